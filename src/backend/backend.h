@@ -1,0 +1,145 @@
+/* The backend contract: what provides sandboxes (design, section 5).
+ *
+ * A backend gives create, attach, exec, fetch, signal, close, ack, destroy, list. Everything else
+ * is built above it. Nothing here blocks on a peer: requests are queued, answers come as events.
+ *
+ * Events of one box are delivered one at a time, in order, by a thread of the backend that holds
+ * no lock the receiver could want. The receiver may call any function of the contract from inside
+ * an event. Exec ids are chosen by the caller, strictly increasing in a box's life.
+ *
+ * A proc's bytes come in one of two forms: descriptors (`started` brings them; the exec layer
+ * splices) or frames (`frame` brings bytes with their offset; the exec layer writes them by
+ * position, drops what it has, and then calls `received`). */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "core/spec.h"
+#include "wire/spine.h"
+
+typedef struct backend backend;
+typedef struct box box; /* refcounted: box_ref, box_unref */
+
+typedef struct box_spec {
+    char id[SANDBOX_ID_LEN + 1];
+    uint8_t image[32]; /* config digest of an image the backend has */
+    const sandbox_spec *spec;
+    char **env; /* image, template, sandbox, secrets: merged, later wins; wiped by the caller */
+    const char *user; /* default user, "" for 0 */
+    const char *cwd;  /* default directory, "" for HOME */
+    uint32_t umask;
+    uint64_t queue_ms;
+} box_spec;
+
+typedef struct box_events {
+    /* The box is reachable: after create, after attach, and again after a lost connection came
+     * back. recs are what init remembers. */
+    void (*attached)(void *arg, const struct sp_hello *hello, const struct sp_rec *recs);
+    /* Answer to exec and fetch. errnum 0: it runs (or ran); fd[] is the receiver's to close, -1
+     * where there is none (all -1 in the frames form). Otherwise it was refused before fork. */
+    void (*started)(void *arg, uint64_t exec, int errnum, const struct sp_started *st,
+                    int fd[SP_FDS_MAX]);
+    void (*frame)(void *arg, uint64_t exec, int stream, uint64_t offset, const void *p, size_t n);
+    /* The main process has ended. In the frames form all frames written before its end were
+     * delivered before this. */
+    void (*exited)(void *arg, const struct sp_rec *rec);
+    /* Frames form: the stdin bytes up to this offset have been written. */
+    void (*stdin_taken)(void *arg, uint64_t exec, uint64_t offset);
+    void (*signalled)(void *arg, uint64_t exec, uint64_t cookie, int errnum);
+    /* Pid 1 is dead; nothing follows. */
+    void (*gone)(void *arg, const char *why);
+} box_events;
+
+typedef struct box_timing {
+    uint64_t queue_ns, build_ns, swap_ns, claim_ns;
+} box_timing;
+
+/* Called once, from a thread of the backend. On success the box is the receiver's reference. */
+typedef void create_done(void *arg, err *failure, box *made, const box_timing *timing);
+
+typedef struct signal_spec {
+    uint64_t exec;
+    uint64_t cookie; /* given back by signalled */
+    uint32_t signo, scope, pid;
+    uint64_t since;
+} signal_spec;
+
+typedef struct box_status {
+    char id[SANDBOX_ID_LEN + 1];
+    bool dead;
+    bool frozen;
+    uint32_t uid_base;
+    int32_t pid;
+} box_status;
+
+typedef struct box_usage {
+    uint64_t cpu_us, memory, memory_peak, memory_limit, oom_kills;
+    uint32_t pids;
+} box_usage;
+
+enum cap_level {
+    CAP_ABSENT,
+    CAP_EMULATED,
+    CAP_NATIVE
+};
+typedef struct backend_caps {
+    const char *name;
+    enum cap_level images, user, stats, freeze, socket, snapshot, disk_limit, read_only, tmpfs;
+    bool frames;
+} backend_caps;
+
+typedef struct backend_ops {
+    /* Idempotent on the id: a box that exists already is attached. */
+    void (*create)(backend *b, const box_spec *spec, const box_events *ev, void *arg,
+                   create_done *done);
+    /* After a restart. `attached` follows when it answers, or `gone`. */
+    err *(*attach)(backend *b, const char *id, const box_events *ev, void *arg, box **ret_box);
+    /* keep_fd (-1: none) is kept with the exec and handed back by fetch (descriptors form: the
+     * stdin file, read by position). Not consumed. */
+    err *(*exec)(box *x, uint64_t exec, const exec_spec *spec, int keep_fd);
+    err *(*fetch)(box *x, uint64_t exec); /* frames form: asks from `received` offsets */
+    err *(*signal)(box *x, const signal_spec *s);
+    void (*close)(box *x, uint64_t exec, uint32_t mask);
+    void (*ack)(box *x, uint64_t exec, uint32_t mask);
+    /* Frames form only: bytes up to offset are safe; after a restart called before fetch. */
+    void (*received)(box *x, uint64_t exec, int stream, uint64_t offset);
+    /* Frames form only: bytes of stdin at an offset; eof after them. */
+    err *(*stdin_write)(box *x, uint64_t exec, uint64_t offset, const void *p, size_t n, bool eof);
+    err *(*resize)(box *x, uint64_t exec, uint16_t rows, uint16_t cols); /* frames form only */
+    /* Returns when the kill is sent; the rest is background work. A missing id is success. */
+    err *(*destroy)(backend *b, const char *id);
+    /* Blocking; for start-up. ret_list is malloc'ed. */
+    err *(*list)(backend *b, box_status **ret_list, size_t *ret_n);
+    /* Blocking, short. ERR_UNSUPPORTED where caps says absent. */
+    err *(*usage)(backend *b, const char *id, box_usage *ret_usage);
+    /* Images: a layer from a blob, an image from its layers, forgetting. Blocking (a thread of the
+     * caller's); ERR_UNSUPPORTED where images are the backend's own business. */
+    err *(*unpack)(backend *b, const uint8_t diff_id[32], int format, int blob_fd);
+    err *(*image)(backend *b, const uint8_t image[32], const uint8_t (*diff_ids)[32], size_t n);
+    err *(*prune)(backend *b, const uint8_t (*images)[32], size_t n, uint64_t *ret_bytes);
+    err *(*metrics)(backend *b, buf *out); /* may be NULL */
+    json_t *(*pool)(backend *b);           /* state for /v1/info; may be NULL */
+    void (*box_ref)(box *x);
+    void (*box_unref)(box *x);
+    void (*free)(backend *b);
+} backend_ops;
+
+struct backend { /* first member of each backend's own struct */
+    const backend_ops *ops;
+    backend_caps caps;
+};
+
+/* Constructors; each in its own file. */
+err *backend_oci_new(const char *warden_socket, backend **ret_backend) ERR_MUST;
+/* A test backend: real processes without walls, run by bothy-fake-node as the calling user, bytes
+ * as frames. cut_every and repeat: every n-th frame cuts the connection / is delivered again. */
+typedef struct fake_options {
+    const char *dir; /* state and sockets */
+    const char *node_program;
+    unsigned cut_every, repeat_every;
+} fake_options;
+err *backend_fake_new(const fake_options *o, backend **ret_backend) ERR_MUST;

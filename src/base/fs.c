@@ -1,0 +1,188 @@
+#include "base/fs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "base/cleanup.h"
+#include "base/id.h"
+#include "base/str.h"
+
+static err_code code_of(int errnum)
+{
+    return errnum == ENOSPC || errnum == EDQUOT ? ERR_DISK_FULL
+           : errnum == ENOENT                   ? ERR_NOT_FOUND
+                                                : ERR_INTERNAL;
+}
+
+err *fs_read(int dirfd, const char *name, size_t max, buf *ret_bytes)
+{
+    CLEANUP(closep) int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    CLEANUP(buf_done) buf b = {0};
+    struct stat st;
+
+    if (fd < 0)
+        return err_sys(code_of(errno), errno, "cannot open %s", name);
+    if (fstat(fd, &st) || (!S_ISREG(st.st_mode) && st.st_size))
+        return err_new(ERR_INTERNAL, "%s is not a regular file", name);
+    for (;;) {
+        buf_reserve(&b, 65536);
+        ssize_t n = read(fd, b.p + b.len, 65536);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_sys(ERR_INTERNAL, errno, "cannot read %s", name);
+        if (!n)
+            break;
+        b.len += (size_t)n;
+        if (b.len > max)
+            return err_new(ERR_TOO_LARGE, "%s is larger than %zu bytes", name, max);
+    }
+    buf_cstr(&b);
+    *ret_bytes = b;
+    b = (buf){0};
+    return NULL;
+}
+
+int fs_write_all(int fd, const void *p, size_t n)
+{
+    const char *at = p;
+
+    while (n) {
+        ssize_t k = write(fd, at, n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return -errno;
+        at += k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+int fs_pwrite_all(int fd, const void *p, size_t n, uint64_t offset)
+{
+    const char *at = p;
+
+    while (n) {
+        ssize_t k = pwrite(fd, at, n, (off_t)offset);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return -errno;
+        at += k;
+        offset += (uint64_t)k;
+        n -= (size_t)k;
+    }
+    return 0;
+}
+
+err *fs_write(int dirfd, const char *name, const void *p, size_t n, mode_t mode, bool durable)
+{
+    char suffix[9];
+
+    id_random(suffix, 8);
+    CLEANUP(freep) char *tmp = str_printf(".%s.%s", name, suffix);
+    CLEANUP(closep)
+    int fd = openat(dirfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (fd < 0)
+        return err_sys(code_of(errno), errno, "cannot create %s", name);
+    int r = fs_write_all(fd, p, n);
+    if (!r && durable && fsync(fd))
+        r = -errno;
+    if (!r && renameat(dirfd, tmp, dirfd, name))
+        r = -errno;
+    if (!r)
+        return NULL;
+    unlinkat(dirfd, tmp, 0);
+    return err_sys(code_of(-r), -r, "cannot write %s", name);
+}
+
+err *fs_dir(int dirfd, const char *name, mode_t mode, int *ret_fd)
+{
+    if (mkdirat(dirfd, name, mode) && errno != EEXIST)
+        return err_sys(code_of(errno), errno, "cannot make directory %s", name);
+    int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(code_of(errno), errno, "cannot open directory %s", name);
+    *ret_fd = fd;
+    return NULL;
+}
+
+err *fs_mkdirs(const char *path, mode_t mode)
+{
+    CLEANUP(freep) char *p = xstrdup(path);
+
+    for (char *slash = strchr(p + 1, '/');; slash = strchr(slash + 1, '/')) {
+        if (slash)
+            *slash = 0;
+        if (mkdir(p, mode) && errno != EEXIST)
+            return err_sys(code_of(errno), errno, "cannot make directory %s", p);
+        if (!slash)
+            return NULL;
+        *slash = '/';
+    }
+}
+
+/* Deepest first, one open directory a level; depth is bounded by the caller's descriptors. */
+static int remove_tree(int dirfd, const char *name)
+{
+    if (!unlinkat(dirfd, name, 0) || errno == ENOENT)
+        return 0;
+    if (errno != EISDIR && errno != EPERM)
+        return -errno;
+    int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    DIR *d = fdopendir(fd);
+    if (!d) {
+        close(fd);
+        return -ENOMEM;
+    }
+    int r = 0;
+    struct dirent *e;
+    while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            r = remove_tree(fd, e->d_name);
+    closedir(d);
+    if (!r && unlinkat(dirfd, name, AT_REMOVEDIR) && errno != ENOENT)
+        r = -errno;
+    return r;
+}
+
+err *fs_remove(int dirfd, const char *name)
+{
+    int r = remove_tree(dirfd, name);
+
+    return r ? err_sys(ERR_INTERNAL, -r, "cannot remove %s", name) : NULL;
+}
+
+int fs_open_in_root(int rootfd, const char *path, int flags)
+{
+    struct open_how how = {.flags = (uint64_t)flags | O_CLOEXEC,
+                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+    long fd = syscall(SYS_openat2, rootfd, path, &how, sizeof how);
+
+    return fd < 0 ? -errno : (int)fd;
+}
+
+err *fs_lock(int dirfd, const char *name, int *ret_fd)
+{
+    CLEANUP(closep) int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    if (fd < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot open the lock %s", name);
+    if (flock(fd, LOCK_EX | LOCK_NB))
+        return errno == EWOULDBLOCK
+                   ? err_remedy(err_new(ERR_CONFLICT, "another instance holds %s", name),
+                                "Stop the other instance, or give this one a directory of its own.")
+                   : err_sys(ERR_INTERNAL, errno, "cannot lock %s", name);
+    *ret_fd = TAKE_FD(fd);
+    return NULL;
+}

@@ -1,0 +1,30 @@
+/* Files and directories by descriptor. Paths are relative to a directory descriptor; nothing here
+ * follows a path of a stranger. All descriptors are close-on-exec. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* Reads a regular file of at most max bytes (ERR_TOO_LARGE beyond). */
+err *fs_read(int dirfd, const char *name, size_t max, buf *ret_bytes) ERR_MUST;
+/* Replaces atomically: temporary file, fsync if durable, rename. */
+err *fs_write(int dirfd, const char *name, const void *p, size_t n, mode_t mode,
+              bool durable) ERR_MUST;
+/* Opens a directory, making it (and only it) with this mode if missing. */
+err *fs_dir(int dirfd, const char *name, mode_t mode, int *ret_fd) ERR_MUST;
+/* mkdir -p of an absolute or relative path. */
+err *fs_mkdirs(const char *path, mode_t mode) ERR_MUST;
+/* Removes a tree without following links. A missing name is success. */
+err *fs_remove(int dirfd, const char *name) ERR_MUST;
+/* openat2 with RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS. Returns the descriptor or -errno. */
+int fs_open_in_root(int rootfd, const char *path, int flags);
+/* write(2) until all is written; -errno or 0. */
+int fs_write_all(int fd, const void *p, size_t n);
+int fs_pwrite_all(int fd, const void *p, size_t n, uint64_t offset);
+/* An exclusive flock for life; ERR_CONFLICT if another holds it. */
+err *fs_lock(int dirfd, const char *name, int *ret_fd) ERR_MUST;

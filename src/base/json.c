@@ -1,0 +1,105 @@
+#include "base/json.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+err *json_parse(const void *p, size_t n, json_t **ret_root)
+{
+    json_error_t at;
+    json_t *root = json_loadb(p, n, JSON_REJECT_DUPLICATES, &at);
+
+    if (!root)
+        return err_because(err_new(ERR_INVALID_REQUEST, "the body is not valid JSON"),
+                           "%s at line %d, column %d", at.text, at.line, at.column);
+    *ret_root = root;
+    return NULL;
+}
+
+static int append(const char *p, size_t n, void *arg)
+{
+    buf_append(arg, p, n);
+    return 0;
+}
+
+void json_write(buf *out, const json_t *j)
+{
+    json_dump_callback(j, append, out, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+}
+
+json_t *json_bytes(const void *p, size_t n)
+{
+    if (utf8_valid(p, n) && !memchr(p, 0, n))
+        return json_pack("{s:o}", "text", json_stringn_nocheck(p, n));
+    CLEANUP(freep) char *b64 = base64_encode(p, n);
+    return json_pack("{s:s}", "b64", b64);
+}
+
+/* Messages may quote bytes of a peer: what is not UTF-8 must not make the answer vanish. */
+static json_t *text(const char *s)
+{
+    json_t *j = json_string(s);
+
+    if (j)
+        return j;
+    CLEANUP(buf_done) buf b = {0};
+    for (; *s; s++)
+        buf_char(&b, *s & 0x80 ? '?' : *s);
+    return json_stringn_nocheck(b.p ? b.p : "", b.len);
+}
+
+json_t *json_of_err(const err *e, const char *request_id)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "code", json_string(err_info_of(e->code)->name));
+    json_object_set_new(o, "message", text(e->message));
+    json_object_set_new(o, "cause", e->cause ? text(e->cause) : json_null());
+    json_object_set_new(o, "remedy", text(err_remedy_of(e)));
+    json_object_set_new(o, "retryable", json_boolean(e->retryable));
+    if (e->kind)
+        json_object_set_new(o, "kind", text(e->kind));
+    if (e->retry_after)
+        json_object_set_new(o, "retry_after", json_integer(e->retry_after));
+    if (request_id)
+        json_object_set_new(o, "request_id", text(request_id));
+    return o;
+}
+
+err *json_to_err(const json_t *root)
+{
+    const json_t *o = json_object_get(root, "error");
+    const char *code = json_str(o, "code"), *message = json_str(o, "message");
+
+    if (!code || !message)
+        return NULL;
+    err_code c = err_code_by_name(code);
+    err *e = err_new(c < ERR_CODES ? c : ERR_INTERNAL, "%s", message);
+    if (json_str(o, "cause"))
+        e = err_because(e, "%s", json_str(o, "cause"));
+    if (json_str(o, "remedy"))
+        e = err_remedy(e, "%s", json_str(o, "remedy"));
+    if (json_str(o, "kind"))
+        e = err_kind(e, json_str(o, "kind"));
+    e->retryable = json_flag(o, "retryable");
+    e->retry_after = (int)json_int(o, "retry_after", 0);
+    return e;
+}
+
+const char *json_str(const json_t *o, const char *key)
+{
+    return json_string_value(json_object_get(o, key));
+}
+
+int64_t json_int(const json_t *o, const char *key, int64_t otherwise)
+{
+    const json_t *v = json_object_get(o, key);
+
+    return json_is_integer(v) ? json_integer_value(v) : otherwise;
+}
+
+bool json_flag(const json_t *o, const char *key)
+{
+    return json_is_true(json_object_get(o, key));
+}

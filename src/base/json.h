@@ -1,0 +1,27 @@
+/* JSON through jansson, strictly: duplicate keys, NUL, invalid UTF-8, trailing bytes are errors.
+ * Separate library (base_json): the warden does not link it. */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+/* Parses one document. Reports ERR_INVALID_REQUEST with line and column. */
+err *json_parse(const void *p, size_t n, json_t **ret_root) ERR_MUST;
+/* CLEANUP(json_decrefp) is jansson's own. */
+/* Appends compact JSON. */
+void json_write(buf *out, const json_t *j);
+/* {"text":...} when valid UTF-8 without NUL, else {"b64":...} (design, section 11). */
+json_t *json_bytes(const void *p, size_t n);
+/* {"code","message","cause","remedy","retryable",...}; kind and retry_after if set. */
+json_t *json_of_err(const err *e, const char *request_id);
+/* The error of an answer's {"error":{...}}, or NULL when there is none of that form. */
+err *json_to_err(const json_t *root);
+
+/* Readers of optional members: the default when absent or of another type. */
+const char *json_str(const json_t *o, const char *key); /* or NULL */
+int64_t json_int(const json_t *o, const char *key, int64_t otherwise);
+bool json_flag(const json_t *o, const char *key);

@@ -1,0 +1,61 @@
+/* Strings, string vectors, numbers, and the encodings every part needs.
+ *
+ * The x-functions abort when memory is out: small allocations are not worth a path of their own,
+ * sandboxes survive us (design, section 10). Anything sized by a peer is checked before. */
+#pragma once
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+void *xmalloc(size_t n) __attribute__((malloc, returns_nonnull));
+void *xcalloc(size_t n, size_t size) __attribute__((malloc, returns_nonnull));
+void *xrealloc(void *p, size_t n) __attribute__((returns_nonnull));
+char *xstrdup(const char *s) __attribute__((returns_nonnull));
+char *xstrndup(const char *s, size_t n) __attribute__((returns_nonnull));
+char *str_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2), returns_nonnull));
+char *str_vprintf(const char *fmt, va_list ap) __attribute__((returns_nonnull));
+
+static inline const char *str_or(const char *s, const char *otherwise)
+{
+    return s ? s : otherwise;
+}
+bool str_eq(const char *a, const char *b); /* NULL equals NULL only */
+bool str_starts(const char *s, const char *prefix);
+bool str_ends(const char *s, const char *suffix);
+
+/* Decimal, no sign, no space, no leading junk, at most max. */
+bool str_to_u64(const char *s, uint64_t max, uint64_t *ret_value);
+/* "512", "64k", "512m", "1g", "1.5g" (powers of 1024, optional b or ib) in bytes. */
+bool str_to_bytes(const char *s, uint64_t *ret_value);
+/* "300", "30s", "5m", "1h", "2d" in milliseconds. */
+bool str_to_duration_ms(const char *s, uint64_t *ret_value);
+
+/* NULL-terminated vectors of owned strings. */
+size_t strv_len(char *const *v);
+char **strv_copy(char *const *v);
+void strv_push(char ***v, char *owned);
+void strv_free(char **v);
+void strv_freep(char ***v);
+/* env-style vectors ("NAME=value"): the value of NAME or NULL; set or replace NAME. */
+const char *strv_env_get(char *const *env, const char *name);
+void strv_env_set(char ***env, const char *name, const char *value);
+
+bool utf8_valid(const void *p, size_t n);
+bool ascii_visible(const char *s); /* every byte 0x21..0x7e, not empty */
+
+char *base64_encode(const void *p, size_t n);
+/* Standard alphabet with padding; false on anything else. */
+bool base64_decode(const char *s, size_t n, void **ret_bytes, size_t *ret_n);
+void hex_encode(const void *p, size_t n, char *ret_text /* 2n + 1 */);
+bool hex_decode(const char *s, void *ret_bytes, size_t n /* bytes, exact */);
+/* Decodes %XX in place, returns the new length; false on a bad escape. NUL bytes are refused. */
+bool percent_decode(char *s, size_t *ret_len);
+/* The nearest of the candidates by edit distance, or NULL if none is near: for "did you mean". */
+const char *str_nearest(const char *s, const char *const *candidates, size_t n);
+
+/* Overwrites with zeros in a way the compiler keeps. */
+void secret_wipe(void *p, size_t n);
+/* Wipes and frees a NUL-terminated secret; for CLEANUP(). */
+void secret_freep(char **s);

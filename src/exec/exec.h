@@ -1,0 +1,126 @@
+/* Execs of a sandbox: ids, journal, spools, end records (design, section 7).
+ *
+ * An exec_table belongs to one sandbox, an exec to its table; both are refcounted because readers
+ * (relays) outlive them. All functions may be called from any thread. Nothing here waits for the
+ * command: callers watch.
+ *
+ *     exec_hub     the pump threads, the timer, the spool root; one in a daemon
+ *     exec_table   the journal and the execs of one sandbox, in its directory spool/<id>/
+ *     exec         one command */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "base/err.h"
+#include "core/spec.h"
+
+typedef struct exec_hub exec_hub;
+typedef struct exec_table exec_table;
+typedef struct exec exec;
+
+typedef struct exec_options {
+    int spool_dir;        /* descriptor of the spool root; not owned */
+    uint64_t stream_max;  /* ceiling a stream, 64 MiB */
+    uint64_t sandbox_max; /* 1 GiB */
+    uint32_t live_max;    /* 256 live execs a sandbox */
+    uint64_t stdin_max;   /* unread stdin, 1 MiB */
+} exec_options;
+err *exec_hub_new(const exec_options *o, exec_hub **ret_hub) ERR_MUST;
+void exec_hub_free(exec_hub *h);
+
+/* Opens (or makes) the journal of a sandbox and rebuilds its index. The events to give to the
+ * backend are EXEC_BOX_EVENTS with the table as argument. */
+err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table) ERR_MUST;
+extern const box_events EXEC_BOX_EVENTS;
+/* The box whose procs these are; takes a reference. Before the first exec, and before attach's
+ * events arrive. on_gone is called (once, any thread) when pid 1 is dead. */
+void exec_table_bind(exec_table *t, backend *b, box *x, void (*on_gone)(void *arg, const char *why),
+                     void *arg);
+/* The sandbox has ended: every exec without an end record reads `unknown` from now on. */
+void exec_table_end(exec_table *t);
+exec_table *exec_table_ref(exec_table *t);
+void exec_table_unref(exec_table *t);
+/* Removes the streams (keep_journal) or everything of a sandbox that is gone. */
+err *exec_table_remove(exec_hub *h, const char *sandbox, bool keep_journal) ERR_MUST;
+
+typedef struct exec_key { /* hashes of (owner, verb, key) and of the body; zero: no key */
+    uint8_t key[16];
+    uint8_t body[16];
+} exec_key;
+
+/* Takes an id, appends BEGIN, queues SPAWN. With a key seen before: the same exec and
+ * *ret_replay = true, or ERR_IDEMPOTENCY_MISMATCH. ERR_SANDBOX_EXHAUSTED over live_max. */
+err *exec_start(exec_table *t, const exec_spec *spec, const exec_key *key, exec **ret_exec,
+                bool *ret_replay) ERR_MUST;
+err *exec_find(exec_table *t, uint64_t id, exec **ret_exec) ERR_MUST;
+/* All known, oldest first; a malloc'ed array of references. */
+void exec_list(exec_table *t, exec ***ret_execs, size_t *ret_n);
+exec *exec_ref(exec *x);
+void exec_unref(exec *x);
+static inline void exec_unrefp(exec **x)
+{
+    exec_unref(*x);
+}
+
+enum exec_how {
+    EXEC_RUNNING,
+    EXEC_EXITED,
+    EXEC_SIGNALLED,
+    EXEC_TIMED_OUT,
+    EXEC_KILLED,
+    EXEC_NOT_STARTED,
+    EXEC_UNKNOWN
+};
+typedef struct exec_end { /* how == EXEC_RUNNING: there is none yet */
+    enum exec_how how;
+    int exit_code; /* EXITED */
+    int signal;    /* SIGNALLED, TIMED_OUT, KILLED */
+    int errnum;    /* NOT_STARTED */
+    int stage;     /* NOT_STARTED: enum sp_stage */
+    bool oom;
+    uint32_t uid, gid;
+    uint64_t started_ns, ended_ns; /* real time */
+    uint64_t utime_us, stime_us, maxrss_kb;
+    uint64_t out_bytes, err_bytes; /* lengths after the drain at exit */
+    uint64_t out_dropped, err_dropped;
+} exec_end;
+typedef struct exec_state {
+    uint64_t id;
+    uint32_t pid; /* in the sandbox, 0 if not known */
+    enum stdio_mode stdio;
+    bool started;
+    bool stdin_open;
+    bool lingering;     /* ended, but something still holds its streams */
+    char command[128];  /* for people: the argv, shortened */
+    uint64_t length[2]; /* now: out, err */
+    exec_end end;
+} exec_state;
+void exec_get(exec *x, exec_state *ret_state);
+const char *exec_how_name(enum exec_how how);
+/* A NOT_STARTED end as the caller's error (user_not_found, cwd_not_found, exec_failed ...), or
+ * NULL for any other end. */
+err *exec_end_error(const exec_end *end) ERR_MUST;
+
+/* Reads at most max bytes of stream (1 out, 2 err) at offset. *ret_n is 0 at the present end.
+ * If the offset lies in a hole, *ret_gap_to (> offset) says where bytes go on and *ret_n is 0. */
+err *exec_read(exec *x, int stream, uint64_t offset, void *p, size_t max, size_t *ret_n,
+               uint64_t *ret_gap_to) ERR_MUST;
+
+/* Called after bytes or an end have arrived; from any thread, must not block, must not call exec_*
+ * functions other than from another thread. exec_unwatch() returns when it is not running. */
+typedef struct exec_watch {
+    void (*notify)(void *arg);
+    void *arg;
+    struct exec_watch *next; /* the exec's */
+} exec_watch;
+void exec_watch_add(exec *x, exec_watch *w);
+void exec_unwatch(exec *x, exec_watch *w);
+
+/* offset UINT64_MAX: append. Otherwise only at the present length, else ERR_CONFLICT (its kind is
+ * "stdin", the message names the length). */
+err *exec_stdin(exec *x, const void *p, size_t n, uint64_t offset, bool eof) ERR_MUST;
+err *exec_signal(exec *x, int signo, uint32_t scope) ERR_MUST;
+err *exec_resize(exec *x, uint16_t rows, uint16_t cols) ERR_MUST;

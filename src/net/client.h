@@ -1,0 +1,43 @@
+/* An HTTP client on libcurl for the command line and for backends: one call, one answer, or a
+ * stream delivered to a callback. Unix sockets by path, TCP with a bearer key. */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+
+typedef struct client client;
+
+/* url: "unix:/run/bothy/bothyd.sock" or "http://127.0.0.1:7070". key may be NULL. */
+err *client_new(const char *url, const char *key, client **ret_client) ERR_MUST;
+void client_free(client *c);
+static inline void client_freep(client **c)
+{
+    client_free(*c);
+}
+
+typedef struct client_call {
+    const char *method;
+    const char *path;   /* with query, already encoded */
+    const json_t *json; /* body, or NULL */
+    const void *bytes;  /* body when json is NULL */
+    size_t nbytes;
+    const char *idempotency_key;
+    const char *last_event_id;
+    /* Streaming: called for every piece of a 2xx body; return false to stop. NULL: collect. */
+    bool (*on_bytes)(void *arg, const void *p, size_t n);
+    void *arg;
+    const char *accept;
+    uint64_t timeout_ms; /* 0: none */
+} client_call;
+typedef struct client_answer {
+    long status;
+    buf body;    /* collected */
+    bool replay; /* Idempotent-Replay: true */
+} client_answer;
+void client_answer_done(client_answer *a);
+/* Transport errors are ERR_UNAVAILABLE; an answer with {"error":{...}} comes back as that error. */
+err *client_do(client *c, const client_call *call, client_answer *ret_answer) ERR_MUST;
+/* The same for JSON answers. */
+err *client_json(client *c, const client_call *call, json_t **ret_json) ERR_MUST;
+char *client_escape(const char *s); /* percent-encoded for a path segment or query value */

@@ -1,0 +1,101 @@
+/* What a handler sees: a request, a response, and the relay it may hand the connection to.
+ *
+ * A request has a thread and is straight-line code. A handler either fills the response, returns an
+ * error (the server writes it as {"error":{...}}), or calls response_relay(): then it returns at
+ * once, the thread is free, and the relay drives the connection (design, section 10). */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+#include "base/json.h"
+
+#define HTTP_PARAMS_MAX 6
+#define HTTP_HEAD_MAX   (64 * 1024)
+
+typedef struct request request;
+typedef struct response response;
+
+/* ---- the request; everything belongs to it and lives as long as the handler runs ---- */
+const char *request_method(const request *rq);
+const char *request_path(const request *rq); /* decoded, without the query */
+const char *request_id(const request *rq);   /* ours, or the caller's valid X-Request-Id */
+const char *request_param(const request *rq, size_t i); /* of the route's pattern, decoded */
+const char *request_header(const request *rq, const char *name); /* case-insensitive, or NULL */
+/* A query parameter, percent-decoded ("+" stays), or NULL. Twice the same name: the first. */
+const char *request_query(const request *rq, const char *name);
+/* Calls back for every query parameter, in order. */
+void request_query_each(const request *rq,
+                        void (*each)(void *arg, const char *name, const char *value), void *arg);
+bool request_is_unix(const request *rq);
+int request_socket(const request *rq); /* for peer credentials of a unix connection */
+void *request_door(const request *rq); /* the server's dispatch argument */
+void *request_user(const request *rq); /* what dispatch put there: the caller */
+void request_set_user(request *rq, void *user, void (*release)(void *));
+/* The whole body, at most max bytes (ERR_TOO_LARGE). Sends 100-continue when asked for. */
+err *request_body(request *rq, size_t max, buf *ret_body) ERR_MUST;
+/* The next piece of the body; *ret_n is 0 at its end. */
+err *request_body_read(request *rq, void *p, size_t max, size_t *ret_n) ERR_MUST;
+
+/* ---- the response ---- */
+void response_status(response *rs, int status);
+void response_header(response *rs, const char *name, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void response_bytes(response *rs, const char *type, const void *p, size_t n);
+void response_json(response *rs, int status, json_t *owned);
+/* Writes the error's status, Retry-After, Allow and body. */
+void response_error(response *rs, const err *e);
+
+/* ---- the relay ---- */
+typedef struct relay_job relay_job; /* one connection in the hands of the relay */
+
+enum relay_next {
+    RELAY_MORE,  /* call again as soon as the peer takes bytes */
+    RELAY_WAIT,  /* call again after relay_wake() or at io->wake_at */
+    RELAY_DONE,  /* the answer is complete; the connection serves its next request */
+    RELAY_CLOSE, /* the answer is complete or broken; close */
+};
+typedef struct relay_io {
+    buf *out;         /* append here; the relay sends it. Append at most ~64 KiB a step */
+    uint64_t now;     /* monotonic ns */
+    uint64_t wake_at; /* set for a timer; 0: none */
+    bool keep_alive;  /* the peer allows it */
+    bool stalled;     /* the peer has not taken a byte for 60 s while there were some */
+} relay_io;
+typedef struct relay_ops {
+    /* Called once, before the first step; the place to register watchers that relay_wake(job). */
+    void (*start)(void *ctx, relay_job *job);
+    /* Produces output: a pure function of what ctx's source holds. Writes the head itself
+     * (http_head). Never blocks. */
+    enum relay_next (*step)(void *ctx, relay_io *io);
+    /* Bytes from the peer (WebSocket); NULL: they end the job as a disconnect if it is EOF. */
+    void (*input)(void *ctx, const void *p, size_t n);
+    /* The job is over, whatever the reason; after it relay_wake must not be called any more. */
+    void (*free)(void *ctx);
+} relay_ops;
+/* The response is whatever the job writes. ctx belongs to the relay from here on. */
+void response_relay(response *rs, const relay_ops *ops, void *ctx);
+/* From any thread; cheap; may be called between start and free. */
+void relay_wake(relay_job *job);
+
+/* Appends a response head. length < 0: chunked is not used; the end is the end of the connection
+ * (Connection: close) unless `chunked`. */
+typedef struct http_head {
+    int status;
+    const char *type;
+    int64_t length; /* -1: not known */
+    bool chunked;
+    bool keep_alive;
+    const char *request_id;
+    const char *extra; /* further lines, each with CRLF; or NULL */
+} http_head;
+void http_head_write(buf *out, const http_head *h);
+void http_chunk(buf *out, const void *p, size_t n); /* n 0: the last chunk */
+/* A whole JSON answer, head and body. */
+void http_json_answer(buf *out, int status, const json_t *body, bool keep_alive,
+                      const char *request_id, const char *extra);
+void http_error_answer(buf *out, const err *e, bool keep_alive, const char *request_id);

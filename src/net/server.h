@@ -1,0 +1,30 @@
+/* The HTTP/1.1 server: listeners, threads for requests, epoll for parked connections, relay.
+ *
+ * Limits (design, sections 10 and 17): head 64 KiB and 10 s, body idle 60 s, keep-alive 650 s, at
+ * most `threads` requests at a time, then 503 with Retry-After. */
+#pragma once
+
+#include "net/http.h"
+
+typedef struct server server;
+
+typedef struct server_options {
+    /* Called in the request's thread. An error it returns becomes the answer. */
+    err *(*dispatch)(void *arg, request *rq, response *rs);
+    void *arg;
+    unsigned threads;       /* 512 */
+    unsigned relay_threads; /* one a core */
+    unsigned connections;   /* 20000 */
+} server_options;
+
+err *server_new(const server_options *o, server **ret_server) ERR_MUST;
+/* Takes the listening socket (unix stream or TCP). Before server_run or while it runs. */
+void server_listen(server *s, int fd, bool is_unix);
+/* Serves until server_stop(); then lets running requests end, at most 5 s. */
+void server_run(server *s);
+void server_stop(server *s); /* async-signal-safe */
+void server_free(server *s);
+typedef struct server_counts {
+    unsigned connections, requests, relays;
+} server_counts;
+server_counts server_count(server *s);

@@ -1,0 +1,82 @@
+/* The store: one SQLite file, WAL, one writer thread with group commit (design, section 9).
+ *
+ * Blocking writes return when their commit is durable; queued ones return at once and are in the
+ * order of the calls. Reads use a connection of the calling thread's pool and see every write that
+ * has returned. Env and secrets are never stored. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/id.h"
+
+typedef struct store store;
+
+/* sync: "full" or "normal". Migrates an older file; refuses a newer one with a remedy. */
+err *store_open(int dirfd, const char *path, const char *sync, store **ret_store) ERR_MUST;
+void store_close(store *s);
+
+typedef struct sandbox_row {
+    char id[SANDBOX_ID_LEN + 1];
+    char *owner;
+    char *name;  /* or NULL */
+    char *state; /* "creating", "running", "paused", "gone" */
+    char *cause; /* JSON object, or NULL while it lives */
+    char *image; /* name as asked for */
+    uint8_t digest[32];
+    char *spec; /* JSON: limits, labels, user, cwd, flags: everything but env and secrets */
+    uint64_t created_ns, ttl_ns /* absolute, 0: none */, ended_ns;
+    uint8_t key[16]; /* hash of (owner, verb, idempotency key); zero: none */
+    uint8_t body[16];
+} sandbox_row;
+void sandbox_row_done(sandbox_row *r);
+
+/* ERR_CONFLICT (kind "name") if the owner has a live one of that name; ERR_CONFLICT (kind "key") if
+ * the key is taken. */
+err *store_sandbox_insert(store *s, const sandbox_row *r) ERR_MUST;
+/* State, cause and times of an existing row. */
+err *store_sandbox_state(store *s, const char *id, const char *state, const char *cause,
+                         uint64_t ended_ns) ERR_MUST;
+void store_sandbox_state_queued(store *s, const char *id, const char *state, const char *cause,
+                                uint64_t ended_ns);
+err *store_sandbox_spec(store *s, const char *id, const char *spec, uint64_t ttl_ns) ERR_MUST;
+/* Frees the idempotency key of a failed create. */
+void store_sandbox_free_key_queued(store *s, const char *id);
+err *store_sandbox_get(store *s, const char *id, sandbox_row *ret_row) ERR_MUST;
+/* All rows, oldest first, in pages: after is the last id seen or "". */
+err *store_sandbox_list(store *s, const char *after, size_t max, sandbox_row **ret_rows,
+                        size_t *ret_n) ERR_MUST;
+err *store_sandbox_by_key(store *s, const uint8_t key[16], sandbox_row *ret_row) ERR_MUST;
+/* Rows that ended before the time go; their ids come back for the spools. */
+err *store_sandbox_forget(store *s, uint64_t before_ns, char (**ret_ids)[SANDBOX_ID_LEN + 1],
+                          size_t *ret_n) ERR_MUST;
+
+typedef struct key_row {
+    char id[9]; /* shown in lists */
+    char *owner;
+    char *role; /* "admin", "user", "read" */
+    char *note; /* or NULL */
+    uint8_t sha256[32];
+    uint64_t created_ns, expires_ns /* 0: never */;
+} key_row;
+void key_row_done(key_row *r);
+err *store_key_insert(store *s, const key_row *r) ERR_MUST;
+err *store_key_by_hash(store *s, const uint8_t sha256[32], key_row *ret_row) ERR_MUST;
+err *store_key_list(store *s, key_row **ret_rows, size_t *ret_n) ERR_MUST;
+err *store_key_remove(store *s, const char *id) ERR_MUST;
+
+typedef struct image_row {
+    uint8_t digest[32];
+    char *name;
+    char *config; /* JSON as image/ wrote it */
+    uint64_t created_ns;
+} image_row;
+void image_row_done(image_row *r);
+err *store_image_put(store *s, const image_row *r) ERR_MUST;
+err *store_image_remove(store *s, const char *name) ERR_MUST;
+err *store_image_list(store *s, image_row **ret_rows, size_t *ret_n) ERR_MUST;
+
+/* Events: append-only, resumable by number. */
+void store_event_queued(store *s, const char *sandbox, const char *type, const char *detail_json);

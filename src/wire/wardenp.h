@@ -1,0 +1,194 @@
+/* Frames between bothyd and the warden. Version 1. Normative.
+ *
+ * SEQPACKET, one frame a packet, at most WP_FRAME_MAX bytes, fixed layout, host byte order. A
+ * request carries an id that its answer repeats; answers come in any order. The warden treats every
+ * frame as hostile: ids, never paths; exact lengths; reserved fields zero.
+ *
+ *   request       body                         answer's body        descriptors
+ *   HELLO         wp_hello                     wp_hello             -
+ *   CLAIM         wp_claim + wp_tmpfs[]        wp_claimed + the     <- the spine connection
+ *                                              HELLO record read
+ *   ATTACH        wp_id                        -                    <- a spine connection, unread
+ *   DESTROY       wp_id                        -                    -
+ *   LIST          wp_list                      wp_list + wp_box[]   -
+ *   STATS         wp_stats + wp_id[]           wp_stats + wp_usage[] -
+ *   METRICS       -                            text, Prometheus     -
+ *   FREEZE, THAW  wp_id                        -                    -
+ *   LIMITS        wp_limits_of                 -                    -
+ *   SOCKET        wp_id                        -                    <- a TCP socket of the slot's
+ *   UNPACK        wp_unpack                    wp_unpacked          -> the blob
+ *   IMAGE         wp_image + wp_digest[]       -                    -   (layers bottom first)
+ *   PRUNE         wp_prune + wp_digest[]       wp_pruned            -   (images to forget)
+ *   POOL          wp_pool                      wp_pool              -
+ *
+ * An error answer has hdr.err = an errno and a body of up to 512 bytes of text for people. */
+#pragma once
+
+#include <stdint.h>
+
+#define WP_VERSION    1u
+#define WP_FRAME_MAX  (64u * 1024)
+#define WP_ERROR_TEXT 512u
+#define WP_TMPFS_MAX  8u
+#define WP_PATH_MAX   256u
+#define WP_STATS_MAX  256u
+#define WP_LAYERS_MAX 500u
+
+enum wp_type {
+    WP_HELLO = 1,
+    WP_CLAIM,
+    WP_ATTACH,
+    WP_DESTROY,
+    WP_LIST,
+    WP_STATS,
+    WP_METRICS,
+    WP_FREEZE,
+    WP_THAW,
+    WP_LIMITS,
+    WP_SOCKET,
+    WP_UNPACK,
+    WP_IMAGE,
+    WP_PRUNE,
+    WP_POOL,
+    WP_TYPES
+};
+#define WP_ANSWER 0x80000000u /* or'ed to the type */
+
+struct wp_hdr { /* 16 bytes */
+    uint32_t type;
+    int32_t err;
+    uint64_t request;
+};
+
+struct wp_id { /* 24 bytes: a sandbox id, NUL-padded */
+    char id[24];
+};
+struct wp_digest { /* sha256 of an image's config, or a layer's diff id */
+    uint8_t sha256[32];
+};
+
+#define WP_CAP_CGROUP_V2  1u
+#define WP_CAP_DISK_LIMIT 2u
+#define WP_CAP_SWAP_LIMIT 4u
+struct wp_hello { /* request: min, max; answer: version in both, caps */
+    uint32_t min, max;
+    uint32_t caps;
+    uint32_t reserved;
+};
+
+struct wp_limits {      /* 0: the default of the warden's configuration */
+    uint64_t memory;    /* bytes, swap included */
+    uint64_t disk;      /* bytes; ENOTSUP when not 0 and the node has no quotas */
+    uint32_t cpu_milli; /* thousandths of a core */
+    uint32_t pids;
+    uint32_t shm_mib;
+    uint32_t reserved;
+};
+struct wp_tmpfs {
+    char path[WP_PATH_MAX]; /* absolute inside the sandbox, resolved there */
+    uint64_t size;
+    uint32_t mode;
+    uint32_t flags; /* WP_TMPFS_EXEC */
+};
+#define WP_TMPFS_EXEC 1u
+
+struct wp_claim {
+    struct wp_id sandbox;
+    struct wp_digest image;
+    struct wp_limits limits;
+    uint64_t deadline_ms; /* how long it may wait for a slot, from the receipt of the frame */
+    uint32_t flags;       /* WP_CLAIM_* */
+    uint32_t ntmpfs;
+};
+#define WP_CLAIM_READ_ONLY 1u /* root file system read-only */
+#define WP_CLAIM_SETUID    2u /* set-uid programs allowed: no nosuid on the root */
+struct wp_claimed {
+    uint32_t slot; /* number: ids of the slot begin at uid_base */
+    uint32_t uid_base;
+    uint32_t hello; /* bytes of the HELLO record that follow */
+    uint32_t reserved;
+    uint64_t queue_ns, build_ns, swap_ns; /* where the time went */
+};
+
+#define WP_LIST_CLAIMED 1u
+struct wp_list { /* request: from; answer: n boxes follow, next is 0 at the end */
+    uint32_t from, next;
+    uint32_t n, reserved;
+};
+struct wp_box {
+    struct wp_id sandbox;
+    uint32_t slot, uid_base;
+    uint32_t pid;   /* of init on the host */
+    uint32_t flags; /* WP_BOX_* */
+};
+#define WP_BOX_DEAD   1u /* pid 1 has ended */
+#define WP_BOX_FROZEN 2u
+
+struct wp_stats {
+    uint32_t n, reserved;
+};
+struct wp_usage {
+    struct wp_id sandbox;
+    uint64_t cpu_us, memory, memory_peak, memory_limit, oom_kills;
+    uint32_t pids, flags; /* WP_BOX_*; WP_USAGE_UNKNOWN */
+};
+#define WP_USAGE_UNKNOWN 0x80000000u
+
+struct wp_limits_of {
+    struct wp_id sandbox;
+    struct wp_limits limits;
+};
+
+enum wp_format {
+    WP_PLAIN = 0,
+    WP_GZIP = 1,
+    WP_ZSTD = 2
+};
+struct wp_unpack {
+    struct wp_digest diff_id;
+    uint32_t format;
+    uint32_t reserved;
+};
+struct wp_unpacked {
+    uint64_t bytes, entries;
+    uint32_t was_there; /* 1: nothing had to be done */
+    uint32_t reserved;
+};
+struct wp_image {
+    struct wp_digest image;
+    uint32_t n, reserved;
+};
+struct wp_prune { /* images to forget; then every layer no image and no slot uses goes */
+    uint32_t n, reserved;
+};
+struct wp_pruned {
+    uint64_t layers, bytes;
+};
+struct wp_pool { /* request: flags WP_POOL_SET to change; answer: the state */
+    uint32_t low, high;
+    uint32_t flags;
+    uint32_t ready, claimed, waiting; /* answer only */
+    uint32_t refills_failed, reserved;
+};
+#define WP_POOL_SET 1u
+
+_Static_assert(sizeof(struct wp_hdr) == 16, "layout");
+_Static_assert(sizeof(struct wp_limits) == 32, "layout");
+_Static_assert(sizeof(struct wp_tmpfs) == 272, "layout");
+_Static_assert(sizeof(struct wp_claim) == 104, "layout");
+_Static_assert(sizeof(struct wp_claimed) == 40, "layout");
+_Static_assert(sizeof(struct wp_box) == 40, "layout");
+_Static_assert(sizeof(struct wp_usage) == 72, "layout");
+
+/* Sans-IO checks of a received frame (wardenp.c). body_n is what follows wp_hdr. */
+#include <stdbool.h>
+#include <stddef.h>
+
+/* True if a request of this type may have this body: exact lengths, counts in range, reserved
+ * fields zero, strings terminated, ids of the right alphabet, paths absolute without "..". */
+bool wp_request_ok(uint32_t type, const void *body, size_t n);
+/* The same for an answer without error. */
+bool wp_answer_ok(uint32_t type, const void *body, size_t n);
+/* How many descriptors a request of this type brings. */
+size_t wp_request_fds(uint32_t type);
+const char *wp_type_name(uint32_t type);
