@@ -1,0 +1,99 @@
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/fs.h"
+
+#include "../unit.h"
+
+static int scratch(void)
+{
+    char path[] = "/tmp/bothy-test-XXXXXX";
+
+    assert_non_null(mkdtemp(path));
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static void drop(int fd)
+{
+    char link[64], path[256];
+
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    assert_true(n > 0);
+    path[n] = 0;
+    close(fd);
+    assert_ok(fs_remove(AT_FDCWD, path));
+}
+
+static void write_replaces_and_read_has_a_ceiling(void **state)
+{
+    int d = scratch();
+    CLEANUP(buf_done) buf b = {0};
+
+    (void)state;
+    assert_ok(fs_write(d, "f", "one", 3, 0600, true));
+    assert_ok(fs_write(d, "f", "second", 6, 0600, false));
+    assert_ok(fs_read(d, "f", 100, &b));
+    assert_string_equal(b.p, "second");
+    assert_err(fs_read(d, "f", 3, &b), ERR_TOO_LARGE);
+    assert_err(fs_read(d, "missing", 3, &b), ERR_NOT_FOUND);
+    drop(d);
+}
+
+static void links_are_not_followed(void **state)
+{
+    int d = scratch();
+    CLEANUP(buf_done) buf b = {0};
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(symlinkat("/etc/passwd", d, "l"), 0);
+    assert_err(fs_read(d, "l", 1 << 20, &b), ERR_INTERNAL);
+    assert_int_equal(mkdirat(d, "tree", 0700), 0);
+    assert_int_equal(symlinkat("/etc", d, "tree/etc"), 0);
+    assert_ok(fs_remove(d, "tree"));
+    assert_int_equal(stat("/etc/passwd", &st), 0);
+    assert_true(fs_open_in_root(d, "../../../etc/passwd", O_RDONLY) < 0);
+    drop(d);
+}
+
+static void a_lock_is_held_once(void **state)
+{
+    int d = scratch(), a = -1, b = -1;
+
+    (void)state;
+    assert_ok(fs_lock(d, "lock", &a));
+    assert_err(fs_lock(d, "lock", &b), ERR_CONFLICT);
+    close(a);
+    assert_ok(fs_lock(d, "lock", &b));
+    close(b);
+    drop(d);
+}
+
+static void a_tree_goes_whole(void **state)
+{
+    int d = scratch();
+
+    (void)state;
+    assert_int_equal(mkdirat(d, "a", 0700), 0);
+    assert_int_equal(mkdirat(d, "a/b", 0700), 0);
+    assert_int_equal(mkdirat(d, "a/b/c", 0700), 0);
+    assert_ok(fs_remove(d, "a"));
+    assert_int_equal(faccessat(d, "a", F_OK, 0), -1);
+    assert_ok(fs_remove(d, "a"));
+    drop(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(write_replaces_and_read_has_a_ceiling),
+        cmocka_unit_test(links_are_not_followed),
+        cmocka_unit_test(a_lock_is_held_once),
+        cmocka_unit_test(a_tree_goes_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
