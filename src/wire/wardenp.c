@@ -1,0 +1,267 @@
+#include "wire/wardenp.h"
+
+#include <string.h>
+
+/* Ceilings of what a frame may ask for; what the node can give is the warden's to say. */
+#define MEMORY_MAX (UINT64_C(1) << 50)
+#define CPU_MAX    (1024u * 1000)
+#define PIDS_MAX   (4u << 20)
+#define SHM_MAX    (1u << 20)
+#define ID_LEN     20
+
+static bool id_ok(const struct wp_id *id)
+{
+    for (size_t i = 0; i < sizeof id->id; i++) {
+        char c = id->id[i];
+        bool letter = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+        if (i < ID_LEN ? !letter : c != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Bodies are copied out before they are looked at: a frame's buffer may have any alignment. */
+#define BODY(type, name)                     \
+    struct type name;                        \
+    if (n < sizeof name)                     \
+        return false;                        \
+    memcpy(&name, body, sizeof name);        \
+    body = (const char *)body + sizeof name; \
+    n -= sizeof name
+
+static bool id_body_ok(const void *body, size_t n)
+{
+    BODY(wp_id, id);
+    return !n && id_ok(&id);
+}
+
+static bool ids_ok(const void *body, size_t n, size_t count)
+{
+    if (n != count * sizeof(struct wp_id))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!id_body_ok((const char *)body + i * sizeof(struct wp_id), sizeof(struct wp_id)))
+            return false;
+    return true;
+}
+
+static bool limits_ok(const struct wp_limits *l)
+{
+    return l->memory <= MEMORY_MAX && l->disk <= MEMORY_MAX && l->cpu_milli <= CPU_MAX &&
+           l->pids <= PIDS_MAX && l->shm_mib <= SHM_MAX && !l->reserved;
+}
+
+/* Absolute, not the root itself, no "..", NUL-padded to the end. */
+static bool path_ok(const char path[WP_PATH_MAX])
+{
+    size_t len = strnlen(path, WP_PATH_MAX);
+    bool something = false;
+
+    if (len == WP_PATH_MAX || path[0] != '/')
+        return false;
+    for (size_t i = len; i < WP_PATH_MAX; i++)
+        if (path[i])
+            return false;
+    for (size_t i = 0; i < len;) {
+        size_t from = ++i;
+        while (i < len && path[i] != '/')
+            i++;
+        if (i - from == 2 && path[from] == '.' && path[from + 1] == '.')
+            return false;
+        something |= i > from && !(i - from == 1 && path[from] == '.');
+    }
+    return something;
+}
+
+static bool tmpfs_ok(const struct wp_tmpfs *t)
+{
+    return path_ok(t->path) && t->size && t->size <= MEMORY_MAX && t->mode <= 07777 &&
+           !(t->flags & ~WP_TMPFS_EXEC);
+}
+
+static bool claim_ok(const void *body, size_t n)
+{
+    BODY(wp_claim, c);
+    if (!id_ok(&c.sandbox) || !limits_ok(&c.limits) || c.ntmpfs > WP_TMPFS_MAX ||
+        (c.flags & ~(WP_CLAIM_READ_ONLY | WP_CLAIM_SETUID)))
+        return false;
+    for (uint32_t i = 0; i < c.ntmpfs; i++) {
+        BODY(wp_tmpfs, t);
+        if (!tmpfs_ok(&t))
+            return false;
+    }
+    return !n;
+}
+
+static bool hello_ok(const void *body, size_t n)
+{
+    BODY(wp_hello, h);
+    return !n && h.min && h.min <= h.max && !h.caps && !h.reserved;
+}
+
+static bool list_ok(const void *body, size_t n)
+{
+    BODY(wp_list, l);
+    return !n && !l.next && !l.n && !l.reserved;
+}
+
+static bool stats_ok(const void *body, size_t n)
+{
+    BODY(wp_stats, s);
+    return s.n <= WP_STATS_MAX && !s.reserved && ids_ok(body, n, s.n);
+}
+
+static bool limits_of_ok(const void *body, size_t n)
+{
+    BODY(wp_limits_of, l);
+    return !n && id_ok(&l.sandbox) && limits_ok(&l.limits);
+}
+
+static bool unpack_ok(const void *body, size_t n)
+{
+    BODY(wp_unpack, u);
+    return !n && u.format <= WP_ZSTD && !u.reserved;
+}
+
+static bool image_ok(const void *body, size_t n)
+{
+    BODY(wp_image, i);
+    return i.n && i.n <= WP_LAYERS_MAX && !i.reserved && n == i.n * sizeof(struct wp_digest);
+}
+
+static bool prune_ok(const void *body, size_t n)
+{
+    BODY(wp_prune, p);
+    return !p.reserved && p.n <= WP_FRAME_MAX / sizeof(struct wp_digest) &&
+           n == p.n * sizeof(struct wp_digest);
+}
+
+static bool pool_ok(const void *body, size_t n)
+{
+    BODY(wp_pool, p);
+    if (n || (p.flags & ~WP_POOL_SET) || p.ready || p.claimed || p.waiting || p.refills_failed ||
+        p.reserved)
+        return false;
+    return p.flags & WP_POOL_SET ? p.low <= p.high : !p.low && !p.high;
+}
+
+static bool empty_ok(const void *body, size_t n)
+{
+    (void)body;
+    return !n;
+}
+
+static bool claimed_ok(const void *body, size_t n)
+{
+    BODY(wp_claimed, c);
+    return !c.reserved && c.hello == n;
+}
+
+static bool boxes_ok(const void *body, size_t n)
+{
+    BODY(wp_list, l);
+    if (l.reserved || l.n > WP_FRAME_MAX / sizeof(struct wp_box) ||
+        n != l.n * sizeof(struct wp_box))
+        return false;
+    for (uint32_t i = 0; i < l.n; i++) {
+        BODY(wp_box, b);
+        if (!id_ok(&b.sandbox) || (b.flags & ~(WP_BOX_DEAD | WP_BOX_FROZEN)))
+            return false;
+    }
+    return true;
+}
+
+static bool usages_ok(const void *body, size_t n)
+{
+    BODY(wp_stats, s);
+    if (s.reserved || s.n > WP_STATS_MAX || n != s.n * sizeof(struct wp_usage))
+        return false;
+    for (uint32_t i = 0; i < s.n; i++) {
+        BODY(wp_usage, u);
+        if (!id_ok(&u.sandbox) || (u.flags & ~(WP_BOX_DEAD | WP_BOX_FROZEN | WP_USAGE_UNKNOWN)))
+            return false;
+    }
+    return true;
+}
+
+static bool text_ok(const void *body, size_t n)
+{
+    return !n || !memchr(body, 0, n);
+}
+
+static bool hello_answer_ok(const void *body, size_t n)
+{
+    BODY(wp_hello, h);
+    return !n && h.min && h.min == h.max && !h.reserved;
+}
+
+static bool unpacked_ok(const void *body, size_t n)
+{
+    BODY(wp_unpacked, u);
+    return !n && u.was_there <= 1 && !u.reserved;
+}
+
+static bool pruned_ok(const void *body, size_t n)
+{
+    (void)body;
+    return n == sizeof(struct wp_pruned);
+}
+
+static bool pool_answer_ok(const void *body, size_t n)
+{
+    BODY(wp_pool, p);
+    return !n && p.low <= p.high && !p.flags && !p.reserved;
+}
+
+static const struct {
+    const char *name;
+    bool (*request)(const void *body, size_t n);
+    bool (*answer)(const void *body, size_t n);
+    size_t fds; /* that a request brings */
+} TYPES[WP_TYPES] = {
+    [WP_HELLO] = {"HELLO", hello_ok, hello_answer_ok, 0},
+    [WP_CLAIM] = {"CLAIM", claim_ok, claimed_ok, 0},
+    [WP_ATTACH] = {"ATTACH", id_body_ok, empty_ok, 0},
+    [WP_DESTROY] = {"DESTROY", id_body_ok, empty_ok, 0},
+    [WP_LIST] = {"LIST", list_ok, boxes_ok, 0},
+    [WP_STATS] = {"STATS", stats_ok, usages_ok, 0},
+    [WP_METRICS] = {"METRICS", empty_ok, text_ok, 0},
+    [WP_FREEZE] = {"FREEZE", id_body_ok, empty_ok, 0},
+    [WP_THAW] = {"THAW", id_body_ok, empty_ok, 0},
+    [WP_LIMITS] = {"LIMITS", limits_of_ok, empty_ok, 0},
+    [WP_SOCKET] = {"SOCKET", id_body_ok, empty_ok, 0},
+    [WP_UNPACK] = {"UNPACK", unpack_ok, unpacked_ok, 1},
+    [WP_IMAGE] = {"IMAGE", image_ok, empty_ok, 0},
+    [WP_PRUNE] = {"PRUNE", prune_ok, pruned_ok, 0},
+    [WP_POOL] = {"POOL", pool_ok, pool_answer_ok, 0},
+};
+
+static bool known(uint32_t type)
+{
+    return type >= WP_HELLO && type < WP_TYPES;
+}
+
+static bool fits(size_t n)
+{
+    return n <= WP_FRAME_MAX - sizeof(struct wp_hdr);
+}
+
+bool wp_request_ok(uint32_t type, const void *body, size_t n)
+{
+    return known(type) && fits(n) && TYPES[type].request(body, n);
+}
+
+bool wp_answer_ok(uint32_t type, const void *body, size_t n)
+{
+    return known(type) && fits(n) && TYPES[type].answer(body, n);
+}
+
+size_t wp_request_fds(uint32_t type)
+{
+    return known(type) ? TYPES[type].fds : 0;
+}
+
+const char *wp_type_name(uint32_t type)
+{
+    return known(type) ? TYPES[type].name : "unknown";
+}
