@@ -1,0 +1,452 @@
+#include "wire/http1.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+/* ---- the guard ---- */
+
+static enum http1_result refuse(http1_guard *g, const char *why)
+{
+    g->why = why;
+    return HTTP1_BAD;
+}
+
+err *http1_guard_err(const http1_guard *g)
+{
+    if (g->too_large)
+        return err_new(ERR_TOO_LARGE, "the request's head is larger than %d bytes", HTTP1_HEAD_MAX);
+    return err_because(err_new(ERR_INVALID_REQUEST, "the request's head is not valid HTTP/1.1"),
+                       "%s", str_or(g->why, "it is incomplete"));
+}
+
+static const char *bad_byte(unsigned char c, char last)
+{
+    if (last == '\r' && c != '\n')
+        return "a CR without LF";
+    if (c == '\n' && last != '\r')
+        return "a LF without CR";
+    if (c == 0x7f || (c < 0x20 && c != '\r' && c != '\n' && c != '\t'))
+        return "a control byte";
+    return NULL;
+}
+
+/* HTTP/0.9 and HTTP/2 never send the end of head we would wait for: see it in the first line. */
+static bool version_ok(const http1_guard *g)
+{
+    return !memcmp(g->tail, "HTTP/1.", 7) && (g->tail[7] == '0' || g->tail[7] == '1');
+}
+
+/* A line has ended (its CR LF included). */
+static enum http1_result guard_line(http1_guard *g)
+{
+    bool empty = g->line == 2;
+
+    g->line = 0;
+    if (!g->in_headers) {
+        if (empty)
+            return g->blank++ ? refuse(g, "empty lines before the request line") : HTTP1_MORE;
+        if (g->spaces != 2 || !version_ok(g))
+            return refuse(g, "the first line is not 'METHOD target HTTP/1.1'");
+        g->in_headers = true;
+        return HTTP1_MORE;
+    }
+    return empty ? HTTP1_DONE : HTTP1_MORE;
+}
+
+static enum http1_result guard_byte(http1_guard *g, char c)
+{
+    const char *why = bad_byte((unsigned char)c, g->last);
+
+    g->last = c;
+    if (why)
+        return refuse(g, why);
+    if (++g->line == 1 && (c == ' ' || c == '\t'))
+        return refuse(g, "a line that begins with white space");
+    if (c == '\n')
+        return guard_line(g);
+    if (!g->in_headers && c != '\r') {
+        if (c == '\t')
+            return refuse(g, "a tab in the first line");
+        g->spaces += c == ' ';
+        memmove(g->tail, g->tail + 1, sizeof g->tail - 1);
+        g->tail[sizeof g->tail - 1] = c;
+    }
+    return HTTP1_MORE;
+}
+
+enum http1_result http1_guard_feed(http1_guard *g, const char *p, size_t n, size_t *ret_used)
+{
+    for (size_t i = 0; i < n; i++) {
+        *ret_used = i + 1;
+        if (++g->seen > HTTP1_HEAD_MAX) {
+            g->too_large = true;
+            return HTTP1_BAD;
+        }
+        enum http1_result r = guard_byte(g, p[i]);
+        if (r != HTTP1_MORE)
+            return r;
+    }
+    *ret_used = n;
+    return HTTP1_MORE;
+}
+
+/* ---- llhttp's callbacks ---- */
+
+static int stop(http1_request *rq, const char *why)
+{
+    rq->why = why;
+    return HPE_USER;
+}
+
+static int on_url(llhttp_t *p, const char *at, size_t n)
+{
+    http1_request *rq = p->data;
+
+    if (rq->target)
+        return stop(rq, "a target in pieces");
+    rq->target = (char *)at;
+    return at[n] == ' ' ? 0 : stop(rq, "a target that does not end");
+}
+
+static int on_field(llhttp_t *p, const char *at, size_t n)
+{
+    http1_request *rq = p->data;
+
+    if (rq->nheader == HTTP1_HEADERS_MAX)
+        return stop(rq, "more than 100 header lines");
+    if (!n || at[n] != ':')
+        return stop(rq, "a header name that does not end in a colon");
+    rq->header[rq->nheader++] = (http1_header){(char *)at, NULL};
+    return 0;
+}
+
+static int on_headers(llhttp_t *p)
+{
+    http1_request *rq = p->data;
+
+    rq->keep_alive = llhttp_should_keep_alive(p);
+    rq->upgrade = p->upgrade;
+    return 0;
+}
+
+static int on_body(llhttp_t *p, const char *at, size_t n)
+{
+    http1_request *rq = p->data;
+
+    memmove(rq->out + rq->nout, at, n);
+    rq->nout += n;
+    return 0;
+}
+
+/* The last chunk: what must follow is an empty line and nothing else, which we check ourselves;
+ * llhttp would take trailers. */
+static int on_chunk(llhttp_t *p)
+{
+    http1_request *rq = p->data;
+
+    rq->chunks++;
+    return p->content_length ? 0 : HPE_PAUSED;
+}
+
+static const llhttp_settings_t SETTINGS = {
+    .on_url = on_url,
+    .on_header_field = on_field,
+    .on_headers_complete = on_headers,
+    .on_body = on_body,
+    .on_chunk_header = on_chunk,
+};
+
+/* ---- the head ---- */
+
+static err *invalid(const char *why)
+{
+    return err_because(err_new(ERR_INVALID_REQUEST, "the request's head is not valid HTTP/1.1"),
+                       "%s", why);
+}
+
+/* Names end at the colon; a value is what lies between it and the CR (there is no other CR in the
+ * line), without white space around. llhttp's pointer to an empty value is of no use. */
+static void terminate(http1_request *rq)
+{
+    *strchr(rq->target, ' ') = 0;
+    for (size_t i = 0; i < rq->nheader; i++) {
+        http1_header *h = &rq->header[i];
+        char *colon = strchr(h->name, ':');
+        char *start = colon + 1;
+        char *end = strchr(start, '\r');
+        while (end > start && (end[-1] == ' ' || end[-1] == '\t'))
+            end--;
+        *end = 0;
+        *colon = 0;
+        h->value = start + strspn(start, " \t");
+    }
+}
+
+const char *http1_header_get(const http1_request *rq, const char *name)
+{
+    for (size_t i = 0; i < rq->nheader; i++)
+        if (!strcasecmp(rq->header[i].name, name))
+            return rq->header[i].value;
+    return NULL;
+}
+
+static size_t count(const http1_request *rq, const char *name)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < rq->nheader; i++)
+        n += !strcasecmp(rq->header[i].name, name);
+    return n;
+}
+
+static err *check_host(http1_request *rq)
+{
+    static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "-._~%!$&'()*+,;=:[]";
+    size_t n = count(rq, "host");
+
+    if (n > 1 || (!n && rq->http11))
+        return invalid(n ? "more than one Host header" : "no Host header");
+    rq->host = http1_header_get(rq, "host");
+    if (rq->host && rq->host[strspn(rq->host, ALLOWED)])
+        return invalid("a Host header that is not a host");
+    return NULL;
+}
+
+/* llhttp has checked all this; a second opinion, because here a mistake is a hole. */
+static err *check_framing(http1_request *rq)
+{
+    const char *length = http1_header_get(rq, "content-length");
+    const char *coding = http1_header_get(rq, "transfer-encoding");
+
+    if (count(rq, "content-length") > 1 || (length && coding))
+        return invalid("more than one statement of the body's length");
+    if (length && !str_to_u64(length, INT64_MAX, &rq->left))
+        return invalid("a Content-Length that is not a number");
+    if (!coding)
+        return NULL;
+    if (count(rq, "transfer-encoding") > 1 || strcasecmp(coding, "chunked"))
+        return invalid("a Transfer-Encoding other than 'chunked'");
+    if (!rq->http11)
+        return invalid("a Transfer-Encoding in HTTP/1.0");
+    rq->chunked = true;
+    return NULL;
+}
+
+static err *check_expect(http1_request *rq)
+{
+    const char *expect = http1_header_get(rq, "expect");
+
+    if (expect && strcasecmp(expect, "100-continue"))
+        return invalid("an Expect header other than '100-continue'");
+    rq->expect_continue = expect && rq->http11 && (rq->chunked || rq->left);
+    return NULL;
+}
+
+/* "http://host/path" is accepted when its authority is the Host header's, then it is "/path".
+ * Anything else would leave two opinions about whom the request is for. */
+static err *absolute_form(http1_request *rq)
+{
+    char *authority = rq->target + strlen("http://");
+    size_t n = strcspn(authority, "/?");
+
+    if (!rq->host || !n || strlen(rq->host) != n || strncasecmp(rq->host, authority, n))
+        return invalid("a target whose authority is not the Host header's");
+    rq->target = authority + n;
+    if (*rq->target == '/')
+        return NULL;
+    /* The byte before is the authority's and no longer needed. */
+    *--rq->target = '/';
+    return NULL;
+}
+
+static err *check_target(http1_request *rq)
+{
+    if (strchr(rq->target, '#'))
+        return invalid("a fragment in the target");
+    if (!strncasecmp(rq->target, "http://", 7))
+        return absolute_form(rq);
+    if (rq->target[0] == '/' || (!strcmp(rq->target, "*") && rq->parser.method == HTTP_OPTIONS))
+        return NULL;
+    return invalid("a target that is not a path");
+}
+
+err *http1_parse(char *head, size_t n, http1_request *ret_rq)
+{
+    http1_request *rq = ret_rq;
+
+    memset(rq, 0, sizeof *rq);
+    if (n >= 2 && head[0] == '\r') { /* the empty line the guard forgives */
+        head += 2;
+        n -= 2;
+    }
+    llhttp_init(&rq->parser, HTTP_REQUEST, &SETTINGS);
+    rq->parser.data = rq;
+    llhttp_errno_t e = llhttp_execute(&rq->parser, head, n);
+    if (e == HPE_USER)
+        return invalid(rq->why);
+    if (e != HPE_OK && e != HPE_PAUSED_UPGRADE)
+        return invalid(str_or(llhttp_get_error_reason(&rq->parser), "it cannot be parsed"));
+    if (!rq->target || rq->parser.http_major != 1 || rq->parser.http_minor > 1)
+        return invalid("the first line is not 'METHOD target HTTP/1.1'");
+    rq->method = llhttp_method_name(rq->parser.method);
+    rq->http11 = rq->parser.http_minor == 1;
+    rq->keep_alive &= rq->http11;
+    terminate(rq);
+    TRY(check_host(rq));
+    TRY(check_framing(rq));
+    TRY(check_expect(rq));
+    return check_target(rq);
+}
+
+/* ---- the body ---- */
+
+static err *bad_chunk(const char *why)
+{
+    return err_because(err_new(ERR_INVALID_REQUEST, "the request's chunked body is not valid"),
+                       "%s", why);
+}
+
+bool http1_body_ended(const http1_request *rq)
+{
+    return rq->chunked ? rq->ending == 3 : !rq->left;
+}
+
+/* Behind the last chunk: CR LF, nothing else. */
+static err *body_end(http1_request *rq, const char *in, size_t nin, size_t *used)
+{
+    while (*used < nin && rq->ending && rq->ending < 3)
+        if (in[(*used)++] != "\r\n"[rq->ending++ - 1])
+            return bad_chunk("trailers are not accepted");
+    return NULL;
+}
+
+static err *body_chunks(http1_request *rq, const char *in, size_t nin, size_t *used)
+{
+    size_t before = rq->nout;
+    llhttp_errno_t e = llhttp_execute(&rq->parser, in, nin);
+
+    *used = nin;
+    if (e == HPE_PAUSED) {
+        rq->ending = 1;
+        *used = (size_t)(llhttp_get_error_pos(&rq->parser) - in);
+    } else if (e != HPE_OK) {
+        return bad_chunk(e == HPE_USER ? rq->why
+                                       : str_or(llhttp_get_error_reason(&rq->parser), "?"));
+    }
+    rq->framing += *used - (rq->nout - before);
+    if (rq->framing > (rq->chunks + 1) * HTTP1_CHUNK_OVERHEAD)
+        return bad_chunk("more framing than a body needs");
+    return NULL;
+}
+
+err *http1_body(http1_request *rq, const char *in, size_t nin, char *out, size_t *ret_used,
+                size_t *ret_nout)
+{
+    size_t used = 0;
+
+    rq->out = out;
+    rq->nout = 0;
+    if (rq->chunked) {
+        if (!rq->ending && nin)
+            TRY(body_chunks(rq, in, nin, &used));
+        TRY(body_end(rq, in, nin, &used));
+    } else {
+        used = nin < rq->left ? nin : (size_t)rq->left;
+        memmove(out, in, used);
+        rq->left -= used;
+        rq->nout = used;
+    }
+    *ret_used = used;
+    *ret_nout = rq->nout;
+    return NULL;
+}
+
+/* ---- answers ---- */
+
+static const struct {
+    int status;
+    const char *reason;
+} REASONS[] = {
+    {100, "Continue"},
+    {101, "Switching Protocols"},
+    {200, "OK"},
+    {201, "Created"},
+    {202, "Accepted"},
+    {204, "No Content"},
+    {206, "Partial Content"},
+    {301, "Moved Permanently"},
+    {302, "Found"},
+    {304, "Not Modified"},
+    {307, "Temporary Redirect"},
+    {308, "Permanent Redirect"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {408, "Request Timeout"},
+    {409, "Conflict"},
+    {410, "Gone"},
+    {411, "Length Required"},
+    {412, "Precondition Failed"},
+    {413, "Content Too Large"},
+    {415, "Unsupported Media Type"},
+    {416, "Range Not Satisfiable"},
+    {422, "Unprocessable Content"},
+    {426, "Upgrade Required"},
+    {429, "Too Many Requests"},
+    {499, "Client Closed Request"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {502, "Bad Gateway"},
+    {503, "Service Unavailable"},
+    {504, "Gateway Timeout"},
+    {507, "Insufficient Storage"},
+};
+
+const char *http1_reason(int status)
+{
+    for (size_t i = 0; i < ARRAY_LEN(REASONS); i++)
+        if (REASONS[i].status == status)
+            return REASONS[i].reason;
+    return "Status";
+}
+
+void http1_write_status(buf *out, int status)
+{
+    char line[64];
+    int n = snprintf(line, sizeof line, "HTTP/1.1 %03d %s\r\n", status, http1_reason(status));
+
+    buf_append(out, line, (size_t)n);
+}
+
+void http1_write_header(buf *out, const char *name, const char *value)
+{
+    size_t n = strlen(name), v = strlen(value);
+
+    buf_reserve(out, n + v + 4);
+    buf_append(out, name, n);
+    buf_append(out, ": ", 2);
+    size_t at = out->len;
+    buf_append(out, value, v);
+    for (char *c = out->p + at; c < out->p + out->len; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            *c = ' ';
+    buf_append(out, "\r\n", 2);
+}
+
+void http1_write_chunk(buf *out, const void *p, size_t n)
+{
+    char size[20];
+    int k = snprintf(size, sizeof size, "%zx\r\n", n);
+
+    buf_reserve(out, (size_t)k + n + 2);
+    buf_append(out, size, (size_t)k);
+    buf_append(out, p, n);
+    buf_append(out, "\r\n", 2);
+}

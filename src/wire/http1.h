@@ -1,0 +1,91 @@
+/* HTTP/1.1 requests without I/O: a guard that finds the end of a head, llhttp (strict) behind it,
+ * body framing, and writers for answers.
+ *
+ * Everything two HTTP implementations might read differently is refused, not repaired: bare CR or
+ * LF, folded lines, control bytes, a Content-Length that is doubled or beside a Transfer-Encoding,
+ * any coding but one "chunked", trailers, a missing or second Host. The caller answers and closes.
+ *
+ * Use: feed bytes to http1_guard() until it says HTTP1_DONE, give the head to http1_parse(), then
+ * pass what follows through http1_body() until http1_body_ended(). Nothing here allocates. */
+#pragma once
+
+#include <llhttp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#define HTTP1_HEAD_MAX    (64 * 1024)
+#define HTTP1_HEADERS_MAX 100
+/* Framing bytes a chunk may cost on average, its size line and extensions included. */
+#define HTTP1_CHUNK_OVERHEAD 256
+
+enum http1_result {
+    HTTP1_MORE, /* the head goes on */
+    HTTP1_DONE, /* the last byte used is the last of the head */
+    HTTP1_BAD,  /* http1_guard_err() says why */
+};
+
+/* Zero-initialised is ready for a head. */
+typedef struct http1_guard {
+    size_t seen;     /* bytes of the head so far */
+    size_t line;     /* bytes of the current line so far */
+    size_t blank;    /* empty line before the request line: one is forgiven */
+    unsigned spaces; /* of the request line */
+    char last;
+    bool in_headers;
+    char tail[8]; /* end of the request line, for the version */
+    const char *why;
+    bool too_large;
+} http1_guard;
+
+/* Looks at n more bytes; *ret_used of them belong to the head (all of them with HTTP1_MORE). */
+enum http1_result http1_guard_feed(http1_guard *g, const char *p, size_t n, size_t *ret_used);
+err *http1_guard_err(const http1_guard *g) ERR_MUST;
+
+typedef struct http1_header {
+    char *name; /* as sent */
+    char *value;
+} http1_header;
+
+typedef struct http1_request {
+    const char *method; /* static */
+    char *target;       /* origin form ("/a?b"), or "*" of OPTIONS */
+    const char *host;   /* or NULL (HTTP/1.0) */
+    http1_header header[HTTP1_HEADERS_MAX];
+    size_t nheader;
+    bool http11;
+    bool keep_alive; /* HTTP/1.0 never does */
+    bool expect_continue;
+    bool upgrade; /* Connection: upgrade with an Upgrade header; the caller may ignore it */
+    bool chunked;
+    uint64_t left; /* of the Content-Length; 0 when chunked */
+    /* of a chunked body */
+    llhttp_t parser;
+    uint64_t framing, chunks;
+    unsigned char ending; /* 0: chunks; 1: expects CR; 2: expects LF; 3: ended */
+    /* while llhttp runs */
+    char *out;
+    size_t nout;
+    const char *why;
+} http1_request;
+
+/* Parses a head that passed the guard (n bytes, changed in place: the request points into it). */
+err *http1_parse(char *head, size_t n, http1_request *ret_rq) ERR_MUST;
+/* The value of the first header of this name (any case), or NULL. */
+const char *http1_header_get(const http1_request *rq, const char *name);
+
+/* Takes body bytes from in, puts the decoded ones at out (room for at least nin bytes; out may be
+ * in). Stops at the end of the body; *ret_used says how much was taken. */
+err *http1_body(http1_request *rq, const char *in, size_t nin, char *out, size_t *ret_used,
+                size_t *ret_nout) ERR_MUST;
+bool http1_body_ended(const http1_request *rq);
+
+/* ---- answers ---- */
+const char *http1_reason(int status);
+void http1_write_status(buf *out, int status);
+/* Control bytes in the value become spaces: nothing can end the line early. */
+void http1_write_header(buf *out, const char *name, const char *value);
+void http1_write_chunk(buf *out, const void *p, size_t n); /* n 0: the last chunk */
