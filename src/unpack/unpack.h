@@ -1,0 +1,36 @@
+/* Types the parts of bothy-unpack share. One layer, one process, no threads. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+enum unpack_format {
+    FORMAT_PLAIN,
+    FORMAT_GZIP,
+    FORMAT_ZSTD
+};
+
+/* What a layer may cost. The defaults are above every real layer seen (reference figures in the
+ * README); the rest is the wall clock, which the caller holds. */
+typedef struct unpack_limits {
+    uint64_t entries;
+    uint64_t bytes;       /* uncompressed tar */
+    uint64_t file;        /* logical size of one file: holes count */
+    uint64_t ratio;       /* uncompressed : compressed, once ratio_floor is out */
+    uint64_t ratio_floor; /* bytes */
+    uint64_t names;       /* bytes of remembered directory names */
+    uint64_t xattr;       /* bytes of one value */
+    unsigned depth;
+} unpack_limits;
+
+#define UNPACK_LIMITS_DEFAULT                                                                     \
+    {                                                                                             \
+        .entries = 300000, .bytes = UINT64_C(32) << 30, .file = UINT64_C(32) << 30, .ratio = 200, \
+        .ratio_floor = UINT64_C(256) << 20, .names = UINT64_C(256) << 20,                         \
+        .xattr = UINT64_C(64) << 10, .depth = 128                                                 \
+    }
+
+/* The layer's fault: the program ends with UNPACK_REFUSED. */
+#define refuse(...) err_new(ERR_IMAGE_UNSUPPORTED, __VA_ARGS__)
