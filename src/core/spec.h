@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "base/id.h"
 
-typedef struct limits { /* 0: not set; limits_default() fills it */
+typedef struct limits { /* 0: not set; limits_fill() fills it */
     uint64_t memory;    /* bytes, swap included */
     uint64_t disk;      /* bytes */
     uint32_t cpu_milli; /* thousandths of a core */
@@ -17,6 +17,24 @@ typedef struct limits { /* 0: not set; limits_default() fills it */
     uint32_t shm_mib;
     uint32_t execs;
 } limits;
+/* Of design section 17. Its disk is 10 GiB. */
+extern const limits LIMITS_DEFAULT;
+/* Fills what is not set from `otherwise`, but for disk: whether the default disk limit is applied
+ * depends on the backend's quotas, which the engine knows. */
+void limits_fill(limits *l, const limits *otherwise);
+/* Ranges of what is set. */
+err *limits_check(const limits *l) ERR_MUST;
+
+#define SPEC_TTL_DEFAULT_MS   (UINT64_C(3600) * 1000)
+#define SPEC_TTL_MAX_MS       (UINT64_C(30) * 86400 * 1000)
+#define SPEC_QUEUE_DEFAULT_MS (UINT64_C(60) * 1000)
+#define SPEC_QUEUE_MAX_MS     (UINT64_C(3600) * 1000)
+#define SPEC_TIMEOUT_MAX_MS   SPEC_TTL_MAX_MS
+#define SPEC_UMASK_DEFAULT    022u
+#define SPEC_TMPFS_MAX        8
+#define SPEC_TMPFS_PATH_MAX   255
+#define SPEC_ENV_MAX          (1u << 20) /* bytes of a sandbox's env and secrets together */
+#define SPEC_ARGS_MAX         (7u << 20) /* bytes of a command's argv and env together */
 
 typedef struct tmpfs_spec {
     char *path;
@@ -44,8 +62,12 @@ typedef struct sandbox_spec {
     uint32_t umask;
 } sandbox_spec;
 void sandbox_spec_done(sandbox_spec *s);
-/* Ranges, names, env form, tmpfs paths; fills defaults (design, section 17). */
+/* Ranges, names, env form, tmpfs paths; fills defaults (design, section 17) but for the disk limit
+ * (limits_fill). Other defaults than the built-in ones are filled in before the call. */
 err *sandbox_spec_check(sandbox_spec *s) ERR_MUST;
+/* A name for people: a letter or digit, then up to 63 of letters, digits, _ . -; never the form of
+ * an id, because either may stand in a path. */
+bool spec_name_valid(const char *name);
 
 enum stdio_mode {
     STDIO_PIPES,
@@ -61,7 +83,7 @@ typedef struct exec_spec {
     bool stdin_open; /* bytes will come; else /dev/null */
     uint16_t rows, cols;
     uint64_t timeout_ms; /* 0: none */
-    int exec_fd;         /* -1, or the executable by descriptor; argv[0] is its name */
+    int exec_fd;         /* -1, or the executable by descriptor, not owned; argv[0] is its name */
     bool setuid;         /* the sandbox's grant */
 } exec_spec;
 void exec_spec_done(exec_spec *s);

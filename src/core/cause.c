@@ -1,0 +1,71 @@
+#include "core/cause.h"
+
+#include <string.h>
+
+#include "base/str.h"
+
+enum cause_members {
+    HAS_BY = 1,
+    HAS_STAGE = 2,
+    HAS_MEMORY = 4
+};
+
+static const struct {
+    const char *name;
+    int members;
+    const char *text;
+} ROWS[CAUSES] = {
+    [CAUSE_REQUESTED] = {"requested", HAS_BY, "Somebody asked for its end."},
+    [CAUSE_TTL] = {"ttl", 0, "Its time to live was over."},
+    [CAUSE_IDLE] = {"idle", 0, "Nothing happened in it for longer than its idle time."},
+    [CAUSE_OOM] = {"oom", HAS_MEMORY, "Its first process was killed at the memory limit."},
+    [CAUSE_EXITED] = {"exited", 0, "Its first process ended."},
+    [CAUSE_KILLED] = {"killed", HAS_BY, "Its first process was killed."},
+    [CAUSE_BUDGET] = {"budget", 0, "Its owner's budget was used up."},
+    [CAUSE_POLICY] = {"policy", 0, "A policy ended it."},
+    [CAUSE_NODE_LOST] = {"node_lost", 0, "The node lost it, as at a restart of the machine."},
+    [CAUSE_CREATE_FAILED] = {"create_failed", HAS_STAGE, "It never came to run."},
+    [CAUSE_INTERNAL] = {"internal", 0, "A fault of bothy."},
+};
+
+const char *cause_name(enum cause_kind k)
+{
+    return k < CAUSES ? ROWS[k].name : "internal";
+}
+
+const char *cause_text(enum cause_kind k)
+{
+    return ROWS[k < CAUSES ? k : CAUSE_INTERNAL].text;
+}
+
+enum cause_kind cause_by_name(const char *name)
+{
+    for (int i = 0; i < CAUSES; i++)
+        if (str_eq(name, ROWS[i].name))
+            return (enum cause_kind)i;
+    return CAUSES;
+}
+
+static void write_member(buf *out, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    buf_printf(out, ",\"%s\":", name);
+    buf_json_string(out, value, strlen(value));
+}
+
+void cause_write(buf *out, const cause *c)
+{
+    int members = ROWS[c->kind < CAUSES ? c->kind : CAUSE_INTERNAL].members;
+
+    buf_printf(out, "{\"kind\":\"%s\"", cause_name(c->kind));
+    if (members & HAS_BY)
+        write_member(out, "by", c->by);
+    if (members & HAS_STAGE)
+        write_member(out, "stage", c->stage);
+    if (members & HAS_MEMORY)
+        buf_printf(out, ",\"limit\":%llu,\"peak\":%llu", (unsigned long long)c->limit,
+                   (unsigned long long)c->peak);
+    write_member(out, "detail", c->detail);
+    buf_char(out, '}');
+}

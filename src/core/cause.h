@@ -1,0 +1,39 @@
+/* Why a sandbox ended (design, section 9). Plain values; the text form is the JSON object of the
+ * store and of the API: {"kind":"oom","limit":…,"peak":…}. */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+enum cause_kind {
+    CAUSE_REQUESTED, /* by */
+    CAUSE_TTL,
+    CAUSE_IDLE,
+    CAUSE_OOM,    /* limit, peak: pid 1 died of it */
+    CAUSE_EXITED, /* pid 1 ended by itself */
+    CAUSE_KILLED, /* by */
+    CAUSE_BUDGET,
+    CAUSE_POLICY,
+    CAUSE_NODE_LOST,
+    CAUSE_CREATE_FAILED, /* stage */
+    CAUSE_INTERNAL,
+    CAUSES
+};
+
+typedef struct cause {
+    enum cause_kind kind;
+    const char *by;       /* REQUESTED, KILLED: who */
+    const char *stage;    /* CREATE_FAILED: where */
+    const char *detail;   /* any: for people; or NULL */
+    uint64_t limit, peak; /* OOM: bytes */
+} cause;
+
+const char *cause_name(enum cause_kind k);
+/* One sentence for people: "Its time to live was over." */
+const char *cause_text(enum cause_kind k);
+/* CAUSES if there is none of that name. */
+enum cause_kind cause_by_name(const char *name);
+/* Appends the JSON object: kind, then the members its row allows, then detail. */
+void cause_write(buf *out, const cause *c);

@@ -1,0 +1,344 @@
+#include "core/spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+#define MIB (UINT64_C(1) << 20)
+#define GIB (UINT64_C(1) << 30)
+
+const limits LIMITS_DEFAULT = {
+    .memory = GIB,
+    .disk = 10 * GIB,
+    .cpu_milli = 1000,
+    .pids = 512,
+    .nofile = 1024,
+    .shm_mib = 64,
+    .execs = 256,
+};
+
+static void wipe_vector(char **v)
+{
+    for (size_t i = 0; v && v[i]; i++) {
+        secret_wipe(v[i], strlen(v[i]));
+        free(v[i]);
+    }
+    free(v);
+}
+
+void sandbox_spec_done(sandbox_spec *s)
+{
+    free(s->image);
+    free(s->name);
+    wipe_vector(s->env);
+    wipe_vector(s->secrets);
+    free(s->user);
+    free(s->cwd);
+    strv_free(s->labels);
+    for (size_t i = 0; i < s->ntmpfs; i++)
+        free(s->tmpfs[i].path);
+    free(s->tmpfs);
+    memset(s, 0, sizeof *s);
+}
+
+void exec_spec_done(exec_spec *s)
+{
+    strv_free(s->argv);
+    wipe_vector(s->env);
+    free(s->user);
+    free(s->cwd);
+    memset(s, 0, sizeof *s);
+    s->exec_fd = -1;
+}
+
+/* ---- limits: one row each ---- */
+
+typedef struct limit_row {
+    const char *name;
+    size_t at;
+    bool wide; /* uint64_t, else uint32_t */
+    uint64_t min, max;
+} limit_row;
+
+#define LIMIT(field, wide, min, max)                        \
+    {                                                       \
+#        field, offsetof(limits, field), (wide), (min), max \
+    }
+static const limit_row LIMIT_ROWS[] = {
+    LIMIT(memory, true, 8 * MIB, UINT64_C(1) << 46),
+    LIMIT(disk, true, MIB, UINT64_C(1) << 46),
+    LIMIT(cpu_milli, false, 10, 1024 * 1000),
+    LIMIT(pids, false, 4, 1 << 22),
+    LIMIT(nofile, false, 16, 1 << 20),
+    LIMIT(shm_mib, false, 1, 1 << 20),
+    LIMIT(execs, false, 1, 4096),
+};
+
+static uint64_t limit_get(const limits *l, const limit_row *r)
+{
+    const char *at = (const char *)l + r->at;
+
+    return r->wide ? *(const uint64_t *)at : *(const uint32_t *)at;
+}
+
+static void limit_set(limits *l, const limit_row *r, uint64_t v)
+{
+    char *at = (char *)l + r->at;
+
+    if (r->wide)
+        *(uint64_t *)at = v;
+    else
+        *(uint32_t *)at = (uint32_t)v;
+}
+
+void limits_fill(limits *l, const limits *otherwise)
+{
+    for (size_t i = 0; i < ARRAY_LEN(LIMIT_ROWS); i++) {
+        const limit_row *r = &LIMIT_ROWS[i];
+        if (r->at != offsetof(limits, disk) && !limit_get(l, r))
+            limit_set(l, r, limit_get(otherwise, r));
+    }
+}
+
+err *limits_check(const limits *l)
+{
+    for (size_t i = 0; i < ARRAY_LEN(LIMIT_ROWS); i++) {
+        const limit_row *r = &LIMIT_ROWS[i];
+        uint64_t v = limit_get(l, r);
+        if (v && (v < r->min || v > r->max))
+            return err_new(ERR_INVALID_REQUEST, "limits.%s must be from %llu to %llu, not %llu",
+                           r->name, (unsigned long long)r->min, (unsigned long long)r->max,
+                           (unsigned long long)v);
+    }
+    return NULL;
+}
+
+/* ---- texts ---- */
+
+static bool has_control(const char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < 0x20 || *s == 0x7f)
+            return true;
+    return false;
+}
+
+static bool is_name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+bool spec_name_valid(const char *name)
+{
+    size_t n = strlen(name);
+
+    if (n < 1 || n > 64 || !is_name_char(*name) || id_is_sandbox(name))
+        return false;
+    for (size_t i = 1; i < n; i++)
+        if (!is_name_char(name[i]) && !strchr("_.-", name[i]))
+            return false;
+    return true;
+}
+
+/* Each NAME=value with a name; returns the bytes they take. */
+static err *check_pairs(char *const *v, const char *what, size_t *total)
+{
+    for (size_t i = 0; v && v[i]; i++) {
+        const char *eq = strchr(v[i], '=');
+        if (!eq || eq == v[i])
+            return err_new(ERR_INVALID_REQUEST, "%s[%zu] has no name before '='", what, i);
+        *total += strlen(v[i]) + 1;
+    }
+    return NULL;
+}
+
+static err *check_path(const char *path, size_t max, const char *what)
+{
+    size_t n = strlen(path);
+
+    if (*path != '/')
+        return err_new(ERR_INVALID_REQUEST, "%s must be an absolute path, not '%.64s'", what, path);
+    if (n > max)
+        return err_new(ERR_INVALID_REQUEST, "%s has %zu bytes, at most %zu are allowed", what, n,
+                       max);
+    return NULL;
+}
+
+static err *check_user(const char *user)
+{
+    if (user && (!*user || strlen(user) > 256 || has_control(user)))
+        return err_new(ERR_INVALID_REQUEST,
+                       "user must be a name of the image, or uid or uid:gid, in at most 256 bytes");
+    return NULL;
+}
+
+static err *check_cwd(const char *cwd)
+{
+    return cwd ? check_path(cwd, 4095, "cwd") : NULL;
+}
+
+static bool label_key_valid(const char *s, size_t n)
+{
+    if (n < 1 || n > 63 || !is_name_char(s[0]) || !is_name_char(s[n - 1]))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!is_name_char(s[i]) && !strchr("_./-", s[i]))
+            return false;
+    return true;
+}
+
+static err *check_labels(char *const *labels)
+{
+    for (size_t i = 0; labels && labels[i]; i++) {
+        const char *eq = strchr(labels[i], '=');
+        if (i >= 64)
+            return err_new(ERR_INVALID_REQUEST, "labels: at most 64 are allowed");
+        if (!eq || !label_key_valid(labels[i], (size_t)(eq - labels[i])))
+            return err_new(ERR_INVALID_REQUEST,
+                           "labels: a key is 1 to 63 letters, digits, _ . / - and begins and ends "
+                           "with a letter or digit, '%.64s' is not",
+                           labels[i]);
+        if (strlen(eq + 1) > 256)
+            return err_new(ERR_INVALID_REQUEST, "labels: the value of '%.*s' is over 256 bytes",
+                           (int)(eq - labels[i]), labels[i]);
+    }
+    return NULL;
+}
+
+/* ---- tmpfs ---- */
+
+/* Without empty, "." and ".." parts, and no slash at the end: then equal paths are equal texts. */
+static bool is_plain_path(const char *path)
+{
+    for (const char *p = path; *p;) {
+        const char *part = p + 1;
+        size_t n = strcspn(part, "/");
+        if (*p != '/' || !n || (n == 1 && *part == '.') || (n == 2 && !memcmp(part, "..", 2)))
+            return false;
+        p = part + n;
+    }
+    return *path != 0;
+}
+
+/* The kernel's own mounts: a tmpfs over them would undo walls or break every program. */
+static bool is_reserved_path(const char *path)
+{
+    static const char *const RESERVED[] = {"/proc", "/sys", "/dev"};
+
+    for (size_t i = 0; i < ARRAY_LEN(RESERVED); i++) {
+        size_t n = strlen(RESERVED[i]);
+        if (!strncmp(path, RESERVED[i], n) && (!path[n] || path[n] == '/'))
+            return true;
+    }
+    return false;
+}
+
+static err *check_tmpfs(tmpfs_spec *t, size_t i)
+{
+    CLEANUP(freep) char *what = str_printf("tmpfs[%zu].path", i);
+
+    if (!t->path)
+        return err_new(ERR_INVALID_REQUEST, "%s is missing", what);
+    TRY(check_path(t->path, SPEC_TMPFS_PATH_MAX, what));
+    if (!is_plain_path(t->path) || has_control(t->path))
+        return err_new(ERR_INVALID_REQUEST, "%s must be a plain path without '.', '..' and '//'",
+                       what);
+    if (is_reserved_path(t->path))
+        return err_new(ERR_INVALID_REQUEST, "%s must not lie in /proc, /sys or /dev", what);
+    if (t->size < 4096 || t->size > UINT64_C(1) << 40)
+        return err_new(ERR_INVALID_REQUEST, "tmpfs[%zu].size must be from 4096 to %llu", i,
+                       1ULL << 40);
+    if (!t->mode)
+        t->mode = 01777;
+    if (t->mode > 01777)
+        return err_new(ERR_INVALID_REQUEST, "tmpfs[%zu].mode must be at most 1777 (octal)", i);
+    return NULL;
+}
+
+static err *check_mounts(sandbox_spec *s)
+{
+    if (s->ntmpfs > SPEC_TMPFS_MAX)
+        return err_new(ERR_INVALID_REQUEST, "tmpfs has %zu items, at most %d are allowed",
+                       s->ntmpfs, SPEC_TMPFS_MAX);
+    for (size_t i = 0; i < s->ntmpfs; i++) {
+        TRY(check_tmpfs(&s->tmpfs[i], i));
+        for (size_t k = 0; k < i; k++)
+            if (str_eq(s->tmpfs[i].path, s->tmpfs[k].path))
+                return err_new(ERR_INVALID_REQUEST, "tmpfs: '%s' is there twice", s->tmpfs[i].path);
+    }
+    return NULL;
+}
+
+/* ---- the whole ---- */
+
+static err *check_environment(const sandbox_spec *s)
+{
+    size_t total = 0;
+
+    TRY(check_pairs(s->env, "env", &total));
+    TRY(check_pairs(s->secrets, "secrets", &total));
+    if (total > SPEC_ENV_MAX)
+        return err_new(ERR_TOO_LARGE, "env and secrets have %zu bytes, at most %u are allowed",
+                       total, SPEC_ENV_MAX);
+    return NULL;
+}
+
+static err *check_times(sandbox_spec *s)
+{
+    if (!s->ttl_ms)
+        s->ttl_ms = SPEC_TTL_DEFAULT_MS;
+    if (!s->queue_ms)
+        s->queue_ms = SPEC_QUEUE_DEFAULT_MS;
+    if (s->ttl_ms > SPEC_TTL_MAX_MS)
+        return err_new(ERR_INVALID_REQUEST, "ttl must be at most 30 days");
+    if (s->queue_ms > SPEC_QUEUE_MAX_MS)
+        return err_new(ERR_INVALID_REQUEST, "queue_wait must be at most an hour");
+    return NULL;
+}
+
+err *sandbox_spec_check(sandbox_spec *s)
+{
+    if (!s->image || !*s->image || strlen(s->image) > 1024 || has_control(s->image))
+        return err_new(ERR_INVALID_REQUEST, "image must be a name of 1 to 1024 bytes");
+    if (s->name && !spec_name_valid(s->name))
+        return err_new(ERR_INVALID_REQUEST,
+                       "name must be 1 to 64 letters, digits, _ . - beginning with a letter or "
+                       "digit, and not look like an id; '%.64s' is not",
+                       s->name);
+    TRY(check_environment(s));
+    TRY(check_user(s->user));
+    TRY(check_cwd(s->cwd));
+    TRY(check_labels(s->labels));
+    TRY(check_mounts(s));
+    TRY(check_times(s));
+    if (!s->has_umask)
+        s->umask = SPEC_UMASK_DEFAULT;
+    if (s->umask > 0777)
+        return err_new(ERR_INVALID_REQUEST, "umask must be at most 777 (octal)");
+    limits_fill(&s->limits, &LIMITS_DEFAULT);
+    return limits_check(&s->limits);
+}
+
+err *exec_spec_check(const exec_spec *s)
+{
+    size_t total = 0;
+
+    if (!s->argv || !s->argv[0] || !*s->argv[0])
+        return err_new(ERR_INVALID_REQUEST, "argv must name a program");
+    for (size_t i = 0; s->argv[i]; i++)
+        total += strlen(s->argv[i]) + 1;
+    TRY(check_pairs(s->env, "env", &total));
+    if (total > SPEC_ARGS_MAX)
+        return err_new(ERR_TOO_LARGE, "argv and env have %zu bytes, at most %u are allowed", total,
+                       SPEC_ARGS_MAX);
+    TRY(check_user(s->user));
+    TRY(check_cwd(s->cwd));
+    if (s->stdio > STDIO_PTY)
+        return err_new(ERR_INVALID_REQUEST, "stdio must be pipes, merged or pty");
+    if (s->timeout_ms > SPEC_TIMEOUT_MAX_MS)
+        return err_new(ERR_INVALID_REQUEST, "timeout_ms must be at most %llu",
+                       (unsigned long long)SPEC_TIMEOUT_MAX_MS);
+    return NULL;
+}
