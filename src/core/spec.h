@@ -84,6 +84,7 @@ typedef struct exec_spec {
     uint16_t rows, cols;
     uint64_t timeout_ms; /* 0: none */
     int exec_fd;         /* -1, or the executable by descriptor, not owned; argv[0] is its name */
+    uint32_t nofile;     /* soft and hard RLIMIT_NOFILE; 0: the slot's */
     bool setuid;         /* the sandbox's grant */
 } exec_spec;
 void exec_spec_done(exec_spec *s);

@@ -122,5 +122,6 @@ void exec_unwatch(exec *x, exec_watch *w);
 /* offset UINT64_MAX: append. Otherwise only at the present length, else ERR_CONFLICT (its kind is
  * "stdin", the message names the length). */
 err *exec_stdin(exec *x, const void *p, size_t n, uint64_t offset, bool eof) ERR_MUST;
+uint64_t exec_stdin_length(exec *x); /* bytes appended so far */
 err *exec_signal(exec *x, int signo, uint32_t scope) ERR_MUST;
 err *exec_resize(exec *x, uint16_t rows, uint16_t cols) ERR_MUST;
