@@ -1,0 +1,286 @@
+/* The forked child, from fork to exec. It alone reads the request's payload and the image's files;
+ * what goes wrong here ends in its note, not in pid 1. */
+#include "init.h"
+
+/* A child's own: the image's PATH is in the claim's environment and comes later. */
+static const char default_path[] =
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+#define DEFAULT_UMASK 022
+
+struct request {
+    const struct sp_rlimit *rlimits;
+    const char *user, *cwd;
+    char **argv;     /* NULL-terminated */
+    const char *env; /* envc strings in a row */
+};
+
+static struct note *note; /* of this child */
+
+__attribute__((noreturn)) static void fail(u32 stage, long r)
+{
+    note->stage = stage;
+    note->err = r < 0 ? (int32_t)-r : EINVAL;
+    for (;;)
+        sys(exit_group, 127);
+}
+
+static void check(u32 stage, long r)
+{
+    if (r < 0)
+        fail(stage, r);
+}
+
+/* ---- the payload ---- */
+
+static const char *map_payload(const struct job *j)
+{
+    if (j->payload < 0)
+        return (const char *)(j->q + 1);
+    /* A shorter file would end us by SIGBUS instead of an error. */
+    if (sys(lseek, j->payload, 0, K_SEEK_END) < (long)j->q->payload)
+        fail(SP_ST_PARSE, -EINVAL);
+    long r = sys(mmap, 0, j->q->payload, K_PROT_READ, K_MAP_PRIVATE, j->payload, 0);
+    if (sys_failed(r))
+        fail(SP_ST_PARSE, r);
+    return (const char *)r;
+}
+
+static const char *next_string(const char *s, const char *end)
+{
+    while (s < end && *s)
+        s++;
+    if (s >= end)
+        fail(SP_ST_PARSE, -EINVAL);
+    return s + 1;
+}
+
+static void parse(const struct job *j, struct request *ret)
+{
+    const struct sp_spawn *q = j->q;
+    const char *p = map_payload(j), *end = p + q->payload;
+
+    ret->rlimits = (const struct sp_rlimit *)p;
+    if (q->payload < q->nrlimits * sizeof *ret->rlimits)
+        fail(SP_ST_PARSE, -EINVAL);
+    p += q->nrlimits * sizeof *ret->rlimits;
+    ret->user = p;
+    ret->cwd = p = next_string(p, end);
+    p = next_string(p, end);
+    ret->argv = map_anon(((size_t)q->argc + 1) * sizeof *ret->argv);
+    if (!ret->argv)
+        fail(SP_ST_PARSE, -ENOMEM);
+    for (u32 i = 0; i < q->argc; i++) {
+        ret->argv[i] = (char *)p;
+        p = next_string(p, end);
+    }
+    ret->env = p;
+    for (u32 i = 0; i < q->envc; i++)
+        p = next_string(p, end);
+    if (p != end)
+        fail(SP_ST_PARSE, -EINVAL);
+}
+
+/* ---- identity and surroundings ---- */
+
+/* Before anything of the image is opened: a link in it to /proc/self/fd then finds nothing of
+ * pid 1's. */
+static void set_stdio(const struct job *j)
+{
+    for (int i = 0; i < 3; i++) /* io[0] may be our fd 1, all others are above 2 */
+        check(SP_ST_TTY, sys(dup3, j->io[i], i, 0));
+    if (j->execfd < 0) {
+        sys(close_range, 3, ~0u, 0);
+        return;
+    }
+    if (j->execfd > 3)
+        sys(close_range, 3, j->execfd - 1, 0);
+    sys(close_range, j->execfd + 1, ~0u, 0);
+}
+
+/* Else /dev/stdout cannot be opened by anyone but root. One fchown covers both ends of a pipe. */
+static void own_stdio(const struct sp_spawn *q, const struct user *u)
+{
+    bool pty = q->flags & SP_F_PTY;
+    u32 gid = pty ? NO_ID : u->gid; /* a terminal keeps its group */
+
+    if (!u->uid && !u->gid)
+        return;
+    for (int i = pty || q->flags & SP_F_NOSTDIN; i < (pty ? 2 : 3); i++) {
+        long r = sys(fchown, i, u->uid, gid);
+        check(r == -EINVAL ? SP_ST_USER : SP_ST_TTY, r);
+    }
+}
+
+static void set_rlimits(const struct sp_spawn *q, const struct request *rq)
+{
+    check(SP_ST_RLIMIT, sys(prlimit64, 0, RLIMIT_NOFILE, &g.nofile, 0));
+    for (u32 i = 0; i < q->nrlimits; i++) {
+        struct k_rlimit l = {rq->rlimits[i].soft, rq->rlimits[i].hard};
+        check(SP_ST_RLIMIT, sys(prlimit64, 0, rq->rlimits[i].resource, &l, 0));
+    }
+}
+
+static void set_user(const struct user *u)
+{
+    long r;
+
+    if (u->ngroups ||
+        sys(getgroups, 0, 0) > 0) /* where setgroups is denied there is none to drop */
+        check(SP_ST_GROUPS, sys(setgroups, u->ngroups, u->groups));
+    r = sys(setresgid, u->gid, u->gid, u->gid);
+    check(r == -EINVAL ? SP_ST_USER : SP_ST_GID, r);
+    r = sys(setresuid, u->uid, u->uid, u->uid);
+    check(r == -EINVAL ? SP_ST_USER : SP_ST_UID, r);
+}
+
+/* The claim's directory and its parents, if absent; the last one for the user. Errors show when
+ * it is entered. */
+static void make_cwd(const char *path, const struct user *u)
+{
+    char b[4096];
+    size_t n = text_len(path);
+    bool made = false;
+
+    if (n >= sizeof b)
+        return;
+    memcpy(b, path, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (b[i] != '/' && b[i])
+            continue;
+        char c = b[i];
+        b[i] = 0;
+        made = sys(mkdirat, K_AT_FDCWD, b, 0755) >= 0 || (c && !b[i + 1] && made);
+        b[i] = c;
+    }
+    if (!made)
+        return;
+    long fd = sys(openat, K_AT_FDCWD, b, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    if (fd >= 0) {
+        sys(fchown, fd, u->uid, u->gid);
+        sys(close, fd);
+    }
+}
+
+/* As the user: root may not be able to enter, or must not, what the user can. */
+static void enter_cwd(const struct request *rq, const struct env *env)
+{
+    const char *home = env_get(env, "HOME");
+    const char *cwd = *rq->cwd ? rq->cwd : g.claim.made ? g.claim.cwd : "";
+
+    if (*cwd)
+        check(SP_ST_CWD, sys(chdir, cwd));
+    else if (!home || !*home || sys(chdir, home) < 0)
+        check(SP_ST_CWD, sys(chdir, "/"));
+}
+
+static void build_env(const struct sp_spawn *q, const struct request *rq, const struct user *u,
+                      struct env *ret)
+{
+    struct new_utsname names = {0};
+    const char *p = g.claim.env;
+
+    check(SP_ST_PARSE, env_init(ret, 8 + g.claim.envc + q->envc));
+    env_put(ret, default_path);
+    env_put_pair(ret, "HOME", u->home);
+    env_put_pair(ret, "SHELL", u->shell);
+    if (u->name) {
+        env_put_pair(ret, "USER", u->name);
+        env_put_pair(ret, "LOGNAME", u->name);
+    }
+    if (sys(uname, &names) >= 0)
+        env_put_pair(ret, "HOSTNAME", names.nodename);
+    for (u32 i = 0; i < g.claim.envc; i++, p += text_len(p) + 1)
+        env_put(ret, p);
+    if (q->flags & SP_F_PTY)
+        env_put(ret, "TERM=xterm");
+    p = rq->env;
+    for (u32 i = 0; i < q->envc; i++, p += text_len(p) + 1)
+        env_put(ret, p);
+}
+
+/* ---- exec ---- */
+
+/* dir/file into b; the length of dir is n. */
+static long join(char *b, size_t max, const char *dir, size_t n, const char *file)
+{
+    size_t m = text_len(file);
+
+    if (n == 0) {
+        dir = ".";
+        n = 1;
+    }
+    if (n + 1 + m + 1 > max)
+        return -ENAMETOOLONG;
+    memcpy(b, dir, n);
+    b[n] = '/';
+    memcpy(b + n + 1, file, m + 1);
+    return 0;
+}
+
+static long exec_search(const char *file, char **argv, const struct env *env)
+{
+    const char *path = env_get(env, "PATH");
+    long result = -ENOENT;
+
+    while (path && *path) {
+        char b[4096];
+        size_t n = 0;
+        while (path[n] && path[n] != ':')
+            n++;
+        long r = join(b, sizeof b, path, n, file);
+        if (!r)
+            r = sys(execve, b, argv, env->v);
+        if (r == -EACCES)
+            result = r; /* like execvp(3): another directory may have it */
+        else if (r != -ENOENT && r != -ENOTDIR && r != -ENAMETOOLONG)
+            return r;
+        path += n + (path[n] == ':');
+    }
+    return result;
+}
+
+static long exec_command(const struct job *j, char **argv, const struct env *env)
+{
+    if (j->execfd >= 0)
+        return sys(execveat, j->execfd, "", argv, env->v, K_AT_EMPTY_PATH);
+    if (!*argv[0])
+        return -ENOENT;
+    for (const char *s = argv[0]; *s; s++)
+        if (*s == '/')
+            return sys(execve, argv[0], argv, env->v);
+    return exec_search(argv[0], argv, env);
+}
+
+void child_run(const struct job *j)
+{
+    static struct user u; /* static: large */
+    const struct sp_spawn *q = j->q;
+    struct request rq;
+    struct env env;
+    u64 none = 0;
+
+    note = j->note;
+    sys(setsid);
+    if (q->flags & SP_F_PTY)
+        check(SP_ST_TTY, sys(ioctl, j->io[0], TIOCSCTTY, 0));
+    parse(j, &rq);
+    set_stdio(j);
+    check(SP_ST_USER, user_resolve(*rq.user ? rq.user : g.claim.made ? g.claim.user : "", &u));
+    note->uid = u.uid;
+    note->gid = u.gid;
+    own_stdio(q, &u);
+    set_rlimits(q, &rq);
+    build_env(q, &rq, &u, &env);
+    sys(umask, DEFAULT_UMASK);
+    if (!*rq.cwd && g.claim.made && *g.claim.cwd)
+        make_cwd(g.claim.cwd, &u);
+    sys(umask, q->umask != SP_UMASK_CLAIM ? q->umask
+               : g.claim.made             ? g.claim.umask
+                                          : DEFAULT_UMASK);
+    set_user(&u);
+    if (!(q->flags & SP_F_SETUID)) /* the grant was checked before fork */
+        check(SP_ST_PRIVS, sys(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    enter_cwd(&rq, &env);
+    sys(rt_sigprocmask, K_SIG_SETMASK, &none, 0, K_SIGSET_SIZE);
+    fail(SP_ST_EXEC, exec_command(j, rq.argv, &env));
+}

@@ -1,0 +1,347 @@
+/* Pid 1 of a slot: the poll loop, the table of execs, the connection.
+ *
+ * fd 0: a bound AF_UNIX SOCK_SEQPACKET socket made by the warden
+ * fd 1: /dev/null of the host
+ * fd 2: anything
+ *
+ * Rules this file keeps:
+ *  - It never waits for anything the tenant controls: plain fork (a vfork'ed child that is stopped
+ *    would stop us), MSG_DONTWAIT everywhere, and no path of the image is ever opened (ptys come
+ *    from a descriptor of devpts taken at boot).
+ *  - A failure before fork leaves no trace and does not use up the id. After fork there is exactly
+ *    one record until it is acknowledged.
+ *  - What the daemon asked for before it died is done. */
+#include "init.h"
+
+struct state g;
+
+#define SAVED_GID 65533 /* nobody's: see harden() */
+/* Descriptors in flight are counted by user and compared with the sender's own limit. Children get
+ * a limit lower by this much, so a tenant that parks all it can never keeps us from handing out. */
+#define NOFILE_SPARE 1024
+#define NOFILE_SMALL 8192
+
+u64 clock_now(int clock)
+{
+    struct __kernel_timespec t = {0};
+    sys(clock_gettime, clock, &t);
+    return (u64)t.tv_sec * 1000000000u + (u64)t.tv_nsec;
+}
+
+/* ---- the table ---- */
+
+struct entry *entry_find(u64 id)
+{
+    for (u32 i = 0; i < g.top; i++)
+        if (g.tab[i].used && g.tab[i].r.id == id)
+            return &g.tab[i];
+    return NULL;
+}
+
+u32 entry_index(const struct entry *e)
+{
+    return (u32)(e - g.tab);
+}
+
+u32 entry_open_mask(const struct entry *e)
+{
+    u32 mask = 0;
+    for (u32 i = 0; i < SP_FDS_MAX; i++)
+        if (e->fd[i] >= 0)
+            mask |= 1u << i;
+    return mask;
+}
+
+void entry_close(struct entry *e, u32 mask)
+{
+    for (u32 i = 0; i < SP_FDS_MAX; i++)
+        if (mask & (1u << i))
+            fd_close(&e->fd[i]);
+}
+
+void entry_maybe_free(struct entry *e)
+{
+    if (!e->acked || entry_open_mask(e))
+        return;
+    e->used = false;
+    g.used--;
+    while (g.top && !g.tab[g.top - 1].used)
+        g.top--;
+}
+
+/* What only the notes and the descriptors know is put into the record before it leaves. */
+static const struct sp_rec *entry_record(struct entry *e)
+{
+    const struct note *n = &g.notes[entry_index(e)];
+
+    e->r.open = entry_open_mask(e);
+    e->r.uid = n->uid;
+    e->r.gid = n->gid;
+    return &e->r;
+}
+
+/* ---- the connection ---- */
+
+void conn_drop(void)
+{
+    fd_close(&g.conn);
+    g.want_out = g.paused = false;
+}
+
+long conn_send(void *p, size_t n, void *p2, size_t n2, const int *fds, u32 nfds)
+{
+    struct k_iovec v[2] = {{p, n}, {p2, n2}};
+    struct k_rights rights = {
+        .len = RIGHTS_HEAD + nfds * sizeof(int), .level = K_SOL_SOCKET, .type = K_SCM_RIGHTS};
+    struct k_msghdr m = {.iov = v, .niov = p2 ? 2 : 1};
+
+    if (g.conn < 0)
+        return -EPIPE;
+    if (nfds) {
+        memcpy(rights.fd, fds, nfds * sizeof(int));
+        m.control = &rights;
+        m.controllen = rights.len;
+    }
+    /* A dead peer is noticed by request_receive(), behind what it still had queued for us. */
+    long r = sys(sendmsg, g.conn, &m, K_MSG_DONTWAIT | K_MSG_NOSIGNAL);
+    return r < 0 ? r : 0;
+}
+
+/* Flow control. Exits may fill a quarter of the send buffer (the kernel's own limit for POLLOUT),
+ * answers half of it: exits never keep us from reading their acknowledgements, and an answer always
+ * fits. With at most SP_UNANSWERED requests under way neither side can block the other. */
+bool conn_has_room(int share)
+{
+    int queued = 0;
+    return sys(ioctl, g.conn, TIOCOUTQ, &queued) < 0 || (long)queued * share <= g.sndbuf;
+}
+
+void exits_flush(void)
+{
+    g.want_out = false;
+    for (u32 i = 0; i < g.top && g.conn >= 0; i++) {
+        struct entry *e = &g.tab[i];
+        if (!e->used || e->sent || e->r.state == SP_LIVE)
+            continue;
+        struct sp_exit x = {.h = {.type = SP_EXIT, .id = e->r.id}, .r = *entry_record(e)};
+        long r = conn_has_room(4) ? conn_send(&x, sizeof x, NULL, 0, NULL, 0) : -EAGAIN;
+        if (r < 0) {
+            g.want_out = r == -EAGAIN;
+            return;
+        }
+        e->sent = true;
+    }
+}
+
+static struct sp_rec *fill_records(struct sp_rec *recs, u32 *ret_n)
+{
+    u32 n = 0;
+    for (u32 i = 0; i < g.top; i++) {
+        struct entry *e = &g.tab[i];
+        if (!e->used)
+            continue;
+        recs[n++] = *entry_record(e);
+        e->sent = e->r.state != SP_LIVE;
+    }
+    *ret_n = n;
+    return n ? recs : NULL;
+}
+
+static void conn_greet(void)
+{
+    static struct sp_rec recs[SP_MAX_EXEC];
+    struct sp_hello h = {.h = {.type = SP_HELLO},
+                         .version = SP_VERSION,
+                         .instance = g.instance,
+                         .high = g.high,
+                         .boot_mono = g.boot_mono,
+                         .boot_real = g.boot_real,
+                         .capacity = SP_MAX_EXEC,
+                         .flags = g.claim.made ? SP_HELLO_CLAIMED : 0};
+    struct sp_rec *list = fill_records(recs, &h.nrec);
+
+    if (conn_send(&h, sizeof h, list, h.nrec * sizeof *list, NULL, 0) < 0)
+        conn_drop();
+}
+
+static void conn_accept(void)
+{
+    struct k_ucred peer = {.pid = 1};
+    u32 len = sizeof peer;
+    long r = sys(accept4, FD_LISTENER, 0, 0, K_SOCK_CLOEXEC | K_SOCK_NONBLOCK);
+
+    if (r < 0)
+        return;
+    int fd = (int)r;
+    sys(getsockopt, fd, K_SOL_SOCKET, K_SO_PEERCRED, &peer, &len);
+    /* A pid other than 0 is visible in our pid namespace: a process of the tenant, which can only
+     * come here if the socket leaked. The uid says nothing: from here the host's are overflow ids.
+     */
+    if (peer.pid != 0) {
+        sys(close, fd);
+        return;
+    }
+    conn_drop(); /* the newest wins */
+    g.conn = fd;
+    len = sizeof g.sndbuf;
+    sys(getsockopt, g.conn, K_SOL_SOCKET, K_SO_SNDBUF, &g.sndbuf, &len);
+    conn_greet();
+}
+
+/* ---- children ---- */
+
+static void record_end(struct entry *e, int status, const struct rusage *ru)
+{
+    const struct note *n = &g.notes[entry_index(e)];
+    struct sp_rec *r = &e->r;
+
+    r->end_mono = clock_now(K_CLOCK_MONOTONIC);
+    r->end_real = clock_now(K_CLOCK_REALTIME);
+    r->state = n->err ? SP_FAILED : SP_EXITED;
+    r->status = n->err ? n->err : status;
+    r->stage = n->stage;
+    r->utime_us = (u64)ru->ru_utime.tv_sec * 1000000 + (u64)ru->ru_utime.tv_usec;
+    r->stime_us = (u64)ru->ru_stime.tv_sec * 1000000 + (u64)ru->ru_stime.tv_usec;
+    r->maxrss_kb = (u64)ru->ru_maxrss;
+    r->minflt = (u32)ru->ru_minflt;
+    r->majflt = (u32)ru->ru_majflt;
+}
+
+void children_reap(void)
+{
+    for (;;) {
+        int status = 0;
+        struct rusage ru;
+        long pid = sys(wait4, -1, &status, K_WNOHANG | K_WALL, &ru);
+        if (pid <= 0)
+            break;
+        for (u32 i = 0; i < g.top; i++) {
+            struct entry *e = &g.tab[i];
+            if (e->used && e->r.state == SP_LIVE && e->r.pid == (u32)pid) {
+                record_end(e, status, &ru);
+                break;
+            }
+        }
+    }
+}
+
+/* ---- start and loop ---- */
+
+static void fatal(int status)
+{
+    sys(exit_group, status);
+}
+
+static void harden(void)
+{
+    /* First: closes /proc/1/{fd,mem,exe,root,...} and ptrace to the tenant. */
+    sys(prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+    /* prlimit(2) on us asks for equal ids, whatever dumpable says. With unequal gids nobody has
+     * them. A wall that cannot be built is an error. */
+    if (sys(setresgid, -1, -1, SAVED_GID) < 0) {
+#ifndef HOSTED
+        fatal(101);
+#endif
+    }
+}
+
+/* Children inherit: no ignored signal, and SIGCHLD is the only one blocked. A blocked signal would
+ * be queued even for pid 1, an unblocked one without a handler is thrown away. */
+static void signals_setup(void)
+{
+    static const struct k_sigaction dfl;
+    u64 chld = 1ul << (SIGCHLD - 1);
+
+    for (int s = 1; s <= K_NSIG; s++)
+        sys(rt_sigaction, s, &dfl, 0, K_SIGSET_SIZE);
+    sys(rt_sigprocmask, K_SIG_SETMASK, &chld, 0, K_SIGSET_SIZE);
+    g.sigfd = (int)sys(signalfd4, -1, &chld, K_SIGSET_SIZE, K_SFD_CLOEXEC | K_SFD_NONBLOCK);
+}
+
+static void limits_setup(void)
+{
+    sys(prlimit64, 0, RLIMIT_NOFILE, 0, &g.nofile);
+    struct k_rlimit all = {g.nofile.hard, g.nofile.hard};
+    sys(prlimit64, 0, RLIMIT_NOFILE, &all, 0);
+    if (g.nofile.hard >= NOFILE_SMALL)
+        g.nofile.hard -= NOFILE_SPARE;
+    if (g.nofile.soft > g.nofile.hard)
+        g.nofile.soft = g.nofile.hard;
+}
+
+static void setup(void)
+{
+    if (sys(fcntl, FD_NULL, F_GETFD, 0) < 0 || sys(fcntl, 2, F_GETFD, 0) < 0)
+        fatal(100); /* 0 to 2 must be taken, or pipes would land there */
+    g.conn = -1;    /* not by an initialiser: that would put the whole table into the file */
+    harden();
+    signals_setup();
+    limits_setup();
+    g.ptsdir = (int)sys(openat, K_AT_FDCWD, "/dev/pts", O_DIRECTORY | O_CLOEXEC, 0);
+    g.procdir = (int)sys(openat, K_AT_FDCWD, "/proc", O_DIRECTORY | O_CLOEXEC, 0);
+    long notes = sys(mmap, 0, sizeof *g.notes * SP_MAX_EXEC, K_PROT_READ | K_PROT_WRITE,
+                     K_MAP_SHARED | K_MAP_ANON, -1, 0);
+    if (sys_failed(notes) || g.sigfd < 0)
+        fatal(102);
+    g.notes = (struct note *)notes;
+    sys(getrandom, &g.instance, sizeof g.instance, 0);
+    g.boot_mono = clock_now(K_CLOCK_MONOTONIC);
+    g.boot_real = clock_now(K_CLOCK_REALTIME);
+    sys(fcntl, FD_LISTENER, F_SETFD, FD_CLOEXEC);
+    sys(fcntl, FD_LISTENER, F_SETFL, O_NONBLOCK);
+    /* Again: whoever connects from now on sees our pid in SO_PEERCRED and SO_PEERPIDFD. */
+    if (sys(listen, FD_LISTENER, 8) < 0)
+        fatal(103);
+}
+
+static void serve_conn(short revents)
+{
+    if (revents & POLLOUT) {
+        g.paused = false;
+        exits_flush();
+    }
+    if (g.conn < 0 || !(revents & (POLLIN | POLLHUP | POLLERR)))
+        return;
+    if (revents & (POLLHUP | POLLERR) || conn_has_room(2))
+        request_receive();
+    else
+        g.paused = true;
+}
+
+static void loop_once(void)
+{
+    int in = g.paused ? 0 : POLLIN;
+    int out = g.paused || g.want_out ? POLLOUT : 0;
+    struct pollfd p[3] = {
+        {FD_LISTENER, POLLIN, 0}, {g.sigfd, POLLIN, 0}, {g.conn, (short)(in | out), 0}};
+
+    if (sys(ppoll, p, 3, 0, 0, K_SIGSET_SIZE) <= 0)
+        return;
+    if (p[1].revents) {
+        char info[K_SIGINFO_SIZE];
+        sys(read, g.sigfd, info, sizeof info);
+        children_reap();
+        exits_flush();
+    }
+    serve_conn(p[2].revents);
+    if (p[0].revents)
+        conn_accept();
+}
+
+#ifdef HOSTED
+int main(void)
+#else
+/* The stack is aligned by hand: the kernel's entry is not a call. */
+#    if defined(__x86_64__)
+__asm__(".globl _start\n_start:\n xor %ebp,%ebp\n and $-16,%rsp\n call init_main\n ud2\n");
+#    else
+__asm__(".globl _start\n_start:\n mov x29,#0\n mov x30,#0\n bl init_main\n brk #1\n");
+#    endif
+void init_main(void);
+void init_main(void)
+#endif
+{
+    setup();
+    for (;;)
+        loop_once();
+}

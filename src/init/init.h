@@ -1,0 +1,119 @@
+/* bothy-init: pid 1 of a slot. What its files share.
+ *
+ * One thread, one poll loop (init.c). Requests are in request.c, signals in signal.c. child.c,
+ * passwd.c and env.c run in forked children only: whatever the tenant has put into the image, it
+ * is a child that meets it, never pid 1. */
+#pragma once
+
+#include "wire/spine.h"
+
+#include "sys.h"
+
+/* Shared with one child until it execs: how far it came, and who it became. */
+struct note {
+    int32_t err; /* > 0: errno of the step that failed */
+    u32 stage;
+    u32 uid, gid; /* NO_ID until resolved */
+};
+#define NO_ID 0xffffffffu
+
+struct entry {
+    struct sp_rec r;
+    int fd[SP_FDS_MAX]; /* the host's ends, ours to keep */
+    bool used, sent, acked;
+};
+
+struct claim { /* as CLAIM brought it; zero before */
+    bool made;
+    u32 umask, grants;
+    u32 envc;
+    const char *user, *cwd, *env; /* into one anonymous mapping; env: envc strings in a row */
+    const char *end;
+};
+
+struct state {
+    struct entry tab[SP_MAX_EXEC];
+    u32 top, used; /* entries [0, top) may be in use */
+    struct note *notes;
+    struct claim claim;
+    u64 high, instance, boot_mono, boot_real;
+    int conn, sigfd, ptsdir, procdir;
+    int sndbuf;
+    bool want_out;          /* exits wait for room */
+    bool paused;            /* requests wait for room */
+    struct k_rlimit nofile; /* what children get */
+};
+extern struct state g;
+
+enum { /* inherited */
+    FD_LISTENER = 0,
+    FD_NULL = 1, /* the host's /dev/null */
+};
+
+/* init.c */
+u64 clock_now(int clock);
+struct entry *entry_find(u64 id);
+u32 entry_index(const struct entry *e);
+u32 entry_open_mask(const struct entry *e);
+void entry_close(struct entry *e, u32 mask);
+void entry_maybe_free(struct entry *e);
+void conn_drop(void);
+/* Never blocks. p2 may be NULL. */
+long conn_send(void *p, size_t n, void *p2, size_t n2, const int *fds, u32 nfds);
+bool conn_has_room(int share);
+void exits_flush(void);
+void children_reap(void);
+
+/* request.c */
+void request_receive(void);
+
+/* signal.c */
+long signal_send(const struct sp_op *q);
+
+/* child.c */
+struct job {
+    const struct sp_spawn *q;
+    int payload; /* memfd or -1 */
+    int execfd;  /* or -1 */
+    int io[3];
+    struct note *note;
+};
+__attribute__((noreturn)) void child_run(const struct job *j);
+
+/* passwd.c */
+#define USER_GROUPS_MAX 256
+struct user {
+    u32 uid, gid;
+    u32 ngroups;
+    u32 groups[USER_GROUPS_MAX];
+    const char *name;  /* NULL if passwd does not know the id */
+    const char *home;  /* never NULL */
+    const char *shell; /* never NULL */
+};
+/* "name", "uid", "name:group", "uid:gid", "" for 0. -ENOENT: not in the image's files; -EINVAL: not
+ * a user or an id beyond 32 bits. */
+long user_resolve(const char *spec, struct user *ret);
+
+/* env.c */
+struct env {
+    char **v; /* NULL-terminated */
+    u32 n, max;
+    u32 *slot; /* hash of names, index + 1 */
+    u32 mask;
+};
+long env_init(struct env *e, u32 max);
+void env_put(struct env *e, const char *pair); /* later wins */
+void env_put_pair(struct env *e, const char *name, const char *value);
+const char *env_get(const struct env *e, const char *name);
+
+/* lib.c */
+void *memset(void *d, int c, size_t n);
+void *memcpy(void *d, const void *s, size_t n);
+size_t text_len(const char *s);
+bool text_equal(const char *a, const char *b);
+bool text_starts(const char *s, const char *prefix);
+/* Decimal digits up to `until`; false if empty, not digits or beyond 64 bits. */
+bool text_number(const char *s, const char *until, u64 *ret);
+char *text_from_number(char *end, u64 v); /* writes before end, returns the first digit */
+void *map_anon(size_t n);                 /* NULL when memory is out */
+void fd_close(int *fd);

@@ -1,0 +1,82 @@
+/* The handful of helpers a program without libc needs. */
+#include "init.h"
+
+#ifndef HOSTED
+/* The compiler itself calls these two. */
+void *memset(void *d, int c, size_t n)
+{
+    char *p = d;
+    while (n--)
+        *p++ = (char)c;
+    return d;
+}
+
+void *memcpy(void *d, const void *s, size_t n)
+{
+    char *p = d;
+    const char *q = s;
+    while (n--)
+        *p++ = *q++;
+    return d;
+}
+#endif
+
+size_t text_len(const char *s)
+{
+    size_t n = 0;
+    while (s[n])
+        n++;
+    return n;
+}
+
+bool text_equal(const char *a, const char *b)
+{
+    while (*a && *a == *b)
+        a++, b++;
+    return *a == *b;
+}
+
+bool text_starts(const char *s, const char *prefix)
+{
+    while (*prefix)
+        if (*s++ != *prefix++)
+            return false;
+    return true;
+}
+
+bool text_number(const char *s, const char *until, u64 *ret)
+{
+    u64 v = 0;
+
+    if (s == until)
+        return false;
+    for (; s != until; s++) {
+        u64 digit = (u64)(unsigned char)*s - '0';
+        if (digit > 9 || v > (UINT64_MAX - digit) / 10)
+            return false;
+        v = v * 10 + digit;
+    }
+    *ret = v;
+    return true;
+}
+
+char *text_from_number(char *end, u64 v)
+{
+    do
+        *--end = (char)('0' + v % 10);
+    while (v /= 10);
+    return end;
+}
+
+void *map_anon(size_t n)
+{
+    long r = sys(mmap, 0, n, K_PROT_READ | K_PROT_WRITE, K_MAP_PRIVATE | K_MAP_ANON, -1, 0);
+    return sys_failed(r) ? NULL : (void *)r;
+}
+
+void fd_close(int *fd)
+{
+    if (*fd >= 0)
+        sys(close, *fd);
+    *fd = -1;
+}

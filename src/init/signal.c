@@ -1,0 +1,304 @@
+/* SIGNAL: to a process, a group, a session, a tree, a subtree, everything.
+ *
+ * Only the exec's own main process can be signalled by number alone: we are its only reaper, so
+ * its pid is not used again before we say so. All other scopes look at /proc (a descriptor taken at
+ * boot). A look is a snapshot; what forks meanwhile is found by the next round. Pids go up while
+ * /proc is listed, so the table is sorted as it comes. */
+#include "init.h"
+
+#define PROCS_MAX   32768
+#define PID_LIMIT   (1u << 22) /* the kernel's own */
+#define ROUNDS_MAX  64
+#define NS_PER_TICK 10000000u /* /proc counts start times in 1/100 s */
+
+enum member {
+    UNKNOWN,
+    IN,
+    OUT
+};
+struct proc {
+    u32 pid, ppid, sid;
+    unsigned char member;
+    bool dead; /* waits to be reaped, no thread left */
+    u64 start; /* ticks since boot */
+};
+
+struct look {
+    struct proc *p; /* PROCS_MAX of them, one mapping for all rounds */
+    u32 n;
+    unsigned char *seen; /* bitmap of pids signalled in an earlier round */
+};
+
+/* Whom a round is for. */
+struct target {
+    const struct sp_op *q;
+    u32 leader; /* the exec's main pid */
+    bool live;  /* it has not been reaped */
+};
+
+/* ---- /proc ---- */
+
+/* The value of field `want` (3 is the state), counted from behind the command's name, which may
+ * hold anything. */
+static const char *stat_field(const char *line, u32 want)
+{
+    const char *p = NULL;
+
+    for (const char *s = line; *s; s++)
+        if (*s == ')')
+            p = s + 1;
+    for (u32 i = 2; p && i < want; i++) {
+        while (*p && *p != ' ')
+            p++;
+        if (!*p)
+            return NULL;
+        p++;
+    }
+    return p;
+}
+
+static u64 stat_number(const char *line, u32 field)
+{
+    const char *p = stat_field(line, field), *end = p;
+    u64 v = 0;
+
+    while (end && *end >= '0' && *end <= '9')
+        end++;
+    return p && text_number(p, end, &v) ? v : 0;
+}
+
+static bool read_proc(u32 pid, struct proc *ret)
+{
+    char path[32], line[1024];
+    char *name = path + 16;
+
+    memcpy(name, "/stat", 6);
+    name = text_from_number(name, pid);
+    long fd = sys(openat, g.procdir, name, O_RDONLY | O_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    long n = sys(read, fd, line, sizeof line - 1);
+    sys(close, fd);
+    if (n <= 0)
+        return false;
+    line[n] = 0;
+    const char *state = stat_field(line, 3);
+    if (!state)
+        return false;
+    /* A leader whose threads live on is a zombie to look at and no corpse. */
+    *ret = (struct proc){.pid = pid,
+                         .ppid = (u32)stat_number(line, 4),
+                         .sid = (u32)stat_number(line, 6),
+                         .start = stat_number(line, 22),
+                         .dead = (*state == 'Z' || *state == 'X') && stat_number(line, 20) <= 1};
+    return true;
+}
+
+static void look_around(struct look *l)
+{
+    char b[4096] __attribute__((aligned(8)));
+    long n;
+
+    l->n = 0;
+    sys(lseek, g.procdir, 0, K_SEEK_SET);
+    while ((n = sys(getdents64, g.procdir, b, sizeof b)) > 0)
+        for (long at = 0; at < n;) {
+            const struct k_dirent *d = (const struct k_dirent *)(b + at);
+            u64 pid;
+            at += d->len;
+            if (!text_number(d->name, d->name + text_len(d->name), &pid) || pid >= PID_LIMIT)
+                continue;
+            if (l->n < PROCS_MAX && read_proc((u32)pid, &l->p[l->n]))
+                l->n++;
+        }
+}
+
+static struct proc *look_find(const struct look *l, u32 pid)
+{
+    u32 low = 0, high = l->n;
+
+    while (low < high) {
+        u32 mid = low + (high - low) / 2;
+        if (l->p[mid].pid < pid)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < l->n && l->p[low].pid == pid ? &l->p[low] : NULL;
+}
+
+/* ---- who belongs ---- */
+
+static bool in_session(const struct target *t, const struct proc *p)
+{
+    return p->sid == t->leader || (t->live && p->pid == t->leader);
+}
+
+/* The child of t->q->pid that p is or descends from began late enough. */
+static bool is_root(const struct target *t, const struct proc *p)
+{
+    if (t->q->scope == SP_TO_BELOW)
+        return p->ppid == t->q->pid && p->start >= t->q->since / NS_PER_TICK;
+    return in_session(t, p);
+}
+
+/* Settles p by the nearest ancestor that is settled or a root; every step of the way is then
+ * settled too, so a look costs n log n. A snapshot may hold circles: the steps are counted. */
+static void settle(const struct look *l, const struct target *t, struct proc *p)
+{
+    enum member m = OUT;
+    struct proc *at = p;
+
+    for (u32 steps = 0; at && steps < l->n; steps++) {
+        if (at->member == UNKNOWN && is_root(t, at))
+            at->member = IN;
+        if (at->member != UNKNOWN) {
+            m = (enum member)at->member;
+            break;
+        }
+        at = t->q->scope == SP_TO_SESSION ? NULL : look_find(l, at->ppid);
+    }
+    for (at = p; at && at->member == UNKNOWN;) {
+        at->member = m;
+        at = t->q->scope == SP_TO_SESSION ? NULL : look_find(l, at->ppid);
+    }
+}
+
+static void settle_all(const struct look *l, const struct target *t)
+{
+    for (u32 i = 0; i < l->n; i++)
+        settle(l, t, &l->p[i]);
+}
+
+/* ---- rounds ---- */
+
+/* Signals what belongs and was not signalled before; the number of those. SIGKILL is sent again
+ * to what has not died yet. */
+static u32 round_once(struct look *l, const struct target *t)
+{
+    u32 fresh = 0;
+
+    children_reap(); /* orphans we have killed: else they would be found again */
+    look_around(l);
+    settle_all(l, t);
+    for (u32 i = 0; i < l->n; i++) {
+        const struct proc *p = &l->p[i];
+        unsigned char *byte = &l->seen[p->pid / 8], bit = (unsigned char)(1u << p->pid % 8);
+        if (p->member != IN || p->dead || p->pid <= 1)
+            continue;
+        bool old = *byte & bit;
+        if (old && t->q->signo != SIGKILL)
+            continue;
+        if (sys(kill, p->pid, t->q->signo) >= 0 && !old)
+            fresh++;
+        *byte |= bit;
+    }
+    return fresh;
+}
+
+static long rounds(struct look *l, const struct target *t)
+{
+    u32 total = 0, quiet = 0;
+
+    for (u32 i = 0; i < ROUNDS_MAX && quiet < 2; i++) {
+        u32 fresh = round_once(l, t);
+        total += fresh;
+        quiet = fresh ? 0 : quiet + 1;
+    }
+    if (quiet < 2)
+        return -EAGAIN; /* it forks faster than we look: ask again, or SP_TO_ALL */
+    return total ? 0 : -ESRCH;
+}
+
+/* The pidfd is taken before the look, so the process that was looked at is the one that gets it. */
+static long signal_pid(struct look *l, const struct target *t)
+{
+    struct sp_op tree = *t->q;
+    struct target whole = {.q = &tree, .leader = t->leader, .live = t->live};
+    long fd = sys(pidfd_open, t->q->pid, 0);
+
+    if (fd < 0)
+        return fd == -EINVAL ? -ESRCH : fd;
+    tree.scope = SP_TO_TREE;
+    look_around(l);
+    settle_all(l, &whole);
+    const struct proc *p = look_find(l, t->q->pid);
+    long r =
+        p && p->member == IN && !p->dead ? sys(pidfd_send_signal, fd, t->q->signo, 0, 0) : -ESRCH;
+    sys(close, fd);
+    return r;
+}
+
+/* BELOW is only for what belongs to the exec: pid must be in its tree. */
+static bool pid_in_tree(struct look *l, const struct target *t)
+{
+    struct sp_op tree = *t->q;
+    struct target whole = {.q = &tree, .leader = t->leader, .live = t->live};
+
+    tree.scope = SP_TO_TREE;
+    look_around(l);
+    settle_all(l, &whole);
+    const struct proc *p = look_find(l, t->q->pid);
+    return p && p->member == IN;
+}
+
+static long signal_looking(const struct target *t)
+{
+    struct look l = {.p = map_anon(PROCS_MAX * sizeof *l.p), .seen = map_anon(PID_LIMIT / 8)};
+    long r = -ENOMEM;
+
+    if (l.p && l.seen) {
+        if (t->q->scope == SP_TO_PID)
+            r = signal_pid(&l, t);
+        else if (t->q->scope == SP_TO_BELOW && !pid_in_tree(&l, t))
+            r = -ESRCH;
+        else
+            r = rounds(&l, t);
+    }
+    if (l.p)
+        sys(munmap, l.p, PROCS_MAX * sizeof *l.p);
+    if (l.seen)
+        sys(munmap, l.seen, PID_LIMIT / 8);
+    return r;
+}
+
+/* kill(-1) spares pid 1 only; anywhere but in a pid namespace of our own it would be the machine.
+ */
+static long signal_all(u32 signo)
+{
+    return sys(getpid) == 1 ? sys(kill, -1, signo) : -EPERM;
+}
+
+/* After the leader's end its number may be another exec's: then nothing is left to signal. */
+static bool number_reused(const struct entry *e)
+{
+    for (u32 i = 0; i < g.top; i++) {
+        const struct entry *other = &g.tab[i];
+        if (other->used && other->r.pid == e->r.pid && other->r.id > e->r.id)
+            return true;
+    }
+    return false;
+}
+
+long signal_send(const struct sp_op *q)
+{
+    const struct entry *e = entry_find(q->h.id);
+
+    if (q->signo > K_NSIG || q->scope >= SP_SCOPES)
+        return -EINVAL;
+    if (q->scope == SP_TO_ALL)
+        return signal_all(q->signo);
+    if (!e)
+        return -ESRCH;
+    bool live = e->r.state == SP_LIVE;
+    if (q->scope == SP_TO_PROC)
+        return live ? sys(kill, e->r.pid, q->signo) : -ESRCH;
+    if (q->scope == SP_TO_GROUP)
+        return live ? sys(kill, -(long)e->r.pid, q->signo) : -ESRCH;
+    if ((q->scope == SP_TO_PID || q->scope == SP_TO_BELOW) && q->pid <= 1)
+        return -ESRCH;
+    if (!live && number_reused(e))
+        return -ESRCH;
+    struct target t = {.q = q, .leader = e->r.pid, .live = live};
+    return signal_looking(&t);
+}
