@@ -56,7 +56,7 @@ err *spine_encode_spawn(const spine_spawn *s, spine_out *ret_out)
                          .rows = s->rows,
                          .cols = s->cols,
                          .nrlimits = s->nrlimits};
-    buf *place;
+    buf *place = NULL;
 
     if (!q.argc)
         return err_new(ERR_INVALID_REQUEST, "argv is empty");
@@ -84,7 +84,7 @@ err *spine_encode_claim(const spine_claim *c, spine_out *ret_out)
                          .envc = c->env ? (uint32_t)strv_len(c->env) : 0,
                          .umask = c->umask,
                          .grants = c->grants};
-    buf *place;
+    buf *place = NULL;
 
     TRY(choose_place(sizeof q, size, ret_out, &place));
     if (place == &ret_out->payload)
@@ -433,9 +433,9 @@ void spine_claim_done(spine_claim *c)
 const char *spine_stage_name(uint32_t stage)
 {
     static const char *const names[] = {
-        [SP_ST_PARSE] = "request",  [SP_ST_RLIMIT] = "limits", [SP_ST_TTY] = "terminal",
-        [SP_ST_CWD] = "directory",  [SP_ST_GROUPS] = "groups", [SP_ST_GID] = "group",
-        [SP_ST_UID] = "uid",        [SP_ST_EXEC] = "exec",     [SP_ST_USER] = "user",
+        [SP_ST_PARSE] = "request",   [SP_ST_RLIMIT] = "limits", [SP_ST_TTY] = "terminal",
+        [SP_ST_CWD] = "directory",   [SP_ST_GROUPS] = "groups", [SP_ST_GID] = "group",
+        [SP_ST_UID] = "uid",         [SP_ST_EXEC] = "exec",     [SP_ST_USER] = "user",
         [SP_ST_PRIVS] = "privileges"};
 
     return stage < ARRAY_LEN(names) && names[stage] ? names[stage] : "unknown";

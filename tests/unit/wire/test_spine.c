@@ -2,9 +2,10 @@
 #include <signal.h>
 #include <string.h>
 
-#include "../unit.h"
 #include "base/str.h"
 #include "wire/spine_codec.h"
+
+#include "../unit.h"
 
 static char *argv_echo[] = {"echo", "hello", "", NULL};
 static char *env_two[] = {"A=1", "B=", NULL};
@@ -138,10 +139,10 @@ static void hello_is_checked(void **state)
     assert_non_null(spine_check_answer(&h, sizeof h - 1, 0));
     assert_non_null(spine_check_answer(&h, sizeof h.h, 0));
     assert_non_null(spine_check_answer(&h, sizeof h, 1));
-#define REFUSED(change)                                     \
-    do {                                                    \
-        h = good_hello();                                   \
-        change;                                             \
+#define REFUSED(change)                                       \
+    do {                                                      \
+        h = good_hello();                                     \
+        change;                                               \
         assert_non_null(spine_check_answer(&h, sizeof h, 0)); \
     } while (0)
     REFUSED(h.h.version = 2);
