@@ -1,0 +1,50 @@
+/* Inside the layer store: layers.c (life, stacks, prune), unpacking.c (the child), images.c. */
+#pragma once
+
+#include <pthread.h>
+
+#include "base/map.h"
+#include "warden/layers.h"
+
+#define HEX_LEN 64
+
+struct layers {
+    int dir, layers_dir, images_dir, fix_dir, forgotten_dir, tmp_dir;
+    char *unpack;
+    uint64_t timeout_ms;
+    char boot[64];         /* of the running kernel; "" if not known */
+    pthread_mutex_t shape; /* one image definition or prune at a time; taken before lock */
+    pthread_mutex_t lock;  /* the maps below, and every rename in layers/ and images/ */
+    pthread_cond_t changed;
+    map busy;    /* hex diff id: being unpacked */
+    map pending; /* hex diff id -> uint64_t *: unpacked then, still without an image */
+    map held;    /* hex image -> size_t *: stacks given out */
+};
+
+typedef struct hex {
+    char text[HEX_LEN + 1];
+} hex;
+hex hex_of(const uint8_t digest[32]);
+
+/* unpacking.c: runs the program on an empty directory; report is what it said. */
+typedef struct unpack_job {
+    const char *program;
+    uint64_t timeout_ms;
+    const char *format;
+    hex diff_id;
+    int blob, tree;
+} unpack_job;
+err *unpacking_run(const unpack_job *job, char **ret_report, size_t *ret_n) ERR_MUST;
+
+/* images.c: the text of an image definition. */
+typedef struct image_def {
+    hex *layer; /* top first */
+    size_t n;
+    bool fix;
+} image_def;
+void image_def_done(image_def *d);
+err *image_def_read(int dir, const char *name, image_def *ret_def) ERR_MUST;
+/* Names in a directory that are 64 hex digits; others are no business of ours. */
+err *list_hex(int dir, hex **ret_names, size_t *ret_n) ERR_MUST;
+/* Names that begin with prefix, NULL-terminated, or NULL. */
+err *list_prefixed(int dir, const char *prefix, char ***ret_names) ERR_MUST;
