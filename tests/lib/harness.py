@@ -1,0 +1,318 @@
+"""What the suites share: a scratch node, the API over its unix socket, and counting.
+
+    suite = Suite("conformance")
+    with Node() as node:
+        @suite.case("exec keeps both streams apart")
+        def _():
+            sb = node.create("busybox")
+            ...
+    sys.exit(suite.finish())
+
+Python's standard library only. Every suite takes --long, --seed N and --backend NAME and ends with
+"N passed, N failed, N skipped"."""
+import argparse
+import base64
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+TOP = pathlib.Path(os.environ.get("BOTHY_TOP") or pathlib.Path(__file__).resolve().parents[2])
+BUILD = pathlib.Path(os.environ.get("BOTHY_BUILD") or TOP / "build")
+BOTHY = str(BUILD / "bin" / "bothy")
+
+
+class Skip(Exception):
+    """Raised by a case that cannot run here; the text is the reason."""
+
+
+class Suite:
+    def __init__(self, name, **extra):
+        parser = argparse.ArgumentParser(prog=name)
+        parser.add_argument("--long", action="store_true", help="the full size")
+        parser.add_argument("--seed", type=int, default=int(time.time()))
+        parser.add_argument("--backend", default="oci", choices=["oci", "fake"])
+        parser.add_argument("--only", default="", help="cases whose name contains this")
+        for flag, options in extra.items():
+            parser.add_argument("--" + flag.replace("_", "-"), **options)
+        self.args = parser.parse_args()
+        self.name = name
+        self.passed = self.failed = self.skipped = 0
+        random.seed(self.args.seed)
+        print(f"{name}: backend {self.args.backend}, seed {self.args.seed}"
+              f"{', long' if self.args.long else ''}", flush=True)
+
+    def case(self, name):
+        """Runs the decorated function now and counts it."""
+        def run(body):
+            if self.args.only and self.args.only not in name:
+                return body
+            began = time.monotonic()
+            try:
+                body()
+            except Skip as reason:
+                self.skipped += 1
+                print(f"skip  {name}: {reason}", flush=True)
+            except Exception as e:  # noqa: BLE001: a case may fail in any way
+                self.failed += 1
+                print(f"FAIL  {name}: {e}", flush=True)
+                if not isinstance(e, AssertionError) or not str(e):
+                    traceback.print_exc(limit=-3)
+            else:
+                self.passed += 1
+                print(f"ok    {name} ({(time.monotonic() - began) * 1000:.0f} ms)", flush=True)
+            return body
+        return run
+
+    def count(self, passed, failed, skipped=0):
+        self.passed += passed
+        self.failed += failed
+        self.skipped += skipped
+
+    def finish(self):
+        print(f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped", flush=True)
+        return 0 if self.failed == 0 and self.passed > 0 else 1
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout=120):
+        super().__init__("bothy", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        # Like the product: a path longer than sun_path is reached through its directory.
+        directory = os.open(os.path.dirname(self.path), os.O_PATH)
+        try:
+            self.sock.connect(f"/proc/self/fd/{directory}/{os.path.basename(self.path)}")
+        finally:
+            os.close(directory)
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def error(self):
+        return self.json["error"]
+
+    def __repr__(self):
+        return f"{self.status} {self.body[:500]!r}"
+
+
+class ApiError(Exception):
+    def __init__(self, answer):
+        super().__init__(repr(answer))
+        self.answer = answer
+
+
+class Api:
+    """The native API on one socket (or TCP address with a key)."""
+
+    def __init__(self, path=None, tcp=None, key=None):
+        self.path, self.tcp, self.key = path, tcp, key
+
+    def connection(self, timeout=120):
+        if self.tcp:
+            host, port = self.tcp.rsplit(":", 1)
+            return http.client.HTTPConnection(host, int(port), timeout=timeout)
+        return UnixConnection(self.path, timeout)
+
+    def open(self, method, path, body=None, headers=None, timeout=120):
+        """Sends a request; gives the connection and the response, whose body is not read yet."""
+        headers = dict(headers or {})
+        if self.key:
+            headers["Authorization"] = "Bearer " + self.key
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+            headers.setdefault("Content-Type", "application/json")
+        c = self.connection(timeout)
+        c.request(method, path, body=body, headers=headers)
+        return c, c.getresponse()
+
+    def call(self, method, path, body=None, headers=None, timeout=120):
+        c, r = self.open(method, path, body, headers, timeout)
+        try:
+            return Answer(r.status, r.headers, r.read())
+        finally:
+            c.close()
+
+    def ok(self, method, path, body=None, headers=None, timeout=120):
+        a = self.call(method, path, body, headers, timeout)
+        if a.status >= 300:
+            raise ApiError(a)
+        return a.json if a.body else None
+
+    # ---- the verbs the suites use most ----
+    def create(self, image="busybox", headers=None, **spec):
+        return self.ok("POST", "/v1/sandboxes", {"image": image, **spec}, headers)["id"]
+
+    def delete(self, sandbox):
+        return self.ok("DELETE", f"/v1/sandboxes/{sandbox}")
+
+    def exec(self, sandbox, argv, headers=None, **spec):
+        if isinstance(argv, str):
+            argv = ["sh", "-c", argv]
+        return self.ok("POST", f"/v1/sandboxes/{sandbox}/exec", {"argv": argv, **spec}, headers)
+
+    def start(self, sandbox, argv, headers=None, **spec):
+        if isinstance(argv, str):
+            argv = ["sh", "-c", argv]
+        return self.ok("POST", f"/v1/sandboxes/{sandbox}/processes", {"argv": argv, **spec}, headers)["exec"]
+
+    def process(self, sandbox, exec_id):
+        return self.ok("GET", f"/v1/sandboxes/{sandbox}/processes/{exec_id}")
+
+    def wait(self, sandbox, exec_id, seconds=60):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            p = self.process(sandbox, exec_id)
+            if p["end"]:
+                return p["end"]
+            time.sleep(0.02)
+        raise AssertionError(f"exec {exec_id} of {sandbox} did not end in {seconds} s")
+
+    def output(self, sandbox, exec_id, stream="out", offset=0):
+        """Everything that is there now, from offset."""
+        got = b""
+        while True:
+            a = self.call("GET", f"/v1/sandboxes/{sandbox}/processes/{exec_id}/output"
+                          f"?stream={stream}&offset={offset + len(got)}&max=16777216")
+            if a.status != 200:
+                raise ApiError(a)
+            if not a.body:
+                return got
+            got += a.body
+
+    def events(self, method, path, body=None, headers=None, timeout=120):
+        """Yields (event, id, data) of an event stream; ends with it."""
+        c, r = self.open(method, path, body, {"Accept": "text/event-stream", **(headers or {})}, timeout)
+        try:
+            if r.status != 200:
+                raise ApiError(Answer(r.status, r.headers, r.read()))
+            yield from read_events(r)
+        finally:
+            c.close()
+
+
+def read_events(stream):
+    event, ident, data = "message", None, []
+    for raw in stream:
+        line = raw.decode().rstrip("\r\n")
+        if not line:
+            if data:
+                yield event, ident, json.loads("\n".join(data))
+            event, data = "message", []
+        elif line.startswith("event:"):
+            event = line[6:].strip()
+        elif line.startswith("id:"):
+            ident = line[3:].strip()
+        elif line.startswith("data:"):
+            data.append(line[5:].lstrip(" "))
+
+
+def bytes_of(value):
+    """The bytes of {"text"} or {"b64"}."""
+    return value["text"].encode() if "text" in value else base64.b64decode(value["b64"])
+
+
+class Node(Api):
+    """A node of its own (tools/dev up), gone when the block ends, also when a case fails."""
+
+    def __init__(self, backend="oci", images="busybox", pool="4:8", config="", mode=0o755, env=""):
+        self.dir = tempfile.mkdtemp(prefix="bothy-node-")
+        os.chmod(self.dir, mode)
+        self.backend, self.images, self.pool, self.config, self.env = backend, images, pool, config, env
+        super().__init__(path=f"{self.dir}/run/bothyd.sock")
+
+    def environment(self):
+        return {**os.environ, "BOTHY_TOP": str(TOP), "BOTHY_BUILD": str(BUILD),
+                "BOTHY_NODE_BACKEND": self.backend, "BOTHY_NODE_IMAGES": self.images,
+                "BOTHY_NODE_POOL": self.pool, "BOTHY_NODE_CONFIG": self.config,
+                "BOTHY_NODE_ENV": self.env}
+
+    def __enter__(self):
+        r = subprocess.run([TOP / "tools" / "node", "up", self.dir], env=self.environment(),
+                           stdout=subprocess.PIPE, text=True, check=False)
+        if r.returncode:
+            raise RuntimeError("the node did not come up")
+        self.exports = r.stdout
+        return self
+
+    def __exit__(self, *_):
+        if os.environ.get("BOTHY_KEEP"):
+            print(f"kept {self.dir}", file=sys.stderr)
+            return
+        subprocess.run([TOP / "tools" / "node", "down", self.dir], env=self.environment(), check=False)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def pid(self, program):
+        return int(pathlib.Path(self.dir, "run", program + ".pid").read_text())
+
+    def log(self, program="bothyd"):
+        return pathlib.Path(self.dir, "log", program + ".log").read_text(errors="replace")
+
+    def kill(self, program, signo=signal.SIGKILL):
+        """Kills bothyd or warden and waits until it is gone."""
+        pid = self.pid(program)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signo)
+        for _ in range(500):
+            if not alive(pid):
+                return
+            time.sleep(0.01)
+        raise AssertionError(f"{program} did not die")
+
+    def restart(self, program, wait=True):
+        r = subprocess.run([TOP / "tools" / "node", "start-" + program, self.dir],
+                           env={**self.environment(), "BOTHY_NODE_NOWAIT": "" if wait else "1"}, check=False)
+        if r.returncode:
+            raise AssertionError(f"{program} did not come back:\n" + self.log(program)[-2000:])
+
+    def cli(self, *args, input=None, timeout=120):
+        return subprocess.run([BOTHY, *args], env={**os.environ, "BOTHY_SOCKET": self.path},
+                              input=input, capture_output=True, timeout=timeout, check=False)
+
+
+def alive(pid):
+    """A zombie of somebody else's is dead too."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def check(condition, text="does not hold"):
+    if not condition:
+        raise AssertionError(text)
+
+
+def equal(got, wanted, what="value"):
+    if got != wanted:
+        raise AssertionError(f"{what} is {got!r}, not {wanted!r}")
+
+
+def expect_error(answer, status, code):
+    equal(answer.status, status, f"status ({answer!r})")
+    e = answer.error
+    equal(e["code"], code, "code")
+    for member in ("message", "remedy", "request_id"):
+        check(isinstance(e.get(member), str) and e[member], f"{member} is missing in {e}")
+    check("cause" in e and isinstance(e["retryable"], bool), f"cause or retryable is missing in {e}")
+    return e
