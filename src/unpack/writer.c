@@ -392,7 +392,7 @@ static err *at_entry(err *e, const char *name)
 
     if (!e)
         return NULL;
-    escape_path(&text, str_or(name, ""), strnlen(str_or(name, ""), 200));
+    escape_path(&text, str_or(name, ""), strnlen(str_or(name, ""), 80));
     return err_wrap(e, "at %s", buf_cstr(&text));
 }
 
