@@ -1,0 +1,21 @@
+/* A hosted or freestanding bothy-init as pid 1 of a pid and mount namespace of its own: the
+ * machine's programs below /usr, an /etc, /tmp and devpts of its own. Needs root or user
+ * namespaces. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+typedef struct guest {
+    pid_t pid;    /* on the host */
+    char dir[64]; /* host side: holds the socket and is the mount point of the root */
+    char socket[96];
+} guest;
+
+/* False when this machine does not let us; *ret_why says what is missing. Anything else that goes
+ * wrong ends the test program. */
+bool guest_possible(const char **ret_why);
+void guest_start(guest *g, const char *init_program);
+/* Another connection to the socket. */
+int guest_connect(const guest *g);
+void guest_stop(guest *g);
