@@ -63,6 +63,17 @@ bool str_eq(const char *a, const char *b)
     return a == b || (a && b && !strcmp(a, b));
 }
 
+bool str_copy(char *to, size_t size, const char *from)
+{
+    size_t n = strnlen(from, size);
+
+    if (n == size)
+        n--;
+    memcpy(to, from, n);
+    to[n] = 0;
+    return !from[n];
+}
+
 bool str_starts(const char *s, const char *prefix)
 {
     return !strncmp(s, prefix, strlen(prefix));

@@ -23,6 +23,8 @@ static inline const char *str_or(const char *s, const char *otherwise)
 }
 bool str_eq(const char *a, const char *b); /* NULL equals NULL only */
 bool str_starts(const char *s, const char *prefix);
+/* Copies what fits into size bytes, always with a NUL; false when it was cut. */
+bool str_copy(char *to, size_t size, const char *from);
 bool str_ends(const char *s, const char *suffix);
 
 /* Decimal, no sign, no space, no leading junk, at most max. */

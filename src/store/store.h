@@ -12,6 +12,8 @@
 #include "base/err.h"
 #include "base/id.h"
 
+#define STORE_VERSION 1 /* user_version of the file */
+
 typedef struct store store;
 
 /* sync: "full" or "normal". Migrates an older file; refuses a newer one with a remedy. */

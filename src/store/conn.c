@@ -1,0 +1,198 @@
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "store/internal.h"
+
+#define SANDBOX_COLUMNS \
+    "id, owner, name, state, cause, image, digest, spec, created, ttl, ended, key, body"
+#define KEY_COLUMNS "id, owner, role, note, sha256, created, expires"
+
+static const char *const SQL[SQL_STATEMENTS] = {
+    [SQL_BEGIN] = "BEGIN IMMEDIATE",
+    [SQL_COMMIT] = "COMMIT",
+    [SQL_ROLLBACK] = "ROLLBACK",
+    [SQL_SANDBOX_INSERT] = "INSERT INTO sandboxes (" SANDBOX_COLUMNS ") "
+                           "VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)",
+    [SQL_SANDBOX_STATE] = "UPDATE sandboxes SET state = ?2, cause = ?3, ended = ?4 WHERE id = ?1",
+    [SQL_SANDBOX_SPEC] = "UPDATE sandboxes SET spec = ?2, ttl = ?3 WHERE id = ?1",
+    [SQL_SANDBOX_FREE_KEY] = "UPDATE sandboxes SET key = NULL, body = NULL WHERE id = ?1",
+    [SQL_SANDBOX_GET] = "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE id = ?1",
+    [SQL_SANDBOX_BY_KEY] = "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE key = ?1",
+    [SQL_SANDBOX_BY_NAME] =
+        "SELECT 1 FROM sandboxes WHERE owner = ?1 AND name = ?2 AND state <> 'gone'",
+    [SQL_SANDBOX_SEQ] = "SELECT seq FROM sandboxes WHERE id = ?1",
+    [SQL_SANDBOX_LIST] =
+        "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+    [SQL_SANDBOX_FORGET] = "DELETE FROM sandboxes WHERE state = 'gone' AND ended < ?1 RETURNING id",
+    [SQL_KEY_INSERT] = "INSERT INTO keys (" KEY_COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7)",
+    [SQL_KEY_BY_HASH] = "SELECT " KEY_COLUMNS " FROM keys WHERE sha256 = ?1",
+    [SQL_KEY_LIST] = "SELECT " KEY_COLUMNS " FROM keys ORDER BY created, id",
+    [SQL_KEY_REMOVE] = "DELETE FROM keys WHERE id = ?1",
+    [SQL_IMAGE_PUT] = "INSERT INTO images (name, digest, config, created) VALUES (?1,?2,?3,?4) "
+                      "ON CONFLICT (name) DO UPDATE SET digest = excluded.digest, "
+                      "config = excluded.config, created = excluded.created",
+    [SQL_IMAGE_REMOVE] = "DELETE FROM images WHERE name = ?1",
+    [SQL_IMAGE_LIST] = "SELECT name, digest, config, created FROM images ORDER BY name",
+    [SQL_EVENT_ADD] = "INSERT INTO events (time, sandbox, type, detail) VALUES (?1,?2,?3,?4)",
+    [SQL_EVENT_FORGET] = "DELETE FROM events WHERE time < ?1",
+};
+
+/* SQLite's own VFS resolves every symbolic link of a path, so /proc/self/fd/N/store.db would become
+ * the directory's real path, which bothyd may be unable to walk (design, section 16). Ours keeps
+ * the path as it is. */
+static int keep_path(sqlite3_vfs *vfs, const char *path, int n, char *out)
+{
+    (void)vfs;
+    return snprintf(out, (size_t)n, "%s", path) < n ? SQLITE_OK : SQLITE_CANTOPEN;
+}
+
+static void register_vfs(void)
+{
+    static sqlite3_vfs vfs;
+
+    if (sqlite3_initialize() != SQLITE_OK)
+        abort();
+    vfs = *sqlite3_vfs_find(NULL);
+    vfs.pNext = NULL;
+    vfs.zName = "bothy";
+    vfs.xFullPathname = keep_path;
+    if (sqlite3_vfs_register(&vfs, 0) != SQLITE_OK)
+        abort();
+}
+
+err *store_error(store_conn *c, const char *doing)
+{
+    int code = sqlite3_extended_errcode(c->db);
+    const char *text = sqlite3_errmsg(c->db);
+
+    switch (code & 0xff) {
+    case SQLITE_FULL:
+        return err_because(err_new(ERR_DISK_FULL, "cannot %s", doing), "%s", text);
+    case SQLITE_NOTADB:
+    case SQLITE_CORRUPT:
+        return err_remedy(
+            err_because(err_new(ERR_INTERNAL, "cannot %s: the store is damaged", doing), "%s",
+                        text),
+            "Stop bothyd, move store.db, store.db-wal and store.db-shm away, and put back a copy "
+            "or start with an empty store.");
+    default:
+        return err_because(err_new(ERR_INTERNAL, "cannot %s", doing), "%s (SQLite %d)", text, code);
+    }
+}
+
+static err *pragma(store_conn *c, const char *text)
+{
+    return sqlite3_exec(c->db, text, NULL, NULL, NULL) ? store_error(c, text) : NULL;
+}
+
+static err *set_up(store_conn *c, const char *sync, bool writer)
+{
+    sqlite3_extended_result_codes(c->db, 1);
+    sqlite3_busy_timeout(c->db, 5000);
+    sqlite3_limit(c->db, SQLITE_LIMIT_LENGTH, 64 << 20);
+    TRY(pragma(c, "PRAGMA temp_store = MEMORY"));
+    TRY(pragma(c, "PRAGMA trusted_schema = OFF"));
+    if (!writer)
+        return pragma(c, "PRAGMA query_only = ON");
+    TRY(pragma(c, "PRAGMA journal_mode = WAL"));
+    return pragma(c, str_eq(sync, "normal") ? "PRAGMA synchronous = NORMAL"
+                                            : "PRAGMA synchronous = FULL");
+}
+
+/* SQLite would make it readable for all. */
+static err *make_file(int dirfd, const char *name)
+{
+    CLEANUP(closep) int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    return fd < 0 ? err_sys(ERR_INTERNAL, errno, "cannot open the store '%s'", name) : NULL;
+}
+
+err *store_conn_open(int dirfd, const char *name, const char *sync, bool writer,
+                     store_conn **ret_conn)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, register_vfs);
+    if (writer)
+        TRY(make_file(dirfd, name));
+    CLEANUP(freep) char *path = str_printf("/proc/self/fd/%d/%s", dirfd, name);
+    store_conn *c = xcalloc(1, sizeof *c);
+    /* A reader of a WAL writes to its index: it cannot be opened read-only. query_only keeps it
+     * from writing anything else. */
+    int r = sqlite3_open_v2(path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "bothy");
+    err *e = r ? store_error(c, "open the store") : set_up(c, sync, writer);
+    if (e) {
+        store_conn_free(c);
+        return e;
+    }
+    *ret_conn = c;
+    return NULL;
+}
+
+void store_conn_free(store_conn *c)
+{
+    if (!c)
+        return;
+    for (int i = 0; i < SQL_STATEMENTS; i++)
+        sqlite3_finalize(c->stmt[i]);
+    sqlite3_close(c->db);
+    free(c);
+}
+
+err *store_stmt(store_conn *c, enum store_sql which, sqlite3_stmt **ret_stmt)
+{
+    if (!c->stmt[which] && sqlite3_prepare_v3(c->db, SQL[which], -1, SQLITE_PREPARE_PERSISTENT,
+                                              &c->stmt[which], NULL) != SQLITE_OK)
+        return store_error(c, SQL[which]);
+    *ret_stmt = c->stmt[which];
+    return NULL;
+}
+
+err *store_step_done(store_conn *c, sqlite3_stmt *st, const char *doing)
+{
+    return sqlite3_step(st) == SQLITE_DONE ? NULL : store_error(c, doing);
+}
+
+err *store_run(store_conn *c, enum store_sql which, const char *doing)
+{
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_stmt(c, which, &st));
+    return store_step_done(c, st, doing);
+}
+
+void bind_text(sqlite3_stmt *st, int i, const char *s)
+{
+    sqlite3_bind_text(st, i, s, -1, SQLITE_STATIC);
+}
+
+void bind_blob(sqlite3_stmt *st, int i, const void *p, int n)
+{
+    sqlite3_bind_blob(st, i, p, n, SQLITE_STATIC);
+}
+
+void bind_time(sqlite3_stmt *st, int i, uint64_t ns)
+{
+    sqlite3_bind_int64(st, i, ns > INT64_MAX ? INT64_MAX : (sqlite3_int64)ns);
+}
+
+char *column_text(sqlite3_stmt *st, int i)
+{
+    const unsigned char *s = sqlite3_column_text(st, i);
+
+    return s ? xstrdup((const char *)s) : NULL;
+}
+
+void column_blob(sqlite3_stmt *st, int i, void *p, int n)
+{
+    const void *from = sqlite3_column_blob(st, i);
+
+    if (from && sqlite3_column_bytes(st, i) == n)
+        memcpy(p, from, (size_t)n);
+    else
+        memset(p, 0, (size_t)n);
+}

@@ -1,0 +1,128 @@
+/* Between the files of the store; nobody else includes it. */
+#pragma once
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdbool.h>
+
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "store/store.h"
+
+/* ---- connections (conn.c) ---- */
+
+enum store_sql {
+    SQL_BEGIN,
+    SQL_COMMIT,
+    SQL_ROLLBACK,
+    SQL_SANDBOX_INSERT,
+    SQL_SANDBOX_STATE,
+    SQL_SANDBOX_SPEC,
+    SQL_SANDBOX_FREE_KEY,
+    SQL_SANDBOX_GET,
+    SQL_SANDBOX_BY_KEY,
+    SQL_SANDBOX_BY_NAME,
+    SQL_SANDBOX_SEQ,
+    SQL_SANDBOX_LIST,
+    SQL_SANDBOX_FORGET,
+    SQL_KEY_INSERT,
+    SQL_KEY_BY_HASH,
+    SQL_KEY_LIST,
+    SQL_KEY_REMOVE,
+    SQL_IMAGE_PUT,
+    SQL_IMAGE_REMOVE,
+    SQL_IMAGE_LIST,
+    SQL_EVENT_ADD,
+    SQL_EVENT_FORGET,
+    SQL_STATEMENTS
+};
+
+/* One SQLite connection and its prepared statements. Used by one thread at a time. */
+typedef struct store_conn {
+    sqlite3 *db;
+    sqlite3_stmt *stmt[SQL_STATEMENTS];
+    struct store_conn *next; /* idle readers */
+} store_conn;
+
+/* Opens name in the directory. writer: may create the file; readers are read-only. */
+err *store_conn_open(int dirfd, const char *name, const char *sync, bool writer,
+                     store_conn **ret_conn) ERR_MUST;
+void store_conn_free(store_conn *c);
+/* The prepared statement, ready to bind; reset it with CLEANUP(stmt_resetp). */
+err *store_stmt(store_conn *c, enum store_sql which, sqlite3_stmt **ret_stmt) ERR_MUST;
+static inline void stmt_resetp(sqlite3_stmt **s)
+{
+    if (*s) {
+        sqlite3_reset(*s);
+        sqlite3_clear_bindings(*s);
+    }
+}
+/* Runs a bound statement that returns no rows. */
+err *store_step_done(store_conn *c, sqlite3_stmt *st, const char *doing) ERR_MUST;
+/* The error of the connection's last call. */
+err *store_error(store_conn *c, const char *doing) ERR_MUST;
+/* Prepares and runs one that has no parameters. */
+err *store_run(store_conn *c, enum store_sql which, const char *doing) ERR_MUST;
+
+void bind_text(sqlite3_stmt *st, int i, const char *s); /* NULL: NULL */
+void bind_blob(sqlite3_stmt *st, int i, const void *p, int n);
+void bind_time(sqlite3_stmt *st, int i, uint64_t ns);
+char *column_text(sqlite3_stmt *st, int i); /* owned, NULL for NULL */
+/* Exactly n bytes; zeros where the column has another length. */
+void column_blob(sqlite3_stmt *st, int i, void *p, int n);
+
+/* ---- schema.c ---- */
+/* Brings the file to STORE_VERSION; refuses a newer one. */
+err *store_migrate(store_conn *c) ERR_MUST;
+
+/* ---- writer.c ---- */
+typedef err *store_write_fn(store_conn *c, void *arg);
+
+typedef struct store_op {
+    struct store_op *next;
+    store_write_fn *run;
+    void *arg;
+    void (*release)(void *arg); /* queued ones only: frees arg, then the op is freed too */
+    err *result;
+    bool done;
+    pthread_cond_t ended; /* blocking ones only */
+} store_op;
+
+typedef struct store_writer {
+    store_conn *conn; /* the writer thread's alone */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* something was queued, or stop */
+    pthread_cond_t room; /* the queue got shorter */
+    store_op *first, **last;
+    size_t queued;
+    bool stop;
+} store_writer;
+
+void store_writer_start(store_writer *w, store_conn *conn);
+/* Writes what is queued, then ends. Accepts one that never started. */
+void store_writer_stop(store_writer *w);
+
+/* ---- store.c ---- */
+struct store {
+    int dirfd;
+    char *name, *sync;
+    store_writer writer;
+    pthread_mutex_t lock;
+    store_conn *idle;
+    unsigned nidle;
+};
+
+/* Runs in the writer thread inside a transaction shared with others; returns when it is durable.
+ * One statement that changes anything at most: if it fails, the others of the batch stay. */
+err *store_write(store *s, store_write_fn *run, void *arg) ERR_MUST;
+/* The same without waiting; failures are logged. release frees arg. */
+void store_write_queued(store *s, store_write_fn *run, void *arg, void (*release)(void *arg));
+
+/* A connection for reading, given back at the end of the scope. */
+typedef struct store_read {
+    store *s;
+    store_conn *c;
+} store_read;
+err *store_read_begin(store *s, store_read *ret_read) ERR_MUST;
+void store_read_end(store_read *r);

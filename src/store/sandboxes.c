@@ -1,0 +1,363 @@
+#include <string.h>
+
+#include "base/str.h"
+#include "store/internal.h"
+
+void sandbox_row_done(sandbox_row *r)
+{
+    free(r->owner);
+    free(r->name);
+    free(r->state);
+    free(r->cause);
+    free(r->image);
+    free(r->spec);
+    memset(r, 0, sizeof *r);
+}
+
+static err *no_sandbox(const char *id)
+{
+    return err_kind(err_new(ERR_NOT_FOUND, "no sandbox '%.64s'", id), "sandbox");
+}
+
+static bool is_zero(const uint8_t *p, size_t n)
+{
+    uint8_t any = 0;
+
+    for (size_t i = 0; i < n; i++)
+        any |= p[i];
+    return !any;
+}
+
+static void read_row(sqlite3_stmt *st, sandbox_row *r)
+{
+    CLEANUP(freep) char *id = column_text(st, 0);
+
+    memset(r, 0, sizeof *r);
+    str_copy(r->id, sizeof r->id, str_or(id, ""));
+    r->owner = column_text(st, 1);
+    r->name = column_text(st, 2);
+    r->state = column_text(st, 3);
+    r->cause = column_text(st, 4);
+    r->image = column_text(st, 5);
+    column_blob(st, 6, r->digest, sizeof r->digest);
+    r->spec = column_text(st, 7);
+    r->created_ns = (uint64_t)sqlite3_column_int64(st, 8);
+    r->ttl_ns = (uint64_t)sqlite3_column_int64(st, 9);
+    r->ended_ns = (uint64_t)sqlite3_column_int64(st, 10);
+    column_blob(st, 11, r->key, sizeof r->key);
+    column_blob(st, 12, r->body, sizeof r->body);
+}
+
+/* ---- insert ---- */
+
+static err *is_there(store_conn *c, sqlite3_stmt *st, bool *ret_there)
+{
+    int r = sqlite3_step(st);
+
+    if (r != SQLITE_ROW && r != SQLITE_DONE)
+        return store_error(c, "look for a sandbox");
+    *ret_there = r == SQLITE_ROW;
+    return NULL;
+}
+
+/* Which rule an insert broke. The key first: the repeated create of a named sandbox breaks both. */
+static err *explain_conflict(store_conn *c, const sandbox_row *row)
+{
+    CLEANUP(stmt_resetp) sqlite3_stmt *by_key = NULL;
+    CLEANUP(stmt_resetp) sqlite3_stmt *by_name = NULL;
+    bool there = false;
+
+    TRY(store_stmt(c, SQL_SANDBOX_BY_KEY, &by_key));
+    bind_blob(by_key, 1, row->key, sizeof row->key);
+    TRY(is_there(c, by_key, &there));
+    if (there && !is_zero(row->key, sizeof row->key))
+        return err_kind(err_new(ERR_CONFLICT, "the idempotency key is taken"), "key");
+    TRY(store_stmt(c, SQL_SANDBOX_BY_NAME, &by_name));
+    bind_text(by_name, 1, row->owner);
+    bind_text(by_name, 2, row->name);
+    TRY(is_there(c, by_name, &there));
+    if (there)
+        return err_remedy(
+            err_kind(err_new(ERR_CONFLICT, "there is a live sandbox named '%s'", row->name),
+                     "name"),
+            "Choose another name, or end that sandbox first.");
+    return err_kind(err_new(ERR_CONFLICT, "there is a sandbox '%s'", row->id), "id");
+}
+
+static err *run_insert(store_conn *c, void *arg)
+{
+    const sandbox_row *r = arg;
+    bool keyed = !is_zero(r->key, sizeof r->key);
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_stmt(c, SQL_SANDBOX_INSERT, &st));
+    bind_text(st, 1, r->id);
+    bind_text(st, 2, r->owner);
+    bind_text(st, 3, r->name);
+    bind_text(st, 4, r->state);
+    bind_text(st, 5, r->cause);
+    bind_text(st, 6, r->image);
+    bind_blob(st, 7, r->digest, sizeof r->digest);
+    bind_text(st, 8, str_or(r->spec, "{}"));
+    bind_time(st, 9, r->created_ns);
+    bind_time(st, 10, r->ttl_ns);
+    bind_time(st, 11, r->ended_ns);
+    if (keyed) {
+        bind_blob(st, 12, r->key, sizeof r->key);
+        bind_blob(st, 13, r->body, sizeof r->body);
+    }
+    int done = sqlite3_step(st);
+    int code = sqlite3_extended_errcode(c->db);
+    if (done == SQLITE_DONE)
+        return NULL;
+    if (code == SQLITE_CONSTRAINT_UNIQUE || code == SQLITE_CONSTRAINT_PRIMARYKEY)
+        return explain_conflict(c, r);
+    return store_error(c, "record a sandbox");
+}
+
+err *store_sandbox_insert(store *s, const sandbox_row *r)
+{
+    return store_write(s, run_insert, (void *)r);
+}
+
+/* ---- updates ---- */
+
+typedef struct update { /* its strings are owned only when queued */
+    char id[SANDBOX_ID_LEN + 1];
+    char *state, *cause, *spec;
+    uint64_t time;
+} update;
+
+static void set_id(update *u, const char *id)
+{
+    str_copy(u->id, sizeof u->id, id);
+}
+
+static void update_free(void *arg)
+{
+    update *u = arg;
+
+    free(u->state);
+    free(u->cause);
+    free(u->spec);
+    free(u);
+}
+
+static err *run_update(store_conn *c, sqlite3_stmt *st, const char *id)
+{
+    TRY(store_step_done(c, st, "update a sandbox"));
+    return sqlite3_changes(c->db) ? NULL : no_sandbox(id);
+}
+
+static err *run_state(store_conn *c, void *arg)
+{
+    const update *u = arg;
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_stmt(c, SQL_SANDBOX_STATE, &st));
+    bind_text(st, 1, u->id);
+    bind_text(st, 2, u->state);
+    bind_text(st, 3, u->cause);
+    bind_time(st, 4, u->time);
+    return run_update(c, st, u->id);
+}
+
+err *store_sandbox_state(store *s, const char *id, const char *state, const char *cause,
+                         uint64_t ended_ns)
+{
+    update u = {.state = (char *)state, .cause = (char *)cause, .time = ended_ns};
+
+    set_id(&u, id);
+    return store_write(s, run_state, &u);
+}
+
+void store_sandbox_state_queued(store *s, const char *id, const char *state, const char *cause,
+                                uint64_t ended_ns)
+{
+    update *u = xcalloc(1, sizeof *u);
+
+    set_id(u, id);
+    u->state = xstrdup(state);
+    u->cause = cause ? xstrdup(cause) : NULL;
+    u->time = ended_ns;
+    store_write_queued(s, run_state, u, update_free);
+}
+
+static err *run_spec(store_conn *c, void *arg)
+{
+    const update *u = arg;
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_stmt(c, SQL_SANDBOX_SPEC, &st));
+    bind_text(st, 1, u->id);
+    bind_text(st, 2, u->spec);
+    bind_time(st, 3, u->time);
+    return run_update(c, st, u->id);
+}
+
+err *store_sandbox_spec(store *s, const char *id, const char *spec, uint64_t ttl_ns)
+{
+    update u = {.spec = (char *)spec, .time = ttl_ns};
+
+    set_id(&u, id);
+    return store_write(s, run_spec, &u);
+}
+
+static err *run_free_key(store_conn *c, void *arg)
+{
+    const update *u = arg;
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_stmt(c, SQL_SANDBOX_FREE_KEY, &st));
+    bind_text(st, 1, u->id);
+    return run_update(c, st, u->id);
+}
+
+void store_sandbox_free_key_queued(store *s, const char *id)
+{
+    update *u = xcalloc(1, sizeof *u);
+
+    set_id(u, id);
+    store_write_queued(s, run_free_key, u, update_free);
+}
+
+/* ---- reads ---- */
+
+static err *read_one(store_conn *c, sqlite3_stmt *st, const char *id, sandbox_row *ret_row)
+{
+    int r = sqlite3_step(st);
+
+    if (r == SQLITE_DONE)
+        return no_sandbox(id);
+    if (r != SQLITE_ROW)
+        return store_error(c, "read a sandbox");
+    read_row(st, ret_row);
+    return NULL;
+}
+
+err *store_sandbox_get(store *s, const char *id, sandbox_row *ret_row)
+{
+    CLEANUP(store_read_end) store_read r = {0};
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_read_begin(s, &r));
+    TRY(store_stmt(r.c, SQL_SANDBOX_GET, &st));
+    bind_text(st, 1, id);
+    return read_one(r.c, st, id, ret_row);
+}
+
+err *store_sandbox_by_key(store *s, const uint8_t key[16], sandbox_row *ret_row)
+{
+    CLEANUP(store_read_end) store_read r = {0};
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_read_begin(s, &r));
+    TRY(store_stmt(r.c, SQL_SANDBOX_BY_KEY, &st));
+    bind_blob(st, 1, key, 16);
+    return read_one(r.c, st, "of this key", ret_row);
+}
+
+static err *seq_of(store_conn *c, const char *id, sqlite3_int64 *ret_seq)
+{
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+    bool there = false;
+
+    TRY(store_stmt(c, SQL_SANDBOX_SEQ, &st));
+    bind_text(st, 1, id);
+    TRY(is_there(c, st, &there));
+    if (!there)
+        return err_remedy(err_kind(err_new(ERR_NOT_FOUND,
+                                           "the list cannot go on after '%.64s', "
+                                           "which has been forgotten",
+                                           id),
+                                   "cursor"),
+                          "Read the list from its beginning.");
+    *ret_seq = sqlite3_column_int64(st, 0);
+    return NULL;
+}
+
+static void free_rows(sandbox_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sandbox_row_done(&rows[i]);
+    free(rows);
+}
+
+err *store_sandbox_list(store *s, const char *after, size_t max, sandbox_row **ret_rows,
+                        size_t *ret_n)
+{
+    CLEANUP(store_read_end) store_read r = {0};
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+    sqlite3_int64 seq = 0;
+    sandbox_row *rows = NULL;
+    size_t n = 0;
+    int step;
+
+    TRY(store_read_begin(s, &r));
+    if (*after)
+        TRY(seq_of(r.c, after, &seq));
+    TRY(store_stmt(r.c, SQL_SANDBOX_LIST, &st));
+    sqlite3_bind_int64(st, 1, seq);
+    sqlite3_bind_int64(st, 2, max > INT32_MAX ? INT32_MAX : (sqlite3_int64)max);
+    while ((step = sqlite3_step(st)) == SQLITE_ROW) {
+        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
+            rows = xrealloc(rows, (2 * n + 1) * sizeof *rows);
+        read_row(st, &rows[n++]);
+    }
+    if (step != SQLITE_DONE) {
+        free_rows(rows, n);
+        return store_error(r.c, "list sandboxes");
+    }
+    *ret_rows = rows;
+    *ret_n = n;
+    return NULL;
+}
+
+/* ---- forgetting ---- */
+
+typedef struct forgotten {
+    uint64_t before;
+    char (*ids)[SANDBOX_ID_LEN + 1];
+    size_t n;
+} forgotten;
+
+static err *run_forget(store_conn *c, void *arg)
+{
+    forgotten *f = arg;
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+    int step;
+
+    TRY(store_stmt(c, SQL_SANDBOX_FORGET, &st));
+    bind_time(st, 1, f->before);
+    while ((step = sqlite3_step(st)) == SQLITE_ROW) {
+        f->ids = xrealloc(f->ids, (f->n + 1) * sizeof *f->ids);
+        str_copy(f->ids[f->n++], sizeof *f->ids, (const char *)sqlite3_column_text(st, 0));
+    }
+    return step == SQLITE_DONE ? NULL : store_error(c, "forget sandboxes");
+}
+
+static err *run_forget_events(store_conn *c, void *arg)
+{
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_stmt(c, SQL_EVENT_FORGET, &st));
+    bind_time(st, 1, *(const uint64_t *)arg);
+    return store_step_done(c, st, "forget events");
+}
+
+err *store_sandbox_forget(store *s, uint64_t before_ns, char (**ret_ids)[SANDBOX_ID_LEN + 1],
+                          size_t *ret_n)
+{
+    forgotten f = {.before = before_ns};
+    err *e = store_write(s, run_forget_events, &before_ns);
+
+    if (!e)
+        e = store_write(s, run_forget, &f);
+    if (e) {
+        free(f.ids);
+        return e;
+    }
+    *ret_ids = f.ids;
+    *ret_n = f.n;
+    return NULL;
+}

@@ -1,0 +1,104 @@
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "store/internal.h"
+
+/* MIGRATIONS[n] brings version n to n + 1. A released one is never changed. */
+static const char *const MIGRATIONS[] = {
+    /* seq: the order of creation, for pages; ids are random. */
+    "CREATE TABLE sandboxes ("
+    "  seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    "  id TEXT NOT NULL UNIQUE,"
+    "  owner TEXT NOT NULL,"
+    "  name TEXT,"
+    "  state TEXT NOT NULL,"
+    "  cause TEXT,"
+    "  image TEXT NOT NULL,"
+    "  digest BLOB NOT NULL,"
+    "  spec TEXT NOT NULL,"
+    "  created INTEGER NOT NULL,"
+    "  ttl INTEGER NOT NULL,"
+    "  ended INTEGER NOT NULL,"
+    "  key BLOB,"
+    "  body BLOB"
+    ") STRICT;"
+    "CREATE UNIQUE INDEX sandboxes_name ON sandboxes (owner, name)"
+    "  WHERE name IS NOT NULL AND state <> 'gone';"
+    "CREATE UNIQUE INDEX sandboxes_key ON sandboxes (key) WHERE key IS NOT NULL;"
+    "CREATE INDEX sandboxes_ended ON sandboxes (ended) WHERE state = 'gone';"
+    "CREATE TABLE keys ("
+    "  id TEXT PRIMARY KEY,"
+    "  owner TEXT NOT NULL,"
+    "  role TEXT NOT NULL CHECK (role IN ('admin', 'user', 'read')),"
+    "  note TEXT,"
+    "  sha256 BLOB NOT NULL UNIQUE,"
+    "  created INTEGER NOT NULL,"
+    "  expires INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE images ("
+    "  name TEXT PRIMARY KEY,"
+    "  digest BLOB NOT NULL,"
+    "  config TEXT NOT NULL,"
+    "  created INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TABLE events ("
+    "  seq INTEGER PRIMARY KEY AUTOINCREMENT,"
+    "  time INTEGER NOT NULL,"
+    "  sandbox TEXT,"
+    "  type TEXT NOT NULL,"
+    "  detail TEXT"
+    ") STRICT;"
+    "CREATE INDEX events_time ON events (time);",
+};
+_Static_assert(ARRAY_LEN(MIGRATIONS) == STORE_VERSION, "a migration for each version");
+
+static err *read_version(store_conn *c, int *ret_version)
+{
+    sqlite3_stmt *st = NULL;
+    err *e = NULL;
+
+    if (sqlite3_prepare_v2(c->db, "PRAGMA user_version", -1, &st, NULL) != SQLITE_OK ||
+        sqlite3_step(st) != SQLITE_ROW)
+        e = store_error(c, "read the store's version");
+    else
+        *ret_version = sqlite3_column_int(st, 0);
+    sqlite3_finalize(st);
+    return e;
+}
+
+static err *run_text(store_conn *c, const char *sql, int to)
+{
+    CLEANUP(freep) char *doing = str_printf("bring the store to version %d", to);
+
+    return sqlite3_exec(c->db, sql, NULL, NULL, NULL) == SQLITE_OK ? NULL : store_error(c, doing);
+}
+
+/* One transaction: after a kill the file is at one version or the other. */
+static err *migrate_step(store_conn *c, int from)
+{
+    CLEANUP(freep) char *version = str_printf("PRAGMA user_version = %d", from + 1);
+
+    TRY(run_text(c, "BEGIN IMMEDIATE", from + 1));
+    err *e = run_text(c, MIGRATIONS[from], from + 1);
+    if (!e)
+        e = run_text(c, version, from + 1);
+    if (!e)
+        e = run_text(c, "COMMIT", from + 1);
+    if (e && !sqlite3_get_autocommit(c->db))
+        sqlite3_exec(c->db, "ROLLBACK", NULL, NULL, NULL);
+    return e;
+}
+
+err *store_migrate(store_conn *c)
+{
+    int version = 0;
+
+    TRY(read_version(c, &version));
+    if (version < 0 || version > STORE_VERSION)
+        return err_remedy(
+            err_new(ERR_UNSUPPORTED, "the store has version %d, this bothyd knows up to %d",
+                    version, STORE_VERSION),
+            "Run the version of bothy that wrote it, or a newer one; a store is never taken back.");
+    for (; version < STORE_VERSION; version++)
+        TRY(migrate_step(c, version));
+    return NULL;
+}

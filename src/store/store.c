@@ -1,0 +1,96 @@
+#include "store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "store/internal.h"
+
+#define IDLE_MAX 16 /* readers kept open; more are opened when needed and closed after */
+
+DEFINE_CLEANUP(store, store_close)
+
+err *store_open(int dirfd, const char *path, const char *sync, store **ret_store)
+{
+    CLEANUP(store_closep) store *s = xcalloc(1, sizeof *s);
+    store_conn *c = NULL;
+
+    pthread_mutex_init(&s->lock, NULL);
+    s->name = xstrdup(path);
+    s->sync = xstrdup(sync);
+    /* /proc/self/fd/N names the directory for as long as the store lives. */
+    s->dirfd = fcntl(dirfd, F_DUPFD_CLOEXEC, 3);
+    if (s->dirfd < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot keep the store's directory");
+    if (!str_eq(sync, "full") && !str_eq(sync, "normal"))
+        return err_new(ERR_INVALID_REQUEST, "store.sync must be 'full' or 'normal', not '%s'",
+                       sync);
+    TRY(store_conn_open(s->dirfd, s->name, s->sync, true, &c));
+    err *e = store_migrate(c);
+    if (e) {
+        store_conn_free(c);
+        return e;
+    }
+    store_writer_start(&s->writer, c);
+    *ret_store = TAKE_PTR(s);
+    return NULL;
+}
+
+void store_close(store *s)
+{
+    if (!s)
+        return;
+    for (store_conn *c = s->idle, *next; c; c = next) {
+        next = c->next;
+        store_conn_free(c);
+    }
+    store_writer_stop(&s->writer);
+    if (s->dirfd >= 0)
+        close(s->dirfd);
+    free(s->name);
+    free(s->sync);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+static store_conn *take_idle(store *s)
+{
+    LOCK_SCOPE(&s->lock);
+    store_conn *c = s->idle;
+
+    if (c) {
+        s->idle = c->next;
+        s->nidle--;
+    }
+    return c;
+}
+
+err *store_read_begin(store *s, store_read *ret_read)
+{
+    store_conn *c = take_idle(s);
+
+    if (!c)
+        TRY(store_conn_open(s->dirfd, s->name, s->sync, false, &c));
+    *ret_read = (store_read){s, c};
+    return NULL;
+}
+
+static bool give_idle(store *s, store_conn *c)
+{
+    LOCK_SCOPE(&s->lock);
+
+    if (s->nidle >= IDLE_MAX)
+        return false;
+    c->next = s->idle;
+    s->idle = c;
+    s->nidle++;
+    return true;
+}
+
+void store_read_end(store_read *r)
+{
+    if (r->c && !give_idle(r->s, r->c))
+        store_conn_free(r->c);
+}

@@ -1,0 +1,170 @@
+/* Group commit: while one batch is on its way to the disk, the next gathers. A batch is one
+ * transaction; nobody hears of success before its commit. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/metric.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "store/internal.h"
+
+#define BATCH_MAX  512
+#define QUEUED_MAX 65536 /* beyond it even queued writes wait: the disk is that far behind */
+
+enum {
+    M_WRITES,
+    M_COMMITS,
+    M_COMMIT_TIME
+};
+static metric METRICS[] = {
+    [M_WRITES] = METRIC_COUNTER("bothy_store_writes_total", "Writes to the store."),
+    [M_COMMITS] = METRIC_COUNTER("bothy_store_commits_total", "Commits; each has many writes."),
+    [M_COMMIT_TIME] =
+        METRIC_HISTOGRAM("bothy_store_commit_seconds", "Time of a batch, with fsync."),
+};
+
+static store_op *take_batch(store_writer *w)
+{
+    LOCK_SCOPE(&w->lock);
+
+    while (!w->first && !w->stop)
+        pthread_cond_wait(&w->work, &w->lock);
+    store_op *batch = w->first, **end = &w->first;
+    size_t n = 0;
+    for (; *end && n < BATCH_MAX; n++)
+        end = &(*end)->next;
+    w->first = *end;
+    *end = NULL;
+    if (!w->first)
+        w->last = &w->first;
+    w->queued -= n;
+    pthread_cond_broadcast(&w->room);
+    return batch;
+}
+
+static void fail_all(store_op *batch, const err *why)
+{
+    for (store_op *o = batch; o; o = o->next) {
+        err_free(o->result);
+        o->result = err_copy(why);
+    }
+}
+
+/* Runs each in one transaction. What one refuses (a name that is taken) concerns it alone; when
+ * SQLite itself has rolled back (disk full, I/O error), none of them has happened. */
+static err *run_batch(store_conn *c, store_op *batch)
+{
+    TRY(store_run(c, SQL_BEGIN, "begin a transaction"));
+    for (store_op *o = batch; o; o = o->next) {
+        o->result = o->run(c, o->arg);
+        if (sqlite3_get_autocommit(c->db))
+            return o->result ? err_copy(o->result)
+                             : err_new(ERR_INTERNAL, "the transaction was rolled back");
+    }
+    err *e = store_run(c, SQL_COMMIT, "commit");
+    if (e && !sqlite3_get_autocommit(c->db))
+        err_drop(store_run(c, SQL_ROLLBACK, "roll back"), "store");
+    return e;
+}
+
+static void free_queued(store_op *o)
+{
+    err_drop(o->result, "a queued write to the store failed");
+    if (o->release)
+        o->release(o->arg);
+    free(o);
+}
+
+static void finish_batch(store_writer *w, store_op *batch)
+{
+    LOCK_SCOPE(&w->lock);
+
+    for (store_op *o = batch, *next; o; o = next) {
+        next = o->next;
+        metric_add(&METRICS[M_WRITES], 0, 1);
+        if (o->release) {
+            free_queued(o);
+        } else {
+            /* The op lies on the waiter's stack: it may be gone as soon as we unlock. */
+            o->done = true;
+            pthread_cond_signal(&o->ended);
+        }
+    }
+}
+
+static void *writer_main(void *arg)
+{
+    store_writer *w = arg;
+    store_op *batch;
+
+    while ((batch = take_batch(w))) {
+        uint64_t begun = now_mono_ns();
+        CLEANUP(err_freep) err *e = run_batch(w->conn, batch);
+        if (e)
+            fail_all(batch, e);
+        metric_add(&METRICS[M_COMMITS], 0, 1);
+        metric_observe_ns(&METRICS[M_COMMIT_TIME], 0, now_mono_ns() - begun);
+        finish_batch(w, batch);
+    }
+    return NULL;
+}
+
+void store_writer_start(store_writer *w, store_conn *conn)
+{
+    metric_register(METRICS, ARRAY_LEN(METRICS));
+    w->conn = conn;
+    w->last = &w->first;
+    pthread_mutex_init(&w->lock, NULL);
+    cond_init(&w->work);
+    cond_init(&w->room);
+    w->thread = thread_start("store", writer_main, w);
+}
+
+void store_writer_stop(store_writer *w)
+{
+    if (!w->conn)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_signal(&w->work);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    store_conn_free(w->conn);
+    pthread_cond_destroy(&w->room);
+    pthread_cond_destroy(&w->work);
+    pthread_mutex_destroy(&w->lock);
+}
+
+/* Locked. */
+static void enqueue(store_writer *w, store_op *o)
+{
+    while (w->queued >= QUEUED_MAX)
+        pthread_cond_wait(&w->room, &w->lock);
+    *w->last = o;
+    w->last = &o->next;
+    w->queued++;
+    pthread_cond_signal(&w->work);
+}
+
+err *store_write(store *s, store_write_fn *run, void *arg)
+{
+    store_writer *w = &s->writer;
+    store_op o = {.run = run, .arg = arg};
+
+    cond_init(&o.ended);
+    pthread_mutex_lock(&w->lock);
+    enqueue(w, &o);
+    while (!o.done)
+        pthread_cond_wait(&o.ended, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+    pthread_cond_destroy(&o.ended);
+    return o.result;
+}
+
+void store_write_queued(store *s, store_write_fn *run, void *arg, void (*release)(void *arg))
+{
+    store_op *o = xcalloc(1, sizeof *o);
+
+    *o = (store_op){.run = run, .arg = arg, .release = release};
+    LOCK_SCOPE(&s->writer.lock);
+    enqueue(&s->writer, o);
+}

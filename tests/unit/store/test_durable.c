@@ -1,0 +1,225 @@
+/* Group commit under many threads, and kill -9 of a writer. */
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/clock.h"
+#include "base/metric.h"
+#include "base/str.h"
+#include "base/thread.h"
+
+#include "scratch.h"
+
+#define THREADS    16
+#define PER_THREAD 50
+
+static uint64_t metric_of(const char *name)
+{
+    CLEANUP(buf_done) buf b = {0};
+    uint64_t v = 0;
+
+    metric_write(&b);
+    CLEANUP(freep) char *line = str_printf("\n%s ", name);
+    const char *at = strstr(buf_cstr(&b), line);
+    assert_non_null(at);
+    at += strlen(line);
+    CLEANUP(freep) char *digits = xstrndup(at, strspn(at, "0123456789"));
+    assert_true(str_to_u64(digits, UINT64_MAX, &v));
+    return v;
+}
+
+typedef struct inserter {
+    store *s;
+    int number;
+    int failed;
+} inserter;
+
+static void *insert_many(void *arg)
+{
+    inserter *in = arg;
+
+    for (int i = 0; i < PER_THREAD; i++) {
+        CLEANUP(sandbox_row_done) sandbox_row got = {0};
+        char id[32];
+        snprintf(id, sizeof id, "b000%04d%012d", in->number, i);
+        sandbox_row r = row_of(id, "alice", NULL);
+        err *e = store_sandbox_insert(in->s, &r);
+        if (!e) /* a returned write is seen by the next read */
+            e = store_sandbox_get(in->s, id, &got);
+        in->failed += e != NULL;
+        err_drop(e, "insert");
+    }
+    return NULL;
+}
+
+static void many_writers_share_few_commits(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    CLEANUP(store_closep_) store *s = NULL;
+    inserter in[THREADS] = {0};
+    pthread_t t[THREADS];
+    sandbox_row *rows;
+    size_t n;
+
+    (void)state;
+    assert_ok(store_open(d.fd, "store.db", "full", &s));
+    uint64_t commits = metric_of("bothy_store_commits_total");
+    uint64_t writes = metric_of("bothy_store_writes_total");
+    for (int i = 0; i < THREADS; i++) {
+        in[i] = (inserter){s, i, 0};
+        t[i] = thread_start("insert", insert_many, &in[i]);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(t[i], NULL);
+        assert_int_equal(in[i].failed, 0);
+    }
+    commits = metric_of("bothy_store_commits_total") - commits;
+    writes = metric_of("bothy_store_writes_total") - writes;
+    assert_ok(store_sandbox_list(s, "", 10000, &rows, &n));
+    assert_int_equal(n, THREADS * PER_THREAD);
+    for (size_t i = 0; i < n; i++)
+        sandbox_row_done(&rows[i]);
+    free(rows);
+    print_message("%llu writes in %llu commits\n", (unsigned long long)writes,
+                  (unsigned long long)commits);
+    assert_int_equal(writes, THREADS * PER_THREAD);
+    assert_true(commits < writes / 2);
+}
+
+/* One that is refused must not take its neighbours in the batch with it. */
+static void *insert_same(void *arg)
+{
+    inserter *in = arg;
+
+    for (int i = 0; i < PER_THREAD; i++) {
+        char id[32], name[32];
+        snprintf(id, sizeof id, "b000%04d%012d", in->number, i);
+        snprintf(name, sizeof name, "n%d", i);
+        sandbox_row r = row_of(id, "alice", name);
+        err *e = store_sandbox_insert(in->s, &r);
+        in->failed += e != NULL;
+        err_free(e);
+    }
+    return NULL;
+}
+
+static void exactly_one_of_many_gets_a_name(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    CLEANUP(store_closep_) store *s = NULL;
+    inserter in[THREADS] = {0};
+    pthread_t t[THREADS];
+    int failed = 0;
+
+    (void)state;
+    assert_ok(store_open(d.fd, "store.db", "normal", &s));
+    for (int i = 0; i < THREADS; i++) {
+        in[i] = (inserter){s, i, 0};
+        t[i] = thread_start("same", insert_same, &in[i]);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(t[i], NULL);
+        failed += in[i].failed;
+    }
+    assert_int_equal(failed, (THREADS - 1) * PER_THREAD);
+}
+
+/* ---- kill -9 ---- */
+
+typedef struct shared { /* of the child's threads */
+    store *s;
+    int out;
+    _Atomic int next;
+} shared;
+
+static void *write_until_killed(void *arg)
+{
+    shared *sh = arg;
+
+    for (;;) {
+        int32_t i = atomic_fetch_add(&sh->next, 1);
+        char id[32];
+        snprintf(id, sizeof id, "b000%016d", i);
+        sandbox_row r = row_of(id, "alice", NULL);
+        err *e = store_sandbox_insert(sh->s, &r);
+        if (e || write(sh->out, &i, sizeof i) != sizeof i)
+            _exit(1);
+    }
+    return NULL;
+}
+
+static _Noreturn void child_main(int dirfd, int out)
+{
+    shared sh = {.out = out};
+
+    if (store_open(dirfd, "store.db", "full", &sh.s))
+        _exit(1);
+    for (int i = 0; i < 8; i++)
+        thread_detach("writer", write_until_killed, &sh);
+    for (;;)
+        pause();
+}
+
+static size_t read_acknowledged(int fd, int32_t *ids, size_t max)
+{
+    size_t n = 0;
+
+    while (n < max && read(fd, &ids[n], sizeof *ids) == sizeof *ids)
+        n++;
+    return n;
+}
+
+static void every_acknowledged_insert_survives_a_kill(void **state)
+{
+    enum {
+        MAX = 200000
+    };
+    CLEANUP(freep) int32_t *ids = xcalloc(MAX, sizeof *ids);
+    size_t total = 0;
+
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        CLEANUP(scratch_done) scratch d = scratch_new();
+        CLEANUP(store_closep_) store *s = NULL;
+        int p[2];
+        assert_int_equal(pipe(p), 0);
+        pid_t pid = fork();
+        if (!pid)
+            child_main(d.fd, p[1]);
+        close(p[1]);
+        int32_t first;
+        assert_int_equal(read(p[0], &first, sizeof first), sizeof first);
+        usleep(20000u + 17000u * (unsigned)round);
+        kill(pid, SIGKILL);
+        size_t n = read_acknowledged(p[0], ids, MAX);
+        ids[n++] = first;
+        close(p[0]);
+        int status;
+        waitpid(pid, &status, 0);
+        assert_true(WIFSIGNALED(status));
+        assert_ok(store_open(d.fd, "store.db", "full", &s));
+        for (size_t i = 0; i < n; i++) {
+            CLEANUP(sandbox_row_done) sandbox_row got = {0};
+            char id[32];
+            snprintf(id, sizeof id, "b000%016d", ids[i]);
+            assert_ok(store_sandbox_get(s, id, &got));
+        }
+        total += n;
+    }
+    print_message("%zu acknowledged inserts found\n", total);
+    assert_true(total > 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        /* first: it forks, and a thread of an earlier test would not be in the child */
+        cmocka_unit_test(every_acknowledged_insert_survives_a_kill),
+        cmocka_unit_test(many_writers_share_few_commits),
+        cmocka_unit_test(exactly_one_of_many_gets_a_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

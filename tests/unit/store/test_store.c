@@ -1,0 +1,349 @@
+#include <sqlite3.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "base/str.h"
+
+#include "scratch.h"
+
+#define ID_A "b000aaaaaaaaaaaaaaaa"
+#define ID_B "b000bbbbbbbbbbbbbbbb"
+#define ID_C "b000cccccccccccccccc"
+
+static err *kind_is(err *e, const char *kind)
+{
+    if (e && !str_eq(e->kind, kind))
+        print_error("kind is %s, not %s\n", str_or(e->kind, "none"), kind);
+    if (e)
+        assert_true(str_eq(e->kind, kind));
+    return e;
+}
+
+#define OPEN_STORE                                   \
+    CLEANUP(scratch_done) scratch d = scratch_new(); \
+    CLEANUP(store_closep_) store *s = NULL;          \
+    (void)state;                                     \
+    assert_ok(store_open(d.fd, "store.db", "full", &s))
+
+static void a_row_comes_back_whole(void **state)
+{
+    OPEN_STORE;
+    CLEANUP(sandbox_row_done) sandbox_row got = {0};
+    sandbox_row r = row_of(ID_A, "alice", "web");
+
+    r.ttl_ns = 99;
+    memset(r.digest, 0xab, sizeof r.digest);
+    memset(r.key, 1, sizeof r.key);
+    memset(r.body, 2, sizeof r.body);
+    assert_ok(store_sandbox_insert(s, &r));
+    assert_ok(store_sandbox_get(s, ID_A, &got));
+    assert_string_equal(got.id, ID_A);
+    assert_string_equal(got.owner, "alice");
+    assert_string_equal(got.name, "web");
+    assert_string_equal(got.state, "running");
+    assert_null(got.cause);
+    assert_string_equal(got.image, "busybox");
+    assert_string_equal(got.spec, "{\"x\":1}");
+    assert_memory_equal(got.digest, r.digest, sizeof r.digest);
+    assert_memory_equal(got.key, r.key, sizeof r.key);
+    assert_memory_equal(got.body, r.body, sizeof r.body);
+    assert_int_equal(got.created_ns, 7);
+    assert_int_equal(got.ttl_ns, 99);
+    assert_int_equal(got.ended_ns, 0);
+}
+
+static void names_are_unique_among_an_owners_live_ones(void **state)
+{
+    OPEN_STORE;
+    sandbox_row a = row_of(ID_A, "alice", "web"), b = row_of(ID_B, "alice", "web");
+    sandbox_row c = row_of(ID_C, "bob", "web");
+
+    assert_ok(store_sandbox_insert(s, &a));
+    assert_err(kind_is(store_sandbox_insert(s, &b), "name"), ERR_CONFLICT);
+    assert_ok(store_sandbox_insert(s, &c));
+    assert_ok(store_sandbox_state(s, ID_A, "gone", "{\"kind\":\"ttl\"}", 50));
+    assert_ok(store_sandbox_insert(s, &b));
+}
+
+static void nameless_ones_are_many(void **state)
+{
+    OPEN_STORE;
+    sandbox_row a = row_of(ID_A, "alice", NULL), b = row_of(ID_B, "alice", NULL);
+
+    assert_ok(store_sandbox_insert(s, &a));
+    assert_ok(store_sandbox_insert(s, &b));
+    assert_err(kind_is(store_sandbox_insert(s, &b), "id"), ERR_CONFLICT);
+}
+
+/* A create that is sent again breaks both rules; it must hear of the key. */
+static void a_taken_key_is_told_before_a_taken_name(void **state)
+{
+    OPEN_STORE;
+    CLEANUP(sandbox_row_done) sandbox_row got = {0};
+    sandbox_row a = row_of(ID_A, "alice", "web"), b = row_of(ID_B, "alice", "web");
+
+    memset(a.key, 5, sizeof a.key);
+    memset(b.key, 5, sizeof b.key);
+    assert_ok(store_sandbox_insert(s, &a));
+    assert_err(kind_is(store_sandbox_insert(s, &b), "key"), ERR_CONFLICT);
+    assert_ok(store_sandbox_by_key(s, a.key, &got));
+    assert_string_equal(got.id, ID_A);
+    store_sandbox_free_key_queued(s, ID_A);
+    assert_ok(store_sandbox_state(s, ID_A, "gone", NULL, 1));
+    assert_ok(store_sandbox_insert(s, &b));
+}
+
+static void states_and_specs_are_updated(void **state)
+{
+    OPEN_STORE;
+    CLEANUP(sandbox_row_done) sandbox_row got = {0};
+    sandbox_row a = row_of(ID_A, "alice", NULL);
+
+    assert_ok(store_sandbox_insert(s, &a));
+    assert_ok(store_sandbox_spec(s, ID_A, "{\"x\":2}", 123));
+    store_sandbox_state_queued(s, ID_A, "paused", NULL, 0);
+    assert_ok(
+        store_sandbox_state(s, ID_A, "gone", "{\"kind\":\"oom\"}", 60)); /* after the queued */
+    assert_ok(store_sandbox_get(s, ID_A, &got));
+    assert_string_equal(got.state, "gone");
+    assert_string_equal(got.cause, "{\"kind\":\"oom\"}");
+    assert_string_equal(got.spec, "{\"x\":2}");
+    assert_int_equal(got.ttl_ns, 123);
+    assert_int_equal(got.ended_ns, 60);
+    assert_err(kind_is(store_sandbox_state(s, ID_B, "gone", NULL, 1), "sandbox"), ERR_NOT_FOUND);
+    assert_err(kind_is(store_sandbox_get(s, ID_B, &got), "sandbox"), ERR_NOT_FOUND);
+}
+
+static void free_all(sandbox_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        sandbox_row_done(&rows[i]);
+    free(rows);
+}
+
+static void pages_go_oldest_first_and_end(void **state)
+{
+    OPEN_STORE;
+    char last[SANDBOX_ID_LEN + 1] = "";
+    sandbox_row *rows;
+    size_t n, seen = 0;
+
+    for (int i = 9; i >= 0; i--) { /* ids fall while time rises */
+        char id[32];
+        snprintf(id, sizeof id, "b000aaaaaaaaaaaaaaa%d", i);
+        sandbox_row r = row_of(id, "alice", NULL);
+        assert_ok(store_sandbox_insert(s, &r));
+    }
+    do {
+        assert_ok(store_sandbox_list(s, last, 4, &rows, &n));
+        for (size_t i = 0; i < n; i++, seen++)
+            assert_int_equal(rows[i].id[19], (int)('9' - seen));
+        if (n)
+            snprintf(last, sizeof last, "%s", rows[n - 1].id);
+        free_all(rows, n);
+    } while (n);
+    assert_int_equal(seen, 10);
+    assert_err(kind_is(store_sandbox_list(s, ID_C, 4, &rows, &n), "cursor"), ERR_NOT_FOUND);
+}
+
+static void only_old_ended_ones_are_forgotten(void **state)
+{
+    OPEN_STORE;
+    CLEANUP(sandbox_row_done) sandbox_row got = {0};
+    sandbox_row a = row_of(ID_A, "a", NULL), b = row_of(ID_B, "a", NULL),
+                c = row_of(ID_C, "a", NULL);
+    char(*ids)[SANDBOX_ID_LEN + 1] = NULL;
+    size_t n = 0;
+
+    assert_ok(store_sandbox_insert(s, &a));
+    assert_ok(store_sandbox_insert(s, &b));
+    assert_ok(store_sandbox_insert(s, &c));
+    assert_ok(store_sandbox_state(s, ID_A, "gone", NULL, 100));
+    assert_ok(store_sandbox_state(s, ID_B, "gone", NULL, 200));
+    assert_ok(store_sandbox_forget(s, 150, &ids, &n));
+    assert_int_equal(n, 1);
+    assert_string_equal(ids[0], ID_A);
+    free(ids);
+    assert_err(store_sandbox_get(s, ID_A, &got), ERR_NOT_FOUND);
+    assert_ok(store_sandbox_get(s, ID_B, &got));
+}
+
+static void keys_are_found_by_hash(void **state)
+{
+    OPEN_STORE;
+    CLEANUP(key_row_done) key_row got = {0};
+    key_row k = {.id = "k1", .owner = (char *)"alice", .role = (char *)"user", .created_ns = 3};
+    uint8_t other[32] = {9};
+    key_row *rows;
+    size_t n;
+
+    memset(k.sha256, 7, sizeof k.sha256);
+    assert_ok(store_key_insert(s, &k));
+    assert_err(kind_is(store_key_insert(s, &k), "key"), ERR_CONFLICT);
+    assert_ok(store_key_by_hash(s, k.sha256, &got));
+    assert_string_equal(got.id, "k1");
+    assert_string_equal(got.role, "user");
+    assert_null(got.note);
+    assert_err(store_key_by_hash(s, other, &got), ERR_NOT_FOUND);
+    assert_ok(store_key_list(s, &rows, &n));
+    assert_int_equal(n, 1);
+    key_row_done(&rows[0]);
+    free(rows);
+    assert_ok(store_key_remove(s, "k1"));
+    assert_err(store_key_remove(s, "k1"), ERR_NOT_FOUND);
+    k.role = (char *)"king";
+    assert_err(store_key_insert(s, &k), ERR_INVALID_REQUEST);
+}
+
+static void an_image_is_replaced_by_name(void **state)
+{
+    OPEN_STORE;
+    image_row i = {.name = (char *)"busybox", .config = (char *)"{}", .created_ns = 1}, *rows;
+    size_t n;
+
+    assert_ok(store_image_put(s, &i));
+    i.config = (char *)"{\"v\":2}";
+    i.digest[0] = 4;
+    assert_ok(store_image_put(s, &i));
+    assert_ok(store_image_list(s, &rows, &n));
+    assert_int_equal(n, 1);
+    assert_string_equal(rows[0].config, "{\"v\":2}");
+    assert_int_equal(rows[0].digest[0], 4);
+    image_row_done(&rows[0]);
+    free(rows);
+    assert_ok(store_image_remove(s, "busybox"));
+    assert_err(kind_is(store_image_remove(s, "busybox"), "image"), ERR_NOT_FOUND);
+}
+
+static int count(const scratch *d, const char *sql)
+{
+    char path[96];
+    sqlite3 *db = NULL;
+    sqlite3_stmt *st = NULL;
+
+    snprintf(path, sizeof path, "%s/store.db", d->path);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    int n = sqlite3_column_int(st, 0);
+    sqlite3_finalize(st);
+    sqlite3_close(db);
+    return n;
+}
+
+static void execute(const scratch *d, const char *sql)
+{
+    char path[96];
+    sqlite3 *db = NULL;
+
+    snprintf(path, sizeof path, "%s/store.db", d->path);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+}
+
+static void closing_writes_what_is_queued(void **state)
+{
+    OPEN_STORE;
+    for (int i = 0; i < 1000; i++)
+        store_event_queued(s, ID_A, "test", "{}");
+    store_close(TAKE_PTR(s));
+    assert_int_equal(count(&d, "SELECT count(*) FROM events"), 1000);
+}
+
+static void an_empty_file_is_migrated_and_private(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    CLEANUP(store_closep_) store *s = NULL;
+    struct stat st;
+
+    (void)state;
+    close(openat(d.fd, "store.db", O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    assert_ok(store_open(d.fd, "store.db", "normal", &s));
+    assert_int_equal(count(&d, "PRAGMA user_version"), STORE_VERSION);
+    assert_int_equal(fstatat(d.fd, "store.db", &st, 0), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    store_close(TAKE_PTR(s));
+    assert_ok(store_open(d.fd, "store.db", "full", &s)); /* and a second time */
+}
+
+static void a_newer_version_is_refused_with_a_remedy(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    store *s = NULL;
+
+    (void)state;
+    execute(&d, "PRAGMA user_version = 9");
+    CLEANUP(err_freep) err *e = store_open(d.fd, "store.db", "full", &s);
+    assert_non_null(e);
+    assert_int_equal(e->code, ERR_UNSUPPORTED);
+    assert_non_null(strstr(e->message, "version 9"));
+    assert_non_null(e->remedy);
+    assert_null(s);
+    assert_int_equal(count(&d, "PRAGMA user_version"), 9);
+}
+
+static void what_is_no_database_is_refused(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    char junk[4096];
+    store *s = NULL;
+
+    (void)state;
+    memset(junk, 'x', sizeof junk);
+    assert_ok(fs_write(d.fd, "store.db", junk, sizeof junk, 0600, false));
+    CLEANUP(err_freep) err *e = store_open(d.fd, "store.db", "full", &s);
+    assert_non_null(e);
+    assert_non_null(strstr(e->message, "damaged"));
+    assert_err(store_open(d.fd, "other.db", "sometimes", &s), ERR_INVALID_REQUEST);
+}
+
+/* bothyd may hold a directory whose path it cannot walk (a root-owned one of mode 0700). */
+static void the_directorys_path_need_not_be_walkable(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    int status;
+
+    (void)state;
+    assert_int_equal(mkdirat(d.fd, "closed", 0700), 0);
+    assert_int_equal(mkdirat(d.fd, "closed/inner", 0777), 0);
+    assert_int_equal(fchmodat(d.fd, "closed/inner", 0777, 0), 0);
+    int inner = openat(d.fd, "closed/inner", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(inner >= 0);
+    assert_int_equal(fchmodat(d.fd, "closed", 0, 0), 0);
+    pid_t pid = fork(); /* root walks everywhere: become somebody */
+    if (!pid) {
+        store *s = NULL;
+        if (!geteuid() && setresuid(65534, 65534, 65534))
+            _exit(2);
+        _exit(store_open(inner, "store.db", "full", &s) ? 1 : (store_close(s), 0));
+    }
+    close(inner);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(fchmodat(d.fd, "closed", 0700, 0), 0);
+    assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        /* first: it forks, and must do so before there are threads */
+        cmocka_unit_test(the_directorys_path_need_not_be_walkable),
+        cmocka_unit_test(a_row_comes_back_whole),
+        cmocka_unit_test(names_are_unique_among_an_owners_live_ones),
+        cmocka_unit_test(nameless_ones_are_many),
+        cmocka_unit_test(a_taken_key_is_told_before_a_taken_name),
+        cmocka_unit_test(states_and_specs_are_updated),
+        cmocka_unit_test(pages_go_oldest_first_and_end),
+        cmocka_unit_test(only_old_ended_ones_are_forgotten),
+        cmocka_unit_test(keys_are_found_by_hash),
+        cmocka_unit_test(an_image_is_replaced_by_name),
+        cmocka_unit_test(closing_writes_what_is_queued),
+        cmocka_unit_test(an_empty_file_is_migrated_and_private),
+        cmocka_unit_test(a_newer_version_is_refused_with_a_remedy),
+        cmocka_unit_test(what_is_no_database_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
