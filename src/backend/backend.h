@@ -43,11 +43,12 @@ typedef struct box_events {
      * where there is none (all -1 in the frames form). Otherwise it was refused before fork. */
     void (*started)(void *arg, uint64_t exec, int errnum, const struct sp_started *st,
                     int fd[SP_FDS_MAX]);
+    /* n 0: the stream has ended at this offset. */
     void (*frame)(void *arg, uint64_t exec, int stream, uint64_t offset, const void *p, size_t n);
     /* The main process has ended. In the frames form all frames written before its end were
-     * delivered before this. */
+     * delivered before this, and after fetch of an ended exec frames and then this come again. */
     void (*exited)(void *arg, const struct sp_rec *rec);
-    /* Frames form: the stdin bytes up to this offset have been written. */
+    /* Frames form: the stdin bytes up to this offset have been written. Also after each fetch. */
     void (*stdin_taken)(void *arg, uint64_t exec, uint64_t offset);
     void (*signalled)(void *arg, uint64_t exec, uint64_t cookie, int errnum);
     /* Pid 1 is dead. The last event of every box that was made or attached, exactly once, also
@@ -100,7 +101,8 @@ typedef struct backend_ops {
     /* After a restart. `attached` follows when it answers, or `gone`. */
     err *(*attach)(backend *b, const char *id, const box_events *ev, void *arg, box **ret_box);
     /* keep_fd (-1: none) is kept with the exec and handed back by fetch (descriptors form: the
-     * stdin file, read by position). Not consumed. */
+     * stdin file, read by position). Not consumed. `started` answers exactly once, also across a
+     * lost connection, unless the box is gone. */
     err *(*exec)(box *x, uint64_t exec, const exec_spec *spec, int keep_fd);
     err *(*fetch)(box *x, uint64_t exec); /* frames form: asks from `received` offsets */
     err *(*signal)(box *x, const signal_spec *s);

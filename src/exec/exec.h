@@ -29,7 +29,11 @@ typedef struct exec_options {
     uint64_t stdin_max;   /* unread stdin, 1 MiB */
 } exec_options;
 err *exec_hub_new(const exec_options *o, exec_hub **ret_hub) ERR_MUST;
+/* After the backend was freed (no events come any more) and nobody uses its tables and execs. What
+ * still runs goes on without us; the next hub over the same directory adopts it. */
 void exec_hub_free(exec_hub *h);
+/* Commands wait because the spool's disk is full: for /readyz. */
+bool exec_hub_is_full(const exec_hub *h);
 
 /* Opens (or makes) the journal of a sandbox and rebuilds its index. The events to give to the
  * backend are EXEC_BOX_EVENTS with the table as argument. */

@@ -1,0 +1,344 @@
+/* What the backend tells a table, and what is done about execs of an earlier life (the recovery
+ * table of docs/internals/exec.md). Events only note things and kick the exec's job: the job is the
+ * one place where streams are drained, END is appended and ACK is sent. */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "exec/internal.h"
+
+/* lock held: an exec something can still happen to. */
+static exec *live_exec(exec_table *t, uint64_t id)
+{
+    exec *x = map_get_u64(&t->execs, id);
+
+    return x && x->live ? x : NULL;
+}
+
+static exec *live_ref(exec_table *t, uint64_t id)
+{
+    LOCK_SCOPE(&t->lock);
+    exec *x = live_exec(t, id);
+    return x ? exec_ref(x) : NULL;
+}
+
+/* lock held */
+static void fetch(exec_table *t, exec *x)
+{
+    if (t->frames) {
+        x->taken_known = false;
+        x->stalled = false;
+        for (int i = 0; i < 2; i++)
+            t->ops->received(t->box, x->id, i + 1, atomic_load(&x->out[i].length));
+    }
+    err *e = t->ops->fetch(t->box, x->id);
+    if (e) {
+        err_drop(e, "fetch");
+        x->fetch_failed = true;
+    }
+}
+
+/* lock held: the time limit goes on from BEGIN's wall clock. */
+static void rearm(exec_table *t, exec *x)
+{
+    uint64_t end = x->begin_ns + x->timeout_ms * NS_PER_MS, now = now_real_ns();
+
+    if (x->timeout_ms && !x->ended && !x->here)
+        pump_timer_set(t->hub->pump, &x->deadline, now_mono_ns() + (end > now ? end - now : 0));
+}
+
+/* lock held: an exec that the box remembers. */
+static void meet(exec_table *t, const struct sp_rec *rec)
+{
+    struct past *p = table_past(t, rec->id);
+    exec *x;
+
+    if (!p) {
+        log_warn("recover", "sandbox %s runs exec %lu, which its journal does not know", t->sandbox,
+                 rec->id);
+        if (rec->state != SP_LIVE)
+            t->ops->ack(t->box, rec->id, 15);
+        return;
+    }
+    err *e = table_exec(t, p, &x);
+    if (e) {
+        err_drop(e, "recover");
+        return;
+    }
+    table_live_add(x);
+    x->pid = rec->pid;
+    if (!x->ended && !x->exited)
+        x->rec = *rec;
+    /* In the frames form the exit counts when it has come behind the last frame. */
+    if (!x->ended && rec->state != SP_LIVE && !t->frames)
+        x->exited = true;
+    if (x->ended)
+        t->ops->ack(t->box, x->id, x->flags & JOURNAL_F_PTY ? 8 : 1 | 8);
+    rearm(t, x);
+    if (t->frames || !x->fds_have)
+        fetch(t, x);
+    pump_kick(&x->job);
+    exec_unref(x);
+}
+
+static bool remembered(const struct sp_hello *h, const struct sp_rec *recs, uint64_t id)
+{
+    for (uint32_t i = 0; i < h->nrec; i++)
+        if (recs[i].id == id)
+            return true;
+    return false;
+}
+
+/* lock held: an exec without END that the box does not remember. */
+static void miss(exec_table *t, exec *x, uint64_t high)
+{
+    if (x->here && !x->answered)
+        return; /* queued in this life: `started` will say */
+    if (x->ended || x->answered || x->exited || t->journal.damaged)
+        x->lost = true;
+    else
+        x->refused = x->id > high ? -1 : EAGAIN;
+    pump_kick(&x->job);
+}
+
+/* lock held */
+static void settle_hello(exec_table *t, const struct sp_hello *h, const struct sp_rec *recs)
+{
+    for (uint32_t i = 0; i < h->nrec; i++)
+        meet(t, &recs[i]);
+    for (exec *x = t->live; x; x = x->live_next)
+        if (!remembered(h, recs, x->id))
+            miss(t, x, h->high);
+    if (t->next_id <= h->high)
+        t->next_id = h->high + 1;
+    t->attached = true;
+}
+
+static void on_attached(void *arg, const struct sp_hello *h, const struct sp_rec *recs)
+{
+    exec_table *t = arg;
+    size_t n = h->nrec * sizeof *recs;
+
+    LOCK_SCOPE(&t->lock);
+    if (t->ended || t->gone)
+        return;
+    if (t->box) {
+        settle_hello(t, h, recs);
+        return;
+    }
+    free(t->early);
+    t->early = xmalloc(sizeof *h + n);
+    memcpy(t->early, h, sizeof *h);
+    if (n)
+        memcpy(t->early + 1, recs, n);
+}
+
+void exec_table_bind(exec_table *t, backend *b, box *x, void (*on_gone)(void *arg, const char *why),
+                     void *arg)
+{
+    bool gone;
+
+    {
+        LOCK_SCOPE(&t->lock);
+        b->ops->box_ref(x);
+        if (t->box)
+            t->ops->box_unref(t->box);
+        t->backend = b;
+        t->ops = b->ops;
+        t->box = x;
+        t->frames = b->caps.frames;
+        t->on_gone = on_gone;
+        t->on_gone_arg = arg;
+        gone = t->gone;
+        if (!t->bound && !gone) {
+            t->bound = true; /* events name us until `gone` */
+            exec_table_ref(t);
+        }
+        if (t->early && !gone)
+            settle_hello(t, t->early, (const struct sp_rec *)(t->early + 1));
+        free(TAKE_PTR(t->early));
+    }
+    if (gone && on_gone)
+        on_gone(arg, "pid 1 is dead");
+}
+
+static void close_fds(int fd[SP_FDS_MAX])
+{
+    for (int i = 0; i < SP_FDS_MAX; i++)
+        closep(&fd[i]);
+}
+
+/* lock held. The keep descriptor is the same open file as the one we gave. */
+static void take_fds(exec *x, int fd[SP_FDS_MAX])
+{
+    for (int i = 0; i < SP_FDS_MAX; i++) {
+        if (i == SP_FD_KEEP && x->fd[i] >= 0)
+            close(fd[i] >= 0 ? TAKE_FD(fd[i]) : -1);
+        else
+            x->fd[i] = TAKE_FD(fd[i]);
+    }
+    x->fds_have = x->fds_new = true;
+}
+
+static void on_started(void *arg, uint64_t id, int errnum, const struct sp_started *st,
+                       int fd[SP_FDS_MAX])
+{
+    exec_table *t = arg;
+
+    {
+        LOCK_SCOPE(&t->lock);
+        exec *x = live_exec(t, id);
+        if (x && errnum) {
+            if (x->here && !x->answered)
+                x->refused = errnum;
+            else
+                x->fetch_failed = true;
+        } else if (x) {
+            x->answered = true;
+            x->pid = st->pid;
+            if (!x->rec.state) {
+                x->rec.start_real = st->start_real;
+                x->rec.start_mono = st->start_mono;
+            }
+            if (!t->frames && !x->fds_have)
+                take_fds(x, fd);
+        }
+        if (x)
+            pump_kick(&x->job);
+    }
+    if (!errnum)
+        close_fds(fd);
+}
+
+/* Frames are written here, on the backend's thread: no copy of them waits anywhere. */
+static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const void *p, size_t n)
+{
+    exec_table *t = arg;
+    CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
+    size_t moved = 0;
+
+    if (!x || (stream != 1 && stream != 2))
+        return;
+    spool *s = &x->out[stream - 1];
+    {
+        LOCK_SCOPE(&t->lock);
+        if (x->stalled)
+            return; /* asked for again, from where the file ends */
+        if (!n && offset == atomic_load(&s->length))
+            x->stream_eof[stream - 1] = true;
+    }
+    enum spool_status st = n ? spool_write(s, offset, p, n, &moved) : SPOOL_EMPTY;
+    atomic_fetch_add(&t->spool_bytes, moved);
+    if (st == SPOOL_NOSPACE || st == SPOOL_GAP) {
+        LOCK_SCOPE(&t->lock);
+        x->stalled = true;
+    }
+    if (moved || st == SPOOL_EMPTY)
+        t->ops->received(t->box, id, stream, atomic_load(&s->length));
+    if (moved)
+        exec_notify(x);
+    if (!n || (st != SPOOL_EMPTY && st != SPOOL_CEILING) ||
+        atomic_load(&t->spool_bytes) > t->hub->o.sandbox_max)
+        pump_kick(&x->job);
+}
+
+static void on_exited(void *arg, const struct sp_rec *rec)
+{
+    exec_table *t = arg;
+
+    LOCK_SCOPE(&t->lock);
+    exec *x = live_exec(t, rec->id);
+    if (!x || x->ended || x->exited || x->stalled || rec->state == SP_LIVE)
+        return;
+    x->exited = true;
+    x->rec = *rec;
+    x->pid = rec->pid;
+    for (int i = 0; i < 2; i++)
+        x->at_exit[i] = atomic_load(&x->out[i].length);
+    pump_kick(&x->job);
+}
+
+static void on_stdin_taken(void *arg, uint64_t id, uint64_t offset)
+{
+    exec_table *t = arg;
+    CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
+
+    if (!x)
+        return;
+    {
+        LOCK_SCOPE(&t->lock);
+        if (offset == UINT64_MAX)
+            x->stdin_over = true;
+        else if (offset <= atomic_load(&x->in_len))
+            atomic_store(&x->in_taken, offset);
+        if (!x->taken_known)
+            x->in_resync = true;
+        x->taken_known = true;
+    }
+    pump_kick(&x->job);
+    exec_notify(x); /* there is room again */
+}
+
+static void on_signalled(void *arg, uint64_t id, uint64_t cookie, int errnum)
+{
+    exec_table *t = arg;
+
+    (void)cookie;
+    if (errnum && errnum != ESRCH)
+        log_warn("signal", "sandbox %s, exec %lu: %s", t->sandbox, id, strerrordesc_np(errnum));
+}
+
+/* lock held */
+static void lose_all(exec_table *t)
+{
+    for (exec *x = t->live; x; x = x->live_next) {
+        x->lost = true;
+        pump_kick(&x->job);
+    }
+}
+
+static void on_gone(void *arg, const char *why)
+{
+    exec_table *t = arg;
+    void (*tell)(void *, const char *);
+    void *tell_arg;
+    bool bound;
+
+    {
+        LOCK_SCOPE(&t->lock);
+        if (t->gone)
+            return;
+        t->gone = true;
+        lose_all(t);
+        tell = t->on_gone;
+        tell_arg = t->on_gone_arg;
+        bound = t->bound;
+        t->bound = false;
+    }
+    if (tell)
+        tell(tell_arg, why);
+    if (bound)
+        exec_table_unref(t);
+}
+
+void exec_table_end(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    t->ended = true;
+    lose_all(t);
+}
+
+const box_events EXEC_BOX_EVENTS = {
+    .attached = on_attached,
+    .started = on_started,
+    .frame = on_frame,
+    .exited = on_exited,
+    .stdin_taken = on_stdin_taken,
+    .signalled = on_signalled,
+    .gone = on_gone,
+};

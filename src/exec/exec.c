@@ -1,0 +1,379 @@
+/* What callers ask of an exec: start, look, read, watch, signal, resize. */
+#include "exec/exec.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "exec/internal.h"
+
+static const char *const HOW[] = {
+    [EXEC_RUNNING] = "running",     [EXEC_EXITED] = "exited", [EXEC_SIGNALLED] = "signalled",
+    [EXEC_TIMED_OUT] = "timed_out", [EXEC_KILLED] = "killed", [EXEC_NOT_STARTED] = "not_started",
+    [EXEC_UNKNOWN] = "unknown",
+};
+
+const char *exec_how_name(enum exec_how how)
+{
+    return (size_t)how < ARRAY_LEN(HOW) ? HOW[how] : "unknown";
+}
+
+/* The argv for people: joined by spaces, cut with "..." at a character's border. */
+static void command_text(char *const *argv, char ret_text[JOURNAL_COMMAND_MAX])
+{
+    size_t n = 0, max = JOURNAL_COMMAND_MAX - 1;
+    bool cut = false;
+
+    for (size_t i = 0; argv[i] && !cut; i++) {
+        if (i && n < max)
+            ret_text[n++] = ' ';
+        size_t len = strlen(argv[i]);
+        cut = len > max - n;
+        memcpy(ret_text + n, argv[i], cut ? max - n : len);
+        n += cut ? max - n : len;
+    }
+    if (cut) {
+        n = max - 3;
+        while (n && ((unsigned char)ret_text[n] & 0xc0) == 0x80)
+            n--;
+        memcpy(ret_text + n, "...", 3);
+        n += 3;
+    }
+    memset(ret_text + n, 0, JOURNAL_COMMAND_MAX - n);
+}
+
+static uint32_t begin_flags(const exec_spec *spec)
+{
+    return (spec->stdio == STDIO_MERGED ? JOURNAL_F_MERGED : 0) |
+           (spec->stdio == STDIO_PTY ? JOURNAL_F_PTY : 0) |
+           (spec->stdin_open ? JOURNAL_F_STDIN : 0);
+}
+
+/* lock held. The exec of this key, or NULL when it is new. */
+static err *replay(exec_table *t, const exec_key *key, exec **ret_exec)
+{
+    struct key_entry *k = key && exec_key_is_set(key->key) ? table_key(t, key->key) : NULL;
+    struct past *p = k ? table_past(t, k->id) : NULL;
+
+    *ret_exec = NULL;
+    if (!p)
+        return NULL;
+    if (memcmp(k->body, key->body, 16) != 0)
+        return err_new(ERR_IDEMPOTENCY_MISMATCH,
+                       "this idempotency key was used for another request (exec %lu)", k->id);
+    return table_exec(t, p, ret_exec);
+}
+
+/* lock held */
+static err *admit(const exec_table *t)
+{
+    if (t->gone || t->ended)
+        return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", t->sandbox), "sandbox");
+    if (!t->box)
+        return err_new(ERR_UNAVAILABLE, "sandbox %s is not reachable yet", t->sandbox);
+    if (t->nlive >= t->hub->o.live_max)
+        return err_new(ERR_SANDBOX_EXHAUSTED, "the sandbox has %zu live commands, the limit is %u",
+                       t->nlive, t->hub->o.live_max);
+    return NULL;
+}
+
+/* lock held. Takes the id, makes the stdin file, appends BEGIN: from here on there will be an END.
+ */
+static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key, exec **ret_exec,
+                  int *ret_keep)
+{
+    journal_rec r = {.type = JOURNAL_BEGIN, .exec = t->next_id};
+    uint32_t index;
+
+    r.begin.real_ns = now_real_ns();
+    r.begin.timeout_ms = spec->timeout_ms;
+    r.begin.flags = begin_flags(spec);
+    command_text(spec->argv, r.begin.command);
+    if (key) {
+        memcpy(r.begin.key, key->key, 16);
+        memcpy(r.begin.body, key->body, 16);
+    }
+    exec *x = table_exec_new(t, t->next_id, &r.begin);
+    table_live_add(x); /* before anything can fail: an unref under the lock is never the last */
+    err *e = spec->stdin_open && (t->frames || spec->stdio != STDIO_PTY) ? input_make(x, ret_keep)
+                                                                         : NULL;
+    if (!e)
+        e = journal_append(&t->journal, &r, &index);
+    *ret_exec = x;
+    if (e)
+        return e;
+    t->next_id++;
+    table_begin(t, x->id, index);
+    table_key_put(t, x->id, &r.begin);
+    x->here = true;
+    if (spec->timeout_ms)
+        pump_timer_set(t->hub->pump, &x->deadline, now_mono_ns() + spec->timeout_ms * NS_PER_MS);
+    return NULL;
+}
+
+/* lock held */
+static err *start(exec_table *t, const exec_spec *spec, const exec_key *key, exec **ret_exec,
+                  bool *ret_begun)
+{
+    CLEANUP(closep) int keep = -1;
+
+    TRY(begin(t, spec, key, ret_exec, &keep));
+    *ret_begun = true;
+    exec *x = *ret_exec;
+    err *e = t->ops->exec(t->box, x->id, spec, keep);
+    if (e) { /* never sent: the job ends it */
+        x->refused = e->errnum ? e->errnum : EIO;
+        return e;
+    }
+    if (!t->frames)
+        x->fd[SP_FD_KEEP] = TAKE_FD(keep);
+    return NULL;
+}
+
+err *exec_start(exec_table *t, const exec_spec *spec, const exec_key *key, exec **ret_exec,
+                bool *ret_replay)
+{
+    exec *x = NULL;
+    bool begun = false;
+    err *e;
+
+    {
+        LOCK_SCOPE(&t->lock);
+        TRY(replay(t, key, &x));
+        if (x) {
+            *ret_exec = x;
+            *ret_replay = true;
+            return NULL;
+        }
+        TRY(admit(t));
+        e = start(t, spec, key, &x, &begun);
+    }
+    if (!e) {
+        *ret_exec = x;
+        *ret_replay = false;
+        return NULL;
+    }
+    if (begun)
+        pump_kick(&x->job);
+    else
+        table_live_drop(x);
+    exec_unref(x);
+    return e;
+}
+
+err *exec_find(exec_table *t, uint64_t id, exec **ret_exec)
+{
+    LOCK_SCOPE(&t->lock);
+    struct past *p = table_past(t, id);
+    if (!p)
+        return err_kind(err_new(ERR_NOT_FOUND, "sandbox %s has no exec %lu", t->sandbox, id),
+                        "exec");
+    return table_exec(t, p, ret_exec);
+}
+
+void exec_list(exec_table *t, exec ***ret_execs, size_t *ret_n)
+{
+    LOCK_SCOPE(&t->lock);
+    exec **list = xcalloc(t->npast + 1, sizeof(exec *));
+    size_t n = 0;
+
+    for (size_t i = 0; i < t->npast; i++) {
+        err *e = table_exec(t, &t->past[i], &list[n]);
+        if (e)
+            err_drop(e, "exec_list");
+        else
+            n++;
+    }
+    *ret_execs = list;
+    *ret_n = n;
+}
+
+/* ---- looking ---- */
+
+void exec_end_of(const journal_rec *r, exec_end *ret_end)
+{
+    const struct journal_end *e = &r->end;
+    const struct sp_rec *rec = &e->rec;
+
+    *ret_end = (exec_end){
+        .how = (enum exec_how)e->how,
+        .errnum = e->errnum,
+        .oom = e->flags & JOURNAL_E_OOM,
+        .uid = rec->uid,
+        .gid = rec->gid,
+        .started_ns = rec->start_real,
+        .ended_ns = rec->end_real,
+        .utime_us = rec->utime_us,
+        .stime_us = rec->stime_us,
+        .maxrss_kb = rec->maxrss_kb,
+        .out_bytes = e->length[0],
+        .err_bytes = e->length[1],
+    };
+    if (rec->state == SP_FAILED)
+        ret_end->stage = (int)rec->stage;
+    if (rec->state == SP_EXITED && WIFEXITED(rec->status))
+        ret_end->exit_code = WEXITSTATUS(rec->status);
+    if (rec->state == SP_EXITED && WIFSIGNALED(rec->status))
+        ret_end->signal = WTERMSIG(rec->status);
+}
+
+void exec_get(exec *x, exec_state *ret_state)
+{
+    exec_table *t = x->table;
+
+    *ret_state = (exec_state){.id = x->id};
+    ret_state->stdio = x->flags & JOURNAL_F_PTY      ? STDIO_PTY
+                       : x->flags & JOURNAL_F_MERGED ? STDIO_MERGED
+                                                     : STDIO_PIPES;
+    memcpy(ret_state->command, x->command, sizeof ret_state->command);
+    {
+        LOCK_SCOPE(&t->lock);
+        ret_state->pid = x->pid;
+        ret_state->started = x->answered || x->rec.state;
+        ret_state->stdin_open =
+            !x->ended && !x->stdin_over && x->flags & JOURNAL_F_STDIN && !atomic_load(&x->in_eof);
+        ret_state->lingering = x->ended && x->live;
+        ret_state->end = x->end;
+        if (!x->ended && (t->ended || (t->gone && !x->live)))
+            ret_state->end.how = EXEC_UNKNOWN;
+    }
+    for (int i = 0; i < 2; i++)
+        ret_state->length[i] = atomic_load(&x->out[i].length);
+    ret_state->end.out_dropped = spool_dropped(&x->out[0]);
+    ret_state->end.err_dropped = spool_dropped(&x->out[1]);
+}
+
+static err *not_started(const exec_end *end, err_code code, const char *what)
+{
+    err *e = err_sys(code, end->errnum, "%s", what);
+
+    return code == ERR_EXEC_FAILED && end->errnum ? err_wrap(e, "%s", strerrorname_np(end->errnum))
+                                                  : e;
+}
+
+err *exec_end_error(const exec_end *end)
+{
+    bool unmapped = end->errnum == EINVAL;
+
+    if (end->how != EXEC_NOT_STARTED)
+        return NULL;
+    switch (end->stage) {
+    case SP_ST_USER:
+        return unmapped ? not_started(end, ERR_USER_NOT_MAPPED, "the user's id is not mapped")
+                        : not_started(end, ERR_USER_NOT_FOUND, "the user was not found");
+    case SP_ST_GROUPS:
+    case SP_ST_GID:
+    case SP_ST_UID:
+        return unmapped ? not_started(end, ERR_USER_NOT_MAPPED, "the user's id is not mapped")
+                        : not_started(end, ERR_INTERNAL, "cannot change to the user");
+    case SP_ST_CWD:
+        return not_started(end, ERR_CWD_NOT_FOUND, "cannot enter the working directory");
+    case SP_ST_EXEC:
+        return not_started(end, ERR_EXEC_FAILED, "cannot run the program");
+    case 0:
+        break;
+    default:
+        return not_started(end, ERR_INTERNAL, "the command could not be prepared");
+    }
+    if (end->errnum == EAGAIN || end->errnum == ENOSPC || end->errnum == EMFILE ||
+        end->errnum == ENFILE || end->errnum == ENOMEM)
+        return not_started(end, ERR_SANDBOX_EXHAUSTED, "the sandbox cannot start another process");
+    if (end->errnum)
+        return not_started(end, ERR_INTERNAL, "the sandbox refused the command");
+    return err_remedy(err_new(ERR_UNAVAILABLE, "the command was never started"),
+                      "Send the request again; it had no effect.");
+}
+
+err *exec_read(exec *x, int stream, uint64_t offset, void *p, size_t max, size_t *ret_n,
+               uint64_t *ret_gap_to)
+{
+    if (stream != 1 && stream != 2)
+        return err_new(ERR_INVALID_REQUEST, "there is no stream %d", stream);
+    return spool_read(&x->out[stream - 1], offset, p, max, ret_n, ret_gap_to);
+}
+
+/* ---- watching ---- */
+
+void exec_watch_add(exec *x, exec_watch *w)
+{
+    LOCK_SCOPE(&x->watch_lock);
+    w->next = x->watches;
+    x->watches = w;
+}
+
+void exec_unwatch(exec *x, exec_watch *w)
+{
+    LOCK_SCOPE(&x->watch_lock);
+    for (exec_watch **p = &x->watches; *p; p = &(*p)->next)
+        if (*p == w) {
+            *p = w->next;
+            return;
+        }
+}
+
+void exec_notify(exec *x)
+{
+    LOCK_SCOPE(&x->watch_lock);
+    for (exec_watch *w = x->watches; w; w = w->next)
+        w->notify(w->arg);
+}
+
+/* ---- acting ---- */
+
+/* lock held */
+static err *check_live(const exec *x)
+{
+    if (x->table->gone || x->table->ended)
+        return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", x->table->sandbox),
+                        "sandbox");
+    if (!x->live)
+        return err_kind(err_new(ERR_CONFLICT, "exec %lu has ended", x->id), "exec");
+    if (!x->table->box)
+        return err_new(ERR_UNAVAILABLE, "sandbox %s is not reachable yet", x->table->sandbox);
+    return NULL;
+}
+
+err *exec_signal(exec *x, int signo, uint32_t scope)
+{
+    exec_table *t = x->table;
+    signal_spec s = {.exec = x->id, .signo = (uint32_t)signo, .scope = scope};
+
+    if (signo < 1 || signo > 64)
+        return err_new(ERR_INVALID_REQUEST, "there is no signal %d", signo);
+    if (scope >= SP_SCOPES || scope == SP_TO_ALL || scope == SP_TO_PID || scope == SP_TO_BELOW)
+        return err_new(ERR_INVALID_REQUEST, "an exec has no signal scope %u", scope);
+    LOCK_SCOPE(&t->lock);
+    TRY(check_live(x));
+    if (signo == SIGKILL || signo == SIGTERM)
+        x->asked |= 1u << signo;
+    return t->ops->signal(t->box, &s);
+}
+
+err *exec_resize(exec *x, uint16_t rows, uint16_t cols)
+{
+    exec_table *t = x->table;
+
+    if (!(x->flags & JOURNAL_F_PTY))
+        return err_new(ERR_CONFLICT, "exec %lu has no terminal", x->id);
+    if (!rows || !cols)
+        return err_new(ERR_INVALID_REQUEST, "a terminal has at least one row and one column");
+    LOCK_SCOPE(&t->lock);
+    TRY(check_live(x));
+    if (t->frames)
+        return t->ops->resize(t->box, x->id, rows, cols);
+    x->rows = rows;
+    x->cols = cols;
+    if (x->fd[SP_FD_IN] >= 0 && !x->fds_new) {
+        struct winsize ws = {.ws_row = rows, .ws_col = cols};
+        ioctl(x->fd[SP_FD_IN], TIOCSWINSZ, &ws);
+    }
+    return NULL;
+}

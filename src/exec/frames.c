@@ -1,0 +1,96 @@
+/* The frames form: what the job does when bytes come and go through the backend. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "exec/internal.h"
+
+#define WINDOW (256u * 1024)
+#define CHUNK  (64u * 1024)
+
+/* Frames were dropped for want of space: ask for them again after a while. */
+void frames_refetch(exec *x)
+{
+    exec_table *t = x->table;
+
+    LOCK_SCOPE(&t->lock);
+    if (!x->stalled || x->lost || !t->box) {
+        if (!x->stalled)
+            x->io.backoff_ms = 0;
+        return;
+    }
+    if (!x->io.parked) {
+        io_retry_later(x);
+        return;
+    }
+    if (!atomic_exchange(&x->retry_due, false))
+        return;
+    x->io.parked = false;
+    if (x->io.full) {
+        x->io.full = false;
+        atomic_fetch_sub(&t->hub->full, 1);
+    }
+    x->stalled = false;
+    x->taken_known = false;
+    for (int i = 0; i < 2; i++)
+        t->ops->received(t->box, x->id, i + 1, atomic_load(&x->out[i].length));
+    err_drop(t->ops->fetch(t->box, x->id), "fetch");
+}
+
+/* The box's word about stdin; false while it is not known or there is nothing to send to. */
+static bool may_send(exec *x)
+{
+    LOCK_SCOPE(&x->table->lock);
+    if (x->in_resync) {
+        x->in_resync = false;
+        x->io.in_sent = atomic_load(&x->in_taken);
+        x->io.in_eof_sent = false;
+    }
+    return x->answered && x->taken_known && !x->stdin_over && !x->lost && x->table->box;
+}
+
+static bool send_chunk(exec *x, int fd, char *chunk, uint64_t len)
+{
+    uint64_t left = len - x->io.in_sent;
+    ssize_t n = pread(fd, chunk, left < CHUNK ? (size_t)left : CHUNK, (off_t)x->io.in_sent);
+
+    if (n <= 0)
+        return false;
+    err *e =
+        x->table->ops->stdin_write(x->table->box, x->id, x->io.in_sent, chunk, (size_t)n, false);
+    if (e) {
+        err_drop(e, "stdin");
+        return false;
+    }
+    x->io.in_sent += (uint64_t)n;
+    return true;
+}
+
+void frames_input(exec *x)
+{
+    char path[SPOOL_PATH_MAX];
+
+    if (!(x->flags & JOURNAL_F_STDIN) || !may_send(x))
+        return;
+    bool eof = atomic_load(&x->in_eof); /* before the length: nothing follows the end */
+    uint64_t len = atomic_load(&x->in_len), taken = atomic_load(&x->in_taken);
+    if (x->io.in_sent < len && x->io.in_sent - taken < WINDOW) {
+        CLEANUP(freep) char *chunk = xmalloc(CHUNK);
+        input_path(x, path);
+        CLEANUP(closep) int fd = openat(x->table->hub->o.spool_dir, path, O_RDONLY | O_CLOEXEC);
+        while (fd >= 0 && x->io.in_sent < len && x->io.in_sent - taken < WINDOW)
+            if (!send_chunk(x, fd, chunk, len))
+                break;
+    }
+    if (eof && x->io.in_sent == len && !x->io.in_eof_sent) {
+        x->io.in_eof_sent = true;
+        err_drop(x->table->ops->stdin_write(x->table->box, x->id, len, NULL, 0, true), "stdin");
+    }
+    if (!eof)
+        input_punch(x, -1, taken);
+}

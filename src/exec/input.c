@@ -1,0 +1,191 @@
+/* Stdin: bytes are appended to a file `<exec>.in`; the pump (or the backend's frames) takes them
+ * from there. What was appended survives us, so does its end: a file without the owner's write
+ * permission gets no more bytes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "exec/internal.h"
+
+#define PUNCH_STEP (UINT64_C(4) << 20)
+#define PUNCH_LAG  (UINT64_C(1) << 20)
+#define END_OF_TTY "\004"
+
+void input_path(const exec *x, char ret_path[SPOOL_PATH_MAX])
+{
+    snprintf(ret_path, SPOOL_PATH_MAX, "%s/%lu.in", x->table->sandbox, x->id);
+}
+
+err *input_make(exec *x, int *ret_keep)
+{
+    char path[SPOOL_PATH_MAX];
+
+    input_path(x, path);
+    int root = x->table->hub->o.spool_dir;
+    int fd = openat(root, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == EEXIST) { /* a BEGIN that did not fit on the disk left it */
+        unlinkat(root, path, 0);
+        fd = openat(root, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    }
+    if (fd >= 0) {
+        close(fd);
+        fd = openat(root, path, O_RDONLY | O_CLOEXEC);
+    }
+    if (fd < 0)
+        return err_sys(errno == ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, errno,
+                       "cannot make the command's stdin");
+    *ret_keep = fd;
+    return NULL;
+}
+
+void input_load(exec *x)
+{
+    char path[SPOOL_PATH_MAX];
+    struct stat st;
+
+    if (!(x->flags & JOURNAL_F_STDIN))
+        return;
+    input_path(x, path);
+    if (fstatat(x->table->hub->o.spool_dir, path, &st, AT_SYMLINK_NOFOLLOW))
+        return;
+    atomic_store(&x->in_len, (uint64_t)st.st_size);
+    atomic_store(&x->in_eof, !(st.st_mode & 0200));
+}
+
+/* What the command has read goes, a few MiB behind: pages in the pipe belong to the file until they
+ * are read, and a hole in a large folio would write zeros into them. */
+void input_punch(exec *x, int fd, uint64_t consumed)
+{
+    CLEANUP(closep) int own = -1;
+    char path[SPOOL_PATH_MAX];
+
+    if (!x->table->hub->spools.punch || consumed < x->io.in_punched + PUNCH_STEP + PUNCH_LAG)
+        return;
+    uint64_t to = (consumed - PUNCH_LAG) & ~UINT64_C(4095);
+    if (fd < 0) {
+        input_path(x, path);
+        fd = own = openat(x->table->hub->o.spool_dir, path, O_WRONLY | O_CLOEXEC);
+    }
+    if (fd >= 0)
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)x->io.in_punched,
+                  (off_t)(to - x->io.in_punched));
+    x->io.in_punched = to;
+}
+
+/* The exec has ended: nobody reads it any more. */
+void input_over(exec *x)
+{
+    char path[SPOOL_PATH_MAX];
+
+    if (!(x->flags & JOURNAL_F_STDIN))
+        return;
+    input_path(x, path);
+    unlinkat(x->table->hub->o.spool_dir, path, 0);
+}
+
+/* ---- exec_stdin ---- */
+
+static err *check_open(exec *x)
+{
+    LOCK_SCOPE(&x->table->lock);
+    if (x->table->gone || x->table->ended)
+        return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", x->table->sandbox),
+                        "sandbox");
+    if (x->ended)
+        return err_kind(err_new(ERR_CONFLICT, "exec %lu has ended", x->id), "exec");
+    if (!(x->flags & JOURNAL_F_STDIN))
+        return err_kind(err_new(ERR_CONFLICT, "exec %lu was started without stdin", x->id),
+                        "stdin");
+    if (x->stdin_over)
+        return err_kind(err_new(ERR_CONFLICT, "stdin of exec %lu is closed", x->id), "stdin");
+    return NULL;
+}
+
+static err *check_room(exec *x, size_t n, uint64_t offset)
+{
+    uint64_t len = atomic_load(&x->in_len), unread = len - atomic_load(&x->in_taken);
+    uint64_t max = x->table->hub->o.stdin_max;
+
+    if (offset != UINT64_MAX && offset != len)
+        return err_kind(err_new(ERR_CONFLICT, "stdin's length is %lu, not %lu", len, offset),
+                        "stdin");
+    if (n > max)
+        return err_new(ERR_TOO_LARGE, "%zu bytes of stdin at once, the limit is %lu", n, max);
+    if (n && unread + n > max)
+        return err_retry_after(
+            err_kind(err_new(ERR_QUOTA_EXCEEDED,
+                             "the command has %lu bytes of stdin to read, the limit is %lu", unread,
+                             max),
+                     "stdin"),
+            1);
+    return NULL;
+}
+
+static err *append(exec *x, const void *p, size_t n, bool eof)
+{
+    char path[SPOOL_PATH_MAX];
+
+    input_path(x, path);
+    CLEANUP(closep)
+    int fd = openat(x->table->hub->o.spool_dir, path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot open the command's stdin");
+    uint64_t len = atomic_load(&x->in_len);
+    int r = fs_pwrite_all(fd, p, n, len);
+    if (r) { /* what was written of it must not be taken for input */
+        if (ftruncate(fd, (off_t)len))
+            log_error("stdin", "exec %lu: %s", x->id, strerrordesc_np(errno));
+        return err_sys(r == -ENOSPC || r == -EDQUOT ? ERR_DISK_FULL : ERR_INTERNAL, -r,
+                       "cannot keep the command's stdin");
+    }
+    atomic_store(&x->in_len, len + n);
+    if (eof && fchmod(fd, 0400))
+        return err_sys(ERR_INTERNAL, errno, "cannot end the command's stdin");
+    return NULL;
+}
+
+/* A terminal is fed by write(): what is not taken yet waits in memory. */
+static void feed_tty(exec *x, const void *p, size_t n, bool eof)
+{
+    LOCK_SCOPE(&x->table->lock);
+    buf_append(&x->tty_in, p, n);
+    if (eof)
+        buf_append(&x->tty_in, END_OF_TTY, 1);
+    atomic_fetch_add(&x->in_len, n);
+}
+
+err *exec_stdin(exec *x, const void *p, size_t n, uint64_t offset, bool eof)
+{
+    {
+        LOCK_SCOPE(&x->in_lock);
+        TRY(check_open(x));
+        if (atomic_load(&x->in_eof)) {
+            /* The same end once more is a retry of what was done. */
+            if (eof && !n && (offset == UINT64_MAX || offset == atomic_load(&x->in_len)))
+                return NULL;
+            return err_kind(err_new(ERR_CONFLICT, "stdin of exec %lu has ended", x->id), "stdin");
+        }
+        TRY(check_room(x, n, offset));
+        if (x->flags & JOURNAL_F_PTY && !x->table->frames) {
+            feed_tty(x, p, n, eof);
+        } else {
+            TRY(append(x, p, n, eof));
+            atomic_store(&x->in_eof, eof);
+        }
+    }
+    pump_kick(&x->job);
+    return NULL;
+}
+
+uint64_t exec_stdin_length(exec *x)
+{
+    return atomic_load(&x->in_len);
+}

@@ -1,0 +1,195 @@
+/* What the files of this folder share. Nobody outside includes it.
+ *
+ * Locks, in the order they are taken:
+ *     exec.in_lock → table.lock → spool.lock → spool_set.lock, lane locks, the timer's lock
+ *     exec.watch_lock is taken with none of ours held but in_lock, and nothing is taken under it
+ * None is held while bytes are moved. Backend functions are called with or without table.lock:
+ * they only queue. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "base/map.h"
+#include "exec/exec.h"
+#include "exec/journal.h"
+#include "exec/pump.h"
+#include "exec/spool.h"
+
+#define KEY_LIFE_NS (UINT64_C(24) * 3600 * UINT64_C(1000000000))
+
+struct exec_hub {
+    exec_options o;
+    spool_set spools;
+    pump *pump;
+    pump_job sweep_job;
+    pump_timer sweep_timer;
+    _Atomic int full; /* execs that wait for disk space */
+    pthread_mutex_t lock;
+    exec_table *tables; /* lock */
+};
+
+/* An exec the journal knows. Only those that live or are looked at have an `exec`. */
+struct past {
+    uint64_t id;
+    uint32_t begin;
+    uint32_t end; /* record number + 1; 0: none */
+    bool evicted; /* its streams were removed for space */
+};
+
+struct drop { /* a mark */
+    uint64_t id;
+    uint64_t from, to;
+    int stream;
+};
+
+struct key_entry {
+    uint8_t key[16], body[16];
+    uint64_t id, real_ns;
+};
+
+struct exec_table {
+    _Atomic unsigned refs;
+    exec_hub *hub;
+    char sandbox[SANDBOX_ID_LEN + 1];
+    exec_table *hub_next;         /* hub->lock */
+    _Atomic uint64_t spool_bytes; /* kept bytes of all streams */
+
+    pthread_mutex_t lock; /* everything below */
+    journal journal;
+    uint64_t next_id;
+    struct past *past; /* ascending ids */
+    size_t npast, past_cap, evicted;
+    struct drop *drops;
+    size_t ndrops, drops_cap;
+    map keys;   /* key → key_entry */
+    map execs;  /* id → exec, those that exist */
+    exec *live; /* list; each is referenced */
+    size_t nlive;
+    backend *backend;
+    const backend_ops *ops; /* also usable after the backend is freed: box_unref */
+    box *box;
+    bool frames;
+    bool attached, gone, ended, bound, settled;
+    int64_t ooms;           /* the box's count when last looked at; -1: never */
+    struct sp_hello *early; /* HELLO that came before bind, with its records */
+    void (*on_gone)(void *arg, const char *why);
+    void *on_gone_arg;
+};
+
+/* The part of an exec that only its job touches. */
+struct exec_io {
+    uint32_t watched[SP_FDS_MAX];
+    bool installed; /* the descriptors have been looked at */
+    bool eof[2];
+    bool ceiling[2];
+    bool drained;
+    bool saw_exit; /* ended or lost, as the job knows it */
+    bool acked;
+    bool hung_up;  /* pty: no slave open now */
+    bool tty_full; /* pty: input waits for room */
+    bool full;     /* counts in hub->full */
+    bool parked;   /* nothing is watched until the retry timer */
+    unsigned backoff_ms;
+    uint64_t window_ns; /* flood detection */
+    uint64_t window_bytes;
+    uint64_t in_sent; /* frames form: handed to the backend */
+    uint64_t in_punched;
+    bool in_eof_sent;
+};
+
+struct exec {
+    _Atomic unsigned refs;
+    exec_table *table; /* referenced */
+    uint64_t id;
+    uint32_t flags; /* JOURNAL_F_* */
+    uint64_t begin_ns, timeout_ms;
+    uint8_t key[16];
+    char command[JOURNAL_COMMAND_MAX];
+    spool out[2];
+    pump_job job;
+    pump_timer deadline, retry;
+    struct exec_io io;
+    _Atomic bool due, retry_due; /* timers that fired */
+
+    /* table->lock */
+    exec *live_prev, *live_next;
+    bool live;     /* in the list: not ended, or lingering */
+    bool here;     /* queued by this process: the backend owes an answer */
+    bool answered; /* `started` came */
+    bool exited;   /* rec says how */
+    bool lost;     /* nothing more will come from the box */
+    bool fetch_failed;
+    bool stalled; /* frames form: bytes were dropped for want of space; fetch again */
+    bool timed_out;
+    bool ended;
+    bool stdin_over;  /* the command has closed it, or it was closed */
+    bool in_resync;   /* frames form: send from in_taken on */
+    bool taken_known; /* frames form: in_taken is the box's word of this connection */
+    int refused;      /* errno of a refusal before fork, or -1: never sent */
+    uint32_t asked;   /* bit per signal that was asked to kill it (TERM, KILL, ...) */
+    uint32_t pid;
+    struct sp_rec rec;
+    exec_end end;
+    int fd[SP_FDS_MAX];     /* changed by the job (and once by `started`) under the lock */
+    bool fds_have, fds_new; /* they came; the job has not seen them yet */
+    bool stream_eof[2];     /* frames form */
+    uint64_t at_exit[2];    /* frames form: lengths when `exited` came */
+    uint16_t rows, cols;    /* asked for; 0: nothing new */
+    buf tty_in;
+
+    pthread_mutex_t in_lock; /* the stdin file's end */
+    _Atomic uint64_t in_len, in_taken;
+    _Atomic bool in_eof;
+
+    pthread_mutex_t watch_lock;
+    exec_watch *watches;
+};
+
+/* table.c */
+/* All with table->lock held. */
+struct past *table_past(exec_table *t, uint64_t id);
+struct past *table_begin(exec_table *t, uint64_t id, uint32_t index);
+exec *table_exec_new(exec_table *t, uint64_t id, const struct journal_begin *b);
+err *table_exec(exec_table *t, struct past *p, exec **ret_exec) ERR_MUST; /* a reference */
+struct key_entry *table_key(exec_table *t, const uint8_t key[16]);
+void table_key_put(exec_table *t, uint64_t id, const struct journal_begin *b);
+void table_key_free(exec_table *t, const uint8_t key[16], uint64_t id);
+void table_live_add(exec *x);
+/* Without the lock. */
+void table_live_drop(exec *x);
+void table_evict(exec_table *t);
+bool table_marker(void *arg, int stream, uint64_t from, uint64_t to);
+
+/* exec.c */
+void exec_notify(exec *x);
+bool exec_key_is_set(const uint8_t key[16]);
+void exec_end_of(const journal_rec *r, exec_end *ret_end);
+
+/* finish.c */
+/* Appends END if there is none. False: the journal could not be written, try again. */
+bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2]);
+enum exec_how exec_how_of(const exec *x, const struct sp_rec *rec);
+
+/* job.c: one exec's work on its pump thread */
+void job_init(exec *x);
+
+/* io.c: the descriptors form; frames.c: the frames form. From the job. */
+void io_install(exec *x);
+void io_output(exec *x);
+/* After the exit: moves what is there. False: the disk is full, come again. */
+bool io_drain(exec *x);
+void io_input(exec *x);
+void io_close_all(exec *x);
+void io_retry_later(exec *x);
+bool io_all_eof(const exec *x);
+void frames_input(exec *x);
+void frames_refetch(exec *x);
+
+/* input.c */
+void input_path(const exec *x, char ret_path[SPOOL_PATH_MAX]);
+err *input_make(exec *x, int *ret_keep) ERR_MUST;
+void input_load(exec *x);
+void input_punch(exec *x, int fd, uint64_t consumed);
+void input_over(exec *x);

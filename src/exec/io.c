@@ -1,0 +1,395 @@
+/* The descriptors form: pipes and ptys, by splice only. read and write would lose what a kill finds
+ * in between; one splice takes from the pipe exactly what it put into the file. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "exec/internal.h"
+
+#define QUANTUM     (1u << 20)
+#define TTY_CHUNK   16384u
+#define IN_CHUNK    (64u * 1024)
+#define DRAIN_MAX   (2u << 20) /* more than any pipe holds: what floods on after the exit */
+#define HANGUP_MS   200
+#define BACKOFF_MIN 100
+#define BACKOFF_MAX 5000
+#define FLOOD_BYTES (8u << 20) /* a second */
+#define CALM_BYTES  (1u << 20)
+
+static bool is_pty(const exec *x)
+{
+    return x->flags & JOURNAL_F_PTY;
+}
+
+/* ---- descriptors that come from the box are a stranger's ---- */
+
+static bool is_kind(int fd, int i, bool pty, int root, const char *in_path)
+{
+    struct statx st, own;
+    int flags = fcntl(fd, F_GETFL), mode = flags & O_ACCMODE;
+
+    /* Not synced: the attributes of a FUSE file are its server's to delay. */
+    if (flags < 0 || statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &st))
+        return false;
+    if (i == SP_FD_KEEP)
+        return !statx(root, in_path, AT_SYMLINK_NOFOLLOW, STATX_INO, &own) &&
+               S_ISREG(st.stx_mode) && mode == O_RDONLY && own.stx_ino == st.stx_ino &&
+               own.stx_dev_major == st.stx_dev_major && own.stx_dev_minor == st.stx_dev_minor;
+    if (pty && i == SP_FD_IN)
+        return S_ISCHR(st.stx_mode) && st.stx_rdev_major == 5 && st.stx_rdev_minor == 2 &&
+               mode == O_RDWR && !fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+    bool wr = pty ? i == SP_FD_ERR : i == SP_FD_IN;
+    return S_ISFIFO(st.stx_mode) && mode == (wr ? O_WRONLY : O_RDONLY);
+}
+
+static void shut(exec *x, int i)
+{
+    if (x->fd[i] < 0)
+        return;
+    if (x->io.watched[i])
+        pump_watch(&x->job, x->fd[i], x->io.watched[i], 0);
+    x->io.watched[i] = 0;
+    LOCK_SCOPE(&x->table->lock);
+    close(TAKE_FD(x->fd[i]));
+}
+
+void io_install(exec *x)
+{
+    char path[SPOOL_PATH_MAX];
+
+    {
+        LOCK_SCOPE(&x->table->lock);
+        if (!x->fds_new)
+            return;
+        x->fds_new = false;
+    }
+    input_path(x, path);
+    for (int i = 0; i < SP_FDS_MAX; i++)
+        if (x->fd[i] >= 0 && !is_kind(x->fd[i], i, is_pty(x), x->table->hub->o.spool_dir, path)) {
+            log_error("spine", "sandbox %s, exec %lu: descriptor %d is not what it should be",
+                      x->table->sandbox, x->id, i);
+            shut(x, i);
+        }
+    x->io.installed = true;
+    if (is_pty(x) && x->fd[SP_FD_IN] >= 0) {
+        LOCK_SCOPE(&x->table->lock);
+        struct winsize ws = {.ws_row = x->rows, .ws_col = x->cols};
+        if (ws.ws_row)
+            ioctl(x->fd[SP_FD_IN], TIOCSWINSZ, &ws);
+    }
+}
+
+/* ---- output ---- */
+
+static int source_of(const exec *x, int s)
+{
+    return is_pty(x) ? (s ? -1 : x->fd[SP_FD_OUT]) : x->fd[SP_FD_OUT + s];
+}
+
+bool io_all_eof(const exec *x)
+{
+    if (!x->io.installed)
+        return false;
+    for (int s = 0; s < 2; s++)
+        if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
+            return false;
+    return true;
+}
+
+void io_retry_later(exec *x)
+{
+    unsigned ms = x->io.backoff_ms ? 2 * x->io.backoff_ms : BACKOFF_MIN;
+
+    x->io.backoff_ms = ms < BACKOFF_MAX ? ms : BACKOFF_MAX;
+    x->io.parked = true;
+    if (!x->io.full) {
+        x->io.full = true;
+        atomic_fetch_add(&x->table->hub->full, 1);
+        log_warn("disk_full", "sandbox %s, exec %lu waits for space", x->table->sandbox, x->id);
+    }
+    pump_timer_set(x->table->hub->pump, &x->retry, now_mono_ns() + x->io.backoff_ms * NS_PER_MS);
+}
+
+static void unpark(exec *x)
+{
+    x->io.backoff_ms = 0;
+    x->io.parked = false;
+    if (x->io.full)
+        atomic_fetch_sub(&x->table->hub->full, 1);
+    x->io.full = false;
+}
+
+/* From a pipe until it is empty or max bytes are moved. */
+static enum spool_status move(exec *x, int s, int from, size_t max, size_t *moved)
+{
+    enum spool_status st = SPOOL_MORE;
+
+    while (st == SPOOL_MORE && max) {
+        size_t n;
+        st = spool_splice(&x->out[s], from, max, &n);
+        *moved += n;
+        max -= n;
+    }
+    return st;
+}
+
+/* master → relay → file. What a predecessor left in the relay goes first. */
+static enum spool_status move_tty(exec *x, size_t max, size_t *moved)
+{
+    size_t begun = *moved;
+
+    for (;;) {
+        enum spool_status st = move(x, 0, x->fd[SP_FD_OUT], DRAIN_MAX, moved);
+        if (st != SPOOL_EMPTY)
+            return st;
+        if (*moved - begun >= max)
+            return SPOOL_MORE;
+        ssize_t n =
+            splice(x->fd[SP_FD_IN], NULL, x->fd[SP_FD_ERR], NULL, TTY_CHUNK, SPLICE_F_NONBLOCK);
+        if (n < 0 && errno == EAGAIN)
+            return SPOOL_EMPTY;
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return SPOOL_EOF; /* EIO: no slave is open now */
+    }
+}
+
+static enum spool_status move_stream(exec *x, int s, size_t max, size_t *moved)
+{
+    if (!is_pty(x))
+        return move(x, s, x->fd[SP_FD_OUT + s], max, moved);
+    if (x->fd[SP_FD_IN] < 0 || x->fd[SP_FD_ERR] < 0) /* only the relay is left */
+        return move(x, 0, x->fd[SP_FD_OUT], max, moved) == SPOOL_MORE ? SPOOL_MORE : SPOOL_EOF;
+    return move_tty(x, max, moved);
+}
+
+/* One turn at stream s. False: the disk is full. */
+static bool turn(exec *x, int s, size_t max, size_t *moved)
+{
+    switch (move_stream(x, s, max, moved)) {
+    case SPOOL_EOF:
+        if (is_pty(x) && !x->io.saw_exit && x->fd[SP_FD_IN] >= 0) {
+            x->io.hung_up = true; /* a slave may be opened again */
+            pump_timer_set(x->table->hub->pump, &x->retry, now_mono_ns() + HANGUP_MS * NS_PER_MS);
+        } else {
+            x->io.eof[s] = true;
+            if (!is_pty(x))
+                shut(x, SP_FD_OUT + s);
+        }
+        return true;
+    case SPOOL_CEILING:
+        x->io.ceiling[s] = true;
+        return true;
+    case SPOOL_NOSPACE:
+        return false;
+    default:
+        x->io.hung_up = false;
+        return true;
+    }
+}
+
+static void watch(exec *x, int i, uint32_t events)
+{
+    if (x->fd[i] >= 0 && pump_watch(&x->job, x->fd[i], x->io.watched[i], events))
+        x->io.watched[i] = events;
+}
+
+static void rewatch(exec *x, bool any)
+{
+    for (int s = 0; s < 2; s++) {
+        bool want = any && !x->io.parked && !x->io.eof[s] && !x->io.ceiling[s];
+        if (!is_pty(x))
+            watch(x, SP_FD_OUT + s, want ? EPOLLIN : 0);
+        else if (!s)
+            watch(x, SP_FD_IN,
+                  (want && !x->io.hung_up ? EPOLLIN : 0) |
+                      (any && x->io.tty_full && !x->io.hung_up ? EPOLLOUT : 0));
+    }
+    if (!any && !is_pty(x))
+        watch(x, SP_FD_IN, 0);
+}
+
+/* One that floods goes to the bulk lane, and back when it has been calm for a second. */
+static void choose_lane(exec *x, size_t moved)
+{
+    uint64_t now = now_mono_ns();
+    bool bulk = pump_is_bulk(&x->job);
+
+    if (now - x->io.window_ns >= NS_PER_S) {
+        bool calm = x->io.window_bytes < CALM_BYTES;
+        x->io.window_ns = now;
+        x->io.window_bytes = 0;
+        if (bulk && calm && moved < CALM_BYTES) {
+            rewatch(x, false);
+            pump_move(x->table->hub->pump, &x->job, false);
+            return;
+        }
+    }
+    x->io.window_bytes += moved;
+    if (!bulk && x->io.window_bytes >= FLOOD_BYTES) {
+        rewatch(x, false);
+        pump_move(x->table->hub->pump, &x->job, true);
+    }
+}
+
+void io_output(exec *x)
+{
+    size_t moved = 0;
+    bool room = true;
+
+    if (!x->io.installed || io_all_eof(x))
+        return;
+    if (atomic_exchange(&x->retry_due, false))
+        x->io.parked = false;
+    else if (x->io.parked)
+        return;
+    for (int s = 0; s < 2 && room; s++)
+        if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
+            room = turn(x, s, QUANTUM / 2, &moved);
+    atomic_fetch_add(&x->table->spool_bytes, moved);
+    if (!room)
+        io_retry_later(x);
+    else
+        unpark(x);
+    rewatch(x, true);
+    if (moved)
+        exec_notify(x);
+    choose_lane(x, moved);
+}
+
+bool io_drain(exec *x)
+{
+    size_t moved = 0;
+    bool room = true;
+
+    for (int s = 0; s < 2 && room && x->io.installed && !x->io.drained; s++)
+        if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
+            room = turn(x, s, DRAIN_MAX, &moved);
+    atomic_fetch_add(&x->table->spool_bytes, moved);
+    if (moved)
+        exec_notify(x);
+    if (!room) {
+        io_retry_later(x);
+        rewatch(x, true);
+        return false;
+    }
+    x->io.drained = true;
+    return true;
+}
+
+void io_close_all(exec *x)
+{
+    unpark(x);
+    for (int i = 0; i < SP_FDS_MAX; i++)
+        shut(x, i);
+    pump_timer_cancel(x->table->hub->pump, &x->retry);
+}
+
+/* ---- input ---- */
+
+/* End of input: init's copies too, else the command waits for ever. */
+static void end_input(exec *x)
+{
+    exec_table *t = x->table;
+
+    shut(x, SP_FD_IN);
+    shut(x, SP_FD_KEEP);
+    LOCK_SCOPE(&t->lock);
+    x->stdin_over = true;
+    if (t->box && !t->gone)
+        t->ops->close(t->box, x->id, 1u << SP_FD_IN | 1u << SP_FD_KEEP);
+}
+
+static void note_taken(exec *x, uint64_t position)
+{
+    int queued = 0;
+
+    atomic_store(&x->in_taken, position);
+    if (!ioctl(x->fd[SP_FD_IN], FIONREAD, &queued) && (uint64_t)queued <= position &&
+        !atomic_load(&x->in_eof))
+        input_punch(x, -1, position - (uint64_t)queued);
+}
+
+/* The position lives in the open file that init keeps and the kernel moves it in the same call that
+ * fills the pipe: after a kill the next one goes on exactly there. */
+static void pipe_input(exec *x)
+{
+    bool eof = atomic_load(&x->in_eof); /* before the length: nothing follows the end */
+    uint64_t len = atomic_load(&x->in_len);
+    off_t at = x->fd[SP_FD_KEEP] >= 0 ? lseek(x->fd[SP_FD_KEEP], 0, SEEK_CUR) : -1;
+
+    if (at < 0) {
+        end_input(x);
+        return;
+    }
+    while ((uint64_t)at < len) {
+        uint64_t left = len - (uint64_t)at;
+        ssize_t n = splice(x->fd[SP_FD_KEEP], NULL, x->fd[SP_FD_IN], NULL,
+                           left < IN_CHUNK ? (size_t)left : IN_CHUNK, SPLICE_F_NONBLOCK);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            note_taken(x, (uint64_t)at);
+            watch(x, SP_FD_IN, EPOLLOUT);
+            return;
+        }
+        if (n <= 0) { /* EPIPE: the command has closed it */
+            end_input(x);
+            return;
+        }
+        at += n;
+    }
+    bool news = atomic_load(&x->in_taken) != (uint64_t)at;
+    note_taken(x, (uint64_t)at);
+    watch(x, SP_FD_IN, 0);
+    if (eof)
+        end_input(x);
+    if (news)
+        exec_notify(x);
+}
+
+static void tty_input(exec *x)
+{
+    bool full = false;
+    size_t done = 0;
+
+    {
+        LOCK_SCOPE(&x->table->lock);
+        while (done < x->tty_in.len && !full) {
+            ssize_t n = write(x->fd[SP_FD_IN], x->tty_in.p + done, x->tty_in.len - done);
+            if (n > 0)
+                done += (size_t)n;
+            else if (n < 0 && errno == EAGAIN)
+                full = true;
+            else if (n == 0 || errno != EINTR)
+                done = x->tty_in.len; /* nobody can read it */
+        }
+        buf_consume(&x->tty_in, done);
+        atomic_store(&x->in_taken, atomic_load(&x->in_len) - x->tty_in.len);
+    }
+    x->io.tty_full = full;
+    rewatch(x, true);
+    if (done)
+        exec_notify(x);
+}
+
+void io_input(exec *x)
+{
+    if (!x->io.installed || x->fd[SP_FD_IN] < 0)
+        return;
+    if (is_pty(x))
+        tty_input(x);
+    else if (!(x->flags & JOURNAL_F_STDIN))
+        end_input(x);
+    else if (!x->stdin_over)
+        pipe_input(x);
+}

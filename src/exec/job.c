@@ -1,0 +1,175 @@
+/* An exec's work on its pump thread: time limits, bytes, and the way to its end record. */
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "exec/internal.h"
+
+#define TERM_NS (2 * NS_PER_S)
+#define KILL_NS (5 * NS_PER_S)
+
+#define ALL_FDS 15u
+
+static exec *exec_of(pump_job *j)
+{
+    return (exec *)((char *)j - offsetof(exec, job));
+}
+
+/* TERM to the tree when the time is over, KILL two seconds later, and again until it is gone. */
+static void on_deadline(exec *x)
+{
+    exec_table *t = x->table;
+
+    LOCK_SCOPE(&t->lock);
+    if (!atomic_exchange(&x->due, false) || x->ended || x->exited || x->lost || !t->box)
+        return;
+    signal_spec s = {.exec = x->id, .signo = x->timed_out ? SIGKILL : SIGTERM, .scope = SP_TO_TREE};
+    err_drop(t->ops->signal(t->box, &s), "time limit");
+    pump_timer_set(t->hub->pump, &x->deadline, now_mono_ns() + (x->timed_out ? KILL_NS : TERM_NS));
+    x->timed_out = true;
+}
+
+struct snapshot {
+    int refused;
+    bool exited, lost, ended, fetch_failed, gone, eof;
+};
+
+static bool look(exec *x, struct snapshot *ret)
+{
+    exec_table *t = x->table;
+
+    LOCK_SCOPE(&t->lock);
+    *ret = (struct snapshot){
+        .refused = x->refused,
+        .exited = x->exited,
+        .lost = x->lost,
+        .ended = x->ended,
+        .fetch_failed = x->fetch_failed,
+        .gone = t->gone || t->ended || !t->box,
+        .eof =
+            x->stream_eof[0] && (x->stream_eof[1] || x->flags & (JOURNAL_F_PTY | JOURNAL_F_MERGED)),
+    };
+    x->io.saw_exit = x->exited || x->lost || x->ended;
+    return x->live;
+}
+
+/* True when there is an end to write down and every byte before it is in the spool. */
+static bool find_end(exec *x, const struct snapshot *s, enum exec_how *ret_how, uint64_t length[2])
+{
+    exec_table *t = x->table;
+    bool reachable = x->io.installed || s->fetch_failed || s->lost;
+
+    length[0] = length[1] = 0;
+    *ret_how = EXEC_NOT_STARTED;
+    if (s->refused)
+        return true;
+    if (!s->exited && !s->lost && !s->fetch_failed)
+        return false;
+    if (!t->frames && (!reachable || !io_drain(x)))
+        return false;
+    LOCK_SCOPE(&t->lock);
+    for (int i = 0; i < 2; i++)
+        length[i] = t->frames && x->exited ? x->at_exit[i] : atomic_load(&x->out[i].length);
+    *ret_how = x->exited ? exec_how_of(x, &x->rec) : EXEC_UNKNOWN;
+    return true;
+}
+
+static bool finish(exec *x, const struct snapshot *s)
+{
+    enum exec_how how;
+    uint64_t length[2];
+
+    if (!find_end(x, s, &how, length))
+        return false;
+    if (!exec_finish(x, how, s->refused > 0 ? s->refused : 0, length)) {
+        io_retry_later(x);
+        return false;
+    }
+    input_over(x);
+    return true;
+}
+
+/* END is written: acknowledge, and let the entry go when nothing can come any more. */
+static void after_end(exec *x, const struct snapshot *s)
+{
+    exec_table *t = x->table;
+    bool eof = t->frames ? s->eof : io_all_eof(x);
+    bool over = s->refused || s->lost || s->fetch_failed || eof;
+
+    if (!s->refused && !s->gone) {
+        if (!x->io.acked)
+            t->ops->ack(t->box, x->id,
+                        over                       ? ALL_FDS
+                        : x->flags & JOURNAL_F_PTY ? 1u << SP_FD_KEEP
+                                                   : 1u << SP_FD_IN | 1u << SP_FD_KEEP);
+        else if (over)
+            t->ops->close(t->box, x->id, ALL_FDS);
+        x->io.acked = true;
+    }
+    if (!over)
+        return;
+    io_close_all(x);
+    table_live_drop(x);
+    exec_notify(x);
+}
+
+static void job_run(pump_job *j)
+{
+    exec *x = exec_of(j);
+    struct snapshot s;
+
+    if (!look(x, &s))
+        return;
+    on_deadline(x);
+    if (x->table->frames) {
+        frames_refetch(x);
+        frames_input(x);
+    } else {
+        io_install(x);
+        io_output(x);
+        io_input(x);
+    }
+    if (atomic_load(&x->table->spool_bytes) > x->table->hub->o.sandbox_max)
+        table_evict(x->table);
+    /* Looked at again: bytes that were moved above are those before what is seen here. */
+    if (look(x, &s) && (s.ended || finish(x, &s)))
+        after_end(x, &s);
+}
+
+static void job_ref(pump_job *j)
+{
+    exec_ref(exec_of(j));
+}
+
+static void job_unref(pump_job *j)
+{
+    exec_unref(exec_of(j));
+}
+
+static void deadline_fire(pump_timer *t)
+{
+    exec *x = (exec *)((char *)t - offsetof(exec, deadline));
+
+    atomic_store(&x->due, true);
+    pump_kick(&x->job);
+}
+
+static void retry_fire(pump_timer *t)
+{
+    exec *x = (exec *)((char *)t - offsetof(exec, retry));
+
+    atomic_store(&x->retry_due, true);
+    pump_kick(&x->job);
+}
+
+void job_init(exec *x)
+{
+    x->job = (pump_job){.run = job_run, .ref = job_ref, .unref = job_unref};
+    pump_job_init(x->table->hub->pump, &x->job, hash_bytes(&x->table, sizeof(void *)) + x->id);
+    x->deadline.fire = deadline_fire;
+    x->retry.fire = retry_fire;
+    x->taken_known = true;
+}

@@ -1,0 +1,187 @@
+#include "exec/journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+
+#define SCAN_RECORDS 256u
+
+/* CRC-32 (IEEE), four bits at a step: the table stays small and the records are few. */
+static uint32_t crc32_of(const void *p, size_t n)
+{
+    static const uint32_t NIBBLE[16] = {
+        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,
+        0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
+        0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c,
+    };
+    const uint8_t *at = p;
+    uint32_t crc = 0xffffffffu;
+
+    for (size_t i = 0; i < n; i++) {
+        crc ^= at[i];
+        crc = crc >> 4 ^ NIBBLE[crc & 15];
+        crc = crc >> 4 ^ NIBBLE[crc & 15];
+    }
+    return ~crc;
+}
+
+void journal_seal(journal_rec *r)
+{
+    r->magic = JOURNAL_MAGIC;
+    r->format = JOURNAL_FORMAT;
+    r->checksum = 0;
+    r->checksum = crc32_of(r, sizeof *r);
+}
+
+static bool is_sound(const journal_rec *r)
+{
+    if (!r->exec)
+        return false;
+    switch (r->type) {
+    case JOURNAL_BEGIN:
+        return memchr(r->begin.command, 0, sizeof r->begin.command) != NULL;
+    case JOURNAL_END:
+        return r->end.how > 0 && r->end.how < 16 && r->end.rec.state <= SP_FAILED;
+    case JOURNAL_MARK:
+        return (r->mark.stream == 1 || r->mark.stream == 2) && r->mark.from < r->mark.to;
+    case JOURNAL_COMMAND:
+    case JOURNAL_COMMAND_END:
+        return true;
+    default:
+        return false;
+    }
+}
+
+enum journal_verdict journal_decode(const void *raw, journal_rec *ret_rec)
+{
+    journal_rec r;
+
+    memcpy(&r, raw, sizeof r);
+    if (r.magic != JOURNAL_MAGIC)
+        return JOURNAL_TORN;
+    uint32_t sum = r.checksum;
+    r.checksum = 0;
+    if (crc32_of(&r, sizeof r) != sum)
+        return JOURNAL_TORN;
+    r.checksum = sum;
+    if (r.format > JOURNAL_FORMAT)
+        return JOURNAL_NEWER;
+    if (r.format != JOURNAL_FORMAT || !is_sound(&r))
+        return JOURNAL_TORN;
+    *ret_rec = r;
+    return JOURNAL_OK;
+}
+
+static err *newer(const char *path)
+{
+    return err_remedy(err_new(ERR_INTERNAL, "%s was written by a newer bothy", path),
+                      "Run the bothyd that wrote it, or a later one.");
+}
+
+static err *scan(journal *j, const char *path,
+                 void (*each)(void *arg, uint32_t index, const journal_rec *r), void *arg)
+{
+    CLEANUP(freep) char *chunk = xmalloc(SCAN_RECORDS * JOURNAL_REC);
+
+    for (uint32_t at = 0; at < j->count;) {
+        ssize_t n = pread(j->fd, chunk, SCAN_RECORDS * JOURNAL_REC, (off_t)at * JOURNAL_REC);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < (ssize_t)JOURNAL_REC)
+            return err_sys(ERR_INTERNAL, n < 0 ? errno : EIO, "cannot read %s", path);
+        for (uint32_t i = 0; i < (uint32_t)n / JOURNAL_REC && at < j->count; i++, at++) {
+            journal_rec r;
+            enum journal_verdict v = journal_decode(chunk + i * JOURNAL_REC, &r);
+            if (v == JOURNAL_NEWER)
+                return newer(path);
+            if (v == JOURNAL_OK) {
+                each(arg, at, &r);
+                continue;
+            }
+            j->damaged = true;
+            log_warn("journal_torn", "%s: record %u is not valid and is ignored", path, at);
+        }
+    }
+    return NULL;
+}
+
+/* A tail shorter than a record would put every later one out of step. */
+static err *cut_tail(journal *j, const char *path)
+{
+    struct stat st;
+
+    if (fstat(j->fd, &st))
+        return err_sys(ERR_INTERNAL, errno, "cannot stat %s", path);
+    if (st.st_size / JOURNAL_REC >= UINT32_MAX)
+        return err_new(ERR_INTERNAL, "%s is too large", path);
+    j->count = (uint32_t)(st.st_size / JOURNAL_REC);
+    if (st.st_size % JOURNAL_REC == 0)
+        return NULL;
+    j->damaged = true;
+    log_warn("journal_torn", "%s: %ld bytes of a torn record at its end are ignored", path,
+             (long)(st.st_size % JOURNAL_REC));
+    if (ftruncate(j->fd, (off_t)j->count * JOURNAL_REC))
+        return err_sys(ERR_INTERNAL, errno, "cannot cut the torn end of %s", path);
+    return NULL;
+}
+
+err *journal_open(int dirfd, const char *path, journal *j,
+                  void (*each)(void *arg, uint32_t index, const journal_rec *r), void *arg)
+{
+    *j = (journal){
+        .fd = openat(dirfd, path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600)};
+    if (j->fd < 0)
+        return err_sys(errno == ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, errno, "cannot open %s",
+                       path);
+    err *e = cut_tail(j, path);
+    if (!e)
+        e = scan(j, path, each, arg);
+    if (e)
+        journal_close(j);
+    return e;
+}
+
+err *journal_append(journal *j, journal_rec *r, uint32_t *ret_index)
+{
+    ssize_t n;
+
+    journal_seal(r);
+    do
+        n = write(j->fd, r, sizeof *r);
+    while (n < 0 && errno == EINTR);
+    if (n == (ssize_t)sizeof *r) {
+        if (ret_index)
+            *ret_index = j->count;
+        j->count++;
+        return NULL;
+    }
+    int errnum = n < 0 ? errno : ENOSPC;
+    if (n > 0 && ftruncate(j->fd, (off_t)j->count * JOURNAL_REC))
+        log_error("journal", "cannot cut a half-written record: %s", strerrordesc_np(errno));
+    return err_sys(errnum == ENOSPC || errnum == EDQUOT ? ERR_DISK_FULL : ERR_INTERNAL, errnum,
+                   "cannot write to the sandbox's journal");
+}
+
+err *journal_read(const journal *j, uint32_t index, journal_rec *ret_rec)
+{
+    char raw[JOURNAL_REC];
+    ssize_t n = pread(j->fd, raw, sizeof raw, (off_t)index * JOURNAL_REC);
+
+    if (n != (ssize_t)sizeof raw)
+        return err_sys(ERR_INTERNAL, n < 0 ? errno : EIO, "cannot read the sandbox's journal");
+    if (journal_decode(raw, ret_rec) != JOURNAL_OK)
+        return err_new(ERR_INTERNAL, "record %u of the sandbox's journal is not valid", index);
+    return NULL;
+}
+
+void journal_close(journal *j)
+{
+    closep(&j->fd);
+    j->fd = -1;
+}

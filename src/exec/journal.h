@@ -1,0 +1,99 @@
+/* The journal of a sandbox: what was begun and how it ended, in fixed records of 256 bytes.
+ *
+ * A record is appended by one write and never changed. 256 divides a page, so a killed write leaves
+ * a whole record or none; what a full disk or a power loss left torn is ignored at the next open.
+ * The codec does no I/O (fuzz target `journal`); the file part belongs to one exec_table, which
+ * locks. Host byte order: a journal never leaves its machine. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "wire/spine.h"
+
+#define JOURNAL_REC         256u
+#define JOURNAL_MAGIC       0x314a5942u /* "BYJ1" */
+#define JOURNAL_FORMAT      1u
+#define JOURNAL_COMMAND_MAX 128u
+
+enum journal_type {
+    JOURNAL_BEGIN = 1,
+    JOURNAL_END = 2,
+    JOURNAL_MARK = 3,
+    JOURNAL_COMMAND = 4,     /* sessions: body is theirs */
+    JOURNAL_COMMAND_END = 5, /* sessions */
+    JOURNAL_TYPES
+};
+
+#define JOURNAL_F_MERGED (1u << 0)
+#define JOURNAL_F_PTY    (1u << 1)
+#define JOURNAL_F_STDIN  (1u << 2)
+
+struct journal_begin {
+    uint8_t key[16], body[16]; /* zero: no key */
+    uint64_t real_ns;
+    uint64_t timeout_ms;
+    uint32_t flags; /* JOURNAL_F_* */
+    uint32_t zero;
+    char command[JOURNAL_COMMAND_MAX]; /* NUL-terminated */
+};
+
+#define JOURNAL_E_OOM (1u << 0)
+
+struct journal_end {
+    struct sp_rec rec; /* state 0: there was no process */
+    uint64_t length[2];
+    uint32_t how; /* enum exec_how */
+    int32_t errnum;
+    uint32_t flags; /* JOURNAL_E_* */
+    uint32_t zero;
+};
+
+/* Bytes [from, to) of the stream (1 out, 2 err) are gone, or will be in a moment. */
+struct journal_mark {
+    uint32_t stream;
+    uint32_t zero;
+    uint64_t from, to;
+};
+
+typedef struct journal_rec {
+    uint32_t magic;
+    uint16_t type;
+    uint16_t format;
+    uint32_t checksum; /* CRC-32 of the record with this field zero */
+    uint32_t zero;
+    uint64_t exec;
+    union {
+        struct journal_begin begin;
+        struct journal_end end;
+        struct journal_mark mark;
+        uint8_t bytes[JOURNAL_REC - 24];
+    };
+} journal_rec;
+_Static_assert(sizeof(journal_rec) == JOURNAL_REC, "layout");
+
+/* Fills magic, format and checksum. */
+void journal_seal(journal_rec *r);
+enum journal_verdict {
+    JOURNAL_OK,
+    JOURNAL_TORN,  /* not a record: ignored */
+    JOURNAL_NEWER, /* a record of a format we do not know: refused */
+};
+/* Checks JOURNAL_REC bytes and copies them out. Every field of an OK record is within its range. */
+enum journal_verdict journal_decode(const void *raw, journal_rec *ret_rec);
+
+typedef struct journal {
+    int fd;
+    uint32_t count; /* records in the file, torn ones included */
+    bool damaged;   /* something was torn: a missing record is possible */
+} journal;
+/* Opens or makes it, cuts a torn tail, and hands every valid record to each(). */
+err *journal_open(int dirfd, const char *path, journal *j,
+                  void (*each)(void *arg, uint32_t index, const journal_rec *r),
+                  void *arg) ERR_MUST;
+/* Seals and appends. *ret_index is the record's number. ERR_DISK_FULL leaves no trace. */
+err *journal_append(journal *j, journal_rec *r, uint32_t *ret_index) ERR_MUST;
+err *journal_read(const journal *j, uint32_t index, journal_rec *ret_rec) ERR_MUST;
+void journal_close(journal *j);

@@ -1,0 +1,358 @@
+#include "exec/spool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+#define MIB         (UINT64_C(1) << 20)
+#define OPEN_BUDGET 512u
+
+static bool punch(int fd, uint64_t from, uint64_t to)
+{
+    return !fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
+                      (off_t)(to - from));
+}
+
+static err *probe(spool_set *s)
+{
+    char page[8192] = {1};
+    CLEANUP(closep)
+    int fd = openat(s->root, ".probe", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+    if (fd < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot write to the spool directory");
+    /* A full disk says nothing about holes; every file system of ours that can be full has them. */
+    s->punch = fs_pwrite_all(fd, page, sizeof page, 0) || punch(fd, 0, 4096);
+    unlinkat(s->root, ".probe", 0);
+    if (!s->punch)
+        log_warn("spool", "the spool's file system cannot make holes: commands block at %lu bytes",
+                 s->max);
+    return NULL;
+}
+
+err *spool_set_init(spool_set *s, int root, uint64_t max)
+{
+    *s = (spool_set){.root = root, .max = max, .budget = OPEN_BUDGET};
+    TRY(probe(s));
+    pthread_mutex_init(&s->lock, NULL);
+    return NULL;
+}
+
+void spool_set_done(spool_set *s)
+{
+    pthread_mutex_destroy(&s->lock);
+}
+
+/* set->lock held */
+static void list_take(spool *s)
+{
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        s->set->open = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    s->prev = s->next = NULL;
+    s->set->nopen--;
+}
+
+void spool_set_sweep(spool_set *set, uint64_t now_ns, uint64_t idle_ns)
+{
+    spool *next;
+
+    LOCK_SCOPE(&set->lock);
+    if (set->nopen > set->budget)
+        idle_ns = 0;
+    for (spool *s = set->open; s; s = next) {
+        next = s->next;
+        /* An opener holds s->lock and waits for ours: what is busy is not idle. */
+        if (pthread_mutex_trylock(&s->lock))
+            continue;
+        if (!s->users && now_ns - s->used_ns >= idle_ns) {
+            close(TAKE_FD(s->fd));
+            list_take(s);
+        }
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
+void spool_init(spool *s, spool_set *set, const char *sandbox, uint64_t exec, int stream,
+                spool_marker *mark, void *arg)
+{
+    *s = (spool){.set = set, .mark = mark, .arg = arg, .stream = stream, .fd = -1};
+    snprintf(s->path, sizeof s->path, "%s/%lu.%s", sandbox, exec, stream == 1 ? "out" : "err");
+    pthread_mutex_init(&s->lock, NULL);
+}
+
+void spool_done(spool *s)
+{
+    {
+        LOCK_SCOPE(&s->set->lock);
+        if (s->fd >= 0) {
+            close(TAKE_FD(s->fd));
+            list_take(s);
+        }
+    }
+    pthread_mutex_destroy(&s->lock);
+}
+
+void spool_set_mark(spool *s, uint64_t from, uint64_t to)
+{
+    LOCK_SCOPE(&s->lock);
+    if (!s->to || from < s->from)
+        s->from = from;
+    if (to > s->to)
+        s->to = to;
+}
+
+void spool_load(spool *s)
+{
+    struct stat st;
+    uint64_t length = 0;
+
+    if (!fstatat(s->set->root, s->path, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode))
+        length = (uint64_t)st.st_size;
+    LOCK_SCOPE(&s->lock);
+    atomic_store(&s->length, length > s->to ? length : s->to);
+}
+
+uint64_t spool_dropped(spool *s)
+{
+    LOCK_SCOPE(&s->lock);
+    return s->to - s->from;
+}
+
+/* The descriptor, for as long as the caller counts among the users; -errno. */
+static int acquire(spool *s, bool create)
+{
+    LOCK_SCOPE(&s->lock);
+    if (s->fd < 0) {
+        int fd = openat(s->set->root, s->path,
+                        O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0600);
+        if (fd < 0)
+            return -errno;
+        /* A kill between mark and hole left the bytes there. */
+        if (create && s->to > s->from && s->set->punch)
+            punch(fd, s->from, s->to);
+        LOCK_SCOPE(&s->set->lock);
+        s->fd = fd;
+        s->next = s->set->open;
+        if (s->next)
+            s->next->prev = s;
+        s->set->open = s;
+        s->set->nopen++;
+    }
+    s->users++;
+    return s->fd;
+}
+
+static void release(spool *s)
+{
+    LOCK_SCOPE(&s->lock);
+    s->users--;
+    s->used_ns = now_mono_ns();
+}
+
+static bool is_space(int errnum)
+{
+    return errnum == ENOSPC || errnum == EDQUOT;
+}
+
+static enum spool_status trouble(const spool *s, int errnum)
+{
+    if (!is_space(errnum))
+        log_error("spool", "%s: %s", s->path, strerrordesc_np(errnum));
+    return SPOOL_NOSPACE;
+}
+
+/* Head and tail stay; an eighth of the ceiling goes at a time, so that marks are few. */
+static enum spool_status drop_middle(spool *s)
+{
+    uint64_t max = s->set->max, unit = max >= 4 * MIB ? MIB : max / 4 & ~UINT64_C(4095);
+    uint64_t chunk = max / 8 / (unit ? unit : 1) * unit;
+    uint64_t start = s->to ? s->to : unit; /* only the writer changes the mark */
+
+    if (!s->set->punch || !unit)
+        return SPOOL_CEILING;
+    uint64_t end = start + (chunk ? chunk : unit);
+    if (!s->mark(s->arg, s->stream, start, end))
+        return SPOOL_NOSPACE;
+    spool_set_mark(s, s->to ? s->from : start, end);
+    int fd = acquire(s, true);
+    if (fd < 0)
+        return trouble(s, -fd);
+    if (!punch(fd, start, end))
+        log_warn("spool", "%s: cannot make a hole: %s", s->path, strerrordesc_np(errno));
+    release(s);
+    return SPOOL_MORE;
+}
+
+/* How many bytes fit below the ceiling; makes room if it can. */
+static enum spool_status make_room(spool *s, size_t *ret_room)
+{
+    for (;;) {
+        uint64_t kept = atomic_load(&s->length) - (s->to - s->from);
+        if (kept < s->set->max) {
+            *ret_room = (size_t)(s->set->max - kept);
+            return SPOOL_MORE;
+        }
+        enum spool_status st = drop_middle(s);
+        if (st != SPOOL_MORE)
+            return st;
+    }
+}
+
+/* Before the first byte there is no file, and an empty stream never gets one. */
+static enum spool_status peek(int pipe)
+{
+    struct pollfd p = {pipe, POLLIN, 0};
+    int avail = 0;
+
+    poll(&p, 1, 0);
+    if (!ioctl(pipe, FIONREAD, &avail) && avail > 0)
+        return SPOOL_MORE;
+    return p.revents & POLLHUP ? SPOOL_EOF : SPOOL_EMPTY;
+}
+
+enum spool_status spool_splice(spool *s, int pipe, size_t max, size_t *ret_moved)
+{
+    size_t room;
+    loff_t at = (loff_t)atomic_load(&s->length);
+
+    *ret_moved = 0;
+    if (!at || s->to) { /* also: do not punch for a pipe that is empty */
+        enum spool_status st = peek(pipe);
+        if (st != SPOOL_MORE)
+            return st;
+    }
+    enum spool_status st = make_room(s, &room);
+    if (st != SPOOL_MORE)
+        return st;
+    int fd = acquire(s, true);
+    if (fd < 0)
+        return trouble(s, -fd);
+    ssize_t n = splice(pipe, NULL, fd, &at, max < room ? max : room, SPLICE_F_NONBLOCK);
+    int errnum = n < 0 ? errno : 0;
+    release(s);
+    if (n > 0) {
+        atomic_fetch_add(&s->length, (uint64_t)n);
+        *ret_moved = (size_t)n;
+        return SPOOL_MORE;
+    }
+    if (!n)
+        return SPOOL_EOF;
+    if (errnum == EINTR)
+        return SPOOL_MORE;
+    return errnum == EAGAIN ? SPOOL_EMPTY : trouble(s, errnum);
+}
+
+enum spool_status spool_write(spool *s, uint64_t offset, const void *p, size_t n, size_t *ret_new)
+{
+    const char *at = p;
+
+    *ret_new = 0;
+    for (;;) {
+        uint64_t length = atomic_load(&s->length);
+        size_t room;
+        if (offset > length)
+            return SPOOL_GAP;
+        if (offset + n <= length)
+            return SPOOL_EMPTY;
+        at += length - offset;
+        n -= (size_t)(length - offset);
+        offset = length;
+        enum spool_status st = make_room(s, &room);
+        if (st != SPOOL_MORE)
+            return st;
+        int fd = acquire(s, true);
+        if (fd < 0)
+            return trouble(s, -fd);
+        ssize_t k = pwrite(fd, at, n < room ? n : room, (off_t)offset);
+        int errnum = k < 0 ? errno : 0;
+        release(s);
+        if (k < 0 && errnum != EINTR)
+            return trouble(s, errnum);
+        if (k > 0) {
+            atomic_fetch_add(&s->length, (uint64_t)k);
+            *ret_new += (size_t)k;
+        }
+    }
+}
+
+/* True if the range begins in the hole; otherwise clips it to end before one. */
+static bool in_hole(spool *s, uint64_t offset, size_t *n, uint64_t *ret_gap_to)
+{
+    LOCK_SCOPE(&s->lock);
+    if (offset >= s->from && offset < s->to) {
+        *ret_gap_to = s->to;
+        return true;
+    }
+    if (offset < s->from && offset + *n > s->from)
+        *n = (size_t)(s->from - offset);
+    return false;
+}
+
+err *spool_read(spool *s, uint64_t offset, void *p, size_t max, size_t *ret_n, uint64_t *ret_gap_to)
+{
+    uint64_t length = atomic_load(&s->length), gap_to = 0;
+    size_t n = max;
+    ssize_t got = 0;
+
+    if (offset > length)
+        return err_new(ERR_RANGE, "offset %lu lies beyond the stream's length %lu", offset, length);
+    if (!in_hole(s, offset, &n, &gap_to) && offset < length && n) {
+        int fd = acquire(s, false);
+        if (fd >= 0) {
+            do
+                got = pread(fd, p, n, (off_t)offset);
+            while (got < 0 && errno == EINTR);
+            int errnum = errno;
+            release(s);
+            if (got < 0)
+                return err_sys(ERR_INTERNAL, errnum, "cannot read %s", s->path);
+        } else if (fd != -ENOENT) {
+            return err_sys(ERR_INTERNAL, -fd, "cannot open %s", s->path);
+        }
+        /* What was punched while we read is zeros in p: the mark came first. */
+        n = (size_t)got;
+        if (in_hole(s, offset, &n, &gap_to))
+            n = 0;
+        else if (fd < 0)
+            return err_new(ERR_NOT_FOUND, "the stream's bytes are no longer kept");
+    } else {
+        n = 0;
+    }
+    *ret_n = n;
+    *ret_gap_to = gap_to;
+    return NULL;
+}
+
+bool spool_drop(spool *s)
+{
+    uint64_t length = atomic_load(&s->length);
+
+    if (!length || spool_dropped(s) == length)
+        return true;
+    if (!s->mark(s->arg, s->stream, 0, length))
+        return false;
+    spool_set_mark(s, 0, length);
+    LOCK_SCOPE(&s->lock);
+    if (!s->users && s->fd >= 0) { /* a reader keeps its own until the sweep */
+        LOCK_SCOPE(&s->set->lock);
+        close(TAKE_FD(s->fd));
+        list_take(s);
+    }
+    return !unlinkat(s->set->root, s->path, 0) || errno == ENOENT;
+}

@@ -1,0 +1,79 @@
+/* A spool: the file one output stream goes to. File offset = stream offset, always.
+ *
+ * The file is made at the first byte, opened on demand, shared by its writer and all readers (who
+ * use positions of their own), and closed after some silence; a spool_set is the budget of open
+ * ones. One writer at a time (the exec's pump or its backend's event thread), any number of
+ * readers.
+ *
+ * Beyond the ceiling whole MiB behind the head are punched out. The mark is in the journal before
+ * the hole is made, and a reader looks at the mark again after its pread. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct spool;
+typedef struct spool_set {
+    int root;        /* not owned */
+    uint64_t max;    /* ceiling a stream */
+    unsigned budget; /* open files wanted at most; those in use may exceed it */
+    bool punch;      /* the file system can make holes */
+    pthread_mutex_t lock;
+    struct spool *open; /* list */
+    unsigned nopen;
+} spool_set;
+/* Probes the file system. */
+err *spool_set_init(spool_set *s, int root, uint64_t max) ERR_MUST;
+void spool_set_done(spool_set *s);
+/* Closes what nobody uses and nobody used for idle_ns; everything unused when over the budget. */
+void spool_set_sweep(spool_set *s, uint64_t now_ns, uint64_t idle_ns);
+
+/* Records that [from, to) goes; false when it could not (the hole is not made then). */
+typedef bool spool_marker(void *arg, int stream, uint64_t from, uint64_t to);
+
+#define SPOOL_PATH_MAX 64
+typedef struct spool {
+    spool_set *set;
+    spool_marker *mark;
+    void *arg;
+    int stream; /* 1 out, 2 err */
+    char path[SPOOL_PATH_MAX];
+    _Atomic uint64_t length; /* grows; only the writer changes it */
+    pthread_mutex_t lock;
+    int fd;                    /* lock */
+    unsigned users;            /* lock: calls that use fd now */
+    uint64_t used_ns;          /* lock */
+    uint64_t from, to;         /* lock: the one dropped range */
+    struct spool *prev, *next; /* set->lock: among the open ones */
+} spool;
+void spool_init(spool *s, spool_set *set, const char *sandbox, uint64_t exec, int stream,
+                spool_marker *mark, void *arg);
+void spool_done(spool *s);
+/* A mark found in the journal. */
+void spool_set_mark(spool *s, uint64_t from, uint64_t to);
+/* The length after a restart: the file's, or where its mark ends. */
+void spool_load(spool *s);
+uint64_t spool_dropped(spool *s);
+
+enum spool_status {
+    SPOOL_MORE,    /* the quantum is used up */
+    SPOOL_EMPTY,   /* nothing there now */
+    SPOOL_EOF,     /* no writer is left */
+    SPOOL_CEILING, /* full, and holes cannot be made */
+    SPOOL_NOSPACE, /* the disk is full (or fails): try later; nothing was lost */
+    SPOOL_GAP,     /* spool_write: bytes before these are missing */
+};
+/* Moves at most max bytes from a pipe: one step that a kill cannot split. */
+enum spool_status spool_splice(spool *s, int pipe, size_t max, size_t *ret_moved);
+/* Writes what is new of [offset, offset + n). SPOOL_EMPTY: all of it is in the file now. */
+enum spool_status spool_write(spool *s, uint64_t offset, const void *p, size_t n, size_t *ret_new);
+/* See exec_read(). */
+err *spool_read(spool *s, uint64_t offset, void *p, size_t max, size_t *ret_n,
+                uint64_t *ret_gap_to) ERR_MUST;
+/* Marks everything as dropped and removes the file. Only when there is no writer. */
+bool spool_drop(spool *s);

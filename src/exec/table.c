@@ -1,0 +1,557 @@
+/* Tables and the hub: the index of a sandbox's journal, and which execs exist in memory. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "exec/internal.h"
+
+#define SWEEP_NS (2 * NS_PER_S)
+#define IDLE_NS  (5 * NS_PER_S)
+
+/* ---- hub ---- */
+
+static void sweep_ref(pump_job *j)
+{
+    (void)j;
+}
+
+static void sweep_run(pump_job *j)
+{
+    exec_hub *h = (exec_hub *)((char *)j - offsetof(exec_hub, sweep_job));
+
+    spool_set_sweep(&h->spools, now_mono_ns(), IDLE_NS);
+    pump_timer_set(h->pump, &h->sweep_timer, now_mono_ns() + SWEEP_NS);
+}
+
+static void sweep_fire(pump_timer *t)
+{
+    exec_hub *h = (exec_hub *)((char *)t - offsetof(exec_hub, sweep_timer));
+
+    pump_kick(&h->sweep_job);
+}
+
+err *exec_hub_new(const exec_options *o, exec_hub **ret_hub)
+{
+    CLEANUP(freep) exec_hub *h = xcalloc(1, sizeof *h);
+
+    h->o = *o;
+    TRY(spool_set_init(&h->spools, o->spool_dir, o->stream_max));
+    TRY(pump_new(&h->pump));
+    pthread_mutex_init(&h->lock, NULL);
+    h->sweep_job = (pump_job){.run = sweep_run, .ref = sweep_ref, .unref = sweep_ref};
+    pump_job_init(h->pump, &h->sweep_job, 0);
+    h->sweep_timer.fire = sweep_fire;
+    pump_timer_set(h->pump, &h->sweep_timer, now_mono_ns() + SWEEP_NS);
+    *ret_hub = TAKE_PTR(h);
+    return NULL;
+}
+
+static void table_abandon(exec_table *t)
+{
+    bool bound;
+
+    for (;;) {
+        exec *x;
+        {
+            LOCK_SCOPE(&t->lock);
+            x = t->live;
+        }
+        if (!x)
+            break;
+        for (int i = 0; i < SP_FDS_MAX; i++)
+            closep(&x->fd[i]);
+        memset(x->fd, 0xff, sizeof x->fd);
+        table_live_drop(x);
+    }
+    {
+        LOCK_SCOPE(&t->lock);
+        bound = t->bound;
+        t->bound = false;
+    }
+    if (bound)
+        exec_table_unref(t);
+}
+
+void exec_hub_free(exec_hub *h)
+{
+    exec_table *t;
+
+    if (!h)
+        return;
+    pump_stop(h->pump);
+    do {
+        {
+            LOCK_SCOPE(&h->lock);
+            for (t = h->tables; t; t = t->hub_next)
+                if (t->live || t->bound)
+                    break;
+            if (t)
+                exec_table_ref(t);
+        }
+        if (t) {
+            table_abandon(t);
+            exec_table_unref(t);
+        }
+    } while (t);
+    pump_free(h->pump);
+    spool_set_done(&h->spools);
+    pthread_mutex_destroy(&h->lock);
+    free(h);
+}
+
+bool exec_hub_is_full(const exec_hub *h)
+{
+    return atomic_load(&h->full) > 0;
+}
+
+/* ---- index ---- */
+
+struct past *table_past(exec_table *t, uint64_t id)
+{
+    size_t low = 0, high = t->npast;
+
+    while (low < high) {
+        size_t mid = (low + high) / 2;
+        if (t->past[mid].id < id)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low < t->npast && t->past[low].id == id ? &t->past[low] : NULL;
+}
+
+struct past *table_begin(exec_table *t, uint64_t id, uint32_t index)
+{
+    if (t->npast == t->past_cap) {
+        t->past_cap = t->past_cap ? 2 * t->past_cap : 16;
+        t->past = xrealloc(t->past, t->past_cap * sizeof *t->past);
+    }
+    t->past[t->npast] = (struct past){.id = id, .begin = index};
+    return &t->past[t->npast++];
+}
+
+static void drop_add(exec_table *t, uint64_t id, int stream, uint64_t from, uint64_t to)
+{
+    for (size_t i = t->ndrops; i-- > 0;)
+        if (t->drops[i].id == id && t->drops[i].stream == stream) {
+            if (from < t->drops[i].from)
+                t->drops[i].from = from;
+            if (to > t->drops[i].to)
+                t->drops[i].to = to;
+            return;
+        }
+    if (t->ndrops == t->drops_cap) {
+        t->drops_cap = t->drops_cap ? 2 * t->drops_cap : 8;
+        t->drops = xrealloc(t->drops, t->drops_cap * sizeof *t->drops);
+    }
+    t->drops[t->ndrops++] = (struct drop){id, from, to, stream};
+}
+
+bool exec_key_is_set(const uint8_t key[16])
+{
+    static const uint8_t none[16];
+
+    return memcmp(key, none, 16) != 0;
+}
+
+struct key_entry *table_key(exec_table *t, const uint8_t key[16])
+{
+    struct key_entry *k = map_get(&t->keys, key, 16);
+
+    if (!k || now_real_ns() < k->real_ns + KEY_LIFE_NS)
+        return k;
+    table_key_free(t, key, k->id);
+    return NULL;
+}
+
+void table_key_put(exec_table *t, uint64_t id, const struct journal_begin *b)
+{
+    if (!exec_key_is_set(b->key))
+        return;
+    struct key_entry *k = xcalloc(1, sizeof *k);
+    memcpy(k->key, b->key, 16);
+    memcpy(k->body, b->body, 16);
+    k->id = id;
+    k->real_ns = b->real_ns;
+    free(map_put(&t->keys, k->key, 16, k));
+}
+
+void table_key_free(exec_table *t, const uint8_t key[16], uint64_t id)
+{
+    struct key_entry *k = map_get(&t->keys, key, 16);
+
+    if (k && k->id == id)
+        free(map_take(&t->keys, key, 16));
+}
+
+/* ---- reading the journal ---- */
+
+/* Never forked: the key is free again. */
+static bool never_forked(const struct journal_end *e)
+{
+    return e->how == EXEC_NOT_STARTED && e->rec.state != SP_FAILED;
+}
+
+static void load_end(exec_table *t, struct past *p, uint32_t index, const journal_rec *r)
+{
+    journal_rec begin;
+
+    if (p->end) {
+        log_error("journal", "exec %lu has two end records; the first one holds", p->id);
+        return;
+    }
+    p->end = index + 1;
+    atomic_fetch_add(&t->spool_bytes, r->end.length[0] + r->end.length[1]);
+    if (!never_forked(&r->end))
+        return;
+    err *e = journal_read(&t->journal, p->begin, &begin);
+    if (e)
+        err_drop(e, "journal");
+    else
+        table_key_free(t, begin.begin.key, p->id);
+}
+
+static void load_record(void *arg, uint32_t index, const journal_rec *r)
+{
+    exec_table *t = arg;
+    struct past *p = table_past(t, r->exec);
+
+    if (r->type == JOURNAL_BEGIN) {
+        if (t->npast && r->exec <= t->past[t->npast - 1].id) {
+            log_error("journal", "exec %lu begins out of order and is ignored", r->exec);
+            return;
+        }
+        table_begin(t, r->exec, index);
+        table_key_put(t, r->exec, &r->begin);
+        t->next_id = r->exec + 1;
+    } else if (r->type == JOURNAL_END && p) {
+        load_end(t, p, index, r);
+    } else if (r->type == JOURNAL_MARK && p) {
+        drop_add(t, r->exec, (int)r->mark.stream, r->mark.from, r->mark.to);
+    }
+}
+
+/* Begun and not ended: they wait for what the box says. */
+static err *adopt(exec_table *t)
+{
+    for (size_t i = 0; i < t->npast; i++) {
+        exec *x;
+        if (t->past[i].end)
+            continue;
+        TRY(table_exec(t, &t->past[i], &x));
+        table_live_add(x);
+        exec_unref(x);
+    }
+    for (size_t i = 0; i < t->ndrops; i++) {
+        uint64_t n = t->drops[i].to - t->drops[i].from, have = atomic_load(&t->spool_bytes);
+        atomic_store(&t->spool_bytes, have > n ? have - n : 0);
+    }
+    return NULL;
+}
+
+/* The journal is read with its own descriptor already open: load_end looks records up. */
+static err *read_journal(exec_table *t)
+{
+    CLEANUP(freep) char *path = str_printf("%s/journal", t->sandbox);
+
+    return journal_open(t->hub->o.spool_dir, path, &t->journal, load_record, t);
+}
+
+err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table)
+{
+    if (strlen(sandbox) > SANDBOX_ID_LEN || strchr(sandbox, '/') || !*sandbox || *sandbox == '.')
+        return err_new(ERR_INTERNAL, "%s is no sandbox id", sandbox);
+    if (mkdirat(h->o.spool_dir, sandbox, 0700) && errno != EEXIST)
+        return err_sys(errno == ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, errno,
+                       "cannot make the spool of sandbox %s", sandbox);
+    exec_table *t = xcalloc(1, sizeof *t);
+    t->refs = 1;
+    t->hub = h;
+    t->next_id = 1;
+    t->ooms = -1;
+    t->journal.fd = -1;
+    strcpy(t->sandbox, sandbox);
+    pthread_mutex_init(&t->lock, NULL);
+    {
+        LOCK_SCOPE(&h->lock);
+        t->hub_next = h->tables;
+        h->tables = t;
+    }
+    err *e;
+    {
+        LOCK_SCOPE(&t->lock);
+        e = read_journal(t);
+        if (!e)
+            e = adopt(t);
+    }
+    if (e) {
+        table_abandon(t);
+        exec_table_unref(t);
+        return err_wrap(e, "sandbox %s", sandbox);
+    }
+    *ret_table = t;
+    return NULL;
+}
+
+exec_table *exec_table_ref(exec_table *t)
+{
+    atomic_fetch_add(&t->refs, 1);
+    return t;
+}
+
+static void table_free(exec_table *t)
+{
+    map_iter it = {0};
+
+    if (t->box)
+        t->ops->box_unref(t->box);
+    while (map_next(&t->keys, &it))
+        free(it.entry->value);
+    map_done(&t->keys);
+    map_done(&t->execs);
+    journal_close(&t->journal);
+    pthread_mutex_destroy(&t->lock);
+    free(t->past);
+    free(t->drops);
+    free(t->early);
+    free(t);
+}
+
+void exec_table_unref(exec_table *t)
+{
+    if (!t)
+        return;
+    {
+        LOCK_SCOPE(&t->hub->lock); /* the hub's list finds it only while it is referenced */
+        if (atomic_fetch_sub(&t->refs, 1) != 1)
+            return;
+        for (exec_table **p = &t->hub->tables; *p; p = &(*p)->hub_next)
+            if (*p == t) {
+                *p = t->hub_next;
+                break;
+            }
+    }
+    table_free(t);
+}
+
+static err *remove_streams(int dir)
+{
+    DIR *d = fdopendir(dup(dir));
+    err *e = NULL;
+
+    if (!d)
+        return err_sys(ERR_INTERNAL, errno, "cannot read a spool directory");
+    struct dirent *n;
+    while (!e && (n = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        if (n->d_name[0] != '.' && strcmp(n->d_name, "journal") != 0)
+            e = fs_remove(dir, n->d_name);
+    closedir(d);
+    return e;
+}
+
+err *exec_table_remove(exec_hub *h, const char *sandbox, bool keep_journal)
+{
+    CLEANUP(closep) int dir = -1;
+
+    if (!keep_journal)
+        return fs_remove(h->o.spool_dir, sandbox);
+    dir = openat(h->o.spool_dir, sandbox, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (dir < 0)
+        return errno == ENOENT ? NULL : err_sys(ERR_INTERNAL, errno, "cannot open %s", sandbox);
+    return remove_streams(dir);
+}
+
+/* ---- execs in memory ---- */
+
+exec *table_exec_new(exec_table *t, uint64_t id, const struct journal_begin *b)
+{
+    exec *x = xcalloc(1, sizeof *x);
+
+    x->refs = 1;
+    x->table = exec_table_ref(t);
+    x->id = id;
+    x->flags = b->flags;
+    x->begin_ns = b->real_ns;
+    x->timeout_ms = b->timeout_ms;
+    memcpy(x->key, b->key, 16);
+    memcpy(x->command, b->command, sizeof x->command);
+    memset(x->fd, 0xff, sizeof x->fd);
+    pthread_mutex_init(&x->in_lock, NULL);
+    pthread_mutex_init(&x->watch_lock, NULL);
+    for (int i = 0; i < 2; i++)
+        spool_init(&x->out[i], &t->hub->spools, t->sandbox, id, i + 1, table_marker, x);
+    job_init(x);
+    map_put_u64(&t->execs, id, x);
+    return x;
+}
+
+err *table_exec(exec_table *t, struct past *p, exec **ret_exec)
+{
+    journal_rec begin, end;
+    exec *x = map_get_u64(&t->execs, p->id);
+
+    if (x) {
+        *ret_exec = exec_ref(x);
+        return NULL;
+    }
+    TRY(journal_read(&t->journal, p->begin, &begin));
+    if (p->end)
+        TRY(journal_read(&t->journal, p->end - 1, &end));
+    x = table_exec_new(t, p->id, &begin.begin);
+    for (size_t i = 0; i < t->ndrops; i++)
+        if (t->drops[i].id == p->id)
+            spool_set_mark(&x->out[t->drops[i].stream - 1], t->drops[i].from, t->drops[i].to);
+    for (int i = 0; i < 2; i++)
+        spool_load(&x->out[i]);
+    input_load(x);
+    if (p->end) {
+        x->ended = x->stdin_over = true;
+        x->rec = end.end.rec;
+        x->pid = end.end.rec.pid;
+        exec_end_of(&end, &x->end);
+    }
+    *ret_exec = x;
+    return NULL;
+}
+
+static void exec_free(exec *x)
+{
+    exec_table *t = x->table;
+
+    pump_timer_cancel(t->hub->pump, &x->deadline);
+    pump_timer_cancel(t->hub->pump, &x->retry);
+    for (int i = 0; i < SP_FDS_MAX; i++)
+        closep(&x->fd[i]);
+    spool_done(&x->out[0]);
+    spool_done(&x->out[1]);
+    buf_done(&x->tty_in);
+    pthread_mutex_destroy(&x->in_lock);
+    pthread_mutex_destroy(&x->watch_lock);
+    free(x);
+    exec_table_unref(t);
+}
+
+exec *exec_ref(exec *x)
+{
+    atomic_fetch_add(&x->refs, 1);
+    return x;
+}
+
+/* The last reference goes under the table's lock, where a finder could take a new one. Callers that
+ * hold the lock never hold the last reference: the list of live ones has it. */
+void exec_unref(exec *x)
+{
+    if (!x)
+        return;
+    unsigned n = atomic_load(&x->refs);
+    while (n > 1)
+        if (atomic_compare_exchange_weak(&x->refs, &n, n - 1))
+            return;
+    {
+        LOCK_SCOPE(&x->table->lock);
+        if (atomic_fetch_sub(&x->refs, 1) != 1)
+            return;
+        map_take_u64(&x->table->execs, x->id);
+    }
+    exec_free(x);
+}
+
+void table_live_add(exec *x)
+{
+    exec_table *t = x->table;
+
+    if (x->live)
+        return;
+    x->live = true;
+    x->live_prev = NULL;
+    x->live_next = t->live;
+    if (t->live)
+        t->live->live_prev = x;
+    t->live = exec_ref(x);
+    t->nlive++;
+}
+
+void table_live_drop(exec *x)
+{
+    exec_table *t = x->table;
+
+    {
+        LOCK_SCOPE(&t->lock);
+        if (!x->live)
+            return;
+        x->live = false;
+        if (x->live_prev)
+            x->live_prev->live_next = x->live_next;
+        else
+            t->live = x->live_next;
+        if (x->live_next)
+            x->live_next->live_prev = x->live_prev;
+        t->nlive--;
+    }
+    exec_unref(x);
+}
+
+bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
+{
+    exec *x = arg;
+    exec_table *t = x->table;
+    journal_rec r = {.type = JOURNAL_MARK, .exec = x->id};
+
+    r.mark = (struct journal_mark){.stream = (uint32_t)stream, .from = from, .to = to};
+    LOCK_SCOPE(&t->lock);
+    err *e = journal_append(&t->journal, &r, NULL);
+    if (e) {
+        err_drop(e, "mark");
+        return false;
+    }
+    drop_add(t, x->id, stream, from, to);
+    if (from) /* not the whole stream: table_evict counts that itself */
+        atomic_fetch_sub(&t->spool_bytes, to - from);
+    return true;
+}
+
+/* The oldest ended exec that still has streams, or NULL. */
+static exec *evictable(exec_table *t)
+{
+    exec *x = NULL;
+
+    LOCK_SCOPE(&t->lock);
+    while (t->evicted < t->npast && t->past[t->evicted].evicted)
+        t->evicted++;
+    for (size_t i = t->evicted; i < t->npast; i++) {
+        struct past *p = &t->past[i];
+        exec *there = map_get_u64(&t->execs, p->id);
+        if (!p->end || p->evicted || (there && there->live))
+            continue;
+        p->evicted = true;
+        err *e = table_exec(t, p, &x);
+        if (!e)
+            return x;
+        err_drop(e, "evict");
+    }
+    return NULL;
+}
+
+void table_evict(exec_table *t)
+{
+    while (atomic_load(&t->spool_bytes) > t->hub->o.sandbox_max) {
+        CLEANUP(exec_unrefp) exec *x = evictable(t);
+        if (!x)
+            return;
+        for (int i = 0; i < 2; i++) {
+            uint64_t kept = atomic_load(&x->out[i].length) - spool_dropped(&x->out[i]);
+            if (spool_drop(&x->out[i]))
+                atomic_fetch_sub(&t->spool_bytes, kept);
+        }
+    }
+}
