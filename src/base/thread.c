@@ -18,11 +18,10 @@
 #    define STACK THREAD_STACK
 #endif
 
-static pthread_t start(const char *name, void *(*run)(void *), void *arg, int detached)
+static int start(void *(*run)(void *), void *arg, int detached, pthread_t *ret_thread)
 {
     pthread_attr_t attr;
     sigset_t all, old;
-    pthread_t t;
 
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK);
@@ -30,23 +29,34 @@ static pthread_t start(const char *name, void *(*run)(void *), void *arg, int de
         pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited: no moment with signals open */
-    if (pthread_create(&t, &attr, run, arg))
-        abort();
+    int bad = pthread_create(ret_thread, &attr, run, arg);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
-    if (!detached) /* a detached thread may be gone already */
-        pthread_setname_np(t, name);
-    return t;
+    return bad;
 }
 
 pthread_t thread_start(const char *name, void *(*run)(void *), void *arg)
 {
-    return start(name, run, arg, 0);
+    pthread_t t;
+
+    if (start(run, arg, 0, &t))
+        abort();
+    pthread_setname_np(t, name);
+    return t;
 }
 
 void thread_detach(const char *name, void *(*run)(void *), void *arg)
 {
-    start(name, run, arg, 1);
+    (void)name; /* a detached thread may be gone before it could be named */
+    if (!thread_try_detach(run, arg))
+        abort();
+}
+
+bool thread_try_detach(void *(*run)(void *), void *arg)
+{
+    pthread_t t;
+
+    return !start(run, arg, 1, &t);
 }
 
 int cond_init(pthread_cond_t *c)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +14,8 @@
 pthread_t thread_start(const char *name, void *(*run)(void *), void *arg);
 /* The same, detached. */
 void thread_detach(const char *name, void *(*run)(void *), void *arg);
+/* The same, for a thread one can do without: false when there is no room for it. */
+bool thread_try_detach(void *(*run)(void *), void *arg);
 
 static inline pthread_mutex_t *mutex_lock_scoped(pthread_mutex_t *m)
 {

@@ -64,7 +64,10 @@ typedef struct relay_io {
     uint64_t now;     /* monotonic ns */
     uint64_t wake_at; /* set for a timer; 0: none */
     bool keep_alive;  /* the peer allows it */
-    bool stalled;     /* the peer has not taken a byte for 60 s while there were some */
+    bool http11;      /* chunks may be used; without them the answer ends with the connection */
+    /* The peer has not taken a byte for 60 s while there were some. RELAY_CLOSE cuts it off; with
+     * anything else it gets another 60 s. */
+    bool stalled;
 } relay_io;
 typedef struct relay_ops {
     /* Called once, before the first step; the place to register watchers that relay_wake(job). */
@@ -72,9 +75,12 @@ typedef struct relay_ops {
     /* Produces output: a pure function of what ctx's source holds. Writes the head itself
      * (http_head). Never blocks. */
     enum relay_next (*step)(void *ctx, relay_io *io);
-    /* Bytes from the peer (WebSocket); NULL: they end the job as a disconnect if it is EOF. */
+    /* Bytes from the peer (WebSocket); a step follows. NULL: they wait for the next request. The
+     * end of them is a disconnect, and ends the job, with or without input. */
     void (*input)(void *ctx, const void *p, size_t n);
-    /* The job is over, whatever the reason; after it relay_wake must not be called any more. */
+    /* The job is over, whatever the reason (also before start, when the server stops); after it
+     * relay_wake must not be called any more. start, step, input and free of one job are called by
+     * one thread; no lock is held. */
     void (*free)(void *ctx);
 } relay_ops;
 /* The response is whatever the job writes. ctx belongs to the relay from here on. */

@@ -60,7 +60,9 @@ static inline size_t drive_body(http1_drive *d, const char *p, size_t n)
         drive_fail(d, e);
         return n;
     }
-    buf_append(&d->said, out, got);
+    /* Readable, and never mistaken for a verdict. */
+    for (size_t i = 0; i < got; i++)
+        buf_char(&d->said, out[i] == 0 || out[i] == ':' ? '?' : out[i]);
     return used;
 }
 

@@ -1,0 +1,348 @@
+#include "net/client.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "base/thread.h"
+
+#define CLIENT_BODY_MAX   (64 * 1024 * 1024) /* of a collected answer */
+#define CLIENT_ERROR_MAX  (1024 * 1024)
+#define CLIENT_CONNECT_MS 10000L
+#define CLIENT_IDLE       4 /* handles kept for their open connections */
+
+struct client {
+    char *base;        /* "http://localhost" */
+    char *socket_path; /* or NULL */
+    int socket_dir;    /* a path that is too long for an address goes through it */
+    char *key_line;    /* "Authorization: Bearer ..." or NULL; wiped */
+    pthread_mutex_t lock;
+    CURL *idle[CLIENT_IDLE];
+    size_t nidle;
+};
+
+/* One call in progress. */
+typedef struct transfer {
+    const client_call *call;
+    CURL *curl;
+    buf body;
+    bool replay;
+    bool stopped;   /* by the callback */
+    bool too_large; /* by the ceiling */
+    char why[CURL_ERROR_SIZE];
+} transfer;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void global_init(void)
+{
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+/* sun_path has 108 bytes; longer paths go through a descriptor of their directory. */
+static err *set_socket(client *c, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    if (strlen(path) < 100 || !slash) {
+        c->socket_path = xstrdup(path);
+        return NULL;
+    }
+    CLEANUP(freep) char *dir = xstrndup(path, (size_t)(slash - path));
+    c->socket_dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (c->socket_dir < 0)
+        return err_sys(ERR_UNAVAILABLE, errno, "cannot open directory %s", dir);
+    c->socket_path = str_printf("/proc/self/fd/%d/%s", c->socket_dir, slash + 1);
+    return NULL;
+}
+
+static err *set_url(client *c, const char *url)
+{
+    if (str_starts(url, "unix:")) {
+        c->base = xstrdup("http://localhost");
+        return set_socket(c, url + 5);
+    }
+    if (!str_starts(url, "http://") && !str_starts(url, "https://"))
+        return err_remedy(err_new(ERR_INVALID_REQUEST, "'%s' is not the address of a server", url),
+                          "Use unix:/path/of/socket or http://host:port.");
+    size_t n = strlen(url);
+    while (n && url[n - 1] == '/')
+        n--;
+    c->base = xstrndup(url, n);
+    return NULL;
+}
+
+err *client_new(const char *url, const char *key, client **ret_client)
+{
+    CLEANUP(client_freep) client *c = xcalloc(1, sizeof *c);
+
+    pthread_once(&once, global_init);
+    c->socket_dir = -1;
+    pthread_mutex_init(&c->lock, NULL);
+    if (key && !ascii_visible(key))
+        return err_new(ERR_INVALID_REQUEST, "the key has characters no key has");
+    if (key)
+        c->key_line = str_printf("Authorization: Bearer %s", key);
+    TRY(set_url(c, url));
+    *ret_client = TAKE_PTR(c);
+    return NULL;
+}
+
+void client_free(client *c)
+{
+    if (!c)
+        return;
+    while (c->nidle)
+        curl_easy_cleanup(c->idle[--c->nidle]);
+    if (c->socket_dir >= 0)
+        close(c->socket_dir);
+    secret_freep(&c->key_line);
+    free(c->base);
+    free(c->socket_path);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+void client_answer_done(client_answer *a)
+{
+    buf_done(&a->body);
+}
+
+/* ---- handles: one a call, kept afterwards for the connection they hold ---- */
+
+static CURL *take_handle(client *c)
+{
+    pthread_mutex_lock(&c->lock);
+    CURL *h = c->nidle ? c->idle[--c->nidle] : NULL;
+    pthread_mutex_unlock(&c->lock);
+    if (h)
+        return h;
+    h = curl_easy_init();
+    if (!h)
+        abort();
+    return h;
+}
+
+static void give_handle(client *c, CURL *h)
+{
+    curl_easy_reset(h); /* options go, connections stay */
+    pthread_mutex_lock(&c->lock);
+    if (c->nidle < CLIENT_IDLE) {
+        c->idle[c->nidle++] = h;
+        h = NULL;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (h)
+        curl_easy_cleanup(h);
+}
+
+/* ---- a call ---- */
+
+static bool is_success(CURL *curl)
+{
+    long status = 0;
+
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    return status >= 200 && status < 300;
+}
+
+static size_t on_write(char *p, size_t size, size_t n, void *arg)
+{
+    transfer *t = arg;
+    bool good = is_success(t->curl);
+
+    n *= size;
+    if (good && t->call->on_bytes) {
+        t->stopped = !t->call->on_bytes(t->call->arg, p, n);
+        return t->stopped ? 0 : n;
+    }
+    t->too_large = t->body.len + n > (good ? CLIENT_BODY_MAX : CLIENT_ERROR_MAX);
+    if (t->too_large)
+        return 0;
+    buf_append(&t->body, p, n);
+    return n;
+}
+
+static size_t on_header(char *p, size_t size, size_t n, void *arg)
+{
+    static const char REPLAY[] = "idempotent-replay: true";
+    transfer *t = arg;
+
+    n *= size;
+    if (n >= sizeof REPLAY - 1 && !strncasecmp(p, REPLAY, sizeof REPLAY - 1))
+        t->replay = true;
+    return n;
+}
+
+static void add_line(struct curl_slist **list, const char *name, const char *value)
+{
+    if (!value)
+        return;
+    CLEANUP(freep) char *line = str_printf("%s: %s", name, value);
+    *list = curl_slist_append(*list, line);
+}
+
+static struct curl_slist *header_lines(const client *c, const client_call *call)
+{
+    struct curl_slist *list = curl_slist_append(NULL, "Expect:");
+
+    if (c->key_line)
+        list = curl_slist_append(list, c->key_line);
+    if (call->json)
+        add_line(&list, "Content-Type", "application/json");
+    else if (call->bytes)
+        add_line(&list, "Content-Type", "application/octet-stream");
+    add_line(&list, "Accept", call->accept ? call->accept : "application/json");
+    add_line(&list, "Idempotency-Key", call->idempotency_key);
+    add_line(&list, "Last-Event-ID", call->last_event_id);
+    return list;
+}
+
+static void set_body(CURL *h, const client_call *call, const buf *json)
+{
+    bool sends = call->json || call->bytes || !strcmp(call->method, "POST") ||
+                 !strcmp(call->method, "PUT") || !strcmp(call->method, "PATCH");
+
+    if (!strcmp(call->method, "HEAD"))
+        curl_easy_setopt(h, CURLOPT_NOBODY, 1L);
+    else if (sends) {
+        const void *p = call->json ? json->p : call->bytes;
+        size_t n = call->json ? json->len : call->nbytes;
+        curl_easy_setopt(h, CURLOPT_POST, 1L);
+        curl_easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(p ? n : 0));
+        curl_easy_setopt(h, CURLOPT_POSTFIELDS, p ? p : "");
+    }
+    curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, call->method);
+}
+
+static void set_options(const client *c, transfer *t, const char *url)
+{
+    CURL *h = t->curl;
+
+    curl_easy_setopt(h, CURLOPT_URL, url);
+    curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
+    curl_easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    curl_easy_setopt(h, CURLOPT_PATH_AS_IS, 1L);
+    curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, CLIENT_CONNECT_MS);
+    curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)t->call->timeout_ms);
+    curl_easy_setopt(h, CURLOPT_ERRORBUFFER, t->why);
+    curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_write);
+    curl_easy_setopt(h, CURLOPT_WRITEDATA, t);
+    curl_easy_setopt(h, CURLOPT_HEADERFUNCTION, on_header);
+    curl_easy_setopt(h, CURLOPT_HEADERDATA, t);
+    if (c->socket_path) {
+        curl_easy_setopt(h, CURLOPT_UNIX_SOCKET_PATH, c->socket_path);
+        curl_easy_setopt(h, CURLOPT_PROXY, "");
+    }
+}
+
+static err *transport_error(const client *c, const transfer *t, CURLcode code)
+{
+    const char *why = t->why[0] ? t->why : curl_easy_strerror(code);
+    double connected = 0;
+
+    curl_easy_getinfo(t->curl, CURLINFO_PRETRANSFER_TIME, &connected);
+    if (t->too_large)
+        return err_new(ERR_TOO_LARGE, "the answer to %s %s is too large", t->call->method,
+                       t->call->path);
+    if (code == CURLE_OPERATION_TIMEDOUT && connected > 0)
+        return err_new(ERR_TIMEOUT, "%s %s did not end within %llu ms", t->call->method,
+                       t->call->path, (unsigned long long)t->call->timeout_ms);
+    return err_because(err_new(ERR_UNAVAILABLE, "cannot reach the server at %s",
+                               c->socket_path ? c->socket_path : c->base),
+                       "%s", why);
+}
+
+/* The table's first code with this status, for answers that are not ours (a proxy's). */
+static err_code code_of_status(long status)
+{
+    for (err_code code = 0; code < ERR_CODES; code++)
+        if (err_info_of(code)->http == status)
+            return code;
+    return status >= 400 && status < 500 ? ERR_INVALID_REQUEST : ERR_INTERNAL;
+}
+
+static err *status_error(const transfer *t, long status)
+{
+    CLEANUP(json_decrefp) json_t *root = NULL;
+    CLEANUP(err_freep) err *ignored = json_parse(t->body.p ? t->body.p : "", t->body.len, &root);
+    err *e = root ? json_to_err(root) : NULL;
+
+    if (e)
+        return e;
+    return err_new(code_of_status(status), "%s %s was answered with status %ld", t->call->method,
+                   t->call->path, status);
+}
+
+static err *perform(const client *c, transfer *t, long *ret_status)
+{
+    CLEANUP(buf_done) buf json = {0};
+    CLEANUP(freep) char *url = str_printf("%s%s", c->base, t->call->path);
+    struct curl_slist *lines = header_lines(c, t->call);
+
+    if (t->call->json)
+        json_write(&json, t->call->json);
+    set_options(c, t, url);
+    curl_easy_setopt(t->curl, CURLOPT_HTTPHEADER, lines);
+    set_body(t->curl, t->call, &json);
+    CURLcode code = curl_easy_perform(t->curl);
+    curl_slist_free_all(lines);
+    curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, ret_status);
+    if (code != CURLE_OK && !t->stopped)
+        return transport_error(c, t, code);
+    return *ret_status >= 200 && *ret_status < 300 ? NULL : status_error(t, *ret_status);
+}
+
+err *client_do(client *c, const client_call *call, client_answer *ret_answer)
+{
+    transfer t = {.call = call, .curl = take_handle(c)};
+    long status = 0;
+    err *e = perform(c, &t, &status);
+
+    give_handle(c, t.curl);
+    if (e) {
+        buf_done(&t.body);
+        return e;
+    }
+    *ret_answer = (client_answer){.status = status, .body = t.body, .replay = t.replay};
+    return NULL;
+}
+
+err *client_json(client *c, const client_call *call, json_t **ret_json)
+{
+    CLEANUP(client_answer_done) client_answer a = {0};
+
+    TRY(client_do(c, call, &a));
+    if (!a.body.len) { /* 204 */
+        *ret_json = json_null();
+        return NULL;
+    }
+    err *e = json_parse(a.body.p, a.body.len, ret_json);
+    if (e)
+        e->code = ERR_INTERNAL; /* the server's fault, not the request's */
+    return err_wrap(e, "%s %s", call->method, call->path);
+}
+
+char *client_escape(const char *s)
+{
+    static const char SAFE[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
+    CLEANUP(buf_done) buf b = {0};
+
+    for (; *s; s++) {
+        char hex[4];
+        if (strchr(SAFE, *s)) {
+            buf_char(&b, *s);
+            continue;
+        }
+        snprintf(hex, sizeof hex, "%%%02X", (unsigned char)*s);
+        buf_append(&b, hex, 3);
+    }
+    return buf_take(&b);
+}

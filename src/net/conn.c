@@ -1,0 +1,339 @@
+/* The life of a connection: parked, read, served, parked again or closed. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "net/internal.h"
+
+conn *conn_new(server *s, int fd, bool is_unix)
+{
+    conn *c = xcalloc(1, sizeof *c);
+
+    c->src.kind = SOURCE_CONN;
+    c->fd = fd;
+    c->is_unix = is_unix;
+    c->server = s;
+    c->since = now_mono_ns(); /* the first head has its time from here */
+    pthread_mutex_lock(&s->conns_lock);
+    c->next = s->conns;
+    if (c->next)
+        c->next->prev = c;
+    s->conns = c;
+    pthread_mutex_unlock(&s->conns_lock);
+    atomic_fetch_add(&s->nconn, 1);
+    metric_add(&NET_METRICS[M_CONNECTIONS], 0, 1);
+    return c;
+}
+
+void conn_close(conn *c)
+{
+    server *s = c->server;
+
+    pthread_mutex_lock(&s->conns_lock);
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        s->conns = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    pthread_mutex_unlock(&s->conns_lock);
+    /* By hand: a child that is just being spawned may hold a copy, and then closing would leave
+     * the entry with its pointer in epoll. */
+    if (c->in_epoll)
+        epoll_ctl(s->epfd, EPOLL_CTL_DEL, c->fd, NULL);
+    close(c->fd);
+    buf_done(&c->in);
+    free(c);
+    metric_add(&NET_METRICS[M_CONNECTIONS], 0, -1);
+    atomic_fetch_sub(&s->nconn, 1); /* last: server_run waits for it */
+}
+
+static uint64_t deadline_of(const conn *c)
+{
+    const server_times *t = &c->server->times;
+
+    if (c->lingering)
+        return c->since + t->linger;
+    return c->since ? c->since + t->head : now_mono_ns() + t->keep_alive;
+}
+
+/* Bytes that wait in the buffer must wake somebody though the socket may stay silent: then being
+ * writable is event enough, and it is needed to answer anyway. */
+void conn_park(conn *c)
+{
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = &c->src};
+    int op = c->in_epoll ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+
+    if (atomic_load(&c->server->stopping) && !c->lingering) {
+        conn_close(c);
+        return;
+    }
+    if (c->scanned < c->in.len)
+        ev.events |= EPOLLOUT;
+    else if (!c->in.len)
+        buf_done(&c->in); /* thousands are parked */
+    c->in_epoll = true;
+    atomic_store(&c->deadline, deadline_of(c));
+    if (epoll_ctl(c->server->epfd, op, c->fd, &ev)) { /* out of memory or of watches */
+        c->in_epoll = op == EPOLL_CTL_MOD;
+        conn_close(c);
+    }
+}
+
+/* Closing with unread bytes would reset the connection, and the peer might lose the answer. */
+static void conn_linger(conn *c)
+{
+    c->lingering = true;
+    c->since = now_mono_ns();
+    c->discarded = 0;
+    buf_done(&c->in);
+    c->scanned = 0;
+    if (shutdown(c->fd, SHUT_WR))
+        conn_close(c);
+    else
+        conn_park(c);
+}
+
+static void linger_read(conn *c)
+{
+    char scratch[NET_READ];
+
+    for (int i = 0; i < 8; i++) {
+        ssize_t n = recv(c->fd, scratch, sizeof scratch, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n <= 0 || (c->discarded += (size_t)n) > NET_LINGER) {
+            conn_close(c);
+            return;
+        }
+    }
+    conn_park(c);
+}
+
+void conn_finish(conn *c)
+{
+    char one;
+
+    if (c->in.len || recv(c->fd, &one, 1, MSG_DONTWAIT | MSG_PEEK) > 0)
+        conn_linger(c);
+    else
+        conn_close(c);
+}
+
+ssize_t conn_fill(conn *c)
+{
+    char tmp[NET_READ];
+    ssize_t n;
+
+    do
+        n = recv(c->fd, tmp, sizeof tmp, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return -errno;
+    buf_append(&c->in, tmp, (size_t)n);
+    return n;
+}
+
+/* ---- one request ---- */
+
+static void log_access(const request *rq, int status, size_t bytes)
+{
+    uint64_t took = now_mono_ns() - rq->begun;
+
+    net_count_status(status);
+    metric_observe_ns(&NET_METRICS[M_SECONDS], 0, took);
+    log_debug("http", "%s %s %d %zu bytes %llu us", str_or(rq->h1.method, "?"),
+              str_or(rq->path, "?"), status, bytes, (unsigned long long)(took / 1000));
+}
+
+static size_t send_some(conn *c, const buf *out)
+{
+    ssize_t n;
+
+    do
+        n = send(c->fd, out->p, out->len, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    return n > 0 ? (size_t)n : 0; /* an error shows again in the relay */
+}
+
+/* Whatever the socket does not take at once goes to the relay: no thread waits for a slow peer. */
+static bool answer_bytes(request *rq, const response *rs, bool keep, bool settled)
+{
+    CLEANUP(buf_done) buf out = {0};
+    conn *c = rq->conn;
+
+    response_render(rs, rq, keep, &out);
+    log_access(rq, rs->status ? rs->status : 204, out.len);
+    size_t sent = send_some(c, &out);
+    if (sent < out.len) {
+        buf_consume(&out, sent);
+        relay_start j = {.conn = c,
+                         .keep_alive = keep,
+                         .discard = !settled,
+                         .counted = true,
+                         .id = rq->id,
+                         .out = out};
+        out = (buf){0};
+        relay_add(c->server->relay, &j);
+        return false;
+    }
+    if (!keep && settled)
+        conn_finish(c);
+    else if (!keep)
+        conn_linger(c);
+    return keep;
+}
+
+/* True: the connection is still ours and serves its next request. */
+static bool answer(request *rq, response *rs)
+{
+    bool settled = request_settle(rq);
+    bool keep = settled && rq->h1.keep_alive && !atomic_load(&rq->server->stopping);
+
+    if (!rs->ops)
+        return answer_bytes(rq, rs, keep, settled);
+    relay_start j = {.conn = rq->conn,
+                     .ops = TAKE_PTR(rs->ops),
+                     .ctx = TAKE_PTR(rs->ctx),
+                     .keep_alive = keep,
+                     .http11 = rq->h1.http11,
+                     .head_only = request_is_head(rq),
+                     .discard = !settled,
+                     .id = rq->id};
+    metric_observe_ns(&NET_METRICS[M_SECONDS], 0, now_mono_ns() - rq->begun);
+    relay_add(rq->server->relay, &j);
+    return false;
+}
+
+static err *dispatch(request *rq, response *rs, bool *ret_admitted)
+{
+    server *s = rq->server;
+
+    *ret_admitted = server_admit(s);
+    if (!*ret_admitted) {
+        metric_add(&NET_METRICS[M_REFUSED], 0, 1);
+        err *e = err_new(ERR_UNAVAILABLE, "all %u request threads are busy", s->o.threads);
+        return err_retry_after(e, NET_RETRY_AFTER);
+    }
+    log_context("request", rq->id);
+    return s->o.dispatch(s->o.arg, rq, rs);
+}
+
+/* The head has been found: move it from the buffer to the request. */
+static void take_head(conn *c, request *rq)
+{
+    if (c->scanned == c->in.len) {
+        rq->head = c->in;
+        c->in = (buf){0};
+    } else {
+        buf_append(&rq->head, c->in.p, c->scanned);
+        buf_consume(&c->in, c->scanned);
+    }
+    c->scanned = 0;
+    c->since = 0;
+    c->guard = (http1_guard){0};
+}
+
+static request *new_request(conn *c)
+{
+    request *rq = xcalloc(1, sizeof *rq);
+
+    rq->conn = c;
+    rq->server = c->server;
+    rq->begun = now_mono_ns();
+    return rq;
+}
+
+static bool conn_serve(conn *c)
+{
+    server *s = c->server;
+    request *rq = new_request(c);
+    response rs = {.id = rq->id};
+    bool admitted = false;
+
+    take_head(c, rq);
+    err *e = http1_parse(rq->head.p, rq->head.len, &rq->h1);
+    if (e) { /* what it read of the headers is not to be looked at */
+        rq->h1.nheader = 0;
+        rq->broken = true;
+    }
+    request_set_id(rq);
+    if (!e)
+        e = request_open(rq);
+    if (!e)
+        e = dispatch(rq, &rs, &admitted);
+    if (e)
+        response_error(&rs, e);
+    err_free(e);
+    bool ours = answer(rq, &rs);
+    response_done(&rs);
+    request_close(rq);
+    log_context("request", NULL);
+    if (admitted)
+        server_release(s);
+    return ours;
+}
+
+/* A head that the guard refuses has no request; answer and say no more. */
+static void conn_refuse(conn *c)
+{
+    request *rq = new_request(c);
+    response rs = {.id = rq->id};
+    CLEANUP(err_freep) err *e = http1_guard_err(&c->guard);
+
+    rq->broken = true;
+    request_set_id(rq);
+    response_error(&rs, e);
+    answer(rq, &rs);
+    response_done(&rs);
+    request_close(rq);
+}
+
+/* Looks for the next head in the buffer. True: look again, there may be more. */
+static bool conn_next(conn *c)
+{
+    size_t used;
+    enum http1_result r =
+        http1_guard_feed(&c->guard, c->in.p + c->scanned, c->in.len - c->scanned, &used);
+
+    c->scanned += used;
+    if (r == HTTP1_DONE)
+        return conn_serve(c);
+    if (r == HTTP1_BAD) {
+        conn_refuse(c);
+        return false;
+    }
+    if (c->in.len && !c->since)
+        c->since = now_mono_ns();
+    conn_park(c);
+    return false;
+}
+
+void conn_event(conn *c)
+{
+    atomic_store(&c->deadline, 0);
+    if (c->lingering) {
+        linger_read(c);
+        return;
+    }
+    if (c->scanned == c->in.len) {
+        ssize_t n = conn_fill(c);
+        if (n == -EAGAIN) {
+            conn_park(c);
+            return;
+        }
+        if (n <= 0) {
+            conn_close(c);
+            return;
+        }
+    }
+    while (conn_next(c))
+        continue;
+}

@@ -1,0 +1,187 @@
+/* What the files of src/net share. Nobody outside includes this, tests excepted.
+ *
+ * A connection has one owner at a time: epoll while it is parked (armed, one shot), a worker while
+ * a request is read or served, a relay lane while a job drives it. Handing over is the last thing
+ * an owner does to it. The sweeper only shuts sockets down, under conns_lock, which every close
+ * takes first. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/metric.h"
+#include "base/thread.h"
+#include "net/http.h"
+#include "net/server.h"
+#include "wire/http1.h"
+
+#define NET_READ        (16 * 1024) /* bytes of one read */
+#define NET_PIPELINE    (64 * 1024) /* held back behind the current request */
+#define NET_DRAIN       (64 * 1024) /* of an unread body, to keep the connection */
+#define NET_LINGER      (1024 * 1024)
+#define NET_ID_MAX      64
+#define NET_RETRY_AFTER 1 /* seconds, when every thread is busy */
+
+/* Nanoseconds. Tests shorten them. */
+typedef struct server_times {
+    uint64_t head;       /* from a connection's or a head's first byte to its end */
+    uint64_t body_idle;  /* without a byte of the body */
+    uint64_t keep_alive; /* between requests */
+    uint64_t linger;     /* reading on after a last answer, so that the peer can read it */
+    uint64_t stall;      /* a relay's peer takes nothing */
+    uint64_t stop;       /* grace of server_stop */
+} server_times;
+void server_set_times(server *s, const server_times *t); /* before server_run */
+server_times server_times_default(void);
+
+enum source_kind {
+    SOURCE_LISTENER,
+    SOURCE_CONN,
+    SOURCE_QUIT
+};
+typedef struct source { /* first in whatever an epoll event points to */
+    enum source_kind kind;
+} source;
+
+typedef struct conn {
+    source src;
+    int fd;
+    bool is_unix;
+    bool in_epoll;
+    bool lingering;
+    server *server;
+    struct conn *prev, *next;  /* under conns_lock */
+    _Atomic uint64_t deadline; /* parked: when the sweeper ends it; 0: not parked */
+    uint64_t since;            /* head begun or connection accepted; 0: idle between requests */
+    size_t discarded;
+    http1_guard guard;
+    size_t scanned; /* bytes of in the guard has seen */
+    buf in;         /* received, not yet consumed */
+} conn;
+
+typedef struct query_param {
+    char *name;
+    char *value;
+} query_param;
+
+struct request {
+    conn *conn;
+    server *server;
+    buf head; /* the strings of h1 lie in it */
+    http1_request h1;
+    char id[NET_ID_MAX + 1];
+    char *raw_path; /* without the query, not decoded */
+    char *path;
+    query_param *query; /* NULL-terminated by name */
+    size_t nquery;
+    char *param[HTTP_PARAMS_MAX];
+    void *user;
+    void (*release)(void *);
+    bool continued; /* 100 sent */
+    bool broken;    /* the rest of the body cannot be found */
+    uint64_t begun;
+};
+
+struct response {
+    int status;
+    const char *id; /* the request's */
+    buf headers;    /* lines */
+    buf kept;       /* lines an error keeps: Allow, WWW-Authenticate */
+    char *type;
+    buf body;
+    const relay_ops *ops;
+    void *ctx;
+};
+
+/* ---- request.c ---- */
+void request_set_id(request *rq);
+err *request_open(request *rq) ERR_MUST; /* after http1_parse */
+void request_close(request *rq);
+bool request_is_head(const request *rq);
+void request_set_param(request *rq, size_t i, const char *raw, size_t n);
+/* Takes what is left of a small body from the socket, without waiting. True: the connection stands
+ * at the next request. */
+bool request_settle(request *rq);
+
+/* ---- http.c ---- */
+void http_error_lines(buf *out, const err *e); /* Retry-After and the like */
+
+/* ---- response.c ---- */
+void response_done(response *rs);
+/* Head and body in one piece. */
+void response_render(const response *rs, const request *rq, bool keep_alive, buf *out);
+
+/* ---- conn.c ---- */
+conn *conn_new(server *s, int fd, bool is_unix);
+void conn_event(conn *c);  /* a worker got it from epoll */
+void conn_park(conn *c);   /* back to epoll */
+void conn_finish(conn *c); /* after a last answer: linger if bytes may come */
+void conn_close(conn *c);
+ssize_t conn_fill(conn *c); /* one read: bytes, 0 at the end, -errno */
+
+/* ---- relay.c ---- */
+typedef struct relay relay;
+relay *relay_new(server *s, unsigned lanes);
+void relay_stop(relay *r, uint64_t grace_ns); /* ends all jobs, joins */
+void relay_free(relay *r);
+typedef struct relay_start {
+    conn *conn;
+    const relay_ops *ops;
+    void *ctx;
+    buf out; /* sent first; taken */
+    bool keep_alive;
+    bool http11;
+    bool head_only;
+    bool discard; /* what the peer still sends is no next request */
+    bool counted; /* its status is in the metrics */
+    const char *id;
+} relay_start;
+void relay_add(relay *r, relay_start *j);
+
+/* ---- server.c ---- */
+enum {
+    M_REQUESTS,
+    M_SECONDS,
+    M_CONNECTIONS,
+    M_THREADS,
+    M_RELAYS,
+    M_REFUSED,
+    M_STALLED,
+};
+extern metric NET_METRICS[];
+void net_count_status(int status);
+
+typedef struct listener {
+    source src;
+    int fd;
+    bool is_unix;
+    struct listener *next;
+} listener;
+
+struct server {
+    server_options o;
+    server_times times;
+    int epfd;
+    int stop_fd; /* eventfd: server_stop */
+    int quit_fd; /* eventfd in epfd, never read: workers leave */
+    source quit;
+    relay *relay;
+    char id_prefix[9];
+    _Atomic uint64_t next_id;
+    _Atomic bool stopping;
+    _Atomic unsigned nconn, nrelay;
+
+    pthread_mutex_t lock; /* total, busy */
+    pthread_cond_t changed;
+    unsigned total; /* workers; one more than busy, always: somebody listens to epoll */
+    unsigned busy;  /* of them in a handler */
+
+    pthread_mutex_t conns_lock; /* conns, listeners, spare_fd */
+    conn *conns;
+    listener *listeners;
+    int spare_fd; /* given up to accept and refuse when descriptors are out */
+};
+/* A thread for one more request; false: all are taken. */
+bool server_admit(server *s);
+void server_release(server *s);

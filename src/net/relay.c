@@ -1,0 +1,638 @@
+/* Connections that only wait or move bytes. A lane is a thread with an epoll, a queue of jobs that
+ * somebody woke, and a heap of timers; a job stays on its lane for life. The lane's lock guards the
+ * queue only and is never held while a job's functions run. */
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "net/internal.h"
+
+#define LANE_EVENTS 128
+#define LANE_QUEUE  256 /* woken jobs between two looks at epoll */
+#define JOB_STEPS   8   /* at a stretch, then others have their turn */
+#define JOB_KEEP    4096
+
+typedef struct lane lane;
+
+struct relay_job {
+    lane *lane;
+    conn *conn;
+    const relay_ops *ops; /* NULL: only what is in out */
+    void *ctx;
+    buf out;
+    size_t sent; /* of out */
+    enum relay_next next;
+    bool started, woken;
+    bool keep_alive, http11, head_only, discard, counted;
+    bool deaf; /* the peer has ended its side, and may */
+    bool full; /* enough of its bytes wait */
+    uint32_t interest;
+    uint64_t wake_at, stall_at, due;
+    size_t heap_at;                     /* 1-based; 0: no timer */
+    size_t input;                       /* bytes taken from the peer */
+    relay_job *prev, *following;        /* of the lane, by its thread */
+    relay_job *queue_prev, *queue_next; /* under the lane's lock */
+    bool queued;
+    char id[NET_ID_MAX + 1];
+};
+
+struct lane {
+    relay *relay;
+    pthread_t thread;
+    int epfd, evfd;
+    relay_job *jobs;
+    relay_job **heap; /* 1-based, by due */
+    size_t nheap, heap_cap;
+    pthread_mutex_t lock;
+    relay_job *first, *last; /* woken or new */
+    bool signalled, stopping;
+    uint64_t stop_at;
+};
+
+struct relay {
+    server *server;
+    lane *lanes;
+    unsigned nlanes;
+    _Atomic unsigned turn;
+    bool stopped;
+};
+
+/* ---- timers ---- */
+
+static void heap_put(lane *l, size_t at, relay_job *j)
+{
+    l->heap[at] = j;
+    j->heap_at = at;
+}
+
+static void heap_up(lane *l, size_t at, relay_job *j)
+{
+    while (at > 1 && l->heap[at / 2]->due > j->due) {
+        heap_put(l, at, l->heap[at / 2]);
+        at /= 2;
+    }
+    heap_put(l, at, j);
+}
+
+static void heap_down(lane *l, size_t at, relay_job *j)
+{
+    for (size_t child; (child = 2 * at) <= l->nheap; at = child) {
+        if (child < l->nheap && l->heap[child + 1]->due < l->heap[child]->due)
+            child++;
+        if (l->heap[child]->due >= j->due)
+            break;
+        heap_put(l, at, l->heap[child]);
+    }
+    heap_put(l, at, j);
+}
+
+static void heap_move(lane *l, size_t at, relay_job *j)
+{
+    if (at > 1 && l->heap[at / 2]->due > j->due)
+        heap_up(l, at, j);
+    else
+        heap_down(l, at, j);
+}
+
+static void timer_clear(relay_job *j)
+{
+    lane *l = j->lane;
+    size_t at = j->heap_at;
+
+    if (!at)
+        return;
+    j->heap_at = 0;
+    relay_job *last = l->heap[l->nheap--];
+    if (last != j)
+        heap_move(l, at, last);
+}
+
+static void timer_set(relay_job *j, uint64_t due)
+{
+    lane *l = j->lane;
+
+    if (!due) {
+        timer_clear(j);
+        return;
+    }
+    if (j->heap_at && j->due == due)
+        return;
+    j->due = due;
+    if (j->heap_at) {
+        heap_move(l, j->heap_at, j);
+        return;
+    }
+    if (l->nheap + 2 > l->heap_cap) {
+        l->heap_cap = l->heap_cap ? 2 * l->heap_cap : 64;
+        l->heap = xrealloc(l->heap, l->heap_cap * sizeof *l->heap);
+    }
+    heap_up(l, ++l->nheap, j);
+}
+
+/* ---- the queue ---- */
+
+static void signal_lane(lane *l)
+{
+    eventfd_write(l->evfd, 1);
+}
+
+/* True when the lane sleeps, as far as anybody has told it. Under the lock. */
+static bool enqueue(lane *l, relay_job *j)
+{
+    if (j->queued)
+        return false;
+    j->queued = true;
+    j->queue_prev = l->last;
+    j->queue_next = NULL;
+    if (l->last)
+        l->last->queue_next = j;
+    else
+        l->first = j;
+    l->last = j;
+    bool first = !l->signalled;
+    l->signalled = true;
+    return first;
+}
+
+static void unqueue(lane *l, relay_job *j)
+{
+    if (!j->queued)
+        return;
+    j->queued = false;
+    if (j->queue_prev)
+        j->queue_prev->queue_next = j->queue_next;
+    else
+        l->first = j->queue_next;
+    if (j->queue_next)
+        j->queue_next->queue_prev = j->queue_prev;
+    else
+        l->last = j->queue_prev;
+}
+
+void relay_wake(relay_job *j)
+{
+    lane *l = j->lane;
+
+    pthread_mutex_lock(&l->lock);
+    bool tell = enqueue(l, j);
+    pthread_mutex_unlock(&l->lock);
+    /* The job may be gone by now, the lane is not. */
+    if (tell)
+        signal_lane(l);
+}
+
+static relay_job *dequeue(lane *l)
+{
+    LOCK_SCOPE(&l->lock);
+    relay_job *j = l->first;
+    if (j)
+        unqueue(l, j);
+    return j;
+}
+
+/* ---- a job ---- */
+
+static void job_free(relay_job *j)
+{
+    buf_done(&j->out);
+    free(j);
+}
+
+static void job_unlink(relay_job *j)
+{
+    lane *l = j->lane;
+
+    timer_clear(j);
+    if (j->prev)
+        j->prev->following = j->following;
+    else
+        l->jobs = j->following;
+    if (j->following)
+        j->following->prev = j->prev;
+    epoll_ctl(l->epfd, EPOLL_CTL_DEL, j->conn->fd, NULL);
+}
+
+enum job_fate {
+    FATE_REUSE, /* the connection serves its next request */
+    FATE_FINISH,
+    FATE_CUT, /* the peer has gone, or is to go */
+};
+
+/* ops->free() ends the right of others to wake it; only then is it certain who is in the queue. */
+static void job_end(relay_job *j, enum job_fate fate)
+{
+    lane *l = j->lane;
+    server *s = l->relay->server;
+    conn *c = j->conn;
+
+    if (j->ops && j->ops->free)
+        j->ops->free(j->ctx);
+    job_unlink(j);
+    pthread_mutex_lock(&l->lock);
+    unqueue(l, j);
+    pthread_mutex_unlock(&l->lock);
+    log_debug("relay", "%s %s", j->id, fate == FATE_CUT ? "cut" : "done");
+    bool discard = j->discard;
+    job_free(j);
+    metric_add(&NET_METRICS[M_RELAYS], 0, -1);
+    atomic_fetch_sub(&s->nrelay, 1);
+    if (fate == FATE_REUSE && !discard)
+        conn_park(c);
+    else if (fate == FATE_CUT)
+        conn_close(c);
+    else
+        conn_finish(c);
+}
+
+/* A HEAD that a GET handler answers: the head goes out, what follows does not. */
+static void cut_body(relay_job *j)
+{
+    char *end = j->out.len ? memmem(j->out.p, j->out.len, "\r\n\r\n", 4) : NULL;
+
+    if (!end)
+        return;
+    j->out.len = (size_t)(end - j->out.p) + 4;
+    if (j->next != RELAY_CLOSE)
+        j->next = RELAY_DONE;
+}
+
+static void count_answer(relay_job *j)
+{
+    if (j->counted || j->out.len < 12)
+        return;
+    j->counted = true;
+    net_count_status(atoi(j->out.p + 9)); /* behind "HTTP/1.1 " */
+}
+
+static void job_step(relay_job *j, uint64_t now, bool stalled)
+{
+    relay_io io = {
+        .out = &j->out,
+        .now = now,
+        .keep_alive = j->keep_alive && !atomic_load(&j->lane->relay->server->stopping),
+        .http11 = j->http11,
+        .stalled = stalled,
+    };
+
+    j->woken = false;
+    j->next = j->ops->step(j->ctx, &io);
+    j->wake_at = io.wake_at;
+    buf_cstr(&j->out);
+    count_answer(j);
+    if (j->head_only)
+        cut_body(j);
+}
+
+/* 1: all is sent; 0: the peer takes no more now; -1: it is gone. */
+static int job_flush(relay_job *j, uint64_t now)
+{
+    while (j->sent < j->out.len) {
+        ssize_t n = send(j->conn->fd, j->out.p + j->sent, j->out.len - j->sent,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            if (!j->stall_at)
+                j->stall_at = now + j->lane->relay->server->times.stall;
+            return 0;
+        }
+        if (n < 0)
+            return -1;
+        j->sent += (size_t)n;
+        j->stall_at = 0;
+    }
+    j->stall_at = 0;
+    j->sent = 0;
+    if (j->out.cap > JOB_KEEP)
+        buf_done(&j->out); /* thousands wait */
+    else
+        buf_clear(&j->out);
+    return 1;
+}
+
+static bool job_pending(const relay_job *j)
+{
+    return j->sent < j->out.len;
+}
+
+/* Tells epoll and the timers what the job waits for. */
+static void job_arm(relay_job *j)
+{
+    uint32_t want = job_pending(j) ? EPOLLOUT : 0;
+
+    if (!j->deaf)
+        want |= EPOLLRDHUP | (j->full ? 0 : EPOLLIN);
+
+    timer_set(j, job_pending(j) ? j->stall_at : j->next == RELAY_WAIT ? j->wake_at : 0);
+    if (want == j->interest)
+        return;
+    struct epoll_event ev = {.events = want, .data.ptr = j};
+    epoll_ctl(j->lane->epfd, EPOLL_CTL_MOD, j->conn->fd, &ev);
+    j->interest = want;
+}
+
+/* Sends and steps until the peer or the source has had enough. The job may be gone afterwards. */
+static void job_run(relay_job *j, uint64_t now)
+{
+    for (int i = 0; i < JOB_STEPS; i++) {
+        int r = job_flush(j, now);
+        if (r < 0) {
+            job_end(j, FATE_CUT);
+            return;
+        }
+        if (r == 0 || (j->next == RELAY_WAIT && !j->woken)) {
+            job_arm(j);
+            return;
+        }
+        if (j->next == RELAY_DONE || j->next == RELAY_CLOSE) {
+            job_end(j, j->next == RELAY_DONE && j->keep_alive ? FATE_REUSE : FATE_FINISH);
+            return;
+        }
+        job_step(j, now, false);
+    }
+    job_arm(j);
+    relay_wake(j);
+}
+
+static void job_timer(relay_job *j, uint64_t now)
+{
+    timer_clear(j);
+    if (!job_pending(j)) {
+        j->woken = true;
+        job_run(j, now);
+        return;
+    }
+    metric_add(&NET_METRICS[M_STALLED], 0, 1);
+    j->stall_at = now + j->lane->relay->server->times.stall;
+    if (!j->ops) { /* the rest of an ordinary answer */
+        job_end(j, FATE_CUT);
+        return;
+    }
+    job_step(j, now, true);
+    if (j->next == RELAY_CLOSE)
+        job_end(j, FATE_CUT);
+    else
+        job_arm(j);
+}
+
+/* Bytes of the peer: input of a WebSocket, the next request, or the rest of a body nobody wants.
+ * False: the job is over. */
+static bool job_input(relay_job *j)
+{
+    char p[NET_READ];
+    ssize_t n = recv(j->conn->fd, p, sizeof p, MSG_DONTWAIT);
+
+    if (n < 0)
+        return errno == EAGAIN || errno == EINTR;
+    if (n == 0) {
+        j->deaf = !j->ops; /* who only waits for the rest may have closed its side */
+        return j->deaf;
+    }
+    j->input += (size_t)n;
+    if (j->ops && j->ops->input) {
+        j->ops->input(j->ctx, p, (size_t)n);
+        j->woken = true;
+        return true;
+    }
+    if (!j->discard)
+        buf_append(&j->conn->in, p, (size_t)n);
+    j->full = j->input >= NET_PIPELINE;
+    return true;
+}
+
+static void job_event(relay_job *j, uint32_t events, uint64_t now)
+{
+    if (events & EPOLLERR) {
+        job_end(j, FATE_CUT);
+        return;
+    }
+    bool gone = events & EPOLLHUP; /* both sides are closed: nobody reads what we send */
+    if (!j->deaf && j->full)
+        gone |= (events & EPOLLRDHUP) != 0;
+    else if (!j->deaf && events & (EPOLLIN | EPOLLRDHUP))
+        gone |= !job_input(j);
+    if (gone)
+        job_end(j, FATE_CUT);
+    else
+        job_run(j, now);
+}
+
+/* ---- lanes ---- */
+
+static void job_start(relay_job *j)
+{
+    lane *l = j->lane;
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLRDHUP, .data.ptr = j};
+
+    j->started = true;
+    j->interest = ev.events;
+    j->following = l->jobs;
+    if (j->following)
+        j->following->prev = j;
+    l->jobs = j;
+    if (epoll_ctl(l->epfd, EPOLL_CTL_ADD, j->conn->fd, &ev)) {
+        job_end(j, FATE_CUT);
+        return;
+    }
+    if (j->ops && j->ops->start)
+        j->ops->start(j->ctx, j);
+    if (j->ops && j->ops->input && j->conn->in.len) {
+        j->ops->input(j->ctx, j->conn->in.p, j->conn->in.len);
+        buf_done(&j->conn->in);
+    }
+    job_run(j, now_mono_ns());
+}
+
+static void lane_queue(lane *l)
+{
+    for (int i = 0; i < LANE_QUEUE; i++) {
+        relay_job *j = dequeue(l);
+        if (!j)
+            return;
+        j->woken = true;
+        if (!j->started)
+            job_start(j);
+        else
+            job_run(j, now_mono_ns());
+    }
+}
+
+static void lane_timers(lane *l)
+{
+    uint64_t now = now_mono_ns();
+
+    while (l->nheap && l->heap[1]->due <= now)
+        job_timer(l->heap[1], now);
+}
+
+/* How long epoll may sleep; clears the flag that keeps wakers from signalling. */
+static int lane_timeout(lane *l)
+{
+    bool more;
+
+    pthread_mutex_lock(&l->lock);
+    more = l->first != NULL;
+    uint64_t due = l->stopping ? l->stop_at : 0;
+    l->signalled = more;
+    pthread_mutex_unlock(&l->lock);
+    if (more)
+        return 0;
+    if (l->nheap && (!due || l->heap[1]->due < due))
+        due = l->heap[1]->due;
+    if (!due)
+        return -1;
+    uint64_t now = now_mono_ns();
+    uint64_t ms = due > now ? (due - now + NS_PER_MS - 1) / NS_PER_MS : 0;
+    return ms > 3600000 ? 3600000 : (int)ms;
+}
+
+/* The server stops: who has nothing to send ends now, the others when it is sent or the grace is
+ * over. True: none is left. */
+static bool lane_stop(lane *l)
+{
+    pthread_mutex_lock(&l->lock);
+    bool stopping = l->stopping, late = stopping && now_mono_ns() >= l->stop_at;
+    pthread_mutex_unlock(&l->lock);
+    if (!stopping)
+        return false;
+    for (relay_job *j = l->jobs, *next; j; j = next) {
+        next = j->following;
+        if (late || !job_pending(j))
+            job_end(j, FATE_CUT);
+    }
+    return !l->jobs;
+}
+
+static void *lane_run(void *arg)
+{
+    lane *l = arg;
+    struct epoll_event ev[LANE_EVENTS];
+
+    for (;;) {
+        int n = epoll_wait(l->epfd, ev, LANE_EVENTS, lane_timeout(l));
+        uint64_t now = now_mono_ns();
+        for (int i = 0; i < n; i++) {
+            eventfd_t ignored;
+            if (ev[i].data.ptr)
+                job_event(ev[i].data.ptr, ev[i].events, now);
+            else
+                eventfd_read(l->evfd, &ignored);
+        }
+        lane_queue(l);
+        lane_timers(l);
+        if (lane_stop(l))
+            return NULL;
+    }
+}
+
+static void lane_open(lane *l, relay *r)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
+    char name[16];
+
+    l->relay = r;
+    l->epfd = epoll_create1(EPOLL_CLOEXEC);
+    l->evfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert(l->epfd >= 0 && l->evfd >= 0);
+    epoll_ctl(l->epfd, EPOLL_CTL_ADD, l->evfd, &ev);
+    pthread_mutex_init(&l->lock, NULL);
+    snprintf(name, sizeof name, "relay-%u", (unsigned)(l - r->lanes));
+    l->thread = thread_start(name, lane_run, l);
+}
+
+relay *relay_new(server *s, unsigned lanes)
+{
+    relay *r = xcalloc(1, sizeof *r);
+
+    r->server = s;
+    r->nlanes = lanes;
+    r->lanes = xcalloc(lanes, sizeof *r->lanes);
+    for (unsigned i = 0; i < lanes; i++)
+        lane_open(&r->lanes[i], r);
+    return r;
+}
+
+/* Jobs that come after the lane's end, from requests that outlived the grace. */
+static void job_refuse(relay_job *j)
+{
+    if (j->ops && j->ops->free)
+        j->ops->free(j->ctx);
+    metric_add(&NET_METRICS[M_RELAYS], 0, -1);
+    atomic_fetch_sub(&j->lane->relay->server->nrelay, 1);
+    conn_close(j->conn);
+    job_free(j);
+}
+
+void relay_add(relay *r, relay_start *start)
+{
+    relay_job *j = xcalloc(1, sizeof *j);
+    lane *l = &r->lanes[atomic_fetch_add(&r->turn, 1) % r->nlanes];
+
+    j->lane = l;
+    j->conn = start->conn;
+    j->ops = start->ops;
+    j->ctx = start->ctx;
+    j->out = start->out;
+    j->next = start->ops ? RELAY_MORE : RELAY_DONE;
+    j->keep_alive = start->keep_alive;
+    j->http11 = start->http11;
+    j->head_only = start->head_only;
+    j->discard = start->discard;
+    j->counted = start->counted;
+    snprintf(j->id, sizeof j->id, "%s", start->id);
+    atomic_fetch_add(&r->server->nrelay, 1);
+    metric_add(&NET_METRICS[M_RELAYS], 0, 1);
+    pthread_mutex_lock(&l->lock);
+    bool late = l->stopping, tell = !late && enqueue(l, j);
+    pthread_mutex_unlock(&l->lock);
+    if (late)
+        job_refuse(j);
+    else if (tell)
+        signal_lane(l);
+}
+
+void relay_stop(relay *r, uint64_t grace_ns)
+{
+    if (!r || r->stopped)
+        return;
+    r->stopped = true;
+    for (unsigned i = 0; i < r->nlanes; i++) {
+        lane *l = &r->lanes[i];
+        pthread_mutex_lock(&l->lock);
+        l->stopping = true;
+        l->stop_at = now_mono_ns() + grace_ns;
+        pthread_mutex_unlock(&l->lock);
+        signal_lane(l);
+    }
+    for (unsigned i = 0; i < r->nlanes; i++)
+        pthread_join(r->lanes[i].thread, NULL);
+}
+
+void relay_free(relay *r)
+{
+    if (!r)
+        return;
+    relay_stop(r, 0);
+    for (unsigned i = 0; i < r->nlanes; i++) {
+        lane *l = &r->lanes[i];
+        while (l->first) { /* never started */
+            relay_job *j = l->first;
+            unqueue(l, j);
+            job_refuse(j);
+        }
+        close(l->epfd);
+        close(l->evfd);
+        free(l->heap);
+        pthread_mutex_destroy(&l->lock);
+    }
+    free(r->lanes);
+    free(r);
+}

@@ -1,0 +1,331 @@
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "net/internal.h"
+
+/* ---- opening ---- */
+
+static bool id_valid(const char *s)
+{
+    size_t n = s ? strlen(s) : 0;
+
+    return n && n <= NET_ID_MAX &&
+           strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:") == n;
+}
+
+/* Unique for ever without asking the kernel each time: the server's random word and a count. */
+void request_set_id(request *rq)
+{
+    const char *theirs = http1_header_get(&rq->h1, "x-request-id");
+
+    if (id_valid(theirs))
+        memcpy(rq->id, theirs, strlen(theirs) + 1);
+    else
+        snprintf(rq->id, sizeof rq->id, "%s-%llx", rq->server->id_prefix,
+                 (unsigned long long)atomic_fetch_add(&rq->server->next_id, 1));
+}
+
+static err *decode(const char *what, const char *raw, size_t n, char **ret_text)
+{
+    CLEANUP(freep) char *text = xstrndup(raw, n);
+    size_t len;
+
+    if (!percent_decode(text, &len))
+        return err_new(ERR_INVALID_REQUEST, "the request's %s has a bad percent escape", what);
+    *ret_text = TAKE_PTR(text);
+    return NULL;
+}
+
+static err *add_query(request *rq, const char *p, size_t n)
+{
+    const char *eq = memchr(p, '=', n);
+    size_t nname = eq ? (size_t)(eq - p) : n;
+    query_param *q = &rq->query[rq->nquery];
+
+    if (!n)
+        return NULL;
+    rq->nquery++;
+    TRY(decode("query", p, nname, &q->name));
+    return decode("query", eq ? eq + 1 : "", eq ? n - nname - 1 : 0, &q->value);
+}
+
+/* The head's ceiling bounds their number. */
+static err *open_query(request *rq, const char *p)
+{
+    size_t n = 1;
+
+    for (const char *c = p; *c; c++)
+        n += *c == '&';
+    rq->query = xcalloc(n, sizeof *rq->query);
+    while (*p) {
+        size_t len = strcspn(p, "&");
+        TRY(add_query(rq, p, len));
+        p += len + (p[len] == '&');
+    }
+    return NULL;
+}
+
+err *request_open(request *rq)
+{
+    size_t n = strcspn(rq->h1.target, "?");
+
+    rq->raw_path = xstrndup(rq->h1.target, n);
+    TRY(decode("path", rq->raw_path, n, &rq->path));
+    return rq->h1.target[n] ? open_query(rq, rq->h1.target + n + 1) : NULL;
+}
+
+void request_close(request *rq)
+{
+    if (rq->release)
+        rq->release(rq->user);
+    for (size_t i = 0; i < rq->nquery; i++) {
+        free(rq->query[i].name);
+        free(rq->query[i].value);
+    }
+    for (size_t i = 0; i < HTTP_PARAMS_MAX; i++)
+        free(rq->param[i]);
+    free(rq->query);
+    free(rq->raw_path);
+    free(rq->path);
+    buf_done(&rq->head);
+    free(rq);
+}
+
+/* ---- what handlers ask ---- */
+
+const char *request_method(const request *rq)
+{
+    return rq->h1.method;
+}
+
+bool request_is_head(const request *rq)
+{
+    return rq->h1.method && !strcmp(rq->h1.method, "HEAD");
+}
+
+const char *request_path(const request *rq)
+{
+    return rq->path;
+}
+
+const char *request_id(const request *rq)
+{
+    return rq->id;
+}
+
+const char *request_param(const request *rq, size_t i)
+{
+    return i < HTTP_PARAMS_MAX ? rq->param[i] : NULL;
+}
+
+void request_set_param(request *rq, size_t i, const char *raw, size_t n)
+{
+    size_t len;
+
+    assert(i < HTTP_PARAMS_MAX);
+    free(rq->param[i]);
+    rq->param[i] = xstrndup(raw, n);
+    bool good = percent_decode(rq->param[i], &len); /* the path as a whole was */
+    assert(good);
+}
+
+const char *request_header(const request *rq, const char *name)
+{
+    return http1_header_get(&rq->h1, name);
+}
+
+const char *request_query(const request *rq, const char *name)
+{
+    for (size_t i = 0; i < rq->nquery; i++)
+        if (!strcmp(rq->query[i].name, name))
+            return rq->query[i].value;
+    return NULL;
+}
+
+void request_query_each(const request *rq,
+                        void (*each)(void *arg, const char *name, const char *value), void *arg)
+{
+    for (size_t i = 0; i < rq->nquery; i++)
+        each(arg, rq->query[i].name, rq->query[i].value);
+}
+
+bool request_is_unix(const request *rq)
+{
+    return rq->conn->is_unix;
+}
+
+int request_socket(const request *rq)
+{
+    return rq->conn->fd;
+}
+
+void *request_door(const request *rq)
+{
+    return rq->server->o.arg;
+}
+
+void *request_user(const request *rq)
+{
+    return rq->user;
+}
+
+void request_set_user(request *rq, void *user, void (*release)(void *))
+{
+    if (rq->release)
+        rq->release(rq->user);
+    rq->user = user;
+    rq->release = release;
+}
+
+/* ---- the body ---- */
+
+static err *broken(request *rq, err *e)
+{
+    rq->broken = true;
+    return e;
+}
+
+/* The peer asked whether it should send: yes. */
+static void say_continue(request *rq)
+{
+    static const char LINE[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+    if (!rq->h1.expect_continue || rq->continued || rq->conn->in.len)
+        return;
+    rq->continued = true;
+    /* Nothing of ours is in the socket's buffer; if this does not fit, reading will time out. */
+    (void)!send(rq->conn->fd, LINE, sizeof LINE - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static err *wait_readable(request *rq)
+{
+    uint64_t until = now_mono_ns() + rq->server->times.body_idle;
+
+    for (;;) {
+        struct pollfd p = {.fd = rq->conn->fd, .events = POLLIN};
+        uint64_t now = now_mono_ns();
+        int ms = now < until ? (int)((until - now) / NS_PER_MS) + 1 : 0;
+        int n = poll(&p, 1, ms);
+        if (n > 0)
+            return NULL;
+        if (n == 0)
+            return broken(
+                rq, err_because(err_new(ERR_TIMEOUT, "the request's body did not come"),
+                                "no byte of it for %llu s",
+                                (unsigned long long)(rq->server->times.body_idle / NS_PER_S)));
+        if (errno != EINTR)
+            return broken(rq, err_sys(ERR_INTERNAL, errno, "cannot wait for the body"));
+    }
+}
+
+/* A read that waits: the next bytes, into the connection's buffer or straight to p. */
+static err *receive(request *rq, char *p, size_t max, size_t *ret_n)
+{
+    for (;;) {
+        ssize_t n = p ? recv(rq->conn->fd, p, max, MSG_DONTWAIT) : conn_fill(rq->conn);
+        int bad = p ? errno : (int)-n;
+        if (n > 0) {
+            *ret_n = (size_t)n;
+            return NULL;
+        }
+        if (n == 0)
+            return broken(rq, err_new(ERR_INVALID_REQUEST, "the request's body ended early"));
+        if (bad == EAGAIN)
+            TRY(wait_readable(rq));
+        else if (bad != EINTR)
+            return broken(rq, err_sys(ERR_INVALID_REQUEST, bad, "the request's body was cut"));
+    }
+}
+
+/* Takes from the buffer. */
+static err *decode_body(request *rq, char *p, size_t max, size_t *ret_n)
+{
+    buf *in = &rq->conn->in;
+    size_t used, n = in->len < max ? in->len : max;
+    err *e = http1_body(&rq->h1, in->p, n, p, &used, ret_n);
+
+    if (e)
+        return broken(rq, e);
+    buf_consume(in, used);
+    return NULL;
+}
+
+err *request_body_read(request *rq, void *p, size_t max, size_t *ret_n)
+{
+    size_t n = 0, used;
+
+    assert(max);
+    if (rq->broken)
+        return err_new(ERR_INVALID_REQUEST, "the request's body ended early");
+    say_continue(rq);
+    while (!n && !http1_body_ended(&rq->h1)) {
+        if (rq->conn->in.len) {
+            TRY(decode_body(rq, p, max, &n));
+        } else if (rq->h1.chunked) {
+            TRY(receive(rq, NULL, 0, &n));
+            n = 0;
+        } else { /* no copy, and never a byte of the next request */
+            TRY(receive(rq, p, max < rq->h1.left ? max : (size_t)rq->h1.left, &n));
+            TRY(http1_body(&rq->h1, p, n, p, &used, &n));
+        }
+    }
+    *ret_n = n;
+    return NULL;
+}
+
+static err *too_large(size_t max)
+{
+    return err_new(ERR_TOO_LARGE, "the request's body is larger than %zu bytes", max);
+}
+
+err *request_body(request *rq, size_t max, buf *ret_body)
+{
+    CLEANUP(buf_done) buf body = {0};
+
+    if (!rq->h1.chunked && rq->h1.left > max)
+        return too_large(max);
+    for (;;) {
+        size_t room = rq->h1.chunked ? NET_READ : (size_t)rq->h1.left, n;
+        /* Memory follows what has come, not what was announced. */
+        if (room > 4 * NET_READ)
+            room = 4 * NET_READ;
+        buf_reserve(&body, room + 1);
+        TRY(request_body_read(rq, body.p + body.len, room + 1, &n));
+        if (!n)
+            break;
+        body.len += n;
+        if (body.len > max)
+            return too_large(max);
+    }
+    *ret_body = body;
+    body = (buf){0};
+    return NULL;
+}
+
+bool request_settle(request *rq)
+{
+    char scratch[4096];
+    size_t n, total = 0;
+
+    if (rq->broken)
+        return false;
+    if (rq->h1.expect_continue && !rq->continued && !rq->conn->in.len)
+        return false; /* it may send the body now or not: nobody can tell */
+    while (!http1_body_ended(&rq->h1) && total < NET_DRAIN) {
+        if (!rq->conn->in.len && conn_fill(rq->conn) <= 0)
+            return false;
+        err *e = decode_body(rq, scratch, sizeof scratch, &n);
+        if (e) {
+            err_free(e);
+            return false;
+        }
+        total += n ? n : 1;
+    }
+    return http1_body_ended(&rq->h1);
+}

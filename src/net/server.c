@@ -1,0 +1,384 @@
+/* Listeners, the worker threads and the sweeper. */
+#include "net/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/sysinfo.h>
+
+#include "base/cleanup.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "net/internal.h"
+
+#define WORKER_IDLE_MS 30000 /* then a worker beyond the spare ones leaves */
+#define WORKERS_SPARE  4
+#define ACCEPT_BATCH   64
+
+static const char *const CLASSES[] = {"1xx", "2xx", "3xx", "4xx", "5xx", NULL};
+metric NET_METRICS[] = {
+    [M_REQUESTS] = METRIC_COUNTER_BY("bothy_http_requests_total",
+                                     "Answers, by class of their status.", "class", CLASSES),
+    [M_SECONDS] = METRIC_HISTOGRAM("bothy_http_request_seconds",
+                                   "Time a request held a thread, until its answer or relay."),
+    [M_CONNECTIONS] = METRIC_GAUGE("bothy_http_connections", "Open connections."),
+    [M_THREADS] = METRIC_GAUGE("bothy_http_threads", "Threads for requests."),
+    [M_RELAYS] = METRIC_GAUGE("bothy_http_relays", "Connections driven by the relay."),
+    [M_REFUSED] =
+        METRIC_COUNTER("bothy_http_refused_total", "Requests and connections refused at a limit."),
+    [M_STALLED] =
+        METRIC_COUNTER("bothy_http_stalled_total", "Times a relay's peer took no byte for 60 s."),
+};
+
+void net_count_status(int status)
+{
+    if (status >= 100 && status < 600)
+        metric_add(&NET_METRICS[M_REQUESTS], (size_t)status / 100 - 1, 1);
+}
+
+/* ---- making ---- */
+
+server_times server_times_default(void)
+{
+    return (server_times){
+        .head = 10 * NS_PER_S,
+        .body_idle = 60 * NS_PER_S,
+        .keep_alive = 650 * NS_PER_S,
+        .linger = 2 * NS_PER_S,
+        .stall = 60 * NS_PER_S,
+        .stop = 5 * NS_PER_S,
+    };
+}
+
+void server_set_times(server *s, const server_times *t)
+{
+    s->times = *t;
+}
+
+static err *open_fds(server *s)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = &s->quit};
+
+    s->quit.kind = SOURCE_QUIT;
+    s->epfd = epoll_create1(EPOLL_CLOEXEC);
+    s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    s->quit_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (s->epfd < 0 || s->stop_fd < 0 || s->quit_fd < 0 ||
+        epoll_ctl(s->epfd, EPOLL_CTL_ADD, s->quit_fd, &ev))
+        return err_sys(ERR_INTERNAL, errno, "cannot make the server's descriptors");
+    return NULL;
+}
+
+err *server_new(const server_options *o, server **ret_server)
+{
+    server *s = xcalloc(1, sizeof *s);
+
+    s->o = *o;
+    s->o.threads = o->threads ? o->threads : 512;
+    s->o.connections = o->connections ? o->connections : 20000;
+    s->o.relay_threads = o->relay_threads ? o->relay_threads : (unsigned)get_nprocs();
+    s->times = server_times_default();
+    s->epfd = s->stop_fd = s->quit_fd = s->spare_fd = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->conns_lock, NULL);
+    cond_init(&s->changed);
+    id_random(s->id_prefix, sizeof s->id_prefix - 1);
+    metric_register(NET_METRICS, M_STALLED + 1);
+    err *e = open_fds(s);
+    if (e) {
+        server_free(s);
+        return e;
+    }
+    *ret_server = s;
+    return NULL;
+}
+
+static void rearm(server *s, listener *l, int op)
+{
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = &l->src};
+
+    epoll_ctl(s->epfd, op, l->fd, &ev);
+}
+
+void server_listen(server *s, int fd, bool is_unix)
+{
+    listener *l = xcalloc(1, sizeof *l);
+
+    l->src.kind = SOURCE_LISTENER;
+    l->fd = fd;
+    l->is_unix = is_unix;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    pthread_mutex_lock(&s->conns_lock);
+    l->next = s->listeners;
+    s->listeners = l;
+    rearm(s, l, EPOLL_CTL_ADD);
+    pthread_mutex_unlock(&s->conns_lock);
+}
+
+/* ---- accepting ---- */
+
+/* Peers that vanish without a word are noticed within two minutes. */
+static void tune_tcp(int fd)
+{
+    int on = 1, idle = 60, interval = 15, count = 4;
+
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof count);
+}
+
+static void refuse_connection(int fd)
+{
+    static const char ANSWER[] =
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n"
+        "Retry-After: 1\r\n\r\n";
+
+    metric_add(&NET_METRICS[M_REFUSED], 0, 1);
+    (void)!send(fd, ANSWER, sizeof ANSWER - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    shutdown(fd, SHUT_WR);
+    close(fd);
+}
+
+/* Out of descriptors: the peer must not hang in the backlog, nor may we spin. */
+static void refuse_without_fd(server *s, const listener *l)
+{
+    LOCK_SCOPE(&s->conns_lock);
+    if (s->spare_fd >= 0)
+        close(s->spare_fd);
+    int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0)
+        refuse_connection(fd);
+    s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+static void server_accept(server *s, listener *l)
+{
+    for (int i = 0; i < ACCEPT_BATCH; i++) {
+        int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE))
+            refuse_without_fd(s, l);
+        else if (fd < 0 && errno != ECONNABORTED && errno != EINTR)
+            break;
+        if (fd < 0)
+            continue;
+        if (!l->is_unix)
+            tune_tcp(fd);
+        if (atomic_load(&s->nconn) >= s->o.connections)
+            refuse_connection(fd);
+        else
+            conn_park(conn_new(s, fd, l->is_unix));
+    }
+    if (!atomic_load(&s->stopping))
+        rearm(s, l, EPOLL_CTL_MOD);
+}
+
+/* ---- workers: all wait in one epoll; who gets a whole request serves it ---- */
+
+/* Counts the calling worker out. Unless it must go, only when enough others are idle. */
+static bool worker_leaves(server *s, bool must)
+{
+    LOCK_SCOPE(&s->lock);
+    if (!must && s->total <= s->busy + WORKERS_SPARE)
+        return false;
+    s->total--;
+    metric_add(&NET_METRICS[M_THREADS], 0, -1);
+    pthread_cond_broadcast(&s->changed);
+    return true;
+}
+
+static void *worker(void *arg)
+{
+    server *s = arg;
+
+    pthread_setname_np(pthread_self(), "http");
+    for (;;) {
+        struct epoll_event ev;
+        int n = epoll_wait(s->epfd, &ev, 1, WORKER_IDLE_MS);
+        if (n == 0 && worker_leaves(s, false))
+            return NULL;
+        if (n <= 0)
+            continue;
+        source *src = ev.data.ptr;
+        if (src->kind == SOURCE_QUIT)
+            break;
+        if (src->kind == SOURCE_LISTENER)
+            server_accept(s, (listener *)src);
+        else
+            conn_event((conn *)src);
+    }
+    worker_leaves(s, true);
+    return NULL;
+}
+
+static bool worker_start(server *s)
+{
+    if (!thread_try_detach(worker, s))
+        return false;
+    metric_add(&NET_METRICS[M_THREADS], 0, 1);
+    return true;
+}
+
+/* Keeps one worker more than there are busy ones; without room for it the request is refused by the
+ * one who would have served it, so epoll is never left alone. */
+bool server_admit(server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool room = s->busy < s->o.threads;
+    bool grow = room && s->total == s->busy + 1;
+    s->busy += room;
+    s->total += grow;
+    pthread_mutex_unlock(&s->lock);
+    if (!grow || worker_start(s))
+        return room;
+    pthread_mutex_lock(&s->lock);
+    s->busy--;
+    s->total--;
+    pthread_mutex_unlock(&s->lock);
+    return false;
+}
+
+void server_release(server *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->busy--;
+    if (atomic_load(&s->stopping))
+        pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- running ---- */
+
+/* Ends parked connections whose time is over. Shutting down makes epoll hand them to a worker,
+ * which closes them; so there is never a second owner. */
+static void sweep(server *s, uint64_t now)
+{
+    LOCK_SCOPE(&s->conns_lock);
+    for (conn *c = s->conns; c; c = c->next) {
+        uint64_t deadline = atomic_load(&c->deadline);
+        if (deadline && deadline <= now)
+            shutdown(c->fd, SHUT_RDWR);
+    }
+}
+
+static int sweep_ms(const server_times *t)
+{
+    uint64_t least = t->head < t->keep_alive ? t->head : t->keep_alive;
+
+    if (t->linger < least)
+        least = t->linger;
+    uint64_t ms = least / NS_PER_MS / 4;
+    return ms > 1000 ? 1000 : ms < 5 ? 5 : (int)ms;
+}
+
+/* They stay open until server_free(): a worker may be in accept. */
+static void leave_listeners(server *s)
+{
+    LOCK_SCOPE(&s->conns_lock);
+    for (listener *l = s->listeners; l; l = l->next)
+        epoll_ctl(s->epfd, EPOLL_CTL_DEL, l->fd, NULL);
+}
+
+static unsigned busy_now(server *s)
+{
+    LOCK_SCOPE(&s->lock);
+    return s->busy;
+}
+
+static void nap(void)
+{
+    poll(NULL, 0, 5);
+}
+
+/* Running requests end, then relays, then the connections that are left, then the workers. */
+static void wind_down(server *s)
+{
+    uint64_t until = now_mono_ns() + s->times.stop;
+
+    atomic_store(&s->stopping, true);
+    leave_listeners(s);
+    while (busy_now(s) && now_mono_ns() < until) {
+        sweep(s, UINT64_MAX);
+        nap();
+    }
+    uint64_t now = now_mono_ns();
+    relay_stop(s->relay, now < until ? until - now : 0);
+    while (atomic_load(&s->nconn) > busy_now(s) && now_mono_ns() < until) {
+        sweep(s, UINT64_MAX);
+        nap();
+    }
+    eventfd_write(s->quit_fd, 1);
+    pthread_mutex_lock(&s->lock);
+    while (s->total > s->busy)
+        cond_wait_until(&s->changed, &s->lock, 0);
+    if (s->busy)
+        log_warn("stop", "%u requests have not ended", s->busy);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void server_run(server *s)
+{
+    struct pollfd p = {.fd = s->stop_fd, .events = POLLIN};
+    int every = sweep_ms(&s->times);
+
+    s->relay = relay_new(s, s->o.relay_threads);
+    s->total = 1;
+    if (!worker_start(s)) {
+        s->total = 0;
+        log_error("http", "no room for a single thread");
+        return;
+    }
+    while (poll(&p, 1, every) <= 0)
+        sweep(s, now_mono_ns());
+    wind_down(s);
+}
+
+void server_stop(server *s)
+{
+    eventfd_write(s->stop_fd, 1);
+}
+
+static void close_fd(int fd)
+{
+    if (fd >= 0)
+        close(fd);
+}
+
+/* A request that did not end in its grace still uses the server: then it stays, the process is
+ * about to end. */
+void server_free(server *s)
+{
+    if (!s || s->busy)
+        return;
+    relay_free(s->relay);
+    while (s->conns)
+        conn_close(s->conns);
+    for (listener *l = s->listeners, *next; l; l = next) {
+        next = l->next;
+        close(l->fd);
+        free(l);
+    }
+    close_fd(s->epfd);
+    close_fd(s->stop_fd);
+    close_fd(s->quit_fd);
+    close_fd(s->spare_fd);
+    pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->conns_lock);
+    pthread_cond_destroy(&s->changed);
+    free(s);
+}
+
+server_counts server_count(server *s)
+{
+    return (server_counts){atomic_load(&s->nconn), busy_now(s), atomic_load(&s->nrelay)};
+}

@@ -1,0 +1,322 @@
+/* A server with handlers of every sort, for the tests of src/net. */
+#pragma once
+
+#include <assert.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "net/internal.h"
+#include "net/router.h"
+#include "wire/sse.h"
+
+#define DEMO_FOLLOWERS 20000
+
+/* What followers wait for: a number that grows. */
+typedef struct demo {
+    pthread_mutex_t lock;
+    unsigned value;
+    relay_job *job[DEMO_FOLLOWERS];
+    size_t njobs;
+    atomic_uint freed, stalls, inputs;
+    atomic_uint blocked; /* handlers in /block */
+    atomic_bool open;    /* lets them go */
+} demo;
+
+static inline err *demo_hello(request *rq, response *rs)
+{
+    (void)rq;
+    response_json(rs, 200, json_pack("{s:s}", "hello", "world"));
+    return NULL;
+}
+
+/* {"method","path","a","b","id"}: what the handler saw. */
+static inline err *demo_seen(request *rq, response *rs)
+{
+    const char *b = request_query(rq, "b");
+
+    response_header(rs, "X-Seen", "%s", str_or(request_header(rq, "x-seen"), "-"));
+    response_json(rs, 200,
+                  json_pack("{s:s,s:s,s:s,s:s,s:s}", "method", request_method(rq), "path",
+                            request_path(rq), "a", str_or(request_param(rq, 0), "-"), "b",
+                            str_or(b, "-"), "id", request_id(rq)));
+    return NULL;
+}
+
+static inline err *demo_echo(request *rq, response *rs)
+{
+    CLEANUP(buf_done) buf body = {0};
+
+    TRY(request_body(rq, 1 << 20, &body));
+    response_bytes(rs, "application/octet-stream", body.p, body.len);
+    return NULL;
+}
+
+static inline err *demo_upload(request *rq, response *rs)
+{
+    char p[65536];
+    size_t n = 0, total = 0;
+
+    do {
+        TRY(request_body_read(rq, p, sizeof p, &n));
+        total += n;
+    } while (n);
+    response_json(rs, 200, json_pack("{s:I}", "bytes", (json_int_t)total));
+    return NULL;
+}
+
+static inline err *demo_slow(request *rq, response *rs)
+{
+    uint64_t ms = 0;
+
+    str_to_u64(str_or(request_query(rq, "ms"), "0"), 10000, &ms);
+    poll(NULL, 0, (int)ms);
+    response_bytes(rs, "text/plain", request_path(rq), strlen(request_path(rq)));
+    return NULL;
+}
+
+static inline err *demo_block(request *rq, response *rs)
+{
+    demo *d = request_door(rq);
+
+    atomic_fetch_add(&d->blocked, 1);
+    while (!atomic_load(&d->open))
+        poll(NULL, 0, 2);
+    atomic_fetch_sub(&d->blocked, 1);
+    return demo_hello(rq, rs);
+}
+
+static inline err *demo_big(request *rq, response *rs)
+{
+    uint64_t n = 0;
+
+    str_to_u64(str_or(request_query(rq, "n"), "0"), 256 << 20, &n);
+    CLEANUP(freep) char *p = xmalloc(n + 1);
+    for (size_t i = 0; i < n; i++)
+        p[i] = (char)('a' + i % 26);
+    response_bytes(rs, "text/plain", p, n);
+    return NULL;
+}
+
+static inline err *demo_fail(request *rq, response *rs)
+{
+    response_header(rs, "X-Gone", "yes");
+    (void)rq;
+    return err_retry_after(err_new(ERR_POOL_EXHAUSTED, "no slot"), 7);
+}
+
+static inline err *demo_nothing(request *rq, response *rs)
+{
+    (void)rq;
+    (void)rs;
+    return NULL;
+}
+
+/* ---- relays ---- */
+
+/* A number of events, one every so many ms. */
+typedef struct ticks {
+    unsigned n, sent;
+    uint64_t every;
+    uint64_t next;
+    bool chunked, begun;
+    char id[NET_ID_MAX + 1];
+} ticks;
+
+static inline void ticks_head(ticks *t, relay_io *io)
+{
+    t->chunked = io->http11;
+    http_head_write(io->out, &(http_head){.status = 200,
+                                          .type = "text/event-stream",
+                                          .length = -1,
+                                          .chunked = t->chunked,
+                                          .keep_alive = io->keep_alive,
+                                          .request_id = t->id});
+    t->begun = true;
+    t->next = io->now + t->every;
+}
+
+static inline enum relay_next ticks_step(void *ctx, relay_io *io)
+{
+    ticks *t = ctx;
+    CLEANUP(buf_done) buf event = {0};
+    char text[16];
+
+    if (!t->begun)
+        ticks_head(t, io);
+    if (t->sent < t->n && io->now < t->next) {
+        io->wake_at = t->next;
+        return RELAY_WAIT;
+    }
+    if (t->sent < t->n) {
+        int k = snprintf(text, sizeof text, "%u", t->sent++);
+        t->next = io->now + t->every;
+        sse_write(&event, "tick", text, text, (size_t)k);
+        if (t->chunked)
+            http_chunk(io->out, event.p, event.len);
+        else
+            buf_append(io->out, event.p, event.len);
+        return RELAY_MORE;
+    }
+    if (!t->chunked)
+        return RELAY_CLOSE;
+    http_chunk(io->out, NULL, 0);
+    return RELAY_DONE;
+}
+
+static inline err *demo_ticks(request *rq, response *rs)
+{
+    static const relay_ops OPS = {.step = ticks_step, .free = free};
+    ticks *t = xcalloc(1, sizeof *t);
+    uint64_t n = 0, ms = 0;
+
+    str_to_u64(str_or(request_query(rq, "n"), "3"), 1000000, &n);
+    str_to_u64(str_or(request_query(rq, "ms"), "1"), 60000, &ms);
+    t->n = (unsigned)n;
+    t->every = ms * NS_PER_MS;
+    snprintf(t->id, sizeof t->id, "%s", request_id(rq));
+    response_relay(rs, &OPS, t);
+    return NULL;
+}
+
+/* Follows demo.value until it is `until`; "flood" pours out letters without end. */
+typedef struct follow {
+    demo *demo;
+    relay_job *job;
+    size_t slot;
+    unsigned seen, until;
+    bool begun, flood, stubborn;
+} follow;
+
+static inline void follow_start(void *ctx, relay_job *job)
+{
+    follow *f = ctx;
+
+    LOCK_SCOPE(&f->demo->lock);
+    assert(f->demo->njobs < DEMO_FOLLOWERS);
+    f->slot = f->demo->njobs++;
+    f->demo->job[f->slot] = job;
+    f->job = job;
+}
+
+static inline enum relay_next follow_step(void *ctx, relay_io *io)
+{
+    follow *f = ctx;
+    char line[32];
+
+    if (!f->begun)
+        http_head_write(io->out, &(http_head){.status = 200,
+                                              .type = "text/plain",
+                                              .length = -1,
+                                              .chunked = true,
+                                              .keep_alive = io->keep_alive});
+    f->begun = true;
+    if (io->stalled) {
+        atomic_fetch_add(&f->demo->stalls, 1);
+        return f->stubborn ? RELAY_MORE : RELAY_CLOSE;
+    }
+    if (f->flood) {
+        char many[32768];
+        memset(many, 'f', sizeof many);
+        http_chunk(io->out, many, sizeof many);
+        return RELAY_MORE;
+    }
+    pthread_mutex_lock(&f->demo->lock);
+    unsigned value = f->demo->value;
+    pthread_mutex_unlock(&f->demo->lock);
+    if (value != f->seen) {
+        int n = snprintf(line, sizeof line, "%u\n", value);
+        http_chunk(io->out, line, (size_t)n);
+        f->seen = value;
+    }
+    if (value < f->until)
+        return RELAY_WAIT;
+    http_chunk(io->out, NULL, 0);
+    return RELAY_DONE;
+}
+
+static inline void follow_input(void *ctx, const void *p, size_t n)
+{
+    follow *f = ctx;
+
+    (void)p;
+    atomic_fetch_add(&f->demo->inputs, (unsigned)n);
+}
+
+static inline void follow_free(void *ctx)
+{
+    follow *f = ctx;
+    demo *d = f->demo;
+
+    pthread_mutex_lock(&d->lock);
+    if (f->job)
+        d->job[f->slot] = NULL;
+    pthread_mutex_unlock(&d->lock);
+    atomic_fetch_add(&d->freed, 1);
+    free(f);
+}
+
+/* Wakes every follower, from the calling thread. */
+static inline void demo_set(demo *d, unsigned value)
+{
+    LOCK_SCOPE(&d->lock);
+    d->value = value;
+    for (size_t i = 0; i < d->njobs; i++)
+        if (d->job[i])
+            relay_wake(d->job[i]);
+}
+
+static inline err *demo_follow(request *rq, response *rs)
+{
+    static const relay_ops OPS = {.start = follow_start, .step = follow_step, .free = follow_free};
+    static const relay_ops TALK = {
+        .start = follow_start, .step = follow_step, .input = follow_input, .free = follow_free};
+    follow *f = xcalloc(1, sizeof *f);
+    uint64_t until = 1;
+
+    f->demo = request_door(rq);
+    str_to_u64(str_or(request_query(rq, "until"), "1"), 1000000, &until);
+    f->until = (unsigned)until;
+    f->flood = request_query(rq, "flood") != NULL;
+    f->stubborn = request_query(rq, "stubborn") != NULL;
+    response_relay(rs, request_query(rq, "talk") ? &TALK : &OPS, f);
+    return NULL;
+}
+
+/* Hands over, then fails: the job must be freed, the error told. */
+static inline err *demo_change_mind(request *rq, response *rs)
+{
+    TRY(demo_follow(rq, rs));
+    return err_new(ERR_CONFLICT, "changed my mind");
+}
+
+static const route DEMO_ROUTES[] = {
+    {"GET", "/hello", demo_hello, ROLE_ANYONE, "hello"},
+    {"GET", "/seen/{a}", demo_seen, ROLE_ANYONE, "seen"},
+    {"POST", "/seen/{a}", demo_seen, ROLE_ANYONE, "seenPost"},
+    {"GET", "/rest/{x*}", demo_seen, ROLE_ANYONE, "rest"},
+    {"POST", "/echo", demo_echo, ROLE_ANYONE, "echo"},
+    {"POST", "/upload", demo_upload, ROLE_ANYONE, "upload"},
+    {"GET", "/slow/{x}", demo_slow, ROLE_ANYONE, "slow"},
+    {"GET", "/block", demo_block, ROLE_ANYONE, "block"},
+    {"GET", "/big", demo_big, ROLE_ANYONE, "big"},
+    {"GET", "/fail", demo_fail, ROLE_ANYONE, "fail"},
+    {"DELETE", "/nothing", demo_nothing, ROLE_ANYONE, "nothing"},
+    {"GET", "/ticks", demo_ticks, ROLE_ANYONE, "ticks"},
+    {"GET", "/follow", demo_follow, ROLE_ANYONE, "follow"},
+    {"GET", "/mind", demo_change_mind, ROLE_ANYONE, "mind"},
+};
+
+static inline err *demo_dispatch(void *arg, request *rq, response *rs)
+{
+    const route *r;
+
+    (void)arg;
+    TRY(router_match(DEMO_ROUTES, ARRAY_LEN(DEMO_ROUTES), rq, rs, &r));
+    return r->handle(rq, rs);
+}
