@@ -1,0 +1,87 @@
+/* Every key of bothy.yaml. No include guard: included with CONFIG_SECTION and CONFIG_ROW defined.
+ *
+ * CONFIG_SECTION(section, help)
+ * CONFIG_ROW(section, key, type, default, min, max, choices, help)
+ *
+ * Types: TEXT (char *), COUNT, SIZE (bytes), TIME (milliseconds), MILLI (thousandths), all
+ * uint64_t, BOOL. min and max bound the number, for TEXT its length. choices: "a|b|c" or NULL. */
+CONFIG_SECTION(node, "Who this node is.")
+CONFIG_ROW(node, cell, TEXT, "b000", 4, 4, NULL,
+           "Four characters of a-z and 0-9; every sandbox id of this node begins with them.")
+
+CONFIG_SECTION(listen, "Where callers come in.")
+CONFIG_ROW(listen, socket, TEXT, "/run/bothy/bothyd.sock", 1, 4096, NULL,
+           "The unix socket. Root and bothyd's own user are administrators on it.")
+CONFIG_ROW(listen, group, TEXT, "bothy-users", 0, 64, NULL,
+           "Members of this group are users on the unix socket. Empty: nobody else.")
+CONFIG_ROW(listen, tcp, TEXT, "", 0, 256, NULL,
+           "address:port for callers with a key, as 127.0.0.1:7070 or [::1]:7070. Empty: off. "
+           "There is no TLS here; put a proxy before it.")
+
+CONFIG_SECTION(state, "What survives a restart.")
+CONFIG_ROW(state, dir, TEXT, "/var/lib/bothy/bothyd", 1, 4096, NULL,
+           "Store, spools and staging; owned by bothyd's user, mode 0700.")
+
+CONFIG_SECTION(store, "The records.")
+CONFIG_ROW(store, sync, TEXT, "full", 1, 16, "full|normal",
+           "full: an acknowledged create survives a power cut. normal: it survives a crash of "
+           "bothyd, and is faster.")
+
+CONFIG_SECTION(warden, "The root process of the node.")
+CONFIG_ROW(warden, socket, TEXT, "/run/bothy/warden.sock", 1, 4096, NULL, "Its unix socket.")
+
+CONFIG_SECTION(backend, "What provides sandboxes.")
+CONFIG_ROW(backend, name, TEXT, "oci", 1, 16, "oci|fake",
+           "oci: containers made by the warden. fake: plain processes without walls, for tests.")
+CONFIG_ROW(backend, fake_dir, TEXT, "", 0, 4096, NULL, "fake: state and sockets of its node.")
+CONFIG_ROW(backend, fake_program, TEXT, "bothy-fake-node", 0, 4096, NULL, "fake: the node program.")
+CONFIG_ROW(backend, fake_cut_every, COUNT, "0", 0, UINT32_MAX, NULL,
+           "fake: every n-th frame cuts the connection. 0: never.")
+CONFIG_ROW(backend, fake_repeat_every, COUNT, "0", 0, UINT32_MAX, NULL,
+           "fake: every n-th frame is delivered again. 0: never.")
+
+CONFIG_SECTION(pool, "Slots kept warm, of any image.")
+CONFIG_ROW(pool, low, COUNT, "4", 0, 10000, NULL, "Refill when there are fewer.")
+CONFIG_ROW(pool, high, COUNT, "8", 1, 10000, NULL, "Refill up to this many.")
+
+CONFIG_SECTION(limits, "What a sandbox gets that asks for nothing else.")
+CONFIG_ROW(limits, memory, SIZE, "1g", 8u << 20, UINT64_C(1) << 46, NULL, "Swap included.")
+CONFIG_ROW(limits, cpu, MILLI, "1", 10, 1024000, NULL, "Cores; 0.5 is half of one.")
+CONFIG_ROW(limits, pids, COUNT, "512", 4, 1u << 22, NULL, "Processes and threads.")
+CONFIG_ROW(limits, disk, SIZE, "10g", 1u << 20, UINT64_C(1) << 46, NULL,
+           "Bytes written; applied only where the file system has quotas.")
+CONFIG_ROW(limits, nofile, COUNT, "1024", 16, 1u << 20, NULL, "Open files of a process.")
+CONFIG_ROW(limits, shm, SIZE, "64m", 1u << 20, UINT64_C(1) << 40, NULL, "/dev/shm.")
+CONFIG_ROW(limits, ttl, TIME, "1h", 1000, UINT64_C(30) * 86400000, NULL, "Life of a sandbox.")
+CONFIG_ROW(limits, queue_wait, TIME, "60s", 1000, 3600000, NULL,
+           "How long a create may wait for a slot.")
+
+CONFIG_SECTION(exec, "Commands and their output.")
+CONFIG_ROW(exec, live_max, COUNT, "256", 1, 1024, NULL, "Commands of one sandbox at a time.")
+CONFIG_ROW(exec, stream_max, SIZE, "64m", 4u << 20, UINT64_C(1) << 40, NULL,
+           "Of a longer stream the middle is dropped.")
+CONFIG_ROW(exec, sandbox_max, SIZE, "1g", 4u << 20, UINT64_C(1) << 46, NULL,
+           "Of a sandbox with more output the oldest ended commands lose theirs.")
+CONFIG_ROW(exec, stdin_max, SIZE, "1m", 64u << 10, 1u << 30, NULL,
+           "Input a command has not read; more makes its sender wait.")
+
+CONFIG_SECTION(retention, "How long things stay after a sandbox's end.")
+CONFIG_ROW(retention, record, TIME, "24h", 1000, UINT64_C(365) * 86400000, NULL,
+           "Its record, cause and end records; also how long idempotency keys hold.")
+CONFIG_ROW(retention, spool, TIME, "1h", 0, UINT64_C(365) * 86400000, NULL,
+           "The output of its commands.")
+
+CONFIG_SECTION(http, "The server.")
+CONFIG_ROW(http, threads, COUNT, "512", 1, 4096, NULL, "Requests at a time; streams need none.")
+CONFIG_ROW(http, relay_threads, COUNT, "0", 0, 256, NULL,
+           "Threads that move streams. 0: one a core.")
+CONFIG_ROW(http, connections, COUNT, "20000", 1, 1000000, NULL, "Open connections.")
+CONFIG_ROW(http, body_max, SIZE, "4m", 4096, 1u << 30, NULL, "Largest JSON body.")
+
+CONFIG_SECTION(images, "Where images come from.")
+CONFIG_ROW(images, skopeo, TEXT, "skopeo", 1, 4096, NULL, "The program that fetches them.")
+CONFIG_ROW(images, pull_timeout, TIME, "30m", 1000, 86400000, NULL, "For one image.")
+
+CONFIG_SECTION(log, "Lines of JSON on standard error.")
+CONFIG_ROW(log, level, TEXT, "info", 1, 16, "debug|info|warn|error",
+           "The least level that is written.")

@@ -1,0 +1,259 @@
+/* The file, read and written. The grammar is small on purpose: a mapping of sections, each a
+ * mapping of keys to scalars; everything else YAML can do is refused with its line. */
+#include <string.h>
+#include <yaml.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "daemon/config_internal.h"
+
+typedef struct reader {
+    yaml_parser_t parser;
+    yaml_event_t event; /* the current one; deleted before the next */
+    const char *file;
+    config *config;
+    bool *seen; /* one for each row: a key may stand once */
+} reader;
+
+static size_t line_of(const reader *r)
+{
+    return r->event.start_mark.line + 1;
+}
+
+__attribute__((format(printf, 2, 3))) static err *refuse(const reader *r, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    CLEANUP(freep) char *what = str_vprintf(fmt, ap);
+    va_end(ap);
+    return err_new(ERR_INVALID_REQUEST, "%s:%zu: %s", r->file, line_of(r), what);
+}
+
+/* Puts the file and the line before what another function found. */
+static err *at_line(const reader *r, err *e)
+{
+    return err_wrap(e, "%s:%zu", r->file, line_of(r));
+}
+
+static err *next(reader *r)
+{
+    yaml_event_delete(&r->event);
+    if (!yaml_parser_parse(&r->parser, &r->event)) {
+        memset(&r->event, 0, sizeof r->event);
+        return err_new(ERR_INVALID_REQUEST, "%s:%zu: %s", r->file, r->parser.problem_mark.line + 1,
+                       str_or(r->parser.problem, "not YAML"));
+    }
+    if (r->event.type == YAML_ALIAS_EVENT)
+        return refuse(r, "aliases are not allowed");
+    return NULL;
+}
+
+static err *check_plain(const reader *r, const yaml_char_t *anchor, const yaml_char_t *tag)
+{
+    if (anchor)
+        return refuse(r, "anchors are not allowed");
+    if (tag)
+        return refuse(r, "tags are not allowed");
+    return NULL;
+}
+
+/* The current event must be a scalar; the text belongs to it. */
+static err *scalar(const reader *r, const char *what, const char **ret_text)
+{
+    if (r->event.type != YAML_SCALAR_EVENT)
+        return refuse(r, "%s must be a plain value, not a %s", what,
+                      r->event.type == YAML_SEQUENCE_START_EVENT ? "list" : "mapping");
+    TRY(check_plain(r, r->event.data.scalar.anchor, r->event.data.scalar.tag));
+    const char *text = (const char *)r->event.data.scalar.value;
+    if (strlen(text) != r->event.data.scalar.length)
+        return refuse(r, "%s has a NUL", what);
+    *ret_text = text;
+    return NULL;
+}
+
+static err *begin_mapping(const reader *r, const char *what)
+{
+    if (r->event.type != YAML_MAPPING_START_EVENT)
+        return refuse(r, "%s must be a mapping of keys to values", what);
+    return check_plain(r, r->event.data.mapping_start.anchor, r->event.data.mapping_start.tag);
+}
+
+static bool is_null(const reader *r, const char *text)
+{
+    return r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
+           (!*text || !strcmp(text, "~") || !strcmp(text, "null"));
+}
+
+static err *read_key(reader *r, const char *section)
+{
+    const config_row *row = NULL;
+    const char *text = NULL;
+
+    TRY(scalar(r, "a key", &text));
+    err *e = config_find(section, text, &row);
+    if (e)
+        return at_line(r, e);
+    if (r->seen[row - CONFIG_ROWS])
+        return refuse(r, "%s.%s is there twice", section, row->key);
+    r->seen[row - CONFIG_ROWS] = true;
+    CLEANUP(freep) char *what = str_printf("%s.%s", section, row->key);
+    TRY(next(r));
+    TRY(scalar(r, what, &text));
+    if (is_null(r, text))
+        return refuse(r, "%s has no value; write \"\" for an empty one, or leave the line out",
+                      what);
+    e = config_set(row, text, r->config);
+    return e ? at_line(r, e) : NULL;
+}
+
+static err *read_section(reader *r)
+{
+    const char *name = NULL, *section = NULL, *text = NULL;
+
+    TRY(scalar(r, "a section", &name));
+    err *e = config_find_section(name, &section);
+    if (e)
+        return at_line(r, e);
+    const config_row *row = CONFIG_ROWS;
+    while (row->key || strcmp(row->section, section) != 0)
+        row++;
+    if (r->seen[row - CONFIG_ROWS])
+        return refuse(r, "section '%s' is there twice", section);
+    r->seen[row - CONFIG_ROWS] = true;
+    TRY(next(r));
+    /* A section whose keys are all commented out. */
+    if (r->event.type == YAML_SCALAR_EVENT) {
+        TRY(scalar(r, section, &text));
+        if (is_null(r, text))
+            return NULL;
+    }
+    TRY(begin_mapping(r, section));
+    for (;;) {
+        TRY(next(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT)
+            return NULL;
+        TRY(read_key(r, section));
+    }
+}
+
+static err *read_stream(reader *r)
+{
+    const char *text = NULL;
+
+    TRY(next(r)); /* the stream */
+    TRY(next(r));
+    if (r->event.type == YAML_STREAM_END_EVENT)
+        return NULL;
+    TRY(next(r)); /* the document */
+    if (r->event.type == YAML_SCALAR_EVENT && !*(const char *)r->event.data.scalar.value)
+        return scalar(r, "the file", &text); /* only comments */
+    TRY(begin_mapping(r, "the file"));
+    for (;;) {
+        TRY(next(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT)
+            break;
+        TRY(read_section(r));
+    }
+    TRY(next(r)); /* the document's end */
+    TRY(next(r));
+    return r->event.type == YAML_STREAM_END_EVENT ? NULL
+                                                  : refuse(r, "only one document is allowed");
+}
+
+err *config_parse(const char *name, const void *p, size_t n, config *c)
+{
+    reader r = {.file = name, .config = c};
+
+    if (!yaml_parser_initialize(&r.parser))
+        abort();
+    r.seen = xcalloc(CONFIG_NROWS, sizeof *r.seen);
+    yaml_parser_set_input_string(&r.parser, n ? p : (const void *)"", n);
+    err *e = read_stream(&r);
+    yaml_event_delete(&r.event);
+    yaml_parser_delete(&r.parser);
+    free(r.seen);
+    return e;
+}
+
+/* ---- writing ---- */
+
+typedef struct unit {
+    const char *suffix;
+    uint64_t factor;
+} unit;
+static const unit SIZES[] = {
+    {"t", UINT64_C(1) << 40}, {"g", 1u << 30}, {"m", 1u << 20}, {"k", 1u << 10}, {"", 1}};
+static const unit TIMES[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
+
+/* The largest unit that leaves no rest. */
+static char *in_units(uint64_t v, const unit *units)
+{
+    while (units->factor > 1 && (!v || v % units->factor))
+        units++;
+    return str_printf("%llu%s", (unsigned long long)(v / units->factor), units->suffix);
+}
+
+char *config_number_text(enum config_type type, uint64_t v)
+{
+    switch (type) {
+    case CONFIG_IS_SIZE:
+        return in_units(v, SIZES);
+    case CONFIG_IS_TIME:
+        return in_units(v, TIMES);
+    case CONFIG_IS_MILLI:
+        return v % 1000 ? str_printf("%llu.%03llu", (unsigned long long)(v / 1000),
+                                     (unsigned long long)(v % 1000))
+                        : str_printf("%llu", (unsigned long long)(v / 1000));
+    default:
+        return str_printf("%llu", (unsigned long long)v);
+    }
+}
+
+/* Wrapped at 96 columns, each line with the prefix. */
+static void comment(buf *out, const char *prefix, const char *text)
+{
+    while (*text) {
+        size_t n = strlen(text), most = 96 - strlen(prefix);
+        if (n > most)
+            for (n = most; n && text[n] != ' ';)
+                n--;
+        buf_printf(out, "%s%.*s\n", prefix, (int)n, text);
+        text += n + strspn(text + n, " ");
+    }
+}
+
+static void print_row(const config_row *r, const config *c, buf *out)
+{
+    const char *at = (const char *)c + r->at;
+
+    comment(out, "  # ", r->help);
+    if (r->choices)
+        buf_printf(out, "  # One of %s.\n", r->choices);
+    buf_printf(out, "  %s: ", r->key);
+    if (r->type == CONFIG_IS_TEXT) {
+        const char *text = *(char *const *)at;
+        buf_json_string(out, text, strlen(text)); /* YAML takes every JSON string */
+    } else if (r->type == CONFIG_IS_BOOL) {
+        buf_str(out, *(const bool *)at ? "true" : "false");
+    } else {
+        CLEANUP(freep) char *text = config_number_text(r->type, *(const uint64_t *)at);
+        buf_str(out, text);
+    }
+    buf_printf(out, "%s%s\n", *r->preset ? "  # default " : "", r->preset);
+}
+
+void config_print(const config *c, buf *out)
+{
+    for (size_t i = 0; i < CONFIG_NROWS; i++) {
+        const config_row *r = &CONFIG_ROWS[i];
+        if (r->type != CONFIG_IS_SECTION) {
+            print_row(r, c, out);
+            continue;
+        }
+        if (i)
+            buf_char(out, '\n');
+        comment(out, "# ", r->help);
+        buf_printf(out, "%s:\n", r->section);
+    }
+}
