@@ -7,7 +7,7 @@ import yaml
 KEYWORDS = set(
     """auto break case char const continue default do double else enum extern float for goto if
     inline int long register restrict return short signed sizeof static struct switch typedef union
-    unsigned void volatile while bool true false asm typeof""".split()
+    unsigned void volatile while bool true false asm typeof errno""".split()
 )
 MODES = {"strict": "DECODE_STRICT", "lenient": "DECODE_LENIENT", "proto3-json": "DECODE_PROTO3"}
 ROLES = {"anyone": "ROLE_ANYONE", "read": "ROLE_READ", "user": "ROLE_USER", "admin": "ROLE_ADMIN"}
