@@ -1,18 +1,20 @@
 """What the suites share: a scratch node, the API over its unix socket, and counting.
 
     suite = Suite("conformance")
-    with Node() as node:
-        @suite.case("exec keeps both streams apart")
-        def _():
-            sb = node.create("busybox")
-            ...
+    for backend in suite.backends():
+        with Node(backend) as node:
+            @suite.case("exec keeps both streams apart")
+            def _():
+                sb = node.create("busybox")
+                ...
     sys.exit(suite.finish())
 
 Python's standard library only. Every suite takes --long, --seed N and --backend NAME and ends with
-"N passed, N failed, N skipped"."""
+"N passed, N failed, N skipped". BOTHY_KEEP=1 leaves the nodes up to be looked at."""
 import argparse
 import base64
 import contextlib
+import hashlib
 import http.client
 import json
 import os
@@ -37,25 +39,40 @@ class Skip(Exception):
 
 
 class Suite:
-    def __init__(self, name, **extra):
+    def __init__(self, name, backend="oci", **extra):
         parser = argparse.ArgumentParser(prog=name)
         parser.add_argument("--long", action="store_true", help="the full size")
         parser.add_argument("--seed", type=int, default=int(time.time()))
-        parser.add_argument("--backend", default="oci", choices=["oci", "fake"])
+        parser.add_argument("--backend", default=backend, choices=["oci", "fake", "both"])
         parser.add_argument("--only", default="", help="cases whose name contains this")
         for flag, options in extra.items():
             parser.add_argument("--" + flag.replace("_", "-"), **options)
         self.args = parser.parse_args()
         self.name = name
         self.passed = self.failed = self.skipped = 0
+        self.prefix = ""
         random.seed(self.args.seed)
         print(f"{name}: backend {self.args.backend}, seed {self.args.seed}"
               f"{', long' if self.args.long else ''}", flush=True)
 
+    def backends(self):
+        """Each backend to run on; names of cases carry it when there is more than one."""
+        wanted = self.args.backend
+        for backend in ["oci", "fake"] if wanted == "both" else [wanted]:
+            self.prefix = f"{backend}: " if wanted == "both" else ""
+            yield backend
+        self.prefix = ""
+
+    def wants(self, *names):
+        """Whether --only leaves any of these."""
+        return not self.args.only or any(self.args.only in name for name in names)
+
     def case(self, name):
         """Runs the decorated function now and counts it."""
+        name = self.prefix + name
+
         def run(body):
-            if self.args.only and self.args.only not in name:
+            if not self.wants(name):
                 return body
             began = time.monotonic()
             try:
@@ -163,6 +180,30 @@ class Api:
     def create(self, image="busybox", headers=None, **spec):
         return self.ok("POST", "/v1/sandboxes", {"image": image, **spec}, headers)["id"]
 
+    @contextlib.contextmanager
+    def sandbox(self, image="busybox", **spec):
+        """One that is ended with the block."""
+        made = self.create(image, **spec)
+        try:
+            yield made
+        finally:
+            with contextlib.suppress(ApiError, OSError, http.client.HTTPException):
+                self.delete(made)
+
+    def show(self, sandbox):
+        return self.ok("GET", f"/v1/sandboxes/{sandbox}")
+
+    def shell(self, sandbox, text, **spec):
+        """What a command writes to stdout, which must end with 0 and say nothing on stderr."""
+        r = self.exec(sandbox, text, **spec)
+        if r["end"]["exit_code"] != 0 or bytes_of(r["err"]):
+            raise AssertionError(f"{text!r} ended with {r['end']['how']} {r['end']['exit_code']}: "
+                                 f"{bytes_of(r['err'])!r}")
+        return bytes_of(r["out"]).decode()
+
+    def at(self, sandbox, exec_id, rest=""):
+        return f"/v1/sandboxes/{sandbox}/processes/{exec_id}{rest}"
+
     def delete(self, sandbox):
         return self.ok("DELETE", f"/v1/sandboxes/{sandbox}")
 
@@ -235,11 +276,20 @@ def bytes_of(value):
 class Node(Api):
     """A node of its own (tools/dev up), gone when the block ends, also when a case fails."""
 
-    def __init__(self, backend="oci", images="busybox", pool="4:8", config="", mode=0o755, env=""):
+    def __init__(self, backend="oci", images="busybox", pool="4:8", config="", mode=0o755, env="",
+                 wrap=()):
+        """env: BOTHY_<SECTION>_<KEY>=VALUE words, which override the configuration. wrap: words
+        before the command that brings it up, e.g. unshare -n."""
         self.dir = tempfile.mkdtemp(prefix="bothy-node-")
         os.chmod(self.dir, mode)
         self.backend, self.images, self.pool, self.config, self.env = backend, images, pool, config, env
+        self.wrap = list(wrap)
         super().__init__(path=f"{self.dir}/run/bothyd.sock")
+
+    @property
+    def cgroup(self):
+        """The name tools/node gives it, in every hierarchy."""
+        return "bothy-dev-" + hashlib.sha256(os.path.realpath(self.dir).encode()).hexdigest()[:8]
 
     def environment(self):
         return {**os.environ, "BOTHY_TOP": str(TOP), "BOTHY_BUILD": str(BUILD),
@@ -248,9 +298,10 @@ class Node(Api):
                 "BOTHY_NODE_ENV": self.env}
 
     def __enter__(self):
-        r = subprocess.run([TOP / "tools" / "node", "up", self.dir], env=self.environment(),
+        r = subprocess.run([*self.wrap, TOP / "tools" / "node", "up", self.dir], env=self.environment(),
                            stdout=subprocess.PIPE, text=True, check=False)
         if r.returncode:
+            shutil.rmtree(self.dir, ignore_errors=True)
             raise RuntimeError("the node did not come up")
         self.exports = r.stdout
         return self
@@ -280,14 +331,47 @@ class Node(Api):
         raise AssertionError(f"{program} did not die")
 
     def restart(self, program, wait=True):
-        r = subprocess.run([TOP / "tools" / "node", "start-" + program, self.dir],
+        r = subprocess.run([*self.wrap, TOP / "tools" / "node", "start-" + program, self.dir],
                            env={**self.environment(), "BOTHY_NODE_NOWAIT": "" if wait else "1"}, check=False)
         if r.returncode:
             raise AssertionError(f"{program} did not come back:\n" + self.log(program)[-2000:])
 
-    def cli(self, *args, input=None, timeout=120):
-        return subprocess.run([BOTHY, *args], env={**os.environ, "BOTHY_SOCKET": self.path},
+    def cli(self, *args, input=None, timeout=120, env=None):
+        return subprocess.run([BOTHY, *args], env={**os.environ, "BOTHY_SOCKET": self.path, **(env or {})},
                               input=input, capture_output=True, timeout=timeout, check=False)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def read_bytes(path):
+    """A file's bytes; none if it is gone or not ours to read."""
+    try:
+        return pathlib.Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+def find_process(words):
+    """The host's pid of the process with exactly this argv."""
+    line = b"".join(w.encode() + b"\0" for w in words)
+    for pid in pids():
+        if read_bytes(f"/proc/{pid}/cmdline") == line:
+            return pid
+    return None
+
+
+def status_of(pid):
+    """/proc/PID/status as a dictionary."""
+    lines = read_bytes(f"/proc/{pid}/status").decode().splitlines()
+    return {k: v.strip() for k, _, v in (line.partition(":") for line in lines)}
 
 
 def alive(pid):
@@ -316,3 +400,37 @@ def expect_error(answer, status, code):
         check(isinstance(e.get(member), str) and e[member], f"{member} is missing in {e}")
     check("cause" in e and isinstance(e["retryable"], bool), f"cause or retryable is missing in {e}")
     return e
+
+
+def eventually(what, holds, seconds=10, every=0.02):
+    """Waits until holds() gives something true, and gives that."""
+    end = time.monotonic() + seconds
+    while True:
+        got = holds()
+        if got:
+            return got
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(every)
+
+
+def collect(events):
+    """(out, err, end, kinds) of an event stream; offsets must follow each other without a hole
+    that no gap told."""
+    got, at, end, kinds = {"out": b"", "err": b""}, {}, None, []
+    for kind, _, data in events:
+        if kind == "ping":
+            continue
+        check(end is None, "an event came after end")
+        kinds.append(kind)
+        if kind in ("out", "err"):
+            part = bytes_of(data)
+            equal(data["offset"], at.get(kind, data["offset"]), f"offset of {kind}")
+            got[kind] += part
+            at[kind] = data["offset"] + len(part)
+        elif kind == "gap":
+            equal(data["from"], at.get(data["stream"], data["from"]), "start of the gap")
+            at[data["stream"]] = data["to"]
+        elif kind == "end":
+            end = data
+    return got["out"], got["err"], end, kinds

@@ -1,0 +1,154 @@
+"""The node itself: operations, privileges, coming up anywhere, leaving nothing."""
+import os
+import pwd
+import stat
+
+import leftovers
+import metrics_text
+from harness import Node, Skip, check, equal, eventually, expect_error, status_of
+
+# What SECURITY.md lists for the warden; a change here is a change there.
+WARDEN_CAPS = {"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
+               "SETFCAP", "NET_ADMIN", "SYS_CHROOT", "SYS_PTRACE", "SYS_ADMIN", "SYS_RESOURCE", "MKNOD", "NET_RAW",
+               "NET_BIND_SERVICE", "AUDIT_WRITE", "SYS_NICE"}
+CAP_NAMES = ("CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE "
+             "NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN "
+             "SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE "
+             "MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE").split()
+
+
+def cap_set(hexadecimal):
+    n = int(hexadecimal, 16)
+    return {name for i, name in enumerate(CAP_NAMES) if n >> i & 1}
+
+
+def cases(suite, node):
+    operations(suite, node)
+    privileges(suite, node)
+
+
+def operations(suite, node):
+    @suite.case("/metrics keeps the text format and counts what happens")
+    def _():
+        _, before = metrics_text.parse(node.call("GET", "/metrics").body.decode())
+        with node.sandbox() as sb:
+            node.exec(sb, ["true"])
+        a = node.call("GET", "/metrics")
+        check(a.headers["Content-Type"].startswith("text/plain; version=0.0.4"), "content type")
+        kinds, after = metrics_text.parse(a.body.decode())
+        for name in ("bothy_creates_total", "bothy_execs_total"):
+            equal(after[(name, "")], before[(name, "")] + 1, name)
+            equal(kinds[name], "counter", f"type of {name}")
+
+    @suite.case("/openapi.json is the description of every route")
+    def _():
+        d = node.ok("GET", "/openapi.json")
+        check(d["openapi"].startswith("3.") and "/v1/sandboxes/{id}/exec" in d["paths"], "paths")
+
+    @suite.case("/v1/info tells version, cell, backend, caps, formats, counts")
+    def _():
+        with node.sandbox():
+            info = node.ok("GET", "/v1/info")
+        equal(info["backend"], node.backend, "backend")
+        check(len(info["cell"]) == 4, "cell")
+        check(set(info["versions"]) >= {"api", "warden", "spine", "journal", "store"}, "versions")
+        check(all(v in ("native", "emulated", "absent") for v in info["caps"].values()), "caps")
+        check(info["counts"]["sandboxes"] >= 1, "counts")
+
+    @suite.case("/healthz and /readyz say that it can take work")
+    def _():
+        equal(node.call("GET", "/healthz").status, 200, "healthz")
+        ready = node.ok("GET", "/readyz")
+        check(ready["ready"] and ready["checks"] and all(c["ok"] for c in ready["checks"]), f"{ready}")
+
+    @suite.case("a method that a route does not have is method_not_allowed with Allow")
+    def _():
+        a = node.call("PUT", "/v1/sandboxes")
+        expect_error(a, 405, "method_not_allowed")
+        equal({m.strip() for m in a.headers["Allow"].split(",")} >= {"GET", "POST"}, True, "Allow")
+
+    @suite.case("every answer has a request id, also in the log of a failure")
+    def _():
+        a = node.call("GET", "/v1/sandboxes")
+        check(a.headers.get("X-Request-Id"), "no X-Request-Id")
+        e = node.call("GET", "/v1/sandboxes/nobody")
+        equal(e.headers["X-Request-Id"], e.error["request_id"], "request id")
+
+    @suite.case("bothyd stops at TERM within five seconds, sandboxes live on")
+    def _():
+        with node.sandbox() as sb:
+            x = node.start(sb, "sleep 0.5; echo lived")
+            node.kill("bothyd", 15)
+            node.restart("bothyd")
+            equal(node.wait(sb, x)["exit_code"], 0, "exit code")
+            equal(node.output(sb, x), b"lived\n", "output")
+
+    @suite.case("a second bothyd on the same state is refused")
+    def _():
+        before = node.pid("bothyd")
+        try:
+            node.restart("bothyd", wait=False)
+            second = node.pid("bothyd")
+            eventually("the second gives up", lambda: not os.path.exists(f"/proc/{second}") or status_of(second).get("State", "Z").startswith("Z"), 10)
+        finally:
+            with open(f"{node.dir}/run/bothyd.pid", "w", encoding="ascii") as f:
+                f.write(f"{before}\n")
+        equal(node.call("GET", "/healthz").status, 200, "the first one")
+
+
+def privileges(suite, node):
+    @suite.case("bothyd runs as user bothy with no capability and cannot gain any")
+    def _():
+        status = status_of(node.pid("bothyd"))
+        uid = pwd.getpwnam("bothy").pw_uid
+        equal(status["Uid"].split(), [str(uid)] * 4, "Uid")
+        for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+            equal(int(status[name], 16), 0, name)
+        equal(status["NoNewPrivs"], "1", "NoNewPrivs")
+        equal(status["Name"], "bothyd", "Name")
+
+    @suite.case("the warden has only the capabilities that are documented")
+    def _():
+        if node.backend != "oci":
+            raise Skip("the backend fake has no warden")
+        status = status_of(node.pid("warden"))
+        extra = cap_set(status["CapEff"]) - WARDEN_CAPS
+        check(not extra, f"not documented: {sorted(extra)}")
+        equal(status["Seccomp"], "2", "Seccomp")
+
+    @suite.case("state directories are closed to others")
+    def _():
+        for name in ("bothyd",) + (("warden",) if node.backend == "oci" else ()):
+            equal(stat.S_IMODE(os.stat(f"{node.dir}/{name}").st_mode), 0o700, f"mode of {name}")
+        equal(stat.S_IMODE(os.stat(f"{node.dir}/run/bothyd.sock").st_mode), 0o660, "mode of the socket")
+
+
+def alone(suite, backend):
+    """Cases that need a node of their own."""
+    names = ("create and exec work with no network interface up",
+             "a node in a directory of mode 0700 works, keeps the mode, prints two lines, and leaves nothing")
+    if not suite.wants(*(suite.prefix + n for n in names)):
+        return
+
+    @suite.case(names[0])
+    def _():
+        with Node(backend, wrap=["unshare", "-n"]) as node:
+            with open(f"/proc/{node.pid('bothyd')}/net/dev", encoding="ascii") as f:
+                equal(len(f.read().splitlines()), 3, "lines of its net/dev: lo alone, down")
+            with node.sandbox() as sb:
+                equal(node.exec(sb, "echo out; exit 3")["end"]["exit_code"], 3, "exit code")
+
+    @suite.case(names[1])
+    def _():
+        node = Node(backend, mode=0o700)
+        with node:
+            equal(stat.S_IMODE(os.stat(node.dir).st_mode), 0o700, "mode of the directory")
+            lines = node.exports.splitlines()
+            check(len(lines) == 2 and lines[0].startswith("export BOTHY_SOCKET=") and lines[1].startswith("export PATH="),
+                  f"stdout is {node.exports!r}")
+            sb = node.create()
+            node.start(sb, ["sleep", "1000"])
+            equal(node.exec(sb, ["echo", "x"])["out"]["text"], "x\n", "out")
+            spaces = leftovers.note(node)
+            check(spaces, "no namespaces were noted")
+        equal(leftovers.left(node, spaces), [], "what is left")

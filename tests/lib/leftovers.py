@@ -1,0 +1,97 @@
+"""What a node has on its machine, and what is left of it afterwards.
+
+Other nodes and tests may run at the same time, so nothing is compared with "before": everything is
+found by the node's own directory, cgroup and namespaces, which are noted while it is up."""
+import os
+import pathlib
+import subprocess
+
+from harness import pids, read_bytes
+
+NAMESPACES = ("mnt", "net", "pid", "user", "ipc", "uts", "cgroup")
+
+
+def namespaces_of(pid):
+    found = set()
+    for kind in NAMESPACES:
+        try:
+            found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
+        except OSError:
+            pass
+    return found
+
+
+def processes(node, spaces=frozenset()):
+    """Of this node: in its cgroup, named by its directory, or in a namespace of its own."""
+    own = namespaces_of(os.getpid())
+    theirs = set(spaces) - own
+    mine = set()
+    for pid in pids():
+        if pid == os.getpid():
+            continue
+        in_cgroup = f"/{node.cgroup}".encode() in read_bytes(f"/proc/{pid}/cgroup")
+        named = (node.dir + "/").encode() in read_bytes(f"/proc/{pid}/cmdline")
+        if in_cgroup or named or namespaces_of(pid) & theirs:
+            mine.add(pid)
+    return mine
+
+
+def note(node):
+    """The namespaces of a node that is up; to be given to left() later."""
+    own = namespaces_of(os.getpid())
+    spaces = set()
+    for name in ("bothyd", "warden"):
+        path = pathlib.Path(node.dir, "run", name + ".pid")
+        if path.exists():
+            spaces |= namespaces_of(int(path.read_text()))
+    for pid in processes(node, spaces):
+        spaces |= namespaces_of(pid)
+    return spaces - own
+
+
+def mounts(node):
+    text = read_bytes("/proc/self/mountinfo").decode(errors="replace")
+    return [line for line in text.splitlines() if node.dir + "/" in line]
+
+
+def cgroups(node):
+    return [path for root in ("/sys/fs/cgroup",) for path, _, _ in walk(root, 3)
+            if os.path.basename(path) == node.cgroup]
+
+
+def walk(root, depth):
+    for path, names, files in os.walk(root):
+        yield path, names, files
+        if path.count("/") - root.count("/") >= depth:
+            names.clear()
+
+
+def loops(node):
+    r = subprocess.run(["losetup", "-ln", "-O", "NAME,BACK-FILE"], stdout=subprocess.PIPE, text=True,
+                       check=False)
+    return [line for line in r.stdout.splitlines() if node.dir + "/" in line]
+
+
+def namespaces_left(spaces):
+    """Held by a process or bound to a file."""
+    held = set()
+    for pid in pids():
+        held |= namespaces_of(pid) & spaces
+    bound = read_bytes("/proc/self/mountinfo").decode(errors="replace")
+    return held | {s for s in spaces if s in bound}
+
+
+def describe(pid):
+    line = read_bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
+    return f"{pid} {line[:100]}"
+
+
+def left(node, spaces):
+    """Everything that should be gone and is not, for people; empty is good."""
+    found = [f"process {describe(p)}" for p in processes(node, spaces)]
+    found += [f"mount {m}" for m in mounts(node)]
+    found += [f"cgroup {c}" for c in cgroups(node)]
+    found += [f"loop device {line}" for line in loops(node)]
+    found += [f"namespace {s}" for s in namespaces_left(spaces)]
+    found += [f"file {p}" for p in (node.dir,) if os.path.exists(p)]
+    return found
