@@ -129,23 +129,32 @@ static inline void get(int fd, const char *target)
     say(fd, s);
 }
 
-/* Reads until `end` is seen, the peer closes or ms have passed. True if it was seen. */
+/* One read within ms: bytes, 0 at the end, -1 when nothing came or the connection broke. */
+static inline ssize_t hear_some(int fd, buf *in, int ms)
+{
+    struct pollfd w = {.fd = fd, .events = POLLIN};
+    char p[65536];
+
+    if (poll(&w, 1, ms) <= 0)
+        return -1;
+    ssize_t n = recv(fd, p, sizeof p, 0);
+    if (n > 0)
+        buf_append(in, p, (size_t)n);
+    return n;
+}
+
+/* Reads until `end` is seen (NULL: until the peer closes) or ms have passed. True if so. */
 static inline bool hear_until(int fd, buf *in, const char *end, int ms)
 {
     uint64_t until = now_mono_ns() + (uint64_t)ms * NS_PER_MS;
-    char p[65536];
 
     for (;;) {
         if (end && in->len && memmem(in->p, in->len, end, strlen(end)))
             return true;
         uint64_t now = now_mono_ns();
-        struct pollfd w = {.fd = fd, .events = POLLIN};
-        if (now >= until || poll(&w, 1, (int)((until - now) / NS_PER_MS) + 1) <= 0)
-            return false;
-        ssize_t n = recv(fd, p, sizeof p, 0);
+        ssize_t n = now < until ? hear_some(fd, in, (int)((until - now) / NS_PER_MS) + 1) : -1;
         if (n <= 0)
-            return end == NULL && n == 0;
-        buf_append(in, p, (size_t)n);
+            return !end && n == 0;
     }
 }
 
@@ -160,9 +169,9 @@ static inline int hear(int fd, buf *in, buf *ret_body)
     size_t n = length ? strtoul(length + 16, NULL, 10) : 0;
     int status = atoi(text + 9);
 
-    uint64_t until = now_mono_ns() + 5 * NS_PER_S;
-    while (in->len < head + n && now_mono_ns() < until)
-        hear_until(fd, in, "\xff", 5);
+    uint64_t until = now_mono_ns() + 20 * NS_PER_S;
+    while (in->len < head + n && now_mono_ns() < until && hear_some(fd, in, 5000) > 0)
+        continue;
     assert_true(in->len >= head + n);
     if (ret_body) {
         buf_clear(ret_body);

@@ -338,6 +338,7 @@ TEST(a_slow_reader_holds_no_thread, .threads = 1)
     get(slow, "/big?n=4000000");
     get(slow, "/hello"); /* waits behind it */
     EVENTUALLY(server_count(f->server).relays == 1);
+    EVENTUALLY(server_count(f->server).requests == 0);
     assert_int_equal(ask(other, "/hello"), 200);
     assert_int_equal(hear(slow, &in, &body), 200);
     assert_int_equal(body.len, 4000000);
@@ -377,6 +378,7 @@ TEST(stopping_lets_requests_end, .threads = 4)
     CLEANUP(buf_done) buf in = {0};
 
     assert_int_equal(ask(idle, "/hello"), 200);
+    EVENTUALLY(server_count(f->server).requests == 0);
     get(fd, "/slow/1?ms=300");
     EVENTUALLY(server_count(f->server).requests == 1);
     server_stop(f->server);

@@ -1,0 +1,247 @@
+#include "fixture.h"
+
+static void with_server(server_options o, void (*test)(fixture *))
+{
+    fixture *f = xcalloc(1, sizeof *f);
+    server_times t = fixture_times();
+
+    fixture_up(f, o, &t);
+    test(f);
+    fixture_down(f);
+    free(f);
+}
+#define TEST(name, ...)                                          \
+    static void name##_body(fixture *f);                         \
+    static void name(void **state)                               \
+    {                                                            \
+        (void)state;                                             \
+        with_server((server_options){__VA_ARGS__}, name##_body); \
+    }                                                            \
+    static void name##_body(fixture *f)
+
+static unsigned relays(fixture *f)
+{
+    return server_count(f->server).relays;
+}
+
+TEST(timers_drive_a_stream, 0)
+{
+    CLEANUP(closep) int fd = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+    uint64_t begun = now_mono_ns();
+
+    get(fd, "/ticks?n=10&ms=20");
+    assert_true(hear_until(fd, &in, "\r\n0\r\n\r\n", 5000));
+    uint64_t took = now_mono_ns() - begun;
+    assert_true(took >= 200 * NS_PER_MS && took < 2000 * NS_PER_MS);
+    assert_non_null(memmem(in.p, in.len, "event: tick\nid: 9\ndata: 9\n\n", 27));
+    assert_int_equal(ask(fd, "/hello"), 200); /* the connection came back */
+}
+
+TEST(the_next_request_waits_behind_a_stream, .relay_threads = 1)
+{
+    CLEANUP(closep) int fd = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+
+    /* All at once: the second is in the buffer when the first is handed over. */
+    say(fd, "GET /ticks?n=3&ms=5 HTTP/1.1\r\nHost: a\r\n\r\n"
+            "GET /slow/after HTTP/1.1\r\nHost: a\r\n\r\n"
+            "GET /ticks?n=1&ms=5 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_true(hear_until(fd, &in, "/slow/after", 5000));
+    /* And while the relay has the connection: the bytes come to the relay. */
+    assert_true(hear_until(fd, &in, "/slow/afterHTTP/1.1 200", 5000));
+    get(fd, "/slow/last");
+    assert_true(hear_until(fd, &in, "/slow/last", 5000));
+}
+
+TEST(old_clients_get_no_chunks, 0)
+{
+    CLEANUP(closep) int fd = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+
+    say(fd, "GET /ticks?n=2 HTTP/1.0\r\n\r\n");
+    assert_true(hear_until(fd, &in, NULL, 5000));
+    assert_null(memmem(in.p, in.len, "chunked", 7));
+    assert_non_null(memmem(in.p, in.len, "\r\nConnection: close\r\n", 21));
+    assert_true(str_ends(buf_cstr(&in), "data: 1\n\n"));
+}
+
+TEST(head_of_a_stream_has_no_body, 0)
+{
+    CLEANUP(closep) int fd = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+
+    say(fd, "HEAD /ticks?n=2 HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_true(hear_until(fd, &in, "\r\n\r\n", 5000));
+    assert_int_equal(ask(fd, "/hello"), 200);
+    assert_true(str_ends(buf_cstr(&in), "\r\n\r\n"));
+}
+
+TEST(a_disconnect_is_noticed_while_waiting, 0)
+{
+    int fd = dial(f), tcp = dial_tcp(f), half = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+
+    get(fd, "/follow");
+    get(tcp, "/follow");
+    get(half, "/follow");
+    assert_true(hear_until(half, &in, "\r\n\r\n", 5000));
+    EVENTUALLY(relays(f) == 3);
+    close(fd);
+    EVENTUALLY(relays(f) == 2);
+    close(tcp);
+    EVENTUALLY(relays(f) == 1);
+    shutdown(half, SHUT_WR); /* a stream nobody could say more about */
+    EVENTUALLY(relays(f) == 0);
+    close(half);
+    assert_int_equal(atomic_load(&f->demo.freed), 3);
+}
+
+TEST(bytes_of_the_peer_reach_input, 0)
+{
+    CLEANUP(closep) int fd = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+
+    say(fd, "GET /follow?talk&until=5 HTTP/1.1\r\nHost: a\r\n\r\nearly");
+    assert_true(hear_until(fd, &in, "\r\n\r\n", 5000));
+    EVENTUALLY(atomic_load(&f->demo.inputs) == 5);
+    say(fd, "late");
+    EVENTUALLY(atomic_load(&f->demo.inputs) == 9);
+    demo_set(&f->demo, 5);
+    assert_true(hear_until(fd, &in, "0\r\n\r\n", 5000));
+    assert_int_equal(ask(fd, "/hello"), 200);
+}
+
+TEST(a_stalled_peer_is_told_of, 0)
+{
+    CLEANUP(closep) int cut = dial(f), kept = -1;
+
+    get(cut, "/follow?flood");
+    EVENTUALLY(atomic_load(&f->demo.stalls) == 1);
+    EVENTUALLY(relays(f) == 0);
+    kept = dial(f);
+    get(kept, "/follow?flood&stubborn");
+    EVENTUALLY(atomic_load(&f->demo.stalls) >= 3);
+    assert_int_equal(relays(f), 1);
+}
+
+TEST(a_flood_does_not_starve_others, .relay_threads = 1)
+{
+    CLEANUP(closep) int flood = dial(f), fd = dial(f);
+    CLEANUP(buf_done) buf in = {0}, drain = {0};
+    char p[65536];
+
+    get(flood, "/follow?flood");
+    get(fd, "/ticks?n=5&ms=1");
+    for (int i = 0; i < 200; i++)
+        assert_true(recv(flood, p, sizeof p, 0) > 0);
+    assert_true(hear_until(fd, &in, "\r\n0\r\n\r\n", 5000));
+}
+
+typedef struct waker {
+    fixture *f;
+    unsigned n;
+} waker;
+
+static void *wake_all(void *arg)
+{
+    waker *w = arg;
+
+    for (unsigned i = 1; i <= w->n; i++)
+        demo_set(&w->f->demo, i);
+    return NULL;
+}
+
+/* Wakers, ends and disconnects at the same time. */
+TEST(wakes_come_from_any_thread, 0)
+{
+    int fd[64];
+    CLEANUP(buf_done) buf in = {0};
+    waker w = {f, 500};
+
+    for (int round = 0; round < 3; round++) {
+        demo_set(&f->demo, 0);
+        for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
+            fd[i] = dial(f);
+            get(fd[i], "/follow?until=500");
+        }
+        EVENTUALLY(relays(f) == ARRAY_LEN(fd));
+        pthread_t a = thread_start("a", wake_all, &w), b = thread_start("b", wake_all, &w);
+        for (size_t i = 0; i < ARRAY_LEN(fd); i += 2) /* some leave in the middle */
+            close(fd[i]);
+        pthread_join(a, NULL);
+        pthread_join(b, NULL);
+        for (size_t i = 1; i < ARRAY_LEN(fd); i += 2) {
+            buf_clear(&in);
+            assert_true(hear_until(fd[i], &in, "500\n\r\n0\r\n\r\n", 5000));
+            close(fd[i]);
+        }
+        EVENTUALLY(relays(f) == 0);
+    }
+    assert_int_equal(atomic_load(&f->demo.freed), 3 * ARRAY_LEN(fd));
+}
+
+/* The size is bounded by descriptors: the peer's ends are ours too. */
+TEST(thousands_of_followers_wait_without_threads, 0)
+{
+    struct rlimit r;
+    size_t n = 2000;
+
+    getrlimit(RLIMIT_NOFILE, &r);
+    if (r.rlim_cur < 2 * n + 100)
+        n = r.rlim_cur / 2 - 50;
+    CLEANUP(freep) int *fd = xcalloc(n, sizeof *fd);
+    CLEANUP(buf_done) buf in = {0};
+    for (size_t i = 0; i < n; i++) {
+        fd[i] = dial(f);
+        get(fd[i], "/follow?until=2");
+    }
+    EVENTUALLY(relays(f) == n);
+    EVENTUALLY(server_count(f->server).requests == 0);
+    demo_set(&f->demo, 1);
+    for (size_t i = 0; i < n; i++) {
+        buf_clear(&in);
+        assert_true(hear_until(fd[i], &in, "1\n\r\n", 5000));
+    }
+    demo_set(&f->demo, 2);
+    for (size_t i = 0; i < n; i++) {
+        buf_clear(&in);
+        assert_true(hear_until(fd[i], &in, "0\r\n\r\n", 5000));
+    }
+    EVENTUALLY(relays(f) == 0);
+    for (size_t i = 0; i < n; i++) {
+        if (i % 100 == 0)
+            assert_int_equal(ask(fd[i], "/hello"), 200);
+        close(fd[i]);
+    }
+}
+
+TEST(stopping_ends_relays, 0)
+{
+    CLEANUP(closep) int idle = dial(f), flood = dial(f);
+
+    get(idle, "/follow");
+    get(flood, "/follow?flood&stubborn");
+    EVENTUALLY(relays(f) == 2);
+    server_stop(f->server);
+    assert_true(closes(idle, 2000));
+    /* The other takes nothing; fixture_down() joins, and finds no relay left. */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(timers_drive_a_stream),
+        cmocka_unit_test(the_next_request_waits_behind_a_stream),
+        cmocka_unit_test(old_clients_get_no_chunks),
+        cmocka_unit_test(head_of_a_stream_has_no_body),
+        cmocka_unit_test(a_disconnect_is_noticed_while_waiting),
+        cmocka_unit_test(bytes_of_the_peer_reach_input),
+        cmocka_unit_test(a_stalled_peer_is_told_of),
+        cmocka_unit_test(a_flood_does_not_starve_others),
+        cmocka_unit_test(wakes_come_from_any_thread),
+        cmocka_unit_test(thousands_of_followers_wait_without_threads),
+        cmocka_unit_test(stopping_ends_relays),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
