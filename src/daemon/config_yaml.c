@@ -79,8 +79,11 @@ static err *begin_mapping(const reader *r, const char *what)
     return check_plain(r, r->event.data.mapping_start.anchor, r->event.data.mapping_start.tag);
 }
 
-static bool is_null(const reader *r, const char *text)
+/* The current event is a scalar that says nothing. */
+static bool is_null(const reader *r)
 {
+    const char *text = (const char *)r->event.data.scalar.value;
+
     return r->event.data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
            (!*text || !strcmp(text, "~") || !strcmp(text, "null"));
 }
@@ -100,7 +103,7 @@ static err *read_key(reader *r, const char *section)
     CLEANUP(freep) char *what = str_printf("%s.%s", section, row->key);
     TRY(next(r));
     TRY(scalar(r, what, &text));
-    if (is_null(r, text))
+    if (is_null(r))
         return refuse(r, "%s has no value; write \"\" for an empty one, or leave the line out",
                       what);
     e = config_set(row, text, r->config);
@@ -125,7 +128,7 @@ static err *read_section(reader *r)
     /* A section whose keys are all commented out. */
     if (r->event.type == YAML_SCALAR_EVENT) {
         TRY(scalar(r, section, &text));
-        if (is_null(r, text))
+        if (is_null(r))
             return NULL;
     }
     TRY(begin_mapping(r, section));
