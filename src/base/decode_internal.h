@@ -1,0 +1,22 @@
+/* Between decode.c and decode_value.c. */
+#pragma once
+
+#include "base/decode.h"
+
+/* Where we are, for errors only; the frames live on the stack. */
+typedef struct place {
+    const struct place *up;
+    const char *name; /* NULL: an item */
+    size_t index;
+} place;
+
+__attribute__((format(printf, 2, 3))) err *decode_wrong(const place *p, const char *fmt,
+                                                        ...) ERR_MUST;
+err *decode_wrong_type(const place *p, const char *expected, const json_t *got) ERR_MUST;
+
+/* One value of any kind but DECODE_OBJECT; at is zeroed memory for it. */
+err *decode_value(enum decode_mode mode, const decode_field *f, const json_t *j, const place *p,
+                  void *at) ERR_MUST;
+/* The same from a query's text; scalars and enums only. */
+err *decode_value_text(const decode_field *f, const char *s, const place *p, void *at) ERR_MUST;
+void decode_store_integer(const decode_field *f, uint64_t bits, void *at);
