@@ -5,6 +5,8 @@
  * next one, and SPAWN until it is answered (the node knows the id). */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -45,17 +47,17 @@ struct box {
     buf in;
     create_done *done; /* a create under way */
     bool claiming;
-    bool starting;    /* no event was delivered yet */
-    buf hello;        /* kept until the claim is answered */
+    bool starting; /* no event was delivered yet */
+    buf hello;     /* kept until the claim is answered */
 
     pthread_mutex_t lock;
-    int fd;            /* lock; changed by the thread */
-    bool ready;        /* lock: HELLO came on this connection */
-    bool gone;         /* lock */
-    bool want_write;   /* lock: EPOLLOUT is on */
-    buf out;           /* lock: whole messages */
-    size_t sent;       /* lock: bytes of the first message that this connection took */
-    buf claim;         /* lock: the CLAIM message until it is sent; wiped */
+    int fd;                  /* lock; changed by the thread */
+    bool ready;              /* lock: HELLO came on this connection */
+    bool gone;               /* lock */
+    bool want_write;         /* lock: EPOLLOUT is on */
+    buf out;                 /* lock: whole messages */
+    size_t sent;             /* lock: bytes of the first message that this connection took */
+    buf claim;               /* lock: the CLAIM message until it is sent; wiped */
     struct pending *pending; /* lock, oldest first */
 };
 
@@ -114,7 +116,7 @@ static box *box_new(fake *f, const char *id, const box_events *ev, void *arg)
     x->arg = arg;
     x->fd = -1;
     x->starting = true;
-    strncpy(x->id, id, SANDBOX_ID_LEN);
+    snprintf(x->id, SANDBOX_ID_LEN + 1, "%s", id);
     pthread_mutex_init(&x->lock, NULL);
     return x;
 }
@@ -145,8 +147,8 @@ static size_t first_message(const buf *b)
 static void flush(box *x)
 {
     while (x->ready && x->fd >= 0 && x->out.len) {
-        ssize_t n = send(x->fd, x->out.p + x->sent, x->out.len - x->sent,
-                         MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n =
+            send(x->fd, x->out.p + x->sent, x->out.len - x->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -695,7 +697,7 @@ static err *fake_destroy(backend *b, const char *id)
 {
     struct fake_request q = {.h.type = FAKE_DESTROY};
 
-    strncpy(q.id, id, SANDBOX_ID_LEN);
+    snprintf(q.id, SANDBOX_ID_LEN + 1, "%s", id);
     return ask((fake *)b, &q, NULL);
 }
 
@@ -709,7 +711,7 @@ static err *fake_list(backend *b, box_status **ret_list, size_t *ret_n)
     const struct fake_box *found = (const void *)extra.p;
     *ret_list = xcalloc(n + 1, sizeof(box_status));
     for (size_t i = 0; i < n; i++)
-        strncpy((*ret_list)[i].id, found[i].id, SANDBOX_ID_LEN);
+        snprintf((*ret_list)[i].id, SANDBOX_ID_LEN + 1, "%s", found[i].id);
     *ret_n = n;
     return NULL;
 }
@@ -828,7 +830,15 @@ err *backend_fake_new(const fake_options *o, backend **ret_backend)
 
     if (e) {
         err_free(e);
-        TRY(start_node(o->node_program, o->dir));
+        e = start_node(o->node_program, o->dir);
+    }
+    if (e && probe < 0) { /* somebody else may have started it at the same time */
+        err *still = sock_connect_path(path, SOCK_STREAM, &probe);
+        if (still) {
+            err_free(still);
+            return e;
+        }
+        err_free(e);
     }
     fake *f = xcalloc(1, sizeof *f);
     f->b.ops = &FAKE_OPS;

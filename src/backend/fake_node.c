@@ -1,6 +1,8 @@
 /* bothy-fake-node DIR: the node of the fake backend. It answers on DIR/node.sock before its starter
  * returns, lives until it is told to end (SIGTERM) or DIR is gone, and then kills what it started.
  * A sandbox is the directory DIR/box/<id>, used as HOME and working directory. */
+#include "backend/fake_node.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,7 +19,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backend/fake_node.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
@@ -57,7 +58,7 @@ static nbox *box_make(const char *id)
         return NULL;
     }
     nbox *b = xcalloc(1, sizeof *b);
-    strncpy(b->id, id, SANDBOX_ID_LEN);
+    snprintf(b->id, SANDBOX_ID_LEN + 1, "%s", id);
     b->dir = TAKE_PTR(dir);
     random_bytes(&b->instance, sizeof b->instance);
     b->umask = 022;

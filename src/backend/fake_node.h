@@ -70,10 +70,10 @@ struct nbox {
 /* 0, or errno of a refusal. A command that could not be run is a proc all the same. */
 int proc_spawn(nbox *b, const spine_spawn *s, proc **ret_proc);
 proc *proc_find(nbox *b, uint64_t id);
-void proc_read(proc *p, int i);   /* output is there */
-void proc_write(proc *p);         /* stdin has room */
+void proc_read(proc *p, int i); /* output is there */
+void proc_write(proc *p);       /* stdin has room */
 void proc_reaped(proc *p, int status, const void *rusage);
-void proc_flush(proc *p);         /* frames and the exit to the connection */
+void proc_flush(proc *p); /* frames and the exit to the connection */
 void proc_close(proc *p, uint32_t mask);
 bool proc_is_done(const proc *p); /* nothing left to remember */
 void proc_free(proc *p);

@@ -36,7 +36,11 @@ static bool read_stat(pid_t pid, struct entry *ret)
     char *at = strrchr(line, ')'); /* the name before it may hold anything */
     char state;
     *ret = (struct entry){.pid = pid};
-    return at && sscanf(at + 1, " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lu", &state, &ret->parent, &ret->group, &ret->session, &ret->start) == 5 && state != 'Z';
+    return at &&
+           sscanf(at + 1,
+                  " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lu",
+                  &state, &ret->parent, &ret->group, &ret->session, &ret->start) == 5 &&
+           state != 'Z';
 }
 
 static void scan(struct list *l)

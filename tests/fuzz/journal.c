@@ -1,9 +1,9 @@
 /* Records of a journal: what decodes is within its ranges and is sealed to the same bytes again. */
+#include "exec/journal.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "exec/journal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,10 +1,11 @@
 /* Messages of the spine's stream form, read as either side would, whole and byte by byte. */
+#include "wire/spine_stream.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "wire/spine_codec.h"
-#include "wire/spine_stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

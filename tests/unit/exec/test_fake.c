@@ -1,0 +1,487 @@
+/* The exec layer over the fake backend: a real node process, bytes as frames, with and without cut
+ * connections and repeated frames. */
+#include "drive.h"
+
+static void on_created(void *arg, err *failure, box *made, const box_timing *timing);
+
+/* The create's argument is the table; the tests run one world at a time. */
+static world *the_world;
+
+static void on_created(void *arg, err *failure, box *made, const box_timing *timing)
+{
+    world *w = the_world;
+
+    (void)timing;
+    if (made) {
+        exec_table_bind(arg, w->backend, made, world_on_gone, w);
+        made = (w->box = made);
+    }
+    LOCK_SCOPE(&w->lock);
+    w->failure = failure;
+    w->created = true;
+    pthread_cond_broadcast(&w->cond);
+}
+
+static void world_start(world *w, unsigned cut, unsigned repeat)
+{
+    fake_options o = {
+        .dir = w->dir, .node_program = FAKE_NODE, .cut_every = cut, .repeat_every = repeat};
+
+    the_world = w;
+    assert_ok(exec_hub_new(&w->options, &w->hub));
+    assert_ok(backend_fake_new(&o, &w->backend));
+    assert_ok(exec_table_open(w->hub, SANDBOX, &w->table));
+}
+
+static void world_create(world *w, unsigned cut, unsigned repeat)
+{
+    char *env[] = {"CLAIMED=yes", NULL};
+    box_spec spec = {.id = SANDBOX, .env = env, .user = "", .cwd = "", .umask = 022};
+
+    world_init(w);
+    world_start(w, cut, repeat);
+    w->backend->ops->create(w->backend, &spec, &EXEC_BOX_EVENTS, w->table, on_created);
+    world_wait(w, &w->created);
+    assert_ok(w->failure);
+}
+
+/* A new daemon over what the old one left. */
+static void world_again(world *w, unsigned cut, unsigned repeat)
+{
+    w->backend->ops->box_unref(w->box);
+    world_stop(w);
+    world_start(w, cut, repeat);
+    assert_ok(w->backend->ops->attach(w->backend, SANDBOX, &EXEC_BOX_EVENTS, w->table, &w->box));
+    exec_table_bind(w->table, w->backend, w->box, world_on_gone, w);
+}
+
+static void world_end(world *w)
+{
+    assert_ok(w->backend->ops->destroy(w->backend, SANDBOX));
+    world_wait(w, &w->gone);
+    w->backend->ops->box_unref(w->box);
+    world_stop(w);
+    world_done(w);
+}
+
+static void streams_and_exit_status_come_apart(void **state)
+{
+    world w;
+    exec_spec s = spec_sh("echo out; echo err >&2; echo $CLAIMED $EXTRA; exit 3");
+    char *env[] = {"EXTRA=too", NULL};
+
+    (void)state;
+    world_create(&w, 0, 0);
+    s.env = env;
+    exec *x = start(&w, &s);
+    exec_state st = wait_end(x);
+    assert_int_equal(st.end.how, EXEC_EXITED);
+    assert_int_equal(st.end.exit_code, 3);
+    assert_int_equal(st.end.out_bytes, strlen("out\nyes too\n"));
+    assert_int_equal(st.end.err_bytes, 4);
+    assert_stream(x, 1, "out\nyes too\n");
+    assert_stream(x, 2, "err\n");
+    assert_true(wait_for(x, is_over, 0, 10, &st));
+    exec_unref(x);
+    world_end(&w);
+}
+
+static void run_modes(unsigned cut, unsigned repeat)
+{
+    world w;
+    CLEANUP(buf_done) buf want = {0}, tty = {0}, merged = {0};
+    exec_spec big = spec_sh("seq 1 300000; seq 1 3000 >&2");
+    exec_spec merge = spec_sh("for i in 1 2 3 4 5 6 7 8; do echo o$i; echo e$i >&2; done");
+    exec_spec pty = spec_sh("seq 1 5000; exit 7");
+
+    world_create(&w, cut, repeat);
+    merge.stdio = STDIO_MERGED;
+    pty.stdio = STDIO_PTY;
+    exec *x[3] = {start(&w, &big), start(&w, &merge), start(&w, &pty)};
+    put_seq(&want, 1, 300000, "\n");
+    assert_int_equal(wait_end(x[0]).end.how, EXEC_EXITED);
+    assert_bytes(x[0], 1, &want);
+    assert_int_equal(wait_end(x[0]).end.out_bytes, want.len);
+    buf_clear(&want);
+    put_seq(&want, 1, 3000, "\n");
+    assert_bytes(x[0], 2, &want);
+    assert_int_equal(wait_end(x[1]).end.exit_code, 0);
+    for (int i = 1; i <= 8; i++)
+        buf_printf(&merged, "o%d\ne%d\n", i, i);
+    assert_bytes(x[1], 1, &merged);
+    assert_int_equal(wait_end(x[2]).end.exit_code, 7);
+    put_seq(&tty, 1, 5000, "\r\n");
+    assert_bytes(x[2], 1, &tty);
+    for (int i = 0; i < 3; i++)
+        exec_unref(x[i]);
+    world_end(&w);
+}
+
+static void known_output_in_all_modes(void **state)
+{
+    (void)state;
+    run_modes(0, 0);
+}
+
+static void known_output_with_cuts_and_repeats(void **state)
+{
+    (void)state;
+    run_modes(3, 2);
+    run_modes(5, 0);
+}
+
+static void feed(exec *x, const char *p, size_t n)
+{
+    exec_state s;
+
+    for (uint64_t at = 0; at < n;) {
+        size_t k = n - at < 100000 ? n - at : 100000;
+        err *e = exec_stdin(x, p + at, k, at, false);
+        if (e && e->code == ERR_QUOTA_EXCEEDED) { /* pushed back: the command reads slowly */
+            err_free(e);
+            usleep(2000);
+            exec_get(x, &s);
+            continue;
+        }
+        assert_ok(e);
+        at += k;
+    }
+    assert_ok(exec_stdin(x, NULL, 0, n, true));
+}
+
+static void run_stdin(unsigned cut, unsigned repeat)
+{
+    world w;
+    CLEANUP(buf_done) buf in = {0};
+    exec_spec s = spec_sh("exec cat");
+
+    world_create(&w, cut, repeat);
+    s.stdin_open = true;
+    put_seq(&in, 1, 700000, "\n"); /* beyond the 1 MiB that may wait unread */
+    exec *x = start(&w, &s);
+    feed(x, in.p, in.len);
+    assert_err(exec_stdin(x, "x", 1, UINT64_MAX, false), ERR_CONFLICT);
+    assert_int_equal(wait_end(x).end.exit_code, 0);
+    assert_bytes(x, 1, &in);
+    exec_unref(x);
+    world_end(&w);
+}
+
+static void stdin_arrives_once_and_whole(void **state)
+{
+    (void)state;
+    run_stdin(0, 0);
+    run_stdin(4, 3);
+}
+
+static void stdin_is_appended_only_at_its_length(void **state)
+{
+    world w;
+    exec_spec s = spec_sh("exec cat");
+
+    (void)state;
+    world_create(&w, 0, 0);
+    s.stdin_open = true;
+    exec *x = start(&w, &s);
+    assert_ok(exec_stdin(x, "abc", 3, 0, false));
+    err *e = exec_stdin(x, "abc", 3, 0, false);
+    assert_non_null(e);
+    assert_string_equal(e->kind, "stdin");
+    assert_non_null(strstr(e->message, "3"));
+    assert_err(e, ERR_CONFLICT);
+    assert_ok(exec_stdin(x, "d", 1, UINT64_MAX, true));
+    assert_int_equal(exec_stdin_length(x), 4);
+    assert_int_equal(wait_end(x).end.how, EXEC_EXITED);
+    assert_stream(x, 1, "abcd");
+    exec_unref(x);
+
+    exec_spec none = spec_sh("cat");
+    x = start(&w, &none);
+    assert_err(exec_stdin(x, "a", 1, 0, false), ERR_CONFLICT);
+    assert_int_equal(wait_end(x).end.exit_code, 0);
+    exec_unref(x);
+    world_end(&w);
+}
+
+static void failures_name_their_stage(void **state)
+{
+    world w;
+    char *missing[] = {"/no/such/program", NULL};
+    exec_spec s[4] = {{.argv = missing, .exec_fd = -1}, spec_sh("true"), spec_sh("true"),
+                      spec_sh("true")};
+    const err_code want[4] = {ERR_EXEC_FAILED, ERR_CWD_NOT_FOUND, ERR_USER_NOT_FOUND,
+                              ERR_USER_NOT_MAPPED};
+
+    (void)state;
+    world_create(&w, 0, 0);
+    s[1].cwd = "/no/such/directory";
+    s[2].user = "nobody-of-that-name";
+    s[3].user = "4000000";
+    for (int i = 0; i < 4; i++) {
+        exec *x = start(&w, &s[i]);
+        exec_state st = wait_end(x);
+        assert_int_equal(st.end.how, EXEC_NOT_STARTED);
+        err *e = exec_end_error(&st.end);
+        assert_non_null(e);
+        if (!i) {
+            assert_int_equal(e->errnum, ENOENT);
+            assert_non_null(strstr(e->message, "ENOENT"));
+        }
+        assert_err(e, want[i]);
+        exec_unref(x);
+    }
+    exec_spec fd = spec_sh("true");
+    exec *x = NULL;
+    bool replay;
+    fd.exec_fd = 0;
+    assert_err(exec_start(w.table, &fd, NULL, &x, &replay), ERR_UNSUPPORTED);
+    world_end(&w);
+}
+
+static void kills_are_told_from_deaths(void **state)
+{
+    world w;
+    exec_spec sleeps = spec_sh("echo up; exec sleep 100"), dies = spec_sh("kill -9 $$");
+    exec_state st;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    exec *x = start(&w, &sleeps), *y = start(&w, &dies);
+    assert_true(wait_for(x, has_out, 3, 10, &st));
+    assert_ok(exec_signal(x, SIGKILL, SP_TO_TREE));
+    st = wait_end(x);
+    assert_int_equal(st.end.how, EXEC_KILLED);
+    assert_int_equal(st.end.signal, SIGKILL);
+    st = wait_end(y);
+    assert_int_equal(st.end.how, EXEC_SIGNALLED);
+    assert_int_equal(st.end.signal, SIGKILL);
+    assert_true(wait_for(x, is_over, 0, 10, &st));
+    assert_err(exec_signal(x, SIGKILL, SP_TO_TREE), ERR_CONFLICT);
+    assert_err(exec_signal(x, 99, SP_TO_TREE), ERR_INVALID_REQUEST);
+    exec_unref(x);
+    exec_unref(y);
+    world_end(&w);
+}
+
+static void time_limits_reach_the_whole_tree(void **state)
+{
+    world w;
+    exec_spec soft = spec_sh("sleep 100 & sleep 100");
+    exec_spec hard = spec_sh("trap '' TERM; (trap '' TERM; while :; do sleep 0.1; done) & wait");
+    exec_state st;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    soft.timeout_ms = hard.timeout_ms = 300;
+    uint64_t begun = now_mono_ns();
+    exec *x = start(&w, &soft), *y = start(&w, &hard);
+    st = wait_end(x);
+    assert_int_equal(st.end.how, EXEC_TIMED_OUT);
+    assert_int_equal(st.end.signal, SIGTERM);
+    assert_true(now_mono_ns() - begun < 2 * NS_PER_S);
+    st = wait_end(y);
+    assert_int_equal(st.end.how, EXEC_TIMED_OUT);
+    assert_int_equal(st.end.signal, SIGKILL);
+    assert_true(now_mono_ns() - begun > 2 * NS_PER_S);
+    /* Nothing of it is left to hold the streams. */
+    assert_true(wait_for(x, is_over, 0, 10, &st));
+    assert_true(wait_for(y, is_over, 0, 10, &st));
+    exec_unref(x);
+    exec_unref(y);
+    world_end(&w);
+}
+
+static void a_key_runs_once(void **state)
+{
+    world w;
+    exec_spec s = spec_sh("echo once");
+    exec_key key = {.key = {1, 2, 3}, .body = {9}}, other = {.key = {1, 2, 3}, .body = {8}};
+    exec *x = NULL, *y = NULL;
+    bool replay = true;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    assert_ok(exec_start(w.table, &s, &key, &x, &replay));
+    assert_false(replay);
+    assert_ok(exec_start(w.table, &s, &key, &y, &replay));
+    assert_true(replay);
+    assert_ptr_equal(x, y);
+    exec_unref(y);
+    assert_err(exec_start(w.table, &s, &other, &y, &replay), ERR_IDEMPOTENCY_MISMATCH);
+    wait_end(x);
+    exec_unref(x);
+    world_again(&w, 0, 0); /* the index comes back from the journal */
+    assert_ok(exec_start(w.table, &s, &key, &x, &replay));
+    assert_true(replay);
+    assert_stream(x, 1, "once\n");
+    exec_unref(x);
+    world_end(&w);
+}
+
+static void live_execs_have_a_limit(void **state)
+{
+    world w;
+    exec_spec s = spec_sh("exec sleep 100");
+    exec *x[2], *more = NULL;
+    exec_state st;
+    bool replay;
+
+    (void)state;
+    world_init(&w);
+    w.options.live_max = 2;
+    world_start(&w, 0, 0);
+    box_spec spec = {.id = SANDBOX, .user = "", .cwd = "", .umask = 022};
+    w.backend->ops->create(w.backend, &spec, &EXEC_BOX_EVENTS, w.table, on_created);
+    world_wait(&w, &w.created);
+    for (int i = 0; i < 2; i++)
+        x[i] = start(&w, &s);
+    assert_err(exec_start(w.table, &s, NULL, &more, &replay), ERR_SANDBOX_EXHAUSTED);
+    assert_ok(exec_signal(x[0], SIGTERM, SP_TO_TREE));
+    assert_true(wait_for(x[0], is_over, 0, 10, &st));
+    more = start(&w, &s);
+    exec_unref(more);
+    exec_unref(x[0]);
+    exec_unref(x[1]);
+    world_end(&w);
+}
+
+static void late_output_never_changes_the_end(void **state)
+{
+    world w;
+    exec_spec s = spec_sh("echo now; (sleep 0.4; echo late) &");
+    exec_state st;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    exec *x = start(&w, &s);
+    st = wait_end(x);
+    assert_int_equal(st.end.out_bytes, 4);
+    assert_true(st.lingering);
+    assert_true(wait_for(x, is_over, 0, 10, &st));
+    assert_int_equal(st.length[0], 9);
+    assert_int_equal(st.end.out_bytes, 4);
+    assert_stream(x, 1, "now\nlate\n");
+    exec_unref(x);
+    world_end(&w);
+}
+
+static void a_new_daemon_goes_on(void **state)
+{
+    world w;
+    CLEANUP(buf_done) buf want = {0};
+    exec_spec slow = spec_sh("for i in $(seq 1 60); do echo $i; sleep 0.01; done; exit 5");
+    exec_spec quick = spec_sh("echo done"), cat = spec_sh("exec cat");
+    exec *x[3];
+    exec_state st;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    cat.stdin_open = true;
+    x[0] = start(&w, &slow);
+    x[1] = start(&w, &quick);
+    x[2] = start(&w, &cat);
+    assert_ok(exec_stdin(x[2], "one ", 4, 0, false));
+    wait_end(x[1]);
+    for (int i = 0; i < 3; i++)
+        exec_unref(x[i]);
+    world_again(&w, 0, 0);
+    world_again(&w, 0, 0);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_ok(exec_find(w.table, i + 1, &x[i]));
+    assert_ok(exec_stdin(x[2], "two", 3, 4, true));
+    put_seq(&want, 1, 60, "\n");
+    st = wait_end(x[0]);
+    assert_int_equal(st.end.exit_code, 5);
+    assert_bytes(x[0], 1, &want);
+    assert_stream(x[1], 1, "done\n");
+    assert_int_equal(wait_end(x[2]).end.exit_code, 0);
+    assert_stream(x[2], 1, "one two");
+    assert_non_null(strstr(st.command, "/bin/sh -c for i in"));
+    for (int i = 0; i < 3; i++)
+        exec_unref(x[i]);
+    world_end(&w);
+}
+
+static void a_time_limit_outlives_the_daemon(void **state)
+{
+    world w;
+    exec_spec s = spec_sh("exec sleep 100");
+    exec *x;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    s.timeout_ms = 500;
+    exec_unref(start(&w, &s));
+    world_again(&w, 0, 0);
+    assert_ok(exec_find(w.table, 1, &x));
+    assert_int_equal(wait_end(x).end.how, EXEC_TIMED_OUT);
+    exec_unref(x);
+    world_end(&w);
+}
+
+static void a_dead_box_leaves_unknown_ends(void **state)
+{
+    world w;
+    exec_spec s = spec_sh("echo before; exec sleep 100");
+    exec *x, *more = NULL;
+    exec_state st;
+    bool replay;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    x = start(&w, &s);
+    assert_true(wait_for(x, has_out, 7, 10, &st));
+    assert_ok(w.backend->ops->destroy(w.backend, SANDBOX));
+    world_wait(&w, &w.gone);
+    st = wait_end(x);
+    assert_true(st.end.how == EXEC_UNKNOWN || st.end.how == EXEC_SIGNALLED);
+    assert_stream(x, 1, "before\n");
+    assert_err(exec_start(w.table, &s, NULL, &more, &replay), ERR_SANDBOX_GONE);
+    assert_err(exec_stdin(x, "a", 1, 0, false), ERR_SANDBOX_GONE);
+    exec_unref(x);
+    world_end(&w);
+}
+
+static void terminals_take_input_and_sizes(void **state)
+{
+    world w;
+    exec_spec s = spec_sh("read line; stty size; echo got $line");
+    exec_state st;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    s.stdio = STDIO_PTY;
+    s.stdin_open = true;
+    exec *x = start(&w, &s);
+    assert_ok(exec_resize(x, 33, 99));
+    assert_ok(exec_stdin(x, "hi\n", 3, UINT64_MAX, false));
+    st = wait_end(x);
+    assert_int_equal(st.end.exit_code, 0);
+    assert_stream(x, 1, "hi\r\n33 99\r\ngot hi\r\n");
+    exec_unref(x);
+    world_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_and_exit_status_come_apart),
+        cmocka_unit_test(known_output_in_all_modes),
+        cmocka_unit_test(known_output_with_cuts_and_repeats),
+        cmocka_unit_test(stdin_arrives_once_and_whole),
+        cmocka_unit_test(stdin_is_appended_only_at_its_length),
+        cmocka_unit_test(failures_name_their_stage),
+        cmocka_unit_test(kills_are_told_from_deaths),
+        cmocka_unit_test(time_limits_reach_the_whole_tree),
+        cmocka_unit_test(a_key_runs_once),
+        cmocka_unit_test(live_execs_have_a_limit),
+        cmocka_unit_test(late_output_never_changes_the_end),
+        cmocka_unit_test(a_new_daemon_goes_on),
+        cmocka_unit_test(a_time_limit_outlives_the_daemon),
+        cmocka_unit_test(a_dead_box_leaves_unknown_ends),
+        cmocka_unit_test(terminals_take_input_and_sizes),
+    };
+
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
