@@ -1,4 +1,5 @@
-/* What the tests of the exec layer share: a scratch spool, a hub, waiting for ends, reading streams.
+/* What the tests of the exec layer share: a scratch spool, a hub, waiting for ends, reading
+ * streams.
  */
 #pragma once
 
@@ -10,13 +11,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../unit.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "exec/exec.h"
+
+#include "../unit.h"
 
 #define SANDBOX "testaaaaaaaaaaaaaaaa"
 

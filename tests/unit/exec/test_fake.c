@@ -207,8 +207,8 @@ static void failures_name_their_stage(void **state)
 {
     world w;
     char *missing[] = {"/no/such/program", NULL};
-    exec_spec s[4] = {{.argv = missing, .exec_fd = -1}, spec_sh("true"), spec_sh("true"),
-                      spec_sh("true")};
+    exec_spec s[4] = {
+        {.argv = missing, .exec_fd = -1}, spec_sh("true"), spec_sh("true"), spec_sh("true")};
     const err_code want[4] = {ERR_EXEC_FAILED, ERR_CWD_NOT_FOUND, ERR_USER_NOT_FOUND,
                               ERR_USER_NOT_MAPPED};
 

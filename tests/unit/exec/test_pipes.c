@@ -1,0 +1,487 @@
+/* The exec layer over descriptors: splice, ptys, stdin by position, what lingers, ceilings, a full
+ * disk, and going on after the daemon's side was forgotten. */
+#include <sys/mount.h>
+
+#include "pipes.h"
+
+static void end(world *w, box *x)
+{
+    world_stop(w);
+    for (pproc *p = x->procs; p; p = p->next)
+        kill(-p->pid, SIGKILL);
+    world_done(w);
+}
+
+static void begin(world *w, box *x)
+{
+    pipes_init(w, x);
+    pipes_attach(w, x);
+}
+
+static void bytes_are_spliced_in_all_modes(void **state)
+{
+    world w;
+    box b;
+    CLEANUP(buf_done) buf want = {0}, tty = {0}, merged = {0};
+    exec_spec big = spec_sh("seq 1 300000; seq 1 3000 >&2; exit 4"), pty = spec_sh("seq 1 20000");
+    exec_spec merge = spec_sh("for i in 1 2 3 4; do echo o$i; echo e$i >&2; done");
+    exec_state st;
+
+    (void)state;
+    begin(&w, &b);
+    pty.stdio = STDIO_PTY;
+    merge.stdio = STDIO_MERGED;
+    exec *x = start(&w, &big), *y = start(&w, &pty), *z = start(&w, &merge);
+    put_seq(&want, 1, 300000, "\n");
+    put_seq(&tty, 1, 20000, "\r\n");
+    for (int i = 1; i <= 4; i++)
+        buf_printf(&merged, "o%d\ne%d\n", i, i);
+    assert_int_equal(wait_end(x).end.exit_code, 4);
+    assert_bytes(x, 1, &want);
+    assert_int_equal(wait_end(x).end.out_bytes, want.len);
+    buf_clear(&want);
+    put_seq(&want, 1, 3000, "\n");
+    assert_bytes(x, 2, &want);
+    assert_int_equal(wait_end(y).end.how, EXEC_EXITED);
+    assert_bytes(y, 1, &tty);
+    wait_end(z);
+    assert_bytes(z, 1, &merged);
+    assert_true(wait_for(y, is_over, 0, 10, &st));
+    assert_true(wait_for(z, is_over, 0, 10, &st));
+    exec_unref(x);
+    exec_unref(y);
+    exec_unref(z);
+    end(&w, &b);
+}
+
+static void an_empty_stream_has_no_file(void **state)
+{
+    world w;
+    box b;
+    exec_spec s = spec_sh("echo only out");
+    struct stat st;
+
+    (void)state;
+    begin(&w, &b);
+    exec *x = start(&w, &s);
+    wait_end(x);
+    assert_int_equal(fstatat(w.spool, SANDBOX "/1.out", &st, 0), 0);
+    assert_int_equal(fstatat(w.spool, SANDBOX "/1.err", &st, 0), -1);
+    assert_int_equal(fstatat(w.spool, SANDBOX "/1.in", &st, 0), -1);
+    exec_unref(x);
+    end(&w, &b);
+}
+
+static void feed(exec *x, const buf *in, size_t from)
+{
+    for (size_t at = from; at < in->len;) {
+        size_t k = in->len - at < 65536 ? in->len - at : 65536;
+        err *e = exec_stdin(x, in->p + at, k, at, false);
+        if (e && e->code == ERR_QUOTA_EXCEEDED) {
+            err_free(e);
+            usleep(1000);
+            continue;
+        }
+        assert_ok(e);
+        at += k;
+    }
+    assert_ok(exec_stdin(x, NULL, 0, in->len, true));
+}
+
+static void stdin_goes_on_where_the_last_daemon_stopped(void **state)
+{
+    world w;
+    box b;
+    CLEANUP(buf_done) buf in = {0};
+    exec_spec s = spec_sh("sleep 0.2; exec cat");
+    exec *x;
+
+    (void)state;
+    begin(&w, &b);
+    put_seq(&in, 1, 2000000, "\n"); /* more than 12 MiB: some of it is punched on the way */
+    s.stdin_open = true;
+    x = start(&w, &s);
+    assert_ok(exec_stdin(x, in.p, 500000, 0, false));
+    exec_unref(x);
+    world_stop(&w);
+    pipes_attach(&w, &b);
+    assert_ok(exec_find(w.table, 1, &x));
+    assert_int_equal(exec_stdin_length(x), 500000);
+    feed(x, &in, 500000);
+    assert_int_equal(wait_end(x).end.exit_code, 0);
+    assert_bytes(x, 1, &in);
+    exec_unref(x);
+    end(&w, &b);
+}
+
+static void stdin_that_nobody_reads_pushes_back(void **state)
+{
+    world w;
+    box b;
+    exec_spec s = spec_sh("exec sleep 100"), closes = spec_sh("exec <&-; echo up; exec sleep 100");
+    char *much = xcalloc(1, 1 << 20);
+    err *e = NULL;
+    exec_state st;
+
+    (void)state;
+    begin(&w, &b);
+    s.stdin_open = closes.stdin_open = true;
+    exec *x = start(&w, &s), *y = start(&w, &closes);
+    for (int i = 0; i < 4 && !e; i++)
+        e = exec_stdin(x, much, 1 << 20, UINT64_MAX, false);
+    assert_err(e, ERR_QUOTA_EXCEEDED);
+    e = NULL;
+    assert_err(exec_stdin(x, much, (1 << 20) + 1, UINT64_MAX, false), ERR_TOO_LARGE);
+    /* Whoever closes its stdin is told apart. */
+    assert_true(wait_for(y, has_out, 3, 10, &st));
+    for (int i = 0; i < 1000 && !e; i++) {
+        e = exec_stdin(y, "x", 1, UINT64_MAX, false);
+        usleep(1000);
+    }
+    assert_err(e, ERR_CONFLICT);
+    free(much);
+    assert_ok(exec_signal(x, SIGKILL, SP_TO_TREE));
+    assert_ok(exec_signal(y, SIGTERM, SP_TO_TREE));
+    assert_int_equal(wait_end(x).end.how, EXEC_KILLED);
+    assert_int_equal(wait_end(y).end.how, EXEC_KILLED);
+    exec_unref(x);
+    exec_unref(y);
+    end(&w, &b);
+}
+
+static void late_bytes_go_on_into_the_spool(void **state)
+{
+    world w;
+    box b;
+    exec_spec s = spec_sh("echo now; (sleep 0.6; echo late) &");
+    exec_state st;
+    exec *x;
+
+    (void)state;
+    begin(&w, &b);
+    x = start(&w, &s);
+    st = wait_end(x);
+    assert_int_equal(st.end.out_bytes, 4);
+    assert_true(st.lingering);
+    exec_unref(x);
+    /* Also across a restart: HELLO still names it. */
+    world_stop(&w);
+    pipes_attach(&w, &b);
+    assert_ok(exec_find(w.table, 1, &x));
+    exec_get(x, &st);
+    assert_true(st.lingering);
+    assert_true(wait_for(x, is_over, 0, 10, &st));
+    assert_int_equal(st.length[0], 9);
+    assert_int_equal(st.end.out_bytes, 4);
+    assert_stream(x, 1, "now\nlate\n");
+    assert_true(wait_for(x, is_over, 0, 10, &st));
+    exec_unref(x);
+    end(&w, &b);
+}
+
+static void a_pty_survives_with_what_is_in_its_relay(void **state)
+{
+    world w;
+    box b;
+    CLEANUP(buf_done) buf want = {0};
+    exec_spec s = spec_sh("read go; seq 1 3000; read end; exit 9");
+    exec *x;
+
+    (void)state;
+    begin(&w, &b);
+    s.stdio = STDIO_PTY;
+    s.stdin_open = true;
+    x = start(&w, &s);
+    assert_ok(exec_stdin(x, "go\n", 3, UINT64_MAX, false));
+    exec_unref(x);
+    for (int i = 0; i < 3; i++) {
+        usleep(2000);
+        world_stop(&w);
+        pipes_attach(&w, &b);
+    }
+    assert_ok(exec_find(w.table, 1, &x));
+    exec_state st;
+    buf_str(&want, "go\r\n");
+    put_seq(&want, 1, 3000, "\r\n");
+    assert_true(wait_for(x, has_out, want.len, 10, &st));
+    assert_bytes(x, 1, &want);
+    assert_ok(exec_stdin(x, "\n", 1, UINT64_MAX, false));
+    assert_int_equal(wait_end(x).end.exit_code, 9);
+    exec_unref(x);
+    end(&w, &b);
+}
+
+static void the_middle_is_punched_out_at_the_ceiling(void **state)
+{
+    world w;
+    box b;
+    exec_spec s = spec_sh("head -c 20000000 /dev/zero | tr '\\0' x; echo END");
+    exec_state st;
+    char chunk[65536];
+    size_t n;
+    uint64_t gap;
+    struct stat file;
+
+    (void)state;
+    pipes_init(&w, &b);
+    w.options.stream_max = 4 << 20;
+    pipes_attach(&w, &b);
+    exec *x = start(&w, &s);
+    st = wait_end(x);
+    assert_int_equal(st.end.out_bytes, 20000004);
+    assert_true(st.end.out_dropped >= 20000004 - (4 << 20));
+    /* Whole MiB go, the head stays, and a reader is told. */
+    assert_int_equal(st.end.out_dropped % (1 << 20), 0);
+    assert_ok(exec_read(x, 1, (1 << 20) - 10, chunk, sizeof chunk, &n, &gap));
+    assert_int_equal(n, 10);
+    assert_memory_equal(chunk, "xxxxxxxxxx", 10);
+    assert_ok(exec_read(x, 1, 1 << 20, chunk, sizeof chunk, &n, &gap));
+    assert_int_equal(n, 0);
+    assert_int_equal(gap, (1 << 20) + st.end.out_dropped);
+    assert_ok(exec_read(x, 1, gap, chunk, 1, &n, &gap));
+    assert_int_equal(n, 1);
+    assert_int_equal(chunk[0], 'x');
+    assert_ok(exec_read(x, 1, 20000000, chunk, sizeof chunk, &n, &gap));
+    assert_memory_equal(chunk, "END\n", 4);
+    assert_err(exec_read(x, 1, 20000005, chunk, 1, &n, &gap), ERR_RANGE);
+    assert_int_equal(fstatat(w.spool, SANDBOX "/1.out", &file, 0), 0);
+    assert_int_equal(file.st_size, 20000004);
+    assert_true((uint64_t)file.st_blocks * 512 <= (5 << 20));
+    exec_unref(x);
+    /* The marks come back from the journal. */
+    world_stop(&w);
+    pipes_attach(&w, &b);
+    assert_ok(exec_find(w.table, 1, &x));
+    exec_state again;
+    exec_get(x, &again);
+    assert_int_equal(again.end.out_dropped, st.end.out_dropped);
+    assert_ok(exec_read(x, 1, 1 << 20, chunk, sizeof chunk, &n, &gap));
+    assert_int_equal(gap, (1 << 20) + st.end.out_dropped);
+    exec_unref(x);
+    end(&w, &b);
+}
+
+static void old_streams_go_first_when_a_sandbox_has_too_many(void **state)
+{
+    world w;
+    box b;
+    exec_spec s = spec_sh("head -c 1000000 /dev/zero");
+    exec_state st;
+    exec *x;
+
+    (void)state;
+    pipes_init(&w, &b);
+    w.options.sandbox_max = 2500000;
+    pipes_attach(&w, &b);
+    for (int i = 0; i < 4; i++) {
+        x = start(&w, &s);
+        assert_true(wait_for(x, is_over, 0, 10, &st));
+        exec_unref(x);
+    }
+    assert_ok(exec_find(w.table, 1, &x));
+    exec_get(x, &st);
+    assert_int_equal(st.end.out_bytes, 1000000);
+    assert_int_equal(st.end.out_dropped, 1000000);
+    char c;
+    size_t n;
+    uint64_t gap;
+    assert_ok(exec_read(x, 1, 5, &c, 1, &n, &gap));
+    assert_int_equal(gap, 1000000);
+    exec_unref(x);
+    assert_ok(exec_find(w.table, 4, &x));
+    exec_get(x, &st);
+    assert_int_equal(st.end.out_dropped, 0);
+    exec_unref(x);
+    end(&w, &b);
+}
+
+static void a_refused_spawn_is_not_started_and_frees_its_key(void **state)
+{
+    world w;
+    box b;
+    exec_spec s = spec_sh("echo ran");
+    exec_key key = {.key = {7}, .body = {7}};
+    exec *x = NULL;
+    bool replay = true;
+
+    (void)state;
+    begin(&w, &b);
+    b.refuse = EAGAIN;
+    assert_ok(exec_start(w.table, &s, &key, &x, &replay));
+    exec_state st = wait_end(x);
+    assert_int_equal(st.end.how, EXEC_NOT_STARTED);
+    assert_int_equal(st.end.errnum, EAGAIN);
+    assert_err(exec_end_error(&st.end), ERR_SANDBOX_EXHAUSTED);
+    exec_unref(x);
+    b.refuse = 0;
+    assert_ok(exec_start(w.table, &s, &key, &x, &replay));
+    assert_false(replay);
+    wait_end(x);
+    assert_stream(x, 1, "ran\n");
+    exec_unref(x);
+    end(&w, &b);
+}
+
+/* A BEGIN that never reached init: not started, the key free, and nothing is sent again. */
+static void a_begin_without_a_spawn_is_not_started(void **state)
+{
+    world w;
+    box b;
+    exec_spec s = spec_sh("echo ran");
+    exec_key key = {.key = {5}, .body = {5}};
+    exec *x = NULL;
+    exec_state st;
+    bool replay = true;
+
+    (void)state;
+    begin(&w, &b);
+    /* Refused by a backend that is then forgotten, with the END cut off: what a kill leaves. */
+    b.refuse = EAGAIN;
+    assert_ok(exec_start(w.table, &s, &key, &x, &replay));
+    wait_end(x);
+    exec_unref(x);
+    world_stop(&w);
+    int fd = openat(w.spool, SANDBOX "/journal", O_RDWR);
+    assert_int_equal(ftruncate(fd, 256), 0);
+    assert_int_equal(pwrite(fd, "torn", 4, 256), 4);
+    close(fd);
+    b.refuse = 0;
+    pipes_attach(&w, &b);
+    assert_ok(exec_find(w.table, 1, &x));
+    st = wait_end(x);
+    /* A torn record may have been its END: then nobody can say. */
+    assert_int_equal(st.end.how, EXEC_UNKNOWN);
+    exec_unref(x);
+    world_stop(&w);
+    fd = openat(w.spool, SANDBOX "/journal", O_RDWR);
+    assert_int_equal(ftruncate(fd, 256), 0);
+    close(fd);
+    pipes_attach(&w, &b);
+    assert_ok(exec_find(w.table, 1, &x));
+    st = wait_end(x);
+    assert_int_equal(st.end.how, EXEC_NOT_STARTED);
+    assert_err(exec_end_error(&st.end), ERR_UNAVAILABLE);
+    exec_unref(x);
+    assert_ok(exec_start(w.table, &s, &key, &x, &replay));
+    assert_false(replay);
+    wait_end(x);
+    assert_stream(x, 1, "ran\n");
+    exec_unref(x);
+    end(&w, &b);
+}
+
+static void descriptors_of_a_stranger_are_looked_at(void **state)
+{
+    world w;
+    box b;
+    exec_spec s = spec_sh("echo hello");
+
+    (void)state;
+    begin(&w, &b);
+    b.evil = true;
+    exec *x = start(&w, &s);
+    exec_state st = wait_end(x);
+    assert_int_equal(st.end.how, EXEC_EXITED);
+    assert_int_equal(st.length[0], 0); /* not /etc/passwd */
+    exec_unref(x);
+    end(&w, &b);
+}
+
+static void a_full_disk_makes_commands_wait(void **state)
+{
+    world w;
+    box b;
+    CLEANUP(buf_done) buf want = {0};
+    exec_spec s = spec_sh("seq 1 400000");
+    char path[128];
+    exec_state st;
+
+    (void)state;
+    pipes_init(&w, &b);
+    snprintf(path, sizeof path, "%s/spool", w.dir);
+    if (mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m")) {
+        print_message("skipped: a small tmpfs needs root (%s)\n", strerrordesc_np(errno));
+        world_done(&w);
+        skip();
+    }
+    close(w.spool);
+    w.options.spool_dir = w.spool = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    pipes_attach(&w, &b);
+    exec *x = start(&w, &s); /* 2.7 MB */
+    bool stuck = wait_for(x, is_ended, 0, 1, &st);
+    bool full = exec_hub_is_full(w.hub);
+    bool grown = !mount("tmpfs", path, "tmpfs", MS_REMOUNT | MS_NOSUID | MS_NODEV, "size=16m");
+    bool ended = wait_for(x, is_ended, 0, 20, &st);
+    put_seq(&want, 1, 400000, "\n");
+    buf got = {0};
+    if (ended)
+        read_stream(x, 1, &got);
+    bool same = got.len == want.len && !memcmp(got.p, want.p, got.len);
+    bool calm = !exec_hub_is_full(w.hub);
+    buf_done(&got);
+    exec_unref(x);
+    world_stop(&w);
+    close(w.spool);
+    w.spool = -1;
+    umount2(path, MNT_DETACH); /* before anything can fail */
+    world_done(&w);
+    assert_false(stuck);
+    assert_true(full);
+    assert_true(grown);
+    assert_true(ended);
+    assert_int_equal(st.end.exit_code, 0);
+    assert_true(same);
+    assert_true(calm);
+}
+
+static void floods_do_not_starve_others(void **state)
+{
+    world w;
+    box b;
+    exec_spec flood = spec_sh("exec cat /dev/zero"), quick = spec_sh("echo hi");
+    exec_state st;
+
+    (void)state;
+    pipes_init(&w, &b);
+    w.options.stream_max = 4 << 20;
+    pipes_attach(&w, &b);
+    exec *x = start(&w, &flood), *y = start(&w, &flood);
+    assert_true(wait_for(x, has_out, 64 << 20, 20, &st));
+    for (int i = 0; i < 20; i++) {
+        uint64_t begun = now_mono_ns();
+        exec *q = start(&w, &quick);
+        wait_end(q);
+        assert_stream(q, 1, "hi\n");
+        exec_unref(q);
+        assert_true(now_mono_ns() - begun < 3 * NS_PER_S);
+    }
+    assert_ok(exec_signal(x, SIGKILL, SP_TO_TREE));
+    assert_ok(exec_signal(y, SIGKILL, SP_TO_TREE));
+    assert_int_equal(wait_end(x).end.how, EXEC_KILLED);
+    assert_int_equal(wait_end(y).end.how, EXEC_KILLED);
+    exec_unref(x);
+    exec_unref(y);
+    end(&w, &b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_are_spliced_in_all_modes),
+        cmocka_unit_test(an_empty_stream_has_no_file),
+        cmocka_unit_test(stdin_goes_on_where_the_last_daemon_stopped),
+        cmocka_unit_test(stdin_that_nobody_reads_pushes_back),
+        cmocka_unit_test(late_bytes_go_on_into_the_spool),
+        cmocka_unit_test(a_pty_survives_with_what_is_in_its_relay),
+        cmocka_unit_test(the_middle_is_punched_out_at_the_ceiling),
+        cmocka_unit_test(old_streams_go_first_when_a_sandbox_has_too_many),
+        cmocka_unit_test(a_refused_spawn_is_not_started_and_frees_its_key),
+        cmocka_unit_test(a_begin_without_a_spawn_is_not_started),
+        cmocka_unit_test(descriptors_of_a_stranger_are_looked_at),
+        cmocka_unit_test(a_full_disk_makes_commands_wait),
+        cmocka_unit_test(floods_do_not_starve_others),
+    };
+
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
