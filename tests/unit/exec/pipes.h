@@ -27,8 +27,8 @@ struct box {
     pthread_mutex_t order; /* events, one at a time */
     pproc *procs;
     uint64_t high;
-    int refuse; /* errno for the next SPAWNs */
-    bool evil;  /* hand out a descriptor that is not what it should be */
+    int refuse;                /* errno for the next SPAWNs */
+    bool evil;                 /* hand out a descriptor that is not what it should be */
     _Atomic int acks, answers; /* answers under way */
     pthread_t thread;
     bool stop;

@@ -7,8 +7,17 @@
 static void end(world *w, box *x)
 {
     world_stop(w);
-    for (pproc *p = x->procs; p; p = p->next)
-        kill(-p->pid, SIGKILL);
+    while (x->procs) {
+        pproc *p = x->procs;
+        x->procs = p->next;
+        if (p->rec.state == SP_LIVE) {
+            kill(-p->pid, SIGKILL);
+            waitpid(p->pid, NULL, 0);
+        }
+        for (int i = 0; i < SP_FDS_MAX; i++)
+            closep(&p->fd[i]);
+        free(p);
+    }
     world_done(w);
 }
 
@@ -421,10 +430,14 @@ static void a_full_disk_makes_commands_wait(void **state)
     buf_done(&got);
     exec_unref(x);
     world_stop(&w);
-    close(w.spool);
-    w.spool = -1;
+    close(TAKE_FD(w.spool));
     umount2(path, MNT_DETACH); /* before anything can fail */
+    w.spool = open("/", O_PATH | O_CLOEXEC);
     world_done(&w);
+    for (pproc *p = b.procs; p; p = b.procs) {
+        b.procs = p->next;
+        free(p);
+    }
     assert_false(stuck);
     assert_true(full);
     assert_true(grown);
