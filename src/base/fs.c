@@ -163,6 +163,23 @@ err *fs_remove(int dirfd, const char *name)
     return r ? err_sys(ERR_INTERNAL, -r, "cannot remove %s", name) : NULL;
 }
 
+err *fs_empty(int dirfd)
+{
+    int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+
+    if (!d) {
+        closep(&fd);
+        return err_sys(ERR_INTERNAL, errno, "cannot list a directory");
+    }
+    while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            r = remove_tree(fd, e->d_name);
+    closedir(d);
+    return r ? err_sys(ERR_INTERNAL, -r, "cannot empty a directory") : NULL;
+}
+
 int fs_open_in_root(int rootfd, const char *path, int flags)
 {
     struct open_how how = {.flags = (uint64_t)flags | O_CLOEXEC,

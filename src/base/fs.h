@@ -21,6 +21,8 @@ err *fs_dir(int dirfd, const char *name, mode_t mode, int *ret_fd) ERR_MUST;
 err *fs_mkdirs(const char *path, mode_t mode) ERR_MUST;
 /* Removes a tree without following links. A missing name is success. */
 err *fs_remove(int dirfd, const char *name) ERR_MUST;
+/* The same for everything in the directory, which stays. */
+err *fs_empty(int dirfd) ERR_MUST;
 /* openat2 with RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS. Returns the descriptor or -errno. */
 int fs_open_in_root(int rootfd, const char *path, int flags);
 /* write(2) until all is written; -errno or 0. */
