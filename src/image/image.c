@@ -1,0 +1,436 @@
+#include "image/image.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "image/images.h"
+
+/* A row of this name stands for an image that lost its last name and waits for a prune. */
+#define GONE_PREFIX "gone:"
+#define HEX_MIN     12
+
+/* ---- one image ---- */
+
+image *image_ref(image *i)
+{
+    atomic_fetch_add(&i->refs, 1);
+    return i;
+}
+
+void image_unref(image *i)
+{
+    if (!i || atomic_fetch_sub(&i->refs, 1) != 1)
+        return;
+    free(i->name);
+    strv_free(i->env);
+    free(i->user);
+    free(i->cwd);
+    strv_free(i->entrypoint);
+    strv_free(i->cmd);
+    free(i->os);
+    free(i->architecture);
+    free(i->diff_ids);
+    free(i);
+}
+
+image *image_new(const uint8_t digest[32], const char *name, image_config *taken, uint64_t size,
+                 uint64_t created_ns)
+{
+    image *i = xcalloc(1, sizeof *i);
+
+    memcpy(i->digest, digest, 32);
+    i->name = xstrdup(name);
+    i->env = TAKE_PTR(taken->env);
+    i->user = TAKE_PTR(taken->user);
+    i->cwd = TAKE_PTR(taken->cwd);
+    i->entrypoint = TAKE_PTR(taken->entrypoint);
+    i->cmd = TAKE_PTR(taken->cmd);
+    i->os = TAKE_PTR(taken->os);
+    i->architecture = TAKE_PTR(taken->architecture);
+    i->diff_ids = TAKE_PTR(taken->diff_ids);
+    i->nlayers = taken->ndiff_ids;
+    i->size = size;
+    i->created_ns = created_ns;
+    i->refs = 1;
+    return i;
+}
+
+/* ---- its record: an OCI config of what we use, so that one parser reads both ---- */
+
+static json_t *strings(char *const *v)
+{
+    json_t *list = json_array();
+
+    for (; v && *v; v++)
+        json_array_append_new(list, json_string(*v));
+    return list;
+}
+
+static json_t *diff_id_strings(const image *i)
+{
+    json_t *list = json_array();
+    char text[72] = "sha256:";
+
+    for (size_t k = 0; k < i->nlayers; k++) {
+        hex_encode(i->diff_ids[k], 32, text + strlen("sha256:"));
+        json_array_append_new(list, json_string(text));
+    }
+    return list;
+}
+
+static char *record_of(const image *i)
+{
+    CLEANUP(json_decrefp)
+    json_t *j = json_pack("{s:s, s:s, s:I, s:{s:o, s:s, s:s, s:o, s:o}, s:{s:s, s:o}}", "os", i->os,
+                          "architecture", i->architecture, "size", (json_int_t)i->size, "config",
+                          "Env", strings(i->env), "User", i->user, "WorkingDir", i->cwd,
+                          "Entrypoint", strings(i->entrypoint), "Cmd", strings(i->cmd), "rootfs",
+                          "type", "layers", "diff_ids", diff_id_strings(i));
+    buf text = {0};
+
+    json_write(&text, j);
+    return buf_take(&text);
+}
+
+static err *image_of_row(const image_row *r, const platform *here, image **ret_image)
+{
+    CLEANUP(image_config_done) image_config c = {0};
+    CLEANUP(json_decrefp) json_t *j = NULL;
+    size_t n = strlen(r->config);
+
+    TRY(json_parse(r->config, n, &j));
+    TRY(image_config_parse(r->config, n, here, &c));
+    *ret_image = image_new(r->digest, r->name, &c, (uint64_t)json_int(j, "size", 0), r->created_ns);
+    return NULL;
+}
+
+/* ---- the table ---- */
+
+static void hex_of(const uint8_t digest[32], char ret_text[65])
+{
+    hex_encode(digest, 32, ret_text);
+}
+
+/* With the lock held. */
+static bool digest_has_name(const image_store *s, const uint8_t digest[32])
+{
+    map_iter it = {0};
+
+    while (map_next(&s->by_name, &it))
+        if (memcmp(((image *)it.entry->value)->digest, digest, 32) == 0)
+            return true;
+    return false;
+}
+
+/* Remembers, durably, that the backend still has what nobody names. Without the lock. */
+static void bury(image_store *s, const uint8_t digest[32])
+{
+    char hex[65];
+
+    hex_of(digest, hex);
+    {
+        LOCK_SCOPE(&s->lock);
+        if (digest_has_name(s, digest) || map_put_str(&s->gone, hex, s))
+            return;
+    }
+    CLEANUP(freep) char *name = str_printf("%s%s", GONE_PREFIX, hex);
+    image_row r = {.name = name, .config = "{}", .created_ns = now_real_ns()};
+    memcpy(r.digest, digest, 32);
+    err_drop(store_image_put(s->o.store, &r), "image");
+}
+
+static void unbury(image_store *s, const uint8_t digest[32])
+{
+    char hex[65];
+
+    hex_of(digest, hex);
+    {
+        LOCK_SCOPE(&s->lock);
+        if (!map_take_str(&s->gone, hex))
+            return;
+    }
+    CLEANUP(freep) char *name = str_printf("%s%s", GONE_PREFIX, hex);
+    err_drop(store_image_remove(s->o.store, name), "image");
+}
+
+err *image_commit(image_store *s, image *i)
+{
+    CLEANUP(freep) char *record = record_of(i);
+    image *old;
+
+    LOCK_SCOPE(&s->commit);
+    if (s->o.backend->caps.images != CAP_ABSENT)
+        TRY(s->o.backend->ops->image(s->o.backend, i->digest, (const uint8_t(*)[32])i->diff_ids,
+                                     i->nlayers));
+    image_row r = {.name = i->name, .config = record, .created_ns = i->created_ns};
+    memcpy(r.digest, i->digest, 32);
+    TRY(store_image_put(s->o.store, &r));
+    {
+        LOCK_SCOPE(&s->lock);
+        old = map_put_str(&s->by_name, i->name, image_ref(i));
+    }
+    unbury(s, i->digest);
+    if (old)
+        bury(s, old->digest);
+    image_unref(old);
+    return NULL;
+}
+
+static err *load(image_store *s)
+{
+    image_row *rows = NULL;
+    size_t n = 0;
+
+    TRY(store_image_list(s->o.store, &rows, &n));
+    for (size_t k = 0; k < n; k++) {
+        image *i = NULL;
+        char hex[65];
+        if (str_starts(rows[k].name, GONE_PREFIX)) {
+            hex_of(rows[k].digest, hex);
+            map_put_str(&s->gone, hex, s);
+        } else {
+            err *e = image_of_row(&rows[k], &s->here, &i);
+            if (e)
+                err_drop(e, rows[k].name); /* a record of another machine: not usable here */
+            else
+                image_unref(map_put_str(&s->by_name, i->name, i));
+        }
+        image_row_done(&rows[k]);
+    }
+    free(rows);
+    return NULL;
+}
+
+/* ---- finding ---- */
+
+/* With the lock held: by a digest's prefix, if only one image has it. */
+static image *find_digest(const image_store *s, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    image *found = NULL;
+    map_iter it = {0};
+
+    if (n < HEX_MIN || n > 64 || strspn(prefix, "0123456789abcdef") != n)
+        return NULL;
+    while (map_next(&s->by_name, &it)) {
+        image *i = it.entry->value;
+        char hex[65];
+        hex_of(i->digest, hex);
+        if (strncmp(hex, prefix, n) != 0)
+            continue;
+        if (found && memcmp(found->digest, i->digest, 32) != 0)
+            return NULL;
+        found = i;
+    }
+    return found;
+}
+
+static image *find_any(const image_store *s, const char *reference, const char *name)
+{
+    image *i = map_get_str(&s->by_name, reference);
+
+    if (!i && name)
+        i = map_get_str(&s->by_name, name);
+    if (!i)
+        i = find_digest(s, str_starts(reference, "sha256:") ? reference + 7 : reference);
+    return i;
+}
+
+err *image_find(image_store *s, const char *reference, image **ret_image)
+{
+    CLEANUP(freep) char *name = NULL;
+    CLEANUP(err_freep) err *bad = image_normalise(reference, &name);
+
+    LOCK_SCOPE(&s->lock);
+    image *i = find_any(s, reference, name);
+    if (i) {
+        *ret_image = image_ref(i);
+        return NULL;
+    }
+    if (bad)
+        return TAKE_PTR(bad);
+    return err_kind(
+        err_remedy(err_new(ERR_NOT_FOUND, "image '%.200s' is not here", reference),
+                   "Pull it with 'bothy image pull'; 'bothy image ls' lists what is here."),
+        "image");
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp((*(image *const *)a)->name, (*(image *const *)b)->name);
+}
+
+void image_list(image_store *s, image ***ret_images, size_t *ret_n)
+{
+    map_iter it = {0};
+    size_t n = 0;
+
+    LOCK_SCOPE(&s->lock);
+    image **list = xcalloc(s->by_name.count + 1, sizeof(image *));
+    while (map_next(&s->by_name, &it))
+        list[n++] = image_ref(it.entry->value);
+    qsort(list, n, sizeof(image *), by_name);
+    *ret_images = list;
+    *ret_n = n;
+}
+
+/* ---- forgetting ---- */
+
+/* The names that a reference means: its own, or for a digest all that have it. */
+static char **names_of(image_store *s, const char *reference, const image *found)
+{
+    CLEANUP(freep) char *name = NULL;
+    CLEANUP(err_freep) err *bad = image_normalise(reference, &name);
+    char **names = NULL;
+    map_iter it = {0};
+
+    LOCK_SCOPE(&s->lock);
+    if (str_eq(found->name, reference) || str_eq(found->name, name)) {
+        strv_push(&names, xstrdup(found->name));
+        return names;
+    }
+    while (map_next(&s->by_name, &it))
+        if (memcmp(((image *)it.entry->value)->digest, found->digest, 32) == 0)
+            strv_push(&names, xstrdup(((image *)it.entry->value)->name));
+    return names;
+}
+
+static err *forget_name(image_store *s, const char *name)
+{
+    image *old;
+
+    TRY(store_image_remove(s->o.store, name));
+    {
+        LOCK_SCOPE(&s->lock);
+        old = map_take_str(&s->by_name, name);
+    }
+    if (old)
+        bury(s, old->digest);
+    image_unref(old);
+    return NULL;
+}
+
+err *image_remove(image_store *s, const char *reference)
+{
+    CLEANUP(image_unrefp) image *found = NULL;
+
+    LOCK_SCOPE(&s->commit);
+    TRY(image_find(s, reference, &found));
+    CLEANUP(strv_freep) char **names = names_of(s, reference, found);
+    for (char **name = names; name && *name; name++)
+        TRY(forget_name(s, *name));
+    return NULL;
+}
+
+/* Names of images that nothing uses. */
+static char **unused_names(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[32]),
+                           void *arg)
+{
+    char **names = NULL;
+    image **list;
+    size_t n;
+
+    image_list(s, &list, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (!in_use || !in_use(arg, list[i]->digest))
+            strv_push(&names, xstrdup(list[i]->name));
+        image_unref(list[i]);
+    }
+    free(list);
+    return names;
+}
+
+static size_t gone_digests(image_store *s, uint8_t (**ret_digests)[32])
+{
+    map_iter it = {0};
+    size_t n = 0;
+
+    LOCK_SCOPE(&s->lock);
+    uint8_t(*digests)[32] = xcalloc(s->gone.count + 1, sizeof *digests);
+    while (map_next(&s->gone, &it)) {
+        CLEANUP(freep) char *hex = xstrndup(it.entry->key, it.entry->len);
+        if (hex_decode(hex, digests[n], 32))
+            n++;
+    }
+    *ret_digests = digests;
+    return n;
+}
+
+err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[32]), void *arg,
+                 bool all, uint64_t *ret_bytes)
+{
+    CLEANUP(freep) uint8_t(*digests)[32] = NULL;
+    CLEANUP(strv_freep) char **names = NULL;
+    uint64_t bytes = 0;
+    size_t n = 0;
+
+    LOCK_SCOPE(&s->commit);
+    if (all)
+        names = unused_names(s, in_use, arg);
+    for (char **name = names; name && *name; name++)
+        TRY(forget_name(s, *name));
+    size_t total = gone_digests(s, &digests);
+    for (size_t i = 0; i < total; i++)
+        if (!in_use || !in_use(arg, digests[i]))
+            memmove(digests[n++], digests[i], 32);
+    if (s->o.backend->caps.images != CAP_ABSENT)
+        TRY(s->o.backend->ops->prune(s->o.backend, (const uint8_t(*)[32])digests, n, &bytes));
+    for (size_t i = 0; i < n; i++)
+        unbury(s, digests[i]);
+    *ret_bytes = bytes;
+    return NULL;
+}
+
+/* ---- life ---- */
+
+err *image_store_new(const image_options *o, image_store **ret_images)
+{
+    image_store *s = xcalloc(1, sizeof *s);
+
+    s->o = *o;
+    s->o.staging_path = s->staging_path = xstrdup(o->staging_path);
+    s->o.skopeo = s->skopeo = xstrdup(o->skopeo);
+    s->here = platform_here();
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->commit, NULL);
+    cond_init(&s->changed);
+    s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    err *e = s->stop_fd < 0 ? err_sys(ERR_INTERNAL, errno, "cannot make an event descriptor")
+                            : fs_empty(s->o.staging_dir);
+    if (!e)
+        e = load(s);
+    if (e) {
+        image_store_free(s);
+        return e;
+    }
+    pull_start(s);
+    *ret_images = s;
+    return NULL;
+}
+
+void image_store_free(image_store *s)
+{
+    map_iter it = {0};
+
+    if (!s)
+        return;
+    pull_stop(s);
+    while (map_next(&s->by_name, &it))
+        image_unref(it.entry->value);
+    map_done(&s->by_name);
+    map_done(&s->gone);
+    map_done(&s->jobs);
+    closep(&s->stop_fd);
+    pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->commit);
+    pthread_cond_destroy(&s->changed);
+    free(s->staging_path);
+    free(s->skopeo);
+    free(s);
+}

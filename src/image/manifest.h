@@ -1,0 +1,59 @@
+/* OCI and Docker manifests: from bytes to plain values. Pure; everything is a stranger's. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+#define MANIFEST_MAX        (4u << 20) /* bytes of a manifest or a config */
+#define MANIFEST_LAYERS_MAX 128
+#define MANIFEST_LAYER_SIZE (UINT64_C(32) << 30)
+#define MANIFEST_ENV_MAX    1024
+#define MANIFEST_ARGS_MAX   1024
+
+typedef struct descriptor {
+    uint8_t sha256[32];
+    uint64_t size;
+} descriptor;
+
+enum layer_format { /* as wp_format and backend_ops.unpack have it */
+    LAYER_PLAIN,
+    LAYER_GZIP,
+    LAYER_ZSTD
+};
+
+typedef struct manifest {
+    descriptor config;
+    size_t nlayers;
+    descriptor layer[MANIFEST_LAYERS_MAX]; /* bottom first */
+    enum layer_format format[MANIFEST_LAYERS_MAX];
+} manifest;
+
+typedef struct image_config {
+    char *os, *architecture;
+    char *user, *cwd; /* "" when there is none */
+    char **env, **entrypoint, **cmd;
+    uint8_t (*diff_ids)[32];
+    size_t ndiff_ids;
+} image_config;
+
+typedef struct platform {
+    const char *os, *architecture; /* Go's names: "linux", "amd64" */
+} platform;
+/* This machine's; os is "linux". */
+platform platform_here(void);
+
+/* index.json or an image index: the manifest for the platform, the only one if there is one.
+ * ret_is_index: what it points to is an index again. */
+err *index_parse(const void *p, size_t n, const platform *here, descriptor *ret_manifest,
+                 bool *ret_is_index) ERR_MUST;
+err *manifest_parse(const void *p, size_t n, manifest *ret_manifest) ERR_MUST;
+/* ERR_IMAGE_UNSUPPORTED when it is for another platform. */
+err *image_config_parse(const void *p, size_t n, const platform *here,
+                        image_config *ret_config) ERR_MUST;
+void image_config_done(image_config *c);
+
+/* "sha256:" and 64 hexadecimal digits. */
+bool digest_parse(const char *text, uint8_t ret_digest[32]);

@@ -1,0 +1,259 @@
+/* Pulls: a queue, a few workers, and callers that join what is under way. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/metric.h"
+#include "base/str.h"
+#include "image/images.h"
+
+enum {
+    M_PULLS,
+    M_PULL_TIME
+};
+static const char *const PULL_ENDS[] = {"here", "pulled", "failed", NULL};
+static metric METRICS[] = {
+    [M_PULLS] = METRIC_COUNTER_BY("bothy_image_pulls_total", "Images asked for, by outcome.",
+                                  "outcome", PULL_ENDS),
+    [M_PULL_TIME] = METRIC_HISTOGRAM("bothy_image_pull_seconds", "Time of a fetch with unpacking."),
+};
+
+struct pull_job {
+    pull_job *next;
+    char *key; /* in image_store.jobs until its callers are told */
+    char *reference;
+    char *name; /* under which it will be found */
+    enum pull_policy policy;
+    bool quick; /* it looks as if nothing has to be fetched */
+    err *bad;   /* its name cannot be one */
+    pull_events *waiter;
+    size_t nwaiters;
+};
+
+static void job_free(pull_job *j)
+{
+    free(j->key);
+    free(j->reference);
+    free(j->name);
+    free(j->waiter);
+    err_free(j->bad);
+    free(j);
+}
+
+/* ---- on a worker ---- */
+
+typedef struct telling {
+    image_store *s;
+    pull_job *j;
+} telling;
+
+/* Callers may join at any time: the list is copied, and nobody is called with the lock held. */
+static size_t copy_waiters(image_store *s, const pull_job *j, pull_events **ret_list)
+{
+    LOCK_SCOPE(&s->lock);
+    *ret_list = xcalloc(j->nwaiters + 1, sizeof **ret_list);
+    memcpy(*ret_list, j->waiter, j->nwaiters * sizeof **ret_list);
+    return j->nwaiters;
+}
+
+static void tell_progress(void *arg, const pull_progress *p)
+{
+    const telling *t = arg;
+    CLEANUP(freep) pull_events *list = NULL;
+    size_t n = copy_waiters(t->s, t->j, &list);
+
+    for (size_t i = 0; i < n; i++)
+        if (list[i].progress)
+            list[i].progress(list[i].arg, p);
+}
+
+static err *not_here(const pull_job *j)
+{
+    return err_kind(err_remedy(err_new(ERR_NOT_FOUND, "image '%.200s' is not here", j->reference),
+                               "Pull it first, or let the pull policy fetch what is missing."),
+                    "image");
+}
+
+static err *run_job(image_store *s, pull_job *j, image **ret_image)
+{
+    telling t = {s, j};
+
+    if (j->bad)
+        return TAKE_PTR(j->bad);
+    if (j->policy != PULL_ALWAYS) {
+        err *e = image_find(s, j->name, ret_image);
+        if (!e) {
+            metric_add(&METRICS[M_PULLS], 0, 1);
+            return NULL;
+        }
+        err_free(e);
+    }
+    if (j->policy == PULL_NEVER || str_starts(j->reference, "sha256:"))
+        return not_here(j);
+    uint64_t began = now_mono_ns();
+    err *e = fetch_image(s, j->reference, j->name, &(fetch_progress){tell_progress, &t}, ret_image);
+    metric_add(&METRICS[M_PULLS], e ? 2 : 1, 1);
+    metric_observe_ns(&METRICS[M_PULL_TIME], 0, now_mono_ns() - began);
+    return e;
+}
+
+/* From here on nobody joins it. */
+static void finish_job(image_store *s, pull_job *j, err *failure, image *got)
+{
+    {
+        LOCK_SCOPE(&s->lock);
+        map_take_str(&s->jobs, j->key);
+    }
+    for (size_t i = 0; i < j->nwaiters; i++)
+        j->waiter[i].done(j->waiter[i].arg, failure ? err_copy(failure) : NULL,
+                          got ? image_ref(got) : NULL);
+    err_free(failure);
+    image_unref(got);
+    job_free(j);
+}
+
+static bool may_start(const image_store *s, const pull_job *j)
+{
+    return j->quick || s->pulling < IMAGE_PULLS;
+}
+
+/* With the lock held: the first job that may start, taken out of the queue. */
+static pull_job *take_job(image_store *s)
+{
+    pull_job *before = NULL;
+
+    for (pull_job *j = s->first; j; before = j, j = j->next) {
+        if (!may_start(s, j))
+            continue;
+        if (before)
+            before->next = j->next;
+        else
+            s->first = j->next;
+        if (s->last == j)
+            s->last = before;
+        s->pulling += !j->quick;
+        return j;
+    }
+    return NULL;
+}
+
+static pull_job *wait_job(image_store *s)
+{
+    pull_job *j;
+
+    LOCK_SCOPE(&s->lock);
+    while (!s->stopping && !(j = take_job(s)))
+        cond_wait_until(&s->changed, &s->lock, 0);
+    return s->stopping ? NULL : j;
+}
+
+static void end_pulling(image_store *s, bool quick)
+{
+    LOCK_SCOPE(&s->lock);
+    s->pulling -= !quick;
+    pthread_cond_broadcast(&s->changed);
+}
+
+static void *run_worker(void *arg)
+{
+    image_store *s = arg;
+    pull_job *j;
+
+    while ((j = wait_job(s))) {
+        image *got = NULL;
+        bool quick = j->quick;
+        err *failure = run_job(s, j, &got);
+        finish_job(s, j, failure, got);
+        end_pulling(s, quick);
+    }
+    return NULL;
+}
+
+/* ---- from any thread ---- */
+
+static void add_waiter(pull_job *j, const pull_events *ev)
+{
+    j->waiter = xrealloc(j->waiter, (j->nwaiters + 1) * sizeof *j->waiter);
+    j->waiter[j->nwaiters++] = *ev;
+}
+
+static void enqueue(image_store *s, pull_job *j)
+{
+    map_put_str(&s->jobs, j->key, j);
+    if (s->last)
+        s->last->next = j;
+    else
+        s->first = j;
+    s->last = j;
+    pthread_cond_broadcast(&s->changed);
+}
+
+/* A new job for what is asked; a name that is none becomes a job that fails. */
+static pull_job *job_new(image_store *s, const char *reference, const char *as,
+                         enum pull_policy policy)
+{
+    CLEANUP(image_unrefp) image *here = NULL;
+    CLEANUP(err_freep) err *missing = image_find(s, as ? as : reference, &here);
+    pull_job *j = xcalloc(1, sizeof *j);
+
+    j->policy = policy;
+    j->bad = image_normalise(reference, &j->reference);
+    if (!j->bad && as)
+        j->bad = image_normalise(as, &j->name);
+    if (!j->reference)
+        j->reference = xstrdup(reference);
+    if (!j->name)
+        j->name = xstrdup(as ? as : j->reference);
+    if (here && policy != PULL_ALWAYS) { /* also by a short digest, which is no name to fetch */
+        err_free(TAKE_PTR(j->bad));
+        free(j->name);
+        j->name = xstrdup(here->name);
+    }
+    j->quick = j->bad || policy == PULL_NEVER || (here && policy == PULL_MISSING);
+    j->key = str_printf("%d %s %s", (int)policy, j->name, j->reference);
+    return j;
+}
+
+void image_ensure(image_store *s, const char *reference, const char *as, enum pull_policy policy,
+                  const pull_events *ev)
+{
+    pull_job *j = job_new(s, reference, as, policy);
+
+    LOCK_SCOPE(&s->lock);
+    pull_job *there = map_get_str(&s->jobs, j->key);
+    if (there) {
+        job_free(j);
+        j = there;
+    } else {
+        enqueue(s, j);
+    }
+    add_waiter(j, ev);
+}
+
+void pull_start(image_store *s)
+{
+    metric_register(METRICS, ARRAY_LEN(METRICS));
+    for (; s->nworkers < IMAGE_WORKERS; s->nworkers++)
+        s->worker[s->nworkers] = thread_start("image", run_worker, s);
+}
+
+void pull_stop(image_store *s)
+{
+    pull_job *left;
+
+    {
+        LOCK_SCOPE(&s->lock);
+        s->stopping = true;
+        pthread_cond_broadcast(&s->changed);
+    }
+    if (s->stop_fd >= 0)
+        (void)!write(s->stop_fd, &(uint64_t){1}, sizeof(uint64_t));
+    for (unsigned i = 0; i < s->nworkers; i++)
+        pthread_join(s->worker[i], NULL);
+    while ((left = s->first)) {
+        s->first = left->next;
+        finish_job(s, left, err_new(ERR_DRAINING, "the node is going down"), NULL);
+    }
+    s->last = NULL;
+}

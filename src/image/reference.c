@@ -1,0 +1,218 @@
+/* Names of images, as Docker normalises them. */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "image/image.h"
+
+#define NAME_MAX_LEN 255
+#define TAG_MAX_LEN  128
+#define HEX_MIN      12
+#define HEX_FULL     64
+#define SOURCE_MAX   4096
+
+static const char *const LOCAL_SOURCES[] = {"oci:", "docker-archive:", "dir:"};
+
+bool image_is_local_source(const char *reference)
+{
+    for (size_t i = 0; i < ARRAY_LEN(LOCAL_SOURCES); i++)
+        if (str_starts(reference, LOCAL_SOURCES[i]))
+            return true;
+    return false;
+}
+
+static bool is_lower_hex(const char *s, size_t min, size_t max)
+{
+    size_t n = strlen(s);
+
+    return n >= min && n <= max && strspn(s, "0123456789abcdef") == n;
+}
+
+static bool is_lower_alnum(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+/* Between two alphanumerics: one dot, one or two underscores, any number of dashes. */
+static size_t separator_len(const char *s)
+{
+    if (*s == '.')
+        return 1;
+    if (*s == '_')
+        return s[1] == '_' ? 2 : 1;
+    return strspn(s, "-");
+}
+
+static bool is_component(const char *s, size_t n)
+{
+    const char *end = s + n;
+
+    while (s < end && is_lower_alnum(*s)) {
+        while (s < end && is_lower_alnum(*s))
+            s++;
+        if (s == end)
+            return true;
+        size_t sep = separator_len(s);
+        if (!sep)
+            return false;
+        s += sep;
+    }
+    return false;
+}
+
+static bool is_path(const char *path)
+{
+    for (;;) {
+        size_t n = strcspn(path, "/");
+        if (!is_component(path, n))
+            return false;
+        if (!path[n])
+            return true;
+        path += n + 1;
+    }
+}
+
+static bool is_tag(const char *tag)
+{
+    size_t n = strlen(tag);
+
+    if (!n || n > TAG_MAX_LEN || *tag == '.' || *tag == '-')
+        return false;
+    for (; *tag; tag++)
+        if (!isalnum((unsigned char)*tag) && !strchr("_.-", *tag))
+            return false;
+    return true;
+}
+
+/* Host names, addresses, an optional port. */
+static bool is_domain(const char *domain)
+{
+    const char *port = strrchr(domain, ':');
+    size_t n = port ? (size_t)(port - domain) : strlen(domain);
+
+    if (!n || (port && (!port[1] || strspn(port + 1, "0123456789") != strlen(port + 1))))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)domain[i]) && !strchr(".-", domain[i]))
+            return false;
+    return domain[0] != '-' && domain[0] != '.' && domain[n - 1] != '-' && domain[n - 1] != '.';
+}
+
+typedef struct parts { /* of one reference; all point into text */
+    char *text;
+    const char *domain, *path, *tag, *digest;
+} parts;
+
+static void parts_done(parts *p)
+{
+    free(p->text);
+}
+
+static bool has_upper(const char *s)
+{
+    for (; *s; s++)
+        if (*s >= 'A' && *s <= 'Z')
+            return true;
+    return false;
+}
+
+/* The first component is a host if it looks like one: a dot, a port, "localhost", capitals. */
+static void split_domain(parts *p, char *name)
+{
+    char *slash = strchr(name, '/');
+
+    p->domain = "docker.io";
+    p->path = name;
+    if (!slash)
+        return;
+    *slash = 0;
+    if (strpbrk(name, ".:") || str_eq(name, "localhost") || has_upper(name)) {
+        p->domain = str_eq(name, "index.docker.io") ? "docker.io" : name;
+        p->path = slash + 1;
+    } else {
+        *slash = '/';
+    }
+}
+
+static void split(const char *reference, parts *ret_parts)
+{
+    parts p = {.text = xstrdup(reference)};
+    char *at = strchr(p.text, '@');
+
+    if (at) {
+        *at = 0;
+        p.digest = at + 1;
+    }
+    char *colon = strrchr(p.text, ':');
+    if (colon && !strchr(colon, '/')) {
+        *colon = 0;
+        p.tag = colon + 1;
+    }
+    split_domain(&p, p.text);
+    *ret_parts = p;
+}
+
+static err *bad(const char *reference, const char *why)
+{
+    return err_remedy(
+        err_new(ERR_INVALID_REQUEST, "image name '%.100s' is not valid: %s", reference, why),
+        "Write it as [host[:port]/]path[:tag][@sha256:digest], in lower case, or name "
+        "a local source as oci:PATH:TAG, docker-archive:FILE or dir:PATH.");
+}
+
+static err *check_parts(const char *reference, const parts *p)
+{
+    if (strlen(p->domain) + strlen(p->path) > NAME_MAX_LEN)
+        return bad(reference, "longer than 255 bytes");
+    if (!is_domain(p->domain))
+        return bad(reference, "the host");
+    if (has_upper(p->path))
+        return bad(reference, "capital letters");
+    if (!is_path(p->path))
+        return bad(reference, "the path");
+    if (p->tag && !is_tag(p->tag))
+        return bad(reference, "the tag");
+    if (p->digest && !(str_starts(p->digest, "sha256:") &&
+                       is_lower_hex(p->digest + strlen("sha256:"), HEX_FULL, HEX_FULL)))
+        return bad(reference, "the digest");
+    return NULL;
+}
+
+static err *check_source(const char *reference)
+{
+    const char *rest = strchr(reference, ':') + 1;
+
+    if (!*rest || strlen(reference) > SOURCE_MAX)
+        return bad(reference, "a local source needs a path of at most 4096 bytes");
+    for (const char *c = rest; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            return bad(reference, "control characters");
+    return NULL;
+}
+
+err *image_normalise(const char *reference, char **ret_name)
+{
+    CLEANUP(parts_done) parts p = {0};
+
+    if (strlen(reference) > SOURCE_MAX)
+        return bad(reference, "too long");
+    if (image_is_local_source(reference)) {
+        TRY(check_source(reference));
+        *ret_name = xstrdup(reference);
+        return NULL;
+    }
+    if (str_starts(reference, "sha256:") && is_lower_hex(reference + 7, HEX_MIN, HEX_FULL)) {
+        *ret_name = xstrdup(reference);
+        return NULL;
+    }
+    if (is_lower_hex(reference, HEX_FULL, HEX_FULL))
+        return bad(reference, "64 hexadecimal digits: write sha256: before a digest");
+    split(reference, &p);
+    TRY(check_parts(reference, &p));
+    bool official = str_eq(p.domain, "docker.io") && !strchr(p.path, '/');
+    *ret_name = str_printf("%s/%s%s%s%s%s%s", p.domain, official ? "library/" : "", p.path,
+                           p.tag ? ":" : "", p.tag ? p.tag : (p.digest ? "" : ":latest"),
+                           p.digest ? "@" : "", str_or(p.digest, ""));
+    return NULL;
+}

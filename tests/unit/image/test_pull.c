@@ -1,0 +1,467 @@
+/* Pulls with the real skopeo from an OCI layout made here, a real store and a backend that only
+ * takes notes. */
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/digest.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "image/image.h"
+#include "image/manifest.h"
+
+#include "../unit.h"
+
+/* ---- a backend that counts ---- */
+
+typedef struct notes {
+    backend base;
+    atomic_int unpacked, defined, pruned;
+    atomic_bool slow, refuse;
+    uint8_t last_diff_id[32];
+} notes;
+
+static err *note_unpack(backend *b, const uint8_t diff_id[32], int format, int blob_fd)
+{
+    notes *n = (notes *)b;
+    char head[16];
+
+    (void)format;
+    assert_true(read(blob_fd, head, sizeof head) > 0);
+    if (n->slow)
+        usleep(200000);
+    if (n->refuse)
+        return err_new(ERR_IMAGE_UNSUPPORTED, "a layer was refused");
+    memcpy(n->last_diff_id, diff_id, 32);
+    n->unpacked++;
+    return NULL;
+}
+
+static err *note_image(backend *b, const uint8_t digest[32], const uint8_t (*ids)[32], size_t n)
+{
+    (void)digest, (void)ids;
+    assert_int_equal(n, 2);
+    ((notes *)b)->defined++;
+    return NULL;
+}
+
+static err *note_prune(backend *b, const uint8_t (*images)[32], size_t n, uint64_t *ret_bytes)
+{
+    (void)images;
+    ((notes *)b)->pruned += (int)n;
+    *ret_bytes = 100 * n;
+    return NULL;
+}
+
+static const backend_ops NOTE_OPS = {
+    .unpack = note_unpack, .image = note_image, .prune = note_prune};
+
+/* ---- a place with a layout ---- */
+
+typedef struct place {
+    char dir[64];
+    int fd, staging;
+    char *staging_path, *source;
+    notes notes;
+    store *store;
+    image_store *images;
+} place;
+
+static void write_file(int dir, const char *name, const char *text)
+{
+    assert_ok(fs_write(dir, name, text, strlen(text), 0644, false));
+}
+
+/* A blob under its digest; returns its descriptor's inside. */
+static char *blob(int oci, const char *text)
+{
+    unsigned char digest[32];
+    char hex[65];
+
+    sha256(text, strlen(text), digest);
+    hex_encode(digest, 32, hex);
+    CLEANUP(closep) int blobs = openat(oci, "blobs/sha256", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    write_file(blobs, hex, text);
+    return str_printf("\"digest\":\"sha256:%s\",\"size\":%zu", hex, strlen(text));
+}
+
+static void make_layout(int dir, const char *name, const char *arch)
+{
+    CLEANUP(closep) int oci = -1;
+
+    assert_ok(fs_dir(dir, name, 0755, &oci));
+    assert_int_equal(mkdirat(oci, "blobs", 0755), 0);
+    assert_int_equal(mkdirat(oci, "blobs/sha256", 0755), 0);
+    CLEANUP(freep) char *one = blob(oci, "layer one");
+    CLEANUP(freep) char *two = blob(oci, "layer two");
+    CLEANUP(freep)
+    char *text =
+        str_printf("{\"os\":\"linux\",\"architecture\":\"%s\",\"config\":{\"Env\":[\"A=1\"],"
+                   "\"User\":\"bob\",\"Cmd\":[\"sh\"]},\"rootfs\":{\"type\":\"layers\","
+                   "\"diff_ids\":[\"%.71s\",\"%.71s\"]}}",
+                   arch, one + 10, two + 10);
+    CLEANUP(freep) char *config = blob(oci, text);
+    CLEANUP(freep)
+    char *listed = str_printf(
+        "{\"schemaVersion\":2,\"mediaType\":\"application/vnd.oci.image.manifest.v1+json\","
+        "\"config\":{\"mediaType\":\"application/vnd.oci.image.config.v1+json\",%s},\"layers\":["
+        "{\"mediaType\":\"application/vnd.oci.image.layer.v1.tar\",%s},"
+        "{\"mediaType\":\"application/vnd.oci.image.layer.v1.tar\",%s}]}",
+        config, one, two);
+    CLEANUP(freep) char *described = blob(oci, listed);
+    CLEANUP(freep)
+    char *index = str_printf("{\"schemaVersion\":2,\"manifests\":[{\"mediaType\":"
+                             "\"application/vnd.oci.image.manifest.v1+json\",%s,\"annotations\":"
+                             "{\"org.opencontainers.image.ref.name\":\"latest\"}}]}",
+                             described);
+    write_file(oci, "index.json", index);
+    write_file(oci, "oci-layout", "{\"imageLayoutVersion\":\"1.0.0\"}");
+}
+
+static void open_images(place *p)
+{
+    assert_ok(store_open(p->fd, "store.db", "normal", &p->store));
+    assert_ok(image_store_new(&(image_options){.staging_dir = p->staging,
+                                               .staging_path = p->staging_path,
+                                               .skopeo = "skopeo",
+                                               .backend = &p->notes.base,
+                                               .store = p->store,
+                                               .pull_timeout_ms = 60000},
+                              &p->images));
+}
+
+static void close_images(place *p)
+{
+    image_store_free(p->images);
+    store_close(p->store);
+    p->images = NULL;
+    p->store = NULL;
+}
+
+static int setup(void **state)
+{
+    place *p = calloc(1, sizeof *p);
+
+    strcpy(p->dir, "/tmp/bothy-image.XXXXXX");
+    assert_non_null(mkdtemp(p->dir));
+    p->fd = open(p->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_ok(fs_dir(p->fd, "staging", 0700, &p->staging));
+    p->staging_path = str_printf("%s/staging", p->dir);
+    p->source = str_printf("oci:%s/layout:latest", p->dir);
+    make_layout(p->fd, "layout", platform_here().architecture);
+    p->notes.base = (backend){.ops = &NOTE_OPS, .caps = {.name = "notes", .images = CAP_NATIVE}};
+    open_images(p);
+    *state = p;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    place *p = *state;
+
+    close_images(p);
+    close(p->fd);
+    close(p->staging);
+    err_free(fs_remove(AT_FDCWD, p->dir));
+    free(p->staging_path);
+    free(p->source);
+    free(p);
+    return 0;
+}
+
+/* ---- waiting for callbacks ---- */
+
+typedef struct answer {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int done, progressed;
+    char stage[16];
+    err *failure;
+    image *got;
+} answer;
+
+static void on_progress(void *arg, const pull_progress *p)
+{
+    answer *a = arg;
+
+    LOCK_SCOPE(&a->lock);
+    a->progressed++;
+    snprintf(a->stage, sizeof a->stage, "%s", p->stage);
+}
+
+static void on_done(void *arg, err *failure, image *got)
+{
+    answer *a = arg;
+
+    LOCK_SCOPE(&a->lock);
+    a->done++;
+    a->failure = failure;
+    a->got = got;
+    pthread_cond_broadcast(&a->changed);
+}
+
+static void ask(place *p, answer *a, const char *reference, const char *as, enum pull_policy policy)
+{
+    *a = (answer){.done = 0};
+    pthread_mutex_init(&a->lock, NULL);
+    cond_init(&a->changed);
+    image_ensure(p->images, reference, as, policy, &(pull_events){on_progress, on_done, a});
+}
+
+static err *await(answer *a, image **ret_image)
+{
+    LOCK_SCOPE(&a->lock);
+    while (!a->done)
+        cond_wait_until(&a->changed, &a->lock, 0);
+    *ret_image = a->got;
+    return a->failure;
+}
+
+static err *pull(place *p, const char *reference, const char *as, enum pull_policy policy,
+                 image **ret_image)
+{
+    answer a;
+
+    ask(p, &a, reference, as, policy);
+    return await(&a, ret_image);
+}
+
+static bool staging_is_empty(place *p)
+{
+    return unlinkat(p->fd, "staging", AT_REMOVEDIR) == 0 && mkdirat(p->fd, "staging", 0700) == 0;
+}
+
+/* ---- tests ---- */
+
+static void pulled_image_is_found_by_name_and_digest(void **state)
+{
+    place *p = *state;
+    CLEANUP(image_unrefp) image *got = NULL;
+    char hex[65];
+
+    assert_ok(pull(p, p->source, "mine", PULL_MISSING, &got));
+    assert_string_equal(got->name, "docker.io/library/mine:latest");
+    assert_string_equal(got->user, "bob");
+    assert_string_equal(got->env[0], "A=1");
+    assert_int_equal(got->nlayers, 2);
+    assert_int_equal(got->size, 18);
+    assert_int_equal(p->notes.unpacked, 2);
+    assert_int_equal(p->notes.defined, 1);
+    hex_encode(got->digest, 32, hex);
+    CLEANUP(freep) char *digest = str_printf("sha256:%s", hex);
+    hex[12] = 0;
+    const char *const ways[] = {"mine", "docker.io/library/mine", "mine:latest", digest, hex};
+    for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+        CLEANUP(image_unrefp) image *found = NULL;
+        assert_ok(image_find(p->images, ways[i], &found));
+        assert_ptr_equal(found, got);
+    }
+    image *none;
+    assert_err(image_find(p->images, "other", &none), ERR_NOT_FOUND);
+    assert_true(staging_is_empty(p));
+}
+
+static void policy_decides_what_is_fetched(void **state)
+{
+    place *p = *state;
+    CLEANUP(image_unrefp) image *one = NULL;
+    CLEANUP(image_unrefp) image *two = NULL;
+    CLEANUP(image_unrefp) image *three = NULL;
+    image *none;
+
+    assert_err(pull(p, p->source, NULL, PULL_NEVER, &none), ERR_NOT_FOUND);
+    assert_ok(pull(p, p->source, NULL, PULL_MISSING, &one));
+    assert_int_equal(p->notes.unpacked, 2);
+    assert_ok(pull(p, p->source, NULL, PULL_MISSING, &two));
+    assert_int_equal(p->notes.unpacked, 2);
+    assert_ok(pull(p, p->source, NULL, PULL_ALWAYS, &three));
+    assert_int_equal(p->notes.unpacked, 4);
+}
+
+static void equal_pulls_join(void **state)
+{
+    place *p = *state;
+    answer a[4];
+
+    p->notes.slow = true;
+    for (size_t i = 0; i < ARRAY_LEN(a); i++)
+        ask(p, &a[i], p->source, "mine", PULL_ALWAYS);
+    for (size_t i = 0; i < ARRAY_LEN(a); i++) {
+        CLEANUP(image_unrefp) image *got = NULL;
+        assert_ok(await(&a[i], &got));
+        assert_int_equal(a[i].done, 1);
+        assert_true(a[i].progressed > 0);
+        assert_string_equal(a[i].stage, "done");
+    }
+    assert_int_equal(p->notes.unpacked, 2);
+}
+
+static void what_is_here_does_not_wait_behind_pulls(void **state)
+{
+    place *p = *state;
+    CLEANUP(image_unrefp) image *got = NULL;
+    answer slow[3];
+
+    assert_ok(pull(p, p->source, "mine", PULL_MISSING, &got));
+    image_unref(TAKE_PTR(got));
+    p->notes.slow = true;
+    ask(p, &slow[0], p->source, "s0", PULL_ALWAYS);
+    ask(p, &slow[1], p->source, "s1", PULL_ALWAYS);
+    ask(p, &slow[2], p->source, "s2", PULL_ALWAYS);
+    assert_ok(pull(p, "mine", NULL, PULL_MISSING, &got));
+    int done = 0;
+    for (size_t i = 0; i < ARRAY_LEN(slow); i++) {
+        LOCK_SCOPE(&slow[i].lock);
+        done += slow[i].done;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(slow); i++) {
+        CLEANUP(image_unrefp) image *other = NULL;
+        assert_ok(await(&slow[i], &other));
+    }
+    assert_int_equal(done, 0);
+}
+
+static void failures_have_their_codes(void **state)
+{
+    place *p = *state;
+    image *none;
+    CLEANUP(freep) char *absent = str_printf("oci:%s/nothing:latest", p->dir);
+    CLEANUP(freep) char *foreign = str_printf("oci:%s/foreign:latest", p->dir);
+
+    assert_err(pull(p, absent, NULL, PULL_MISSING, &none), ERR_IMAGE_PULL_FAILED);
+    assert_err(pull(p, "Not A Name", NULL, PULL_MISSING, &none), ERR_INVALID_REQUEST);
+    assert_err(pull(p, "sha256:0123456789ab", NULL, PULL_MISSING, &none), ERR_NOT_FOUND);
+    make_layout(p->fd, "foreign", "riscv64");
+    assert_err(pull(p, foreign, NULL, PULL_MISSING, &none), ERR_IMAGE_UNSUPPORTED);
+    p->notes.refuse = true;
+    assert_err(pull(p, p->source, NULL, PULL_MISSING, &none), ERR_IMAGE_UNSUPPORTED);
+    assert_int_equal(p->notes.defined, 0);
+    assert_true(staging_is_empty(p));
+}
+
+static void images_survive_a_restart(void **state)
+{
+    place *p = *state;
+    CLEANUP(image_unrefp) image *got = NULL;
+    CLEANUP(image_unrefp) image *again = NULL;
+
+    assert_ok(pull(p, p->source, "mine", PULL_MISSING, &got));
+    assert_int_equal(mkdirat(p->staging, "left-over", 0700), 0);
+    close_images(p);
+    open_images(p);
+    assert_ok(image_find(p->images, "mine", &again));
+    assert_memory_equal(again->digest, got->digest, 32);
+    assert_memory_equal(again->diff_ids, got->diff_ids, 64);
+    assert_string_equal(again->user, "bob");
+    assert_string_equal(again->cmd[0], "sh");
+    assert_int_equal(again->size, 18);
+    assert_true(staging_is_empty(p));
+}
+
+static bool always_used(void *arg, const uint8_t digest[32])
+{
+    (void)arg, (void)digest;
+    return true;
+}
+
+static void prune_forgets_what_has_no_name(void **state)
+{
+    place *p = *state;
+    CLEANUP(image_unrefp) image *got = NULL;
+    CLEANUP(image_unrefp) image *second = NULL;
+    uint64_t bytes = 7;
+
+    assert_ok(pull(p, p->source, "mine", PULL_MISSING, &got));
+    assert_ok(pull(p, p->source, "yours", PULL_MISSING, &second));
+    assert_ok(image_remove(p->images, "mine"));
+    assert_ok(image_prune(p->images, NULL, NULL, false, &bytes));
+    assert_int_equal(p->notes.pruned, 0); /* yours has it */
+    assert_ok(image_remove(p->images, "yours"));
+    assert_err(image_remove(p->images, "yours"), ERR_NOT_FOUND);
+    close_images(p); /* what waits for a prune is not forgotten by a restart */
+    open_images(p);
+    assert_ok(image_prune(p->images, always_used, NULL, true, &bytes));
+    assert_int_equal(p->notes.pruned, 0);
+    assert_ok(image_prune(p->images, NULL, NULL, false, &bytes));
+    assert_int_equal(p->notes.pruned, 1);
+    assert_int_equal(bytes, 100);
+    assert_ok(image_prune(p->images, NULL, NULL, false, &bytes));
+    assert_int_equal(p->notes.pruned, 1);
+}
+
+static void prune_all_keeps_what_is_used(void **state)
+{
+    place *p = *state;
+    CLEANUP(image_unrefp) image *got = NULL;
+    image **list, *none;
+    uint64_t bytes;
+    size_t n;
+
+    assert_ok(pull(p, p->source, "mine", PULL_MISSING, &got));
+    assert_ok(image_prune(p->images, always_used, NULL, true, &bytes));
+    image_list(p->images, &list, &n);
+    assert_int_equal(n, 1);
+    image_unref(list[0]);
+    free(list);
+    assert_ok(image_prune(p->images, NULL, NULL, true, &bytes));
+    assert_err(image_find(p->images, "mine", &none), ERR_NOT_FOUND);
+    assert_int_equal(p->notes.pruned, 1);
+}
+
+static void backend_without_images_gets_none(void **state)
+{
+    place *p = *state;
+    CLEANUP(image_unrefp) image *got = NULL;
+
+    p->notes.base.caps.images = CAP_ABSENT;
+    assert_ok(pull(p, p->source, "mine", PULL_MISSING, &got));
+    assert_int_equal(p->notes.unpacked, 0);
+    assert_int_equal(p->notes.defined, 0);
+}
+
+static void stopping_ends_what_waits(void **state)
+{
+    place *p = *state;
+    answer a[6];
+
+    p->notes.slow = true;
+    for (size_t i = 0; i < ARRAY_LEN(a); i++) {
+        CLEANUP(freep) char *name = str_printf("n%zu", i);
+        ask(p, &a[i], p->source, name, PULL_ALWAYS);
+    }
+    close_images(p);
+    for (size_t i = 0; i < ARRAY_LEN(a); i++) {
+        CLEANUP(image_unrefp) image *got = NULL;
+        CLEANUP(err_freep) err *e = await(&a[i], &got);
+        assert_int_equal(a[i].done, 1);
+        assert_true(got || e->code == ERR_DRAINING);
+    }
+}
+
+int main(void)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(pulled_image_is_found_by_name_and_digest),
+        TEST(policy_decides_what_is_fetched),
+        TEST(equal_pulls_join),
+        TEST(what_is_here_does_not_wait_behind_pulls),
+        TEST(failures_have_their_codes),
+        TEST(images_survive_a_restart),
+        TEST(prune_forgets_what_has_no_name),
+        TEST(prune_all_keeps_what_is_used),
+        TEST(backend_without_images_gets_none),
+        TEST(stopping_ends_what_waits),
+    };
+
+    log_init("test", LOG_ERROR);
+    if (system("command -v skopeo >/dev/null")) { /* NOLINT: a test, no threads yet */
+        printf("skopeo is not installed\n");
+        return 77; /* skipped */
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
