@@ -286,10 +286,10 @@ void image_list(image_store *s, image ***ret_images, size_t *ret_n)
 static char **names_of(image_store *s, const char *reference, const image *found)
 {
     CLEANUP(freep) char *name = NULL;
-    CLEANUP(err_freep) err *bad = image_normalise(reference, &name);
     char **names = NULL;
     map_iter it = {0};
 
+    err_free(image_normalise(reference, &name)); /* a short digest is none */
     LOCK_SCOPE(&s->lock);
     if (str_eq(found->name, reference) || str_eq(found->name, name)) {
         strv_push(&names, xstrdup(found->name));

@@ -61,18 +61,17 @@ static bool is_one_of(const char *s, const char *const *list, size_t n)
 
 static err *parse_root(const void *p, size_t n, const char *what, json_t **ret_root)
 {
+    CLEANUP(json_decrefp) json_t *root = NULL;
+
     if (n > MANIFEST_MAX)
         return unsupported("its %s is larger than 4 MiB", what);
-    err *e = json_parse(p, n, ret_root);
-    if (!e && !json_is_object(*ret_root)) {
-        json_decref(*ret_root);
+    CLEANUP(err_freep) err *bad = json_parse(p, n, &root);
+    if (bad)
+        return unsupported("its %s is not JSON: %s", what, bad->message);
+    if (!json_is_object(root))
         return unsupported("its %s is not an object", what);
-    }
-    if (!e)
-        return NULL;
-    err *mine = unsupported("its %s is not JSON", what);
-    err_free(e);
-    return mine;
+    *ret_root = TAKE_PTR(root);
+    return NULL;
 }
 
 static err *parse_descriptor(const json_t *j, uint64_t max, descriptor *ret_descriptor)

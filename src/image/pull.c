@@ -194,9 +194,9 @@ static pull_job *job_new(image_store *s, const char *reference, const char *as,
                          enum pull_policy policy)
 {
     CLEANUP(image_unrefp) image *here = NULL;
-    CLEANUP(err_freep) err *missing = image_find(s, as ? as : reference, &here);
     pull_job *j = xcalloc(1, sizeof *j);
 
+    err_free(image_find(s, as ? as : reference, &here));
     j->policy = policy;
     j->bad = image_normalise(reference, &j->reference);
     if (!j->bad && as)

@@ -90,7 +90,6 @@ static bool read_options(int argc, char **argv, options *o)
 /* One line on descriptor 2, then the exit status. No stdio: it asks the terminal. */
 static int tell(err *e)
 {
-    CLEANUP(err_freep) err *owned = e;
     CLEANUP(buf_done) buf line = {0};
 
     if (!e)
@@ -100,9 +99,11 @@ static int tell(err *e)
         buf_printf(&line, ": %s", e->cause);
     buf_char(&line, '\n');
     (void)!write(STDERR_FILENO, line.p, line.len);
-    return e->code == ERR_IMAGE_UNSUPPORTED   ? UNPACK_REFUSED
-           : e->code == ERR_IMAGE_PULL_FAILED ? UNPACK_DIGEST
-                                              : UNPACK_FAILED;
+    err_code code = e->code;
+    err_free(e);
+    return code == ERR_IMAGE_UNSUPPORTED   ? UNPACK_REFUSED
+           : code == ERR_IMAGE_PULL_FAILED ? UNPACK_DIGEST
+                                           : UNPACK_FAILED;
 }
 
 static _Noreturn void run_decompressor(const options *o, int out, int opaque_fd, int root)

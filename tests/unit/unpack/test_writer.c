@@ -177,7 +177,6 @@ static void implicit_parents_are_reported(void **state)
 static void closed_directories_are_finished(void **state)
 {
     place *p = *state;
-    CLEANUP(closep) int fd = -1;
     struct stat st;
 
     /* As a tar lists them: the directory, closed, before what is in it. */
