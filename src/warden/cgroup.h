@@ -1,0 +1,53 @@
+/* The slots' cgroups, on a pure v2 host and on hybrid v1: limits, usage, freezing, killing.
+ *
+ * A slot's cgroup is <path>/<n> in every hierarchy. All functions take the slot's number, open
+ * relative to descriptors taken at start, and may be called from any thread. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "wire/wardenp.h"
+
+enum cgroup_controller {
+    CG_CPU,
+    CG_CPUACCT,
+    CG_MEMORY,
+    CG_PIDS,
+    CG_FREEZER,
+    CG_CONTROLLERS
+};
+#define CG_HIERARCHIES_MAX 24
+
+typedef struct cgroups {
+    bool v2;
+    bool swap;                    /* swap can be limited */
+    const char *path;             /* "/bothy" */
+    int hier[CG_HIERARCHIES_MAX]; /* roots of all hierarchies */
+    size_t nhier;
+    int of[CG_CONTROLLERS]; /* root of the hierarchy with this controller; not owned */
+} cgroups;
+
+/* Finds the hierarchies, leaves the slots' parent if we sit in it, turns controllers on. */
+err *cgroup_open(const char *path, cgroups *ret_cg) ERR_MUST;
+void cgroup_done(cgroups *cg);
+
+err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *l) ERR_MUST;
+/* crun gives a user namespace's cgroup to its root: takes it back, forbids children. */
+err *cgroup_take_back(const cgroups *cg, uint32_t n) ERR_MUST;
+/* False if the cgroup is not there. */
+bool cgroup_usage(const cgroups *cg, uint32_t n, struct wp_usage *ret_usage);
+/* Freezing waits until it holds, at most 2 s, then thaws again: ERR_TIMEOUT. */
+err *cgroup_freeze(const cgroups *cg, uint32_t n, bool freeze) ERR_MUST;
+bool cgroup_frozen(const cgroups *cg, uint32_t n);
+/* SIGKILL to everything inside; thaws, so that the signal is acted upon. */
+void cgroup_kill(const cgroups *cg, uint32_t n);
+/* Removes it in every hierarchy. False while something lives in it. */
+bool cgroup_remove(const cgroups *cg, uint32_t n);
+/* The parent; only when no slot is left. */
+void cgroup_remove_parent(const cgroups *cg);
+/* Numbers that have a cgroup, into ret[]; returns how many. */
+size_t cgroup_list(const cgroups *cg, uint32_t *ret, size_t max);
+/* True if the process is in the cgroup of slot n. */
+bool cgroup_holds(const cgroups *cg, int proc_fd, int pid, uint32_t n);

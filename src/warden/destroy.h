@@ -1,0 +1,16 @@
+/* Taking slots apart: the kill is sent at once, the rest is the cleaner's. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "warden/slot.h"
+
+/* With warden.lock held. The slot leaves the table of ids and all counts, is marked dead on disk,
+ * everything in it gets SIGKILL, and the cleaner takes over the table's reference. */
+void destroy_slot(struct warden *w, slot *s);
+
+/* The cleaner; arg is the warden. */
+void *destroy_run(void *arg);
+/* Takes apart what is dying until nothing is left or the time is over: false then. */
+bool destroy_wait(struct warden *w, uint64_t timeout_ms);

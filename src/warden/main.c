@@ -1,0 +1,414 @@
+/* bothy-warden: options, start-up in order, the end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "warden/bundle.h"
+#include "warden/claim.h"
+#include "warden/conn.h"
+#include "warden/counters.h"
+#include "warden/destroy.h"
+#include "warden/ops.h"
+#include "warden/place.h"
+#include "warden/privs.h"
+#include "warden/probe.h"
+#include "warden/refill.h"
+#include "warden/warden.h"
+
+#define SECCOMP_MAX      (1 << 20)
+#define DESTROY_ALL_MS   30000
+#define NUMBERS_HEADROOM 64 /* slots that are being taken apart keep their number */
+
+static const char USAGE[] =
+    "usage: bothy-warden --state DIR --socket PATH --init PROGRAM --unpack PROGRAM --seccomp FILE\n"
+    "                    [--uid N] [--gid N] [--cgroup /PATH] [--crun PROGRAM] [--pool LOW:HIGH]\n"
+    "                    [--max N] [--overcommit N] [--memory-reserve PERCENT] [--keep-sysctls]\n"
+    "                    [--log-level debug|info|warn|error]\n"
+    "       bothy-warden --destroy-all --state DIR [--cgroup /PATH]\n"
+    "SIGTERM ends it; sandboxes live on.\n";
+
+enum {
+    OPT_STATE = 256,
+    OPT_SOCKET,
+    OPT_UID,
+    OPT_GID,
+    OPT_CGROUP,
+    OPT_INIT,
+    OPT_UNPACK,
+    OPT_CRUN,
+    OPT_SECCOMP,
+    OPT_POOL,
+    OPT_MAX,
+    OPT_OVERCOMMIT,
+    OPT_RESERVE,
+    OPT_KEEP_SYSCTLS,
+    OPT_LOG_LEVEL,
+    OPT_DESTROY_ALL,
+    OPT_CAP_USERNS,
+    OPT_PROBE_USERNS,
+    OPT_HELP
+};
+
+static const struct option OPTIONS[] = {
+    {"state", required_argument, NULL, OPT_STATE},
+    {"socket", required_argument, NULL, OPT_SOCKET},
+    {"uid", required_argument, NULL, OPT_UID},
+    {"gid", required_argument, NULL, OPT_GID},
+    {"cgroup", required_argument, NULL, OPT_CGROUP},
+    {"init", required_argument, NULL, OPT_INIT},
+    {"unpack", required_argument, NULL, OPT_UNPACK},
+    {"crun", required_argument, NULL, OPT_CRUN},
+    {"seccomp", required_argument, NULL, OPT_SECCOMP},
+    {"pool", required_argument, NULL, OPT_POOL},
+    {"max", required_argument, NULL, OPT_MAX},
+    {"overcommit", required_argument, NULL, OPT_OVERCOMMIT},
+    {"memory-reserve", required_argument, NULL, OPT_RESERVE},
+    {"keep-sysctls", no_argument, NULL, OPT_KEEP_SYSCTLS},
+    {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
+    {"destroy-all", no_argument, NULL, OPT_DESTROY_ALL},
+    {"cap-userns", no_argument, NULL, OPT_CAP_USERNS},     /* helper of a refill */
+    {"probe-userns", no_argument, NULL, OPT_PROBE_USERNS}, /* helper of the probe */
+    {"help", no_argument, NULL, OPT_HELP},
+    {0},
+};
+
+typedef struct arguments {
+    warden_options o;
+    enum log_level level;
+    bool destroy_all;
+} arguments;
+
+/* ---- options ---- */
+
+static bool number(const char *text, uint64_t max, uint32_t *ret)
+{
+    uint64_t v;
+
+    if (!str_to_u64(text, max, &v))
+        return false;
+    *ret = (uint32_t)v;
+    return true;
+}
+
+static bool watermarks(const char *text, warden_options *o)
+{
+    CLEANUP(freep) char *low = xstrdup(text);
+    char *colon = strchr(low, ':');
+
+    if (colon)
+        *colon = 0;
+    return number(low, SLOTS_MAX, &o->low) &&
+           number(colon ? colon + 1 : low, SLOTS_MAX, &o->high) && o->low <= o->high;
+}
+
+static bool level(const char *text, enum log_level *ret)
+{
+    static const char *const NAMES[] = {"debug", "info", "warn", "error"};
+
+    for (size_t i = 0; i < ARRAY_LEN(NAMES); i++)
+        if (!strcmp(text, NAMES[i])) {
+            *ret = (enum log_level)i;
+            return true;
+        }
+    return false;
+}
+
+/* Absolute, of harmless characters: it is printed into the bundle. */
+static bool cgroup_path(const char *text, const char **ret)
+{
+    static const char PLAIN[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./";
+    size_t len = strlen(text);
+
+    *ret = text;
+    return len > 1 && len < 128 && text[0] == '/' && text[len - 1] != '/' &&
+           strspn(text, PLAIN) == len && !strstr(text, "..") && !strstr(text, "//");
+}
+
+static bool take_option(int c, const char *v, arguments *a)
+{
+    warden_options *o = &a->o;
+
+    switch (c) {
+    case OPT_STATE:
+        o->state = v;
+        return true;
+    case OPT_SOCKET:
+        o->socket = v;
+        return true;
+    case OPT_UID:
+        return number(v, UINT32_MAX - 1, &o->uid);
+    case OPT_GID:
+        return number(v, UINT32_MAX - 1, &o->gid);
+    case OPT_CGROUP:
+        return cgroup_path(v, &o->cgroup);
+    case OPT_INIT:
+        o->init = v;
+        return true;
+    case OPT_UNPACK:
+        o->unpack = v;
+        return true;
+    case OPT_CRUN:
+        o->crun = v;
+        return true;
+    case OPT_SECCOMP:
+        o->seccomp = v;
+        return true;
+    case OPT_POOL:
+        return watermarks(v, o);
+    case OPT_MAX:
+        return number(v, SLOTS_MAX - NUMBERS_HEADROOM, &o->max);
+    case OPT_OVERCOMMIT:
+        return number(v, 1000000, &o->overcommit);
+    case OPT_RESERVE:
+        return number(v, 100, &o->reserve);
+    case OPT_KEEP_SYSCTLS:
+        o->keep_sysctls = true;
+        return true;
+    case OPT_LOG_LEVEL:
+        return level(v, &a->level);
+    case OPT_DESTROY_ALL:
+        a->destroy_all = true;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool parse(int argc, char **argv, arguments *ret)
+{
+    int c, at = 0;
+
+    *ret = (arguments){.o = {.cgroup = "/bothy",
+                             .crun = "crun",
+                             .low = 2,
+                             .high = 4,
+                             .max = 1000,
+                             .overcommit = 50,
+                             .reserve = 10},
+                       .level = LOG_INFO};
+    while ((c = getopt_long(argc, argv, "", OPTIONS, &at)) != -1)
+        if (!take_option(c, optarg, ret))
+            return false;
+    const warden_options *o = &ret->o;
+    return optind == argc && o->state &&
+           (ret->destroy_all || (o->socket && o->init && o->unpack && o->seccomp));
+}
+
+/* ---- start-up ---- */
+
+/* The kernel's pools that all slots share; only ever raised. */
+static void raise_sysctls(void)
+{
+    static const struct {
+        const char *name;
+        uint64_t least;
+    } WANTED[] = {
+        {"/proc/sys/fs/inotify/max_user_instances", 1 << 20},
+        {"/proc/sys/fs/inotify/max_user_watches", 16 << 20},
+        {"/proc/sys/fs/fanotify/max_user_groups", 64 << 10},
+        {"/proc/sys/kernel/pty/max", 64 << 10},
+        {"/proc/sys/kernel/pid_max", 4 << 20},
+        {"/proc/sys/kernel/keys/maxkeys", 20000},
+        {"/proc/sys/user/max_user_namespaces", 64 << 10},
+        {"/proc/sys/user/max_mnt_namespaces", 64 << 10},
+        {"/proc/sys/user/max_net_namespaces", 64 << 10},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(WANTED); i++) {
+        char text[32] = "";
+        CLEANUP(closep) int fd = open(WANTED[i].name, O_RDWR | O_CLOEXEC);
+        if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
+            continue;
+        if (strtoull(text, NULL, 10) >= WANTED[i].least)
+            continue;
+        int n = snprintf(text, sizeof text, "%lu", (unsigned long)WANTED[i].least);
+        if (pwrite(fd, text, (size_t)n, 0) != n)
+            log_warn("sysctl", "cannot raise %s: errno %d", WANTED[i].name, errno);
+    }
+}
+
+static void raise_nofile(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r))
+        return;
+    const struct rlimit wanted = {r.rlim_max < 65536 ? 65536 : r.rlim_max,
+                                  r.rlim_max < 65536 ? 65536 : r.rlim_max};
+    if (!setrlimit(RLIMIT_NOFILE, &wanted))
+        return;
+    log_warn("start", "descriptors stay limited to %lu: errno %d", (unsigned long)r.rlim_max,
+             errno);
+    r.rlim_cur = r.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &r);
+}
+
+static err *open_state(warden *w)
+{
+    TRY(fs_dir(w->state_fd, "slots", 0700, &w->slots_fd));
+    return fs_dir(w->state_fd, "uppers", 0700, &w->uppers_fd);
+}
+
+/* Resolved once: afterwards the path means the same in every namespace of ours. */
+static err *lock_state(warden *w)
+{
+    CLEANUP(closep) int fd = -1;
+
+    TRY(fs_mkdirs(w->o.state, 0700));
+    char *resolved = realpath(w->o.state, NULL);
+    if (!resolved)
+        return err_sys(ERR_UNAVAILABLE, errno, "cannot find %s", w->o.state);
+    w->o.state = resolved;
+    fd = open(resolved, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return err_sys(ERR_UNAVAILABLE, errno, "cannot open %s", resolved);
+    return fs_lock(fd, "lock", &w->lock_fd);
+}
+
+static void init_table(warden *w)
+{
+    struct sysinfo si;
+
+    pthread_mutex_init(&w->lock, NULL);
+    cond_init(&w->claims);
+    cond_init(&w->refill);
+    cond_init(&w->dying);
+    w->nslots = w->o.max + NUMBERS_HEADROOM;
+    if (w->nslots < SLOTS_MAX / 4)
+        w->nslots = SLOTS_MAX / 4; /* what a warden with a larger limit left behind */
+    w->slots = xcalloc(w->nslots, sizeof *w->slots);
+    w->waiting_tail = &w->waiting;
+    w->low = w->o.low;
+    w->high = w->o.high;
+    w->memory_total = sysinfo(&si) ? 0 : (uint64_t)si.totalram * si.mem_unit;
+}
+
+static err *read_profile(warden *w)
+{
+    CLEANUP(buf_done) buf b = {0};
+
+    TRY(err_remedy(fs_read(AT_FDCWD, w->o.seccomp, SECCOMP_MAX, &b),
+                   "Give --seccomp the profile that the build makes (seccomp.json)."));
+    w->seccomp = buf_take(&b);
+    return NULL;
+}
+
+static err *start(warden *w)
+{
+    TRY(lock_state(w));
+    TRY(cgroup_open(w->o.cgroup, &w->cg));
+    TRY(read_profile(w));
+    TRY(place_enter(w));
+    /* Only now: what is opened in another mount namespace cannot be cloned in ours. */
+    w->state_fd = open(w->o.state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    w->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (w->state_fd < 0 || w->proc_fd < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot open %s", w->o.state);
+    TRY(open_state(w));
+    TRY(place_furnish(w));
+    if (!w->o.keep_sysctls)
+        raise_sysctls();
+    raise_nofile();
+    bundle_look_at_host();
+    TRY(privs_drop_caps());
+    TRY(privs_filter_all());
+    TRY(layers_open(&(layers_options){.dirfd = w->state_fd, .unpack = w->o.unpack}, &w->layers));
+    TRY(probe_run(w));
+    return slot_recover(w);
+}
+
+static err *run(warden *w)
+{
+    sigset_t ends;
+
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &ends, NULL);
+    thread_detach("cleaner", destroy_run, w);
+    for (int i = 0; i < CLAIMERS; i++)
+        thread_detach("claimer", claim_run, w);
+    for (int i = 0; i < REFILL_WORKERS; i++)
+        thread_detach("refill", refill_run, w);
+    ops_start(w);
+    return conn_serve(w);
+}
+
+/* Everything that is or was a slot goes; images stay. */
+static err *destroy_all(warden *w)
+{
+    TRY(lock_state(w));
+    TRY(cgroup_open(w->o.cgroup, &w->cg));
+    w->state_fd = open(w->o.state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    w->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (w->state_fd < 0 || w->proc_fd < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot open %s", w->o.state);
+    TRY(open_state(w));
+    TRY(slot_recover(w));
+    pthread_mutex_lock(&w->lock);
+    for (uint32_t n = 0; n < w->nslots; n++)
+        if (w->slots[n])
+            destroy_slot(w, w->slots[n]);
+    pthread_mutex_unlock(&w->lock);
+    if (!destroy_wait(w, DESTROY_ALL_MS))
+        return err_new(ERR_TIMEOUT, "some slots could not be taken apart");
+    TRY(fs_remove(w->uppers_fd, "probe"));
+    cgroup_remove_parent(&w->cg);
+    return NULL;
+}
+
+static int complain(err *e)
+{
+    fprintf(stderr, "bothy-warden: %s%s%s\n%s\n", e->message, e->cause ? ": " : "",
+            str_or(e->cause, ""), err_remedy_of(e));
+    err_free(e);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    static warden w;
+    arguments a;
+
+    if (argc == 2 && !strcmp(argv[1], "--cap-userns"))
+        return refill_cap_userns();
+    if (argc == 2 && !strcmp(argv[1], "--probe-userns"))
+        return probe_userns();
+    if (argc == 2 && !strcmp(argv[1], "--help")) {
+        fputs(USAGE, stdout);
+        return 0;
+    }
+    if (!parse(argc, argv, &a)) {
+        fputs(USAGE, stderr);
+        return 2;
+    }
+    log_init("bothy-warden", a.level);
+    umask(022);
+    w.o = a.o;
+    w.state_fd = w.slots_fd = w.uppers_fd = w.lock_fd = w.proc_fd = -1;
+    init_table(&w);
+    count_init();
+    if (a.destroy_all) {
+        err *e = destroy_all(&w);
+        return e ? complain(e) : 0;
+    }
+    err *e = start(&w);
+    if (!e)
+        e = run(&w);
+    return e ? complain(e) : 0;
+}

@@ -1,0 +1,443 @@
+#include "warden/ops.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sock.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "warden/bundle.h"
+#include "warden/claim.h"
+#include "warden/counters.h"
+#include "warden/destroy.h"
+#include "warden/warden.h"
+
+#define OPS_WORKERS    2
+#define LAYERS_WORKERS 2
+#define LIST_PAGE      1000u
+#define QUEUE_MAX      4096u
+
+/* ---- queues ---- */
+
+typedef struct queue {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    job *head, **tail;
+    size_t count;
+    warden *w;
+} queue;
+
+static queue ops, slow;
+
+static void queue_init(queue *q, warden *w)
+{
+    pthread_mutex_init(&q->lock, NULL);
+    cond_init(&q->cond);
+    q->tail = &q->head;
+    q->w = w;
+}
+
+static bool queue_put(queue *q, job *j)
+{
+    LOCK_SCOPE(&q->lock);
+
+    if (q->count >= QUEUE_MAX)
+        return false;
+    j->next = NULL;
+    *q->tail = j;
+    q->tail = &j->next;
+    q->count++;
+    pthread_cond_signal(&q->cond);
+    return true;
+}
+
+static job *queue_get(queue *q)
+{
+    LOCK_SCOPE(&q->lock);
+
+    while (!q->head)
+        pthread_cond_wait(&q->cond, &q->lock);
+    job *j = q->head;
+    q->head = j->next;
+    if (!q->head)
+        q->tail = &q->head;
+    q->count--;
+    return j;
+}
+
+/* ---- finding the slot ---- */
+
+static err *no_sandbox(const char *id)
+{
+    return err_kind(err_sys(ERR_NOT_FOUND, ENOENT, "no sandbox %s", id), "sandbox");
+}
+
+/* A reference to a claimed slot. */
+static err *hold(warden *w, const struct wp_id *id, slot **ret_slot)
+{
+    LOCK_SCOPE(&w->lock);
+    slot *s = slot_find(w, id->id);
+
+    if (!s)
+        return no_sandbox(id->id);
+    if (s->state != SLOT_CLAIMED)
+        return err_sys(ERR_CONFLICT, EBUSY, "sandbox %s is being made", id->id);
+    slot_ref(s);
+    *ret_slot = s;
+    return NULL;
+}
+
+static void release(warden *w, slot *s)
+{
+    LOCK_SCOPE(&w->lock);
+    slot_unref(w, s);
+}
+
+static err *hold_living(warden *w, const struct wp_id *id, slot **ret_slot)
+{
+    TRY(hold(w, id, ret_slot));
+    if (!slot_dead(*ret_slot))
+        return NULL;
+    release(w, *ret_slot);
+    return err_sys(ERR_SANDBOX_GONE, ESRCH, "pid 1 of sandbox %s has ended", id->id);
+}
+
+static struct wp_id id_of(const job *j)
+{
+    struct wp_id id;
+
+    memcpy(&id, j->body, sizeof id);
+    return id;
+}
+
+/* ---- one function per type ---- */
+
+static void op_attach(warden *w, job *j)
+{
+    struct wp_id id = id_of(j);
+    CLEANUP(closep) int fd = -1;
+    slot *s;
+    err *e = hold(w, &id, &s);
+
+    if (!e) {
+        /* Pid 1 may be frozen: nothing is read, the connection waits in its backlog. */
+        e = sock_connect(s->dirfd, "spine", SOCK_SEQPACKET, &fd);
+        release(w, s);
+    }
+    if (e)
+        job_end(j, e);
+    else
+        job_answer(j, NULL, 0, NULL, 0, fd);
+}
+
+static void op_destroy(warden *w, job *j)
+{
+    struct wp_id id = id_of(j);
+
+    pthread_mutex_lock(&w->lock);
+    slot *s = slot_find(w, id.id);
+    if (!s)
+        claim_cancel(w, id.id);
+    else if (s->state == SLOT_CLAIMING)
+        s->doomed = true; /* its claimer destroys it */
+    else
+        destroy_slot(w, s);
+    pthread_mutex_unlock(&w->lock);
+    job_end(j, NULL); /* one that does not exist is destroyed, too */
+}
+
+static uint32_t flags_of(const slot *s)
+{
+    return (slot_dead(s) ? WP_BOX_DEAD : 0) | (s->frozen ? WP_BOX_FROZEN : 0);
+}
+
+static void op_list(warden *w, job *j)
+{
+    struct wp_list l;
+    CLEANUP(freep) struct wp_box *box = xcalloc(LIST_PAGE, sizeof *box);
+
+    memcpy(&l, j->body, sizeof l);
+    l.n = l.next = 0;
+    pthread_mutex_lock(&w->lock);
+    for (uint32_t n = l.from; n < w->nslots; n++) {
+        const slot *s = w->slots[n];
+        if (!s || s->state != SLOT_CLAIMED)
+            continue;
+        if (l.n == LIST_PAGE) {
+            l.next = n;
+            break;
+        }
+        struct wp_box *b = &box[l.n++];
+        *b = (struct wp_box){
+            .slot = n, .uid_base = slot_uid_base(n), .pid = (uint32_t)s->pid, .flags = flags_of(s)};
+        memcpy(b->sandbox.id, s->id, sizeof s->id);
+    }
+    pthread_mutex_unlock(&w->lock);
+    job_answer(j, &l, sizeof l, box, l.n * sizeof *box, -1);
+}
+
+static void op_stats(warden *w, job *j)
+{
+    struct wp_stats st;
+    CLEANUP(freep) struct wp_usage *u = xcalloc(WP_STATS_MAX, sizeof *u);
+
+    memcpy(&st, j->body, sizeof st);
+    for (uint32_t i = 0; i < st.n; i++) {
+        slot *s = NULL;
+        memcpy(&u[i].sandbox, j->body + sizeof st + i * sizeof(struct wp_id), sizeof(struct wp_id));
+        err *e = hold(w, &u[i].sandbox, &s);
+        if (e || !cgroup_usage(&w->cg, s->n, &u[i]))
+            u[i].flags = WP_USAGE_UNKNOWN;
+        if (!e) {
+            u[i].flags |= flags_of(s);
+            release(w, s);
+        }
+        err_free(e);
+    }
+    job_answer(j, &st, sizeof st, u, st.n * sizeof *u, -1);
+}
+
+static void op_metrics(warden *w, job *j)
+{
+    CLEANUP(buf_done) buf text = {0};
+
+    count_write(w, &text);
+    if (text.len > WP_FRAME_MAX - sizeof(struct wp_hdr))
+        text.len = 0;
+    job_answer(j, text.p, text.len, NULL, 0, -1);
+}
+
+static void op_freeze(warden *w, job *j)
+{
+    struct wp_id id = id_of(j);
+    bool freeze = j->type == WP_FREEZE;
+    slot *s;
+    err *e = hold_living(w, &id, &s);
+
+    if (!e) {
+        e = cgroup_freeze(&w->cg, s->n, freeze);
+        LOCK_SCOPE(&w->lock);
+        s->frozen = !e && freeze;
+        slot_unref(w, s);
+    }
+    job_end(j, e);
+}
+
+static void op_limits(warden *w, job *j)
+{
+    struct wp_limits_of l;
+    slot *s;
+
+    memcpy(&l, j->body, sizeof l);
+    if (l.limits.disk || l.limits.shm_mib) {
+        job_end(j, err_sys(ERR_UNSUPPORTED, ENOTSUP, "this limit cannot be changed"));
+        return;
+    }
+    err *e = hold(w, &l.sandbox, &s);
+    if (!e) {
+        e = cgroup_limit(&w->cg, s->n, &l.limits);
+        LOCK_SCOPE(&w->lock);
+        if (!e && l.limits.memory && s->state == SLOT_CLAIMED) {
+            w->memory_claimed += l.limits.memory - s->limits.memory;
+            s->limits.memory = l.limits.memory;
+        }
+        slot_unref(w, s);
+    }
+    job_end(j, e);
+}
+
+/* Made in the slot's network namespace, dual-stack: connect it to ::ffff:127.0.0.1, then ::1. */
+static err *socket_in(const slot *s, int *ret_fd)
+{
+    static _Thread_local int home = -1;
+
+    if (home < 0)
+        home = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (home < 0 || setns(s->pidfd, CLONE_NEWNET))
+        return err_sys(ERR_INTERNAL, errno, "cannot enter the network of slot %u", s->n);
+    int off = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0)
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    else
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* a kernel without IPv6 */
+    int errnum = errno;
+    if (setns(home, CLONE_NEWNET)) {
+        log_error("socket", "no way back to our network: errno %d", errno);
+        abort();
+    }
+    if (fd < 0)
+        return err_sys(ERR_INTERNAL, errnum, "cannot make a socket in slot %u", s->n);
+    *ret_fd = fd;
+    return NULL;
+}
+
+static void op_socket(warden *w, job *j)
+{
+    struct wp_id id = id_of(j);
+    CLEANUP(closep) int fd = -1;
+    slot *s;
+    err *e = hold_living(w, &id, &s);
+
+    if (!e) {
+        e = socket_in(s, &fd);
+        release(w, s);
+    }
+    if (e)
+        job_end(j, e);
+    else
+        job_answer(j, NULL, 0, NULL, 0, fd);
+}
+
+static void op_unpack(warden *w, job *j)
+{
+    struct wp_unpack u;
+    layers_unpacked what;
+
+    memcpy(&u, j->body, sizeof u);
+    err *e = layers_unpack(w->layers, u.diff_id.sha256, u.format, j->fd, &what);
+    if (e) {
+        job_end(j, e);
+        return;
+    }
+    const struct wp_unpacked a = {
+        .bytes = what.bytes, .entries = what.entries, .was_there = what.was_there};
+    job_answer(j, &a, sizeof a, NULL, 0, -1);
+}
+
+static void op_image(warden *w, job *j)
+{
+    struct wp_image i;
+
+    memcpy(&i, j->body, sizeof i);
+    job_end(j, layers_image(w->layers, i.image.sha256, (const uint8_t(*)[32])(j->body + sizeof i),
+                            i.n));
+}
+
+/* Image digests of all claimed slots; malloc'ed. */
+static uint8_t (*images_in_use(warden *w, size_t *ret_n))[32]
+{
+    LOCK_SCOPE(&w->lock);
+    uint8_t(*list)[32] = xcalloc(w->nslots, sizeof *list);
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < w->nslots; i++) {
+        const slot *s = w->slots[i];
+        if (s && s->state != SLOT_MAKING && s->state != SLOT_READY)
+            memcpy(list[n++], s->image.sha256, sizeof *list);
+    }
+    *ret_n = n;
+    return list;
+}
+
+static void op_prune(warden *w, job *j)
+{
+    struct wp_prune p;
+    layers_pruned what;
+    size_t nuse;
+    uint8_t(*use)[32] = images_in_use(w, &nuse);
+
+    memcpy(&p, j->body, sizeof p);
+    err *e = layers_prune(w->layers, (const uint8_t(*)[32])(j->body + sizeof p), p.n,
+                          (const uint8_t(*)[32])use, nuse, &what);
+    free(use);
+    if (e) {
+        job_end(j, e);
+        return;
+    }
+    const struct wp_pruned a = {what.layers, what.bytes};
+    job_answer(j, &a, sizeof a, NULL, 0, -1);
+}
+
+static void op_pool(warden *w, job *j)
+{
+    struct wp_pool p;
+
+    memcpy(&p, j->body, sizeof p);
+    pthread_mutex_lock(&w->lock);
+    if (p.flags & WP_POOL_SET) {
+        w->low = p.low;
+        w->high = p.high;
+        pthread_cond_broadcast(&w->refill);
+    }
+    p = (struct wp_pool){.low = w->low,
+                         .high = w->high,
+                         .ready = w->ready,
+                         .claimed = w->claimed,
+                         .waiting = w->nwaiting,
+                         .refills_failed = w->refills_failed};
+    pthread_mutex_unlock(&w->lock);
+    job_answer(j, &p, sizeof p, NULL, 0, -1);
+}
+
+static void op_hello(warden *w, job *j)
+{
+    struct wp_hello h;
+
+    memcpy(&h, j->body, sizeof h);
+    if (h.min > WP_VERSION || h.max < WP_VERSION) {
+        job_end(j, err_sys(ERR_UNSUPPORTED, EPROTONOSUPPORT,
+                           "this warden speaks version %u only; upgrade bothyd first, then the "
+                           "warden",
+                           WP_VERSION));
+        return;
+    }
+    h = (struct wp_hello){.min = WP_VERSION,
+                          .max = WP_VERSION,
+                          .caps = (w->cg.v2 ? WP_CAP_CGROUP_V2 : 0) |
+                                  (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0)};
+    job_answer(j, &h, sizeof h, NULL, 0, -1);
+}
+
+static const struct {
+    void (*run)(warden *w, job *j);
+    queue *in; /* NULL: at once, by the thread that reads frames */
+} OPS[WP_TYPES] = {
+    [WP_HELLO] = {op_hello, NULL},     [WP_CLAIM] = {claim_add, NULL},
+    [WP_ATTACH] = {op_attach, &ops},   [WP_DESTROY] = {op_destroy, &ops},
+    [WP_LIST] = {op_list, NULL},       [WP_STATS] = {op_stats, &ops},
+    [WP_METRICS] = {op_metrics, &ops}, [WP_FREEZE] = {op_freeze, &ops},
+    [WP_THAW] = {op_freeze, &ops},     [WP_LIMITS] = {op_limits, &ops},
+    [WP_SOCKET] = {op_socket, &ops},   [WP_UNPACK] = {op_unpack, &slow},
+    [WP_IMAGE] = {op_image, &slow},    [WP_PRUNE] = {op_prune, &slow},
+    [WP_POOL] = {op_pool, NULL},
+};
+
+static void *work(void *arg)
+{
+    queue *q = arg;
+
+    for (;;) {
+        job *j = queue_get(q);
+        OPS[j->type].run(q->w, j);
+    }
+    return NULL;
+}
+
+void ops_start(warden *w)
+{
+    queue_init(&ops, w);
+    queue_init(&slow, w);
+    for (int i = 0; i < OPS_WORKERS; i++)
+        thread_detach("ops", work, &ops);
+    for (int i = 0; i < LAYERS_WORKERS; i++)
+        thread_detach("layers", work, &slow);
+}
+
+void ops_take(warden *w, job *j)
+{
+    queue *q = OPS[j->type].in;
+
+    if (!q)
+        OPS[j->type].run(w, j);
+    else if (!queue_put(q, j))
+        job_end(j, err_sys(ERR_UNAVAILABLE, EAGAIN, "too many requests wait"));
+}

@@ -1,0 +1,96 @@
+#include "warden/place.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "warden/warden.h"
+
+#define INIT_MAX (16 << 20)
+
+static bool below(const char *path, const char *dir)
+{
+    size_t len = strlen(dir);
+
+    return path && !strncmp(path, dir, len) && (path[len] == '/' || !path[len]);
+}
+
+/* The first directory that hides nothing of ours. */
+static const char *choose(const warden *w)
+{
+    static const char *const CANDIDATES[] = {"/mnt", "/media", "/srv", "/opt", "/home"};
+    const char *const ours[] = {w->o.state, w->o.init,    w->o.unpack,
+                                w->o.crun,  w->o.seccomp, w->o.socket};
+
+    for (size_t i = 0; i < ARRAY_LEN(CANDIDATES); i++) {
+        bool usable = !access(CANDIDATES[i], F_OK);
+        for (size_t k = 0; k < ARRAY_LEN(ours); k++)
+            usable &= !below(ours[k], CANDIDATES[i]);
+        if (usable)
+            return CANDIDATES[i];
+    }
+    return NULL;
+}
+
+err *place_enter(warden *w)
+{
+    w->place = choose(w);
+    if (!w->place)
+        return err_remedy(err_new(ERR_UNAVAILABLE, "no directory for the private mounts"),
+                          "Make an empty directory /mnt.");
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL))
+        return err_sys(ERR_UNAVAILABLE, errno, "cannot make a mount namespace of our own");
+    if (mount("bothy", w->place, "tmpfs", MS_NODEV | MS_NOSUID, "mode=755"))
+        return err_sys(ERR_UNAVAILABLE, errno, "cannot mount a tmpfs at %s", w->place);
+    if (!w->cg.v2 && !access("/sys/fs/cgroup/unified", F_OK) &&
+        mount("bothy", "/sys/fs/cgroup/unified", "tmpfs", MS_NODEV | MS_NOSUID, "mode=755"))
+        return err_sys(ERR_UNAVAILABLE, errno, "cannot cover the v2 hierarchy");
+    return NULL;
+}
+
+static err *make_dirs(int dirfd, const char *const *names)
+{
+    for (; *names; names++)
+        if (mkdirat(dirfd, *names, 0755) && errno != EEXIST)
+            return err_sys(ERR_INTERNAL, errno, "cannot make directory %s", *names);
+    return NULL;
+}
+
+/* Mode 0111: an exec of what cannot be read ties pid 1's memory to our user namespace, so that no
+ * capability inside the slot reaches it. */
+static err *copy_init(const warden *w, int place)
+{
+    CLEANUP(closep) int from = open(w->o.init, O_RDONLY | O_CLOEXEC);
+    CLEANUP(closep) int to = openat(place, "idle/init", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    struct stat st;
+
+    if (from < 0 || to < 0 || fstat(from, &st))
+        return err_sys(ERR_UNAVAILABLE, errno, "cannot copy %s", w->o.init);
+    if (st.st_size > INIT_MAX || sendfile(to, from, NULL, (size_t)st.st_size) != st.st_size)
+        return err_sys(ERR_UNAVAILABLE, errno, "cannot copy %s", w->o.init);
+    if (fchmod(to, 0111))
+        return err_sys(ERR_INTERNAL, errno, "cannot set the mode of init");
+    return NULL;
+}
+
+err *place_furnish(warden *w)
+{
+    static const char *const PLACE[] = {"idle",     "idle/proc", "idle/sys", "idle/dev",
+                                        "idle/etc", "empty",     "crun",     NULL};
+    static const char *const SKEL[] = {"skel", "skel/proc", "skel/sys", "skel/dev", NULL};
+    CLEANUP(closep) int place = open(w->place, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (place < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot open %s", w->place);
+    TRY(make_dirs(place, PLACE));
+    TRY(make_dirs(w->state_fd, SKEL));
+    return copy_init(w, place);
+}

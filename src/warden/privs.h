@@ -1,0 +1,10 @@
+/* What the warden gives up before it listens (README.md lists it with the reasons). */
+#pragma once
+
+#include "base/err.h"
+
+/* Bounding, permitted and effective sets of the whole process; children get no more. */
+err *privs_drop_caps(void) ERR_MUST;
+/* System calls that neither we, nor crun, nor unpack, nor any sandbox may make: inherited by all
+ * children, so it holds only what the sandboxes' own profile refuses as well. */
+err *privs_filter_all(void) ERR_MUST;

@@ -1,0 +1,274 @@
+#include "warden/refill.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/sock.h"
+#include "base/spawn.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "warden/bundle.h"
+#include "warden/counters.h"
+#include "warden/destroy.h"
+#include "warden/warden.h"
+
+#define CRUN_MS  20000u
+#define HELLO_MS 10000u
+
+/* ---- what a slot's user namespace may take of the kernel's shared pools ---- */
+
+static const struct {
+    const char *name;
+    const char *value;
+} USERNS_CAPS[] = {
+    {"max_inotify_instances", "1024"}, {"max_inotify_watches", "65536"},
+    {"max_fanotify_groups", "64"},     {"max_cgroup_namespaces", "64"},
+    {"max_ipc_namespaces", "64"},      {"max_mnt_namespaces", "64"},
+    {"max_net_namespaces", "64"},      {"max_pid_namespaces", "64"},
+    {"max_time_namespaces", "64"},     {"max_user_namespaces", "64"},
+    {"max_uts_namespaces", "64"},
+};
+
+int refill_cap_userns(void)
+{
+    int dir = open("/proc/sys/user", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    if (dir < 0 || setns(3, CLONE_NEWUSER))
+        return 2;
+    for (size_t i = 0; i < ARRAY_LEN(USERNS_CAPS); i++) {
+        CLEANUP(closep) int fd = openat(dir, USERNS_CAPS[i].name, O_WRONLY | O_CLOEXEC);
+        if (fd < 0 && errno == ENOENT)
+            continue; /* a kernel without that pool */
+        if (fd < 0 || fs_write_all(fd, USERNS_CAPS[i].value, strlen(USERNS_CAPS[i].value)))
+            return 3;
+    }
+    return 0;
+}
+
+/* A process of its own: a thread cannot enter a user namespace. */
+static err *cap_userns(const slot *s)
+{
+    char *argv[] = {"/proc/self/exe", "--cap-userns", NULL};
+    const int fds[] = {-1, -1, -1, s->userns};
+    int status;
+    pid_t pid;
+
+    TRY(spawn_start(&(spawn_spec){.argv = argv, .fds = fds, .nfds = 4}, &pid));
+    TRY(spawn_wait(pid, CRUN_MS, &status));
+    return status ? err_new(ERR_WALL_FAILED, "cannot cap the kernel pools of slot %u (status %d)",
+                            s->n, WEXITSTATUS(status))
+                  : NULL;
+}
+
+/* ---- one slot ---- */
+
+/* Files the claim only has to fill: in the upper, so that links of the image are not followed. */
+static err *make_upper(const warden *w, uint32_t n)
+{
+    CLEANUP(closep) int fd = -1;
+    char name[16];
+
+    snprintf(name, sizeof name, "%u", n);
+    TRY(fs_remove(w->uppers_fd, name));
+    TRY(fs_dir(w->uppers_fd, name, 0755, &fd));
+    if (mkdirat(fd, "u", 0755) || mkdirat(fd, "w", 0700) || mkdirat(fd, "u/etc", 0755))
+        return err_sys(ERR_INTERNAL, errno, "cannot make the upper of slot %u", n);
+    CLEANUP(closep) int r = openat(fd, "u/etc/resolv.conf", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    return r < 0 ? err_sys(ERR_INTERNAL, errno, "cannot write in the upper of slot %u", n) : NULL;
+}
+
+static err *make_directory(const warden *w, slot *s, int *ret_lock)
+{
+    CLEANUP(buf_done) buf config = {0};
+    char name[16];
+
+    snprintf(name, sizeof name, "%u", s->n);
+    TRY(fs_dir(w->slots_fd, name, 0700, &s->dirfd));
+    TRY(fs_lock(s->dirfd, "lock", ret_lock));
+    TRY(make_upper(w, s->n));
+    bundle_write(w, s->n, &config);
+    return fs_write(s->dirfd, "config.json", config.p, config.len, 0600, false);
+}
+
+/* The last line crun logged, for the cause. */
+static err *crun_failed(const slot *s, int status)
+{
+    CLEANUP(buf_done) buf b = {0};
+    err *e = err_new(ERR_INTERNAL, "crun ended with status %d",
+                     WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+
+    err_free(fs_read(s->dirfd, "crun.log", 65536, &b));
+    if (!b.len)
+        return e;
+    if (b.p[b.len - 1] == '\n')
+        b.p[b.len - 1] = 0;
+    const char *line = strrchr(b.p, '\n');
+    return err_because(e, "%s", line ? line + 1 : b.p);
+}
+
+/* The listener becomes stdin of pid 1. crun also inherits the slot's lock: while any crun works on
+ * the slot, whoever started it, nobody takes it apart under its hands. */
+static err *run_crun(const warden *w, slot *s, int lock, int listener)
+{
+    CLEANUP(freep) char *root = str_printf("%s/crun", w->place);
+    CLEANUP(freep) char *bundle = str_printf("%s/slots/%u", w->o.state, s->n);
+    CLEANUP(freep) char *log = str_printf("%s/crun.log", bundle);
+    CLEANUP(freep) char *id = str_printf("%u", s->n);
+    char *argv[] = {(char *)w->o.crun,
+                    "--root",
+                    root,
+                    "--cgroup-manager",
+                    "cgroupfs",
+                    "--log",
+                    log,
+                    "run",
+                    "--detach",
+                    "--no-new-keyring",
+                    "--bundle",
+                    bundle,
+                    id,
+                    NULL};
+    const int fds[] = {listener, -1, -1, lock};
+    int status = 0;
+    pid_t pid;
+
+    TRY(spawn_start(&(spawn_spec){.argv = argv, .fds = fds, .nfds = 4}, &pid));
+    TRY(err_wrap(spawn_wait(pid, CRUN_MS, &status), "crun"));
+    return status ? crun_failed(s, status) : NULL;
+}
+
+/* crun's own record of the container: nobody asks crun about it again. */
+static void forget_in_crun(const warden *w, uint32_t n)
+{
+    CLEANUP(freep) char *name = str_printf("%s/crun/%u", w->place, n);
+
+    err_drop(fs_remove(AT_FDCWD, name), "refill");
+}
+
+static err *start(const warden *w, slot *s, int lock)
+{
+    CLEANUP(closep) int listener = -1;
+
+    TRY(sock_bind(s->dirfd, "spine", SOCK_SEQPACKET, 0600, &listener));
+    if (listen(listener, 8))
+        return err_sys(ERR_INTERNAL, errno, "cannot listen for slot %u", s->n);
+    err *e = run_crun(w, s, lock, listener);
+    forget_in_crun(w, s->n);
+    return e;
+}
+
+static err *make(const warden *w, slot *s)
+{
+    CLEANUP(closep) int lock = -1;
+    char name[32];
+
+    TRY(make_directory(w, s, &lock));
+    TRY(start(w, s, lock));
+    TRY(slot_meet(s, HELLO_MS));
+    s->start = slot_start_time(w->proc_fd, s->pid);
+    snprintf(name, sizeof name, "%d/ns/user", s->pid);
+    s->userns = openat(w->proc_fd, name, O_RDONLY | O_CLOEXEC);
+    if (s->userns < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot open the user namespace of slot %u", s->n);
+    if (!cgroup_holds(&w->cg, w->proc_fd, s->pid, s->n))
+        return err_new(ERR_WALL_FAILED, "slot %u is not in its cgroup", s->n);
+    TRY(cgroup_take_back(&w->cg, s->n));
+    TRY(cap_userns(s));
+    setpriority(PRIO_PROCESS, (id_t)s->pid, 0); /* it inherited ours */
+    s->limits = (struct wp_limits){.memory = BUNDLE_MEMORY,
+                                   .cpu_milli = BUNDLE_CPU_MILLI,
+                                   .pids = BUNDLE_PIDS,
+                                   .shm_mib = BUNDLE_SHM_MIB};
+    return slot_write_state(s);
+}
+
+/* ---- the workers ---- */
+
+/* With the lock. Hysteresis: below low it begins, at high it ends; claims that wait always count.
+ */
+static bool wanted(warden *w)
+{
+    uint32_t coming = w->ready + w->making;
+
+    if (coming < w->low)
+        w->filling = true;
+    if (coming >= w->high)
+        w->filling = false;
+    return (w->filling || coming < w->nwaiting) && w->claimed + coming < w->o.max;
+}
+
+static slot *begin(warden *w)
+{
+    LOCK_SCOPE(&w->lock);
+
+    for (;;) {
+        uint64_t now = now_mono_ns();
+        uint32_t n = UINT32_MAX;
+        if (now >= w->refill_after && wanted(w) && (n = slot_free_number(w)) != UINT32_MAX) {
+            slot *s = slot_add(w, n, SLOT_MAKING);
+            slot_ref(s); /* ours, besides the table's */
+            w->making++;
+            return s;
+        }
+        cond_wait_until(&w->refill, &w->lock, w->refill_after > now ? w->refill_after : 0);
+    }
+}
+
+static void finish(warden *w, slot *s, err *e, uint64_t took)
+{
+    LOCK_SCOPE(&w->lock);
+
+    w->making--;
+    if (e) {
+        w->refills_failed++;
+        w->refill_after = now_mono_ns() + NS_PER_S;
+        count_refill(0);
+        destroy_slot(w, s);
+    } else {
+        s->state = SLOT_READY;
+        w->ready++;
+        w->refill_ns = w->refill_ns ? (w->refill_ns * 7 + took) / 8 : took;
+        count_refill(took);
+    }
+    slot_unref(w, s);
+    pthread_cond_broadcast(&w->claims);
+    pthread_cond_broadcast(&w->refill);
+}
+
+void *refill_run(void *arg)
+{
+    warden *w = arg;
+
+    setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
+    for (;;) {
+        slot *s = begin(w);
+        uint64_t from = now_mono_ns();
+        err *e = make(w, s);
+        if (e)
+            log_warn("refill", "slot %u: %s: %s", s->n, e->message, str_or(e->cause, "no cause"));
+        finish(w, s, e, now_mono_ns() - from);
+        err_free(e);
+    }
+    return NULL;
+}
+
+unsigned refill_retry_after(const warden *w)
+{
+    uint64_t each = (w->refill_ns ? w->refill_ns : NS_PER_S) / REFILL_WORKERS;
+
+    return (unsigned)(each * (w->nwaiting + 1) / NS_PER_S) + 1;
+}

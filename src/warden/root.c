@@ -1,0 +1,195 @@
+#include "warden/root.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/mount.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "warden/bundle.h"
+
+static err *failed(const char *step)
+{
+    return err_sys(ERR_WALL_FAILED, errno, "%s", step);
+}
+
+static err *write_file(int dirfd, const char *name, const char *text, int len)
+{
+    CLEANUP(closep) int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int r = fd < 0 ? -errno : fs_write_all(fd, text, (size_t)len);
+
+    return r ? err_sys(r == -ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, -r, "cannot write /%s", name)
+             : NULL;
+}
+
+err *root_write_names(int uppers_fd, uint32_t n, const char *hostname)
+{
+    char name[48], text[256];
+    int len = snprintf(text, sizeof text, "%s\n", hostname);
+
+    snprintf(name, sizeof name, "%u/u/etc/hostname", n);
+    TRY(write_file(uppers_fd, name, text, len));
+    len = snprintf(text, sizeof text,
+                   "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+                   "127.0.1.1\t%s\n",
+                   hostname);
+    snprintf(name, sizeof name, "%u/u/etc/hosts", n);
+    return write_file(uppers_fd, name, text, len);
+}
+
+/* ---- the swap ---- */
+
+/* The new root goes on top of the old one, takes over what the runtime mounted, and the old one is
+ * dropped. pivot_root also moves root and cwd of pid 1. */
+static err *change_root(int m)
+{
+    static const char *const KEPT[] = {"proc", "sys", "dev"};
+    CLEANUP(closep) int old = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    if (old < 0 || move_mount(m, "", old, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
+        return failed("attaching the root");
+    for (size_t i = 0; i < ARRAY_LEN(KEPT); i++)
+        if (move_mount(old, KEPT[i], m, KEPT[i], 0))
+            return failed("moving /proc, /sys and /dev");
+    if (fchdir(m) || syscall(SYS_pivot_root, ".", "."))
+        return failed("changing the root");
+    if (umount2(".", MNT_DETACH) || chdir("/"))
+        return failed("dropping the idle root");
+    return NULL;
+}
+
+/* ---- tmpfs ---- */
+
+/* A directory for each missing component, made as the slot's root. */
+static int open_point(int root, const char *path)
+{
+    char at[WP_PATH_MAX];
+    size_t len = strlen(path);
+    int fd = fs_open_in_root(root, path, O_PATH | O_DIRECTORY);
+
+    for (size_t i = 1; fd == -ENOENT && i <= len; i++) {
+        if (path[i] != '/' && path[i])
+            continue;
+        memcpy(at, path, i);
+        at[i] = 0;
+        CLEANUP(closep) int have = fs_open_in_root(root, at, O_PATH | O_DIRECTORY);
+        if (have >= 0)
+            continue;
+        char *slash = strrchr(at, '/');
+        *slash = 0;
+        CLEANUP(closep) int parent = fs_open_in_root(root, *at ? at : "/", O_PATH | O_DIRECTORY);
+        if (parent < 0)
+            return parent;
+        if (mkdirat(parent, slash + 1, 0755))
+            return -errno;
+    }
+    return fd == -ENOENT ? fs_open_in_root(root, path, O_PATH | O_DIRECTORY) : fd;
+}
+
+static err *make_tmpfs(const root_spec *spec, const struct wp_tmpfs *t, int *ret_mount)
+{
+    CLEANUP(closep) int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
+    unsigned attr = MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID;
+    char size[32], mode[16], id[16];
+
+    snprintf(size, sizeof size, "%" PRIu64, t->size);
+    snprintf(mode, sizeof mode, "%o", t->mode ? t->mode : 01777);
+    snprintf(id, sizeof id, "%u", spec->uid_base);
+    if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "size", size, 0) ||
+        fsconfig(fs, FSCONFIG_SET_STRING, "mode", mode, 0) ||
+        fsconfig(fs, FSCONFIG_SET_STRING, "uid", id, 0) ||
+        fsconfig(fs, FSCONFIG_SET_STRING, "gid", id, 0) ||
+        fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+        return failed("making a tmpfs");
+    int m =
+        fsmount(fs, FSMOUNT_CLOEXEC, t->flags & WP_TMPFS_EXEC ? attr : attr | MOUNT_ATTR_NOEXEC);
+    if (m < 0)
+        return failed("mounting a tmpfs");
+    *ret_mount = m;
+    return NULL;
+}
+
+static dev_t device_of(int fd)
+{
+    struct stat st;
+
+    return fstat(fd, &st) ? 0 : st.st_dev;
+}
+
+/* Only onto the root's own file system or a tmpfs of this claim: an image whose /x is a link into
+ * /proc or /dev does not get it covered. seen[0] is the root's device. */
+static err *mount_tmpfs(const root_spec *spec, const struct wp_tmpfs *t, dev_t *seen,
+                        uint32_t nseen)
+{
+    CLEANUP(closep) int m = -1;
+    bool ours = false;
+
+    stage_act_as(spec->uid_base);
+    CLEANUP(closep) int point = open_point(spec->mount, t->path);
+    stage_act_as(0);
+    if (point < 0)
+        return err_sys(ERR_INVALID_REQUEST, -point, "no tmpfs can be mounted at %s", t->path);
+    for (uint32_t i = 0; i < nseen; i++)
+        ours |= device_of(point) == seen[i];
+    if (!ours)
+        return err_sys(ERR_INVALID_REQUEST, EXDEV, "no tmpfs can be mounted at %s", t->path);
+    TRY(make_tmpfs(spec, t, &m));
+    if (move_mount(m, "", point, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
+        return err_sys(ERR_INVALID_REQUEST, errno, "no tmpfs can be mounted at %s", t->path);
+    seen[nseen] = device_of(m);
+    return NULL;
+}
+
+static err *mount_all_tmpfs(const root_spec *spec)
+{
+    dev_t seen[WP_TMPFS_MAX + 1] = {device_of(spec->mount)};
+
+    for (uint32_t i = 0; i < spec->ntmpfs; i++)
+        TRY(mount_tmpfs(spec, &spec->tmpfs[i], seen, i + 1));
+    return NULL;
+}
+
+/* ---- the rest ---- */
+
+static err *resize_shm(uint32_t mib)
+{
+    char size[32];
+
+    if (mib == BUNDLE_SHM_MIB)
+        return NULL;
+    snprintf(size, sizeof size, "size=%um", mib);
+    if (mount("shm", "/dev/shm", NULL, MS_REMOUNT | MS_NOSUID | MS_NODEV | MS_NOEXEC, size))
+        return failed("resizing /dev/shm");
+    return NULL;
+}
+
+static err *dress(const root_spec *spec)
+{
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
+
+    TRY(change_root(spec->mount));
+    TRY(mount_all_tmpfs(spec));
+    TRY(resize_shm(spec->shm_mib));
+    if (sethostname(spec->hostname, strlen(spec->hostname)))
+        return failed("setting the host name");
+    if (spec->read_only && mount_setattr(spec->mount, "", AT_EMPTY_PATH, &attr, sizeof attr))
+        return failed("making the root read-only");
+    return NULL;
+}
+
+err *root_swap(const stage *st, const root_spec *spec)
+{
+    if (setns(spec->pidfd, CLONE_NEWNS | CLONE_NEWUTS))
+        return failed("entering the slot");
+    err *e = dress(spec);
+    stage_home(st);
+    return e;
+}

@@ -1,0 +1,364 @@
+#include "warden/slot.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/sock.h"
+#include "base/str.h"
+#include "warden/destroy.h"
+#include "warden/warden.h"
+
+#ifndef SO_PEERPIDFD
+#    define SO_PEERPIDFD 77 /* 6.5 */
+#endif
+
+/* ---- the table ---- */
+
+slot *slot_add(warden *w, uint32_t n, enum slot_state state)
+{
+    slot *s = xcalloc(1, sizeof *s);
+
+    *s = (slot){
+        .n = n, .state = state, .refs = 1, .dirfd = -1, .pidfd = -1, .userns = -1, .conn = -1};
+    w->slots[n] = s;
+    return s;
+}
+
+slot *slot_find(const warden *w, const char *id)
+{
+    return map_get_str(&w->by_id, id);
+}
+
+void slot_ref(slot *s)
+{
+    s->refs++;
+}
+
+void slot_unref(warden *w, slot *s)
+{
+    if (--s->refs)
+        return;
+    w->slots[s->n] = NULL;
+    closep(&s->dirfd);
+    closep(&s->pidfd);
+    closep(&s->userns);
+    closep(&s->conn);
+    free(s);
+    pthread_cond_broadcast(&w->refill);
+}
+
+uint32_t slot_free_number(const warden *w)
+{
+    for (uint32_t n = 0; n < w->nslots; n++)
+        if (!w->slots[n])
+            return n;
+    return UINT32_MAX;
+}
+
+/* ---- the process ---- */
+
+/* Field 22 of /proc/PID/stat; the name in field 2 may hold anything, so from its last ')'. */
+uint64_t slot_start_time(int proc_fd, pid_t pid)
+{
+    CLEANUP(buf_done) buf b = {0};
+    char name[32];
+
+    snprintf(name, sizeof name, "%d/stat", pid);
+    err *e = fs_read(proc_fd, name, 4096, &b);
+    if (e) {
+        err_free(e);
+        return 0;
+    }
+    char *at = strrchr(buf_cstr(&b), ')');
+    for (int i = 0; i < 20 && at; i++)
+        at = strchr(at + 1, ' ');
+    return at ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+bool slot_dead(const slot *s)
+{
+    struct pollfd p = {s->pidfd, POLLIN, 0};
+
+    return s->pidfd < 0 || poll(&p, 1, 0) > 0;
+}
+
+err *slot_write_state(const slot *s)
+{
+    char text[64];
+    int n = snprintf(text, sizeof text, "1 %d %" PRIu64 "\n", s->pid, s->start);
+
+    return fs_write(s->dirfd, "state", text, (size_t)n, 0600, false);
+}
+
+/* ---- the claim file ---- */
+
+err *slot_claim_begin(slot *s, int *ret_fd)
+{
+    char text[128], hex[65];
+    CLEANUP(closep)
+    int fd = openat(s->dirfd, "claim", O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+
+    if (fd < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot write the claim of slot %u", s->n);
+    hex_encode(s->image.sha256, sizeof s->image.sha256, hex);
+    int n = snprintf(text, sizeof text, "%s\n%s\n", s->id, hex);
+    int r = fs_write_all(fd, text, (size_t)n);
+    if (r)
+        return err_sys(r == -ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, -r,
+                       "cannot write the claim of slot %u", s->n);
+    *ret_fd = TAKE_FD(fd);
+    return NULL;
+}
+
+err *slot_claim_done(int fd)
+{
+    int r = fs_write_all(fd, "ok\n", 3);
+
+    return r ? err_sys(ERR_INTERNAL, -r, "cannot complete a claim's record") : NULL;
+}
+
+void slot_mark_dead(slot *s)
+{
+    if (s->dirfd < 0)
+        return;
+    if (!renameat(s->dirfd, "claim", s->dirfd, "dead") || errno != ENOENT)
+        return;
+    int fd = openat(s->dirfd, "dead", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    closep(&fd);
+}
+
+/* ---- meeting pid 1 ---- */
+
+/* The listener was made by us and taken over by pid 1 when it called listen() again: before that
+ * a connection names ourselves. */
+static err *connect_once(slot *s, int *ret_conn, pid_t *ret_pid)
+{
+    CLEANUP(closep) int fd = -1;
+    sock_peer peer;
+
+    TRY(sock_connect(s->dirfd, "spine", SOCK_SEQPACKET, &fd));
+    if (!sock_peer_of(fd, &peer))
+        return err_sys(ERR_INTERNAL, errno, "cannot tell who pid 1 of slot %u is", s->n);
+    *ret_conn = TAKE_FD(fd);
+    *ret_pid = peer.pid;
+    return NULL;
+}
+
+static err *receive_hello(slot *s, int conn, uint64_t timeout_ms)
+{
+    struct pollfd p = {conn, POLLIN, 0};
+    int r = poll(&p, 1, (int)timeout_ms);
+
+    if (r <= 0)
+        return err_new(ERR_TIMEOUT, "pid 1 of slot %u did not speak", s->n);
+    ssize_t n = recv(conn, &s->hello, sizeof s->hello, MSG_DONTWAIT | MSG_TRUNC);
+    if (n <= 0)
+        return err_sys(ERR_UNAVAILABLE, n ? errno : ECONNRESET, "pid 1 of slot %u is gone", s->n);
+    if (n != (ssize_t)sizeof s->hello || s->hello.h.type != SP_HELLO || s->hello.nrec ||
+        s->hello.high || (s->hello.flags & SP_HELLO_CLAIMED))
+        return err_new(ERR_CONFLICT, "pid 1 of slot %u is not fresh", s->n);
+    return NULL;
+}
+
+static int peer_pidfd(int conn, pid_t pid)
+{
+    int fd = -1;
+    socklen_t n = sizeof fd;
+
+    if (!getsockopt(conn, SOL_SOCKET, SO_PEERPIDFD, &fd, &n))
+        return fd;
+    /* Before 6.5. While the connection lives its peer does, so the pid is not recycled. */
+    return pidfd_open(pid, 0);
+}
+
+err *slot_meet(slot *s, uint64_t timeout_ms)
+{
+    CLEANUP(closep) int conn = -1;
+    pid_t pid = 0;
+
+    for (int tries = 0;; tries++) {
+        closep(&conn);
+        conn = -1;
+        TRY(connect_once(s, &conn, &pid));
+        TRY(receive_hello(s, conn, timeout_ms));
+        if (pid != getpid())
+            break;
+        if (tries)
+            return err_new(ERR_INTERNAL, "nobody took over the socket of slot %u", s->n);
+    }
+    s->pid = pid;
+    s->pidfd = peer_pidfd(conn, pid);
+    if (s->pidfd < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot hold pid 1 of slot %u", s->n);
+    s->conn = TAKE_FD(conn);
+    return NULL;
+}
+
+/* ---- after a restart ---- */
+
+static bool read_state(slot *s)
+{
+    CLEANUP(buf_done) buf b = {0};
+    int format, pid;
+    err *e = fs_read(s->dirfd, "state", 256, &b);
+
+    if (e) {
+        err_free(e);
+        return false;
+    }
+    if (sscanf(buf_cstr(&b), "%d %d %" SCNu64, &format, &pid, &s->start) != 3 || format != 1)
+        return false;
+    s->pid = pid;
+    return true;
+}
+
+/* "<id>\n<image>\nok\n"; anything shorter is a claim that was never completed. */
+static bool read_claim(slot *s)
+{
+    CLEANUP(buf_done) buf b = {0};
+    err *e = fs_read(s->dirfd, "claim", 256, &b);
+
+    if (e) {
+        err_free(e);
+        return false;
+    }
+    const size_t len = SANDBOX_ID_LEN + 1 + 64 + 1 + 3;
+    if (b.len != len || strcmp(buf_cstr(&b) + len - 4, "\nok\n") != 0)
+        return false;
+    b.p[SANDBOX_ID_LEN] = 0;
+    b.p[SANDBOX_ID_LEN + 1 + 64] = 0;
+    if (!id_is_sandbox(b.p) || !hex_decode(b.p + SANDBOX_ID_LEN + 1, s->image.sha256, 32))
+        return false;
+    memcpy(s->id, b.p, sizeof s->id);
+    return true;
+}
+
+/* The process of the state file, if it is still the same one. */
+static void find_process(const warden *w, slot *s)
+{
+    int fd = pidfd_open(s->pid, 0);
+
+    if (fd >= 0 && slot_start_time(w->proc_fd, s->pid) == s->start &&
+        cgroup_holds(&w->cg, w->proc_fd, s->pid, s->n))
+        s->pidfd = TAKE_FD(fd);
+    closep(&fd);
+}
+
+static bool exists(const slot *s, const char *name)
+{
+    return !faccessat(s->dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW);
+}
+
+static int open_userns(const warden *w, pid_t pid)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "%d/ns/user", pid);
+    return openat(w->proc_fd, name, O_RDONLY | O_CLOEXEC);
+}
+
+/* True if the slot may stay. */
+static bool recover_one(warden *w, slot *s)
+{
+    struct wp_usage u = {0};
+
+    if (exists(s, "dead") || !read_state(s))
+        return false;
+    find_process(w, s);
+    if (exists(s, "claim")) { /* its socket is bothyd's: never connect to it */
+        if (!read_claim(s) || slot_find(w, s->id))
+            return false;
+        s->state = SLOT_CLAIMED;
+        s->frozen = cgroup_frozen(&w->cg, s->n);
+        s->limits.memory = cgroup_usage(&w->cg, s->n, &u) ? u.memory_limit : 0;
+        return true;
+    }
+    if (slot_dead(s))
+        return false;
+    pid_t pid = s->pid;
+    closep(&s->pidfd);
+    s->pidfd = -1;
+    err *e = slot_meet(s, 2000);
+    s->userns = e ? -1 : open_userns(w, s->pid);
+    bool ok = !e && s->pid == pid && s->userns >= 0;
+    err_free(e);
+    s->state = SLOT_READY;
+    return ok;
+}
+
+static void recover_number(warden *w, uint32_t n)
+{
+    char name[16];
+    slot *s = slot_add(w, n, SLOT_MAKING);
+
+    snprintf(name, sizeof name, "%u", n);
+    s->dirfd = openat(w->slots_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->dirfd < 0 || !recover_one(w, s)) {
+        s->state = SLOT_MAKING; /* counted nowhere */
+        s->id[0] = 0;
+        destroy_slot(w, s);
+    } else if (s->state == SLOT_CLAIMED) {
+        map_put_str(&w->by_id, s->id, s);
+        w->claimed++;
+        w->memory_claimed += s->limits.memory;
+    } else {
+        w->ready++;
+    }
+}
+
+static err *for_numbers(int dirfd, void (*each)(warden *w, uint32_t n), warden *w)
+{
+    int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+    uint64_t n;
+
+    if (!d)
+        return err_sys(ERR_INTERNAL, errno, "cannot read a directory of the state");
+    while ((e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        if (str_to_u64(e->d_name, w->nslots - 1, &n) && !w->slots[n])
+            each(w, (uint32_t)n);
+    closedir(d);
+    return NULL;
+}
+
+/* What has an upper or a cgroup but no directory: a slot that was almost gone. */
+static void recover_orphan(warden *w, uint32_t n)
+{
+    slot *s = slot_add(w, n, SLOT_MAKING);
+
+    destroy_slot(w, s);
+}
+
+err *slot_recover(warden *w)
+{
+    uint32_t *orphans = xcalloc(SLOTS_MAX, sizeof *orphans);
+    size_t norphans = cgroup_list(&w->cg, orphans, SLOTS_MAX);
+
+    pthread_mutex_lock(&w->lock);
+    err *e = for_numbers(w->slots_fd, recover_number, w);
+    if (!e)
+        e = for_numbers(w->uppers_fd, recover_orphan, w);
+    for (size_t i = 0; i < norphans; i++)
+        if (orphans[i] < w->nslots && !w->slots[orphans[i]])
+            recover_orphan(w, orphans[i]);
+    pthread_mutex_unlock(&w->lock);
+    free(orphans);
+    log_info("recover", "%u claimed and %u ready slots found", w->claimed, w->ready);
+    return e;
+}

@@ -1,0 +1,75 @@
+/* A slot: a container without an image, its directory and its place in the table.
+ *
+ *   slots/<n>/config.json   the bundle
+ *   slots/<n>/lock          flocked by the refill and by crun: free means nobody makes it any more
+ *   slots/<n>/spine         the socket pid 1 listens on
+ *   slots/<n>/state         "1 <pid> <start time>": it was ready once
+ *   slots/<n>/claim         "<sandbox>\n<image>\n" before the first move, "ok\n" after the last
+ *   slots/<n>/dead          the claim, renamed when destruction was decided
+ *   uppers/<n>/{u,w}        the writable layer
+ *
+ * A slot belongs to the table; who works on one outside the lock holds a reference. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/id.h"
+#include "wire/spine.h"
+#include "wire/wardenp.h"
+
+struct warden;
+
+enum slot_state {
+    SLOT_MAKING,
+    SLOT_READY,
+    SLOT_CLAIMING,
+    SLOT_CLAIMED,
+    SLOT_DYING
+};
+
+typedef struct slot {
+    uint32_t n;
+    enum slot_state state;
+    unsigned refs;
+    bool doomed; /* destruction was asked for while it was being claimed */
+    bool gone;   /* taken apart; only references keep the number */
+    bool frozen;
+    pid_t pid;
+    uint64_t start; /* start time of pid, in clock ticks: a recycled pid has another */
+    int dirfd;
+    int pidfd;
+    int userns; /* while unclaimed */
+    int conn;   /* to pid 1, while unclaimed */
+    struct sp_hello hello;
+    char id[SANDBOX_ID_LEN + 1];
+    struct wp_digest image;
+    struct wp_limits limits;
+    struct slot *next; /* list of the dying */
+} slot;
+
+/* All with warden.lock held. */
+slot *slot_add(struct warden *w, uint32_t n, enum slot_state state);
+slot *slot_find(const struct warden *w, const char *id);
+void slot_ref(slot *s);
+void slot_unref(struct warden *w, slot *s);
+uint32_t slot_free_number(const struct warden *w); /* UINT32_MAX: none */
+
+/* Start time of a process from /proc, 0 if there is none. */
+uint64_t slot_start_time(int proc_fd, pid_t pid);
+bool slot_dead(const slot *s);
+err *slot_write_state(const slot *s) ERR_MUST;
+
+/* O_EXCL; the descriptor stays open for slot_claim_done(). */
+err *slot_claim_begin(slot *s, int *ret_fd) ERR_MUST;
+err *slot_claim_done(int fd) ERR_MUST;
+/* From now on a restarted warden destroys it. */
+void slot_mark_dead(slot *s);
+
+/* Connects to pid 1 and waits for HELLO: fills conn, hello, pid, pidfd. */
+err *slot_meet(slot *s, uint64_t timeout_ms) ERR_MUST;
+
+/* At start: reads slots/, adopts what lives, hands the rest to the cleaner. */
+err *slot_recover(struct warden *w) ERR_MUST;

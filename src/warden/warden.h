@@ -1,0 +1,83 @@
+/* The warden: root process of a node. It makes slots, puts images under them, limits, freezes,
+ * counts and destroys them. It never looks into a sandbox and never parses what a stranger wrote:
+ * its only peer is bothyd, by fixed frames (wire/wardenp.h).
+ *
+ * Threads (each says in its own file what it may do):
+ *   main      the socket: receives frames, checks them, hands them on          conn.c
+ *   ops       short requests that touch a slot                                 ops.c
+ *   layers    unpacking and pruning                                            ops.c
+ *   claimer   one staging mount namespace each; puts roots under slots         claim.c, stage.c
+ *   refill    at low priority; spawns crun                                     refill.c
+ *   cleaner   takes dead slots apart                                           destroy.c
+ *
+ * One lock (warden.lock) covers the table of slots, the FIFO of claims and the counts. It is never
+ * held across a system call that may wait for somebody else. */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+#include "base/map.h"
+#include "warden/cgroup.h"
+#include "warden/layers.h"
+#include "warden/slot.h"
+
+#define UID_BASE  0x10000000u
+#define UID_RANGE 65536u
+#define SLOTS_MAX 16384u
+
+typedef struct warden_options {
+    const char *state; /* absolute, resolved */
+    const char *socket;
+    const char *cgroup; /* absolute below the mount of each hierarchy */
+    const char *init;
+    const char *unpack;
+    const char *crun;
+    const char *seccomp;
+    uid_t uid; /* who may connect, besides root */
+    gid_t gid;
+    uint32_t low, high;  /* watermarks of ready slots */
+    uint32_t max;        /* slots at a time */
+    uint32_t overcommit; /* sum of memory limits <= RAM times this */
+    uint32_t reserve;    /* per cent of RAM that stay available */
+    bool keep_sysctls;
+} warden_options;
+
+struct claim_job;
+
+typedef struct warden {
+    warden_options o;
+    int state_fd, slots_fd, uppers_fd;
+    int lock_fd;
+    int proc_fd;       /* /proc, for threads that do not see it */
+    const char *place; /* mount point of our private tmpfs: idle root, empty directory, crun */
+    char *seccomp;     /* the profile's bytes */
+    cgroups cg;
+    layers *layers;
+
+    pthread_mutex_t lock;
+    pthread_cond_t claims; /* a slot, a claim or room came */
+    pthread_cond_t refill; /* a slot went, a watermark changed */
+    pthread_cond_t dying;  /* the cleaner has work */
+    slot **slots;          /* by number */
+    uint32_t nslots;       /* numbers there are: o.max and some that are being taken apart */
+    map by_id;             /* sandbox id -> slot, claiming or claimed */
+    slot *dying_list;
+    struct claim_job *waiting, **waiting_tail;
+    uint32_t low, high;
+    uint32_t making, ready, claimed, nwaiting;
+    uint32_t refills_failed;
+    uint64_t memory_claimed; /* sum of the limits */
+    uint64_t memory_total;
+    uint64_t refill_ns;    /* measured, moving average */
+    uint64_t refill_after; /* not before this time: the last one failed */
+    bool filling;
+} warden;
+
+static inline uint32_t slot_uid_base(uint32_t n)
+{
+    return UID_BASE + n * UID_RANGE;
+}
