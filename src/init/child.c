@@ -1,6 +1,6 @@
 /* The forked child, from fork to exec. It alone reads the request's payload and the image's files;
  * what goes wrong here ends in its note, not in pid 1. */
-#include "init.h"
+#include "init/init.h"
 
 /* A child's own: the image's PATH is in the claim's environment and comes later. */
 static const char default_path[] =

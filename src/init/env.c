@@ -1,6 +1,6 @@
 /* The environment of a child: later wins. Names are hashed, because a request may bring very many
  * of them. Memory is never given back: exec takes it all. */
-#include "init.h"
+#include "init/init.h"
 
 #define VALUE_MAX 4096
 

@@ -11,7 +11,7 @@
  *  - A failure before fork leaves no trace and does not use up the id. After fork there is exactly
  *    one record until it is acknowledged.
  *  - What the daemon asked for before it died is done. */
-#include "init.h"
+#include "init/init.h"
 
 struct state g;
 

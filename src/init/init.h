@@ -5,9 +5,8 @@
  * is a child that meets it, never pid 1. */
 #pragma once
 
+#include "init/sys.h"
 #include "wire/spine.h"
-
-#include "sys.h"
 
 /* Shared with one child until it execs: how far it came, and who it became. */
 struct note {

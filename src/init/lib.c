@@ -1,5 +1,5 @@
 /* The handful of helpers a program without libc needs. */
-#include "init.h"
+#include "init/init.h"
 
 #ifndef HOSTED
 /* The compiler itself calls these two. */

@@ -1,5 +1,5 @@
 /* Requests of the daemon: SPAWN, FETCH, SIGNAL, CLOSE, ACK, CLAIM. */
-#include "init.h"
+#include "init/init.h"
 
 #define SPAWN_FLAGS \
     (SP_F_PTY | SP_F_MERGE | SP_F_NOSTDIN | SP_F_MEMFD | SP_F_KEEP | SP_F_EXECFD | SP_F_SETUID)

@@ -4,7 +4,7 @@
  * its pid is not used again before we say so. All other scopes look at /proc (a descriptor taken at
  * boot). A look is a snapshot; what forks meanwhile is found by the next round. Pids go up while
  * /proc is listed, so the table is sorted as it comes. */
-#include "init.h"
+#include "init/init.h"
 
 #define PROCS_MAX   32768
 #define PID_LIMIT   (1u << 22) /* the kernel's own */
