@@ -111,9 +111,19 @@ static void own_stdio(const struct sp_spawn *q, const struct user *u)
     }
 }
 
+/* Pid 1 has raised its own; a request that names a number of files replaces ours, not adds. */
+static bool names_nofile(const struct sp_spawn *q, const struct request *rq)
+{
+    for (u32 i = 0; i < q->nrlimits; i++)
+        if (rq->rlimits[i].resource == RLIMIT_NOFILE)
+            return true;
+    return false;
+}
+
 static void set_rlimits(const struct sp_spawn *q, const struct request *rq)
 {
-    check(SP_ST_RLIMIT, sys(prlimit64, 0, RLIMIT_NOFILE, &g.nofile, 0));
+    if (!names_nofile(q, rq))
+        check(SP_ST_RLIMIT, sys(prlimit64, 0, RLIMIT_NOFILE, &g.nofile, 0));
     for (u32 i = 0; i < q->nrlimits; i++) {
         struct k_rlimit l = {rq->rlimits[i].soft, rq->rlimits[i].hard};
         check(SP_ST_RLIMIT, sys(prlimit64, 0, rq->rlimits[i].resource, &l, 0));

@@ -1,0 +1,648 @@
+/* The backend `oci`: sandboxes are the warden's slots, commands run through their init. */
+#include "backend/oci.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/str.h"
+
+#define WARDEN_WAIT_MS 10000
+#define SHORT_MS       30000
+#define GRACE_MS       30000 /* a claim's own work, behind its time in the queue */
+#define UNPACK_MS      (30 * 60 * 1000)
+#define RETRY_AFTER_S  5
+
+/* ---- errors ---- */
+
+/* "... retry after 3 s": the warden knows how fast its pool refills. */
+static int retry_after_of(const char *text)
+{
+    static const char words[] = "retry after ";
+    const char *p = strcasestr(text, words);
+    char *end;
+
+    if (!p)
+        return RETRY_AFTER_S;
+    long n = strtol(p + sizeof words - 1, &end, 10);
+    return n > 0 && n < 3600 ? (int)n : RETRY_AFTER_S;
+}
+
+static err_code code_of(int errnum)
+{
+    switch (errnum) {
+    case EAGAIN:
+    case ETIMEDOUT:
+        return ERR_POOL_EXHAUSTED;
+    case ENOTSUP:
+        return ERR_UNSUPPORTED;
+    case ENOENT:
+        return ERR_NOT_FOUND;
+    case ENOSPC:
+    case EDQUOT:
+        return ERR_DISK_FULL;
+    default:
+        return ERR_CREATE_FAILED;
+    }
+}
+
+err *oci_error(int errnum, bool local, const char *text, const char *what)
+{
+    err_code code = local ? ERR_UNAVAILABLE : code_of(errnum);
+    err *e = err_sys(code, errnum, "%s", what);
+
+    if (*text)
+        e = err_because(e, "%s", text);
+    if (code == ERR_POOL_EXHAUSTED)
+        e = err_retry_after(e, retry_after_of(text));
+    return e;
+}
+
+/* Of calls that are not a create: nothing to do with pools. */
+static err *call_error(const warden_reply *r, const char *what)
+{
+    err *e = oci_error(r->errnum, r->local, r->text, what);
+
+    if (e->code == ERR_CREATE_FAILED || e->code == ERR_POOL_EXHAUSTED)
+        e->code = r->errnum == ETIMEDOUT ? ERR_TIMEOUT : ERR_INTERNAL;
+    return e;
+}
+
+static oci *oci_of(backend *b)
+{
+    return (oci *)b;
+}
+
+static struct wp_id id_of(const char *id)
+{
+    struct wp_id r = {0};
+    memcpy(r.id, id, strnlen(id, SANDBOX_ID_LEN));
+    return r;
+}
+
+/* ---- create and attach ---- */
+
+typedef struct creation { /* from the warden's thread to the loop */
+    box *x;
+    int errnum;
+    bool local;
+    int fd;
+    char text[WP_ERROR_TEXT + 1];
+    void *hello;
+    size_t nhello;
+} creation;
+
+static void create_arrived(void *arg)
+{
+    creation *c = arg;
+    box *x = c->x;
+
+    oci_loop_add(x->b->loop, x);
+    if (!c->errnum) {
+        oci_box_connected(x, c->fd, c->hello, c->nhello);
+    } else if (c->errnum == EEXIST && !c->local && !x->b->closing) {
+        oci_box_attach(x); /* made by an earlier request of the same id */
+    } else {
+        err *e = oci_error(c->errnum, c->local, c->text, "cannot make the sandbox");
+        if (c->errnum == ENOENT)
+            e = err_kind(e, "image");
+        oci_box_failed(x, e);
+    }
+    free(c->hello);
+    free(c);
+}
+
+static void take_claimed(creation *c, warden_answer *a)
+{
+    const struct wp_claimed *w = a->body;
+
+    if (a->fd < 0 || a->n != sizeof *w + w->hello) {
+        c->errnum = EPROTO;
+        return;
+    }
+    c->x->timing =
+        (box_timing){.queue_ns = w->queue_ns, .build_ns = w->build_ns, .swap_ns = w->swap_ns};
+    c->nhello = w->hello;
+    c->hello = xmalloc(c->nhello);
+    memcpy(c->hello, w + 1, c->nhello);
+    c->fd = TAKE_FD(a->fd);
+}
+
+static void ignore_answer(void *arg, warden_answer *a)
+{
+    (void)arg;
+    (void)a;
+}
+
+static void create_answered(void *arg, warden_answer *a)
+{
+    creation *c = xcalloc(1, sizeof *c);
+
+    c->x = arg;
+    c->fd = -1;
+    c->errnum = a->errnum;
+    c->local = a->local;
+    strncpy(c->text, a->text, sizeof c->text - 1);
+    if (!a->errnum)
+        take_claimed(c, a);
+    if (c->local && c->errnum == ETIMEDOUT) { /* it may still be made: for nobody */
+        struct wp_id id = id_of(c->x->id);
+        oci_warden_send(c->x->b->warden,
+                        &(warden_ask){.type = WP_DESTROY, .body = {{&id, sizeof id}}, .fd = -1},
+                        ignore_answer, NULL);
+    }
+    oci_loop_post(c->x->b->loop, create_arrived, c);
+}
+
+static err *encode_claim(const box_spec *s, oci_out **ret_out)
+{
+    CLEANUP(spine_out_done) spine_out record = {0};
+    spine_claim c = {.user = s->user,
+                     .cwd = s->cwd,
+                     .env = s->env,
+                     .umask = s->umask,
+                     .grants = s->spec->setuid ? SP_GRANT_SETUID : 0};
+
+    TRY(spine_encode_claim(&c, &record));
+    return oci_out_new(&record, NULL, 0, ret_out);
+}
+
+static struct wp_claim claim_frame(const box_spec *s)
+{
+    const limits *l = &s->spec->limits;
+    struct wp_claim f = {.sandbox = id_of(s->id),
+                         .limits = {.memory = l->memory,
+                                    .disk = l->disk,
+                                    .cpu_milli = l->cpu_milli,
+                                    .pids = l->pids,
+                                    .shm_mib = l->shm_mib},
+                         .deadline_ms = s->queue_ms,
+                         .flags = (s->spec->read_only ? WP_CLAIM_READ_ONLY : 0) |
+                                  (s->spec->setuid ? WP_CLAIM_SETUID : 0),
+                         .ntmpfs = (uint32_t)s->spec->ntmpfs};
+
+    memcpy(f.image.sha256, s->image, sizeof f.image.sha256);
+    return f;
+}
+
+static err *tmpfs_frames(const sandbox_spec *s, struct wp_tmpfs ret[WP_TMPFS_MAX])
+{
+    if (s->ntmpfs > WP_TMPFS_MAX)
+        return err_new(ERR_INVALID_REQUEST, "more than %u tmpfs mounts", WP_TMPFS_MAX);
+    memset(ret, 0, WP_TMPFS_MAX * sizeof *ret);
+    for (size_t i = 0; i < s->ntmpfs; i++) {
+        const tmpfs_spec *t = &s->tmpfs[i];
+        if (strlen(t->path) >= WP_PATH_MAX)
+            return err_new(ERR_INVALID_REQUEST, "tmpfs path %s is too long", t->path);
+        memcpy(ret[i].path, t->path, strlen(t->path));
+        ret[i].size = t->size;
+        ret[i].mode = t->mode;
+        ret[i].flags = t->exec ? WP_TMPFS_EXEC : 0;
+    }
+    return NULL;
+}
+
+typedef struct failure { /* a create that fails before the warden is asked */
+    box *x;
+    err *e;
+} failure;
+
+static void create_refused(void *arg)
+{
+    failure *f = arg;
+
+    oci_loop_add(f->x->b->loop, f->x);
+    oci_box_failed(f->x, f->e);
+    free(f);
+}
+
+static void oci_create(backend *b, const box_spec *s, const box_events *ev, void *arg,
+                       create_done *done)
+{
+    oci *o = oci_of(b);
+    box *x = oci_box_new(o, s->id, ev, arg);
+    struct wp_claim frame = claim_frame(s);
+    struct wp_tmpfs tmpfs[WP_TMPFS_MAX];
+
+    x->done = done;
+    x->done_arg = arg;
+    err *e = tmpfs_frames(s->spec, tmpfs);
+    if (!e)
+        e = encode_claim(s, &x->claim);
+    if (e) {
+        failure *f = xcalloc(1, sizeof *f);
+        *f = (failure){x, e};
+        oci_loop_post(o->loop, create_refused, f);
+        return;
+    }
+    oci_warden_send(
+        o->warden,
+        &(warden_ask){.type = WP_CLAIM,
+                      .body = {{&frame, sizeof frame}, {tmpfs, s->spec->ntmpfs * sizeof *tmpfs}},
+                      .fd = -1,
+                      .timeout_ms = s->queue_ms + GRACE_MS,
+                      .deadline_ms = s->queue_ms},
+        create_answered, x);
+}
+
+static void attach_begin(void *arg)
+{
+    box *x = arg;
+
+    oci_loop_add(x->b->loop, x);
+    oci_box_attach(x);
+}
+
+static err *oci_attach(backend *b, const char *id, const box_events *ev, void *arg, box **ret_box)
+{
+    if (!id_is_sandbox(id))
+        return err_kind(err_new(ERR_NOT_FOUND, "%s is no sandbox id", id), "sandbox");
+    box *x = oci_box_new(oci_of(b), id, ev, arg);
+    oci_loop_post(oci_of(b)->loop, attach_begin, x);
+    *ret_box = x;
+    return NULL;
+}
+
+/* ---- execs ---- */
+
+static uint32_t spawn_flags(const exec_spec *s, int keep_fd)
+{
+    uint32_t f = 0;
+
+    if (s->stdio == STDIO_PTY)
+        f |= SP_F_PTY;
+    else if (!s->stdin_open)
+        f |= SP_F_NOSTDIN;
+    if (s->stdio == STDIO_MERGED)
+        f |= SP_F_MERGE;
+    return f | (s->exec_fd >= 0 ? SP_F_EXECFD : 0) | (keep_fd >= 0 ? SP_F_KEEP : 0) |
+           (s->setuid ? SP_F_SETUID : 0);
+}
+
+/* Duplicates behind fds[*n]; what was there is closed when it fails. */
+static err *dup_behind(int fd, int *fds, size_t *n)
+{
+    if (fd < 0)
+        return NULL;
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (copy >= 0) {
+        fds[(*n)++] = copy;
+        return NULL;
+    }
+    int errnum = errno;
+    while (*n)
+        close(fds[--*n]);
+    return err_sys(ERR_INTERNAL, errnum, "cannot duplicate a descriptor");
+}
+
+static err *oci_exec(box *x, uint64_t id, const exec_spec *s, int keep_fd)
+{
+    CLEANUP(spine_out_done) spine_out record = {0};
+    struct sp_rlimit nofile = {s->nofile, s->nofile, RLIMIT_NOFILE, 0};
+    spine_spawn q = {.id = id,
+                     .flags = spawn_flags(s, keep_fd),
+                     .umask = SP_UMASK_CLAIM,
+                     .rows = s->rows,
+                     .cols = s->cols,
+                     .rlimits = &nofile,
+                     .nrlimits = s->nofile != 0,
+                     .user = s->user,
+                     .cwd = s->cwd,
+                     .argv = s->argv,
+                     .env = s->env};
+    oci_out *o;
+    int fds[2];
+    size_t n = 0;
+
+    TRY(spine_encode_spawn(&q, &record));
+    TRY(dup_behind(s->exec_fd, fds, &n));
+    TRY(dup_behind(keep_fd, fds, &n));
+    TRY(oci_out_new(&record, fds, n, &o));
+    return oci_box_push(x, o);
+}
+
+static err *oci_fetch(box *x, uint64_t id)
+{
+    struct sp_op op = spine_fetch(id);
+    return oci_box_push(x, oci_out_op(&op, 0));
+}
+
+static err *oci_signal(box *x, const signal_spec *s)
+{
+    struct sp_op op = spine_signal(s->exec, s->signo, s->scope, s->pid, s->since);
+    return oci_box_push(x, oci_out_op(&op, s->cookie));
+}
+
+/* A box that is gone has nothing to close or forget. */
+static void tell(box *x, struct sp_op op)
+{
+    err_free(oci_box_push(x, oci_out_op(&op, 0)));
+}
+
+static void oci_close(box *x, uint64_t id, uint32_t mask)
+{
+    tell(x, spine_close(id, mask));
+}
+
+static void oci_ack(box *x, uint64_t id, uint32_t mask)
+{
+    tell(x, spine_ack(id, mask));
+}
+
+static void oci_received(box *x, uint64_t id, int stream, uint64_t offset)
+{
+    (void)x, (void)id, (void)stream, (void)offset; /* splice moves bytes and position in one step */
+}
+
+static err *frames_only(void)
+{
+    return err_new(ERR_UNSUPPORTED, "this backend gives descriptors, not frames");
+}
+
+static err *oci_stdin_write(box *x, uint64_t id, uint64_t offset, const void *p, size_t n, bool eof)
+{
+    (void)x, (void)id, (void)offset, (void)p, (void)n, (void)eof;
+    return frames_only();
+}
+
+static err *oci_resize(box *x, uint64_t id, uint16_t rows, uint16_t cols)
+{
+    (void)x, (void)id, (void)rows, (void)cols;
+    return frames_only();
+}
+
+/* ---- the rest of the warden ---- */
+
+static err *oci_destroy(backend *b, const char *id)
+{
+    struct wp_id w = id_of(id);
+    CLEANUP(warden_reply_done) warden_reply r;
+
+    oci_warden_call(
+        oci_of(b)->warden,
+        &(warden_ask){
+            .type = WP_DESTROY, .body = {{&w, sizeof w}}, .fd = -1, .timeout_ms = SHORT_MS},
+        &r);
+    if (!r.errnum || (!r.local && (r.errnum == ENOENT || r.errnum == ESRCH)))
+        return NULL;
+    return call_error(&r, "cannot destroy the sandbox");
+}
+
+static void add_status(const struct wp_box *w, box_status *ret)
+{
+    memcpy(ret->id, w->sandbox.id, SANDBOX_ID_LEN);
+    ret->id[SANDBOX_ID_LEN] = 0;
+    ret->dead = w->flags & WP_BOX_DEAD;
+    ret->frozen = w->flags & WP_BOX_FROZEN;
+    ret->uid_base = w->uid_base;
+    ret->pid = (int32_t)w->pid;
+}
+
+static err *oci_list(backend *b, box_status **ret_list, size_t *ret_n)
+{
+    CLEANUP(freep) box_status *all = NULL;
+    struct wp_list ask = {0};
+    size_t n = 0;
+
+    do {
+        CLEANUP(warden_reply_done) warden_reply r;
+        oci_warden_call(
+            oci_of(b)->warden,
+            &(warden_ask){
+                .type = WP_LIST, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = SHORT_MS},
+            &r);
+        if (r.errnum)
+            return call_error(&r, "cannot list the sandboxes");
+        const struct wp_list *got = (const struct wp_list *)r.body.p;
+        const struct wp_box *boxes = (const struct wp_box *)(got + 1);
+        all = xrealloc(all, (n + got->n + 1) * sizeof *all);
+        for (uint32_t i = 0; i < got->n; i++)
+            add_status(&boxes[i], &all[n++]);
+        if (got->next && got->next <= ask.from)
+            return err_new(ERR_INTERNAL, "the warden's list does not end");
+        ask.from = got->next;
+    } while (ask.from);
+    *ret_list = TAKE_PTR(all);
+    *ret_n = n;
+    return NULL;
+}
+
+static err *oci_usage(backend *b, const char *id, box_usage *ret_usage)
+{
+    struct {
+        struct wp_stats s;
+        struct wp_id id;
+    } ask = {.s = {.n = 1}, .id = id_of(id)};
+    CLEANUP(warden_reply_done) warden_reply r;
+
+    oci_warden_call(
+        oci_of(b)->warden,
+        &(warden_ask){
+            .type = WP_STATS, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = SHORT_MS},
+        &r);
+    if (r.errnum)
+        return call_error(&r, "cannot read the sandbox's usage");
+    const struct wp_stats *s = (const struct wp_stats *)r.body.p;
+    const struct wp_usage *u = (const struct wp_usage *)(s + 1);
+    if (s->n != 1 || u->flags & WP_USAGE_UNKNOWN)
+        return err_kind(err_new(ERR_NOT_FOUND, "the node has no sandbox %s", id), "sandbox");
+    *ret_usage = (box_usage){.cpu_us = u->cpu_us,
+                             .memory = u->memory,
+                             .memory_peak = u->memory_peak,
+                             .memory_limit = u->memory_limit,
+                             .oom_kills = u->oom_kills,
+                             .pids = u->pids};
+    return NULL;
+}
+
+static err *oci_unpack(backend *b, const uint8_t diff_id[32], int format, int blob_fd)
+{
+    struct wp_unpack ask = {.format = (uint32_t)format};
+    CLEANUP(warden_reply_done) warden_reply r;
+
+    memcpy(ask.diff_id.sha256, diff_id, sizeof ask.diff_id.sha256);
+    oci_warden_call(oci_of(b)->warden,
+                    &(warden_ask){.type = WP_UNPACK,
+                                  .body = {{&ask, sizeof ask}},
+                                  .fd = blob_fd,
+                                  .timeout_ms = UNPACK_MS},
+                    &r);
+    if (!r.errnum)
+        return NULL;
+    err *e = call_error(&r, "cannot unpack a layer");
+    if (e->code == ERR_INTERNAL && !r.local) /* the layer's own fault, as the text says */
+        e->code = ERR_IMAGE_UNSUPPORTED;
+    return e;
+}
+
+static err *oci_image(backend *b, const uint8_t image[32], const uint8_t (*diff_ids)[32], size_t n)
+{
+    struct wp_image ask = {.n = (uint32_t)n};
+    CLEANUP(warden_reply_done) warden_reply r;
+
+    if (!n || n > WP_LAYERS_MAX)
+        return err_new(ERR_IMAGE_UNSUPPORTED, "the image has %zu layers, 1 to %u are possible", n,
+                       WP_LAYERS_MAX);
+    memcpy(ask.image.sha256, image, sizeof ask.image.sha256);
+    oci_warden_call(oci_of(b)->warden,
+                    &(warden_ask){.type = WP_IMAGE,
+                                  .body = {{&ask, sizeof ask}, {(void *)diff_ids, n * 32}},
+                                  .fd = -1,
+                                  .timeout_ms = SHORT_MS},
+                    &r);
+    return r.errnum ? call_error(&r, "cannot register the image") : NULL;
+}
+
+static err *oci_prune(backend *b, const uint8_t (*images)[32], size_t n, uint64_t *ret_bytes)
+{
+    enum {
+        A_FRAME = (WP_FRAME_MAX - 64) / 32
+    };
+    uint64_t bytes = 0;
+
+    for (size_t at = 0; at < n || !at;) {
+        size_t k = n - at < A_FRAME ? n - at : A_FRAME;
+        struct wp_prune ask = {.n = (uint32_t)k};
+        CLEANUP(warden_reply_done) warden_reply r;
+        oci_warden_call(oci_of(b)->warden,
+                        &(warden_ask){.type = WP_PRUNE,
+                                      .body = {{&ask, sizeof ask}, {(void *)(images + at), k * 32}},
+                                      .fd = -1,
+                                      .timeout_ms = UNPACK_MS},
+                        &r);
+        if (r.errnum)
+            return call_error(&r, "cannot prune images");
+        bytes += ((const struct wp_pruned *)r.body.p)->bytes;
+        at += k;
+        if (!k)
+            break;
+    }
+    *ret_bytes = bytes;
+    return NULL;
+}
+
+static err *oci_metrics(backend *b, buf *out)
+{
+    CLEANUP(warden_reply_done) warden_reply r;
+
+    oci_warden_call(oci_of(b)->warden,
+                    &(warden_ask){.type = WP_METRICS, .fd = -1, .timeout_ms = SHORT_MS}, &r);
+    if (r.errnum)
+        return call_error(&r, "cannot read the warden's metrics");
+    buf_append(out, r.body.p, r.body.len);
+    return NULL;
+}
+
+static json_t *oci_pool(backend *b)
+{
+    struct wp_pool ask = {0};
+    CLEANUP(warden_reply_done) warden_reply r;
+
+    oci_warden_call(
+        oci_of(b)->warden,
+        &(warden_ask){
+            .type = WP_POOL, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = SHORT_MS},
+        &r);
+    if (r.errnum)
+        return NULL;
+    const struct wp_pool *p = (const struct wp_pool *)r.body.p;
+    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "low", (int)p->low, "high", (int)p->high,
+                     "ready", (int)p->ready, "claimed", (int)p->claimed, "waiting", (int)p->waiting,
+                     "refills_failed", (int)p->refills_failed);
+}
+
+/* ---- life ---- */
+
+static void oci_ref(box *x)
+{
+    atomic_fetch_add(&x->users, 1);
+}
+
+static void forget(void *arg)
+{
+    box *x = arg;
+    bool gone;
+
+    pthread_mutex_lock(&x->lock);
+    gone = x->state == BOX_GONE;
+    pthread_mutex_unlock(&x->lock);
+    if (!gone) {
+        oci_box_shut(x);
+        oci_loop_remove(x->b->loop, x);
+    }
+    oci_box_unref(x);
+}
+
+/* The last user's: no event comes any more; the sandbox itself lives on. */
+static void oci_unref(box *x)
+{
+    if (!x || atomic_fetch_sub(&x->users, 1) != 1)
+        return;
+    pthread_mutex_lock(&x->lock);
+    bool gone = x->state == BOX_GONE; /* also when the backend has ended */
+    pthread_mutex_unlock(&x->lock);
+    if (gone)
+        oci_box_unref(x);
+    else
+        oci_loop_post(x->b->loop, forget, x);
+}
+
+static void oci_free(backend *b)
+{
+    oci *o = oci_of(b);
+
+    oci_loop_stop(o->loop);
+    o->closing = true;
+    oci_warden_free(o->warden); /* creates that wait are answered here */
+    oci_loop_free(o->loop);
+    free(o);
+}
+
+static const backend_ops oci_ops = {
+    .create = oci_create,
+    .attach = oci_attach,
+    .exec = oci_exec,
+    .fetch = oci_fetch,
+    .signal = oci_signal,
+    .close = oci_close,
+    .ack = oci_ack,
+    .received = oci_received,
+    .stdin_write = oci_stdin_write,
+    .resize = oci_resize,
+    .destroy = oci_destroy,
+    .list = oci_list,
+    .usage = oci_usage,
+    .unpack = oci_unpack,
+    .image = oci_image,
+    .prune = oci_prune,
+    .metrics = oci_metrics,
+    .pool = oci_pool,
+    .box_ref = oci_ref,
+    .box_unref = oci_unref,
+    .free = oci_free,
+};
+
+err *backend_oci_new(const char *warden_socket, backend **ret_backend)
+{
+    CLEANUP(freep) oci *o = xcalloc(1, sizeof *o);
+
+    TRY(oci_warden_new(warden_socket, WARDEN_WAIT_MS, &o->warden));
+    uint32_t caps = oci_warden_caps(o->warden);
+    o->loop = oci_loop_new();
+    o->base.ops = &oci_ops;
+    o->base.caps = (backend_caps){
+        .name = "oci",
+        .images = CAP_NATIVE,
+        .user = CAP_NATIVE,
+        .stats = CAP_NATIVE,
+        .disk_limit = caps & WP_CAP_DISK_LIMIT ? CAP_NATIVE : CAP_ABSENT,
+        .read_only = CAP_NATIVE,
+        .tmpfs = CAP_NATIVE,
+    };
+    *ret_backend = &TAKE_PTR(o)->base;
+    return NULL;
+}

@@ -1,0 +1,97 @@
+/* Descriptors that init returns are untrusted: whoever owns pid 1 could hand out a file whose
+ * server never answers, and the pump's thread would hang in it. So: a pipe of pipefs or a terminal,
+ * open the right way round, and never blocking. Nothing here asks a file system. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "backend/oci.h"
+
+static unsigned pipe_major, pipe_minor;
+static pthread_once_t pipe_once = PTHREAD_ONCE_INIT;
+
+static bool look(int fd, struct statx *ret)
+{
+    return !statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, ret);
+}
+
+/* All pipes of the machine live on one device; a FIFO with a name does not. */
+static void find_pipefs(void)
+{
+    int p[2];
+    struct statx st;
+
+    if (pipe2(p, O_CLOEXEC))
+        return;
+    if (look(p[0], &st)) {
+        pipe_major = st.stx_dev_major;
+        pipe_minor = st.stx_dev_minor;
+    }
+    close(p[0]);
+    close(p[1]);
+}
+
+static bool is_pipe(int fd)
+{
+    struct statx st;
+
+    pthread_once(&pipe_once, find_pipefs);
+    return look(fd, &st) && S_ISFIFO(st.stx_mode) && st.stx_dev_major == pipe_major &&
+           st.stx_dev_minor == pipe_minor && (pipe_major || pipe_minor);
+}
+
+static bool is_pty_master(int fd)
+{
+    struct statx st;
+    return look(fd, &st) && S_ISCHR(st.stx_mode) && st.stx_rdev_major == 5 &&
+           st.stx_rdev_minor == 2;
+}
+
+static bool is_file(int fd)
+{
+    struct statx st;
+    return look(fd, &st) && S_ISREG(st.stx_mode);
+}
+
+static bool opened_for(int fd, int mode)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    if (flags < 0 || (flags & O_ACCMODE) != mode)
+        return false;
+    return flags & O_NONBLOCK || !fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+static const char *check_pty(const int fd[SP_FDS_MAX])
+{
+    if (fd[SP_FD_IN] >= 0 && !(is_pty_master(fd[SP_FD_IN]) && opened_for(fd[SP_FD_IN], O_RDWR)))
+        return "init's terminal is none";
+    if (fd[SP_FD_OUT] >= 0 && !(is_pipe(fd[SP_FD_OUT]) && opened_for(fd[SP_FD_OUT], O_RDONLY)))
+        return "init's relay is no pipe to read from";
+    if (fd[SP_FD_ERR] >= 0 && !(is_pipe(fd[SP_FD_ERR]) && opened_for(fd[SP_FD_ERR], O_WRONLY)))
+        return "init's relay is no pipe to write to";
+    return NULL;
+}
+
+static const char *check_pipes(const int fd[SP_FDS_MAX])
+{
+    if (fd[SP_FD_IN] >= 0 && !(is_pipe(fd[SP_FD_IN]) && opened_for(fd[SP_FD_IN], O_WRONLY)))
+        return "init's stdin is no pipe to write to";
+    for (int i = SP_FD_OUT; i <= SP_FD_ERR; i++)
+        if (fd[i] >= 0 && !(is_pipe(fd[i]) && opened_for(fd[i], O_RDONLY)))
+            return "init's output is no pipe to read from";
+    return NULL;
+}
+
+const char *oci_check_fds(uint32_t flags, const int fd[SP_FDS_MAX])
+{
+    const char *why = flags & SP_F_PTY ? check_pty(fd) : check_pipes(fd);
+
+    if (why)
+        return why;
+    /* Which file it is only the exec layer knows, which gave it. */
+    if (fd[SP_FD_KEEP] >= 0 && !is_file(fd[SP_FD_KEEP]))
+        return "what init kept is no file";
+    return NULL;
+}

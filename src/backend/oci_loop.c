@@ -1,0 +1,184 @@
+/* One thread with every connection to an init: epoll, timers, and what other threads post. */
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "backend/oci.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "base/thread.h"
+
+#define EVENTS_MAX 64
+#define IDLE_MS    60000
+
+typedef struct post {
+    struct post *next;
+    void (*fn)(void *arg);
+    void *arg;
+} post;
+
+struct oci_loop {
+    int epoll, wake;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    post *first, **last; /* under the lock */
+    bool stop;
+    box *boxes; /* the thread's */
+};
+
+void oci_loop_post(oci_loop *l, void (*fn)(void *arg), void *arg)
+{
+    post *p = xcalloc(1, sizeof *p);
+    uint64_t one = 1;
+
+    p->fn = fn;
+    p->arg = arg;
+    pthread_mutex_lock(&l->lock);
+    *l->last = p;
+    l->last = &p->next;
+    pthread_mutex_unlock(&l->lock);
+    (void)!write(l->wake, &one, sizeof one);
+}
+
+void oci_loop_watch(oci_loop *l, box *x, bool first, bool want_out)
+{
+    struct epoll_event e = {.events = EPOLLIN | (want_out ? EPOLLOUT : 0), .data.ptr = x};
+    epoll_ctl(l->epoll, first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, x->fd, &e);
+}
+
+void oci_loop_unwatch(oci_loop *l, box *x)
+{
+    epoll_ctl(l->epoll, EPOLL_CTL_DEL, x->fd, NULL);
+}
+
+void oci_loop_timer(oci_loop *l, box *x, uint64_t delay_ms)
+{
+    (void)l;
+    x->timer_ns = now_mono_ns() + delay_ms * NS_PER_MS;
+}
+
+void oci_loop_add(oci_loop *l, box *x)
+{
+    x->next = l->boxes;
+    if (x->next)
+        x->next->prev = x;
+    l->boxes = x;
+}
+
+void oci_loop_remove(oci_loop *l, box *x)
+{
+    *(x->prev ? &x->prev->next : &l->boxes) = x->next;
+    if (x->next)
+        x->next->prev = x->prev;
+    x->prev = x->next = NULL;
+    oci_box_unref(x);
+}
+
+static bool run_posts(oci_loop *l)
+{
+    uint64_t n;
+
+    (void)!read(l->wake, &n, sizeof n);
+    pthread_mutex_lock(&l->lock);
+    post *p = l->first;
+    bool stop = l->stop;
+    l->first = NULL;
+    l->last = &l->first;
+    pthread_mutex_unlock(&l->lock);
+    while (p) {
+        post *next = p->next;
+        p->fn(p->arg);
+        free(p);
+        p = next;
+    }
+    return !stop;
+}
+
+/* The time until the next timer, in ms; those that are due have run. A box may leave the list in
+ * its own timer, so the next is taken first. */
+static int run_timers(oci_loop *l)
+{
+    uint64_t now = now_mono_ns(), due = now + IDLE_MS * NS_PER_MS;
+
+    for (box *x = l->boxes, *next; x; x = next) {
+        next = x->next;
+        if (x->timer_ns && x->timer_ns <= now) {
+            x->timer_ns = 0;
+            oci_box_timer(x);
+        } else if (x->timer_ns && x->timer_ns < due) {
+            due = x->timer_ns;
+        }
+    }
+    return (int)((due - now) / NS_PER_MS) + 1;
+}
+
+static void *run(void *arg)
+{
+    oci_loop *l = arg;
+    struct epoll_event e[EVENTS_MAX];
+    bool going = true;
+
+    while (going) {
+        int n = epoll_wait(l->epoll, e, EVENTS_MAX, run_timers(l));
+        bool posted = false;
+        for (int i = 0; i < n; i++) /* references first: one box's event may end another's */
+            if (e[i].data.ptr)
+                oci_box_ref(e[i].data.ptr);
+        for (int i = 0; i < n; i++) {
+            box *x = e[i].data.ptr;
+            posted |= !x;
+            if (x && e[i].events & EPOLLOUT)
+                oci_box_writable(x);
+            if (x && e[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+                oci_box_readable(x);
+            if (x)
+                oci_box_unref(x);
+        }
+        if (posted)
+            going = run_posts(l);
+    }
+    return NULL;
+}
+
+oci_loop *oci_loop_new(void)
+{
+    oci_loop *l = xcalloc(1, sizeof *l);
+    struct epoll_event e = {.events = EPOLLIN};
+
+    l->epoll = epoll_create1(EPOLL_CLOEXEC);
+    l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    l->last = &l->first;
+    pthread_mutex_init(&l->lock, NULL);
+    if (l->epoll < 0 || l->wake < 0 || epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->wake, &e))
+        abort(); /* at start-up, without descriptors nothing works */
+    l->thread = thread_start("boxes", run, l);
+    return l;
+}
+
+static void do_nothing(void *arg)
+{
+    (void)arg;
+}
+
+void oci_loop_stop(oci_loop *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_mutex_unlock(&l->lock);
+    oci_loop_post(l, do_nothing, NULL);
+    pthread_join(l->thread, NULL);
+}
+
+void oci_loop_free(oci_loop *l)
+{
+    run_posts(l);
+    while (l->boxes) {
+        oci_box_shut(l->boxes);
+        oci_loop_remove(l, l->boxes);
+    }
+    close(l->epoll);
+    close(l->wake);
+    pthread_mutex_destroy(&l->lock);
+    free(l);
+}

@@ -1,0 +1,444 @@
+/* The warden's client: one SEQPACKET connection, one thread, requests by number.
+ *
+ * Requests stand in a list in the order of their numbers; what has not been sent on the present
+ * connection is always its tail. When the connection breaks (the warden was restarted) the whole
+ * list is that tail, and is sent again after the next HELLO. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "backend/oci.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "base/thread.h"
+
+#define BACKOFF_MIN_MS 20
+#define BACKOFF_MAX_MS 1000
+#define HELLO_MS       5000
+#define IDLE_MS        60000
+
+typedef struct request {
+    struct request *prev, *next;
+    uint64_t id;
+    uint32_t type;
+    buf frame;
+    int fd;
+    uint64_t expires_ns;  /* 0: never */
+    uint64_t deadline_ns; /* CLAIM */
+    warden_done *done;
+    void *arg;
+} request;
+
+struct oci_warden {
+    char *path;
+    pthread_t thread;
+    int wake; /* eventfd */
+    pthread_mutex_t lock;
+    pthread_cond_t greeted;
+    /* under the lock */
+    bool stop, connected;
+    uint32_t caps;
+    int fd;
+    bool want_out;
+    uint64_t next_id;
+    map by_id;
+    request *head, *tail, *unsent;
+    char rx[WP_FRAME_MAX] __attribute__((aligned(8))); /* the thread's */
+};
+
+/* ---- the list (lock held) ---- */
+
+static void list_append(oci_warden *w, request *r)
+{
+    r->prev = w->tail;
+    if (w->tail)
+        w->tail->next = r;
+    else
+        w->head = r;
+    w->tail = r;
+    if (!w->unsent)
+        w->unsent = r;
+    map_put_u64(&w->by_id, r->id, r);
+}
+
+static void list_remove(oci_warden *w, request *r)
+{
+    if (w->unsent == r)
+        w->unsent = r->next;
+    *(r->prev ? &r->prev->next : &w->head) = r->next;
+    *(r->next ? &r->next->prev : &w->tail) = r->prev;
+    map_take_u64(&w->by_id, r->id);
+}
+
+static void request_free(request *r)
+{
+    closep(&r->fd);
+    buf_done(&r->frame);
+    free(r);
+}
+
+/* ---- sending (lock held) ---- */
+
+/* What is left of a claim's deadline: it counts from the receipt of the frame. */
+static void refresh_deadline(request *r)
+{
+    struct wp_claim *c = (struct wp_claim *)(r->frame.p + sizeof(struct wp_hdr));
+    uint64_t now = now_mono_ns();
+
+    c->deadline_ms = r->deadline_ns > now ? (r->deadline_ns - now) / NS_PER_MS + 1 : 1;
+}
+
+static void send_unsent(oci_warden *w)
+{
+    w->want_out = false;
+    while (w->connected && w->unsent) {
+        request *r = w->unsent;
+        if (r->type == WP_CLAIM)
+            refresh_deadline(r);
+        struct iovec v = {r->frame.p, r->frame.len};
+        int e = sock_send(w->fd, &v, 1, &r->fd, r->fd >= 0, MSG_DONTWAIT);
+        if (e) { /* anything but a full queue shows as the end of the connection */
+            w->want_out = e == -EAGAIN;
+            return;
+        }
+        w->unsent = r->next;
+    }
+}
+
+static void wake(oci_warden *w)
+{
+    uint64_t one = 1;
+    (void)!write(w->wake, &one, sizeof one);
+}
+
+void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, void *arg)
+{
+    request *r = xcalloc(1, sizeof *r);
+    struct wp_hdr h = {.type = ask->type};
+    uint64_t now = now_mono_ns();
+
+    r->type = ask->type;
+    r->fd = ask->fd >= 0 ? fcntl(ask->fd, F_DUPFD_CLOEXEC, 3) : -1;
+    r->done = done;
+    r->arg = arg;
+    r->expires_ns = ask->timeout_ms ? now + ask->timeout_ms * NS_PER_MS : 0;
+    r->deadline_ns = now + ask->deadline_ms * NS_PER_MS;
+    buf_append(&r->frame, &h, sizeof h);
+    for (size_t i = 0; i < ARRAY_LEN(ask->body); i++)
+        if (ask->body[i].iov_len)
+            buf_append(&r->frame, ask->body[i].iov_base, ask->body[i].iov_len);
+    LOCK_SCOPE(&w->lock);
+    r->id = ((struct wp_hdr *)r->frame.p)->request = ++w->next_id;
+    list_append(w, r);
+    if (w->unsent == r) /* nothing waits before it */
+        send_unsent(w);
+    wake(w); /* for its time limit, and for room */
+}
+
+/* ---- answers ---- */
+
+static void finish(request *r, warden_answer *a)
+{
+    r->done(r->arg, a);
+    closep(&a->fd);
+    request_free(r);
+}
+
+static void finish_locally(request *r, int errnum, const char *text)
+{
+    finish(r, &(warden_answer){.errnum = errnum, .local = true, .text = text, .fd = -1});
+}
+
+static void deliver(oci_warden *w, size_t n, int fd)
+{
+    struct wp_hdr *h = (struct wp_hdr *)w->rx;
+    char text[WP_ERROR_TEXT + 1] = "";
+    warden_answer a = {
+        .text = text, .body = w->rx + sizeof *h, .n = n - sizeof *h, .fd = fd, .errnum = h->err};
+    request *r;
+
+    pthread_mutex_lock(&w->lock);
+    r = map_get_u64(&w->by_id, h->request);
+    if (r)
+        list_remove(w, r);
+    pthread_mutex_unlock(&w->lock);
+    if (!r) { /* given up before */
+        closep(&fd);
+        return;
+    }
+    if (h->err) {
+        memcpy(text, a.body, a.n < WP_ERROR_TEXT ? a.n : WP_ERROR_TEXT);
+    } else if (h->type != (r->type | WP_ANSWER) || !wp_answer_ok(r->type, a.body, a.n)) {
+        a.errnum = EPROTO;
+        a.text = "the warden's answer is malformed";
+    }
+    finish(r, &a);
+}
+
+/* False when the connection has ended. */
+static bool receive(oci_warden *w, int fd)
+{
+    for (;;) {
+        int got = -1;
+        size_t ngot;
+        ssize_t n = sock_recv(fd, w->rx, sizeof w->rx, &got, 1, &ngot, MSG_DONTWAIT);
+        if (n == -EAGAIN)
+            return true;
+        if (n < (ssize_t)sizeof(struct wp_hdr)) {
+            if (ngot)
+                closep(&got);
+            return false;
+        }
+        deliver(w, (size_t)n, ngot ? got : -1);
+    }
+}
+
+/* Ends requests whose time is over; the time until the next one is, in ms. */
+static int expire(oci_warden *w)
+{
+    uint64_t now = now_mono_ns(), next = now + IDLE_MS * NS_PER_MS;
+    request *late = NULL, *r, *following;
+
+    pthread_mutex_lock(&w->lock);
+    for (r = w->head; r; r = following) {
+        following = r->next;
+        if (!r->expires_ns)
+            continue;
+        if (r->expires_ns > now) {
+            next = r->expires_ns < next ? r->expires_ns : next;
+            continue;
+        }
+        list_remove(w, r);
+        r->next = late;
+        late = r;
+    }
+    pthread_mutex_unlock(&w->lock);
+    for (; late; late = following) {
+        following = late->next;
+        finish_locally(late, ETIMEDOUT, "the warden does not answer");
+    }
+    return (int)((next - now) / NS_PER_MS) + 1;
+}
+
+/* ---- the thread ---- */
+
+static err *greet(oci_warden *w, int fd, uint32_t *ret_caps)
+{
+    struct {
+        struct wp_hdr h;
+        struct wp_hello hello;
+    } m = {.h = {.type = WP_HELLO}, .hello = {.min = WP_VERSION, .max = WP_VERSION}};
+    struct iovec v = {&m, sizeof m};
+    struct pollfd p = {fd, POLLIN, 0};
+    size_t nfds;
+    int e = sock_send(fd, &v, 1, NULL, 0, 0);
+
+    if (e)
+        return err_sys(ERR_UNAVAILABLE, -e, "cannot greet the warden");
+    if (poll(&p, 1, HELLO_MS) != 1)
+        return err_new(ERR_UNAVAILABLE, "the warden does not answer");
+    ssize_t n = sock_recv(fd, w->rx, sizeof w->rx, NULL, 0, &nfds, MSG_DONTWAIT);
+    const struct wp_hdr *h = (const struct wp_hdr *)w->rx;
+    if (n < (ssize_t)sizeof *h || h->type != (WP_HELLO | WP_ANSWER))
+        return err_new(ERR_UNAVAILABLE, "the warden's greeting is malformed");
+    if (h->err || !wp_answer_ok(WP_HELLO, h + 1, (size_t)n - sizeof *h))
+        return err_remedy(err_sys(ERR_UNAVAILABLE, h->err, "the warden speaks another version"),
+                          "Run bothyd and bothy-warden of the same release.");
+    *ret_caps = ((const struct wp_hello *)(h + 1))->caps;
+    return NULL;
+}
+
+static err *connect_once(oci_warden *w)
+{
+    CLEANUP(closep) int fd = -1;
+    uint32_t caps = 0;
+
+    TRY(sock_connect_path(w->path, SOCK_SEQPACKET, &fd));
+    TRY(greet(w, fd, &caps));
+    LOCK_SCOPE(&w->lock);
+    w->fd = TAKE_FD(fd);
+    w->caps = caps;
+    w->connected = true;
+    w->unsent = w->head;
+    for (request *r = w->head; r; r = r->next)
+        if (r->fd >= 0)
+            lseek(r->fd, 0, SEEK_SET); /* a blob is read from its start again */
+    send_unsent(w);
+    pthread_cond_broadcast(&w->greeted);
+    return NULL;
+}
+
+static void wait_wake(oci_warden *w, int fd, int timeout_ms, short *ret_events)
+{
+    struct pollfd p[2] = {{w->wake, POLLIN, 0}, {fd, POLLIN, 0}};
+    uint64_t n;
+
+    pthread_mutex_lock(&w->lock);
+    if (w->want_out)
+        p[1].events |= POLLOUT;
+    pthread_mutex_unlock(&w->lock);
+    poll(p, fd >= 0 ? 2 : 1, timeout_ms);
+    if (p[0].revents)
+        (void)!read(w->wake, &n, sizeof n);
+    *ret_events = p[1].revents;
+}
+
+static bool stopping(oci_warden *w)
+{
+    LOCK_SCOPE(&w->lock);
+    return w->stop;
+}
+
+/* Until the connection ends. */
+static void serve(oci_warden *w)
+{
+    short events;
+
+    while (!stopping(w)) {
+        wait_wake(w, w->fd, expire(w), &events);
+        if (events & POLLOUT) {
+            LOCK_SCOPE(&w->lock);
+            send_unsent(w);
+        }
+        if (events & (POLLIN | POLLHUP | POLLERR) && !receive(w, w->fd))
+            break;
+    }
+    LOCK_SCOPE(&w->lock);
+    close(w->fd);
+    w->fd = -1;
+    w->connected = w->want_out = false;
+    w->unsent = w->head;
+}
+
+static void *run(void *arg)
+{
+    oci_warden *w = arg;
+    int backoff = BACKOFF_MIN_MS;
+    short events;
+
+    while (!stopping(w)) {
+        err *e = connect_once(w);
+        if (!e) {
+            backoff = BACKOFF_MIN_MS;
+            serve(w);
+            continue;
+        }
+        if (backoff >= BACKOFF_MAX_MS)
+            log_warn("warden", "%s: %s", e->message, str_or(e->cause, "-"));
+        err_free(e);
+        uint64_t until = now_mono_ns() + (uint64_t)backoff * NS_PER_MS, now;
+        while (!stopping(w) && (now = now_mono_ns()) < until) {
+            int limit = expire(w), rest = (int)((until - now) / NS_PER_MS) + 1;
+            wait_wake(w, -1, limit < rest ? limit : rest, &events);
+        }
+        backoff = backoff * 2 < BACKOFF_MAX_MS ? backoff * 2 : BACKOFF_MAX_MS;
+    }
+    return NULL;
+}
+
+err *oci_warden_new(const char *socket, uint64_t wait_ms, oci_warden **ret_warden)
+{
+    oci_warden *w = xcalloc(1, sizeof *w);
+    uint64_t until = now_mono_ns() + wait_ms * NS_PER_MS;
+
+    w->path = xstrdup(socket);
+    w->fd = -1;
+    w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    pthread_mutex_init(&w->lock, NULL);
+    cond_init(&w->greeted);
+    w->thread = thread_start("warden", run, w);
+    pthread_mutex_lock(&w->lock);
+    bool there = true;
+    while (!w->connected && there)
+        there = cond_wait_until(&w->greeted, &w->lock, until);
+    pthread_mutex_unlock(&w->lock);
+    if (there) {
+        *ret_warden = w;
+        return NULL;
+    }
+    oci_warden_free(w);
+    return err_remedy(err_new(ERR_UNAVAILABLE, "no warden answers at %s", socket),
+                      "Start bothy-warden, or correct the path of its socket.");
+}
+
+uint32_t oci_warden_caps(oci_warden *w)
+{
+    LOCK_SCOPE(&w->lock);
+    return w->caps;
+}
+
+void oci_warden_free(oci_warden *w)
+{
+    if (!w)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_mutex_unlock(&w->lock);
+    wake(w);
+    pthread_join(w->thread, NULL);
+    while (w->head) {
+        request *r = w->head;
+        list_remove(w, r);
+        finish_locally(r, ECANCELED, "the daemon ends");
+    }
+    closep(&w->fd);
+    close(w->wake);
+    map_done(&w->by_id);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->greeted);
+    free(w->path);
+    free(w);
+}
+
+/* ---- waiting for an answer ---- */
+
+typedef struct waiting {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool ready;
+    warden_reply *reply;
+} waiting;
+
+static void call_done(void *arg, warden_answer *a)
+{
+    waiting *c = arg;
+    warden_reply *r = c->reply;
+
+    LOCK_SCOPE(&c->lock);
+    r->errnum = a->errnum;
+    r->local = a->local;
+    strncpy(r->text, a->text, sizeof r->text - 1);
+    if (a->n)
+        buf_append(&r->body, a->body, a->n);
+    r->fd = TAKE_FD(a->fd);
+    c->ready = true;
+    pthread_cond_signal(&c->cond);
+}
+
+void oci_warden_call(oci_warden *w, const warden_ask *ask, warden_reply *ret_reply)
+{
+    waiting c = {.reply = ret_reply};
+
+    *ret_reply = (warden_reply){.fd = -1};
+    pthread_mutex_init(&c.lock, NULL);
+    cond_init(&c.cond);
+    oci_warden_send(w, ask, call_done, &c);
+    pthread_mutex_lock(&c.lock);
+    while (!c.ready)
+        cond_wait_until(&c.cond, &c.lock, 0);
+    pthread_mutex_unlock(&c.lock);
+    pthread_mutex_destroy(&c.lock);
+    pthread_cond_destroy(&c.cond);
+}
+
+void warden_reply_done(warden_reply *r)
+{
+    buf_done(&r->body);
+    closep(&r->fd);
+    r->fd = -1;
+}
