@@ -314,7 +314,7 @@ static void child_inherits_nothing(void **state)
     (void)state;
     const result *r = client_sh(&cl, NULL, 0,
                                 "ls -x /proc/$$/fd; ulimit -n; ulimit -Hn;"
-                                "grep -E '^(SigBlk|SigIgn|Gid)' /proc/$$/status");
+                                "exec grep -E '^(SigBlk|SigIgn|Gid)' /proc/self/status");
     char *fds = strtok((char *)r->out, "\n"); // NOLINT(concurrency-mt-unsafe)
     assert_non_null(fds);
     assert_string_equal(fds, "0  1  2");
