@@ -359,7 +359,7 @@ static void attach_arrived(void *arg)
         end(x, *a->text ? a->text : "pid 1 has ended");
     else
         retry_later(x);
-    oci_box_unref(x);
+    oci_box_unref(x); // NOLINT(clang-analyzer-unix.Malloc): the request's own reference
     free(a);
 }
 

@@ -21,7 +21,7 @@ __attribute__((noreturn)) static void fail(u32 stage, long r)
     note->stage = stage;
     note->err = r < 0 ? (int32_t)-r : EINVAL;
     for (;;)
-        sys(exit_group, 127);
+        SYS(exit_group, 127);
 }
 
 static void check(u32 stage, long r)
@@ -37,9 +37,9 @@ static const char *map_payload(const struct job *j)
     if (j->payload < 0)
         return (const char *)(j->q + 1);
     /* A shorter file would end us by SIGBUS instead of an error. */
-    if (sys(lseek, j->payload, 0, K_SEEK_END) < (long)j->q->payload)
+    if (SYS(lseek, j->payload, 0, K_SEEK_END) < (long)j->q->payload)
         fail(SP_ST_PARSE, -EINVAL);
-    long r = sys(mmap, 0, j->q->payload, K_PROT_READ, K_MAP_PRIVATE, j->payload, 0);
+    long r = SYS(mmap, 0, j->q->payload, K_PROT_READ, K_MAP_PRIVATE, j->payload, 0);
     if (sys_failed(r))
         fail(SP_ST_PARSE, r);
     return (const char *)r;
@@ -87,14 +87,14 @@ static void parse(const struct job *j, struct request *ret)
 static void set_stdio(const struct job *j)
 {
     for (int i = 0; i < 3; i++) /* io[0] may be our fd 1, all others are above 2 */
-        check(SP_ST_TTY, sys(dup3, j->io[i], i, 0));
+        check(SP_ST_TTY, SYS(dup3, j->io[i], i, 0));
     if (j->execfd < 0) {
-        sys(close_range, 3, ~0u, 0);
+        SYS(close_range, 3, ~0u, 0);
         return;
     }
     if (j->execfd > 3)
-        sys(close_range, 3, j->execfd - 1, 0);
-    sys(close_range, j->execfd + 1, ~0u, 0);
+        SYS(close_range, 3, j->execfd - 1, 0);
+    SYS(close_range, j->execfd + 1, ~0u, 0);
 }
 
 /* Else /dev/stdout cannot be opened by anyone but root. One fchown covers both ends of a pipe. */
@@ -106,7 +106,7 @@ static void own_stdio(const struct sp_spawn *q, const struct user *u)
     if (!u->uid && !u->gid)
         return;
     for (int i = pty || q->flags & SP_F_NOSTDIN; i < (pty ? 2 : 3); i++) {
-        long r = sys(fchown, i, u->uid, gid);
+        long r = SYS(fchown, i, u->uid, gid);
         check(r == -EINVAL ? SP_ST_USER : SP_ST_TTY, r);
     }
 }
@@ -123,10 +123,10 @@ static bool names_nofile(const struct sp_spawn *q, const struct request *rq)
 static void set_rlimits(const struct sp_spawn *q, const struct request *rq)
 {
     if (!names_nofile(q, rq))
-        check(SP_ST_RLIMIT, sys(prlimit64, 0, RLIMIT_NOFILE, &g.nofile, 0));
+        check(SP_ST_RLIMIT, SYS(prlimit64, 0, RLIMIT_NOFILE, &g.nofile, 0));
     for (u32 i = 0; i < q->nrlimits; i++) {
         struct k_rlimit l = {rq->rlimits[i].soft, rq->rlimits[i].hard};
-        check(SP_ST_RLIMIT, sys(prlimit64, 0, rq->rlimits[i].resource, &l, 0));
+        check(SP_ST_RLIMIT, SYS(prlimit64, 0, rq->rlimits[i].resource, &l, 0));
     }
 }
 
@@ -135,11 +135,11 @@ static void set_user(const struct user *u)
     long r;
 
     if (u->ngroups ||
-        sys(getgroups, 0, 0) > 0) /* where setgroups is denied there is none to drop */
-        check(SP_ST_GROUPS, sys(setgroups, u->ngroups, u->groups));
-    r = sys(setresgid, u->gid, u->gid, u->gid);
+        SYS(getgroups, 0, 0) > 0) /* where setgroups is denied there is none to drop */
+        check(SP_ST_GROUPS, SYS(setgroups, u->ngroups, u->groups));
+    r = SYS(setresgid, u->gid, u->gid, u->gid);
     check(r == -EINVAL ? SP_ST_USER : SP_ST_GID, r);
-    r = sys(setresuid, u->uid, u->uid, u->uid);
+    r = SYS(setresuid, u->uid, u->uid, u->uid);
     check(r == -EINVAL ? SP_ST_USER : SP_ST_UID, r);
 }
 
@@ -159,15 +159,15 @@ static void make_cwd(const char *path, const struct user *u)
             continue;
         char c = b[i];
         b[i] = 0;
-        made = sys(mkdirat, K_AT_FDCWD, b, 0755) >= 0 || (c && !b[i + 1] && made);
+        made = SYS(mkdirat, K_AT_FDCWD, b, 0755) >= 0 || (c && !b[i + 1] && made);
         b[i] = c;
     }
     if (!made)
         return;
-    long fd = sys(openat, K_AT_FDCWD, b, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+    long fd = SYS(openat, K_AT_FDCWD, b, O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
     if (fd >= 0) {
-        sys(fchown, fd, u->uid, u->gid);
-        sys(close, fd);
+        SYS(fchown, fd, u->uid, u->gid);
+        SYS(close, fd);
     }
 }
 
@@ -178,9 +178,9 @@ static void enter_cwd(const struct request *rq, const struct env *env)
     const char *cwd = *rq->cwd ? rq->cwd : g.claim.made ? g.claim.cwd : "";
 
     if (*cwd)
-        check(SP_ST_CWD, sys(chdir, cwd));
-    else if (!home || !*home || sys(chdir, home) < 0)
-        check(SP_ST_CWD, sys(chdir, "/"));
+        check(SP_ST_CWD, SYS(chdir, cwd));
+    else if (!home || !*home || SYS(chdir, home) < 0)
+        check(SP_ST_CWD, SYS(chdir, "/"));
 }
 
 static void build_env(const struct sp_spawn *q, const struct request *rq, const struct user *u,
@@ -197,7 +197,7 @@ static void build_env(const struct sp_spawn *q, const struct request *rq, const 
         env_put_pair(ret, "USER", u->name);
         env_put_pair(ret, "LOGNAME", u->name);
     }
-    if (sys(uname, &names) >= 0)
+    if (SYS(uname, &names) >= 0)
         env_put_pair(ret, "HOSTNAME", names.nodename);
     for (u32 i = 0; i < g.claim.envc; i++, p += text_len(p) + 1)
         env_put(ret, p);
@@ -239,7 +239,7 @@ static long exec_search(const char *file, char **argv, const struct env *env)
             n++;
         long r = join(b, sizeof b, path, n, file);
         if (!r)
-            r = sys(execve, b, argv, env->v);
+            r = SYS(execve, b, argv, env->v);
         if (r == -EACCES)
             result = r; /* like execvp(3): another directory may have it */
         else if (r != -ENOENT && r != -ENOTDIR && r != -ENAMETOOLONG)
@@ -252,12 +252,12 @@ static long exec_search(const char *file, char **argv, const struct env *env)
 static long exec_command(const struct job *j, char **argv, const struct env *env)
 {
     if (j->execfd >= 0)
-        return sys(execveat, j->execfd, "", argv, env->v, K_AT_EMPTY_PATH);
+        return SYS(execveat, j->execfd, "", argv, env->v, K_AT_EMPTY_PATH);
     if (!*argv[0])
         return -ENOENT;
     for (const char *s = argv[0]; *s; s++)
         if (*s == '/')
-            return sys(execve, argv[0], argv, env->v);
+            return SYS(execve, argv[0], argv, env->v);
     return exec_search(argv[0], argv, env);
 }
 
@@ -270,9 +270,9 @@ void child_run(const struct job *j)
     u64 none = 0;
 
     note = j->note;
-    sys(setsid);
+    SYS(setsid);
     if (q->flags & SP_F_PTY)
-        check(SP_ST_TTY, sys(ioctl, j->io[0], TIOCSCTTY, 0));
+        check(SP_ST_TTY, SYS(ioctl, j->io[0], TIOCSCTTY, 0));
     parse(j, &rq);
     set_stdio(j);
     check(SP_ST_USER, user_resolve(*rq.user ? rq.user : g.claim.made ? g.claim.user : "", &u));
@@ -281,16 +281,16 @@ void child_run(const struct job *j)
     own_stdio(q, &u);
     set_rlimits(q, &rq);
     build_env(q, &rq, &u, &env);
-    sys(umask, DEFAULT_UMASK);
+    SYS(umask, DEFAULT_UMASK);
     if (!*rq.cwd && g.claim.made && *g.claim.cwd)
         make_cwd(g.claim.cwd, &u);
-    sys(umask, q->umask != SP_UMASK_CLAIM ? q->umask
+    SYS(umask, q->umask != SP_UMASK_CLAIM ? q->umask
                : g.claim.made             ? g.claim.umask
                                           : DEFAULT_UMASK);
     set_user(&u);
     if (!(q->flags & SP_F_SETUID)) /* the grant was checked before fork */
-        check(SP_ST_PRIVS, sys(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+        check(SP_ST_PRIVS, SYS(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     enter_cwd(&rq, &env);
-    sys(rt_sigprocmask, K_SIG_SETMASK, &none, 0, K_SIGSET_SIZE);
+    SYS(rt_sigprocmask, K_SIG_SETMASK, &none, 0, K_SIGSET_SIZE);
     fail(SP_ST_EXEC, exec_command(j, rq.argv, &env));
 }

@@ -24,7 +24,7 @@ struct state g;
 u64 clock_now(int clock)
 {
     struct __kernel_timespec t = {0};
-    sys(clock_gettime, clock, &t);
+    SYS(clock_gettime, clock, &t);
     return (u64)t.tv_sec * 1000000000u + (u64)t.tv_nsec;
 }
 
@@ -103,7 +103,7 @@ long conn_send(void *p, size_t n, void *p2, size_t n2, const int *fds, u32 nfds)
         m.controllen = rights.len;
     }
     /* A dead peer is noticed by request_receive(), behind what it still had queued for us. */
-    long r = sys(sendmsg, g.conn, &m, K_MSG_DONTWAIT | K_MSG_NOSIGNAL);
+    long r = SYS(sendmsg, g.conn, &m, K_MSG_DONTWAIT | K_MSG_NOSIGNAL);
     return r < 0 ? r : 0;
 }
 
@@ -113,7 +113,7 @@ long conn_send(void *p, size_t n, void *p2, size_t n2, const int *fds, u32 nfds)
 bool conn_has_room(int share)
 {
     int queued = 0;
-    return sys(ioctl, g.conn, TIOCOUTQ, &queued) < 0 || (long)queued * share <= g.sndbuf;
+    return SYS(ioctl, g.conn, TIOCOUTQ, &queued) < 0 || (long)queued * share <= g.sndbuf;
 }
 
 void exits_flush(void)
@@ -168,23 +168,23 @@ static void conn_accept(void)
 {
     struct k_ucred peer = {.pid = 1};
     u32 len = sizeof peer;
-    long r = sys(accept4, FD_LISTENER, 0, 0, K_SOCK_CLOEXEC | K_SOCK_NONBLOCK);
+    long r = SYS(accept4, FD_LISTENER, 0, 0, K_SOCK_CLOEXEC | K_SOCK_NONBLOCK);
 
     if (r < 0)
         return;
     int fd = (int)r;
-    sys(getsockopt, fd, K_SOL_SOCKET, K_SO_PEERCRED, &peer, &len);
+    SYS(getsockopt, fd, K_SOL_SOCKET, K_SO_PEERCRED, &peer, &len);
     /* A pid other than 0 is visible in our pid namespace: a process of the tenant, which can only
      * come here if the socket leaked. The uid says nothing: from here the host's are overflow ids.
      */
     if (peer.pid != 0) {
-        sys(close, fd);
+        SYS(close, fd);
         return;
     }
     conn_drop(); /* the newest wins */
     g.conn = fd;
     len = sizeof g.sndbuf;
-    sys(getsockopt, g.conn, K_SOL_SOCKET, K_SO_SNDBUF, &g.sndbuf, &len);
+    SYS(getsockopt, g.conn, K_SOL_SOCKET, K_SO_SNDBUF, &g.sndbuf, &len);
     conn_greet();
 }
 
@@ -212,7 +212,7 @@ void children_reap(void)
     for (;;) {
         int status = 0;
         struct rusage ru;
-        long pid = sys(wait4, -1, &status, K_WNOHANG | K_WALL, &ru);
+        long pid = SYS(wait4, -1, &status, K_WNOHANG | K_WALL, &ru);
         if (pid <= 0)
             break;
         for (u32 i = 0; i < g.top; i++) {
@@ -229,16 +229,16 @@ void children_reap(void)
 
 static void fatal(int status)
 {
-    sys(exit_group, status);
+    SYS(exit_group, status);
 }
 
 static void harden(void)
 {
     /* First: closes /proc/1/{fd,mem,exe,root,...} and ptrace to the tenant. */
-    sys(prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+    SYS(prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
     /* prlimit(2) on us asks for equal ids, whatever dumpable says. With unequal gids nobody has
      * them. A wall that cannot be built is an error. */
-    if (sys(setresgid, -1, -1, SAVED_GID) < 0) {
+    if (SYS(setresgid, -1, -1, SAVED_GID) < 0) {
 #ifndef HOSTED
         fatal(101);
 #endif
@@ -253,16 +253,16 @@ static void signals_setup(void)
     u64 chld = 1ul << (SIGCHLD - 1);
 
     for (int s = 1; s <= K_NSIG; s++)
-        sys(rt_sigaction, s, &dfl, 0, K_SIGSET_SIZE);
-    sys(rt_sigprocmask, K_SIG_SETMASK, &chld, 0, K_SIGSET_SIZE);
-    g.sigfd = (int)sys(signalfd4, -1, &chld, K_SIGSET_SIZE, K_SFD_CLOEXEC | K_SFD_NONBLOCK);
+        SYS(rt_sigaction, s, &dfl, 0, K_SIGSET_SIZE);
+    SYS(rt_sigprocmask, K_SIG_SETMASK, &chld, 0, K_SIGSET_SIZE);
+    g.sigfd = (int)SYS(signalfd4, -1, &chld, K_SIGSET_SIZE, K_SFD_CLOEXEC | K_SFD_NONBLOCK);
 }
 
 static void limits_setup(void)
 {
-    sys(prlimit64, 0, RLIMIT_NOFILE, 0, &g.nofile);
+    SYS(prlimit64, 0, RLIMIT_NOFILE, 0, &g.nofile);
     struct k_rlimit all = {g.nofile.hard, g.nofile.hard};
-    sys(prlimit64, 0, RLIMIT_NOFILE, &all, 0);
+    SYS(prlimit64, 0, RLIMIT_NOFILE, &all, 0);
     if (g.nofile.hard >= NOFILE_SMALL)
         g.nofile.hard -= NOFILE_SPARE;
     if (g.nofile.soft > g.nofile.hard)
@@ -271,26 +271,26 @@ static void limits_setup(void)
 
 static void setup(void)
 {
-    if (sys(fcntl, FD_NULL, F_GETFD, 0) < 0 || sys(fcntl, 2, F_GETFD, 0) < 0)
+    if (SYS(fcntl, FD_NULL, F_GETFD, 0) < 0 || SYS(fcntl, 2, F_GETFD, 0) < 0)
         fatal(100); /* 0 to 2 must be taken, or pipes would land there */
     g.conn = -1;    /* not by an initialiser: that would put the whole table into the file */
     harden();
     signals_setup();
     limits_setup();
-    g.ptsdir = (int)sys(openat, K_AT_FDCWD, "/dev/pts", O_DIRECTORY | O_CLOEXEC, 0);
-    g.procdir = (int)sys(openat, K_AT_FDCWD, "/proc", O_DIRECTORY | O_CLOEXEC, 0);
-    long notes = sys(mmap, 0, sizeof *g.notes * SP_MAX_EXEC, K_PROT_READ | K_PROT_WRITE,
+    g.ptsdir = (int)SYS(openat, K_AT_FDCWD, "/dev/pts", O_DIRECTORY | O_CLOEXEC, 0);
+    g.procdir = (int)SYS(openat, K_AT_FDCWD, "/proc", O_DIRECTORY | O_CLOEXEC, 0);
+    long notes = SYS(mmap, 0, sizeof *g.notes * SP_MAX_EXEC, K_PROT_READ | K_PROT_WRITE,
                      K_MAP_SHARED | K_MAP_ANON, -1, 0);
     if (sys_failed(notes) || g.sigfd < 0)
         fatal(102);
     g.notes = (struct note *)notes;
-    sys(getrandom, &g.instance, sizeof g.instance, 0);
+    SYS(getrandom, &g.instance, sizeof g.instance, 0);
     g.boot_mono = clock_now(K_CLOCK_MONOTONIC);
     g.boot_real = clock_now(K_CLOCK_REALTIME);
-    sys(fcntl, FD_LISTENER, F_SETFD, FD_CLOEXEC);
-    sys(fcntl, FD_LISTENER, F_SETFL, O_NONBLOCK);
+    SYS(fcntl, FD_LISTENER, F_SETFD, FD_CLOEXEC);
+    SYS(fcntl, FD_LISTENER, F_SETFL, O_NONBLOCK);
     /* Again: whoever connects from now on sees our pid in SO_PEERCRED and SO_PEERPIDFD. */
-    if (sys(listen, FD_LISTENER, 8) < 0)
+    if (SYS(listen, FD_LISTENER, 8) < 0)
         fatal(103);
 }
 
@@ -315,11 +315,11 @@ static void loop_once(void)
     struct pollfd p[3] = {
         {FD_LISTENER, POLLIN, 0}, {g.sigfd, POLLIN, 0}, {g.conn, (short)(in | out), 0}};
 
-    if (sys(ppoll, p, 3, 0, 0, K_SIGSET_SIZE) <= 0)
+    if (SYS(ppoll, p, 3, 0, 0, K_SIGSET_SIZE) <= 0)
         return;
     if (p[1].revents) {
         char info[K_SIGINFO_SIZE];
-        sys(read, g.sigfd, info, sizeof info);
+        SYS(read, g.sigfd, info, sizeof info);
         children_reap();
         exits_flush();
     }

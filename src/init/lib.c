@@ -70,13 +70,13 @@ char *text_from_number(char *end, u64 v)
 
 void *map_anon(size_t n)
 {
-    long r = sys(mmap, 0, n, K_PROT_READ | K_PROT_WRITE, K_MAP_PRIVATE | K_MAP_ANON, -1, 0);
+    long r = SYS(mmap, 0, n, K_PROT_READ | K_PROT_WRITE, K_MAP_PRIVATE | K_MAP_ANON, -1, 0);
     return sys_failed(r) ? NULL : (void *)r;
 }
 
 void fd_close(int *fd)
 {
     if (*fd >= 0)
-        sys(close, *fd);
+        SYS(close, *fd);
     *fd = -1;
 }

@@ -13,17 +13,17 @@ static char *read_file(const char *path)
 {
     struct statx st = {0};
     size_t n = 0;
-    long fd = sys(openat, K_AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    long fd = SYS(openat, K_AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
 
     if (fd < 0)
         return NULL;
     char *p = map_anon(FILE_MAX + 2);
-    long r = sys(statx, fd, "", K_AT_EMPTY_PATH, STATX_TYPE, &st);
+    long r = SYS(statx, fd, "", K_AT_EMPTY_PATH, STATX_TYPE, &st);
     if (!p || r < 0 || (st.stx_mode & K_S_IFMT) != K_S_IFREG)
         r = -EINVAL;
-    while (r >= 0 && n <= FILE_MAX && (r = sys(read, fd, p + n, FILE_MAX + 1 - n)) > 0)
+    while (r >= 0 && n <= FILE_MAX && (r = SYS(read, fd, p + n, FILE_MAX + 1 - n)) > 0)
         n += (size_t)r;
-    sys(close, fd);
+    SYS(close, fd);
     return r < 0 || n > FILE_MAX ? NULL : p;
 }
 

@@ -55,10 +55,10 @@ static void answer_started(u32 type, const struct entry *e)
 /* child: which end the command gets. The other, the host's, does not block. */
 static long make_pipe(int ends[2], int host)
 {
-    long r = sys(pipe2, ends, O_CLOEXEC);
+    long r = SYS(pipe2, ends, O_CLOEXEC);
     if (r < 0)
         return r;
-    return sys(fcntl, ends[host], F_SETFL, O_NONBLOCK);
+    return SYS(fcntl, ends[host], F_SETFL, O_NONBLOCK);
 }
 
 /* A terminal of the slot's own devpts. The relay pipe stands between it and the spool: what the
@@ -67,19 +67,19 @@ static long make_pty(const struct sp_spawn *q, int *fd, int *io)
 {
     struct k_winsize size = {q->rows, q->cols, 0, 0};
     int relay[2], locked = 0;
-    long r = sys(openat, g.ptsdir, "ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK, 0);
+    long r = SYS(openat, g.ptsdir, "ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK, 0);
 
     if (r < 0)
         return r;
     fd[SP_FD_IN] = (int)r;
-    if ((r = sys(ioctl, fd[SP_FD_IN], TIOCSPTLCK, &locked)) < 0)
+    if ((r = SYS(ioctl, fd[SP_FD_IN], TIOCSPTLCK, &locked)) < 0)
         return r;
-    r = sys(ioctl, fd[SP_FD_IN], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    r = SYS(ioctl, fd[SP_FD_IN], TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (r < 0)
         return r;
     io[0] = (int)r;
-    sys(ioctl, fd[SP_FD_IN], TIOCSWINSZ, &size);
-    if ((r = sys(pipe2, relay, O_CLOEXEC | O_NONBLOCK)) < 0)
+    SYS(ioctl, fd[SP_FD_IN], TIOCSWINSZ, &size);
+    if ((r = SYS(pipe2, relay, O_CLOEXEC | O_NONBLOCK)) < 0)
         return r;
     fd[SP_FD_OUT] = relay[0];
     fd[SP_FD_ERR] = relay[1];
@@ -169,7 +169,7 @@ static long spawn_fork(const struct sp_spawn *q, struct attached *a, int *fd, in
     j.note = &g.notes[at];
     *j.note = (struct note){.uid = NO_ID, .gid = NO_ID};
     u64 mono = clock_now(K_CLOCK_MONOTONIC), real = clock_now(K_CLOCK_REALTIME);
-    long pid = sys(clone, SIGCHLD, 0, 0, 0, 0);
+    long pid = SYS(clone, SIGCHLD, 0, 0, 0, 0);
     if (pid == 0)
         child_run(&j);
     if (pid < 0)
@@ -213,7 +213,7 @@ static void do_spawn(const struct sp_spawn *q, size_t n, struct attached *a)
 static long copy_from_memfd(int fd, char *p, size_t n)
 {
     for (size_t at = 0; at < n;) {
-        long r = sys(pread64, fd, p + at, n - at, at);
+        long r = SYS(pread64, fd, p + at, n - at, at);
         if (r <= 0)
             return r < 0 ? r : -EINVAL;
         at += (size_t)r;
@@ -267,7 +267,7 @@ static long do_claim(const struct sp_claim *q, size_t n, const struct attached *
     char *p = map_anon(q->payload);
     if (!p)
         return -ENOMEM;
-    sys(madvise, p, q->payload, K_MADV_DONTDUMP);
+    SYS(madvise, p, q->payload, K_MADV_DONTDUMP);
     if (q->flags & SP_F_MEMFD)
         r = copy_from_memfd(a->fd[0], p, q->payload);
     else
@@ -275,7 +275,7 @@ static long do_claim(const struct sp_claim *q, size_t n, const struct attached *
     if (!r)
         r = claim_parse(&c, p, p + q->payload);
     if (r)
-        sys(munmap, p, q->payload);
+        SYS(munmap, p, q->payload);
     else
         g.claim = c;
     return r;
@@ -362,7 +362,7 @@ void request_receive(void)
     struct k_iovec v = {&rx, sizeof rx};
     struct k_msghdr m = {.iov = &v, .niov = 1, .control = &rights, .controllen = sizeof rights};
     struct attached a = {.fd = {-1, -1, -1, -1}};
-    long n = sys(recvmsg, g.conn, &m, K_MSG_CMSG_CLOEXEC | K_MSG_DONTWAIT);
+    long n = SYS(recvmsg, g.conn, &m, K_MSG_CMSG_CLOEXEC | K_MSG_DONTWAIT);
 
     /* ECONNRESET may come once before what the peer had queued: not the end. */
     if (n == -EAGAIN || n == -EINTR || n == -ECONNRESET)

@@ -74,11 +74,11 @@ static bool read_proc(u32 pid, struct proc *ret)
 
     memcpy(name, "/stat", 6);
     name = text_from_number(name, pid);
-    long fd = sys(openat, g.procdir, name, O_RDONLY | O_CLOEXEC, 0);
+    long fd = SYS(openat, g.procdir, name, O_RDONLY | O_CLOEXEC, 0);
     if (fd < 0)
         return false;
-    long n = sys(read, fd, line, sizeof line - 1);
-    sys(close, fd);
+    long n = SYS(read, fd, line, sizeof line - 1);
+    SYS(close, fd);
     if (n <= 0)
         return false;
     line[n] = 0;
@@ -100,8 +100,8 @@ static void look_around(struct look *l)
     long n;
 
     l->n = 0;
-    sys(lseek, g.procdir, 0, K_SEEK_SET);
-    while ((n = sys(getdents64, g.procdir, b, sizeof b)) > 0)
+    SYS(lseek, g.procdir, 0, K_SEEK_SET);
+    while ((n = SYS(getdents64, g.procdir, b, sizeof b)) > 0)
         for (long at = 0; at < n;) {
             const struct k_dirent *d = (const struct k_dirent *)(b + at);
             u64 pid;
@@ -189,7 +189,7 @@ static u32 round_once(struct look *l, const struct target *t)
         bool old = *byte & bit;
         if (old && t->q->signo != SIGKILL)
             continue;
-        if (sys(kill, p->pid, t->q->signo) >= 0 && !old)
+        if (SYS(kill, p->pid, t->q->signo) >= 0 && !old)
             fresh++;
         *byte |= bit;
     }
@@ -215,7 +215,7 @@ static long signal_pid(struct look *l, const struct target *t)
 {
     struct sp_op tree = *t->q;
     struct target whole = {.q = &tree, .leader = t->leader, .live = t->live};
-    long fd = sys(pidfd_open, t->q->pid, 0);
+    long fd = SYS(pidfd_open, t->q->pid, 0);
 
     if (fd < 0)
         return fd == -EINVAL ? -ESRCH : fd;
@@ -224,8 +224,8 @@ static long signal_pid(struct look *l, const struct target *t)
     settle_all(l, &whole);
     const struct proc *p = look_find(l, t->q->pid);
     long r =
-        p && p->member == IN && !p->dead ? sys(pidfd_send_signal, fd, t->q->signo, 0, 0) : -ESRCH;
-    sys(close, fd);
+        p && p->member == IN && !p->dead ? SYS(pidfd_send_signal, fd, t->q->signo, 0, 0) : -ESRCH;
+    SYS(close, fd);
     return r;
 }
 
@@ -256,9 +256,9 @@ static long signal_looking(const struct target *t)
             r = rounds(&l, t);
     }
     if (l.p)
-        sys(munmap, l.p, PROCS_MAX * sizeof *l.p);
+        SYS(munmap, l.p, PROCS_MAX * sizeof *l.p);
     if (l.seen)
-        sys(munmap, l.seen, PID_LIMIT / 8);
+        SYS(munmap, l.seen, PID_LIMIT / 8);
     return r;
 }
 
@@ -266,7 +266,7 @@ static long signal_looking(const struct target *t)
  */
 static long signal_all(u32 signo)
 {
-    return sys(getpid) == 1 ? sys(kill, -1, signo) : -EPERM;
+    return SYS(getpid) == 1 ? SYS(kill, -1, signo) : -EPERM;
 }
 
 /* After the leader's end its number may be another exec's: then nothing is left to signal. */
@@ -292,9 +292,9 @@ long signal_send(const struct sp_op *q)
         return -ESRCH;
     bool live = e->r.state == SP_LIVE;
     if (q->scope == SP_TO_PROC)
-        return live ? sys(kill, e->r.pid, q->signo) : -ESRCH;
+        return live ? SYS(kill, e->r.pid, q->signo) : -ESRCH;
     if (q->scope == SP_TO_GROUP)
-        return live ? sys(kill, -(long)e->r.pid, q->signo) : -ESRCH;
+        return live ? SYS(kill, -(long)e->r.pid, q->signo) : -ESRCH;
     if ((q->scope == SP_TO_PID || q->scope == SP_TO_BELOW) && q->pid <= 1)
         return -ESRCH;
     if (!live && number_reused(e))

@@ -1,7 +1,7 @@
 /* System calls without libc (x86-64, arm64). -DHOSTED goes through libc's syscall() instead, so the
  * very same code runs under the sanitizers in tests. Only calls of the generic table are used.
  *
- *     long r = sys(read, fd, buf, len);      r < 0: -errno */
+ *     long r = SYS(read, fd, buf, len);      r < 0: -errno */
 #pragma once
 
 #include <asm/fcntl.h>
@@ -23,12 +23,12 @@ typedef uint32_t u32;
 typedef uint64_t u64;
 
 #ifdef HOSTED
+#    include <errno.h>
 long syscall(long n, ...);
-extern int *__errno_location(void);
 static inline long sys_call(long n, long a, long b, long c, long d, long e, long f)
 {
     long r = syscall(n, a, b, c, d, e, f);
-    return r == -1 ? -(long)*__errno_location() : r;
+    return r == -1 ? -(long)errno : r;
 }
 #elif defined(__x86_64__)
 static inline long sys_call(long n, long a, long b, long c, long d, long e, long f)
@@ -65,7 +65,7 @@ static inline long sys_call(long n, long a, long b, long c, long d, long e, long
 
 #define SYS_PAD(n, a, b, c, d, e, f, ...) \
     sys_call(__NR_##n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
-#define sys(...) SYS_PAD(__VA_ARGS__, 0, 0, 0, 0, 0, 0, 0)
+#define SYS(...) SYS_PAD(__VA_ARGS__, 0, 0, 0, 0, 0, 0, 0)
 
 /* Kernel structures the UAPI headers do not give without libc. */
 struct k_iovec {

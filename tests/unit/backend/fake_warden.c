@@ -264,7 +264,7 @@ void fake_warden_start(fake_warden *w, const char *init_program, size_t n)
     *w = (fake_warden){.nslots = n, .give_fd = -1, .claim_text = ""};
     for (size_t i = 0; i < n; i++)
         guest_start(&w->slot[i].vm, init_program);
-    strcpy(w->dir, "/tmp/bothy-warden-XXXXXX");
+    snprintf(w->dir, sizeof w->dir, "/tmp/bothy-warden-XXXXXX");
     if (!mkdtemp(w->dir) || pipe2(w->wake, O_CLOEXEC))
         abort();
     snprintf(w->path, sizeof w->path, "%s/w", w->dir);

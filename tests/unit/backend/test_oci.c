@@ -205,7 +205,7 @@ static void create(seen *s, const char *id)
     static const sandbox_spec plain = {0};
     box_spec spec = {
         .spec = &plain, .env = env_secret, .user = "", .cwd = "", .umask = 022, .queue_ms = 5000};
-    strcpy(spec.id, id);
+    snprintf(spec.id, sizeof spec.id, "%s", id);
     be->ops->create(be, &spec, &events, s, on_created);
     WAIT(s, s->done);
 }

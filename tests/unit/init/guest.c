@@ -184,7 +184,7 @@ void guest_start(guest *g, const char *init_program)
 
     if (!program)
         die(init_program);
-    strcpy(g->dir, "/tmp/bothy-guest-XXXXXX");
+    snprintf(g->dir, sizeof g->dir, "/tmp/bothy-guest-XXXXXX");
     if (!mkdtemp(g->dir))
         die("mkdtemp");
     snprintf(g->socket, sizeof g->socket, "%s/s", g->dir);
