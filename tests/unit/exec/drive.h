@@ -36,10 +36,32 @@ typedef struct world {
     err *failure;
 } world;
 
+static char world_left[64]; /* the directory of the running test */
+
+static inline void world_remove(void)
+{
+    int parent = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (world_left[0])
+        err_free(fs_remove(parent, world_left + 5));
+    world_left[0] = 0;
+    close(parent);
+}
+
+/* Teardown: also after a failure. A node whose directory is gone ends and kills what it ran. */
+static inline int world_sweep(void **state)
+{
+    (void)state;
+    world_remove();
+    return 0;
+}
+#define WORLD_TEST(f) cmocka_unit_test_teardown(f, world_sweep)
+
 static inline void world_init(world *w)
 {
     *w = (world){.dir = "/tmp/bothy-exec.XXXXXX"};
     assert_non_null(mkdtemp(w->dir));
+    memcpy(world_left, w->dir, sizeof world_left);
     w->dirfd = open(w->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_ok(fs_dir(w->dirfd, "spool", 0700, &w->spool));
     w->options = (exec_options){.spool_dir = w->spool,
@@ -86,10 +108,7 @@ static inline void world_stop(world *w)
 
 static inline void world_done(world *w)
 {
-    int parent = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-    err_free(fs_remove(parent, w->dir + 5));
-    close(parent);
+    world_remove();
     close(w->spool);
     close(w->dirfd);
 }

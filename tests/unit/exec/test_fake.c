@@ -465,21 +465,21 @@ static void terminals_take_input_and_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(streams_and_exit_status_come_apart),
-        cmocka_unit_test(known_output_in_all_modes),
-        cmocka_unit_test(known_output_with_cuts_and_repeats),
-        cmocka_unit_test(stdin_arrives_once_and_whole),
-        cmocka_unit_test(stdin_is_appended_only_at_its_length),
-        cmocka_unit_test(failures_name_their_stage),
-        cmocka_unit_test(kills_are_told_from_deaths),
-        cmocka_unit_test(time_limits_reach_the_whole_tree),
-        cmocka_unit_test(a_key_runs_once),
-        cmocka_unit_test(live_execs_have_a_limit),
-        cmocka_unit_test(late_output_never_changes_the_end),
-        cmocka_unit_test(a_new_daemon_goes_on),
-        cmocka_unit_test(a_time_limit_outlives_the_daemon),
-        cmocka_unit_test(a_dead_box_leaves_unknown_ends),
-        cmocka_unit_test(terminals_take_input_and_sizes),
+        WORLD_TEST(streams_and_exit_status_come_apart),
+        WORLD_TEST(known_output_in_all_modes),
+        WORLD_TEST(known_output_with_cuts_and_repeats),
+        WORLD_TEST(stdin_arrives_once_and_whole),
+        WORLD_TEST(stdin_is_appended_only_at_its_length),
+        WORLD_TEST(failures_name_their_stage),
+        WORLD_TEST(kills_are_told_from_deaths),
+        WORLD_TEST(time_limits_reach_the_whole_tree),
+        WORLD_TEST(a_key_runs_once),
+        WORLD_TEST(live_execs_have_a_limit),
+        WORLD_TEST(late_output_never_changes_the_end),
+        WORLD_TEST(a_new_daemon_goes_on),
+        WORLD_TEST(a_time_limit_outlives_the_daemon),
+        WORLD_TEST(a_dead_box_leaves_unknown_ends),
+        WORLD_TEST(terminals_take_input_and_sizes),
     };
 
     signal(SIGPIPE, SIG_IGN);

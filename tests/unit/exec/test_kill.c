@@ -214,8 +214,8 @@ static void execs_survive_the_daemon_and_cut_connections(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(execs_survive_the_daemon),
-        cmocka_unit_test(execs_survive_the_daemon_and_cut_connections),
+        WORLD_TEST(execs_survive_the_daemon),
+        WORLD_TEST(execs_survive_the_daemon_and_cut_connections),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -480,19 +480,19 @@ static void floods_do_not_starve_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_spliced_in_all_modes),
-        cmocka_unit_test(an_empty_stream_has_no_file),
-        cmocka_unit_test(stdin_goes_on_where_the_last_daemon_stopped),
-        cmocka_unit_test(stdin_that_nobody_reads_pushes_back),
-        cmocka_unit_test(late_bytes_go_on_into_the_spool),
-        cmocka_unit_test(a_pty_survives_with_what_is_in_its_relay),
-        cmocka_unit_test(the_middle_is_punched_out_at_the_ceiling),
-        cmocka_unit_test(old_streams_go_first_when_a_sandbox_has_too_many),
-        cmocka_unit_test(a_refused_spawn_is_not_started_and_frees_its_key),
-        cmocka_unit_test(a_begin_without_a_spawn_is_not_started),
-        cmocka_unit_test(descriptors_of_a_stranger_are_looked_at),
-        cmocka_unit_test(a_full_disk_makes_commands_wait),
-        cmocka_unit_test(floods_do_not_starve_others),
+        WORLD_TEST(bytes_are_spliced_in_all_modes),
+        WORLD_TEST(an_empty_stream_has_no_file),
+        WORLD_TEST(stdin_goes_on_where_the_last_daemon_stopped),
+        WORLD_TEST(stdin_that_nobody_reads_pushes_back),
+        WORLD_TEST(late_bytes_go_on_into_the_spool),
+        WORLD_TEST(a_pty_survives_with_what_is_in_its_relay),
+        WORLD_TEST(the_middle_is_punched_out_at_the_ceiling),
+        WORLD_TEST(old_streams_go_first_when_a_sandbox_has_too_many),
+        WORLD_TEST(a_refused_spawn_is_not_started_and_frees_its_key),
+        WORLD_TEST(a_begin_without_a_spawn_is_not_started),
+        WORLD_TEST(descriptors_of_a_stranger_are_looked_at),
+        WORLD_TEST(a_full_disk_makes_commands_wait),
+        WORLD_TEST(floods_do_not_starve_others),
     };
 
     signal(SIGPIPE, SIG_IGN);
