@@ -1,0 +1,138 @@
+/* Who is asking: keys and peer credentials, and the administration of keys. */
+#include <string.h>
+
+#include "base/digest.h"
+#include "base/id.h"
+#include "base/sock.h"
+#include "base/str.h"
+#include "engine/internal.h"
+
+#define KEY_PREFIX "e2b_"
+
+static const char *const ROLES[] = {"nobody", "read", "user", "admin"};
+
+const char *caller_role_name(enum caller_role role)
+{
+    return ROLES[role];
+}
+
+static enum caller_role role_by_name(const char *name)
+{
+    for (size_t i = 1; i < ARRAY_LEN(ROLES); i++)
+        if (!strcmp(ROLES[i], name))
+            return (enum caller_role)i;
+    return CALLER_NOBODY;
+}
+
+static caller *caller_new(char *owned_owner, enum caller_role role)
+{
+    caller *c = xcalloc(1, sizeof *c);
+
+    *c = (caller){owned_owner, role};
+    return c;
+}
+
+void caller_free(caller *c)
+{
+    if (!c)
+        return;
+    free(c->owner);
+    free(c);
+}
+
+static err *refused(void)
+{
+    return err_new(ERR_UNAUTHENTICATED, "the key is not valid");
+}
+
+err *caller_by_key(engine *e, const char *key, caller **ret_caller)
+{
+    unsigned char hash[SHA256_LEN];
+    key_row row = {0};
+
+    if (!str_starts(key, KEY_PREFIX) || strlen(key) > 128)
+        return refused();
+    sha256(key, strlen(key), hash);
+    err *failure = store_key_by_hash(e->o.store, hash, &row);
+    if (failure && failure->code == ERR_NOT_FOUND) {
+        err_free(failure);
+        return refused();
+    }
+    TRY(failure);
+    bool ok = bytes_equal_ct(hash, row.sha256, sizeof hash) &&
+              (!row.expires_ns || row.expires_ns > clock_real(e->o.clock));
+    if (ok)
+        *ret_caller = caller_new(TAKE_PTR(row.owner), role_by_name(row.role));
+    key_row_done(&row);
+    return ok ? NULL : refused();
+}
+
+err *caller_by_peer(int socket, gid_t group, caller **ret_caller)
+{
+    sock_peer peer;
+
+    if (!sock_peer_of(socket, &peer))
+        return err_new(ERR_UNAUTHENTICATED, "the peer of the socket is not known");
+    if (peer.uid == 0 || peer.uid == geteuid())
+        *ret_caller = caller_new(xstrdup("admin"), CALLER_ADMIN);
+    else if (group != (gid_t)-1 && sock_peer_in_group(socket, group))
+        *ret_caller = caller_new(str_printf("uid:%u", peer.uid), CALLER_USER);
+    else
+        return err_remedy(err_new(ERR_UNAUTHENTICATED, "uid %u may not use this socket", peer.uid),
+                          "Join the group bothy-users, or send a key.");
+    return NULL;
+}
+
+err *caller_require(const caller *c, enum caller_role role)
+{
+    if (c->role >= role)
+        return NULL;
+    return err_because(err_new(ERR_FORBIDDEN, "this needs the role %s", ROLES[role]),
+                       "the caller '%s' has the role %s", c->owner, ROLES[c->role]);
+}
+
+err *engine_key_create(engine *e, const caller *c, const char *owner, const char *role,
+                       const char *note, uint64_t ttl_ms, key_row *ret_row, char **ret_secret)
+{
+    unsigned char raw[20];
+    char hex[2 * sizeof raw + 1];
+
+    TRY(caller_require(c, CALLER_ADMIN));
+    if (role_by_name(role) == CALLER_NOBODY)
+        return err_new(ERR_INVALID_REQUEST, "role: '%s' is none of read, user, admin", role);
+    if (!ascii_visible(owner) || strlen(owner) > 128)
+        return err_new(ERR_INVALID_REQUEST, "owner: 1 to 128 visible ASCII characters");
+    random_bytes(raw, sizeof raw);
+    hex_encode(raw, sizeof raw, hex);
+    CLEANUP(secret_freep) char *secret = str_printf(KEY_PREFIX "%s", hex);
+    secret_wipe(raw, sizeof raw);
+    secret_wipe(hex, sizeof hex);
+    key_row row = {.owner = xstrdup(owner),
+                   .role = xstrdup(role),
+                   .note = note ? xstrdup(note) : NULL,
+                   .created_ns = clock_real(e->o.clock)};
+    id_random(row.id, sizeof row.id - 1);
+    sha256(secret, strlen(secret), row.sha256);
+    if (ttl_ms)
+        row.expires_ns = row.created_ns + ttl_ms * NS_PER_MS;
+    err *failure = store_key_insert(e->o.store, &row);
+    if (failure) {
+        key_row_done(&row);
+        return failure;
+    }
+    *ret_row = row;
+    *ret_secret = TAKE_PTR(secret);
+    return NULL;
+}
+
+err *engine_key_list(engine *e, const caller *c, key_row **ret_rows, size_t *ret_n)
+{
+    TRY(caller_require(c, CALLER_ADMIN));
+    return store_key_list(e->o.store, ret_rows, ret_n);
+}
+
+err *engine_key_remove(engine *e, const caller *c, const char *id)
+{
+    TRY(caller_require(c, CALLER_ADMIN));
+    return store_key_remove(e->o.store, id);
+}

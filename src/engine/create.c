@@ -1,0 +1,434 @@
+/* Create: record, image, slot, answer.
+ *
+ *   request thread   check, look for the key, find the image
+ *   image worker     only if the image has to come first
+ *   either           commit `creating`, ask the backend
+ *   backend thread   running or create_failed; everybody who waits is told
+ *
+ * Killed anywhere before the commit: nothing happened. After it: engine_reconcile settles it. */
+#include <string.h>
+
+#include "base/digest.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+void idempotency_hash(const char *owner, const char *verb, const char *scope, const idempotency *i,
+                      uint8_t ret_key[16], uint8_t ret_body[16])
+{
+    CLEANUP(buf_done) buf b = {0};
+    unsigned char digest[SHA256_LEN];
+
+    /* Lengths are part of it: no two different triples give the same bytes. */
+    buf_printf(&b, "%zu:%s %s %s %s", strlen(owner), owner, verb, scope, i->key);
+    sha256(b.p, b.len, digest);
+    memcpy(ret_key, digest, 16);
+    sha256(i->body, i->nbody, digest);
+    memcpy(ret_body, digest, 16);
+}
+
+void create_tell(sandbox *sb, err *failure)
+{
+    create_waiter *w;
+
+    {
+        LOCK_SCOPE(&sb->lock);
+        w = TAKE_PTR(sb->waiters);
+    }
+    while (w) {
+        create_waiter *next = w->next;
+        w->done(w->arg, failure ? err_copy(failure) : NULL, failure ? NULL : sandbox_ref(sb),
+                w->replay);
+        free(w);
+        w = next;
+    }
+    err_free(failure);
+}
+
+static void forget_creating(sandbox *sb)
+{
+    engine *e = sb->engine;
+    LOCK_SCOPE(&e->lock);
+
+    if (sb->has_key && map_get(&e->creating, sb->key, sizeof sb->key) == sb)
+        map_take(&e->creating, sb->key, sizeof sb->key);
+}
+
+static void create_failed(sandbox *sb, err *failure, const char *stage, bool recorded)
+{
+    engine *e = sb->engine;
+    cause why = {.kind = CAUSE_CREATE_FAILED, .stage = stage, .detail = failure->message};
+    CLEANUP(freep) char *text = cause_json(&why);
+
+    metric_add(&ENGINE_METRICS[M_CREATE_FAILED], 0, 1);
+    log_warn("create", "sandbox %s failed at %s: %s%s%s", sb->id, stage, failure->message,
+             failure->cause ? ": " : "", str_or(failure->cause, ""));
+    if (recorded) {
+        store_sandbox_free_key_queued(e->o.store, sb->id);
+        store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
+                                   clock_real(e->o.clock));
+        store_event_queued(e->o.store, sb->id, "gone", text);
+    }
+    forget_creating(sb);
+    sandbox_finish(sb, &why);
+    create_tell(sb, failure);
+    sandbox_unref(sb); /* the create's own */
+}
+
+/* ---- step 3: the backend has answered ---- */
+
+static void note_phases(const box_timing *t)
+{
+    metric *m = &ENGINE_METRICS[M_PHASE_SECONDS];
+
+    metric_observe_ns(m, 0, t->queue_ns);
+    metric_observe_ns(m, 1, t->build_ns);
+    metric_observe_ns(m, 2, t->swap_ns);
+    metric_observe_ns(m, 3, t->claim_ns);
+}
+
+static void on_box(void *arg, err *failure, box *made, const box_timing *timing)
+{
+    sandbox *sb = arg;
+    engine *e = sb->engine;
+    bool wanted;
+
+    if (failure) {
+        sandbox_unref(sb); /* the box's: it will send no events */
+        create_failed(sb, failure, "claim", true);
+        return;
+    }
+    sandbox_bind(sb, made);
+    {
+        LOCK_SCOPE(&sb->lock);
+        sandbox_spec_done(&sb->spec);
+        wanted = sb->state == LIFE_CREATING && sandbox_enter(sb, LIFE_RUNNING);
+    }
+    if (!wanted) { /* deleted meanwhile */
+        err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "create");
+        create_failed(
+            sb, err_new(ERR_SANDBOX_GONE, "sandbox %s was deleted while it was created", sb->id),
+            "claim", false);
+        return;
+    }
+    if (timing) {
+        LOCK_SCOPE(&sb->lock);
+        sb->timing = *timing;
+        sb->has_timing = true;
+        note_phases(timing);
+    }
+    store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_RUNNING), NULL, 0);
+    store_event_queued(e->o.store, sb->id, "running", NULL);
+    metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0,
+                      clock_real(e->o.clock) - sb->created_ns);
+    forget_creating(sb);
+    create_tell(sb, NULL);
+    sandbox_unref(sb);
+}
+
+/* ---- step 2: the image is here ---- */
+
+static void merge_env(char ***env, char *const *more)
+{
+    for (size_t i = 0; more && more[i]; i++) {
+        char *eq = strchr(more[i], '=');
+        if (!eq)
+            continue;
+        CLEANUP(freep) char *name = xstrndup(more[i], (size_t)(eq - more[i]));
+        strv_env_set(env, name, eq + 1);
+    }
+}
+
+static void wipe_env(char ***env)
+{
+    for (size_t i = 0; *env && (*env)[i]; i++)
+        secret_wipe((*env)[i], strlen((*env)[i]));
+    strv_free(*env);
+}
+
+static void ask_backend(sandbox *sb)
+{
+    engine *e = sb->engine;
+    const sandbox_spec *s = &sb->spec;
+    CLEANUP(wipe_env) char **env = NULL;
+
+    merge_env(&env, sb->image->env);
+    merge_env(&env, s->env);
+    merge_env(&env, s->secrets);
+    box_spec spec = {.spec = s,
+                     .env = env,
+                     .user = s->user ? s->user : sb->image->user,
+                     .cwd = s->cwd ? s->cwd : sb->image->cwd,
+                     .umask = s->has_umask ? s->umask : 022,
+                     .queue_ms = s->queue_ms};
+    memcpy(spec.id, sb->id, sizeof spec.id);
+    memcpy(spec.image, sb->digest, sizeof spec.image);
+    e->o.backend->ops->create(e->o.backend, &spec, &ENGINE_BOX_EVENTS, sandbox_ref(sb), on_box);
+}
+
+static err *record_creating(sandbox *sb)
+{
+    sandbox_row row;
+
+    sandbox_to_row(sb, &row);
+    CLEANUP(freep) char *spec = row.spec;
+    return store_sandbox_insert(sb->engine->o.store, &row);
+}
+
+static err *answer_from_store(engine *e, const char *key_text, const uint8_t key[16],
+                              const uint8_t body[16], sandbox **ret_sandbox);
+
+/* Another create with our key was committed between our look at the store and our own commit: its
+ * sandbox is the answer for everybody who waits for ours. */
+static void yield_to_first(sandbox *sb)
+{
+    CLEANUP(sandbox_unrefp) sandbox *first = NULL;
+    err *failure = answer_from_store(sb->engine, "?", sb->key, sb->body, &first);
+    create_waiter *w;
+
+    if (!failure && !first)
+        failure = err_new(ERR_CONFLICT, "the Idempotency-Key is in use");
+    if (failure) {
+        create_failed(sb, failure, "record", false);
+        return;
+    }
+    {
+        LOCK_SCOPE(&sb->lock);
+        w = TAKE_PTR(sb->waiters);
+    }
+    for (create_waiter *next; w; w = next) {
+        next = w->next;
+        w->done(w->arg, NULL, sandbox_ref(first), true);
+        free(w);
+    }
+    forget_creating(sb);
+    sandbox_finish(sb, &(cause){.kind = CAUSE_CREATE_FAILED, .stage = "replay"});
+    sandbox_unref(sb);
+}
+
+static void go_on(sandbox *sb, image *img)
+{
+    engine *e = sb->engine;
+    err *failure = NULL;
+
+    {
+        LOCK_SCOPE(&sb->lock);
+        sb->image = img;
+        memcpy(sb->digest, img->digest, sizeof sb->digest);
+        if (!sb->user && img->user[0])
+            sb->user = xstrdup(img->user);
+        if (!sb->cwd && img->cwd[0])
+            sb->cwd = xstrdup(img->cwd);
+    }
+    failure = exec_table_open(e->o.execs, sb->id, &sb->table);
+    if (failure) {
+        create_failed(sb, failure, "spool", false);
+        return;
+    }
+    failure = record_creating(sb);
+    if (failure && failure->code == ERR_CONFLICT && str_eq(failure->kind, "key")) {
+        err_free(failure);
+        yield_to_first(sb);
+        return;
+    }
+    if (failure) {
+        create_failed(sb, failure, "record", false);
+        return;
+    }
+    ask_backend(sb);
+}
+
+static void on_image(void *arg, err *failure, image *got)
+{
+    if (failure)
+        create_failed(arg, failure, "image", false);
+    else
+        go_on(arg, got);
+}
+
+/* ---- step 1: the request ---- */
+
+static void take_spec(sandbox *sb, sandbox_spec *spec)
+{
+    engine *e = sb->engine;
+
+    id_sandbox(e->o.cell, sb->id);
+    sb->created_ns = clock_real(e->o.clock);
+    sb->spec = *spec;
+    *spec = (sandbox_spec){0};
+    spec = &sb->spec;
+    sb->image_name = xstrdup(spec->image);
+    sb->name = spec->name ? xstrdup(spec->name) : NULL;
+    sb->user = spec->user ? xstrdup(spec->user) : NULL;
+    sb->cwd = spec->cwd ? xstrdup(spec->cwd) : NULL;
+    sb->labels = strv_copy(spec->labels);
+    sb->limits = spec->limits;
+    sb->read_only = spec->read_only;
+    sb->setuid = spec->setuid;
+    if (spec->ttl_ms)
+        sb->ends_ns = sb->created_ns + spec->ttl_ms * NS_PER_MS;
+}
+
+static void fill_defaults(const engine *e, sandbox_spec *s)
+{
+    limits_fill(&s->limits, &e->o.defaults);
+    if (!s->limits.disk && e->o.backend->caps.disk_limit != CAP_ABSENT)
+        s->limits.disk = e->o.defaults.disk;
+    s->ttl_ms = s->ttl_ms ? s->ttl_ms : e->o.ttl_ms;
+    s->queue_ms = s->queue_ms ? s->queue_ms : e->o.queue_ms;
+}
+
+/* What the backend cannot do is said before anything is made. */
+static err *check_caps(const engine *e, const sandbox_spec *s)
+{
+    const backend_caps *c = &e->o.backend->caps;
+
+    if (s->limits.disk && c->disk_limit == CAP_ABSENT)
+        return err_remedy(err_new(ERR_UNSUPPORTED, "this node cannot limit disk space"),
+                          "Leave limits.disk out, or use a node whose store has project quotas.");
+    if (s->read_only && c->read_only == CAP_ABSENT)
+        return err_new(ERR_UNSUPPORTED, "this backend has no read-only root");
+    if (s->ntmpfs && c->tmpfs == CAP_ABSENT)
+        return err_new(ERR_UNSUPPORTED, "this backend has no tmpfs mounts");
+    return NULL;
+}
+
+enum key_outcome {
+    KEY_NEW,
+    KEY_JOINED,
+    KEY_ANSWERED
+};
+
+static err *mismatch(const char *key)
+{
+    return err_new(ERR_IDEMPOTENCY_MISMATCH,
+                   "the Idempotency-Key '%s' was used with a different request", key);
+}
+
+/* The engine's lock is held: a second caller either sees the first one here or in the store. */
+static err *join_creating(sandbox *sb, const idempotency *i, const uint8_t body[16],
+                          create_waiter *w)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    if (memcmp(sb->body, body, sizeof sb->body) != 0)
+        return mismatch(i->key);
+    w->replay = true;
+    w->next = sb->waiters;
+    sb->waiters = w;
+    return NULL;
+}
+
+static err *answer_from_store(engine *e, const char *key_text, const uint8_t key[16],
+                              const uint8_t body[16], sandbox **ret_sandbox)
+{
+    sandbox_row row = {0};
+    err *failure = store_sandbox_by_key(e->o.store, key, &row);
+
+    if (failure && failure->code == ERR_NOT_FOUND) {
+        err_free(failure);
+        return NULL;
+    }
+    TRY(failure);
+    if (memcmp(row.body, body, sizeof row.body) != 0) {
+        failure = mismatch(key_text);
+    } else {
+        LOCK_SCOPE(&e->lock);
+        sandbox *sb = map_get_str(&e->live, row.id);
+        if (sb)
+            *ret_sandbox = sandbox_ref(sb);
+        else
+            failure = sandbox_from_row(e, &row, ret_sandbox);
+    }
+    sandbox_row_done(&row);
+    return failure;
+}
+
+/* Enters the sandbox as creating, unless the key belongs to one already. */
+static err *enter_or_join(engine *e, sandbox *sb, const idempotency *i, create_waiter *w,
+                          enum key_outcome *ret_outcome, sandbox **ret_known)
+{
+    if (i->key) {
+        idempotency_hash(sb->owner, "create", "", i, sb->key, sb->body);
+        sb->has_key = true;
+        TRY(answer_from_store(e, i->key, sb->key, sb->body, ret_known));
+        if (*ret_known) {
+            LOCK_SCOPE(&(*ret_known)->lock);
+            if ((*ret_known)->state == LIFE_CREATING) {
+                w->replay = true;
+                w->next = (*ret_known)->waiters;
+                (*ret_known)->waiters = w;
+                *ret_outcome = KEY_JOINED;
+            } else {
+                *ret_outcome = KEY_ANSWERED;
+            }
+            return NULL;
+        }
+    }
+    LOCK_SCOPE(&e->lock);
+    if (i->key) {
+        sandbox *first = map_get(&e->creating, sb->key, sizeof sb->key);
+        if (first) {
+            TRY(join_creating(first, i, sb->body, w));
+            *ret_outcome = KEY_JOINED;
+            return NULL;
+        }
+        map_put(&e->creating, sb->key, sizeof sb->key, sb);
+    }
+    sb->waiters = w;
+    map_put_str(&e->live, sb->id, sandbox_ref(sb));
+    metric_set(&ENGINE_METRICS[M_LIVE], 0, (int64_t)e->live.count);
+    *ret_outcome = KEY_NEW;
+    return NULL;
+}
+
+static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
+{
+    TRY(caller_require(c, CALLER_USER));
+    fill_defaults(e, spec);
+    TRY(sandbox_spec_check(spec));
+    if (image_is_local_source(spec->image) && c->role != CALLER_ADMIN)
+        return err_remedy(err_new(ERR_FORBIDDEN, "only an admin may name a path of the node"),
+                          "Let an admin pull it under a name, then use that name.");
+    return check_caps(e, spec);
+}
+
+void engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_policy pull,
+                   const idempotency *idem, created_fn *done, void *arg)
+{
+    enum key_outcome outcome = KEY_NEW;
+    sandbox *known = NULL;
+    image *img = NULL;
+    err *failure = check_create(e, c, spec);
+
+    metric_add(&ENGINE_METRICS[M_CREATES], 0, 1);
+    if (failure) {
+        done(arg, failure, NULL, false);
+        return;
+    }
+    sandbox *sb = sandbox_new(e, c->owner);
+    take_spec(sb, spec);
+    create_waiter *w = xcalloc(1, sizeof *w);
+    *w = (create_waiter){.done = done, .arg = arg};
+    failure = enter_or_join(e, sb, idem, w, &outcome, &known);
+    if (failure || outcome != KEY_NEW) {
+        sandbox_unref(sb);
+        if (outcome == KEY_JOINED && !failure) {
+            sandbox_unref(known);
+            return;
+        }
+        free(w);
+        done(arg, failure, known, !failure);
+        return;
+    }
+    failure = pull == PULL_ALWAYS ? err_new(ERR_NOT_FOUND, "always")
+                                  : image_find(e->o.images, sb->image_name, &img);
+    if (!failure) {
+        go_on(sb, img);
+        return;
+    }
+    err_free(failure);
+    image_ensure(e->o.images, sb->image_name, NULL, pull,
+                 &(pull_events){.done = on_image, .arg = sb});
+}

@@ -1,0 +1,461 @@
+/* The engine itself: start, find, list, exec, delete. Creating is in create.c. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+/* Filled from the table of causes before the metrics are registered. */
+static const char *cause_labels[CAUSES + 1];
+static const char *const PHASES[] = {"queue", "build", "swap", "claim", NULL};
+metric ENGINE_METRICS[M_COUNT] = {
+    [M_CREATES] = METRIC_COUNTER("bothy_creates_total", "Sandboxes asked for."),
+    [M_CREATE_FAILED] = METRIC_COUNTER("bothy_creates_failed_total", "Creates that failed."),
+    [M_CREATE_SECONDS] = METRIC_HISTOGRAM("bothy_create_seconds", "From the request to running."),
+    [M_PHASE_SECONDS] =
+        METRIC_HISTOGRAM_BY("bothy_create_phase_seconds", "Parts of a create.", "phase", PHASES),
+    [M_ENDED] = METRIC_COUNTER_BY("bothy_sandboxes_ended_total", "Sandboxes ended, by cause.",
+                                  "cause", cause_labels),
+    [M_EXECS] = METRIC_COUNTER("bothy_execs_total", "Commands asked for."),
+    [M_LIVE] = METRIC_GAUGE("bothy_sandboxes_live", "Sandboxes that live or are being made."),
+};
+
+err *engine_new(const engine_options *o, engine **ret_engine)
+{
+    engine *e = xcalloc(1, sizeof *e);
+
+    e->o = *o;
+    pthread_mutex_init(&e->lock, NULL);
+    cond_init(&e->wake);
+    for (enum cause_kind k = 0; k < CAUSES; k++)
+        cause_labels[k] = cause_name(k);
+    metric_register(ENGINE_METRICS, M_COUNT);
+    e->keeper = thread_start("keeper", engine_keeper, e);
+    *ret_engine = e;
+    return NULL;
+}
+
+void engine_free(engine *e)
+{
+    map_iter it = {0};
+
+    if (!e)
+        return;
+    pthread_mutex_lock(&e->lock);
+    e->stopping = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+    pthread_join(e->keeper, NULL);
+    while (map_next(&e->live, &it))
+        sandbox_unref(it.entry->value);
+    map_done(&e->live);
+    map_done(&e->creating);
+    pthread_cond_destroy(&e->wake);
+    pthread_mutex_destroy(&e->lock);
+    free(e);
+}
+
+/* ---- start-up ---- */
+
+static err *adopt(engine *e, const sandbox_row *row)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    box *x = NULL;
+
+    TRY(sandbox_from_row(e, row, &sb));
+    TRY(exec_table_open(e->o.execs, sb->id, &sb->table));
+    CLEANUP(freep) char *hex = xmalloc(2 * sizeof sb->digest + 1);
+    hex_encode(sb->digest, sizeof sb->digest, hex);
+    CLEANUP(freep) char *by_digest = str_printf("sha256:%s", hex);
+    err_free(image_find(e->o.images, by_digest, &sb->image)); /* may be gone: only for show */
+    {
+        LOCK_SCOPE(&e->lock);
+        map_put_str(&e->live, sb->id, sandbox_ref(sb));
+        metric_set(&ENGINE_METRICS[M_LIVE], 0, (int64_t)e->live.count);
+    }
+    sb->recovering = sb->state == LIFE_CREATING;
+    err *failure =
+        e->o.backend->ops->attach(e->o.backend, sb->id, &ENGINE_BOX_EVENTS, sandbox_ref(sb), &x);
+    if (failure) {
+        sandbox_unref(sb); /* the box's: there is none */
+        sandbox_finish(sb, &(cause){.kind = CAUSE_INTERNAL});
+        return failure;
+    }
+    sandbox_bind(sb, x);
+    return NULL;
+}
+
+static void mark_gone(engine *e, const sandbox_row *row, enum cause_kind kind)
+{
+    bool creating = !strcmp(row->state, lifecycle_name(LIFE_CREATING));
+    cause why = creating ? (cause){.kind = CAUSE_CREATE_FAILED, .stage = "interrupted"}
+                         : (cause){.kind = kind};
+    CLEANUP(freep) char *text = cause_json(&why);
+
+    if (creating)
+        store_sandbox_free_key_queued(e->o.store, row->id);
+    store_sandbox_state_queued(e->o.store, row->id, lifecycle_name(LIFE_GONE), text,
+                               clock_real(e->o.clock));
+    store_event_queued(e->o.store, row->id, "gone", text);
+    metric_add(&ENGINE_METRICS[M_ENDED], why.kind, 1);
+}
+
+static void reconcile_row(engine *e, map *boxes, const sandbox_row *row)
+{
+    box_status *b = map_get_str(boxes, row->id);
+
+    if (!strcmp(row->state, lifecycle_name(LIFE_GONE)))
+        return;
+    if (!b || b->dead) {
+        mark_gone(e, row, b ? CAUSE_EXITED : CAUSE_NODE_LOST);
+        return;
+    }
+    err *failure = adopt(e, row);
+    if (failure) {
+        log_error("reconcile", "sandbox %s cannot be taken up: %s", row->id, failure->message);
+        err_free(failure);
+        err_drop(e->o.backend->ops->destroy(e->o.backend, row->id), "reconcile");
+        mark_gone(e, row, CAUSE_INTERNAL);
+        return;
+    }
+    map_take_str(boxes, row->id);
+}
+
+static err *reconcile_rows(engine *e, map *boxes)
+{
+    char after[SANDBOX_ID_LEN + 1] = "";
+
+    for (;;) {
+        sandbox_row *rows = NULL;
+        size_t n = 0;
+        TRY(store_sandbox_list(e->o.store, after, 256, &rows, &n));
+        for (size_t i = 0; i < n; i++) {
+            reconcile_row(e, boxes, &rows[i]);
+            memcpy(after, rows[i].id, sizeof after);
+            sandbox_row_done(&rows[i]);
+        }
+        free(rows);
+        if (!n)
+            return NULL;
+    }
+}
+
+err *engine_reconcile(engine *e)
+{
+    CLEANUP(freep) box_status *list = NULL;
+    map boxes = {0};
+    map_iter it = {0};
+    size_t n = 0;
+
+    TRY(e->o.backend->ops->list(e->o.backend, &list, &n));
+    for (size_t i = 0; i < n; i++)
+        map_put_str(&boxes, list[i].id, &list[i]);
+    err *failure = reconcile_rows(e, &boxes);
+    /* What is left belongs to nobody the store knows. */
+    while (!failure && map_next(&boxes, &it)) {
+        const box_status *b = it.entry->value;
+        log_info("reconcile", "destroying %s: nobody owns it", b->id);
+        err_drop(e->o.backend->ops->destroy(e->o.backend, b->id), "reconcile");
+    }
+    map_done(&boxes);
+    return failure;
+}
+
+/* ---- find and list ---- */
+
+static bool may_see(const caller *c, const char *owner)
+{
+    return c->role == CALLER_ADMIN || !strcmp(c->owner, owner);
+}
+
+static err *no_sandbox(const char *id)
+{
+    return err_kind(err_new(ERR_NOT_FOUND, "there is no sandbox '%s'", id), "sandbox");
+}
+
+static sandbox *find_live(engine *e, const caller *c, const char *id_or_name)
+{
+    LOCK_SCOPE(&e->lock);
+    sandbox *sb = map_get_str(&e->live, id_or_name);
+    map_iter it = {0};
+
+    if (sb)
+        return may_see(c, sb->owner) ? sandbox_ref(sb) : NULL;
+    while (map_next(&e->live, &it)) {
+        sb = it.entry->value;
+        if (sb->name && !strcmp(sb->name, id_or_name) && !strcmp(sb->owner, c->owner))
+            return sandbox_ref(sb);
+    }
+    return NULL;
+}
+
+err *engine_find(engine *e, const caller *c, const char *id_or_name, sandbox **ret_sandbox)
+{
+    sandbox_row row = {0};
+    sandbox *sb = find_live(e, c, id_or_name);
+
+    if (sb) {
+        *ret_sandbox = sb;
+        return NULL;
+    }
+    if (!id_is_sandbox(id_or_name))
+        return no_sandbox(id_or_name);
+    err *failure = store_sandbox_get(e->o.store, id_or_name, &row);
+    if (failure && failure->code == ERR_NOT_FOUND) {
+        err_free(failure);
+        return no_sandbox(id_or_name);
+    }
+    TRY(failure);
+    failure = may_see(c, row.owner) ? sandbox_from_row(e, &row, &sb) : no_sandbox(id_or_name);
+    sandbox_row_done(&row);
+    TRY(failure);
+    *ret_sandbox = sb;
+    return NULL;
+}
+
+static bool label_match(char *const *have, char *const *want)
+{
+    for (size_t i = 0; want && want[i]; i++) {
+        bool found = false;
+        size_t n = strlen(want[i]);
+        bool whole = strchr(want[i], '=') != NULL;
+        for (size_t k = 0; have && have[k] && !found; k++)
+            found = !strncmp(have[k], want[i], n) && (whole ? !have[k][n] : have[k][n] == '=');
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+static bool matches(const caller *c, const sandbox_filter *f, const sandbox_view *v)
+{
+    bool gone = !strcmp(v->state, lifecycle_name(LIFE_GONE));
+
+    return may_see(c, v->owner) && (f->all || f->state || !gone) &&
+           (!f->state || !strcmp(f->state, v->state)) && (!f->name || str_eq(f->name, v->name)) &&
+           label_match(v->labels, f->labels);
+}
+
+/* The row's sandbox as it is now: the live one when there is one. */
+static err *view_of_row(engine *e, const sandbox_row *row, sandbox_view *ret_view)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+
+    {
+        LOCK_SCOPE(&e->lock);
+        sandbox *live = map_get_str(&e->live, row->id);
+        sb = live ? sandbox_ref(live) : NULL;
+    }
+    if (!sb)
+        TRY(sandbox_from_row(e, row, &sb));
+    sandbox_get(sb, ret_view);
+    return NULL;
+}
+
+err *engine_list(engine *e, const caller *c, const sandbox_filter *f, sandbox_view **ret_views,
+                 size_t *ret_n, char **ret_next)
+{
+    char after[SANDBOX_ID_LEN + 1] = "";
+    sandbox_view *views = xcalloc(f->max, sizeof *views);
+    size_t n = 0, got = 1;
+
+    if (f->after)
+        snprintf(after, sizeof after, "%s", f->after);
+    while (got && n < f->max) {
+        sandbox_row *rows = NULL;
+        err *failure = store_sandbox_list(e->o.store, after, 256, &rows, &got);
+        for (size_t i = 0; i < got; i++) {
+            sandbox_view v = {0};
+            if (!failure && n < f->max) {
+                failure = view_of_row(e, &rows[i], &v);
+                memcpy(after, rows[i].id, sizeof after);
+                if (!failure && matches(c, f, &v))
+                    views[n++] = v;
+                else
+                    sandbox_view_done(&v);
+            }
+            sandbox_row_done(&rows[i]);
+        }
+        free(rows);
+        if (failure) {
+            while (n)
+                sandbox_view_done(&views[--n]);
+            free(views);
+            return failure;
+        }
+    }
+    *ret_next = n == f->max ? xstrdup(after) : NULL;
+    *ret_views = views;
+    *ret_n = n;
+    return NULL;
+}
+
+/* ---- exec ---- */
+
+static err *gone_error(const sandbox *sb)
+{
+    return err_because(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", sb->id), "%s",
+                       str_or(sb->cause, "not known"));
+}
+
+static err *usable(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    switch (sb->state) {
+    case LIFE_RUNNING:
+        return NULL;
+    case LIFE_PAUSED:
+        return err_new(ERR_SANDBOX_PAUSED, "sandbox %s is paused", sb->id);
+    case LIFE_CREATING:
+        return err_new(ERR_CONFLICT, "sandbox %s is still being created", sb->id);
+    default:
+        return gone_error(sb);
+    }
+}
+
+err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const idempotency *idem,
+                 exec **ret_exec, bool *ret_replay)
+{
+    exec_key key = {0};
+
+    TRY(caller_require(c, CALLER_USER));
+    TRY(usable(sb));
+    TRY(exec_spec_check(spec));
+    spec->setuid = sb->setuid;
+    spec->nofile = sb->limits.nofile;
+    if (idem->key)
+        idempotency_hash(c->owner, "exec", sb->id, idem, key.key, key.body);
+    metric_add(&ENGINE_METRICS[M_EXECS], 0, 1);
+    (void)e;
+    return exec_start(sb->table, spec, idem->key ? &key : NULL, ret_exec, ret_replay);
+}
+
+/* A gone sandbox is read from its journal, opened when somebody asks. */
+static err *table_of(sandbox *sb, exec_table **ret_table)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    if (!sb->table) {
+        TRY(exec_table_open(sb->engine->o.execs, sb->id, &sb->table));
+        exec_table_end(sb->table);
+    }
+    *ret_table = sb->table;
+    return NULL;
+}
+
+err *engine_exec_find(sandbox *sb, const char *id, exec **ret_exec)
+{
+    exec_table *t = NULL;
+    uint64_t n = 0;
+
+    TRY(table_of(sb, &t));
+    if (!str_to_u64(id, UINT64_MAX, &n) || !n)
+        return err_kind(err_new(ERR_NOT_FOUND, "there is no exec '%s'", id), "exec");
+    return exec_find(t, n, ret_exec);
+}
+
+err *engine_exec_list(sandbox *sb, exec ***ret_execs, size_t *ret_n)
+{
+    exec_table *t = NULL;
+
+    TRY(table_of(sb, &t));
+    exec_list(t, ret_execs, ret_n);
+    return NULL;
+}
+
+/* ---- delete ---- */
+
+err *engine_delete(engine *e, const caller *c, sandbox *sb)
+{
+    TRY(caller_require(c, CALLER_USER));
+    cause why = {.kind = CAUSE_REQUESTED, .by = c->owner};
+    CLEANUP(freep) char *text = cause_json(&why);
+    {
+        LOCK_SCOPE(&sb->lock);
+        if (sb->state == LIFE_GONE || sb->deleting)
+            return NULL;
+        if (sb->state == LIFE_CREATING)
+            return err_remedy(err_new(ERR_CONFLICT, "sandbox %s is still being created", sb->id),
+                              "Wait for the answer of its create, then delete it.");
+        sb->deleting = true;
+    }
+    err *failure = store_sandbox_state(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
+                                       clock_real(e->o.clock));
+    if (failure) {
+        LOCK_SCOPE(&sb->lock);
+        sb->deleting = false;
+        return failure;
+    }
+    store_event_queued(e->o.store, sb->id, "gone", text);
+    err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id),
+             "delete"); /* else reconciled later */
+    metric_add(&ENGINE_METRICS[M_ENDED], CAUSE_REQUESTED, 1);
+    sandbox_finish(sb, &why);
+    return NULL;
+}
+
+/* ---- the rest ---- */
+
+static bool image_in_use(void *arg, const uint8_t digest[32])
+{
+    engine *e = arg;
+    LOCK_SCOPE(&e->lock);
+    map_iter it = {0};
+
+    while (map_next(&e->live, &it)) {
+        const sandbox *sb = it.entry->value;
+        if (!memcmp(sb->digest, digest, sizeof sb->digest))
+            return true;
+    }
+    return false;
+}
+
+err *engine_prune_images(engine *e, const caller *c, bool all, uint64_t *ret_bytes)
+{
+    TRY(caller_require(c, CALLER_ADMIN));
+    return image_prune(e->o.images, image_in_use, e, all, ret_bytes);
+}
+
+image_store *engine_images(engine *e)
+{
+    return e->o.images;
+}
+
+backend *engine_backend(engine *e)
+{
+    return e->o.backend;
+}
+
+const char *engine_cell(engine *e)
+{
+    return e->o.cell;
+}
+
+engine_counts engine_count(engine *e)
+{
+    engine_counts n = {0};
+    LOCK_SCOPE(&e->lock);
+    map_iter it = {0};
+
+    while (map_next(&e->live, &it)) {
+        sandbox *sb = it.entry->value;
+        LOCK_SCOPE(&sb->lock);
+        if (sb->state == LIFE_CREATING)
+            n.creating++;
+        else
+            n.running++;
+    }
+    return n;
+}
+
+err *engine_ready(engine *e)
+{
+    CLEANUP(freep) box_status *list = NULL;
+    size_t n = 0;
+
+    return e->o.backend->ops->list(e->o.backend, &list, &n);
+}

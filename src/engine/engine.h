@@ -1,0 +1,145 @@
+/* The verbs every door uses: create, find, list, exec, delete, keys, images.
+ *
+ * An engine owns the live sandboxes of one cell. Any thread may call it. Nothing here waits for a
+ * sandbox or a pull: what takes time calls back. Locks: engine → sandbox; neither is held across
+ * the backend's, the store's or a peer's I/O, except that a create and a delete wait for one commit
+ * of the store. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "base/clock.h"
+#include "base/err.h"
+#include "core/spec.h"
+#include "exec/exec.h"
+#include "image/image.h"
+#include "store/store.h"
+
+typedef struct engine engine;
+typedef struct sandbox sandbox; /* refcounted */
+
+typedef struct engine_options {
+    char cell[CELL_LEN + 1];
+    backend *backend;
+    store *store;
+    image_store *images;
+    exec_hub *execs;
+    const clock_source *clock;
+    limits defaults;         /* of a sandbox whose spec says nothing */
+    uint64_t ttl_ms;         /* default; 0: none */
+    uint64_t queue_ms;       /* how long a create may wait for a slot */
+    uint64_t keep_record_ms; /* after the end */
+    uint64_t keep_spool_ms;
+} engine_options;
+
+/* Everything named in the options must outlive the engine. */
+err *engine_new(const engine_options *o, engine **ret_engine) ERR_MUST;
+/* Brings store, backend and journals together after a start: what is owned is attached, what nobody
+ * owns is destroyed, what vanished gets its cause. Once, before the doors open. */
+err *engine_reconcile(engine *e) ERR_MUST;
+void engine_free(engine *e);
+
+/* ---- who is asking ---- */
+enum caller_role {
+    CALLER_NOBODY,
+    CALLER_READ,
+    CALLER_USER,
+    CALLER_ADMIN
+};
+typedef struct caller {
+    char *owner;
+    enum caller_role role;
+} caller;
+void caller_free(caller *c);
+/* By bearer key; ERR_UNAUTHENTICATED. */
+err *caller_by_key(engine *e, const char *key, caller **ret_caller) ERR_MUST;
+/* By unix peer credentials: uid 0 and our own are admin, the group is user `uid:<n>`. */
+err *caller_by_peer(int socket, gid_t group, caller **ret_caller) ERR_MUST;
+/* ERR_FORBIDDEN unless the caller has at least this role. */
+err *caller_require(const caller *c, enum caller_role role) ERR_MUST;
+const char *caller_role_name(enum caller_role role);
+
+/* ---- keys; admin only ---- */
+/* ret_secret is the key itself, shown once; free it with secret_freep. */
+err *engine_key_create(engine *e, const caller *c, const char *owner, const char *role,
+                       const char *note, uint64_t ttl_ms, key_row *ret_row,
+                       char **ret_secret) ERR_MUST;
+err *engine_key_list(engine *e, const caller *c, key_row **ret_rows, size_t *ret_n) ERR_MUST;
+err *engine_key_remove(engine *e, const caller *c, const char *id) ERR_MUST;
+
+/* ---- sandboxes ---- */
+typedef struct idempotency { /* key NULL: none */
+    const char *key;
+    const void *body; /* what the key was sent with, byte for byte */
+    size_t nbody;
+} idempotency;
+
+/* Called once, from any thread, maybe before engine_create returns. On success sb is the
+ * receiver's reference. */
+typedef void created_fn(void *arg, err *failure, sandbox *sb, bool replay);
+/* Takes what is in spec and leaves it empty. */
+void engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_policy pull,
+                   const idempotency *idem, created_fn *done, void *arg);
+/* By id or name; gone ones by id until forgotten. What is not the caller's is ERR_NOT_FOUND. */
+err *engine_find(engine *e, const caller *c, const char *id_or_name,
+                 sandbox **ret_sandbox) ERR_MUST;
+/* Answers when the intent is committed and the kill is sent. Of a gone one: success. */
+err *engine_delete(engine *e, const caller *c, sandbox *sb) ERR_MUST;
+
+typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
+    char id[SANDBOX_ID_LEN + 1];
+    char *owner, *name, *state, *cause /* JSON or NULL */, *image_name, *user, *cwd;
+    image *image; /* or NULL when it is not here any more */
+    uint8_t digest[32];
+    char **labels;
+    limits limits;
+    bool read_only, setuid;
+    uint64_t created_ns, ends_ns, ended_ns;
+    size_t live_execs;
+    bool has_timing; /* of its create; not kept over a restart */
+    box_timing timing;
+} sandbox_view;
+void sandbox_get(sandbox *sb, sandbox_view *ret_view);
+void sandbox_view_done(sandbox_view *v);
+sandbox *sandbox_ref(sandbox *sb);
+void sandbox_unref(sandbox *sb);
+static inline void sandbox_unrefp(sandbox **sb)
+{
+    sandbox_unref(*sb);
+}
+const char *sandbox_id(const sandbox *sb);
+
+typedef struct sandbox_filter {
+    bool all;          /* gone ones too */
+    char **labels;     /* key=value or key, all must match; NULL: any */
+    const char *state; /* NULL: any */
+    const char *name;  /* NULL: any */
+    const char *after; /* id, or NULL */
+    size_t max;
+} sandbox_filter;
+/* ret_next is the cursor for the next page, or NULL at the end. */
+err *engine_list(engine *e, const caller *c, const sandbox_filter *f, sandbox_view **ret_views,
+                 size_t *ret_n, char **ret_next) ERR_MUST;
+
+/* ---- execs ---- */
+/* ERR_SANDBOX_GONE with its cause, ERR_SANDBOX_PAUSED; else as exec_start. */
+err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const idempotency *idem,
+                 exec **ret_exec, bool *ret_replay) ERR_MUST;
+/* Also of gone sandboxes while their spools are kept. */
+err *engine_exec_find(sandbox *sb, const char *id, exec **ret_exec) ERR_MUST;
+err *engine_exec_list(sandbox *sb, exec ***ret_execs, size_t *ret_n) ERR_MUST;
+
+/* ---- the rest ---- */
+image_store *engine_images(engine *e);
+err *engine_prune_images(engine *e, const caller *c, bool all, uint64_t *ret_bytes) ERR_MUST;
+backend *engine_backend(engine *e);
+const char *engine_cell(engine *e);
+typedef struct engine_counts {
+    size_t creating, running;
+} engine_counts;
+engine_counts engine_count(engine *e);
+/* NULL when ready; else why not. */
+err *engine_ready(engine *e) ERR_MUST;

@@ -1,0 +1,98 @@
+/* What the files of the engine share. Nobody else includes this. */
+#pragma once
+
+#include <pthread.h>
+
+#include "base/cleanup.h"
+#include "base/map.h"
+#include "base/metric.h"
+#include "core/cause.h"
+#include "core/lifecycle.h"
+#include "engine/engine.h"
+
+struct engine {
+    engine_options o;
+    pthread_mutex_t lock;
+    map live;     /* id → sandbox, one reference each: creating, running, paused */
+    map creating; /* 16 byte key hash → sandbox, no reference: creates under way with a key */
+    pthread_t keeper;
+    pthread_cond_t wake;
+    bool stopping;
+};
+
+/* A caller that waits for the outcome of a create. */
+typedef struct create_waiter {
+    struct create_waiter *next;
+    created_fn *done;
+    void *arg;
+    bool replay;
+} create_waiter;
+
+struct sandbox {
+    _Atomic int refs;
+    engine *engine;
+    pthread_mutex_t lock;
+    /* immutable after it is made */
+    char id[SANDBOX_ID_LEN + 1];
+    char *owner, *name, *image_name, *user, *cwd;
+    char **labels;
+    limits limits;
+    bool read_only, setuid;
+    uint64_t created_ns;
+    uint8_t key[16], body[16];
+    bool has_key;
+    /* under the lock */
+    enum lifecycle state;
+    char *cause;
+    image *image;
+    uint8_t digest[32];
+    uint64_t ends_ns, ended_ns;
+    exec_table *table;
+    box *box;
+    bool bound;             /* the table knows the box: events may flow */
+    struct sp_hello *hello; /* an `attached` that came before: hello and records */
+    create_waiter *waiters;
+    sandbox_spec spec; /* only while creating: env and secrets leave with it */
+    bool recovering;   /* found in `creating` at start: init's claimed bit decides */
+    bool deleting;
+    bool has_timing;
+    box_timing timing;
+};
+
+enum engine_metric {
+    M_CREATES,
+    M_CREATE_FAILED,
+    M_CREATE_SECONDS,
+    M_PHASE_SECONDS,
+    M_ENDED,
+    M_EXECS,
+    M_LIVE,
+    M_COUNT
+};
+extern metric ENGINE_METRICS[M_COUNT];
+
+/* sandbox.c */
+sandbox *sandbox_new(engine *e, const char *owner);
+err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_MUST;
+void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row); /* borrows strings but spec */
+/* The machine's step; logs and refuses what the table forbids. Caller holds the lock. */
+bool sandbox_enter(sandbox *sb, enum lifecycle state);
+/* Removes it from the live map, closes what it holds, remembers the cause. */
+void sandbox_finish(sandbox *sb, const cause *c);
+char *cause_json(const cause *c);
+
+/* box.c */
+extern const box_events ENGINE_BOX_EVENTS;
+/* The box has come (create or attach); gives the sandbox's table to it and flushes early events. */
+void sandbox_bind(sandbox *sb, box *x);
+
+/* keep.c: TTL and retention */
+void *engine_keeper(void *arg);
+/* Ends a live sandbox for a reason of our own. */
+void engine_end(engine *e, sandbox *sb, const cause *c);
+
+/* create.c: tells everybody who waits for a create; failure is consumed. */
+void create_tell(sandbox *sb, err *failure);
+
+void idempotency_hash(const char *owner, const char *verb, const char *scope, const idempotency *i,
+                      uint8_t ret_key[16], uint8_t ret_body[16]);

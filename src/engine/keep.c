@@ -1,0 +1,108 @@
+/* The keeper: ends sandboxes whose time is over and forgets records and spools after theirs. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+#define SWEEP_EVERY_NS (60 * NS_PER_S)
+
+void engine_end(engine *e, sandbox *sb, const cause *c)
+{
+    CLEANUP(freep) char *text = cause_json(c);
+
+    {
+        LOCK_SCOPE(&sb->lock);
+        if (sb->state == LIFE_GONE || sb->deleting)
+            return;
+        sb->deleting = true;
+    }
+    metric_add(&ENGINE_METRICS[M_ENDED], c->kind, 1);
+    log_info("end", "sandbox %s: %s", sb->id, cause_name(c->kind));
+    store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
+                               clock_real(e->o.clock));
+    store_event_queued(e->o.store, sb->id, "gone", text);
+    err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "end");
+    sandbox_finish(sb, c);
+}
+
+/* One whose TTL has passed, as a reference; NULL when there is none. */
+static sandbox *expired(engine *e)
+{
+    uint64_t now = clock_real(e->o.clock);
+    LOCK_SCOPE(&e->lock);
+    map_iter it = {0};
+
+    while (map_next(&e->live, &it)) {
+        sandbox *sb = it.entry->value;
+        LOCK_SCOPE(&sb->lock);
+        if (sb->state == LIFE_RUNNING && !sb->deleting && sb->ends_ns && sb->ends_ns <= now)
+            return sandbox_ref(sb);
+    }
+    return NULL;
+}
+
+static void sweep(engine *e)
+{
+    char(*ids)[SANDBOX_ID_LEN + 1] = NULL;
+    uint64_t now = clock_real(e->o.clock), keep = e->o.keep_record_ms * NS_PER_MS;
+    size_t n = 0;
+
+    err_drop(store_sandbox_forget(e->o.store, now > keep ? now - keep : 0, &ids, &n), "sweep");
+    for (size_t i = 0; i < n; i++)
+        err_drop(exec_table_remove(e->o.execs, ids[i], false), "sweep");
+    free(ids);
+}
+
+/* Streams of sandboxes that ended long enough ago; their journals stay with the record. */
+static void drop_spools(engine *e)
+{
+    uint64_t now = clock_real(e->o.clock), keep = e->o.keep_spool_ms * NS_PER_MS;
+    char after[SANDBOX_ID_LEN + 1] = "";
+    size_t n = 1;
+
+    while (n) {
+        sandbox_row *rows = NULL;
+        err *failure = store_sandbox_list(e->o.store, after, 256, &rows, &n);
+        if (failure) {
+            err_drop(failure, "sweep");
+            return;
+        }
+        for (size_t i = 0; i < n; i++) {
+            if (rows[i].ended_ns && rows[i].ended_ns + keep < now)
+                err_drop(exec_table_remove(e->o.execs, rows[i].id, true), "sweep");
+            memcpy(after, rows[i].id, sizeof after);
+            sandbox_row_done(&rows[i]);
+        }
+        free(rows);
+    }
+}
+
+static bool wait_a_second(engine *e)
+{
+    LOCK_SCOPE(&e->lock);
+
+    if (!e->stopping)
+        cond_wait_until(&e->wake, &e->lock, now_mono_ns() + NS_PER_S);
+    return !e->stopping;
+}
+
+void *engine_keeper(void *arg)
+{
+    engine *e = arg;
+    uint64_t swept = clock_mono(e->o.clock);
+
+    while (wait_a_second(e)) {
+        for (sandbox *sb; (sb = expired(e));) {
+            engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
+            sandbox_unref(sb);
+        }
+        if (clock_mono(e->o.clock) - swept > SWEEP_EVERY_NS) {
+            swept = clock_mono(e->o.clock);
+            sweep(e);
+            drop_spools(e);
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,268 @@
+/* One sandbox: its value, its form in the store, its end. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+sandbox *sandbox_new(engine *e, const char *owner)
+{
+    sandbox *sb = xcalloc(1, sizeof *sb);
+
+    sb->refs = 1;
+    sb->engine = e;
+    sb->owner = xstrdup(owner);
+    pthread_mutex_init(&sb->lock, NULL);
+    sb->state = LIFE_CREATING;
+    return sb;
+}
+
+sandbox *sandbox_ref(sandbox *sb)
+{
+    atomic_fetch_add(&sb->refs, 1);
+    return sb;
+}
+
+void sandbox_unref(sandbox *sb)
+{
+    if (!sb || atomic_fetch_sub(&sb->refs, 1) > 1)
+        return;
+    if (sb->box)
+        sb->engine->o.backend->ops->box_unref(sb->box);
+    exec_table_unref(sb->table);
+    image_unref(sb->image);
+    sandbox_spec_done(&sb->spec);
+    strv_free(sb->labels);
+    free(sb->owner);
+    free(sb->name);
+    free(sb->image_name);
+    free(sb->user);
+    free(sb->cwd);
+    free(sb->cause);
+    free(sb->hello);
+    pthread_mutex_destroy(&sb->lock);
+    free(sb);
+}
+
+const char *sandbox_id(const sandbox *sb)
+{
+    return sb->id;
+}
+
+bool sandbox_enter(sandbox *sb, enum lifecycle state)
+{
+    if (!lifecycle_allows(sb->state, state)) {
+        log_error("lifecycle", "sandbox %s may not go from %s to %s", sb->id,
+                  lifecycle_name(sb->state), lifecycle_name(state));
+        return false;
+    }
+    sb->state = state;
+    return true;
+}
+
+/* ---- the store's form ---- */
+
+static json_t *limits_json(const limits *l)
+{
+    return json_pack("{s:I,s:I,s:i,s:i,s:i,s:i,s:i}", "memory", (json_int_t)l->memory, "disk",
+                     (json_int_t)l->disk, "cpu_milli", (int)l->cpu_milli, "pids", (int)l->pids,
+                     "nofile", (int)l->nofile, "shm_mib", (int)l->shm_mib, "execs", (int)l->execs);
+}
+
+static void limits_read(const json_t *o, limits *l)
+{
+    l->memory = (uint64_t)json_int(o, "memory", 0);
+    l->disk = (uint64_t)json_int(o, "disk", 0);
+    l->cpu_milli = (uint32_t)json_int(o, "cpu_milli", 0);
+    l->pids = (uint32_t)json_int(o, "pids", 0);
+    l->nofile = (uint32_t)json_int(o, "nofile", 0);
+    l->shm_mib = (uint32_t)json_int(o, "shm_mib", 0);
+    l->execs = (uint32_t)json_int(o, "execs", 0);
+}
+
+static char *spec_text(const sandbox *sb)
+{
+    CLEANUP(buf_done) buf b = {0};
+    CLEANUP(json_decrefp) json_t *labels = json_array();
+
+    for (size_t i = 0; sb->labels && sb->labels[i]; i++)
+        json_array_append_new(labels, json_string(sb->labels[i]));
+    CLEANUP(json_decrefp)
+    json_t *o = json_pack("{s:o,s:O,s:s?,s:s?,s:b,s:b}", "limits", limits_json(&sb->limits),
+                          "labels", labels, "user", sb->user, "cwd", sb->cwd, "read_only",
+                          sb->read_only, "setuid", sb->setuid);
+    json_write(&b, o);
+    return buf_take(&b);
+}
+
+void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row)
+{
+    sandbox_row r = {.owner = sb->owner,
+                     .name = sb->name,
+                     .state = (char *)lifecycle_name(sb->state),
+                     .cause = sb->cause,
+                     .image = sb->image_name,
+                     .spec = spec_text(sb),
+                     .created_ns = sb->created_ns,
+                     .ttl_ns = sb->ends_ns,
+                     .ended_ns = sb->ended_ns};
+
+    memcpy(r.id, sb->id, sizeof r.id);
+    memcpy(r.digest, sb->digest, sizeof r.digest);
+    memcpy(r.key, sb->key, sizeof r.key);
+    memcpy(r.body, sb->body, sizeof r.body);
+    *ret_row = r;
+}
+
+static void spec_read(sandbox *sb, const json_t *o)
+{
+    const json_t *labels = json_object_get(o, "labels"), *l;
+    const char *user = json_str(o, "user"), *cwd = json_str(o, "cwd");
+    size_t i;
+
+    limits_read(json_object_get(o, "limits"), &sb->limits);
+    json_array_foreach(labels, i, l) if (json_is_string(l))
+        strv_push(&sb->labels, xstrdup(json_string_value(l)));
+    sb->user = user ? xstrdup(user) : NULL;
+    sb->cwd = cwd ? xstrdup(cwd) : NULL;
+    sb->read_only = json_flag(o, "read_only");
+    sb->setuid = json_flag(o, "setuid");
+}
+
+err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
+{
+    CLEANUP(json_decrefp) json_t *spec = NULL;
+    enum lifecycle state = lifecycle_by_name(r->state);
+
+    if (state == LIFE_STATES)
+        return err_new(ERR_INTERNAL, "sandbox %s has the unknown state '%s' in the store", r->id,
+                       r->state);
+    TRY(err_wrap(json_parse(r->spec, strlen(r->spec), &spec), "sandbox %s in the store", r->id));
+    sandbox *sb = sandbox_new(e, r->owner);
+    memcpy(sb->id, r->id, sizeof sb->id);
+    sb->name = r->name ? xstrdup(r->name) : NULL;
+    sb->image_name = xstrdup(r->image);
+    sb->cause = r->cause ? xstrdup(r->cause) : NULL;
+    sb->state = state;
+    memcpy(sb->digest, r->digest, sizeof sb->digest);
+    memcpy(sb->key, r->key, sizeof sb->key);
+    memcpy(sb->body, r->body, sizeof sb->body);
+    sb->created_ns = r->created_ns;
+    sb->ends_ns = r->ttl_ns;
+    sb->ended_ns = r->ended_ns;
+    spec_read(sb, spec);
+    *ret_sandbox = sb;
+    return NULL;
+}
+
+/* ---- what callers see ---- */
+
+static size_t count_live(exec_table *t)
+{
+    exec **list = NULL;
+    size_t n = 0, live = 0;
+
+    if (!t)
+        return 0;
+    exec_list(t, &list, &n);
+    for (size_t i = 0; i < n; i++) {
+        exec_state st;
+        exec_get(list[i], &st);
+        live += st.end.how == EXEC_RUNNING;
+        exec_unref(list[i]);
+    }
+    free(list);
+    return live;
+}
+
+static char *copy_or_null(const char *s)
+{
+    return s ? xstrdup(s) : NULL;
+}
+
+void sandbox_get(sandbox *sb, sandbox_view *ret_view)
+{
+    exec_table *table = NULL;
+
+    {
+        LOCK_SCOPE(&sb->lock);
+        *ret_view = (sandbox_view){.owner = xstrdup(sb->owner),
+                                   .name = copy_or_null(sb->name),
+                                   .state = xstrdup(lifecycle_name(sb->state)),
+                                   .cause = copy_or_null(sb->cause),
+                                   .image_name = xstrdup(str_or(sb->image_name, "")),
+                                   .user = copy_or_null(sb->user),
+                                   .cwd = copy_or_null(sb->cwd),
+                                   .image = sb->image ? image_ref(sb->image) : NULL,
+                                   .labels = strv_copy(sb->labels),
+                                   .limits = sb->limits,
+                                   .read_only = sb->read_only,
+                                   .setuid = sb->setuid,
+                                   .created_ns = sb->created_ns,
+                                   .ends_ns = sb->ends_ns,
+                                   .ended_ns = sb->ended_ns,
+                                   .has_timing = sb->has_timing,
+                                   .timing = sb->timing};
+        memcpy(ret_view->id, sb->id, sizeof ret_view->id);
+        memcpy(ret_view->digest, sb->digest, sizeof ret_view->digest);
+        if (sb->table && sb->state == LIFE_RUNNING)
+            table = exec_table_ref(sb->table);
+    }
+    ret_view->live_execs = count_live(table);
+    exec_table_unref(table);
+}
+
+void sandbox_view_done(sandbox_view *v)
+{
+    free(v->owner);
+    free(v->name);
+    free(v->state);
+    free(v->cause);
+    free(v->image_name);
+    free(v->user);
+    free(v->cwd);
+    image_unref(v->image);
+    strv_free(v->labels);
+    *v = (sandbox_view){0};
+}
+
+/* ---- the end ---- */
+
+char *cause_json(const cause *c)
+{
+    CLEANUP(buf_done) buf b = {0};
+
+    cause_write(&b, c);
+    return buf_take(&b);
+}
+
+void sandbox_finish(sandbox *sb, const cause *c)
+{
+    engine *e = sb->engine;
+    exec_table *table = NULL;
+    bool was_live;
+
+    {
+        LOCK_SCOPE(&sb->lock);
+        if (sb->state == LIFE_GONE)
+            return;
+        sandbox_enter(sb, LIFE_GONE);
+        free(sb->cause);
+        sb->cause = cause_json(c);
+        sb->ended_ns = clock_real(e->o.clock);
+        table = sb->table ? exec_table_ref(sb->table) : NULL;
+    }
+    if (table)
+        exec_table_end(table);
+    exec_table_unref(table);
+    {
+        LOCK_SCOPE(&e->lock);
+        was_live = map_take_str(&e->live, sb->id) != NULL;
+        metric_set(&ENGINE_METRICS[M_LIVE], 0, (int64_t)e->live.count);
+    }
+    if (was_live)
+        sandbox_unref(sb); /* the live map's */
+}
