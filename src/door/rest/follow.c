@@ -1,0 +1,410 @@
+/* Answers made of an exec's streams: run-to-end results, event streams, raw bytes.
+ *
+ * One job per connection, driven by the relay; the exec's watch wakes it. Everything is read by
+ * offset from the spool, so a job holds no bytes of its own but what the peer has not taken yet. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "base/thread.h"
+#include "door/rest/internal.h"
+#include "wire/sse.h"
+
+#define CHUNK      (16 * 1024)
+#define STEP_BYTES (64 * 1024)
+#define HALF       (512 * 1024) /* of a run-to-end answer: head and tail */
+#define PING_NS    (15 * UINT64_C(1000000000))
+/* How long the head of an event stream waits for the first byte or a failed start, so that a
+ * command that does not exist is an ordinary error. */
+#define EARLY_NS (20 * UINT64_C(1000000))
+
+typedef struct follow {
+    exec *x;
+    sandbox *sb;
+    follow_options o;
+    exec_watch watch;
+    char *request_id;
+    char *cause; /* of the sandbox, for an unknown end; read once */
+    uint64_t at[3];
+    uint64_t now[3]; /* lengths when it began: where UNTIL_NOW stops */
+    uint64_t began, last_sent;
+    bool head_sent;
+    char chunk[CHUNK];
+} follow;
+
+static void on_bytes(void *arg)
+{
+    relay_wake(arg);
+}
+
+static void on_start(void *ctx, relay_job *job)
+{
+    follow *f = ctx;
+
+    f->watch = (exec_watch){.notify = on_bytes, .arg = job};
+    exec_watch_add(f->x, &f->watch);
+}
+
+static void on_free(void *ctx)
+{
+    follow *f = ctx;
+
+    exec_unwatch(f->x, &f->watch);
+    exec_unref(f->x);
+    sandbox_unref(f->sb);
+    free(f->request_id);
+    free(f->cause);
+    free(f);
+}
+
+static const char *cause_of(follow *f)
+{
+    if (!f->cause) {
+        sandbox_view v;
+        sandbox_get(f->sb, &v);
+        f->cause = TAKE_PTR(v.cause);
+        sandbox_view_done(&v);
+    }
+    return f->cause;
+}
+
+static enum relay_next finish(const relay_io *io)
+{
+    return io->keep_alive ? RELAY_DONE : RELAY_CLOSE;
+}
+
+/* ---- run to the end, answer once ---- */
+
+/* Reads [from, to) into b, skipping holes; returns the offset of the first byte got. */
+static err *read_span(exec *x, int stream, uint64_t from, uint64_t to, buf *b, uint64_t *ret_first)
+{
+    uint64_t at = from;
+
+    *ret_first = from;
+    while (at < to) {
+        uint64_t gap = 0;
+        size_t n = 0;
+        buf_reserve(b, CHUNK);
+        size_t want = to - at < CHUNK ? (size_t)(to - at) : CHUNK;
+        TRY(exec_read(x, stream, at, b->p + b->len, want, &n, &gap));
+        if (gap > at) {
+            if (b->len)
+                return NULL; /* the part before the hole is the head */
+            at = *ret_first = gap;
+            continue;
+        }
+        if (!n)
+            return NULL;
+        b->len += n;
+        at += n;
+    }
+    return NULL;
+}
+
+static void set_bytes(json_t *o, const buf *b)
+{
+    CLEANUP(json_decrefp) json_t *bytes = json_bytes(b->p ? b->p : "", b->len);
+
+    json_object_update(o, bytes);
+}
+
+static err *result_stream(exec *x, int stream, uint64_t length, uint64_t dropped, json_t **ret)
+{
+    bool whole = length <= 2 * HALF;
+    uint64_t first = 0, tail_first = 0;
+    CLEANUP(buf_done) buf head = {0};
+    CLEANUP(buf_done) buf tail = {0};
+
+    TRY(read_span(x, stream, 0, whole ? length : HALF, &head, &first));
+    if (!whole)
+        TRY(read_span(x, stream, length - HALF, length, &tail, &tail_first));
+    json_t *o = json_object();
+    set_bytes(o, &head);
+    json_object_set_new(o, "offset", json_integer((json_int_t)first));
+    json_object_set_new(o, "length", json_integer((json_int_t)length));
+    json_object_set_new(o, "dropped", json_integer((json_int_t)dropped));
+    json_object_set_new(o, "truncated", json_boolean(!whole));
+    if (!whole) {
+        json_t *t = json_object();
+        set_bytes(t, &tail);
+        json_object_set_new(t, "offset", json_integer((json_int_t)tail_first));
+        json_object_set_new(o, "next", json_integer((json_int_t)(first + head.len)));
+        json_object_set_new(o, "tail", t);
+    }
+    *ret = o;
+    return NULL;
+}
+
+static char *head_extra(const follow *f, uint64_t id)
+{
+    return str_printf("Bothy-Exec: %lu\r\n%s", id,
+                      f->o.replay ? "Idempotent-Replay: true\r\n" : "");
+}
+
+static err *result_json(follow *f, const exec_state *st, json_t **ret)
+{
+    CLEANUP(json_decrefp) json_t *out = NULL;
+    CLEANUP(json_decrefp) json_t *errors = NULL;
+    const exec_end *end = &st->end;
+    char id[24];
+
+    TRY(result_stream(f->x, 1, end->out_bytes, end->out_dropped, &out));
+    TRY(result_stream(f->x, 2, end->err_bytes, end->err_dropped, &errors));
+    snprintf(id, sizeof id, "%lu", st->id);
+    *ret = json_pack("{s:s,s:o,s:O,s:O}", "exec", id, "end", view_end(st->id, end, cause_of(f)),
+                     "out", out, "err", errors);
+    return NULL;
+}
+
+static enum relay_next step_result(follow *f, relay_io *io, const exec_state *st)
+{
+    CLEANUP(json_decrefp) json_t *body = NULL;
+
+    if (st->end.how == EXEC_RUNNING)
+        return RELAY_WAIT;
+    CLEANUP(freep) char *extra = head_extra(f, st->id);
+    CLEANUP(err_freep) err *failure = exec_end_error(&st->end);
+    if (!failure)
+        failure = result_json(f, st, &body);
+    if (failure)
+        http_error_answer(io->out, failure, io->keep_alive, f->request_id);
+    else
+        http_json_answer(io->out, 200, body, io->keep_alive, f->request_id, extra);
+    return finish(io);
+}
+
+/* ---- start, answer when it runs ---- */
+
+static enum relay_next step_started(follow *f, relay_io *io, const exec_state *st)
+{
+    CLEANUP(err_freep) err *failure = exec_end_error(&st->end);
+
+    if (!st->started && st->end.how == EXEC_RUNNING)
+        return RELAY_WAIT;
+    CLEANUP(json_decrefp) json_t *body = view_process(st, cause_of(f));
+    CLEANUP(freep) char *extra = head_extra(f, st->id);
+    if (failure)
+        http_error_answer(io->out, failure, io->keep_alive, f->request_id);
+    else
+        http_json_answer(io->out, 201, body, io->keep_alive, f->request_id, extra);
+    return finish(io);
+}
+
+/* ---- streams ---- */
+
+/* Cuts an unfinished UTF-8 sequence off the end, so that text stays text across events. */
+static size_t whole_characters(const char *p, size_t n)
+{
+    for (size_t back = 1; back <= 3 && back < n; back++) {
+        unsigned char c = (unsigned char)p[n - back];
+        if ((c & 0xc0) == 0x80)
+            continue;
+        size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+        return need > back ? n - back : n;
+    }
+    return n;
+}
+
+static void put_event(follow *f, buf *events, const char *name, json_t *data)
+{
+    CLEANUP(json_decrefp) json_t *owned = data;
+    CLEANUP(buf_done) buf text = {0};
+    char id[48];
+
+    snprintf(id, sizeof id, "%lu.%lu", f->at[1], f->at[2]);
+    json_write(&text, owned);
+    sse_write(events, name, id, text.p, text.len);
+}
+
+static void put_bytes(follow *f, buf *body, int stream, size_t n)
+{
+    uint64_t offset = f->at[stream];
+
+    f->at[stream] += n;
+    if (f->o.form == FOLLOW_RAW) {
+        buf_append(body, f->chunk, n);
+        return;
+    }
+    json_t *data = json_bytes(f->chunk, n);
+    json_object_set_new(data, "offset", json_integer((json_int_t)offset));
+    put_event(f, body, stream == 1 ? "out" : "err", data);
+}
+
+static void put_gap(follow *f, buf *body, int stream, uint64_t to)
+{
+    uint64_t from = f->at[stream];
+
+    f->at[stream] = to;
+    if (f->o.form == FOLLOW_EVENTS)
+        put_event(f, body, "gap",
+                  json_pack("{s:s,s:I,s:I}", "stream", stream == 1 ? "out" : "err", "from",
+                            (json_int_t)from, "to", (json_int_t)to));
+}
+
+enum pour {
+    POUR_DRY,
+    POUR_MORE,
+    POUR_GAP_IN_RAW,
+    POUR_FAILED
+};
+
+/* Takes what one stream has, up to its limit, while the step has room. */
+static enum pour pour(follow *f, buf *body, int stream, uint64_t limit)
+{
+    while (f->at[stream] < limit) {
+        uint64_t gap = 0, left = limit - f->at[stream];
+        size_t n = 0;
+        err *failure = exec_read(f->x, stream, f->at[stream], f->chunk,
+                                 left < CHUNK ? (size_t)left : CHUNK, &n, &gap);
+        if (failure) {
+            err_drop(failure, "follow");
+            return POUR_FAILED;
+        }
+        if (gap > f->at[stream]) {
+            if (f->o.form == FOLLOW_RAW && f->head_sent)
+                return POUR_GAP_IN_RAW; /* raw bytes cannot say "gap" */
+            put_gap(f, body, stream, gap);
+            continue;
+        }
+        if (!n)
+            return POUR_DRY;
+        if (f->o.form == FOLLOW_EVENTS && f->at[stream] + n < limit) {
+            size_t k = whole_characters(f->chunk, n);
+            n = k ? k : n;
+        }
+        put_bytes(f, body, stream, n);
+        if (body->len >= STEP_BYTES)
+            return POUR_MORE;
+    }
+    return POUR_DRY;
+}
+
+static void write_head(follow *f, relay_io *io, const exec_state *st)
+{
+    CLEANUP(freep) char *extra = head_extra(f, st->id);
+    bool raw = f->o.form == FOLLOW_RAW;
+    int stream = f->o.streams & 2 ? 1 : 2;
+    CLEANUP(freep)
+    char *all = raw ? str_printf("%sBothy-Offset: %lu\r\nBothy-Length: %lu\r\nBothy-Ended: %s\r\n",
+                                 extra, f->at[stream], st->length[stream - 1],
+                                 st->end.how == EXEC_RUNNING ? "false" : "true")
+                    : str_printf("%sCache-Control: no-store\r\n", extra);
+
+    http_head_write(io->out,
+                    &(http_head){.status = 200,
+                                 .type = raw ? "application/octet-stream" : "text/event-stream",
+                                 .length = -1,
+                                 .chunked = io->http11,
+                                 .keep_alive = io->keep_alive && io->http11,
+                                 .request_id = f->request_id,
+                                 .extra = all});
+    f->head_sent = true;
+}
+
+/* May the head go out? Sets *ret_failure when the answer is an error instead. */
+static bool head_due(follow *f, relay_io *io, const exec_state *st, err **ret_failure)
+{
+    *ret_failure = NULL;
+    if (!f->o.is_exec)
+        return true;
+    if (st->end.how != EXEC_RUNNING) {
+        *ret_failure = exec_end_error(&st->end);
+        return true;
+    }
+    if (st->started && (st->length[0] || st->length[1] || io->now - f->began >= EARLY_NS))
+        return true;
+    io->wake_at = st->started ? f->began + EARLY_NS : 0;
+    return false;
+}
+
+static uint64_t limit_of(const follow *f, const exec_state *st, int stream)
+{
+    if (f->o.until == UNTIL_NOW)
+        return f->now[stream];
+    if (f->o.until == UNTIL_EOF || st->end.how == EXEC_RUNNING)
+        return UINT64_MAX;
+    return stream == 1 ? st->end.out_bytes : st->end.err_bytes;
+}
+
+static bool over(const follow *f, const exec_state *st)
+{
+    if (f->o.until == UNTIL_NOW)
+        return true;
+    return st->end.how != EXEC_RUNNING && (f->o.until == UNTIL_END || !st->lingering);
+}
+
+static enum relay_next step_stream(follow *f, relay_io *io, const exec_state *st)
+{
+    CLEANUP(buf_done) buf body = {0};
+    CLEANUP(err_freep) err *failure = NULL;
+    enum pour got = POUR_DRY;
+
+    if (!f->head_sent) {
+        if (!head_due(f, io, st, &failure))
+            return RELAY_WAIT;
+        if (failure) {
+            http_error_answer(io->out, failure, io->keep_alive, f->request_id);
+            return finish(io);
+        }
+        write_head(f, io, st);
+    }
+    for (int s = 1; s <= 2 && got == POUR_DRY; s++)
+        if (f->o.streams & 1u << s)
+            got = pour(f, &body, s, limit_of(f, st, s));
+    bool done = got == POUR_DRY && over(f, st);
+    if (done && f->o.form == FOLLOW_EVENTS && st->end.how != EXEC_RUNNING)
+        put_event(f, &body, "end", view_end(st->id, &st->end, cause_of(f)));
+    else if (!body.len && f->o.form == FOLLOW_EVENTS && io->now - f->last_sent >= PING_NS)
+        sse_write(&body, "ping", NULL, "{}", 2);
+    if (body.len) {
+        stream_put(io, body.p, body.len);
+        f->last_sent = io->now;
+    }
+    if (got == POUR_FAILED || got == POUR_GAP_IN_RAW || io->stalled)
+        return RELAY_CLOSE; /* without the last chunk: the client sees that it is not whole */
+    if (done) {
+        stream_put(io, NULL, 0);
+        return stream_done(io);
+    }
+    io->wake_at = f->last_sent + PING_NS;
+    return got == POUR_MORE ? RELAY_MORE : RELAY_WAIT;
+}
+
+static enum relay_next on_step(void *ctx, relay_io *io)
+{
+    follow *f = ctx;
+    exec_state st;
+
+    if (!f->began)
+        f->began = f->last_sent = io->now;
+    /* State before bytes: an end seen here means every byte of it can be read below. */
+    exec_get(f->x, &st);
+    if (!f->now[0]) {
+        f->now[0] = 1; /* taken */
+        f->now[1] = st.length[0];
+        f->now[2] = st.length[1];
+    }
+    switch (f->o.form) {
+    case FOLLOW_RESULT:
+        return step_result(f, io, &st);
+    case FOLLOW_STARTED:
+        return step_started(f, io, &st);
+    default:
+        return step_stream(f, io, &st);
+    }
+}
+
+static const relay_ops FOLLOW_OPS = {.start = on_start, .step = on_step, .free = on_free};
+
+void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_options *o)
+{
+    follow *f = xcalloc(1, sizeof *f);
+
+    f->x = exec_ref(x);
+    f->sb = sandbox_ref(sb);
+    f->o = *o;
+    f->at[1] = o->from[1];
+    f->at[2] = o->from[2];
+    f->request_id = xstrdup(request_id(rq));
+    response_relay(rs, &FOLLOW_OPS, f);
+}

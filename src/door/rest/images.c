@@ -1,0 +1,127 @@
+/* /v1/images and /v1/keys. */
+#include <string.h>
+
+#include "api/openapi.h"
+#include "base/str.h"
+#include "door/rest/internal.h"
+
+#define BODY_MAX (64 * 1024)
+
+err *rest_image_list(request *rq, response *rs)
+{
+    image **list = NULL;
+    size_t n = 0;
+
+    image_list(engine_images(rest_engine(rq)), &list, &n);
+    json_t *all = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(all, view_image(list[i]));
+        image_unref(list[i]);
+    }
+    free(list);
+    response_json(rs, 200, json_pack("{s:o}", "images", all));
+    return NULL;
+}
+
+static void on_progress(void *arg, const pull_progress *p)
+{
+    wait_event(arg, "progress",
+               json_pack("{s:s,s:i,s:i}", "stage", p->stage, "layers", (int)p->layers,
+                         "layers_done", (int)p->layers_done));
+}
+
+static void on_pulled(void *arg, err *failure, image *got)
+{
+    wait_finish(arg, failure, 200, got ? view_image(got) : NULL, false);
+    image_unref(got);
+}
+
+err *rest_image_pull(request *rq, response *rs)
+{
+    CLEANUP(pull_image_done) pull_image in = {0};
+    CLEANUP(buf_done) buf body = {0};
+    bool events = rest_wants_events(rq);
+
+    TRY(request_body(rq, BODY_MAX, &body));
+    TRY(pull_image_decode(body.p, body.len, &in));
+    if (image_is_local_source(in.source))
+        TRY(err_wrap(caller_require(rest_caller(rq), CALLER_ADMIN), "a path of the node"));
+    enum pull_policy policy = in.pull == PULL_IMAGE_PULL_MISSING ? PULL_MISSING
+                              : in.pull == PULL_IMAGE_PULL_NEVER ? PULL_NEVER
+                                                                 : PULL_ALWAYS;
+    wait_ticket *t = wait_start(rq, rs, events);
+    image_ensure(
+        engine_images(rest_engine(rq)), in.source, in.name, policy,
+        &(pull_events){.progress = events ? on_progress : NULL, .done = on_pulled, .arg = t});
+    return NULL;
+}
+
+err *rest_image_get(request *rq, response *rs)
+{
+    CLEANUP(image_unrefp) image *i = NULL;
+
+    TRY(image_find(engine_images(rest_engine(rq)), request_param(rq, 0), &i));
+    response_json(rs, 200, view_image(i));
+    return NULL;
+}
+
+err *rest_image_delete(request *rq, response *rs)
+{
+    TRY(image_remove(engine_images(rest_engine(rq)), request_param(rq, 0)));
+    response_status(rs, 204);
+    return NULL;
+}
+
+err *rest_image_prune(request *rq, response *rs)
+{
+    CLEANUP(prune_images_done) prune_images in = {0};
+    CLEANUP(buf_done) buf body = {0};
+    uint64_t bytes = 0;
+
+    TRY(request_body(rq, BODY_MAX, &body));
+    if (body.len)
+        TRY(prune_images_decode(body.p, body.len, &in));
+    TRY(engine_prune_images(rest_engine(rq), rest_caller(rq), in.all, &bytes));
+    response_json(rs, 200, json_pack("{s:I}", "freed_bytes", (json_int_t)bytes));
+    return NULL;
+}
+
+/* ---- keys ---- */
+
+err *rest_key_list(request *rq, response *rs)
+{
+    CLEANUP(freep) key_row *rows = NULL;
+    size_t n = 0;
+
+    TRY(engine_key_list(rest_engine(rq), rest_caller(rq), &rows, &n));
+    json_t *all = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(all, view_key(&rows[i], NULL));
+        key_row_done(&rows[i]);
+    }
+    response_json(rs, 200, json_pack("{s:o}", "keys", all));
+    return NULL;
+}
+
+err *rest_key_create(request *rq, response *rs)
+{
+    static const char *const ROLES[] = {"user", "admin", "user", "read"};
+    CLEANUP(create_key_done) create_key in = {0};
+    CLEANUP(key_row_done) key_row row = {0};
+    CLEANUP(secret_freep) char *secret = NULL;
+    CLEANUP(buf_done) buf body = {0};
+
+    TRY(request_body(rq, BODY_MAX, &body));
+    TRY(create_key_decode(body.p, body.len, &in));
+    TRY(engine_key_create(rest_engine(rq), rest_caller(rq), in.owner, ROLES[in.role], in.note,
+                          in.has_expires_in ? in.expires_in * 1000 : 0, &row, &secret));
+    response_json(rs, 201, view_key(&row, secret));
+    return NULL;
+}
+
+err *rest_key_delete(request *rq, response *rs)
+{
+    TRY(engine_key_remove(rest_engine(rq), rest_caller(rq), request_param(rq, 0)));
+    response_status(rs, 204);
+    return NULL;
+}

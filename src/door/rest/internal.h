@@ -1,0 +1,80 @@
+/* What the files of the REST door share. */
+#pragma once
+
+#include "base/cleanup.h"
+#include "door/rest/rest.h"
+
+struct rest {
+    rest_options o;
+};
+
+static inline rest *rest_of(request *rq)
+{
+    return request_door(rq);
+}
+static inline engine *rest_engine(request *rq)
+{
+    return rest_of(rq)->o.engine;
+}
+static inline const caller *rest_caller(request *rq)
+{
+    return request_user(rq);
+}
+
+/* view.c: values as JSON, each a new reference */
+json_t *view_sandbox(const sandbox_view *v);
+json_t *view_end(uint64_t exec_id, const exec_end *end, const char *cause_json);
+json_t *view_process(const exec_state *st, const char *cause_json);
+json_t *view_image(const image *i);
+json_t *view_key(const key_row *k, const char *secret);
+json_t *view_strings(char *const *v);
+json_t *view_time(uint64_t real_ns); /* null for 0 */
+
+/* follow.c: answers that come from an exec's streams */
+enum follow_form {
+    FOLLOW_RESULT,
+    FOLLOW_EVENTS,
+    FOLLOW_RAW,
+    FOLLOW_STARTED
+};
+enum follow_until {
+    UNTIL_END,
+    UNTIL_EOF,
+    UNTIL_NOW
+};
+typedef struct follow_options {
+    enum follow_form form;
+    enum follow_until until;
+    unsigned streams; /* bit 1: out, bit 2: err */
+    uint64_t from[3]; /* by stream */
+    bool replay;      /* say so in the head */
+    bool is_exec;     /* a command that never started is an error, not an answer */
+} follow_options;
+/* Hands the connection to the relay. Takes references of its own. */
+void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_options *o);
+
+/* wait.c: answers that wait for one callback */
+typedef struct wait_ticket wait_ticket;
+/* finish (any thread, once): the answer is status and body, or an error; both are consumed. */
+wait_ticket *wait_start(request *rq, response *rs, bool events);
+void wait_finish(wait_ticket *t, err *failure, int status, json_t *body, bool replay);
+/* Only with events: an event on the way. Before finish. */
+void wait_event(wait_ticket *t, const char *event, json_t *data);
+
+/* A piece of a body whose length is not known; n 0 ends it. HTTP/1.0 has no chunks: its end is the
+ * end of the connection. */
+static inline void stream_put(relay_io *io, const void *p, size_t n)
+{
+    if (io->http11)
+        http_chunk(io->out, p, n);
+    else
+        buf_append(io->out, p, n);
+}
+static inline enum relay_next stream_done(const relay_io *io)
+{
+    return io->keep_alive && io->http11 ? RELAY_DONE : RELAY_CLOSE;
+}
+
+/* Reads Idempotency-Key; ERR_INVALID_REQUEST on a bad one. */
+err *rest_idempotency(request *rq, const buf *body, idempotency *ret_idem) ERR_MUST;
+bool rest_wants_events(const request *rq);

@@ -1,0 +1,107 @@
+/* /v1/info, /healthz, /readyz, /metrics, /openapi.json. */
+#include "api/openapi.h"
+#include "base/metric.h"
+#include "base/str.h"
+#include "door/rest/internal.h"
+
+static const char *cap_name(enum cap_level level)
+{
+    static const char *const NAMES[] = {"absent", "emulated", "native"};
+
+    return NAMES[level];
+}
+
+static json_t *view_caps(const backend_caps *c)
+{
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "images", cap_name(c->images), "user",
+                     cap_name(c->user), "stats", cap_name(c->stats), "freeze", cap_name(c->freeze),
+                     "socket", cap_name(c->socket), "snapshot", cap_name(c->snapshot), "disk_limit",
+                     cap_name(c->disk_limit), "read_only", cap_name(c->read_only), "tmpfs",
+                     cap_name(c->tmpfs));
+}
+
+err *rest_info_get(request *rq, response *rs)
+{
+    engine *e = rest_engine(rq);
+    backend *b = engine_backend(e);
+    engine_counts n = engine_count(e);
+    image **list = NULL;
+    size_t images = 0;
+
+    image_list(engine_images(e), &list, &images);
+    for (size_t i = 0; i < images; i++)
+        image_unref(list[i]);
+    free(list);
+    json_t *o = json_object();
+    json_object_set_new(o, "version", json_string(rest_of(rq)->o.version));
+    json_object_set_new(o, "cell", json_string(engine_cell(e)));
+    json_object_set_new(o, "backend", json_string(b->caps.name));
+    json_object_set_new(o, "caps", view_caps(&b->caps));
+    json_object_set_new(o, "versions",
+                        json_pack("{s:i,s:i,s:i,s:i,s:i}", "api", 1, "warden", 1, "spine",
+                                  (int)SP_VERSION, "journal", 1, "store", 1));
+    json_t *pool = b->ops->pool ? b->ops->pool(b) : NULL;
+    json_object_set_new(o, "pool", pool ? pool : json_null());
+    json_object_set_new(o, "counts",
+                        json_pack("{s:I,s:I,s:I}", "sandboxes", (json_int_t)n.running, "creating",
+                                  (json_int_t)n.creating, "images", (json_int_t)images));
+    response_json(rs, 200, o);
+    return NULL;
+}
+
+err *rest_healthz(request *rq, response *rs)
+{
+    (void)rq;
+    response_bytes(rs, "text/plain; charset=utf-8", "ok\n", 3);
+    return NULL;
+}
+
+static bool add_check(json_t *checks, const char *name, err *failure)
+{
+    json_t *c = json_pack("{s:s,s:b}", "name", name, "ok", !failure);
+
+    if (failure) {
+        json_object_set_new(c, "message", json_string(failure->message));
+        json_object_set_new(c, "remedy", json_string(err_remedy_of(failure)));
+    }
+    json_array_append_new(checks, c);
+    err_free(failure);
+    return json_flag(c, "ok");
+}
+
+err *rest_readyz(request *rq, response *rs)
+{
+    const rest_options *o = &rest_of(rq)->o;
+    json_t *checks = json_array();
+    const char *name = NULL;
+    bool ready = add_check(checks, "backend", engine_ready(o->engine));
+
+    for (size_t i = 0; o->ready; i++) {
+        err *failure = o->ready(o->arg, i, &name);
+        if (!name)
+            break;
+        ready &= add_check(checks, name, failure);
+        name = NULL;
+    }
+    response_json(rs, ready ? 200 : 503, json_pack("{s:b,s:o}", "ready", ready, "checks", checks));
+    return NULL;
+}
+
+err *rest_metrics(request *rq, response *rs)
+{
+    backend *b = engine_backend(rest_engine(rq));
+    CLEANUP(buf_done) buf text = {0};
+
+    metric_write(&text);
+    if (b->ops->metrics)
+        err_drop(b->ops->metrics(b, &text), "metrics"); /* ours are still worth having */
+    response_bytes(rs, "text/plain; version=0.0.4; charset=utf-8", text.p, text.len);
+    return NULL;
+}
+
+err *rest_openapi(request *rq, response *rs)
+{
+    (void)rq;
+    response_bytes(rs, "application/json", OPENAPI_JSON, OPENAPI_JSON_LEN);
+    return NULL;
+}

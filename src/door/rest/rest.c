@@ -1,0 +1,89 @@
+/* Dispatch: who asks, which route, may they. */
+#include "door/rest/rest.h"
+
+#include <string.h>
+
+#include "api/openapi.h"
+#include "base/str.h"
+#include "door/rest/internal.h"
+
+rest *rest_new(const rest_options *o)
+{
+    rest *r = xcalloc(1, sizeof *r);
+
+    r->o = *o;
+    return r;
+}
+
+void rest_free(rest *r)
+{
+    free(r);
+}
+
+static const char *key_of(const request *rq)
+{
+    const char *bearer = request_header(rq, "Authorization");
+
+    if (bearer && str_starts(bearer, "Bearer "))
+        return bearer + strlen("Bearer ");
+    return bearer ? bearer : request_header(rq, "X-API-Key");
+}
+
+/* A key is taken on every listener; without one the unix peer's credentials count. */
+static err *authenticate(const rest *r, request *rq, caller **ret_caller)
+{
+    const char *key = key_of(rq);
+
+    if (key)
+        return caller_by_key(r->o.engine, key, ret_caller);
+    if (request_is_unix(rq))
+        return caller_by_peer(request_socket(rq), r->o.group, ret_caller);
+    return err_new(ERR_UNAUTHENTICATED, "the request carries no key");
+}
+
+static enum caller_role needed(enum route_role role)
+{
+    static const enum caller_role ROLES[] = {[ROLE_ANYONE] = CALLER_NOBODY,
+                                             [ROLE_READ] = CALLER_READ,
+                                             [ROLE_USER] = CALLER_USER,
+                                             [ROLE_ADMIN] = CALLER_ADMIN};
+    return ROLES[role];
+}
+
+static void release_caller(void *c)
+{
+    caller_free(c);
+}
+
+err *rest_dispatch(void *arg, request *rq, response *rs)
+{
+    rest *r = arg;
+    const route *found = NULL;
+    caller *c = NULL;
+
+    TRY(router_match(OPENAPI_ROUTES, OPENAPI_NROUTES, rq, rs, &found));
+    if (found->role != ROLE_ANYONE) {
+        TRY(authenticate(r, rq, &c));
+        request_set_user(rq, c, release_caller);
+        TRY(caller_require(c, needed(found->role)));
+    }
+    return found->handle(rq, rs);
+}
+
+err *rest_idempotency(request *rq, const buf *body, idempotency *ret_idem)
+{
+    const char *key = request_header(rq, "Idempotency-Key");
+
+    if (key && (!ascii_visible(key) || strlen(key) > 255))
+        return err_new(ERR_INVALID_REQUEST,
+                       "Idempotency-Key: must be 1 to 255 visible ASCII characters");
+    *ret_idem = (idempotency){.key = key, .body = body->p, .nbody = body->len};
+    return NULL;
+}
+
+bool rest_wants_events(const request *rq)
+{
+    const char *accept = request_header(rq, "Accept");
+
+    return accept && strstr(accept, "text/event-stream");
+}

@@ -1,0 +1,22 @@
+/* The native API: handlers named by the operations of api/openapi.yaml, the JSON they answer with,
+ * and the relay jobs behind answers that take time. */
+#pragma once
+
+#include "base/json.h"
+#include "engine/engine.h"
+#include "net/http.h"
+
+typedef struct rest_options {
+    engine *engine;
+    gid_t group;         /* who may use the unix socket as a user; (gid_t)-1: nobody */
+    const char *version; /* of the program */
+    /* Further readiness checks, or NULL; sets *ret_name to what was checked. */
+    err *(*ready)(void *arg, size_t i, const char **ret_name);
+    void *arg;
+} rest_options;
+
+typedef struct rest rest;
+rest *rest_new(const rest_options *o);
+void rest_free(rest *r);
+/* The server's dispatch: authenticates, finds the route, runs the handler. arg is the rest. */
+err *rest_dispatch(void *arg, request *rq, response *rs);

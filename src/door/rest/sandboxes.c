@@ -1,0 +1,174 @@
+/* /v1/sandboxes: create, list, show, end. */
+#include <string.h>
+
+#include "api/openapi.h"
+#include "base/str.h"
+#include "door/rest/internal.h"
+
+#define BODY_MAX (4 << 20)
+
+static json_t *sandbox_json(sandbox *sb)
+{
+    CLEANUP(sandbox_view_done) sandbox_view v;
+
+    sandbox_get(sb, &v);
+    return view_sandbox(&v);
+}
+
+/* ---- create ---- */
+
+static void take_limits(const sandbox_limits *in, limits *out)
+{
+    out->memory = in->has_memory ? in->memory : 0;
+    out->cpu_milli = in->has_cpu ? (uint32_t)(in->cpu * 1000 + 0.5) : 0;
+    out->pids = in->has_pids ? (uint32_t)in->pids : 0;
+    out->disk = in->has_disk ? in->disk : 0;
+    out->nofile = in->has_nofile ? (uint32_t)in->nofile : 0;
+    out->shm_mib = in->has_shm ? (uint32_t)((in->shm + (1 << 20) - 1) >> 20) : 0;
+    out->execs = in->has_execs ? (uint32_t)in->execs : 0;
+}
+
+static void take_tmpfs(create_sandbox *in, sandbox_spec *out)
+{
+    out->tmpfs = xcalloc(in->ntmpfs, sizeof *out->tmpfs);
+    out->ntmpfs = in->ntmpfs;
+    for (size_t i = 0; i < in->ntmpfs; i++)
+        out->tmpfs[i] = (tmpfs_spec){.path = TAKE_PTR(in->tmpfs[i].path),
+                                     .size = in->tmpfs[i].size,
+                                     .mode = in->tmpfs[i].has_mode ? in->tmpfs[i].mode : 01777,
+                                     .exec = in->tmpfs[i].exec};
+}
+
+/* Moves the decoded request into a spec; what the spec cannot say is an error, never ignored. */
+static err *take_create(create_sandbox *in, sandbox_spec *out)
+{
+    if (in->tier == CREATE_SANDBOX_TIER_STRONG)
+        return err_remedy(err_new(ERR_UNSUPPORTED, "tier: this node has no strong tier"),
+                          "Leave tier out for the light one, or use a node that has it.");
+    if (in->network == CREATE_SANDBOX_NETWORK_OPEN)
+        return err_remedy(err_new(ERR_UNSUPPORTED, "network: this node offers none"),
+                          "Leave network out; bring files in with the image or through stdin.");
+    *out = (sandbox_spec){.image = TAKE_PTR(in->image),
+                          .name = TAKE_PTR(in->name),
+                          .env = TAKE_PTR(in->env),
+                          .secrets = TAKE_PTR(in->secrets),
+                          .user = TAKE_PTR(in->user),
+                          .cwd = TAKE_PTR(in->cwd),
+                          .labels = TAKE_PTR(in->labels),
+                          .ttl_ms = in->has_ttl ? in->ttl * 1000 : 0,
+                          .queue_ms = in->has_queue_wait ? in->queue_wait * 1000 : 0,
+                          .read_only = in->read_only,
+                          .has_umask = in->has_umask,
+                          .umask = in->umask};
+    if (in->has_limits)
+        take_limits(&in->limits, &out->limits);
+    take_tmpfs(in, out);
+    for (size_t i = 0; i < in->ngrants; i++)
+        out->setuid |= in->grants[i] == CREATE_SANDBOX_GRANTS_SETUID;
+    return NULL;
+}
+
+static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
+{
+    wait_finish(arg, failure, 201, sb ? sandbox_json(sb) : NULL, replay);
+    sandbox_unref(sb);
+}
+
+static enum pull_policy policy_of(enum create_sandbox_pull p)
+{
+    return p == CREATE_SANDBOX_PULL_ALWAYS  ? PULL_ALWAYS
+           : p == CREATE_SANDBOX_PULL_NEVER ? PULL_NEVER
+                                            : PULL_MISSING;
+}
+
+/* The body may hold secrets: it is wiped before its memory goes back. */
+static void body_wipe(buf *b)
+{
+    secret_wipe(b->p, b->cap);
+    buf_done(b);
+}
+
+err *rest_sandbox_create(request *rq, response *rs)
+{
+    CLEANUP(create_sandbox_done) create_sandbox in = {0};
+    CLEANUP(sandbox_spec_done) sandbox_spec spec = {0};
+    CLEANUP(body_wipe) buf body = {0};
+    idempotency idem;
+
+    TRY(request_body(rq, BODY_MAX, &body));
+    TRY(rest_idempotency(rq, &body, &idem));
+    TRY(create_sandbox_decode(body.p, body.len, &in));
+    TRY(take_create(&in, &spec));
+    wait_ticket *ticket = wait_start(rq, rs, false);
+    engine_create(rest_engine(rq), rest_caller(rq), &spec, policy_of(in.pull), &idem, on_created,
+                  ticket);
+    return NULL;
+}
+
+/* ---- list ---- */
+
+static const char *query_find(void *arg, const char *name)
+{
+    return request_query(arg, name);
+}
+
+static void collect_label(void *arg, const char *name, const char *value)
+{
+    if (!strcmp(name, "label"))
+        strv_push(arg, xstrdup(value));
+}
+
+static const char *state_text(enum sandbox_state s)
+{
+    static const char *const NAMES[] = {NULL,     "creating",   "running",
+                                        "paused", "hibernated", "gone"};
+    return NAMES[s];
+}
+
+err *rest_sandbox_list(request *rq, response *rs)
+{
+    CLEANUP(sandbox_list_query_done) sandbox_list_query q = {0};
+    CLEANUP(strv_freep) char **labels = NULL;
+    CLEANUP(freep) sandbox_view *views = NULL;
+    CLEANUP(freep) char *next = NULL;
+    size_t n = 0;
+
+    TRY(sandbox_list_query_decode(query_find, rq, &q));
+    request_query_each(rq, collect_label, &labels);
+    sandbox_filter f = {.labels = labels,
+                        .state = state_text(q.state),
+                        .name = q.name,
+                        .after = q.cursor,
+                        .max = q.limit};
+    TRY(engine_list(rest_engine(rq), rest_caller(rq), &f, &views, &n, &next));
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(list, view_sandbox(&views[i]));
+        sandbox_view_done(&views[i]);
+    }
+    response_json(
+        rs, 200,
+        json_pack("{s:o,s:o}", "sandboxes", list, "next", next ? json_string(next) : json_null()));
+    return NULL;
+}
+
+/* ---- one ---- */
+
+err *rest_sandbox_get(request *rq, response *rs)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+
+    TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
+    response_json(rs, 200, sandbox_json(sb));
+    return NULL;
+}
+
+err *rest_sandbox_delete(request *rq, response *rs)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+
+    TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
+    TRY(engine_delete(rest_engine(rq), rest_caller(rq), sb));
+    response_json(rs, 200, sandbox_json(sb));
+    return NULL;
+}

@@ -1,0 +1,240 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/str.h"
+#include "door/rest/internal.h"
+
+json_t *view_time(uint64_t real_ns)
+{
+    char text[CLOCK_TEXT_MAX];
+
+    if (!real_ns)
+        return json_null();
+    clock_format(real_ns, text);
+    return json_string(text);
+}
+
+json_t *view_strings(char *const *v)
+{
+    json_t *a = json_array();
+
+    for (size_t i = 0; v && v[i]; i++) {
+        json_t *s = json_string(v[i]);
+        json_array_append_new(a, s ? s : json_string(""));
+    }
+    return a;
+}
+
+static json_t *text_or_null(const char *s)
+{
+    json_t *j = s ? json_string(s) : NULL;
+
+    return j ? j : json_null();
+}
+
+static json_t *view_digest(const uint8_t digest[32])
+{
+    char text[7 + 64 + 1] = "sha256:";
+
+    hex_encode(digest, 32, text + 7);
+    return json_string(text);
+}
+
+static json_t *view_limits(const limits *l)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "memory", json_integer((json_int_t)l->memory));
+    json_object_set_new(o, "cpu", json_real(l->cpu_milli / 1000.0));
+    json_object_set_new(o, "pids", json_integer(l->pids));
+    if (l->disk)
+        json_object_set_new(o, "disk", json_integer((json_int_t)l->disk));
+    json_object_set_new(o, "nofile", json_integer(l->nofile));
+    json_object_set_new(o, "shm", json_integer((json_int_t)l->shm_mib << 20));
+    json_object_set_new(o, "execs", json_integer(l->execs));
+    return o;
+}
+
+static json_t *view_labels(char *const *labels)
+{
+    json_t *o = json_object();
+
+    for (size_t i = 0; labels && labels[i]; i++) {
+        const char *eq = strchr(labels[i], '=');
+        if (!eq)
+            continue;
+        CLEANUP(freep) char *key = xstrndup(labels[i], (size_t)(eq - labels[i]));
+        json_object_set_new(o, key, json_string(eq + 1));
+    }
+    return o;
+}
+
+static json_t *view_sandbox_image(const sandbox_view *v)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "name", json_string(v->image_name));
+    json_object_set_new(o, "digest", view_digest(v->digest));
+    if (v->image) {
+        json_object_set_new(o, "entrypoint", view_strings(v->image->entrypoint));
+        json_object_set_new(o, "cmd", view_strings(v->image->cmd));
+        json_object_set_new(o, "user", json_string(v->image->user));
+        json_object_set_new(o, "cwd", json_string(v->image->cwd));
+    }
+    return o;
+}
+
+static json_t *view_timing(const box_timing *t)
+{
+    return json_pack("{s:f,s:f,s:f,s:f}", "queue_ms", (double)t->queue_ns / 1e6, "build_ms",
+                     (double)t->build_ns / 1e6, "swap_ms", (double)t->swap_ns / 1e6, "claim_ms",
+                     (double)t->claim_ns / 1e6);
+}
+
+json_t *view_sandbox(const sandbox_view *v)
+{
+    json_t *o = json_object();
+    json_t *cause = v->cause ? json_loads(v->cause, 0, NULL) : NULL;
+
+    json_object_set_new(o, "id", json_string(v->id));
+    json_object_set_new(o, "name", text_or_null(v->name));
+    json_object_set_new(o, "state", json_string(v->state));
+    json_object_set_new(o, "cause", cause ? cause : json_null());
+    json_object_set_new(o, "image", view_sandbox_image(v));
+    json_object_set_new(o, "owner", json_string(v->owner));
+    json_object_set_new(o, "created", view_time(v->created_ns));
+    json_object_set_new(o, "ends", v->ended_ns ? json_null() : view_time(v->ends_ns));
+    json_object_set_new(o, "ended", view_time(v->ended_ns));
+    json_object_set_new(o, "labels", view_labels(v->labels));
+    json_object_set_new(o, "limits", view_limits(&v->limits));
+    json_object_set_new(o, "user", text_or_null(v->user));
+    json_object_set_new(o, "cwd", text_or_null(v->cwd));
+    json_object_set_new(o, "read_only", json_boolean(v->read_only));
+    json_object_set_new(o, "grants", v->setuid ? json_pack("[s]", "setuid") : json_array());
+    json_object_set_new(o, "tier", json_string("light"));
+    json_object_set_new(o, "network", json_string("none"));
+    json_object_set_new(o, "running_execs", json_integer((json_int_t)v->live_execs));
+    if (v->has_timing)
+        json_object_set_new(o, "timing", view_timing(&v->timing));
+    return o;
+}
+
+static const char *stage_name(int stage)
+{
+    static const char *const NAMES[] = {"?",   "parse", "rlimit", "tty",  "cwd",  "groups",
+                                        "gid", "uid",   "exec",   "user", "privs"};
+
+    return stage > 0 && (size_t)stage < ARRAY_LEN(NAMES) ? NAMES[stage] : NAMES[0];
+}
+
+static json_t *view_user(const exec_end *end)
+{
+    char text[32];
+
+    if (end->uid == UINT32_MAX || end->how == EXEC_NOT_STARTED || end->how == EXEC_UNKNOWN)
+        return json_null();
+    snprintf(text, sizeof text, "%u:%u", end->uid, end->gid);
+    return json_string(text);
+}
+
+static json_t *view_usage(const exec_end *end)
+{
+    if (end->how == EXEC_NOT_STARTED || end->how == EXEC_UNKNOWN)
+        return json_null();
+    return json_pack("{s:I,s:I,s:I}", "user_us", (json_int_t)end->utime_us, "system_us",
+                     (json_int_t)end->stime_us, "maxrss_kb", (json_int_t)end->maxrss_kb);
+}
+
+static json_t *exec_id_text(uint64_t id)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%lu", id);
+    return json_string(text);
+}
+
+json_t *view_end(uint64_t exec_id, const exec_end *end, const char *cause_json)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "exec", exec_id_text(exec_id));
+    json_object_set_new(o, "how", json_string(exec_how_name(end->how)));
+    json_object_set_new(o, "exit_code",
+                        end->how == EXEC_EXITED ? json_integer(end->exit_code) : json_null());
+    json_object_set_new(o, "signal", end->signal ? json_integer(end->signal) : json_null());
+    json_object_set_new(o, "oom", json_boolean(end->oom));
+    if (end->how == EXEC_NOT_STARTED) {
+        json_object_set_new(o, "errno", json_integer(end->errnum));
+        json_object_set_new(o, "stage", json_string(stage_name(end->stage)));
+    }
+    if (end->how == EXEC_UNKNOWN && cause_json)
+        json_object_set_new(o, "cause", json_loads(cause_json, 0, NULL));
+    json_object_set_new(o, "user", view_user(end));
+    json_object_set_new(o, "cwd", json_null());
+    json_object_set_new(o, "started", view_time(end->started_ns));
+    json_object_set_new(o, "ended", view_time(end->ended_ns));
+    json_object_set_new(o, "usage", view_usage(end));
+    json_object_set_new(o, "out_bytes", json_integer((json_int_t)end->out_bytes));
+    json_object_set_new(o, "err_bytes", json_integer((json_int_t)end->err_bytes));
+    json_object_set_new(o, "out_dropped", json_integer((json_int_t)end->out_dropped));
+    json_object_set_new(o, "err_dropped", json_integer((json_int_t)end->err_dropped));
+    return o;
+}
+
+json_t *view_process(const exec_state *st, const char *cause_json)
+{
+    static const char *const STDIO[] = {"pipes", "merged", "pty"};
+    bool running = st->end.how == EXEC_RUNNING;
+    json_t *o = json_object();
+    json_t *command = json_string(st->command);
+
+    json_object_set_new(o, "exec", exec_id_text(st->id));
+    json_object_set_new(o, "command", command ? command : json_string("?"));
+    json_object_set_new(o, "stdio", json_string(STDIO[st->stdio]));
+    json_object_set_new(o, "running", json_boolean(running));
+    json_object_set_new(o, "started", json_boolean(st->started));
+    json_object_set_new(o, "pid", st->pid ? json_integer(st->pid) : json_null());
+    json_object_set_new(o, "stdin_open", json_boolean(st->stdin_open));
+    json_object_set_new(o, "lingering", json_boolean(st->lingering));
+    json_object_set_new(o, "out_bytes", json_integer((json_int_t)st->length[0]));
+    json_object_set_new(o, "err_bytes", json_integer((json_int_t)st->length[1]));
+    json_object_set_new(o, "end", running ? json_null() : view_end(st->id, &st->end, cause_json));
+    return o;
+}
+
+json_t *view_image(const image *i)
+{
+    json_t *o = json_object(), *layers = json_array();
+
+    for (size_t k = 0; k < i->nlayers; k++)
+        json_array_append_new(layers, view_digest(i->diff_ids[k]));
+    json_object_set_new(o, "name", json_string(i->name));
+    json_object_set_new(o, "digest", view_digest(i->digest));
+    json_object_set_new(o, "size", json_integer((json_int_t)i->size));
+    json_object_set_new(o, "created", view_time(i->created_ns));
+    json_object_set_new(o, "os", text_or_null(i->os));
+    json_object_set_new(o, "architecture", text_or_null(i->architecture));
+    json_object_set_new(o, "layers", layers);
+    json_object_set_new(o, "env", view_strings(i->env));
+    json_object_set_new(o, "entrypoint", view_strings(i->entrypoint));
+    json_object_set_new(o, "cmd", view_strings(i->cmd));
+    json_object_set_new(o, "user", json_string(i->user));
+    json_object_set_new(o, "cwd", json_string(i->cwd));
+    return o;
+}
+
+json_t *view_key(const key_row *k, const char *secret)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "id", json_string(k->id));
+    if (secret)
+        json_object_set_new(o, "key", json_string(secret));
+    json_object_set_new(o, "owner", json_string(k->owner));
+    json_object_set_new(o, "role", json_string(k->role));
+    json_object_set_new(o, "note", text_or_null(k->note));
+    json_object_set_new(o, "created", view_time(k->created_ns));
+    json_object_set_new(o, "expires", view_time(k->expires_ns));
+    return o;
+}

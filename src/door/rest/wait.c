@@ -1,0 +1,158 @@
+/* Answers that wait for one callback: a create in the queue, a pull. No thread waits.
+ *
+ * The ticket has two holders, the relay and whoever will finish it; either may leave first. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/str.h"
+#include "base/thread.h"
+#include "door/rest/internal.h"
+#include "wire/sse.h"
+
+struct wait_ticket {
+    _Atomic int refs;
+    pthread_mutex_t lock;
+    relay_job *job; /* between start and free */
+    char *request_id;
+    bool events;
+    /* under the lock */
+    buf pending; /* events not yet given to the relay */
+    bool finished;
+    err *failure;
+    int status;
+    json_t *body;
+    bool replay;
+    /* the relay's alone */
+    bool head_sent;
+};
+
+static void ticket_unref(wait_ticket *t)
+{
+    if (atomic_fetch_sub(&t->refs, 1) > 1)
+        return;
+    err_free(t->failure);
+    json_decref(t->body);
+    buf_done(&t->pending);
+    free(t->request_id);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+static void on_start(void *ctx, relay_job *job)
+{
+    wait_ticket *t = ctx;
+    LOCK_SCOPE(&t->lock);
+
+    t->job = job;
+}
+
+static void on_free(void *ctx)
+{
+    wait_ticket *t = ctx;
+
+    pthread_mutex_lock(&t->lock);
+    t->job = NULL;
+    pthread_mutex_unlock(&t->lock);
+    ticket_unref(t);
+}
+
+static enum relay_next answer_whole(wait_ticket *t, relay_io *io)
+{
+    if (t->failure)
+        http_error_answer(io->out, t->failure, io->keep_alive, t->request_id);
+    else
+        http_json_answer(io->out, t->status, t->body, io->keep_alive, t->request_id,
+                         t->replay ? "Idempotent-Replay: true\r\n" : NULL);
+    return io->keep_alive ? RELAY_DONE : RELAY_CLOSE;
+}
+
+static void last_event(wait_ticket *t, buf *events)
+{
+    CLEANUP(buf_done) buf data = {0};
+    CLEANUP(json_decrefp) json_t *e = t->failure ? json_of_err(t->failure, t->request_id) : NULL;
+
+    json_write(&data, e ? e : t->body);
+    sse_write(events, e ? "error" : "image", NULL, data.p, data.len);
+}
+
+static enum relay_next answer_events(wait_ticket *t, relay_io *io)
+{
+    CLEANUP(buf_done) buf events = {0};
+
+    if (!t->head_sent) {
+        http_head_write(io->out, &(http_head){.status = 200,
+                                              .type = "text/event-stream",
+                                              .length = -1,
+                                              .chunked = io->http11,
+                                              .keep_alive = io->keep_alive && io->http11,
+                                              .request_id = t->request_id});
+        t->head_sent = true;
+    }
+    buf_append(&events, t->pending.p, t->pending.len);
+    buf_clear(&t->pending);
+    if (t->finished)
+        last_event(t, &events);
+    if (events.len)
+        stream_put(io, events.p, events.len);
+    if (!t->finished)
+        return RELAY_WAIT;
+    stream_put(io, NULL, 0);
+    return stream_done(io);
+}
+
+static enum relay_next on_step(void *ctx, relay_io *io)
+{
+    wait_ticket *t = ctx;
+    LOCK_SCOPE(&t->lock);
+
+    /* A pull that fails at once is still an ordinary error answer. */
+    if (t->events && !(t->finished && t->failure && !t->head_sent))
+        return answer_events(t, io);
+    return t->finished ? answer_whole(t, io) : RELAY_WAIT;
+}
+
+static const relay_ops WAIT_OPS = {.start = on_start, .step = on_step, .free = on_free};
+
+wait_ticket *wait_start(request *rq, response *rs, bool events)
+{
+    wait_ticket *t = xcalloc(1, sizeof *t);
+
+    t->refs = 2;
+    t->events = events;
+    t->request_id = xstrdup(request_id(rq));
+    pthread_mutex_init(&t->lock, NULL);
+    response_relay(rs, &WAIT_OPS, t);
+    return t;
+}
+
+static void wake_locked(wait_ticket *t)
+{
+    if (t->job)
+        relay_wake(t->job);
+}
+
+void wait_event(wait_ticket *t, const char *event, json_t *data)
+{
+    CLEANUP(json_decrefp) json_t *owned = data;
+    CLEANUP(buf_done) buf text = {0};
+    LOCK_SCOPE(&t->lock);
+
+    json_write(&text, owned);
+    if (t->pending.len < 65536) /* a client that does not read misses progress, not the result */
+        sse_write(&t->pending, event, NULL, text.p, text.len);
+    wake_locked(t);
+}
+
+void wait_finish(wait_ticket *t, err *failure, int status, json_t *body, bool replay)
+{
+    pthread_mutex_lock(&t->lock);
+    t->failure = failure;
+    t->status = status;
+    t->body = body;
+    t->replay = replay;
+    t->finished = true;
+    wake_locked(t);
+    pthread_mutex_unlock(&t->lock);
+    ticket_unref(t);
+}
