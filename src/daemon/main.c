@@ -1,0 +1,365 @@
+/* bothyd: wiring. The order of opening is the order of the layers; see README.md. */
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+
+#include "backend/backend.h"
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/sock.h"
+#include "base/str.h"
+#include "daemon/config.h"
+#include "door/rest/rest.h"
+#include "engine/engine.h"
+#include "net/server.h"
+
+#ifndef BOTHY_VERSION
+#    define BOTHY_VERSION "0"
+#endif
+#define DISK_MIN (UINT64_C(64) << 20) /* below it /readyz says disk_full */
+
+/* Everything the daemon owns, in the order it is opened; closed the other way round. */
+typedef struct node {
+    config cfg;
+    int state, lock, spool, staging;
+    store *store;
+    backend *backend;
+    image_store *images;
+    exec_hub *execs;
+    engine *engine;
+    rest *rest;
+    server *server;
+} node;
+
+/* ---- what we must not have ---- */
+
+static bool has_capabilities(void)
+{
+    struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct d[2] = {0};
+
+    if (syscall(SYS_capget, &h, d))
+        return true;
+    return d[0].effective || d[1].effective || d[0].permitted || d[1].permitted;
+}
+
+static err *check_privileges(void)
+{
+    if (geteuid() == 0 || has_capabilities())
+        return err_remedy(err_new(ERR_INTERNAL, "bothyd must not run with privileges"),
+                          "Start it as user bothy without capabilities: setpriv --reuid bothy "
+                          "--regid bothy --init-groups --bounding-set=-all --inh-caps=-all "
+                          "--no-new-privs bothyd");
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        return err_sys(ERR_INTERNAL, errno, "cannot give up gaining privileges");
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); /* secrets pass through our memory */
+    return NULL;
+}
+
+static void raise_descriptors(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_NOFILE, &r))
+        return;
+    r.rlim_cur = r.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &r))
+        log_warn("start", "cannot raise the number of descriptors");
+}
+
+/* ---- opening ---- */
+
+static err *open_state(node *n)
+{
+    n->state = open(n->cfg.state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (n->state < 0)
+        return err_remedy(
+            err_sys(ERR_INTERNAL, errno, "cannot open the state directory %s", n->cfg.state_dir),
+            "Make it, owned by bothyd's user, mode 0700.");
+    TRY(fs_lock(n->state, "lock", &n->lock));
+    TRY(fs_dir(n->state, "spool", 0700, &n->spool));
+    return fs_dir(n->state, "staging", 0700, &n->staging);
+}
+
+static err *open_backend(node *n)
+{
+    const config *c = &n->cfg;
+
+    if (!strcmp(c->backend_name, "fake"))
+        return backend_fake_new(
+            &(fake_options){.dir = c->backend_fake_dir,
+                            .node_program = c->backend_fake_program,
+                            .cut_every = (unsigned)c->backend_fake_cut_every,
+                            .repeat_every = (unsigned)c->backend_fake_repeat_every},
+            &n->backend);
+    return backend_oci_new(c->warden_socket, &n->backend);
+}
+
+static err *open_images(node *n)
+{
+    CLEANUP(freep) char *path = str_printf("%s/staging", n->cfg.state_dir);
+
+    return image_store_new(&(image_options){.staging_dir = n->staging,
+                                            .staging_path = path,
+                                            .skopeo = n->cfg.images_skopeo,
+                                            .backend = n->backend,
+                                            .store = n->store,
+                                            .pull_timeout_ms = n->cfg.images_pull_timeout},
+                           &n->images);
+}
+
+static err *open_engine(node *n)
+{
+    const config *c = &n->cfg;
+    engine_options o = {.backend = n->backend,
+                        .store = n->store,
+                        .images = n->images,
+                        .execs = n->execs,
+                        .clock = &CLOCK_SYSTEM,
+                        .defaults = config_limits(c),
+                        .ttl_ms = c->limits_ttl,
+                        .queue_ms = c->limits_queue_wait,
+                        .keep_record_ms = c->retention_record,
+                        .keep_spool_ms = c->retention_spool};
+
+    memcpy(o.cell, c->node_cell, sizeof o.cell);
+    TRY(engine_new(&o, &n->engine));
+    return engine_reconcile(n->engine);
+}
+
+static err *open_parts(node *n)
+{
+    const config *c = &n->cfg;
+
+    TRY(open_state(n));
+    TRY(store_open(n->state, "store.db", c->store_sync, &n->store));
+    TRY(open_backend(n));
+    TRY(open_images(n));
+    TRY(exec_hub_new(&(exec_options){.spool_dir = n->spool,
+                                     .stream_max = c->exec_stream_max,
+                                     .sandbox_max = c->exec_sandbox_max,
+                                     .live_max = (uint32_t)c->exec_live_max,
+                                     .stdin_max = c->exec_stdin_max},
+                     &n->execs));
+    return open_engine(n);
+}
+
+/* ---- listening ---- */
+
+static err *listen_unix(node *n, gid_t group)
+{
+    CLEANUP(closep) int fd = -1;
+    const char *path = n->cfg.listen_socket;
+
+    TRY(sock_bind_path(path, SOCK_STREAM, 0660, &fd));
+    if (group != (gid_t)-1 && chown(path, (uid_t)-1, group))
+        log_warn("listen", "cannot give %s to the group %s: members cannot connect", path,
+                 n->cfg.listen_group);
+    if (listen(fd, 1024))
+        return err_sys(ERR_INTERNAL, errno, "cannot listen on %s", path);
+    server_listen(n->server, TAKE_FD(fd), true);
+    return NULL;
+}
+
+static err *tcp_socket(const struct addrinfo *a, int *ret_fd)
+{
+    CLEANUP(closep) int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int on = 1;
+
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
+        bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1024))
+        return err_sys(ERR_INTERNAL, errno, "cannot listen on TCP");
+    *ret_fd = TAKE_FD(fd);
+    return NULL;
+}
+
+/* "127.0.0.1:7070", "[::1]:7070": addresses only, names are not looked up. */
+static err *listen_tcp(node *n)
+{
+    const char *text = n->cfg.listen_tcp, *colon = strrchr(text, ':');
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+                             .ai_socktype = SOCK_STREAM},
+                    *a = NULL;
+    int fd = -1;
+
+    if (!*text)
+        return NULL;
+    bool bracket = *text == '[' && colon && colon > text + 1 && colon[-1] == ']';
+    if (!colon)
+        return err_new(ERR_INVALID_REQUEST, "listen.tcp: '%s' is not address:port", text);
+    CLEANUP(freep)
+    char *host = bracket ? xstrndup(text + 1, (size_t)(colon - text) - 2)
+                         : xstrndup(text, (size_t)(colon - text));
+    if (getaddrinfo(host, colon + 1, &hints, &a))
+        return err_new(ERR_INVALID_REQUEST, "listen.tcp: '%s' is not address:port", text);
+    err *failure = tcp_socket(a, &fd);
+    freeaddrinfo(a);
+    TRY(err_wrap(failure, "%s", text));
+    server_listen(n->server, fd, false);
+    return NULL;
+}
+
+static gid_t group_id(const char *name)
+{
+    struct group g, *found = NULL;
+    char space[4096];
+
+    if (!*name || getgrnam_r(name, &g, space, sizeof space, &found) || !found)
+        return (gid_t)-1;
+    return g.gr_gid;
+}
+
+/* ---- readiness ---- */
+
+static err *check_disk(const node *n)
+{
+    struct statvfs v;
+
+    if (fstatvfs(n->state, &v))
+        return err_sys(ERR_INTERNAL, errno, "cannot ask for free space");
+    if ((uint64_t)v.f_bavail * v.f_frsize < DISK_MIN)
+        return err_new(ERR_DISK_FULL, "less than 64 MiB are free for spools and the store");
+    return NULL;
+}
+
+static err *check_spools(const node *n)
+{
+    return exec_hub_is_full(n->execs)
+               ? err_new(ERR_DISK_FULL, "commands wait: the disk of the spools is full")
+               : NULL;
+}
+
+static err *ready(void *arg, size_t i, const char **ret_name)
+{
+    static const struct {
+        const char *name;
+        err *(*check)(const node *n);
+    } CHECKS[] = {{"disk", check_disk}, {"spools", check_spools}};
+
+    if (i >= ARRAY_LEN(CHECKS))
+        return NULL;
+    *ret_name = CHECKS[i].name;
+    return CHECKS[i].check(arg);
+}
+
+/* ---- running ---- */
+
+static server *running; /* for the signal handler */
+
+static void on_signal(int signo)
+{
+    (void)signo;
+    server_stop(running);
+}
+
+static err *serve(node *n)
+{
+    gid_t group = group_id(n->cfg.listen_group);
+    struct sigaction stop = {.sa_handler = on_signal};
+
+    n->rest = rest_new(&(rest_options){
+        .engine = n->engine, .group = group, .version = BOTHY_VERSION, .ready = ready, .arg = n});
+    TRY(server_new(&(server_options){.dispatch = rest_dispatch,
+                                     .arg = n->rest,
+                                     .threads = (unsigned)n->cfg.http_threads,
+                                     .relay_threads = (unsigned)n->cfg.http_relay_threads,
+                                     .connections = (unsigned)n->cfg.http_connections},
+                   &n->server));
+    running = n->server;
+    sigaction(SIGTERM, &stop, NULL);
+    sigaction(SIGINT, &stop, NULL);
+    TRY(listen_unix(n, group));
+    TRY(listen_tcp(n));
+    log_info("start", "serving on %s", n->cfg.listen_socket);
+    server_run(n->server);
+    log_info("stop", "sandboxes live on");
+    return NULL;
+}
+
+static err *run(node *n)
+{
+    TRY(check_privileges());
+    raise_descriptors();
+    TRY(open_parts(n));
+    return serve(n);
+}
+
+static void print_error(const err *e)
+{
+    fprintf(stderr, "bothyd: %s\n", e->message);
+    if (e->cause)
+        fprintf(stderr, "  cause:  %s\n", e->cause);
+    fprintf(stderr, "  remedy: %s\n", err_remedy_of(e));
+}
+
+static int usage(FILE *out, int status)
+{
+    fputs("usage: bothyd [--config FILE] [--print-config] [--version]\n\n"
+          "Serves sandboxes over HTTP on a unix socket and, if configured, TCP.\n"
+          "Runs as user bothy, never as root. Configuration: /etc/bothy/bothy.yaml;\n"
+          "BOTHY_<SECTION>_<KEY> in the environment overrides a key.\n",
+          out);
+    return status;
+}
+
+static int print_config(const config *c)
+{
+    CLEANUP(buf_done) buf text = {0};
+
+    config_print(c, &text);
+    fputs(buf_cstr(&text), stdout);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option OPTIONS[] = {{"config", required_argument, NULL, 'c'},
+                                            {"print-config", no_argument, NULL, 'p'},
+                                            {"version", no_argument, NULL, 'v'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    node n = {.state = -1, .lock = -1, .spool = -1, .staging = -1};
+    const char *path = NULL;
+    bool print = false;
+    int o;
+
+    while ((o = getopt_long(argc, argv, "c:h", OPTIONS, NULL)) !=
+           -1) { /* NOLINT(concurrency-mt-unsafe) */
+        if (o == 'c')
+            path = optarg;
+        else if (o == 'p')
+            print = true;
+        else if (o == 'v')
+            return puts("bothyd " BOTHY_VERSION), 0;
+        else
+            return usage(o == 'h' ? stdout : stderr, o == 'h' ? 0 : 2);
+    }
+    if (optind < argc)
+        return usage(stderr, 2);
+    signal(SIGPIPE, SIG_IGN);
+    err *failure = config_load(path ? path : CONFIG_PATH, path != NULL, environ, &n.cfg);
+    if (!failure && print)
+        return print_config(&n.cfg);
+    if (!failure) {
+        log_init("bothyd", config_log_level(&n.cfg));
+        failure = run(&n);
+    }
+    if (failure) {
+        print_error(failure);
+        return 1;
+    }
+    /* Threads of the parts may still be at work; sandboxes do not need us to tidy up. */
+    fflush(NULL);
+    _exit(0);
+}
