@@ -255,9 +255,12 @@ static err *transport_error(const client *c, const transfer *t, CURLcode code)
     if (code == CURLE_OPERATION_TIMEDOUT && connected > 0)
         return err_new(ERR_TIMEOUT, "%s %s did not end within %llu ms", t->call->method,
                        t->call->path, (unsigned long long)t->call->timeout_ms);
-    return err_because(err_new(ERR_UNAVAILABLE, "cannot reach the server at %s",
-                               c->socket_path ? c->socket_path : c->base),
-                       "%s", why);
+    err *e = err_new(ERR_UNAVAILABLE, "cannot reach the server at %s",
+                     c->socket_path ? c->socket_path : c->base);
+    long errnum = 0;
+    curl_easy_getinfo(t->curl, CURLINFO_OS_ERRNO, &errnum);
+    e->errnum = code == CURLE_COULDNT_CONNECT ? (int)errnum : 0;
+    return err_because(e, "%s", why);
 }
 
 /* The table's first code with this status, for answers that are not ours (a proxy's). */
@@ -297,7 +300,8 @@ static err *perform(const client *c, transfer *t, long *ret_status)
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, ret_status);
     if (code != CURLE_OK && !t->stopped)
         return transport_error(c, t, code);
-    return *ret_status >= 200 && *ret_status < 300 ? NULL : status_error(t, *ret_status);
+    bool fine = t->call->any_status || (*ret_status >= 200 && *ret_status < 300);
+    return fine ? NULL : status_error(t, *ret_status);
 }
 
 err *client_do(client *c, const client_call *call, client_answer *ret_answer)

@@ -29,6 +29,7 @@ typedef struct client_call {
     void *arg;
     const char *accept;
     uint64_t timeout_ms; /* 0: none */
+    bool any_status;     /* every status is an answer; the caller looks at it */
 } client_call;
 typedef struct client_answer {
     long status;
@@ -36,7 +37,8 @@ typedef struct client_answer {
     bool replay; /* Idempotent-Replay: true */
 } client_answer;
 void client_answer_done(client_answer *a);
-/* Transport errors are ERR_UNAVAILABLE; an answer with {"error":{...}} comes back as that error. */
+/* Transport errors are ERR_UNAVAILABLE, with the errno of a connection that could not be made; an
+ * answer with {"error":{...}} comes back as that error. */
 err *client_do(client *c, const client_call *call, client_answer *ret_answer) ERR_MUST;
 /* The same for JSON answers. */
 err *client_json(client *c, const client_call *call, json_t **ret_json) ERR_MUST;
