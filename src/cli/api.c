@@ -1,0 +1,190 @@
+/* Where the daemon is, and calls to it. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/id.h"
+#include "base/str.h"
+#include "cli/cli.h"
+
+#define POST_TRIES 4
+
+static const char *env_or_null(const char *name)
+{
+    const char *v = getenv(name);
+
+    return v && *v ? v : NULL;
+}
+
+err *cli_address(const common_args *common, char **ret_url)
+{
+    const char *url = common->url, *socket = common->socket;
+
+    if (url && socket)
+        return err_remedy(usage_error("--socket and --url contradict each other"),
+                          "Give one of them.");
+    if (!url && !socket) {
+        url = env_or_null("BOTHY_URL");
+        socket = url ? NULL : str_or(env_or_null("BOTHY_SOCKET"), CLI_SOCKET);
+    }
+    if (url && !str_starts(url, "http://") && !str_starts(url, "https://"))
+        return err_remedy(usage_error("'%s' is not an address of a daemon", url),
+                          "Give http://HOST:PORT, or --socket PATH for a socket.");
+    *ret_url = url ? xstrdup(url) : str_printf("unix:%s", socket);
+    return NULL;
+}
+
+err *cli_client(const cli *c, client **ret_client)
+{
+    bool tcp = !str_starts(c->url, "unix:");
+
+    return client_new(c->url, tcp ? env_or_null("BOTHY_KEY") : NULL, ret_client);
+}
+
+err *cli_connect(cli *c)
+{
+    if (c->client)
+        return NULL;
+    TRY(cli_address(&c->common, &c->url));
+    return cli_client(c, &c->client);
+}
+
+/* Nothing came back at all: say what starts a daemon and who knows more. */
+static err *explain(err *e)
+{
+    if (!e || e->code != ERR_UNAVAILABLE || e->remedy)
+        return e;
+    return err_remedy(e, "Start the daemon, name its socket with --socket or $BOTHY_SOCKET, or see "
+                         "what 'bothy doctor' says.");
+}
+
+static err *do_json(cli *c, const char *method, const char *path, const json_t *body,
+                    const char *key, json_t **ret_answer)
+{
+    client_call call = {.method = method, .path = path, .json = body, .idempotency_key = key};
+
+    if (ret_answer)
+        return client_json(c->client, &call, ret_answer);
+    CLEANUP(client_answer_done) client_answer answer = {0};
+    return client_do(c->client, &call, &answer);
+}
+
+err *cli_call(cli *c, const char *method, json_t *body, json_t **ret_answer, const char *path_fmt,
+              ...)
+{
+    CLEANUP(json_decrefp) json_t *owned = body;
+    va_list ap;
+
+    TRY(cli_connect(c));
+    va_start(ap, path_fmt);
+    CLEANUP(freep) char *path = str_vprintf(path_fmt, ap);
+    va_end(ap);
+    return explain(do_json(c, method, path, owned, NULL, ret_answer));
+}
+
+static void pause_ms(unsigned ms)
+{
+    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+
+    nanosleep(&t, NULL);
+}
+
+/* The answer was lost on the way; with the same key the request may be sent again. A daemon that is
+ * not there at all is told at once. */
+static bool was_lost(const err *e)
+{
+    bool absent = e->errnum == ENOENT || e->errnum == ECONNREFUSED || e->errnum == EACCES;
+
+    return e->code == ERR_UNAVAILABLE && !absent && !e->remedy;
+}
+
+err *cli_post(cli *c, json_t *body, json_t **ret_answer, const char *path_fmt, ...)
+{
+    CLEANUP(json_decrefp) json_t *owned = body;
+    char key[33];
+    va_list ap;
+
+    TRY(cli_connect(c));
+    va_start(ap, path_fmt);
+    CLEANUP(freep) char *path = str_vprintf(path_fmt, ap);
+    va_end(ap);
+    id_random(key, sizeof key - 1);
+    for (unsigned attempt = 1;; attempt++) {
+        err *e = do_json(c, "POST", path, owned, key, ret_answer);
+        if (!e || !was_lost(e) || attempt == POST_TRIES)
+            return explain(e);
+        err_free(e);
+        pause_ms(100U << attempt);
+    }
+}
+
+err *cli_list(cli *c, const char *path, const char *member, json_t **ret_items)
+{
+    CLEANUP(json_decrefp) json_t *all = json_array();
+    CLEANUP(freep) char *cursor = NULL;
+
+    for (;;) {
+        CLEANUP(json_decrefp) json_t *page = NULL;
+        const char *sep = strchr(path, '?') ? "&" : "?";
+        TRY(cli_call(c, "GET", NULL, &page, "%s%s%s%s", path, cursor ? sep : "",
+                     cursor ? "cursor=" : "", cursor ? cursor : ""));
+        json_array_extend(all, json_object_get(page, member));
+        const char *next = json_str(page, "next");
+        if (!next)
+            break;
+        free(cursor);
+        cursor = client_escape(next);
+    }
+    *ret_items = TAKE_PTR(all);
+    return NULL;
+}
+
+static bool maybe_prefix(const char *word)
+{
+    size_t n = strspn(word, "abcdefghijklmnopqrstuvwxyz0123456789");
+
+    return n >= 4 && n < SANDBOX_ID_LEN && !word[n];
+}
+
+/* The one sandbox whose id begins like this. */
+static err *by_prefix(cli *c, const char *word, bool gone_too, json_t **ret_sandbox)
+{
+    CLEANUP(json_decrefp) json_t *items = NULL;
+    json_t *found = NULL, *item;
+    size_t i, hits = 0;
+
+    TRY(cli_list(c, gone_too ? CLI_LIST_ALL : "/v1/sandboxes?limit=1000", "sandboxes", &items));
+    json_array_foreach(items, i, item)
+    {
+        if (!str_starts(str_or(json_str(item, "id"), ""), word))
+            continue;
+        found = item;
+        hits++;
+    }
+    if (hits > 1)
+        return err_remedy(
+            err_new(ERR_CONFLICT, "%zu sandboxes have ids beginning with '%s'", hits, word),
+            "Give more of the id; 'bothy ls' shows it.");
+    if (hits)
+        *ret_sandbox = json_incref(found);
+    return NULL;
+}
+
+err *cli_sandbox(cli *c, const char *word, bool gone_too, json_t **ret_sandbox)
+{
+    CLEANUP(freep) char *escaped = client_escape(word);
+    json_t *found = NULL;
+    CLEANUP(err_freep) err *e = cli_call(c, "GET", NULL, &found, "/v1/sandboxes/%s", escaped);
+
+    if (e && e->code == ERR_NOT_FOUND && maybe_prefix(word))
+        TRY(by_prefix(c, word, gone_too, &found));
+    if (!found)
+        return e->code == ERR_NOT_FOUND
+                   ? err_remedy(TAKE_PTR(e), "'bothy ls -a' lists the sandboxes that are yours.")
+                   : TAKE_PTR(e);
+    *ret_sandbox = found;
+    return NULL;
+}

@@ -1,0 +1,96 @@
+/* The `bothy` program: verbs, the context they run in, and how they speak to the daemon.
+ *
+ * One file per verb. A verb is a row of data (name, usage, options, text) and a function; main.c
+ * parses by the row, generate.c writes the manual page and the completion from it. The program
+ * knows the native API and nothing else of the daemon. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "cli/opt.h"
+#include "net/client.h"
+
+#define CLI_SOCKET "/run/bothy/bothyd.sock"
+/* Exit statuses beside the command's own (docker's habits). */
+#define CLI_TIMED_OUT      124
+#define CLI_FAILED         125
+#define CLI_NOT_EXECUTABLE 126
+#define CLI_NOT_FOUND      127
+#define CLI_SIGNAL         128
+
+/* The first member of every verb's arguments. */
+typedef struct common_args {
+    const char *socket;
+    const char *url;
+    bool json;
+    bool help;
+} common_args;
+
+#define COMMON_OPTS(type)                                                                      \
+    OPT(0, "socket", "PATH", OPT_TEXT, type, common.socket,                                    \
+        "the daemon's socket (default $BOTHY_SOCKET, else " CLI_SOCKET ")"),                   \
+        OPT(0, "url", "URL", OPT_TEXT, type, common.url,                                       \
+            "the daemon over TCP, http://HOST:PORT, with the key in $BOTHY_KEY ($BOTHY_URL)"), \
+        OPT(0, "json", NULL, OPT_FLAG, type, common.json,                                      \
+            "JSON instead of text, errors on stderr too"),                                     \
+        OPT('h', "help", NULL, OPT_FLAG, type, common.help, "show this help"), OPT_END
+
+typedef struct cli {
+    common_args common; /* of this call */
+    char *url;          /* where client goes, for messages */
+    client *client;     /* made by cli_connect */
+} cli;
+
+typedef struct verb verb;
+struct verb {
+    const char *name;
+    const char *alias;   /* or NULL */
+    const char *usage;   /* behind "bothy NAME" */
+    const char *summary; /* one line */
+    const char *text;    /* for --help and the manual page; or NULL */
+    const opt *opts;     /* NULL for a group */
+    size_t args_size;
+    bool stop_early;       /* options end at the first word */
+    int words_min;         /* words besides options */
+    int words_max;         /* -1: any number */
+    const verb *const *of; /* a group's verbs, NULL-terminated */
+    /* *status is 0 and may be set to the exit status of a command. */
+    err *(*run)(cli *c, void *args, const opt_words *words, int *status);
+};
+
+extern const verb *const CLI_VERBS[]; /* NULL-terminated, in the order of help */
+
+/* Finds the verb of argv, parses, runs; prints what goes wrong. Returns the exit status. */
+int cli_main(int argc, char **argv);
+/* --help of one verb; path is how it is called, "bothy image pull". */
+void verb_help(const verb *v, const char *path, buf *out);
+void verb_help_all(buf *out);
+const verb *verb_find(const verb *const *table, const char *name);
+
+/* ---- the daemon ---- */
+/* Connects to where the options and the environment say. Called by the first call. */
+err *cli_connect(cli *c) ERR_MUST;
+/* Another connection to the same daemon, for another thread. */
+err *cli_client(const cli *c, client **ret_client) ERR_MUST;
+/* The address the options and the environment name: "unix:/path" or "http://...". */
+err *cli_address(const common_args *common, char **ret_url) ERR_MUST;
+/* One JSON call. body is taken over and may be NULL; so may ret_answer. */
+err *cli_call(cli *c, const char *method, json_t *body, json_t **ret_answer, const char *path_fmt,
+              ...) __attribute__((format(printf, 5, 6))) ERR_MUST;
+/* A POST with an Idempotency-Key of its own, sent again when the connection was lost. */
+err *cli_post(cli *c, json_t *body, json_t **ret_answer, const char *path_fmt, ...)
+    __attribute__((format(printf, 4, 5))) ERR_MUST;
+/* The whole of a paged list: the items of all pages in one array. */
+err *cli_list(cli *c, const char *path, const char *member, json_t **ret_items) ERR_MUST;
+/* The full record of a sandbox given by id, name or unique beginning of an id. */
+err *cli_sandbox(cli *c, const char *word, bool gone_too, json_t **ret_sandbox) ERR_MUST;
+
+#define CLI_LIST_ALL                                                                      \
+    "/v1/sandboxes?limit=1000&state=creating&state=running&state=paused&state=hibernated" \
+    "&state=gone"
+
+/* ---- words for people ---- */
+err *usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2))) ERR_MUST;

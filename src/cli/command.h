@@ -1,0 +1,22 @@
+/* Running one command in a sandbox and showing it: what run and exec have in common. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "cli/cli.h"
+
+typedef struct command {
+    const char *sandbox; /* its id */
+    json_t *body;        /* of POST .../processes; owned by the caller */
+    bool stdin_open;     /* ours is passed on */
+} command;
+
+/* Starts it; *ret_exec is its id. */
+err *command_start(cli *c, const command *cmd, char **ret_exec) ERR_MUST;
+/* Follows it to its end. With --json everything is printed in one object at the end.
+ * *status becomes the exit status. A reader that went away ends it with 128+SIGPIPE. */
+err *command_follow(cli *c, const command *cmd, const char *exec, int *status) ERR_MUST;
+/* argv, env, cwd, user, timeout: the body of an exec. Lists may be NULL. */
+json_t *command_body(char *const *argv);
+/* -t is not there yet. */
+err *command_refuse_tty(bool tty) ERR_MUST;

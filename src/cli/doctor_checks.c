@@ -1,0 +1,102 @@
+/* The table of checks, in the order they are told. */
+#include "cli/doctor.h"
+
+#define KERNEL_REMEDY "Use a kernel of 6.1 or later (Debian 12's) with it enabled."
+#define INSTALL       "Install it: apt install "
+
+#define PROBE(subject_, why_, remedy_)                                                         \
+    {                                                                                          \
+        .name = "kernel." subject_, .run = doctor_try_probe, .subject = subject_, .why = why_, \
+        .remedy = remedy_, .level = DOCTOR_FAIL                                                \
+    }
+#define CONTROLLER(subject_, why_)                                                     \
+    {                                                                                  \
+        .name = "cgroup." subject_, .run = doctor_try_controller, .subject = subject_, \
+        .why = why_, .level = DOCTOR_FAIL,                                             \
+        .remedy = "Boot with the controller enabled (cgroup_enable=" subject_          \
+                  ") and mount cgroups writable for root."                             \
+    }
+#define TOOL(subject_, level_, why_, remedy_)                                               \
+    {                                                                                       \
+        .name = "tool." subject_, .run = doctor_try_tool, .subject = subject_, .why = why_, \
+        .remedy = remedy_, .level = level_                                                  \
+    }
+/* Too small is a warning, because the warden raises it when it starts; missing is what level says.
+ */
+#define SYSCTL(subject_, least_, level_, why_)                                                  \
+    {                                                                                           \
+        .name = "sysctl." subject_, .run = doctor_try_sysctl, .subject = subject_, .why = why_, \
+        .least = least_, .level = level_                                                        \
+    }
+
+const doctor_check DOCTOR_CHECKS[] = {
+    PROBE("user_namespaces", "every sandbox has ids of its own",
+          "Allow them: sysctl -w user.max_user_namespaces=100000; enable CONFIG_USER_NS."),
+    PROBE("namespaces", "mounts, pids, network, ipc and names of a sandbox are its own",
+          KERNEL_REMEDY),
+    PROBE("pidfd", "processes are held by descriptor, not by number", KERNEL_REMEDY),
+    PROBE("openat2", "paths of a sandbox are opened without leaving it", KERNEL_REMEDY),
+    PROBE("close_range", "no descriptor leaks into a command", KERNEL_REMEDY),
+    PROBE("memfd", "helpers are run from sealed memory", KERNEL_REMEDY),
+    PROBE("seccomp", "system calls of sandboxes are filtered",
+          "Use a kernel with CONFIG_SECCOMP_FILTER."),
+    PROBE("overlay_idmap", "images are put under sandboxes without copying",
+          KERNEL_REMEDY
+          " The state directory's file system must allow id-mapped mounts (ext4, xfs, btrfs)."),
+    CONTROLLER("cpu", "limits of CPU time"),
+    CONTROLLER("memory", "limits of memory, and its use"),
+    CONTROLLER("pids", "limits of processes"),
+    {.name = "kernel.loop",
+     .run = doctor_try_file,
+     .subject = "/dev/loop-control",
+     .why = "'tools/dev up' keeps its state on a loop device",
+     .level = DOCTOR_WARN,
+     .remedy = "modprobe loop; without it give the state a file system of its own."},
+    {.name = "kernel.xfs",
+     .run = doctor_try_filesystem,
+     .subject = "xfs",
+     .why = "reflinks and quotas of the recommended store",
+     .level = DOCTOR_WARN,
+     .remedy = "modprobe xfs; without it disk limits are 'unsupported'."},
+    TOOL("crun", DOCTOR_FAIL, "makes slots", INSTALL "crun"),
+    TOOL("skopeo", DOCTOR_FAIL, "fetches images", INSTALL "skopeo"),
+    TOOL("bothyd", DOCTOR_FAIL, "the daemon",
+         "Put bothy's programs on PATH or into libexec/bothy."),
+    TOOL("bothy-warden", DOCTOR_FAIL, "the root process of the node",
+         "Put bothy's programs on PATH or into libexec/bothy."),
+    TOOL("bothy-init", DOCTOR_FAIL, "pid 1 of every sandbox",
+         "Put bothy's programs on PATH or into libexec/bothy."),
+    TOOL("bothy-unpack", DOCTOR_FAIL, "unpacks layers",
+         "Put bothy's programs on PATH or into libexec/bothy."),
+    TOOL("mkfs.xfs", DOCTOR_WARN, "makes the recommended store", INSTALL "xfsprogs"),
+    TOOL("setpriv", DOCTOR_WARN, "drops to the user bothy without systemd", INSTALL "util-linux"),
+    SYSCTL("user.max_user_namespaces", 4096, DOCTOR_FAIL, "one for every slot"),
+    SYSCTL("user.max_mnt_namespaces", 4096, DOCTOR_WARN, "one for every slot"),
+    SYSCTL("fs.inotify.max_user_instances", 8192, DOCTOR_WARN, "all sandboxes share the host's"),
+    SYSCTL("fs.inotify.max_user_watches", 65536, DOCTOR_WARN, "all sandboxes share the host's"),
+    SYSCTL("kernel.pid_max", 131072, DOCTOR_WARN, "all sandboxes share the host's pids"),
+    SYSCTL("kernel.threads-max", 65536, DOCTOR_WARN, "all sandboxes share the host's threads"),
+    SYSCTL("kernel.pty.max", 4096, DOCTOR_WARN, "all sandboxes share the host's terminals"),
+    SYSCTL("kernel.keys.maxkeys", 200, DOCTOR_WARN, "keyrings of commands"),
+    SYSCTL("fs.file-max", 262144, DOCTOR_WARN, "open files of all sandboxes"),
+    SYSCTL("fs.nr_open", 65536, DOCTOR_WARN, "open files of one process"),
+    {.name = "account.bothy",
+     .run = doctor_try_user,
+     .subject = "bothy",
+     .why = "the daemon runs as this user",
+     .level = DOCTOR_FAIL,
+     .remedy = "useradd --system --user-group --home-dir /var/lib/bothy --no-create-home "
+               "--shell /usr/sbin/nologin bothy"},
+    {.name = "account.bothy-users",
+     .run = doctor_try_group,
+     .subject = "bothy-users",
+     .why = "its members may use the socket",
+     .level = DOCTOR_WARN,
+     .remedy = "groupadd --system bothy-users"},
+    {.name = "daemon",
+     .run = doctor_try_daemon,
+     .why = "takes requests",
+     .level = DOCTOR_WARN,
+     .remedy = "Start bothy-warden and bothyd, or name the socket with --socket or $BOTHY_SOCKET."},
+    {.name = NULL},
+};

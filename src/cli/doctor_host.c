@@ -1,0 +1,283 @@
+/* Checks of the machine that need no child process. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <mntent.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "cli/doctor.h"
+
+static void missing(doctor *d, const doctor_check *k, const char *what)
+{
+    doctor_say(d, k->name, k->level, k->remedy, "%s (%s)", what, k->why);
+}
+
+/* ---- tools ---- */
+
+static char *in_dir(const char *dir, size_t n, const char *tool)
+{
+    char *path = str_printf("%.*s/%s", (int)n, dir, tool);
+    struct stat st;
+
+    if (n && !access(path, X_OK) && !stat(path, &st) && S_ISREG(st.st_mode))
+        return path;
+    free(path);
+    return NULL;
+}
+
+static char *on_path(const char *tool)
+{
+    const char *at = str_or(getenv("PATH"), "");
+
+    while (*at) {
+        size_t n = strcspn(at, ":");
+        char *path = in_dir(at, n, tool);
+        if (path)
+            return path;
+        at += n + (at[n] == ':');
+    }
+    return NULL;
+}
+
+/* bothy's own programs lie beside us, or in libexec. */
+static char *beside_us(const char *tool)
+{
+    char self[4096];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    char *slash = n > 0 ? memrchr(self, '/', (size_t)n) : NULL;
+
+    if (!str_starts(tool, "bothy") || !slash)
+        return NULL;
+    *slash = 0;
+    char *path = in_dir(self, strlen(self), tool);
+    CLEANUP(freep) char *libexec = str_printf("%s/../libexec/bothy", self);
+    return path ? path : in_dir(libexec, strlen(libexec), tool);
+}
+
+void doctor_try_tool(doctor *d, const doctor_check *k)
+{
+    bool pretends = doctor_pretends(k->name);
+    CLEANUP(freep) char *path = pretends ? NULL : on_path(k->subject);
+
+    if (!path && !pretends)
+        path = beside_us(k->subject);
+    if (path)
+        doctor_say(d, k->name, DOCTOR_OK, NULL, "%s", path);
+    else
+        missing(d, k, "not found");
+}
+
+/* ---- sysctls ---- */
+
+static err *read_sysctl(const char *name, buf *ret_text)
+{
+    CLEANUP(freep)
+    char *path = str_printf("%s/%s", str_or(getenv("BOTHY_DOCTOR_PROC"), "/proc/sys"), name);
+
+    for (char *c = path + strlen(path) - strlen(name); *c; c++)
+        *c = *c == '.' ? '/' : *c;
+    return fs_read(AT_FDCWD, path, 4096, ret_text);
+}
+
+void doctor_try_sysctl(doctor *d, const doctor_check *k)
+{
+    CLEANUP(buf_done) buf text = {0};
+    CLEANUP(err_freep) err *e = read_sysctl(k->subject, &text);
+    uint64_t value = 0;
+
+    if (e || doctor_pretends(k->name)) {
+        doctor_say(d, k->name, k->level, "Use a kernel that has it, with /proc mounted.",
+                   "%s is missing (%s)", k->subject, k->why);
+        return;
+    }
+    CLEANUP(freep) char *number = xstrndup(buf_cstr(&text), strcspn(buf_cstr(&text), " \t\n"));
+    if (str_to_u64(number, UINT64_MAX, &value) && value < k->least) {
+        CLEANUP(freep)
+        char *remedy = str_printf("sysctl -w %s=%llu (in /etc/sysctl.d to keep it)", k->subject,
+                                  (unsigned long long)k->least);
+        doctor_say(d, k->name, value ? DOCTOR_WARN : k->level, remedy,
+                   "%llu is less than %llu (%s)", (unsigned long long)value,
+                   (unsigned long long)k->least, k->why);
+        return;
+    }
+    doctor_say(d, k->name, DOCTOR_OK, NULL, "%s", number);
+}
+
+/* ---- accounts, files ---- */
+
+void doctor_try_user(doctor *d, const doctor_check *k)
+{
+    const struct passwd *pw = doctor_pretends(k->name) ? NULL : getpwnam(k->subject);
+
+    if (pw)
+        doctor_say(d, k->name, DOCTOR_OK, NULL, "user %s has uid %u", k->subject, pw->pw_uid);
+    else
+        missing(d, k, "there is no such user");
+}
+
+void doctor_try_group(doctor *d, const doctor_check *k)
+{
+    const struct group *gr = doctor_pretends(k->name) ? NULL : getgrnam(k->subject);
+
+    if (gr)
+        doctor_say(d, k->name, DOCTOR_OK, NULL, "group %s has gid %u", k->subject, gr->gr_gid);
+    else
+        missing(d, k, "there is no such group");
+}
+
+void doctor_try_file(doctor *d, const doctor_check *k)
+{
+    if (!doctor_pretends(k->name) && !access(k->subject, F_OK))
+        doctor_say(d, k->name, DOCTOR_OK, NULL, "%s", k->subject);
+    else
+        missing(d, k, "not there");
+}
+
+void doctor_try_filesystem(doctor *d, const doctor_check *k)
+{
+    CLEANUP(buf_done) buf text = {0};
+    CLEANUP(err_freep) err *e = NULL;
+    CLEANUP(freep) char *line = str_printf("\t%s\n", k->subject);
+
+    e = fs_read(AT_FDCWD, "/proc/filesystems", 65536, &text);
+    if (!e && !doctor_pretends(k->name) && strstr(buf_cstr(&text), line))
+        doctor_say(d, k->name, DOCTOR_OK, NULL, "the kernel has %s", k->subject);
+    else
+        missing(d, k, "the kernel does not have it loaded");
+}
+
+/* ---- cgroups ---- */
+
+static bool has_word(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = list; (at = strstr(at, word)); at += n)
+        if ((at == list || strchr(" ,", at[-1])) && (!at[n] || strchr(" ,\n", at[n])))
+            return true;
+    return false;
+}
+
+static bool unified_has(const char *dir, const char *controller)
+{
+    CLEANUP(freep) char *path = str_printf("%s/cgroup.controllers", dir);
+    CLEANUP(buf_done) buf text = {0};
+    CLEANUP(err_freep) err *e = fs_read(AT_FDCWD, path, 4096, &text);
+
+    return !e && has_word(buf_cstr(&text), controller);
+}
+
+/* Where the controller's hierarchy is mounted: version 1 by its option, version 2 by its list. */
+static char *hierarchy_of(const char *controller, int *ret_version)
+{
+    FILE *f = setmntent("/proc/self/mounts", "re");
+    char *found = NULL, text[4096];
+    struct mntent m;
+
+    while (f && !found && getmntent_r(f, &m, text, sizeof text)) {
+        bool v1 = str_eq(m.mnt_type, "cgroup") && has_word(m.mnt_opts, controller);
+        bool v2 = str_eq(m.mnt_type, "cgroup2") && unified_has(m.mnt_dir, controller);
+        *ret_version = v1 ? 1 : 2;
+        if (v1 || v2)
+            found = xstrdup(m.mnt_dir);
+    }
+    if (f)
+        endmntent(f);
+    return found;
+}
+
+void doctor_try_controller(doctor *d, const doctor_check *k)
+{
+    int version = 0;
+    CLEANUP(freep) char *dir = doctor_pretends(k->name) ? NULL : hierarchy_of(k->subject, &version);
+
+    if (!dir) {
+        missing(d, k, "the controller is not there");
+        return;
+    }
+    CLEANUP(freep) char *probe = str_printf("%s/bothy-doctor-%d", dir, (int)getpid());
+    if (!mkdir(probe, 0700)) {
+        rmdir(probe);
+        doctor_say(d, k->name, DOCTOR_OK, NULL, "version %d, writable at %s", version, dir);
+    } else if (geteuid()) {
+        doctor_say(d, k->name, DOCTOR_WARN, "Run 'bothy doctor' as root to try it.",
+                   "version %d at %s; writing not tried", version, dir);
+    } else {
+        doctor_say(d, k->name, k->level, k->remedy, "%s is not writable: %s (%s)", dir,
+                   strerrordesc_np(errno), k->why);
+    }
+}
+
+/* ---- a running daemon ---- */
+
+static void tell_ready(doctor *d, const json_t *ready)
+{
+    size_t i;
+    json_t *check;
+
+    json_array_foreach(json_object_get(ready, "checks"), i, check)
+    {
+        CLEANUP(freep)
+        char *name = str_printf("ready.%s", str_or(json_str(check, "name"), "?"));
+        bool ok = json_flag(check, "ok");
+        doctor_say(d, name, ok ? DOCTOR_OK : DOCTOR_FAIL, ok ? NULL : json_str(check, "remedy"),
+                   "%s", str_or(json_str(check, "message"), ok ? "ok" : "not ready"));
+    }
+}
+
+static void tell_caps(doctor *d)
+{
+    CLEANUP(json_decrefp) json_t *info = NULL;
+    CLEANUP(err_freep) err *e = cli_call(d->c, "GET", NULL, &info, "/v1/info");
+    const char *name;
+    json_t *v;
+
+    if (e) {
+        doctor_say(d, "daemon.info", DOCTOR_WARN, err_remedy_of(e), "%s", e->message);
+        return;
+    }
+    json_object_foreach(json_object_get(info, "caps"), name, v)
+    {
+        CLEANUP(freep) char *line = str_printf("caps.%s", name);
+        doctor_say(d, line, DOCTOR_OK, NULL, "%s", str_or(json_string_value(v), "?"));
+    }
+}
+
+/* /readyz answers 503 with the same body when it is not ready. */
+static err *ask_ready(doctor *d, json_t **ret_ready)
+{
+    client_call call = {
+        .method = "GET", .path = "/readyz", .timeout_ms = 10000, .any_status = true};
+
+    TRY(cli_connect(d->c));
+    return client_json(d->c->client, &call, ret_ready);
+}
+
+void doctor_try_daemon(doctor *d, const doctor_check *k)
+{
+    CLEANUP(json_decrefp) json_t *ready = NULL;
+    CLEANUP(err_freep)
+    err *e =
+        doctor_pretends(k->name) ? err_new(ERR_UNAVAILABLE, "no connection") : ask_ready(d, &ready);
+    /* Whoever names a daemon wants one. */
+    bool named =
+        d->c->common.socket || d->c->common.url || getenv("BOTHY_SOCKET") || getenv("BOTHY_URL");
+
+    if (e) {
+        doctor_say(d, k->name, named ? DOCTOR_FAIL : k->level, k->remedy,
+                   "%s does not answer: %s%s%s", str_or(d->c->url, "it"), e->message,
+                   e->cause ? ": " : "", e->cause ? e->cause : "");
+        return;
+    }
+    doctor_say(d, k->name, DOCTOR_OK, NULL, "answers at %s", d->c->url);
+    tell_ready(d, ready);
+    tell_caps(d);
+}

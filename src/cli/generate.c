@@ -1,0 +1,246 @@
+#include "cli/generate.h"
+
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cli/cli.h"
+#include "cli/exit.h"
+#include "cli/verbs.h"
+
+extern const opt CLI_TOP_OPTS[];
+
+/* ---- the manual page ---- */
+
+/* troff: a dash must be \-, a backslash \e, a line must not begin with a dot or quote. */
+static void roff(buf *out, const char *s)
+{
+    if (*s == '.' || *s == '\'')
+        buf_str(out, "\\&");
+    for (; *s; s++) {
+        if (*s == '\\')
+            buf_str(out, "\\e");
+        else if (*s == '-')
+            buf_str(out, "\\-");
+        else
+            buf_char(out, *s);
+        if (*s == '\n' && (s[1] == '.' || s[1] == '\''))
+            buf_str(out, "\\&");
+    }
+}
+
+static void man_options(buf *out, const opt *o)
+{
+    for (; o->name; o++) {
+        if (!o->help)
+            continue;
+        CLEANUP(buf_done) buf spelled = {0};
+        opt_spell(o, &spelled);
+        const char *text = buf_cstr(&spelled);
+        buf_str(out, ".TP\n\\fB");
+        roff(out, text + strspn(text, " "));
+        buf_str(out, "\\fR\n");
+        roff(out, o->help);
+        buf_char(out, '\n');
+    }
+}
+
+static void man_text(buf *out, const char *text)
+{
+    buf_str(out, ".nf\n");
+    roff(out, text);
+    buf_str(out, "\n.fi\n");
+}
+
+static bool is_common(const char *name)
+{
+    return str_eq(name, "socket") || str_eq(name, "url") || str_eq(name, "json") ||
+           str_eq(name, "help");
+}
+
+/* The verb's own options: the common ones are told once. */
+static void man_own_options(buf *out, const opt *o)
+{
+    for (; o->name; o++)
+        if (!is_common(o->name)) {
+            opt one[2] = {*o, OPT_END};
+            man_options(out, one);
+        }
+}
+
+static void man_verb(buf *out, const verb *v, const char *path)
+{
+    CLEANUP(freep) char *longer = str_printf("%s %s", path, v->name);
+
+    if (v->of) {
+        for (const verb *const *s = v->of; *s; s++)
+            man_verb(out, *s, longer);
+        return;
+    }
+    buf_printf(out, ".SS \"%s ", longer);
+    roff(out, v->usage);
+    buf_str(out, "\"\n");
+    roff(out, v->summary);
+    buf_str(out, ".\n");
+    if (v->alias)
+        buf_printf(out, "Also called \\fB%s\\fR.\n", v->alias);
+    if (v->text)
+        man_text(out, v->text);
+    man_own_options(out, v->opts);
+}
+
+static const char MAN_HEAD[] =
+    ".TH BOTHY 1 \"\" \"bothy " BOTHY_VERSION "\" \"User commands\"\n"
+    ".SH NAME\nbothy \\- sandboxes for agents\n"
+    ".SH SYNOPSIS\n.B bothy\n[\\-\\-socket PATH | \\-\\-url URL] [\\-\\-json] COMMAND ...\n"
+    ".SH DESCRIPTION\nMakes sandboxes from images, runs commands in them, shows what they wrote and "
+    "how they ended. It speaks to the daemon bothyd over its socket or over TCP.\n"
+    ".SH OPTIONS\nThese may stand before or behind the name of the command.\n";
+static const char MAN_TAIL[] =
+    ".SH EXIT STATUS\n"
+    "\\fBrun\\fR and \\fBexec\\fR exit with the status of the command. Otherwise:\n"
+    ".TP\n0\nsuccess\n.TP\n1\n\\fBdoctor\\fR found something that fails\n"
+    ".TP\n124\nthe command's time was over\n"
+    ".TP\n125\nan error of bothy, or the end of the command is not known\n"
+    ".TP\n126\nthe command could not be executed\n.TP\n127\nthe command was not found\n"
+    ".TP\n128+n\nsignal n ended the command\n"
+    ".SH ENVIRONMENT\n"
+    ".TP\nBOTHY_URL\nthe daemon's address over TCP, http://HOST:PORT; before BOTHY_SOCKET\n"
+    ".TP\nBOTHY_KEY\nthe key sent to that address\n"
+    ".TP\nBOTHY_SOCKET\nthe daemon's socket\n"
+    ".TP\nNO_COLOR\nno colours\n"
+    ".SH FILES\n.TP\n" CLI_SOCKET "\nthe daemon's socket\n"
+    ".SH EXAMPLES\n.nf\nbothy run busybox \\-\\- sh \\-c 'echo hello; exit 3'\n"
+    "id=$(bothy create \\-\\-ttl 10m debian)\nbothy exec \"$id\" python3 \\-c 'print(1+1)'\n"
+    "bothy rm \"$id\"\n.fi\n";
+
+static void man(buf *out)
+{
+    buf_str(out, MAN_HEAD);
+    man_options(out, CLI_TOP_OPTS);
+    buf_str(out, ".SH COMMANDS\n");
+    for (const verb *const *v = CLI_VERBS; *v; v++)
+        man_verb(out, *v, "bothy");
+    buf_str(out, MAN_TAIL);
+}
+
+/* ---- bash ---- */
+
+static void bash_words(buf *out, const opt *o)
+{
+    for (; o->name; o++)
+        if (o->help)
+            buf_printf(out, "--%s ", o->name);
+}
+
+/* "--network) choices none open": options whose argument is one of some words. */
+static void bash_choices(buf *out, const opt *o)
+{
+    for (; o->name; o++) {
+        if (o->kind != OPT_CHOICE || !o->help)
+            continue;
+        CLEANUP(freep) char *words = xstrdup(o->arg);
+        for (char *c = words; *c; c++)
+            *c = *c == '|' ? ' ' : *c;
+        buf_printf(out, "        --%s) words='%s' kind='' ;;\n", o->name, words);
+    }
+}
+
+static void bash_names(buf *out, const verb *const *table)
+{
+    for (; *table; table++)
+        buf_printf(out, "%s ", (*table)->name);
+}
+
+/* What the first word of a verb is, for completion: "SANDBOX", "IMAGE", or nothing we know. */
+static const char *bash_word_kind(const verb *v)
+{
+    if (strstr(v->usage, "SANDBOX"))
+        return "sandbox";
+    return strstr(v->usage, "IMAGE") ? "image" : "";
+}
+
+static void bash_verb(buf *out, const verb *v, const char *path)
+{
+    CLEANUP(freep) char *longer = *path ? str_printf("%s %s", path, v->name) : xstrdup(v->name);
+
+    if (v->of) {
+        buf_printf(out, "    '%s')\n        words='", longer);
+        bash_names(out, v->of);
+        buf_str(out, "' ;;\n");
+        for (const verb *const *s = v->of; *s; s++)
+            bash_verb(out, *s, longer);
+        return;
+    }
+    if (v->alias)
+        buf_printf(out, "    '%s'|'%s%s%s')\n", longer, path, *path ? " " : "", v->alias);
+    else
+        buf_printf(out, "    '%s')\n", longer);
+    buf_printf(out, "        kind='%s'\n        words='", bash_word_kind(v));
+    bash_words(out, v->opts);
+    buf_str(out, "'\n        case $prev in\n");
+    bash_choices(out, v->opts);
+    buf_str(out, "        esac ;;\n");
+}
+
+static const char BASH_HEAD[] =
+    "# bash completion for bothy; generated by 'bothy --generate bash'.\n"
+    "_bothy() {\n"
+    "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
+    "    local path='' words='' kind='' w i\n"
+    "    COMPREPLY=()\n"
+    "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
+    "        w=${COMP_WORDS[i]}\n"
+    "        case $w in\n"
+    "        --socket|--url) ((i++)) ;;\n"
+    "        -*) ;;\n"
+    "        *)\n"
+    "            case $path in\n"
+    "            '') path=$w ;;\n";
+static const char BASH_GROUP[] = "            %s) path=\"$path $w\" ;;\n";
+static const char BASH_MIDDLE[] = "            esac ;;\n"
+                                  "        esac\n"
+                                  "    done\n"
+                                  "    case $path in\n";
+static const char BASH_TAIL[] =
+    "    esac\n"
+    "    case $cur in\n"
+    "    -*) ;;\n"
+    "    *)\n"
+    "        case $kind in\n"
+    "        sandbox) words=\"$(bothy ls -q 2>/dev/null)\" ;;\n"
+    "        image) [ \"$prev\" = \"${path##* }\" ] && words=\"$(bothy image ls -q 2>/dev/null)\" ;;\n"
+    "        esac ;;\n"
+    "    esac\n"
+    "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
+    "}\n"
+    "complete -o default -F _bothy bothy\n";
+
+static void bash(buf *out)
+{
+    buf_str(out, BASH_HEAD);
+    for (const verb *const *v = CLI_VERBS; *v; v++)
+        if ((*v)->of)
+            buf_printf(out, BASH_GROUP, (*v)->name);
+    buf_str(out, BASH_MIDDLE);
+    buf_str(out, "    '')\n        words='");
+    bash_names(out, CLI_VERBS);
+    bash_words(out, CLI_TOP_OPTS);
+    buf_str(out, "' ;;\n");
+    for (const verb *const *v = CLI_VERBS; *v; v++)
+        bash_verb(out, *v, "");
+    buf_str(out, BASH_TAIL);
+}
+
+err *generate(const char *what, FILE *f)
+{
+    CLEANUP(buf_done) buf out = {0};
+
+    if (str_eq(what, "man"))
+        man(&out);
+    else
+        bash(&out);
+    fwrite(out.p, 1, out.len, f);
+    return NULL;
+}

@@ -1,0 +1,128 @@
+#include "cli/input.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "cli/follow.h"
+#include "cli/out.h"
+
+#define PIECE (64U * 1024)
+
+typedef struct input {
+    client *client; /* its own */
+    char *path;     /* .../stdin */
+    int fd;
+    uint64_t offset; /* bytes the command's stdin has */
+} input;
+
+static void input_free(input *in)
+{
+    if (!in)
+        return;
+    client_free(in->client);
+    free(in->path);
+    free(in);
+}
+
+/* POST; *ret_length is how long stdin is after it. */
+static err *post(input *in, const char *query, const void *p, size_t n, uint64_t *ret_length)
+{
+    CLEANUP(freep) char *path = str_printf("%s%s", in->path, query);
+    CLEANUP(json_decrefp) json_t *answer = NULL;
+    client_call call = {.method = "POST", .path = path, .bytes = p, .nbytes = n};
+
+    TRY(client_json(in->client, &call, &answer));
+    *ret_length = (uint64_t)json_int(answer, "length", 0);
+    return NULL;
+}
+
+/* After a lost answer: how much of it had arrived. */
+static err *resync(input *in, uint64_t begin, size_t n)
+{
+    uint64_t length = 0;
+
+    TRY(post(in, "", NULL, 0, &length));
+    if (length < begin || length > begin + n)
+        return err_remedy(err_new(ERR_CONFLICT, "somebody else writes to the command's stdin"),
+                          "Let one program write to it.");
+    in->offset = length;
+    return NULL;
+}
+
+static bool is_lost(const err *e)
+{
+    return e->code == ERR_UNAVAILABLE || e->code == ERR_DRAINING;
+}
+
+/* Brings p[0..n) behind what was sent before. */
+static err *send_piece(input *in, const char *p, size_t n, bool eof)
+{
+    uint64_t begin = in->offset, deadline = now_mono_ns() + follow_patience_ns();
+
+    for (;;) {
+        size_t done = (size_t)(in->offset - begin);
+        CLEANUP(freep)
+        char *query =
+            str_printf("?offset=%llu%s", (unsigned long long)in->offset, eof ? "&eof=true" : "");
+        CLEANUP(err_freep) err *e = post(in, query, p + done, n - done, &in->offset);
+        if (!e || !is_lost(e) || now_mono_ns() > deadline)
+            return TAKE_PTR(e);
+        follow_pause_ms(100);
+        CLEANUP(err_freep) err *again = resync(in, begin, n);
+        if (again && !is_lost(again))
+            return TAKE_PTR(again);
+        if (!again && !eof && in->offset == begin + n)
+            return NULL;
+    }
+}
+
+static err *pump(input *in)
+{
+    CLEANUP(freep) char *piece = xmalloc(PIECE);
+
+    for (;;) {
+        ssize_t n = read(in->fd, piece, PIECE);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_sys(ERR_INTERNAL, errno, "cannot read stdin");
+        TRY(send_piece(in, piece, (size_t)n, n == 0));
+        if (!n)
+            return NULL;
+    }
+}
+
+/* A command that has ended or closed its stdin is not our error: cat | head is not one either. */
+static void *run(void *arg)
+{
+    input *in = arg;
+    CLEANUP(err_freep) err *e = pump(in);
+
+    if (e && e->code != ERR_CONFLICT && e->code != ERR_SANDBOX_GONE && e->code != ERR_NOT_FOUND)
+        out_error(stderr, err_wrap(e, "stdin"), false, false);
+    input_free(in);
+    return NULL;
+}
+
+err *input_start(const cli *c, const char *sandbox, const char *exec, int fd)
+{
+    input *in = xcalloc(1, sizeof *in);
+    pthread_t thread;
+
+    in->fd = fd;
+    in->path = str_printf("/v1/sandboxes/%s/processes/%s/stdin", sandbox, exec);
+    err *e = cli_client(c, &in->client);
+    int rc = e ? 0 : pthread_create(&thread, NULL, run, in);
+    if (rc)
+        e = err_sys(ERR_INTERNAL, rc, "cannot start a thread");
+    if (e)
+        input_free(in);
+    else
+        pthread_detach(thread);
+    return e;
+}

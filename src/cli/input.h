@@ -1,0 +1,9 @@
+/* Our standard input to a command's, by offset: what was lost on the way is sent again, what had
+ * arrived is not. Runs in a thread of its own until end of file, or until the program ends. */
+#pragma once
+
+#include "base/err.h"
+#include "cli/cli.h"
+
+/* Both strings are copied. */
+err *input_start(const cli *c, const char *sandbox, const char *exec, int fd) ERR_MUST;

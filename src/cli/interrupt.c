@@ -1,0 +1,152 @@
+#include "cli/interrupt.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+#define REMOVE_TIMEOUT_MS 10000
+
+static struct {
+    pthread_mutex_t lock; /* of everything below */
+    client *client;       /* the thread's own */
+    char *sandbox, *exec;
+    bool remove, leaving, stopped;
+    int first; /* the first signal that came */
+    sigset_t set;
+} self = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void say(const char *text)
+{
+    fprintf(stderr, "bothy: %s\n", text);
+}
+
+/* Sends and forgets: whoever is interrupted has nobody to tell. */
+static void call_and_forget(const char *method, const char *path, json_t *body)
+{
+    client_call call = {
+        .method = method, .path = path, .json = body, .timeout_ms = REMOVE_TIMEOUT_MS};
+    CLEANUP(client_answer_done) client_answer answer = {0};
+
+    err_drop(client_do(self.client, &call, &answer), "interrupt");
+    json_decref(body);
+}
+
+static void forward(int signo)
+{
+    const char *name = sigabbrev_np(signo);
+    CLEANUP(freep)
+    char *path = str_printf("/v1/sandboxes/%s/processes/%s/signal", self.sandbox, self.exec);
+
+    call_and_forget("POST", path, json_pack("{s:s,s:s}", "signal", name, "scope", "group"));
+}
+
+static void end_everything(void)
+{
+    CLEANUP(freep) char *path = NULL;
+
+    if (self.sandbox && self.remove)
+        path = str_printf("/v1/sandboxes/%s", self.sandbox);
+    else if (self.sandbox && self.exec)
+        path = str_printf("/v1/sandboxes/%s/processes/%s", self.sandbox, self.exec);
+    if (path)
+        call_and_forget("DELETE", path, NULL);
+    else
+        say("left while the sandbox was being made; 'bothy ls' shows whether it came to be");
+}
+
+/* Under the lock. Returns whether the program must end now. */
+static bool take_signal(int signo)
+{
+    bool again = self.first;
+
+    if (self.stopped)
+        return false;
+    if (!again) {
+        self.first = signo;
+        if (self.exec)
+            forward(signo);
+        else
+            say("interrupted; waiting for the sandbox to remove it (once more: leave at once)");
+        return false;
+    }
+    self.leaving = true;
+    return true;
+}
+
+static void *watch(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        int signo = 0;
+        if (sigwait(&self.set, &signo))
+            continue;
+        pthread_mutex_lock(&self.lock);
+        bool leave = take_signal(signo);
+        pthread_mutex_unlock(&self.lock);
+        if (!leave)
+            continue;
+        end_everything();
+        _exit(CLI_SIGNAL + signo);
+    }
+    return NULL;
+}
+
+err *interrupt_start(const cli *c, bool remove)
+{
+    pthread_t thread;
+
+    TRY(cli_client(c, &self.client));
+    self.remove = remove;
+    sigemptyset(&self.set);
+    sigaddset(&self.set, SIGINT);
+    sigaddset(&self.set, SIGTERM);
+    sigaddset(&self.set, SIGHUP);
+    sigaddset(&self.set, SIGQUIT);
+    pthread_sigmask(SIG_BLOCK, &self.set, NULL);
+    int rc = pthread_create(&thread, NULL, watch, NULL);
+    if (rc)
+        return err_sys(ERR_INTERNAL, rc, "cannot start a thread");
+    pthread_detach(thread);
+    return NULL;
+}
+
+void interrupt_sandbox(const char *sandbox)
+{
+    pthread_mutex_lock(&self.lock);
+    self.sandbox = xstrdup(sandbox);
+    pthread_mutex_unlock(&self.lock);
+}
+
+/* A signal that came in between is sent now. */
+void interrupt_exec(const char *exec)
+{
+    pthread_mutex_lock(&self.lock);
+    self.exec = xstrdup(exec);
+    if (self.first)
+        forward(self.first);
+    pthread_mutex_unlock(&self.lock);
+}
+
+int interrupt_pending(void)
+{
+    pthread_mutex_lock(&self.lock);
+    int signo = self.exec ? 0 : self.first;
+    pthread_mutex_unlock(&self.lock);
+    return signo;
+}
+
+void interrupt_stop(void)
+{
+    pthread_mutex_lock(&self.lock);
+    bool leaving = self.leaving;
+    self.stopped = true;
+    pthread_mutex_unlock(&self.lock);
+    while (leaving)
+        pause();
+}

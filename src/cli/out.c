@@ -1,0 +1,191 @@
+#include "cli/out.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+bool out_colours(FILE *f)
+{
+    const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+
+    return isatty(fileno(f)) && !(no && *no) && !str_eq(term, "dumb");
+}
+
+/* Length of the UTF-8 character at s, 0 if it is none. */
+static size_t utf8_char(const char *s)
+{
+    unsigned char c = (unsigned char)*s;
+    size_t n = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 0;
+
+    return n && strnlen(s, n) == n && utf8_valid(s, n) ? n : 0;
+}
+
+void out_safe(buf *out, const char *text)
+{
+    if (!text)
+        text = "-";
+    while (*text) {
+        size_t n = utf8_char(text);
+        unsigned char c = (unsigned char)*text;
+        bool control = n == 1 && (c < 0x20 || c == 0x7f);
+        /* U+0080..U+009F are controls too: CSI is one of them. */
+        bool c1 = n == 2 && c == 0xc2 && (unsigned char)text[1] < 0xa0;
+        if (!n || control || c1) {
+            for (size_t i = 0; i < (n ? n : 1); i++)
+                buf_printf(out, "\\x%02x", (unsigned char)text[i]);
+        } else {
+            buf_append(out, text, n);
+        }
+        text += n ? n : 1;
+    }
+}
+
+static void error_line(FILE *f, const char *label, const char *text, bool colours)
+{
+    CLEANUP(buf_done) buf b = {0};
+
+    out_safe(&b, text);
+    fprintf(f, "%s%s%s%s\n", colours ? "\x1b[2m" : "", label, colours ? "\x1b[0m" : "",
+            buf_cstr(&b));
+}
+
+void out_error(FILE *f, const err *e, bool json, bool colours)
+{
+    if (json) {
+        CLEANUP(json_decrefp) json_t *j = json_pack("{s:o}", "error", json_of_err(e, NULL));
+        out_json(f, j);
+        return;
+    }
+    CLEANUP(buf_done) buf b = {0};
+    out_safe(&b, e->message);
+    fprintf(f, "%sbothy:%s %s\n", colours ? "\x1b[1;31m" : "", colours ? "\x1b[0m" : "",
+            buf_cstr(&b));
+    if (e->cause)
+        error_line(f, "  cause:  ", e->cause, colours);
+    error_line(f, "  remedy: ", err_remedy_of(e), colours);
+}
+
+void out_json(FILE *f, const json_t *j)
+{
+    size_t flags = isatty(fileno(f)) ? JSON_INDENT(2) : JSON_COMPACT;
+
+    json_dumpf(j, f, flags | JSON_ENCODE_ANY);
+    fputc('\n', f);
+}
+
+void out_size(buf *out, uint64_t bytes)
+{
+    static const char *const UNITS[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double v = (double)bytes;
+    size_t unit = 0;
+
+    for (; v >= 1024 && unit + 1 < ARRAY_LEN(UNITS); unit++)
+        v /= 1024;
+    buf_printf(out, unit ? "%.1f %s" : "%.0f %s", v, UNITS[unit]);
+}
+
+void out_age(buf *out, uint64_t seconds)
+{
+    static const struct {
+        uint64_t below, unit;
+        char letter;
+    } STEPS[] = {
+        {120, 1, 's'}, {120 * 60, 60, 'm'}, {48 * 3600, 3600, 'h'}, {UINT64_MAX, 86400, 'd'}};
+
+    for (size_t i = 0; i < ARRAY_LEN(STEPS); i++)
+        if (seconds < STEPS[i].below) {
+            buf_printf(out, "%llu%c", (unsigned long long)(seconds / STEPS[i].unit),
+                       STEPS[i].letter);
+            return;
+        }
+}
+
+uint64_t out_parse_time(const char *text)
+{
+    struct tm tm = {0};
+    const char *rest = text ? strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
+
+    if (!rest)
+        return 0;
+    uint64_t ns = (uint64_t)timegm(&tm) * NS_PER_S, digit = NS_PER_S / 10;
+    if (*rest == '.')
+        for (rest++; isdigit((unsigned char)*rest); rest++, digit /= 10)
+            ns += (uint64_t)(*rest - '0') * digit;
+    return ns;
+}
+
+/* ---- tables ---- */
+
+static void add_cell(out_table *t, char *owned)
+{
+    t->cells = xrealloc(t->cells, (t->n + 1) * sizeof *t->cells);
+    t->cells[t->n++] = owned;
+}
+
+void out_table_init(out_table *t, const char *heads)
+{
+    *t = (out_table){0};
+    while (*heads) {
+        size_t n = strcspn(heads, " ");
+        add_cell(t, xstrndup(heads, n));
+        heads += n + (heads[n] == ' ');
+    }
+    t->columns = t->n;
+}
+
+void out_table_cell(out_table *t, const char *text)
+{
+    CLEANUP(buf_done) buf b = {0};
+
+    out_safe(&b, text && *text ? text : "-");
+    add_cell(t, buf_take(&b));
+}
+
+void out_table_done(out_table *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        free(t->cells[i]);
+    free(t->cells);
+    *t = (out_table){0};
+}
+
+/* Characters, not bytes; good enough for the names people give. */
+static size_t width_of(const char *s)
+{
+    size_t n = 0;
+
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+static size_t column_width(const out_table *t, size_t column)
+{
+    size_t width = 0;
+
+    for (size_t i = column; i < t->n; i += t->columns) {
+        size_t w = width_of(t->cells[i]);
+        width = w > width ? w : width;
+    }
+    return width;
+}
+
+void out_table_print(const out_table *t, FILE *f, bool colours)
+{
+    for (size_t i = 0; i < t->n; i++) {
+        size_t column = i % t->columns;
+        bool last = column + 1 == t->columns, head = i < t->columns;
+        fprintf(f, "%s%s%s", head && colours ? "\x1b[1m" : "", t->cells[i],
+                head && colours ? "\x1b[0m" : "");
+        if (last)
+            fputc('\n', f);
+        else
+            fprintf(f, "%*s", (int)(column_width(t, column) - width_of(t->cells[i]) + 2), "");
+    }
+}

@@ -1,0 +1,56 @@
+/* What a sandbox is asked to be, from options to the API's JSON: shared by run and create. */
+#pragma once
+
+#include "base/err.h"
+#include "base/json.h"
+#include "cli/opt.h"
+
+typedef struct spec_args {
+    const char *name, *workdir, *user, *network, *pull;
+    char **env, **env_file, **secret, **tmpfs, **label;
+    uint64_t memory, cpu_milli, pids, ttl_ms, disk;
+    bool read_only, setuid;
+} spec_args;
+
+/* type's member m is a spec_args. */
+#define SPEC_OPTS(type, m)                                                                         \
+    OPT(0, "name", "NAME", OPT_TEXT, type, m.name, "a name to call it by instead of its id"),      \
+        OPT('e', "env", "NAME[=VALUE]", OPT_LIST, type, m.env,                                     \
+            "set a variable; without a value take it from our environment"),                       \
+        OPT(0, "env-file", "FILE", OPT_LIST, type, m.env_file, "read variables, one a line"),      \
+        OPT(0, "secret", "NAME[=VALUE|=@FILE]", OPT_LIST, type, m.secret,                          \
+            "like --env, but never stored, logged or shown; @FILE reads a file"),                  \
+        OPT('w', "workdir", "DIR", OPT_TEXT, type, m.workdir, "where commands start"),             \
+        OPT('u', "user", "USER[:GROUP]", OPT_TEXT, type, m.user, "who commands run as"),           \
+        OPT('m', "memory", "SIZE", OPT_BYTES, type, m.memory,                                      \
+            "memory with swap, such as 512m (default 1g)"),                                        \
+        OPT(0, "cpus", "N", OPT_CORES, type, m.cpu_milli, "cores, such as 0.5 (default 1)"),       \
+        OPT(0, "pids", "N", OPT_COUNT, type, m.pids, "processes and threads (default 512)"),       \
+        OPT(0, "disk", "SIZE", OPT_BYTES, type, m.disk,                                            \
+            "bytes it may write, where the node can limit them"),                                  \
+        OPT(0, "network", "none|open", OPT_CHOICE, type, m.network, "its network (default none)"), \
+        OPT(0, "read-only", NULL, OPT_FLAG, type, m.read_only,                                     \
+            "nothing of the image can be written"),                                                \
+        OPT(0, "tmpfs", "PATH[:OPTIONS]", OPT_LIST, type, m.tmpfs,                                 \
+            "a file system in memory: PATH:size=64m,exec,mode=1777"),                              \
+        OPT(0, "setuid", NULL, OPT_FLAG, type, m.setuid,                                           \
+            "let set-uid programs such as sudo work"),                                             \
+        OPT(0, "label", "KEY[=VALUE]", OPT_LIST, type, m.label, "a label, found by 'ls --label'"), \
+        OPT(0, "ttl", "TIME", OPT_DURATION, type, m.ttl_ms,                                        \
+            "ends it after this time (default 1h)"),                                               \
+        OPT(0, "pull", "missing|always|never", OPT_CHOICE, type, m.pull,                           \
+            "whether the image is fetched first (default missing)")
+
+/* The body of POST /v1/sandboxes. */
+err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body) ERR_MUST;
+
+/* Adds "NAME=VALUE", or NAME with its value in our environment, to an object. */
+err *spec_add_env(json_t *env, const char *word) ERR_MUST;
+/* Adds the lines of a file: NAME=VALUE or NAME; empty lines and those with # are left out. */
+err *spec_add_env_file(json_t *env, const char *path) ERR_MUST;
+/* The same as spec_add_env, and NAME=@FILE. */
+err *spec_add_secret(json_t *secrets, const char *word) ERR_MUST;
+/* "PATH:size=64m,exec,mode=1777" */
+err *spec_parse_tmpfs(const char *word, json_t **ret_mount) ERR_MUST;
+/* --env-file first, --env over it: an object, or NULL if there are none. */
+err *spec_env_to_json(char *const *files, char *const *words, json_t **ret_env) ERR_MUST;

@@ -1,0 +1,46 @@
+/* bothy create: a sandbox that stays. */
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cli/out.h"
+#include "cli/spec.h"
+#include "cli/verbs.h"
+
+typedef struct create_args {
+    common_args common;
+    spec_args spec;
+} create_args;
+
+static const opt OPTS[] = {
+    SPEC_OPTS(create_args, spec),
+    COMMON_OPTS(create_args),
+};
+
+static err *run(cli *c, void *args, const opt_words *words, int *status)
+{
+    const create_args *a = args;
+    CLEANUP(json_decrefp) json_t *sandbox = NULL;
+    json_t *body = NULL;
+
+    (void)status;
+    TRY(spec_to_json(&a->spec, words->v[0], &body));
+    TRY(cli_post(c, body, &sandbox, "/v1/sandboxes"));
+    if (c->common.json)
+        out_json(stdout, sandbox);
+    else
+        puts(str_or(json_str(sandbox, "id"), "-"));
+    return NULL;
+}
+
+const verb VERB_CREATE = {
+    .name = "create",
+    .usage = "[OPTIONS] IMAGE",
+    .summary = "Make a sandbox and print its id",
+    .text = "It lives until 'bothy rm' or its time (--ttl) ends it.",
+    .opts = OPTS,
+    .args_size = sizeof(create_args),
+    .words_min = 1,
+    .words_max = 1,
+    .run = run,
+};

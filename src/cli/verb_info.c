@@ -1,0 +1,120 @@
+/* bothy info, version, help. */
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cli/out.h"
+#include "cli/verbs.h"
+
+typedef struct info_args {
+    common_args common;
+} info_args;
+
+static const opt OPTS[] = {COMMON_OPTS(info_args)};
+
+/* "caps.freeze  native": nested objects as dotted names. */
+static void print_tree(const char *prefix, const json_t *o)
+{
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)o, name, v)
+    {
+        CLEANUP(freep) char *path = *prefix ? str_printf("%s.%s", prefix, name) : xstrdup(name);
+        CLEANUP(buf_done) buf text = {0};
+        if (json_is_object(v)) {
+            print_tree(path, v);
+            continue;
+        }
+        if (json_is_string(v))
+            out_safe(&text, json_string_value(v));
+        else
+            json_write(&text, v);
+        printf("%-24s  %s\n", path, buf_cstr(&text));
+    }
+}
+
+static err *info(cli *c, void *args, const opt_words *words, int *status)
+{
+    CLEANUP(json_decrefp) json_t *answer = NULL;
+
+    (void)args, (void)words, (void)status;
+    TRY(cli_call(c, "GET", NULL, &answer, "/v1/info"));
+    if (c->common.json)
+        out_json(stdout, answer);
+    else
+        print_tree("", answer);
+    return NULL;
+}
+
+const verb VERB_INFO = {
+    .name = "info",
+    .usage = "",
+    .summary = "Show what the node is and can do",
+    .opts = OPTS,
+    .args_size = sizeof(info_args),
+    .run = info,
+};
+
+/* Works without a daemon: then only our own version is told. */
+static err *version(cli *c, void *args, const opt_words *words, int *status)
+{
+    CLEANUP(json_decrefp) json_t *answer = NULL;
+    CLEANUP(err_freep) err *e = cli_call(c, "GET", NULL, &answer, "/v1/info");
+    const char *daemon = e ? NULL : json_str(answer, "version");
+
+    (void)args, (void)words, (void)status;
+    if (c->common.json) {
+        CLEANUP(json_decrefp)
+        json_t *j = json_pack("{s:s,s:s?}", "client", BOTHY_VERSION, "daemon", daemon);
+        out_json(stdout, j);
+        return NULL;
+    }
+    printf("bothy   %s\nbothyd  %s\n", BOTHY_VERSION, daemon ? daemon : "does not answer");
+    return NULL;
+}
+
+const verb VERB_VERSION = {
+    .name = "version",
+    .usage = "",
+    .summary = "Show the versions of this program and of the daemon",
+    .opts = OPTS,
+    .args_size = sizeof(info_args),
+    .run = version,
+};
+
+static err *help(cli *c, void *args, const opt_words *words, int *status)
+{
+    CLEANUP(buf_done) buf out = {0};
+    CLEANUP(freep) char *path = xstrdup("bothy");
+    const verb *const *table = CLI_VERBS;
+    const verb *v = NULL;
+
+    (void)c, (void)args, (void)status;
+    for (char **w = words->v; *w; w++) {
+        v = table ? verb_find(table, *w) : NULL;
+        if (!v)
+            return err_remedy(usage_error("'%s' has no command '%s'", path, *w),
+                              "'%s --help' lists them.", path);
+        char *longer = str_printf("%s %s", path, v->name);
+        free(path);
+        path = longer;
+        table = v->of;
+    }
+    if (v)
+        verb_help(v, path, &out);
+    else
+        verb_help_all(&out);
+    fputs(buf_cstr(&out), stdout);
+    return NULL;
+}
+
+const verb VERB_HELP = {
+    .name = "help",
+    .usage = "[COMMAND...]",
+    .summary = "Show how a command is used",
+    .opts = OPTS,
+    .args_size = sizeof(info_args),
+    .words_max = -1,
+    .run = help,
+};

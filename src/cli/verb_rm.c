@@ -1,0 +1,95 @@
+/* bothy rm: end sandboxes. */
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cli/exit.h"
+#include "cli/out.h"
+#include "cli/verbs.h"
+
+typedef struct rm_args {
+    common_args common;
+    bool force, all;
+} rm_args;
+
+static const opt OPTS[] = {
+    OPT('f', "force", NULL, OPT_FLAG, rm_args, force, "one that is not there is no error"),
+    OPT(0, "all", NULL, OPT_FLAG, rm_args, all, "all live sandboxes that are yours"),
+    COMMON_OPTS(rm_args),
+};
+
+static err *remove_one(cli *c, const char *word, bool force, json_t *removed)
+{
+    CLEANUP(json_decrefp) json_t *sandbox = NULL, *gone = NULL;
+    CLEANUP(err_freep) err *e = cli_sandbox(c, word, false, &sandbox);
+
+    if (!e)
+        e = cli_call(c, "DELETE", NULL, &gone, "/v1/sandboxes/%s",
+                     str_or(json_str(sandbox, "id"), ""));
+    if (e)
+        return force && (e->code == ERR_NOT_FOUND || e->code == ERR_SANDBOX_GONE) ? NULL
+                                                                                  : TAKE_PTR(e);
+    json_array_append(removed, gone);
+    if (!c->common.json)
+        puts(word);
+    return NULL;
+}
+
+/* Goes on after an error, so that one bad name does not keep the others; the last error counts. */
+static err *remove_words(cli *c, char *const *words, bool force, json_t *removed)
+{
+    err *last = NULL;
+
+    for (; *words; words++) {
+        err *e = remove_one(c, *words, force, removed);
+        if (!e)
+            continue;
+        if (last)
+            out_error(stderr, last, c->common.json, out_colours(stderr));
+        err_free(last);
+        last = e;
+    }
+    return last;
+}
+
+static err *remove_all(cli *c, json_t *removed)
+{
+    CLEANUP(json_decrefp) json_t *items = NULL;
+    CLEANUP(strv_freep) char **ids = NULL;
+    size_t i;
+    json_t *sandbox;
+
+    TRY(cli_list(c, "/v1/sandboxes?limit=1000", "sandboxes", &items));
+    json_array_foreach(items, i, sandbox)
+        strv_push(&ids, xstrdup(str_or(json_str(sandbox, "id"), "-")));
+    return ids ? remove_words(c, ids, true, removed) : NULL;
+}
+
+static err *run(cli *c, void *args, const opt_words *words, int *status)
+{
+    const rm_args *a = args;
+    CLEANUP(json_decrefp) json_t *removed = json_array();
+
+    (void)status;
+    if (a->all == (words->n > 0))
+        return err_remedy(usage_error(a->all ? "--all and names contradict each other"
+                                             : "'bothy rm' needs a sandbox"),
+                          "Give the sandboxes to remove, or --all.");
+    err *e = a->all ? remove_all(c, removed) : remove_words(c, words->v, a->force, removed);
+    if (c->common.json)
+        out_json(stdout, removed);
+    return e;
+}
+
+const verb VERB_RM = {
+    .name = "rm",
+    .usage = "[OPTIONS] SANDBOX... | --all",
+    .summary = "End sandboxes and everything that runs in them",
+    .text =
+        "Their files are lost. Their records stay for a day ('bothy ls -a'), their output for an\n"
+        "hour ('bothy logs').",
+    .opts = OPTS,
+    .args_size = sizeof(rm_args),
+    .words_max = -1,
+    .run = run,
+};

@@ -1,0 +1,107 @@
+/* bothy show: all about a sandbox, and the commands it has run. */
+#include <stdio.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "cli/out.h"
+#include "cli/verbs.h"
+
+typedef struct show_args {
+    common_args common;
+} show_args;
+
+static const opt OPTS[] = {COMMON_OPTS(show_args)};
+
+/* A value on one line, as people would write it. */
+static void value_of(const json_t *v, buf *out)
+{
+    if (json_is_string(v))
+        out_safe(out, json_string_value(v));
+    else if (json_is_null(v))
+        buf_char(out, '-');
+    else
+        json_write(out, v);
+}
+
+static void print_field(const char *name, const json_t *v)
+{
+    CLEANUP(buf_done) buf b = {0};
+
+    value_of(v, &b);
+    printf("%-10s  %s\n", name, buf_cstr(&b));
+}
+
+static void end_of(const json_t *process, buf *out)
+{
+    const json_t *end = json_object_get(process, "end");
+    const char *how = json_str(end, "how");
+
+    if (!how)
+        buf_str(out, "running");
+    else if (str_eq(how, "exited"))
+        buf_printf(out, "exited %d", (int)json_int(end, "exit_code", -1));
+    else if (json_int(end, "signal", 0))
+        buf_printf(out, "%s %d%s", how, (int)json_int(end, "signal", 0),
+                   json_flag(end, "oom") ? " (memory limit)" : "");
+    else
+        buf_str(out, how);
+}
+
+static void print_processes(const json_t *list)
+{
+    CLEANUP(out_table_done) out_table t = {0};
+    size_t i;
+    json_t *p;
+
+    if (!json_array_size(list))
+        return;
+    out_table_init(&t, "EXEC END OUT ERR COMMAND");
+    json_array_foreach(list, i, p)
+    {
+        CLEANUP(buf_done) buf end = {0}, out = {0}, err_ = {0};
+        end_of(p, &end);
+        out_size(&out, (uint64_t)json_int(p, "out_bytes", 0));
+        out_size(&err_, (uint64_t)json_int(p, "err_bytes", 0));
+        out_table_cell(&t, json_str(p, "exec"));
+        out_table_cell(&t, buf_cstr(&end));
+        out_table_cell(&t, buf_cstr(&out));
+        out_table_cell(&t, buf_cstr(&err_));
+        out_table_cell(&t, json_str(p, "command"));
+    }
+    putchar('\n');
+    out_table_print(&t, stdout, out_colours(stdout));
+}
+
+static err *run(cli *c, void *args, const opt_words *words, int *status)
+{
+    CLEANUP(json_decrefp) json_t *sandbox = NULL;
+    CLEANUP(json_decrefp) json_t *processes = NULL;
+    const char *name;
+    json_t *v;
+
+    (void)args, (void)status;
+    TRY(cli_sandbox(c, words->v[0], true, &sandbox));
+    TRY(cli_call(c, "GET", NULL, &processes, "/v1/sandboxes/%s/processes",
+                 str_or(json_str(sandbox, "id"), "")));
+    json_t *list = json_object_get(processes, "processes");
+    if (c->common.json) {
+        json_object_set(sandbox, "processes", list);
+        out_json(stdout, sandbox);
+        return NULL;
+    }
+    json_object_foreach(sandbox, name, v) print_field(name, v);
+    print_processes(list);
+    return NULL;
+}
+
+const verb VERB_SHOW = {
+    .name = "show",
+    .alias = "inspect",
+    .usage = "SANDBOX",
+    .summary = "Show a sandbox, why it ended, and its commands",
+    .opts = OPTS,
+    .args_size = sizeof(show_args),
+    .words_min = 1,
+    .words_max = 1,
+    .run = run,
+};

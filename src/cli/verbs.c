@@ -1,0 +1,9 @@
+/* All verbs, in the order of help. */
+#include "cli/verbs.h"
+
+#include "cli/cli.h"
+
+const verb *const CLI_VERBS[] = {
+    &VERB_RUN,   &VERB_CREATE, &VERB_LS,     &VERB_SHOW, &VERB_RM,      &VERB_EXEC, &VERB_LOGS,
+    &VERB_IMAGE, &VERB_KEY,    &VERB_DOCTOR, &VERB_INFO, &VERB_VERSION, &VERB_HELP, NULL,
+};
