@@ -71,7 +71,7 @@ static bool take_signal(int signo)
         self.first = signo;
         if (self.exec)
             forward(signo);
-        else
+        else if (self.remove)
             say("interrupted; waiting for the sandbox to remove it (once more: leave at once)");
         return false;
     }
@@ -97,17 +97,26 @@ static void *watch(void *arg)
     return NULL;
 }
 
+/* What nohup or a shell's & has made us ignore stays ignored. */
+static void fill_set(sigset_t *set)
+{
+    static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+    sigemptyset(set);
+    for (size_t i = 0; i < ARRAY_LEN(SIGNALS); i++) {
+        struct sigaction now;
+        if (!sigaction(SIGNALS[i], NULL, &now) && now.sa_handler != SIG_IGN)
+            sigaddset(set, SIGNALS[i]);
+    }
+}
+
 err *interrupt_start(const cli *c, bool remove)
 {
     pthread_t thread;
 
     TRY(cli_client(c, &self.client));
     self.remove = remove;
-    sigemptyset(&self.set);
-    sigaddset(&self.set, SIGINT);
-    sigaddset(&self.set, SIGTERM);
-    sigaddset(&self.set, SIGHUP);
-    sigaddset(&self.set, SIGQUIT);
+    fill_set(&self.set);
     pthread_sigmask(SIG_BLOCK, &self.set, NULL);
     int rc = pthread_create(&thread, NULL, watch, NULL);
     if (rc)

@@ -463,6 +463,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 def main():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's & ignores it, and children inherit that
     with Server(sys.argv[1], Handler) as server:
         print("ready", flush=True)
         server.serve_forever()
