@@ -42,10 +42,11 @@ static void make_box(world *w)
 }
 
 /* One life. kill_us 0: until it has ended by itself; its status is returned. */
-static int live(const world *w, unsigned first, unsigned last, unsigned cut, unsigned kill_us)
+static int live(const world *w, unsigned first, unsigned last, unsigned cut, unsigned crash,
+                unsigned kill_us)
 {
-    char a[3][16];
-    char *argv[] = {(char *)VICTIM, (char *)w->dir, a[0], a[1], a[2], NULL};
+    char a[4][16];
+    char *argv[] = {(char *)VICTIM, (char *)w->dir, a[0], a[1], a[2], a[3], NULL};
     const int fds[] = {-1, 1, 2};
     int status;
     pid_t pid;
@@ -53,9 +54,14 @@ static int live(const world *w, unsigned first, unsigned last, unsigned cut, uns
     snprintf(a[0], sizeof a[0], "%u", first);
     snprintf(a[1], sizeof a[1], "%u", last);
     snprintf(a[2], sizeof a[2], "%u", cut);
+    snprintf(a[3], sizeof a[3], "%u", crash);
     assert_ok(spawn_start(&(spawn_spec){.argv = argv, .fds = fds, .nfds = 3}, &pid));
     if (kill_us) {
-        usleep(kill_us);
+        for (unsigned waited = 0; waited < kill_us; waited += 500) {
+            if (waitpid(pid, &status, WNOHANG) == pid)
+                return status;
+            usleep(500);
+        }
         kill(pid, SIGKILL);
         waitpid(pid, &status, 0);
         return status;
@@ -186,11 +192,13 @@ static void run_kills(unsigned cut)
     for (unsigned i = 0; i < kills; i++) {
         unsigned us = 1000 + (unsigned)rand_r(&seed) % 60000;
         last = i * 2 + 8 < 1200 ? i * 2 + 8 : 1200;
-        int status = live(&w, last > 40 ? last - 40 : 0, last, cut, us);
+        /* By the clock, or at a random call to the backend (the clock then only as a backstop). */
+        unsigned crash = i % 2 ? 10 + (unsigned)rand_r(&seed) % 100 : 0;
+        int status = live(&w, last > 40 ? last - 40 : 0, last, cut, crash, crash ? us + 60000 : us);
         /* It may have come to its end before the kill; any other end is a fault. */
         assert_true((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) || !status);
     }
-    assert_int_equal(live(&w, 0, last, cut, 0), 0);
+    assert_int_equal(live(&w, 0, last, cut, 0, 0), 0);
     check_all(&w, last);
     fake_options o = {.dir = w.dir, .node_program = FAKE_NODE};
     assert_ok(backend_fake_new(&o, &w.backend));

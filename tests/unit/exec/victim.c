@@ -1,4 +1,4 @@
-/* exec-victim DIR FIRST LAST CUT: a daemon to be killed. It attaches to the box, asks for the
+/* exec-victim DIR FIRST LAST CUT CRASH: a daemon to be killed. It attaches to the box, asks for the
  * commands FIRST to LAST with their keys, at most VICTIM_LIVE at a time, feeds their stdin, and
  * ends with 0 when all have their end record. Whatever kills it, the next one asks for the same
  * again. */
@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -32,6 +33,71 @@ static void on_gone(void *arg, const char *why)
     fprintf(stderr, "victim: the box is gone: %s\n", why);
     _exit(3);
 }
+
+/* ---- crash points ---- */
+
+static const backend_ops *real;
+static unsigned crash_every;
+static _Atomic unsigned crash_seed;
+
+static void crash_point(void)
+{
+    unsigned seed = atomic_fetch_add(&crash_seed, 0x9e3779b9u);
+
+    if (crash_every && (unsigned)rand_r(&seed) % crash_every == 0)
+        kill(getpid(), SIGKILL);
+}
+
+static err *crash_exec(box *x, uint64_t id, const exec_spec *s, int keep)
+{
+    crash_point();
+    err *e = real->exec(x, id, s, keep);
+    crash_point();
+    return e;
+}
+
+static err *crash_fetch(box *x, uint64_t id)
+{
+    crash_point();
+    return real->fetch(x, id);
+}
+
+static void crash_ack(box *x, uint64_t id, uint32_t mask)
+{
+    crash_point();
+    real->ack(x, id, mask);
+    crash_point();
+}
+
+static void crash_received(box *x, uint64_t id, int stream, uint64_t offset)
+{
+    crash_point();
+    real->received(x, id, stream, offset);
+}
+
+static err *crash_stdin(box *x, uint64_t id, uint64_t offset, const void *p, size_t n, bool eof)
+{
+    crash_point();
+    return real->stdin_write(x, id, offset, p, n, eof);
+}
+
+static void set_crash_points(backend *b, unsigned every)
+{
+    static backend_ops ops;
+
+    crash_every = every;
+    crash_seed = (unsigned)now_mono_ns();
+    real = b->ops;
+    ops = *b->ops;
+    ops.exec = crash_exec;
+    ops.fetch = crash_fetch;
+    ops.ack = crash_ack;
+    ops.received = crash_received;
+    ops.stdin_write = crash_stdin;
+    b->ops = &ops;
+}
+
+/* ---- its work ---- */
 
 static exec *ask(unsigned n)
 {
@@ -108,7 +174,7 @@ int main(int argc, char **argv)
     box *b;
     int dir;
 
-    if (argc != 5)
+    if (argc != 6)
         return 2;
     log_init("victim", LOG_ERROR);
     signal(SIGPIPE, SIG_IGN);
@@ -125,6 +191,7 @@ int main(int argc, char **argv)
     die(fs_dir(dir, "spool", 0700, &o.spool_dir));
     die(exec_hub_new(&o, &hub));
     die(backend_fake_new(&f, &provider));
+    set_crash_points(provider, (unsigned)atoi(argv[5]));
     die(exec_table_open(hub, VICTIM_BOX, &table));
     die(provider->ops->attach(provider, VICTIM_BOX, &EXEC_BOX_EVENTS, table, &b));
     exec_table_bind(table, provider, b, on_gone, NULL);
