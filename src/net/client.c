@@ -275,9 +275,12 @@ static err_code code_of_status(long status)
 static err *status_error(const transfer *t, long status)
 {
     CLEANUP(json_decrefp) json_t *root = NULL;
-    CLEANUP(err_freep) err *ignored = json_parse(t->body.p ? t->body.p : "", t->body.len, &root);
-    err *e = root ? json_to_err(root) : NULL;
+    err *e = NULL;
 
+    err_free(
+        json_parse(t->body.p ? t->body.p : "", t->body.len, &root)); /* a proxy's may be HTML */
+    if (root)
+        e = json_to_err(root);
     if (e)
         return e;
     return err_new(code_of_status(status), "%s %s was answered with status %ld", t->call->method,

@@ -137,7 +137,7 @@ typedef struct relay_start {
     bool counted; /* its status is in the metrics */
     const char *id;
 } relay_start;
-void relay_add(relay *r, relay_start *j);
+void relay_add(relay *r, const relay_start *start);
 
 /* ---- server.c ---- */
 enum {

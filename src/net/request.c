@@ -256,25 +256,29 @@ static err *decode_body(request *rq, char *p, size_t max, size_t *ret_n)
     return NULL;
 }
 
-err *request_body_read(request *rq, void *p, size_t max, size_t *ret_n)
+/* One step towards the next piece; *ret_n may still be 0 after it. */
+static err *body_step(request *rq, char *p, size_t max, size_t *ret_n)
 {
     size_t n = 0, used;
+
+    if (rq->conn->in.len)
+        return decode_body(rq, p, max, ret_n);
+    if (rq->h1.chunked) /* to the buffer: behind the body the next request may begin */
+        return receive(rq, NULL, 0, &n);
+    TRY(receive(rq, p, max < rq->h1.left ? max : (size_t)rq->h1.left, &n));
+    return http1_body(&rq->h1, p, n, p, &used, ret_n);
+}
+
+err *request_body_read(request *rq, void *p, size_t max, size_t *ret_n)
+{
+    size_t n = 0;
 
     assert(max);
     if (rq->broken)
         return err_new(ERR_INVALID_REQUEST, "the request's body ended early");
     say_continue(rq);
-    while (!n && !http1_body_ended(&rq->h1)) {
-        if (rq->conn->in.len) {
-            TRY(decode_body(rq, p, max, &n));
-        } else if (rq->h1.chunked) {
-            TRY(receive(rq, NULL, 0, &n));
-            n = 0;
-        } else { /* no copy, and never a byte of the next request */
-            TRY(receive(rq, p, max < rq->h1.left ? max : (size_t)rq->h1.left, &n));
-            TRY(http1_body(&rq->h1, p, n, p, &used, &n));
-        }
-    }
+    while (!n && !http1_body_ended(&rq->h1))
+        TRY(body_step(rq, p, max, &n));
     *ret_n = n;
     return NULL;
 }
@@ -291,7 +295,7 @@ err *request_body(request *rq, size_t max, buf *ret_body)
     if (!rq->h1.chunked && rq->h1.left > max)
         return too_large(max);
     for (;;) {
-        size_t room = rq->h1.chunked ? NET_READ : (size_t)rq->h1.left, n;
+        size_t room = rq->h1.chunked ? NET_READ : (size_t)rq->h1.left, n = 0;
         /* Memory follows what has come, not what was announced. */
         if (room > 4 * NET_READ)
             room = 4 * NET_READ;

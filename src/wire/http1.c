@@ -142,14 +142,14 @@ static int on_body(llhttp_t *p, const char *at, size_t n)
     return 0;
 }
 
-/* The last chunk: what must follow is an empty line and nothing else, which we check ourselves;
- * llhttp would take trailers. */
+/* Stops behind every size line, so that its length can be counted exactly. */
 static int on_chunk(llhttp_t *p)
 {
     http1_request *rq = p->data;
 
-    rq->chunks++;
-    return p->content_length ? 0 : HPE_PAUSED;
+    rq->left = p->content_length;
+    rq->ending = !rq->left;
+    return HPE_PAUSED;
 }
 
 static const llhttp_settings_t SETTINGS = {
@@ -229,7 +229,7 @@ static err *check_framing(http1_request *rq)
         return invalid("a Content-Length that is not a number");
     if (!coding)
         return NULL;
-    if (count(rq, "transfer-encoding") > 1 || strcasecmp(coding, "chunked"))
+    if (count(rq, "transfer-encoding") > 1 || strcasecmp(coding, "chunked") != 0)
         return invalid("a Transfer-Encoding other than 'chunked'");
     if (!rq->http11)
         return invalid("a Transfer-Encoding in HTTP/1.0");
@@ -241,7 +241,7 @@ static err *check_expect(http1_request *rq)
 {
     const char *expect = http1_header_get(rq, "expect");
 
-    if (expect && strcasecmp(expect, "100-continue"))
+    if (expect && strcasecmp(expect, "100-continue") != 0)
         return invalid("an Expect header other than '100-continue'");
     rq->expect_continue = expect && rq->http11 && (rq->chunked || rq->left);
     return NULL;
@@ -254,7 +254,7 @@ static err *absolute_form(http1_request *rq)
     char *authority = rq->target + strlen("http://");
     size_t n = strcspn(authority, "/?");
 
-    if (!rq->host || !n || strlen(rq->host) != n || strncasecmp(rq->host, authority, n))
+    if (!rq->host || !n || strlen(rq->host) != n || strncasecmp(rq->host, authority, n) != 0)
         return invalid("a target whose authority is not the Host header's");
     rq->target = authority + n;
     if (*rq->target == '/')
@@ -316,7 +316,7 @@ bool http1_body_ended(const http1_request *rq)
     return rq->chunked ? rq->ending == 3 : !rq->left;
 }
 
-/* Behind the last chunk: CR LF, nothing else. */
+/* Behind the last chunk must be an empty line and nothing else; llhttp would take trailers. */
 static err *body_end(http1_request *rq, const char *in, size_t nin, size_t *used)
 {
     while (*used < nin && rq->ending && rq->ending < 3)
@@ -325,22 +325,42 @@ static err *body_end(http1_request *rq, const char *in, size_t nin, size_t *used
     return NULL;
 }
 
+/* What is not data: the end of a chunk and the size line of the next. */
+static err *chunk_line(http1_request *rq, const char *in, size_t nin, size_t *used)
+{
+    llhttp_errno_t e = llhttp_execute(&rq->parser, in + *used, nin - *used);
+    size_t n = nin - *used;
+
+    if (e == HPE_PAUSED) {
+        n = (size_t)(llhttp_get_error_pos(&rq->parser) - (in + *used));
+        llhttp_resume(&rq->parser);
+    } else if (e != HPE_OK) {
+        return bad_chunk(str_or(llhttp_get_error_reason(&rq->parser), "it cannot be parsed"));
+    }
+    *used += n;
+    rq->line += n;
+    if (rq->line > HTTP1_CHUNK_LINE_MAX)
+        return bad_chunk("a chunk's size line is too long");
+    if (e == HPE_PAUSED)
+        rq->line = 0;
+    return NULL;
+}
+
+static err *chunk_data(http1_request *rq, const char *in, size_t nin, size_t *used)
+{
+    size_t n = nin - *used < rq->left ? nin - *used : (size_t)rq->left;
+
+    if (llhttp_execute(&rq->parser, in + *used, n) != HPE_OK)
+        return bad_chunk(str_or(llhttp_get_error_reason(&rq->parser), "it cannot be parsed"));
+    *used += n;
+    rq->left -= n;
+    return NULL;
+}
+
 static err *body_chunks(http1_request *rq, const char *in, size_t nin, size_t *used)
 {
-    size_t before = rq->nout;
-    llhttp_errno_t e = llhttp_execute(&rq->parser, in, nin);
-
-    *used = nin;
-    if (e == HPE_PAUSED) {
-        rq->ending = 1;
-        *used = (size_t)(llhttp_get_error_pos(&rq->parser) - in);
-    } else if (e != HPE_OK) {
-        return bad_chunk(e == HPE_USER ? rq->why
-                                       : str_or(llhttp_get_error_reason(&rq->parser), "?"));
-    }
-    rq->framing += *used - (rq->nout - before);
-    if (rq->framing > (rq->chunks + 1) * HTTP1_CHUNK_OVERHEAD)
-        return bad_chunk("more framing than a body needs");
+    while (*used < nin && !rq->ending)
+        TRY(rq->left ? chunk_data(rq, in, nin, used) : chunk_line(rq, in, nin, used));
     return NULL;
 }
 
@@ -352,8 +372,7 @@ err *http1_body(http1_request *rq, const char *in, size_t nin, char *out, size_t
     rq->out = out;
     rq->nout = 0;
     if (rq->chunked) {
-        if (!rq->ending && nin)
-            TRY(body_chunks(rq, in, nin, &used));
+        TRY(body_chunks(rq, in, nin, &used));
         TRY(body_end(rq, in, nin, &used));
     } else {
         used = nin < rq->left ? nin : (size_t)rq->left;

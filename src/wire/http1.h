@@ -17,10 +17,10 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-#define HTTP1_HEAD_MAX    (64 * 1024)
-#define HTTP1_HEADERS_MAX 100
-/* Framing bytes a chunk may cost on average, its size line and extensions included. */
-#define HTTP1_CHUNK_OVERHEAD 256
+#define HTTP1_HEAD_MAX       (64 * 1024)
+#define HTTP1_HEADERS_MAX    100
+#define HTTP1_CHUNK_LINE_MAX 256 /* size line with extensions, and the CR LF of the chunk before \
+                                  */
 
 enum http1_result {
     HTTP1_MORE, /* the head goes on */
@@ -61,10 +61,9 @@ typedef struct http1_request {
     bool expect_continue;
     bool upgrade; /* Connection: upgrade with an Upgrade header; the caller may ignore it */
     bool chunked;
-    uint64_t left; /* of the Content-Length; 0 when chunked */
-    /* of a chunked body */
+    uint64_t left; /* of the Content-Length, or of the current chunk */
     llhttp_t parser;
-    uint64_t framing, chunks;
+    size_t line;          /* bytes of the current size line */
     unsigned char ending; /* 0: chunks; 1: expects CR; 2: expects LF; 3: ended */
     /* while llhttp runs */
     char *out;

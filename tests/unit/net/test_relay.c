@@ -128,7 +128,7 @@ TEST(a_stalled_peer_is_told_of, 0)
 TEST(a_flood_does_not_starve_others, .relay_threads = 1)
 {
     CLEANUP(closep) int flood = dial(f), fd = dial(f);
-    CLEANUP(buf_done) buf in = {0}, drain = {0};
+    CLEANUP(buf_done) buf in = {0};
     char p[65536];
 
     get(flood, "/follow?flood");
