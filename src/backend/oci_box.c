@@ -451,6 +451,8 @@ static void broken(box *x)
 static void violated(box *x, const char *why)
 {
     log_error("spine", "sandbox %s: %s", x->id, why);
+    if (!x->done)        /* else end() does it */
+        destroy_slot(x); /* whoever speaks there now, it is no init of ours */
     end(x, why);
 }
 

@@ -638,6 +638,9 @@ static void lying_init_ends_the_box(void **state)
         assert_false(ev_a.x[1].started);
         be->ops->box_unref(x);
         close(fd);
+        for (int k = 0; k < 1000 && fake_warden_count(&fw, WP_DESTROY) <= i; k++)
+            usleep(10000);
+        assert_int_equal(fake_warden_count(&fw, WP_DESTROY), i + 1); /* it is not left running */
     }
     close(file);
     close(fifo[0]);
