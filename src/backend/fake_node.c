@@ -601,6 +601,8 @@ static err *prepare(void)
     if (node.dirfd < 0)
         return err_sys(ERR_UNAVAILABLE, errno, "cannot open %s", node.dir);
     TRY(fs_lock(node.dirfd, FAKE_LOCK, &lock));
+    if (ftruncate(lock, 0) || dprintf(lock, "%d\n", getpid()) < 0) /* for who wants to end us */
+        return err_sys(ERR_INTERNAL, errno, "cannot write %s", FAKE_LOCK);
     lock = -1; /* held for life */
     TRY(sock_bind(node.dirfd, FAKE_SOCKET, SOCK_STREAM, 0600, &node.listener));
     if (listen(node.listener, 1024) || fstatat(node.dirfd, FAKE_SOCKET, &st, 0))

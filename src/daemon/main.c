@@ -96,13 +96,15 @@ static err *open_backend(node *n)
 {
     const config *c = &n->cfg;
 
-    if (!strcmp(c->backend_name, "fake"))
+    if (!strcmp(c->backend_name, "fake")) {
+        TRY(fs_mkdirs(c->backend_fake_dir, 0700));
         return backend_fake_new(
             &(fake_options){.dir = c->backend_fake_dir,
                             .node_program = c->backend_fake_program,
                             .cut_every = (unsigned)c->backend_fake_cut_every,
                             .repeat_every = (unsigned)c->backend_fake_repeat_every},
             &n->backend);
+    }
     return backend_oci_new(c->warden_socket, &n->backend);
 }
 

@@ -239,6 +239,20 @@ static void go_on(sandbox *sb, image *img)
     ask_backend(sb);
 }
 
+/* A backend whose images are only names (the fake one) has nothing to fetch. */
+static image *image_by_name_only(const char *name)
+{
+    image *i = xcalloc(1, sizeof *i);
+
+    i->refs = 1;
+    i->name = xstrdup(name);
+    i->user = xstrdup("");
+    i->cwd = xstrdup("");
+    i->os = xstrdup("linux");
+    i->architecture = xstrdup("");
+    return i;
+}
+
 static void on_image(void *arg, err *failure, image *got)
 {
     if (failure)
@@ -420,6 +434,10 @@ void engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_pol
         }
         free(w);
         done(arg, failure, known, !failure);
+        return;
+    }
+    if (e->o.backend->caps.images == CAP_ABSENT) {
+        go_on(sb, image_by_name_only(sb->image_name));
         return;
     }
     failure = pull == PULL_ALWAYS ? err_new(ERR_NOT_FOUND, "always")

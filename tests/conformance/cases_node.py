@@ -91,7 +91,7 @@ def operations(suite, node):
             second = node.pid("bothyd")
             eventually("the second gives up", lambda: not os.path.exists(f"/proc/{second}") or status_of(second).get("State", "Z").startswith("Z"), 10)
         finally:
-            with open(f"{node.dir}/run/bothyd.pid", "w", encoding="ascii") as f:
+            with open(f"{node.dir}/ctl/bothyd.pid", "w", encoding="ascii") as f:
                 f.write(f"{before}\n")
         equal(node.call("GET", "/healthz").status, 200, "the first one")
 

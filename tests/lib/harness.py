@@ -314,7 +314,7 @@ class Node(Api):
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def pid(self, program):
-        return int(pathlib.Path(self.dir, "run", program + ".pid").read_text())
+        return int(pathlib.Path(self.dir, "ctl", program + ".pid").read_text())
 
     def log(self, program="bothyd"):
         return pathlib.Path(self.dir, "log", program + ".log").read_text(errors="replace")
