@@ -232,10 +232,10 @@ static bool label_match(char *const *have, char *const *want)
 
 static bool matches(const caller *c, const sandbox_filter *f, const sandbox_view *v)
 {
-    bool gone = !strcmp(v->state, lifecycle_name(LIFE_GONE));
+    enum lifecycle state = lifecycle_by_name(v->state);
+    bool wanted = f->states ? f->states & 1u << state : state != LIFE_GONE;
 
-    return may_see(c, v->owner) && (f->all || f->state || !gone) &&
-           (!f->state || !strcmp(f->state, v->state)) && (!f->name || str_eq(f->name, v->name)) &&
+    return wanted && may_see(c, v->owner) && (!f->name || str_eq(f->name, v->name)) &&
            label_match(v->labels, f->labels);
 }
 

@@ -113,9 +113,8 @@ static inline void sandbox_unrefp(sandbox **sb)
 const char *sandbox_id(const sandbox *sb);
 
 typedef struct sandbox_filter {
-    bool all;          /* gone ones too */
     char **labels;     /* key=value or key, all must match; NULL: any */
-    const char *state; /* NULL: any */
+    unsigned states;   /* bit n: enum lifecycle n; 0: all but gone */
     const char *name;  /* NULL: any */
     const char *after; /* id, or NULL */
     size_t max;

@@ -3,6 +3,7 @@
 
 #include "api/openapi.h"
 #include "base/str.h"
+#include "core/lifecycle.h"
 #include "door/rest/internal.h"
 
 #define BODY_MAX (4 << 20)
@@ -118,11 +119,12 @@ static void collect_label(void *arg, const char *name, const char *value)
         strv_push(arg, xstrdup(value));
 }
 
-static const char *state_text(enum sandbox_state s)
+static void collect_state(void *arg, const char *name, const char *value)
 {
-    static const char *const NAMES[] = {NULL,     "creating",   "running",
-                                        "paused", "hibernated", "gone"};
-    return NAMES[s];
+    enum lifecycle state = strcmp(name, "state") ? LIFE_STATES : lifecycle_by_name(value);
+
+    if (state != LIFE_STATES)
+        *(unsigned *)arg |= 1u << state;
 }
 
 err *rest_sandbox_list(request *rq, response *rs)
@@ -131,15 +133,14 @@ err *rest_sandbox_list(request *rq, response *rs)
     CLEANUP(strv_freep) char **labels = NULL;
     CLEANUP(freep) sandbox_view *views = NULL;
     CLEANUP(freep) char *next = NULL;
+    unsigned states = 0;
     size_t n = 0;
 
     TRY(sandbox_list_query_decode(query_find, rq, &q));
     request_query_each(rq, collect_label, &labels);
-    sandbox_filter f = {.labels = labels,
-                        .state = state_text(q.state),
-                        .name = q.name,
-                        .after = q.cursor,
-                        .max = q.limit};
+    request_query_each(rq, collect_state, &states);
+    sandbox_filter f = {
+        .labels = labels, .states = states, .name = q.name, .after = q.cursor, .max = q.limit};
     TRY(engine_list(rest_engine(rq), rest_caller(rq), &f, &views, &n, &next));
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
