@@ -130,36 +130,76 @@ err *fs_mkdirs(const char *path, mode_t mode)
     }
 }
 
-/* Deepest first, one open directory a level; depth is bounded by the caller's descriptors. */
-static int remove_tree(int dirfd, const char *name)
+/* A tree may be as deep as whoever made it liked, stack and descriptors are not: what lies deeper
+ * than this is moved up to the top and removed from there. */
+#define REMOVE_DEPTH 64
+
+static int empty_dir(int fd, int top, int depth);
+
+static int remove_entry(int dirfd, const char *name, int top, int depth)
 {
+    char up[20] = ".deep";
+
     if (!unlinkat(dirfd, name, 0) || errno == ENOENT)
         return 0;
     if (errno != EISDIR && errno != EPERM)
         return -errno;
+    if (depth == REMOVE_DEPTH) {
+        id_random(up + 5, 12);
+        return renameat(dirfd, name, top, up) ? -errno : 0;
+    }
     int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    DIR *d = fdopendir(fd);
-    if (!d) {
-        close(fd);
-        return -ENOMEM;
-    }
-    int r = 0;
-    struct dirent *e;
-    while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            r = remove_tree(fd, e->d_name);
-    closedir(d);
+    int r = empty_dir(fd, top, depth + 1);
     if (!r && unlinkat(dirfd, name, AT_REMOVEDIR) && errno != ENOENT)
         r = -errno;
     return r;
 }
 
+/* Consumes fd. */
+static int empty_dir(int fd, int top, int depth)
+{
+    DIR *d = fdopendir(fd);
+    struct dirent *e;
+    int r = 0;
+
+    if (!d) {
+        close(fd);
+        return -ENOMEM;
+    }
+    while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            r = remove_entry(fd, e->d_name, top, depth);
+    closedir(d);
+    return r;
+}
+
+/* Passes over the directory until nothing was moved up into it any more. */
+static int remove_dir(int dirfd, const char *name)
+{
+    CLEANUP(closep) int top = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (top < 0)
+        return errno == ENOENT ? 0 : -errno;
+    for (;;) {
+        int fd = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        int r = fd < 0 ? -errno : empty_dir(fd, top, 0);
+        if (r)
+            return r;
+        if (!unlinkat(dirfd, name, AT_REMOVEDIR) || errno == ENOENT)
+            return 0;
+        if (errno != ENOTEMPTY)
+            return -errno;
+    }
+}
+
 err *fs_remove(int dirfd, const char *name)
 {
-    int r = remove_tree(dirfd, name);
+    int r = 0;
 
+    if (unlinkat(dirfd, name, 0) && errno != ENOENT)
+        r = errno == EISDIR || errno == EPERM ? remove_dir(dirfd, name) : -errno;
     return r ? err_sys(ERR_INTERNAL, -r, "cannot remove %s", name) : NULL;
 }
 

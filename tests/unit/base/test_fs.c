@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "base/fs.h"
+#include "base/thread.h"
 
 #include "../unit.h"
 
@@ -87,9 +88,36 @@ static void a_tree_goes_whole(void **state)
     drop(d);
 }
 
+static void *remove_deep(void *dir)
+{
+    return fs_remove(*(int *)dir, "deep");
+}
+
+/* Deeper than a thread's stack and descriptors would bear one level each. */
+static void a_deep_tree_is_removed(void **state)
+{
+    int d = scratch(), fd = -1;
+    void *failure = NULL;
+
+    (void)state;
+    assert_ok(fs_dir(d, "deep", 0700, &fd));
+    for (int i = 0; i < 4000; i++) {
+        int below = -1;
+        assert_ok(fs_dir(fd, "d", 0700, &below));
+        close(fd);
+        fd = below;
+    }
+    close(fd);
+    pthread_join(thread_start("remove", remove_deep, &d), &failure);
+    assert_ok(failure);
+    assert_int_equal(faccessat(d, "deep", F_OK, 0), -1);
+    drop(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_deep_tree_is_removed),
         cmocka_unit_test(write_replaces_and_read_has_a_ceiling),
         cmocka_unit_test(links_are_not_followed),
         cmocka_unit_test(a_lock_is_held_once),
