@@ -1,11 +1,14 @@
 #include "warden/destroy.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/pidfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -59,7 +62,19 @@ static bool nobody_makes_it(const slot *s)
     return fd < 0 || !flock(fd, LOCK_EX | LOCK_NB);
 }
 
-/* One attempt; true when nothing of it is left. */
+/* A tenant's upper may hold millions of files: it only gets out of the way here. */
+static err *throw_away(const warden *w, const char *name)
+{
+    char as[40];
+    int n = snprintf(as, sizeof as, "%s.", name);
+
+    id_random(as + n, 12);
+    if (renameat(w->uppers_fd, name, w->trash_fd, as) && errno != ENOENT)
+        return err_sys(ERR_INTERNAL, errno, "cannot throw away the upper of slot %s", name);
+    return NULL;
+}
+
+/* One attempt; true when nothing of it is left but trash. */
 static bool take_apart(const warden *w, slot *s)
 {
     char name[16];
@@ -73,7 +88,7 @@ static bool take_apart(const warden *w, slot *s)
         return false;
     }
     snprintf(name, sizeof name, "%u", s->n);
-    err *e = fs_remove(w->uppers_fd, name);
+    err *e = throw_away(w, name);
     if (!e)
         e = fs_remove(w->slots_fd, name);
     if (!e)
@@ -98,7 +113,8 @@ static size_t sweep(warden *w)
         bool gone = take_apart(w, s);
         LOCK_SCOPE(&w->lock);
         if (gone) {
-            s->gone = true;
+            w->trash_full = true;
+            pthread_cond_signal(&w->trash);
             slot_unref(w, s);
         } else {
             left++;
@@ -129,6 +145,36 @@ void *destroy_run(void *arg)
     return NULL;
 }
 
+/* ---- uppers of what is gone ---- */
+
+static void empty_trash(const warden *w)
+{
+    int fd = openat(w->trash_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+
+    while (d && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            err_drop(fs_remove(w->trash_fd, e->d_name), "trash");
+    if (d)
+        closedir(d);
+}
+
+void *destroy_trash_run(void *arg)
+{
+    warden *w = arg;
+
+    setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
+    for (;;) {
+        empty_trash(w);
+        LOCK_SCOPE(&w->lock);
+        while (!w->trash_full)
+            pthread_cond_wait(&w->trash, &w->lock);
+        w->trash_full = false;
+    }
+    return NULL;
+}
+
 bool destroy_wait(warden *w, uint64_t timeout_ms)
 {
     uint64_t end = now_mono_ns() + timeout_ms * NS_PER_MS;
@@ -138,5 +184,6 @@ bool destroy_wait(warden *w, uint64_t timeout_ms)
             return false;
         usleep(5000);
     }
+    empty_trash(w);
     return true;
 }

@@ -12,5 +12,7 @@ void destroy_slot(struct warden *w, slot *s);
 
 /* The cleaner; arg is the warden. */
 void *destroy_run(void *arg);
+/* Removes the uppers of slots that are gone, however large; arg is the warden. */
+void *destroy_trash_run(void *arg);
 /* Takes apart what is dying until nothing is left or the time is over: false then. */
 bool destroy_wait(struct warden *w, uint64_t timeout_ms);

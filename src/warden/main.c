@@ -261,6 +261,7 @@ static void raise_nofile(void)
 static err *open_state(warden *w)
 {
     TRY(fs_dir(w->state_fd, "slots", 0700, &w->slots_fd));
+    TRY(fs_dir(w->state_fd, "trash", 0700, &w->trash_fd));
     return fs_dir(w->state_fd, "uppers", 0700, &w->uppers_fd);
 }
 
@@ -288,6 +289,7 @@ static void init_table(warden *w)
     cond_init(&w->claims);
     cond_init(&w->refill);
     cond_init(&w->dying);
+    cond_init(&w->trash);
     w->nslots = w->o.max + NUMBERS_HEADROOM;
     if (w->nslots < SLOTS_MAX / 4)
         w->nslots = SLOTS_MAX / 4; /* what a warden with a larger limit left behind */
@@ -341,6 +343,7 @@ static err *run(warden *w)
     sigaddset(&ends, SIGINT);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
     thread_detach("cleaner", destroy_run, w);
+    thread_detach("trash", destroy_trash_run, w);
     for (int i = 0; i < CLAIMERS; i++)
         thread_detach("claimer", claim_run, w);
     for (int i = 0; i < REFILL_WORKERS; i++)
@@ -400,7 +403,7 @@ int main(int argc, char **argv)
     log_init("bothy-warden", a.level);
     umask(022);
     w.o = a.o;
-    w.state_fd = w.slots_fd = w.uppers_fd = w.lock_fd = w.proc_fd = -1;
+    w.state_fd = w.slots_fd = w.uppers_fd = w.trash_fd = w.lock_fd = w.proc_fd = -1;
     init_table(&w);
     count_init();
     if (a.destroy_all) {

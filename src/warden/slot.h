@@ -7,6 +7,7 @@
  *   slots/<n>/claim         "<sandbox>\n<image>\n" before the first move, "ok\n" after the last
  *   slots/<n>/dead          the claim, renamed when destruction was decided
  *   uppers/<n>/{u,w}        the writable layer
+ *   trash/                  uppers of slots that are gone
  *
  * A slot belongs to the table; who works on one outside the lock holds a reference. */
 #pragma once
@@ -35,7 +36,6 @@ typedef struct slot {
     enum slot_state state;
     unsigned refs;
     bool doomed; /* destruction was asked for while it was being claimed */
-    bool gone;   /* taken apart; only references keep the number */
     bool frozen;
     pid_t pid;
     uint64_t start; /* start time of pid, in clock ticks: a recycled pid has another */

@@ -9,6 +9,7 @@
  *   claimer   one staging mount namespace each; puts roots under slots         claim.c, stage.c
  *   refill    at low priority; spawns crun                                     refill.c
  *   cleaner   takes dead slots apart                                           destroy.c
+ *   trash     removes their uppers, at low priority                            destroy.c
  *
  * One lock (warden.lock) covers the table of slots, the FIFO of claims and the counts. It is never
  * held across a system call that may wait for somebody else. */
@@ -50,7 +51,7 @@ struct claim_job;
 
 typedef struct warden {
     warden_options o;
-    int state_fd, slots_fd, uppers_fd;
+    int state_fd, slots_fd, uppers_fd, trash_fd;
     int lock_fd;
     int proc_fd;       /* /proc, for threads that do not see it */
     const char *place; /* mount point of our private tmpfs: idle root, empty directory, crun */
@@ -62,9 +63,11 @@ typedef struct warden {
     pthread_cond_t claims; /* a slot, a claim or room came */
     pthread_cond_t refill; /* a slot went, a watermark changed */
     pthread_cond_t dying;  /* the cleaner has work */
-    slot **slots;          /* by number */
-    uint32_t nslots;       /* numbers there are: o.max and some that are being taken apart */
-    map by_id;             /* sandbox id -> slot, claiming or claimed */
+    pthread_cond_t trash;  /* so has the remover */
+    bool trash_full;
+    slot **slots;    /* by number */
+    uint32_t nslots; /* numbers there are: o.max and some that are being taken apart */
+    map by_id;       /* sandbox id -> slot, claiming or claimed */
     slot *dying_list;
     struct claim_job *waiting, **waiting_tail;
     uint32_t low, high;
