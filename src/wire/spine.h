@@ -10,10 +10,11 @@
 
 #include <stdint.h>
 
-#define SP_VERSION    1u
-#define SP_MAX_EXEC   1024u        /* entries: live, exited but unacknowledged, lingering */
-#define SP_INLINE_MAX (32u * 1024) /* a whole record; a larger payload travels in a sealed memfd \
-                                    */
+#define SP_VERSION  1u
+#define SP_MAX_EXEC 1024u /* entries: live, exited but unacknowledged, lingering */
+#define SP_INLINE_MAX                                                          \
+    (32u * 1024) /* a whole record; a larger payload travels in a sealed memfd \
+                  */
 #define SP_PAYLOAD_MAX (8u << 20)
 #define SP_UNANSWERED  64u /* SPAWN, FETCH, SIGNAL the daemon may have under way */
 #define SP_RLIMITS_MAX 16u
@@ -46,8 +47,9 @@ struct sp_hdr { /* 16 bytes */
 #define SP_F_NOSTDIN (1u << 2) /* stdin is the host's /dev/null */
 #define SP_F_MEMFD   (1u << 3) /* the payload is in the first attached descriptor */
 #define SP_F_KEEP    (1u << 4) /* the last attached descriptor is kept and handed back by FETCH */
-#define SP_F_EXECFD  (1u << 5) /* the next attached descriptor (after MEMFD's) is run by execveat \
-                                */
+#define SP_F_EXECFD                                                              \
+    (1u << 5) /* the next attached descriptor (after MEMFD's) is run by execveat \
+               */
 #define SP_F_SETUID \
     (1u << 6) /* leave set-uid programs effective; EPERM unless the claim grants it */
 #define SP_F_ACKED (1u << 31) /* only in sp_rec: acknowledged, the entry lingers for its fds */
