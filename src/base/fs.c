@@ -194,12 +194,17 @@ static int remove_dir(int dirfd, const char *name)
     }
 }
 
+static int remove_tree(int dirfd, const char *name)
+{
+    if (!unlinkat(dirfd, name, 0) || errno == ENOENT)
+        return 0;
+    return errno == EISDIR || errno == EPERM ? remove_dir(dirfd, name) : -errno;
+}
+
 err *fs_remove(int dirfd, const char *name)
 {
-    int r = 0;
+    int r = remove_tree(dirfd, name);
 
-    if (unlinkat(dirfd, name, 0) && errno != ENOENT)
-        r = errno == EISDIR || errno == EPERM ? remove_dir(dirfd, name) : -errno;
     return r ? err_sys(ERR_INTERNAL, -r, "cannot remove %s", name) : NULL;
 }
 

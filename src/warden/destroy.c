@@ -1,11 +1,9 @@
 #include "warden/destroy.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/pidfd.h>
 #include <sys/resource.h>
@@ -147,26 +145,13 @@ void *destroy_run(void *arg)
 
 /* ---- uppers of what is gone ---- */
 
-static void empty_trash(const warden *w)
-{
-    int fd = openat(w->trash_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *e;
-
-    while (d && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            err_drop(fs_remove(w->trash_fd, e->d_name), "trash");
-    if (d)
-        closedir(d);
-}
-
 void *destroy_trash_run(void *arg)
 {
     warden *w = arg;
 
     setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
     for (;;) {
-        empty_trash(w);
+        err_drop(fs_empty(w->trash_fd), "trash");
         LOCK_SCOPE(&w->lock);
         while (!w->trash_full)
             pthread_cond_wait(&w->trash, &w->lock);
@@ -184,6 +169,6 @@ bool destroy_wait(warden *w, uint64_t timeout_ms)
             return false;
         usleep(5000);
     }
-    empty_trash(w);
+    err_drop(fs_empty(w->trash_fd), "trash");
     return true;
 }
