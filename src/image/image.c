@@ -1,5 +1,6 @@
 #include "image/image.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -322,6 +323,7 @@ err *image_remove(image_store *s, const char *reference)
 
     LOCK_SCOPE(&s->commit);
     TRY(image_find(s, reference, &found));
+    assert(found);
     CLEANUP(strv_freep) char **names = names_of(s, reference, found);
     for (char **name = names; name && *name; name++)
         TRY(forget_name(s, *name));

@@ -28,7 +28,7 @@ err *box_fork(pid_t *ret_pid) ERR_MUST;
 /* In the writer: the tree becomes the root, all else is gone. */
 err *box_enter(int tree, int *ret_root) ERR_MUST;
 /* Capabilities, resource limits, system calls. Nothing is opened from the file system after it. */
-err *box_close(enum box_role role, const unpack_limits *lim) ERR_MUST;
+err *box_close(enum box_role which, const unpack_limits *lim) ERR_MUST;
 
 /* In the outer process: reads NUL-terminated paths until the end and marks those that are
  * directories below dir. What comes is hostile: it can do no more than make directories of its own

@@ -339,7 +339,7 @@ static err *check_link_target(int dir, const char *leaf)
 static err *write_hard_link(writer *w, item *it, const char *to)
 {
     char target[NAME_PATH_MAX + 1];
-    unsigned depth;
+    unsigned depth = 0;
     size_t parent_len;
     enum place_found found;
 
@@ -365,7 +365,8 @@ static err *write_hard_link(writer *w, item *it, const char *to)
 
 static err *write_item(writer *w, item *it)
 {
-    const char *hard = archive_entry_hardlink(it->entry), *target = NULL;
+    const char *hard = archive_entry_hardlink(it->entry);
+    const char *target = NULL;
 
     if (!it->depth)
         return write_root(w, it);

@@ -51,8 +51,7 @@ err *image_def_read(int dir, const char *name, image_def *ret_def)
             return err_sys(ERR_INTERNAL, EPROTO, "image %s has a bad line", name);
         first = false;
     }
-    *ret_def = d;
-    d = (image_def){0};
+    *ret_def = (image_def){.layer = TAKE_PTR(d.layer), .n = d.n, .fix = d.fix};
     return NULL;
 }
 
