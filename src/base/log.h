@@ -13,7 +13,7 @@ enum log_level {
     LOG_ERROR
 };
 
-void log_init(const char *program, enum log_level level);
+void log_init(const char *name, enum log_level level);
 /* Human-readable lines instead of JSON (the command line, tests). */
 void log_set_plain(void);
 void log_write(enum log_level level, const char *event, const char *fmt, ...)

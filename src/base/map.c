@@ -70,7 +70,8 @@ static map_entry **find(const map *m, uint64_t hash, const void *key, size_t len
 static void grow(map *m)
 {
     size_t n = m->nbucket ? m->nbucket * 2 : 16;
-    map_entry **bucket = xcalloc(n, sizeof *bucket);
+    map_entry **bucket =
+        xcalloc(n, sizeof(map_entry *)); /* NOLINT(bugprone-sizeof-expression): pointers it is */
 
     for (size_t i = 0; i < m->nbucket; i++)
         for (map_entry *e = m->bucket[i], *next; e; e = next) {

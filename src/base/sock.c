@@ -73,7 +73,7 @@ static err *split(const char *path, int *ret_dirfd, const char **ret_name)
 err *sock_bind_path(const char *path, int type, mode_t mode, int *ret_fd)
 {
     CLEANUP(closep) int dir = -1;
-    const char *name;
+    const char *name = NULL;
 
     TRY(split(path, &dir, &name));
     return err_wrap(sock_bind(dir, name, type, mode, ret_fd), "%s", path);
@@ -82,7 +82,7 @@ err *sock_bind_path(const char *path, int type, mode_t mode, int *ret_fd)
 err *sock_connect_path(const char *path, int type, int *ret_fd)
 {
     CLEANUP(closep) int dir = -1;
-    const char *name;
+    const char *name = NULL;
 
     TRY(split(path, &dir, &name));
     return err_wrap(sock_connect(dir, name, type, ret_fd), "%s", path);

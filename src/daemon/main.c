@@ -336,8 +336,8 @@ int main(int argc, char **argv)
     bool print = false;
     int o;
 
-    while ((o = getopt_long(argc, argv, "c:h", OPTIONS, NULL)) !=
-           -1) { /* NOLINT(concurrency-mt-unsafe) */
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
+    while ((o = getopt_long(argc, argv, "c:h", OPTIONS, NULL)) != -1) {
         if (o == 'c')
             path = optarg;
         else if (o == 'p')

@@ -91,30 +91,30 @@ err *caller_require(const caller *c, enum caller_role role)
                        "the caller '%s' has the role %s", c->owner, ROLES[c->role]);
 }
 
-err *engine_key_create(engine *e, const caller *c, const char *owner, const char *role,
-                       const char *note, uint64_t ttl_ms, key_row *ret_row, char **ret_secret)
+err *engine_key_create(engine *e, const caller *c, const key_request *k, key_row *ret_row,
+                       char **ret_secret)
 {
     unsigned char raw[20];
     char hex[2 * sizeof raw + 1];
 
     TRY(caller_require(c, CALLER_ADMIN));
-    if (role_by_name(role) == CALLER_NOBODY)
-        return err_new(ERR_INVALID_REQUEST, "role: '%s' is none of read, user, admin", role);
-    if (!ascii_visible(owner) || strlen(owner) > 128)
+    if (role_by_name(k->role) == CALLER_NOBODY)
+        return err_new(ERR_INVALID_REQUEST, "role: '%s' is none of read, user, admin", k->role);
+    if (!ascii_visible(k->owner) || strlen(k->owner) > 128)
         return err_new(ERR_INVALID_REQUEST, "owner: 1 to 128 visible ASCII characters");
     random_bytes(raw, sizeof raw);
     hex_encode(raw, sizeof raw, hex);
     CLEANUP(secret_freep) char *secret = str_printf(KEY_PREFIX "%s", hex);
     secret_wipe(raw, sizeof raw);
     secret_wipe(hex, sizeof hex);
-    key_row row = {.owner = xstrdup(owner),
-                   .role = xstrdup(role),
-                   .note = note ? xstrdup(note) : NULL,
+    key_row row = {.owner = xstrdup(k->owner),
+                   .role = xstrdup(k->role),
+                   .note = k->note ? xstrdup(k->note) : NULL,
                    .created_ns = clock_real(e->o.clock)};
     id_random(row.id, sizeof row.id - 1);
     sha256(secret, strlen(secret), row.sha256);
-    if (ttl_ms)
-        row.expires_ns = row.created_ns + ttl_ms * NS_PER_MS;
+    if (k->ttl_ms)
+        row.expires_ns = row.created_ns + k->ttl_ms * NS_PER_MS;
     err *failure = store_key_insert(e->o.store, &row);
     if (failure) {
         key_row_done(&row);

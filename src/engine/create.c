@@ -6,6 +6,7 @@
  *   backend thread   running or create_failed; everybody who waits is told
  *
  * Killed anywhere before the commit: nothing happened. After it: engine_reconcile settles it. */
+#include <assert.h>
 #include <string.h>
 
 #include "base/digest.h"
@@ -172,8 +173,9 @@ static err *record_creating(sandbox *sb)
     sandbox_row row;
 
     sandbox_to_row(sb, &row);
-    CLEANUP(freep) char *spec = row.spec;
-    return store_sandbox_insert(sb->engine->o.store, &row);
+    err *failure = store_sandbox_insert(sb->engine->o.store, &row);
+    free(row.spec);
+    return failure;
 }
 
 static err *answer_from_store(engine *e, const char *key_text, const uint8_t key[16],
@@ -212,6 +214,7 @@ static void go_on(sandbox *sb, image *img)
     engine *e = sb->engine;
     err *failure = NULL;
 
+    assert(img);
     {
         LOCK_SCOPE(&sb->lock);
         sb->image = img;

@@ -64,8 +64,11 @@ const char *caller_role_name(enum caller_role role);
 
 /* ---- keys; admin only ---- */
 /* ret_secret is the key itself, shown once; free it with secret_freep. */
-err *engine_key_create(engine *e, const caller *c, const char *owner, const char *role,
-                       const char *note, uint64_t ttl_ms, key_row *ret_row,
+typedef struct key_request {
+    const char *owner, *role, *note /* or NULL */;
+    uint64_t ttl_ms; /* 0: for ever */
+} key_request;
+err *engine_key_create(engine *e, const caller *c, const key_request *k, key_row *ret_row,
                        char **ret_secret) ERR_MUST;
 err *engine_key_list(engine *e, const caller *c, key_row **ret_rows, size_t *ret_n) ERR_MUST;
 err *engine_key_remove(engine *e, const caller *c, const char *id) ERR_MUST;

@@ -113,8 +113,11 @@ err *rest_key_create(request *rq, response *rs)
 
     TRY(request_body(rq, BODY_MAX, &body));
     TRY(create_key_decode(body.p, body.len, &in));
-    TRY(engine_key_create(rest_engine(rq), rest_caller(rq), in.owner, ROLES[in.role], in.note,
-                          in.has_expires_in ? in.expires_in * 1000 : 0, &row, &secret));
+    key_request k = {.owner = in.owner,
+                     .role = ROLES[in.role],
+                     .note = in.note,
+                     .ttl_ms = in.has_expires_in ? in.expires_in * 1000 : 0};
+    TRY(engine_key_create(rest_engine(rq), rest_caller(rq), &k, &row, &secret));
     response_json(rs, 201, view_key(&row, secret));
     return NULL;
 }
