@@ -102,6 +102,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     doctor d = {.c = c, .lines = json_array()};
     CLEANUP(json_decrefp) json_t *owned = d.lines;
 
+    (void)owned; /* only for its end */
     (void)words;
     if (a->probe) {
         *status = doctor_probe(a->probe);
