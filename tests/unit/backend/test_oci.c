@@ -738,6 +738,10 @@ int main(int argc, char **argv)
         print_message("skipped: %s\n", why);
         return 77;
     }
+    if (!guest_runs(program, &why)) {
+        print_message("skipped: %s\n", why);
+        return 77;
+    }
     if (argc > 2)
         cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,9 @@ typedef struct guest {
 /* False when this machine does not let us; *ret_why says what is missing. Anything else that goes
  * wrong ends the test program. */
 bool guest_possible(const char **ret_why);
+/* The same for this program: the freestanding init ends where it cannot build its walls, which
+ * need id 65533 and so more than the one id that a user namespace of ours maps. */
+bool guest_runs(const char *init_program, const char **ret_why);
 void guest_start(guest *g, const char *init_program);
 /* Another connection to the socket. */
 int guest_connect(const guest *g);
