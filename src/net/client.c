@@ -237,10 +237,9 @@ static void set_options(const client *c, transfer *t, const char *url)
     curl_easy_setopt(h, CURLOPT_WRITEDATA, t);
     curl_easy_setopt(h, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(h, CURLOPT_HEADERDATA, t);
-    if (c->socket_path) {
+    curl_easy_setopt(h, CURLOPT_PROXY, ""); /* the environment decides nothing here */
+    if (c->socket_path)
         curl_easy_setopt(h, CURLOPT_UNIX_SOCKET_PATH, c->socket_path);
-        curl_easy_setopt(h, CURLOPT_PROXY, "");
-    }
 }
 
 static err *transport_error(const client *c, const transfer *t, CURLcode code)

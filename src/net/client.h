@@ -1,5 +1,6 @@
 /* An HTTP client on libcurl for the command line and for backends: one call, one answer, or a
- * stream delivered to a callback. Unix sockets by path, TCP with a bearer key. */
+ * stream delivered to a callback. Unix sockets by path, TCP with a bearer key; no proxy. Any thread
+ * may call; calls at the same time have connections of their own. */
 #pragma once
 
 #include "base/buf.h"
@@ -37,8 +38,8 @@ typedef struct client_answer {
     bool replay; /* Idempotent-Replay: true */
 } client_answer;
 void client_answer_done(client_answer *a);
-/* Transport errors are ERR_UNAVAILABLE, with the errno of a connection that could not be made; an
- * answer with {"error":{...}} comes back as that error. */
+/* Transport errors are ERR_UNAVAILABLE, with the errno of a connection that could not be made;
+ * timeout_ms passed is ERR_TIMEOUT; an answer with {"error":{...}} comes back as that error. */
 err *client_do(client *c, const client_call *call, client_answer *ret_answer) ERR_MUST;
 /* The same for JSON answers. */
 err *client_json(client *c, const client_call *call, json_t **ret_json) ERR_MUST;

@@ -295,6 +295,15 @@ static unsigned busy_now(server *s)
     return s->busy;
 }
 
+/* Waits for the workers that are on their way out; how many are stuck in a handler. */
+static unsigned workers_left(server *s)
+{
+    LOCK_SCOPE(&s->lock);
+    while (s->total > s->busy)
+        cond_wait_until(&s->changed, &s->lock, 0);
+    return s->total;
+}
+
 static void nap(void)
 {
     poll(NULL, 0, 5);
@@ -318,12 +327,9 @@ static void wind_down(server *s)
         nap();
     }
     eventfd_write(s->quit_fd, 1);
-    pthread_mutex_lock(&s->lock);
-    while (s->total > s->busy)
-        cond_wait_until(&s->changed, &s->lock, 0);
-    if (s->busy)
-        log_warn("stop", "%u requests have not ended", s->busy);
-    pthread_mutex_unlock(&s->lock);
+    unsigned left = workers_left(s);
+    if (left)
+        log_warn("stop", "%u requests have not ended", left);
 }
 
 void server_run(server *s)
@@ -358,7 +364,7 @@ static void close_fd(int fd)
  * about to end. */
 void server_free(server *s)
 {
-    if (!s || s->busy)
+    if (!s || workers_left(s))
         return;
     relay_free(s->relay);
     while (s->conns)

@@ -8,7 +8,7 @@ static fixture fx;
 
 static int up(void **state)
 {
-    server_times t = fixture_times();
+    server_times t = fixture_times(false);
 
     (void)state;
     fixture_up(&fx, (server_options){0}, &t);
@@ -36,8 +36,7 @@ static void json_comes_and_goes(void **state)
     (void)state;
     CLEANUP(client_freep) client *c = over_unix(NULL);
     CLEANUP(json_decrefp)
-    json_t *j = NULL,
-           *sent = json_pack("{s:[i,i]}", "list", 1, 2), *back = NULL;
+    json_t *j = NULL, *sent = json_pack("{s:[i,i]}", "list", 1, 2), *back = NULL;
 
     assert_ok(client_json(c, &(client_call){.method = "GET", .path = "/seen/x?b=%41"}, &j));
     assert_string_equal(json_str(j, "b"), "A");
@@ -94,6 +93,11 @@ static void errors_come_back_as_they_were(void **state)
     err_free(e);
     assert_err(client_do(c, &(client_call){.method = "GET", .path = "/nowhere"}, &a),
                ERR_NOT_FOUND);
+    assert_ok(
+        client_do(c, &(client_call){.method = "GET", .path = "/fail", .any_status = true}, &a));
+    assert_int_equal(a.status, 503);
+    assert_non_null(strstr(buf_cstr(&a.body), "no slot"));
+    client_answer_done(&a);
     json_t *j;
     assert_err(client_json(c, &(client_call){.method = "GET", .path = "/slow/x"}, &j),
                ERR_INTERNAL); /* not JSON */
@@ -106,7 +110,9 @@ static void unreachable_is_unavailable(void **state)
     client_answer a;
 
     assert_ok(client_new("unix:/nowhere/at/all.sock", NULL, &c));
-    assert_err(client_do(c, &(client_call){.method = "GET", .path = "/"}, &a), ERR_UNAVAILABLE);
+    err *e = client_do(c, &(client_call){.method = "GET", .path = "/"}, &a);
+    assert_int_equal(e ? e->errnum : 0, ENOENT);
+    assert_err(e, ERR_UNAVAILABLE);
     client *bad;
     assert_err(client_new("ftp://x", NULL, &bad), ERR_INVALID_REQUEST);
     assert_err(client_new("http://x", "a\r\nb", &bad), ERR_INVALID_REQUEST);
