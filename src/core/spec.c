@@ -71,7 +71,7 @@ static const limit_row LIMIT_ROWS[] = {
     LIMIT(disk, true, MIB, UINT64_C(1) << 46),
     LIMIT(cpu_milli, false, 10, 1024 * 1000),
     LIMIT(pids, false, 4, 1 << 22),
-    LIMIT(nofile, false, 16, 1 << 20),
+    LIMIT(nofile, false, 16, SPEC_NOFILE_HARD),
     LIMIT(shm_mib, false, 1, 1 << 20),
     LIMIT(execs, false, 1, 4096),
 };

@@ -25,6 +25,7 @@ void limits_fill(limits *l, const limits *otherwise);
 /* Ranges of what is set. */
 err *limits_check(const limits *l) ERR_MUST;
 
+#define SPEC_NOFILE_HARD      65536u
 #define SPEC_TTL_DEFAULT_MS   (UINT64_C(3600) * 1000)
 #define SPEC_TTL_MAX_MS       (UINT64_C(30) * 86400 * 1000)
 #define SPEC_QUEUE_DEFAULT_MS (UINT64_C(60) * 1000)
@@ -84,7 +85,7 @@ typedef struct exec_spec {
     uint16_t rows, cols;
     uint64_t timeout_ms; /* 0: none */
     int exec_fd;         /* -1, or the executable by descriptor, not owned; argv[0] is its name */
-    uint32_t nofile;     /* soft and hard RLIMIT_NOFILE; 0: the slot's */
+    uint32_t nofile;     /* soft RLIMIT_NOFILE, the hard one is SPEC_NOFILE_HARD; 0: the slot's */
     bool setuid;         /* the sandbox's grant */
 } exec_spec;
 void exec_spec_done(exec_spec *s);
