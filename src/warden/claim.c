@@ -16,6 +16,7 @@
 #include "warden/bundle.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
+#include "warden/privs.h"
 #include "warden/refill.h"
 #include "warden/root.h"
 #include "warden/stage.h"
@@ -342,6 +343,7 @@ void *claim_run(void *arg)
         log_error("claim", "%s: %s", e->message, str_or(e->cause, "no cause"));
         abort();
     }
+    privs_thread("claimer");
     for (;;) {
         slot *s;
         claim_job *c = take(w, &s);

@@ -20,6 +20,7 @@
 #include "base/thread.h"
 #include "warden/claim.h"
 #include "warden/ops.h"
+#include "warden/privs.h"
 #include "warden/warden.h"
 
 #define CONNS_MAX   16
@@ -270,6 +271,7 @@ err *conn_serve(warden *w)
     sv.listener = listener;
     sv.signals = signals;
     log_info("ready", "listening at %s", w->o.socket);
+    privs_reader();
     serve(&sv);
     unlink(w->o.socket);
     return NULL;

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "warden/counters.h"
+#include "warden/privs.h"
 #include "warden/warden.h"
 
 static void leave_counts(warden *w, slot *s)
@@ -128,6 +129,7 @@ void *destroy_run(void *arg)
     warden *w = arg;
     unsigned wait_ms = 1;
 
+    privs_thread("cleaner");
     for (;;) {
         pthread_mutex_lock(&w->lock);
         while (!w->dying_list)
@@ -149,6 +151,7 @@ void *destroy_trash_run(void *arg)
 {
     warden *w = arg;
 
+    privs_thread("trash");
     setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
     for (;;) {
         err_drop(fs_empty(w->trash_fd), "trash");

@@ -19,6 +19,7 @@
 #include "warden/claim.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
+#include "warden/privs.h"
 #include "warden/warden.h"
 
 #define OPS_WORKERS    2
@@ -415,6 +416,10 @@ static void *work(void *arg)
 {
     queue *q = arg;
 
+    if (q == &ops)
+        privs_thread("ops");
+    else
+        pthread_setname_np(pthread_self(), "layers"); /* it starts bothy-unpack */
     for (;;) {
         job *j = queue_get(q);
         OPS[j->type].run(q->w, j);

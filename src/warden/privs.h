@@ -8,3 +8,11 @@ err *privs_drop_caps(void) ERR_MUST;
 /* System calls that neither we, nor crun, nor unpack, nor any sandbox may make: inherited by all
  * children, so it holds only what the sandboxes' own profile refuses as well. */
 err *privs_filter_all(void) ERR_MUST;
+
+/* For the calling thread only, at its start. Threads share memory: these are a second hurdle for
+ * whoever has taken one over, not a wall. Both abort when they cannot be built. */
+
+/* Threads that start no program: no exec, no new privileges. Gives the thread its name. */
+void privs_thread(const char *name);
+/* The thread that reads frames: an allow list without mounts, namespaces and processes. */
+void privs_reader(void);

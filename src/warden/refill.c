@@ -253,6 +253,7 @@ void *refill_run(void *arg)
 {
     warden *w = arg;
 
+    pthread_setname_np(pthread_self(), "refill");
     setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
     for (;;) {
         slot *s = begin(w);
