@@ -183,31 +183,39 @@ static err *leave_parent(const cgroups *cg)
     return r ? err_sys(ERR_INTERNAL, -r, "cannot move into our own cgroup") : NULL;
 }
 
-/* Each level has to pass the controllers on to the next. */
-static err *turn_on_controllers(const cgroups *cg)
+/* In one cgroup, named by the first len bytes of path. The first that is refused, or NULL. */
+static const char *turn_on_in(const cgroups *cg, const char *path, size_t len, int *ret_errnum)
 {
     static const char *const WANTED[] = {"+cpu", "+memory", "+pids"};
-    CLEANUP(freep) char *path = xstrdup(cg->path + 1);
     char name[256];
 
-    for (char *slash = path;; slash = strchr(slash + 1, '/')) {
-        char kept = slash ? *slash : 0;
-        if (slash)
-            *slash = 0;
-        snprintf(name, sizeof name, "%s%scgroup.subtree_control", path, *path ? "/" : "");
-        for (size_t i = 0; i < ARRAY_LEN(WANTED); i++) {
-            int r = write_at(cg->hier[0], name, WANTED[i]);
-            if (r && slash == NULL)
-                return err_remedy(err_sys(ERR_UNAVAILABLE, -r, "cannot turn on %s in cgroup %s",
-                                          WANTED[i] + 1, cg->path),
-                                  "Delegate cpu, memory and pids to the warden's cgroup, and keep "
-                                  "every process out of it.");
+    snprintf(name, sizeof name, "%.*s%scgroup.subtree_control", (int)len, path, len ? "/" : "");
+    for (size_t i = 0; i < ARRAY_LEN(WANTED); i++) {
+        int r = write_at(cg->hier[0], name, WANTED[i]);
+        if (r) {
+            *ret_errnum = -r;
+            return WANTED[i] + 1;
         }
-        if (!slash)
-            break;
-        *slash = kept;
     }
     return NULL;
+}
+
+/* Each level has to pass the controllers on to the next. What an upper one refuses, the last one
+ * may have all the same (delegated to us). */
+static err *turn_on_controllers(const cgroups *cg)
+{
+    const char *path = cg->path + 1, *refused = NULL;
+    int errnum = 0;
+
+    (void)turn_on_in(cg, path, 0, &errnum);
+    for (size_t i = 1; path[i - 1]; i++)
+        if (path[i] == '/' || !path[i])
+            refused = turn_on_in(cg, path, i, &errnum);
+    if (!refused)
+        return NULL;
+    return err_remedy(
+        err_sys(ERR_UNAVAILABLE, errnum, "cannot turn on %s in cgroup %s", refused, cg->path),
+        "Delegate cpu, memory and pids to the warden's cgroup, and keep every process out of it.");
 }
 
 static err *make_parent(const cgroups *cg)
@@ -430,9 +438,9 @@ static void kill_listed(const cgroups *cg, uint32_t n)
         return;
     }
     for (char *line = strtok_r(b.p, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        int pid = atoi(line);
-        if (pid > 1)
-            kill(pid, SIGKILL);
+        uint64_t pid;
+        if (str_to_u64(line, INT32_MAX, &pid) && pid > 1)
+            kill((pid_t)pid, SIGKILL);
     }
 }
 

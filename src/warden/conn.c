@@ -210,7 +210,7 @@ static size_t free_place(server *sv)
         if (!sv->conns[i])
             return i;
     drop(sv, 0); /* the oldest of too many */
-    memmove(sv->conns, sv->conns + 1, (CONNS_MAX - 1) * sizeof *sv->conns);
+    memmove(sv->conns, sv->conns + 1, sizeof sv->conns - sizeof(conn *));
     return CONNS_MAX - 1;
 }
 

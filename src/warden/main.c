@@ -201,6 +201,7 @@ static bool parse(int argc, char **argv, arguments *ret)
                              .overcommit = 50,
                              .reserve = 10},
                        .level = LOG_INFO};
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
     while ((c = getopt_long(argc, argv, "", OPTIONS, &at)) != -1)
         if (!take_option(c, optarg, ret))
             return false;
@@ -293,7 +294,7 @@ static void init_table(warden *w)
     w->nslots = w->o.max + NUMBERS_HEADROOM;
     if (w->nslots < SLOTS_MAX / 4)
         w->nslots = SLOTS_MAX / 4; /* what a warden with a larger limit left behind */
-    w->slots = xcalloc(w->nslots, sizeof *w->slots);
+    w->slots = xcalloc(w->nslots, sizeof(slot *));
     w->waiting_tail = &w->waiting;
     w->low = w->o.low;
     w->high = w->o.high;

@@ -105,10 +105,14 @@ static void release(warden *w, slot *s)
 
 static err *hold_living(warden *w, const struct wp_id *id, slot **ret_slot)
 {
-    TRY(hold(w, id, ret_slot));
-    if (!slot_dead(*ret_slot))
+    slot *s = NULL;
+
+    TRY(hold(w, id, &s));
+    if (!slot_dead(s)) {
+        *ret_slot = s;
         return NULL;
-    release(w, *ret_slot);
+    }
+    release(w, s);
     return err_sys(ERR_SANDBOX_GONE, ESRCH, "pid 1 of sandbox %s has ended", id->id);
 }
 

@@ -401,6 +401,7 @@ static int do_claim(char **argv)
     dress(answer_fd, &a);
     printf("slot %u uid_base %u queue_us %" PRIu64 " build_us %" PRIu64 " swap_us %" PRIu64 "\n",
            c.slot, c.uid_base, c.queue_ns / 1000, c.build_ns / 1000, c.swap_ns / 1000);
+    strv_free(a.env);
     return 0;
 }
 
