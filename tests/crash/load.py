@@ -1,0 +1,218 @@
+"""Commands whose every byte is known, and clients who do not give up.
+
+A client sends each request with an Idempotency-Key or an offset and repeats it until it is answered,
+and resumes streams at the last event; so whatever is killed, each command must be seen to run once
+and to give exactly its bytes."""
+import http.client
+import json
+import random
+import secrets
+import threading
+import time
+
+from harness import ApiError, bytes_of, check, collect, equal
+
+LOST = (OSError, http.client.HTTPException, json.JSONDecodeError, EOFError)
+
+
+class Unanswered(Exception):
+    pass
+
+
+def patient(ask, seconds=60, again=lambda: None):
+    """Repeats a request until it is answered: lost connections and retryable errors are no answer."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except ApiError as e:
+            if not retryable(e.answer) or time.monotonic() > end:
+                raise
+        except LOST as e:
+            if time.monotonic() > end:
+                raise Unanswered(f"no answer in {seconds} s: {e!r}") from e
+        again()
+        time.sleep(0.03)
+
+
+def retryable(answer):
+    try:
+        return answer.error["retryable"]
+    except (ValueError, KeyError):
+        return True  # half an answer
+
+
+# Each gives (request members, bytes for stdin or None, expected out, expected err, exit code).
+def pipes(lines, code, ident):
+    script = (f"echo {ident} >>$RAN; i=0; while [ $i -lt {lines} ]; do printf '%-199s\\n' \"o$i {ident}\"; "
+              f"printf '%-99s\\n' \"e$i {ident}\" >&2; i=$((i+1)); sleep 0.04; done; exit {code}")
+    out = "".join(f"{f'o{i} {ident}':<199}\n" for i in range(lines))
+    err = "".join(f"{f'e{i} {ident}':<99}\n" for i in range(lines))
+    return {"argv": ["sh", "-c", script]}, None, out.encode(), err.encode(), code
+
+
+def merged(lines, code, ident):
+    body, _, _, _, _ = pipes(lines, code, ident)
+    out = "".join(f"{f'o{i} {ident}':<199}\n{f'e{i} {ident}':<99}\n" for i in range(lines))
+    return {**body, "stdio": "merged"}, None, out.encode(), b"", code
+
+
+def pty(lines, code, ident):
+    body, _, out, _, _ = merged(lines, code, ident)
+    return {**body, "stdio": "pty"}, None, out.replace(b"\n", b"\r\n"), b"", code
+
+
+def stdin(lines, code, ident):
+    raw = "".join(f"{f'i{i} {ident}':<300}\n" for i in range(lines * 10)).encode()
+    script = f"echo {ident} >>$RAN; cat; echo end >&2; exit {code}"
+    return {"argv": ["sh", "-c", script], "stdin_open": True}, raw, raw, b"end\n", code
+
+
+def burst(lines, code, ident):
+    """Much at once: the kill falls into the middle of a drain."""
+    n = lines * 1000
+    script = (f"echo {ident} >>$RAN; awk 'BEGIN {{ for (i = 0; i < {n}; i++) printf \"%-31s\\n\", \"b\" i }}'; "
+              f"sleep 0.2; exit {code}")
+    return {"argv": ["sh", "-c", script]}, None, "".join(f"{f'b{i}':<31}\n" for i in range(n)).encode(), b"", code
+
+
+KINDS = (pipes, merged, pty, stdin, burst)
+
+
+class Load:
+    def __init__(self, node, sandboxes, commands):
+        self.node, self.commands = node, commands
+        self.tag = secrets.token_hex(8)
+        self.sandboxes = [node.create(env={"BOTHY_LOAD": self.tag}) for _ in range(sandboxes)]
+        self.done, self.lock = [], threading.Lock()
+        self.failure, self.stopping = None, False
+        self.created = self.retries = self.resumed = self.lost = 0
+        self.seed = random.random()
+
+    def ran_file(self, sandbox):
+        return f"/tmp/ran-{self.tag}-{sandbox}"
+
+    def start(self):
+        self.threads = [threading.Thread(target=self.work, args=(n,), daemon=True) for n in range(self.commands)]
+        self.threads.append(threading.Thread(target=self.creates, daemon=True))
+        for t in self.threads:
+            t.start()
+
+    def finish(self):
+        self.stopping = True
+        for t in self.threads:
+            t.join(120)
+            if t.is_alive():
+                self.fail("a client hangs")
+
+    def fail(self, text):
+        with self.lock:
+            self.lost += 1
+            self.failure = self.failure or text
+
+    def again(self):
+        with self.lock:
+            self.retries += 1
+
+    def ask(self, *args, **kw):
+        return patient(lambda: self.node.ok(*args, **kw), again=self.again)
+
+    # ---- one command after the other ----
+    def work(self, number):
+        draw = random.Random(f"{self.seed} {number}")
+        count = 0
+        while not self.stopping and not self.failure:
+            ident = f"{number}.{count}"
+            count += 1
+            kind = draw.choice(KINDS)
+            try:
+                self.command(draw, self.sandboxes[number % len(self.sandboxes)], kind, ident)
+            except Exception as e:  # noqa: BLE001: whatever it is, it is the result
+                self.fail(f"{kind.__name__} {ident}: {type(e).__name__}: {e}")
+                return
+            with self.lock:
+                self.done.append(ident)
+
+    def command(self, draw, sandbox, kind, ident):
+        body, raw, out, err, code = kind(draw.randint(5, 40), draw.randint(0, 120), ident)
+        body["env"] = {"RAN": self.ran_file(sandbox)}
+        made = self.ask("POST", f"/v1/sandboxes/{sandbox}/processes", body, {"Idempotency-Key": f"{self.tag}-{ident}"})
+        where = f"/v1/sandboxes/{sandbox}/processes/{made['exec']}"
+        if raw is not None:
+            self.feed(draw, where, raw)
+        events = self.follow(where)
+        got_out, got_err, end, _ = collect(iter(events))
+        same(got_out, out, f"out of {where}")
+        same(got_err, err, f"err of {where}")
+        equal((end["how"], end["exit_code"], end["out_bytes"], end["err_bytes"]), ("exited", code, len(out), len(err)), "end")
+        equal(self.ask("GET", where)["end"], end, "end record read again")
+        same(patient(lambda: self.node.output(sandbox, made["exec"])), out, f"out by offset of {where}")
+
+    def feed(self, draw, where, raw):
+        at = 0
+        while at < len(raw):
+            n = draw.randint(1, 20_000)
+            last = at + n >= len(raw)
+            at = self.append(where, at, raw[at:at + n], last)
+            time.sleep(draw.uniform(0, 0.1))
+
+    def append(self, where, at, part, last):
+        """A conflict after a lost answer says that the bytes are there already."""
+        def ask():
+            a = self.node.call("POST", f"{where}/stdin?offset={at}{'&eof=true' if last else ''}", part)
+            if a.status == 200:
+                return a.json["length"]
+            if a.status == 409 and str(at + len(part)) in a.error["message"] + (a.error["cause"] or ""):
+                return at + len(part)
+            raise ApiError(a)
+        return patient(ask, again=self.again)
+
+    def follow(self, where):
+        """The whole event stream, resumed at its last event however often it breaks."""
+        events, last = [], None
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            try:
+                headers = {"Last-Event-ID": last} if last else {}
+                for event in self.node.events("GET", where + "/output?follow=end", headers=headers, timeout=30):
+                    if event[0] != "ping":
+                        events.append(event)
+                    last = event[1] or last
+                    if event[0] == "end":
+                        return events
+            except ApiError as e:
+                if not retryable(e.answer):
+                    raise
+            except LOST:
+                pass
+            with self.lock:
+                self.resumed += 1
+            time.sleep(0.03)
+        raise Unanswered(f"{where} did not end in 120 s")
+
+    # ---- sandboxes beside them ----
+    def creates(self):
+        draw = random.Random(f"{self.seed} creates")
+        while not self.stopping and not self.failure:
+            key = secrets.token_hex(8)
+            try:
+                made = patient(lambda: self.node.ok("POST", "/v1/sandboxes", {"image": "busybox", "queue_wait": 20},
+                                                    {"Idempotency-Key": key}), again=self.again)["id"]
+                r = self.ask("POST", f"/v1/sandboxes/{made}/exec", {"argv": ["echo", key]}, {"Idempotency-Key": "x"})
+                equal(bytes_of(r["out"]).decode(), key + "\n", "first command of a new sandbox")
+                gone = self.ask("DELETE", f"/v1/sandboxes/{made}")
+                equal(gone["cause"]["kind"], "requested", "cause")
+            except Exception as e:  # noqa: BLE001
+                self.fail(f"create: {type(e).__name__}: {e}")
+                return
+            with self.lock:
+                self.created += 1
+            time.sleep(draw.uniform(0.1, 0.4))
+
+
+def same(got, wanted, what):
+    if got == wanted:
+        return
+    at = next((i for i, (a, b) in enumerate(zip(got, wanted)) if a != b), min(len(got), len(wanted)))
+    check(False, f"{what}: {len(got)} bytes, wanted {len(wanted)}, first difference at {at}: "
+          f"{got[at:at + 40]!r}, wanted {wanted[at:at + 40]!r}")
