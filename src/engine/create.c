@@ -7,6 +7,7 @@
  *
  * Killed anywhere before the commit: nothing happened. After it: engine_reconcile settles it. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/digest.h"
@@ -161,7 +162,7 @@ static void ask_backend(sandbox *sb)
                      .env = env,
                      .user = s->user ? s->user : sb->image->user,
                      .cwd = s->cwd ? s->cwd : sb->image->cwd,
-                     .umask = s->has_umask ? s->umask : 022,
+                     .umask = sb->umask,
                      .queue_ms = s->queue_ms};
     memcpy(spec.id, sb->id, sizeof spec.id);
     memcpy(spec.image, sb->digest, sizeof spec.image);
@@ -229,6 +230,7 @@ static void go_on(sandbox *sb, image *img)
         create_failed(sb, failure, "spool", false);
         return;
     }
+    exec_table_limit(sb->table, sb->limits.execs);
     failure = record_creating(sb);
     if (failure && failure->code == ERR_CONFLICT && str_eq(failure->kind, "key")) {
         err_free(failure);
@@ -266,6 +268,21 @@ static void on_image(void *arg, err *failure, image *got)
 
 /* ---- step 1: the request ---- */
 
+/* As the API shows it: nothing but people reads it again. */
+static json_t *tmpfs_json(const sandbox_spec *s)
+{
+    json_t *all = json_array();
+
+    for (size_t i = 0; i < s->ntmpfs; i++) {
+        const tmpfs_spec *t = &s->tmpfs[i];
+        char mode[16];
+        snprintf(mode, sizeof mode, "%o", t->mode);
+        json_array_append_new(all, json_pack("{s:s,s:I,s:s,s:b}", "path", t->path, "size",
+                                             (json_int_t)t->size, "mode", mode, "exec", t->exec));
+    }
+    return all;
+}
+
 static void take_spec(sandbox *sb, sandbox_spec *spec)
 {
     engine *e = sb->engine;
@@ -283,6 +300,8 @@ static void take_spec(sandbox *sb, sandbox_spec *spec)
     sb->limits = spec->limits;
     sb->read_only = spec->read_only;
     sb->setuid = spec->setuid;
+    sb->umask = spec->has_umask ? spec->umask : UMASK_DEFAULT;
+    sb->tmpfs = tmpfs_json(spec);
     if (spec->ttl_ms)
         sb->ends_ns = sb->created_ns + spec->ttl_ms * NS_PER_MS;
 }

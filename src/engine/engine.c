@@ -67,6 +67,7 @@ static err *adopt(engine *e, const sandbox_row *row)
 
     TRY(sandbox_from_row(e, row, &sb));
     TRY(exec_table_open(e->o.execs, sb->id, &sb->table));
+    exec_table_limit(sb->table, sb->limits.execs);
     CLEANUP(freep) char *hex = xmalloc(2 * sizeof sb->digest + 1);
     hex_encode(sb->digest, sizeof sb->digest, hex);
     CLEANUP(freep) char *by_digest = str_printf("sha256:%s", hex);

@@ -100,6 +100,8 @@ typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     char **labels;
     limits limits;
     bool read_only, setuid;
+    uint32_t umask;
+    json_t *tmpfs; /* array, as the API shows it */
     uint64_t created_ns, ends_ns, ended_ns;
     size_t live_execs;
     bool has_timing; /* of its create; not kept over a restart */

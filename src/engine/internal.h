@@ -28,6 +28,8 @@ typedef struct create_waiter {
     bool replay;
 } create_waiter;
 
+#define UMASK_DEFAULT 022u
+
 struct sandbox {
     _Atomic int refs;
     engine *engine;
@@ -38,6 +40,8 @@ struct sandbox {
     char **labels;
     limits limits;
     bool read_only, setuid;
+    uint32_t umask;
+    json_t *tmpfs; /* as the API shows it */
     uint64_t created_ns;
     uint8_t key[16], body[16];
     bool has_key;

@@ -35,6 +35,7 @@ void sandbox_unref(sandbox *sb)
     exec_table_unref(sb->table);
     image_unref(sb->image);
     sandbox_spec_done(&sb->spec);
+    json_decref(sb->tmpfs);
     strv_free(sb->labels);
     free(sb->owner);
     free(sb->name);
@@ -91,9 +92,10 @@ static char *spec_text(const sandbox *sb)
     for (size_t i = 0; sb->labels && sb->labels[i]; i++)
         json_array_append_new(labels, json_string(sb->labels[i]));
     CLEANUP(json_decrefp)
-    json_t *o = json_pack("{s:o,s:O,s:s?,s:s?,s:b,s:b}", "limits", limits_json(&sb->limits),
-                          "labels", labels, "user", sb->user, "cwd", sb->cwd, "read_only",
-                          sb->read_only, "setuid", sb->setuid);
+    json_t *o =
+        json_pack("{s:o,s:O,s:s?,s:s?,s:b,s:b,s:i,s:O?}", "limits", limits_json(&sb->limits),
+                  "labels", labels, "user", sb->user, "cwd", sb->cwd, "read_only", sb->read_only,
+                  "setuid", sb->setuid, "umask", (int)sb->umask, "tmpfs", sb->tmpfs);
     json_write(&b, o);
     return buf_take(&b);
 }
@@ -130,6 +132,8 @@ static void spec_read(sandbox *sb, const json_t *o)
     sb->cwd = cwd ? xstrdup(cwd) : NULL;
     sb->read_only = json_flag(o, "read_only");
     sb->setuid = json_flag(o, "setuid");
+    sb->umask = (uint32_t)json_int(o, "umask", UMASK_DEFAULT);
+    sb->tmpfs = json_deep_copy(json_object_get(o, "tmpfs"));
 }
 
 err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
@@ -201,6 +205,8 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
                                    .limits = sb->limits,
                                    .read_only = sb->read_only,
                                    .setuid = sb->setuid,
+                                   .umask = sb->umask,
+                                   .tmpfs = json_deep_copy(sb->tmpfs),
                                    .created_ns = sb->created_ns,
                                    .ends_ns = sb->ends_ns,
                                    .ended_ns = sb->ended_ns,
@@ -225,6 +231,7 @@ void sandbox_view_done(sandbox_view *v)
     free(v->user);
     free(v->cwd);
     image_unref(v->image);
+    json_decref(v->tmpfs);
     strv_free(v->labels);
     *v = (sandbox_view){0};
 }

@@ -138,6 +138,13 @@ static void on_attached(void *arg, const struct sp_hello *h, const struct sp_rec
         memcpy(t->early + 1, recs, n);
 }
 
+void exec_table_limit(exec_table *t, uint32_t live_max)
+{
+    LOCK_SCOPE(&t->lock);
+
+    t->live_max = live_max ? live_max : t->hub->o.live_max;
+}
+
 void exec_table_bind(exec_table *t, backend *b, box *x, void (*on_gone)(void *arg, const char *why),
                      void *arg)
 {
@@ -189,10 +196,10 @@ static void on_started(void *arg, uint64_t id, int errnum, const struct sp_start
                        int fd[SP_FDS_MAX])
 {
     exec_table *t = arg;
+    CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
 
     {
         LOCK_SCOPE(&t->lock);
-        exec *x = live_exec(t, id);
         if (x && errnum) {
             if (x->here && !x->answered)
                 x->refused = errnum;
@@ -213,6 +220,8 @@ static void on_started(void *arg, uint64_t id, int errnum, const struct sp_start
     }
     if (!errnum)
         close_fds(fd);
+    if (x)
+        exec_notify(x); /* whoever waits for the start of a silent command */
 }
 
 /* Frames are written here, on the backend's thread: no copy of them waits anywhere. */

@@ -79,9 +79,9 @@ static err *admit(const exec_table *t)
         return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", t->sandbox), "sandbox");
     if (!t->box)
         return err_new(ERR_UNAVAILABLE, "sandbox %s is not reachable yet", t->sandbox);
-    if (t->nlive >= t->hub->o.live_max)
+    if (t->nlive >= t->live_max)
         return err_new(ERR_SANDBOX_EXHAUSTED, "the sandbox has %zu live commands, the limit is %u",
-                       t->nlive, t->hub->o.live_max);
+                       t->nlive, t->live_max);
     return NULL;
 }
 

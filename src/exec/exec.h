@@ -43,6 +43,8 @@ extern const box_events EXEC_BOX_EVENTS;
  * events arrive. on_gone is called (once, any thread) when pid 1 is dead. */
 void exec_table_bind(exec_table *t, backend *b, box *x, void (*on_gone)(void *arg, const char *why),
                      void *arg);
+/* How many may live at a time in this sandbox; 0: the hub's live_max. */
+void exec_table_limit(exec_table *t, uint32_t live_max);
 /* The sandbox has ended: every exec without an end record reads `unknown` from now on. */
 void exec_table_end(exec_table *t);
 exec_table *exec_table_ref(exec_table *t);

@@ -67,6 +67,7 @@ struct exec_table {
     map execs;  /* id → exec, those that exist */
     exec *live; /* list; each is referenced */
     size_t nlive;
+    uint32_t live_max;
     backend *backend;
     const backend_ops *ops; /* also usable after the backend is freed: box_unref */
     box *box;

@@ -277,6 +277,7 @@ err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table)
     exec_table *t = xcalloc(1, sizeof *t);
     t->refs = 1;
     t->hub = h;
+    t->live_max = h->o.live_max;
     t->next_id = 1;
     t->ooms = -1;
     t->journal.fd = -1;

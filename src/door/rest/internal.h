@@ -53,6 +53,9 @@ typedef struct follow_options {
 /* Hands the connection to the relay. Takes references of its own. */
 void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_options *o);
 
+/* stdin.c: appends the body, which it takes, as soon as there is room for it, and answers then. */
+void feed_start(request *rq, response *rs, exec *x, buf *body, uint64_t offset, bool eof);
+
 /* wait.c: answers that wait for one callback */
 typedef struct wait_ticket wait_ticket;
 /* finish (any thread, once): the answer is status and body, or an error; both are consumed. */

@@ -260,14 +260,11 @@ err *rest_process_stdin(request *rq, response *rs)
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(exec_unrefp) exec *x = NULL;
     CLEANUP(body_wipe) buf body = {0};
-    uint64_t length = 0;
 
     TRY(process_stdin_query_decode(query_find, rq, &q));
     TRY(find_exec(rq, &sb, &x));
     TRY(request_body(rq, STDIN_MAX, &body));
-    TRY(exec_stdin(x, body.p, body.len, q.has_offset ? q.offset : UINT64_MAX, q.eof));
-    length = exec_stdin_length(x);
-    response_json(rs, 200, json_pack("{s:I}", "length", (json_int_t)length));
+    feed_start(rq, rs, x, &body, q.has_offset ? q.offset : UINT64_MAX, q.eof);
     return NULL;
 }
 

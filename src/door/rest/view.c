@@ -92,6 +92,14 @@ static json_t *view_timing(const box_timing *t)
                      (double)t->claim_ns / 1e6);
 }
 
+static json_t *view_octal(uint32_t n)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%03o", n);
+    return json_string(text);
+}
+
 json_t *view_sandbox(const sandbox_view *v)
 {
     json_t *o = json_object();
@@ -111,6 +119,8 @@ json_t *view_sandbox(const sandbox_view *v)
     json_object_set_new(o, "user", text_or_null(v->user));
     json_object_set_new(o, "cwd", text_or_null(v->cwd));
     json_object_set_new(o, "read_only", json_boolean(v->read_only));
+    json_object_set_new(o, "tmpfs", v->tmpfs ? json_incref(v->tmpfs) : json_array());
+    json_object_set_new(o, "umask", view_octal(v->umask));
     json_object_set_new(o, "grants", v->setuid ? json_pack("[s]", "setuid") : json_array());
     json_object_set_new(o, "tier", json_string("light"));
     json_object_set_new(o, "network", json_string("none"));

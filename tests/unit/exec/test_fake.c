@@ -340,8 +340,45 @@ static void live_execs_have_a_limit(void **state)
     assert_true(wait_for(x[0], is_over, 0, 10, &st));
     more = start(&w, &s);
     exec_unref(more);
+    exec_table_limit(w.table, 3); /* the sandbox's own */
+    more = start(&w, &s);
+    exec_unref(more);
+    assert_err(exec_start(w.table, &s, NULL, &more, &replay), ERR_SANDBOX_EXHAUSTED);
     exec_unref(x[0]);
     exec_unref(x[1]);
+    world_end(&w);
+}
+
+static void on_news(void *arg)
+{
+    world *w = arg;
+    LOCK_SCOPE(&w->lock);
+
+    w->created = true;
+    pthread_cond_broadcast(&w->cond);
+}
+
+/* Whoever waits for a command to run is woken, though it never writes a byte. */
+static void a_silent_start_is_told(void **state)
+{
+    world w;
+    exec_spec s = spec_sh("exec sleep 100");
+    exec_watch watch = {.notify = on_news, .arg = &w};
+    exec_state st;
+    exec *x = NULL;
+    bool replay;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    w.created = false;
+    assert_ok(exec_start(w.table, &s, NULL, &x, &replay));
+    exec_watch_add(x, &watch);
+    for (exec_get(x, &st); !st.started; exec_get(x, &st)) {
+        world_wait(&w, &w.created);
+        w.created = false;
+    }
+    exec_unwatch(x, &watch);
+    exec_unref(x);
     world_end(&w);
 }
 
@@ -475,6 +512,7 @@ int main(void)
         WORLD_TEST(time_limits_reach_the_whole_tree),
         WORLD_TEST(a_key_runs_once),
         WORLD_TEST(live_execs_have_a_limit),
+        WORLD_TEST(a_silent_start_is_told),
         WORLD_TEST(late_output_never_changes_the_end),
         WORLD_TEST(a_new_daemon_goes_on),
         WORLD_TEST(a_time_limit_outlives_the_daemon),
