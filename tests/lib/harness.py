@@ -52,6 +52,7 @@ class Suite:
         self.passed = self.failed = self.skipped = 0
         self.prefix = ""
         random.seed(self.args.seed)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # nodes are taken down
         print(f"{name}: backend {self.args.backend}, seed {self.args.seed}"
               f"{', long' if self.args.long else ''}", flush=True)
 
@@ -102,7 +103,7 @@ class Suite:
 
 
 class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path, timeout=120):
+    def __init__(self, path, timeout=30):
         super().__init__("bothy", timeout=timeout)
         self.path = path
 
@@ -145,13 +146,13 @@ class Api:
     def __init__(self, path=None, tcp=None, key=None):
         self.path, self.tcp, self.key = path, tcp, key
 
-    def connection(self, timeout=120):
+    def connection(self, timeout=30):
         if self.tcp:
             host, port = self.tcp.rsplit(":", 1)
             return http.client.HTTPConnection(host, int(port), timeout=timeout)
         return UnixConnection(self.path, timeout)
 
-    def open(self, method, path, body=None, headers=None, timeout=120):
+    def open(self, method, path, body=None, headers=None, timeout=30):
         """Sends a request; gives the connection and the response, whose body is not read yet."""
         headers = dict(headers or {})
         if self.key:
@@ -163,14 +164,14 @@ class Api:
         c.request(method, path, body=body, headers=headers)
         return c, c.getresponse()
 
-    def call(self, method, path, body=None, headers=None, timeout=120):
+    def call(self, method, path, body=None, headers=None, timeout=30):
         c, r = self.open(method, path, body, headers, timeout)
         try:
             return Answer(r.status, r.headers, r.read())
         finally:
             c.close()
 
-    def ok(self, method, path, body=None, headers=None, timeout=120):
+    def ok(self, method, path, body=None, headers=None, timeout=30):
         a = self.call(method, path, body, headers, timeout)
         if a.status >= 300:
             raise ApiError(a)
@@ -241,7 +242,7 @@ class Api:
                 return got
             got += a.body
 
-    def events(self, method, path, body=None, headers=None, timeout=120):
+    def events(self, method, path, body=None, headers=None, timeout=30):
         """Yields (event, id, data) of an event stream; ends with it."""
         c, r = self.open(method, path, body, {"Accept": "text/event-stream", **(headers or {})}, timeout)
         try:

@@ -5,6 +5,7 @@ found by the node's own directory, cgroup and namespaces, which are noted while 
 import os
 import pathlib
 import subprocess
+import time
 
 from harness import pids, read_bytes
 
@@ -41,7 +42,7 @@ def note(node):
     own = namespaces_of(os.getpid())
     spaces = set()
     for name in ("bothyd", "warden"):
-        path = pathlib.Path(node.dir, "run", name + ".pid")
+        path = pathlib.Path(node.dir, "ctl", name + ".pid")
         if path.exists():
             spaces |= namespaces_of(int(path.read_text()))
     for pid in processes(node, spaces):
@@ -86,8 +87,16 @@ def describe(pid):
     return f"{pid} {line[:100]}"
 
 
-def left(node, spaces):
-    """Everything that should be gone and is not, for people; empty is good."""
+def left(node, spaces, seconds=5):
+    """Everything that should be gone and is not, for people; empty is good. Waits for pid 1 of the
+    machine to reap what died."""
+    end = time.monotonic() + seconds
+    while (found := left_now(node, spaces)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return found
+
+
+def left_now(node, spaces):
     found = [f"process {describe(p)}" for p in processes(node, spaces)]
     found += [f"mount {m}" for m in mounts(node)]
     found += [f"cgroup {c}" for c in cgroups(node)]
