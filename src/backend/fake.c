@@ -757,14 +757,14 @@ static void fake_free(backend *b)
     }
     eventfd_write(f->wake, 1);
     pthread_join(f->thread, NULL);
-    while (f->boxes) {
-        box *x = f->boxes;
+    for (box *x = f->boxes, *next; x; x = next) {
+        next = x->next;
         {
             LOCK_SCOPE(&x->lock);
             x->gone = true;
             disconnect(x);
         }
-        forget(x);
+        box_unref(x);
     }
     close(f->ep);
     close(f->wake);

@@ -610,11 +610,11 @@ static err *prepare(void)
     node.socket_ino = st.st_ino;
     fcntl(node.listener, F_SETFL, O_NONBLOCK);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    signal(SIGPIPE, SIG_IGN);
+    sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
     sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set, NULL);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
     node.signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     return NULL;
 }
@@ -626,7 +626,7 @@ static void leave_starter(const int ready[2])
 
     pid_t pid = fork();
     if (pid < 0)
-        exit(1);
+        _exit(1);
     if (!pid) {
         close(ready[0]);
         setsid();

@@ -150,8 +150,8 @@ _Noreturn static void child(const nbox *b, const spine_spawn *s, struct ends *e)
     int report = fcntl(e->report[1], F_DUPFD_CLOEXEC, 10);
     wire_stdio(s, e);
     sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    signal(SIGPIPE, SIG_DFL);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
+    sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
     umask(s->umask == SP_UMASK_CLAIM ? b->umask : s->umask);
     if (!is_us(s->user)) {
         errno = strspn(s->user, "0123456789:") == strlen(s->user) ? EINVAL : ENOENT;

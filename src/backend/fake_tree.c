@@ -12,6 +12,8 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
+#define FIELDS 19 /* of /proc/PID/stat, behind the state */
+
 struct entry {
     pid_t pid, parent, group, session;
     uint64_t start; /* clock ticks since boot */
@@ -34,13 +36,23 @@ static bool read_stat(pid_t pid, struct entry *ret)
         fclose(f);
     line[n] = 0;
     char *at = strrchr(line, ')'); /* the name before it may hold anything */
-    char state;
-    *ret = (struct entry){.pid = pid};
-    return at &&
-           sscanf(at + 1,
-                  " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lu",
-                  &state, &ret->parent, &ret->group, &ret->session, &ret->start) == 5 &&
-           state != 'Z';
+    if (!at || at[1] != ' ' || at[2] == 'Z')
+        return false;
+    uint64_t field[FIELDS]; /* 4 parent, 5 group, 6 session, 22 start time; signs do not matter */
+    at += 3;
+    for (int i = 0; i < FIELDS; i++) {
+        char *end;
+        field[i] = (uint64_t)strtoll(at, &end, 10);
+        if (end == at)
+            return false;
+        at = end;
+    }
+    *ret = (struct entry){.pid = pid,
+                          .parent = (pid_t)field[0],
+                          .group = (pid_t)field[1],
+                          .session = (pid_t)field[2],
+                          .start = field[FIELDS - 1]};
+    return true;
 }
 
 static void scan(struct list *l)

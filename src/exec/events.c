@@ -1,5 +1,5 @@
 /* What the backend tells a table, and what is done about execs of an earlier life (the recovery
- * table of docs/internals/exec.md). Events only note things and kick the exec's job: the job is the
+ * table of README.md). Events only note things and kick the exec's job: the job is the
  * one place where streams are drained, END is appended and ACK is sent. */
 #include <errno.h>
 #include <string.h>

@@ -44,8 +44,8 @@ static void command_text(char *const *argv, char ret_text[JOURNAL_COMMAND_MAX])
         n = max - 3;
         while (n && ((unsigned char)ret_text[n] & 0xc0) == 0x80)
             n--;
-        memcpy(ret_text + n, "...", 3);
-        n += 3;
+        for (int i = 0; i < 3; i++)
+            ret_text[n++] = '.';
     }
     memset(ret_text + n, 0, JOURNAL_COMMAND_MAX - n);
 }

@@ -92,5 +92,5 @@ void frames_input(exec *x)
         err_drop(x->table->ops->stdin_write(x->table->box, x->id, len, NULL, 0, true), "stdin");
     }
     if (!eof)
-        input_punch(x, -1, taken);
+        input_punch(x, taken);
 }

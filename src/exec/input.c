@@ -62,18 +62,15 @@ void input_load(exec *x)
 
 /* What the command has read goes, a few MiB behind: pages in the pipe belong to the file until they
  * are read, and a hole in a large folio would write zeros into them. */
-void input_punch(exec *x, int fd, uint64_t consumed)
+void input_punch(exec *x, uint64_t consumed)
 {
-    CLEANUP(closep) int own = -1;
     char path[SPOOL_PATH_MAX];
 
     if (!x->table->hub->spools.punch || consumed < x->io.in_punched + PUNCH_STEP + PUNCH_LAG)
         return;
     uint64_t to = (consumed - PUNCH_LAG) & ~UINT64_C(4095);
-    if (fd < 0) {
-        input_path(x, path);
-        fd = own = openat(x->table->hub->o.spool_dir, path, O_WRONLY | O_CLOEXEC);
-    }
+    input_path(x, path);
+    CLEANUP(closep) int fd = openat(x->table->hub->o.spool_dir, path, O_WRONLY | O_CLOEXEC);
     if (fd >= 0)
         fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)x->io.in_punched,
                   (off_t)(to - x->io.in_punched));

@@ -182,6 +182,8 @@ void io_output(exec *x);
 /* After the exit: moves what is there. False: the disk is full, come again. */
 bool io_drain(exec *x);
 void io_input(exec *x);
+/* The last thing a run does: the job may be running on its new lane when this returns. */
+void io_choose_lane(exec *x);
 void io_close_all(exec *x);
 void io_retry_later(exec *x);
 bool io_all_eof(const exec *x);
@@ -192,5 +194,5 @@ void frames_refetch(exec *x);
 void input_path(const exec *x, char ret_path[SPOOL_PATH_MAX]);
 err *input_make(exec *x, int *ret_keep) ERR_MUST;
 void input_load(exec *x);
-void input_punch(exec *x, int fd, uint64_t consumed);
+void input_punch(exec *x, uint64_t consumed);
 void input_over(exec *x);

@@ -219,26 +219,22 @@ static void rewatch(exec *x, bool any)
 }
 
 /* One that floods goes to the bulk lane, and back when it has been calm for a second. */
-static void choose_lane(exec *x, size_t moved)
+void io_choose_lane(exec *x)
 {
     uint64_t now = now_mono_ns();
-    bool bulk = pump_is_bulk(&x->job);
+    bool bulk = pump_is_bulk(&x->job), want = bulk;
 
+    if (x->io.window_bytes >= FLOOD_BYTES)
+        want = true;
     if (now - x->io.window_ns >= NS_PER_S) {
-        bool calm = x->io.window_bytes < CALM_BYTES;
+        want = want && x->io.window_bytes >= CALM_BYTES;
         x->io.window_ns = now;
         x->io.window_bytes = 0;
-        if (bulk && calm && moved < CALM_BYTES) {
-            rewatch(x, false);
-            pump_move(x->table->hub->pump, &x->job, false);
-            return;
-        }
     }
-    x->io.window_bytes += moved;
-    if (!bulk && x->io.window_bytes >= FLOOD_BYTES) {
-        rewatch(x, false);
-        pump_move(x->table->hub->pump, &x->job, true);
-    }
+    if (want == bulk)
+        return;
+    rewatch(x, false);
+    pump_move(x->table->hub->pump, &x->job, want);
 }
 
 void io_output(exec *x)
@@ -261,9 +257,9 @@ void io_output(exec *x)
     else
         unpark(x);
     rewatch(x, true);
+    x->io.window_bytes += moved;
     if (moved)
         exec_notify(x);
-    choose_lane(x, moved);
 }
 
 bool io_drain(exec *x)
@@ -316,7 +312,7 @@ static void note_taken(exec *x, uint64_t position)
     atomic_store(&x->in_taken, position);
     if (!ioctl(x->fd[SP_FD_IN], FIONREAD, &queued) && (uint64_t)queued <= position &&
         !atomic_load(&x->in_eof))
-        input_punch(x, -1, position - (uint64_t)queued);
+        input_punch(x, position - (uint64_t)queued);
 }
 
 /* The position lives in the open file that init keeps and the kernel moves it in the same call that

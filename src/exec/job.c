@@ -137,6 +137,8 @@ static void job_run(pump_job *j)
     /* Looked at again: bytes that were moved above are those before what is seen here. */
     if (look(x, &s) && (s.ended || finish(x, &s)))
         after_end(x, &s);
+    if (!x->table->frames)
+        io_choose_lane(x);
 }
 
 static void job_ref(pump_job *j)

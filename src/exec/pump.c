@@ -264,7 +264,7 @@ void pump_timer_set(pump *p, pump_timer *t, uint64_t at_ns)
         heap_take(p, t);
     if (p->nheap == p->cap) {
         p->cap = p->cap ? 2 * p->cap : 64;
-        p->heap = xrealloc(p->heap, p->cap * sizeof *p->heap);
+        p->heap = xrealloc(p->heap, p->cap * sizeof(pump_timer *));
     }
     t->at_ns = at_ns;
     p->nheap++;

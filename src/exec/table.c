@@ -281,7 +281,7 @@ err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table)
     t->next_id = 1;
     t->ooms = -1;
     t->journal.fd = -1;
-    strcpy(t->sandbox, sandbox);
+    snprintf(t->sandbox, sizeof t->sandbox, "%s", sandbox);
     pthread_mutex_init(&t->lock, NULL);
     {
         LOCK_SCOPE(&h->lock);
@@ -297,7 +297,7 @@ err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table)
     }
     if (e) {
         table_abandon(t);
-        exec_table_unref(t);
+        exec_table_unref(t); /* NOLINT(clang-analyzer-unix.Malloc): ours is the last reference */
         return err_wrap(e, "sandbox %s", sandbox);
     }
     *ret_table = t;

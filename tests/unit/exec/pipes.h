@@ -77,22 +77,16 @@ static inline void pipes_make(pproc *p, int child[3], const exec_spec *s)
     }
 }
 
-/* Answers with copies, as SCM_RIGHTS would. */
-static inline void pipes_answer(box *x, uint32_t type, uint64_t id, int errnum, pproc *p)
+/* Copies, as SCM_RIGHTS would give. lock held. */
+static inline void pipes_copy(box *x, pproc *p, struct sp_started *st, int fd[SP_FDS_MAX])
 {
-    struct sp_started st = {.h = {type, errnum, id}};
-    int fd[SP_FDS_MAX] = {-1, -1, -1, -1};
-
-    for (int i = 0; p && i < SP_FDS_MAX; i++)
+    for (int i = 0; i < SP_FDS_MAX; i++)
         fd[i] = p->fd[i] >= 0 ? fcntl(p->fd[i], F_DUPFD_CLOEXEC, 3) : -1;
-    if (p && x->evil) {
+    if (x->evil) {
         closep(&fd[1]);
         fd[1] = open("/etc/passwd", O_RDONLY | O_CLOEXEC);
     }
-    if (p)
-        st.pid = (uint32_t)p->pid;
-    LOCK_SCOPE(&x->order);
-    x->ev->started(x->arg, id, errnum, &st, fd);
+    st->pid = (uint32_t)p->pid;
 }
 
 struct answer {
@@ -106,16 +100,22 @@ struct answer {
 static inline void *pipes_later(void *arg)
 {
     struct answer *a = arg;
-    pproc *p;
+    struct sp_started st = {.h = {a->type, a->errnum, a->id}};
+    int fd[SP_FDS_MAX] = {-1, -1, -1, -1};
 
     {
-        LOCK_SCOPE(&a->x->lock);
-        p = a->errnum ? NULL : pipes_find(a->x, a->id);
-    }
-    pipes_answer(a->x, a->type, a->id, p ? 0 : a->errnum ? a->errnum : ESRCH, p);
-    if (p) {
-        LOCK_SCOPE(&a->x->lock);
-        p->told = true;
+        LOCK_SCOPE(&a->x->order);
+        {
+            LOCK_SCOPE(&a->x->lock);
+            pproc *p = a->errnum ? NULL : pipes_find(a->x, a->id);
+            if (p) {
+                pipes_copy(a->x, p, &st, fd);
+                p->told = true; /* its exit may be told, behind this */
+            } else if (!a->errnum) {
+                st.h.err = ESRCH;
+            }
+        }
+        a->x->ev->started(a->x->arg, a->id, st.h.err, &st, fd);
     }
     atomic_fetch_sub(&a->x->answers, 1);
     free(a);
