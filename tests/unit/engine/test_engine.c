@@ -1,0 +1,535 @@
+/* The engine over a real store and a backend that does what the test says, when it says so. */
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/str.h"
+#include "engine/engine.h"
+
+#include "../unit.h"
+
+/* ---- a backend in the test's hands ---- */
+
+struct box {
+    char id[SANDBOX_ID_LEN + 1];
+    const box_events *ev;
+    void *arg;
+};
+
+#define BOXES_MAX 16
+static struct {
+    backend b;
+    box box[BOXES_MAX];
+    size_t nbox;
+    struct {
+        box *x;
+        create_done *done;
+        void *arg;
+    } asked[BOXES_MAX]; /* creates not answered yet */
+    size_t nasked;
+    char destroyed[BOXES_MAX][SANDBOX_ID_LEN + 1];
+    size_t ndestroyed;
+    box_status listed[BOXES_MAX]; /* what list() tells */
+    size_t nlisted;
+    bool claimed;         /* the bit in the HELLO of attach */
+    bool hello_in_attach; /* deliver `attached` before attach returns */
+    char last_env[256];
+} hand;
+
+static void say_hello(box *x, bool claimed)
+{
+    struct sp_hello h = {.h = {.type = SP_HELLO},
+                         .version = 1,
+                         .instance = 1,
+                         .flags = claimed ? SP_HELLO_CLAIMED : 0};
+
+    x->ev->attached(x->arg, &h, NULL);
+}
+
+static box *box_new(const char *id, const box_events *ev, void *arg)
+{
+    box *x = &hand.box[hand.nbox++];
+
+    snprintf(x->id, sizeof x->id, "%s", id);
+    x->ev = ev;
+    x->arg = arg;
+    return x;
+}
+
+static void hand_create(backend *b, const box_spec *spec, const box_events *ev, void *arg,
+                        create_done *done)
+{
+    (void)b;
+    hand.last_env[0] = 0;
+    for (size_t i = 0; spec->env && spec->env[i]; i++)
+        strncat(hand.last_env, spec->env[i], sizeof hand.last_env - strlen(hand.last_env) - 1);
+    hand.asked[hand.nasked].x = box_new(spec->id, ev, arg);
+    hand.asked[hand.nasked].done = done;
+    hand.asked[hand.nasked++].arg = arg;
+}
+
+static void answer(size_t i, err *failure)
+{
+    hand.asked[i].done(hand.asked[i].arg, failure, failure ? NULL : hand.asked[i].x, NULL);
+}
+
+static err *hand_attach(backend *b, const char *id, const box_events *ev, void *arg, box **ret_box)
+{
+    (void)b;
+    *ret_box = box_new(id, ev, arg);
+    if (hand.hello_in_attach)
+        say_hello(*ret_box, hand.claimed);
+    return NULL;
+}
+
+static err *hand_destroy(backend *b, const char *id)
+{
+    (void)b;
+    snprintf(hand.destroyed[hand.ndestroyed++], SANDBOX_ID_LEN + 1, "%s", id);
+    for (size_t i = 0; i < hand.nbox; i++)
+        if (!strcmp(hand.box[i].id, id) && hand.box[i].ev) {
+            const box_events *ev = hand.box[i].ev;
+            hand.box[i].ev = NULL;
+            ev->gone(hand.box[i].arg, "destroyed");
+        }
+    return NULL;
+}
+
+static err *hand_list(backend *b, box_status **ret_list, size_t *ret_n)
+{
+    (void)b;
+    *ret_list = xcalloc(BOXES_MAX, sizeof **ret_list);
+    memcpy(*ret_list, hand.listed, sizeof hand.listed);
+    *ret_n = hand.nlisted;
+    return NULL;
+}
+
+static void hand_ref(box *x)
+{
+    (void)x;
+}
+
+static const backend_ops HAND_OPS = {.create = hand_create,
+                                     .attach = hand_attach,
+                                     .destroy = hand_destroy,
+                                     .list = hand_list,
+                                     .box_ref = hand_ref,
+                                     .box_unref = hand_ref};
+
+/* ---- a node around it ---- */
+
+static struct {
+    char dir[64];
+    int fd, spool, staging;
+    store *store;
+    image_store *images;
+    exec_hub *execs;
+    engine *engine;
+} node;
+
+static uint64_t fake_now;
+static uint64_t fake_time(void *arg)
+{
+    (void)arg;
+    return __atomic_load_n(&fake_now, __ATOMIC_RELAXED);
+}
+static const clock_source FAKE_CLOCK = {fake_time, fake_time, NULL};
+static caller ann = {"ann", CALLER_USER}, ben = {"ben", CALLER_USER},
+              root = {"admin", CALLER_ADMIN}, eve = {"eve", CALLER_READ};
+
+static void open_engine(void)
+{
+    engine_options o = {.cell = "t000",
+                        .backend = &hand.b,
+                        .store = node.store,
+                        .images = node.images,
+                        .execs = node.execs,
+                        .clock = &FAKE_CLOCK,
+                        .defaults = LIMITS_DEFAULT,
+                        .ttl_ms = 1000,
+                        .queue_ms = 1000,
+                        .keep_record_ms = 86400000,
+                        .keep_spool_ms = 3600000};
+
+    assert_ok(engine_new(&o, &node.engine));
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    memset(&hand, 0, sizeof hand);
+    hand.b.ops = &HAND_OPS;
+    hand.b.caps.name = "hand";
+    fake_now = NS_PER_S * 1000000;
+    strcpy(node.dir, "/tmp/bothy-engine-XXXXXX");
+    assert_non_null(mkdtemp(node.dir));
+    node.fd = open(node.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_ok(fs_dir(node.fd, "spool", 0700, &node.spool));
+    assert_ok(fs_dir(node.fd, "staging", 0700, &node.staging));
+    assert_ok(store_open(node.fd, "store.db", "normal", &node.store));
+    CLEANUP(freep) char *path = str_printf("%s/staging", node.dir);
+    assert_ok(image_store_new(&(image_options){.staging_dir = node.staging,
+                                               .staging_path = path,
+                                               .skopeo = "/bin/false",
+                                               .backend = &hand.b,
+                                               .store = node.store,
+                                               .pull_timeout_ms = 1000},
+                              &node.images));
+    assert_ok(exec_hub_new(&(exec_options){.spool_dir = node.spool,
+                                           .stream_max = 64 << 20,
+                                           .sandbox_max = 1 << 30,
+                                           .live_max = 16,
+                                           .stdin_max = 1 << 20},
+                           &node.execs));
+    open_engine();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    engine_free(node.engine);
+    exec_hub_free(node.execs);
+    image_store_free(node.images);
+    store_close(node.store);
+    close(node.fd);
+    close(node.spool);
+    close(node.staging);
+    assert_ok(fs_remove(AT_FDCWD, node.dir));
+    return 0;
+}
+
+/* ---- what a caller got ---- */
+
+typedef struct got {
+    int calls;
+    err *failure;
+    sandbox *sb;
+    bool replay;
+} got;
+
+static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
+{
+    got *g = arg;
+
+    g->calls++;
+    g->failure = failure;
+    g->sb = sb;
+    g->replay = replay;
+}
+
+static void got_done(got *g)
+{
+    err_free(g->failure);
+    sandbox_unref(g->sb);
+    *g = (got){0};
+}
+
+static void ask(const caller *c, const char *name, const char *key, const char *body, got *g)
+{
+    CLEANUP(sandbox_spec_done)
+    sandbox_spec s = {.image = xstrdup("any"), .name = name ? xstrdup(name) : NULL};
+    idempotency i = {.key = key, .body = body, .nbody = strlen(body)};
+
+    strv_env_set(&s.secrets, "TOKEN", "s3cret");
+    engine_create(node.engine, c, &s, PULL_MISSING, &i, on_created, g);
+}
+
+static void assert_state(sandbox *sb, const char *state, const char *cause)
+{
+    CLEANUP(sandbox_view_done) sandbox_view v;
+
+    sandbox_get(sb, &v);
+    assert_string_equal(v.state, state);
+    if (cause)
+        assert_non_null(strstr(str_or(v.cause, ""), cause));
+    else
+        assert_null(v.cause);
+}
+
+/* ---- creating ---- */
+
+static void second_caller_of_a_key_waits_for_the_first(void **state)
+{
+    got a = {0}, b = {0}, c = {0}, d = {0};
+
+    (void)state;
+    ask(&ann, NULL, "k1", "{}", &a);
+    ask(&ann, NULL, "k1", "{}", &b);
+    ask(&ann, NULL, "k1", "{\"other\":1}", &c);
+    assert_int_equal(hand.nasked, 1);
+    assert_int_equal(a.calls + b.calls, 0);
+    assert_int_equal(c.calls, 1);
+    assert_int_equal(c.failure->code, ERR_IDEMPOTENCY_MISMATCH);
+    answer(0, NULL);
+    assert_int_equal(a.calls, 1);
+    assert_int_equal(b.calls, 1);
+    assert_string_equal(sandbox_id(a.sb), sandbox_id(b.sb));
+    assert_false(a.replay);
+    assert_true(b.replay);
+    ask(&ann, NULL, "k1", "{}", &d); /* long after: from the store */
+    assert_int_equal(d.calls, 1);
+    assert_true(d.replay);
+    assert_string_equal(sandbox_id(d.sb), sandbox_id(a.sb));
+    got_done(&a), got_done(&b), got_done(&c), got_done(&d);
+}
+
+static void keys_of_different_owners_do_not_meet(void **state)
+{
+    got a = {0}, b = {0};
+
+    (void)state;
+    ask(&ann, NULL, "k1", "{}", &a);
+    ask(&ben, NULL, "k1", "{}", &b);
+    assert_int_equal(hand.nasked, 2);
+    answer(0, NULL);
+    answer(1, NULL);
+    assert_string_not_equal(sandbox_id(a.sb), sandbox_id(b.sb));
+    got_done(&a), got_done(&b);
+}
+
+static void failed_create_frees_its_key_and_name(void **state)
+{
+    got a = {0}, b = {0};
+
+    (void)state;
+    ask(&ann, "hut", "k1", "{}", &a);
+    answer(0, err_new(ERR_POOL_EXHAUSTED, "no slot"));
+    assert_int_equal(a.failure->code, ERR_POOL_EXHAUSTED);
+    ask(&ann, "hut", "k1", "{}", &b);
+    assert_int_equal(hand.nasked, 2);
+    answer(1, NULL);
+    assert_null(b.failure);
+    assert_false(b.replay);
+    got_done(&a), got_done(&b);
+}
+
+static void name_is_unique_among_the_owners_live_ones(void **state)
+{
+    got a = {0}, b = {0}, c = {0};
+
+    (void)state;
+    ask(&ann, "hut", NULL, "", &a);
+    answer(0, NULL);
+    ask(&ann, "hut", NULL, "", &b);
+    assert_int_equal(b.failure->code, ERR_CONFLICT);
+    assert_string_equal(b.failure->kind, "name");
+    ask(&ben, "hut", NULL, "", &c);
+    assert_int_equal(hand.nasked, 2);
+    answer(1, NULL);
+    assert_null(c.failure);
+    got_done(&a), got_done(&b), got_done(&c);
+}
+
+static void secrets_reach_the_backend_and_no_file(void **state)
+{
+    got a = {0};
+    CLEANUP(buf_done) buf db = {0};
+
+    (void)state;
+    ask(&ann, NULL, NULL, "", &a);
+    assert_string_equal(hand.last_env, "TOKEN=s3cret");
+    answer(0, NULL);
+    assert_ok(store_sandbox_state(node.store, sandbox_id(a.sb), "running", NULL, 0));
+    static const char *const FILES[] = {"store.db", "store.db-wal"};
+    for (size_t i = 0; i < ARRAY_LEN(FILES); i++) {
+        err *e = fs_read(node.fd, FILES[i], 64 << 20, &db);
+        if (!e)
+            assert_null(memmem(db.p, db.len, "s3cret", 6));
+        err_free(e);
+        buf_done(&db);
+    }
+    got_done(&a);
+}
+
+static void a_reader_may_not_create(void **state)
+{
+    got a = {0};
+
+    (void)state;
+    ask(&eve, NULL, NULL, "", &a);
+    assert_int_equal(a.failure->code, ERR_FORBIDDEN);
+    assert_int_equal(hand.nasked, 0);
+    got_done(&a);
+}
+
+/* ---- seeing and ending ---- */
+
+static void what_is_not_yours_is_not_found(void **state)
+{
+    got a = {0};
+    CLEANUP(sandbox_unrefp) sandbox *mine = NULL;
+    CLEANUP(sandbox_unrefp) sandbox *admins = NULL;
+    sandbox *other = NULL;
+
+    (void)state;
+    ask(&ann, "hut", NULL, "", &a);
+    answer(0, NULL);
+    assert_err(engine_find(node.engine, &ben, sandbox_id(a.sb), &other), ERR_NOT_FOUND);
+    assert_err(engine_find(node.engine, &ben, "hut", &other), ERR_NOT_FOUND);
+    assert_ok(engine_find(node.engine, &ann, "hut", &mine));
+    assert_ok(engine_find(node.engine, &root, sandbox_id(a.sb), &admins));
+    got_done(&a);
+}
+
+static void delete_is_kept_and_the_kill_is_sent(void **state)
+{
+    got a = {0};
+    CLEANUP(sandbox_unrefp) sandbox *gone = NULL;
+    exec *x = NULL;
+    bool replay;
+    char *argv[] = {"true", NULL};
+    exec_spec s = {.argv = argv, .exec_fd = -1};
+
+    (void)state;
+    ask(&ann, NULL, NULL, "", &a);
+    answer(0, NULL);
+    assert_ok(engine_delete(node.engine, &ann, a.sb));
+    assert_int_equal(hand.ndestroyed, 1);
+    assert_ok(engine_find(node.engine, &ann, sandbox_id(a.sb), &gone));
+    assert_state(gone, "gone", "\"requested\"");
+    assert_err(engine_exec(node.engine, &ann, gone, &s, &(idempotency){0}, &x, &replay),
+               ERR_SANDBOX_GONE);
+    assert_ok(engine_delete(node.engine, &ann, gone)); /* again: nothing happens */
+    assert_int_equal(hand.ndestroyed, 1);
+    got_done(&a);
+}
+
+static void time_to_live_ends_it_with_its_cause(void **state)
+{
+    got a = {0};
+
+    (void)state;
+    ask(&ann, NULL, NULL, "", &a);
+    answer(0, NULL);
+    __atomic_add_fetch(&fake_now, 2 * NS_PER_S, __ATOMIC_RELAXED);
+    for (int i = 0; i < 400; i++) {
+        CLEANUP(sandbox_view_done) sandbox_view v;
+        sandbox_get(a.sb, &v);
+        if (!strcmp(v.state, "gone"))
+            break;
+        usleep(10000);
+    }
+    assert_state(a.sb, "gone", "\"ttl\"");
+    got_done(&a);
+}
+
+static void death_of_pid_1_is_an_end_with_its_cause(void **state)
+{
+    got a = {0};
+
+    (void)state;
+    ask(&ann, NULL, NULL, "", &a);
+    answer(0, NULL);
+    box *x = &hand.box[0];
+    const box_events *ev = x->ev;
+    x->ev = NULL;
+    ev->gone(x->arg, "pid 1 has ended");
+    assert_state(a.sb, "gone", "\"exited\"");
+    got_done(&a);
+}
+
+/* ---- after a crash ---- */
+
+static void put_row(const char *id, const char *state, uint8_t key)
+{
+    sandbox_row r = {.owner = "ann",
+                     .state = (char *)state,
+                     .image = "any",
+                     .spec = "{\"limits\":{}}",
+                     .created_ns = fake_now,
+                     .key = {key},
+                     .body = {key}};
+
+    snprintf(r.id, sizeof r.id, "%s", id);
+    assert_ok(store_sandbox_insert(node.store, &r));
+}
+
+static void put_box(const char *id)
+{
+    snprintf(hand.listed[hand.nlisted++].id, SANDBOX_ID_LEN + 1, "%s", id);
+}
+
+static void found(const char *id, const char *state, const char *cause)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+
+    assert_ok(engine_find(node.engine, &ann, id, &sb));
+    assert_state(sb, state, cause);
+}
+
+#define ID_A "t000aaaaaaaaaaaaaaaa"
+#define ID_B "t000bbbbbbbbbbbbbbbb"
+#define ID_C "t000cccccccccccccccc"
+
+static void reconcile_settles_rows_and_boxes(void **state)
+{
+    (void)state;
+    hand.hello_in_attach = true;
+    hand.claimed = true;
+    put_row(ID_A, "running", 1);
+    put_box(ID_A);
+    put_row(ID_B, "running", 2); /* its box is lost */
+    put_box(ID_C);               /* nobody knows it */
+    assert_ok(engine_reconcile(node.engine));
+    found(ID_A, "running", NULL);
+    found(ID_B, "gone", "node_lost");
+    assert_int_equal(hand.ndestroyed, 1);
+    assert_string_equal(hand.destroyed[0], ID_C);
+}
+
+static void interrupted_create_is_settled_by_the_claimed_bit(void **state)
+{
+    sandbox_row row = {0};
+
+    (void)state;
+    hand.claimed = true;
+    put_row(ID_A, "creating", 1);
+    put_box(ID_A);
+    put_row(ID_B, "creating", 2); /* no box: nothing was claimed */
+    assert_ok(engine_reconcile(node.engine));
+    found(ID_A, "creating", NULL);
+    say_hello(&hand.box[0], true); /* it answers later */
+    found(ID_A, "running", NULL);
+    found(ID_B, "gone", "create_failed");
+    assert_ok(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row));
+    sandbox_row_done(&row);
+    assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){2}, &row), ERR_NOT_FOUND);
+}
+
+static void interrupted_create_without_claim_is_destroyed(void **state)
+{
+    sandbox_row row = {0};
+
+    (void)state;
+    hand.hello_in_attach = true;
+    hand.claimed = false;
+    put_row(ID_A, "creating", 1);
+    put_box(ID_A);
+    assert_ok(engine_reconcile(node.engine));
+    found(ID_A, "gone", "create_failed");
+    assert_int_equal(hand.ndestroyed, 1);
+    assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row), ERR_NOT_FOUND);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(second_caller_of_a_key_waits_for_the_first),
+        CASE(keys_of_different_owners_do_not_meet),
+        CASE(failed_create_frees_its_key_and_name),
+        CASE(name_is_unique_among_the_owners_live_ones),
+        CASE(secrets_reach_the_backend_and_no_file),
+        CASE(a_reader_may_not_create),
+        CASE(what_is_not_yours_is_not_found),
+        CASE(delete_is_kept_and_the_kill_is_sent),
+        CASE(time_to_live_ends_it_with_its_cause),
+        CASE(death_of_pid_1_is_an_end_with_its_cause),
+        CASE(reconcile_settles_rows_and_boxes),
+        CASE(interrupted_create_is_settled_by_the_claimed_bit),
+        CASE(interrupted_create_without_claim_is_destroyed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
