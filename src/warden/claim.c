@@ -153,7 +153,8 @@ static uint64_t memory_available(const warden *w)
 
 static bool admits(const warden *w, const claim_job *c)
 {
-    return w->memory_claimed + c->spec.limits.memory <= w->memory_total * w->o.overcommit &&
+    return w->claimed < w->o.max &&
+           w->memory_claimed + c->spec.limits.memory <= w->memory_total * w->o.overcommit &&
            memory_available(w) >= w->memory_total / 100 * w->o.reserve;
 }
 
