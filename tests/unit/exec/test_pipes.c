@@ -194,6 +194,7 @@ static void a_pty_survives_with_what_is_in_its_relay(void **state)
     box b;
     CLEANUP(buf_done) buf want = {0};
     exec_spec s = spec_sh("read go; seq 1 3000; read end; exit 9");
+    exec_state st;
     exec *x;
 
     (void)state;
@@ -202,6 +203,8 @@ static void a_pty_survives_with_what_is_in_its_relay(void **state)
     s.stdin_open = true;
     x = start(&w, &s);
     assert_ok(exec_stdin(x, "go\n", 3, UINT64_MAX, false));
+    /* A terminal's input is not durable: it must have arrived before the daemon goes. */
+    assert_true(wait_for(x, has_out, 4, 10, &st));
     exec_unref(x);
     for (int i = 0; i < 3; i++) {
         usleep(2000);
@@ -209,7 +212,6 @@ static void a_pty_survives_with_what_is_in_its_relay(void **state)
         pipes_attach(&w, &b);
     }
     assert_ok(exec_find(w.table, 1, &x));
-    exec_state st;
     buf_str(&want, "go\r\n");
     put_seq(&want, 1, 3000, "\r\n");
     assert_true(wait_for(x, has_out, want.len, 10, &st));
