@@ -12,9 +12,14 @@
 
 #define POST_TRIES 4
 
-static const char *env_or_null(const char *name)
+const char *cli_env(const char *name)
 {
-    const char *v = getenv(name);
+    return getenv(name); /* NOLINT(concurrency-mt-unsafe): nobody here changes it */
+}
+
+const char *cli_setting(const char *name)
+{
+    const char *v = cli_env(name);
 
     return v && *v ? v : NULL;
 }
@@ -27,8 +32,8 @@ err *cli_address(const common_args *common, char **ret_url)
         return err_remedy(usage_error("--socket and --url contradict each other"),
                           "Give one of them.");
     if (!url && !socket) {
-        url = env_or_null("BOTHY_URL");
-        socket = url ? NULL : str_or(env_or_null("BOTHY_SOCKET"), CLI_SOCKET);
+        url = cli_setting("BOTHY_URL");
+        socket = url ? NULL : str_or(cli_setting("BOTHY_SOCKET"), CLI_SOCKET);
     }
     if (url && !str_starts(url, "http://") && !str_starts(url, "https://"))
         return err_remedy(usage_error("'%s' is not an address of a daemon", url),
@@ -41,7 +46,7 @@ err *cli_client(const cli *c, client **ret_client)
 {
     bool tcp = !str_starts(c->url, "unix:");
 
-    return client_new(c->url, tcp ? env_or_null("BOTHY_KEY") : NULL, ret_client);
+    return client_new(c->url, tcp ? cli_setting("BOTHY_KEY") : NULL, ret_client);
 }
 
 err *cli_connect(cli *c)
@@ -179,12 +184,13 @@ err *cli_sandbox(cli *c, const char *word, bool gone_too, json_t **ret_sandbox)
     json_t *found = NULL;
     CLEANUP(err_freep) err *e = cli_call(c, "GET", NULL, &found, "/v1/sandboxes/%s", escaped);
 
-    if (e && e->code == ERR_NOT_FOUND && maybe_prefix(word))
-        TRY(by_prefix(c, word, gone_too, &found));
-    if (!found)
-        return e->code == ERR_NOT_FOUND
-                   ? err_remedy(TAKE_PTR(e), "'bothy ls -a' lists the sandboxes that are yours.")
-                   : TAKE_PTR(e);
+    if (e && e->code == ERR_NOT_FOUND) {
+        if (maybe_prefix(word))
+            TRY(by_prefix(c, word, gone_too, &found));
+        e = err_remedy(e, "'bothy ls -a' lists the sandboxes that are yours.");
+    }
+    if (e && !found)
+        return TAKE_PTR(e);
     *ret_sandbox = found;
     return NULL;
 }

@@ -92,5 +92,9 @@ err *cli_sandbox(cli *c, const char *word, bool gone_too, json_t **ret_sandbox) 
     "/v1/sandboxes?limit=1000&state=creating&state=running&state=paused&state=hibernated" \
     "&state=gone"
 
+/* A variable of our environment, NULL if it is not set; cli_setting: or empty. */
+const char *cli_env(const char *name);
+const char *cli_setting(const char *name);
+
 /* ---- words for people ---- */
 err *usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2))) ERR_MUST;

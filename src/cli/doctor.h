@@ -33,7 +33,7 @@ extern const doctor_check DOCTOR_CHECKS[]; /* ends with a NULL name */
 
 struct doctor {
     cli *c;
-    json_t *lines; /* {"name","level","message","remedy"} */
+    json_t *lines; /* not owned: {"name","level","message","remedy"} */
     doctor_level worst;
 };
 /* Adds a line. remedy may be NULL. */

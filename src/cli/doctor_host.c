@@ -35,7 +35,7 @@ static char *in_dir(const char *dir, size_t n, const char *tool)
 
 static char *on_path(const char *tool)
 {
-    const char *at = str_or(getenv("PATH"), "");
+    const char *at = str_or(cli_env("PATH"), "");
 
     while (*at) {
         size_t n = strcspn(at, ":");
@@ -80,7 +80,7 @@ void doctor_try_tool(doctor *d, const doctor_check *k)
 static err *read_sysctl(const char *name, buf *ret_text)
 {
     CLEANUP(freep)
-    char *path = str_printf("%s/%s", str_or(getenv("BOTHY_DOCTOR_PROC"), "/proc/sys"), name);
+    char *path = str_printf("%s/%s", str_or(cli_setting("BOTHY_DOCTOR_PROC"), "/proc/sys"), name);
 
     for (char *c = path + strlen(path) - strlen(name); *c; c++)
         *c = *c == '.' ? '/' : *c;
@@ -115,20 +115,26 @@ void doctor_try_sysctl(doctor *d, const doctor_check *k)
 
 void doctor_try_user(doctor *d, const doctor_check *k)
 {
-    const struct passwd *pw = doctor_pretends(k->name) ? NULL : getpwnam(k->subject);
+    char text[16384];
+    struct passwd pw, *found = NULL;
 
-    if (pw)
-        doctor_say(d, k->name, DOCTOR_OK, NULL, "user %s has uid %u", k->subject, pw->pw_uid);
+    if (!doctor_pretends(k->name))
+        getpwnam_r(k->subject, &pw, text, sizeof text, &found);
+    if (found)
+        doctor_say(d, k->name, DOCTOR_OK, NULL, "user %s has uid %u", k->subject, pw.pw_uid);
     else
         missing(d, k, "there is no such user");
 }
 
 void doctor_try_group(doctor *d, const doctor_check *k)
 {
-    const struct group *gr = doctor_pretends(k->name) ? NULL : getgrnam(k->subject);
+    char text[16384];
+    struct group gr, *found = NULL;
 
-    if (gr)
-        doctor_say(d, k->name, DOCTOR_OK, NULL, "group %s has gid %u", k->subject, gr->gr_gid);
+    if (!doctor_pretends(k->name))
+        getgrnam_r(k->subject, &gr, text, sizeof text, &found);
+    if (found)
+        doctor_say(d, k->name, DOCTOR_OK, NULL, "group %s has gid %u", k->subject, gr.gr_gid);
     else
         missing(d, k, "there is no such group");
 }
@@ -268,8 +274,8 @@ void doctor_try_daemon(doctor *d, const doctor_check *k)
     err *e =
         doctor_pretends(k->name) ? err_new(ERR_UNAVAILABLE, "no connection") : ask_ready(d, &ready);
     /* Whoever names a daemon wants one. */
-    bool named =
-        d->c->common.socket || d->c->common.url || getenv("BOTHY_SOCKET") || getenv("BOTHY_URL");
+    bool named = d->c->common.socket || d->c->common.url || cli_setting("BOTHY_SOCKET") ||
+                 cli_setting("BOTHY_URL");
 
     if (e) {
         doctor_say(d, k->name, named ? DOCTOR_FAIL : k->level, k->remedy,

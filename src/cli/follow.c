@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/str.h"
+#include "cli/cli.h"
 #include "wire/sse.h"
 
 #define PATIENCE_S   60
@@ -27,7 +28,7 @@ typedef struct attempt {
 
 uint64_t follow_patience_ns(void)
 {
-    const char *text = getenv("BOTHY_PATIENCE");
+    const char *text = cli_setting("BOTHY_PATIENCE");
     uint64_t seconds = PATIENCE_S;
 
     if (text)

@@ -73,14 +73,18 @@ static bool parse_cores(const char *s, uint64_t *ret_milli)
     return true;
 }
 
+static void set_flag(const opt *o, void *args)
+{
+    *(bool *)((char *)args + o->offset) = true;
+}
+
 static err *set_value(const opt *o, void *args, char *value)
 {
     void *at = (char *)args + o->offset;
 
     switch (o->kind) {
-    case OPT_FLAG:
-        *(bool *)at = true;
-        return NULL;
+    case OPT_FLAG: /* has no value */
+        break;
     case OPT_TEXT:
         *(const char **)at = value;
         return NULL;
@@ -140,7 +144,8 @@ static err *parse_long(parser *p, char *word)
     if (equals)
         return err_remedy(err_new(ERR_INVALID_REQUEST, "--%s takes no argument", o->name),
                           "Leave out '%s'.", equals);
-    return set_value(o, p->args, NULL);
+    set_flag(o, p->args);
+    return NULL;
 }
 
 /* "-it", "-eNAME=v", "-e NAME=v", "-m=1g" */
@@ -153,7 +158,7 @@ static err *parse_letters(parser *p, char *word)
             return unknown_option(p->table, p->context, c == word + 1 && c[1] ? word : spelled);
         }
         if (!o->arg) {
-            TRY(set_value(o, p->args, NULL));
+            set_flag(o, p->args);
             continue;
         }
         return take_argument(p, o, !c[1] ? NULL : c[1] == '=' ? c + 2 : c + 1);

@@ -9,12 +9,13 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "cli/cli.h"
 
 bool out_colours(FILE *f)
 {
-    const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+    const char *term = cli_setting("TERM"), *no = cli_setting("NO_COLOR");
 
-    return isatty(fileno(f)) && !(no && *no) && !str_eq(term, "dumb");
+    return isatty(fileno(f)) && !no && !str_eq(term, "dumb");
 }
 
 /* Length of the UTF-8 character at s, 0 if it is none. */

@@ -31,7 +31,7 @@ err *spec_add_env(json_t *env, const char *word)
 
     if (!*name)
         return err_remedy(usage_error("'%s' names no variable", word), "Give NAME=VALUE.");
-    const char *value = equals ? equals + 1 : getenv(name);
+    const char *value = equals ? equals + 1 : cli_env(name);
     /* As docker does: a name that we do not have is simply not set. */
     return value ? set_text(env, name, value, "the variable") : NULL;
 }
@@ -81,7 +81,7 @@ err *spec_add_secret(json_t *secrets, const char *word)
                           "Give NAME, NAME=VALUE or NAME=@FILE.");
     if (equals && equals[1] == '@')
         return secret_from_file(secrets, name, equals + 2);
-    const char *value = equals ? equals + 1 : getenv(name);
+    const char *value = equals ? equals + 1 : cli_env(name);
     if (!value)
         return err_remedy(usage_error("there is no variable %s for --secret", name),
                           "Export it, or give %s=@FILE.", name);

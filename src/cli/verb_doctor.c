@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -32,7 +33,7 @@ static const struct {
 
 bool doctor_pretends(const char *name)
 {
-    const char *list = str_or(getenv("BOTHY_DOCTOR_FAIL"), "");
+    const char *list = str_or(cli_setting("BOTHY_DOCTOR_FAIL"), "");
     const char *dot = strchr(name, '.');
 
     for (; *list; list += strspn(list, ", ")) {
@@ -99,21 +100,21 @@ static void print_all(const doctor *d, bool quiet)
 static err *run(cli *c, void *args, const opt_words *words, int *status)
 {
     const doctor_args *a = args;
-    doctor d = {.c = c, .lines = json_array()};
-    CLEANUP(json_decrefp) json_t *owned = d.lines;
+    CLEANUP(json_decrefp) json_t *lines = json_array();
+    doctor d = {.c = c, .lines = lines};
 
     (void)owned; /* only for its end */
     (void)words;
     if (a->probe) {
-        *status = doctor_probe(a->probe);
-        return NULL;
+        /* At once: what has entered a namespace is not fit for anything else. */
+        _exit(doctor_probe(a->probe));
     }
     for (const doctor_check *k = DOCTOR_CHECKS; k->name; k++)
         k->run(&d, k);
     *status = d.worst == DOCTOR_FAIL;
     if (c->common.json) {
         CLEANUP(json_decrefp)
-        json_t *j = json_pack("{s:b,s:O}", "ok", d.worst != DOCTOR_FAIL, "checks", d.lines);
+        json_t *j = json_pack("{s:b,s:O}", "ok", d.worst != DOCTOR_FAIL, "checks", lines);
         out_json(stdout, j);
     } else {
         print_all(&d, a->quiet);

@@ -119,12 +119,11 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
 {
     const run_args *a = args;
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
-    json_t *body = NULL;
+    CLEANUP(json_decrefp) json_t *body = NULL;
     bool keep = a->keep || a->detach;
 
     TRY(check(a));
     TRY(spec_to_json(&a->spec, words->v[0], &body));
-    CLEANUP(json_decrefp) json_t *owned = body;
     TRY(cli_connect(c));
     TRY(interrupt_start(c, !keep));
     TRY(cli_post(c, json_incref(body), &sandbox, "/v1/sandboxes"));

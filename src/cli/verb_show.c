@@ -58,14 +58,14 @@ static void print_processes(const json_t *list)
     out_table_init(&t, "EXEC END OUT ERR COMMAND");
     json_array_foreach(list, i, p)
     {
-        CLEANUP(buf_done) buf end = {0}, out = {0}, err_ = {0};
+        CLEANUP(buf_done) buf end = {0}, out = {0}, errs = {0};
         end_of(p, &end);
         out_size(&out, (uint64_t)json_int(p, "out_bytes", 0));
-        out_size(&err_, (uint64_t)json_int(p, "err_bytes", 0));
+        out_size(&errs, (uint64_t)json_int(p, "err_bytes", 0));
         out_table_cell(&t, json_str(p, "exec"));
         out_table_cell(&t, buf_cstr(&end));
         out_table_cell(&t, buf_cstr(&out));
-        out_table_cell(&t, buf_cstr(&err_));
+        out_table_cell(&t, buf_cstr(&errs));
         out_table_cell(&t, json_str(p, "command"));
     }
     putchar('\n');
