@@ -103,7 +103,6 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     CLEANUP(json_decrefp) json_t *lines = json_array();
     doctor d = {.c = c, .lines = lines};
 
-    (void)owned; /* only for its end */
     (void)words;
     if (a->probe) {
         /* At once: what has entered a namespace is not fit for anything else. */
