@@ -120,12 +120,27 @@ static bool names_nofile(const struct sp_spawn *q, const struct request *rq)
     return false;
 }
 
+/* What lies beyond the slot's own hard limit becomes that: nobody inside may raise it, and a host
+ * may have given the slot less than bothyd knows. */
+static struct k_rlimit within_ours(const struct sp_rlimit *wanted)
+{
+    struct k_rlimit ours = g.nofile, l = {wanted->soft, wanted->hard};
+    bool known =
+        wanted->resource == RLIMIT_NOFILE || !SYS(prlimit64, 0, wanted->resource, 0, &ours);
+
+    if (known && l.soft <= l.hard) {
+        l.hard = l.hard < ours.hard ? l.hard : ours.hard;
+        l.soft = l.soft < l.hard ? l.soft : l.hard;
+    }
+    return l;
+}
+
 static void set_rlimits(const struct sp_spawn *q, const struct request *rq)
 {
     if (!names_nofile(q, rq))
         check(SP_ST_RLIMIT, SYS(prlimit64, 0, RLIMIT_NOFILE, &g.nofile, 0));
     for (u32 i = 0; i < q->nrlimits; i++) {
-        struct k_rlimit l = {rq->rlimits[i].soft, rq->rlimits[i].hard};
+        struct k_rlimit l = within_ours(&rq->rlimits[i]);
         check(SP_ST_RLIMIT, SYS(prlimit64, 0, rq->rlimits[i].resource, &l, 0));
     }
 }

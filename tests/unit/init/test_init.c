@@ -327,11 +327,16 @@ static void resource_limits_apply(void **state)
 {
     (void)state;
     struct sp_rlimit l[] = {{100, 200, 7 /* NOFILE */, 0}}, bad[] = {{2, 1, 7, 0}};
+    struct sp_rlimit more[] = {{100, 1 << 20, 7, 0}};
     char *argv[] = {"sh", "-c", "ulimit -n; ulimit -Hn", NULL};
 
     assert_string_equal(
         client_run(&cl, &(spine_spawn){.argv = argv, .rlimits = l, .nrlimits = 1})->out,
         "100\n200\n");
+    /* More than the slot has becomes what it has. */
+    assert_string_equal(
+        client_run(&cl, &(spine_spawn){.argv = argv, .rlimits = more, .nrlimits = 1})->out,
+        "100\n15360\n");
     const result *r = client_run(&cl, &(spine_spawn){.argv = argv, .rlimits = bad, .nrlimits = 1});
     assert_int_equal(r->rec.stage, SP_ST_RLIMIT);
 }
