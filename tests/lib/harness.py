@@ -84,7 +84,7 @@ class Suite:
             except Exception as e:  # noqa: BLE001: a case may fail in any way
                 self.failed += 1
                 print(f"FAIL  {name}: {e}", flush=True)
-                if not isinstance(e, AssertionError) or not str(e):
+                if not isinstance(e, (AssertionError, ApiError)) or not str(e):
                     traceback.print_exc(limit=-3)
             else:
                 self.passed += 1
