@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/cleanup.h"
+#include "base/str.h"
 #include "door/rest/rest.h"
 
 struct rest {
@@ -81,3 +82,12 @@ static inline enum relay_next stream_done(const relay_io *io)
 /* Reads Idempotency-Key; ERR_INVALID_REQUEST on a bad one. */
 err *rest_idempotency(request *rq, const buf *body, idempotency *ret_idem) ERR_MUST;
 bool rest_wants_events(const request *rq);
+/* The sandbox and the exec that a route's two parameters name. */
+err *rest_find_exec(request *rq, sandbox **ret_sandbox, exec **ret_exec) ERR_MUST;
+
+/* Request bodies may hold secrets: wiped before their memory goes back. For CLEANUP(). */
+static inline void body_wipe(buf *b)
+{
+    secret_wipe(b->p, b->cap);
+    buf_done(b);
+}

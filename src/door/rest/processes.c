@@ -15,7 +15,7 @@ static err *find_sandbox(request *rq, sandbox **ret)
     return engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), ret);
 }
 
-static err *find_exec(request *rq, sandbox **ret_sandbox, exec **ret_exec)
+err *rest_find_exec(request *rq, sandbox **ret_sandbox, exec **ret_exec)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
 
@@ -23,12 +23,6 @@ static err *find_exec(request *rq, sandbox **ret_sandbox, exec **ret_exec)
     TRY(engine_exec_find(sb, request_param(rq, 1), ret_exec));
     *ret_sandbox = TAKE_PTR(sb);
     return NULL;
-}
-
-static void body_wipe(buf *b)
-{
-    secret_wipe(b->p, b->cap);
-    buf_done(b);
 }
 
 /* ---- start ---- */
@@ -156,7 +150,7 @@ err *rest_process_get(request *rq, response *rs)
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(exec_unrefp) exec *x = NULL;
 
-    TRY(find_exec(rq, &sb, &x));
+    TRY(rest_find_exec(rq, &sb, &x));
     response_json(rs, 200, process_json(sb, x));
     return NULL;
 }
@@ -167,7 +161,7 @@ err *rest_process_delete(request *rq, response *rs)
     CLEANUP(exec_unrefp) exec *x = NULL;
     exec_state st;
 
-    TRY(find_exec(rq, &sb, &x));
+    TRY(rest_find_exec(rq, &sb, &x));
     exec_get(x, &st);
     if (st.end.how == EXEC_RUNNING)
         TRY(exec_signal(x, SIGKILL, SP_TO_TREE));
@@ -242,7 +236,7 @@ err *rest_process_output(request *rq, response *rs)
 
     TRY(process_output_query_decode(query_find, rq, &q));
     TRY(output_range(rq, &q, events, &o));
-    TRY(find_exec(rq, &sb, &x));
+    TRY(rest_find_exec(rq, &sb, &x));
     if (q.follow == PROCESS_OUTPUT_QUERY_FOLLOW_NO && !events)
         return output_now(rs, x, &o, q.max);
     o.until = q.follow == PROCESS_OUTPUT_QUERY_FOLLOW_EOF   ? UNTIL_EOF
@@ -252,21 +246,7 @@ err *rest_process_output(request *rq, response *rs)
     return NULL;
 }
 
-/* ---- stdin and signals ---- */
-
-err *rest_process_stdin(request *rq, response *rs)
-{
-    CLEANUP(process_stdin_query_done) process_stdin_query q = {0};
-    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
-    CLEANUP(exec_unrefp) exec *x = NULL;
-    CLEANUP(body_wipe) buf body = {0};
-
-    TRY(process_stdin_query_decode(query_find, rq, &q));
-    TRY(find_exec(rq, &sb, &x));
-    TRY(request_body(rq, STDIN_MAX, &body));
-    feed_start(rq, rs, x, &body, q.has_offset ? q.offset : UINT64_MAX, q.eof);
-    return NULL;
-}
+/* ---- signals ---- */
 
 static int signal_number(const char *text)
 {
@@ -298,7 +278,7 @@ err *rest_process_signal(request *rq, response *rs)
 
     TRY(request_body(rq, 4096, &body));
     TRY(signal_request_decode(body.p, body.len, &in));
-    TRY(find_exec(rq, &sb, &x));
+    TRY(rest_find_exec(rq, &sb, &x));
     int signo = signal_number(in.signal);
     if (signo < 0)
         return err_new(ERR_INVALID_REQUEST, "signal: '%s' is no signal", in.signal);

@@ -82,13 +82,6 @@ static enum pull_policy policy_of(enum create_sandbox_pull p)
                                             : PULL_MISSING;
 }
 
-/* The body may hold secrets: it is wiped before its memory goes back. */
-static void body_wipe(buf *b)
-{
-    secret_wipe(b->p, b->cap);
-    buf_done(b);
-}
-
 err *rest_sandbox_create(request *rq, response *rs)
 {
     CLEANUP(create_sandbox_done) create_sandbox in = {0};

@@ -1,15 +1,17 @@
-/* POST …/stdin: bytes for a command, appended when there is room. No thread waits for that: the
- * relay tries again whenever the command has read some (the exec's watch). */
+/* POST …/stdin: appends at once, or waits without a thread until the command has read enough. */
 #include <string.h>
 
+#include "api/openapi.h"
 #include "base/str.h"
 #include "door/rest/internal.h"
+
+#define STDIN_MAX (1 << 20) /* of one request */
 
 typedef struct feed {
     exec *x;
     exec_watch watch;
-    buf body; /* may hold secrets: wiped */
-    uint64_t offset;
+    buf body;
+    uint64_t offset; /* UINT64_MAX: append */
     bool eof;
     char *request_id;
 } feed;
@@ -39,7 +41,7 @@ static void on_free(void *ctx)
     free(f);
 }
 
-/* What the command has not read yet is too much: the one refusal that passes by itself. */
+/* Pushed back: more than stdin_max bytes wait to be read. */
 static bool is_full(const err *e)
 {
     return e && e->code == ERR_QUOTA_EXCEEDED && str_eq(e->kind, "stdin");
@@ -64,15 +66,28 @@ static enum relay_next on_step(void *ctx, relay_io *io)
 
 static const relay_ops FEED_OPS = {.start = on_start, .step = on_step, .free = on_free};
 
-void feed_start(request *rq, response *rs, exec *x, buf *body, uint64_t offset, bool eof)
+static const char *query_find(void *arg, const char *name)
 {
-    feed *f = xcalloc(1, sizeof *f);
+    return request_query(arg, name);
+}
 
-    f->x = exec_ref(x);
-    f->body = *body;
-    *body = (buf){0};
-    f->offset = offset;
-    f->eof = eof;
-    f->request_id = xstrdup(request_id(rq));
+err *rest_process_stdin(request *rq, response *rs)
+{
+    CLEANUP(process_stdin_query_done) process_stdin_query q = {0};
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    CLEANUP(exec_unrefp) exec *x = NULL;
+    CLEANUP(body_wipe) buf body = {0};
+
+    TRY(process_stdin_query_decode(query_find, rq, &q));
+    TRY(rest_find_exec(rq, &sb, &x));
+    TRY(request_body(rq, STDIN_MAX, &body));
+    feed *f = xcalloc(1, sizeof *f);
+    *f = (feed){.x = TAKE_PTR(x),
+                .body = body,
+                .offset = q.has_offset ? q.offset : UINT64_MAX,
+                .eof = q.eof,
+                .request_id = xstrdup(request_id(rq))};
+    body = (buf){0};
     response_relay(rs, &FEED_OPS, f);
+    return NULL;
 }
