@@ -312,6 +312,9 @@ err *spool_read(spool *s, uint64_t offset, void *p, size_t max, size_t *ret_n, u
 
     if (offset > length)
         return err_new(ERR_RANGE, "offset %lu lies beyond the stream's length %lu", offset, length);
+    /* The file may be ahead of the length for a moment: a pump has spliced and not yet counted. */
+    if (n > length - offset)
+        n = (size_t)(length - offset);
     if (!in_hole(s, offset, &n, &gap_to) && offset < length && n) {
         int fd = acquire(s, false);
         if (fd >= 0) {

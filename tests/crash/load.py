@@ -87,6 +87,7 @@ class Load:
         self.done, self.lock = [], threading.Lock()
         self.failure, self.stopping = None, False
         self.created = self.retries = self.resumed = self.lost = 0
+        self.reasons = {}  # why streams were resumed
         self.seed = random.random()
 
     def ran_file(self, sandbox):
@@ -183,10 +184,14 @@ class Load:
             except ApiError as e:
                 if not retryable(e.answer):
                     raise
-            except LOST:
-                pass
+                why = repr(e.answer)
+            except LOST as e:
+                why = repr(e)
+            else:
+                why = "it ended without an end event"
             with self.lock:
                 self.resumed += 1
+                self.reasons[why] = self.reasons.get(why, 0) + 1
             time.sleep(0.03)
         raise Unanswered(f"{where} did not end in 120 s")
 
