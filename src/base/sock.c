@@ -36,7 +36,8 @@ err *sock_bind(int dirfd, const char *name, int type, mode_t mode, int *ret_fd)
         return err_sys(ERR_INTERNAL, errno, "cannot remove the old socket %s", name);
     if (bind(fd, (struct sockaddr *)&a, sizeof a))
         return err_sys(ERR_INTERNAL, errno, "cannot bind socket %s", name);
-    if (fchmodat(dirfd, name, mode, 0)) /* what the umask took away */
+    /* What the umask took away. Never through a link: the directory may be another user's. */
+    if (fchmodat(dirfd, name, mode, AT_SYMLINK_NOFOLLOW))
         return err_sys(ERR_INTERNAL, errno, "cannot set the mode of socket %s", name);
     *ret_fd = TAKE_FD(fd);
     return NULL;

@@ -260,7 +260,8 @@ err *conn_serve(warden *w)
     sigset_t ends;
 
     TRY(sock_bind_path(w->o.socket, SOCK_SEQPACKET, 0660, &listener));
-    if (chown(w->o.socket, 0, w->o.gid) || listen(listener, 16))
+    /* Not through a link: bothyd's user may own the directory. */
+    if (lchown(w->o.socket, 0, w->o.gid) || listen(listener, 16))
         return err_sys(ERR_INTERNAL, errno, "cannot listen at %s", w->o.socket);
     sigemptyset(&ends);
     sigaddset(&ends, SIGTERM);
