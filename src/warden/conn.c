@@ -245,8 +245,11 @@ static void serve(server *sv)
             abort();
         if (p[0].revents)
             return;
+        /* What a dead bothyd left queued is dropped with it: a claim of its that were begun behind
+         * its successor's LIST would be nobody's. */
         for (size_t i = 0; i < CONNS_MAX; i++)
-            if (p[2 + i].revents && !receive(sv->w, sv->conns[i]))
+            if (p[2 + i].revents & (POLLHUP | POLLERR) ||
+                (p[2 + i].revents && !receive(sv->w, sv->conns[i])))
                 drop(sv, i);
         if (p[1].revents)
             accept_one(sv);

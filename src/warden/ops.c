@@ -134,10 +134,13 @@ static void op_attach(warden *w, job *j)
     err *e = hold(w, &id, &s);
 
     if (!e) {
-        /* Pid 1 may be frozen: nothing is read, the connection waits in its backlog. */
-        e = sock_connect(s->dirfd, "spine", SOCK_SEQPACKET, &fd);
+        /* Pid 1 may be frozen: nothing is read, the connection waits in its backlog. When that is
+         * full (connections of daemons that died), EAGAIN: we never wait for a sandbox. */
+        e = sock_connect(s->dirfd, "spine", SOCK_SEQPACKET | SOCK_NONBLOCK, &fd);
         release(w, s);
     }
+    if (!e && fcntl(fd, F_SETFL, 0)) /* only the connecting was not to wait */
+        e = err_sys(ERR_INTERNAL, errno, "cannot prepare the connection");
     if (e)
         job_end(j, e);
     else
