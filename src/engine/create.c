@@ -356,17 +356,34 @@ static err *join_creating(sandbox *sb, const idempotency *i, const uint8_t body[
     return NULL;
 }
 
-static err *answer_from_store(engine *e, const char *key_text, const uint8_t key[16],
-                              const uint8_t body[16], sandbox **ret_sandbox)
+static err *row_by_key(engine *e, const uint8_t key[16], sandbox_row *ret_row, bool *ret_found)
 {
-    sandbox_row row = {0};
-    err *failure = store_sandbox_by_key(e->o.store, key, &row);
+    err *failure = store_sandbox_by_key(e->o.store, key, ret_row);
 
+    if (!failure && !engine_is_live(e, ret_row->id)) {
+        /* It has just ended: its key may be free by a write that is still on its way. */
+        sandbox_row_done(ret_row);
+        TRY(store_flush(e->o.store));
+        failure = store_sandbox_by_key(e->o.store, key, ret_row);
+    }
+    *ret_found = !failure;
     if (failure && failure->code == ERR_NOT_FOUND) {
         err_free(failure);
         return NULL;
     }
-    TRY(failure);
+    return failure;
+}
+
+static err *answer_from_store(engine *e, const char *key_text, const uint8_t key[16],
+                              const uint8_t body[16], sandbox **ret_sandbox)
+{
+    sandbox_row row = {0};
+    bool found = false;
+
+    TRY(row_by_key(e, key, &row, &found));
+    if (!found)
+        return NULL;
+    err *failure = NULL;
     if (memcmp(row.body, body, sizeof row.body) != 0) {
         failure = mismatch(key_text);
     } else {

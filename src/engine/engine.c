@@ -193,6 +193,13 @@ static sandbox *find_live(engine *e, const caller *c, const char *id_or_name)
     return NULL;
 }
 
+bool engine_is_live(engine *e, const char *id)
+{
+    LOCK_SCOPE(&e->lock);
+
+    return map_get_str(&e->live, id) != NULL;
+}
+
 err *engine_find(engine *e, const caller *c, const char *id_or_name, sandbox **ret_sandbox)
 {
     sandbox_row row = {0};
@@ -204,6 +211,8 @@ err *engine_find(engine *e, const caller *c, const char *id_or_name, sandbox **r
     }
     if (!id_is_sandbox(id_or_name))
         return no_sandbox(id_or_name);
+    /* It may have ended a moment ago: its last state is then still on its way to the store. */
+    TRY(store_flush(e->o.store));
     err *failure = store_sandbox_get(e->o.store, id_or_name, &row);
     if (failure && failure->code == ERR_NOT_FOUND) {
         err_free(failure);
@@ -263,6 +272,11 @@ err *engine_list(engine *e, const caller *c, const sandbox_filter *f, sandbox_vi
     sandbox_view *views = xcalloc(f->max, sizeof *views);
     size_t n = 0, got = 1;
 
+    err *flushed = store_flush(e->o.store);
+    if (flushed) {
+        free(views);
+        return flushed;
+    }
     if (f->after)
         snprintf(after, sizeof after, "%s", f->after);
     while (got && n < f->max) {

@@ -85,6 +85,8 @@ bool sandbox_enter(sandbox *sb, enum lifecycle state);
 void sandbox_finish(sandbox *sb, const cause *c);
 char *cause_json(const cause *c);
 
+bool engine_is_live(engine *e, const char *id);
+
 /* box.c */
 extern const box_events ENGINE_BOX_EVENTS;
 /* The box has come (create or attach); gives the sandbox's table to it and flushes early events. */

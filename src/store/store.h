@@ -20,6 +20,9 @@ typedef struct store store;
 err *store_open(int dirfd, const char *path, const char *sync, store **ret_store) ERR_MUST;
 void store_close(store *s);
 
+/* Returns when every write queued before is committed. */
+err *store_flush(store *s) ERR_MUST;
+
 typedef struct sandbox_row {
     char id[SANDBOX_ID_LEN + 1];
     char *owner;

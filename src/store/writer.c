@@ -160,6 +160,18 @@ err *store_write(store *s, store_write_fn *run, void *arg)
     return o.result;
 }
 
+static err *write_nothing(store_conn *c, void *arg)
+{
+    (void)c;
+    (void)arg;
+    return NULL;
+}
+
+err *store_flush(store *s)
+{
+    return store_write(s, write_nothing, NULL);
+}
+
 void store_write_queued(store *s, store_write_fn *run, void *arg, void (*release)(void *arg))
 {
     store_op *o = xcalloc(1, sizeof *o);

@@ -70,6 +70,8 @@ static void hand_create(backend *b, const box_spec *spec, const box_events *ev, 
 
 static void answer(size_t i, err *failure)
 {
+    if (failure)
+        hand.asked[i].x->ev = NULL; /* a box that was not made says nothing */
     hand.asked[i].done(hand.asked[i].arg, failure, failure ? NULL : hand.asked[i].x, NULL);
 }
 
@@ -82,16 +84,23 @@ static err *hand_attach(backend *b, const char *id, const box_events *ev, void *
     return NULL;
 }
 
+/* Every box ends with exactly one `gone`. */
+static void box_die(box *x, const char *why)
+{
+    const box_events *ev = x->ev;
+
+    x->ev = NULL;
+    if (ev)
+        ev->gone(x->arg, why);
+}
+
 static err *hand_destroy(backend *b, const char *id)
 {
     (void)b;
     snprintf(hand.destroyed[hand.ndestroyed++], SANDBOX_ID_LEN + 1, "%s", id);
     for (size_t i = 0; i < hand.nbox; i++)
-        if (!strcmp(hand.box[i].id, id) && hand.box[i].ev) {
-            const box_events *ev = hand.box[i].ev;
-            hand.box[i].ev = NULL;
-            ev->gone(hand.box[i].arg, "destroyed");
-        }
+        if (!strcmp(hand.box[i].id, id))
+            box_die(&hand.box[i], "destroyed");
     return NULL;
 }
 
@@ -188,6 +197,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
+    for (size_t i = 0; i < hand.nbox; i++)
+        box_die(&hand.box[i], "end of the test");
     engine_free(node.engine);
     exec_hub_free(node.execs);
     image_store_free(node.images);
@@ -421,10 +432,7 @@ static void death_of_pid_1_is_an_end_with_its_cause(void **state)
     (void)state;
     ask(&ann, NULL, NULL, "", &a);
     answer(0, NULL);
-    box *x = &hand.box[0];
-    const box_events *ev = x->ev;
-    x->ev = NULL;
-    ev->gone(x->arg, "pid 1 has ended");
+    box_die(&hand.box[0], "pid 1 has ended");
     assert_state(a.sb, "gone", "\"exited\"");
     got_done(&a);
 }
