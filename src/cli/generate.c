@@ -109,6 +109,7 @@ static const char MAN_TAIL[] =
     ".TP\nBOTHY_URL\nthe daemon's address over TCP, http://HOST:PORT; before BOTHY_SOCKET\n"
     ".TP\nBOTHY_KEY\nthe key sent to that address\n"
     ".TP\nBOTHY_SOCKET\nthe daemon's socket\n"
+    ".TP\nBOTHY_PATIENCE\nhow many seconds a lost daemon is waited for (default 60)\n"
     ".TP\nNO_COLOR\nno colours\n"
     ".SH FILES\n.TP\n" CLI_SOCKET "\nthe daemon's socket\n"
     ".SH EXAMPLES\n.nf\nbothy run busybox \\-\\- sh \\-c 'echo hello; exit 3'\n"
