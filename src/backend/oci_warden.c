@@ -198,6 +198,15 @@ static bool receive(oci_warden *w, int fd)
     }
 }
 
+/* When a request gives up, 0 for never (lock held). A claim that no warden has got waits no longer
+ * than it may queue: the time of its own work has not begun. */
+static uint64_t end_of(const oci_warden *w, const request *r)
+{
+    bool nobody_has_it = r->type == WP_CLAIM && !w->connected;
+
+    return nobody_has_it && r->deadline_ns < r->expires_ns ? r->deadline_ns : r->expires_ns;
+}
+
 /* Ends requests whose time is over; the time until the next one is, in ms. */
 static int expire(oci_warden *w)
 {
@@ -207,10 +216,11 @@ static int expire(oci_warden *w)
     pthread_mutex_lock(&w->lock);
     for (r = w->head; r; r = following) {
         following = r->next;
-        if (!r->expires_ns)
+        uint64_t end = end_of(w, r);
+        if (!end)
             continue;
-        if (r->expires_ns > now) {
-            next = r->expires_ns < next ? r->expires_ns : next;
+        if (end > now) {
+            next = end < next ? end : next;
             continue;
         }
         list_remove(w, r);

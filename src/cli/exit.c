@@ -6,11 +6,28 @@
 #include "base/str.h"
 #include "cli/cli.h"
 
+/* What the daemon would have said, had it known before its answer. */
+static err_code code_of_not_started(const json_t *end)
+{
+    const char *stage = str_or(json_str(end, "stage"), "");
+    bool unmapped = json_int(end, "errno", 0) == EINVAL;
+
+    if (!strcmp(stage, "cwd"))
+        return ERR_CWD_NOT_FOUND;
+    if (!strcmp(stage, "user"))
+        return unmapped ? ERR_USER_NOT_MAPPED : ERR_USER_NOT_FOUND;
+    if (unmapped && (!strcmp(stage, "uid") || !strcmp(stage, "gid") || !strcmp(stage, "groups")))
+        return ERR_USER_NOT_MAPPED;
+    return ERR_EXEC_FAILED;
+}
+
 static int exit_of_not_started(const json_t *end)
 {
     bool exec = str_eq(json_str(end, "stage"), "exec");
 
-    return exec && json_int(end, "errno", 0) == ENOENT ? CLI_NOT_FOUND : CLI_NOT_EXECUTABLE;
+    if (exec && json_int(end, "errno", 0) == ENOENT)
+        return CLI_NOT_FOUND;
+    return err_info_of(code_of_not_started(end))->cli;
 }
 
 static int exit_of_signal(const json_t *end)
@@ -65,7 +82,7 @@ err *exit_error_of_end(const json_t *end)
         return err_remedy(err_new(ERR_TIMEOUT, "the command's time was over"),
                           "Allow more with --timeout, or make the work smaller.");
     if (str_eq(how, "not_started"))
-        return err_sys(ERR_EXEC_FAILED, (int)json_int(end, "errno", EINVAL),
+        return err_sys(code_of_not_started(end), (int)json_int(end, "errno", EINVAL),
                        "the command could not be started (%s)",
                        str_or(json_str(end, "stage"), "?"));
     return str_eq(how, "unknown") || !how ? unknown_end(end) : NULL;

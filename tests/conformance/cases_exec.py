@@ -214,6 +214,11 @@ def refused(suite, node, sb):
         last = node.ok("GET", f"/v1/sandboxes/{sb}/processes")["processes"][-1]
         equal((last["end"]["how"], last["end"]["errno"], last["end"]["stage"]), ("not_started", 2, "exec"), "record")
 
+    @suite.case("a start of a program that is not there is exec_failed too, every time")
+    def _():
+        for _ in range(20):
+            expect_error(node.call("POST", f"/v1/sandboxes/{sb}/processes", {"argv": ["/no/such"]}), 400, "exec_failed")
+
     @suite.case("a file that cannot be run is exec_failed")
     def _():
         e = expect_error(node.call("POST", f"/v1/sandboxes/{sb}/exec", {"argv": ["/etc/passwd"]}), 400, "exec_failed")

@@ -161,7 +161,8 @@ class Api:
             body = json.dumps(body).encode()
             headers.setdefault("Content-Type", "application/json")
         c = self.connection(timeout)
-        c.request(method, path, body=body, headers=headers)
+        with contextlib.suppress(BrokenPipeError):  # refused before all of it was sent: read why
+            c.request(method, path, body=body, headers=headers)
         return c, c.getresponse()
 
     def call(self, method, path, body=None, headers=None, timeout=30):
@@ -278,13 +279,13 @@ class Node(Api):
     """A node of its own (tools/dev up), gone when the block ends, also when a case fails."""
 
     def __init__(self, backend="oci", images="busybox", pool="4:8", config="", mode=0o755, env="",
-                 wrap=()):
-        """env: BOTHY_<SECTION>_<KEY>=VALUE words, which override the configuration. wrap: words
+                 wrap=(), warden=""):
+        """warden: more options of its. env: BOTHY_<SECTION>_<KEY>=VALUE words, which override the configuration. wrap: words
         before the command that brings it up, e.g. unshare -n."""
         self.dir = tempfile.mkdtemp(prefix="bothy-node-")
         os.chmod(self.dir, mode)
         self.backend, self.images, self.pool, self.config, self.env = backend, images, pool, config, env
-        self.wrap = list(wrap)
+        self.wrap, self.warden = list(wrap), warden
         super().__init__(path=f"{self.dir}/run/bothyd.sock")
 
     @property
@@ -296,7 +297,7 @@ class Node(Api):
         return {**os.environ, "BOTHY_TOP": str(TOP), "BOTHY_BUILD": str(BUILD),
                 "BOTHY_NODE_BACKEND": self.backend, "BOTHY_NODE_IMAGES": self.images,
                 "BOTHY_NODE_POOL": self.pool, "BOTHY_NODE_CONFIG": self.config,
-                "BOTHY_NODE_ENV": self.env}
+                "BOTHY_NODE_ENV": self.env, "BOTHY_NODE_WARDEN": self.warden}
 
     def __enter__(self):
         r = subprocess.run([*self.wrap, TOP / "tools" / "node", "up", self.dir], env=self.environment(),

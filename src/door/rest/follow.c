@@ -14,8 +14,8 @@
 #define STEP_BYTES (64 * 1024)
 #define HALF       (512 * 1024) /* of a run-to-end answer: head and tail */
 #define PING_NS    (15 * UINT64_C(1000000000))
-/* How long the head of an event stream waits for the first byte or a failed start, so that a
- * command that does not exist is an ordinary error. */
+/* How long the head of an answer waits for the first byte or a failed start, so that a command that
+ * does not exist is an ordinary error. */
 #define EARLY_NS (20 * UINT64_C(1000000))
 
 typedef struct follow {
@@ -27,7 +27,8 @@ typedef struct follow {
     char *cause; /* of the sandbox, for an unknown end; read once */
     uint64_t at[3];
     uint64_t now[3]; /* lengths when it began: where UNTIL_NOW stops */
-    uint64_t began, last_sent;
+    uint64_t last_sent;
+    uint64_t forked; /* when we heard that it was; 0: not yet */
     bool head_sent;
     char chunk[CHUNK];
 } follow;
@@ -173,13 +174,34 @@ static enum relay_next step_result(follow *f, relay_io *io, const exec_state *st
     return finish(io);
 }
 
+/* May the head go out? Sets *ret_failure when the answer is an error instead. init tells of the
+ * fork, not of the exec behind it; one that fails does so at once. */
+static bool head_due(follow *f, relay_io *io, const exec_state *st, err **ret_failure)
+{
+    *ret_failure = NULL;
+    if (!f->o.is_exec)
+        return true;
+    if (st->end.how != EXEC_RUNNING) {
+        *ret_failure = exec_end_error(&st->end);
+        return true;
+    }
+    if (!st->started)
+        return false;
+    if (!f->forked)
+        f->forked = io->now;
+    if (st->length[0] || st->length[1] || io->now - f->forked >= EARLY_NS)
+        return true;
+    io->wake_at = f->forked + EARLY_NS;
+    return false;
+}
+
 /* ---- start, answer when it runs ---- */
 
 static enum relay_next step_started(follow *f, relay_io *io, const exec_state *st)
 {
-    CLEANUP(err_freep) err *failure = exec_end_error(&st->end);
+    CLEANUP(err_freep) err *failure = NULL;
 
-    if (!st->started && st->end.how == EXEC_RUNNING)
+    if (!head_due(f, io, st, &failure))
         return RELAY_WAIT;
     CLEANUP(json_decrefp) json_t *body = view_process(st, cause_of(f));
     CLEANUP(freep) char *extra = head_extra(f, st->id);
@@ -301,22 +323,6 @@ static void write_head(follow *f, relay_io *io, const exec_state *st)
     f->head_sent = true;
 }
 
-/* May the head go out? Sets *ret_failure when the answer is an error instead. */
-static bool head_due(follow *f, relay_io *io, const exec_state *st, err **ret_failure)
-{
-    *ret_failure = NULL;
-    if (!f->o.is_exec)
-        return true;
-    if (st->end.how != EXEC_RUNNING) {
-        *ret_failure = exec_end_error(&st->end);
-        return true;
-    }
-    if (st->started && (st->length[0] || st->length[1] || io->now - f->began >= EARLY_NS))
-        return true;
-    io->wake_at = st->started ? f->began + EARLY_NS : 0;
-    return false;
-}
-
 static uint64_t limit_of(const follow *f, const exec_state *st, int stream)
 {
     if (f->o.until == UNTIL_NOW)
@@ -375,8 +381,8 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     follow *f = ctx;
     exec_state st;
 
-    if (!f->began)
-        f->began = f->last_sent = io->now;
+    if (!f->last_sent)
+        f->last_sent = io->now;
     /* State before bytes: an end seen here means every byte of it can be read below. */
     exec_get(f->x, &st);
     if (!f->now[0]) {

@@ -70,7 +70,9 @@ static enum relay_next answer_whole(wait_ticket *t, relay_io *io)
 static void last_event(wait_ticket *t, buf *events)
 {
     CLEANUP(buf_done) buf data = {0};
-    CLEANUP(json_decrefp) json_t *e = t->failure ? json_of_err(t->failure, t->request_id) : NULL;
+    CLEANUP(json_decrefp)
+    json_t *e = t->failure ? json_pack("{s:o}", "error", json_of_err(t->failure, t->request_id))
+                           : NULL; /* the same form as an error answer */
 
     json_write(&data, e ? e : t->body);
     sse_write(events, e ? "error" : "image", NULL, data.p, data.len);

@@ -336,6 +336,32 @@ static void claim_lost_with_the_warden_is_sent_again(void **state)
     be->ops->box_unref(x);
 }
 
+/* A create does not outlast its place in the queue when the warden stays away; when it comes back,
+ * it is told to destroy what it may have made. */
+static void claim_of_no_warden_ends_with_its_queue(void **state)
+{
+    (void)state;
+    static const sandbox_spec plain = {0};
+    box_spec spec = {.id = ID_A, .spec = &plain, .user = "", .cwd = "", .queue_ms = 300};
+    char away[sizeof fw.path + 8];
+
+    snprintf(away, sizeof away, "%s.away", fw.path);
+    assert_int_equal(rename(fw.path, away), 0);
+    pthread_mutex_lock(&fw.lock);
+    fw.cut_on = WP_CLAIM;
+    pthread_mutex_unlock(&fw.lock);
+    uint64_t begun = now_mono_ns();
+    be->ops->create(be, &spec, &events, &ev_a, on_created);
+    WAIT(&ev_a, ev_a.done);
+    assert_int_equal(ev_a.failure->code, ERR_UNAVAILABLE);
+    assert_true(now_mono_ns() - begun < 5 * NS_PER_S);
+    err_free(TAKE_PTR(ev_a.failure));
+    assert_int_equal(rename(away, fw.path), 0);
+    for (int i = 0; i < 1000 && !fake_warden_count(&fw, WP_DESTROY); i++)
+        usleep(10000);
+    assert_int_equal(fake_warden_count(&fw, WP_DESTROY), 1);
+}
+
 /* The warden made it and died before it could say so. */
 static void claim_done_by_a_dead_warden_is_attached(void **state)
 {
@@ -713,6 +739,7 @@ int main(int argc, char **argv)
         T(create_errors_are_mapped, setup_none),
         T(oversized_env_fails_the_create, setup_none),
         T(claim_lost_with_the_warden_is_sent_again, setup),
+        T(claim_of_no_warden_ends_with_its_queue, setup),
         T(claim_done_by_a_dead_warden_is_attached, setup),
         T(broken_connection_comes_back, setup),
         T(death_of_init_is_told_once, setup),

@@ -24,6 +24,8 @@ static void ends_become_statuses(void **state)
         {"{\"how\":\"not_started\",\"stage\":\"exec\",\"errno\":2}", 127, "could not be started"},
         {"{\"how\":\"not_started\",\"stage\":\"exec\",\"errno\":13}", 126, "could not be started"},
         {"{\"how\":\"not_started\",\"stage\":\"cwd\",\"errno\":2}", 126, "could not be started"},
+        {"{\"how\":\"not_started\",\"stage\":\"user\",\"errno\":2}", 125, "could not be started"},
+        {"{\"how\":\"not_started\",\"stage\":\"uid\",\"errno\":22}", 125, "could not be started"},
         {"{\"how\":\"unknown\"}", 125, "not known"},
         {"{\"how\":\"unknown\",\"cause\":{\"kind\":\"node_lost\"}}", 125, "not known"},
         {"{\"how\":\"somehow\"}", 125, NULL},
