@@ -26,6 +26,7 @@
 #define RETRY_MIN_MS   20
 #define RETRY_MAX_MS   2000
 #define ATTACH_MS      30000
+#define GREET_MS       30000 /* a create's: HELLO and the answer to CLAIM */
 #define OUT_FDS_MAX    3
 #define RX_MAX         SP_HELLO_MAX
 
@@ -175,6 +176,7 @@ static void disconnect(box *x, enum box_state state)
     }
     x->want_out = false;
     x->state = state;
+    x->timer_ns = 0; /* of this connection: it must not ask for a second one beside the next */
 }
 
 void oci_box_shut(box *x)
@@ -267,7 +269,8 @@ static void try_later(void *arg)
 {
     box *x = arg;
 
-    oci_loop_timer(x->b->loop, x, RETRY_MIN_MS);
+    if (state_of(x) == BOX_OPEN)
+        oci_loop_timer(x->b->loop, x, RETRY_MIN_MS);
     oci_box_unref(x);
 }
 
@@ -392,8 +395,12 @@ void oci_box_attach(box *x)
 
 void oci_box_timer(box *x)
 {
-    if (state_of(x) == BOX_CONNECTING)
+    enum box_state state = state_of(x);
+
+    if (state == BOX_CONNECTING)
         oci_box_attach(x);
+    else if (state == BOX_GREETING && x->done)
+        end(x, "pid 1 did not answer in time");
     else
         oci_box_writable(x);
 }
@@ -520,6 +527,8 @@ void oci_box_connected(box *x, int fd, const void *hello, size_t n)
     x->state = BOX_GREETING;
     oci_loop_watch(x->b->loop, x, true, false);
     pthread_mutex_unlock(&x->lock);
+    if (x->done) /* whoever waits for a create must hear; one that is paused may take its time */
+        oci_loop_timer(x->b->loop, x, GREET_MS);
     if (!hello)
         return;
     const char *why = spine_check_answer(hello, n, 0);
