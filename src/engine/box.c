@@ -11,6 +11,13 @@
 #include "base/thread.h"
 #include "engine/internal.h"
 
+void sandbox_give_up(sandbox *sb)
+{
+    store_sandbox_free_key_queued(sb->engine->o.store, sb->id);
+    engine_end(sb->engine, sb, &(cause){.kind = CAUSE_CREATE_FAILED, .stage = "interrupted"});
+    create_tell(sb, err_new(ERR_CREATE_FAILED, "the create of sandbox %s was interrupted", sb->id));
+}
+
 /* A create that a crash of ours interrupted: init's claimed bit decides what became of it. */
 static void settle_creating(sandbox *sb, const struct sp_hello *hello)
 {
@@ -18,15 +25,13 @@ static void settle_creating(sandbox *sb, const struct sp_hello *hello)
 
     if (hello->flags & SP_HELLO_CLAIMED) {
         pthread_mutex_lock(&sb->lock);
-        if (sb->state == LIFE_CREATING && sandbox_enter(sb, LIFE_RUNNING))
+        if (sb->state == LIFE_CREATING && !sb->deleting && sandbox_enter(sb, LIFE_RUNNING))
             store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(sb->state), NULL, 0);
         pthread_mutex_unlock(&sb->lock);
         create_tell(sb, NULL);
         return;
     }
-    store_sandbox_free_key_queued(e->o.store, sb->id);
-    engine_end(e, sb, &(cause){.kind = CAUSE_CREATE_FAILED, .stage = "interrupted"});
-    create_tell(sb, err_new(ERR_CREATE_FAILED, "the create of sandbox %s was interrupted", sb->id));
+    sandbox_give_up(sb);
 }
 
 static void deliver_attached(sandbox *sb, const struct sp_hello *hello, const struct sp_rec *recs)

@@ -16,6 +16,9 @@
 #include "base/thread.h"
 #include "engine/internal.h"
 
+/* A key is good for so long, however long its sandbox lives. */
+#define KEY_LIFE_NS (UINT64_C(24) * 3600 * NS_PER_S)
+
 void idempotency_hash(const char *owner, const char *verb, const char *scope, const idempotency *i,
                       uint8_t ret_key[16], uint8_t ret_body[16])
 {
@@ -74,6 +77,8 @@ static void create_failed(sandbox *sb, err *failure, const char *stage, bool rec
     }
     forget_creating(sb);
     sandbox_finish(sb, &why);
+    if (!recorded) /* no record will be forgotten one day and take the spool with it */
+        err_drop(exec_table_remove(e->o.execs, sb->id, false), "create");
     create_tell(sb, failure);
     sandbox_unref(sb); /* the create's own */
 }
@@ -106,6 +111,8 @@ static void on_box(void *arg, err *failure, box *made, const box_timing *timing)
         LOCK_SCOPE(&sb->lock);
         sandbox_spec_done(&sb->spec);
         wanted = sb->state == LIFE_CREATING && sandbox_enter(sb, LIFE_RUNNING);
+        if (wanted) /* under the lock: a delete that sees it running writes behind us */
+            store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_RUNNING), NULL, 0);
     }
     if (!wanted) { /* deleted meanwhile */
         err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "create");
@@ -120,7 +127,6 @@ static void on_box(void *arg, err *failure, box *made, const box_timing *timing)
         sb->has_timing = true;
         note_phases(timing);
     }
-    store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_RUNNING), NULL, 0);
     store_event_queued(e->o.store, sb->id, "running", NULL);
     metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0,
                       clock_real(e->o.clock) - sb->created_ns);
@@ -182,6 +188,28 @@ static err *record_creating(sandbox *sb)
 static err *answer_from_store(engine *e, const char *key_text, const uint8_t key[16],
                               const uint8_t body[16], sandbox **ret_sandbox);
 
+/* Our waiters wait for first instead, or are told at once. */
+static void hand_over(sandbox *first, create_waiter *w)
+{
+    {
+        LOCK_SCOPE(&first->lock);
+        for (create_waiter *p = w; p; p = p->next)
+            p->replay = true;
+        if (first->state == LIFE_CREATING) {
+            create_waiter **end = &first->waiters;
+            while (*end)
+                end = &(*end)->next;
+            *end = w;
+            return;
+        }
+    }
+    for (create_waiter *next; w; w = next) {
+        next = w->next;
+        w->done(w->arg, NULL, sandbox_ref(first), true);
+        free(w);
+    }
+}
+
 /* Another create with our key was committed between our look at the store and our own commit: its
  * sandbox is the answer for everybody who waits for ours. */
 static void yield_to_first(sandbox *sb)
@@ -196,17 +224,14 @@ static void yield_to_first(sandbox *sb)
         create_failed(sb, failure, "record", false);
         return;
     }
+    forget_creating(sb); /* nobody joins ours any more */
     {
         LOCK_SCOPE(&sb->lock);
         w = TAKE_PTR(sb->waiters);
     }
-    for (create_waiter *next; w; w = next) {
-        next = w->next;
-        w->done(w->arg, NULL, sandbox_ref(first), true);
-        free(w);
-    }
-    forget_creating(sb);
+    hand_over(first, w);
     sandbox_finish(sb, &(cause){.kind = CAUSE_CREATE_FAILED, .stage = "replay"});
+    err_drop(exec_table_remove(sb->engine->o.execs, sb->id, false), "create");
     sandbox_unref(sb);
 }
 
@@ -225,12 +250,17 @@ static void go_on(sandbox *sb, image *img)
         if (!sb->cwd && img->cwd[0])
             sb->cwd = xstrdup(img->cwd);
     }
-    failure = exec_table_open(e->o.execs, sb->id, &sb->table);
+    exec_table *table = NULL;
+    failure = exec_table_open(e->o.execs, sb->id, &table);
     if (failure) {
         create_failed(sb, failure, "spool", false);
         return;
     }
-    exec_table_limit(sb->table, sb->limits.execs);
+    exec_table_limit(table, sb->limits.execs);
+    {
+        LOCK_SCOPE(&sb->lock);
+        sb->table = table;
+    }
     failure = record_creating(sb);
     if (failure && failure->code == ERR_CONFLICT && str_eq(failure->kind, "key")) {
         err_free(failure);
@@ -356,46 +386,42 @@ static err *join_creating(sandbox *sb, const idempotency *i, const uint8_t body[
     return NULL;
 }
 
-static err *row_by_key(engine *e, const uint8_t key[16], sandbox_row *ret_row, bool *ret_found)
+static bool is_over(sandbox *sb)
 {
-    err *failure = store_sandbox_by_key(e->o.store, key, ret_row);
-
-    if (!failure && !engine_is_live(e, ret_row->id)) {
-        /* It has just ended: its key may be free by a write that is still on its way. */
-        sandbox_row_done(ret_row);
-        TRY(store_flush(e->o.store));
-        failure = store_sandbox_by_key(e->o.store, key, ret_row);
-    }
-    *ret_found = !failure;
-    if (failure && failure->code == ERR_NOT_FOUND) {
-        err_free(failure);
-        return NULL;
-    }
-    return failure;
+    LOCK_SCOPE(&sb->lock);
+    return sb->state == LIFE_GONE;
 }
 
+/* The sandbox of this key, or NULL. The key of a create that has just failed is free as soon as the
+ * store has heard of it: a row whose sandbox is not alive any more is read again behind that. */
 static err *answer_from_store(engine *e, const char *key_text, const uint8_t key[16],
                               const uint8_t body[16], sandbox **ret_sandbox)
 {
-    sandbox_row row = {0};
-    bool found = false;
-
-    TRY(row_by_key(e, key, &row, &found));
-    if (!found)
+    for (bool settled = false;; settled = true) {
+        CLEANUP(sandbox_row_done) sandbox_row row = {0};
+        CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+        err *failure = store_sandbox_by_key(e->o.store, key, &row);
+        if (failure && failure->code == ERR_NOT_FOUND) {
+            err_free(failure);
+            return NULL;
+        }
+        TRY(failure);
+        if (row.created_ns + KEY_LIFE_NS <= clock_real(e->o.clock)) {
+            store_sandbox_free_key_queued(e->o.store, row.id);
+            return NULL;
+        }
+        sb = sandbox_live(e, row.id);
+        if (!settled && strcmp(row.state, lifecycle_name(LIFE_GONE)) != 0 && (!sb || is_over(sb))) {
+            TRY(store_flush(e->o.store));
+            continue;
+        }
+        if (memcmp(row.body, body, sizeof row.body) != 0)
+            return mismatch(key_text);
+        if (!sb)
+            TRY(sandbox_of_row(e, &row, &sb));
+        *ret_sandbox = TAKE_PTR(sb);
         return NULL;
-    err *failure = NULL;
-    if (memcmp(row.body, body, sizeof row.body) != 0) {
-        failure = mismatch(key_text);
-    } else {
-        LOCK_SCOPE(&e->lock);
-        sandbox *sb = map_get_str(&e->live, row.id);
-        if (sb)
-            *ret_sandbox = sandbox_ref(sb);
-        else
-            failure = sandbox_from_row(e, &row, ret_sandbox);
     }
-    sandbox_row_done(&row);
-    return failure;
 }
 
 /* Enters the sandbox as creating, unless the key belongs to one already. */

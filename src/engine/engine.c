@@ -60,6 +60,9 @@ void engine_free(engine *e)
 
 /* ---- start-up ---- */
 
+/* How long an interrupted create may wait for its init's word. */
+#define RECOVER_NS (60 * NS_PER_S)
+
 static err *adopt(engine *e, const sandbox_row *row)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -78,6 +81,7 @@ static err *adopt(engine *e, const sandbox_row *row)
         metric_set(&ENGINE_METRICS[M_LIVE], 0, (int64_t)e->live.count);
     }
     sb->recovering = sb->state == LIFE_CREATING;
+    sb->recover_by_ns = clock_mono(e->o.clock) + RECOVER_NS;
     err *failure =
         e->o.backend->ops->attach(e->o.backend, sb->id, &ENGINE_BOX_EVENTS, sandbox_ref(sb), &x);
     if (failure) {
@@ -193,13 +197,6 @@ static sandbox *find_live(engine *e, const caller *c, const char *id_or_name)
     return NULL;
 }
 
-bool engine_is_live(engine *e, const char *id)
-{
-    LOCK_SCOPE(&e->lock);
-
-    return map_get_str(&e->live, id) != NULL;
-}
-
 err *engine_find(engine *e, const caller *c, const char *id_or_name, sandbox **ret_sandbox)
 {
     sandbox_row row = {0};
@@ -211,15 +208,13 @@ err *engine_find(engine *e, const caller *c, const char *id_or_name, sandbox **r
     }
     if (!id_is_sandbox(id_or_name))
         return no_sandbox(id_or_name);
-    /* It may have ended a moment ago: its last state is then still on its way to the store. */
-    TRY(store_flush(e->o.store));
     err *failure = store_sandbox_get(e->o.store, id_or_name, &row);
     if (failure && failure->code == ERR_NOT_FOUND) {
         err_free(failure);
         return no_sandbox(id_or_name);
     }
     TRY(failure);
-    failure = may_see(c, row.owner) ? sandbox_from_row(e, &row, &sb) : no_sandbox(id_or_name);
+    failure = may_see(c, row.owner) ? sandbox_of_row(e, &row, &sb) : no_sandbox(id_or_name);
     sandbox_row_done(&row);
     TRY(failure);
     *ret_sandbox = sb;
@@ -254,13 +249,7 @@ static err *view_of_row(engine *e, const sandbox_row *row, sandbox_view *ret_vie
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
 
-    {
-        LOCK_SCOPE(&e->lock);
-        sandbox *live = map_get_str(&e->live, row->id);
-        sb = live ? sandbox_ref(live) : NULL;
-    }
-    if (!sb)
-        TRY(sandbox_from_row(e, row, &sb));
+    TRY(sandbox_of_row(e, row, &sb));
     sandbox_get(sb, ret_view);
     return NULL;
 }
@@ -272,11 +261,6 @@ err *engine_list(engine *e, const caller *c, const sandbox_filter *f, sandbox_vi
     sandbox_view *views = xcalloc(f->max, sizeof *views);
     size_t n = 0, got = 1;
 
-    err *flushed = store_flush(e->o.store);
-    if (flushed) {
-        free(views);
-        return flushed;
-    }
     if (f->after)
         snprintf(after, sizeof after, "%s", f->after);
     while (got && n < f->max) {
@@ -355,6 +339,8 @@ static err *table_of(sandbox *sb, exec_table **ret_table)
     LOCK_SCOPE(&sb->lock);
 
     if (!sb->table) {
+        if (sb->state != LIFE_GONE)
+            return err_new(ERR_CONFLICT, "sandbox %s is still being created", sb->id);
         TRY(exec_table_open(sb->engine->o.execs, sb->id, &sb->table));
         exec_table_end(sb->table);
     }
@@ -378,7 +364,7 @@ err *engine_exec_list(sandbox *sb, exec ***ret_execs, size_t *ret_n)
     exec_table *t = NULL;
 
     TRY(table_of(sb, &t));
-    exec_list(t, ret_execs, ret_n);
+    exec_list(t, EXEC_LIST_MAX, ret_execs, ret_n);
     return NULL;
 }
 

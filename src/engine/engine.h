@@ -134,6 +134,7 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
                  exec **ret_exec, bool *ret_replay) ERR_MUST;
 /* Also of gone sandboxes while their spools are kept. */
 err *engine_exec_find(sandbox *sb, const char *id, exec **ret_exec) ERR_MUST;
+#define EXEC_LIST_MAX 1000 /* the newest ones */
 err *engine_exec_list(sandbox *sb, exec ***ret_execs, size_t *ret_n) ERR_MUST;
 
 /* ---- the rest ---- */

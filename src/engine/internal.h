@@ -56,8 +56,9 @@ struct sandbox {
     bool bound;             /* the table knows the box: events may flow */
     struct sp_hello *hello; /* an `attached` that came before: hello and records */
     create_waiter *waiters;
-    sandbox_spec spec; /* only while creating: env and secrets leave with it */
-    bool recovering;   /* found in `creating` at start: init's claimed bit decides */
+    sandbox_spec spec;      /* only while creating: env and secrets leave with it */
+    bool recovering;        /* found in `creating` at start: init's claimed bit decides */
+    uint64_t recover_by_ns; /* monotonic: then it is given up */
     bool deleting;
     bool has_timing;
     box_timing timing;
@@ -79,18 +80,23 @@ extern metric ENGINE_METRICS[M_COUNT];
 sandbox *sandbox_new(engine *e, const char *owner);
 err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_MUST;
 void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row); /* borrows strings but spec */
+/* The live sandbox of this id as a reference, or NULL. */
+sandbox *sandbox_live(engine *e, const char *id);
+/* The sandbox of a row that was just read: the live one, or a gone one made from the row. May wait
+ * for the store: an end that is queued is read, too. */
+err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_MUST;
 /* The machine's step; logs and refuses what the table forbids. Caller holds the lock. */
 bool sandbox_enter(sandbox *sb, enum lifecycle state);
 /* Removes it from the live map, closes what it holds, remembers the cause. */
 void sandbox_finish(sandbox *sb, const cause *c);
 char *cause_json(const cause *c);
 
-bool engine_is_live(engine *e, const char *id);
-
 /* box.c */
 extern const box_events ENGINE_BOX_EVENTS;
 /* The box has come (create or attach); gives the sandbox's table to it and flushes early events. */
 void sandbox_bind(sandbox *sb, box *x);
+/* A create that a crash of ours interrupted and that did not come to be. */
+void sandbox_give_up(sandbox *sb);
 
 /* keep.c: TTL and retention */
 void *engine_keeper(void *arg);

@@ -43,6 +43,23 @@ static sandbox *expired(engine *e)
     return NULL;
 }
 
+/* An interrupted create whose init has not spoken in time. */
+static sandbox *unsettled(engine *e)
+{
+    uint64_t now = clock_mono(e->o.clock);
+    LOCK_SCOPE(&e->lock);
+    map_iter it = {0};
+
+    while (map_next(&e->live, &it)) {
+        sandbox *sb = it.entry->value;
+        LOCK_SCOPE(&sb->lock);
+        if (sb->recovering && sb->state == LIFE_CREATING && !sb->deleting &&
+            sb->recover_by_ns <= now)
+            return sandbox_ref(sb);
+    }
+    return NULL;
+}
+
 static void sweep(engine *e)
 {
     char(*ids)[SANDBOX_ID_LEN + 1] = NULL;
@@ -96,6 +113,10 @@ void *engine_keeper(void *arg)
     while (wait_a_second(e)) {
         for (sandbox *sb; (sb = expired(e));) {
             engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
+            sandbox_unref(sb);
+        }
+        for (sandbox *sb; (sb = unsettled(e));) {
+            sandbox_give_up(sb);
             sandbox_unref(sb);
         }
         if (clock_mono(e->o.clock) - swept > SWEEP_EVERY_NS) {

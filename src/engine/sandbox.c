@@ -162,25 +162,40 @@ err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
     return NULL;
 }
 
-/* ---- what callers see ---- */
-
-static size_t count_live(exec_table *t)
+sandbox *sandbox_live(engine *e, const char *id)
 {
-    exec **list = NULL;
-    size_t n = 0, live = 0;
+    LOCK_SCOPE(&e->lock);
+    sandbox *sb = map_get_str(&e->live, id);
 
-    if (!t)
-        return 0;
-    exec_list(t, &list, &n);
-    for (size_t i = 0; i < n; i++) {
-        exec_state st;
-        exec_get(list[i], &st);
-        live += st.end.how == EXEC_RUNNING;
-        exec_unref(list[i]);
-    }
-    free(list);
-    return live;
+    return sb ? sandbox_ref(sb) : NULL;
 }
+
+/* A row is written after its sandbox has become live: one that is not live any more has ended, even
+ * if its end is still on the way to the store or never got there (a full disk). */
+err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
+{
+    CLEANUP(sandbox_row_done) sandbox_row settled = {0};
+    sandbox *sb = sandbox_live(e, r->id);
+
+    if (sb) {
+        *ret_sandbox = sb;
+        return NULL;
+    }
+    if (strcmp(r->state, lifecycle_name(LIFE_GONE)) != 0) {
+        err_drop(store_flush(e->o.store), "store");
+        TRY(store_sandbox_get(e->o.store, r->id, &settled));
+        r = &settled;
+    }
+    TRY(sandbox_from_row(e, r, &sb));
+    if (sb->state != LIFE_GONE) {
+        sb->state = LIFE_GONE;
+        sb->cause = cause_json(&(cause){.kind = CAUSE_INTERNAL});
+    }
+    *ret_sandbox = sb;
+    return NULL;
+}
+
+/* ---- what callers see ---- */
 
 static char *copy_or_null(const char *s)
 {
@@ -217,7 +232,7 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
         if (sb->table && sb->state == LIFE_RUNNING)
             table = exec_table_ref(sb->table);
     }
-    ret_view->live_execs = count_live(table);
+    ret_view->live_execs = table ? exec_count_running(table) : 0;
     exec_table_unref(table);
 }
 

@@ -82,6 +82,10 @@ static err *admit(const exec_table *t)
     if (t->nlive >= t->live_max)
         return err_new(ERR_SANDBOX_EXHAUSTED, "the sandbox has %zu live commands, the limit is %u",
                        t->nlive, t->live_max);
+    if (t->npast >= EXECS_MAX)
+        return err_remedy(
+            err_new(ERR_SANDBOX_EXHAUSTED, "the sandbox has run %u commands", EXECS_MAX),
+            "Make a new sandbox, or run many small commands in one shell.");
     return NULL;
 }
 
@@ -179,13 +183,23 @@ err *exec_find(exec_table *t, uint64_t id, exec **ret_exec)
     return table_exec(t, p, ret_exec);
 }
 
-void exec_list(exec_table *t, exec ***ret_execs, size_t *ret_n)
+size_t exec_count_running(exec_table *t)
 {
-    LOCK_SCOPE(&t->lock);
-    exec **list = xcalloc(t->npast + 1, sizeof(exec *));
     size_t n = 0;
 
-    for (size_t i = 0; i < t->npast; i++) {
+    LOCK_SCOPE(&t->lock);
+    for (const exec *x = t->live; x && !t->ended; x = x->live_next)
+        n += !x->ended;
+    return n;
+}
+
+void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n)
+{
+    LOCK_SCOPE(&t->lock);
+    size_t first = t->npast > max ? t->npast - max : 0, n = 0;
+    exec **list = xcalloc(t->npast - first + 1, sizeof(exec *));
+
+    for (size_t i = first; i < t->npast; i++) {
         err *e = table_exec(t, &t->past[i], &list[n]);
         if (e)
             err_drop(e, "exec_list");

@@ -35,7 +35,8 @@ void exec_hub_free(exec_hub *h);
 /* Commands wait because the spool's disk is full: for /readyz. */
 bool exec_hub_is_full(const exec_hub *h);
 
-/* Opens (or makes) the journal of a sandbox and rebuilds its index. The events to give to the
+/* Opens (or makes) the journal of a sandbox and rebuilds its index; a table that is open already is
+ * shared. The events to give to the
  * backend are EXEC_BOX_EVENTS with the table as argument. */
 err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table) ERR_MUST;
 extern const box_events EXEC_BOX_EVENTS;
@@ -62,8 +63,10 @@ typedef struct exec_key { /* hashes of (owner, verb, key) and of the body; zero:
 err *exec_start(exec_table *t, const exec_spec *spec, const exec_key *key, exec **ret_exec,
                 bool *ret_replay) ERR_MUST;
 err *exec_find(exec_table *t, uint64_t id, exec **ret_exec) ERR_MUST;
-/* All known, oldest first; a malloc'ed array of references. */
-void exec_list(exec_table *t, exec ***ret_execs, size_t *ret_n);
+/* The newest max of all known, oldest first; a malloc'ed array of references. */
+void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n);
+/* How many have no end yet. */
+size_t exec_count_running(exec_table *t);
 exec *exec_ref(exec *x);
 void exec_unref(exec *x);
 static inline void exec_unrefp(exec **x)

@@ -17,6 +17,7 @@
 #include "exec/pump.h"
 #include "exec/spool.h"
 
+#define EXECS_MAX   1000000u /* of a sandbox's life: its journal and index stay below 0.6 GiB */
 #define KEY_LIFE_NS (UINT64_C(24) * 3600 * UINT64_C(1000000000))
 
 struct exec_hub {

@@ -267,6 +267,40 @@ static err *read_journal(exec_table *t)
     return journal_open(t->hub->o.spool_dir, path, &t->journal, load_record, t);
 }
 
+/* Puts t into the hub's list, its lock held, and returns NULL; or a reference to the table that is
+ * there. One journal has one table: a second one would count records, and write ends, of its own.
+ * hub->lock → table->lock only here, where nobody else knows the table yet. */
+static exec_table *enter(exec_hub *h, exec_table *t)
+{
+    LOCK_SCOPE(&h->lock);
+    for (exec_table *there = h->tables; there; there = there->hub_next)
+        if (!strcmp(there->sandbox, t->sandbox))
+            return exec_table_ref(there);
+    pthread_mutex_lock(&t->lock);
+    t->hub_next = h->tables;
+    h->tables = t;
+    return NULL;
+}
+
+/* The table as somebody else opened it, when its journal has been read. */
+static err *share(exec_table *t, exec_table **ret_table)
+{
+    bool sound;
+
+    {
+        LOCK_SCOPE(&t->lock);
+        sound = t->journal.fd >= 0;
+    }
+    if (!sound) {
+        exec_table_unref(t);
+        return err_new(ERR_INTERNAL, "the sandbox's journal cannot be read");
+    }
+    *ret_table = t;
+    return NULL;
+}
+
+static void table_free(exec_table *t);
+
 err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table)
 {
     if (strlen(sandbox) > SANDBOX_ID_LEN || strchr(sandbox, '/') || !*sandbox || *sandbox == '.')
@@ -283,18 +317,15 @@ err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table)
     t->journal.fd = -1;
     snprintf(t->sandbox, sizeof t->sandbox, "%s", sandbox);
     pthread_mutex_init(&t->lock, NULL);
-    {
-        LOCK_SCOPE(&h->lock);
-        t->hub_next = h->tables;
-        h->tables = t;
+    exec_table *there = enter(h, t);
+    if (there) {
+        table_free(t);
+        return share(there, ret_table);
     }
-    err *e;
-    {
-        LOCK_SCOPE(&t->lock);
-        e = read_journal(t);
-        if (!e)
-            e = adopt(t);
-    }
+    err *e = read_journal(t);
+    if (!e)
+        e = adopt(t);
+    pthread_mutex_unlock(&t->lock);
     if (e) {
         table_abandon(t);
         exec_table_unref(t); /* NOLINT(clang-analyzer-unix.Malloc): ours is the last reference */

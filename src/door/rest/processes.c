@@ -136,9 +136,13 @@ err *rest_process_list(request *rq, response *rs)
 
     TRY(find_sandbox(rq, &sb));
     TRY(engine_exec_list(sb, &list, &n));
+    CLEANUP(sandbox_view_done) sandbox_view v;
+    sandbox_get(sb, &v);
     json_t *all = json_array();
     for (size_t i = 0; i < n; i++) {
-        json_array_append_new(all, process_json(sb, list[i]));
+        exec_state st;
+        exec_get(list[i], &st);
+        json_array_append_new(all, view_process(&st, v.cause));
         exec_unref(list[i]);
     }
     response_json(rs, 200, json_pack("{s:o}", "processes", all));

@@ -315,6 +315,41 @@ static void failed_create_frees_its_key_and_name(void **state)
     got_done(&a), got_done(&b);
 }
 
+/* The end of the one before is still on its way to the store. */
+static void failed_creates_are_retried_without_a_pause(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < BOXES_MAX; i++) {
+        got a = {0};
+        ask(&ann, "hut", "k1", "{}", &a);
+        assert_int_equal(hand.nasked, i + 1);
+        answer(i, err_new(ERR_POOL_EXHAUSTED, "no slot"));
+        assert_int_equal(a.calls, 1);
+        assert_int_equal(a.failure->code, ERR_POOL_EXHAUSTED);
+        got_done(&a);
+    }
+}
+
+static void key_is_good_for_a_day(void **state)
+{
+    got a = {0}, b = {0}, c = {0};
+
+    (void)state;
+    ask(&ann, NULL, "k1", "{}", &a);
+    answer(0, NULL);
+    __atomic_add_fetch(&fake_now, (24 * 3600 - 1) * NS_PER_S, __ATOMIC_RELAXED);
+    ask(&ann, NULL, "k1", "{}", &b);
+    assert_int_equal(b.calls, 1);
+    assert_true(b.replay);
+    __atomic_add_fetch(&fake_now, NS_PER_S, __ATOMIC_RELAXED);
+    ask(&ann, NULL, "k1", "{}", &c);
+    assert_int_equal(hand.nasked, 2);
+    answer(1, NULL);
+    assert_false(c.replay);
+    assert_string_not_equal(sandbox_id(a.sb), sandbox_id(c.sb));
+    got_done(&a), got_done(&b), got_done(&c);
+}
+
 static void name_is_unique_among_the_owners_live_ones(void **state)
 {
     got a = {0}, b = {0}, c = {0};
@@ -437,6 +472,31 @@ static void death_of_pid_1_is_an_end_with_its_cause(void **state)
     got_done(&a);
 }
 
+/* Found by its record before that says so: nothing can be run in it. */
+static void ended_one_is_gone_before_the_store_knows(void **state)
+{
+    char *argv[] = {"true", NULL};
+    exec_spec s = {.argv = argv, .exec_fd = -1};
+
+    (void)state;
+    for (size_t i = 0; i < BOXES_MAX; i++) {
+        CLEANUP(sandbox_unrefp) sandbox *again = NULL;
+        exec *x = NULL;
+        bool replay;
+        got a = {0};
+        ask(&ann, NULL, NULL, "", &a);
+        answer(i, NULL);
+        const box_events *ev = hand.box[i].ev;
+        hand.box[i].ev = NULL;
+        ev->gone(hand.box[i].arg, "pid 1 has ended");
+        assert_ok(engine_find(node.engine, &ann, sandbox_id(a.sb), &again));
+        assert_state(again, "gone", "\"exited\"");
+        assert_err(engine_exec(node.engine, &ann, again, &s, &(idempotency){0}, &x, &replay),
+                   ERR_SANDBOX_GONE);
+        got_done(&a);
+    }
+}
+
 /* ---- after a crash ---- */
 
 static void put_row(const char *id, const char *state, uint8_t key)
@@ -520,6 +580,23 @@ static void interrupted_create_without_claim_is_destroyed(void **state)
     assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row), ERR_NOT_FOUND);
 }
 
+static void interrupted_create_is_given_up_in_the_end(void **state)
+{
+    sandbox_row row = {0};
+
+    (void)state;
+    put_row(ID_A, "creating", 1);
+    put_box(ID_A);
+    assert_ok(engine_reconcile(node.engine));
+    found(ID_A, "creating", NULL); /* its init says nothing */
+    __atomic_add_fetch(&fake_now, 61 * NS_PER_S, __ATOMIC_RELAXED);
+    for (int i = 0; i < 400 && !__atomic_load_n(&hand.ndestroyed, __ATOMIC_RELAXED); i++)
+        usleep(10000);
+    usleep(100000);
+    found(ID_A, "gone", "create_failed");
+    assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row), ERR_NOT_FOUND);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -528,6 +605,8 @@ int main(void)
         CASE(second_caller_of_a_key_waits_for_the_first),
         CASE(keys_of_different_owners_do_not_meet),
         CASE(failed_create_frees_its_key_and_name),
+        CASE(failed_creates_are_retried_without_a_pause),
+        CASE(key_is_good_for_a_day),
         CASE(name_is_unique_among_the_owners_live_ones),
         CASE(secrets_reach_the_backend_and_no_file),
         CASE(a_reader_may_not_create),
@@ -535,9 +614,11 @@ int main(void)
         CASE(delete_is_kept_and_the_kill_is_sent),
         CASE(time_to_live_ends_it_with_its_cause),
         CASE(death_of_pid_1_is_an_end_with_its_cause),
+        CASE(ended_one_is_gone_before_the_store_knows),
         CASE(reconcile_settles_rows_and_boxes),
         CASE(interrupted_create_is_settled_by_the_claimed_bit),
         CASE(interrupted_create_without_claim_is_destroyed),
+        CASE(interrupted_create_is_given_up_in_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -291,6 +291,39 @@ static void time_limits_reach_the_whole_tree(void **state)
     world_end(&w);
 }
 
+static void a_journal_has_one_table_and_lists_the_newest(void **state)
+{
+    world w;
+    exec_spec s = spec_sh("exit 0");
+    exec_table *again = NULL;
+    exec **list = NULL;
+    size_t n = 0;
+    bool replay;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    for (int i = 0; i < 3; i++) {
+        CLEANUP(exec_unrefp) exec *x = NULL;
+        assert_ok(exec_start(w.table, &s, NULL, &x, &replay));
+    }
+    assert_ok(exec_table_open(w.hub, SANDBOX, &again));
+    assert_ptr_equal(again, w.table);
+    exec_table_unref(again);
+    exec_list(w.table, 2, &list, &n);
+    assert_int_equal(n, 2);
+    for (size_t i = 0; i < n; i++) {
+        exec_state st;
+        exec_get(list[i], &st);
+        assert_int_equal(st.id, i + 2);
+        exec_unref(list[i]);
+    }
+    free(list);
+    for (int i = 0; i < 500 && exec_count_running(w.table); i++)
+        usleep(10000);
+    assert_int_equal(exec_count_running(w.table), 0);
+    world_end(&w);
+}
+
 static void a_key_runs_once(void **state)
 {
     world w;
@@ -510,6 +543,7 @@ int main(void)
         WORLD_TEST(failures_name_their_stage),
         WORLD_TEST(kills_are_told_from_deaths),
         WORLD_TEST(time_limits_reach_the_whole_tree),
+        WORLD_TEST(a_journal_has_one_table_and_lists_the_newest),
         WORLD_TEST(a_key_runs_once),
         WORLD_TEST(live_execs_have_a_limit),
         WORLD_TEST(a_silent_start_is_told),
