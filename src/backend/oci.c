@@ -46,6 +46,8 @@ static err_code code_of(int errnum)
     case ENOSPC:
     case EDQUOT:
         return ERR_DISK_FULL;
+    case WP_EWALL:
+        return ERR_WALL_FAILED;
     default:
         return ERR_CREATE_FAILED;
     }

@@ -84,6 +84,8 @@ void job_answer(job *j, const void *a, size_t na, const void *b, size_t nb, int 
 
 int job_errnum(const err *e)
 {
+    if (e->code == ERR_WALL_FAILED)
+        return WP_EWALL;
     if (e->errnum)
         return e->errnum;
     switch (e->code) {

@@ -18,7 +18,7 @@
 
 static err *failed(const char *step)
 {
-    return err_sys(ERR_WALL_FAILED, errno, "%s", step);
+    return err_sys(ERR_CREATE_FAILED, errno, "%s", step);
 }
 
 static err *write_file(int dirfd, const char *name, const char *text, int len)

@@ -25,7 +25,7 @@
 
 static err *failed(const char *step)
 {
-    return err_sys(ERR_WALL_FAILED, errno, "%s", step);
+    return err_sys(ERR_CREATE_FAILED, errno, "%s", step);
 }
 
 static err *make_tmpfs(int *ret_mount)

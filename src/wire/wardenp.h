@@ -21,13 +21,15 @@
  *   PRUNE         wp_prune + wp_digest[]       wp_pruned            -   (images to forget)
  *   POOL          wp_pool                      wp_pool              -
  *
- * An error answer has hdr.err = an errno and a body of up to 512 bytes of text for people. */
+ * An error answer has hdr.err = an errno and a body of up to 512 bytes of text for people. WP_EWALL
+ * says that a wall of the sandbox could not be built, whatever the system call said. */
 #pragma once
 
 #include <stdint.h>
 
 #define WP_VERSION    1u
 #define WP_FRAME_MAX  (64u * 1024)
+#define WP_EWALL      ENOTRECOVERABLE
 #define WP_ERROR_TEXT 512u
 #define WP_TMPFS_MAX  8u
 #define WP_PATH_MAX   256u

@@ -20,6 +20,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import socket
@@ -96,6 +97,19 @@ class Suite:
         self.passed += passed
         self.failed += failed
         self.skipped += skipped
+
+    def measured(self, **figures):
+        """Writes figures, and what they were taken on, to $BOTHY_MEASURED if that is set."""
+        path = os.environ.get("BOTHY_MEASURED")
+        if not path:
+            return
+        commit = subprocess.run(["git", "-C", TOP, "rev-parse", "--short=12", "HEAD"], stdout=subprocess.PIPE, text=True, check=False)
+        memory = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) // 1024
+        machine = {"kernel": os.uname().release, "arch": os.uname().machine, "cores": os.cpu_count(), "memory_mib": memory}
+        pathlib.Path(path).write_text(json.dumps(
+            {"suite": self.name, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": commit.stdout.strip(),
+             "machine": machine, "size": "long" if self.args.long else "short", "seed": self.args.seed, "passed": self.passed,
+             "failed": self.failed, "skipped": self.skipped, **figures}, indent=2) + "\n")
 
     def finish(self):
         print(f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped", flush=True)

@@ -287,6 +287,7 @@ static void create_errors_are_mapped(void **state)
         {ENOTSUP, "no quotas here", ERR_UNSUPPORTED, 0},
         {ENOENT, "no such image", ERR_NOT_FOUND, 0},
         {EIO, "the overlay does not mount", ERR_CREATE_FAILED, 0},
+        {WP_EWALL, "cannot limit memory", ERR_WALL_FAILED, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         pthread_mutex_lock(&fw.lock);
