@@ -326,8 +326,21 @@ class Node(Api):
         if os.environ.get("BOTHY_KEEP"):
             print(f"kept {self.dir}", file=sys.stderr)
             return
+        found = self.sanitizer_reports()
         subprocess.run([TOP / "tools" / "node", "down", self.dir], env=self.environment(), check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
+        if found:
+            raise AssertionError("a sanitizer complained:\n" + found)
+
+    def sanitizer_reports(self):
+        """What the programs of a sanitizer build said about themselves."""
+        lines = []
+        for log in pathlib.Path(self.dir, "log").glob("*.log"):
+            text = log.read_text(errors="replace").splitlines()
+            for i, line in enumerate(text):
+                if re.search(r"(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:", line):
+                    lines += text[i:i + 12]
+        return "\n".join(lines[:60])
 
     def pid(self, program):
         return int(pathlib.Path(self.dir, "ctl", program + ".pid").read_text())
