@@ -248,3 +248,14 @@ err *fs_lock(int dirfd, const char *name, int *ret_fd)
     *ret_fd = TAKE_FD(fd);
     return NULL;
 }
+
+err *fs_lock_patient(int dirfd, const char *name, int *ret_fd)
+{
+    for (int left = FS_LOCK_PATIENCE_MS / 20;; left--) {
+        err *failure = fs_lock(dirfd, name, ret_fd);
+        if (!failure || failure->code != ERR_CONFLICT || !left)
+            return failure;
+        err_free(failure);
+        usleep(20000);
+    }
+}

@@ -30,3 +30,7 @@ int fs_write_all(int fd, const void *p, size_t n);
 int fs_pwrite_all(int fd, const void *p, size_t n, uint64_t offset);
 /* An exclusive flock for life; ERR_CONFLICT if another holds it. */
 err *fs_lock(int dirfd, const char *name, int *ret_fd) ERR_MUST;
+/* The same for a program that may be started while its killed predecessor is still dying: threads
+ * that have not left the kernel yet hold the lock. Tries for FS_LOCK_PATIENCE_MS. */
+#define FS_LOCK_PATIENCE_MS 10000
+err *fs_lock_patient(int dirfd, const char *name, int *ret_fd) ERR_MUST;

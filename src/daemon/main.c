@@ -87,7 +87,7 @@ static err *open_state(node *n)
         return err_remedy(
             err_sys(ERR_INTERNAL, errno, "cannot open the state directory %s", n->cfg.state_dir),
             "Make it, owned by bothyd's user, mode 0700.");
-    TRY(fs_lock(n->state, "lock", &n->lock));
+    TRY(fs_lock_patient(n->state, "lock", &n->lock));
     TRY(fs_dir(n->state, "spool", 0700, &n->spool));
     return fs_dir(n->state, "staging", 0700, &n->staging);
 }
