@@ -121,6 +121,22 @@ def separation(suite, node):
             r = node.exec(sb, "(echo hi | nc -l -p 7777 -w 2 >/dev/null &) ; sleep 0.2; nc 127.0.0.1 7777 </dev/null", timeout_ms=5000)
             equal(bytes_of(r["out"]), b"hi\n", "over its own loopback")
 
+    @suite.case("no socket of a family that network namespaces do not separate")
+    def _():
+        walls(node)
+        probe = """
+import socket
+for family in 40, 1, 10, 16:  # AF_VSOCK; AF_UNIX, AF_INET6, AF_NETLINK
+    try:
+        socket.socket(family, socket.SOCK_DGRAM).close()
+        print("made")
+    except OSError as e:
+        print(e.errno)
+"""
+        with node.sandbox("debian") as sb:
+            r = node.exec(sb, ["python3", "-c", probe])
+            equal(bytes_of(r["out"]).split(), [b"38", b"made", b"made", b"made"], f"families, in {r}")
+
     @suite.case("processes of a sandbox see only their own")
     def _():
         walls(node)
