@@ -23,6 +23,7 @@
 #include "warden/warden.h"
 
 #define DEADLINE_MAX_MS (24u * 3600 * 1000)
+#define WAITING_MAX     4096
 #define ADMISSION_NS    (200 * NS_PER_MS) /* how often available memory is looked at again */
 
 typedef struct claim_job {
@@ -78,6 +79,8 @@ static err *refuse(const warden *w, const claim_job *c)
     for (const claim_job *q = w->waiting; q; q = q->next)
         if (!strcmp(q->spec.sandbox.id, c->spec.sandbox.id))
             return err_sys(ERR_CONFLICT, EEXIST, "sandbox %s waits already", c->spec.sandbox.id);
+    if (w->nwaiting >= WAITING_MAX)
+        return err_sys(ERR_UNAVAILABLE, EAGAIN, "too many claims wait");
     if (c->spec.limits.disk)
         return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node cannot limit disk space");
     if (c->spec.limits.memory > w->memory_total * w->o.overcommit)

@@ -266,6 +266,20 @@ static err *open_state(warden *w)
     return fs_dir(w->state_fd, "uppers", 0700, &w->uppers_fd);
 }
 
+/* Layers and uppers hold set-uid files of strangers, on the disk with the id 0: nobody else of the
+ * host may come near them. */
+static err *check_closed(int fd, const char *path)
+{
+    struct stat st;
+
+    if (fstat(fd, &st))
+        return err_sys(ERR_UNAVAILABLE, errno, "cannot look at %s", path);
+    if (st.st_uid != geteuid() || st.st_mode & 077)
+        return err_remedy(err_new(ERR_WALL_FAILED, "%s is open to other users", path),
+                          "Make it root's own with mode 0700.");
+    return NULL;
+}
+
 /* Resolved once: afterwards the path means the same in every namespace of ours. */
 static err *lock_state(warden *w)
 {
@@ -322,6 +336,7 @@ static err *start(warden *w)
     w->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (w->state_fd < 0 || w->proc_fd < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot open %s", w->o.state);
+    TRY(check_closed(w->state_fd, w->o.state));
     TRY(open_state(w));
     TRY(place_furnish(w));
     if (!w->o.keep_sysctls)

@@ -193,7 +193,7 @@ static err *make(const warden *w, slot *s)
                                    .cpu_milli = BUNDLE_CPU_MILLI,
                                    .pids = BUNDLE_PIDS,
                                    .shm_mib = BUNDLE_SHM_MIB};
-    return slot_write_state(s);
+    return slot_write_state(w->proc_fd, s);
 }
 
 /* ---- the workers ---- */

@@ -27,6 +27,8 @@
 #    define SO_PEERPIDFD 77 /* 6.5 */
 #endif
 
+#define BOOT_LEN 36
+
 /* ---- the table ---- */
 
 slot *slot_add(warden *w, uint32_t n, enum slot_state state)
@@ -97,10 +99,21 @@ bool slot_dead(const slot *s)
     return s->pidfd < 0 || poll(&p, 1, 0) > 0;
 }
 
-err *slot_write_state(const slot *s)
+/* Which start of the machine this is; "-" if it does not say. */
+static void read_boot(int proc_fd, char ret_boot[BOOT_LEN + 1])
 {
-    char text[64];
-    int n = snprintf(text, sizeof text, "1 %d %" PRIu64 "\n", s->pid, s->start);
+    CLEANUP(buf_done) buf b = {0};
+    err *e = fs_read(proc_fd, "sys/kernel/random/boot_id", 256, &b);
+
+    snprintf(ret_boot, BOOT_LEN + 1, "%.*s", e ? 1 : (int)strcspn(b.p, "\n"), e ? "-" : b.p);
+    err_free(e);
+}
+
+err *slot_write_state(int proc_fd, const slot *s)
+{
+    char text[128], boot[BOOT_LEN + 1];
+    read_boot(proc_fd, boot);
+    int n = snprintf(text, sizeof text, "1 %d %" PRIu64 " %s\n", s->pid, s->start, boot);
 
     return fs_write(s->dirfd, "state", text, (size_t)n, 0600, false);
 }
@@ -211,9 +224,12 @@ err *slot_meet(slot *s, uint64_t timeout_ms)
 
 /* ---- after a restart ---- */
 
-static bool read_state(slot *s)
+/* False: it was never ready, or the machine has been started since: then it did not end by itself,
+ * and bothyd, which finds it missing, says so. */
+static bool read_state(const warden *w, slot *s)
 {
     CLEANUP(buf_done) buf b = {0};
+    char boot[BOOT_LEN + 1], now[BOOT_LEN + 1];
     int format, pid;
     err *e = fs_read(s->dirfd, "state", 256, &b);
 
@@ -221,7 +237,11 @@ static bool read_state(slot *s)
         err_free(e);
         return false;
     }
-    if (sscanf(buf_cstr(&b), "%d %d %" SCNu64, &format, &pid, &s->start) != 3 || format != 1)
+    if (sscanf(buf_cstr(&b), "%d %d %" SCNu64 " %36s", &format, &pid, &s->start, boot) != 4 ||
+        format != 1)
+        return false;
+    read_boot(w->proc_fd, now);
+    if (strcmp(boot, now) != 0)
         return false;
     s->pid = pid;
     return true;
@@ -277,7 +297,7 @@ static bool recover_one(warden *w, slot *s)
 {
     struct wp_usage u = {0};
 
-    if (exists(s, "dead") || !read_state(s))
+    if (exists(s, "dead") || !read_state(w, s))
         return false;
     find_process(w, s);
     if (exists(s, "claim")) { /* its socket is bothyd's: never connect to it */

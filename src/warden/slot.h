@@ -3,7 +3,7 @@
  *   slots/<n>/config.json   the bundle
  *   slots/<n>/lock          flocked by the refill and by crun: free means nobody makes it any more
  *   slots/<n>/spine         the socket pid 1 listens on
- *   slots/<n>/state         "1 <pid> <start time>": it was ready once
+ *   slots/<n>/state         "1 <pid> <start time> <boot id>": it was ready once
  *   slots/<n>/claim         "<sandbox>\n<image>\n" before the first move, "ok\n" after the last
  *   slots/<n>/dead          the claim, renamed when destruction was decided
  *   uppers/<n>/{u,w}        the writable layer
@@ -60,7 +60,7 @@ uint32_t slot_free_number(const struct warden *w); /* UINT32_MAX: none */
 /* Start time of a process from /proc, 0 if there is none. */
 uint64_t slot_start_time(int proc_fd, pid_t pid);
 bool slot_dead(const slot *s);
-err *slot_write_state(const slot *s) ERR_MUST;
+err *slot_write_state(int proc_fd, const slot *s) ERR_MUST;
 
 /* O_EXCL; the descriptor stays open for slot_claim_done(). */
 err *slot_claim_begin(slot *s, int *ret_fd) ERR_MUST;
