@@ -408,7 +408,8 @@ static bool image_in_use(void *arg, const uint8_t digest[32])
     map_iter it = {0};
 
     while (map_next(&e->live, &it)) {
-        const sandbox *sb = it.entry->value;
+        sandbox *sb = it.entry->value;
+        LOCK_SCOPE(&sb->lock);
         if (!memcmp(sb->digest, digest, sizeof sb->digest))
             return true;
     }

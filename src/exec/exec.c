@@ -256,7 +256,9 @@ void exec_get(exec *x, exec_state *ret_state)
             !x->ended && !x->stdin_over && x->flags & JOURNAL_F_STDIN && !atomic_load(&x->in_eof);
         ret_state->lingering = x->ended && x->live;
         ret_state->end = x->end;
-        if (!x->ended && (t->ended || (t->gone && !x->live)))
+        /* One that is live gets its end record from its job, which drains it first: nobody is told
+         * of an end before that one. */
+        if (!x->ended && !x->live && (t->ended || t->gone))
             ret_state->end.how = EXEC_UNKNOWN;
     }
     for (int i = 0; i < 2; i++)

@@ -46,7 +46,8 @@ void exec_table_bind(exec_table *t, backend *b, box *x, void (*on_gone)(void *ar
                      void *arg);
 /* How many may live at a time in this sandbox; 0: the hub's live_max. */
 void exec_table_limit(exec_table *t, uint32_t live_max);
-/* The sandbox has ended: every exec without an end record reads `unknown` from now on. */
+/* The sandbox has ended: every exec without an end record gets the end `unknown`, behind the bytes
+ * it has written. */
 void exec_table_end(exec_table *t);
 exec_table *exec_table_ref(exec_table *t);
 void exec_table_unref(exec_table *t);
