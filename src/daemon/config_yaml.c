@@ -226,6 +226,36 @@ static void comment(buf *out, const char *prefix, const char *text)
     }
 }
 
+/* A JSON string, which YAML takes but for what it counts as a line's end or as no character: NEL,
+ * the separators, DEL and its kin, the mark of byte order. Those are escaped, too. */
+static void print_text(buf *out, const char *text)
+{
+    CLEANUP(buf_done) buf json = {0};
+
+    buf_json_string(&json, text, strlen(text));
+    for (size_t i = 0; i < json.len; i++) {
+        const unsigned char *p = (const unsigned char *)json.p + i;
+        size_t left = json.len - i;
+        if (*p == 0x7f) {
+            buf_str(out, "\\x7f");
+        } else if (left > 1 && p[0] == 0xc2 && p[1] < 0xa0) {
+            buf_printf(out, "\\x%02x", p[1]);
+            i += 1;
+        } else if (left > 2 && p[0] == 0xe2 && p[1] == 0x80 && (p[2] == 0xa8 || p[2] == 0xa9)) {
+            buf_printf(out, "\\u20%02x", p[2] - 0x80);
+            i += 2;
+        } else if (left > 2 && p[0] == 0xef && p[1] == 0xbb && p[2] == 0xbf) {
+            buf_str(out, "\\ufeff");
+            i += 2;
+        } else if (left > 2 && p[0] == 0xef && p[1] == 0xbf && p[2] >= 0xbe) {
+            buf_printf(out, "\\uff%02x", p[2] + 0x40);
+            i += 2;
+        } else {
+            buf_char(out, (char)*p);
+        }
+    }
+}
+
 static void print_row(const config_row *r, const config *c, buf *out)
 {
     const char *at = (const char *)c + r->at;
@@ -236,7 +266,7 @@ static void print_row(const config_row *r, const config *c, buf *out)
     buf_printf(out, "  %s: ", r->key);
     if (r->type == CONFIG_IS_TEXT) {
         const char *text = *(char *const *)at;
-        buf_json_string(out, text, strlen(text)); /* YAML takes every JSON string */
+        print_text(out, text);
     } else if (r->type == CONFIG_IS_BOOL) {
         buf_str(out, *(const bool *)at ? "true" : "false");
     } else {
