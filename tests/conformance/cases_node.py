@@ -89,7 +89,7 @@ def operations(suite, node):
         try:
             node.restart("bothyd", wait=False)
             second = node.pid("bothyd")
-            eventually("the second gives up", lambda: not os.path.exists(f"/proc/{second}") or status_of(second).get("State", "Z").startswith("Z"), 10)
+            eventually("the second gives up", lambda: not os.path.exists(f"/proc/{second}") or status_of(second).get("State", "Z").startswith("Z"), 30)
         finally:
             with open(f"{node.dir}/ctl/bothyd.pid", "w", encoding="ascii") as f:
                 f.write(f"{before}\n")
