@@ -1,5 +1,6 @@
 #include "base/sock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -77,6 +78,7 @@ err *sock_bind_path(const char *path, int type, mode_t mode, int *ret_fd)
     const char *name = NULL;
 
     TRY(split(path, &dir, &name));
+    assert(name);
     return err_wrap(sock_bind(dir, name, type, mode, ret_fd), "%s", path);
 }
 
@@ -86,6 +88,7 @@ err *sock_connect_path(const char *path, int type, int *ret_fd)
     const char *name = NULL;
 
     TRY(split(path, &dir, &name));
+    assert(name);
     return err_wrap(sock_connect(dir, name, type, ret_fd), "%s", path);
 }
 

@@ -224,6 +224,7 @@ static void yield_to_first(sandbox *sb)
         create_failed(sb, failure, "record", false);
         return;
     }
+    assert(first);
     forget_creating(sb); /* nobody joins ours any more */
     {
         LOCK_SCOPE(&sb->lock);

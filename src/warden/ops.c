@@ -1,5 +1,6 @@
 #include "warden/ops.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -108,6 +109,7 @@ static err *hold_living(warden *w, const struct wp_id *id, slot **ret_slot)
     slot *s = NULL;
 
     TRY(hold(w, id, &s));
+    assert(s);
     if (!slot_dead(s)) {
         *ret_slot = s;
         return NULL;
@@ -130,10 +132,10 @@ static void op_attach(warden *w, job *j)
 {
     struct wp_id id = id_of(j);
     CLEANUP(closep) int fd = -1;
-    slot *s;
+    slot *s = NULL;
     err *e = hold(w, &id, &s);
 
-    if (!e) {
+    if (s) {
         /* Pid 1 may be frozen: nothing is read, the connection waits in its backlog. When that is
          * full (connections of daemons that died), EAGAIN: we never wait for a sandbox. */
         e = sock_connect(s->dirfd, "spine", SOCK_SEQPACKET | SOCK_NONBLOCK, &fd);
@@ -203,9 +205,9 @@ static void op_stats(warden *w, job *j)
         slot *s = NULL;
         memcpy(&u[i].sandbox, j->body + sizeof st + i * sizeof(struct wp_id), sizeof(struct wp_id));
         err *e = hold(w, &u[i].sandbox, &s);
-        if (e || !cgroup_usage(&w->cg, s->n, &u[i]))
+        if (!s || !cgroup_usage(&w->cg, s->n, &u[i]))
             u[i].flags = WP_USAGE_UNKNOWN;
-        if (!e) {
+        if (s) {
             u[i].flags |= flags_of(s);
             release(w, s);
         }
@@ -228,10 +230,10 @@ static void op_freeze(warden *w, job *j)
 {
     struct wp_id id = id_of(j);
     bool freeze = j->type == WP_FREEZE;
-    slot *s;
+    slot *s = NULL;
     err *e = hold_living(w, &id, &s);
 
-    if (!e) {
+    if (s) {
         e = cgroup_freeze(&w->cg, s->n, freeze);
         LOCK_SCOPE(&w->lock);
         s->frozen = !e && freeze;
@@ -243,7 +245,7 @@ static void op_freeze(warden *w, job *j)
 static void op_limits(warden *w, job *j)
 {
     struct wp_limits_of l;
-    slot *s;
+    slot *s = NULL;
 
     memcpy(&l, j->body, sizeof l);
     if (l.limits.disk || l.limits.shm_mib) {
@@ -251,7 +253,7 @@ static void op_limits(warden *w, job *j)
         return;
     }
     err *e = hold(w, &l.sandbox, &s);
-    if (!e) {
+    if (s) {
         e = cgroup_limit(&w->cg, s->n, &l.limits);
         LOCK_SCOPE(&w->lock);
         if (!e && l.limits.memory && s->state == SLOT_CLAIMED) {
@@ -292,10 +294,10 @@ static void op_socket(warden *w, job *j)
 {
     struct wp_id id = id_of(j);
     CLEANUP(closep) int fd = -1;
-    slot *s;
+    slot *s = NULL;
     err *e = hold_living(w, &id, &s);
 
-    if (!e) {
+    if (s) {
         e = socket_in(s, &fd);
         release(w, s);
     }
