@@ -148,6 +148,17 @@ static err *reconcile_rows(engine *e, map *boxes)
     }
 }
 
+/* Unknown only when the store says so; a store that cannot answer keeps everything. */
+static bool is_known(void *arg, const char *id)
+{
+    engine *e = arg;
+    sandbox_row row = {0};
+    CLEANUP(err_freep) err *failure = store_sandbox_get(e->o.store, id, &row);
+
+    sandbox_row_done(&row);
+    return !failure || failure->code != ERR_NOT_FOUND;
+}
+
 err *engine_reconcile(engine *e)
 {
     CLEANUP(freep) box_status *list = NULL;
@@ -155,6 +166,7 @@ err *engine_reconcile(engine *e)
     map_iter it = {0};
     size_t n = 0;
 
+    TRY(exec_hub_sweep(e->o.execs, is_known, e));
     TRY(e->o.backend->ops->list(e->o.backend, &list, &n));
     for (size_t i = 0; i < n; i++)
         map_put_str(&boxes, list[i].id, &list[i]);

@@ -53,6 +53,9 @@ exec_table *exec_table_ref(exec_table *t);
 void exec_table_unref(exec_table *t);
 /* Removes the streams (keep_journal) or everything of a sandbox that is gone. */
 err *exec_table_remove(exec_hub *h, const char *sandbox, bool keep_journal) ERR_MUST;
+/* Removes the directories of sandboxes nobody knows: what a kill left between a record and its
+ * spools. Before any table is open. */
+err *exec_hub_sweep(exec_hub *h, bool (*known)(void *arg, const char *sandbox), void *arg) ERR_MUST;
 
 typedef struct exec_key { /* hashes of (owner, verb, key) and of the body; zero: no key */
     uint8_t key[16];

@@ -403,6 +403,23 @@ err *exec_table_remove(exec_hub *h, const char *sandbox, bool keep_journal)
     return remove_streams(dir);
 }
 
+err *exec_hub_sweep(exec_hub *h, bool (*known)(void *arg, const char *sandbox), void *arg)
+{
+    int fd = openat(h->o.spool_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+
+    if (!d) {
+        closep(&fd);
+        return err_sys(ERR_INTERNAL, errno, "cannot list the spools");
+    }
+    while ((e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        if (e->d_name[0] != '.' && !known(arg, e->d_name))
+            err_drop(fs_remove(h->o.spool_dir, e->d_name), "sweep");
+    closedir(d);
+    return NULL;
+}
+
 /* ---- execs in memory ---- */
 
 exec *table_exec_new(exec_table *t, uint64_t id, const struct journal_begin *b)

@@ -1,6 +1,7 @@
 /* The engine over a real store and a backend that does what the test says, when it says so. */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/fs.h"
 #include "base/str.h"
@@ -546,6 +547,17 @@ static void reconcile_settles_rows_and_boxes(void **state)
     assert_string_equal(hand.destroyed[0], ID_C);
 }
 
+static void spools_of_nobody_go_at_the_start(void **state)
+{
+    (void)state;
+    put_row(ID_A, "gone", 1);
+    assert_int_equal(mkdirat(node.spool, ID_A, 0700), 0);
+    assert_int_equal(mkdirat(node.spool, ID_B, 0700), 0);
+    assert_ok(engine_reconcile(node.engine));
+    assert_int_equal(faccessat(node.spool, ID_A, F_OK, 0), 0);
+    assert_int_equal(faccessat(node.spool, ID_B, F_OK, 0), -1);
+}
+
 static void interrupted_create_is_settled_by_the_claimed_bit(void **state)
 {
     sandbox_row row = {0};
@@ -616,6 +628,7 @@ int main(void)
         CASE(death_of_pid_1_is_an_end_with_its_cause),
         CASE(ended_one_is_gone_before_the_store_knows),
         CASE(reconcile_settles_rows_and_boxes),
+        CASE(spools_of_nobody_go_at_the_start),
         CASE(interrupted_create_is_settled_by_the_claimed_bit),
         CASE(interrupted_create_without_claim_is_destroyed),
         CASE(interrupted_create_is_given_up_in_the_end),
