@@ -357,11 +357,9 @@ int main(int argc, char **argv)
         log_init("bothyd", config_log_level(&n.cfg));
         failure = run(&n);
     }
-    if (failure) {
+    if (failure)
         print_error(failure);
-        return 1;
-    }
     /* Threads of the parts may still be at work; sandboxes do not need us to tidy up. */
     fflush(NULL);
-    _exit(0);
+    _exit(failure ? 1 : 0);
 }
