@@ -325,6 +325,15 @@ static err *read_profile(warden *w)
     return NULL;
 }
 
+static err *open_dirs(warden *w)
+{
+    w->state_fd = open(w->o.state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    w->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (w->state_fd < 0 || w->proc_fd < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot open %s", w->o.state);
+    return NULL;
+}
+
 static err *start(warden *w)
 {
     TRY(lock_state(w));
@@ -332,10 +341,7 @@ static err *start(warden *w)
     TRY(read_profile(w));
     TRY(place_enter(w));
     /* Only now: what is opened in another mount namespace cannot be cloned in ours. */
-    w->state_fd = open(w->o.state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    w->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (w->state_fd < 0 || w->proc_fd < 0)
-        return err_sys(ERR_INTERNAL, errno, "cannot open %s", w->o.state);
+    TRY(open_dirs(w));
     TRY(check_closed(w->state_fd, w->o.state));
     TRY(open_state(w));
     TRY(place_furnish(w));
@@ -373,10 +379,7 @@ static err *destroy_all(warden *w)
 {
     TRY(lock_state(w));
     TRY(cgroup_open(w->o.cgroup, &w->cg));
-    w->state_fd = open(w->o.state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    w->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (w->state_fd < 0 || w->proc_fd < 0)
-        return err_sys(ERR_INTERNAL, errno, "cannot open %s", w->o.state);
+    TRY(open_dirs(w));
     TRY(open_state(w));
     TRY(slot_recover(w));
     pthread_mutex_lock(&w->lock);

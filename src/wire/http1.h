@@ -19,9 +19,8 @@
 
 #define HTTP1_HEAD_MAX    (64 * 1024)
 #define HTTP1_HEADERS_MAX 100
-#define HTTP1_CHUNK_LINE_MAX                                            \
-    256 /* size line with extensions, and the CR LF of the chunk before \
-         */
+/* A chunk's size line with its extensions, and the CR LF of the chunk before. */
+#define HTTP1_CHUNK_LINE_MAX 256
 
 enum http1_result {
     HTTP1_MORE, /* the head goes on */
