@@ -334,7 +334,8 @@ static err *open_dirs(warden *w)
     return NULL;
 }
 
-static err *start(warden *w)
+/* Our own mount namespace, and the directories as they are seen in it. */
+static err *move_in(warden *w)
 {
     TRY(lock_state(w));
     TRY(cgroup_open(w->o.cgroup, &w->cg));
@@ -344,7 +345,12 @@ static err *start(warden *w)
     TRY(open_dirs(w));
     TRY(check_closed(w->state_fd, w->o.state));
     TRY(open_state(w));
-    TRY(place_furnish(w));
+    return place_furnish(w);
+}
+
+static err *start(warden *w)
+{
+    TRY(move_in(w));
     if (!w->o.keep_sysctls)
         raise_sysctls();
     raise_nofile();
