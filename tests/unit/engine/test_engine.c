@@ -29,7 +29,7 @@ static struct {
     } asked[BOXES_MAX]; /* creates not answered yet */
     size_t nasked;
     char destroyed[BOXES_MAX][SANDBOX_ID_LEN + 1];
-    size_t ndestroyed;
+    _Atomic size_t ndestroyed;    /* the keeper ends sandboxes too */
     box_status listed[BOXES_MAX]; /* what list() tells */
     size_t nlisted;
     bool claimed;         /* the bit in the HELLO of attach */
@@ -98,10 +98,13 @@ static void box_die(box *x, const char *why)
 static err *hand_destroy(backend *b, const char *id)
 {
     (void)b;
-    snprintf(hand.destroyed[hand.ndestroyed++], SANDBOX_ID_LEN + 1, "%s", id);
+    size_t n = hand.ndestroyed;
+
+    snprintf(hand.destroyed[n], SANDBOX_ID_LEN + 1, "%s", id);
     for (size_t i = 0; i < hand.nbox; i++)
         if (!strcmp(hand.box[i].id, id))
             box_die(&hand.box[i], "destroyed");
+    hand.ndestroyed = n + 1; /* last: who waits for it may look at the rest */
     return NULL;
 }
 
@@ -602,7 +605,7 @@ static void interrupted_create_is_given_up_in_the_end(void **state)
     assert_ok(engine_reconcile(node.engine));
     found(ID_A, "creating", NULL); /* its init says nothing */
     __atomic_add_fetch(&fake_now, 61 * NS_PER_S, __ATOMIC_RELAXED);
-    for (int i = 0; i < 400 && !__atomic_load_n(&hand.ndestroyed, __ATOMIC_RELAXED); i++)
+    for (int i = 0; i < 400 && !hand.ndestroyed; i++)
         usleep(10000);
     usleep(100000);
     found(ID_A, "gone", "create_failed");
