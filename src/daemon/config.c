@@ -236,9 +236,6 @@ err *config_check(const config *c)
         return err_new(ERR_INVALID_REQUEST,
                        "listen.tcp must be address:port, as 127.0.0.1:7070 or [::1]:7070, not '%s'",
                        c->listen_tcp);
-    if (c->pool_low > c->pool_high)
-        return err_new(ERR_INVALID_REQUEST, "pool.low (%llu) must not be above pool.high (%llu)",
-                       (unsigned long long)c->pool_low, (unsigned long long)c->pool_high);
     if (c->exec_stream_max > c->exec_sandbox_max)
         return err_new(ERR_INVALID_REQUEST, "exec.stream_max must not be above exec.sandbox_max");
     if (c->retention_spool > c->retention_record)

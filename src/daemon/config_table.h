@@ -40,10 +40,6 @@ CONFIG_ROW(backend, fake_cut_every, COUNT, "0", 0, UINT32_MAX, NULL,
 CONFIG_ROW(backend, fake_repeat_every, COUNT, "0", 0, UINT32_MAX, NULL,
            "fake: every n-th frame is delivered again. 0: never.")
 
-CONFIG_SECTION(pool, "Slots kept warm, of any image.")
-CONFIG_ROW(pool, low, COUNT, "4", 0, 10000, NULL, "Refill when there are fewer.")
-CONFIG_ROW(pool, high, COUNT, "8", 1, 10000, NULL, "Refill up to this many.")
-
 CONFIG_SECTION(limits, "What a sandbox gets that asks for nothing else.")
 CONFIG_ROW(limits, memory, SIZE, "1g", 8u << 20, UINT64_C(1) << 46, NULL, "Swap included.")
 CONFIG_ROW(limits, cpu, MILLI, "1", 10, 1024000, NULL, "Cores; 0.5 is half of one.")
@@ -77,7 +73,6 @@ CONFIG_ROW(http, threads, COUNT, "512", 1, 4096, NULL, "Requests at a time; stre
 CONFIG_ROW(http, relay_threads, COUNT, "0", 0, 256, NULL,
            "Threads that move streams. 0: one a core.")
 CONFIG_ROW(http, connections, COUNT, "20000", 1, 1000000, NULL, "Open connections.")
-CONFIG_ROW(http, body_max, SIZE, "4m", 4096, 1u << 30, NULL, "Largest JSON body.")
 
 CONFIG_SECTION(images, "Where images come from.")
 CONFIG_ROW(images, skopeo, TEXT, "skopeo", 1, 4096, NULL, "The program that fetches them.")

@@ -85,7 +85,7 @@ static void a_file_is_read(void **state)
              "node: {cell: x1y2}\n"
              "listen:\n  tcp: '127.0.0.1:7070'\n  group: \"\"\n"
              "limits:\n  memory: 512m\n  cpu: 0.5\n  ttl: 90s\n"
-             "pool:\n  low: 0\n  high: 3\n"
+             "http:\n  relay_threads: 0\n  threads: 3\n"
              "log:\n",
              &c);
     assert_string_equal(c.node_cell, "x1y2");
@@ -94,8 +94,8 @@ static void a_file_is_read(void **state)
     assert_int_equal(c.limits_memory, 512u << 20);
     assert_int_equal(c.limits_cpu, 500);
     assert_int_equal(c.limits_ttl, 90000);
-    assert_int_equal(c.pool_low, 0);
-    assert_int_equal(c.pool_high, 3);
+    assert_int_equal(c.http_relay_threads, 0);
+    assert_int_equal(c.http_threads, 3);
 }
 
 static void empty_files_are_fine(void **state)
@@ -117,7 +117,7 @@ static void mistakes_are_named_with_their_line(void **state)
     parse_refused("limits:\n  memory: lots\n", "t.yaml:2|limits.memory|a size like|'lots'");
     parse_refused("limits:\n  memory: 1k\n", "t.yaml:2|limits.memory|8m");
     parse_refused("limits:\n  cpu: 1s\n", "limits.cpu|a number");
-    parse_refused("pool:\n  low: -1\n", "t.yaml:2|pool.low|whole number");
+    parse_refused("http:\n  threads: -1\n", "t.yaml:2|http.threads|whole number");
     parse_refused("store:\n  sync: maybe\n", "t.yaml:2|store.sync|full|normal|'maybe'");
     parse_refused("limits:\n  ttl: soon\n", "limits.ttl|a time like");
     parse_refused("limits:\n  memory:\n", "t.yaml:2|limits.memory|has no value");
@@ -152,7 +152,6 @@ static void rules_between_keys(void **state)
     parse_refused("listen: {tcp: '7070'}\n", "listen.tcp");
     parse_refused("listen: {tcp: 'a:0'}\n", "listen.tcp");
     parse_refused("listen: {tcp: '::1:7070'}\n", "listen.tcp");
-    parse_refused("pool: {low: 9, high: 3}\n", "pool.low");
     parse_refused("retention: {record: 1h, spool: 2h}\n", "retention.spool");
     parse_refused("backend: {name: fake}\n", "backend.fake_dir");
     CLEANUP(config_done) config c = {0};
@@ -165,7 +164,7 @@ static void the_environment_wins(void **state)
     char *env[] = {(char[]){"BOTHY_LISTEN_TCP=127.0.0.1:1"}, (char[]){"BOTHY_EXEC_STREAM_MAX=8m"},
                    (char[]){"BOTHY_SOCKET=/x"}, (char[]){"PATH=/bin"}, NULL};
     char *typo[] = {(char[]){"BOTHY_LISTEN_TPC=x"}, NULL};
-    char *wrong[] = {(char[]){"BOTHY_POOL_LOW=x"}, NULL};
+    char *wrong[] = {(char[]){"BOTHY_HTTP_THREADS=x"}, NULL};
 
     (void)state;
     config_init(&c);
