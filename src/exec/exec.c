@@ -269,10 +269,7 @@ void exec_get(exec *x, exec_state *ret_state)
 
 static err *not_started(const exec_end *end, err_code code, const char *what)
 {
-    err *e = err_sys(code, end->errnum, "%s", what);
-
-    return code == ERR_EXEC_FAILED && end->errnum ? err_wrap(e, "%s", strerrorname_np(end->errnum))
-                                                  : e;
+    return err_sys(code, end->errnum, "%s", what);
 }
 
 err *exec_end_error(const exec_end *end)

@@ -157,6 +157,12 @@ static err *result_json(follow *f, const exec_state *st, json_t **ret)
     return NULL;
 }
 
+/* Why a command never ran, with the command; NULL for any other end. */
+static err *start_error(const exec_state *st)
+{
+    return err_wrap(exec_end_error(&st->end), "'%s'", st->command);
+}
+
 static enum relay_next step_result(follow *f, relay_io *io, const exec_state *st)
 {
     CLEANUP(json_decrefp) json_t *body = NULL;
@@ -164,7 +170,7 @@ static enum relay_next step_result(follow *f, relay_io *io, const exec_state *st
     if (st->end.how == EXEC_RUNNING)
         return RELAY_WAIT;
     CLEANUP(freep) char *extra = head_extra(f, st->id);
-    CLEANUP(err_freep) err *failure = exec_end_error(&st->end);
+    CLEANUP(err_freep) err *failure = start_error(st);
     if (!failure)
         failure = result_json(f, st, &body);
     if (failure)
@@ -182,7 +188,7 @@ static bool head_due(follow *f, relay_io *io, const exec_state *st, err **ret_fa
     if (!f->o.is_exec)
         return true;
     if (st->end.how != EXEC_RUNNING) {
-        *ret_failure = exec_end_error(&st->end);
+        *ret_failure = start_error(st);
         return true;
     }
     if (!st->started)

@@ -225,7 +225,7 @@ static void failures_name_their_stage(void **state)
         assert_non_null(e);
         if (!i) {
             assert_int_equal(e->errnum, ENOENT);
-            assert_non_null(strstr(e->message, "ENOENT"));
+            assert_non_null(strstr(e->cause, "ENOENT"));
         }
         assert_err(e, want[i]);
         exec_unref(x);
