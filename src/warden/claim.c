@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "core/admit.h"
 #include "warden/bundle.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
@@ -156,9 +157,14 @@ static uint64_t memory_available(const warden *w)
 
 static bool admits(const warden *w, const claim_job *c)
 {
-    return w->claimed < w->o.max &&
-           w->memory_claimed + c->spec.limits.memory <= w->memory_total * w->o.overcommit &&
-           memory_available(w) >= w->memory_total / 100 * w->o.reserve;
+    const admit_rules rules = {
+        .max_sandboxes = w->o.max, .overcommit = w->o.overcommit, .reserve_percent = w->o.reserve};
+    const admit_node node = {.memory = w->memory_total,
+                             .available = memory_available(w),
+                             .limits_sum = w->memory_claimed,
+                             .sandboxes = w->claimed};
+
+    return admit(&rules, &node, c->spec.limits.memory) == ADMIT_NOW;
 }
 
 static slot *ready_slot(warden *w)
