@@ -10,7 +10,7 @@
 
 /* Filled from the table of causes before the metrics are registered. */
 static const char *cause_labels[CAUSES + 1];
-static const char *const PHASES[] = {"queue", "build", "swap", "claim", NULL};
+static const char *const PHASES[] = {"queue", "build", "swap", "claim", "commit", NULL};
 metric ENGINE_METRICS[M_COUNT] = {
     [M_CREATES] = METRIC_COUNTER("bothy_creates_total", "Sandboxes asked for."),
     [M_CREATE_FAILED] = METRIC_COUNTER("bothy_creates_failed_total", "Creates that failed."),

@@ -87,9 +87,9 @@ static json_t *view_sandbox_image(const sandbox_view *v)
 
 static json_t *view_timing(const box_timing *t)
 {
-    return json_pack("{s:f,s:f,s:f,s:f}", "queue_ms", (double)t->queue_ns / 1e6, "build_ms",
+    return json_pack("{s:f,s:f,s:f,s:f,s:f}", "queue_ms", (double)t->queue_ns / 1e6, "build_ms",
                      (double)t->build_ns / 1e6, "swap_ms", (double)t->swap_ns / 1e6, "claim_ms",
-                     (double)t->claim_ns / 1e6);
+                     (double)t->claim_ns / 1e6, "commit_ms", (double)t->commit_ns / 1e6);
 }
 
 static json_t *view_octal(uint32_t n)
