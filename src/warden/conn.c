@@ -18,7 +18,7 @@
 #include "base/sock.h"
 #include "base/str.h"
 #include "base/thread.h"
-#include "warden/claim.h"
+#include "warden/fifo.h"
 #include "warden/ops.h"
 #include "warden/privs.h"
 #include "warden/warden.h"
@@ -202,7 +202,7 @@ static void drop(server *sv, size_t i)
     sv->conns[i] = NULL;
     atomic_store(&c->closed, true);
     shutdown(c->fd, SHUT_RDWR);
-    claim_drop_of(sv->w, c);
+    fifo_drop_of(sv->w, c);
     conn_unref(c);
 }
 

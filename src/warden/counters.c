@@ -82,7 +82,7 @@ void count_write(warden *w, buf *out)
         dying++;
     metric_set(&METRICS[M_READY], 0, w->ready);
     metric_set(&METRICS[M_CLAIMED], 0, w->claimed);
-    metric_set(&METRICS[M_WAITING], 0, w->nwaiting);
+    metric_set(&METRICS[M_WAITING], 0, w->fifo.n);
     metric_set(&METRICS[M_DYING], 0, dying);
     pthread_mutex_unlock(&w->lock);
     metric_write(out);

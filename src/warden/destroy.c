@@ -23,7 +23,7 @@ static void leave_counts(warden *w, slot *s)
     if (s->id[0] && slot_find(w, s->id) == s)
         map_take_str(&w->by_id, s->id);
     if (s->state == SLOT_READY)
-        w->ready--;
+        slot_leave_ready(w, s);
     if (s->state == SLOT_CLAIMING || s->state == SLOT_CLAIMED) {
         w->claimed--;
         w->memory_claimed -= s->limits.memory;
@@ -48,9 +48,9 @@ void destroy_slot(warden *w, slot *s)
     s->next = w->dying_list;
     w->dying_list = s;
     count_destroyed();
-    pthread_cond_broadcast(&w->dying);
-    pthread_cond_broadcast(&w->refill);
-    pthread_cond_broadcast(&w->claims); /* there may be room for the next one */
+    pthread_cond_signal(&w->dying);
+    pthread_cond_signal(&w->refill);
+    pthread_cond_signal(&w->claims); /* there may be room for the next one */
 }
 
 /* Whoever was making it (we, or a crun of a warden that was killed) holds the lock. */

@@ -309,7 +309,7 @@ static void init_table(warden *w)
     if (w->nslots < SLOTS_MAX / 4)
         w->nslots = SLOTS_MAX / 4; /* what a warden with a larger limit left behind */
     w->slots = xcalloc(w->nslots, sizeof(slot *));
-    w->waiting_tail = &w->waiting;
+    w->free_numbers = xcalloc(w->nslots, sizeof *w->free_numbers);
     w->low = w->o.low;
     w->high = w->o.high;
     w->memory_total = sysinfo(&si) ? 0 : (uint64_t)si.totalram * si.mem_unit;

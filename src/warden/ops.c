@@ -17,9 +17,9 @@
 #include "base/str.h"
 #include "base/thread.h"
 #include "warden/bundle.h"
-#include "warden/claim.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
+#include "warden/fifo.h"
 #include "warden/privs.h"
 #include "warden/warden.h"
 
@@ -154,14 +154,17 @@ static void op_destroy(warden *w, job *j)
     struct wp_id id = id_of(j);
 
     pthread_mutex_lock(&w->lock);
+    claim_job *waiting = NULL;
     slot *s = slot_find(w, id.id);
     if (!s)
-        claim_cancel(w, id.id);
+        waiting = fifo_cancel(w, id.id);
     else if (s->state == SLOT_CLAIMING)
         s->doomed = true; /* its claimer destroys it */
     else
         destroy_slot(w, s);
     pthread_mutex_unlock(&w->lock);
+    if (waiting)
+        claim_job_end(waiting, err_sys(ERR_CONFLICT, ECANCELED, "the sandbox was destroyed"));
     job_end(j, NULL); /* one that does not exist is destroyed, too */
 }
 
@@ -382,7 +385,7 @@ static void op_pool(warden *w, job *j)
                          .high = w->high,
                          .ready = w->ready,
                          .claimed = w->claimed,
-                         .waiting = w->nwaiting,
+                         .waiting = w->fifo.n,
                          .refills_failed = w->refills_failed};
     pthread_mutex_unlock(&w->lock);
     job_answer(j, &p, sizeof p, NULL, 0, -1);
@@ -411,7 +414,7 @@ static const struct {
     void (*run)(warden *w, job *j);
     queue *in; /* NULL: at once, by the thread that reads frames */
 } OPS[WP_TYPES] = {
-    [WP_HELLO] = {op_hello, NULL},     [WP_CLAIM] = {claim_add, NULL},
+    [WP_HELLO] = {op_hello, NULL},     [WP_CLAIM] = {fifo_add, NULL},
     [WP_ATTACH] = {op_attach, &ops},   [WP_DESTROY] = {op_destroy, &ops},
     [WP_LIST] = {op_list, NULL},       [WP_STATS] = {op_stats, &ops},
     [WP_METRICS] = {op_metrics, &ops}, [WP_FREEZE] = {op_freeze, &ops},

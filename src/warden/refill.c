@@ -208,7 +208,7 @@ static bool wanted(warden *w)
         w->filling = true;
     if (coming >= w->high)
         w->filling = false;
-    return (w->filling || coming < w->nwaiting) && w->claimed + coming < w->o.max;
+    return (w->filling || coming < w->fifo.n) && w->claimed + coming < w->o.max;
 }
 
 static slot *begin(warden *w)
@@ -218,10 +218,11 @@ static slot *begin(warden *w)
     for (;;) {
         uint64_t now = now_mono_ns();
         uint32_t n = UINT32_MAX;
-        if (now >= w->refill_after && wanted(w) && (n = slot_free_number(w)) != UINT32_MAX) {
+        if (now >= w->refill_after && wanted(w) && (n = slot_take_number(w)) != UINT32_MAX) {
             slot *s = slot_add(w, n, SLOT_MAKING);
             slot_ref(s); /* ours, besides the table's */
             w->making++;
+            pthread_cond_signal(&w->refill); /* the other one looks whether there is more to do */
             return s;
         }
         cond_wait_until(&w->refill, &w->lock, w->refill_after > now ? w->refill_after : 0);
@@ -239,14 +240,12 @@ static void finish(warden *w, slot *s, err *e, uint64_t took)
         count_refill(0);
         destroy_slot(w, s);
     } else {
-        s->state = SLOT_READY;
-        w->ready++;
+        slot_enter_ready(w, s);
         w->refill_ns = w->refill_ns ? (w->refill_ns * 7 + took) / 8 : took;
         count_refill(took);
     }
     slot_unref(w, s);
-    pthread_cond_broadcast(&w->claims);
-    pthread_cond_broadcast(&w->refill);
+    pthread_cond_signal(&w->claims);
 }
 
 void *refill_run(void *arg)
@@ -271,5 +270,5 @@ unsigned refill_retry_after(const warden *w)
 {
     uint64_t each = (w->refill_ns ? w->refill_ns : NS_PER_S) / REFILL_WORKERS;
 
-    return (unsigned)(each * (w->nwaiting + 1) / NS_PER_S) + 1;
+    return (unsigned)(each * (w->fifo.n + 1) / NS_PER_S) + 1;
 }

@@ -60,16 +60,32 @@ void slot_unref(warden *w, slot *s)
     closep(&s->pidfd);
     closep(&s->userns);
     closep(&s->conn);
+    w->free_numbers[w->nfree++] = s->n;
     free(s);
-    pthread_cond_broadcast(&w->refill);
+    pthread_cond_signal(&w->refill);
 }
 
-uint32_t slot_free_number(const warden *w)
+uint32_t slot_take_number(warden *w)
 {
-    for (uint32_t n = 0; n < w->nslots; n++)
-        if (!w->slots[n])
-            return n;
-    return UINT32_MAX;
+    return w->nfree ? w->free_numbers[--w->nfree] : UINT32_MAX;
+}
+
+void slot_enter_ready(warden *w, slot *s)
+{
+    s->state = SLOT_READY;
+    s->prev = w->ready_tail;
+    s->next = NULL;
+    *(w->ready_tail ? &w->ready_tail->next : &w->ready_head) = s;
+    w->ready_tail = s;
+    w->ready++;
+}
+
+void slot_leave_ready(warden *w, slot *s)
+{
+    *(s->prev ? &s->prev->next : &w->ready_head) = s->next;
+    *(s->next ? &s->next->prev : &w->ready_tail) = s->prev;
+    s->prev = s->next = NULL;
+    w->ready--;
 }
 
 /* ---- the process ---- */
@@ -338,7 +354,7 @@ static void recover_number(warden *w, uint32_t n)
         w->claimed++;
         w->memory_claimed += s->limits.memory;
     } else {
-        w->ready++;
+        slot_enter_ready(w, s);
     }
 }
 
@@ -378,6 +394,9 @@ err *slot_recover(warden *w)
     for (size_t i = 0; i < norphans; i++)
         if (orphans[i] < w->nslots && !w->slots[orphans[i]])
             recover_orphan(w, orphans[i]);
+    for (uint32_t n = w->nslots; n-- > 0;) /* the lowest on top */
+        if (!w->slots[n])
+            w->free_numbers[w->nfree++] = n;
     pthread_mutex_unlock(&w->lock);
     free(orphans);
     log_info("recover", "%u claimed and %u ready slots found", w->claimed, w->ready);

@@ -47,7 +47,7 @@ typedef struct slot {
     char id[SANDBOX_ID_LEN + 1];
     struct wp_digest image;
     struct wp_limits limits;
-    struct slot *next; /* list of the dying */
+    struct slot *prev, *next; /* list of the ready; next: list of the dying */
 } slot;
 
 /* All with warden.lock held. */
@@ -55,7 +55,10 @@ slot *slot_add(struct warden *w, uint32_t n, enum slot_state state);
 slot *slot_find(const struct warden *w, const char *id);
 void slot_ref(slot *s);
 void slot_unref(struct warden *w, slot *s);
-uint32_t slot_free_number(const struct warden *w); /* UINT32_MAX: none */
+/* A number for slot_add; it is free again after the last reference. UINT32_MAX: none. */
+uint32_t slot_take_number(struct warden *w);
+void slot_enter_ready(struct warden *w, slot *s); /* behind the others */
+void slot_leave_ready(struct warden *w, slot *s); /* its state is the caller's to set */
 
 /* Start time of a process from /proc, 0 if there is none. */
 uint64_t slot_start_time(int proc_fd, pid_t pid);

@@ -6,7 +6,8 @@
  *   main      the socket: receives frames, checks them, hands them on          conn.c
  *   ops       short requests that touch a slot                                 ops.c
  *   layers    unpacking and pruning                                            ops.c
- *   claimer   one staging mount namespace each; puts roots under slots         claim.c, stage.c
+ *   claimer   one staging mount namespace each; takes claims off the FIFO      fifo.c
+ *             and puts roots under slots                                       claim.c, stage.c
  *   refill    at low priority; spawns crun                                     refill.c
  *   cleaner   takes dead slots apart                                           destroy.c
  *   trash     removes their uppers, at low priority                            destroy.c
@@ -47,7 +48,12 @@ typedef struct warden_options {
     bool keep_sysctls;
 } warden_options;
 
-struct claim_job;
+typedef struct fifo { /* fifo.c */
+    struct claim_job *head, *tail;
+    map by_id; /* sandbox id -> claim_job */
+    uint32_t n;
+    uint64_t earliest_ns; /* no deadline is before this; 0: none waits */
+} fifo;
 
 typedef struct warden {
     warden_options o;
@@ -69,9 +75,11 @@ typedef struct warden {
     uint32_t nslots; /* numbers there are: o.max and some that are being taken apart */
     map by_id;       /* sandbox id -> slot, claiming or claimed */
     slot *dying_list;
-    struct claim_job *waiting, **waiting_tail;
+    slot *ready_head, *ready_tail; /* the oldest first */
+    uint32_t *free_numbers, nfree; /* a stack */
+    fifo fifo;
     uint32_t low, high;
-    uint32_t making, ready, claimed, nwaiting;
+    uint32_t making, ready, claimed;
     uint32_t refills_failed;
     uint64_t memory_claimed; /* sum of the limits */
     uint64_t memory_total;

@@ -1,0 +1,276 @@
+#include "warden/fifo.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "core/admit.h"
+#include "warden/bundle.h"
+#include "warden/counters.h"
+#include "warden/destroy.h"
+#include "warden/refill.h"
+#include "warden/warden.h"
+
+#define DEADLINE_MAX_MS (24u * 3600 * 1000)
+#define WAITING_MAX     4096
+#define ADMISSION_NS    (200 * NS_PER_MS) /* how often available memory is looked at again */
+
+/* ---- a claim ---- */
+
+static void fill_defaults(struct wp_limits *l)
+{
+    l->memory = l->memory ? l->memory : BUNDLE_MEMORY;
+    l->cpu_milli = l->cpu_milli ? l->cpu_milli : BUNDLE_CPU_MILLI;
+    l->pids = l->pids ? l->pids : BUNDLE_PIDS;
+    l->shm_mib = l->shm_mib ? l->shm_mib : BUNDLE_SHM_MIB;
+}
+
+static claim_job *job_of(job *j)
+{
+    claim_job *c = xcalloc(1, sizeof *c);
+
+    memcpy(&c->spec, j->body, sizeof c->spec);
+    c->tmpfs = (const struct wp_tmpfs *)(j->body + sizeof c->spec);
+    c->j = j;
+    uint64_t ms = c->spec.deadline_ms < DEADLINE_MAX_MS ? c->spec.deadline_ms : DEADLINE_MAX_MS;
+    c->deadline_ns = j->received_ns + ms * NS_PER_MS;
+    fill_defaults(&c->spec.limits);
+    return c;
+}
+
+void claim_job_free(claim_job *c)
+{
+    layers_stack_done(&c->stack);
+    free(c);
+}
+
+void claim_job_end(claim_job *c, err *e)
+{
+    count_claim(job_errnum(e), 0, 0, 0);
+    job_end(c->j, e);
+    claim_job_free(c);
+}
+
+/* ---- the list (with the lock) ---- */
+
+static void append(fifo *f, claim_job *c)
+{
+    c->prev = f->tail;
+    *(f->tail ? &f->tail->next : &f->head) = c;
+    f->tail = c;
+    f->n++;
+    map_put_str(&f->by_id, c->spec.sandbox.id, c);
+    if (!f->earliest_ns || c->deadline_ns < f->earliest_ns)
+        f->earliest_ns = c->deadline_ns;
+}
+
+static void unlink_job(fifo *f, claim_job *c)
+{
+    *(c->prev ? &c->prev->next : &f->head) = c->next;
+    *(c->next ? &c->next->prev : &f->tail) = c->prev;
+    c->prev = c->next = NULL;
+    f->n--;
+    map_take_str(&f->by_id, c->spec.sandbox.id);
+    if (!f->n)
+        f->earliest_ns = 0; /* otherwise it may be too early: one look for nothing */
+}
+
+static err *refuse(const warden *w, const claim_job *c)
+{
+    if (slot_find(w, c->spec.sandbox.id))
+        return err_sys(ERR_CONFLICT, EEXIST, "sandbox %s exists", c->spec.sandbox.id);
+    if (map_get_str(&w->fifo.by_id, c->spec.sandbox.id))
+        return err_sys(ERR_CONFLICT, EEXIST, "sandbox %s waits already", c->spec.sandbox.id);
+    if (w->fifo.n >= WAITING_MAX)
+        return err_sys(ERR_UNAVAILABLE, EAGAIN, "too many claims wait");
+    if (c->spec.limits.disk)
+        return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node cannot limit disk space");
+    if (c->spec.limits.memory > w->memory_total * w->o.overcommit)
+        return err_sys(ERR_UNSUPPORTED, ENOTSUP, "the node has no room for so much memory");
+    return NULL;
+}
+
+void fifo_add(warden *w, job *j)
+{
+    claim_job *c = job_of(j);
+    err *e = layers_stack_of(w->layers, c->spec.image.sha256, &c->stack);
+
+    pthread_mutex_lock(&w->lock);
+    if (!e)
+        e = refuse(w, c);
+    if (!e) {
+        append(&w->fifo, c);
+        pthread_cond_signal(&w->claims);
+        if (!w->ready) /* otherwise the match tells the refill */
+            pthread_cond_signal(&w->refill);
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (e)
+        claim_job_end(c, e);
+}
+
+claim_job *fifo_cancel(warden *w, const char *id)
+{
+    claim_job *c = map_get_str(&w->fifo.by_id, id);
+
+    if (!c)
+        return NULL;
+    unlink_job(&w->fifo, c);
+    pthread_cond_signal(&w->claims); /* it may have held up those behind it */
+    return c;
+}
+
+/* What a function of this file takes out under the lock and ends behind it. */
+typedef struct taken {
+    claim_job *head;
+} taken;
+
+static void take_out(warden *w, claim_job *c, taken *to)
+{
+    unlink_job(&w->fifo, c);
+    c->next = to->head;
+    to->head = c;
+}
+
+void fifo_drop_of(warden *w, const conn *of)
+{
+    taken gone = {0};
+    claim_job *following;
+
+    pthread_mutex_lock(&w->lock);
+    for (claim_job *c = w->fifo.head; c; c = following) {
+        following = c->next;
+        if (c->j->c == of)
+            take_out(w, c, &gone);
+    }
+    pthread_cond_signal(&w->claims);
+    pthread_mutex_unlock(&w->lock);
+    for (claim_job *c = gone.head; c; c = following) {
+        following = c->next;
+        claim_job_end(c, err_sys(ERR_CONFLICT, ECANCELED, "the connection closed"));
+    }
+}
+
+/* ---- admission ---- */
+
+static uint64_t memory_available(const warden *w)
+{
+    CLEANUP(buf_done) buf b = {0};
+    err *e = fs_read(w->proc_fd, "meminfo", 65536, &b);
+    const char *at = e ? NULL : strstr(buf_cstr(&b), "MemAvailable:");
+
+    err_free(e);
+    return at ? strtoull(at + strlen("MemAvailable:"), NULL, 10) * 1024 : 0;
+}
+
+static bool admits(const warden *w, const claim_job *c)
+{
+    const admit_rules rules = {
+        .max_sandboxes = w->o.max, .overcommit = w->o.overcommit, .reserve_percent = w->o.reserve};
+    const admit_node node = {.memory = w->memory_total,
+                             .available = memory_available(w),
+                             .limits_sum = w->memory_claimed,
+                             .sandboxes = w->claimed};
+
+    return admit(&rules, &node, c->spec.limits.memory) == ADMIT_NOW;
+}
+
+/* ---- meeting ---- */
+
+static slot *ready_slot(warden *w)
+{
+    slot *s;
+
+    while ((s = w->ready_head) && slot_dead(s))
+        destroy_slot(w, s); /* it died while it waited */
+    return s;
+}
+
+static void take_expired(warden *w, uint64_t now, taken *ret_late)
+{
+    fifo *f = &w->fifo;
+    claim_job *following;
+
+    if (!f->earliest_ns || f->earliest_ns > now)
+        return;
+    f->earliest_ns = 0;
+    for (claim_job *c = f->head; c; c = following) {
+        following = c->next;
+        if (c->deadline_ns <= now)
+            take_out(w, c, ret_late);
+        else if (!f->earliest_ns || c->deadline_ns < f->earliest_ns)
+            f->earliest_ns = c->deadline_ns;
+    }
+}
+
+static void end_expired(const taken *late, unsigned after)
+{
+    claim_job *following;
+
+    for (claim_job *c = late->head; c; c = following) {
+        following = c->next;
+        err *e = err_sys(ERR_POOL_EXHAUSTED, ETIMEDOUT,
+                         "no slot was free in time; retry after %u s", after);
+        claim_job_end(c, err_retry_after(e, (int)after));
+    }
+}
+
+/* When the head of the FIFO and a slot meet, both leave their places. */
+static claim_job *match(warden *w, slot **ret_slot)
+{
+    claim_job *c = w->fifo.head;
+    slot *s = c && admits(w, c) ? ready_slot(w) : NULL;
+
+    if (!s)
+        return NULL;
+    unlink_job(&w->fifo, c);
+    slot_leave_ready(w, s);
+    s->state = SLOT_CLAIMING;
+    memcpy(s->id, c->spec.sandbox.id, sizeof s->id);
+    s->image = c->spec.image;
+    s->limits = c->spec.limits;
+    map_put_str(&w->by_id, s->id, s);
+    w->claimed++;
+    w->memory_claimed += s->limits.memory;
+    slot_ref(s);
+    pthread_cond_signal(&w->refill);
+    if (w->fifo.head && w->ready)
+        pthread_cond_signal(&w->claims); /* what made room for one may have made it for two */
+    *ret_slot = s;
+    return c;
+}
+
+static uint64_t next_look(const warden *w)
+{
+    uint64_t at = w->fifo.earliest_ns;
+
+    if (w->fifo.head && w->ready) { /* memory holds it up: nobody tells us when that comes back */
+        uint64_t soon = now_mono_ns() + ADMISSION_NS;
+        return soon < at ? soon : at;
+    }
+    return at;
+}
+
+claim_job *fifo_take(warden *w, slot **ret_slot)
+{
+    for (;;) {
+        taken late = {0};
+        pthread_mutex_lock(&w->lock);
+        /* A claim with no time to wait is given what is there before it expires. */
+        claim_job *c = match(w, ret_slot);
+        if (!c)
+            take_expired(w, now_mono_ns(), &late);
+        if (!c && !late.head)
+            cond_wait_until(&w->claims, &w->lock, next_look(w));
+        unsigned after = late.head ? refill_retry_after(w) : 0;
+        pthread_mutex_unlock(&w->lock);
+        end_expired(&late, after);
+        if (c)
+            return c;
+    }
+}

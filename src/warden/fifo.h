@@ -1,0 +1,41 @@
+/* The FIFO of claims: what waits for a slot, and who meets which slot when.
+ *
+ * Claims are served in the order of their arrival. What admission cannot take now holds up those
+ * behind it: a large sandbox is never overtaken for ever by small ones. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "warden/conn.h"
+#include "warden/layers.h"
+#include "warden/slot.h"
+#include "wire/wardenp.h"
+
+struct warden;
+
+typedef struct claim_job { /* a CLAIM under way; owns its job */
+    struct claim_job *prev, *next;
+    job *j;
+    struct wp_claim spec;         /* with the defaults filled in */
+    const struct wp_tmpfs *tmpfs; /* in the job's body */
+    uint64_t deadline_ns;
+    layers_stack stack; /* held from the start: no prune takes a layer away */
+} claim_job;
+
+/* Answers with the error and frees it. It writes to bothyd: never with warden.lock held. */
+void claim_job_end(claim_job *c, err *e);
+/* After its job has been answered and freed. */
+void claim_job_free(claim_job *c);
+
+/* Takes a checked CLAIM job: answered now (refused) or later. */
+void fifo_add(struct warden *w, job *j);
+/* Waits until the head of the FIFO and a ready slot meet: the slot is SLOT_CLAIMING then, counted
+ * as claimed, and the caller holds a reference. */
+claim_job *fifo_take(struct warden *w, slot **ret_slot);
+/* With warden.lock held: takes the waiting claim of this sandbox out; NULL if there is none. The
+ * caller ends it after the lock. */
+claim_job *fifo_cancel(struct warden *w, const char *id) ERR_MUST;
+/* Drops all waiting claims of a connection that closed. */
+void fifo_drop_of(struct warden *w, const conn *c);
