@@ -115,5 +115,9 @@ void bundle_write(const warden *w, uint32_t n, buf *out)
                "\"uidMappings\":[{\"containerID\":0,\"hostID\":%u,\"size\":%u}],"
                "\"gidMappings\":[{\"containerID\":0,\"hostID\":%u,\"size\":%u}],",
                base, UID_RANGE, base, UID_RANGE);
-    buf_printf(out, "\"seccomp\":%s}}\n", w->seccomp);
+    buf_printf(out, "\"seccomp\":%s}", w->seccomp);
+    /* crun takes this instead of the profile; a runtime that does not know it compiles that. */
+    if (w->filter)
+        buf_printf(out, ",\"annotations\":{\"run.oci.seccomp_bpf_data\":\"%s\"}", w->filter);
+    buf_str(out, "}\n");
 }

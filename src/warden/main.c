@@ -315,6 +315,23 @@ static void init_table(warden *w)
     w->memory_total = sysinfo(&si) ? 0 : (uint64_t)si.totalram * si.mem_unit;
 }
 
+/* seccomp.bpf beside seccomp.json. Without it slots have the same wall and take longer to make. */
+static err *read_filter(warden *w)
+{
+    const char *dot = strrchr(w->o.seccomp, '.');
+    CLEANUP(freep)
+    char *path = str_printf("%.*s.bpf", dot ? (int)(dot - w->o.seccomp) : 0, w->o.seccomp);
+    CLEANUP(buf_done) buf b = {0};
+
+    if (access(path, F_OK)) {
+        log_warn("start", "there is no %s: crun compiles the profile for every slot", path);
+        return NULL;
+    }
+    TRY(fs_read(AT_FDCWD, path, SECCOMP_MAX, &b));
+    w->filter = base64_encode(b.p, b.len);
+    return NULL;
+}
+
 static err *read_profile(warden *w)
 {
     CLEANUP(buf_done) buf b = {0};
@@ -322,7 +339,7 @@ static err *read_profile(warden *w)
     TRY(err_remedy(fs_read(AT_FDCWD, w->o.seccomp, SECCOMP_MAX, &b),
                    "Give --seccomp the profile that the build makes (seccomp.json)."));
     w->seccomp = buf_take(&b);
-    return NULL;
+    return read_filter(w);
 }
 
 static err *open_dirs(warden *w)

@@ -62,6 +62,7 @@ typedef struct warden {
     int proc_fd;       /* /proc, for threads that do not see it */
     const char *place; /* mount point of our private tmpfs: idle root, empty directory, crun */
     char *seccomp;     /* the profile's bytes */
+    char *filter;      /* the same compiled, in base64; NULL: crun compiles it for every slot */
     cgroups cg;
     layers *layers;
 
