@@ -1,11 +1,16 @@
-"""What the benchmarks share: arguments, a crun bundle of the same root, figures."""
+"""What the benchmarks share: arguments, figures, thresholds, records, and the rivals' set-up."""
 import argparse
+import contextlib
+import datetime
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tests" / "lib")]
@@ -14,47 +19,108 @@ import harness  # noqa: E402
 
 CLIENT = harness.BUILD / "bench" / "bench-client"
 CACHE = pathlib.Path(os.environ.get("BOTHY_CACHE", "/var/cache/bothy-dev"))
+MEASURED = HERE.parent / "docs" / "measured" / "bench.json"
+CGROUP = f"/bothy-bench-{os.getpid()}"
+UID_BASE = 0x10000000 + 20000 * 65536  # of rivals; far behind the slots'
 
 
-def arguments(name, short, long):
+# ---- arguments and figures ----
+
+def arguments(name, short, long, **more):
+    """more: option -> (default, help)."""
     parser = argparse.ArgumentParser(prog=f"bench {name}")
     parser.add_argument("--json", action="store_true", help="one JSON line a subject, ratios last")
     parser.add_argument("--long", action="store_true", help=f"{long} rounds instead of {short}")
     parser.add_argument("--n", type=int, default=0, help="rounds")
+    parser.add_argument("--require", nargs="?", type=float, const=1.0, metavar="PART",
+                        help="fail unless every required ratio is reached; PART of it (0.8) allows for noise")
+    parser.add_argument("--record", action="store_true", help="put the figures into docs/measured/bench.json")
+    for option, (default, text) in more.items():
+        parser.add_argument(f"--{option}", default=default, help=text)
     args = parser.parse_args()
     args.n = args.n or (long if args.long else short)
     return args
 
 
-def bundle(where, argv):
-    """A crun bundle with busybox as its root and crun's own default configuration."""
-    layout = CACHE / "images" / "busybox"
-    manifest = json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]
-    layers = json.loads(blob(layout, manifest).read_text())["layers"]
-    root = pathlib.Path(where, "rootfs")
-    root.mkdir()
-    for layer in layers:
-        subprocess.run(["tar", "-xf", blob(layout, layer["digest"]), "-C", root], check=True)
-    subprocess.run(["crun", "spec"], cwd=where, check=True)
-    path = pathlib.Path(where, "config.json")
-    config = json.loads(path.read_text())
-    config["process"].update(args=argv, terminal=False)
-    config["linux"]["cgroupsPath"] = f"/bothy-bench-{os.getpid()}/c"
-    path.write_text(json.dumps(config))
-    return where
+def quantile(sorted_values, q):
+    return sorted_values[min(len(sorted_values) - 1, int(q * len(sorted_values)))] / 1e6
 
 
-def blob(layout, digest):
-    return layout / "blobs" / "sha256" / digest.split(":")[1]
+def figures(bench, taken, rivals):
+    """Rows, and the ratio of each rival's median to ours."""
+    rows = []
+    for subject, values in taken.items():
+        values = sorted(values)
+        rows.append({"bench": bench, "subject": subject, "n": len(values),
+                     **{f"p{int(q * 100)}_ms": round(quantile(values, q), 3) for q in (0.5, 0.95, 0.99)}})
+    median = {row["subject"]: row["p50_ms"] for row in rows}
+    ratio = {r: round(median[r] / median["bothy"], 2) for r in rivals if r in median}
+    return rows, {"bench": bench, "ratio": ratio}
 
+
+def show(lines, as_json):
+    """Every line but those of ratios as a table, or all of them as JSON."""
+    if as_json:
+        for line in lines:
+            print(json.dumps(line), flush=True)
+        return
+    for line in lines:
+        if "p50_ms" in line:
+            print(f"{line['bench']:<8}{line['subject']:<14}{line['n']:>6}"
+                  f"{line['p50_ms']:>12.3f}{line['p95_ms']:>12.3f}{line['p99_ms']:>12.3f}")
+        else:
+            print(" ".join(f"{k} {v}" for k, v in line.items()))
+
+
+def judge(bench, ratio, required, part):
+    """Says of each required ratio whether it is met; False if one is not and that was asked for."""
+    all_met = True
+    for subject, least in required.items():
+        got = ratio.get(subject)
+        bound = least * (part or 1.0)
+        met = got is not None and got >= bound
+        all_met = all_met and met
+        print(f"{bench}: {subject} {'-' if got is None else got}, required {least}"
+              f"{f' (here {bound:.2f})' if part not in (None, 1.0) else ''}: {'met' if met else 'NOT MET'}",
+              file=sys.stderr)
+    return all_met or part is None
+
+
+def finish(args, bench, lines, required):
+    """Prints, judges, records; the exit status."""
+    show(lines, args.json)
+    ratio = next((line["ratio"] for line in lines if "ratio" in line and line["bench"] == bench), {})
+    met = judge(bench, ratio, required, args.require)
+    if args.record:
+        record(lines)
+    return 0 if met else 1
+
+
+def record(lines):
+    """Replaces the figures of these benchmarks in docs/measured/bench.json; leaves the others."""
+    known = json.loads(MEASURED.read_text()) if MEASURED.exists() else {}
+    benches = known.get("benches", {})
+    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], stdout=subprocess.PIPE, text=True,
+                            check=False).stdout.strip()
+    stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for bench in {line["bench"] for line in lines}:
+        benches[bench] = {"date": stamp, "commit": commit, "machine": machine(),
+                          "figures": [{k: v for k, v in line.items() if k != "bench"}
+                                      for line in lines if line["bench"] == bench]}
+    MEASURED.write_text(json.dumps({"suite": "bench", "benches": dict(sorted(benches.items()))}, indent=2) + "\n")
+
+
+def machine():
+    uname = os.uname()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"kernel": uname.release, "arch": uname.machine, "cores": os.cpu_count(),
+            "memory_gib": round(memory / 2**30, 1)}
+
+
+# ---- the client ----
 
 # crun refuses machines with both cgroup versions mounted; it must not see the second.
 ONE_CGROUP = ["unshare", "--mount", "sh", "-c", 'umount /sys/fs/cgroup/unified 2>/dev/null; exec "$@"', "sh"]
-
-
-def crun(where, *words):
-    """The words of a crun call whose state lies beside the bundle."""
-    return ["crun", "--root", f"{where}/state", "--cgroup-manager", "cgroupfs", *words]
 
 
 def measure(*words):
@@ -69,39 +135,191 @@ def measure(*words):
     return taken
 
 
-def quantile(sorted_values, q):
-    return sorted_values[min(len(sorted_values) - 1, int(q * len(sorted_values)))] / 1e6
+# ---- rivals: crun and runc with the walls of a slot ----
+
+class Rivals:
+    """Bundles for crun and runc made from a slot's own: its capabilities, seccomp profile, namespaces
+    (the user namespace among them), limits, masked paths. The root is an overlay of the same layers,
+    its upper on the file system of the slots' uppers."""
+
+    def __init__(self, node, image):
+        self.node, self.image = node, image
+        self.where = pathlib.Path(tempfile.mkdtemp(prefix="bothy-bench-"))
+        self.where.chmod(0o755)
+        self.state = pathlib.Path(tempfile.mkdtemp(prefix="bothy-bench-", dir="/dev/shm"))
+        self.scratch = pathlib.Path(node.dir, "warden", "bench")
+
+    def __enter__(self):
+        self.scratch.mkdir(mode=0o755)
+        (self.where / "empty").mkdir()
+        return self
+
+    def __exit__(self, *_):
+        for path in (self.where, self.state, self.scratch):
+            shutil.rmtree(path, ignore_errors=True)
+        remove_cgroups()
+
+    @property
+    def digest(self):
+        """Of the image's config: what the warden knows it by."""
+        return next(i["digest"] for i in self.node.ok("GET", "/v1/images")["images"]
+                    if i["name"].split(":")[0].endswith(self.image)).removeprefix("sha256:")
+
+    def layers(self):
+        """As the claim stacks them, top first."""
+        warden = pathlib.Path(self.node.dir, "warden")
+        found = ["skel"]
+        for line in (warden / "images" / self.digest).read_text().split("\n")[1:-1]:
+            found.append(f"fix/{self.digest}/tree" if line == "fix" else f"layers/{line}/tree")
+        return [str(warden / name) for name in found]
+
+    def bundle(self, name, argv):
+        """A bundle's directory; its root is rootfs below it."""
+        slots = pathlib.Path(self.node.dir, "warden", "slots")
+        config = json.loads(next(slots.glob("*/config.json")).read_text())
+        path = self.where / name
+        (path / "rootfs").mkdir(parents=True)
+        config["process"].update(args=argv, noNewPrivileges=True, env=[
+            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"])
+        config["root"] = {"path": str(path / "rootfs"), "readonly": False}
+        masks = [mount for mount in config["mounts"] if mount["type"] == "bind"]
+        for mount in masks:
+            mount["source"] = str(self.where / "empty")
+        if name.startswith("runc"):  # it refuses mounts below /proc: the same directories by its own masks
+            config["mounts"] = [mount for mount in config["mounts"] if mount not in masks]
+            config["linux"]["maskedPaths"] += [mount["destination"] for mount in masks]
+        config["linux"]["cgroupsPath"] = f"{CGROUP}/{name}"
+        for kind in ("uidMappings", "gidMappings"):
+            config["linux"][kind] = [{"containerID": 0, "hostID": UID_BASE, "size": 65536}]
+        (path / "config.json").write_text(json.dumps(config))
+        return path
+
+    def command(self, runtime, *words):
+        """A call of the runtime, whose state lies on a tmpfs as that of the slots' does."""
+        options = ["--cgroup-manager", "cgroupfs"] if runtime == "crun" else []
+        return [runtime, "--root", str(self.state / runtime), *options, *words]
+
+    def run(self, runtime):
+        """The words of bench-client for `RUNTIME run` of true, its root mounted before."""
+        bundle = self.bundle(runtime, ["true"])
+        return ["--", f"{runtime}-run", "root", bundle / "rootfs", self.scratch_of(runtime), ":".join(self.layers()),
+                UID_BASE, *self.command(runtime, "run", "--no-new-keyring", "--bundle", str(bundle), "{}")]
+
+    @contextlib.contextmanager
+    def live(self, runtime):
+        """A container that sleeps; gives the words of bench-client for an exec in it."""
+        name = f"{runtime}-live"
+        bundle, label = self.bundle(name, ["sleep", "100000"]), f"bench-live-{os.getpid()}"
+        subprocess.run([*ONE_CGROUP, CLIENT, "root", bundle / "rootfs", self.scratch_of(name), ":".join(self.layers()),
+                        str(UID_BASE), *self.command(runtime, "run", "--no-new-keyring", "--detach", "--bundle",
+                                                     str(bundle), label)],
+                       check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            yield ["--", f"{runtime}-exec", "plain", *self.command(runtime, "exec", label, "true")]
+        finally:
+            subprocess.run([*ONE_CGROUP, *self.command(runtime, "delete", "--force", label)], check=False)
+
+    def scratch_of(self, name):
+        path = self.scratch / name
+        path.mkdir()
+        return path
 
 
-def figures(bench, taken):
-    rows = []
-    for subject, values in taken.items():
-        values = sorted(values)
-        rows.append({"bench": bench, "subject": subject, "n": len(values),
-                     **{f"p{int(q * 100)}_ms": round(quantile(values, q), 3) for q in (0.5, 0.95, 0.99)}})
-    ours = rows[0]["p50_ms"]
-    ratio = {f"{r['subject']}/bothy": round(r["p50_ms"] / ours, 2) for r in rows[1:]}
-    return rows, {"bench": bench, "ratio": ratio}
-
-
-def show(bench, taken, as_json):
-    rows, ratio = figures(bench, taken)
-    if as_json:
-        for line in (*rows, ratio):
-            print(json.dumps(line))
-        return
-    print(f"{bench:<10} {'n':>6} {'p50 ms':>10} {'p95 ms':>10} {'p99 ms':>10}")
-    for r in rows:
-        print(f"{r['subject']:<10} {r['n']:>6} {r['p50_ms']:>10.3f} {r['p95_ms']:>10.3f} {r['p99_ms']:>10.3f}")
-    for name, value in ratio["ratio"].items():
-        print(f"{name} = {value} (p50)")
-
-
-def remove(where):
-    shutil.rmtree(where, ignore_errors=True)
-    for path in pathlib.Path("/sys/fs/cgroup").glob(f"**/bothy-bench-{os.getpid()}"):
-        for part in sorted(path.glob("**/"), reverse=True):
-            try:
+def remove_cgroups():
+    for path in pathlib.Path("/sys/fs/cgroup").glob(f"**/{CGROUP.strip('/')}"):
+        for part in sorted((*path.glob("**/"), path), reverse=True):
+            with contextlib.suppress(OSError):
                 part.rmdir()
-            except OSError:
-                pass
+
+
+# ---- rivals: docker ----
+
+class Docker:
+    """A dockerd and a containerd of our own: own roots, sockets, cgroup; no bridge, no firewall
+    rules, no CRI. Never the machine's. Its state is on the file system of bothyd's."""
+
+    def __init__(self, image):
+        self.image = image
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="bothy-docker-"))
+        self.host = f"unix://{self.dir}/docker.sock"
+        self.daemons = []
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def start(self):
+        (self.dir / "containerd.toml").write_text(
+            f'version = 2\nroot = "{self.dir}/c-root"\nstate = "{self.dir}/c-state"\n'
+            f'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "{self.dir}/c.sock"\n')
+        self.daemon("containerd", "--config", self.dir / "containerd.toml")
+        self.wait(lambda: (self.dir / "c.sock").exists())
+        self.daemon("dockerd", "--containerd", self.dir / "c.sock", "--data-root", self.dir / "d-root",
+                    "--exec-root", self.dir / "d-exec", "--pidfile", self.dir / "docker.pid", "--host", self.host,
+                    "--config-file", self.empty_config(), "--bridge", "none", "--iptables=false", "--ip6tables=false",
+                    "--ip-forward=false", "--cgroup-parent", CGROUP, "--storage-driver", "overlay2")
+        self.wait(lambda: self.docker("version", check=False).returncode == 0)
+        archive = self.dir / "image.tar"
+        subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", f"oci:{CACHE}/images/{self.image}:latest",
+                        f"docker-archive:{archive}:{self.image}:latest"], check=True)
+        self.docker("load", "--input", archive)
+
+    def empty_config(self):
+        path = self.dir / "daemon.json"
+        path.write_text("{}\n")
+        return path
+
+    def daemon(self, *words):
+        with (self.dir / f"{words[0]}.log").open("wb") as log:
+            self.daemons.append(subprocess.Popen([str(w) for w in words], stdout=log, stderr=log,
+                                                 stdin=subprocess.DEVNULL, start_new_session=True))
+
+    def wait(self, ready, seconds=60):
+        end = time.monotonic() + seconds
+        while not ready():
+            if time.monotonic() > end or any(d.poll() is not None for d in self.daemons):
+                for log in self.dir.glob("*.log"):
+                    print(log.read_text(errors="replace")[-2000:], file=sys.stderr)
+                raise RuntimeError("docker did not come up")
+            time.sleep(0.05)
+
+    @staticmethod
+    def program():
+        """The client that came with the daemon, not one that happens to be first in PATH."""
+        return "/usr/bin/docker" if os.access("/usr/bin/docker", os.X_OK) else "docker"
+
+    def command(self, *words):
+        return [self.program(), "--host", self.host, *map(str, words)]
+
+    def docker(self, *words, check=True):
+        return subprocess.run(self.command(*words), check=check, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=None if check else subprocess.DEVNULL, text=True)
+
+    def run(self):
+        return ["--", "docker-run", "plain", *self.command("run", "--rm", "--network", "none", self.image, "true")]
+
+    def live(self):
+        """A container that sleeps; gives its name. It goes with the daemon."""
+        return self.docker("run", "--detach", "--network", "none", self.image, "sleep", "100000").stdout.strip()
+
+    def __exit__(self, *_):
+        if len(self.daemons) > 1 and self.daemons[1].poll() is None:
+            left = self.docker("ps", "-aq", check=False).stdout.split()
+            if left:
+                self.docker("rm", "-f", *left, check=False)
+        for daemon in reversed(self.daemons):
+            daemon.send_signal(signal.SIGTERM)
+            try:
+                daemon.wait(15)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+        for line in reversed(pathlib.Path("/proc/self/mounts").read_text().splitlines()):
+            if line.split()[1].startswith(f"{self.dir}/"):
+                subprocess.run(["umount", "-l", line.split()[1]], check=False)
+        shutil.rmtree(self.dir, ignore_errors=True)
+        remove_cgroups()
