@@ -51,11 +51,12 @@ uint64_t run_timed(char *const *argv, unsigned round, int out);
 /* ---- the warden and pid 1, without bothyd (spine.c) ---- */
 
 typedef struct pool_state {
-    unsigned high, ready, waiting, dying;
+    unsigned low, high, ready, waiting, dying;
 } pool_state;
 
 void warden_open(const char *path);
 void warden_pool(pool_state *ret_state);
+void warden_watermarks(unsigned low, unsigned high);
 /* A sandbox and its connection, as bothyd would get them. */
 int slot_claim(const char *id, const uint8_t image[32]);
 /* Runs argv to its end with both streams drained. */
@@ -64,8 +65,8 @@ void slot_destroy(const char *id, int fd);
 
 /* ---- the state of the machine before a sample (settle.c) ---- */
 
-/* Waits until the pool is full and nothing is made or taken apart (not limited: without it there is
- * no sample), then at most a second until no other task wants to run. */
+/* pool: fills it up to its high watermark, whatever the low one is, and waits until it is full and
+ * nothing is taken apart any more. Then at most a second until no other task wants to run. */
 void settle(bool pool);
 void settle_report(void); /* "settled" and "unsettled" counts, to stderr */
 

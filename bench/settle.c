@@ -13,15 +13,21 @@
 
 static unsigned settled, unsettled;
 
-static void wait_for_pool(void)
+/* Between its watermarks a pool is left as it is: the low one is raised while it fills. */
+static void fill_pool(void)
 {
     uint64_t until = now_mono_ns() + POOL_S * NS_PER_S;
     pool_state p;
 
+    warden_pool(&p);
+    unsigned low = p.low;
+    warden_watermarks(p.high, p.high);
     for (;;) {
         warden_pool(&p);
-        if (p.ready >= p.high && !p.waiting && !p.dying)
+        if (p.ready >= p.high && !p.waiting && !p.dying) {
+            warden_watermarks(low, p.high);
             return;
+        }
         if (now_mono_ns() > until)
             fail("the pool is not full after %d s: %u of %u", POOL_S, p.ready, p.high);
         usleep(LOOK_US);
@@ -49,7 +55,7 @@ static unsigned others_running(void)
 void settle(bool pool)
 {
     if (pool)
-        wait_for_pool();
+        fill_pool();
     uint64_t until = now_mono_ns() + QUIET_NS;
     for (int quiet = 0; quiet < QUIET_LOOKS;) {
         quiet = others_running() ? 0 : quiet + 1;

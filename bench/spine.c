@@ -75,11 +75,19 @@ void warden_pool(pool_state *ret_state)
     struct wp_pool ask = {0};
 
     call(WP_POOL, &ask, sizeof ask, NULL);
+    ret_state->low = ((const struct wp_pool *)body())->low;
     ret_state->high = ((const struct wp_pool *)body())->high;
     ret_state->ready = ((const struct wp_pool *)body())->ready;
     ret_state->waiting = ((const struct wp_pool *)body())->waiting;
     call(WP_METRICS, NULL, 0, NULL);
     ret_state->dying = gauge("bothy_warden_slots_dying");
+}
+
+void warden_watermarks(unsigned low, unsigned high)
+{
+    struct wp_pool ask = {.low = low, .high = high, .flags = WP_POOL_SET};
+
+    call(WP_POOL, &ask, sizeof ask, NULL);
 }
 
 /* ---- records ---- */
