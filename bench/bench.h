@@ -103,4 +103,6 @@ void digest_read(const char *hex, uint8_t ret[32]);
 
 int bench_tti(int argc, char **argv);
 int bench_exec(int argc, char **argv);
+int bench_output(int argc, char **argv);
+int bench_burst(int argc, char **argv);
 int bench_root(int argc, char **argv); /* not one: a command on a root */

@@ -38,6 +38,7 @@ def arguments(name, short, long, **more):
     for option, (default, text) in more.items():
         parser.add_argument(f"--{option}", default=default, help=text)
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is taken down
     args.n = args.n or (long if args.long else short)
     return args
 
@@ -228,11 +229,22 @@ class Rivals:
         return path
 
 
-def remove_cgroups():
-    for path in pathlib.Path("/sys/fs/cgroup").glob(f"**/{CGROUP.strip('/')}"):
-        for part in sorted((*path.glob("**/"), path), reverse=True):
+def cgroups():
+    """Ours in every hierarchy, innermost first."""
+    tops = [path for pattern in ("", "*/") for path in pathlib.Path("/sys/fs/cgroup").glob(pattern + CGROUP.strip("/"))]
+    return sorted({part for top in tops for part in (top, *top.glob("**/"))}, reverse=True)
+
+
+def remove_cgroups(seconds=10):
+    """A run that was cut off leaves containers: what is in our cgroups is ours to kill."""
+    end = time.monotonic() + seconds
+    while (left := cgroups()) and time.monotonic() < end:
+        for part in left:
             with contextlib.suppress(OSError):
+                for pid in (part / "cgroup.procs").read_text().split():
+                    os.kill(int(pid), signal.SIGKILL)
                 part.rmdir()
+        time.sleep(0.02)
 
 
 # ---- rivals: docker ----
@@ -241,8 +253,8 @@ class Docker:
     """A dockerd and a containerd of our own: own roots, sockets, cgroup; no bridge, no firewall
     rules, no CRI. Never the machine's. Its state is on the file system of bothyd's."""
 
-    def __init__(self, image):
-        self.image = image
+    def __init__(self, *images):
+        self.images = images
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="bothy-docker-"))
         self.host = f"unix://{self.dir}/docker.sock"
         self.daemons = []
@@ -266,10 +278,18 @@ class Docker:
                     "--config-file", self.empty_config(), "--bridge", "none", "--iptables=false", "--ip6tables=false",
                     "--ip-forward=false", "--cgroup-parent", CGROUP, "--storage-driver", "overlay2")
         self.wait(lambda: self.docker("version", check=False).returncode == 0)
-        archive = self.dir / "image.tar"
-        subprocess.run(["skopeo", "--insecure-policy", "copy", "-q", f"oci:{CACHE}/images/{self.image}:latest",
-                        f"docker-archive:{archive}:{self.image}:latest"], check=True)
+        for image in self.images:
+            self.load(image)
+
+    def load(self, image):
+        """Decompressed first: this docker does not know zstd."""
+        plain, archive = self.dir / image, self.dir / f"{image}.tar"
+        copy = ["skopeo", "--insecure-policy", "copy", "-q"]
+        subprocess.run([*copy, "--dest-decompress", f"oci:{CACHE}/images/{image}:latest", f"dir:{plain}"], check=True)
+        subprocess.run([*copy, f"dir:{plain}", f"docker-archive:{archive}:{image}:latest"], check=True)
         self.docker("load", "--input", archive)
+        archive.unlink()
+        shutil.rmtree(plain)
 
     def empty_config(self):
         path = self.dir / "daemon.json"
@@ -302,12 +322,13 @@ class Docker:
         return subprocess.run(self.command(*words), check=check, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=None if check else subprocess.DEVNULL, text=True)
 
-    def run(self):
-        return ["--", "docker-run", "plain", *self.command("run", "--rm", "--network", "none", self.image, "true")]
+    def run(self, image):
+        return ["--", "docker-run", "plain", *self.command("run", "--rm", "--network", "none", image, "true")]
 
-    def live(self):
-        """A container that sleeps; gives its name. It goes with the daemon."""
-        return self.docker("run", "--detach", "--network", "none", self.image, "sleep", "100000").stdout.strip()
+    def exec(self, image, *argv):
+        """The words of bench-client for an exec in a container that sleeps. It goes with the daemon."""
+        live = self.docker("run", "--detach", "--network", "none", image, "sleep", "100000").stdout.strip()
+        return ["--", "docker-exec", "plain", *self.command("exec", live, *argv)]
 
     def __exit__(self, *_):
         if len(self.daemons) > 1 and self.daemons[1].poll() is None:

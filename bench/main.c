@@ -46,9 +46,8 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
 } BENCHES[] = {
-    {"tti", bench_tti},
-    {"exec", bench_exec},
-    {"root", bench_root},
+    {"tti", bench_tti},     {"exec", bench_exec}, {"output", bench_output},
+    {"burst", bench_burst}, {"root", bench_root},
 };
 
 int main(int argc, char **argv)
