@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
 #include "core/spec.h"
@@ -84,6 +85,23 @@ typedef struct box_usage {
     uint32_t pids;
 } box_usage;
 
+typedef struct pool_marks {
+    uint32_t low, high;
+} pool_marks;
+
+#define POOL_ERROR_MAX 256
+typedef struct pool_status {
+    uint32_t low, high, max;
+    uint32_t ready, making, claimed, dying, waiting;
+    uint32_t refills_failed; /* in all */
+    uint32_t failures;       /* in a row */
+    const char *state;       /* what refills do and why, for people; static */
+    const char *waits_for;   /* what the first that waits needs besides a slot; NULL: nothing */
+    uint64_t refill_ns, oldest_wait_ns, next_try_ns;
+    uint64_t memory, memory_limits, memory_limits_max;
+    char last_error[POOL_ERROR_MAX];
+} pool_status;
+
 enum cap_level {
     CAP_ABSENT,
     CAP_EMULATED,
@@ -126,7 +144,9 @@ typedef struct backend_ops {
     err *(*image)(backend *b, const uint8_t image[32], const uint8_t (*diff_ids)[32], size_t n);
     err *(*prune)(backend *b, const uint8_t (*images)[32], size_t n, uint64_t *ret_bytes);
     err *(*metrics)(backend *b, buf *out); /* may be NULL */
-    json_t *(*pool)(backend *b);           /* state for /v1/info; may be NULL */
+    /* What is kept warm; may be NULL. With `set` the watermarks change first (until the backend's
+     * end: they are in its hands again then). Blocking, short. */
+    err *(*pool)(backend *b, const pool_marks *set, pool_status *ret_status);
     void (*box_ref)(box *x);
     void (*box_unref)(box *x);
     void (*free)(backend *b);
@@ -138,7 +158,9 @@ struct backend { /* first member of each backend's own struct */
 };
 
 /* Constructors; each in its own file. */
-err *backend_oci_new(const char *warden_socket, backend **ret_backend) ERR_MUST;
+/* marks (NULL: its own) are told to the warden at each connection. */
+err *backend_oci_new(const char *warden_socket, const pool_marks *marks,
+                     backend **ret_backend) ERR_MUST;
 /* A test backend: real processes without walls, run by bothy-fake-node as the calling user, bytes
  * as frames. cut_every and repeat: every n-th frame cuts the connection / is delivered again. */
 typedef struct fake_options {

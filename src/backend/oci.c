@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 #include "base/str.h"
+#include "core/admit.h"
+#include "core/pool.h"
 
 #define WARDEN_WAIT_MS 10000
 #define SHORT_MS       30000
@@ -19,19 +21,6 @@
 #define RETRY_AFTER_S  5
 
 /* ---- errors ---- */
-
-/* "... retry after 3 s": the warden knows how fast its pool refills. */
-static int retry_after_of(const char *text)
-{
-    static const char words[] = "retry after ";
-    const char *p = strcasestr(text, words);
-    char *end;
-
-    if (!p)
-        return RETRY_AFTER_S;
-    long n = strtol(p + sizeof words - 1, &end, 10);
-    return n > 0 && n < 3600 ? (int)n : RETRY_AFTER_S;
-}
 
 static err_code code_of(int errnum)
 {
@@ -53,22 +42,23 @@ static err_code code_of(int errnum)
     }
 }
 
-err *oci_error(int errnum, bool local, const char *text, const char *what)
+err *oci_error(const warden_answer *a, const char *what)
 {
-    err_code code = local ? ERR_UNAVAILABLE : code_of(errnum);
-    err *e = err_sys(code, errnum, "%s", what);
+    err_code code = a->local ? ERR_UNAVAILABLE : code_of(a->errnum);
+    err *e = err_sys(code, a->errnum, "%s", what);
 
-    if (*text)
-        e = err_because(e, "%s", text);
+    if (*a->text)
+        e = err_because(e, "%s", a->text);
     if (code == ERR_POOL_EXHAUSTED)
-        e = err_retry_after(e, retry_after_of(text));
+        e = err_retry_after(e, a->retry_after ? (int)a->retry_after : RETRY_AFTER_S);
     return e;
 }
 
 /* Of calls that are not a create: nothing to do with pools. */
 static err *call_error(const warden_reply *r, const char *what)
 {
-    err *e = oci_error(r->errnum, r->local, r->text, what);
+    err *e =
+        oci_error(&(warden_answer){.errnum = r->errnum, .local = r->local, .text = r->text}, what);
 
     if (e->code == ERR_CREATE_FAILED || e->code == ERR_POOL_EXHAUSTED)
         e->code = r->errnum == ETIMEDOUT ? ERR_TIMEOUT : ERR_INTERNAL;
@@ -93,6 +83,7 @@ typedef struct creation { /* from the warden's thread to the loop */
     box *x;
     int errnum;
     bool local;
+    uint32_t retry_after;
     int fd;
     char text[WP_ERROR_TEXT + 1];
     void *hello;
@@ -110,7 +101,11 @@ static void create_arrived(void *arg)
     } else if (c->errnum == EEXIST && !c->local && !x->b->closing) {
         oci_box_attach(x); /* made by an earlier request of the same id */
     } else {
-        err *e = oci_error(c->errnum, c->local, c->text, "cannot make the sandbox");
+        err *e = oci_error(&(warden_answer){.errnum = c->errnum,
+                                            .local = c->local,
+                                            .text = c->text,
+                                            .retry_after = c->retry_after},
+                           "cannot make the sandbox");
         if (c->errnum == ENOENT)
             e = err_kind(e, "image");
         oci_box_failed(x, e);
@@ -149,6 +144,7 @@ static void create_answered(void *arg, warden_answer *a)
     c->fd = -1;
     c->errnum = a->errnum;
     c->local = a->local;
+    c->retry_after = a->retry_after;
     strncpy(c->text, a->text, sizeof c->text - 1);
     if (!a->errnum)
         take_claimed(c, a);
@@ -545,22 +541,49 @@ static err *oci_metrics(backend *b, buf *out)
     return NULL;
 }
 
-static json_t *oci_pool(backend *b)
+static void pool_view(const struct wp_pool *p, pool_status *ret)
 {
-    struct wp_pool ask = {0};
+    *ret = (pool_status){.low = p->low,
+                         .high = p->high,
+                         .max = p->max,
+                         .ready = p->ready,
+                         .making = p->making,
+                         .claimed = p->claimed,
+                         .dying = p->dying,
+                         .waiting = p->waiting,
+                         .refills_failed = p->refills_failed,
+                         .failures = p->failures,
+                         .state = pool_why_text(p->why),
+                         .waits_for = p->waiting && p->held_by ? admit_text(p->held_by) : NULL,
+                         .refill_ns = p->refill_ns,
+                         .oldest_wait_ns = p->oldest_wait_ns,
+                         .next_try_ns = p->next_try_ns,
+                         .memory = p->memory,
+                         .memory_limits = p->memory_limits,
+                         .memory_limits_max = p->memory_limits_max};
+    memcpy(ret->last_error, p->last_error, sizeof ret->last_error);
+}
+
+static err *oci_pool(backend *b, const pool_marks *set, pool_status *ret_status)
+{
+    struct wp_watermarks ask = {0};
     CLEANUP(warden_reply_done) warden_reply r;
 
+    if (set)
+        ask = (struct wp_watermarks){.low = set->low, .high = set->high, .flags = WP_POOL_SET};
     oci_warden_call(
         oci_of(b)->warden,
         &(warden_ask){
             .type = WP_POOL, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = SHORT_MS},
         &r);
+    if (r.errnum == EINVAL && !r.local)
+        return err_new(ERR_INVALID_REQUEST, "%s", r.text);
     if (r.errnum)
-        return NULL;
-    const struct wp_pool *p = (const struct wp_pool *)r.body.p;
-    return json_pack("{s:i, s:i, s:i, s:i, s:i, s:i}", "low", (int)p->low, "high", (int)p->high,
-                     "ready", (int)p->ready, "claimed", (int)p->claimed, "waiting", (int)p->waiting,
-                     "refills_failed", (int)p->refills_failed);
+        return call_error(&r, set ? "cannot change the pool" : "cannot read the pool's state");
+    if (set) /* a warden that is started again is told again */
+        oci_warden_remember(oci_of(b)->warden, &ask);
+    pool_view((const struct wp_pool *)r.body.p, ret_status);
+    return NULL;
 }
 
 /* ---- life ---- */
@@ -634,11 +657,13 @@ static const backend_ops oci_ops = {
     .free = oci_free,
 };
 
-err *backend_oci_new(const char *warden_socket, backend **ret_backend)
+err *backend_oci_new(const char *warden_socket, const pool_marks *marks, backend **ret_backend)
 {
+    const struct wp_watermarks set = {
+        .low = marks ? marks->low : 0, .high = marks ? marks->high : 0, .flags = WP_POOL_SET};
     CLEANUP(freep) oci *o = xcalloc(1, sizeof *o);
 
-    TRY(oci_warden_new(warden_socket, WARDEN_WAIT_MS, &o->warden));
+    TRY(oci_warden_new(warden_socket, marks ? &set : NULL, WARDEN_WAIT_MS, &o->warden));
     uint32_t caps = oci_warden_caps(o->warden);
     o->loop = oci_loop_new();
     o->base.ops = &oci_ops;

@@ -20,10 +20,11 @@
 typedef struct oci_warden oci_warden;
 
 typedef struct warden_answer {
-    int errnum;       /* 0; an errno of the warden's; with `local` one of ours */
-    bool local;       /* no answer came in time, or never will */
-    const char *text; /* for people, "" if there is none */
-    const void *body; /* checked (wp_answer_ok) when errnum is 0; 8-byte aligned */
+    int errnum;           /* 0; an errno of the warden's; with `local` one of ours */
+    bool local;           /* no answer came in time, or never will */
+    const char *text;     /* for people, "" if there is none */
+    uint32_t retry_after; /* seconds, 0: not told */
+    const void *body;     /* checked (wp_answer_ok) when errnum is 0; 8-byte aligned */
     size_t n;
     int fd; /* or -1; a receiver that keeps it sets -1 */
 } warden_answer;
@@ -38,8 +39,12 @@ typedef struct warden_ask {
     uint64_t deadline_ms; /* CLAIM: its deadline, counted from now; sent again it is shorter */
 } warden_ask;
 
-/* Connects and greets; waits up to wait_ms for the warden to be there. */
-err *oci_warden_new(const char *socket, uint64_t wait_ms, oci_warden **ret_warden) ERR_MUST;
+/* Connects and greets; waits up to wait_ms for the warden to be there. marks (NULL: the warden's
+ * own) are sent at each connection. */
+err *oci_warden_new(const char *socket, const struct wp_watermarks *marks, uint64_t wait_ms,
+                    oci_warden **ret_warden) ERR_MUST;
+/* From now on these. */
+void oci_warden_remember(oci_warden *w, const struct wp_watermarks *marks);
 uint32_t oci_warden_caps(oci_warden *w);
 /* Every request is safe to repeat: one that was lost with the connection is sent again. */
 void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, void *arg);
@@ -47,6 +52,7 @@ void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, vo
 typedef struct warden_reply { /* the owned form of an answer */
     int errnum;
     bool local;
+    uint32_t retry_after;
     char text[WP_ERROR_TEXT + 1];
     buf body;
     int fd;
@@ -58,7 +64,7 @@ void oci_warden_call(oci_warden *w, const warden_ask *ask, warden_reply *ret_rep
 void oci_warden_free(oci_warden *w);
 
 /* The caller's error for an answer: `what` failed. */
-err *oci_error(int errnum, bool local, const char *text, const char *what) ERR_MUST;
+err *oci_error(const warden_answer *a, const char *what) ERR_MUST;
 
 /* ---- the loop (oci_loop.c) ---- */
 

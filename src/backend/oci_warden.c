@@ -43,6 +43,7 @@ struct oci_warden {
     /* under the lock */
     bool stop, connected;
     uint32_t caps;
+    struct wp_watermarks marks; /* flags 0: the warden's own */
     int fd;
     bool want_out;
     uint64_t next_id;
@@ -167,12 +168,18 @@ static void deliver(oci_warden *w, size_t n, int fd)
     if (r)
         list_remove(w, r);
     pthread_mutex_unlock(&w->lock);
-    if (!r) { /* given up before */
+    if (!r) { /* given up before, or the watermarks */
+        if (h->err && h->type == (WP_POOL | WP_ANSWER))
+            log_warn("warden", "the configured watermarks of the pool are refused");
         closep(&fd);
         return;
     }
-    if (h->err) {
-        memcpy(text, a.body, a.n < WP_ERROR_TEXT ? a.n : WP_ERROR_TEXT);
+    if (h->err && wp_error_ok(a.body, a.n)) {
+        const struct wp_error *told = a.body;
+        a.retry_after = told->retry_after;
+        memcpy(text, told + 1, a.n - sizeof *told);
+    } else if (h->err) {
+        a.text = "the warden gave no reason";
     } else if (h->type != (r->type | WP_ANSWER) || !wp_answer_ok(r->type, a.body, a.n)) {
         a.errnum = EPROTO;
         a.text = "the warden's answer is malformed";
@@ -263,6 +270,19 @@ static err *greet(oci_warden *w, int fd, uint32_t *ret_caps)
     return NULL;
 }
 
+/* With the lock. Nobody waits for the answer: its number is nobody's. */
+static void send_marks(oci_warden *w)
+{
+    struct {
+        struct wp_hdr h;
+        struct wp_watermarks marks;
+    } m = {.h = {.type = WP_POOL}, .marks = w->marks};
+    struct iovec v = {&m, sizeof m};
+
+    if (w->marks.flags)
+        (void)sock_send(w->fd, &v, 1, NULL, 0, MSG_DONTWAIT); /* the first on this connection */
+}
+
 static err *connect_once(oci_warden *w)
 {
     CLEANUP(closep) int fd = -1;
@@ -278,6 +298,7 @@ static err *connect_once(oci_warden *w)
     for (request *r = w->head; r; r = r->next)
         if (r->fd >= 0)
             lseek(r->fd, 0, SEEK_SET); /* a blob is read from its start again */
+    send_marks(w);
     send_unsent(w);
     pthread_cond_broadcast(&w->greeted);
     return NULL;
@@ -351,12 +372,20 @@ static void *run(void *arg)
     return NULL;
 }
 
-err *oci_warden_new(const char *socket, uint64_t wait_ms, oci_warden **ret_warden)
+void oci_warden_remember(oci_warden *w, const struct wp_watermarks *marks)
+{
+    LOCK_SCOPE(&w->lock);
+    w->marks = *marks;
+}
+
+err *oci_warden_new(const char *socket, const struct wp_watermarks *marks, uint64_t wait_ms,
+                    oci_warden **ret_warden)
 {
     oci_warden *w = xcalloc(1, sizeof *w);
     uint64_t until = now_mono_ns() + wait_ms * NS_PER_MS;
 
     w->path = xstrdup(socket);
+    w->marks = marks ? *marks : (struct wp_watermarks){0};
     w->fd = -1;
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&w->lock, NULL);
@@ -422,6 +451,7 @@ static void call_done(void *arg, warden_answer *a)
     LOCK_SCOPE(&c->lock);
     r->errnum = a->errnum;
     r->local = a->local;
+    r->retry_after = a->retry_after;
     strncpy(r->text, a->text, sizeof r->text - 1);
     if (a->n)
         buf_append(&r->body, a->body, a->n);

@@ -57,6 +57,10 @@ typedef struct metric {
     {                                                                                          \
         .name = (n), .help = (h), .kind = METRIC_IS_COUNTER, .label = (l), .label_values = (v) \
     }
+#define METRIC_GAUGE_BY(n, h, l, v)                                                          \
+    {                                                                                        \
+        .name = (n), .help = (h), .kind = METRIC_IS_GAUGE, .label = (l), .label_values = (v) \
+    }
 #define METRIC_HISTOGRAM_BY(n, h, l, v)                                                          \
     {                                                                                            \
         .name = (n), .help = (h), .kind = METRIC_IS_HISTOGRAM, .label = (l), .label_values = (v) \

@@ -238,6 +238,8 @@ err *config_check(const config *c)
                        c->listen_tcp);
     if (c->exec_stream_max > c->exec_sandbox_max)
         return err_new(ERR_INVALID_REQUEST, "exec.stream_max must not be above exec.sandbox_max");
+    if (c->pool_low > c->pool_high)
+        return err_new(ERR_INVALID_REQUEST, "pool.low must not be above pool.high");
     if (c->retention_spool > c->retention_record)
         return err_new(ERR_INVALID_REQUEST, "retention.spool must not be above retention.record");
     if (str_eq(c->backend_name, "fake") && !*c->backend_fake_dir)

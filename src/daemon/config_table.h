@@ -53,6 +53,12 @@ CONFIG_ROW(limits, ttl, TIME, "1h", 1000, UINT64_C(30) * 86400000, NULL, "Life o
 CONFIG_ROW(limits, queue_wait, TIME, "60s", 1000, 3600000, NULL,
            "How long a create may wait for a slot.")
 
+CONFIG_SECTION(pool, "Slots that are kept ready.")
+CONFIG_ROW(pool, low, COUNT, "0", 0, 16384, NULL,
+           "Below so many slots the pool is filled up. low and high 0: as the warden was told "
+           "(--pool). 'bothy pool' changes them until bothyd is started again.")
+CONFIG_ROW(pool, high, COUNT, "0", 0, 16384, NULL, "So many it is filled up to.")
+
 CONFIG_SECTION(exec, "Commands and their output.")
 CONFIG_ROW(exec, live_max, COUNT, "256", 1, 1024, NULL, "Commands of one sandbox at a time.")
 CONFIG_ROW(exec, stream_max, SIZE, "64m", 4u << 20, UINT64_C(1) << 40, NULL,

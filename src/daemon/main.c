@@ -105,7 +105,8 @@ static err *open_backend(node *n)
                             .repeat_every = (unsigned)c->backend_fake_repeat_every},
             &n->backend);
     }
-    return backend_oci_new(c->warden_socket, &n->backend);
+    const pool_marks marks = {.low = (uint32_t)c->pool_low, .high = (uint32_t)c->pool_high};
+    return backend_oci_new(c->warden_socket, marks.high ? &marks : NULL, &n->backend);
 }
 
 static err *open_images(node *n)

@@ -108,15 +108,19 @@ int job_errnum(const err *e)
 
 void job_end(job *j, err *e)
 {
+    struct wp_error head = {0};
     char text[WP_ERROR_TEXT];
-    struct iovec body = {text, 0};
+    struct iovec body[] = {{&head, 0}, {text, 0}};
 
-    if (e)
-        body.iov_len = (size_t)snprintf(text, sizeof text, "%s%s%s", e->message,
-                                        e->cause ? ": " : "", str_or(e->cause, ""));
-    if (body.iov_len >= sizeof text)
-        body.iov_len = sizeof text - 1;
-    send_answer(j, e ? job_errnum(e) : 0, &body, 1, -1);
+    if (e) {
+        head.retry_after = e->retry_after > 0 ? (uint32_t)e->retry_after : 0;
+        body[0].iov_len = sizeof head;
+        body[1].iov_len = (size_t)snprintf(text, sizeof text, "%s%s%s", e->message,
+                                           e->cause ? ": " : "", str_or(e->cause, ""));
+        if (body[1].iov_len >= sizeof text)
+            body[1].iov_len = sizeof text - 1;
+    }
+    send_answer(j, e ? job_errnum(e) : 0, body, 2, -1);
     err_free(e);
     job_free(j);
 }

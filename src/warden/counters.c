@@ -3,39 +3,77 @@
 #include <errno.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/metric.h"
 #include "base/thread.h"
+#include "warden/fifo.h"
 #include "warden/warden.h"
 
-static const char *const RESULTS[] = {"ok", "timeout", "failed", NULL};
+static const char *const RESULTS[] = {"ok", "timeout", "cancelled", "refused", "failed", NULL};
 enum {
     RESULT_OK,
     RESULT_TIMEOUT,
+    RESULT_CANCELLED,
+    RESULT_REFUSED,
     RESULT_FAILED
 };
 static const char *const STAGES[] = {"queue", "build", "swap", NULL};
 
+static const char *const LEFT[] = {"served", "expired", "cancelled", NULL};
+static const char *const REFUSED[] = {"exists",      "image", "queue_full",
+                                      "unsupported", "other", NULL};
+static const char *const ADMISSION[] = {"count", "limits", "memory", NULL};
+static const char *const MARKS[] = {"low", "high", "max", NULL};
+
 enum {
     M_CLAIMS,
     M_CLAIM,
+    M_QUEUE,
+    M_REFUSED,
+    M_ADMISSION,
     M_REFILL,
     M_REFILLS_FAILED,
+    M_REFILL_FAILURES,
     M_DESTROYED,
     M_READY,
+    M_MAKING,
     M_CLAIMED,
+    M_DYING,
+    M_MARKS,
     M_WAITING,
-    M_DYING
+    M_OLDEST,
+    M_LIMITS
 };
 static metric METRICS[] = {
     [M_CLAIMS] =
         METRIC_COUNTER_BY("bothy_warden_claims_total", "Claims by result.", "result", RESULTS),
     [M_CLAIM] = METRIC_HISTOGRAM_BY("bothy_warden_claim_seconds",
                                     "Time of successful claims by stage.", "stage", STAGES),
+    [M_QUEUE] =
+        METRIC_HISTOGRAM_BY("bothy_warden_queue_seconds",
+                            "Time claims stood in the queue, by how they left it.", "left", LEFT),
+    [M_REFUSED] = METRIC_COUNTER_BY("bothy_warden_claims_refused_total",
+                                    "Claims refused at once, by reason.", "reason", REFUSED),
+    [M_ADMISSION] =
+        METRIC_COUNTER_BY("bothy_warden_admission_waits_total",
+                          "Claims whose turn came and that had to wait for room: the number of "
+                          "sandboxes, the sum of their memory limits, free memory.",
+                          "reason", ADMISSION),
     [M_REFILL] = METRIC_HISTOGRAM("bothy_warden_refill_seconds", "Time to make a slot."),
     [M_REFILLS_FAILED] =
         METRIC_COUNTER("bothy_warden_refills_failed_total", "Slots that could not be made."),
+    [M_REFILL_FAILURES] =
+        METRIC_GAUGE("bothy_warden_refill_failures", "Refills that failed in a row until now."),
     [M_DESTROYED] = METRIC_COUNTER("bothy_warden_destroyed_total", "Slots destroyed."),
     [M_READY] = METRIC_GAUGE("bothy_warden_slots_ready", "Slots waiting for a claim."),
+    [M_MAKING] = METRIC_GAUGE("bothy_warden_slots_making", "Slots being made."),
+    [M_MARKS] = METRIC_GAUGE_BY("bothy_warden_pool_watermark",
+                                "What the pool is kept between, and the most slots and sandboxes.",
+                                "mark", MARKS),
+    [M_OLDEST] = METRIC_GAUGE("bothy_warden_queue_oldest_seconds",
+                              "How long the first claim of the queue has waited."),
+    [M_LIMITS] =
+        METRIC_GAUGE("bothy_warden_memory_limits_bytes", "Sum of the sandboxes' memory limits."),
     [M_CLAIMED] = METRIC_GAUGE("bothy_warden_slots_claimed", "Slots that are sandboxes."),
     [M_WAITING] = METRIC_GAUGE("bothy_warden_claims_waiting", "Claims waiting for a slot."),
     [M_DYING] = METRIC_GAUGE("bothy_warden_slots_dying", "Slots being taken apart."),
@@ -51,6 +89,7 @@ void count_claim(int errnum, uint64_t queue_ns, uint64_t build_ns, uint64_t swap
     metric_add(&METRICS[M_CLAIMS],
                !errnum               ? RESULT_OK
                : errnum == ETIMEDOUT ? RESULT_TIMEOUT
+               : errnum == ECANCELED ? RESULT_CANCELLED
                                      : RESULT_FAILED,
                1);
     if (errnum)
@@ -58,6 +97,32 @@ void count_claim(int errnum, uint64_t queue_ns, uint64_t build_ns, uint64_t swap
     metric_observe_ns(&METRICS[M_CLAIM], 0, queue_ns);
     metric_observe_ns(&METRICS[M_CLAIM], 1, build_ns);
     metric_observe_ns(&METRICS[M_CLAIM], 2, swap_ns);
+}
+
+void count_queue(enum queue_left how, uint64_t ns)
+{
+    metric_observe_ns(&METRICS[M_QUEUE], how, ns);
+}
+
+void count_refused(const err *e)
+{
+    size_t why = e->code == ERR_CONFLICT      ? 0
+                 : e->code == ERR_NOT_FOUND   ? 1
+                 : e->errnum == EAGAIN        ? 2
+                 : e->code == ERR_UNSUPPORTED ? 3
+                                              : 4;
+
+    metric_add(&METRICS[M_CLAIMS], RESULT_REFUSED, 1);
+    metric_add(&METRICS[M_REFUSED], why, 1);
+}
+
+void count_admission_wait(enum admit_verdict v)
+{
+    metric_add(&METRICS[M_ADMISSION],
+               v == ADMIT_WAIT_COUNT    ? 0
+               : v == ADMIT_WAIT_LIMITS ? 1
+                                        : 2,
+               1);
 }
 
 void count_refill(uint64_t ns)
@@ -75,15 +140,20 @@ void count_destroyed(void)
 
 void count_write(warden *w, buf *out)
 {
-    int64_t dying = 0;
-
     pthread_mutex_lock(&w->lock);
-    for (const slot *s = w->dying_list; s; s = s->next)
-        dying++;
+    const claim_job *oldest = w->fifo.head;
+    uint64_t waited = oldest ? now_mono_ns() - oldest->j->received_ns : 0;
     metric_set(&METRICS[M_READY], 0, w->ready);
+    metric_set(&METRICS[M_MAKING], 0, w->making);
     metric_set(&METRICS[M_CLAIMED], 0, w->claimed);
+    metric_set(&METRICS[M_DYING], 0, w->ndying);
+    metric_set(&METRICS[M_MARKS], 0, w->pool.low);
+    metric_set(&METRICS[M_MARKS], 1, w->pool.high);
+    metric_set(&METRICS[M_MARKS], 2, w->pool.max);
     metric_set(&METRICS[M_WAITING], 0, w->fifo.n);
-    metric_set(&METRICS[M_DYING], 0, dying);
+    metric_set(&METRICS[M_OLDEST], 0, (int64_t)(waited / NS_PER_S));
+    metric_set(&METRICS[M_REFILL_FAILURES], 0, w->pool.failures);
+    metric_set(&METRICS[M_LIMITS], 0, (int64_t)w->memory_claimed);
     pthread_mutex_unlock(&w->lock);
     metric_write(out);
 }

@@ -4,11 +4,21 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/err.h"
+#include "core/admit.h"
 
 struct warden;
 
 void count_init(void);
 void count_claim(int errnum, uint64_t queue_ns, uint64_t build_ns, uint64_t swap_ns);
+enum queue_left {
+    QUEUE_SERVED,
+    QUEUE_EXPIRED,
+    QUEUE_CANCELLED
+};
+void count_queue(enum queue_left how, uint64_t ns);
+void count_refused(const err *e); /* a claim that did not come into the queue */
+void count_admission_wait(enum admit_verdict v);
 void count_refill(uint64_t ns); /* 0: it failed */
 void count_destroyed(void);
 /* All of them as text; takes warden.lock for the gauges. */

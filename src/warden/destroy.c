@@ -27,6 +27,7 @@ static void leave_counts(warden *w, slot *s)
     if (s->state == SLOT_CLAIMING || s->state == SLOT_CLAIMED) {
         w->claimed--;
         w->memory_claimed -= s->limits.memory;
+        pool_left(&w->pool, now_mono_ns());
     }
 }
 
@@ -47,6 +48,7 @@ void destroy_slot(warden *w, slot *s)
     send_kill(w, s);
     s->next = w->dying_list;
     w->dying_list = s;
+    w->ndying++;
     count_destroyed();
     pthread_cond_signal(&w->dying);
     pthread_cond_signal(&w->refill);
@@ -112,6 +114,7 @@ static size_t sweep(warden *w)
         bool gone = take_apart(w, s);
         LOCK_SCOPE(&w->lock);
         if (gone) {
+            w->ndying--;
             w->trash_full = true;
             pthread_cond_signal(&w->trash);
             slot_unref(w, s);

@@ -3,13 +3,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fs.h"
 #include "base/str.h"
 #include "base/thread.h"
-#include "core/admit.h"
 #include "warden/bundle.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
@@ -19,6 +18,7 @@
 #define DEADLINE_MAX_MS (24u * 3600 * 1000)
 #define WAITING_MAX     4096
 #define ADMISSION_NS    (200 * NS_PER_MS) /* how often available memory is looked at again */
+#define AVAILABLE_NS    (5 * NS_PER_MS)
 
 /* ---- a claim ---- */
 
@@ -76,42 +76,10 @@ static void unlink_job(fifo *f, claim_job *c)
     c->prev = c->next = NULL;
     f->n--;
     map_take_str(&f->by_id, c->spec.sandbox.id);
-    if (!f->n)
+    if (!f->n) {
         f->earliest_ns = 0; /* otherwise it may be too early: one look for nothing */
-}
-
-static err *refuse(const warden *w, const claim_job *c)
-{
-    if (slot_find(w, c->spec.sandbox.id))
-        return err_sys(ERR_CONFLICT, EEXIST, "sandbox %s exists", c->spec.sandbox.id);
-    if (map_get_str(&w->fifo.by_id, c->spec.sandbox.id))
-        return err_sys(ERR_CONFLICT, EEXIST, "sandbox %s waits already", c->spec.sandbox.id);
-    if (w->fifo.n >= WAITING_MAX)
-        return err_sys(ERR_UNAVAILABLE, EAGAIN, "too many claims wait");
-    if (c->spec.limits.disk)
-        return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node cannot limit disk space");
-    if (c->spec.limits.memory > w->memory_total * w->o.overcommit)
-        return err_sys(ERR_UNSUPPORTED, ENOTSUP, "the node has no room for so much memory");
-    return NULL;
-}
-
-void fifo_add(warden *w, job *j)
-{
-    claim_job *c = job_of(j);
-    err *e = layers_stack_of(w->layers, c->spec.image.sha256, &c->stack);
-
-    pthread_mutex_lock(&w->lock);
-    if (!e)
-        e = refuse(w, c);
-    if (!e) {
-        append(&w->fifo, c);
-        pthread_cond_signal(&w->claims);
-        if (!w->ready) /* otherwise the match tells the refill */
-            pthread_cond_signal(&w->refill);
+        f->held_by = ADMIT_NOW;
     }
-    pthread_mutex_unlock(&w->lock);
-    if (e)
-        claim_job_end(c, e);
 }
 
 claim_job *fifo_cancel(warden *w, const char *id)
@@ -121,13 +89,16 @@ claim_job *fifo_cancel(warden *w, const char *id)
     if (!c)
         return NULL;
     unlink_job(&w->fifo, c);
+    count_queue(QUEUE_CANCELLED, now_mono_ns() - c->j->received_ns);
     pthread_cond_signal(&w->claims); /* it may have held up those behind it */
     return c;
 }
 
 /* What a function of this file takes out under the lock and ends behind it. */
 typedef struct taken {
-    claim_job *head;
+    claim_job *head; /* the last first */
+    uint32_t n;
+    enum admit_verdict held_by;
 } taken;
 
 static void take_out(warden *w, claim_job *c, taken *to)
@@ -152,32 +123,102 @@ void fifo_drop_of(warden *w, const conn *of)
     pthread_mutex_unlock(&w->lock);
     for (claim_job *c = gone.head; c; c = following) {
         following = c->next;
+        count_queue(QUEUE_CANCELLED, now_mono_ns() - c->j->received_ns);
         claim_job_end(c, err_sys(ERR_CONFLICT, ECANCELED, "the connection closed"));
     }
 }
 
 /* ---- admission ---- */
 
-static uint64_t memory_available(const warden *w)
+/* MemAvailable, at most AVAILABLE_NS old: a burst does not read it for each claim. */
+static uint64_t memory_available(warden *w)
 {
-    CLEANUP(buf_done) buf b = {0};
-    err *e = fs_read(w->proc_fd, "meminfo", 65536, &b);
-    const char *at = e ? NULL : strstr(buf_cstr(&b), "MemAvailable:");
+    char text[1024];
+    uint64_t now = now_mono_ns();
 
-    err_free(e);
-    return at ? strtoull(at + strlen("MemAvailable:"), NULL, 10) * 1024 : 0;
+    if (w->available_at_ns && now - w->available_at_ns < AVAILABLE_NS)
+        return w->available;
+    ssize_t n = pread(w->meminfo_fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = 0;
+    const char *at = strstr(text, "MemAvailable:"); /* the third line */
+    w->available = at ? strtoull(at + strlen("MemAvailable:"), NULL, 10) * 1024 : 0;
+    w->available_at_ns = now;
+    return w->available;
 }
 
-static bool admits(const warden *w, const claim_job *c)
+static admit_rules rules_of(const warden *w)
 {
-    const admit_rules rules = {
+    return (admit_rules){
         .max_sandboxes = w->o.max, .overcommit = w->o.overcommit, .reserve_percent = w->o.reserve};
+}
+
+enum admit_verdict fifo_admit(warden *w, uint64_t memory, const slot *instead_of)
+{
+    const admit_rules rules = rules_of(w);
     const admit_node node = {.memory = w->memory_total,
                              .available = memory_available(w),
-                             .limits_sum = w->memory_claimed,
-                             .sandboxes = w->claimed};
+                             .limits_sum =
+                                 w->memory_claimed - (instead_of ? instead_of->limits.memory : 0),
+                             .sandboxes = w->claimed - (instead_of ? 1 : 0)};
 
-    return admit(&rules, &node, c->spec.limits.memory) == ADMIT_NOW;
+    return admit(&rules, &node, memory);
+}
+
+/* The first that waits; what holds it up is remembered, and counted once. */
+static bool admits(warden *w, claim_job *c)
+{
+    enum admit_verdict v = fifo_admit(w, c->spec.limits.memory, NULL);
+
+    w->fifo.held_by = v;
+    if (v == ADMIT_NOW)
+        return true;
+    if (!c->held)
+        count_admission_wait(v);
+    c->held = true;
+    return false;
+}
+
+/* ---- arriving ---- */
+
+static err *refuse(const warden *w, const claim_job *c)
+{
+    if (slot_find(w, c->spec.sandbox.id))
+        return err_sys(ERR_CONFLICT, EEXIST, "sandbox %s exists", c->spec.sandbox.id);
+    if (map_get_str(&w->fifo.by_id, c->spec.sandbox.id))
+        return err_sys(ERR_CONFLICT, EEXIST, "sandbox %s waits already", c->spec.sandbox.id);
+    if (w->fifo.n >= WAITING_MAX)
+        return err_retry_after(
+            err_sys(ERR_UNAVAILABLE, EAGAIN, "%u claims wait already", w->fifo.n),
+            (int)refill_retry_after(w, w->fifo.n));
+    if (c->spec.limits.disk)
+        return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node cannot limit disk space");
+    const admit_rules rules = rules_of(w);
+    const admit_node empty = {.memory = w->memory_total, .available = w->memory_total};
+    if (admit(&rules, &empty, c->spec.limits.memory) == ADMIT_NEVER)
+        return err_sys(ERR_UNSUPPORTED, ENOTSUP, "%s", admit_text(ADMIT_NEVER));
+    return NULL;
+}
+
+void fifo_add(warden *w, job *j)
+{
+    claim_job *c = job_of(j);
+    err *e = layers_stack_of(w->layers, c->spec.image.sha256, &c->stack);
+
+    pthread_mutex_lock(&w->lock);
+    if (!e)
+        e = refuse(w, c);
+    if (!e) {
+        append(&w->fifo, c);
+        pthread_cond_signal(&w->claims);
+        if (!w->ready) /* otherwise the match tells the refill */
+            pthread_cond_signal(&w->refill);
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (e) {
+        count_refused(e);
+        job_end(j, e);
+        claim_job_free(c);
+    }
 }
 
 /* ---- meeting ---- */
@@ -201,22 +242,32 @@ static void take_expired(warden *w, uint64_t now, taken *ret_late)
     f->earliest_ns = 0;
     for (claim_job *c = f->head; c; c = following) {
         following = c->next;
-        if (c->deadline_ns <= now)
+        if (c->deadline_ns <= now) {
             take_out(w, c, ret_late);
-        else if (!f->earliest_ns || c->deadline_ns < f->earliest_ns)
+            ret_late->n++;
+        } else if (!f->earliest_ns || c->deadline_ns < f->earliest_ns)
             f->earliest_ns = c->deadline_ns;
     }
+    ret_late->held_by = f->held_by;
+    uint32_t before = f->n + ret_late->n; /* the list is the last first */
+    for (claim_job *c = ret_late->head; c; c = c->next)
+        c->retry_after = refill_retry_after(w, --before);
+    pthread_cond_signal(&w->refill);
 }
 
-static void end_expired(const taken *late, unsigned after)
+/* Each is told of those that come back before it. */
+static void end_expired(const taken *late)
 {
     claim_job *following;
 
     for (claim_job *c = late->head; c; c = following) {
         following = c->next;
         err *e = err_sys(ERR_POOL_EXHAUSTED, ETIMEDOUT,
-                         "no slot was free in time; retry after %u s", after);
-        claim_job_end(c, err_retry_after(e, (int)after));
+                         "no slot was free in time; retry after %u s", c->retry_after);
+        if (c->held)
+            e = err_because(e, "%s", admit_text(late->held_by));
+        count_queue(QUEUE_EXPIRED, now_mono_ns() - c->j->received_ns);
+        claim_job_end(c, err_retry_after(e, (int)c->retry_after));
     }
 }
 
@@ -237,6 +288,9 @@ static claim_job *match(warden *w, slot **ret_slot)
     map_put_str(&w->by_id, s->id, s);
     w->claimed++;
     w->memory_claimed += s->limits.memory;
+    uint64_t now = now_mono_ns();
+    pool_claimed(&w->pool, now);
+    count_queue(QUEUE_SERVED, now - c->j->received_ns);
     slot_ref(s);
     pthread_cond_signal(&w->refill);
     if (w->fifo.head && w->ready)
@@ -265,11 +319,12 @@ claim_job *fifo_take(warden *w, slot **ret_slot)
         claim_job *c = match(w, ret_slot);
         if (!c)
             take_expired(w, now_mono_ns(), &late);
-        if (!c && !late.head)
+        if (!c && !late.head) {
+            refill_hurry(w);
             cond_wait_until(&w->claims, &w->lock, next_look(w));
-        unsigned after = late.head ? refill_retry_after(w) : 0;
+        }
         pthread_mutex_unlock(&w->lock);
-        end_expired(&late, after);
+        end_expired(&late);
         if (c)
             return c;
     }

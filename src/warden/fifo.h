@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "core/admit.h"
 #include "warden/conn.h"
 #include "warden/layers.h"
 #include "warden/slot.h"
@@ -21,7 +22,9 @@ typedef struct claim_job { /* a CLAIM under way; owns its job */
     struct wp_claim spec;         /* with the defaults filled in */
     const struct wp_tmpfs *tmpfs; /* in the job's body */
     uint64_t deadline_ns;
-    layers_stack stack; /* held from the start: no prune takes a layer away */
+    bool held;            /* admission could not take it when its turn came */
+    unsigned retry_after; /* seconds, when it expires */
+    layers_stack stack;   /* held from the start: no prune takes a layer away */
 } claim_job;
 
 /* Answers with the error and frees it. It writes to bothyd: never with warden.lock held. */
@@ -37,5 +40,8 @@ claim_job *fifo_take(struct warden *w, slot **ret_slot);
 /* With warden.lock held: takes the waiting claim of this sandbox out; NULL if there is none. The
  * caller ends it after the lock. */
 claim_job *fifo_cancel(struct warden *w, const char *id) ERR_MUST;
+/* With warden.lock held: may a sandbox with this memory limit come in? instead_of (may be NULL): it
+ * takes the place of this one. */
+enum admit_verdict fifo_admit(struct warden *w, uint64_t memory, const slot *instead_of);
 /* Drops all waiting claims of a connection that closed. */
 void fifo_drop_of(struct warden *w, const conn *c);

@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -310,8 +311,7 @@ static void init_table(warden *w)
         w->nslots = SLOTS_MAX / 4; /* what a warden with a larger limit left behind */
     w->slots = xcalloc(w->nslots, sizeof(slot *));
     w->free_numbers = xcalloc(w->nslots, sizeof *w->free_numbers);
-    w->low = w->o.low;
-    w->high = w->o.high;
+    pool_init(&w->pool, w->o.low, w->o.high, w->o.max, now_mono_ns());
     w->memory_total = sysinfo(&si) ? 0 : (uint64_t)si.totalram * si.mem_unit;
 }
 
@@ -346,7 +346,8 @@ static err *open_dirs(warden *w)
 {
     w->state_fd = open(w->o.state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     w->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (w->state_fd < 0 || w->proc_fd < 0)
+    w->meminfo_fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    if (w->state_fd < 0 || w->proc_fd < 0 || w->meminfo_fd < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot open %s", w->o.state);
     return NULL;
 }
@@ -391,7 +392,7 @@ static err *run(warden *w)
     thread_detach("trash", destroy_trash_run, w);
     for (int i = 0; i < CLAIMERS; i++)
         thread_detach("claimer", claim_run, w);
-    for (int i = 0; i < REFILL_WORKERS; i++)
+    for (unsigned i = 0; i < POOL_WORKERS; i++)
         thread_detach("refill", refill_run, w);
     ops_start(w);
     return conn_serve(w);
@@ -445,7 +446,7 @@ int main(int argc, char **argv)
     log_init("bothy-warden", a.level);
     umask(022);
     w.o = a.o;
-    w.state_fd = w.slots_fd = w.uppers_fd = w.trash_fd = w.lock_fd = w.proc_fd = -1;
+    w.state_fd = w.slots_fd = w.uppers_fd = w.trash_fd = w.lock_fd = w.proc_fd = w.meminfo_fd = -1;
     init_table(&w);
     count_init();
     if (a.destroy_all) {

@@ -21,6 +21,7 @@
 #include "warden/destroy.h"
 #include "warden/fifo.h"
 #include "warden/privs.h"
+#include "warden/refill.h"
 #include "warden/warden.h"
 
 #define OPS_WORKERS    2
@@ -245,6 +246,48 @@ static void op_freeze(warden *w, job *j)
     job_end(j, e);
 }
 
+/* With the lock: a higher memory limit is admitted like a sandbox that comes with it. */
+static err *admit_limit(warden *w, slot *s, uint64_t memory)
+{
+    enum admit_verdict v =
+        memory > s->limits.memory ? fifo_admit(w, memory, s) : ADMIT_NOW; /* lower always goes */
+
+    if (v == ADMIT_NEVER)
+        return err_sys(ERR_UNSUPPORTED, ENOTSUP, "%s", admit_text(v));
+    if (v != ADMIT_NOW)
+        return err_retry_after(err_sys(ERR_UNAVAILABLE, EAGAIN, "%s", admit_text(v)),
+                               (int)refill_retry_after(w, w->fifo.n));
+    return NULL;
+}
+
+/* With the lock; one that is being destroyed has left the sum. */
+static void account_memory(warden *w, slot *s, uint64_t memory)
+{
+    if (s->state != SLOT_CLAIMED)
+        return;
+    w->memory_claimed += memory - s->limits.memory;
+    s->limits.memory = memory;
+    pthread_cond_signal(&w->claims);
+}
+
+/* Counted before it is set, so that nobody else is promised the same. */
+static err *set_limits(warden *w, slot *s, const struct wp_limits *l)
+{
+    pthread_mutex_lock(&w->lock);
+    uint64_t before = s->limits.memory;
+    err *e = l->memory ? admit_limit(w, s, l->memory) : NULL;
+    if (!e && l->memory)
+        account_memory(w, s, l->memory);
+    pthread_mutex_unlock(&w->lock);
+    TRY(e);
+    e = cgroup_limit(&w->cg, s->n, l);
+    if (e && l->memory) {
+        LOCK_SCOPE(&w->lock);
+        account_memory(w, s, before);
+    }
+    return e;
+}
+
 static void op_limits(warden *w, job *j)
 {
     struct wp_limits_of l;
@@ -257,13 +300,8 @@ static void op_limits(warden *w, job *j)
     }
     err *e = hold(w, &l.sandbox, &s);
     if (s) {
-        e = cgroup_limit(&w->cg, s->n, &l.limits);
-        LOCK_SCOPE(&w->lock);
-        if (!e && l.limits.memory && s->state == SLOT_CLAIMED) {
-            w->memory_claimed += l.limits.memory - s->limits.memory;
-            s->limits.memory = l.limits.memory;
-        }
-        slot_unref(w, s);
+        e = set_limits(w, s, &l.limits);
+        release(w, s);
     }
     job_end(j, e);
 }
@@ -370,25 +408,58 @@ static void op_prune(warden *w, job *j)
     job_answer(j, &a, sizeof a, NULL, 0, -1);
 }
 
+/* With the lock. */
+static struct wp_pool pool_state(warden *w, uint64_t now)
+{
+    const pool_level l = refill_level(w);
+    pool copy = w->pool; /* asking changes nothing */
+    const claim_job *oldest = w->fifo.head;
+    struct wp_pool p = {
+        .low = w->pool.low,
+        .high = w->pool.high,
+        .max = w->pool.max,
+        .ready = w->ready,
+        .making = w->making,
+        .claimed = w->claimed,
+        .dying = w->ndying,
+        .waiting = w->fifo.n,
+        .refills_failed = w->refills_failed,
+        .failures = w->pool.failures,
+        .why = pool_decide(&copy, &l, now).why,
+        .held_by = w->fifo.held_by,
+        .refill_ns = w->pool.refill_ns,
+        .oldest_wait_ns = oldest ? now - oldest->j->received_ns : 0,
+        .next_try_ns = w->pool.not_before_ns > now ? w->pool.not_before_ns - now : 0,
+        .memory = w->memory_total,
+        .memory_limits = w->memory_claimed,
+        .memory_limits_max = w->memory_total * w->o.overcommit,
+    };
+
+    memcpy(p.last_error, w->refill_error, sizeof p.last_error);
+    return p;
+}
+
 static void op_pool(warden *w, job *j)
 {
-    struct wp_pool p;
+    struct wp_watermarks set;
+    err *e = NULL;
 
-    memcpy(&p, j->body, sizeof p);
+    memcpy(&set, j->body, sizeof set);
     pthread_mutex_lock(&w->lock);
-    if (p.flags & WP_POOL_SET) {
-        w->low = p.low;
-        w->high = p.high;
-        pthread_cond_broadcast(&w->refill);
+    if (set.flags & WP_POOL_SET && set.high > w->pool.max)
+        e = err_sys(ERR_INVALID_REQUEST, EINVAL, "the high watermark %u is above the maximum of %u",
+                    set.high, w->pool.max);
+    if (set.flags & WP_POOL_SET && !e) {
+        w->pool.low = set.low;
+        w->pool.high = set.high;
+        pthread_cond_signal(&w->refill);
     }
-    p = (struct wp_pool){.low = w->low,
-                         .high = w->high,
-                         .ready = w->ready,
-                         .claimed = w->claimed,
-                         .waiting = w->fifo.n,
-                         .refills_failed = w->refills_failed};
+    const struct wp_pool p = pool_state(w, now_mono_ns());
     pthread_mutex_unlock(&w->lock);
-    job_answer(j, &p, sizeof p, NULL, 0, -1);
+    if (e)
+        job_end(j, e);
+    else
+        job_answer(j, &p, sizeof p, NULL, 0, -1);
 }
 
 static void op_hello(warden *w, job *j)

@@ -18,6 +18,13 @@ static const int KEPT[] = {
     CAP_SETFCAP,    CAP_MKNOD,
 };
 
+static bool may_renice;
+
+bool privs_may_renice(void)
+{
+    return may_renice;
+}
+
 err *privs_drop_caps(void)
 {
     bool have[ARRAY_LEN(KEPT)];
@@ -27,6 +34,7 @@ err *privs_drop_caps(void)
         return err_new(ERR_INTERNAL, "cannot read our own capabilities");
     for (size_t i = 0; i < ARRAY_LEN(KEPT); i++)
         have[i] = capng_have_capability(CAPNG_PERMITTED, (unsigned)KEPT[i]);
+    may_renice = capng_have_capability(CAPNG_EFFECTIVE, CAP_SYS_NICE);
     capng_clear(CAPNG_SELECT_BOTH);
     for (size_t i = 0; i < ARRAY_LEN(KEPT); i++)
         if (have[i] &&

@@ -1,6 +1,8 @@
 /* What the warden gives up before it listens (README.md lists it with the reasons). */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/err.h"
 
 /* Bounding, permitted and effective sets of the whole process; children get no more. */
@@ -8,6 +10,9 @@ err *privs_drop_caps(void) ERR_MUST;
 /* System calls that neither we, nor crun, nor unpack, nor any sandbox may make: inherited by all
  * children, so it holds only what the sandboxes' own profile refuses as well. */
 err *privs_filter_all(void) ERR_MUST;
+
+/* Whether CAP_SYS_NICE is ours; after privs_drop_caps(). */
+bool privs_may_renice(void);
 
 /* For the calling thread only, at its start. Threads share memory: these are a second hurdle for
  * whoever has taken one over, not a wall. Both abort when they cannot be built. */

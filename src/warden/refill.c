@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -24,6 +23,8 @@
 #include "warden/bundle.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
+#include "warden/pace.h"
+#include "warden/privs.h"
 #include "warden/warden.h"
 
 #define CRUN_MS  20000u
@@ -120,9 +121,18 @@ static err *crun_failed(const slot *s, int status)
     return err_because(e, "%s", line ? line + 1 : b.p);
 }
 
+/* For refill_hurry(): whom else to raise. */
+static void have_child(warden *w, refill_worker *me, pid_t pid)
+{
+    LOCK_SCOPE(&w->lock);
+    me->child = pid;
+    if (pid && !me->low)
+        pace_raise_tree(w->proc_fd, pid); /* it was started before we were raised */
+}
+
 /* The listener becomes stdin of pid 1. crun also inherits the slot's lock: while any crun works on
  * the slot, whoever started it, nobody takes it apart under its hands. */
-static err *run_crun(const warden *w, slot *s, int lock, int listener)
+static err *run_crun(warden *w, refill_worker *me, slot *s, int lock, int listener)
 {
     CLEANUP(freep) char *root = str_printf("%s/crun", w->place);
     CLEANUP(freep) char *bundle = str_printf("%s/slots/%u", w->o.state, s->n);
@@ -147,7 +157,10 @@ static err *run_crun(const warden *w, slot *s, int lock, int listener)
     pid_t pid;
 
     TRY(spawn_start(&(spawn_spec){.argv = argv, .fds = fds, .nfds = 4}, &pid));
-    TRY(err_wrap(spawn_wait(pid, CRUN_MS, &status), "crun"));
+    have_child(w, me, pid);
+    err *e = spawn_wait(pid, CRUN_MS, &status);
+    have_child(w, me, 0);
+    TRY(err_wrap(e, "crun"));
     return status ? crun_failed(s, status) : NULL;
 }
 
@@ -159,25 +172,25 @@ static void forget_in_crun(const warden *w, uint32_t n)
     err_drop(fs_remove(AT_FDCWD, name), "refill");
 }
 
-static err *start(const warden *w, slot *s, int lock)
+static err *start(warden *w, refill_worker *me, slot *s, int lock)
 {
     CLEANUP(closep) int listener = -1;
 
     TRY(sock_bind(s->dirfd, "spine", SOCK_SEQPACKET, 0600, &listener));
     if (listen(listener, 8))
         return err_sys(ERR_INTERNAL, errno, "cannot listen for slot %u", s->n);
-    err *e = run_crun(w, s, lock, listener);
+    err *e = run_crun(w, me, s, lock, listener);
     forget_in_crun(w, s->n);
     return e;
 }
 
-static err *make(const warden *w, slot *s)
+static err *make(warden *w, refill_worker *me, slot *s)
 {
     CLEANUP(closep) int lock = -1;
     char name[32];
 
     TRY(make_directory(w, s, &lock));
-    TRY(start(w, s, lock));
+    TRY(start(w, me, s, lock));
     TRY(slot_meet(s, HELLO_MS));
     s->start = slot_start_time(w->proc_fd, s->pid);
     snprintf(name, sizeof name, "%d/ns/user", s->pid);
@@ -188,7 +201,8 @@ static err *make(const warden *w, slot *s)
         return err_new(ERR_WALL_FAILED, "slot %u is not in its cgroup", s->n);
     TRY(cgroup_take_back(&w->cg, s->n));
     TRY(cap_userns(s));
-    setpriority(PRIO_PROCESS, (id_t)s->pid, 0); /* it inherited ours */
+    if (!pace_set(s->pid, PACE_NORMAL) && privs_may_renice()) /* it inherited ours */
+        return err_sys(ERR_INTERNAL, errno, "cannot give slot %u its priority back", s->n);
     s->limits = (struct wp_limits){.memory = BUNDLE_MEMORY,
                                    .cpu_milli = BUNDLE_CPU_MILLI,
                                    .pids = BUNDLE_PIDS,
@@ -198,77 +212,112 @@ static err *make(const warden *w, slot *s)
 
 /* ---- the workers ---- */
 
-/* With the lock. Hysteresis: below low it begins, at high it ends; claims that wait always count.
- */
-static bool wanted(warden *w)
+pool_level refill_level(const warden *w)
 {
-    uint32_t coming = w->ready + w->making;
-
-    if (coming < w->low)
-        w->filling = true;
-    if (coming >= w->high)
-        w->filling = false;
-    return (w->filling || coming < w->fifo.n) && w->claimed + coming < w->o.max;
+    return (pool_level){.ready = w->ready,
+                        .making = w->making,
+                        .claimed = w->claimed,
+                        .waiting = w->fifo.n,
+                        .blocked = w->fifo.held_by != ADMIT_NOW};
 }
 
-static slot *begin(warden *w)
+unsigned refill_retry_after(const warden *w, uint32_t before)
+{
+    const pool_level l = refill_level(w);
+
+    return pool_retry_after(&w->pool, &l, before, now_mono_ns());
+}
+
+void refill_hurry(warden *w)
+{
+    if (!w->fifo.n || w->ready || w->fifo.held_by != ADMIT_NOW)
+        return;
+    for (size_t i = 0; i < POOL_WORKERS; i++)
+        if (w->worker[i].low) {
+            w->worker[i].low = false;
+            (void)pace_set(w->worker[i].tid, PACE_NORMAL);
+            if (w->worker[i].child)
+                pace_raise_tree(w->proc_fd, w->worker[i].child);
+        }
+}
+
+/* Waits until the planner wants one more. */
+static slot *begin(warden *w, refill_worker *me)
 {
     LOCK_SCOPE(&w->lock);
 
     for (;;) {
-        uint64_t now = now_mono_ns();
-        uint32_t n = UINT32_MAX;
-        if (now >= w->refill_after && wanted(w) && (n = slot_take_number(w)) != UINT32_MAX) {
-            slot *s = slot_add(w, n, SLOT_MAKING);
-            slot_ref(s); /* ours, besides the table's */
-            w->making++;
-            pthread_cond_signal(&w->refill); /* the other one looks whether there is more to do */
-            return s;
+        const pool_level l = refill_level(w);
+        pool_plan plan = pool_decide(&w->pool, &l, now_mono_ns());
+        uint32_t n = plan.start ? slot_take_number(w) : UINT32_MAX;
+        if (n == UINT32_MAX) {
+            cond_wait_until(&w->refill, &w->lock, plan.again_ns);
+            continue;
         }
-        cond_wait_until(&w->refill, &w->lock, w->refill_after > now ? w->refill_after : 0);
+        slot *s = slot_add(w, n, SLOT_MAKING);
+        slot_ref(s); /* ours, besides the table's */
+        w->making++;
+        me->low = !plan.hurry && pace_set(me->tid, PACE_LOW);
+        if (!me->low)
+            (void)pace_set(me->tid, PACE_NORMAL);
+        if (plan.start > 1)
+            pthread_cond_signal(&w->refill);
+        return s;
     }
 }
 
-static void finish(warden *w, slot *s, err *e, uint64_t took)
+static void note_failure(warden *w, const err *e)
 {
+    w->refills_failed++;
+    snprintf(w->refill_error, sizeof w->refill_error, "%s%s%s", e->message, e->cause ? ": " : "",
+             str_or(e->cause, ""));
+    count_refill(0);
+}
+
+static void finish(warden *w, slot *s, const err *e, uint64_t from)
+{
+    uint64_t now = now_mono_ns();
     LOCK_SCOPE(&w->lock);
 
     w->making--;
     if (e) {
-        w->refills_failed++;
-        w->refill_after = now_mono_ns() + NS_PER_S;
-        count_refill(0);
+        note_failure(w, e);
+        pool_failed(&w->pool, from, now);
         destroy_slot(w, s);
     } else {
         slot_enter_ready(w, s);
-        w->refill_ns = w->refill_ns ? (w->refill_ns * 7 + took) / 8 : took;
-        count_refill(took);
+        pool_made(&w->pool, now - from);
+        count_refill(now - from);
     }
     slot_unref(w, s);
     pthread_cond_signal(&w->claims);
 }
 
+static refill_worker *sign_on(warden *w)
+{
+    LOCK_SCOPE(&w->lock);
+    refill_worker *me = w->worker;
+
+    while (me->tid)
+        me++;
+    me->tid = gettid();
+    return me;
+}
+
 void *refill_run(void *arg)
 {
     warden *w = arg;
+    refill_worker *me = sign_on(w);
 
     pthread_setname_np(pthread_self(), "refill");
-    setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
     for (;;) {
-        slot *s = begin(w);
+        slot *s = begin(w, me);
         uint64_t from = now_mono_ns();
-        err *e = make(w, s);
+        err *e = make(w, me, s);
         if (e)
             log_warn("refill", "slot %u: %s: %s", s->n, e->message, str_or(e->cause, "no cause"));
-        finish(w, s, e, now_mono_ns() - from);
+        finish(w, s, e, from);
         err_free(e);
     }
     return NULL;
-}
-
-unsigned refill_retry_after(const warden *w)
-{
-    uint64_t each = (w->refill_ns ? w->refill_ns : NS_PER_S) / REFILL_WORKERS;
-
-    return (unsigned)(each * (w->fifo.n + 1) / NS_PER_S) + 1;
 }

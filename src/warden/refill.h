@@ -1,14 +1,21 @@
-/* Keeping slots ready: at most two workers of low priority, each making one slot at a time. */
+/* Keeping slots ready: workers, each making one slot at a time when the planner (core/pool.h) says
+ * so; at low priority while nobody waits. */
 #pragma once
 
-#define REFILL_WORKERS 2
+#include <stdint.h>
+
+#include "core/pool.h"
 
 struct warden;
 
 /* A worker; arg is the warden. */
 void *refill_run(void *arg);
-/* With warden.lock held: seconds a claim that found none may come back after. */
-unsigned refill_retry_after(const struct warden *w);
+/* With warden.lock held. */
+pool_level refill_level(const struct warden *w);
+/* Seconds after which a claim with so many before it may come back. */
+unsigned refill_retry_after(const struct warden *w, uint32_t before);
+/* Refills under way go on at normal priority if somebody waits for them. */
+void refill_hurry(struct warden *w);
 /* The helper process of a refill: caps the shared kernel pools of the user namespace that is
  * descriptor 3. Returns an exit status. */
 int refill_cap_userns(void);

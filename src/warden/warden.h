@@ -23,9 +23,12 @@
 
 #include "base/err.h"
 #include "base/map.h"
+#include "core/admit.h"
+#include "core/pool.h"
 #include "warden/cgroup.h"
 #include "warden/layers.h"
 #include "warden/slot.h"
+#include "wire/wardenp.h"
 
 #define UID_BASE  0x10000000u
 #define UID_RANGE 65536u
@@ -52,8 +55,14 @@ typedef struct fifo { /* fifo.c */
     struct claim_job *head, *tail;
     map by_id; /* sandbox id -> claim_job */
     uint32_t n;
-    uint64_t earliest_ns; /* no deadline is before this; 0: none waits */
+    uint64_t earliest_ns;       /* no deadline is before this; 0: none waits */
+    enum admit_verdict held_by; /* what the first waits for, besides a slot */
 } fifo;
+
+typedef struct refill_worker { /* refill.c */
+    pid_t tid, child;          /* 0: none */
+    bool low;                  /* at low priority now */
+} refill_worker;
 
 typedef struct warden {
     warden_options o;
@@ -79,14 +88,15 @@ typedef struct warden {
     slot *ready_head, *ready_tail; /* the oldest first */
     uint32_t *free_numbers, nfree; /* a stack */
     fifo fifo;
-    uint32_t low, high;
-    uint32_t making, ready, claimed;
+    pool pool;
+    refill_worker worker[POOL_WORKERS];
+    uint32_t making, ready, claimed, ndying;
     uint32_t refills_failed;
-    uint64_t memory_claimed; /* sum of the limits */
+    char refill_error[WP_POOL_ERROR]; /* the last one's */
+    uint64_t memory_claimed;          /* sum of the limits */
     uint64_t memory_total;
-    uint64_t refill_ns;    /* measured, moving average */
-    uint64_t refill_after; /* not before this time: the last one failed */
-    bool filling;
+    int meminfo_fd;
+    uint64_t available, available_at_ns; /* MemAvailable, and when it was read */
 } warden;
 
 static inline uint32_t slot_uid_base(uint32_t n)

@@ -136,11 +136,10 @@ static bool prune_ok(const void *body, size_t n)
            n == p.n * sizeof(struct wp_digest);
 }
 
-static bool pool_ok(const void *body, size_t n)
+static bool watermarks_ok(const void *body, size_t n)
 {
-    BODY(wp_pool, p);
-    if (n || (p.flags & ~WP_POOL_SET) || p.ready || p.claimed || p.waiting || p.refills_failed ||
-        p.reserved)
+    BODY(wp_watermarks, p);
+    if (n || (p.flags & ~WP_POOL_SET) || p.reserved)
         return false;
     return p.flags & WP_POOL_SET ? p.low <= p.high : !p.low && !p.high;
 }
@@ -207,10 +206,16 @@ static bool pruned_ok(const void *body, size_t n)
     return n == sizeof(struct wp_pruned);
 }
 
-static bool pool_answer_ok(const void *body, size_t n)
+static bool pool_ok(const void *body, size_t n)
 {
     BODY(wp_pool, p);
-    return !n && p.low <= p.high && !p.flags && !p.reserved;
+    return !n && p.low <= p.high && memchr(p.last_error, 0, sizeof p.last_error);
+}
+
+bool wp_error_ok(const void *body, size_t n)
+{
+    BODY(wp_error, e);
+    return !e.reserved && n <= WP_ERROR_TEXT;
 }
 
 static const struct {
@@ -233,7 +238,7 @@ static const struct {
     [WP_UNPACK] = {"UNPACK", unpack_ok, unpacked_ok, 1},
     [WP_IMAGE] = {"IMAGE", image_ok, empty_ok, 0},
     [WP_PRUNE] = {"PRUNE", prune_ok, pruned_ok, 0},
-    [WP_POOL] = {"POOL", pool_ok, pool_answer_ok, 0},
+    [WP_POOL] = {"POOL", watermarks_ok, pool_ok, 0},
 };
 
 static bool known(uint32_t type)

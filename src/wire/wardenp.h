@@ -19,10 +19,11 @@
  *   UNPACK        wp_unpack                    wp_unpacked          -> the blob
  *   IMAGE         wp_image + wp_digest[]       -                    -   (layers bottom first)
  *   PRUNE         wp_prune + wp_digest[]       wp_pruned            -   (images to forget)
- *   POOL          wp_pool                      wp_pool              -
+ *   POOL          wp_watermarks                wp_pool              -
  *
- * An error answer has hdr.err = an errno and a body of up to 512 bytes of text for people. WP_EWALL
- * says that a wall of the sandbox could not be built, whatever the system call said. */
+ * An error answer has hdr.err = an errno and the body wp_error + up to 512 bytes of text for
+ * people. WP_EWALL says that a wall of the sandbox could not be built, whatever the system call
+ * said. */
 #pragma once
 
 #include <stdint.h>
@@ -35,6 +36,7 @@
 #define WP_PATH_MAX   256u
 #define WP_STATS_MAX  256u
 #define WP_LAYERS_MAX 500u
+#define WP_POOL_ERROR 256u
 
 enum wp_type {
     WP_HELLO = 1,
@@ -60,6 +62,11 @@ struct wp_hdr { /* 16 bytes */
     uint32_t type;
     int32_t err;
     uint64_t request;
+};
+
+struct wp_error {         /* what an error answer's body begins with */
+    uint32_t retry_after; /* seconds, 0: not known or no use */
+    uint32_t reserved;
 };
 
 struct wp_id { /* 24 bytes: a sandbox id, NUL-padded */
@@ -166,13 +173,25 @@ struct wp_prune { /* images to forget; then every layer no image and no slot use
 struct wp_pruned {
     uint64_t layers, bytes;
 };
-struct wp_pool { /* request: flags WP_POOL_SET to change; answer: the state */
+struct wp_watermarks { /* low <= high; both 0 without WP_POOL_SET */
     uint32_t low, high;
     uint32_t flags;
-    uint32_t ready, claimed, waiting; /* answer only */
-    uint32_t refills_failed, reserved;
+    uint32_t reserved;
 };
 #define WP_POOL_SET 1u
+struct wp_pool {
+    uint32_t low, high, max;
+    uint32_t ready, making, claimed, dying, waiting;
+    uint32_t refills_failed; /* since the warden's start */
+    uint32_t failures;       /* in a row, now */
+    uint32_t why;            /* enum pool_why: what refills do */
+    uint32_t held_by;        /* enum admit_verdict: what holds up the first that waits */
+    uint64_t refill_ns;      /* making one takes so long, measured; 0: not known yet */
+    uint64_t oldest_wait_ns;
+    uint64_t next_try_ns; /* until the next refill after a failed one */
+    uint64_t memory, memory_limits, memory_limits_max; /* the machine's; their sum; its ceiling */
+    char last_error[WP_POOL_ERROR];                    /* of a refill; "" if none failed */
+};
 
 _Static_assert(sizeof(struct wp_hdr) == 16, "layout");
 _Static_assert(sizeof(struct wp_limits) == 32, "layout");
@@ -181,6 +200,8 @@ _Static_assert(sizeof(struct wp_claim) == 104, "layout");
 _Static_assert(sizeof(struct wp_claimed) == 40, "layout");
 _Static_assert(sizeof(struct wp_box) == 40, "layout");
 _Static_assert(sizeof(struct wp_usage) == 72, "layout");
+_Static_assert(sizeof(struct wp_error) == 8, "layout");
+_Static_assert(sizeof(struct wp_pool) == 352, "layout");
 
 /* Sans-IO checks of a received frame (wardenp.c). body_n is what follows wp_hdr. */
 #include <stdbool.h>
@@ -191,6 +212,8 @@ _Static_assert(sizeof(struct wp_usage) == 72, "layout");
 bool wp_request_ok(uint32_t type, const void *body, size_t n);
 /* The same for an answer without error. */
 bool wp_answer_ok(uint32_t type, const void *body, size_t n);
+/* Of an error's body. False if it is malformed; otherwise the text follows the wp_error. */
+bool wp_error_ok(const void *body, size_t n);
 /* How many descriptors a request of this type brings. */
 size_t wp_request_fds(uint32_t type);
 const char *wp_type_name(uint32_t type);

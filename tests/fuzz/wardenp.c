@@ -56,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             read_stats(body);
     }
     (void)wp_answer_ok(type, body, n);
+    (void)wp_error_ok(body, n);
     (void)wp_request_fds(type);
     (void)wp_type_name(type);
     free(body);

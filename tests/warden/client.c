@@ -103,7 +103,16 @@ static void ask(uint32_t type, const void *body, size_t n, int fd)
         die("answer");
     }
     if (h.err) {
-        printf("error %d %s: %.*s\n", h.err, strerrorname_np(h.err), (int)answer_n, answer);
+        struct wp_error e;
+        if (!wp_error_ok(answer, answer_n)) {
+            errno = EBADMSG;
+            die("error's form");
+        }
+        memcpy(&e, answer, sizeof e);
+        printf("error %d %s: %.*s\n", h.err, strerrorname_np(h.err), (int)(answer_n - sizeof e),
+               answer + sizeof e);
+        if (e.retry_after)
+            printf("retry_after %u\n", e.retry_after);
         exit(FAILED);
     }
     if (!wp_answer_ok(type, answer, answer_n)) {
@@ -567,15 +576,20 @@ static int do_metrics(char **argv)
 
 static int do_pool(char **argv)
 {
-    struct wp_pool p = {0};
+    struct wp_watermarks set = {0};
+    struct wp_pool p;
 
     if (argv[0] && argv[1])
-        p = (struct wp_pool){
+        set = (struct wp_watermarks){
             .low = (uint32_t)atoi(argv[0]), .high = (uint32_t)atoi(argv[1]), .flags = WP_POOL_SET};
-    ask(WP_POOL, &p, sizeof p, -1);
+    ask(WP_POOL, &set, sizeof set, -1);
     memcpy(&p, answer, sizeof p);
-    printf("low %u high %u ready %u claimed %u waiting %u failed %u\n", p.low, p.high, p.ready,
-           p.claimed, p.waiting, p.refills_failed);
+    printf("low %u high %u max %u ready %u making %u claimed %u dying %u waiting %u failed %u "
+           "failures %u why %u held_by %u refill_us %" PRIu64 " oldest_ms %" PRIu64
+           " next_try_ms %" PRIu64 "\n%s",
+           p.low, p.high, p.max, p.ready, p.making, p.claimed, p.dying, p.waiting, p.refills_failed,
+           p.failures, p.why, p.held_by, p.refill_ns / 1000, p.oldest_wait_ns / 1000000,
+           p.next_try_ns / 1000000, p.last_error);
     return 0;
 }
 

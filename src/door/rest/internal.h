@@ -31,6 +31,9 @@ json_t *view_key(const key_row *k, const char *secret);
 json_t *view_strings(char *const *v);
 json_t *view_time(uint64_t real_ns); /* null for 0 */
 
+/* pools.c: the backend's pool, null if it has none or does not answer */
+json_t *view_pool_of(backend *b);
+
 /* follow.c: answers that come from an exec's streams */
 enum follow_form {
     FOLLOW_RESULT,

@@ -40,8 +40,7 @@ err *rest_info_get(request *rq, response *rs)
     json_object_set_new(o, "versions",
                         json_pack("{s:i,s:i,s:i,s:i,s:i}", "api", 1, "warden", 1, "spine",
                                   (int)SP_VERSION, "journal", 1, "store", 1));
-    json_t *pool = b->ops->pool ? b->ops->pool(b) : NULL;
-    json_object_set_new(o, "pool", pool ? pool : json_null());
+    json_object_set_new(o, "pool", view_pool_of(b));
     json_object_set_new(o, "counts",
                         json_pack("{s:I,s:I,s:I}", "sandboxes", (json_int_t)n.running, "creating",
                                   (json_int_t)n.creating, "images", (json_int_t)images));

@@ -17,6 +17,7 @@
 
 typedef struct answer {
     int errnum;
+    uint32_t retry_after;
     const char *text;
     char body[WP_FRAME_MAX - 64];
     size_t n;
@@ -54,6 +55,7 @@ static void do_claim(fake_warden *w, const struct wp_claim *c, answer *a)
     if (w->claim_errnum) {
         a->errnum = w->claim_errnum;
         a->text = w->claim_text;
+        a->retry_after = w->claim_retry;
         return;
     }
     if (w->give_fd >= 0) {
@@ -68,7 +70,8 @@ static void do_claim(fake_warden *w, const struct wp_claim *c, answer *a)
     fake_slot *s = find(w, &none);
     if (!s) {
         a->errnum = EAGAIN;
-        a->text = "no slot is free; retry after 3 s";
+        a->text = "no slot is free";
+        a->retry_after = 3;
         return;
     }
     s->sandbox = c->sandbox;
@@ -143,10 +146,26 @@ static void do_stats(fake_warden *w, const struct wp_stats *q, answer *a)
     }
 }
 
+static void do_pool(fake_warden *w, const struct wp_watermarks *q, answer *a)
+{
+    if (q->flags & WP_POOL_SET)
+        w->marks = *q;
+    struct wp_pool p = {.low = w->marks.low,
+                        .high = w->marks.high,
+                        .ready = 1,
+                        .refills_failed = 3,
+                        .why = 999,
+                        .refill_ns = 40000000,
+                        .last_error = "crun ended with status 1"};
+    if (q->high > 1000)
+        a->errnum = EINVAL;
+    else
+        put(a, &p, sizeof p);
+}
+
 static void serve(fake_warden *w, uint32_t type, const void *body, answer *a)
 {
     struct wp_hello h = {.min = 1, .max = 1, .caps = WP_CAP_DISK_LIMIT};
-    struct wp_pool pool = {.low = 2, .high = 4, .ready = 1};
 
     switch (type) {
     case WP_HELLO:
@@ -171,7 +190,7 @@ static void serve(fake_warden *w, uint32_t type, const void *body, answer *a)
         put(a, "warden_up 1\n", 12);
         break;
     case WP_POOL:
-        put(a, &pool, sizeof pool);
+        do_pool(w, body, a);
         break;
     default:
         a->errnum = ENOSYS;
@@ -181,11 +200,14 @@ static void serve(fake_warden *w, uint32_t type, const void *body, answer *a)
 static void respond(int fd, const struct wp_hdr *q, const answer *a)
 {
     struct wp_hdr h = {q->type | WP_ANSWER, a->errnum, q->request};
-    struct iovec v[2] = {{&h, sizeof h}, {(void *)a->body, a->n}};
+    struct wp_error e = {.retry_after = a->retry_after};
+    struct iovec v[3] = {{&h, sizeof h}, {(void *)a->body, a->n}, {0}};
 
-    if (a->errnum)
-        v[1] = (struct iovec){(void *)a->text, strlen(a->text)};
-    sock_send(fd, v, 2, &a->fd, a->fd >= 0, 0);
+    if (a->errnum) {
+        v[1] = (struct iovec){&e, sizeof e};
+        v[2] = (struct iovec){(void *)a->text, strlen(a->text)};
+    }
+    sock_send(fd, v, 3, &a->fd, a->fd >= 0, 0);
 }
 
 /* False: cut. */
@@ -213,6 +235,7 @@ static bool one_request(fake_warden *w, int fd)
             return false;
     }
     a.errnum = 0;
+    a.retry_after = 0;
     a.n = 0;
     a.fd = -1;
     a.text = "";

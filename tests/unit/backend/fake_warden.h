@@ -25,9 +25,11 @@ typedef struct fake_warden {
     size_t nslots;
     int claim_errnum; /* CLAIM fails with it */
     const char *claim_text;
-    uint32_t cut_on; /* the next request of this type cuts the connection, unanswered */
-    bool cut_after;  /* ... but after it was done */
-    int give_fd;     /* the next CLAIM or ATTACH gets this one, with this HELLO */
+    uint32_t claim_retry;       /* seconds */
+    struct wp_watermarks marks; /* as last set by POOL */
+    uint32_t cut_on;            /* the next request of this type cuts the connection, unanswered */
+    bool cut_after;             /* ... but after it was done */
+    int give_fd;                /* the next CLAIM or ATTACH gets this one, with this HELLO */
     const void *give_hello;
     size_t give_n;
     int attach_errnum; /* the next `attach_fails` ATTACHes fail with it */

@@ -162,7 +162,7 @@ static int setup_n(size_t n)
     seen_init(&ev_a);
     seen_init(&ev_b);
     fake_warden_start(&fw, program, n);
-    assert_ok(backend_oci_new(fw.path, &be));
+    assert_ok(backend_oci_new(fw.path, NULL, &be));
     return 0;
 }
 
@@ -282,7 +282,7 @@ static void create_errors_are_mapped(void **state)
         err_code code;
         int retry;
     } cases[] = {
-        {EAGAIN, "no slot was free in time; retry after 3 s", ERR_POOL_EXHAUSTED, 3},
+        {EAGAIN, "no slot was free in time", ERR_POOL_EXHAUSTED, 3},
         {ETIMEDOUT, "", ERR_POOL_EXHAUSTED, 5},
         {ENOTSUP, "no quotas here", ERR_UNSUPPORTED, 0},
         {ENOENT, "no such image", ERR_NOT_FOUND, 0},
@@ -293,6 +293,7 @@ static void create_errors_are_mapped(void **state)
         pthread_mutex_lock(&fw.lock);
         fw.claim_errnum = cases[i].errnum;
         fw.claim_text = cases[i].text;
+        fw.claim_retry = cases[i].retry == 3 ? 3 : 0;
         pthread_mutex_unlock(&fw.lock);
         ev_a.done = false;
         create(&ev_a, ID_A);
@@ -443,7 +444,7 @@ static void attach_after_a_restart(void **state)
     const backend_ops *ops = be->ops;
     ops->free(be); /* the daemon ends, the sandbox does not */
     ops->box_unref(x);
-    assert_ok(backend_oci_new(fw.path, &be));
+    assert_ok(backend_oci_new(fw.path, NULL, &be));
     assert_ok(be->ops->attach(be, ID_A, &events, &ev_b, &y));
     WAIT(&ev_b, ev_b.attached == 1);
     assert_int_equal(ev_b.hello.nrec, 1);
@@ -555,19 +556,46 @@ static void warden_answers_questions(void **state)
     assert_err(be->ops->usage(be, "testcccccccccccccccc", &u), ERR_NOT_FOUND);
     assert_ok(be->ops->metrics(be, &text));
     assert_string_equal(buf_cstr(&text), "warden_up 1\n");
-    json_t *pool = be->ops->pool(be);
-    assert_int_equal(json_int(pool, "high", 0), 4);
-    json_decref(pool);
     assert_int_equal(be->caps.disk_limit, CAP_NATIVE);
     be->ops->box_unref(x);
     be->ops->box_unref(y);
+}
+
+static void watermarks_are_told_at_each_connection(void **state)
+{
+    (void)state;
+    const backend_ops *ops = be->ops;
+    pool_status p;
+
+    assert_ok(ops->pool(be, NULL, &p));
+    assert_int_equal(p.high, 0); /* none configured: the warden's own */
+    ops->free(be);
+    assert_ok(backend_oci_new(fw.path, &(pool_marks){2, 4}, &be));
+    assert_ok(ops->pool(be, NULL, &p));
+    assert_int_equal(p.low, 2);
+    assert_int_equal(p.high, 4);
+    assert_int_equal(p.refills_failed, 3);
+    assert_non_null(p.state); /* one we do not know */
+    assert_string_equal(p.last_error, "crun ended with status 1");
+    assert_ok(ops->pool(be, &(pool_marks){5, 9}, &p));
+    assert_int_equal(p.high, 9);
+    assert_err(ops->pool(be, &(pool_marks){5, 2000}, &p), ERR_INVALID_REQUEST);
+    pthread_mutex_lock(&fw.lock);
+    fw.marks = (struct wp_watermarks){0}; /* a warden that was started again */
+    fw.cut_on = WP_METRICS;
+    pthread_mutex_unlock(&fw.lock);
+    CLEANUP(buf_done) buf text = {0};
+    assert_ok(ops->metrics(be, &text)); /* cut once, sent again on the next connection */
+    assert_ok(ops->pool(be, NULL, &p));
+    assert_int_equal(p.low, 5);
+    assert_int_equal(p.high, 9);
 }
 
 static void missing_warden_is_said(void **state)
 {
     (void)state;
     oci_warden *w;
-    assert_err(oci_warden_new("/nonexistent/warden.sock", 200, &w), ERR_UNAVAILABLE);
+    assert_err(oci_warden_new("/nonexistent/warden.sock", NULL, 200, &w), ERR_UNAVAILABLE);
 }
 
 /* ---- an init that lies ---- */
@@ -755,6 +783,7 @@ int main(int argc, char **argv)
         T(lying_init_ends_the_box, setup_none),
         T(unanswered_requests_survive_a_break, setup_none),
         T(unref_ends_events, setup_none),
+        cmocka_unit_test_setup_teardown(watermarks_are_told_at_each_connection, setup, teardown),
         cmocka_unit_test(missing_warden_is_said),
     };
     const char *why;

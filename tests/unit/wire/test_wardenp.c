@@ -183,12 +183,34 @@ static void unknown_types_are_refused(void **state)
 static void pool_watermarks_are_ordered(void **state)
 {
     (void)state;
-    struct wp_pool p = {.low = 2, .high = 4, .flags = WP_POOL_SET};
+    struct wp_watermarks p = {.low = 2, .high = 4, .flags = WP_POOL_SET};
     assert_true(wp_request_ok(WP_POOL, &p, sizeof p));
     p.low = 5;
     assert_false(wp_request_ok(WP_POOL, &p, sizeof p));
-    p = (struct wp_pool){.low = 1};
+    p = (struct wp_watermarks){.low = 1};
     assert_false(wp_request_ok(WP_POOL, &p, sizeof p));
+    p = (struct wp_watermarks){.reserved = 1};
+    assert_false(wp_request_ok(WP_POOL, &p, sizeof p));
+    struct wp_pool a = {.low = 1, .high = 1};
+    assert_true(wp_answer_ok(WP_POOL, &a, sizeof a));
+    memset(a.last_error, 'x', sizeof a.last_error); /* not terminated */
+    assert_false(wp_answer_ok(WP_POOL, &a, sizeof a));
+}
+
+static void errors_carry_seconds_and_text(void **state)
+{
+    struct {
+        struct wp_error e;
+        char text[WP_ERROR_TEXT + 1];
+    } f = {.e = {.retry_after = 3}};
+
+    (void)state;
+    assert_true(wp_error_ok(&f, sizeof f.e));
+    assert_true(wp_error_ok(&f, sizeof f.e + WP_ERROR_TEXT));
+    assert_false(wp_error_ok(&f, sizeof f.e + WP_ERROR_TEXT + 1));
+    assert_false(wp_error_ok(&f, sizeof f.e - 1));
+    f.e.reserved = 1;
+    assert_false(wp_error_ok(&f, sizeof f.e));
 }
 
 int main(void)
@@ -204,6 +226,7 @@ int main(void)
         cmocka_unit_test(answers_are_checked_too),
         cmocka_unit_test(unknown_types_are_refused),
         cmocka_unit_test(pool_watermarks_are_ordered),
+        cmocka_unit_test(errors_carry_seconds_and_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

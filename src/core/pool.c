@@ -1,0 +1,178 @@
+#include "core/pool.h"
+
+#include "base/clock.h"
+
+#define UNKNOWN_REFILL_NS NS_PER_S
+
+static uint32_t minus(uint32_t a, uint32_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t since(uint64_t then, uint64_t now)
+{
+    return now > then ? now - then : 0;
+}
+
+static void average(uint64_t *of, uint64_t sample)
+{
+    *of = *of ? (*of * 7 + sample) / 8 : sample;
+}
+
+void pool_init(pool *p, uint32_t low, uint32_t high, uint32_t max, uint64_t now)
+{
+    *p = (pool){.low = low, .high = high, .max = max, .left_at_ns = now};
+}
+
+/* ---- what happened ---- */
+
+void pool_claimed(pool *p, uint64_t now)
+{
+    p->claimed_at_ns = now;
+}
+
+void pool_left(pool *p, uint64_t now)
+{
+    average(&p->leave_ns, since(p->left_at_ns, now));
+    p->left_at_ns = now;
+}
+
+void pool_made(pool *p, uint64_t took_ns)
+{
+    average(&p->refill_ns, took_ns);
+    p->failures = 0;
+    p->not_before_ns = 0;
+}
+
+void pool_failed(pool *p, uint64_t began_ns, uint64_t now)
+{
+    /* Those that were under way when another one failed share its reason: one failure. */
+    if (!p->failures || began_ns >= p->failed_at_ns) {
+        uint64_t pause = POOL_BACKOFF_NS;
+        for (uint32_t i = 0; i < p->failures && pause < POOL_BACKOFF_MAX_NS; i++)
+            pause *= 2;
+        p->failures++;
+        p->failed_at_ns = now;
+        p->not_before_ns = now + (pause < POOL_BACKOFF_MAX_NS ? pause : POOL_BACKOFF_MAX_NS);
+    }
+}
+
+/* ---- the plan ---- */
+
+/* How many slots, ready or coming, there should be. */
+static uint32_t target(pool *p, uint32_t coming, uint32_t demand)
+{
+    if (coming < p->low)
+        p->filling = true;
+    if (coming >= p->high)
+        p->filling = false;
+    return p->filling && p->high > demand ? p->high : demand;
+}
+
+/* Until when a refill nobody waits for leaves the processors to claims; 0: it need not. */
+static uint64_t hold_until(pool *p, uint64_t now)
+{
+    if (!p->claimed_at_ns || since(p->claimed_at_ns, now) >= POOL_HOLD_NS) {
+        p->held_at_ns = 0;
+        return 0;
+    }
+    if (!p->held_at_ns)
+        p->held_at_ns = now;
+    if (since(p->held_at_ns, now) >= POOL_HOLD_MAX_NS)
+        return 0;
+    uint64_t quiet = p->claimed_at_ns + POOL_HOLD_NS, bound = p->held_at_ns + POOL_HOLD_MAX_NS;
+    return quiet < bound ? quiet : bound;
+}
+
+static uint32_t workers(const pool *p, const pool_level *l, bool urgent)
+{
+    if (p->failures)
+        return 1; /* the attempt that tells whether it works again */
+    return urgent || l->ready < p->low ? POOL_WORKERS : 1;
+}
+
+pool_plan pool_decide(pool *p, const pool_level *l, uint64_t now)
+{
+    uint32_t coming = l->ready + l->making;
+    uint32_t demand = l->blocked ? 0 : l->waiting;
+    uint32_t wanted = minus(target(p, coming, demand), coming);
+    uint32_t room = minus(p->max, l->claimed + coming);
+    bool urgent = demand > l->ready;
+
+    if (!wanted || !room) {
+        p->held_at_ns = 0;
+        return (pool_plan){.why = wanted ? POOL_MAX : POOL_FULL};
+    }
+    if (now < p->not_before_ns)
+        return (pool_plan){.again_ns = p->not_before_ns, .why = POOL_FAILING};
+    uint64_t hold = urgent ? 0 : hold_until(p, now);
+    if (hold)
+        return (pool_plan){.again_ns = hold, .why = POOL_HOLDING};
+    uint32_t start = least(least(wanted, room), minus(workers(p, l, urgent), l->making));
+    return (pool_plan){
+        .start = start, .hurry = demand && !l->ready, .why = start ? POOL_START : POOL_BUSY};
+}
+
+const char *pool_why_text(enum pool_why why)
+{
+    static const char *const TEXTS[POOL_WHYS] = {
+        [POOL_FULL] = "the pool is as full as it should be",
+        [POOL_MAX] = "there are as many slots and sandboxes as there may be",
+        [POOL_BUSY] = "slots are being made",
+        [POOL_HOLDING] = "claims go first",
+        [POOL_FAILING] = "the last refill failed; it is tried again after a pause",
+        [POOL_START] = "slots are being made",
+    };
+
+    return TEXTS[why < POOL_WHYS ? why : POOL_FULL];
+}
+
+/* ---- how long ---- */
+
+/* Until so many more slots have been made. */
+static uint64_t slots_ns(const pool *p, const pool_level *l, uint32_t n, uint64_t now)
+{
+    uint64_t each = p->refill_ns ? p->refill_ns : UNKNOWN_REFILL_NS;
+
+    if (!n)
+        return 0;
+    uint64_t begun = l->making ? each / 2 : 0; /* on average those under way are half done */
+    uint64_t work = each * ((n + POOL_WORKERS - 1) / POOL_WORKERS);
+    return since(now, p->not_before_ns) + most(work - begun, each / 2);
+}
+
+/* Until so many sandboxes have left. What has been silent for long is expected to stay so: the
+ * first departure takes at least as long as the last one is ago. */
+static uint64_t departures_ns(const pool *p, uint32_t n, uint64_t now)
+{
+    uint64_t ago = since(p->left_at_ns, now);
+    uint64_t each = p->leave_ns ? p->leave_ns : ago;
+
+    return n ? most(each, ago) + each * (n - 1) : 0;
+}
+
+uint64_t pool_wait_ns(const pool *p, const pool_level *l, uint32_t before, uint64_t now)
+{
+    uint32_t mine = before + 1;
+    uint32_t room = l->blocked ? 0 : minus(p->max, l->claimed);
+    uint64_t slot = slots_ns(p, l, minus(mine, l->ready), now);
+
+    return most(slot, departures_ns(p, minus(mine, room), now));
+}
+
+unsigned pool_retry_after(const pool *p, const pool_level *l, uint32_t before, uint64_t now)
+{
+    uint64_t s = (pool_wait_ns(p, l, before, now) + NS_PER_S - 1) / NS_PER_S;
+
+    return s < 1 ? 1 : s > POOL_RETRY_MAX_S ? POOL_RETRY_MAX_S : (unsigned)s;
+}
