@@ -42,7 +42,8 @@ static size_t call(uint32_t type, const void *body, size_t n, int *ret_fd)
         fail("the warden does not answer %s", wp_type_name(type));
     rx[r] = 0;
     if (got->err)
-        fail("%s: %s: %s", wp_type_name(type), strerrordesc_np(got->err), rx + sizeof *got);
+        fail("%s: %s: %s", wp_type_name(type), strerrordesc_np(got->err),
+             rx + sizeof *got + sizeof(struct wp_error));
     return (size_t)r - sizeof *got;
 }
 
@@ -72,7 +73,7 @@ static unsigned gauge(const char *name)
 
 void warden_pool(pool_state *ret_state)
 {
-    struct wp_pool ask = {0};
+    struct wp_watermarks ask = {0};
 
     call(WP_POOL, &ask, sizeof ask, NULL);
     ret_state->low = ((const struct wp_pool *)body())->low;
@@ -85,7 +86,7 @@ void warden_pool(pool_state *ret_state)
 
 void warden_watermarks(unsigned low, unsigned high)
 {
-    struct wp_pool ask = {.low = low, .high = high, .flags = WP_POOL_SET};
+    struct wp_watermarks ask = {.low = low, .high = high, .flags = WP_POOL_SET};
 
     call(WP_POOL, &ask, sizeof ask, NULL);
 }
