@@ -141,8 +141,12 @@ typedef struct backend_ops {
     /* Images: a layer from a blob, an image from its layers, forgetting. Blocking (a thread of the
      * caller's); ERR_UNSUPPORTED where images are the backend's own business. */
     err *(*unpack)(backend *b, const uint8_t diff_id[32], int format, int blob_fd);
+    /* Which layers are here already, and kept for an image to come; may be NULL: none. */
+    err *(*layers)(backend *b, const uint8_t (*diff_ids)[32], size_t n, bool *ret_here);
     err *(*image)(backend *b, const uint8_t image[32], const uint8_t (*diff_ids)[32], size_t n);
-    err *(*prune)(backend *b, const uint8_t (*images)[32], size_t n, uint64_t *ret_bytes);
+    /* unclaimed: also layers that came lately and have no image, because no pull is under way. */
+    err *(*prune)(backend *b, const uint8_t (*images)[32], size_t n, bool unclaimed,
+                  uint64_t *ret_bytes);
     err *(*metrics)(backend *b, buf *out); /* may be NULL */
     /* What is kept warm; may be NULL. With `set` the watermarks change first (until the backend's
      * end: they are in its hands again then). Blocking, short. */

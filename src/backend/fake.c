@@ -739,9 +739,10 @@ static err *fake_image(backend *b, const uint8_t image[32], const uint8_t (*diff
     return no("images");
 }
 
-static err *fake_prune(backend *b, const uint8_t (*images)[32], size_t n, uint64_t *ret_bytes)
+static err *fake_prune(backend *b, const uint8_t (*images)[32], size_t n, bool unclaimed,
+                       uint64_t *ret_bytes)
 {
-    (void)b, (void)images, (void)n;
+    (void)b, (void)images, (void)n, (void)unclaimed;
     *ret_bytes = 0;
     return NULL;
 }

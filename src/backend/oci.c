@@ -475,12 +475,34 @@ static err *oci_unpack(backend *b, const uint8_t diff_id[32], int format, int bl
                                   .fd = blob_fd,
                                   .timeout_ms = UNPACK_MS},
                     &r);
-    if (!r.errnum)
-        return NULL;
-    err *e = call_error(&r, "cannot unpack a layer");
-    if (e->code == ERR_INTERNAL && !r.local) /* the layer's own fault, as the text says */
-        e->code = ERR_IMAGE_UNSUPPORTED;
-    return e;
+    if (r.errnum == EBADMSG && !r.local) /* the layer's own fault, as the text says */
+        return err_because(err_sys(ERR_IMAGE_UNSUPPORTED, EBADMSG, "a layer was refused"), "%s",
+                           r.text);
+    if (r.errnum == EILSEQ && !r.local)
+        return err_because(err_sys(ERR_IMAGE_PULL_FAILED, EILSEQ,
+                                   "a layer does not have the digest that the image says"),
+                           "%s", r.text);
+    return r.errnum ? call_error(&r, "cannot unpack a layer") : NULL;
+}
+
+static err *oci_layers(backend *b, const uint8_t (*diff_ids)[32], size_t n, bool *ret_here)
+{
+    struct wp_layers ask = {.n = (uint32_t)n};
+    CLEANUP(warden_reply_done) warden_reply r;
+
+    oci_warden_call(oci_of(b)->warden,
+                    &(warden_ask){.type = WP_LAYERS,
+                                  .body = {{&ask, sizeof ask}, {(void *)diff_ids, n * 32}},
+                                  .fd = -1,
+                                  .timeout_ms = SHORT_MS},
+                    &r);
+    if (r.errnum)
+        return call_error(&r, "cannot ask for layers");
+    if (((const struct wp_layers *)r.body.p)->n != n)
+        return err_new(ERR_INTERNAL, "the warden answered about other layers");
+    for (size_t i = 0; i < n; i++)
+        ret_here[i] = ((const uint8_t *)r.body.p)[sizeof ask + i];
+    return NULL;
 }
 
 static err *oci_image(backend *b, const uint8_t image[32], const uint8_t (*diff_ids)[32], size_t n)
@@ -501,7 +523,8 @@ static err *oci_image(backend *b, const uint8_t image[32], const uint8_t (*diff_
     return r.errnum ? call_error(&r, "cannot register the image") : NULL;
 }
 
-static err *oci_prune(backend *b, const uint8_t (*images)[32], size_t n, uint64_t *ret_bytes)
+static err *oci_prune(backend *b, const uint8_t (*images)[32], size_t n, bool unclaimed,
+                      uint64_t *ret_bytes)
 {
     enum {
         A_FRAME = (WP_FRAME_MAX - 64) / 32
@@ -510,7 +533,7 @@ static err *oci_prune(backend *b, const uint8_t (*images)[32], size_t n, uint64_
 
     for (size_t at = 0; at < n || !at;) {
         size_t k = n - at < A_FRAME ? n - at : A_FRAME;
-        struct wp_prune ask = {.n = (uint32_t)k};
+        struct wp_prune ask = {.n = (uint32_t)k, .flags = unclaimed ? WP_PRUNE_UNCLAIMED : 0};
         CLEANUP(warden_reply_done) warden_reply r;
         oci_warden_call(oci_of(b)->warden,
                         &(warden_ask){.type = WP_PRUNE,
@@ -648,6 +671,7 @@ static const backend_ops oci_ops = {
     .list = oci_list,
     .usage = oci_usage,
     .unpack = oci_unpack,
+    .layers = oci_layers,
     .image = oci_image,
     .prune = oci_prune,
     .metrics = oci_metrics,

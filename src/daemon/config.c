@@ -214,6 +214,7 @@ void config_done(config *c)
     for (size_t i = 0; i < CONFIG_NROWS; i++)
         if (CONFIG_ROWS[i].type == CONFIG_IS_TEXT)
             free(*(char **)((char *)c + CONFIG_ROWS[i].at));
+    registries_done(&c->registries);
     memset(c, 0, sizeof *c);
 }
 

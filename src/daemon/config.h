@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "core/registry.h"
 #include "core/spec.h"
 
 #define CONFIG_PATH "/etc/bothy/bothy.yaml"
@@ -36,6 +37,7 @@ typedef struct config {
 #include "daemon/config_table.h"
 #undef CONFIG_ROW
 #undef CONFIG_SECTION
+    registries registries; /* the one section that is no table of scalars */
 } config;
 
 /* path NULL: no file. A missing file is an error only if must_exist (it was named by the caller).

@@ -83,6 +83,15 @@ CONFIG_ROW(http, connections, COUNT, "20000", 1, 1000000, NULL, "Open connection
 CONFIG_SECTION(images, "Where images come from.")
 CONFIG_ROW(images, skopeo, TEXT, "skopeo", 1, 4096, NULL, "The program that fetches them.")
 CONFIG_ROW(images, pull_timeout, TIME, "30m", 1000, 86400000, NULL, "For one image.")
+CONFIG_ROW(images, from, TEXT, "any", 1, 16, "any|listed",
+           "any: every registry with a public address, and those below 'registries'. listed: only "
+           "the latter.")
+
+CONFIG_SECTION(registries,
+               "What is to be known about registries, by host as in image names. Each may have "
+               "'mirrors' (a list, asked first and in order), 'insecure: true' (plain http, or TLS "
+               "that is not verified) and 'ca' (a PEM file with its authority). A host with a "
+               "private, loopback or link-local address is asked only if it is named here.")
 
 CONFIG_SECTION(log, "Lines of JSON on standard error.")
 CONFIG_ROW(log, level, TEXT, "info", 1, 16, "debug|info|warn|error",

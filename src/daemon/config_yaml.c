@@ -1,5 +1,6 @@
 /* The file, read and written. The grammar is small on purpose: a mapping of sections, each a
- * mapping of keys to scalars; everything else YAML can do is refused with its line. */
+ * mapping of keys to scalars; registries have a mapping for each host. Everything else YAML can do
+ * is refused with its line. */
 #include <string.h>
 #include <yaml.h>
 
@@ -110,6 +111,109 @@ static err *read_key(reader *r, const char *section)
     return e ? at_line(r, e) : NULL;
 }
 
+/* ---- registries ---- */
+
+static err *read_mirrors(reader *r, registry *of)
+{
+    const char *text = NULL;
+
+    if (of->mirrors)
+        return refuse(r, "registries.%s.mirrors is there twice", of->host);
+    TRY(next(r));
+    if (r->event.type != YAML_SEQUENCE_START_EVENT)
+        return refuse(r, "registries.%s.mirrors must be a list", of->host);
+    TRY(check_plain(r, r->event.data.sequence_start.anchor, r->event.data.sequence_start.tag));
+    for (;;) {
+        TRY(next(r));
+        if (r->event.type == YAML_SEQUENCE_END_EVENT)
+            return NULL;
+        TRY(scalar(r, "a mirror", &text));
+        if (!registry_mirror_ok(text))
+            return refuse(r, "a mirror must be host[:port][/path] in lower case, not '%.100s'",
+                          text);
+        if (strv_len(of->mirrors) >= REGISTRY_MIRRORS_MAX)
+            return refuse(r, "more than %d mirrors", REGISTRY_MIRRORS_MAX);
+        strv_push(&of->mirrors, xstrdup(text));
+    }
+}
+
+static err *read_insecure(reader *r, registry *of)
+{
+    const char *text = NULL;
+
+    TRY(next(r));
+    TRY(scalar(r, "insecure", &text));
+    of->insecure = str_eq(text, "true");
+    return of->insecure || str_eq(text, "false")
+               ? NULL
+               : refuse(r, "insecure must be true or false, not '%.64s'", text);
+}
+
+static err *read_ca(reader *r, registry *of)
+{
+    const char *text = NULL;
+
+    if (of->ca)
+        return refuse(r, "registries.%s.ca is there twice", of->host);
+    TRY(next(r));
+    TRY(scalar(r, "ca", &text));
+    if (*text != '/' || strlen(text) > 4096)
+        return refuse(r, "ca must be an absolute path");
+    of->ca = xstrdup(text);
+    return NULL;
+}
+
+static const struct {
+    const char *key;
+    err *(*read)(reader *r, registry *of);
+} REGISTRY_KEYS[] = {{"mirrors", read_mirrors}, {"insecure", read_insecure}, {"ca", read_ca}};
+
+static err *read_registry_key(reader *r, registry *of)
+{
+    const char *text = NULL, *known[ARRAY_LEN(REGISTRY_KEYS)];
+
+    TRY(scalar(r, "a key", &text));
+    for (size_t i = 0; i < ARRAY_LEN(REGISTRY_KEYS); i++) {
+        if (str_eq(text, REGISTRY_KEYS[i].key))
+            return REGISTRY_KEYS[i].read(r, of);
+        known[i] = REGISTRY_KEYS[i].key;
+    }
+    const char *near = str_nearest(text, known, ARRAY_LEN(known));
+    return near ? refuse(r, "registries.%s: unknown key '%.64s'; did you mean '%s'?", of->host,
+                         text, near)
+                : refuse(r, "registries.%s: unknown key '%.64s'", of->host, text);
+}
+
+static err *read_registry(reader *r)
+{
+    registries *all = &r->config->registries;
+    const char *text = NULL;
+
+    TRY(scalar(r, "a host", &text));
+    if (!registry_host_ok(text))
+        return refuse(r, "'%.100s' is no host; write it as in image names, host or host:port",
+                      text);
+    if (registries_find(all, text) || all->n >= REGISTRIES_MAX)
+        return refuse(r, "registries.%s is there twice, or one of more than %d", text,
+                      REGISTRIES_MAX);
+    registry *of = registries_put(all, text);
+    TRY(next(r));
+    if (r->event.type == YAML_SCALAR_EVENT) {
+        TRY(scalar(r, of->host, &text));
+        if (is_null(r))
+            return NULL;
+    }
+    TRY(begin_mapping(r, of->host));
+    for (;;) {
+        TRY(next(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT)
+            return NULL;
+        TRY(read_registry_key(r, of));
+    }
+}
+
+/* ---- sections ---- */
+
 static err *read_section(reader *r)
 {
     const char *name = NULL, *section = NULL, *text = NULL;
@@ -136,7 +240,7 @@ static err *read_section(reader *r)
         TRY(next(r));
         if (r->event.type == YAML_MAPPING_END_EVENT)
             return NULL;
-        TRY(read_key(r, section));
+        TRY(str_eq(section, "registries") ? read_registry(r) : read_key(r, section));
     }
 }
 
@@ -276,6 +380,22 @@ static void print_row(const config_row *r, const config *c, buf *out)
     buf_printf(out, "%s%s\n", *r->preset ? "  # default " : "", r->preset);
 }
 
+static void print_registries(const registries *all, buf *out)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        const registry *r = &all->v[i];
+        buf_printf(out, "  \"%s\":\n    insecure: %s\n", r->host, r->insecure ? "true" : "false");
+        for (char **m = r->mirrors; m && *m; m++)
+            buf_printf(out, "%s\"%s\"%s", m == r->mirrors ? "    mirrors: [" : ", ", *m,
+                       m[1] ? "" : "]\n");
+        if (r->ca) {
+            buf_str(out, "    ca: ");
+            print_text(out, r->ca);
+            buf_char(out, '\n');
+        }
+    }
+}
+
 void config_print(const config *c, buf *out)
 {
     for (size_t i = 0; i < CONFIG_NROWS; i++) {
@@ -288,5 +408,7 @@ void config_print(const config *c, buf *out)
             buf_char(out, '\n');
         comment(out, "# ", r->help);
         buf_printf(out, "%s:\n", r->section);
+        if (str_eq(r->section, "registries"))
+            print_registries(&c->registries, out);
     }
 }

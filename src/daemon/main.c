@@ -32,7 +32,7 @@
 /* Everything the daemon owns, in the order it is opened; closed the other way round. */
 typedef struct node {
     config cfg;
-    int state, lock, spool, staging;
+    int state, lock, spool, staging, registries;
     store *store;
     backend *backend;
     image_store *images;
@@ -89,6 +89,7 @@ static err *open_state(node *n)
             "Make it, owned by bothyd's user, mode 0700.");
     TRY(fs_lock_patient(n->state, "lock", &n->lock));
     TRY(fs_dir(n->state, "spool", 0700, &n->spool));
+    TRY(fs_dir(n->state, "registries", 0700, &n->registries));
     return fs_dir(n->state, "staging", 0700, &n->staging);
 }
 
@@ -112,10 +113,15 @@ static err *open_backend(node *n)
 static err *open_images(node *n)
 {
     CLEANUP(freep) char *path = str_printf("%s/staging", n->cfg.state_dir);
+    CLEANUP(freep) char *conf = str_printf("%s/registries", n->cfg.state_dir);
 
     return image_store_new(&(image_options){.staging_dir = n->staging,
                                             .staging_path = path,
                                             .skopeo = n->cfg.images_skopeo,
+                                            .conf_dir = n->registries,
+                                            .conf_path = conf,
+                                            .registries = &n->cfg.registries,
+                                            .listed_only = str_eq(n->cfg.images_from, "listed"),
                                             .backend = n->backend,
                                             .store = n->store,
                                             .pull_timeout_ms = n->cfg.images_pull_timeout},
@@ -332,7 +338,7 @@ int main(int argc, char **argv)
                                             {"version", no_argument, NULL, 'v'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    node n = {.state = -1, .lock = -1, .spool = -1, .staging = -1};
+    node n = {.state = -1, .lock = -1, .spool = -1, .staging = -1, .registries = -1};
     const char *path = NULL;
     bool print = false;
     int o;

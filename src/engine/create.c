@@ -519,5 +519,5 @@ void engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_pol
     }
     err_free(failure);
     image_ensure(e->o.images, sb->image_name, NULL, pull,
-                 &(pull_events){.done = on_image, .arg = sb});
+                 &(pull_events){.owner = sb->owner, .done = on_image, .arg = sb});
 }

@@ -364,6 +364,14 @@ static size_t gone_digests(image_store *s, uint8_t (**ret_digests)[32])
     return n;
 }
 
+/* Without a pull under way, layers that wait for an image wait in vain. One that begins now and
+ * finds a layer just before it goes will be told so, and fetches it. */
+static bool is_pulling(image_store *s)
+{
+    LOCK_SCOPE(&s->lock);
+    return s->pulling > 0;
+}
+
 err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[32]), void *arg,
                  bool all, uint64_t *ret_bytes)
 {
@@ -382,7 +390,8 @@ err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[
         if (!in_use || !in_use(arg, digests[i]))
             memmove(digests[n++], digests[i], 32);
     if (s->o.backend->caps.images != CAP_ABSENT)
-        TRY(s->o.backend->ops->prune(s->o.backend, (const uint8_t(*)[32])digests, n, &bytes));
+        TRY(s->o.backend->ops->prune(s->o.backend, (const uint8_t(*)[32])digests, n, !is_pulling(s),
+                                     &bytes));
     for (size_t i = 0; i < n; i++)
         unbury(s, digests[i]);
     *ret_bytes = bytes;
@@ -398,13 +407,17 @@ err *image_store_new(const image_options *o, image_store **ret_images)
     s->o = *o;
     s->o.staging_path = s->staging_path = xstrdup(o->staging_path);
     s->o.skopeo = s->skopeo = xstrdup(o->skopeo);
+    s->o.conf_path = s->conf_path = o->conf_path ? xstrdup(o->conf_path) : NULL;
     s->here = platform_here();
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->commit, NULL);
+    pthread_mutex_init(&s->logins, NULL);
     cond_init(&s->changed);
     s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     err *e = s->stop_fd < 0 ? err_sys(ERR_INTERNAL, errno, "cannot make an event descriptor")
                             : fs_empty(s->o.staging_dir);
+    if (!e)
+        e = registry_write_conf(s);
     if (!e)
         e = load(s);
     if (e) {
@@ -428,11 +441,14 @@ void image_store_free(image_store *s)
     map_done(&s->by_name);
     map_done(&s->gone);
     map_done(&s->jobs);
+    map_done(&s->fetching);
     closep(&s->stop_fd);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->commit);
+    pthread_mutex_destroy(&s->logins);
     pthread_cond_destroy(&s->changed);
     free(s->staging_path);
     free(s->skopeo);
+    free(s->conf_path);
     free(s);
 }

@@ -1,9 +1,10 @@
 /* Images: from a reference to layers the backend has unpacked (design, section 6).
  *
- * Fetch: skopeo, as our own user, copies into staging/<random> as an OCI layout, digests checked.
- * Unpack: each layer the backend does not have is handed to it by descriptor. The record goes to
- * the store; the staging copy is removed. Pulls run on two workers; a second pull of the same name
- * joins the first. Callbacks come from a worker. */
+ * skopeo, as our own user, asks the registry and gives manifest, config and the layers that the
+ * backend does not have, size and digest checked; each layer runs through a pipe into the backend's
+ * unpacker, and nothing of it is kept here. The record goes to the store. Pulls run on two workers;
+ * a second pull of the same name joins the first, a layer that another pull fetches is waited for.
+ * Callbacks come from a worker. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "base/err.h"
+#include "core/registry.h"
 #include "store/store.h"
 
 typedef struct image_store image_store;
@@ -44,9 +46,13 @@ enum pull_policy {
 };
 
 typedef struct image_options {
-    int staging_dir;          /* descriptor; not owned */
-    const char *staging_path; /* the same by path, for skopeo */
-    const char *skopeo;       /* program */
+    int staging_dir;              /* descriptor; not owned */
+    const char *staging_path;     /* the same by path, for skopeo */
+    const char *skopeo;           /* program */
+    int conf_dir;                 /* what skopeo reads, and logins; 0700; not owned */
+    const char *conf_path;        /* the same by path; NULL: neither registries nor logins */
+    const registries *registries; /* not owned; NULL: none */
+    bool listed_only;             /* no other registries than those */
     backend *backend;
     store *store;
     uint64_t pull_timeout_ms; /* 30 min */
@@ -63,13 +69,16 @@ bool image_is_local_source(const char *reference);
 err *image_find(image_store *s, const char *reference, image **ret_image) ERR_MUST;
 void image_list(image_store *s, image ***ret_images, size_t *ret_n);
 
-/* Makes it be here. `as` names it (NULL: its reference). Progress: bytes done and in all, 0 when
- * not known. done is called once. */
+/* Makes it be here. `as` names it (NULL: its reference). Progress comes when the stage changes and
+ * up to four times a second; bytes and layers are 0 until the manifest is known, and count those
+ * that are here already as done. done is called once. */
 typedef struct pull_progress {
-    const char *stage; /* "fetch", "unpack", "done" */
+    const char *stage; /* "fetch", "unpack" (all bytes are here), "done" */
     unsigned layers, layers_done;
+    uint64_t bytes, bytes_done; /* as they come from the registry */
 } pull_progress;
 typedef struct pull_events {
+    const char *owner; /* whose logins may be used; NULL: only those for everybody */
     void (*progress)(void *arg, const pull_progress *p); /* may be NULL */
     void (*done)(void *arg, err *failure, image *got);   /* got: a reference for the receiver */
     void *arg;
@@ -80,3 +89,25 @@ void image_ensure(image_store *s, const char *reference, const char *as, enum pu
 err *image_remove(image_store *s, const char *reference) ERR_MUST;
 err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[32]), void *arg,
                  bool all, uint64_t *ret_bytes) ERR_MUST;
+
+/* ---- registries ---- */
+
+#define LOGIN_USERNAME_MAX 255
+#define LOGIN_PASSWORD_MAX 16384 /* tokens are long */
+
+typedef struct login {
+    char *host, *username;
+    bool shared; /* an administrator's, for everybody without one of their own */
+    uint64_t created_ns;
+} login;
+/* Proves name and password against the registry and keeps them for the owner; owner NULL: for
+ * everybody. Blocks as long as the registry does, at most a minute. ERR_UNAUTHENTICATED. */
+err *image_login(image_store *s, const char *owner, const char *host, const char *username,
+                 const char *password) ERR_MUST;
+/* ERR_NOT_FOUND, kind "login". */
+err *image_logout(image_store *s, const char *owner, const char *host) ERR_MUST;
+/* The owner's and those for everybody. */
+err *image_logins(image_store *s, const char *owner, login **ret_logins, size_t *ret_n) ERR_MUST;
+void login_done(login *l);
+/* What the configuration says; not owned. */
+const registries *image_registries(const image_store *s, bool *ret_listed_only);

@@ -1,4 +1,5 @@
-/* Inside src/image: the table of images (image.c), the pulls (pull.c), one fetch (fetch.c). */
+/* Inside src/image: the table of images (image.c), the pulls (pull.c), one fetch (fetch.c) and its
+ * layers (stream.c), what may be reached (registry.c), who may read it (login.c). */
 #pragma once
 
 #include <pthread.h>
@@ -10,18 +11,20 @@
 
 #define IMAGE_WORKERS 3 /* one is always free for what is here already */
 #define IMAGE_PULLS   2
+#define IMAGE_LANES   3 /* layers of one pull at a time; the warden has a thread for each */
 
 typedef struct pull_job pull_job;
 
 struct image_store {
     image_options o;
-    char *staging_path, *skopeo; /* o's point here */
+    char *staging_path, *skopeo, *conf_path; /* o's point here */
     platform here;
     pthread_mutex_t lock; /* everything below, never held across I/O */
     pthread_cond_t changed;
     map by_name;            /* name -> image, one reference each */
     map gone;               /* hex digest: no name has it any more, the backend still may */
-    map jobs;               /* "policy name as" -> pull_job */
+    map jobs;               /* "policy name as login" -> pull_job */
+    map fetching;           /* hex diff id: a pull has this layer under way */
     pull_job *first, *last; /* waiting */
     unsigned pulling;
     bool stopping;
@@ -29,6 +32,7 @@ struct image_store {
     pthread_t worker[IMAGE_WORKERS];
     unsigned nworkers;
     pthread_mutex_t commit; /* a pull's last step and a prune exclude each other; before lock */
+    pthread_mutex_t logins; /* the files of logins */
 };
 
 /* image.c */
@@ -46,5 +50,34 @@ typedef struct fetch_progress {
     void (*tell)(void *arg, const pull_progress *p);
     void *arg;
 } fetch_progress;
-err *fetch_image(image_store *s, const char *reference, const char *name,
-                 const fetch_progress *progress, image **ret_image) ERR_MUST;
+typedef struct fetch_request {
+    const char *owner;     /* whose logins are used; NULL: those for everybody */
+    const char *reference; /* normalised */
+    const char *name;      /* under which it will be found */
+    fetch_progress progress;
+} fetch_request;
+err *fetch_image(image_store *s, const fetch_request *rq, image **ret_image) ERR_MUST;
+
+/* stream.c: brings the layers that the backend does not have. */
+typedef struct layer_source {
+    struct proxy *proxy;
+    const struct skopeo_limit *limit;
+    int64_t image; /* skopeo's handle */
+    const char *reference;
+    const manifest *manifest;
+    const image_config *config;
+    const fetch_progress *progress;
+} layer_source;
+err *stream_layers(image_store *s, const layer_source *src) ERR_MUST;
+
+/* registry.c: writes what skopeo reads; whether the host of a reference may be asked. */
+err *registry_write_conf(image_store *s) ERR_MUST;
+err *registry_check(image_store *s, const char *reference) ERR_MUST;
+err *registry_check_host(image_store *s, const char *host) ERR_MUST;
+/* "docker.io" of "docker.io/library/busybox:latest"; NULL for local sources. */
+char *registry_of(const char *reference);
+
+/* login.c: an authentication file in memory with what is needed for the reference; -1: nothing. */
+err *login_file(image_store *s, const char *owner, const char *reference, int *ret_fd) ERR_MUST;
+/* Tells pulls with different logins apart; 0 without. */
+uint64_t login_tag(image_store *s, const char *owner, const char *reference);

@@ -23,7 +23,8 @@ struct pull_job {
     pull_job *next;
     char *key; /* in image_store.jobs until its callers are told */
     char *reference;
-    char *name; /* under which it will be found */
+    char *name;  /* under which it will be found */
+    char *owner; /* the first who asked; others join only if they have the same login */
     enum pull_policy policy;
     bool quick; /* it looks as if nothing has to be fetched */
     err *bad;   /* its name cannot be one */
@@ -36,6 +37,7 @@ static void job_free(pull_job *j)
     free(j->key);
     free(j->reference);
     free(j->name);
+    free(j->owner);
     free(j->waiter);
     err_free(j->bad);
     free(j);
@@ -92,7 +94,12 @@ static err *run_job(image_store *s, pull_job *j, image **ret_image)
     if (j->policy == PULL_NEVER || str_starts(j->reference, "sha256:"))
         return not_here(j);
     uint64_t began = now_mono_ns();
-    err *e = fetch_image(s, j->reference, j->name, &(fetch_progress){tell_progress, &t}, ret_image);
+    err *e = fetch_image(s,
+                         &(fetch_request){.owner = j->owner,
+                                          .reference = j->reference,
+                                          .name = j->name,
+                                          .progress = {tell_progress, &t}},
+                         ret_image);
     metric_add(&METRICS[M_PULLS], e ? 2 : 1, 1);
     metric_observe_ns(&METRICS[M_PULL_TIME], 0, now_mono_ns() - began);
     return e;
@@ -190,7 +197,7 @@ static void enqueue(image_store *s, pull_job *j)
 }
 
 /* A new job for what is asked; a name that is none becomes a job that fails. */
-static pull_job *job_new(image_store *s, const char *reference, const char *as,
+static pull_job *job_new(image_store *s, const char *owner, const char *reference, const char *as,
                          enum pull_policy policy)
 {
     CLEANUP(image_unrefp) image *here = NULL;
@@ -211,14 +218,16 @@ static pull_job *job_new(image_store *s, const char *reference, const char *as,
         j->name = xstrdup(here->name);
     }
     j->quick = j->bad || policy == PULL_NEVER || (here && policy == PULL_MISSING);
-    j->key = str_printf("%d %s %s", (int)policy, j->name, j->reference);
+    j->owner = owner ? xstrdup(owner) : NULL;
+    j->key = str_printf("%d %s %s %llx", (int)policy, j->name, j->reference,
+                        (unsigned long long)(j->quick ? 0 : login_tag(s, owner, j->reference)));
     return j;
 }
 
 void image_ensure(image_store *s, const char *reference, const char *as, enum pull_policy policy,
                   const pull_events *ev)
 {
-    pull_job *j = job_new(s, reference, as, policy);
+    pull_job *j = job_new(s, ev->owner, reference, as, policy);
 
     LOCK_SCOPE(&s->lock);
     pull_job *there = map_get_str(&s->jobs, j->key);

@@ -183,6 +183,17 @@ static void release_layer(layers *l, const hex *id)
     pthread_cond_broadcast(&l->changed);
 }
 
+void layers_have(layers *l, const uint8_t (*diff_ids)[32], size_t n, uint8_t *ret_here)
+{
+    LOCK_SCOPE(&l->lock);
+    for (size_t i = 0; i < n; i++) {
+        hex id = hex_of(diff_ids[i]);
+        ret_here[i] = !faccessat(l->layers_dir, id.text, F_OK, 0);
+        if (ret_here[i])
+            set_pending(l, &id);
+    }
+}
+
 static err *check_report(const char *report, size_t n, const uint8_t diff_id[32], meta *ret_meta)
 {
     CLEANUP(freep) char *copy = xstrndup(report, n);
@@ -373,14 +384,15 @@ static uint64_t bytes_of(layers *l, const hex *id)
     return m.bytes;
 }
 
-static bool is_awaited(layers *l, const hex *id)
+static bool is_awaited(layers *l, const hex *id, bool unclaimed)
 {
     const uint64_t *since = map_get_str(&l->pending, id->text);
 
-    return map_get_str(&l->busy, id->text) || (since && now_mono_ns() - *since < PENDING_NS);
+    return map_get_str(&l->busy, id->text) ||
+           (since && !unclaimed && now_mono_ns() - *since < PENDING_NS);
 }
 
-static err *drop_layers(layers *l, layers_pruned *what)
+static err *drop_layers(layers *l, bool unclaimed, layers_pruned *what)
 {
     CLEANUP(map_done) map named = {0};
     CLEANUP(freep) hex *id = NULL;
@@ -390,7 +402,7 @@ static err *drop_layers(layers *l, layers_pruned *what)
     TRY(mark_images(l->forgotten_dir, &named));
     TRY(list_hex(l->layers_dir, &id, &n));
     for (size_t i = 0; i < n; i++) {
-        if (map_get_str(&named, id[i].text) || is_awaited(l, &id[i]))
+        if (map_get_str(&named, id[i].text) || is_awaited(l, &id[i], unclaimed))
             continue;
         what->layers++;
         what->bytes += bytes_of(l, &id[i]);
@@ -411,7 +423,7 @@ static err *remove_doomed(layers *l)
 }
 
 err *layers_prune(layers *l, const uint8_t (*forget)[32], size_t nforget,
-                  const uint8_t (*in_use)[32], size_t nuse, layers_pruned *ret_what)
+                  const uint8_t (*in_use)[32], size_t nuse, bool unclaimed, layers_pruned *ret_what)
 {
     CLEANUP(map_done) map used = {0};
     layers_pruned what = {0};
@@ -422,7 +434,7 @@ err *layers_prune(layers *l, const uint8_t (*forget)[32], size_t nforget,
         forget_images(l, forget, nforget);
         images_in_use(l, in_use, nuse, &used);
         TRY(drop_forgotten(l, &used));
-        TRY(drop_layers(l, &what));
+        TRY(drop_layers(l, unclaimed, &what));
     }
     TRY(remove_doomed(l));
     *ret_what = what;

@@ -55,6 +55,9 @@ typedef struct layers_unpacked {
 err *layers_unpack(layers *l, const uint8_t diff_id[32], unsigned format, int blob_fd,
                    layers_unpacked *ret_what) ERR_MUST;
 
+/* Which of them are here; those are kept for their image as if they had just been unpacked. */
+void layers_have(layers *l, const uint8_t (*diff_ids)[32], size_t n, uint8_t *ret_here);
+
 /* Defines an image by its layers, bottom first, all of them unpacked. Idempotent. Cuts below a
  * layer that hides everything under it, drops repeated layers, builds the fix layer. */
 err *layers_image(layers *l, const uint8_t image[32], const uint8_t (*diff_ids)[32],
@@ -74,7 +77,8 @@ typedef struct layers_pruned {
     uint64_t layers, bytes;
 } layers_pruned;
 /* Forgets images (unknown ones are skipped), then removes every layer that no image names, except
- * those of images in use, of held stacks, and what was unpacked in the last hour and still waits
- * for its image. in_use: image digests of all slots that are claimed. */
+ * those of images in use, of held stacks, and, unless `unclaimed` says otherwise, what came in the
+ * last hour and still waits for its image. in_use: image digests of all slots that are claimed. */
 err *layers_prune(layers *l, const uint8_t (*forget)[32], size_t nforget,
-                  const uint8_t (*in_use)[32], size_t nuse, layers_pruned *ret_what) ERR_MUST;
+                  const uint8_t (*in_use)[32], size_t nuse, bool unclaimed,
+                  layers_pruned *ret_what) ERR_MUST;

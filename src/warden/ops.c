@@ -26,6 +26,7 @@
 
 #define OPS_WORKERS    2
 #define LAYERS_WORKERS 2
+#define UNPACK_WORKERS 6 /* bothyd has as many layers under way; most of the time they wait */
 #define LIST_PAGE      1000u
 #define QUEUE_MAX      4096u
 
@@ -39,7 +40,7 @@ typedef struct queue {
     warden *w;
 } queue;
 
-static queue ops, slow;
+static queue ops, slow, unpacks;
 
 static void queue_init(queue *q, warden *w)
 {
@@ -364,6 +365,16 @@ static void op_unpack(warden *w, job *j)
     job_answer(j, &a, sizeof a, NULL, 0, -1);
 }
 
+static void op_layers(warden *w, job *j)
+{
+    struct wp_layers ask;
+    uint8_t here[WP_LAYERS_MAX];
+
+    memcpy(&ask, j->body, sizeof ask);
+    layers_have(w->layers, (const uint8_t(*)[32])(j->body + sizeof ask), ask.n, here);
+    job_answer(j, &ask, sizeof ask, here, ask.n, -1);
+}
+
 static void op_image(warden *w, job *j)
 {
     struct wp_image i;
@@ -398,7 +409,7 @@ static void op_prune(warden *w, job *j)
 
     memcpy(&p, j->body, sizeof p);
     err *e = layers_prune(w->layers, (const uint8_t(*)[32])(j->body + sizeof p), p.n,
-                          (const uint8_t(*)[32])use, nuse, &what);
+                          (const uint8_t(*)[32])use, nuse, p.flags & WP_PRUNE_UNCLAIMED, &what);
     free(use);
     if (e) {
         job_end(j, e);
@@ -490,9 +501,9 @@ static const struct {
     [WP_LIST] = {op_list, NULL},       [WP_STATS] = {op_stats, &ops},
     [WP_METRICS] = {op_metrics, &ops}, [WP_FREEZE] = {op_freeze, &ops},
     [WP_THAW] = {op_freeze, &ops},     [WP_LIMITS] = {op_limits, &ops},
-    [WP_SOCKET] = {op_socket, &ops},   [WP_UNPACK] = {op_unpack, &slow},
+    [WP_SOCKET] = {op_socket, &ops},   [WP_UNPACK] = {op_unpack, &unpacks},
     [WP_IMAGE] = {op_image, &slow},    [WP_PRUNE] = {op_prune, &slow},
-    [WP_POOL] = {op_pool, NULL},
+    [WP_POOL] = {op_pool, NULL},       [WP_LAYERS] = {op_layers, &ops},
 };
 
 static void *work(void *arg)
@@ -514,10 +525,13 @@ void ops_start(warden *w)
 {
     queue_init(&ops, w);
     queue_init(&slow, w);
+    queue_init(&unpacks, w);
     for (int i = 0; i < OPS_WORKERS; i++)
         thread_detach("ops", work, &ops);
     for (int i = 0; i < LAYERS_WORKERS; i++)
         thread_detach("layers", work, &slow);
+    for (int i = 0; i < UNPACK_WORKERS; i++)
+        thread_detach("layers", work, &unpacks);
 }
 
 void ops_take(warden *w, job *j)

@@ -132,8 +132,25 @@ static bool image_ok(const void *body, size_t n)
 static bool prune_ok(const void *body, size_t n)
 {
     BODY(wp_prune, p);
-    return !p.reserved && p.n <= WP_FRAME_MAX / sizeof(struct wp_digest) &&
+    return !(p.flags & ~WP_PRUNE_UNCLAIMED) && p.n <= WP_FRAME_MAX / sizeof(struct wp_digest) &&
            n == p.n * sizeof(struct wp_digest);
+}
+
+static bool layers_ok(const void *body, size_t n)
+{
+    BODY(wp_layers, l);
+    return !l.reserved && l.n <= WP_LAYERS_MAX && n == l.n * sizeof(struct wp_digest);
+}
+
+static bool layers_answer_ok(const void *body, size_t n)
+{
+    BODY(wp_layers, l);
+    if (l.reserved || l.n > WP_LAYERS_MAX || n != l.n)
+        return false;
+    for (uint32_t i = 0; i < l.n; i++)
+        if (((const uint8_t *)body)[i] > 1)
+            return false;
+    return true;
 }
 
 static bool watermarks_ok(const void *body, size_t n)
@@ -239,6 +256,7 @@ static const struct {
     [WP_IMAGE] = {"IMAGE", image_ok, empty_ok, 0},
     [WP_PRUNE] = {"PRUNE", prune_ok, pruned_ok, 0},
     [WP_POOL] = {"POOL", watermarks_ok, pool_ok, 0},
+    [WP_LAYERS] = {"LAYERS", layers_ok, layers_answer_ok, 0},
 };
 
 static bool known(uint32_t type)

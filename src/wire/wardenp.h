@@ -20,6 +20,8 @@
  *   IMAGE         wp_image + wp_digest[]       -                    -   (layers bottom first)
  *   PRUNE         wp_prune + wp_digest[]       wp_pruned            -   (images to forget)
  *   POOL          wp_watermarks                wp_pool              -
+ *   LAYERS        wp_layers + wp_digest[]      wp_layers + a byte   -   (which are here: 1)
+ *                                              for each
  *
  * An error answer has hdr.err = an errno and the body wp_error + up to 512 bytes of text for
  * people. WP_EWALL says that a wall of the sandbox could not be built, whatever the system call
@@ -54,6 +56,7 @@ enum wp_type {
     WP_IMAGE,
     WP_PRUNE,
     WP_POOL,
+    WP_LAYERS,
     WP_TYPES
 };
 #define WP_ANSWER 0x80000000u /* or'ed to the type */
@@ -167,9 +170,14 @@ struct wp_image {
     struct wp_digest image;
     uint32_t n, reserved;
 };
-struct wp_prune { /* images to forget; then every layer no image and no slot uses goes */
+struct wp_layers { /* diff ids; those that are here stay, unless told otherwise, for an hour */
     uint32_t n, reserved;
 };
+struct wp_prune { /* images to forget; then every layer no image and no slot uses goes */
+    uint32_t n;
+    uint32_t flags; /* WP_PRUNE_* */
+};
+#define WP_PRUNE_UNCLAIMED 1u /* also layers that came lately and wait for their image */
 struct wp_pruned {
     uint64_t layers, bytes;
 };

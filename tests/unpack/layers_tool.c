@@ -69,7 +69,7 @@ static err *do_prune(layers *l, int argc, char **argv)
     layers_pruned what = {0};
 
     TRY(layers_prune(l, (const uint8_t(*)[32])digest, forget,
-                     (const uint8_t(*)[32])(digest + forget), n - forget, &what));
+                     (const uint8_t(*)[32])(digest + forget), n - forget, false, &what));
     printf("layers=%lu bytes=%lu\n", what.layers, what.bytes);
     return NULL;
 }

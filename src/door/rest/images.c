@@ -23,11 +23,20 @@ err *rest_image_list(request *rq, response *rs)
     return NULL;
 }
 
+/* All bytes are there before all layers are: the last of the hundred is for them. */
+static int percent_of(const pull_progress *p)
+{
+    if (str_eq(p->stage, "done"))
+        return 100;
+    return p->bytes ? (int)((double)p->bytes_done * 99 / (double)p->bytes) : 0;
+}
+
 static void on_progress(void *arg, const pull_progress *p)
 {
     wait_event(arg, "progress",
-               json_pack("{s:s,s:i,s:i}", "stage", p->stage, "layers", (int)p->layers,
-                         "layers_done", (int)p->layers_done));
+               json_pack("{s:s,s:i,s:i,s:I,s:I,s:i}", "stage", p->stage, "layers", (int)p->layers,
+                         "layers_done", (int)p->layers_done, "bytes", (json_int_t)p->bytes,
+                         "bytes_done", (json_int_t)p->bytes_done, "percent", percent_of(p)));
 }
 
 static void on_pulled(void *arg, err *failure, image *got)
@@ -50,9 +59,11 @@ err *rest_image_pull(request *rq, response *rs)
                               : in.pull == PULL_IMAGE_PULL_NEVER ? PULL_NEVER
                                                                  : PULL_ALWAYS;
     wait_ticket *t = wait_start(rq, rs, events);
-    image_ensure(
-        engine_images(rest_engine(rq)), in.source, in.name, policy,
-        &(pull_events){.progress = events ? on_progress : NULL, .done = on_pulled, .arg = t});
+    image_ensure(engine_images(rest_engine(rq)), in.source, in.name, policy,
+                 &(pull_events){.owner = rest_caller(rq)->owner,
+                                .progress = events ? on_progress : NULL,
+                                .done = on_pulled,
+                                .arg = t});
     return NULL;
 }
 

@@ -49,9 +49,10 @@ static err *note_image(backend *b, const uint8_t digest[32], const uint8_t (*ids
     return NULL;
 }
 
-static err *note_prune(backend *b, const uint8_t (*images)[32], size_t n, uint64_t *ret_bytes)
+static err *note_prune(backend *b, const uint8_t (*images)[32], size_t n, bool unclaimed,
+                       uint64_t *ret_bytes)
 {
-    (void)images;
+    (void)images, (void)unclaimed;
     ((notes *)b)->pruned += (int)n;
     *ret_bytes = 100 * n;
     return NULL;
@@ -209,7 +210,7 @@ static void ask(place *p, answer *a, const char *reference, const char *as, enum
     *a = (answer){.done = 0};
     pthread_mutex_init(&a->lock, NULL);
     cond_init(&a->changed);
-    image_ensure(p->images, reference, as, policy, &(pull_events){on_progress, on_done, a});
+    image_ensure(p->images, reference, as, policy, &(pull_events){.progress = on_progress, .done = on_done, .arg = a});
 }
 
 static err *await(answer *a, image **ret_image)

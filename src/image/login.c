@@ -1,0 +1,384 @@
+/* Logins: one file for each owner, one for everybody, 0600 in our own directory; and nowhere else.
+ *
+ * A file is lines of "host created base64(username) base64(username:password)", so that no JSON
+ * library keeps copies; whoever reads one wipes it. skopeo gets what one pull needs as a file in
+ * memory. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/digest.h"
+#include "base/fs.h"
+#include "base/id.h"
+#include "base/spawn.h"
+#include "base/str.h"
+#include "image/images.h"
+#include "image/skopeo.h"
+
+#define FILE_FIRST "bothy-logins 1\n"
+#define FILE_MAX   (1u << 20)
+#define OUTPUT_MAX (16u << 10)
+#define VERIFY_MS  60000
+
+static void wipe_buf(buf *b)
+{
+    secret_wipe(b->p, b->cap);
+    buf_done(b);
+}
+
+void login_done(login *l)
+{
+    free(l->host);
+    free(l->username);
+    *l = (login){0};
+}
+
+/* ---- the files ---- */
+
+static char *file_of(const char *owner)
+{
+    unsigned char digest[SHA256_LEN];
+    char hex[2 * SHA256_LEN + 1];
+
+    if (!owner)
+        return xstrdup("logins-shared");
+    sha256(owner, strlen(owner), digest);
+    hex_encode(digest, sizeof digest, hex);
+    return str_printf("logins-%.32s", hex);
+}
+
+static err *read_file(image_store *s, const char *owner, buf *ret_text)
+{
+    CLEANUP(freep) char *name = file_of(owner);
+    err *e = s->o.conf_path ? fs_read(s->o.conf_dir, name, FILE_MAX, ret_text) : NULL;
+
+    if (e && e->errnum == ENOENT) {
+        err_free(e);
+        return NULL;
+    }
+    if (!e && ret_text->len && !str_starts(buf_cstr(ret_text), FILE_FIRST))
+        return err_new(ERR_INTERNAL, "the file of logins has an unknown format");
+    return e;
+}
+
+typedef struct line { /* points into the file's text */
+    const char *at, *next;
+    const char *host, *created, *username, *auth;
+    size_t nhost, nusername, nauth;
+} line;
+
+/* The next line after `l`, or the first after the head. False at the end. */
+static bool next_line(const buf *text, line *l)
+{
+    const char *end = text->p + text->len;
+
+    l->at = l->next ? l->next : text->p + strlen(FILE_FIRST);
+    if (!text->len || l->at >= end)
+        return false;
+    const char *stop = memchr(l->at, '\n', (size_t)(end - l->at));
+    const char *a = stop ? memchr(l->at, ' ', (size_t)(stop - l->at)) : NULL;
+    const char *b = a ? memchr(a + 1, ' ', (size_t)(stop - a - 1)) : NULL;
+    const char *c = b ? memchr(b + 1, ' ', (size_t)(stop - b - 1)) : NULL;
+    if (!c)
+        return false;
+    *l = (line){.at = l->at,
+                .next = stop + 1,
+                .host = l->at,
+                .nhost = (size_t)(a - l->at),
+                .created = a + 1,
+                .username = b + 1,
+                .nusername = (size_t)(c - b - 1),
+                .auth = c + 1,
+                .nauth = (size_t)(stop - c - 1)};
+    return true;
+}
+
+static bool is_host(const line *l, const char *host)
+{
+    return l->nhost == strlen(host) && !memcmp(l->host, host, l->nhost);
+}
+
+static bool find_line(const buf *text, const char *host, line *ret_line)
+{
+    line l = {0};
+
+    while (next_line(text, &l))
+        if (is_host(&l, host)) {
+            *ret_line = l;
+            return true;
+        }
+    return false;
+}
+
+/* Writes the file without the host's line, and with `added` if there is one. */
+static err *replace_line(image_store *s, const char *owner, const char *host, const char *added,
+                         bool *ret_was_there)
+{
+    CLEANUP(freep) char *name = file_of(owner);
+    CLEANUP(wipe_buf) buf old = {0};
+    CLEANUP(wipe_buf) buf text = {0};
+    line l = {0};
+
+    LOCK_SCOPE(&s->logins);
+    *ret_was_there = false;
+    TRY(read_file(s, owner, &old));
+    buf_reserve(&text, old.len + (added ? strlen(added) : 0) + sizeof FILE_FIRST);
+    buf_str(&text, FILE_FIRST);
+    while (next_line(&old, &l)) {
+        if (is_host(&l, host))
+            *ret_was_there = true;
+        else
+            buf_append(&text, l.at, (size_t)(l.next - l.at));
+    }
+    if (added)
+        buf_str(&text, added);
+    return fs_write(s->o.conf_dir, name, text.p, text.len, 0600, true);
+}
+
+/* ---- for a pull ---- */
+
+/* Adds the host's login, the owner's own before that for everybody. */
+static void add_auth(buf *out, const buf *own, const buf *shared, const char *host)
+{
+    line l;
+
+    if (!find_line(own, host, &l) && !find_line(shared, host, &l))
+        return;
+    buf_printf(out, "%s\"%s\":{\"auth\":\"", out->len ? "," : "", host);
+    buf_append(out, l.auth, l.nauth);
+    buf_str(out, "\"}");
+}
+
+/* The host's own, and its mirrors': they are asked in its place. Empty: none. */
+static err *auths_of(image_store *s, const char *owner, const char *reference, buf *out)
+{
+    CLEANUP(freep) char *host = registry_of(reference);
+    CLEANUP(wipe_buf) buf own = {0};
+    CLEANUP(wipe_buf) buf shared = {0};
+    bool listed_only;
+
+    if (!host || !s->o.conf_path)
+        return NULL;
+    {
+        LOCK_SCOPE(&s->logins);
+        if (owner)
+            TRY(read_file(s, owner, &own));
+        TRY(read_file(s, NULL, &shared));
+    }
+    const registry *r = registries_find(image_registries(s, &listed_only), host);
+    buf_reserve(out, own.len + shared.len + 1024);
+    add_auth(out, &own, &shared, host);
+    for (char **m = r ? r->mirrors : NULL; m && *m; m++) {
+        CLEANUP(freep) char *mirror = xstrndup(*m, strcspn(*m, "/"));
+        if (!str_eq(mirror, host))
+            add_auth(out, &own, &shared, mirror);
+    }
+    return NULL;
+}
+
+uint64_t login_tag(image_store *s, const char *owner, const char *reference)
+{
+    CLEANUP(wipe_buf) buf auths = {0};
+
+    err_drop(auths_of(s, owner, reference, &auths), "login");
+    return auths.len ? hash_bytes(auths.p, auths.len) : 0;
+}
+
+err *login_file(image_store *s, const char *owner, const char *reference, int *ret_fd)
+{
+    CLEANUP(wipe_buf) buf auths = {0};
+    CLEANUP(wipe_buf) buf text = {0};
+
+    TRY(auths_of(s, owner, reference, &auths));
+    if (!s->o.conf_path)
+        return NULL;
+    buf_reserve(&text, auths.len + 32);
+    buf_str(&text, "{\"auths\":{");
+    buf_append(&text, auths.p, auths.len);
+    buf_str(&text, "}}");
+    CLEANUP(closep) int fd = memfd_create("auth", MFD_CLOEXEC);
+    int r = fd < 0 ? -errno : fs_write_all(fd, text.p, text.len);
+    if (r || lseek(fd, 0, SEEK_SET))
+        return err_sys(ERR_INTERNAL, r ? -r : errno, "cannot prepare the login");
+    *ret_fd = TAKE_FD(fd);
+    return NULL;
+}
+
+/* ---- logging in ---- */
+
+static err *check_words(const char *host, const char *username, const char *password)
+{
+    size_t n = strlen(password);
+
+    if (!registry_host_ok(host))
+        return err_remedy(err_new(ERR_INVALID_REQUEST, "'%.100s' is not a registry's host", host),
+                          "Write it as in image names: HOST or HOST:PORT, in lower case.");
+    if (!*username || strlen(username) > LOGIN_USERNAME_MAX || !ascii_visible(username) ||
+        strchr(username, ':') || username[0] == '-')
+        return err_new(ERR_INVALID_REQUEST,
+                       "the user name must be 1 to 255 visible ASCII characters without a colon");
+    if (!n || n > LOGIN_PASSWORD_MAX || strpbrk(password, "\r\n"))
+        return err_new(ERR_INVALID_REQUEST, "the password must be one line of 1 to 16384 bytes");
+    return NULL;
+}
+
+static err *read_output(const skopeo_limit *l, int fd, buf *out)
+{
+    for (;;) {
+        char block[4096];
+        TRY(skopeo_wait(l, fd));
+        ssize_t n = read(fd, block, sizeof block);
+        if (n == 0 || (n < 0 && errno != EINTR))
+            return NULL;
+        if (n > 0 && out->len + (size_t)n <= OUTPUT_MAX)
+            buf_append(out, block, (size_t)n);
+    }
+}
+
+/* The password goes through a pipe that it fits into. */
+static err *start_login(const skopeo_where *w, const char *host, const char *username,
+                        const char *password, int out, pid_t *ret_pid)
+{
+    CLEANUP(strv_freep) char **argv = skopeo_argv(w);
+    CLEANUP(strv_freep) char **env = skopeo_env(w);
+    const char *words[] = {"login", "--password-stdin", "--username", username, "--authfile"};
+    int p[2];
+
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        strv_push(&argv, xstrdup(words[i]));
+    strv_push(&argv, str_printf("%s/auth.json", w->scratch));
+    strv_push(&argv, xstrdup(host));
+    if (pipe2(p, O_CLOEXEC))
+        return err_sys(ERR_INTERNAL, errno, "cannot make a pipe");
+    CLEANUP(closep) int rd = p[0];
+    int r = fs_write_all(p[1], password, strlen(password));
+    close(p[1]);
+    if (r)
+        return err_sys(ERR_INTERNAL, -r, "cannot pass on the password");
+    const int fds[] = {rd, out, out};
+    return spawn_start(&(spawn_spec){.argv = argv, .envp = env, .fds = fds, .nfds = 3}, ret_pid);
+}
+
+static err *refused(const char *host, buf *output)
+{
+    CLEANUP(freep) char *text = skopeo_log_text(output);
+    CLEANUP(err_freep) err *why = skopeo_reason(host, text);
+    bool wrong = strstr(text, "invalid username/password") != NULL;
+
+    err *e = err_because(err_new(why->code, "cannot log in to %s", host), "%.400s", text);
+    return err_remedy(e, "%s",
+                      wrong ? "Check the user name and the password." : err_remedy_of(why));
+}
+
+static err *verify_in(image_store *s, const char *scratch, const char *host, const char *username,
+                      const char *password)
+{
+    const skopeo_where where = {.program = s->o.skopeo, .conf = s->o.conf_path, .scratch = scratch};
+    const skopeo_limit limit = {.until = now_mono_ns() + VERIFY_MS * NS_PER_MS,
+                                .stop_fd = s->stop_fd};
+    CLEANUP(buf_done) buf output = {0};
+    int p[2], status = 0;
+    pid_t pid;
+
+    if (pipe2(p, O_CLOEXEC))
+        return err_sys(ERR_INTERNAL, errno, "cannot make a pipe");
+    CLEANUP(closep) int rd = p[0];
+    CLEANUP(closep) int wr = p[1];
+    TRY(start_login(&where, host, username, password, wr, &pid));
+    close(TAKE_FD(wr));
+    err *e = read_output(&limit, rd, &output);
+    err *late = spawn_wait(pid, e ? 1 : 10000, &status);
+    if (e || late) {
+        err_free(e ? late : NULL);
+        return err_wrap(e ? e : late, "log in to %s", host);
+    }
+    return status ? refused(host, &output) : NULL;
+}
+
+/* skopeo leaves the proven login in a file of the scratch directory, which goes at once. */
+static err *verify(image_store *s, const char *host, const char *username, const char *password)
+{
+    char place[17];
+    CLEANUP(closep) int dir = -1;
+
+    id_random(place, sizeof place - 1);
+    CLEANUP(freep) char *path = str_printf("%s/%s", s->o.staging_path, place);
+    TRY(fs_dir(s->o.staging_dir, place, 0700, &dir));
+    err *e = verify_in(s, path, host, username, password);
+    err_drop(fs_remove(s->o.staging_dir, place), "image staging");
+    return e;
+}
+
+err *image_login(image_store *s, const char *owner, const char *host, const char *username,
+                 const char *password)
+{
+    CLEANUP(wipe_buf) buf pair = {0};
+    CLEANUP(secret_freep) char *auth = NULL;
+    CLEANUP(secret_freep) char *added = NULL;
+    bool was_there;
+
+    TRY(check_words(host, username, password));
+    if (!s->o.conf_path)
+        return err_new(ERR_UNSUPPORTED, "this node keeps no logins");
+    TRY(registry_check_host(s, host));
+    TRY(verify(s, host, username, password));
+    buf_reserve(&pair, strlen(username) + strlen(password) + 2);
+    buf_printf(&pair, "%s:%s", username, password);
+    auth = base64_encode(pair.p, pair.len);
+    CLEANUP(freep) char *name = base64_encode(username, strlen(username));
+    added = str_printf("%s %" PRIu64 " %s %s\n", host, now_real_ns(), name, auth);
+    return replace_line(s, owner, host, added, &was_there);
+}
+
+err *image_logout(image_store *s, const char *owner, const char *host)
+{
+    bool was_there = false;
+
+    if (s->o.conf_path)
+        TRY(replace_line(s, owner, host, NULL, &was_there));
+    return was_there
+               ? NULL
+               : err_kind(err_remedy(err_new(ERR_NOT_FOUND, "there is no login for '%.100s'", host),
+                                     "'bothy registry' lists what there is."),
+                          "login");
+}
+
+static void add_logins(const buf *text, bool shared, login **list, size_t *n)
+{
+    line l = {0};
+
+    while (next_line(text, &l)) {
+        void *name = NULL;
+        size_t len = 0;
+        if (!base64_decode(l.username, l.nusername, &name, &len))
+            continue;
+        *list = xrealloc(*list, (*n + 1) * sizeof **list);
+        (*list)[(*n)++] = (login){.host = xstrndup(l.host, l.nhost),
+                                  .username = xstrndup(name, len),
+                                  .shared = shared,
+                                  .created_ns = strtoull(l.created, NULL, 10)};
+        free(name);
+    }
+}
+
+err *image_logins(image_store *s, const char *owner, login **ret_logins, size_t *ret_n)
+{
+    CLEANUP(wipe_buf) buf own = {0};
+    CLEANUP(wipe_buf) buf shared = {0};
+    login *list = NULL;
+    size_t n = 0;
+
+    LOCK_SCOPE(&s->logins);
+    if (owner)
+        TRY(read_file(s, owner, &own));
+    TRY(read_file(s, NULL, &shared));
+    add_logins(&own, false, &list, &n);
+    add_logins(&shared, true, &list, &n);
+    *ret_logins = list;
+    *ret_n = n;
+    return NULL;
+}
