@@ -492,6 +492,7 @@ static void greeted(box *x, const void *hello, size_t n)
 {
     x->hello = xmalloc(n);
     memcpy(x->hello, hello, n);
+    log_debug("hello", "sandbox %s: instance %016lx", x->id, x->hello->instance);
     if (x->hello->flags & SP_HELLO_CLAIMED || !x->claim) {
         opened(x);
         return;

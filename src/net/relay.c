@@ -18,7 +18,7 @@
 #define LANE_EVENTS 128
 #define LANE_QUEUE  256 /* woken jobs between two looks at epoll */
 #define JOB_STEPS   8   /* at a stretch, then others have their turn */
-#define JOB_KEEP    4096
+#define JOB_KEEP    512 /* of a buffer that is empty: thousands wait */
 
 typedef struct lane lane;
 

@@ -1,9 +1,12 @@
 #include "warden/destroy.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/pidfd.h>
 #include <sys/resource.h>
@@ -17,6 +20,11 @@
 #include "warden/counters.h"
 #include "warden/privs.h"
 #include "warden/warden.h"
+
+#define REAP_MAX      64
+#define RETRY_MIN_MS  1
+#define RETRY_MAX_MS  200
+#define KILL_AGAIN_MS 1000
 
 static void leave_counts(warden *w, slot *s)
 {
@@ -38,6 +46,36 @@ static void send_kill(const warden *w, const slot *s)
     cgroup_kill(&w->cg, s->n);
 }
 
+/* The end of its pid 1 wakes the cleaner; one without a descriptor is tried at once. */
+static void enter_dying(warden *w, slot *s)
+{
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = s};
+
+    s->prev = NULL;
+    s->next = w->dying_list;
+    if (s->next)
+        s->next->prev = s;
+    w->dying_list = s;
+    w->ndying++;
+    if (s->pidfd >= 0 && !epoll_ctl(w->reaper, EPOLL_CTL_ADD, s->pidfd, &ev))
+        return;
+    s->tried = true;
+    eventfd_write(w->reaper_wake, 1);
+}
+
+/* By hand: a child that is just being spawned may hold a copy of the descriptor, and then closing
+ * it would leave the entry with its pointer. */
+static void leave_dying(warden *w, slot *s)
+{
+    *(s->prev ? &s->prev->next : &w->dying_list) = s->next;
+    if (s->next)
+        s->next->prev = s->prev;
+    s->prev = s->next = NULL;
+    w->ndying--;
+    if (s->pidfd >= 0)
+        epoll_ctl(w->reaper, EPOLL_CTL_DEL, s->pidfd, NULL);
+}
+
 void destroy_slot(warden *w, slot *s)
 {
     if (s->state == SLOT_DYING)
@@ -46,11 +84,8 @@ void destroy_slot(warden *w, slot *s)
     s->state = SLOT_DYING;
     slot_mark_dead(s);
     send_kill(w, s);
-    s->next = w->dying_list;
-    w->dying_list = s;
-    w->ndying++;
+    enter_dying(w, s);
     count_destroyed();
-    pthread_cond_signal(&w->dying);
     pthread_cond_signal(&w->refill);
     pthread_cond_signal(&w->claims); /* there may be room for the next one */
 }
@@ -99,51 +134,90 @@ static bool take_apart(const warden *w, slot *s)
     return false;
 }
 
-/* One attempt at each of the dying. Returns how many are left. */
-static size_t sweep(warden *w)
+/* True when it is gone. Only the cleaner calls this, and nobody else takes from the list. */
+static bool try_one(warden *w, slot *s)
+{
+    bool gone = take_apart(w, s);
+    LOCK_SCOPE(&w->lock);
+
+    if (!gone) {
+        s->tried = true;
+        return false;
+    }
+    leave_dying(w, s);
+    w->trash_full = true;
+    pthread_cond_signal(&w->trash);
+    slot_unref(w, s);
+    return true;
+}
+
+/* The one behind s that is to be tried again, or any; from the list's head without s. */
+static slot *next_dying(warden *w, slot *s, bool any)
+{
+    LOCK_SCOPE(&w->lock);
+
+    for (s = s ? s->next : w->dying_list; s && !any && !s->tried;)
+        s = s->next;
+    return s;
+}
+
+/* One attempt at each. Returns how many are left that were tried in vain. */
+static size_t sweep(warden *w, bool any)
 {
     size_t left = 0;
 
-    pthread_mutex_lock(&w->lock);
-    slot *list = w->dying_list;
-    w->dying_list = NULL;
-    pthread_mutex_unlock(&w->lock);
-    while (list) {
-        slot *s = list;
-        list = s->next;
-        bool gone = take_apart(w, s);
-        LOCK_SCOPE(&w->lock);
-        if (gone) {
-            w->ndying--;
-            w->trash_full = true;
-            pthread_cond_signal(&w->trash);
-            slot_unref(w, s);
-        } else {
-            left++;
-            s->next = w->dying_list;
-            w->dying_list = s;
-        }
+    for (slot *s = next_dying(w, NULL, any), *next; s; s = next) {
+        next = next_dying(w, s, any); /* s may be gone afterwards */
+        left += !try_one(w, s);
     }
     return left;
 }
 
+/* Until pid 1 of somebody ends, or wait_ms is over. */
+static void reap(warden *w, int wait_ms)
+{
+    struct epoll_event ev[REAP_MAX];
+    int n = epoll_wait(w->reaper, ev, REAP_MAX, wait_ms);
+
+    for (int i = 0; i < n; i++) {
+        eventfd_t ignored;
+        if (ev[i].data.ptr)
+            (void)try_one(w, ev[i].data.ptr);
+        else
+            eventfd_read(w->reaper_wake, &ignored);
+    }
+}
+
+void destroy_init(warden *w)
+{
+    struct epoll_event ev = {.events = EPOLLIN, .data.ptr = NULL};
+
+    w->reaper = epoll_create1(EPOLL_CLOEXEC);
+    w->reaper_wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    assert(w->reaper >= 0 && w->reaper_wake >= 0);
+    epoll_ctl(w->reaper, EPOLL_CTL_ADD, w->reaper_wake, &ev);
+}
+
+/* Waits for ends rather than looking for them. What an end was not enough for (not every process
+ * leaves its cgroup at the same moment) is tried again soon, and what does not end is killed again.
+ */
 void *destroy_run(void *arg)
 {
     warden *w = arg;
-    unsigned wait_ms = 1;
+    uint64_t swept = now_mono_ns();
+    int retry_ms = RETRY_MIN_MS;
 
     privs_thread("cleaner");
     for (;;) {
-        pthread_mutex_lock(&w->lock);
-        while (!w->dying_list)
-            pthread_cond_wait(&w->dying, &w->lock);
-        pthread_mutex_unlock(&w->lock);
-        if (!sweep(w)) {
-            wait_ms = 1;
-            continue;
+        bool again = next_dying(w, NULL, false), some = next_dying(w, NULL, true);
+        reap(w, again ? retry_ms : some ? KILL_AGAIN_MS : -1);
+        if (some && now_mono_ns() - swept > KILL_AGAIN_MS * NS_PER_MS) {
+            swept = now_mono_ns();
+            (void)sweep(w, true);
+        } else if (again) {
+            bool left = sweep(w, false);
+            retry_ms = !left ? RETRY_MIN_MS : retry_ms < RETRY_MAX_MS ? 2 * retry_ms : retry_ms;
         }
-        usleep(wait_ms * 1000); /* processes take a moment to die */
-        wait_ms = wait_ms < 200 ? wait_ms * 2 : wait_ms;
     }
     return NULL;
 }
@@ -170,7 +244,7 @@ bool destroy_wait(warden *w, uint64_t timeout_ms)
 {
     uint64_t end = now_mono_ns() + timeout_ms * NS_PER_MS;
 
-    while (sweep(w)) {
+    while (sweep(w, true)) {
         if (now_mono_ns() > end)
             return false;
         usleep(5000);

@@ -6,6 +6,9 @@
 
 #include "warden/slot.h"
 
+/* Before any other. */
+void destroy_init(struct warden *w);
+
 /* With warden.lock held. The slot leaves the table of ids and all counts, is marked dead on disk,
  * everything in it gets SIGKILL, and the cleaner takes over the table's reference. */
 void destroy_slot(struct warden *w, slot *s);

@@ -304,7 +304,7 @@ static void init_table(warden *w)
     pthread_mutex_init(&w->lock, NULL);
     cond_init(&w->claims);
     cond_init(&w->refill);
-    cond_init(&w->dying);
+    destroy_init(w);
     cond_init(&w->trash);
     w->nslots = w->o.max + NUMBERS_HEADROOM;
     if (w->nslots < SLOTS_MAX / 4)

@@ -50,8 +50,8 @@ err *place_enter(warden *w)
         return err_sys(ERR_UNAVAILABLE, errno, "cannot make a mount namespace of our own");
     if (mount("bothy", w->place, "tmpfs", MS_NODEV | MS_NOSUID, "mode=755"))
         return err_sys(ERR_UNAVAILABLE, errno, "cannot mount a tmpfs at %s", w->place);
-    if (!w->cg.v2 && !access("/sys/fs/cgroup/unified", F_OK) &&
-        mount("bothy", "/sys/fs/cgroup/unified", "tmpfs", MS_NODEV | MS_NOSUID, "mode=755"))
+    w->covered = !w->cg.v2 && !access(PLACE_COVERED, F_OK);
+    if (w->covered && mount("bothy", PLACE_COVERED, "tmpfs", MS_NODEV | MS_NOSUID, "mode=755"))
         return err_sys(ERR_UNAVAILABLE, errno, "cannot cover the v2 hierarchy");
     return NULL;
 }

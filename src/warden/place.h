@@ -14,6 +14,9 @@
 
 #include "base/err.h"
 
+/* Where hybrid hosts have the v2 hierarchy. */
+#define PLACE_COVERED "/sys/fs/cgroup/unified"
+
 struct warden;
 
 err *place_enter(struct warden *w) ERR_MUST;

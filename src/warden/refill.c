@@ -24,6 +24,7 @@
 #include "warden/counters.h"
 #include "warden/destroy.h"
 #include "warden/pace.h"
+#include "warden/place.h"
 #include "warden/privs.h"
 #include "warden/warden.h"
 
@@ -164,12 +165,17 @@ static err *run_crun(warden *w, refill_worker *me, slot *s, int lock, int listen
     return status ? crun_failed(s, status) : NULL;
 }
 
-/* crun's own record of the container: nobody asks crun about it again. */
+/* crun's own record of the container: nobody asks crun about it again. Where the v2 hierarchy is
+ * covered (place.c), what crun took for a cgroup there is a directory in memory. */
 static void forget_in_crun(const warden *w, uint32_t n)
 {
     CLEANUP(freep) char *name = str_printf("%s/crun/%u", w->place, n);
 
     err_drop(fs_remove(AT_FDCWD, name), "refill");
+    if (!w->covered)
+        return;
+    CLEANUP(freep) char *cgroup = str_printf(PLACE_COVERED "%s/%u", w->o.cgroup, n);
+    err_drop(fs_remove(AT_FDCWD, cgroup), "refill");
 }
 
 static err *start(warden *w, refill_worker *me, slot *s, int lock)

@@ -47,7 +47,8 @@ typedef struct slot {
     char id[SANDBOX_ID_LEN + 1];
     struct wp_digest image;
     struct wp_limits limits;
-    struct slot *prev, *next; /* list of the ready; next: list of the dying */
+    bool tried;               /* to be taken apart, in vain: again soon */
+    struct slot *prev, *next; /* list of the ready, or of the dying */
 } slot;
 
 /* All with warden.lock held. */

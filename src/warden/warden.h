@@ -70,6 +70,7 @@ typedef struct warden {
     int lock_fd;
     int proc_fd;       /* /proc, for threads that do not see it */
     const char *place; /* mount point of our private tmpfs: idle root, empty directory, crun */
+    bool covered;      /* a tmpfs lies over PLACE_COVERED */
     char *seccomp;     /* the profile's bytes */
     char *filter;      /* the same compiled, in base64; NULL: crun compiles it for every slot */
     cgroups cg;
@@ -78,13 +79,13 @@ typedef struct warden {
     pthread_mutex_t lock;
     pthread_cond_t claims; /* a slot, a claim or room came */
     pthread_cond_t refill; /* a slot went, a watermark changed */
-    pthread_cond_t dying;  /* the cleaner has work */
     pthread_cond_t trash;  /* so has the remover */
     bool trash_full;
     slot **slots;    /* by number */
     uint32_t nslots; /* numbers there are: o.max and some that are being taken apart */
     map by_id;       /* sandbox id -> slot, claiming or claimed */
     slot *dying_list;
+    int reaper, reaper_wake;       /* epoll with the pid 1 of each; an eventfd in it */
     slot *ready_head, *ready_tail; /* the oldest first */
     uint32_t *free_numbers, nfree; /* a stack */
     fifo fifo;

@@ -30,8 +30,7 @@ typedef struct follow {
     uint64_t last_sent;
     uint64_t forked; /* when we heard that it was; 0: not yet */
     bool head_sent;
-    char chunk[CHUNK];
-} follow;
+} follow; /* thousands wait: no bytes in it */
 
 static void on_bytes(void *arg)
 {
@@ -244,16 +243,16 @@ static void put_event(follow *f, buf *events, const char *name, json_t *data)
     sse_write(events, name, id, text.p, text.len);
 }
 
-static void put_bytes(follow *f, buf *body, int stream, size_t n)
+static void put_bytes(follow *f, buf *body, int stream, const char *p, size_t n)
 {
     uint64_t offset = f->at[stream];
 
     f->at[stream] += n;
     if (f->o.form == FOLLOW_RAW) {
-        buf_append(body, f->chunk, n);
+        buf_append(body, p, n);
         return;
     }
-    json_t *data = json_bytes(f->chunk, n);
+    json_t *data = json_bytes(p, n);
     json_object_set_new(data, "offset", json_integer((json_int_t)offset));
     put_event(f, body, stream == 1 ? "out" : "err", data);
 }
@@ -279,10 +278,12 @@ enum pour {
 /* Takes what one stream has, up to its limit, while the step has room. */
 static enum pour pour(follow *f, buf *body, int stream, uint64_t limit)
 {
+    char chunk[CHUNK];
+
     while (f->at[stream] < limit) {
         uint64_t gap = 0, left = limit - f->at[stream];
         size_t n = 0;
-        err *failure = exec_read(f->x, stream, f->at[stream], f->chunk,
+        err *failure = exec_read(f->x, stream, f->at[stream], chunk,
                                  left < CHUNK ? (size_t)left : CHUNK, &n, &gap);
         if (failure) {
             err_drop(failure, "follow");
@@ -297,10 +298,10 @@ static enum pour pour(follow *f, buf *body, int stream, uint64_t limit)
         if (!n)
             return POUR_DRY;
         if (f->o.form == FOLLOW_EVENTS && f->at[stream] + n < limit) {
-            size_t k = whole_characters(f->chunk, n);
+            size_t k = whole_characters(chunk, n);
             n = k ? k : n;
         }
-        put_bytes(f, body, stream, n);
+        put_bytes(f, body, stream, chunk, n);
         if (body->len >= STEP_BYTES)
             return POUR_MORE;
     }
