@@ -243,7 +243,7 @@ static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const 
     }
     enum spool_status st = n ? spool_write(s, offset, p, n, &moved) : SPOOL_EMPTY;
     atomic_fetch_add(&t->spool_bytes, moved);
-    if (st == SPOOL_NOSPACE || st == SPOOL_GAP) {
+    if (st == SPOOL_NOSPACE || st == SPOOL_HELD || st == SPOOL_GAP) {
         LOCK_SCOPE(&t->lock);
         x->stalled = true;
     }

@@ -313,6 +313,47 @@ err *exec_read(exec *x, int stream, uint64_t offset, void *p, size_t max, size_t
     return spool_read(&x->out[stream - 1], offset, p, max, ret_n, ret_gap_to);
 }
 
+/* ---- following ---- */
+
+struct exec_hold {
+    exec *x;
+    int stream;
+    spool_hold hold;
+};
+
+exec_hold *exec_hold_new(exec *x, int stream, uint64_t at)
+{
+    exec_hold *h = xcalloc(1, sizeof *h);
+
+    h->x = exec_ref(x);
+    h->stream = stream;
+    spool_hold_add(&x->out[stream - 1], &h->hold, at);
+    return h;
+}
+
+/* What waits for a retry need not wait for its time. */
+static void go_on(exec *x)
+{
+    atomic_store(&x->retry_due, true);
+    pump_kick(&x->job);
+}
+
+void exec_hold_move(exec_hold *h, uint64_t at)
+{
+    if (spool_hold_move(&h->x->out[h->stream - 1], &h->hold, at))
+        go_on(h->x);
+}
+
+void exec_hold_free(exec_hold *h)
+{
+    if (!h)
+        return;
+    if (spool_hold_remove(&h->x->out[h->stream - 1], &h->hold))
+        go_on(h->x);
+    exec_unref(h->x);
+    free(h);
+}
+
 /* ---- watching ---- */
 
 void exec_watch_add(exec *x, exec_watch *w)

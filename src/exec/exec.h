@@ -122,6 +122,13 @@ err *exec_end_error(const exec_end *end) ERR_MUST;
 err *exec_read(exec *x, int stream, uint64_t offset, void *p, size_t max, size_t *ret_n,
                uint64_t *ret_gap_to) ERR_MUST;
 
+/* A follower of a stream: of what it has not read yet nothing is dropped, and the command waits at
+ * the ceiling until it has, for as long as it gets further at least every 60 s. */
+typedef struct exec_hold exec_hold;
+exec_hold *exec_hold_new(exec *x, int stream, uint64_t at);
+void exec_hold_move(exec_hold *h, uint64_t at); /* at: the next byte it will read */
+void exec_hold_free(exec_hold *h);
+
 /* Called after bytes or an end have arrived; from any thread, must not block, must not call exec_*
  * functions other than from another thread. exec_unwatch() returns when it is not running. */
 typedef struct exec_watch {

@@ -123,7 +123,7 @@ struct exec {
     bool exited;   /* rec says how */
     bool lost;     /* nothing more will come from the box */
     bool fetch_failed;
-    bool stalled; /* frames form: bytes were dropped for want of space; fetch again */
+    bool stalled; /* frames form: bytes were dropped for want of room; fetch again */
     bool timed_out;
     bool ended;
     bool stdin_over;  /* the command has closed it, or it was closed */

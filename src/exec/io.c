@@ -112,7 +112,8 @@ void io_retry_later(exec *x)
 
     x->io.backoff_ms = ms < BACKOFF_MAX ? ms : BACKOFF_MAX;
     x->io.parked = true;
-    if (!x->io.full) {
+    bool held = spool_is_held(&x->out[0]) || spool_is_held(&x->out[1]);
+    if (!x->io.full && !held) {
         x->io.full = true;
         atomic_fetch_add(&x->table->hub->full, 1);
         log_warn("disk_full", "sandbox %s, exec %lu waits for space", x->table->sandbox, x->id);
@@ -163,16 +164,21 @@ static enum spool_status move_tty(exec *x, size_t max, size_t *moved)
     }
 }
 
+static enum spool_status nothing_is_eof(enum spool_status st)
+{
+    return st == SPOOL_EMPTY ? SPOOL_EOF : st;
+}
+
 static enum spool_status move_stream(exec *x, int s, size_t max, size_t *moved)
 {
     if (!is_pty(x))
         return move(x, s, x->fd[SP_FD_OUT + s], max, moved);
     if (x->fd[SP_FD_IN] < 0 || x->fd[SP_FD_ERR] < 0) /* only the relay is left */
-        return move(x, 0, x->fd[SP_FD_OUT], max, moved) == SPOOL_MORE ? SPOOL_MORE : SPOOL_EOF;
+        return nothing_is_eof(move(x, 0, x->fd[SP_FD_OUT], max, moved));
     return move_tty(x, max, moved);
 }
 
-/* One turn at stream s. False: the disk is full. */
+/* One turn at stream s. False: the disk is full, or a follower must read first. */
 static bool turn(exec *x, int s, size_t max, size_t *moved)
 {
     switch (move_stream(x, s, max, moved)) {
@@ -190,6 +196,7 @@ static bool turn(exec *x, int s, size_t max, size_t *moved)
         x->io.ceiling[s] = true;
         return true;
     case SPOOL_NOSPACE:
+    case SPOOL_HELD:
         return false;
     default:
         x->io.hung_up = false;

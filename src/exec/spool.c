@@ -18,6 +18,7 @@
 
 #define MIB         (UINT64_C(1) << 20)
 #define OPEN_BUDGET 512u
+#define PATIENCE_NS (60 * NS_PER_S)
 
 static bool punch(int fd, uint64_t from, uint64_t to)
 {
@@ -44,7 +45,7 @@ static err *probe(spool_set *s)
 
 err *spool_set_init(spool_set *s, int root, uint64_t max)
 {
-    *s = (spool_set){.root = root, .max = max, .budget = OPEN_BUDGET};
+    *s = (spool_set){.root = root, .max = max, .budget = OPEN_BUDGET, .patience_ns = PATIENCE_NS};
     TRY(probe(s));
     pthread_mutex_init(&s->lock, NULL);
     return NULL;
@@ -177,6 +178,69 @@ static enum spool_status trouble(const spool *s, int errnum)
     return SPOOL_NOSPACE;
 }
 
+/* ---- followers ---- */
+
+/* True while somebody who gets further has still to read a byte before end. */
+static bool hold_back(spool *s, uint64_t end)
+{
+    uint64_t now = now_mono_ns();
+    LOCK_SCOPE(&s->lock);
+
+    s->wanted = 0;
+    for (const spool_hold *h = s->holds; h; h = h->next)
+        if (h->at < end && now < h->moved_ns + s->set->patience_ns)
+            s->wanted = end;
+    return s->wanted;
+}
+
+/* lock held */
+static bool let_go(spool *s, uint64_t at)
+{
+    if (!s->wanted || at < s->wanted)
+        return false;
+    s->wanted = 0; /* it looks again: others may be behind */
+    return true;
+}
+
+void spool_hold_add(spool *s, spool_hold *h, uint64_t at)
+{
+    *h = (spool_hold){.at = at, .moved_ns = now_mono_ns()};
+    LOCK_SCOPE(&s->lock);
+    h->next = s->holds;
+    s->holds = h;
+}
+
+bool spool_hold_move(spool *s, spool_hold *h, uint64_t at)
+{
+    LOCK_SCOPE(&s->lock);
+
+    if (at <= h->at)
+        return false;
+    h->at = at;
+    h->moved_ns = now_mono_ns();
+    return let_go(s, at);
+}
+
+bool spool_hold_remove(spool *s, spool_hold *h)
+{
+    LOCK_SCOPE(&s->lock);
+
+    for (spool_hold **at = &s->holds; *at; at = &(*at)->next)
+        if (*at == h) {
+            *at = h->next;
+            break;
+        }
+    return let_go(s, UINT64_MAX);
+}
+
+bool spool_is_held(spool *s)
+{
+    LOCK_SCOPE(&s->lock);
+    return s->wanted;
+}
+
+/* ---- writing ---- */
+
 /* Head and tail stay; an eighth of the ceiling goes at a time, so that marks are few. */
 static enum spool_status drop_middle(spool *s)
 {
@@ -187,6 +251,8 @@ static enum spool_status drop_middle(spool *s)
     if (!s->set->punch || !unit)
         return SPOOL_CEILING;
     uint64_t end = start + (chunk ? chunk : unit);
+    if (hold_back(s, end))
+        return SPOOL_HELD;
     if (!s->mark(s->arg, s->stream, start, end))
         return SPOOL_NOSPACE;
     spool_set_mark(s, s->to ? s->from : start, end);

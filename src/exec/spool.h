@@ -6,7 +6,8 @@
  * readers.
  *
  * Beyond the ceiling whole MiB behind the head are punched out. The mark is in the journal before
- * the hole is made, and a reader looks at the mark again after its pread. */
+ * the hole is made, and a reader looks at the mark again after its pread. Nothing goes that a
+ * follower has still to read: the writer waits for it, as long as it gets further. */
 #pragma once
 
 #include <pthread.h>
@@ -19,10 +20,11 @@
 
 struct spool;
 typedef struct spool_set {
-    int root;        /* not owned */
-    uint64_t max;    /* ceiling a stream */
-    unsigned budget; /* open files wanted at most; those in use may exceed it */
-    bool punch;      /* the file system can make holes */
+    int root;             /* not owned */
+    uint64_t max;         /* ceiling a stream */
+    unsigned budget;      /* open files wanted at most; those in use may exceed it */
+    bool punch;           /* the file system can make holes */
+    uint64_t patience_ns; /* a follower that stands still for so long is not waited for */
     pthread_mutex_t lock;
     struct spool *open; /* list */
     unsigned nopen;
@@ -32,6 +34,12 @@ err *spool_set_init(spool_set *s, int root, uint64_t max) ERR_MUST;
 void spool_set_done(spool_set *s);
 /* Closes what nobody uses and nobody used for idle_ns; everything unused when over the budget. */
 void spool_set_sweep(spool_set *s, uint64_t now_ns, uint64_t idle_ns);
+
+typedef struct spool_hold { /* a follower's; the spool's lock guards it */
+    uint64_t at;            /* the next byte it will read */
+    uint64_t moved_ns;
+    struct spool_hold *next;
+} spool_hold;
 
 /* Records that [from, to) goes; false when it could not (the hole is not made then). */
 typedef bool spool_marker(void *arg, int stream, uint64_t from, uint64_t to);
@@ -49,6 +57,8 @@ typedef struct spool {
     unsigned users;            /* lock: calls that use fd now */
     uint64_t used_ns;          /* lock */
     uint64_t from, to;         /* lock: the one dropped range */
+    spool_hold *holds;         /* lock */
+    uint64_t wanted;           /* lock: the writer waits until all are here; 0: it does not */
     struct spool *prev, *next; /* set->lock: among the open ones */
 } spool;
 void spool_init(spool *s, spool_set *set, const char *sandbox, uint64_t exec, int stream,
@@ -66,6 +76,7 @@ enum spool_status {
     SPOOL_EOF,     /* no writer is left */
     SPOOL_CEILING, /* full, and holes cannot be made */
     SPOOL_NOSPACE, /* the disk is full (or fails): try later; nothing was lost */
+    SPOOL_HELD,    /* full, and a follower has still to read what would go: try later */
     SPOOL_GAP,     /* spool_write: bytes before these are missing */
 };
 /* Moves at most max bytes from a pipe: one step that a kill cannot split. */
@@ -75,5 +86,10 @@ enum spool_status spool_write(spool *s, uint64_t offset, const void *p, size_t n
 /* See exec_read(). */
 err *spool_read(spool *s, uint64_t offset, void *p, size_t max, size_t *ret_n,
                 uint64_t *ret_gap_to) ERR_MUST;
+void spool_hold_add(spool *s, spool_hold *h, uint64_t at);
+/* True: the writer waited for this and can go on. */
+bool spool_hold_move(spool *s, spool_hold *h, uint64_t at);
+bool spool_hold_remove(spool *s, spool_hold *h);
+bool spool_is_held(spool *s); /* its writer waits for a follower */
 /* Marks everything as dropped and removes the file. Only when there is no writer. */
 bool spool_drop(spool *s);

@@ -164,6 +164,21 @@ def ceiling(suite, node, sb):
                 at = data["to"]
         equal((at, kept + gaps, gaps), (LINES * 16, LINES * 16, end["out_dropped"]), "sums")
 
+    @suite.case("a follower that pauses gets every byte: the command waits for it at the ceiling")
+    def _():
+        x = node.start(sb, NUMBERED)
+        c, r = node.open("GET", node.at(sb, x, "/output?stream=out&follow=end"))
+        try:
+            got = r.read(65536)
+            time.sleep(1.5)
+            equal(node.process(sb, x)["end"], None, "end while nobody reads")
+            got += r.read()
+        finally:
+            c.close()
+        equal(len(got), LINES * 16, "bytes")
+        check(got == numbered(0, LINES * 16), "wrong bytes")
+        equal(node.wait(sb, x)["how"], "exited", "end")
+
     @suite.case("raw bytes asked for inside the gap begin behind it")
     def _():
         x, _ = flood()

@@ -23,6 +23,7 @@ typedef struct follow {
     sandbox *sb;
     follow_options o;
     exec_watch watch;
+    exec_hold *hold[3]; /* of the streams it sends as they come */
     char *request_id;
     char *cause; /* of the sandbox, for an unknown end; read once */
     uint64_t at[3];
@@ -43,12 +44,19 @@ static void on_start(void *ctx, relay_job *job)
 
     f->watch = (exec_watch){.notify = on_bytes, .arg = job};
     exec_watch_add(f->x, &f->watch);
+    if (f->o.form != FOLLOW_RAW && f->o.form != FOLLOW_EVENTS)
+        return; /* run-to-end takes head and tail */
+    for (int s = 1; s <= 2; s++)
+        if (f->o.streams & 1u << s)
+            f->hold[s] = exec_hold_new(f->x, s, f->at[s]);
 }
 
 static void on_free(void *ctx)
 {
     follow *f = ctx;
 
+    for (int s = 1; s <= 2; s++)
+        exec_hold_free(f->hold[s]);
     exec_unwatch(f->x, &f->watch);
     exec_unref(f->x);
     sandbox_unref(f->sb);
@@ -364,6 +372,9 @@ static enum relay_next step_stream(follow *f, relay_io *io, const exec_state *st
     for (int s = 1; s <= 2 && got == POUR_DRY; s++)
         if (f->o.streams & 1u << s)
             got = pour(f, &body, s, limit_of(f, st, s));
+    for (int s = 1; s <= 2; s++)
+        if (f->hold[s])
+            exec_hold_move(f->hold[s], f->at[s]);
     bool done = got == POUR_DRY && over(f, st);
     if (done && f->o.form == FOLLOW_EVENTS && st->end.how != EXEC_RUNNING)
         put_event(f, &body, "end", view_end(st->id, &st->end, cause_of(f)));

@@ -42,10 +42,58 @@ static void a_reader_stops_at_the_known_length(void **state)
     world_done(&w);
 }
 
+static enum spool_status fill(spool *s, uint64_t upto)
+{
+    static const char bytes[1 << 16];
+    enum spool_status st = SPOOL_EMPTY;
+    size_t n;
+
+    while (st == SPOOL_EMPTY && atomic_load(&s->length) < upto)
+        st = spool_write(s, atomic_load(&s->length), bytes, sizeof bytes, &n);
+    return st;
+}
+
+static void nothing_goes_that_a_follower_has_still_to_read(void **state)
+{
+    world w;
+    spool_set set;
+    spool s;
+    spool_hold slow, fast;
+
+    (void)state;
+    world_init(&w);
+    assert_int_equal(mkdirat(w.spool, SANDBOX, 0700), 0);
+    assert_ok(spool_set_init(&set, w.spool, 8 << 20));
+    spool_init(&s, &set, SANDBOX, 1, 1, mark, NULL);
+    spool_hold_add(&s, &slow, 0);
+    spool_hold_add(&s, &fast, 0);
+    assert_int_equal(fill(&s, 20 << 20), SPOOL_HELD);
+    assert_int_equal(atomic_load(&s.length), 8 << 20);
+    assert_true(spool_is_held(&s));
+    /* An eighth goes at a time, behind the first MiB: two MiB must have been read by everybody. */
+    assert_false(spool_hold_move(&s, &fast, 1 << 20));
+    assert_true(spool_hold_move(&s, &fast, 8 << 20));
+    assert_int_equal(fill(&s, 20 << 20), SPOOL_HELD);
+    assert_true(spool_hold_move(&s, &slow, 2 << 20));
+    assert_int_equal(fill(&s, 20 << 20), SPOOL_HELD);
+    assert_int_equal(atomic_load(&s.length), 9 << 20);
+    assert_int_equal(spool_dropped(&s), 1 << 20);
+    /* Who leaves holds nothing, and who stands still for too long does not either. */
+    assert_true(spool_hold_remove(&s, &slow));
+    assert_int_equal(fill(&s, 12 << 20), SPOOL_EMPTY);
+    set.patience_ns = 1;
+    assert_int_equal(fill(&s, 40 << 20), SPOOL_EMPTY);
+    assert_false(spool_hold_remove(&s, &fast));
+    spool_done(&s);
+    spool_set_done(&set);
+    world_done(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(a_reader_stops_at_the_known_length),
+        WORLD_TEST(nothing_goes_that_a_follower_has_still_to_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
