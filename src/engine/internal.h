@@ -16,6 +16,7 @@ struct engine {
     map live;     /* id → sandbox, one reference each: creating, running, paused */
     map creating; /* 16 byte key hash → sandbox, no reference: creates under way with a key */
     pthread_t keeper;
+    uint64_t dropped_until; /* streams of what ended before are gone; the keeper's */
     pthread_cond_t wake;
     bool stopping;
 };

@@ -72,28 +72,27 @@ static void sweep(engine *e)
     free(ids);
 }
 
-/* Streams of sandboxes that ended long enough ago; their journals stay with the record. */
+/* Streams of sandboxes that ended long enough ago; their journals stay with the record. Each look
+ * begins a little before the last one's end: an end is committed a moment after its time. */
 static void drop_spools(engine *e)
 {
     uint64_t now = clock_real(e->o.clock), keep = e->o.keep_spool_ms * NS_PER_MS;
-    char after[SANDBOX_ID_LEN + 1] = "";
-    size_t n = 1;
+    uint64_t before = now > keep ? now - keep : 0;
+    char(*ids)[SANDBOX_ID_LEN + 1] = NULL;
+    size_t n = 0;
 
-    while (n) {
-        sandbox_row *rows = NULL;
-        err *failure = store_sandbox_list(e->o.store, after, 256, &rows, &n);
-        if (failure) {
-            err_drop(failure, "sweep");
-            return;
-        }
-        for (size_t i = 0; i < n; i++) {
-            if (rows[i].ended_ns && rows[i].ended_ns + keep < now)
-                err_drop(exec_table_remove(e->o.execs, rows[i].id, true), "sweep");
-            memcpy(after, rows[i].id, sizeof after);
-            sandbox_row_done(&rows[i]);
-        }
-        free(rows);
+    if (before < e->dropped_until) /* the clock was set back */
+        e->dropped_until = 0;
+    uint64_t from = e->dropped_until > SWEEP_EVERY_NS ? e->dropped_until - SWEEP_EVERY_NS : 0;
+    err *failure = store_sandbox_ended(e->o.store, from, before, &ids, &n);
+    if (failure) {
+        err_drop(failure, "sweep");
+        return;
     }
+    for (size_t i = 0; i < n; i++)
+        err_drop(exec_table_remove(e->o.execs, ids[i], true), "sweep");
+    free(ids);
+    e->dropped_until = before;
 }
 
 static bool wait_a_second(engine *e)

@@ -27,6 +27,8 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_SANDBOX_SEQ] = "SELECT seq FROM sandboxes WHERE id = ?1",
     [SQL_SANDBOX_LIST] =
         "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+    [SQL_SANDBOX_ENDED] =
+        "SELECT id FROM sandboxes WHERE state = 'gone' AND ended >= ?1 AND ended < ?2",
     [SQL_SANDBOX_FORGET] = "DELETE FROM sandboxes WHERE state = 'gone' AND ended < ?1 RETURNING id",
     [SQL_KEY_INSERT] = "INSERT INTO keys (" KEY_COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7)",
     [SQL_KEY_BY_HASH] = "SELECT " KEY_COLUMNS " FROM keys WHERE sha256 = ?1",

@@ -321,19 +321,47 @@ typedef struct forgotten {
     size_t n;
 } forgotten;
 
+static err *collect_ids(store_conn *c, sqlite3_stmt *st, forgotten *f)
+{
+    int step;
+
+    while ((step = sqlite3_step(st)) == SQLITE_ROW) {
+        if (!(f->n & (f->n + 1))) /* 0, 1, 3, 7, …: doubled */
+            f->ids = xrealloc(f->ids, (2 * f->n + 1) * sizeof *f->ids);
+        str_copy(f->ids[f->n++], sizeof *f->ids, (const char *)sqlite3_column_text(st, 0));
+    }
+    return step == SQLITE_DONE ? NULL : store_error(c, "collect the ids of ended sandboxes");
+}
+
+err *store_sandbox_ended(store *s, uint64_t from_ns, uint64_t before_ns,
+                         char (**ret_ids)[SANDBOX_ID_LEN + 1], size_t *ret_n)
+{
+    CLEANUP(store_read_end) store_read r = {0};
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+    forgotten f = {0};
+
+    TRY(store_read_begin(s, &r));
+    TRY(store_stmt(r.c, SQL_SANDBOX_ENDED, &st));
+    bind_time(st, 1, from_ns);
+    bind_time(st, 2, before_ns);
+    err *e = collect_ids(r.c, st, &f);
+    if (e) {
+        free(f.ids);
+        return e;
+    }
+    *ret_ids = f.ids;
+    *ret_n = f.n;
+    return NULL;
+}
+
 static err *run_forget(store_conn *c, void *arg)
 {
     forgotten *f = arg;
     CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
-    int step;
 
     TRY(store_stmt(c, SQL_SANDBOX_FORGET, &st));
     bind_time(st, 1, f->before);
-    while ((step = sqlite3_step(st)) == SQLITE_ROW) {
-        f->ids = xrealloc(f->ids, (f->n + 1) * sizeof *f->ids);
-        str_copy(f->ids[f->n++], sizeof *f->ids, (const char *)sqlite3_column_text(st, 0));
-    }
-    return step == SQLITE_DONE ? NULL : store_error(c, "forget sandboxes");
+    return collect_ids(c, st, f);
 }
 
 static err *run_forget_events(store_conn *c, void *arg)

@@ -169,6 +169,32 @@ static void only_old_ended_ones_are_forgotten(void **state)
     assert_ok(store_sandbox_get(s, ID_B, &got));
 }
 
+static void what_ended_in_a_span_is_found(void **state)
+{
+    OPEN_STORE;
+    sandbox_row a = row_of(ID_A, "a", NULL), b = row_of(ID_B, "a", NULL),
+                c = row_of(ID_C, "a", NULL);
+    char(*ids)[SANDBOX_ID_LEN + 1] = NULL;
+    size_t n = 0;
+
+    assert_ok(store_sandbox_insert(s, &a));
+    assert_ok(store_sandbox_insert(s, &b));
+    assert_ok(store_sandbox_insert(s, &c));
+    assert_ok(store_sandbox_state(s, ID_A, "gone", NULL, 100));
+    assert_ok(store_sandbox_state(s, ID_B, "gone", NULL, 200));
+    assert_ok(store_sandbox_ended(s, 100, 200, &ids, &n));
+    assert_int_equal(n, 1); /* its end is outside, and what lives never ended */
+    assert_string_equal(ids[0], ID_A);
+    free(ids);
+    assert_ok(store_sandbox_ended(s, 101, 201, &ids, &n));
+    assert_int_equal(n, 1);
+    assert_string_equal(ids[0], ID_B);
+    free(ids);
+    assert_ok(store_sandbox_ended(s, 201, UINT64_MAX, &ids, &n));
+    assert_int_equal(n, 0);
+    free(ids);
+}
+
 static void keys_are_found_by_hash(void **state)
 {
     OPEN_STORE;
@@ -337,6 +363,7 @@ int main(void)
         cmocka_unit_test(states_and_specs_are_updated),
         cmocka_unit_test(pages_go_oldest_first_and_end),
         cmocka_unit_test(only_old_ended_ones_are_forgotten),
+        cmocka_unit_test(what_ended_in_a_span_is_found),
         cmocka_unit_test(keys_are_found_by_hash),
         cmocka_unit_test(an_image_is_replaced_by_name),
         cmocka_unit_test(closing_writes_what_is_queued),
