@@ -308,17 +308,18 @@ static int limit_cpu(const cgroups *cg, uint32_t n, uint32_t milli)
     return r ? r : slot_write(cg, CG_CPU, n, "cpu.cfs_quota_us", text);
 }
 
-err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *l)
+err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *have,
+                  const struct wp_limits *l)
 {
     char text[32];
     int r = 0;
 
-    if (l->memory && (r = limit_memory(cg, n, l->memory)))
+    if (l->memory && l->memory != have->memory && (r = limit_memory(cg, n, l->memory)))
         return err_sys(ERR_WALL_FAILED, -r, "cannot limit memory to %" PRIu64 " bytes", l->memory);
-    if (l->cpu_milli && (r = limit_cpu(cg, n, l->cpu_milli)))
+    if (l->cpu_milli && l->cpu_milli != have->cpu_milli && (r = limit_cpu(cg, n, l->cpu_milli)))
         return err_sys(ERR_WALL_FAILED, -r, "cannot limit cpu to %u/1000", l->cpu_milli);
     snprintf(text, sizeof text, "%u", l->pids);
-    if (l->pids && (r = slot_write(cg, CG_PIDS, n, "pids.max", text)))
+    if (l->pids && l->pids != have->pids && (r = slot_write(cg, CG_PIDS, n, "pids.max", text)))
         return err_sys(ERR_WALL_FAILED, -r, "cannot limit pids to %u", l->pids);
     return NULL;
 }

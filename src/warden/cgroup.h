@@ -33,7 +33,8 @@ typedef struct cgroups {
 err *cgroup_open(const char *path, cgroups *ret_cg) ERR_MUST;
 void cgroup_done(cgroups *cg);
 
-err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *l) ERR_MUST;
+err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *have,
+                  const struct wp_limits *l) ERR_MUST;
 /* crun gives a user namespace's cgroup to its root: takes it back, forbids children. */
 err *cgroup_take_back(const cgroups *cg, uint32_t n) ERR_MUST;
 /* False if the cgroup is not there. */

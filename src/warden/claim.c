@@ -19,7 +19,7 @@
 
 /* ---- one claim ---- */
 
-static err *build(const stage *st, slot *s, const claim_job *c, int *ret_mount)
+static err *build(stage *st, slot *s, const claim_job *c, int *ret_mount)
 {
     char upper[32];
 
@@ -39,7 +39,7 @@ typedef struct times {
 } times;
 
 /* Every failure destroys the slot. */
-static err *do_claim(const warden *w, const stage *st, slot *s, const claim_job *c, times *ret)
+static err *do_claim(const warden *w, stage *st, slot *s, const claim_job *c, times *ret)
 {
     CLEANUP(closep) int record = -1;
     CLEANUP(closep) int mount = -1;
@@ -57,7 +57,7 @@ static err *do_claim(const warden *w, const stage *st, slot *s, const claim_job 
                                    .read_only = c->spec.flags & WP_CLAIM_READ_ONLY,
                                    .tmpfs = c->tmpfs,
                                    .ntmpfs = c->spec.ntmpfs}));
-    TRY(cgroup_limit(&w->cg, s->n, &c->spec.limits));
+    TRY(cgroup_limit(&w->cg, s->n, &s->made, &c->spec.limits));
     TRY(slot_claim_done(record));
     *ret = (times){t0 - c->j->received_ns, t1 - t0, now_mono_ns() - t1};
     return NULL;
@@ -93,7 +93,7 @@ static void answer(slot *s, claim_job *c, const times *t)
     claim_job_free(c);
 }
 
-static void serve(warden *w, const stage *st, slot *s, claim_job *c)
+static void serve(warden *w, stage *st, slot *s, claim_job *c)
 {
     times t = {0};
     err *e = do_claim(w, st, s, c, &t);
@@ -106,6 +106,7 @@ static void serve(warden *w, const stage *st, slot *s, claim_job *c)
         claim_job_end(c, e);
     else
         answer(s, c, &t);
+    stage_drop(st);
     LOCK_SCOPE(&w->lock);
     closep(&s->conn); /* bothyd's alone from here on */
     closep(&s->userns);
@@ -116,7 +117,7 @@ static void serve(warden *w, const stage *st, slot *s, claim_job *c)
 void *claim_run(void *arg)
 {
     warden *w = arg;
-    stage st;
+    stage st = {0};
     err *e = stage_enter(w->o.state, &st);
 
     if (e) {

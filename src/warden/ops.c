@@ -281,7 +281,7 @@ static err *set_limits(warden *w, slot *s, const struct wp_limits *l)
         account_memory(w, s, l->memory);
     pthread_mutex_unlock(&w->lock);
     TRY(e);
-    e = cgroup_limit(&w->cg, s->n, l);
+    e = cgroup_limit(&w->cg, s->n, &(struct wp_limits){0}, l);
     if (e && l->memory) {
         LOCK_SCOPE(&w->lock);
         account_memory(w, s, before);

@@ -81,6 +81,7 @@ static err *cap_userns(const slot *s)
 /* Files the claim only has to fill: in the upper, so that links of the image are not followed. */
 static err *make_upper(const warden *w, uint32_t n)
 {
+    static const char *const FILLED[] = {"u/etc/resolv.conf", "u/etc/hostname", "u/etc/hosts"};
     CLEANUP(closep) int fd = -1;
     char name[16];
 
@@ -89,8 +90,12 @@ static err *make_upper(const warden *w, uint32_t n)
     TRY(fs_dir(w->uppers_fd, name, 0755, &fd));
     if (mkdirat(fd, "u", 0755) || mkdirat(fd, "w", 0700) || mkdirat(fd, "u/etc", 0755))
         return err_sys(ERR_INTERNAL, errno, "cannot make the upper of slot %u", n);
-    CLEANUP(closep) int r = openat(fd, "u/etc/resolv.conf", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    return r < 0 ? err_sys(ERR_INTERNAL, errno, "cannot write in the upper of slot %u", n) : NULL;
+    for (size_t i = 0; i < ARRAY_LEN(FILLED); i++) {
+        CLEANUP(closep) int r = openat(fd, FILLED[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        if (r < 0)
+            return err_sys(ERR_INTERNAL, errno, "cannot write in the upper of slot %u", n);
+    }
+    return NULL;
 }
 
 static err *make_directory(const warden *w, slot *s, int *ret_lock)
@@ -209,10 +214,10 @@ static err *make(warden *w, refill_worker *me, slot *s)
     TRY(cap_userns(s));
     if (!pace_set(s->pid, PACE_NORMAL) && privs_may_renice()) /* it inherited ours */
         return err_sys(ERR_INTERNAL, errno, "cannot give slot %u its priority back", s->n);
-    s->limits = (struct wp_limits){.memory = BUNDLE_MEMORY,
-                                   .cpu_milli = BUNDLE_CPU_MILLI,
-                                   .pids = BUNDLE_PIDS,
-                                   .shm_mib = BUNDLE_SHM_MIB};
+    s->made = (struct wp_limits){.memory = BUNDLE_MEMORY,
+                                 .cpu_milli = BUNDLE_CPU_MILLI,
+                                 .pids = BUNDLE_PIDS,
+                                 .shm_mib = BUNDLE_SHM_MIB};
     return slot_write_state(w->proc_fd, s);
 }
 

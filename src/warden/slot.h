@@ -46,7 +46,8 @@ typedef struct slot {
     struct sp_hello hello;
     char id[SANDBOX_ID_LEN + 1];
     struct wp_digest image;
-    struct wp_limits limits;
+    struct wp_limits made;    /* with these by the runtime; 0: not known, after a restart */
+    struct wp_limits limits;  /* of the claim */
     bool tried;               /* to be taken apart, in vain: again soon */
     struct slot *prev, *next; /* list of the ready, or of the dying */
 } slot;

@@ -179,17 +179,24 @@ static err *build_in(int build, const stage_spec *spec, int *ret_mount)
     return mount_overlay(spec, buf_cstr(&options), ret_mount);
 }
 
-err *stage_build(const stage *st, const stage_spec *spec, int *ret_mount)
+err *stage_build(stage *st, const stage_spec *spec, int *ret_mount)
 {
     CLEANUP(closep) int build = open_tree(st->root, "t", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 
     if (build < 0 || move_mount(build, "", st->root, "s", MOVE_MOUNT_F_EMPTY_PATH))
         return failed("beginning a build");
-    err *e = build_in(build, spec, ret_mount);
-    /* The overlay holds clones of its layers of its own. */
+    st->built = true;
+    return build_in(build, spec, ret_mount);
+}
+
+/* The overlay holds clones of its layers of its own. */
+void stage_drop(stage *st)
+{
+    if (!st->built)
+        return;
     if (fchdir(st->root) || umount2("s", MNT_DETACH)) {
         log_error("claim", "cannot drop a build: errno %d", errno);
         abort();
     }
-    return e;
+    st->built = false;
 }

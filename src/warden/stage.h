@@ -3,6 +3,7 @@
  * tmpfs and the state directory (at /store). One build at a time per stage. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -11,6 +12,7 @@ typedef struct stage {
     int root;     /* "/" of the namespace */
     int home_mnt; /* the way back */
     int home_uts;
+    bool built; /* a scaffold stands */
 } stage;
 
 err *stage_enter(const char *store, stage *ret_stage) ERR_MUST;
@@ -24,7 +26,10 @@ typedef struct stage_spec {
     bool nosuid;
 } stage_spec;
 /* An overlay of skel, layers and upper, id-mapped into userns, as one detached mount. */
-err *stage_build(const stage *st, const stage_spec *spec, int *ret_mount) ERR_MUST;
+err *stage_build(stage *st, const stage_spec *spec, int *ret_mount) ERR_MUST;
+/* Takes the scaffold of a build down, failed ones too, before the next begins. The mount does not
+ * need it: it is time the claim does not have to wait for. */
+void stage_drop(stage *st);
 
 /* Back from a slot's namespaces. Aborts when there is no way back: sandboxes survive us. */
 void stage_home(const stage *st);
