@@ -20,7 +20,7 @@
 #define BACKOFF_MIN_MS 20
 #define BACKOFF_MAX_MS 1000
 #define HELLO_MS       5000
-#define IDLE_MS        60000
+#define LOOK_MS        5000 /* how late the end of a time limit is noticed at most */
 
 typedef struct request {
     struct request *prev, *next;
@@ -46,6 +46,7 @@ struct oci_warden {
     struct wp_watermarks marks; /* flags 0: the warden's own */
     int fd;
     bool want_out;
+    uint64_t looks_ns; /* when the thread next looks at time limits by itself */
     uint64_t next_id;
     map by_id;
     request *head, *tail, *unsent;
@@ -111,6 +112,15 @@ static void send_unsent(oci_warden *w)
     }
 }
 
+/* When a request gives up, 0 for never (lock held). A claim that no warden has got waits no longer
+ * than it may queue: the time of its own work has not begun. */
+static uint64_t end_of(const oci_warden *w, const request *r)
+{
+    bool nobody_has_it = r->type == WP_CLAIM && !w->connected;
+
+    return nobody_has_it && r->deadline_ns < r->expires_ns ? r->deadline_ns : r->expires_ns;
+}
+
 static void wake(oci_warden *w)
 {
     uint64_t one = 1;
@@ -138,7 +148,8 @@ void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, vo
     list_append(w, r);
     if (w->unsent == r) /* nothing waits before it */
         send_unsent(w);
-    wake(w); /* for its time limit, and for room */
+    if (w->want_out || (r->expires_ns && end_of(w, r) < w->looks_ns))
+        wake(w);
 }
 
 /* ---- answers ---- */
@@ -205,19 +216,10 @@ static bool receive(oci_warden *w, int fd)
     }
 }
 
-/* When a request gives up, 0 for never (lock held). A claim that no warden has got waits no longer
- * than it may queue: the time of its own work has not begun. */
-static uint64_t end_of(const oci_warden *w, const request *r)
-{
-    bool nobody_has_it = r->type == WP_CLAIM && !w->connected;
-
-    return nobody_has_it && r->deadline_ns < r->expires_ns ? r->deadline_ns : r->expires_ns;
-}
-
 /* Ends requests whose time is over; the time until the next one is, in ms. */
 static int expire(oci_warden *w)
 {
-    uint64_t now = now_mono_ns(), next = now + IDLE_MS * NS_PER_MS;
+    uint64_t now = now_mono_ns(), next = now + LOOK_MS * NS_PER_MS;
     request *late = NULL, *r, *following;
 
     pthread_mutex_lock(&w->lock);
@@ -234,6 +236,7 @@ static int expire(oci_warden *w)
         r->next = late;
         late = r;
     }
+    w->looks_ns = next;
     pthread_mutex_unlock(&w->lock);
     for (; late; late = following) {
         following = late->next;
