@@ -59,7 +59,7 @@ typedef struct box_events {
 
 typedef struct box_timing {
     uint64_t queue_ns, build_ns, swap_ns, claim_ns;
-    uint64_t commit_ns; /* the store's, before the backend is asked: the engine's to fill */
+    uint64_t commit_ns; /* the store's, beside the others: the engine's to fill */
 } box_timing;
 
 /* Called once, from a thread of the backend. On success the box is the receiver's reference. */

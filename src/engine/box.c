@@ -2,8 +2,9 @@
  *
  * The box holds a reference to its sandbox from create or attach until `gone`, its last event.
  *
- * A box may speak before create or attach has returned it to us. Only `attached` can be that early
- * (nothing else happens before an exec or a fetch), so it is kept and delivered by sandbox_bind. */
+ * A box may speak before create or attach has returned it to us, or while its record is still on
+ * the way to the disk. Only `attached` and `gone` can be that early (nothing else happens before an
+ * exec or a fetch), so these are kept and delivered by sandbox_bind. */
 #include <string.h>
 
 #include "base/log.h"
@@ -108,6 +109,14 @@ static void on_gone(void *arg, const char *why)
 {
     sandbox *sb = arg;
 
+    {
+        LOCK_SCOPE(&sb->lock);
+        if (!sb->bound) {
+            free(sb->gone_early);
+            sb->gone_early = xstrdup(why);
+            return;
+        }
+    }
     EXEC_BOX_EVENTS.gone(sb->table, why);
     pthread_mutex_lock(&sb->lock);
     bool surprise = !sb->deleting && sb->state != LIFE_GONE;
@@ -134,6 +143,7 @@ const box_events ENGINE_BOX_EVENTS = {
 void sandbox_bind(sandbox *sb, box *x)
 {
     struct sp_hello *early;
+    CLEANUP(freep) char *gone = NULL;
 
     exec_table_bind(sb->table, sb->engine->o.backend, x, NULL, NULL);
     {
@@ -141,8 +151,11 @@ void sandbox_bind(sandbox *sb, box *x)
         sb->box = x;
         sb->bound = true;
         early = TAKE_PTR(sb->hello);
+        gone = TAKE_PTR(sb->gone_early);
     }
     if (early)
         deliver_attached(sb, early, (const struct sp_rec *)(early + 1));
     free(early);
+    if (gone)
+        on_gone(sb, gone);
 }

@@ -2,10 +2,12 @@
  *
  *   request thread   check, look for the key, find the image
  *   image worker     only if the image has to come first
- *   either           commit `creating`, ask the backend
- *   backend thread   running or create_failed; everybody who waits is told
+ *   either           commit `creating`; meanwhile the backend makes the box
+ *   who comes last   running or create_failed; everybody who waits is told
  *
- * Killed anywhere before the commit: nothing happened. After it: engine_reconcile settles it. */
+ * The commit and the claim take about the same time and need nothing of each other. Killed before
+ * the commit: a box that was made belongs to nobody the store knows, and engine_reconcile destroys
+ * it. After it: engine_reconcile settles it. Nobody is told of a create before both are there. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -83,7 +85,7 @@ static void create_failed(sandbox *sb, err *failure, const char *stage, bool rec
     sandbox_unref(sb); /* the create's own */
 }
 
-/* ---- step 3: the backend has answered ---- */
+/* ---- step 3: the record is written, the box is made ---- */
 
 static void note_phases(const box_timing *t)
 {
@@ -96,46 +98,83 @@ static void note_phases(const box_timing *t)
     metric_observe_ns(m, 4, t->commit_ns);
 }
 
-static void on_box(void *arg, err *failure, box *made, const box_timing *timing)
+static bool become_running(sandbox *sb)
 {
-    sandbox *sb = arg;
-    engine *e = sb->engine;
-    bool wanted;
+    LOCK_SCOPE(&sb->lock);
 
-    if (failure) {
-        sandbox_unref(sb); /* the box's: it will send no events */
-        create_failed(sb, failure, "claim", true);
-        return;
-    }
-    sandbox_bind(sb, made);
-    {
-        LOCK_SCOPE(&sb->lock);
-        sandbox_spec_done(&sb->spec);
-        wanted = sb->state == LIFE_CREATING && sandbox_enter(sb, LIFE_RUNNING);
-        if (wanted) /* under the lock: a delete that sees it running writes behind us */
-            store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_RUNNING), NULL, 0);
-    }
-    if (!wanted) { /* deleted meanwhile */
-        err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "create");
-        create_failed(
-            sb, err_new(ERR_SANDBOX_GONE, "sandbox %s was deleted while it was created", sb->id),
-            "claim", false);
-        return;
-    }
-    if (timing) {
-        LOCK_SCOPE(&sb->lock);
-        uint64_t commit_ns = sb->timing.commit_ns;
-        sb->timing = *timing;
-        sb->timing.commit_ns = commit_ns;
-        sb->has_timing = true;
+    if (sb->state != LIFE_CREATING || sb->deleting || !sandbox_enter(sb, LIFE_RUNNING))
+        return false;
+    /* Under the lock: a delete that sees it running writes behind us. */
+    store_sandbox_state_queued(sb->engine->o.store, sb->id, lifecycle_name(LIFE_RUNNING), NULL, 0);
+    return true;
+}
+
+static void succeed(sandbox *sb)
+{
+    engine *e = sb->engine;
+
+    if (sb->has_timing)
         note_phases(&sb->timing);
-    }
-    store_event_queued(e->o.store, sb->id, "running", NULL);
-    metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0,
-                      clock_real(e->o.clock) - sb->created_ns);
+    if (become_running(sb)) {
+        store_event_queued(e->o.store, sb->id, "running", NULL);
+        metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0,
+                          clock_real(e->o.clock) - sb->created_ns);
+    } /* else pid 1 has ended already, and who waits has heard of it */
     forget_creating(sb);
     create_tell(sb, NULL);
     sandbox_unref(sb);
+}
+
+static void yield_to_first(sandbox *sb);
+
+/* No record or no place for a journal: a box that was made goes, and nobody has seen it. */
+static void unrecorded(sandbox *sb, err *failure)
+{
+    if (sb->made)
+        err_drop(sb->engine->o.backend->ops->destroy(sb->engine->o.backend, sb->id), "create");
+    if (failure->code == ERR_CONFLICT && str_eq(failure->kind, "key")) {
+        err_free(failure);
+        yield_to_first(sb);
+        return;
+    }
+    create_failed(sb, failure, sb->recorded ? "spool" : "record", sb->recorded);
+}
+
+/* Record and box come here, in either order, from any thread; the second one goes on. */
+static void half_done(sandbox *sb)
+{
+    if (atomic_fetch_sub(&sb->halves, 1) > 1)
+        return;
+    err *no_record = TAKE_PTR(sb->no_record), *no_box = TAKE_PTR(sb->no_box);
+    if (sb->made)
+        sandbox_bind(sb, sb->made);
+    else
+        sandbox_unref(sb); /* the box's: it will send no events */
+    if (no_record) {
+        err_free(no_box);
+        unrecorded(sb, no_record);
+    } else if (no_box) {
+        create_failed(sb, no_box, "claim", true);
+    } else {
+        succeed(sb);
+    }
+}
+
+static void on_box(void *arg, err *failure, box *made, const box_timing *timing)
+{
+    sandbox *sb = arg;
+
+    {
+        LOCK_SCOPE(&sb->lock);
+        sandbox_spec_done(&sb->spec);
+        sb->has_timing = made && timing;
+        uint64_t commit_ns = sb->timing.commit_ns;
+        sb->timing = sb->has_timing ? *timing : (box_timing){0};
+        sb->timing.commit_ns = commit_ns;
+    }
+    sb->no_box = failure;
+    sb->made = failure ? NULL : made;
+    half_done(sb);
 }
 
 /* ---- step 2: the image is here ---- */
@@ -176,18 +215,6 @@ static void ask_backend(sandbox *sb)
     memcpy(spec.id, sb->id, sizeof spec.id);
     memcpy(spec.image, sb->digest, sizeof spec.image);
     e->o.backend->ops->create(e->o.backend, &spec, &ENGINE_BOX_EVENTS, sandbox_ref(sb), on_box);
-}
-
-static err *record_creating(sandbox *sb)
-{
-    sandbox_row row;
-
-    sandbox_to_row(sb, &row);
-    uint64_t begun = now_mono_ns();
-    err *failure = store_sandbox_insert(sb->engine->o.store, &row);
-    sb->timing.commit_ns = now_mono_ns() - begun; /* nobody reads it before on_box */
-    free(row.spec);
-    return failure;
 }
 
 static err *answer_from_store(engine *e, const char *key_text, const uint8_t key[16],
@@ -241,9 +268,61 @@ static void yield_to_first(sandbox *sb)
     sandbox_unref(sb);
 }
 
-static void go_on(sandbox *sb, image *img)
+static err *open_table(sandbox *sb)
+{
+    exec_table *table = NULL;
+
+    TRY(exec_table_new(sb->engine->o.execs, sb->id, &table));
+    exec_table_limit(table, sb->limits.execs);
+    LOCK_SCOPE(&sb->lock);
+    sb->table = table;
+    return NULL;
+}
+
+/* Said before a slot is spent on it. Two creates that pass here together meet at the insert. */
+static err *check_name(const sandbox *sb)
+{
+    store *st = sb->engine->o.store;
+    err *taken = sb->name ? store_sandbox_name_free(st, sb->owner, sb->name) : NULL;
+
+    if (!taken)
+        return NULL;
+    err_free(taken);
+    TRY(store_flush(st)); /* an end may be queued behind what was read */
+    return store_sandbox_name_free(st, sb->owner, sb->name);
+}
+
+/* The row is queued first: whatever else is written about the sandbox comes behind it. */
+static void record_and_claim(sandbox *sb)
 {
     engine *e = sb->engine;
+    sandbox_row row;
+
+    sandbox_to_row(sb, &row);
+    atomic_store(&sb->halves, 2);
+    uint64_t begun = now_mono_ns();
+    store_pending *commit = store_sandbox_insert_begin(e->o.store, &row);
+    ask_backend(sb);
+    err *no_spool = exec_table_make(sb->table);
+    sb->no_record = store_pending_end(e->o.store, commit);
+    sb->recorded = !sb->no_record;
+    free(row.spec);
+    if (sb->recorded)
+        sb->no_record = no_spool;
+    else
+        err_free(no_spool);
+    {
+        LOCK_SCOPE(&sb->lock);
+        sb->timing.commit_ns = now_mono_ns() - begun;
+        sb->deleting = sb->no_record != NULL; /* the end of its box is no surprise */
+    }
+    if (sb->no_record) /* do not wait in the queue for a box that nobody gets */
+        err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "create");
+    half_done(sb);
+}
+
+static void go_on(sandbox *sb, image *img)
+{
     err *failure = NULL;
 
     assert(img);
@@ -256,28 +335,14 @@ static void go_on(sandbox *sb, image *img)
         if (!sb->cwd && img->cwd[0])
             sb->cwd = xstrdup(img->cwd);
     }
-    exec_table *table = NULL;
-    failure = exec_table_open(e->o.execs, sb->id, &table);
-    if (failure) {
-        create_failed(sb, failure, "spool", false);
-        return;
-    }
-    exec_table_limit(table, sb->limits.execs);
-    {
-        LOCK_SCOPE(&sb->lock);
-        sb->table = table;
-    }
-    failure = record_creating(sb);
-    if (failure && failure->code == ERR_CONFLICT && str_eq(failure->kind, "key")) {
-        err_free(failure);
-        yield_to_first(sb);
-        return;
-    }
+    failure = check_name(sb);
+    if (!failure)
+        failure = open_table(sb);
     if (failure) {
         create_failed(sb, failure, "record", false);
         return;
     }
-    ask_backend(sb);
+    record_and_claim(sb);
 }
 
 /* A backend whose images are only names (the fake one) has nothing to fetch. */

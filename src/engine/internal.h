@@ -56,6 +56,7 @@ struct sandbox {
     box *box;
     bool bound;             /* the table knows the box: events may flow */
     struct sp_hello *hello; /* an `attached` that came before: hello and records */
+    char *gone_early;       /* a `gone` that came before */
     create_waiter *waiters;
     sandbox_spec spec;      /* only while creating: env and secrets leave with it */
     bool recovering;        /* found in `creating` at start: init's claimed bit decides */
@@ -63,6 +64,12 @@ struct sandbox {
     bool deleting;
     bool has_timing;
     box_timing timing;
+    /* a create's two halves: each is written by one thread before it counts halves down, and read
+     * by the one that finds 0 */
+    _Atomic int halves;
+    err *no_record, *no_box;
+    bool recorded; /* the row is committed */
+    box *made;
 };
 
 enum engine_metric {

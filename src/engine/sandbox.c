@@ -44,6 +44,7 @@ void sandbox_unref(sandbox *sb)
     free(sb->cwd);
     free(sb->cause);
     free(sb->hello);
+    free(sb->gone_early);
     pthread_mutex_destroy(&sb->lock);
     free(sb);
 }

@@ -39,6 +39,10 @@ bool exec_hub_is_full(const exec_hub *h);
  * shared. The events to give to the
  * backend are EXEC_BOX_EVENTS with the table as argument. */
 err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table) ERR_MUST;
+/* The same for a sandbox that has none yet, in two steps: the table, which the box can be bound to,
+ * and then its journal on the disk, without which nothing can be run. */
+err *exec_table_new(exec_hub *h, const char *sandbox, exec_table **ret_table) ERR_MUST;
+err *exec_table_make(exec_table *t) ERR_MUST;
 extern const box_events EXEC_BOX_EVENTS;
 /* The box whose procs these are; takes a reference. Before the first exec, and before attach's
  * events arrive. on_gone is called (once, any thread) when pid 1 is dead. */

@@ -28,7 +28,7 @@ struct exec_hub {
     pump_timer sweep_timer;
     _Atomic int full; /* execs that wait for disk space */
     pthread_mutex_t lock;
-    exec_table *tables; /* lock */
+    map tables; /* sandbox → exec_table, no reference; lock */
 };
 
 /* An exec the journal knows. Only those that live or are looked at have an `exec`. */
@@ -54,7 +54,6 @@ struct exec_table {
     _Atomic unsigned refs;
     exec_hub *hub;
     char sandbox[SANDBOX_ID_LEN + 1];
-    exec_table *hub_next;         /* hub->lock */
     _Atomic uint64_t spool_bytes; /* kept bytes of all streams */
 
     pthread_mutex_t lock; /* everything below */

@@ -82,6 +82,18 @@ static void table_abandon(exec_table *t)
         exec_table_unref(t);
 }
 
+static exec_table *unfinished(exec_hub *h)
+{
+    map_iter it = {0};
+
+    while (map_next(&h->tables, &it)) {
+        exec_table *t = it.entry->value;
+        if (t->live || t->bound)
+            return t;
+    }
+    return NULL;
+}
+
 void exec_hub_free(exec_hub *h)
 {
     exec_table *t;
@@ -92,9 +104,7 @@ void exec_hub_free(exec_hub *h)
     do {
         {
             LOCK_SCOPE(&h->lock);
-            for (t = h->tables; t; t = t->hub_next)
-                if (t->live || t->bound)
-                    break;
+            t = unfinished(h);
             if (t)
                 exec_table_ref(t);
         }
@@ -105,6 +115,7 @@ void exec_hub_free(exec_hub *h)
     } while (t);
     pump_free(h->pump);
     spool_set_done(&h->spools);
+    map_done(&h->tables);
     pthread_mutex_destroy(&h->lock);
     free(h);
 }
@@ -267,18 +278,17 @@ static err *read_journal(exec_table *t)
     return journal_open(t->hub->o.spool_dir, path, &t->journal, load_record, t);
 }
 
-/* Puts t into the hub's list, its lock held, and returns NULL; or a reference to the table that is
+/* Puts t into the hub's map, its lock held, and returns NULL; or a reference to the table that is
  * there. One journal has one table: a second one would count records, and write ends, of its own.
  * hub->lock → table->lock only here, where nobody else knows the table yet. */
 static exec_table *enter(exec_hub *h, exec_table *t)
 {
     LOCK_SCOPE(&h->lock);
-    for (exec_table *there = h->tables; there; there = there->hub_next)
-        if (!strcmp(there->sandbox, t->sandbox))
-            return exec_table_ref(there);
+    exec_table *there = map_get_str(&h->tables, t->sandbox);
+    if (there)
+        return exec_table_ref(there);
     pthread_mutex_lock(&t->lock);
-    t->hub_next = h->tables;
-    h->tables = t;
+    map_put_str(&h->tables, t->sandbox, t);
     return NULL;
 }
 
@@ -301,14 +311,25 @@ static err *share(exec_table *t, exec_table **ret_table)
 
 static void table_free(exec_table *t);
 
-err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table)
+static err *check_id(const char *sandbox)
 {
     if (strlen(sandbox) > SANDBOX_ID_LEN || strchr(sandbox, '/') || !*sandbox || *sandbox == '.')
         return err_new(ERR_INTERNAL, "%s is no sandbox id", sandbox);
+    return NULL;
+}
+
+static err *make_directory(exec_hub *h, const char *sandbox)
+{
     if (mkdirat(h->o.spool_dir, sandbox, 0700) && errno != EEXIST)
         return err_sys(errno == ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, errno,
                        "cannot make the spool of sandbox %s", sandbox);
+    return NULL;
+}
+
+static exec_table *table_alloc(exec_hub *h, const char *sandbox)
+{
     exec_table *t = xcalloc(1, sizeof *t);
+
     t->refs = 1;
     t->hub = h;
     t->live_max = h->o.live_max;
@@ -317,7 +338,35 @@ err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table)
     t->journal.fd = -1;
     snprintf(t->sandbox, sizeof t->sandbox, "%s", sandbox);
     pthread_mutex_init(&t->lock, NULL);
-    exec_table *there = enter(h, t);
+    return t;
+}
+
+err *exec_table_new(exec_hub *h, const char *sandbox, exec_table **ret_table)
+{
+    TRY(check_id(sandbox));
+    exec_table *t = table_alloc(h, sandbox), *there = enter(h, t);
+    if (there) {
+        table_free(t);
+        exec_table_unref(there);
+        return err_new(ERR_CONFLICT, "sandbox %s has a journal already", sandbox);
+    }
+    pthread_mutex_unlock(&t->lock);
+    *ret_table = t;
+    return NULL;
+}
+
+err *exec_table_make(exec_table *t)
+{
+    TRY(make_directory(t->hub, t->sandbox));
+    LOCK_SCOPE(&t->lock);
+    return err_wrap(read_journal(t), "sandbox %s", t->sandbox);
+}
+
+err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table)
+{
+    TRY(check_id(sandbox));
+    TRY(make_directory(h, sandbox));
+    exec_table *t = table_alloc(h, sandbox), *there = enter(h, t);
     if (there) {
         table_free(t);
         return share(there, ret_table);
@@ -364,14 +413,11 @@ void exec_table_unref(exec_table *t)
     if (!t)
         return;
     {
-        LOCK_SCOPE(&t->hub->lock); /* the hub's list finds it only while it is referenced */
+        LOCK_SCOPE(&t->hub->lock); /* the hub's map finds it only while it is referenced */
         if (atomic_fetch_sub(&t->refs, 1) != 1)
             return;
-        for (exec_table **p = &t->hub->tables; *p; p = &(*p)->hub_next)
-            if (*p == t) {
-                *p = t->hub_next;
-                break;
-            }
+        if (map_get_str(&t->hub->tables, t->sandbox) == t)
+            map_take_str(&t->hub->tables, t->sandbox);
     }
     table_free(t);
 }

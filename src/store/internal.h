@@ -79,8 +79,8 @@ err *store_migrate(store_conn *c) ERR_MUST;
 /* ---- writer.c ---- */
 typedef err *store_write_fn(store_conn *c, void *arg);
 
-typedef struct store_op {
-    struct store_op *next;
+typedef struct store_pending {
+    struct store_pending *next;
     store_write_fn *run;
     void *arg;
     void (*release)(void *arg); /* queued ones only: frees arg, then the op is freed too */
@@ -117,6 +117,8 @@ struct store {
 /* Runs in the writer thread inside a transaction shared with others; returns when it is durable.
  * One statement that changes anything at most: if it fails, the others of the batch stay. */
 err *store_write(store *s, store_write_fn *run, void *arg) ERR_MUST;
+/* The same in two steps; store_pending_end() is the second. */
+store_op *store_write_begin(store *s, store_write_fn *run, void *arg);
 /* The same without waiting; failures are logged. release frees arg. */
 void store_write_queued(store *s, store_write_fn *run, void *arg, void (*release)(void *arg));
 

@@ -60,11 +60,26 @@ static err *is_there(store_conn *c, sqlite3_stmt *st, bool *ret_there)
     return NULL;
 }
 
+static err *name_free(store_conn *c, const char *owner, const char *name)
+{
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+    bool there = false;
+
+    TRY(store_stmt(c, SQL_SANDBOX_BY_NAME, &st));
+    bind_text(st, 1, owner);
+    bind_text(st, 2, name);
+    TRY(is_there(c, st, &there));
+    if (!there)
+        return NULL;
+    return err_remedy(
+        err_kind(err_new(ERR_CONFLICT, "there is a live sandbox named '%s'", name), "name"),
+        "Choose another name, or end that sandbox first.");
+}
+
 /* Which rule an insert broke. The key first: the repeated create of a named sandbox breaks both. */
 static err *explain_conflict(store_conn *c, const sandbox_row *row)
 {
     CLEANUP(stmt_resetp) sqlite3_stmt *by_key = NULL;
-    CLEANUP(stmt_resetp) sqlite3_stmt *by_name = NULL;
     bool there = false;
 
     TRY(store_stmt(c, SQL_SANDBOX_BY_KEY, &by_key));
@@ -72,15 +87,7 @@ static err *explain_conflict(store_conn *c, const sandbox_row *row)
     TRY(is_there(c, by_key, &there));
     if (there && !is_zero(row->key, sizeof row->key))
         return err_kind(err_new(ERR_CONFLICT, "the idempotency key is taken"), "key");
-    TRY(store_stmt(c, SQL_SANDBOX_BY_NAME, &by_name));
-    bind_text(by_name, 1, row->owner);
-    bind_text(by_name, 2, row->name);
-    TRY(is_there(c, by_name, &there));
-    if (there)
-        return err_remedy(
-            err_kind(err_new(ERR_CONFLICT, "there is a live sandbox named '%s'", row->name),
-                     "name"),
-            "Choose another name, or end that sandbox first.");
+    TRY(name_free(c, row->owner, row->name));
     return err_kind(err_new(ERR_CONFLICT, "there is a sandbox '%s'", row->id), "id");
 }
 
@@ -118,6 +125,11 @@ static err *run_insert(store_conn *c, void *arg)
 err *store_sandbox_insert(store *s, const sandbox_row *r)
 {
     return store_write(s, run_insert, (void *)r);
+}
+
+store_pending *store_sandbox_insert_begin(store *s, const sandbox_row *r)
+{
+    return store_write_begin(s, run_insert, (void *)r);
 }
 
 /* ---- updates ---- */
@@ -255,6 +267,14 @@ err *store_sandbox_by_key(store *s, const uint8_t key[16], sandbox_row *ret_row)
     TRY(store_stmt(r.c, SQL_SANDBOX_BY_KEY, &st));
     bind_blob(st, 1, key, 16);
     return read_one(r.c, st, "of this key", ret_row);
+}
+
+err *store_sandbox_name_free(store *s, const char *owner, const char *name)
+{
+    CLEANUP(store_read_end) store_read r = {0};
+
+    TRY(store_read_begin(s, &r));
+    return name_free(r.c, owner, name);
 }
 
 static err *seq_of(store_conn *c, const char *id, sqlite3_int64 *ret_seq)

@@ -41,6 +41,13 @@ void sandbox_row_done(sandbox_row *r);
 /* ERR_CONFLICT (kind "name") if the owner has a live one of that name; ERR_CONFLICT (kind "key") if
  * the key is taken. */
 err *store_sandbox_insert(store *s, const sandbox_row *r) ERR_MUST;
+/* The same in two steps, for who has something else to do meanwhile: the row takes its place among
+ * the queued writes now and is borrowed until the end, which waits for the commit. */
+typedef struct store_pending store_pending;
+store_pending *store_sandbox_insert_begin(store *s, const sandbox_row *r);
+err *store_pending_end(store *s, store_pending *p) ERR_MUST;
+/* ERR_CONFLICT (kind "name") as above, from what is committed. */
+err *store_sandbox_name_free(store *s, const char *owner, const char *name) ERR_MUST;
 /* State, cause and times of an existing row. */
 err *store_sandbox_state(store *s, const char *id, const char *state, const char *cause,
                          uint64_t ended_ns) ERR_MUST;

@@ -145,19 +145,46 @@ static void enqueue(store_writer *w, store_op *o)
     pthread_cond_signal(&w->work);
 }
 
+static void begin(store *s, store_op *o)
+{
+    cond_init(&o->ended);
+    LOCK_SCOPE(&s->writer.lock);
+    enqueue(&s->writer, o);
+}
+
+static err *end(store *s, store_op *o)
+{
+    pthread_mutex_lock(&s->writer.lock);
+    while (!o->done)
+        pthread_cond_wait(&o->ended, &s->writer.lock);
+    pthread_mutex_unlock(&s->writer.lock);
+    pthread_cond_destroy(&o->ended);
+    return o->result;
+}
+
 err *store_write(store *s, store_write_fn *run, void *arg)
 {
-    store_writer *w = &s->writer;
     store_op o = {.run = run, .arg = arg};
 
-    cond_init(&o.ended);
-    pthread_mutex_lock(&w->lock);
-    enqueue(w, &o);
-    while (!o.done)
-        pthread_cond_wait(&o.ended, &w->lock);
-    pthread_mutex_unlock(&w->lock);
-    pthread_cond_destroy(&o.ended);
-    return o.result;
+    begin(s, &o);
+    return end(s, &o);
+}
+
+store_op *store_write_begin(store *s, store_write_fn *run, void *arg)
+{
+    store_op *o = xcalloc(1, sizeof *o);
+
+    *o = (store_op){.run = run, .arg = arg};
+    begin(s, o);
+    return o;
+}
+
+err *store_pending_end(store *s, store_pending *p)
+{
+    err *e = end(s, p);
+
+    free(p);
+    return e;
 }
 
 static err *write_nothing(store_conn *c, void *arg)

@@ -93,6 +93,24 @@ def names(suite, node):
         check(again != sb, "the same sandbox")
         node.delete(again)
 
+    @suite.case("of many creates of one name at once one wins, and the others leave nothing")
+    def _():
+        answers = []
+        body = {"image": "busybox", "name": "one-of-many"}
+        threads = [threading.Thread(target=lambda: answers.append(node.call("POST", "/v1/sandboxes", body)))
+                   for _ in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        equal(sorted(a.status for a in answers), [201] + [409] * 7, "statuses")
+        equal({a.json["error"]["kind"] for a in answers if a.status == 409}, {"name"}, "kinds")
+        winner = next(a.json["id"] for a in answers if a.status == 201)
+        listed = [s["id"] for s in node.ok("GET", "/v1/sandboxes?name=one-of-many")["sandboxes"]]
+        equal(listed, [winner], "sandboxes of the name")
+        equal(node.exec(winner, ["true"])["end"]["exit_code"], 0, "exit code")
+        node.delete(winner)
+
 
 def lists(suite, node):
     @suite.case("lists filter by label, name and state, and go on at a cursor")

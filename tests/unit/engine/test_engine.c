@@ -35,6 +35,9 @@ static struct {
     bool claimed;         /* the bit in the HELLO of attach */
     bool hello_in_attach; /* deliver `attached` before attach returns */
     char last_env[256];
+    bool at_once;            /* create is answered before it returns: ahead of the record */
+    bool dies_at_once;       /* and the box ends, too */
+    int *told, told_at_once; /* what a caller had heard by then */
 } hand;
 
 static void say_hello(box *x, bool claimed)
@@ -57,6 +60,8 @@ static box *box_new(const char *id, const box_events *ev, void *arg)
     return x;
 }
 
+static void answer_at_once(void);
+
 static void hand_create(backend *b, const box_spec *spec, const box_events *ev, void *arg,
                         create_done *done)
 {
@@ -67,6 +72,8 @@ static void hand_create(backend *b, const box_spec *spec, const box_events *ev, 
     hand.asked[hand.nasked].x = box_new(spec->id, ev, arg);
     hand.asked[hand.nasked].done = done;
     hand.asked[hand.nasked++].arg = arg;
+    if (hand.at_once)
+        answer_at_once();
 }
 
 static void answer(size_t i, err *failure)
@@ -93,6 +100,17 @@ static void box_die(box *x, const char *why)
     x->ev = NULL;
     if (ev)
         ev->gone(x->arg, why);
+}
+
+static void answer_at_once(void)
+{
+    box *x = hand.asked[hand.nasked - 1].x;
+
+    answer(hand.nasked - 1, NULL);
+    say_hello(x, true);
+    if (hand.dies_at_once)
+        box_die(x, "out of memory");
+    hand.told_at_once = hand.told ? *hand.told : 0;
 }
 
 static err *hand_destroy(backend *b, const char *id)
@@ -287,6 +305,63 @@ static void second_caller_of_a_key_waits_for_the_first(void **state)
     assert_true(d.replay);
     assert_string_equal(sandbox_id(d.sb), sandbox_id(a.sb));
     got_done(&a), got_done(&b), got_done(&c), got_done(&d);
+}
+
+static void nobody_hears_of_a_box_before_its_record(void **state)
+{
+    got a = {0};
+
+    (void)state;
+    hand.at_once = true;
+    hand.told = &a.calls;
+    ask(&ann, NULL, "k1", "{}", &a);
+    assert_int_equal(hand.told_at_once, 0);
+    assert_int_equal(a.calls, 1);
+    assert_null(a.failure);
+    assert_state(a.sb, "running", NULL);
+    got_done(&a);
+}
+
+static void box_that_ends_before_its_record_is_a_failed_create(void **state)
+{
+    CLEANUP(sandbox_row_done) sandbox_row row = {0};
+    got a = {0};
+
+    (void)state;
+    hand.at_once = hand.dies_at_once = true;
+    ask(&ann, NULL, NULL, "", &a);
+    assert_int_equal(a.calls, 1);
+    assert_non_null(a.failure);
+    assert_int_equal(a.failure->code, ERR_CREATE_FAILED);
+    assert_ok(store_flush(node.store));
+    assert_ok(store_sandbox_get(node.store, hand.box[0].id, &row));
+    assert_string_equal(row.state, "gone");
+    assert_non_null(strstr(row.cause, "out of memory"));
+    got_done(&a);
+}
+
+/* In either order: the box waits for the record, or the record for the box. */
+static void create_without_a_spool_fails_and_its_box_goes(void **state)
+{
+    (void)state;
+    assert_int_equal(unlinkat(node.fd, "spool", AT_REMOVEDIR), 0);
+    for (int early = 0; early < 2; early++) {
+        CLEANUP(sandbox_row_done) sandbox_row row = {0};
+        got a = {0};
+        hand.at_once = early;
+        ask(&ann, "hut", "k1", "{}", &a);
+        size_t i = hand.nasked - 1;
+        assert_string_equal(hand.destroyed[hand.ndestroyed - 1], hand.box[i].id);
+        if (!early)
+            answer(i, err_new(ERR_CONFLICT, "destroyed"));
+        assert_int_equal(a.calls, 1);
+        assert_non_null(a.failure);
+        assert_non_null(strstr(a.failure->message, "spool"));
+        assert_ok(store_flush(node.store));
+        assert_ok(store_sandbox_get(node.store, hand.box[i].id, &row));
+        assert_string_equal(row.state, "gone");
+        got_done(&a);
+    }
 }
 
 static void keys_of_different_owners_do_not_meet(void **state)
@@ -618,6 +693,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(second_caller_of_a_key_waits_for_the_first),
+        CASE(nobody_hears_of_a_box_before_its_record),
+        CASE(box_that_ends_before_its_record_is_a_failed_create),
+        CASE(create_without_a_spool_fails_and_its_box_goes),
         CASE(keys_of_different_owners_do_not_meet),
         CASE(failed_create_frees_its_key_and_name),
         CASE(failed_creates_are_retried_without_a_pause),
