@@ -1,13 +1,12 @@
 /* bothy image: what sandboxes are made from. */
 #include <stdio.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "cli/out.h"
+#include "cli/pull.h"
 #include "cli/verbs.h"
-#include "wire/sse.h"
 
 typedef struct image_args {
     common_args common;
@@ -25,88 +24,16 @@ static const opt PULL_OPTS[] = {
     COMMON_OPTS(image_args),
 };
 
-typedef struct pull_state {
-    sse_decoder decoder;
-    json_t *image;
-    err *failed;
-    bool show; /* progress on stderr */
-} pull_state;
-
-static void print_progress(const json_t *p)
-{
-    int64_t all = json_int(p, "layers", 0), done = json_int(p, "layers_done", 0);
-
-    fprintf(stderr, "\r\x1b[K%s", str_or(json_str(p, "stage"), ""));
-    if (all)
-        fprintf(stderr, " %lld of %lld layers", (long long)done, (long long)all);
-    fflush(stderr);
-}
-
-static bool on_event(void *arg, const sse_event *ev)
-{
-    pull_state *s = arg;
-    CLEANUP(json_decrefp) json_t *data = NULL;
-    CLEANUP(err_freep) err *bad = json_parse(ev->data, ev->len, &data);
-
-    if (bad)
-        return true;
-    if (str_eq(ev->event, "progress") && s->show)
-        print_progress(data);
-    else if (str_eq(ev->event, "image"))
-        s->image = json_incref(data);
-    else if (str_eq(ev->event, "error"))
-        s->failed = json_to_err(data);
-    return !s->image && !s->failed;
-}
-
-static bool on_bytes(void *arg, const void *p, size_t n)
-{
-    pull_state *s = arg;
-    err *e = sse_feed(&s->decoder, p, n, on_event, s);
-
-    if (e && !s->failed)
-        s->failed = e;
-    return !s->image && !s->failed;
-}
-
-static err *pull_events(cli *c, json_t *body, pull_state *s)
-{
-    client_call call = {.method = "POST",
-                        .path = "/v1/images",
-                        .json = body,
-                        .accept = "text/event-stream",
-                        .on_bytes = on_bytes,
-                        .arg = s};
-    CLEANUP(client_answer_done) client_answer answer = {0};
-    CLEANUP(err_freep) err *e = client_do(c->client, &call, &answer);
-
-    sse_decoder_done(&s->decoder);
-    if (s->show)
-        fputs("\r\x1b[K", stderr);
-    if (s->failed)
-        return TAKE_PTR(s->failed);
-    if (e && !s->image)
-        return TAKE_PTR(e);
-    if (!s->image)
-        return err_remedy(err_new(ERR_UNAVAILABLE, "the daemon went away during the pull"),
-                          "Pull again; what has been fetched is not fetched twice.");
-    return NULL;
-}
-
 static err *pull(cli *c, void *args, const opt_words *words, int *status)
 {
     const image_args *a = args;
-    CLEANUP(json_decrefp) json_t *body = json_pack("{s:s}", "source", words->v[0]);
-    pull_state s = {.show = !a->quiet && !c->common.json && isatty(STDERR_FILENO)};
+    CLEANUP(json_decrefp) json_t *image = NULL;
 
     (void)status;
-    if (a->as)
-        json_object_set_new(body, "name", json_string(a->as));
-    if (a->pull)
-        json_object_set_new(body, "pull", json_string(a->pull));
     TRY(cli_connect(c));
-    TRY(pull_events(c, body, &s));
-    CLEANUP(json_decrefp) json_t *image = s.image;
+    TRY(cli_pull(
+        c, &(pull_wish){.source = words->v[0], .as = a->as, .policy = a->pull, .quiet = a->quiet},
+        &image));
     if (c->common.json)
         out_json(stdout, image);
     else
@@ -119,7 +46,10 @@ static const verb PULL = {
     .usage = "[OPTIONS] SOURCE",
     .summary = "Bring an image onto the node and print its name",
     .text =
-        "SOURCE is a name, or oci:PATH, docker-archive:PATH or dir:PATH with a path of the node.",
+        "SOURCE is a name, or oci:PATH, docker-archive:PATH or dir:PATH with a path of the node.\n"
+        "On a terminal a bar shows how far it is; with --json each step is a line of JSON with a\n"
+        "percentage on stderr, and the image is on stdout. A pull that broke goes on where it was\n"
+        "when it is asked for again.",
     .opts = PULL_OPTS,
     .args_size = sizeof(image_args),
     .words_min = 1,

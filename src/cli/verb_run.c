@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/out.h"
+#include "cli/pull.h"
 #include "cli/spec.h"
 #include "cli/verbs.h"
 
@@ -125,6 +126,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     TRY(check(a));
     TRY(spec_to_json(&a->spec, words->v[0], &body));
     TRY(cli_connect(c));
+    TRY(cli_pull_before(c, body)); /* before signals are ours: Ctrl-C just ends us */
     TRY(interrupt_start(c, !keep));
     TRY(cli_post(c, json_incref(body), &sandbox, "/v1/sandboxes"));
     const char *id = json_str(sandbox, "id");

@@ -107,6 +107,17 @@ static const struct reason {
     {"", ERR_IMAGE_PULL_FAILED, false, "image '%.200s' cannot be fetched", NULL},
 };
 
+/* The remedy with the host of the image for HOST. */
+static err *with_remedy(err *e, const char *remedy, const char *what)
+{
+    const char *at = strstr(remedy, "HOST");
+
+    if (!at)
+        return err_remedy(e, "%s", remedy);
+    return err_remedy(e, "%.*s%.*s%s", (int)(at - remedy), remedy, (int)strcspn(what, "/"), what,
+                      at + strlen("HOST"));
+}
+
 err *skopeo_reason(const char *what, const char *text)
 {
     const struct reason *r = REASONS;
@@ -121,7 +132,7 @@ err *skopeo_reason(const char *what, const char *text)
     if (r->code == ERR_NOT_FOUND)
         e = err_kind(e, "image");
     if (r->remedy)
-        e = err_remedy(e, "%s", r->remedy);
+        e = with_remedy(e, r->remedy, what);
     return *text ? err_because(e, "%.400s", text) : e;
 }
 

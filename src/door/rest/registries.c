@@ -1,0 +1,121 @@
+/* /v1/registries. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "api/openapi.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "door/rest/internal.h"
+
+#define BODY_MAX   (64 * 1024)
+#define LOGINS_MAX 8 /* being proven at a time; each has a thread and a process */
+
+static json_t *view_login(const char *host, const char *username, bool shared, uint64_t created_ns)
+{
+    return json_pack("{s:s,s:s,s:b,s:o}", "host", host, "username", username, "shared", shared,
+                     "created", view_time(created_ns));
+}
+
+static json_t *view_registry(const registry *r)
+{
+    return json_pack("{s:s,s:o,s:b,s:b}", "host", r->host, "mirrors", view_strings(r->mirrors),
+                     "insecure", r->insecure, "ca", r->ca != NULL);
+}
+
+err *rest_registry_list(request *rq, response *rs)
+{
+    image_store *images = engine_images(rest_engine(rq));
+    CLEANUP(freep) login *logins = NULL;
+    bool listed_only;
+    size_t n = 0;
+    const registries *all = image_registries(images, &listed_only);
+
+    TRY(image_logins(images, rest_caller(rq)->owner, &logins, &n));
+    json_t *hosts = json_array(), *list = json_array();
+    for (size_t i = 0; i < all->n; i++)
+        json_array_append_new(hosts, view_registry(&all->v[i]));
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(list, view_login(logins[i].host, logins[i].username, logins[i].shared,
+                                               logins[i].created_ns));
+        login_done(&logins[i]);
+    }
+    response_json(rs, 200,
+                  json_pack("{s:s,s:o,s:o}", "from", listed_only ? "listed" : "any", "registries",
+                            hosts, "logins", list));
+    return NULL;
+}
+
+/* ---- login: a registry may take its time, a thread of the server is not to wait for it ---- */
+
+typedef struct proving {
+    image_store *images;
+    wait_ticket *ticket;
+    char *owner; /* NULL: for everybody */
+    char *host, *username, *password;
+} proving;
+
+static atomic_int proving_now;
+
+static void proving_free(proving *p)
+{
+    free(p->owner);
+    free(p->host);
+    free(p->username);
+    secret_freep(&p->password);
+    free(p);
+}
+
+static void *prove(void *arg)
+{
+    proving *p = arg;
+    err *e = image_login(p->images, p->owner, p->host, p->username, p->password);
+
+    wait_finish(p->ticket, e, 200,
+                e ? NULL : view_login(p->host, p->username, !p->owner, now_real_ns()), false);
+    proving_free(p);
+    atomic_fetch_sub(&proving_now, 1);
+    return NULL;
+}
+
+err *rest_registry_login(request *rq, response *rs)
+{
+    CLEANUP(registry_login_done) registry_login in = {0};
+    CLEANUP(body_wipe) buf body = {0};
+
+    TRY(request_body(rq, BODY_MAX, &body));
+    TRY(registry_login_decode(body.p, body.len, &in));
+    if (in.shared)
+        TRY(err_wrap(caller_require(rest_caller(rq), CALLER_ADMIN), "a login for everybody"));
+    if (atomic_fetch_add(&proving_now, 1) >= LOGINS_MAX) {
+        atomic_fetch_sub(&proving_now, 1);
+        return err_retry_after(err_new(ERR_UNAVAILABLE, "too many logins at a time"), 2);
+    }
+    proving *p = xcalloc(1, sizeof *p);
+    *p = (proving){.images = engine_images(rest_engine(rq)),
+                   .owner = in.shared ? NULL : xstrdup(rest_caller(rq)->owner),
+                   .host = xstrdup(request_param(rq, 0)),
+                   .username = TAKE_PTR(in.username),
+                   .password = TAKE_PTR(in.password)};
+    p->ticket = wait_start(rq, rs, false);
+    thread_detach("login", prove, p);
+    return NULL;
+}
+
+static const char *query_find(void *arg, const char *name)
+{
+    return request_query(arg, name);
+}
+
+err *rest_registry_logout(request *rq, response *rs)
+{
+    CLEANUP(registry_logout_query_done) registry_logout_query q = {0};
+
+    TRY(registry_logout_query_decode(query_find, rq, &q));
+    if (q.shared)
+        TRY(err_wrap(caller_require(rest_caller(rq), CALLER_ADMIN), "a login for everybody"));
+    TRY(image_logout(engine_images(rest_engine(rq)), q.shared ? NULL : rest_caller(rq)->owner,
+                     request_param(rq, 0)));
+    response_status(rs, 204);
+    return NULL;
+}
