@@ -20,6 +20,7 @@
 #define TTY_CHUNK   16384u
 #define IN_CHUNK    (64u * 1024)
 #define DRAIN_MAX   (2u << 20) /* more than any pipe holds: what floods on after the exit */
+#define PIPE_BULK   (1u << 20) /* below DRAIN_MAX */
 #define HANGUP_MS   200
 #define BACKOFF_MIN 100
 #define BACKOFF_MAX 5000
@@ -225,6 +226,14 @@ static void rewatch(exec *x, bool any)
         watch(x, SP_FD_IN, 0);
 }
 
+/* The command and the pump run side by side instead of in turns. The memory is the sandbox's. */
+static void widen(const exec *x)
+{
+    for (int i = SP_FD_OUT; i <= SP_FD_ERR; i++)
+        if (x->fd[i] >= 0)
+            (void)!fcntl(x->fd[i], F_SETPIPE_SZ, PIPE_BULK); /* refused: slower, and works */
+}
+
 /* One that floods goes to the bulk lane, and back when it has been calm for a second. */
 void io_choose_lane(exec *x)
 {
@@ -241,6 +250,8 @@ void io_choose_lane(exec *x)
     if (want == bulk)
         return;
     rewatch(x, false);
+    if (want && !is_pty(x))
+        widen(x);
     pump_move(x->table->hub->pump, &x->job, want);
 }
 

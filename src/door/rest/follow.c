@@ -256,8 +256,8 @@ static void put_bytes(follow *f, buf *body, int stream, const char *p, size_t n)
     uint64_t offset = f->at[stream];
 
     f->at[stream] += n;
-    if (f->o.form == FOLLOW_RAW) {
-        buf_append(body, p, n);
+    if (f->o.form == FOLLOW_RAW) { /* they are there already */
+        body->len += n;
         return;
     }
     json_t *data = json_bytes(p, n);
@@ -286,19 +286,23 @@ enum pour {
 /* Takes what one stream has, up to its limit, while the step has room. */
 static enum pour pour(follow *f, buf *body, int stream, uint64_t limit)
 {
+    bool raw = f->o.form == FOLLOW_RAW;
     char chunk[CHUNK];
 
     while (f->at[stream] < limit) {
         uint64_t gap = 0, left = limit - f->at[stream];
-        size_t n = 0;
-        err *failure = exec_read(f->x, stream, f->at[stream], chunk,
-                                 left < CHUNK ? (size_t)left : CHUNK, &n, &gap);
+        size_t n = 0, room = raw ? STEP_BYTES - body->len : CHUNK;
+        if (raw)
+            buf_reserve(body, room);
+        char *to = raw ? body->p + body->len : chunk;
+        err *failure =
+            exec_read(f->x, stream, f->at[stream], to, left < room ? (size_t)left : room, &n, &gap);
         if (failure) {
             err_drop(failure, "follow");
             return POUR_FAILED;
         }
         if (gap > f->at[stream]) {
-            if (f->o.form == FOLLOW_RAW && f->head_sent)
+            if (raw && f->head_sent)
                 return POUR_GAP_IN_RAW; /* raw bytes cannot say "gap" */
             put_gap(f, body, stream, gap);
             continue;
@@ -309,7 +313,7 @@ static enum pour pour(follow *f, buf *body, int stream, uint64_t limit)
             size_t k = whole_characters(chunk, n);
             n = k ? k : n;
         }
-        put_bytes(f, body, stream, chunk, n);
+        put_bytes(f, body, stream, to, n);
         if (body->len >= STEP_BYTES)
             return POUR_MORE;
     }
