@@ -59,7 +59,6 @@ enum {
     OPT_KEEP_SYSCTLS,
     OPT_LOG_LEVEL,
     OPT_DESTROY_ALL,
-    OPT_CAP_USERNS,
     OPT_PROBE_USERNS,
     OPT_HELP
 };
@@ -81,7 +80,6 @@ static const struct option OPTIONS[] = {
     {"keep-sysctls", no_argument, NULL, OPT_KEEP_SYSCTLS},
     {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
     {"destroy-all", no_argument, NULL, OPT_DESTROY_ALL},
-    {"cap-userns", no_argument, NULL, OPT_CAP_USERNS},     /* helper of a refill */
     {"probe-userns", no_argument, NULL, OPT_PROBE_USERNS}, /* helper of the probe */
     {"help", no_argument, NULL, OPT_HELP},
     {0},
@@ -431,8 +429,6 @@ int main(int argc, char **argv)
     static warden w;
     arguments a;
 
-    if (argc == 2 && !strcmp(argv[1], "--cap-userns"))
-        return refill_cap_userns();
     if (argc == 2 && !strcmp(argv[1], "--probe-userns"))
         return probe_userns();
     if (argc == 2 && !strcmp(argv[1], "--help")) {

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,8 +30,9 @@
 #include "warden/privs.h"
 #include "warden/warden.h"
 
-#define CRUN_MS  20000u
-#define HELLO_MS 10000u
+#define CAP_STACK (16 * 1024)
+#define CRUN_MS   20000u
+#define HELLO_MS  10000u
 
 /* ---- what a slot's user namespace may take of the kernel's shared pools ---- */
 
@@ -45,35 +48,57 @@ static const struct {
     {"max_uts_namespaces", "64"},
 };
 
-int refill_cap_userns(void)
-{
-    int dir = open("/proc/sys/user", O_PATH | O_DIRECTORY | O_CLOEXEC);
+typedef struct cap_request {
+    int proc;
+    int userns;
+    int errnum; /* written by the child, whose memory is ours */
+} cap_request;
 
-    if (dir < 0 || setns(3, CLONE_NEWUSER))
-        return 2;
+/* System calls alone: it runs in our memory on a stack of its own, as the child of posix_spawn
+ * does until it executes something. */
+static int cap_child(void *arg)
+{
+    cap_request *q = arg;
+    long dir = syscall(SYS_openat, q->proc, "sys/user", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+
+    if (dir < 0 || syscall(SYS_setns, q->userns, CLONE_NEWUSER)) {
+        q->errnum = errno;
+        return 1;
+    }
     for (size_t i = 0; i < ARRAY_LEN(USERNS_CAPS); i++) {
-        CLEANUP(closep) int fd = openat(dir, USERNS_CAPS[i].name, O_WRONLY | O_CLOEXEC);
+        long fd = syscall(SYS_openat, dir, USERNS_CAPS[i].name, O_WRONLY | O_CLOEXEC, 0);
         if (fd < 0 && errno == ENOENT)
             continue; /* a kernel without that pool */
-        if (fd < 0 || fs_write_all(fd, USERNS_CAPS[i].value, strlen(USERNS_CAPS[i].value)))
-            return 3;
+        size_t len = strlen(USERNS_CAPS[i].value);
+        if (fd < 0 || syscall(SYS_write, fd, USERNS_CAPS[i].value, len) != (long)len) {
+            q->errnum = errno;
+            return 1;
+        }
+        syscall(SYS_close, fd);
     }
     return 0;
 }
 
-/* A process of its own: a thread cannot enter a user namespace. */
-static err *cap_userns(const slot *s)
+/* A process of its own: a thread cannot enter a user namespace. It executes nothing, which would
+ * take as long as everything else of a slot but crun; so it cannot be had from posix_spawn. */
+static err *cap_userns(const warden *w, const slot *s)
 {
-    char *argv[] = {"/proc/self/exe", "--cap-userns", NULL};
-    const int fds[] = {-1, -1, -1, s->userns};
-    int status;
-    pid_t pid;
+    char stack[CAP_STACK] __attribute__((aligned(16)));
+    cap_request q = {.proc = w->proc_fd, .userns = s->userns};
+    sigset_t all, old;
+    int status = 0;
 
-    TRY(spawn_start(&(spawn_spec){.argv = argv, .fds = fds, .nfds = 4}, &pid));
-    TRY(spawn_wait(pid, CRUN_MS, &status));
-    return status ? err_new(ERR_WALL_FAILED, "cannot cap the kernel pools of slot %u (status %d)",
-                            s->n, WEXITSTATUS(status))
-                  : NULL;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* a handler would run in our memory */
+    pid_t pid = clone(cap_child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &q);
+    int errnum = errno;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (pid < 0)
+        return err_sys(ERR_WALL_FAILED, errnum, "cannot cap the kernel pools of slot %u", s->n);
+    TRY(spawn_wait(pid, 0, &status));
+    return status
+               ? err_sys(ERR_WALL_FAILED, q.errnum, "cannot cap the kernel pools of slot %u", s->n)
+               : NULL;
 }
 
 /* ---- one slot ---- */
@@ -211,7 +236,7 @@ static err *make(warden *w, refill_worker *me, slot *s)
     if (!cgroup_holds(&w->cg, w->proc_fd, s->pid, s->n))
         return err_new(ERR_WALL_FAILED, "slot %u is not in its cgroup", s->n);
     TRY(cgroup_take_back(&w->cg, s->n));
-    TRY(cap_userns(s));
+    TRY(cap_userns(w, s));
     if (!pace_set(s->pid, PACE_NORMAL) && privs_may_renice()) /* it inherited ours */
         return err_sys(ERR_INTERNAL, errno, "cannot give slot %u its priority back", s->n);
     s->made = (struct wp_limits){.memory = BUNDLE_MEMORY,

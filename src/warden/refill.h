@@ -16,6 +16,3 @@ pool_level refill_level(const struct warden *w);
 unsigned refill_retry_after(const struct warden *w, uint32_t before);
 /* Refills under way go on at normal priority if somebody waits for them. */
 void refill_hurry(struct warden *w);
-/* The helper process of a refill: caps the shared kernel pools of the user namespace that is
- * descriptor 3. Returns an exit status. */
-int refill_cap_userns(void);
