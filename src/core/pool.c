@@ -119,8 +119,9 @@ pool_plan pool_decide(pool *p, const pool_level *l, uint64_t now)
     if (hold)
         return (pool_plan){.again_ns = hold, .why = POOL_HOLDING};
     uint32_t start = least(least(wanted, room), minus(workers(p, l, urgent), l->making));
-    return (pool_plan){
-        .start = start, .hurry = demand && !l->ready, .why = start ? POOL_START : POOL_BUSY};
+    return (pool_plan){.start = start,
+                       .hurry = start && ((demand && !l->ready) || l->ready < p->low - p->low / 2),
+                       .why = start ? POOL_START : POOL_BUSY};
 }
 
 const char *pool_why_text(enum pool_why why)

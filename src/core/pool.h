@@ -55,7 +55,7 @@ enum pool_why {
 
 typedef struct pool_plan {
     uint32_t start;    /* refills to begin now */
-    bool hurry;        /* somebody waits for them: not at low priority */
+    bool hurry;        /* somebody waits, or less than half of low is ready: not at low priority */
     uint64_t again_ns; /* ask again then, if nothing happens before; 0: no need */
     enum pool_why why;
 } pool_plan;

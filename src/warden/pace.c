@@ -1,6 +1,5 @@
 #include "warden/pace.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -10,14 +9,13 @@
 #include "base/fs.h"
 #include "warden/privs.h"
 
+#define LOW_NICE 19
+
 bool pace_set(pid_t tid, enum pace p)
 {
-    const struct sched_param none = {0};
-
-    if (p == PACE_LOW)
-        return privs_may_renice() && !sched_setscheduler(tid, SCHED_IDLE, &none);
-    bool ok = !sched_setscheduler(tid, SCHED_OTHER, &none);
-    return !setpriority(PRIO_PROCESS, (id_t)tid, 0) && ok;
+    if (p == PACE_LOW && !privs_may_renice())
+        return false;
+    return !setpriority(PRIO_PROCESS, (id_t)tid, p == PACE_LOW ? LOW_NICE : 0);
 }
 
 /* The kernel's list of a process's children: not always built in, then only itself is raised. */

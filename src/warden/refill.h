@@ -1,5 +1,5 @@
 /* Keeping slots ready: workers, each making one slot at a time when the planner (core/pool.h) says
- * so; at low priority while nobody waits. */
+ * so; at low priority while nobody is in need of it. */
 #pragma once
 
 #include <stdint.h>
