@@ -1,5 +1,6 @@
 /* The table of checks, in the order they are told. */
 #include "cli/doctor.h"
+#include "core/sysctl.h"
 
 #define KERNEL_REMEDY "Use a kernel of 6.1 or later (Debian 12's) with it enabled."
 #define INSTALL       "Install it: apt install "
@@ -23,11 +24,13 @@
     }
 /* Too small is a warning, because the warden raises it when it starts; missing is what level says.
  */
-#define SYSCTL(subject_, least_, level_, why_)                                                  \
-    {                                                                                           \
-        .name = "sysctl." subject_, .run = doctor_try_sysctl, .subject = subject_, .why = why_, \
-        .least = least_, .level = level_                                                        \
-    }
+#define SYSCTL(name_, base_, each_, vital_, why_)           \
+    {.name = "sysctl." name_,                               \
+     .run = doctor_try_sysctl,                              \
+     .subject = name_,                                      \
+     .why = why_,                                           \
+     .least = (base_) + (uint64_t)(each_)*SYSCTL_SANDBOXES, \
+     .level = (vital_) ? DOCTOR_FAIL : DOCTOR_WARN},
 
 const doctor_check DOCTOR_CHECKS[] = {
     PROBE("user_namespaces", "every sandbox has ids of its own",
@@ -70,23 +73,14 @@ const doctor_check DOCTOR_CHECKS[] = {
          "Put bothy's programs on PATH or into libexec/bothy."),
     TOOL("mkfs.xfs", DOCTOR_WARN, "makes the recommended store", INSTALL "xfsprogs"),
     TOOL("setpriv", DOCTOR_WARN, "drops to the user bothy without systemd", INSTALL "util-linux"),
-    SYSCTL("user.max_user_namespaces", 4096, DOCTOR_FAIL, "one for every slot"),
-    SYSCTL("user.max_mnt_namespaces", 4096, DOCTOR_WARN, "one for every slot"),
-    SYSCTL("fs.inotify.max_user_instances", 8192, DOCTOR_WARN, "all sandboxes share the host's"),
-    SYSCTL("fs.inotify.max_user_watches", 65536, DOCTOR_WARN, "all sandboxes share the host's"),
-    SYSCTL("kernel.pid_max", 131072, DOCTOR_WARN, "all sandboxes share the host's pids"),
-    SYSCTL("kernel.threads-max", 65536, DOCTOR_WARN, "all sandboxes share the host's threads"),
-    SYSCTL("kernel.pty.max", 4096, DOCTOR_WARN, "all sandboxes share the host's terminals"),
-    SYSCTL("kernel.keys.maxkeys", 200, DOCTOR_WARN, "keyrings of commands"),
-    SYSCTL("fs.file-max", 262144, DOCTOR_WARN, "open files of all sandboxes"),
-    SYSCTL("fs.nr_open", 65536, DOCTOR_WARN, "open files of one process"),
-    {.name = "account.bothy",
-     .run = doctor_try_user,
-     .subject = "bothy",
-     .why = "the daemon runs as this user",
-     .level = DOCTOR_FAIL,
-     .remedy = "useradd --system --user-group --home-dir /var/lib/bothy --no-create-home "
-               "--shell /usr/sbin/nologin bothy"},
+    SYSCTL_TABLE(SYSCTL){
+        .name = "account.bothy",
+        .run = doctor_try_user,
+        .subject = "bothy",
+        .why = "the daemon runs as this user",
+        .level = DOCTOR_FAIL,
+        .remedy = "useradd --system --user-group --home-dir /var/lib/bothy --no-create-home "
+                  "--shell /usr/sbin/nologin bothy"},
     {.name = "account.bothy-users",
      .run = doctor_try_group,
      .subject = "bothy-users",

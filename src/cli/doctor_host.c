@@ -14,6 +14,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "cli/doctor.h"
+#include "core/sysctl.h"
 
 static void missing(doctor *d, const doctor_check *k, const char *what)
 {
@@ -104,8 +105,9 @@ void doctor_try_sysctl(doctor *d, const doctor_check *k)
         char *remedy = str_printf("sysctl -w %s=%llu (in /etc/sysctl.d to keep it)", k->subject,
                                   (unsigned long long)k->least);
         doctor_say(d, k->name, value ? DOCTOR_WARN : k->level, remedy,
-                   "%llu is less than %llu (%s)", (unsigned long long)value,
-                   (unsigned long long)k->least, k->why);
+                   "%llu is less than %llu, which the warden raises it to for %d sandboxes (%s)",
+                   (unsigned long long)value, (unsigned long long)k->least, SYSCTL_SANDBOXES,
+                   k->why);
         return;
     }
     doctor_say(d, k->name, DOCTOR_OK, NULL, "%s", number);
@@ -233,9 +235,13 @@ static void tell_ready(doctor *d, const json_t *ready)
     {
         CLEANUP(freep)
         char *name = str_printf("ready.%s", str_or(json_str(check, "name"), "?"));
-        bool ok = json_flag(check, "ok");
-        doctor_say(d, name, ok ? DOCTOR_OK : DOCTOR_FAIL, ok ? NULL : json_str(check, "remedy"),
-                   "%s", str_or(json_str(check, "message"), ok ? "ok" : "not ready"));
+        bool ok = json_flag(check, "ok"), warns = str_eq(json_str(check, "level"), "warn");
+        doctor_say(d, name,
+                   warns ? DOCTOR_WARN
+                   : ok  ? DOCTOR_OK
+                         : DOCTOR_FAIL,
+                   json_str(check, "remedy"), "%s",
+                   str_or(json_str(check, "message"), ok ? "ok" : "not ready"));
     }
 }
 

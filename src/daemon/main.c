@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <grp.h>
+#include <inttypes.h>
 #include <linux/capability.h>
 #include <netdb.h>
 #include <signal.h>
@@ -19,6 +20,8 @@
 #include "base/log.h"
 #include "base/sock.h"
 #include "base/str.h"
+#include "base/sysctl.h"
+#include "core/sysctl.h"
 #include "daemon/config.h"
 #include "door/rest/rest.h"
 #include "engine/engine.h"
@@ -249,16 +252,91 @@ static err *check_spools(const node *n)
                : NULL;
 }
 
-static err *ready(void *arg, size_t i, const char **ret_name)
+static bool pool_of(const node *n, pool_status *ret_pool)
+{
+    const backend_ops *ops = n->backend->ops;
+    err *e = ops->pool ? ops->pool(n->backend, NULL, ret_pool) : NULL;
+    bool there = ops->pool && !e;
+
+    err_free(e); /* the backend's own check says so */
+    return there;
+}
+
+static err *check_refill(const node *n)
+{
+    pool_status p;
+
+    if (!pool_of(n, &p) || !p.failures)
+        return NULL;
+    return err_remedy(err_new(ERR_INTERNAL, "the last %u refills of the pool failed: %s",
+                              p.failures, p.last_error),
+                      "Look into the warden's log; sandboxes that run are not concerned.");
+}
+
+/* The warden raises them unless it was told not to, or /proc/sys is read-only. */
+static err *check_sysctls(const node *n)
+{
+    CLEANUP(closep) int proc = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    CLEANUP(buf_done) buf low = {0}, remedy = {0};
+    pool_status p;
+
+    if (!pool_of(n, &p))
+        return NULL;
+    for (size_t i = 0; i < SYSCTL_NEEDS_N; i++) {
+        const sysctl_need *s = &SYSCTL_NEEDS[i];
+        uint64_t value, least = sysctl_need_for(s, p.max);
+        if (sysctl_get(proc, s->name, &value) || value >= least)
+            continue;
+        buf_printf(&low, "%s%s is %" PRIu64 ", %" PRIu64 " are needed", low.len ? "; " : "",
+                   s->name, value, least);
+        buf_printf(&remedy, " %s=%" PRIu64, s->name, least);
+    }
+    if (!low.len)
+        return NULL;
+    return err_remedy(
+        err_new(ERR_INTERNAL, "too small for %u sandboxes: %s", p.max, buf_cstr(&low)),
+        "sysctl -w%s", buf_cstr(&remedy));
+}
+
+/* Each sandbox has a connection to its init; each of its running commands two or three pipes and a
+ * file. Planned for: one such command in each, and a quarter of the connections we accept. */
+static err *check_descriptors(const node *n)
+{
+    struct rlimit r;
+    pool_status p;
+
+    if (!pool_of(n, &p) || getrlimit(RLIMIT_NOFILE, &r))
+        return NULL;
+    uint64_t need = 512 + (uint64_t)p.max * 6 + n->cfg.http_connections / 4;
+    if (r.rlim_cur >= need)
+        return NULL;
+    return err_remedy(err_new(ERR_INTERNAL,
+                              "%u sandboxes and their callers need %" PRIu64
+                              " open files, and bothyd may have %" PRIu64,
+                              p.max, need, (uint64_t)r.rlim_cur),
+                      "Start bothyd with a hard limit of open files of %" PRIu64
+                      " (ulimit -Hn, LimitNOFILE=).",
+                      need);
+}
+
+static err *ready(void *arg, size_t i, const char **ret_name, bool *ret_warns)
 {
     static const struct {
         const char *name;
         err *(*check)(const node *n);
-    } CHECKS[] = {{"disk", check_disk}, {"spools", check_spools}};
+        bool warns; /* worth a look, no reason to take no work */
+    } CHECKS[] = {
+        {"disk", check_disk, false},
+        {"spools", check_spools, false},
+        {"refill", check_refill, true},
+        {"sysctls", check_sysctls, true},
+        {"descriptors", check_descriptors, true},
+    };
 
     if (i >= ARRAY_LEN(CHECKS))
         return NULL;
     *ret_name = CHECKS[i].name;
+    *ret_warns = CHECKS[i].warns;
     return CHECKS[i].check(arg);
 }
 

@@ -240,6 +240,7 @@ static void take_expired(warden *w, uint64_t now, taken *ret_late)
     if (!f->earliest_ns || f->earliest_ns > now)
         return;
     f->earliest_ns = 0;
+    ret_late->held_by = f->held_by;
     for (claim_job *c = f->head; c; c = following) {
         following = c->next;
         if (c->deadline_ns <= now) {
@@ -248,8 +249,9 @@ static void take_expired(warden *w, uint64_t now, taken *ret_late)
         } else if (!f->earliest_ns || c->deadline_ns < f->earliest_ns)
             f->earliest_ns = c->deadline_ns;
     }
-    ret_late->held_by = f->held_by;
-    uint32_t before = f->n + ret_late->n; /* the list is the last first */
+    /* Who comes back stands behind those that still wait, and these come back in their order. The
+     * list has the last first. */
+    uint32_t before = f->n + ret_late->n;
     for (claim_job *c = ret_late->head; c; c = c->next)
         c->retry_after = refill_retry_after(w, --before);
     pthread_cond_signal(&w->refill);

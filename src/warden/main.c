@@ -23,6 +23,7 @@
 #include "warden/conn.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
+#include "warden/host.h"
 #include "warden/ops.h"
 #include "warden/place.h"
 #include "warden/privs.h"
@@ -30,9 +31,8 @@
 #include "warden/refill.h"
 #include "warden/warden.h"
 
-#define SECCOMP_MAX      (1 << 20)
-#define DESTROY_ALL_MS   30000
-#define NUMBERS_HEADROOM 64 /* slots that are being taken apart keep their number */
+#define SECCOMP_MAX    (1 << 20)
+#define DESTROY_ALL_MS 30000
 
 static const char USAGE[] =
     "usage: bothy-warden --state DIR --socket PATH --init PROGRAM --unpack PROGRAM --seccomp FILE\n"
@@ -211,53 +211,6 @@ static bool parse(int argc, char **argv, arguments *ret)
 
 /* ---- start-up ---- */
 
-/* The kernel's pools that all slots share; only ever raised. */
-static void raise_sysctls(void)
-{
-    static const struct {
-        const char *name;
-        uint64_t least;
-    } WANTED[] = {
-        {"/proc/sys/fs/inotify/max_user_instances", 1 << 20},
-        {"/proc/sys/fs/inotify/max_user_watches", 16 << 20},
-        {"/proc/sys/fs/fanotify/max_user_groups", 64 << 10},
-        {"/proc/sys/kernel/pty/max", 64 << 10},
-        {"/proc/sys/kernel/pid_max", 4 << 20},
-        {"/proc/sys/kernel/keys/maxkeys", 20000},
-        {"/proc/sys/user/max_user_namespaces", 64 << 10},
-        {"/proc/sys/user/max_mnt_namespaces", 64 << 10},
-        {"/proc/sys/user/max_net_namespaces", 64 << 10},
-    };
-
-    for (size_t i = 0; i < ARRAY_LEN(WANTED); i++) {
-        char text[32] = "";
-        CLEANUP(closep) int fd = open(WANTED[i].name, O_RDWR | O_CLOEXEC);
-        if (fd < 0 || read(fd, text, sizeof text - 1) <= 0)
-            continue;
-        if (strtoull(text, NULL, 10) >= WANTED[i].least)
-            continue;
-        int n = snprintf(text, sizeof text, "%lu", (unsigned long)WANTED[i].least);
-        if (pwrite(fd, text, (size_t)n, 0) != n)
-            log_warn("sysctl", "cannot raise %s: errno %d", WANTED[i].name, errno);
-    }
-}
-
-static void raise_nofile(void)
-{
-    struct rlimit r;
-
-    if (getrlimit(RLIMIT_NOFILE, &r))
-        return;
-    const struct rlimit wanted = {r.rlim_max < 65536 ? 65536 : r.rlim_max,
-                                  r.rlim_max < 65536 ? 65536 : r.rlim_max};
-    if (!setrlimit(RLIMIT_NOFILE, &wanted))
-        return;
-    log_warn("start", "descriptors stay limited to %lu: errno %d", (unsigned long)r.rlim_max,
-             errno);
-    r.rlim_cur = r.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &r);
-}
-
 static err *open_state(warden *w)
 {
     TRY(fs_dir(w->state_fd, "slots", 0700, &w->slots_fd));
@@ -366,10 +319,10 @@ static err *move_in(warden *w)
 
 static err *start(warden *w)
 {
+    TRY(host_raise_nofile(w->o.max, w->o.high)); /* before anything is touched */
     TRY(move_in(w));
     if (!w->o.keep_sysctls)
-        raise_sysctls();
-    raise_nofile();
+        host_raise_sysctls(w->o.max);
     bundle_look_at_host();
     TRY(privs_drop_caps());
     TRY(privs_filter_all());

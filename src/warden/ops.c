@@ -20,6 +20,7 @@
 #include "warden/counters.h"
 #include "warden/destroy.h"
 #include "warden/fifo.h"
+#include "warden/host.h"
 #include "warden/privs.h"
 #include "warden/refill.h"
 #include "warden/warden.h"
@@ -460,6 +461,8 @@ static void op_pool(warden *w, job *j)
     if (set.flags & WP_POOL_SET && set.high > w->pool.max)
         e = err_sys(ERR_INVALID_REQUEST, EINVAL, "the high watermark %u is above the maximum of %u",
                     set.high, w->pool.max);
+    else if (set.flags & WP_POOL_SET)
+        e = host_fits(w->pool.max, set.high);
     if (set.flags & WP_POOL_SET && !e) {
         w->pool.low = set.low;
         w->pool.high = set.high;

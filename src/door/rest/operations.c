@@ -55,9 +55,14 @@ err *rest_healthz(request *rq, response *rs)
     return NULL;
 }
 
-static bool add_check(json_t *checks, const char *name, err *failure)
+/* True if it does not speak against taking work. */
+static bool add_check(json_t *checks, const char *name, bool warns, err *failure)
 {
-    json_t *c = json_pack("{s:s,s:b}", "name", name, "ok", !failure);
+    bool ok = !failure || warns;
+    json_t *c = json_pack("{s:s,s:b,s:s}", "name", name, "ok", ok, "level",
+                          !failure ? "ok"
+                          : warns  ? "warn"
+                                   : "fail");
 
     if (failure) {
         json_object_set_new(c, "message", json_string(failure->message));
@@ -65,7 +70,7 @@ static bool add_check(json_t *checks, const char *name, err *failure)
     }
     json_array_append_new(checks, c);
     err_free(failure);
-    return json_flag(c, "ok");
+    return ok;
 }
 
 err *rest_readyz(request *rq, response *rs)
@@ -73,13 +78,14 @@ err *rest_readyz(request *rq, response *rs)
     const rest_options *o = &rest_of(rq)->o;
     json_t *checks = json_array();
     const char *name = NULL;
-    bool ready = add_check(checks, "backend", engine_ready(o->engine));
+    bool ready = add_check(checks, "backend", false, engine_ready(o->engine));
 
     for (size_t i = 0; o->ready; i++) {
-        err *failure = o->ready(o->arg, i, &name);
+        bool warns = false;
+        err *failure = o->ready(o->arg, i, &name, &warns);
         if (!name)
             break;
-        ready &= add_check(checks, name, failure);
+        ready &= add_check(checks, name, warns, failure);
         name = NULL;
     }
     response_json(rs, ready ? 200 : 503, json_pack("{s:b,s:o}", "ready", ready, "checks", checks));

@@ -10,8 +10,9 @@ typedef struct rest_options {
     engine *engine;
     gid_t group;         /* who may use the unix socket as a user; (gid_t)-1: nobody */
     const char *version; /* of the program */
-    /* Further readiness checks, or NULL; sets *ret_name to what was checked. */
-    err *(*ready)(void *arg, size_t i, const char **ret_name);
+    /* Further readiness checks, or NULL; sets *ret_name to what was checked, *ret_warns if its
+     * failure is only a warning. */
+    err *(*ready)(void *arg, size_t i, const char **ret_name, bool *ret_warns);
     void *arg;
 } rest_options;
 
