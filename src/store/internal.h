@@ -96,7 +96,8 @@ typedef struct store_writer {
     pthread_cond_t work; /* something was queued, or stop */
     pthread_cond_t room; /* the queue got shorter */
     store_op *first, **last;
-    size_t queued;
+    size_t queued, awaited; /* all that wait; those that somebody waits for */
+    uint64_t lazy_until;    /* the first may be put off so long */
     bool stop;
 } store_writer;
 
