@@ -128,6 +128,7 @@ static void take_claimed(creation *c, warden_answer *a)
     c->hello = xmalloc(c->nhello);
     memcpy(c->hello, w + 1, c->nhello);
     c->fd = TAKE_FD(a->fd);
+    oci_box_claim(c->x, c->fd, c->hello, c->nhello);
 }
 
 static void ignore_answer(void *arg, warden_answer *a)

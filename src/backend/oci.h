@@ -131,6 +131,9 @@ box *oci_box_new(oci *b, const char *id, const box_events *ev, void *arg);
 void oci_box_ref(box *x); /* internal reference */
 void oci_box_unref(box *x);
 /* Loop's thread: a connection came (hello: what was read from it already, or NULL), or none did. */
+/* Sends CLAIM at once, from the thread that got the connection: init works on it while the loop is
+ * woken. Before oci_box_connected(). */
+void oci_box_claim(box *x, int fd, const void *hello, size_t n);
 void oci_box_connected(box *x, int fd, const void *hello, size_t n);
 void oci_box_failed(box *x, err *why); /* a create's; takes the error */
 void oci_box_attach(box *x);           /* asks the warden for a connection */

@@ -488,6 +488,14 @@ static void opened(box *x)
     flush(x);
 }
 
+void oci_box_claim(box *x, int fd, const void *hello, size_t n)
+{
+    const struct sp_hello *h = hello;
+
+    if (n >= sizeof *h && !(h->flags & SP_HELLO_CLAIMED))
+        x->claim_sent = !out_send(fd, x->claim);
+}
+
 static void greeted(box *x, const void *hello, size_t n)
 {
     x->hello = xmalloc(n);
@@ -499,7 +507,7 @@ static void greeted(box *x, const void *hello, size_t n)
     }
     /* First of all records: the queue of a new connection takes it, or the connection is no good.
      */
-    if (out_send(x->fd, x->claim)) {
+    if (!x->claim_sent && out_send(x->fd, x->claim)) {
         broken(x);
         return;
     }
