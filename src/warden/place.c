@@ -81,6 +81,45 @@ static err *copy_init(const warden *w, int place)
     return NULL;
 }
 
+/* As the shell would find it. */
+static err *find_runtime(const char *name, char **ret_path)
+{
+    static const char *const DIRS[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
+                                       "/usr/bin",        "/sbin",          "/bin"};
+
+    if (strchr(name, '/')) {
+        *ret_path = xstrdup(name);
+        return NULL;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(DIRS); i++) {
+        CLEANUP(freep) char *path = str_printf("%s/%s", DIRS[i], name);
+        if (!access(path, X_OK)) {
+            *ret_path = TAKE_PTR(path);
+            return NULL;
+        }
+    }
+    return err_remedy(err_new(ERR_UNAVAILABLE, "there is no %s", name),
+                      "Install crun, or name a runtime with --crun.");
+}
+
+/* On a mount that cannot be written. Elsewhere crun first makes such a mount of itself, so that no
+ * container can write to it through /proc, and executes itself again: for every slot. */
+static err *bind_runtime(warden *w, int place)
+{
+    CLEANUP(freep) char *from = NULL;
+    CLEANUP(closep) int fd = openat(place, "runtime", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+    if (fd < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot make a file in %s", w->place);
+    TRY(find_runtime(w->o.crun, &from));
+    w->runtime = str_printf("%s/runtime", w->place);
+    if (mount(from, w->runtime, NULL, MS_BIND, NULL) ||
+        mount(NULL, w->runtime, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV,
+              NULL))
+        return err_sys(ERR_UNAVAILABLE, errno, "cannot bind %s", from);
+    return NULL;
+}
+
 err *place_furnish(warden *w)
 {
     static const char *const PLACE[] = {"idle",     "idle/proc", "idle/sys", "idle/dev",
@@ -92,5 +131,6 @@ err *place_furnish(warden *w)
         return err_sys(ERR_INTERNAL, errno, "cannot open %s", w->place);
     TRY(make_dirs(place, PLACE));
     TRY(make_dirs(w->state_fd, SKEL));
+    TRY(bind_runtime(w, place));
     return copy_init(w, place);
 }

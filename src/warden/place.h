@@ -6,6 +6,7 @@
  *
  *   idle/     root of unclaimed slots: proc sys dev init(0111)
  *   empty/    what masked directories of a slot show
+ *   runtime   crun itself, bound read-only: a new version is used after our next start
  *   crun/     crun's records, gone after each refill
  *
  * On hybrid hosts the v2 hierarchy is covered by an empty tmpfs there: crun would otherwise try to

@@ -169,20 +169,9 @@ static err *run_crun(warden *w, refill_worker *me, slot *s, int lock, int listen
     CLEANUP(freep) char *bundle = str_printf("%s/slots/%u", w->o.state, s->n);
     CLEANUP(freep) char *log = str_printf("%s/crun.log", bundle);
     CLEANUP(freep) char *id = str_printf("%u", s->n);
-    char *argv[] = {(char *)w->o.crun,
-                    "--root",
-                    root,
-                    "--cgroup-manager",
-                    "cgroupfs",
-                    "--log",
-                    log,
-                    "run",
-                    "--detach",
-                    "--no-new-keyring",
-                    "--bundle",
-                    bundle,
-                    id,
-                    NULL};
+    char *argv[] = {w->runtime, "--root", root,       "--cgroup-manager", "cgroupfs", "--log",
+                    log,        "run",    "--detach", "--no-new-keyring", "--bundle", bundle,
+                    id,         NULL};
     const int fds[] = {listener, -1, -1, lock};
     int status = 0;
     pid_t pid;

@@ -70,6 +70,7 @@ typedef struct warden {
     int lock_fd;
     int proc_fd;       /* /proc, for threads that do not see it */
     const char *place; /* mount point of our private tmpfs: idle root, empty directory, crun */
+    char *runtime;     /* crun, on a mount that cannot be written */
     bool covered;      /* a tmpfs lies over PLACE_COVERED */
     char *seccomp;     /* the profile's bytes */
     char *filter;      /* the same compiled, in base64; NULL: crun compiles it for every slot */
