@@ -172,16 +172,18 @@ struct server {
     _Atomic bool stopping;
     _Atomic unsigned nconn, nrelay;
 
-    pthread_mutex_t lock; /* total, busy */
-    pthread_cond_t changed;
-    unsigned total; /* workers; one more than busy, always: somebody listens to epoll */
-    unsigned busy;  /* of them in a handler */
+    pthread_mutex_t lock;   /* from here to busy */
+    pthread_cond_t changed; /* while stopping */
+    pthread_cond_t room;    /* busy went down */
+    uint64_t released_ns;   /* when it last did */
+    unsigned total;         /* workers; one more than busy, always: somebody listens to epoll */
+    unsigned busy;          /* of them in a handler */
 
     pthread_mutex_t conns_lock; /* conns, listeners, spare_fd */
     conn *conns;
     listener *listeners;
     int spare_fd; /* given up to accept and refuse when descriptors are out */
 };
-/* A thread for one more request; false: all are taken. */
+/* A thread for one more request; false: all are taken, and none came free for a second. */
 bool server_admit(server *s);
 void server_release(server *s);

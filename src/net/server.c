@@ -22,6 +22,7 @@
 #define WORKER_IDLE_MS 30000 /* then a worker beyond the spare ones leaves */
 #define WORKERS_SPARE  4
 #define ACCEPT_BATCH   64
+#define ROOM_NS        NS_PER_S
 
 static const char *const CLASSES[] = {"1xx", "2xx", "3xx", "4xx", "5xx", NULL};
 metric NET_METRICS[] = {
@@ -91,6 +92,7 @@ err *server_new(const server_options *o, server **ret_server)
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->conns_lock, NULL);
     cond_init(&s->changed);
+    cond_init(&s->room);
     id_random(s->id_prefix, sizeof s->id_prefix - 1);
     metric_register(NET_METRICS, M_STALLED + 1);
     err *e = open_fds(s);
@@ -229,12 +231,22 @@ static bool worker_start(server *s)
     return true;
 }
 
+/* lock held. A burst of short requests is served as threads come free, not refused; meanwhile the
+ * rest of it waits in its sockets. Where none came free for a while, nothing is waited for. */
+static bool wait_for_room(server *s)
+{
+    while (s->busy >= s->o.threads && !atomic_load(&s->stopping))
+        if (!cond_wait_until(&s->room, &s->lock, s->released_ns + ROOM_NS))
+            break;
+    return s->busy < s->o.threads;
+}
+
 /* Keeps one worker more than there are busy ones; without room for it the request is refused by the
- * one who would have served it, so epoll is never left alone. */
+ * one who would have served it, so epoll is not left alone for long. */
 bool server_admit(server *s)
 {
     pthread_mutex_lock(&s->lock);
-    bool room = s->busy < s->o.threads;
+    bool room = wait_for_room(s);
     bool grow = room && s->total == s->busy + 1;
     s->busy += room;
     s->total += grow;
@@ -252,6 +264,8 @@ void server_release(server *s)
 {
     pthread_mutex_lock(&s->lock);
     s->busy--;
+    s->released_ns = now_mono_ns();
+    pthread_cond_signal(&s->room);
     if (atomic_load(&s->stopping))
         pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
@@ -380,6 +394,7 @@ void server_free(server *s)
     close_fd(s->spare_fd);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->conns_lock);
+    pthread_cond_destroy(&s->room);
     pthread_cond_destroy(&s->changed);
     free(s);
 }

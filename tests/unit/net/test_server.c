@@ -273,6 +273,26 @@ TEST(over_the_limit_is_503_with_retry_after, .threads = 2)
     assert_int_equal(ask(c, "/hello"), 200);
 }
 
+/* One that came free a moment ago is a reason to wait for the next. */
+TEST(over_the_limit_waits_while_threads_come_free, .threads = 2)
+{
+    CLEANUP(closep) int a = dial(f), b = dial(f), c = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+
+    get(a, "/block");
+    EVENTUALLY(atomic_load(&f->demo.blocked) == 1);
+    assert_int_equal(ask(c, "/hello"), 200);
+    get(b, "/block");
+    EVENTUALLY(atomic_load(&f->demo.blocked) == 2);
+    get(c, "/hello");
+    struct pollfd p = {.fd = c, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 200), 0);
+    atomic_store(&f->demo.open, true);
+    assert_int_equal(hear(c, &in, NULL), 200);
+    assert_int_equal(hear(a, &in, NULL), 200);
+    assert_int_equal(hear(b, &in, NULL), 200);
+}
+
 TEST(the_pool_grows_to_its_limit, .threads = 64)
 {
     int fd[64];
@@ -412,6 +432,7 @@ int main(void)
         cmocka_unit_test(silent_bodies_are_ended),
         cmocka_unit_test(huge_heads_are_refused),
         cmocka_unit_test(over_the_limit_is_503_with_retry_after),
+        cmocka_unit_test(over_the_limit_waits_while_threads_come_free),
         cmocka_unit_test(the_pool_grows_to_its_limit),
         cmocka_unit_test(connections_have_a_limit),
         cmocka_unit_test(a_slow_reader_holds_no_thread),
