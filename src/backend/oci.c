@@ -474,7 +474,8 @@ static err *oci_unpack(backend *b, const uint8_t diff_id[32], int format, int bl
                     &(warden_ask){.type = WP_UNPACK,
                                   .body = {{&ask, sizeof ask}},
                                   .fd = blob_fd,
-                                  .timeout_ms = UNPACK_MS},
+                                  .timeout_ms = UNPACK_MS,
+                                  .once = true},
                     &r);
     if (r.errnum == EBADMSG && !r.local) /* the layer's own fault, as the text says */
         return err_because(err_sys(ERR_IMAGE_UNSUPPORTED, EBADMSG, "a layer was refused"), "%s",

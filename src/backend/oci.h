@@ -37,6 +37,7 @@ typedef struct warden_ask {
     int fd;               /* -1, or one to send along; duplicated */
     uint64_t timeout_ms;  /* then a local ETIMEDOUT; 0: never */
     uint64_t deadline_ms; /* CLAIM: its deadline, counted from now; sent again it is shorter */
+    bool once;            /* fd can be read once: lost with the connection, a local ECONNRESET */
 } warden_ask;
 
 /* Connects and greets; waits up to wait_ms for the warden to be there. marks (NULL: the warden's
@@ -46,7 +47,7 @@ err *oci_warden_new(const char *socket, const struct wp_watermarks *marks, uint6
 /* From now on these. */
 void oci_warden_remember(oci_warden *w, const struct wp_watermarks *marks);
 uint32_t oci_warden_caps(oci_warden *w);
-/* Every request is safe to repeat: one that was lost with the connection is sent again. */
+/* Every other request is safe to repeat: one that was lost with the connection is sent again. */
 void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, void *arg);
 
 typedef struct warden_reply { /* the owned form of an answer */

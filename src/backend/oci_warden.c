@@ -30,6 +30,7 @@ typedef struct request {
     int fd;
     uint64_t expires_ns;  /* 0: never */
     uint64_t deadline_ns; /* CLAIM */
+    bool once;
     warden_done *done;
     void *arg;
 } request;
@@ -135,6 +136,7 @@ void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, vo
 
     r->type = ask->type;
     r->fd = ask->fd >= 0 ? fcntl(ask->fd, F_DUPFD_CLOEXEC, 3) : -1;
+    r->once = ask->once;
     r->done = done;
     r->arg = arg;
     r->expires_ns = ask->timeout_ms ? now + ask->timeout_ms * NS_PER_MS : 0;
@@ -298,9 +300,6 @@ static err *connect_once(oci_warden *w)
     w->caps = caps;
     w->connected = true;
     w->unsent = w->head;
-    for (request *r = w->head; r; r = r->next)
-        if (r->fd >= 0)
-            lseek(r->fd, 0, SEEK_SET); /* a blob is read from its start again */
     send_marks(w);
     send_unsent(w);
     pthread_cond_broadcast(&w->greeted);
@@ -328,6 +327,39 @@ static bool stopping(oci_warden *w)
     return w->stop;
 }
 
+/* The connection has ended: what can be sent again will be, the rest is taken out (lock held). */
+static request *take_lost(oci_warden *w)
+{
+    request *lost = NULL, *following;
+
+    for (request *r = w->head; r && r != w->unsent; r = following) {
+        following = r->next;
+        if (!r->once)
+            continue;
+        list_remove(w, r);
+        r->next = lost;
+        lost = r;
+    }
+    return lost;
+}
+
+static void hang_up(oci_warden *w)
+{
+    request *lost, *following;
+
+    pthread_mutex_lock(&w->lock);
+    close(w->fd);
+    w->fd = -1;
+    w->connected = w->want_out = false;
+    lost = take_lost(w);
+    w->unsent = w->head;
+    pthread_mutex_unlock(&w->lock);
+    for (; lost; lost = following) {
+        following = lost->next;
+        finish_locally(lost, ECONNRESET, "the warden went away");
+    }
+}
+
 /* Until the connection ends. */
 static void serve(oci_warden *w)
 {
@@ -342,11 +374,7 @@ static void serve(oci_warden *w)
         if (events & (POLLIN | POLLHUP | POLLERR) && !receive(w, w->fd))
             break;
     }
-    LOCK_SCOPE(&w->lock);
-    close(w->fd);
-    w->fd = -1;
-    w->connected = w->want_out = false;
-    w->unsent = w->head;
+    hang_up(w);
 }
 
 static void *run(void *arg)

@@ -41,7 +41,7 @@ static ssize_t read_line(int tty, char *line, size_t size)
 }
 
 /* A signal must not leave the terminal without its echo: it is caught, and raised again after. */
-static void read_hidden(int tty, bool echo, char *line, size_t size)
+static void read_hidden(int tty, const char *question, bool echo, char *line, size_t size)
 {
     struct sigaction act = {.sa_handler = on_signal}, before[ARRAY_LEN(SIGNALS)];
     struct termios was;
@@ -55,6 +55,7 @@ static void read_hidden(int tty, bool echo, char *line, size_t size)
         quiet.c_lflag &= ~(tcflag_t)ECHO;
         tcsetattr(tty, TCSAFLUSH, &quiet);
     }
+    (void)fs_write_all(tty, question, strlen(question)); /* not before the echo is off */
     read_line(tty, line, size);
     if (changed) {
         tcsetattr(tty, TCSAFLUSH, &was);
@@ -74,9 +75,8 @@ err *prompt_line(const char *question, bool echo, char **ret_text)
     if (tty < 0)
         return err_remedy(err_sys(ERR_INVALID_REQUEST, errno, "there is no terminal to ask on"),
                           "Give the name with --username and the password with --password-stdin.");
-    (void)fs_write_all(tty, question, strlen(question));
     line = xcalloc(1, LINE_LEN + 1);
-    read_hidden(tty, echo, line, LINE_LEN + 1);
+    read_hidden(tty, question, echo, line, LINE_LEN + 1);
     *ret_text = xstrdup(line);
     return NULL;
 }

@@ -51,6 +51,9 @@ static const struct reason {
     {"bytes in blob, got", ERR_IMAGE_PULL_FAILED, false,
      "a layer of '%.200s' is shorter or longer than the image says",
      "The registry's copy is damaged: push the image again, or use another registry."},
+    {"write |1: broken pipe", ERR_IMAGE_PULL_FAILED, false, /* we close it after the last byte */
+     "a layer of '%.200s' is longer than the image says",
+     "The registry's copy is damaged: push the image again, or use another registry."},
     {"does not match provided manifest digest", ERR_IMAGE_PULL_FAILED, false,
      "the manifest of '%.200s' does not have the digest that was asked for",
      "The registry's copy is damaged: push the image again, or use another registry."},

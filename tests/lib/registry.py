@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import tarfile
+import threading
 import time
 import urllib.request
 
@@ -84,6 +85,7 @@ class Image:
             media = OCI + "layer.v1.tar" + suffix if form == "oci" else DOCKER + "image.rootfs.diff.tar" + suffix.replace("+", ".")
             descriptors.append({"mediaType": media, "digest": digest(blob), "size": len(blob)})
         self.layers = [d["digest"] for d in descriptors]
+        self.diff_ids = [digest(layer) for layer in layers]
         config = json.dumps({"architecture": arch, "os": "linux", "config": {"Cmd": list(cmd), "Env": ["PATH=/bin"]},
                              "rootfs": {"type": "layers", "diff_ids": [digest(layer) for layer in layers]}}).encode()
         self.config = digest(config)
@@ -223,3 +225,75 @@ class Registry:
     def get(self, path):
         with urllib.request.urlopen(f"http://{self.host}{path}", timeout=10) as r:
             return r.read()
+
+
+class Slow:
+    """A relay before a registry, as another host: so many bytes a second towards the caller, and a signal once so
+    many have passed. Tests hold a pull in its middle with it."""
+
+    def __init__(self, target, rate=4_000_000):
+        self.target, self.rate = target, rate
+        self.passed, self.at, self.reached = 0, None, threading.Event()
+        self.held = threading.Event()
+        self.held.set()
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(("127.0.0.1", 0))
+        self.listener.listen(256)
+        self.host = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.lock = threading.Lock()
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                caller, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(caller,), daemon=True).start()
+
+    def serve(self, caller):
+        host, port = self.target.host.rsplit(":", 1)
+        try:
+            server = socket.create_connection((host, int(port)), 5)
+            server.settimeout(None)
+        except OSError:
+            caller.close()
+            return
+        threading.Thread(target=self.move, args=(caller, server, False), daemon=True).start()
+        self.move(server, caller, True)
+
+    def move(self, source, sink, counted):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if counted:
+                    self.held.wait()
+                    time.sleep(len(data) / self.rate)
+                    self.count(len(data))
+                sink.sendall(data)
+        for s in (source, sink):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+    def count(self, n):
+        with self.lock:
+            self.passed += n
+            if self.at is not None and self.passed >= self.at:
+                self.reached.set()
+
+    def after(self, n):
+        """From now on: wait_reached() returns once n more bytes have passed."""
+        with self.lock:
+            self.at = self.passed + n
+            self.reached.clear()
+
+    def wait_reached(self, seconds=30):
+        if not self.reached.wait(seconds):
+            raise AssertionError("the pull did not come that far")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.held.set()
+        self.listener.close()

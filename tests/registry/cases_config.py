@@ -1,0 +1,192 @@
+"""Who may be asked and how: TLS, mirrors, logins, which hosts."""
+import os
+import pathlib
+import threading
+
+from cases_pull import on_terminal
+from common import image_of, nothing_under_way, pull, pulled
+from harness import BOTHY, Node, check, equal, expect_error, pids, read_bytes
+from registry import Registry, make_ca
+
+
+def cases(suite, world):
+    reach(suite, world)
+    logins(suite, world)
+    secrets(suite, world)
+
+
+def reach(suite, world):
+    node = world.node
+
+    @suite.case("TLS with an authority of its own")
+    def _():
+        ref = world.tls.push(image_of(10), "reach/tls:1")
+        with node.sandbox(pulled(node, ref)["name"]) as sb:
+            equal(node.shell(sb, "wc -c </data/0").strip(), "10", "content")
+
+    @suite.case("mirrors are asked in their order, in the place of a host that need not exist")
+    def _():
+        image = image_of(20)
+        world.spare.push(image, "mirrored/team/tool:1")
+        before = len(world.spare.requests())
+        with node.sandbox(pulled(node, "registry.invalid/team/tool:1")["name"]) as sb:
+            equal(node.shell(sb, "wc -c </data/0").strip(), "20", "content")
+        check(any("/mirrored/team/tool/" in r for r in world.spare.requests()[before:]), "the mirror was not asked")
+        equal(pull(node, "registry.invalid/team/none:1").status in (404, 502), True, "an image the mirror has not")
+
+    @suite.case("addresses of the node and its site are forbidden unless they are named")
+    def _():
+        for host in ("127.0.0.1:1", "localhost", "localhost:5000", "169.254.169.254", "10.1.2.3", "192.168.0.1:5000", "172.16.9.9",
+                     "0.0.0.0:80", "100.64.0.1", "ip6-localhost:80"):
+            a = pull(node, host + "/x:1")
+            if host.startswith("ip6-") and a.status == 502:
+                continue  # not in this machine's hosts
+            e = expect_error(a, 403, "forbidden")
+            check("registries" in e["remedy"], f"{e}")
+
+    @suite.case("a host that is not there, and one where nobody listens")
+    def _():
+        e = expect_error(pull(node, "no-such-host.invalid/x:1"), 502, "image_pull_failed")
+        check("not found" in e["message"], f"{e}")
+        with Registry(world.scratch / "dead") as dead:
+            host = dead.host
+        expect_error(pull(node, host + "/x:1"), 403, "forbidden")
+
+
+def logins(suite, world):
+    node, reg = world.node, world.locked
+    ref = reg.push(image_of(100), "private/tool:1")
+
+    @suite.case("without a login it is unauthenticated, and the remedy is a command")
+    def _():
+        e = expect_error(pull(node, ref), 401, "unauthenticated")
+        check(f"bothy login {reg.host}" in e["remedy"], f"{e}")
+
+    @suite.case("login proves the password before it keeps it; logout forgets it")
+    def _():
+        r = node.cli("login", "-u", "alice", "--password-stdin", reg.host, input=b"wrong\n")
+        equal(r.returncode, 125, "status")
+        check(b"invalid username/password" in r.stderr, f"{r.stderr}")
+        expect_error(pull(node, ref), 401, "unauthenticated")
+        r = node.cli("login", "-u", "alice", "--password-stdin", reg.host, input=b"correct horse\n")
+        equal((r.returncode, r.stdout), (0, f"logged in to {reg.host} as alice\n".encode()), "login")
+        pulled(node, ref)
+        listed = node.ok("GET", "/v1/registries")["logins"]
+        equal([(x["host"], x["username"], x["shared"]) for x in listed], [(reg.host, "alice", False)], "logins")
+        equal(node.cli("logout", reg.host).returncode, 0, "logout")
+        e = expect_error(node.call("DELETE", f"/v1/registries/{reg.host}/login"), 404, "not_found")
+        equal(e["kind"], "login", "kind")
+        expect_error(pull(node, ref), 401, "unauthenticated")
+
+    @suite.case("a password typed on a terminal is not shown, and Ctrl-C gives the terminal back")
+    def _():
+        env = {**os.environ, "BOTHY_SOCKET": node.path}
+        argv = [BOTHY, "login", "-u", "alice", reg.host]
+        status, out = on_terminal(argv, env, (b"Password: ", b"correct horse\n"))
+        equal(status, 0, f"status ({out!r})")
+        check("correct" not in out, f"{out!r}")
+        status, out = on_terminal(["sh", "-c", 'trap : INT; "$@"; stty -a; true', "sh", *argv], env, (b"Password: ", b"half\x03"))
+        check(" -echo " not in out and " echo " in out, f"{out!r}")
+        node.cli("logout", reg.host)
+
+    @suite.case("a login is its owner's; an administrator's can be everybody's")
+    def _():
+        ann, ben = world.caller("ann"), world.caller("ben")
+        ann.ok("PUT", f"/v1/registries/{reg.host}/login", {"username": "alice", "password": "correct horse"})
+        pulled(ann, ref, pull="always")
+        expect_error(pull(ben, ref, pull="always"), 401, "unauthenticated")
+        equal(ben.ok("GET", "/v1/registries")["logins"], [], "ben's logins")
+        body = {"username": "bob", "password": "battery staple", "shared": True}
+        expect_error(ben.call("PUT", f"/v1/registries/{reg.host}/login", body), 403, "forbidden")
+        node.ok("PUT", f"/v1/registries/{reg.host}/login", body)
+        pulled(ben, ref, pull="always")
+        equal([(x["username"], x["shared"]) for x in ann.ok("GET", "/v1/registries")["logins"]], [("alice", False), ("bob", True)], "ann's")
+        expect_error(ben.call("DELETE", f"/v1/registries/{reg.host}/login?shared=true"), 403, "forbidden")
+        node.kill("bothyd")
+        node.restart("bothyd")
+        pulled(ben, ref, pull="always")
+        equal(node.call("DELETE", f"/v1/registries/{reg.host}/login?shared=true").status, 204, "logout")
+        expect_error(pull(ben, ref, pull="always"), 401, "unauthenticated")
+        pulled(ann, ref, pull="always")
+
+    @suite.case("words that are no login are invalid_request; hosts of the site are forbidden")
+    def _():
+        for host, body in ((reg.host, {"username": "a:b", "password": "x"}), (reg.host, {"username": "a", "password": "x\ny"}),
+                           (reg.host, {"username": "-x", "password": "y"}), ("Not-A-Host", {"username": "a", "password": "x"}),
+                           (reg.host, {"username": "a"}), ("host:port", {"username": "a", "password": "x"})):
+            expect_error(node.call("PUT", f"/v1/registries/{host}/login", body), 400, "invalid_request")
+        expect_error(node.call("PUT", "/v1/registries/127.0.0.1:1/login", {"username": "a", "password": "x"}), 403, "forbidden")
+
+
+def secrets(suite, world):
+    node, reg = world.node, world.locked
+
+    @suite.case("a password is in no argument, log, answer or store; its file is bothyd's alone")
+    def _():
+        seen, done = set(), threading.Event()
+
+        def watch():
+            while not done.is_set():
+                for pid in pids():
+                    line = read_bytes(f"/proc/{pid}/cmdline")
+                    if b"skopeo" in line:
+                        seen.add(line)
+        t = threading.Thread(target=watch)
+        t.start()
+        node.ok("PUT", f"/v1/registries/{reg.host}/login", {"username": "bob", "password": "battery staple"})
+        pulled(node, reg.push(image_of(300_000), "private/watched:1"))
+        done.set()
+        t.join()
+        check(any(b"login" in line for line in seen) and any(b"proxy" in line for line in seen), f"skopeo was not seen: {seen}")
+        check(not any(b"battery" in line or b"YmF0" in line for line in seen), f"{seen}")
+        answer = node.call("GET", "/v1/registries").body
+        check(b"battery" not in answer and b"Ym9iOm" not in answer, f"{answer}")
+        for top, _, files in os.walk(node.dir):
+            for path in (pathlib.Path(top, f) for f in files):
+                if path.suffix == ".img" or "warden/" in str(path):
+                    continue
+                data = read_bytes(path)
+                check(b"battery staple" not in data, f"it is in {path}")
+                if b"Ym9iOmJhdHRlcnk" in data:
+                    equal((path.parent.name, path.stat().st_mode & 0o777), ("registries", 0o600), f"where it is ({path})")
+        nothing_under_way(node)
+
+
+def other_nodes(suite, scratch):
+    """Configurations of their own."""
+    scratch = pathlib.Path(scratch)
+    if not suite.wants("only listed registries may be used", "without its authority a registry is not believed",
+                       "a bad section is refused with its line"):
+        return
+    tls_dir = scratch / "tls2"
+    tls_dir.mkdir()
+    _, cert, key = make_ca(tls_dir)
+    with Registry(scratch / "listed") as listed, Registry(scratch / "strange") as strange, \
+            Registry(scratch / "private-tls", tls=(cert, key)) as tls, \
+            Node("oci", images="", pool="1:1", config=f"""
+images:
+  from: listed
+registries:
+  {listed.host}: {{insecure: true}}
+  {tls.host}:
+""") as node:
+        @suite.case("only listed registries may be used")
+        def _():
+            pulled(node, listed.push(image_of(10), "a/b:1"))
+            for name in (strange.push(image_of(10), "a/b:1"), "debian:12", "ghcr.io/x/y:1"):
+                expect_error(pull(node, name), 403, "forbidden")
+            expect_error(node.call("POST", "/v1/sandboxes", {"image": "debian:12"}), 403, "forbidden")
+            equal(node.ok("GET", "/v1/registries")["from"], "listed", "from")
+
+        @suite.case("without its authority a registry is not believed")
+        def _():
+            e = expect_error(pull(node, tls.push(image_of(10), "a/b:1")), 502, "image_pull_failed")
+            check("x509" in e["cause"] and "'ca'" in e["remedy"], f"{e}")
+
+        @suite.case("plain http where TLS is expected says so")
+        def _():
+            node.kill("bothyd")
+            node.config = f"registries:\n  {strange.host}:\n"
+            node.restart("bothyd")
+            e = expect_error(pull(node, strange.push(image_of(10), "a/b:2")), 502, "image_pull_failed")
+            check("insecure" in e["remedy"], f"{e}")
