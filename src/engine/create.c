@@ -66,6 +66,8 @@ static void create_failed(sandbox *sb, err *failure, const char *stage, bool rec
 {
     engine *e = sb->engine;
     cause why = {.kind = CAUSE_CREATE_FAILED, .stage = stage, .detail = failure->message};
+    if (create_cancelled(sb) && sb->deleted_by)
+        why = (cause){.kind = CAUSE_REQUESTED, .by = sb->deleted_by};
     CLEANUP(freep) char *text = cause_json(&why);
 
     metric_add(&ENGINE_METRICS[M_CREATE_FAILED], 0, 1);
@@ -109,13 +111,26 @@ static bool become_running(sandbox *sb)
     return true;
 }
 
+/* Nobody wants it any more: what was made goes. */
+static void undo(sandbox *sb)
+{
+    if (sb->made)
+        err_drop(sb->engine->o.backend->ops->destroy(sb->engine->o.backend, sb->id), "create");
+    create_failed(sb, create_cancel_error(sb), "cancelled", true);
+}
+
 static void succeed(sandbox *sb)
 {
     engine *e = sb->engine;
 
     if (sb->has_timing)
         note_phases(&sb->timing);
-    if (become_running(sb)) {
+    bool running = become_running(sb);
+    if (!running && create_cancelled(sb)) {
+        undo(sb);
+        return;
+    }
+    if (running) {
         store_event_queued(e->o.store, sb->id, "running", NULL);
         metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0,
                           clock_real(e->o.clock) - sb->created_ns);
@@ -153,6 +168,9 @@ static void half_done(sandbox *sb)
     if (no_record) {
         err_free(no_box);
         unrecorded(sb, no_record);
+    } else if (no_box && create_cancelled(sb)) {
+        err_free(no_box);
+        undo(sb);
     } else if (no_box) {
         create_failed(sb, no_box, "claim", true);
     } else {
@@ -314,7 +332,7 @@ static void record_and_claim(sandbox *sb)
     {
         LOCK_SCOPE(&sb->lock);
         sb->timing.commit_ns = now_mono_ns() - begun;
-        sb->deleting = sb->no_record != NULL; /* the end of its box is no surprise */
+        sb->deleting |= sb->no_record != NULL; /* the end of its box is no surprise */
     }
     if (sb->no_record) /* do not wait in the queue for a box that nobody gets */
         err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "create");
@@ -335,7 +353,7 @@ static void go_on(sandbox *sb, image *img)
         if (!sb->cwd && img->cwd[0])
             sb->cwd = xstrdup(img->cwd);
     }
-    failure = check_name(sb);
+    failure = create_begin_claim(sb) ? check_name(sb) : create_cancel_error(sb);
     if (!failure)
         failure = open_table(sb);
     if (failure) {
@@ -545,13 +563,15 @@ static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
 }
 
 void engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_policy pull,
-                   const idempotency *idem, created_fn *done, void *arg)
+                   const idempotency *idem, created_fn *done, void *arg, sandbox **ret_creating)
 {
     enum key_outcome outcome = KEY_NEW;
     sandbox *known = NULL;
     image *img = NULL;
     err *failure = check_create(e, c, spec);
 
+    if (ret_creating)
+        *ret_creating = NULL;
     metric_add(&ENGINE_METRICS[M_CREATES], 0, 1);
     if (failure) {
         done(arg, failure, NULL, false);
@@ -572,6 +592,8 @@ void engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_pol
         done(arg, failure, known, !failure);
         return;
     }
+    if (ret_creating)
+        *ret_creating = sandbox_ref(sb);
     if (e->o.backend->caps.images == CAP_ABSENT) {
         go_on(sb, image_by_name_only(sb->image_name));
         return;

@@ -49,6 +49,9 @@ void engine_free(engine *e)
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->keeper, NULL);
+    for (size_t i = 0; i < e->nleft; i++)
+        sandbox_unref(e->left[i]);
+    free(e->left);
     while (map_next(&e->live, &it))
         sandbox_unref(it.entry->value);
     map_done(&e->live);
@@ -387,13 +390,16 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb)
     TRY(caller_require(c, CALLER_USER));
     cause why = {.kind = CAUSE_REQUESTED, .by = c->owner};
     CLEANUP(freep) char *text = cause_json(&why);
+    err *not_recorded;
+    if (create_cancel(sb, c->owner, &not_recorded))
+        return not_recorded;
     {
         LOCK_SCOPE(&sb->lock);
         if (sb->state == LIFE_GONE || sb->deleting)
             return NULL;
         if (sb->state == LIFE_CREATING)
-            return err_remedy(err_new(ERR_CONFLICT, "sandbox %s is still being created", sb->id),
-                              "Wait for the answer of its create, then delete it.");
+            return err_remedy(err_new(ERR_CONFLICT, "sandbox %s is being recovered", sb->id),
+                              "Try again in some seconds.");
         sb->deleting = true;
     }
     err *failure = store_sandbox_state(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,

@@ -83,9 +83,13 @@ typedef struct idempotency { /* key NULL: none */
 /* Called once, from any thread, maybe before engine_create returns. On success sb is the
  * receiver's reference. */
 typedef void created_fn(void *arg, err *failure, sandbox *sb, bool replay);
-/* Takes what is in spec and leaves it empty. */
+/* Takes what is in spec and leaves it empty. ret_creating (may be NULL): the sandbox that is being
+ * created, a reference for engine_create_leave; NULL if it is another's or was answered already. */
 void engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_policy pull,
-                   const idempotency *idem, created_fn *done, void *arg);
+                   const idempotency *idem, created_fn *done, void *arg, sandbox **ret_creating);
+/* Who asked for it has gone before it was done: without a key nobody will ever ask for it, so it
+ * leaves the queue or is destroyed. Any thread; does not wait. */
+void engine_create_leave(engine *e, sandbox *sb);
 /* By id or name; gone ones by id until forgotten. What is not the caller's is ERR_NOT_FOUND. */
 err *engine_find(engine *e, const caller *c, const char *id_or_name,
                  sandbox **ret_sandbox) ERR_MUST;

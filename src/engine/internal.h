@@ -18,6 +18,8 @@ struct engine {
     pthread_t keeper;
     uint64_t dropped_until; /* streams of what ended before are gone; the keeper's */
     pthread_cond_t wake;
+    sandbox **left; /* creates whose caller has gone; the keeper cancels them */
+    size_t nleft;
     bool stopping;
 };
 
@@ -62,6 +64,9 @@ struct sandbox {
     bool recovering;        /* found in `creating` at start: init's claimed bit decides */
     uint64_t recover_by_ns; /* monotonic: then it is given up */
     bool deleting;
+    bool claiming;    /* a create has asked for its slot, or is about to */
+    bool cancelled;   /* a create nobody wants any more */
+    char *deleted_by; /* who said so; NULL: its caller left. Immutable once cancelled */
     bool has_timing;
     box_timing timing;
     /* a create's two halves: each is written by one thread before it counts halves down, and read
@@ -113,6 +118,14 @@ void engine_end(engine *e, sandbox *sb, const cause *c);
 
 /* create.c: tells everybody who waits for a create; failure is consumed. */
 void create_tell(sandbox *sb, err *failure);
+
+/* cancel.c. False: it is not being created. The create itself tells who waits. */
+bool create_cancel(sandbox *sb, const char *by, err **ret_failure);
+void create_cancel_left(engine *e); /* the keeper's */
+bool create_cancelled(sandbox *sb);
+err *create_cancel_error(sandbox *sb) ERR_MUST;
+/* False: it was cancelled before; otherwise a cancel goes to the backend from now on. */
+bool create_begin_claim(sandbox *sb);
 
 void idempotency_hash(const char *owner, const char *verb, const char *scope, const idempotency *i,
                       uint8_t ret_key[16], uint8_t ret_body[16]);

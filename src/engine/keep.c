@@ -99,7 +99,7 @@ static bool wait_a_second(engine *e)
 {
     LOCK_SCOPE(&e->lock);
 
-    if (!e->stopping)
+    if (!e->stopping && !e->nleft)
         cond_wait_until(&e->wake, &e->lock, now_mono_ns() + NS_PER_S);
     return !e->stopping;
 }
@@ -110,6 +110,7 @@ void *engine_keeper(void *arg)
     uint64_t swept = clock_mono(e->o.clock);
 
     while (wait_a_second(e)) {
+        create_cancel_left(e);
         for (sandbox *sb; (sb = expired(e));) {
             engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
             sandbox_unref(sb);

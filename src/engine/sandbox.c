@@ -43,6 +43,7 @@ void sandbox_unref(sandbox *sb)
     free(sb->user);
     free(sb->cwd);
     free(sb->cause);
+    free(sb->deleted_by);
     free(sb->hello);
     free(sb->gone_early);
     pthread_mutex_destroy(&sb->lock);

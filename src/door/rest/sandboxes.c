@@ -75,6 +75,21 @@ static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
     sandbox_unref(sb);
 }
 
+typedef struct creating {
+    engine *engine;
+    sandbox *sb;
+} creating;
+
+static void create_over(void *arg, bool early)
+{
+    creating *c = arg;
+
+    if (early && c->sb)
+        engine_create_leave(c->engine, c->sb);
+    sandbox_unref(c->sb);
+    free(c);
+}
+
 static enum pull_policy policy_of(enum create_sandbox_pull p)
 {
     return p == CREATE_SANDBOX_PULL_ALWAYS  ? PULL_ALWAYS
@@ -93,9 +108,12 @@ err *rest_sandbox_create(request *rq, response *rs)
     TRY(rest_idempotency(rq, &body, &idem));
     TRY(create_sandbox_decode(body.p, body.len, &in));
     TRY(take_create(&in, &spec));
+    creating *made = xcalloc(1, sizeof *made);
+    made->engine = rest_engine(rq);
     wait_ticket *ticket = wait_start(rq, rs, false);
-    engine_create(rest_engine(rq), rest_caller(rq), &spec, policy_of(in.pull), &idem, on_created,
-                  ticket);
+    wait_over(ticket, create_over, made);
+    engine_create(made->engine, rest_caller(rq), &spec, policy_of(in.pull), &idem, on_created,
+                  ticket, &made->sb);
     return NULL;
 }
 

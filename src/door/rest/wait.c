@@ -23,6 +23,8 @@ struct wait_ticket {
     int status;
     json_t *body;
     bool replay;
+    void (*over)(void *arg, bool early);
+    void *over_arg;
     /* the relay's alone */
     bool head_sent;
 };
@@ -53,7 +55,10 @@ static void on_free(void *ctx)
 
     pthread_mutex_lock(&t->lock);
     t->job = NULL;
+    bool early = !t->finished;
     pthread_mutex_unlock(&t->lock);
+    if (t->over)
+        t->over(t->over_arg, early);
     ticket_unref(t);
 }
 
@@ -126,6 +131,12 @@ wait_ticket *wait_start(request *rq, response *rs, bool events)
     pthread_mutex_init(&t->lock, NULL);
     response_relay(rs, &WAIT_OPS, t);
     return t;
+}
+
+void wait_over(wait_ticket *t, void (*over)(void *arg, bool early), void *arg)
+{
+    t->over = over;
+    t->over_arg = arg;
 }
 
 static void wake_locked(wait_ticket *t)

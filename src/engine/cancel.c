@@ -1,0 +1,97 @@
+/* A create that nobody wants any more: deleted, or its caller has gone. It leaves the queue at
+ * once.
+ *
+ *   no claim yet     the create ends before it asks for a slot
+ *   claim under way  DESTROY takes it out of the warden's FIFO, or dooms the slot; the create ends
+ *                    with that answer
+ *   running          too late: an ordinary delete */
+#include <string.h>
+
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+bool create_cancelled(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    return sb->cancelled;
+}
+
+err *create_cancel_error(sandbox *sb)
+{
+    return err_new(ERR_SANDBOX_GONE, "sandbox %s was %s while it was created", sb->id,
+                   sb->deleted_by ? "deleted" : "given up");
+}
+
+bool create_begin_claim(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    sb->claiming = !sb->cancelled;
+    return sb->claiming;
+}
+
+/* Durable before it is answered: the row is queued before the claim is. */
+static err *record_end(sandbox *sb)
+{
+    cause why = {.kind = CAUSE_REQUESTED, .by = sb->deleted_by};
+    CLEANUP(freep) char *text = cause_json(&why);
+
+    return store_sandbox_state(sb->engine->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
+                               clock_real(sb->engine->o.clock));
+}
+
+bool create_cancel(sandbox *sb, const char *by, err **ret_failure)
+{
+    engine *e = sb->engine;
+    bool claiming;
+
+    *ret_failure = NULL;
+    {
+        LOCK_SCOPE(&sb->lock);
+        if (sb->state != LIFE_CREATING || sb->recovering)
+            return false;
+        if (sb->cancelled)
+            return true;
+        sb->cancelled = sb->deleting = true;
+        sb->deleted_by = by ? xstrdup(by) : NULL;
+        claiming = sb->claiming;
+    }
+    if (!claiming)
+        return true;
+    if (by)
+        *ret_failure = record_end(sb);
+    err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "cancel");
+    return true;
+}
+
+/* ---- callers that left ---- */
+
+void engine_create_leave(engine *e, sandbox *sb)
+{
+    if (sb->has_key)
+        return; /* the retry of the key gets it */
+    LOCK_SCOPE(&e->lock);
+    e->left = xrealloc(e->left, (e->nleft + 1) * sizeof(sandbox *));
+    e->left[e->nleft++] = sandbox_ref(sb);
+    pthread_cond_signal(&e->wake);
+}
+
+void create_cancel_left(engine *e)
+{
+    sandbox **left;
+    size_t n;
+
+    {
+        LOCK_SCOPE(&e->lock);
+        left = TAKE_PTR(e->left);
+        n = e->nleft;
+        e->nleft = 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        err *failure;
+        (void)create_cancel(left[i], NULL, &failure);
+        err_drop(failure, "cancel");
+        sandbox_unref(left[i]);
+    }
+    free(left);
+}
