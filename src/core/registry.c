@@ -82,8 +82,9 @@ static bool path_ok(const char *path)
 {
     static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyz0123456789._-/";
 
-    return *path && strlen(path) <= HOST_MAX && strspn(path, ALLOWED) == strlen(path) &&
-           !strstr(path, "//") && !strstr(path, "..") && path[strlen(path) - 1] != '/';
+    return *path && *path != '/' && strlen(path) <= HOST_MAX &&
+           strspn(path, ALLOWED) == strlen(path) && !strstr(path, "//") && !strstr(path, "..") &&
+           path[strlen(path) - 1] != '/';
 }
 
 bool registry_mirror_ok(const char *location)

@@ -158,6 +158,40 @@ static void rules_between_keys(void **state)
     parse_ok("listen: {tcp: '[::1]:7070'}\n", &c);
 }
 
+static void registries_have_a_section_of_their_own(void **state)
+{
+    CLEANUP(config_done) config c = {0};
+    CLEANUP(config_done) config again = {0};
+    CLEANUP(buf_done) buf text = {0};
+
+    (void)state;
+    parse_ok("images: {from: listed}\nregistries:\n  ghcr.io:\n  r.example:5000:\n"
+             "    insecure: true\n    ca: /a b/\"c\n    mirrors: [m:1/hub, n]\n",
+             &c);
+    config_print(&c, &text);
+    parse_ok(buf_cstr(&text), &again);
+    for (const config *k = &c; k; k = k == &c ? &again : NULL) {
+        assert_string_equal(k->images_from, "listed");
+        assert_int_equal(k->registries.n, 2);
+        const registry *r = registries_find(&k->registries, "r.example:5000");
+        assert_true(r->insecure);
+        assert_string_equal(r->ca, "/a b/\"c");
+        assert_int_equal(strv_len(r->mirrors), 2);
+        assert_string_equal(r->mirrors[0], "m:1/hub");
+        assert_false(registries_find(&k->registries, "ghcr.io")->insecure);
+    }
+    parse_refused("registries:\n  a:\n  a:\n", "t.yaml:3|twice");
+    parse_refused("registries:\n  Not/Host:\n", "t.yaml:2|no host");
+    parse_refused("registries:\n  a:\n    insecure: yes\n", "t.yaml:3|true or false");
+    parse_refused("registries:\n  a:\n    mirror: [b]\n", "t.yaml:3|mirrors");
+    parse_refused("registries:\n  a:\n    mirrors: b\n", "t.yaml:3|list");
+    parse_refused("registries:\n  a:\n    mirrors: ['http://b']\n", "t.yaml:3|mirror");
+    parse_refused("registries:\n  a:\n    ca: here.pem\n", "t.yaml:3|absolute");
+    parse_refused("registries:\n  a: 7\n", "t.yaml:2|mapping");
+    parse_refused("registries: [a]\n", "mapping");
+    parse_refused("images:\n  from: some\n", "any|listed");
+}
+
 static void the_environment_wins(void **state)
 {
     CLEANUP(config_done) config c = {0};
@@ -210,6 +244,7 @@ int main(void)
         cmocka_unit_test(mistakes_are_named_with_their_line),
         cmocka_unit_test(what_yaml_can_do_too_much_is_refused),
         cmocka_unit_test(rules_between_keys),
+        cmocka_unit_test(registries_have_a_section_of_their_own),
         cmocka_unit_test(the_environment_wins),
         cmocka_unit_test(what_is_printed_can_be_read),
     };
