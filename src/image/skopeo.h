@@ -3,7 +3,7 @@
  * proxy: "skopeo experimental-image-proxy" (protocol 0.2, in Debian's since 1.5): one process for
  * one pull. It is asked by JSON on a SEQPACKET socket, gives manifest, config and blobs as pipes,
  * and checks size and digest of every blob, which FinishPipe tells. Used by one thread.
- * docs/decisions/0004 says why it is not "skopeo copy". */
+ * docs/decisions/0003 says why it is not "skopeo copy". */
 #pragma once
 
 #include <stdint.h>
