@@ -9,21 +9,23 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "warden/ahead.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
 #include "warden/fifo.h"
 #include "warden/privs.h"
+#include "warden/refill.h"
 #include "warden/root.h"
 #include "warden/stage.h"
 #include "warden/warden.h"
 
 /* ---- one claim ---- */
 
-static err *build(stage *st, slot *s, const claim_job *c, int *ret_mount)
+static err *build(stage *st, slot *s, const claim_job *c, const char *name, int *ret_mount)
 {
-    char upper[32];
+    char upper[48];
 
-    snprintf(upper, sizeof upper, "uppers/%u", s->n);
+    snprintf(upper, sizeof upper, "uppers/%s", name);
     return stage_build(st,
                        &(stage_spec){.layers = c->stack.path,
                                      .nlayers = c->stack.n,
@@ -38,16 +40,28 @@ typedef struct times {
     uint64_t queue, build, swap;
 } times;
 
+/* The upper of a root that was put under the slot ahead belongs to that root. */
+static err *choose_upper(const warden *w, const slot *s, const claim_job *c, char ret_name[24])
+{
+    bool other = s->ahead.owner && !ahead_fits(s, &c->spec);
+
+    snprintf(ret_name, 24, "%u%s", s->n, other ? "/b" : "");
+    return other ? refill_make_upper(w, ret_name) : NULL;
+}
+
 /* Every failure destroys the slot. */
 static err *do_claim(const warden *w, stage *st, slot *s, const claim_job *c, times *ret)
 {
     CLEANUP(closep) int record = -1;
     CLEANUP(closep) int mount = -1;
+    char upper[24];
     uint64_t t0 = now_mono_ns();
 
     TRY(slot_claim_begin(s, &record));
-    TRY(root_write_names(w->uppers_fd, s->n, s->id));
-    TRY(build(st, s, c, &mount));
+    TRY(choose_upper(w, s, c, upper));
+    TRY(root_write_names(w->uppers_fd, upper, s->id));
+    if (!ahead_fits(s, &c->spec))
+        TRY(build(st, s, c, upper, &mount));
     uint64_t t1 = now_mono_ns();
     TRY(root_swap(st, &(root_spec){.mount = mount,
                                    .pidfd = s->pidfd,
@@ -107,6 +121,7 @@ static void serve(warden *w, stage *st, slot *s, claim_job *c)
     else
         answer(s, c, &t);
     stage_drop(st);
+    layers_stack_done(&s->ahead); /* from here on the slot's own image keeps it */
     LOCK_SCOPE(&w->lock);
     closep(&s->conn); /* bothyd's alone from here on */
     closep(&s->userns);
@@ -128,7 +143,10 @@ void *claim_run(void *arg)
     for (;;) {
         slot *s;
         claim_job *c = fifo_take(w, &s);
-        serve(w, &st, s, c);
+        if (c)
+            serve(w, &st, s, c);
+        else
+            ahead_give(w, &st, s);
     }
     return NULL;
 }

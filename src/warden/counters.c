@@ -35,6 +35,7 @@ enum {
     M_REFILLS_FAILED,
     M_REFILL_FAILURES,
     M_DESTROYED,
+    M_AHEAD,
     M_READY,
     M_MAKING,
     M_CLAIMED,
@@ -65,6 +66,8 @@ static metric METRICS[] = {
     [M_REFILL_FAILURES] =
         METRIC_GAUGE("bothy_warden_refill_failures", "Refills that failed in a row until now."),
     [M_DESTROYED] = METRIC_COUNTER("bothy_warden_destroyed_total", "Slots destroyed."),
+    [M_AHEAD] =
+        METRIC_COUNTER("bothy_warden_ahead_total", "Slots given an image ahead of their claim."),
     [M_READY] = METRIC_GAUGE("bothy_warden_slots_ready", "Slots waiting for a claim."),
     [M_MAKING] = METRIC_GAUGE("bothy_warden_slots_making", "Slots being made."),
     [M_MARKS] = METRIC_GAUGE_BY("bothy_warden_pool_watermark",
@@ -131,6 +134,11 @@ void count_refill(uint64_t ns)
         metric_observe_ns(&METRICS[M_REFILL], 0, ns);
     else
         metric_add(&METRICS[M_REFILLS_FAILED], 0, 1);
+}
+
+void count_ahead(void)
+{
+    metric_add(&METRICS[M_AHEAD], 0, 1);
 }
 
 void count_destroyed(void)

@@ -21,5 +21,6 @@ void count_refused(const err *e); /* a claim that did not come into the queue */
 void count_admission_wait(enum admit_verdict v);
 void count_refill(uint64_t ns); /* 0: it failed */
 void count_destroyed(void);
+void count_ahead(void);
 /* All of them as text; takes warden.lock for the gauges. */
 void count_write(struct warden *w, buf *out);

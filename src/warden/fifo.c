@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "warden/ahead.h"
 #include "warden/bundle.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
@@ -223,15 +224,6 @@ void fifo_add(warden *w, job *j)
 
 /* ---- meeting ---- */
 
-static slot *ready_slot(warden *w)
-{
-    slot *s;
-
-    while ((s = w->ready_head) && slot_dead(s))
-        destroy_slot(w, s); /* it died while it waited */
-    return s;
-}
-
 static void take_expired(warden *w, uint64_t now, taken *ret_late)
 {
     fifo *f = &w->fifo;
@@ -277,7 +269,7 @@ static void end_expired(const taken *late)
 static claim_job *match(warden *w, slot **ret_slot)
 {
     claim_job *c = w->fifo.head;
-    slot *s = c && admits(w, c) ? ready_slot(w) : NULL;
+    slot *s = c && admits(w, c) ? ahead_pick(w, &c->spec) : NULL;
 
     if (!s)
         return NULL;
@@ -292,6 +284,7 @@ static claim_job *match(warden *w, slot **ret_slot)
     w->memory_claimed += s->limits.memory;
     uint64_t now = now_mono_ns();
     pool_claimed(&w->pool, now);
+    ahead_expect(w, &c->spec);
     count_queue(QUEUE_SERVED, now - c->j->received_ns);
     slot_ref(s);
     pthread_cond_signal(&w->refill);
@@ -301,13 +294,18 @@ static claim_job *match(warden *w, slot **ret_slot)
     return c;
 }
 
+/* 0 is never. */
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return !a || (b && b < a) ? b : a;
+}
+
 static uint64_t next_look(const warden *w)
 {
     uint64_t at = w->fifo.earliest_ns;
 
     if (w->fifo.head && w->ready) { /* memory holds it up: nobody tells us when that comes back */
-        uint64_t soon = now_mono_ns() + ADMISSION_NS;
-        return soon < at ? soon : at;
+        return sooner(now_mono_ns() + ADMISSION_NS, at);
     }
     return at;
 }
@@ -321,13 +319,17 @@ claim_job *fifo_take(warden *w, slot **ret_slot)
         claim_job *c = match(w, ret_slot);
         if (!c)
             take_expired(w, now_mono_ns(), &late);
-        if (!c && !late.head) {
+        slot *bare = NULL;
+        uint64_t again = 0;
+        if (!c && !late.head && !(bare = ahead_begin(w, &again))) {
             refill_hurry(w);
-            cond_wait_until(&w->claims, &w->lock, next_look(w));
+            cond_wait_until(&w->claims, &w->lock, sooner(next_look(w), again));
         }
         pthread_mutex_unlock(&w->lock);
         end_expired(&late);
-        if (c)
+        if (bare)
+            *ret_slot = bare;
+        if (c || bare)
             return c;
     }
 }

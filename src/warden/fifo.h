@@ -35,7 +35,8 @@ void claim_job_free(claim_job *c);
 /* Takes a checked CLAIM job: answered now (refused) or later. */
 void fifo_add(struct warden *w, job *j);
 /* Waits until the head of the FIFO and a ready slot meet: the slot is SLOT_CLAIMING then, counted
- * as claimed, and the caller holds a reference. */
+ * as claimed, and the caller holds a reference. NULL: no claim waits, and the slot is for
+ * ahead_give(). */
 claim_job *fifo_take(struct warden *w, slot **ret_slot);
 /* With warden.lock held: takes the waiting claim of this sandbox out; NULL if there is none. The
  * caller ends it after the lock. */

@@ -16,6 +16,7 @@
 #include "base/sock.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "warden/ahead.h"
 #include "warden/bundle.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
@@ -401,14 +402,21 @@ static uint8_t (*images_in_use(warden *w, size_t *ret_n))[32]
     return list;
 }
 
+static void forget_ahead(warden *w, const uint8_t (*images)[32], size_t n)
+{
+    LOCK_SCOPE(&w->lock);
+    ahead_forget(w, images, n);
+}
+
 static void op_prune(warden *w, job *j)
 {
     struct wp_prune p;
     layers_pruned what;
     size_t nuse;
-    uint8_t(*use)[32] = images_in_use(w, &nuse);
 
     memcpy(&p, j->body, sizeof p);
+    forget_ahead(w, (const uint8_t(*)[32])(j->body + sizeof p), p.n);
+    uint8_t(*use)[32] = images_in_use(w, &nuse);
     err *e = layers_prune(w->layers, (const uint8_t(*)[32])(j->body + sizeof p), p.n,
                           (const uint8_t(*)[32])use, nuse, p.flags & WP_PRUNE_UNCLAIMED, &what);
     free(use);

@@ -104,21 +104,18 @@ static err *cap_userns(const warden *w, const slot *s)
 /* ---- one slot ---- */
 
 /* Files the claim only has to fill: in the upper, so that links of the image are not followed. */
-static err *make_upper(const warden *w, uint32_t n)
+err *refill_make_upper(const warden *w, const char *name)
 {
     static const char *const FILLED[] = {"u/etc/resolv.conf", "u/etc/hostname", "u/etc/hosts"};
     CLEANUP(closep) int fd = -1;
-    char name[16];
 
-    snprintf(name, sizeof name, "%u", n);
-    TRY(fs_remove(w->uppers_fd, name));
     TRY(fs_dir(w->uppers_fd, name, 0755, &fd));
     if (mkdirat(fd, "u", 0755) || mkdirat(fd, "w", 0700) || mkdirat(fd, "u/etc", 0755))
-        return err_sys(ERR_INTERNAL, errno, "cannot make the upper of slot %u", n);
+        return err_sys(ERR_INTERNAL, errno, "cannot make the upper of slot %s", name);
     for (size_t i = 0; i < ARRAY_LEN(FILLED); i++) {
         CLEANUP(closep) int r = openat(fd, FILLED[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
         if (r < 0)
-            return err_sys(ERR_INTERNAL, errno, "cannot write in the upper of slot %u", n);
+            return err_sys(ERR_INTERNAL, errno, "cannot write in the upper of slot %s", name);
     }
     return NULL;
 }
@@ -131,7 +128,8 @@ static err *make_directory(const warden *w, slot *s, int *ret_lock)
     snprintf(name, sizeof name, "%u", s->n);
     TRY(fs_dir(w->slots_fd, name, 0700, &s->dirfd));
     TRY(fs_lock(s->dirfd, "lock", ret_lock));
-    TRY(make_upper(w, s->n));
+    TRY(fs_remove(w->uppers_fd, name));
+    TRY(refill_make_upper(w, name));
     bundle_write(w, s->n, &config);
     return fs_write(s->dirfd, "config.json", config.p, config.len, 0600, false);
 }
@@ -239,7 +237,7 @@ static err *make(warden *w, refill_worker *me, slot *s)
 
 pool_level refill_level(const warden *w)
 {
-    return (pool_level){.ready = w->ready,
+    return (pool_level){.ready = w->ready + w->giving,
                         .making = w->making,
                         .claimed = w->claimed,
                         .waiting = w->fifo.n,

@@ -4,12 +4,16 @@
 
 #include <stdint.h>
 
+#include "base/err.h"
 #include "core/pool.h"
 
 struct warden;
 
 /* A worker; arg is the warden. */
 void *refill_run(void *arg);
+/* The directories and files of a writable layer below uppers/; the claim only has to fill them. */
+err *refill_make_upper(const struct warden *w, const char *name) ERR_MUST;
+
 /* With warden.lock held. */
 pool_level refill_level(const struct warden *w);
 /* Seconds after which a claim with so many before it may come back. */

@@ -30,18 +30,18 @@ static err *write_file(int dirfd, const char *name, const char *text, int len)
              : NULL;
 }
 
-err *root_write_names(int uppers_fd, uint32_t n, const char *hostname)
+err *root_write_names(int uppers_fd, const char *upper, const char *hostname)
 {
     char name[48], text[256];
     int len = snprintf(text, sizeof text, "%s\n", hostname);
 
-    snprintf(name, sizeof name, "%u/u/etc/hostname", n);
+    snprintf(name, sizeof name, "%s/u/etc/hostname", upper);
     TRY(write_file(uppers_fd, name, text, len));
     len = snprintf(text, sizeof text,
                    "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
                    "127.0.1.1\t%s\n",
                    hostname);
-    snprintf(name, sizeof name, "%u/u/etc/hosts", n);
+    snprintf(name, sizeof name, "%s/u/etc/hosts", upper);
     return write_file(uppers_fd, name, text, len);
 }
 
@@ -126,14 +126,14 @@ static dev_t device_of(int fd)
 
 /* Only onto the root's own file system or a tmpfs of this claim: an image whose /x is a link into
  * /proc or /dev does not get it covered. seen[0] is the root's device. */
-static err *mount_tmpfs(const root_spec *spec, const struct wp_tmpfs *t, dev_t *seen,
+static err *mount_tmpfs(const root_spec *spec, int root, const struct wp_tmpfs *t, dev_t *seen,
                         uint32_t nseen)
 {
     CLEANUP(closep) int m = -1;
     bool ours = false;
 
     stage_act_as(spec->uid_base);
-    CLEANUP(closep) int point = open_point(spec->mount, t->path);
+    CLEANUP(closep) int point = open_point(root, t->path);
     stage_act_as(0);
     if (point < 0)
         return err_sys(ERR_INVALID_REQUEST, -point, "no tmpfs can be mounted at %s", t->path);
@@ -148,12 +148,12 @@ static err *mount_tmpfs(const root_spec *spec, const struct wp_tmpfs *t, dev_t *
     return NULL;
 }
 
-static err *mount_all_tmpfs(const root_spec *spec)
+static err *mount_all_tmpfs(const root_spec *spec, int root)
 {
-    dev_t seen[WP_TMPFS_MAX + 1] = {device_of(spec->mount)};
+    dev_t seen[WP_TMPFS_MAX + 1] = {device_of(root)};
 
     for (uint32_t i = 0; i < spec->ntmpfs; i++)
-        TRY(mount_tmpfs(spec, &spec->tmpfs[i], seen, i + 1));
+        TRY(mount_tmpfs(spec, root, &spec->tmpfs[i], seen, i + 1));
     return NULL;
 }
 
@@ -175,12 +175,16 @@ static err *dress(const root_spec *spec)
 {
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
 
-    TRY(change_root(spec->mount));
-    TRY(mount_all_tmpfs(spec));
+    if (spec->mount >= 0)
+        TRY(change_root(spec->mount));
+    CLEANUP(closep) int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return failed("opening the root");
+    TRY(mount_all_tmpfs(spec, root));
     TRY(resize_shm(spec->shm_mib));
     if (sethostname(spec->hostname, strlen(spec->hostname)))
         return failed("setting the host name");
-    if (spec->read_only && mount_setattr(spec->mount, "", AT_EMPTY_PATH, &attr, sizeof attr))
+    if (spec->read_only && mount_setattr(root, "", AT_EMPTY_PATH, &attr, sizeof attr))
         return failed("making the root read-only");
     return NULL;
 }
@@ -190,6 +194,31 @@ err *root_swap(const stage *st, const root_spec *spec)
     if (setns(spec->pidfd, CLONE_NEWNS | CLONE_NEWUTS))
         return failed("entering the slot");
     err *e = dress(spec);
+    stage_home(st);
+    return e;
+}
+
+/* Names that the first command will look up: the kernel then knows them. What is not there is not
+ * missed. */
+static void look_up_names(int root)
+{
+    static const char *const NAMES[] = {"/etc/passwd", "/etc/group", "/root",   "/usr/local/sbin",
+                                        "/usr/bin/sh", "/usr/sbin",  "/bin/sh", "/sbin"};
+
+    for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) {
+        int fd = fs_open_in_root(root, NAMES[i], O_PATH);
+        if (fd >= 0)
+            close(fd);
+    }
+}
+
+err *root_change(const stage *st, int pidfd, int mount)
+{
+    if (setns(pidfd, CLONE_NEWNS))
+        return failed("entering the slot");
+    err *e = change_root(mount);
+    if (!e)
+        look_up_names(mount);
     stage_home(st);
     return e;
 }

@@ -9,10 +9,10 @@
 #include "wire/wardenp.h"
 
 /* /etc/hosts and /etc/hostname, in the upper: no link of the image is followed. */
-err *root_write_names(int uppers_fd, uint32_t n, const char *hostname) ERR_MUST;
+err *root_write_names(int uppers_fd, const char *upper, const char *hostname) ERR_MUST;
 
 typedef struct root_spec {
-    int mount; /* from stage_build() */
+    int mount; /* from stage_build(); -1: the root is in its place */
     int pidfd;
     uint32_t uid_base;
     const char *hostname;
@@ -24,3 +24,5 @@ typedef struct root_spec {
 /* Called by a claimer in its staging namespace, to which it returns. After a failure the slot is
  * half of this and half of that: destroy it. */
 err *root_swap(const stage *st, const root_spec *spec) ERR_MUST;
+/* Only the root, of a slot that nobody has claimed; likewise. */
+err *root_change(const stage *st, int pidfd, int mount) ERR_MUST;

@@ -60,6 +60,7 @@ void slot_unref(warden *w, slot *s)
     closep(&s->pidfd);
     closep(&s->userns);
     closep(&s->conn);
+    layers_stack_done(&s->ahead);
     w->free_numbers[w->nfree++] = s->n;
     free(s);
     pthread_cond_signal(&w->refill);
@@ -73,6 +74,7 @@ uint32_t slot_take_number(warden *w)
 void slot_enter_ready(warden *w, slot *s)
 {
     s->state = SLOT_READY;
+    s->ready_ns = now_mono_ns();
     s->prev = w->ready_tail;
     s->next = NULL;
     *(w->ready_tail ? &w->ready_tail->next : &w->ready_head) = s;
@@ -136,22 +138,35 @@ err *slot_write_state(int proc_fd, const slot *s)
 
 /* ---- the claim file ---- */
 
+static err *begin_record(const slot *s, const char *name, const char *text, int len, int *ret_fd)
+{
+    CLEANUP(closep)
+    int fd = openat(s->dirfd, name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+    int r = fd < 0 ? -errno : fs_write_all(fd, text, (size_t)len);
+
+    if (r)
+        return err_sys(r == -ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, -r,
+                       "cannot write the %s record of slot %u", name, s->n);
+    *ret_fd = TAKE_FD(fd);
+    return NULL;
+}
+
 err *slot_claim_begin(slot *s, int *ret_fd)
 {
     char text[128], hex[65];
-    CLEANUP(closep)
-    int fd = openat(s->dirfd, "claim", O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
 
-    if (fd < 0)
-        return err_sys(ERR_INTERNAL, errno, "cannot write the claim of slot %u", s->n);
     hex_encode(s->image.sha256, sizeof s->image.sha256, hex);
     int n = snprintf(text, sizeof text, "%s\n%s\n", s->id, hex);
-    int r = fs_write_all(fd, text, (size_t)n);
-    if (r)
-        return err_sys(r == -ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, -r,
-                       "cannot write the claim of slot %u", s->n);
-    *ret_fd = TAKE_FD(fd);
-    return NULL;
+    return begin_record(s, "claim", text, n, ret_fd);
+}
+
+err *slot_ahead_begin(slot *s, int *ret_fd)
+{
+    char text[80], hex[65];
+
+    hex_encode(s->image.sha256, sizeof s->image.sha256, hex);
+    int n = snprintf(text, sizeof text, "%s\n", hex);
+    return begin_record(s, "ahead", text, n, ret_fd);
 }
 
 err *slot_claim_done(int fd)
@@ -309,6 +324,28 @@ static int open_userns(const warden *w, pid_t pid)
     return openat(w->proc_fd, name, O_RDONLY | O_CLOEXEC);
 }
 
+/* The image it has ahead of a claim. False: it was not put under it wholly, or was forgotten. */
+static bool read_ahead(const warden *w, slot *s)
+{
+    CLEANUP(buf_done) buf b = {0};
+    uint8_t image[32];
+
+    if (!w->layers) /* everything is to go */
+        return false;
+    err *e = fs_read(s->dirfd, "ahead", 256, &b);
+    bool whole = !e && b.len == 64 + 1 + 3 && !strcmp(buf_cstr(&b) + 64, "\nok\n");
+
+    if (whole) {
+        b.p[64] = 0;
+        whole = hex_decode(b.p, image, sizeof image);
+    }
+    if (whole)
+        e = layers_stack_of(w->layers, image, &s->ahead);
+    whole &= !e;
+    err_free(e);
+    return whole;
+}
+
 /* True if the slot may stay. */
 static bool recover_one(warden *w, slot *s)
 {
@@ -325,7 +362,7 @@ static bool recover_one(warden *w, slot *s)
         s->limits.memory = cgroup_usage(&w->cg, s->n, &u) ? u.memory_limit : 0;
         return true;
     }
-    if (slot_dead(s))
+    if (slot_dead(s) || (exists(s, "ahead") && !read_ahead(w, s)))
         return false;
     pid_t pid = s->pid;
     closep(&s->pidfd);

@@ -4,9 +4,11 @@
  *   slots/<n>/lock          flocked by the refill and by crun: free means nobody makes it any more
  *   slots/<n>/spine         the socket pid 1 listens on
  *   slots/<n>/state         "1 <pid> <start time> <boot id>": it was ready once
+ *   slots/<n>/ahead         "<image>\n" before it is put under it ahead of a claim, "ok\n" after
  *   slots/<n>/claim         "<sandbox>\n<image>\n" before the first move, "ok\n" after the last
  *   slots/<n>/dead          the claim, renamed when destruction was decided
  *   uppers/<n>/{u,w}        the writable layer
+ *   uppers/<n>/b/{u,w}      the same, of one that was claimed for another image than it had ahead
  *   trash/                  uppers of slots that are gone
  *
  * A slot belongs to the table; who works on one outside the lock holds a reference. */
@@ -18,6 +20,7 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "warden/layers.h"
 #include "wire/spine.h"
 #include "wire/wardenp.h"
 
@@ -46,6 +49,8 @@ typedef struct slot {
     struct sp_hello hello;
     char id[SANDBOX_ID_LEN + 1];
     struct wp_digest image;
+    layers_stack ahead;       /* held: it has this image's root already; zeroed: it is bare */
+    uint64_t ready_ns;        /* when it became ready */
     struct wp_limits made;    /* with these by the runtime; 0: not known, after a restart */
     struct wp_limits limits;  /* of the claim */
     bool tried;               /* to be taken apart, in vain: again soon */
@@ -70,6 +75,8 @@ err *slot_write_state(int proc_fd, const slot *s) ERR_MUST;
 /* O_EXCL; the descriptor stays open for slot_claim_done(). */
 err *slot_claim_begin(slot *s, int *ret_fd) ERR_MUST;
 err *slot_claim_done(int fd) ERR_MUST;
+/* The same for an image that is put under it ahead of a claim. */
+err *slot_ahead_begin(slot *s, int *ret_fd) ERR_MUST;
 /* From now on a restarted warden destroys it. */
 void slot_mark_dead(slot *s);
 

@@ -92,7 +92,9 @@ typedef struct warden {
     fifo fifo;
     pool pool;
     refill_worker worker[POOL_WORKERS];
-    uint32_t making, ready, claimed, ndying;
+    struct wp_digest expected; /* what the next claim will probably name: ahead.c */
+    bool expects;
+    uint32_t making, giving, ready, claimed, ndying;
     uint32_t refills_failed;
     char refill_error[WP_POOL_ERROR]; /* the last one's */
     uint64_t memory_claimed;          /* sum of the limits */
