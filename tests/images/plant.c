@@ -2,8 +2,10 @@
  *
  *   plant trickle LINES MS   a line every MS: number (10 digits), CLOCK_BOOTTIME in ns (20 digits)
  *   plant flood LINES        the same as fast as it goes
- *   plant look TAG           who this sandbox is, and every trace found in it, one "key=value" a
- * line plant traces TAG         leaves one of each kind; what lives on does so in a child */
+ *   plant look TAG           who this sandbox is, and every trace found: a "key=value" a line
+ *   plant traces TAG         leaves one of each kind; what lives on does so in a child
+ *   plant keys TAG           looks for a key, leaves one, looks again: from outside, in the user
+ *                            namespace of a sandbox, as seccomp refuses keys inside */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -296,6 +298,13 @@ int main(int argc, char **argv)
         return flood(strtol(tag, NULL, 10));
     if (!strcmp(verb, "look"))
         return look(tag);
+    if (!strcmp(verb, "keys")) {
+        look_keys();
+        plant_keys(tag);
+        puts("again=");
+        look_keys();
+        return 0;
+    }
     if (!strcmp(verb, "traces"))
         return traces(tag);
     fputs("usage: see the head of plant.c\n", stderr);

@@ -45,6 +45,7 @@ def make(name):
         made = pathlib.Path(work, name)
         subprocess.run(["gcc", "-O2", "-static", "-s", "-o", made, TOP / "tests" / "images" / f"{name}.c", "-lrt"], check=True)
         layer = _layer(made.read_bytes(), name)
+        shutil.copy(made, out.with_suffix(".program"))
     arch = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
     config = {"architecture": arch, "os": "linux", "config": {"Entrypoint": ["/" + name]},
               "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]}}
@@ -55,6 +56,11 @@ def make(name):
     entry["annotations"] = {"org.opencontainers.image.ref.name": "latest"}
     (out / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
     (out / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+
+
+def program(name):
+    """What make() built, for use outside."""
+    return (BUILD / "tests" / "images" / name).with_suffix(".program")
 
 
 def load(node, name):
