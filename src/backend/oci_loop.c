@@ -24,7 +24,8 @@ struct oci_loop {
     pthread_mutex_t lock;
     post *first, **last; /* under the lock */
     bool stop;
-    box *boxes; /* the thread's */
+    box *boxes;   /* the thread's */
+    uint64_t due; /* no timer is earlier: a thousand idle boxes are not looked at for every event */
 };
 
 void oci_loop_post(oci_loop *l, void (*fn)(void *arg), void *arg)
@@ -54,8 +55,9 @@ void oci_loop_unwatch(oci_loop *l, box *x)
 
 void oci_loop_timer(oci_loop *l, box *x, uint64_t delay_ms)
 {
-    (void)l;
     x->timer_ns = now_mono_ns() + delay_ms * NS_PER_MS;
+    if (x->timer_ns < l->due)
+        l->due = x->timer_ns;
 }
 
 void oci_loop_add(oci_loop *l, box *x)
@@ -101,6 +103,9 @@ static int run_timers(oci_loop *l)
 {
     uint64_t now = now_mono_ns(), due = now + IDLE_MS * NS_PER_MS;
 
+    if (now < l->due)
+        return (int)((l->due - now) / NS_PER_MS) + 1;
+    l->due = due; /* timers of boxes that are looked at may be set again */
     for (box *x = l->boxes, *next; x; x = next) {
         next = x->next;
         if (x->timer_ns && x->timer_ns <= now) {
@@ -110,7 +115,9 @@ static int run_timers(oci_loop *l)
             due = x->timer_ns;
         }
     }
-    return (int)((due - now) / NS_PER_MS) + 1;
+    if (due < l->due)
+        l->due = due;
+    return (int)((l->due - now) / NS_PER_MS) + 1;
 }
 
 static void *run(void *arg)
