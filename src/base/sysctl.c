@@ -9,11 +9,11 @@
 
 #include "base/cleanup.h"
 
-#define NAME_MAX_ 128
+#define NAME_BYTES 128
 
 static int open_it(int proc_sys, const char *name, int flags)
 {
-    char path[NAME_MAX_];
+    char path[NAME_BYTES];
 
     if ((size_t)snprintf(path, sizeof path, "%s", name) >= sizeof path)
         return -ENAMETOOLONG;

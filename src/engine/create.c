@@ -562,20 +562,18 @@ static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
     return check_caps(e, spec);
 }
 
-void engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_policy pull,
-                   const idempotency *idem, created_fn *done, void *arg, sandbox **ret_creating)
+sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_policy pull,
+                       const idempotency *idem, created_fn *done, void *arg)
 {
     enum key_outcome outcome = KEY_NEW;
     sandbox *known = NULL;
     image *img = NULL;
     err *failure = check_create(e, c, spec);
 
-    if (ret_creating)
-        *ret_creating = NULL;
     metric_add(&ENGINE_METRICS[M_CREATES], 0, 1);
     if (failure) {
         done(arg, failure, NULL, false);
-        return;
+        return NULL;
     }
     sandbox *sb = sandbox_new(e, c->owner);
     take_spec(sb, spec);
@@ -586,25 +584,25 @@ void engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_pol
         sandbox_unref(sb);
         if (outcome == KEY_JOINED && !failure) {
             sandbox_unref(known);
-            return;
+            return NULL;
         }
         free(w);
         done(arg, failure, known, !failure);
-        return;
+        return NULL;
     }
-    if (ret_creating)
-        *ret_creating = sandbox_ref(sb);
+    sandbox *creating = sandbox_ref(sb); /* ours may be over before we are */
     if (e->o.backend->caps.images == CAP_ABSENT) {
         go_on(sb, image_by_name_only(sb->image_name));
-        return;
+        return creating;
     }
     failure = pull == PULL_ALWAYS ? err_new(ERR_NOT_FOUND, "always")
                                   : image_find(e->o.images, sb->image_name, &img);
     if (!failure) {
         go_on(sb, img);
-        return;
+        return creating;
     }
     err_free(failure);
     image_ensure(e->o.images, sb->image_name, NULL, pull,
                  &(pull_events){.owner = sb->owner, .done = on_image, .arg = sb});
+    return creating;
 }

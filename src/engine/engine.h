@@ -83,10 +83,10 @@ typedef struct idempotency { /* key NULL: none */
 /* Called once, from any thread, maybe before engine_create returns. On success sb is the
  * receiver's reference. */
 typedef void created_fn(void *arg, err *failure, sandbox *sb, bool replay);
-/* Takes what is in spec and leaves it empty. ret_creating (may be NULL): the sandbox that is being
- * created, a reference for engine_create_leave; NULL if it is another's or was answered already. */
-void engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_policy pull,
-                   const idempotency *idem, created_fn *done, void *arg, sandbox **ret_creating);
+/* Takes what is in spec and leaves it empty. Returns a reference to what is being created, for
+ * engine_create_leave; NULL if it is another caller's, or was answered already. */
+sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_policy pull,
+                       const idempotency *idem, created_fn *done, void *arg) ERR_MUST;
 /* Who asked for it has gone before it was done: without a key nobody will ever ask for it, so it
  * leaves the queue or is destroyed. Any thread; does not wait. */
 void engine_create_leave(engine *e, sandbox *sb);

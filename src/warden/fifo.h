@@ -45,4 +45,4 @@ claim_job *fifo_cancel(struct warden *w, const char *id) ERR_MUST;
  * takes the place of this one. */
 enum admit_verdict fifo_admit(struct warden *w, uint64_t memory, const slot *instead_of);
 /* Drops all waiting claims of a connection that closed. */
-void fifo_drop_of(struct warden *w, const conn *c);
+void fifo_drop_of(struct warden *w, const conn *of);

@@ -49,7 +49,7 @@ static json_t *view_pool(const pool_status *p)
     add_numbers(o, p);
     json_object_set_new(o, "oldest_wait", seconds(p->oldest_wait_ns));
     json_object_set_new(o, "waits_for", text_or_null(str_or(p->waits_for, "")));
-    json_object_set_new(o, "state", json_string(p->state));
+    json_object_set_new(o, "state", json_string(str_or(p->state, "")));
     json_object_set_new(o, "refill_time", p->refill_ns ? seconds(p->refill_ns) : json_null());
     json_object_set_new(o, "next_try", seconds(p->next_try_ns));
     json_object_set_new(o, "last_error", text_or_null(p->last_error));
@@ -58,7 +58,7 @@ static json_t *view_pool(const pool_status *p)
 
 json_t *view_pool_of(backend *b)
 {
-    pool_status p;
+    pool_status p = {0};
     err *e = b->ops->pool ? b->ops->pool(b, NULL, &p) : err_new(ERR_UNSUPPORTED, "no pool");
     json_t *o = e ? json_null() : view_pool(&p);
 
@@ -70,7 +70,7 @@ err *rest_pool_list(request *rq, response *rs)
 {
     backend *b = engine_backend(rest_engine(rq));
     json_t *list = json_array();
-    pool_status p;
+    pool_status p = {0};
 
     if (b->ops->pool) {
         err *e = b->ops->pool(b, NULL, &p);
@@ -97,7 +97,7 @@ static err *ask(request *rq, const pool_marks *set, pool_status *ret_status)
 
 err *rest_pool_get(request *rq, response *rs)
 {
-    pool_status p;
+    pool_status p = {0};
 
     TRY(ask(rq, NULL, &p));
     response_json(rs, 200, view_pool(&p));
@@ -108,7 +108,7 @@ err *rest_pool_patch(request *rq, response *rs)
 {
     CLEANUP(patch_pool_done) patch_pool in = {0};
     CLEANUP(buf_done) buf body = {0};
-    pool_status p;
+    pool_status p = {0};
 
     TRY(request_body(rq, BODY_MAX, &body));
     TRY(patch_pool_decode(body.p, body.len, &in));

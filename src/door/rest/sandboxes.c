@@ -112,8 +112,8 @@ err *rest_sandbox_create(request *rq, response *rs)
     made->engine = rest_engine(rq);
     wait_ticket *ticket = wait_start(rq, rs, false);
     wait_over(ticket, create_over, made);
-    engine_create(made->engine, rest_caller(rq), &spec, policy_of(in.pull), &idem, on_created,
-                  ticket, &made->sb);
+    made->sb = engine_create(made->engine, rest_caller(rq), &spec, policy_of(in.pull), &idem,
+                             on_created, ticket);
     return NULL;
 }
 

@@ -265,7 +265,7 @@ static void ask(const caller *c, const char *name, const char *key, const char *
     idempotency i = {.key = key, .body = body, .nbody = strlen(body)};
 
     strv_env_set(&s.secrets, "TOKEN", "s3cret");
-    engine_create(node.engine, c, &s, PULL_MISSING, &i, on_created, g, NULL);
+    sandbox_unref(engine_create(node.engine, c, &s, PULL_MISSING, &i, on_created, g));
 }
 
 static void assert_state(sandbox *sb, const char *state, const char *cause)
