@@ -61,9 +61,24 @@ static const char DEVICES[] =
     "{\"allow\":true,\"type\":\"c\",\"major\":5,\"minor\":2,\"access\":\"rwm\"},"
     "{\"allow\":true,\"type\":\"c\",\"major\":136,\"access\":\"rwm\"}]";
 
+/* Of what the kernel would otherwise count for all slots together (host_raise_shared). */
+static struct {
+    const char *type;
+    int resource;
+    uint64_t most;
+} LIMITS[] = {
+    {"RLIMIT_MSGQUEUE", RLIMIT_MSGQUEUE, 819200},
+    {"RLIMIT_SIGPENDING", RLIMIT_SIGPENDING, 16384},
+    {"RLIMIT_MEMLOCK", RLIMIT_MEMLOCK, 8 << 20},
+};
+
 void bundle_look_at_host(void)
 {
     struct rlimit r;
+
+    for (size_t i = 0; i < ARRAY_LEN(LIMITS); i++)
+        if (!getrlimit(LIMITS[i].resource, &r) && r.rlim_max < LIMITS[i].most)
+            LIMITS[i].most = r.rlim_max;
 
     for (size_t i = 0; i < ARRAY_LEN(MASKED_DIRS); i++)
         have_dir[i] = !access(MASKED_DIRS[i], F_OK);
@@ -104,6 +119,9 @@ void bundle_write(const warden *w, uint32_t n, buf *out)
     uint32_t base = slot_uid_base(n);
 
     buf_str(out, PROCESS);
+    for (size_t i = 0; i < ARRAY_LEN(LIMITS); i++)
+        buf_printf(out, "{\"type\":\"%s\",\"soft\":%" PRIu64 ",\"hard\":%" PRIu64 "},",
+                   LIMITS[i].type, LIMITS[i].most, LIMITS[i].most);
     buf_printf(out, "{\"type\":\"RLIMIT_NOFILE\",\"soft\":%u,\"hard\":%" PRIu64 "}]},", NOFILE_SOFT,
                nofile);
     buf_printf(out, "\"root\":{\"path\":\"%s/idle\",\"readonly\":true},", w->place);

@@ -29,6 +29,28 @@ void host_raise_sysctls(uint32_t sandboxes)
     }
 }
 
+void host_raise_shared(void)
+{
+    static const struct {
+        const char *name;
+        int resource;
+    } SHARED[] = {
+        {"bytes of message queues", RLIMIT_MSGQUEUE},
+        {"pending signals", RLIMIT_SIGPENDING},
+        {"locked memory", RLIMIT_MEMLOCK},
+    };
+
+    for (size_t i = 0; i < ARRAY_LEN(SHARED); i++) {
+        struct rlimit r;
+        if (!setrlimit(SHARED[i].resource, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}))
+            continue;
+        int errnum = errno;
+        if (!getrlimit(SHARED[i].resource, &r) && r.rlim_max != RLIM_INFINITY)
+            log_warn("start", "all sandboxes together have our own limit of %s, %lu: errno %d",
+                     SHARED[i].name, (unsigned long)r.rlim_max, errnum);
+    }
+}
+
 uint64_t host_descriptors(uint32_t max, uint32_t high)
 {
     return FD_OWN + (uint64_t)FD_CLAIMED * (max + NUMBERS_HEADROOM) + (uint64_t)FD_READY * high;

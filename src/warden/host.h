@@ -11,6 +11,11 @@
  * raised is a warning here, in /readyz and in `bothy doctor`. */
 void host_raise_sysctls(uint32_t sandboxes);
 
+/* What the kernel counts for all user namespaces that one user made: the warden's own limit is
+ * what all slots have together, so it goes; each slot has one of its own (bundle.c). What cannot
+ * be raised is a warning. */
+void host_raise_shared(void);
+
 /* Descriptors we need: a sandbox has two here (its directory, its pid 1), a ready slot two more
  * (its user namespace, the connection to pid 1). */
 uint64_t host_descriptors(uint32_t max, uint32_t high);

@@ -320,6 +320,7 @@ static err *move_in(warden *w)
 static err *start(warden *w)
 {
     TRY(host_raise_nofile(w->o.max, w->o.high)); /* before anything is touched */
+    host_raise_shared();
     TRY(move_in(w));
     if (!w->o.keep_sysctls)
         host_raise_sysctls(w->o.max);
