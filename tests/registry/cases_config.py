@@ -5,7 +5,7 @@ import threading
 
 from cases_pull import on_terminal
 from common import image_of, nothing_under_way, pull, pulled
-from harness import BOTHY, Node, check, equal, expect_error, pids, read_bytes
+from harness import BOTHY, Node, check, equal, eventually, expect_error, pids, read_bytes
 from registry import Registry, make_ca
 
 
@@ -109,6 +109,23 @@ def logins(suite, world):
         expect_error(pull(ben, ref, pull="always"), 401, "unauthenticated")
         pulled(ann, ref, pull="always")
 
+    @suite.case("a pull under way with a login is not joined by who has none")
+    def _():
+        cat, dog = world.caller("cat"), world.caller("dog")
+        slow = world.slow_locked
+        reg.push(image_of(2_000_000), "private/joined:1")
+        name = f"{slow.host}/private/joined:1"
+        cat.ok("PUT", f"/v1/registries/{slow.host}/login", {"username": "alice", "password": "correct horse"})
+        got = []
+        t = threading.Thread(target=lambda: got.append(pull(cat, name)))
+        slow.after(200_000)
+        t.start()
+        slow.wait_reached()
+        expect_error(pull(dog, name), 401, "unauthenticated")
+        check(t.is_alive(), "the pull was over too early")
+        t.join()
+        equal(got[0].status, 200, f"{got[0]!r}")
+
     @suite.case("words that are no login are invalid_request; hosts of the site are forbidden")
     def _():
         for host, body in ((reg.host, {"username": "a:b", "password": "x"}), (reg.host, {"username": "a", "password": "x\ny"}),
@@ -123,22 +140,37 @@ def secrets(suite, world):
 
     @suite.case("a password is in no argument, log, answer or store; its file is bothyd's alone")
     def _():
-        seen, done = set(), threading.Event()
+        slow, seen = world.slow_locked, set()
 
-        def watch():
-            while not done.is_set():
-                for pid in pids():
-                    line = read_bytes(f"/proc/{pid}/cmdline")
-                    if b"skopeo" in line:
-                        seen.add(line)
-        t = threading.Thread(target=watch)
-        t.start()
-        node.ok("PUT", f"/v1/registries/{reg.host}/login", {"username": "bob", "password": "battery staple"})
-        pulled(node, reg.push(image_of(300_000), "private/watched:1"))
-        done.set()
-        t.join()
-        check(any(b"login" in line for line in seen) and any(b"proxy" in line for line in seen), f"skopeo was not seen: {seen}")
-        check(not any(b"battery" in line or b"YmF0" in line for line in seen), f"{seen}")
+        def watched(word, call):
+            """Holds the line until skopeo has been seen with this word among its arguments."""
+            failure = []
+
+            def run():
+                try:
+                    call()
+                except Exception as e:  # noqa: BLE001: raised below
+                    failure.append(e)
+
+            def look():
+                lines = {read_bytes(f"/proc/{pid}/cmdline") for pid in pids()}
+                seen.update(line for line in lines if b"skopeo" in line)
+                return any(word in line for line in seen)
+            slow.held.clear()
+            t = threading.Thread(target=run)
+            t.start()
+            try:
+                eventually(f"skopeo is seen with {word}", look)
+            finally:
+                slow.held.set()
+                t.join()
+            if failure:
+                raise failure[0]
+        login = {"username": "bob", "password": "battery staple"}
+        watched(b"login", lambda: node.ok("PUT", f"/v1/registries/{slow.host}/login", login))
+        reg.push(image_of(300_000), "private/watched:1")
+        watched(b"proxy", lambda: pulled(node, f"{slow.host}/private/watched:1"))
+        check(not any(b"battery" in line or b"Ym9iOm" in line for line in seen), f"{seen}")
         answer = node.call("GET", "/v1/registries").body
         check(b"battery" not in answer and b"Ym9iOm" not in answer, f"{answer}")
         for top, _, files in os.walk(node.dir):

@@ -41,6 +41,7 @@ class World:
         self.tls = enter(Registry(self.scratch / "tls", tls=(cert, key)))
         self.locked = enter(Registry(self.scratch / "locked", users={"alice": "correct horse", "bob": "battery staple"}))
         self.slow = enter(Slow(self.plain))
+        self.slow_locked = enter(Slow(self.locked))
         self.port = free_port()
         self.node = enter(Node(images="", pool="2:2", env=f"BOTHY_LISTEN_TCP=127.0.0.1:{self.port}", config=f"""
 images:
@@ -48,6 +49,7 @@ images:
 registries:
   {self.plain.host}: {{insecure: true}}
   {self.slow.host}: {{insecure: true}}
+  {self.slow_locked.host}: {{insecure: true}}
   {self.spare.host}: {{insecure: true}}
   {self.locked.host}:
     insecure: true
