@@ -12,28 +12,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/digest.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "engine/internal.h"
-
-/* A key is good for so long, however long its sandbox lives. */
-#define KEY_LIFE_NS (UINT64_C(24) * 3600 * NS_PER_S)
-
-void idempotency_hash(const char *owner, const char *verb, const char *scope, const idempotency *i,
-                      uint8_t ret_key[16], uint8_t ret_body[16])
-{
-    CLEANUP(buf_done) buf b = {0};
-    unsigned char digest[SHA256_LEN];
-
-    /* Lengths are part of it: no two different triples give the same bytes. */
-    buf_printf(&b, "%zu:%s %s %s %s", strlen(owner), owner, verb, scope, i->key);
-    sha256(b.p, b.len, digest);
-    memcpy(ret_key, digest, 16);
-    sha256(i->body, i->nbody, digest);
-    memcpy(ret_body, digest, 16);
-}
 
 void create_tell(sandbox *sb, err *failure)
 {
@@ -53,15 +35,6 @@ void create_tell(sandbox *sb, err *failure)
     err_free(failure);
 }
 
-static void forget_creating(sandbox *sb)
-{
-    engine *e = sb->engine;
-    LOCK_SCOPE(&e->lock);
-
-    if (sb->has_key && map_get(&e->creating, sb->key, sizeof sb->key) == sb)
-        map_take(&e->creating, sb->key, sizeof sb->key);
-}
-
 static void create_failed(sandbox *sb, err *failure, const char *stage, bool recorded)
 {
     engine *e = sb->engine;
@@ -79,7 +52,7 @@ static void create_failed(sandbox *sb, err *failure, const char *stage, bool rec
                                    clock_real(e->o.clock));
         store_event_queued(e->o.store, sb->id, "gone", text);
     }
-    forget_creating(sb);
+    create_forget(sb);
     sandbox_finish(sb, &why);
     if (!recorded) /* no record will be forgotten one day and take the spool with it */
         err_drop(exec_table_remove(e->o.execs, sb->id, false), "create");
@@ -135,7 +108,7 @@ static void succeed(sandbox *sb)
         metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0,
                           clock_real(e->o.clock) - sb->created_ns);
     } /* else pid 1 has ended already, and who waits has heard of it */
-    forget_creating(sb);
+    create_forget(sb);
     create_tell(sb, NULL);
     sandbox_unref(sb);
 }
@@ -235,37 +208,12 @@ static void ask_backend(sandbox *sb)
     e->o.backend->ops->create(e->o.backend, &spec, &ENGINE_BOX_EVENTS, sandbox_ref(sb), on_box);
 }
 
-static err *answer_from_store(engine *e, const char *key_text, const uint8_t key[16],
-                              const uint8_t body[16], sandbox **ret_sandbox);
-
-/* Our waiters wait for first instead, or are told at once. */
-static void hand_over(sandbox *first, create_waiter *w)
-{
-    {
-        LOCK_SCOPE(&first->lock);
-        for (create_waiter *p = w; p; p = p->next)
-            p->replay = true;
-        if (first->state == LIFE_CREATING) {
-            create_waiter **end = &first->waiters;
-            while (*end)
-                end = &(*end)->next;
-            *end = w;
-            return;
-        }
-    }
-    for (create_waiter *next; w; w = next) {
-        next = w->next;
-        w->done(w->arg, NULL, sandbox_ref(first), true);
-        free(w);
-    }
-}
-
 /* Another create with our key was committed between our look at the store and our own commit: its
  * sandbox is the answer for everybody who waits for ours. */
 static void yield_to_first(sandbox *sb)
 {
     CLEANUP(sandbox_unrefp) sandbox *first = NULL;
-    err *failure = answer_from_store(sb->engine, "?", sb->key, sb->body, &first);
+    err *failure = create_find(sb->engine, "?", sb->key, sb->body, &first);
     create_waiter *w;
 
     if (!failure && !first)
@@ -275,12 +223,12 @@ static void yield_to_first(sandbox *sb)
         return;
     }
     assert(first);
-    forget_creating(sb); /* nobody joins ours any more */
+    create_forget(sb); /* nobody joins ours any more */
     {
         LOCK_SCOPE(&sb->lock);
         w = TAKE_PTR(sb->waiters);
     }
-    hand_over(first, w);
+    create_hand_over(first, w);
     sandbox_finish(sb, &(cause){.kind = CAUSE_CREATE_FAILED, .stage = "replay"});
     err_drop(exec_table_remove(sb->engine->o.execs, sb->id, false), "create");
     sandbox_unref(sb);
@@ -449,108 +397,6 @@ static err *check_caps(const engine *e, const sandbox_spec *s)
     return NULL;
 }
 
-enum key_outcome {
-    KEY_NEW,
-    KEY_JOINED,
-    KEY_ANSWERED
-};
-
-static err *mismatch(const char *key)
-{
-    return err_new(ERR_IDEMPOTENCY_MISMATCH,
-                   "the Idempotency-Key '%s' was used with a different request", key);
-}
-
-/* The engine's lock is held: a second caller either sees the first one here or in the store. */
-static err *join_creating(sandbox *sb, const idempotency *i, const uint8_t body[16],
-                          create_waiter *w)
-{
-    LOCK_SCOPE(&sb->lock);
-
-    if (memcmp(sb->body, body, sizeof sb->body) != 0)
-        return mismatch(i->key);
-    w->replay = true;
-    w->next = sb->waiters;
-    sb->waiters = w;
-    return NULL;
-}
-
-static bool is_over(sandbox *sb)
-{
-    LOCK_SCOPE(&sb->lock);
-    return sb->state == LIFE_GONE;
-}
-
-/* The sandbox of this key, or NULL. The key of a create that has just failed is free as soon as the
- * store has heard of it: a row whose sandbox is not alive any more is read again behind that. */
-static err *answer_from_store(engine *e, const char *key_text, const uint8_t key[16],
-                              const uint8_t body[16], sandbox **ret_sandbox)
-{
-    for (bool settled = false;; settled = true) {
-        CLEANUP(sandbox_row_done) sandbox_row row = {0};
-        CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
-        err *failure = store_sandbox_by_key(e->o.store, key, &row);
-        if (failure && failure->code == ERR_NOT_FOUND) {
-            err_free(failure);
-            return NULL;
-        }
-        TRY(failure);
-        if (row.created_ns + KEY_LIFE_NS <= clock_real(e->o.clock)) {
-            store_sandbox_free_key_queued(e->o.store, row.id);
-            return NULL;
-        }
-        sb = sandbox_live(e, row.id);
-        if (!settled && strcmp(row.state, lifecycle_name(LIFE_GONE)) != 0 && (!sb || is_over(sb))) {
-            TRY(store_flush(e->o.store));
-            continue;
-        }
-        if (memcmp(row.body, body, sizeof row.body) != 0)
-            return mismatch(key_text);
-        if (!sb)
-            TRY(sandbox_of_row(e, &row, &sb));
-        *ret_sandbox = TAKE_PTR(sb);
-        return NULL;
-    }
-}
-
-/* Enters the sandbox as creating, unless the key belongs to one already. */
-static err *enter_or_join(engine *e, sandbox *sb, const idempotency *i, create_waiter *w,
-                          enum key_outcome *ret_outcome, sandbox **ret_known)
-{
-    if (i->key) {
-        idempotency_hash(sb->owner, "create", "", i, sb->key, sb->body);
-        sb->has_key = true;
-        TRY(answer_from_store(e, i->key, sb->key, sb->body, ret_known));
-        if (*ret_known) {
-            LOCK_SCOPE(&(*ret_known)->lock);
-            if ((*ret_known)->state == LIFE_CREATING) {
-                w->replay = true;
-                w->next = (*ret_known)->waiters;
-                (*ret_known)->waiters = w;
-                *ret_outcome = KEY_JOINED;
-            } else {
-                *ret_outcome = KEY_ANSWERED;
-            }
-            return NULL;
-        }
-    }
-    LOCK_SCOPE(&e->lock);
-    if (i->key) {
-        sandbox *first = map_get(&e->creating, sb->key, sizeof sb->key);
-        if (first) {
-            TRY(join_creating(first, i, sb->body, w));
-            *ret_outcome = KEY_JOINED;
-            return NULL;
-        }
-        map_put(&e->creating, sb->key, sizeof sb->key, sb);
-    }
-    sb->waiters = w;
-    map_put_str(&e->live, sb->id, sandbox_ref(sb));
-    metric_set(&ENGINE_METRICS[M_LIVE], 0, (int64_t)e->live.count);
-    *ret_outcome = KEY_NEW;
-    return NULL;
-}
-
 static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
 {
     TRY(caller_require(c, CALLER_USER));
@@ -579,7 +425,7 @@ sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull
     take_spec(sb, spec);
     create_waiter *w = xcalloc(1, sizeof *w);
     *w = (create_waiter){.done = done, .arg = arg};
-    failure = enter_or_join(e, sb, idem, w, &outcome, &known);
+    failure = create_enter(e, sb, idem, w, &outcome, &known);
     if (failure || outcome != KEY_NEW) {
         sandbox_unref(sb);
         if (outcome == KEY_JOINED && !failure) {

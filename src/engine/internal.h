@@ -116,6 +116,23 @@ void *engine_keeper(void *arg);
 /* Ends a live sandbox for a reason of our own. */
 void engine_end(engine *e, sandbox *sb, const cause *c);
 
+/* create_key.c */
+enum key_outcome {
+    KEY_NEW,
+    KEY_JOINED,
+    KEY_ANSWERED
+};
+/* Enters the sandbox as creating, unless the key belongs to one already. */
+err *create_enter(engine *e, sandbox *sb, const idempotency *i, create_waiter *w,
+                  enum key_outcome *ret_outcome, sandbox **ret_known) ERR_MUST;
+/* Nobody joins it any more. */
+void create_forget(sandbox *sb);
+/* The sandbox of this key, or NULL; key_text is for the message. */
+err *create_find(engine *e, const char *key_text, const uint8_t key[16], const uint8_t body[16],
+                 sandbox **ret_sandbox) ERR_MUST;
+/* These wait for first instead, or are told at once. */
+void create_hand_over(sandbox *first, create_waiter *w);
+
 /* create.c: tells everybody who waits for a create; failure is consumed. */
 void create_tell(sandbox *sb, err *failure);
 
