@@ -90,7 +90,14 @@ static err *cap_userns(const warden *w, const slot *s)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* a handler would run in our memory */
+#ifdef __SANITIZE_THREAD__ /* it intercepts clone() and loses sight of our thread behind it */
+    pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+    if (!pid)
+        syscall(SYS_exit_group, cap_child(&q));
+    (void)stack;
+#else
     pid_t pid = clone(cap_child, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, &q);
+#endif
     int errnum = errno;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (pid < 0)
