@@ -24,12 +24,15 @@
 #include "unpack/writer.h"
 
 #define LAYER_DIR 3
+#define JOIN_FROM 4 /* cgroup.procs files */
+#define JOIN_MAX  4
 
 typedef struct options {
     enum unpack_format format;
     unsigned char diff_id[32];
     bool has_format, has_diff_id, refuse_devices;
     unpack_limits lim;
+    uint64_t join;
 } options;
 
 static const char *const FORMATS[] = {
@@ -42,6 +45,7 @@ static const struct option LONG_OPTIONS[] = {
     {"max-entries", required_argument, NULL, 'e'},
     {"max-bytes", required_argument, NULL, 'b'},
     {"max-file", required_argument, NULL, 'F'},
+    {"join", required_argument, NULL, 'j'},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -72,6 +76,8 @@ static bool set_option(options *o, int which, const char *value)
         return str_to_u64(value, UINT64_MAX, &o->lim.bytes);
     case 'F':
         return str_to_u64(value, INT64_MAX, &o->lim.file);
+    case 'j':
+        return str_to_u64(value, JOIN_MAX, &o->join);
     default:
         return false;
     }
@@ -231,6 +237,17 @@ static err *run(const options *o, int *ret_exit)
     return run_outer(o, pid, opaque[0], ret_exit);
 }
 
+/* Before anything else: what we fork is then inside, too. */
+static err *join_cgroups(const options *o)
+{
+    for (int fd = JOIN_FROM; fd < JOIN_FROM + (int)o->join; fd++) {
+        if (write(fd, "0", 1) != 1)
+            return err_sys(ERR_INTERNAL, errno, "cannot join a cgroup");
+        close(fd);
+    }
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
     options o = {.lim = UNPACK_LIMITS_DEFAULT};
@@ -239,9 +256,11 @@ int main(int argc, char **argv)
     if (!read_options(argc, argv, &o)) {
         fprintf(stderr, "usage: bothy-unpack --format plain|gzip|zstd --diff-id HEX\n"
                         "         [--devices skip|refuse] [--max-entries N] [--max-bytes N]\n"
-                        "         [--max-file N] <BLOB 3<EMPTY-DIRECTORY >REPORT\n");
+                        "         [--max-file N] [--join N] <BLOB 3<EMPTY-DIRECTORY >REPORT\n");
         return UNPACK_FAILED;
     }
-    err *e = run(&o, &status);
+    err *e = join_cgroups(&o);
+    if (!e)
+        e = run(&o, &status);
     return e ? tell(e) : status;
 }

@@ -471,8 +471,10 @@ void cgroup_remove_parent(const cgroups *cg)
 
     snprintf(own, sizeof own, "%s/warden", cg->path + 1);
     unlinkat(cg->hier[0], own, AT_REMOVEDIR); /* fails where there is none, or somebody in it */
+    snprintf(own, sizeof own, "%s/" CG_HELPERS, cg->path + 1);
     for (size_t i = 0; i < cg->nhier; i++) {
         CLEANUP(freep) char *path = xstrdup(cg->path + 1);
+        unlinkat(cg->hier[i], own, AT_REMOVEDIR);
         for (char *slash = path + strlen(path); slash; slash = strrchr(path, '/')) {
             *slash = 0;
             if (unlinkat(cg->hier[i], path, AT_REMOVEDIR))

@@ -33,6 +33,13 @@ typedef struct cgroups {
 err *cgroup_open(const char *path, cgroups *ret_cg) ERR_MUST;
 void cgroup_done(cgroups *cg);
 
+/* cgroup_helpers.c: <path>/unpack, for all unpackers together. A process joins by writing "0" to
+ * each of ret_join, which the caller owns. */
+#define CG_HELPERS      "unpack"
+#define CG_HELPERS_JOIN 2
+err *cgroup_helpers(const cgroups *cg, uint64_t memory, uint32_t pids,
+                    int ret_join[CG_HELPERS_JOIN]) ERR_MUST;
+
 err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *have,
                   const struct wp_limits *l) ERR_MUST;
 /* crun gives a user namespace's cgroup to its root: takes it back, forbids children. */

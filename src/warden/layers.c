@@ -149,6 +149,8 @@ err *layers_open(const layers_options *o, layers **ret_layers)
     cond_init(&l->changed);
     l->unpack = xstrdup(o->unpack);
     l->timeout_ms = o->timeout_ms ? o->timeout_ms : TIMEOUT_MS;
+    for (; l->njoin < o->njoin && l->njoin < LAYERS_JOIN_MAX; l->njoin++)
+        l->join[l->njoin] = o->join[l->njoin];
     l->dir = openat(o->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (l->dir < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot open the layer store");
@@ -223,7 +225,9 @@ static err *unpack_into(layers *l, int dir, const uint8_t diff_id[32], const cha
                                     .format = format,
                                     .diff_id = hex_of(diff_id),
                                     .blob = blob,
-                                    .tree = tree},
+                                    .tree = tree,
+                                    .join = l->join,
+                                    .njoin = l->njoin},
                       &report, &n));
     TRY(check_report(report, n, diff_id, &m));
     TRY(fs_write(dir, "meta", report, n, 0600, false));

@@ -40,6 +40,8 @@ typedef struct layers_options {
     int dirfd;           /* the directory above; not kept, a duplicate is */
     const char *unpack;  /* the program bothy-unpack; copied */
     uint64_t timeout_ms; /* of one layer; 0: 30 min */
+    const int *join;     /* cgroup.procs files that each unpacker joins; not owned, stay open */
+    size_t njoin;
 } layers_options;
 
 /* Makes what is missing of the tree, empties tmp/, drops layers that may be torn. */

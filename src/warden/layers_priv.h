@@ -6,12 +6,15 @@
 #include "base/map.h"
 #include "warden/layers.h"
 
-#define HEX_LEN 64
+#define HEX_LEN         64
+#define LAYERS_JOIN_MAX 4
 
 struct layers {
     int dir, layers_dir, images_dir, fix_dir, forgotten_dir, tmp_dir;
     char *unpack;
     uint64_t timeout_ms;
+    int join[LAYERS_JOIN_MAX];
+    size_t njoin;
     char boot[64];         /* of the running kernel; "" if not known */
     pthread_mutex_t shape; /* one image definition or prune at a time; taken before lock */
     pthread_mutex_t lock;  /* the maps below, and every rename in layers/ and images/ */
@@ -33,6 +36,8 @@ typedef struct unpack_job {
     const char *format;
     hex diff_id;
     int blob, tree;
+    const int *join;
+    size_t njoin;
 } unpack_job;
 err *unpacking_run(const unpack_job *job, char **ret_report, size_t *ret_n) ERR_MUST;
 

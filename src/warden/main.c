@@ -33,6 +33,8 @@
 
 #define SECCOMP_MAX    (1 << 20)
 #define DESTROY_ALL_MS 30000
+#define UNPACK_MEMORY  (UINT64_C(2) << 30) /* of all unpackers together, with what they cache */
+#define UNPACK_PIDS    64
 
 static const char USAGE[] =
     "usage: bothy-warden --state DIR --socket PATH --init PROGRAM --unpack PROGRAM --seccomp FILE\n"
@@ -319,6 +321,8 @@ static err *move_in(warden *w)
 
 static err *start(warden *w)
 {
+    static int unpack_join[CG_HELPERS_JOIN]; /* for life */
+
     TRY(host_raise_nofile(w->o.max, w->o.high)); /* before anything is touched */
     host_raise_shared();
     TRY(move_in(w));
@@ -327,7 +331,12 @@ static err *start(warden *w)
     bundle_look_at_host();
     TRY(privs_drop_caps());
     TRY(privs_filter_all());
-    TRY(layers_open(&(layers_options){.dirfd = w->state_fd, .unpack = w->o.unpack}, &w->layers));
+    TRY(cgroup_helpers(&w->cg, UNPACK_MEMORY, UNPACK_PIDS, unpack_join));
+    TRY(layers_open(&(layers_options){.dirfd = w->state_fd,
+                                      .unpack = w->o.unpack,
+                                      .join = unpack_join,
+                                      .njoin = ARRAY_LEN(unpack_join)},
+                    &w->layers));
     TRY(probe_run(w));
     return slot_recover(w);
 }

@@ -34,8 +34,15 @@ static void child_done(child *c)
 
 static err *start(const unpack_job *job, child *ret_child)
 {
-    char *const argv[] = {(char *)job->program,      "--format", (char *)job->format, "--diff-id",
-                          (char *)job->diff_id.text, NULL};
+    char njoin[] = {(char)('0' + job->njoin), 0};
+    char *const argv[] = {(char *)job->program,
+                          "--format",
+                          (char *)job->format,
+                          "--diff-id",
+                          (char *)job->diff_id.text,
+                          "--join",
+                          njoin,
+                          NULL};
     int report[2], reason[2];
 
     if (pipe2(report, O_CLOEXEC))
@@ -46,8 +53,9 @@ static err *start(const unpack_job *job, child *ret_child)
         return err_sys(ERR_INTERNAL, errno, "cannot make a pipe");
     CLEANUP(closep) int reason_wr = reason[1];
     ret_child->reason = reason[0];
-    const int fds[] = {job->blob, report_wr, reason_wr, job->tree};
-    return spawn_start(&(spawn_spec){.argv = argv, .fds = fds, .nfds = ARRAY_LEN(fds)},
+    int fds[4 + LAYERS_JOIN_MAX] = {job->blob, report_wr, reason_wr, job->tree};
+    memcpy(fds + 4, job->join, job->njoin * sizeof *fds);
+    return spawn_start(&(spawn_spec){.argv = argv, .fds = fds, .nfds = 4 + job->njoin},
                        &ret_child->pid);
 }
 

@@ -7,8 +7,8 @@ import select
 import threading
 import time
 
-from common import BUSYBOX, forget_all, image_of, is_here, layers_on_disk, nothing_under_way, pull, pulled
-from harness import BOTHY, check, equal, eventually, expect_error
+from common import BUSYBOX, forget_all, helpers, image_of, is_here, layers_on_disk, nothing_under_way, pull, pulled
+from harness import BOTHY, check, equal, eventually, expect_error, read_bytes
 from registry import DOCKER, Image, ImageList, digest, tar_layer
 
 
@@ -127,6 +127,20 @@ def sharing(suite, world):
         check(t.is_alive(), "the slow pull was over too early to tell")
         check(took < 3, f"it took {took:.1f} s")
         t.join()
+
+
+    @suite.case("unpackers share a cgroup with a limit of memory and processes")
+    def _():
+        ref = reg.push(image_of(3_000_000), "walls/cgroup:1").replace(reg.host, slow.host)
+        t = threading.Thread(target=lambda: pull(node, ref))
+        slow.after(300_000)
+        t.start()
+        slow.wait_reached()
+        found = [read_bytes(f"/proc/{pid}/cgroup").decode() for pid in eventually("it unpacks", lambda: helpers(node, "bothy-unpack"))]
+        t.join()
+        inside = f"/{node.cgroup}/unpack"
+        lines = [[line.split(":")[1] for line in text.splitlines() if line.endswith(inside)] for text in found if text]
+        check(lines and all({"memory", "pids"} <= set(x) or "" in x for x in lines), f"{found}")
 
 
 def on_terminal(argv, env, feed=None):
