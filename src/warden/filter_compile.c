@@ -19,7 +19,7 @@
 static _Noreturn void die(const char *what, const char *which)
 {
     fprintf(stderr, "filter_compile: %s: %s\n", what, which);
-    exit(1);
+    exit(1); /* NOLINT(concurrency-mt-unsafe): there is one thread */
 }
 
 static uint32_t action_of(const char *name, json_t *errno_ret)
