@@ -1,5 +1,8 @@
 #include "core/pool.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/clock.h"
 
 #define UNKNOWN_REFILL_NS NS_PER_S
@@ -43,7 +46,9 @@ void pool_claimed(pool *p, uint64_t now)
 
 void pool_left(pool *p, uint64_t now)
 {
-    average(&p->leave_ns, since(p->left_at_ns, now));
+    if (p->left)
+        p->gap_ns[p->ngaps++ % POOL_GAPS] = since(p->left_at_ns, now);
+    p->left = true;
     p->left_at_ns = now;
 }
 
@@ -152,12 +157,32 @@ static uint64_t slots_ns(const pool *p, const pool_level *l, uint32_t n, uint64_
     return since(now, p->not_before_ns) + most(work - begun, each / 2);
 }
 
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* The middle one: an idle hour before a busy minute says nothing about that minute. */
+static uint64_t usual_gap(const pool *p)
+{
+    uint64_t gap[POOL_GAPS];
+    size_t n = least(p->ngaps, POOL_GAPS);
+
+    if (!n)
+        return 0;
+    memcpy(gap, p->gap_ns, n * sizeof *gap);
+    qsort(gap, n, sizeof *gap, by_size);
+    return gap[n / 2];
+}
+
 /* Until so many sandboxes have left. What has been silent for long is expected to stay so: the
  * first departure takes at least as long as the last one is ago. */
 static uint64_t departures_ns(const pool *p, uint32_t n, uint64_t now)
 {
     uint64_t ago = since(p->left_at_ns, now);
-    uint64_t each = p->leave_ns ? p->leave_ns : ago;
+    uint64_t usual = usual_gap(p), each = usual ? usual : ago;
 
     return n ? most(each, ago) + each * (n - 1) : 0;
 }

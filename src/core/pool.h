@@ -21,16 +21,19 @@
 #define POOL_BACKOFF_NS     UINT64_C(250000000)   /* after the first failure */
 #define POOL_BACKOFF_MAX_NS UINT64_C(30000000000) /* 30 s */
 #define POOL_RETRY_MAX_S    3600u
+#define POOL_GAPS           8u
 
 typedef struct pool {
     uint32_t low, high; /* watermarks of slots that are ready or being made; low <= high */
     uint32_t max;       /* slots and sandboxes together */
     /* learned */
-    uint64_t refill_ns;     /* what making one takes; moving average, 0: not known yet */
-    uint64_t leave_ns;      /* time between two departures of sandboxes; likewise */
-    uint64_t left_at_ns;    /* the last departure, or the start */
-    uint64_t claimed_at_ns; /* the last claim; 0: none yet */
-    uint64_t held_at_ns;    /* since when refills hold back; 0: they do not */
+    uint64_t refill_ns;         /* what making one takes; moving average, 0: not known yet */
+    uint64_t gap_ns[POOL_GAPS]; /* between the last departures of sandboxes, a ring */
+    uint32_t ngaps;             /* ever */
+    uint64_t left_at_ns;        /* the last departure, or the start */
+    bool left;                  /* there has been one */
+    uint64_t claimed_at_ns;     /* the last claim; 0: none yet */
+    uint64_t held_at_ns;        /* since when refills hold back; 0: they do not */
     uint64_t failed_at_ns;
     uint64_t not_before_ns;
     uint32_t failures; /* in a row */

@@ -3,6 +3,7 @@
  * A file is lines of "host created base64(username) base64(username:password)", so that no JSON
  * library keeps copies; whoever reads one wipes it. skopeo gets what one pull needs as a file in
  * memory. */
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -322,6 +323,7 @@ err *image_login(image_store *s, const char *owner, const char *host, const char
     bool was_there;
 
     TRY(check_words(host, username, password));
+    assert(username && password); /* it has looked */
     if (!s->o.conf_path)
         return err_new(ERR_UNSUPPORTED, "this node keeps no logins");
     TRY(registry_check_host(s, host));

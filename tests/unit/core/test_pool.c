@@ -417,6 +417,20 @@ static void a_silent_node_promises_nothing_soon(void **state)
     assert_int_equal(pool_retry_after(&p, &full, 4000, T0 + MS(40000)), POOL_RETRY_MAX_S);
 }
 
+static void an_idle_hour_says_nothing_about_a_busy_minute(void **state)
+{
+    const pool_level full = {.claimed = 10, .waiting = 1, .blocked = true};
+    uint64_t now = T0 + MS(3600000);
+    pool p;
+
+    (void)state;
+    pool_init(&p, 2, 2, 10, T0);
+    pool_left(&p, T0 + MS(1000));
+    for (int i = 0; i < 4; i++, now += MS(2000))
+        pool_left(&p, now);
+    assert_in_range(pool_retry_after(&p, &full, 9, now), 18, 22); /* ten times 2 s */
+}
+
 static void a_failing_refill_counts_its_pause(void **state)
 {
     const pool_level l = {.waiting = 1};
@@ -455,6 +469,7 @@ int main(void)
         cmocka_unit_test(what_is_told_is_within_a_factor_of_two),
         cmocka_unit_test(a_full_node_tells_when_somebody_leaves),
         cmocka_unit_test(a_silent_node_promises_nothing_soon),
+        cmocka_unit_test(an_idle_hour_says_nothing_about_a_busy_minute),
         cmocka_unit_test(a_failing_refill_counts_its_pause),
         cmocka_unit_test(what_is_ready_takes_no_time),
     };
