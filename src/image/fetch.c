@@ -13,7 +13,7 @@
 #include "image/images.h"
 #include "image/skopeo.h"
 
-#define ATTEMPTS 4 /* after 1, 2 and 4 seconds */
+#define ATTEMPTS 3 /* a second and two seconds apart */
 
 typedef struct attempt {
     const fetch_request *rq;

@@ -279,8 +279,10 @@ static err *read_head(lane *l)
             return errno == EAGAIN || errno == EINTR
                        ? NULL
                        : err_sys(ERR_INTERNAL, errno, "cannot read a layer");
-        if (n == 0)
-            return broke_off(l);
+        if (n == 0) {
+            close(TAKE_FD(l->blob));
+            return NULL;
+        }
         l->nhead += (size_t)n;
         l->moved += (uint64_t)n;
         l->heard_ns = now_mono_ns();
@@ -319,8 +321,10 @@ static err *move_some(lane *l)
         l->out_full = false;
         return NULL;
     }
-    if (n == 0)
-        return broke_off(l);
+    if (n == 0) {
+        close(TAKE_FD(l->blob));
+        return NULL;
+    }
     if (errno == EPIPE)
         return read_on_for_nothing(l);
     if (errno != EAGAIN && errno != EINTR)
@@ -362,6 +366,13 @@ static bool is_about_content(const err *e)
     return e->code == ERR_IMAGE_UNSUPPORTED || e->code == ERR_IMAGE_PULL_FAILED;
 }
 
+/* The pipe has ended too early. If skopeo has been asked how the blob ended, it knows why. */
+static bool is_cut_off(const lane *l)
+{
+    return l->state == LANE_MOVING && l->blob < 0 && l->moved < blob_of(l)->size &&
+           (l->finished || !l->finish_asked);
+}
+
 static err *check_lane(lane *l, uint64_t now)
 {
     bool unpacked = l->started && atomic_load(&l->unpacked);
@@ -370,6 +381,8 @@ static err *check_lane(lane *l, uint64_t now)
         return end_lane(l);
     if (unpacked && l->failure && !l->failed)
         TRY(read_on_for_nothing(l));
+    if (is_cut_off(l))
+        return broke_off(l);
     if (l->state == LANE_MOVING && l->moved == blob_of(l)->size && is_started(l)) {
         if (l->blob >= 0)
             close(TAKE_FD(l->blob)); /* if it is longer than it should be, skopeo sees this */
