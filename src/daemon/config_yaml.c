@@ -214,6 +214,18 @@ static err *read_registry(reader *r)
 
 /* ---- sections ---- */
 
+static err *read_entries(reader *r, const char *section)
+{
+    bool hosts = str_eq(section, "registries");
+
+    for (;;) {
+        TRY(next(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT)
+            return NULL;
+        TRY(hosts ? read_registry(r) : read_key(r, section));
+    }
+}
+
 static err *read_section(reader *r)
 {
     const char *name = NULL, *section = NULL, *text = NULL;
@@ -236,12 +248,7 @@ static err *read_section(reader *r)
             return NULL;
     }
     TRY(begin_mapping(r, section));
-    for (;;) {
-        TRY(next(r));
-        if (r->event.type == YAML_MAPPING_END_EVENT)
-            return NULL;
-        TRY(str_eq(section, "registries") ? read_registry(r) : read_key(r, section));
-    }
+    return read_entries(r, section);
 }
 
 static err *read_stream(reader *r)

@@ -210,7 +210,8 @@ static void ask(place *p, answer *a, const char *reference, const char *as, enum
     *a = (answer){.done = 0};
     pthread_mutex_init(&a->lock, NULL);
     cond_init(&a->changed);
-    image_ensure(p->images, reference, as, policy, &(pull_events){.progress = on_progress, .done = on_done, .arg = a});
+    image_ensure(p->images, reference, as, policy,
+                 &(pull_events){.progress = on_progress, .done = on_done, .arg = a});
 }
 
 static err *await(answer *a, image **ret_image)
