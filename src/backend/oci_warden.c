@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "backend/oci.h"
@@ -105,8 +106,10 @@ static void send_unsent(oci_warden *w)
             refresh_deadline(r);
         struct iovec v = {r->frame.p, r->frame.len};
         int e = sock_send(w->fd, &v, 1, &r->fd, r->fd >= 0, MSG_DONTWAIT);
-        if (e) { /* anything but a full queue shows as the end of the connection */
+        if (e) {
             w->want_out = e == -EAGAIN;
+            if (!w->want_out) /* no event would tell when it can go on: begin anew */
+                shutdown(w->fd, SHUT_RDWR);
             return;
         }
         w->unsent = r->next;

@@ -43,23 +43,25 @@ static err *record_end(sandbox *sb)
 bool create_cancel(sandbox *sb, const char *by, err **ret_failure)
 {
     engine *e = sb->engine;
-    bool claiming;
+    bool claiming, again;
 
     *ret_failure = NULL;
     {
         LOCK_SCOPE(&sb->lock);
         if (sb->state != LIFE_CREATING || sb->recovering)
             return false;
-        if (sb->cancelled)
-            return true;
+        again = sb->cancelled;
         sb->cancelled = sb->deleting = true;
-        sb->deleted_by = by ? xstrdup(by) : NULL;
+        if (!again)
+            sb->deleted_by = by ? xstrdup(by) : NULL;
         claiming = sb->claiming;
     }
     if (!claiming)
         return true;
-    if (by)
+    if (by && sb->deleted_by)
         *ret_failure = record_end(sb);
+    if (again)
+        return true;
     err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "cancel");
     return true;
 }

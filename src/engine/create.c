@@ -258,7 +258,8 @@ static err *check_name(const sandbox *sb)
     return store_sandbox_name_free(st, sb->owner, sb->name);
 }
 
-/* The row is queued first: whatever else is written about the sandbox comes behind it. */
+/* The row is queued first: whatever else is written about the sandbox comes behind it, and whoever
+ * cancels from here on finds a claim to take back. */
 static void record_and_claim(sandbox *sb)
 {
     engine *e = sb->engine;
@@ -268,7 +269,10 @@ static void record_and_claim(sandbox *sb)
     atomic_store(&sb->halves, 2);
     uint64_t begun = now_mono_ns();
     store_pending *commit = store_sandbox_insert_begin(e->o.store, &row);
-    ask_backend(sb);
+    if (create_begin_claim(sb))
+        ask_backend(sb);
+    else
+        on_box(sandbox_ref(sb), create_cancel_error(sb), NULL, NULL);
     err *no_spool = exec_table_make(sb->table);
     sb->no_record = store_pending_end(e->o.store, commit);
     sb->recorded = !sb->no_record;
@@ -301,7 +305,7 @@ static void go_on(sandbox *sb, image *img)
         if (!sb->cwd && img->cwd[0])
             sb->cwd = xstrdup(img->cwd);
     }
-    failure = create_begin_claim(sb) ? check_name(sb) : create_cancel_error(sb);
+    failure = create_cancelled(sb) ? create_cancel_error(sb) : check_name(sb);
     if (!failure)
         failure = open_table(sb);
     if (failure) {

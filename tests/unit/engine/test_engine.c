@@ -340,6 +340,28 @@ static void box_that_ends_before_its_record_is_a_failed_create(void **state)
     got_done(&a);
 }
 
+static void delete_while_creating_is_durable_and_takes_the_claim_back(void **state)
+{
+    CLEANUP(sandbox_row_done) sandbox_row row = {0};
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    got a = {0};
+
+    (void)state;
+    ask(&ann, "hut", NULL, "", &a);
+    assert_ok(engine_find(node.engine, &ann, "hut", &sb));
+    for (int i = 0; i < 2; i++) /* the second caller finds it done */
+        assert_ok(engine_delete(node.engine, &ann, sb));
+    assert_int_equal(hand.ndestroyed, 1);
+    assert_ok(store_sandbox_get(node.store, hand.box[0].id, &row));
+    assert_string_equal(row.state, "gone");
+    assert_non_null(strstr(row.cause, "requested"));
+    answer(0, err_new(ERR_CONFLICT, "taken out of the queue"));
+    assert_int_equal(a.calls, 1);
+    assert_int_equal(a.failure->code, ERR_SANDBOX_GONE);
+    assert_state(sb, "gone", "requested");
+    got_done(&a);
+}
+
 /* In either order: the box waits for the record, or the record for the box. */
 static void create_without_a_spool_fails_and_its_box_goes(void **state)
 {
@@ -695,6 +717,7 @@ int main(void)
         CASE(second_caller_of_a_key_waits_for_the_first),
         CASE(nobody_hears_of_a_box_before_its_record),
         CASE(box_that_ends_before_its_record_is_a_failed_create),
+        CASE(delete_while_creating_is_durable_and_takes_the_claim_back),
         CASE(create_without_a_spool_fails_and_its_box_goes),
         CASE(keys_of_different_owners_do_not_meet),
         CASE(failed_create_frees_its_key_and_name),
