@@ -286,7 +286,7 @@ TEST(over_the_limit_waits_while_threads_come_free, .threads = 2)
     EVENTUALLY(atomic_load(&f->demo.blocked) == 2);
     get(c, "/hello");
     struct pollfd p = {.fd = c, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 200), 0);
+    assert_int_equal(poll(&p, 1, 50), 0);
     atomic_store(&f->demo.open, true);
     assert_int_equal(hear(c, &in, NULL), 200);
     assert_int_equal(hear(a, &in, NULL), 200);
