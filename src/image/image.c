@@ -234,12 +234,13 @@ static image *find_digest(const image_store *s, const char *prefix)
 
 static image *find_any(const image_store *s, const char *reference, const char *name)
 {
-    image *i = map_get_str(&s->by_name, reference);
+    bool digest = str_starts(reference, "sha256:"); /* no name may stand for one */
+    image *i = find_digest(s, digest ? reference + strlen("sha256:") : reference);
 
-    if (!i && name)
+    if (!i && !digest)
+        i = map_get_str(&s->by_name, reference);
+    if (!i && !digest && name)
         i = map_get_str(&s->by_name, name);
-    if (!i)
-        i = find_digest(s, str_starts(reference, "sha256:") ? reference + 7 : reference);
     return i;
 }
 

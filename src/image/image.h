@@ -64,8 +64,10 @@ void image_store_free(image_store *s);
  * "dir:") and digests ("sha256:...", or a unique prefix of 12 or more) stay as they are. */
 err *image_normalise(const char *reference, char **ret_name) ERR_MUST;
 bool image_is_local_source(const char *reference);
+/* The same for a name that an image from elsewhere gets here: none that promises a content. */
+err *image_normalise_as(const char *as, char **ret_name) ERR_MUST;
 
-/* What is here: by name as given or normalised, or by digest. ERR_NOT_FOUND, kind "image". */
+/* What is here: by digest, or by name as given or normalised. ERR_NOT_FOUND, kind "image". */
 err *image_find(image_store *s, const char *reference, image **ret_image) ERR_MUST;
 void image_list(image_store *s, image ***ret_images, size_t *ret_n);
 

@@ -91,7 +91,8 @@ static err *run_job(image_store *s, pull_job *j, image **ret_image)
         }
         err_free(e);
     }
-    if (j->policy == PULL_NEVER || str_starts(j->reference, "sha256:"))
+    if (j->policy == PULL_NEVER || str_starts(j->reference, "sha256:") ||
+        str_starts(j->name, "sha256:"))
         return not_here(j);
     uint64_t began = now_mono_ns();
     err *e = fetch_image(s,
@@ -196,6 +197,17 @@ static void enqueue(image_store *s, pull_job *j)
     pthread_cond_broadcast(&s->changed);
 }
 
+/* A short digest is no name to fetch, and the name that the image has may move to another. */
+static void found_by_digest(pull_job *j, const image *here)
+{
+    char hex[65];
+
+    hex_encode(here->digest, 32, hex);
+    err_free(TAKE_PTR(j->bad));
+    free(j->name);
+    j->name = str_printf("sha256:%s", hex);
+}
+
 /* A new job for what is asked; a name that is none becomes a job that fails. */
 static pull_job *job_new(image_store *s, const char *owner, const char *reference, const char *as,
                          enum pull_policy policy)
@@ -207,16 +219,13 @@ static pull_job *job_new(image_store *s, const char *owner, const char *referenc
     j->policy = policy;
     j->bad = image_normalise(reference, &j->reference);
     if (!j->bad && as)
-        j->bad = image_normalise(as, &j->name);
+        j->bad = image_normalise_as(as, &j->name);
     if (!j->reference)
         j->reference = xstrdup(reference);
     if (!j->name)
         j->name = xstrdup(as ? as : j->reference);
-    if (here && policy != PULL_ALWAYS) { /* also by a short digest, which is no name to fetch */
-        err_free(TAKE_PTR(j->bad));
-        free(j->name);
-        j->name = xstrdup(here->name);
-    }
+    if (here && !as && !str_eq(here->name, j->name) && policy != PULL_ALWAYS)
+        found_by_digest(j, here);
     j->quick = j->bad || policy == PULL_NEVER || (here && policy == PULL_MISSING);
     j->owner = owner ? xstrdup(owner) : NULL;
     j->key = str_printf("%d %s %s %llx", (int)policy, j->name, j->reference,

@@ -1,4 +1,5 @@
 /* Names of images, as Docker normalises them. */
+#include <assert.h>
 #include <ctype.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #define HEX_MIN      12
 #define HEX_FULL     64
 #define SOURCE_MAX   4096
+#define SHORT_PREFIX "docker.io/library/" /* what a single word is completed with */
 
 static const char *const LOCAL_SOURCES[] = {"oci:", "docker-archive:", "dir:"};
 
@@ -214,5 +216,30 @@ err *image_normalise(const char *reference, char **ret_name)
     *ret_name = str_printf("%s/%s%s%s%s%s%s", p.domain, official ? "library/" : "", p.path,
                            p.tag ? ":" : "", p.tag ? p.tag : (p.digest ? "" : ":latest"),
                            p.digest ? "@" : "", str_or(p.digest, ""));
+    return NULL;
+}
+
+/* "docker.io/library/0123456789ab:latest" is what "0123456789ab" would find. */
+static bool looks_like_digest(const char *name)
+{
+    const char *last = str_starts(name, SHORT_PREFIX) ? name + strlen(SHORT_PREFIX) : "";
+    size_t n = strcspn(last, ":");
+    CLEANUP(freep) char *word = xstrndup(last, n);
+
+    return str_starts(name, "sha256:") || strchr(name, '@') ||
+           is_lower_hex(word, HEX_MIN, HEX_FULL);
+}
+
+err *image_normalise_as(const char *as, char **ret_name)
+{
+    CLEANUP(freep) char *name = NULL;
+
+    TRY(image_normalise(as, &name));
+    assert(name);
+    if (!image_is_local_source(name) && looks_like_digest(name))
+        return err_remedy(
+            err_new(ERR_INVALID_REQUEST, "'%.100s' cannot be given: it is or has a digest", as),
+            "Choose a name without '@' that is not made of hexadecimal digits alone.");
+    *ret_name = TAKE_PTR(name);
     return NULL;
 }

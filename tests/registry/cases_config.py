@@ -11,6 +11,7 @@ from registry import Registry, make_ca
 
 def cases(suite, world):
     reach(suite, world)
+    names(suite, world)
     logins(suite, world)
     secrets(suite, world)
 
@@ -51,6 +52,37 @@ def reach(suite, world):
         with Registry(world.scratch / "dead") as dead:
             host = dead.host
         expect_error(pull(node, host + "/x:1"), 403, "forbidden")
+
+
+def names(suite, world):
+    node, reg = world.node, world.plain
+
+    @suite.case("nobody but an administrator puts an image under another name, and nobody under a digest")
+    def _():
+        good, evil = image_of(100), image_of(200)
+        ref, other = reg.push(good, "names/tool:1"), reg.push(evil, "names/evil:1")
+        repo = ref.rsplit(":", 1)[0]
+        ann, ben = world.caller("ann"), world.caller("ben")
+        pin = f"{repo}@{good.digest}"
+        pulled(ann, ref)
+        config = pulled(ann, pin)["digest"]
+        for name in (ref, "docker.io/library/python:3.12", "python", repo + ":new", "oci:/x"):
+            e = expect_error(pull(ben, other, name=name), 403, "forbidden")
+            check("'name'" in e["remedy"], f"{e}")
+        for caller in (ben, node):
+            for name in (pin, f"python@{good.digest}", config, config[7:19], f"docker.io/library/{config[7:19]}"):
+                for policy in ("always", "missing"):
+                    expect_error(pull(caller, other, name=name, pull=policy), 400, "invalid_request")
+        for name in (ref, pin, config, config[7:19]):
+            with ann.sandbox(name) as sb:
+                equal(ann.shell(sb, "wc -c </data/0").strip(), "100", f"content of {name}")
+        pulled(ben, ref, name=ref)
+        equal(pulled(node, other, name="renamed")["name"], "docker.io/library/renamed:latest", "an administrator's name")
+        reg.push(evil, "names/tool:1")
+        pulled(ben, ref)  # the tag has moved, for all
+        for name, size in ((ref, "200"), (pin, "100"), (config, "100")):
+            with ann.sandbox(name) as sb:
+                equal(ann.shell(sb, "wc -c </data/0").strip(), size, f"content of {name}")
 
 
 def logins(suite, world):

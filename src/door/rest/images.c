@@ -45,6 +45,25 @@ static void on_pulled(void *arg, err *failure, image *got)
     image_unref(got);
 }
 
+/* Names are the node's: who gives one to what comes from elsewhere decides what all others get. */
+static err *check_name(const caller *c, const pull_image *in)
+{
+    CLEANUP(freep) char *name = NULL;
+    CLEANUP(freep) char *source = NULL;
+
+    if (!in->name)
+        return NULL;
+    TRY(image_normalise_as(in->name, &name));
+    TRY(image_normalise(in->source, &source));
+    if (str_eq(name, source))
+        return NULL;
+    err *e = caller_require(c, CALLER_ADMIN);
+    return e ? err_remedy(err_wrap(e, "another name than the source's"),
+                          "Leave 'name' out and use the image by its own name, or let an "
+                          "administrator pull it.")
+             : NULL;
+}
+
 err *rest_image_pull(request *rq, response *rs)
 {
     CLEANUP(pull_image_done) pull_image in = {0};
@@ -55,6 +74,7 @@ err *rest_image_pull(request *rq, response *rs)
     TRY(pull_image_decode(body.p, body.len, &in));
     if (image_is_local_source(in.source))
         TRY(err_wrap(caller_require(rest_caller(rq), CALLER_ADMIN), "a path of the node"));
+    TRY(check_name(rest_caller(rq), &in));
     enum pull_policy policy = in.pull == PULL_IMAGE_PULL_MISSING ? PULL_MISSING
                               : in.pull == PULL_IMAGE_PULL_NEVER ? PULL_NEVER
                                                                  : PULL_ALWAYS;

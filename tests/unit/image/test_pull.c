@@ -90,7 +90,7 @@ static char *blob(int oci, const char *text)
     return str_printf("\"digest\":\"sha256:%s\",\"size\":%zu", hex, strlen(text));
 }
 
-static void make_layout(int dir, const char *name, const char *arch)
+static void make_layout(int dir, const char *name, const char *arch, const char *user)
 {
     CLEANUP(closep) int oci = -1;
 
@@ -102,9 +102,9 @@ static void make_layout(int dir, const char *name, const char *arch)
     CLEANUP(freep)
     char *text =
         str_printf("{\"os\":\"linux\",\"architecture\":\"%s\",\"config\":{\"Env\":[\"A=1\"],"
-                   "\"User\":\"bob\",\"Cmd\":[\"sh\"]},\"rootfs\":{\"type\":\"layers\","
+                   "\"User\":\"%s\",\"Cmd\":[\"sh\"]},\"rootfs\":{\"type\":\"layers\","
                    "\"diff_ids\":[\"%.71s\",\"%.71s\"]}}",
-                   arch, one + 10, two + 10);
+                   arch, user, one + 10, two + 10);
     CLEANUP(freep) char *config = blob(oci, text);
     CLEANUP(freep)
     char *listed = str_printf(
@@ -153,7 +153,7 @@ static int setup(void **state)
     assert_ok(fs_dir(p->fd, "staging", 0700, &p->staging));
     p->staging_path = str_printf("%s/staging", p->dir);
     p->source = str_printf("oci:%s/layout:latest", p->dir);
-    make_layout(p->fd, "layout", platform_here().architecture);
+    make_layout(p->fd, "layout", platform_here().architecture, "bob");
     p->notes.base = (backend){.ops = &NOTE_OPS, .caps = {.name = "notes", .images = CAP_NATIVE}};
     open_images(p);
     *state = p;
@@ -267,6 +267,60 @@ static void pulled_image_is_found_by_name_and_digest(void **state)
     assert_true(staging_is_empty(p));
 }
 
+/* The row of one name once more under another, as nothing of ours would write it. */
+static void plant(place *p, const char *name, const char *as)
+{
+    image_row *rows = NULL;
+    size_t n = 0;
+
+    assert_ok(store_image_list(p->store, &rows, &n));
+    for (size_t i = 0; i < n; i++) {
+        if (str_eq(rows[i].name, name)) {
+            free(rows[i].name);
+            rows[i].name = xstrdup(as);
+            assert_ok(store_image_put(p->store, &rows[i]));
+        }
+        image_row_done(&rows[i]);
+    }
+    free(rows);
+}
+
+static void digest_means_its_content_alone(void **state)
+{
+    place *p = *state;
+    CLEANUP(image_unrefp) image *one = NULL;
+    CLEANUP(image_unrefp) image *two = NULL;
+    char hex[65];
+
+    CLEANUP(freep) char *other = str_printf("oci:%s/other:latest", p->dir);
+    make_layout(p->fd, "other", platform_here().architecture, "eve");
+    assert_ok(pull(p, p->source, "mine", PULL_MISSING, &one));
+    assert_ok(pull(p, other, "other", PULL_MISSING, &two));
+    hex_encode(one->digest, 32, hex);
+    CLEANUP(freep) char *digest = str_printf("sha256:%s", hex);
+    CLEANUP(freep) char *shorter = xstrndup(hex, 12);
+    CLEANUP(freep) char *at = str_printf("x@%s", digest);
+    CLEANUP(freep) char *full = str_printf("docker.io/library/%s:latest", shorter);
+    const char *const names[] = {digest, shorter, at, full};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        image *none = NULL;
+        assert_err(pull(p, other, names[i], PULL_ALWAYS, &none), ERR_INVALID_REQUEST);
+        assert_err(pull(p, other, names[i], PULL_MISSING, &none), ERR_INVALID_REQUEST);
+    }
+    plant(p, "docker.io/library/other:latest", digest);
+    plant(p, "docker.io/library/other:latest", full);
+    close_images(p);
+    open_images(p);
+    for (size_t i = 0; i < 2; i++) {
+        CLEANUP(image_unrefp) image *found = NULL;
+        CLEANUP(image_unrefp) image *got = NULL;
+        assert_ok(image_find(p->images, names[i], &found));
+        assert_string_equal(found->user, "bob");
+        assert_ok(pull(p, names[i], NULL, PULL_MISSING, &got));
+        assert_string_equal(got->user, "bob");
+    }
+}
+
 static void policy_decides_what_is_fetched(void **state)
 {
     place *p = *state;
@@ -337,7 +391,7 @@ static void failures_have_their_codes(void **state)
     assert_err(pull(p, absent, NULL, PULL_MISSING, &none), ERR_IMAGE_PULL_FAILED);
     assert_err(pull(p, "Not A Name", NULL, PULL_MISSING, &none), ERR_INVALID_REQUEST);
     assert_err(pull(p, "sha256:0123456789ab", NULL, PULL_MISSING, &none), ERR_NOT_FOUND);
-    make_layout(p->fd, "foreign", "riscv64");
+    make_layout(p->fd, "foreign", "riscv64", "bob");
     assert_err(pull(p, foreign, NULL, PULL_MISSING, &none), ERR_IMAGE_UNSUPPORTED);
     p->notes.refuse = true;
     assert_err(pull(p, p->source, NULL, PULL_MISSING, &none), ERR_IMAGE_UNSUPPORTED);
@@ -449,6 +503,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(pulled_image_is_found_by_name_and_digest),
+        TEST(digest_means_its_content_alone),
         TEST(policy_decides_what_is_fetched),
         TEST(equal_pulls_join),
         TEST(what_is_here_does_not_wait_behind_pulls),

@@ -55,6 +55,36 @@ static void what_is_no_name_is_refused(void **state)
     }
 }
 
+static void no_digest_can_be_given_as_a_name(void **state)
+{
+    static const char *const BAD[] = {
+        "sha256:" HEX,
+        "sha256:0123456789ab",
+        "x@sha256:" HEX,
+        "x:1@sha256:" HEX,
+        HEX,
+        "0123456789ab",
+        "0123456789abcdef:latest",
+        "docker.io/library/0123456789ab",
+        "0123456789ab:1",
+    };
+    static const char *const GOOD[] = {"x", "0123456789a", "0123456789abx", "me/0123456789ab",
+                                       "oci:/a@b"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(BAD); i++) {
+        CLEANUP(freep) char *name = NULL;
+        CLEANUP(err_freep) err *e = image_normalise_as(BAD[i], &name);
+        if (!e)
+            fail_msg("'%s' was taken as '%s'", BAD[i], name);
+        assert_int_equal(e->code, ERR_INVALID_REQUEST);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(GOOD); i++) {
+        CLEANUP(freep) char *name = NULL;
+        assert_ok(image_normalise_as(GOOD[i], &name));
+    }
+}
+
 static void local_sources_are_known(void **state)
 {
     (void)state;
@@ -70,6 +100,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_normalised_as_docker_does),
         cmocka_unit_test(what_is_no_name_is_refused),
+        cmocka_unit_test(no_digest_can_be_given_as_a_name),
         cmocka_unit_test(local_sources_are_known),
     };
 
