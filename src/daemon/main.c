@@ -234,10 +234,13 @@ static gid_t group_id(const char *name)
 
 /* ---- readiness ---- */
 
-static err *check_disk(const node *n)
+#define CHECKS_WITHOUT_POOL 2
+
+static err *check_disk(const node *n, const pool_status *p)
 {
     struct statvfs v;
 
+    (void)p;
     if (fstatvfs(n->state, &v))
         return err_sys(ERR_INTERNAL, errno, "cannot ask for free space");
     if ((uint64_t)v.f_bavail * v.f_frsize < DISK_MIN)
@@ -245,46 +248,34 @@ static err *check_disk(const node *n)
     return NULL;
 }
 
-static err *check_spools(const node *n)
+static err *check_spools(const node *n, const pool_status *p)
 {
+    (void)p;
     return exec_hub_is_full(n->execs)
                ? err_new(ERR_DISK_FULL, "commands wait: the disk of the spools is full")
                : NULL;
 }
 
-static bool pool_of(const node *n, pool_status *ret_pool)
+static err *check_refill(const node *n, const pool_status *p)
 {
-    const backend_ops *ops = n->backend->ops;
-    err *e = ops->pool ? ops->pool(n->backend, NULL, ret_pool) : NULL;
-    bool there = ops->pool && !e;
-
-    err_free(e); /* the backend's own check says so */
-    return there;
-}
-
-static err *check_refill(const node *n)
-{
-    pool_status p;
-
-    if (!pool_of(n, &p) || !p.failures)
+    (void)n;
+    if (!p->failures)
         return NULL;
     return err_remedy(err_new(ERR_INTERNAL, "the last %u refills of the pool failed: %s",
-                              p.failures, p.last_error),
+                              p->failures, p->last_error),
                       "Look into the warden's log; sandboxes that run are not concerned.");
 }
 
 /* The warden raises them unless it was told not to, or /proc/sys is read-only. */
-static err *check_sysctls(const node *n)
+static err *check_sysctls(const node *n, const pool_status *p)
 {
     CLEANUP(closep) int proc = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
     CLEANUP(buf_done) buf low = {0}, remedy = {0};
-    pool_status p;
 
-    if (!pool_of(n, &p))
-        return NULL;
+    (void)n;
     for (size_t i = 0; i < SYSCTL_NEEDS_N; i++) {
         const sysctl_need *s = &SYSCTL_NEEDS[i];
-        uint64_t value, least = sysctl_need_for(s, p.max);
+        uint64_t value, least = sysctl_need_for(s, p->max);
         if (sysctl_get(proc, s->name, &value) || value >= least)
             continue;
         buf_printf(&low, "%s%s is %" PRIu64 ", %" PRIu64 " are needed", low.len ? "; " : "",
@@ -294,50 +285,51 @@ static err *check_sysctls(const node *n)
     if (!low.len)
         return NULL;
     return err_remedy(
-        err_new(ERR_INTERNAL, "too small for %u sandboxes: %s", p.max, buf_cstr(&low)),
+        err_new(ERR_INTERNAL, "too small for %u sandboxes: %s", p->max, buf_cstr(&low)),
         "sysctl -w%s", buf_cstr(&remedy));
 }
 
 /* Each sandbox has a connection to its init; each of its running commands two or three pipes and a
  * file. Planned for: one such command in each, and a quarter of the connections we accept. */
-static err *check_descriptors(const node *n)
+static err *check_descriptors(const node *n, const pool_status *p)
 {
     struct rlimit r;
-    pool_status p;
 
-    if (!pool_of(n, &p) || getrlimit(RLIMIT_NOFILE, &r))
+    if (getrlimit(RLIMIT_NOFILE, &r))
         return NULL;
-    uint64_t need = 512 + (uint64_t)p.max * 6 + n->cfg.http_connections / 4;
+    uint64_t need = 512 + (uint64_t)p->max * 6 + n->cfg.http_connections / 4;
     if (r.rlim_cur >= need)
         return NULL;
     return err_remedy(err_new(ERR_INTERNAL,
                               "%u sandboxes and their callers need %" PRIu64
                               " open files, and bothyd may have %" PRIu64,
-                              p.max, need, (uint64_t)r.rlim_cur),
+                              p->max, need, (uint64_t)r.rlim_cur),
                       "Start bothyd with a hard limit of open files of %" PRIu64
                       " (ulimit -Hn, LimitNOFILE=).",
                       need);
 }
 
-static err *ready(void *arg, size_t i, const char **ret_name, bool *ret_warns)
+static err *ready(void *arg, size_t i, const pool_status *pool, const char **ret_name,
+                  bool *ret_warns)
 {
     static const struct {
         const char *name;
-        err *(*check)(const node *n);
+        err *(*check)(const node *n, const pool_status *p);
         bool warns; /* worth a look, no reason to take no work */
     } CHECKS[] = {
         {"disk", check_disk, false},
         {"spools", check_spools, false},
+        /* From here on of the pool: not made without one. */
         {"refill", check_refill, true},
         {"sysctls", check_sysctls, true},
         {"descriptors", check_descriptors, true},
     };
 
-    if (i >= ARRAY_LEN(CHECKS))
+    if (i >= ARRAY_LEN(CHECKS) || (!pool && i >= CHECKS_WITHOUT_POOL))
         return NULL;
     *ret_name = CHECKS[i].name;
     *ret_warns = CHECKS[i].warns;
-    return CHECKS[i].check(arg);
+    return CHECKS[i].check(arg, pool);
 }
 
 /* ---- running ---- */

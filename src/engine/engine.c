@@ -472,10 +472,16 @@ engine_counts engine_count(engine *e)
     return n;
 }
 
-err *engine_ready(engine *e)
+err *engine_ready(engine *e, pool_status *ret_pool, bool *ret_pooled)
 {
+    const backend_ops *ops = e->o.backend->ops;
     CLEANUP(freep) box_status *list = NULL;
     size_t n = 0;
 
-    return e->o.backend->ops->list(e->o.backend, &list, &n);
+    *ret_pooled = false;
+    if (!ops->ready)
+        return ops->list(e->o.backend, &list, &n);
+    TRY(ops->ready(e->o.backend, ret_pool));
+    *ret_pooled = true;
+    return NULL;
 }

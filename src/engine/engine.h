@@ -150,5 +150,5 @@ typedef struct engine_counts {
     size_t creating, running;
 } engine_counts;
 engine_counts engine_count(engine *e);
-/* NULL when ready; else why not. */
-err *engine_ready(engine *e) ERR_MUST;
+/* NULL when ready; else why not. ret_pooled: ret_pool was filled. */
+err *engine_ready(engine *e, pool_status *ret_pool, bool *ret_pooled) ERR_MUST;

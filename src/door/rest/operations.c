@@ -78,11 +78,13 @@ err *rest_readyz(request *rq, response *rs)
     const rest_options *o = &rest_of(rq)->o;
     json_t *checks = json_array();
     const char *name = NULL;
-    bool ready = add_check(checks, "backend", false, engine_ready(o->engine));
+    pool_status pool;
+    bool pooled;
+    bool ready = add_check(checks, "backend", false, engine_ready(o->engine, &pool, &pooled));
 
     for (size_t i = 0; o->ready; i++) {
         bool warns = false;
-        err *failure = o->ready(o->arg, i, &name, &warns);
+        err *failure = o->ready(o->arg, i, pooled ? &pool : NULL, &name, &warns);
         if (!name)
             break;
         ready &= add_check(checks, name, warns, failure);

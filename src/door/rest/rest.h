@@ -11,8 +11,9 @@ typedef struct rest_options {
     gid_t group;         /* who may use the unix socket as a user; (gid_t)-1: nobody */
     const char *version; /* of the program */
     /* Further readiness checks, or NULL; sets *ret_name to what was checked, *ret_warns if its
-     * failure is only a warning. */
-    err *(*ready)(void *arg, size_t i, const char **ret_name, bool *ret_warns);
+     * failure is only a warning. pool is NULL where there is none, or it does not answer. */
+    err *(*ready)(void *arg, size_t i, const pool_status *pool, const char **ret_name,
+                  bool *ret_warns);
     void *arg;
 } rest_options;
 
