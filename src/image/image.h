@@ -2,9 +2,9 @@
  *
  * skopeo, as our own user, asks the registry and gives manifest, config and the layers that the
  * backend does not have, size and digest checked; each layer runs through a pipe into the backend's
- * unpacker, and nothing of it is kept here. The record goes to the store. Pulls run on two workers;
- * a second pull of the same name joins the first, a layer that another pull fetches is waited for.
- * Callbacks come from a worker. */
+ * unpacker, and nothing of it is kept here. The record goes to the store. Pulls run on three
+ * workers; a second pull of the same name joins the first, a layer that another pull fetches is
+ * waited for. Callbacks come from a worker. */
 #pragma once
 
 #include <stdbool.h>

@@ -9,9 +9,10 @@
 #include "image/image.h"
 #include "image/manifest.h"
 
-#define IMAGE_WORKERS 3 /* one is always free for what is here already */
-#define IMAGE_PULLS   2
-#define IMAGE_LANES   3 /* layers of one pull at a time; the warden has a thread for each */
+#define IMAGE_PULLS      3
+#define IMAGE_PULLS_EACH 2 /* of one owner, so that slow registries are not everybody's */
+#define IMAGE_WORKERS    (IMAGE_PULLS + 1) /* one is always free for what is here already */
+#define IMAGE_LANES      3 /* layers of one pull at a time; the warden has a thread for each */
 
 typedef struct pull_job pull_job;
 
@@ -27,6 +28,7 @@ struct image_store {
     map fetching;           /* hex diff id: a pull has this layer under way */
     pull_job *first, *last; /* waiting */
     unsigned pulling;
+    const pull_job *running[IMAGE_PULLS]; /* those that fetch, in any order; NULL: a free place */
     bool stopping;
     int stop_fd; /* eventfd: readable when stopping */
     pthread_t worker[IMAGE_WORKERS];

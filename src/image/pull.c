@@ -121,9 +121,41 @@ static void finish_job(image_store *s, pull_job *j, err *failure, image *got)
     job_free(j);
 }
 
+static unsigned running_of(const image_store *s, const char *owner)
+{
+    unsigned n = 0;
+
+    for (size_t i = 0; i < IMAGE_PULLS; i++)
+        n += s->running[i] && str_eq(s->running[i]->owner, owner);
+    return n;
+}
+
+/* Somebody without a pull under way comes before the second of another. */
+static bool others_wait(const image_store *s, const char *owner)
+{
+    for (const pull_job *j = s->first; j; j = j->next)
+        if (!j->quick && !str_eq(j->owner, owner) && !running_of(s, j->owner))
+            return true;
+    return false;
+}
+
 static bool may_start(const image_store *s, const pull_job *j)
 {
-    return j->quick || s->pulling < IMAGE_PULLS;
+    if (j->quick)
+        return true;
+    unsigned own = running_of(s, j->owner);
+    return s->pulling < IMAGE_PULLS && own < IMAGE_PULLS_EACH &&
+           (!own || !others_wait(s, j->owner));
+}
+
+static void begin_pulling(image_store *s, const pull_job *j)
+{
+    size_t i = 0;
+
+    while (s->running[i])
+        i++;
+    s->running[i] = j;
+    s->pulling++;
 }
 
 /* With the lock held: the first job that may start, taken out of the queue. */
@@ -140,7 +172,8 @@ static pull_job *take_job(image_store *s)
             s->first = j->next;
         if (s->last == j)
             s->last = before;
-        s->pulling += !j->quick;
+        if (!j->quick)
+            begin_pulling(s, j);
         return j;
     }
     return NULL;
@@ -156,10 +189,15 @@ static pull_job *wait_job(image_store *s)
     return s->stopping ? NULL : j;
 }
 
-static void end_pulling(image_store *s, bool quick)
+/* Before the job is freed: others look at whose it is. */
+static void end_pulling(image_store *s, const pull_job *j)
 {
     LOCK_SCOPE(&s->lock);
-    s->pulling -= !quick;
+    for (size_t i = 0; i < IMAGE_PULLS; i++)
+        if (s->running[i] == j) {
+            s->running[i] = NULL;
+            s->pulling--;
+        }
     pthread_cond_broadcast(&s->changed);
 }
 
@@ -170,10 +208,9 @@ static void *run_worker(void *arg)
 
     while ((j = wait_job(s))) {
         image *got = NULL;
-        bool quick = j->quick;
         err *failure = run_job(s, j, &got);
+        end_pulling(s, j);
         finish_job(s, j, failure, got);
-        end_pulling(s, quick);
     }
     return NULL;
 }

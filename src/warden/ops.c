@@ -28,7 +28,7 @@
 
 #define OPS_WORKERS    2
 #define LAYERS_WORKERS 2
-#define UNPACK_WORKERS 6 /* bothyd has as many layers under way; most of the time they wait */
+#define UNPACK_WORKERS 9 /* bothyd has as many layers under way; most of the time they wait */
 #define LIST_PAGE      1000u
 #define QUEUE_MAX      4096u
 

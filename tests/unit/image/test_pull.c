@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/digest.h"
 #include "base/fs.h"
 #include "base/log.h"
@@ -21,19 +22,23 @@
 typedef struct notes {
     backend base;
     atomic_int unpacked, defined, pruned;
-    atomic_bool slow, refuse;
+    atomic_bool slow, refuse, hold;
+    atomic_int held; /* layers of eve's */
     uint8_t last_diff_id[32];
 } notes;
 
 static err *note_unpack(backend *b, const uint8_t diff_id[32], int format, int blob_fd)
 {
     notes *n = (notes *)b;
-    char head[16];
+    char head[16] = {0};
 
     (void)format;
     assert_true(read(blob_fd, head, sizeof head) > 0);
     if (n->slow)
         usleep(200000);
+    n->held += n->hold && memmem(head, sizeof head, "eve", 3);
+    while (n->hold && memmem(head, sizeof head, "eve", 3))
+        usleep(1000);
     if (n->refuse)
         return err_new(ERR_IMAGE_UNSUPPORTED, "a layer was refused");
     memcpy(n->last_diff_id, diff_id, 32);
@@ -97,8 +102,10 @@ static void make_layout(int dir, const char *name, const char *arch, const char 
     assert_ok(fs_dir(dir, name, 0755, &oci));
     assert_int_equal(mkdirat(oci, "blobs", 0755), 0);
     assert_int_equal(mkdirat(oci, "blobs/sha256", 0755), 0);
-    CLEANUP(freep) char *one = blob(oci, "layer one");
-    CLEANUP(freep) char *two = blob(oci, "layer two");
+    CLEANUP(freep) char *first = str_printf("%s layer 1", user);
+    CLEANUP(freep) char *second = str_printf("%s layer 2", user);
+    CLEANUP(freep) char *one = blob(oci, first);
+    CLEANUP(freep) char *two = blob(oci, second);
     CLEANUP(freep)
     char *text =
         str_printf("{\"os\":\"linux\",\"architecture\":\"%s\",\"config\":{\"Env\":[\"A=1\"],"
@@ -205,13 +212,20 @@ static void on_done(void *arg, err *failure, image *got)
     pthread_cond_broadcast(&a->changed);
 }
 
-static void ask(place *p, answer *a, const char *reference, const char *as, enum pull_policy policy)
+static void ask_for(place *p, answer *a, const char *owner, const char *reference, const char *as,
+                    enum pull_policy policy)
 {
     *a = (answer){.done = 0};
     pthread_mutex_init(&a->lock, NULL);
     cond_init(&a->changed);
-    image_ensure(p->images, reference, as, policy,
-                 &(pull_events){.progress = on_progress, .done = on_done, .arg = a});
+    image_ensure(
+        p->images, reference, as, policy,
+        &(pull_events){.owner = owner, .progress = on_progress, .done = on_done, .arg = a});
+}
+
+static void ask(place *p, answer *a, const char *reference, const char *as, enum pull_policy policy)
+{
+    ask_for(p, a, NULL, reference, as, policy);
 }
 
 static err *await(answer *a, image **ret_image)
@@ -250,7 +264,7 @@ static void pulled_image_is_found_by_name_and_digest(void **state)
     assert_string_equal(got->user, "bob");
     assert_string_equal(got->env[0], "A=1");
     assert_int_equal(got->nlayers, 2);
-    assert_int_equal(got->size, 18);
+    assert_int_equal(got->size, 22);
     assert_int_equal(p->notes.unpacked, 2);
     assert_int_equal(p->notes.defined, 1);
     hex_encode(got->digest, 32, hex);
@@ -381,6 +395,46 @@ static void what_is_here_does_not_wait_behind_pulls(void **state)
     assert_int_equal(done, 0);
 }
 
+static bool comes_soon(answer *a)
+{
+    uint64_t until = now_mono_ns() + 20 * NS_PER_S;
+
+    LOCK_SCOPE(&a->lock);
+    while (!a->done && now_mono_ns() < until)
+        cond_wait_until(&a->changed, &a->lock, until);
+    return a->done;
+}
+
+static void pulls_that_never_end_keep_a_place_for_others(void **state)
+{
+    place *p = *state;
+    answer eve[4], ann[2];
+    bool came = true;
+
+    p->notes.hold = true;
+    for (size_t i = 0; i < ARRAY_LEN(eve); i++) {
+        CLEANUP(freep) char *name = str_printf("eve%zu", i);
+        CLEANUP(freep) char *source = str_printf("oci:%s/%s:latest", p->dir, name);
+        make_layout(p->fd, name, platform_here().architecture, name);
+        ask_for(p, &eve[i], "eve", source, name, PULL_ALWAYS);
+    }
+    for (int i = 0; i < 20000 && p->notes.held < 4; i++)
+        usleep(1000);
+    usleep(300000); /* a third would have begun */
+    int held = p->notes.held;
+    for (size_t i = 0; i < ARRAY_LEN(ann); i++) {
+        ask_for(p, &ann[i], "ann", p->source, i ? "one" : "two", PULL_ALWAYS);
+        came = came && comes_soon(&ann[i]);
+    }
+    p->notes.hold = false;
+    for (size_t i = 0; i < ARRAY_LEN(eve) + ARRAY_LEN(ann); i++) {
+        CLEANUP(image_unrefp) image *got = NULL;
+        assert_ok(await(i < ARRAY_LEN(eve) ? &eve[i] : &ann[i - ARRAY_LEN(eve)], &got));
+    }
+    assert_true(came);
+    assert_int_equal(held, 4); /* two layers of two images */
+}
+
 static void failures_have_their_codes(void **state)
 {
     place *p = *state;
@@ -414,7 +468,7 @@ static void images_survive_a_restart(void **state)
     assert_memory_equal(again->diff_ids, got->diff_ids, 64);
     assert_string_equal(again->user, "bob");
     assert_string_equal(again->cmd[0], "sh");
-    assert_int_equal(again->size, 18);
+    assert_int_equal(again->size, 22);
     assert_true(staging_is_empty(p));
 }
 
@@ -507,6 +561,7 @@ int main(void)
         TEST(policy_decides_what_is_fetched),
         TEST(equal_pulls_join),
         TEST(what_is_here_does_not_wait_behind_pulls),
+        TEST(pulls_that_never_end_keep_a_place_for_others),
         TEST(failures_have_their_codes),
         TEST(images_survive_a_restart),
         TEST(prune_forgets_what_has_no_name),
