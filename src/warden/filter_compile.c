@@ -3,8 +3,9 @@
  *
  *   filter_compile seccomp.json > seccomp.bpf
  *
- * crun would do it for every slot, and it is two thirds of what a slot costs. Any name or rule this
- * program does not understand ends the build: no rule is ever left out. */
+ * crun would do it for every slot, and it is two thirds of what a slot costs. A rule this program
+ * does not understand ends the build. Names of system calls that libseccomp does not know are left
+ * out, as crun leaves them out: the default action, which must refuse, is theirs then. */
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>
@@ -14,7 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ARGS_MAX 6
+#include "warden/filter_head.h"
+
+#define ARGS_MAX    6
+#define PROFILE_MAX (1 << 20)
 
 static _Noreturn void die(const char *what, const char *which)
 {
@@ -89,7 +93,7 @@ static void add_rule(scmp_filter_ctx ctx, uint32_t default_action, json_t *rule)
     json_array_foreach(json_object_get(rule, "names"), i, name)
     {
         int call = seccomp_syscall_resolve_name(json_string_value(name));
-        /* A call that libseccomp does not know yet gets the default: it is refused. */
+        /* libseccomp does not know it yet: the default action refuses it. */
         if (call == __NR_SCMP_ERROR)
             continue;
         int r = seccomp_rule_add_array(ctx, action, call, n, args);
@@ -118,22 +122,42 @@ static void add_architectures(scmp_filter_ctx ctx, json_t *list)
     }
 }
 
+static size_t read_profile(const char *path, char *p)
+{
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(p, 1, PROFILE_MAX, f) : 0;
+
+    if (!n || n == PROFILE_MAX || ferror(f))
+        die("cannot read", path);
+    fclose(f);
+    return n;
+}
+
 int main(int argc, char **argv)
 {
+    static char profile[PROFILE_MAX];
     json_error_t why;
-    json_t *rule, *top = argc == 2 ? json_load_file(argv[1], 0, &why) : NULL;
+    json_t *rule;
     size_t i;
 
-    if (!top)
+    if (argc != 2)
         die("usage", "filter_compile seccomp.json > seccomp.bpf");
+    size_t n = read_profile(argv[1], profile);
+    json_t *top = json_loadb(profile, n, 0, &why);
+    if (!top)
+        die("this is no JSON", argv[1]);
     uint32_t fallback = action_of(json_string_value(json_object_get(top, "defaultAction")),
                                   json_object_get(top, "defaultErrnoRet"));
+    if (fallback == SCMP_ACT_ALLOW)
+        die("what no rule names must be refused", "defaultAction");
     scmp_filter_ctx ctx = seccomp_init(fallback);
     if (!ctx)
         die("cannot begin with", "the default action");
     add_architectures(ctx, json_object_get(top, "architectures"));
     json_array_foreach(json_object_get(top, "syscalls"), i, rule) add_rule(ctx, fallback, rule);
-    if (seccomp_export_bpf(ctx, STDOUT_FILENO))
+    struct filter_head head = filter_head_of(profile, n);
+    if (write(STDOUT_FILENO, &head, sizeof head) != sizeof head ||
+        seccomp_export_bpf(ctx, STDOUT_FILENO))
         die("cannot write", "the program");
     seccomp_release(ctx);
     json_decref(top);

@@ -23,6 +23,7 @@
 #include "warden/conn.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
+#include "warden/filter_head.h"
 #include "warden/host.h"
 #include "warden/ops.h"
 #include "warden/place.h"
@@ -269,19 +270,31 @@ static void init_table(warden *w)
 }
 
 /* seccomp.bpf beside seccomp.json. Without it slots have the same wall and take longer to make. */
-static err *read_filter(warden *w)
+static char *filter_path(const char *profile)
 {
-    const char *dot = strrchr(w->o.seccomp, '.');
-    CLEANUP(freep)
-    char *path = str_printf("%.*s.bpf", dot ? (int)(dot - w->o.seccomp) : 0, w->o.seccomp);
+    const char *slash = strrchr(profile, '/'), *dot = strrchr(slash ? slash : profile, '.');
+
+    return str_printf("%.*s.bpf", dot ? (int)(dot - profile) : (int)strlen(profile), profile);
+}
+
+/* An edited profile is the wall that is wanted: a program of another one must not win over it. */
+static err *read_filter(warden *w, size_t profile_len)
+{
+    CLEANUP(freep) char *path = filter_path(w->o.seccomp);
     CLEANUP(buf_done) buf b = {0};
+    struct filter_head head = filter_head_of(w->seccomp, profile_len);
 
     if (access(path, F_OK)) {
         log_warn("start", "there is no %s: crun compiles the profile for every slot", path);
         return NULL;
     }
     TRY(fs_read(AT_FDCWD, path, SECCOMP_MAX, &b));
-    w->filter = base64_encode(b.p, b.len);
+    if (b.len <= sizeof head || memcmp(b.p, &head, sizeof head) != 0) {
+        log_warn("start", "%s was not compiled from %s: crun compiles the profile for every slot",
+                 path, w->o.seccomp);
+        return NULL;
+    }
+    w->filter = base64_encode(b.p + sizeof head, b.len - sizeof head);
     return NULL;
 }
 
@@ -291,8 +304,9 @@ static err *read_profile(warden *w)
 
     TRY(err_remedy(fs_read(AT_FDCWD, w->o.seccomp, SECCOMP_MAX, &b),
                    "Give --seccomp the profile that the build makes (seccomp.json)."));
+    size_t n = b.len;
     w->seccomp = buf_take(&b);
-    return read_filter(w);
+    return read_filter(w, n);
 }
 
 static err *open_dirs(warden *w)
