@@ -6,8 +6,6 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fs.h"
-#include "base/id.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "image/images.h"
@@ -119,12 +117,12 @@ static err *take_in(image_store *s, attempt *a, image **ret_image)
     return NULL;
 }
 
-static err *attempt_in(image_store *s, const fetch_request *rq, uint64_t until, const char *scratch,
+static err *attempt_in(image_store *s, const fetch_request *rq, uint64_t until, const char *place,
                        image **ret_image)
 {
     CLEANUP(attempt_freep) attempt *a = xcalloc(1, sizeof *a);
     CLEANUP(closep) int auth = -1;
-    const skopeo_where where = {.program = s->o.skopeo, .conf = s->o.conf_path, .scratch = scratch};
+    const skopeo_where where = {.program = s->o.skopeo, .conf = s->o.conf_path, .scratch = place};
 
     a->rq = rq;
     a->limit = (skopeo_limit){.until = until, .stop_fd = s->stop_fd};
@@ -138,15 +136,10 @@ static err *attempt_in(image_store *s, const fetch_request *rq, uint64_t until, 
 
 static err *attempt_once(image_store *s, const fetch_request *rq, uint64_t until, image **ret_image)
 {
-    char place[17];
-    CLEANUP(closep) int dir = -1;
+    CLEANUP(scratch_done) scratch x = {0};
 
-    id_random(place, sizeof place - 1);
-    CLEANUP(freep) char *path = str_printf("%s/%s", s->o.staging_path, place);
-    TRY(fs_dir(s->o.staging_dir, place, 0700, &dir));
-    err *e = attempt_in(s, rq, until, path, ret_image);
-    err_drop(fs_remove(s->o.staging_dir, place), "image staging");
-    return e;
+    TRY(scratch_make(s, &x));
+    return attempt_in(s, rq, until, x.path, ret_image);
 }
 
 /* ---- trying again ---- */

@@ -418,6 +418,8 @@ err *image_store_new(const image_options *o, image_store **ret_images)
     err *e = s->stop_fd < 0 ? err_sys(ERR_INTERNAL, errno, "cannot make an event descriptor")
                             : fs_empty(s->o.staging_dir);
     if (!e)
+        e = login_clean(s);
+    if (!e)
         e = registry_write_conf(s);
     if (!e)
         e = load(s);

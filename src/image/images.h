@@ -72,6 +72,15 @@ typedef struct layer_source {
 } layer_source;
 err *stream_layers(image_store *s, const layer_source *src) ERR_MUST;
 
+/* scratch.c: a directory for one call of skopeo; it goes with what is in it. */
+typedef struct scratch {
+    int staging; /* not owned */
+    char name[17];
+    char *path; /* NULL: none */
+} scratch;
+err *scratch_make(image_store *s, scratch *ret_scratch) ERR_MUST;
+void scratch_done(scratch *x);
+
 /* registry.c: writes what skopeo reads; whether the host of a reference may be asked. */
 err *registry_write_conf(image_store *s) ERR_MUST;
 err *registry_check(image_store *s, const char *reference) ERR_MUST;
@@ -79,7 +88,9 @@ err *registry_check_host(image_store *s, const char *host) ERR_MUST;
 /* "docker.io" of "docker.io/library/busybox:latest"; NULL for local sources. */
 char *registry_of(const char *reference);
 
-/* login.c: an authentication file in memory with what is needed for the reference; -1: nothing. */
+/* login.c: removes what a kill left of a login half written. */
+err *login_clean(image_store *s) ERR_MUST;
+/* An authentication file in memory with what is needed for the reference; -1: nothing. */
 err *login_file(image_store *s, const char *owner, const char *reference, int *ret_fd) ERR_MUST;
 /* Tells pulls with different logins apart; 0 without. */
 uint64_t login_tag(image_store *s, const char *owner, const char *reference);

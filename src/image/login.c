@@ -1,9 +1,11 @@
-/* Logins: one file for each owner, one for everybody, 0600 in our own directory; and nowhere else.
+/* Logins: one file for each owner, one for everybody, 0600 in our own directory. At login skopeo
+ * writes a second one, in a scratch directory that goes when it ends, or at our next start.
  *
  * A file is lines of "host created base64(username) base64(username:password)", so that no JSON
  * library keeps copies; whoever reads one wipes it. skopeo gets what one pull needs as a file in
  * memory. */
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,7 +16,6 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "base/fs.h"
-#include "base/id.h"
 #include "base/spawn.h"
 #include "base/str.h"
 #include "image/images.h"
@@ -52,20 +53,6 @@ static char *file_of(const char *owner)
     return str_printf("logins-%.32s", hex);
 }
 
-static err *read_file(image_store *s, const char *owner, buf *ret_text)
-{
-    CLEANUP(freep) char *name = file_of(owner);
-    err *e = s->o.conf_path ? fs_read(s->o.conf_dir, name, FILE_MAX, ret_text) : NULL;
-
-    if (e && e->errnum == ENOENT) {
-        err_free(e);
-        return NULL;
-    }
-    if (!e && ret_text->len && !str_starts(buf_cstr(ret_text), FILE_FIRST))
-        return err_new(ERR_INTERNAL, "the file of logins has an unknown format");
-    return e;
-}
-
 typedef struct line { /* points into the file's text */
     const char *at, *next;
     const char *host, *created, *username, *auth;
@@ -96,6 +83,57 @@ static bool next_line(const buf *text, line *l)
                 .auth = c + 1,
                 .nauth = (size_t)(stop - c - 1)};
     return true;
+}
+
+/* Every line, before one is used: whoever writes the file anew would drop what it cannot read. */
+static err *check_file(const char *name, buf *text)
+{
+    line l = {0};
+
+    if (!text->len)
+        return NULL;
+    bool good = str_starts(buf_cstr(text), FILE_FIRST);
+    while (good && next_line(text, &l))
+        ;
+    if (good && l.at == text->p + text->len)
+        return NULL;
+    return err_remedy(err_new(ERR_INTERNAL, "the file of logins '%s' is damaged", name),
+                      "An administrator removes it from 'registries' in bothyd's state directory; "
+                      "then log in again.");
+}
+
+static err *read_file(image_store *s, const char *owner, buf *ret_text)
+{
+    CLEANUP(freep) char *name = file_of(owner);
+    err *e = s->o.conf_path ? fs_read(s->o.conf_dir, name, FILE_MAX, ret_text) : NULL;
+
+    if (e && e->errnum == ENOENT) {
+        err_free(e);
+        return NULL;
+    }
+    return e ? e : check_file(name, ret_text);
+}
+
+/* fs_write's temporary files: a kill leaves them, with a password. */
+err *login_clean(image_store *s)
+{
+    int fd = s->o.conf_path ? openat(s->o.conf_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *e;
+    int r = 0;
+
+    if (!s->o.conf_path)
+        return NULL;
+    if (!d) {
+        r = errno;
+        closep(&fd);
+    }
+    while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        if (str_starts(e->d_name, ".logins-") && unlinkat(s->o.conf_dir, e->d_name, 0))
+            r = errno;
+    if (d)
+        closedir(d);
+    return r ? err_sys(ERR_INTERNAL, r, "cannot remove a login half written") : NULL;
 }
 
 static bool is_host(const line *l, const char *host)
@@ -138,6 +176,18 @@ static err *replace_line(image_store *s, const char *owner, const char *host, co
     if (added)
         buf_str(&text, added);
     return fs_write(s->o.conf_dir, name, text.p, text.len, 0600, true);
+}
+
+/* For skopeo to read: a pipe takes only a page or two when our user has many. */
+static err *memory_file(const void *p, size_t n, int *ret_fd)
+{
+    CLEANUP(closep) int fd = memfd_create("login", MFD_CLOEXEC);
+    int r = fd < 0 ? -errno : fs_write_all(fd, p, n);
+
+    if (r || lseek(fd, 0, SEEK_SET))
+        return err_sys(ERR_INTERNAL, r ? -r : errno, "cannot prepare the login");
+    *ret_fd = TAKE_FD(fd);
+    return NULL;
 }
 
 /* ---- for a pull ---- */
@@ -201,12 +251,7 @@ err *login_file(image_store *s, const char *owner, const char *reference, int *r
     buf_str(&text, "{\"auths\":{");
     buf_append(&text, auths.p, auths.len);
     buf_str(&text, "}}");
-    CLEANUP(closep) int fd = memfd_create("auth", MFD_CLOEXEC);
-    int r = fd < 0 ? -errno : fs_write_all(fd, text.p, text.len);
-    if (r || lseek(fd, 0, SEEK_SET))
-        return err_sys(ERR_INTERNAL, r ? -r : errno, "cannot prepare the login");
-    *ret_fd = TAKE_FD(fd);
-    return NULL;
+    return memory_file(text.p, text.len, ret_fd);
 }
 
 /* ---- logging in ---- */
@@ -240,27 +285,20 @@ static err *read_output(const skopeo_limit *l, int fd, buf *out)
     }
 }
 
-/* The password goes through a pipe that it fits into. */
 static err *start_login(const skopeo_where *w, const char *host, const char *username,
                         const char *password, int out, pid_t *ret_pid)
 {
     CLEANUP(strv_freep) char **argv = skopeo_argv(w);
     CLEANUP(strv_freep) char **env = skopeo_env(w);
     const char *words[] = {"login", "--password-stdin", "--username", username, "--authfile"};
-    int p[2];
+    CLEANUP(closep) int in = -1;
 
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
         strv_push(&argv, xstrdup(words[i]));
     strv_push(&argv, str_printf("%s/auth.json", w->scratch));
     strv_push(&argv, xstrdup(host));
-    if (pipe2(p, O_CLOEXEC))
-        return err_sys(ERR_INTERNAL, errno, "cannot make a pipe");
-    CLEANUP(closep) int rd = p[0];
-    int r = fs_write_all(p[1], password, strlen(password));
-    close(p[1]);
-    if (r)
-        return err_sys(ERR_INTERNAL, -r, "cannot pass on the password");
-    const int fds[] = {rd, out, out};
+    TRY(memory_file(password, strlen(password), &in));
+    const int fds[] = {in, out, out};
     return spawn_start(&(spawn_spec){.argv = argv, .envp = env, .fds = fds, .nfds = 3}, ret_pid);
 }
 
@@ -275,10 +313,10 @@ static err *refused(const char *host, buf *output)
                       wrong ? "Check the user name and the password." : err_remedy_of(why));
 }
 
-static err *verify_in(image_store *s, const char *scratch, const char *host, const char *username,
+static err *verify_in(image_store *s, const char *place, const char *host, const char *username,
                       const char *password)
 {
-    const skopeo_where where = {.program = s->o.skopeo, .conf = s->o.conf_path, .scratch = scratch};
+    const skopeo_where where = {.program = s->o.skopeo, .conf = s->o.conf_path, .scratch = place};
     const skopeo_limit limit = {.until = now_mono_ns() + VERIFY_MS * NS_PER_MS,
                                 .stop_fd = s->stop_fd};
     CLEANUP(buf_done) buf output = {0};
@@ -303,15 +341,10 @@ static err *verify_in(image_store *s, const char *scratch, const char *host, con
 /* skopeo leaves the proven login in a file of the scratch directory, which goes at once. */
 static err *verify(image_store *s, const char *host, const char *username, const char *password)
 {
-    char place[17];
-    CLEANUP(closep) int dir = -1;
+    CLEANUP(scratch_done) scratch x = {0};
 
-    id_random(place, sizeof place - 1);
-    CLEANUP(freep) char *path = str_printf("%s/%s", s->o.staging_path, place);
-    TRY(fs_dir(s->o.staging_dir, place, 0700, &dir));
-    err *e = verify_in(s, path, host, username, password);
-    err_drop(fs_remove(s->o.staging_dir, place), "image staging");
-    return e;
+    TRY(scratch_make(s, &x));
+    return verify_in(s, x.path, host, username, password);
 }
 
 err *image_login(image_store *s, const char *owner, const char *host, const char *username,

@@ -1,12 +1,28 @@
 """Who may be asked and how: TLS, mirrors, logins, which hosts."""
 import os
 import pathlib
+import subprocess
+import sys
 import threading
 
 from cases_pull import on_terminal
 from common import image_of, nothing_under_way, pull, pulled
 from harness import BOTHY, Node, check, equal, eventually, expect_error, pids, read_bytes
 from registry import Registry, make_ca
+
+HOARD = """  # as this user, pipes until a new one is small, then until stdin ends
+import fcntl, os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (8192, 8192))
+uid, soft = map(int, sys.argv[1:])
+os.setresuid(uid, uid, uid)
+pipes = []
+for _ in range(soft // 16 + 16):
+    pipes.append(os.pipe())
+    if fcntl.fcntl(pipes[-1][0], 1032) <= 8192:
+        break
+print("small" if fcntl.fcntl(pipes[-1][0], 1032) <= 8192 else "large", flush=True)
+sys.stdin.read()
+"""
 
 
 def cases(suite, world):
@@ -109,6 +125,19 @@ def logins(suite, world):
         e = expect_error(node.call("DELETE", f"/v1/registries/{reg.host}/login"), 404, "not_found")
         equal(e["kind"], "login", "kind")
         expect_error(pull(node, ref), 401, "unauthenticated")
+
+    @suite.case("a long password passes while bothyd's user has more pipes than the kernel likes")
+    def _():
+        uid = os.stat(f"/proc/{node.pid('bothyd')}").st_uid
+        soft = int(pathlib.Path("/proc/sys/fs/pipe-user-pages-soft").read_text())
+        hoard = subprocess.Popen([sys.executable, "-c", HOARD, str(uid), str(soft)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            equal(hoard.stdout.readline(), b"small\n", "pipes of this user")
+            login = {"username": "alice", "password": "x" * 16000}
+            e = expect_error(node.call("PUT", f"/v1/registries/{reg.host}/login", login, timeout=20), 401, "unauthenticated")
+            check("user name and the password" in e["remedy"], f"{e}")
+        finally:
+            hoard.communicate()
 
     @suite.case("a password typed on a terminal is not shown, and Ctrl-C gives the terminal back")
     def _():

@@ -95,6 +95,7 @@ def sharing(suite, world):
 
     @suite.case("pulls at the same time do the work once: same name, tag and digest, shared layers")
     def _():
+        pulled(node, reg.push(Image([BUSYBOX]), "together/base:1"))
         shared = tar_layer({"shared": os.urandom(1_500_000)})
         one = Image([BUSYBOX, shared, tar_layer({"own": os.urandom(10)})])
         two = Image([BUSYBOX, shared, tar_layer({"own": os.urandom(10)})])
