@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "store/internal.h"
@@ -34,10 +36,14 @@ static err *lengthen_wal(const store *s)
     if (st.st_size >= WAL_BYTES)
         return NULL;
     size_t n = (size_t)(WAL_BYTES - st.st_size);
-    if (pwrite(fd, zeros, n, st.st_size) != (ssize_t)n || fdatasync(fd))
-        return err_sys(errno == ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, errno,
-                       "cannot lengthen the store's WAL");
-    return NULL;
+    ssize_t done = pwrite(fd, zeros, n, st.st_size);
+    int errnum = done < 0 ? errno : (size_t)done < n ? ENOSPC : fdatasync(fd) ? errno : 0;
+    if (!errnum)
+        return NULL;
+    if (ftruncate(fd, st.st_size)) /* the disk needs the room */
+        log_warn("store", "cannot shorten the WAL again: %s", strerrordesc_np(errno));
+    return err_sys(errnum == ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, errnum,
+                   "cannot lengthen the store's WAL");
 }
 
 err *store_open(int dirfd, const char *path, const char *sync, store **ret_store)

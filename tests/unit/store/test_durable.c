@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -122,6 +123,24 @@ static void wal_does_not_grow_with_commits(void **state)
     }
     assert_int_equal(fstatat(d.fd, "store.db-wal", &after, 0), 0);
     assert_int_equal(after.st_size, before.st_size);
+}
+
+static void a_wal_that_cannot_be_lengthened_keeps_no_zeros(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    CLEANUP(store_closep_) store *s = NULL;
+    struct rlimit all, some;
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    some = (struct rlimit){2 << 20, all.rlim_max}; /* a write across it is cut short */
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &some), 0);
+    err *e = store_open(d.fd, "store.db", "full", &s);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    assert_ok(e);
+    assert_int_equal(fstatat(d.fd, "store.db-wal", &st, 0), 0);
+    assert_true(st.st_size < 1 << 20);
 }
 
 static void many_writers_share_few_commits(void **state)
@@ -290,6 +309,7 @@ int main(void)
         cmocka_unit_test(writes_nobody_waits_for_go_with_the_next_one),
         cmocka_unit_test(writes_nobody_waits_for_are_not_put_off_for_long),
         cmocka_unit_test(wal_does_not_grow_with_commits),
+        cmocka_unit_test(a_wal_that_cannot_be_lengthened_keeps_no_zeros),
         cmocka_unit_test(many_writers_share_few_commits),
         cmocka_unit_test(exactly_one_of_many_gets_a_name),
     };
