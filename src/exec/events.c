@@ -246,6 +246,7 @@ static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const 
     if (st == SPOOL_NOSPACE || st == SPOOL_HELD || st == SPOOL_GAP) {
         LOCK_SCOPE(&t->lock);
         x->stalled = true;
+        x->stalled_by = st;
     }
     if (moved || st == SPOOL_EMPTY)
         t->ops->received(t->box, id, stream, atomic_load(&s->length));

@@ -25,16 +25,13 @@ void frames_refetch(exec *x)
         return;
     }
     if (!x->io.parked) {
-        io_retry_later(x);
+        io_retry_later(x, x->stalled_by);
         return;
     }
     if (!atomic_exchange(&x->retry_due, false))
         return;
     x->io.parked = false;
-    if (x->io.full) {
-        x->io.full = false;
-        atomic_fetch_sub(&t->hub->full, 1);
-    }
+    io_set_full(x, false);
     x->stalled = false;
     x->taken_known = false;
     for (int i = 0; i < 2; i++)

@@ -123,6 +123,7 @@ struct exec {
     bool lost;     /* nothing more will come from the box */
     bool fetch_failed;
     bool stalled; /* frames form: bytes were dropped for want of room; fetch again */
+    enum spool_status stalled_by;
     bool timed_out;
     bool ended;
     bool stdin_over;  /* the command has closed it, or it was closed */
@@ -185,7 +186,9 @@ void io_input(exec *x);
 /* The last thing a run does: the job may be running on its new lane when this returns. */
 void io_choose_lane(exec *x);
 void io_close_all(exec *x);
-void io_retry_later(exec *x);
+/* why: SPOOL_NOSPACE shows as a full disk, anything else does not. */
+void io_retry_later(exec *x, enum spool_status why);
+void io_set_full(exec *x, bool full);
 bool io_all_eof(const exec *x);
 void frames_input(exec *x);
 void frames_refetch(exec *x);

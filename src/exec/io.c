@@ -107,18 +107,26 @@ bool io_all_eof(const exec *x)
     return true;
 }
 
-void io_retry_later(exec *x)
+void io_set_full(exec *x, bool full)
+{
+    if (full == x->io.full)
+        return;
+    x->io.full = full;
+    if (!full) {
+        atomic_fetch_sub(&x->table->hub->full, 1);
+        return;
+    }
+    atomic_fetch_add(&x->table->hub->full, 1);
+    log_warn("disk_full", "sandbox %s, exec %lu waits for space", x->table->sandbox, x->id);
+}
+
+void io_retry_later(exec *x, enum spool_status why)
 {
     unsigned ms = x->io.backoff_ms ? 2 * x->io.backoff_ms : BACKOFF_MIN;
 
     x->io.backoff_ms = ms < BACKOFF_MAX ? ms : BACKOFF_MAX;
     x->io.parked = true;
-    bool held = spool_is_held(&x->out[0]) || spool_is_held(&x->out[1]);
-    if (!x->io.full && !held) {
-        x->io.full = true;
-        atomic_fetch_add(&x->table->hub->full, 1);
-        log_warn("disk_full", "sandbox %s, exec %lu waits for space", x->table->sandbox, x->id);
-    }
+    io_set_full(x, why == SPOOL_NOSPACE);
     pump_timer_set(x->table->hub->pump, &x->retry, now_mono_ns() + x->io.backoff_ms * NS_PER_MS);
 }
 
@@ -126,9 +134,7 @@ static void unpark(exec *x)
 {
     x->io.backoff_ms = 0;
     x->io.parked = false;
-    if (x->io.full)
-        atomic_fetch_sub(&x->table->hub->full, 1);
-    x->io.full = false;
+    io_set_full(x, false);
 }
 
 /* From a pipe until it is empty or max bytes are moved. */
@@ -179,10 +185,13 @@ static enum spool_status move_stream(exec *x, int s, size_t max, size_t *moved)
     return move_tty(x, max, moved);
 }
 
-/* One turn at stream s. False: the disk is full, or a follower must read first. */
-static bool turn(exec *x, int s, size_t max, size_t *moved)
+/* One turn at stream s. SPOOL_MORE, or why it must wait: the disk is full (SPOOL_NOSPACE), or a
+ * follower must read first (SPOOL_HELD). */
+static enum spool_status turn(exec *x, int s, size_t max, size_t *moved)
 {
-    switch (move_stream(x, s, max, moved)) {
+    enum spool_status st = move_stream(x, s, max, moved);
+
+    switch (st) {
     case SPOOL_EOF:
         if (is_pty(x) && !x->io.saw_exit && x->fd[SP_FD_IN] >= 0) {
             x->io.hung_up = true; /* a slave may be opened again */
@@ -192,16 +201,16 @@ static bool turn(exec *x, int s, size_t max, size_t *moved)
             if (!is_pty(x))
                 shut(x, SP_FD_OUT + s);
         }
-        return true;
+        return SPOOL_MORE;
     case SPOOL_CEILING:
         x->io.ceiling[s] = true;
-        return true;
+        return SPOOL_MORE;
     case SPOOL_NOSPACE:
     case SPOOL_HELD:
-        return false;
+        return st;
     default:
         x->io.hung_up = false;
-        return true;
+        return SPOOL_MORE;
     }
 }
 
@@ -258,7 +267,7 @@ void io_choose_lane(exec *x)
 void io_output(exec *x)
 {
     size_t moved = 0;
-    bool room = true;
+    enum spool_status st = SPOOL_MORE;
 
     if (!x->io.installed || io_all_eof(x))
         return;
@@ -266,12 +275,12 @@ void io_output(exec *x)
         x->io.parked = false;
     else if (x->io.parked)
         return;
-    for (int s = 0; s < 2 && room; s++)
+    for (int s = 0; s < 2 && st == SPOOL_MORE; s++)
         if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
-            room = turn(x, s, QUANTUM / 2, &moved);
+            st = turn(x, s, QUANTUM / 2, &moved);
     atomic_fetch_add(&x->table->spool_bytes, moved);
-    if (!room)
-        io_retry_later(x);
+    if (st != SPOOL_MORE)
+        io_retry_later(x, st);
     else
         unpark(x);
     rewatch(x, true);
@@ -283,16 +292,16 @@ void io_output(exec *x)
 bool io_drain(exec *x)
 {
     size_t moved = 0;
-    bool room = true;
+    enum spool_status st = SPOOL_MORE;
 
-    for (int s = 0; s < 2 && room && x->io.installed && !x->io.drained; s++)
+    for (int s = 0; s < 2 && st == SPOOL_MORE && x->io.installed && !x->io.drained; s++)
         if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
-            room = turn(x, s, DRAIN_MAX, &moved);
+            st = turn(x, s, DRAIN_MAX, &moved);
     atomic_fetch_add(&x->table->spool_bytes, moved);
     if (moved)
         exec_notify(x);
-    if (!room) {
-        io_retry_later(x);
+    if (st != SPOOL_MORE) {
+        io_retry_later(x, st);
         rewatch(x, true);
         return false;
     }

@@ -85,7 +85,7 @@ static bool finish(exec *x, const struct snapshot *s)
     if (!find_end(x, s, &how, length))
         return false;
     if (!exec_finish(x, how, s->refused > 0 ? s->refused : 0, length)) {
-        io_retry_later(x);
+        io_retry_later(x, SPOOL_NOSPACE);
         return false;
     }
     input_over(x);

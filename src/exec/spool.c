@@ -45,7 +45,11 @@ static err *probe(spool_set *s)
 
 err *spool_set_init(spool_set *s, int root, uint64_t max)
 {
-    *s = (spool_set){.root = root, .max = max, .budget = OPEN_BUDGET, .patience_ns = PATIENCE_NS};
+    *s = (spool_set){.root = root,
+                     .max = max,
+                     .budget = OPEN_BUDGET,
+                     .patience_ns = PATIENCE_NS,
+                     .now = now_mono_ns};
     TRY(probe(s));
     pthread_mutex_init(&s->lock, NULL);
     return NULL;
@@ -180,16 +184,21 @@ static enum spool_status trouble(const spool *s, int errnum)
 
 /* ---- followers ---- */
 
-/* True while somebody who gets further has still to read a byte before end. */
+/* True while somebody who gets further has still to read a byte before end. Patience is also that
+ * of the spool: one who comes again and again and reads nothing is always new. */
 static bool hold_back(spool *s, uint64_t end)
 {
-    uint64_t now = now_mono_ns();
+    uint64_t now = s->set->now(), patience = s->set->patience_ns;
     LOCK_SCOPE(&s->lock);
 
-    s->wanted = 0;
-    for (const spool_hold *h = s->holds; h; h = h->next)
-        if (h->at < end && now < h->moved_ns + s->set->patience_ns)
+    if (s->waits_ns)
+        s->waited_ns += now - s->waits_ns;
+    s->wanted = s->waits_ns = 0;
+    for (const spool_hold *h = s->holds; h && s->waited_ns < patience; h = h->next)
+        if (h->at < end && now < h->moved_ns + patience)
             s->wanted = end;
+    if (s->wanted)
+        s->waits_ns = now;
     return s->wanted;
 }
 
@@ -204,7 +213,7 @@ static bool let_go(spool *s, uint64_t at)
 
 void spool_hold_add(spool *s, spool_hold *h, uint64_t at)
 {
-    *h = (spool_hold){.at = at, .moved_ns = now_mono_ns()};
+    *h = (spool_hold){.at = at, .moved_ns = s->set->now()};
     LOCK_SCOPE(&s->lock);
     h->next = s->holds;
     s->holds = h;
@@ -217,7 +226,10 @@ bool spool_hold_move(spool *s, spool_hold *h, uint64_t at)
     if (at <= h->at)
         return false;
     h->at = at;
-    h->moved_ns = now_mono_ns();
+    h->moved_ns = s->set->now();
+    s->waited_ns = 0;
+    if (s->waits_ns)
+        s->waits_ns = h->moved_ns;
     return let_go(s, at);
 }
 
@@ -231,12 +243,6 @@ bool spool_hold_remove(spool *s, spool_hold *h)
             break;
         }
     return let_go(s, UINT64_MAX);
-}
-
-bool spool_is_held(spool *s)
-{
-    LOCK_SCOPE(&s->lock);
-    return s->wanted;
 }
 
 /* ---- writing ---- */

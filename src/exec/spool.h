@@ -20,11 +20,12 @@
 
 struct spool;
 typedef struct spool_set {
-    int root;             /* not owned */
-    uint64_t max;         /* ceiling a stream */
-    unsigned budget;      /* open files wanted at most; those in use may exceed it */
-    bool punch;           /* the file system can make holes */
-    uint64_t patience_ns; /* a follower that stands still for so long is not waited for */
+    int root;              /* not owned */
+    uint64_t max;          /* ceiling a stream */
+    unsigned budget;       /* open files wanted at most; those in use may exceed it */
+    bool punch;            /* the file system can make holes */
+    uint64_t patience_ns;  /* a follower that stands still for so long is not waited for */
+    uint64_t (*now)(void); /* monotonic, in ns */
     pthread_mutex_t lock;
     struct spool *open; /* list */
     unsigned nopen;
@@ -59,6 +60,8 @@ typedef struct spool {
     uint64_t from, to;         /* lock: the one dropped range */
     spool_hold *holds;         /* lock */
     uint64_t wanted;           /* lock: the writer waits until all are here; 0: it does not */
+    uint64_t waits_ns;         /* lock: since when, 0: it does not */
+    uint64_t waited_ns;        /* lock: in all before, since any follower got further */
     struct spool *prev, *next; /* set->lock: among the open ones */
 } spool;
 void spool_init(spool *s, spool_set *set, const char *sandbox, uint64_t exec, int stream,
@@ -90,6 +93,5 @@ void spool_hold_add(spool *s, spool_hold *h, uint64_t at);
 /* True: the writer waited for this and can go on. */
 bool spool_hold_move(spool *s, spool_hold *h, uint64_t at);
 bool spool_hold_remove(spool *s, spool_hold *h);
-bool spool_is_held(spool *s); /* its writer waits for a follower */
 /* Marks everything as dropped and removes the file. Only when there is no writer. */
 bool spool_drop(spool *s);

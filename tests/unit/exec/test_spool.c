@@ -69,7 +69,6 @@ static void nothing_goes_that_a_follower_has_still_to_read(void **state)
     spool_hold_add(&s, &fast, 0);
     assert_int_equal(fill(&s, 20 << 20), SPOOL_HELD);
     assert_int_equal(atomic_load(&s.length), 8 << 20);
-    assert_true(spool_is_held(&s));
     /* An eighth goes at a time, behind the first MiB: two MiB must have been read by everybody. */
     assert_false(spool_hold_move(&s, &fast, 1 << 20));
     assert_true(spool_hold_move(&s, &fast, 8 << 20));
@@ -89,11 +88,55 @@ static void nothing_goes_that_a_follower_has_still_to_read(void **state)
     world_done(&w);
 }
 
+static uint64_t held_still;
+
+static uint64_t still(void)
+{
+    return held_still;
+}
+
+static void who_comes_again_and_again_and_reads_nothing_holds_nothing_for_ever(void **state)
+{
+    world w;
+    spool_set set;
+    spool s;
+    spool_hold h;
+
+    (void)state;
+    world_init(&w);
+    assert_int_equal(mkdirat(w.spool, SANDBOX, 0700), 0);
+    assert_ok(spool_set_init(&set, w.spool, 8 << 20));
+    set.now = still;
+    set.patience_ns = 60 * NS_PER_S;
+    held_still = NS_PER_S;
+    spool_init(&s, &set, SANDBOX, 1, 1, mark, NULL);
+    spool_hold_add(&s, &h, 0);
+    assert_int_equal(fill(&s, 20 << 20), SPOOL_HELD);
+    held_still += 59 * NS_PER_S;
+    assert_true(spool_hold_remove(&s, &h));
+    spool_hold_add(&s, &h, 0);
+    assert_int_equal(fill(&s, 20 << 20), SPOOL_HELD);
+    /* Who reads is waited for anew. */
+    assert_false(spool_hold_move(&s, &h, 1));
+    held_still += 59 * NS_PER_S;
+    assert_true(spool_hold_remove(&s, &h));
+    spool_hold_add(&s, &h, 0);
+    assert_int_equal(fill(&s, 20 << 20), SPOOL_HELD);
+    held_still += NS_PER_S;
+    assert_int_equal(fill(&s, 20 << 20), SPOOL_EMPTY);
+    assert_true(spool_dropped(&s) > 0);
+    spool_hold_remove(&s, &h);
+    spool_done(&s);
+    spool_set_done(&set);
+    world_done(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(a_reader_stops_at_the_known_length),
         WORLD_TEST(nothing_goes_that_a_follower_has_still_to_read),
+        WORLD_TEST(who_comes_again_and_again_and_reads_nothing_holds_nothing_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
