@@ -88,54 +88,60 @@ slot *ahead_begin(warden *w, uint64_t *ret_again_ns)
     return NULL;
 }
 
-static err *give(warden *w, stage *st, slot *s, layers_stack *ret_stack)
+static err *give(stage *st, slot *s, const layers_stack *stack)
 {
-    CLEANUP(layers_stack_done) layers_stack stack = {0};
     CLEANUP(closep) int record = -1;
     CLEANUP(closep) int mount = -1;
     char upper[32];
 
-    TRY(layers_stack_of(w->layers, s->image.sha256, &stack));
     TRY(slot_ahead_begin(s, &record));
     snprintf(upper, sizeof upper, "uppers/%u", s->n);
     TRY(stage_build(st,
-                    &(stage_spec){.layers = stack.path,
-                                  .nlayers = stack.n,
+                    &(stage_spec){.layers = stack->path,
+                                  .nlayers = stack->n,
                                   .upper = upper,
                                   .userns = s->userns,
                                   .uid_base = slot_uid_base(s->n),
                                   .nosuid = true},
                     &mount));
     TRY(root_change(st, s->pidfd, mount));
-    TRY(slot_claim_done(record));
-    *ret_stack = stack;
-    stack = (layers_stack){0};
-    return NULL;
+    return slot_claim_done(record);
+}
+
+static void give_back(warden *w, slot *s, const layers_stack *stack, bool bare, const err *e)
+{
+    pthread_mutex_lock(&w->lock);
+    w->giving--;
+    s->ahead = *stack; /* also of one that is to go: it is released with the slot */
+    s->image = (struct wp_digest){0};
+    if (e) {
+        log_warn("ahead", "slot %u: %s: %s", s->n, e->message, str_or(e->cause, "no cause"));
+        w->expects = false; /* until somebody claims it, and hears why it cannot be had */
+    } else if (!s->doomed) {
+        count_ahead();
+    }
+    if (bare) /* a good slot as before: that its image was forgotten does not matter to it */
+        s->doomed = false;
+    if (bare || (!e && !s->doomed))
+        slot_enter_ready(w, s);
+    else
+        destroy_slot(w, s);
+    slot_unref(w, s);
+    pthread_cond_signal(&w->claims);
+    slot_unlock_release(w);
 }
 
 void ahead_give(warden *w, stage *st, slot *s)
 {
     layers_stack stack = {0};
-    err *e = give(w, st, s, &stack);
+    err *e = layers_stack_of(w->layers, s->image.sha256, &stack);
+    bool bare = e; /* nothing was done to it */
 
+    if (!e)
+        e = give(st, s, &stack);
     stage_drop(st);
-    LOCK_SCOPE(&w->lock);
-    w->giving--;
-    s->ahead = stack; /* also of one that is to go: it is released with the slot */
-    s->image = (struct wp_digest){0};
-    if (!e && !s->doomed) {
-        count_ahead();
-        slot_enter_ready(w, s);
-    } else if (!e) { /* the image was forgotten meanwhile */
-        destroy_slot(w, s);
-    } else {
-        log_warn("ahead", "slot %u: %s: %s", s->n, e->message, str_or(e->cause, "no cause"));
-        w->expects = false; /* until somebody claims it, and hears why it cannot be had */
-        destroy_slot(w, s);
-    }
+    give_back(w, s, &stack, bare, e);
     err_free(e);
-    slot_unref(w, s);
-    pthread_cond_signal(&w->claims);
 }
 
 static bool is_one_of(const uint8_t image[32], const uint8_t (*images)[32], size_t n)
@@ -154,7 +160,7 @@ void ahead_forget(warden *w, const uint8_t (*images)[32], size_t n)
         next = s->next;
         if (is_bare(s) || !is_one_of(s->ahead.image, images, n))
             continue;
-        layers_stack_done(&s->ahead);
+        slot_drop_ahead(w, s);
         destroy_slot(w, s);
     }
     for (uint32_t i = 0; w->giving && i < w->nslots; i++)

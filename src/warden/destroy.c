@@ -134,21 +134,26 @@ static bool take_apart(const warden *w, slot *s)
     return false;
 }
 
-/* True when it is gone. Only the cleaner calls this, and nobody else takes from the list. */
-static bool try_one(warden *w, slot *s)
+static void is_gone(warden *w, slot *s)
 {
-    bool gone = take_apart(w, s);
-    LOCK_SCOPE(&w->lock);
-
-    if (!gone) {
-        s->tried = true;
-        return false;
-    }
+    pthread_mutex_lock(&w->lock);
     leave_dying(w, s);
     w->trash_full = true;
     pthread_cond_signal(&w->trash);
     slot_unref(w, s);
-    return true;
+    slot_unlock_release(w);
+}
+
+/* True when it is gone. Only the cleaner calls this, and nobody else takes from the list. */
+static bool try_one(warden *w, slot *s)
+{
+    if (take_apart(w, s)) {
+        is_gone(w, s);
+        return true;
+    }
+    LOCK_SCOPE(&w->lock);
+    s->tried = true;
+    return false;
 }
 
 /* The one behind s that is to be tried again, or any; from the list's head without s. */

@@ -277,17 +277,23 @@ static void account_memory(warden *w, slot *s, uint64_t memory)
 static err *set_limits(warden *w, slot *s, const struct wp_limits *l)
 {
     pthread_mutex_lock(&w->lock);
+    while (s->limiting) /* one at a time: what is counted is what the last one has set */
+        cond_wait_until(&w->limited, &w->lock, 0);
+    s->limiting = true;
     uint64_t before = s->limits.memory;
     err *e = l->memory ? admit_limit(w, s, l->memory) : NULL;
-    if (!e && l->memory)
-        account_memory(w, s, l->memory);
-    pthread_mutex_unlock(&w->lock);
-    TRY(e);
-    e = cgroup_limit(&w->cg, s->n, &(struct wp_limits){0}, l);
-    if (e && l->memory) {
-        LOCK_SCOPE(&w->lock);
-        account_memory(w, s, before);
+    if (!e) {
+        if (l->memory)
+            account_memory(w, s, l->memory);
+        pthread_mutex_unlock(&w->lock);
+        e = cgroup_limit(&w->cg, s->n, &(struct wp_limits){0}, l);
+        pthread_mutex_lock(&w->lock);
+        if (e && l->memory)
+            account_memory(w, s, before);
     }
+    s->limiting = false;
+    pthread_cond_broadcast(&w->limited);
+    pthread_mutex_unlock(&w->lock);
     return e;
 }
 
@@ -404,8 +410,9 @@ static uint8_t (*images_in_use(warden *w, size_t *ret_n))[32]
 
 static void forget_ahead(warden *w, const uint8_t (*images)[32], size_t n)
 {
-    LOCK_SCOPE(&w->lock);
+    pthread_mutex_lock(&w->lock);
     ahead_forget(w, images, n);
+    slot_unlock_release(w);
 }
 
 static void op_prune(warden *w, job *j)

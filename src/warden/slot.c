@@ -60,10 +60,31 @@ void slot_unref(warden *w, slot *s)
     closep(&s->pidfd);
     closep(&s->userns);
     closep(&s->conn);
-    layers_stack_done(&s->ahead);
+    slot_drop_ahead(w, s);
     w->free_numbers[w->nfree++] = s->n;
     free(s);
     pthread_cond_signal(&w->refill);
+}
+
+void slot_drop_ahead(warden *w, slot *s)
+{
+    if (!s->ahead.owner)
+        return;
+    w->stacks = xrealloc(w->stacks, (w->nstacks + 1) * sizeof *w->stacks);
+    w->stacks[w->nstacks++] = s->ahead;
+    s->ahead = (layers_stack){0};
+}
+
+void slot_unlock_release(warden *w)
+{
+    layers_stack *list = TAKE_PTR(w->stacks);
+    size_t n = w->nstacks;
+
+    w->nstacks = 0;
+    pthread_mutex_unlock(&w->lock);
+    for (size_t i = 0; i < n; i++)
+        layers_stack_done(&list[i]);
+    free(list);
 }
 
 uint32_t slot_take_number(warden *w)

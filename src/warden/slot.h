@@ -40,6 +40,7 @@ typedef struct slot {
     unsigned refs;
     bool doomed; /* destruction was asked for while it was being claimed */
     bool frozen;
+    bool limiting; /* a LIMITS is under way */
     pid_t pid;
     uint64_t start; /* start time of pid, in clock ticks: a recycled pid has another */
     int dirfd;
@@ -62,10 +63,16 @@ slot *slot_add(struct warden *w, uint32_t n, enum slot_state state);
 slot *slot_find(const struct warden *w, const char *id);
 void slot_ref(slot *s);
 void slot_unref(struct warden *w, slot *s);
+/* The image it has ahead is not its own any more. */
+void slot_drop_ahead(struct warden *w, slot *s);
 /* A number for slot_add; it is free again after the last reference. UINT32_MAX: none. */
 uint32_t slot_take_number(struct warden *w);
 void slot_enter_ready(struct warden *w, slot *s); /* behind the others */
 void slot_leave_ready(struct warden *w, slot *s); /* its state is the caller's to set */
+
+/* Gives the lock back, and then the images that slots had ahead: a prune may hold the lock of the
+ * layers for as long as the disk takes, and claims must not wait for it. */
+void slot_unlock_release(struct warden *w);
 
 /* Start time of a process from /proc, 0 if there is none. */
 uint64_t slot_start_time(int proc_fd, pid_t pid);

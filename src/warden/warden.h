@@ -78,14 +78,17 @@ typedef struct warden {
     layers *layers;
 
     pthread_mutex_t lock;
-    pthread_cond_t claims; /* a slot, a claim or room came */
-    pthread_cond_t refill; /* a slot went, a watermark changed */
-    pthread_cond_t trash;  /* so has the remover */
+    pthread_cond_t claims;  /* a slot, a claim or room came */
+    pthread_cond_t refill;  /* a slot went, a watermark changed */
+    pthread_cond_t trash;   /* so has the remover */
+    pthread_cond_t limited; /* a LIMITS is over */
     bool trash_full;
     slot **slots;    /* by number */
     uint32_t nslots; /* numbers there are: o.max and some that are being taken apart */
     map by_id;       /* sandbox id -> slot, claiming or claimed */
     slot *dying_list;
+    layers_stack *stacks; /* of slots that went: slot_unlock_release() */
+    size_t nstacks;
     int reaper, reaper_wake;       /* epoll with the pid 1 of each; an eventfd in it */
     slot *ready_head, *ready_tail; /* the oldest first */
     uint32_t *free_numbers, nfree; /* a stack */
