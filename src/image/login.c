@@ -117,22 +117,20 @@ static err *read_file(image_store *s, const char *owner, buf *ret_text)
 /* fs_write's temporary files: a kill leaves them, with a password. */
 err *login_clean(image_store *s)
 {
-    int fd = s->o.conf_path ? openat(s->o.conf_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    DIR *d = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *e;
     int r = 0;
 
     if (!s->o.conf_path)
         return NULL;
-    if (!d) {
-        r = errno;
-        closep(&fd);
-    }
+    CLEANUP(closep) int fd = openat(s->o.conf_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    if (!d)
+        return err_sys(ERR_INTERNAL, errno, "cannot look for logins half written");
+    (void)TAKE_FD(fd);             /* closedir's */
     while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
         if (str_starts(e->d_name, ".logins-") && unlinkat(s->o.conf_dir, e->d_name, 0))
             r = errno;
-    if (d)
-        closedir(d);
+    closedir(d);
     return r ? err_sys(ERR_INTERNAL, r, "cannot remove a login half written") : NULL;
 }
 
