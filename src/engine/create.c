@@ -103,13 +103,13 @@ static void succeed(sandbox *sb)
         undo(sb);
         return;
     }
+    create_forget(sb);
+    create_tell(sb, NULL);
     if (running) {
         store_event_queued(e->o.store, sb->id, "running", NULL);
         metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0,
                           clock_real(e->o.clock) - sb->created_ns);
     } /* else pid 1 has ended already, and who waits has heard of it */
-    create_forget(sb);
-    create_tell(sb, NULL);
     sandbox_unref(sb);
 }
 

@@ -98,6 +98,8 @@ typedef struct store_writer {
     store_op *first, **last;
     size_t queued, awaited; /* all that wait; those that somebody waits for */
     uint64_t lazy_until;    /* the first may be put off so long */
+    bool
+        naps; /* it looks by itself soon enough for what nobody waits for; else it is to be woken */
     bool stop;
 } store_writer;
 

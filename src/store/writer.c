@@ -29,11 +29,13 @@ static store_op *take_batch(store_writer *w)
 {
     LOCK_SCOPE(&w->lock);
 
+    uint64_t nap_until = now_mono_ns() + LAZY_NS;
+    w->naps = true;
     while (!w->stop && !w->awaited && w->queued < BATCH_MAX)
-        if (!w->first)
-            pthread_cond_wait(&w->work, &w->lock);
-        else if (!cond_wait_until(&w->work, &w->lock, w->lazy_until))
+        if (w->first && !cond_wait_until(&w->work, &w->lock, w->lazy_until))
             break;
+        else if (!w->first)
+            w->naps &= cond_wait_until(&w->work, &w->lock, w->naps ? nap_until : 0);
     store_op *batch = w->first, **end = &w->first;
     size_t n = 0;
     for (; *end && n < BATCH_MAX; n++) {
@@ -149,7 +151,8 @@ static void enqueue(store_writer *w, store_op *o)
         pthread_cond_wait(&w->room, &w->lock);
     if (!w->first) {
         w->lazy_until = now_mono_ns() + LAZY_NS;
-        pthread_cond_signal(&w->work); /* it sleeps without a limit */
+        if (!w->naps)
+            pthread_cond_signal(&w->work);
     }
     *w->last = o;
     w->last = &o->next;

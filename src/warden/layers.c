@@ -52,6 +52,7 @@ void layers_free(layers *l)
     map_done(&l->busy);
     free_values(&l->pending);
     free_values(&l->held);
+    image_def_done(&l->last);
     pthread_mutex_destroy(&l->shape);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->changed);
@@ -293,21 +294,35 @@ static void hold(layers *l, const hex *image)
     ++*count;
 }
 
+static void drop_last(layers *l)
+{
+    image_def_done(&l->last);
+    l->last_id.text[0] = 0;
+}
+
+static err *read_last(layers *l, const hex *id)
+{
+    if (str_eq(l->last_id.text, id->text))
+        return NULL;
+    drop_last(l);
+    TRY(image_def_read(l->images_dir, id->text, &l->last));
+    l->last_id = *id;
+    return NULL;
+}
+
 err *layers_stack_of(layers *l, const uint8_t image[32], layers_stack *ret_stack)
 {
-    CLEANUP(image_def_done) image_def d = {0};
     hex id = hex_of(image);
     layers_stack s = {.owner = l};
 
     LOCK_SCOPE(&l->lock);
-    err *e = image_def_read(l->images_dir, id.text, &d);
-    if (e)
-        return err_wrap(e, "image %.12s", id.text);
-    s.path = xcalloc(d.n + 2, sizeof *s.path);
-    if (d.fix)
+    TRY(err_wrap(read_last(l, &id), "image %.12s", id.text));
+    const image_def *d = &l->last;
+    s.path = xcalloc(d->n + 2, sizeof *s.path);
+    if (d->fix)
         s.path[s.n++] = str_printf("fix/%s/tree", id.text);
-    for (size_t i = 0; i < d.n; i++)
-        s.path[s.n++] = str_printf("layers/%s/tree", d.layer[i].text);
+    for (size_t i = 0; i < d->n; i++)
+        s.path[s.n++] = str_printf("layers/%s/tree", d->layer[i].text);
     memcpy(s.image, image, 32);
     hold(l, &id);
     *ret_stack = s;
@@ -335,6 +350,8 @@ static void forget_images(layers *l, const uint8_t (*forget)[32], size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         hex id = hex_of(forget[i]);
+        if (str_eq(l->last_id.text, id.text))
+            drop_last(l);
         if (renameat(l->images_dir, id.text, l->forgotten_dir, id.text) && errno != ENOENT)
             log_warn("prune", "cannot forget image %.12s: %s", id.text, strerrordesc_np(errno));
     }

@@ -9,6 +9,17 @@
 #define HEX_LEN         64
 #define LAYERS_JOIN_MAX 4
 
+typedef struct hex {
+    char text[HEX_LEN + 1];
+} hex;
+
+/* The text of an image definition. */
+typedef struct image_def {
+    hex *layer; /* top first */
+    size_t n;
+    bool fix;
+} image_def;
+
 struct layers {
     int dir, layers_dir, images_dir, fix_dir, forgotten_dir, tmp_dir;
     char *unpack;
@@ -22,11 +33,12 @@ struct layers {
     map busy;    /* hex diff id: being unpacked */
     map pending; /* hex diff id -> uint64_t *: unpacked then, still without an image */
     map held;    /* hex image -> size_t *: stacks given out */
+    /* The definition that was asked for last, "" for none. One that is there never changes; when it
+     * is forgotten, this is dropped. */
+    hex last_id;
+    image_def last;
 };
 
-typedef struct hex {
-    char text[HEX_LEN + 1];
-} hex;
 hex hex_of(const uint8_t digest[32]);
 
 /* unpacking.c: runs the program on an empty directory; report is what it said. */
@@ -41,12 +53,7 @@ typedef struct unpack_job {
 } unpack_job;
 err *unpacking_run(const unpack_job *job, char **ret_report, size_t *ret_n) ERR_MUST;
 
-/* images.c: the text of an image definition. */
-typedef struct image_def {
-    hex *layer; /* top first */
-    size_t n;
-    bool fix;
-} image_def;
+/* images.c */
 void image_def_done(image_def *d);
 err *image_def_read(int dir, const char *name, image_def *ret_def) ERR_MUST;
 /* Names in a directory that are 64 hex digits; others are no business of ours. */

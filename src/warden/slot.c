@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -154,16 +155,22 @@ err *slot_write_state(int proc_fd, const slot *s)
     read_boot(proc_fd, boot);
     int n = snprintf(text, sizeof text, "1 %d %" PRIu64 " %s\n", s->pid, s->start, boot);
 
+    TRY(fs_write(s->dirfd, "claim", "", 0, 0600, false));
     return fs_write(s->dirfd, "state", text, (size_t)n, 0600, false);
 }
 
 /* ---- the claim file ---- */
 
+/* Into an empty file, which the refill made: to make one during the claim takes longer than all the
+ * rest of its record. */
 static err *begin_record(const slot *s, const char *name, const char *text, int len, int *ret_fd)
 {
     CLEANUP(closep)
-    int fd = openat(s->dirfd, name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
-    int r = fd < 0 ? -errno : fs_write_all(fd, text, (size_t)len);
+    int fd = openat(s->dirfd, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    struct stat st;
+    int r = fd < 0 || fstat(fd, &st) ? -errno : st.st_size ? -EEXIST : 0;
+
+    r = r ? r : fs_write_all(fd, text, (size_t)len);
 
     if (r)
         return err_sys(r == -ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, -r,
@@ -337,6 +344,13 @@ static bool exists(const slot *s, const char *name)
     return !faccessat(s->dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW);
 }
 
+static bool is_claimed(const slot *s)
+{
+    struct stat st;
+
+    return !fstatat(s->dirfd, "claim", &st, AT_SYMLINK_NOFOLLOW) && st.st_size > 0;
+}
+
 static int open_userns(const warden *w, pid_t pid)
 {
     char name[32];
@@ -375,7 +389,7 @@ static bool recover_one(warden *w, slot *s)
     if (exists(s, "dead") || !read_state(w, s))
         return false;
     find_process(w, s);
-    if (exists(s, "claim")) { /* its socket is bothyd's: never connect to it */
+    if (is_claimed(s)) { /* its socket is bothyd's: never connect to it */
         if (!read_claim(s) || slot_find(w, s->id))
             return false;
         s->state = SLOT_CLAIMED;

@@ -5,11 +5,10 @@
  *   slots/<n>/spine         the socket pid 1 listens on
  *   slots/<n>/state         "1 <pid> <start time> <boot id>": it was ready once
  *   slots/<n>/ahead         "<image>\n" before it is put under it ahead of a claim, "ok\n" after
- *   slots/<n>/claim         "<sandbox>\n<image>\n" before the first move, "ok\n" after the last
- *   slots/<n>/dead          the claim, renamed when destruction was decided
- *   uppers/<n>/{u,w}        the writable layer
- *   uppers/<n>/b/{u,w}      the same, of one that was claimed for another image than it had ahead
- *   trash/                  uppers of slots that are gone
+ *   slots/<n>/claim         empty, "<sandbox>\n<image>\n" before the first move, "ok\n" after the
+ * last slots/<n>/dead          the claim, renamed when destruction was decided uppers/<n>/{u,w} the
+ * writable layer uppers/<n>/b/{u,w}      the same, of one that was claimed for another image than
+ * it had ahead trash/                  uppers of slots that are gone
  *
  * A slot belongs to the table; who works on one outside the lock holds a reference. */
 #pragma once
@@ -79,7 +78,7 @@ uint64_t slot_start_time(int proc_fd, pid_t pid);
 bool slot_dead(const slot *s);
 err *slot_write_state(int proc_fd, const slot *s) ERR_MUST;
 
-/* O_EXCL; the descriptor stays open for slot_claim_done(). */
+/* Refused when there is one; the descriptor stays open for slot_claim_done(). */
 err *slot_claim_begin(slot *s, int *ret_fd) ERR_MUST;
 err *slot_claim_done(int fd) ERR_MUST;
 /* The same for an image that is put under it ahead of a claim. */

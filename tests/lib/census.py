@@ -98,7 +98,7 @@ def namespaces(node):
 def slots(node):
     """(ready, all) as the warden's directory has them."""
     every = list(pathlib.Path(node.dir, "warden", "slots").iterdir())
-    ready = [s for s in every if (s / "state").exists() and not (s / "claim").exists() and not (s / "dead").exists()]
+    ready = [s for s in every if (s / "state").exists() and (s / "claim").exists() and not (s / "claim").stat().st_size]
     return len(ready), len(every)
 
 
