@@ -1,7 +1,8 @@
 """An image of one static program, made on the spot: for suites that need a tool of their own inside.
 
     with Node(images="") as node:
-        image.load(node, "plant")          # tests/images/plant.c at /plant"""
+        image.load(node, "plant")          # tests/images/plant.c at /plant
+        image.load(node, "plant", "-two")  # the same as another image, plant-two"""
 import hashlib
 import io
 import json
@@ -36,18 +37,18 @@ def _layer(program, name):
     return raw.getvalue()
 
 
-def make(name):
+def make(name, variant=""):
     """The layout below the build directory, which bothyd of a scratch node sees as /mnt/build."""
-    out = BUILD / "tests" / "images" / name
+    out = BUILD / "tests" / "images" / (name + variant)
     shutil.rmtree(out, ignore_errors=True)
     (out / "blobs" / "sha256").mkdir(parents=True)
     with tempfile.TemporaryDirectory() as work:
         made = pathlib.Path(work, name)
         subprocess.run(["gcc", "-O2", "-static", "-s", "-o", made, TOP / "tests" / "images" / f"{name}.c", "-lrt"], check=True)
         layer = _layer(made.read_bytes(), name)
-        shutil.copy(made, out.with_suffix(".program"))
+        shutil.copy(made, program(name))
     arch = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
-    config = {"architecture": arch, "os": "linux", "config": {"Entrypoint": ["/" + name]},
+    config = {"architecture": arch, "os": "linux", "config": {"Entrypoint": ["/" + name], "Labels": {"variant": variant}},
               "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]}}
     manifest = {"schemaVersion": 2, "mediaType": MEDIA + "manifest.v1+json",
                 "config": _blob(out, json.dumps(config).encode(), "config.v1+json"),
@@ -63,6 +64,6 @@ def program(name):
     return (BUILD / "tests" / "images" / name).with_suffix(".program")
 
 
-def load(node, name):
-    make(name)
-    node.cli("image", "pull", "--as", name, f"oci:/mnt/build/tests/images/{name}:latest")
+def load(node, name, variant=""):
+    make(name, variant)
+    node.cli("image", "pull", "--as", name + variant, f"oci:/mnt/build/tests/images/{name}{variant}:latest")
