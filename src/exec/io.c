@@ -20,7 +20,7 @@
 #define TTY_CHUNK   16384u
 #define IN_CHUNK    (64u * 1024)
 #define DRAIN_MAX   (2u << 20) /* more than any pipe holds: what floods on after the exit */
-#define PIPE_BULK   (1u << 20) /* below DRAIN_MAX */
+#define PIPE_BULK   (1u << 18) /* below DRAIN_MAX */
 #define HANGUP_MS   200
 #define BACKOFF_MIN 100
 #define BACKOFF_MAX 5000
