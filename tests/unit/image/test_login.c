@@ -11,9 +11,10 @@
 
 #include "../unit.h"
 
-#define HEAD "bothy-logins 1\n"
-#define ONE  "one.example 1 Ym9i Ym9iOng=\n"
-#define TWO  "two.example 2 Ym9i Ym9iOnk=\n"
+#define HEAD  "bothy-logins 1\n"
+#define NEWER "bothy-logins 9\n"
+#define ONE   "one.example 1 Ym9i Ym9iOng=\n"
+#define TWO   "two.example 2 Ym9i Ym9iOnk=\n"
 
 typedef struct place {
     char dir[64];
@@ -121,7 +122,7 @@ static void a_damaged_file_is_not_written_over(void **state)
         HEAD ONE "three.example 3 Ym9i",
         HEAD "\n" ONE,
         HEAD ONE "\n",
-        "bothy-logins 9\n" ONE,
+        NEWER ONE,
         ONE,
     };
     place *p = *state;
