@@ -6,6 +6,7 @@ and to give exactly its bytes."""
 import http.client
 import json
 import random
+import re
 import secrets
 import threading
 import time
@@ -158,11 +159,14 @@ class Load:
             time.sleep(draw.uniform(0, 0.1))
 
     def append(self, where, at, part, last):
-        """A conflict after a lost answer says that the bytes are there already."""
+        """A conflict after a lost answer says how much is there already: all, or what a kill in mid-write left."""
         def ask():
             a = self.node.call("POST", f"{where}/stdin?offset={at}{'&eof=true' if last else ''}", part)
             if a.status == 200:
                 return a.json["length"]
+            told = re.search(r"length is (\d+)", a.error["message"]) if a.status == 409 else None
+            if told and at < int(told[1]) <= at + len(part):
+                return int(told[1])
             if a.status == 409 and str(at + len(part)) in a.error["message"] + (a.error["cause"] or ""):
                 return at + len(part)
             raise ApiError(a)
