@@ -325,6 +325,12 @@ static err *usable(sandbox *sb)
     case LIFE_PAUSED:
         return err_new(ERR_SANDBOX_PAUSED, "sandbox %s is paused", sb->id);
     case LIFE_CREATING:
+        if (sb->recovering) /* it was created, maybe told so, before a restart of ours: pid 1 will
+                               tell */
+            return err_retry_after(err_new(ERR_UNAVAILABLE,
+                                           "sandbox %s is being taken up again after a restart",
+                                           sb->id),
+                                   1);
         return err_new(ERR_CONFLICT, "sandbox %s is still being created", sb->id);
     default:
         return gone_error(sb);
@@ -398,8 +404,10 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb)
         if (sb->state == LIFE_GONE || sb->deleting)
             return NULL;
         if (sb->state == LIFE_CREATING)
-            return err_remedy(err_new(ERR_CONFLICT, "sandbox %s is being recovered", sb->id),
-                              "Try again in some seconds.");
+            return err_retry_after(err_new(ERR_UNAVAILABLE,
+                                           "sandbox %s is being taken up again after a restart",
+                                           sb->id),
+                                   1);
         sb->deleting = true;
     }
     err *failure = store_sandbox_state(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,

@@ -10,7 +10,7 @@
 #include "store/internal.h"
 
 #define BATCH_MAX  512
-#define LAZY_NS    (25 * NS_PER_MS) /* how long a write that nobody waits for may be put off */
+#define LAZY_NS    (5 * NS_PER_MS) /* how long a write that nobody waits for may be put off */
 #define QUEUED_MAX 65536 /* beyond it even queued writes wait: the disk is that far behind */
 
 enum {
