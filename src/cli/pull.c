@@ -190,7 +190,7 @@ err *cli_pull_before(cli *c, json_t *create_body)
     const char *image = json_str(create_body, "image"), *policy = json_str(create_body, "pull");
     CLEANUP(json_decrefp) json_t *got = NULL;
 
-    if (!isatty(STDERR_FILENO) || c->common.json || !image || str_eq(policy, "never"))
+    if (!image || str_eq(policy, "never"))
         return NULL;
     if (!str_eq(policy, "always")) {
         CLEANUP(freep) char *name = client_escape(image);
@@ -200,7 +200,10 @@ err *cli_pull_before(cli *c, json_t *create_body)
         if (!missing) /* here, or something the create will say better */
             return NULL;
     }
-    TRY(cli_pull(c, &(pull_wish){.source = image, .policy = str_or(policy, "missing")}, &got));
+    const pull_wish wish = {
+        .source = image, .policy = str_or(policy, "missing"), .quiet = c->common.json};
+    json_decref(TAKE_PTR(got));
+    TRY(cli_pull(c, &wish, &got));
     json_object_set_new(create_body, "pull", json_string("missing"));
     return NULL;
 }

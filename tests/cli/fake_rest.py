@@ -225,6 +225,12 @@ def make_key(body):
     return 201, {**key, "key": "e2b_" + secrets.token_hex(20)}
 
 
+def one_image(name):
+    if name not in IMAGES:
+        raise Problem(404, "not_found", f"there is no image {name}", kind="image")
+    return 200, image(name)
+
+
 def drop(table, name, kind):
     if name not in table:
         raise Problem(404, "not_found", f"there is no {kind} {name}", kind=kind)
@@ -263,6 +269,7 @@ ROUTES = [
     ("POST", CMD + "/signal", lambda q, b, s, x: send_signal(command_of(sandbox(s, True), x), b)),
     ("GET", r"/v1/images", lambda q, b: (200, {"images": [image(n) for n in IMAGES]})),
     ("POST", r"/v1/images/prune", lambda q, b: (200, {"freed_bytes": 3 << 20})),
+    ("GET", r"/v1/images/(.+)", lambda q, b, n: one_image(urllib.parse.unquote(n))),
     ("DELETE", r"/v1/images/(.+)", lambda q, b, n: drop(IMAGES, urllib.parse.unquote(n), "image")),
     ("GET", r"/v1/keys", lambda q, b: (200, {"keys": list(WORLD["keys"].values())})),
     ("POST", r"/v1/keys", lambda q, b: make_key(b)),

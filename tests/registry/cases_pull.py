@@ -4,6 +4,8 @@ import os
 import pty
 import re
 import select
+import signal
+import subprocess
 import threading
 import time
 
@@ -111,6 +113,20 @@ def sharing(suite, world):
         equal(results, [200] * len(names), "answers")
         gets = [b for b in reg.blob_gets()[before:] if b in one.layers + two.layers]
         equal(sorted(gets), sorted({one.layers[1], one.layers[2], two.layers[2]}), "layers fetched")
+
+    @suite.case("Ctrl-C during a pull ends the command at once, and the node is none the worse")
+    def _():
+        for words in (["image", "pull"], ["run"]):
+            big = reg.push(image_of(4_000_000), f"left/{words[0]}:1").replace(reg.host, slow.host)
+            slow.after(300_000)
+            left = subprocess.Popen([BOTHY, *words, big], env={**os.environ, "BOTHY_SOCKET": node.path}, stderr=subprocess.PIPE)
+            slow.wait_reached()
+            left.send_signal(signal.SIGINT)
+            left.communicate(timeout=3)
+            equal(left.returncode, -signal.SIGINT, f"how 'bothy {words[0]}' ended")
+            equal(node.ok("GET", "/v1/sandboxes")["sandboxes"], [], "sandboxes")
+            pulled(node, big)
+        nothing_under_way(node)
 
     @suite.case("what is here answers at once while pulls are under way")
     def _():
