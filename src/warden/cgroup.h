@@ -40,6 +40,7 @@ void cgroup_done(cgroups *cg);
 err *cgroup_helpers(const cgroups *cg, uint64_t memory, uint32_t pids,
                     int ret_join[CG_HELPERS_JOIN]) ERR_MUST;
 
+/* What is 0 or what it has already stays. */
 err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *have,
                   const struct wp_limits *l) ERR_MUST;
 /* crun gives a user namespace's cgroup to its root: takes it back, forbids children. */

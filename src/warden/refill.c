@@ -203,6 +203,20 @@ static err *start(warden *w, refill_worker *me, slot *s, int lock)
     return e;
 }
 
+/* The runtime was asked for these, too. They are walls, and a claim that keeps them relies on what
+ * we wrote ourselves. */
+static err *limit(const warden *w, slot *s)
+{
+    const struct wp_limits defaults = {.memory = BUNDLE_MEMORY,
+                                       .cpu_milli = BUNDLE_CPU_MILLI,
+                                       .pids = BUNDLE_PIDS,
+                                       .shm_mib = BUNDLE_SHM_MIB};
+
+    TRY(cgroup_limit(&w->cg, s->n, &(struct wp_limits){0}, &defaults));
+    s->made = defaults;
+    return NULL;
+}
+
 static err *make(warden *w, refill_worker *me, slot *s)
 {
     CLEANUP(closep) int lock = -1;
@@ -222,10 +236,7 @@ static err *make(warden *w, refill_worker *me, slot *s)
     TRY(cap_userns(w, s));
     if (!pace_set(s->pid, PACE_NORMAL) && privs_may_renice()) /* it inherited ours */
         return err_sys(ERR_INTERNAL, errno, "cannot give slot %u its priority back", s->n);
-    s->made = (struct wp_limits){.memory = BUNDLE_MEMORY,
-                                 .cpu_milli = BUNDLE_CPU_MILLI,
-                                 .pids = BUNDLE_PIDS,
-                                 .shm_mib = BUNDLE_SHM_MIB};
+    TRY(limit(w, s));
     return slot_write_state(w->proc_fd, s);
 }
 

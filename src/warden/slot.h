@@ -51,7 +51,7 @@ typedef struct slot {
     struct wp_digest image;
     layers_stack ahead;       /* held: it has this image's root already; zeroed: it is bare */
     uint64_t ready_ns;        /* when it became ready */
-    struct wp_limits made;    /* with these by the runtime; 0: not known, after a restart */
+    struct wp_limits made;    /* what its cgroup has; 0: not known, after a restart */
     struct wp_limits limits;  /* of the claim */
     bool tried;               /* to be taken apart, in vain: again soon */
     struct slot *prev, *next; /* list of the ready, or of the dying */
