@@ -151,9 +151,6 @@ typedef struct backend_ops {
     /* What is kept warm; may be NULL. With `set` the watermarks change first (until the backend's
      * end: they are in its hands again then). Blocking, short. */
     err *(*pool)(backend *b, const pool_marks *set, pool_status *ret_status);
-    /* Blocking for two seconds at most: may work be taken? And the pool, asked by the way. NULL:
-     * `list` tells. */
-    err *(*ready)(backend *b, pool_status *ret_status);
     void (*box_ref)(box *x);
     void (*box_unref)(box *x);
     void (*free)(backend *b);

@@ -15,8 +15,7 @@
 
 #define WARDEN_WAIT_MS 10000
 #define SHORT_MS       30000
-#define READY_MS       2000
-#define USAGE_MS       2000  /* a pump's thread waits for it */
+#define LOOK_MS        2000  /* what only looks: a thread waits, and a late answer helps nobody */
 #define GRACE_MS       30000 /* a claim's own work, behind its time in the queue */
 #define UNPACK_MS      (30 * 60 * 1000)
 #define RETRY_AFTER_S  5
@@ -448,7 +447,7 @@ static err *oci_usage(backend *b, const char *id, box_usage *ret_usage)
     oci_warden_call(
         oci_of(b)->warden,
         &(warden_ask){
-            .type = WP_STATS, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = USAGE_MS},
+            .type = WP_STATS, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = LOOK_MS},
         &r);
     if (r.errnum)
         return call_error(&r, "cannot read the sandbox's usage");
@@ -560,7 +559,7 @@ static err *oci_metrics(backend *b, buf *out)
     CLEANUP(warden_reply_done) warden_reply r;
 
     oci_warden_call(oci_of(b)->warden,
-                    &(warden_ask){.type = WP_METRICS, .fd = -1, .timeout_ms = SHORT_MS}, &r);
+                    &(warden_ask){.type = WP_METRICS, .fd = -1, .timeout_ms = LOOK_MS}, &r);
     if (r.errnum)
         return call_error(&r, "cannot read the warden's metrics");
     buf_append(out, r.body.p, r.body.len);
@@ -590,19 +589,19 @@ static void pool_view(const struct wp_pool *p, pool_status *ret)
     memcpy(ret->last_error, p->last_error, sizeof ret->last_error);
 }
 
-static err *ask_pool(backend *b, const pool_marks *set, uint64_t timeout_ms,
-                     pool_status *ret_status)
+static err *oci_pool(backend *b, const pool_marks *set, pool_status *ret_status)
 {
     struct wp_watermarks ask = {0};
     CLEANUP(warden_reply_done) warden_reply r;
 
     if (set)
         ask = (struct wp_watermarks){.low = set->low, .high = set->high, .flags = WP_POOL_SET};
-    oci_warden_call(
-        oci_of(b)->warden,
-        &(warden_ask){
-            .type = WP_POOL, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = timeout_ms},
-        &r);
+    oci_warden_call(oci_of(b)->warden,
+                    &(warden_ask){.type = WP_POOL,
+                                  .body = {{&ask, sizeof ask}},
+                                  .fd = -1,
+                                  .timeout_ms = set ? SHORT_MS : LOOK_MS},
+                    &r);
     if (r.errnum == EINVAL && !r.local)
         return err_new(ERR_INVALID_REQUEST, "%s", r.text);
     if (r.errnum)
@@ -611,16 +610,6 @@ static err *ask_pool(backend *b, const pool_marks *set, uint64_t timeout_ms,
         oci_warden_remember(oci_of(b)->warden, &ask);
     pool_view((const struct wp_pool *)r.body.p, ret_status);
     return NULL;
-}
-
-static err *oci_pool(backend *b, const pool_marks *set, pool_status *ret_status)
-{
-    return ask_pool(b, set, SHORT_MS, ret_status);
-}
-
-static err *oci_ready(backend *b, pool_status *ret_status)
-{
-    return ask_pool(b, NULL, READY_MS, ret_status);
 }
 
 /* ---- life ---- */
@@ -690,7 +679,6 @@ static const backend_ops oci_ops = {
     .prune = oci_prune,
     .metrics = oci_metrics,
     .pool = oci_pool,
-    .ready = oci_ready,
     .box_ref = oci_ref,
     .box_unref = oci_unref,
     .free = oci_free,

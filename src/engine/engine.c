@@ -487,9 +487,9 @@ err *engine_ready(engine *e, pool_status *ret_pool, bool *ret_pooled)
     size_t n = 0;
 
     *ret_pooled = false;
-    if (!ops->ready)
+    if (!ops->pool)
         return ops->list(e->o.backend, &list, &n);
-    TRY(ops->ready(e->o.backend, ret_pool));
+    TRY(ops->pool(e->o.backend, NULL, ret_pool));
     *ret_pooled = true;
     return NULL;
 }
