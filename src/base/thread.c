@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -18,20 +20,45 @@
 #    define STACK THREAD_STACK
 #endif
 
-static int start(void *(*run)(void *), void *arg, int detached, pthread_t *ret_thread)
+typedef struct job {
+    char name[16]; /* as the kernel has it; empty: the process's */
+    void *(*run)(void *);
+    void *arg;
+} job;
+
+/* By the thread itself: for another one it is a file of /proc to be written, and we may not. */
+static void *begin(void *arg)
+{
+    job j = *(job *)arg;
+
+    free(arg);
+    if (*j.name)
+        pthread_setname_np(pthread_self(), j.name);
+    return j.run(j.arg);
+}
+
+static int start(const char *name, void *(*run)(void *), void *arg, int detached,
+                 pthread_t *ret_thread)
 {
     pthread_attr_t attr;
     sigset_t all, old;
+    job *j = malloc(sizeof *j);
 
+    if (!j)
+        return ENOMEM;
+    *j = (job){.run = run, .arg = arg};
+    snprintf(j->name, sizeof j->name, "%s", name);
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK);
     if (detached)
         pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited: no moment with signals open */
-    int bad = pthread_create(ret_thread, &attr, run, arg);
+    int bad = pthread_create(ret_thread, &attr, begin, j);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
+    if (bad)
+        free(j);
     return bad;
 }
 
@@ -39,16 +66,16 @@ pthread_t thread_start(const char *name, void *(*run)(void *), void *arg)
 {
     pthread_t t;
 
-    if (start(run, arg, 0, &t))
+    if (start(name, run, arg, 0, &t))
         abort();
-    pthread_setname_np(t, name);
     return t;
 }
 
 void thread_detach(const char *name, void *(*run)(void *), void *arg)
 {
-    (void)name; /* a detached thread may be gone before it could be named */
-    if (!thread_try_detach(run, arg))
+    pthread_t t;
+
+    if (start(name, run, arg, 1, &t))
         abort();
 }
 
@@ -56,7 +83,7 @@ bool thread_try_detach(void *(*run)(void *), void *arg)
 {
     pthread_t t;
 
-    return !start(run, arg, 1, &t);
+    return !start("", run, arg, 1, &t);
 }
 
 int cond_init(pthread_cond_t *c)

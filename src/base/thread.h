@@ -10,7 +10,8 @@
 
 #define THREAD_STACK (256 * 1024)
 
-/* Starts a thread with all signals blocked. Aborts when the machine has no room for it. */
+/* Starts a thread with all signals blocked; 15 bytes of its name count. Aborts when the machine has
+ * no room for it. */
 pthread_t thread_start(const char *name, void *(*run)(void *), void *arg);
 /* The same, detached. */
 void thread_detach(const char *name, void *(*run)(void *), void *arg);
