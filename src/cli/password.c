@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/confine.h"
 #include "base/fs.h"
 #include "base/str.h"
 
@@ -75,6 +76,7 @@ err *prompt_line(const char *question, bool echo, char **ret_text)
     if (tty < 0)
         return err_remedy(err_sys(ERR_INVALID_REQUEST, errno, "there is no terminal to ask on"),
                           "Give the name with --username and the password with --password-stdin.");
+    TRY(confine_no_core()); /* what is typed now is in our memory until we end */
     line = xcalloc(1, LINE_LEN + 1);
     read_hidden(tty, question, echo, line, LINE_LEN + 1);
     *ret_text = xstrdup(line);
@@ -86,6 +88,7 @@ err *password_from_stdin(size_t max, char **ret_text)
     CLEANUP(secret_freep) char *text = xcalloc(1, max + 3);
     size_t n = 0;
 
+    TRY(confine_no_core());
     while (n < max + 2) {
         ssize_t got = read(STDIN_FILENO, text + n, max + 2 - n);
         if (got < 0 && errno == EINTR)

@@ -19,6 +19,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/landlock.h"
 #include "unpack/filter.h"
 #include "unpack/names.h"
 
@@ -183,10 +184,21 @@ err *box_close(enum box_role which, const unpack_limits *lim)
     TRY(keep_caps(r->caps));
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_DUMPABLE, 0))
         return wall("give up new privileges");
-    return filter_load(which);
+    return role_filter_load(which);
 }
 
 /* ---- the outer process ---- */
+
+err *box_see_only(int dir)
+{
+    char path[32];
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", dir);
+    const landlock_rule layer = {.path = path, .rights = LANDLOCK_READ};
+    /* Not scoped: the writer's signal at our death would not leave the scope. */
+    return landlock_restrict(&(landlock_domain){
+        .rules = &layer, .n = 1, .refused = LANDLOCK_READ | LANDLOCK_WRITE | LANDLOCK_RUN});
+}
 
 static err *mark_one(int dir, const char *path)
 {

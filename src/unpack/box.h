@@ -30,6 +30,10 @@ err *box_enter(int tree, int *ret_root) ERR_MUST;
 /* Capabilities, resource limits, system calls. Nothing is opened from the file system after it. */
 err *box_close(enum box_role which, const unpack_limits *lim) ERR_MUST;
 
+/* In the outer process, where the kernel has Landlock: no file but those below dir can be opened,
+ * and those only to be read. It has capabilities, and openat2's flags are out of a filter's sight.
+ */
+err *box_see_only(int dir) ERR_MUST;
 /* In the outer process: reads NUL-terminated paths until the end and marks those that are
  * directories below dir. What comes is hostile: it can do no more than make directories of its own
  * layer opaque. */

@@ -1,10 +1,9 @@
 #include "unpack/filter.h"
 
-#include <errno.h>
-#include <seccomp.h>
 #include <sys/mman.h>
 
 #include "base/cleanup.h"
+#include "base/filter.h"
 
 /* By libseccomp's names, so that the list is the same on x86-64 and aarch64. */
 static const int COMMON[] = {
@@ -37,42 +36,27 @@ static const struct {
     [BOX_DECOMPRESSOR] = {NULL, 0},
 };
 
-static int allow(scmp_filter_ctx f, const int *list, size_t n)
-{
-    int r = 0;
-
-    for (size_t i = 0; i < n && !r; i++)
-        r = seccomp_rule_add(f, SCMP_ACT_ALLOW, list[i], 0);
-    return r;
-}
-
 /* Memory only: no file is mapped, nothing becomes executable. glibc passes the descriptor as int,
  * which arrives as 32 or 64 bits of ones. */
-static int allow_mmap(scmp_filter_ctx f)
+static void allow_mmap(filter *f)
 {
     static const scmp_datum_t NO_FILE[] = {0xffffffffu, ~(scmp_datum_t)0};
-    int r = 0;
+    int r = f->failed;
 
     for (size_t i = 0; i < ARRAY_LEN(NO_FILE) && !r; i++)
-        r = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 2,
+        r = seccomp_rule_add(f->ctx, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 2,
                              SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0),
                              SCMP_A4(SCMP_CMP_EQ, NO_FILE[i]));
-    return r;
+    if (r && !f->failed)
+        f->failed = -r;
 }
 
-err *filter_load(enum box_role role)
+err *role_filter_load(enum box_role role)
 {
-    scmp_filter_ctx f = seccomp_init(SCMP_ACT_KILL_PROCESS);
-    int r = f ? 0 : -ENOMEM;
+    filter f = filter_new(SCMP_ACT_KILL_PROCESS);
 
-    if (!r)
-        r = allow(f, COMMON, ARRAY_LEN(COMMON));
-    if (!r)
-        r = allow(f, ROLES[role].list, ROLES[role].n);
-    if (!r)
-        r = allow_mmap(f);
-    if (!r)
-        r = seccomp_load(f);
-    seccomp_release(f);
-    return r ? err_sys(ERR_WALL_FAILED, -r, "cannot load the system call filter") : NULL;
+    filter_add(&f, SCMP_ACT_ALLOW, COMMON, ARRAY_LEN(COMMON));
+    filter_add(&f, SCMP_ACT_ALLOW, ROLES[role].list, ROLES[role].n);
+    allow_mmap(&f);
+    return filter_load(&f, false);
 }

@@ -3,4 +3,4 @@
 
 #include "unpack/box.h"
 
-err *filter_load(enum box_role role) ERR_MUST;
+err *role_filter_load(enum box_role role) ERR_MUST;

@@ -211,6 +211,7 @@ static err *run_outer(const options *o, pid_t writer_pid, int opaque_from, int *
 {
     close(STDIN_FILENO);
     close(STDOUT_FILENO);
+    TRY(box_see_only(LAYER_DIR));
     TRY(box_close(BOX_OUTER, &o->lim));
     TRY(box_mark_opaques(opaque_from, LAYER_DIR));
     return wait_writer(writer_pid, ret_exit);

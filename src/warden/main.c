@@ -338,6 +338,7 @@ static err *start(warden *w)
 {
     static int unpack_join[CG_HELPERS_JOIN]; /* for life */
 
+    TRY(privs_close_memory());
     TRY(host_raise_nofile(w->o.max, w->o.high)); /* before anything is touched */
     host_raise_shared();
     TRY(move_in(w));

@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <linux/capability.h>
 #include <pthread.h>
-#include <seccomp.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 
 #include "base/cleanup.h"
+#include "base/confine.h"
+#include "base/filter.h"
 #include "base/log.h"
 
 static const int KEPT[] = {
@@ -23,6 +25,16 @@ static bool may_renice;
 bool privs_may_renice(void)
 {
     return may_renice;
+}
+
+err *privs_close_memory(void)
+{
+    TRY(confine_no_core());
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+        return err_sys(ERR_WALL_FAILED, errno, "cannot close our memory to others");
+    if (!confine_no_new_code(false) && !CONFINE_SANITIZED)
+        log_warn("privs", "this kernel cannot refuse new code in memory (PR_SET_MDWE, 6.6)");
+    return NULL;
 }
 
 err *privs_drop_caps(void)
@@ -46,15 +58,20 @@ err *privs_drop_caps(void)
 }
 
 static const int DENIED[] = {
+    SCMP_SYS(_sysctl),
     SCMP_SYS(acct),
     SCMP_SYS(add_key),
     SCMP_SYS(adjtimex),
     SCMP_SYS(clock_adjtime),
     SCMP_SYS(clock_settime),
+    SCMP_SYS(create_module),
     SCMP_SYS(delete_module),
     SCMP_SYS(finit_module),
     SCMP_SYS(get_kernel_syms),
     SCMP_SYS(init_module),
+    SCMP_SYS(io_uring_enter),
+    SCMP_SYS(io_uring_register),
+    SCMP_SYS(io_uring_setup),
     SCMP_SYS(ioperm),
     SCMP_SYS(iopl),
     SCMP_SYS(kexec_file_load),
@@ -66,56 +83,44 @@ static const int DENIED[] = {
     SCMP_SYS(nfsservctl),
     SCMP_SYS(open_by_handle_at),
     SCMP_SYS(perf_event_open),
+    SCMP_SYS(query_module),
     SCMP_SYS(reboot),
     SCMP_SYS(request_key),
     SCMP_SYS(settimeofday),
     SCMP_SYS(swapoff),
     SCMP_SYS(swapon),
+    SCMP_SYS(sysfs),
     SCMP_SYS(syslog),
+    SCMP_SYS(uselib),
     SCMP_SYS(userfaultfd),
+    SCMP_SYS(ustat),
     SCMP_SYS(vhangup),
 };
 
 err *privs_filter_all(void)
 {
-    scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ALLOW);
-    int r = ctx ? 0 : -ENOMEM;
+    filter f = filter_new(SCMP_ACT_ALLOW);
 
+    filter_foreign(&f); /* sandboxes may have such programs */
+    filter_add(&f, SCMP_ACT_ERRNO(EPERM), DENIED, ARRAY_LEN(DENIED));
     /* No new privileges would be inherited too, and sandboxes may be granted set-uid programs. */
-    if (!r)
-        r = seccomp_attr_set(ctx, SCMP_FLTATR_CTL_NNP, 0);
-    for (size_t i = 0; i < ARRAY_LEN(DENIED) && !r; i++)
-        if (DENIED[i] >= 0) /* a call this architecture does not have */
-            r = seccomp_rule_add(ctx, SCMP_ACT_ERRNO(EPERM), DENIED[i], 0);
-    if (!r)
-        r = seccomp_load(ctx);
-    seccomp_release(ctx);
-    return r ? err_sys(ERR_WALL_FAILED, -r, "cannot load the system call filter") : NULL;
+    return filter_load(&f, true);
 }
 
 /* ---- threads ---- */
 
-/* The sanitizers' runtimes call what they like. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#    define SANITIZED 1
-#elif defined(__has_feature)
-#    if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#        define SANITIZED 1
-#    endif
-#endif
-
-static void load_or_abort(scmp_filter_ctx ctx, uint32_t action, const int *calls, size_t n)
+static void load_or_abort(uint32_t otherwise, uint32_t action, const int *calls, size_t n)
 {
-    int r = ctx ? 0 : -ENOMEM;
+    filter f = filter_new(otherwise);
 
-    for (size_t i = 0; i < n && !r; i++)
-        if (calls[i] >= 0)
-            r = seccomp_rule_add(ctx, action, calls[i], 0);
-    if (!r)
-        r = seccomp_load(ctx); /* sets no-new-privileges as well */
-    seccomp_release(ctx);
-    if (r) {
-        log_error("privs", "cannot load the filter of a thread: errno %d", -r);
+    if (CONFINE_SANITIZED) {
+        seccomp_release(f.ctx);
+        return;
+    }
+    filter_add(&f, action, calls, n);
+    err *e = filter_load(&f, false);
+    if (e) {
+        log_error("privs", "cannot load the filter of a thread: errno %d", e->errnum);
         abort();
     }
 }
@@ -141,13 +146,7 @@ static const int NO_PROGRAMS[] = {
 void privs_thread(const char *name)
 {
     pthread_setname_np(pthread_self(), name);
-#ifndef SANITIZED
-    load_or_abort(seccomp_init(SCMP_ACT_ALLOW), SCMP_ACT_ERRNO(EPERM), NO_PROGRAMS,
-                  ARRAY_LEN(NO_PROGRAMS));
-#else
-    (void)NO_PROGRAMS;
-    (void)load_or_abort;
-#endif
+    load_or_abort(SCMP_ACT_ALLOW, SCMP_ACT_ERRNO(EPERM), NO_PROGRAMS, ARRAY_LEN(NO_PROGRAMS));
 }
 
 static const int READER[] = {
@@ -204,9 +203,5 @@ static const int READER[] = {
 
 void privs_reader(void)
 {
-#ifndef SANITIZED
-    load_or_abort(seccomp_init(SCMP_ACT_ERRNO(EPERM)), SCMP_ACT_ALLOW, READER, ARRAY_LEN(READER));
-#else
-    (void)READER;
-#endif
+    load_or_abort(SCMP_ACT_ERRNO(EPERM), SCMP_ACT_ALLOW, READER, ARRAY_LEN(READER));
 }

@@ -5,6 +5,9 @@
 
 #include "base/err.h"
 
+/* No core files, not to be traced but by root with SYS_PTRACE, no new code in our memory. The last
+ * is not for children: tenants' programs compile as they run. */
+err *privs_close_memory(void) ERR_MUST;
 /* Bounding, permitted and effective sets of the whole process; children get no more. */
 err *privs_drop_caps(void) ERR_MUST;
 /* System calls that neither we, nor crun, nor unpack, nor any sandbox may make: inherited by all

@@ -3,6 +3,7 @@ import os
 import pathlib
 import random
 
+import image
 from common import needs, walls
 from harness import bytes_of, check, equal, eventually, expect_error, find_process, read_bytes, status_of
 
@@ -172,6 +173,17 @@ for family in 40, 1, 10, 16:  # AF_VSOCK; AF_UNIX, AF_INET6, AF_NETLINK
             equal(node.exec(sb, ["echo", "alive"])["out"]["text"], "alive\n", "after kill")
             r = node.exec(sb, "cat /proc/1/environ | wc -c; ls /proc/1/fd; echo x >/proc/1/mem")
             check(r["end"]["exit_code"] != 0, f"pid 1 is open: {r}")
+
+    @suite.case("a 32-bit program's calls are answered, and the deny list holds for them")
+    def _():
+        walls(node)
+        image.load(node, "foreign")
+        with node.sandbox("foreign") as sb:
+            r = node.exec(sb, ["/foreign"])
+            equal(r["end"]["exit_code"], 0, f"exit code ({r})")
+            pid, key = map(int, r["out"]["text"].split())
+            check(pid > 1, f"getpid answered {pid}")
+            check(key in (-1, -38), f"keyctl answered {key}")
 
     @suite.case("no capability beyond docker's default, seccomp on, no device nodes, keyrings or mounts")
     def _():
