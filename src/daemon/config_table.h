@@ -83,6 +83,9 @@ CONFIG_ROW(http, connections, COUNT, "20000", 1, 1000000, NULL, "Open connection
 CONFIG_SECTION(images, "Where images come from.")
 CONFIG_ROW(images, skopeo, TEXT, "skopeo", 1, 4096, NULL, "The program that fetches them.")
 CONFIG_ROW(images, pull_timeout, TIME, "30m", 1000, 86400000, NULL, "For one image.")
+CONFIG_ROW(images, local, TEXT, "/srv", 0, 4096, NULL,
+           "Directories, with colons between them, in which images of the node may lie (oci:, "
+           "docker-archive:, dir:). Where the kernel has Landlock, bothyd can read no other.")
 CONFIG_ROW(images, from, TEXT, "any", 1, 16, "any|listed",
            "any: every registry with a public address, and those below 'registries'. listed: only "
            "the latter.")

@@ -23,6 +23,7 @@
 #include "base/sysctl.h"
 #include "core/sysctl.h"
 #include "daemon/config.h"
+#include "daemon/confine.h"
 #include "door/rest/rest.h"
 #include "engine/engine.h"
 #include "net/server.h"
@@ -83,13 +84,18 @@ static void raise_descriptors(void)
 
 /* ---- opening ---- */
 
-static err *open_state(node *n)
+static err *open_state_dir(node *n)
 {
     n->state = open(n->cfg.state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (n->state < 0)
         return err_remedy(
             err_sys(ERR_INTERNAL, errno, "cannot open the state directory %s", n->cfg.state_dir),
             "Make it, owned by bothyd's user, mode 0700.");
+    return NULL;
+}
+
+static err *open_state(node *n)
+{
     TRY(fs_lock_patient(n->state, "lock", &n->lock));
     TRY(fs_dir(n->state, "spool", 0700, &n->spool));
     TRY(fs_dir(n->state, "registries", 0700, &n->registries));
@@ -127,6 +133,7 @@ static err *open_images(node *n)
                                             .listed_only = str_eq(n->cfg.images_from, "listed"),
                                             .backend = n->backend,
                                             .store = n->store,
+                                            .start = confine_start,
                                             .pull_timeout_ms = n->cfg.images_pull_timeout},
                            &n->images);
 }
@@ -370,6 +377,8 @@ static err *run(node *n)
 {
     TRY(check_privileges());
     raise_descriptors();
+    TRY(open_state_dir(n));
+    TRY(confine_daemon(&n->cfg));
     TRY(open_parts(n));
     return serve(n);
 }

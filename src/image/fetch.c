@@ -122,7 +122,11 @@ static err *attempt_in(image_store *s, const fetch_request *rq, uint64_t until, 
 {
     CLEANUP(attempt_freep) attempt *a = xcalloc(1, sizeof *a);
     CLEANUP(closep) int auth = -1;
-    const skopeo_where where = {.program = s->o.skopeo, .conf = s->o.conf_path, .scratch = place};
+    const skopeo_where where = {.program = s->o.skopeo,
+                                .conf = s->o.conf_path,
+                                .scratch = place,
+                                .local = image_is_local_source(rq->reference),
+                                .start = s->o.start};
 
     a->rq = rq;
     a->limit = (skopeo_limit){.until = until, .stop_fd = s->stop_fd};

@@ -13,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "base/err.h"
+#include "base/spawn.h"
 #include "core/registry.h"
 #include "store/store.h"
 
@@ -55,6 +56,9 @@ typedef struct image_options {
     bool listed_only;             /* no other registries than those */
     backend *backend;
     store *store;
+    /* Starts skopeo behind walls; NULL: without. scratch is the directory that it may write to,
+     * local says that it is to read an image of the node. */
+    err *(*start)(const spawn_spec *spec, const char *scratch, bool local, pid_t *ret_pid);
     uint64_t pull_timeout_ms; /* 30 min */
 } image_options;
 err *image_store_new(const image_options *o, image_store **ret_images) ERR_MUST;

@@ -297,7 +297,8 @@ static err *start_login(const skopeo_where *w, const char *host, const char *use
     strv_push(&argv, xstrdup(host));
     TRY(memory_file(password, strlen(password), &in));
     const int fds[] = {in, out, out};
-    return spawn_start(&(spawn_spec){.argv = argv, .envp = env, .fds = fds, .nfds = 3}, ret_pid);
+    return skopeo_start(w, &(spawn_spec){.argv = argv, .envp = env, .fds = fds, .nfds = 3},
+                        ret_pid);
 }
 
 static err *refused(const char *host, buf *output)
@@ -314,7 +315,8 @@ static err *refused(const char *host, buf *output)
 static err *verify_in(image_store *s, const char *place, const char *host, const char *username,
                       const char *password)
 {
-    const skopeo_where where = {.program = s->o.skopeo, .conf = s->o.conf_path, .scratch = place};
+    const skopeo_where where = {
+        .program = s->o.skopeo, .conf = s->o.conf_path, .scratch = place, .start = s->o.start};
     const skopeo_limit limit = {.until = now_mono_ns() + VERIFY_MS * NS_PER_MS,
                                 .stop_fd = s->stop_fd};
     CLEANUP(buf_done) buf output = {0};

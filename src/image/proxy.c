@@ -44,8 +44,8 @@ static err *spawn(const skopeo_where *w, int auth_fd, int theirs, proxy *p)
         strv_push(&argv, xstrdup("--authfile"));
         strv_push(&argv, xstrdup("/proc/self/fd/3"));
     }
-    return spawn_start(
-        &(spawn_spec){.argv = argv, .envp = env, .fds = fds, .nfds = auth_fd >= 0 ? 4 : 3},
+    return skopeo_start(
+        w, &(spawn_spec){.argv = argv, .envp = env, .fds = fds, .nfds = auth_fd >= 0 ? 4 : 3},
         &p->pid);
 }
 

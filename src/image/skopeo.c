@@ -35,6 +35,11 @@ char **skopeo_argv(const skopeo_where *w)
     return argv;
 }
 
+err *skopeo_start(const skopeo_where *w, const spawn_spec *spec, pid_t *ret_pid)
+{
+    return w->start ? w->start(spec, w->scratch, w->local, ret_pid) : spawn_start(spec, ret_pid);
+}
+
 /* ---- reasons ---- */
 
 /* By what the text contains, the first that fits. again: the way broke, not the image. */
@@ -85,7 +90,7 @@ static const struct reason {
      "the registry does not give '%.200s' to this login",
      "Check the name; log in with 'bothy login HOST', with an account that may read it."},
     {"permission denied", ERR_IMAGE_PULL_FAILED, false, "image '%.200s' cannot be read",
-     "Let bothyd's user read it."},
+     "Let bothyd's user read it, in a directory that 'images.local' in bothy.yaml names."},
     {"denied", ERR_UNAUTHENTICATED, false, "the registry does not give '%.200s' to this login",
      "Log in with 'bothy login HOST', with an account that may read it."},
     {"toomanyrequests", ERR_IMAGE_PULL_FAILED, false,

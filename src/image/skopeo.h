@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/spawn.h"
 
 /* An error with this errnum may be gone at the next attempt: what broke was the way, not the image.
  */
@@ -21,7 +22,10 @@ typedef struct skopeo_where { /* what every call of it is given */
     const char *program;
     const char *conf;    /* directory with registries.conf and home/, or NULL */
     const char *scratch; /* directory of this call alone, for temporary files and caches */
+    bool local;          /* it reads an image of the node */
+    err *(*start)(const spawn_spec *spec, const char *scratch, bool local, pid_t *ret_pid);
 } skopeo_where;
+err *skopeo_start(const skopeo_where *w, const spawn_spec *spec, pid_t *ret_pid) ERR_MUST;
 /* The environment, and the options before the verb. Owned by the caller: strv_free(). */
 char **skopeo_env(const skopeo_where *w);
 char **skopeo_argv(const skopeo_where *w);
