@@ -1,34 +1,15 @@
-"""The node itself: operations, privileges, coming up anywhere, leaving nothing."""
+"""The node itself: operations, closed directories, coming up anywhere, leaving nothing."""
 import os
-import pwd
-import re
 import stat
 
 import leftovers
 import metrics_text
-from harness import TOP, Node, Skip, alive, check, equal, eventually, expect_error, status_of
-
-CAP_NAMES = ("CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE "
-             "NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN "
-             "SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE "
-             "MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE").split()
-
-
-def documented_caps():
-    """The first column of SECURITY.md's table of what the warden keeps."""
-    text = (TOP / "SECURITY.md").read_text()
-    rows = text.split("| capability | why the warden keeps it |", 1)[1].split("\n\n", 1)[0].splitlines()
-    return {word for row in rows for word in re.findall(r"[A-Z_]+", row.split("|")[1] if row.count("|") > 1 else "")} - {"_"}
-
-
-def cap_set(hexadecimal):
-    n = int(hexadecimal, 16)
-    return {name for i, name in enumerate(CAP_NAMES) if n >> i & 1}
+from harness import Node, alive, check, equal, eventually, expect_error
 
 
 def cases(suite, node):
     operations(suite, node)
-    privileges(suite, node)
+    closed(suite, node)
 
 
 def operations(suite, node):
@@ -100,28 +81,7 @@ def operations(suite, node):
         equal(node.call("GET", "/healthz").status, 200, "the first one")
 
 
-def privileges(suite, node):
-    @suite.case("bothyd runs as user bothy with no capability and cannot gain any")
-    def _():
-        status = status_of(node.pid("bothyd"))
-        uid = pwd.getpwnam("bothy").pw_uid
-        equal(status["Uid"].split(), [str(uid)] * 4, "Uid")
-        for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
-            equal(int(status[name], 16), 0, name)
-        equal(status["NoNewPrivs"], "1", "NoNewPrivs")
-        equal(status["Name"], "bothyd", "Name")
-
-    @suite.case("the warden has only the capabilities that are documented")
-    def _():
-        if node.backend != "oci":
-            raise Skip("the backend fake has no warden")
-        status = status_of(node.pid("warden"))
-        listed = documented_caps() & cap_set(status_of("self")["CapBnd"])  # a machine may give root fewer
-        check("SYS_ADMIN" in listed, "SECURITY.md has no table of the warden's capabilities")
-        for name in ("CapEff", "CapPrm", "CapBnd"):
-            equal(sorted(cap_set(status[name])), sorted(listed), f"{name}, against SECURITY.md")
-        equal(status["Seccomp"], "2", "Seccomp")
-
+def closed(suite, node):
     @suite.case("state directories are closed to others")
     def _():
         for name in ("bothyd",) + (("warden",) if node.backend == "oci" else ()):

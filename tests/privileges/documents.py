@@ -1,0 +1,1 @@
+def cases(suite): pass
