@@ -6,7 +6,6 @@
 
 /* Newer than Debian 12's headers. */
 #define SET_MDWE         65
-#define GET_MDWE         66
 #define REFUSE_EXEC_GAIN 1UL
 #define NO_INHERIT       2UL
 
@@ -29,9 +28,4 @@ bool confine_no_new_code(bool children)
     unsigned long how = REFUSE_EXEC_GAIN | (children ? 0 : NO_INHERIT);
 
     return !CONFINE_SANITIZED && !prctl(SET_MDWE, how, 0, 0, 0);
-}
-
-bool confine_can_refuse_code(void)
-{
-    return prctl(GET_MDWE, 0, 0, 0, 0) >= 0;
 }

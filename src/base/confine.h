@@ -24,7 +24,5 @@ err *confine_no_core(void) ERR_MUST;
  * 6.3); with children those too, also through exec, without them none (6.6). False where the kernel
  * does not have it. */
 bool confine_no_new_code(bool children);
-/* Whether the kernel has it; changes nothing. */
-bool confine_can_refuse_code(void);
 /* Hard and soft limit of a process; pid 0 is the caller. */
 err *confine_limit(int pid, int which, uint64_t value) ERR_MUST;

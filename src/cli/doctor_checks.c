@@ -10,6 +10,12 @@
         .name = "kernel." subject_, .run = doctor_try_probe, .subject = subject_, .why = why_, \
         .remedy = remedy_, .level = DOCTOR_FAIL                                                \
     }
+/* What makes our own processes harder to use once they are taken over; the node works without. */
+#define HURDLE(subject_, why_, remedy_)                                                        \
+    {                                                                                          \
+        .name = "kernel." subject_, .run = doctor_try_probe, .subject = subject_, .why = why_, \
+        .remedy = remedy_, .level = DOCTOR_WARN                                                \
+    }
 #define CONTROLLER(subject_, why_)                                                     \
     {                                                                                  \
         .name = "cgroup." subject_, .run = doctor_try_controller, .subject = subject_, \
@@ -43,6 +49,12 @@ const doctor_check DOCTOR_CHECKS[] = {
     PROBE("memfd", "helpers are run from sealed memory", KERNEL_REMEDY),
     PROBE("seccomp", "system calls of sandboxes are filtered",
           "Use a kernel with CONFIG_SECCOMP_FILTER."),
+    HURDLE("landlock", "bothyd and skopeo reach no file but their own",
+           "Use a kernel with CONFIG_SECURITY_LANDLOCK, and landlock among lsm= at boot."),
+    HURDLE("landlock_scopes", "no signal leaves bothyd and skopeo",
+           "Use a kernel of 6.12 or later."),
+    HURDLE("mdwe", "no memory of bothyd, skopeo and the warden becomes code",
+           "Use a kernel of 6.6 or later."),
     PROBE("overlay_idmap", "images are put under sandboxes without copying",
           KERNEL_REMEDY
           " The state directory's file system must allow id-mapped mounts (ext4, xfs, btrfs)."),

@@ -19,7 +19,9 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/confine.h"
 #include "base/fs.h"
+#include "base/landlock.h"
 #include "base/spawn.h"
 #include "base/str.h"
 #include "cli/doctor.h"
@@ -106,6 +108,33 @@ static int try_seccomp(void)
 
     STEP("seccomp", sys(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, (long)&action, 0, 0));
     return 0;
+}
+
+/* Tried on ourselves: a domain in which nothing can be opened. */
+static int try_landlock(void)
+{
+    if (!landlock_abi())
+        return probe_failed("landlock_create_ruleset", ENOSYS);
+    CLEANUP(err_freep)
+    err *e = landlock_restrict(&(landlock_domain){.refused = LANDLOCK_READ, .bind = true});
+    if (e)
+        return probe_failed("landlock_restrict_self", e->errnum);
+    CLEANUP(closep) int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    return fd < 0 && errno == EACCES ? 0 : probe_failed("a file was opened", 0);
+}
+
+static int try_landlock_scopes(void)
+{
+    return landlock_abi() >= 6 ? 0 : probe_failed("Landlock's scopes", ENOSYS);
+}
+
+static int try_mdwe(void)
+{
+    if (!confine_no_new_code(true) && !CONFINE_SANITIZED)
+        return probe_failed("prctl", errno);
+    const void *p =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED || CONFINE_SANITIZED ? 0 : probe_failed("memory became code", 0);
 }
 
 /* ---- overlay over id-mapped mounts, as a claim builds it ---- */
@@ -236,6 +265,9 @@ static const struct {
     {"close_range", try_close_range},
     {"memfd", try_memfd},
     {"seccomp", try_seccomp},
+    {"landlock", try_landlock},
+    {"landlock_scopes", try_landlock_scopes},
+    {"mdwe", try_mdwe},
     {"overlay_idmap", try_overlay_idmap},
     {"hold", hold_user_namespace},
 };
