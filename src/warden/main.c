@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <pwd.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,15 +40,16 @@
 
 static const char USAGE[] =
     "usage: bothy-warden --state DIR --socket PATH --init PROGRAM --unpack PROGRAM --seccomp FILE\n"
-    "                    [--uid N] [--gid N] [--cgroup /PATH] [--crun PROGRAM] [--pool LOW:HIGH]\n"
-    "                    [--max N] [--overcommit N] [--memory-reserve PERCENT] [--keep-sysctls]\n"
-    "                    [--log-level debug|info|warn|error]\n"
+    "                    [--user NAME | --uid N --gid N] [--cgroup /PATH] [--crun PROGRAM]\n"
+    "                    [--pool LOW:HIGH] [--max N] [--overcommit N] [--memory-reserve PERCENT]\n"
+    "                    [--keep-sysctls] [--log-level debug|info|warn|error]\n"
     "       bothy-warden --destroy-all --state DIR [--cgroup /PATH]\n"
     "SIGTERM ends it; sandboxes live on.\n";
 
 enum {
     OPT_STATE = 256,
     OPT_SOCKET,
+    OPT_USER,
     OPT_UID,
     OPT_GID,
     OPT_CGROUP,
@@ -69,6 +71,7 @@ enum {
 static const struct option OPTIONS[] = {
     {"state", required_argument, NULL, OPT_STATE},
     {"socket", required_argument, NULL, OPT_SOCKET},
+    {"user", required_argument, NULL, OPT_USER},
     {"uid", required_argument, NULL, OPT_UID},
     {"gid", required_argument, NULL, OPT_GID},
     {"cgroup", required_argument, NULL, OPT_CGROUP},
@@ -141,6 +144,18 @@ static bool cgroup_path(const char *text, const char **ret)
            strspn(text, PLAIN) == len && !strstr(text, "..") && !strstr(text, "//");
 }
 
+/* Who may speak to us, by name: as a unit has it. */
+static bool user(const char *name, warden_options *o)
+{
+    const struct passwd *p = getpwnam(name); /* NOLINT(concurrency-mt-unsafe): one thread yet */
+
+    if (!p)
+        return false;
+    o->uid = p->pw_uid;
+    o->gid = p->pw_gid;
+    return true;
+}
+
 static bool take_option(int c, const char *v, arguments *a)
 {
     warden_options *o = &a->o;
@@ -152,6 +167,8 @@ static bool take_option(int c, const char *v, arguments *a)
     case OPT_SOCKET:
         o->socket = v;
         return true;
+    case OPT_USER:
+        return user(v, o);
     case OPT_UID:
         return number(v, UINT32_MAX - 1, &o->uid);
     case OPT_GID:
