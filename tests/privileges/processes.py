@@ -14,7 +14,7 @@ import threading
 
 import inject
 import tables
-from harness import BUILD, Node, Skip, check, equal, eventually, find_process, read_bytes, status_of
+from harness import BUILD, TOP, Node, Skip, check, equal, eventually, find_process, read_bytes, status_of
 from inject import Inside
 from registry import Image, Registry, Slow, busybox_layer, compress, tar_layer
 
@@ -218,6 +218,8 @@ def try_vsock(it, _):
 ATTEMPTS = {
     "write elsewhere": try_write,
     "read elsewhere": try_read,
+    "bothyd's files": lambda it, _: try_open(it, "/mnt/bothyd/store.db", os.O_RDWR),  # not there for who does not see a scratch node's /mnt
+    "listen": lambda it, _: it.call("listen", -1, 0),
     "new code": lambda it, _: it.call("mmap", 0, 4096, 7, 0x22, -1, 0),
     "bind a port": try_bind,
     "signal others": lambda it, w: it.call("kill", w.stranger, 0),
@@ -301,6 +303,17 @@ def cases(suite):
                 world.done()
             cast.pull.join()
             after(suite, node)
+    older(suite)
+
+
+def older(suite):
+    @suite.case("process: without Landlock and MDWE the node works, and says so")
+    def _():
+        with Node(pool="1:1", wrap=["/usr/bin/python3", str(pathlib.Path(__file__).with_name("older.py"))]) as node:
+            equal(node.shell(node.create(), "echo well"), "well\n", "out")
+            for words in ("no Landlock", "PR_SET_MDWE"):
+                check(node.log().count(words) == 1, f"bothyd's log has '{words}' {node.log().count(words)} times")
+            check("PR_SET_MDWE" in node.log("warden"), "the warden's log does not tell of PR_SET_MDWE")
 
 
 def skipped():
@@ -313,6 +326,13 @@ def rows_of(suite, node, cast):
     @suite.case("process: the table has every process of a node, and no other")
     def _():
         equal(sorted(rows), sorted(cast.members), "processes")
+
+    @suite.case("process: skopeo has the limits that SECURITY.md tells")
+    def _():
+        files, size = re.search(r"skopeo gets (\d+) descriptors, files of (\d+) MiB", (TOP / "SECURITY.md").read_text()).groups()
+        limits = read_bytes(f"/proc/{cast.members['skopeo'][0][1]}/limits").decode()
+        for what, value in (("Max open files", int(files)), ("Max file size", int(size) << 20)):
+            equal(re.search(rf"{what}\s+(\d+)\s+(\d+)", limits).groups(), (str(value),) * 2, what)
 
     for name, members in cast.members.items():
         @suite.case(f"process: {name} has what SECURITY.md says, in each of {len(members)} threads")
