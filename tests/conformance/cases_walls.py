@@ -1,4 +1,5 @@
 """Limits and walls of a sandbox: cgroup, read-only root, tmpfs, network, ids."""
+import errno
 import os
 import pathlib
 import random
@@ -137,6 +138,19 @@ for family in 40, 1, 10, 16:  # AF_VSOCK; AF_UNIX, AF_INET6, AF_NETLINK
         with node.sandbox("debian") as sb:
             r = node.exec(sb, ["python3", "-c", probe])
             equal(bytes_of(r["out"]).split(), [b"38", b"made", b"made", b"made"], f"families, in {r}")
+
+    @suite.case("a command cannot lock its output against the pumps, which others need too")
+    def _():
+        walls(node)
+        image.load(node, "clamp")
+        with node.sandbox("clamp") as sb, node.sandbox() as neighbour:
+            tries = [node.start(sb, ["/clamp", way]) for way in ("splice", "sendfile") for _ in range(4)]
+            for _ in range(8):  # as many as there are lanes, at least
+                equal(node.wait(neighbour, node.start(neighbour, ["true"]), 5)["exit_code"], 0, "a neighbour's command")
+            equal([node.wait(sb, x)["exit_code"] for x in tries], [errno.EINVAL] * len(tries), "what it gets")
+            copy = node.start(sb, ["/clamp", "copy"])
+            equal(node.wait(sb, copy)["exit_code"], 0, "sendfile of a file")
+            equal(node.output(sb, copy), image.program("clamp").read_bytes(), "what it sent")
 
     @suite.case("processes of a sandbox see only their own")
     def _():
