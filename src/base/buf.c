@@ -70,6 +70,9 @@ void buf_json_string(buf *b, const char *s, size_t n)
         } else if (c < 0x20 || c == 0x7f) {
             buf_printf(b, "\\u%04x", c);
             i++;
+        } else if (c == 0xc2 && i + 1 < n && (unsigned char)s[i + 1] - 0x80u < 0x20) {
+            buf_printf(b, "\\u%04x", (unsigned char)s[i + 1]); /* C1: CSI is one of them */
+            i += 2;
         } else {
             size_t k = utf8_step(s + i, n - i);
             if (k)

@@ -17,15 +17,41 @@ err *json_parse(const void *p, size_t n, json_t **ret_root)
     return NULL;
 }
 
+/* How far it is to DEL or C1 (U+0080 to U+009F): to a terminal they are controls, as those are
+ * that jansson escapes. It gives whole characters, never a part of one. */
+static size_t plain_len(const char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)p[i];
+        if (c == 0x7f || (c == 0xc2 && i + 1 < n && (unsigned char)p[i + 1] < 0xa0))
+            return i;
+    }
+    return n;
+}
+
 static int append(const char *p, size_t n, void *arg)
 {
-    buf_append(arg, p, n);
+    while (n) {
+        size_t plain = plain_len(p, n), odd = 0;
+        buf_append(arg, p, plain);
+        if (plain < n) {
+            odd = (unsigned char)p[plain] == 0x7f ? 1 : 2;
+            buf_printf(arg, "\\u%04x", (unsigned char)p[plain + odd - 1]);
+        }
+        p += plain + odd;
+        n -= plain + odd;
+    }
     return 0;
 }
 
 void json_write(buf *out, const json_t *j)
 {
     json_dump_callback(j, append, out, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+}
+
+void json_write_indented(buf *out, const json_t *j)
+{
+    json_dump_callback(j, append, out, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
 }
 
 json_t *json_bytes(const void *p, size_t n)

@@ -12,8 +12,9 @@
 /* Parses one document. Reports ERR_INVALID_REQUEST with line and column. */
 err *json_parse(const void *p, size_t n, json_t **ret_root) ERR_MUST;
 /* CLEANUP(json_decrefp) is jansson's own. */
-/* Appends compact JSON. */
+/* Appends compact JSON; in lines, for people. No control character is left in it as it is. */
 void json_write(buf *out, const json_t *j);
+void json_write_indented(buf *out, const json_t *j);
 /* {"text":...} when valid UTF-8 without NUL, else {"b64":...} (design, section 11). */
 json_t *json_bytes(const void *p, size_t n);
 /* {"code","message","cause","remedy","retryable",...}; kind and retry_after if set. */

@@ -284,6 +284,14 @@ bool utf8_valid(const void *p, size_t n)
     return true;
 }
 
+bool utf8_has_control(const char *s)
+{
+    for (const unsigned char *c = (const unsigned char *)s; *c; c++)
+        if (*c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0))
+            return true;
+    return false;
+}
+
 bool ascii_visible(const char *s)
 {
     if (!*s)

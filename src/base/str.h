@@ -45,6 +45,8 @@ const char *strv_env_get(char *const *env, const char *name);
 void strv_env_set(char ***env, const char *name, const char *value);
 
 bool utf8_valid(const void *p, size_t n);
+/* C0, DEL, or C1 (U+0080 to U+009F, CSI among them) in a valid text. */
+bool utf8_has_control(const char *s);
 bool ascii_visible(const char *s); /* every byte 0x21..0x7e, not empty */
 
 char *base64_encode(const void *p, size_t n);

@@ -95,8 +95,8 @@ static void take_output(attempt *a, follow_sink *s, const json_t *data)
 
 static void take_gap(attempt *a, const json_t *data)
 {
-    const char *stream = str_or(json_str(data, "stream"), "");
-    follow_sink *s = &a->f->sink[str_eq(stream, "err")];
+    bool is_err = str_eq(json_str(data, "stream"), "err");
+    follow_sink *s = &a->f->sink[is_err];
     int64_t from = json_int(data, "from", 0), to = json_int(data, "to", 0);
 
     if ((uint64_t)from > s->offset) {
@@ -108,7 +108,7 @@ static void take_gap(attempt *a, const json_t *data)
     s->dropped += (uint64_t)to - s->offset;
     if (s->fd >= 0)
         fprintf(stderr, "bothy: %llu bytes of %s are not kept any more and left out here\n",
-                (unsigned long long)((uint64_t)to - s->offset), stream);
+                (unsigned long long)((uint64_t)to - s->offset), is_err ? "err" : "out");
     s->offset = (uint64_t)to;
     a->progress = true;
 }

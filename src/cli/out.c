@@ -74,10 +74,21 @@ void out_error(FILE *f, const err *e, bool json, bool colours)
 
 void out_json(FILE *f, const json_t *j)
 {
-    size_t flags = isatty(fileno(f)) ? JSON_INDENT(2) : JSON_COMPACT;
+    CLEANUP(buf_done) buf b = {0};
 
-    json_dumpf(j, f, flags | JSON_ENCODE_ANY);
-    fputc('\n', f);
+    if (isatty(fileno(f)))
+        json_write_indented(&b, j);
+    else
+        json_write(&b, j);
+    fprintf(f, "%s\n", buf_cstr(&b));
+}
+
+void out_line(FILE *f, const char *text)
+{
+    CLEANUP(buf_done) buf b = {0};
+
+    out_safe(&b, text);
+    fprintf(f, "%s\n", buf_cstr(&b));
 }
 
 void out_size(buf *out, uint64_t bytes)

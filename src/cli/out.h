@@ -21,6 +21,8 @@ void out_error(FILE *f, const err *e, bool json, bool colours);
 void out_json(FILE *f, const json_t *j);
 /* Escapes control characters and bytes that are not UTF-8. NULL prints as "-". */
 void out_safe(buf *out, const char *text);
+/* A line of that. */
+void out_line(FILE *f, const char *text);
 /* "512 B", "64.0 KiB", "1.5 GiB" */
 void out_size(buf *out, uint64_t bytes);
 /* "5s", "12m", "3h", "2d" */

@@ -29,7 +29,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     if (c->common.json)
         out_json(stdout, sandbox);
     else
-        puts(str_or(json_str(sandbox, "id"), "-"));
+        out_line(stdout, json_str(sandbox, "id"));
     return NULL;
 }
 

@@ -64,15 +64,16 @@ void doctor_say(doctor *d, const char *name, doctor_level level, const char *rem
 static void print_line(const json_t *line, bool colours)
 {
     const char *level = str_or(json_str(line, "level"), "?"), *remedy = json_str(line, "remedy");
-    CLEANUP(buf_done) buf message = {0}, advice = {0};
+    CLEANUP(buf_done) buf message = {0}, advice = {0}, name = {0};
     const char *colour = "";
 
     for (size_t i = 0; i < ARRAY_LEN(LEVELS); i++)
         if (str_eq(level, LEVELS[i].name))
             colour = LEVELS[i].colour;
     out_safe(&message, json_str(line, "message"));
+    out_safe(&name, json_str(line, "name"));
     printf("%s%-4s%s  %-36s  %s\n", colours ? colour : "", level, colours ? "\x1b[0m" : "",
-           str_or(json_str(line, "name"), "?"), buf_cstr(&message));
+           buf_cstr(&name), buf_cstr(&message));
     if (!remedy)
         return;
     out_safe(&advice, remedy);

@@ -63,7 +63,7 @@ static void print_detached(const cli *c, const char *sandbox, const char *exec)
     if (c->common.json)
         out_json(stdout, j);
     else
-        puts(exec);
+        out_line(stdout, exec);
 }
 
 static err *run(cli *c, void *args, const opt_words *words, int *status)

@@ -37,7 +37,7 @@ static err *pull(cli *c, void *args, const opt_words *words, int *status)
     if (c->common.json)
         out_json(stdout, image);
     else
-        puts(str_or(json_str(image, "name"), "-"));
+        out_line(stdout, json_str(image, "name"));
     return NULL;
 }
 
@@ -101,7 +101,7 @@ static err *ls(cli *c, void *args, const opt_words *words, int *status)
     (void)words, (void)status;
     TRY(cli_list(c, "/v1/images", "images", &images));
     if (a->quiet) {
-        json_array_foreach(images, i, image) puts(str_or(json_str(image, "name"), "-"));
+        json_array_foreach(images, i, image) out_line(stdout, json_str(image, "name"));
         return NULL;
     }
     if (c->common.json) {
@@ -134,7 +134,7 @@ static err *rm(cli *c, void *args, const opt_words *words, int *status)
         CLEANUP(freep) char *name = client_escape(*w);
         TRY(cli_call(c, "DELETE", NULL, NULL, "/v1/images/%s", name));
         if (!c->common.json)
-            puts(*w);
+            out_line(stdout, *w);
     }
     return NULL;
 }

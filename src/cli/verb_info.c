@@ -21,7 +21,7 @@ static void print_tree(const char *prefix, const json_t *o)
     json_object_foreach((json_t *)o, name, v)
     {
         CLEANUP(freep) char *path = *prefix ? str_printf("%s.%s", prefix, name) : xstrdup(name);
-        CLEANUP(buf_done) buf text = {0};
+        CLEANUP(buf_done) buf text = {0}, safe = {0};
         if (json_is_object(v)) {
             print_tree(path, v);
             continue;
@@ -30,7 +30,8 @@ static void print_tree(const char *prefix, const json_t *o)
             out_safe(&text, json_string_value(v));
         else
             json_write(&text, v);
-        printf("%-24s  %s\n", path, buf_cstr(&text));
+        out_safe(&safe, path);
+        printf("%-24s  %s\n", buf_cstr(&safe), buf_cstr(&text));
     }
 }
 
@@ -70,7 +71,8 @@ static err *version(cli *c, void *args, const opt_words *words, int *status)
         out_json(stdout, j);
         return NULL;
     }
-    printf("bothy   %s\nbothyd  %s\n", BOTHY_VERSION, daemon ? daemon : "does not answer");
+    printf("bothy   %s\nbothyd  ", BOTHY_VERSION);
+    out_line(stdout, daemon ? daemon : "does not answer");
     return NULL;
 }
 

@@ -44,9 +44,9 @@ static err *create(cli *c, void *args, const opt_words *words, int *status)
         out_json(stdout, key);
         return NULL;
     }
-    puts(str_or(json_str(key, "key"), "-"));
-    fprintf(stderr, "bothy: this is the only time the key is shown; its id is %s\n",
-            str_or(json_str(key, "id"), "-"));
+    out_line(stdout, json_str(key, "key"));
+    fputs("bothy: this is the only time the key is shown; its id is ", stderr);
+    out_line(stderr, json_str(key, "id"));
     return NULL;
 }
 
@@ -92,7 +92,7 @@ static err *ls(cli *c, void *args, const opt_words *words, int *status)
     (void)words, (void)status;
     TRY(cli_list(c, "/v1/keys", "keys", &keys));
     if (a->quiet)
-        json_array_foreach(keys, i, key) puts(str_or(json_str(key, "id"), "-"));
+        json_array_foreach(keys, i, key) out_line(stdout, json_str(key, "id"));
     else if (c->common.json)
         out_json(stdout, keys);
     else
@@ -120,7 +120,7 @@ static err *rm(cli *c, void *args, const opt_words *words, int *status)
         CLEANUP(freep) char *id = client_escape(*w);
         TRY(cli_call(c, "DELETE", NULL, NULL, "/v1/keys/%s", id));
         if (!c->common.json)
-            puts(*w);
+            out_line(stdout, *w);
     }
     return NULL;
 }

@@ -53,11 +53,14 @@ static err *log_in(cli *c, void *args, const opt_words *words, int *status)
     if (!body)
         return err_remedy(usage_error("the name or the password is not UTF-8"), "Encode it.");
     TRY(cli_call(c, "PUT", body, &answer, "/v1/registries/%s/login", host));
-    if (c->common.json)
+    if (c->common.json) {
         out_json(stdout, answer);
-    else
-        printf("logged in to %s as %s%s\n", words->v[0], username,
-               a->shared ? ", for everybody" : "");
+        return NULL;
+    }
+    CLEANUP(freep)
+    char *text = str_printf("logged in to %s as %s%s", words->v[0], username,
+                            a->shared ? ", for everybody" : "");
+    out_line(stdout, text);
     return NULL;
 }
 
@@ -91,8 +94,9 @@ static err *log_out(cli *c, void *args, const opt_words *words, int *status)
     (void)status;
     TRY(cli_call(c, "DELETE", NULL, NULL, "/v1/registries/%s/login%s", host,
                  a->shared ? "?shared=true" : ""));
+    CLEANUP(freep) char *text = str_printf("logged out of %s", words->v[0]);
     if (!c->common.json)
-        printf("logged out of %s\n", words->v[0]);
+        out_line(stdout, text);
     return NULL;
 }
 

@@ -103,7 +103,7 @@ static void print_ids(const json_t *items)
     size_t i;
     json_t *sandbox;
 
-    json_array_foreach(items, i, sandbox) puts(str_or(json_str(sandbox, "id"), "-"));
+    json_array_foreach(items, i, sandbox) out_line(stdout, json_str(sandbox, "id"));
 }
 
 static err *run(cli *c, void *args, const opt_words *words, int *status)

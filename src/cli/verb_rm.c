@@ -31,7 +31,7 @@ static err *remove_one(cli *c, const char *word, bool force, json_t *removed)
                                                                                   : TAKE_PTR(e);
     json_array_append(removed, gone);
     if (!c->common.json)
-        puts(word);
+        out_line(stdout, word);
     return NULL;
 }
 

@@ -77,7 +77,7 @@ static void print_detached(const cli *c, const char *sandbox, const char *exec)
     if (c->common.json)
         out_json(stdout, j);
     else
-        puts(sandbox);
+        out_line(stdout, sandbox);
 }
 
 static err *run_in(cli *c, const run_args *a, const json_t *sandbox, char *const *words,

@@ -25,10 +25,11 @@ static void value_of(const json_t *v, buf *out)
 
 static void print_field(const char *name, const json_t *v)
 {
-    CLEANUP(buf_done) buf b = {0};
+    CLEANUP(buf_done) buf b = {0}, safe = {0};
 
     value_of(v, &b);
-    printf("%-10s  %s\n", name, buf_cstr(&b));
+    out_safe(&safe, name);
+    printf("%-10s  %s\n", buf_cstr(&safe), buf_cstr(&b));
 }
 
 static void end_of(const json_t *process, buf *out)

@@ -28,11 +28,26 @@ static void bytes_choose_their_form(void **state)
     assert_null(json_str(raw, "text"));
 }
 
+/* Somebody looks at it with a terminal, whatever wrote it. */
+static void controls_are_written_as_escapes(void **state)
+{
+    CLEANUP(json_decrefp) json_t *j = json_pack("{s:s}", "a\x7f", "\xc2\x9b\xc2\xa0\xc3\xa9\n");
+    CLEANUP(json_decrefp) json_t *again = NULL;
+    CLEANUP(buf_done) buf b = {0};
+
+    (void)state;
+    json_write(&b, j);
+    assert_string_equal(buf_cstr(&b), "{\"a\\u007f\":\"\\u009b\xc2\xa0\xc3\xa9\\n\"}");
+    assert_ok(json_parse(b.p, b.len, &again));
+    assert_true(json_equal(j, again));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strictness),
         cmocka_unit_test(bytes_choose_their_form),
+        cmocka_unit_test(controls_are_written_as_escapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

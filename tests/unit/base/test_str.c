@@ -119,6 +119,19 @@ static void json_strings_are_escaped(void **state)
     (void)state;
     buf_json_string(&b, "a\"\\\n\xff\xc3\xa9", 7);
     assert_string_equal(buf_cstr(&b), "\"a\\\"\\\\\\u000a\xef\xbf\xbd\xc3\xa9\"");
+    buf_clear(&b);
+    buf_json_string(&b, "\x7f\xc2\x9b\xc2\xa0", 5);
+    assert_string_equal(buf_cstr(&b), "\"\\u007f\\u009b\xc2\xa0\"");
+}
+
+static void c1_is_a_control_too(void **state)
+{
+    (void)state;
+    assert_true(utf8_has_control("a\xc2\x9b"
+                                 "31m"));
+    assert_true(utf8_has_control("\x7f"));
+    assert_true(utf8_has_control("a\n"));
+    assert_false(utf8_has_control("h\xc3\xa9\xc2\xa0 x"));
 }
 
 static void sandbox_ids_have_their_form(void **state)
@@ -153,6 +166,7 @@ int main(void)
         cmocka_unit_test(environment_vectors_replace),
         cmocka_unit_test(nearest_name),
         cmocka_unit_test(json_strings_are_escaped),
+        cmocka_unit_test(c1_is_a_control_too),
         cmocka_unit_test(sandbox_ids_have_their_form),
         cmocka_unit_test(time_is_printed_in_utc),
     };

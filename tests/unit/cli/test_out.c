@@ -125,6 +125,18 @@ static void errors_for_people_and_programs(void **state)
                "\"cause\":\"it\\n went\",\"remedy\":\"Look elsewhere.\",\"retryable\":false}}\n");
 }
 
+static void json_and_lines_drive_no_terminal(void **state)
+{
+    capture c;
+    CLEANUP(json_decrefp) json_t *j = json_pack("{s:s}", "name", "\xc2\x9b\x7f");
+
+    (void)state;
+    capture_begin(&c);
+    out_json(c.f, j);
+    out_line(c.f, "a\xc2\x9b\n");
+    capture_is(&c, "{\"name\":\"\\u009b\\u007f\"}\na\\xc2\\x9b\\x0a\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -133,6 +145,7 @@ int main(void)
         cmocka_unit_test(times),
         cmocka_unit_test(tables_line_up),
         cmocka_unit_test(errors_for_people_and_programs),
+        cmocka_unit_test(json_and_lines_drive_no_terminal),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
