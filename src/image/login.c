@@ -62,10 +62,11 @@ typedef struct line { /* points into the file's text */
 /* The next line after `l`, or the first after the head. False at the end. */
 static bool next_line(const buf *text, line *l)
 {
+    if (!text->len)
+        return false;
     const char *end = text->p + text->len;
-
     l->at = l->next ? l->next : text->p + strlen(FILE_FIRST);
-    if (!text->len || l->at >= end)
+    if (l->at >= end)
         return false;
     const char *stop = memchr(l->at, '\n', (size_t)(end - l->at));
     const char *a = stop ? memchr(l->at, ' ', (size_t)(stop - l->at)) : NULL;
@@ -85,6 +86,33 @@ static bool next_line(const buf *text, line *l)
     return true;
 }
 
+static bool is_base64(const char *s, size_t n, char **ret_text)
+{
+    void *bytes = NULL;
+    size_t len = 0;
+    bool good = n && base64_decode(s, n, &bytes, &len) && !memchr(bytes, 0, len);
+
+    if (good && ret_text)
+        *ret_text = TAKE_PTR(bytes);
+    else if (bytes)
+        secret_wipe(bytes, len);
+    free(bytes);
+    return good;
+}
+
+/* Its parts are what image_login() writes: they go as they are into a file for skopeo. */
+static bool is_sound(const line *l)
+{
+    CLEANUP(freep) char *host = xstrndup(l->host, l->nhost);
+    CLEANUP(freep) char *created = xstrndup(l->created, (size_t)(l->username - 1 - l->created));
+    CLEANUP(freep) char *username = NULL;
+    uint64_t when;
+
+    return registry_host_ok(host) && str_to_u64(created, UINT64_MAX, &when) &&
+           is_base64(l->username, l->nusername, &username) && ascii_visible(username) &&
+           strlen(username) <= LOGIN_USERNAME_MAX && is_base64(l->auth, l->nauth, NULL);
+}
+
 /* Every line, before one is used: whoever writes the file anew would drop what it cannot read. */
 static err *check_file(const char *name, buf *text)
 {
@@ -92,9 +120,9 @@ static err *check_file(const char *name, buf *text)
 
     if (!text->len)
         return NULL;
-    bool good = str_starts(buf_cstr(text), FILE_FIRST);
+    bool good = str_starts(buf_cstr(text), FILE_FIRST) && !memchr(text->p, 0, text->len);
     while (good && next_line(text, &l))
-        ;
+        good = is_sound(&l);
     if (good && l.at == text->p + text->len)
         return NULL;
     return err_remedy(err_new(ERR_INTERNAL, "the file of logins '%s' is damaged", name),

@@ -163,9 +163,18 @@ static err *bad(const char *reference, const char *why)
         "a local source as oci:PATH:TAG, docker-archive:FILE or dir:PATH.");
 }
 
+/* A single word of docker.io is one of its library. */
+static bool is_official(const parts *p)
+{
+    return str_eq(p->domain, "docker.io") && !strchr(p->path, '/');
+}
+
+/* What a name is completed with counts: a normal one must stay valid. */
 static err *check_parts(const char *reference, const parts *p)
 {
-    if (strlen(p->domain) + strlen(p->path) > NAME_MAX_LEN)
+    size_t completed = is_official(p) ? strlen("library/") : 0;
+
+    if (strlen(p->domain) + completed + strlen(p->path) > NAME_MAX_LEN)
         return bad(reference, "longer than 255 bytes");
     if (!is_domain(p->domain))
         return bad(reference, "the host");
@@ -187,10 +196,9 @@ static err *check_source(const char *reference)
 
     if (!*rest || strlen(reference) > SOURCE_MAX)
         return bad(reference, "a local source needs a path of at most 4096 bytes");
-    for (const char *c = rest; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            return bad(reference, "control characters");
-    return NULL;
+    if (!utf8_valid(rest, strlen(rest)))
+        return bad(reference, "not UTF-8");
+    return utf8_has_control(rest) ? bad(reference, "control characters") : NULL;
 }
 
 err *image_normalise(const char *reference, char **ret_name)
@@ -212,8 +220,7 @@ err *image_normalise(const char *reference, char **ret_name)
         return bad(reference, "64 hexadecimal digits: write sha256: before a digest");
     split(reference, &p);
     TRY(check_parts(reference, &p));
-    bool official = str_eq(p.domain, "docker.io") && !strchr(p.path, '/');
-    *ret_name = str_printf("%s/%s%s%s%s%s%s", p.domain, official ? "library/" : "", p.path,
+    *ret_name = str_printf("%s/%s%s%s%s%s%s", p.domain, is_official(&p) ? "library/" : "", p.path,
                            p.tag ? ":" : "", p.tag ? p.tag : (p.digest ? "" : ":latest"),
                            p.digest ? "@" : "", str_or(p.digest, ""));
     return NULL;

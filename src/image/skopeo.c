@@ -167,7 +167,7 @@ char *skopeo_log_text(buf *log)
         return xstrdup(line ? line + 1 : text);
     }
     for (msg += strlen("msg=\""); *msg && *msg != '"' && *msg != '\n'; msg++) {
-        if (*msg == '\\' && msg[1])
+        if (*msg == '\\' && msg[1] && msg[1] != '\n')
             msg++;
         buf_char(&out, *msg);
     }

@@ -122,6 +122,10 @@ static void a_damaged_file_is_not_written_over(void **state)
         HEAD ONE "three.example 3 Ym9i",
         HEAD "\n" ONE,
         HEAD ONE "\n",
+        HEAD ONE "three.example 3 Ym9i a\",\"b\n", /* it would go into skopeo's file as it is */
+        HEAD ONE "three.example 3 Ym9 Ym9iOng=\n",
+        HEAD ONE "three.example x Ym9i Ym9iOng=\n",
+        HEAD ONE "Three 3 Ym9i Ym9iOng=\n",
         NEWER ONE,
         ONE,
     };

@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "base/str.h"
 #include "image/image.h"
 
@@ -38,11 +40,15 @@ static void names_are_normalised_as_docker_does(void **state)
 static void what_is_no_name_is_refused(void **state)
 {
     static const char *const BAD[] = {
-        "",        "Busybox",    "a b",  "-x",        "x:",          ":x",
-        "a//b",    "/a",         "a/",   "x:-tag",    "x@sha256:12", "x@md5:" HEX,
-        "a/../b",  "x.",         "x..y", "x___y",     "--help",      "oci:",
-        "a.b:c/x", "x:tag/../y", HEX,    "oci:/a\nb", "http://a/b",  "a_-b",
-        "\xff",    "x:t\x01",    "dir:", "host.-/x",  "x@",          "@sha256:" HEX,
+        "",          "Busybox",      "a b",         "-x",
+        "x:",        ":x",           "a//b",        "/a",
+        "a/",        "x:-tag",       "x@sha256:12", "x@md5:" HEX,
+        "a/../b",    "x.",           "x..y",        "x___y",
+        "--help",    "oci:",         "a.b:c/x",     "x:tag/../y",
+        HEX,         "oci:/a\nb",    "http://a/b",  "a_-b",
+        "\xff",      "x:t\x01",      "dir:",        "host.-/x",
+        "x@",        "@sha256:" HEX, "dir:/\xff",   "dir:/\xc2\x9b",
+        "oci:/\x7f",
     };
 
     (void)state;
@@ -95,6 +101,24 @@ static void local_sources_are_known(void **state)
     assert_false(image_is_local_source("docker://x"));
 }
 
+/* What a name is completed with counts: else the normal name would be refused later. */
+static void a_normal_name_stays_valid(void **state)
+{
+    char word[248] = {0};
+
+    (void)state;
+    for (size_t n = 230; n < sizeof word; n++) {
+        CLEANUP(freep) char *name = NULL;
+        CLEANUP(freep) char *again = NULL;
+        memset(word, 'a', n);
+        err *e = image_normalise(word, &name);
+        assert_int_equal(e == NULL, n <= 255 - strlen("docker.io") - strlen("library/"));
+        if (!e)
+            assert_ok(image_normalise(name, &again));
+        err_free(e);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -102,6 +126,7 @@ int main(void)
         cmocka_unit_test(what_is_no_name_is_refused),
         cmocka_unit_test(no_digest_can_be_given_as_a_name),
         cmocka_unit_test(local_sources_are_known),
+        cmocka_unit_test(a_normal_name_stays_valid),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -83,6 +83,7 @@ static void the_fatal_line_of_a_log_counts(void **state)
         {"time=\"x\" level=warning msg=\"a\"\ntime=\"x\" level=fatal msg=\"say \\\"b\\\"\"\n",
          "say \"b\""},
         {"one\ntwo\n\n", "two"},
+        {"level=fatal msg=\"cut \\\nnext\n", "cut \\"}, /* one line, whatever escapes its end */
         {"", ""},
     };
 
