@@ -35,21 +35,27 @@ err *image_def_read(int dir, const char *name, image_def *ret_def)
 {
     CLEANUP(buf_done) buf text = {0};
     CLEANUP(image_def_done) image_def d = {0};
-    bool first = true;
+    const char *at = NULL;
 
     TRY(fs_read(dir, name, DEF_MAX, &text));
+    /* Whole lines and the first of them, or it is none: an image must not lose layers. */
+    bool whole = text.len && text.p[text.len - 1] == '\n' && !memchr(text.p, 0, text.len);
+    if (!whole || !str_starts(text.p, DEF_FIRST "\n"))
+        return err_sys(ERR_INTERNAL, EPROTO, "image %s has an unknown format", name);
     d.layer = xcalloc(LAYERS_MAX, sizeof *d.layer);
-    for (char *line = text.p, *end; (end = strchr(line, '\n')); line = end + 1) {
-        *end = 0;
-        if (first && !str_eq(line, DEF_FIRST))
-            return err_sys(ERR_INTERNAL, EPROTO, "image %s has an unknown format", name);
-        if (str_eq(line, "fix"))
-            d.fix = true;
-        else if (!first && is_hex(line) && d.n < LAYERS_MAX)
-            memcpy(d.layer[d.n++].text, line, HEX_LEN + 1);
-        else if (!first)
+    at = text.p + strlen(DEF_FIRST "\n");
+    if (str_starts(at, "fix\n")) {
+        d.fix = true;
+        at += strlen("fix\n");
+    }
+    for (const char *end; (end = strchr(at, '\n')); at = end + 1) {
+        hex *h = &d.layer[d.n];
+        if (end - at != HEX_LEN || d.n == LAYERS_MAX)
             return err_sys(ERR_INTERNAL, EPROTO, "image %s has a bad line", name);
-        first = false;
+        memcpy(h->text, at, HEX_LEN);
+        if (!is_hex(h->text))
+            return err_sys(ERR_INTERNAL, EPROTO, "image %s has a bad line", name);
+        d.n++;
     }
     *ret_def = (image_def){.layer = TAKE_PTR(d.layer), .n = d.n, .fix = d.fix};
     return NULL;

@@ -298,7 +298,7 @@ static bool read_state(const warden *w, slot *s)
     }
     /* NOLINTNEXTLINE(cert-err34-c): our own file; what does not parse is no slot */
     if (sscanf(buf_cstr(&b), "%d %d %" SCNu64 " %36s", &format, &pid, &s->start, boot) != 4 ||
-        format != 1)
+        format != 1 || pid <= 1) /* a number that kill(2) takes for everybody is no pid 1 of ours */
         return false;
     read_boot(w->proc_fd, now);
     if (strcmp(boot, now) != 0)
@@ -318,7 +318,7 @@ static bool read_claim(slot *s)
         return false;
     }
     const size_t len = SANDBOX_ID_LEN + 1 + 64 + 1 + 3;
-    if (b.len != len || strcmp(buf_cstr(&b) + len - 4, "\nok\n") != 0)
+    if (b.len != len || b.p[SANDBOX_ID_LEN] != '\n' || strcmp(b.p + len - 4, "\nok\n") != 0)
         return false;
     b.p[SANDBOX_ID_LEN] = 0;
     b.p[SANDBOX_ID_LEN + 1 + 64] = 0;
