@@ -26,5 +26,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     DECODE(pull_image);
     DECODE(prune_images);
     DECODE(create_key);
+    DECODE(registry_login);
+    DECODE(patch_pool);
+    DECODE(sandbox_limits);
+    DECODE(tmpfs_mount);
     return 0;
 }

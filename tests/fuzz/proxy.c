@@ -1,25 +1,35 @@
-/* An answer of skopeo's image proxy; what it tells of is a stranger's. A first byte 'l': its log.
- */
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-
+/* An answer of skopeo's image proxy; what it tells of is a stranger's. A first byte 'l': its log,
+ * of which one line is told. */
 #include "image/skopeo.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+#include "fuzz.h"
+
+static void read_log(const void *p, size_t n)
+{
+    buf log = {0};
+
+    if (n)
+        buf_append(&log, p, n);
+    char *text = skopeo_log_text(&log);
+    MUST(text && !strchr(text, '\n'));
+    err *e = skopeo_reason("h/x:1", text);
+    MUST(e && e->message && *e->message);
+    err_free(e);
+    free(text);
+    buf_done(&log);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     proxy_reply r = {.fd = -1};
-    buf log = {0};
 
     if (size && data[0] == 'l') {
-        buf_append(&log, data + 1, size - 1);
-        free(skopeo_log_text(&log));
-        buf_done(&log);
+        read_log(data + 1, size - 1);
         return 0;
     }
-    err_free(proxy_reply_parse(data, size, "h/x:1", &r));
+    err *e = proxy_reply_parse(data, size, "h/x:1", &r);
+    MUST(!e || (e->message && *e->message && !r.value && !r.pipe));
+    err_free(e);
     proxy_reply_done(&r);
     return 0;
 }

@@ -1,0 +1,63 @@
+/* A sandbox's row as the store may hold it: written by another version, or damaged. What is taken
+ * is written again as the same, and shows as one JSON object. Words end in NUL: state, cause, spec.
+ */
+#include "base/cleanup.h"
+#include "door/rest/internal.h"
+#include "engine/internal.h"
+
+#include "fuzz.h"
+
+static void check_view(sandbox *sb)
+{
+    CLEANUP(sandbox_view_done) sandbox_view v;
+    CLEANUP(buf_done) buf out = {0};
+    CLEANUP(json_decrefp) json_t *again = NULL;
+
+    sandbox_get(sb, &v);
+    json_t *j = view_sandbox(&v);
+    MUST(j && json_is_object(j));
+    json_write(&out, j);
+    MUST(!json_parse(out.p, out.len, &again));
+    json_decref(j);
+}
+
+static void check_again(engine *e, sandbox *sb)
+{
+    sandbox_row first = {0}, second = {0};
+    sandbox *copy = NULL;
+
+    sandbox_to_row(sb, &first);
+    MUST(!sandbox_from_row(e, &first, &copy));
+    sandbox_to_row(copy, &second);
+    MUST(!strcmp(first.spec, second.spec) && !strcmp(first.state, second.state));
+    free(first.spec);
+    free(second.spec);
+    sandbox_unref(copy);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static engine e;
+    fuzz_in in = {data, size};
+    CLEANUP(freep) char *state = fuzz_word(&in, 0);
+    CLEANUP(freep) char *ended = fuzz_word(&in, 0);
+    CLEANUP(freep) char *spec = fuzz_word(&in, 0);
+    sandbox_row r = {.id = "abcd0123456789abcdef",
+                     .owner = "admin",
+                     .state = state,
+                     .cause = *ended ? ended : NULL,
+                     .image = "docker.io/library/busybox:latest",
+                     .spec = spec,
+                     .created_ns = 1,
+                     .ttl_ns = 2};
+    sandbox *sb = NULL;
+    err *bad = sandbox_from_row(&e, &r, &sb);
+
+    if (!bad) {
+        check_view(sb);
+        check_again(&e, sb);
+        sandbox_unref(sb);
+    }
+    err_free(bad);
+    return 0;
+}
