@@ -191,6 +191,7 @@ static bool answer_bytes(request *rq, const response *rs, bool keep, bool settle
                          .discard = !settled,
                          .counted = true,
                          .id = rq->id,
+                         .party = rq->party,
                          .out = out};
         out = (buf){0};
         relay_add(c->server->relay, &j);
@@ -218,7 +219,8 @@ static bool answer(request *rq, response *rs)
                      .http11 = rq->h1.http11,
                      .head_only = request_is_head(rq),
                      .discard = !settled,
-                     .id = rq->id};
+                     .id = rq->id,
+                     .party = rq->party};
     metric_observe_ns(&NET_METRICS[M_SECONDS], 0, now_mono_ns() - rq->begun);
     relay_add(rq->server->relay, &j);
     return false;
@@ -260,6 +262,7 @@ static request *new_request(conn *c)
     rq->conn = c;
     rq->server = c->server;
     rq->begun = now_mono_ns();
+    rq->party = xstrdup(""); /* nobody yet */
     return rq;
 }
 

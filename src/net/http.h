@@ -36,6 +36,15 @@ int request_socket(const request *rq); /* for peer credentials of a unix connect
 void *request_door(const request *rq); /* the server's dispatch argument */
 void *request_user(const request *rq); /* what dispatch put there: the caller */
 void request_set_user(request *rq, void *user, void (*release)(void *));
+/* Whose it is: what one party may hold of threads and memory is limited. NULL: one that is not
+ * limited. Until it is said, a request belongs to the party of all who have not said who they are.
+ */
+void request_set_party(request *rq, const char *name);
+/* Memory that stays with the server for this request after the handler has returned; free it when
+ * it goes. ERR_QUOTA_EXCEEDED when the party holds too much already. */
+typedef struct request_hold request_hold;
+err *request_hold_new(request *rq, size_t n, request_hold **ret_hold) ERR_MUST;
+void request_hold_free(request_hold *h);
 /* The whole body, at most max bytes (ERR_TOO_LARGE). Sends 100-continue when asked for. */
 err *request_body(request *rq, size_t max, buf *ret_body) ERR_MUST;
 /* The next piece of the body; *ret_n is 0 at its end. */

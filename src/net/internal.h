@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "base/clock.h"
+#include "base/map.h"
 #include "base/metric.h"
 #include "base/thread.h"
 #include "net/http.h"
@@ -21,7 +22,8 @@
 #define NET_DRAIN       (64 * 1024) /* of an unread body, to keep the connection */
 #define NET_LINGER      (1024 * 1024)
 #define NET_ID_MAX      64
-#define NET_RETRY_AFTER 1 /* seconds, when every thread is busy */
+#define NET_RETRY_AFTER 1        /* seconds, when every thread is busy */
+#define NET_BODY_GRACE  NS_PER_S /* of waiting for a body, then its thread counts as slow */
 
 /* Nanoseconds. Tests shorten them. */
 typedef struct server_times {
@@ -78,8 +80,11 @@ struct request {
     char *param[HTTP_PARAMS_MAX];
     void *user;
     void (*release)(void *);
-    bool continued; /* 100 sent */
-    bool broken;    /* the rest of the body cannot be found */
+    bool continued;  /* 100 sent */
+    bool broken;     /* the rest of the body cannot be found */
+    bool slow;       /* its thread has waited too long for the body: its party's account has it */
+    uint64_t waited; /* for the body */
+    char *party;     /* NULL: not limited */
     uint64_t begun;
 };
 
@@ -103,6 +108,13 @@ void request_set_param(request *rq, size_t i, const char *raw, size_t n);
 /* Takes what is left of a small body from the socket, without waiting. True: the connection stands
  * at the next request. */
 bool request_settle(request *rq);
+
+/* ---- party.c ---- */
+void party_limits(server *s); /* after the number of threads is known */
+/* name NULL: there always is. slow: threads that wait for a body. */
+bool party_has_room(server *s, const char *name, uint64_t bytes, unsigned slow);
+bool party_take(server *s, const char *name, uint64_t bytes, unsigned slow); /* false: too much */
+void party_give(server *s, const char *name, uint64_t bytes, unsigned slow);
 
 /* ---- http.c ---- */
 void http_error_lines(buf *out, const err *e); /* Retry-After and the like */
@@ -136,6 +148,7 @@ typedef struct relay_start {
     bool discard; /* what the peer still sends is no next request */
     bool counted; /* its status is in the metrics */
     const char *id;
+    const char *party;
 } relay_start;
 void relay_add(relay *r, const relay_start *start);
 
@@ -178,6 +191,11 @@ struct server {
     uint64_t released_ns;   /* when it last did */
     unsigned total;         /* workers; one more than busy, always: somebody listens to epoll */
     unsigned busy;          /* of them in a handler */
+
+    pthread_mutex_t party_lock;
+    map parties; /* by name */
+    uint64_t party_bytes;
+    unsigned party_slow;
 
     pthread_mutex_t conns_lock; /* conns, listeners, spare_fd */
     conn *conns;

@@ -41,6 +41,8 @@ struct relay_job {
     relay_job *prev, *following;        /* of the lane, by its thread */
     relay_job *queue_prev, *queue_next; /* under the lane's lock */
     bool queued;
+    char *party;
+    uint64_t held; /* bytes the party is charged with */
     char id[NET_ID_MAX + 1];
 };
 
@@ -200,8 +202,29 @@ static relay_job *dequeue(lane *l)
 
 /* ---- a job ---- */
 
+/* What a peer does not take is its party's to answer for. False: that is too much. */
+static bool job_hold(relay_job *j)
+{
+    uint64_t more = j->out.cap > j->held ? j->out.cap - j->held : 0;
+
+    if (more && !party_take(j->lane->relay->server, j->party, more, 0)) {
+        metric_add(&NET_METRICS[M_REFUSED], 0, 1);
+        return false;
+    }
+    j->held += more;
+    return true;
+}
+
+static void job_release(relay_job *j)
+{
+    party_give(j->lane->relay->server, j->party, j->held, 0);
+    j->held = 0;
+}
+
 static void job_free(relay_job *j)
 {
+    job_release(j);
+    free(j->party);
     buf_done(&j->out);
     free(j);
 }
@@ -344,10 +367,12 @@ static void job_run(relay_job *j, uint64_t now)
 {
     for (int i = 0; i < JOB_STEPS; i++) {
         int r = job_flush(j, now);
-        if (r < 0) {
+        if (r < 0 || (r == 0 && !job_hold(j))) {
             job_end(j, FATE_CUT);
             return;
         }
+        if (r && j->held)
+            job_release(j);
         if (r == 0 || (j->next == RELAY_WAIT && !j->woken)) {
             job_arm(j);
             return;
@@ -591,6 +616,7 @@ void relay_add(relay *r, const relay_start *start)
     j->discard = start->discard;
     j->counted = start->counted;
     snprintf(j->id, sizeof j->id, "%s", start->id);
+    j->party = start->party ? xstrdup(start->party) : NULL;
     atomic_fetch_add(&r->server->nrelay, 1);
     metric_add(&NET_METRICS[M_RELAYS], 0, 1);
     pthread_mutex_lock(&l->lock);

@@ -84,6 +84,9 @@ void request_close(request *rq)
 {
     if (rq->release)
         rq->release(rq->user);
+    if (rq->slow)
+        party_give(rq->server, rq->party, 0, 1);
+    free(rq->party);
     for (size_t i = 0; i < rq->nquery; i++) {
         free(rq->query[i].name);
         free(rq->query[i].value);
@@ -203,23 +206,54 @@ static void say_continue(request *rq)
     (void)!send(rq->conn->fd, LINE, sizeof LINE - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+static err *too_slow(request *rq)
+{
+    metric_add(&NET_METRICS[M_REFUSED], 0, 1);
+    err *e = err_because(err_new(ERR_QUOTA_EXCEEDED, "too many of your requests are slow"),
+                         "%u of them wait for their bodies already", rq->server->party_slow);
+    return broken(rq, err_retry_after(e, NET_RETRY_AFTER));
+}
+
+/* A body that comes in pieces holds a thread. One party may have few of those; where it has them,
+ * nobody of it waits at all. */
+static err *count_slow(request *rq)
+{
+    bool in_time = rq->waited < NET_BODY_GRACE;
+
+    if (rq->slow)
+        return NULL;
+    if (!(in_time ? party_has_room : party_take)(rq->server, rq->party, 0, 1))
+        return too_slow(rq);
+    rq->slow = !in_time;
+    return NULL;
+}
+
+static err *no_body(const request *rq)
+{
+    return err_because(err_new(ERR_TIMEOUT, "the request's body did not come"),
+                       "no byte of it for %llu s",
+                       (unsigned long long)(rq->server->times.body_idle / NS_PER_S));
+}
+
 static err *wait_readable(request *rq)
 {
-    uint64_t until = now_mono_ns() + rq->server->times.body_idle;
+    uint64_t now = now_mono_ns(), until = now + rq->server->times.body_idle;
 
     for (;;) {
+        TRY(count_slow(rq));
         struct pollfd p = {.fd = rq->conn->fd, .events = POLLIN};
-        uint64_t now = now_mono_ns();
-        int ms = now < until ? (int)((until - now) / NS_PER_MS) + 1 : 0;
-        int n = poll(&p, 1, ms);
+        uint64_t left = now < until ? until - now : 0;
+        if (!rq->slow && left > NET_BODY_GRACE - rq->waited)
+            left = NET_BODY_GRACE - rq->waited;
+        int n = poll(&p, 1, left ? (int)(left / NS_PER_MS) + 1 : 0);
+        uint64_t then = now;
+        now = now_mono_ns();
+        rq->waited += now - then;
         if (n > 0)
             return NULL;
-        if (n == 0)
-            return broken(
-                rq, err_because(err_new(ERR_TIMEOUT, "the request's body did not come"),
-                                "no byte of it for %llu s",
-                                (unsigned long long)(rq->server->times.body_idle / NS_PER_S)));
-        if (errno != EINTR)
+        if (n == 0 && now >= until)
+            return broken(rq, no_body(rq));
+        if (n < 0 && errno != EINTR)
             return broken(rq, err_sys(ERR_INTERNAL, errno, "cannot wait for the body"));
     }
 }

@@ -91,6 +91,8 @@ err *server_new(const server_options *o, server **ret_server)
     s->epfd = s->stop_fd = s->quit_fd = s->spare_fd = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->conns_lock, NULL);
+    pthread_mutex_init(&s->party_lock, NULL);
+    party_limits(s);
     cond_init(&s->changed);
     cond_init(&s->room);
     id_random(s->id_prefix, sizeof s->id_prefix - 1);
@@ -394,6 +396,8 @@ void server_free(server *s)
     close_fd(s->spare_fd);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->conns_lock);
+    pthread_mutex_destroy(&s->party_lock);
+    map_done(&s->parties);
     pthread_cond_destroy(&s->room);
     pthread_cond_destroy(&s->changed);
     free(s);

@@ -65,6 +65,7 @@ err *rest_dispatch(void *arg, request *rq, response *rs)
     if (found->role != ROLE_ANYONE) {
         TRY(authenticate(r, rq, &c));
         request_set_user(rq, c, release_caller);
+        request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner);
         TRY(caller_require(c, needed(found->role)));
     }
     return found->handle(rq, rs);

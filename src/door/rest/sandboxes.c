@@ -6,7 +6,8 @@
 #include "core/lifecycle.h"
 #include "door/rest/internal.h"
 
-#define BODY_MAX (4 << 20)
+#define BODY_MAX    (4 << 20)
+#define CREATE_HELD (128 << 10) /* what a create counts for beside its body */
 
 static json_t *sandbox_json(sandbox *sb)
 {
@@ -69,16 +70,25 @@ static err *take_create(create_sandbox *in, sandbox_spec *out)
     return NULL;
 }
 
-static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
-{
-    wait_finish(arg, failure, 201, sb ? sandbox_json(sb) : NULL, replay);
-    sandbox_unref(sb);
-}
-
 typedef struct creating {
     engine *engine;
     sandbox *sb;
 } creating;
+
+typedef struct waiting {
+    wait_ticket *ticket;
+    request_hold *hold; /* until it is done, also when its caller has gone */
+} waiting;
+
+static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
+{
+    waiting *w = arg;
+
+    wait_finish(w->ticket, failure, 201, sb ? sandbox_json(sb) : NULL, replay);
+    request_hold_free(w->hold);
+    free(w);
+    sandbox_unref(sb);
+}
 
 static void create_over(void *arg, bool early)
 {
@@ -102,18 +112,21 @@ err *rest_sandbox_create(request *rq, response *rs)
     CLEANUP(create_sandbox_done) create_sandbox in = {0};
     CLEANUP(sandbox_spec_done) sandbox_spec spec = {0};
     CLEANUP(body_wipe) buf body = {0};
+    request_hold *hold = NULL;
     idempotency idem;
 
     TRY(request_body(rq, BODY_MAX, &body));
     TRY(rest_idempotency(rq, &body, &idem));
     TRY(create_sandbox_decode(body.p, body.len, &in));
     TRY(take_create(&in, &spec));
+    TRY(request_hold_new(rq, body.len + CREATE_HELD, &hold));
     creating *made = xcalloc(1, sizeof *made);
+    waiting *w = xcalloc(1, sizeof *w);
     made->engine = rest_engine(rq);
-    wait_ticket *ticket = wait_start(rq, rs, false);
-    wait_over(ticket, create_over, made);
+    *w = (waiting){wait_start(rq, rs, false), hold};
+    wait_over(w->ticket, create_over, made);
     made->sb = engine_create(made->engine, rest_caller(rq), &spec, policy_of(in.pull), &idem,
-                             on_created, ticket);
+                             on_created, w);
     return NULL;
 }
 

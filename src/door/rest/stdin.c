@@ -13,6 +13,7 @@ typedef struct feed {
     buf body;
     uint64_t offset; /* UINT64_MAX: append */
     bool eof;
+    request_hold *hold;
     char *request_id;
 } feed;
 
@@ -37,6 +38,7 @@ static void on_free(void *ctx)
     exec_unref(f->x);
     secret_wipe(f->body.p, f->body.cap);
     buf_done(&f->body);
+    request_hold_free(f->hold);
     free(f->request_id);
     free(f);
 }
@@ -77,15 +79,18 @@ err *rest_process_stdin(request *rq, response *rs)
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(exec_unrefp) exec *x = NULL;
     CLEANUP(body_wipe) buf body = {0};
+    request_hold *hold = NULL;
 
     TRY(process_stdin_query_decode(query_find, rq, &q));
     TRY(rest_find_exec(rq, &sb, &x));
     TRY(request_body(rq, STDIN_MAX, &body));
+    TRY(request_hold_new(rq, body.len, &hold));
     feed *f = xcalloc(1, sizeof *f);
     *f = (feed){.x = TAKE_PTR(x),
                 .body = body,
                 .offset = q.has_offset ? q.offset : UINT64_MAX,
                 .eof = q.eof,
+                .hold = hold,
                 .request_id = xstrdup(request_id(rq))};
     body = (buf){0};
     response_relay(rs, &FEED_OPS, f);

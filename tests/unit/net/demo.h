@@ -314,9 +314,12 @@ static const route DEMO_ROUTES[] = {
 
 static inline err *demo_dispatch(void *arg, request *rq, response *rs)
 {
+    const char *party = request_header(rq, "x-party");
     const route *r;
 
     (void)arg;
+    if (party)
+        request_set_party(rq, str_eq(party, "-") ? NULL : party);
     TRY(router_match(DEMO_ROUTES, ARRAY_LEN(DEMO_ROUTES), rq, rs, &r));
     return r->handle(rq, rs);
 }

@@ -1,0 +1,123 @@
+/* One party cannot take what is everybody's. */
+#include "fixture.h"
+
+static int begin_body(const fixture *f, const char *party)
+{
+    int fd = dial(f);
+    CLEANUP(freep)
+    char *head = str_printf("POST /echo HTTP/1.1\r\nHost: a\r\nX-Party: %s\r\n"
+                            "Content-Length: 3\r\n\r\na",
+                            party);
+
+    say(fd, head);
+    return fd;
+}
+
+static bool answers(int fd, const char *status, int ms)
+{
+    CLEANUP(buf_done) buf in = {0};
+
+    return hear_until(fd, &in, status, ms);
+}
+
+/* Of sixteen threads one party may keep two waiting for bodies. */
+TEST(slow_bodies_of_one_party_leave_threads_to_others, .threads = 16)
+{
+    int slow[24];
+    unsigned refused = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(slow); i++)
+        slow[i] = begin_body(f, "eve");
+    poll(NULL, 0, 1500);
+    for (size_t i = 0; i < ARRAY_LEN(slow); i++)
+        refused += answers(slow[i], "HTTP/1.1 ", 10);
+    assert_true(refused >= ARRAY_LEN(slow) - 2);
+    /* It has its two: who comes now is told at once. */
+    int more = begin_body(f, "eve");
+    assert_true(answers(more, "HTTP/1.1 429", 500));
+    close(more);
+    /* Others are served, in pieces too. */
+    int other = begin_body(f, "bob");
+    poll(NULL, 0, 50);
+    say(other, "bc");
+    assert_true(answers(other, "HTTP/1.1 200", 5000));
+    close(other);
+    for (size_t i = 0; i < ARRAY_LEN(slow); i++)
+        close(slow[i]);
+    EVENTUALLY(party_has_room(f->server, "eve", 0, 2));
+    more = begin_body(f, "eve");
+    say(more, "bc");
+    assert_true(answers(more, "HTTP/1.1 200", 5000));
+    close(more);
+}
+
+/* A byte now and then is as slow as none. */
+TEST(a_body_in_drops_counts_as_slow, .threads = 8)
+{
+    int first = dial(f);
+
+    say(first, "POST /echo HTTP/1.1\r\nHost: a\r\nX-Party: eve\r\nContent-Length: 100\r\n\r\n");
+    for (int i = 0; i < 12; i++) {
+        poll(NULL, 0, 100);
+        say(first, "x");
+    }
+    EVENTUALLY(!party_has_room(f->server, "eve", 0, 1));
+    close(first);
+    EVENTUALLY(party_has_room(f->server, "eve", 0, 1));
+}
+
+static int ask_big(const fixture *f, const char *party)
+{
+    int fd = dial(f);
+    CLEANUP(freep)
+    char *head = str_printf("GET /big?n=3000000 HTTP/1.1\r\nHost: a\r\nX-Party: %s\r\n\r\n", party);
+
+    say(fd, head);
+    return fd;
+}
+
+static bool comes_whole(int fd)
+{
+    CLEANUP(buf_done) buf in = {0};
+
+    while (in.len < 3000000 && hear_some(fd, &in, 5000) > 0)
+        continue;
+    return in.len >= 3000000;
+}
+
+TEST(answers_that_are_not_read_are_cut_when_they_are_too_many, .threads = 64)
+{
+    f->server->party_bytes = 8 << 20;
+    int fd[6], other, trusted[6];
+    unsigned whole = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++)
+        fd[i] = ask_big(f, "eve");
+    for (size_t i = 0; i < ARRAY_LEN(trusted); i++)
+        trusted[i] = ask_big(f, "-");
+    EVENTUALLY(server_count(f->server).relays == 2 + ARRAY_LEN(trusted));
+    other = ask_big(f, "bob");
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++)
+        whole += comes_whole(fd[i]);
+    assert_int_equal(whole, 2);
+    assert_true(comes_whole(other));
+    for (size_t i = 0; i < ARRAY_LEN(trusted); i++)
+        assert_true(comes_whole(trusted[i]));
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
+        close(fd[i]);
+        close(trusted[i]);
+    }
+    close(other);
+    EVENTUALLY(!f->server->parties.count); /* all was given back */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slow_bodies_of_one_party_leave_threads_to_others),
+        cmocka_unit_test(a_body_in_drops_counts_as_slow),
+        cmocka_unit_test(answers_that_are_not_read_are_cut_when_they_are_too_many),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
