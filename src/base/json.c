@@ -5,9 +5,32 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
+/* The library goes down a level by recursion, to 2,048 of them: nearly all of a thread's stack. */
+static bool too_deep(const char *p, size_t n)
+{
+    unsigned depth = 0;
+    bool quoted = false;
+
+    for (size_t i = 0; i < n; i++) {
+        if (quoted && p[i] == '\\')
+            i++;
+        else if (p[i] == '"')
+            quoted = !quoted;
+        else if (!quoted && (p[i] == '[' || p[i] == '{') && ++depth > JSON_DEPTH_MAX)
+            return true;
+        else if (!quoted && (p[i] == ']' || p[i] == '}') && depth)
+            depth--;
+    }
+    return false;
+}
+
 err *json_parse(const void *p, size_t n, json_t **ret_root)
 {
     json_error_t at;
+
+    if (too_deep(p, n))
+        return err_because(err_new(ERR_INVALID_REQUEST, "the body is not valid JSON"),
+                           "more than %d levels", JSON_DEPTH_MAX);
     json_t *root = json_loadb(p, n, JSON_REJECT_DUPLICATES, &at);
 
     if (!root)

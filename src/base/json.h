@@ -1,4 +1,5 @@
-/* JSON through jansson, strictly: duplicate keys, NUL, invalid UTF-8, trailing bytes are errors.
+/* JSON through jansson, strictly: duplicate keys, NUL, invalid UTF-8, trailing bytes and more than
+ * JSON_DEPTH_MAX levels are errors.
  * Separate library (base_json): the warden does not link it. */
 #pragma once
 
@@ -9,6 +10,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+#define JSON_DEPTH_MAX 64
 /* Parses one document. Reports ERR_INVALID_REQUEST with line and column. */
 err *json_parse(const void *p, size_t n, json_t **ret_root) ERR_MUST;
 /* CLEANUP(json_decrefp) is jansson's own. */

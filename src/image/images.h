@@ -9,10 +9,11 @@
 #include "image/image.h"
 #include "image/manifest.h"
 
-#define IMAGE_PULLS      3
-#define IMAGE_PULLS_EACH 2 /* of one owner, so that slow registries are not everybody's */
-#define IMAGE_WORKERS    (IMAGE_PULLS + 1) /* one is always free for what is here already */
-#define IMAGE_LANES      3 /* layers of one pull at a time; the warden has a thread for each */
+#define IMAGE_PULLS       3
+#define IMAGE_PULLS_EACH  2  /* of one owner, so that slow registries are not everybody's */
+#define IMAGE_QUEUED_EACH 64 /* pulls of one owner that wait */
+#define IMAGE_WORKERS     (IMAGE_PULLS + 1) /* one is always free for what is here already */
+#define IMAGE_LANES       3 /* layers of one pull at a time; the warden has a thread for each */
 
 typedef struct pull_job pull_job;
 

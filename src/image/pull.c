@@ -270,20 +270,42 @@ static pull_job *job_new(image_store *s, const char *owner, const char *referenc
     return j;
 }
 
+/* With the lock held. Callers may have gone without a word: nothing else keeps the queue short. */
+static err *may_wait(const image_store *s, const pull_job *j)
+{
+    unsigned n = 0;
+
+    for (const pull_job *w = j->quick ? NULL : s->first; w; w = w->next)
+        n += !w->quick && str_eq(w->owner, j->owner);
+    if (n < IMAGE_QUEUED_EACH)
+        return NULL;
+    err *e = err_because(err_new(ERR_QUOTA_EXCEEDED, "too many of your pulls wait"),
+                         "%u are in the queue", n);
+    return err_retry_after(err_remedy(e, "Wait until some of them are done."), 5);
+}
+
+static err *ask(image_store *s, pull_job *j, const pull_events *ev)
+{
+    LOCK_SCOPE(&s->lock);
+    pull_job *there = map_get_str(&s->jobs, j->key);
+    err *refused = there ? NULL : may_wait(s, j);
+
+    if (refused || there)
+        job_free(j);
+    else
+        enqueue(s, j);
+    if (!refused)
+        add_waiter(there ? there : j, ev);
+    return refused;
+}
+
 void image_ensure(image_store *s, const char *reference, const char *as, enum pull_policy policy,
                   const pull_events *ev)
 {
-    pull_job *j = job_new(s, ev->owner, reference, as, policy);
+    err *refused = ask(s, job_new(s, ev->owner, reference, as, policy), ev);
 
-    LOCK_SCOPE(&s->lock);
-    pull_job *there = map_get_str(&s->jobs, j->key);
-    if (there) {
-        job_free(j);
-        j = there;
-    } else {
-        enqueue(s, j);
-    }
-    add_waiter(j, ev);
+    if (refused)
+        ev->done(ev->arg, refused, NULL);
 }
 
 void pull_start(image_store *s)

@@ -5,7 +5,8 @@
 #include "base/str.h"
 #include "door/rest/internal.h"
 
-#define BODY_MAX (64 * 1024)
+#define BODY_MAX  (64 * 1024)
+#define PULL_HELD (64 * 1024) /* what a pull counts for */
 
 err *rest_image_list(request *rq, response *rs)
 {
@@ -31,9 +32,14 @@ static int percent_of(const pull_progress *p)
     return p->bytes ? (int)((double)p->bytes_done * 99 / (double)p->bytes) : 0;
 }
 
+typedef struct pulling {
+    wait_ticket *ticket;
+    request_hold *hold; /* until it is done, also when its caller has gone */
+} pulling;
+
 static void on_progress(void *arg, const pull_progress *p)
 {
-    wait_event(arg, "progress",
+    wait_event(((pulling *)arg)->ticket, "progress",
                json_pack("{s:s,s:i,s:i,s:I,s:I,s:i}", "stage", p->stage, "layers", (int)p->layers,
                          "layers_done", (int)p->layers_done, "bytes", (json_int_t)p->bytes,
                          "bytes_done", (json_int_t)p->bytes_done, "percent", percent_of(p)));
@@ -41,7 +47,11 @@ static void on_progress(void *arg, const pull_progress *p)
 
 static void on_pulled(void *arg, err *failure, image *got)
 {
-    wait_finish(arg, failure, 200, got ? view_image(got) : NULL, false);
+    pulling *w = arg;
+
+    wait_finish(w->ticket, failure, 200, got ? view_image(got) : NULL, false);
+    request_hold_free(w->hold);
+    free(w);
     image_unref(got);
 }
 
@@ -69,6 +79,7 @@ err *rest_image_pull(request *rq, response *rs)
     CLEANUP(pull_image_done) pull_image in = {0};
     CLEANUP(buf_done) buf body = {0};
     bool events = rest_wants_events(rq);
+    request_hold *hold = NULL;
 
     TRY(request_body(rq, BODY_MAX, &body));
     TRY(pull_image_decode(body.p, body.len, &in));
@@ -78,12 +89,14 @@ err *rest_image_pull(request *rq, response *rs)
     enum pull_policy policy = in.pull == PULL_IMAGE_PULL_MISSING ? PULL_MISSING
                               : in.pull == PULL_IMAGE_PULL_NEVER ? PULL_NEVER
                                                                  : PULL_ALWAYS;
-    wait_ticket *t = wait_start(rq, rs, events);
+    TRY(request_hold_new(rq, PULL_HELD, &hold));
+    pulling *w = xcalloc(1, sizeof *w);
+    *w = (pulling){wait_start(rq, rs, events), hold};
     image_ensure(engine_images(rest_engine(rq)), in.source, in.name, policy,
                  &(pull_events){.owner = rest_caller(rq)->owner,
                                 .progress = events ? on_progress : NULL,
                                 .done = on_pulled,
-                                .arg = t});
+                                .arg = w});
     return NULL;
 }
 

@@ -1,5 +1,5 @@
 /* /v1/registries. */
-#include <stdatomic.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "api/openapi.h"
@@ -8,8 +8,9 @@
 #include "base/thread.h"
 #include "door/rest/internal.h"
 
-#define BODY_MAX   (64 * 1024)
-#define LOGINS_MAX 8 /* being proven at a time; each has a thread and a process */
+#define BODY_MAX    (64 * 1024)
+#define LOGINS_MAX  8 /* being proven at a time; each has a thread and a process */
+#define LOGINS_EACH 2 /* of one owner: a registry may take a minute to answer */
 
 static json_t *view_login(const char *host, const char *username, bool shared, uint64_t created_ns)
 {
@@ -49,17 +50,50 @@ err *rest_registry_list(request *rq, response *rs)
 /* ---- login: a registry may take its time, a thread of the server is not to wait for it ---- */
 
 typedef struct proving {
+    struct proving *next; /* of those under way */
     image_store *images;
     wait_ticket *ticket;
-    char *owner; /* NULL: for everybody */
+    char *by; /* the owner who asked */
+    bool shared;
     char *host, *username, *password;
 } proving;
 
-static atomic_int proving_now;
+static pthread_mutex_t under_way_lock = PTHREAD_MUTEX_INITIALIZER;
+static proving *under_way;
+
+static err *too_many(void)
+{
+    return err_retry_after(err_new(ERR_UNAVAILABLE, "too many logins at a time"), 2);
+}
+
+static err *proving_begin(proving *p)
+{
+    unsigned all = 0, own = 0;
+    LOCK_SCOPE(&under_way_lock);
+
+    for (const proving *o = under_way; o; o = o->next, all++)
+        own += str_eq(o->by, p->by);
+    if (all >= LOGINS_MAX || own >= LOGINS_EACH)
+        return too_many();
+    p->next = under_way;
+    under_way = p;
+    return NULL;
+}
+
+static void proving_end(proving *p)
+{
+    LOCK_SCOPE(&under_way_lock);
+
+    for (proving **o = &under_way; *o; o = &(*o)->next)
+        if (*o == p) {
+            *o = p->next;
+            return;
+        }
+}
 
 static void proving_free(proving *p)
 {
-    free(p->owner);
+    free(p->by);
     free(p->host);
     free(p->username);
     secret_freep(&p->password);
@@ -69,12 +103,12 @@ static void proving_free(proving *p)
 static void *prove(void *arg)
 {
     proving *p = arg;
-    err *e = image_login(p->images, p->owner, p->host, p->username, p->password);
+    err *e = image_login(p->images, p->shared ? NULL : p->by, p->host, p->username, p->password);
 
     wait_finish(p->ticket, e, 200,
-                e ? NULL : view_login(p->host, p->username, !p->owner, now_real_ns()), false);
+                e ? NULL : view_login(p->host, p->username, p->shared, now_real_ns()), false);
+    proving_end(p);
     proving_free(p);
-    atomic_fetch_sub(&proving_now, 1);
     return NULL;
 }
 
@@ -87,18 +121,24 @@ err *rest_registry_login(request *rq, response *rs)
     TRY(registry_login_decode(body.p, body.len, &in));
     if (in.shared)
         TRY(err_wrap(caller_require(rest_caller(rq), CALLER_ADMIN), "a login for everybody"));
-    if (atomic_fetch_add(&proving_now, 1) >= LOGINS_MAX) {
-        atomic_fetch_sub(&proving_now, 1);
-        return err_retry_after(err_new(ERR_UNAVAILABLE, "too many logins at a time"), 2);
-    }
     proving *p = xcalloc(1, sizeof *p);
     *p = (proving){.images = engine_images(rest_engine(rq)),
-                   .owner = in.shared ? NULL : xstrdup(rest_caller(rq)->owner),
+                   .by = xstrdup(rest_caller(rq)->owner),
+                   .shared = in.shared,
                    .host = xstrdup(request_param(rq, 0)),
                    .username = TAKE_PTR(in.username),
                    .password = TAKE_PTR(in.password)};
+    err *refused = proving_begin(p);
+    if (refused) {
+        proving_free(p);
+        return refused;
+    }
     p->ticket = wait_start(rq, rs, false);
-    thread_detach("login", prove, p);
+    if (!thread_try_detach(prove, p)) {
+        wait_finish(p->ticket, too_many(), 0, NULL, false);
+        proving_end(p);
+        proving_free(p);
+    }
     return NULL;
 }
 

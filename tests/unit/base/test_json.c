@@ -15,6 +15,25 @@ static void strictness(void **state)
         assert_err(json_parse(BAD[i], strlen(BAD[i]), &j), ERR_INVALID_REQUEST);
 }
 
+static void levels_are_limited(void **state)
+{
+    char text[2 * JSON_DEPTH_MAX + 8];
+    json_t *j = NULL;
+
+    (void)state;
+    memset(text, '[', JSON_DEPTH_MAX + 1);
+    memset(text + JSON_DEPTH_MAX + 1, ']', JSON_DEPTH_MAX + 1);
+    assert_err(json_parse(text, 2 * JSON_DEPTH_MAX + 2, &j), ERR_INVALID_REQUEST);
+    assert_ok(json_parse(text + 1, 2 * JSON_DEPTH_MAX, &j));
+    json_decref(j);
+    /* What is quoted is no level. */
+    memset(text, '{', sizeof text);
+    memcpy(text, "[\"\\\"", 4);
+    memcpy(text + sizeof text - 2, "\"]", 2);
+    assert_ok(json_parse(text, sizeof text, &j));
+    json_decref(j);
+}
+
 static void bytes_choose_their_form(void **state)
 {
     CLEANUP(json_decrefp) json_t *text = json_bytes("h\xc3\xa9", 3);
@@ -46,6 +65,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strictness),
+        cmocka_unit_test(levels_are_limited),
         cmocka_unit_test(bytes_choose_their_form),
         cmocka_unit_test(controls_are_written_as_escapes),
     };

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
-#include "image/image.h"
+#include "image/images.h"
 #include "image/manifest.h"
 
 #include "../unit.h"
@@ -435,6 +435,38 @@ static void pulls_that_never_end_keep_a_place_for_others(void **state)
     assert_int_equal(held, 4); /* two layers of two images */
 }
 
+/* Who asks and goes, and asks again for something else, does not fill the queue. */
+static void pulls_of_one_owner_that_wait_are_limited(void **state)
+{
+    place *p = *state;
+    CLEANUP(freep)
+    answer *eve = xcalloc(IMAGE_PULLS_EACH + IMAGE_QUEUED_EACH + 1, sizeof *eve);
+    answer ann;
+    size_t n = 0;
+
+    p->notes.hold = true;
+    for (; n < IMAGE_PULLS_EACH + IMAGE_QUEUED_EACH; n++) {
+        CLEANUP(freep) char *name = str_printf("eve%zu", n);
+        CLEANUP(freep) char *source = str_printf("oci:%s/%s:latest", p->dir, name);
+        if (n < IMAGE_PULLS_EACH)
+            make_layout(p->fd, name, platform_here().architecture, name);
+        ask_for(p, &eve[n], "eve", source, name, PULL_ALWAYS);
+        for (int i = 0; i < 20000 && n < IMAGE_PULLS_EACH && p->notes.held < 2 * ((int)n + 1); i++)
+            usleep(1000);
+    }
+    ask_for(p, &eve[n], "eve", "oci:/none:latest", "none", PULL_ALWAYS);
+    assert_int_equal(eve[n].done, 1);
+    assert_err(TAKE_PTR(eve[n].failure), ERR_QUOTA_EXCEEDED);
+    ask_for(p, &ann, "ann", p->source, "one", PULL_ALWAYS);
+    CLEANUP(image_unrefp) image *got = NULL;
+    assert_ok(await(&ann, &got));
+    p->notes.hold = false;
+    for (size_t i = 0; i < n; i++) {
+        CLEANUP(image_unrefp) image *other = NULL;
+        err_free(await(&eve[i], &other));
+    }
+}
+
 static void failures_have_their_codes(void **state)
 {
     place *p = *state;
@@ -562,6 +594,7 @@ int main(void)
         TEST(equal_pulls_join),
         TEST(what_is_here_does_not_wait_behind_pulls),
         TEST(pulls_that_never_end_keep_a_place_for_others),
+        TEST(pulls_of_one_owner_that_wait_are_limited),
         TEST(failures_have_their_codes),
         TEST(images_survive_a_restart),
         TEST(prune_forgets_what_has_no_name),
