@@ -139,7 +139,7 @@ static err *reconcile_rows(engine *e, map *boxes)
     for (;;) {
         sandbox_row *rows = NULL;
         size_t n = 0;
-        TRY(store_sandbox_list(e->o.store, after, 256, &rows, &n));
+        TRY(store_sandbox_list(e->o.store, &(sandbox_page){after, 256}, &rows, &n));
         for (size_t i = 0; i < n; i++) {
             reconcile_row(e, boxes, &rows[i]);
             memcpy(after, rows[i].id, sizeof after);
@@ -275,12 +275,17 @@ err *engine_list(engine *e, const caller *c, const sandbox_filter *f, sandbox_vi
     char after[SANDBOX_ID_LEN + 1] = "";
     sandbox_view *views = xcalloc(f->max, sizeof *views);
     size_t n = 0, got = 1;
+    /* Others' rows, which may be many, cost and tell nothing. */
+    const sandbox_page page = {.after = after,
+                               .max = 256,
+                               .owner = c->role == CALLER_ADMIN ? NULL : c->owner,
+                               .without_gone = !f->states || !(f->states & 1u << LIFE_GONE)};
 
     if (f->after)
         snprintf(after, sizeof after, "%s", f->after);
     while (got && n < f->max) {
         sandbox_row *rows = NULL;
-        err *failure = store_sandbox_list(e->o.store, after, 256, &rows, &got);
+        err *failure = store_sandbox_list(e->o.store, &page, &rows, &got);
         for (size_t i = 0; i < got; i++) {
             sandbox_view v = {0};
             if (!failure && n < f->max) {

@@ -24,9 +24,10 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_SANDBOX_BY_KEY] = "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE key = ?1",
     [SQL_SANDBOX_BY_NAME] =
         "SELECT 1 FROM sandboxes WHERE owner = ?1 AND name = ?2 AND state <> 'gone'",
-    [SQL_SANDBOX_SEQ] = "SELECT seq FROM sandboxes WHERE id = ?1",
+    [SQL_SANDBOX_SEQ] = "SELECT seq FROM sandboxes WHERE id = ?1 AND (?2 IS NULL OR owner = ?2)",
     [SQL_SANDBOX_LIST] =
-        "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+        "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE seq > ?1 "
+        "AND (?3 IS NULL OR owner = ?3) AND (NOT ?4 OR state <> 'gone') ORDER BY seq LIMIT ?2",
     [SQL_SANDBOX_ENDED] =
         "SELECT id FROM sandboxes WHERE state = 'gone' AND ended >= ?1 AND ended < ?2",
     [SQL_SANDBOX_FORGET] = "DELETE FROM sandboxes WHERE state = 'gone' AND ended < ?1 RETURNING id",

@@ -277,19 +277,20 @@ err *store_sandbox_name_free(store *s, const char *owner, const char *name)
     return name_free(r.c, owner, name);
 }
 
-static err *seq_of(store_conn *c, const char *id, sqlite3_int64 *ret_seq)
+static err *seq_of(store_conn *c, const sandbox_page *page, sqlite3_int64 *ret_seq)
 {
     CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
     bool there = false;
 
     TRY(store_stmt(c, SQL_SANDBOX_SEQ, &st));
-    bind_text(st, 1, id);
+    bind_text(st, 1, page->after);
+    bind_text(st, 2, page->owner);
     TRY(is_there(c, st, &there));
     if (!there)
         return err_remedy(err_kind(err_new(ERR_NOT_FOUND,
                                            "the list cannot go on after '%.64s', "
                                            "which has been forgotten",
-                                           id),
+                                           page->after),
                                    "cursor"),
                           "Read the list from its beginning.");
     *ret_seq = sqlite3_column_int64(st, 0);
@@ -303,8 +304,7 @@ static void free_rows(sandbox_row *rows, size_t n)
     free(rows);
 }
 
-err *store_sandbox_list(store *s, const char *after, size_t max, sandbox_row **ret_rows,
-                        size_t *ret_n)
+err *store_sandbox_list(store *s, const sandbox_page *page, sandbox_row **ret_rows, size_t *ret_n)
 {
     CLEANUP(store_read_end) store_read r = {0};
     CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
@@ -314,11 +314,13 @@ err *store_sandbox_list(store *s, const char *after, size_t max, sandbox_row **r
     int step;
 
     TRY(store_read_begin(s, &r));
-    if (*after)
-        TRY(seq_of(r.c, after, &seq));
+    if (*page->after)
+        TRY(seq_of(r.c, page, &seq));
     TRY(store_stmt(r.c, SQL_SANDBOX_LIST, &st));
     sqlite3_bind_int64(st, 1, seq);
-    sqlite3_bind_int64(st, 2, max > INT32_MAX ? INT32_MAX : (sqlite3_int64)max);
+    sqlite3_bind_int64(st, 2, page->max > INT32_MAX ? INT32_MAX : (sqlite3_int64)page->max);
+    bind_text(st, 3, page->owner);
+    sqlite3_bind_int64(st, 4, page->without_gone);
     while ((step = sqlite3_step(st)) == SQLITE_ROW) {
         if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
             rows = xrealloc(rows, (2 * n + 1) * sizeof *rows);

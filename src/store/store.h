@@ -57,8 +57,14 @@ err *store_sandbox_spec(store *s, const char *id, const char *spec, uint64_t ttl
 /* Frees the idempotency key of a failed create. */
 void store_sandbox_free_key_queued(store *s, const char *id);
 err *store_sandbox_get(store *s, const char *id, sandbox_row *ret_row) ERR_MUST;
-/* All rows, oldest first, in pages: after is the last id seen or "". */
-err *store_sandbox_list(store *s, const char *after, size_t max, sandbox_row **ret_rows,
+/* Rows oldest first, in pages. An owner's cursor is one of its own rows. */
+typedef struct sandbox_page {
+    const char *after; /* the last id seen, or "" */
+    size_t max;
+    const char *owner; /* NULL: everybody's */
+    bool without_gone;
+} sandbox_page;
+err *store_sandbox_list(store *s, const sandbox_page *page, sandbox_row **ret_rows,
                         size_t *ret_n) ERR_MUST;
 err *store_sandbox_by_key(store *s, const uint8_t key[16], sandbox_row *ret_row) ERR_MUST;
 /* Ids of what ended from one time up to before another; by an index, however many rows there are.

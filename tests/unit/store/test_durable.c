@@ -166,7 +166,7 @@ static void many_writers_share_few_commits(void **state)
     }
     commits = metric_of("bothy_store_commits_total") - commits;
     writes = metric_of("bothy_store_writes_total") - writes;
-    assert_ok(store_sandbox_list(s, "", 10000, &rows, &n));
+    assert_ok(store_sandbox_list(s, &(sandbox_page){"", 10000}, &rows, &n));
     assert_int_equal(n, THREADS * PER_THREAD);
     for (size_t i = 0; i < n; i++)
         sandbox_row_done(&rows[i]);

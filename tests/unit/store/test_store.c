@@ -136,7 +136,7 @@ static void pages_go_oldest_first_and_end(void **state)
         assert_ok(store_sandbox_insert(s, &r));
     }
     do {
-        assert_ok(store_sandbox_list(s, last, 4, &rows, &n));
+        assert_ok(store_sandbox_list(s, &(sandbox_page){last, 4}, &rows, &n));
         for (size_t i = 0; i < n; i++, seen++)
             assert_int_equal(rows[i].id[19], (int)('9' - seen));
         if (n)
@@ -144,7 +144,32 @@ static void pages_go_oldest_first_and_end(void **state)
         free_all(rows, n);
     } while (n);
     assert_int_equal(seen, 10);
-    assert_err(kind_is(store_sandbox_list(s, ID_C, 4, &rows, &n), "cursor"), ERR_NOT_FOUND);
+    assert_err(kind_is(store_sandbox_list(s, &(sandbox_page){ID_C, 4}, &rows, &n), "cursor"),
+               ERR_NOT_FOUND);
+}
+
+static void pages_of_an_owner_know_no_others(void **state)
+{
+    OPEN_STORE;
+    sandbox_row *rows, a = row_of(ID_A, "alice", NULL), b = row_of(ID_B, "bob", NULL),
+                       c = row_of(ID_C, "alice", NULL);
+    size_t n;
+
+    assert_ok(store_sandbox_insert(s, &a));
+    assert_ok(store_sandbox_insert(s, &b));
+    assert_ok(store_sandbox_insert(s, &c));
+    assert_ok(store_sandbox_state(s, ID_A, "gone", "{}", 1));
+    assert_ok(store_sandbox_list(s, &(sandbox_page){"", 9, "alice"}, &rows, &n));
+    assert_int_equal(n, 2);
+    assert_string_equal(rows[1].id, ID_C);
+    free_all(rows, n);
+    assert_ok(store_sandbox_list(s, &(sandbox_page){"", 9, "alice", true}, &rows, &n));
+    assert_int_equal(n, 1);
+    free_all(rows, n);
+    /* Nor does a cursor tell whether there is such a sandbox. */
+    assert_err(
+        kind_is(store_sandbox_list(s, &(sandbox_page){ID_B, 9, "alice"}, &rows, &n), "cursor"),
+        ERR_NOT_FOUND);
 }
 
 static void only_old_ended_ones_are_forgotten(void **state)
@@ -362,6 +387,7 @@ int main(void)
         cmocka_unit_test(a_taken_key_is_told_before_a_taken_name),
         cmocka_unit_test(states_and_specs_are_updated),
         cmocka_unit_test(pages_go_oldest_first_and_end),
+        cmocka_unit_test(pages_of_an_owner_know_no_others),
         cmocka_unit_test(only_old_ended_ones_are_forgotten),
         cmocka_unit_test(what_ended_in_a_span_is_found),
         cmocka_unit_test(keys_are_found_by_hash),
