@@ -11,7 +11,7 @@ err *privs_close_memory(void) ERR_MUST;
 /* Bounding, permitted and effective sets of the whole process; children get no more. */
 err *privs_drop_caps(void) ERR_MUST;
 /* System calls that neither we, nor crun, nor unpack, nor any sandbox may make: inherited by all
- * children, so it holds only what the sandboxes' own profile refuses as well. */
+ * children, so nothing that a tenant's program lives by can be on the list. */
 err *privs_filter_all(void) ERR_MUST;
 
 /* Whether CAP_SYS_NICE is ours; after privs_drop_caps(). */
