@@ -17,6 +17,7 @@ struct engine {
     map creating; /* 16 byte key hash → sandbox, no reference: creates under way with a key */
     pthread_t keeper;
     uint64_t dropped_until; /* streams of what ended before are gone; the keeper's */
+    uint64_t shed_until;    /* likewise, because the disk was short */
     pthread_cond_t wake;
     sandbox **left; /* creates whose caller has gone; the keeper cancels them */
     size_t nleft;

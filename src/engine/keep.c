@@ -7,6 +7,8 @@
 #include "engine/internal.h"
 
 #define SWEEP_EVERY_NS (60 * NS_PER_S)
+#define SHED_AT_ONCE   256
+#define SHED_MARGIN_NS (2 * NS_PER_S) /* an end is committed a moment after its time */
 
 void engine_end(engine *e, sandbox *sb, const cause *c)
 {
@@ -95,6 +97,31 @@ static void drop_spools(engine *e)
     e->dropped_until = before;
 }
 
+/* The disk of the spools is short: streams go, of ended sandboxes the oldest first, then of ended
+ * commands of the sandbox that has most. What runs is not touched: it waits. */
+static void shed(engine *e)
+{
+    uint64_t now = clock_real(e->o.clock);
+    uint64_t from = e->shed_until > e->dropped_until ? e->shed_until : e->dropped_until;
+    char(*ids)[SANDBOX_ID_LEN + 1] = NULL;
+    size_t n = 0, i = 0, commands = 0;
+
+    from = from > SHED_MARGIN_NS && from <= now ? from - SHED_MARGIN_NS : 0;
+    err_drop(store_sandbox_ended(e->o.store, from, now, &ids, &n), "shed");
+    for (; i < n && exec_hub_is_short(e->o.execs); i++)
+        err_drop(exec_table_remove(e->o.execs, ids[i], true), "shed");
+    free(ids);
+    if (i == n)
+        e->shed_until = now;
+    while (commands < SHED_AT_ONCE && exec_hub_is_short(e->o.execs) && exec_hub_evict(e->o.execs))
+        commands++;
+    if (i || commands)
+        log_warn("disk_full",
+                 "the spools' disk is short: output of %zu sandboxes that have ended "
+                 "and of %zu commands is gone",
+                 i, commands);
+}
+
 static bool wait_a_second(engine *e)
 {
     LOCK_SCOPE(&e->lock);
@@ -119,6 +146,8 @@ void *engine_keeper(void *arg)
             sandbox_give_up(sb);
             sandbox_unref(sb);
         }
+        if (exec_hub_is_short(e->o.execs))
+            shed(e);
         if (clock_mono(e->o.clock) - swept > SWEEP_EVERY_NS) {
             swept = clock_mono(e->o.clock);
             sweep(e);

@@ -34,6 +34,10 @@ err *exec_hub_new(const exec_options *o, exec_hub **ret_hub) ERR_MUST;
 void exec_hub_free(exec_hub *h);
 /* Commands wait because the spool's disk is full: for /readyz. */
 bool exec_hub_is_full(const exec_hub *h);
+/* They soon will. */
+bool exec_hub_is_short(exec_hub *h);
+/* Drops the oldest ended streams of the sandbox that has most; false: there is nothing to drop. */
+bool exec_hub_evict(exec_hub *h);
 
 /* Opens (or makes) the journal of a sandbox and rebuilds its index; a table that is open already is
  * shared. The events to give to the

@@ -130,6 +130,8 @@ static err *append(exec *x, const void *p, size_t n, bool eof)
 {
     char path[SPOOL_PATH_MAX];
 
+    if (n && !spool_set_has_space(&x->table->hub->spools))
+        return err_new(ERR_DISK_FULL, "no room for the command's stdin");
     input_path(x, path);
     CLEANUP(closep)
     int fd = openat(x->table->hub->o.spool_dir, path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -19,11 +20,56 @@
 #define MIB         (UINT64_C(1) << 20)
 #define OPEN_BUDGET 512u
 #define PATIENCE_NS (60 * NS_PER_S)
+#define KEPT_OF     16          /* of the disk, one part in so many */
+#define KEPT_MAX    (256 * MIB) /* at most */
+#define ALLOWANCE   (8 * MIB)
 
 static bool punch(int fd, uint64_t from, uint64_t to)
 {
     return !fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
                       (off_t)(to - from));
+}
+
+/* ---- room on the disk ---- */
+
+static uint64_t space_of(int root, uint64_t *ret_kept)
+{
+    struct statvfs v;
+
+    *ret_kept = 0;
+    if (fstatvfs(root, &v))
+        return UINT64_MAX; /* then writing will tell */
+    uint64_t all = (uint64_t)v.f_blocks * v.f_frsize, have = (uint64_t)v.f_bavail * v.f_frsize;
+    *ret_kept = all / KEPT_OF < KEPT_MAX ? all / KEPT_OF : KEPT_MAX;
+    return have > *ret_kept ? have - *ret_kept : 0;
+}
+
+/* A quarter of what there is at a time: two writers who look at once do not overshoot. */
+static size_t allowance(spool_set *s)
+{
+    int64_t left = atomic_load(&s->allowance);
+    uint64_t kept;
+
+    if (left > 0)
+        return (size_t)left;
+    uint64_t more = s->space(s->root, &kept) / 4;
+    if (more < 4096)
+        return 0;
+    left = (int64_t)(more < ALLOWANCE ? more : ALLOWANCE);
+    atomic_store(&s->allowance, left);
+    return (size_t)left;
+}
+
+bool spool_set_has_space(spool_set *s)
+{
+    return allowance(s) > 0;
+}
+
+bool spool_set_is_short(spool_set *s)
+{
+    uint64_t kept, space = s->space(s->root, &kept);
+
+    return space < kept;
 }
 
 static err *probe(spool_set *s)
@@ -49,7 +95,8 @@ err *spool_set_init(spool_set *s, int root, uint64_t max)
                      .max = max,
                      .budget = OPEN_BUDGET,
                      .patience_ns = PATIENCE_NS,
-                     .now = now_mono_ns};
+                     .now = now_mono_ns,
+                     .space = space_of};
     TRY(probe(s));
     pthread_mutex_init(&s->lock, NULL);
     return NULL;
@@ -277,8 +324,9 @@ static enum spool_status make_room(spool *s, size_t *ret_room)
     for (;;) {
         uint64_t kept = atomic_load(&s->length) - (s->to - s->from);
         if (kept < s->set->max) {
-            *ret_room = (size_t)(s->set->max - kept);
-            return SPOOL_MORE;
+            size_t allowed = allowance(s->set);
+            *ret_room = s->set->max - kept < allowed ? (size_t)(s->set->max - kept) : allowed;
+            return allowed ? SPOOL_MORE : SPOOL_NOSPACE;
         }
         enum spool_status st = drop_middle(s);
         if (st != SPOOL_MORE)
@@ -320,6 +368,7 @@ enum spool_status spool_splice(spool *s, int pipe, size_t max, size_t *ret_moved
     release(s);
     if (n > 0) {
         atomic_fetch_add(&s->length, (uint64_t)n);
+        atomic_fetch_sub(&s->set->allowance, n);
         *ret_moved = (size_t)n;
         return SPOOL_MORE;
     }
@@ -358,6 +407,7 @@ enum spool_status spool_write(spool *s, uint64_t offset, const void *p, size_t n
             return trouble(s, errnum);
         if (k > 0) {
             atomic_fetch_add(&s->length, (uint64_t)k);
+            atomic_fetch_sub(&s->set->allowance, k);
             *ret_new += (size_t)k;
         }
     }

@@ -26,6 +26,9 @@ typedef struct spool_set {
     bool punch;            /* the file system can make holes */
     uint64_t patience_ns;  /* a follower that stands still for so long is not waited for */
     uint64_t (*now)(void); /* monotonic, in ns */
+    /* Bytes the disk has beyond what is left to the store and the journals; ret_kept: those. */
+    uint64_t (*space)(int root, uint64_t *ret_kept);
+    _Atomic int64_t allowance; /* to be written before the disk is looked at again */
     pthread_mutex_t lock;
     struct spool *open; /* list */
     unsigned nopen;
@@ -35,6 +38,11 @@ err *spool_set_init(spool_set *s, int root, uint64_t max) ERR_MUST;
 void spool_set_done(spool_set *s);
 /* Closes what nobody uses and nobody used for idle_ns; everything unused when over the budget. */
 void spool_set_sweep(spool_set *s, uint64_t now_ns, uint64_t idle_ns);
+
+/* False: what is left of the disk is not for streams. */
+bool spool_set_has_space(spool_set *s);
+/* It soon will be so: time to drop what matters least. */
+bool spool_set_is_short(spool_set *s);
 
 typedef struct spool_hold { /* a follower's; the spool's lock guards it */
     uint64_t at;            /* the next byte it will read */

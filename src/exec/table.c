@@ -637,16 +637,59 @@ static exec *evictable(exec_table *t)
     return NULL;
 }
 
+static bool evict_one(exec_table *t)
+{
+    CLEANUP(exec_unrefp) exec *x = evictable(t);
+
+    if (!x)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        uint64_t kept = atomic_load(&x->out[i].length) - spool_dropped(&x->out[i]);
+        if (spool_drop(&x->out[i]))
+            atomic_fetch_sub(&t->spool_bytes, kept);
+    }
+    return true;
+}
+
 void table_evict(exec_table *t)
 {
-    while (atomic_load(&t->spool_bytes) > t->hub->o.sandbox_max) {
-        CLEANUP(exec_unrefp) exec *x = evictable(t);
-        if (!x)
-            return;
-        for (int i = 0; i < 2; i++) {
-            uint64_t kept = atomic_load(&x->out[i].length) - spool_dropped(&x->out[i]);
-            if (spool_drop(&x->out[i]))
-                atomic_fetch_sub(&t->spool_bytes, kept);
-        }
+    while (atomic_load(&t->spool_bytes) > t->hub->o.sandbox_max && evict_one(t))
+        continue;
+}
+
+/* A reference to the table with the most bytes below so many, or NULL. */
+static exec_table *largest(exec_hub *h, uint64_t below, uint64_t *ret_bytes)
+{
+    exec_table *found = NULL;
+    map_iter it = {0};
+
+    LOCK_SCOPE(&h->lock);
+    *ret_bytes = 0;
+    while (map_next(&h->tables, &it)) {
+        uint64_t bytes = atomic_load(&((exec_table *)it.entry->value)->spool_bytes);
+        if (bytes <= *ret_bytes || bytes >= below)
+            continue;
+        found = it.entry->value;
+        *ret_bytes = bytes;
     }
+    return found ? exec_table_ref(found) : NULL;
+}
+
+bool exec_hub_evict(exec_hub *h)
+{
+    uint64_t below = UINT64_MAX;
+    exec_table *t;
+
+    while ((t = largest(h, below, &below))) {
+        bool done = evict_one(t);
+        exec_table_unref(t);
+        if (done)
+            return true;
+    }
+    return false;
+}
+
+bool exec_hub_is_short(exec_hub *h)
+{
+    return spool_set_is_short(&h->spools);
 }

@@ -29,7 +29,8 @@ static const char *const SQL[SQL_STATEMENTS] = {
         "SELECT " SANDBOX_COLUMNS " FROM sandboxes WHERE seq > ?1 "
         "AND (?3 IS NULL OR owner = ?3) AND (NOT ?4 OR state <> 'gone') ORDER BY seq LIMIT ?2",
     [SQL_SANDBOX_ENDED] =
-        "SELECT id FROM sandboxes WHERE state = 'gone' AND ended >= ?1 AND ended < ?2",
+        "SELECT id FROM sandboxes WHERE state = 'gone' AND ended >= ?1 AND ended < ?2 "
+        "ORDER BY ended",
     [SQL_SANDBOX_FORGET] = "DELETE FROM sandboxes WHERE state = 'gone' AND ended < ?1 RETURNING id",
     [SQL_KEY_INSERT] = "INSERT INTO keys (" KEY_COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7)",
     [SQL_KEY_BY_HASH] = "SELECT " KEY_COLUMNS " FROM keys WHERE sha256 = ?1",

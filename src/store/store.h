@@ -67,7 +67,8 @@ typedef struct sandbox_page {
 err *store_sandbox_list(store *s, const sandbox_page *page, sandbox_row **ret_rows,
                         size_t *ret_n) ERR_MUST;
 err *store_sandbox_by_key(store *s, const uint8_t key[16], sandbox_row *ret_row) ERR_MUST;
-/* Ids of what ended from one time up to before another; by an index, however many rows there are.
+/* Ids of what ended from one time up to before another, in that order; by an index, however many
+ * rows there are.
  */
 err *store_sandbox_ended(store *s, uint64_t from_ns, uint64_t before_ns,
                          char (**ret_ids)[SANDBOX_ID_LEN + 1], size_t *ret_n) ERR_MUST;
