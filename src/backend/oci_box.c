@@ -601,19 +601,25 @@ static const char *got_done(box *x, const struct sp_hdr *h)
     return NULL;
 }
 
+/* First HELLO, then CLAIM's answer, exits between: NULL, or what is wrong. Nothing is taken over.
+ */
+static const char *out_of_turn(box *x, const struct sp_hdr *h)
+{
+    if (state_of(x) != BOX_GREETING)
+        return h->type == SP_HELLO ? "init greets twice" : NULL;
+    if (!x->claim_sent)
+        return h->type == SP_HELLO ? NULL : "init did not greet";
+    return h->type == SP_DONE || h->type == SP_EXIT ? NULL : "init answers what was not asked";
+}
+
 static const char *got_record(box *x, const void *p, size_t n, const int *fds)
 {
     const struct sp_hdr *h = p;
-    bool greeting = state_of(x) == BOX_GREETING;
 
-    if (greeting && !x->claim_sent) {
-        if (h->type != SP_HELLO)
-            return "init did not greet";
+    if (h->type == SP_HELLO) {
         greeted(x, p, n);
         return NULL;
     }
-    if (greeting && h->type != SP_DONE && h->type != SP_EXIT)
-        return "init answers what was not asked";
     x->attempts = 0; /* it works */
     switch (h->type) {
     case SP_STARTED:
@@ -626,7 +632,7 @@ static const char *got_record(box *x, const void *p, size_t n, const int *fds)
     case SP_DONE:
         return got_done(x, h);
     default:
-        return "init greets twice";
+        return "init's record has no meaning here";
     }
 }
 
@@ -651,7 +657,9 @@ void oci_box_readable(box *x)
             return;
         }
         const char *why = spine_check_answer(rx, (size_t)n, nfds);
-        if (why)
+        if (!why)
+            why = out_of_turn(x, (const struct sp_hdr *)rx);
+        if (why) /* its descriptors, too, are ours to close */
             for (size_t k = 0; k < nfds; k++)
                 close(fds[k]);
         else

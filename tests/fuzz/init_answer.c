@@ -140,13 +140,79 @@ static int make_fd(uint8_t kind)
     }
 }
 
-/* A record of the script: [fds, kinds][length, 2 bytes][bytes]. */
+/* A sound record about an exec, for the input to spoil: its byte at an offset is another. */
+static size_t make_record(uint8_t form, void *p)
+{
+    uint64_t id = fuzz_byte(&world.in) % IDS;
+    struct sp_rec r = {.id = id, .state = SP_EXITED, .pid = 7, .status = 3 << 8};
+    union {
+        struct sp_hdr done;
+        struct sp_started started;
+        struct sp_exit exit;
+        struct {
+            struct sp_hello h;
+            struct sp_rec r;
+        } hello;
+    } m = {0};
+    size_t n = sizeof m.done;
+
+    if (form == 1) {
+        m.hello.h = (struct sp_hello){.h = {.type = SP_HELLO},
+                                      .version = SP_VERSION,
+                                      .nrec = id != 0,
+                                      .high = id,
+                                      .capacity = SP_MAX_EXEC,
+                                      .flags = fuzz_byte(&world.in) & 1};
+        m.hello.r = r;
+        n = sizeof m.hello.h + (id ? sizeof r : 0);
+    } else if (form == 2 || form == 3) {
+        uint32_t fds = fuzz_byte(&world.in) & 15;
+        m.started = (struct sp_started){
+            .h = {.type = form == 2 ? SP_STARTED : SP_FDS, .id = id}, .pid = 7, .fds = fds};
+        n = sizeof m.started;
+    } else if (form == 4) {
+        m.exit = (struct sp_exit){.h = {.type = SP_EXIT, .id = id}, .r = r};
+        n = sizeof m.exit;
+    } else {
+        m.done = (struct sp_hdr){.type = SP_DONE, .err = fuzz_byte(&world.in), .id = id};
+    }
+    uint8_t at = fuzz_byte(&world.in);
+    ((char *)&m)[at % n] ^= (char)fuzz_byte(&world.in);
+    memcpy(p, &m, n);
+    return n;
+}
+
+/* Descriptors for each bit, of the right kind unless the input says otherwise. */
+static size_t make_fds(const void *p, uint8_t kinds, int *fds, size_t max)
+{
+    const struct sp_started *st = p;
+    size_t n = 0;
+
+    if (st->h.type != SP_STARTED && st->h.type != SP_FDS)
+        return 0;
+    for (uint32_t i = 0; i < SP_FDS_MAX && n < max; i++)
+        if (st->fds & 1u << i)
+            fds[n++] = make_fd((uint8_t)((i == SP_FD_IN     ? 1
+                                          : i == SP_FD_KEEP ? 2
+                                                            : 0) ^
+                                         kinds >> 2 * i));
+    return n;
+}
+
+/* A record of the script: [fds, kinds][length, 2 bytes][bytes], or a made one. */
 static ssize_t fake_recv(int fd, void *p, size_t max, int *fds, size_t max_fds, size_t *ret_nfds,
                          int flags)
 {
     (void)fd, (void)flags;
     uint8_t what = fuzz_byte(&world.in), kinds = fuzz_byte(&world.in);
-    size_t n = 0, want = fuzz_number(&world.in, 2);
+    size_t n = 0;
+
+    if (what >= 0x20 && what < 0xc0 && world.in.n) {
+        n = make_record(what >> 5, p);
+        *ret_nfds = make_fds(p, kinds, fds, max_fds);
+        return (ssize_t)n;
+    }
+    size_t want = fuzz_number(&world.in, 2);
 
     if (what == 0xff || !world.in.n)
         return what & 1 ? -EAGAIN : 0;
