@@ -293,13 +293,13 @@ class Node(Api):
     """A node of its own (tools/dev up), gone when the block ends, also when a case fails."""
 
     def __init__(self, backend="oci", images="busybox", pool="4:8", config="", mode=0o755, env="",
-                 wrap=(), warden=""):
-        """warden: more options of its. env: BOTHY_<SECTION>_<KEY>=VALUE words, which override the configuration. wrap: words
+                 wrap=(), warden="", disk=""):
+        """disk: size of its file system. warden: more options of its. env: BOTHY_<SECTION>_<KEY>=VALUE words, which override the configuration. wrap: words
         before the command that brings it up, e.g. unshare -n."""
         self.dir = tempfile.mkdtemp(prefix="bothy-node-")
         os.chmod(self.dir, mode)
         self.backend, self.images, self.pool, self.config, self.env = backend, images, pool, config, env
-        self.wrap, self.warden = list(wrap), warden
+        self.wrap, self.warden, self.disk = list(wrap), warden, disk
         super().__init__(path=f"{self.dir}/run/bothyd.sock")
 
     @property
@@ -311,7 +311,8 @@ class Node(Api):
         return {**os.environ, "BOTHY_TOP": str(TOP), "BOTHY_BUILD": str(BUILD),
                 "BOTHY_NODE_BACKEND": self.backend, "BOTHY_NODE_IMAGES": self.images,
                 "BOTHY_NODE_POOL": self.pool, "BOTHY_NODE_CONFIG": self.config,
-                "BOTHY_NODE_ENV": self.env, "BOTHY_NODE_WARDEN": self.warden}
+                "BOTHY_NODE_ENV": self.env, "BOTHY_NODE_WARDEN": self.warden,
+                "BOTHY_NODE_DISK": self.disk}
 
     def __enter__(self):
         r = subprocess.run([*self.wrap, TOP / "tools" / "node", "up", self.dir], env=self.environment(),

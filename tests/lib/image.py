@@ -1,8 +1,9 @@
-"""An image of one static program, made on the spot: for suites that need a tool of their own inside.
+"""Images made on the spot: of one static program, for suites that need a tool of their own inside, or of any entries.
 
     with Node(images="") as node:
         image.load(node, "plant")          # tests/images/plant.c at /plant
-        image.load(node, "plant", "-two")  # the same as another image, plant-two"""
+        image.load(node, "plant", "-two")  # the same as another image, plant-two
+        image.load_tree(node, "odd", [image.directory("etc"), image.link("dev", "/etc")])"""
 import hashlib
 import io
 import json
@@ -24,31 +25,43 @@ def _blob(out, data, media):
     return {"mediaType": MEDIA + media, "digest": "sha256:" + digest, "size": len(data)}
 
 
-def _layer(program, name):
+def _entry(name, kind, mode, data=b"", target=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.mode, info.size, info.linkname = kind, mode, len(data), target
+    return info, data
+
+
+def directory(name, mode=0o755):
+    return _entry(name, tarfile.DIRTYPE, mode)
+
+
+def file(name, data, mode=0o644):
+    return _entry(name, tarfile.REGTYPE, mode, data)
+
+
+def link(name, target):
+    return _entry(name, tarfile.SYMTYPE, 0o777, target=target)
+
+
+def fifo(name):
+    return _entry(name, tarfile.FIFOTYPE, 0o666)
+
+
+def _layer(entries):
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for directory, mode in (("tmp", 0o1777), ("var", 0o755), ("var/tmp", 0o1777), ("etc", 0o755)):
-            info = tarfile.TarInfo(directory)
-            info.type, info.mode = tarfile.DIRTYPE, mode
-            tar.addfile(info)
-        info = tarfile.TarInfo(name)
-        info.mode, info.size = 0o755, len(program)
-        tar.addfile(info, io.BytesIO(program))
+        for info, data in entries:
+            tar.addfile(info, io.BytesIO(data))
     return raw.getvalue()
 
 
-def make(name, variant=""):
+def _write(name, layer, settings):
     """The layout below the build directory, which bothyd of a scratch node sees as /mnt/build."""
-    out = BUILD / "tests" / "images" / (name + variant)
+    out = BUILD / "tests" / "images" / name
     shutil.rmtree(out, ignore_errors=True)
     (out / "blobs" / "sha256").mkdir(parents=True)
-    with tempfile.TemporaryDirectory() as work:
-        made = pathlib.Path(work, name)
-        subprocess.run(["gcc", "-O2", "-static", "-s", "-o", made, TOP / "tests" / "images" / f"{name}.c", "-lrt"], check=True)
-        layer = _layer(made.read_bytes(), name)
-        shutil.copy(made, program(name))
     arch = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
-    config = {"architecture": arch, "os": "linux", "config": {"Entrypoint": ["/" + name], "Labels": {"variant": variant}},
+    config = {"architecture": arch, "os": "linux", "config": settings,
               "rootfs": {"type": "layers", "diff_ids": ["sha256:" + hashlib.sha256(layer).hexdigest()]}}
     manifest = {"schemaVersion": 2, "mediaType": MEDIA + "manifest.v1+json",
                 "config": _blob(out, json.dumps(config).encode(), "config.v1+json"),
@@ -59,11 +72,31 @@ def make(name, variant=""):
     (out / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
 
 
+def make(name, variant=""):
+    entries = [directory("tmp", 0o1777), directory("var"), directory("var/tmp", 0o1777), directory("etc")]
+    with tempfile.TemporaryDirectory() as work:
+        made = pathlib.Path(work, name)
+        subprocess.run(["gcc", "-O2", "-static", "-s", "-o", made, TOP / "tests" / "images" / f"{name}.c", "-lrt"], check=True)
+        entries.append(file(name, made.read_bytes(), 0o755))
+        _write(name + variant, _layer(entries), {"Entrypoint": ["/" + name], "Labels": {"variant": variant}})
+        shutil.copy(made, program(name))
+
+
 def program(name):
     """What make() built, for use outside."""
     return (BUILD / "tests" / "images" / name).with_suffix(".program")
 
 
+def _pull(node, name):
+    return node.cli("image", "pull", "--as", name, f"oci:/mnt/build/tests/images/{name}:latest")
+
+
 def load(node, name, variant=""):
     make(name, variant)
-    node.cli("image", "pull", "--as", name + variant, f"oci:/mnt/build/tests/images/{name}{variant}:latest")
+    _pull(node, name + variant)
+
+
+def load_tree(node, name, entries, **settings):
+    """An image of these entries; settings are those of its configuration (User, WorkingDir, ...). Gives what the pull said."""
+    _write(name, _layer(entries), settings)
+    return _pull(node, name)

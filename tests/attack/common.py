@@ -1,0 +1,166 @@
+"""What the groups share: the four ways an attempt is made inside, the intruder, and what must be as it was afterwards."""
+import concurrent.futures
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import re
+import time
+
+import census
+import leftovers
+from harness import BUILD, alive, bytes_of, check, equal, eventually, read_bytes
+
+INTRUDER = BUILD / "tests" / "attack" / "intruder"
+USER = "1000"
+# As root and as an ordinary user; with and without the grant for set-uid programs. The intruder has its set-uid bit, so that
+# a user who has the grant attacks as root of the sandbox.
+WAYS = {"root": ((), "0"), "user": ((), USER), "root+setuid": (("setuid",), "0"), "user+setuid": (("setuid",), USER)}
+AS_ROOT = ("root", "root+setuid", "user+setuid")
+# Programs of the host that a sandbox could try to change through a process that runs them.
+PROGRAMS = ("init/bothy-init", "warden/bothy-warden", "daemon/bothyd", "unpack/bothy-unpack")
+SETTLE_S = 20
+# Connections to the store are made as readers come, and kept.
+SLACK = {"descriptors of bothyd": 40}
+
+
+class Attack:
+    """Counts attempts, and what was measured on the way."""
+
+    def __init__(self, suite):
+        self.suite, self.attempts, self.runs = suite, 0, 0
+        self.figures = {}
+
+    def attempt(self, name, ways=()):
+        """A case that is an attempt; ways are named behind it."""
+        def run(body):
+            if self.suite.wants(name):
+                self.attempts += 1
+                self.runs += max(1, len(ways))
+            return self.suite.case(name + (f" [{' '.join(ways)}]" if ways else ""))(body)
+        return run
+
+    def say(self, text):
+        print(f"      {text}", flush=True)
+
+
+def put_intruder(node, sandbox):
+    """Into a sandbox that has a shell; owned by root, with the set-uid bit."""
+    x = node.start(sandbox, "cat >/intruder && chmod 4755 /intruder", stdin_open=True)
+    equal(node.call("POST", node.at(sandbox, x, "/stdin?eof=true"), INTRUDER.read_bytes()).status, 200, "stdin")
+    equal(node.wait(sandbox, x)["exit_code"], 0, "the intruder's way in")
+
+
+@contextlib.contextmanager
+def armed(node, **spec):
+    """A sandbox with the intruder in it."""
+    with node.sandbox(**spec) as sandbox:
+        put_intruder(node, sandbox)
+        yield sandbox
+
+
+def intrude(node, sandbox, *words, **spec):
+    """What it printed; it must not have been stopped."""
+    r = node.exec(sandbox, ["/intruder", *words], **{"timeout_ms": 30000, **spec})
+    check(r["end"]["how"] == "exited" and not bytes_of(r["err"]), f"the intruder: {r['end']} {bytes_of(r['err'])!r}")
+    return bytes_of(r["out"]).decode()
+
+
+def answers(node, sandbox, text="alive"):
+    """It takes commands and remembers what is written."""
+    equal(node.shell(sandbox, f"echo {text} >/tmp/answers; cat /tmp/answers; rm /tmp/answers"), text + "\n", "a command after it")
+
+
+def pid1_of(node, sandbox):
+    """The host's pid of the sandbox's pid 1, as the warden knows it."""
+    for slot in pathlib.Path(node.dir, "warden", "slots").iterdir():
+        if read_bytes(slot / "claim").decode().split("\n")[0] == sandbox:
+            return int(read_bytes(slot / "state").split()[1])
+    raise AssertionError(f"no slot is claimed for {sandbox}")
+
+
+def identity(pid):
+    """A process that another one of the same number is not."""
+    return pid, read_bytes(f"/proc/{pid}/stat").rsplit(b")", 1)[-1].split()[19:20]
+
+
+def warm(node, slots):
+    """Slots that are ready have the image of the last claim ahead: until all have, what they hold changes."""
+    for _ in range(slots):
+        with node.sandbox():
+            pass
+    eventually("the pool is full", lambda: census.slots(node) == (slots, slots), SETTLE_S)
+    time.sleep(0.5)
+
+
+def host_state(node):
+    """What nobody inside may change. Mounts: ours; others may work beside us."""
+    return {"host name": os.uname().nodename, "core_pattern": read_bytes("/proc/sys/kernel/core_pattern"),
+            "mounts": leftovers.mounts(node), "sysctls": read_bytes("/proc/sys/kernel/modprobe"),
+            "programs": [hashlib.sha256((BUILD / "src" / p).read_bytes()).hexdigest() for p in PROGRAMS]}
+
+
+class Guard:
+    """After each group: the same two processes, nothing in their logs that was not asked for, nothing left behind."""
+
+    def __init__(self, attack, node, slots):
+        self.attack, self.node = attack, node
+        warm(node, slots)
+        self.processes = {name: identity(node.pid(name)) for name in ("bothyd", "warden")}
+        self.read = {name: len(node.log(name)) for name in self.processes}
+        self.host = host_state(node)
+        self.before = census.exact(node)
+
+    def complaints(self, allowed):
+        """Warnings and errors that are new in the logs and match none of these."""
+        found = []
+        for name in self.processes:
+            text = self.node.log(name)[self.read[name]:]
+            self.read[name] += len(text)
+            for line in text.splitlines():
+                level = json.loads(line)["level"] if line.startswith("{") else "error"
+                if level in ("warn", "error") and not any(re.search(a, line) for a in allowed):
+                    found.append(line)
+        return found
+
+    def left(self):
+        """{count: (before, now)} of what is more than it was."""
+        now = census.exact(self.node)
+        return {k: (self.before[k], v) for k, v in now.items() if v > self.before[k] + SLACK.get(k, 0)}
+
+    def after(self, group, allowed=()):
+        @self.attack.suite.case(f"after {group}: same bothyd and warden, no complaint of theirs, nothing left, host as before")
+        def _():
+            for name, was in self.processes.items():
+                equal(identity(self.node.pid(name)), was, name)
+                check(alive(was[0]), f"{name} is dead")
+            equal(self.node.call("GET", "/readyz").status, 200, "readyz")
+            end = time.monotonic() + SETTLE_S
+            while (found := self.left()) and time.monotonic() < end:
+                time.sleep(0.1)
+            check(not found, f"left: {found}")
+            equal(host_state(self.node), self.host, "the host")
+            complaints = self.complaints(allowed)
+            check(not complaints, "complaints:\n" + "\n".join(complaints[:5]))
+            with self.node.sandbox() as sandbox:
+                answers(self.node, sandbox)
+
+
+def each_way(node, body, **spec):
+    """body(sandbox, user, way) in all four ways, each in a sandbox of its own, at the same time."""
+    def one(way):
+        grants, user = WAYS[way]
+        with armed(node, grants=list(grants), **spec) as sandbox:
+            body(sandbox, user, way)
+    with concurrent.futures.ThreadPoolExecutor(len(WAYS)) as pool:
+        list(pool.map(one, WAYS))
+
+
+def gone(attack, node):
+    """Once the node is down."""
+    @attack.suite.case("at the end nothing of the node is left: processes, mounts, cgroups, loop devices, files")
+    def _():
+        # Numbers of namespaces are used again by whoever works beside us; what holds one is a process or a mount.
+        found = leftovers.left(node, frozenset())
+        check(not found, "\n".join(found[:10]))

@@ -1,0 +1,82 @@
+"""The neighbour: what B's commands take while A floods as much as its limits allow, against what they take without."""
+import contextlib
+import json
+import time
+
+from common import armed
+from harness import check, equal, eventually
+
+BLOCK = 15      # commands in a row, then the other kind
+BLOCKS = 20     # of each: 300 against 300
+TIMES = 3       # what B's p50 may become
+# What A does, for floods that are held to the bound and for those that are only told.
+HELD = {"cpu": "/intruder misuse spin", "memory": "while :; do /intruder misuse memory-bomb; done",
+        "processes": "/intruder misuse fork-bomb"}
+TOLD = {"output": "/intruder misuse endless", "inodes": "/intruder misuse inode-flood"}
+
+
+class Line:
+    """One connection that stays open, as a client's would."""
+
+    def __init__(self, node):
+        self.c = node.connection()
+
+    def exec_ms(self, sandbox):
+        began = time.monotonic()
+        self.c.request("POST", f"/v1/sandboxes/{sandbox}/exec", json.dumps({"argv": ["true"]}), {"Content-Type": "application/json"})
+        r = self.c.getresponse()
+        r.read()
+        equal(r.status, 200, "the neighbour's exec")
+        return (time.monotonic() - began) * 1000
+
+
+@contextlib.contextmanager
+def flood(node, sandbox, text):
+    x = node.start(sandbox, ["sh", "-c", text])
+    time.sleep(0.1)
+    try:
+        yield
+    finally:
+        node.ok("DELETE", node.at(sandbox, x))
+        eventually("the flood ends", lambda: node.process(sandbox, x)["end"], 20)
+
+
+def p50(values):
+    return sorted(values)[len(values) // 2]
+
+
+def interleaved(node, text, blocks):
+    """(without, with) in ms, taken by turns, so that what else the machine does meets both."""
+    line, without, under = Line(node), [], []
+    with armed(node) as a, armed(node) as b:
+        for _ in range(10):
+            line.exec_ms(b)
+        for _ in range(blocks):
+            without += [line.exec_ms(b) for _ in range(BLOCK)]
+            with flood(node, a, text):
+                under += [line.exec_ms(b) for _ in range(BLOCK)]
+    line.c.close()
+    return without, under
+
+
+def cases(attack, node):
+    figures = attack.figures.setdefault("neighbour", {})
+
+    def measure(name, text, blocks):
+        without, under = interleaved(node, text, blocks)
+        figures[name] = {"commands": len(under), "p50_ms": round(p50(without), 2), "p50_ms_under": round(p50(under), 2),
+                         "ratio": round(p50(under) / p50(without), 2), "p99_ms_under": round(sorted(under)[len(under) * 99 // 100], 2)}
+        attack.say(f"{name}: p50 {figures[name]['p50_ms']} ms without, {figures[name]['p50_ms_under']} ms under it: "
+                   f"{figures[name]['ratio']} times, {len(without)} against {len(under)}")
+        return figures[name]["ratio"]
+
+    for name, text in HELD.items():
+        @attack.attempt(f"neighbour: under a flood of {name} B's exec takes at most {TIMES} times as long")
+        def _(name=name, text=text):
+            ratio = measure(name, text, BLOCKS)
+            check(ratio <= TIMES, f"{ratio} times")
+
+    for name, text in TOLD.items():
+        @attack.attempt(f"neighbour: under a flood of {name} every exec of B is answered")
+        def _(name=name, text=text):
+            measure(name, text, BLOCKS if attack.suite.args.long else 7)
