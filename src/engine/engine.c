@@ -269,46 +269,69 @@ static err *view_of_row(engine *e, const sandbox_row *row, sandbox_view *ret_vie
     return NULL;
 }
 
-err *engine_list(engine *e, const caller *c, const sandbox_filter *f, sandbox_view **ret_views,
-                 size_t *ret_n, char **ret_next)
+/* A list under way. */
+typedef struct listing {
+    sandbox_view *views;
+    size_t n;
+    char after[SANDBOX_ID_LEN + 1]; /* the last row looked at */
+} listing;
+
+static err *list_row(engine *e, const caller *c, const sandbox_filter *f, const sandbox_row *row,
+                     listing *l)
 {
-    char after[SANDBOX_ID_LEN + 1] = "";
-    sandbox_view *views = xcalloc(f->max, sizeof *views);
-    size_t n = 0, got = 1;
+    sandbox_view v = {0};
+
+    TRY(view_of_row(e, row, &v));
+    memcpy(l->after, row->id, sizeof l->after);
+    if (matches(c, f, &v))
+        l->views[l->n++] = v;
+    else
+        sandbox_view_done(&v);
+    return NULL;
+}
+
+static err *list_page(engine *e, const caller *c, const sandbox_filter *f, listing *l,
+                      bool *ret_more)
+{
     /* Others' rows, which may be many, cost and tell nothing. */
-    const sandbox_page page = {.after = after,
+    const sandbox_page page = {.after = l->after,
                                .max = 256,
                                .owner = c->role == CALLER_ADMIN ? NULL : c->owner,
                                .without_gone = !f->states || !(f->states & 1u << LIFE_GONE)};
+    sandbox_row *rows = NULL;
+    size_t n = 0;
+    err *failure = NULL;
+
+    TRY(store_sandbox_list(e->o.store, &page, &rows, &n));
+    for (size_t i = 0; i < n; i++) {
+        if (!failure && l->n < f->max)
+            failure = list_row(e, c, f, &rows[i], l);
+        sandbox_row_done(&rows[i]);
+    }
+    free(rows);
+    *ret_more = n > 0;
+    return failure;
+}
+
+err *engine_list(engine *e, const caller *c, const sandbox_filter *f, sandbox_view **ret_views,
+                 size_t *ret_n, char **ret_next)
+{
+    listing l = {.views = xcalloc(f->max, sizeof *l.views)};
+    err *failure = NULL;
 
     if (f->after)
-        snprintf(after, sizeof after, "%s", f->after);
-    while (got && n < f->max) {
-        sandbox_row *rows = NULL;
-        err *failure = store_sandbox_list(e->o.store, &page, &rows, &got);
-        for (size_t i = 0; i < got; i++) {
-            sandbox_view v = {0};
-            if (!failure && n < f->max) {
-                failure = view_of_row(e, &rows[i], &v);
-                memcpy(after, rows[i].id, sizeof after);
-                if (!failure && matches(c, f, &v))
-                    views[n++] = v;
-                else
-                    sandbox_view_done(&v);
-            }
-            sandbox_row_done(&rows[i]);
-        }
-        free(rows);
-        if (failure) {
-            while (n)
-                sandbox_view_done(&views[--n]);
-            free(views);
-            return failure;
-        }
+        snprintf(l.after, sizeof l.after, "%s", f->after);
+    for (bool more = true; more && !failure && l.n < f->max;)
+        failure = list_page(e, c, f, &l, &more);
+    if (failure) {
+        while (l.n)
+            sandbox_view_done(&l.views[--l.n]);
+        free(l.views);
+        return failure;
     }
-    *ret_next = n == f->max ? xstrdup(after) : NULL;
-    *ret_views = views;
-    *ret_n = n;
+    *ret_next = l.n == f->max ? xstrdup(l.after) : NULL;
+    *ret_views = l.views;
+    *ret_n = l.n;
     return NULL;
 }
 

@@ -502,6 +502,36 @@ static void a_reader_may_not_create(void **state)
 
 /* ---- seeing and ending ---- */
 
+static err *list_after(const caller *c, const char *id, size_t *ret_n)
+{
+    sandbox_filter f = {.after = id, .max = 10};
+    CLEANUP(freep) sandbox_view *views = NULL;
+    CLEANUP(freep) char *next = NULL;
+
+    TRY(engine_list(node.engine, c, &f, &views, ret_n, &next));
+    for (size_t i = 0; i < *ret_n; i++)
+        sandbox_view_done(&views[i]);
+    return NULL;
+}
+
+static void a_list_goes_on_only_after_ones_own(void **state)
+{
+    got a = {0};
+    size_t n = 9;
+
+    (void)state;
+    ask(&ann, NULL, NULL, "", &a);
+    answer(0, NULL);
+    assert_err(list_after(&ann, "../../x", &n), ERR_NOT_FOUND);
+    assert_err(list_after(&ann, "zzzzzzzzzzzzzzzzzzzz", &n), ERR_NOT_FOUND);
+    assert_err(list_after(&ben, sandbox_id(a.sb), &n), ERR_NOT_FOUND);
+    assert_ok(list_after(&ann, sandbox_id(a.sb), &n));
+    assert_int_equal(n, 0);
+    assert_ok(list_after(&ann, "", &n));
+    assert_int_equal(n, 1);
+    got_done(&a);
+}
+
 static void what_is_not_yours_is_not_found(void **state)
 {
     got a = {0};
@@ -727,6 +757,7 @@ int main(void)
         CASE(secrets_reach_the_backend_and_no_file),
         CASE(a_reader_may_not_create),
         CASE(what_is_not_yours_is_not_found),
+        CASE(a_list_goes_on_only_after_ones_own),
         CASE(delete_is_kept_and_the_kill_is_sent),
         CASE(time_to_live_ends_it_with_its_cause),
         CASE(death_of_pid_1_is_an_end_with_its_cause),
