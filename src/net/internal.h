@@ -172,6 +172,13 @@ typedef struct listener {
     struct listener *next;
 } listener;
 
+/* A handler that waits for bytes of its request's body. */
+typedef struct body_wait {
+    struct body_wait *prev, *next;
+    conn *conn;
+    bool given_up; /* by us: too many wait, this one the longest */
+} body_wait;
+
 struct server {
     server_options o;
     server_times times;
@@ -189,8 +196,10 @@ struct server {
     pthread_cond_t changed; /* while stopping */
     pthread_cond_t room;    /* busy went down */
     uint64_t released_ns;   /* when it last did */
-    unsigned total;         /* workers; one more than busy, always: somebody listens to epoll */
+    unsigned total;         /* workers; one more than busy and waiting: somebody listens to epoll */
     unsigned busy;          /* of them in a handler */
+    unsigned waiting;       /* in a handler too, for bytes of a body; they hold nobody else up */
+    struct body_wait *first_wait, *last_wait; /* of these, the longest first */
 
     pthread_mutex_t party_lock;
     map parties; /* by name */
@@ -205,3 +214,8 @@ struct server {
 /* A thread for one more request; false: all are taken, and none came free for a second. */
 bool server_admit(server *s);
 void server_release(server *s);
+/* Around a wait for bytes of a body: its thread counts among the waiting ones meanwhile, so that
+ * bodies that do not come keep nobody from being served. As many as there are request threads may
+ * wait; beyond that the longest wait is given up. */
+void server_wait_begin(server *s, body_wait *w);
+void server_wait_end(server *s, body_wait *w);

@@ -235,7 +235,7 @@ static err *no_body(const request *rq)
                        (unsigned long long)(rq->server->times.body_idle / NS_PER_S));
 }
 
-static err *wait_readable(request *rq)
+static err *poll_readable(request *rq)
 {
     uint64_t now = now_mono_ns(), until = now + rq->server->times.body_idle;
 
@@ -256,6 +256,22 @@ static err *wait_readable(request *rq)
         if (n < 0 && errno != EINTR)
             return broken(rq, err_sys(ERR_INTERNAL, errno, "cannot wait for the body"));
     }
+}
+
+static err *wait_readable(request *rq)
+{
+    body_wait w = {.conn = rq->conn};
+
+    server_wait_begin(rq->server, &w);
+    err *e = poll_readable(rq);
+    server_wait_end(rq->server, &w);
+    if (!w.given_up)
+        return e;
+    err_free(e);
+    metric_add(&NET_METRICS[M_REFUSED], 0, 1);
+    e = err_new(ERR_UNAVAILABLE, "%u requests wait for their bodies, this one for the longest",
+                rq->server->o.threads);
+    return broken(rq, err_retry_after(e, NET_RETRY_AFTER));
 }
 
 /* A read that waits: the next bytes, into the connection's buffer or straight to p. */

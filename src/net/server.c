@@ -193,7 +193,7 @@ static void server_accept(server *s, listener *l)
 static bool worker_leaves(server *s, bool must)
 {
     LOCK_SCOPE(&s->lock);
-    if (!must && s->total <= s->busy + WORKERS_SPARE)
+    if (!must && s->total <= s->busy + s->waiting + WORKERS_SPARE)
         return false;
     s->total--;
     metric_add(&NET_METRICS[M_THREADS], 0, -1);
@@ -249,7 +249,7 @@ bool server_admit(server *s)
 {
     pthread_mutex_lock(&s->lock);
     bool room = wait_for_room(s);
-    bool grow = room && s->total == s->busy + 1;
+    bool grow = room && s->total == s->busy + s->waiting + 1;
     s->busy += room;
     s->total += grow;
     pthread_mutex_unlock(&s->lock);
@@ -271,6 +271,41 @@ void server_release(server *s)
     if (atomic_load(&s->stopping))
         pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
+}
+
+/* lock held */
+static void unlink_wait(server *s, body_wait *w)
+{
+    *(w->prev ? &w->prev->next : &s->first_wait) = w->next;
+    *(w->next ? &w->next->prev : &s->last_wait) = w->prev;
+    s->waiting--;
+    s->busy++;
+}
+
+void server_wait_begin(server *s, body_wait *w)
+{
+    LOCK_SCOPE(&s->lock);
+    w->next = NULL;
+    w->prev = s->last_wait;
+    *(w->prev ? &w->prev->next : &s->first_wait) = w;
+    s->last_wait = w;
+    s->waiting++;
+    s->busy--;
+    s->released_ns = now_mono_ns();
+    pthread_cond_signal(&s->room);
+    if (s->waiting <= s->o.threads)
+        return;
+    body_wait *longest = s->first_wait;
+    longest->given_up = true;
+    unlink_wait(s, longest);
+    shutdown(longest->conn->fd, SHUT_RD); /* wakes its poll; the answer can still be sent */
+}
+
+void server_wait_end(server *s, body_wait *w)
+{
+    LOCK_SCOPE(&s->lock);
+    if (!w->given_up)
+        unlink_wait(s, w);
 }
 
 /* ---- running ---- */
@@ -308,14 +343,14 @@ static void leave_listeners(server *s)
 static unsigned busy_now(server *s)
 {
     LOCK_SCOPE(&s->lock);
-    return s->busy;
+    return s->busy + s->waiting;
 }
 
 /* Waits for the workers that are on their way out; how many are stuck in a handler. */
 static unsigned workers_left(server *s)
 {
     LOCK_SCOPE(&s->lock);
-    while (s->total > s->busy)
+    while (s->total > s->busy + s->waiting)
         cond_wait_until(&s->changed, &s->lock, 0);
     return s->total;
 }

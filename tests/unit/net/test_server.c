@@ -240,6 +240,34 @@ TEST_BRIEF(silent_bodies_are_ended, 0)
     assert_int_equal(hear(cut, &in, NULL), 400);
 }
 
+/* More bodies than threads do not come; others are served, and the longest wait is given up. */
+TEST(bodies_that_do_not_come_hold_nobody_up, .threads = 2)
+{
+    int fd[5];
+    CLEANUP(closep) int good = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
+        fd[i] = i % 2 ? dial(f) : dial_tcp(f);
+        say(fd[i], "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel");
+        EVENTUALLY(server_count(f->server).requests >= 1);
+        assert_int_equal(ask(good, "/hello"), 200);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        int status = hear(fd[i], &in, NULL);
+        assert_true(status == 503 ||
+                    status == 429); /* on a busy machine their party has too many first */
+        close(fd[i]);
+    }
+    for (size_t i = 3; i < ARRAY_LEN(fd); i++) {
+        say(fd[i], "lo");
+        int status = hear(fd[i], &in, NULL);
+        assert_true(status == 200 || status == 429);
+        close(fd[i]);
+    }
+    EVENTUALLY(server_count(f->server).requests == 0);
+}
+
 TEST(huge_heads_are_refused, 0)
 {
     CLEANUP(closep) int fd = dial_tcp(f);
@@ -430,6 +458,7 @@ int main(void)
         cmocka_unit_test(slow_heads_hold_no_thread_and_are_ended),
         cmocka_unit_test(silent_connections_are_ended),
         cmocka_unit_test(silent_bodies_are_ended),
+        cmocka_unit_test(bodies_that_do_not_come_hold_nobody_up),
         cmocka_unit_test(huge_heads_are_refused),
         cmocka_unit_test(over_the_limit_is_503_with_retry_after),
         cmocka_unit_test(over_the_limit_waits_while_threads_come_free),
