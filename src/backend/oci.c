@@ -522,6 +522,9 @@ static err *oci_image(backend *b, const uint8_t image[32], const uint8_t (*diff_
                                   .fd = -1,
                                   .timeout_ms = SHORT_MS},
                     &r);
+    if (r.errnum == EBADMSG && !r.local)
+        return err_because(err_sys(ERR_IMAGE_UNSUPPORTED, EBADMSG, "the image was refused"), "%s",
+                           r.text);
     return r.errnum ? call_error(&r, "cannot register the image") : NULL;
 }
 

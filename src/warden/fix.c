@@ -11,6 +11,12 @@
 #include "base/str.h"
 
 #define XATTRS_MAX (64u << 10)
+#define LOOKS_MAX  (1u << 20) /* at entries of layers; no real image comes near */
+
+typedef struct merged { /* what look_up() found */
+    size_t found;
+    bool in[];
+} merged;
 
 typedef struct made { /* a directory of the fix layer, and whose metadata it gets */
     char *path;
@@ -23,15 +29,22 @@ typedef struct fix {
     map *implicit; /* per layer: set of paths */
     bool *in;      /* per layer: does it take part in the merged directory looked at */
     int out;
-    map there; /* set of paths made */
+    map known;    /* path -> merged: layers that name the same directories are looked at once */
+    size_t looks; /* so far, of LOOKS_MAX */
+    map there;    /* set of paths made */
     made *made;
     size_t nmade;
 } fix;
 
 static void fix_done(fix *f)
 {
+    map_iter it = {0};
+
     for (size_t i = 0; i < f->n; i++)
         map_done(&f->implicit[i]);
+    while (map_next(&f->known, &it))
+        free(it.entry->value);
+    map_done(&f->known);
     for (size_t i = 0; i < f->nmade; i++)
         free(f->made[i].path);
     free(f->implicit);
@@ -70,6 +83,7 @@ static size_t look_up_one(fix *f, const char *path)
         if (!f->in[i])
             continue;
         f->in[i] = false;
+        f->looks += !hidden;
         if (hidden || fstatat(f->layer[i].tree, path, &st, AT_SYMLINK_NOFOLLOW))
             continue;
         if (S_ISDIR(st.st_mode)) {
@@ -83,6 +97,22 @@ static size_t look_up_one(fix *f, const char *path)
     return found;
 }
 
+/* look_up_one(), or what it said before. */
+static size_t look_up_known(fix *f, const char *path)
+{
+    merged *m = map_get_str(&f->known, path);
+
+    if (m) {
+        memcpy(f->in, m->in, f->n * sizeof *f->in);
+        return m->found;
+    }
+    m = xmalloc(sizeof *m + f->n * sizeof *f->in);
+    m->found = look_up_one(f, path);
+    memcpy(m->in, f->in, f->n * sizeof *f->in);
+    map_put_str(&f->known, path, m);
+    return m->found;
+}
+
 /* Leaves in f->in the layers whose directories are merged at path; 0: no directory is seen there.
  */
 static size_t look_up(fix *f, const char *path)
@@ -94,7 +124,7 @@ static size_t look_up(fix *f, const char *path)
     for (size_t at = 0, len = strlen(path); at < len;) {
         at += strcspn(path + at, "/");
         part[at] = 0;
-        found = look_up_one(f, part);
+        found = look_up_known(f, part);
         if (!found)
             return 0;
         if (at < len)
@@ -199,17 +229,28 @@ static err *dress(const fix *f, const made *m)
     return NULL;
 }
 
+/* What one layer asks for. */
+static err *fix_one(fix *f, size_t layer)
+{
+    const meta *m = &f->layer[layer].meta;
+
+    for (char **p = m->implicit; p && *p && f->looks <= LOOKS_MAX; p++)
+        TRY(fix_implicit(f, *p));
+    for (char **p = m->whiteout_dirs; p && *p && f->looks <= LOOKS_MAX; p++)
+        TRY(fix_whiteouts(f, layer, *p));
+    return f->looks <= LOOKS_MAX
+               ? NULL
+               : err_sys(ERR_IMAGE_UNSUPPORTED, EBADMSG,
+                         "the layers have too many directories without an entry of their own");
+}
+
 err *fix_build(const fix_layer *layer, size_t n, int out, size_t *ret_made)
 {
     CLEANUP(fix_done) fix f;
 
     fix_init(&f, layer, n, out);
-    for (size_t i = 0; i < n; i++) {
-        for (char **p = layer[i].meta.implicit; p && *p; p++)
-            TRY(fix_implicit(&f, *p));
-        for (char **p = layer[i].meta.whiteout_dirs; p && *p; p++)
-            TRY(fix_whiteouts(&f, i, *p));
-    }
+    for (size_t i = 0; i < n; i++)
+        TRY(fix_one(&f, i));
     /* Backwards: parents were made first and get their times last. */
     for (size_t i = f.nmade; i-- > 0;)
         TRY(dress(&f, &f.made[i]));

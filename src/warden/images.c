@@ -17,6 +17,7 @@
 
 #define DEF_FIRST "bothy-image 1"
 #define DEF_MAX   (64u << 10)
+#define PATHS_MAX (1u << 18) /* that all layers of an image report: they are all in memory */
 
 /* ---- the text ---- */
 
@@ -147,17 +148,29 @@ static bool has_layer(const image_def *d, const hex *id)
     return false;
 }
 
+static err *count_paths(const meta *m, size_t *total)
+{
+    *total += strv_len(m->implicit) + strv_len(m->whiteout_dirs);
+    return *total <= PATHS_MAX ? NULL
+                               : err_sys(ERR_IMAGE_UNSUPPORTED, EBADMSG,
+                                         "the layers report more than %u directories", PATHS_MAX);
+}
+
 /* From the top down. A layer that comes again below adds nothing, and overlayfs refuses the same
  * directory twice. Below an opaque root nothing is seen, and overlayfs ignores that mark. */
 static err *open_stack(layers *l, const uint8_t (*diff_ids)[32], size_t n, image_def *d, stack *s)
 {
+    size_t paths = 0;
+
     for (size_t i = n; i-- > 0;) {
         hex id = hex_of(diff_ids[i]);
         if (has_layer(d, &id))
             continue;
         TRY(open_layer(l, &id, &s->layer[s->n]));
         d->layer[d->n++] = id;
-        if (s->layer[s->n++].meta.opaque_root)
+        const meta *m = &s->layer[s->n++].meta;
+        TRY(count_paths(m, &paths));
+        if (m->opaque_root)
             break;
     }
     return NULL;

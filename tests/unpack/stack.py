@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import resource
 import stat
 import struct
 import subprocess
@@ -224,6 +225,33 @@ def forty_layers_merge_as_documented(store):
         check(listing(m)["tmp"][1] == 0o1777, "the mode of /tmp")
 
 
+def seconds(*args):
+    """Of processor time that the call takes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = args[0](*args[1:])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def many_implicit_directories_cost_little(store):
+    deep = "d/" * 100
+    files = [entry(f"{deep}{i:x}/f") for i in range(2000)]
+    layers = [store.add(tar(*files, f(f"only-{n}"))) for n in range(4)]
+    image = hashlib.sha256(b"many").hexdigest()
+    _, took = seconds(store.must, "image", image, *layers)
+    check(took < 2, f"{took} s of processor time")
+
+
+def too_many_implicit_directories_are_refused(store):
+    layers = [store.add(tar(d("d"), f(f"only-{n}"))) for n in range(120)]
+    top = store.add(tar(*[entry(f"d/{i:x}/f") for i in range(9000)]))
+    image = hashlib.sha256(b"too many").hexdigest()
+    done = store.call("image", image, *layers, top)
+    check(done.returncode == errno.EBADMSG and "too many directories" in done.stderr, f"{done.returncode} {done.stderr}")
+    check(store.call("stack", image).returncode == errno.ENOENT, "it is an image")
+    check(os.listdir(store.root / "tmp") == [], "tmp is not empty")
+
+
 def errors_say_which(store):
     good = tar(f("x"))
     digest = hashlib.sha256(good).hexdigest()
@@ -277,6 +305,7 @@ TESTS = (whiteouts_hide_what_is_below, opaque_directory_hides_its_lower_self,
          implicit_parent_does_not_bring_back_the_deleted,
          whiteouts_with_nothing_below_are_not_seen, repeated_layer_is_mounted_once,
          metadata_is_kept, forged_overlay_marks_are_dropped, forty_layers_merge_as_documented,
+         many_implicit_directories_cost_little, too_many_implicit_directories_are_refused,
          errors_say_which, prune_keeps_what_is_used, torn_layers_go_at_the_next_start)
 
 
