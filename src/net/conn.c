@@ -89,6 +89,7 @@ void conn_park(conn *c)
     else if (!c->in.len)
         buf_done(&c->in); /* thousands are parked */
     c->in_epoll = true;
+    atomic_store(&c->parked, c->since ? c->since : now_mono_ns());
     atomic_store(&c->deadline, deadline_of(c));
     /* From here on it belongs to whom epoll gives it, unless that fails. */
     if (arm(epfd, op, fd, &ev)) { /* out of memory or of watches */
@@ -204,12 +205,24 @@ static bool answer_bytes(request *rq, const response *rs, bool keep, bool settle
     return keep;
 }
 
+static void refuse_relay(response *rs)
+{
+    CLEANUP(err_freep)
+    err *e = err_new(ERR_QUOTA_EXCEEDED, "too many of your connections wait for something");
+
+    metric_add(&NET_METRICS[M_REFUSED], 0, 1);
+    e = err_retry_after(e, NET_RETRY_AFTER);
+    response_error(rs, e); /* frees the job */
+}
+
 /* True: the connection is still ours and serves its next request. */
 static bool answer(request *rq, response *rs)
 {
     bool settled = request_settle(rq);
     bool keep = settled && rq->h1.keep_alive && !atomic_load(&rq->server->stopping);
 
+    if (rs->ops && !party_take_relay(rq->server, rq->party))
+        refuse_relay(rs);
     if (!rs->ops)
         return answer_bytes(rq, rs, keep, settled);
     relay_start j = {.conn = rq->conn,

@@ -21,6 +21,7 @@
 #define NET_PIPELINE    (64 * 1024) /* held back behind the current request */
 #define NET_DRAIN       (64 * 1024) /* of an unread body, to keep the connection */
 #define NET_LINGER      (1024 * 1024)
+#define NET_SHED        UINT64_MAX
 #define NET_ID_MAX      64
 #define NET_RETRY_AFTER 1        /* seconds, when every thread is busy */
 #define NET_BODY_GRACE  NS_PER_S /* of waiting for a body, then its thread counts as slow */
@@ -55,6 +56,7 @@ typedef struct conn {
     server *server;
     struct conn *prev, *next;  /* under conns_lock */
     _Atomic uint64_t deadline; /* parked: when the sweeper ends it; 0: not parked */
+    _Atomic uint64_t parked;   /* since when; NET_SHED: it has to go */
     uint64_t since;            /* head begun or connection accepted; 0: idle between requests */
     size_t discarded;
     http1_guard guard;
@@ -115,6 +117,9 @@ void party_limits(server *s); /* after the number of threads is known */
 bool party_has_room(server *s, const char *name, uint64_t bytes, unsigned slow);
 bool party_take(server *s, const char *name, uint64_t bytes, unsigned slow); /* false: too much */
 void party_give(server *s, const char *name, uint64_t bytes, unsigned slow);
+/* A connection that stays with the relay. */
+bool party_take_relay(server *s, const char *name);
+void party_give_relay(server *s, const char *name);
 
 /* ---- http.c ---- */
 void http_error_lines(buf *out, const err *e); /* Retry-After and the like */
@@ -148,7 +153,7 @@ typedef struct relay_start {
     bool discard; /* what the peer still sends is no next request */
     bool counted; /* its status is in the metrics */
     const char *id;
-    const char *party;
+    const char *party; /* has taken the relay, if there are ops */
 } relay_start;
 void relay_add(relay *r, const relay_start *start);
 
@@ -204,7 +209,7 @@ struct server {
     pthread_mutex_t party_lock;
     map parties; /* by name */
     uint64_t party_bytes;
-    unsigned party_slow;
+    unsigned party_slow, party_relays;
 
     pthread_mutex_t conns_lock; /* conns, listeners, spare_fd */
     conn *conns;

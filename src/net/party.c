@@ -12,10 +12,11 @@
 #define PARTY_BYTES_MIN (UINT64_C(64) << 20)
 #define PARTY_BYTES_OF  32 /* of the machine's memory, one part in so many */
 #define PARTY_SLOW_OF   8  /* of the request threads, likewise */
+#define PARTY_RELAYS_OF 2  /* of the connections */
 
 typedef struct party { /* in the map while it holds anything */
     uint64_t bytes;
-    unsigned slow;
+    unsigned slow, relays;
 } party;
 
 void party_limits(server *s)
@@ -26,15 +27,50 @@ void party_limits(server *s)
 
     s->party_bytes = part > PARTY_BYTES_MIN ? part : PARTY_BYTES_MIN;
     s->party_slow = s->o.threads / PARTY_SLOW_OF ? s->o.threads / PARTY_SLOW_OF : 1;
+    s->party_relays = s->o.connections / PARTY_RELAYS_OF ? s->o.connections / PARTY_RELAYS_OF : 1;
 }
 
 /* Locked. */
-static bool fits(const server *s, const party *p, uint64_t bytes, unsigned slow)
+static bool fits(const server *s, const party *have, const party *more)
 {
-    uint64_t have = p ? p->bytes : 0;
+    static const party NOTHING;
 
-    return (!bytes || bytes <= s->party_bytes - (have < s->party_bytes ? have : s->party_bytes)) &&
-           (!slow || (p ? p->slow : 0) + slow <= s->party_slow);
+    have = have ? have : &NOTHING;
+    return (!more->bytes ||
+            (more->bytes <= s->party_bytes && have->bytes <= s->party_bytes - more->bytes)) &&
+           (!more->slow || have->slow + more->slow <= s->party_slow) &&
+           (!more->relays || have->relays + more->relays <= s->party_relays);
+}
+
+static bool take(server *s, const char *name, const party *more)
+{
+    if (!name)
+        return true;
+    LOCK_SCOPE(&s->party_lock);
+    party *p = map_get_str(&s->parties, name);
+    if (!fits(s, p, more))
+        return false;
+    if (!p) {
+        p = xcalloc(1, sizeof *p);
+        map_put_str(&s->parties, name, p);
+    }
+    p->bytes += more->bytes;
+    p->slow += more->slow;
+    p->relays += more->relays;
+    return true;
+}
+
+static void give(server *s, const char *name, const party *less)
+{
+    if (!name || (!less->bytes && !less->slow && !less->relays))
+        return;
+    LOCK_SCOPE(&s->party_lock);
+    party *p = map_get_str(&s->parties, name);
+    p->bytes -= less->bytes;
+    p->slow -= less->slow;
+    p->relays -= less->relays;
+    if (!p->bytes && !p->slow && !p->relays)
+        free(map_take_str(&s->parties, name));
 }
 
 bool party_has_room(server *s, const char *name, uint64_t bytes, unsigned slow)
@@ -42,36 +78,27 @@ bool party_has_room(server *s, const char *name, uint64_t bytes, unsigned slow)
     if (!name)
         return true;
     LOCK_SCOPE(&s->party_lock);
-    return fits(s, map_get_str(&s->parties, name), bytes, slow);
+    return fits(s, map_get_str(&s->parties, name), &(party){bytes, slow});
 }
 
 bool party_take(server *s, const char *name, uint64_t bytes, unsigned slow)
 {
-    if (!name)
-        return true;
-    LOCK_SCOPE(&s->party_lock);
-    party *p = map_get_str(&s->parties, name);
-    if (!fits(s, p, bytes, slow))
-        return false;
-    if (!p) {
-        p = xcalloc(1, sizeof *p);
-        map_put_str(&s->parties, name, p);
-    }
-    p->bytes += bytes;
-    p->slow += slow;
-    return true;
+    return take(s, name, &(party){bytes, slow});
 }
 
 void party_give(server *s, const char *name, uint64_t bytes, unsigned slow)
 {
-    if (!name || (!bytes && !slow))
-        return;
-    LOCK_SCOPE(&s->party_lock);
-    party *p = map_get_str(&s->parties, name);
-    p->bytes -= bytes;
-    p->slow -= slow;
-    if (!p->bytes && !p->slow)
-        free(map_take_str(&s->parties, name));
+    give(s, name, &(party){bytes, slow});
+}
+
+bool party_take_relay(server *s, const char *name)
+{
+    return take(s, name, &(party){.relays = 1});
+}
+
+void party_give_relay(server *s, const char *name)
+{
+    give(s, name, &(party){.relays = 1});
 }
 
 void request_set_party(request *rq, const char *name)

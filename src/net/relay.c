@@ -224,6 +224,8 @@ static void job_release(relay_job *j)
 static void job_free(relay_job *j)
 {
     job_release(j);
+    if (j->ops)
+        party_give_relay(j->lane->relay->server, j->party);
     free(j->party);
     buf_done(&j->out);
     free(j);

@@ -16,6 +16,7 @@
 #include "base/cleanup.h"
 #include "base/id.h"
 #include "base/log.h"
+#include "base/sock.h"
 #include "base/str.h"
 #include "net/internal.h"
 
@@ -23,6 +24,7 @@
 #define WORKERS_SPARE  4
 #define ACCEPT_BATCH   64
 #define ROOM_NS        NS_PER_S
+#define SHED_NS        NS_PER_S /* idle for so long, a connection may be given up for a new one */
 
 static const char *const CLASSES[] = {"1xx", "2xx", "3xx", "4xx", "5xx", NULL};
 metric NET_METRICS[] = {
@@ -166,6 +168,36 @@ static void refuse_without_fd(server *s, const listener *l)
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
+/* Every place is taken: who has been idle longest loses its own. Shutting down makes epoll hand it
+ * to a worker, as sweep() does. */
+static bool shed_idle(server *s)
+{
+    uint64_t least = now_mono_ns() - SHED_NS;
+    conn *oldest = NULL;
+
+    LOCK_SCOPE(&s->conns_lock);
+    for (conn *c = s->conns; c; c = c->next) {
+        uint64_t parked = atomic_load(&c->parked);
+        if (!atomic_load(&c->deadline) || parked >= least)
+            continue;
+        least = parked;
+        oldest = c;
+    }
+    if (!oldest)
+        return false;
+    atomic_store(&oldest->parked, NET_SHED);
+    shutdown(oldest->fd, SHUT_RDWR);
+    return true;
+}
+
+/* Root can always come in and look, and end what takes the places. */
+static bool is_root(const listener *l, int fd)
+{
+    sock_peer peer;
+
+    return l->is_unix && sock_peer_of(fd, &peer) && (peer.uid == 0 || peer.uid == geteuid());
+}
+
 static void server_accept(server *s, listener *l)
 {
     for (int i = 0; i < ACCEPT_BATCH; i++) {
@@ -178,7 +210,7 @@ static void server_accept(server *s, listener *l)
             continue;
         if (!l->is_unix)
             tune_tcp(fd);
-        if (atomic_load(&s->nconn) >= s->o.connections)
+        if (atomic_load(&s->nconn) >= s->o.connections && !shed_idle(s) && !is_root(l, fd))
             refuse_connection(fd);
         else
             conn_park(conn_new(s, fd, l->is_unix));

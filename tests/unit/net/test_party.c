@@ -111,12 +111,43 @@ TEST(answers_that_are_not_read_are_cut_when_they_are_too_many, .threads = 64)
     EVENTUALLY(!f->server->parties.count); /* all was given back */
 }
 
+static int follow_as(const fixture *f, const char *party)
+{
+    int fd = dial_tcp(f);
+    CLEANUP(freep)
+    char *head =
+        str_printf("GET /follow?until=9 HTTP/1.1\r\nHost: a\r\nX-Party: %s\r\n\r\n", party);
+
+    say(fd, head);
+    return fd;
+}
+
+/* Of eight connections one party may leave four with the relay. */
+TEST(streams_of_one_party_leave_connections_to_others, .threads = 4, .connections = 8)
+{
+    int fd[4];
+
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++)
+        fd[i] = follow_as(f, "eve");
+    EVENTUALLY(server_count(f->server).relays == ARRAY_LEN(fd));
+    CLEANUP(closep) int more = follow_as(f, "eve"), other = follow_as(f, "bob");
+    assert_true(answers(more, "HTTP/1.1 429", 5000));
+    assert_true(answers(other, "HTTP/1.1 200", 5000));
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++)
+        close(fd[i]);
+    EVENTUALLY(server_count(f->server).relays == 1);
+    close(TAKE_FD(more));
+    more = follow_as(f, "eve");
+    assert_true(answers(more, "HTTP/1.1 200", 5000));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slow_bodies_of_one_party_leave_threads_to_others),
         cmocka_unit_test(a_body_in_drops_counts_as_slow),
         cmocka_unit_test(answers_that_are_not_read_are_cut_when_they_are_too_many),
+        cmocka_unit_test(streams_of_one_party_leave_connections_to_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

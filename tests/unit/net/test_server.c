@@ -310,6 +310,7 @@ TEST(over_the_limit_waits_while_threads_come_free, .threads = 2)
     get(a, "/block");
     EVENTUALLY(atomic_load(&f->demo.blocked) == 1);
     assert_int_equal(ask(c, "/hello"), 200);
+    EVENTUALLY(server_count(f->server).requests == 1); /* answered before it is over */
     get(b, "/block");
     EVENTUALLY(atomic_load(&f->demo.blocked) == 2);
     get(c, "/hello");
@@ -345,17 +346,39 @@ TEST(connections_have_a_limit, .connections = 3)
     CLEANUP(buf_done) buf in = {0};
 
     for (int i = 0; i < 3; i++) {
-        fd[i] = dial(f);
+        fd[i] = dial_tcp(f);
         assert_int_equal(ask(fd[i], "/hello"), 200);
     }
-    over = dial(f);
+    over = dial_tcp(f);
     assert_int_equal(hear(over, &in, NULL), 503);
+    CLEANUP(closep) int own = dial(f); /* who may end what takes the places comes in */
+    assert_int_equal(ask(own, "/hello"), 200);
+    close(TAKE_FD(own));
+    EVENTUALLY(server_count(f->server).connections == 3);
     close(fd[0]);
     EVENTUALLY(server_count(f->server).connections == 2);
     CLEANUP(closep) int again = dial(f);
     assert_int_equal(ask(again, "/hello"), 200);
     close(fd[1]);
     close(fd[2]);
+}
+
+/* Idle ones do not keep others out. */
+TEST(the_longest_idle_connection_makes_room, .connections = 3)
+{
+    CLEANUP(closep) int idle = dial_tcp(f), later = dial_tcp(f), held = dial_tcp(f);
+
+    get(held, "/follow?until=5");
+    EVENTUALLY(server_count(f->server).relays == 1);
+    assert_int_equal(ask(idle, "/hello"), 200);
+    poll(NULL, 0, 50);
+    assert_int_equal(ask(later, "/hello"), 200);
+    poll(NULL, 0, 1100);
+    CLEANUP(closep) int again = dial_tcp(f);
+    assert_int_equal(ask(again, "/hello"), 200);
+    assert_true(closes(idle, 5000));
+    assert_int_equal(ask(later, "/hello"), 200);
+    assert_int_equal(server_count(f->server).relays, 1);
 }
 
 /* One thread and a peer that does not read: the thread is free for others all the same. */
@@ -464,6 +487,7 @@ int main(void)
         cmocka_unit_test(over_the_limit_waits_while_threads_come_free),
         cmocka_unit_test(the_pool_grows_to_its_limit),
         cmocka_unit_test(connections_have_a_limit),
+        cmocka_unit_test(the_longest_idle_connection_makes_room),
         cmocka_unit_test(a_slow_reader_holds_no_thread),
         cmocka_unit_test(a_reader_that_stopped_is_cut),
         cmocka_unit_test(old_clients_and_close),
