@@ -14,6 +14,8 @@
 #include "base/id.h"
 #include "base/str.h"
 
+#define IN_ROOT_TRIES 128
+
 static err_code code_of(int errnum)
 {
     return errnum == ENOSPC || errnum == EDQUOT ? ERR_DISK_FULL
@@ -229,8 +231,14 @@ int fs_open_in_root(int rootfd, const char *path, int flags)
 {
     struct open_how how = {.flags = (uint64_t)flags | O_CLOEXEC,
                            .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-    long fd = syscall(SYS_openat2, rootfd, path, &how, sizeof how);
+    long fd = -1;
 
+    /* EAGAIN: something was mounted or renamed, anywhere on the machine, while ".." was walked. */
+    for (int tries = 0; tries < IN_ROOT_TRIES; tries++) {
+        fd = syscall(SYS_openat2, rootfd, path, &how, sizeof how);
+        if (fd >= 0 || errno != EAGAIN)
+            break;
+    }
     return fd < 0 ? -errno : (int)fd;
 }
 
