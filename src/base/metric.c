@@ -18,14 +18,21 @@ static struct {
 } tables[TABLES_MAX];
 static size_t ntables;
 
-static size_t label_count(const metric *m)
+static size_t values_of(const char *label, const char *const *values)
 {
     size_t n = 0;
 
-    if (!m->label)
+    if (!label)
         return 1;
-    while (m->label_values[n])
+    while (values[n])
         n++;
+    return n;
+}
+
+static size_t label_count(const metric *m)
+{
+    size_t n = values_of(m->label, m->label_values) * values_of(m->label2, m->label2_values);
+
     assert(n && n <= METRIC_LABELS_MAX);
     return n;
 }
@@ -84,8 +91,12 @@ static void write_label(buf *out, const metric *m, size_t i, const char *le)
     if (!m->label && !le)
         return;
     buf_char(out, '{');
+    size_t n2 = values_of(m->label2, m->label2_values);
     if (m->label)
-        buf_printf(out, "%s=\"%s\"%s", m->label, m->label_values[i], le ? "," : "");
+        buf_printf(out, "%s=\"%s\"%s", m->label, m->label_values[i / n2],
+                   m->label2 || le ? "," : "");
+    if (m->label2)
+        buf_printf(out, "%s=\"%s\"%s", m->label2, m->label2_values[i % n2], le ? "," : "");
     if (le)
         buf_printf(out, "le=\"%s\"", le);
     buf_char(out, '}');

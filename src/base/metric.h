@@ -8,7 +8,8 @@
  *     metric_add(&METRICS[M_CREATES], 0, 1);
  *
  * A metric may have one label with a fixed list of values; the index into that list is the second
- * argument (0 without a label). Updating is lock-free, from any thread. */
+ * argument (0 without a label). With two labels it is the index of the first times the number of
+ * the second's values, plus the index of the second. Updating is lock-free, from any thread. */
 #pragma once
 
 #include <stdatomic.h>
@@ -24,7 +25,7 @@ enum metric_kind {
 };
 
 #define METRIC_BUCKETS    16 /* upper bounds in metric.c, 0.1 ms to 60 s */
-#define METRIC_LABELS_MAX 32
+#define METRIC_LABELS_MAX 64
 
 typedef struct metric_cell {
     _Atomic int64_t value; /* counter, gauge; histogram: count */
@@ -38,7 +39,9 @@ typedef struct metric {
     enum metric_kind kind;
     const char *label;               /* NULL: none */
     const char *const *label_values; /* NULL-terminated */
-    metric_cell *cells;              /* made by metric_register() */
+    const char *label2;              /* NULL: none */
+    const char *const *label2_values;
+    metric_cell *cells; /* made by metric_register() */
 } metric;
 
 #define METRIC_COUNTER(n, h)                                \
@@ -56,6 +59,11 @@ typedef struct metric {
 #define METRIC_COUNTER_BY(n, h, l, v)                                                          \
     {                                                                                          \
         .name = (n), .help = (h), .kind = METRIC_IS_COUNTER, .label = (l), .label_values = (v) \
+    }
+#define METRIC_COUNTER_BY2(n, h, l, v, l2, v2)                                                  \
+    {                                                                                           \
+        .name = (n), .help = (h), .kind = METRIC_IS_COUNTER, .label = (l), .label_values = (v), \
+        .label2 = (l2), .label2_values = (v2)                                                   \
     }
 #define METRIC_GAUGE_BY(n, h, l, v)                                                          \
     {                                                                                        \
