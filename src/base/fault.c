@@ -5,27 +5,24 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+/* Opened before main: points lie where the directory's path leads nowhere (a claimer's root is one
+ * of its own), and between fork and exec. */
+static int dir = -1;
 
-/* System calls alone behind it: points lie between fork and exec, too. */
-static int open_armed(void)
+__attribute__((constructor)) static void open_armed(void)
 {
-    const char *dir = getenv("BOTHY_FAULTS"); /* NOLINT(concurrency-mt-unsafe): never set here */
+    const char *path = getenv("BOTHY_FAULTS"); /* NOLINT(concurrency-mt-unsafe): before threads */
 
-    return dir ? open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+    dir = path ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
 }
 
 bool fault_armed(const char *name)
 {
-    CLEANUP(closep) int dir = open_armed();
-
     return dir >= 0 && !faccessat(dir, name, F_OK, 0);
 }
 
 void fault_kill(const char *name)
 {
-    CLEANUP(closep) int dir = open_armed();
-
     if (dir >= 0 && !unlinkat(dir, name, 0))
         (void)kill(getpid(), SIGKILL);
 }

@@ -1,8 +1,8 @@
 /* Faults that tests arm: an instruction at which the process dies, a wall that is left out.
  *
- * Only a build with -Dfaults=true has them; in every other one the macros are constants and not even
- * the names are in the program. The variable BOTHY_FAULTS names a directory; what is armed is a file
- * in it, so a test arms, disarms and sees what was hit while the program runs.
+ * Only a build with -Dfaults=true has them; in every other one the macros are constants and not
+ * even the names are in the program. The variable BOTHY_FAULTS names a directory; what is armed is
+ * a file in it, so a test arms, disarms and sees what was hit while the program runs.
  *
  *     FAULT_KILL("claim.moved");     dies here, once: the file is removed by the one who dies of it
  *     if (!FAULT("wall.seccomp"))    as long as the file is there
@@ -16,9 +16,9 @@
 #ifdef BOTHY_FAULTS
 bool fault_armed(const char *name);
 void fault_kill(const char *name);
-#define FAULT(name)      fault_armed(name)
-#define FAULT_KILL(name) fault_kill(name)
+#    define FAULT(name)      fault_armed(name)
+#    define FAULT_KILL(name) fault_kill(name)
 #else
-#define FAULT(name)      false
-#define FAULT_KILL(name) ((void)0)
+#    define FAULT(name)      false
+#    define FAULT_KILL(name) ((void)0)
 #endif
