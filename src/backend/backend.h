@@ -57,9 +57,26 @@ typedef struct box_events {
     void (*gone)(void *arg, const char *why);
 } box_events;
 
+/* Which walls (bits of wire/walls.h) were found to hold, and when (CLOCK_REALTIME; 0: not known).
+ * All zero from a backend that does not try. What does not hold fails the create. */
+typedef struct box_walls {
+    uint64_t refill_ns, claim_ns;
+    uint32_t refill, claim;
+} box_walls;
+/* As the HELLO of a claimed init has them. */
+static inline box_walls box_walls_of(const struct sp_hello *h)
+{
+    uint32_t tried = SP_TRIED(h->h.id) & WALLS_ALL;
+
+    return (box_walls){.refill_ns = tried ? h->boot_real : 0,
+                       .refill = SP_HELD(h->h.id) & WALLS_ALL,
+                       .claim = h->flags >> SP_HELLO_WALLS & WALLS_ALL};
+}
+
 typedef struct box_timing {
     uint64_t queue_ns, build_ns, swap_ns, claim_ns;
     uint64_t commit_ns; /* the store's, beside the others: the engine's to fill */
+    box_walls walls;
 } box_timing;
 
 /* Called once, from a thread of the backend. On success the box is the receiver's reference. */
@@ -109,7 +126,8 @@ enum cap_level {
 };
 typedef struct backend_caps {
     const char *name;
-    enum cap_level images, user, stats, freeze, socket, snapshot, disk_limit, read_only, tmpfs;
+    enum cap_level images, user, stats, freeze, socket, snapshot, disk_limit, swap_limit, read_only,
+        tmpfs;
     bool frames;
 } backend_caps;
 

@@ -122,8 +122,10 @@ static void take_claimed(creation *c, warden_answer *a)
         c->errnum = EPROTO;
         return;
     }
-    c->x->timing =
-        (box_timing){.queue_ns = w->queue_ns, .build_ns = w->build_ns, .swap_ns = w->swap_ns};
+    c->x->timing = (box_timing){.queue_ns = w->queue_ns,
+                                .build_ns = w->build_ns,
+                                .swap_ns = w->swap_ns,
+                                .walls = {.claim = w->walls}};
     c->nhello = w->hello;
     c->hello = xmalloc(c->nhello);
     memcpy(c->hello, w + 1, c->nhello);
@@ -703,6 +705,7 @@ err *backend_oci_new(const char *warden_socket, const pool_marks *marks, backend
         .user = CAP_NATIVE,
         .stats = CAP_NATIVE,
         .disk_limit = caps & WP_CAP_DISK_LIMIT ? CAP_NATIVE : CAP_ABSENT,
+        .swap_limit = caps & WP_CAP_SWAP_LIMIT ? CAP_NATIVE : CAP_ABSENT,
         .read_only = CAP_NATIVE,
         .tmpfs = CAP_NATIVE,
     };

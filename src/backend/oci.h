@@ -118,6 +118,7 @@ struct box {
     /* loop's thread only */
     oci_out *claim;    /* until it is answered */
     bool claim_sent;   /* on this connection */
+    uint64_t walls;    /* SP_WALLS of its answer */
     create_done *done; /* of a create that has not been answered */
     void *done_arg;
     box_timing timing;

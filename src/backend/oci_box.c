@@ -465,6 +465,18 @@ static void violated(box *x, const char *why)
 
 /* ---- HELLO and CLAIM ---- */
 
+/* The warden's part of what holds after the claim is there already. */
+static void note_walls(box *x, const struct sp_hello *h)
+{
+    box_walls *w = &x->timing.walls;
+    uint32_t by_warden = w->claim;
+
+    *w = box_walls_of(h); /* of an earlier create: it greets as claimed */
+    w->claim |= by_warden | (SP_HELD(x->walls) & WALLS_ALL);
+    if (w->claim)
+        w->claim_ns = now_real_ns();
+}
+
 /* Reachable: the creator hears of it first, then the receiver of events. What they queue leaves
  * behind what had no answer. */
 static void opened(box *x)
@@ -477,6 +489,7 @@ static void opened(box *x)
     x->done = NULL;
     if (done) {
         x->timing.claim_ns = now_mono_ns() - x->begun_ns;
+        note_walls(x, h);
         done(x->done_arg, NULL, x, &x->timing);
     }
     if (wanted(x))
@@ -514,11 +527,54 @@ static void greeted(box *x, const void *hello, size_t n)
     x->claim_sent = true;
 }
 
-static void claim_answered(box *x, int errnum)
+/* The slot is destroyed by the warden, which counts. One that cannot count destroys it all the
+ * same. */
+static void tell_walls(box *x, uint32_t failed)
+{
+    struct wp_walls f = {.failed = failed};
+
+    memcpy(f.sandbox.id, x->id, SANDBOX_ID_LEN);
+    if (oci_warden_caps(x->b->warden) & WP_CAP_WALLS)
+        oci_warden_send(x->b->warden,
+                        &(warden_ask){.type = WP_WALLS, .body = {{&f, sizeof f}}, .fd = -1},
+                        destroy_ignored, NULL);
+    else
+        destroy_slot(x);
+}
+
+static err *walls_error(uint32_t failed)
+{
+    CLEANUP(buf_done) buf names = {0};
+
+    for (unsigned i = 0; i < WALL_COUNT; i++)
+        if (failed & 1u << i)
+            buf_printf(&names, "%s'%s': %s", names.len ? "; " : "", wall_info(i)->name,
+                       wall_info(i)->what);
+    return err_because(err_new(ERR_WALL_FAILED, "cannot make the sandbox"),
+                       "a wall failed after the claim, tried from inside: %s",
+                       names.len ? buf_cstr(&names) : "one that this bothyd does not know");
+}
+
+static void wall_failed(box *x, uint32_t failed)
+{
+    failed &= WALLS_ALL;
+    if (failed)
+        tell_walls(x, failed);
+    else
+        destroy_slot(x); /* a newer init's, of which we have not heard */
+    oci_box_failed(x, walls_error(failed));
+}
+
+static void claim_answered(box *x, int errnum, uint64_t walls)
 {
     x->claim_sent = false;
+    x->walls = walls;
     if (!errnum || errnum == EALREADY) {
         opened(x);
+        return;
+    }
+    if (errnum == SP_EWALL && x->done) {
+        wall_failed(x, SP_TRIED(walls) & ~SP_HELD(walls));
         return;
     }
     char why[96];
@@ -588,8 +644,8 @@ static const char *got_started(box *x, const struct sp_started *st, const int *f
 
 static const char *got_done(box *x, const struct sp_hdr *h)
 {
-    if (x->claim_sent && !h->id) {
-        claim_answered(x, h->err);
+    if (x->claim_sent) { /* it is sent first and alone */
+        claim_answered(x, h->err, h->id);
         return NULL;
     }
     oci_out *o = take_answered(x, SP_SIGNAL, h->id);

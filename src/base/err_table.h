@@ -45,8 +45,10 @@ ERR_ROW(
     "This is a fault of bothy: report it with the request id; the daemon's log has the details.")
 ERR_ROW(CREATE_FAILED, "create_failed", 500, "internal", 125, true,
         "Try again; if it stays, 'bothy doctor' on the node shows what is wrong.")
-ERR_ROW(WALL_FAILED, "wall_failed", 500, "internal", 125, false,
-        "The node could not build a wall of the sandbox; 'bothy doctor' on the node says which.")
+ERR_ROW(
+    WALL_FAILED, "wall_failed", 500, "internal", 125, true,
+    "Try again: the slot is destroyed, the next one is tried afresh. If it stays, 'bothy doctor' "
+    "on the node says which wall it is.")
 ERR_ROW(UNSUPPORTED, "unsupported", 501, "unimplemented", 125, false,
         "See GET /v1/info for what this node can do, and leave the named field out.")
 ERR_ROW(IMAGE_PULL_FAILED, "image_pull_failed", 502, "unavailable", 125, true,

@@ -32,6 +32,33 @@ static void print_field(const char *name, const json_t *v)
     printf("%-10s  %s\n", buf_cstr(&safe), buf_cstr(&b));
 }
 
+/* "18 held (8 again after the claim)  not enforced: disk (unsupported: …)" */
+static void print_walls(const json_t *walls)
+{
+    CLEANUP(buf_done) buf b = {0};
+    size_t i, held = 0, again = 0;
+    json_t *w;
+
+    json_array_foreach(json_object_get(walls, "held"), i, w)
+    {
+        held += json_flag(w, "refill");
+        again += json_flag(w, "claim");
+    }
+    if (json_is_object(walls))
+        buf_printf(&b, "%zu held, %zu tried again after the claim", held, again);
+    else
+        buf_char(&b, '-');
+    json_array_foreach(json_object_get(walls, "not_enforced"), i, w)
+    {
+        buf_str(&b, i ? "; " : "; not enforced: ");
+        out_safe(&b, str_or(json_str(w, "name"), "?"));
+        buf_str(&b, " (");
+        out_safe(&b, str_or(json_str(w, "why"), "?"));
+        buf_char(&b, ')');
+    }
+    printf("%-10s  %s\n", "walls", buf_cstr(&b));
+}
+
 static void end_of(const json_t *process, buf *out)
 {
     const json_t *end = json_object_get(process, "end");
@@ -90,7 +117,13 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
         out_json(stdout, sandbox);
         return NULL;
     }
-    json_object_foreach(sandbox, name, v) print_field(name, v);
+    json_object_foreach(sandbox, name, v)
+    {
+        if (str_eq(name, "walls"))
+            print_walls(v);
+        else
+            print_field(name, v);
+    }
     print_processes(list);
     return NULL;
 }

@@ -25,9 +25,13 @@ static void settle_creating(sandbox *sb, const struct sp_hello *hello)
     engine *e = sb->engine;
 
     if (hello->flags & SP_HELLO_CLAIMED) {
+        box_walls walls = box_walls_of(hello); /* what the warden tried itself is not in it */
         pthread_mutex_lock(&sb->lock);
-        if (sb->state == LIFE_CREATING && !sb->deleting && sandbox_enter(sb, LIFE_RUNNING))
-            store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(sb->state), NULL, 0);
+        if (sb->state == LIFE_CREATING && !sb->deleting && sandbox_enter(sb, LIFE_RUNNING)) {
+            receipt_take(sb, &walls);
+            CLEANUP(freep) char *text = receipt_text(&sb->receipt);
+            store_sandbox_running_queued(e->o.store, sb->id, lifecycle_name(sb->state), text);
+        }
         pthread_mutex_unlock(&sb->lock);
         create_tell(sb, NULL);
         return;

@@ -79,8 +79,11 @@ static bool become_running(sandbox *sb)
 
     if (sb->state != LIFE_CREATING || sb->deleting || !sandbox_enter(sb, LIFE_RUNNING))
         return false;
+    if (sb->has_timing)
+        receipt_take(sb, &sb->timing.walls);
+    CLEANUP(freep) char *walls = receipt_text(&sb->receipt);
     /* Under the lock: a delete that sees it running writes behind us. */
-    store_sandbox_state_queued(sb->engine->o.store, sb->id, lifecycle_name(LIFE_RUNNING), NULL, 0);
+    store_sandbox_running_queued(sb->engine->o.store, sb->id, lifecycle_name(LIFE_RUNNING), walls);
     return true;
 }
 

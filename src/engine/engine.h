@@ -96,6 +96,14 @@ err *engine_find(engine *e, const caller *c, const char *id_or_name,
 /* Answers when the intent is committed and the kill is sent. Of a gone one: success. */
 err *engine_delete(engine *e, const caller *c, sandbox *sb) ERR_MUST;
 
+/* Which walls held when they were tried, and what this node does not enforce. */
+typedef struct receipt {
+    box_walls walls;
+    uint32_t open; /* RECEIPT_OPEN_* */
+} receipt;
+#define RECEIPT_OPEN_DISK 1u /* the store has no quotas */
+#define RECEIPT_OPEN_SWAP 2u /* the kernel does not account swap */
+
 typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     char id[SANDBOX_ID_LEN + 1];
     char *owner, *name, *state, *cause /* JSON or NULL */, *image_name, *user, *cwd;
@@ -107,6 +115,7 @@ typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     uint32_t umask;
     json_t *tmpfs; /* array, as the API shows it */
     uint64_t created_ns, ends_ns, ended_ns;
+    receipt receipt;
     size_t live_execs;
     bool has_timing; /* of its create; not kept over a restart */
     box_timing timing;

@@ -55,6 +55,7 @@ struct sandbox {
     image *image;
     uint8_t digest[32];
     uint64_t ends_ns, ended_ns;
+    receipt receipt;
     exec_table *table;
     box *box;
     bool bound;             /* the table knows the box: events may flow */
@@ -104,6 +105,11 @@ bool sandbox_enter(sandbox *sb, enum lifecycle state);
 /* Removes it from the live map, closes what it holds, remembers the cause. */
 void sandbox_finish(sandbox *sb, const cause *c);
 char *cause_json(const cause *c);
+
+/* receipt.c. Caller holds the lock of a sandbox others know. */
+void receipt_take(sandbox *sb, const box_walls *w);
+char *receipt_text(const receipt *r); /* for the store; NULL: nothing is known */
+void receipt_read(receipt *r, const char *text);
 
 /* box.c */
 extern const box_events ENGINE_BOX_EVENTS;

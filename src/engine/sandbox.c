@@ -159,6 +159,7 @@ err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
     sb->created_ns = r->created_ns;
     sb->ends_ns = r->ttl_ns;
     sb->ended_ns = r->ended_ns;
+    receipt_read(&sb->receipt, r->walls);
     spec_read(sb, spec);
     *ret_sandbox = sb;
     return NULL;
@@ -227,6 +228,7 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
                                    .created_ns = sb->created_ns,
                                    .ends_ns = sb->ends_ns,
                                    .ended_ns = sb->ended_ns,
+                                   .receipt = sb->receipt,
                                    .has_timing = sb->has_timing,
                                    .timing = sb->timing};
         memcpy(ret_view->id, sb->id, sizeof ret_view->id);

@@ -276,6 +276,11 @@ static long exec_command(const struct job *j, char **argv, const struct env *env
     return exec_search(argv[0], argv, env);
 }
 
+long child_no_new_privs(void)
+{
+    return SYS(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+
 void child_run(const struct job *j)
 {
     static struct user u; /* static: large */
@@ -304,7 +309,7 @@ void child_run(const struct job *j)
                                           : DEFAULT_UMASK);
     set_user(&u);
     if (!(q->flags & SP_F_SETUID)) /* the grant was checked before fork */
-        check(SP_ST_PRIVS, SYS(prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+        check(SP_ST_PRIVS, child_no_new_privs());
     enter_cwd(&rq, &env);
     SYS(rt_sigprocmask, K_SIG_SETMASK, &none, 0, K_SIGSET_SIZE);
     fail(SP_ST_EXEC, exec_command(j, rq.argv, &env));

@@ -1,8 +1,8 @@
 /* Pid 1 of a slot: the poll loop, the table of execs, the connection.
  *
  * fd 0: a bound AF_UNIX SOCK_SEQPACKET socket made by the warden
- * fd 1: /dev/null of the host
- * fd 2: anything
+ * fd 1: anything; becomes /dev/null of the host, which lies in /dev
+ * fd 2: anything; likewise
  *
  * Rules this file keeps:
  *  - It never waits for anything the tenant controls: plain fork (a vfork'ed child that is stopped
@@ -150,14 +150,15 @@ static struct sp_rec *fill_records(struct sp_rec *recs, u32 *ret_n)
 static void conn_greet(void)
 {
     static struct sp_rec recs[SP_MAX_EXEC];
-    struct sp_hello h = {.h = {.type = SP_HELLO},
+    struct sp_hello h = {.h = {.type = SP_HELLO, .id = SP_WALLS(g.walls.tried, g.walls.held)},
                          .version = SP_VERSION,
                          .instance = g.instance,
                          .high = g.high,
                          .boot_mono = g.boot_mono,
                          .boot_real = g.boot_real,
                          .capacity = SP_MAX_EXEC,
-                         .flags = g.claim.made ? SP_HELLO_CLAIMED : 0};
+                         .flags =
+                             g.claim.made ? SP_HELLO_CLAIMED | g.walls.again << SP_HELLO_WALLS : 0};
     struct sp_rec *list = fill_records(recs, &h.nrec);
 
     if (conn_send(&h, sizeof h, list, h.nrec * sizeof *list, NULL, 0) < 0)
@@ -177,7 +178,7 @@ static void conn_accept(void)
     /* A pid other than 0 is visible in our pid namespace: a process of the tenant, which can only
      * come here if the socket leaked. The uid says nothing: from here the host's are overflow ids.
      */
-    if (peer.pid != 0) {
+    if (peer.pid != 0 && g.walls.held & WALL_BIT(PIDNS)) { /* without it we see the warden itself */
         SYS(close, fd);
         return;
     }
@@ -269,11 +270,25 @@ static void limits_setup(void)
         g.nofile.soft = g.nofile.hard;
 }
 
+/* Not the runtime's doing: it gives what it passes as stdio to the slot's root, and that must never
+ * be the host's own device. */
+static void open_null(void)
+{
+    long fd = SYS(openat, K_AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
+
+    if (fd < 0)
+        return; /* the walls will tell */
+    SYS(dup3, fd, FD_NULL, 0);
+    SYS(dup3, fd, 2, 0);
+    SYS(close, fd);
+}
+
 static void setup(void)
 {
     if (SYS(fcntl, FD_NULL, F_GETFD, 0) < 0 || SYS(fcntl, 2, F_GETFD, 0) < 0)
         fatal(100); /* 0 to 2 must be taken, or pipes would land there */
-    g.conn = -1;    /* not by an initialiser: that would put the whole table into the file */
+    open_null();
+    g.conn = -1; /* not by an initialiser: that would put the whole table into the file */
     harden();
     signals_setup();
     limits_setup();
@@ -292,6 +307,7 @@ static void setup(void)
     /* Again: whoever connects from now on sees our pid in SO_PEERCRED and SO_PEERPIDFD. */
     if (SYS(listen, FD_LISTENER, 8) < 0)
         fatal(103);
+    walls_try(); /* while the warden connects */
 }
 
 static void serve_conn(short revents)

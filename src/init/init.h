@@ -41,12 +41,16 @@ struct state {
     bool want_out;          /* exits wait for room */
     bool paused;            /* requests wait for room */
     struct k_rlimit nofile; /* what children get */
+    struct {
+        u32 tried, held; /* before the first HELLO */
+        u32 again;       /* after the claim */
+    } walls;
 };
 extern struct state g;
 
 enum { /* inherited */
     FD_LISTENER = 0,
-    FD_NULL = 1, /* the host's /dev/null */
+    FD_NULL = 1, /* the host's /dev/null, opened by us */
 };
 
 /* init.c */
@@ -66,6 +70,10 @@ void children_reap(void);
 /* request.c */
 void request_receive(void);
 
+/* walls.c */
+void walls_try(void);
+u64 walls_try_again(u32 grants); /* SP_WALLS */
+
 /* signal.c */
 long signal_send(const struct sp_op *q);
 
@@ -78,6 +86,7 @@ struct job {
     struct note *note;
 };
 __attribute__((noreturn)) void child_run(const struct job *j);
+long child_no_new_privs(void);
 
 /* passwd.c */
 #define USER_GROUPS_MAX 256

@@ -255,7 +255,7 @@ static bool claim_well_formed(const struct sp_claim *q, size_t n, u32 nfds)
 
 /* The payload, secrets among it, stays in this one mapping; it is copied out of a memfd so that
  * nobody else holds the pages. */
-static long do_claim(const struct sp_claim *q, size_t n, const struct attached *a)
+static long take_claim(const struct sp_claim *q, size_t n, const struct attached *a)
 {
     struct claim c = {.made = true, .umask = q->umask, .grants = q->grants, .envc = q->envc};
     long r = 0;
@@ -279,6 +279,20 @@ static long do_claim(const struct sp_claim *q, size_t n, const struct attached *
     else
         g.claim = c;
     return r;
+}
+
+/* A second one is answered by what the first one found. */
+static void do_claim(const struct sp_claim *q, size_t n, const struct attached *a)
+{
+    struct sp_hdr h = {.type = SP_DONE, .err = SP_EWALL};
+    u64 walls = g.claim.made ? SP_WALLS(g.walls.again, g.walls.again) : walls_try_again(q->grants);
+
+    if (SP_TRIED(walls) == SP_HELD(walls))
+        h.err = (int32_t)-take_claim(q, n, a);
+    if (!h.err)
+        g.walls.again = SP_HELD(walls);
+    h.id = walls;
+    conn_send(&h, sizeof h, NULL, 0, NULL, 0);
 }
 
 /* ---- the rest ---- */
@@ -346,7 +360,7 @@ static void dispatch(size_t n, u32 flags, struct attached *a)
     else if (type == SP_SPAWN && n >= sizeof rx.spawn)
         do_spawn(&rx.spawn, n, a);
     else if (type == SP_CLAIM && n >= sizeof rx.claim)
-        answer_done(id, do_claim(&rx.claim, n, a));
+        do_claim(&rx.claim, n, a);
     else if (type >= SP_FETCH && type <= SP_ACK)
         if (n == sizeof rx.op && !a->n)
             do_op(&rx.op);

@@ -11,6 +11,7 @@ void sandbox_row_done(sandbox_row *r)
     free(r->cause);
     free(r->image);
     free(r->spec);
+    free(r->walls);
     memset(r, 0, sizeof *r);
 }
 
@@ -46,6 +47,7 @@ static void read_row(sqlite3_stmt *st, sandbox_row *r)
     r->ended_ns = (uint64_t)sqlite3_column_int64(st, 10);
     column_blob(st, 11, r->key, sizeof r->key);
     column_blob(st, 12, r->body, sizeof r->body);
+    r->walls = column_text(st, 13);
 }
 
 /* ---- insert ---- */
@@ -136,7 +138,7 @@ store_pending *store_sandbox_insert_begin(store *s, const sandbox_row *r)
 
 typedef struct update { /* its strings are owned only when queued */
     char id[SANDBOX_ID_LEN + 1];
-    char *state, *cause, *spec;
+    char *state, *cause, *spec, *walls;
     uint64_t time;
 } update;
 
@@ -152,6 +154,7 @@ static void update_free(void *arg)
     free(u->state);
     free(u->cause);
     free(u->spec);
+    free(u->walls);
     free(u);
 }
 
@@ -171,6 +174,7 @@ static err *run_state(store_conn *c, void *arg)
     bind_text(st, 2, u->state);
     bind_text(st, 3, u->cause);
     bind_time(st, 4, u->time);
+    bind_text(st, 5, u->walls);
     return run_update(c, st, u->id);
 }
 
@@ -192,6 +196,16 @@ void store_sandbox_state_queued(store *s, const char *id, const char *state, con
     u->state = xstrdup(state);
     u->cause = cause ? xstrdup(cause) : NULL;
     u->time = ended_ns;
+    store_write_queued(s, run_state, u, update_free);
+}
+
+void store_sandbox_running_queued(store *s, const char *id, const char *state, const char *walls)
+{
+    update *u = xcalloc(1, sizeof *u);
+
+    set_id(u, id);
+    u->state = xstrdup(state);
+    u->walls = walls ? xstrdup(walls) : NULL;
     store_write_queued(s, run_state, u, update_free);
 }
 

@@ -48,6 +48,7 @@ static const char *const MIGRATIONS[] = {
     "  detail TEXT"
     ") STRICT;"
     "CREATE INDEX events_time ON events (time);",
+    "ALTER TABLE sandboxes ADD COLUMN walls TEXT;",
 };
 _Static_assert(ARRAY_LEN(MIGRATIONS) == STORE_VERSION, "a migration for each version");
 

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/id.h"
 
-#define STORE_VERSION 1 /* user_version of the file */
+#define STORE_VERSION 2 /* user_version of the file */
 
 typedef struct store store;
 
@@ -33,6 +33,7 @@ typedef struct sandbox_row {
     uint8_t digest[32];
     char *spec; /* JSON: limits, labels, user, cwd, flags: everything but env and secrets */
     uint64_t created_ns, ttl_ns /* absolute, 0: none */, ended_ns;
+    char *walls;     /* JSON: which walls held, and when; NULL until it runs */
     uint8_t key[16]; /* hash of (owner, verb, idempotency key); zero: none */
     uint8_t body[16];
 } sandbox_row;
@@ -53,6 +54,8 @@ err *store_sandbox_state(store *s, const char *id, const char *state, const char
                          uint64_t ended_ns) ERR_MUST;
 void store_sandbox_state_queued(store *s, const char *id, const char *state, const char *cause,
                                 uint64_t ended_ns);
+/* It runs, and these are its walls. */
+void store_sandbox_running_queued(store *s, const char *id, const char *state, const char *walls);
 err *store_sandbox_spec(store *s, const char *id, const char *spec, uint64_t ttl_ns) ERR_MUST;
 /* Frees the idempotency key of a failed create. */
 void store_sandbox_free_key_queued(store *s, const char *id);

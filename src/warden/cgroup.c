@@ -66,6 +66,12 @@ static bool slot_read(const cgroups *cg, enum cgroup_controller c, uint32_t n, c
     return read_at(cg->of[c], name, ret, max);
 }
 
+bool cgroup_read(const cgroups *cg, enum cgroup_controller c, uint32_t n, const char *file,
+                 char *ret, size_t max)
+{
+    return slot_read(cg, c, n, file, ret, max);
+}
+
 static uint64_t slot_number(const cgroups *cg, enum cgroup_controller c, uint32_t n,
                             const char *file)
 {
@@ -291,13 +297,18 @@ static int limit_memory(const cgroups *cg, uint32_t n, uint64_t bytes)
     return r || !cg->swap ? r : slot_write(cg, CG_MEMORY, n, "memory.swap.max", "0");
 }
 
-static int limit_cpu(const cgroups *cg, uint32_t n, uint32_t milli)
+uint64_t cgroup_cpu_quota(uint32_t milli)
 {
     uint64_t quota = (uint64_t)milli * CPU_PERIOD_US / 1000;
+
+    return quota < 1000 ? 1000 : quota; /* the kernel's smallest */
+}
+
+static int limit_cpu(const cgroups *cg, uint32_t n, uint32_t milli)
+{
+    uint64_t quota = cgroup_cpu_quota(milli);
     char text[64];
 
-    if (quota < 1000) /* the kernel's smallest */
-        quota = 1000;
     if (cg->v2) {
         snprintf(text, sizeof text, "%" PRIu64 " %u", quota, CPU_PERIOD_US);
         return slot_write(cg, CG_CPU, n, "cpu.max", text);
@@ -501,17 +512,36 @@ size_t cgroup_list(const cgroups *cg, uint32_t *ret, size_t max)
     return n;
 }
 
+/* One line of /proc/PID/cgroup, "id:controllers:path": which controllers it has at that path. */
+static uint32_t controllers_at(const cgroups *cg, char *line, const char *path)
+{
+    char *names = strchr(line, ':'), *at = names ? strchr(names + 1, ':') : NULL;
+    uint32_t mask = 0;
+
+    if (!at || strcmp(at + 1, path) != 0)
+        return 0;
+    *at = 0;
+    for (size_t c = 0; c < CG_CONTROLLERS; c++)
+        if (cg->v2 ? !names[1] : has_option(names + 1, CONTROLLER_NAMES[c]))
+            mask |= 1u << c;
+    return mask;
+}
+
+/* In every hierarchy that bears a limit: a process may be in one and not in the next. */
 bool cgroup_holds(const cgroups *cg, int proc_fd, int pid, uint32_t n)
 {
     CLEANUP(buf_done) buf b = {0};
-    char name[32], want[300];
+    char name[32], path[300], *save = NULL;
+    uint32_t held = 0;
 
     snprintf(name, sizeof name, "%d/cgroup", pid);
-    snprintf(want, sizeof want, ":%s/%u\n", cg->path, n);
+    snprintf(path, sizeof path, "%s/%u", cg->path, n);
     err *e = fs_read(proc_fd, name, 65536, &b);
     if (e) {
         err_free(e);
         return false;
     }
-    return strstr(buf_cstr(&b), want);
+    for (char *line = strtok_r(b.p, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
+        held |= controllers_at(cg, line, path);
+    return held == (1u << CG_CONTROLLERS) - 1;
 }

@@ -43,6 +43,10 @@ err *cgroup_helpers(const cgroups *cg, uint64_t memory, uint32_t pids,
 /* What is 0 or what it has already stays. */
 err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *have,
                   const struct wp_limits *l) ERR_MUST;
+uint64_t cgroup_cpu_quota(uint32_t milli); /* in microseconds of each period */
+/* The whole of a small file of slot n, NUL-terminated; false if it is not there. */
+bool cgroup_read(const cgroups *cg, enum cgroup_controller c, uint32_t n, const char *file,
+                 char *ret, size_t max);
 /* crun gives a user namespace's cgroup to its root: takes it back, forbids children. */
 err *cgroup_take_back(const cgroups *cg, uint32_t n) ERR_MUST;
 /* False if the cgroup is not there. */
@@ -58,5 +62,5 @@ bool cgroup_remove(const cgroups *cg, uint32_t n);
 void cgroup_remove_parent(const cgroups *cg);
 /* Numbers that have a cgroup, into ret[]; returns how many. */
 size_t cgroup_list(const cgroups *cg, uint32_t *ret, size_t max);
-/* True if the process is in the cgroup of slot n. */
+/* True if the process is in the cgroup of slot n, in every hierarchy with a limit. */
 bool cgroup_holds(const cgroups *cg, int proc_fd, int pid, uint32_t n);

@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -17,6 +18,7 @@
 #include "warden/refill.h"
 #include "warden/root.h"
 #include "warden/stage.h"
+#include "warden/walls.h"
 #include "warden/warden.h"
 
 /* ---- one claim ---- */
@@ -49,6 +51,13 @@ static err *choose_upper(const warden *w, const slot *s, const claim_job *c, cha
     return other ? refill_make_upper(w, ret_name) : NULL;
 }
 
+static err *limit(const warden *w, const slot *s, const struct wp_limits *l)
+{
+    if (!FAULT("wall.claim.limits"))
+        TRY(cgroup_limit(&w->cg, s->n, &s->made, l));
+    return walls_limits(w, s, &s->made, l);
+}
+
 /* Every failure destroys the slot. */
 static err *do_claim(const warden *w, stage *st, slot *s, const claim_job *c, times *ret)
 {
@@ -65,13 +74,15 @@ static err *do_claim(const warden *w, stage *st, slot *s, const claim_job *c, ti
     uint64_t t1 = now_mono_ns();
     TRY(root_swap(st, &(root_spec){.mount = mount,
                                    .pidfd = s->pidfd,
+                                   .mnt_ns = s->mnt_ns,
+                                   .uts_ns = s->uts_ns,
                                    .uid_base = slot_uid_base(s->n),
                                    .hostname = s->id,
                                    .shm_mib = c->spec.limits.shm_mib,
                                    .read_only = c->spec.flags & WP_CLAIM_READ_ONLY,
                                    .tmpfs = c->tmpfs,
                                    .ntmpfs = c->spec.ntmpfs}));
-    TRY(cgroup_limit(&w->cg, s->n, &s->made, &c->spec.limits));
+    TRY(walls_blame(limit(w, s, &c->spec.limits), WALL_CGROUP, WALLS_AT_CLAIM));
     TRY(slot_claim_done(record));
     *ret = (times){t0 - c->j->received_ns, t1 - t0, now_mono_ns() - t1};
     return NULL;
@@ -86,6 +97,8 @@ static err *settle(warden *w, slot *s, const claim_job *c, err *e)
         e = err_sys(ERR_CONFLICT, ECANCELED, "the sandbox was destroyed");
     if (!e && conn_closed(c->j->c))
         e = err_sys(ERR_CONFLICT, ECANCELED, "the connection closed");
+    if (e && e->code == ERR_WALL_FAILED)
+        walls_note(w, e);
     if (e)
         destroy_slot(w, s);
     else
@@ -98,6 +111,7 @@ static void answer(slot *s, claim_job *c, const times *t)
     const struct wp_claimed a = {.slot = s->n,
                                  .uid_base = slot_uid_base(s->n),
                                  .hello = sizeof s->hello,
+                                 .walls = WALLS_CLAIM_OUTSIDE,
                                  .queue_ns = t->queue,
                                  .build_ns = t->build,
                                  .swap_ns = t->swap};

@@ -25,6 +25,11 @@ static const char *const REFUSED[] = {"exists",      "image", "queue_full",
 static const char *const ADMISSION[] = {"count", "limits", "memory", NULL};
 static const char *const MARKS[] = {"low", "high", "max", NULL};
 
+#define WALL_ROW(id, name, refill, claim, what) name,
+static const char *const WALL_NAMES[] = {WALLS(WALL_ROW) NULL};
+#undef WALL_ROW
+static const char *const WHEN[] = {"refill", "claim", NULL};
+
 enum {
     M_CLAIMS,
     M_CLAIM,
@@ -36,6 +41,7 @@ enum {
     M_REFILL_FAILURES,
     M_DESTROYED,
     M_AHEAD,
+    M_WALLS,
     M_READY,
     M_MAKING,
     M_CLAIMED,
@@ -68,6 +74,10 @@ static metric METRICS[] = {
     [M_DESTROYED] = METRIC_COUNTER("bothy_warden_destroyed_total", "Slots destroyed."),
     [M_AHEAD] =
         METRIC_COUNTER("bothy_warden_ahead_total", "Slots given an image ahead of their claim."),
+    [M_WALLS] = METRIC_COUNTER_BY2(
+        "bothy_wall_failures_total",
+        "Walls that did not hold when they were tried; their slots were destroyed.", "wall",
+        WALL_NAMES, "when", WHEN),
     [M_READY] = METRIC_GAUGE("bothy_warden_slots_ready", "Slots waiting for a claim."),
     [M_MAKING] = METRIC_GAUGE("bothy_warden_slots_making", "Slots being made."),
     [M_MARKS] = METRIC_GAUGE_BY("bothy_warden_pool_watermark",
@@ -139,6 +149,13 @@ void count_refill(uint64_t ns)
 void count_ahead(void)
 {
     metric_add(&METRICS[M_AHEAD], 0, 1);
+}
+
+void count_walls(uint32_t failed, enum walls_when when)
+{
+    for (size_t i = 0; i < WALL_COUNT; i++)
+        if (failed & 1u << i)
+            metric_add(&METRICS[M_WALLS], i * 2 + when, 1);
 }
 
 void count_destroyed(void)

@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "core/admit.h"
+#include "warden/walls.h"
 
 struct warden;
 
@@ -22,5 +23,6 @@ void count_admission_wait(enum admit_verdict v);
 void count_refill(uint64_t ns); /* 0: it failed */
 void count_destroyed(void);
 void count_ahead(void);
+void count_walls(uint32_t failed, enum walls_when when); /* bits of wire/walls.h */
 /* All of them as text; takes warden.lock for the gauges. */
 void count_write(struct warden *w, buf *out);

@@ -100,6 +100,7 @@ typedef struct taken {
     claim_job *head; /* the last first */
     uint32_t n;
     enum admit_verdict held_by;
+    char refills[WP_POOL_ERROR]; /* why they fail; "": they do not */
 } taken;
 
 static void take_out(warden *w, claim_job *c, taken *to)
@@ -233,6 +234,8 @@ static void take_expired(warden *w, uint64_t now, taken *ret_late)
         return;
     f->earliest_ns = 0;
     ret_late->held_by = f->held_by;
+    if (w->pool.failures)
+        memcpy(ret_late->refills, w->refill_error, sizeof ret_late->refills);
     for (claim_job *c = f->head; c; c = following) {
         following = c->next;
         if (c->deadline_ns <= now) {
@@ -260,6 +263,8 @@ static void end_expired(const taken *late)
                          "no slot was free in time; retry after %u s", c->retry_after);
         if (c->held)
             e = err_because(e, "%s", admit_text(late->held_by));
+        else if (*late->refills)
+            e = err_because(e, "refills fail: %s", late->refills);
         count_queue(QUEUE_EXPIRED, now_mono_ns() - c->j->received_ns);
         claim_job_end(c, err_retry_after(e, (int)c->retry_after));
     }

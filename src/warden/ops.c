@@ -24,6 +24,7 @@
 #include "warden/host.h"
 #include "warden/privs.h"
 #include "warden/refill.h"
+#include "warden/walls.h"
 #include "warden/warden.h"
 
 #define OPS_WORKERS    2
@@ -506,8 +507,26 @@ static void op_hello(warden *w, job *j)
     h = (struct wp_hello){.min = WP_VERSION,
                           .max = WP_VERSION,
                           .caps = (w->cg.v2 ? WP_CAP_CGROUP_V2 : 0) |
-                                  (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0)};
+                                  (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) | WP_CAP_WALLS};
     job_answer(j, &h, sizeof h, NULL, 0, -1);
+}
+
+static void op_walls(warden *w, job *j)
+{
+    struct wp_walls f;
+
+    memcpy(&f, j->body, sizeof f);
+    pthread_mutex_lock(&w->lock);
+    slot *s = slot_find(w, f.sandbox.id);
+    if (s && s->state == SLOT_CLAIMED) {
+        err *e = walls_failed(f.failed, WALLS_AT_CLAIM, "inside");
+        log_warn("claim", "sandbox %s, slot %u: %s: %s", s->id, s->n, e->message, e->cause);
+        walls_note(w, e);
+        err_free(e);
+        destroy_slot(w, s);
+    }
+    pthread_mutex_unlock(&w->lock);
+    job_answer(j, NULL, 0, NULL, 0, -1);
 }
 
 static const struct {
@@ -522,6 +541,7 @@ static const struct {
     [WP_SOCKET] = {op_socket, &ops},   [WP_UNPACK] = {op_unpack, &unpacks},
     [WP_IMAGE] = {op_image, &slow},    [WP_PRUNE] = {op_prune, &slow},
     [WP_POOL] = {op_pool, NULL},       [WP_LAYERS] = {op_layers, &ops},
+    [WP_WALLS] = {op_walls, &ops},
 };
 
 static void *work(void *arg)

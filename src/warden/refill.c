@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -16,6 +17,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/sock.h"
@@ -28,6 +30,7 @@
 #include "warden/pace.h"
 #include "warden/place.h"
 #include "warden/privs.h"
+#include "warden/walls.h"
 #include "warden/warden.h"
 
 #define CRUN_MS  20000u
@@ -47,6 +50,18 @@ static const struct {
     {"max_uts_namespaces", "64"},
 };
 
+/* Written and read again: the whole number, and nothing else. */
+static bool takes(long fd, const char *value)
+{
+    char have[16];
+    size_t len = strlen(value);
+
+    if (syscall(SYS_write, fd, value, len) != (long)len ||
+        syscall(SYS_pread64, fd, have, sizeof have, 0) != (long)len + 1)
+        return false;
+    return !memcmp(have, value, len) && have[len] == '\n';
+}
+
 typedef struct cap_request {
     int proc;
     int userns;
@@ -61,11 +76,11 @@ __attribute__((noinline)) static int cap_child(const cap_request *q)
     if (dir < 0 || syscall(SYS_setns, q->userns, CLONE_NEWUSER))
         return errno;
     for (size_t i = 0; i < ARRAY_LEN(USERNS_CAPS); i++) {
-        long fd = syscall(SYS_openat, dir, USERNS_CAPS[i].name, O_WRONLY | O_CLOEXEC, 0);
+        long fd = syscall(SYS_openat, dir, USERNS_CAPS[i].name, O_RDWR | O_CLOEXEC, 0);
         if (fd < 0 && errno == ENOENT)
             continue; /* a kernel without that pool */
-        if (fd < 0 ||
-            syscall(SYS_write, fd, USERNS_CAPS[i].value, strlen(USERNS_CAPS[i].value)) <= 0)
+        errno = 0;
+        if (fd < 0 || !takes(fd, USERNS_CAPS[i].value))
             return errno ? errno : EIO;
         syscall(SYS_close, fd);
     }
@@ -166,10 +181,15 @@ static err *run_crun(warden *w, refill_worker *me, slot *s, int lock, int listen
     char *argv[] = {w->runtime, "--root", root,       "--cgroup-manager", "cgroupfs", "--log",
                     log,        "run",    "--detach", "--no-new-keyring", "--bundle", bundle,
                     id,         NULL};
-    const int fds[] = {listener, -1, -1, lock};
+    /* crun gives its stdio to the slot's root: never the host's /dev/null, which that root could
+     * then close to everybody. What it has to say is in its log. */
+    CLEANUP(closep) int sink = memfd_create("stdio", MFD_CLOEXEC);
+    const int fds[] = {listener, sink, sink, lock};
     int status = 0;
     pid_t pid;
 
+    if (sink < 0)
+        return err_sys(ERR_INTERNAL, errno, "cannot make crun's output");
     TRY(spawn_start(&(spawn_spec){.argv = argv, .fds = fds, .nfds = 4}, &pid));
     have_child(w, me, pid);
     err *e = spawn_wait(pid, CRUN_MS, &status);
@@ -212,7 +232,9 @@ static err *limit(const warden *w, slot *s)
                                        .pids = BUNDLE_PIDS,
                                        .shm_mib = BUNDLE_SHM_MIB};
 
-    TRY(cgroup_limit(&w->cg, s->n, &(struct wp_limits){0}, &defaults));
+    if (!FAULT("wall.limits"))
+        TRY(cgroup_limit(&w->cg, s->n, &(struct wp_limits){0}, &defaults));
+    TRY(walls_limits(w, s, &(struct wp_limits){0}, &defaults));
     s->made = defaults;
     return NULL;
 }
@@ -225,18 +247,18 @@ static err *make(warden *w, refill_worker *me, slot *s)
     TRY(make_directory(w, s, &lock));
     TRY(start(w, me, s, lock));
     TRY(slot_meet(s, HELLO_MS));
+    TRY(walls_at_refill(w, s));
     s->start = slot_start_time(w->proc_fd, s->pid);
     snprintf(name, sizeof name, "%d/ns/user", s->pid);
     s->userns = openat(w->proc_fd, name, O_RDONLY | O_CLOEXEC);
     if (s->userns < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot open the user namespace of slot %u", s->n);
-    if (!cgroup_holds(&w->cg, w->proc_fd, s->pid, s->n))
-        return err_new(ERR_WALL_FAILED, "slot %u is not in its cgroup", s->n);
-    TRY(cgroup_take_back(&w->cg, s->n));
-    TRY(cap_userns(w, s));
+    TRY(walls_blame(cgroup_take_back(&w->cg, s->n), WALL_CGROUP, WALLS_AT_REFILL));
+    TRY(walls_blame(cap_userns(w, s), WALL_POOLS, WALLS_AT_REFILL));
     if (!pace_set(s->pid, PACE_NORMAL) && privs_may_renice()) /* it inherited ours */
         return err_sys(ERR_INTERNAL, errno, "cannot give slot %u its priority back", s->n);
-    TRY(limit(w, s));
+    TRY(walls_blame(limit(w, s), WALL_CGROUP, WALLS_AT_REFILL));
+    slot_walls_held(s);
     return slot_write_state(w->proc_fd, s);
 }
 
@@ -299,8 +321,7 @@ static slot *begin(warden *w, refill_worker *me)
 static void note_failure(warden *w, const err *e)
 {
     w->refills_failed++;
-    snprintf(w->refill_error, sizeof w->refill_error, "%s%s%s", e->message, e->cause ? ": " : "",
-             str_or(e->cause, ""));
+    walls_note(w, e);
     count_refill(0);
 }
 

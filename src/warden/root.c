@@ -13,8 +13,10 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "warden/bundle.h"
+#include "warden/walls.h"
 
 static err *failed(const char *step)
 {
@@ -61,7 +63,9 @@ static err *change_root(int m)
             return failed("moving /proc, /sys and /dev");
     if (fchdir(m) || syscall(SYS_pivot_root, ".", "."))
         return failed("changing the root");
-    if (umount2(".", MNT_DETACH) || chdir("/"))
+    if (FAULT("wall.claim.procsys"))
+        (void)umount2("proc/sys", MNT_DETACH);
+    if ((!FAULT("wall.claim.root") && umount2(".", MNT_DETACH)) || chdir("/"))
         return failed("dropping the idle root");
     return NULL;
 }
@@ -191,9 +195,13 @@ static err *dress(const root_spec *spec)
 
 err *root_swap(const stage *st, const root_spec *spec)
 {
-    if (setns(spec->pidfd, CLONE_NEWNS | CLONE_NEWUTS))
+    int into = FAULT("wall.claim.utsns") ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUTS;
+
+    if (setns(spec->pidfd, into))
         return failed("entering the slot");
-    err *e = dress(spec);
+    err *e = walls_entered(st->ns, spec->mnt_ns, spec->uts_ns);
+    if (!e)
+        e = dress(spec);
     stage_home(st);
     return e;
 }

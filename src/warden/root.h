@@ -14,6 +14,7 @@ err *root_write_names(int uppers_fd, const char *upper, const char *hostname) ER
 typedef struct root_spec {
     int mount; /* from stage_build(); -1: the root is in its place */
     int pidfd;
+    uint64_t mnt_ns, uts_ns; /* what it must have led to */
     uint32_t uid_base;
     const char *hostname;
     uint32_t shm_mib;

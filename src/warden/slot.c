@@ -22,6 +22,7 @@
 #include "base/sock.h"
 #include "base/str.h"
 #include "warden/destroy.h"
+#include "warden/walls.h"
 #include "warden/warden.h"
 
 #ifndef SO_PEERPIDFD
@@ -281,6 +282,11 @@ err *slot_meet(slot *s, uint64_t timeout_ms)
     return NULL;
 }
 
+void slot_walls_held(slot *s)
+{
+    s->hello.h.id |= SP_WALLS(WALLS_REFILL_OUTSIDE, WALLS_REFILL_OUTSIDE);
+}
+
 /* ---- after a restart ---- */
 
 /* False: it was never ready, or the machine has been started since: then it did not end by itself,
@@ -405,6 +411,12 @@ static bool recover_one(warden *w, slot *s)
     err *e = slot_meet(s, 2000);
     s->userns = e ? -1 : open_userns(w, s->pid);
     bool ok = !e && s->pid == pid && s->userns >= 0;
+    if (ok) /* one of an earlier version may not even have tried */
+        e = walls_at_refill(w, s);
+    if (e)
+        log_warn("recover", "slot %u: %s: %s", s->n, e->message, str_or(e->cause, "no cause"));
+    ok &= !e;
+    slot_walls_held(s);
     err_free(e);
     s->state = SLOT_READY;
     return ok;

@@ -44,8 +44,9 @@ typedef struct slot {
     uint64_t start; /* start time of pid, in clock ticks: a recycled pid has another */
     int dirfd;
     int pidfd;
-    int userns; /* while unclaimed */
-    int conn;   /* to pid 1, while unclaimed */
+    int userns;              /* while unclaimed */
+    int conn;                /* to pid 1, while unclaimed */
+    uint64_t mnt_ns, uts_ns; /* inodes, since it was met */
     struct sp_hello hello;
     char id[SANDBOX_ID_LEN + 1];
     struct wp_digest image;
@@ -88,6 +89,9 @@ void slot_mark_dead(slot *s);
 
 /* Connects to pid 1 and waits for HELLO: fills conn, hello, pid, pidfd. */
 err *slot_meet(slot *s, uint64_t timeout_ms) ERR_MUST;
+
+/* The warden found its own walls to hold: HELLO, which bothyd will read, says so, too. */
+void slot_walls_held(slot *s);
 
 /* At start: reads slots/, adopts what lives, hands the rest to the cleaner. */
 err *slot_recover(struct warden *w) ERR_MUST;

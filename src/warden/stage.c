@@ -17,6 +17,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "warden/layers.h"
@@ -96,7 +97,10 @@ err *stage_enter(const char *store, stage *ret_stage)
     ret_stage->home_mnt = openat(ns, name, O_RDONLY | O_CLOEXEC);
     snprintf(name, sizeof name, "%d/ns/uts", gettid());
     ret_stage->home_uts = openat(ns, name, O_RDONLY | O_CLOEXEC);
-    if (ret_stage->root < 0 || ret_stage->home_mnt < 0 || ret_stage->home_uts < 0)
+    snprintf(name, sizeof name, "%d/ns", gettid());
+    ret_stage->ns = openat(ns, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (ret_stage->ns < 0 || ret_stage->root < 0 || ret_stage->home_mnt < 0 ||
+        ret_stage->home_uts < 0)
         return failed("opening the way back");
     return NULL;
 }
@@ -153,7 +157,8 @@ static err *attach_layers(int build, const stage_spec *spec, buf *options)
 /* Without the slot's file system ids the overlay mounts too, but read-only. */
 static err *mount_overlay(const stage_spec *spec, const char *options, int *ret_mount)
 {
-    unsigned long flags = MS_NODEV | (spec->nosuid ? MS_NOSUID : 0);
+    bool nosuid = spec->nosuid && !FAULT("wall.claim.nosuid");
+    unsigned long flags = MS_NODEV | (nosuid ? MS_NOSUID : 0);
 
     stage_act_as(spec->uid_base);
     int r = mount("overlay", "m", "overlay", flags, options);

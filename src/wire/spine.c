@@ -183,18 +183,34 @@ static bool ids_differ(const struct sp_rec *recs, uint32_t n)
     return true;
 }
 
+/* A newer init may have walls we have not heard of: their bits are dropped, not refused. */
+static bool walls_ok(uint64_t walls)
+{
+    return !(SP_HELD(walls) & ~SP_TRIED(walls));
+}
+
+static bool hello_flags_ok(uint32_t flags)
+{
+    uint32_t again = flags >> SP_HELLO_WALLS;
+
+    return !(flags & ((1u << SP_HELLO_WALLS) - 1) & ~SP_HELLO_CLAIMED) &&
+           (!again || flags & SP_HELLO_CLAIMED);
+}
+
 static const char *check_hello(const struct sp_hello *h, size_t n)
 {
     if (n < sizeof *h)
         return "HELLO is short";
     if (h->version != SP_VERSION)
         return "HELLO has an unknown version";
-    if (h->h.err || h->h.id)
-        return "HELLO has an error or an id";
+    if (h->h.err)
+        return "HELLO has an error";
     if (h->nrec > SP_MAX_EXEC || n != sizeof *h + h->nrec * sizeof(struct sp_rec))
         return "HELLO's length is not that of its records";
-    if (!h->capacity || h->capacity > SP_MAX_EXEC || h->flags & ~SP_HELLO_CLAIMED)
+    if (!h->capacity || h->capacity > SP_MAX_EXEC || !hello_flags_ok(h->flags))
         return "HELLO has a capacity or bits out of range";
+    if (!walls_ok(h->h.id))
+        return "HELLO's walls are none";
     const struct sp_rec *recs = spine_hello_recs(h);
     for (uint32_t i = 0; i < h->nrec; i++) {
         const char *why = check_rec(&recs[i]);

@@ -10,6 +10,8 @@
 
 #include <stdint.h>
 
+#include "wire/walls.h"
+
 #define SP_VERSION  1u
 #define SP_MAX_EXEC 1024u /* entries: live, exited but unacknowledged, lingering */
 #define SP_INLINE_MAX                                                          \
@@ -38,8 +40,18 @@ enum sp_type {
 struct sp_hdr { /* 16 bytes */
     uint32_t type;
     int32_t err; /* answers: 0 or errno */
-    uint64_t id; /* exec id, > 0, strictly increasing in the life of a slot; CLAIM: 0 */
+    uint64_t id; /* exec id, > 0, strictly increasing in the life of a slot; CLAIM: 0; HELLO and the
+                    DONE of a CLAIM: SP_WALLS */
 };
+
+/* Which walls (bits of walls.h) were tried, and which of those held. In HELLO: before init first
+ * listened. In the DONE that answers CLAIM: after the claim. Zero from an init that does not try.
+ */
+#define SP_WALLS(tried, held) ((uint64_t)(held) << 32 | (uint32_t)(tried))
+#define SP_TRIED(walls)       ((uint32_t)(walls))
+#define SP_HELD(walls)        ((uint32_t)((walls) >> 32))
+/* DONE's err when one did not hold: the claim was not taken. */
+#define SP_EWALL 131 /* ENOTRECOVERABLE */
 
 /* SPAWN flags */
 #define SP_F_PTY     (1u << 0)
@@ -180,9 +192,10 @@ struct sp_hello { /* 64 bytes + nrec * sp_rec */
     uint64_t high;     /* highest exec id that was forked */
     uint64_t boot_mono, boot_real;
     uint32_t capacity;
-    uint32_t flags; /* SP_HELLO_CLAIMED */
+    uint32_t flags; /* SP_HELLO_CLAIMED; from bit 8 on, the walls that held after the claim */
 };
 #define SP_HELLO_CLAIMED 1u
+#define SP_HELLO_WALLS   8u /* shift */
 #define SP_HELLO_MAX     (sizeof(struct sp_hello) + SP_MAX_EXEC * sizeof(struct sp_rec))
 
 _Static_assert(sizeof(struct sp_hdr) == 16, "layout");

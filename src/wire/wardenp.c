@@ -161,6 +161,12 @@ static bool watermarks_ok(const void *body, size_t n)
     return p.flags & WP_POOL_SET ? p.low <= p.high : !p.low && !p.high;
 }
 
+static bool walls_ok(const void *body, size_t n)
+{
+    BODY(wp_walls, f);
+    return !n && id_ok(&f.sandbox) && f.failed && !(f.failed & ~WALLS_ALL) && !f.reserved;
+}
+
 static bool empty_ok(const void *body, size_t n)
 {
     (void)body;
@@ -170,7 +176,7 @@ static bool empty_ok(const void *body, size_t n)
 static bool claimed_ok(const void *body, size_t n)
 {
     BODY(wp_claimed, c);
-    return !c.reserved && c.hello == n;
+    return !(c.walls & ~WALLS_ALL) && c.hello == n;
 }
 
 static bool boxes_ok(const void *body, size_t n)
@@ -257,6 +263,7 @@ static const struct {
     [WP_PRUNE] = {"PRUNE", prune_ok, pruned_ok, 0},
     [WP_POOL] = {"POOL", watermarks_ok, pool_ok, 0},
     [WP_LAYERS] = {"LAYERS", layers_ok, layers_answer_ok, 0},
+    [WP_WALLS] = {"WALLS", walls_ok, empty_ok, 0},
 };
 
 static bool known(uint32_t type)

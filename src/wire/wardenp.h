@@ -20,6 +20,7 @@
  *   IMAGE         wp_image + wp_digest[]       -                    -   (layers bottom first)
  *   PRUNE         wp_prune + wp_digest[]       wp_pruned            -   (images to forget)
  *   POOL          wp_watermarks                wp_pool              -
+ *   WALLS         wp_walls                     -                    -   (counts, destroys)
  *   LAYERS        wp_layers + wp_digest[]      wp_layers + a byte   -   (which are here: 1)
  *                                              for each
  *
@@ -29,6 +30,8 @@
 #pragma once
 
 #include <stdint.h>
+
+#include "wire/walls.h"
 
 #define WP_VERSION    1u
 #define WP_FRAME_MAX  (64u * 1024)
@@ -57,6 +60,7 @@ enum wp_type {
     WP_PRUNE,
     WP_POOL,
     WP_LAYERS,
+    WP_WALLS,
     WP_TYPES
 };
 #define WP_ANSWER 0x80000000u /* or'ed to the type */
@@ -82,7 +86,8 @@ struct wp_digest { /* sha256 of an image's config, or a layer's diff id */
 #define WP_CAP_CGROUP_V2  1u
 #define WP_CAP_DISK_LIMIT 2u
 #define WP_CAP_SWAP_LIMIT 4u
-struct wp_hello { /* request: min, max; answer: version in both, caps */
+#define WP_CAP_WALLS      8u /* it knows WALLS */
+struct wp_hello {            /* request: min, max; answer: version in both, caps */
     uint32_t min, max;
     uint32_t caps;
     uint32_t reserved;
@@ -118,7 +123,7 @@ struct wp_claimed {
     uint32_t slot; /* number: ids of the slot begin at uid_base */
     uint32_t uid_base;
     uint32_t hello; /* bytes of the HELLO record that follow */
-    uint32_t reserved;
+    uint32_t walls; /* bits of walls.h that the warden tried after the claim; all held */
     uint64_t queue_ns, build_ns, swap_ns; /* where the time went */
 };
 
@@ -149,6 +154,12 @@ struct wp_usage {
 struct wp_limits_of {
     struct wp_id sandbox;
     struct wp_limits limits;
+};
+
+struct wp_walls { /* what init found after the claim: the slot is destroyed */
+    struct wp_id sandbox;
+    uint32_t failed; /* bits of walls.h, not 0 */
+    uint32_t reserved;
 };
 
 enum wp_format {
@@ -198,7 +209,7 @@ struct wp_pool {
     uint64_t oldest_wait_ns;
     uint64_t next_try_ns; /* until the next refill after a failed one */
     uint64_t memory, memory_limits, memory_limits_max; /* the machine's; their sum; its ceiling */
-    char last_error[WP_POOL_ERROR];                    /* of a refill; "" if none failed */
+    char last_error[WP_POOL_ERROR]; /* of a refill or a wall; "" if none failed */
 };
 
 _Static_assert(sizeof(struct wp_hdr) == 16, "layout");

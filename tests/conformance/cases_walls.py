@@ -10,6 +10,7 @@ from harness import bytes_of, check, equal, eventually, expect_error, find_proce
 
 
 def cases(suite, node):
+    receipt(suite, node)
     limits(suite, node)
     root(suite, node)
     separation(suite, node)
@@ -32,6 +33,26 @@ def cgroup_file(pid, controller, name):
                 if file.exists():
                     return file.read_text().strip()
     return None
+
+
+def receipt(suite, node):
+    @suite.case("a sandbox has a receipt of its walls; what is not enforced is told")
+    def _():
+        walls(node)
+        with node.sandbox() as sb, node.sandbox(grants=["setuid"]) as granted:
+            got = node.show(sb)["walls"]
+            names = [w["name"] for w in got["held"]]
+            assert {"userns", "seccomp", "capabilities", "cgroup", "procsys", "network"} <= set(names), names
+            equal([w["name"] for w in got["held"] if not w["refill"]], [], "not tried when it was made")
+            assert {"root", "cgroup", "procsys", "seccomp"} <= {w["name"] for w in got["held"] if w["claim"]}, got
+            assert got["refill"] <= got["claim"], got
+            open_ = {o["name"]: o["why"] for o in got["not_enforced"]}
+            equal("disk" in open_, node.caps["disk_limit"] == "absent", "the disk limit is told")
+            assert "nnp" not in open_, open_
+            equal({o["name"]: o["why"].split(":")[0] for o in node.show(granted)["walls"]["not_enforced"]}["nnp"], "granted")
+            listed = node.ok("GET", "/v1/sandboxes")["sandboxes"]
+            check(all("walls" not in s for s in listed), "lists have no receipts")
+        equal(node.show(sb)["walls"], got, "the receipt of one that has ended")
 
 
 def limits(suite, node):

@@ -105,7 +105,13 @@ void oci_loop_remove(oci_loop *l, box *x)
     world.removed = true;
 }
 
-/* DESTROY has no answer here; ATTACH gets its own when the script says so. */
+uint32_t oci_warden_caps(oci_warden *w)
+{
+    (void)w;
+    return WP_CAP_WALLS;
+}
+
+/* DESTROY and WALLS have no answer here; ATTACH gets its own when the script says so. */
 void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, void *arg)
 {
     (void)w, (void)done;

@@ -78,13 +78,23 @@ static void counters(void)
 /* Whoever names a cgroup cannot make a process seem to be in another slot's. */
 static void membership(void)
 {
-    cgroups cg = {.path = "/bothy"};
+    cgroups cg = {.path = "/bothy", .v2 = true};
     CLEANUP(freep) char *twice = str_printf("%s\n", file_text);
     bool in = cgroup_holds(&cg, -1, 2, 7);
 
     MUST(!in || strstr(twice, ":/bothy/7\n"));
     CLEANUP(freep) char *ours = str_printf("0::/bothy/7\n%s", file_text);
     file_text = ours;
+    MUST(cgroup_holds(&cg, -1, 2, 7));
+    cg.v2 = false; /* one hierarchy of many is not enough */
+    CLEANUP(freep) char *one = str_printf("2:memory:/bothy/7\n");
+    file_text = one;
+    MUST(!cgroup_holds(&cg, -1, 2, 7));
+    CLEANUP(freep)
+    char *all = str_printf("2:memory:/bothy/7\n3:cpu,cpuacct:/bothy/7\n4:pids:/bothy/7\n"
+                           "5:freezer:/bothy/7\n%s",
+                           ours);
+    file_text = all;
     MUST(cgroup_holds(&cg, -1, 2, 7));
 }
 

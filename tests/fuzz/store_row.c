@@ -1,6 +1,6 @@
 /* A sandbox's row as the store may hold it: written by another version, or damaged. What is taken
- * is written again as the same, and shows as one JSON object. Words end in NUL: state, cause, spec.
- */
+ * is written again as the same, and shows as one JSON object. Words end in NUL: state, cause, spec,
+ * walls. */
 #include "base/cleanup.h"
 #include "door/rest/internal.h"
 #include "engine/internal.h"
@@ -19,6 +19,21 @@ static void check_view(sandbox *sb)
     json_write(&out, j);
     MUST(!json_parse(out.p, out.len, &again));
     json_decref(j);
+    json_t *walls = view_walls(&v);
+    MUST(walls && (json_is_object(walls) || json_is_null(walls)));
+    json_decref(walls);
+}
+
+/* The receipt is written once, and read again as the same. */
+static void check_receipt(const sandbox *sb)
+{
+    CLEANUP(freep) char *text = receipt_text(&sb->receipt);
+    receipt again;
+
+    receipt_read(&again, text);
+    MUST(again.walls.refill == sb->receipt.walls.refill);
+    MUST(!text || again.walls.claim == sb->receipt.walls.claim);
+    MUST(!(again.walls.refill & ~WALLS_ALL) && !(again.walls.claim & ~WALLS_ALL));
 }
 
 static void check_again(engine *e, sandbox *sb)
@@ -42,12 +57,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CLEANUP(freep) char *state = fuzz_word(&in, 0);
     CLEANUP(freep) char *ended = fuzz_word(&in, 0);
     CLEANUP(freep) char *spec = fuzz_word(&in, 0);
+    CLEANUP(freep) char *walls = fuzz_word(&in, 0);
     sandbox_row r = {.id = "abcd0123456789abcdef",
                      .owner = "admin",
                      .state = state,
                      .cause = *ended ? ended : NULL,
                      .image = "docker.io/library/busybox:latest",
                      .spec = spec,
+                     .walls = *walls ? walls : NULL,
                      .created_ns = 1,
                      .ttl_ns = 2};
     sandbox *sb = NULL;
@@ -55,6 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     if (!bad) {
         check_view(sb);
+        check_receipt(sb);
         check_again(&e, sb);
         sandbox_unref(sb);
     }

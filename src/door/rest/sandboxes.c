@@ -179,12 +179,17 @@ err *rest_sandbox_list(request *rq, response *rs)
 
 /* ---- one ---- */
 
+/* The receipt is here only: it would be most of a long list. */
 err *rest_sandbox_get(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    CLEANUP(sandbox_view_done) sandbox_view v = {0};
 
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
-    response_json(rs, 200, sandbox_json(sb));
+    sandbox_get(sb, &v);
+    json_t *o = view_sandbox(&v);
+    json_object_set_new(o, "walls", view_walls(&v));
+    response_json(rs, 200, o);
     return NULL;
 }
 

@@ -100,6 +100,42 @@ static json_t *view_octal(uint32_t n)
     return json_string(text);
 }
 
+static void add_open(json_t *list, const char *name, const char *why)
+{
+    json_array_append_new(list, json_pack("{s:s,s:s}", "name", name, "why", why));
+}
+
+/* What a reader might take for granted and does not have. */
+static json_t *view_open(const sandbox_view *v)
+{
+    json_t *list = json_array();
+
+    if (v->receipt.open & RECEIPT_OPEN_DISK)
+        add_open(list, "disk", "unsupported: the node's store has no quotas");
+    if (v->receipt.open & RECEIPT_OPEN_SWAP)
+        add_open(list, "swap", "unsupported: the node's kernel does not account swap");
+    if (v->setuid)
+        add_open(list, "nnp", "granted: set-uid programs may gain privileges inside");
+    return list;
+}
+
+json_t *view_walls(const sandbox_view *v)
+{
+    const box_walls *w = &v->receipt.walls;
+    json_t *list = json_array();
+
+    if (!w->refill) {
+        json_decref(list);
+        return json_null();
+    }
+    for (unsigned i = 0; i < WALL_COUNT; i++)
+        json_array_append_new(list, json_pack("{s:s,s:s,s:b,s:b}", "name", wall_info(i)->name,
+                                              "what", wall_info(i)->what, "refill",
+                                              w->refill >> i & 1, "claim", w->claim >> i & 1));
+    return json_pack("{s:o,s:o,s:o,s:o}", "refill", view_time(w->refill_ns), "claim",
+                     view_time(w->claim_ns), "held", list, "not_enforced", view_open(v));
+}
+
 json_t *view_sandbox(const sandbox_view *v)
 {
     json_t *o = json_object();

@@ -658,6 +658,30 @@ static void refused_claim_fails_the_create(void **state)
     close(fd);
 }
 
+static void a_wall_that_fails_after_the_claim_is_named_and_told(void **state)
+{
+    (void)state;
+    static struct sp_hello h;
+    struct sp_hdr refusal = {
+        .type = SP_DONE,
+        .err = SP_EWALL,
+        .id = SP_WALLS(WALLS_CLAIM_INSIDE, WALLS_CLAIM_INSIDE & ~WALL_BIT(PROCSYS))};
+    h = plain_hello();
+    h.flags = 0;
+    int fd = play_init(&h);
+    say(fd, &refusal, sizeof refusal, NULL, 0);
+    create(&ev_a, ID_A);
+    assert_non_null(ev_a.failure);
+    assert_non_null(strstr(ev_a.failure->cause, "'procsys'"));
+    assert_null(strstr(ev_a.failure->cause, "'root'"));
+    assert_true(ev_a.failure->retryable);
+    assert_err(TAKE_PTR(ev_a.failure), ERR_WALL_FAILED);
+    for (int i = 0; i < 1000 && !fake_warden_count(&fw, WP_DESTROY); i++)
+        usleep(10000);
+    assert_int_equal(fake_warden_count(&fw, WP_DESTROY), 1); /* this one cannot count */
+    close(fd);
+}
+
 static void lying_init_ends_the_box(void **state)
 {
     (void)state;
@@ -780,6 +804,7 @@ int main(int argc, char **argv)
         T(warden_answers_questions, setup_two),
         T(bad_hello_fails_the_create, setup_none),
         T(refused_claim_fails_the_create, setup_none),
+        T(a_wall_that_fails_after_the_claim_is_named_and_told, setup_none),
         T(lying_init_ends_the_box, setup_none),
         T(unanswered_requests_survive_a_break, setup_none),
         T(unref_ends_events, setup_none),

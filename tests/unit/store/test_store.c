@@ -115,6 +115,23 @@ static void states_and_specs_are_updated(void **state)
     assert_err(kind_is(store_sandbox_get(s, ID_B, &got), "sandbox"), ERR_NOT_FOUND);
 }
 
+static void walls_stay_when_the_state_changes(void **state)
+{
+    OPEN_STORE;
+    CLEANUP(sandbox_row_done) sandbox_row before = {0};
+    CLEANUP(sandbox_row_done) sandbox_row got = {0};
+    sandbox_row a = row_of(ID_A, "alice", NULL);
+
+    assert_ok(store_sandbox_insert(s, &a));
+    assert_ok(store_sandbox_get(s, ID_A, &before));
+    assert_null(before.walls);
+    store_sandbox_running_queued(s, ID_A, "running", "{\"open\":1}");
+    assert_ok(store_sandbox_state(s, ID_A, "gone", "{\"kind\":\"ttl\"}", 60));
+    assert_ok(store_sandbox_get(s, ID_A, &got));
+    assert_string_equal(got.state, "gone");
+    assert_string_equal(got.walls, "{\"open\":1}");
+}
+
 static void free_all(sandbox_row *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -319,6 +336,22 @@ static void an_empty_file_is_migrated_and_private(void **state)
     assert_ok(store_open(d.fd, "store.db", "full", &s)); /* and a second time */
 }
 
+/* As a store of the first version is: without the column. */
+static void a_store_without_walls_is_migrated(void **state)
+{
+    OPEN_STORE;
+    CLEANUP(sandbox_row_done) sandbox_row got = {0};
+    sandbox_row a = row_of(ID_A, "alice", NULL);
+
+    assert_ok(store_sandbox_insert(s, &a));
+    store_close(TAKE_PTR(s));
+    execute(&d, "ALTER TABLE sandboxes DROP COLUMN walls; PRAGMA user_version = 1");
+    assert_ok(store_open(d.fd, "store.db", "full", &s));
+    assert_ok(store_sandbox_get(s, ID_A, &got));
+    assert_null(got.walls);
+    assert_int_equal(count(&d, "PRAGMA user_version"), STORE_VERSION);
+}
+
 static void a_newer_version_is_refused_with_a_remedy(void **state)
 {
     CLEANUP(scratch_done) scratch d = scratch_new();
@@ -386,6 +419,8 @@ int main(void)
         cmocka_unit_test(nameless_ones_are_many),
         cmocka_unit_test(a_taken_key_is_told_before_a_taken_name),
         cmocka_unit_test(states_and_specs_are_updated),
+        cmocka_unit_test(walls_stay_when_the_state_changes),
+        cmocka_unit_test(a_store_without_walls_is_migrated),
         cmocka_unit_test(pages_go_oldest_first_and_end),
         cmocka_unit_test(pages_of_an_owner_know_no_others),
         cmocka_unit_test(only_old_ended_ones_are_forgotten),

@@ -150,6 +150,9 @@ static void hello_is_checked(void **state)
     REFUSED(h.h.nrec = UINT32_MAX);
     REFUSED(h.h.capacity = 1025);
     REFUSED(h.h.flags = 2);
+    REFUSED(h.h.flags = WALL_BIT(ROOT) << SP_HELLO_WALLS); /* again, and never claimed */
+    REFUSED(h.h.h.id = SP_WALLS(0, WALL_BIT(ROOT)));       /* held, and never tried */
+    REFUSED(h.h.h.err = 1);
     REFUSED(h.h.high = 6);
     REFUSED(h.r[0].id = 7);
     REFUSED(h.r[0].id = 0);
@@ -163,6 +166,40 @@ static void hello_is_checked(void **state)
     REFUSED(h.r[1].reserved = 1);
     REFUSED(h.r[1].state = SP_FAILED); /* errno 768 fits, stage 0 does not */
 #undef REFUSED
+}
+
+static void hello_brings_walls(void **state)
+{
+    (void)state;
+    hello2 h = good_hello();
+    uint32_t tried = WALLS_REFILL_INSIDE, held = tried & ~WALL_BIT(SECCOMP);
+
+    h.h.h.id = SP_WALLS(tried, held);
+    h.h.flags = SP_HELLO_CLAIMED | (uint32_t)WALLS_CLAIM_INSIDE << SP_HELLO_WALLS;
+    assert_null(spine_check_answer(&h, sizeof h, 0));
+    assert_int_equal(SP_TRIED(h.h.h.id), tried);
+    assert_int_equal(SP_HELD(h.h.h.id), held);
+    assert_int_equal(h.h.flags >> SP_HELLO_WALLS, WALLS_CLAIM_INSIDE);
+}
+
+/* On the wire and in records: a row is added at the end, never moved. */
+static void walls_keep_their_bits_and_names(void **state)
+{
+    static const char *const NAMES[] = {
+        "userns",   "seccomp", "capabilities", "nnp",     "procsys", "sys",
+        "masked",   "network", "pidns",        "mountns", "ipcns",   "utsns",
+        "cgroupns", "devices", "descriptors",  "root",    "cgroup",  "pools"};
+
+    (void)state;
+    assert_int_equal(WALL_COUNT, sizeof NAMES / sizeof *NAMES);
+    for (unsigned i = 0; i < WALL_COUNT; i++) {
+        assert_string_equal(wall_info(i)->name, NAMES[i]);
+        assert_true(strlen(wall_info(i)->what) > 10);
+    }
+    assert_int_equal(WALL_PROCSYS, 4);
+    /* each is tried by somebody when the slot is made, and only such ones again */
+    assert_int_equal(WALLS_REFILL_INSIDE | WALLS_REFILL_OUTSIDE, WALLS_ALL);
+    assert_int_equal(WALLS_CLAIM_INSIDE & ~WALLS_REFILL_INSIDE, 0);
 }
 
 static void started_and_exit_are_checked(void **state)
@@ -221,6 +258,8 @@ int main(void)
         cmocka_unit_test(claim_round_trip),
         cmocka_unit_test(payload_must_be_exact),
         cmocka_unit_test(hello_is_checked),
+        cmocka_unit_test(hello_brings_walls),
+        cmocka_unit_test(walls_keep_their_bits_and_names),
         cmocka_unit_test(started_and_exit_are_checked),
         cmocka_unit_test(requests_are_checked),
     };

@@ -197,6 +197,30 @@ static void pool_watermarks_are_ordered(void **state)
     assert_false(wp_answer_ok(WP_POOL, &a, sizeof a));
 }
 
+static void walls_are_known_ones(void **state)
+{
+    (void)state;
+    const struct wp_walls good = {.sandbox = {"abcdefghijklmnopqrst"}, .failed = WALL_BIT(ROOT)};
+    struct wp_walls f = good;
+    assert_true(wp_request_ok(WP_WALLS, &f, sizeof f));
+    assert_true(wp_answer_ok(WP_WALLS, NULL, 0));
+    assert_false(wp_request_ok(WP_WALLS, &f, sizeof f - 1));
+    f.failed = 0;
+    assert_false(wp_request_ok(WP_WALLS, &f, sizeof f));
+    f.failed = WALLS_ALL + 1;
+    assert_false(wp_request_ok(WP_WALLS, &f, sizeof f));
+    f = good;
+    f.reserved = 1;
+    assert_false(wp_request_ok(WP_WALLS, &f, sizeof f));
+    f = good;
+    f.sandbox.id[3] = '/';
+    assert_false(wp_request_ok(WP_WALLS, &f, sizeof f));
+    struct wp_claimed c = {.walls = WALLS_CLAIM_OUTSIDE};
+    assert_true(wp_answer_ok(WP_CLAIM, &c, sizeof c));
+    c.walls = WALLS_ALL + 1;
+    assert_false(wp_answer_ok(WP_CLAIM, &c, sizeof c));
+}
+
 static void errors_carry_seconds_and_text(void **state)
 {
     struct {
@@ -226,6 +250,7 @@ int main(void)
         cmocka_unit_test(answers_are_checked_too),
         cmocka_unit_test(unknown_types_are_refused),
         cmocka_unit_test(pool_watermarks_are_ordered),
+        cmocka_unit_test(walls_are_known_ones),
         cmocka_unit_test(errors_carry_seconds_and_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

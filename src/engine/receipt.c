@@ -1,0 +1,59 @@
+/* The receipt of a sandbox's walls, and its form in the store:
+ * {"refill":[ns,bits],"claim":[ns,bits], "open":bits}. Bits are those of wire/walls.h, which never
+ * change their meaning. */
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "engine/internal.h"
+
+void receipt_take(sandbox *sb, const box_walls *w)
+{
+    const backend_caps *caps = &sb->engine->o.backend->caps;
+
+    sb->receipt = (receipt){.walls = *w};
+    if (caps->disk_limit == CAP_ABSENT)
+        sb->receipt.open |= RECEIPT_OPEN_DISK;
+    if (caps->swap_limit == CAP_ABSENT)
+        sb->receipt.open |= RECEIPT_OPEN_SWAP;
+}
+
+char *receipt_text(const receipt *r)
+{
+    CLEANUP(buf_done) buf b = {0};
+    const box_walls *w = &r->walls;
+
+    if (!w->refill)
+        return NULL;
+    CLEANUP(json_decrefp)
+    json_t *o = json_pack("{s:[I,I],s:[I,I],s:I}", "refill", (json_int_t)w->refill_ns,
+                          (json_int_t)w->refill, "claim", (json_int_t)w->claim_ns,
+                          (json_int_t)w->claim, "open", (json_int_t)r->open);
+    json_write(&b, o);
+    return buf_take(&b);
+}
+
+static void read_pair(const json_t *o, const char *name, uint64_t *ret_ns, uint32_t *ret_bits)
+{
+    const json_t *pair = json_object_get(o, name);
+
+    *ret_ns = (uint64_t)json_integer_value(json_array_get(pair, 0));
+    *ret_bits = (uint32_t)json_integer_value(json_array_get(pair, 1)) & WALLS_ALL;
+}
+
+void receipt_read(receipt *r, const char *text)
+{
+    CLEANUP(json_decrefp) json_t *o = NULL;
+
+    *r = (receipt){0};
+    if (!text)
+        return;
+    err *e = json_parse(text, strlen(text), &o);
+    if (e) { /* a sandbox is more than its receipt */
+        err_drop(e, "receipt");
+        return;
+    }
+    read_pair(o, "refill", &r->walls.refill_ns, &r->walls.refill);
+    read_pair(o, "claim", &r->walls.claim_ns, &r->walls.claim);
+    r->open = (uint32_t)json_int(o, "open", 0);
+}
