@@ -103,8 +103,9 @@ struct box {
     char id[SANDBOX_ID_LEN + 1];
     const box_events *ev;
     void *arg;
-    atomic_uint refs;  /* the loop's, running callbacks', and one for all users together */
-    atomic_uint users; /* what box_ref and box_unref count */
+    atomic_uint refs;     /* the loop's, running callbacks', and one for all users together */
+    atomic_uint users;    /* what box_ref and box_unref count */
+    atomic_uint discards; /* under way: oci_discard() */
 
     pthread_mutex_t lock; /* guards from here to the next line */
     enum box_state state;
@@ -153,6 +154,11 @@ err *oci_box_push(box *x, oci_out *o) ERR_MUST;
 
 /* Descriptors of an exec as init may return them: NULL, or what is wrong. Sets O_NONBLOCK. */
 const char *oci_check_fds(uint32_t flags, const int fd[SP_FDS_MAX]);
+
+/* Closes what init sent, or a connection in which some of it may lie unread, elsewhere: it may wait
+ * as long as init likes. */
+void oci_discard(box *x, const int *fds, size_t n);
+#define OCI_DISCARDS_MAX 8 /* of a box at a time; one with more wants to do harm */
 
 struct oci {
     backend base;

@@ -171,7 +171,8 @@ static void disconnect(box *x, enum box_state state)
     LOCK_SCOPE(&x->lock);
     if (x->fd >= 0) {
         oci_loop_unwatch(x->b->loop, x);
-        close(x->fd);
+        shutdown(x->fd, SHUT_RDWR); /* init hears of it at once */
+        oci_discard(x, &x->fd, 1);
         x->fd = -1;
     }
     x->want_out = false;
@@ -355,7 +356,7 @@ static void attach_arrived(void *arg)
     box *x = a->x;
 
     if (state_of(x) == BOX_GONE || a->errnum == ECANCELED)
-        closep(&a->fd);
+        oci_discard(x, &a->fd, 1);
     else if (!a->errnum)
         oci_box_connected(x, a->fd, NULL, 0);
     else if (means_dead(a))
@@ -432,6 +433,14 @@ static oci_out *take_back(box *x)
     return lost;
 }
 
+static void violated(box *x, const char *why)
+{
+    log_error("spine", "sandbox %s: %s", x->id, why);
+    if (!x->done)        /* else end() does it */
+        destroy_slot(x); /* whoever speaks there now, it is no init of ours */
+    end(x, why);
+}
+
 /* The connection broke; whether init did, the warden knows. */
 static void broken(box *x)
 {
@@ -448,19 +457,13 @@ static void broken(box *x)
             x->ev->signalled(x->arg, o->id, o->cookie, ECONNRESET);
         oci_out_free(o);
     }
-    if (x->attempts)
+    if (atomic_load(&x->discards) >= OCI_DISCARDS_MAX)
+        violated(x, "what init sent cannot be closed");
+    else if (x->attempts)
         retry_later(x);
     else
         oci_box_attach(x);
     x->attempts += !x->attempts;
-}
-
-static void violated(box *x, const char *why)
-{
-    log_error("spine", "sandbox %s: %s", x->id, why);
-    if (!x->done)        /* else end() does it */
-        destroy_slot(x); /* whoever speaks there now, it is no init of ours */
-    end(x, why);
 }
 
 /* ---- HELLO and CLAIM ---- */
@@ -637,8 +640,7 @@ static const char *got_started(box *x, const struct sp_started *st, const int *f
         x->ev->started(x->arg, st->h.id, st->h.err, st, fd);
         return NULL;
     }
-    for (size_t i = 0; i < SP_FDS_MAX; i++)
-        closep(&fd[i]);
+    oci_discard(x, fd, SP_FDS_MAX);
     return why;
 }
 
@@ -697,9 +699,11 @@ void oci_box_readable(box *x)
     static char rx[RX_MAX] __attribute__((aligned(8))); /* the loop's thread only */
 
     for (int i = 0; i < RECORDS_A_TURN && x->fd >= 0; i++) {
-        int fds[SP_FDS_MAX];
+        int fds[SOCK_FDS_MAX];
         size_t nfds;
-        ssize_t n = sock_recv(x->fd, rx, sizeof rx, fds, SP_FDS_MAX, &nfds, MSG_DONTWAIT);
+        ssize_t n = sock_recv_all(x->fd, rx, sizeof rx, fds, &nfds, MSG_DONTWAIT);
+        if (n <= 0 && nfds)
+            oci_discard(x, fds, nfds);
         if (n == -EAGAIN)
             return;
         if (n == -ECONNRESET) /* comes once, before what is still queued */

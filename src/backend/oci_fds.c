@@ -2,11 +2,15 @@
  * server never answers, and the pump's thread would hang in it. So: a pipe of pipefs or a terminal,
  * open the right way round, and never blocking. Nothing here asks a file system. */
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "backend/oci.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
 
 static unsigned pipe_major, pipe_minor;
 static pthread_once_t pipe_once = PTHREAD_ONCE_INIT;
@@ -94,4 +98,38 @@ const char *oci_check_fds(uint32_t flags, const int fd[SP_FDS_MAX])
     if (fd[SP_FD_KEEP] >= 0 && !is_file(fd[SP_FD_KEEP]))
         return "what init kept is no file";
     return NULL;
+}
+
+typedef struct discarded {
+    box *x;
+    size_t n;
+    int fd[];
+} discarded;
+
+static void *discard_run(void *arg)
+{
+    discarded *d = arg;
+
+    for (size_t i = 0; i < d->n; i++)
+        closep(&d->fd[i]);
+    atomic_fetch_sub(&d->x->discards, 1);
+    oci_box_unref(d->x);
+    free(d);
+    return NULL;
+}
+
+void oci_discard(box *x, const int *fds, size_t n)
+{
+    discarded *d = xmalloc(sizeof *d + n * sizeof *d->fd);
+
+    *d = (discarded){.x = x, .n = n};
+    if (n)
+        memcpy(d->fd, fds, n * sizeof *fds);
+    oci_box_ref(x);
+    atomic_fetch_add(&x->discards, 1);
+    if (thread_try_detach(discard_run, d))
+        return;
+    log_error("spine", "sandbox %s: %zu descriptors stay open: no thread to close them", x->id, n);
+    d->n = 0;
+    discard_run(d);
 }

@@ -103,7 +103,7 @@ int sock_send(int fd, const struct iovec *iov, size_t niov, const int *fds, size
     if (nfds > SOCK_FDS_MAX)
         return -EINVAL;
     if (nfds) {
-        memset(&ctl, 0, sizeof ctl);
+        memset(&ctl, 0, CMSG_SPACE(nfds * sizeof(int)));
         m.msg_control = &ctl;
         m.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
         struct cmsghdr *c = CMSG_FIRSTHDR(&m);
@@ -120,8 +120,8 @@ int sock_send(int fd, const struct iovec *iov, size_t niov, const int *fds, size
     }
 }
 
-/* Takes the descriptors out of the control data; closes those beyond max. */
-static size_t take_fds(struct msghdr *m, int *fds, size_t max)
+/* Takes the descriptors out of the control data. */
+static size_t take_fds(struct msghdr *m, int fds[SOCK_FDS_MAX])
 {
     size_t n = 0;
 
@@ -129,20 +129,15 @@ static size_t take_fds(struct msghdr *m, int *fds, size_t max)
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
         size_t k = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < k; i++) {
-            int got;
-            memcpy(&got, CMSG_DATA(c) + i * sizeof got, sizeof got);
-            if (n < max)
-                fds[n++] = got;
-            else
-                close(got);
-        }
+        assert(n + k <= SOCK_FDS_MAX); /* there is room for no more in the control data */
+        memcpy(fds + n, CMSG_DATA(c), k * sizeof(int));
+        n += k;
     }
     return n;
 }
 
-ssize_t sock_recv(int fd, void *p, size_t max, int *fds, size_t max_fds, size_t *ret_nfds,
-                  int flags)
+ssize_t sock_recv_all(int fd, void *p, size_t max, int fds[SOCK_FDS_MAX], size_t *ret_nfds,
+                      int flags)
 {
     union {
         struct cmsghdr align;
@@ -159,14 +154,24 @@ ssize_t sock_recv(int fd, void *p, size_t max, int *fds, size_t max_fds, size_t 
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return -errno;
-    size_t nfds = take_fds(&m, fds, max_fds);
-    if (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
-        for (size_t i = 0; i < nfds; i++)
-            close(fds[i]);
-        return -EMSGSIZE;
-    }
-    *ret_nfds = nfds;
-    return n;
+    *ret_nfds = take_fds(&m, fds);
+    return m.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? -EMSGSIZE : n;
+}
+
+ssize_t sock_recv(int fd, void *p, size_t max, int *fds, size_t max_fds, size_t *ret_nfds,
+                  int flags)
+{
+    int all[SOCK_FDS_MAX];
+    size_t n;
+    ssize_t r = sock_recv_all(fd, p, max, all, &n, flags);
+    size_t kept = r < 0 ? 0 : n < max_fds ? n : max_fds;
+
+    if (kept)
+        memcpy(fds, all, kept * sizeof *fds);
+    for (size_t i = kept; i < n; i++)
+        close(all[i]);
+    *ret_nfds = kept;
+    return r;
 }
 
 bool sock_peer_of(int fd, sock_peer *ret_peer)

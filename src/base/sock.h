@@ -10,7 +10,7 @@
 
 #include "base/err.h"
 
-#define SOCK_FDS_MAX 8
+#define SOCK_FDS_MAX 253 /* the kernel lets a message have no more */
 
 /* type: SOCK_STREAM or SOCK_SEQPACKET. The name is bound in dirfd with this mode; an old socket of
  * the name is removed first. Not listening yet. */
@@ -29,6 +29,11 @@ int sock_send(int fd, const struct iovec *iov, size_t niov, const int *fds, size
  * fit max_fds are closed. */
 ssize_t sock_recv(int fd, void *p, size_t max, int *fds, size_t max_fds, size_t *ret_nfds,
                   int flags);
+
+/* The same, from a stranger: closes nothing, because that may take as long as he likes (a TCP
+ * socket that lingers). Whatever it returns, *ret_nfds descriptors are the caller's. */
+ssize_t sock_recv_all(int fd, void *p, size_t max, int fds[SOCK_FDS_MAX], size_t *ret_nfds,
+                      int flags);
 
 typedef struct sock_peer {
     pid_t pid;

@@ -1,6 +1,7 @@
 /* The oci backend against a fake warden that hands out real inits. argv[1]: the init. */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -726,6 +727,64 @@ static void lying_init_ends_the_box(void **state)
     close(fifo[1]);
 }
 
+/* One end of a TCP connection whose close waits an hour for the other end to read. */
+static int lingering(int *ret_listener)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t n = sizeof a;
+    const struct linger hour = {.l_onoff = 1, .l_linger = 3600};
+    static char fill[65536];
+    int l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(l, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(l, 1), 0);
+    assert_int_equal(getsockname(l, (struct sockaddr *)&a, &n), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    while (send(fd, fill, sizeof fill, MSG_DONTWAIT) > 0)
+        ;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hour, sizeof hour), 0);
+    *ret_listener = l;
+    return fd;
+}
+
+/* Nobody else may wait for the close of what a lying init sent: as a descriptor that is looked at,
+ * with a record that is too long, or unread in its connection. */
+static void descriptors_that_linger_hold_up_nobody(void **state)
+{
+    (void)state;
+    static struct sp_hello h;
+    static char endless[SP_HELLO_MAX + 1];
+    struct sp_started st = {.h = {SP_STARTED, 0, 1}, .pid = 5, .flags = SP_F_NOSTDIN, .fds = 2};
+    int listener[3];
+
+    h = plain_hello();
+    box *other = create_ok(&ev_b, ID_B);
+    for (int i = 0; i < 3; i++) {
+        int bad = lingering(&listener[i]), fd = play_init(&h);
+        if (i == 0)
+            say(fd, &st, sizeof st, &bad, 1);
+        if (i == 1)
+            say(fd, endless, sizeof endless, &bad, 1);
+        if (i == 2) {
+            const int many[] = {bad, bad, bad, bad, bad, bad, bad, bad, bad};
+            say(fd, "junk", 4, NULL, 0);
+            say(fd, &st, sizeof st, many, sizeof many / sizeof *many);
+        }
+        close(bad); /* what was said is the last to have it */
+        seen_init(&ev_a);
+        box *x = create_ok(&ev_a, ID_A);
+        WAIT(&ev_a, ev_a.gone == 1);
+        be->ops->box_unref(x);
+        start(other, (uint64_t)i + 1, "echo well");
+        assert_string_equal(output(&ev_b, (uint64_t)i + 1), "well\n");
+        close(fd);
+    }
+    be->ops->box_unref(other);
+    for (int i = 0; i < 3; i++)
+        close(listener[i]); /* the connections are reset, and the closes end */
+}
+
 /* A reader that stands still, far more than its queue holds, then a break: all is sent again in
  * order, but a signal that may have been delivered is reported instead. */
 static void unanswered_requests_survive_a_break(void **state)
@@ -806,6 +865,7 @@ int main(int argc, char **argv)
         T(refused_claim_fails_the_create, setup_none),
         T(a_wall_that_fails_after_the_claim_is_named_and_told, setup_none),
         T(lying_init_ends_the_box, setup_none),
+        T(descriptors_that_linger_hold_up_nobody, setup),
         T(unanswered_requests_survive_a_break, setup_none),
         T(unref_ends_events, setup_none),
         cmocka_unit_test_setup_teardown(watermarks_are_told_at_each_connection, setup, teardown),
