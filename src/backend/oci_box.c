@@ -581,7 +581,8 @@ static void claim_answered(box *x, int errnum, uint64_t walls)
         return;
     }
     char why[96];
-    snprintf(why, sizeof why, "init refused the claim: %s", strerrordesc_np(errnum));
+    snprintf(why, sizeof why, "init refused the claim: %s",
+             str_or(strerrordesc_np(errnum), "an unknown error"));
     end(x, why);
 }
 

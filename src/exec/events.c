@@ -300,7 +300,8 @@ static void on_signalled(void *arg, uint64_t id, uint64_t cookie, int errnum)
 
     (void)cookie;
     if (errnum && errnum != ESRCH)
-        log_warn("signal", "sandbox %s, exec %lu: %s", t->sandbox, id, strerrordesc_np(errnum));
+        log_warn("signal", "sandbox %s, exec %lu: %s", t->sandbox, id,
+                 str_or(strerrordesc_np(errnum), "an unknown error"));
 }
 
 /* lock held */

@@ -207,6 +207,8 @@ static const char *check_hello(const struct sp_hello *h, size_t n)
         return "HELLO has an error";
     if (h->nrec > SP_MAX_EXEC || n != sizeof *h + h->nrec * sizeof(struct sp_rec))
         return "HELLO's length is not that of its records";
+    if (h->high > SP_ID_MAX)
+        return "HELLO's highest id is out of range";
     if (!h->capacity || h->capacity > SP_MAX_EXEC || !hello_flags_ok(h->flags))
         return "HELLO has a capacity or bits out of range";
     if (!walls_ok(h->h.id))

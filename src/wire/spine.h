@@ -196,6 +196,7 @@ struct sp_hello { /* 64 bytes + nrec * sp_rec */
 };
 #define SP_HELLO_CLAIMED 1u
 #define SP_HELLO_WALLS   8u /* shift */
+#define SP_ID_MAX        INT64_MAX /* of an exec: whoever tells of more would make ids go round */
 #define SP_HELLO_MAX     (sizeof(struct sp_hello) + SP_MAX_EXEC * sizeof(struct sp_rec))
 
 _Static_assert(sizeof(struct sp_hdr) == 16, "layout");

@@ -154,6 +154,7 @@ static void hello_is_checked(void **state)
     REFUSED(h.h.h.id = SP_WALLS(0, WALL_BIT(ROOT)));       /* held, and never tried */
     REFUSED(h.h.h.err = 1);
     REFUSED(h.h.high = 6);
+    REFUSED(h.h.high = UINT64_MAX);
     REFUSED(h.r[0].id = 7);
     REFUSED(h.r[0].id = 0);
     REFUSED(h.r[0].pid = 0);
