@@ -4,28 +4,14 @@
  *
  * First byte: 1 for the frames form, then how many execs began before and how many of those have
  * ended. Then events: a letter's byte, an exec's number, and what it needs. */
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
-#include "base/fs.h"
-#include "base/log.h"
-#include "base/thread.h"
-#include "exec/exec.h"
-#include "exec/internal.h"
 #include "wire/spine_codec.h"
 
-#include "fuzz.h"
+#include "exec_world.h"
 
-#define BOX    "abcd0123456789abcdef"
 #define IDS    8
 #define EVENTS 48
-
-static char scratch[] = "/dev/shm/bothy-fuzz.XXXXXX";
-static int dir = -1;
-static exec_hub *hub;
 
 /* ---- the backend ---- */
 
@@ -80,33 +66,10 @@ static const backend_ops OPS = {.fetch = no_fetch,
 
 /* ---- an earlier life ---- */
 
-static void remove_scratch(void)
-{
-    exec_hub_free(hub);
-    err_free(fs_remove(AT_FDCWD, scratch));
-}
-
-static void prepare(void)
-{
-    if (!mkdtemp(scratch) || (dir = open(scratch, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
-        abort();
-    atexit(remove_scratch);
-    log_init("fuzz", LOG_ERROR + 1);
-    MUST(!exec_hub_new(&(exec_options){.spool_dir = dir,
-                                       .stream_max = 1 << 20,
-                                       .sandbox_max = 4 << 20,
-                                       .live_max = 256,
-                                       .stdin_max = 1 << 20},
-                       &hub));
-}
-
 static void write_journal(unsigned begun, unsigned ended, uint8_t flags)
 {
-    CLEANUP(closep) int place = -1;
-    CLEANUP(closep) int fd = -1;
+    CLEANUP(closep) int fd = world_journal();
 
-    err_free(fs_dir(dir, BOX, 0700, &place));
-    fd = openat(place, "journal", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     for (unsigned i = 1; i <= begun; i++) {
         journal_rec r = {.type = JOURNAL_BEGIN, .exec = i, .begin = {.flags = flags, .real_ns = 1}};
         journal_seal(&r);
@@ -217,19 +180,6 @@ static void tell(exec_table *t, fuzz_in *in, bool frames)
 
 /* ---- the end ---- */
 
-static void wait_ended(exec_table *t)
-{
-    for (int i = 0; i < 20000; i++) {
-        {
-            LOCK_SCOPE(&t->lock);
-            if (!t->live)
-                return;
-        }
-        usleep(i < 100 ? 20 : 1000);
-    }
-    MUST(!"every exec ends");
-}
-
 static size_t check_ends(exec_table *t)
 {
     LOCK_SCOPE(&t->lock);
@@ -264,9 +214,10 @@ static void run(fuzz_in *in)
         tell(t, in, frames);
     EXEC_BOX_EVENTS.gone(t, "it was fuzzed");
     exec_table_end(t);
-    wait_ended(t);
+    world_wait(no_exec_lives, t);
     size_t first = check_ends(t);
     exec_table_unref(t);
+    world_wait(no_table_is_open, NULL);
     MUST(!exec_table_open(hub, BOX, &t));
     MUST(check_ends(t) == first);
     exec_table_unref(t);
@@ -276,12 +227,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_in in = {data, size};
 
-    if (dir < 0)
-        prepare();
+    world_make();
     int before = count_fds();
     run(&in);
+    world_wait(no_table_is_open, NULL);
     for (int i = 0; i < 2000 && count_fds() != before; i++)
-        usleep(1000); /* the pump's last reference */
+        usleep(1000); /* they are closed behind the table's end */
     MUST(count_fds() == before);
     err_free(fs_remove(dir, BOX));
     return 0;
