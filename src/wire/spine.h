@@ -195,7 +195,7 @@ struct sp_hello { /* 64 bytes + nrec * sp_rec */
     uint32_t flags; /* SP_HELLO_CLAIMED; from bit 8 on, the walls that held after the claim */
 };
 #define SP_HELLO_CLAIMED 1u
-#define SP_HELLO_WALLS   8u /* shift */
+#define SP_HELLO_WALLS   8u        /* shift */
 #define SP_ID_MAX        INT64_MAX /* of an exec: whoever tells of more would make ids go round */
 #define SP_HELLO_MAX     (sizeof(struct sp_hello) + SP_MAX_EXEC * sizeof(struct sp_rec))
 
