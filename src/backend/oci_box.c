@@ -713,6 +713,10 @@ void oci_box_readable(box *x)
             violated(x, "init's record is too long");
             return;
         }
+        if (n == -EMFILE) { /* our fault, not init's: it keeps them, and gives them again */
+            log_warn("descriptors", "sandbox %s: none free for what init sends", x->id);
+            x->attempts += !x->attempts; /* a little later */
+        }
         if (n <= 0) {
             broken(x);
             return;

@@ -207,17 +207,16 @@ static void deliver(oci_warden *w, size_t n, int fd)
 static bool receive(oci_warden *w, int fd)
 {
     for (;;) {
-        int got = -1;
-        size_t ngot;
-        ssize_t n = sock_recv(fd, w->rx, sizeof w->rx, &got, 1, &ngot, MSG_DONTWAIT);
+        int got;
+        /* Without its descriptor an answer concerns who asked, and nobody else. */
+        ssize_t n = sock_recv_lost(fd, w->rx, sizeof w->rx, &got, MSG_DONTWAIT);
         if (n == -EAGAIN)
             return true;
         if (n < (ssize_t)sizeof(struct wp_hdr)) {
-            if (ngot)
-                closep(&got);
+            closep(&got);
             return false;
         }
-        deliver(w, (size_t)n, ngot ? got : -1);
+        deliver(w, (size_t)n, got);
     }
 }
 

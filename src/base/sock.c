@@ -136,8 +136,9 @@ static size_t take_fds(struct msghdr *m, int fds[SOCK_FDS_MAX])
     return n;
 }
 
-ssize_t sock_recv_all(int fd, void *p, size_t max, int fds[SOCK_FDS_MAX], size_t *ret_nfds,
-                      int flags)
+/* *ret_bad: 0, or -EMSGSIZE or -EMFILE although the message's bytes are there. */
+static ssize_t receive(int fd, void *p, size_t max, int fds[SOCK_FDS_MAX], size_t *ret_nfds,
+                       int *ret_bad, int flags)
 {
     union {
         struct cmsghdr align;
@@ -149,13 +150,29 @@ ssize_t sock_recv_all(int fd, void *p, size_t max, int fds[SOCK_FDS_MAX], size_t
     ssize_t n;
 
     *ret_nfds = 0;
+    *ret_bad = 0;
     do
         n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC | flags);
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return -errno;
     *ret_nfds = take_fds(&m, fds);
-    return m.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? -EMSGSIZE : n;
+    /* Cut although there was room: our own table had no place for them. */
+    bool ours = m.msg_flags & MSG_CTRUNC && *ret_nfds < SOCK_FDS_MAX;
+    if (m.msg_flags & MSG_TRUNC || (m.msg_flags & MSG_CTRUNC && !ours))
+        *ret_bad = -EMSGSIZE;
+    else if (ours)
+        *ret_bad = -EMFILE;
+    return n;
+}
+
+ssize_t sock_recv_all(int fd, void *p, size_t max, int fds[SOCK_FDS_MAX], size_t *ret_nfds,
+                      int flags)
+{
+    int bad;
+    ssize_t n = receive(fd, p, max, fds, ret_nfds, &bad, flags);
+
+    return n >= 0 && bad ? bad : n;
 }
 
 ssize_t sock_recv(int fd, void *p, size_t max, int *fds, size_t max_fds, size_t *ret_nfds,
@@ -172,6 +189,18 @@ ssize_t sock_recv(int fd, void *p, size_t max, int *fds, size_t max_fds, size_t 
         close(all[i]);
     *ret_nfds = kept;
     return r;
+}
+
+ssize_t sock_recv_lost(int fd, void *p, size_t max, int *ret_fd, int flags)
+{
+    int all[SOCK_FDS_MAX], bad;
+    size_t n;
+    ssize_t r = receive(fd, p, max, all, &n, &bad, flags);
+
+    *ret_fd = r > 0 && !bad && n ? all[0] : -1;
+    for (size_t i = *ret_fd >= 0; i < n; i++)
+        close(all[i]);
+    return bad == -EMSGSIZE ? bad : r;
 }
 
 bool sock_peer_of(int fd, sock_peer *ret_peer)

@@ -24,11 +24,15 @@ err *sock_connect_path(const char *path, int type, int *ret_fd) ERR_MUST;
  * MSG_NOSIGNAL is implied. */
 int sock_send(int fd, const struct iovec *iov, size_t niov, const int *fds, size_t nfds, int flags);
 
-/* Receives one message. Returns its length, 0 at end, or -errno (-EMSGSIZE when it or its
- * descriptors were cut; nothing is leaked then). Descriptors are close-on-exec; those that do not
- * fit max_fds are closed. */
+/* Receives one message. Returns its length, 0 at end, or -errno: -EMSGSIZE when it, or the number
+ * of its descriptors, is too large; -EMFILE when our own table had no place for them, which is not
+ * the peer's fault. Nothing is leaked then. Descriptors are close-on-exec; those that do not fit
+ * max_fds are closed. */
 ssize_t sock_recv(int fd, void *p, size_t max, int *fds, size_t max_fds, size_t *ret_nfds,
                   int flags);
+/* The same with at most one descriptor, -1 for none; a message whose own found no place is given
+ * without it. */
+ssize_t sock_recv_lost(int fd, void *p, size_t max, int *ret_fd, int flags);
 
 /* The same, from a stranger: closes nothing, because that may take as long as he likes (a TCP
  * socket that lingers). Whatever it returns, *ret_nfds descriptors are the caller's. */

@@ -243,6 +243,7 @@ static err *open_table(sandbox *sb)
 
     TRY(exec_table_new(sb->engine->o.execs, sb->id, &table));
     exec_table_limit(table, sb->limits.execs);
+    exec_table_own(table, sb->owner);
     LOCK_SCOPE(&sb->lock);
     sb->table = table;
     return NULL;

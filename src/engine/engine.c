@@ -74,6 +74,7 @@ static err *adopt(engine *e, const sandbox_row *row)
     TRY(sandbox_from_row(e, row, &sb));
     TRY(exec_table_open(e->o.execs, sb->id, &sb->table));
     exec_table_limit(sb->table, sb->limits.execs);
+    exec_table_own(sb->table, sb->owner);
     CLEANUP(freep) char *hex = xmalloc(2 * sizeof sb->digest + 1);
     hex_encode(sb->digest, sizeof sb->digest, hex);
     CLEANUP(freep) char *by_digest = str_printf("sha256:%s", hex);
@@ -365,6 +366,19 @@ static err *usable(sandbox *sb)
     }
 }
 
+/* Each has descriptors of this process, which are everybody's. */
+static err *check_commands(engine *e, const caller *c, const sandbox *sb)
+{
+    unsigned max = exec_hub_owner_max(e->o.execs);
+
+    if (c->role == CALLER_ADMIN || exec_table_owner_live(sb->table) < max)
+        return NULL;
+    return err_retry_after(err_new(ERR_QUOTA_EXCEEDED,
+                                   "'%s' has %u live commands, as many as one owner may have",
+                                   sb->owner, max),
+                           5);
+}
+
 err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const idempotency *idem,
                  exec **ret_exec, bool *ret_replay)
 {
@@ -373,12 +387,12 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
     TRY(caller_require(c, CALLER_USER));
     TRY(usable(sb));
     TRY(exec_spec_check(spec));
+    TRY(check_commands(e, c, sb));
     spec->setuid = sb->setuid;
     spec->nofile = sb->limits.nofile;
     if (idem->key)
         idempotency_hash(c->owner, "exec", sb->id, idem, key.key, key.body);
     metric_add(&ENGINE_METRICS[M_EXECS], 0, 1);
-    (void)e;
     return exec_start(sb->table, spec, idem->key ? &key : NULL, ret_exec, ret_replay);
 }
 

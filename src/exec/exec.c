@@ -2,6 +2,7 @@
 #include "exec/exec.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,6 +73,17 @@ static err *replay(exec_table *t, const exec_key *key, exec **ret_exec)
     return table_exec(t, p, ret_exec);
 }
 
+/* Descriptors are numbered from below: where the lowest free one is high, most are taken. The rest
+ * is for what callers and sandboxes need that are there. */
+static bool descriptors_short(const exec_hub *h)
+{
+    int fd = fcntl(h->o.spool_dir, F_DUPFD_CLOEXEC, 0);
+    bool is_short = fd < 0 || (rlim_t)fd >= h->descriptors - h->descriptors / 8;
+
+    closep(&fd);
+    return is_short;
+}
+
 /* lock held */
 static err *admit(const exec_table *t)
 {
@@ -82,6 +94,11 @@ static err *admit(const exec_table *t)
     if (t->nlive >= t->live_max)
         return err_new(ERR_SANDBOX_EXHAUSTED, "the sandbox has %zu live commands, the limit is %u",
                        t->nlive, t->live_max);
+    if (descriptors_short(t->hub))
+        return err_retry_after(
+            err_because(err_new(ERR_UNAVAILABLE, "the node has too many live commands"),
+                        "seven of eight descriptors are taken"),
+            5);
     if (t->npast >= EXECS_MAX)
         return err_remedy(
             err_new(ERR_SANDBOX_EXHAUSTED, "the sandbox has run %u commands", EXECS_MAX),

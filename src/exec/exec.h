@@ -54,6 +54,12 @@ void exec_table_bind(exec_table *t, backend *b, box *x, void (*on_gone)(void *ar
                      void *arg);
 /* How many may live at a time in this sandbox; 0: the hub's live_max. */
 void exec_table_limit(exec_table *t, uint32_t live_max);
+/* Whose it is. Before its first exec. */
+void exec_table_own(exec_table *t, const char *owner);
+/* Live commands of its owner in all sandboxes, and how many one owner should have: so many that the
+ * descriptors of this process are enough for others, too. */
+unsigned exec_table_owner_live(const exec_table *t);
+unsigned exec_hub_owner_max(const exec_hub *h);
 /* The sandbox has ended: every exec without an end record gets the end `unknown`, behind the bytes
  * it has written. */
 void exec_table_end(exec_table *t);

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 #include "base/buf.h"
 #include "base/map.h"
@@ -20,15 +21,24 @@
 #define EXECS_MAX   1000000u /* of a sandbox's life: its journal and index stay below 0.6 GiB */
 #define KEY_LIFE_NS (UINT64_C(24) * 3600 * UINT64_C(1000000000))
 
+/* Live commands of one owner, in all its sandboxes. */
+struct exec_account {
+    unsigned tables; /* hub's lock: that count here */
+    _Atomic unsigned live;
+    char owner[];
+};
+
 struct exec_hub {
     exec_options o;
+    rlim_t descriptors; /* we may have */
     spool_set spools;
     pump *pump;
     pump_job sweep_job;
     pump_timer sweep_timer;
     _Atomic int full; /* execs that wait for disk space */
     pthread_mutex_t lock;
-    map tables; /* sandbox → exec_table, no reference; lock */
+    map tables;   /* sandbox → exec_table, no reference; lock */
+    map accounts; /* lock: by owner */
 };
 
 /* An exec the journal knows. Only those that live or are looked at have an `exec`. */
@@ -51,6 +61,7 @@ struct key_entry {
 };
 
 struct exec_table {
+    struct exec_account *account; /* of its owner; NULL: nobody's */
     _Atomic unsigned refs;
     exec_hub *hub;
     char sandbox[SANDBOX_ID_LEN + 1];

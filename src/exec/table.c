@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,8 +44,10 @@ static void sweep_fire(pump_timer *t)
 err *exec_hub_new(const exec_options *o, exec_hub **ret_hub)
 {
     CLEANUP(freep) exec_hub *h = xcalloc(1, sizeof *h);
+    struct rlimit r;
 
     h->o = *o;
+    h->descriptors = getrlimit(RLIMIT_NOFILE, &r) ? RLIM_INFINITY : r.rlim_cur;
     TRY(spool_set_init(&h->spools, o->spool_dir, o->stream_max));
     TRY(pump_new(&h->pump));
     pthread_mutex_init(&h->lock, NULL);
@@ -116,6 +119,7 @@ void exec_hub_free(exec_hub *h)
     pump_free(h->pump);
     spool_set_done(&h->spools);
     map_done(&h->tables);
+    map_done(&h->accounts);
     pthread_mutex_destroy(&h->lock);
     free(h);
 }
@@ -390,12 +394,52 @@ exec_table *exec_table_ref(exec_table *t)
     return t;
 }
 
+/* ---- owners ---- */
+
+void exec_table_own(exec_table *t, const char *owner)
+{
+    LOCK_SCOPE(&t->hub->lock);
+    struct exec_account *a = map_get_str(&t->hub->accounts, owner);
+
+    if (!a) {
+        size_t n = strlen(owner) + 1;
+        a = xcalloc(1, sizeof *a + n);
+        memcpy(a->owner, owner, n);
+        map_put_str(&t->hub->accounts, owner, a);
+    }
+    a->tables++;
+    atomic_fetch_add(&a->live, (unsigned)t->nlive);
+    t->account = a;
+}
+
+static void disown(exec_table *t)
+{
+    struct exec_account *a = t->account;
+    LOCK_SCOPE(&t->hub->lock);
+
+    if (a && !--a->tables)
+        free(map_take_str(&t->hub->accounts, a->owner));
+}
+
+unsigned exec_table_owner_live(const exec_table *t)
+{
+    return t->account ? atomic_load(&t->account->live) : 0;
+}
+
+unsigned exec_hub_owner_max(const exec_hub *h)
+{
+    rlim_t max = h->descriptors / 8; /* a command has three or four */
+
+    return max < UINT32_MAX ? (unsigned)max : UINT32_MAX;
+}
+
 static void table_free(exec_table *t)
 {
     map_iter it = {0};
 
     if (t->box)
         t->ops->box_unref(t->box);
+    disown(t);
     while (map_next(&t->keys, &it))
         free(it.entry->value);
     map_done(&t->keys);
@@ -574,6 +618,8 @@ void table_live_add(exec *x)
         t->live->live_prev = x;
     t->live = exec_ref(x);
     t->nlive++;
+    if (t->account)
+        atomic_fetch_add(&t->account->live, 1);
 }
 
 void table_live_drop(exec *x)
@@ -592,6 +638,8 @@ void table_live_drop(exec *x)
         if (x->live_next)
             x->live_next->live_prev = x->live_prev;
         t->nlive--;
+        if (t->account)
+            atomic_fetch_sub(&t->account->live, 1);
     }
     exec_unref(x);
 }

@@ -4,7 +4,7 @@ import stat
 
 import leftovers
 import metrics_text
-from harness import Node, alive, check, equal, eventually, expect_error
+from harness import Api, Node, Skip, alive, check, equal, eventually, expect_error, free_port
 
 
 def cases(suite, node):
@@ -92,7 +92,8 @@ def closed(suite, node):
 def alone(suite, backend):
     """Cases that need a node of their own."""
     names = ("create and exec work with no network interface up",
-             "a node in a directory of mode 0700 works, keeps the mode, prints two lines, and leaves nothing")
+             "a node in a directory of mode 0700 works, keeps the mode, prints two lines, and leaves nothing",
+             "one owner's live commands leave descriptors to others, and nobody's sandbox is lost")
     if not suite.wants(*(suite.prefix + n for n in names)):
         return
 
@@ -103,6 +104,32 @@ def alone(suite, backend):
                 equal(len(f.read().splitlines()), 3, "lines of its net/dev: lo alone, down")
             with node.sandbox() as sb:
                 equal(node.exec(sb, "echo out; exit 3")["end"]["exit_code"], 3, "exit code")
+
+    @suite.case(names[2])
+    def _():
+        if backend == "fake":
+            raise Skip("its commands have no descriptors in bothyd")
+        port = free_port()
+        with Node(backend, pool="2:4", warden="--max 8", env=f"BOTHY_LISTEN_TCP=127.0.0.1:{port}",
+                  wrap=["sh", "-c", 'ulimit -n 1200; exec "$@"', "sh"]) as node:
+            def caller(owner):
+                return Api(tcp=f"127.0.0.1:{port}", key=node.ok("POST", "/v1/keys", {"owner": owner})["key"])
+            eve, ann = caller("eve"), caller("ann")
+            hers = ann.create()
+            taken = [eve.create() for _ in range(3)]
+            last, n = None, 0
+            while n < 700 and (not last or last.status == 201):
+                n += 1
+                last = eve.call("POST", f"/v1/sandboxes/{taken[n % 3]}/processes", {"argv": ["sleep", "1000"]})
+            expect_error(last, 429, "quota_exceeded")
+            equal(ann.exec(hers, ["echo", "still"])["out"]["text"], "still\n", "another's command")
+            equal([node.show(sb)["state"] for sb in (hers, *taken)], ["running"] * 4, "states")
+            # An administrator is not limited so; where descriptors run out, commands are refused, nothing is lost.
+            while n < 1400 and last.status in (201, 429):
+                n += 1
+                last = node.call("POST", f"/v1/sandboxes/{taken[n % 3]}/processes", {"argv": ["sleep", "1000"]})
+            check(last.status in (409, 503), f"{last}")
+            equal([node.show(sb)["state"] for sb in (hers, *taken)], ["running"] * 4, "states at the end")
 
     @suite.case(names[1])
     def _():

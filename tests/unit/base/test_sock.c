@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/fs.h"
@@ -69,11 +70,44 @@ static void descriptors_travel_and_none_leaks(void **state)
     close(p[1]);
 }
 
+/* Whose fault it is that descriptors do not come must be told apart: too many are the peer's. */
+static void a_full_table_is_not_the_peers_fault(void **state)
+{
+    int s[2], got[4], one = 7;
+    struct iovec v = {"hello", 5};
+    struct rlimit old, low;
+    char text[16];
+    size_t n = 9;
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, s), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(sock_send(s[0], &v, 1, (int[]){0, 0, 0}, 3, 0), 0);
+    int next = dup(0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    low = (struct rlimit){(rlim_t)next + 1, old.rlim_max}; /* place for one */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    ssize_t first = sock_recv(s[1], text, sizeof text, got, 4, &n, 0);
+    ssize_t second = sock_recv_lost(s[1], text, sizeof text, &one, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(first, -EMFILE);
+    assert_int_equal(n, 0);
+    assert_int_equal(second, 5);
+    assert_int_equal(one, -1);
+    int after = dup(0);
+    close(after);
+    assert_int_equal(after, next); /* none leaked */
+    close(s[0]);
+    close(s[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_paths_bind_and_connect),
         cmocka_unit_test(descriptors_travel_and_none_leaks),
+        cmocka_unit_test(a_full_table_is_not_the_peers_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
