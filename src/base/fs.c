@@ -220,9 +220,12 @@ err *fs_empty(int dirfd)
         closep(&fd);
         return err_sys(ERR_INTERNAL, errno, "cannot list a directory");
     }
-    while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            r = remove_tree(fd, e->d_name);
+    while ((e = readdir(d))) { /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+            continue;
+        int k = remove_tree(fd, e->d_name);
+        r = r ? r : k; /* what cannot go does not keep the rest */
+    }
     closedir(d);
     return r ? err_sys(ERR_INTERNAL, -r, "cannot empty a directory") : NULL;
 }
