@@ -10,8 +10,8 @@
 #include "image/manifest.h"
 
 #define IMAGE_PULLS       3
-#define IMAGE_PULLS_EACH  2  /* of one owner, so that slow registries are not everybody's */
-#define IMAGE_QUEUED_EACH 64 /* pulls of one owner that wait */
+#define IMAGE_PULLS_EACH  2   /* of one owner, so that slow registries are not everybody's */
+#define IMAGE_QUEUED_EACH 256 /* pulls of one owner that wait */
 #define IMAGE_WORKERS     (IMAGE_PULLS + 1) /* one is always free for what is here already */
 #define IMAGE_LANES       3 /* layers of one pull at a time; the warden has a thread for each */
 
