@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "base/id.h"
 #include "base/str.h"
 
@@ -98,11 +99,14 @@ err *fs_write(int dirfd, const char *name, const void *p, size_t n, mode_t mode,
     int r = fs_write_all(fd, p, n);
     if (!r && durable && fsync(fd))
         r = -errno;
-    if (!r && renameat(dirfd, tmp, dirfd, name))
+    FAULT_KILL("fs.not_renamed");
+    bool renamed = !r && !renameat(dirfd, tmp, dirfd, name);
+    if (!r && (!renamed || (durable && fsync(dirfd)))) /* the name is the directory's */
         r = -errno;
     if (!r)
         return NULL;
-    unlinkat(dirfd, tmp, 0);
+    if (!renamed)
+        unlinkat(dirfd, tmp, 0);
     return err_sys(code_of(-r), -r, "cannot write %s", name);
 }
 

@@ -12,7 +12,7 @@
 
 /* Reads a regular file of at most max bytes (ERR_TOO_LARGE beyond). */
 err *fs_read(int dirfd, const char *name, size_t max, buf *ret_bytes) ERR_MUST;
-/* Replaces atomically: temporary file, fsync if durable, rename. */
+/* Replaces atomically: temporary file, rename; if durable, both are on the disk when it returns. */
 err *fs_write(int dirfd, const char *name, const void *p, size_t n, mode_t mode,
               bool durable) ERR_MUST;
 /* Opens a directory, making it (and only it) with this mode if missing. */

@@ -112,7 +112,9 @@ static int tell(err *e)
                                            : UNPACK_FAILED;
 }
 
-static _Noreturn void run_decompressor(const options *o, int out, int opaque_fd, int root)
+/* Whatever it has to say it says first; then a byte tells that it came to its end. */
+static _Noreturn void run_decompressor(const options *o, int out, int at_end, int opaque_fd,
+                                       int root)
 {
     close(root);
     close(opaque_fd);
@@ -122,15 +124,18 @@ static _Noreturn void run_decompressor(const options *o, int out, int opaque_fd,
         e = stream_decompress(STDIN_FILENO, out, o->format, &o->lim);
     if (e && e->errnum == EPIPE)
         _exit(UNPACK_FAILED); /* the writer has ended and says why */
-    _exit(tell(e));
+    int status = tell(e);
+    (void)!write(at_end, "", 1);
+    _exit(status);
 }
 
-/* Its end is not waited for: whatever it did, the diff id over what arrived decides. */
-static err *start_decompressor(const options *o, int opaque_fd, int root, int *ret_from)
+/* A good end is not waited for: whatever it did, the diff id over what arrived decides. */
+static err *start_decompressor(const options *o, int opaque_fd, int root, int *ret_from,
+                               int *ret_at_end)
 {
-    int p[2];
+    int p[2], at_end[2];
 
-    if (pipe2(p, O_CLOEXEC))
+    if (pipe2(p, O_CLOEXEC) || pipe2(at_end, O_CLOEXEC))
         return err_sys(ERR_INTERNAL, errno, "cannot make a pipe");
     (void)fcntl(p[1], F_SETPIPE_SZ, 1 << 20); /* only a matter of speed */
     pid_t pid = fork();
@@ -138,12 +143,26 @@ static err *start_decompressor(const options *o, int opaque_fd, int root, int *r
         return err_sys(ERR_INTERNAL, errno, "cannot start the decompressor");
     if (!pid) {
         close(p[0]);
-        run_decompressor(o, p[1], opaque_fd, root);
+        close(at_end[0]);
+        run_decompressor(o, p[1], at_end[1], opaque_fd, root);
     }
     close(p[1]);
+    close(at_end[1]);
     close(STDIN_FILENO);
     *ret_from = p[0];
+    *ret_at_end = at_end[0];
     return NULL;
+}
+
+/* A layer that ends too early because the decompressor was killed is not the image's fault. */
+static err *blame(err *e, const stream *s, int at_end)
+{
+    char byte;
+
+    if (!e || !s->ended || read(at_end, &byte, 1) == 1)
+        return e;
+    err_free(e);
+    return err_new(ERR_INTERNAL, "the decompressor was killed");
 }
 
 static err *check_diff_id(stream *s, const options *o, unsigned char ret_digest[32])
@@ -183,15 +202,15 @@ static err *unpack(const options *o, stream *s, int root, int opaque_fd)
 static err *run_writer(const options *o, int tree, int opaque_fd)
 {
     stream s;
-    int root = -1;
+    int root = -1, at_end = -1;
 
     TRY(stream_init(&s, o->lim.bytes));
     TRY(box_enter(tree, &root));
     close(tree);
     close(LAYER_DIR);
-    TRY(start_decompressor(o, opaque_fd, root, &s.fd));
+    TRY(start_decompressor(o, opaque_fd, root, &s.fd, &at_end));
     TRY(box_close(BOX_WRITER, &o->lim));
-    return unpack(o, &s, root, opaque_fd);
+    return blame(unpack(o, &s, root, opaque_fd), &s, at_end);
 }
 
 static err *wait_writer(pid_t pid, int *ret_exit)

@@ -52,6 +52,7 @@ static la_ssize_t next_piece(struct archive *a, void *arg, const void **ret_byte
         archive_set_error(a, errno, "cannot read the layer");
         return -1;
     }
+    s->ended |= !n;
     s->total += (uint64_t)n;
     if (s->total > s->max) {
         archive_set_error(a, EFBIG, "more than %llu uncompressed bytes",

@@ -15,6 +15,7 @@ typedef struct stream {
     char *block;
     uint64_t total;
     uint64_t max;
+    bool ended; /* all of it was read */
 } stream;
 
 /* Opens what OpenSSL needs from the file system: call it before the root is changed. */
