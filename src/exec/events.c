@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -116,6 +117,7 @@ static void settle_hello(exec_table *t, const struct sp_hello *h, const struct s
             miss(t, x, h->high);
     if (t->next_id <= h->high)
         t->next_id = h->high + 1;
+    FAULT_KILL("exec.recovered");
     t->attached = true;
 }
 
@@ -198,6 +200,7 @@ static void on_started(void *arg, uint64_t id, int errnum, const struct sp_start
     exec_table *t = arg;
     CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
 
+    FAULT_KILL("exec.started");
     {
         LOCK_SCOPE(&t->lock);
         if (x && errnum) {
@@ -265,6 +268,7 @@ static void on_exited(void *arg, const struct sp_rec *rec)
     exec *x = live_exec(t, rec->id);
     if (!x || x->ended || x->exited || x->stalled || rec->state == SP_LIVE)
         return;
+    FAULT_KILL("exec.exited");
     x->exited = true;
     x->rec = *rec;
     x->pid = rec->pid;

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "exec/internal.h"
@@ -126,8 +127,10 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key, exe
     table_live_add(x); /* before anything can fail: an unref under the lock is never the last */
     err *e = spec->stdin_open && (t->frames || spec->stdio != STDIO_PTY) ? input_make(x, ret_keep)
                                                                          : NULL;
+    FAULT_KILL("exec.id_taken");
     if (!e)
         e = journal_append(&t->journal, &r, &index);
+    FAULT_KILL("exec.begun");
     *ret_exec = x;
     if (e)
         return e;
@@ -150,6 +153,7 @@ static err *start(exec_table *t, const exec_spec *spec, const exec_key *key, exe
     *ret_begun = true;
     exec *x = *ret_exec;
     err *e = t->ops->exec(t->box, x->id, spec, keep);
+    FAULT_KILL("exec.spawn_sent");
     if (e) { /* never sent: the job ends it */
         x->refused = e->errnum ? e->errnum : EIO;
         return e;
@@ -412,6 +416,23 @@ static err *check_live(const exec *x)
     return NULL;
 }
 
+/* lock held. In the journal before it is sent: an end that comes while we are away still reads
+ * `killed`. A disk that is full does not keep anybody from killing. */
+static void note_asked(exec *x, int signo)
+{
+    exec_table *t = x->table;
+    struct past *p = table_past(t, x->id);
+    journal_rec r = {.type = JOURNAL_ASKED, .exec = x->id, .asked = {.signo = (uint32_t)signo}};
+
+    if (x->asked & 1u << signo)
+        return;
+    x->asked |= 1u << signo;
+    if (p)
+        p->asked = x->asked;
+    err_drop(journal_append(&t->journal, &r, NULL), "signal");
+    FAULT_KILL("signal.recorded");
+}
+
 err *exec_signal(exec *x, int signo, uint32_t scope)
 {
     exec_table *t = x->table;
@@ -424,8 +445,10 @@ err *exec_signal(exec *x, int signo, uint32_t scope)
     LOCK_SCOPE(&t->lock);
     TRY(check_live(x));
     if (signo == SIGKILL || signo == SIGTERM)
-        x->asked |= 1u << signo;
-    return t->ops->signal(t->box, &s);
+        note_asked(x, signo);
+    TRY(t->ops->signal(t->box, &s));
+    FAULT_KILL("signal.sent");
+    return NULL;
 }
 
 err *exec_resize(exec *x, uint16_t rows, uint16_t cols)

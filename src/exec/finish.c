@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "exec/internal.h"
@@ -92,6 +93,7 @@ bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2
             err_drop(e, "end record");
             return false;
         }
+        FAULT_KILL("exec.ended");
         p->end = index + 1;
         exec_end_of(&r, &x->end);
         x->ended = x->stdin_over = true;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -146,8 +147,11 @@ static err *append(exec *x, const void *p, size_t n, bool eof)
                        "cannot keep the command's stdin");
     }
     atomic_store(&x->in_len, len + n);
+    FAULT_KILL("stdin.appended");
     if (eof && fchmod(fd, 0400))
         return err_sys(ERR_INTERNAL, errno, "cannot end the command's stdin");
+    if (eof)
+        FAULT_KILL("stdin.ended");
     return NULL;
 }
 

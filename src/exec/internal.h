@@ -45,8 +45,9 @@ struct exec_hub {
 struct past {
     uint64_t id;
     uint32_t begin;
-    uint32_t end; /* record number + 1; 0: none */
-    bool evicted; /* its streams were removed for space */
+    uint32_t end;   /* record number + 1; 0: none */
+    uint32_t asked; /* as of the exec */
+    bool evicted;   /* its streams were removed for space */
 };
 
 struct drop { /* a mark */

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "exec/internal.h"
@@ -164,6 +165,8 @@ static enum spool_status move_tty(exec *x, size_t max, size_t *moved)
             return SPOOL_MORE;
         ssize_t n =
             splice(x->fd[SP_FD_IN], NULL, x->fd[SP_FD_ERR], NULL, TTY_CHUNK, SPLICE_F_NONBLOCK);
+        if (n > 0)
+            FAULT_KILL("exec.relayed");
         if (n < 0 && errno == EAGAIN)
             return SPOOL_EMPTY;
         if (n == 0 || (n < 0 && errno != EINTR))
@@ -305,6 +308,7 @@ bool io_drain(exec *x)
         rewatch(x, true);
         return false;
     }
+    FAULT_KILL("exec.drained");
     x->io.drained = true;
     return true;
 }
@@ -370,6 +374,7 @@ static void pipe_input(exec *x)
             return;
         }
         at += n;
+        FAULT_KILL("stdin.moved");
     }
     bool news = atomic_load(&x->in_taken) != (uint64_t)at;
     note_taken(x, (uint64_t)at);

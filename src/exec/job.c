@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "exec/internal.h"
@@ -88,6 +89,7 @@ static bool finish(exec *x, const struct snapshot *s)
         io_retry_later(x, SPOOL_NOSPACE);
         return false;
     }
+    FAULT_KILL("stdin.left");
     input_over(x);
     return true;
 }
@@ -107,6 +109,7 @@ static void after_end(exec *x, const struct snapshot *s)
                                                    : 1u << SP_FD_IN | 1u << SP_FD_KEEP);
         else if (over)
             t->ops->close(t->box, x->id, ALL_FDS);
+        FAULT_KILL("exec.acked");
         x->io.acked = true;
     }
     if (!over)

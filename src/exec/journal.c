@@ -50,6 +50,8 @@ static bool is_sound(const journal_rec *r)
         return r->end.how > 0 && r->end.how < 16 && r->end.rec.state <= SP_FAILED;
     case JOURNAL_MARK:
         return (r->mark.stream == 1 || r->mark.stream == 2) && r->mark.from < r->mark.to;
+    case JOURNAL_ASKED:
+        return r->asked.signo > 0 && r->asked.signo < 32;
     case JOURNAL_COMMAND:
     case JOURNAL_COMMAND_END:
         return true;

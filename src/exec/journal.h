@@ -24,6 +24,7 @@ enum journal_type {
     JOURNAL_MARK = 3,
     JOURNAL_COMMAND = 4,     /* sessions: body is theirs */
     JOURNAL_COMMAND_END = 5, /* sessions */
+    JOURNAL_ASKED = 6,       /* a signal that ends it was asked for */
     JOURNAL_TYPES
 };
 
@@ -58,6 +59,11 @@ struct journal_mark {
     uint64_t from, to;
 };
 
+struct journal_asked {
+    uint32_t signo; /* 1 to 31 */
+    uint32_t zero;
+};
+
 typedef struct journal_rec {
     uint32_t magic;
     uint16_t type;
@@ -69,6 +75,7 @@ typedef struct journal_rec {
         struct journal_begin begin;
         struct journal_end end;
         struct journal_mark mark;
+        struct journal_asked asked;
         uint8_t bytes[JOURNAL_REC - 24];
     };
 } journal_rec;

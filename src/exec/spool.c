@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -308,12 +309,14 @@ static enum spool_status drop_middle(spool *s)
         return SPOOL_HELD;
     if (!s->mark(s->arg, s->stream, start, end))
         return SPOOL_NOSPACE;
+    FAULT_KILL("exec.marked");
     spool_set_mark(s, s->to ? s->from : start, end);
     int fd = acquire(s, true);
     if (fd < 0)
         return trouble(s, -fd);
     if (!punch(fd, start, end))
         log_warn("spool", "%s: cannot make a hole: %s", s->path, strerrordesc_np(errno));
+    FAULT_KILL("exec.punched");
     release(s);
     return SPOOL_MORE;
 }
@@ -365,6 +368,8 @@ enum spool_status spool_splice(spool *s, int pipe, size_t max, size_t *ret_moved
         return trouble(s, -fd);
     ssize_t n = splice(pipe, NULL, fd, &at, max < room ? max : room, SPLICE_F_NONBLOCK);
     int errnum = n < 0 ? errno : 0;
+    if (n > 0)
+        FAULT_KILL("exec.moved");
     release(s);
     if (n > 0) {
         atomic_fetch_add(&s->length, (uint64_t)n);

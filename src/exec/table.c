@@ -253,6 +253,8 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
         load_end(t, p, index, r);
     } else if (r->type == JOURNAL_MARK && p) {
         drop_add(t, r->exec, (int)r->mark.stream, r->mark.from, r->mark.to);
+    } else if (r->type == JOURNAL_ASKED && p) {
+        p->asked |= 1u << r->asked.signo;
     }
 }
 
@@ -547,6 +549,7 @@ err *table_exec(exec_table *t, struct past *p, exec **ret_exec)
     if (p->end)
         TRY(journal_read(&t->journal, p->end - 1, &end));
     x = table_exec_new(t, p->id, &begin.begin);
+    x->asked = p->asked;
     for (size_t i = 0; i < t->ndrops; i++)
         if (t->drops[i].id == p->id)
             spool_set_mark(&x->out[t->drops[i].stream - 1], t->drops[i].from, t->drops[i].to);
