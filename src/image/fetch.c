@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "image/images.h"
@@ -58,6 +59,7 @@ static err *open_image(attempt *a)
                           "Install skopeo 1.5 or newer.");
     TRY(proxy_call(a->proxy, &a->limit, "OpenImage", json_pack("[s]", source), &r));
     a->image = json_integer_value(r.value);
+    FAULT_KILL("pull.opened");
     return NULL;
 }
 
@@ -70,6 +72,7 @@ static err *read_parts(const image_store *s, attempt *a)
     TRY(proxy_text(a->proxy, &a->limit, "GetManifest", json_pack("[I]", a->image), MANIFEST_MAX,
                    &text));
     TRY(manifest_parse(text.p, text.len, &a->manifest));
+    FAULT_KILL("pull.manifest");
     TRY(proxy_text(a->proxy, &a->limit, "GetFullConfig", json_pack("[I]", a->image), MANIFEST_MAX,
                    &config));
     TRY(image_config_parse(config.p, config.len, &s->here, &a->config));
@@ -104,7 +107,9 @@ static err *take_in(image_store *s, attempt *a, image **ret_image)
                               .manifest = &a->manifest,
                               .config = &a->config,
                               .progress = &a->rq->progress};
+    FAULT_KILL("pull.config");
     TRY(stream_layers(s, &src));
+    FAULT_KILL("pull.layers");
     pull_progress p = {.stage = "done",
                        .layers = (unsigned)a->manifest.nlayers,
                        .layers_done = (unsigned)a->manifest.nlayers,

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/str.h"
 #include "image/images.h"
@@ -129,21 +130,40 @@ static bool digest_has_name(const image_store *s, const uint8_t digest[32])
     return false;
 }
 
-/* Remembers, durably, that the backend still has what nobody names. Without the lock. */
-static void bury(image_store *s, const uint8_t digest[32])
+/* Remembers, durably, that the backend has or may have it. Before anything that makes it nameless,
+ * or makes it at all: a kill in between leaves nothing that no prune finds. While it has a name the
+ * row means nothing. Without the lock. */
+static err *bury(image_store *s, const uint8_t digest[32])
 {
     char hex[65];
 
     hex_of(digest, hex);
     {
         LOCK_SCOPE(&s->lock);
-        if (digest_has_name(s, digest) || map_put_str(&s->gone, hex, s))
-            return;
+        if (map_get_str(&s->gone, hex))
+            return NULL;
     }
     CLEANUP(freep) char *name = str_printf("%s%s", GONE_PREFIX, hex);
     image_row r = {.name = name, .config = "{}", .created_ns = now_real_ns()};
     memcpy(r.digest, digest, 32);
-    err_drop(store_image_put(s->o.store, &r), "image");
+    TRY(store_image_put(s->o.store, &r));
+    LOCK_SCOPE(&s->lock);
+    map_put_str(&s->gone, hex, s);
+    return NULL;
+}
+
+/* Before its row is written over or removed. */
+static err *bury_named(image_store *s, const char *name)
+{
+    CLEANUP(image_unrefp) image *old = NULL;
+
+    {
+        LOCK_SCOPE(&s->lock);
+        old = map_get_str(&s->by_name, name);
+        if (old)
+            image_ref(old);
+    }
+    return old ? bury(s, old->digest) : NULL;
 }
 
 static void unbury(image_store *s, const uint8_t digest[32])
@@ -163,23 +183,24 @@ static void unbury(image_store *s, const uint8_t digest[32])
 err *image_commit(image_store *s, image *i)
 {
     CLEANUP(freep) char *record = record_of(i);
-    image *old;
 
     LOCK_SCOPE(&s->commit);
+    TRY(bury(s, i->digest));
+    TRY(bury_named(s, i->name));
+    FAULT_KILL("pull.buried");
     if (s->o.backend->caps.images != CAP_ABSENT)
         TRY(s->o.backend->ops->image(s->o.backend, i->digest, (const uint8_t(*)[32])i->diff_ids,
                                      i->nlayers));
     image_row r = {.name = i->name, .config = record, .created_ns = i->created_ns};
     memcpy(r.digest, i->digest, 32);
+    FAULT_KILL("pull.defined");
     TRY(store_image_put(s->o.store, &r));
+    FAULT_KILL("pull.recorded");
     {
         LOCK_SCOPE(&s->lock);
-        old = map_put_str(&s->by_name, i->name, image_ref(i));
+        image_unref(map_put_str(&s->by_name, i->name, image_ref(i)));
     }
     unbury(s, i->digest);
-    if (old)
-        bury(s, old->digest);
-    image_unref(old);
     return NULL;
 }
 
@@ -305,16 +326,12 @@ static char **names_of(image_store *s, const char *reference, const image *found
 
 static err *forget_name(image_store *s, const char *name)
 {
-    image *old;
-
+    TRY(bury_named(s, name));
+    FAULT_KILL("remove.buried");
     TRY(store_image_remove(s->o.store, name));
-    {
-        LOCK_SCOPE(&s->lock);
-        old = map_take_str(&s->by_name, name);
-    }
-    if (old)
-        bury(s, old->digest);
-    image_unref(old);
+    FAULT_KILL("remove.recorded");
+    LOCK_SCOPE(&s->lock);
+    image_unref(map_take_str(&s->by_name, name));
     return NULL;
 }
 
@@ -358,7 +375,7 @@ static size_t gone_digests(image_store *s, uint8_t (**ret_digests)[32])
     uint8_t(*digests)[32] = xcalloc(s->gone.count + 1, sizeof *digests);
     while (map_next(&s->gone, &it)) {
         CLEANUP(freep) char *hex = xstrndup(it.entry->key, it.entry->len);
-        if (hex_decode(hex, digests[n], 32))
+        if (hex_decode(hex, digests[n], 32) && !digest_has_name(s, digests[n]))
             n++;
     }
     *ret_digests = digests;
@@ -393,6 +410,7 @@ err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[
     if (s->o.backend->caps.images != CAP_ABSENT)
         TRY(s->o.backend->ops->prune(s->o.backend, (const uint8_t(*)[32])digests, n, !is_pulling(s),
                                      &bytes));
+    FAULT_KILL("prune.answered");
     for (size_t i = 0; i < n; i++)
         unbury(s, digests[i]);
     *ret_bytes = bytes;

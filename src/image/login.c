@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/digest.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/spawn.h"
 #include "base/str.h"
@@ -142,7 +143,8 @@ static err *read_file(image_store *s, const char *owner, buf *ret_text)
     return e ? e : check_file(name, ret_text);
 }
 
-/* fs_write's temporary files: a kill leaves them, with a password. */
+/* fs_write's temporary files, which a kill leaves: of logins, with a password, and of what skopeo
+ * reads. */
 err *login_clean(image_store *s)
 {
     struct dirent *e;
@@ -156,7 +158,8 @@ err *login_clean(image_store *s)
         return err_sys(ERR_INTERNAL, errno, "cannot look for logins half written");
     (void)TAKE_FD(fd);             /* closedir's */
     while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
-        if (str_starts(e->d_name, ".logins-") && unlinkat(s->o.conf_dir, e->d_name, 0))
+        if (e->d_name[0] == '.' && e->d_name[1] && e->d_name[1] != '.' &&
+            unlinkat(s->o.conf_dir, e->d_name, 0))
             r = errno;
     closedir(d);
     return r ? err_sys(ERR_INTERNAL, r, "cannot remove a login half written") : NULL;
@@ -201,7 +204,9 @@ static err *replace_line(image_store *s, const char *owner, const char *host, co
     }
     if (added)
         buf_str(&text, added);
-    return fs_write(s->o.conf_dir, name, text.p, text.len, 0600, true);
+    TRY(fs_write(s->o.conf_dir, name, text.p, text.len, 0600, true));
+    FAULT_KILL("login.written");
+    return NULL;
 }
 
 /* For skopeo to read: a pipe takes only a page or two when our user has many. */
@@ -389,6 +394,7 @@ err *image_login(image_store *s, const char *owner, const char *host, const char
         return err_new(ERR_UNSUPPORTED, "this node keeps no logins");
     TRY(registry_check_host(s, host));
     TRY(verify(s, host, username, password));
+    FAULT_KILL("login.verified");
     buf_reserve(&pair, strlen(username) + strlen(password) + 2);
     buf_printf(&pair, "%s:%s", username, password);
     auth = base64_encode(pair.p, pair.len);

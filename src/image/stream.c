@@ -18,6 +18,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "image/images.h"
 #include "image/skopeo.h"
@@ -189,6 +190,7 @@ static err *start_unpacker(lane *l)
     l->nhead = HEAD_LEN + 1;
     l->started = true;
     l->thread = thread_start("layer", run_unpacker, l);
+    FAULT_KILL("pull.handing_over");
     return NULL;
 }
 
@@ -316,6 +318,7 @@ static err *move_some(lane *l)
     ssize_t n = splice(l->blob, NULL, l->out, NULL, left < SPLICE_MAX ? (size_t)left : SPLICE_MAX,
                        SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
     if (n > 0) {
+        FAULT_KILL("pull.moved");
         l->moved += (uint64_t)n;
         l->heard_ns = now_mono_ns();
         l->out_full = false;
