@@ -5,6 +5,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -95,6 +96,7 @@ static err *give(stage *st, slot *s, const layers_stack *stack)
     char upper[32];
 
     TRY(slot_ahead_begin(s, &record));
+    FAULT_KILL("ahead.begun");
     snprintf(upper, sizeof upper, "uppers/%u", s->n);
     TRY(stage_build(st,
                     &(stage_spec){.layers = stack->path,
@@ -104,8 +106,12 @@ static err *give(stage *st, slot *s, const layers_stack *stack)
                                   .uid_base = slot_uid_base(s->n),
                                   .nosuid = true},
                     &mount));
+    FAULT_KILL("ahead.built");
     TRY(root_change(st, s->pidfd, mount));
-    return slot_claim_done(record);
+    FAULT_KILL("ahead.changed");
+    TRY(slot_claim_done(record));
+    FAULT_KILL("ahead.recorded");
+    return NULL;
 }
 
 static void give_back(warden *w, slot *s, const layers_stack *stack, bool bare, const err *e)

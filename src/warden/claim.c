@@ -48,7 +48,11 @@ static err *choose_upper(const warden *w, const slot *s, const claim_job *c, cha
     bool other = s->ahead.owner && !ahead_fits(s, &c->spec);
 
     snprintf(ret_name, 24, "%u%s", s->n, other ? "/b" : "");
-    return other ? refill_make_upper(w, ret_name) : NULL;
+    if (!other)
+        return NULL;
+    TRY(refill_make_upper(w, ret_name));
+    FAULT_KILL("claim.second_upper");
+    return NULL;
 }
 
 static err *limit(const warden *w, const slot *s, const struct wp_limits *l)
@@ -67,10 +71,14 @@ static err *do_claim(const warden *w, stage *st, slot *s, const claim_job *c, ti
     uint64_t t0 = now_mono_ns();
 
     TRY(slot_claim_begin(s, &record));
+    FAULT_KILL("claim.begun");
     TRY(choose_upper(w, s, c, upper));
     TRY(root_write_names(w->uppers_fd, upper, s->id));
-    if (!ahead_fits(s, &c->spec))
+    FAULT_KILL("claim.named");
+    if (!ahead_fits(s, &c->spec)) {
         TRY(build(st, s, c, upper, &mount));
+        FAULT_KILL("claim.built");
+    }
     uint64_t t1 = now_mono_ns();
     TRY(root_swap(st, &(root_spec){.mount = mount,
                                    .pidfd = s->pidfd,
@@ -82,8 +90,11 @@ static err *do_claim(const warden *w, stage *st, slot *s, const claim_job *c, ti
                                    .read_only = c->spec.flags & WP_CLAIM_READ_ONLY,
                                    .tmpfs = c->tmpfs,
                                    .ntmpfs = c->spec.ntmpfs}));
+    FAULT_KILL("claim.swapped");
     TRY(walls_blame(limit(w, s, &c->spec.limits), WALL_CGROUP, WALLS_AT_CLAIM));
+    FAULT_KILL("claim.limited");
     TRY(slot_claim_done(record));
+    FAULT_KILL("claim.recorded");
     *ret = (times){t0 - c->j->received_ns, t1 - t0, now_mono_ns() - t1};
     return NULL;
 }
@@ -130,10 +141,12 @@ static void serve(warden *w, stage *st, slot *s, claim_job *c)
         log_warn("claim", "sandbox %s, slot %u: %s: %s", s->id, s->n, e->message,
                  str_or(e->cause, "no cause"));
     e = settle(w, s, c, e);
+    FAULT_KILL("claim.settled");
     if (e)
         claim_job_end(c, e);
     else
         answer(s, c, &t);
+    FAULT_KILL("claim.answered");
     stage_drop(st);
     layers_stack_done(&s->ahead); /* from here on the slot's own image keeps it */
     LOCK_SCOPE(&w->lock);

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -83,7 +84,9 @@ void destroy_slot(warden *w, slot *s)
     leave_counts(w, s);
     s->state = SLOT_DYING;
     slot_mark_dead(s);
+    FAULT_KILL("destroy.marked");
     send_kill(w, s);
+    FAULT_KILL("destroy.killed");
     enter_dying(w, s);
     count_destroyed();
     pthread_cond_signal(&w->refill);
@@ -123,10 +126,13 @@ static bool take_apart(const warden *w, slot *s)
         cgroup_kill(&w->cg, s->n);
         return false;
     }
+    FAULT_KILL("destroy.cgroup_gone");
     snprintf(name, sizeof name, "%u", s->n);
     err *e = throw_away(w, name);
+    FAULT_KILL("destroy.upper_gone");
     if (!e)
         e = fs_remove(w->slots_fd, name);
+    FAULT_KILL("destroy.slot_gone");
     if (!e)
         return true;
     log_warn("destroy", "slot %u: %s: %s", s->n, e->message, e->cause ? e->cause : "");
@@ -237,6 +243,7 @@ void *destroy_trash_run(void *arg)
     setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
     for (;;) {
         err_drop(fs_empty(w->trash_fd), "trash");
+        FAULT_KILL("destroy.trash_empty");
         LOCK_SCOPE(&w->lock);
         while (!w->trash_full)
             pthread_cond_wait(&w->trash, &w->lock);

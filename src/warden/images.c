@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/id.h"
 #include "base/str.h"
@@ -69,8 +70,7 @@ static err *image_def_write(int dir, const char *name, const image_def *d)
     buf_printf(&text, "%s\n%s", DEF_FIRST, d->fix ? "fix\n" : "");
     for (size_t i = 0; i < d->n; i++)
         buf_printf(&text, "%s\n", d->layer[i].text);
-    TRY(fs_write(dir, name, text.p, text.len, 0600, true));
-    return fsync(dir) ? err_sys(ERR_INTERNAL, errno, "cannot make the image durable") : NULL;
+    return fs_write(dir, name, text.p, text.len, 0600, true);
 }
 
 err *list_prefixed(int dir, const char *prefix, char ***ret_names)
@@ -197,6 +197,7 @@ static err *make_fix(layers *l, const hex *image, const stack *s, bool *ret_fix)
         e = fs_remove(l->fix_dir, image->text);
         if (!e && renameat(l->tmp_dir, tmp, l->fix_dir, image->text))
             e = err_sys(ERR_INTERNAL, errno, "cannot put the fix layer in place");
+        FAULT_KILL("image.fixed");
     }
     if (e || !made)
         err_drop(fs_remove(l->tmp_dir, tmp), "fix layer");
@@ -245,7 +246,9 @@ err *layers_image(layers *l, const uint8_t image[32], const uint8_t (*diff_ids)[
     TRY(open_stack(l, diff_ids, n, &d, s));
     TRY(make_fix(l, &id, s, &d.fix));
     TRY(make_durable(l));
+    FAULT_KILL("image.durable");
     TRY(image_def_write(l->images_dir, id.text, &d));
+    FAULT_KILL("image.defined");
     no_longer_pending(l, &d);
     return NULL;
 }

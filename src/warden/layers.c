@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/id.h"
 #include "base/log.h"
@@ -140,6 +141,26 @@ static err *drop_torn(layers *l)
     return NULL;
 }
 
+/* What a kill left of an image that was never defined: its fix layer, its definition half written.
+ */
+static err *drop_half_images(layers *l)
+{
+    CLEANUP(strv_freep) char **half = NULL;
+    CLEANUP(freep) hex *id = NULL;
+    size_t n = 0;
+
+    TRY(list_prefixed(l->images_dir, ".", &half));
+    for (char **name = half; name && *name; name++)
+        if (!str_eq(*name, ".") && !str_eq(*name, ".."))
+            TRY(fs_remove(l->images_dir, *name));
+    TRY(list_hex(l->fix_dir, &id, &n));
+    for (size_t i = 0; i < n; i++)
+        if (faccessat(l->images_dir, id[i].text, F_OK, 0) &&
+            faccessat(l->forgotten_dir, id[i].text, F_OK, 0))
+            TRY(fs_remove(l->fix_dir, id[i].text));
+    return NULL;
+}
+
 err *layers_open(const layers_options *o, layers **ret_layers)
 {
     CLEANUP(layers_freep) layers *l = xcalloc(1, sizeof *l);
@@ -158,6 +179,7 @@ err *layers_open(const layers_options *o, layers **ret_layers)
     read_boot(l);
     TRY(fs_remove(l->dir, "tmp"));
     TRY(open_dirs(l));
+    TRY(drop_half_images(l));
     TRY(drop_torn(l));
     *ret_layers = TAKE_PTR(l);
     return NULL;
@@ -219,6 +241,7 @@ static err *unpack_into(layers *l, int dir, const uint8_t diff_id[32], const cha
     size_t n;
 
     TRY(fs_dir(dir, "tree", 0755, &tree));
+    FAULT_KILL("unpack.directory");
     if (fchmod(tree, 0755)) /* whatever the umask was */
         return err_sys(ERR_INTERNAL, errno, "cannot prepare a layer");
     TRY(unpacking_run(&(unpack_job){.program = l->unpack,
@@ -232,7 +255,9 @@ static err *unpack_into(layers *l, int dir, const uint8_t diff_id[32], const cha
                       &report, &n));
     TRY(check_report(report, n, diff_id, &m));
     TRY(fs_write(dir, "meta", report, n, 0600, false));
+    FAULT_KILL("unpack.unpacked");
     TRY(fs_write(dir, "boot", l->boot, strlen(l->boot), 0600, false));
+    FAULT_KILL("unpack.described");
     *ret_what = (layers_unpacked){.bytes = m.bytes, .entries = m.entries};
     return NULL;
 }
@@ -242,6 +267,7 @@ static err *put_in_place(layers *l, const char *tmp, const hex *id)
     LOCK_SCOPE(&l->lock);
     if (renameat(l->tmp_dir, tmp, l->layers_dir, id->text))
         return err_sys(ERR_INTERNAL, errno, "cannot put a layer in place");
+    FAULT_KILL("unpack.placed");
     set_pending(l, id);
     return NULL;
 }
@@ -387,6 +413,7 @@ static err *drop_forgotten(layers *l, const map *used)
         if (map_get_str(used, image[i].text))
             continue;
         doom(l, l->forgotten_dir, "image", &image[i]);
+        FAULT_KILL("prune.image_gone");
         doom(l, l->fix_dir, "fix", &image[i]);
     }
     return NULL;
@@ -429,6 +456,7 @@ static err *drop_layers(layers *l, bool unclaimed, layers_pruned *what)
         what->bytes += bytes_of(l, &id[i]);
         free(map_take_str(&l->pending, id[i].text));
         doom(l, l->layers_dir, "layer", &id[i]);
+        FAULT_KILL("prune.layer_aside");
     }
     return NULL;
 }
@@ -453,11 +481,13 @@ err *layers_prune(layers *l, const uint8_t (*forget)[32], size_t nforget,
     {
         LOCK_SCOPE(&l->lock);
         forget_images(l, forget, nforget);
+        FAULT_KILL("prune.forgotten");
         images_in_use(l, in_use, nuse, &used);
         TRY(drop_forgotten(l, &used));
         TRY(drop_layers(l, unclaimed, &what));
     }
     TRY(remove_doomed(l));
+    FAULT_KILL("prune.removed");
     *ret_what = what;
     return NULL;
 }

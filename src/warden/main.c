@@ -265,7 +265,7 @@ static err *lock_state(warden *w)
     fd = open(resolved, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(ERR_UNAVAILABLE, errno, "cannot open %s", resolved);
-    return fs_lock_patient(fd, "lock", &w->lock_fd);
+    return err_wrap(fs_lock_patient(fd, "lock", &w->lock_fd), "%s", resolved);
 }
 
 static void init_table(warden *w)

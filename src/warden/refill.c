@@ -139,8 +139,10 @@ static err *make_directory(const warden *w, slot *s, int *ret_lock)
     snprintf(name, sizeof name, "%u", s->n);
     TRY(fs_dir(w->slots_fd, name, 0700, &s->dirfd));
     TRY(fs_lock(s->dirfd, "lock", ret_lock));
+    FAULT_KILL("refill.directory");
     TRY(fs_remove(w->uppers_fd, name));
     TRY(refill_make_upper(w, name));
+    FAULT_KILL("refill.upper");
     bundle_write(w, s->n, &config);
     return fs_write(s->dirfd, "config.json", config.p, config.len, 0600, false);
 }
@@ -191,8 +193,10 @@ static err *run_crun(warden *w, refill_worker *me, slot *s, int lock, int listen
     if (sink < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot make crun's output");
     TRY(spawn_start(&(spawn_spec){.argv = argv, .fds = fds, .nfds = 4}, &pid));
+    FAULT_KILL("refill.crun_started");
     have_child(w, me, pid);
     err *e = spawn_wait(pid, CRUN_MS, &status);
+    FAULT_KILL("refill.crun_done");
     have_child(w, me, 0);
     TRY(err_wrap(e, "crun"));
     return status ? crun_failed(s, status) : NULL;
@@ -218,6 +222,7 @@ static err *start(warden *w, refill_worker *me, slot *s, int lock)
     TRY(sock_bind(s->dirfd, "spine", SOCK_SEQPACKET, 0600, &listener));
     if (listen(listener, 8))
         return err_sys(ERR_INTERNAL, errno, "cannot listen for slot %u", s->n);
+    FAULT_KILL("refill.listening");
     err *e = run_crun(w, me, s, lock, listener);
     forget_in_crun(w, s->n);
     return e;
@@ -247,14 +252,18 @@ static err *make(warden *w, refill_worker *me, slot *s)
     TRY(make_directory(w, s, &lock));
     TRY(start(w, me, s, lock));
     TRY(slot_meet(s, HELLO_MS));
+    FAULT_KILL("refill.met");
     TRY(walls_at_refill(w, s));
+    FAULT_KILL("refill.walls_tried");
     s->start = slot_start_time(w->proc_fd, s->pid);
     snprintf(name, sizeof name, "%d/ns/user", s->pid);
     s->userns = openat(w->proc_fd, name, O_RDONLY | O_CLOEXEC);
     if (s->userns < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot open the user namespace of slot %u", s->n);
     TRY(walls_blame(cgroup_take_back(&w->cg, s->n), WALL_CGROUP, WALLS_AT_REFILL));
+    FAULT_KILL("refill.taken_back");
     TRY(walls_blame(cap_userns(w, s), WALL_POOLS, WALLS_AT_REFILL));
+    FAULT_KILL("refill.capped");
     if (!pace_set(s->pid, PACE_NORMAL) && privs_may_renice()) /* it inherited ours */
         return err_sys(ERR_INTERNAL, errno, "cannot give slot %u its priority back", s->n);
     TRY(walls_blame(limit(w, s), WALL_CGROUP, WALLS_AT_REFILL));
@@ -337,6 +346,7 @@ static void finish(warden *w, slot *s, const err *e, uint64_t from)
         destroy_slot(w, s);
     } else {
         slot_enter_ready(w, s);
+        FAULT_KILL("refill.ready");
         pool_made(&w->pool, now - from);
         count_refill(now - from);
     }

@@ -58,11 +58,13 @@ static err *change_root(int m)
 
     if (old < 0 || move_mount(m, "", old, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
         return failed("attaching the root");
+    FAULT_KILL("root.attached");
     for (size_t i = 0; i < ARRAY_LEN(KEPT); i++)
         if (move_mount(old, KEPT[i], m, KEPT[i], 0))
             return failed("moving /proc, /sys and /dev");
     if (fchdir(m) || syscall(SYS_pivot_root, ".", "."))
         return failed("changing the root");
+    FAULT_KILL("root.pivoted");
     if (FAULT("wall.claim.procsys"))
         (void)umount2("proc/sys", MNT_DETACH);
     if ((!FAULT("wall.claim.root") && umount2(".", MNT_DETACH)) || chdir("/"))

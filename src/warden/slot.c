@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/sock.h"
@@ -157,7 +158,10 @@ err *slot_write_state(int proc_fd, const slot *s)
     int n = snprintf(text, sizeof text, "1 %d %" PRIu64 " %s\n", s->pid, s->start, boot);
 
     TRY(fs_write(s->dirfd, "claim", "", 0, 0600, false));
-    return fs_write(s->dirfd, "state", text, (size_t)n, 0600, false);
+    FAULT_KILL("refill.claim_file");
+    TRY(fs_write(s->dirfd, "state", text, (size_t)n, 0600, false));
+    FAULT_KILL("refill.state");
+    return NULL;
 }
 
 /* ---- the claim file ---- */
@@ -427,6 +431,7 @@ static void recover_number(warden *w, uint32_t n)
     char name[16];
     slot *s = slot_add(w, n, SLOT_MAKING);
 
+    FAULT_KILL("recover.slot");
     snprintf(name, sizeof name, "%u", n);
     s->dirfd = openat(w->slots_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->dirfd < 0 || !recover_one(w, s)) {

@@ -9,6 +9,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/spawn.h"
 #include "base/str.h"
 #include "warden/layers_priv.h"
@@ -137,6 +138,7 @@ err *unpacking_run(const unpack_job *job, char **ret_report, size_t *ret_n)
     int status;
 
     TRY(start(job, &c));
+    FAULT_KILL("unpack.started");
     collect(&c, until, &report, &reason);
     uint64_t now = now_mono_ns();
     err *e = spawn_wait(c.pid, now >= until ? 1 : (until - now) / NS_PER_MS + 1, &status);
