@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "core/admit.h"
 #include "core/pool.h"
@@ -130,7 +131,9 @@ static void take_claimed(creation *c, warden_answer *a)
     c->hello = xmalloc(c->nhello);
     memcpy(c->hello, w + 1, c->nhello);
     c->fd = TAKE_FD(a->fd);
+    FAULT_KILL("create.claimed");
     oci_box_claim(c->x, c->fd, c->hello, c->nhello);
+    FAULT_KILL("create.claim_record");
 }
 
 static void ignore_answer(void *arg, warden_answer *a)

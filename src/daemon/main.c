@@ -96,7 +96,7 @@ static err *open_state_dir(node *n)
 
 static err *open_state(node *n)
 {
-    TRY(fs_lock_patient(n->state, "lock", &n->lock));
+    TRY(err_wrap(fs_lock_patient(n->state, "lock", &n->lock), "%s", n->cfg.state_dir));
     TRY(fs_dir(n->state, "spool", 0700, &n->spool));
     TRY(fs_dir(n->state, "registries", 0700, &n->registries));
     return fs_dir(n->state, "staging", 0700, &n->staging);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/digest.h"
+#include "base/fault.h"
 #include "base/id.h"
 #include "base/sock.h"
 #include "base/str.h"
@@ -115,7 +116,9 @@ err *engine_key_create(engine *e, const caller *c, const key_request *k, key_row
     sha256(secret, strlen(secret), row.sha256);
     if (k->ttl_ms)
         row.expires_ns = row.created_ns + k->ttl_ms * NS_PER_MS;
+    FAULT_KILL("key.made");
     err *failure = store_key_insert(e->o.store, &row);
+    FAULT_KILL("key.stored");
     if (failure) {
         key_row_done(&row);
         return failure;

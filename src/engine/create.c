@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -102,12 +103,14 @@ static void succeed(sandbox *sb)
     if (sb->has_timing)
         note_phases(&sb->timing);
     bool running = become_running(sb);
+    FAULT_KILL("create.running");
     if (!running && create_cancelled(sb)) {
         undo(sb);
         return;
     }
     create_forget(sb);
     create_tell(sb, NULL);
+    FAULT_KILL("create.told");
     if (running) {
         store_event_queued(e->o.store, sb->id, "running", NULL);
         metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0,
@@ -273,12 +276,16 @@ static void record_and_claim(sandbox *sb)
     atomic_store(&sb->halves, 2);
     uint64_t begun = now_mono_ns();
     store_pending *commit = store_sandbox_insert_begin(e->o.store, &row);
+    FAULT_KILL("create.queued");
     if (create_begin_claim(sb))
         ask_backend(sb);
     else
         on_box(sandbox_ref(sb), create_cancel_error(sb), NULL, NULL);
+    FAULT_KILL("create.claim_sent");
     err *no_spool = exec_table_make(sb->table);
+    FAULT_KILL("create.spool");
     sb->no_record = store_pending_end(e->o.store, commit);
+    FAULT_KILL("create.committed");
     sb->recorded = !sb->no_record;
     free(row.spec);
     if (sb->recorded)

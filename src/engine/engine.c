@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -131,6 +132,7 @@ static void reconcile_row(engine *e, map *boxes, const sandbox_row *row)
         return;
     }
     map_take_str(boxes, row->id);
+    FAULT_KILL("reconcile.adopted");
 }
 
 static err *reconcile_rows(engine *e, map *boxes)
@@ -171,6 +173,7 @@ err *engine_reconcile(engine *e)
     size_t n = 0;
 
     TRY(exec_hub_sweep(e->o.execs, is_known, e));
+    FAULT_KILL("reconcile.swept");
     TRY(e->o.backend->ops->list(e->o.backend, &list, &n));
     for (size_t i = 0; i < n; i++)
         map_put_str(&boxes, list[i].id, &list[i]);
@@ -459,11 +462,14 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb)
         sb->deleting = false;
         return failure;
     }
+    FAULT_KILL("delete.committed");
     store_event_queued(e->o.store, sb->id, "gone", text);
     err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id),
              "delete"); /* else reconciled later */
+    FAULT_KILL("delete.destroyed");
     metric_add(&ENGINE_METRICS[M_ENDED], CAUSE_REQUESTED, 1);
     sandbox_finish(sb, &why);
+    FAULT_KILL("delete.finished");
     return NULL;
 }
 

@@ -3,6 +3,7 @@
  * for a moment, and go with the next one that somebody waits for: a create costs one commit, not
  * two, and its second write is not in the way of the sandbox's first command. */
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/metric.h"
 #include "base/str.h"
@@ -70,7 +71,9 @@ static err *run_batch(store_conn *c, store_op *batch)
             return o->result ? err_copy(o->result)
                              : err_new(ERR_INTERNAL, "the transaction was rolled back");
     }
+    FAULT_KILL("store.uncommitted");
     err *e = store_run(c, SQL_COMMIT, "commit");
+    FAULT_KILL("store.committed");
     if (e && !sqlite3_get_autocommit(c->db))
         err_drop(store_run(c, SQL_ROLLBACK, "roll back"), "store");
     return e;
