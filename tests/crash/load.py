@@ -11,13 +11,23 @@ import secrets
 import threading
 import time
 
-from harness import ApiError, bytes_of, check, collect, equal
+from harness import ApiError, bytes_of, collect
 
 LOST = (OSError, http.client.HTTPException, json.JSONDecodeError, EOFError)
+COUNTS = ("lost", "wrong_ends", "wrong_bytes", "doubles")  # of what must not happen
 
 
-class Unanswered(Exception):
-    pass
+class Trouble(AssertionError):
+    """kind: one of COUNTS."""
+
+    def __init__(self, kind, text):
+        super().__init__(text)
+        self.kind = kind
+
+
+class Unanswered(Trouble):
+    def __init__(self, text):
+        super().__init__("lost", text)
 
 
 def patient(ask, seconds=60, again=lambda: None):
@@ -77,17 +87,48 @@ def burst(lines, code, ident):
     return {"argv": ["sh", "-c", script]}, None, "".join(f"{f'b{i}':<31}\n" for i in range(n)).encode(), b"", code
 
 
+def tty(lines, code, ident):
+    """A terminal with input, which a bothyd that is killed forgets: only for kills of others."""
+    raw = "".join(f"{i} {ident}\n" for i in range(lines)).encode()
+    script = (f"echo {ident} >>$RAN; n=0; while [ $n -lt {lines} ] && read -r line; do n=$((n+1)); "
+              f"echo \"<$line>\" >>/tmp/tty-{ident}; done; cat /tmp/tty-{ident}; exit {code}")
+    out = raw.replace(b"\n", b"\r\n") + "".join(f"<{i} {ident}>\r\n" for i in range(lines)).encode()
+    return {"argv": ["sh", "-c", script], "stdio": "pty", "stdin_open": True}, raw, out, b"", code
+
+
 KINDS = (pipes, merged, pty, stdin, burst)
 
 
+def twice(ask):
+    """The same request on two connections at once; both are answered, with the same."""
+    got = [None, None]
+
+    def one(i):
+        try:
+            got[i] = ask()
+        except Exception as e:  # noqa: BLE001: told by the caller
+            got[i] = e
+    other = threading.Thread(target=one, args=(1,), daemon=True)
+    other.start()
+    one(0)
+    other.join()
+    for answer in got:
+        if isinstance(answer, Exception):
+            raise answer
+    return got
+
+
 class Load:
-    def __init__(self, node, sandboxes, commands):
-        self.node, self.commands = node, commands
+    def __init__(self, node, sandboxes, commands, kinds=KINDS, creates=True, pulls=False):
+        """kinds: of commands; creates, pulls: whether sandboxes and images come and go beside them."""
+        self.node, self.commands, self.kinds = node, commands, kinds
+        self.beside = [*([self.creates] if creates else []), *([self.pulls] if pulls else [])]
         self.tag = secrets.token_hex(8)
         self.sandboxes = [node.create(env={"BOTHY_LOAD": self.tag}) for _ in range(sandboxes)]
         self.done, self.lock = [], threading.Lock()
         self.failure, self.stopping = None, False
-        self.created = self.retries = self.resumed = self.lost = 0
+        self.created = self.pulled = self.retries = self.resumed = 0
+        self.counts = dict.fromkeys(COUNTS, 0)
         self.reasons = {}  # why streams were resumed
         self.seed = random.random()
 
@@ -96,7 +137,7 @@ class Load:
 
     def start(self):
         self.threads = [threading.Thread(target=self.work, args=(n,), daemon=True) for n in range(self.commands)]
-        self.threads.append(threading.Thread(target=self.creates, daemon=True))
+        self.threads += [threading.Thread(target=run, daemon=True) for run in self.beside]
         for t in self.threads:
             t.start()
 
@@ -105,12 +146,12 @@ class Load:
         for t in self.threads:
             t.join(120)
             if t.is_alive():
-                self.fail("a client hangs")
+                self.fail(Unanswered("a client hangs"))
 
-    def fail(self, text):
+    def fail(self, trouble, what=""):
         with self.lock:
-            self.lost += 1
-            self.failure = self.failure or text
+            self.counts[getattr(trouble, "kind", "lost")] += 1
+            self.failure = self.failure or f"{what}: {type(trouble).__name__}: {trouble}"
 
     def again(self):
         with self.lock:
@@ -126,19 +167,17 @@ class Load:
         while not self.stopping and not self.failure:
             ident = f"{number}.{count}"
             count += 1
-            kind = draw.choice(KINDS)
+            kind = draw.choice(self.kinds)
             try:
                 self.command(draw, self.sandboxes[number % len(self.sandboxes)], kind, ident)
             except Exception as e:  # noqa: BLE001: whatever it is, it is the result
-                self.fail(f"{kind.__name__} {ident}: {type(e).__name__}: {e}")
+                self.fail(e, f"{kind.__name__} {ident}")
                 return
-            with self.lock:
-                self.done.append(ident)
 
     def command(self, draw, sandbox, kind, ident):
         body, raw, out, err, code = kind(draw.randint(5, 40), draw.randint(0, 120), ident)
         body["env"] = {"RAN": self.ran_file(sandbox)}
-        made = self.ask("POST", f"/v1/sandboxes/{sandbox}/processes", body, {"Idempotency-Key": f"{self.tag}-{ident}"})
+        made = self.begin(draw, f"/v1/sandboxes/{sandbox}/processes", body, ident)
         where = f"/v1/sandboxes/{sandbox}/processes/{made['exec']}"
         if raw is not None:
             self.feed(draw, where, raw)
@@ -146,29 +185,43 @@ class Load:
         got_out, got_err, end, _ = collect(iter(events))
         same(got_out, out, f"out of {where}")
         same(got_err, err, f"err of {where}")
-        equal((end["how"], end["exit_code"], end["out_bytes"], end["err_bytes"]), ("exited", code, len(out), len(err)), "end")
-        equal(self.ask("GET", where)["end"], end, "end record read again")
+        ends((end["how"], end["exit_code"], end["out_bytes"], end["err_bytes"]), ("exited", code, len(out), len(err)))
+        ends(self.ask("GET", where)["end"], end)
         same(patient(lambda: self.node.output(sandbox, made["exec"])), out, f"out by offset of {where}")
+        with self.lock:
+            self.done.append(ident)
+
+    def begin(self, draw, where, body, ident):
+        """Every fourth comes on two connections at once, and every one may come again after a kill."""
+        def ask():
+            return self.ask("POST", where, body, {"Idempotency-Key": f"{self.tag}-{ident}"})
+        answers = twice(ask) if draw.random() < 0.25 else [ask()]
+        if len({a["exec"] for a in answers}) > 1:
+            raise Trouble("doubles", f"one key, two commands: {answers}")
+        return answers[0]
 
     def feed(self, draw, where, raw):
         at = 0
-        while at < len(raw):
+        over = False
+        while not over:
             n = draw.randint(1, 20_000)
             last = at + n >= len(raw)
-            at = self.append(where, at, raw[at:at + n], last)
+            at, over = self.append(where, at, raw[at:at + n], last)
             time.sleep(draw.uniform(0, 0.1))
 
     def append(self, where, at, part, last):
-        """A conflict after a lost answer says how much is there already: all, or what a kill in mid-write left."""
+        """(length, whether it has ended). A conflict after a lost answer says how much is there already: all, or what a
+        kill in mid-write left; an end that is not there yet is sent alone."""
         def ask():
             a = self.node.call("POST", f"{where}/stdin?offset={at}{'&eof=true' if last else ''}", part)
             if a.status == 200:
-                return a.json["length"]
-            told = re.search(r"length is (\d+)", a.error["message"]) if a.status == 409 else None
+                return a.json["length"], last
+            text = a.error["message"] if a.status == 409 else ""
+            told = re.search(r"length is (\d+)", text)
             if told and at < int(told[1]) <= at + len(part):
-                return int(told[1])
-            if a.status == 409 and str(at + len(part)) in a.error["message"] + (a.error["cause"] or ""):
-                return at + len(part)
+                return int(told[1]), False
+            if last and re.search(r"has ended|is closed", text):  # our end came through
+                return at + len(part), True
             raise ApiError(a)
         return patient(ask, again=self.again)
 
@@ -203,25 +256,61 @@ class Load:
     def creates(self):
         draw = random.Random(f"{self.seed} creates")
         while not self.stopping and not self.failure:
-            key = secrets.token_hex(8)
             try:
-                made = patient(lambda: self.node.ok("POST", "/v1/sandboxes", {"image": "busybox", "queue_wait": 20},
-                                                    {"Idempotency-Key": key}), again=self.again)["id"]
-                r = self.ask("POST", f"/v1/sandboxes/{made}/exec", {"argv": ["echo", key]}, {"Idempotency-Key": "x"})
-                equal(bytes_of(r["out"]).decode(), key + "\n", "first command of a new sandbox")
-                gone = self.ask("DELETE", f"/v1/sandboxes/{made}")
-                equal(gone["cause"]["kind"], "requested", "cause")
+                self.come_and_go(draw.random() < 0.5)
             except Exception as e:  # noqa: BLE001
-                self.fail(f"create: {type(e).__name__}: {e}")
+                self.fail(e, "create")
                 return
             with self.lock:
                 self.created += 1
             time.sleep(draw.uniform(0.1, 0.4))
 
 
+    def pulls(self):
+        """An image of the node's own directory: unpacked, named, forgotten, pruned."""
+        draw = random.Random(f"{self.seed} pulls")
+        while not self.stopping and not self.failure:
+            try:
+                patient(lambda: self.node.ok("POST", "/v1/images", {"source": "oci:/mnt/images/dash:latest", "name": "beside"}),
+                        again=self.again)
+                patient(lambda: self.node.call("DELETE", "/v1/images/beside"), again=self.again)
+                patient(lambda: self.node.ok("POST", "/v1/images/prune", {}), again=self.again)
+            except Exception as e:  # noqa: BLE001
+                self.fail(e, "pull")
+                return
+            with self.lock:
+                self.pulled += 1
+            time.sleep(draw.uniform(0.1, 0.4))
+
+    def come_and_go(self, two=True, image="busybox", **spec):
+        """A sandbox made under one key, on two connections at once if two; its command; its end."""
+        key = secrets.token_hex(8)
+        body = {"image": image, "queue_wait": 20, "labels": {"key": key}, **spec}
+
+        def ask():
+            return self.ask("POST", "/v1/sandboxes", body, {"Idempotency-Key": key})["id"]
+        made = twice(ask) if two else [ask()]
+        if len(set(made)) > 1:
+            raise Trouble("doubles", f"one key, two sandboxes: {made}")
+        made = made[0]
+        r = self.ask("POST", f"/v1/sandboxes/{made}/exec", {"argv": ["sh", "-c", f"echo {key}"]}, {"Idempotency-Key": "x"})
+        same(bytes_of(r["out"]), key.encode() + b"\n", "first command of a new sandbox")
+        again = self.ask("POST", "/v1/sandboxes", body, {"Idempotency-Key": key})["id"]
+        if again != made:
+            raise Trouble("doubles", f"one key, two sandboxes: {made}, later {again}")
+        gone = self.ask("DELETE", f"/v1/sandboxes/{made}")
+        ends(gone["cause"]["kind"], "requested")
+        return made
+
+
+def ends(got, wanted):
+    if got != wanted:
+        raise Trouble("wrong_ends", f"the end is {got!r}, not {wanted!r}")
+
+
 def same(got, wanted, what):
     if got == wanted:
         return
     at = next((i for i, (a, b) in enumerate(zip(got, wanted)) if a != b), min(len(got), len(wanted)))
-    check(False, f"{what}: {len(got)} bytes, wanted {len(wanted)}, first difference at {at}: "
+    raise Trouble("wrong_bytes", f"{what}: {len(got)} bytes, wanted {len(wanted)}, first difference at {at}: "
           f"{got[at:at + 40]!r}, wanted {wanted[at:at + 40]!r}")

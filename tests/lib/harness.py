@@ -293,13 +293,14 @@ class Node(Api):
     """A node of its own (tools/dev up), gone when the block ends, also when a case fails."""
 
     def __init__(self, backend="oci", images="busybox", pool="4:8", config="", mode=0o755, env="",
-                 wrap=(), warden="", disk=""):
-        """disk: size of its file system. warden: more options of its. env: BOTHY_<SECTION>_<KEY>=VALUE words, which override the configuration. wrap: words
+                 wrap=(), warden="", disk="", faults=False):
+        """disk: size of its file system. faults: programs of build-faults, in which arm() has an effect. warden: more options of
+        its. env: BOTHY_<SECTION>_<KEY>=VALUE words, which override the configuration. wrap: words
         before the command that brings it up, e.g. unshare -n."""
         self.dir = tempfile.mkdtemp(prefix="bothy-node-")
         os.chmod(self.dir, mode)
         self.backend, self.images, self.pool, self.config, self.env = backend, images, pool, config, env
-        self.wrap, self.warden, self.disk = list(wrap), warden, disk
+        self.wrap, self.warden, self.disk, self.faults = list(wrap), warden, disk, faults
         super().__init__(path=f"{self.dir}/run/bothyd.sock")
 
     @property
@@ -308,13 +309,41 @@ class Node(Api):
         return "bothy-dev-" + hashlib.sha256(os.path.realpath(self.dir).encode()).hexdigest()[:8]
 
     def environment(self):
-        return {**os.environ, "BOTHY_TOP": str(TOP), "BOTHY_BUILD": str(BUILD),
+        build, armed, words = BUILD, {}, self.env
+        if self.faults:
+            build, armed = TOP / "build-faults", {"BOTHY_FAULTS": f"{self.dir}/run/faults/warden"}
+            words += " BOTHY_FAULTS=/mnt/run/faults/bothyd"
+        return {**os.environ, **armed, "BOTHY_TOP": str(TOP), "BOTHY_BUILD": str(build),
                 "BOTHY_NODE_BACKEND": self.backend, "BOTHY_NODE_IMAGES": self.images,
                 "BOTHY_NODE_POOL": self.pool, "BOTHY_NODE_CONFIG": self.config,
-                "BOTHY_NODE_ENV": self.env, "BOTHY_NODE_WARDEN": self.warden,
+                "BOTHY_NODE_ENV": words, "BOTHY_NODE_WARDEN": self.warden,
                 "BOTHY_NODE_DISK": self.disk}
 
+    # ---- faults (src/base/fault.h): each program has a directory of its own ----
+    def fault(self, program, name):
+        return pathlib.Path(self.dir, "run", "faults", program, name)
+
+    def arm(self, program, name, turn=1):
+        """From now on; turn: at the n-th time it is reached (1 to 9)."""
+        for n in range(1, turn):
+            self.fault(program, f"{name}.{n}").touch()
+        self.fault(program, name).touch()
+
+    def is_armed(self, program, name):
+        return self.fault(program, name).exists()
+
+    def disarm(self, program):
+        for path in self.fault(program, "").iterdir():
+            path.unlink(missing_ok=True)
+
+    def make_faults(self):
+        for program in ("bothyd", "warden"):
+            self.fault(program, "").mkdir(parents=True)
+            shutil.chown(self.fault(program, ""), "bothy", "bothy")
+
     def __enter__(self):
+        if self.faults:
+            self.make_faults()
         r = subprocess.run([*self.wrap, TOP / "tools" / "node", "up", self.dir], env=self.environment(),
                            stdout=subprocess.PIPE, text=True, check=False)
         if r.returncode:

@@ -22,17 +22,34 @@ def namespaces_of(pid):
     return found
 
 
+class Spaces(set):
+    """Namespaces, and when they were noted: the kernel gives a number that is free again to somebody else."""
+    until = float("inf")
+
+
+def began(pid):
+    """Seconds after the machine's start."""
+    fields = read_bytes(f"/proc/{pid}/stat").rsplit(b")", 1)[-1].split()
+    return int(fields[19]) / os.sysconf("SC_CLK_TCK") if len(fields) > 19 else float("inf")
+
+
+def holds(pid, spaces):
+    """The namespaces among these that a process is in which is old enough to have been there then."""
+    held = namespaces_of(pid) & set(spaces)
+    return held if held and began(pid) <= getattr(spaces, "until", float("inf")) else set()
+
+
 def processes(node, spaces=frozenset()):
     """Of this node: in its cgroup, named by its directory, or in a namespace of its own."""
-    own = namespaces_of(os.getpid())
-    theirs = set(spaces) - own
+    theirs = Spaces(set(spaces) - namespaces_of(os.getpid()))
+    theirs.until = getattr(spaces, "until", float("inf"))
     mine = set()
     for pid in pids():
         if pid == os.getpid():
             continue
         in_cgroup = f"/{node.cgroup}".encode() in read_bytes(f"/proc/{pid}/cgroup")
         named = (node.dir + "/").encode() in read_bytes(f"/proc/{pid}/cmdline")
-        if in_cgroup or named or namespaces_of(pid) & theirs:
+        if in_cgroup or named or holds(pid, theirs):
             mine.add(pid)
     return mine
 
@@ -47,7 +64,9 @@ def note(node):
             spaces |= namespaces_of(int(path.read_text()))
     for pid in processes(node, spaces):
         spaces |= namespaces_of(pid)
-    return spaces - own
+    noted = Spaces(spaces - own)
+    noted.until = float(read_bytes("/proc/uptime").split()[0]) + 0.1
+    return noted
 
 
 def mounts(node):
@@ -77,7 +96,7 @@ def namespaces_left(spaces):
     """Held by a process or bound to a file."""
     held = set()
     for pid in pids():
-        held |= namespaces_of(pid) & spaces
+        held |= holds(pid, spaces)
     bound = read_bytes("/proc/self/mountinfo").decode(errors="replace")
     return held | {s for s in spaces if s in bound}
 

@@ -1,0 +1,333 @@
+"""Every named kill point of the source (FAULT_KILL, base/fault.h): armed, driven, seen to be hit, survived.
+
+TABLE says which program dies at a point and which driver leads there. A point that is missing in it, and one that its driver
+does not meet, is a failure."""
+import contextlib
+import io
+import itertools
+import pathlib
+import random
+import re
+import secrets
+import tarfile
+import tempfile
+import threading
+import time
+
+import load as kinds
+import rounds
+from audit import Audit, names, read
+from harness import TOP, ApiError, Node, alive, check, equal, eventually
+from load import Load, ends, patient, same
+from pulls import BUSYBOX, noise
+from registry import Image, Registry, tar_layer
+
+POINTS_MIN = 40
+MEET = 8  # s: what a driver sets going in the background
+STREAM_MAX = 4 << 20
+
+
+def points_of_source():
+    found = {}
+    for path in sorted((TOP / "src").rglob("*.c")):
+        for name in re.findall(r'FAULT_KILL\("([a-z_.]+)"\)', path.read_text()):
+            check(name not in found, f"two points are called {name}")
+            found[name] = path
+    return found
+
+
+# ---- drivers: clients who do not give up; each checks what it gets ----
+def come_and_go(w):
+    w.load.come_and_go()
+
+
+def granted(w):
+    """With set-uid programs a root that a slot has ahead does not serve: one is built anew."""
+    def given():
+        return w.ready() and all((slot / "ahead").exists() for slot in w.ready())
+    w.load.come_and_go()
+    eventually("ready slots have an image ahead", lambda: w.is_down() or given(), 10)
+    w.load.come_and_go(grants=["setuid"])
+
+
+def command(kind):
+    def drive(w):
+        w.count += 1
+        w.load.command(random.Random(w.count), w.load.sandboxes[0], kind, f"point.{w.count}")
+    return drive
+
+
+def flood(w):
+    """More than a stream may hold: head and tail stay, what is between them is told."""
+    sandbox, total = w.load.sandboxes[0], 6 << 20
+    body = {"argv": ["sh", "-c", f"i=0; while [ $i -lt {total >> 12} ]; do printf '%4095d\\n' $i; i=$((i+1)); done"]}
+    where = f"/v1/sandboxes/{sandbox}/processes"
+    made = w.load.ask("POST", where, body, {"Idempotency-Key": secrets.token_hex(8)})["exec"]
+    end = w.wait_end(sandbox, made)
+    ends((end["how"], end["exit_code"], end["out_bytes"]), ("exited", 0, total))
+    check(0 < end["out_dropped"] < total, f"dropped is {end['out_dropped']}")
+    wanted = b"".join(b"%4095d\n" % i for i in range(total >> 12))
+    head = patient(lambda: w.node.call("GET", f"{where}/{made}/output?max=16777216").body)
+    tail = patient(lambda: w.node.output(sandbox, made, offset=total - (1 << 20)))
+    same(head, wanted[:1 << 20], "head")
+    same(tail, wanted[total - (1 << 20):], "tail")
+
+
+def killed(w):
+    """A command that is killed reads killed, whoever was away when it ended."""
+    sandbox = w.load.sandboxes[0]
+    made = w.load.ask("POST", f"/v1/sandboxes/{sandbox}/processes", {"argv": ["sleep", "1000"]},
+                      {"Idempotency-Key": secrets.token_hex(8)})["exec"]
+    where = f"/v1/sandboxes/{sandbox}/processes/{made}"
+    with contextlib.suppress(ApiError):  # the second time it may have ended
+        w.load.ask("POST", where + "/signal", {"signal": "KILL"})
+    end = w.wait_end(sandbox, made)
+    ends((end["how"], end["signal"]), ("killed", 9))
+
+
+def implicit_layer(name):
+    """A file whose directory the tar does not name: the image needs a fix layer."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        info = tarfile.TarInfo(f"etc/{name}")
+        info.size = 4
+        tar.addfile(info, io.BytesIO(b"here"))
+    return out.getvalue()
+
+
+def pull(w):
+    """A new image: fetched, run, removed, pruned; under another name, so that a name moves as well."""
+    mark = secrets.token_hex(4)
+    image = Image([BUSYBOX, tar_layer({f"data/{mark}": noise(200_000)}), implicit_layer(mark)])
+    ref = w.registry.push(image, "points/one:1")
+    w.patient("POST", "/v1/images", {"source": ref})
+    w.pulled = ref
+    made = w.load.ask("POST", "/v1/sandboxes", {"image": ref, "queue_wait": 20}, {"Idempotency-Key": mark})["id"]
+    got = w.load.ask("POST", f"/v1/sandboxes/{made}/exec", {"argv": ["sh", "-c", f"cat /etc/{mark}; ls /data"]}, {"Idempotency-Key": "x"})
+    same(kinds.bytes_of(got["out"]), f"here{mark}\n".encode(), "the image's files")
+    w.load.ask("DELETE", f"/v1/sandboxes/{made}")
+
+
+def remove_and_prune(w):
+    """What was pulled goes; what is in use stays."""
+    if not w.pulled:
+        pull(w)
+    with contextlib.suppress(ApiError):  # gone already, when the answer was lost
+        w.patient("DELETE", "/v1/images/" + w.pulled)
+    w.pulled = None
+    w.prune()
+
+
+def log_in(w):
+    host = w.locked.host
+    w.patient("PUT", f"/v1/registries/{host}/login", {"username": "alice", "password": "correct horse"})
+    logins = w.patient("GET", "/v1/registries")["logins"]
+    equal([entry["username"] for entry in logins if entry["host"] == host], ["alice"], "logins")
+    w.patient("DELETE", f"/v1/registries/{host}/login", ok=(404,))
+    equal([e for e in w.patient("GET", "/v1/registries")["logins"] if e["host"] == host], [], "logins")
+
+
+def make_key(w):
+    """Not repeatable: the secret is told once. A record without an owner who knows the secret may be there."""
+    owner = "owner-" + secrets.token_hex(4)
+    made = w.patient("POST", "/v1/keys", {"owner": owner, "role": "user"})
+    keys = [k for k in w.patient("GET", "/v1/keys")["keys"] if k["owner"] == owner]
+    check(made["id"] in [k["id"] for k in keys] and len(keys) <= 2, f"keys of {owner}: {keys}")
+    for k in keys:
+        w.patient("DELETE", f"/v1/keys/{k['id']}", ok=(404,))
+
+
+def start_again(program):
+    """A point of the start: the program dies while it takes up what its predecessor left."""
+    def drive(w):
+        w.node.kill(program)
+        w.node.restart(program, wait=False)
+    drive.starts = True
+    return drive
+
+
+BOTHYD, WARDEN = "bothyd", "warden"
+TABLE = [
+    # a slot is made
+    *((WARDEN, "refill." + at, come_and_go) for at in (
+        "directory", "upper", "listening", "crun_started", "crun_done", "met", "taken_back", "capped", "claim_file", "state",
+        "ready")),
+    (WARDEN, "fs.not_renamed", come_and_go),
+    # it gets an image before anybody asks
+    *((WARDEN, "ahead." + at, come_and_go) for at in ("begun", "built", "changed", "recorded")),
+    # it is claimed
+    *((WARDEN, "claim." + at, come_and_go) for at in ("begun", "named", "swapped", "limited", "recorded", "settled", "answered")),
+    *((WARDEN, at, granted) for at in ("claim.second_upper", "claim.built", "root.attached", "root.pivoted")),
+    # it goes
+    *((WARDEN, "destroy." + at, come_and_go) for at in (
+        "marked", "killed", "cgroup_gone", "upper_gone", "slot_gone", "trash_empty")),
+    (WARDEN, "recover.slot", start_again(WARDEN)),
+    # images
+    *((WARDEN, "unpack." + at, pull) for at in ("directory", "started", "unpacked", "described", "placed")),
+    *((WARDEN, "image." + at, pull) for at in ("fixed", "durable", "defined")),
+    *((WARDEN, "prune." + at, remove_and_prune) for at in ("forgotten", "image_gone", "layer_aside", "removed")),
+    *((BOTHYD, "pull." + at, pull) for at in (
+        "opened", "manifest", "config", "handing_over", "moved", "layers", "buried", "defined", "recorded")),
+    *((BOTHYD, at, remove_and_prune) for at in ("remove.buried", "remove.recorded", "prune.answered")),
+    *((BOTHYD, at, log_in) for at in ("login.verified", "login.written", "fs.not_renamed")),
+    *((BOTHYD, at, make_key) for at in ("key.made", "key.stored")),
+    # a sandbox
+    *((BOTHYD, "create." + at, come_and_go) for at in (
+        "queued", "claim_sent", "claimed", "claim_record", "spool", "committed", "running", "told")),
+    *((BOTHYD, "store." + at, come_and_go) for at in ("uncommitted", "committed")),
+    *((BOTHYD, "delete." + at, come_and_go) for at in ("committed", "destroyed", "finished")),
+    *((BOTHYD, at, start_again(BOTHYD)) for at in ("reconcile.swept", "reconcile.adopted", "exec.recovered")),
+    # a command
+    *((BOTHYD, "exec." + at, command(kinds.pipes)) for at in (
+        "id_taken", "begun", "spawn_sent", "started", "moved", "exited", "drained", "ended", "acked")),
+    (BOTHYD, "exec.relayed", command(kinds.pty)),
+    *((BOTHYD, "exec." + at, flood) for at in ("marked", "punched")),
+    *((BOTHYD, "stdin." + at, command(kinds.stdin)) for at in ("appended", "ended", "moved", "left")),
+    *((BOTHYD, "signal." + at, killed) for at in ("recorded", "sent")),
+]
+
+
+class World:
+    """A node, two registries, a little load."""
+
+    def __enter__(self):
+        with contextlib.ExitStack() as stack:
+            scratch = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bothy-points-")))
+            self.registry = stack.enter_context(Registry(scratch / "plain"))
+            self.locked = stack.enter_context(Registry(scratch / "locked", users={"alice": "correct horse"}))
+            self.node = stack.enter_context(Node(images="busybox", pool="3:3", faults=True, config=f"""
+exec:
+  stream_max: {STREAM_MAX}
+images:
+  from: any
+registries:
+  {self.registry.host}: {{insecure: true}}
+  {self.locked.host}: {{insecure: true}}
+"""))
+            self.audit = Audit(self.node)
+            self.load = Load(self.node, 2, 3, creates=False)
+            self.load.start()
+            self.count, self.pulled = 0, None
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_):
+        self.stack.close()
+
+    def ready(self):
+        top = pathlib.Path(self.node.dir, "warden", "slots")
+        return [top / n for n in names(top) if (top / n / "state").exists() and not read(top / n / "claim")]
+
+    def is_down(self):
+        return not alive(self.node.pid("warden")) or not alive(self.node.pid("bothyd"))
+
+    def patient(self, method, path, body=None, ok=()):
+        """Without an Idempotency-Key: for what may be done twice. ok: statuses that a second time may give."""
+        def ask():
+            try:
+                return self.node.ok(method, path, body, timeout=60)
+            except ApiError as e:
+                if e.answer.status in ok:
+                    return None
+                raise
+        return patient(ask)
+
+    def wait_end(self, sandbox, made):
+        def end():
+            return self.load.ask("GET", f"/v1/sandboxes/{sandbox}/processes/{made}")["end"]
+        return eventually(f"exec {made} ends", end, 60)
+
+    def prune(self):
+        """Until it has its way: a slot that has the image ahead, or is just going, holds it for a moment."""
+        def pruned():
+            self.patient("POST", "/v1/images/prune", {})
+            return not self.audit.look(pruned=True)["layers"]
+        eventually("a prune leaves no layer without an image", pruned, 20, 0.1)
+
+
+def strike(w, program, point, drive, turn=1):
+    """One kill at one point; raises what went wrong."""
+    trouble = []
+
+    def run():
+        try:
+            drive(w)
+        except Exception as e:  # noqa: BLE001: told below
+            trouble.append(e)
+    pid = w.node.pid(program)
+    w.node.arm(program, point, turn)
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    until = None
+    while w.node.is_armed(program, point):
+        if not thread.is_alive():
+            until = until or time.monotonic() + MEET
+        if until and time.monotonic() > until:
+            w.node.disarm(program)
+            raise trouble[0] if trouble else AssertionError("its driver does not meet it")
+        time.sleep(0.002)
+    eventually(f"{program} dies", lambda: not alive(w.node.pid(program) if hasattr(drive, "starts") else pid), 5, 0.002)
+    if hasattr(drive, "starts"):
+        thread.join(30)
+    w.node.restart(program)
+    w.audit.note()
+    thread.join(60)
+    check(not thread.is_alive(), "its client hangs")
+    if trouble:
+        raise trouble[0]
+
+
+def afterwards(w, drive):
+    """Whole records, no orphan, and a new sandbox works."""
+    w.load.come_and_go(two=False)
+    if drive in (pull, remove_and_prune):
+        remove_and_prune(w)
+    left = w.audit.settle(pruned=drive in (pull, remove_and_prune))
+    equal(left, {}, "what is left")
+    check(not w.load.failure, str(w.load.failure))
+
+
+def table_is_whole():
+    source, table = set(points_of_source()), {point for _, point, _ in TABLE}
+    equal(sorted(source - table), [], "points without a driver")
+    equal(sorted(table - source), [], "points that the source does not have")
+    check(len(source) >= POINTS_MIN, f"{len(source)} points are fewer than {POINTS_MIN}")
+
+
+def run(suite, times, results):
+    """Each point so many times; the n-th of them at the n-th time it is reached."""
+    if not suite.wants("points", *(f"{program} dies at {point}" for program, point, _ in TABLE)):
+        return
+    suite.case("points: every one of the source has a driver, and there are enough")(table_is_whole)
+    hits = 0
+    with World() as w:
+        equal(w.audit.settle(), {}, "before the first kill")
+        for (program, point, drive), turn in itertools.product(TABLE, range(1, times + 1)):
+            @suite.case(f"points: {program} dies at {point}" + (f", the {turn}. time" if turn > 1 else ""))
+            def _(program=program, point=point, drive=drive, turn=turn):
+                nonlocal hits
+                revive(w)
+                strike(w, program, point, drive, turn)
+                hits += 1
+                afterwards(w, drive)
+        finish(suite, w)
+    results["points"] = {"points": len(points_of_source()), "hit": hits, **w.load.counts}
+
+
+def revive(w):
+    """After a case that failed: both programs run, nothing is armed."""
+    for program in (WARDEN, BOTHYD):
+        w.node.disarm(program)
+        if not alive(w.node.pid(program)):
+            w.node.restart(program)
+            w.audit.note()
+
+
+def finish(suite, w):
+    @suite.case("points: the commands beside them ran once, and each has one end record")
+    def _():
+        revive(w)
+        w.load.finish()
+        check(not w.load.failure, str(w.load.failure))
+        equal(rounds.ran(w.node, w.load), {"twice": 0, "never": 0, "unknown": 0}, "commands")
+        equal(rounds.records(w.node, w.load), {"missing": 0, "duplicate": 0}, "end records")
