@@ -25,6 +25,7 @@ from registry import Image, Registry, tar_layer
 POINTS_MIN = 40
 MEET = 8  # s: what a driver sets going in the background
 STREAM_MAX = 4 << 20
+ONCE = ", and its client gives up"
 
 
 def points_of_source():
@@ -108,6 +109,16 @@ def pull(w):
     w.load.ask("DELETE", f"/v1/sandboxes/{made}")
 
 
+def pull_once(w):
+    """By somebody who does not ask again: what came of it is nobody's, and a prune takes it."""
+    image = Image([BUSYBOX, tar_layer({"data/once": noise(1000)}), implicit_layer("once")])
+    ref = w.registry.push(image, f"points/{secrets.token_hex(4)}:1")
+    with contextlib.suppress(*kinds.LOST):
+        w.node.call("POST", "/v1/images", {"source": ref})
+    eventually("the node is back", lambda: w.patient("GET", "/v1/info"))
+    w.pulled = ref
+
+
 def remove_and_prune(w):
     """What was pulled goes; what is in use stays."""
     if not w.pulled:
@@ -168,6 +179,7 @@ TABLE = [
     *((WARDEN, "prune." + at, remove_and_prune) for at in ("forgotten", "image_gone", "layer_aside", "removed")),
     *((BOTHYD, "pull." + at, pull) for at in (
         "opened", "manifest", "config", "handing_over", "moved", "layers", "buried", "defined", "recorded")),
+    *((BOTHYD, "pull." + at, pull_once) for at in ("layers", "buried", "defined", "recorded")),
     *((BOTHYD, at, remove_and_prune) for at in ("remove.buried", "remove.recorded", "prune.answered")),
     *((BOTHYD, at, log_in) for at in ("login.verified", "login.written", "fs.not_renamed")),
     *((BOTHYD, at, make_key) for at in ("key.made", "key.stored")),
@@ -280,9 +292,10 @@ def strike(w, program, point, drive, turn=1):
 def afterwards(w, drive):
     """Whole records, no orphan, and a new sandbox works."""
     w.load.come_and_go(two=False)
-    if drive in (pull, remove_and_prune):
+    images = drive in (pull, pull_once, remove_and_prune)
+    if images:
         remove_and_prune(w)
-    left = w.audit.settle(pruned=drive in (pull, remove_and_prune))
+    left = w.audit.settle(pruned=images)
     equal(left, {}, "what is left")
     check(not w.load.failure, str(w.load.failure))
 
@@ -303,7 +316,7 @@ def run(suite, times, results):
     with World() as w:
         equal(w.audit.settle(), {}, "before the first kill")
         for (program, point, drive), turn in itertools.product(TABLE, range(1, times + 1)):
-            @suite.case(f"points: {program} dies at {point}" + (f", the {turn}. time" if turn > 1 else ""))
+            @suite.case(f"points: {program} dies at {point}{ONCE if drive is pull_once else ''}" + (f", the {turn}. time" if turn > 1 else ""))
             def _(program=program, point=point, drive=drive, turn=turn):
                 nonlocal hits
                 revive(w)
