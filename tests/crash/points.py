@@ -161,7 +161,7 @@ BOTHYD, WARDEN = "bothyd", "warden"
 TABLE = [
     # a slot is made
     *((WARDEN, "refill." + at, come_and_go) for at in (
-        "directory", "upper", "listening", "crun_started", "crun_done", "met", "taken_back", "capped", "claim_file", "state",
+        "directory", "upper", "listening", "crun_started", "crun_done", "met", "walls_tried", "taken_back", "capped", "claim_file", "state",
         "ready")),
     (WARDEN, "fs.not_renamed", come_and_go),
     # it gets an image before anybody asks
