@@ -17,7 +17,7 @@ enum member {
     OUT
 };
 struct proc {
-    u32 pid, ppid, sid;
+    u32 pid, ppid, pgrp, sid;
     unsigned char member;
     bool dead; /* waits to be reaped, no thread left */
     u64 start; /* ticks since boot */
@@ -26,7 +26,8 @@ struct proc {
 struct look {
     struct proc *p; /* PROCS_MAX of them, one mapping for all rounds */
     u32 n;
-    unsigned char *seen; /* bitmap of pids signalled in an earlier round */
+    unsigned char *seen;   /* bitmap of pids signalled in an earlier round */
+    unsigned char *groups; /* bitmap of process groups: not to be killed, or killed already */
 };
 
 /* Whom a round is for. */
@@ -88,6 +89,7 @@ static bool read_proc(u32 pid, struct proc *ret)
     /* A leader whose threads live on is a zombie to look at and no corpse. */
     *ret = (struct proc){.pid = pid,
                          .ppid = (u32)stat_number(line, 4),
+                         .pgrp = (u32)stat_number(line, 5),
                          .sid = (u32)stat_number(line, 6),
                          .start = stat_number(line, 22),
                          .dead = (*state == 'Z' || *state == 'X') && stat_number(line, 20) <= 1};
@@ -172,6 +174,34 @@ static void settle_all(const struct look *l, const struct target *t)
 
 /* ---- rounds ---- */
 
+static bool bit_get(const unsigned char *map, u32 i)
+{
+    return map[i / 8] & 1u << i % 8;
+}
+
+static void bit_set(unsigned char *map, u32 i)
+{
+    map[i / 8] |= (unsigned char)(1u << i % 8);
+}
+
+/* Process groups of which everybody belongs, killed as one: the kernel lets nobody of a group fork
+ * out of that, so a fork bomb that is one group is over at once, and not a race with its forks. */
+static void kill_groups(struct look *l)
+{
+    for (u32 i = 0; i < PID_LIMIT / 8; i++)
+        l->groups[i] = 0;
+    for (u32 i = 0; i < l->n; i++)
+        if (l->p[i].member != IN && l->p[i].pgrp < PID_LIMIT)
+            bit_set(l->groups, l->p[i].pgrp);
+    for (u32 i = 0; i < l->n; i++) {
+        const struct proc *p = &l->p[i];
+        if (p->member != IN || p->pgrp <= 1 || p->pgrp >= PID_LIMIT || bit_get(l->groups, p->pgrp))
+            continue;
+        bit_set(l->groups, p->pgrp);
+        SYS(kill, -(long)p->pgrp, SIGKILL);
+    }
+}
+
 /* Signals what belongs and was not signalled before; the number of those. SIGKILL is sent again
  * to what has not died yet. */
 static u32 round_once(struct look *l, const struct target *t)
@@ -181,24 +211,33 @@ static u32 round_once(struct look *l, const struct target *t)
     children_reap(); /* orphans we have killed: else they would be found again */
     look_around(l);
     settle_all(l, t);
+    if (t->q->signo == SIGKILL)
+        kill_groups(l);
     for (u32 i = 0; i < l->n; i++) {
         const struct proc *p = &l->p[i];
-        unsigned char *byte = &l->seen[p->pid / 8], bit = (unsigned char)(1u << p->pid % 8);
         if (p->member != IN || p->dead || p->pid <= 1)
             continue;
-        bool old = *byte & bit;
+        bool old = bit_get(l->seen, p->pid);
         if (old && t->q->signo != SIGKILL)
             continue;
         if (SYS(kill, p->pid, t->q->signo) >= 0 && !old)
             fresh++;
-        *byte |= bit;
+        bit_set(l->seen, p->pid);
     }
     return fresh;
 }
 
+/* Without a look, which takes long beside a fork bomb: the leader's own group, all of which is its
+ * session. */
+static bool kill_first(const struct target *t)
+{
+    return t->q->signo == SIGKILL && t->q->scope != SP_TO_BELOW && t->live &&
+           SYS(kill, -(long)t->leader, SIGKILL) >= 0;
+}
+
 static long rounds(struct look *l, const struct target *t)
 {
-    u32 total = 0, quiet = 0;
+    u32 total = kill_first(t), quiet = 0;
 
     for (u32 i = 0; i < ROUNDS_MAX && quiet < 2; i++) {
         u32 fresh = round_once(l, t);
@@ -244,10 +283,12 @@ static bool pid_in_tree(struct look *l, const struct target *t)
 
 static long signal_looking(const struct target *t)
 {
-    struct look l = {.p = map_anon(PROCS_MAX * sizeof *l.p), .seen = map_anon(PID_LIMIT / 8)};
+    struct look l = {.p = map_anon(PROCS_MAX * sizeof *l.p),
+                     .seen = map_anon(PID_LIMIT / 8),
+                     .groups = map_anon(PID_LIMIT / 8)};
     long r = -ENOMEM;
 
-    if (l.p && l.seen) {
+    if (l.p && l.seen && l.groups) {
         if (t->q->scope == SP_TO_PID)
             r = signal_pid(&l, t);
         else if (t->q->scope == SP_TO_BELOW && !pid_in_tree(&l, t))
@@ -259,6 +300,8 @@ static long signal_looking(const struct target *t)
         SYS(munmap, l.p, PROCS_MAX * sizeof *l.p);
     if (l.seen)
         SYS(munmap, l.seen, PID_LIMIT / 8);
+    if (l.groups)
+        SYS(munmap, l.groups, PID_LIMIT / 8);
     return r;
 }
 

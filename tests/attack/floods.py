@@ -33,6 +33,18 @@ def bombs(attack, node):
                 equal(node.delete(sandbox)["state"], "gone", "state")
                 check(time.monotonic() - began < 5, "deleting took too long")
 
+    @attack.attempt("fork bomb: killing its command ends it within 5 s, and the sandbox serves on", tuple(WAYS))
+    def _():
+        def body(sandbox, user, way):
+            x = node.start(sandbox, ["/intruder", "misuse", "fork-bomb"], user=user)
+            time.sleep(0.5)
+            began = time.monotonic()
+            node.ok("DELETE", node.at(sandbox, x))
+            end = node.wait(sandbox, x, 20)
+            eventually("processes can be started", lambda: over(node.call("POST", f"/v1/sandboxes/{sandbox}/exec", {"argv": ["true"]})), 20)
+            check(time.monotonic() - began < 5, f"{way}: {time.monotonic() - began:.1f} s, {end}")
+        each_way(node, body)
+
     @attack.attempt("memory bomb: it dies of its own limit, the end says so, pid 1 and the host do not", tuple(WAYS))
     def _():
         def body(sandbox, user, way):
