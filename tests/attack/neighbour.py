@@ -1,7 +1,7 @@
 """The neighbour: what B's commands take while A floods as much as its limits allow, against what they take without.
 
 A ratio of times says something about us only while nobody else works on the machine: a pair of blocks that began while others
-were running is left out, and where most are the case is skipped, with its figures told."""
+were running is left out, and where most are, a ratio beyond the bound is no failure but skipped, with its figures told."""
 import contextlib
 import json
 import pathlib
@@ -89,14 +89,14 @@ def cases(attack, node):
                          "ratio": round(p50(under) / p50(without), 2), "p99_ms_under": round(sorted(under)[len(under) * 99 // 100], 2)}
         attack.say(f"{name}: p50 {figures[name]['p50_ms']} ms without, {figures[name]['p50_ms_under']} ms under it: "
                    f"{figures[name]['ratio']} times, {len(without)} against {len(under)}")
-        if 2 * alone < blocks:
-            raise Skip(f"others were running in {blocks - alone} of {blocks} blocks: {figures[name]['ratio']} times")
-        return figures[name]["ratio"]
+        return figures[name]["ratio"], alone
 
     for name, text in HELD.items():
         @attack.attempt(f"neighbour: under a flood of {name} B's exec takes at most {TIMES} times as long")
         def _(name=name, text=text):
-            ratio = measure(name, text, BLOCKS)
+            ratio, alone = measure(name, text, BLOCKS)
+            if ratio > TIMES and 2 * alone < BLOCKS:
+                raise Skip(f"others were running in {BLOCKS - alone} of {BLOCKS} blocks: {ratio} times")
             check(ratio <= TIMES, f"{ratio} times")
 
     for name, text in TOLD.items():
