@@ -98,6 +98,7 @@ def host_state(node):
     """What nobody inside may change. Mounts: ours; others may work beside us."""
     return {"host name": os.uname().nodename, "core_pattern": read_bytes("/proc/sys/kernel/core_pattern"),
             "mounts": leftovers.mounts(node), "sysctls": read_bytes("/proc/sys/kernel/modprobe"),
+            "devices": [(p, oct(os.stat(p).st_mode)) for p in ("/dev/null", "/dev/zero", "/dev/tty", "/dev/ptmx")],
             "programs": [hashlib.sha256((BUILD / "src" / p).read_bytes()).hexdigest() for p in PROGRAMS]}
 
 

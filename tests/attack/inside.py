@@ -55,6 +55,8 @@ MOUNTS = [
     ("device-nodes", "mknod of memory, disks, loop, fuse, kvm, tun and 9 more", "EPERM"),
     ("device-list", "/dev has no device of the host",
      "(core )?fd full null ptmx pts random shm stderr stdin stdout tty urandom zero"),
+    ("device-owners", "chmod, chown and times of /dev/null, zero, full, tty, random, urandom, which are the host's", "EPERM"),
+    ("stdio-owner", "chmod of /dev/null through the stdin that nobody gave", "EPERM"),
 ]
 NESTED = [
     ("nested-mounts", "root of an own user namespace mounts no proc, sysfs, disk, debug or device file system",

@@ -175,6 +175,28 @@ static long device_list(void)
     return d ? closedir(d) : -1;
 }
 
+/* The nodes in /dev are the host's own, bound: a change would be one for everybody. */
+static long device_owners(void)
+{
+    static const char *const NODES[] = {"/dev/null", "/dev/zero",    "/dev/full",
+                                        "/dev/tty",  "/dev/urandom", "/dev/random"};
+
+    for (size_t i = 0; i < sizeof NODES / sizeof *NODES; i++) {
+        say_unless(NODES[i], chmod(NODES[i], 0), EPERM);
+        say_unless(NODES[i], chown(NODES[i], geteuid(), getegid()), EPERM);
+        say_unless(NODES[i], utimensat(AT_FDCWD, NODES[i], (struct timespec[2]){{1, 0}, {1, 0}}, 0),
+                   EPERM);
+    }
+    errno = EPERM;
+    return -1;
+}
+
+/* Stdio that nobody asked for is the host's /dev/null: fchmod through the descriptor. */
+static long stdio_owner(void)
+{
+    return fchmod(0, 0);
+}
+
 /* ---- a user namespace of our own, whose root has every capability in it ---- */
 
 static long nested_mounts(void)
@@ -339,7 +361,8 @@ const attempt MOUNT_ATTEMPTS[] = {
     {"mount-remount", mount_remount},   {"mount-new-api", mount_new_api},
     {"mount-off", mount_off},           {"pivot", pivot},
     {"chroot-escape", chroot_escape},   {"device-nodes", device_nodes},
-    {"device-list", device_list},       {"nested-mounts", nested_mounts},
+    {"device-list", device_list},       {"device-owners", device_owners},
+    {"stdio-owner", stdio_owner},       {"nested-mounts", nested_mounts},
     {"nested-masks", nested_masks},     {"nested-off", nested_off},
     {"nested-cgroup", nested_cgroup},   {"nested-devices", nested_devices},
     {"nested-pid1", nested_pid1},       {"nested-count", nested_count},
