@@ -1,6 +1,7 @@
 /* Dispatch: who asks, which route, may they. */
 #include "door/rest/rest.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "api/openapi.h"
@@ -64,6 +65,7 @@ err *rest_dispatch(void *arg, request *rq, response *rs)
     TRY(router_match(OPENAPI_ROUTES, OPENAPI_NROUTES, rq, rs, &found));
     if (found->role != ROLE_ANYONE) {
         TRY(authenticate(r, rq, &c));
+        assert(c);
         request_set_user(rq, c, release_caller);
         request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner);
         TRY(caller_require(c, needed(found->role)));
