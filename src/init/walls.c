@@ -121,10 +121,15 @@ static bool userns_holds(void)
 
 /* With these arguments no kernel answers EPERM by itself. The last two are refused by the warden's
  * own filter as well, which we inherit; the first two only by the slot's. */
-static bool seccomp_holds(void)
+static bool filter_holds(void)
 {
     return SYS(prctl, PR_GET_SECCOMP, 0, 0, 0, 0) == SECCOMP_MODE_FILTER &&
-           SYS(quotactl, 0xff, 0, 0, 0) == -EPERM && SYS(kcmp, -1, -1, 0, 0, 0) == -EPERM &&
+           SYS(quotactl, 0xff, 0, 0, 0) == -EPERM;
+}
+
+static bool seccomp_holds(void)
+{
+    return filter_holds() && SYS(kcmp, -1, -1, 0, 0, 0) == -EPERM &&
            SYS(perf_event_open, 0, 0, -1, -1, ~0ul) == -EPERM &&
            SYS(clock_settime, K_CLOCK_REALTIME, 0) == -EPERM;
 }
@@ -443,7 +448,7 @@ static bool utsns_holds(void)
 {
     struct new_utsname names = {0};
 
-    return SYS(uname, &names) >= 0 && text_equal(names.nodename, "slot");
+    return SYS(uname, &names) >= 0 && text_equal(names.nodename, WALL_HOSTNAME);
 }
 
 /* "id:controllers:path": ours is the top of every hierarchy. */
@@ -541,7 +546,7 @@ u64 walls_try_again(u32 grants)
     /* What did not hold at first is known: nobody claims such a slot, except in tests of ours. */
     u32 tried = WALLS_CLAIM_INSIDE & g.walls.held, held = 0;
 
-    if (seccomp_holds())
+    if (filter_holds())
         held |= WALL_BIT(SECCOMP);
     if (sets_hold())
         held |= WALL_BIT(CAPABILITIES);

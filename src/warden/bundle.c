@@ -193,7 +193,7 @@ static void write_process(buf *out)
 {
     buf_str(out, "{\"ociVersion\":\"1.0.2\",");
     if (!FAULT("wall.utsns")) /* or it would be the host's that is changed */
-        buf_str(out, "\"hostname\":\"slot\",");
+        buf_str(out, "\"hostname\":\"" WALL_HOSTNAME "\",");
     buf_str(out, PROCESS);
     write_capabilities(out);
     buf_str(out, RLIMITS);

@@ -82,8 +82,7 @@ static err *do_claim(const warden *w, stage *st, slot *s, const claim_job *c, ti
     uint64_t t1 = now_mono_ns();
     TRY(root_swap(st, &(root_spec){.mount = mount,
                                    .pidfd = s->pidfd,
-                                   .mnt_ns = s->mnt_ns,
-                                   .uts_ns = s->uts_ns,
+                                   .proc = s->proc,
                                    .uid_base = slot_uid_base(s->n),
                                    .hostname = s->id,
                                    .shm_mib = c->spec.limits.shm_mib,

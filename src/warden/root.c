@@ -201,7 +201,7 @@ err *root_swap(const stage *st, const root_spec *spec)
 
     if (setns(spec->pidfd, into))
         return failed("entering the slot");
-    err *e = walls_entered(st->ns, spec->mnt_ns, spec->uts_ns);
+    err *e = walls_entered(spec->proc);
     if (!e)
         e = dress(spec);
     stage_home(st);

@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "warden/stage.h"
@@ -14,7 +15,7 @@ err *root_write_names(int uppers_fd, const char *upper, const char *hostname) ER
 typedef struct root_spec {
     int mount; /* from stage_build(); -1: the root is in its place */
     int pidfd;
-    uint64_t mnt_ns, uts_ns; /* what it must have led to */
+    dev_t proc; /* what must lie at /proc where it leads to */
     uint32_t uid_base;
     const char *hostname;
     uint32_t shm_mib;

@@ -44,9 +44,9 @@ typedef struct slot {
     uint64_t start; /* start time of pid, in clock ticks: a recycled pid has another */
     int dirfd;
     int pidfd;
-    int userns;              /* while unclaimed */
-    int conn;                /* to pid 1, while unclaimed */
-    uint64_t mnt_ns, uts_ns; /* inodes, since it was met */
+    int userns; /* while unclaimed */
+    int conn;   /* to pid 1, while unclaimed */
+    dev_t proc; /* of its /proc, which no other has; since it was met */
     struct sp_hello hello;
     char id[SANDBOX_ID_LEN + 1];
     struct wp_digest image;

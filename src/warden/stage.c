@@ -97,10 +97,7 @@ err *stage_enter(const char *store, stage *ret_stage)
     ret_stage->home_mnt = openat(ns, name, O_RDONLY | O_CLOEXEC);
     snprintf(name, sizeof name, "%d/ns/uts", gettid());
     ret_stage->home_uts = openat(ns, name, O_RDONLY | O_CLOEXEC);
-    snprintf(name, sizeof name, "%d/ns", gettid());
-    ret_stage->ns = openat(ns, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (ret_stage->ns < 0 || ret_stage->root < 0 || ret_stage->home_mnt < 0 ||
-        ret_stage->home_uts < 0)
+    if (ret_stage->root < 0 || ret_stage->home_mnt < 0 || ret_stage->home_uts < 0)
         return failed("opening the way back");
     return NULL;
 }

@@ -12,7 +12,6 @@ typedef struct stage {
     int root;     /* "/" of the namespace */
     int home_mnt; /* the way back */
     int home_uts;
-    int ns;     /* /proc/<us>/ns: which namespaces we are in */
     bool built; /* a scaffold stands */
 } stage;
 

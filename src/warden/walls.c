@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -55,19 +56,13 @@ void walls_note(warden *w, const err *e)
 
 /* ---- namespaces ---- */
 
-static uint64_t inode_of(int dirfd, const char *name)
-{
-    struct stat st;
-
-    return fstatat(dirfd, name, &st, 0) ? 0 : st.st_ino;
-}
-
 static uint64_t namespace_of(int proc_fd, const char *who, const char *kind)
 {
+    struct stat st;
     char name[48];
 
     snprintf(name, sizeof name, "%s/ns/%s", who, kind);
-    return inode_of(proc_fd, name);
+    return fstatat(proc_fd, name, &st, 0) ? 0 : st.st_ino;
 }
 
 static uint32_t shared_namespaces(int proc_fd, int pid)
@@ -105,13 +100,13 @@ static bool map_is_its_own(const warden *w, const slot *s, const char *kind)
            (size_t)end == b.len && !inside && outside == slot_uid_base(s->n) && count == UID_RANGE;
 }
 
-static void remember_namespaces(const warden *w, slot *s)
+static dev_t device_of_proc(const warden *w, const slot *s)
 {
-    char who[16];
+    struct stat st;
+    char name[32];
 
-    snprintf(who, sizeof who, "%d", s->pid);
-    s->mnt_ns = namespace_of(w->proc_fd, who, "mnt");
-    s->uts_ns = namespace_of(w->proc_fd, who, "uts");
+    snprintf(name, sizeof name, "%d/root/proc", s->pid);
+    return fstatat(w->proc_fd, name, &st, 0) ? 0 : st.st_dev;
 }
 
 err *walls_at_refill(const warden *w, slot *s)
@@ -121,7 +116,7 @@ err *walls_at_refill(const warden *w, slot *s)
     /* What init did not try is no wall either. */
     if (WALLS_REFILL_INSIDE & ~held)
         return walls_failed(WALLS_REFILL_INSIDE & ~held, WALLS_AT_REFILL, "inside");
-    remember_namespaces(w, s);
+    s->proc = device_of_proc(w, s);
     uint32_t failed = shared_namespaces(w->proc_fd, s->pid);
     if (!map_is_its_own(w, s, "uid_map") || !map_is_its_own(w, s, "gid_map"))
         failed |= WALL_BIT(USERNS);
@@ -130,13 +125,15 @@ err *walls_at_refill(const warden *w, slot *s)
     return failed ? walls_failed(failed, WALLS_AT_REFILL, "outside") : NULL;
 }
 
-err *walls_entered(int own_ns, uint64_t mnt_ns, uint64_t uts_ns)
+err *walls_entered(dev_t proc)
 {
     uint32_t failed = 0;
+    struct utsname names;
+    struct stat st;
 
-    if (inode_of(own_ns, "mnt") != mnt_ns)
+    if (!proc || stat("/proc", &st) || st.st_dev != proc)
         failed |= WALL_BIT(MOUNTNS);
-    if (inode_of(own_ns, "uts") != uts_ns)
+    if (uname(&names) || strcmp(names.nodename, WALL_HOSTNAME) != 0)
         failed |= WALL_BIT(UTSNS);
     return failed ? walls_failed(failed, WALLS_AT_CLAIM, "outside") : NULL;
 }

@@ -3,7 +3,9 @@
  * whoever gets the error destroys the slot. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "wire/walls.h"
@@ -30,8 +32,9 @@ err *walls_at_refill(const struct warden *w, struct slot *s) ERR_MUST;
 err *walls_limits(const struct warden *w, const struct slot *s, const struct wp_limits *before,
                   const struct wp_limits *want) ERR_MUST;
 bool walls_in_cgroup(const struct warden *w, const struct slot *s);
-/* Of the calling thread, whose /proc/<us>/ns this is: it has entered the slot's. */
-err *walls_entered(int own_ns, uint64_t mnt_ns, uint64_t uts_ns) ERR_MUST;
+/* The calling thread has entered the slot's namespaces: its /proc is the slot's, and its host name
+ * what a slot has before its claim. (Inodes of namespaces would say the same, ten times slower.) */
+err *walls_entered(dev_t proc) ERR_MUST;
 
 /* For the pool's last error. With the lock. */
 void walls_note(struct warden *w, const err *e);

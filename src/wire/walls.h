@@ -91,25 +91,30 @@ static inline const struct wall_info *wall_info(unsigned wall)
  * warden writes the real limit. */
 #define WALL_PIDS_TRIED 4u
 
-/* Docker's default set; meson.build gives the same list to tools/gen-seccomp. */
-#define WALL_CAPS(CAP)                                                                       \
-    CAP(CHOWN, 0)                                                                            \
-    CAP(DAC_OVERRIDE, 1)                                                                     \
-    CAP(FOWNER, 3) CAP(FSETID, 4) CAP(KILL, 5) CAP(SETGID, 6) CAP(SETUID, 7) CAP(SETPCAP, 8) \
-        CAP(NET_BIND_SERVICE, 10) CAP(NET_RAW, 13) CAP(SYS_CHROOT, 18) CAP(MKNOD, 27)        \
-            CAP(AUDIT_WRITE, 29) CAP(SETFCAP, 31)
+#define WALL_HOSTNAME "slot" /* until it is claimed */
 
-#define WALL_MASKED_FILES(PATH)                                  \
-    PATH("kcore")                                                \
-    PATH("keys")                                                 \
-    PATH("latency_stats") PATH("timer_list") PATH("timer_stats") \
-        PATH("sched_debug") /* of /proc */
-#define WALL_MASKED_DIRS(PATH) \
+/* The formatter never agrees with itself about rows without commas. */
+/* clang-format off */
+
+/* Docker's default set; meson.build gives the same list to tools/gen-seccomp. */
+#define WALL_CAPS(CAP)                                                                \
+    CAP(CHOWN, 0) CAP(DAC_OVERRIDE, 1) CAP(FOWNER, 3) CAP(FSETID, 4) CAP(KILL, 5)     \
+    CAP(SETGID, 6) CAP(SETUID, 7) CAP(SETPCAP, 8) CAP(NET_BIND_SERVICE, 10)           \
+    CAP(NET_RAW, 13) CAP(SYS_CHROOT, 18) CAP(MKNOD, 27) CAP(AUDIT_WRITE, 29)          \
+    CAP(SETFCAP, 31)
+
+/* Of /proc. */
+#define WALL_MASKED_FILES(PATH)                                                       \
+    PATH("kcore") PATH("keys") PATH("latency_stats") PATH("timer_list")               \
+    PATH("timer_stats") PATH("sched_debug")
+#define WALL_READ_ONLY(PATH)                                                          \
+    PATH("bus") PATH("fs") PATH("irq") PATH("sys") PATH("sysrq-trigger")
+#define WALL_MASKED_DIRS(PATH)                                                        \
     PATH("/proc/acpi") PATH("/proc/asound") PATH("/proc/scsi") PATH("/sys/firmware")
-#define WALL_READ_ONLY(PATH) \
-    PATH("bus") PATH("fs") PATH("irq") PATH("sys") PATH("sysrq-trigger") /* of /proc */
 
 /* Character devices, minor -1: all of them. */
-#define WALL_DEVICES(DEVICE) \
-    DEVICE(1, 3)             \
-    DEVICE(1, 5) DEVICE(1, 7) DEVICE(1, 8) DEVICE(1, 9) DEVICE(5, 0) DEVICE(5, 2) DEVICE(136, -1)
+#define WALL_DEVICES(DEVICE)                                                          \
+    DEVICE(1, 3) DEVICE(1, 5) DEVICE(1, 7) DEVICE(1, 8) DEVICE(1, 9) DEVICE(5, 0)     \
+    DEVICE(5, 2) DEVICE(136, -1)
+
+/* clang-format on */
