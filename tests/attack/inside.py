@@ -3,7 +3,7 @@ import contextlib
 import re
 import socket
 
-from common import AS_ROOT, WAYS, answers, armed, intrude, pid1_of
+from common import AS_ROOT, WAYS, answers, armed, each_way, intrude, pid1_of
 from harness import bytes_of, check, equal, status_of
 
 
@@ -124,16 +124,17 @@ def servers():
 def results(node):
     """{attempt: {way: result}}; the sandboxes must serve afterwards, and their pid 1 has no signal waiting."""
     found = {}
+
+    def body(sandbox, user, way):
+        for line in intrude(node, sandbox, "all", user=user, env=env, timeout_ms=60000).splitlines():
+            name, _, result = line.partition(" ")
+            found.setdefault(name, {})[way] = result.strip()
+        answers(node, sandbox)
+        status = status_of(pid1_of(node, sandbox))
+        found.setdefault("pid 1", {})[way] = (status["State"][0] in "RS", int(status["SigPnd"], 16) | int(status["ShdPnd"], 16))
     with servers() as env:
         env["SOCKET"] = node.path
-        for way, (grants, user) in WAYS.items():
-            with armed(node, grants=list(grants)) as sandbox:
-                for line in intrude(node, sandbox, "all", user=user, env=env, timeout_ms=60000).splitlines():
-                    name, _, result = line.partition(" ")
-                    found.setdefault(name, {})[way] = result.strip()
-                answers(node, sandbox)
-                status = status_of(pid1_of(node, sandbox))
-                found.setdefault("pid 1", {})[way] = (status["State"][0] in "RS", int(status["SigPnd"], 16) | int(status["ShdPnd"], 16))
+        each_way(node, body)
     return found
 
 
