@@ -15,13 +15,14 @@
 #define SYSCTL_SANDBOXES 1000 /* what is checked for when nobody says how many */
 
 #define SYSCTL_TABLE(X)                                                                            \
-    X("user.max_user_namespaces", 1024, 65, true, "one for each sandbox, and 64 it may make")      \
-    X("user.max_mnt_namespaces", 1024, 65, false, "one for each sandbox, and 64 it may make")      \
-    X("user.max_pid_namespaces", 1024, 65, false, "one for each sandbox, and 64 it may make")      \
-    X("user.max_net_namespaces", 1024, 65, false, "one for each sandbox, and 64 it may make")      \
-    X("user.max_ipc_namespaces", 1024, 65, false, "one for each sandbox, and 64 it may make")      \
-    X("user.max_uts_namespaces", 1024, 65, false, "one for each sandbox, and 64 it may make")      \
-    X("user.max_cgroup_namespaces", 1024, 65, false, "one for each sandbox, and 64 it may make")   \
+    X("user.max_user_namespaces", 1024, 65, true, "one for each sandbox, and 64 it may be given")  \
+    X("user.max_mnt_namespaces", 1024, 65, false, "one for each sandbox, and 64 it may be given")  \
+    X("user.max_pid_namespaces", 1024, 65, false, "one for each sandbox, and 64 it may be given")  \
+    X("user.max_net_namespaces", 1024, 65, false, "one for each sandbox, and 64 it may be given")  \
+    X("user.max_ipc_namespaces", 1024, 65, false, "one for each sandbox, and 64 it may be given")  \
+    X("user.max_uts_namespaces", 1024, 65, false, "one for each sandbox, and 64 it may be given")  \
+    X("user.max_cgroup_namespaces", 1024, 65, false,                                               \
+      "one for each sandbox, and 64 it may be given")                                              \
     X("fs.inotify.max_user_instances", 0, 1024, false, "each sandbox may have 1024 of the host's") \
     X("fs.inotify.max_user_watches", 0, 16384, false,                                              \
       "each sandbox may have 65536 of the host's; a quarter of them at once is planned for")       \

@@ -37,12 +37,13 @@
 #define DESTROY_ALL_MS 30000
 #define UNPACK_MEMORY  (UINT64_C(2) << 30) /* of all unpackers together, with what they cache */
 #define UNPACK_PIDS    64
+#define NESTED_MAX     4096
 
 static const char USAGE[] =
     "usage: bothy-warden --state DIR --socket PATH --init PROGRAM --unpack PROGRAM --seccomp FILE\n"
     "                    [--user NAME | --uid N --gid N] [--cgroup /PATH] [--crun PROGRAM]\n"
     "                    [--pool LOW:HIGH] [--max N] [--overcommit N] [--memory-reserve PERCENT]\n"
-    "                    [--keep-sysctls] [--log-level debug|info|warn|error]\n"
+    "                    [--nested N] [--keep-sysctls] [--log-level debug|info|warn|error]\n"
     "       bothy-warden --destroy-all --state DIR [--cgroup /PATH]\n"
     "SIGTERM ends it; sandboxes live on.\n";
 
@@ -61,6 +62,7 @@ enum {
     OPT_MAX,
     OPT_OVERCOMMIT,
     OPT_RESERVE,
+    OPT_NESTED,
     OPT_KEEP_SYSCTLS,
     OPT_LOG_LEVEL,
     OPT_DESTROY_ALL,
@@ -83,6 +85,7 @@ static const struct option OPTIONS[] = {
     {"max", required_argument, NULL, OPT_MAX},
     {"overcommit", required_argument, NULL, OPT_OVERCOMMIT},
     {"memory-reserve", required_argument, NULL, OPT_RESERVE},
+    {"nested", required_argument, NULL, OPT_NESTED},
     {"keep-sysctls", no_argument, NULL, OPT_KEEP_SYSCTLS},
     {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
     {"destroy-all", no_argument, NULL, OPT_DESTROY_ALL},
@@ -195,6 +198,8 @@ static bool take_option(int c, const char *v, arguments *a)
         return number(v, 1000000, &o->overcommit);
     case OPT_RESERVE:
         return number(v, 100, &o->reserve);
+    case OPT_NESTED:
+        return number(v, NESTED_MAX, &o->nested);
     case OPT_KEEP_SYSCTLS:
         o->keep_sysctls = true;
         return true;

@@ -38,15 +38,18 @@
 
 /* ---- what a slot's user namespace may take of the kernel's shared pools ---- */
 
+/* The kernel counts these for each id, and a sandbox's root has 65,536 of them. So there are no
+ * user namespaces unless the operator says so (--nested); all others are open only to the root of
+ * one. (The claim's own mounts count as mount namespaces for a moment.) */
 static const struct {
     const char *name;
-    const char *value;
+    const char *value; /* NULL: --nested */
 } USERNS_CAPS[] = {
     {"max_inotify_instances", "1024"}, {"max_inotify_watches", "65536"},
     {"max_fanotify_groups", "64"},     {"max_cgroup_namespaces", "64"},
     {"max_ipc_namespaces", "64"},      {"max_mnt_namespaces", "64"},
     {"max_net_namespaces", "64"},      {"max_pid_namespaces", "64"},
-    {"max_time_namespaces", "64"},     {"max_user_namespaces", "64"},
+    {"max_time_namespaces", "64"},     {"max_user_namespaces", NULL},
     {"max_uts_namespaces", "64"},
 };
 
@@ -65,6 +68,7 @@ static bool takes(long fd, const char *value)
 typedef struct cap_request {
     int proc;
     int userns;
+    char nested[16];
 } cap_request;
 
 /* System calls alone: it runs in our memory and on our stack, as the child of posix_spawn does
@@ -80,7 +84,7 @@ __attribute__((noinline)) static int cap_child(const cap_request *q)
         if (fd < 0 && errno == ENOENT)
             continue; /* a kernel without that pool */
         errno = 0;
-        if (fd < 0 || !takes(fd, USERNS_CAPS[i].value))
+        if (fd < 0 || !takes(fd, str_or(USERNS_CAPS[i].value, q->nested)))
             return errno ? errno : EIO;
         syscall(SYS_close, fd);
     }
@@ -95,6 +99,7 @@ static err *cap_userns(const warden *w, const slot *s)
     sigset_t all, old;
     int status = 0;
 
+    snprintf(q.nested, sizeof q.nested, "%u", w->o.nested);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* a handler would run in our memory */
     /* NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.vfork): no program follows */

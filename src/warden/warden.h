@@ -48,6 +48,7 @@ typedef struct warden_options {
     uint32_t max;        /* slots at a time */
     uint32_t overcommit; /* sum of memory limits <= RAM times this */
     uint32_t reserve;    /* per cent of RAM that stay available */
+    uint32_t nested;     /* user namespaces that an id of a sandbox may make */
     bool keep_sysctls;
 } warden_options;
 

@@ -75,6 +75,8 @@ def memory_floods(attack, node):
                 answers(node, sandbox)
             each_way(node, body, limits={"shm": 8 << 20})
 
+
+def nested(attack, node):
     @attack.attempt("flood of a tmpfs in a namespace of its own: dies of the sandbox's memory limit, with the sandbox if need be", ("root", "user"))
     def _():
         for user in ("0", "1000"):

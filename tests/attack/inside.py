@@ -58,6 +58,12 @@ MOUNTS = [
     ("device-owners", "chmod, chown and times of /dev/null, zero, full, tty, random, urandom, which are the host's", "EPERM"),
     ("stdio-owner", "chmod of /dev/null through the stdin that nobody gave", "EPERM"),
 ]
+# Where the operator gave none (the default), and where there are 64 of each kind.
+REFUSED = [
+    ("nested-mounts", "no user namespace of its own, with mounts", "ENOSPC"),
+    ("nested-net", "nor with a network", "ENOSPC"),
+    ("nested-hostname", "nor with a host name", "ENOSPC"),
+]
 NESTED = [
     ("nested-mounts", "root of an own user namespace mounts no proc, sysfs, disk, debug or device file system",
      "tmpfs:done overlay:EINVAL devpts:done"),
@@ -106,7 +112,7 @@ NET = [
     ("families", "sockets of 5 families out of 64, those that network namespaces separate", "1 2 10 16 17", "1 2 10 16"),
     ("vsock", "AF_VSOCK, which none separates", "ENOSYS"),
 ]
-GROUPS = {"descriptors": DESCRIPTORS, "pid 1": PID1, "mounts and devices": MOUNTS, "nested namespaces": NESTED, "kernel": KERNEL,
+GROUPS = {"descriptors": DESCRIPTORS, "pid 1": PID1, "mounts and devices": MOUNTS, "nested namespaces": REFUSED, "kernel": KERNEL,
           "network": NET}
 
 
@@ -121,19 +127,19 @@ def servers():
         yield {"PORT": str(tcp.getsockname()[1]), "NAME": "bothy-attack"}
 
 
-def results(node):
+def results(node, *names, **more):
     """{attempt: {way: result}}; the sandboxes must serve afterwards, and their pid 1 has no signal waiting."""
     found = {}
 
     def body(sandbox, user, way):
-        for line in intrude(node, sandbox, "all", user=user, env=env, timeout_ms=60000).splitlines():
+        for line in intrude(node, sandbox, *names, user=user, env=env, timeout_ms=60000).splitlines():
             name, _, result = line.partition(" ")
             found.setdefault(name, {})[way] = result.strip()
         answers(node, sandbox)
         status = status_of(pid1_of(node, sandbox))
         found.setdefault("pid 1", {})[way] = (status["State"][0] in "RS", int(status["SigPnd"], 16) | int(status["ShdPnd"], 16))
     with servers() as env:
-        env["SOCKET"] = node.path
+        env.update(SOCKET=node.path, **more)
         each_way(node, body)
     return found
 
@@ -142,16 +148,25 @@ def holds(wanted, got):
     return wanted(got) if callable(wanted) else re.fullmatch(wanted, got) is not None
 
 
+def judge(attack, group, table, found):
+    for name, tried, *wanted in table:
+        @attack.attempt(f"{group}: {tried}", tuple(WAYS))
+        def _(name=name, wanted=wanted):
+            for way in WAYS:
+                want = wanted[0] if way in AS_ROOT else wanted[-1]
+                got = found.get(name, {}).get(way, "nothing")
+                check(holds(want, got), f"{way}: {got!r}, not {want!r}")
+
+
+def nested(attack, node):
+    """On a node whose sandboxes may make namespaces."""
+    judge(attack, "namespaces where they are allowed", NESTED, results(node, *(row[0] for row in NESTED), NESTED="1"))
+
+
 def cases(attack, node):
-    found = results(node)
+    found = results(node, "all")
     for group, table in GROUPS.items():
-        for name, tried, *wanted in table:
-            @attack.attempt(f"{group}: {tried}", tuple(WAYS))
-            def _(name=name, wanted=wanted):
-                for way in WAYS:
-                    want = wanted[0] if way in AS_ROOT else wanted[-1]
-                    got = found.get(name, {}).get(way, "nothing")
-                    check(holds(want, got), f"{way}: {got!r}, not {want!r}")
+        judge(attack, group, table, found)
 
     @attack.attempt("pid 1: after all that it is not stopped and no signal waits for it", tuple(WAYS))
     def _():

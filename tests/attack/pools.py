@@ -5,7 +5,7 @@ from harness import check, equal, eventually
 # pool of pools.c: what A may get at most, both users together
 POOLS = {"inotify": 2048, "watches": 131072, "ptys": 64, "pids": 512, "pipes": None, "in-flight": None, "locks": None,
          "mqueues": 1024, "semaphores": 32768, "segments": 4096, "epoll": None, "timers": 40000, "signals": 40000, "locked": 256,
-         "keys": 0, "namespaces": 128, "nested-ptys": None}
+         "keys": 0, "namespaces": 0, "nested-ptys": 0}
 NEEDED = {"inotify": "64", "ptys": "8", "processes": "100", "pipe": "1", "file": "written"}
 # Without CAP_SYS_RESOURCE the warden cannot raise its own, and says so; then these are one pool for all.
 SHARED = {"mqueues": "message queues"}
