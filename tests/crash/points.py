@@ -24,6 +24,7 @@ from registry import Image, Registry, tar_layer
 
 POINTS_MIN = 40
 MEET = 8  # s: what a driver sets going in the background
+RACES = 3  # times more that a driver may try: a slot that is just ready may be taken instead of the one it means
 STREAM_MAX = 4 << 20
 ONCE = ", and its client gives up"
 
@@ -47,7 +48,7 @@ def granted(w):
     def given():
         return w.ready() and all((slot / "ahead").exists() for slot in w.ready())
     w.load.come_and_go()
-    eventually("ready slots have an image ahead", lambda: w.is_down() or given(), 10)
+    eventually("ready slots have an image ahead", lambda: not w.is_aimed() or given(), 10)
     w.load.come_and_go(grants=["setuid"])
 
 
@@ -230,8 +231,9 @@ registries:
         top = pathlib.Path(self.node.dir, "warden", "slots")
         return [top / n for n in names(top) if (top / n / "state").exists() and not read(top / n / "claim")]
 
-    def is_down(self):
-        return not alive(self.node.pid("warden")) or not alive(self.node.pid("bothyd"))
+    def is_aimed(self):
+        """The point is still to be met."""
+        return self.node.is_armed(*self.aim)
 
     def patient(self, method, path, body=None, ok=()):
         """Without an Idempotency-Key: for what may be done twice. ok: statuses that a second time may give."""
@@ -263,10 +265,12 @@ def strike(w, program, point, drive, turn=1):
 
     def run():
         try:
-            drive(w)
+            for _ in range(1 if hasattr(drive, "starts") else turn + RACES):
+                if w.node.is_armed(program, point):
+                    drive(w)
         except Exception as e:  # noqa: BLE001: told below
             trouble.append(e)
-    pid = w.node.pid(program)
+    pid, w.aim = w.node.pid(program), (program, point)
     w.node.arm(program, point, turn)
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -316,6 +320,8 @@ def run(suite, times, results):
     with World() as w:
         equal(w.audit.settle(), {}, "before the first kill")
         for (program, point, drive), turn in itertools.product(TABLE, range(1, times + 1)):
+            if turn > 1 and hasattr(drive, "starts"):
+                continue  # a start meets it once
             @suite.case(f"points: {program} dies at {point}{ONCE if drive is pull_once else ''}" + (f", the {turn}. time" if turn > 1 else ""))
             def _(program=program, point=point, drive=drive, turn=turn):
                 nonlocal hits
