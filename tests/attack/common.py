@@ -1,4 +1,5 @@
 """What the groups share: the four ways an attempt is made inside, the intruder, and what must be as it was afterwards."""
+import collections
 import concurrent.futures
 import contextlib
 import hashlib
@@ -102,6 +103,15 @@ def host_state(node):
             "programs": [hashlib.sha256((BUILD / "src" / p).read_bytes()).hexdigest() for p in PROGRAMS]}
 
 
+def descriptors(pid):
+    """How many of each kind a process has: its targets without their numbers."""
+    kinds = collections.Counter()
+    for fd in os.scandir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            kinds[re.sub(r"[0-9]+", "N", os.readlink(fd.path))] += 1
+    return dict(kinds.most_common(8))
+
+
 class Guard:
     """After each group: the same two processes, nothing in their logs that was not asked for, nothing left behind."""
 
@@ -140,7 +150,7 @@ class Guard:
             end = time.monotonic() + SETTLE_S
             while (found := self.left()) and time.monotonic() < end:
                 time.sleep(0.1)
-            check(not found, f"left: {found}")
+            check(not found, f"left: {found}; bothyd has {descriptors(self.node.pid('bothyd'))}")
             equal(host_state(self.node), self.host, "the host")
             complaints = self.complaints(allowed)
             check(not complaints, "complaints:\n" + "\n".join(complaints[:5]))
