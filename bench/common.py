@@ -179,6 +179,7 @@ class Rivals:
         warden spares crun the compilation of the seccomp profile; container tools do not write it."""
         slots = pathlib.Path(self.node.dir, "warden", "slots")
         config = json.loads(next(slots.glob("*/config.json")).read_text())
+        config["linux"]["resources"]["pids"]["limit"] = 512  # a slot's own is small until it has tried it
         path = self.where / name
         (path / "rootfs").mkdir(parents=True)
         config["process"].update(args=argv, noNewPrivileges=True, env=[

@@ -89,7 +89,7 @@ static inline const struct wall_info *wall_info(unsigned wall)
 
 /* While init tries it, the cgroup has room for this many processes, init among them; then the
  * warden writes the real limit. */
-#define WALL_PIDS_TRIED 4u
+#define WALL_PIDS_TRIED 32u
 
 #define WALL_HOSTNAME "slot" /* until it is claimed */
 
