@@ -227,17 +227,18 @@ static u32 round_once(struct look *l, const struct target *t)
     return fresh;
 }
 
-/* Without a look, which takes long beside a fork bomb: the leader's own group, all of which is its
- * session. */
-static bool kill_first(const struct target *t)
+/* Before the first look, which takes long beside a fork bomb: the leader's own group, all of which
+ * is its session, stands still. It is not killed yet: what its members have started in groups of
+ * their own would be nobody's descendants before they were found. */
+static bool stop_first(const struct target *t)
 {
     return t->q->signo == SIGKILL && t->q->scope != SP_TO_BELOW && t->live &&
-           SYS(kill, -(long)t->leader, SIGKILL) >= 0;
+           SYS(kill, -(long)t->leader, SIGSTOP) >= 0;
 }
 
 static long rounds(struct look *l, const struct target *t)
 {
-    u32 total = kill_first(t), quiet = 0;
+    u32 total = stop_first(t), quiet = 0;
 
     for (u32 i = 0; i < ROUNDS_MAX && quiet < 2; i++) {
         u32 fresh = round_once(l, t);
