@@ -32,6 +32,9 @@ const char *request_query(const request *rq, const char *name);
 void request_query_each(const request *rq,
                         void (*each)(void *arg, const char *name, const char *value), void *arg);
 bool request_is_unix(const request *rq);
+/* HTTP/1.1 GET with "Connection: upgrade" to this protocol (any case). The answer is a relay that
+ * writes a 101 and ends with RELAY_CLOSE. */
+bool request_upgrades(const request *rq, const char *protocol);
 int request_socket(const request *rq); /* for peer credentials of a unix connection */
 void *request_door(const request *rq); /* the server's dispatch argument */
 void *request_user(const request *rq); /* what dispatch put there: the caller */
@@ -77,6 +80,9 @@ typedef struct relay_io {
     /* The peer has not taken a byte for 60 s while there were some. RELAY_CLOSE cuts it off; with
      * anything else it gets another 60 s. */
     bool stalled;
+    /* Set it: what the peer has sent cannot be taken yet. Nothing more is read from it until a step
+     * leaves this unset; only its leaving is noticed. */
+    bool full;
 } relay_io;
 typedef struct relay_ops {
     /* Called once, before the first step; the place to register watchers that relay_wake(job). */
@@ -84,9 +90,10 @@ typedef struct relay_ops {
     /* Produces output: a pure function of what ctx's source holds. Writes the head itself
      * (http_head). Never blocks. */
     enum relay_next (*step)(void *ctx, relay_io *io);
-    /* Bytes from the peer (WebSocket); a step follows. NULL: they wait for the next request. The
-     * end of them is a disconnect, and ends the job, with or without input. */
-    void (*input)(void *ctx, const void *p, size_t n);
+    /* Bytes from the peer (an upgraded connection), also while it does not take ours; a step
+     * follows when it does. False: enough, as io->full says it. NULL: they wait for the next
+     * request. The end of them is a disconnect, and ends the job, with or without input. */
+    bool (*input)(void *ctx, const void *p, size_t n);
     /* The job is over, whatever the reason (also before start, when the server stops); after it
      * relay_wake must not be called any more. start, step, input and free of one job are called by
      * one thread; no lock is held. */

@@ -33,7 +33,7 @@ struct relay_job {
     bool started, woken;
     bool keep_alive, http11, head_only, discard, counted;
     bool deaf; /* the peer has ended its side, and may */
-    bool full; /* enough of its bytes wait */
+    bool full; /* enough of its bytes wait: no more are read */
     uint32_t interest;
     uint64_t wake_at, stall_at, due;
     size_t heap_at;                     /* 1-based; 0: no timer */
@@ -310,6 +310,8 @@ static void job_step(relay_job *j, uint64_t now, bool stalled)
     j->woken = false;
     j->next = j->ops->step(j->ctx, &io);
     j->wake_at = io.wake_at;
+    if (j->ops->input)
+        j->full = io.full;
     buf_cstr(&j->out);
     count_answer(j);
     if (j->head_only)
@@ -424,7 +426,7 @@ static bool job_input(relay_job *j)
     }
     j->input += (size_t)n;
     if (j->ops && j->ops->input) {
-        j->ops->input(j->ctx, p, (size_t)n);
+        j->full = !j->ops->input(j->ctx, p, (size_t)n);
         j->woken = true;
         return true;
     }
@@ -471,7 +473,7 @@ static void job_start(relay_job *j)
     if (j->ops && j->ops->start)
         j->ops->start(j->ctx, j);
     if (j->ops && j->ops->input && j->conn->in.len) {
-        j->ops->input(j->ctx, j->conn->in.p, j->conn->in.len);
+        j->full = !j->ops->input(j->ctx, j->conn->in.p, j->conn->in.len);
         buf_done(&j->conn->in);
     }
     job_run(j, now_mono_ns());

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 #include "base/cleanup.h"
@@ -161,6 +162,14 @@ void request_query_each(const request *rq,
 bool request_is_unix(const request *rq)
 {
     return rq->conn->is_unix;
+}
+
+bool request_upgrades(const request *rq, const char *protocol)
+{
+    const char *to = request_header(rq, "Upgrade");
+
+    return rq->h1.upgrade && rq->h1.http11 && !strcmp(rq->h1.method, "GET") && to &&
+           !strcasecmp(to, protocol);
 }
 
 int request_socket(const request *rq)

@@ -184,13 +184,14 @@ static inline err *demo_ticks(request *rq, response *rs)
     return NULL;
 }
 
-/* Follows demo.value until it is `until`; "flood" pours out letters without end. */
+/* Follows demo.value until it is `until`; "flood" pours out letters without end; "full" takes no
+ * bytes of the peer before the value is 1. */
 typedef struct follow {
     demo *demo;
     relay_job *job;
     size_t slot;
     unsigned seen, until;
-    bool begun, flood, stubborn;
+    bool begun, flood, stubborn, full;
 } follow;
 
 static inline void follow_start(void *ctx, relay_job *job)
@@ -234,18 +235,20 @@ static inline enum relay_next follow_step(void *ctx, relay_io *io)
         http_chunk(io->out, line, (size_t)n);
         f->seen = value;
     }
+    io->full = f->full && !value;
     if (value < f->until)
         return RELAY_WAIT;
     http_chunk(io->out, NULL, 0);
     return RELAY_DONE;
 }
 
-static inline void follow_input(void *ctx, const void *p, size_t n)
+static inline bool follow_input(void *ctx, const void *p, size_t n)
 {
     follow *f = ctx;
 
     (void)p;
     atomic_fetch_add(&f->demo->inputs, (unsigned)n);
+    return !f->full;
 }
 
 static inline void follow_free(void *ctx)
@@ -284,6 +287,7 @@ static inline err *demo_follow(request *rq, response *rs)
     f->until = (unsigned)until;
     f->flood = request_query(rq, "flood") != NULL;
     f->stubborn = request_query(rq, "stubborn") != NULL;
+    f->full = request_query(rq, "full") != NULL;
     response_relay(rs, request_query(rq, "talk") ? &TALK : &OPS, f);
     return NULL;
 }

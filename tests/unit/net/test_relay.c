@@ -93,6 +93,39 @@ TEST(bytes_of_the_peer_reach_input, 0)
     assert_int_equal(ask(fd, "/hello"), 200);
 }
 
+/* What cannot be taken stays with the peer: it is pushed back, and its leaving is still seen. */
+TEST(a_full_job_reads_no_more, 0)
+{
+    int fd = dial(f);
+    char p[4096] = {0};
+    size_t sent = 0;
+
+    get(fd, "/follow?talk&full&until=9");
+    EVENTUALLY(relays(f) == 1);
+    for (ssize_t n; sent < 64 << 20 && (n = send(fd, p, sizeof p, MSG_DONTWAIT)) > 0;)
+        sent += (size_t)n;
+    assert_true(sent < 64 << 20); /* the kernel's buffers, and no more */
+    unsigned taken = atomic_load(&f->demo.inputs);
+    assert_true(taken <= NET_READ);
+    demo_set(&f->demo, 1); /* from now on each piece is one step */
+    EVENTUALLY(atomic_load(&f->demo.inputs) == sent);
+    demo_set(&f->demo, 0);
+    close(fd);
+    EVENTUALLY(relays(f) == 0);
+}
+
+/* Ctrl-C has to come through while output pours out. */
+TEST(input_is_heard_while_output_waits, 0)
+{
+    CLEANUP(closep) int fd = dial(f);
+
+    get(fd, "/follow?talk&flood");
+    EVENTUALLY(relays(f) == 1);
+    poll(NULL, 0, 50); /* nobody reads: its output is stuck by now */
+    say(fd, "stop");
+    EVENTUALLY(atomic_load(&f->demo.inputs) == 4);
+}
+
 TEST_BRIEF(a_stalled_peer_is_told_of, 0)
 {
     CLEANUP(closep) int cut = dial(f), kept = -1;
@@ -218,6 +251,8 @@ int main(void)
         cmocka_unit_test(head_of_a_stream_has_no_body),
         cmocka_unit_test(a_disconnect_is_noticed_while_waiting),
         cmocka_unit_test(bytes_of_the_peer_reach_input),
+        cmocka_unit_test(a_full_job_reads_no_more),
+        cmocka_unit_test(input_is_heard_while_output_waits),
         cmocka_unit_test(a_stalled_peer_is_told_of),
         cmocka_unit_test(a_flood_does_not_starve_others),
         cmocka_unit_test(wakes_come_from_any_thread),
