@@ -12,6 +12,12 @@ void sha256(const void *p, size_t n, unsigned char ret_digest[SHA256_LEN])
         abort();
 }
 
+void sha1(const void *p, size_t n, unsigned char ret_digest[SHA1_LEN])
+{
+    if (!EVP_Digest(p, n, ret_digest, NULL, EVP_sha1(), NULL))
+        abort();
+}
+
 bool sha256_fd(int fd, unsigned char ret_digest[SHA256_LEN])
 {
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();

@@ -1,12 +1,15 @@
-/* SHA-256 through OpenSSL. Separate library (base_crypto). */
+/* SHA-256 (and SHA-1, for what a protocol demands of it) through OpenSSL. Separate library (base_crypto). */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #define SHA256_LEN 32
+#define SHA1_LEN   20
 
 void sha256(const void *p, size_t n, unsigned char ret_digest[SHA256_LEN]);
+/* Protects nothing: only for handshakes that name it. */
+void sha1(const void *p, size_t n, unsigned char ret_digest[SHA1_LEN]);
 /* Of a whole file from its start; false on a read error. */
 bool sha256_fd(int fd, unsigned char ret_digest[SHA256_LEN]);
 bool bytes_equal_ct(const void *a, const void *b, size_t n); /* constant time */
