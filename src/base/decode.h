@@ -26,7 +26,7 @@ enum decode_kind {
     DECODE_STRING,  /* char * */
     DECODE_TEXT,    /* char *: a string or an integer, as text */
     DECODE_BASE64,  /* decode_blob: a base64 string */
-    DECODE_BYTES,   /* decode_blob: {"text":…} or {"b64":…} */
+    DECODE_BYTES,   /* decode_blob: {"text":…}, {"b64":…}, a string */
     DECODE_OCTAL,   /* uint32_t: a string of octal digits */
     DECODE_BOOL,    /* bool */
     DECODE_INTEGER, /* int32_t, int64_t, uint32_t, uint64_t by size and min */

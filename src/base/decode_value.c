@@ -145,10 +145,11 @@ static err *put_base64(enum decode_mode mode, const json_t *j, const decode_fiel
 static err *put_bytes(enum decode_mode mode, const json_t *j, const decode_field *f, const place *p,
                       decode_blob *ret)
 {
-    if (!json_is_object(j))
-        return decode_wrong_type(p, "an object {\"text\": …} or {\"b64\": …}", j);
-    const json_t *text = json_object_get(j, "text"), *b64 = json_object_get(j, "b64");
-    if (json_object_size(j) != 1 || (!text && !b64))
+    if (!json_is_object(j) && !json_is_string(j))
+        return decode_wrong_type(p, "a string or an object {\"text\": …} or {\"b64\": …}", j);
+    const json_t *text = json_is_string(j) ? j : json_object_get(j, "text"),
+                 *b64 = json_object_get(j, "b64");
+    if (text != j && (json_object_size(j) != 1 || (!text && !b64)))
         return decode_wrong(p, "must have exactly one member, 'text' or 'b64'");
     place inner = {p, text ? "text" : "b64", 0};
     if (b64)
