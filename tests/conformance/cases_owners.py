@@ -1,19 +1,23 @@
 """Keys over TCP: owners see only their own, roles allow what they say."""
 import time
 
-from harness import Api, check, equal, expect_error
+from harness import Skip, check, equal, expect_error
 
 
 def key_for(node, owner, role="user", **more):
-    made = node.ok("POST", "/v1/keys", {"owner": owner, "role": role, **more})
-    return made, Api(tcp=f"127.0.0.1:{node.port}", key=made["key"])
+    a = node.call("POST", "/v1/keys", {"owner": owner, "role": role, **more})
+    if a.status == 403:
+        raise Skip("the key of this run is no administrator's: it makes no keys")
+    equal(a.status, 201, f"status ({a!r})")
+    made = a.json
+    return made, node.by_key(made["key"])
 
 
 def cases(suite, node):
     @suite.case("TCP without a key, with a wrong one and with a revoked one is unauthenticated")
     def _():
         for key in (None, "e2b_" + "0" * 40, "nonsense", ""):
-            a = Api(tcp=f"127.0.0.1:{node.port}", key=key).call("GET", "/v1/sandboxes")
+            a = node.by_key(key).call("GET", "/v1/sandboxes")
             expect_error(a, 401, "unauthenticated")
         made, api = key_for(node, "brief")
         equal(api.call("GET", "/v1/sandboxes").status, 200, "status with the key")
@@ -37,7 +41,7 @@ def cases(suite, node):
     @suite.case("X-API-Key is taken too")
     def _():
         made, _ = key_for(node, "header")
-        a = Api(tcp=f"127.0.0.1:{node.port}").call("GET", "/v1/sandboxes", headers={"X-API-Key": made["key"]})
+        a = node.by_key(None).call("GET", "/v1/sandboxes", headers={"X-API-Key": made["key"]})
         equal(a.status, 200, "status")
 
     @suite.case("what belongs to somebody else reads not_found; an administrator sees all")
@@ -100,7 +104,7 @@ def cases(suite, node):
 
     @suite.case("health needs no key, info does")
     def _():
-        nobody = Api(tcp=f"127.0.0.1:{node.port}")
+        nobody = node.by_key(None)
         equal(nobody.call("GET", "/healthz").status, 200, "healthz")
         equal(nobody.call("GET", "/readyz").status, 200, "readyz")
         expect_error(nobody.call("GET", "/v1/info"), 401, "unauthenticated")

@@ -3,16 +3,18 @@ import random
 import time
 
 from common import walls
-from harness import check, equal, eventually, expect_error, find_process
+from harness import check, equal, eventually, expect_error
 
 
 def number():
-    """A sleep nobody else has: found by its argv on the host."""
+    """A sleep nobody else has: found by its argv."""
     return str(random.randint(10_000_000, 99_999_999))
 
 
-def sleeping(n):
-    return find_process(["sleep", n])
+def sleeping(node, sb, n):
+    """Asked from inside: so a server elsewhere can be held to it, too. A shell's read leaves out the NULs of an argv."""
+    look = f"for f in /proc/[0-9]*/cmdline; do read -r l <$f; [ \"$l\" != sleep{n} ] || exit 0; done 2>/dev/null; exit 1"
+    return node.exec(sb, look)["end"]["exit_code"] == 0
 
 
 def cases(suite, node):
@@ -32,7 +34,7 @@ def timeouts(suite, node, sb):
         equal((r["end"]["how"], r["end"]["exit_code"], r["end"]["signal"]), ("timed_out", None, 15), "end")
         equal(r["out"]["text"], "before\n", "out")
         check(0.35 < took < 2, f"it took {took:.2f} s")
-        eventually("the tree is dead", lambda: not sleeping(a) and not sleeping(b), 3)
+        eventually("the tree is dead", lambda: not sleeping(node, sb, a) and not sleeping(node, sb, b), 3)
 
     @suite.case("who ignores TERM is killed two seconds later")
     def _():
@@ -42,14 +44,14 @@ def timeouts(suite, node, sb):
         took = time.monotonic() - began
         equal((r["end"]["how"], r["end"]["signal"]), ("timed_out", 9), "end")
         check(2.0 < took < 4.5, f"it took {took:.2f} s")
-        eventually("nothing sleeps", lambda: not sleeping(n), 3)
+        eventually("nothing sleeps", lambda: not sleeping(node, sb, n), 3)
 
     @suite.case("a time limit hits nobody else")
     def _():
         n = number()
         x = node.start(sb, ["sleep", n])
         node.exec(sb, ["sleep", "60"], timeout_ms=100)
-        check(sleeping(n), "another command died too")
+        check(sleeping(node, sb, n), "another command died too")
         node.ok("DELETE", node.at(sb, x))
 
     @suite.case("a command that is quick enough does not notice its time limit")
@@ -80,37 +82,37 @@ def scopes(suite, node, sb):
     def _():
         a, b = number(), number()
         x = node.start(sb, f"sleep {a} & setsid sleep {b} & wait")
-        eventually("both sleep", lambda: sleeping(a) and sleeping(b))
+        eventually("both sleep", lambda: sleeping(node, sb, a) and sleeping(node, sb, b))
         node.ok("POST", node.at(sb, x, "/signal"), {"signal": "KILL", "scope": "process"})
         equal(node.wait(sb, x)["signal"], 9, "signal")
-        check(sleeping(a) and sleeping(b), "a child died with scope process")
+        check(sleeping(node, sb, a) and sleeping(node, sb, b), "a child died with scope process")
         node.exec(sb, f"kill -9 $(pidof sleep) 2>/dev/null || pkill -9 -f 'sleep ({a}|{b})'")
         y = node.start(sb, f"sleep {a} & setsid sleep {b} & wait")
-        eventually("both sleep", lambda: sleeping(a) and sleeping(b))
+        eventually("both sleep", lambda: sleeping(node, sb, a) and sleeping(node, sb, b))
         node.ok("POST", node.at(sb, y, "/signal"), {"signal": "KILL", "scope": "tree"})
-        eventually("the tree is dead", lambda: not sleeping(a) and not sleeping(b), 3)
+        eventually("the tree is dead", lambda: not sleeping(node, sb, a) and not sleeping(node, sb, b), 3)
         equal(node.wait(sb, y)["how"], "killed", "how")
 
     @suite.case("scope group reaches the command's group, not a child of another session")
     def _():
         a, b = number(), number()
         x = node.start(sb, f"sleep {a} & setsid sleep {b} & wait")
-        eventually("both sleep", lambda: sleeping(a) and sleeping(b))
+        eventually("both sleep", lambda: sleeping(node, sb, a) and sleeping(node, sb, b))
         node.ok("POST", node.at(sb, x, "/signal"), {"signal": "KILL", "scope": "group"})
         node.wait(sb, x)
-        eventually("the group is dead", lambda: not sleeping(a), 3)
-        check(sleeping(b), "a session of its own died with scope group")
+        eventually("the group is dead", lambda: not sleeping(node, sb, a), 3)
+        check(sleeping(node, sb, b), "a session of its own died with scope group")
         node.exec(sb, f"kill -9 $(pidof sleep) 2>/dev/null || pkill -9 -f 'sleep {b}'")
 
     @suite.case("scope session reaches other groups of the session")
     def _():
         a, b = number(), number()
         x = node.start(sb, f"set -m; sleep {a} & echo; setsid sleep {b} & wait", stdio="pty")
-        eventually("both sleep", lambda: sleeping(a) and sleeping(b))
+        eventually("both sleep", lambda: sleeping(node, sb, a) and sleeping(node, sb, b))
         node.ok("POST", node.at(sb, x, "/signal"), {"signal": "KILL", "scope": "session"})
         node.wait(sb, x)
-        eventually("the session is dead", lambda: not sleeping(a), 3)
-        check(sleeping(b), "a session of its own died with scope session")
+        eventually("the session is dead", lambda: not sleeping(node, sb, a), 3)
+        check(sleeping(node, sb, b), "a session of its own died with scope session")
         node.exec(sb, f"kill -9 $(pidof sleep) 2>/dev/null || pkill -9 -f 'sleep {b}'")
 
     @suite.case("a signal to a command that has ended, and an unknown signal, are refused")
@@ -126,10 +128,10 @@ def scopes(suite, node, sb):
     def _():
         n = number()
         x = node.start(sb, f"sleep {n} & wait")
-        eventually("it sleeps", lambda: sleeping(n))
+        eventually("it sleeps", lambda: sleeping(node, sb, n))
         node.ok("DELETE", node.at(sb, x))
         equal((node.wait(sb, x)["how"], node.wait(sb, x)["signal"]), ("killed", 9), "end")
-        eventually("the tree is dead", lambda: not sleeping(n), 3)
+        eventually("the tree is dead", lambda: not sleeping(node, sb, n), 3)
         equal(node.ok("DELETE", node.at(sb, x))["end"]["how"], "killed", "how")
 
 

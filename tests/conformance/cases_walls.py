@@ -5,7 +5,7 @@ import pathlib
 import random
 
 import image
-from common import needs, walls
+from common import beside, needs, walls
 from harness import bytes_of, check, equal, eventually, expect_error, find_process, read_bytes, status_of
 
 
@@ -18,6 +18,7 @@ def cases(suite, node):
 
 def outside(node, sb, **spec):
     """The host's pid of a sleep in the sandbox, and its exec."""
+    beside(node)
     n = str(random.randint(10_000_000, 99_999_999))
     x = node.start(sb, ["sleep", n], **spec)
     return eventually("it sleeps", lambda: find_process(["sleep", n])), x

@@ -9,6 +9,12 @@ def needs(node, *caps):
             raise Skip(f"the backend {node.backend} has no {cap}")
 
 
+def beside(node):
+    """Skips where the node is elsewhere: the case looks at it from outside."""
+    if node.foreign:
+        raise Skip("it looks at the machine the server runs on")
+
+
 def walls(node):
     """Skips where commands are not separated from the node at all."""
     if node.backend == "fake":

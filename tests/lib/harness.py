@@ -52,6 +52,7 @@ class Suite:
         self.name = name
         self.passed = self.failed = self.skipped = 0
         self.prefix = ""
+        self.results = []  # of every case: name, result, ms, why
         random.seed(self.args.seed)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # nodes are taken down
         print(f"{name}: backend {self.args.backend}, seed {self.args.seed}"
@@ -81,17 +82,24 @@ class Suite:
                 body()
             except Skip as reason:
                 self.skipped += 1
+                self.note(name, "skipped", began, reason)
                 print(f"skip  {name}: {reason}", flush=True)
             except Exception as e:  # noqa: BLE001: a case may fail in any way
                 self.failed += 1
+                self.note(name, "failed", began, e)
                 print(f"FAIL  {name}: {e}", flush=True)
                 if not isinstance(e, (AssertionError, ApiError)) or not str(e):
                     traceback.print_exc(limit=-3)
             else:
                 self.passed += 1
+                self.note(name, "passed", began)
                 print(f"ok    {name} ({(time.monotonic() - began) * 1000:.0f} ms)", flush=True)
             return body
         return run
+
+    def note(self, name, result, began, why=None):
+        self.results.append({"case": name, "result": result, "ms": round((time.monotonic() - began) * 1000),
+                             "why": None if why is None else str(why)})
 
     def count(self, passed, failed, skipped=0):
         self.passed += passed
@@ -291,6 +299,7 @@ def bytes_of(value):
 
 class Node(Api):
     """A node of its own (tools/dev up), gone when the block ends, also when a case fails."""
+    foreign = False
 
     def __init__(self, backend="oci", images="busybox", pool="4:8", config="", mode=0o755, env="",
                  wrap=(), warden="", disk="", faults=False):
@@ -371,6 +380,10 @@ class Node(Api):
                 if re.search(r"(Address|Leak|Thread|UndefinedBehavior)Sanitizer|runtime error:", line):
                     lines += text[i:i + 12]
         return "\n".join(lines[:60])
+
+    def by_key(self, key):
+        """The same node over TCP, as whoever has this key."""
+        return Api(tcp=f"127.0.0.1:{self.port}", key=key)
 
     def pid(self, program):
         return int(pathlib.Path(self.dir, "ctl", program + ".pid").read_text())
