@@ -2,11 +2,11 @@
 import contextlib
 import json
 import os
-import re
 import socket
 import time
 
 from harness import Api, check, equal, eventually, expect_error
+from raw import exchange
 
 ALLOWED = ()
 HEAD_S = 10  # a head that is not complete by then costs the connection
@@ -100,31 +100,6 @@ class Wire:
 
     def tcp(self):
         return socket.create_connection(("127.0.0.1", self.node.port))
-
-
-def exchange(s, data, step=0, seconds=5):
-    """(statuses, closed) of what comes back."""
-    s.settimeout(seconds)
-    out, closed = b"", False
-    with contextlib.suppress(OSError):  # refused before all was sent
-        for i in range(0, len(data), step or len(data)):
-            s.sendall(data[i:i + (step or len(data))])
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        s.settimeout(0.15 if out else seconds)
-        try:
-            got = s.recv(1 << 16)
-        except socket.timeout:
-            break
-        except ConnectionResetError:
-            closed = True
-            break
-        if not got:
-            closed = True
-            break
-        out += got
-    s.close()
-    return " ".join(x.decode() for x in re.findall(rb"HTTP/1\.1 (\d{3})", out)), closed
 
 
 def prepare(node):

@@ -4,11 +4,14 @@ whether the connection is closed afterwards. Every request is also sent byte by 
 
 usage: conformance.py DEMO_SERVER"""
 import http.client
-import re
+import pathlib
 import socket
 import subprocess
 import sys
-import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lib"))
+
+import raw  # noqa: E402
 
 H = b"Host: a\r\n"
 TE = b"Transfer-Encoding: chunked\r\n"
@@ -63,30 +66,7 @@ CASES = {
 def exchange(port, data, step, want):
     s = socket.create_connection(("127.0.0.1", port))
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
-        for i in range(0, len(data), step):
-            s.sendall(data[i:i + step])
-    except OSError:
-        pass  # refused before all was sent
-    out, closed = b"", False
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        statuses = re.findall(rb"HTTP/1\.1 (\d{3})", out)
-        # All answers are here: does it stay open?
-        s.settimeout(0.05 if len(statuses) >= len(want.split()) else 5)
-        try:
-            got = s.recv(65536)
-        except socket.timeout:
-            break
-        except ConnectionResetError:
-            closed = True
-            break
-        if not got:
-            closed = True
-            break
-        out += got
-    s.close()
-    return " ".join(x.decode() for x in re.findall(rb"HTTP/1\.1 (\d{3})", out)), closed
+    return raw.exchange(s, data, step, wanted=len(want.split()), quiet=0.05)
 
 
 def python_client(port):
