@@ -175,15 +175,19 @@ static void bytes_come_as_text_or_base64(void **state)
 {
     CLEANUP(exec_request_done) exec_request x = {0};
     static const char *const BAD[] = {
-        "{\"argv\":[\"a\"],\"stdin\":\"x\"}", "{\"argv\":[\"a\"],\"stdin\":{}}",
+        "{\"argv\":[\"a\"],\"stdin\":7}", "{\"argv\":[\"a\"],\"stdin\":{}}",
         "{\"argv\":[\"a\"],\"stdin\":{\"text\":\"x\",\"b64\":\"eA==\"}}",
         "{\"argv\":[\"a\"],\"stdin\":{\"b64\":\"e\"}}",
         "{\"argv\":[\"a\"],\"stdin\":{\"text\":5}}"};
     const char *text = "{\"argv\":[\"a\"],\"stdin\":{\"text\":\"h\xc3\xa4\"}}";
     const char *b64 = "{\"argv\":[\"a\"],\"stdin\":{\"b64\":\"AAH/\"}}";
+    const char *plain = "{\"argv\":[\"a\"],\"stdin\":\"abc\"}";
 
     (void)state;
     assert_ok(exec_request_decode(text, strlen(text), &x));
+    assert_int_equal(x.stdin.n, 3);
+    exec_request_done(&x);
+    assert_ok(exec_request_decode(plain, strlen(plain), &x));
     assert_int_equal(x.stdin.n, 3);
     exec_request_done(&x);
     assert_ok(exec_request_decode(b64, strlen(b64), &x));
