@@ -94,7 +94,7 @@ struct response {
     int status;
     const char *id; /* the request's */
     buf headers;    /* lines */
-    buf kept;       /* lines an error keeps: Allow, WWW-Authenticate */
+    buf kept;       /* lines an error keeps: Allow and the like */
     char *type;
     buf body;
     const relay_ops *ops;

@@ -12,7 +12,8 @@ void response_status(response *rs, int status)
 
 void response_header(response *rs, const char *name, const char *fmt, ...)
 {
-    bool keep = !strcasecmp(name, "Allow") || !strcasecmp(name, "WWW-Authenticate");
+    bool keep = !strcasecmp(name, "Allow") || !strcasecmp(name, "WWW-Authenticate") ||
+                !strcasecmp(name, "Sec-WebSocket-Version");
     va_list ap;
 
     va_start(ap, fmt);

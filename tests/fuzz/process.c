@@ -31,12 +31,12 @@ static void offsets(const char *text)
 {
     uint64_t a = 0, b = 0, c = 1, d = 1;
     char again[64];
-    err *e = parse_offsets(text, &a, &b);
+    err *e = rest_parse_offsets(text, &a, &b);
 
     if (!e) {
         MUST(a <= INT64_MAX && b <= INT64_MAX);
         snprintf(again, sizeof again, "%lu.%lu", a, b);
-        MUST(!parse_offsets(again, &c, &d) && a == c && b == d);
+        MUST(!rest_parse_offsets(again, &c, &d) && a == c && b == d);
     }
     err_free(e);
 }
@@ -80,11 +80,11 @@ static void output(fuzz_in *in)
 
 static void signals(const char *text)
 {
-    int n = signal_number(text);
+    int n = rest_signal_number(text);
 
     MUST(n == -1 || (n > 0 && n <= 64));
     if (n > 0 && n < 32 && sigabbrev_np(n))
-        MUST(signal_number(sigabbrev_np(n)) == n);
+        MUST(rest_signal_number(sigabbrev_np(n)) == n);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,6 +1,6 @@
-/* Messages and what is answered do not depend on how the bytes are cut; a message is never longer
- * than allowed; what is put is read by the other side as the same; an answer to a handshake is
- * understood the same in any pieces. */
+/* Messages, pongs and whether it is over do not depend on how the bytes are cut (which of a close
+ * frame's mistakes is named does); a message is never longer than allowed; what is put is read by
+ * the other side as the same; an answer to a handshake is understood the same in any pieces. */
 #include "wire/ws.h"
 
 #include <stdint.h>
@@ -32,8 +32,8 @@ static void same(const buf *a, const buf *b)
         abort();
 }
 
-/* got: messages; said: what goes back, which ends with a close when it is over. */
-static void run(const uint8_t *p, size_t n, size_t step, bool client, buf *got, buf *said)
+/* got: messages; said: what goes back, if it is not a close. True: it is over. */
+static bool run(const uint8_t *p, size_t n, size_t step, bool client, buf *got, buf *said)
 {
     CLEANUP(ws_freep)
     ws *w = ws_new(&(ws_options){
@@ -44,14 +44,18 @@ static void run(const uint8_t *p, size_t n, size_t step, bool client, buf *got, 
     ws_flush(w, said);
     if (ws_is_over(w) && !ws_is_closing(w))
         abort();
+    if (ws_is_closing(w))
+        buf_clear(said);
+    return ws_is_over(w);
 }
 
 static void frames(const uint8_t *data, size_t size, bool client)
 {
     CLEANUP(buf_done) buf whole = {0}, pieces = {0}, said = {0}, said_too = {0};
 
-    run(data, size, size ? size : 1, client, &whole, &said);
-    run(data, size, 1, client, &pieces, &said_too);
+    bool over = run(data, size, size ? size : 1, client, &whole, &said);
+    if (run(data, size, 1, client, &pieces, &said_too) != over)
+        abort();
     same(&whole, &pieces);
     same(&said, &said_too);
 }

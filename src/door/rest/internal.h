@@ -61,6 +61,17 @@ void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_
 /* stdin.c: appends the body, which it takes, as soon as there is room for it, and answers then. */
 void feed_start(request *rq, response *rs, exec *x, buf *body, uint64_t offset, bool eof);
 
+/* attach.c: a WebSocket to a command */
+typedef struct attach_options {
+    uint64_t from[3]; /* by stream */
+    bool is_new;      /* just started: if that failed, the answer is an error */
+} attach_options;
+/* Checks the handshake; ERR_INVALID_REQUEST. Before anything is started for it. */
+err *attach_check(request *rq, response *rs, buf *ret_lines) ERR_MUST;
+/* Hands the connection to the relay. Takes references of its own, and the lines. */
+err *attach_start(request *rq, response *rs, sandbox *sb, exec *x, const attach_options *o,
+                  buf *lines) ERR_MUST;
+
 /* wait.c: answers that wait for one callback */
 typedef struct wait_ticket wait_ticket;
 /* finish (any thread, once): the answer is status and body, or an error; both are consumed. */
@@ -89,6 +100,10 @@ static inline enum relay_next stream_done(const relay_io *io)
 /* Reads Idempotency-Key; ERR_INVALID_REQUEST on a bad one. */
 err *rest_idempotency(request *rq, const buf *body, idempotency *ret_idem) ERR_MUST;
 bool rest_wants_events(const request *rq);
+/* "<out>.<err>" or one number; what is left out stays as it is. */
+err *rest_parse_offsets(const char *text, uint64_t *ret_out, uint64_t *ret_err) ERR_MUST;
+/* "TERM", "SIGTERM", "15"; -1: none. */
+int rest_signal_number(const char *text);
 /* The sandbox and the exec that a route's two parameters name. */
 err *rest_find_exec(request *rq, sandbox **ret_sandbox, exec **ret_exec) ERR_MUST;
 

@@ -73,8 +73,7 @@ static err *start(request *rq, sandbox *sb, exec **ret_exec, bool *ret_replay)
     return NULL;
 }
 
-/* "<out>.<err>" or one number; what is left out is 0. */
-static err *parse_offsets(const char *text, uint64_t *ret_out, uint64_t *ret_err)
+err *rest_parse_offsets(const char *text, uint64_t *ret_out, uint64_t *ret_err)
 {
     const char *dot = strchr(text, '.');
     CLEANUP(freep) char *first = dot ? xstrndup(text, (size_t)(dot - text)) : xstrdup(text);
@@ -96,7 +95,7 @@ err *rest_sandbox_exec(request *rq, response *rs)
                         .is_exec = true};
 
     if (last)
-        TRY(parse_offsets(last, &o.from[1], &o.from[2]));
+        TRY(rest_parse_offsets(last, &o.from[1], &o.from[2]));
     TRY(find_sandbox(rq, &sb));
     TRY(start(rq, sb, &x, &o.replay));
     follow_start(rq, rs, sb, x, &o);
@@ -191,7 +190,7 @@ static err *output_range(request *rq, const process_output_query *q, bool events
     if (both && !events)
         return err_remedy(err_new(ERR_INVALID_REQUEST, "stream: raw bytes are of one stream"),
                           "Ask for stream=out or stream=err, or for text/event-stream.");
-    TRY(parse_offsets(last ? last : q->offset, &first, &second));
+    TRY(rest_parse_offsets(last ? last : q->offset, &first, &second));
     o->streams = both ? 1u << 1 | 1u << 2 : 1u << one;
     if (both || last || strchr(q->offset, '.')) {
         o->from[1] = first;
@@ -252,7 +251,7 @@ err *rest_process_output(request *rq, response *rs)
 
 /* ---- signals ---- */
 
-static int signal_number(const char *text)
+int rest_signal_number(const char *text)
 {
     uint64_t n = 0;
 
@@ -283,7 +282,7 @@ err *rest_process_signal(request *rq, response *rs)
     TRY(request_body(rq, 4096, &body));
     TRY(signal_request_decode(body.p, body.len, &in));
     TRY(rest_find_exec(rq, &sb, &x));
-    int signo = signal_number(in.signal);
+    int signo = rest_signal_number(in.signal);
     if (signo < 0)
         return err_new(ERR_INVALID_REQUEST, "signal: '%s' is no signal", in.signal);
     TRY(exec_signal(x, signo, SCOPES[in.scope]));

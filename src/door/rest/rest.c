@@ -30,13 +30,18 @@ static const char *key_of(const request *rq)
     return bearer ? bearer : request_header(rq, "X-API-Key");
 }
 
-/* A key is taken on every listener; without one the unix peer's credentials count. */
+/* A key is taken on every listener; without one the unix peer's credentials count, unless a page
+ * may be behind the request: whatever brings a browser to the socket must not lend it to every site
+ * that the browser shows. */
 static err *authenticate(const rest *r, request *rq, caller **ret_caller)
 {
     const char *key = key_of(rq);
 
     if (key)
         return caller_by_key(r->o.engine, key, ret_caller);
+    if (request_header(rq, "Origin"))
+        return err_remedy(err_new(ERR_UNAUTHENTICATED, "a page's request carries no key"),
+                          "Send a key in the header Authorization, or leave Origin out.");
     if (request_is_unix(rq))
         return caller_by_peer(request_socket(rq), r->o.group, ret_caller);
     return err_new(ERR_UNAUTHENTICATED, "the request carries no key");
