@@ -27,6 +27,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 
@@ -52,6 +53,7 @@ class Suite:
         self.name = name
         self.passed = self.failed = self.skipped = 0
         self.prefix = ""
+        self.lock = threading.Lock()  # cases may run beside each other
         self.results = []  # of every case: name, result, ms, why
         random.seed(self.args.seed)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # nodes are taken down
@@ -71,31 +73,38 @@ class Suite:
         return not self.args.only or any(self.args.only in name for name in names)
 
     def case(self, name):
-        """Runs the decorated function now and counts it."""
+        """Runs the decorated function now and counts it; on any thread."""
         name = self.prefix + name
 
         def run(body):
             if not self.wants(name):
                 return body
-            began = time.monotonic()
+            began, error = time.monotonic(), None
             try:
                 body()
-            except Skip as reason:
-                self.skipped += 1
-                self.note(name, "skipped", began, reason)
-                print(f"skip  {name}: {reason}", flush=True)
             except Exception as e:  # noqa: BLE001: a case may fail in any way
-                self.failed += 1
-                self.note(name, "failed", began, e)
-                print(f"FAIL  {name}: {e}", flush=True)
-                if not isinstance(e, (AssertionError, ApiError)) or not str(e):
-                    traceback.print_exc(limit=-3)
-            else:
-                self.passed += 1
-                self.note(name, "passed", began)
-                print(f"ok    {name} ({(time.monotonic() - began) * 1000:.0f} ms)", flush=True)
+                error = e
+            with self.lock:
+                self.tell(name, began, error)
             return body
         return run
+
+    def tell(self, name, began, error):
+        """Counts and prints how a case ended."""
+        if error is None:
+            self.passed += 1
+            self.note(name, "passed", began)
+            print(f"ok    {name} ({(time.monotonic() - began) * 1000:.0f} ms)", flush=True)
+        elif isinstance(error, Skip):
+            self.skipped += 1
+            self.note(name, "skipped", began, error)
+            print(f"skip  {name}: {error}", flush=True)
+        else:
+            self.failed += 1
+            self.note(name, "failed", began, error)
+            print(f"FAIL  {name}: {error}", flush=True)
+            if not isinstance(error, (AssertionError, ApiError)) or not str(error):
+                traceback.print_exception(error, limit=-3)
 
     def note(self, name, result, began, why=None):
         self.results.append({"case": name, "result": result, "ms": round((time.monotonic() - began) * 1000),
