@@ -5,7 +5,7 @@
  * is a child that meets it, never pid 1. */
 #pragma once
 
-#include "init/sys.h"
+#include "bare/lib.h"
 #include "wire/spine.h"
 
 /* Shared with one child until it execs: how far it came, and who it became. */
@@ -113,15 +113,3 @@ long env_init(struct env *e, u32 max);
 void env_put(struct env *e, const char *pair); /* later wins */
 void env_put_pair(struct env *e, const char *name, const char *value);
 const char *env_get(const struct env *e, const char *name);
-
-/* lib.c */
-void *memset(void *d, int c, size_t n);
-void *memcpy(void *d, const void *s, size_t n);
-size_t text_len(const char *s);
-bool text_equal(const char *a, const char *b);
-bool text_starts(const char *s, const char *prefix);
-/* Decimal digits up to `until`; false if empty, not digits or beyond 64 bits. */
-bool text_number(const char *s, const char *until, u64 *ret);
-char *text_from_number(char *end, u64 v); /* writes before end, returns the first digit */
-void *map_anon(size_t n);                 /* NULL when memory is out */
-void fd_close(int *fd);

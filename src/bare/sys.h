@@ -131,6 +131,7 @@ enum {
     K_MAP_SHARED = 1,
     K_MAP_PRIVATE = 2,
     K_MAP_ANON = 0x20,
+    K_MAP_NORESERVE = 0x4000,
     K_MADV_DONTDUMP = 16,
     K_SEEK_SET = 0,
     K_SEEK_END = 2,

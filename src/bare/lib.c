@@ -1,8 +1,6 @@
-/* The handful of helpers a program without libc needs. */
-#include "init/init.h"
+#include "bare/lib.h"
 
 #ifndef HOSTED
-/* The compiler itself calls these two. */
 void *memset(void *d, int c, size_t n)
 {
     char *p = d;
@@ -15,8 +13,12 @@ void *memcpy(void *d, const void *s, size_t n)
 {
     char *p = d;
     const char *q = s;
+#    ifdef __x86_64__
+    __asm__ volatile("rep movsb" : "+D"(p), "+S"(q), "+c"(n) : : "memory");
+#    else
     while (n--)
         *p++ = *q++;
+#    endif
     return d;
 }
 #endif
@@ -68,10 +70,20 @@ char *text_from_number(char *end, u64 v)
     return end;
 }
 
+static void *map_with(size_t n, int more)
+{
+    long r = SYS(mmap, 0, n, K_PROT_READ | K_PROT_WRITE, K_MAP_PRIVATE | K_MAP_ANON | more, -1, 0);
+    return sys_failed(r) ? NULL : (void *)r;
+}
+
 void *map_anon(size_t n)
 {
-    long r = SYS(mmap, 0, n, K_PROT_READ | K_PROT_WRITE, K_MAP_PRIVATE | K_MAP_ANON, -1, 0);
-    return sys_failed(r) ? NULL : (void *)r;
+    return map_with(n, 0);
+}
+
+void *map_anon_lazy(size_t n)
+{
+    return map_with(n, K_MAP_NORESERVE);
 }
 
 void fd_close(int *fd)

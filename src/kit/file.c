@@ -1,0 +1,258 @@
+/* read and write: one regular file. Nothing else is opened for its content: a FIFO would wait for a
+ * stranger and a device has no end. */
+#include "kit/kit.h"
+
+#define LINKS_MAX 16
+
+/* ---- read ---- */
+
+static long open_regular(const char *path, struct statx *ret_st)
+{
+    long fd = SYS(openat, K_AT_FDCWD, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+
+    if (fd == -ENXIO)
+        return -EINVAL; /* a socket */
+    if (fd < 0)
+        return fd;
+    long r = SYS(statx, fd, "", K_AT_EMPTY_PATH, STATX_BASIC_STATS, ret_st);
+    if (r >= 0 && !is_file(ret_st))
+        r = is_dir(ret_st) ? -EISDIR : -EINVAL;
+    if (r < 0) {
+        SYS(close, fd);
+        return r;
+    }
+    return fd;
+}
+
+/* Fills the room of a DATA record as far as the file goes. */
+static long read_full(int fd, char *to, size_t max, u64 at)
+{
+    size_t got = 0;
+
+    while (got < max) {
+        long n = SYS(pread64, fd, to + got, max - got, at + got);
+        if (n == -EINTR)
+            continue;
+        if (n < 0)
+            return n;
+        if (!n)
+            break;
+        got += (size_t)n;
+    }
+    return (long)got;
+}
+
+/* The next byte at or after `at` that is no hole; the end if there is none. */
+static u64 skip_hole(int fd, u64 at, u64 end)
+{
+    long r = SYS(lseek, fd, at, K_SEEK_DATA);
+
+    if (r == -ENXIO)
+        return end;
+    return r < 0 || (u64)r < at ? at : (u64)r < end ? (u64)r : end;
+}
+
+static void send(int fd, u64 at, u64 end)
+{
+    u64 hole = at; /* where to look for one next */
+
+    while (at < end) {
+        if (at >= hole) {
+            at = skip_hole(fd, at, end);
+            long next = SYS(lseek, fd, at, K_SEEK_HOLE);
+            hole = next > 0 && (u64)next > at ? (u64)next : end;
+            continue;
+        }
+        u64 stop = hole < end ? hole : end;
+        size_t want = stop - at < KIT_DATA_MAX ? (size_t)(stop - at) : KIT_DATA_MAX;
+        long n = read_full(fd, out_data_room(), want, at);
+        if (n < 0)
+            out_fail(n);
+        if (!n)
+            out_fail(-ESTALE); /* it became shorter under our hands */
+        out_data(at, (size_t)n);
+        at += (u64)n;
+    }
+}
+
+/* What says it is empty may be a file of /proc or /sys: its length is known when it has been read.
+ */
+static void send_unsized(int fd, struct statx *st, const kit_request *rq)
+{
+    u64 at = rq->flags & KIT_F_SUFFIX ? 0 : rq->offset, left = rq->length;
+    static char first[4096];
+    long n = read_full(fd, first, 1, 0);
+
+    out_entry("", 0, st, "", 0, n > 0 ? KIT_E_UNSIZED : 0);
+    if (n < 0)
+        out_fail(n);
+    while (n > 0 && left) {
+        size_t want = left < KIT_DATA_MAX ? (size_t)left : KIT_DATA_MAX;
+        n = read_full(fd, out_data_room(), want, at);
+        if (n < 0)
+            out_fail(n);
+        if (!n)
+            break;
+        out_data(at, (size_t)n);
+        at += (u64)n;
+        left -= (u64)n;
+        out_flush();
+    }
+}
+
+void verb_read(const kit_request *rq)
+{
+    struct statx st;
+    long fd = open_regular(rq->path, &st);
+
+    if (fd < 0)
+        out_fail(fd);
+    if (!st.stx_size) {
+        send_unsized((int)fd, &st, rq);
+        return;
+    }
+    u64 size = st.stx_size, at = rq->offset;
+    if (rq->flags & KIT_F_SUFFIX)
+        at = rq->length < size ? size - rq->length : 0;
+    out_entry("", 0, &st, "", 0, 0);
+    if (at >= size)
+        return;
+    u64 end = rq->length < size - at ? at + rq->length : size;
+    if (end - at > KIT_DATA_MAX)
+        out_flush(); /* the head of the answer need not wait for the first bytes */
+    send((int)fd, at, end);
+}
+
+/* ---- write ---- */
+
+/* A last symbolic link is followed, also one to what is not there yet: dir and base become those of
+ * what it points to. */
+static long resolve(const kit_request *rq, int *dir, char base[256])
+{
+    char target[KIT_PATH_MAX + 1];
+    long r = path_parent(rq->path, rq->flags & KIT_F_PARENTS, dir, base);
+
+    for (int i = 0; r >= 0; i++) {
+        long n = SYS(readlinkat, *dir, base, target, sizeof target - 1);
+        if (n < 0)
+            return 0; /* no link */
+        if (i == LINKS_MAX)
+            return -ELOOP;
+        target[n] = 0;
+        r = SYS(fchdir, *dir); /* relative targets begin here */
+        fd_close(dir);
+        if (r >= 0)
+            r = path_parent(target, rq->flags & KIT_F_PARENTS, dir, base);
+    }
+    return r == -EBUSY ? -EISDIR : r;
+}
+
+static long temp_open(int dir, char ret_name[32])
+{
+    static const char HEX[] = "0123456789abcdef";
+    static const char PREFIX[] = ".bothy-";
+    unsigned char r[8];
+
+    for (;;) {
+        long n = SYS(getrandom, r, sizeof r, 0);
+        if (n < 0)
+            return n;
+        memcpy(ret_name, PREFIX, sizeof PREFIX);
+        for (int i = 0; i < 8; i++) {
+            ret_name[sizeof PREFIX - 1 + 2 * i] = HEX[r[i] >> 4];
+            ret_name[sizeof PREFIX + 2 * i] = HEX[r[i] & 15];
+        }
+        ret_name[sizeof PREFIX - 1 + 16] = 0;
+        n = SYS(openat, dir, ret_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (n != -EEXIST)
+            return n;
+    }
+}
+
+static long write_full(int fd, const char *p, size_t n, u64 at)
+{
+    while (n) {
+        long k = SYS(pwrite64, fd, p, n, at);
+        if (k == -EINTR)
+            continue;
+        if (k <= 0)
+            return k ? k : -EIO;
+        p += k;
+        n -= (size_t)k;
+        at += (u64)k;
+    }
+    return 0;
+}
+
+/* From stdin into fd, until END. */
+static long receive(int fd)
+{
+    u64 size = 0;
+    kit_record r;
+
+    for (;;) {
+        long e = in_record(&r);
+        if (e < 0)
+            return e;
+        if (r.type == KIT_END)
+            break;
+        if (r.type != KIT_DATA)
+            continue;
+        e = write_full(fd, r.bytes, r.bytes_len, r.offset);
+        if (e < 0)
+            return e;
+        size = r.offset + r.bytes_len;
+        tally.bytes += r.bytes_len;
+    }
+    return SYS(ftruncate, fd, size);
+}
+
+/* Permissions and owner of what is replaced stay, as far as this user may give them. */
+static long dress(int fd, const kit_request *rq, const struct statx *old)
+{
+    u32 mode = rq->mode;
+
+    if (old && (SYS(geteuid) == 0) && SYS(fchown, fd, old->stx_uid, old->stx_gid) < 0)
+        (void)!SYS(fchown, fd, NO_CHANGE, old->stx_gid);
+    if (mode == KIT_MODE_NONE && old)
+        mode = old->stx_mode & 01777; /* set-id bits do not outlive the content */
+    return mode == KIT_MODE_NONE ? 0 : SYS(fchmod, fd, mode);
+}
+
+static long replace(int dir, const char *base, const char *temp, int fd, const kit_request *rq)
+{
+    struct statx old;
+    bool there = path_stat(dir, base, K_AT_SYMLINK_NOFOLLOW, &old) >= 0;
+    long r = receive(fd);
+
+    if (r >= 0)
+        r = dress(fd, rq, there ? &old : NULL);
+    if (r >= 0)
+        r = SYS(renameat2, dir, temp, dir, base, rq->flags & KIT_F_NEW ? 1 : 0);
+    return r;
+}
+
+void verb_write(const kit_request *rq)
+{
+    char base[256], temp[32];
+    struct statx st;
+    int dir = -1;
+    long r = resolve(rq, &dir, base);
+
+    if (r >= 0 && path_stat(dir, base, K_AT_SYMLINK_NOFOLLOW, &st) >= 0)
+        r = rq->flags & KIT_F_NEW ? -EEXIST : is_dir(&st) ? -EISDIR : is_file(&st) ? 0 : -EINVAL;
+    if (r < 0)
+        out_fail(r);
+    long fd = temp_open(dir, temp);
+    if (fd < 0)
+        out_fail(fd);
+    r = replace(dir, base, temp, (int)fd, rq);
+    if (r < 0) {
+        SYS(unlinkat, dir, temp, 0);
+        out_fail(r);
+    }
+    r = SYS(statx, fd, "", K_AT_EMPTY_PATH, STATX_BASIC_STATS, &st);
+    if (r < 0)
+        out_fail(r);
+    out_entry("", 0, &st, "", 0, 0);
+}

@@ -1,0 +1,78 @@
+#include "kit/kit.h"
+
+#define STEPS_MAX 100000u /* of one name: a pattern of many stars must not take for ever */
+
+/* The set at p ('[' is behind us) takes c? *ret_end is behind its ']'; NULL: it has none. */
+static bool in_set(const char *p, char c, const char **ret_end)
+{
+    bool not = *p == '!' || *p == '^', found = false;
+
+    p += not ;
+    for (bool first = true; *p && (first || *p != ']'); first = false) {
+        unsigned char low = (unsigned char)*p++, high = low, at = (unsigned char)c;
+        if (p[0] == '-' && p[1] && p[1] != ']') {
+            high = (unsigned char)p[1];
+            p += 2;
+        }
+        found |= at >= low && at <= high;
+    }
+    *ret_end = *p ? p + 1 : NULL;
+    return found != not ;
+}
+
+/* One of pattern against one character; *ret_next is the pattern behind it. */
+static bool one(const char *p, char c, const char **ret_next)
+{
+    const char *end;
+
+    *ret_next = p + 1;
+    if (*p == '?')
+        return c != '/';
+    if (*p == '[') {
+        bool in = in_set(p + 1, c, &end);
+        if (end) {
+            *ret_next = end;
+            return in && c != '/';
+        }
+    }
+    if (*p == '\\' && p[1]) {
+        *ret_next = p + 2;
+        return p[1] == c;
+    }
+    return *p == c;
+}
+
+static bool match(const char *p, const char *s, u32 *steps)
+{
+    for (;;) {
+        if (++*steps > STEPS_MAX)
+            return false;
+        if (!*p)
+            return !*s;
+        if (*p == '*') {
+            bool deep = p[1] == '*';
+            while (*p == '*')
+                p++;
+            if (deep && *p == '/' && match(p + 1, s, steps))
+                return true; /* a/ ** /b takes a/b */
+            for (;; s++) {
+                if (match(p, s, steps))
+                    return true;
+                if (!*s || (*s == '/' && !deep) || *steps > STEPS_MAX)
+                    return false;
+            }
+        }
+        const char *next;
+        if (!*s || !one(p, *s, &next))
+            return false;
+        p = next;
+        s++;
+    }
+}
+
+bool glob_match(const char *pattern, const char *s)
+{
+    u32 steps = 0;
+
+    return match(pattern, s, &steps);
+}

@@ -1,0 +1,57 @@
+/* Entry, verbs by name. The exit status is 0 when END was written, 2 for a request of another
+ * version: bothyd and the kit it gives are of one build, so that is a fault. */
+#include "kit/kit.h"
+
+static verb_fn *const VERBS[KIT_VERBS] = {
+    [KIT_STAT] = verb_stat, [KIT_READ] = verb_read,     [KIT_WRITE] = verb_write,
+    [KIT_LIST] = verb_list, [KIT_SEARCH] = verb_search, [KIT_MKDIR] = verb_mkdir,
+    [KIT_MOVE] = verb_move, [KIT_REMOVE] = verb_remove, [KIT_WATCH] = verb_watch,
+};
+
+u64 clock_ms(void)
+{
+    struct __kernel_timespec t = {0};
+
+    SYS(clock_gettime, K_CLOCK_MONOTONIC, &t);
+    return (u64)t.tv_sec * 1000 + (u64)t.tv_nsec / 1000000;
+}
+
+void kit_exit(int status)
+{
+    for (;;)
+        SYS(exit_group, status);
+}
+
+static void run(int argc, char **argv)
+{
+    kit_request rq;
+
+    if (!kit_request_read(argc, argv, &rq))
+        kit_exit(2);
+    if (!*rq.path || text_len(rq.path) > KIT_PATH_MAX)
+        out_fail(*rq.path ? -ENAMETOOLONG : -ENOENT);
+    if (!VERBS[rq.verb])
+        out_fail(-ENOSYS);
+    VERBS[rq.verb](&rq);
+    out_end();
+}
+
+#ifdef HOSTED
+int main(int argc, char **argv)
+{
+    run(argc, argv);
+}
+#else
+/* The stack as the kernel left it: argc, argv. It is aligned by hand: the entry is not a call. */
+#    if defined(__x86_64__)
+__asm__(".globl _start\n_start:\n xor %ebp,%ebp\n mov %rsp,%rdi\n and $-16,%rsp\n"
+        " call kit_main\n ud2\n");
+#    else
+__asm__(".globl _start\n_start:\n mov x29,#0\n mov x30,#0\n mov x0,sp\n bl kit_main\n brk #1\n");
+#    endif
+void kit_main(long *stack);
+void kit_main(long *stack)
+{
+    run((int)stack[0], (char **)(stack + 1));
+}
+#endif

@@ -1,0 +1,338 @@
+/* watch: changes as they happen, by inotify. A watched directory is a node: its parent's watch and
+ * its own name there, so that a rename changes one node and the names below follow.
+ *
+ * What cannot be promised is told: OVERFLOW when the kernel dropped events, and for a directory
+ * that appears with content, CREATED for what was found in it (it may come a second time). */
+#include <linux/inotify.h>
+
+#include "kit/kit.h"
+
+#define WATCHES_MAX (1u << 20) /* highest watch number; the kernel counts them up */
+#define PING_MS     10000
+#define PAIR_MS     20 /* the second half of a move comes right behind the first */
+#define TREE_MASK   (IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK)
+#define MASK                                                                       \
+    (IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | \
+     IN_DELETE_SELF | IN_MOVE_SELF)
+
+struct node {
+    int32_t parent; /* watch number; 0: the root */
+    bool used;
+    char name[256];
+};
+
+static struct node *nodes; /* by watch number */
+static int notify = -1;
+static int root_wd, highest;
+static bool recursive;
+static struct { /* the first half of a move that waits for the second */
+    bool is, dir;
+    u32 cookie;
+    size_t len;
+    char name[KIT_PATH_MAX + 1];
+} half;
+
+/* ---- names ---- */
+
+static size_t put_before(char *room, size_t at, const char *s)
+{
+    size_t n = text_len(s);
+
+    if (n + 1 > at)
+        return 0;
+    if (at < KIT_PATH_MAX)
+        room[--at] = '/';
+    at -= n;
+    memcpy(room + at, s, n);
+    return at;
+}
+
+/* The name of `base` in the directory of a watch, or of the directory itself. False: the way is
+ * longer than a path may be, or broken. */
+static bool name_of(int wd, const char *base, char ret[KIT_PATH_MAX + 1], size_t *ret_len)
+{
+    static char room[KIT_PATH_MAX + 1];
+    size_t at = KIT_PATH_MAX;
+
+    if (*base)
+        at = put_before(room, at, base);
+    for (int i = 0; at && wd != root_wd; i++) {
+        if (wd <= 0 || (u32)wd >= WATCHES_MAX || !nodes[wd].used || i == WALK_DEPTH_MAX * 20)
+            return false;
+        at = put_before(room, at, nodes[wd].name);
+        wd = nodes[wd].parent;
+    }
+    if (!at)
+        return false;
+    *ret_len = KIT_PATH_MAX - at;
+    memcpy(ret, room + at, *ret_len);
+    ret[*ret_len] = 0;
+    return true;
+}
+
+static void tell(enum kit_change what, bool dir, const char *name, size_t n, const char *to,
+                 size_t to_len)
+{
+    kit_record r = {
+        .type = KIT_EVENT, .name = name, .name_len = n, .bytes = to, .bytes_len = to_len};
+
+    r.event = (struct kit_event){.change = what, .directory = dir};
+    out_record(&r);
+}
+
+/* ---- watching a tree ---- */
+
+/* By a path relative to the root, which is our directory; "" is the root itself. */
+static long add(const char *path, int parent, const char *base, bool *ret_known)
+{
+    long wd = SYS(inotify_add_watch, notify, *path ? path : ".", MASK | TREE_MASK);
+
+    if (wd < 0)
+        return wd;
+    if (wd >= (long)WATCHES_MAX)
+        return -ENOSPC;
+    if (ret_known)
+        *ret_known = nodes[wd].used;
+    if (wd > highest)
+        highest = (int)wd;
+    nodes[wd].used = true;
+    nodes[wd].parent = parent;
+    memcpy(nodes[wd].name, base, text_len(base) + 1);
+    return wd;
+}
+
+struct adding {
+    walk w;                     /* first: visit() gets it back */
+    int wd[WALK_DEPTH_MAX + 1]; /* the watches of the levels above */
+    char prefix[KIT_PATH_MAX + 1];
+    size_t prefix_len;
+    bool tell; /* what is found appeared after the watch began */
+};
+static struct adding adding;
+
+static u32 level_of(const walk *w)
+{
+    u32 n = 0;
+
+    for (size_t i = 0; i < w->len; i++)
+        n += w->name[i] == '/';
+    return n;
+}
+
+static bool visit(walk *w, int dir, const char *base, const struct statx *st)
+{
+    struct adding *a = (struct adding *)w;
+    char path[KIT_PATH_MAX + 1];
+    u32 level = level_of(w);
+    size_t slash = a->prefix_len ? 1 : 0, n = a->prefix_len + slash + w->len;
+
+    (void)dir;
+    if (n > KIT_PATH_MAX)
+        return true;
+    memcpy(path, a->prefix, a->prefix_len);
+    if (slash)
+        path[a->prefix_len] = '/';
+    memcpy(path + a->prefix_len + slash, w->name, w->len + 1);
+    if (a->tell)
+        tell(KIT_CREATED, is_dir(st), path, n, "", 0);
+    if (!is_dir(st))
+        return true;
+    long wd = add(path, a->wd[level], base, NULL);
+    if (wd < 0 && wd != -ENOENT && wd != -ENOTDIR && wd != -EACCES)
+        out_fail(wd);
+    a->wd[level + 1] = wd < 0 ? 0 : (int)wd;
+    return true;
+}
+
+/* Everything below a directory that is watched already. */
+static void add_below(const char *path, size_t len, int wd, bool say)
+{
+    long dir = SYS(openat, K_AT_FDCWD, len ? path : ".", DIR_FLAGS | O_NOFOLLOW, 0);
+
+    if (dir < 0)
+        return;
+    adding.w = (walk){.depth = WALK_DEPTH_MAX, .visit = visit};
+    adding.wd[0] = wd;
+    memcpy(adding.prefix, path, len + 1);
+    adding.prefix_len = len;
+    adding.tell = say;
+    walk_below(&adding.w, (int)dir);
+    SYS(close, dir);
+}
+
+static void forget(int wd)
+{
+    nodes[wd].used = false;
+    SYS(inotify_rm_watch, notify, wd);
+    for (int i = 1; i <= highest; i++)
+        if (nodes[i].used && nodes[i].parent == wd)
+            forget(i);
+}
+
+/* ---- events ---- */
+
+/* The second half does not come: it has left, and what is below it is no longer ours. */
+static void flush_half(void)
+{
+    static char name[KIT_PATH_MAX + 1];
+    size_t len;
+
+    if (!half.is)
+        return;
+    for (int i = 1; i <= highest && half.dir && recursive; i++)
+        if (nodes[i].used && name_of(i, "", name, &len) && text_equal(name, half.name)) {
+            forget(i);
+            break;
+        }
+    tell(KIT_MOVED, half.dir, half.name, half.len, "", 0);
+    half.is = false;
+}
+
+/* One that was watched before has only moved; of any other what lies in it is told. */
+static void appeared(int wd, const char *base, const char *name, size_t len)
+{
+    bool known = false;
+
+    if (!recursive)
+        return;
+    long sub = add(name, wd, base, &known);
+    if (sub >= 0 && !known)
+        add_below(name, len, (int)sub, true);
+    else if (sub < 0 && sub != -ENOENT && sub != -ENOTDIR && sub != -EACCES)
+        out_fail(sub);
+}
+
+static void on_move(const struct inotify_event *e, bool dir, const char *base, const char *name,
+                    size_t len)
+{
+    if (e->mask & IN_MOVED_FROM) {
+        flush_half();
+        half.is = true;
+        half.dir = dir;
+        half.cookie = e->cookie;
+        half.len = len;
+        memcpy(half.name, name, len + 1);
+        return;
+    }
+    bool pair = half.is && half.cookie == e->cookie;
+    if (pair)
+        half.is = false;
+    else
+        flush_half();
+    tell(KIT_MOVED, dir, pair ? half.name : "", pair ? half.len : 0, name, len);
+    if (dir)
+        appeared(e->wd, base, name, len);
+}
+
+static void on_root_gone(void)
+{
+    flush_half();
+    tell(KIT_DELETED, true, "", 0, "", 0);
+    out_end();
+}
+
+static void on_event(const struct inotify_event *e)
+{
+    static char name[KIT_PATH_MAX + 1];
+    const char *base = e->len ? e->name : "";
+    bool dir = e->mask & IN_ISDIR;
+    size_t len;
+
+    if (e->mask & IN_Q_OVERFLOW) {
+        flush_half();
+        tell(KIT_OVERFLOW, false, "", 0, "", 0);
+        return;
+    }
+    if (e->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT)) {
+        if (e->wd == root_wd && !(e->mask & IN_MOVE_SELF))
+            on_root_gone();
+        if (e->wd > 0 && e->wd <= highest && e->mask & IN_IGNORED)
+            nodes[e->wd].used = false;
+        return;
+    }
+    /* A directory's own attributes are told by its parent, too. */
+    if (!name_of(e->wd, base, name, &len) || (!*base && e->wd != root_wd))
+        return;
+    if (e->mask & (IN_MOVED_FROM | IN_MOVED_TO)) {
+        on_move(e, dir, base, name, len);
+        return;
+    }
+    flush_half();
+    if (e->mask & IN_CREATE) {
+        tell(KIT_CREATED, dir, name, len, "", 0);
+        if (dir)
+            appeared(e->wd, base, name, len);
+    } else {
+        tell(e->mask & IN_MODIFY   ? KIT_MODIFIED
+             : e->mask & IN_DELETE ? KIT_DELETED
+                                   : KIT_ATTRIB,
+             dir, name, len, "", 0);
+    }
+}
+
+static bool wait_for(int ms)
+{
+    struct pollfd p = {.fd = notify, .events = POLLIN};
+    struct __kernel_timespec t = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+
+    return SYS(ppoll, &p, 1, &t, 0, 0) > 0;
+}
+
+static void loop(void)
+{
+    static char room[64 * 1024] __attribute__((aligned(8)));
+
+    for (;;) {
+        if (!wait_for(half.is ? PAIR_MS : PING_MS)) {
+            if (half.is)
+                flush_half();
+            else
+                out_record(&(kit_record){.type = KIT_PING});
+            out_flush();
+            continue;
+        }
+        long n = SYS(read, notify, room, sizeof room);
+        if (n == -EINTR)
+            continue;
+        if (n <= 0)
+            out_fail(n ? n : -EIO);
+        for (long at = 0; at < n;) {
+            const struct inotify_event *e = (const struct inotify_event *)(room + at);
+            at += (long)(sizeof *e + e->len);
+            on_event(e);
+        }
+        if (!half.is)
+            out_flush();
+    }
+}
+
+/* A file is watched by itself: its events have the name "". */
+static long watch_file(const char *path)
+{
+    return SYS(inotify_add_watch, notify, path, MASK);
+}
+
+void verb_watch(const kit_request *rq)
+{
+    struct statx st;
+    long r = path_stat(K_AT_FDCWD, rq->path, 0, &st);
+
+    recursive = rq->flags & KIT_F_RECURSIVE;
+    if (r >= 0)
+        r = SYS(inotify_init1, O_CLOEXEC | O_NONBLOCK);
+    if (r >= 0) {
+        notify = (int)r;
+        nodes = map_anon_lazy(WATCHES_MAX * sizeof *nodes);
+        r = !nodes ? -ENOMEM : is_dir(&st) ? SYS(chdir, rq->path) : 0;
+    }
+    if (r >= 0)
+        r = is_dir(&st) ? add("", 0, "", NULL) : watch_file(rq->path);
+    if (r < 0)
+        out_fail(r);
+    root_wd = (int)r;
+    if (recursive && is_dir(&st))
+        add_below("", 0, root_wd, false);
+    tell(KIT_READY, false, "", 0, "", 0);
+    out_flush();
+    loop();
+}

@@ -1,0 +1,228 @@
+/* The kit: what bothyd asks bothy-kit inside a sandbox, and the entry stream between them.
+ * Version 1. Normative. Needs no libc: the kit is made with kit.c, too.
+ *
+ * A request is the kit's argv. What the kit has to say is an entry stream on its stdout; what it is
+ * given (write, unpack) is an entry stream on its stdin. A stream is a row of records, each a
+ * kit_hdr and its payload; little-endian, packed, no alignment. Its last record is END: a stream
+ * without END is unfinished, and a write or an unpack without END on stdin is undone.
+ *
+ *     stat     -> ENTRY END
+ *     read     -> ENTRY DATA* END                       holes between DATA are zeros
+ *     write    <- ENTRY DATA* END    -> ENTRY END       given: only the size, or UNSIZED
+ *     list     -> ENTRY* END                            sorted by name within a directory
+ *     search   -> (ENTRY MATCH*)* END
+ *     mkdir, move, remove            -> ENTRY? END
+ *     watch    -> EVENT* (until it is killed)
+ *     pack     -> (ENTRY XATTR* EXTENTS? DATA*)* END
+ *     unpack   <- (ENTRY XATTR* EXTENTS? DATA*)* END    -> END
+ *
+ * ERROR may come at any place: with KIT_E_FATAL END follows at once and nothing was done (or what
+ * was done is told by END's counters); without, one entry was left out. PING may come at any place
+ * and says that the kit is alive. Names are relative to the request's path, "" is that itself; they
+ * have no NUL, no "..", no empty component, and do not begin with '/': kit_decode() refuses others,
+ * so that whoever makes an archive or a list from a sandbox's answers needs no rule of his own. The
+ * target of a hard link is such a name, too; that of a symbolic link is any bytes without NUL.
+ *
+ * Within pack and unpack: parents come before what lies in them. A hard link names an entry that
+ * came before it (KIT_E_HARDLINK, no DATA). DATA offsets ascend and end at or before `size`; bytes
+ * nobody sends are zeros (a hole). EXTENTS, when present, comes before the first DATA and lists
+ * where data are, for formats that want to know it first.
+ *
+ * bothyd's side: answers come from a sandbox. kit_decode() bounds each record, kit_order_check()
+ * the row of them; how much of a stream is taken is the caller's business. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define KIT_VERSION "1"
+
+/* ---- requests ---- */
+
+enum kit_verb {
+    KIT_STAT,
+    KIT_READ,
+    KIT_WRITE,
+    KIT_LIST,
+    KIT_SEARCH,
+    KIT_MKDIR,
+    KIT_MOVE,
+    KIT_REMOVE,
+    KIT_WATCH,
+    KIT_PACK,
+    KIT_UNPACK,
+    KIT_VERBS
+};
+
+#define KIT_F_PARENTS   (1u << 0) /* write, mkdir, move, unpack: make missing directories */
+#define KIT_F_RECURSIVE (1u << 1) /* remove, watch */
+#define KIT_F_FOLLOW    (1u << 2) /* stat: of what a last symbolic link points to */
+#define KIT_F_SUFFIX    (1u << 3) /* read: the last `length` bytes */
+#define KIT_F_NEW       (1u << 4) /* write, move: must not exist; mkdir: must be made */
+#define KIT_F_CASELESS  (1u << 5) /* search: ASCII letters of the text alike */
+#define KIT_F_XATTRS    (1u << 6) /* pack, unpack */
+#define KIT_F_OWNERS    (1u << 7) /* unpack: uid and gid of the entries, where allowed */
+#define KIT_FLAGS_ALL   ((1u << 8) - 1)
+
+#define KIT_MODE_NONE UINT32_MAX
+#define KIT_PATH_MAX  4095u /* of a path in a request, of a name, of a link's target */
+
+typedef struct kit_request {
+    enum kit_verb verb;
+    uint32_t flags;  /* KIT_F_* */
+    uint32_t mode;   /* write, mkdir: permissions; KIT_MODE_NONE: as usual */
+    uint32_t depth;  /* list, search: levels below path; 0: path itself only */
+    uint64_t offset; /* read */
+    uint64_t length; /* read: at most so many bytes; UINT64_MAX: all */
+    uint64_t max;    /* list, search: at most so many entries or matches */
+    const char *path;
+    const char *to;   /* move: the new path; list: names up to this one are left out; search: a
+                         glob for the last component, or for the whole name if it has a '/' */
+    const char *text; /* search: bytes in the file */
+} kit_request;
+
+#define KIT_ARGC    7  /* bothy-kit, version, verb, numbers, path, to, text */
+#define KIT_NUMBERS 96 /* room for them as text */
+/* argv is filled with the request's own strings and `numbers`. */
+void kit_request_write(const kit_request *rq, char numbers[KIT_NUMBERS],
+                       const char *argv[KIT_ARGC + 1]);
+bool kit_request_read(int argc, char *const *argv, kit_request *ret_request);
+const char *kit_verb_name(enum kit_verb verb);
+
+/* ---- records ---- */
+
+enum kit_type {
+    KIT_ENTRY = 1,
+    KIT_XATTR,
+    KIT_EXTENTS,
+    KIT_DATA,
+    KIT_MATCH,
+    KIT_EVENT,
+    KIT_PING,
+    KIT_ERROR,
+    KIT_END,
+    KIT_TYPES
+};
+
+struct kit_hdr {
+    uint32_t type;
+    uint32_t size; /* of the payload */
+};
+
+#define KIT_DATA_MAX    65536u
+#define KIT_EXTENTS_MAX 4096u
+#define KIT_XATTR_MAX   65536u /* a value */
+#define KIT_XATTRS_MAX  64u    /* of an entry */
+#define KIT_TEXT_MAX    512u   /* of a match */
+#define KIT_PAYLOAD_MAX (KIT_DATA_MAX + 512u)
+#define KIT_RECORD_MAX  (sizeof(struct kit_hdr) + KIT_PAYLOAD_MAX)
+
+#define KIT_E_HARDLINK (1u << 0) /* target: the name of an entry that came before */
+#define KIT_E_UNSIZED  (1u << 1) /* size is not known before the end (files of /proc, uploads) */
+
+/* ENTRY: this, then the name, then the target. */
+struct kit_entry {
+    uint32_t mode; /* type and permissions */
+    uint32_t uid, gid, nlink;
+    uint64_t size;
+    int64_t mtime; /* seconds */
+    uint32_t mtime_ns;
+    uint32_t flags; /* KIT_E_* */
+    uint64_t dev, ino;
+    uint32_t rdev_major, rdev_minor;
+    uint16_t name_len, target_len;
+    uint32_t zero;
+};
+
+struct kit_extent {
+    uint64_t from, size;
+};
+
+/* MATCH: this, then the line (or the bytes around, cut at KIT_TEXT_MAX). */
+struct kit_match {
+    uint64_t line; /* from 1 */
+    uint64_t offset;
+};
+
+enum kit_change {
+    KIT_CREATED = 1,
+    KIT_MODIFIED,
+    KIT_DELETED,
+    KIT_MOVED, /* name to target; one of them is empty if it lies outside what is watched */
+    KIT_ATTRIB,
+    KIT_OVERFLOW, /* events were lost */
+    KIT_READY,    /* from here on nothing is missed */
+    KIT_CHANGES
+};
+/* EVENT: this, then the name, then the target. */
+struct kit_event {
+    uint32_t change;
+    uint32_t directory;
+    uint16_t name_len, target_len;
+    uint32_t zero;
+};
+
+#define KIT_E_FATAL (1u << 0)
+/* ERROR: this, then the name. */
+struct kit_error {
+    int32_t errnum;
+    uint32_t flags; /* KIT_E_FATAL */
+};
+
+#define KIT_E_MORE (1u << 0) /* `max` was reached */
+struct kit_end {
+    uint64_t entries, bytes;
+    uint32_t flags; /* KIT_E_MORE */
+    uint32_t zero;
+};
+
+_Static_assert(sizeof(struct kit_entry) == 72 && sizeof(struct kit_match) == 16 &&
+                   sizeof(struct kit_event) == 16 && sizeof(struct kit_error) == 8 &&
+                   sizeof(struct kit_end) == 24,
+               "layout");
+
+/* A record as values; pointers lead into the bytes it was decoded from, nothing ends with NUL. */
+typedef struct kit_record {
+    enum kit_type type;
+    union {
+        struct kit_entry entry;
+        struct kit_match match;
+        struct kit_event event;
+        struct kit_error error;
+        struct kit_end end;
+        uint64_t offset;  /* DATA */
+        uint32_t extents; /* EXTENTS: how many; kit_extent_get() */
+    };
+    const char *name; /* ENTRY, XATTR, EVENT, ERROR */
+    size_t name_len;
+    const char *bytes; /* ENTRY, EVENT: the target; XATTR: the value; DATA; MATCH: the text */
+    size_t bytes_len;
+} kit_record;
+struct kit_extent kit_extent_get(const kit_record *r, uint32_t i);
+
+enum kit_verdict {
+    KIT_OK,
+    KIT_SHORT, /* give it more bytes */
+    KIT_BAD
+};
+/* The record at the start of [p, p + n) and its length. */
+enum kit_verdict kit_decode(const void *p, size_t n, kit_record *ret_record, size_t *ret_used);
+
+/* Whether records follow each other as they may. Zero to begin with. */
+typedef struct kit_order {
+    bool in_entry, has_data, ended, failed;
+    uint32_t xattrs;
+    uint64_t at;   /* DATA has come up to here */
+    uint64_t size; /* of the entry, UINT64_MAX: not known */
+} kit_order;
+bool kit_order_check(kit_order *o, const kit_record *r);
+
+/* Writes a record to `to`, which has room for KIT_RECORD_MAX bytes; returns its length, or 0 if a
+ * field is beyond its ceiling. Lengths within the structs are taken from the record. */
+size_t kit_encode(const kit_record *r, void *to);
+/* EXTENTS have an encoder of their own. */
+size_t kit_encode_extents(const struct kit_extent *v, uint32_t n, void *to);
+
+/* A relative name as names of entries must be. */
+bool kit_name_valid(const char *name, size_t n);
