@@ -105,4 +105,5 @@ int bench_tti(int argc, char **argv);
 int bench_exec(int argc, char **argv);
 int bench_output(int argc, char **argv);
 int bench_burst(int argc, char **argv);
+int bench_session(int argc, char **argv);
 int bench_root(int argc, char **argv); /* not one: a command on a root */

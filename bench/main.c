@@ -47,7 +47,7 @@ static const struct {
     int (*run)(int argc, char **argv);
 } BENCHES[] = {
     {"tti", bench_tti},     {"exec", bench_exec}, {"output", bench_output},
-    {"burst", bench_burst}, {"root", bench_root},
+    {"burst", bench_burst}, {"root", bench_root}, {"session", bench_session},
 };
 
 int main(int argc, char **argv)
