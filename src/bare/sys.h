@@ -126,6 +126,8 @@ enum {
     K_SFD_CLOEXEC = 02000000,
     K_WNOHANG = 1,
     K_WALL = 0x40000000,
+    K_CLONE_VM = 0x100,
+    K_CLONE_VFORK = 0x4000,
     K_PROT_READ = 1,
     K_PROT_WRITE = 2,
     K_MAP_SHARED = 1,

@@ -209,6 +209,18 @@ static bool nnp_holds(void)
     return pid > 0 && !wait_for(pid);
 }
 
+/* A child that is over at once, in our memory, which costs a fifth of a copy. It counts until it is
+ * waited for. */
+static long clone_dead(void)
+{
+    long pid = SYS(clone, SIGCHLD | K_CLONE_VM | K_CLONE_VFORK, 0, 0, 0, 0);
+
+    if (!pid)
+        for (;;)
+            SYS(exit_group, 0);
+    return pid;
+}
+
 /* The limit of these moments is small: we run into it. */
 static bool cgroup_holds(void)
 {
@@ -216,15 +228,10 @@ static bool cgroup_holds(void)
     u32 n = 0;
     long r = 0;
 
-    while (n < WALL_PIDS_TRIED && (r = SYS(clone, SIGCHLD, 0, 0, 0, 0)) > 0)
+    while (n < WALL_PIDS_TRIED && (r = clone_dead()) > 0)
         child[n++] = r;
-    if (!r && n < WALL_PIDS_TRIED)
-        for (;;)
-            SYS(ppoll, 0, 0, 0, 0, K_SIGSET_SIZE);
-    for (u32 i = 0; i < n; i++) {
-        SYS(kill, child[i], SIGKILL);
+    for (u32 i = 0; i < n; i++)
         wait_for(child[i]);
-    }
     return n < WALL_PIDS_TRIED && r == -EAGAIN;
 }
 
