@@ -1,18 +1,13 @@
 #include "cli/pull.h"
 
 #include <stdio.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
 #include "base/str.h"
+#include "cli/bar.h"
 #include "cli/out.h"
 #include "wire/sse.h"
-
-#define BAR_MAX      40
-#define WIDTH        80
-#define PERCENT_FULL 100
 
 enum show {
     SHOW_NOTHING,
@@ -26,76 +21,29 @@ typedef struct pull_state {
     err *failed;
     enum show show;
     const char *source;
-    uint64_t began_ns;
-    int64_t first_bytes; /* what was here when it began: not part of the rate */
-    char *last;          /* the line of JSON before */
+    bar bar;
+    char stage[16];
+    char *last; /* the line of JSON before */
 } pull_state;
 
-/* ---- the bar ---- */
-
-static size_t terminal_width(void)
-{
-    struct winsize w;
-
-    return !ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_col ? w.ws_col : WIDTH;
-}
-
-static void put_bar(buf *out, size_t width, int64_t percent)
-{
-    size_t full = width * (size_t)percent / PERCENT_FULL;
-
-    buf_char(out, '[');
-    for (size_t i = 0; i < width; i++)
-        buf_char(out, i < full ? '=' : i == full ? '>' : ' ');
-    buf_char(out, ']');
-}
-
-static void put_rate(buf *out, const pull_state *s, int64_t done)
-{
-    uint64_t ms = (now_mono_ns() - s->began_ns) / NS_PER_MS;
-
-    if (ms < 500 || done <= s->first_bytes) /* too early to say */
-        return;
-    buf_str(out, "  ");
-    out_size(out, (uint64_t)(done - s->first_bytes) * 1000 / ms);
-    buf_str(out, "/s");
-}
-
-/* "fetch  [=====>    ]  52 %  50.1 of 96.2 MiB  2 of 4 layers  31.0 MiB/s", as wide as fits. */
 static void draw(pull_state *s, const json_t *p)
 {
     int64_t layers = json_int(p, "layers", 0), bytes = json_int(p, "bytes", 0);
     int64_t done = json_int(p, "bytes_done", 0), percent = json_int(p, "percent", 0);
-    size_t width = terminal_width();
-    CLEANUP(buf_done) buf tail = {0};
-    CLEANUP(buf_done) buf line = {0};
+    char note[64];
 
-    if (percent < 0 || percent > PERCENT_FULL)
-        percent = 0;
-    if (layers && s->first_bytes < 0)
-        s->first_bytes = done;
-    out_safe(&line, str_or(json_str(p, "stage"), ""));
-    while (line.len < 8)
-        buf_char(&line, ' ');
+    snprintf(s->stage, sizeof s->stage, "%s", str_or(json_str(p, "stage"), ""));
+    s->bar.label = s->stage;
     if (!layers) {
-        out_safe(&line, s->source);
-    } else {
-        buf_printf(&tail, "%4lld %%  ", (long long)percent);
-        out_size(&tail, (uint64_t)done);
-        buf_str(&tail, " of ");
-        out_size(&tail, (uint64_t)bytes);
-        buf_printf(&tail, "  %lld of %lld layers", (long long)json_int(p, "layers_done", 0),
-                   (long long)layers);
-        put_rate(&tail, s, done);
-        size_t used = line.len + tail.len + 3, room = width > used ? width - used : 0;
-        if (room > 4)
-            put_bar(&line, room < BAR_MAX ? room : BAR_MAX, percent);
-        buf_append(&line, tail.p, tail.len);
+        bar_say(&s->bar, s->source);
+        return;
     }
-    if (line.len >= width)
-        line.len = width - 1;
-    fprintf(stderr, "\r%s\x1b[K", buf_cstr(&line));
-    fflush(stderr);
+    snprintf(note, sizeof note, "%lld of %lld layers", (long long)json_int(p, "layers_done", 0),
+             (long long)layers);
+    bar_draw(&s->bar, &(bar_state){.done = done > 0 ? (uint64_t)done : 0,
+                                   .total = bytes > 0 ? (uint64_t)bytes : 1,
+                                   .percent = percent < 0 ? 0 : (int)percent,
+                                   .note = note});
 }
 
 static void print_line(pull_state *s, const json_t *p)
@@ -155,8 +103,7 @@ static err *follow_pull(cli *c, json_t *body, pull_state *s)
 
     sse_decoder_done(&s->decoder);
     free(TAKE_PTR(s->last));
-    if (s->show == SHOW_BAR)
-        fputs("\r\x1b[K", stderr);
+    bar_clear(&s->bar);
     if (s->failed)
         return TAKE_PTR(s->failed);
     if (e && !s->image)
@@ -170,7 +117,7 @@ static err *follow_pull(cli *c, json_t *body, pull_state *s)
 err *cli_pull(cli *c, const pull_wish *w, json_t **ret_image)
 {
     CLEANUP(json_decrefp) json_t *body = json_pack("{s:s}", "source", w->source);
-    pull_state s = {.source = w->source, .began_ns = now_mono_ns(), .first_bytes = -1};
+    pull_state s = {.source = w->source, .bar = bar_start("")};
 
     if (!body)
         return err_remedy(usage_error("the image's name is not UTF-8"), "Encode it.");

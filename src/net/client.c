@@ -15,7 +15,8 @@
 #define CLIENT_BODY_MAX   (64 * 1024 * 1024) /* of a collected answer */
 #define CLIENT_ERROR_MAX  (1024 * 1024)
 #define CLIENT_CONNECT_MS 10000L
-#define CLIENT_IDLE       4 /* handles kept for their open connections */
+#define CLIENT_PIECE      (256 * 1024L) /* of a body that comes in pieces */
+#define CLIENT_IDLE       4             /* handles kept for their open connections */
 
 struct client {
     char *base;        /* "http://localhost" */
@@ -169,6 +170,23 @@ static size_t on_write(char *p, size_t size, size_t n, void *arg)
     return n;
 }
 
+static size_t on_read(char *p, size_t size, size_t n, void *arg)
+{
+    transfer *t = arg;
+    ssize_t got = t->call->on_read(t->call->arg, p, size * n);
+
+    return got < 0 ? CURL_READFUNC_ABORT : (size_t)got;
+}
+
+static int on_tick(void *arg, curl_off_t dltotal, curl_off_t dlnow, curl_off_t ultotal,
+                   curl_off_t ulnow)
+{
+    transfer *t = arg;
+
+    (void)dltotal, (void)dlnow, (void)ultotal, (void)ulnow;
+    return !t->call->on_tick(t->call->arg);
+}
+
 static size_t on_header(char *p, size_t size, size_t n, void *arg)
 {
     static const char REPLAY[] = "idempotent-replay: true";
@@ -196,8 +214,8 @@ static struct curl_slist *header_lines(const client *c, const client_call *call)
         list = curl_slist_append(list, c->key_line);
     if (call->json)
         add_line(&list, "Content-Type", "application/json");
-    else if (call->bytes)
-        add_line(&list, "Content-Type", "application/octet-stream");
+    else if (call->bytes || call->on_read)
+        add_line(&list, "Content-Type", call->type ? call->type : "application/octet-stream");
     add_line(&list, "Accept", call->accept ? call->accept : "application/json");
     add_line(&list, "Idempotency-Key", call->idempotency_key);
     add_line(&list, "Last-Event-ID", call->last_event_id);
@@ -211,6 +229,8 @@ static void set_body(CURL *h, const client_call *call, const buf *json)
 
     if (!strcmp(call->method, "HEAD"))
         curl_easy_setopt(h, CURLOPT_NOBODY, 1L);
+    else if (call->on_read) /* of unknown length: chunks */
+        curl_easy_setopt(h, CURLOPT_UPLOAD, 1L);
     else if (sends) {
         const void *p = call->json ? json->p : call->bytes;
         size_t n = call->json ? json->len : call->nbytes;
@@ -238,6 +258,16 @@ static void set_options(const client *c, transfer *t, const char *url)
     curl_easy_setopt(h, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(h, CURLOPT_HEADERDATA, t);
     curl_easy_setopt(h, CURLOPT_PROXY, ""); /* the environment decides nothing here */
+    if (t->call->on_read) {
+        curl_easy_setopt(h, CURLOPT_READFUNCTION, on_read);
+        curl_easy_setopt(h, CURLOPT_READDATA, t);
+        curl_easy_setopt(h, CURLOPT_UPLOAD_BUFFERSIZE, CLIENT_PIECE);
+    }
+    if (t->call->on_tick) {
+        curl_easy_setopt(h, CURLOPT_XFERINFOFUNCTION, on_tick);
+        curl_easy_setopt(h, CURLOPT_XFERINFODATA, t);
+        curl_easy_setopt(h, CURLOPT_NOPROGRESS, 0L);
+    }
     if (c->socket_path)
         curl_easy_setopt(h, CURLOPT_UNIX_SOCKET_PATH, c->socket_path);
 }

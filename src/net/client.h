@@ -3,6 +3,8 @@
  * may call; calls at the same time have connections of their own. */
 #pragma once
 
+#include <sys/types.h>
+
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -23,6 +25,12 @@ typedef struct client_call {
     const json_t *json; /* body, or NULL */
     const void *bytes;  /* body when json is NULL */
     size_t nbytes;
+    /* A body of unknown length, in pieces, when json and bytes are NULL: fills p with up to max
+     * bytes; 0 at the end, -1 to give up (the call then fails). NULL: none. */
+    ssize_t (*on_read)(void *arg, void *p, size_t max);
+    const char *type; /* of bytes and on_read; NULL: application/octet-stream */
+    /* Asked about every second and after every piece; false ends the call. NULL: nobody is. */
+    bool (*on_tick)(void *arg);
     const char *idempotency_key;
     const char *last_event_id;
     /* Streaming: called for every piece of a 2xx body; return false to stop. NULL: collect. */

@@ -1,0 +1,523 @@
+/* bothy cp: files and directories into a sandbox and out of it.
+ *
+ * Both ways travel as a tar stream over .../files/archive, also a single file: so one way keeps
+ * modes, times, links and holes, and replaces a file as a whole. The rules for what a copy is
+ * called are docker cp's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/fs.h"
+#include "base/str.h"
+#include "cli/bar.h"
+#include "cli/out.h"
+#include "cli/pack.h"
+#include "cli/unpack.h"
+#include "cli/verbs.h"
+
+typedef struct cp_args {
+    common_args common;
+    bool archive, follow, quiet;
+    const char *user;
+} cp_args;
+
+static const opt OPTS[] = {
+    OPT('a', "archive", NULL, OPT_FLAG, cp_args, archive,
+        "keep owners and user.* attributes (owners on this side: only as root)"),
+    OPT('L', "follow-link", NULL, OPT_FLAG, cp_args, follow,
+        "a local source that is a symbolic link: what it points to"),
+    OPT('q', "quiet", NULL, OPT_FLAG, cp_args, quiet, "no bar and no summary"),
+    OPT('u', "user", "USER[:GROUP]", OPT_TEXT, cp_args, user,
+        "who reads and writes in the sandbox (default: its user)"),
+    COMMON_OPTS(cp_args),
+};
+
+/* One side as the user wrote it. */
+typedef struct place {
+    char *sandbox; /* NULL: here */
+    const char *path;
+} place;
+
+/* What is at the other end of a path. */
+enum found {
+    FOUND_NOTHING,
+    FOUND_DIR,
+    FOUND_OTHER
+};
+
+/* A copy under way. */
+typedef struct copy {
+    cli *cli;
+    const cp_args *args;
+    char *url;      /* of the archive */
+    pack *pack;     /* up */
+    int raw_in;     /* up from a tar on stdin, -1: not */
+    unpack *unpack; /* down */
+    int raw_out;    /* down to a tar on stdout, -1: not */
+    bar bar;
+    bool show;
+    uint64_t total;     /* 0: not known */
+    uint64_t raw_bytes; /* that have passed */
+    err *failed;        /* on this side */
+} copy;
+
+/* ---- Ctrl-C ---- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int signo)
+{
+    interrupted = signo;
+}
+
+static void watch_signals(void)
+{
+    static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction sa = {.sa_handler = on_signal}, now;
+
+    for (size_t i = 0; i < ARRAY_LEN(SIGNALS); i++)
+        if (!sigaction(SIGNALS[i], NULL, &now) && now.sa_handler != SIG_IGN)
+            sigaction(SIGNALS[i], &sa, NULL);
+}
+
+/* ---- words ---- */
+
+/* "SANDBOX:PATH", as docker cp reads it: what begins with '/' or '.' is a path of ours. */
+static void place_parse(const char *word, place *ret_place)
+{
+    const char *colon = strchr(word, ':');
+
+    *ret_place = (place){.path = word};
+    if (word[0] == '/' || word[0] == '.' || !colon || colon == word ||
+        memchr(word, '/', (size_t)(colon - word)))
+        return;
+    ret_place->sandbox = xstrndup(word, (size_t)(colon - word));
+    ret_place->path = colon + 1;
+}
+
+static bool ends_with_slash(const char *path)
+{
+    return *path && path[strlen(path) - 1] == '/';
+}
+
+/* "dir/." and ".": what lies in it, not the directory itself. */
+static bool wants_content(const char *path)
+{
+    return str_eq(path, ".") || str_ends(path, "/.");
+}
+
+static char *base_of(const char *path)
+{
+    CLEANUP(freep) char *own = xstrdup(path);
+
+    return xstrdup(basename(own));
+}
+
+static char *parent_of(const char *path)
+{
+    CLEANUP(freep) char *own = xstrdup(path);
+
+    return xstrdup(dirname(own));
+}
+
+/* ---- the sandbox's side ---- */
+
+static char *files_url(const copy *c, const char *id, const char *what, const char *path,
+                       const char *more)
+{
+    CLEANUP(freep) char *escaped = client_escape(path);
+    CLEANUP(freep) char *user = c->args->user ? client_escape(c->args->user) : NULL;
+
+    return str_printf("/v1/sandboxes/%s/files%s?path=%s%s%s%s", id, what, escaped, more,
+                      user ? "&user=" : "", user ? user : "");
+}
+
+static err *look(copy *c, const char *id, const char *path, enum found *ret_found,
+                 uint64_t *ret_size)
+{
+    CLEANUP(freep) char *url = files_url(c, id, "/stat", path, "&follow=true");
+    CLEANUP(json_decrefp) json_t *st = NULL;
+    CLEANUP(err_freep) err *e = cli_call(c->cli, "GET", NULL, &st, "%s", url);
+
+    *ret_found = FOUND_NOTHING;
+    if (e && e->code == ERR_NOT_FOUND && str_eq(e->kind, "file"))
+        return NULL;
+    if (e)
+        return TAKE_PTR(e);
+    bool is_dir = str_eq(json_str(st, "type"), "directory");
+    *ret_found = is_dir ? FOUND_DIR : FOUND_OTHER;
+    if (ret_size)
+        *ret_size = is_dir ? 0 : (uint64_t)json_int(st, "size", 0);
+    return NULL;
+}
+
+/* ---- moving bytes ---- */
+
+static void draw(copy *c)
+{
+    pack_count up = c->pack ? pack_counted(c->pack) : (pack_count){0};
+    unpack_count down = c->unpack ? unpack_counted(c->unpack) : (unpack_count){0};
+    uint64_t files = up.files + down.files;
+    char note[48];
+
+    if (!c->show || !bar_due(&c->bar))
+        return;
+    snprintf(note, sizeof note, "%llu files", (unsigned long long)files);
+    bar_draw(&c->bar,
+             &(bar_state){.done = c->pack || c->unpack ? up.bytes + down.bytes : c->raw_bytes,
+                          .total = c->total,
+                          .percent = -1,
+                          .note = files > 1 ? note : NULL});
+}
+
+static bool on_tick(void *arg)
+{
+    draw(arg);
+    return !interrupted;
+}
+
+static ssize_t on_read(void *arg, void *p, size_t max)
+{
+    copy *c = arg;
+    size_t n = 0;
+
+    if (interrupted)
+        return -1;
+    if (c->pack) {
+        c->failed = pack_read(c->pack, p, max, &n);
+        return c->failed ? -1 : (ssize_t)n;
+    }
+    ssize_t got = read(c->raw_in, p, max);
+    if (got < 0 && errno != EINTR)
+        c->failed = err_sys(ERR_INTERNAL, errno, "cannot read stdin");
+    c->raw_bytes += got > 0 ? (uint64_t)got : 0;
+    return got;
+}
+
+static bool on_bytes(void *arg, const void *p, size_t n)
+{
+    copy *c = arg;
+
+    c->raw_bytes += n;
+    if (interrupted)
+        return false;
+    if (c->unpack)
+        return unpack_feed(c->unpack, p, n);
+    int rc = fs_write_all(c->raw_out, p, n);
+    if (rc)
+        c->failed = err_sys(ERR_INTERNAL, -rc, "cannot write to stdout");
+    return !rc;
+}
+
+static err *stopped(void)
+{
+    return err_remedy(err_new(ERR_INTERNAL, "the copy was interrupted"),
+                      "Files that were complete stay; the one under way left nothing. Copy again.");
+}
+
+/* What went wrong on this side is why the other one saw an end. */
+static err *outcome(copy *c, err *transport)
+{
+    CLEANUP(err_freep) err *e = transport;
+
+    bar_clear(&c->bar);
+    if (interrupted)
+        return stopped();
+    return c->failed ? TAKE_PTR(c->failed) : TAKE_PTR(e);
+}
+
+static err *transfer(copy *c, bool up, json_t **ret_answer)
+{
+    client_call call = {.method = up ? "PUT" : "GET",
+                        .path = c->url,
+                        .accept = up ? "application/json" : "application/x-tar",
+                        .type = "application/x-tar",
+                        .on_read = up ? on_read : NULL,
+                        .on_bytes = up ? NULL : on_bytes,
+                        .on_tick = on_tick,
+                        .arg = c};
+    CLEANUP(client_answer_done) client_answer answer = {0};
+
+    TRY(outcome(c, client_do(c->cli->client, &call, &answer)));
+    return ret_answer && answer.body.len ? json_parse(answer.body.p, answer.body.len, ret_answer)
+                                         : NULL;
+}
+
+/* ---- up ---- */
+
+typedef struct plan {
+    char *dir;    /* of the archive's content */
+    char *name;   /* the source's in it; "": its content at the top */
+    bool parents; /* dir is made */
+} plan;
+
+static void plan_done(plan *p)
+{
+    free(p->dir);
+    free(p->name);
+}
+
+static err *no_directory(const char *path)
+{
+    err *e = err_new(ERR_NOT_FOUND, "'%s' is no directory that exists", path);
+
+    return err_remedy(err_kind(e, "file"), "Make it first, or leave the slash at its end out.");
+}
+
+/* Where a source goes: docker cp's table. */
+static err *plan_make(const char *from, bool from_dir, const char *to, enum found found,
+                      plan *ret_plan)
+{
+    if (from_dir && found == FOUND_OTHER)
+        return err_remedy(
+            err_new(ERR_CONFLICT, "'%s' is a file, and a directory cannot replace it", to),
+            "Name a directory, or one that does not exist yet.");
+    if (!from_dir && found != FOUND_DIR && ends_with_slash(to))
+        return no_directory(to);
+    if (from_dir && (found == FOUND_NOTHING || wants_content(from)))
+        *ret_plan = (plan){xstrdup(to), xstrdup(""), found == FOUND_NOTHING};
+    else if (found == FOUND_DIR)
+        *ret_plan = (plan){xstrdup(to), base_of(from), false};
+    else
+        *ret_plan = (plan){parent_of(to), base_of(to), false};
+    return NULL;
+}
+
+static err *local_kind(const cp_args *a, const char *path, bool *ret_dir)
+{
+    bool follow = a->follow || ends_with_slash(path) || wants_content(path);
+    struct stat st;
+
+    if (follow ? stat(path, &st) : lstat(path, &st))
+        return err_sys(errno == ENOENT || errno == ENOTDIR ? ERR_NOT_FOUND : ERR_INVALID_REQUEST,
+                       errno, "cannot read %s", path);
+    *ret_dir = S_ISDIR(st.st_mode);
+    if (!*ret_dir && ends_with_slash(path))
+        return no_directory(path);
+    return NULL;
+}
+
+/* basename() of "." and ".." is no name; the directory's own is. */
+static char *real_source(const char *from)
+{
+    CLEANUP(freep) char *base = base_of(from);
+    char *real = str_eq(base, ".") || str_eq(base, "..") ? realpath(from, NULL) : NULL;
+
+    return real ? real : xstrdup(from);
+}
+
+static err *open_up(copy *c, const char *from, plan *p)
+{
+    const pack_options o = {.path = from,
+                            .name = p->name,
+                            .follow = c->args->follow || ends_with_slash(from),
+                            .xattrs = c->args->archive};
+
+    if (c->show)
+        c->total = pack_measure(&o).bytes;
+    return pack_new(&o, &c->pack);
+}
+
+static err *copy_up(copy *c, const char *from, const char *id, const char *to)
+{
+    CLEANUP(plan_done) plan p = {0};
+    enum found found = FOUND_NOTHING;
+    bool is_dir = false;
+
+    if (!*to)
+        to = "/";
+    if (str_eq(from, "-")) {
+        p = (plan){.dir = xstrdup(to), .name = xstrdup("")};
+        c->raw_in = STDIN_FILENO;
+    } else {
+        TRY(local_kind(c->args, from, &is_dir));
+        TRY(look(c, id, to, &found, NULL));
+        CLEANUP(freep) char *real = wants_content(from) ? xstrdup(from) : real_source(from);
+        TRY(plan_make(real, is_dir, to, found, &p));
+        TRY(open_up(c, real, &p));
+    }
+    CLEANUP(buf_done) buf more = {0};
+    if (p.parents)
+        buf_str(&more, "&parents=true");
+    if (c->args->archive)
+        buf_str(&more, "&owners=true");
+    c->url = files_url(c, id, "/archive", p.dir, buf_cstr(&more));
+    CLEANUP(json_decrefp) json_t *answer = NULL;
+    return transfer(c, true, &answer);
+}
+
+/* ---- down ---- */
+
+static err *local_found(const char *path, enum found *ret_found)
+{
+    struct stat st;
+
+    if (!stat(path, &st))
+        *ret_found = S_ISDIR(st.st_mode) ? FOUND_DIR : FOUND_OTHER;
+    else if (errno == ENOENT)
+        *ret_found = FOUND_NOTHING;
+    else
+        return err_sys(ERR_INVALID_REQUEST, errno, "cannot look at %s", path);
+    return NULL;
+}
+
+/* The directory that receives it, and, for a tree, whether it is new. */
+static err *open_target(const plan *p, bool from_dir, int *ret_fd, bool *ret_new)
+{
+    CLEANUP(freep)
+    char *dir = from_dir && *p->name ? str_printf("%s/%s", p->dir, p->name) : xstrdup(p->dir);
+
+    *ret_new = from_dir && !mkdir(dir, 0777);
+    if (from_dir && !*ret_new && errno != EEXIST)
+        return err_sys(ERR_INVALID_REQUEST, errno, "cannot make %s", dir);
+    *ret_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return *ret_fd < 0 ? err_sys(ERR_INVALID_REQUEST, errno, "cannot open %s", dir) : NULL;
+}
+
+static err *down_tree(copy *c, const plan *p, bool from_dir)
+{
+    CLEANUP(closep) int dir = -1;
+    bool is_new = false;
+
+    TRY(open_target(p, from_dir, &dir, &is_new));
+    const unpack_options o = {.dir = dir,
+                              .only = from_dir ? NULL : p->name,
+                              .own_root = is_new,
+                              .owners = c->args->archive};
+    TRY(unpack_new(&o, &c->unpack));
+    err *transport = transfer(c, false, NULL);
+    CLEANUP(err_freep) err *here = unpack_end(c->unpack, !transport && !interrupted);
+    bar_clear(&c->bar);
+    /* A stream that broke fails on both sides, and the transport knows why; one that we stopped
+     * taking fails here. */
+    if (transport)
+        return transport;
+    return interrupted ? stopped() : TAKE_PTR(here);
+}
+
+static err *copy_down(copy *c, const char *id, const char *from, const char *to)
+{
+    CLEANUP(plan_done) plan p = {0};
+    enum found source, found = FOUND_NOTHING;
+    bool raw = str_eq(to, "-");
+
+    if (!*from)
+        from = "/";
+    c->url = files_url(c, id, "/archive", from, "");
+    TRY(look(c, id, from, &source, &c->total));
+    if (raw) {
+        c->raw_out = STDOUT_FILENO;
+        return transfer(c, false, NULL);
+    }
+    bool from_dir = source == FOUND_DIR;
+    TRY(local_found(to, &found));
+    TRY(plan_make(from, from_dir, to, found, &p));
+    if (str_eq(p.name, "/")) /* the sandbox's root has no name */
+        p.name[0] = 0;
+    return down_tree(c, &p, from_dir);
+}
+
+/* ---- the verb ---- */
+
+static void summary(const copy *c, const char *from, const char *to)
+{
+    pack_count up = c->pack ? pack_counted(c->pack) : (pack_count){0};
+    unpack_count down = c->unpack ? unpack_counted(c->unpack) : (unpack_count){0};
+    uint64_t files = up.files + down.files, left_out = up.left_out + down.left_out;
+    uint64_t bytes = c->pack || c->unpack ? up.bytes + down.bytes : c->raw_bytes;
+    CLEANUP(buf_done) buf line = {0};
+
+    if (c->cli->common.json && c->raw_out < 0) {
+        CLEANUP(json_decrefp)
+        json_t *j =
+            json_pack("{s:s?,s:s?,s:I,s:I,s:I}", "from", from, "to", to, "files", (json_int_t)files,
+                      "bytes", (json_int_t)bytes, "left_out", (json_int_t)left_out);
+        out_json(stdout, j);
+    } else if (!c->args->quiet && c->raw_out < 0) {
+        out_size(&line, bytes);
+        if (c->pack || c->unpack)
+            buf_printf(&line, " in %llu file%s", (unsigned long long)files, files == 1 ? "" : "s");
+        fprintf(stderr, "copied %s\n", buf_cstr(&line));
+    }
+    if (left_out && !c->cli->common.json)
+        fprintf(stderr, "bothy: %llu left out: devices, FIFOs and sockets are not copied\n",
+                (unsigned long long)left_out);
+}
+
+static err *copy_between(copy *c, const place *from, const place *to)
+{
+    CLEANUP(json_decrefp) json_t *sandbox = NULL;
+    const char *word = from->sandbox ? from->sandbox : to->sandbox;
+
+    if (!from->sandbox == !to->sandbox)
+        return err_remedy(usage_error("one side is a sandbox's, SANDBOX:PATH, and one is here"),
+                          "usage: bothy cp LOCAL SANDBOX:PATH, or bothy cp SANDBOX:PATH LOCAL");
+    TRY(cli_sandbox(c->cli, word, false, &sandbox));
+    const char *id = str_or(json_str(sandbox, "id"), word);
+    return from->sandbox ? copy_down(c, id, from->path, to->path)
+                         : copy_up(c, from->path, id, to->path);
+}
+
+static void copy_done(copy *c)
+{
+    bar_clear(&c->bar);
+    pack_free(c->pack);
+    unpack_free(c->unpack);
+    err_free(c->failed);
+    free(c->url);
+}
+
+static void place_done(place *p)
+{
+    free(p->sandbox);
+}
+
+static err *run(cli *cl, void *args, const opt_words *words, int *status)
+{
+    const cp_args *a = args;
+    CLEANUP(copy_done)
+    copy c = {.cli = cl, .args = a, .raw_in = -1, .raw_out = -1, .bar = bar_start("copy")};
+    CLEANUP(place_done) place from = {0};
+    CLEANUP(place_done) place to = {0};
+
+    /* libarchive reads and writes names by the locale: bytes stay bytes in this one. */
+    setlocale(LC_CTYPE, "C.UTF-8");
+    c.show = !a->quiet && !cl->common.json && isatty(STDERR_FILENO);
+    place_parse(words->v[0], &from);
+    place_parse(words->v[1], &to);
+    watch_signals();
+    CLEANUP(err_freep) err *e = copy_between(&c, &from, &to);
+    if (e && interrupted) {
+        out_error(stderr, e, cl->common.json, out_colours(stderr));
+        *status = CLI_SIGNAL + interrupted;
+        return NULL;
+    }
+    if (e)
+        return TAKE_PTR(e);
+    summary(&c, words->v[0], words->v[1]);
+    return NULL;
+}
+
+const verb VERB_CP = {
+    .name = "cp",
+    .usage = "[OPTIONS] LOCAL SANDBOX:PATH | SANDBOX:PATH LOCAL",
+    .summary = "Copy files and directories into a sandbox and out of it",
+    .text = "A directory that is copied to one that exists lies in it afterwards; with '/.' behind "
+            "its name only its content does. To a name that does not exist it gets that name. A "
+            "LOCAL of '-' is a tar archive: stdin is unpacked in a directory, stdout gets one. "
+            "Modes, times, links and holes are kept; what comes out of a sandbox never has set-uid "
+            "bits and never lands outside LOCAL. A file appears under its name when it is "
+            "complete.",
+    .opts = OPTS,
+    .args_size = sizeof(cp_args),
+    .words_min = 2,
+    .words_max = 2,
+    .run = run,
+};
