@@ -147,29 +147,36 @@ static long resolve(const kit_request *rq, int *dir, char base[256])
     return r == -EBUSY ? -EISDIR : r;
 }
 
-static long temp_open(int dir, char ret_name[32])
+long temp_name(char ret_name[TEMP_LEN])
 {
     static const char HEX[] = "0123456789abcdef";
     static const char PREFIX[] = ".bothy-";
     unsigned char r[8];
+    long n = SYS(getrandom, r, sizeof r, 0);
 
-    for (;;) {
-        long n = SYS(getrandom, r, sizeof r, 0);
-        if (n < 0)
-            return n;
-        memcpy(ret_name, PREFIX, sizeof PREFIX);
-        for (int i = 0; i < 8; i++) {
-            ret_name[sizeof PREFIX - 1 + 2 * i] = HEX[r[i] >> 4];
-            ret_name[sizeof PREFIX + 2 * i] = HEX[r[i] & 15];
-        }
-        ret_name[sizeof PREFIX - 1 + 16] = 0;
-        n = SYS(openat, dir, ret_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (n != -EEXIST)
-            return n;
+    memcpy(ret_name, PREFIX, sizeof PREFIX);
+    for (int i = 0; i < 8; i++) {
+        ret_name[sizeof PREFIX - 1 + 2 * i] = HEX[r[i] >> 4];
+        ret_name[sizeof PREFIX + 2 * i] = HEX[r[i] & 15];
     }
+    ret_name[sizeof PREFIX - 1 + 16] = 0;
+    return n < 0 ? n : 0;
 }
 
-static long write_full(int fd, const char *p, size_t n, u64 at)
+long temp_open(int dir, char ret_name[TEMP_LEN])
+{
+    long r;
+
+    do {
+        r = temp_name(ret_name);
+        if (r >= 0)
+            r = SYS(openat, dir, ret_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+                    0666);
+    } while (r == -EEXIST);
+    return r;
+}
+
+long write_full(int fd, const char *p, size_t n, u64 at)
 {
     while (n) {
         long k = SYS(pwrite64, fd, p, n, at);
@@ -234,7 +241,7 @@ static long replace(int dir, const char *base, const char *temp, int fd, const k
 
 void verb_write(const kit_request *rq)
 {
-    char base[256], temp[32];
+    char base[256], temp[TEMP_LEN];
     struct statx st;
     int dir = -1;
     long r = resolve(rq, &dir, base);

@@ -24,7 +24,7 @@ enum {
 /* ---- main.c ---- */
 typedef void verb_fn(const kit_request *rq);
 verb_fn verb_stat, verb_read, verb_write, verb_list, verb_search, verb_mkdir, verb_move,
-    verb_remove, verb_watch;
+    verb_remove, verb_watch, verb_pack, verb_unpack;
 u64 clock_ms(void);
 __attribute__((noreturn)) void kit_exit(int status);
 
@@ -40,6 +40,7 @@ void out_entry(const char *name, size_t n, const struct statx *st, const char *t
 /* Room for the bytes of a DATA record, KIT_DATA_MAX of them; then how many there are. */
 char *out_data_room(void);
 void out_data(u64 offset, size_t n);
+void out_extents(const struct kit_extent *v, u32 n);
 void out_flush(void);
 /* To be called in loops that may stay silent for long: now and then says PING. */
 void out_alive(void);
@@ -47,11 +48,19 @@ void out_error(long r, const char *name, size_t n); /* r: -errno; this entry is 
 __attribute__((noreturn)) void out_end(void);
 /* The verb has failed with r (-errno). */
 __attribute__((noreturn)) void out_fail(long r);
+__attribute__((noreturn)) void out_fail_at(long r, const char *name, size_t n); /* at this entry */
 
 /* ---- in.c: the stream on stdin ---- */
 /* The next record, which lives until the next call. The end of the input before END, and what is
  * no record, is -EPIPE and -EPROTO. */
 long in_record(kit_record *ret);
+
+/* ---- file.c ---- */
+/* A name nobody else has, and a new file of such a name. */
+#define TEMP_LEN 32
+long temp_name(char ret_name[TEMP_LEN]);
+long temp_open(int dir, char ret_name[TEMP_LEN]);
+long write_full(int fd, const char *p, size_t n, u64 at);
 
 /* ---- tree.c ---- */
 long path_stat(int dir, const char *path, u32 flags, struct statx *ret);
@@ -86,6 +95,7 @@ typedef struct walk {
     /* After what lies in a directory; or NULL. */
     bool (*leave)(struct walk *w, int dir, const char *base);
     const kit_request *rq;
+    bool shallow; /* visit sets it: what lies in this directory is not visited */
     bool stopped;
 } walk;
 void walk_below(walk *w, int dir);

@@ -6,6 +6,7 @@ static verb_fn *const VERBS[KIT_VERBS] = {
     [KIT_STAT] = verb_stat, [KIT_READ] = verb_read,     [KIT_WRITE] = verb_write,
     [KIT_LIST] = verb_list, [KIT_SEARCH] = verb_search, [KIT_MKDIR] = verb_mkdir,
     [KIT_MOVE] = verb_move, [KIT_REMOVE] = verb_remove, [KIT_WATCH] = verb_watch,
+    [KIT_PACK] = verb_pack, [KIT_UNPACK] = verb_unpack,
 };
 
 u64 clock_ms(void)

@@ -51,6 +51,11 @@ void out_data(u64 offset, size_t n)
     tally.bytes += n;
 }
 
+void out_extents(const struct kit_extent *v, u32 n)
+{
+    used += kit_encode_extents(v, n, reserve(KIT_RECORD_MAX));
+}
+
 void out_entry(const char *name, size_t n, const struct statx *st, const char *target, size_t tn,
                u32 flags)
 {
@@ -114,8 +119,13 @@ void out_end(void)
     kit_exit(0);
 }
 
+void out_fail_at(long r, const char *name, size_t n)
+{
+    put_error(r, KIT_E_FATAL, name, n);
+    out_end();
+}
+
 void out_fail(long r)
 {
-    put_error(r, KIT_E_FATAL, "", 0);
-    out_end();
+    out_fail_at(r, "", 0);
 }

@@ -181,11 +181,12 @@ static void one(walk *w, int dir, const char *base, u32 level, int order, const 
             out_error(r, w->name, w->len);
         return;
     }
+    w->shallow = false;
     if (order > 0 && !w->visit(w, dir, base, &st)) {
         w->stopped = true;
         return;
     }
-    if (is_dir(&st) && level < w->depth)
+    if (is_dir(&st) && level < w->depth && !w->shallow)
         descend(w, dir, base, level, order ? "" : after);
     if (!w->stopped && is_dir(&st) && w->leave && !w->leave(w, dir, base))
         w->stopped = true;
