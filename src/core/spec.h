@@ -87,6 +87,7 @@ typedef struct exec_spec {
     int exec_fd;         /* -1, or the executable by descriptor, not owned; argv[0] is its name */
     uint32_t nofile;     /* soft RLIMIT_NOFILE, the hard one is SPEC_NOFILE_HARD; 0: the slot's */
     bool setuid;         /* the sandbox's grant */
+    bool transient;      /* a verb's, not a caller's: see exec_discard() */
 } exec_spec;
 void exec_spec_done(exec_spec *s);
 err *exec_spec_check(const exec_spec *s) ERR_MUST;

@@ -17,6 +17,8 @@
 #include "base/thread.h"
 #include "exec/internal.h"
 
+#define DISCARD_NS NS_PER_S
+
 static const char *const HOW[] = {
     [EXEC_RUNNING] = "running",     [EXEC_EXITED] = "exited", [EXEC_SIGNALLED] = "signalled",
     [EXEC_TIMED_OUT] = "timed_out", [EXEC_KILLED] = "killed", [EXEC_NOT_STARTED] = "not_started",
@@ -56,7 +58,7 @@ static uint32_t begin_flags(const exec_spec *spec)
 {
     return (spec->stdio == STDIO_MERGED ? JOURNAL_F_MERGED : 0) |
            (spec->stdio == STDIO_PTY ? JOURNAL_F_PTY : 0) |
-           (spec->stdin_open ? JOURNAL_F_STDIN : 0);
+           (spec->stdin_open ? JOURNAL_F_STDIN : 0) | (spec->transient ? JOURNAL_F_TRANSIENT : 0);
 }
 
 /* lock held. The exec of this key, or NULL when it is new. */
@@ -86,15 +88,27 @@ static bool descriptors_short(const exec_hub *h)
 }
 
 /* lock held */
-static err *admit(const exec_table *t)
+static err *admit_live(const exec_table *t, bool transient)
+{
+    if (transient && t->ntransient >= TRANSIENT_MAX)
+        return err_remedy(err_new(ERR_SANDBOX_EXHAUSTED,
+                                  "the sandbox has %zu file requests under way, the limit is %u",
+                                  t->ntransient, TRANSIENT_MAX),
+                          "Wait until some have ended, then try again.");
+    if (!transient && t->nlive - t->ntransient >= t->live_max)
+        return err_new(ERR_SANDBOX_EXHAUSTED, "the sandbox has %zu live commands, the limit is %u",
+                       t->nlive - t->ntransient, t->live_max);
+    return NULL;
+}
+
+/* lock held */
+static err *admit(const exec_table *t, bool transient)
 {
     if (t->gone || t->ended)
         return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", t->sandbox), "sandbox");
     if (!t->box)
         return err_new(ERR_UNAVAILABLE, "sandbox %s is not reachable yet", t->sandbox);
-    if (t->nlive >= t->live_max)
-        return err_new(ERR_SANDBOX_EXHAUSTED, "the sandbox has %zu live commands, the limit is %u",
-                       t->nlive, t->live_max);
+    TRY(admit_live(t, transient));
     if (descriptors_short(t->hub))
         return err_retry_after(
             err_because(err_new(ERR_UNAVAILABLE, "the node has too many live commands"),
@@ -135,7 +149,7 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key, exe
     if (e)
         return e;
     t->next_id++;
-    table_begin(t, x->id, index);
+    table_begin(t, x->id, index, spec->transient);
     table_key_put(t, x->id, &r.begin);
     x->here = true;
     if (spec->timeout_ms)
@@ -178,7 +192,7 @@ err *exec_start(exec_table *t, const exec_spec *spec, const exec_key *key, exec 
             *ret_replay = true;
             return NULL;
         }
-        TRY(admit(t));
+        TRY(admit(t, spec->transient));
         e = start(t, spec, key, &x, &begun);
     }
     if (!e) {
@@ -198,7 +212,7 @@ err *exec_find(exec_table *t, uint64_t id, exec **ret_exec)
 {
     LOCK_SCOPE(&t->lock);
     struct past *p = table_past(t, id);
-    if (!p)
+    if (!p || p->transient)
         return err_kind(err_new(ERR_NOT_FOUND, "sandbox %s has no exec %lu", t->sandbox, id),
                         "exec");
     return table_exec(t, p, ret_exec);
@@ -210,17 +224,21 @@ size_t exec_count_running(exec_table *t)
 
     LOCK_SCOPE(&t->lock);
     for (const exec *x = t->live; x && !t->ended; x = x->live_next)
-        n += !x->ended;
+        n += !x->ended && !exec_is_transient(x);
     return n;
 }
 
 void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n)
 {
     LOCK_SCOPE(&t->lock);
-    size_t first = t->npast > max ? t->npast - max : 0, n = 0;
-    exec **list = xcalloc(t->npast - first + 1, sizeof(exec *));
+    size_t first = t->npast, n = 0;
 
+    for (size_t count = 0; first && count < max; first--)
+        count += !t->past[first - 1].transient;
+    exec **list = xcalloc(max < t->npast ? max + 1 : t->npast + 1, sizeof(exec *));
     for (size_t i = first; i < t->npast; i++) {
+        if (t->past[i].transient)
+            continue;
         err *e = table_exec(t, &t->past[i], &list[n]);
         if (e)
             err_drop(e, "exec_list");
@@ -449,6 +467,30 @@ err *exec_signal(exec *x, int signo, uint32_t scope)
     TRY(t->ops->signal(t->box, &s));
     FAULT_KILL("signal.sent");
     return NULL;
+}
+
+void exec_discard(exec *x)
+{
+    exec_table *t = x->table;
+    bool graceful = x->flags & JOURNAL_F_STDIN && !atomic_load(&x->in_eof), live;
+
+    if (graceful)
+        err_drop(exec_stdin(x, NULL, 0, UINT64_MAX, true), "discard");
+    {
+        LOCK_SCOPE(&t->lock);
+        x->discarded = true;
+        live = x->live;
+        if (live && graceful) {
+            pump_timer_set(t->hub->pump, &x->deadline, now_mono_ns() + DISCARD_NS);
+        } else if (live) { /* the time limit's second step: KILL, again until it is gone */
+            x->timed_out = true;
+            atomic_store(&x->due, true);
+        }
+    }
+    if (live)
+        pump_kick(&x->job);
+    else
+        table_forget_streams(x);
 }
 
 err *exec_resize(exec *x, uint16_t rows, uint16_t cols)

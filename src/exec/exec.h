@@ -80,6 +80,14 @@ typedef struct exec_key { /* hashes of (owner, verb, key) and of the body; zero:
  * *ret_replay = true, or ERR_IDEMPOTENCY_MISMATCH. ERR_SANDBOX_EXHAUSTED over live_max. */
 err *exec_start(exec_table *t, const exec_spec *spec, const exec_key *key, exec **ret_exec,
                 bool *ret_replay) ERR_MUST;
+/* One that was started as transient does a verb's work (a kit). It is neither listed nor found, has
+ * a ceiling of its own beside live_max, does not count as running, keeps at most
+ * TRANSIENT_STREAM_MAX of a stream (hold it, or bytes are lost), and dies with us. Whoever started
+ * it says when it is done with it, once: what still runs of it is killed (if its stdin is open that
+ * is ended first, and it has a second), and its streams are removed. */
+#define TRANSIENT_MAX        128u
+#define TRANSIENT_STREAM_MAX (UINT64_C(8) << 20)
+void exec_discard(exec *x);
 err *exec_find(exec_table *t, uint64_t id, exec **ret_exec) ERR_MUST;
 /* The newest max of all known, oldest first; a malloc'ed array of references. */
 void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n);
@@ -157,5 +165,6 @@ void exec_unwatch(exec *x, exec_watch *w);
  * "stdin", the message names the length). */
 err *exec_stdin(exec *x, const void *p, size_t n, uint64_t offset, bool eof) ERR_MUST;
 uint64_t exec_stdin_length(exec *x); /* bytes appended so far */
+uint64_t exec_stdin_taken(exec *x);  /* of them, those the command has got */
 err *exec_signal(exec *x, int signo, uint32_t scope) ERR_MUST;
 err *exec_resize(exec *x, uint16_t rows, uint16_t cols) ERR_MUST;

@@ -192,3 +192,8 @@ uint64_t exec_stdin_length(exec *x)
 {
     return atomic_load(&x->in_len);
 }
+
+uint64_t exec_stdin_taken(exec *x)
+{
+    return atomic_load(&x->in_taken);
+}

@@ -47,7 +47,8 @@ struct past {
     uint32_t begin;
     uint32_t end;   /* record number + 1; 0: none */
     uint32_t asked; /* as of the exec */
-    bool evicted;   /* its streams were removed for space */
+    bool evicted;   /* its streams were removed for space, or are their verb's to remove */
+    bool transient;
 };
 
 struct drop { /* a mark */
@@ -79,6 +80,8 @@ struct exec_table {
     map execs;  /* id → exec, those that exist */
     exec *live; /* list; each is referenced */
     size_t nlive;
+    size_t ntransient;  /* of those */
+    bool had_transient; /* the journal tells of some */
     uint32_t live_max;
     backend *backend;
     const backend_ops *ops; /* also usable after the backend is freed: box_unref */
@@ -137,6 +140,7 @@ struct exec {
     bool stalled; /* frames form: bytes were dropped for want of room; fetch again */
     enum spool_status stalled_by;
     bool timed_out;
+    bool discarded; /* transient: nobody reads it any more */
     bool ended;
     bool stdin_over;  /* the command has closed it, or it was closed */
     bool in_resync;   /* frames form: send from in_taken on */
@@ -164,7 +168,7 @@ struct exec {
 /* table.c */
 /* All with table->lock held. */
 struct past *table_past(exec_table *t, uint64_t id);
-struct past *table_begin(exec_table *t, uint64_t id, uint32_t index);
+struct past *table_begin(exec_table *t, uint64_t id, uint32_t index, bool transient);
 exec *table_exec_new(exec_table *t, uint64_t id, const struct journal_begin *b);
 err *table_exec(exec_table *t, struct past *p, exec **ret_exec) ERR_MUST; /* a reference */
 struct key_entry *table_key(exec_table *t, const uint8_t key[16]);
@@ -175,6 +179,12 @@ void table_live_add(exec *x);
 void table_live_drop(exec *x);
 void table_evict(exec_table *t);
 bool table_marker(void *arg, int stream, uint64_t from, uint64_t to);
+/* Removes the streams of a transient exec that has no writer any more. */
+void table_forget_streams(exec *x);
+static inline bool exec_is_transient(const exec *x)
+{
+    return x->flags & JOURNAL_F_TRANSIENT;
+}
 
 /* exec.c */
 void exec_notify(exec *x);

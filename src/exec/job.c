@@ -35,7 +35,7 @@ static void on_deadline(exec *x)
 
 struct snapshot {
     int refused;
-    bool exited, lost, ended, fetch_failed, gone, eof;
+    bool exited, lost, ended, fetch_failed, gone, eof, discarded;
 };
 
 static bool look(exec *x, struct snapshot *ret)
@@ -50,6 +50,7 @@ static bool look(exec *x, struct snapshot *ret)
         .ended = x->ended,
         .fetch_failed = x->fetch_failed,
         .gone = t->gone || t->ended || !t->box,
+        .discarded = x->discarded,
         .eof =
             x->stream_eof[0] && (x->stream_eof[1] || x->flags & (JOURNAL_F_PTY | JOURNAL_F_MERGED)),
     };
@@ -69,7 +70,7 @@ static bool find_end(exec *x, const struct snapshot *s, enum exec_how *ret_how, 
         return true;
     if (!s->exited && !s->lost && !s->fetch_failed)
         return false;
-    if (!t->frames && (!reachable || !io_drain(x)))
+    if (!t->frames && !s->discarded && (!reachable || !io_drain(x)))
         return false;
     LOCK_SCOPE(&t->lock);
     for (int i = 0; i < 2; i++)
@@ -99,7 +100,7 @@ static void after_end(exec *x, const struct snapshot *s)
 {
     exec_table *t = x->table;
     bool eof = t->frames ? s->eof : io_all_eof(x);
-    bool over = s->refused || s->lost || s->fetch_failed || eof;
+    bool over = s->refused || s->lost || s->fetch_failed || s->discarded || eof;
 
     if (!s->refused && !s->gone) {
         if (!x->io.acked)
@@ -116,6 +117,8 @@ static void after_end(exec *x, const struct snapshot *s)
         return;
     io_close_all(x);
     table_live_drop(x);
+    if (s->discarded)
+        table_forget_streams(x);
     exec_notify(x);
 }
 

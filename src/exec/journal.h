@@ -28,9 +28,10 @@ enum journal_type {
     JOURNAL_TYPES
 };
 
-#define JOURNAL_F_MERGED (1u << 0)
-#define JOURNAL_F_PTY    (1u << 1)
-#define JOURNAL_F_STDIN  (1u << 2)
+#define JOURNAL_F_MERGED    (1u << 0)
+#define JOURNAL_F_PTY       (1u << 1)
+#define JOURNAL_F_STDIN     (1u << 2)
+#define JOURNAL_F_TRANSIENT (1u << 3) /* a verb's own: not listed, its streams go with the verb */
 
 struct journal_begin {
     uint8_t key[16], body[16]; /* zero: no key */

@@ -144,9 +144,15 @@ void spool_set_sweep(spool_set *set, uint64_t now_ns, uint64_t idle_ns)
 void spool_init(spool *s, spool_set *set, const char *sandbox, uint64_t exec, int stream,
                 spool_marker *mark, void *arg)
 {
-    *s = (spool){.set = set, .mark = mark, .arg = arg, .stream = stream, .fd = -1};
+    *s = (spool){.set = set, .mark = mark, .arg = arg, .stream = stream, .max = set->max, .fd = -1};
     snprintf(s->path, sizeof s->path, "%s/%lu.%s", sandbox, exec, stream == 1 ? "out" : "err");
     pthread_mutex_init(&s->lock, NULL);
+}
+
+void spool_limit(spool *s, uint64_t max)
+{
+    if (max < s->max)
+        s->max = max;
 }
 
 void spool_done(spool *s)
@@ -298,7 +304,7 @@ bool spool_hold_remove(spool *s, spool_hold *h)
 /* Head and tail stay; an eighth of the ceiling goes at a time, so that marks are few. */
 static enum spool_status drop_middle(spool *s)
 {
-    uint64_t max = s->set->max, unit = max >= 4 * MIB ? MIB : max / 4 & ~UINT64_C(4095);
+    uint64_t max = s->max, unit = max >= 4 * MIB ? MIB : max / 4 & ~UINT64_C(4095);
     uint64_t chunk = max / 8 / (unit ? unit : 1) * unit;
     uint64_t start = s->to ? s->to : unit; /* only the writer changes the mark */
 
@@ -326,9 +332,9 @@ static enum spool_status make_room(spool *s, size_t *ret_room)
 {
     for (;;) {
         uint64_t kept = atomic_load(&s->length) - (s->to - s->from);
-        if (kept < s->set->max) {
+        if (kept < s->max) {
             size_t allowed = allowance(s->set);
-            *ret_room = s->set->max - kept < allowed ? (size_t)(s->set->max - kept) : allowed;
+            *ret_room = s->max - kept < allowed ? (size_t)(s->max - kept) : allowed;
             return allowed ? SPOOL_MORE : SPOOL_NOSPACE;
         }
         enum spool_status st = drop_middle(s);
@@ -469,15 +475,9 @@ err *spool_read(spool *s, uint64_t offset, void *p, size_t max, size_t *ret_n, u
     return NULL;
 }
 
-bool spool_drop(spool *s)
+bool spool_forget(spool *s)
 {
-    uint64_t length = atomic_load(&s->length);
-
-    if (!length || spool_dropped(s) == length)
-        return true;
-    if (!s->mark(s->arg, s->stream, 0, length))
-        return false;
-    spool_set_mark(s, 0, length);
+    spool_set_mark(s, 0, atomic_load(&s->length));
     LOCK_SCOPE(&s->lock);
     if (!s->users && s->fd >= 0) { /* a reader keeps its own until the sweep */
         LOCK_SCOPE(&s->set->lock);
@@ -485,4 +485,13 @@ bool spool_drop(spool *s)
         list_take(s);
     }
     return !unlinkat(s->set->root, s->path, 0) || errno == ENOENT;
+}
+
+bool spool_drop(spool *s)
+{
+    uint64_t length = atomic_load(&s->length);
+
+    if (!length || spool_dropped(s) == length)
+        return true;
+    return s->mark(s->arg, s->stream, 0, length) && spool_forget(s);
 }

@@ -58,7 +58,8 @@ typedef struct spool {
     spool_set *set;
     spool_marker *mark;
     void *arg;
-    int stream; /* 1 out, 2 err */
+    int stream;   /* 1 out, 2 err */
+    uint64_t max; /* its ceiling */
     char path[SPOOL_PATH_MAX];
     _Atomic uint64_t length; /* grows; only the writer changes it */
     pthread_mutex_t lock;
@@ -75,6 +76,8 @@ typedef struct spool {
 void spool_init(spool *s, spool_set *set, const char *sandbox, uint64_t exec, int stream,
                 spool_marker *mark, void *arg);
 void spool_done(spool *s);
+/* A lower ceiling than the set's. Before its first byte. */
+void spool_limit(spool *s, uint64_t max);
 /* A mark found in the journal. */
 void spool_set_mark(spool *s, uint64_t from, uint64_t to);
 /* The length after a restart: the file's, or where its mark ends. */
@@ -103,3 +106,5 @@ bool spool_hold_move(spool *s, spool_hold *h, uint64_t at);
 bool spool_hold_remove(spool *s, spool_hold *h);
 /* Marks everything as dropped and removes the file. Only when there is no writer. */
 bool spool_drop(spool *s);
+/* The same without a mark in the journal: nobody will ask for it. */
+bool spool_forget(spool *s);

@@ -145,13 +145,14 @@ struct past *table_past(exec_table *t, uint64_t id)
     return low < t->npast && t->past[low].id == id ? &t->past[low] : NULL;
 }
 
-struct past *table_begin(exec_table *t, uint64_t id, uint32_t index)
+struct past *table_begin(exec_table *t, uint64_t id, uint32_t index, bool transient)
 {
     if (t->npast == t->past_cap) {
         t->past_cap = t->past_cap ? 2 * t->past_cap : 16;
         t->past = xrealloc(t->past, t->past_cap * sizeof *t->past);
     }
-    t->past[t->npast] = (struct past){.id = id, .begin = index};
+    t->past[t->npast] =
+        (struct past){.id = id, .begin = index, .evicted = transient, .transient = transient};
     return &t->past[t->npast++];
 }
 
@@ -226,6 +227,8 @@ static void load_end(exec_table *t, struct past *p, uint32_t index, const journa
         return;
     }
     p->end = index + 1;
+    if (p->transient)
+        return; /* what is left of its streams goes when the journal has been read; no key */
     atomic_fetch_add(&t->spool_bytes, r->end.length[0] + r->end.length[1]);
     if (!never_forked(&r->end))
         return;
@@ -246,7 +249,9 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
             log_error("journal", "exec %lu begins out of order and is ignored", r->exec);
             return;
         }
-        table_begin(t, r->exec, index);
+        bool transient = r->begin.flags & JOURNAL_F_TRANSIENT;
+        t->had_transient |= transient;
+        table_begin(t, r->exec, index, transient);
         table_key_put(t, r->exec, &r->begin);
         t->next_id = r->exec + 1;
     } else if (r->type == JOURNAL_END && p) {
@@ -266,6 +271,7 @@ static err *adopt(exec_table *t)
         if (t->past[i].end)
             continue;
         TRY(table_exec(t, &t->past[i], &x));
+        x->discarded = exec_is_transient(x);
         table_live_add(x);
         exec_unref(x);
     }
@@ -273,6 +279,26 @@ static err *adopt(exec_table *t)
         uint64_t n = t->drops[i].to - t->drops[i].from, have = atomic_load(&t->spool_bytes);
         atomic_store(&t->spool_bytes, have > n ? have - n : 0);
     }
+    return NULL;
+}
+
+/* A kill between an end and the removal left streams of verbs. */
+static err *sweep_transient(exec_table *t)
+{
+    int fd = openat(t->hub->o.spool_dir, t->sandbox, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *n;
+
+    if (!d) {
+        closep(&fd);
+        return err_sys(ERR_INTERNAL, errno, "cannot list a spool directory");
+    }
+    while ((n = readdir(d))) { /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        const struct past *p = table_past(t, strtoull(n->d_name, NULL, 10));
+        if (p && p->transient && p->end)
+            unlinkat(fd, n->d_name, 0);
+    }
+    closedir(d);
     return NULL;
 }
 
@@ -380,6 +406,8 @@ err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table)
     err *e = read_journal(t);
     if (!e)
         e = adopt(t);
+    if (!e && t->had_transient)
+        e = sweep_transient(t);
     pthread_mutex_unlock(&t->lock);
     if (e) {
         table_abandon(t);
@@ -531,6 +559,9 @@ exec *table_exec_new(exec_table *t, uint64_t id, const struct journal_begin *b)
     pthread_mutex_init(&x->watch_lock, NULL);
     for (int i = 0; i < 2; i++)
         spool_init(&x->out[i], &t->hub->spools, t->sandbox, id, i + 1, table_marker, x);
+    if (exec_is_transient(x))
+        for (int i = 0; i < 2; i++)
+            spool_limit(&x->out[i], TRANSIENT_STREAM_MAX);
     job_init(x);
     map_put_u64(&t->execs, id, x);
     return x;
@@ -621,6 +652,7 @@ void table_live_add(exec *x)
         t->live->live_prev = x;
     t->live = exec_ref(x);
     t->nlive++;
+    t->ntransient += exec_is_transient(x);
     if (t->account)
         atomic_fetch_add(&t->account->live, 1);
 }
@@ -641,6 +673,7 @@ void table_live_drop(exec *x)
         if (x->live_next)
             x->live_next->live_prev = x->live_prev;
         t->nlive--;
+        t->ntransient -= exec_is_transient(x);
         if (t->account)
             atomic_fetch_sub(&t->account->live, 1);
     }
@@ -655,6 +688,10 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
 
     r.mark = (struct journal_mark){.stream = (uint32_t)stream, .from = from, .to = to};
     LOCK_SCOPE(&t->lock);
+    if (exec_is_transient(x)) { /* after a restart nobody reads it */
+        atomic_fetch_sub(&t->spool_bytes, to - from);
+        return true;
+    }
     err *e = journal_append(&t->journal, &r, NULL);
     if (e) {
         err_drop(e, "mark");
@@ -664,6 +701,15 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
     if (from) /* not the whole stream: table_evict counts that itself */
         atomic_fetch_sub(&t->spool_bytes, to - from);
     return true;
+}
+
+void table_forget_streams(exec *x)
+{
+    for (int i = 0; i < 2; i++) {
+        uint64_t kept = atomic_load(&x->out[i].length) - spool_dropped(&x->out[i]);
+        if (kept && spool_forget(&x->out[i]))
+            atomic_fetch_sub(&x->table->spool_bytes, kept);
+    }
 }
 
 /* The oldest ended exec that still has streams, or NULL. */
