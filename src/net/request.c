@@ -307,7 +307,7 @@ static err *decode_body(request *rq, char *p, size_t max, size_t *ret_n)
 {
     buf *in = &rq->conn->in;
     size_t used, n = in->len < max ? in->len : max;
-    err *e = http1_body(&rq->h1, in->p, n, p, &used, ret_n);
+    err *e = http1_body(&rq->h1.body, in->p, n, p, &used, ret_n);
 
     if (e)
         return broken(rq, e);
@@ -322,10 +322,10 @@ static err *body_step(request *rq, char *p, size_t max, size_t *ret_n)
 
     if (rq->conn->in.len)
         return decode_body(rq, p, max, ret_n);
-    if (rq->h1.chunked) /* to the buffer: behind the body the next request may begin */
+    if (rq->h1.body.chunked) /* to the buffer: behind the body the next request may begin */
         return receive(rq, NULL, 0, &n);
-    TRY(receive(rq, p, max < rq->h1.left ? max : (size_t)rq->h1.left, &n));
-    return http1_body(&rq->h1, p, n, p, &used, ret_n);
+    TRY(receive(rq, p, max < rq->h1.body.left ? max : (size_t)rq->h1.body.left, &n));
+    return http1_body(&rq->h1.body, p, n, p, &used, ret_n);
 }
 
 err *request_body_read(request *rq, void *p, size_t max, size_t *ret_n)
@@ -336,7 +336,7 @@ err *request_body_read(request *rq, void *p, size_t max, size_t *ret_n)
     if (rq->broken)
         return err_new(ERR_INVALID_REQUEST, "the request's body ended early");
     say_continue(rq);
-    while (!n && !http1_body_ended(&rq->h1))
+    while (!n && !http1_body_ended(&rq->h1.body))
         TRY(body_step(rq, p, max, &n));
     *ret_n = n;
     return NULL;
@@ -351,10 +351,10 @@ err *request_body(request *rq, size_t max, buf *ret_body)
 {
     CLEANUP(buf_done) buf body = {0};
 
-    if (!rq->h1.chunked && rq->h1.left > max)
+    if (!rq->h1.body.chunked && rq->h1.body.left > max)
         return too_large(max);
     for (;;) {
-        size_t room = rq->h1.chunked ? NET_READ : (size_t)rq->h1.left, n = 0;
+        size_t room = rq->h1.body.chunked ? NET_READ : (size_t)rq->h1.body.left, n = 0;
         /* Memory follows what has come, not what was announced. */
         if (room > 4 * NET_READ)
             room = 4 * NET_READ;
@@ -380,7 +380,7 @@ bool request_settle(request *rq)
         return false;
     if (rq->h1.expect_continue && !rq->continued && !rq->conn->in.len)
         return false; /* it may send the body now or not: nobody can tell */
-    while (!http1_body_ended(&rq->h1) && total < NET_DRAIN) {
+    while (!http1_body_ended(&rq->h1.body) && total < NET_DRAIN) {
         if (!rq->conn->in.len && conn_fill(rq->conn) <= 0)
             return false;
         err *e = decode_body(rq, scratch, sizeof scratch, &n);
@@ -390,5 +390,5 @@ bool request_settle(request *rq)
         }
         total += n ? n : 1;
     }
-    return http1_body_ended(&rq->h1);
+    return http1_body_ended(&rq->h1.body);
 }

@@ -15,8 +15,19 @@ static enum http1_result refuse(http1_guard *g, const char *why)
     return HTTP1_BAD;
 }
 
+static err *bad_answer(const char *why)
+{
+    err *e = err_new(ERR_PORT_CLOSED, "the server's answer is not valid HTTP/1.1");
+
+    return err_remedy(err_because(e, "%s", why), "Look at what the server on that port speaks; "
+                                                 "'bothy forward' carries any protocol.");
+}
+
 err *http1_guard_err(const http1_guard *g)
 {
+    if (g->answer)
+        return bad_answer(g->too_large ? "its head is too large"
+                                       : str_or(g->why, "it is incomplete"));
     if (g->too_large)
         return err_new(ERR_TOO_LARGE, "the request's head is larger than %d bytes", HTTP1_HEAD_MAX);
     return err_because(err_new(ERR_INVALID_REQUEST, "the request's head is not valid HTTP/1.1"),
@@ -40,12 +51,23 @@ static bool version_ok(const http1_guard *g)
     return !memcmp(g->tail, "HTTP/1.", 7) && (g->tail[7] == '0' || g->tail[7] == '1');
 }
 
+/* "HTTP/1.1 200", whose figures are llhttp's to look at, and a reason or none. */
+static enum http1_result answer_line(http1_guard *g)
+{
+    if (!g->spaces || memcmp(g->tail, "HTTP/1.", 7) != 0)
+        return refuse(g, "the first line is not 'HTTP/1.1 status reason'");
+    g->in_headers = true;
+    return HTTP1_MORE;
+}
+
 /* A line has ended (its CR LF included). */
 static enum http1_result guard_line(http1_guard *g)
 {
     bool empty = g->line == 2;
 
     g->line = 0;
+    if (!g->in_headers && g->answer)
+        return answer_line(g);
     if (!g->in_headers) {
         if (empty)
             return g->blank++ ? refuse(g, "empty lines before the request line") : HTTP1_MORE;
@@ -72,6 +94,8 @@ static enum http1_result guard_byte(http1_guard *g, char c)
         if (c == '\t')
             return refuse(g, "a tab in the first line");
         g->spaces += c == ' ';
+        if (g->answer && g->line > sizeof g->tail)
+            return HTTP1_MORE;
         memmove(g->tail, g->tail + 1, sizeof g->tail - 1);
         g->tail[sizeof g->tail - 1] = c;
     }
@@ -96,7 +120,7 @@ enum http1_result http1_guard_feed(http1_guard *g, const char *p, size_t n, size
 
 /* ---- llhttp's callbacks ---- */
 
-static int stop(http1_request *rq, const char *why)
+static int stop(http1_message *rq, const char *why)
 {
     rq->why = why;
     return HPE_USER;
@@ -114,7 +138,7 @@ static int on_url(llhttp_t *p, const char *at, size_t n)
 
 static int on_field(llhttp_t *p, const char *at, size_t n)
 {
-    http1_request *rq = p->data;
+    http1_message *rq = p->data;
 
     if (rq->nheader == HTTP1_HEADERS_MAX)
         return stop(rq, "more than 100 header lines");
@@ -126,7 +150,7 @@ static int on_field(llhttp_t *p, const char *at, size_t n)
 
 static int on_headers(llhttp_t *p)
 {
-    http1_request *rq = p->data;
+    http1_message *rq = p->data;
 
     rq->keep_alive = llhttp_should_keep_alive(p);
     rq->upgrade = p->upgrade;
@@ -135,20 +159,20 @@ static int on_headers(llhttp_t *p)
 
 static int on_body(llhttp_t *p, const char *at, size_t n)
 {
-    http1_request *rq = p->data;
+    http1_framing *f = p->data;
 
-    memmove(rq->out + rq->nout, at, n);
-    rq->nout += n;
+    memmove(f->out + f->nout, at, n);
+    f->nout += n;
     return 0;
 }
 
 /* Stops behind every size line, so that its length can be counted exactly. */
 static int on_chunk(llhttp_t *p)
 {
-    http1_request *rq = p->data;
+    http1_framing *f = p->data;
 
-    rq->left = p->content_length;
-    rq->ending = !rq->left;
+    f->left = p->content_length;
+    f->ending = !f->left;
     return HPE_PAUSED;
 }
 
@@ -170,9 +194,8 @@ static err *invalid(const char *why)
 
 /* Names end at the colon; a value is what lies between it and the CR (there is no other CR in the
  * line), without white space around. llhttp's pointer to an empty value is of no use. */
-static void terminate(http1_request *rq)
+static void terminate(http1_message *rq)
 {
-    *strchr(rq->target, ' ') = 0;
     for (size_t i = 0; i < rq->nheader; i++) {
         http1_header *h = &rq->header[i];
         char *colon = strchr(h->name, ':');
@@ -186,7 +209,7 @@ static void terminate(http1_request *rq)
     }
 }
 
-const char *http1_header_get(const http1_request *rq, const char *name)
+const char *http1_header_get(const http1_message *rq, const char *name)
 {
     for (size_t i = 0; i < rq->nheader; i++)
         if (!strcasecmp(rq->header[i].name, name))
@@ -194,7 +217,7 @@ const char *http1_header_get(const http1_request *rq, const char *name)
     return NULL;
 }
 
-static size_t count(const http1_request *rq, const char *name)
+static size_t count(const http1_message *rq, const char *name)
 {
     size_t n = 0;
 
@@ -217,23 +240,23 @@ static err *check_host(http1_request *rq)
     return NULL;
 }
 
-/* llhttp has checked all this; a second opinion, because here a mistake is a hole. */
-static err *check_framing(http1_request *rq)
+/* llhttp has checked all this; a second opinion, because here a mistake is a hole. NULL: good. */
+static const char *bad_framing(http1_message *m)
 {
-    const char *length = http1_header_get(rq, "content-length");
-    const char *coding = http1_header_get(rq, "transfer-encoding");
+    const char *length = http1_header_get(m, "content-length");
+    const char *coding = http1_header_get(m, "transfer-encoding");
 
-    if (count(rq, "content-length") > 1 || (length && coding))
-        return invalid("more than one statement of the body's length");
-    if (length && !str_to_u64(length, INT64_MAX, &rq->left))
-        return invalid("a Content-Length that is not a number");
+    if (count(m, "content-length") > 1 || (length && coding))
+        return "more than one statement of the body's length";
+    if (length && !str_to_u64(length, INT64_MAX, &m->body.left))
+        return "a Content-Length that is not a number";
     if (!coding)
         return NULL;
-    if (count(rq, "transfer-encoding") > 1 || strcasecmp(coding, "chunked") != 0)
-        return invalid("a Transfer-Encoding other than 'chunked'");
-    if (!rq->http11)
-        return invalid("a Transfer-Encoding in HTTP/1.0");
-    rq->chunked = true;
+    if (count(m, "transfer-encoding") > 1 || strcasecmp(coding, "chunked") != 0)
+        return "a Transfer-Encoding other than 'chunked'";
+    if (!m->http11)
+        return "a Transfer-Encoding in HTTP/1.0";
+    m->body.chunked = true;
     return NULL;
 }
 
@@ -243,7 +266,7 @@ static err *check_expect(http1_request *rq)
 
     if (expect && strcasecmp(expect, "100-continue") != 0)
         return invalid("an Expect header other than '100-continue'");
-    rq->expect_continue = expect && rq->http11 && (rq->chunked || rq->left);
+    rq->expect_continue = expect && rq->http11 && (rq->body.chunked || rq->body.left);
     return NULL;
 }
 
@@ -270,9 +293,27 @@ static err *check_target(http1_request *rq)
         return invalid("a fragment in the target");
     if (!strncasecmp(rq->target, "http://", 7))
         return absolute_form(rq);
-    if (rq->target[0] == '/' || (!strcmp(rq->target, "*") && rq->parser.method == HTTP_OPTIONS))
+    if (rq->target[0] == '/' ||
+        (!strcmp(rq->target, "*") && rq->body.parser.method == HTTP_OPTIONS))
         return NULL;
     return invalid("a target that is not a path");
+}
+
+/* Why it cannot be, or NULL. */
+static const char *run_parser(http1_message *m, llhttp_type_t type, char *head, size_t n)
+{
+    llhttp_init(&m->body.parser, type, &SETTINGS);
+    m->body.parser.data = m;
+    llhttp_errno_t e = llhttp_execute(&m->body.parser, head, n);
+    if (e == HPE_USER)
+        return m->why;
+    if (e != HPE_OK && e != HPE_PAUSED_UPGRADE)
+        return str_or(llhttp_get_error_reason(&m->body.parser), "it cannot be parsed");
+    if (m->body.parser.http_major != 1 || m->body.parser.http_minor > 1)
+        return "a version other than HTTP/1.1";
+    m->http11 = m->body.parser.http_minor == 1;
+    m->keep_alive &= m->http11;
+    return NULL;
 }
 
 err *http1_parse(char *head, size_t n, http1_request *ret_rq)
@@ -284,104 +325,143 @@ err *http1_parse(char *head, size_t n, http1_request *ret_rq)
         head += 2;
         n -= 2;
     }
-    llhttp_init(&rq->parser, HTTP_REQUEST, &SETTINGS);
-    rq->parser.data = rq;
-    llhttp_errno_t e = llhttp_execute(&rq->parser, head, n);
-    if (e == HPE_USER)
-        return invalid(rq->why);
-    if (e != HPE_OK && e != HPE_PAUSED_UPGRADE)
-        return invalid(str_or(llhttp_get_error_reason(&rq->parser), "it cannot be parsed"));
-    if (!rq->target || rq->parser.http_major != 1 || rq->parser.http_minor > 1)
+    const char *why = run_parser(rq, HTTP_REQUEST, head, n);
+    if (why)
+        return invalid(why);
+    if (!rq->target)
         return invalid("the first line is not 'METHOD target HTTP/1.1'");
-    rq->method = llhttp_method_name(rq->parser.method);
-    rq->http11 = rq->parser.http_minor == 1;
-    rq->keep_alive &= rq->http11;
+    rq->method = llhttp_method_name(rq->body.parser.method);
+    *strchr(rq->target, ' ') = 0;
     terminate(rq);
     TRY(check_host(rq));
-    TRY(check_framing(rq));
+    why = bad_framing(rq);
+    if (why)
+        return invalid(why);
     TRY(check_expect(rq));
     return check_target(rq);
 }
 
+static bool answer_has_body(int status, bool to_head)
+{
+    return !to_head && status >= 200 && status != 204 && status != 304;
+}
+
+err *http1_parse_answer(char *head, size_t n, bool to_head, http1_answer *ret_answer)
+{
+    http1_answer *a = ret_answer;
+
+    memset(a, 0, sizeof *a);
+    const char *why = run_parser(a, HTTP_RESPONSE, head, n);
+    if (why)
+        return bad_answer(why);
+    a->status = a->body.parser.status_code;
+    if (a->status < 100 || a->status > 599)
+        return bad_answer("a status that there is not");
+    terminate(a);
+    why = bad_framing(a);
+    if (why)
+        return bad_answer(why);
+    a->body.answer = true;
+    if (!answer_has_body(a->status, to_head)) {
+        a->body.left = 0;
+        a->body.chunked = false;
+    } else if (!a->body.chunked && !http1_header_get(a, "content-length")) {
+        a->body.to_end = true;
+    }
+    return NULL;
+}
+
 /* ---- the body ---- */
 
-static err *bad_chunk(const char *why)
+static err *bad_chunk(const http1_framing *f, const char *why)
 {
+    if (f->answer)
+        return bad_answer(why);
     return err_because(err_new(ERR_INVALID_REQUEST, "the request's chunked body is not valid"),
                        "%s", why);
 }
 
-bool http1_body_ended(const http1_request *rq)
+bool http1_body_ended(const http1_framing *f)
 {
-    return rq->chunked ? rq->ending == 3 : !rq->left;
+    if (f->to_end)
+        return false;
+    return f->chunked ? f->ending == 3 : !f->left;
+}
+
+void http1_framing_move(const http1_framing *from, http1_framing *to)
+{
+    *to = *from;
+    to->parser.data = to;
 }
 
 /* Behind the last chunk must be an empty line and nothing else; llhttp would take trailers. */
-static err *body_end(http1_request *rq, const char *in, size_t nin, size_t *used)
+static err *body_end(http1_framing *f, const char *in, size_t nin, size_t *used)
 {
-    while (*used < nin && rq->ending && rq->ending < 3)
-        if (in[(*used)++] != "\r\n"[rq->ending++ - 1])
-            return bad_chunk("trailers are not accepted");
+    if (f->answer && f->ending)
+        f->ending = 3;
+    while (*used < nin && f->ending && f->ending < 3)
+        if (in[(*used)++] != "\r\n"[f->ending++ - 1])
+            return bad_chunk(f, "trailers are not accepted");
     return NULL;
 }
 
 /* What is not data: the end of a chunk and the size line of the next. */
-static err *chunk_line(http1_request *rq, const char *in, size_t nin, size_t *used)
+static err *chunk_line(http1_framing *f, const char *in, size_t nin, size_t *used)
 {
-    llhttp_errno_t e = llhttp_execute(&rq->parser, in + *used, nin - *used);
+    llhttp_errno_t e = llhttp_execute(&f->parser, in + *used, nin - *used);
     size_t n = nin - *used;
 
     if (e == HPE_PAUSED) {
-        n = (size_t)(llhttp_get_error_pos(&rq->parser) - (in + *used));
-        llhttp_resume(&rq->parser);
+        n = (size_t)(llhttp_get_error_pos(&f->parser) - (in + *used));
+        llhttp_resume(&f->parser);
     } else if (e != HPE_OK) {
-        return bad_chunk(str_or(llhttp_get_error_reason(&rq->parser), "it cannot be parsed"));
+        return bad_chunk(f, str_or(llhttp_get_error_reason(&f->parser), "it cannot be parsed"));
     }
     *used += n;
-    rq->line += n;
-    if (rq->line > HTTP1_CHUNK_LINE_MAX)
-        return bad_chunk("a chunk's size line is too long");
+    f->line += n;
+    if (f->line > HTTP1_CHUNK_LINE_MAX)
+        return bad_chunk(f, "a chunk's size line is too long");
     if (e == HPE_PAUSED)
-        rq->line = 0;
+        f->line = 0;
     return NULL;
 }
 
-static err *chunk_data(http1_request *rq, const char *in, size_t nin, size_t *used)
+static err *chunk_data(http1_framing *f, const char *in, size_t nin, size_t *used)
 {
-    size_t n = nin - *used < rq->left ? nin - *used : (size_t)rq->left;
+    size_t n = nin - *used < f->left ? nin - *used : (size_t)f->left;
 
-    if (llhttp_execute(&rq->parser, in + *used, n) != HPE_OK)
-        return bad_chunk(str_or(llhttp_get_error_reason(&rq->parser), "it cannot be parsed"));
+    if (llhttp_execute(&f->parser, in + *used, n) != HPE_OK)
+        return bad_chunk(f, str_or(llhttp_get_error_reason(&f->parser), "it cannot be parsed"));
     *used += n;
-    rq->left -= n;
+    f->left -= n;
     return NULL;
 }
 
-static err *body_chunks(http1_request *rq, const char *in, size_t nin, size_t *used)
+static err *body_chunks(http1_framing *f, const char *in, size_t nin, size_t *used)
 {
-    while (*used < nin && !rq->ending)
-        TRY(rq->left ? chunk_data(rq, in, nin, used) : chunk_line(rq, in, nin, used));
+    while (*used < nin && !f->ending)
+        TRY(f->left ? chunk_data(f, in, nin, used) : chunk_line(f, in, nin, used));
     return NULL;
 }
 
-err *http1_body(http1_request *rq, const char *in, size_t nin, char *out, size_t *ret_used,
+err *http1_body(http1_framing *f, const char *in, size_t nin, char *out, size_t *ret_used,
                 size_t *ret_nout)
 {
     size_t used = 0;
 
-    rq->out = out;
-    rq->nout = 0;
-    if (rq->chunked) {
-        TRY(body_chunks(rq, in, nin, &used));
-        TRY(body_end(rq, in, nin, &used));
+    f->out = out;
+    f->nout = 0;
+    if (f->chunked) {
+        TRY(body_chunks(f, in, nin, &used));
+        TRY(body_end(f, in, nin, &used));
     } else {
-        used = nin < rq->left ? nin : (size_t)rq->left;
+        used = f->to_end || nin < f->left ? nin : (size_t)f->left;
         memmove(out, in, used);
-        rq->left -= used;
-        rq->nout = used;
+        f->left -= f->to_end ? 0 : used;
+        f->nout = used;
     }
     *ret_used = used;
-    *ret_nout = rq->nout;
+    *ret_nout = f->nout;
     return NULL;
 }
 

@@ -54,7 +54,7 @@ static inline size_t drive_body(http1_drive *d, const char *p, size_t n)
 {
     size_t used = 0, got = 0;
     CLEANUP(freep) char *out = xmalloc(n + 1);
-    err *e = http1_body(&d->rq, p, n, out, &used, &got);
+    err *e = http1_body(&d->rq.body, p, n, out, &used, &got);
 
     if (e) {
         drive_fail(d, e);
@@ -77,8 +77,8 @@ static inline void drive_end(http1_drive *d)
 /* One piece, as it would come from a socket. */
 static inline void drive_piece(http1_drive *d, const char *p, size_t n)
 {
-    while (!d->bad && (n || (d->in_body && http1_body_ended(&d->rq)))) {
-        if (d->in_body && http1_body_ended(&d->rq)) {
+    while (!d->bad && (n || (d->in_body && http1_body_ended(&d->rq.body)))) {
+        if (d->in_body && http1_body_ended(&d->rq.body)) {
             drive_end(d);
             continue;
         }

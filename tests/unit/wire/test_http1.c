@@ -237,8 +237,8 @@ static void heads_are_read(void **state)
     assert_string_equal(http1_header_get(&rq, "x-empty"), "");
     assert_string_equal(http1_header_get(&rq, "X-PAD"), "a b");
     assert_null(http1_header_get(&rq, "x-pa"));
-    assert_true(rq.http11 && rq.keep_alive && rq.expect_continue && !rq.chunked && !rq.upgrade);
-    assert_int_equal(rq.left, 7);
+    assert_true(rq.http11 && rq.keep_alive && rq.expect_continue && !rq.body.chunked && !rq.upgrade);
+    assert_int_equal(rq.body.left, 7);
 
     parse("GET / HTTP/1.1\r\n" H "Connection: close\r\nExpect: 100-continue\r\n\r\n", &head, &rq);
     assert_true(!rq.keep_alive && !rq.expect_continue);
@@ -257,8 +257,8 @@ static void bodies_decode_in_place(void **state)
     size_t used, n;
 
     parse(POST TE "\r\n", &head, &rq);
-    assert_ok(http1_body(&rq, body, sizeof body - 1, body, &used, &n));
-    assert_true(http1_body_ended(&rq));
+    assert_ok(http1_body(&rq.body, body, sizeof body - 1, body, &used, &n));
+    assert_true(http1_body_ended(&rq.body));
     assert_int_equal(used, sizeof body - 1 - 3);
     assert_int_equal(n, 11);
     assert_memory_equal(body, "hello world", 11);
