@@ -131,6 +131,10 @@ typedef struct backend_caps {
     bool frames;
 } backend_caps;
 
+/* Called once, from any thread: a TCP socket (AF_INET6 for both families, AF_INET where the kernel
+ * has no other) that does not block and is not connected, the receiver's to close; or why not. */
+typedef void socket_done(void *arg, err *failure, int fd);
+
 typedef struct backend_ops {
     /* Idempotent on the id: a box that exists already is attached. */
     void (*create)(backend *b, const box_spec *spec, const box_events *ev, void *arg,
@@ -169,6 +173,9 @@ typedef struct backend_ops {
     /* What is kept warm; may be NULL. With `set` the watermarks change first (until the backend's
      * end: they are in its hands again then). Blocking, short. */
     err *(*pool)(backend *b, const pool_marks *set, pool_status *ret_status);
+    /* A socket of the sandbox's network, for its loopback; may be NULL (caps.socket). Does not wait.
+     * ERR_SANDBOX_GONE if it has none any more. */
+    void (*socket)(backend *b, const char *id, socket_done *done, void *arg);
     void (*box_ref)(box *x);
     void (*box_unref)(box *x);
     void (*free)(backend *b);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -16,7 +17,8 @@
 
 #define WARDEN_WAIT_MS 10000
 #define SHORT_MS       30000
-#define LOOK_MS        2000  /* what only looks: a thread waits, and a late answer helps nobody */
+#define LOOK_MS        2000 /* what only looks: a thread waits, and a late answer helps nobody */
+#define SOCKET_MS      10000
 #define GRACE_MS       30000 /* a claim's own work, behind its time in the queue */
 #define UNPACK_MS      (30 * 60 * 1000)
 #define RETRY_AFTER_S  5
@@ -620,6 +622,56 @@ static err *oci_pool(backend *b, const pool_marks *set, pool_status *ret_status)
     return NULL;
 }
 
+/* ---- sockets inside ---- */
+
+typedef struct socket_ask {
+    socket_done *done;
+    void *arg;
+    char id[SANDBOX_ID_LEN + 1];
+} socket_ask;
+
+static err *socket_error(const socket_ask *q, const warden_answer *a)
+{
+    if (!a->local && (a->errnum == ENOENT || a->errnum == ESRCH))
+        return err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", q->id);
+    err *e = oci_error(a, "cannot reach the sandbox's network");
+    if (!a->local && e->code != ERR_UNSUPPORTED)
+        e->code = ERR_INTERNAL;
+    return e;
+}
+
+static void socket_answered(void *arg, warden_answer *a)
+{
+    CLEANUP(freep) socket_ask *q = arg;
+
+    if (a->errnum) {
+        q->done(q->arg, socket_error(q, a), -1);
+        return;
+    }
+    int type = 0;
+    socklen_t n = sizeof type;
+    if (a->fd < 0 || getsockopt(a->fd, SOL_SOCKET, SO_TYPE, &type, &n) || type != SOCK_STREAM ||
+        fcntl(a->fd, F_SETFL, O_NONBLOCK)) {
+        q->done(q->arg, err_new(ERR_INTERNAL, "the warden gave no socket"), -1);
+        return;
+    }
+    q->done(q->arg, NULL, TAKE_FD(a->fd));
+}
+
+static void oci_socket(backend *b, const char *id, socket_done *done, void *arg)
+{
+    struct wp_id w = id_of(id);
+    socket_ask *q = xcalloc(1, sizeof *q);
+
+    *q = (socket_ask){.done = done, .arg = arg};
+    str_copy(q->id, sizeof q->id, id);
+    oci_warden_send(
+        oci_of(b)->warden,
+        &(warden_ask){
+            .type = WP_SOCKET, .body = {{&w, sizeof w}}, .fd = -1, .timeout_ms = SOCKET_MS},
+        socket_answered, q);
+}
+
 /* ---- life ---- */
 
 static void oci_ref(box *x)
@@ -687,6 +739,7 @@ static const backend_ops oci_ops = {
     .prune = oci_prune,
     .metrics = oci_metrics,
     .pool = oci_pool,
+    .socket = oci_socket,
     .box_ref = oci_ref,
     .box_unref = oci_unref,
     .free = oci_free,
@@ -707,6 +760,7 @@ err *backend_oci_new(const char *warden_socket, const pool_marks *marks, backend
         .images = CAP_NATIVE,
         .user = CAP_NATIVE,
         .stats = CAP_NATIVE,
+        .socket = CAP_NATIVE,
         .disk_limit = caps & WP_CAP_DISK_LIMIT ? CAP_NATIVE : CAP_ABSENT,
         .swap_limit = caps & WP_CAP_SWAP_LIMIT ? CAP_NATIVE : CAP_ABSENT,
         .read_only = CAP_NATIVE,

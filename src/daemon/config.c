@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "daemon/config_internal.h"
+#include "wire/gateway.h"
 
 #define FILE_MAX (1u << 20)
 
@@ -237,6 +238,12 @@ err *config_check(const config *c)
         return err_new(ERR_INVALID_REQUEST,
                        "listen.tcp must be address:port, as 127.0.0.1:7070 or [::1]:7070, not '%s'",
                        c->listen_tcp);
+    if (*c->ports_domain && !gateway_domain_ok(c->ports_domain))
+        return err_new(
+            ERR_INVALID_REQUEST,
+            "ports.domain must be a name of lower case letters, digits, hyphens and dots, "
+            "not '%s'",
+            c->ports_domain);
     if (c->exec_stream_max > c->exec_sandbox_max)
         return err_new(ERR_INVALID_REQUEST, "exec.stream_max must not be above exec.sandbox_max");
     if (c->pool_low > c->pool_high)

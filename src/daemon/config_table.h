@@ -80,6 +80,16 @@ CONFIG_ROW(http, relay_threads, COUNT, "0", 0, 256, NULL,
            "Threads that move streams. 0: one a core.")
 CONFIG_ROW(http, connections, COUNT, "20000", 1, 1000000, NULL, "Open connections.")
 
+CONFIG_SECTION(ports, "Servers inside sandboxes.")
+CONFIG_ROW(
+    ports, domain, TEXT, "", 0, 200, NULL,
+    "<port>-<sandbox id>.<domain> is a server inside, as an origin of its own. Lower case; its "
+    "names must lead here, and none of them may be anything else. Empty: off.")
+CONFIG_ROW(ports, answer_wait, TIME, "5m", 100, 86400000, NULL,
+           "How long a server may take until its answer begins.")
+CONFIG_ROW(ports, idle, TIME, "1h", 100, UINT64_C(7) * 86400000, NULL,
+           "A stream in which no byte moves is closed after so long.")
+
 CONFIG_SECTION(images, "Where images come from.")
 CONFIG_ROW(images, skopeo, TEXT, "skopeo", 1, 4096, NULL, "The program that fetches them.")
 CONFIG_ROW(images, pull_timeout, TIME, "30m", 1000, 86400000, NULL, "For one image.")

@@ -354,8 +354,14 @@ static err *serve(node *n)
     gid_t group = group_id(n->cfg.listen_group);
     struct sigaction stop = {.sa_handler = on_signal};
 
-    n->rest = rest_new(&(rest_options){
-        .engine = n->engine, .group = group, .version = BOTHY_VERSION, .ready = ready, .arg = n});
+    n->rest = rest_new(&(rest_options){.engine = n->engine,
+                                       .group = group,
+                                       .version = BOTHY_VERSION,
+                                       .ready = ready,
+                                       .arg = n,
+                                       .port_domain = n->cfg.ports_domain,
+                                       .port_answer_ms = n->cfg.ports_answer_wait,
+                                       .port_idle_ms = n->cfg.ports_idle});
     TRY(server_new(&(server_options){.dispatch = rest_dispatch,
                                      .arg = n->rest,
                                      .threads = (unsigned)n->cfg.http_threads,

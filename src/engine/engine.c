@@ -347,7 +347,7 @@ static err *gone_error(const sandbox *sb)
                        str_or(sb->cause, "not known"));
 }
 
-static err *usable(sandbox *sb)
+err *sandbox_usable(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
 
@@ -388,7 +388,7 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
     exec_key key = {0};
 
     TRY(caller_require(c, CALLER_USER));
-    TRY(usable(sb));
+    TRY(sandbox_usable(sb));
     TRY(exec_spec_check(spec));
     TRY(check_commands(e, c, sb));
     spec->setuid = sb->setuid;

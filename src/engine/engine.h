@@ -150,6 +150,13 @@ err *engine_exec_find(sandbox *sb, const char *id, exec **ret_exec) ERR_MUST;
 #define EXEC_LIST_MAX 1000 /* the newest ones */
 err *engine_exec_list(sandbox *sb, exec ***ret_execs, size_t *ret_n) ERR_MUST;
 
+/* ---- ports ---- */
+/* May the caller reach ports of this sandbox, and can this node? As engine_exec says no. */
+err *engine_port_check(engine *e, const caller *c, sandbox *sb) ERR_MUST;
+/* A socket for a port on the sandbox's loopback, not connected yet (backend.h). Does not wait; done
+ * is called once, from any thread. */
+void engine_port_socket(sandbox *sb, socket_done *done, void *arg);
+
 /* ---- the rest ---- */
 image_store *engine_images(engine *e);
 err *engine_prune_images(engine *e, const caller *c, bool all, uint64_t *ret_bytes) ERR_MUST;

@@ -102,6 +102,8 @@ sandbox *sandbox_live(engine *e, const char *id);
 err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_MUST;
 /* The machine's step; logs and refuses what the table forbids. Caller holds the lock. */
 bool sandbox_enter(sandbox *sb, enum lifecycle state);
+/* NULL when something can be done in it; else ERR_SANDBOX_GONE with its cause, and so on. */
+err *sandbox_usable(sandbox *sb) ERR_MUST;
 /* Removes it from the live map, closes what it holds, remembers the cause. */
 void sandbox_finish(sandbox *sb, const cause *c);
 char *cause_json(const cause *c);

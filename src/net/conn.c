@@ -221,8 +221,11 @@ static bool answer(request *rq, response *rs)
     bool settled = request_settle(rq);
     bool keep = settled && rq->h1.keep_alive && !atomic_load(&rq->server->stopping);
 
-    if (rs->ops && !party_take_relay(rq->server, rq->party))
+    if (rs->ops && !party_take_relay(rq->server, rq->party)) {
         refuse_relay(rs);
+        settled &= !rq->taken; /* nobody reads the body now */
+        keep &= settled;
+    }
     if (!rs->ops)
         return answer_bytes(rq, rs, keep, settled);
     relay_start j = {.conn = rq->conn,

@@ -22,8 +22,9 @@ typedef struct response response;
 
 /* ---- the request; everything belongs to it and lives as long as the handler runs ---- */
 const char *request_method(const request *rq);
-const char *request_path(const request *rq); /* decoded, without the query */
-const char *request_id(const request *rq);   /* ours, or the caller's valid X-Request-Id */
+const char *request_path(const request *rq);   /* decoded, without the query */
+const char *request_target(const request *rq); /* path and query as sent */
+const char *request_id(const request *rq);     /* ours, or the caller's valid X-Request-Id */
 const char *request_param(const request *rq, size_t i); /* of the route's pattern, decoded */
 const char *request_header(const request *rq, const char *name); /* case-insensitive, or NULL */
 /* A query parameter, percent-decoded ("+" stays), or NULL. Twice the same name: the first. */
@@ -83,6 +84,10 @@ typedef struct relay_io {
     /* Set it: what the peer has sent cannot be taken yet. Nothing more is read from it until a step
      * leaves this unset; only its leaving is noticed. */
     bool full;
+    /* Of jobs with `both_ways`. The peer has ended its side: told as soon as it is known, bytes may
+     * still wait before the end (`ending`); all of them were given to input (`ended`); it has gone
+     * altogether and reads no more (`gone`). */
+    bool ending, ended, gone;
 } relay_io;
 typedef struct relay_ops {
     /* Called once, before the first step; the place to register watchers that relay_wake(job). */
@@ -94,6 +99,11 @@ typedef struct relay_ops {
      * follows when it does. False: enough, as io->full says it. NULL: they wait for the next
      * request. The end of them is a disconnect, and ends the job, with or without input. */
     bool (*input)(void *ctx, const void *p, size_t n);
+    /* Something happened to the second descriptor (relay_watch); a step follows when the peer takes
+     * our bytes. What needs no output is done here. False: enough, as io->full says it. */
+    bool (*second)(void *ctx);
+    /* The end of the peer's bytes is not a disconnect: io tells of it. Only with input. */
+    bool both_ways;
     /* The job is over, whatever the reason (also before start, when the server stops); after it
      * relay_wake must not be called any more. start, step, input and free of one job are called by
      * one thread; no lock is held. */
@@ -103,6 +113,16 @@ typedef struct relay_ops {
 void response_relay(response *rs, const relay_ops *ops, void *ctx);
 /* From any thread; cheap; may be called between start and free. */
 void relay_wake(relay_job *job);
+/* The rest is for start, step, input and second of the job itself.
+ * A second descriptor (non-blocking, the job's own) to be watched beside the peer's. Events are
+ * edges: read and write it until EAGAIN, or try again in a later step. It is to be unwatched before
+ * it is closed, at the latest in free. False: the kernel has no room. */
+bool relay_watch(relay_job *job, int fd);
+void relay_unwatch(relay_job *job);
+/* What input brought beyond the end of this request: the beginning of the next one. */
+void relay_unread(relay_job *job, const void *p, size_t n);
+/* Ends our side of the connection; everything must have been sent (a step's out was empty). */
+void relay_shut(relay_job *job);
 
 /* Appends a response head. length < 0: chunked is not used; the end is the end of the connection
  * (Connection: close) unless `chunked`. */

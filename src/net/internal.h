@@ -84,6 +84,7 @@ struct request {
     void (*release)(void *);
     bool continued;  /* 100 sent */
     bool broken;     /* the rest of the body cannot be found */
+    bool taken;      /* the body is the relay's to read */
     bool slow;       /* its thread has waited too long for the body: its party's account has it */
     uint64_t waited; /* for the body */
     char *party;     /* NULL: not limited */

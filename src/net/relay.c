@@ -32,8 +32,11 @@ struct relay_job {
     enum relay_next next;
     bool started, woken;
     bool keep_alive, http11, head_only, discard, counted;
-    bool deaf; /* the peer has ended its side, and may */
-    bool full; /* enough of its bytes wait: no more are read */
+    bool deaf;                /* the peer has ended its side, and may */
+    bool full;                /* enough of its bytes wait: no more are read */
+    bool ending, ended, gone; /* as in relay_io */
+    bool over;                /* waits to be freed: events of this turn may name it */
+    int second;               /* watched beside conn->fd, or -1 */
     uint32_t interest;
     uint64_t wake_at, stall_at, due;
     size_t heap_at;                     /* 1-based; 0: no timer */
@@ -51,6 +54,7 @@ struct lane {
     pthread_t thread;
     int epfd, evfd;
     relay_job *jobs;
+    relay_job *over;  /* ended in this turn */
     relay_job **heap; /* 1-based, by due */
     size_t nheap, heap_cap;
     pthread_mutex_t lock;
@@ -223,9 +227,6 @@ static void job_release(relay_job *j)
 
 static void job_free(relay_job *j)
 {
-    job_release(j);
-    if (j->ops)
-        party_give_relay(j->lane->relay->server, j->party);
     free(j->party);
     buf_done(&j->out);
     free(j);
@@ -243,6 +244,7 @@ static void job_unlink(relay_job *j)
     if (j->following)
         j->following->prev = j->prev;
     epoll_ctl(l->epfd, EPOLL_CTL_DEL, j->conn->fd, NULL);
+    assert(j->second < 0);
 }
 
 enum job_fate {
@@ -250,6 +252,14 @@ enum job_fate {
     FATE_FINISH,
     FATE_CUT, /* the peer has gone, or is to go */
 };
+
+/* What its party is charged with. */
+static void job_settle(relay_job *j)
+{
+    job_release(j);
+    if (j->ops)
+        party_give_relay(j->lane->relay->server, j->party);
+}
 
 /* ops->free() ends the right of others to wake it; only then is it certain who is in the queue. */
 static void job_end(relay_job *j, enum job_fate fate)
@@ -266,7 +276,10 @@ static void job_end(relay_job *j, enum job_fate fate)
     pthread_mutex_unlock(&l->lock);
     log_debug("relay", "%s %s", j->id, fate == FATE_CUT ? "cut" : "done");
     bool discard = j->discard;
-    job_free(j);
+    job_settle(j);
+    j->over = true;
+    j->following = l->over;
+    l->over = j;
     metric_add(&NET_METRICS[M_RELAYS], 0, -1);
     atomic_fetch_sub(&s->nrelay, 1);
     if (fate == FATE_REUSE && !discard)
@@ -305,6 +318,9 @@ static void job_step(relay_job *j, uint64_t now, bool stalled)
         .keep_alive = j->keep_alive && !atomic_load(&j->lane->relay->server->stopping),
         .http11 = j->http11,
         .stalled = stalled,
+        .ending = j->ending,
+        .ended = j->ended,
+        .gone = j->gone,
     };
 
     j->woken = false;
@@ -350,13 +366,28 @@ static bool job_pending(const relay_job *j)
     return j->sent < j->out.len;
 }
 
-/* Tells epoll and the timers what the job waits for. */
-static void job_arm(relay_job *j)
+static bool both_ways(const relay_job *j)
+{
+    return j->ops && j->ops->both_ways;
+}
+
+/* A peer that has ended its side, or gone, is reported for as long as anybody asks. Who decides
+ * itself what that means and does not read now hears of it once. */
+static uint32_t job_wants(const relay_job *j)
 {
     uint32_t want = job_pending(j) ? EPOLLOUT : 0;
 
     if (!j->deaf)
         want |= EPOLLRDHUP | (j->full ? 0 : EPOLLIN);
+    if (both_ways(j) && (j->deaf || j->full))
+        want |= EPOLLET;
+    return want;
+}
+
+/* Tells epoll and the timers what the job waits for. */
+static void job_arm(relay_job *j)
+{
+    uint32_t want = job_wants(j);
 
     timer_set(j, job_pending(j) ? j->stall_at : j->next == RELAY_WAIT ? j->wake_at : 0);
     if (want == j->interest)
@@ -421,7 +452,8 @@ static bool job_input(relay_job *j)
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     if (n == 0) {
-        j->deaf = !j->ops; /* who only waits for the rest may have closed its side */
+        j->deaf = !j->ops || both_ways(j); /* who waits for the rest may have closed its side */
+        j->ended = j->woken = j->deaf;
         return j->deaf;
     }
     j->input += (size_t)n;
@@ -436,21 +468,92 @@ static bool job_input(relay_job *j)
     return true;
 }
 
+/* The same for a job that is told of its peer's end instead of being ended by it. */
+static bool job_input_both(relay_job *j, uint32_t events)
+{
+    j->ending |= (events & (EPOLLRDHUP | EPOLLHUP)) != 0;
+    j->gone |= (events & EPOLLHUP) != 0;
+    j->woken |= j->ending;
+    if (j->deaf || j->full || !(events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP)))
+        return true;
+    return job_input(j);
+}
+
 static void job_event(relay_job *j, uint32_t events, uint64_t now)
 {
     if (events & EPOLLERR) {
         job_end(j, FATE_CUT);
         return;
     }
-    bool gone = events & EPOLLHUP; /* both sides are closed: nobody reads what we send */
-    if (!j->deaf && j->full)
-        gone |= (events & EPOLLRDHUP) != 0;
-    else if (!j->deaf && events & (EPOLLIN | EPOLLRDHUP))
-        gone |= !job_input(j);
+    bool gone = false;
+    if (both_ways(j)) {
+        gone = !job_input_both(j, events);
+    } else {
+        gone = events & EPOLLHUP; /* both sides are closed: nobody reads what we send */
+        if (!j->deaf && j->full)
+            gone |= (events & EPOLLRDHUP) != 0;
+        else if (!j->deaf && events & (EPOLLIN | EPOLLRDHUP))
+            gone |= !job_input(j);
+    }
     if (gone)
         job_end(j, FATE_CUT);
     else
         job_run(j, now);
+}
+
+/* ---- a second descriptor ---- */
+
+#define SECOND ((uintptr_t)1) /* marks its events: jobs lie at even addresses */
+
+bool relay_watch(relay_job *j, int fd)
+{
+    struct epoll_event ev = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                             .data.ptr = (void *)((uintptr_t)j | SECOND)};
+
+    assert(j->second < 0 && j->ops->second);
+    if (epoll_ctl(j->lane->epfd, EPOLL_CTL_ADD, fd, &ev))
+        return false;
+    j->second = fd;
+    return true;
+}
+
+void relay_unwatch(relay_job *j)
+{
+    if (j->second >= 0)
+        epoll_ctl(j->lane->epfd, EPOLL_CTL_DEL, j->second, NULL);
+    j->second = -1;
+}
+
+void relay_unread(relay_job *j, const void *p, size_t n)
+{
+    buf_append(&j->conn->in, p, n);
+}
+
+void relay_shut(relay_job *j)
+{
+    shutdown(j->conn->fd, SHUT_WR);
+}
+
+static void job_second(relay_job *j, uint64_t now)
+{
+    if (j->second < 0) /* an event of before it was unwatched */
+        return;
+    j->full = !j->ops->second(j->ctx);
+    j->woken = true;
+    job_run(j, now);
+}
+
+static void lane_event(const struct epoll_event *ev, uint64_t now)
+{
+    bool second = (uintptr_t)ev->data.ptr & SECOND;
+    relay_job *j = (relay_job *)((uintptr_t)ev->data.ptr & ~SECOND);
+
+    if (j->over)
+        return;
+    if (second)
+        job_second(j, now);
+    else
+        job_event(j, ev->events, now);
 }
 
 /* ---- lanes ---- */
@@ -473,8 +576,9 @@ static void job_start(relay_job *j)
     if (j->ops && j->ops->start)
         j->ops->start(j->ctx, j);
     if (j->ops && j->ops->input && j->conn->in.len) {
-        j->full = !j->ops->input(j->ctx, j->conn->in.p, j->conn->in.len);
-        buf_done(&j->conn->in);
+        CLEANUP(buf_done) buf in = j->conn->in;
+        j->conn->in = (buf){0}; /* the job may give some of it back */
+        j->full = !j->ops->input(j->ctx, in.p, in.len);
     }
     job_run(j, now_mono_ns());
 }
@@ -543,6 +647,15 @@ static bool lane_stop(lane *l)
     return !l->jobs;
 }
 
+static void free_over(lane *l)
+{
+    for (relay_job *j = l->over, *next; j; j = next) {
+        next = j->following;
+        job_free(j);
+    }
+    l->over = NULL;
+}
+
 static void *lane_run(void *arg)
 {
     lane *l = arg;
@@ -554,13 +667,15 @@ static void *lane_run(void *arg)
         for (int i = 0; i < n; i++) {
             eventfd_t ignored;
             if (ev[i].data.ptr)
-                job_event(ev[i].data.ptr, ev[i].events, now);
+                lane_event(&ev[i], now);
             else
                 eventfd_read(l->evfd, &ignored);
         }
         lane_queue(l);
         lane_timers(l);
-        if (lane_stop(l))
+        bool last = lane_stop(l);
+        free_over(l);
+        if (last)
             return NULL;
     }
 }
@@ -600,6 +715,7 @@ static void job_refuse(relay_job *j)
     metric_add(&NET_METRICS[M_RELAYS], 0, -1);
     atomic_fetch_sub(&j->lane->relay->server->nrelay, 1);
     conn_close(j->conn);
+    job_settle(j);
     job_free(j);
 }
 
@@ -609,6 +725,7 @@ void relay_add(relay *r, const relay_start *start)
     lane *l = &r->lanes[atomic_fetch_add(&r->turn, 1) % r->nlanes];
 
     j->lane = l;
+    j->second = -1;
     j->conn = start->conn;
     j->ops = start->ops;
     j->ctx = start->ctx;

@@ -118,6 +118,11 @@ const char *request_path(const request *rq)
     return rq->path;
 }
 
+const char *request_target(const request *rq)
+{
+    return rq->h1.target;
+}
+
 const char *request_id(const request *rq)
 {
     return rq->id;
@@ -376,6 +381,8 @@ bool request_settle(request *rq)
     char scratch[4096];
     size_t n, total = 0;
 
+    if (rq->taken)
+        return true;
     if (rq->broken)
         return false;
     if (rq->h1.expect_continue && !rq->continued && !rq->conn->in.len)

@@ -11,7 +11,7 @@ enum route_role {
 };
 
 typedef struct route {
-    const char *method;
+    const char *method;  /* "*": every one */
     const char *pattern; /* "/v1/sandboxes/{id}/exec"; {x} matches one segment, {x*} the rest */
     err *(*handle)(request *rq, response *rs);
     enum route_role role;

@@ -48,7 +48,7 @@ static void check_route(const request *rq, const route *r)
         if (rq->param[i])
             check_text(rq->param[i]);
     }
-    MUST(!strcmp(r->method, rq->h1.method) ||
+    MUST(!strcmp(r->method, rq->h1.method) || !strcmp(r->method, "*") ||
          (!strcmp(r->method, "GET") && !strcmp(rq->h1.method, "HEAD")));
 }
 

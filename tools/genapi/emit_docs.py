@@ -104,7 +104,7 @@ def contents(content):
 
 
 def curl(op, example):
-    method = "" if op.method == "GET" else f"-X {op.method} "
+    method = "" if op.method in ("GET", "*") else f"-X {op.method} "
     body = ""
     if example is not None:
         text = json.dumps(example).replace("'", "'\\''")
@@ -115,7 +115,7 @@ def curl(op, example):
 
 def operation_section(api, op):
     raw = op.raw
-    out = f"### {op.method} {op.path}\n\n**{raw.get('summary', '')}.** Role: `{op.role}`.\n\n"
+    out = f"### {'any method' if op.method == '*' else op.method} {op.path}\n\n**{raw.get('summary', '')}.** Role: `{op.role}`.\n\n"
     if raw.get("description"):
         out += raw["description"].strip() + "\n\n"
     if op.parameters:

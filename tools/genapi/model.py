@@ -346,7 +346,8 @@ class Api:
                     continue
                 raw = item[method]
                 params = [self.resolve(p)[0] for p in shared + raw.get("parameters", [])]
-                ops.append(self._operation(method.upper(), path, raw, params))
+                name = "*" if raw.get("x-any-method") else method.upper()
+                ops.append(self._operation(name, path, raw, params))
         ids = [op.id for op in ops]
         for i in set(ids):
             if ids.count(i) > 1:

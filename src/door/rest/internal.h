@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "door/rest/rest.h"
+#include "wire/gateway.h"
 
 struct rest {
     rest_options o;
@@ -71,6 +72,10 @@ err *attach_check(request *rq, response *rs, buf *ret_lines) ERR_MUST;
 /* Hands the connection to the relay. Takes references of its own, and the lines. */
 err *attach_start(request *rq, response *rs, sandbox *sb, exec *x, const attach_options *o,
                   buf *lines) ERR_MUST;
+
+/* ports.c: the host form, which has no routes */
+enum gateway_host ports_host(request *rq, char ret_id[SANDBOX_ID_LEN + 1], uint16_t *ret_port);
+err *ports_by_host(request *rq, response *rs, const char *id, uint16_t port) ERR_MUST;
 
 /* wait.c: answers that wait for one callback */
 typedef struct wait_ticket wait_ticket;

@@ -61,20 +61,47 @@ static void release_caller(void *c)
     caller_free(c);
 }
 
+static err *admit(const rest *r, request *rq, enum route_role role)
+{
+    caller *c = NULL;
+
+    TRY(authenticate(r, rq, &c));
+    assert(c);
+    request_set_user(rq, c, release_caller);
+    request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner);
+    return caller_require(c, needed(role));
+}
+
+/* Whatever is below the ports' domain is a sandbox's origin: no route of ours is found there. */
+static err *dispatch_host(rest *r, request *rq, response *rs, bool *ret_done)
+{
+    char id[SANDBOX_ID_LEN + 1];
+    uint16_t port = 0;
+    enum gateway_host form = ports_host(rq, id, &port);
+
+    *ret_done = form != GATEWAY_HOST_OTHER;
+    if (form == GATEWAY_HOST_BAD)
+        return err_kind(
+            err_new(ERR_NOT_FOUND, "the host is not <port>-<sandbox id>.%s", r->o.port_domain),
+            "host");
+    if (!*ret_done)
+        return NULL;
+    TRY(admit(r, rq, ROLE_USER));
+    return ports_by_host(rq, rs, id, port);
+}
+
 err *rest_dispatch(void *arg, request *rq, response *rs)
 {
     rest *r = arg;
     const route *found = NULL;
-    caller *c = NULL;
+    bool done = false;
 
+    TRY(dispatch_host(r, rq, rs, &done));
+    if (done)
+        return NULL;
     TRY(router_match(OPENAPI_ROUTES, OPENAPI_NROUTES, rq, rs, &found));
-    if (found->role != ROLE_ANYONE) {
-        TRY(authenticate(r, rq, &c));
-        assert(c);
-        request_set_user(rq, c, release_caller);
-        request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner);
-        TRY(caller_require(c, needed(found->role)));
-    }
+    if (found->role != ROLE_ANYONE)
+        TRY(admit(r, rq, found->role));
     return found->handle(rq, rs);
 }
 

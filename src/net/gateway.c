@@ -1,0 +1,679 @@
+#include "net/gateway.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "net/internal.h"
+#include "wire/gateway.h"
+
+#define UP_MAX      (32 * 1024) /* held for the server, beyond it the caller is not read */
+#define STEP_BYTES  (64 * 1024) /* of the answer, in one step */
+#define CONNECT_NS  (10 * NS_PER_S)
+#define HALF_NS     (60 * NS_PER_S) /* the server has ended its side and the caller says nothing */
+#define INTERIM_MAX 8               /* answers before the answer */
+
+enum stage {
+    STAGE_ASK,     /* a socket is awaited */
+    STAGE_CONNECT, /* its connection */
+    STAGE_HEAD,    /* the head of the answer */
+    STAGE_BODY,
+    STAGE_RAW, /* bytes, both ways */
+    STAGES
+};
+
+typedef struct stream {
+    _Atomic int refs; /* the relay's, and that of a socket that was asked for */
+    pthread_mutex_t lock;
+    relay_job *waiting; /* under the lock: whom an arriving socket wakes; NULL: it is over */
+    bool arrived;
+    int arrived_fd;
+    err *arrived_failure;
+    /* the lane's from here on */
+    relay_job *job;
+    gateway_options o;
+    enum stage stage;
+    bool second_try; /* ::1 */
+    int refused;     /* by the kernel, at once */
+    int fd;
+    uint64_t touched; /* when a byte moved, or a stage began */
+    err *failure;     /* of the request's body: the caller's fault */
+
+    buf up; /* for the server, not sent yet */
+    size_t up_sent;
+    buf early;      /* behind a request that asks for another protocol; held until it is granted */
+    bool up_broken; /* the server takes no more */
+    bool up_shut;
+    http1_framing request;
+
+    http1_guard guard;
+    buf head;
+    unsigned interim;
+    http1_framing answer;
+    enum gateway_framing framing;
+    bool head_sent, keep, down_ended, down_shut;
+
+    bool is_head, expects;
+    gateway_rules rules; /* its strings are below */
+    char *prefix, *target, *host, *caller, *upgrade, *outer_host, *where;
+    char id[NET_ID_MAX + 1];
+    request_hold *hold;
+} stream;
+
+static void stream_unref(stream *s)
+{
+    if (atomic_fetch_sub(&s->refs, 1) > 1)
+        return;
+    if (s->o.free)
+        s->o.free(s->o.arg);
+    err_free(s->arrived_failure);
+    err_free(s->failure);
+    closep(&s->arrived_fd);
+    buf_done(&s->up);
+    buf_done(&s->early);
+    buf_done(&s->head);
+    free(s->prefix);
+    free(s->target);
+    free(s->host);
+    free(s->caller);
+    free(s->upgrade);
+    free(s->outer_host);
+    free(s->where);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}
+
+/* ---- the connection inside ---- */
+
+static void socket_came(void *ticket, err *failure, int fd)
+{
+    stream *s = ticket;
+
+    pthread_mutex_lock(&s->lock);
+    closep(&s->arrived_fd);
+    s->arrived_failure = failure;
+    s->arrived_fd = fd;
+    s->arrived = true;
+    if (s->waiting)
+        relay_wake(s->waiting);
+    pthread_mutex_unlock(&s->lock);
+    stream_unref(s);
+}
+
+static void ask_socket(stream *s)
+{
+    s->stage = STAGE_ASK;
+    atomic_fetch_add(&s->refs, 1);
+    s->o.ask(s->o.arg, socket_came, s);
+}
+
+static int start_connect(const stream *s)
+{
+    struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons(s->o.port)};
+    struct sockaddr_in old = {.sin_family = AF_INET,
+                              .sin_port = htons(s->o.port),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int on = 1, family = 0;
+    socklen_t n = sizeof family;
+
+    setsockopt(s->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    getsockopt(s->fd, SOL_SOCKET, SO_DOMAIN, &family, &n);
+    inet_pton(AF_INET6, s->second_try ? "::1" : "::ffff:127.0.0.1", &a.sin6_addr);
+    bool v4 = family == AF_INET; /* a kernel without IPv6 */
+    if (v4 && s->second_try)
+        return ECONNREFUSED;
+    const void *to = v4 ? (void *)&old : (void *)&a;
+    return connect(s->fd, to, v4 ? sizeof old : sizeof a) && errno != EINPROGRESS ? errno : 0;
+}
+
+/* 0: it stands; EINPROGRESS; or why it does not. */
+static int connect_result(const stream *s)
+{
+    struct pollfd p = {.fd = s->fd, .events = POLLOUT};
+    int failed = 0;
+    socklen_t n = sizeof failed;
+
+    if (s->refused)
+        return s->refused;
+    if (poll(&p, 1, 0) == 0)
+        return EINPROGRESS;
+    getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &failed, &n);
+    return failed;
+}
+
+static void close_inner(stream *s)
+{
+    if (s->fd < 0)
+        return;
+    relay_unwatch(s->job);
+    close(s->fd);
+    s->fd = -1;
+}
+
+/* ---- errors ---- */
+
+static err *port_closed(const stream *s, const char *why)
+{
+    return err_because(err_new(ERR_PORT_CLOSED, "%s does not answer", s->where), "%s", why);
+}
+
+static err *nothing_listens(const stream *s, int errnum)
+{
+    err *e = err_new(ERR_PORT_CLOSED, "nothing listens on %s", s->where);
+
+    e = err_because(e, "127.0.0.1 and ::1 inside: %s", strerror(errnum));
+    return err_remedy(e, "Start a server in the sandbox that listens on this port, on 127.0.0.1 or "
+                         "on all addresses, and try again.");
+}
+
+static err *took_too_long(const stream *s)
+{
+    if (s->stage < STAGE_HEAD)
+        return port_closed(s, "no connection could be made within 10 s");
+    return err_remedy(err_new(ERR_TIMEOUT, "%s has not answered within %llu s", s->where,
+                              (unsigned long long)(s->o.answer_ms / 1000)),
+                      "Let the server begin its answer earlier, or raise ports.answer_wait.");
+}
+
+/* An error of ours is the answer as long as nothing of the server's was sent; then all that can be
+ * done is to end without an end. Takes the error. */
+static enum relay_next fail(stream *s, relay_io *io, err *e)
+{
+    CLEANUP(err_freep) err *failure = e;
+    bool keep = io->keep_alive && http1_body_ended(&s->request) && !s->early.len;
+
+    if (s->head_sent)
+        return RELAY_CLOSE;
+    http_error_answer(io->out, failure, keep, s->id);
+    return keep ? RELAY_DONE : RELAY_CLOSE;
+}
+
+/* ---- to the server ---- */
+
+static size_t up_pending(const stream *s)
+{
+    return s->up.len - s->up_sent;
+}
+
+static void touch(stream *s)
+{
+    s->touched = now_mono_ns();
+}
+
+static void flush_up(stream *s)
+{
+    while (s->stage >= STAGE_HEAD && up_pending(s) && !s->up_broken) {
+        ssize_t n = send(s->fd, s->up.p + s->up_sent, up_pending(s), MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n < 0) {
+            s->up_broken = true; /* it may have answered before */
+            break;
+        }
+        s->up_sent += (size_t)n;
+        touch(s);
+    }
+    if (s->stage >= STAGE_HEAD) {
+        buf_done(&s->up); /* thousands wait */
+        s->up_sent = 0;
+    }
+}
+
+/* Is nothing more to be read of the caller now? */
+static bool is_full(const stream *s)
+{
+    if (s->stage == STAGE_RAW)
+        return up_pending(s) >= UP_MAX;
+    if (s->o.tunnel || s->upgrade)
+        return s->early.len >= UP_MAX;
+    return http1_body_ended(&s->request) || s->up_broken || s->failure || up_pending(s) >= UP_MAX;
+}
+
+static void take_body(stream *s, const char *p, size_t n)
+{
+    CLEANUP(freep) char *decoded = xmalloc(n);
+    size_t used = 0, got = 0;
+
+    s->failure = http1_body(&s->request, p, n, decoded, &used, &got);
+    if (s->failure)
+        return;
+    if (s->request.chunked && got)
+        http1_write_chunk(&s->up, decoded, got);
+    else
+        buf_append(&s->up, decoded, got);
+    bool ended = http1_body_ended(&s->request);
+    if (ended && s->request.chunked)
+        http1_write_chunk(&s->up, NULL, 0);
+    assert(ended || used == n);
+    relay_unread(s->job, p + used, n - used);
+}
+
+static bool on_input(void *ctx, const void *p, size_t n)
+{
+    stream *s = ctx;
+
+    touch(s);
+    if (s->stage == STAGE_RAW)
+        buf_append(&s->up, p, n);
+    else if (s->o.tunnel || s->upgrade)
+        buf_append(&s->early, p, n);
+    else if (http1_body_ended(&s->request))
+        relay_unread(s->job, p, n);
+    else if (!s->failure)
+        take_body(s, p, n);
+    flush_up(s);
+    return !is_full(s);
+}
+
+static bool on_second(void *ctx)
+{
+    stream *s = ctx;
+
+    if (s->stage >= STAGE_HEAD)
+        flush_up(s);
+    return !is_full(s);
+}
+
+/* ---- from the server ---- */
+
+static void put_body(stream *s, relay_io *io, const char *p, size_t n)
+{
+    if (s->framing == GATEWAY_CHUNKED && n)
+        http_chunk(io->out, p, n);
+    else
+        buf_append(io->out, p, n);
+}
+
+static enum relay_next body_done(stream *s, relay_io *io)
+{
+    if (s->framing == GATEWAY_CHUNKED)
+        http_chunk(io->out, NULL, 0);
+    return s->keep ? RELAY_DONE : RELAY_CLOSE;
+}
+
+/* Bytes of an answer's body. */
+static enum relay_next take_answer(stream *s, relay_io *io, const char *p, size_t n)
+{
+    CLEANUP(freep) char *decoded = xmalloc(n + 1);
+    size_t used = 0, got = 0;
+
+    if (n && !http1_body_ended(&s->answer)) {
+        err *e = http1_body(&s->answer, p, n, decoded, &used, &got);
+        if (e)
+            return fail(s, io, e);
+        put_body(s, io, decoded, got);
+    }
+    return http1_body_ended(&s->answer) ? body_done(s, io) : RELAY_MORE;
+}
+
+static enum gateway_framing framing_of(const http1_answer *a, bool to_head, bool http11)
+{
+    if (to_head || a->status == 204 || a->status == 304)
+        return GATEWAY_NO_BODY;
+    if (!a->body.chunked && !a->body.to_end)
+        return GATEWAY_LENGTH;
+    return http11 ? GATEWAY_CHUNKED : GATEWAY_TO_END;
+}
+
+static void begin_raw(stream *s)
+{
+    s->head_sent = true;
+    s->stage = STAGE_RAW;
+    buf_append(&s->up, s->early.p, s->early.len);
+    buf_done(&s->early);
+    buf_done(&s->head);
+    flush_up(s);
+}
+
+static enum relay_next switch_protocol(stream *s, relay_io *io, const http1_answer *a,
+                                       const char *rest, size_t n)
+{
+    const char *to = http1_header_get(a, "upgrade");
+
+    if (!s->upgrade || !to)
+        return fail(s, io, port_closed(s, "it switched to a protocol nobody had asked for"));
+    gateway_write_answer(io->out, a, &s->rules, s->outer_host, GATEWAY_SWITCHED, true);
+    buf_append(io->out, rest, n);
+    begin_raw(s);
+    return RELAY_MORE;
+}
+
+/* The head is whole; rest is what came behind it. */
+static enum relay_next take_head(stream *s, relay_io *io, const char *rest, size_t n)
+{
+    CLEANUP(freep) http1_answer *a = xcalloc(1, sizeof *a);
+    err *e = http1_parse_answer(s->head.p, s->head.len, s->is_head, a);
+
+    if (e)
+        return fail(s, io, err_wrap(e, "%s", s->where));
+    if (a->status == 101)
+        return switch_protocol(s, io, a, rest, n);
+    s->framing = framing_of(a, s->is_head, io->http11);
+    s->keep = io->keep_alive && http1_body_ended(&s->request) && !s->early.len &&
+              s->framing != GATEWAY_TO_END;
+    gateway_write_answer(io->out, a, &s->rules, s->outer_host, s->framing, s->keep);
+    s->head_sent = true;
+    s->stage = STAGE_BODY;
+    http1_framing_move(&a->body, &s->answer);
+    buf_done(&s->head);
+    return take_answer(s, io, rest, n);
+}
+
+/* 100 to 199 but 101: said by nobody to somebody further out. */
+static bool is_interim(const stream *s)
+{
+    const char *p = s->head.p;
+
+    return s->head.len > 12 && p[9] == '1' && memcmp(p + 9, "101", 3) != 0;
+}
+
+/* Bytes of an answer's head, and what comes behind it. */
+static enum relay_next feed_head(stream *s, relay_io *io, const char *p, size_t n)
+{
+    while (n) {
+        size_t used = 0;
+        enum http1_result r = http1_guard_feed(&s->guard, p, n, &used);
+        buf_append(&s->head, p, used);
+        p += used;
+        n -= used;
+        if (r == HTTP1_BAD)
+            return fail(s, io, err_wrap(http1_guard_err(&s->guard), "%s", s->where));
+        if (r == HTTP1_DONE && !is_interim(s))
+            return take_head(s, io, p, n);
+        if (r == HTTP1_DONE) {
+            if (++s->interim > INTERIM_MAX)
+                return fail(s, io, port_closed(s, "it sends interim answers without end"));
+            s->guard = (http1_guard){.answer = true};
+            buf_clear(&s->head);
+        }
+    }
+    return RELAY_MORE;
+}
+
+/* The server has ended its side, or died (errnum). */
+static enum relay_next inner_end(stream *s, relay_io *io, int errnum)
+{
+    if (s->stage == STAGE_HEAD)
+        return fail(s, io,
+                    port_closed(s, errnum ? strerror(errnum)
+                                          : "the server ended the connection without an answer"));
+    if (s->stage == STAGE_BODY && s->answer.to_end && !errnum)
+        return body_done(s, io);
+    s->down_ended = true;
+    return s->stage == STAGE_RAW && !errnum ? RELAY_MORE : RELAY_CLOSE;
+}
+
+/* ---- steps, by stage: called when the caller has taken everything ---- */
+
+static enum relay_next step_ask(stream *s, relay_io *io)
+{
+    CLEANUP(err_freep) err *failure = NULL;
+    bool arrived;
+
+    {
+        LOCK_SCOPE(&s->lock);
+        arrived = s->arrived;
+        s->arrived = false;
+        failure = TAKE_PTR(s->arrived_failure);
+        s->fd = TAKE_FD(s->arrived_fd);
+    }
+    if (!arrived)
+        return RELAY_WAIT;
+    if (failure)
+        return fail(s, io, TAKE_PTR(failure));
+    s->refused = start_connect(s);
+    if (!relay_watch(s->job, s->fd))
+        return fail(s, io, err_new(ERR_UNAVAILABLE, "the node has no room for one more stream"));
+    s->stage = STAGE_CONNECT;
+    touch(s);
+    return RELAY_MORE;
+}
+
+static void write_tunnel_head(const stream *s, relay_io *io)
+{
+    http1_write_status(io->out, 101);
+    http1_write_header(io->out, "Upgrade", "tcp");
+    http1_write_header(io->out, "Connection", "Upgrade");
+    http1_write_header(io->out, "X-Request-Id", s->id);
+    buf_append(io->out, "\r\n", 2);
+}
+
+static enum relay_next connected(stream *s, relay_io *io)
+{
+    touch(s);
+    if (s->o.tunnel) {
+        write_tunnel_head(s, io);
+        begin_raw(s);
+        return RELAY_MORE;
+    }
+    s->stage = STAGE_HEAD;
+    if (s->expects && !s->is_head && !http1_body_ended(&s->request))
+        buf_str(io->out, "HTTP/1.1 100 Continue\r\n\r\n");
+    flush_up(s);
+    return RELAY_MORE;
+}
+
+static enum relay_next step_connect(stream *s, relay_io *io)
+{
+    int errnum = connect_result(s);
+
+    if (errnum == EINPROGRESS)
+        return RELAY_WAIT;
+    if (!errnum)
+        return connected(s, io);
+    close_inner(s);
+    if (s->second_try)
+        return fail(s, io, nothing_listens(s, errnum));
+    /* Another socket: one that was refused over IPv4 does not speak IPv6 any more. */
+    s->second_try = true;
+    ask_socket(s);
+    return RELAY_WAIT;
+}
+
+static enum relay_next take(stream *s, relay_io *io, const char *p, size_t n)
+{
+    if (s->stage == STAGE_HEAD)
+        return feed_head(s, io, p, n);
+    if (s->stage == STAGE_BODY)
+        return take_answer(s, io, p, n);
+    buf_append(io->out, p, n);
+    return RELAY_MORE;
+}
+
+/* Reads until there is nothing or enough. */
+static enum relay_next step_read(stream *s, relay_io *io)
+{
+    char p[NET_READ];
+
+    while (io->out->len < STEP_BYTES && !s->down_ended) {
+        ssize_t n = recv(s->fd, p, sizeof p, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return RELAY_WAIT;
+        if (n > 0)
+            touch(s);
+        enum relay_next next = n > 0 ? take(s, io, p, (size_t)n) : inner_end(s, io, n ? errno : 0);
+        if (next != RELAY_MORE)
+            return next;
+    }
+    return s->down_ended ? RELAY_WAIT : RELAY_MORE;
+}
+
+static enum relay_next step_http(stream *s, relay_io *io)
+{
+    if (s->failure)
+        return fail(s, io, TAKE_PTR(s->failure));
+    return step_read(s, io);
+}
+
+static enum relay_next step_raw(stream *s, relay_io *io)
+{
+    enum relay_next next = step_read(s, io);
+
+    if (io->ended && !up_pending(s) && !s->up_shut) {
+        s->up_shut = true;
+        shutdown(s->fd, SHUT_WR);
+    }
+    if (next == RELAY_CLOSE || (io->gone && io->ended && !up_pending(s)))
+        return RELAY_CLOSE;
+    if (!s->down_ended || io->out->len)
+        return s->down_ended ? RELAY_MORE : next;
+    if (s->up_shut || s->up_broken)
+        return RELAY_CLOSE;
+    if (!s->down_shut)
+        relay_shut(s->job);
+    s->down_shut = true;
+    return RELAY_WAIT;
+}
+
+static uint64_t limit_of(const stream *s)
+{
+    if (s->stage < STAGE_HEAD)
+        return CONNECT_NS;
+    if (s->stage == STAGE_HEAD)
+        return s->o.answer_ms * NS_PER_MS;
+    return s->down_ended ? HALF_NS : s->o.idle_ms * NS_PER_MS;
+}
+
+static enum relay_next on_step(void *ctx, relay_io *io)
+{
+    static enum relay_next (*const STEPS[STAGES])(stream *, relay_io *) = {
+        [STAGE_ASK] = step_ask,   [STAGE_CONNECT] = step_connect, [STAGE_HEAD] = step_http,
+        [STAGE_BODY] = step_http, [STAGE_RAW] = step_raw,
+    };
+    stream *s = ctx;
+
+    bool left = s->o.tunnel ? io->gone : io->ending;
+    if (io->stalled || (left && s->stage != STAGE_RAW))
+        return RELAY_CLOSE; /* nobody is there to be answered */
+    flush_up(s);
+    enum relay_next next = STEPS[s->stage](s, io);
+    io->full = is_full(s);
+    if (next == RELAY_WAIT && !io->out->len && io->now >= s->touched + limit_of(s))
+        return fail(s, io, took_too_long(s));
+    io->wake_at = s->touched + limit_of(s);
+    return next;
+}
+
+/* ---- life ---- */
+
+static void on_start(void *ctx, relay_job *job)
+{
+    stream *s = ctx;
+
+    s->job = job;
+    {
+        LOCK_SCOPE(&s->lock);
+        s->waiting = job;
+    }
+    touch(s);
+    ask_socket(s);
+}
+
+static void on_free(void *ctx)
+{
+    stream *s = ctx;
+
+    {
+        LOCK_SCOPE(&s->lock);
+        s->waiting = NULL;
+    }
+    close_inner(s);
+    request_hold_free(s->hold);
+    stream_unref(s);
+}
+
+static const relay_ops GATEWAY_OPS = {
+    .start = on_start,
+    .step = on_step,
+    .input = on_input,
+    .second = on_second,
+    .both_ways = true,
+    .free = on_free,
+};
+
+static char *caller_address(const request *rq)
+{
+    struct sockaddr_storage a = {0};
+    socklen_t n = sizeof a;
+    char text[INET6_ADDRSTRLEN] = "";
+
+    if (request_is_unix(rq) || getpeername(request_socket(rq), (struct sockaddr *)&a, &n))
+        return NULL;
+    const void *in = a.ss_family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)&a)->sin6_addr
+                                             : (void *)&((struct sockaddr_in *)&a)->sin_addr;
+    return inet_ntop(a.ss_family, in, text, sizeof text) ? xstrdup(text) : NULL;
+}
+
+static char *copy(const char *text)
+{
+    return text ? xstrdup(text) : NULL;
+}
+
+/* The path form cuts its prefix off; what is left begins with a slash, which the route saw to. */
+static void set_rules(stream *s, const request *rq)
+{
+    const char *target = rq->h1.target + (s->prefix ? strlen(s->prefix) : 0);
+
+    s->target = xstrdup(target);
+    s->host =
+        s->prefix || !rq->h1.host ? str_printf("localhost:%u", s->o.port) : xstrdup(rq->h1.host);
+    s->outer_host = copy(rq->h1.host);
+    s->caller = caller_address(rq);
+    s->upgrade = copy(gateway_upgrade(&rq->h1));
+    s->rules = (gateway_rules){.prefix = s->prefix,
+                               .target = s->target,
+                               .host = s->host,
+                               .caller = s->caller,
+                               .id = s->id,
+                               .upgrade = s->upgrade};
+}
+
+static stream *stream_new(request *rq, const gateway_options *o, request_hold *hold)
+{
+    stream *s = xcalloc(1, sizeof *s);
+
+    s->refs = 1;
+    pthread_mutex_init(&s->lock, NULL);
+    s->fd = s->arrived_fd = -1;
+    s->o = *o;
+    s->hold = hold;
+    s->guard.answer = true;
+    s->where = xstrdup(o->where);
+    s->prefix = copy(o->prefix);
+    s->is_head = request_is_head(rq);
+    s->expects = rq->h1.expect_continue && !rq->conn->in.len;
+    memcpy(s->id, rq->id, sizeof s->id);
+    return s;
+}
+
+err *gateway_start(request *rq, response *rs, const gateway_options *o)
+{
+    request_hold *hold = NULL;
+    err *e = request_hold_new(rq, UP_MAX, &hold);
+
+    if (e) {
+        o->free(o->arg);
+        return e;
+    }
+    stream *s = stream_new(rq, o, hold);
+    if (!o->tunnel) {
+        set_rules(s, rq);
+        gateway_write_request(&s->up, &rq->h1, &s->rules);
+    }
+    http1_framing_move(&rq->h1.body, &s->request);
+    rq->taken = true;
+    response_relay(rs, &GATEWAY_OPS, s);
+    return NULL;
+}
