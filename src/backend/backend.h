@@ -128,6 +128,9 @@ typedef struct backend_caps {
     const char *name;
     enum cap_level images, user, stats, freeze, socket, snapshot, disk_limit, swap_limit, read_only,
         tmpfs;
+    /* Whether exec takes a program by descriptor (native: the kit can go there), or files are the
+     * image's own tools' business. */
+    enum cap_level files;
     bool frames;
 } backend_caps;
 
@@ -195,6 +198,7 @@ err *backend_oci_new(const char *warden_socket, const pool_marks *marks,
 typedef struct fake_options {
     const char *dir; /* state and sockets */
     const char *node_program;
+    const char *kit; /* what an exec by descriptor runs, by its path; NULL: there is none */
     unsigned cut_every, repeat_every;
 } fake_options;
 err *backend_fake_new(const fake_options *o, backend **ret_backend) ERR_MUST;

@@ -64,7 +64,7 @@ struct box {
 
 struct fake {
     backend b;
-    char *dir, *program;
+    char *dir, *program, *kit;
     unsigned cut_every, repeat_every;
     unsigned long frames; /* the thread's own */
     int ep, wake;
@@ -575,6 +575,18 @@ static err *fake_attach(backend *b, const char *id, const box_events *ev, void *
     return NULL;
 }
 
+static char **with_program(char *const *argv, char *program)
+{
+    size_t n = 0;
+
+    while (argv[n])
+        n++;
+    char **copy = xcalloc(n + 1, sizeof(char *));
+    memcpy(copy, argv, n * sizeof(char *));
+    copy[0] = program;
+    return copy;
+}
+
 static err *fake_exec(box *x, uint64_t exec, const exec_spec *spec, int keep_fd)
 {
     CLEANUP(spine_out_done) spine_out o = {0};
@@ -588,8 +600,14 @@ static err *fake_exec(box *x, uint64_t exec, const exec_spec *spec, int keep_fd)
                      .env = spec->env};
 
     (void)keep_fd; /* stdin comes by frames */
-    if (spec->exec_fd >= 0)
-        return err_sys(ERR_UNSUPPORTED, ENOSYS, "the fake backend runs no program by descriptor");
+    /* Descriptors do not travel here: what is run so is the kit, and it has a path. */
+    CLEANUP(freep) char **argv = NULL;
+    if (spec->exec_fd >= 0) {
+        if (!x->owner->kit)
+            return err_sys(ERR_UNSUPPORTED, ENOSYS, "the fake backend was given no kit");
+        argv = with_program(spec->argv, x->owner->kit);
+        s.argv = argv;
+    }
     s.flags = (spec->stdio == STDIO_PTY ? SP_F_PTY : 0) |
               (spec->stdio == STDIO_MERGED ? SP_F_MERGE : 0) |
               (spec->stdin_open || spec->stdio == STDIO_PTY ? 0 : SP_F_NOSTDIN);
@@ -791,6 +809,7 @@ static void fake_free(backend *b)
     pthread_mutex_destroy(&f->lock);
     free(f->dir);
     free(f->program);
+    free(f->kit);
     free(f);
 }
 
@@ -863,7 +882,11 @@ err *backend_fake_new(const fake_options *o, backend **ret_backend)
     }
     fake *f = xcalloc(1, sizeof *f);
     f->b.ops = &FAKE_OPS;
-    f->b.caps = (backend_caps){.name = "fake", .socket = CAP_EMULATED, .frames = true};
+    f->kit = o->kit && *o->kit ? xstrdup(o->kit) : NULL;
+    f->b.caps = (backend_caps){.name = "fake",
+                               .socket = CAP_EMULATED,
+                               .files = f->kit ? CAP_NATIVE : CAP_EMULATED,
+                               .frames = true};
     f->dir = xstrdup(o->dir);
     f->program = xstrdup(o->node_program);
     f->cut_every = o->cut_every;

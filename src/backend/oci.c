@@ -765,6 +765,7 @@ err *backend_oci_new(const char *warden_socket, const pool_marks *marks, backend
         .swap_limit = caps & WP_CAP_SWAP_LIMIT ? CAP_NATIVE : CAP_ABSENT,
         .read_only = CAP_NATIVE,
         .tmpfs = CAP_NATIVE,
+        .files = CAP_NATIVE,
     };
     *ret_backend = &TAKE_PTR(o)->base;
     return NULL;

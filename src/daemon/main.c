@@ -24,6 +24,7 @@
 #include "core/sysctl.h"
 #include "daemon/config.h"
 #include "daemon/confine.h"
+#include "daemon/kit.h"
 #include "door/rest/rest.h"
 #include "engine/engine.h"
 #include "net/server.h"
@@ -36,7 +37,7 @@
 /* Everything the daemon owns, in the order it is opened; closed the other way round. */
 typedef struct node {
     config cfg;
-    int state, lock, spool, staging, registries;
+    int state, lock, spool, staging, registries, kit;
     store *store;
     backend *backend;
     image_store *images;
@@ -111,6 +112,7 @@ static err *open_backend(node *n)
         return backend_fake_new(
             &(fake_options){.dir = c->backend_fake_dir,
                             .node_program = c->backend_fake_program,
+                            .kit = n->kit < 0 ? NULL : c->files_kit,
                             .cut_every = (unsigned)c->backend_fake_cut_every,
                             .repeat_every = (unsigned)c->backend_fake_repeat_every},
             &n->backend);
@@ -145,6 +147,7 @@ static err *open_engine(node *n)
                         .store = n->store,
                         .images = n->images,
                         .execs = n->execs,
+                        .kit_fd = n->kit,
                         .clock = &CLOCK_SYSTEM,
                         .defaults = config_limits(c),
                         .ttl_ms = c->limits_ttl,
@@ -384,6 +387,7 @@ static err *run(node *n)
     TRY(check_privileges());
     raise_descriptors();
     TRY(open_state_dir(n));
+    TRY(kit_load(n->cfg.files_kit, &n->kit));
     TRY(confine_daemon(&n->cfg));
     TRY(open_parts(n));
     return serve(n);
@@ -423,7 +427,7 @@ int main(int argc, char **argv)
                                             {"version", no_argument, NULL, 'v'},
                                             {"help", no_argument, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    node n = {.state = -1, .lock = -1, .spool = -1, .staging = -1, .registries = -1};
+    node n = {.state = -1, .lock = -1, .spool = -1, .staging = -1, .registries = -1, .kit = -1};
     const char *path = NULL;
     bool print = false;
     int o;

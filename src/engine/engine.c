@@ -382,6 +382,17 @@ static err *check_commands(engine *e, const caller *c, const sandbox *sb)
                            5);
 }
 
+err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *spec, exec **ret_exec)
+{
+    bool replay;
+
+    TRY(usable(sb));
+    TRY(exec_spec_check(spec));
+    TRY(check_commands(e, c, sb));
+    spec->nofile = sb->limits.nofile;
+    return exec_start(sb->table, spec, NULL, ret_exec, &replay);
+}
+
 err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const idempotency *idem,
                  exec **ret_exec, bool *ret_replay)
 {

@@ -27,6 +27,7 @@ typedef struct engine_options {
     store *store;
     image_store *images;
     exec_hub *execs;
+    int kit_fd; /* bothy-kit, sealed; -1: none. Not owned */
     const clock_source *clock;
     limits defaults;         /* of a sandbox whose spec says nothing */
     uint64_t ttl_ms;         /* default; 0: none */

@@ -153,5 +153,9 @@ err *create_cancel_error(sandbox *sb) ERR_MUST;
 /* False: it was cancelled before; otherwise a cancel goes to the backend from now on. */
 bool create_begin_claim(sandbox *sb);
 
+/* engine.c: a transient exec of ours in this sandbox. */
+err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *spec,
+                          exec **ret_exec) ERR_MUST;
+
 void idempotency_hash(const char *owner, const char *verb, const char *scope, const idempotency *i,
                       uint8_t ret_key[16], uint8_t ret_body[16]);

@@ -469,18 +469,18 @@ err *exec_signal(exec *x, int signo, uint32_t scope)
     return NULL;
 }
 
-void exec_discard(exec *x)
+void exec_discard(exec *x, bool grace)
 {
     exec_table *t = x->table;
-    bool graceful = x->flags & JOURNAL_F_STDIN && !atomic_load(&x->in_eof), live;
+    bool live;
 
-    if (graceful)
+    if (grace && x->flags & JOURNAL_F_STDIN && !atomic_load(&x->in_eof))
         err_drop(exec_stdin(x, NULL, 0, UINT64_MAX, true), "discard");
     {
         LOCK_SCOPE(&t->lock);
         x->discarded = true;
         live = x->live;
-        if (live && graceful) {
+        if (live && grace) {
             pump_timer_set(t->hub->pump, &x->deadline, now_mono_ns() + DISCARD_NS);
         } else if (live) { /* the time limit's second step: KILL, again until it is gone */
             x->timed_out = true;

@@ -3,6 +3,7 @@
 #include "base/metric.h"
 #include "base/str.h"
 #include "door/rest/internal.h"
+#include "engine/files.h"
 
 static const char *cap_name(enum cap_level level)
 {
@@ -11,13 +12,14 @@ static const char *cap_name(enum cap_level level)
     return NAMES[level];
 }
 
-static json_t *view_caps(const backend_caps *c)
+static json_t *view_caps(const engine *e, const backend_caps *c)
 {
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "images", cap_name(c->images), "user",
-                     cap_name(c->user), "stats", cap_name(c->stats), "freeze", cap_name(c->freeze),
-                     "socket", cap_name(c->socket), "snapshot", cap_name(c->snapshot), "disk_limit",
-                     cap_name(c->disk_limit), "read_only", cap_name(c->read_only), "tmpfs",
-                     cap_name(c->tmpfs));
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "images", cap_name(c->images),
+                     "user", cap_name(c->user), "stats", cap_name(c->stats), "freeze",
+                     cap_name(c->freeze), "socket", cap_name(c->socket), "snapshot",
+                     cap_name(c->snapshot), "disk_limit", cap_name(c->disk_limit), "read_only",
+                     cap_name(c->read_only), "tmpfs", cap_name(c->tmpfs), "files",
+                     cap_name(engine_files_cap(e)));
 }
 
 err *rest_info_get(request *rq, response *rs)
@@ -36,7 +38,7 @@ err *rest_info_get(request *rq, response *rs)
     json_object_set_new(o, "version", json_string(rest_of(rq)->o.version));
     json_object_set_new(o, "cell", json_string(engine_cell(e)));
     json_object_set_new(o, "backend", json_string(b->caps.name));
-    json_object_set_new(o, "caps", view_caps(&b->caps));
+    json_object_set_new(o, "caps", view_caps(e, &b->caps));
     json_object_set_new(o, "versions",
                         json_pack("{s:i,s:i,s:i,s:i,s:i}", "api", 1, "warden", 1, "spine",
                                   (int)SP_VERSION, "journal", 1, "store", 1));
