@@ -386,7 +386,7 @@ err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *sp
 {
     bool replay;
 
-    TRY(usable(sb));
+    TRY(sandbox_usable(sb));
     TRY(exec_spec_check(spec));
     TRY(check_commands(e, c, sb));
     spec->nofile = sb->limits.nofile;
