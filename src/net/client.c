@@ -11,22 +11,11 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "net/client_internal.h"
 
-#define CLIENT_BODY_MAX   (64 * 1024 * 1024) /* of a collected answer */
-#define CLIENT_ERROR_MAX  (1024 * 1024)
-#define CLIENT_CONNECT_MS 10000L
-#define CLIENT_PIECE      (256 * 1024L) /* of a body that comes in pieces */
-#define CLIENT_IDLE       4             /* handles kept for their open connections */
-
-struct client {
-    char *base;        /* "http://localhost" */
-    char *socket_path; /* or NULL */
-    int socket_dir;    /* a path that is too long for an address goes through it */
-    char *key_line;    /* "Authorization: Bearer ..." or NULL; wiped */
-    pthread_mutex_t lock;
-    CURL *idle[CLIENT_IDLE];
-    size_t nidle;
-};
+#define CLIENT_BODY_MAX (64 * 1024 * 1024) /* of a collected answer */
+#define CLIENT_PIECE    (256 * 1024L)      /* of a body that comes in pieces */
+#define CLIENT_IDLE     4                  /* handles kept for their open connections */
 
 /* One call in progress. */
 typedef struct transfer {
@@ -301,19 +290,18 @@ static err_code code_of_status(long status)
     return status >= 400 && status < 500 ? ERR_INVALID_REQUEST : ERR_INTERNAL;
 }
 
-static err *status_error(const transfer *t, long status)
+err *client_status_error(const char *method, const char *path, long status, const buf *body)
 {
     CLEANUP(json_decrefp) json_t *root = NULL;
     err *e = NULL;
 
-    err_free(
-        json_parse(t->body.p ? t->body.p : "", t->body.len, &root)); /* a proxy's may be HTML */
+    err_free(json_parse(body->p ? body->p : "", body->len, &root)); /* a proxy's may be HTML */
     if (root)
         e = json_to_err(root);
     if (e)
         return e;
-    return err_new(code_of_status(status), "%s %s was answered with status %ld", t->call->method,
-                   t->call->path, status);
+    return err_new(code_of_status(status), "%s %s was answered with status %ld", method, path,
+                   status);
 }
 
 static err *perform(const client *c, transfer *t, long *ret_status)
@@ -333,7 +321,7 @@ static err *perform(const client *c, transfer *t, long *ret_status)
     if (code != CURLE_OK && !t->stopped)
         return transport_error(c, t, code);
     bool fine = t->call->any_status || (*ret_status >= 200 && *ret_status < 300);
-    return fine ? NULL : status_error(t, *ret_status);
+    return fine ? NULL : client_status_error(t->call->method, t->call->path, *ret_status, &t->body);
 }
 
 err *client_do(client *c, const client_call *call, client_answer *ret_answer)

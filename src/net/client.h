@@ -52,3 +52,23 @@ err *client_do(client *c, const client_call *call, client_answer *ret_answer) ER
 /* The same for JSON answers. */
 err *client_json(client *c, const client_call *call, json_t **ret_json) ERR_MUST;
 char *client_escape(const char *s); /* percent-encoded for a path segment or query value */
+
+/* ---- connections that become bytes ---- */
+typedef struct client_stream client_stream;
+/* GET with "Upgrade: protocol"; lines are further headers, each with CRLF, or NULL. Waits for the
+ * 101; any other answer is an error, the one the server wrote if it did. */
+err *client_upgrade(client *c, const char *path, const char *protocol, const char *lines,
+                    client_stream **ret_stream) ERR_MUST;
+/* To poll. Try client_stream_recv first: bytes may have been read ahead. */
+int client_stream_fd(const client_stream *s);
+/* Without blocking: bytes, 0 at the end (recv), -EAGAIN, or another -errno. One thread at a time.
+ */
+ssize_t client_stream_recv(client_stream *s, void *p, size_t max);
+ssize_t client_stream_send(client_stream *s, const void *p, size_t n);
+/* The end of what we send; the other direction stays. Over TLS nothing tells the server. */
+void client_stream_shut(client_stream *s);
+void client_stream_free(client_stream *s);
+static inline void client_stream_freep(client_stream **s)
+{
+    client_stream_free(*s);
+}
