@@ -147,7 +147,7 @@ static err *look(copy *c, const char *id, const char *path, enum found *ret_foun
     CLEANUP(err_freep) err *e = cli_call(c->cli, "GET", NULL, &st, "%s", url);
 
     *ret_found = FOUND_NOTHING;
-    if (e && e->code == ERR_NOT_FOUND && str_eq(e->kind, "file"))
+    if (e && e->code == ERR_NOT_FOUND && str_eq(e->kind, "path"))
         return NULL;
     if (e)
         return TAKE_PTR(e);

@@ -5,6 +5,7 @@
 #include <grp.h>
 #include <inttypes.h>
 #include <linux/capability.h>
+#include <locale.h>
 #include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
@@ -446,6 +447,9 @@ int main(int argc, char **argv)
     if (optind < argc)
         return usage(stderr, 2);
     signal(SIGPIPE, SIG_IGN);
+    /* libarchive reads and writes names by the locale: in this one bytes stay bytes.
+     * NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
+    setlocale(LC_CTYPE, "C.UTF-8");
     err *failure = config_load(path ? path : CONFIG_PATH, path != NULL, environ, &n.cfg);
     if (!failure && print)
         return print_config(&n.cfg);

@@ -10,7 +10,7 @@ enum {
     K_S_IFSOCK = 0140000,
 };
 
-static bool with_xattrs;
+static bool with_xattrs, with_links;
 static u64 mount_id;
 
 /* ---- hard links: the names that files with several of them came under first ---- */
@@ -52,7 +52,7 @@ static const struct link *link_known(const struct statx *st, const char *name, s
 {
     u64 dev = (u64)st->stx_dev_major << 32 | st->stx_dev_minor;
 
-    if (st->stx_nlink < 2 || !n || !links_make())
+    if (!with_links || st->stx_nlink < 2 || !n || !links_make())
         return NULL;
     struct link *l = link_slot(dev, st->stx_ino);
     if (l->name)
@@ -248,6 +248,7 @@ void verb_pack(const kit_request *rq)
         path_stat(K_AT_FDCWD, rq->path, rq->flags & KIT_F_FOLLOW ? 0 : K_AT_SYMLINK_NOFOLLOW, &st);
 
     with_xattrs = rq->flags & KIT_F_XATTRS;
+    with_links = !(rq->flags & KIT_F_COPIES);
     if (r >= 0 && !is_dir(&st))
         r = path_parent(rq->path, false, &dir, base);
     if (r < 0)

@@ -63,7 +63,8 @@ enum kit_verb {
 #define KIT_F_CASELESS  (1u << 5) /* search: ASCII letters of the text alike */
 #define KIT_F_XATTRS    (1u << 6) /* pack, unpack */
 #define KIT_F_OWNERS    (1u << 7) /* unpack: uid and gid of the entries, where allowed */
-#define KIT_FLAGS_ALL   ((1u << 8) - 1)
+#define KIT_F_COPIES    (1u << 8) /* pack: a file with several names comes as several files */
+#define KIT_FLAGS_ALL   ((1u << 9) - 1)
 
 #define KIT_MODE_NONE UINT32_MAX
 #define KIT_PATH_MAX  4095u /* of a path in a request, of a name, of a link's target */

@@ -1,0 +1,320 @@
+#include <archive.h>
+#include <archive_entry.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "wire/archive.h"
+
+#define ENOUGH     (64u * 1024)  /* bytes of output of one call */
+#define HOLE_PIECE (256ul << 20) /* of a hole that is not written */
+#define HOLE_STEPS 4096u         /* such pieces of one call */
+#define XATTR_SPEC "user."
+
+struct archive_out {
+    struct archive *a;
+    struct archive_entry *entry;
+    enum archive_format format;
+    buf *to;
+    char *name;
+    const char *zeros; /* HOLE_PIECE bytes, of which none has a page */
+    bool pending;      /* the entry's head waits for attributes and extents */
+    bool open;         /* its content may be written */
+    bool has_extents;
+    struct kit_extent *extents; /* KIT_EXTENTS_MAX */
+    uint32_t nextents, extent;  /* the one that at lies in or before */
+    uint64_t at, size;
+    uint64_t left_out;
+};
+
+static la_ssize_t take_bytes(struct archive *a, void *arg, const void *p, size_t n)
+{
+    (void)a;
+    buf_append(arg, p, n);
+    return (la_ssize_t)n;
+}
+
+static err *broken(archive_out *o, const char *what)
+{
+    return err_because(err_new(ERR_INTERNAL, "cannot %s", what), "%s",
+                       str_or(archive_error_string(o->a), "no reason was given"));
+}
+
+static err *open_archive(archive_out *o)
+{
+    int r = o->format == ARCHIVE_ZIP ? archive_write_set_format_zip(o->a)
+                                     : archive_write_set_format_pax(o->a);
+
+    if (r != ARCHIVE_OK || archive_write_set_bytes_per_block(o->a, 0) != ARCHIVE_OK ||
+        archive_write_set_bytes_in_last_block(o->a, 1) != ARCHIVE_OK ||
+        archive_write_open(o->a, o->to, NULL, take_bytes, NULL) != ARCHIVE_OK)
+        return broken(o, "begin an archive");
+    return NULL;
+}
+
+err *archive_out_new(enum archive_format format, const char *name, buf *to, archive_out **ret_out)
+{
+    CLEANUP(archive_out_freep) archive_out *o = xcalloc(1, sizeof *o);
+
+    o->format = format;
+    o->to = to;
+    o->name = xstrdup(name);
+    o->a = archive_write_new();
+    o->entry = archive_entry_new();
+    void *zeros =
+        mmap(NULL, HOLE_PIECE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    o->zeros = zeros == MAP_FAILED ? NULL : zeros;
+    if (!o->a || !o->entry || !o->zeros)
+        return err_new(ERR_INTERNAL, "no memory for an archive");
+    TRY(open_archive(o));
+    *ret_out = TAKE_PTR(o);
+    return NULL;
+}
+
+/* Freeing an archive that was not closed would write its end: what fails must not look whole. */
+void archive_out_free(archive_out *o)
+{
+    if (!o)
+        return;
+    if (o->a) {
+        archive_write_fail(o->a);
+        archive_write_free(o->a);
+    }
+    if (o->entry)
+        archive_entry_free(o->entry);
+    if (o->zeros)
+        munmap((void *)(uintptr_t)o->zeros, HOLE_PIECE);
+    free(o->extents);
+    free(o->name);
+    free(o);
+}
+
+uint64_t archive_out_left_out(const archive_out *o)
+{
+    return o->left_out;
+}
+
+/* ---- content ---- */
+
+/* How far at lies from the next border between data and hole, or from until. */
+static uint64_t span(archive_out *o, uint64_t until, bool *ret_hole)
+{
+    *ret_hole = false;
+    if (!o->has_extents || o->format == ARCHIVE_ZIP)
+        return until - o->at;
+    while (o->extent < o->nextents &&
+           o->extents[o->extent].from + o->extents[o->extent].size <= o->at)
+        o->extent++;
+    const struct kit_extent *e = o->extent < o->nextents ? &o->extents[o->extent] : NULL;
+    *ret_hole = !e || o->at < e->from;
+    uint64_t border = !e ? until : *ret_hole ? e->from : e->from + e->size;
+    return (border < until ? border : until) - o->at;
+}
+
+static err *put_bytes(archive_out *o, const void *p, size_t n)
+{
+    if (archive_write_data(o->a, p, n) < 0)
+        return broken(o, "write an archive");
+    o->at += n;
+    return NULL;
+}
+
+/* Zeros up to `until`. Of a hole that the format knows nothing is written, but its length has to be
+ * gone over. */
+static err *put_zeros(archive_out *o, uint64_t until, bool *ret_again)
+{
+    size_t begin = o->to->len;
+
+    for (unsigned steps = 0; o->at < until; steps++) {
+        bool hole;
+        uint64_t n = span(o, until, &hole), most = hole ? HOLE_PIECE : ENOUGH;
+        if (steps == HOLE_STEPS || o->to->len - begin >= ENOUGH) {
+            *ret_again = true;
+            return NULL;
+        }
+        TRY(put_bytes(o, o->zeros, n < most ? (size_t)n : (size_t)most));
+    }
+    return NULL;
+}
+
+/* ---- heads ---- */
+
+static mode_t type_of(const kit_record *r)
+{
+    return r->entry.mode & S_IFMT;
+}
+
+static bool is_known(const archive_out *o, const kit_record *r)
+{
+    mode_t type = type_of(r);
+    bool both = type == S_IFREG || type == S_IFDIR || type == S_IFLNK;
+    bool tar = type == S_IFIFO || type == S_IFCHR || type == S_IFBLK;
+
+    return both || (tar && o->format == ARCHIVE_TAR);
+}
+
+/* Zip has no hard links; the kit is asked for copies. */
+static bool is_left_out(const archive_out *o, const kit_record *r)
+{
+    bool link = r->entry.flags & KIT_E_HARDLINK;
+
+    return !is_known(o, r) || (link && o->format == ARCHIVE_ZIP) ||
+           (type_of(r) == S_IFREG && r->entry.size > ARCHIVE_FILE_MAX) ||
+           (type_of(r) == S_IFLNK && !link && !r->bytes_len);
+}
+
+static char *name_of(const archive_out *o, const kit_record *r)
+{
+    bool dir = type_of(r) == S_IFDIR;
+    CLEANUP(freep) char *own = xstrndup(r->name, r->name_len);
+
+    if (!r->name_len)
+        return xstrdup(dir ? "./" : o->name);
+    return dir ? str_printf("%s/", own) : TAKE_PTR(own);
+}
+
+static void set_link(archive_out *o, const kit_record *r)
+{
+    CLEANUP(freep) char *target = xstrndup(r->bytes, r->bytes_len);
+
+    if (r->entry.flags & KIT_E_HARDLINK)
+        archive_entry_set_hardlink(o->entry, target);
+    else if (type_of(r) == S_IFLNK)
+        archive_entry_set_symlink(o->entry, target);
+}
+
+static void begin_entry(archive_out *o, const kit_record *r)
+{
+    struct archive_entry *e = o->entry;
+    bool has_content = type_of(r) == S_IFREG && !(r->entry.flags & KIT_E_HARDLINK);
+
+    archive_entry_clear(e);
+    if (is_left_out(o, r)) {
+        o->left_out++;
+        return;
+    }
+    CLEANUP(freep) char *name = name_of(o, r);
+    archive_entry_set_pathname(e, name);
+    archive_entry_set_mode(e, (mode_t)(r->entry.mode & 0177777));
+    archive_entry_set_uid(e, r->entry.uid);
+    archive_entry_set_gid(e, r->entry.gid);
+    archive_entry_set_mtime(e, r->entry.mtime, (long)r->entry.mtime_ns);
+    archive_entry_set_rdevmajor(e, r->entry.rdev_major);
+    archive_entry_set_rdevminor(e, r->entry.rdev_minor);
+    set_link(o, r);
+    o->size = has_content ? r->entry.size : 0;
+    archive_entry_set_size(e, (la_int64_t)o->size);
+    o->at = 0;
+    o->has_extents = false;
+    o->extent = o->nextents = 0;
+    o->pending = true;
+}
+
+static void take_xattr(archive_out *o, const kit_record *r)
+{
+    CLEANUP(freep) char *key = xstrndup(r->name, r->name_len);
+
+    if (o->pending && str_starts(key, XATTR_SPEC))
+        archive_entry_xattr_add_entry(o->entry, key, r->bytes, r->bytes_len);
+}
+
+/* Only what lies within the file; the kit's order has been checked, its ends have not. */
+static void take_extents(archive_out *o, const kit_record *r)
+{
+    if (!o->pending || o->has_extents)
+        return;
+    if (!o->extents)
+        o->extents = xcalloc(KIT_EXTENTS_MAX, sizeof *o->extents);
+    for (uint32_t i = 0; i < r->extents; i++) {
+        struct kit_extent e = kit_extent_get(r, i);
+        if (e.size && e.from < o->size && e.size <= o->size - e.from)
+            o->extents[o->nextents++] = e;
+    }
+    o->has_extents = true;
+}
+
+static void set_sparse(archive_out *o)
+{
+    for (uint32_t i = 0; i < o->nextents; i++)
+        archive_entry_sparse_add_entry(o->entry, (la_int64_t)o->extents[i].from,
+                                       (la_int64_t)o->extents[i].size);
+    if (!o->nextents && o->size) /* nothing but a hole */
+        archive_entry_sparse_add_entry(o->entry, (la_int64_t)o->size, 0);
+}
+
+static err *write_head(archive_out *o)
+{
+    if (!o->pending)
+        return NULL;
+    o->pending = false;
+    if (o->has_extents && o->format == ARCHIVE_TAR)
+        set_sparse(o);
+    int r = archive_write_header(o->a, o->entry);
+    if (r == ARCHIVE_FAILED) { /* this one only: a name or time the format cannot hold */
+        o->left_out++;
+        return NULL;
+    }
+    if (r < ARCHIVE_WARN)
+        return broken(o, "write an archive");
+    o->open = true;
+    return NULL;
+}
+
+/* The head if nothing came after it, and what is missing of the content. */
+static err *finish_entry(archive_out *o, bool *ret_again)
+{
+    TRY(write_head(o));
+    if (!o->open)
+        return NULL;
+    TRY(put_zeros(o, o->size, ret_again));
+    if (*ret_again)
+        return NULL;
+    o->open = false;
+    return archive_write_finish_entry(o->a) < ARCHIVE_WARN ? broken(o, "write an archive") : NULL;
+}
+
+static err *take_data(archive_out *o, const kit_record *r, bool *ret_again)
+{
+    TRY(write_head(o));
+    if (!o->open || r->offset > o->size || r->bytes_len > o->size - r->offset)
+        return NULL; /* of one that is left out */
+    TRY(put_zeros(o, r->offset, ret_again));
+    return *ret_again ? NULL : put_bytes(o, r->bytes, r->bytes_len);
+}
+
+static err *finish(archive_out *o, bool *ret_again)
+{
+    TRY(finish_entry(o, ret_again));
+    if (*ret_again || archive_write_close(o->a) == ARCHIVE_OK)
+        return NULL;
+    return broken(o, "end an archive");
+}
+
+err *archive_out_put(archive_out *o, const kit_record *r, bool *ret_again)
+{
+    *ret_again = false;
+    switch (r->type) {
+    case KIT_ENTRY:
+        TRY(finish_entry(o, ret_again));
+        if (!*ret_again)
+            begin_entry(o, r);
+        return NULL;
+    case KIT_XATTR:
+        take_xattr(o, r);
+        return NULL;
+    case KIT_EXTENTS:
+        take_extents(o, r);
+        return NULL;
+    case KIT_DATA:
+        return take_data(o, r, ret_again);
+    case KIT_ERROR:
+        o->left_out += !(r->error.flags & KIT_E_FATAL);
+        return NULL;
+    case KIT_END:
+        return finish(o, ret_again);
+    default:
+        return NULL;
+    }
+}
