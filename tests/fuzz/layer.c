@@ -14,6 +14,8 @@
 #include "unpack/stream.h"
 #include "unpack/writer.h"
 
+#include "tar_mend.h"
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static char scratch[] = "/dev/shm/bothy-fuzz.XXXXXX";
@@ -71,45 +73,18 @@ static void check_beside(int dir)
     closedir(d);
 }
 
-/* ---- mutation: a tar whose sums are right, or it ends at its first header ---- */
-
-#define BLOCK 512
+/* ---- mutation ---- */
 
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max) __attribute__((weak));
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed);
 
-static void fix_sum(uint8_t *head)
-{
-    unsigned sum = 0;
-    char text[8];
-
-    memset(head + 148, ' ', 8);
-    for (size_t i = 0; i < BLOCK; i++)
-        sum += head[i];
-    snprintf(text, sizeof text, "%06o", sum);
-    memcpy(head + 148, text, 7);
-}
-
-static size_t content_of(const uint8_t *head)
-{
-    size_t n = 0;
-
-    for (size_t i = 124; i < 136 && head[i] >= '0' && head[i] <= '7'; i++)
-        n = n * 8 + (size_t)(head[i] - '0');
-    return (n + BLOCK - 1) / BLOCK * BLOCK;
-}
-
 /* Seven times in eight the sums are mended; a layer that is compressed is left to chance. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max, unsigned seed)
 {
-    static const uint8_t NONE[BLOCK];
-
     size = LLVMFuzzerMutate(data, size, max);
     if (!size || data[0] % 3 != FORMAT_PLAIN || seed % 8 == 0)
         return size;
-    for (size_t at = 1; at + BLOCK <= size; at += BLOCK + content_of(data + at))
-        if (memcmp(data + at, NONE, BLOCK) != 0)
-            fix_sum(data + at);
+    tar_mend(data + 1, size - 1);
     return size;
 }
 
