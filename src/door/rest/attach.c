@@ -301,6 +301,7 @@ static enum relay_next step_open(attach *a, relay_io *io, const exec_state *st)
     feed(a);
     buf_append(io->out, a->said.p, a->said.len);
     buf_done(&a->said);
+    ws_flush(a->ws, io->out); /* before has_enough() looks */
     enum pour got = pour_both(a, io->out, st);
     if (got == POUR_FAILED) {
         ws_close(a->ws, WS_INTERNAL, "the output cannot be read");
