@@ -361,6 +361,11 @@ err *kit_call_put(kit_call *k, const kit_record *r, bool *ret_taken)
     return kit_call_put_bytes(k, room, n, last, ret_taken);
 }
 
+bool kit_call_is_over(const kit_call *k)
+{
+    return k->over;
+}
+
 static void on_room(void *arg)
 {
     eventfd_write(*(int *)arg, 1);

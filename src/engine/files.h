@@ -50,6 +50,9 @@ err *kit_call_put_bytes(kit_call *k, const void *p, size_t n, bool last, bool *r
 err *kit_call_send(kit_call *k, const kit_record *r) ERR_MUST;
 err *kit_call_send_bytes(kit_call *k, const void *p, size_t n, bool last) ERR_MUST;
 
+/* It has ended, or wants no more: what is put is forgotten. Known from the last put on. */
+bool kit_call_is_over(const kit_call *k);
+
 /* What the kit's errno means to a caller, for this verb and path. */
 err *kit_error(enum kit_verb verb, int errnum, const char *path) ERR_MUST;
 

@@ -76,26 +76,25 @@ static void send(int fd, u64 at, u64 end)
 }
 
 /* What says it is empty may be a file of /proc or /sys: its length is known when it has been read.
+ * A range of it is not asked for: the whole is sent.
  */
-static void send_unsized(int fd, struct statx *st, const kit_request *rq)
+static void send_unsized(int fd, const struct statx *st)
 {
-    u64 at = rq->flags & KIT_F_SUFFIX ? 0 : rq->offset, left = rq->length;
-    static char first[4096];
-    long n = read_full(fd, first, 1, 0);
+    u64 at = 0;
+    char first;
+    long n = read_full(fd, &first, 1, 0);
 
     out_entry("", 0, st, "", 0, n > 0 ? KIT_E_UNSIZED : 0);
     if (n < 0)
         out_fail(n);
-    while (n > 0 && left) {
-        size_t want = left < KIT_DATA_MAX ? (size_t)left : KIT_DATA_MAX;
-        n = read_full(fd, out_data_room(), want, at);
+    while (n > 0) {
+        n = read_full(fd, out_data_room(), KIT_DATA_MAX, at);
         if (n < 0)
             out_fail(n);
         if (!n)
             break;
         out_data(at, (size_t)n);
         at += (u64)n;
-        left -= (u64)n;
         out_flush();
     }
 }
@@ -108,7 +107,7 @@ void verb_read(const kit_request *rq)
     if (fd < 0)
         out_fail(fd);
     if (!st.stx_size) {
-        send_unsized((int)fd, &st, rq);
+        send_unsized((int)fd, &st);
         return;
     }
     u64 size = st.stx_size, at = rq->offset;
