@@ -190,9 +190,9 @@ static const char *without_origin(const char *url, const char *const *hosts)
     if (url[scheme] == ':') {
         bool http = (scheme == 4 && !strncasecmp(url, "http", 4)) ||
                     (scheme == 5 && !strncasecmp(url, "https", 5));
-        if (!http)
-            return NULL;
         url += scheme + 1;
+        if (!http || strncmp(url, "//", 2) != 0)
+            return NULL;
     }
     if (strncmp(url, "//", 2) != 0)
         return url[0] == '/' ? url : NULL;

@@ -1,0 +1,2 @@
+def cases(suite, node, there):
+    return {}
