@@ -137,6 +137,17 @@ def do_events(peer, rest, query, method, headers):
     peer.sock.sendall(b"data: second\n\n")
 
 
+def do_lines(peer, rest, query, method, headers):
+    """A head at once, so many lines when the gate is opened, and no end."""
+    name, n = rest.split("/")
+    peer.sock.sendall(head("200 OK", "Content-Type: text/plain"))
+    gate(name).wait(120)
+    for i in range(int(n)):
+        peer.sock.sendall(b"line %d from inside\n" % i)
+    while peer.more():
+        pass
+
+
 def do_open(peer, rest, query, method, headers):
     gate(rest).set()
     answer(peer.sock, b"open")
