@@ -121,10 +121,24 @@ static err *admit(const exec_table *t, bool transient)
     return NULL;
 }
 
+/* lock held. A session whose shell has no BEGIN behind it is none. */
+static err *begin_session(exec_table *t, journal_rec *session)
+{
+    uint32_t index;
+
+    session->session.shell = t->next_id;
+    if (!session->exec)
+        session->exec = t->next_id;
+    TRY(journal_append(&t->journal, session, &index));
+    FAULT_KILL("session.recorded");
+    table_log(t, index);
+    return NULL;
+}
+
 /* lock held. Takes the id, makes the stdin file, appends BEGIN: from here on there will be an END.
  */
-static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key, exec **ret_exec,
-                  int *ret_keep)
+static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key, journal_rec *session,
+                  exec **ret_exec, int *ret_keep)
 {
     journal_rec r = {.type = JOURNAL_BEGIN, .exec = t->next_id};
     uint32_t index;
@@ -142,6 +156,8 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key, exe
     err *e = spec->stdin_open && (t->frames || spec->stdio != STDIO_PTY) ? input_make(x, ret_keep)
                                                                          : NULL;
     FAULT_KILL("exec.id_taken");
+    if (!e && session)
+        e = begin_session(t, session);
     if (!e)
         e = journal_append(&t->journal, &r, &index);
     FAULT_KILL("exec.begun");
@@ -158,12 +174,12 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key, exe
 }
 
 /* lock held */
-static err *start(exec_table *t, const exec_spec *spec, const exec_key *key, exec **ret_exec,
-                  bool *ret_begun)
+static err *start(exec_table *t, const exec_spec *spec, const exec_key *key, journal_rec *session,
+                  exec **ret_exec, bool *ret_begun)
 {
     CLEANUP(closep) int keep = -1;
 
-    TRY(begin(t, spec, key, ret_exec, &keep));
+    TRY(begin(t, spec, key, session, ret_exec, &keep));
     *ret_begun = true;
     exec *x = *ret_exec;
     err *e = t->ops->exec(t->box, x->id, spec, keep);
@@ -180,6 +196,12 @@ static err *start(exec_table *t, const exec_spec *spec, const exec_key *key, exe
 err *exec_start(exec_table *t, const exec_spec *spec, const exec_key *key, exec **ret_exec,
                 bool *ret_replay)
 {
+    return exec_start_session(t, spec, key, NULL, ret_exec, ret_replay);
+}
+
+err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *key,
+                        journal_rec *session, exec **ret_exec, bool *ret_replay)
+{
     exec *x = NULL;
     bool begun = false;
     err *e;
@@ -193,7 +215,7 @@ err *exec_start(exec_table *t, const exec_spec *spec, const exec_key *key, exec 
             return NULL;
         }
         TRY(admit(t, spec->transient));
-        e = start(t, spec, key, &x, &begun);
+        e = start(t, spec, key, session, &x, &begun);
     }
     if (!e) {
         *ret_exec = x;
@@ -302,8 +324,8 @@ void exec_get(exec *x, exec_state *ret_state)
     }
     for (int i = 0; i < 2; i++)
         ret_state->length[i] = atomic_load(&x->out[i].length);
-    ret_state->end.out_dropped = spool_dropped(&x->out[0]);
-    ret_state->end.err_dropped = spool_dropped(&x->out[1]);
+    ret_state->end.out_dropped = spool_dropped(&x->out[0], 0, UINT64_MAX);
+    ret_state->end.err_dropped = spool_dropped(&x->out[1], 0, UINT64_MAX);
 }
 
 static err *not_started(const exec_end *end, err_code code, const char *what)

@@ -16,6 +16,8 @@
 #include "backend/backend.h"
 #include "base/err.h"
 #include "core/spec.h"
+#include "exec/journal.h"
+#include "exec/pump.h"
 
 typedef struct exec_hub exec_hub;
 typedef struct exec_table exec_table;
@@ -169,3 +171,27 @@ uint64_t exec_stdin_length(exec *x); /* bytes appended so far */
 uint64_t exec_stdin_taken(exec *x);  /* of them, those the command has got */
 err *exec_signal(exec *x, int signo, uint32_t scope) ERR_MUST;
 err *exec_resize(exec *x, uint16_t rows, uint16_t cols) ERR_MUST;
+
+/* ---- for sessions ---- */
+uint64_t exec_id(const exec *x);
+const char *exec_table_sandbox(const exec_table *t);
+bool exec_table_is_over(exec_table *t); /* the sandbox has ended */
+pump *exec_table_pump(exec_table *t);
+/* As exec_start; `session` is appended before BEGIN, with the id of its shell, which is also the
+ * session's if it has none yet. */
+err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *key,
+                        journal_rec *session, exec **ret_exec, bool *ret_replay) ERR_MUST;
+/* Appends a record of a session; reads one; all there are, in order. */
+err *exec_log(exec_table *t, journal_rec *r, uint32_t *ret_index) ERR_MUST;
+err *exec_log_read(exec_table *t, uint32_t index, journal_rec *ret_rec) ERR_MUST;
+err *exec_log_each(exec_table *t, void (*each)(void *arg, uint32_t index, const journal_rec *r),
+                   void *arg) ERR_MUST;
+/* Appends a whole frame to stdin, at its present length and over any ceiling: a session has one
+ * command at a time. */
+err *exec_feed(exec *x, const void *p, size_t n, uint64_t offset) ERR_MUST;
+/* With SP_TO_PID and SP_TO_BELOW, too (wire/spine.h); not noted as a kill of the exec. */
+err *exec_signal_part(exec *x, int signo, uint32_t scope, uint32_t pid, uint64_t since_ns) ERR_MUST;
+/* From here on a new command writes (out, err): ceilings count from here. */
+void exec_set_base(exec *x, const uint64_t base[2]);
+uint64_t exec_dropped(exec *x, int stream, uint64_t from, uint64_t to);
+uint64_t exec_length(exec *x, int stream);

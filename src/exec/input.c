@@ -61,6 +61,27 @@ void input_load(exec *x)
     atomic_store(&x->in_eof, !(st.st_mode & 0200));
 }
 
+#define SYNC_FRAME 9u /* bytes of a session's frame that has no record */
+
+void input_mend(exec *x, uint64_t at, uint64_t n)
+{
+    char path[SPOOL_PATH_MAX];
+    uint64_t len = atomic_load(&x->in_len), whole = len;
+
+    if (len > at && len < at + n)
+        whole = at;
+    else if (len > at + n)
+        whole = len - (len - at - n) % SYNC_FRAME;
+    if (whole == len)
+        return;
+    input_path(x, path);
+    CLEANUP(closep) int fd = openat(x->table->hub->o.spool_dir, path, O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)whole))
+        log_error("stdin", "exec %lu: cannot cut a torn frame: %s", x->id, strerrordesc_np(errno));
+    else
+        atomic_store(&x->in_len, whole);
+}
+
 /* What the command has read goes, a few MiB behind: pages in the pipe belong to the file until they
  * are read, and a hole in a large folio would write zeros into them. */
 void input_punch(exec *x, uint64_t consumed)
@@ -196,4 +217,18 @@ uint64_t exec_stdin_length(exec *x)
 uint64_t exec_stdin_taken(exec *x)
 {
     return atomic_load(&x->in_taken);
+}
+
+err *exec_feed(exec *x, const void *p, size_t n, uint64_t offset)
+{
+    {
+        LOCK_SCOPE(&x->in_lock);
+        TRY(check_open(x));
+        if (offset != atomic_load(&x->in_len))
+            return err_new(ERR_INTERNAL, "a frame at %lu of a stdin that ends at %lu", offset,
+                           atomic_load(&x->in_len));
+        TRY(append(x, p, n, false));
+    }
+    pump_kick(&x->job);
+    return NULL;
 }

@@ -57,6 +57,10 @@ struct drop { /* a mark */
     int stream;
 };
 
+struct frame_end { /* while the journal is read */
+    uint64_t at, n;
+};
+
 struct key_entry {
     uint8_t key[16], body[16];
     uint64_t id, real_ns;
@@ -76,9 +80,12 @@ struct exec_table {
     size_t npast, past_cap, evicted;
     struct drop *drops;
     size_t ndrops, drops_cap;
-    map keys;   /* key → key_entry */
-    map execs;  /* id → exec, those that exist */
-    exec *live; /* list; each is referenced */
+    uint32_t *logs; /* records of its sessions, in order */
+    size_t nlogs, logs_cap;
+    map frame_ends; /* only while it is opened: exec → struct frame_end */
+    map keys;       /* key → key_entry */
+    map execs;      /* id → exec, those that exist */
+    exec *live;     /* list; each is referenced */
     size_t nlive;
     size_t ntransient;  /* of those */
     bool had_transient; /* the journal tells of some */
@@ -175,6 +182,7 @@ struct key_entry *table_key(exec_table *t, const uint8_t key[16]);
 void table_key_put(exec_table *t, uint64_t id, const struct journal_begin *b);
 void table_key_free(exec_table *t, const uint8_t key[16], uint64_t id);
 void table_live_add(exec *x);
+void table_log(exec_table *t, uint32_t index);
 /* Without the lock. */
 void table_live_drop(exec *x);
 void table_evict(exec_table *t);
@@ -219,5 +227,7 @@ void frames_refetch(exec *x);
 void input_path(const exec *x, char ret_path[SPOOL_PATH_MAX]);
 err *input_make(exec *x, int *ret_keep) ERR_MUST;
 void input_load(exec *x);
+/* A session's newest frame is [at, at + n) of stdin: what a kill left unfinished goes. */
+void input_mend(exec *x, uint64_t at, uint64_t n);
 void input_punch(exec *x, uint64_t consumed);
 void input_over(exec *x);

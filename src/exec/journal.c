@@ -39,22 +39,29 @@ void journal_seal(journal_rec *r)
     r->checksum = crc32_of(r, sizeof *r);
 }
 
+#define has_nul(text) (memchr(text, 0, sizeof(text)) != NULL)
+
 static bool is_sound(const journal_rec *r)
 {
     if (!r->exec)
         return false;
     switch (r->type) {
     case JOURNAL_BEGIN:
-        return memchr(r->begin.command, 0, sizeof r->begin.command) != NULL;
+        return has_nul(r->begin.command);
     case JOURNAL_END:
         return r->end.how > 0 && r->end.how < 16 && r->end.rec.state <= SP_FAILED;
     case JOURNAL_MARK:
         return (r->mark.stream == 1 || r->mark.stream == 2) && r->mark.from < r->mark.to;
     case JOURNAL_ASKED:
         return r->asked.signo > 0 && r->asked.signo < 32;
+    case JOURNAL_SESSION:
+        return r->session.shell && has_nul(r->session.name) && has_nul(r->session.user) &&
+               has_nul(r->session.program);
     case JOURNAL_COMMAND:
+        return r->command.seq && r->command.shell && has_nul(r->command.text) &&
+               r->command.in_offset + r->command.in_bytes >= r->command.in_offset;
     case JOURNAL_COMMAND_END:
-        return true;
+        return r->command_end.seq && has_nul(r->command_end.cwd);
     default:
         return false;
     }

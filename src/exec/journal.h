@@ -22,11 +22,16 @@ enum journal_type {
     JOURNAL_BEGIN = 1,
     JOURNAL_END = 2,
     JOURNAL_MARK = 3,
-    JOURNAL_COMMAND = 4,     /* sessions: body is theirs */
-    JOURNAL_COMMAND_END = 5, /* sessions */
+    JOURNAL_COMMAND = 4,     /* of a session, as the two below: exec is the session's id */
+    JOURNAL_COMMAND_END = 5, /* how it ended */
     JOURNAL_ASKED = 6,       /* a signal that ends it was asked for */
+    JOURNAL_SESSION = 7,     /* a shell is started for it, or it is closed; the last one holds */
     JOURNAL_TYPES
 };
+static inline bool journal_is_session(unsigned type)
+{
+    return type == JOURNAL_COMMAND || type == JOURNAL_COMMAND_END || type == JOURNAL_SESSION;
+}
 
 #define JOURNAL_F_MERGED    (1u << 0)
 #define JOURNAL_F_PTY       (1u << 1)
@@ -65,6 +70,66 @@ struct journal_asked {
     uint32_t zero;
 };
 
+#define JOURNAL_TOKEN     8u
+#define JOURNAL_NAME_MAX  36u
+#define JOURNAL_USER_MAX  64u
+#define JOURNAL_SHELL_MAX 100u
+
+#define JOURNAL_S_MERGE    (1u << 0)
+#define JOURNAL_S_DETACHED (1u << 1)
+#define JOURNAL_S_CLOSED   (1u << 2)
+
+struct journal_session {
+    uint64_t shell; /* the exec that it runs in */
+    uint64_t real_ns;
+    uint8_t token[JOURNAL_TOKEN];
+    uint32_t flags; /* JOURNAL_S_* */
+    uint32_t restarts;
+    char name[JOURNAL_NAME_MAX], user[JOURNAL_USER_MAX], program[JOURNAL_SHELL_MAX];
+};
+
+#define JOURNAL_C_MERGE     (1u << 0)
+#define JOURNAL_C_SAVEPOINT (1u << 1)
+#define JOURNAL_TEXT_MAX    104u
+
+/* In the journal before its frame is in the shell's stdin: what is not whole there was never run.
+ */
+struct journal_command {
+    uint8_t key[16], body[16]; /* zero: no key */
+    uint64_t seq;
+    uint64_t shell; /* the exec it runs in */
+    uint64_t real_ns, boot_ns;
+    uint64_t timeout_ms;
+    uint64_t in_offset, in_bytes; /* of its frame in stdin */
+    uint64_t start[2];            /* where its output begins */
+    uint8_t token[JOURNAL_TOKEN];
+    uint32_t flags; /* JOURNAL_C_* */
+    uint32_t zero;
+    char text[JOURNAL_TEXT_MAX]; /* for people; NUL-terminated */
+};
+
+#define JOURNAL_CUTS    3u
+#define JOURNAL_CWD_MAX 56u
+
+struct journal_cut { /* bytes that are the driver's, by their distance from the command's start */
+    uint64_t at;
+    uint32_t n;
+    uint32_t zero;
+};
+struct journal_command_end {
+    uint64_t seq;
+    uint64_t real_ns;
+    uint64_t stop[2]; /* where its output ends */
+    uint32_t tail[2]; /* bytes of the trailer behind it */
+    struct journal_cut cut[2][JOURNAL_CUTS];
+    uint32_t kind, flags; /* session.h has their meaning */
+    int32_t status;
+    uint32_t shell_pid;
+    uint16_t depth, rung;
+    uint32_t zero;
+    char cwd[JOURNAL_CWD_MAX]; /* empty: too long, it is in the trailer */
+};
+
 typedef struct journal_rec {
     uint32_t magic;
     uint16_t type;
@@ -77,10 +142,16 @@ typedef struct journal_rec {
         struct journal_end end;
         struct journal_mark mark;
         struct journal_asked asked;
+        struct journal_session session;
+        struct journal_command command;
+        struct journal_command_end command_end;
         uint8_t bytes[JOURNAL_REC - 24];
     };
 } journal_rec;
 _Static_assert(sizeof(journal_rec) == JOURNAL_REC, "layout");
+_Static_assert(sizeof(struct journal_session) <= JOURNAL_REC - 24, "layout");
+_Static_assert(sizeof(struct journal_command) <= JOURNAL_REC - 24, "layout");
+_Static_assert(sizeof(struct journal_command_end) <= JOURNAL_REC - 24, "layout");
 
 /* Fills magic, format and checksum. */
 void journal_seal(journal_rec *r);

@@ -16,6 +16,7 @@
 #include "base/fault.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "base/thread.h"
 
 #define MIB         (UINT64_C(1) << 20)
@@ -164,16 +165,55 @@ void spool_done(spool *s)
             list_take(s);
         }
     }
+    free(s->holes);
     pthread_mutex_destroy(&s->lock);
+}
+
+/* ---- holes ---- */
+
+/* lock held: adds a range; those it touches become one with it. */
+static void hole_add(spool *s, uint64_t from, uint64_t to)
+{
+    size_t i = 0, j;
+
+    while (i < s->nholes && s->holes[i].to < from)
+        i++;
+    for (j = i; j < s->nholes && s->holes[j].from <= to; j++) {
+        from = s->holes[j].from < from ? s->holes[j].from : from;
+        to = s->holes[j].to > to ? s->holes[j].to : to;
+    }
+    if (i == j)
+        s->holes = xrealloc(s->holes, (s->nholes + 1) * sizeof *s->holes);
+    memmove(s->holes + i + 1, s->holes + j, (s->nholes - j) * sizeof *s->holes);
+    s->holes[i] = (struct spool_hole){from, to};
+    s->nholes = s->nholes - (j - i) + 1;
+}
+
+/* lock held: bytes of [from, to) that are in holes. */
+static uint64_t hole_bytes(const spool *s, uint64_t from, uint64_t to)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < s->nholes; i++) {
+        uint64_t a = s->holes[i].from > from ? s->holes[i].from : from;
+        uint64_t b = s->holes[i].to < to ? s->holes[i].to : to;
+        n += b > a ? b - a : 0;
+    }
+    return n;
+}
+
+/* lock held: the hole of the present window, or NULL. It is the last one. */
+static const struct spool_hole *hole_now(const spool *s)
+{
+    const struct spool_hole *h = s->nholes ? &s->holes[s->nholes - 1] : NULL;
+
+    return h && h->to > s->base ? h : NULL;
 }
 
 void spool_set_mark(spool *s, uint64_t from, uint64_t to)
 {
     LOCK_SCOPE(&s->lock);
-    if (!s->to || from < s->from)
-        s->from = from;
-    if (to > s->to)
-        s->to = to;
+    hole_add(s, from, to);
 }
 
 void spool_load(spool *s)
@@ -184,13 +224,14 @@ void spool_load(spool *s)
     if (!fstatat(s->set->root, s->path, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode))
         length = (uint64_t)st.st_size;
     LOCK_SCOPE(&s->lock);
-    atomic_store(&s->length, length > s->to ? length : s->to);
+    uint64_t to = s->nholes ? s->holes[s->nholes - 1].to : 0;
+    atomic_store(&s->length, length > to ? length : to);
 }
 
-uint64_t spool_dropped(spool *s)
+uint64_t spool_dropped(spool *s, uint64_t from, uint64_t to)
 {
     LOCK_SCOPE(&s->lock);
-    return s->to - s->from;
+    return hole_bytes(s, from, to);
 }
 
 /* The descriptor, for as long as the caller counts among the users; -errno. */
@@ -203,8 +244,8 @@ static int acquire(spool *s, bool create)
         if (fd < 0)
             return -errno;
         /* A kill between mark and hole left the bytes there. */
-        if (create && s->to > s->from && s->set->punch)
-            punch(fd, s->from, s->to);
+        for (size_t i = 0; create && s->set->punch && i < s->nholes; i++)
+            punch(fd, s->holes[i].from, s->holes[i].to);
         LOCK_SCOPE(&s->set->lock);
         s->fd = fd;
         s->next = s->set->open;
@@ -306,17 +347,22 @@ static enum spool_status drop_middle(spool *s)
 {
     uint64_t max = s->max, unit = max >= 4 * MIB ? MIB : max / 4 & ~UINT64_C(4095);
     uint64_t chunk = max / 8 / (unit ? unit : 1) * unit;
-    uint64_t start = s->to ? s->to : unit; /* only the writer changes the mark */
+    uint64_t start;
 
     if (!s->set->punch || !unit)
         return SPOOL_CEILING;
+    {
+        LOCK_SCOPE(&s->lock);
+        const struct spool_hole *h = hole_now(s);
+        start = h ? h->to : (s->base + unit + unit - 1) / unit * unit;
+    }
     uint64_t end = start + (chunk ? chunk : unit);
     if (hold_back(s, end))
         return SPOOL_HELD;
     if (!s->mark(s->arg, s->stream, start, end))
         return SPOOL_NOSPACE;
     FAULT_KILL("exec.marked");
-    spool_set_mark(s, s->to ? s->from : start, end);
+    spool_set_mark(s, start, end);
     int fd = acquire(s, true);
     if (fd < 0)
         return trouble(s, -fd);
@@ -327,11 +373,53 @@ static enum spool_status drop_middle(spool *s)
     return SPOOL_MORE;
 }
 
+/* lock held: how much of the beginning must go so that at most max bytes before base are kept. */
+static uint64_t too_old(const spool *s)
+{
+    uint64_t kept = s->base - hole_bytes(s, 0, s->base), at = 0;
+
+    if (kept <= s->max)
+        return 0;
+    uint64_t excess = kept - s->max;
+    for (size_t i = 0; i < s->nholes && s->holes[i].from < at + excess; i++) {
+        excess -= s->holes[i].from - at;
+        at = s->holes[i].to;
+    }
+    return (at + excess) & ~(MIB - 1); /* in steps: marks stay few */
+}
+
+void spool_set_base(spool *s, uint64_t base)
+{
+    uint64_t to = 0, done = 0;
+
+    {
+        LOCK_SCOPE(&s->lock);
+        if (base <= s->base)
+            return;
+        s->base = base;
+        done = s->nholes && !s->holes[0].from ? s->holes[0].to : 0;
+        if (s->set->punch && base > s->max)
+            to = too_old(s);
+    }
+    if (to <= done || !s->mark(s->arg, s->stream, done, to))
+        return;
+    spool_set_mark(s, done, to);
+    int fd = acquire(s, true);
+    if (fd < 0)
+        return;
+    punch(fd, done, to);
+    release(s);
+}
+
 /* How many bytes fit below the ceiling; makes room if it can. */
 static enum spool_status make_room(spool *s, size_t *ret_room)
 {
     for (;;) {
-        uint64_t kept = atomic_load(&s->length) - (s->to - s->from);
+        uint64_t length = atomic_load(&s->length), kept;
+        {
+            LOCK_SCOPE(&s->lock);
+            kept = length - s->base - hole_bytes(s, s->base, length);
+        }
         if (kept < s->max) {
             size_t allowed = allowance(s->set);
             *ret_room = s->max - kept < allowed ? (size_t)(s->max - kept) : allowed;
@@ -361,7 +449,7 @@ enum spool_status spool_splice(spool *s, int pipe, size_t max, size_t *ret_moved
     loff_t at = (loff_t)atomic_load(&s->length);
 
     *ret_moved = 0;
-    if (!at || s->to) { /* also: do not punch for a pipe that is empty */
+    if (!at || s->nholes) { /* also: do not punch for a pipe that is empty */
         enum spool_status st = peek(pipe);
         if (st != SPOOL_MORE)
             return st;
@@ -428,12 +516,17 @@ enum spool_status spool_write(spool *s, uint64_t offset, const void *p, size_t n
 static bool in_hole(spool *s, uint64_t offset, size_t *n, uint64_t *ret_gap_to)
 {
     LOCK_SCOPE(&s->lock);
-    if (offset >= s->from && offset < s->to) {
-        *ret_gap_to = s->to;
-        return true;
+    for (size_t i = 0; i < s->nholes; i++) {
+        const struct spool_hole *h = &s->holes[i];
+        if (offset >= h->from && offset < h->to) {
+            *ret_gap_to = h->to;
+            return true;
+        }
+        if (offset < h->from && offset + *n > h->from) {
+            *n = (size_t)(h->from - offset);
+            return false;
+        }
     }
-    if (offset < s->from && offset + *n > s->from)
-        *n = (size_t)(s->from - offset);
     return false;
 }
 
@@ -477,7 +570,10 @@ err *spool_read(spool *s, uint64_t offset, void *p, size_t max, size_t *ret_n, u
 
 bool spool_forget(spool *s)
 {
-    spool_set_mark(s, 0, atomic_load(&s->length));
+    uint64_t length = atomic_load(&s->length);
+
+    if (length)
+        spool_set_mark(s, 0, length);
     LOCK_SCOPE(&s->lock);
     if (!s->users && s->fd >= 0) { /* a reader keeps its own until the sweep */
         LOCK_SCOPE(&s->set->lock);
@@ -491,7 +587,7 @@ bool spool_drop(spool *s)
 {
     uint64_t length = atomic_load(&s->length);
 
-    if (!length || spool_dropped(s) == length)
+    if (!length || spool_dropped(s, 0, length) == length)
         return true;
     return s->mark(s->arg, s->stream, 0, length) && spool_forget(s);
 }

@@ -5,9 +5,10 @@
  * ones. One writer at a time (the exec's pump or its backend's event thread), any number of
  * readers.
  *
- * Beyond the ceiling whole MiB behind the head are punched out. The mark is in the journal before
- * the hole is made, and a reader looks at the mark again after its pread. Nothing goes that a
- * follower has still to read: the writer waits for it, as long as it gets further. */
+ * Beyond the ceiling whole MiB behind the head are punched out; a session counts it from each of
+ * its commands on (spool_set_base), so a spool may have several holes. The mark is in the journal
+ * before the hole is made, and a reader looks at the mark again after its pread. Nothing goes that
+ * a follower has still to read: the writer waits for it, as long as it gets further. */
 #pragma once
 
 #include <pthread.h>
@@ -63,10 +64,14 @@ typedef struct spool {
     char path[SPOOL_PATH_MAX];
     _Atomic uint64_t length; /* grows; only the writer changes it */
     pthread_mutex_t lock;
-    int fd;                    /* lock */
-    unsigned users;            /* lock: calls that use fd now */
-    uint64_t used_ns;          /* lock */
-    uint64_t from, to;         /* lock: the one dropped range */
+    int fd;           /* lock */
+    unsigned users;   /* lock: calls that use fd now */
+    uint64_t used_ns; /* lock */
+    struct spool_hole {
+        uint64_t from, to;
+    } * holes;                 /* lock: dropped ranges, ascending, none touches another */
+    size_t nholes;             /* lock */
+    uint64_t base;             /* lock: the ceiling counts from here */
     spool_hold *holds;         /* lock */
     uint64_t wanted;           /* lock: the writer waits until all are here; 0: it does not */
     uint64_t waits_ns;         /* lock: since when, 0: it does not */
@@ -82,7 +87,10 @@ void spool_limit(spool *s, uint64_t max);
 void spool_set_mark(spool *s, uint64_t from, uint64_t to);
 /* The length after a restart: the file's, or where its mark ends. */
 void spool_load(spool *s);
-uint64_t spool_dropped(spool *s);
+uint64_t spool_dropped(spool *s, uint64_t from, uint64_t to);
+/* From now on the ceiling, and the head that stays, count from here; of what lies before at most
+ * another ceiling is kept, the newest. */
+void spool_set_base(spool *s, uint64_t base);
 
 enum spool_status {
     SPOOL_MORE,    /* the quantum is used up */

@@ -156,16 +156,17 @@ struct past *table_begin(exec_table *t, uint64_t id, uint32_t index, bool transi
     return &t->past[t->npast++];
 }
 
+/* Ranges that touch become one. */
 static void drop_add(exec_table *t, uint64_t id, int stream, uint64_t from, uint64_t to)
 {
-    for (size_t i = t->ndrops; i-- > 0;)
-        if (t->drops[i].id == id && t->drops[i].stream == stream) {
-            if (from < t->drops[i].from)
-                t->drops[i].from = from;
-            if (to > t->drops[i].to)
-                t->drops[i].to = to;
-            return;
-        }
+    for (size_t i = t->ndrops; i-- > 0;) {
+        struct drop *d = &t->drops[i];
+        if (d->id != id || d->stream != stream || d->from > to || d->to < from)
+            continue;
+        from = d->from < from ? d->from : from;
+        to = d->to > to ? d->to : to;
+        *d = t->drops[--t->ndrops];
+    }
     if (t->ndrops == t->drops_cap) {
         t->drops_cap = t->drops_cap ? 2 * t->drops_cap : 8;
         t->drops = xrealloc(t->drops, t->drops_cap * sizeof *t->drops);
@@ -239,6 +240,18 @@ static void load_end(exec_table *t, struct past *p, uint32_t index, const journa
         table_key_free(t, begin.begin.key, p->id);
 }
 
+/* The newest frame of each shell that has not ended: where its stdin must go on. */
+static void frame_note(exec_table *t, const struct journal_command *c)
+{
+    struct frame_end *f = map_get_u64(&t->frame_ends, c->shell);
+
+    if (!f) {
+        f = xcalloc(1, sizeof *f);
+        map_put_u64(&t->frame_ends, c->shell, f);
+    }
+    *f = (struct frame_end){c->in_offset, c->in_bytes};
+}
+
 static void load_record(void *arg, uint32_t index, const journal_rec *r)
 {
     exec_table *t = arg;
@@ -260,21 +273,34 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
         drop_add(t, r->exec, (int)r->mark.stream, r->mark.from, r->mark.to);
     } else if (r->type == JOURNAL_ASKED && p) {
         p->asked |= 1u << r->asked.signo;
+    } else if (journal_is_session(r->type)) {
+        table_log(t, index);
+        if (r->type == JOURNAL_COMMAND)
+            frame_note(t, &r->command);
     }
 }
 
 /* Begun and not ended: they wait for what the box says. */
 static err *adopt(exec_table *t)
 {
+    map_iter it = {0};
+
     for (size_t i = 0; i < t->npast; i++) {
         exec *x;
         if (t->past[i].end)
             continue;
         TRY(table_exec(t, &t->past[i], &x));
         x->discarded = exec_is_transient(x);
+        const struct frame_end *f = map_get_u64(&t->frame_ends, x->id);
+        if (f)
+            input_mend(x, f->at, f->n);
         table_live_add(x);
         exec_unref(x);
     }
+    while (map_next(&t->frame_ends, &it))
+        free(it.entry->value);
+    map_done(&t->frame_ends);
+    t->frame_ends = (map){0};
     for (size_t i = 0; i < t->ndrops; i++) {
         uint64_t n = t->drops[i].to - t->drops[i].from, have = atomic_load(&t->spool_bytes);
         atomic_store(&t->spool_bytes, have > n ? have - n : 0);
@@ -478,6 +504,7 @@ static void table_free(exec_table *t)
     pthread_mutex_destroy(&t->lock);
     free(t->past);
     free(t->drops);
+    free(t->logs);
     free(t->early);
     free(t);
 }
@@ -698,15 +725,17 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
         return false;
     }
     drop_add(t, x->id, stream, from, to);
-    if (from) /* not the whole stream: table_evict counts that itself */
-        atomic_fetch_sub(&t->spool_bytes, to - from);
+    spool *s = &x->out[stream - 1];
+    if (from || to < atomic_load(&s->length)) /* the whole stream: table_evict counts that itself */
+        atomic_fetch_sub(&t->spool_bytes, to - from - spool_dropped(s, from, to));
     return true;
 }
 
 void table_forget_streams(exec *x)
 {
     for (int i = 0; i < 2; i++) {
-        uint64_t kept = atomic_load(&x->out[i].length) - spool_dropped(&x->out[i]);
+        uint64_t length = atomic_load(&x->out[i].length);
+        uint64_t kept = length - spool_dropped(&x->out[i], 0, length);
         if (kept && spool_forget(&x->out[i]))
             atomic_fetch_sub(&x->table->spool_bytes, kept);
     }
@@ -741,7 +770,8 @@ static bool evict_one(exec_table *t)
     if (!x)
         return false;
     for (int i = 0; i < 2; i++) {
-        uint64_t kept = atomic_load(&x->out[i].length) - spool_dropped(&x->out[i]);
+        uint64_t length = atomic_load(&x->out[i].length);
+        uint64_t kept = length - spool_dropped(&x->out[i], 0, length);
         if (spool_drop(&x->out[i]))
             atomic_fetch_sub(&t->spool_bytes, kept);
     }

@@ -1,0 +1,108 @@
+/* What the session layer needs beyond a caller's exec: its records in the journal, frames in stdin,
+ * signals to parts of a shell's tree, a ceiling that moves from command to command. */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/fault.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "exec/internal.h"
+
+uint64_t exec_id(const exec *x)
+{
+    return x->id;
+}
+
+pump *exec_table_pump(exec_table *t)
+{
+    return t->hub->pump;
+}
+
+const char *exec_table_sandbox(const exec_table *t)
+{
+    return t->sandbox;
+}
+
+bool exec_table_is_over(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    return t->gone || t->ended;
+}
+
+/* ---- records ---- */
+
+void table_log(exec_table *t, uint32_t index)
+{
+    if (t->nlogs == t->logs_cap) {
+        t->logs_cap = t->logs_cap ? 2 * t->logs_cap : 16;
+        t->logs = xrealloc(t->logs, t->logs_cap * sizeof *t->logs);
+    }
+    t->logs[t->nlogs++] = index;
+}
+
+err *exec_log(exec_table *t, journal_rec *r, uint32_t *ret_index)
+{
+    uint32_t index;
+
+    LOCK_SCOPE(&t->lock);
+    TRY(journal_append(&t->journal, r, &index));
+    table_log(t, index);
+    if (ret_index)
+        *ret_index = index;
+    return NULL;
+}
+
+err *exec_log_read(exec_table *t, uint32_t index, journal_rec *ret_rec)
+{
+    LOCK_SCOPE(&t->lock);
+    return journal_read(&t->journal, index, ret_rec);
+}
+
+err *exec_log_each(exec_table *t, void (*each)(void *arg, uint32_t index, const journal_rec *r),
+                   void *arg)
+{
+    for (size_t i = 0;; i++) {
+        journal_rec r;
+        uint32_t index;
+        {
+            LOCK_SCOPE(&t->lock);
+            if (i >= t->nlogs)
+                return NULL;
+            index = t->logs[i];
+            TRY(journal_read(&t->journal, index, &r));
+        }
+        each(arg, index, &r);
+    }
+}
+
+/* ---- signals ---- */
+
+err *exec_signal_part(exec *x, int signo, uint32_t scope, uint32_t pid, uint64_t since_ns)
+{
+    exec_table *t = x->table;
+    signal_spec s = {
+        .exec = x->id, .signo = (uint32_t)signo, .scope = scope, .pid = pid, .since = since_ns};
+
+    LOCK_SCOPE(&t->lock);
+    if (t->gone || t->ended || !x->live || !t->box)
+        return err_kind(err_new(ERR_CONFLICT, "exec %lu cannot be signalled", x->id), "exec");
+    return t->ops->signal(t->box, &s);
+}
+
+/* ---- streams ---- */
+
+void exec_set_base(exec *x, const uint64_t base[2])
+{
+    for (int i = 0; i < 2; i++)
+        spool_set_base(&x->out[i], base[i]);
+}
+
+uint64_t exec_dropped(exec *x, int stream, uint64_t from, uint64_t to)
+{
+    return spool_dropped(&x->out[stream - 1], from, to);
+}
+
+uint64_t exec_length(exec *x, int stream)
+{
+    return atomic_load(&x->out[stream - 1].length);
+}
