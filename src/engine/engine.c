@@ -95,6 +95,8 @@ static err *adopt(engine *e, const sandbox_row *row)
         return failure;
     }
     sandbox_bind(sb, x);
+    session_table *sessions = NULL; /* time limits of their commands go on */
+    err_drop(sandbox_sessions(sb, &sessions), "sessions");
     return NULL;
 }
 
@@ -370,7 +372,7 @@ err *sandbox_usable(sandbox *sb)
 }
 
 /* Each has descriptors of this process, which are everybody's. */
-static err *check_commands(engine *e, const caller *c, const sandbox *sb)
+err *sandbox_check_commands(engine *e, const caller *c, const sandbox *sb)
 {
     unsigned max = exec_hub_owner_max(e->o.execs);
 
@@ -401,7 +403,7 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
     TRY(caller_require(c, CALLER_USER));
     TRY(sandbox_usable(sb));
     TRY(exec_spec_check(spec));
-    TRY(check_commands(e, c, sb));
+    TRY(sandbox_check_commands(e, c, sb));
     spec->setuid = sb->setuid;
     spec->nofile = sb->limits.nofile;
     if (idem->key)
@@ -411,7 +413,7 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
 }
 
 /* A gone sandbox is read from its journal, opened when somebody asks. */
-static err *table_of(sandbox *sb, exec_table **ret_table)
+err *sandbox_table(sandbox *sb, exec_table **ret_table)
 {
     LOCK_SCOPE(&sb->lock);
 
@@ -430,7 +432,7 @@ err *engine_exec_find(sandbox *sb, const char *id, exec **ret_exec)
     exec_table *t = NULL;
     uint64_t n = 0;
 
-    TRY(table_of(sb, &t));
+    TRY(sandbox_table(sb, &t));
     if (!str_to_u64(id, UINT64_MAX, &n) || !n)
         return err_kind(err_new(ERR_NOT_FOUND, "there is no exec '%s'", id), "exec");
     return exec_find(t, n, ret_exec);
@@ -440,7 +442,7 @@ err *engine_exec_list(sandbox *sb, exec ***ret_execs, size_t *ret_n)
 {
     exec_table *t = NULL;
 
-    TRY(table_of(sb, &t));
+    TRY(sandbox_table(sb, &t));
     exec_list(t, EXEC_LIST_MAX, ret_execs, ret_n);
     return NULL;
 }

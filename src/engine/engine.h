@@ -16,6 +16,7 @@
 #include "core/spec.h"
 #include "exec/exec.h"
 #include "image/image.h"
+#include "session/session.h"
 #include "store/store.h"
 
 typedef struct engine engine;
@@ -150,6 +151,15 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
 err *engine_exec_find(sandbox *sb, const char *id, exec **ret_exec) ERR_MUST;
 #define EXEC_LIST_MAX 1000 /* the newest ones */
 err *engine_exec_list(sandbox *sb, exec ***ret_execs, size_t *ret_n) ERR_MUST;
+
+/* ---- sessions; also of gone sandboxes while their journal is kept ---- */
+err *engine_session_new(engine *e, const caller *c, sandbox *sb, session_spec *spec,
+                        const idempotency *idem, session **ret_session, bool *ret_replay) ERR_MUST;
+err *engine_session_find(sandbox *sb, const char *id_or_name, session **ret_session) ERR_MUST;
+err *engine_session_list(sandbox *sb, session ***ret_sessions, size_t *ret_n) ERR_MUST;
+err *engine_session_run(engine *e, const caller *c, sandbox *sb, session *s,
+                        const command_spec *spec, const idempotency *idem, uint64_t *ret_seq,
+                        bool *ret_replay) ERR_MUST;
 
 /* ---- ports ---- */
 /* May the caller reach ports of this sandbox, and can this node? As engine_exec says no. */

@@ -57,6 +57,7 @@ struct sandbox {
     uint64_t ends_ns, ended_ns;
     receipt receipt;
     exec_table *table;
+    session_table *sessions; /* of the table; NULL: nobody asked yet */
     box *box;
     bool bound;             /* the table knows the box: events may flow */
     struct sp_hello *hello; /* an `attached` that came before: hello and records */
@@ -107,6 +108,16 @@ err *sandbox_usable(sandbox *sb) ERR_MUST;
 /* Removes it from the live map, closes what it holds, remembers the cause. */
 void sandbox_finish(sandbox *sb, const cause *c);
 char *cause_json(const cause *c);
+
+/* engine.c */
+err *sandbox_usable(sandbox *sb) ERR_MUST; /* ERR_SANDBOX_GONE, _PAUSED, ... */
+/* The journal; of a gone one it is opened when somebody asks. */
+err *sandbox_table(sandbox *sb, exec_table **ret_table) ERR_MUST;
+/* ERR_QUOTA_EXCEEDED: the owner has too many that live. */
+err *sandbox_check_commands(engine *e, const caller *c, const sandbox *sb) ERR_MUST;
+
+/* session.c */
+err *sandbox_sessions(sandbox *sb, session_table **ret_table) ERR_MUST;
 
 /* receipt.c. Caller holds the lock of a sandbox others know. */
 void receipt_take(sandbox *sb, const box_walls *w);

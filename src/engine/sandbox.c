@@ -32,6 +32,7 @@ void sandbox_unref(sandbox *sb)
         return;
     if (sb->box)
         sb->engine->o.backend->ops->box_unref(sb->box);
+    session_table_close(sb->sessions);
     exec_table_unref(sb->table);
     image_unref(sb->image);
     sandbox_spec_done(&sb->spec);

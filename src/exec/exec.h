@@ -181,6 +181,7 @@ pump *exec_table_pump(exec_table *t);
  * session's if it has none yet. */
 err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *key,
                         journal_rec *session, exec **ret_exec, bool *ret_replay) ERR_MUST;
+bool exec_is_known(exec_table *t, const exec_key *key); /* it would be a replay */
 /* Appends a record of a session; reads one; all there are, in order. */
 err *exec_log(exec_table *t, journal_rec *r, uint32_t *ret_index) ERR_MUST;
 err *exec_log_read(exec_table *t, uint32_t index, journal_rec *ret_rec) ERR_MUST;

@@ -29,6 +29,12 @@ bool exec_table_is_over(exec_table *t)
     return t->gone || t->ended;
 }
 
+bool exec_is_known(exec_table *t, const exec_key *key)
+{
+    LOCK_SCOPE(&t->lock);
+    return exec_key_is_set(key->key) && table_key(t, key->key);
+}
+
 /* ---- records ---- */
 
 void table_log(exec_table *t, uint32_t index)

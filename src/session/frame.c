@@ -1,0 +1,203 @@
+#include "session/frame.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+
+#define RS '\036'
+
+/* ---- frames ---- */
+
+err *frame_check(const char *text, size_t n)
+{
+    if (n > FRAME_TEXT)
+        return err_remedy(
+            err_new(ERR_TOO_LARGE, "a command of %zu bytes, the limit is %u", n, FRAME_TEXT),
+            "Put it into a file of the sandbox and run that.");
+    if (n && memchr(text, 0, n))
+        return err_new(ERR_INVALID_REQUEST, "command: a NUL byte cannot be in it");
+    return NULL;
+}
+
+/* Inside the quotes only a quote and a newline mean anything. */
+static void put_quoted(buf *out, const char *p, size_t n)
+{
+    buf_char(out, '\'');
+    for (size_t i = 0; i < n;) {
+        size_t k = i;
+        while (k < n && p[k] != '\'' && p[k] != '\n')
+            k++;
+        buf_append(out, p + i, k - i);
+        if (k < n)
+            buf_str(out, p[k] == '\n' ? "'\"$__by_n\"'" : "'\\''");
+        i = k + 1;
+    }
+    buf_char(out, '\'');
+}
+
+static void put_head(const frame *f, buf *out)
+{
+    buf_printf(out, "%s%s__by_t=%.8s __by_u=%s", f->savepoint ? "__by_b=3 " : "",
+               f->merge ? "__by_r=7 " : "", f->token, f->token + 8);
+}
+
+void frame_write(const frame *f, buf *out)
+{
+    bool open = !f->n || f->text[f->n - 1] != '\n'; /* a last line without its end */
+
+    if (f->bulk) {
+        buf_printf(out, "LC_ALL=C IFS= command read -r -N %zu __by_c <&3; ", f->n + open);
+        put_head(f, out);
+        buf_char(out, '\n');
+        buf_append(out, f->text, f->n);
+        if (open)
+            buf_char(out, '\n');
+        return;
+    }
+    put_head(f, out);
+    buf_str(out, " __by_c=");
+    put_quoted(out, f->text, f->n);
+    if (open)
+        buf_str(out, "\"$__by_n\"");
+    buf_char(out, '\n');
+}
+
+/* ---- trailers ---- */
+
+static bool take_number(const char **p, const char *end, uint64_t max, uint64_t *ret)
+{
+    uint64_t v = 0;
+    const char *at = *p;
+
+    for (; at < end && *at >= '0' && *at <= '9'; at++) {
+        v = v * 10 + (uint64_t)(*at - '0');
+        if (v > max)
+            return false;
+    }
+    if (at == *p || at == end || *at != ' ')
+        return false;
+    *p = at + 1;
+    *ret = v;
+    return true;
+}
+
+/* Between token and RS: " kind status pid cwd". */
+static bool parse_body(const char *p, const char *end, trailer *t)
+{
+    uint64_t status = 0, pid = 0;
+
+    if (end - p < 3 || p[0] != ' ' || p[2] != ' ' || !strchr(t->own ? "EX" : "RPYBDA", p[1]))
+        return false;
+    t->kind = p[1];
+    p += 3;
+    if (!take_number(&p, end, 255, &status) || !take_number(&p, end, UINT32_MAX, &pid))
+        return false;
+    t->status = (int)status;
+    t->pid = (uint32_t)pid;
+    t->cwd = p;
+    t->ncwd = (size_t)(end - p);
+    return true;
+}
+
+/* The RS that a newline follows, or NULL. */
+static const char *find_end(const char *p, size_t n)
+{
+    const char *at = p, *end = p + n;
+
+    while (at < end && (at = memchr(at, RS, (size_t)(end - at)))) {
+        if (at + 1 < end && at[1] == '\n')
+            return at;
+        at++;
+    }
+    return NULL;
+}
+
+/* What begins with RS at p: not a trailer, half of one, or one. */
+static enum trailer_found look(const char *p, size_t n, const char *session, const char *command,
+                               trailer *t)
+{
+    size_t have = n - 1 < FRAME_TOKEN ? n - 1 : FRAME_TOKEN;
+    bool own = command && !memcmp(p + 1, command, have);
+
+    if (!own && memcmp(p + 1, session, have) != 0)
+        return TRAILER_NONE;
+    if (n < 1 + FRAME_TOKEN)
+        return TRAILER_HALF;
+    size_t max = n < TRAILER_MAX ? n : TRAILER_MAX;
+    const char *body = p + 1 + FRAME_TOKEN, *end = find_end(body, max - 1 - FRAME_TOKEN);
+    if (!end)
+        return n < TRAILER_MAX ? TRAILER_HALF : TRAILER_NONE;
+    *t = (trailer){.own = own, .n = (size_t)(end + 2 - p)};
+    return parse_body(body, end, t) ? TRAILER_HERE : TRAILER_NONE;
+}
+
+enum trailer_found trailer_find(const char *p, size_t n, const char *session, const char *command,
+                                size_t *ret_at, trailer *ret_trailer)
+{
+    const char *at = p, *end = p + n;
+
+    while (at < end && (at = memchr(at, RS, (size_t)(end - at)))) {
+        enum trailer_found f = look(at, (size_t)(end - at), session, command, ret_trailer);
+        if (f != TRAILER_NONE) {
+            *ret_at = (size_t)(at - p);
+            return f;
+        }
+        at++;
+    }
+    *ret_at = n;
+    return TRAILER_NONE;
+}
+
+/* ---- dialects ---- */
+
+const char *dialect_name(enum dialect d)
+{
+    static const char *const NAMES[] = {
+        [DIALECT_BASH] = "bash", [DIALECT_DASH] = "dash", [DIALECT_ASH] = "ash"};
+
+    return (size_t)d < ARRAY_LEN(NAMES) ? NAMES[d] : NULL;
+}
+
+static bool is_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+static bool in_list(const char *p, size_t n, const char *const *list)
+{
+    for (; *list; list++)
+        if (strlen(*list) == n && !memcmp(p, *list, n))
+            return true;
+    return false;
+}
+
+/* ash: an error in an expansion, and the dot command. */
+static bool is_sharp(const char *p, size_t i, size_t n)
+{
+    char before = i ? p[i - 1] : '\n';
+
+    if (p[i] == '?' || (p[i] == '$' && n - i > 2 && p[i + 1] == '(' && p[i + 2] == '('))
+        return true;
+    return p[i] == '.' && strchr(" \t\n;&|", before) && i + 1 < n && strchr(" \t\n", p[i + 1]);
+}
+
+bool frame_is_risky(const char *text, size_t n, enum dialect d)
+{
+    static const char *const ANY[] = {"exec", "trap", NULL};
+    static const char *const ASH[] = {"exec",     "trap",     "exit",  "set",   "return", "break",
+                                      "continue", "readonly", "shift", "unset", "source", NULL};
+    bool ash = d != DIALECT_BASH && d != DIALECT_DASH;
+
+    for (size_t i = 0; i < n;) {
+        size_t k = i;
+        while (k < n && is_word(text[k]))
+            k++;
+        if (k > i && !(i && text[i - 1] == '-') && in_list(text + i, k - i, ash ? ASH : ANY))
+            return true;
+        if (ash && k < n && is_sharp(text, k, n))
+            return true;
+        i = k > i ? k : i + 1;
+    }
+    return false;
+}

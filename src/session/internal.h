@@ -1,0 +1,118 @@
+/* What the files of this folder share. Nobody outside includes it. */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/map.h"
+#include "session/session.h"
+
+#define KEY_LIFE_NS  (UINT64_C(24) * 3600 * UINT64_C(1000000000))
+#define COMMANDS_MAX 1000000u /* of a session's life */
+
+struct session_table {
+    exec_table *execs;
+    pthread_mutex_t lock;
+    session **all; /* ascending ids; a reference each */
+    size_t n, cap;
+};
+
+struct command_ref { /* by seq - 1 */
+    uint32_t begin;
+    uint32_t end; /* record + 1; 0: it runs */
+};
+
+/* The stretch of a stream that belongs to the command that runs, or to the next one. */
+struct stretch {
+    uint64_t start;
+    uint64_t pos; /* seen so far: everything before it is output, a cut, or the trailer */
+    struct journal_cut cut[JOURNAL_CUTS];
+    unsigned ncut;
+    bool resumed; /* a trailer R was in it */
+    bool found;   /* the end of the command: */
+    uint64_t stop;
+    uint32_t tail;
+};
+
+/* The command that runs; seq 0: none does. */
+struct running {
+    uint64_t seq;
+    char token[FRAME_TOKEN + 1];
+    uint64_t boot_ns;
+    uint64_t deadline_ns; /* monotonic; 0: none */
+    uint64_t begun_ns;    /* monotonic, as this process knows it */
+    uint32_t flags;       /* COMMAND_F_* */
+    uint32_t record_flags;
+    bool found;   /* its own trailer, on stdout: */
+    bool adopted; /* an earlier life of ours began it */
+    char kind;
+    int status;
+    int resumed_status;
+    ladder ladder;
+};
+
+struct session {
+    _Atomic unsigned refs;
+    exec_table *execs; /* referenced */
+    uint64_t id;
+    pump_job job;
+    pump_timer timer;
+
+    pthread_mutex_t lock; /* everything below */
+    struct journal_session info;
+    exec *shell; /* referenced; NULL after close */
+    exec_watch watch;
+    exec_hold *hold[2];
+    bool watching, closed; /* closed: the table is gone, nothing is done any more */
+    char token[FRAME_TOKEN + 1];
+    enum session_life life;
+    enum dialect dialect;
+    bool greeted;    /* this shell has said hello */
+    bool after_exit; /* ash: its EXIT trap works once */
+    uint16_t depth;  /* shells that wait below the one that runs */
+    uint32_t pid;    /* of the shell that runs; 0: not known */
+    uint64_t created_ns;
+    char *cwd;
+    char **env; /* of the spec, for a restart; not kept over one of ours */
+    char *start_cwd;
+    bool setuid;
+    uint32_t nofile;
+    struct command_ref *commands;
+    size_t ncommands, commands_cap;
+    map keys; /* 16 byte key → seq */
+    struct stretch s[2];
+    struct running run;
+    journal_rec last, last_end; /* of the newest command */
+    uint64_t retry_ns;          /* something could not be written: when to try again */
+    unsigned failures;          /* starts of a shell that failed in a row */
+
+    pthread_mutex_t watch_lock;
+    exec_watch *watches;
+};
+
+/* session.c */
+session *session_alloc(exec_table *t, uint64_t id);
+/* lock held */
+err *session_start_shell(session *s, const exec_key *key, bool *ret_replay,
+                         exec **ret_exec) ERR_MUST;
+void session_take_shell(session *s, exec *x); /* takes the reference */
+void session_drop_shell(session *s);
+void session_notify(session *s);
+
+/* load.c */
+err *session_load(session_table *t) ERR_MUST;
+
+/* job.c */
+void session_job_init(session *s);
+/* lock held: looks at everything there is now. */
+void session_catch_up(session *s);
+void session_job_done(session *s);
+/* lock held: when the job must run next by the clock. */
+void session_arm(session *s);
+
+/* command.c; lock held */
+void command_note(session *s, const journal_rec *r, uint32_t index);
+void command_note_end(session *s, const journal_rec *r, uint32_t index);
+/* Appends the end of the command that runs; false: the journal could not be written. */
+bool command_finish(session *s, enum command_kind kind, int status);
+void command_start_stretch(session *s, const uint64_t at[2]);

@@ -1,0 +1,391 @@
+/* A session's work on a pump thread: it looks for trailers in what the shell has written, ends
+ * commands, climbs the ladder, starts a shell that died again. */
+#include <signal.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "session/internal.h"
+
+#define CHUNK        (64u * 1024)
+#define QUANTUM      (4u << 20) /* a run looks at no more of a stream */
+#define RETRY_NS     (200 * NS_PER_MS)
+#define RESTARTS_MAX 1000u
+#define FAILURES_MAX 5u
+
+/* ---- trailers ---- */
+
+static void set_cwd(session *s, const trailer *t)
+{
+    free(s->cwd);
+    s->cwd = xstrndup(t->cwd, t->ncwd);
+}
+
+/* The driver's bytes are not output. More than fit become one, with what lies between. */
+static void cut(struct stretch *st, uint64_t at, size_t n)
+{
+    uint64_t from = at - st->start;
+    struct journal_cut *last = st->ncut ? &st->cut[st->ncut - 1] : NULL;
+
+    if (last && (last->at + last->n == from || st->ncut == JOURNAL_CUTS)) {
+        last->n = (uint32_t)(from + n - last->at);
+        return;
+    }
+    st->cut[st->ncut++] = (struct journal_cut){.at = from, .n = (uint32_t)n};
+}
+
+/* A shell that was lost is back with the state from before. Whether it was lost before or in the
+ * command that runs, what comes first tells: the command's own trailer, or the answer to this. */
+static void ask_sync(session *s)
+{
+    err *e = exec_feed(s->shell, FRAME_SYNC, strlen(FRAME_SYNC), exec_stdin_length(s->shell));
+
+    err_drop(e, "session");
+}
+
+static void greet(session *s, const trailer *t)
+{
+    s->dialect = t->kind == TRAILER_BASH   ? DIALECT_BASH
+                 : t->kind == TRAILER_DASH ? DIALECT_DASH
+                                           : DIALECT_ASH;
+    s->greeted = true;
+    s->failures = 0;
+    if (s->life == SESSION_STARTING)
+        s->life = s->run.seq ? SESSION_RUNNING : SESSION_IDLE;
+}
+
+static void note_pid(session *s, const trailer *t)
+{
+    s->pid = t->pid;
+    if (t->kind != TRAILER_PID)
+        set_cwd(s, t);
+}
+
+/* One with the session's token, on stdout. */
+static void on_session_trailer(session *s, const trailer *t)
+{
+    note_pid(s, t);
+    if (t->kind == TRAILER_RESUMED) {
+        s->run.resumed_status = t->status;
+        if (s->depth)
+            s->depth--;
+        ask_sync(s);
+    } else if (t->kind != TRAILER_PID && t->kind != TRAILER_SYNC) {
+        greet(s, t);
+    }
+}
+
+static void on_own_trailer(session *s, const trailer *t)
+{
+    note_pid(s, t);
+    s->run.found = true;
+    s->run.kind = t->kind;
+    s->run.status = t->status;
+}
+
+static void on_trailer(session *s, int i, uint64_t at, const trailer *t)
+{
+    struct stretch *st = &s->s[i];
+    bool sync = !t->own && t->kind == TRAILER_SYNC && s->run.seq && st->resumed;
+
+    if (!t->own && t->kind == TRAILER_RESUMED)
+        st->resumed = true;
+    if (t->own || sync) {
+        st->found = true;
+        st->stop = at;
+        st->tail = (uint32_t)t->n;
+    } else {
+        cut(st, at, t->n);
+    }
+    if (i)
+        return;
+    if (t->own)
+        on_own_trailer(s, t);
+    else
+        on_session_trailer(s, t);
+}
+
+/* ---- scanning ---- */
+
+/* One piece of a stream; false when there is nothing more to be had now. */
+static bool scan_chunk(session *s, int i, char *chunk)
+{
+    struct stretch *st = &s->s[i];
+    uint64_t gap = 0;
+    size_t n = 0, at = 0;
+    trailer t;
+
+    err *e = exec_read(s->shell, i + 1, st->pos, chunk, CHUNK, &n, &gap);
+    if (e) {
+        err_drop(e, "session");
+        return false;
+    }
+    if (gap > st->pos) {
+        st->pos = gap;
+        return true;
+    }
+    if (!n)
+        return false;
+    enum trailer_found f =
+        trailer_find(chunk, n, s->token, s->run.seq ? s->run.token : NULL, &at, &t);
+    uint64_t where = st->pos + at;
+    st->pos = where;
+    if (f == TRAILER_HERE) {
+        st->pos += t.n;
+        on_trailer(s, i, where, &t);
+        return !st->found;
+    }
+    /* A half at the end of what there is waits; one at the end of the chunk is read again. */
+    return f == TRAILER_NONE ? n == CHUNK : n == CHUNK && at > 0;
+}
+
+/* True: there is more, come again. */
+static bool scan(session *s, char *chunk)
+{
+    bool more = false;
+
+    for (int i = 0; i < 2; i++) {
+        uint64_t begun = s->s[i].pos;
+        bool go = !s->s[i].found;
+        while (go && s->s[i].pos - begun < QUANTUM)
+            go = scan_chunk(s, i, chunk);
+        more = more || go;
+        if (!s->hold[i])
+            s->hold[i] = exec_hold_new(s->shell, i + 1, s->s[i].pos);
+        else if (s->s[i].pos > begun)
+            exec_hold_move(s->hold[i], s->s[i].pos);
+    }
+    return more;
+}
+
+/* ---- the command's end ---- */
+
+static bool finish_found(session *s)
+{
+    if (!s->run.found)
+        return command_finish(s, COMMAND_RESUMED, s->run.resumed_status);
+    if (s->run.kind == TRAILER_EXITED) {
+        s->after_exit = true;
+        s->depth++;
+    }
+    return command_finish(s, s->run.kind == TRAILER_EXITED ? COMMAND_EXITED : COMMAND_ENDED,
+                          s->run.status);
+}
+
+/* True: a command has ended; what follows it has not been looked at. */
+static bool settle(session *s)
+{
+    if (!s->run.seq || !s->s[0].found || !s->s[1].found)
+        return false;
+    if (!finish_found(s)) {
+        s->retry_ns = now_mono_ns() + RETRY_NS;
+        return false;
+    }
+    s->life = SESSION_IDLE;
+    return s->s[0].pos < exec_length(s->shell, 1) || s->s[1].pos < exec_length(s->shell, 2);
+}
+
+/* ---- the shell's end ---- */
+
+static int status_of(const exec_end *end)
+{
+    return end->how == EXEC_EXITED ? end->exit_code : end->signal ? 128 + end->signal : 1;
+}
+
+/* The shell has ended and all it wrote has been looked at. False: come again later. */
+static bool end_command(session *s, const exec_end *end)
+{
+    bool known = end->how != EXEC_UNKNOWN && end->how != EXEC_NOT_STARTED &&
+                 !(s->info.flags & JOURNAL_S_CLOSED) && !s->run.adopted;
+
+    if (!s->run.seq)
+        return true;
+    for (int i = 0; i < 2; i++)
+        if (!s->s[i].found) {
+            s->s[i].found = true;
+            s->s[i].stop = s->s[i].pos;
+        }
+    if (s->run.found)
+        return finish_found(s);
+    s->run.flags |= known ? COMMAND_F_RESTARTED : 0;
+    return command_finish(s, known ? COMMAND_RESUMED : COMMAND_UNKNOWN, status_of(end));
+}
+
+static bool may_restart(session *s)
+{
+    return s->greeted && !(s->info.flags & JOURNAL_S_CLOSED) && !exec_table_is_over(s->execs) &&
+           s->info.restarts < RESTARTS_MAX && s->failures < FAILURES_MAX;
+}
+
+/* A new shell in the last directory. What the old one left behind goes with it. */
+static void restart(session *s)
+{
+    exec *x = NULL;
+    bool replay;
+
+    if (!s->shell)
+        return;
+    err *old = exec_signal_part(s->shell, SIGKILL, SP_TO_TREE, 0, 0);
+    err_free(old); /* nothing of it is left */
+    s->info.restarts++;
+    err *e = session_start_shell(s, NULL, &replay, &x);
+    if (e) {
+        log_warn("session", "sandbox %s, session %lu: %s", exec_table_sandbox(s->execs), s->id,
+                 e->message);
+        bool counts = e->code != ERR_UNAVAILABLE; /* the sandbox is not reachable yet */
+        err_free(e);
+        s->info.restarts--;
+        s->failures += counts;
+        s->retry_ns = now_mono_ns() + 5 * RETRY_NS;
+        return;
+    }
+    FAULT_KILL("session.restarted");
+    session_drop_shell(s);
+    session_take_shell(s, x);
+    s->life = SESSION_STARTING;
+    s->greeted = s->after_exit = false;
+    s->depth = 0;
+    s->pid = 0;
+    memset(s->s, 0, sizeof s->s);
+}
+
+static void on_shell_end(session *s, const exec_end *end)
+{
+    if (!end_command(s, end)) {
+        s->retry_ns = now_mono_ns() + RETRY_NS;
+        return;
+    }
+    if (may_restart(s)) {
+        restart(s);
+        return;
+    }
+    s->life = SESSION_ENDED;
+}
+
+/* ---- the ladder ---- */
+
+static void climb(session *s, uint64_t now)
+{
+    struct running *r = &s->run;
+
+    if (!r->seq || s->s[0].found)
+        return;
+    if (r->deadline_ns && now >= r->deadline_ns) {
+        r->deadline_ns = 0;
+        if (!(r->flags & COMMAND_F_INTERRUPTED))
+            r->flags |= COMMAND_F_TIMED_OUT;
+        ladder_start(&r->ladder, now, now - r->begun_ns < 100 * NS_PER_MS);
+    }
+    switch (ladder_step(&r->ladder, now, s->pid > 1)) {
+    case RUNG_INT:
+        err_drop(exec_signal_part(s->shell, SIGINT, SP_TO_GROUP, 0, 0), "interrupt");
+        break;
+    case RUNG_KILL_TREE:
+        err_drop(exec_signal_part(s->shell, SIGKILL, SP_TO_BELOW, s->pid, r->boot_ns), "interrupt");
+        break;
+    case RUNG_KILL_SHELL:
+        err_drop(exec_signal_part(s->shell, SIGKILL, SP_TO_PID, s->pid, 0), "interrupt");
+        break;
+    case RUNG_RESTART:
+        err_drop(exec_signal_part(s->shell, SIGKILL, SP_TO_TREE, 0, 0), "interrupt");
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- together ---- */
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return !a || (b && b < a) ? b : a;
+}
+
+void session_arm(session *s)
+{
+    uint64_t at = sooner(sooner(s->run.deadline_ns, s->run.ladder.next_ns), s->retry_ns);
+
+    if (at)
+        pump_timer_set(exec_table_pump(s->execs), &s->timer, at);
+}
+
+/* lock held. True: come again at once. */
+static bool work(session *s, char *chunk)
+{
+    exec_state st;
+    uint64_t now = now_mono_ns();
+
+    if (s->retry_ns && now >= s->retry_ns)
+        s->retry_ns = 0;
+    /* State before bytes: an end seen here means that every byte of it can be read below. */
+    exec_get(s->shell, &st);
+    bool more = scan(s, chunk);
+    more = settle(s) || more;
+    if (st.end.how != EXEC_RUNNING && !more && s->life != SESSION_ENDED && !s->retry_ns)
+        on_shell_end(s, &st.end);
+    climb(s, now);
+    session_arm(s);
+    return more;
+}
+
+void session_catch_up(session *s)
+{
+    CLEANUP(freep) char *chunk = xmalloc(CHUNK);
+
+    while (s->life != SESSION_ENDED && s->shell && work(s, chunk))
+        continue;
+}
+
+static session *session_of(pump_job *j)
+{
+    return (session *)((char *)j - offsetof(session, job));
+}
+
+static void job_run(pump_job *j)
+{
+    session *s = session_of(j);
+    char chunk[CHUNK];
+    bool more = false;
+
+    {
+        LOCK_SCOPE(&s->lock);
+        if (s->closed || !s->shell)
+            return;
+        if (s->life != SESSION_ENDED)
+            more = work(s, chunk);
+    }
+    session_notify(s);
+    if (more)
+        pump_kick(j);
+}
+
+static void job_ref(pump_job *j)
+{
+    session_ref(session_of(j));
+}
+
+static void job_unref(pump_job *j)
+{
+    session_unref(session_of(j));
+}
+
+static void on_timer(pump_timer *t)
+{
+    pump_kick(&((session *)((char *)t - offsetof(session, timer)))->job);
+}
+
+void session_job_init(session *s)
+{
+    s->job = (pump_job){.run = job_run, .ref = job_ref, .unref = job_unref};
+    pump_job_init(exec_table_pump(s->execs), &s->job, hash_bytes(&s, sizeof s));
+    s->timer.fire = on_timer;
+}
+
+void session_job_done(session *s)
+{
+    pump_timer_cancel(exec_table_pump(s->execs), &s->timer);
+}

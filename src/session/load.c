@@ -1,0 +1,185 @@
+/* Sessions after a restart: what the journal knows, and what becomes of a command that ran. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "session/internal.h"
+
+static session *known(session_table *t, uint64_t id)
+{
+    for (size_t i = t->n; i-- > 0;)
+        if (t->all[i]->id == id)
+            return t->all[i];
+    return NULL;
+}
+
+static session *enter(session_table *t, uint64_t id)
+{
+    if (t->n == t->cap) {
+        t->cap = t->cap ? 2 * t->cap : 8;
+        t->all = xrealloc(t->all, t->cap * sizeof(session *));
+    }
+    return t->all[t->n++] = session_alloc(t->execs, id);
+}
+
+/* A record of a session whose shell was never begun counts for nothing. */
+static bool has_shell(session_table *t, uint64_t id)
+{
+    exec *x = NULL;
+    err *e = exec_find(t->execs, id, &x);
+
+    if (e) {
+        err_free(e);
+        return false;
+    }
+    exec_unref(x);
+    return true;
+}
+
+static void on_record(void *arg, uint32_t index, const journal_rec *r)
+{
+    session_table *t = arg;
+    session *s = known(t, r->exec);
+
+    if (r->type == JOURNAL_SESSION) {
+        if (!has_shell(t, r->session.shell))
+            return;
+        if (!s) {
+            s = enter(t, r->exec);
+            s->created_ns = r->session.real_ns;
+        }
+        s->info = r->session;
+    } else if (s && r->type == JOURNAL_COMMAND && r->command.seq == s->ncommands + 1) {
+        command_note(s, r, index);
+    } else if (s && r->type == JOURNAL_COMMAND_END && r->command_end.seq <= s->ncommands &&
+               !s->commands[r->command_end.seq - 1].end) {
+        command_note_end(s, r, index);
+    } else {
+        log_warn("session", "record %u of sandbox %s does not fit and is ignored", index,
+                 exec_table_sandbox(t->execs));
+    }
+}
+
+/* The time limit goes on from the wall clock. */
+static uint64_t deadline_of(const struct journal_command *c)
+{
+    uint64_t end = c->real_ns + c->timeout_ms * NS_PER_MS, now = now_real_ns();
+
+    return c->timeout_ms ? now_mono_ns() + (end > now ? end - now : 0) : 0;
+}
+
+/* Begun and not ended, as the journal has it. */
+static void take_up(session *s)
+{
+    const struct journal_command *c = &s->last.command;
+
+    s->run = (struct running){.seq = c->seq,
+                              .boot_ns = c->boot_ns,
+                              .begun_ns = now_mono_ns(),
+                              .deadline_ns = deadline_of(c),
+                              .record_flags = c->flags,
+                              .adopted = true};
+    hex_encode(c->token, JOURNAL_TOKEN, s->run.token);
+    for (int i = 0; i < 2; i++)
+        s->s[i] = (struct stretch){.start = c->start[i], .pos = c->start[i]};
+    s->life = SESSION_RUNNING;
+}
+
+/* What the last end says about the shell: where its next output begins, its pid, its depth. */
+static void take_last(session *s)
+{
+    const struct journal_command_end *e = &s->last_end.command_end;
+
+    for (int i = 0; i < 2; i++) {
+        uint64_t at = e->stop[i] + e->tail[i];
+        if (e->kind == COMMAND_NOT_RUN) /* what lies before its start was cut from it */
+            at = s->last.command.start[i];
+        s->s[i] = (struct stretch){.start = at, .pos = at};
+    }
+    s->pid = e->shell_pid;
+    s->depth = e->depth;
+    if (*e->cwd)
+        s->cwd = xstrdup(e->cwd);
+    s->life = SESSION_IDLE;
+}
+
+/* Its frame never came to be: the shell does not know of it. */
+static void forget_frame(session *s)
+{
+    uint64_t at[2] = {s->s[0].start, s->s[1].start};
+
+    s->s[0].stop = at[0];
+    s->s[1].stop = at[1];
+    FAULT_KILL("session.not_run");
+    if (!command_finish(s, COMMAND_NOT_RUN, 0))
+        return;
+    command_start_stretch(s, at);
+    s->life = SESSION_IDLE;
+}
+
+static err *take_shell(session *s)
+{
+    exec *x = NULL;
+    exec_state st;
+
+    TRY(exec_find(s->execs, s->info.shell, &x));
+    exec_get(x, &st);
+    session_take_shell(s, x);
+    hex_encode(s->info.token, JOURNAL_TOKEN, s->token);
+    bool here = s->ncommands && s->last.command.shell == s->info.shell;
+    s->life = SESSION_STARTING;
+    if (here && s->last_end.type)
+        take_last(s);
+    else if (s->ncommands && !s->last_end.type)
+        take_up(s);
+    uint64_t base[2] = {s->s[0].start, s->s[1].start};
+    exec_set_base(x, base);
+    /* Which shell it is stands at the beginning of its output, if that is still kept. */
+    s->greeted = here;
+    s->dialect = here ? DIALECT_UNKNOWN : s->dialect;
+    if (s->run.seq && st.end.how == EXEC_RUNNING &&
+        exec_stdin_length(x) < s->last.command.in_offset + s->last.command.in_bytes)
+        forget_frame(s);
+    return NULL;
+}
+
+/* The first trailer says which shell it is. */
+static void look_back(session *s)
+{
+    char text[1024];
+    uint64_t gap = 0;
+    size_t n = 0, at = 0;
+    trailer t;
+
+    err *e = exec_read(s->shell, 1, 0, text, sizeof text, &n, &gap);
+    if (e) {
+        err_free(e);
+        return;
+    }
+    if (trailer_find(text, n, s->token, NULL, &at, &t) != TRAILER_HERE)
+        return;
+    s->dialect = t.kind == TRAILER_BASH   ? DIALECT_BASH
+                 : t.kind == TRAILER_DASH ? DIALECT_DASH
+                                          : DIALECT_ASH;
+    s->after_exit = true; /* maybe: a savepoint too many does no harm */
+}
+
+err *session_load(session_table *t)
+{
+    TRY(exec_log_each(t->execs, on_record, t));
+    for (size_t i = 0; i < t->n; i++) {
+        session *s = t->all[i];
+        LOCK_SCOPE(&s->lock);
+        TRY(take_shell(s));
+        if (s->greeted)
+            look_back(s);
+        session_catch_up(s);
+        pump_kick(&s->job);
+    }
+    return NULL;
+}

@@ -1,0 +1,132 @@
+/* Sessions: shells whose commands keep their state (design, section 8).
+ *
+ * A session is one exec of a shell with our driver as its argument; everything here is built on
+ * exec alone and does not know which backend runs it. Commands run one at a time. Each is in the
+ * journal before its frame is in the shell's stdin, and its end is in the journal before anybody is
+ * told: after a kill at any instruction it is found again by its number and never run twice.
+ *
+ * Any thread may call. Nothing waits for a shell: callers watch. A session's own work is a job of
+ * exec's pump. Locks: session_table → session → exec's. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "exec/exec.h"
+#include "session/frame.h"
+#include "session/ladder.h"
+
+#define SESSIONS_MAX 32 /* that live, of one sandbox */
+
+typedef struct session_table session_table; /* of one sandbox */
+typedef struct session session;
+
+/* Finds the sessions of the journal again; what ran goes on. One table per exec_table. */
+err *session_table_open(exec_table *t, session_table **ret_table) ERR_MUST;
+/* No session of it does anything any more; what runs in the sandbox goes on. */
+void session_table_close(session_table *t);
+
+enum session_mode {
+    SESSION_AUTO,
+    SESSION_ATTACHED,
+    SESSION_DETACHED
+};
+typedef struct session_spec {
+    const char *name;  /* or NULL */
+    const char *shell; /* "auto", "bash", "sh", or a path and its arguments */
+    const char *user, *cwd;
+    char **env;
+    bool merge;
+    enum session_mode mode;
+    bool setuid; /* as of exec_spec */
+    uint32_t nofile;
+} session_spec;
+err *session_new(session_table *t, const session_spec *spec, const exec_key *key,
+                 session **ret_session, bool *ret_replay) ERR_MUST;
+/* By id or name; a name is that of a live one, or of the last. */
+err *session_find(session_table *t, const char *id_or_name, session **ret_session) ERR_MUST;
+/* All, oldest first; a malloc'ed array of references. */
+void session_list(session_table *t, session ***ret_sessions, size_t *ret_n);
+uint64_t session_id(const session *s);
+session *session_ref(session *s);
+void session_unref(session *s);
+static inline void session_unrefp(session **s)
+{
+    session_unref(*s);
+}
+
+enum session_life {
+    SESSION_STARTING,
+    SESSION_IDLE,
+    SESSION_RUNNING,
+    SESSION_ENDED
+};
+typedef struct session_state {
+    uint64_t id, shell_exec;
+    enum session_life life;
+    enum dialect dialect;
+    char name[JOURNAL_NAME_MAX], user[JOURNAL_USER_MAX], program[JOURNAL_SHELL_MAX];
+    bool merge, detached;
+    uint64_t created_ns;
+    uint64_t commands, running; /* seq; 0: none */
+    uint32_t restarts;
+    char *cwd; /* malloc'ed, or NULL: not known yet. Any bytes but NUL */
+    exec_state shell;
+} session_state;
+void session_get(session *s, session_state *ret_state);
+void session_state_done(session_state *st);
+/* Kills the shell and what it started. */
+err *session_close(session *s) ERR_MUST;
+/* Puts the command that runs on the ladder. */
+err *session_interrupt(session *s) ERR_MUST;
+
+typedef struct command_spec {
+    const char *text;
+    size_t n;
+    uint64_t timeout_ms; /* 0: none */
+    bool merge;
+} command_spec;
+/* Answers when the frame is on disk. ERR_CONFLICT, kind "command": another one runs;
+ * ERR_UNAVAILABLE, kind "session": its shell is being started. Watchers are told when to try again.
+ */
+err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_t *ret_seq,
+                 bool *ret_replay) ERR_MUST;
+bool session_is_busy(const err *e); /* one of those two */
+
+enum command_kind {
+    COMMAND_RUNNING,
+    COMMAND_ENDED,
+    COMMAND_EXITED,
+    COMMAND_RESUMED,
+    COMMAND_UNKNOWN,
+    COMMAND_NOT_RUN
+};
+const char *command_kind_name(enum command_kind k);
+#define COMMAND_F_TIMED_OUT   (1u << 0)
+#define COMMAND_F_INTERRUPTED (1u << 1)
+#define COMMAND_F_RESTARTED   (1u << 2)
+typedef struct command_state {
+    uint64_t session, seq;
+    enum command_kind kind;
+    int status; /* of the shell: 0 to 255 */
+    uint32_t flags;
+    enum rung rung;
+    char text[JOURNAL_TEXT_MAX];
+    uint64_t started_ns, ended_ns; /* real time */
+    uint64_t length[2];            /* of its output: now, or in all */
+    uint64_t dropped[2];
+    char *cwd; /* malloc'ed, or NULL */
+} command_state;
+err *session_command(session *s, uint64_t seq, command_state *ret_state) ERR_MUST;
+void command_state_done(command_state *st);
+/* Of a command's stream (1 out, 2 err), by offsets from its first byte; as exec_read. */
+err *session_read(session *s, uint64_t seq, int stream, uint64_t offset, void *p, size_t max,
+                  size_t *ret_n, uint64_t *ret_gap_to) ERR_MUST;
+/* A follower's, as exec_hold. NULL when nothing is kept back for it. */
+exec_hold *session_hold(session *s, uint64_t seq, int stream, uint64_t offset);
+void session_hold_move(session *s, uint64_t seq, exec_hold *h, int stream, uint64_t offset);
+
+/* Called after bytes, an end or another state has come; the rules of exec_watch. */
+void session_watch_add(session *s, exec_watch *w);
+void session_unwatch(session *s, exec_watch *w);
