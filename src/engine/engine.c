@@ -390,7 +390,7 @@ err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *sp
 
     TRY(sandbox_usable(sb));
     TRY(exec_spec_check(spec));
-    TRY(check_commands(e, c, sb));
+    TRY(sandbox_check_commands(e, c, sb));
     spec->nofile = sb->limits.nofile;
     return exec_start(sb->table, spec, NULL, ret_exec, &replay);
 }

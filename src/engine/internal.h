@@ -110,7 +110,6 @@ void sandbox_finish(sandbox *sb, const cause *c);
 char *cause_json(const cause *c);
 
 /* engine.c */
-err *sandbox_usable(sandbox *sb) ERR_MUST; /* ERR_SANDBOX_GONE, _PAUSED, ... */
 /* The journal; of a gone one it is opened when somebody asks. */
 err *sandbox_table(sandbox *sb, exec_table **ret_table) ERR_MUST;
 /* ERR_QUOTA_EXCEEDED: the owner has too many that live. */

@@ -74,6 +74,12 @@ uint64_t session_id(const session *s)
     return s->id;
 }
 
+bool session_merges(session *s)
+{
+    LOCK_SCOPE(&s->lock);
+    return s->info.flags & JOURNAL_S_MERGE;
+}
+
 session *session_ref(session *s)
 {
     atomic_fetch_add(&s->refs, 1);

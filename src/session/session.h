@@ -49,6 +49,7 @@ err *session_find(session_table *t, const char *id_or_name, session **ret_sessio
 /* All, oldest first; a malloc'ed array of references. */
 void session_list(session_table *t, session ***ret_sessions, size_t *ret_n);
 uint64_t session_id(const session *s);
+bool session_merges(session *s);
 session *session_ref(session *s);
 void session_unref(session *s);
 static inline void session_unrefp(session **s)

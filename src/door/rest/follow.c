@@ -19,7 +19,8 @@
 #define EARLY_NS (20 * UINT64_C(1000000))
 
 typedef struct follow {
-    exec *x;
+    exec *x;    /* or: */
+    session *s; /* whose command o.seq is followed */
     sandbox *sb;
     follow_options o;
     exec_watch watch;
@@ -29,6 +30,7 @@ typedef struct follow {
     uint64_t at[3];
     uint64_t now[3]; /* lengths when it began: where UNTIL_NOW stops */
     uint64_t last_sent;
+    uint64_t began;  /* the first step */
     uint64_t forked; /* when we heard that it was; 0: not yet */
     bool head_sent;
 } follow; /* thousands wait: no bytes in it */
@@ -43,12 +45,16 @@ static void on_start(void *ctx, relay_job *job)
     follow *f = ctx;
 
     f->watch = (exec_watch){.notify = on_bytes, .arg = job};
-    exec_watch_add(f->x, &f->watch);
+    if (f->s)
+        session_watch_add(f->s, &f->watch);
+    else
+        exec_watch_add(f->x, &f->watch);
     if (f->o.form != FOLLOW_RAW && f->o.form != FOLLOW_EVENTS)
         return; /* run-to-end takes head and tail */
     for (int s = 1; s <= 2; s++)
         if (f->o.streams & 1u << s)
-            f->hold[s] = exec_hold_new(f->x, s, f->at[s]);
+            f->hold[s] =
+                f->s ? session_hold(f->s, f->o.seq, s, f->at[s]) : exec_hold_new(f->x, s, f->at[s]);
 }
 
 static void on_free(void *ctx)
@@ -57,8 +63,12 @@ static void on_free(void *ctx)
 
     for (int s = 1; s <= 2; s++)
         exec_hold_free(f->hold[s]);
-    exec_unwatch(f->x, &f->watch);
+    if (f->s)
+        session_unwatch(f->s, &f->watch);
+    else
+        exec_unwatch(f->x, &f->watch);
     exec_unref(f->x);
+    session_unref(f->s);
     sandbox_unref(f->sb);
     free(f->request_id);
     free(f->cause);
@@ -83,8 +93,16 @@ static enum relay_next finish(const relay_io *io)
 
 /* ---- run to the end, answer once ---- */
 
+static err *read_at(const follow *f, int stream, uint64_t offset, void *p, size_t max,
+                    size_t *ret_n, uint64_t *ret_gap_to)
+{
+    return f->s ? session_read(f->s, f->o.seq, stream, offset, p, max, ret_n, ret_gap_to)
+                : exec_read(f->x, stream, offset, p, max, ret_n, ret_gap_to);
+}
+
 /* Reads [from, to) into b, skipping holes; returns the offset of the first byte got. */
-static err *read_span(exec *x, int stream, uint64_t from, uint64_t to, buf *b, uint64_t *ret_first)
+static err *read_span(const follow *f, int stream, uint64_t from, uint64_t to, buf *b,
+                      uint64_t *ret_first)
 {
     uint64_t at = from;
 
@@ -94,7 +112,7 @@ static err *read_span(exec *x, int stream, uint64_t from, uint64_t to, buf *b, u
         size_t n = 0;
         buf_reserve(b, CHUNK);
         size_t want = to - at < CHUNK ? (size_t)(to - at) : CHUNK;
-        TRY(exec_read(x, stream, at, b->p + b->len, want, &n, &gap));
+        TRY(read_at(f, stream, at, b->p + b->len, want, &n, &gap));
         if (gap > at) {
             if (b->len)
                 return NULL; /* the part before the hole is the head */
@@ -116,16 +134,17 @@ static void set_bytes(json_t *o, const buf *b)
     json_object_update(o, bytes);
 }
 
-static err *result_stream(exec *x, int stream, uint64_t length, uint64_t dropped, json_t **ret)
+static err *result_stream(const follow *f, int stream, uint64_t length, uint64_t dropped,
+                          json_t **ret)
 {
     bool whole = length <= 2 * HALF;
     uint64_t first = 0, tail_first = 0;
     CLEANUP(buf_done) buf head = {0};
     CLEANUP(buf_done) buf tail = {0};
 
-    TRY(read_span(x, stream, 0, whole ? length : HALF, &head, &first));
+    TRY(read_span(f, stream, 0, whole ? length : HALF, &head, &first));
     if (!whole)
-        TRY(read_span(x, stream, length - HALF, length, &tail, &tail_first));
+        TRY(read_span(f, stream, length - HALF, length, &tail, &tail_first));
     json_t *o = json_object();
     set_bytes(o, &head);
     json_object_set_new(o, "offset", json_integer((json_int_t)first));
@@ -145,8 +164,18 @@ static err *result_stream(exec *x, int stream, uint64_t length, uint64_t dropped
 
 static char *head_extra(const follow *f, uint64_t id)
 {
-    return str_printf("Bothy-Exec: %lu\r\n%s", id,
+    return str_printf("%s: %lu\r\n%s", f->s ? "Bothy-Seq" : "Bothy-Exec", id,
                       f->o.replay ? "Idempotent-Replay: true\r\n" : "");
+}
+
+static json_t *end_json(follow *f, const exec_state *st)
+{
+    CLEANUP(command_state_done) command_state c = {0};
+
+    if (!f->s)
+        return view_end(st->id, &st->end, cause_of(f));
+    err_drop(session_command(f->s, f->o.seq, &c), "follow");
+    return view_command(&c);
 }
 
 static err *result_json(follow *f, const exec_state *st, json_t **ret)
@@ -154,10 +183,19 @@ static err *result_json(follow *f, const exec_state *st, json_t **ret)
     CLEANUP(json_decrefp) json_t *out = NULL;
     CLEANUP(json_decrefp) json_t *errors = NULL;
     const exec_end *end = &st->end;
+    bool running = end->how == EXEC_RUNNING;
     char id[24];
 
-    TRY(result_stream(f->x, 1, end->out_bytes, end->out_dropped, &out));
-    TRY(result_stream(f->x, 2, end->err_bytes, end->err_dropped, &errors));
+    if (!running) {
+        TRY(result_stream(f, 1, end->out_bytes, end->out_dropped, &out));
+        TRY(result_stream(f, 2, end->err_bytes, end->err_dropped, &errors));
+    }
+    if (f->s) {
+        *ret = end_json(f, st);
+        json_object_set(*ret, "out", running ? json_null() : out);
+        json_object_set(*ret, "err", running ? json_null() : errors);
+        return NULL;
+    }
     snprintf(id, sizeof id, "%lu", st->id);
     *ret = json_pack("{s:s,s:o,s:O,s:O}", "exec", id, "end", view_end(st->id, end, cause_of(f)),
                      "out", out, "err", errors);
@@ -170,11 +208,20 @@ static err *start_error(const exec_state *st)
     return err_wrap(exec_end_error(&st->end), "'%s'", st->command);
 }
 
+/* Who waits for a command's end does not wait longer than it said. */
+static bool is_late(const follow *f, relay_io *io)
+{
+    if (!f->o.wait_ns)
+        return f->o.look;
+    io->wake_at = f->began + f->o.wait_ns;
+    return io->now >= io->wake_at;
+}
+
 static enum relay_next step_result(follow *f, relay_io *io, const exec_state *st)
 {
     CLEANUP(json_decrefp) json_t *body = NULL;
 
-    if (st->end.how == EXEC_RUNNING)
+    if (st->end.how == EXEC_RUNNING && !is_late(f, io))
         return RELAY_WAIT;
     CLEANUP(freep) char *extra = head_extra(f, st->id);
     CLEANUP(err_freep) err *failure = start_error(st);
@@ -296,7 +343,7 @@ static enum pour pour(follow *f, buf *body, int stream, uint64_t limit)
             buf_reserve(body, room);
         char *to = raw ? body->p + body->len : chunk;
         err *failure =
-            exec_read(f->x, stream, f->at[stream], to, left < room ? (size_t)left : room, &n, &gap);
+            read_at(f, stream, f->at[stream], to, left < room ? (size_t)left : room, &n, &gap);
         if (failure) {
             err_drop(failure, "follow");
             return POUR_FAILED;
@@ -346,6 +393,8 @@ static uint64_t limit_of(const follow *f, const exec_state *st, int stream)
 {
     if (f->o.until == UNTIL_NOW)
         return f->now[stream];
+    if (f->s)
+        return st->length[stream - 1]; /* what follows may be a trailer */
     if (f->o.until == UNTIL_EOF || st->end.how == EXEC_RUNNING)
         return UINT64_MAX;
     return stream == 1 ? st->end.out_bytes : st->end.err_bytes;
@@ -356,6 +405,14 @@ static bool over(const follow *f, const exec_state *st)
     if (f->o.until == UNTIL_NOW)
         return true;
     return st->end.how != EXEC_RUNNING && (f->o.until == UNTIL_END || !st->lingering);
+}
+
+static void move_hold(follow *f, int s)
+{
+    if (f->s)
+        session_hold_move(f->s, f->o.seq, f->hold[s], s, f->at[s]);
+    else
+        exec_hold_move(f->hold[s], f->at[s]);
 }
 
 static enum relay_next step_stream(follow *f, relay_io *io, const exec_state *st)
@@ -378,10 +435,10 @@ static enum relay_next step_stream(follow *f, relay_io *io, const exec_state *st
             got = pour(f, &body, s, limit_of(f, st, s));
     for (int s = 1; s <= 2; s++)
         if (f->hold[s])
-            exec_hold_move(f->hold[s], f->at[s]);
+            move_hold(f, s);
     bool done = got == POUR_DRY && over(f, st);
     if (done && f->o.form == FOLLOW_EVENTS && st->end.how != EXEC_RUNNING)
-        put_event(f, &body, "end", view_end(st->id, &st->end, cause_of(f)));
+        put_event(f, &body, "end", end_json(f, st));
     else if (!body.len && f->o.form == FOLLOW_EVENTS && io->now - f->last_sent >= PING_NS)
         sse_write(&body, "ping", NULL, "{}", 2);
     if (body.len) {
@@ -398,6 +455,28 @@ static enum relay_next step_stream(follow *f, relay_io *io, const exec_state *st
     return got == POUR_MORE ? RELAY_MORE : RELAY_WAIT;
 }
 
+/* A command of a session looks like an exec: what follows them is the same. */
+static void look(follow *f, exec_state *ret)
+{
+    CLEANUP(command_state_done) command_state c = {0};
+
+    if (!f->s) {
+        exec_get(f->x, ret);
+        return;
+    }
+    err *e = session_command(f->s, f->o.seq, &c);
+    if (e) {
+        err_drop(e, "follow");
+        c.kind = COMMAND_UNKNOWN;
+    }
+    *ret = (exec_state){.id = f->o.seq, .started = true};
+    ret->end.how = c.kind == COMMAND_RUNNING ? EXEC_RUNNING : EXEC_EXITED;
+    ret->length[0] = ret->end.out_bytes = c.length[0];
+    ret->length[1] = ret->end.err_bytes = c.length[1];
+    ret->end.out_dropped = c.dropped[0];
+    ret->end.err_dropped = c.dropped[1];
+}
+
 static enum relay_next on_step(void *ctx, relay_io *io)
 {
     follow *f = ctx;
@@ -406,7 +485,9 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     if (!f->last_sent)
         f->last_sent = io->now;
     /* State before bytes: an end seen here means every byte of it can be read below. */
-    exec_get(f->x, &st);
+    look(f, &st);
+    if (!f->began)
+        f->began = io->now;
     if (!f->now[0]) {
         f->now[0] = 1; /* taken */
         f->now[1] = st.length[0];
@@ -428,7 +509,8 @@ void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_
 {
     follow *f = xcalloc(1, sizeof *f);
 
-    f->x = exec_ref(x);
+    f->x = x ? exec_ref(x) : NULL;
+    f->s = o->session ? session_ref(o->session) : NULL;
     f->sb = sandbox_ref(sb);
     f->o = *o;
     f->at[1] = o->from[1];

@@ -28,6 +28,8 @@ json_t *view_sandbox(const sandbox_view *v);
 json_t *view_walls(const sandbox_view *v); /* the receipt; null: nobody tried any */
 json_t *view_end(uint64_t exec_id, const exec_end *end, const char *cause_json);
 json_t *view_process(const exec_state *st, const char *cause_json);
+json_t *view_session(const session_state *s, const char *cause_json);
+json_t *view_command(const command_state *c);
 json_t *view_image(const image *i);
 json_t *view_key(const key_row *k, const char *secret);
 json_t *view_strings(char *const *v);
@@ -55,8 +57,12 @@ typedef struct follow_options {
     uint64_t from[3]; /* by stream */
     bool replay;      /* say so in the head */
     bool is_exec;     /* a command that never started is an error, not an answer */
+    session *session; /* a command of it instead of an exec: */
+    uint64_t seq;
+    uint64_t wait_ns; /* FOLLOW_RESULT: answer then at the latest; 0: no such time, or: */
+    bool look;        /* at once */
 } follow_options;
-/* Hands the connection to the relay. Takes references of its own. */
+/* Hands the connection to the relay. Takes references of its own; x is NULL for a session's. */
 void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_options *o);
 
 /* stdin.c: appends the body, which it takes, as soon as there is room for it, and answers then. */

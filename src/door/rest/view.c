@@ -249,6 +249,73 @@ json_t *view_process(const exec_state *st, const char *cause_json)
     return o;
 }
 
+/* Text for people out of a sandbox: what is not UTF-8 is replaced. */
+static json_t *view_text(const char *text)
+{
+    CLEANUP(buf_done) buf b = {0};
+
+    if (!text)
+        return json_null();
+    buf_json_string(&b, text, strlen(text));
+    json_t *j = json_loadb(b.p, b.len, JSON_DECODE_ANY, NULL);
+    return j ? j : json_null();
+}
+
+json_t *view_session(const session_state *s, const char *cause_json)
+{
+    static const char *const LIFE[] = {"starting", "idle", "running", "ended"};
+    const char *dialect = dialect_name(s->dialect);
+    json_t *o = json_object();
+
+    json_object_set_new(o, "id", exec_id_text(s->id));
+    json_object_set_new(o, "name", *s->name ? json_string(s->name) : json_null());
+    json_object_set_new(o, "shell", json_string(s->program));
+    json_object_set_new(o, "dialect", dialect ? json_string(dialect) : json_null());
+    json_object_set_new(o, "state", json_string(LIFE[s->life]));
+    json_object_set_new(o, "cwd", view_text(s->cwd));
+    json_object_set_new(o, "user", *s->user ? json_string(s->user) : json_null());
+    json_object_set_new(o, "merge", json_boolean(s->merge));
+    json_object_set_new(o, "mode", json_string(s->detached ? "detached" : "attached"));
+    json_object_set_new(o, "created", view_time(s->created_ns));
+    json_object_set_new(o, "commands", json_integer((json_int_t)s->commands));
+    json_object_set_new(o, "running",
+                        s->running ? json_integer((json_int_t)s->running) : json_null());
+    json_object_set_new(o, "restarts", json_integer(s->restarts));
+    json_object_set_new(o, "exec", exec_id_text(s->shell_exec));
+    json_object_set_new(o, "end",
+                        s->life == SESSION_ENDED
+                            ? view_end(s->shell_exec, &s->shell.end, cause_json)
+                            : json_null());
+    return o;
+}
+
+json_t *view_command(const command_state *c)
+{
+    bool known =
+        c->kind != COMMAND_RUNNING && c->kind != COMMAND_UNKNOWN && c->kind != COMMAND_NOT_RUN;
+    bool asked = c->flags & (COMMAND_F_TIMED_OUT | COMMAND_F_INTERRUPTED);
+    const char *rung = asked ? rung_name(c->rung) : NULL;
+    json_t *o = json_object();
+
+    json_object_set_new(o, "session", exec_id_text(c->session));
+    json_object_set_new(o, "seq", json_integer((json_int_t)c->seq));
+    json_object_set_new(o, "command", view_text(c->text));
+    json_object_set_new(o, "kind", json_string(command_kind_name(c->kind)));
+    json_object_set_new(o, "exit_code", known ? json_integer(c->status) : json_null());
+    json_object_set_new(o, "timed_out", json_boolean(c->flags & COMMAND_F_TIMED_OUT));
+    json_object_set_new(o, "interrupted", json_boolean(c->flags & COMMAND_F_INTERRUPTED));
+    json_object_set_new(o, "rung", rung ? json_string(rung) : json_null());
+    json_object_set_new(o, "restarted", json_boolean(c->flags & COMMAND_F_RESTARTED));
+    json_object_set_new(o, "cwd", view_text(c->cwd));
+    json_object_set_new(o, "started", view_time(c->started_ns));
+    json_object_set_new(o, "ended", view_time(c->ended_ns));
+    json_object_set_new(o, "out_bytes", json_integer((json_int_t)c->length[0]));
+    json_object_set_new(o, "err_bytes", json_integer((json_int_t)c->length[1]));
+    json_object_set_new(o, "out_dropped", json_integer((json_int_t)c->dropped[0]));
+    json_object_set_new(o, "err_dropped", json_integer((json_int_t)c->dropped[1]));
+    return o;
+}
+
 json_t *view_image(const image *i)
 {
     json_t *o = json_object(), *layers = json_array();
