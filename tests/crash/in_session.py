@@ -1,0 +1,70 @@
+"""Drivers of the points of sessions: commands by clients who do not give up, each of which must run once."""
+import contextlib
+import secrets
+import threading
+
+from harness import alive, eventually
+from load import ends, same
+from load import bytes_of
+
+BOTHYD = "bothyd"
+
+
+class Session:
+    """In a sandbox of its own; both go with the block."""
+
+    def __init__(self, w):
+        self.w = w
+
+    def ask(self, where, body):
+        return self.w.load.ask("POST", where, body, {"Idempotency-Key": secrets.token_hex(8)})
+
+    def __enter__(self):
+        self.sandbox = "/v1/sandboxes/" + self.ask("/v1/sandboxes", {"image": "busybox", "queue_wait": 20})["id"]
+        self.at = f"{self.sandbox}/sessions/{self.ask(self.sandbox + '/sessions', {})['id']}"
+        self.run("N=0; export E=1; cd /tmp")
+        return self
+
+    def run(self, text, out="", code=0, kind="ended"):
+        got = self.ask(self.at + "/commands", {"command": text, "timeout_ms": 20000})
+        ends((got["kind"], got["exit_code"]), (kind, code))
+        same(bytes_of(got["out"]), out.encode(), f"out of {text!r}")
+        return got
+
+    def close(self):
+        self.w.load.ask("DELETE", self.at)
+
+    def __exit__(self, *_):
+        self.close()
+        self.w.load.ask("DELETE", self.sandbox)
+
+
+def in_session(w):
+    """Every command counts: in the shell, and in a file."""
+    with Session(w) as s:
+        for n in range(1, 4):
+            s.run(f"N=$((N+1)); echo {n} >>ran; echo $N $E; (exit {n})", f"{n} 1\n", n)
+        s.run("cat ran; pwd", "1\n2\n3\n/tmp\n")
+
+
+def new_shell(w):
+    """The shell is killed: another one goes on in its directory with what was exported."""
+    with Session(w) as s:
+        s.run("kill -9 $$", code=137, kind="resumed")
+        s.run("echo $E; pwd", "1\n/tmp\n")
+
+
+def without_a_frame(w):
+    """bothyd dies when a command is in the journal and not yet in the shell's stdin, and again when it finds that out."""
+    with contextlib.ExitStack() as stack:
+        s = stack.enter_context(Session(w))
+        w.node.arm(BOTHYD, "session.command_recorded")
+        pid = w.node.pid(BOTHYD)
+        client = threading.Thread(target=lambda: s.run("echo x >>ran; echo here", "here\n"), daemon=True)
+        client.start()
+        eventually("bothyd dies", lambda: not alive(pid), 10, 0.002)
+        w.node.restart(BOTHYD, wait=False)
+        w.later = (stack.pop_all(), client, s)
+
+
+without_a_frame.starts = True
