@@ -2,15 +2,18 @@
 #pragma once
 
 #include <assert.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "net/gateway.h"
 #include "net/internal.h"
 #include "net/router.h"
 #include "wire/sse.h"
@@ -299,7 +302,43 @@ static inline err *demo_change_mind(request *rq, response *rs)
     return err_new(ERR_CONFLICT, "changed my mind");
 }
 
+/* A server on this machine's loopback, as if it were in a sandbox. */
+static inline void gate_ask(void *arg, gateway_socket *done, void *ticket)
+{
+    int off = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    (void)arg;
+    setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    done(ticket, NULL, fd);
+}
+
+static inline void gate_free(void *arg)
+{
+    atomic_fetch_add(&((demo *)arg)->freed, 1);
+}
+
+static inline err *demo_gate(request *rq, response *rs)
+{
+    uint64_t port = 0;
+    bool tunnel = str_starts(request_path(rq), "/tunnel");
+    CLEANUP(freep) char *prefix = str_printf("/gate/%s", request_param(rq, 0));
+
+    str_to_u64(request_param(rq, 0), UINT16_MAX, &port);
+    return gateway_start(rq, rs,
+                         &(gateway_options){.ask = gate_ask,
+                                            .free = gate_free,
+                                            .arg = request_door(rq),
+                                            .port = (uint16_t)port,
+                                            .where = "the port",
+                                            .tunnel = tunnel,
+                                            .prefix = tunnel ? NULL : prefix,
+                                            .answer_ms = 20000,
+                                            .idle_ms = 20000});
+}
+
 static const route DEMO_ROUTES[] = {
+    {"*", "/gate/{port}/{x*}", demo_gate, ROLE_ANYONE, "gate"},
+    {"GET", "/tunnel/{port}", demo_gate, ROLE_ANYONE, "tunnel"},
     {"GET", "/hello", demo_hello, ROLE_ANYONE, "hello"},
     {"GET", "/seen/{a}", demo_seen, ROLE_ANYONE, "seen"},
     {"POST", "/seen/{a}", demo_seen, ROLE_ANYONE, "seenPost"},

@@ -1,0 +1,233 @@
+/* Requests handed on to a server, which is the test itself. */
+#include "fixture.h"
+
+#define MANY (64u << 20)
+
+typedef struct inner {
+    int listener;
+    uint16_t port;
+} inner;
+
+static inner inner_up(void)
+{
+    inner i = {0};
+
+    i.listener = fixture_tcp(&i.port);
+    return i;
+}
+
+static int inner_accept(const inner *i)
+{
+    struct pollfd p = {.fd = i->listener, .events = POLLIN};
+
+    assert_int_equal(poll(&p, 1, 20000), 1);
+    return accept4(i->listener, NULL, NULL, SOCK_CLOEXEC);
+}
+
+static int open_gate(const fixture *f, const inner *i, const char *method, const char *lines)
+{
+    int fd = dial(f);
+    CLEANUP(freep)
+    char *head = str_printf("%s /gate/%u/a HTTP/1.1\r\nHost: a\r\n%s\r\n", method, i->port, lines);
+
+    say(fd, head);
+    return fd;
+}
+
+static int open_tunnel(const fixture *f, const inner *i, int *ret_inner)
+{
+    int fd = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+    CLEANUP(freep) char *head = str_printf("GET /tunnel/%u HTTP/1.1\r\nHost: a\r\n\r\n", i->port);
+
+    say(fd, head);
+    *ret_inner = inner_accept(i);
+    assert_true(hear_until(fd, &in, "\r\n\r\n", 20000));
+    assert_non_null(memmem(in.p, in.len, " 101 ", 5));
+    return fd;
+}
+
+/* As much as goes without anybody reading. */
+static size_t pour(int fd)
+{
+    char p[65536] = {0};
+    size_t sent = 0;
+
+    for (int quiet = 0; sent < MANY && quiet < 20;) {
+        ssize_t n = send(fd, p, sizeof p, MSG_DONTWAIT | MSG_NOSIGNAL);
+        quiet = n > 0 ? 0 : quiet + 1;
+        sent += n > 0 ? (size_t)n : 0;
+        if (n <= 0)
+            poll(NULL, 0, 10);
+    }
+    return sent;
+}
+
+static size_t drain(int fd, size_t want)
+{
+    CLEANUP(buf_done) buf in = {0};
+    size_t got = 0;
+
+    for (ssize_t n; got < want && (n = hear_some(fd, &in, 5000)) > 0; got += (size_t)n)
+        buf_clear(&in);
+    return got;
+}
+
+TEST(an_answer_comes_back_and_the_connection_goes_on, 0)
+{
+    inner i = inner_up();
+    CLEANUP(closep) int fd = open_gate(f, &i, "GET", "X-Api-Key: secret\r\n");
+    CLEANUP(closep) int at = inner_accept(&i);
+    CLEANUP(buf_done) buf got = {0};
+    CLEANUP(buf_done) buf in = {0};
+    CLEANUP(buf_done) buf body = {0};
+
+    assert_true(hear_until(at, &got, "\r\n\r\n", 20000));
+    assert_non_null(memmem(got.p, got.len, "GET /a HTTP/1.1\r\n", 17));
+    assert_null(memmem(got.p, got.len, "secret", 6));
+    say(at, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyesHTTP/1.1 200 OK\r\n\r\n");
+    assert_int_equal(hear(fd, &in, &body), 200);
+    assert_string_equal(body.p, "yes");
+    assert_int_equal(ask(fd, "/hello"), 200);
+    close(i.listener);
+}
+
+TEST(a_server_that_does_not_read_pushes_the_caller_back, 0)
+{
+    inner i = inner_up();
+    int fd = open_gate(f, &i, "POST", "Content-Length: 99999999999\r\n"), at = inner_accept(&i);
+    size_t sent = pour(fd);
+
+    assert_true(sent < MANY); /* what the kernel holds, and a little of ours */
+    assert_true(drain(at, sent) >= sent);
+    close(at);
+    close(fd);
+    EVENTUALLY(server_count(f->server).relays == 0);
+    close(i.listener);
+}
+
+TEST(a_caller_that_does_not_read_pushes_the_server_back, 0)
+{
+    inner i = inner_up();
+    int fd = open_gate(f, &i, "GET", ""), at = inner_accept(&i);
+
+    say(at, "HTTP/1.1 200 OK\r\n\r\n");
+    size_t sent = pour(at);
+    assert_true(sent < MANY);
+    assert_true(drain(fd, sent) >= sent);
+    close(at);
+    close(fd);
+    EVENTUALLY(server_count(f->server).relays == 0);
+    close(i.listener);
+}
+
+TEST(each_side_of_a_tunnel_ends_by_itself, 0)
+{
+    inner i = inner_up();
+    int at = -1, fd = open_tunnel(f, &i, &at);
+    CLEANUP(buf_done) buf in = {0};
+
+    say(fd, "question");
+    shutdown(fd, SHUT_WR);
+    assert_true(hear_until(at, &in, NULL, 20000));
+    assert_int_equal(in.len, 8);
+    say(at, "answer");
+    close(at);
+    buf_clear(&in);
+    assert_true(hear_until(fd, &in, NULL, 20000));
+    assert_int_equal(in.len, 6);
+    close(fd);
+    /* The other way round. */
+    fd = open_tunnel(f, &i, &at);
+    shutdown(at, SHUT_WR);
+    assert_true(closes(fd, 20000));
+    say(fd, "still");
+    close(fd);
+    buf_clear(&in);
+    assert_true(hear_until(at, &in, NULL, 20000));
+    assert_int_equal(in.len, 5);
+    close(at);
+    EVENTUALLY(server_count(f->server).relays == 0);
+    close(i.listener);
+}
+
+/* Events of both descriptors in one turn of the lane: the job is gone after the first. */
+TEST(both_sides_leave_at_once, .relay_threads = 1)
+{
+    inner i = inner_up();
+
+    for (int n = 0; n < 300; n++) {
+        int at = -1, fd = open_tunnel(f, &i, &at);
+        struct linger reset = {1, 0};
+        say(fd, "x");
+        say(at, "y");
+        if (n % 3 == 0)
+            setsockopt(at, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        close(n % 2 ? fd : at);
+        close(n % 2 ? at : fd);
+    }
+    EVENTUALLY(server_count(f->server).relays == 0);
+    assert_int_equal(atomic_load(&f->demo.freed), 300);
+    close(i.listener);
+}
+
+/* Of two connections one party may leave one with the relay. The other's body, which nobody reads
+ * then, must not be taken for a request. */
+TEST(a_refused_job_leaves_no_body_behind, .connections = 2)
+{
+    inner i = inner_up();
+    int first = open_gate(f, &i, "GET", "X-Party: eve\r\n"), at = inner_accept(&i);
+    CLEANUP(closep)
+    int fd = open_gate(f, &i, "POST", "X-Party: eve\r\nContent-Length: 500\r\n");
+    CLEANUP(buf_done) buf in = {0};
+
+    get(fd, "/hello");
+    assert_true(hear_until(fd, &in, NULL, 20000));
+    buf_cstr(&in);
+    assert_non_null(strstr(in.p, " 429 "));
+    assert_null(strstr(in.p, "world"));
+    close(first);
+    close(at);
+    close(i.listener);
+}
+
+TEST(nothing_listens, 0)
+{
+    inner i = inner_up();
+
+    close(i.listener);
+    CLEANUP(closep) int fd = open_gate(f, &i, "GET", "");
+    CLEANUP(buf_done) buf in = {0};
+    CLEANUP(buf_done) buf body = {0};
+    assert_int_equal(hear(fd, &in, &body), 502);
+    assert_non_null(strstr(body.p, "port_closed"));
+    assert_int_equal(ask(fd, "/hello"), 200);
+}
+
+TEST(stopping_ends_streams, 0)
+{
+    inner i = inner_up();
+    int at = -1, fd = open_tunnel(f, &i, &at);
+
+    server_stop(f->server);
+    assert_true(closes(fd, 5000));
+    assert_true(closes(at, 5000));
+    close(fd);
+    close(at);
+    close(i.listener);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_answer_comes_back_and_the_connection_goes_on),
+        cmocka_unit_test(a_server_that_does_not_read_pushes_the_caller_back),
+        cmocka_unit_test(a_caller_that_does_not_read_pushes_the_server_back),
+        cmocka_unit_test(each_side_of_a_tunnel_ends_by_itself),
+        cmocka_unit_test(both_sides_leave_at_once),
+        cmocka_unit_test(a_refused_job_leaves_no_body_behind),
+        cmocka_unit_test(nothing_listens),
+        cmocka_unit_test(stopping_ends_streams),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
