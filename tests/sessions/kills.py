@@ -14,7 +14,7 @@ from harness import ApiError, Node, bytes_of, check, equal, eventually, read_byt
 
 COMM = {"bothyd": b"bothyd", "warden": b"bothy-warden"}
 SESSIONS = (("bash", "attached"), ("dash", "attached"), ("ash", "attached"), ("bash", "attached"), ("dash", "attached"),
-            ("bash", "detached"))
+            ("bash", "attached"))
 ZERO = ("lost", "wrong_status", "wrong_bytes", "wrong_state", "ran_twice", "never_ran", "wrong_list")
 MOMENTS = ("between", "during", "frame")
 
@@ -56,9 +56,9 @@ def frame(draw, shell):
 
 
 def leave(draw, shell):
-    """The shell exits. ash keeps the state from before: it must not count."""
-    code = draw.randint(1, 120)
-    return f"echo leaving; exit {code}", "leaving\n", "", code, "shell_exited", 0, shell != "ash"
+    """The shell exits. ash keeps the state from before, and says resumed from the second time on."""
+    code, ash = draw.randint(1, 120), shell == "ash"
+    return f"echo leaving; exit {code}", "leaving\n", "", code, None if ash else "shell_exited", 0, not ash
 
 
 def limited(draw, shell):
