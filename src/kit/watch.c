@@ -10,7 +10,6 @@
 #define WATCHES_MAX (1u << 20) /* highest watch number; the kernel counts them up */
 #define PING_MS     10000
 #define PAIR_MS     20 /* the second half of a move comes right behind the first */
-#define TREE_MASK   (IN_ONLYDIR | IN_DONT_FOLLOW | IN_EXCL_UNLINK)
 #define MASK                                                                       \
     (IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | \
      IN_DELETE_SELF | IN_MOVE_SELF)
@@ -24,6 +23,7 @@ struct node {
 static struct node *nodes; /* by watch number */
 static int notify = -1;
 static int root_wd, highest;
+static const char *root; /* its path */
 static bool recursive;
 static struct { /* the first half of a move that waits for the second */
     bool is, dir;
@@ -82,10 +82,30 @@ static void tell(enum kit_change what, bool dir, const char *name, size_t n, con
 
 /* ---- watching a tree ---- */
 
-/* By a path relative to the root, which is our directory; "" is the root itself. */
+/* A name below the root as a path. It is not entered: a directory that somebody is in is never told
+ * to be gone. NULL: longer than a path may be. */
+static const char *path_of(const char *name)
+{
+    static char room[KIT_PATH_MAX + 1];
+    size_t n = text_len(root), more = text_len(name);
+
+    if (!more)
+        return root;
+    if (n + 1 + more > KIT_PATH_MAX)
+        return NULL;
+    memcpy(room, root, n);
+    room[n] = '/';
+    memcpy(room + n + 1, name, more + 1);
+    return room;
+}
+
+/* By a name relative to the root; "" is the root itself. */
 static long add(const char *path, int parent, const char *base, bool *ret_known)
 {
-    long wd = SYS(inotify_add_watch, notify, *path ? path : ".", MASK | TREE_MASK);
+    const char *full = path_of(path);
+    long wd = full ? SYS(inotify_add_watch, notify, full,
+                         MASK | IN_ONLYDIR | IN_EXCL_UNLINK | (*path ? IN_DONT_FOLLOW : 0))
+                   : -ENAMETOOLONG;
 
     if (wd < 0)
         return wd;
@@ -147,7 +167,9 @@ static bool visit(walk *w, int dir, const char *base, const struct statx *st)
 /* Everything below a directory that is watched already. */
 static void add_below(const char *path, size_t len, int wd, bool say)
 {
-    long dir = SYS(openat, K_AT_FDCWD, len ? path : ".", DIR_FLAGS | O_NOFOLLOW, 0);
+    const char *full = path_of(path);
+    long dir =
+        full ? SYS(openat, K_AT_FDCWD, full, DIR_FLAGS | (len ? O_NOFOLLOW : 0), 0) : -ENAMETOOLONG;
 
     if (dir < 0)
         return;
@@ -244,8 +266,8 @@ static void on_event(const struct inotify_event *e)
         return;
     }
     if (e->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT)) {
-        if (e->wd == root_wd && !(e->mask & IN_MOVE_SELF))
-            on_root_gone();
+        if (e->wd == root_wd)
+            on_root_gone(); /* also when it has another name now: paths below it lead nowhere */
         if (e->wd > 0 && e->wd <= highest && e->mask & IN_IGNORED)
             nodes[e->wd].used = false;
         return;
@@ -318,12 +340,13 @@ void verb_watch(const kit_request *rq)
     long r = path_stat(K_AT_FDCWD, rq->path, 0, &st);
 
     recursive = rq->flags & KIT_F_RECURSIVE;
+    root = rq->path;
     if (r >= 0)
         r = SYS(inotify_init1, O_CLOEXEC | O_NONBLOCK);
     if (r >= 0) {
         notify = (int)r;
         nodes = map_anon_lazy(WATCHES_MAX * sizeof *nodes);
-        r = !nodes ? -ENOMEM : is_dir(&st) ? SYS(chdir, rq->path) : 0;
+        r = nodes ? 0 : -ENOMEM;
     }
     if (r >= 0)
         r = is_dir(&st) ? add("", 0, "", NULL) : watch_file(rq->path);
