@@ -28,13 +28,13 @@ json_t *command_body(char *const *argv)
     return json_pack("{s:o}", "argv", list);
 }
 
-err *command_refuse_tty(bool tty)
+err *command_check_tty(bool tty, bool input, const char *text, keys *ret_keys)
 {
+    TRY(keys_parse(str_or(text, KEYS_DEFAULT), ret_keys));
     if (!tty)
         return NULL;
-    return err_remedy(
-        err_new(ERR_UNSUPPORTED, "-t: this version has no terminals"),
-        "Leave -t out; -i alone passes stdin on, and both output streams stay apart.");
+    return attach_check_tty(input, "Leave -t out: -i alone passes stdin on, and both output "
+                                   "streams stay apart.");
 }
 
 err *command_start(cli *c, const command *cmd, char **ret_exec)
@@ -47,6 +47,18 @@ err *command_start(cli *c, const command *cmd, char **ret_exec)
         return err_new(ERR_INTERNAL, "the daemon's answer names no command");
     *ret_exec = xstrdup(exec);
     return NULL;
+}
+
+err *command_attach(cli *c, const command *cmd, const keys *detach, enum attach_how *ret_how,
+                    int *status)
+{
+    CLEANUP(freep) char *exec = NULL;
+    attach_args a = {
+        .sandbox = cmd->sandbox, .offset = "0.0", .input = cmd->stdin_open, .detach = *detach};
+
+    TRY(command_start(c, cmd, &exec));
+    a.exec = exec;
+    return attach_run(c, &a, ret_how, status);
 }
 
 static json_t *stream_to_json(const follow_sink *s)

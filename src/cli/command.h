@@ -3,6 +3,7 @@
 
 #include <stdbool.h>
 
+#include "cli/attach.h"
 #include "cli/cli.h"
 
 typedef struct command {
@@ -18,5 +19,8 @@ err *command_start(cli *c, const command *cmd, char **ret_exec) ERR_MUST;
 err *command_follow(cli *c, const command *cmd, const char *exec, int *status) ERR_MUST;
 /* argv, env, cwd, user, timeout: the body of an exec. Lists may be NULL. */
 json_t *command_body(char *const *argv);
-/* -t is not there yet. */
-err *command_refuse_tty(bool tty) ERR_MUST;
+/* -t: what else was given must fit. keys may be NULL. */
+err *command_check_tty(bool tty, bool input, const char *text, keys *ret_keys) ERR_MUST;
+/* Starts it and stays in front of it. */
+err *command_attach(cli *c, const command *cmd, const keys *detach, enum attach_how *ret_how,
+                    int *status) ERR_MUST;

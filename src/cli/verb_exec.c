@@ -14,6 +14,7 @@ typedef struct exec_args {
     const char *workdir, *user;
     char **env, **env_file;
     uint64_t timeout_ms;
+    const char *detach_keys;
     bool detach, interactive, tty;
 } exec_args;
 
@@ -25,11 +26,12 @@ static const opt OPTS[] = {
     OPT(0, "env-file", "FILE", OPT_LIST, exec_args, env_file, "read variables, one a line"),
     OPT('i', "interactive", NULL, OPT_FLAG, exec_args, interactive,
         "pass our stdin to the command"),
-    OPT('t', "tty", NULL, OPT_FLAG, exec_args, tty, "a terminal (not in this version)"),
+    OPT('t', "tty", NULL, OPT_FLAG, exec_args, tty, "give it a terminal: ours, with -i"),
     OPT('u', "user", "USER[:GROUP]", OPT_TEXT, exec_args, user, "who it runs as"),
     OPT('w', "workdir", "DIR", OPT_TEXT, exec_args, workdir, "where it starts"),
     OPT(0, "timeout", "TIME", OPT_DURATION, exec_args, timeout_ms,
         "end the command after this time, with status 124"),
+    DETACH_OPT(exec_args, detach_keys),
     COMMON_OPTS(exec_args),
 };
 
@@ -51,6 +53,8 @@ static err *body_of(const exec_args *a, char *const *argv, json_t **ret_body)
         json_object_set_new(body, "stdin_open", json_true());
     if (a->timeout_ms)
         json_object_set_new(body, "timeout_ms", json_integer((json_int_t)a->timeout_ms));
+    if (a->tty)
+        attach_set_tty(body, a->interactive);
     *ret_body = TAKE_PTR(body);
     return NULL;
 }
@@ -72,8 +76,9 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
     CLEANUP(json_decrefp) json_t *body = NULL;
     CLEANUP(freep) char *exec = NULL;
+    keys detach;
 
-    TRY(command_refuse_tty(a->tty));
+    TRY(command_check_tty(a->tty, a->interactive, a->detach_keys, &detach));
     if (a->detach && a->interactive)
         return err_remedy(usage_error("-d and -i contradict each other"), "Leave one of them out.");
     TRY(body_of(a, words->v + 1, &body));
@@ -85,6 +90,8 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
         print_detached(c, id, exec);
         return NULL;
     }
+    if (a->tty)
+        return command_attach(c, &cmd, &detach, &(enum attach_how){0}, status);
     TRY(interrupt_start(c, false));
     TRY(command_start(c, &cmd, &exec));
     interrupt_sandbox(id);
@@ -98,7 +105,8 @@ const verb VERB_EXEC = {
     .name = "exec",
     .usage = "[OPTIONS] SANDBOX [--] COMMAND [ARG...]",
     .summary = "Run a command in a sandbox",
-    .text = "The exit status is the command's. Ctrl-C goes to the command; a second one kills it.",
+    .text = "The exit status is the command's. Ctrl-C goes to the command; a second one kills it.\n"
+            "With -it it has your terminal, and Ctrl-P Ctrl-Q leaves it running.",
     .opts = OPTS,
     .args_size = sizeof(exec_args),
     .stop_early = true,

@@ -14,7 +14,7 @@
 typedef struct run_args {
     common_args common;
     spec_args spec;
-    const char *entrypoint;
+    const char *entrypoint, *detach_keys;
     uint64_t timeout_ms;
     bool detach, interactive, tty, keep, rm;
 } run_args;
@@ -23,13 +23,14 @@ static const opt OPTS[] = {
     OPT('d', "detach", NULL, OPT_FLAG, run_args, detach,
         "print the sandbox's id and leave the command running in it"),
     OPT('i', "interactive", NULL, OPT_FLAG, run_args, interactive, "pass our stdin to the command"),
-    OPT('t', "tty", NULL, OPT_FLAG, run_args, tty, "a terminal (not in this version)"),
+    OPT('t', "tty", NULL, OPT_FLAG, run_args, tty, "give it a terminal: ours, with -i"),
     OPT(0, "entrypoint", "PROGRAM", OPT_TEXT, run_args, entrypoint,
         "instead of the image's entrypoint; empty for none"),
     OPT(0, "keep", NULL, OPT_FLAG, run_args, keep, "do not remove the sandbox at the end"),
     OPT(0, "rm", NULL, OPT_FLAG, run_args, rm, "remove the sandbox at the end (the default)"),
     OPT(0, "timeout", "TIME", OPT_DURATION, run_args, timeout_ms,
         "end the command after this time, with status 124"),
+    DETACH_OPT(run_args, detach_keys),
     SPEC_OPTS(run_args, spec),
     COMMON_OPTS(run_args),
 };
@@ -80,8 +81,9 @@ static void print_detached(const cli *c, const char *sandbox, const char *exec)
         out_line(stdout, sandbox);
 }
 
+/* *ret_left: the command goes on, and so must its sandbox. */
 static err *run_in(cli *c, const run_args *a, const json_t *sandbox, char *const *words,
-                   int *status)
+                   const keys *detach, bool *ret_left, int *status)
 {
     CLEANUP(strv_freep) char **argv = NULL;
     CLEANUP(freep) char *exec = NULL;
@@ -95,7 +97,15 @@ static err *run_in(cli *c, const run_args *a, const json_t *sandbox, char *const
         json_object_set_new(body, "stdin_open", json_true());
     if (a->timeout_ms)
         json_object_set_new(body, "timeout_ms", json_integer((json_int_t)a->timeout_ms));
+    if (a->tty)
+        attach_set_tty(body, a->interactive);
     command cmd = {.sandbox = id, .body = body, .stdin_open = a->interactive};
+    if (a->tty && !a->detach) {
+        enum attach_how how;
+        TRY(command_attach(c, &cmd, detach, &how, status));
+        *ret_left = how == ATTACH_DETACHED;
+        return NULL;
+    }
     TRY(command_start(c, &cmd, &exec));
     if (a->detach) {
         print_detached(c, id, exec);
@@ -105,9 +115,9 @@ static err *run_in(cli *c, const run_args *a, const json_t *sandbox, char *const
     return command_follow(c, &cmd, exec, status);
 }
 
-static err *check(const run_args *a)
+static err *check(const run_args *a, keys *ret_detach)
 {
-    TRY(command_refuse_tty(a->tty));
+    TRY(command_check_tty(a->tty, a->interactive, a->detach_keys, ret_detach));
     if (a->detach && a->interactive)
         return err_remedy(usage_error("-d and -i contradict each other"), "Leave one of them out.");
     if (a->keep && a->rm)
@@ -121,9 +131,10 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     const run_args *a = args;
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
     CLEANUP(json_decrefp) json_t *body = NULL;
-    bool keep = a->keep || a->detach;
+    bool keep = a->keep || a->detach, left = false;
+    keys detach;
 
-    TRY(check(a));
+    TRY(check(a, &detach));
     TRY(spec_to_json(&a->spec, words->v[0], &body));
     TRY(cli_connect(c));
     TRY(cli_pull_before(c, body)); /* before signals are ours: Ctrl-C just ends us */
@@ -134,11 +145,11 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
         return err_new(ERR_INTERNAL, "the daemon's answer names no sandbox");
     interrupt_sandbox(id);
     int signo = interrupt_pending();
-    err *e = signo ? NULL : run_in(c, a, sandbox, words->v + 1, status);
+    err *e = signo ? NULL : run_in(c, a, sandbox, words->v + 1, &detach, &left, status);
     if (signo)
         *status = CLI_SIGNAL + signo;
     interrupt_stop();
-    if (!keep || signo || (e && a->detach))
+    if ((!keep && !left) || signo || (e && a->detach))
         remove_sandbox(c, id);
     return e;
 }
@@ -150,6 +161,7 @@ const verb VERB_RUN = {
     .text =
         "Without COMMAND the image's own runs. stdout and stderr of the command come apart, its\n"
         "exit status is ours. Ctrl-C goes to the command; a second one removes the sandbox.\n"
+        "With -it it has your terminal; Ctrl-P Ctrl-Q leaves it running, and keeps the sandbox.\n"
         "A secret given as NAME=VALUE is seen by those who see our arguments: prefer NAME,\n"
         "which takes it from our environment, or NAME=@FILE.",
     .opts = OPTS,

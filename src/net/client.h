@@ -59,6 +59,8 @@ typedef struct client_stream client_stream;
  * 101; any other answer is an error, the one the server wrote if it did. */
 err *client_upgrade(client *c, const char *path, const char *protocol, const char *lines,
                     client_stream **ret_stream) ERR_MUST;
+/* Of the 101; NULL: it has none. */
+const char *client_stream_header(const client_stream *s, const char *name);
 /* To poll. Try client_stream_recv first: bytes may have been read ahead. */
 int client_stream_fd(const client_stream *s);
 /* Without blocking: bytes, 0 at the end (recv), -EAGAIN, or another -errno. One thread at a time.

@@ -15,7 +15,9 @@
 struct client_stream {
     CURL *curl;
     curl_socket_t fd;
-    buf ahead; /* behind the head */
+    buf ahead;            /* behind the head */
+    buf head;             /* of the 101 */
+    http1_answer *answer; /* points into it */
 };
 
 void client_stream_free(client_stream *s)
@@ -24,7 +26,14 @@ void client_stream_free(client_stream *s)
         return;
     curl_easy_cleanup(s->curl);
     buf_done(&s->ahead);
+    buf_done(&s->head);
+    free(s->answer);
     free(s);
+}
+
+const char *client_stream_header(const client_stream *s, const char *name)
+{
+    return http1_header_get(s->answer, name);
 }
 
 int client_stream_fd(const client_stream *s)
@@ -203,16 +212,15 @@ static err *handshake(const client *c, client_stream *s, const char *path, const
                       const char *lines)
 {
     CLEANUP(buf_done) buf out = {0};
-    CLEANUP(buf_done) buf head = {0};
-    CLEANUP(freep) http1_answer *a = xcalloc(1, sizeof *a);
+    http1_answer *a = s->answer = xcalloc(1, sizeof *a);
     uint64_t until = now_mono_ns() + ANSWER_MS * NS_PER_MS;
 
     write_head(c, path, protocol, lines, &out);
     err *e = send_all(c, s, &out, until);
     secret_wipe(out.p, out.cap);
     TRY(e);
-    TRY(read_head(c, s, until, &head));
-    e = http1_parse_answer(head.p, head.len, false, a);
+    TRY(read_head(c, s, until, &s->head));
+    e = http1_parse_answer(s->head.p, s->head.len, false, a);
     if (e) {
         err_free(e);
         return lost(c, "its answer is not HTTP/1.1");

@@ -15,11 +15,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-#define WS_PING_NS    (UINT64_C(30) * 1000000000) /* of silence, then a ping */
-#define WS_DEAD_NS    (UINT64_C(90) * 1000000000) /* of silence, then it is given up */
-#define WS_HEAD_MAX   (16 * 1024)                 /* of an answer to our handshake */
-#define WS_ANSWER_MAX (64 * 1024)                 /* of one that refuses */
-#define WS_KEY_LEN    24
+#define WS_PING_NS (UINT64_C(30) * 1000000000) /* of silence, then a ping */
+#define WS_DEAD_NS (UINT64_C(90) * 1000000000) /* of silence, then it is given up */
+#define WS_KEY_LEN 24
 
 enum ws_code { /* why it is closed */
     WS_NORMAL = 1000,
@@ -47,23 +45,11 @@ err *ws_accept(const ws_offer *o, const char *protocol, buf *ret_lines) ERR_MUST
 /* ---- the client's ---- */
 /* A fresh key, NUL-terminated. */
 void ws_key(const uint8_t random[16], char ret_key[WS_KEY_LEN + 1]);
-/* The lines a GET needs besides Host, each with CRLF. */
+/* The lines a GET with "Upgrade: websocket" needs, each with CRLF. */
 void ws_ask(buf *out, const char *key, const char *protocol);
 
-/* The answer as it comes in. Zero-initialise, set key. */
-typedef struct ws_answer {
-    char key[WS_KEY_LEN + 1];
-    int status;      /* of the answer */
-    bool done;       /* upgraded; or refused, and the body is whole */
-    bool upgrade;    /* what follows are frames */
-    buf in;          /* head, or the body of a refusal */
-    uint64_t length; /* of that body */
-    bool in_body;
-} ws_answer;
-/* Takes n bytes, *ret_used of them belong to the answer; behind an upgrade come frames. An error:
- * it is no answer to our handshake. */
-err *ws_answer_feed(ws_answer *a, const char *p, size_t n, size_t *ret_used) ERR_MUST;
-void ws_answer_done(ws_answer *a);
+/* Whether an answer's Sec-WebSocket-Accept (or NULL) belongs to our key. */
+bool ws_accepted(const char *key, const char *value);
 
 /* ---- the connection ---- */
 typedef struct ws ws;
