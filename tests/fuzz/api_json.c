@@ -23,6 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     DECODE(create_sandbox);
     DECODE(exec_request);
     DECODE(signal_request);
+    DECODE(resize);
+    DECODE(attach_control);
     DECODE(pull_image);
     DECODE(prune_images);
     DECODE(create_key);

@@ -62,11 +62,13 @@ class Screen:
 
     # ---- what a user sees ----
     def show(self, escapes=False, history=False):
+        """Lines that were wrapped are one again."""
         flags = (["-e"] if escapes else []) + (["-S", "-"] if history else [])
-        return self.tmux("capture-pane", "-p", *flags)
+        return "\n".join(x.rstrip() for x in self.tmux("capture-pane", "-p", "-J", *flags).split("\n"))
 
     def lines(self):
-        return self.show().split("\n")
+        """As they are on the screen."""
+        return self.tmux("capture-pane", "-p").split("\n")
 
     def state(self, name):
         """A variable of the pane: alternate_on, cursor_flag, mouse_any_flag, pane_pid, …"""
