@@ -214,8 +214,11 @@ static void flush_up(stream *s)
         ssize_t n = send(s->fd, s->up.p + s->up_sent, up_pending(s), MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && errno == EAGAIN)
+        if (n < 0 && errno == EAGAIN) {
+            buf_consume(&s->up, s->up_sent); /* it may never be empty while both sides are busy */
+            s->up_sent = 0;
             return;
+        }
         if (n < 0) {
             s->up_broken = true; /* it may have answered before */
             break;
@@ -364,6 +367,8 @@ static enum relay_next take_head(stream *s, relay_io *io, const char *rest, size
     gateway_write_answer(io->out, a, &s->rules, s->outer_host, s->framing, s->keep);
     s->head_sent = true;
     s->stage = STAGE_BODY;
+    s->rules.upgrade = NULL; /* it was not granted: what the caller sends now is its next request */
+    free(TAKE_PTR(s->upgrade));
     http1_framing_move(&a->body, &s->answer);
     buf_done(&s->head);
     return take_answer(s, io, rest, n);

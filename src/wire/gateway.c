@@ -115,7 +115,8 @@ const char *gateway_upgrade(const http1_request *rq)
 {
     const char *to = http1_header_get(rq, "upgrade");
 
-    if (!rq->upgrade || !rq->http11 || !to || rq->body.chunked || rq->body.left)
+    if (!rq->upgrade || !rq->http11 || !to || rq->body.chunked || rq->body.left ||
+        !strcmp(rq->method, "HEAD"))
         return NULL;
     size_t n = strlen(to);
     bool token = n && n <= 64 &&

@@ -41,7 +41,7 @@ void gateway_write_answer(buf *out, const http1_answer *a, const gateway_rules *
                           const char *outer_host, enum gateway_framing framing, bool keep_alive);
 
 /* Which protocol a request may ask for: its Upgrade header if that is one token and not h2c (whose
- * requests would pass without being looked at), or NULL. */
+ * requests would pass without being looked at), or NULL. HEAD has an answer without bytes. */
 const char *gateway_upgrade(const http1_request *rq);
 
 /* "8080-<id>.<domain>", any case, with or without a port and a dot at the end. */

@@ -399,9 +399,12 @@ static err *body_end(http1_framing *f, const char *in, size_t nin, size_t *used)
 {
     if (f->answer && f->ending)
         f->ending = 3;
-    while (*used < nin && f->ending && f->ending < 3)
-        if (in[(*used)++] != "\r\n"[f->ending++ - 1])
+    for (; *used < nin && f->ending && f->ending < 3; f->ending++) {
+        /* Before it is counted: a body with a wrong end has not ended. */
+        if (in[*used] != "\r\n"[f->ending - 1])
             return bad_chunk(f, "trailers are not accepted");
+        ++*used;
+    }
     return NULL;
 }
 

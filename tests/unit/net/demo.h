@@ -27,8 +27,9 @@ typedef struct demo {
     relay_job *job[DEMO_FOLLOWERS];
     size_t njobs;
     atomic_uint freed, stalls, inputs;
-    atomic_uint blocked; /* handlers in /block */
-    atomic_bool open;    /* lets them go */
+    atomic_int send_buffer; /* of sockets to servers; 0: as the kernel likes */
+    atomic_uint blocked;    /* handlers in /block */
+    atomic_bool open;       /* lets them go */
 } demo;
 
 static inline err *demo_hello(request *rq, response *rs)
@@ -306,9 +307,11 @@ static inline err *demo_change_mind(request *rq, response *rs)
 static inline void gate_ask(void *arg, gateway_socket *done, void *ticket)
 {
     int off = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int small = atomic_load(&((demo *)arg)->send_buffer);
 
-    (void)arg;
     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (small)
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
     done(ticket, NULL, fd);
 }
 

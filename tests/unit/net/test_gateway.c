@@ -1,4 +1,6 @@
 /* Requests handed on to a server, which is the test itself. */
+#include <malloc.h>
+
 #include "fixture.h"
 
 #define MANY (64u << 20)
@@ -121,6 +123,39 @@ TEST(a_caller_that_does_not_read_pushes_the_server_back, 0)
     close(i.listener);
 }
 
+/* Both sides have bytes all the time: what was sent on must not stay in memory. */
+static size_t trickle(int from, int to, size_t all)
+{
+    char p[65536] = {0};
+    size_t before = mallinfo2().uordblks + mallinfo2().hblkhd, most = before;
+
+    for (size_t got = 0; got < all;) {
+        ssize_t n = send(from, p, sizeof p, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t k = recv(to, p, 700, MSG_DONTWAIT);
+        got += k > 0 ? (size_t)k : 0;
+        if (n <= 0 && k <= 0)
+            poll(NULL, 0, 1);
+        size_t now = mallinfo2().uordblks + mallinfo2().hblkhd;
+        most = now > most ? now : most;
+    }
+    return most - before;
+}
+
+TEST(a_server_that_reads_slowly_costs_no_memory, 0)
+{
+    inner i = inner_up();
+    int at = -1, window = 4096;
+
+    atomic_store(&f->demo.send_buffer, 4096); /* a kernel short of memory gives no more */
+    setsockopt(i.listener, SOL_SOCKET, SO_RCVBUF, &window, sizeof window);
+    int fd = open_tunnel(f, &i, &at);
+    assert_true(trickle(fd, at, 8u << 20) < 1u << 20);
+    close(at);
+    close(fd);
+    EVENTUALLY(server_count(f->server).relays == 0);
+    close(i.listener);
+}
+
 TEST(each_side_of_a_tunnel_ends_by_itself, 0)
 {
     inner i = inner_up();
@@ -191,6 +226,66 @@ TEST(a_refused_job_leaves_no_body_behind, .connections = 2)
     close(i.listener);
 }
 
+/* Where such a body ends is anybody's guess, and with it where the next request begins. */
+TEST(a_body_that_ends_wrong_ends_the_connection, 0)
+{
+    static const char *const ENDS[] = {"0\r\n\rX", "0\r\nX\r\n", "0\r\n\r\r\n",
+                                       "0\r\nA: b\r\n\r\n"};
+    inner i = inner_up();
+
+    for (size_t n = 0; n < ARRAY_LEN(ENDS); n++) {
+        CLEANUP(closep) int fd = open_gate(f, &i, "POST", "Transfer-Encoding: chunked\r\n");
+        CLEANUP(closep) int at = inner_accept(&i);
+        CLEANUP(buf_done) buf in = {0};
+        say(fd, ENDS[n]);
+        assert_true(hear_until(fd, &in, "\r\n\r\n", 20000));
+        get(fd, "/hello");
+        hear_until(fd, &in, NULL, 20000);
+        assert_non_null(strstr(buf_cstr(&in), " 400 "));
+        assert_null(strstr(in.p, "world"));
+    }
+    close(i.listener);
+}
+
+/* An answer to HEAD is a head: behind a 101 this would be bytes for somebody else. */
+TEST(head_cannot_become_another_protocol, 0)
+{
+    inner i = inner_up();
+    CLEANUP(closep)
+    int fd = open_gate(f, &i, "HEAD", "Connection: Upgrade\r\nUpgrade: websocket\r\n");
+    CLEANUP(closep) int at = inner_accept(&i);
+    CLEANUP(buf_done) buf got = {0};
+    CLEANUP(buf_done) buf in = {0};
+
+    assert_true(hear_until(at, &got, "\r\n\r\n", 20000));
+    assert_null(strstr(buf_cstr(&got), "Upgrade"));
+    say(at,
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    assert_true(hear_until(fd, &in, "\r\n\r\n", 20000));
+    assert_non_null(strstr(buf_cstr(&in), " 502 "));
+    close(i.listener);
+}
+
+/* The next request came while the answer that is no 101 was under way. */
+TEST(a_request_behind_a_refused_upgrade_is_served, 0)
+{
+    inner i = inner_up();
+    CLEANUP(closep)
+    int fd = open_gate(f, &i, "GET", "Connection: Upgrade\r\nUpgrade: websocket\r\n");
+    CLEANUP(closep) int at = inner_accept(&i);
+    CLEANUP(buf_done) buf got = {0};
+    CLEANUP(buf_done) buf in = {0};
+
+    assert_true(hear_until(at, &got, "\r\n\r\n", 20000));
+    say(at, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab");
+    assert_true(hear_until(fd, &in, "ab", 20000));
+    get(fd, "/hello");
+    poll(NULL, 0, 50); /* to be read while the answer goes on */
+    say(at, "cd");
+    assert_true(hear_until(fd, &in, "world", 20000));
+    close(i.listener);
+}
+
 TEST(nothing_listens, 0)
 {
     inner i = inner_up();
@@ -223,9 +318,13 @@ int main(void)
         cmocka_unit_test(an_answer_comes_back_and_the_connection_goes_on),
         cmocka_unit_test(a_server_that_does_not_read_pushes_the_caller_back),
         cmocka_unit_test(a_caller_that_does_not_read_pushes_the_server_back),
+        cmocka_unit_test(a_server_that_reads_slowly_costs_no_memory),
         cmocka_unit_test(each_side_of_a_tunnel_ends_by_itself),
         cmocka_unit_test(both_sides_leave_at_once),
         cmocka_unit_test(a_refused_job_leaves_no_body_behind),
+        cmocka_unit_test(a_body_that_ends_wrong_ends_the_connection),
+        cmocka_unit_test(head_cannot_become_another_protocol),
+        cmocka_unit_test(a_request_behind_a_refused_upgrade_is_served),
         cmocka_unit_test(nothing_listens),
         cmocka_unit_test(stopping_ends_streams),
     };
