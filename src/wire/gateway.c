@@ -32,6 +32,10 @@ static const char *const CREDENTIALS[] = {
 };
 static const char *const COOKIES[] = {"cookie", "cookie2"};
 static const char *const OURS_OUT[] = {"content-length", "x-request-id", "bothy-*"};
+/* Orders to a proxy in front of us, which would take them for ours: serve this file instead. */
+static const char *const PROXY_ORDERS[] = {
+    "x-accel-*", "x-sendfile*", "x-lighttpd-send-*", "x-litespeed-*", "x-reproxy-*",
+};
 /* What would hold for the whole origin, which in the path form is the API's. */
 static const char *const ORIGIN_WIDE[] = {
     "set-cookie",
@@ -45,6 +49,8 @@ static const char *const ORIGIN_WIDE[] = {
     "service-worker-allowed",
     "refresh",
     "expect-ct",
+    "accept-ch",
+    "set-login",
     "public-key-pins*",
     "location",
     "content-location",
@@ -276,7 +282,8 @@ static bool cookie_has_domain(const char *value)
 
 static bool goes_out(const http1_answer *a, const gateway_rules *r, const http1_header *h)
 {
-    if (is_hop(a, h->name) || IN(h->name, OURS_OUT) || (r->prefix && IN(h->name, ORIGIN_WIDE)))
+    if (is_hop(a, h->name) || IN(h->name, OURS_OUT) || IN(h->name, PROXY_ORDERS) ||
+        (r->prefix && IN(h->name, ORIGIN_WIDE)))
         return false;
     return !name_is(h->name, strlen(h->name), "set-cookie") || !cookie_has_domain(h->value);
 }

@@ -110,6 +110,30 @@ static void upgrades_are_passed_on_but_h2c(void **state)
     }
 }
 
+/* Of an answer, in both forms. */
+static void proxies_in_front_take_no_orders_from_inside(void **state)
+{
+    static const char HEAD[] =
+        "HTTP/1.1 200 OK\r\nX-Accel-Redirect: s\r\nx_accel_buffering: s\r\nX-Sendfile: s\r\n"
+        "X-SENDFILE2: s\r\nX-LiteSpeed-Location: s\r\nX-Reproxy-URL: s\r\nX-Kept: k\r\n"
+        "Content-Length: 0\r\n\r\n";
+
+    (void)state;
+    for (int form = 0; form < 2; form++) {
+        char head[sizeof HEAD];
+        CLEANUP(freep) http1_answer *a = xcalloc(1, sizeof *a);
+        CLEANUP(buf_done) buf out = {0};
+        memcpy(head, HEAD, sizeof HEAD);
+        assert_ok(http1_parse_answer(head, strlen(head), false, a));
+        gateway_write_answer(
+            &out, a,
+            &(gateway_rules){.prefix = form ? "/p" : NULL, .target = "/t", .host = "h", .id = "i"},
+            "b", GATEWAY_LENGTH, true);
+        assert_null(strstr(buf_cstr(&out), ": s\r\n"));
+        assert_non_null(strstr(out.p, "X-Kept: k\r\n"));
+    }
+}
+
 static char *location(const char *value)
 {
     CLEANUP(freep)
@@ -156,6 +180,7 @@ int main(void)
         cmocka_unit_test(hosts_name_a_port_in_one_way),
         cmocka_unit_test(credentials_stay_outside),
         cmocka_unit_test(upgrades_are_passed_on_but_h2c),
+        cmocka_unit_test(proxies_in_front_take_no_orders_from_inside),
         cmocka_unit_test(redirects_stay_in_the_port),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
