@@ -305,8 +305,14 @@ static void on_stdin_taken(void *arg, uint64_t id, uint64_t offset)
 static void on_signalled(void *arg, uint64_t id, uint64_t cookie, int errnum)
 {
     exec_table *t = arg;
+    CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
+    unsigned n = x ? atomic_load(&x->signals) : 0;
 
     (void)cookie;
+    while (n && !atomic_compare_exchange_weak(&x->signals, &n, n - 1))
+        continue;
+    if (n)
+        exec_notify(x);
     if (errnum && errnum != ESRCH)
         log_warn("signal", "sandbox %s, exec %lu: %s", t->sandbox, id,
                  str_or(strerrordesc_np(errnum), "an unknown error"));

@@ -192,6 +192,8 @@ err *exec_log_each(exec_table *t, void (*each)(void *arg, uint32_t index, const 
 err *exec_feed(exec *x, const void *p, size_t n, uint64_t offset) ERR_MUST;
 /* With SP_TO_PID and SP_TO_BELOW, too (wire/spine.h); not noted as a kill of the exec. */
 err *exec_signal_part(exec *x, int signo, uint32_t scope, uint32_t pid, uint64_t since_ns) ERR_MUST;
+/* Some of these have not been answered: what they kill may still be dying. */
+bool exec_signals_pending(exec *x);
 /* From here on a new command writes (out, err): ceilings count from here. */
 void exec_set_base(exec *x, const uint64_t base[2]);
 uint64_t exec_dropped(exec *x, int stream, uint64_t from, uint64_t to);

@@ -92,7 +92,16 @@ err *exec_signal_part(exec *x, int signo, uint32_t scope, uint32_t pid, uint64_t
     LOCK_SCOPE(&t->lock);
     if (t->gone || t->ended || !x->live || !t->box)
         return err_kind(err_new(ERR_CONFLICT, "exec %lu cannot be signalled", x->id), "exec");
-    return t->ops->signal(t->box, &s);
+    atomic_fetch_add(&x->signals, 1);
+    err *e = t->ops->signal(t->box, &s);
+    if (e)
+        atomic_fetch_sub(&x->signals, 1);
+    return e;
+}
+
+bool exec_signals_pending(exec *x)
+{
+    return atomic_load(&x->signals) > 0;
 }
 
 /* ---- streams ---- */

@@ -203,14 +203,16 @@ static void display(const command_spec *c, char ret_text[JOURNAL_TEXT_MAX])
 
 static void make_frame(session *s, const command_spec *c, const char *token, frame *ret_frame)
 {
-    bool keep =
-        frame_is_risky(c->text, c->n, s->dialect) || (s->dialect == DIALECT_ASH && s->after_exit);
+    unsigned risks = frame_risks(c->text, c->n, s->dialect);
+    bool keep = risks & RISK_REPLACE || (s->dialect == DIALECT_ASH && s->after_exit);
 
     *ret_frame = (frame){.text = c->text,
                          .n = c->n,
                          .savepoint = keep && s->depth < DEPTH_MAX,
                          .merge = c->merge,
-                         .bulk = s->dialect == DIALECT_BASH && c->n > FRAME_BULK_AT};
+                         .bulk = s->dialect == DIALECT_BASH && c->n > FRAME_BULK_AT,
+                         .keep = risks & RISK_KILL,
+                         .readonly = risks & RISK_READONLY};
     memcpy(ret_frame->token, token, FRAME_TOKEN + 1);
 }
 
@@ -280,7 +282,8 @@ err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_
     cmd->in_bytes = text.len;
     cmd->start[0] = s->s[0].start;
     cmd->start[1] = s->s[1].start;
-    cmd->flags = (f.merge ? JOURNAL_C_MERGE : 0) | (f.savepoint ? JOURNAL_C_SAVEPOINT : 0);
+    cmd->flags = (f.merge ? JOURNAL_C_MERGE : 0) | (f.savepoint ? JOURNAL_C_SAVEPOINT : 0) |
+                 (f.keep ? JOURNAL_C_KILLS : 0);
     display(c, cmd->text);
     TRY(exec_log(s->execs, &r, &index));
     FAULT_KILL("session.command_recorded");

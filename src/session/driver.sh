@@ -1,14 +1,16 @@
-# The session driver: bash, dash, busybox ash. An argument of the shell it runs in; it writes no file.
-# The host puts a line before it that sets __by_k, the session's token. See docs/internals/sessions.md.
+# The session driver: bash, dash, busybox ash. An argument of the shell it runs in; it writes no file
+# but the exported variables, below. The host puts lines before it that set __by_k, the session's
+# token. See docs/internals/sessions.md.
 #
 # M, the shell that was started, keeps the three pipes and waits. S, its child, is the session. S
 # reads a frame (a line of assignments), runs __by_c, and writes a trailer to both streams.
 #   k session token   t u token of the command, in two halves: no trace or dump of variables joins them
 #   c command   s status   x kind of the trailer   p pid of S   r where stderr goes: 8, or 7 merged
 #   b what to do next: 0 read, 1 in a command, 2 close, 3 savepoint, 4 tell, 5 run in the savepoint, 6 sync
-#   v d w dialect   i interrupted (dash)   g guard loop   m session loop   q h: reopen, first close 5 6
+#   y keep the exported variables first   z IFS may be read-only   v w dialect   i interrupted (dash)
+#   a functions   g guard loop   m session loop   q h: reopen, first close 5 6
 __by_n='
-' __by_s=0 __by_b=4 __by_i=0 __by_t=$__by_k __by_u= __by_c=: __by_q= __by_p=0 __by_r=8 __by_l=
+' __by_s=0 __by_b=4 __by_i=0 __by_t=$__by_k __by_u= __by_c=: __by_q= __by_p=0 __by_r=8 __by_y= __by_z=
 IFS= read -r __by_l </proc/$$/maps
 case $__by_l in
 */bash) __by_x=B __by_v=c __by_w= ;;
@@ -20,47 +22,55 @@ case $__by_l in
     esac ;;
 esac
 __by_h='exec 5<&- 6<&-; __by_q=1 __by_h='
+# e: one write each, below PIPE_BUF for any path but the longest: whole among what background jobs write.
+# d: the shell below is gone: its state was lost, ours is from before.
+__by_a='
 __by_f(){ return "$1"; }
 __by_o(){ exec 3</proc/$$/fd/0 7>/proc/$$/fd/1 8>/proc/$$/fd/2 </dev/null >&7 2>/dev/null; }
-# One write each, below PIPE_BUF for any path but the longest: whole among what background jobs write.
 __by_e(){
 case $__by_i in 1) __by_i=0 __by_s=130 ;; esac
-command printf '\036%s%s %s %s %s %s\036\n' "$__by_t" "$__by_u" "$__by_x" "$__by_s" "$__by_p" "$PWD" >&8
-command printf '\036%s%s %s %s %s %s\036\n' "$__by_t" "$__by_u" "$__by_x" "$__by_s" "$__by_p" "$PWD" >&7
+command printf "\\036%s%s %s %s %s %s\\036\\n" "$__by_t" "$__by_u" "$__by_x" "$__by_s" "$__by_p" "$PWD" >&8
+command printf "\\036%s%s %s %s %s %s\\036\\n" "$__by_t" "$__by_u" "$__by_x" "$__by_s" "$__by_p" "$PWD" >&7
 __by_b=0 __by_x=E __by_r=8
 }
-# The shell below is gone: its state was lost, ours is from before.
 __by_d(){
 __by_s=$1
 case $__by_q in 1) __by_o ;; esac
 __by_t=$__by_k __by_u= __by_x=R __by_b=4
-}
+}'
 __by_g='
-trap : INT
+case $__by_w in x) trap "" INT ;; *) trap : INT ;; esac
 while :; do
 ( eval "$__by_h"; __by_o; eval "$__by_m" ) 2>/dev/null
 __by_d "$?"; __by_p=0; __by_e
 done'
-# Two loops: `break` and `continue` of a command end the inner one.
+# Two loops: `break` and `continue` of a command end the inner one. After its first EXIT trap (w is x) a
+# trap in ash that runs, or exits, puts the status of that exit into $?: who waits ignores the signal, and
+# who is interrupted becomes another program.
 __by_m='
-IFS=" " command read -r __by_p __by_l </proc/self/stat
+command read -r __by_p </proc/self/stat
+__by_p=${__by_p%% *}
 case $__by_b in 5) command printf "\\036%s P 0 %s \\036\\n" "$__by_k" "$__by_p" >&7 ;; esac
 while :; do while :; do
-trap '\''__by_s=$? __by_x=X __by_b=4; trap - EXIT; eval "$__by_g"'\'' EXIT
-trap '\''case $__by_b$__by_w in 1d) exec 2>/dev/null; __by_i=1; ${__by_0?} ;; 1*) exit 130 ;; esac'\'' INT
+trap '\''__by_s=$? __by_x=X __by_b=4; case $__by_v in "") __by_w=x ;; esac; trap - EXIT; eval "$__by_g"'\'' EXIT
+trap '\''case $__by_b$__by_w in 1d) exec 2>/dev/null; __by_i=1; ${__by_0?} ;; 1x) exec sh -c "exit 130" ;; 1*) exit 130 ;; esac'\'' INT
 case $__by_b in 1) __by_s=0; __by_e ;; 4) __by_e ;; esac
 case $__by_b in
 5) ;;
 *)
-    IFS= command read -r __by_l <&3 || { exec 3<&-; exec 3</proc/$$/fd/0; continue; }
+    case $__by_z in
+    1) command read -r __by_l <&3 ;;
+    *) IFS= command read -r __by_l <&3 ;;
+    esac || { exec 3<&-; exec 3</proc/$$/fd/0; continue; }
     eval "$__by_l"
     case $__by_b in
     2) kill -9 0 ;;
-    3) ( trap : INT; __by_b=5; eval "$__by_m" ); __by_d "$?"; continue ;;
+    3) case $__by_w in x) trap "" INT ;; esac; ( trap : INT; __by_b=5; eval "$__by_m" ); __by_d "$?"; continue ;;
     6) __by_t=$__by_k __by_u= __by_x=Y __by_b=4; continue ;;
     esac
     ;;
 esac
+case $__by_y in 1) __by_y=; ( umask 077; export -p >|/dev/shm/.by-"$__by_k" ) 2>/dev/null ;; esac
 case $__by_v in
 "") ( eval "__by_j(){ :$__by_n$__by_c$__by_n}" ) 2>&"$__by_r" || { __by_s=2 __by_b=4; continue; } ;;
 esac
@@ -73,5 +83,15 @@ c:*) __by_f "$__by_s"; command eval "$__by_c" </dev/null >&7 2>&"$__by_r" 3<&- 7
 esac
 __by_s=$? __by_b=4
 done; done'
+# In bash a function may have any name, also those of the words above.
+case $__by_x:$SHELLOPTS in
+B:*posix*) ;;
+B:*) eval '
+for __by_l in command:builtin "trap:builtin trap" "eval :builtin eval " "exit :builtin exit " "continue:builtin continue"; do
+__by_a=${__by_a//"${__by_l%%:*}"/"${__by_l#*:}"} __by_g=${__by_g//"${__by_l%%:*}"/"${__by_l#*:}"}
+__by_m=${__by_m//"${__by_l%%:*}"/"${__by_l#*:}"}
+done' ;;
+esac
+eval "$__by_a"
 exec 5</proc/$$/fd/1 6</proc/$$/fd/2 7>&1 8>&2
 eval "$__by_g"

@@ -38,8 +38,9 @@ static void put_quoted(buf *out, const char *p, size_t n)
 
 static void put_head(const frame *f, buf *out)
 {
-    buf_printf(out, "%s%s__by_t=%.8s __by_u=%s", f->savepoint ? "__by_b=3 " : "",
-               f->merge ? "__by_r=7 " : "", f->token, f->token + 8);
+    buf_printf(out, "%s%s%s%s__by_t=%.8s __by_u=%s", f->savepoint ? "__by_b=3 " : "",
+               f->merge ? "__by_r=7 " : "", f->keep ? "__by_y=1 " : "",
+               f->readonly ? "__by_z=1 " : "", f->token, f->token + 8);
 }
 
 void frame_write(const frame *f, buf *out)
@@ -47,7 +48,7 @@ void frame_write(const frame *f, buf *out)
     bool open = !f->n || f->text[f->n - 1] != '\n'; /* a last line without its end */
 
     if (f->bulk) {
-        buf_printf(out, "LC_ALL=C IFS= command read -r -N %zu __by_c <&3; ", f->n + open);
+        buf_printf(out, "LC_ALL=C command read -r -N %zu __by_c <&3; ", f->n + open);
         put_head(f, out);
         buf_char(out, '\n');
         buf_append(out, f->text, f->n);
@@ -164,12 +165,34 @@ static bool is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-static bool in_list(const char *p, size_t n, const char *const *list)
+static const struct {
+    const char *word;
+    unsigned risks, risks_ash;
+} WORDS[] = {
+    {"exec", RISK_REPLACE, RISK_REPLACE},
+    {"trap", RISK_REPLACE, RISK_REPLACE},
+    {"kill", RISK_KILL, RISK_KILL},
+    {"pkill", RISK_KILL, RISK_KILL},
+    {"killall", RISK_KILL, RISK_KILL},
+    {"readonly", RISK_READONLY, RISK_READONLY | RISK_REPLACE},
+    {"declare", RISK_READONLY, RISK_READONLY},
+    {"typeset", RISK_READONLY, RISK_READONLY},
+    {"exit", 0, RISK_REPLACE},
+    {"set", 0, RISK_REPLACE},
+    {"return", 0, RISK_REPLACE},
+    {"break", 0, RISK_REPLACE},
+    {"continue", 0, RISK_REPLACE},
+    {"shift", 0, RISK_REPLACE},
+    {"unset", 0, RISK_REPLACE},
+    {"source", 0, RISK_REPLACE},
+};
+
+static unsigned word_risks(const char *p, size_t n, bool ash)
 {
-    for (; *list; list++)
-        if (strlen(*list) == n && !memcmp(p, *list, n))
-            return true;
-    return false;
+    for (size_t i = 0; i < ARRAY_LEN(WORDS); i++)
+        if (strlen(WORDS[i].word) == n && !memcmp(p, WORDS[i].word, n))
+            return ash ? WORDS[i].risks_ash : WORDS[i].risks;
+    return 0;
 }
 
 /* ash: an error in an expansion, and the dot command. */
@@ -182,22 +205,20 @@ static bool is_sharp(const char *p, size_t i, size_t n)
     return p[i] == '.' && strchr(" \t\n;&|", before) && i + 1 < n && strchr(" \t\n", p[i + 1]);
 }
 
-bool frame_is_risky(const char *text, size_t n, enum dialect d)
+unsigned frame_risks(const char *text, size_t n, enum dialect d)
 {
-    static const char *const ANY[] = {"exec", "trap", NULL};
-    static const char *const ASH[] = {"exec",     "trap",     "exit",  "set",   "return", "break",
-                                      "continue", "readonly", "shift", "unset", "source", NULL};
     bool ash = d != DIALECT_BASH && d != DIALECT_DASH;
+    unsigned risks = 0;
 
     for (size_t i = 0; i < n;) {
         size_t k = i;
         while (k < n && is_word(text[k]))
             k++;
-        if (k > i && !(i && text[i - 1] == '-') && in_list(text + i, k - i, ash ? ASH : ANY))
-            return true;
+        if (k > i && !(i && text[i - 1] == '-')) /* find -exec is harmless */
+            risks |= word_risks(text + i, k - i, ash);
         if (ash && k < n && is_sharp(text, k, n))
-            return true;
+            risks |= RISK_REPLACE;
         i = k > i ? k : i + 1;
     }
-    return false;
+    return risks;
 }

@@ -26,6 +26,8 @@ typedef struct frame {
     bool savepoint; /* the shell may not survive it as itself: keep a copy */
     bool merge;     /* its stderr goes to stdout */
     bool bulk;      /* bash only */
+    bool keep;      /* the exported variables, first: it may kill the shell below */
+    bool readonly;  /* from now on IFS may be read-only */
 } frame;
 /* ERR_INVALID_REQUEST: a NUL. ERR_TOO_LARGE. */
 err *frame_check(const char *text, size_t n) ERR_MUST;
@@ -67,5 +69,9 @@ enum dialect {
     DIALECT_ASH
 };
 const char *dialect_name(enum dialect d); /* NULL: unknown */
-/* May this text replace or end the shell in a way the dialect does not survive? Errs to yes. */
-bool frame_is_risky(const char *text, size_t n, enum dialect d);
+#define RISK_REPLACE \
+    (1u << 0) /* replaces or ends the shell in a way the dialect does not survive */
+#define RISK_KILL     (1u << 1) /* kills, maybe us */
+#define RISK_READONLY (1u << 2)
+/* What this text may do to the shell, by its words. Errs to yes. */
+unsigned frame_risks(const char *text, size_t n, enum dialect d);

@@ -43,8 +43,9 @@ struct running {
     uint64_t begun_ns;    /* monotonic, as this process knows it */
     uint32_t flags;       /* COMMAND_F_* */
     uint32_t record_flags;
-    bool found;   /* its own trailer, on stdout: */
-    bool adopted; /* an earlier life of ours began it */
+    bool found;       /* its own trailer, on stdout: */
+    uint64_t wait_ns; /* monotonic: its end is known, but not what its signals do; 0: it is not */
+    bool adopted;     /* an earlier life of ours began it */
     char kind;
     int status;
     int resumed_status;

@@ -14,6 +14,8 @@
 #define CHUNK        (64u * 1024)
 #define QUANTUM      (4u << 20) /* a run looks at no more of a stream */
 #define RETRY_NS     (200 * NS_PER_MS)
+#define KILLS_NS     (15 * NS_PER_MS)
+#define SIGNALS_NS   (2 * NS_PER_S)
 #define RESTARTS_MAX 1000u
 #define FAILURES_MAX 5u
 
@@ -176,10 +178,23 @@ static bool finish_found(session *s)
                           s->run.status);
 }
 
+/* A command that is over may have killed the shell below, or may have been killed by signals of
+ * ours that still look around: what begins now must not be their prey. A while, then it is enough.
+ */
+static bool is_settled(session *s)
+{
+    uint64_t now = now_mono_ns();
+    bool kills = s->run.record_flags & JOURNAL_C_KILLS, pending = exec_signals_pending(s->shell);
+
+    if (!s->run.wait_ns && (kills || pending))
+        s->run.wait_ns = now + (pending ? SIGNALS_NS : KILLS_NS);
+    return !s->run.wait_ns || now >= s->run.wait_ns || (!kills && !pending);
+}
+
 /* True: a command has ended; what follows it has not been looked at. */
 static bool settle(session *s)
 {
-    if (!s->run.seq || !s->s[0].found || !s->s[1].found)
+    if (!s->run.seq || !s->s[0].found || !s->s[1].found || !is_settled(s))
         return false;
     if (!finish_found(s)) {
         s->retry_ns = now_mono_ns() + RETRY_NS;
@@ -209,7 +224,7 @@ static bool end_command(session *s, const exec_end *end)
             s->s[i].found = true;
             s->s[i].stop = s->s[i].pos;
         }
-    if (s->run.found)
+    if (s->run.found && !(known && s->run.record_flags & JOURNAL_C_KILLS))
         return finish_found(s);
     s->run.flags |= known ? COMMAND_F_RESTARTED : 0;
     return command_finish(s, known ? COMMAND_RESUMED : COMMAND_UNKNOWN, status_of(end));
@@ -308,6 +323,8 @@ static uint64_t sooner(uint64_t a, uint64_t b)
 void session_arm(session *s)
 {
     uint64_t at = sooner(sooner(s->run.deadline_ns, s->run.ladder.next_ns), s->retry_ns);
+
+    at = sooner(at, s->run.wait_ns);
 
     if (at)
         pump_timer_set(exec_table_pump(s->execs), &s->timer, at);

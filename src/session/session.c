@@ -172,6 +172,9 @@ static char *script_of(const session *s)
     CLEANUP(buf_done) buf b = {0};
 
     buf_printf(&b, "__by_k=%s\n", s->token);
+    if (s->info.restarts)
+        buf_printf(&b, "if [ -r /dev/shm/.by-%s ]; then command . /dev/shm/.by-%s; fi\n", s->token,
+                   s->token);
     if (s->cwd) {
         buf_str(&b, "cd -- '");
         for (const char *p = s->cwd; *p; p++)
@@ -187,7 +190,8 @@ err *session_start_shell(session *s, const exec_key *key, bool *ret_replay, exec
     journal_rec r = {.type = JOURNAL_SESSION, .exec = s->id};
     CLEANUP(exec_spec_done) exec_spec spec = {.exec_fd = -1};
 
-    random_bytes(s->info.token, sizeof s->info.token);
+    if (!s->info.restarts) /* the kept variables are found by it */
+        random_bytes(s->info.token, sizeof s->info.token);
     hex_encode(s->info.token, sizeof s->info.token, s->token);
     s->info.real_ns = now_real_ns();
     r.session = s->info;
