@@ -157,9 +157,11 @@ err *engine_session_new(engine *e, const caller *c, sandbox *sb, session_spec *s
                         const idempotency *idem, session **ret_session, bool *ret_replay) ERR_MUST;
 err *engine_session_find(sandbox *sb, const char *id_or_name, session **ret_session) ERR_MUST;
 err *engine_session_list(sandbox *sb, session ***ret_sessions, size_t *ret_n) ERR_MUST;
-err *engine_session_run(engine *e, const caller *c, sandbox *sb, session *s,
-                        const command_spec *spec, const idempotency *idem, uint64_t *ret_seq,
-                        bool *ret_replay) ERR_MUST;
+/* The hashes of a command's key; false: it has none. */
+bool engine_session_key(const caller *c, sandbox *sb, session *s, const idempotency *idem,
+                        exec_key *ret_key);
+err *engine_session_run(sandbox *sb, session *s, const command_spec *spec, const exec_key *key,
+                        uint64_t *ret_seq, bool *ret_replay) ERR_MUST;
 
 /* ---- ports ---- */
 /* May the caller reach ports of this sandbox, and can this node? As engine_exec says no. */

@@ -53,19 +53,22 @@ err *engine_session_list(sandbox *sb, session ***ret_sessions, size_t *ret_n)
     return NULL;
 }
 
-err *engine_session_run(engine *e, const caller *c, sandbox *sb, session *s,
-                        const command_spec *spec, const idempotency *idem, uint64_t *ret_seq,
-                        bool *ret_replay)
+bool engine_session_key(const caller *c, sandbox *sb, session *s, const idempotency *idem,
+                        exec_key *ret_key)
 {
     char scope[SANDBOX_ID_LEN + 32];
-    exec_key key = {0};
 
-    (void)e;
-    TRY(caller_require(c, CALLER_USER));
+    *ret_key = (exec_key){0};
+    if (!idem->key)
+        return false;
+    snprintf(scope, sizeof scope, "%s/%lu", sb->id, session_id(s));
+    idempotency_hash(c->owner, "command", scope, idem, ret_key->key, ret_key->body);
+    return true;
+}
+
+err *engine_session_run(sandbox *sb, session *s, const command_spec *spec, const exec_key *key,
+                        uint64_t *ret_seq, bool *ret_replay)
+{
     TRY(sandbox_usable(sb));
-    if (idem->key) {
-        snprintf(scope, sizeof scope, "%s/%lu", sb->id, session_id(s));
-        idempotency_hash(c->owner, "command", scope, idem, key.key, key.body);
-    }
-    return session_run(s, spec, idem->key ? &key : NULL, ret_seq, ret_replay);
+    return session_run(s, spec, key, ret_seq, ret_replay);
 }

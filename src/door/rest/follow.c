@@ -40,6 +40,8 @@ static void on_bytes(void *arg)
     relay_wake(arg);
 }
 
+static void hold_streams(follow *f);
+
 static void on_start(void *ctx, relay_job *job)
 {
     follow *f = ctx;
@@ -49,6 +51,12 @@ static void on_start(void *ctx, relay_job *job)
         session_watch_add(f->s, &f->watch);
     else
         exec_watch_add(f->x, &f->watch);
+    if (!f->o.turn)
+        hold_streams(f);
+}
+
+static void hold_streams(follow *f)
+{
     if (f->o.form != FOLLOW_RAW && f->o.form != FOLLOW_EVENTS)
         return; /* run-to-end takes head and tail */
     for (int s = 1; s <= 2; s++)
@@ -69,6 +77,7 @@ static void on_free(void *ctx)
         exec_unwatch(f->x, &f->watch);
     exec_unref(f->x);
     session_unref(f->s);
+    command_turn_free(f->o.turn);
     sandbox_unref(f->sb);
     free(f->request_id);
     free(f->cause);
@@ -263,12 +272,12 @@ static enum relay_next step_started(follow *f, relay_io *io, const exec_state *s
 
     if (!head_due(f, io, st, &failure))
         return RELAY_WAIT;
-    CLEANUP(json_decrefp) json_t *body = view_process(st, cause_of(f));
+    CLEANUP(json_decrefp) json_t *body = f->s ? end_json(f, st) : view_process(st, cause_of(f));
     CLEANUP(freep) char *extra = head_extra(f, st->id);
     if (failure)
         http_error_answer(io->out, failure, io->keep_alive, f->request_id);
     else
-        http_json_answer(io->out, 201, body, io->keep_alive, f->request_id, extra);
+        http_json_answer(io->out, f->s ? 202 : 201, body, io->keep_alive, f->request_id, extra);
     return finish(io);
 }
 
@@ -484,6 +493,17 @@ static enum relay_next on_step(void *ctx, relay_io *io)
 
     if (!f->last_sent)
         f->last_sent = io->now;
+    if (f->o.turn) {
+        CLEANUP(err_freep) err *e = command_turn_try(f->o.turn, &f->o.seq, &f->o.replay);
+        if (session_is_busy(e))
+            return RELAY_WAIT;
+        if (e) {
+            http_error_answer(io->out, e, io->keep_alive, f->request_id);
+            return finish(io);
+        }
+        command_turn_free(TAKE_PTR(f->o.turn));
+        hold_streams(f);
+    }
     /* State before bytes: an end seen here means every byte of it can be read below. */
     look(f, &st);
     if (!f->began)

@@ -59,9 +59,14 @@ typedef struct follow_options {
     bool is_exec;     /* a command that never started is an error, not an answer */
     session *session; /* a command of it instead of an exec: */
     uint64_t seq;
-    uint64_t wait_ns; /* FOLLOW_RESULT: answer then at the latest; 0: no such time, or: */
-    bool look;        /* at once */
+    uint64_t wait_ns;          /* FOLLOW_RESULT: answer then at the latest; 0: no such time, or: */
+    bool look;                 /* at once */
+    struct command_turn *turn; /* the command has still to begin; taken over */
 } follow_options;
+/* sessions.c: a command that waits for its turn. ERR_* as session_run. */
+typedef struct command_turn command_turn;
+err *command_turn_try(command_turn *t, uint64_t *ret_seq, bool *ret_replay) ERR_MUST;
+void command_turn_free(command_turn *t);
 /* Hands the connection to the relay. Takes references of its own; x is NULL for a session's. */
 void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_options *o);
 

@@ -224,52 +224,97 @@ err *rest_session_interrupt(request *rq, response *rs)
 
 /* ---- run ---- */
 
-static err *run_options(request *rq, follow_options *o)
+static err *run_options(request *rq, bool wait, follow_options *o)
 {
     const char *last = request_header(rq, "Last-Event-ID");
 
-    *o = (follow_options){.form = rest_wants_events(rq) ? FOLLOW_EVENTS : FOLLOW_RESULT,
+    *o = (follow_options){.form = !wait                   ? FOLLOW_STARTED
+                                  : rest_wants_events(rq) ? FOLLOW_EVENTS
+                                                          : FOLLOW_RESULT,
                           .until = UNTIL_END,
                           .streams = BOTH};
     return last ? rest_parse_offsets(last, &o->from[1], &o->from[2]) : NULL;
 }
 
-static err *accepted(response *rs, session *s, uint64_t seq, bool replay)
-{
-    CLEANUP(command_state_done) command_state st = {0};
+struct command_turn {
+    sandbox *sb;
+    session *s;
+    char *text; /* may hold secrets */
+    command_spec spec;
+    exec_key key;
+    bool has_key;
+    request_hold *hold;
+};
 
-    TRY(session_command(s, seq, &st));
-    response_header(rs, "Bothy-Seq", "%lu", seq);
-    if (replay)
-        response_header(rs, "Idempotent-Replay", "true");
-    response_json(rs, 202, view_command(&st));
+err *command_turn_try(command_turn *t, uint64_t *ret_seq, bool *ret_replay)
+{
+    return engine_session_run(t->sb, t->s, &t->spec, t->has_key ? &t->key : NULL, ret_seq,
+                              ret_replay);
+}
+
+void command_turn_free(command_turn *t)
+{
+    if (!t)
+        return;
+    secret_wipe(t->text, t->spec.n);
+    free(t->text);
+    request_hold_free(t->hold);
+    session_unref(t->s);
+    sandbox_unref(t->sb);
+    free(t);
+}
+
+static err *turn_new(request *rq, sandbox *sb, session *s, run_command *in, const exec_key *key,
+                     command_turn **ret)
+{
+    request_hold *hold = NULL;
+
+    TRY(request_hold_new(rq, in->command.n, &hold));
+    command_turn *t = xcalloc(1, sizeof *t);
+    *t = (command_turn){.sb = sandbox_ref(sb),
+                        .s = session_ref(s),
+                        .text = TAKE_PTR(in->command.p),
+                        .hold = hold,
+                        .has_key = key != NULL};
+    t->spec = (command_spec){.text = t->text,
+                             .n = in->command.n,
+                             .timeout_ms = in->timeout_ms,
+                             .merge = in->has_merge ? in->merge : session_merges(s)};
+    if (key)
+        t->key = *key;
+    *ret = t;
     return NULL;
 }
 
-/* POST …/commands — run, then answer at the end, or as events, or at once. */
+/* POST …/commands — run, then answer at the end, or as events, or at once. What cannot begin now
+ * waits without a thread: for a shell that starts always, for another command if it says so. */
 err *rest_command_run(request *rq, response *rs)
 {
     CLEANUP(run_command_done) run_command in = {0};
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(session_unrefp) session *s = NULL;
     CLEANUP(body_wipe) buf body = {0};
-    CLEANUP(session_state_done) session_state st = {0};
+    CLEANUP(err_freep) err *busy = NULL;
+    command_turn *turn = NULL;
     follow_options o;
     idempotency idem;
+    exec_key key;
 
     TRY(request_body(rq, BODY_MAX, &body));
     TRY(rest_idempotency(rq, &body, &idem));
     TRY(run_command_decode(body.p, body.len, &in));
-    TRY(run_options(rq, &o));
+    TRY(run_options(rq, in.wait, &o));
     TRY(find_session(rq, &sb, &s));
-    command_spec spec = {.text = in.command.p,
-                         .n = in.command.n,
-                         .timeout_ms = in.timeout_ms,
-                         .merge = in.has_merge ? in.merge : session_merges(s)};
-    TRY(engine_session_run(rest_engine(rq), rest_caller(rq), sb, s, &spec, &idem, &o.seq,
-                           &o.replay));
-    if (!in.wait)
-        return accepted(rs, s, o.seq, o.replay);
+    bool has_key = engine_session_key(rest_caller(rq), sb, s, &idem, &key);
+    TRY(turn_new(rq, sb, s, &in, has_key ? &key : NULL, &turn));
+    busy = command_turn_try(turn, &o.seq, &o.replay);
+    if (session_is_busy(busy) && (in.queue || busy->code == ERR_UNAVAILABLE)) {
+        o.turn = turn;
+    } else {
+        command_turn_free(turn);
+        if (busy)
+            return TAKE_PTR(busy);
+    }
     o.session = s;
     follow_start(rq, rs, sb, NULL, &o);
     return NULL;
