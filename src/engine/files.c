@@ -213,8 +213,11 @@ void kit_call_free(kit_call *k)
         exec_unwatch(k->x, &k->watch);
     exec_hold_free(k->hold);
     /* The kit undoes an upload that ends without END; a shell would take what came for all. */
+    bool unfinished = takes_input(k->verb) && !k->order.ended;
     if (k->x)
-        exec_discard(k->x, k->order.ended || (takes_input(k->verb) && !k->sh));
+        exec_discard(k->x, !unfinished && !k->order.ended ? DISCARD_KILL
+                           : unfinished && k->sh          ? DISCARD_TERM
+                                                          : DISCARD_END);
     exec_unref(k->x);
     kit_sh_free(k->sh);
     buf_done(&k->in);

@@ -491,21 +491,21 @@ err *exec_signal(exec *x, int signo, uint32_t scope)
     return NULL;
 }
 
-void exec_discard(exec *x, bool grace)
+void exec_discard(exec *x, enum exec_discard how)
 {
     exec_table *t = x->table;
     bool live;
 
-    if (grace && x->flags & JOURNAL_F_STDIN && !atomic_load(&x->in_eof))
+    if (how == DISCARD_END && x->flags & JOURNAL_F_STDIN && !atomic_load(&x->in_eof))
         err_drop(exec_stdin(x, NULL, 0, UINT64_MAX, true), "discard");
     {
         LOCK_SCOPE(&t->lock);
         x->discarded = true;
         live = x->live;
-        if (live && grace) {
+        if (live && how == DISCARD_END) {
             pump_timer_set(t->hub->pump, &x->deadline, now_mono_ns() + DISCARD_NS);
-        } else if (live) { /* the time limit's second step: KILL, again until it is gone */
-            x->timed_out = true;
+        } else if (live) { /* the time limit's first or second step */
+            x->timed_out = how == DISCARD_KILL;
             atomic_store(&x->due, true);
         }
     }

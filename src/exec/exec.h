@@ -85,12 +85,16 @@ err *exec_start(exec_table *t, const exec_spec *spec, const exec_key *key, exec 
 /* One that was started as transient does a verb's work (a kit). It is neither listed nor found, has
  * a ceiling of its own beside live_max, does not count as running, keeps at most
  * TRANSIENT_STREAM_MAX of a stream (hold it, or bytes are lost), and dies with us. Whoever started
- * it says when it is done with it, once: what still runs of it is killed, and its streams are
- * removed. grace: it ends by itself, or when its stdin ends, which is done here; it is killed if it
- * has not within a second. */
+ * it says how it is done with it, once: what still runs is killed, and its streams are removed. */
+enum exec_discard {
+    DISCARD_KILL, /* at once */
+    DISCARD_TERM, /* it may clean up: TERM, 2 s, KILL */
+    DISCARD_END,  /* it ends by itself, or when its stdin ends, which is done here; else as above
+                     after a second */
+};
 #define TRANSIENT_MAX        128u
 #define TRANSIENT_STREAM_MAX (UINT64_C(8) << 20)
-void exec_discard(exec *x, bool grace);
+void exec_discard(exec *x, enum exec_discard how);
 err *exec_find(exec_table *t, uint64_t id, exec **ret_exec) ERR_MUST;
 /* The newest max of all known, oldest first; a malloc'ed array of references. */
 void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n);

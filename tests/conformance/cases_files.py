@@ -8,12 +8,11 @@ import time
 import urllib.parse
 
 from common import needs, walls
-from harness import Skip, check, equal, eventually, expect_error
+from harness import Node, Skip, check, equal, eventually, expect_error
 
 
 def cases(suite, node):
     with node.sandbox() as sb:
-        needs_or_skip(suite, node)
         f = Files(node, sb)
         single(suite, node, f)
         ranges(suite, node, f)
@@ -26,9 +25,30 @@ def cases(suite, node):
     users(suite, node)
 
 
-def needs_or_skip(suite, node):
-    if node.caps.get("files", "absent") == "absent":
-        raise Skip(f"the backend {node.backend} has no files")
+class BySh:
+    """The same cases where no kit can go."""
+
+    def __init__(self, suite):
+        self.suite, self.args = suite, suite.args
+
+    def case(self, name):
+        return self.suite.case(f"by sh: {name}")
+
+
+def alone(suite, backend):
+    if not suite.wants("by sh: "):
+        return
+    with Node(backend, images="busybox", env="BOTHY_FILES_KIT=") as node:
+        node.caps = node.ok("GET", "/v1/info")["caps"]
+        cases(BySh(suite), node)
+
+        @suite.case("by sh: caps say so, and what it cannot do is unsupported")
+        def _():
+            equal(node.caps["files"], "emulated", "caps.files")
+            with node.sandbox() as sb:
+                f = Files(node, sb)
+                expect_error(node.call("GET", f.url(".", "/search", name="*")), 501, "unsupported")
+                expect_error(node.call("GET", f.url(".", "/watch")), 501, "unsupported")
 
 
 def native(node):
@@ -308,7 +328,9 @@ def lists(suite, node, f):
         f.sh("mkdir many; cd many; i=0; while [ $i -lt 5000 ]; do : >f$i; i=$((i+1)); done")
         got = [x["name"] for x in f.lines("many")[:-1]]
         equal(got, sorted(f"f{i}" for i in range(5000)), "names")
-        equal(f.delete("many", recursive="true").json["removed"], 5001, "removed")
+        removed = f.delete("many", recursive="true").json["removed"]
+        native(node)
+        equal(removed, 5001, "removed")
 
 
 def searches(suite, node, f):
