@@ -291,7 +291,8 @@ def changes(suite, node, f):
         equal(f.delete("rm/d", recursive="true").status, 200, "tree")
         equal([e["name"] for e in f.page("rm", depth=5)["entries"]], ["keep", "keep/f"], "what is left")
         expect_error(f.delete("rm/d"), 404, "not_found")
-        expect_error(f.delete("/", recursive="true"), 409, "conflict")
+        if node.backend != "fake":  # whose root is the node's
+            expect_error(f.delete("/", recursive="true"), 409, "conflict")
 
 
 def lists(suite, node, f):
