@@ -5,9 +5,9 @@
  * may be anything that kit_decode() and kit_order_check() let pass. Work and output of one call are
  * bounded.
  *
- * In: what a caller has sent becomes records: tar as it is or in gzip or zstd, or zip. Found out by
- * its first bytes. Its names are made what names of entries must be, or it is refused; its heads
- * are bounded, so that memory does not grow with what is sent.
+ * In: what a caller has sent becomes records: tar as it is or in gzip or zstd, or zip (stored or
+ * deflated). Found out by its first bytes. Its names are made what names of entries must be, or it
+ * is refused; its heads are bounded, so that memory does not grow with what is sent.
  *
  * Names are bytes: the process needs a UTF-8 locale (LC_CTYPE), or libarchive changes them. */
 #pragma once
@@ -29,6 +29,8 @@ enum archive_format {
 
 /* Beyond it a file is left out: to go over its holes takes time. */
 #define ARCHIVE_FILE_MAX (16ull << 40)
+/* What a zip's directory may take of memory: it is kept until its end. ERR_TOO_LARGE. */
+#define ARCHIVE_ZIP_DIRECTORY_MAX (32u << 20)
 
 typedef struct archive_out archive_out;
 /* Bytes are appended to `to`, which must outlive it. name: what an entry "" that is no directory is

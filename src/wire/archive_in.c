@@ -21,6 +21,7 @@ typedef struct reader {
     char *piece;  /* PIECE bytes */
     size_t early; /* bytes of it that were read to see what it is; given first */
     err *failed;  /* of a callback */
+    bool zip;
     bool in_head;
     uint64_t head; /* bytes since the head began */
     uint32_t entries;
@@ -179,6 +180,7 @@ static err *open_reader(reader *r)
                              : archive_read_support_format_tar(r->a);
     if (ok != ARCHIVE_OK || archive_read_append_filter(r->a, ARCHIVE_FILTER_NONE) != ARCHIVE_OK)
         return err_new(ERR_INTERNAL, "cannot prepare the archive's reader");
+    r->zip = KINDS[kind].zip;
     r->in_head = true;
     if (archive_read_open(r->a, r, NULL, packed ? read_unpacked : read_plain, NULL) != ARCHIVE_OK)
         return reader_error(r, r->a);
@@ -314,6 +316,15 @@ static err *emit_content(reader *r, struct archive_entry *e, uint64_t size)
     return k == ARCHIVE_EOF ? NULL : reader_error(r, r->a);
 }
 
+/* A zip names a compression for each entry. LZMA, PPMd and the like come with a window of the
+ * sender's choice, up to 4 GiB, which nobody counts; what everybody writes needs 32 KiB. */
+static bool is_cheap(const reader *r)
+{
+    const char *format = str_or(archive_format_name(r->a), "");
+
+    return !r->zip || str_ends(format, "(uncompressed)") || str_ends(format, "(deflation)");
+}
+
 static err *take_entry(reader *r, struct archive_entry *e)
 {
     char name[KIT_PATH_MAX + 1], target[KIT_PATH_MAX + 1];
@@ -322,6 +333,8 @@ static err *take_entry(reader *r, struct archive_entry *e)
 
     if (++r->entries > ARCHIVE_ENTRIES_MAX)
         return refuse("it has too many entries");
+    if (!is_cheap(r))
+        return refuse_entry(given, "its compression is neither 'stored' nor 'deflate'");
     if (!given || !*given || !normalise(given, name, &rec.name_len))
         return refuse_entry(given, "its name leads outside, or is too long");
     rec.name = name;

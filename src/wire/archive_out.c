@@ -12,6 +12,7 @@
 #define HOLE_PIECE (256ul << 20) /* of a hole that is not written */
 #define HOLE_STEPS 4096u         /* such pieces of one call */
 #define XATTR_SPEC "user."
+#define ZIP_ENTRY  160u /* of a zip's directory, besides the name */
 
 struct archive_out {
     struct archive *a;
@@ -26,6 +27,7 @@ struct archive_out {
     struct kit_extent *extents; /* KIT_EXTENTS_MAX */
     uint32_t nextents, extent;  /* the one that at lies in or before */
     uint64_t at, size;
+    uint64_t directory; /* of a zip, so far */
     uint64_t left_out;
 };
 
@@ -244,11 +246,22 @@ static void set_sparse(archive_out *o)
         archive_entry_sparse_add_entry(o->entry, (la_int64_t)o->size, 0);
 }
 
+/* The sandbox has as many names as it likes, and they are long. */
+static err *count_directory(archive_out *o)
+{
+    o->directory += ZIP_ENTRY + strlen(archive_entry_pathname(o->entry));
+    if (o->format != ARCHIVE_ZIP || o->directory <= ARCHIVE_ZIP_DIRECTORY_MAX)
+        return NULL;
+    return err_remedy(err_new(ERR_TOO_LARGE, "too many files for a zip"),
+                      "Ask for a tar, or for parts of the tree.");
+}
+
 static err *write_head(archive_out *o)
 {
     if (!o->pending)
         return NULL;
     o->pending = false;
+    TRY(count_directory(o));
     if (o->has_extents && o->format == ARCHIVE_TAR)
         set_sparse(o);
     int r = archive_write_header(o->a, o->entry);

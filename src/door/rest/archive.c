@@ -28,6 +28,7 @@ typedef struct packing {
     kit_call *call;
     archive_out *out;
     buf made; /* of the archive, not yet sent */
+    request_hold *memory;
     kit_record record;
     bool again; /* the record has more to give */
     bool over;  /* it is the last */
@@ -52,6 +53,7 @@ static void packing_free(void *ctx)
 
     kit_call_free(p->call);
     archive_out_free(p->out);
+    request_hold_free(p->memory);
     buf_done(&p->made);
     free(p->request_id);
     free(p);
@@ -158,7 +160,9 @@ err *rest_archive_get(request *rq, response *rs)
     TRY(engine_kit(rest_engine(rq), rest_caller(rq), sb, &kr, q.user, &call));
     packing *p = xcalloc(1, sizeof *p);
     CLEANUP(freep) char *name = name_of(q.path);
-    err *e = archive_out_new(zip ? ARCHIVE_ZIP : ARCHIVE_TAR, name, &p->made, &p->out);
+    err *e = zip ? request_hold_new(rq, ARCHIVE_ZIP_DIRECTORY_MAX, &p->memory) : NULL;
+    if (!e)
+        e = archive_out_new(zip ? ARCHIVE_ZIP : ARCHIVE_TAR, name, &p->made, &p->out);
     if (e) {
         packing_free(p);
         return e;
