@@ -23,14 +23,20 @@ struct pack {
     size_t sent;
     uint64_t at;   /* of the entry's content, written up to here */
     bool in_file;  /* its content is under way */
+    bool dead;     /* bytes are taken no more */
     bool complete; /* the archive's end is in out */
     pack_count count;
 };
 
 static la_ssize_t take_bytes(struct archive *a, void *arg, const void *p, size_t n)
 {
-    (void)a;
-    buf_append(arg, p, n);
+    pack *k = arg;
+
+    if (k->dead) { /* what is left of a file that was broken off would be written as zeros */
+        archive_set_error(a, EPIPE, "nobody reads it any more");
+        return -1;
+    }
+    buf_append(&k->out, p, n);
     return (la_ssize_t)n;
 }
 
@@ -71,7 +77,7 @@ static err *open_tar(pack *p)
     archive_write_set_format_pax(p->tar);
     archive_write_set_bytes_per_block(p->tar, 0);
     archive_write_set_bytes_in_last_block(p->tar, 1);
-    if (archive_write_open(p->tar, &p->out, NULL, take_bytes, NULL) != ARCHIVE_OK)
+    if (archive_write_open(p->tar, p, NULL, take_bytes, NULL) != ARCHIVE_OK)
         return tar_error(p->tar, "begin an archive");
     return NULL;
 }
@@ -95,6 +101,7 @@ void pack_free(pack *p)
 {
     if (!p)
         return;
+    p->dead = true;
     if (p->tar)
         archive_write_free(p->tar);
     if (p->disk)

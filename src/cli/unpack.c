@@ -155,13 +155,14 @@ static struct timespec mtime_of(struct archive_entry *e)
 }
 
 /* Only root may give files away; for others owners are left alone, as tar does. */
-static void set_owner(const unpack *u, int fd, struct archive_entry *e)
+static void set_owner(const unpack *u, int dir, const char *name, struct archive_entry *e)
 {
     la_int64_t uid = archive_entry_uid(e), gid = archive_entry_gid(e);
 
     if (!u->o.owners || geteuid() || uid < 0 || uid >= UINT32_MAX || gid < 0 || gid >= UINT32_MAX)
         return;
-    if (fchownat(fd, "", (uid_t)uid, (gid_t)gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW))
+    if (fchownat(dir, name, (uid_t)uid, (gid_t)gid,
+                 AT_SYMLINK_NOFOLLOW | (*name ? 0 : AT_EMPTY_PATH)))
         return; /* a file system without owners */
 }
 
@@ -196,11 +197,12 @@ static err *write_content(unpack *u, int fd, uint64_t size)
             errno = -e;
             return fault("write a file");
         }
+        atomic_fetch_add(&u->bytes, (uint64_t)at + n - end); /* holes are a part of a file */
         end = (uint64_t)at + n;
-        atomic_fetch_add(&u->bytes, n);
     }
     if (r != ARCHIVE_EOF)
         return refuse(str_or(archive_error_string(u->tar), "it is damaged"));
+    atomic_fetch_add(&u->bytes, size - end);
     return end == size || !ftruncate(fd, (off_t)size) ? NULL : fault("write a file");
 }
 
@@ -211,7 +213,7 @@ static err *fill_file(unpack *u, const item *it, int fd)
 
     TRY(write_content(u, fd, (uint64_t)archive_entry_size(e)));
     set_xattrs(u, fd, e);
-    set_owner(u, fd, e);
+    set_owner(u, fd, "", e);
     if (fchmod(fd, archive_entry_perm(e) & PERMS) || futimens(fd, times))
         return fault("set a file's mode");
     return NULL;
@@ -257,6 +259,7 @@ static err *write_symlink(unpack *u, const item *it)
         return refuse("a symbolic link without a target");
     if (symlinkat(target, it->dir, u->temporary))
         return fault("make a symbolic link");
+    set_owner(u, it->dir, u->temporary, it->entry);
     if (utimensat(it->dir, u->temporary, times, AT_SYMLINK_NOFOLLOW))
         return fault("set a link's time");
     return put_in_place(u, it);
@@ -303,9 +306,12 @@ static err *write_dir(unpack *u, const item *it)
         if (fstatat(it->dir, it->leaf, &st, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(st.st_mode))
             return err_new(ERR_CONFLICT, "something that is no directory is in the way");
     }
-    CLEANUP(closep) int fd = openat(it->dir, it->leaf, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0)
-        set_owner(u, fd, it->entry);
+    CLEANUP(closep)
+    int fd = openat(it->dir, it->leaf, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        set_xattrs(u, fd, it->entry);
+        set_owner(u, fd, "", it->entry);
+    }
     remember_dir(u, it);
     return NULL;
 }

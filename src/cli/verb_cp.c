@@ -345,7 +345,7 @@ static err *copy_up(copy *c, const char *from, const char *id, const char *to)
     }
     CLEANUP(buf_done) buf more = {0};
     if (p.parents)
-        buf_str(&more, "&parents=true");
+        buf_str(&more, "&mkdir=true");
     if (c->args->archive)
         buf_str(&more, "&owners=true");
     c->url = files_url(c, id, "/archive", p.dir, buf_cstr(&more));

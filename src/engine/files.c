@@ -92,6 +92,10 @@ err *kit_error(enum kit_verb verb, int errnum, const char *path)
                                            "'%s': too much is watched in this sandbox", path),
                                    "path"),
                           "Watch less: without 'recursive', or a directory further down.");
+    if (verb == KIT_UNPACK && errnum == EXDEV)
+        return err_kind(err_sys(ERR_INVALID_REQUEST, errnum,
+                                "'%s': it leads out of the directory over a symbolic link", path),
+                        "path");
     for (size_t i = 0; i < ARRAY_LEN(ERRNOS); i++)
         if (ERRNOS[i].errnum == errnum) {
             err *e =
@@ -289,6 +293,15 @@ static enum kit_verdict take(kit_call *k, const exec_state *st, kit_record *ret)
     return v == KIT_OK && !kit_order_check(&k->order, ret) ? KIT_BAD : v;
 }
 
+/* The entry that it failed at, if it says one. */
+static err *failed_at(const kit_call *k, const kit_record *r)
+{
+    CLEANUP(freep)
+    char *path = r->name_len ? str_printf("%s/%.*s", k->path, (int)r->name_len, r->name) : NULL;
+
+    return kit_error(k->verb, r->error.errnum, path ? path : k->path);
+}
+
 err *kit_call_next(kit_call *k, uint64_t now, enum kit_next *ret_next, kit_record *ret_record)
 {
     exec_state st;
@@ -311,7 +324,7 @@ err *kit_call_next(kit_call *k, uint64_t now, enum kit_next *ret_next, kit_recor
         if (ret_record->type == KIT_PING)
             continue;
         if (ret_record->type == KIT_ERROR && ret_record->error.flags & KIT_E_FATAL)
-            return kit_error(k->verb, ret_record->error.errnum, k->path);
+            return failed_at(k, ret_record);
         *ret_next = ret_record->type == KIT_END ? KIT_OVER : KIT_RECORD;
         return NULL;
     }

@@ -175,6 +175,12 @@ long temp_open(int dir, char ret_name[TEMP_LEN])
     return r;
 }
 
+void temp_drop(int dir, const char *name, int fd)
+{
+    SYS(ftruncate, fd, 0);
+    SYS(unlinkat, dir, name, 0);
+}
+
 long write_full(int fd, const char *p, size_t n, u64 at)
 {
     while (n) {
@@ -254,7 +260,7 @@ void verb_write(const kit_request *rq)
         out_fail(fd);
     r = replace(dir, base, temp, (int)fd, rq);
     if (r < 0) {
-        SYS(unlinkat, dir, temp, 0);
+        temp_drop(dir, temp, (int)fd);
         out_fail(r);
     }
     r = SYS(statx, fd, "", K_AT_EMPTY_PATH, STATX_BASIC_STATS, &st);

@@ -10,7 +10,7 @@ enum {
     K_S_IFSOCK = 0140000,
 };
 
-static bool with_xattrs, with_links;
+static bool with_xattrs, with_links, follow_first;
 static u64 mount_id;
 
 /* ---- hard links: the names that files with several of them came under first ---- */
@@ -155,11 +155,14 @@ static void send_content(int fd, const struct statx *st, const char *name, size_
 static void pack_file(int dir, const char *base, const char *name, size_t n)
 {
     struct statx st;
-    long fd = SYS(openat, dir, base, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    int how = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (!n && follow_first ? 0 : O_NOFOLLOW);
+    long fd = SYS(openat, dir, base, how, 0);
     long r = fd < 0 ? fd : SYS(statx, fd, "", K_AT_EMPTY_PATH, STATX_BASIC_STATS, &st);
 
     if (r >= 0 && !is_file(&st)) /* exchanged since it was looked at */
         r = -ESTALE;
+    if (r < 0 && !n) /* it was asked for */
+        out_fail(r);
     if (r < 0) {
         if (r != -ENOENT)
             out_error(r, name, n);
@@ -249,6 +252,7 @@ void verb_pack(const kit_request *rq)
 
     with_xattrs = rq->flags & KIT_F_XATTRS;
     with_links = !(rq->flags & KIT_F_COPIES);
+    follow_first = rq->flags & KIT_F_FOLLOW;
     if (r >= 0 && !is_dir(&st))
         r = path_parent(rq->path, false, &dir, base);
     if (r < 0)

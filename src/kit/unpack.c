@@ -181,8 +181,8 @@ static void drop_now(void)
 {
     if (now.fd < 0)
         return;
+    temp_drop(now.dir, now.temp, now.fd);
     fd_close(&now.fd);
-    SYS(unlinkat, now.dir, now.temp, 0);
 }
 
 /* Replaces whatever is there, links included, but no directory. Two names of one file stay two

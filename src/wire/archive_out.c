@@ -1,5 +1,6 @@
 #include <archive.h>
 #include <archive_entry.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -21,6 +22,7 @@ struct archive_out {
     buf *to;
     char *name;
     const char *zeros; /* HOLE_PIECE bytes, of which none has a page */
+    bool dead;         /* bytes are taken no more */
     bool pending;      /* the entry's head waits for attributes and extents */
     bool open;         /* its content may be written */
     bool has_extents;
@@ -33,8 +35,13 @@ struct archive_out {
 
 static la_ssize_t take_bytes(struct archive *a, void *arg, const void *p, size_t n)
 {
-    (void)a;
-    buf_append(arg, p, n);
+    archive_out *o = arg;
+
+    if (o->dead) {
+        archive_set_error(a, EPIPE, "nobody reads it any more");
+        return -1;
+    }
+    buf_append(o->to, p, n);
     return (la_ssize_t)n;
 }
 
@@ -51,7 +58,7 @@ static err *open_archive(archive_out *o)
 
     if (r != ARCHIVE_OK || archive_write_set_bytes_per_block(o->a, 0) != ARCHIVE_OK ||
         archive_write_set_bytes_in_last_block(o->a, 1) != ARCHIVE_OK ||
-        archive_write_open(o->a, o->to, NULL, take_bytes, NULL) != ARCHIVE_OK)
+        archive_write_open(o->a, o, NULL, take_bytes, NULL) != ARCHIVE_OK)
         return broken(o, "begin an archive");
     return NULL;
 }
@@ -75,15 +82,15 @@ err *archive_out_new(enum archive_format format, const char *name, buf *to, arch
     return NULL;
 }
 
-/* Freeing an archive that was not closed would write its end: what fails must not look whole. */
+/* Freeing an archive that was not closed writes its end, after all zeros that its entry lacks: what
+ * fails must not look whole, nor last. */
 void archive_out_free(archive_out *o)
 {
     if (!o)
         return;
-    if (o->a) {
-        archive_write_fail(o->a);
+    o->dead = true;
+    if (o->a)
         archive_write_free(o->a);
-    }
     if (o->entry)
         archive_entry_free(o->entry);
     if (o->zeros)

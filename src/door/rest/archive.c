@@ -9,8 +9,7 @@
 
 #include "api/openapi.h"
 #include "base/str.h"
-#include "door/rest/internal.h"
-#include "engine/files.h"
+#include "door/rest/files.h"
 
 #define STEP_BYTES (64u * 1024)
 #define BATCH      (256u * 1024) /* records that go to the kit at a time */
@@ -115,6 +114,8 @@ static enum relay_next packing_step(void *ctx, relay_io *io)
     packing *p = ctx;
     enum kit_next next = KIT_RECORD;
 
+    if (io->stalled)
+        return RELAY_CLOSE;
     while (p->made.len < STEP_BYTES && next != KIT_WAIT) {
         err *e = packing_next(p, io, &next);
         if (e)
@@ -206,13 +207,9 @@ static void unpacking_freep(unpacking **u)
 
 static void note_left_out(unpacking *u, const kit_record *r)
 {
-    CLEANUP(freep) char *name = xstrndup(r->name, r->name_len);
-
     u->left_out++;
     if (json_array_size(u->listed) < LISTED_MAX)
-        json_array_append_new(
-            u->listed, json_pack("{s:o,s:s}", "path", json_bytes(name, r->name_len), "reason",
-                                 str_or(strerrordesc_np(r->error.errnum), "unknown")));
+        json_array_append_new(u->listed, view_file_error(r));
 }
 
 /* What the kit has said meanwhile; a failure of its ends the upload. */
@@ -326,7 +323,7 @@ err *rest_archive_put(request *rq, response *rs)
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     const kit_request kr = {.verb = KIT_UNPACK,
                             .flags = KIT_F_XATTRS | (q.owners ? KIT_F_OWNERS : 0) |
-                                     (q.parents ? KIT_F_PARENTS : 0),
+                                     (q.mkdir ? KIT_F_PARENTS : 0),
                             .mode = KIT_MODE_NONE,
                             .path = q.path};
     *u = (unpacking){.rq = rq, .listed = json_array(), .request_id = xstrdup(request_id(rq))};
