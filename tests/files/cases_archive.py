@@ -161,10 +161,10 @@ def formats(suite, f):
         expect_error(f.unpack("/tmp/priv", tar(member("new", b"x")), user="1000"), 403, "forbidden")
 
 
-def speed(suite, f, figures):
+def speed(suite, node, f, figures):
     @suite.case("20,000 small files in and out, each within three times tar | tar on the host")
     def _():
-        with scratch() as top:
+        with scratch(os.path.join(node.dir, "warden")) as top:  # on the disk that the sandbox is on
             want = {f"d{i // 200}/f{i}": b"%d " % i * (20 + i % 300) for i in range(SMALL)}
             packed = tar(*[member(name, content) for name, content in want.items()], form=tarfile.USTAR_FORMAT)
             host_untar(packed, top / "src")
@@ -336,6 +336,6 @@ def out_of_bounds(suite, node, f):
 def run(suite, node, f, canary, figures):
     fidelity(suite, f)
     formats(suite, f)
-    speed(suite, f, figures)
+    speed(suite, node, f, figures)
     hostile(suite, node, f, canary)
     out_of_bounds(suite, node, f)

@@ -189,8 +189,8 @@ def names_of(data):
 
 
 @contextlib.contextmanager
-def scratch():
-    path = tempfile.mkdtemp(prefix="bothy-files-")
+def scratch(where=None):
+    path = tempfile.mkdtemp(prefix="bothy-files-", dir=where)
     try:
         yield pathlib.Path(path)
     finally:
