@@ -60,7 +60,7 @@ class WebSocket:
         c = api.connection(timeout)
         c.connect()
         key = key or base64.b64encode(os.urandom(16)).decode()
-        lines = {"Host": "bothy", "Upgrade": "websocket", "Connection": "Upgrade",
+        lines = {"Host": c.host, "Upgrade": "websocket", "Connection": "Upgrade",
                  "Sec-WebSocket-Version": version, "Sec-WebSocket-Key": key}
         if protocol:
             lines["Sec-WebSocket-Protocol"] = protocol
@@ -68,7 +68,7 @@ class WebSocket:
             lines["Authorization"] = "Bearer " + api.key
         lines.update(headers or {})
         text = "".join(f"{k}: {v}\r\n" for k, v in lines.items() if v is not None)
-        c.sock.sendall(f"GET {path} HTTP/1.1\r\n{text}\r\n".encode())
+        c.sock.sendall(f"GET {getattr(api, 'prefix', '')}{path} HTTP/1.1\r\n{text}\r\n".encode())
         head, rest = cls.read_head(c.sock)
         status = int(head.split(" ", 2)[1])
         if status != 101:

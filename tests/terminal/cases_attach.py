@@ -9,9 +9,9 @@ import struct
 import threading
 import time
 
-from common import Attached, equal, until
-from harness import ApiError, Skip
-from websocket import BINARY, CLOSE, PING, PONG, TEXT, Closed, Refused, WebSocket, frame
+from attached import Attached
+from common import equal, until
+from websocket import BINARY, CLOSE, PING, TEXT, Closed, Refused, WebSocket, frame
 
 MESSAGE_MAX = 64 * 1024
 

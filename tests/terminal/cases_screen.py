@@ -5,7 +5,6 @@ import signal
 import time
 
 from common import equal, until
-from harness import Skip
 from screen import Screen
 
 IMAGE = "agent"
@@ -17,6 +16,11 @@ def enter(screen, sandbox, options="", prompt="in> "):
     screen.until(r"[#$]$")
     screen.line(f"PS1='{prompt}'; clear")
     screen.until(rf"\A{prompt.strip()}$")
+
+
+def in_front(node, sandbox, command):
+    """Waits until it runs in the foreground of a terminal."""
+    until(f"{command} runs", lambda: node.exec(sandbox, f"ps -eo stat,args | grep -q '^[^ ]*+ .*{command}$'")["end"]["exit_code"] == 0)
 
 
 def client(screen):
@@ -58,24 +62,25 @@ def cases(suite, node):
         with Screen(node) as s:
             enter(s, box)
             s.line("sleep 1000")
-            s.until(r"^in> sleep 1000$")
-            time.sleep(0.3)
+            in_front(node, box, "sleep 1000")
             s.keys("C-c")
             s.until(r"\^C\s*in>$")
             s.line("echo rc=$?")
             s.until("^rc=130$")
             s.line("sleep 1001")
-            time.sleep(0.3)
+            in_front(node, box, "sleep 1001")
             s.keys("C-z")
             s.until(r"Stopped\s+sleep 1001")
             s.line("jobs -l | wc -l; fg")
             s.until(r"^1$")
             s.until(r"^sleep 1001$")
+            in_front(node, box, "sleep 1001")
             s.keys("C-c")
+            s.until(r"\^C\s*in>$")
             s.line("echo jobs:$(jobs | wc -l)")
             s.until("^jobs:0$")
             s.line("sleep 1002")
-            time.sleep(0.3)
+            in_front(node, box, "sleep 1002")
             s.keys("C-\\")
             s.until(r"Quit")
             s.line("exit 3")
@@ -284,7 +289,7 @@ def cases(suite, node):
                 equal(s.state("alternate_on"), "0", "the other screen")
             enter(s, box)
             s.line("sleep 1000")
-            time.sleep(0.3)
+            in_front(node, box, "sleep 1000")
             os.kill(client(s), signal.SIGINT)
             s.until(r"\^C\s*in>$")
             os.kill(client(s), signal.SIGSEGV)  # a crash of ours
@@ -306,7 +311,6 @@ def cases(suite, node):
             s.line("echo back; stty size")
             s.until(r"^back$")
             s.until(r"^20 90$")
-            s.keys("C-c")
             s.line("exit")
             s.until(r"host%$")
 
@@ -316,7 +320,7 @@ def cases(suite, node):
             enter(s, box)
             text = "".join(f"line {i} of a long paste, with some words to fill it up\n" for i in range(5000))
             s.line("stty -echo; cat > /tmp/pasted; stty echo; md5sum < /tmp/pasted")
-            time.sleep(0.3)
+            in_front(node, box, "cat")
             s.tmux("load-buffer", "-", text=text)
             s.tmux("paste-buffer", "-r")
             s.keys("C-d")
