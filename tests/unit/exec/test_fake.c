@@ -512,6 +512,179 @@ static void a_dead_box_leaves_unknown_ends(void **state)
     world_end(&w);
 }
 
+/* ---- transient execs ---- */
+
+static bool has_file(const world *w, const exec *x, const char *ending)
+{
+    exec_state st;
+    char path[64];
+
+    exec_get((exec *)x, &st);
+    snprintf(path, sizeof path, SANDBOX "/%lu.%s", st.id, ending);
+    return !faccessat(w->spool, path, F_OK, 0);
+}
+
+static void wait_no_file(const world *w, const exec *x, const char *ending)
+{
+    uint64_t end = now_mono_ns() + 10 * NS_PER_S;
+
+    while (has_file(w, x, ending) && now_mono_ns() < end)
+        usleep(1000);
+    assert_false(has_file(w, x, ending));
+}
+
+static exec *start_transient(world *w, char *command, bool input)
+{
+    exec_spec s = spec_sh(command);
+
+    s.transient = true;
+    s.stdin_open = input;
+    return start(w, &s);
+}
+
+static void a_transient_exec_is_its_verbs_alone(void **state)
+{
+    world w;
+    exec_spec plain = spec_sh("echo caller");
+    exec **list, *other = NULL;
+    exec_state st;
+    size_t n;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    exec *before = start(&w, &plain), *x = start_transient(&w, "echo verb; exec sleep 100", false),
+         *after = start(&w, &plain);
+    assert_true(wait_for(x, has_out, 5, 10, &st));
+    wait_end(before);
+    wait_end(after);
+    exec_list(w.table, 10, &list, &n);
+    assert_int_equal(n, 2);
+    for (size_t i = 0; i < n; i++)
+        exec_unref(list[i]);
+    free(list);
+    exec_list(w.table, 1, &list, &n);
+    assert_int_equal(n, 1);
+    exec_unref(list[0]);
+    free(list);
+    assert_int_equal(exec_count_running(w.table), 0);
+    assert_err(exec_find(w.table, st.id, &other), ERR_NOT_FOUND);
+    assert_true(has_file(&w, x, "out"));
+    exec_discard(x, DISCARD_KILL);
+    assert_int_not_equal(wait_end(x).end.how, EXEC_RUNNING);
+    wait_no_file(&w, x, "out");
+    exec_unref(before);
+    exec_unref(x);
+    exec_unref(after);
+    world_end(&w);
+}
+
+static void a_transient_exec_may_clean_up(void **state)
+{
+    world w;
+    exec_state st;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    /* Told by the end of its stdin, and by TERM. */
+    exec *reads = start_transient(&w, "cat >/dev/null; : >ended", true),
+         *traps = start_transient(
+             &w, "trap ': >trapped; exit' TERM; echo up; while :; do sleep 0.05; done", false);
+    assert_true(wait_for(traps, has_out, 3, 10, &st));
+    exec_discard(reads, DISCARD_END);
+    exec_discard(traps, DISCARD_TERM);
+    assert_int_equal(wait_end(reads).end.how, EXEC_EXITED);
+    wait_end(traps);
+    exec_spec look = spec_sh("ls ended trapped");
+    exec *x = start(&w, &look);
+    assert_int_equal(wait_end(x).end.exit_code, 0);
+    exec_unref(x);
+    exec_unref(reads);
+    exec_unref(traps);
+    world_end(&w);
+}
+
+static void transient_execs_have_a_ceiling_of_their_own(void **state)
+{
+    world w;
+    exec *x[TRANSIENT_MAX], *more = NULL;
+    exec_spec plain = spec_sh("true"), s = spec_sh("read -r line");
+    bool replay;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    exec_table_limit(w.table, 1);
+    for (unsigned i = 0; i < TRANSIENT_MAX; i++)
+        x[i] = start_transient(&w, "read -r line", true);
+    s.transient = true;
+    assert_err(exec_start(w.table, &s, NULL, &more, &replay), ERR_SANDBOX_EXHAUSTED);
+    more = start(&w, &plain); /* the caller's one is not taken by them */
+    wait_end(more);
+    exec_unref(more);
+    for (unsigned i = 0; i < TRANSIENT_MAX; i++) {
+        exec_discard(x[i], DISCARD_KILL);
+        wait_end(x[i]);
+        exec_unref(x[i]);
+    }
+    world_end(&w);
+}
+
+static void a_held_transient_stream_keeps_little_and_loses_nothing(void **state)
+{
+    world w;
+    uint64_t at = 0, gap = 0, total = UINT64_C(40) << 20;
+    CLEANUP(freep) char *chunk = xmalloc(65536);
+    struct stat file;
+    exec_state st;
+    size_t n;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    exec *x = start_transient(&w, "head -c 41943040 /dev/zero", false);
+    exec_hold *h = exec_hold_new(x, 1, 0);
+    while (at < total) {
+        assert_true(wait_for(x, has_out, at + 1, 20, &st));
+        assert_ok(exec_read(x, 1, at, chunk, 65536, &n, &gap));
+        assert_int_equal(gap, 0);
+        at += n;
+        exec_hold_move(h, at);
+    }
+    char path[64];
+    snprintf(path, sizeof path, SANDBOX "/%lu.out", st.id);
+    assert_int_equal(fstatat(w.spool, path, &file, 0), 0);
+    assert_true((uint64_t)file.st_blocks * 512 <= TRANSIENT_STREAM_MAX + (1 << 20));
+    exec_hold_free(h);
+    exec_discard(x, DISCARD_END);
+    wait_end(x);
+    wait_no_file(&w, x, "out");
+    exec_unref(x);
+    world_end(&w);
+}
+
+static void a_transient_exec_dies_with_its_daemon(void **state)
+{
+    world w;
+    exec_state st;
+    exec **list;
+    size_t n;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    exec *x = start_transient(&w, "echo up; exec sleep 100", false);
+    assert_true(wait_for(x, has_out, 3, 10, &st));
+    exec_unref(x);
+    world_again(&w, 0, 0);
+    char path[64];
+    snprintf(path, sizeof path, SANDBOX "/%lu.out", st.id);
+    uint64_t end = now_mono_ns() + 10 * NS_PER_S;
+    while (!faccessat(w.spool, path, F_OK, 0) && now_mono_ns() < end)
+        usleep(1000);
+    assert_int_not_equal(faccessat(w.spool, path, F_OK, 0), 0);
+    exec_list(w.table, 10, &list, &n);
+    assert_int_equal(n, 0);
+    free(list);
+    world_end(&w);
+}
+
 static void terminals_take_input_and_sizes(void **state)
 {
     world w;
@@ -552,6 +725,11 @@ int main(void)
         WORLD_TEST(a_time_limit_outlives_the_daemon),
         WORLD_TEST(a_dead_box_leaves_unknown_ends),
         WORLD_TEST(terminals_take_input_and_sizes),
+        WORLD_TEST(a_transient_exec_is_its_verbs_alone),
+        WORLD_TEST(a_transient_exec_may_clean_up),
+        WORLD_TEST(transient_execs_have_a_ceiling_of_their_own),
+        WORLD_TEST(a_held_transient_stream_keeps_little_and_loses_nothing),
+        WORLD_TEST(a_transient_exec_dies_with_its_daemon),
     };
 
     signal(SIGPIPE, SIG_IGN);
