@@ -24,9 +24,10 @@ esac
 __by_h='exec 5<&- 6<&-; __by_q=1 __by_h='
 # e: one write each, below PIPE_BUF for any path but the longest: whole among what background jobs write.
 # d: the shell below is gone: its state was lost, ours is from before.
+# o: 3 is open for writing, too: stdin never ends for us, also when who fed it has gone.
 __by_a='
 __by_f(){ return "$1"; }
-__by_o(){ exec 3</proc/$$/fd/0 7>/proc/$$/fd/1 8>/proc/$$/fd/2 </dev/null >&7 2>/dev/null; }
+__by_o(){ exec 3<>/proc/$$/fd/0 7>/proc/$$/fd/1 8>/proc/$$/fd/2 </dev/null >&7 2>/dev/null; }
 __by_e(){
 case $__by_i in 1) __by_i=0 __by_s=130 ;; esac
 command printf "\\036%s%s %s %s %s %s\\036\\n" "$__by_t" "$__by_u" "$__by_x" "$__by_s" "$__by_p" "$PWD" >&8
@@ -61,7 +62,7 @@ case $__by_b in
     case $__by_z in
     1) command read -r __by_l <&3 ;;
     *) IFS= command read -r __by_l <&3 ;;
-    esac || { exec 3<&-; exec 3</proc/$$/fd/0; continue; }
+    esac || { command test -e /proc/$$/fd/0 || kill -9 "$__by_p"; __by_o; continue; }
     eval "$__by_l"
     case $__by_b in
     2) kill -9 0 ;;
