@@ -227,7 +227,7 @@ static enum kit_verdict data(kit_sh *s, const char *p, size_t n, bool all, kit_r
     if (!n)
         return all ? error(s, ESTALE, r) : KIT_SHORT;
     if (take > s->end - s->at)
-        return KIT_BAD;
+        take = (size_t)(s->end - s->at);
     *r = (kit_record){.type = KIT_DATA, .offset = s->at, .bytes = p, .bytes_len = take};
     s->at += take;
     *used = take;
