@@ -228,6 +228,8 @@ err *exec_feed(exec *x, const void *p, size_t n, uint64_t offset)
             return err_new(ERR_INTERNAL, "a frame at %lu of a stdin that ends at %lu", offset,
                            atomic_load(&x->in_len));
         TRY(append(x, p, n, false));
+        if (!x->table->frames && io_feed(x, n))
+            return NULL;
     }
     pump_kick(&x->job);
     return NULL;

@@ -160,12 +160,13 @@ struct exec {
     exec_end end;
     int fd[SP_FDS_MAX];     /* changed by the job (and once by `started`) under the lock */
     bool fds_have, fds_new; /* they came; the job has not seen them yet */
+    bool in_open;           /* stdin is a pipe, and it and its file have been checked */
     bool stream_eof[2];     /* frames form */
     uint64_t at_exit[2];    /* frames form: lengths when `exited` came */
     uint16_t rows, cols;    /* asked for; 0: nothing new */
     buf tty_in;
 
-    pthread_mutex_t in_lock; /* the stdin file's end */
+    pthread_mutex_t in_lock; /* the stdin file's end, and who moves it into the pipe */
     _Atomic uint64_t in_len, in_taken;
     _Atomic bool in_eof;
 
@@ -214,6 +215,9 @@ void io_output(exec *x);
 /* After the exit: moves what is there. False: the disk is full, come again. */
 bool io_drain(exec *x);
 void io_input(exec *x);
+/* Any thread, in_lock held: the last n bytes of the stdin file straight into the pipe, which spares
+ * them the way over the pump's thread. False: the job has to do it. */
+bool io_feed(exec *x, size_t n);
 /* The last thing a run does: the job may be running on its new lane when this returns. */
 void io_choose_lane(exec *x);
 void io_close_all(exec *x);

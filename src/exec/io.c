@@ -62,6 +62,8 @@ static void shut(exec *x, int i)
         pump_watch(&x->job, x->fd[i], x->io.watched[i], 0);
     x->io.watched[i] = 0;
     LOCK_SCOPE(&x->table->lock);
+    if (i == SP_FD_IN || i == SP_FD_KEEP)
+        x->in_open = false;
     close(TAKE_FD(x->fd[i]));
 }
 
@@ -83,8 +85,10 @@ void io_install(exec *x)
             shut(x, i);
         }
     x->io.installed = true;
+    LOCK_SCOPE(&x->table->lock);
+    x->in_open =
+        x->flags & JOURNAL_F_STDIN && !is_pty(x) && x->fd[SP_FD_IN] >= 0 && x->fd[SP_FD_KEEP] >= 0;
     if (is_pty(x) && x->fd[SP_FD_IN] >= 0) {
-        LOCK_SCOPE(&x->table->lock);
         struct winsize ws = {.ws_row = x->rows, .ws_col = x->cols};
         if (ws.ws_row)
             ioctl(x->fd[SP_FD_IN], TIOCSWINSZ, &ws);
@@ -347,7 +351,34 @@ static void note_taken(exec *x, uint64_t position)
 }
 
 /* The position lives in the open file that init keeps and the kernel moves it in the same call that
- * fills the pipe: after a kill the next one goes on exactly there. */
+ * fills the pipe: after a kill the next one goes on exactly there. Two at once would move the same
+ * bytes: in_lock is held. */
+static ssize_t move_input(exec *x, uint64_t left)
+{
+    ssize_t n;
+
+    do
+        n = splice(x->fd[SP_FD_KEEP], NULL, x->fd[SP_FD_IN], NULL,
+                   left < IN_CHUNK ? (size_t)left : IN_CHUNK, SPLICE_F_NONBLOCK);
+    while (n < 0 && errno == EINTR);
+    if (n > 0)
+        FAULT_KILL("stdin.moved");
+    return n;
+}
+
+bool io_feed(exec *x, size_t n)
+{
+    uint64_t len = atomic_load(&x->in_len);
+
+    LOCK_SCOPE(
+        &x->table->lock); /* nobody closes the descriptors meanwhile; the pipe does not block */
+    if (!x->in_open || n > IN_CHUNK || atomic_load(&x->in_taken) + n != len ||
+        move_input(x, n) != (ssize_t)n)
+        return false;
+    atomic_store(&x->in_taken, len);
+    return true;
+}
+
 static void pipe_input(exec *x)
 {
     bool eof = atomic_load(&x->in_eof); /* before the length: nothing follows the end */
@@ -359,11 +390,7 @@ static void pipe_input(exec *x)
         return;
     }
     while ((uint64_t)at < len) {
-        uint64_t left = len - (uint64_t)at;
-        ssize_t n = splice(x->fd[SP_FD_KEEP], NULL, x->fd[SP_FD_IN], NULL,
-                           left < IN_CHUNK ? (size_t)left : IN_CHUNK, SPLICE_F_NONBLOCK);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = move_input(x, len - (uint64_t)at);
         if (n < 0 && errno == EAGAIN) {
             note_taken(x, (uint64_t)at);
             watch(x, SP_FD_IN, EPOLLOUT);
@@ -374,7 +401,6 @@ static void pipe_input(exec *x)
             return;
         }
         at += n;
-        FAULT_KILL("stdin.moved");
     }
     bool news = atomic_load(&x->in_taken) != (uint64_t)at;
     note_taken(x, (uint64_t)at);
@@ -418,6 +444,8 @@ void io_input(exec *x)
         tty_input(x);
     else if (!(x->flags & JOURNAL_F_STDIN))
         end_input(x);
-    else if (!x->stdin_over)
+    else if (!x->stdin_over) {
+        LOCK_SCOPE(&x->in_lock);
         pipe_input(x);
+    }
 }

@@ -40,6 +40,8 @@ struct pump {
 
 /* ---- lanes ---- */
 
+static _Thread_local pump_lane *own; /* of a lane's thread */
+
 /* lock held */
 static void enqueue(pump_lane *l, pump_job *j)
 {
@@ -60,7 +62,7 @@ void pump_kick(pump_job *j)
         if (atomic_load(&j->lane) != l)
             continue; /* it moved in between */
         enqueue(l, j);
-        if (!l->woken) {
+        if (!l->woken && l != own) { /* which looks at its queue before it sleeps */
             l->woken = true;
             eventfd_write(l->wake, 1);
         }
@@ -103,10 +105,12 @@ static void take_events(pump_lane *l, const struct epoll_event *ev, int n)
     }
 }
 
-static bool stopping(pump_lane *l)
+/* False: it is to stop. */
+static bool look(pump_lane *l, int *ret_timeout)
 {
     LOCK_SCOPE(&l->lock);
-    return l->stop;
+    *ret_timeout = l->head ? 0 : -1;
+    return !l->stop;
 }
 
 /* Events only queue jobs, and each job runs at most once for them: nothing that a run frees can
@@ -115,9 +119,11 @@ static void *lane_run(void *arg)
 {
     pump_lane *l = arg;
     struct epoll_event ev[BATCH];
+    int timeout;
 
-    while (!stopping(l)) {
-        int n = epoll_wait(l->ep, ev, BATCH, -1);
+    own = l;
+    while (look(l, &timeout)) {
+        int n = epoll_wait(l->ep, ev, BATCH, timeout);
         if (n < 0 && errno != EINTR) {
             log_error("pump", "epoll_wait: %s", strerrordesc_np(errno));
             abort();
