@@ -2,7 +2,6 @@
 #include "engine/files.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -33,6 +32,8 @@ struct kit_call {
     uint64_t waits_ns;   /* since when nothing came; 0: something did */
     uint64_t taken_seen; /* of its stdin, when we looked last */
     int event;           /* for waits on a thread */
+    kit_wait *wait;
+    void *wait_arg;
 };
 
 /* ---- errors ---- */
@@ -387,6 +388,12 @@ static void on_room(void *arg)
     eventfd_write(*(int *)arg, 1);
 }
 
+void kit_call_wait_by(kit_call *k, kit_wait *wait, void *arg)
+{
+    k->wait = wait;
+    k->wait_arg = arg;
+}
+
 /* Waits until the kit has read some of its stdin, or has ended. */
 static err *wait_room(kit_call *k)
 {
@@ -400,8 +407,7 @@ static err *wait_room(kit_call *k)
         kit_call_watch(k, on_room, &k->event);
         return NULL; /* what came before the watch is seen by trying again */
     }
-    struct pollfd p = {.fd = k->event, .events = POLLIN};
-    poll(&p, 1, SLICE_MS);
+    TRY(k->wait(k->wait_arg, k->event, SLICE_MS));
     eventfd_read(k->event, &v);
     exec_get(k->x, &st);
     if (st.end.how != EXEC_RUNNING) {

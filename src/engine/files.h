@@ -46,7 +46,10 @@ err *kit_call_put(kit_call *k, const kit_record *r, bool *ret_taken) ERR_MUST;
 /* The same for bytes that are records already, at most 1 MiB. last: its stdin ends behind them. */
 err *kit_call_put_bytes(kit_call *k, const void *p, size_t n, bool last, bool *ret_taken) ERR_MUST;
 /* kit_call_put() and kit_call_put_bytes(), waiting for room on this thread; ERR_TIMEOUT when the
- * kit has not read for 30 s. Only for handlers that stream a body. */
+ * kit has not read for 30 s. Only for handlers that stream a body; threads are few, and how long
+ * this takes is decided inside the sandbox: `wait` (for fd, at most ms) may refuse. */
+typedef err *kit_wait(void *arg, int fd, int ms);
+void kit_call_wait_by(kit_call *k, kit_wait *wait, void *arg);
 err *kit_call_send(kit_call *k, const kit_record *r) ERR_MUST;
 err *kit_call_send_bytes(kit_call *k, const void *p, size_t n, bool last) ERR_MUST;
 

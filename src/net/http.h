@@ -53,6 +53,10 @@ void request_hold_free(request_hold *h);
 err *request_body(request *rq, size_t max, buf *ret_body) ERR_MUST;
 /* The next piece of the body; *ret_n is 0 at its end. */
 err *request_body_read(request *rq, void *p, size_t max, size_t *ret_n) ERR_MUST;
+/* For a handler that streams a body to somebody who has enough of it: waits at most so long, or
+ * until fd can be read. Its thread counts as one that waits for its body, so that who does not read
+ * keeps no more of them than who does not write. ERR_QUOTA_EXCEEDED, ERR_UNAVAILABLE: give up. */
+err *request_wait(request *rq, int fd, int ms) ERR_MUST;
 
 /* ---- the response ---- */
 void response_status(response *rs, int status);

@@ -272,6 +272,14 @@ static err *poll_readable(request *rq)
     }
 }
 
+static err *given_up(request *rq)
+{
+    metric_add(&NET_METRICS[M_REFUSED], 0, 1);
+    err *e = err_new(ERR_UNAVAILABLE, "%u requests wait for their bodies, this one for the longest",
+                     rq->server->o.threads);
+    return broken(rq, err_retry_after(e, NET_RETRY_AFTER));
+}
+
 static err *wait_readable(request *rq)
 {
     body_wait w = {.conn = rq->conn};
@@ -282,10 +290,21 @@ static err *wait_readable(request *rq)
     if (!w.given_up)
         return e;
     err_free(e);
-    metric_add(&NET_METRICS[M_REFUSED], 0, 1);
-    e = err_new(ERR_UNAVAILABLE, "%u requests wait for their bodies, this one for the longest",
-                rq->server->o.threads);
-    return broken(rq, err_retry_after(e, NET_RETRY_AFTER));
+    return given_up(rq);
+}
+
+err *request_wait(request *rq, int fd, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    body_wait w = {.conn = rq->conn, .elsewhere = true};
+
+    TRY(count_slow(rq));
+    uint64_t then = now_mono_ns();
+    server_wait_begin(rq->server, &w);
+    poll(&p, 1, ms);
+    server_wait_end(rq->server, &w);
+    rq->waited += now_mono_ns() - then;
+    return w.given_up ? given_up(rq) : NULL;
 }
 
 /* A read that waits: the next bytes, into the connection's buffer or straight to p. */

@@ -330,7 +330,10 @@ void server_wait_begin(server *s, body_wait *w)
     body_wait *longest = s->first_wait;
     longest->given_up = true;
     unlink_wait(s, longest);
-    shutdown(longest->conn->fd, SHUT_RD); /* wakes its poll; the answer can still be sent */
+    /* Wakes its poll; the answer can still be sent. Not where bytes lie unread: the kernel would
+     * never open the peer's window again, and it would not learn of the answer. */
+    if (!longest->elsewhere)
+        shutdown(longest->conn->fd, SHUT_RD);
 }
 
 void server_wait_end(server *s, body_wait *w)

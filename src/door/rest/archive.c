@@ -328,6 +328,7 @@ err *rest_archive_put(request *rq, response *rs)
                             .path = q.path};
     *u = (unpacking){.rq = rq, .listed = json_array(), .request_id = xstrdup(request_id(rq))};
     TRY(engine_kit(rest_engine(rq), rest_caller(rq), sb, &kr, q.user, &u->call));
+    kit_call_wait_by(u->call, file_wait, rq);
     TRY(receive(u));
     u->rq = NULL;
     response_relay(rs, &UNPACKING_OPS, TAKE_PTR(u));

@@ -229,6 +229,11 @@ err *rest_file_remove(request *rq, response *rs)
 
 /* ---- write ---- */
 
+err *file_wait(void *rq, int fd, int ms)
+{
+    return request_wait(rq, fd, ms);
+}
+
 /* The body as DATA. A kit that has ended early is answered for by the relay; the rest of the body
  * is nobody's. */
 static err *send_body(request *rq, kit_call *k)
@@ -261,6 +266,7 @@ err *rest_file_write(request *rq, response *rs)
                               .flags = (q.mkdir ? KIT_F_PARENTS : 0) | (q.new ? KIT_F_NEW : 0)};
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     TRY(engine_kit(rest_engine(rq), rest_caller(rq), sb, &what, q.user, &k));
+    kit_call_wait_by(k, file_wait, rq);
     TRY(send_body(rq, k));
     file_relay(rq, rs, &ONCE, &what, TAKE_PTR(k));
     return NULL;

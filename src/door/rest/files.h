@@ -67,6 +67,9 @@ err *file_start(request *rq, response *rs, const file_form *form, const kit_requ
 void file_relay(request *rq, response *rs, const file_form *form, const kit_request *q,
                 kit_call *call);
 
+/* For kit_call_wait_by(): arg is the request. */
+err *file_wait(void *request, int fd, int ms) ERR_MUST;
+
 extern const file_form FILE_READ, FILE_HEAD, FILE_LIST, FILE_SEARCH, FILE_WATCH;
 
 /* files_view.c */

@@ -74,6 +74,15 @@ static inline err *demo_upload(request *rq, response *rs)
     return NULL;
 }
 
+/* Somebody who is given the body and takes nothing. */
+static inline err *demo_stuck(request *rq, response *rs)
+{
+    (void)rs;
+    for (int i = 0; i < 40; i++)
+        TRY(request_wait(rq, -1, 100));
+    return err_new(ERR_TIMEOUT, "nobody took it");
+}
+
 static inline err *demo_slow(request *rq, response *rs)
 {
     uint64_t ms = 0;
@@ -348,6 +357,7 @@ static const route DEMO_ROUTES[] = {
     {"GET", "/rest/{x*}", demo_seen, ROLE_ANYONE, "rest"},
     {"POST", "/echo", demo_echo, ROLE_ANYONE, "echo"},
     {"POST", "/upload", demo_upload, ROLE_ANYONE, "upload"},
+    {"POST", "/stuck", demo_stuck, ROLE_ANYONE, "stuck"},
     {"GET", "/slow/{x}", demo_slow, ROLE_ANYONE, "slow"},
     {"GET", "/block", demo_block, ROLE_ANYONE, "block"},
     {"GET", "/big", demo_big, ROLE_ANYONE, "big"},

@@ -1,16 +1,21 @@
 /* One party cannot take what is everybody's. */
 #include "fixture.h"
 
-static int begin_body(const fixture *f, const char *party)
+static int begin_body_to(const fixture *f, const char *path, const char *party)
 {
     int fd = dial(f);
     CLEANUP(freep)
-    char *head = str_printf("POST /echo HTTP/1.1\r\nHost: a\r\nX-Party: %s\r\n"
+    char *head = str_printf("POST %s HTTP/1.1\r\nHost: a\r\nX-Party: %s\r\n"
                             "Content-Length: 3\r\n\r\na",
-                            party);
+                            path, party);
 
     say(fd, head);
     return fd;
+}
+
+static int begin_body(const fixture *f, const char *party)
+{
+    return begin_body_to(f, "/echo", party);
 }
 
 static bool answers(int fd, const char *status, int ms)
@@ -49,6 +54,27 @@ TEST(slow_bodies_of_one_party_leave_threads_to_others, .threads = 16)
     say(more, "bc");
     assert_true(answers(more, "HTTP/1.1 200", 5000));
     close(more);
+}
+
+/* What takes the body inside decides how long its thread waits: that is its party's, too. */
+TEST(bodies_that_nobody_takes_leave_threads_to_others, .threads = 16)
+{
+    int stuck[24];
+    unsigned refused = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(stuck); i++)
+        stuck[i] = begin_body_to(f, "/stuck", "eve");
+    poll(NULL, 0, 200);
+    int other = dial(f);
+    assert_int_equal(ask(other, "/hello"), 200);
+    close(other);
+    poll(NULL, 0, 1500);
+    for (size_t i = 0; i < ARRAY_LEN(stuck); i++)
+        refused += answers(stuck[i], "HTTP/1.1 ", 10);
+    assert_true(refused >= ARRAY_LEN(stuck) - 2);
+    for (size_t i = 0; i < ARRAY_LEN(stuck); i++)
+        close(stuck[i]);
+    EVENTUALLY(party_has_room(f->server, "eve", 0, 2));
 }
 
 /* A byte now and then is as slow as none. */
@@ -145,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slow_bodies_of_one_party_leave_threads_to_others),
+        cmocka_unit_test(bodies_that_nobody_takes_leave_threads_to_others),
         cmocka_unit_test(a_body_in_drops_counts_as_slow),
         cmocka_unit_test(answers_that_are_not_read_are_cut_when_they_are_too_many),
         cmocka_unit_test(streams_of_one_party_leave_connections_to_others),
