@@ -96,8 +96,8 @@ static enum relay_next answer(relay_io *io, err *failure, int status, json_t *bo
     CLEANUP(err_freep) err *owned_failure = failure;
     CLEANUP(json_decrefp) json_t *owned = body;
 
-    if (failure)
-        http_error_answer(io->out, failure, io->keep_alive, request_id);
+    if (owned_failure)
+        http_error_answer(io->out, owned_failure, io->keep_alive, request_id);
     else
         http_json_answer(io->out, status, owned, io->keep_alive, request_id, extra);
     return io->keep_alive ? RELAY_DONE : RELAY_CLOSE;
