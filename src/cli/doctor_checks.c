@@ -81,6 +81,8 @@ const doctor_check DOCTOR_CHECKS[] = {
          "Put bothy's programs on PATH or into libexec/bothy."),
     TOOL("bothy-init", DOCTOR_FAIL, "pid 1 of every sandbox",
          "Put bothy's programs on PATH or into libexec/bothy."),
+    TOOL("bothy-kit", DOCTOR_WARN, "does file verbs in sandboxes; without it their sh does",
+         "Put bothy's programs on PATH or into libexec/bothy."),
     TOOL("bothy-unpack", DOCTOR_FAIL, "unpacks layers",
          "Put bothy's programs on PATH or into libexec/bothy."),
     TOOL("mkfs.xfs", DOCTOR_WARN, "makes the recommended store", INSTALL "xfsprogs"),
