@@ -368,17 +368,30 @@ static err *local_found(const char *path, enum found *ret_found)
     return NULL;
 }
 
-/* The directory that receives it, and, for a tree, whether it is new. */
+/* The directory that receives it, and, for a tree, whether it is new. What the user named may be a
+ * link; below it the name is the source's, and a link there may be an earlier copy's, leading
+ * anywhere. */
 static err *open_target(const plan *p, bool from_dir, int *ret_fd, bool *ret_new)
 {
-    CLEANUP(freep)
-    char *dir = from_dir && *p->name ? str_printf("%s/%s", p->dir, p->name) : xstrdup(p->dir);
-
-    *ret_new = from_dir && !mkdir(dir, 0777);
-    if (from_dir && !*ret_new && errno != EEXIST)
-        return err_sys(ERR_INVALID_REQUEST, errno, "cannot make %s", dir);
-    *ret_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return *ret_fd < 0 ? err_sys(ERR_INVALID_REQUEST, errno, "cannot open %s", dir) : NULL;
+    if (from_dir && !*p->name) {
+        *ret_new = !mkdir(p->dir, 0777);
+        if (!*ret_new && errno != EEXIST)
+            return err_sys(ERR_INVALID_REQUEST, errno, "cannot make %s", p->dir);
+    }
+    CLEANUP(closep) int dir = open(p->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return err_sys(ERR_INVALID_REQUEST, errno, "cannot open %s", p->dir);
+    if (!from_dir || !*p->name) {
+        *ret_fd = TAKE_FD(dir);
+        return NULL;
+    }
+    *ret_new = !mkdirat(dir, p->name, 0777);
+    if (!*ret_new && errno != EEXIST)
+        return err_sys(ERR_INVALID_REQUEST, errno, "cannot make %s/%s", p->dir, p->name);
+    *ret_fd = openat(dir, p->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return *ret_fd < 0 ? err_sys(ERR_INVALID_REQUEST, errno, "cannot open %s/%s as a directory",
+                                 p->dir, p->name)
+                       : NULL;
 }
 
 static err *down_tree(copy *c, const plan *p, bool from_dir)
@@ -412,6 +425,9 @@ static err *copy_down(copy *c, const char *id, const char *from, const char *to)
         from = "/";
     c->url = files_url(c, id, "/archive", from, "");
     TRY(look(c, id, from, &source, &c->total));
+    if (raw && isatty(STDOUT_FILENO))
+        return err_remedy(usage_error("an archive is not written to a terminal"),
+                          "Give it to a file or a program: bothy cp SANDBOX:PATH - | tar tv");
     if (raw) {
         c->raw_out = STDOUT_FILENO;
         return transfer(c, false, NULL);
@@ -421,6 +437,9 @@ static err *copy_down(copy *c, const char *id, const char *from, const char *to)
     TRY(plan_make(from, from_dir, to, found, &p));
     if (str_eq(p.name, "/")) /* the sandbox's root has no name */
         p.name[0] = 0;
+    if (str_eq(p.name, ".."))
+        return err_remedy(usage_error("'%s' has no name of its own", from),
+                          "End it with '/.' for what lies in it.");
     return down_tree(c, &p, from_dir);
 }
 

@@ -88,6 +88,26 @@ def rules(suite, node, f):
             cp(node, top / "a" / "empty", f"{sb}:/tmp/cpo")
             equal(f.shell("stat -c '%u %g' /tmp/cpo").strip(), "0 0", "owner inside")
 
+    @suite.case("cp: a link that an earlier copy brought leads nowhere")
+    def _():
+        f.shell("rm -rf /tmp/two; mkdir -p /tmp/two/work; echo evil > /tmp/two/work/keys")
+        with scratch() as top:
+            (top / "secret").mkdir()
+            (top / "out").mkdir()
+            f.shell(f"mkdir -p /tmp/first; ln -sfn {top}/secret /tmp/first/work")
+            cp(node, f"{sb}:/tmp/first/.", top / "out")
+            check((top / "out" / "work").is_symlink(), "the link came")
+            r = cp(node, f"{sb}:/tmp/two/work", top / "out", ok=False)
+            equal((r.returncode != 0, os.listdir(top / "secret")), (True, []), "what lies behind the link")
+            for source in ("/tmp/two/work/..", "/tmp/two/.."):
+                r = cp(node, f"{sb}:{source}", top / "out", ok=False)
+                equal((r.returncode != 0, sorted(os.listdir(top))), (True, ["out", "secret"]), source)
+
+    @suite.case("cp: no bytes of a sandbox on a terminal")
+    def _():
+        status, out = on_terminal([BOTHY, "cp", f"{sb}:/tmp/two", "-"], {"BOTHY_SOCKET": node.path})
+        check(status != 0 and "evil" not in out and "remedy" in out, f"{status} {out[-300:]!r}")
+
     @suite.case("cp: --json, --quiet, and a summary on stderr alone")
     def _():
         with scratch() as top:
