@@ -274,7 +274,7 @@ static bool cookie_has_domain(const char *value)
 {
     for (const char *p = strchr(value, ';'); p; p = strchr(p, ';')) {
         p += 1 + strspn(p + 1, " \t");
-        if (!strncasecmp(p, "domain", 6) && strspn(p + 6, " \t=") > 0)
+        if (!strncasecmp(p, "domain", 6))
             return true;
     }
     return false;

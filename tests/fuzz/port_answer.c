@@ -42,8 +42,9 @@ static void check_head(const buf *out, bool path_form, bool to_head)
         return;
     MUST(named(a, "content-security-policy"));
     const char *to = http1_header_get(a, "location");
-    MUST(!to || (str_starts(to, PREFIX "/") && !strstr(to, "/../") && !str_ends(to, "/..") &&
-                 !strchr(to, '\\')));
+    CLEANUP(freep) char *path = to ? xstrndup(to, strcspn(to, "?#")) : NULL;
+    MUST(!path || (str_starts(path, PREFIX "/") && !strstr(path, "/../") &&
+                   !str_ends(path, "/..") && !strchr(path, '\\')));
 }
 
 static enum gateway_framing framing_of(const http1_answer *a, bool to_head)
@@ -102,7 +103,8 @@ static void run(outcome *o, const char *p, size_t n, size_t step, bool path_form
     if (o->bad || r != HTTP1_DONE)
         return;
     gateway_write_answer(&o->out, a, &rules, "outer:7070", framing_of(a, to_head), true);
-    if (a->status >= 200)
+    /* With ours it may be more than we would take; others take more. */
+    if (a->status >= 200 && a->nheader + 8 < HTTP1_HEADERS_MAX && o->out.len < HTTP1_HEAD_MAX)
         check_head(&o->out, path_form, to_head);
     http1_framing body;
     http1_framing_move(&a->body, &body);
@@ -111,7 +113,6 @@ static void run(outcome *o, const char *p, size_t n, size_t step, bool path_form
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    CLEANUP(buf_done) buf first = {0};
     outcome whole = {0}, pieces = {0};
 
     if (size < 2)
