@@ -265,7 +265,9 @@ async def open_all(streams):
 
 async def run_all(node, streams, boxes):
     triggers = [asyncio.to_thread(kind.trigger, node, box) for kind, box in boxes]
-    await asyncio.gather(*(asyncio.wait_for(s.run(), 90) for s in streams), *triggers)
+    *ends, _ = await asyncio.gather(*(asyncio.wait_for(s.run(), 90) for s in streams), asyncio.gather(*triggers), return_exceptions=True)
+    failed = [f"{type(s).__name__} {s.n}: {e!r}" for s, e in zip(streams, ends) if e is not None]
+    check(not failed, f"{len(failed)} of {len(streams)} streams: " + "; ".join(failed[:5]))
 
 
 def one_run(node, counts, there):
