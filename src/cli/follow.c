@@ -168,8 +168,9 @@ static err *connect_once(attempt *a)
 {
     follow *f = a->f;
     CLEANUP(freep)
-    char *path = str_printf("/v1/sandboxes/%s/processes/%s/output?stream=both&follow=%s",
-                            f->sandbox, f->exec, f->until);
+    char *exec = f->at ? NULL : str_printf("/v1/sandboxes/%s/processes/%s", f->sandbox, f->exec);
+    CLEANUP(freep)
+    char *path = str_printf("%s/output?stream=both&follow=%s", f->at ? f->at : exec, f->until);
     CLEANUP(freep)
     char *last = str_printf("%llu.%llu", (unsigned long long)f->sink[0].offset,
                             (unsigned long long)f->sink[1].offset);
@@ -193,6 +194,9 @@ static err *unknown_end(const follow *f)
     err *e = err_new(ERR_UNAVAILABLE, "how the command ended is not known");
 
     e = err_because(e, "the daemon cut the output before its end and did not come back in time");
+    if (f->at)
+        return err_remedy(e, "Do not take it for a success. When the daemon is back: GET %s",
+                          f->at);
     return err_remedy(e,
                       "Do not take it for a success. When the daemon is back: "
                       "bothy logs -f %s %s",

@@ -25,6 +25,7 @@ typedef struct follow_sink {
 typedef struct follow {
     client *client;
     const char *sandbox, *exec;
+    const char *at;    /* instead of these: the path of what has the output */
     const char *until; /* "end", "eof", "no" */
     bool exact;        /* the end counts only when all bytes up to it are here */
     follow_sink sink[2];

@@ -77,10 +77,10 @@ case $__by_v in
 esac
 __by_b=1
 case $__by_v:$- in
-c:*e*) command eval "$__by_c" </dev/null >&7 2>&"$__by_r" 3<&- 7>&- 8>&- ;;
-c:*) __by_f "$__by_s"; command eval "$__by_c" </dev/null >&7 2>&"$__by_r" 3<&- 7>&- 8>&- ;;
-:*e*) eval "$__by_c" </dev/null >&7 2>&"$__by_r" 3<&- 7>&- 8>&- ;;
-*) __by_f "$__by_s"; eval "$__by_c" </dev/null >&7 2>&"$__by_r" 3<&- 7>&- 8>&- ;;
+c:*e*) command eval " $__by_c" </dev/null >&7 2>&"$__by_r" 3<&- 7>&- 8>&- ;;
+c:*) __by_f "$__by_s"; command eval " $__by_c" </dev/null >&7 2>&"$__by_r" 3<&- 7>&- 8>&- ;;
+:*e*) eval " $__by_c" </dev/null >&7 2>&"$__by_r" 3<&- 7>&- 8>&- ;;
+*) __by_f "$__by_s"; eval " $__by_c" </dev/null >&7 2>&"$__by_r" 3<&- 7>&- 8>&- ;;
 esac
 __by_s=$? __by_b=4
 done; done'
