@@ -219,6 +219,17 @@ uint64_t exec_stdin_taken(exec *x)
     return atomic_load(&x->in_taken);
 }
 
+/* A kill in the middle of a frame: some of it is in the file, and nobody counts it. */
+static void feed_half(exec *x, const void *p, size_t n)
+{
+    char path[SPOOL_PATH_MAX];
+
+    input_path(x, path);
+    CLEANUP(closep) int fd = openat(x->table->hub->o.spool_dir, path, O_WRONLY | O_CLOEXEC);
+    (void)!fs_pwrite_all(fd, p, n / 2, atomic_load(&x->in_len));
+    FAULT_KILL("session.half_frame");
+}
+
 err *exec_feed(exec *x, const void *p, size_t n, uint64_t offset)
 {
     {
@@ -227,6 +238,8 @@ err *exec_feed(exec *x, const void *p, size_t n, uint64_t offset)
         if (offset != atomic_load(&x->in_len))
             return err_new(ERR_INTERNAL, "a frame at %lu of a stdin that ends at %lu", offset,
                            atomic_load(&x->in_len));
+        if (FAULT("session.half_frame"))
+            feed_half(x, p, n);
         TRY(append(x, p, n, false));
         if (!x->table->frames && io_feed(x, n))
             return NULL;
