@@ -5,7 +5,6 @@
  * called are docker cp's. */
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "cli/bar.h"
+#include "cli/cp_plan.h"
 #include "cli/out.h"
 #include "cli/pack.h"
 #include "cli/unpack.h"
@@ -37,19 +37,6 @@ static const opt OPTS[] = {
     OPT('u', "user", "USER[:GROUP]", OPT_TEXT, cp_args, user,
         "who reads and writes in the sandbox (default: its user)"),
     COMMON_OPTS(cp_args),
-};
-
-/* One side as the user wrote it. */
-typedef struct place {
-    char *sandbox; /* NULL: here */
-    const char *path;
-} place;
-
-/* What is at the other end of a path. */
-enum found {
-    FOUND_NOTHING,
-    FOUND_DIR,
-    FOUND_OTHER
 };
 
 /* A copy under way. */
@@ -85,46 +72,6 @@ static void watch_signals(void)
     for (size_t i = 0; i < ARRAY_LEN(SIGNALS); i++)
         if (!sigaction(SIGNALS[i], NULL, &now) && now.sa_handler != SIG_IGN)
             sigaction(SIGNALS[i], &sa, NULL);
-}
-
-/* ---- words ---- */
-
-/* "SANDBOX:PATH", as docker cp reads it: what begins with '/' or '.' is a path of ours. */
-static void place_parse(const char *word, place *ret_place)
-{
-    const char *colon = strchr(word, ':');
-
-    *ret_place = (place){.path = word};
-    if (word[0] == '/' || word[0] == '.' || !colon || colon == word ||
-        memchr(word, '/', (size_t)(colon - word)))
-        return;
-    ret_place->sandbox = xstrndup(word, (size_t)(colon - word));
-    ret_place->path = colon + 1;
-}
-
-static bool ends_with_slash(const char *path)
-{
-    return *path && path[strlen(path) - 1] == '/';
-}
-
-/* "dir/." and ".": what lies in it, not the directory itself. */
-static bool wants_content(const char *path)
-{
-    return str_eq(path, ".") || str_ends(path, "/.");
-}
-
-static char *base_of(const char *path)
-{
-    CLEANUP(freep) char *own = xstrdup(path);
-
-    return xstrdup(basename(own));
-}
-
-static char *parent_of(const char *path)
-{
-    CLEANUP(freep) char *own = xstrdup(path);
-
-    return xstrdup(dirname(own));
 }
 
 /* ---- the sandbox's side ---- */
@@ -252,63 +199,24 @@ static err *transfer(copy *c, bool up, json_t **ret_answer)
 
 /* ---- up ---- */
 
-typedef struct plan {
-    char *dir;    /* of the archive's content */
-    char *name;   /* the source's in it; "": its content at the top */
-    bool parents; /* dir is made */
-} plan;
-
-static void plan_done(plan *p)
-{
-    free(p->dir);
-    free(p->name);
-}
-
-static err *no_directory(const char *path)
-{
-    err *e = err_new(ERR_NOT_FOUND, "'%s' is no directory that exists", path);
-
-    return err_remedy(err_kind(e, "file"), "Make it first, or leave the slash at its end out.");
-}
-
-/* Where a source goes: docker cp's table. */
-static err *plan_make(const char *from, bool from_dir, const char *to, enum found found,
-                      plan *ret_plan)
-{
-    if (from_dir && found == FOUND_OTHER)
-        return err_remedy(
-            err_new(ERR_CONFLICT, "'%s' is a file, and a directory cannot replace it", to),
-            "Name a directory, or one that does not exist yet.");
-    if (!from_dir && found != FOUND_DIR && ends_with_slash(to))
-        return no_directory(to);
-    if (from_dir && (found == FOUND_NOTHING || wants_content(from)))
-        *ret_plan = (plan){xstrdup(to), xstrdup(""), found == FOUND_NOTHING};
-    else if (found == FOUND_DIR)
-        *ret_plan = (plan){xstrdup(to), base_of(from), false};
-    else
-        *ret_plan = (plan){parent_of(to), base_of(to), false};
-    return NULL;
-}
-
 static err *local_kind(const cp_args *a, const char *path, bool *ret_dir)
 {
-    bool follow = a->follow || ends_with_slash(path) || wants_content(path);
+    bool follow = a->follow || path_ends_with_slash(path) || path_wants_content(path);
     struct stat st;
 
     if (follow ? stat(path, &st) : lstat(path, &st))
         return err_sys(errno == ENOENT || errno == ENOTDIR ? ERR_NOT_FOUND : ERR_INVALID_REQUEST,
                        errno, "cannot read %s", path);
     *ret_dir = S_ISDIR(st.st_mode);
-    if (!*ret_dir && ends_with_slash(path))
-        return no_directory(path);
+    if (!*ret_dir && path_ends_with_slash(path))
+        return plan_no_directory(path);
     return NULL;
 }
 
-/* basename() of "." and ".." is no name; the directory's own is. */
+/* "." and ".." are no names; the directory's own is. */
 static char *real_source(const char *from)
 {
-    CLEANUP(freep) char *base = base_of(from);
-    char *real = str_eq(base, ".") || str_eq(base, "..") ? realpath(from, NULL) : NULL;
+    char *real = path_has_name(from) ? NULL : realpath(from, NULL);
 
     return real ? real : xstrdup(from);
 }
@@ -317,7 +225,7 @@ static err *open_up(copy *c, const char *from, plan *p)
 {
     const pack_options o = {.path = from,
                             .name = p->name,
-                            .follow = c->args->follow || ends_with_slash(from),
+                            .follow = c->args->follow || path_ends_with_slash(from),
                             .xattrs = c->args->archive};
 
     if (c->show)
@@ -339,7 +247,7 @@ static err *copy_up(copy *c, const char *from, const char *id, const char *to)
     } else {
         TRY(local_kind(c->args, from, &is_dir));
         TRY(look(c, id, to, &found, NULL));
-        CLEANUP(freep) char *real = wants_content(from) ? xstrdup(from) : real_source(from);
+        CLEANUP(freep) char *real = path_wants_content(from) ? xstrdup(from) : real_source(from);
         TRY(plan_make(real, is_dir, to, found, &p));
         TRY(open_up(c, real, &p));
     }
@@ -435,11 +343,6 @@ static err *copy_down(copy *c, const char *id, const char *from, const char *to)
     bool from_dir = source == FOUND_DIR;
     TRY(local_found(to, &found));
     TRY(plan_make(from, from_dir, to, found, &p));
-    if (str_eq(p.name, "/")) /* the sandbox's root has no name */
-        p.name[0] = 0;
-    if (str_eq(p.name, ".."))
-        return err_remedy(usage_error("'%s' has no name of its own", from),
-                          "End it with '/.' for what lies in it.");
     return down_tree(c, &p, from_dir);
 }
 
@@ -493,11 +396,6 @@ static void copy_done(copy *c)
     free(c->url);
 }
 
-static void place_done(place *p)
-{
-    free(p->sandbox);
-}
-
 static err *run(cli *cl, void *args, const opt_words *words, int *status)
 {
     const cp_args *a = args;
@@ -506,7 +404,8 @@ static err *run(cli *cl, void *args, const opt_words *words, int *status)
     CLEANUP(place_done) place from = {0};
     CLEANUP(place_done) place to = {0};
 
-    /* libarchive reads and writes names by the locale: bytes stay bytes in this one. */
+    /* libarchive reads and writes names by the locale: bytes stay bytes in this one.
+     * NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
     setlocale(LC_CTYPE, "C.UTF-8");
     c.show = !a->quiet && !cl->common.json && isatty(STDERR_FILENO);
     place_parse(words->v[0], &from);
