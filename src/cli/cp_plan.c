@@ -47,12 +47,20 @@ static const char *last_part(const char *path, size_t *ret_n)
     return from;
 }
 
+static bool last_is_up(const char *path)
+{
+    size_t n;
+    const char *from = last_part(path, &n);
+
+    return n == 2 && from[0] == '.' && from[1] == '.';
+}
+
 bool path_has_name(const char *path)
 {
     size_t n;
     const char *from = last_part(path, &n);
 
-    return n && !(n == 1 && from[0] == '.') && !(n == 2 && from[0] == '.' && from[1] == '.');
+    return n && !(n == 1 && from[0] == '.') && !last_is_up(path);
 }
 
 static char *base_of(const char *path)
@@ -96,6 +104,9 @@ err *plan_make(const char *from, bool from_dir, const char *to, enum found found
             "Name a directory, or one that does not exist yet.");
     if (!from_dir && found != FOUND_DIR && (path_ends_with_slash(to) || !path_has_name(to)))
         return plan_no_directory(to);
+    if (found == FOUND_DIR && last_is_up(from))
+        return err_remedy(err_new(ERR_INVALID_REQUEST, "'%s' has no name of its own", from),
+                          "End it with '/.' for what lies in it.");
     if (from_dir && (found == FOUND_NOTHING || path_wants_content(from)))
         *ret_plan = (plan){xstrdup(to), xstrdup(""), found == FOUND_NOTHING};
     else if (found == FOUND_DIR)
