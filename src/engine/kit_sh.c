@@ -59,7 +59,10 @@ static const char SCRIPT[] =
     "esac; printf Z\n";
 
 enum {
-    ARGC = 13
+    ARGC = 13,
+    /* What it says at most at once: the same however it is cut. */
+    ENTRY_MAX = 3 * KIT_PATH_MAX,
+    FAILURE_MAX = 16,
 };
 
 struct kit_sh {
@@ -140,7 +143,7 @@ char **kit_sh_argv(kit_sh *s)
 
 static enum kit_verdict error(kit_sh *s, int errnum, kit_record *r)
 {
-    *r = (kit_record){.type = KIT_ERROR};
+    *r = (kit_record){.type = KIT_ERROR, .name = ""};
     r->error = (struct kit_error){.errnum = errnum > 0 && errnum < 4096 ? errnum : EIO,
                                   .flags = KIT_E_FATAL};
     s->failed = true;
@@ -182,6 +185,7 @@ static void set_span(kit_sh *s)
 /* "S…\n name \0 target \0" at p, of which n bytes are there. */
 static enum kit_verdict entry(kit_sh *s, const char *p, size_t n, kit_record *r, size_t *used)
 {
+    n = n < ENTRY_MAX ? n : ENTRY_MAX;
     const char *line = memchr(p, '\n', n);
     const char *name = line ? line + 1 : NULL;
     const char *name_end = name ? memchr(name, 0, n - (size_t)(name - p)) : NULL;
@@ -189,7 +193,7 @@ static enum kit_verdict entry(kit_sh *s, const char *p, size_t n, kit_record *r,
     const char *target_end = target ? memchr(target, 0, n - (size_t)(target - p)) : NULL;
 
     if (!target_end)
-        return n > 3 * KIT_PATH_MAX ? KIT_BAD : KIT_SHORT;
+        return n == ENTRY_MAX ? KIT_BAD : KIT_SHORT;
     *used = (size_t)(target_end - p) + 1;
     *r = (kit_record){.type = KIT_ENTRY,
                       .name = name,
@@ -262,11 +266,11 @@ static enum kit_verdict begin_data(kit_sh *s, kit_record *r, size_t *used)
 
 static enum kit_verdict failure(kit_sh *s, const char *p, size_t n, kit_record *r, size_t *used)
 {
-    const char *line = memchr(p, '\n', n);
+    const char *line = memchr(p, '\n', n < FAILURE_MAX ? n : FAILURE_MAX);
     uint64_t errnum = 0;
 
     if (!line)
-        return n > 16 ? KIT_BAD : KIT_SHORT;
+        return n >= FAILURE_MAX ? KIT_BAD : KIT_SHORT;
     CLEANUP(freep) char *number = xstrndup(p + 1, (size_t)(line - p) - 1);
     *used = (size_t)(line - p) + 1;
     return error(s, str_to_u64(number, 4095, &errnum) ? (int)errnum : EIO, r);

@@ -7,6 +7,8 @@
 
 json_t *view_name(const char *p, size_t n)
 {
+    if (!n)
+        return json_string("");
     if (utf8_valid(p, n) && !memchr(p, 0, n))
         return json_stringn_nocheck(p, n);
     return json_bytes(p, n);
