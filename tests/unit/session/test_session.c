@@ -1,0 +1,242 @@
+/* Sessions over the fake backend: real shells, bytes as frames, and new daemons over what the old
+ * ones left. */
+#include "session/session.h"
+
+#include "../exec/drive.h"
+
+static world *the_world;
+
+static void on_created(void *arg, err *failure, box *made, const box_timing *timing)
+{
+    world *w = the_world;
+
+    (void)timing;
+    if (made) {
+        exec_table_bind(arg, w->backend, made, world_on_gone, w);
+        w->box = made;
+    }
+    LOCK_SCOPE(&w->lock);
+    w->failure = failure;
+    w->created = true;
+    pthread_cond_broadcast(&w->cond);
+}
+
+static void world_start(world *w, unsigned cut)
+{
+    fake_options o = {.dir = w->dir, .node_program = FAKE_NODE, .cut_every = cut};
+
+    the_world = w;
+    assert_ok(exec_hub_new(&w->options, &w->hub));
+    assert_ok(backend_fake_new(&o, &w->backend));
+    assert_ok(exec_table_open(w->hub, SANDBOX, &w->table));
+}
+
+static session_table *world_create(world *w, unsigned cut)
+{
+    char *env[] = {NULL};
+    box_spec spec = {.id = SANDBOX, .env = env, .user = "", .cwd = "", .umask = 022};
+    session_table *t = NULL;
+
+    world_init(w);
+    world_start(w, cut);
+    w->backend->ops->create(w->backend, &spec, &EXEC_BOX_EVENTS, w->table, on_created);
+    world_wait(w, &w->created);
+    assert_ok(w->failure);
+    assert_ok(session_table_open(w->table, &t));
+    return t;
+}
+
+static session_table *world_again(world *w, session_table *t, unsigned cut)
+{
+    session_table *again = NULL;
+
+    session_table_close(t);
+    w->backend->ops->box_unref(w->box);
+    world_stop(w);
+    world_start(w, cut);
+    assert_ok(w->backend->ops->attach(w->backend, SANDBOX, &EXEC_BOX_EVENTS, w->table, &w->box));
+    exec_table_bind(w->table, w->backend, w->box, world_on_gone, w);
+    assert_ok(session_table_open(w->table, &again));
+    return again;
+}
+
+static void world_end(world *w, session_table *t)
+{
+    session_table_close(t);
+    assert_ok(w->backend->ops->destroy(w->backend, SANDBOX));
+    world_wait(w, &w->gone);
+    w->backend->ops->box_unref(w->box);
+    world_stop(w);
+    world_done(w);
+}
+
+static session *open_session(session_table *t, const char *shell)
+{
+    session_spec spec = {.shell = shell};
+    session *s = NULL;
+    bool replay;
+
+    assert_ok(session_new(t, &spec, NULL, &s, &replay));
+    return s;
+}
+
+/* Sends it, however long the shell takes to be there. */
+static uint64_t give(session *s, const char *text, uint64_t timeout_ms)
+{
+    command_spec c = {.text = text, .n = strlen(text), .timeout_ms = timeout_ms};
+    uint64_t seq = 0, until = now_mono_ns() + 20 * NS_PER_S;
+    bool replay;
+
+    for (;;) {
+        err *e = session_run(s, &c, NULL, &seq, &replay);
+        if (!session_is_busy(e) || now_mono_ns() > until) {
+            assert_ok(e);
+            return seq;
+        }
+        err_free(e);
+        usleep(2000);
+    }
+}
+
+static command_state end_of(session *s, uint64_t seq)
+{
+    uint64_t until = now_mono_ns() + 20 * NS_PER_S;
+    command_state st;
+
+    for (;;) {
+        assert_ok(session_command(s, seq, &st));
+        if (st.kind != COMMAND_RUNNING || now_mono_ns() > until)
+            return st;
+        command_state_done(&st);
+        usleep(2000);
+    }
+}
+
+static void assert_run(session *s, const char *text, enum command_kind kind, int status,
+                       const char *out)
+{
+    uint64_t seq = give(s, text, 0), gap;
+    command_state st = end_of(s, seq);
+    char got[256] = {0};
+    size_t n = 0;
+
+    assert_int_equal(st.kind, kind);
+    assert_int_equal(st.status, status);
+    assert_ok(session_read(s, seq, 1, 0, got, sizeof got - 1, &n, &gap));
+    assert_string_equal(got, out);
+    command_state_done(&st);
+}
+
+static void state_is_kept_in(const char *shell)
+{
+    world w;
+    session_table *t = world_create(&w, 0);
+    session *s = open_session(t, shell);
+
+    assert_run(s, "V=1; cd /usr; echo a", COMMAND_ENDED, 0, "a\n");
+    assert_run(s, "echo $V; pwd; false", COMMAND_ENDED, 1, "1\n/usr\n");
+    assert_run(s, "if (", COMMAND_ENDED, 2, "");
+    assert_run(s, "exit 3", COMMAND_EXITED, 3, "");
+    assert_run(s, "exec echo gone", COMMAND_RESUMED, 0, "gone\n");
+    assert_run(s, "echo $V", COMMAND_ENDED, 0, "1\n");
+    session_unref(s);
+    world_end(&w, t);
+}
+
+static void state_is_kept(void **state)
+{
+    (void)state;
+    state_is_kept_in("bash");
+    state_is_kept_in("sh");
+}
+
+static void a_second_command_is_refused(void **state)
+{
+    world w;
+    session_table *t = world_create(&w, 0);
+    session *s = open_session(t, "sh");
+    uint64_t seq = give(s, "sleep 30", 300), other;
+    command_spec c = {.text = "true", .n = 4};
+    bool replay;
+
+    (void)state;
+    assert_err(session_run(s, &c, NULL, &other, &replay), ERR_CONFLICT);
+    command_state st = end_of(s, seq);
+    assert_int_equal(st.status, 130);
+    assert_int_equal(st.rung, RUNG_INT);
+    assert_true(st.flags & COMMAND_F_TIMED_OUT);
+    command_state_done(&st);
+    assert_run(s, "echo ok", COMMAND_ENDED, 0, "ok\n");
+    session_unref(s);
+    world_end(&w, t);
+}
+
+static void a_killed_shell_comes_back(void **state)
+{
+    world w;
+    session_table *t = world_create(&w, 0);
+    session *s = open_session(t, "bash");
+    session_state st;
+
+    (void)state;
+    assert_run(s, "export V=7; cd /usr", COMMAND_ENDED, 0, "");
+    assert_run(s, "kill -9 $$", COMMAND_RESUMED, 137, "");
+    assert_run(s, "echo $V; pwd", COMMAND_ENDED, 0, "7\n/usr\n");
+    session_get(s, &st);
+    assert_int_equal(st.restarts, 1);
+    session_state_done(&st);
+    session_unref(s);
+    world_end(&w, t);
+}
+
+static void a_new_daemon_finds_the_command(void **state)
+{
+    world w;
+    session_table *t = world_create(&w, 0);
+    session *s = open_session(t, "bash");
+
+    (void)state;
+    assert_run(s, "V=5; echo one", COMMAND_ENDED, 0, "one\n");
+    uint64_t seq = give(s, "sleep 0.5; echo two; exit 4", 0), gap;
+    session_unref(s);
+    t = world_again(&w, t, 0);
+    assert_ok(session_find(t, "1", &s));
+    command_state st = end_of(s, seq);
+    assert_int_equal(st.kind, COMMAND_EXITED);
+    assert_int_equal(st.status, 4);
+    char got[16] = {0};
+    size_t n = 0;
+    assert_ok(session_read(s, seq, 1, 0, got, sizeof got, &n, &gap));
+    assert_string_equal(got, "two\n");
+    command_state_done(&st);
+    assert_run(s, "echo $V", COMMAND_ENDED, 0, "5\n");
+    session_unref(s);
+    world_end(&w, t);
+}
+
+static void cut_connections_change_nothing(void **state)
+{
+    world w;
+    session_table *t = world_create(&w, 5);
+    session *s = open_session(t, "sh");
+
+    (void)state;
+    for (int i = 0; i < 20; i++)
+        assert_run(s, "N=$((N+1)); echo $((N>0))", COMMAND_ENDED, 0, "1\n");
+    assert_run(s, "echo $N", COMMAND_ENDED, 0, "20\n");
+    session_unref(s);
+    world_end(&w, t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(state_is_kept),
+        cmocka_unit_test(a_second_command_is_refused),
+        cmocka_unit_test(a_killed_shell_comes_back),
+        cmocka_unit_test(a_new_daemon_finds_the_command),
+        cmocka_unit_test(cut_connections_change_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
