@@ -25,6 +25,7 @@
 #define OUT_MAX      (64U * 1024) /* that waits for the daemon: then nothing more is read here */
 #define PAUSE_MIN_MS 50
 #define PAUSE_MAX_MS 2000
+#define STEADY_NS    (5 * NS_PER_S) /* a connection that lasted so long counts as one */
 
 typedef struct attached {
     cli *cli;
@@ -86,6 +87,10 @@ static void type(attached *s)
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
+    if (n <= 0 && s->raw) { /* our window was closed: no reason to end anything */
+        s->signo = SIGHUP;
+        return;
+    }
     if (n <= 0) {
         s->reads = false;
         put_control(s, json_pack("{s:s}", "stdin", "eof"));
@@ -126,7 +131,7 @@ static void take_gap(attached *s, const json_t *gap)
 
 static void go_raw(attached *s)
 {
-    if (s->raw || !s->pty || !s->a->input)
+    if (s->raw || !s->pty || !s->a->input || !isatty(STDIN_FILENO))
         return;
     s->fatal = tty_raw();
     s->raw = !s->fatal;
@@ -201,7 +206,7 @@ static void pass_on(attached *s, int signo)
         put(s, 0, signo == SIGINT ? "\003" : "\034", 1);
         return;
     }
-    if (s->asked++)
+    if (s->asked++ || !s->a->input)
         s->signo = signo;
     else
         put_control(s, json_pack("{s:s,s:s}", "signal", sigabbrev_np(signo), "scope", "group"));
@@ -375,13 +380,15 @@ static err *keep_talking(attached *s)
         CLEANUP(err_freep) err *e = dial(s);
         if (e && (!s->known || !may_come_back(e)))
             return TAKE_PTR(e);
-        if (!e) {
+        uint64_t begun = now_mono_ns(), had = s->at[0] + s->at[1];
+        if (!e)
+            talk(s);
+        hang_up(s);
+        if (!e && (now_mono_ns() - begun >= STEADY_NS || s->at[0] + s->at[1] != had)) {
             deadline = 0;
             pause = PAUSE_MIN_MS;
             told = false;
-            talk(s);
         }
-        hang_up(s);
         if (is_over(s))
             return NULL;
         if (!deadline)
@@ -437,9 +444,10 @@ err *attach_run(cli *c, const attach_args *a, enum attach_how *ret_how, int *sta
         tell_end(&s);
     } else if (!e && !s.fatal) {
         *status = s.signo ? CLI_SIGNAL + s.signo : 0;
-        fprintf(stderr,
-                "bothy: detached, the command goes on; come back with: bothy attach %s %s\n",
-                a->sandbox, a->exec);
+        if (!s.signo || !a->bound)
+            fprintf(stderr,
+                    "bothy: detached, the command goes on; come back with: bothy attach %s %s\n",
+                    a->sandbox, a->exec);
     }
     json_decref(s.end);
     if (s.fatal && s.fatal->errnum == EPIPE) { /* nobody reads any more: as with a broken pipe */

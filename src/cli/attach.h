@@ -20,6 +20,7 @@ typedef struct attach_args {
     const char *scrollback; /* without an offset: bytes; NULL: the daemon's default */
     bool input;             /* our stdin is the command's */
     bool again;             /* it may have drawn a screen already: have it drawn anew */
+    bool bound;             /* its sandbox goes when a signal ends us */
     keys detach;
 } attach_args;
 

@@ -53,8 +53,11 @@ err *command_attach(cli *c, const command *cmd, const keys *detach, enum attach_
                     int *status)
 {
     CLEANUP(freep) char *exec = NULL;
-    attach_args a = {
-        .sandbox = cmd->sandbox, .offset = "0.0", .input = cmd->stdin_open, .detach = *detach};
+    attach_args a = {.sandbox = cmd->sandbox,
+                     .offset = "0.0",
+                     .input = cmd->stdin_open,
+                     .bound = cmd->bound,
+                     .detach = *detach};
 
     TRY(command_start(c, cmd, &exec));
     a.exec = exec;

@@ -10,6 +10,7 @@ typedef struct command {
     const char *sandbox; /* its id */
     json_t *body;        /* of POST .../processes; owned by the caller */
     bool stdin_open;     /* ours is passed on */
+    bool bound;          /* the sandbox goes with us */
 } command;
 
 /* Starts it; *ret_exec is its id. */

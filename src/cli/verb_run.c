@@ -99,7 +99,7 @@ static err *run_in(cli *c, const run_args *a, const json_t *sandbox, char *const
         json_object_set_new(body, "timeout_ms", json_integer((json_int_t)a->timeout_ms));
     if (a->tty)
         attach_set_tty(body, a->interactive);
-    command cmd = {.sandbox = id, .body = body, .stdin_open = a->interactive};
+    command cmd = {.sandbox = id, .body = body, .stdin_open = a->interactive, .bound = !a->keep};
     if (a->tty && !a->detach) {
         enum attach_how how;
         TRY(command_attach(c, &cmd, detach, &how, status));

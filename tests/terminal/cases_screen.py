@@ -243,6 +243,12 @@ def cases(suite, node):
             s.until(r"host%$")
             equal(len([x for x in node.ok("GET", "/v1/sandboxes")["sandboxes"] if x["name"] == "t2"]), 1, "it stays")
             s.run("bothy rm t2")
+            s.line(f"clear; bothy run -it --name t3 {IMAGE} -- bash --norc")
+            s.until(r"[#$]$")
+            os.kill(client(s), signal.SIGTERM)
+            s.until(r"host%$")
+            assert "come back" not in s.show(), s.show()
+            until("it goes with us", lambda: not [x for x in node.ok("GET", "/v1/sandboxes")["sandboxes"] if x["name"] == "t3"])
             s.line("clear; bothy run -it busybox")
             s.until(r"[~/] #$")
             s.line("exit 2")
@@ -296,6 +302,37 @@ def cases(suite, node):
             s.until(r"Segmentation fault")
             s.until(r"host%$")
             equal(s.modes(), before, "modes after a crash")
+
+    @suite.case("screen: the window is closed: the shell goes on")
+    def _():
+        with Screen(node) as s:
+            enter(s, box)
+            s.line("KEPT=open; echo pid $$")
+            s.until(r"^pid \d+$")
+            gone = client(s)
+        until("the client has ended", lambda: not os.path.exists(f"/proc/{gone}"))
+        with Screen(node) as s:
+            s.line(f"clear; bothy attach {box}")
+            s.until(r"in>$")
+            s.line("clear; echo state=$KEPT")
+            s.until(r"^state=open$")
+            s.line("exit")
+            s.until(r"host%$")
+
+    @suite.case("screen: a pipe into a terminal, and only looking")
+    def _():
+        with Screen(node) as s:
+            x = node.start(box, ["bash", "--norc"], stdio="pty", stdin_open=True)
+            out = s.run(f"echo 'echo sum $((40+2)); exit 3' | bothy attach {box} {x}; echo status=$?")
+            assert "sum 42" in out and "status=3" in out, out
+            y = node.start(box, "trap 'echo caught' INT; echo up; while :; do sleep 0.1; done", stdio="pty", stdin_open=True)
+            s.line(f"clear; bothy attach --no-stdin {box} {y}; echo status=$?")
+            s.until(r"^up$")
+            s.keys("C-c")
+            s.until(r"^status=130$")
+            equal(node.process(box, y)["running"], True, "the command goes on")
+            equal(b"caught" in node.output(box, y), False, "it was not told")
+            node.ok("DELETE", node.at(box, y))
 
     @suite.case("screen: the client is stopped and continued")
     def _():
