@@ -308,10 +308,10 @@ if __name__ == "__main__":
     listen(serve_http, base)
     listen(serve_sum, base + 1)
     listen(serve_echo, base + 2)
+    files(base + 4)
     try:
         listen(serve_http, base + 3, "::1")
         print("ready", flush=True)
     except OSError:
         print("ready without IPv6", flush=True)
-    files(base + 4)
     threading.Event().wait()
