@@ -1,7 +1,7 @@
 #include "engine/kit_sh.h"
 
 #include <errno.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -63,6 +63,9 @@ enum {
     /* What it says at most at once: the same however it is cut. */
     ENTRY_MAX = 3 * KIT_PATH_MAX,
     FAILURE_MAX = 16,
+    /* Of its stat, in this order: mode, uid, gid, links, size, mtime, device, inode. */
+    STAT_FIELDS = 8,
+    STAT_MTIME = 5,
 };
 
 struct kit_sh {
@@ -158,18 +161,35 @@ static enum kit_verdict end(kit_sh *s, kit_record *r)
     return KIT_OK;
 }
 
+/* Numbers with one space between them; false: others, or more or fewer. */
+static bool parse_numbers(const char *p, int64_t *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char *end;
+        errno = 0;
+        v[i] = strtoll(p, &end, i ? 10 : 16); /* the mode comes first */
+        if (end == p || errno || *end != (i + 1 < n ? ' ' : 0) || (v[i] < 0 && i != STAT_MTIME))
+            return false;
+        p = end + 1;
+    }
+    return true;
+}
+
 static bool parse_stat(const char *p, size_t n, struct kit_entry *e)
 {
     CLEANUP(freep) char *line = xstrndup(p, n);
-    long long mtime = 0;
-    int used = 0;
+    int64_t v[STAT_FIELDS];
 
-    *e = (struct kit_entry){0};
-    if (sscanf(line, "%x %u %u %u %lu %lld %lu %lu%n", &e->mode, &e->uid, &e->gid, &e->nlink,
-               &e->size, &mtime, &e->dev, &e->ino, &used) != 8 ||
-        (size_t)used != n || e->size > INT64_MAX)
+    if (strlen(line) != n || !parse_numbers(line, v, STAT_FIELDS))
         return false;
-    e->mtime = mtime;
+    *e = (struct kit_entry){.mode = (uint32_t)v[0],
+                            .uid = (uint32_t)v[1],
+                            .gid = (uint32_t)v[2],
+                            .nlink = (uint32_t)v[3],
+                            .size = (uint64_t)v[4],
+                            .mtime = v[STAT_MTIME],
+                            .dev = (uint64_t)v[6],
+                            .ino = (uint64_t)v[7]};
     return true;
 }
 

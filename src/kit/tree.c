@@ -1,8 +1,8 @@
 /* stat, list, mkdir, move, remove. */
 #include "kit/kit.h"
 
-#define NAME_MAX_  255
-#define MKDIR_MODE 0777
+#define COMPONENT_MAX 255
+#define MKDIR_MODE    0777
 
 long path_stat(int dir, const char *path, u32 flags, struct statx *ret)
 {
@@ -78,7 +78,7 @@ long path_parent(const char *path, bool parents, int *ret_dir, char ret_base[256
     if (!len || (len == 1 && at[base] == '.') ||
         (len == 2 && at[base] == '.' && at[base + 1] == '.'))
         return -EBUSY; /* a root, or what has no name of its own here */
-    if (len > NAME_MAX_)
+    if (len > COMPONENT_MAX)
         return -ENAMETOOLONG;
     memcpy(ret_base, at + base, len + 1);
     at[base] = 0;

@@ -68,13 +68,13 @@ void file_relay(request *rq, response *rs, const file_form *form, const kit_requ
                 kit_call *call);
 
 /* For kit_call_wait_by(): arg is the request. */
-err *file_wait(void *request, int fd, int ms) ERR_MUST;
+err *file_wait(void *rq, int fd, int ms) ERR_MUST;
 
 extern const file_form FILE_READ, FILE_HEAD, FILE_LIST, FILE_SEARCH, FILE_WATCH;
 
 /* files_view.c */
 json_t *view_name(const char *p, size_t n);
-json_t *view_file(const kit_record *entry, const char *name, size_t n);
+json_t *view_file(const kit_record *r, const char *name, size_t n);
 /* An entry that was left out. */
-json_t *view_file_error(const kit_record *error);
+json_t *view_file_error(const kit_record *r);
 char *file_etag(const struct kit_entry *e);

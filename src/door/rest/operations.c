@@ -40,8 +40,8 @@ err *rest_info_get(request *rq, response *rs)
     json_object_set_new(o, "backend", json_string(b->caps.name));
     json_object_set_new(o, "caps", view_caps(e, &b->caps));
     json_object_set_new(o, "versions",
-                        json_pack("{s:i,s:i,s:i,s:i,s:i}", "api", 1, "warden", 1, "spine",
-                                  (int)SP_VERSION, "journal", 1, "store", 1));
+                        json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "api", 1, "warden", 1, "spine",
+                                  (int)SP_VERSION, "kit", 1, "journal", 1, "store", 1));
     json_object_set_new(o, "pool", view_pool_of(b));
     json_object_set_new(o, "counts",
                         json_pack("{s:I,s:I,s:I}", "sandboxes", (json_int_t)n.running, "creating",
