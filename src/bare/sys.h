@@ -147,6 +147,7 @@ enum {
     K_AT_EMPTY_PATH = 0x1000,
     K_CLOCK_REALTIME = 0,
     K_CLOCK_MONOTONIC = 1,
+    K_CLOCK_BOOTTIME = 7,
 };
 
 static inline bool sys_failed(long r) /* for calls that return addresses */

@@ -35,6 +35,7 @@ struct target {
     const struct sp_op *q;
     u32 leader; /* the exec's main pid */
     bool live;  /* it has not been reaped */
+    u64 until;  /* BELOW: roots that began in this tick or later are left alone */
 };
 
 /* ---- /proc ---- */
@@ -136,11 +137,12 @@ static bool in_session(const struct target *t, const struct proc *p)
     return p->sid == t->leader || (t->live && p->pid == t->leader);
 }
 
-/* The child of t->q->pid that p is or descends from began late enough. */
+/* The child of t->q->pid that p is or descends from began late enough; and before the signal came,
+ * because a shell whose command dies of it may start the next thing at once. */
 static bool is_root(const struct target *t, const struct proc *p)
 {
     if (t->q->scope == SP_TO_BELOW)
-        return p->ppid == t->q->pid && p->start >= t->q->since / NS_PER_TICK;
+        return p->ppid == t->q->pid && p->start >= t->q->since / NS_PER_TICK && p->start < t->until;
     return in_session(t, p);
 }
 
@@ -343,6 +345,9 @@ long signal_send(const struct sp_op *q)
         return -ESRCH;
     if (!live && number_reused(e))
         return -ESRCH;
-    struct target t = {.q = q, .leader = e->r.pid, .live = live};
+    struct target t = {.q = q,
+                       .leader = e->r.pid,
+                       .live = live,
+                       .until = clock_now(K_CLOCK_BOOTTIME) / NS_PER_TICK};
     return signal_looking(&t);
 }

@@ -211,6 +211,7 @@ static void make_frame(session *s, const command_spec *c, const char *token, fra
                          .savepoint = keep && s->depth < DEPTH_MAX,
                          .merge = c->merge,
                          .bulk = s->dialect == DIALECT_BASH && c->n > FRAME_BULK_AT,
+                         .lead = s->killed,
                          .keep = risks & RISK_KILL,
                          .readonly = risks & RISK_READONLY};
     memcpy(ret_frame->token, token, FRAME_TOKEN + 1);
@@ -295,6 +296,7 @@ err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_
         undo(s);
         return e;
     }
+    s->killed = false;
     FAULT_KILL("session.frame_appended");
     session_arm(s);
     *ret_seq = cmd->seq;

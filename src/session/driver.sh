@@ -8,7 +8,7 @@
 #   c command   s status   x kind of the trailer   p pid of S   r where stderr goes: 8, or 7 merged
 #   b what to do next: 0 read, 1 in a command, 2 close, 3 savepoint, 4 tell, 5 run in the savepoint, 6 sync
 #   y keep the exported variables first   z IFS may be read-only   v w dialect   i interrupted (dash)
-#   a functions   g guard loop   m session loop   q h: reopen, first close 5 6
+#   Y number of a sync   a functions   g guard loop   m session loop   q h: reopen, first close 5 6
 __by_n='
 ' __by_s=0 __by_b=4 __by_i=0 __by_t=$__by_k __by_u= __by_c=: __by_q= __by_p=0 __by_r=8 __by_y= __by_z=
 IFS= read -r __by_l </proc/$$/maps
@@ -30,9 +30,9 @@ __by_f(){ return "$1"; }
 __by_o(){ exec 3<>/proc/$$/fd/0 7>/proc/$$/fd/1 8>/proc/$$/fd/2 </dev/null >&7 2>/dev/null; }
 __by_e(){
 case $__by_i in 1) __by_i=0 __by_s=130 ;; esac
-command printf "\\036%s%s %s %s %s %s\\036\\n" "$__by_t" "$__by_u" "$__by_x" "$__by_s" "$__by_p" "$PWD" >&8
-command printf "\\036%s%s %s %s %s %s\\036\\n" "$__by_t" "$__by_u" "$__by_x" "$__by_s" "$__by_p" "$PWD" >&7
-__by_b=0 __by_x=E __by_r=8
+command printf "\\036%s%s %s %s %s %s\\036\\n" "$__by_t" "$__by_u" "$__by_x" "${__by_Y:-$__by_s}" "$__by_p" "$PWD" >&8
+command printf "\\036%s%s %s %s %s %s\\036\\n" "$__by_t" "$__by_u" "$__by_x" "${__by_Y:-$__by_s}" "$__by_p" "$PWD" >&7
+__by_b=0 __by_x=E __by_r=8 __by_Y=
 }
 __by_d(){
 __by_s=$1
@@ -63,6 +63,7 @@ case $__by_b in
     1) command read -r __by_l <&3 ;;
     *) IFS= command read -r __by_l <&3 ;;
     esac || { command test -e /proc/$$/fd/0 || kill -9 "$__by_p"; __by_o; continue; }
+    case $__by_l in "") continue ;; esac
     eval "$__by_l"
     case $__by_b in
     2) kill -9 0 ;;

@@ -47,6 +47,8 @@ void frame_write(const frame *f, buf *out)
 {
     bool open = !f->n || f->text[f->n - 1] != '\n'; /* a last line without its end */
 
+    if (f->lead)
+        buf_char(out, '\n');
     if (f->bulk) {
         buf_printf(out, "LC_ALL=C command read -r -N %zu __by_c <&3; ", f->n + open);
         put_head(f, out);

@@ -13,9 +13,9 @@
 #include "base/buf.h"
 #include "base/err.h"
 
-#define FRAME_TOKEN   16u          /* hex digits */
-#define FRAME_TEXT    (2u << 20)   /* of a command, at most */
-#define FRAME_SYNC    "__by_b=6\n" /* answered by a trailer of kind Y */
+#define FRAME_TOKEN   16u                    /* hex digits */
+#define FRAME_TEXT    (2u << 20)             /* of a command, at most */
+#define FRAME_SYNC    "__by_b=6 __by_Y=%u\n" /* 1 to 255: the status of the trailer Y that answers */
 #define TRAILER_MAX   8192u
 #define FRAME_BULK_AT 1500u /* bytes: bash reads longer ones in one piece */
 
@@ -26,6 +26,7 @@ typedef struct frame {
     bool savepoint; /* the shell may not survive it as itself: keep a copy */
     bool merge;     /* its stderr goes to stdout */
     bool bulk;      /* bash only */
+    bool lead;      /* a byte first that may be lost: a shell that was killed may still take one */
     bool keep;      /* the exported variables, first: it may kill the shell below */
     bool readonly;  /* from now on IFS may be read-only */
 } frame;

@@ -70,6 +70,7 @@ struct session {
     enum dialect dialect;
     bool greeted;    /* this shell has said hello */
     bool after_exit; /* ash: its EXIT trap works once */
+    bool killed;     /* a shell of the last command: it may take a byte with it */
     uint16_t depth;  /* shells that wait below the one that runs */
     uint32_t pid;    /* of the shell that runs; 0: not known */
     uint64_t created_ns;

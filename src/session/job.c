@@ -42,11 +42,19 @@ static void cut(struct stretch *st, uint64_t at, size_t n)
 
 /* A shell that was lost is back with the state from before. Whether it was lost before or in the
  * command that runs, what comes first tells: the command's own trailer, or the answer to this. */
+static unsigned sync_id(const session *s)
+{
+    return 1 + (unsigned)(s->run.seq % 255);
+}
+
 static void ask_sync(session *s)
 {
-    err *e = exec_feed(s->shell, FRAME_SYNC, strlen(FRAME_SYNC), exec_stdin_length(s->shell));
+    char text[64];
 
-    err_drop(e, "session");
+    if (!s->run.seq)
+        return;
+    snprintf(text, sizeof text, FRAME_SYNC, sync_id(s));
+    err_drop(exec_feed(s->shell, text, strlen(text), exec_stdin_length(s->shell)), "session");
 }
 
 static void greet(session *s, const trailer *t)
@@ -92,7 +100,8 @@ static void on_own_trailer(session *s, const trailer *t)
 static void on_trailer(session *s, int i, uint64_t at, const trailer *t)
 {
     struct stretch *st = &s->s[i];
-    bool sync = !t->own && t->kind == TRAILER_SYNC && s->run.seq && st->resumed;
+    bool sync = !t->own && t->kind == TRAILER_SYNC && s->run.seq && st->resumed &&
+                t->status == (int)sync_id(s);
 
     if (!t->own && t->kind == TRAILER_RESUMED)
         st->resumed = true;
@@ -303,6 +312,7 @@ static void climb(session *s, uint64_t now)
         err_drop(exec_signal_part(s->shell, SIGKILL, SP_TO_BELOW, s->pid, r->boot_ns), "interrupt");
         break;
     case RUNG_KILL_SHELL:
+        s->killed = true;
         err_drop(exec_signal_part(s->shell, SIGKILL, SP_TO_PID, s->pid, 0), "interrupt");
         break;
     case RUNG_RESTART:

@@ -119,7 +119,7 @@ enum sp_scope {
     SP_TO_ALL = 3,     /* everything in the slot but init; id is ignored */
     SP_TO_TREE = 4,    /* the session and all present descendants, in rounds until two find none */
     SP_TO_PID = 5,     /* one descendant of the exec */
-    SP_TO_BELOW = 6,   /* the subtrees under pid whose root began at or after since */
+    SP_TO_BELOW = 6,   /* the subtrees under pid whose root began at or after since, before now */
     SP_SCOPES
 };
 
