@@ -9,10 +9,11 @@
 #include "base/str.h"
 
 /* What it prints: "S<stat>\n<name>\0<target>\0" for an entry, "X<errno>\n" for the end of a verb
- * that failed, "D" before the bytes of a file, which go on to the end; "Z" when all was told.
+ * that failed, "D" before the bytes of a file or of a tar, which go on to the end; "Z" when all was
+ * told.
  *
  * $1 verb, $2 path, $3 other path, $4 mode or nothing, $5 depth, $6 flags (p parents, r recursive,
- * f follow, n new), $7 as of tail -c, $8 how many. Only what POSIX and busybox have. */
+ * f follow, n new, o owners), $7 as of tail -c, $8 how many. Only what POSIX and busybox have. */
 static const char SCRIPT[] =
     "LC_ALL=C; export LC_ALL; v=$1 p=$2 q=$3 m=$4 d=$5 f=$6 o=$7 c=$8\n"
     "has() { case $f in *$1*) return 0;; esac; return 1; }\n"
@@ -56,6 +57,14 @@ static const char SCRIPT[] =
     "  [ -z \"$a\" ] || chown \"$a\" -- \"$t\" 2>/dev/null\n"
     "  [ -z \"$m\" ] || chmod \"$m\" -- \"$t\"\n"
     "  e=$(mv -f -- \"$t\" \"$p\" 2>&1) || { rm -f -- \"$t\"; why \"$e\"; }; ent \"$p\" '' -L;;\n"
+    "pack) if has f; then [ -e \"$p\" ] || x 2; else there \"$p\" || x 2; fi\n"
+    "  command -v tar >/dev/null || x 38; [ -L \"$p\" ] || [ -r \"$p\" ] || x 13\n"
+    "  if [ -d \"$p\" ] && { has f || [ ! -L \"$p\" ]; }; then cd \"$p\" || x 13; printf D; exec tar -cf - .; fi\n"
+    "  b=${p##*/}; case $p in */*) cd \"${p%/*}/\" || x 13;; esac\n"
+    "  printf D; if has f; then exec tar -hcf - \"./$b\"; else exec tar -cf - \"./$b\"; fi;;\n"
+    "unpack) command -v tar >/dev/null || x 38; there \"$p\" || { has p && mkdir -p -- \"$p\" 2>/dev/null; }\n"
+    "  there \"$p\" || x 2; [ -d \"$p\" ] || x 20; cd \"$p\" || x 13\n"
+    "  if has o; then e=$(tar -xpf - 2>&1); else e=$(tar -xof - 2>&1); fi || why \"$e\";;\n"
     "esac; printf Z\n";
 
 enum {
@@ -74,14 +83,14 @@ struct kit_sh {
     uint64_t max, entries, at, end; /* at, end: of a file's bytes */
     char *after;                    /* names up to this one are left out */
     uint64_t offset, length;
-    bool suffix, data, failed, more;
+    bool suffix, data, failed, more, told;
     uint64_t size;
 };
 
 static bool can(enum kit_verb v)
 {
     return v == KIT_STAT || v == KIT_READ || v == KIT_WRITE || v == KIT_LIST || v == KIT_MKDIR ||
-           v == KIT_MOVE || v == KIT_REMOVE;
+           v == KIT_MOVE || v == KIT_REMOVE || v == KIT_PACK || v == KIT_UNPACK;
 }
 
 /* For tail and head: "+N" is the first byte, counted from 1, "N" the last ones; and how many. */
@@ -99,7 +108,7 @@ err *kit_sh_new(const kit_request *rq, kit_sh **ret_sh)
     if (!can(rq->verb))
         return err_remedy(
             err_new(ERR_UNSUPPORTED, "%s: this node has no kit", kit_verb_name(rq->verb)),
-            "Run find, grep or tar in the sandbox instead.");
+            "Run find or grep in the sandbox instead.");
     kit_sh *s = xcalloc(1, sizeof *s);
     *s = (kit_sh){.verb = rq->verb,
                   .max = rq->verb == KIT_LIST ? rq->max : UINT64_MAX,
@@ -109,7 +118,8 @@ err *kit_sh_new(const kit_request *rq, kit_sh **ret_sh)
                   .after = rq->verb == KIT_LIST && rq->to && *rq->to ? xstrdup(rq->to) : NULL};
     const char *flags[] = {rq->flags & KIT_F_PARENTS ? "p" : "",
                            rq->flags & KIT_F_RECURSIVE ? "r" : "",
-                           rq->flags & KIT_F_FOLLOW ? "f" : "", rq->flags & KIT_F_NEW ? "n" : ""};
+                           rq->flags & KIT_F_FOLLOW ? "f" : "", rq->flags & KIT_F_NEW ? "n" : "",
+                           rq->flags & KIT_F_OWNERS ? "o" : ""};
     char **v = s->argv;
     v[0] = xstrdup("sh");
     v[1] = xstrdup("-c");
@@ -121,7 +131,7 @@ err *kit_sh_new(const kit_request *rq, kit_sh **ret_sh)
     bool has_mode = rq->mode != KIT_MODE_NONE && (rq->verb == KIT_WRITE || rq->verb == KIT_MKDIR);
     v[7] = has_mode ? str_printf("%o", rq->mode) : xstrdup("");
     v[8] = str_printf("%u", rq->depth);
-    v[9] = str_printf("%s%s%s%s", flags[0], flags[1], flags[2], flags[3]);
+    v[9] = str_printf("%s%s%s%s%s", flags[0], flags[1], flags[2], flags[3], flags[4]);
     put_range(rq, &v[10], &v[11]);
     *ret_sh = s;
     return NULL;
@@ -275,6 +285,40 @@ static enum kit_verdict one_entry(kit_sh *s, const char *p, size_t n, kit_record
     return KIT_OK;
 }
 
+/* Bytes of a tar, as one file of unknown length. tar goes on after what it cannot read, and its
+ * status tells that something was. */
+static enum kit_verdict tar_data(kit_sh *s, const char *p, size_t n, bool all,
+                                 const exec_end *ended, kit_record *r, size_t *used)
+{
+    size_t take = n < KIT_DATA_MAX ? n : KIT_DATA_MAX;
+
+    if (n) {
+        *r = (kit_record){.type = KIT_DATA, .offset = s->at, .bytes = p, .bytes_len = take};
+        s->at += take;
+        *used = take;
+        return KIT_OK;
+    }
+    if (!all)
+        return KIT_SHORT;
+    if (ended->how != EXEC_EXITED || ended->exit_code > 2)
+        return error(s, EIO, r);
+    if (!ended->exit_code || s->told)
+        return end(s, r);
+    s->told = true;
+    *r = (kit_record){.type = KIT_ERROR};
+    r->error = (struct kit_error){.errnum = EACCES};
+    return KIT_OK;
+}
+
+static enum kit_verdict begin_tar(kit_sh *s, kit_record *r, size_t *used)
+{
+    s->data = true;
+    *r = (kit_record){.type = KIT_ENTRY};
+    r->entry = (struct kit_entry){.mode = S_IFREG, .flags = KIT_E_UNSIZED};
+    *used = 1;
+    return KIT_OK;
+}
+
 static enum kit_verdict begin_data(kit_sh *s, kit_record *r, size_t *used)
 {
     s->data = true;
@@ -302,6 +346,8 @@ enum kit_verdict kit_sh_decode(kit_sh *s, const char *p, size_t n, bool all, con
     *ret_used = 0;
     if (s->failed)
         return end(s, ret_record);
+    if (s->data && s->verb == KIT_PACK)
+        return tar_data(s, p, n, all, ended, ret_record, ret_used);
     if (s->data)
         return data(s, p, n, all, ret_record, ret_used);
     if (!n) /* 127: one of its tools is missing */
@@ -312,7 +358,9 @@ enum kit_verdict kit_sh_decode(kit_sh *s, const char *p, size_t n, bool all, con
     case 'S':
         return one_entry(s, p, n, ret_record, ret_used);
     case 'D':
-        return s->verb == KIT_READ ? begin_data(s, ret_record, ret_used) : KIT_BAD;
+        return s->verb == KIT_READ   ? begin_data(s, ret_record, ret_used)
+               : s->verb == KIT_PACK ? begin_tar(s, ret_record, ret_used)
+                                     : KIT_BAD;
     case 'X':
         return failure(s, p, n, ret_record, ret_used);
     case 'Z':

@@ -1,6 +1,8 @@
 /* File verbs by the image's sh and its tools, for where the kit cannot go. The shell's answers are
  * text; this turns them into the kit's records. Names may hold any byte but NUL; times are whole
- * seconds; there is no search, watch or archive. */
+ * seconds; there is no search or watch. Archives are the image's tar: pack gives one entry of
+ * unknown length whose DATA are a tar, of which nothing is checked, and unpack reads a tar on its
+ * stdin. */
 #pragma once
 
 #include "exec/exec.h"

@@ -6,6 +6,7 @@
 #include "wire/archive.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #include "api/openapi.h"
 #include "base/str.h"
@@ -32,6 +33,8 @@ typedef struct packing {
     bool again; /* the record has more to give */
     bool over;  /* it is the last */
     bool head_sent;
+    uint64_t left_out; /* raw: told by the shell */
+    bool raw;          /* no kit: DATA are the bytes of a tar */
     const char *type;
     char *request_id;
 } packing;
@@ -93,7 +96,7 @@ static enum relay_next packing_end(packing *p, relay_io *io)
     packing_send(p, io);
     if (io->http11)
         buf_printf(io->out, "0\r\nBothy-Left-Out: %llu\r\n\r\n",
-                   (unsigned long long)archive_out_left_out(p->out));
+                   (unsigned long long)(p->left_out + archive_out_left_out(p->out)));
     return stream_done(io);
 }
 
@@ -106,7 +109,12 @@ static err *packing_next(packing *p, const relay_io *io, enum kit_next *ret_next
         p->over = *ret_next == KIT_OVER;
     }
     *ret_next = KIT_RECORD;
-    return archive_out_put(p->out, &p->record, &p->again);
+    if (!p->raw)
+        return archive_out_put(p->out, &p->record, &p->again);
+    if (p->record.type == KIT_DATA)
+        buf_append(&p->made, p->record.bytes, p->record.bytes_len);
+    p->left_out += p->record.type == KIT_ERROR;
+    return NULL;
 }
 
 static enum relay_next packing_step(void *ctx, relay_io *io)
@@ -152,7 +160,11 @@ err *rest_archive_get(request *rq, response *rs)
 
     TRY(archive_get_query_decode(query_find, rq, &q));
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
+    bool raw = engine_files_cap(rest_engine(rq)) != CAP_NATIVE;
     bool zip = q.format == ARCHIVE_GET_QUERY_FORMAT_ZIP;
+    if (zip && raw)
+        return err_remedy(err_new(ERR_UNSUPPORTED, "this node makes no zips: it has no kit"),
+                          "Ask for a tar.");
     const kit_request kr = {.verb = KIT_PACK,
                             .flags =
                                 (q.follow ? KIT_F_FOLLOW : 0) | (zip ? KIT_F_COPIES : KIT_F_XATTRS),
@@ -169,6 +181,7 @@ err *rest_archive_get(request *rq, response *rs)
         return e;
     }
     p->call = TAKE_PTR(call);
+    p->raw = raw;
     p->type = zip ? "application/zip" : "application/x-tar";
     p->request_id = xstrdup(request_id(rq));
     response_relay(rs, &PACKING_OPS, p);
@@ -182,7 +195,9 @@ typedef struct unpacking {
     request *rq; /* while the body comes */
     request_hold *memory;
     buf batch;
-    uint64_t left_out;
+    archive_out *tar; /* no kit: the image's tar gets one */
+    bool skips;       /* the entry under way */
+    uint64_t entries, bytes, left_out;
     json_t *listed; /* of them, the first ones */
     char *request_id;
 } unpacking;
@@ -193,6 +208,7 @@ static void unpacking_free(void *ctx)
 
     kit_call_free(u->call);
     request_hold_free(u->memory);
+    archive_out_free(u->tar);
     buf_done(&u->batch);
     json_decref(u->listed);
     free(u->request_id);
@@ -234,10 +250,42 @@ static err *flush(unpacking *u, bool last)
     return last ? NULL : take_answers(u, now_mono_ns(), &next, &r);
 }
 
+/* No user of a sandbox can make one; its tar would fail for all of the archive. */
+static bool is_device(const kit_record *r)
+{
+    return S_ISCHR(r->entry.mode) || S_ISBLK(r->entry.mode);
+}
+
+/* Into a tar again, with names that are checked and of the one form that every tar reads. */
+static err *to_tar(unpacking *u, const kit_record *r)
+{
+    bool again = true;
+
+    if (r->type == KIT_ENTRY && r->entry.flags & KIT_E_UNSIZED)
+        return err_remedy(err_new(ERR_UNSUPPORTED, "the zip does not say how long its files are"),
+                          "Send a tar: this node has no kit.");
+    if (r->type == KIT_ENTRY) {
+        u->skips = is_device(r);
+        u->left_out += u->skips;
+    }
+    if (u->skips && r->type != KIT_END)
+        return NULL;
+    while (again) {
+        TRY(archive_out_put(u->tar, r, &again));
+        if (u->batch.len >= BATCH && (again || r->type != KIT_END))
+            TRY(flush(u, false));
+    }
+    return r->type == KIT_END ? flush(u, true) : NULL;
+}
+
 static err *on_record(void *arg, const kit_record *r)
 {
     unpacking *u = arg;
 
+    u->entries += r->type == KIT_ENTRY;
+    u->bytes += r->type == KIT_DATA ? r->bytes_len : 0;
+    if (u->tar)
+        return to_tar(u, r);
     buf_reserve(&u->batch, KIT_RECORD_MAX);
     size_t n = kit_encode(r, u->batch.p + u->batch.len);
     if (!n)
@@ -302,8 +350,8 @@ static enum relay_next unpacking_step(void *ctx, relay_io *io)
         http_error_answer(io->out, e, io->keep_alive, u->request_id);
     } else {
         CLEANUP(json_decrefp)
-        json_t *body = json_pack("{s:I,s:I,s:I,s:O}", "entries", (json_int_t)r.end.entries, "bytes",
-                                 (json_int_t)r.end.bytes, "left_out", (json_int_t)u->left_out,
+        json_t *body = json_pack("{s:I,s:I,s:I,s:O}", "entries", (json_int_t)u->entries, "bytes",
+                                 (json_int_t)u->bytes, "left_out", (json_int_t)u->left_out,
                                  "left_out_entries", u->listed);
         http_json_answer(io->out, 200, body, io->keep_alive, u->request_id, NULL);
     }
@@ -327,6 +375,8 @@ err *rest_archive_put(request *rq, response *rs)
                             .mode = KIT_MODE_NONE,
                             .path = q.path};
     *u = (unpacking){.rq = rq, .listed = json_array(), .request_id = xstrdup(request_id(rq))};
+    if (engine_files_cap(rest_engine(rq)) != CAP_NATIVE)
+        TRY(archive_out_new(ARCHIVE_TAR, "file", &u->batch, &u->tar));
     TRY(engine_kit(rest_engine(rq), rest_caller(rq), sb, &kr, q.user, &u->call));
     kit_call_wait_by(u->call, file_wait, rq);
     TRY(receive(u));
