@@ -61,7 +61,7 @@ void input_load(exec *x)
     atomic_store(&x->in_eof, !(st.st_mode & 0200));
 }
 
-#define SYNC_FRAME 9u /* bytes of a session's frame that has no record */
+#define SYNC_FRAME 20u /* bytes of a session's frame that has no record */
 
 void input_mend(exec *x, uint64_t at, uint64_t n)
 {

@@ -53,7 +53,8 @@ static void ask_sync(session *s)
 
     if (!s->run.seq)
         return;
-    snprintf(text, sizeof text, FRAME_SYNC, sync_id(s));
+    snprintf(text, sizeof text, FRAME_SYNC,
+             sync_id(s)); /* always as long: input_mend counts on it */
     err_drop(exec_feed(s->shell, text, strlen(text), exec_stdin_length(s->shell)), "session");
 }
 

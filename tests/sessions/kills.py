@@ -6,6 +6,7 @@ and state that is gone are all seen."""
 import hashlib
 import json
 import random
+import secrets
 import threading
 import time
 
@@ -89,7 +90,7 @@ class Client:
         self.load, self.number, self.shell, self.mode = load, number, shell, mode
         self.sandbox = load.sandboxes[number % len(load.sandboxes)]
         self.session = Session(load.node, self.sandbox, shell, mode)
-        self.file = f"/tmp/ran-{number}"
+        self.file = f"/tmp/ran-{load.tag}-{number}"
         self.draw = random.Random(f"{load.seed} {number}")
         self.count = 0  # what N of the session must be
         self.ran, self.sent = [], []
@@ -100,7 +101,7 @@ class Client:
             while self.load.goes_on():
                 self.command()
         except Exception as e:  # noqa: BLE001: whatever it is, it is the result
-            self.load.fail(e, f"{self.shell} {self.mode} {self.number}, command {len(self.sent)}")
+            self.load.fail(e, f"{self.shell} {self.mode} {self.number} after {len(self.sent)} commands, in {self.text[:120]!r}")
 
     def command(self):
         kind = self.draw.choice(KINDS)
@@ -121,6 +122,7 @@ class Client:
         self.run_one((head + text).encode(), wanted, limit, kind)
 
     def run_one(self, text, wanted, limit, kind=None):
+        self.text = text
         way = self.draw.choice((self.plainly, self.plainly, self.later, self.streamed))
         got, out, err = way(text, limit)
         self.sent.append((got["seq"], got["exit_code"], got["kind"]))
@@ -177,7 +179,7 @@ def difference(got, wanted):
 
 class Load:
     def __init__(self, node, sessions):
-        self.node, self.seed = node, random.random()
+        self.node, self.seed, self.tag = node, random.random(), secrets.token_hex(4)
         self.sandboxes = [node.create("agent" if node.backend == "oci" else "busybox", ttl=86400) for _ in range(2)]
         self.counts, self.failure = dict.fromkeys(ZERO, 0), None
         self.lock, self.framing = threading.Lock(), threading.Event()
