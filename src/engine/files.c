@@ -23,7 +23,7 @@ struct kit_call {
     exec *x;
     exec_hold *hold;
     exec_watch watch;
-    bool watched, stdin_ended, over;
+    bool watched, over;
     kit_sh *sh; /* the answers are a shell's; NULL: the kit's */
     buf in;     /* bytes from `done` on have not been looked at; empty while nothing comes */
     size_t done;
@@ -344,12 +344,12 @@ static bool is_over(const err *e)
     return e->code == ERR_CONFLICT && (str_eq(e->kind, "exec") || str_eq(e->kind, "stdin"));
 }
 
-err *kit_call_put_bytes(kit_call *k, const void *p, size_t n, bool last, bool *ret_taken)
+/* *ret_taken false: it has enough unread. */
+static err *put(kit_call *k, const void *p, size_t n, bool last, bool *ret_taken)
 {
     err *e = k->over ? NULL : exec_stdin(k->x, p, n, UINT64_MAX, last);
 
     *ret_taken = true;
-    k->stdin_ended |= last;
     if (!e)
         return NULL;
     if (e->code == ERR_QUOTA_EXCEEDED && str_eq(e->kind, "stdin")) {
@@ -364,18 +364,15 @@ err *kit_call_put_bytes(kit_call *k, const void *p, size_t n, bool last, bool *r
     return NULL;
 }
 
-err *kit_call_put(kit_call *k, const kit_record *r, bool *ret_taken)
+void kit_call_add(const kit_call *k, const kit_record *r, buf *batch)
 {
-    bool last = r->type == KIT_END;
-
     if (k->sh) { /* a shell reads the bytes as they are */
-        bool data = r->type == KIT_DATA;
-        return kit_call_put_bytes(k, data ? r->bytes : NULL, data ? r->bytes_len : 0, last,
-                                  ret_taken);
+        if (r->type == KIT_DATA)
+            buf_append(batch, r->bytes, r->bytes_len);
+        return;
     }
-    CLEANUP(freep) char *room = xmalloc(KIT_RECORD_MAX);
-    size_t n = kit_encode(r, room);
-    return kit_call_put_bytes(k, room, n, last, ret_taken);
+    buf_reserve(batch, KIT_RECORD_MAX);
+    batch->len += kit_encode(r, batch->p + batch->len);
 }
 
 bool kit_call_is_over(const kit_call *k)
@@ -422,21 +419,7 @@ err *kit_call_send_bytes(kit_call *k, const void *p, size_t n, bool last)
     bool taken = false;
 
     for (;;) {
-        TRY(kit_call_put_bytes(k, p, n, last, &taken));
-        if (taken)
-            break;
-        TRY(wait_room(k));
-    }
-    k->waits_ns = 0;
-    return NULL;
-}
-
-err *kit_call_send(kit_call *k, const kit_record *r)
-{
-    bool taken = false;
-
-    for (;;) {
-        TRY(kit_call_put(k, r, &taken));
+        TRY(put(k, p, n, last, &taken));
         if (taken)
             break;
         TRY(wait_room(k));

@@ -40,20 +40,18 @@ err *kit_call_next(kit_call *k, uint64_t now, enum kit_next *ret_next,
                    kit_record *ret_record) ERR_MUST;
 uint64_t kit_call_deadline(const kit_call *k);
 
-/* Records for its stdin. *ret_taken false: it has enough unread; try again after notify. Also looks
- * whether the verb has ended meanwhile (then it is taken and forgotten). */
-err *kit_call_put(kit_call *k, const kit_record *r, bool *ret_taken) ERR_MUST;
-/* The same for bytes that are records already, at most 1 MiB. last: its stdin ends behind them. */
-err *kit_call_put_bytes(kit_call *k, const void *p, size_t n, bool last, bool *ret_taken) ERR_MUST;
-/* kit_call_put() and kit_call_put_bytes(), waiting for room on this thread; ERR_TIMEOUT when the
- * kit has not read for 30 s. Only for handlers that stream a body; threads are few, and how long
- * this takes is decided inside the sandbox: `wait` (for fd, at most ms) may refuse. */
+/* Adds a record for its stdin to a batch (END is the last one), in the form that the kit or the
+ * shell in its place reads. */
+void kit_call_add(const kit_call *k, const kit_record *r, buf *batch);
+/* Gives it a batch, at most 1 MiB, when there is room, for which this thread waits; ERR_TIMEOUT
+ * when the kit has not read for 30 s. last: its stdin ends behind it. Only for handlers that stream
+ * a body; threads are few, and how long this takes is decided inside the sandbox: `wait` (for fd,
+ * at most ms) may refuse. */
 typedef err *kit_wait(void *arg, int fd, int ms);
 void kit_call_wait_by(kit_call *k, kit_wait *wait, void *arg);
-err *kit_call_send(kit_call *k, const kit_record *r) ERR_MUST;
 err *kit_call_send_bytes(kit_call *k, const void *p, size_t n, bool last) ERR_MUST;
 
-/* It has ended, or wants no more: what is put is forgotten. Known from the last put on. */
+/* It has ended, or wants no more: what is sent is forgotten. Known from the last send on. */
 bool kit_call_is_over(const kit_call *k);
 
 /* What the kit's errno means to a caller, for this verb and path. */

@@ -6,6 +6,7 @@
 #include "api/openapi.h"
 
 #define STEP_BYTES (64 * 1024)
+#define BATCH      (192 * 1024) /* of an upload, given to the kit at once */
 
 static const char *query_find(void *arg, const char *name)
 {
@@ -239,18 +240,23 @@ err *file_wait(void *rq, int fd, int ms)
 static err *send_body(request *rq, kit_call *k)
 {
     CLEANUP(freep) char *chunk = xmalloc(KIT_DATA_MAX);
+    CLEANUP(buf_done) buf batch = {0};
     kit_record r = {.type = KIT_ENTRY, .entry = {.flags = KIT_E_UNSIZED}};
 
-    TRY(kit_call_send(k, &r));
+    kit_call_add(k, &r, &batch);
     for (uint64_t at = 0; !kit_call_is_over(k); at += r.bytes_len) {
         r = (kit_record){.type = KIT_DATA, .offset = at, .bytes = chunk};
         TRY(request_body_read(rq, chunk, KIT_DATA_MAX, &r.bytes_len));
         if (!r.bytes_len)
             break;
-        TRY(kit_call_send(k, &r));
+        kit_call_add(k, &r, &batch);
+        if (batch.len < BATCH)
+            continue;
+        TRY(kit_call_send_bytes(k, batch.p, batch.len, false));
+        buf_clear(&batch);
     }
-    r = (kit_record){.type = KIT_END};
-    return kit_call_send(k, &r);
+    kit_call_add(k, &(kit_record){.type = KIT_END}, &batch);
+    return kit_call_send_bytes(k, batch.p, batch.len, true);
 }
 
 err *rest_file_write(request *rq, response *rs)
