@@ -1,7 +1,8 @@
 /* A tar stream from a sandbox, put into a directory of the user's. The stream is a stranger's.
  *
  * Nothing is read or written outside the directory, whatever the names and links in the stream say:
- * every step goes by openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS). Set-uid, set-gid and sticky
+ * every step goes by openat2(RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS), and the thread that takes them
+ * is held by Landlock where there is one. Set-uid, set-gid and sticky
  * bits are dropped; devices, FIFOs and sockets are left out and counted. A file appears under its
  * name when it is complete, so that whoever stops in the middle leaves no half file.
  *
