@@ -652,7 +652,8 @@ static void socket_answered(void *arg, warden_answer *a)
     socklen_t n = sizeof type;
     if (a->fd < 0 || getsockopt(a->fd, SOL_SOCKET, SO_TYPE, &type, &n) || type != SOCK_STREAM ||
         fcntl(a->fd, F_SETFL, O_NONBLOCK)) {
-        q->done(q->arg, err_new(ERR_INTERNAL, "the warden gave no socket"), -1);
+        /* Most likely our own table was full when it came. */
+        q->done(q->arg, err_new(ERR_UNAVAILABLE, "no descriptor is left for a socket"), -1);
         return;
     }
     q->done(q->arg, NULL, TAKE_FD(a->fd));
