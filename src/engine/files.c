@@ -15,6 +15,7 @@
 
 #define SILENCE_NS (30 * NS_PER_S)
 #define READ_MAX   (2 * KIT_RECORD_MAX)
+#define PINGS_MAX  512  /* at a stretch, then one is given as a record: somebody else's turn */
 #define SLICE_MS   1000 /* of a wait on a thread: silence is looked at so often */
 
 struct kit_call {
@@ -306,6 +307,7 @@ static err *failed_at(const kit_call *k, const kit_record *r)
 err *kit_call_next(kit_call *k, uint64_t now, enum kit_next *ret_next, kit_record *ret_record)
 {
     exec_state st;
+    unsigned pings = 0;
 
     /* State before bytes: an end seen here means that every byte can be read. */
     exec_get(k->x, &st);
@@ -322,7 +324,7 @@ err *kit_call_next(kit_call *k, uint64_t now, enum kit_next *ret_next, kit_recor
             return wait_more(k, now, &st);
         }
         k->waits_ns = 0;
-        if (ret_record->type == KIT_PING)
+        if (ret_record->type == KIT_PING && ++pings < PINGS_MAX)
             continue;
         if (ret_record->type == KIT_ERROR && ret_record->error.flags & KIT_E_FATAL)
             return failed_at(k, ret_record);

@@ -8,8 +8,8 @@ import subprocess
 import tempfile
 import time
 
-from common import member, names_of, noise, tar, well
-from harness import Answer, check, equal, eventually
+from common import Files, member, names_of, noise, tar, well
+from harness import Answer, Node, check, equal, eventually
 
 def every_verb(f, path, deadline=25):
     """Every verb on a path; what each answered. None may take longer than the deadline."""
@@ -286,3 +286,23 @@ def run(suite, node, f, canary):
     places(suite, node, f, canary)
     races(suite, node, f, canary)
     kits(suite, node, f, canary)
+
+
+def flood(suite):
+    """Where there is no kit the image's sh answers, and the tenant may be that."""
+    name = "attack: an answer that goes on for ever keeps nobody else waiting"
+    if not suite.wants(name):
+        return
+    with Node(images="busybox", pool="2:2", env="BOTHY_FILES_KIT= BOTHY_HTTP_RELAY_THREADS=1") as node:
+        evil, other = Files(node, node.create()), node.create()
+        evil.shell(r"printf 'S81a4 0 0 1 0 0 1 1\n\0\0' > /e; i=0; while [ $i -lt 16 ]; do cat /e /e > /f; mv /f /e; i=$((i+1)); done;"
+                   r" printf '#!/bin/busybox ash\nwhile :; do /bin/busybox cat /e /e /e /e; done\n' > /sh; chmod 755 /sh; mv /sh /bin/sh")
+
+        @suite.case(name)
+        def _():
+            c = node.connection(60)
+            c.request("GET", f"/v1/sandboxes/{evil.sandbox}/files/stat?path=/")
+            time.sleep(1)
+            for _ in range(5):
+                equal(node.exec(other, ["true"])["end"]["exit_code"], 0, "a command of somebody else")
+            c.close()

@@ -12,10 +12,11 @@
 #include "base/str.h"
 #include "door/rest/files.h"
 
-#define STEP_BYTES (64u * 1024)
-#define BATCH      (256u * 1024) /* records that go to the kit at a time */
-#define LISTED_MAX 100           /* entries left out that are named */
-#define TAIL_MAX   (1u << 20)    /* of padding behind an archive */
+#define STEP_BYTES   (64u * 1024)
+#define STEP_RECORDS 512u          /* what is said inside may go on for ever and become nothing */
+#define BATCH        (256u * 1024) /* records that go to the kit at a time */
+#define LISTED_MAX   100           /* entries left out that are named */
+#define TAIL_MAX     (1u << 20)    /* of padding behind an archive */
 
 static const char *query_find(void *arg, const char *name)
 {
@@ -124,7 +125,7 @@ static enum relay_next packing_step(void *ctx, relay_io *io)
 
     if (io->stalled)
         return RELAY_CLOSE;
-    while (p->made.len < STEP_BYTES && next != KIT_WAIT) {
+    for (unsigned n = 0; n < STEP_RECORDS && p->made.len < STEP_BYTES && next != KIT_WAIT; n++) {
         err *e = packing_next(p, io, &next);
         if (e)
             return packing_fail(p, io, e);
@@ -228,16 +229,17 @@ static void note_left_out(unpacking *u, const kit_record *r)
         json_array_append_new(u->listed, view_file_error(r));
 }
 
-/* What the kit has said meanwhile; a failure of its ends the upload. */
+/* What the kit has said meanwhile; a failure of its ends the upload. KIT_RECORD: there is more. */
 static err *take_answers(unpacking *u, uint64_t now, enum kit_next *ret_next, kit_record *ret_last)
 {
-    for (;;) {
+    for (unsigned n = 0; n < STEP_RECORDS; n++) {
         TRY(kit_call_next(u->call, now, ret_next, ret_last));
         if (*ret_next != KIT_RECORD)
             return NULL;
         if (ret_last->type == KIT_ERROR)
             note_left_out(u, ret_last);
     }
+    return NULL;
 }
 
 static err *flush(unpacking *u, bool last)
@@ -342,9 +344,9 @@ static enum relay_next unpacking_step(void *ctx, relay_io *io)
     kit_record r;
     CLEANUP(err_freep) err *e = take_answers(u, io->now, &next, &r);
 
-    if (!e && next == KIT_WAIT) {
+    if (!e && next != KIT_OVER) {
         io->wake_at = kit_call_deadline(u->call);
-        return RELAY_WAIT;
+        return next == KIT_WAIT ? RELAY_WAIT : RELAY_MORE;
     }
     if (e) {
         http_error_answer(io->out, e, io->keep_alive, u->request_id);

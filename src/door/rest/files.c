@@ -5,8 +5,9 @@
 
 #include "api/openapi.h"
 
-#define STEP_BYTES (64 * 1024)
-#define BATCH      (192 * 1024) /* of an upload, given to the kit at once */
+#define STEP_BYTES   (64 * 1024)
+#define BATCH        (192 * 1024) /* of an upload, given to the kit at once */
+#define STEP_RECORDS 512          /* what is said inside may go on for ever and become nothing */
 
 static const char *query_find(void *arg, const char *name)
 {
@@ -72,7 +73,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
 
     if (io->stalled)
         return RELAY_CLOSE;
-    while (io->out->len < STEP_BYTES) {
+    for (unsigned n = 0; n < STEP_RECORDS && io->out->len < STEP_BYTES; n++) {
         if (!f->has_pending) {
             err *e = kit_call_next(f->call, io->now, &f->pending_is, &f->pending);
             if (e)
