@@ -135,6 +135,7 @@ struct exec {
     pump_timer deadline, retry;
     struct exec_io io;
     _Atomic bool due, retry_due; /* timers that fired */
+    _Atomic bool forgotten;      /* its streams were removed */
     _Atomic unsigned signals;    /* sent and not answered yet */
 
     /* table->lock */

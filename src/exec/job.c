@@ -95,6 +95,12 @@ static bool finish(exec *x, const struct snapshot *s)
     return true;
 }
 
+static bool is_discarded(exec *x)
+{
+    LOCK_SCOPE(&x->table->lock);
+    return x->discarded;
+}
+
 /* END is written: acknowledge, and let the entry go when nothing can come any more. */
 static void after_end(exec *x, const struct snapshot *s)
 {
@@ -117,7 +123,7 @@ static void after_end(exec *x, const struct snapshot *s)
         return;
     io_close_all(x);
     table_live_drop(x);
-    if (s->discarded)
+    if (is_discarded(x)) /* now: whoever discards it from here on removes them itself */
         table_forget_streams(x);
     exec_notify(x);
 }

@@ -733,6 +733,8 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
 
 void table_forget_streams(exec *x)
 {
+    if (atomic_exchange(&x->forgotten, true))
+        return;
     for (int i = 0; i < 2; i++) {
         uint64_t length = atomic_load(&x->out[i].length);
         uint64_t kept = length - spool_dropped(&x->out[i], 0, length);

@@ -3,11 +3,13 @@ own can be held to it, too."""
 import base64
 import hashlib
 import json
+import pathlib
 import random
+import threading
 import time
 import urllib.parse
 
-from common import needs, walls
+from common import beside, needs, walls
 from harness import Node, Skip, check, equal, eventually, expect_error
 
 
@@ -413,6 +415,28 @@ def limits(suite, node, f):
         equal(node.show(f.sb)["live_execs"] if "live_execs" in node.show(f.sb) else 0, 0, "live commands")
         x = node.exec(f.sb, ["true"])["exec"]
         expect_error(node.call("GET", node.at(f.sb, str(int(x) - 1))), 404, "not_found")
+
+    @suite.case("300 verbs, four at a time, leave nothing in the spool")
+    def _():
+        beside(node)
+
+        def some(n):
+            for i in range(n):
+                f.write(f"left{n}", b"x" * 1000)
+                f.read(f"left{n}")
+                f.stat(f"left{n}")
+
+        crowd = [threading.Thread(target=some, args=(25,)) for _ in range(4)]
+        for t in crowd:
+            t.start()
+        for t in crowd:
+            t.join()
+        x = int(node.exec(f.sb, ["true"])["exec"])
+        known = {p["exec"] for p in node.ok("GET", f"/v1/sandboxes/{f.sb}/processes")["processes"]}
+        spool = pathlib.Path(node.dir) / "bothyd" / "spool" / f.sb
+        rest = lambda: [p.name for p in spool.iterdir() if p.name != "journal" and p.name.split(".")[0] not in known]  # noqa: E731
+        check(x > 300, "no verbs were run")
+        eventually(f"no streams of verbs in {spool}", lambda: not rest())
 
     @suite.case("a kit that is killed in the sandbox is an error, not an answer")
     def _():
