@@ -18,6 +18,7 @@ import load as kinds
 import rounds
 from audit import Audit, names, read
 from harness import TOP, ApiError, Node, alive, check, equal, eventually
+from in_session import in_session, new_shell, without_a_frame
 from load import Load, ends, patient, same
 from pulls import BUSYBOX, noise
 from registry import Image, Registry, tar_layer
@@ -197,6 +198,11 @@ TABLE = [
     *((BOTHYD, "exec." + at, flood) for at in ("marked", "punched")),
     *((BOTHYD, "stdin." + at, command(kinds.stdin)) for at in ("appended", "ended", "moved", "left")),
     *((BOTHYD, "signal." + at, killed) for at in ("recorded", "sent")),
+    # a command in a session
+    *((BOTHYD, "session." + at, in_session) for at in (
+        "recorded", "command_recorded", "half_frame", "frame_appended", "command_over", "command_ended", "closed")),
+    (BOTHYD, "session.restarted", new_shell),
+    (BOTHYD, "session.not_run", without_a_frame),
 ]
 
 
@@ -291,6 +297,8 @@ def strike(w, program, point, drive, turn=1):
     check(not thread.is_alive(), "its client hangs")
     if trouble:
         raise trouble[0]
+    if hasattr(drive, "after"):
+        drive.after(w)
 
 
 def afterwards(w, drive):
