@@ -114,10 +114,10 @@ static err *admit(const exec_table *t, bool transient)
             err_because(err_new(ERR_UNAVAILABLE, "the node has too many live commands"),
                         "seven of eight descriptors are taken"),
             5);
-    if (t->npast >= EXECS_MAX)
-        return err_remedy(
-            err_new(ERR_SANDBOX_EXHAUSTED, "the sandbox has run %u commands", EXECS_MAX),
-            "Make a new sandbox, or run many small commands in one shell.");
+    if (t->npast >= (transient ? VERBS_MAX : EXECS_MAX))
+        return err_remedy(err_new(ERR_SANDBOX_EXHAUSTED,
+                                  "the sandbox has run %zu commands and file requests", t->npast),
+                          "Make a new sandbox, or run many small commands in one shell.");
     return NULL;
 }
 

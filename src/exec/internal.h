@@ -19,6 +19,7 @@
 #include "exec/spool.h"
 
 #define EXECS_MAX   1000000u /* of a sandbox's life: its journal and index stay below 0.6 GiB */
+#define VERBS_MAX   750000u /* of them: so many files read, also by who may only read, leave room */
 #define KEY_LIFE_NS (UINT64_C(24) * 3600 * UINT64_C(1000000000))
 
 /* Live commands of one owner, in all its sandboxes. */

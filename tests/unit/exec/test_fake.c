@@ -1,5 +1,7 @@
 /* The exec layer over the fake backend: a real node process, bytes as frames, with and without cut
  * connections and repeated frames. */
+#include "exec/internal.h"
+
 #include "drive.h"
 
 static void on_created(void *arg, err *failure, box *made, const box_timing *timing);
@@ -628,6 +630,29 @@ static void transient_execs_have_a_ceiling_of_their_own(void **state)
     world_end(&w);
 }
 
+/* Who may only read cannot use up the sandbox for who may run. */
+static void file_requests_leave_room_for_commands(void **state)
+{
+    world w;
+    exec_spec plain = spec_sh("true"), s = spec_sh("true");
+    exec *x = NULL;
+    bool replay;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    s.transient = true;
+    size_t before = w.table->npast;
+    w.table->npast = VERBS_MAX; /* only looked at: it is refused */
+    err *refused = exec_start(w.table, &s, NULL, &x, &replay);
+    w.table->npast = before;
+    assert_err(refused, ERR_SANDBOX_EXHAUSTED);
+    assert_true(VERBS_MAX < EXECS_MAX);
+    x = start(&w, &plain);
+    wait_end(x);
+    exec_unref(x);
+    world_end(&w);
+}
+
 static void a_held_transient_stream_keeps_little_and_loses_nothing(void **state)
 {
     world w;
@@ -728,6 +753,7 @@ int main(void)
         WORLD_TEST(a_transient_exec_is_its_verbs_alone),
         WORLD_TEST(a_transient_exec_may_clean_up),
         WORLD_TEST(transient_execs_have_a_ceiling_of_their_own),
+        WORLD_TEST(file_requests_leave_room_for_commands),
         WORLD_TEST(a_held_transient_stream_keeps_little_and_loses_nothing),
         WORLD_TEST(a_transient_exec_dies_with_its_daemon),
     };
