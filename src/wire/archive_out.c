@@ -179,17 +179,18 @@ static bool is_left_out(const archive_out *o, const kit_record *r)
 static char *name_of(const archive_out *o, const kit_record *r)
 {
     bool dir = type_of(r) == S_IFDIR;
-    CLEANUP(freep) char *own = xstrndup(r->name, r->name_len);
 
     if (!r->name_len)
         return xstrdup(dir ? "./" : o->name);
+    CLEANUP(freep) char *own = xstrndup(r->name, r->name_len);
     return dir ? str_printf("%s/", own) : TAKE_PTR(own);
 }
 
 static void set_link(archive_out *o, const kit_record *r)
 {
+    if (!r->bytes_len)
+        return;
     CLEANUP(freep) char *target = xstrndup(r->bytes, r->bytes_len);
-
     if (r->entry.flags & KIT_E_HARDLINK)
         archive_entry_set_hardlink(o->entry, target);
     else if (type_of(r) == S_IFLNK)
