@@ -181,6 +181,7 @@ uint64_t exec_id(const exec *x);
 const char *exec_table_sandbox(const exec_table *t);
 bool exec_table_is_over(exec_table *t); /* the sandbox has ended */
 pump *exec_table_pump(exec_table *t);
+void exec_pump_beside(exec *x, pump_job *j); /* j runs where the exec does */
 /* As exec_start; `session` is appended before BEGIN, with the id of its shell, which is also the
  * session's if it has none yet. */
 err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *key,

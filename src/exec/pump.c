@@ -70,6 +70,11 @@ void pump_kick(pump_job *j)
     }
 }
 
+void pump_beside(pump_job *j, pump_job *other)
+{
+    atomic_store(&j->lane, atomic_load(&other->lane));
+}
+
 /* Everything queued now: what is kicked meanwhile waits for the next round, behind the events. */
 static pump_job *take_round(pump_lane *l)
 {

@@ -35,6 +35,8 @@ void pump_free(pump *p);
 
 void pump_job_init(pump *p, pump_job *j, uint64_t spread);
 void pump_kick(pump_job *j);
+/* On the same lane as another, before it is kicked for the first time. */
+void pump_beside(pump_job *j, pump_job *other);
 
 /* From the job's own run only. Descriptors are level-triggered; events 0 removes. The job must be
  * referenced by its owner for as long as it has one registered. */

@@ -18,6 +18,11 @@ pump *exec_table_pump(exec_table *t)
     return t->hub->pump;
 }
 
+void exec_pump_beside(exec *x, pump_job *j)
+{
+    pump_beside(j, &x->job);
+}
+
 const char *exec_table_sandbox(const exec_table *t)
 {
     return t->sandbox;

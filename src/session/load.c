@@ -129,6 +129,7 @@ static err *take_shell(session *s)
 
     TRY(exec_find(s->execs, s->info.shell, &x));
     exec_get(x, &st);
+    exec_pump_beside(x, &s->job);
     session_take_shell(s, x);
     hex_encode(s->info.token, JOURNAL_TOKEN, s->token);
     bool here = s->ncommands && s->last.command.shell == s->info.shell;

@@ -309,6 +309,7 @@ err *session_new(session_table *t, const session_spec *spec, const exec_key *key
     }
     s->id = exec_id(x);
     s->created_ns = s->info.real_ns;
+    exec_pump_beside(x, &s->job);
     session_take_shell(s, x);
     enter(t, s);
     *ret_session = session_ref(s);

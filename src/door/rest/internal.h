@@ -68,6 +68,9 @@ typedef struct command_turn command_turn;
 err *command_turn_try(command_turn *t, uint64_t *ret_seq, bool *ret_replay) ERR_MUST;
 void command_turn_free(command_turn *t);
 /* Hands the connection to the relay. Takes references of its own; x is NULL for a session's. */
+/* A session's command that ends within 2 ms is answered at once by the thread that is there: two
+ * ways between threads less. False: it does not, or too many wait like this. */
+bool follow_brief(response *rs, sandbox *sb, const follow_options *o);
 void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_options *o);
 
 /* stdin.c: appends the body, which it takes, as soon as there is room for it, and answers then. */

@@ -316,7 +316,8 @@ err *rest_command_run(request *rq, response *rs)
             return TAKE_PTR(busy);
     }
     o.session = s;
-    follow_start(rq, rs, sb, NULL, &o);
+    if (o.turn || o.form != FOLLOW_RESULT || !follow_brief(rs, sb, &o))
+        follow_start(rq, rs, sb, NULL, &o);
     return NULL;
 }
 
