@@ -169,7 +169,7 @@ static err *nothing_listens(const stream *s, int errnum)
 {
     err *e = err_new(ERR_PORT_CLOSED, "nothing listens on %s", s->where);
 
-    e = err_because(e, "127.0.0.1 and ::1 inside: %s", strerror(errnum));
+    e = err_because(e, "127.0.0.1 and ::1 inside: %s", strerrordesc_np(errnum));
     return err_remedy(e, "Start a server in the sandbox that listens on this port, on 127.0.0.1 or "
                          "on all addresses, and try again.");
 }
@@ -410,7 +410,7 @@ static enum relay_next inner_end(stream *s, relay_io *io, int errnum)
 {
     if (s->stage == STAGE_HEAD)
         return fail(s, io,
-                    port_closed(s, errnum ? strerror(errnum)
+                    port_closed(s, errnum ? strerrordesc_np(errnum)
                                           : "the server ended the connection without an answer"));
     if (s->stage == STAGE_BODY && s->answer.to_end && !errnum)
         return body_done(s, io);

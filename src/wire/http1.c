@@ -209,11 +209,11 @@ static void terminate(http1_message *rq)
     }
 }
 
-const char *http1_header_get(const http1_message *rq, const char *name)
+const char *http1_header_get(const http1_message *m, const char *name)
 {
-    for (size_t i = 0; i < rq->nheader; i++)
-        if (!strcasecmp(rq->header[i].name, name))
-            return rq->header[i].value;
+    for (size_t i = 0; i < m->nheader; i++)
+        if (!strcasecmp(m->header[i].name, name))
+            return m->header[i].value;
     return NULL;
 }
 

@@ -87,17 +87,20 @@ class Raw:
         return head + mark
 
     def exactly(self, n):
-        while len(self.held) < n:
-            if not self.more():
-                raise AssertionError(f"the end after {len(self.held)} of {n} bytes")
-        got, self.held = self.held[:n], self.held[n:]
-        return got
+        got, self.held = bytearray(self.held[:n]), self.held[n:]
+        while len(got) < n:
+            piece = self.sock.recv(min(n - len(got), 1 << 20))
+            if not piece:
+                raise AssertionError(f"the end after {len(got)} of {n} bytes")
+            got += piece
+        return bytes(got)
 
     def rest(self):
+        got, self.held = bytearray(self.held), b""
         with contextlib.suppress(ConnectionResetError):
-            while self.more():
-                pass
-        return self.held
+            while piece := self.sock.recv(1 << 20):
+                got += piece
+        return bytes(got)
 
     def answer(self):
         """Status, headers (lower case) and body of one answer."""
@@ -111,12 +114,12 @@ class Raw:
         if status == 101 or status == 100:
             return status, headers, b""
         if "transfer-encoding" in headers:
-            body = b""
+            body = bytearray()
             while size := int(self.until(b"\r\n"), 16):
                 body += self.exactly(size)
                 self.exactly(2)
             self.exactly(2)
-            return status, headers, body
+            return status, headers, bytes(body)
         return status, headers, self.exactly(int(headers.get("content-length", ["0"])[0]))
 
 

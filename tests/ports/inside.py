@@ -41,6 +41,16 @@ def pattern(n, seed=7):
     return (whole[at:] + whole * (n // len(whole) + 1))[:n]
 
 
+def pieces_of(n, seed=7):
+    """The same, in pieces."""
+    whole, at = block(), seed * 257 % 65521
+    piece = whole[at:]
+    while n:
+        yield piece[:n]
+        n -= min(n, len(piece))
+        piece = whole
+
+
 class Peer:
     def __init__(self, sock):
         self.sock, self.held = sock, b""
@@ -122,16 +132,17 @@ def do_echo(peer, rest, query, method, headers):
 
 def do_big(peer, rest, query, method, headers):
     form, n = rest.split("/")
-    data = pattern(int(n))
-    if form == "length":
-        answer(peer.sock, data)
-    elif form == "close":
-        peer.sock.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + data)
-    else:
-        peer.sock.sendall(head("200 OK", "Transfer-Encoding: chunked"))
-        for at in range(0, len(data), 7777):
-            piece = data[at:at + 7777]
-            peer.sock.sendall(b"%X\r\n%s\r\n" % (len(piece), piece))
+    heads = {"length": head("200 OK", "Content-Length: " + n), "close": b"HTTP/1.0 200 OK\r\n\r\n",
+             "chunked": head("200 OK", "Transfer-Encoding: chunked")}
+    peer.sock.sendall(heads[form])
+    for piece in pieces_of(int(n)):
+        if form != "chunked":
+            peer.sock.sendall(piece)
+            continue
+        for at in range(0, len(piece), 7777):
+            part = piece[at:at + 7777]
+            peer.sock.sendall(b"%X\r\n%s\r\n" % (len(part), part))
+    if form == "chunked":
         peer.sock.sendall(b"0\r\n\r\n")
 
 
