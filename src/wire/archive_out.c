@@ -12,6 +12,7 @@
 #define ENOUGH     (64u * 1024)  /* bytes of output of one call */
 #define HOLE_PIECE (256ul << 20) /* of a hole that is not written */
 #define HOLE_STEPS 4096u         /* such pieces of one call */
+#define ZERO_STEPS 4u            /* of ENOUGH zeros that are written: a zip makes nothing of them */
 #define XATTR_SPEC "user."
 #define ZIP_ENTRY  160u /* of a zip's directory, besides the name */
 
@@ -138,13 +139,14 @@ static err *put_zeros(archive_out *o, uint64_t until, bool *ret_again)
 {
     size_t begin = o->to->len;
 
-    for (unsigned steps = 0; o->at < until; steps++) {
+    for (unsigned steps = 0; o->at < until;) {
         bool hole;
         uint64_t n = span(o, until, &hole), most = hole ? HOLE_PIECE : ENOUGH;
-        if (steps == HOLE_STEPS || o->to->len - begin >= ENOUGH) {
+        if (steps >= HOLE_STEPS || o->to->len - begin >= ENOUGH) {
             *ret_again = true;
             return NULL;
         }
+        steps += hole ? 1 : HOLE_STEPS / ZERO_STEPS;
         TRY(put_bytes(o, o->zeros, n < most ? (size_t)n : (size_t)most));
     }
     return NULL;

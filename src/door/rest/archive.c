@@ -14,6 +14,7 @@
 
 #define STEP_BYTES   (64u * 1024)
 #define STEP_RECORDS 512u          /* what is said inside may go on for ever and become nothing */
+#define STEP_WORK    (256u * 1024) /* bytes that are compressed, whatever becomes of them */
 #define BATCH        (256u * 1024) /* records that go to the kit at a time */
 #define LISTED_MAX   100           /* entries left out that are named */
 #define TAIL_MAX     (1u << 20)    /* of padding behind an archive */
@@ -122,17 +123,19 @@ static enum relay_next packing_step(void *ctx, relay_io *io)
 {
     packing *p = ctx;
     enum kit_next next = KIT_RECORD;
+    size_t work = 0;
 
     if (io->stalled)
         return RELAY_CLOSE;
-    for (unsigned n = 0; n < STEP_RECORDS && p->made.len < STEP_BYTES && next != KIT_WAIT; n++) {
+    for (unsigned n = 0; n < STEP_RECORDS && work < STEP_WORK && p->made.len < STEP_BYTES; n++) {
         err *e = packing_next(p, io, &next);
         if (e)
             return packing_fail(p, io, e);
         if (p->over && !p->again)
             return packing_end(p, io);
-        if (p->again)
+        if (p->again || next == KIT_WAIT)
             break;
+        work += p->record.bytes_len;
     }
     packing_send(p, io);
     io->wake_at = kit_call_deadline(p->call);
