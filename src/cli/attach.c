@@ -206,7 +206,8 @@ static void pass_on(attached *s, int signo)
         put(s, 0, signo == SIGINT ? "\003" : "\034", 1);
         return;
     }
-    if (s->asked++ || !s->a->input)
+    /* Whoever came to look only has nothing to say to it. */
+    if (s->asked++ || (s->a->again && !s->a->input))
         s->signo = signo;
     else
         put_control(s, json_pack("{s:s,s:s}", "signal", sigabbrev_np(signo), "scope", "group"));

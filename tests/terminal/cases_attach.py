@@ -127,6 +127,24 @@ def cases(suite, node):
         b.until(b"state=kept")
         equal(b.finish()["exit_code"], 9, "exit code")
 
+    @suite.case("a key is echoed: 500 times, one after the other")
+    def _():
+        a = attach(start("stty raw -echo; echo ready; cat", stdio="pty", stdin_open=True), "?offset=0")
+        a.until(b"ready")
+        times = []
+        for i in range(500):
+            n, began = len(a.out), time.monotonic()
+            a.type("abcdefghij"[i % 10])
+            while len(a.out) == n:
+                a.turn()
+            times.append((time.monotonic() - began) * 1000)
+        assert a.out.endswith(b"abcdefghij" * 50), a.out[-100:]
+        times.sort()
+        node.echo_ms = {"p50": round(times[250], 2), "p99": round(times[494], 2)}
+        print(f"      echo of a key: {node.echo_ms['p50']} ms, p99 {node.echo_ms['p99']}", flush=True)
+        a.ws.abandon()
+        node.ok("DELETE", node.at(box, a.exec))
+
     @suite.case("a shell that cannot start is an error, not a socket")
     def _():
         e = refused(400, node, f"/v1/sandboxes/{box}/terminal?cwd=/nowhere")

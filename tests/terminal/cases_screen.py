@@ -267,6 +267,11 @@ def cases(suite, node):
             s.until("^status=4$")
             out = s.run(f"bothy exec -t {box} -- sh -c 'test -t 1 && echo tty' < /dev/null")
             assert out.endswith("tty"), out
+            s.line(f"clear; bothy exec -t {box} -- sh -c 'trap \"echo caught; exit 6\" INT; echo up; while :; do sleep 0.1; done'; echo rc=$?")
+            s.until(r"^up$")
+            s.keys("C-c")
+            s.until(r"caught$")
+            s.until(r"^rc=6$")
             out = s.run(f"bothy exec {box} -- sh -c 'test -t 1 || echo pipes'")
             assert out.endswith("pipes"), out
             out = s.run(f"bothy exec -it {box} -- true < /dev/null; echo rc=$?")

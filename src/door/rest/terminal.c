@@ -77,9 +77,9 @@ err *rest_process_attach(request *rq, response *rs)
     CLEANUP(buf_done) buf lines = {0};
     attach_options o = {0};
 
+    TRY(rest_find_exec(rq, &sb, &x));
     TRY(attach_check(rq, rs, &lines));
     TRY(process_attach_query_decode(query_find, rq, &q));
-    TRY(rest_find_exec(rq, &sb, &x));
     TRY(first_bytes(x, &q, &o));
     return attach_start(rq, rs, sb, x, &o, &lines);
 }
@@ -135,10 +135,10 @@ err *rest_sandbox_terminal(request *rq, response *rs)
     idempotency none = {0};
     bool replay;
 
+    TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     TRY(attach_check(rq, rs, &lines));
     TRY(sandbox_terminal_query_decode(query_find, rq, &q));
     TRY(shell_spec(rq, &q, &spec));
-    TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     TRY(engine_exec(rest_engine(rq), rest_caller(rq), sb, &spec, &none, &x, &replay));
     return attach_start(rq, rs, sb, x, &(attach_options){.is_new = true}, &lines);
 }
