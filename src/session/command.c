@@ -110,7 +110,7 @@ static void fill_end(session *s, enum command_kind kind, int status, journal_rec
     e->depth = s->depth;
     e->rung = (uint16_t)s->run.ladder.rung;
     if (s->cwd && strlen(s->cwd) < sizeof e->cwd)
-        strcpy(e->cwd, s->cwd);
+        memcpy(e->cwd, s->cwd, strlen(s->cwd) + 1);
 }
 
 bool command_finish(session *s, enum command_kind kind, int status)
@@ -171,7 +171,7 @@ static err *check_idle(const session *s)
 /* The command of this key, or 0. */
 static err *replay(session *s, const exec_key *key, uint64_t *ret_seq)
 {
-    journal_rec cmd, end;
+    journal_rec cmd = {0}, end = {0};
 
     *ret_seq = key && has_key(key->key) ? (uintptr_t)map_get(&s->keys, key->key, 16) : 0;
     if (!*ret_seq)
@@ -196,7 +196,7 @@ static void display(const command_spec *c, char ret_text[JOURNAL_TEXT_MAX])
         n--;
     memcpy(ret_text, c->text, n);
     if (n < c->n)
-        memcpy(ret_text + n, "...", 3);
+        memcpy(ret_text + n, "...", sizeof "...");
     if (!utf8_valid(ret_text, strlen(ret_text)))
         memset(ret_text, 0, JOURNAL_TEXT_MAX);
 }
@@ -416,7 +416,7 @@ static char *cwd_of(session *s, exec *x, const journal_rec *cmd, const journal_r
 
 err *session_command(session *s, uint64_t seq, command_state *ret_state)
 {
-    journal_rec cmd, end;
+    journal_rec cmd = {0}, end = {0};
     CLEANUP(exec_unrefp) exec *x = NULL;
 
     LOCK_SCOPE(&s->lock);
@@ -447,10 +447,11 @@ void command_state_done(command_state *st)
     st->cwd = NULL;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): exec_read's, and which command */
 err *session_read(session *s, uint64_t seq, int stream, uint64_t offset, void *p, size_t max,
                   size_t *ret_n, uint64_t *ret_gap_to)
 {
-    journal_rec cmd, end;
+    journal_rec cmd = {0}, end = {0};
     CLEANUP(exec_unrefp) exec *x = NULL;
     uint64_t left, gap = 0;
 
@@ -484,7 +485,7 @@ exec_hold *session_hold(session *s, uint64_t seq, int stream, uint64_t offset)
 
 void session_hold_move(session *s, uint64_t seq, exec_hold *h, int stream, uint64_t offset)
 {
-    journal_rec cmd, end;
+    journal_rec cmd = {0}, end = {0};
 
     if (!h)
         return;

@@ -409,7 +409,8 @@ static void on_timer(pump_timer *t)
 void session_job_init(session *s)
 {
     s->job = (pump_job){.run = job_run, .ref = job_ref, .unref = job_unref};
-    pump_job_init(exec_table_pump(s->execs), &s->job, hash_bytes(&s, sizeof s));
+    pump_job_init(exec_table_pump(s->execs), &s->job,
+                  hash_bytes(&(uintptr_t){(uintptr_t)s}, sizeof(uintptr_t)));
     s->timer.fire = on_timer;
 }
 
