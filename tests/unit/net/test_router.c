@@ -22,7 +22,7 @@ static const route TABLE[] = {
     {"GET", "/v1/sandboxes/{id}/processes/{x}/output", one, ROLE_READ, "output"},
     {"GET", "/v1/sandboxes/{id}/files", one, ROLE_READ, "read"},
     {"HEAD", "/v1/sandboxes/{id}/files", one, ROLE_READ, "stat"},
-    {"GET", "/v1/sandboxes/{id}/ports/{port}/{path*}", one, ROLE_USER, "port"},
+    {"*", "/v1/sandboxes/{id}/ports/{port}/{path*}", one, ROLE_USER, "port"},
 };
 
 typedef struct asked {
@@ -62,6 +62,8 @@ static void routes_are_found(void **state)
         {"GET", "/v1/sandboxes/abc/processes/7/output", "output", {"abc", "7"}},
         {"HEAD", "/v1/sandboxes/abc/files?path=x", "stat", {"abc"}},
         {"GET", "/v1/sandboxes/abc/ports/80/", "port", {"abc", "80", ""}},
+        {"PROPFIND", "/v1/sandboxes/abc/ports/80/x", "port", {"abc", "80", "x"}},
+        {"HEAD", "/v1/sandboxes/abc/ports/80/x", "port", {"abc", "80", "x"}},
         {"GET", "/v1/sandboxes/abc/ports/80/a/%20b//c", "port", {"abc", "80", "a/ b//c"}},
     };
     for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {

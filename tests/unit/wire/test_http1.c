@@ -237,7 +237,8 @@ static void heads_are_read(void **state)
     assert_string_equal(http1_header_get(&rq, "x-empty"), "");
     assert_string_equal(http1_header_get(&rq, "X-PAD"), "a b");
     assert_null(http1_header_get(&rq, "x-pa"));
-    assert_true(rq.http11 && rq.keep_alive && rq.expect_continue && !rq.body.chunked && !rq.upgrade);
+    assert_true(rq.http11 && rq.keep_alive && rq.expect_continue && !rq.body.chunked &&
+                !rq.upgrade);
     assert_int_equal(rq.body.left, 7);
 
     parse("GET / HTTP/1.1\r\n" H "Connection: close\r\nExpect: 100-continue\r\n\r\n", &head, &rq);
@@ -277,16 +278,62 @@ static void answers_cannot_be_split(void **state)
                                         "11\r\n0123456789abcdef!\r\n0\r\n\r\n");
 }
 
+/* How an answer is understood: "200 length 2", or "bad". */
+static void answers_have_one_reading(void **state)
+{
+    static const struct {
+        const char *head;
+        bool to_head, good, chunked, to_end;
+        uint64_t left;
+    } CASES[] = {
+        {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", false, true, false, false, 2},
+        {"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", false, true, false, false, 0},
+        {"HTTP/1.0 200 OK\r\n\r\n", false, true, false, true, 0},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", false, true, true, false, 0},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", true, true, false, false, 0},
+        {"HTTP/1.1 204 No\r\nContent-Length: 2\r\n\r\n", false, true, false, false, 0},
+        {"HTTP/1.1 304 No\r\nTransfer-Encoding: chunked\r\n\r\n", false, true, false, false, 0},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n", false, false},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", false,
+         false},
+        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", false, false},
+        {"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", false, false},
+        {"HTTP/1.1 99 OK\r\n\r\n", false, false},
+        {"HTTP/1.2 200 OK\r\n\r\n", false, false},
+        {"\r\nHTTP/1.1 200 OK\r\n\r\n", false, false},
+        {"HTTP/1.1 200 OK\r\nA: b\r\n c\r\n\r\n", false, false},
+        {"HTTP/1.1 200 OK\r\nA: b\rc\r\n\r\n", false, false},
+        {"HTTP/1.1 200 OK\n\n", false, false},
+        {"GET / HTTP/1.1\r\n\r\n", false, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        CLEANUP(freep) char *head = xstrdup(CASES[i].head);
+        CLEANUP(freep) http1_answer *a = xcalloc(1, sizeof *a);
+        http1_guard guard = {.answer = true};
+        size_t n = strlen(head), used = 0;
+        err *e = http1_guard_feed(&guard, head, n, &used) == HTTP1_DONE
+                     ? http1_parse_answer(head, n, CASES[i].to_head, a)
+                     : http1_guard_err(&guard);
+        if (!CASES[i].good) {
+            assert_err(e, ERR_PORT_CLOSED);
+            continue;
+        }
+        assert_ok(e);
+        assert_int_equal(a->body.chunked, CASES[i].chunked);
+        assert_int_equal(a->body.to_end, CASES[i].to_end);
+        assert_int_equal(a->body.left, CASES[i].left);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_requests_are_understood),
-        cmocka_unit_test(bad_requests_are_refused),
-        cmocka_unit_test(limits_are_kept),
-        cmocka_unit_test(size_lines_have_a_ceiling),
-        cmocka_unit_test(heads_are_read),
-        cmocka_unit_test(bodies_decode_in_place),
-        cmocka_unit_test(answers_cannot_be_split),
+        cmocka_unit_test(answers_have_one_reading),  cmocka_unit_test(good_requests_are_understood),
+        cmocka_unit_test(bad_requests_are_refused),  cmocka_unit_test(limits_are_kept),
+        cmocka_unit_test(size_lines_have_a_ceiling), cmocka_unit_test(heads_are_read),
+        cmocka_unit_test(bodies_decode_in_place),    cmocka_unit_test(answers_cannot_be_split),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
