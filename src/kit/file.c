@@ -150,9 +150,12 @@ long temp_name(char ret_name[TEMP_LEN])
 {
     static const char HEX[] = "0123456789abcdef";
     static const char PREFIX[] = ".bothy-";
-    unsigned char r[8];
-    long n = SYS(getrandom, r, sizeof r, 0);
+    static u64 next; /* by chance once, then in a row: an archive has many */
+    unsigned char r[sizeof next];
+    long n = next ? 0 : SYS(getrandom, &next, sizeof next, 0);
 
+    next++;
+    memcpy(r, &next, sizeof r);
     memcpy(ret_name, PREFIX, sizeof PREFIX);
     for (int i = 0; i < 8; i++) {
         ret_name[sizeof PREFIX - 1 + 2 * i] = HEX[r[i] >> 4];
@@ -162,7 +165,7 @@ long temp_name(char ret_name[TEMP_LEN])
     return n < 0 ? n : 0;
 }
 
-long temp_open(int dir, char ret_name[TEMP_LEN])
+long temp_open(int dir, u32 mode, char ret_name[TEMP_LEN])
 {
     long r;
 
@@ -170,7 +173,7 @@ long temp_open(int dir, char ret_name[TEMP_LEN])
         r = temp_name(ret_name);
         if (r >= 0)
             r = SYS(openat, dir, ret_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                    0666);
+                    mode);
     } while (r == -EEXIST);
     return r;
 }
@@ -255,7 +258,7 @@ void verb_write(const kit_request *rq)
         r = rq->flags & KIT_F_NEW ? -EEXIST : is_dir(&st) ? -EISDIR : is_file(&st) ? 0 : -EINVAL;
     if (r < 0)
         out_fail(r);
-    long fd = temp_open(dir, temp);
+    long fd = temp_open(dir, 0666, temp);
     if (fd < 0)
         out_fail(fd);
     r = replace(dir, base, temp, (int)fd, rq);

@@ -59,7 +59,7 @@ long in_record(kit_record *ret);
 /* A name nobody else has, and a new file of such a name. */
 #define TEMP_LEN 32
 long temp_name(char ret_name[TEMP_LEN]);
-long temp_open(int dir, char ret_name[TEMP_LEN]);
+long temp_open(int dir, u32 mode, char ret_name[TEMP_LEN]);
 /* Removes it. Its room on the disk is free when this returns, not some time after. */
 void temp_drop(int dir, const char *name, int fd);
 long write_full(int fd, const char *p, size_t n, u64 at);

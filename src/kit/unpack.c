@@ -8,6 +8,7 @@
 #include "kit/kit.h"
 
 #define DIR_MODE  0777
+#define WRITABLE  0200 /* user.* attributes need it */
 #define OWN_MODE  0700 /* what we need of a directory while we write into it */
 #define PERMS     01777
 #define PERMS_ALL 07777
@@ -21,6 +22,7 @@ static int root;
 static u64 resolve_how;
 static u32 flags; /* of the request */
 static bool is_root;
+static u32 mask; /* for directories that no entry names; entries have their modes */
 
 /* ---- directories, whose modes and times come last ---- */
 
@@ -119,7 +121,7 @@ static long make_way(char *name)
         long dir = open_below(base ? name : "", O_PATH | O_DIRECTORY);
         if (base)
             name[base - 1] = before;
-        long r = dir < 0 ? dir : SYS(mkdirat, dir, name + base, DIR_MODE);
+        long r = dir < 0 ? dir : SYS(mkdirat, dir, name + base, DIR_MODE & ~mask);
         if (dir >= 0)
             SYS(close, dir);
         name[i] = c;
@@ -200,11 +202,13 @@ static long put_in_place(void)
 static long finish_file(void)
 {
     long r = now.end < now.entry.size ? SYS(ftruncate, now.fd, now.entry.size) : 0;
+    u32 mode = mode_of(&now.entry);
+    bool as_made = mode & WRITABLE && !(mode & ~0777u) && !(flags & KIT_F_OWNERS);
 
     if (r >= 0)
         r = set_owner(now.fd, "", &now.entry);
-    if (r >= 0)
-        r = SYS(fchmod, now.fd, mode_of(&now.entry));
+    if (r >= 0 && !as_made)
+        r = SYS(fchmod, now.fd, mode);
     if (r >= 0)
         r = set_time(now.fd, NULL, &now.entry);
     if (r < 0) {
@@ -222,7 +226,7 @@ static long finish_now(void)
 
 static long begin_file(void)
 {
-    long fd = temp_open(now.dir, now.temp);
+    long fd = temp_open(now.dir, (mode_of(&now.entry) & 0777) | WRITABLE, now.temp);
 
     if (fd < 0)
         return fd;
@@ -441,6 +445,7 @@ void verb_unpack(const kit_request *rq)
 
     if (fd < 0)
         out_fail(fd);
+    mask = (u32)SYS(umask, 0);
     root = (int)fd;
     flags = rq->flags;
     is_root = SYS(geteuid) == 0;
