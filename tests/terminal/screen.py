@@ -24,6 +24,14 @@ class Screen:
         self.shell = f"bash --noprofile --rcfile {self.dir}/rc"
 
     def __enter__(self):
+        try:
+            self.open()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def open(self):
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(self.cols), "-y", str(self.rows),
                   self.shell)
         for option in (("default-terminal", "screen-256color"), ("status", "off"), ("history-limit", "20000"),
@@ -31,7 +39,6 @@ class Screen:
             self.tmux("set-option", "-g", *option)
         self.tmux("respawn-pane", "-k", self.shell)  # with the options
         self.until(r"host%$")
-        return self
 
     def __exit__(self, *_):
         self.tmux("kill-server", check=False)
