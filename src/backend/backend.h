@@ -176,8 +176,8 @@ typedef struct backend_ops {
     /* What is kept warm; may be NULL. With `set` the watermarks change first (until the backend's
      * end: they are in its hands again then). Blocking, short. */
     err *(*pool)(backend *b, const pool_marks *set, pool_status *ret_status);
-    /* A socket of the sandbox's network, for its loopback; may be NULL (caps.socket). Does not wait.
-     * ERR_SANDBOX_GONE if it has none any more. */
+    /* A socket of the sandbox's network, for its loopback; may be NULL (caps.socket). Does not
+     * wait. ERR_SANDBOX_GONE if it has none any more. */
     void (*socket)(backend *b, const char *id, socket_done *done, void *arg);
     void (*box_ref)(box *x);
     void (*box_unref)(box *x);

@@ -1,4 +1,5 @@
-/* SHA-256 (and SHA-1, for what a protocol demands of it) through OpenSSL. Separate library (base_crypto). */
+/* SHA-256 (and SHA-1, for what a protocol demands of it) through OpenSSL. Separate library
+ * (base_crypto). */
 #pragma once
 
 #include <stdbool.h>

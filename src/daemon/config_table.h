@@ -41,9 +41,10 @@ CONFIG_ROW(backend, fake_repeat_every, COUNT, "0", 0, UINT32_MAX, NULL,
            "fake: every n-th frame is delivered again. 0: never.")
 
 CONFIG_SECTION(files, "Files of sandboxes over HTTP.")
-CONFIG_ROW(files, kit, TEXT, "/usr/libexec/bothy/bothy-kit", 0, 4096, NULL,
-           "The program that is run in a sandbox for each file verb. Empty, or where it is missing: "
-           "the image's sh and its tools do what they can.")
+CONFIG_ROW(
+    files, kit, TEXT, "/usr/libexec/bothy/bothy-kit", 0, 4096, NULL,
+    "The program that is run in a sandbox for each file verb. Empty, or where it is missing: "
+    "the image's sh and its tools do what they can.")
 
 CONFIG_SECTION(limits, "What a sandbox gets that asks for nothing else.")
 CONFIG_ROW(limits, memory, SIZE, "1g", 8u << 20, UINT64_C(1) << 46, NULL, "Swap included.")

@@ -43,7 +43,9 @@ static bool match(const char *pattern, const char *path, span param[HTTP_PARAMS_
 /* 2: the method itself; 1: GET serves HEAD. "*" is every method. */
 static int method_serves(const char *method, const char *asked)
 {
-    return !strcmp(method, asked) || !strcmp(method, "*") ? 2 : !strcmp(method, "GET") && !strcmp(asked, "HEAD");
+    return !strcmp(method, asked) || !strcmp(method, "*")
+               ? 2
+               : !strcmp(method, "GET") && !strcmp(asked, "HEAD");
 }
 
 static void allow(buf *list, const char *method)
