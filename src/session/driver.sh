@@ -30,8 +30,9 @@ __by_f(){ return "$1"; }
 __by_o(){ exec 3<>/proc/$$/fd/0 7>/proc/$$/fd/1 8>/proc/$$/fd/2 </dev/null >&7 2>/dev/null; }
 __by_e(){
 case $__by_i in 1) __by_i=0 __by_s=130 ;; esac
-command printf "\\036%s%s %s %s %s %s\\036\\n" "$__by_t" "$__by_u" "$__by_x" "${__by_Y:-$__by_s}" "$__by_p" "$PWD" >&8
-command printf "\\036%s%s %s %s %s %s\\036\\n" "$__by_t" "$__by_u" "$__by_x" "${__by_Y:-$__by_s}" "$__by_p" "$PWD" >&7
+__by_l="$__by_t$__by_u $__by_x ${__by_Y:-$__by_s} $__by_p $PWD"
+command printf "\\036%s\\036\\n" "$__by_l" >&8
+command printf "\\036%s\\036\\n" "$__by_l" >&7
 __by_b=0 __by_x=E __by_r=8 __by_Y=
 }
 __by_d(){
