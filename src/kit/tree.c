@@ -3,6 +3,7 @@
 
 #define COMPONENT_MAX 255
 #define MKDIR_MODE    0777
+#define OWN_MODE      0700 /* until it has the one that was asked for */
 
 long path_stat(int dir, const char *path, u32 flags, struct statx *ret)
 {
@@ -138,6 +139,17 @@ static void entry_now(int dir, const char *base)
         entry_of(dir, base, &st, "", 0);
 }
 
+/* As asked, not less by the umask. By descriptor: whoever owns the directory above may have put a
+ * link in its place, and we may be root. */
+static long set_mode(int dir, const char *base, u32 mode)
+{
+    int fd = (int)SYS(openat, dir, base, DIR_FLAGS | O_NOFOLLOW, 0);
+    long r = fd < 0 ? fd : SYS(fchmod, fd, mode);
+
+    fd_close(&fd);
+    return r;
+}
+
 void verb_mkdir(const kit_request *rq)
 {
     char base[256];
@@ -149,10 +161,10 @@ void verb_mkdir(const kit_request *rq)
     if (r == -EBUSY && need_stat(rq->path, true, &st) >= 0)
         r = -EEXIST;
     else if (r >= 0)
-        r = SYS(mkdirat, dir, base, rq->mode == KIT_MODE_NONE ? MKDIR_MODE : rq->mode);
+        r = SYS(mkdirat, dir, base, rq->mode == KIT_MODE_NONE ? MKDIR_MODE : OWN_MODE);
     bool made = r >= 0;
     if (made && rq->mode != KIT_MODE_NONE)
-        r = SYS(fchmodat, dir, base, rq->mode); /* as asked, not less by the umask */
+        r = set_mode(dir, base, rq->mode);
     if (r == -EEXIST && !(rq->flags & KIT_F_NEW) && need_stat(rq->path, true, &st) >= 0 &&
         is_dir(&st))
         r = 0;

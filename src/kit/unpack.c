@@ -276,13 +276,14 @@ static long put_symlink(const char *target, size_t n)
     return put_node(SYS(symlinkat, text, now.dir, now.temp));
 }
 
+/* It has its mode at once: by its name somebody else's link might get it. */
 static long put_fifo(void)
 {
     temp_name(now.temp);
-    long r = SYS(mknodat, now.dir, now.temp, K_S_IFIFO | 0600, 0);
+    long mask = SYS(umask, 0);
+    long r = SYS(mknodat, now.dir, now.temp, K_S_IFIFO | mode_of(&now.entry), 0);
 
-    if (r >= 0)
-        r = SYS(fchmodat, now.dir, now.temp, mode_of(&now.entry));
+    SYS(umask, mask);
     return put_node(r);
 }
 

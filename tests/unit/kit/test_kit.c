@@ -7,6 +7,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -411,6 +412,52 @@ static void a_watch_follows_renamed_directories(void **state)
     buf_done(&a.bytes);
 }
 
+/* Runs it call by call; `between` is called at each. */
+static void run_traced(const kit_request *rq, void (*between)(void))
+{
+    char numbers[KIT_NUMBERS];
+    const char *argv[KIT_ARGC + 1];
+    int status = 0;
+    pid_t pid = fork();
+
+    if (!pid) {
+        kit_request_write(rq, numbers, argv);
+        int out = open("/dev/null", O_WRONLY);
+        if (dup2(out, 1) < 0 || ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+            _exit(9);
+        execv(program, (char **)argv);
+        _exit(9);
+    }
+    while (waitpid(pid, &status, 0) == pid && WIFSTOPPED(status)) {
+        between();
+        ptrace(PTRACE_SYSCALL, pid, NULL, NULL);
+    }
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 9);
+}
+
+static void swap_for_link(void)
+{
+    struct stat st;
+
+    if (!lstat("new", &st) && S_ISDIR(st.st_mode) && !rename("new", "old"))
+        assert_int_equal(symlink("victim", "new"), 0);
+}
+
+/* Whoever owns the directory above is not who makes this one: that may be root. */
+static void a_link_in_a_new_directorys_place_gets_no_mode(void **state)
+{
+    kit_request rq = ask(KIT_MKDIR, "new");
+    struct stat st;
+
+    (void)state;
+    rq.mode = 0777;
+    assert_int_equal(mkdir("victim", 0700), 0);
+    run_traced(&rq, swap_for_link);
+    assert_int_equal(lstat("old", &st), 0);
+    assert_int_equal(stat("victim", &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0700);
+}
+
 static void a_request_of_another_version_is_refused(void **state)
 {
     char *argv[] = {"bothy-kit", "2", "stat", "0,0,0,0,0,0", "/", "", "", NULL};
@@ -436,6 +483,7 @@ int main(int argc, char **argv)
         KIT_TEST(patterns_and_texts_are_found),
         KIT_TEST(a_match_is_found_across_windows),
         KIT_TEST(a_watch_follows_renamed_directories),
+        KIT_TEST(a_link_in_a_new_directorys_place_gets_no_mode),
         KIT_TEST(a_request_of_another_version_is_refused),
     };
 
