@@ -75,7 +75,7 @@ case $__by_b in
 esac
 case $__by_y in 1) __by_y=; ( umask 077; export -p >|/dev/shm/.by-"$__by_k" ) 2>/dev/null ;; esac
 case $__by_v in
-"") ( eval "__by_j(){ :$__by_n$__by_c$__by_n}" ) 2>&"$__by_r" || { __by_s=2 __by_b=4; continue; } ;;
+"") ( eval "__by_j(){ :$__by_n$__by_c$__by_n}" ) 2>&"$__by_r" || { __by_s=$? __by_b=4; continue; } ;;
 esac
 __by_b=1
 case $__by_v:$- in

@@ -46,6 +46,16 @@ def as_bytes(raw):
     return {"b64": base64.b64encode(raw).decode()}
 
 
+def lacking(api, sandbox, mode):
+    """Why there are no sessions of this mode; None if there are."""
+    where = f"/v1/sandboxes/{sandbox}/sessions"
+    a = api.call("POST", where, {"mode": mode})
+    if a.status == 501:
+        return a.error["message"]
+    api.ok("DELETE", f"{where}/{a.json['id']}")
+    return None
+
+
 class Session:
     def __init__(self, api, sandbox, shell="bash", mode="auto", **more):
         self.api, self.base = api, f"/v1/sandboxes/{sandbox}/sessions"

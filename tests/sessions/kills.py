@@ -10,12 +10,12 @@ import secrets
 import threading
 import time
 
-from client import LOST, Session, patient, retryable
+from client import LOST, Session, lacking, patient, retryable
 from harness import ApiError, Node, bytes_of, check, equal, eventually, read_bytes
 
 COMM = {"bothyd": b"bothyd", "warden": b"bothy-warden"}
 SESSIONS = (("bash", "attached"), ("dash", "attached"), ("ash", "attached"), ("bash", "attached"), ("dash", "attached"),
-            ("bash", "attached"))
+            ("bash", "detached"))
 ZERO = ("lost", "wrong_status", "wrong_bytes", "wrong_state", "ran_twice", "never_ran", "wrong_list")
 MOMENTS = ("between", "during", "frame")
 
@@ -64,7 +64,7 @@ def leave(draw, shell):
 
 def limited(draw, shell):
     """Ended by its time limit, whoever is alive then. A shell whose child had to be killed says so."""
-    return "echo begun; sleep 60; echo no", "begun\n", None, 130, None, 0.4, shell != "ash"
+    return "echo begun; sleep 60; echo no", "begun\n", None, 130, None, 1.5, shell != "ash"
 
 
 def replaced(draw, shell):
@@ -194,7 +194,9 @@ class Load:
         self.stopping, self.not_run = False, 0
         self.gate = threading.Condition()  # between commands: all wait here while it is shut
         self.shut, self.waiting = False, 0
-        self.clients = [Client(self, n, *s) for n, s in enumerate(sessions)]
+        detached = "attached" if lacking(node, self.sandboxes[0], "detached") else "detached"
+        modes = {"attached": "attached", "detached": detached}
+        self.clients = [Client(self, n, shell, modes[mode]) for n, (shell, mode) in enumerate(sessions)]
         self.threads = [threading.Thread(target=c.work, daemon=True) for c in self.clients]
 
     def goes_on(self):
