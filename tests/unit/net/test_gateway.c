@@ -237,6 +237,7 @@ TEST(a_body_that_ends_wrong_ends_the_connection, 0)
         CLEANUP(closep) int fd = open_gate(f, &i, "POST", "Transfer-Encoding: chunked\r\n");
         CLEANUP(closep) int at = inner_accept(&i);
         CLEANUP(buf_done) buf in = {0};
+        assert_true(at >= 0);
         say(fd, ENDS[n]);
         assert_true(hear_until(fd, &in, "\r\n\r\n", 20000));
         get(fd, "/hello");

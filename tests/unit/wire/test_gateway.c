@@ -100,8 +100,8 @@ static void upgrades_are_passed_on_but_h2c(void **state)
         "GET / HTTP/1.1\r\nHost: b\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: b\r\nUpgrade: websocket\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: b\r\nConnection: Upgrade\r\nUpgrade: a, b\r\n\r\n",
-        "POST / HTTP/1.1\r\nHost: b\r\nConnection: Upgrade\r\nUpgrade: x\r\nContent-Length: "
-        "1\r\n\r\n"};
+        ("POST / HTTP/1.1\r\nHost: b\r\nConnection: Upgrade\r\nUpgrade: x\r\n"
+         "Content-Length: 1\r\n\r\n")};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(HEADS); i++) {
