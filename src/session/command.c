@@ -145,7 +145,7 @@ bool session_is_busy(const err *e)
 
 static err *check_idle(const session *s)
 {
-    switch (s->life) {
+    switch (s->info.flags & JOURNAL_S_CLOSED ? SESSION_ENDED : s->life) {
     case SESSION_IDLE:
         break;
     case SESSION_STARTING:
