@@ -280,10 +280,10 @@ static long put_symlink(const char *target, size_t n)
 static long put_fifo(void)
 {
     temp_name(now.temp);
-    long mask = SYS(umask, 0);
+    long before = SYS(umask, 0);
     long r = SYS(mknodat, now.dir, now.temp, K_S_IFIFO | mode_of(&now.entry), 0);
 
-    SYS(umask, mask);
+    SYS(umask, before);
     return put_node(r);
 }
 
