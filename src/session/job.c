@@ -293,6 +293,22 @@ static void on_shell_end(session *s, const exec_end *end)
 
 /* ---- the ladder ---- */
 
+static err *send_rung(session *s, enum rung rung)
+{
+    switch (rung) {
+    case RUNG_INT:
+        return exec_signal_part(s->shell, SIGINT, SP_TO_GROUP, 0, 0);
+    case RUNG_KILL_TREE:
+        return exec_signal_part(s->shell, SIGKILL, SP_TO_BELOW, s->pid, s->run.boot_ns);
+    case RUNG_KILL_SHELL:
+        return exec_signal_part(s->shell, SIGKILL, SP_TO_PID, s->pid, 0);
+    case RUNG_RESTART:
+        return exec_signal_part(s->shell, SIGKILL, SP_TO_TREE, 0, 0);
+    default:
+        return NULL;
+    }
+}
+
 static void climb(session *s, uint64_t now)
 {
     struct running *r = &s->run;
@@ -305,23 +321,16 @@ static void climb(session *s, uint64_t now)
             r->flags |= COMMAND_F_TIMED_OUT;
         ladder_start(&r->ladder, now, now - r->begun_ns < 100 * NS_PER_MS);
     }
-    switch (ladder_step(&r->ladder, now, s->pid > 1)) {
-    case RUNG_INT:
-        err_drop(exec_signal_part(s->shell, SIGINT, SP_TO_GROUP, 0, 0), "interrupt");
-        break;
-    case RUNG_KILL_TREE:
-        err_drop(exec_signal_part(s->shell, SIGKILL, SP_TO_BELOW, s->pid, r->boot_ns), "interrupt");
-        break;
-    case RUNG_KILL_SHELL:
+    ladder before = r->ladder;
+    enum rung rung = ladder_step(&r->ladder, now, s->pid > 1);
+    err *e = send_rung(s, rung);
+    if (e && e->code == ERR_UNAVAILABLE) { /* nothing was sent: a rung counts when it was tried */
+        r->ladder = before;
+        r->ladder.next_ns = now + RETRY_NS;
+    } else if (rung == RUNG_KILL_SHELL) {
         s->killed = true;
-        err_drop(exec_signal_part(s->shell, SIGKILL, SP_TO_PID, s->pid, 0), "interrupt");
-        break;
-    case RUNG_RESTART:
-        err_drop(exec_signal_part(s->shell, SIGKILL, SP_TO_TREE, 0, 0), "interrupt");
-        break;
-    default:
-        break;
     }
+    err_drop(e, "interrupt");
 }
 
 /* ---- together ---- */
