@@ -39,7 +39,7 @@ void journal_seal(journal_rec *r)
     r->checksum = crc32_of(r, sizeof *r);
 }
 
-#define has_nul(text) (memchr(text, 0, sizeof(text)) != NULL)
+#define HAS_NUL(text) (memchr(text, 0, sizeof(text)) != NULL)
 
 static bool is_sound(const journal_rec *r)
 {
@@ -47,7 +47,7 @@ static bool is_sound(const journal_rec *r)
         return false;
     switch (r->type) {
     case JOURNAL_BEGIN:
-        return has_nul(r->begin.command);
+        return HAS_NUL(r->begin.command);
     case JOURNAL_END:
         return r->end.how > 0 && r->end.how < 16 && r->end.rec.state <= SP_FAILED;
     case JOURNAL_MARK:
@@ -55,13 +55,13 @@ static bool is_sound(const journal_rec *r)
     case JOURNAL_ASKED:
         return r->asked.signo > 0 && r->asked.signo < 32;
     case JOURNAL_SESSION:
-        return r->session.shell && has_nul(r->session.name) && has_nul(r->session.user) &&
-               has_nul(r->session.program);
+        return r->session.shell && HAS_NUL(r->session.name) && HAS_NUL(r->session.user) &&
+               HAS_NUL(r->session.program);
     case JOURNAL_COMMAND:
-        return r->command.seq && r->command.shell && has_nul(r->command.text) &&
+        return r->command.seq && r->command.shell && HAS_NUL(r->command.text) &&
                r->command.in_offset + r->command.in_bytes >= r->command.in_offset;
     case JOURNAL_COMMAND_END:
-        return r->command_end.seq && has_nul(r->command_end.cwd);
+        return r->command_end.seq && HAS_NUL(r->command_end.cwd);
     default:
         return false;
     }
