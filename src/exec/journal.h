@@ -90,6 +90,7 @@ struct journal_session {
 
 #define JOURNAL_C_MERGE     (1u << 0)
 #define JOURNAL_C_SAVEPOINT (1u << 1)
+#define JOURNAL_C_FOLD      (1u << 3) /* shells that waited were made one before it */
 #define JOURNAL_C_KILLS     (1u << 2)
 #define JOURNAL_TEXT_MAX    104u
 

@@ -11,7 +11,8 @@
 #include "base/thread.h"
 #include "session/internal.h"
 
-#define DEPTH_MAX 64u /* shells that wait: from there on nothing new is kept */
+#define DEPTH_MAX  128u /* shells that wait: from there on nothing new is kept */
+#define DEPTH_FOLD 24u  /* bash: from there on they are made one again */
 
 const char *command_kind_name(enum command_kind k)
 {
@@ -212,6 +213,7 @@ static void make_frame(session *s, const command_spec *c, const char *token, fra
                          .merge = c->merge,
                          .bulk = s->dialect == DIALECT_BASH && c->n > FRAME_BULK_AT,
                          .lead = s->killed,
+                         .fold = s->dialect == DIALECT_BASH && s->depth >= DEPTH_FOLD,
                          .keep = risks & RISK_KILL,
                          .readonly = risks & RISK_READONLY};
     memcpy(ret_frame->token, token, FRAME_TOKEN + 1);
@@ -229,6 +231,8 @@ static void begin(session *s, const journal_rec *r)
     hex_encode(r->command.token, JOURNAL_TOKEN, s->run.token);
     if (r->command.timeout_ms)
         s->run.deadline_ns = now + r->command.timeout_ms * NS_PER_MS;
+    if (r->command.flags & JOURNAL_C_FOLD)
+        s->depth = 1; /* the one that becomes it again says so, and is none then */
     if (r->command.flags & JOURNAL_C_SAVEPOINT)
         s->depth++;
     s->life = SESSION_RUNNING;
@@ -284,7 +288,7 @@ err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_
     cmd->start[0] = s->s[0].start;
     cmd->start[1] = s->s[1].start;
     cmd->flags = (f.merge ? JOURNAL_C_MERGE : 0) | (f.savepoint ? JOURNAL_C_SAVEPOINT : 0) |
-                 (f.keep ? JOURNAL_C_KILLS : 0);
+                 (f.keep ? JOURNAL_C_KILLS : 0) | (f.fold ? JOURNAL_C_FOLD : 0);
     display(c, cmd->text);
     TRY(exec_log(s->execs, &r, &index));
     FAULT_KILL("session.command_recorded");

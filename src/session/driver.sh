@@ -9,6 +9,8 @@
 #   b what to do next: 0 read, 1 in a command, 2 close, 3 savepoint, 4 tell, 5 run in the savepoint, 6 sync
 #   y keep the exported variables first   z IFS may be read-only   v w dialect   i interrupted (dash)
 #   Y number of a sync   a functions   g guard loop   m session loop   q h: reopen, first close 5 6
+# Shells that have exited wait below S, each with its memory. In bash their number is kept small (b is 7): L are
+# their pids, C writes down all that S is and kills all of them but the first, which becomes it again (R).
 __by_n='
 ' __by_s=0 __by_b=4 __by_i=0 __by_t=$__by_k __by_u= __by_c=: __by_q= __by_p=0 __by_r=8 __by_y= __by_z=
 IFS= read -r __by_l </proc/$$/maps
@@ -50,8 +52,10 @@ done'
 # trap in ash that runs, or exits, puts the status of that exit into $?: who waits ignores the signal, and
 # who is interrupted becomes another program.
 __by_m='
+eval "$__by_R"
 command read -r __by_p </proc/self/stat
 __by_p=${__by_p%% *}
+eval "$__by_A"
 case $__by_b in 5) command printf "\\036%s P 0 %s \\036\\n" "$__by_k" "$__by_p" >&7 ;; esac
 while :; do while :; do
 trap '\''__by_s=$? __by_x=X __by_b=4; case $__by_v in "") __by_w=x ;; esac; trap - EXIT; eval "$__by_g"'\'' EXIT
@@ -68,7 +72,13 @@ case $__by_b in
     eval "$__by_l"
     case $__by_b in
     2) kill -9 0 ;;
-    3) case $__by_w in x) trap "" INT ;; esac; ( trap : INT; __by_b=5; eval "$__by_m" ); __by_d "$?"; continue ;;
+    3)
+        case $__by_w in x) trap "" INT ;; esac
+        ( trap : INT; __by_b=5; eval "$__by_m" )
+        __by_T=$?; eval "$__by_R"; __by_d "$__by_T"
+        continue
+        ;;
+    7) __by_b=0; eval "$__by_C"; continue ;;
     6) __by_t=$__by_k __by_u= __by_x=Y __by_b=4; continue ;;
     esac
     ;;
@@ -86,6 +96,39 @@ c:*) __by_f "$__by_s"; command eval " $__by_c" </dev/null >&7 2>&"$__by_r" 3<&- 
 esac
 __by_s=$? __by_b=4
 done; done'
+__by_A= __by_C= __by_R=
+case $__by_x in
+B) __by_A='
+[[ ${#__by_L[@]} -gt 0 && ${__by_L[${#__by_L[@]}-1]} == "$__by_p" ]] || __by_L[${#__by_L[@]}]=$__by_p
+case $__by_Z in 1) __by_Z=; builtin printf "\036%s P 0 %s \036\n" "$__by_k" "$__by_p" >&7 ;; esac'
+    __by_C='
+if [[ ${#__by_L[@]} -gt 1 ]] && ( builtin umask 077; : >|/dev/shm/.by-"$__by_k".c ); then
+builtin mapfile -t __by_V < <(builtin compgen -v)
+if { builtin shopt -p
+for __by_l in "${__by_V[@]}"; do
+case $__by_l in
+BASH*|EUID|PPID|SHELLOPTS|UID|FUNCNAME|GROUPS|DIRSTACK|PIPESTATUS|RANDOM|SRANDOM|SECONDS|EPOCH*|LINENO|_|__by_[lTV]) builtin continue ;;
+esac
+[[ ${!__by_l@a} != *r* ]] || builtin printf "[[ -v %s && \${%s@a} == *r* ]] || " "$__by_l" "$__by_l"
+builtin declare -p "$__by_l"
+done
+builtin declare -f; builtin declare -Fx; builtin alias -p; builtin trap -p; builtin umask -p
+case $# in 0) ;; *) builtin printf "set --"; builtin printf " %q" "$@"; builtin echo ;; esac
+builtin printf "builtin cd -- %q\n" "$PWD"; builtin set +o; } >|/dev/shm/.by-"$__by_k".c; then
+builtin kill -9 "${__by_L[@]:1}"
+fi
+fi'
+    __by_R='
+if [[ -s /dev/shm/.by-$__by_k.c ]]; then
+builtin set +eu
+__by_l=$(</dev/shm/.by-"$__by_k".c)
+: >|/dev/shm/.by-"$__by_k".c
+builtin eval "$__by_l"
+builtin read -r __by_p </proc/self/stat
+__by_p=${__by_p%% *} __by_b=0 __by_x=E __by_i=0 __by_r=8 __by_Y= __by_Z=1
+__by_L=("$__by_p")
+fi' ;;
+esac
 # In bash a function may have any name, also those of the words above.
 case $__by_x:$SHELLOPTS in
 B:*posix*) ;;

@@ -49,6 +49,8 @@ void frame_write(const frame *f, buf *out)
 
     if (f->lead)
         buf_char(out, '\n');
+    if (f->fold)
+        buf_str(out, "__by_b=7\n");
     if (f->bulk) {
         buf_printf(out, "LC_ALL=C command read -r -N %zu __by_c <&3; ", f->n + open);
         put_head(f, out);

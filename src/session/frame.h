@@ -28,6 +28,7 @@ typedef struct frame {
     bool savepoint; /* the shell may not survive it as itself: keep a copy */
     bool merge;     /* its stderr goes to stdout */
     bool bulk;      /* bash only */
+    bool fold;      /* bash only: shells that have exited are made one first */
     bool lead;      /* a byte first that may be lost: a shell that was killed may still take one */
     bool keep;      /* the exported variables, first: it may kill the shell below */
     bool readonly;  /* from now on IFS may be read-only */

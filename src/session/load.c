@@ -73,6 +73,24 @@ static uint64_t deadline_of(const struct journal_command *c)
     return c->timeout_ms ? now_mono_ns() + (end > now ? end - now : 0) : 0;
 }
 
+/* What the end of the command before it says about the shell: its pid and its depth. */
+static void take_before(session *s)
+{
+    const struct command_ref *c = s->ncommands > 1 ? &s->commands[s->ncommands - 2] : NULL;
+    journal_rec begin, end;
+
+    if (!c || !c->end)
+        return;
+    err *e = exec_log_read(s->execs, c->begin, &begin);
+    if (!e)
+        e = exec_log_read(s->execs, c->end - 1, &end);
+    if (!e && begin.command.shell == s->info.shell) {
+        s->pid = end.command_end.shell_pid;
+        s->depth = end.command_end.depth;
+    }
+    err_drop(e, "session");
+}
+
 /* Begun and not ended, as the journal has it. */
 static void take_up(session *s)
 {
@@ -85,6 +103,11 @@ static void take_up(session *s)
                               .record_flags = c->flags,
                               .adopted = true};
     hex_encode(c->token, JOURNAL_TOKEN, s->run.token);
+    take_before(s);
+    if (c->flags & JOURNAL_C_FOLD)
+        s->depth = 1;
+    if (c->flags & JOURNAL_C_SAVEPOINT)
+        s->depth++;
     for (int i = 0; i < 2; i++)
         s->s[i] = (struct stretch){.start = c->start[i], .pos = c->start[i]};
     s->life = SESSION_RUNNING;
