@@ -96,9 +96,11 @@ c:*) __by_f "$__by_s"; command eval " $__by_c" </dev/null >&7 2>&"$__by_r" 3<&- 
 esac
 __by_s=$? __by_b=4
 done; done'
-__by_A= __by_C= __by_R=
+__by_A= __by_C= __by_R= __by_Z=
 case $__by_x in
-B) __by_A='
+B)
+    eval "__by_L=()"
+    __by_A='
 [[ ${#__by_L[@]} -gt 0 && ${__by_L[${#__by_L[@]}-1]} == "$__by_p" ]] || __by_L[${#__by_L[@]}]=$__by_p
 case $__by_Z in 1) __by_Z=; builtin printf "\036%s P 0 %s \036\n" "$__by_k" "$__by_p" >&7 ;; esac'
     __by_C='
