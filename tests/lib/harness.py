@@ -57,6 +57,7 @@ class Suite:
         self.results = []  # of every case: name, result, ms, why
         random.seed(self.args.seed)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # nodes are taken down
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored, also in what we start
         print(f"{name}: backend {self.args.backend}, seed {self.args.seed}"
               f"{', long' if self.args.long else ''}", flush=True)
 

@@ -119,8 +119,7 @@ def sharing(suite, world):
         for words in (["image", "pull"], ["run"]):
             big = reg.push(image_of(4_000_000), f"left/{words[0]}:1").replace(reg.host, slow.host)
             slow.after(300_000)
-            left = subprocess.Popen([BOTHY, *words, big], env={**os.environ, "BOTHY_SOCKET": node.path}, stderr=subprocess.PIPE,
-                                    preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a shell's & ignores it
+            left = subprocess.Popen([BOTHY, *words, big], env={**os.environ, "BOTHY_SOCKET": node.path}, stderr=subprocess.PIPE)
             slow.wait_reached()
             left.send_signal(signal.SIGINT)
             left.communicate(timeout=3)
