@@ -199,6 +199,15 @@ static void set_link(archive_out *o, const kit_record *r)
         archive_entry_set_symlink(o->entry, target);
 }
 
+/* What any calendar has a day for: libarchive's zip writer asks localtime(), and takes NULL for
+ * one. */
+static int64_t time_of(const kit_record *r)
+{
+    static const int64_t MAX = INT64_C(1) << 40;
+
+    return r->entry.mtime > MAX ? MAX : r->entry.mtime < -MAX ? -MAX : r->entry.mtime;
+}
+
 static void begin_entry(archive_out *o, const kit_record *r)
 {
     struct archive_entry *e = o->entry;
@@ -214,7 +223,7 @@ static void begin_entry(archive_out *o, const kit_record *r)
     archive_entry_set_mode(e, (mode_t)(r->entry.mode & 0177777));
     archive_entry_set_uid(e, r->entry.uid);
     archive_entry_set_gid(e, r->entry.gid);
-    archive_entry_set_mtime(e, r->entry.mtime, (long)r->entry.mtime_ns);
+    archive_entry_set_mtime(e, time_of(r), (long)r->entry.mtime_ns);
     archive_entry_set_rdevmajor(e, r->entry.rdev_major);
     archive_entry_set_rdevminor(e, r->entry.rdev_minor);
     set_link(o, r);
