@@ -121,24 +121,30 @@ static err *admit(const exec_table *t, bool transient)
     return NULL;
 }
 
-/* lock held. A session whose shell has no BEGIN behind it is none. */
-static err *begin_session(exec_table *t, journal_rec *session)
+/* lock held. A session whose shell has no BEGIN behind it is none; a command was never run. */
+static err *begin_session(exec_table *t, const exec_log_entry *log)
 {
+    journal_rec *r = log->rec;
     uint32_t index;
 
-    session->session.shell = t->next_id;
-    if (!session->exec)
-        session->exec = t->next_id;
-    TRY(journal_append(&t->journal, session, &index));
+    if (r->type == JOURNAL_COMMAND)
+        r->command.shell = t->next_id;
+    else
+        r->session.shell = t->next_id;
+    if (!r->exec)
+        r->exec = t->next_id;
+    TRY(journal_append(&t->journal, r, &index));
     FAULT_KILL("session.recorded");
     table_log(t, index);
+    if (log->ret_index)
+        *log->ret_index = index;
     return NULL;
 }
 
 /* lock held. Takes the id, makes the stdin file, appends BEGIN: from here on there will be an END.
  */
-static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key, journal_rec *session,
-                  exec **ret_exec, int *ret_keep)
+static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key,
+                  const exec_log_entry *log, exec **ret_exec, int *ret_keep)
 {
     journal_rec r = {.type = JOURNAL_BEGIN, .exec = t->next_id};
     uint32_t index;
@@ -156,8 +162,8 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key, jou
     err *e = spec->stdin_open && (t->frames || spec->stdio != STDIO_PTY) ? input_make(x, ret_keep)
                                                                          : NULL;
     FAULT_KILL("exec.id_taken");
-    if (!e && session)
-        e = begin_session(t, session);
+    if (!e && log)
+        e = begin_session(t, log);
     if (!e)
         e = journal_append(&t->journal, &r, &index);
     FAULT_KILL("exec.begun");
@@ -174,12 +180,12 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key, jou
 }
 
 /* lock held */
-static err *start(exec_table *t, const exec_spec *spec, const exec_key *key, journal_rec *session,
-                  exec **ret_exec, bool *ret_begun)
+static err *start(exec_table *t, const exec_spec *spec, const exec_key *key,
+                  const exec_log_entry *log, exec **ret_exec, bool *ret_begun)
 {
     CLEANUP(closep) int keep = -1;
 
-    TRY(begin(t, spec, key, session, ret_exec, &keep));
+    TRY(begin(t, spec, key, log, ret_exec, &keep));
     *ret_begun = true;
     exec *x = *ret_exec;
     err *e = t->ops->exec(t->box, x->id, spec, keep);
@@ -200,7 +206,7 @@ err *exec_start(exec_table *t, const exec_spec *spec, const exec_key *key, exec 
 }
 
 err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *key,
-                        journal_rec *session, exec **ret_exec, bool *ret_replay)
+                        const exec_log_entry *log, exec **ret_exec, bool *ret_replay)
 {
     exec *x = NULL;
     bool begun = false;
@@ -215,7 +221,7 @@ err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *ke
             return NULL;
         }
         TRY(admit(t, spec->transient));
-        e = start(t, spec, key, session, &x, &begun);
+        e = start(t, spec, key, log, &x, &begun);
     }
     if (!e) {
         *ret_exec = x;

@@ -182,10 +182,14 @@ const char *exec_table_sandbox(const exec_table *t);
 bool exec_table_is_over(exec_table *t); /* the sandbox has ended */
 pump *exec_table_pump(exec_table *t);
 void exec_pump_beside(exec *x, pump_job *j); /* j runs where the exec does */
-/* As exec_start; `session` is appended before BEGIN, with the id of its shell, which is also the
- * session's if it has none yet. */
+/* As exec_start; the record, of a session or a command, is appended before BEGIN with the id of the
+ * exec, which is also the session's if it has none yet. */
+typedef struct exec_log_entry {
+    journal_rec *rec;
+    uint32_t *ret_index; /* or NULL */
+} exec_log_entry;
 err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *key,
-                        journal_rec *session, exec **ret_exec, bool *ret_replay) ERR_MUST;
+                        const exec_log_entry *log, exec **ret_exec, bool *ret_replay) ERR_MUST;
 bool exec_is_known(exec_table *t, const exec_key *key); /* it would be a replay */
 /* Appends a record of a session; reads one; all there are, in order. */
 err *exec_log(exec_table *t, journal_rec *r, uint32_t *ret_index) ERR_MUST;
@@ -195,6 +199,8 @@ err *exec_log_each(exec_table *t, void (*each)(void *arg, uint32_t index, const 
 /* Appends a whole frame to stdin, at its present length and over any ceiling: a session has one
  * command at a time. */
 err *exec_feed(exec *x, const void *p, size_t n, uint64_t offset) ERR_MUST;
+/* The first n bytes fed to an exec that has not ended. */
+err *exec_feed_read(exec *x, size_t n, buf *out) ERR_MUST;
 /* With SP_TO_PID and SP_TO_BELOW, too (wire/spine.h); not noted as a kill of the exec. */
 err *exec_signal_part(exec *x, int signo, uint32_t scope, uint32_t pid, uint64_t since_ns) ERR_MUST;
 /* Some of these have not been answered: what they kill may still be dying. */

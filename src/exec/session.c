@@ -1,5 +1,6 @@
 /* What the session layer needs beyond a caller's exec: its records in the journal, frames in stdin,
  * signals to parts of a shell's tree, a ceiling that moves from command to command. */
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -84,6 +85,21 @@ err *exec_log_each(exec_table *t, void (*each)(void *arg, uint32_t index, const 
         }
         each(arg, index, &r);
     }
+}
+
+err *exec_feed_read(exec *x, size_t n, buf *out)
+{
+    char path[SPOOL_PATH_MAX];
+
+    input_path(x, path);
+    CLEANUP(closep)
+    int fd = openat(x->table->hub->o.spool_dir, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    buf_reserve(out, n);
+    ssize_t got = fd < 0 ? -1 : pread(fd, out->p, n, 0);
+    if (got < 0 || (size_t)got != n)
+        return err_new(ERR_NOT_FOUND, "the frame of exec %lu is gone", x->id);
+    out->len = n;
+    return NULL;
 }
 
 /* ---- signals ---- */

@@ -43,6 +43,11 @@ static bool has_key(const uint8_t key[16])
 
 void command_note(session *s, const journal_rec *r, uint32_t index)
 {
+    if (r->command.seq == s->ncommands) { /* carried again */
+        s->commands[s->ncommands - 1].begin = index;
+        s->last = *r;
+        return;
+    }
     if (s->ncommands == s->commands_cap) {
         s->commands_cap = s->commands_cap ? 2 * s->commands_cap : 16;
         s->commands = xrealloc(s->commands, s->commands_cap * sizeof *s->commands);
@@ -129,6 +134,9 @@ bool command_finish(session *s, enum command_kind kind, int status)
     }
     FAULT_KILL("session.command_ended");
     command_note_end(s, &r, index);
+    if (session_is_detached(s) && kind != COMMAND_NOT_RUN)
+        detached_release(s);
+    detached_drop_frame(s);
     for (int i = 0; i < 2; i++)
         next[i] = s->s[i].stop + s->s[i].tail;
     s->run = (struct running){0};
@@ -212,8 +220,9 @@ static void make_frame(session *s, const command_spec *c, const char *token, fra
                          .savepoint = keep && s->depth < DEPTH_MAX,
                          .merge = c->merge,
                          .bulk = s->dialect == DIALECT_BASH && c->n > FRAME_BULK_AT,
-                         .lead = s->killed,
-                         .fold = s->dialect == DIALECT_BASH && s->depth >= DEPTH_FOLD,
+                         .lead = s->killed && !session_is_detached(s),
+                         .fold = s->dialect == DIALECT_BASH && s->depth >= DEPTH_FOLD &&
+                                 !session_is_detached(s),
                          .keep = risks & RISK_KILL,
                          .readonly = risks & RISK_READONLY};
     memcpy(ret_frame->token, token, FRAME_TOKEN + 1);
@@ -283,18 +292,21 @@ err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_
     cmd->real_ns = now_real_ns();
     cmd->boot_ns = now_boot_ns();
     cmd->timeout_ms = c->timeout_ms;
-    cmd->in_offset = exec_stdin_length(s->shell);
+    cmd->in_offset = session_is_detached(s) ? 0 : exec_stdin_length(s->shell);
     cmd->in_bytes = text.len;
-    cmd->start[0] = s->s[0].start;
-    cmd->start[1] = s->s[1].start;
+    cmd->start[0] = session_is_detached(s) ? 0 : s->s[0].start;
+    cmd->start[1] = session_is_detached(s) ? 0 : s->s[1].start;
     cmd->flags = (f.merge ? JOURNAL_C_MERGE : 0) | (f.savepoint ? JOURNAL_C_SAVEPOINT : 0) |
                  (f.keep ? JOURNAL_C_KILLS : 0) | (f.fold ? JOURNAL_C_FOLD : 0);
     display(c, cmd->text);
-    TRY(exec_log(s->execs, &r, &index));
+    TRY(session_is_detached(s) ? detached_carry(s, &r, text.len, &index)
+                               : exec_log(s->execs, &r, &index));
     FAULT_KILL("session.command_recorded");
     command_note(s, &r, index);
     begin(s, &r);
     err *e = exec_feed(s->shell, text.p, text.len, cmd->in_offset);
+    if (session_is_detached(s) && !e)
+        buf_append(&s->frame, text.p, text.len);
     secret_wipe(text.p, text.len);
     if (e) {
         undo(s);
@@ -375,7 +387,7 @@ static uint64_t extent_offset(const struct extent *x, uint64_t where)
 /* A reference to the exec the command ran in. */
 static err *shell_of(session *s, const journal_rec *cmd, exec **ret_exec)
 {
-    if (s->shell && cmd->command.shell == s->info.shell) {
+    if (s->shell && cmd->command.shell == exec_id(s->shell)) {
         *ret_exec = exec_ref(s->shell);
         return NULL;
     }
@@ -466,6 +478,11 @@ err *session_read(session *s, uint64_t seq, int stream, uint64_t offset, void *p
     TRY(shell_of(s, &cmd, &x));
     struct extent at = extent_of(s, &cmd, &end, stream - 1);
     uint64_t length = extent_length(&at);
+    if (offset > length && s->run.carried && seq == s->run.seq) { /* it is read once more */
+        *ret_n = 0;
+        *ret_gap_to = 0;
+        return NULL;
+    }
     if (offset > length)
         return err_new(ERR_RANGE, "offset %lu lies beyond the stream's length %lu", offset, length);
     uint64_t where = extent_map(&at, offset, &left);

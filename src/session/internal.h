@@ -46,6 +46,7 @@ struct running {
     bool found;       /* its own trailer, on stdout: */
     uint64_t wait_ns; /* monotonic: its end is known, but not what its signals do; 0: it is not */
     bool adopted;     /* an earlier life of ours began it */
+    unsigned carried; /* detached: execs that were asked for it again */
     char kind;
     int status;
     int resumed_status;
@@ -61,7 +62,12 @@ struct session {
 
     pthread_mutex_t lock; /* everything below */
     struct journal_session info;
-    exec *shell; /* referenced; NULL after close */
+    exec *shell; /* referenced; NULL after close. Detached: the exec that carries the newest command
+                  */
+    exec *helper; /* detached: a step of the ladder, or what removes an old shell */
+    exec_watch helper_watch;
+    uint64_t helper_ns; /* monotonic: since when */
+    buf frame;          /* detached: of the command that runs, if its shell may not have it yet */
     exec_watch watch;
     exec_hold *hold[2];
     bool watching, closed; /* closed: the table is gone, nothing is done any more */
@@ -101,6 +107,37 @@ void session_take_shell(session *s, exec *x); /* takes the reference */
 void session_drop_shell(session *s);
 void session_notify(session *s);
 
+/* detached.c; lock held */
+static inline bool session_is_detached(const session *s)
+{
+    return s->info.flags & JOURNAL_S_DETACHED;
+}
+/* Appends the lines that tell the driver where its directory is. */
+void detached_place(const session *s, buf *out);
+/* What runs a verb of detached.sh with these words, or NULL; takes them. */
+char **detached_argv(const session *s, const char *verb, char **words);
+/* Starts the exec that carries a command, after r in the journal, and makes it the session's. bytes
+ * of frame: 0: whoever it was given to is asked what became of it. */
+err *detached_carry(session *s, journal_rec *r, size_t bytes, uint32_t *ret_index) ERR_MUST;
+/* Gives it the frame. */
+err *detached_feed(session *s) ERR_MUST;
+/* What it carried is in the journal: its files can go. */
+void detached_release(session *s);
+err *detached_help(session *s, const char *verb) ERR_MUST;
+void detached_drop_helper(session *s);
+bool detached_is_helped(const session *s); /* a helper runs */
+void detached_drop_frame(session *s);
+err *detached_close(session *s) ERR_MUST;
+bool detached_is_over(const session *s); /* with its sandbox: there is no exec that would tell */
+enum detached_news {
+    DETACHED_WELL, /* it has told all there was */
+    DETACHED_CUT,  /* it has not: ask again */
+    DETACHED_DEAD, /* the shell died */
+    DETACHED_DEAD_BEFORE,
+    DETACHED_NEVER, /* the frame did not come */
+};
+enum detached_news detached_news(const exec_end *end);
+
 /* load.c */
 err *session_load(session_table *t) ERR_MUST;
 
@@ -109,6 +146,8 @@ void session_job_init(session *s);
 /* lock held: looks at everything there is now. */
 void session_catch_up(session *s);
 void session_job_done(session *s);
+/* lock held: the shell has ended and all it wrote has been looked at. False: come again later. */
+bool session_end_command(session *s, const exec_end *end);
 /* lock held: when the job must run next by the clock. */
 void session_arm(session *s);
 

@@ -15,9 +15,12 @@
 #define QUANTUM      (4u << 20) /* a run looks at no more of a stream */
 #define RETRY_NS     (200 * NS_PER_MS)
 #define KILLS_NS     (15 * NS_PER_MS)
+#define CARRIED_NS   (500 * NS_PER_MS) /* the same, where an exec has to look */
 #define SIGNALS_NS   (2 * NS_PER_S)
 #define RESTARTS_MAX 1000u
 #define FAILURES_MAX 5u
+#define HELPER_NS    (5 * NS_PER_S) /* the ladder waits for a step to be done, so long */
+#define CARRIED_MAX  120u
 
 /* ---- trailers ---- */
 
@@ -51,7 +54,7 @@ static void ask_sync(session *s)
 {
     char text[64];
 
-    if (!s->run.seq)
+    if (!s->run.seq || session_is_detached(s))
         return;
     snprintf(text, sizeof text, FRAME_SYNC,
              sync_id(s)); /* always as long: input_mend counts on it */
@@ -103,10 +106,11 @@ static void on_trailer(session *s, int i, uint64_t at, const trailer *t)
     struct stretch *st = &s->s[i];
     bool sync = !t->own && t->kind == TRAILER_SYNC && s->run.seq && st->resumed &&
                 t->status == (int)sync_id(s);
+    bool lost = !t->own && t->kind == TRAILER_RESUMED && s->run.seq && session_is_detached(s);
 
     if (!t->own && t->kind == TRAILER_RESUMED)
         st->resumed = true;
-    if (t->own || sync) {
+    if (t->own || sync || lost) {
         st->found = true;
         st->stop = at;
         st->tail = (uint32_t)t->n;
@@ -194,10 +198,13 @@ static bool finish_found(session *s)
 static bool is_settled(session *s)
 {
     uint64_t now = now_mono_ns();
-    bool kills = s->run.record_flags & JOURNAL_C_KILLS, pending = exec_signals_pending(s->shell);
+    bool kills = s->run.record_flags & JOURNAL_C_KILLS;
+    bool pending = session_is_detached(s) ? detached_is_helped(s) : exec_signals_pending(s->shell);
 
     if (!s->run.wait_ns && (kills || pending))
-        s->run.wait_ns = now + (pending ? SIGNALS_NS : KILLS_NS);
+        s->run.wait_ns = now + (pending                  ? SIGNALS_NS
+                                : session_is_detached(s) ? CARRIED_NS
+                                                         : KILLS_NS);
     return !s->run.wait_ns || now >= s->run.wait_ns || (!kills && !pending);
 }
 
@@ -221,8 +228,7 @@ static int status_of(const exec_end *end)
     return end->how == EXEC_EXITED ? end->exit_code : end->signal ? 128 + end->signal : 1;
 }
 
-/* The shell has ended and all it wrote has been looked at. False: come again later. */
-static bool end_command(session *s, const exec_end *end)
+bool session_end_command(session *s, const exec_end *end)
 {
     bool known = end->how != EXEC_UNKNOWN && end->how != EXEC_NOT_STARTED &&
                  !(s->info.flags & JOURNAL_S_CLOSED) && !s->run.adopted;
@@ -254,8 +260,12 @@ static void restart(session *s)
 
     if (!s->shell)
         return;
-    err *old = exec_signal_part(s->shell, SIGKILL, SP_TO_TREE, 0, 0);
-    err_free(old); /* nothing of it is left */
+    if (session_is_detached(s)) {
+        err_drop(detached_help(s, "end"), "session");
+    } else {
+        err *old = exec_signal_part(s->shell, SIGKILL, SP_TO_TREE, 0, 0);
+        err_free(old); /* nothing of it is left */
+    }
     s->info.restarts++;
     err *e = session_start_shell(s, NULL, &replay, &x);
     if (e) {
@@ -280,7 +290,7 @@ static void restart(session *s)
 
 static void on_shell_end(session *s, const exec_end *end)
 {
-    if (!end_command(s, end)) {
+    if (!session_end_command(s, end)) {
         s->retry_ns = now_mono_ns() + RETRY_NS;
         return;
     }
@@ -291,10 +301,77 @@ static void on_shell_end(session *s, const exec_end *end)
     s->life = SESSION_ENDED;
 }
 
+/* ---- the end of what carried a command ---- */
+
+/* The command is not run again: its files, or its shell, tell. A sandbox that is full may need a
+ * while until somebody can look. */
+static void carry_again(session *s)
+{
+    journal_rec r = s->last;
+    uint32_t index;
+
+    if (exec_table_is_over(s->execs) || s->run.carried > CARRIED_MAX) {
+        on_shell_end(s, &(exec_end){.how = EXEC_UNKNOWN});
+        return;
+    }
+    if (s->run.carried++ % 2) {
+        s->retry_ns = now_mono_ns() + 5 * RETRY_NS;
+        return;
+    }
+    r.command.in_bytes = s->frame.len;
+    err *e = detached_carry(s, &r, s->frame.len, &index);
+    if (e) {
+        err_drop(e, "session");
+        s->retry_ns = now_mono_ns() + 5 * RETRY_NS;
+        return;
+    }
+    command_note(s, &r, index);
+    s->run.found = false;
+    err_drop(detached_feed(s), "session");
+}
+
+static void not_run(session *s)
+{
+    for (int i = 0; i < 2; i++)
+        s->s[i].stop = s->s[i].start;
+    if (command_finish(s, COMMAND_NOT_RUN, 0))
+        s->life = SESSION_IDLE;
+    else
+        s->retry_ns = now_mono_ns() + RETRY_NS;
+}
+
+static void on_carrier_end(session *s, const exec_end *end)
+{
+    enum detached_news news = detached_news(end);
+    bool dead = news == DETACHED_DEAD || news == DETACHED_DEAD_BEFORE;
+
+    if (!s->greeted || s->info.flags & JOURNAL_S_CLOSED) {
+        s->life = SESSION_ENDED;
+        return;
+    }
+    if (news == DETACHED_DEAD_BEFORE && s->frame.len && may_restart(s)) {
+        restart(s); /* and then carry_again() */
+        return;
+    }
+    if (s->run.seq && (news == DETACHED_NEVER || news == DETACHED_DEAD_BEFORE))
+        not_run(s);
+    if (dead && !s->retry_ns)
+        on_shell_end(s, &(exec_end){.how = EXEC_SIGNALLED, .signal = SIGKILL});
+    else if (s->run.seq && !s->retry_ns && !(s->s[0].found && s->s[1].found))
+        carry_again(s);
+}
+
 /* ---- the ladder ---- */
 
 static err *send_rung(session *s, enum rung rung)
 {
+    static const char *const VERBS[RUNGS] = {[RUNG_INT] = "int",
+                                             [RUNG_KILL_TREE] = "tree",
+                                             [RUNG_KILL_SHELL] = "shell",
+                                             [RUNG_RESTART] = "end"};
+
+    if (rung && session_is_detached(s))
+        return detached_help(s, VERBS[rung]);
     switch (rung) {
     case RUNG_INT:
         return exec_signal_part(s->shell, SIGINT, SP_TO_GROUP, 0, 0);
@@ -309,6 +386,18 @@ static err *send_rung(session *s, enum rung rung)
     }
 }
 
+/* Its steps take a while to get there, and the last one leaves what carries the command waiting. */
+static void climb_detached(session *s, uint64_t now)
+{
+    ladder *l = &s->run.ladder;
+    bool helped = detached_is_helped(s);
+
+    if (helped && l->next_ns && now < s->helper_ns + HELPER_NS && l->next_ns < now + NS_PER_S)
+        l->next_ns = now + NS_PER_S;
+    if (!helped && l->rung == RUNG_RESTART)
+        err_free(exec_signal_part(s->shell, SIGKILL, SP_TO_TREE, 0, 0));
+}
+
 static void climb(session *s, uint64_t now)
 {
     struct running *r = &s->run;
@@ -319,10 +408,13 @@ static void climb(session *s, uint64_t now)
         r->deadline_ns = 0;
         if (!(r->flags & COMMAND_F_INTERRUPTED))
             r->flags |= COMMAND_F_TIMED_OUT;
-        ladder_start(&r->ladder, now, now - r->begun_ns < 100 * NS_PER_MS);
+        ladder_start(&r->ladder, now,
+                     session_is_detached(s) || now - r->begun_ns < 100 * NS_PER_MS);
     }
+    if (session_is_detached(s))
+        climb_detached(s, now);
     ladder before = r->ladder;
-    enum rung rung = ladder_step(&r->ladder, now, s->pid > 1);
+    enum rung rung = ladder_step(&r->ladder, now, s->pid > 1 || session_is_detached(s));
     err *e = send_rung(s, rung);
     if (e && e->code == ERR_UNAVAILABLE) { /* nothing was sent: a rung counts when it was tried */
         r->ladder = before;
@@ -363,7 +455,7 @@ static bool work(session *s, char *chunk)
     bool more = scan(s, chunk);
     more = settle(s) || more;
     if (st.end.how != EXEC_RUNNING && !more && s->life != SESSION_ENDED && !s->retry_ns)
-        on_shell_end(s, &st.end);
+        session_is_detached(s) ? on_carrier_end(s, &st.end) : on_shell_end(s, &st.end);
     climb(s, now);
     session_arm(s);
     return more;

@@ -41,6 +41,13 @@ static bool has_shell(session_table *t, uint64_t id)
     return true;
 }
 
+/* The next one, or the newest once more: carried by another exec, or by one that never began. */
+static bool fits(const session *s, uint64_t seq)
+{
+    return seq == s->ncommands + 1 ||
+           (seq && seq == s->ncommands && !s->last_end.type && session_is_detached(s));
+}
+
 static void on_record(void *arg, uint32_t index, const journal_rec *r)
 {
     session_table *t = arg;
@@ -54,7 +61,7 @@ static void on_record(void *arg, uint32_t index, const journal_rec *r)
             s->created_ns = r->session.real_ns;
         }
         s->info = r->session;
-    } else if (s && r->type == JOURNAL_COMMAND && r->command.seq == s->ncommands + 1) {
+    } else if (s && r->type == JOURNAL_COMMAND && fits(s, r->command.seq)) {
         command_note(s, r, index);
     } else if (s && r->type == JOURNAL_COMMAND_END && r->command_end.seq <= s->ncommands &&
                !s->commands[r->command_end.seq - 1].end) {
@@ -145,17 +152,33 @@ static void forget_frame(session *s)
     s->life = SESSION_IDLE;
 }
 
+/* The exec whose streams are looked at. Of a detached session that of its newest command, unless
+ * its shell is newer; one that never began did not carry anything. */
+static err *find_shell(session *s, exec **ret_exec)
+{
+    bool carried = session_is_detached(s) && s->ncommands;
+
+    if (carried && s->last.command.shell > s->info.shell) {
+        err *e = exec_find(s->execs, s->last.command.shell, ret_exec);
+        if (!e)
+            return NULL;
+        err_free(e);
+    }
+    return exec_find(s->execs, s->info.shell, ret_exec);
+}
+
 static err *take_shell(session *s)
 {
     exec *x = NULL;
     exec_state st;
 
-    TRY(exec_find(s->execs, s->info.shell, &x));
+    TRY(find_shell(s, &x));
     exec_get(x, &st);
     exec_pump_beside(x, &s->job);
     session_take_shell(s, x);
     hex_encode(s->info.token, JOURNAL_TOKEN, s->token);
-    bool here = s->ncommands && s->last.command.shell == s->info.shell;
+    bool here = s->ncommands && (session_is_detached(s) ? s->last.command.shell > s->info.shell
+                                                        : s->last.command.shell == s->info.shell);
     s->life = SESSION_STARTING;
     if (here && s->last_end.type)
         take_last(s);
@@ -166,9 +189,15 @@ static err *take_shell(session *s)
     /* Which shell it is stands at the beginning of its output, if that is still kept. */
     s->greeted = here;
     s->dialect = here ? DIALECT_UNKNOWN : s->dialect;
-    if (s->run.seq && st.end.how == EXEC_RUNNING &&
-        exec_stdin_length(x) < s->last.command.in_offset + s->last.command.in_bytes)
+    if (s->run.seq &&
+        (exec_id(x) < s->last.command.shell ||
+         (st.end.how == EXEC_RUNNING &&
+          exec_stdin_length(x) < s->last.command.in_offset + s->last.command.in_bytes)))
         forget_frame(s);
+    else if (s->run.seq && session_is_detached(s) && st.end.how == EXEC_RUNNING)
+        err_free(exec_feed_read(x, s->last.command.in_bytes, &s->frame)); /* then it has it */
+    else if (session_is_detached(s) && here && s->last_end.type)
+        detached_release(s);
     return NULL;
 }
 
@@ -180,7 +209,10 @@ static void look_back(session *s)
     size_t n = 0, at = 0;
     trailer t;
 
-    err *e = exec_read(s->shell, 1, 0, text, sizeof text, &n, &gap);
+    CLEANUP(exec_unrefp) exec *x = NULL;
+    err *e = exec_find(s->execs, s->info.shell, &x);
+    if (!e)
+        e = exec_read(x, 1, 0, text, sizeof text, &n, &gap);
     if (e) {
         err_free(e);
         return;

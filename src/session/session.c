@@ -37,6 +37,7 @@ static void session_silence(session *s)
     LOCK_SCOPE(&s->lock);
     s->closed = true;
     session_drop_shell(s);
+    detached_drop_helper(s);
     pump_timer_cancel(exec_table_pump(s->execs), &s->timer);
 }
 
@@ -98,6 +99,8 @@ void session_unref(session *s)
     if (!s || atomic_fetch_sub(&s->refs, 1) != 1)
         return;
     session_drop_shell(s);
+    detached_drop_helper(s);
+    detached_drop_frame(s);
     session_job_done(s);
     env_wipe(s->env);
     map_done(&s->keys);
@@ -171,7 +174,9 @@ static char *script_of(const session *s)
 {
     CLEANUP(buf_done) buf b = {0};
 
-    buf_printf(&b, "__by_k=%s\n", s->token);
+    buf_printf(&b, "__by_k=%s __by_D=\n", s->token);
+    if (session_is_detached(s))
+        detached_place(s, &b);
     if (s->info.restarts)
         buf_printf(&b, "if [ -r /dev/shm/.by-%s ]; then command . /dev/shm/.by-%s; fi\n", s->token,
                    s->token);
@@ -197,15 +202,18 @@ err *session_start_shell(session *s, const exec_key *key, bool *ret_replay, exec
     r.session = s->info;
     CLEANUP(freep) char *script = script_of(s);
     spec.argv = shell_argv(s->info.program, script);
+    if (session_is_detached(s))
+        spec.argv = detached_argv(s, "start", spec.argv);
     spec.env = strv_copy(s->env);
     spec.user = *s->info.user ? xstrdup(s->info.user) : NULL;
     spec.cwd = s->start_cwd && !s->cwd ? xstrdup(s->start_cwd) : NULL;
     spec.stdio = STDIO_PIPES;
-    spec.stdin_open = true;
+    spec.stdin_open = !session_is_detached(s);
     spec.setuid = s->setuid;
     spec.nofile = s->nofile;
     TRY(exec_spec_check(&spec));
-    TRY(exec_start_session(s->execs, &spec, key, &r, ret_exec, ret_replay));
+    exec_log_entry log = {.rec = &r};
+    TRY(exec_start_session(s->execs, &spec, key, &log, ret_exec, ret_replay));
     if (!*ret_replay)
         s->info = r.session;
     return NULL;
@@ -216,7 +224,7 @@ err *session_start_shell(session *s, const exec_key *key, bool *ret_replay, exec
 static bool is_live(session *s)
 {
     LOCK_SCOPE(&s->lock);
-    return s->life != SESSION_ENDED;
+    return s->life != SESSION_ENDED && !detached_is_over(s);
 }
 
 static session *by_id(session_table *t, uint64_t id)
@@ -255,8 +263,6 @@ static err *admit(session_table *t, const session_spec *spec)
         return err_kind(
             err_new(ERR_CONFLICT, "session %lu has the name '%s'", same->id, spec->name),
             "session");
-    if (spec->mode == SESSION_DETACHED)
-        return err_new(ERR_UNSUPPORTED, "detached sessions are not supported yet");
     return NULL;
 }
 
@@ -277,7 +283,8 @@ static err *fill(session *s, const session_spec *spec)
         return err_new(ERR_INVALID_REQUEST, "a name, a user or a shell is too long");
     if (!spec->shell[strspn(spec->shell, " ")])
         return err_new(ERR_INVALID_REQUEST, "shell: has no program");
-    s->info.flags = spec->merge ? JOURNAL_S_MERGE : 0;
+    s->info.flags = (spec->merge ? JOURNAL_S_MERGE : 0) |
+                    (spec->mode == SESSION_DETACHED ? JOURNAL_S_DETACHED : 0);
     s->env = strv_copy(spec->env);
     s->start_cwd = spec->cwd ? xstrdup(spec->cwd) : NULL;
     s->setuid = spec->setuid;
@@ -348,7 +355,7 @@ void session_get(session *s, session_state *ret_state)
     *ret_state = (session_state){
         .id = s->id,
         .shell_exec = s->info.shell,
-        .life = s->life,
+        .life = detached_is_over(s) ? SESSION_ENDED : s->life,
         .dialect = s->dialect,
         .merge = s->info.flags & JOURNAL_S_MERGE,
         .detached = s->info.flags & JOURNAL_S_DETACHED,
@@ -380,6 +387,8 @@ err *session_close(session *s)
     LOCK_SCOPE(&s->lock);
     if (s->life == SESSION_ENDED || !s->shell)
         return NULL;
+    if (session_is_detached(s))
+        return detached_close(s);
     if (!(s->info.flags & JOURNAL_S_CLOSED)) {
         s->info.flags |= JOURNAL_S_CLOSED;
         r.session = s->info;
@@ -403,7 +412,8 @@ err *session_interrupt(session *s)
     uint64_t now = now_mono_ns();
     if (!(s->run.flags & COMMAND_F_TIMED_OUT))
         s->run.flags |= COMMAND_F_INTERRUPTED;
-    ladder_start(&s->run.ladder, now, now - s->run.begun_ns < 100 * NS_PER_MS);
+    ladder_start(&s->run.ladder, now,
+                 session_is_detached(s) || now - s->run.begun_ns < 100 * NS_PER_MS);
     pump_kick(&s->job);
     return NULL;
 }

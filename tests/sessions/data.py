@@ -6,7 +6,7 @@
 
 A case has a fresh session. Of a case:
   shells    those it is for; all if left out
-  skip      {shell: reason}: cannot pass there
+  skip      {shell or mode: reason}: cannot pass there
   session   members of the request that opens its sessions (user, cwd, env)
   sandbox   members of a create: it gets a sandbox of its own
   alone     nothing runs beside it

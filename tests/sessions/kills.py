@@ -125,8 +125,6 @@ class Client:
         if self.shell == "ash" and len(self.sent) >= ASH_MAX:
             self.reopen()
         kind = self.draw.choice(KINDS)
-        if self.mode == "detached" and kind is frame:
-            kind = small
         text, out, err, code, how, limit, counts = kind(self.draw, self.shell)
         ident = f"{self.number}.{self.total}"
         head = f"echo {ident} >>{self.file}\n" if kind is not broken else ""

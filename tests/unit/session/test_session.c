@@ -70,14 +70,19 @@ static void world_end(world *w, session_table *t)
     world_done(w);
 }
 
-static session *open_session(session_table *t, const char *shell)
+static session *open_mode(session_table *t, const char *shell, enum session_mode mode)
 {
-    session_spec spec = {.shell = shell};
+    session_spec spec = {.shell = shell, .mode = mode};
     session *s = NULL;
     bool replay;
 
     assert_ok(session_new(t, &spec, NULL, &s, &replay));
     return s;
+}
+
+static session *open_session(session_table *t, const char *shell)
+{
+    return open_mode(t, shell, SESSION_ATTACHED);
 }
 
 /* Sends it, however long the shell takes to be there. */
@@ -127,11 +132,26 @@ static void assert_run(session *s, const char *text, enum command_kind kind, int
     command_state_done(&st);
 }
 
-static void state_is_kept_in(const char *shell)
+static void end_session(session *s)
+{
+    uint64_t until = now_mono_ns() + 20 * NS_PER_S;
+    session_state st;
+
+    assert_ok(session_close(s));
+    do {
+        usleep(2000);
+        session_get(s, &st);
+        session_state_done(&st);
+    } while (st.life != SESSION_ENDED && now_mono_ns() < until);
+    assert_int_equal(st.life, SESSION_ENDED);
+    session_unref(s);
+}
+
+static void state_is_kept_in(const char *shell, enum session_mode mode)
 {
     world w;
     session_table *t = world_create(&w, 0);
-    session *s = open_session(t, shell);
+    session *s = open_mode(t, shell, mode);
 
     assert_run(s, "V=1; cd /usr; echo a", COMMAND_ENDED, 0, "a\n");
     assert_run(s, "echo $V; pwd; false", COMMAND_ENDED, 1, "1\n/usr\n");
@@ -139,15 +159,17 @@ static void state_is_kept_in(const char *shell)
     assert_run(s, "exit 3", COMMAND_EXITED, 3, "");
     assert_run(s, "exec echo gone", COMMAND_RESUMED, 0, "gone\n");
     assert_run(s, "echo $V", COMMAND_ENDED, 0, "1\n");
-    session_unref(s);
+    end_session(s);
     world_end(&w, t);
 }
 
 static void state_is_kept(void **state)
 {
     (void)state;
-    state_is_kept_in("bash");
-    state_is_kept_in("sh");
+    state_is_kept_in("bash", SESSION_ATTACHED);
+    state_is_kept_in("sh", SESSION_ATTACHED);
+    state_is_kept_in("bash", SESSION_DETACHED);
+    state_is_kept_in("sh", SESSION_DETACHED);
 }
 
 static void a_second_command_is_refused(void **state)
@@ -214,17 +236,73 @@ static void a_new_daemon_finds_the_command(void **state)
     world_end(&w, t);
 }
 
-static void cut_connections_change_nothing(void **state)
+static void cut_connections_in(enum session_mode mode)
 {
     world w;
     session_table *t = world_create(&w, 5);
-    session *s = open_session(t, "sh");
+    session *s = open_mode(t, "sh", mode);
 
-    (void)state;
     for (int i = 0; i < 20; i++)
         assert_run(s, "N=$((N+1)); echo $((N>0))", COMMAND_ENDED, 0, "1\n");
     assert_run(s, "echo $N", COMMAND_ENDED, 0, "20\n");
-    session_unref(s);
+    end_session(s);
+    world_end(&w, t);
+}
+
+static void cut_connections_change_nothing(void **state)
+{
+    (void)state;
+    cut_connections_in(SESSION_ATTACHED);
+    cut_connections_in(SESSION_DETACHED);
+}
+
+/* Kills every exec that runs, from outside, as a node would that cuts long streams. */
+static size_t kill_carriers(world *w)
+{
+    exec **all = NULL;
+    size_t n = 0, killed = 0;
+
+    exec_list(w->table, 1000, &all, &n);
+    for (size_t i = 0; i < n; i++) {
+        exec_state st;
+        exec_get(all[i], &st);
+        if (st.end.how == EXEC_RUNNING && st.started) {
+            assert_ok(exec_signal(all[i], SIGKILL, SP_TO_TREE));
+            killed++;
+        }
+        exec_unref(all[i]);
+    }
+    free(all);
+    return killed;
+}
+
+/* The command goes on when what carries it is killed, ends with all it wrote, and ran once. */
+static void a_detached_command_is_asked_for_again(void **state)
+{
+    world w;
+    session_table *t = world_create(&w, 0);
+    session *s = open_mode(t, "bash", SESSION_DETACHED);
+    char got[64] = {0};
+    uint64_t gap;
+    size_t n = 0, killed = 0;
+
+    (void)state;
+    assert_run(s, "V=0", COMMAND_ENDED, 0, "");
+    uint64_t seq = give(s, "V=$((V+1)); echo begin $V; sleep 2; echo end $V; (exit 6)", 0);
+    for (int i = 0; i < 3; i++) {
+        usleep(400 * 1000);
+        killed += kill_carriers(&w);
+    }
+    assert_true(killed > 0);
+    command_state st = end_of(s, seq);
+    assert_int_equal(st.kind, COMMAND_ENDED);
+    assert_int_equal(st.status, 6);
+    assert_ok(session_read(s, seq, 1, 0, got, sizeof got - 1, &n, &gap));
+    assert_string_equal(got, "begin 1\nend 1\n");
+    command_state_done(&st);
+    assert_run(s, "kill -9 $$", COMMAND_RESUMED, 137, "");
+    assert_run(s, "echo back", COMMAND_ENDED, 0, "back\n");
+    end_session(s);
     world_end(&w, t);
 }
 
@@ -236,6 +314,7 @@ int main(void)
         cmocka_unit_test(a_killed_shell_comes_back),
         cmocka_unit_test(a_new_daemon_finds_the_command),
         cmocka_unit_test(cut_connections_change_nothing),
+        cmocka_unit_test(a_detached_command_is_asked_for_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
