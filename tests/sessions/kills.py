@@ -340,4 +340,7 @@ def run(suite, backend, results):
             for c in load.clients:
                 got = c.session.run(b"echo $N; pwd")
                 equal(got.out, f"{c.count}\n/usr\n".encode(), f"state of {c.shell} {c.mode}")
+
+        for c in load.clients:  # a detached shell is nobody's child: on fake it would stay behind
+            node.call("DELETE", c.session.at)
     print("      " + json.dumps(result), flush=True)
