@@ -30,8 +30,14 @@ __by_h='exec 5<&- 6<&-; __by_q=1 __by_h='
 # e: one write each, below PIPE_BUF for any path but the longest: whole among what background jobs write.
 # d: the shell below is gone: its state was lost, ours is from before.
 # o: 3 is open for writing, too: stdin never ends for us, also when who fed it has gone.
+# K: a file beside, for what only we may read. Everybody in the sandbox can read our token and write there: what is not
+# ours, or a link, is not used.
 __by_a='
 __by_f(){ return "$1"; }
+__by_K(){
+command test -O /dev/shm/.by-"$__by_k$1" || ( umask 077; set -C; : >/dev/shm/.by-"$__by_k$1" )
+command test -O /dev/shm/.by-"$__by_k$1" && ! command test -L /dev/shm/.by-"$__by_k$1"
+}
 __by_o(){ exec 3<>/proc/$$/fd/0 7>/proc/$$/fd/1 8>/proc/$$/fd/2 </dev/null >&7 2>/dev/null; }
 __by_e(){
 case $__by_i in 1) __by_i=0 __by_s=130 ;; esac
@@ -122,7 +128,7 @@ case $__by_b in
     esac
     ;;
 esac
-case $__by_y in 1) __by_y=; ( umask 077; export -p >|/dev/shm/.by-"$__by_k" ) 2>/dev/null ;; esac
+case $__by_y in 1) __by_y=; ( __by_K "" && export -p >|/dev/shm/.by-"$__by_k" ) 2>/dev/null ;; esac
 case $__by_v in
 "") ( eval "__by_j(){ :$__by_n$__by_c$__by_n}" ) 2>&"$__by_r" || { __by_s=$? __by_b=4; continue; } ;;
 esac
@@ -143,7 +149,7 @@ B)
 [[ ${#__by_fl[@]} -gt 0 && ${__by_fl[${#__by_fl[@]}-1]} == "$__by_p" ]] || __by_fl[${#__by_fl[@]}]=$__by_p
 case $__by_fz in 1) __by_fz=; builtin printf "\036%s P 0 %s \036\n" "$__by_k" "$__by_p" >&7 ;; esac'
     __by_fs='
-if [[ ${#__by_fl[@]} -gt 1 ]] && ( builtin umask 077; : >|/dev/shm/.by-"$__by_k".c ); then
+if [[ ${#__by_fl[@]} -gt 1 ]] && __by_K .c; then
 builtin mapfile -t __by_fv < <(builtin compgen -v)
 if { builtin shopt -p
 for __by_l in "${__by_fv[@]}"; do
@@ -155,16 +161,18 @@ builtin declare -p "$__by_l"
 done
 builtin declare -f; builtin declare -Fx; builtin alias -p; builtin trap -p; builtin umask -p
 case $# in 0) ;; *) builtin printf "set --"; builtin printf " %q" "$@"; builtin echo ;; esac
-builtin printf "builtin cd -- %q\n" "$PWD"; builtin set +o; } >|/dev/shm/.by-"$__by_k".c; then
+builtin printf "builtin cd -- %q\n" "$PWD"; builtin set +o; builtin echo "# whole"; } >|/dev/shm/.by-"$__by_k".c; then
 builtin kill -9 "${__by_fl[@]:1}"
+else
+: >|/dev/shm/.by-"$__by_k".c
 fi
 fi'
     __by_fr='
-if [[ -s /dev/shm/.by-$__by_k.c ]]; then
+if [[ -s /dev/shm/.by-$__by_k.c ]] && __by_K .c; then
 builtin set +eu
 __by_l=$(</dev/shm/.by-"$__by_k".c)
 : >|/dev/shm/.by-"$__by_k".c
-builtin eval "$__by_l"
+[[ $__by_l != *"# whole" ]] || builtin eval "$__by_l"
 builtin read -r __by_p </proc/self/stat
 __by_p=${__by_p%% *} __by_b=0 __by_x=E __by_i=0 __by_r=8 __by_Y= __by_fz=1
 __by_fl=("$__by_p")

@@ -178,7 +178,9 @@ static char *script_of(const session *s)
     if (session_is_detached(s))
         detached_place(s, &b);
     if (s->info.restarts)
-        buf_printf(&b, "if [ -r /dev/shm/.by-%s ]; then command . /dev/shm/.by-%s; fi\n", s->token,
+        buf_printf(&b,
+                   "__by_l=/dev/shm/.by-%s\n"
+                   "if [ -O $__by_l ] && [ ! -L $__by_l ]; then command . $__by_l; fi\n",
                    s->token);
     if (s->cwd) {
         buf_str(&b, "cd -- '");
