@@ -177,7 +177,7 @@ err *detached_close(session *s)
     fill(s, "close", NULL, &spec);
     TRY(exec_start_session(s->execs, &spec, NULL, &log, &x, &replay));
     s->info = r.session;
-    FAULT_KILL("session.closed");
+    FAULT_KILL("session.detached_closed");
     session_drop_shell(s);
     session_take_shell(s, x);
     memset(s->s, 0, sizeof s->s);

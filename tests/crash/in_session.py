@@ -12,15 +12,15 @@ BOTHYD = "bothyd"
 class Session:
     """In a sandbox of its own; both go with the block."""
 
-    def __init__(self, w):
-        self.w = w
+    def __init__(self, w, **spec):
+        self.w, self.spec = w, spec
 
     def ask(self, where, body):
         return self.w.load.ask("POST", where, body, {"Idempotency-Key": secrets.token_hex(8)})
 
     def __enter__(self):
         self.sandbox = "/v1/sandboxes/" + self.ask("/v1/sandboxes", {"image": "busybox", "queue_wait": 20})["id"]
-        self.at = f"{self.sandbox}/sessions/{self.ask(self.sandbox + '/sessions', {})['id']}"
+        self.at = f"{self.sandbox}/sessions/{self.ask(self.sandbox + '/sessions', self.spec)['id']}"
         self.run("N=0; export E=1; cd /tmp")
         return self
 
@@ -44,6 +44,12 @@ def in_session(w):
         for n in range(1, 4):
             s.run(f"N=$((N+1)); echo {n} >>ran; echo $N $E; (exit {n})", f"{n} 1\n", n)
         s.run("cat ran; pwd", "1\n2\n3\n/tmp\n")
+
+
+def closed_detached(w):
+    """A shell that hangs on no pipe is told to go by a command of its own."""
+    with Session(w, mode="detached") as s:
+        s.run("N=$((N+1)); echo $N $E; pwd", "1 1\n/tmp\n")
 
 
 def new_shell(w):

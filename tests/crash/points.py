@@ -18,7 +18,7 @@ import load as kinds
 import rounds
 from audit import Audit, names, read
 from harness import TOP, ApiError, Node, alive, check, equal, eventually
-from in_session import in_session, new_shell, without_a_frame
+from in_session import closed_detached, in_session, new_shell, without_a_frame
 from load import Load, ends, patient, same
 from pulls import BUSYBOX, noise
 from registry import Image, Registry, tar_layer
@@ -201,6 +201,7 @@ TABLE = [
     # a command in a session
     *((BOTHYD, "session." + at, in_session) for at in (
         "recorded", "command_recorded", "half_frame", "frame_appended", "command_over", "command_ended", "closed")),
+    (BOTHYD, "session.detached_closed", closed_detached),
     (BOTHYD, "session.restarted", new_shell),
     (BOTHYD, "session.not_run", without_a_frame),
 ]
