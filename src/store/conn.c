@@ -20,14 +20,17 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_SANDBOX_STATE] = "UPDATE sandboxes SET state = ?2, cause = ?3, ended = ?4, "
                           "walls = coalesce(?5, walls) WHERE id = ?1",
     [SQL_SANDBOX_SPEC] = "UPDATE sandboxes SET spec = ?2, ttl = ?3 WHERE id = ?1",
+    [SQL_SANDBOX_PAUSE] = "UPDATE sandboxes SET state = ?2, paused = ?3, ttl = ?4 "
+                          "WHERE id = ?1 AND state <> 'gone'",
     [SQL_SANDBOX_FREE_KEY] = "UPDATE sandboxes SET key = NULL, body = NULL WHERE id = ?1",
-    [SQL_SANDBOX_GET] = "SELECT " SANDBOX_COLUMNS ", walls FROM sandboxes WHERE id = ?1",
-    [SQL_SANDBOX_BY_KEY] = "SELECT " SANDBOX_COLUMNS ", walls FROM sandboxes WHERE key = ?1",
+    [SQL_SANDBOX_GET] = "SELECT " SANDBOX_COLUMNS ", walls, paused FROM sandboxes WHERE id = ?1",
+    [SQL_SANDBOX_BY_KEY] =
+        "SELECT " SANDBOX_COLUMNS ", walls, paused FROM sandboxes WHERE key = ?1",
     [SQL_SANDBOX_BY_NAME] =
         "SELECT 1 FROM sandboxes WHERE owner = ?1 AND name = ?2 AND state <> 'gone'",
     [SQL_SANDBOX_SEQ] = "SELECT seq FROM sandboxes WHERE id = ?1 AND (?2 IS NULL OR owner = ?2)",
     [SQL_SANDBOX_LIST] =
-        "SELECT " SANDBOX_COLUMNS ", walls FROM sandboxes WHERE seq > ?1 "
+        "SELECT " SANDBOX_COLUMNS ", walls, paused FROM sandboxes WHERE seq > ?1 "
         "AND (?3 IS NULL OR owner = ?3) AND (NOT ?4 OR state <> 'gone') ORDER BY seq LIMIT ?2",
     [SQL_SANDBOX_ENDED] =
         "SELECT id FROM sandboxes WHERE state = 'gone' AND ended >= ?1 AND ended < ?2 "

@@ -48,6 +48,7 @@ static void read_row(sqlite3_stmt *st, sandbox_row *r)
     column_blob(st, 11, r->key, sizeof r->key);
     column_blob(st, 12, r->body, sizeof r->body);
     r->walls = column_text(st, 13);
+    r->paused_ns = (uint64_t)sqlite3_column_int64(st, 14);
 }
 
 /* ---- insert ---- */
@@ -139,7 +140,7 @@ store_pending *store_sandbox_insert_begin(store *s, const sandbox_row *r)
 typedef struct update { /* its strings are owned only when queued */
     char id[SANDBOX_ID_LEN + 1];
     char *state, *cause, *spec, *walls;
-    uint64_t time;
+    uint64_t time, ttl;
 } update;
 
 static void set_id(update *u, const char *id)
@@ -207,6 +208,28 @@ void store_sandbox_running_queued(store *s, const char *id, const char *state, c
     u->state = xstrdup(state);
     u->walls = walls ? xstrdup(walls) : NULL;
     store_write_queued(s, run_state, u, update_free);
+}
+
+static err *run_pause(store_conn *c, void *arg)
+{
+    const update *u = arg;
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_stmt(c, SQL_SANDBOX_PAUSE, &st));
+    bind_text(st, 1, u->id);
+    bind_text(st, 2, u->state);
+    bind_time(st, 3, u->time);
+    bind_time(st, 4, u->ttl);
+    return run_update(c, st, u->id);
+}
+
+err *store_sandbox_pause(store *s, const char *id, const char *state, uint64_t paused_ns,
+                         uint64_t ttl_ns)
+{
+    update u = {.state = (char *)state, .time = paused_ns, .ttl = ttl_ns};
+
+    set_id(&u, id);
+    return store_write(s, run_pause, &u);
 }
 
 static err *run_spec(store_conn *c, void *arg)

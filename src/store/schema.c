@@ -49,6 +49,7 @@ static const char *const MIGRATIONS[] = {
     ") STRICT;"
     "CREATE INDEX events_time ON events (time);",
     "ALTER TABLE sandboxes ADD COLUMN walls TEXT;",
+    "ALTER TABLE sandboxes ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;",
 };
 _Static_assert(ARRAY_LEN(MIGRATIONS) == STORE_VERSION, "a migration for each version");
 

@@ -12,7 +12,7 @@
 #include "base/err.h"
 #include "base/id.h"
 
-#define STORE_VERSION 2 /* user_version of the file */
+#define STORE_VERSION 3 /* user_version of the file */
 
 typedef struct store store;
 
@@ -33,7 +33,9 @@ typedef struct sandbox_row {
     uint8_t digest[32];
     char *spec; /* JSON: limits, labels, user, cwd, flags: everything but env and secrets */
     uint64_t created_ns, ttl_ns /* absolute, 0: none */, ended_ns;
-    char *walls;     /* JSON: which walls held, and when; NULL until it runs */
+    char *walls; /* JSON: which walls held, and when; NULL until it runs */
+    uint64_t
+        paused_ns;   /* since when it is, or was last, paused; ttl_ns stands still from then on */
     uint8_t key[16]; /* hash of (owner, verb, idempotency key); zero: none */
     uint8_t body[16];
 } sandbox_row;
@@ -56,6 +58,9 @@ void store_sandbox_state_queued(store *s, const char *id, const char *state, con
                                 uint64_t ended_ns);
 /* It runs, and these are its walls. */
 void store_sandbox_running_queued(store *s, const char *id, const char *state, const char *walls);
+/* It is paused (since paused_ns) or runs again, unless it has ended: ERR_NOT_FOUND. */
+err *store_sandbox_pause(store *s, const char *id, const char *state, uint64_t paused_ns,
+                         uint64_t ttl_ns) ERR_MUST;
 err *store_sandbox_spec(store *s, const char *id, const char *spec, uint64_t ttl_ns) ERR_MUST;
 /* Frees the idempotency key of a failed create. */
 void store_sandbox_free_key_queued(store *s, const char *id);

@@ -115,6 +115,28 @@ static void states_and_specs_are_updated(void **state)
     assert_err(kind_is(store_sandbox_get(s, ID_B, &got), "sandbox"), ERR_NOT_FOUND);
 }
 
+static void a_pause_stops_the_time_and_never_wakes_the_dead(void **state)
+{
+    OPEN_STORE;
+    CLEANUP(sandbox_row_done) sandbox_row paused = {0}, running = {0}, gone = {0};
+    sandbox_row a = row_of(ID_A, "alice", NULL);
+
+    assert_ok(store_sandbox_insert(s, &a));
+    assert_ok(store_sandbox_pause(s, ID_A, "paused", 70, 123));
+    assert_ok(store_sandbox_get(s, ID_A, &paused));
+    assert_string_equal(paused.state, "paused");
+    assert_int_equal(paused.paused_ns, 70);
+    assert_int_equal(paused.ttl_ns, 123);
+    assert_ok(store_sandbox_pause(s, ID_A, "running", 0, 150));
+    assert_ok(store_sandbox_get(s, ID_A, &running));
+    assert_string_equal(running.state, "running");
+    assert_int_equal(running.ttl_ns, 150);
+    assert_ok(store_sandbox_state(s, ID_A, "gone", NULL, 60));
+    assert_err(kind_is(store_sandbox_pause(s, ID_A, "paused", 80, 1), "sandbox"), ERR_NOT_FOUND);
+    assert_ok(store_sandbox_get(s, ID_A, &gone));
+    assert_string_equal(gone.state, "gone");
+}
+
 static void walls_stay_when_the_state_changes(void **state)
 {
     OPEN_STORE;
@@ -336,7 +358,7 @@ static void an_empty_file_is_migrated_and_private(void **state)
     assert_ok(store_open(d.fd, "store.db", "full", &s)); /* and a second time */
 }
 
-/* As a store of the first version is: without the column. */
+/* As a store of the first version is: without the columns. */
 static void a_store_without_walls_is_migrated(void **state)
 {
     OPEN_STORE;
@@ -345,10 +367,12 @@ static void a_store_without_walls_is_migrated(void **state)
 
     assert_ok(store_sandbox_insert(s, &a));
     store_close(TAKE_PTR(s));
-    execute(&d, "ALTER TABLE sandboxes DROP COLUMN walls; PRAGMA user_version = 1");
+    execute(&d, "ALTER TABLE sandboxes DROP COLUMN walls; "
+                "ALTER TABLE sandboxes DROP COLUMN paused; PRAGMA user_version = 1");
     assert_ok(store_open(d.fd, "store.db", "full", &s));
     assert_ok(store_sandbox_get(s, ID_A, &got));
     assert_null(got.walls);
+    assert_int_equal(got.paused_ns, 0);
     assert_int_equal(count(&d, "PRAGMA user_version"), STORE_VERSION);
 }
 
@@ -358,14 +382,14 @@ static void a_newer_version_is_refused_with_a_remedy(void **state)
     store *s = NULL;
 
     (void)state;
-    execute(&d, "PRAGMA user_version = 9");
+    execute(&d, "PRAGMA user_version = 99");
     CLEANUP(err_freep) err *e = store_open(d.fd, "store.db", "full", &s);
     assert_non_null(e);
     assert_int_equal(e->code, ERR_UNSUPPORTED);
-    assert_non_null(strstr(e->message, "version 9"));
+    assert_non_null(strstr(e->message, "version 99"));
     assert_non_null(e->remedy);
     assert_null(s);
-    assert_int_equal(count(&d, "PRAGMA user_version"), 9);
+    assert_int_equal(count(&d, "PRAGMA user_version"), 99);
 }
 
 static void what_is_no_database_is_refused(void **state)
@@ -419,6 +443,7 @@ int main(void)
         cmocka_unit_test(nameless_ones_are_many),
         cmocka_unit_test(a_taken_key_is_told_before_a_taken_name),
         cmocka_unit_test(states_and_specs_are_updated),
+        cmocka_unit_test(a_pause_stops_the_time_and_never_wakes_the_dead),
         cmocka_unit_test(walls_stay_when_the_state_changes),
         cmocka_unit_test(a_store_without_walls_is_migrated),
         cmocka_unit_test(pages_go_oldest_first_and_end),
