@@ -16,16 +16,15 @@
 
 #define JSON_STREAM_MAX (1U << 20) /* as much as the API's own run-to-end answer */
 
-json_t *command_body(char *const *argv)
+err *command_body(char *const *argv, json_t **ret_body)
 {
-    json_t *list = json_array();
+    CLEANUP(json_decrefp) json_t *list = json_array();
 
     for (; *argv; argv++)
-        if (json_array_append_new(list, json_string(*argv))) {
-            json_decref(list);
-            return NULL;
-        }
-    return json_pack("{s:o}", "argv", list);
+        if (json_array_append_new(list, json_string(*argv)))
+            return err_remedy(usage_error("an argument of the command is not UTF-8"), "Encode it.");
+    *ret_body = json_pack("{s:O}", "argv", list);
+    return NULL;
 }
 
 err *command_check_tty(bool tty, bool input, const char *text, keys *ret_keys)

@@ -18,8 +18,8 @@ err *command_start(cli *c, const command *cmd, char **ret_exec) ERR_MUST;
 /* Follows it to its end. With --json everything is printed in one object at the end.
  * *status becomes the exit status. A reader that went away ends it with 128+SIGPIPE. */
 err *command_follow(cli *c, const command *cmd, const char *exec, int *status) ERR_MUST;
-/* argv, env, cwd, user, timeout: the body of an exec. Lists may be NULL. */
-json_t *command_body(char *const *argv);
+/* The body of an exec: its argv. */
+err *command_body(char *const *argv, json_t **ret_body) ERR_MUST;
 /* -t: what else was given must fit. keys may be NULL. */
 err *command_check_tty(bool tty, bool input, const char *text, keys *ret_keys) ERR_MUST;
 /* Starts it and stays in front of it. */

@@ -223,3 +223,15 @@ err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body)
     *ret_body = TAKE_PTR(body);
     return NULL;
 }
+
+err *surroundings_set(const surroundings *s, json_t *body)
+{
+    json_t *env = NULL;
+
+    TRY(spec_env_to_json(s->env_file, s->env, &env));
+    if (env)
+        json_object_set_new(body, "env", env);
+    set_optional(body, "cwd", s->workdir);
+    set_optional(body, "user", s->user);
+    return NULL;
+}

@@ -1,4 +1,5 @@
-/* What a sandbox is asked to be, from options to the API's JSON: shared by run and create. */
+/* From options to the API's JSON: what a sandbox is asked to be (run, create), and in what
+ * surroundings something runs inside (exec, shell, session). */
 #pragma once
 
 #include "base/err.h"
@@ -54,3 +55,17 @@ err *spec_add_secret(json_t *secrets, const char *word) ERR_MUST;
 err *spec_parse_tmpfs(const char *word, json_t **ret_mount) ERR_MUST;
 /* --env-file first, --env over it: an object, or NULL if there are none. */
 err *spec_env_to_json(char *const *files, char *const *words, json_t **ret_env) ERR_MUST;
+
+typedef struct surroundings {
+    const char *workdir, *user;
+    char **env, **env_file;
+} surroundings;
+/* type's member m is a surroundings. */
+#define SURROUNDINGS_OPTS(type, m)                                                            \
+    OPT('e', "env", "NAME[=VALUE]", OPT_LIST, type, m.env,                                    \
+        "set a variable; without a value take it from our environment"),                      \
+        OPT(0, "env-file", "FILE", OPT_LIST, type, m.env_file, "read variables, one a line"), \
+        OPT('u', "user", "USER[:GROUP]", OPT_TEXT, type, m.user, "who it runs as"),           \
+        OPT('w', "workdir", "DIR", OPT_TEXT, type, m.workdir, "where it starts")
+/* env, user and cwd of a body. */
+err *surroundings_set(const surroundings *s, json_t *body) ERR_MUST;

@@ -11,8 +11,7 @@
 
 typedef struct exec_args {
     common_args common;
-    const char *workdir, *user;
-    char **env, **env_file;
+    surroundings in;
     uint64_t timeout_ms;
     const char *detach_keys;
     bool detach, interactive, tty;
@@ -21,14 +20,10 @@ typedef struct exec_args {
 static const opt OPTS[] = {
     OPT('d', "detach", NULL, OPT_FLAG, exec_args, detach,
         "print the command's id and leave it running"),
-    OPT('e', "env", "NAME[=VALUE]", OPT_LIST, exec_args, env,
-        "set a variable; without a value take it from our environment"),
-    OPT(0, "env-file", "FILE", OPT_LIST, exec_args, env_file, "read variables, one a line"),
     OPT('i', "interactive", NULL, OPT_FLAG, exec_args, interactive,
         "pass our stdin to the command"),
     OPT('t', "tty", NULL, OPT_FLAG, exec_args, tty, "give it a terminal: ours, with -i"),
-    OPT('u', "user", "USER[:GROUP]", OPT_TEXT, exec_args, user, "who it runs as"),
-    OPT('w', "workdir", "DIR", OPT_TEXT, exec_args, workdir, "where it starts"),
+    SURROUNDINGS_OPTS(exec_args, in),
     OPT(0, "timeout", "TIME", OPT_DURATION, exec_args, timeout_ms,
         "end the command after this time, with status 124"),
     DETACH_OPT(exec_args, detach_keys),
@@ -37,18 +32,10 @@ static const opt OPTS[] = {
 
 static err *body_of(const exec_args *a, char *const *argv, json_t **ret_body)
 {
-    CLEANUP(json_decrefp) json_t *body = command_body(argv);
-    json_t *env = NULL;
+    CLEANUP(json_decrefp) json_t *body = NULL;
 
-    if (!body)
-        return err_remedy(usage_error("an argument of the command is not UTF-8"), "Encode it.");
-    TRY(spec_env_to_json(a->env_file, a->env, &env));
-    if (env)
-        json_object_set_new(body, "env", env);
-    if (a->workdir)
-        json_object_set_new(body, "cwd", json_string(a->workdir));
-    if (a->user)
-        json_object_set_new(body, "user", json_string(a->user));
+    TRY(command_body(argv, &body));
+    TRY(surroundings_set(&a->in, body));
     if (a->interactive)
         json_object_set_new(body, "stdin_open", json_true());
     if (a->timeout_ms)

@@ -90,9 +90,8 @@ static err *run_in(cli *c, const run_args *a, const json_t *sandbox, char *const
     const char *id = json_str(sandbox, "id");
 
     TRY(command_of(a, json_object_get(sandbox, "image"), words, &argv));
-    CLEANUP(json_decrefp) json_t *body = command_body(argv);
-    if (!body)
-        return err_remedy(usage_error("an argument of the command is not UTF-8"), "Encode it.");
+    CLEANUP(json_decrefp) json_t *body = NULL;
+    TRY(command_body(argv, &body));
     if (a->interactive)
         json_object_set_new(body, "stdin_open", json_true());
     if (a->timeout_ms)

@@ -15,8 +15,8 @@
 
 typedef struct session_args {
     common_args common;
-    const char *name, *shell, *workdir, *user;
-    char **env, **env_file;
+    const char *name, *shell;
+    surroundings in;
     uint64_t timeout_ms;
     bool merge, quiet, queue, all;
 } session_args;
@@ -39,11 +39,7 @@ static const opt NEW_OPTS[] = {
     OPT(0, "name", "NAME", OPT_TEXT, session_args, name, "a name for it"),
     OPT(0, "shell", "SHELL", OPT_TEXT, session_args, shell,
         "auto (bash, else sh), bash, sh, or a path with its arguments"),
-    OPT('e', "env", "NAME[=VALUE]", OPT_LIST, session_args, env,
-        "set a variable; without a value take it from our environment"),
-    OPT(0, "env-file", "FILE", OPT_LIST, session_args, env_file, "read variables, one a line"),
-    OPT('w', "workdir", "DIR", OPT_TEXT, session_args, workdir, "where it starts"),
-    OPT('u', "user", "USER[:GROUP]", OPT_TEXT, session_args, user, "who it runs as"),
+    SURROUNDINGS_OPTS(session_args, in),
     OPT(0, "merge", NULL, OPT_FLAG, session_args, merge, "stderr of every command goes to stdout"),
     COMMON_OPTS(session_args),
 };
@@ -60,17 +56,12 @@ static err *open_new(cli *c, void *args, const opt_words *words, int *status)
     CLEANUP(json_decrefp) json_t *body = json_object();
     CLEANUP(json_decrefp) json_t *answer = NULL;
     CLEANUP(freep) char *sandbox = NULL;
-    json_t *env = NULL;
 
     (void)status;
     TRY(find(c, words, &sandbox, NULL));
-    TRY(spec_env_to_json(a->env_file, a->env, &env));
-    if (env)
-        json_object_set_new(body, "env", env);
+    TRY(surroundings_set(&a->in, body));
     set_text(body, "name", a->name);
     set_text(body, "shell", a->shell);
-    set_text(body, "cwd", a->workdir);
-    set_text(body, "user", a->user);
     if (a->merge)
         json_object_set_new(body, "merge", json_true());
     TRY(cli_post(c, json_incref(body), &answer, "/v1/sandboxes/%s/sessions", sandbox));

@@ -18,19 +18,15 @@
 
 typedef struct shell_args {
     common_args common;
-    const char *workdir, *user, *detach_keys;
-    char **env, **env_file;
+    surroundings in;
+    const char *detach_keys;
     bool login;
 } shell_args;
 
 static const opt SHELL_OPTS[] = {
-    OPT('e', "env", "NAME[=VALUE]", OPT_LIST, shell_args, env,
-        "set a variable; without a value take it from our environment"),
-    OPT(0, "env-file", "FILE", OPT_LIST, shell_args, env_file, "read variables, one a line"),
     OPT('l', "login", NULL, OPT_FLAG, shell_args, login,
         "a login shell: it reads the image's profile, which may set PATH anew"),
-    OPT('u', "user", "USER[:GROUP]", OPT_TEXT, shell_args, user, "who it runs as"),
-    OPT('w', "workdir", "DIR", OPT_TEXT, shell_args, workdir, "where it starts"),
+    SURROUNDINGS_OPTS(shell_args, in),
     DETACH_OPT(shell_args, detach_keys),
     COMMON_OPTS(shell_args),
 };
@@ -38,18 +34,10 @@ static const opt SHELL_OPTS[] = {
 static err *shell_body(const shell_args *a, char *const *words, json_t **ret_body)
 {
     char *const shell[] = {"sh", "-c", SHELL_SCRIPT, a->login ? "-l" : "-i", NULL};
-    CLEANUP(json_decrefp) json_t *body = command_body(*words ? words : shell);
-    json_t *env = NULL;
+    CLEANUP(json_decrefp) json_t *body = NULL;
 
-    if (!body)
-        return err_remedy(usage_error("an argument of the command is not UTF-8"), "Encode it.");
-    TRY(spec_env_to_json(a->env_file, a->env, &env));
-    if (env)
-        json_object_set_new(body, "env", env);
-    if (a->workdir)
-        json_object_set_new(body, "cwd", json_string(a->workdir));
-    if (a->user)
-        json_object_set_new(body, "user", json_string(a->user));
+    TRY(command_body(*words ? words : shell, &body));
+    TRY(surroundings_set(&a->in, body));
     attach_set_tty(body, true);
     *ret_body = TAKE_PTR(body);
     return NULL;
