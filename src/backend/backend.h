@@ -97,9 +97,16 @@ typedef struct box_status {
     int32_t pid;
 } box_status;
 
+/* What a sandbox has used since its claim. 0 where the node does not count it. */
 typedef struct box_usage {
-    uint64_t cpu_us, memory, memory_peak, memory_limit, oom_kills;
+    uint64_t cpu_us, cpu_throttled_us;
+    uint64_t memory, memory_peak, memory_limit, oom_kills;
+    uint64_t io_read, io_written;         /* bytes that went to a block device */
+    uint64_t net_rx, net_tx, net_dropped; /* bytes; packets: the sandbox's own view */
+    uint64_t disk, inodes;
     uint32_t pids;
+    bool known; /* false: the node has no such sandbox, all else is 0 */
+    bool dead, frozen;
 } box_usage;
 
 typedef struct pool_marks {
@@ -163,6 +170,9 @@ typedef struct backend_ops {
     err *(*list)(backend *b, box_status **ret_list, size_t *ret_n);
     /* Blocking, short. ERR_UNSUPPORTED where caps says absent. */
     err *(*usage)(backend *b, const char *id, box_usage *ret_usage);
+    /* The same of many in few steps (256 each): ret[i] is for ids[i]; one that is not there is not
+     * an error but not `known`. */
+    err *(*usage_many)(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t n, box_usage *ret);
     /* Images: a layer from a blob, an image from its layers, forgetting. Blocking (a thread of the
      * caller's); ERR_UNSUPPORTED where images are the backend's own business. */
     err *(*unpack)(backend *b, const uint8_t diff_id[32], int format, int blob_fd);

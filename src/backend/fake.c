@@ -746,6 +746,13 @@ static err *fake_usage(backend *b, const char *id, box_usage *ret_usage)
     return no("statistics");
 }
 
+static err *fake_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t n,
+                            box_usage *ret)
+{
+    (void)b, (void)ids, (void)n, (void)ret;
+    return no("statistics");
+}
+
 static err *fake_unpack(backend *b, const uint8_t diff_id[32], int format, int blob_fd)
 {
     (void)b, (void)diff_id, (void)format, (void)blob_fd;
@@ -827,6 +834,7 @@ static const backend_ops FAKE_OPS = {
     .destroy = fake_destroy,
     .list = fake_list,
     .usage = fake_usage,
+    .usage_many = fake_usage_many,
     .unpack = fake_unpack,
     .image = fake_image,
     .prune = fake_prune,

@@ -17,7 +17,6 @@
 
 #define WARDEN_WAIT_MS 10000
 #define SHORT_MS       30000
-#define LOOK_MS        2000 /* what only looks: a thread waits, and a late answer helps nobody */
 #define SOCKET_MS      10000
 #define GRACE_MS       30000 /* a claim's own work, behind its time in the queue */
 #define UNPACK_MS      (30 * 60 * 1000)
@@ -57,8 +56,7 @@ err *oci_error(const warden_answer *a, const char *what)
     return e;
 }
 
-/* Of calls that are not a create: nothing to do with pools. */
-static err *call_error(const warden_reply *r, const char *what)
+err *oci_call_error(const warden_reply *r, const char *what)
 {
     err *e =
         oci_error(&(warden_answer){.errnum = r->errnum, .local = r->local, .text = r->text}, what);
@@ -71,13 +69,6 @@ static err *call_error(const warden_reply *r, const char *what)
 static oci *oci_of(backend *b)
 {
     return (oci *)b;
-}
-
-static struct wp_id id_of(const char *id)
-{
-    struct wp_id r = {0};
-    memcpy(r.id, id, strnlen(id, SANDBOX_ID_LEN));
-    return r;
 }
 
 /* ---- create and attach ---- */
@@ -157,7 +148,7 @@ static void create_answered(void *arg, warden_answer *a)
     if (!a->errnum)
         take_claimed(c, a);
     if (c->local && c->errnum == ETIMEDOUT) { /* it may still be made: for nobody */
-        struct wp_id id = id_of(c->x->id);
+        struct wp_id id = oci_id(c->x->id);
         oci_warden_send(c->x->b->warden,
                         &(warden_ask){.type = WP_DESTROY, .body = {{&id, sizeof id}}, .fd = -1},
                         ignore_answer, NULL);
@@ -181,7 +172,7 @@ static err *encode_claim(const box_spec *s, oci_out **ret_out)
 static struct wp_claim claim_frame(const box_spec *s)
 {
     const limits *l = &s->spec->limits;
-    struct wp_claim f = {.sandbox = id_of(s->id),
+    struct wp_claim f = {.sandbox = oci_id(s->id),
                          .limits = {.memory = l->memory,
                                     .disk = l->disk,
                                     .cpu_milli = l->cpu_milli,
@@ -386,7 +377,7 @@ static err *oci_resize(box *x, uint64_t id, uint16_t rows, uint16_t cols)
 
 static err *oci_destroy(backend *b, const char *id)
 {
-    struct wp_id w = id_of(id);
+    struct wp_id w = oci_id(id);
     CLEANUP(warden_reply_done) warden_reply r;
 
     oci_warden_call(
@@ -401,7 +392,7 @@ static err *oci_destroy(backend *b, const char *id)
         oci_warden_send(oci_of(b)->warden,
                         &(warden_ask){.type = WP_DESTROY, .body = {{&w, sizeof w}}, .fd = -1},
                         ignore_answer, NULL);
-    return call_error(&r, "cannot destroy the sandbox");
+    return oci_call_error(&r, "cannot destroy the sandbox");
 }
 
 static void add_status(const struct wp_box *w, box_status *ret)
@@ -428,7 +419,7 @@ static err *oci_list(backend *b, box_status **ret_list, size_t *ret_n)
                 .type = WP_LIST, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = SHORT_MS},
             &r);
         if (r.errnum)
-            return call_error(&r, "cannot list the sandboxes");
+            return oci_call_error(&r, "cannot list the sandboxes");
         const struct wp_list *got = (const struct wp_list *)r.body.p;
         const struct wp_box *boxes = (const struct wp_box *)(got + 1);
         all = xrealloc(all, (n + got->n + 1) * sizeof *all);
@@ -440,34 +431,6 @@ static err *oci_list(backend *b, box_status **ret_list, size_t *ret_n)
     } while (ask.from);
     *ret_list = TAKE_PTR(all);
     *ret_n = n;
-    return NULL;
-}
-
-static err *oci_usage(backend *b, const char *id, box_usage *ret_usage)
-{
-    struct {
-        struct wp_stats s;
-        struct wp_id id;
-    } ask = {.s = {.n = 1}, .id = id_of(id)};
-    CLEANUP(warden_reply_done) warden_reply r;
-
-    oci_warden_call(
-        oci_of(b)->warden,
-        &(warden_ask){
-            .type = WP_STATS, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = LOOK_MS},
-        &r);
-    if (r.errnum)
-        return call_error(&r, "cannot read the sandbox's usage");
-    const struct wp_stats *s = (const struct wp_stats *)r.body.p;
-    const struct wp_usage *u = (const struct wp_usage *)(s + 1);
-    if (s->n != 1 || u->flags & WP_USAGE_UNKNOWN)
-        return err_kind(err_new(ERR_NOT_FOUND, "the node has no sandbox %s", id), "sandbox");
-    *ret_usage = (box_usage){.cpu_us = u->cpu_us,
-                             .memory = u->memory,
-                             .memory_peak = u->memory_peak,
-                             .memory_limit = u->memory_limit,
-                             .oom_kills = u->oom_kills,
-                             .pids = u->pids};
     return NULL;
 }
 
@@ -491,7 +454,7 @@ static err *oci_unpack(backend *b, const uint8_t diff_id[32], int format, int bl
         return err_because(err_sys(ERR_IMAGE_PULL_FAILED, EILSEQ,
                                    "a layer does not have the digest that the image says"),
                            "%s", r.text);
-    return r.errnum ? call_error(&r, "cannot unpack a layer") : NULL;
+    return r.errnum ? oci_call_error(&r, "cannot unpack a layer") : NULL;
 }
 
 static err *oci_layers(backend *b, const uint8_t (*diff_ids)[32], size_t n, bool *ret_here)
@@ -506,7 +469,7 @@ static err *oci_layers(backend *b, const uint8_t (*diff_ids)[32], size_t n, bool
                                   .timeout_ms = SHORT_MS},
                     &r);
     if (r.errnum)
-        return call_error(&r, "cannot ask for layers");
+        return oci_call_error(&r, "cannot ask for layers");
     if (((const struct wp_layers *)r.body.p)->n != n)
         return err_new(ERR_INTERNAL, "the warden answered about other layers");
     for (size_t i = 0; i < n; i++)
@@ -532,7 +495,7 @@ static err *oci_image(backend *b, const uint8_t image[32], const uint8_t (*diff_
     if (r.errnum == EBADMSG && !r.local)
         return err_because(err_sys(ERR_IMAGE_UNSUPPORTED, EBADMSG, "the image was refused"), "%s",
                            r.text);
-    return r.errnum ? call_error(&r, "cannot register the image") : NULL;
+    return r.errnum ? oci_call_error(&r, "cannot register the image") : NULL;
 }
 
 static err *oci_prune(backend *b, const uint8_t (*images)[32], size_t n, bool unclaimed,
@@ -554,7 +517,7 @@ static err *oci_prune(backend *b, const uint8_t (*images)[32], size_t n, bool un
                                       .timeout_ms = UNPACK_MS},
                         &r);
         if (r.errnum)
-            return call_error(&r, "cannot prune images");
+            return oci_call_error(&r, "cannot prune images");
         bytes += ((const struct wp_pruned *)r.body.p)->bytes;
         at += k;
         if (!k)
@@ -569,9 +532,9 @@ static err *oci_metrics(backend *b, buf *out)
     CLEANUP(warden_reply_done) warden_reply r;
 
     oci_warden_call(oci_of(b)->warden,
-                    &(warden_ask){.type = WP_METRICS, .fd = -1, .timeout_ms = LOOK_MS}, &r);
+                    &(warden_ask){.type = WP_METRICS, .fd = -1, .timeout_ms = OCI_LOOK_MS}, &r);
     if (r.errnum)
-        return call_error(&r, "cannot read the warden's metrics");
+        return oci_call_error(&r, "cannot read the warden's metrics");
     buf_append(out, r.body.p, r.body.len);
     return NULL;
 }
@@ -610,12 +573,12 @@ static err *oci_pool(backend *b, const pool_marks *set, pool_status *ret_status)
                     &(warden_ask){.type = WP_POOL,
                                   .body = {{&ask, sizeof ask}},
                                   .fd = -1,
-                                  .timeout_ms = set ? SHORT_MS : LOOK_MS},
+                                  .timeout_ms = set ? SHORT_MS : OCI_LOOK_MS},
                     &r);
     if (r.errnum == EINVAL && !r.local)
         return err_new(ERR_INVALID_REQUEST, "%s", r.text);
     if (r.errnum)
-        return call_error(&r, set ? "cannot change the pool" : "cannot read the pool's state");
+        return oci_call_error(&r, set ? "cannot change the pool" : "cannot read the pool's state");
     if (set) /* a warden that is started again is told again */
         oci_warden_remember(oci_of(b)->warden, &ask);
     pool_view((const struct wp_pool *)r.body.p, ret_status);
@@ -661,7 +624,7 @@ static void socket_answered(void *arg, warden_answer *a)
 
 static void oci_socket(backend *b, const char *id, socket_done *done, void *arg)
 {
-    struct wp_id w = id_of(id);
+    struct wp_id w = oci_id(id);
     socket_ask *q = xcalloc(1, sizeof *q);
 
     *q = (socket_ask){.done = done, .arg = arg};
@@ -734,6 +697,7 @@ static const backend_ops oci_ops = {
     .destroy = oci_destroy,
     .list = oci_list,
     .usage = oci_usage,
+    .usage_many = oci_usage_many,
     .unpack = oci_unpack,
     .layers = oci_layers,
     .image = oci_image,

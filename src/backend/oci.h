@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "backend/backend.h"
 #include "base/cleanup.h"
@@ -66,6 +67,22 @@ void oci_warden_free(oci_warden *w);
 
 /* The caller's error for an answer: `what` failed. */
 err *oci_error(const warden_answer *a, const char *what) ERR_MUST;
+/* Of calls that are not a create: nothing to do with pools. */
+err *oci_call_error(const warden_reply *r, const char *what) ERR_MUST;
+static inline struct wp_id oci_id(const char *id)
+{
+    struct wp_id r = {0};
+
+    memcpy(r.id, id, strnlen(id, SANDBOX_ID_LEN));
+    return r;
+}
+#define OCI_LOOK_MS 2000 /* what only looks: a thread waits, and a late answer helps nobody */
+
+/* ---- usage (oci_usage.c) ---- */
+
+err *oci_usage(backend *b, const char *id, box_usage *ret_usage) ERR_MUST;
+err *oci_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t n,
+                    box_usage *ret) ERR_MUST;
 
 /* ---- the loop (oci_loop.c) ---- */
 

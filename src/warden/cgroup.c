@@ -72,16 +72,15 @@ bool cgroup_read(const cgroups *cg, enum cgroup_controller c, uint32_t n, const 
     return slot_read(cg, c, n, file, ret, max);
 }
 
-static uint64_t slot_number(const cgroups *cg, enum cgroup_controller c, uint32_t n,
-                            const char *file)
+bool cgroup_read_io(const cgroups *cg, uint32_t n, const char *file, char *ret, size_t max)
 {
-    char text[64];
+    char name[256];
 
-    return slot_read(cg, c, n, file, text, sizeof text) ? strtoull(text, NULL, 10) : 0;
+    slot_name(cg, n, file, name);
+    return cg->io >= 0 && read_at(cg->io, name, ret, max);
 }
 
-/* The value behind "key " at the beginning of a line. */
-static uint64_t keyed(const char *text, const char *key)
+uint64_t cgroup_keyed(const char *text, const char *key)
 {
     size_t len = strlen(key);
 
@@ -137,6 +136,8 @@ static void take_mount(cgroups *cg, char *line, int *v2)
     for (size_t c = 0; c < CG_CONTROLLERS; c++)
         if (has_option(options, CONTROLLER_NAMES[c]))
             cg->of[c] = fd;
+    if (has_option(options, "blkio"))
+        cg->io = fd;
 }
 
 static err *find_hierarchies(cgroups *cg)
@@ -158,6 +159,7 @@ static err *find_hierarchies(cgroups *cg)
         cg->hier[0] = v2;
         for (size_t c = 0; c < CG_CONTROLLERS; c++)
             cg->of[c] = v2;
+        cg->io = v2;
         v2 = -1;
     }
     for (size_t c = 0; c < CG_CONTROLLERS; c++)
@@ -203,6 +205,7 @@ static const char *turn_on_in(const cgroups *cg, const char *path, size_t len, i
             return WANTED[i] + 1;
         }
     }
+    (void)write_at(cg->hier[0], name, "+io"); /* bears no limit, only counts */
     return NULL;
 }
 
@@ -253,7 +256,7 @@ static bool probe_swap(const cgroups *cg)
 
 err *cgroup_open(const char *path, cgroups *ret_cg)
 {
-    *ret_cg = (cgroups){.path = path};
+    *ret_cg = (cgroups){.path = path, .io = -1};
     TRY(find_hierarchies(ret_cg));
     TRY(make_parent(ret_cg));
     if (ret_cg->v2) {
@@ -356,47 +359,6 @@ err *cgroup_take_back(const cgroups *cg, uint32_t n)
     return r ? err_sys(ERR_WALL_FAILED, -r, "cannot forbid children of cgroup %u", n) : NULL;
 }
 
-/* ---- usage ---- */
-
-static void usage_v1(const cgroups *cg, uint32_t n, struct wp_usage *u)
-{
-    char text[512];
-
-    u->cpu_us = slot_number(cg, CG_CPUACCT, n, "cpuacct.usage") / 1000;
-    u->memory = slot_number(cg, CG_MEMORY, n, "memory.usage_in_bytes");
-    u->memory_peak = slot_number(cg, CG_MEMORY, n, "memory.max_usage_in_bytes");
-    u->memory_limit = slot_number(cg, CG_MEMORY, n, "memory.limit_in_bytes");
-    if (slot_read(cg, CG_MEMORY, n, "memory.oom_control", text, sizeof text))
-        u->oom_kills = keyed(text, "oom_kill");
-}
-
-static void usage_v2(const cgroups *cg, uint32_t n, struct wp_usage *u)
-{
-    char text[2048];
-
-    if (slot_read(cg, CG_CPU, n, "cpu.stat", text, sizeof text))
-        u->cpu_us = keyed(text, "usage_usec");
-    u->memory = slot_number(cg, CG_MEMORY, n, "memory.current");
-    u->memory_peak = slot_number(cg, CG_MEMORY, n, "memory.peak");
-    u->memory_limit = slot_number(cg, CG_MEMORY, n, "memory.max");
-    if (slot_read(cg, CG_MEMORY, n, "memory.events", text, sizeof text))
-        u->oom_kills = keyed(text, "oom_kill");
-}
-
-bool cgroup_usage(const cgroups *cg, uint32_t n, struct wp_usage *ret_usage)
-{
-    char text[32];
-
-    if (!slot_read(cg, CG_PIDS, n, "pids.current", text, sizeof text))
-        return false;
-    ret_usage->pids = (uint32_t)strtoul(text, NULL, 10);
-    if (cg->v2)
-        usage_v2(cg, n, ret_usage);
-    else
-        usage_v1(cg, n, ret_usage);
-    return true;
-}
-
 /* ---- freezing ---- */
 
 bool cgroup_frozen(const cgroups *cg, uint32_t n)
@@ -405,7 +367,7 @@ bool cgroup_frozen(const cgroups *cg, uint32_t n)
 
     if (cg->v2)
         return slot_read(cg, CG_FREEZER, n, "cgroup.events", text, sizeof text) &&
-               keyed(text, "frozen") == 1;
+               cgroup_keyed(text, "frozen") == 1;
     return slot_read(cg, CG_FREEZER, n, "freezer.state", text, sizeof text) &&
            !strncmp(text, "FROZEN", 6);
 }

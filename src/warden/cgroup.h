@@ -27,6 +27,7 @@ typedef struct cgroups {
     int hier[CG_HIERARCHIES_MAX]; /* roots of all hierarchies */
     size_t nhier;
     int of[CG_CONTROLLERS]; /* root of the hierarchy with this controller; not owned */
+    int io;                 /* of the one that counts I/O; -1: none does */
 } cgroups;
 
 /* Finds the hierarchies, leaves the slots' parent if we sit in it, turns controllers on. */
@@ -47,9 +48,13 @@ uint64_t cgroup_cpu_quota(uint32_t milli); /* in microseconds of each period */
 /* The whole of a small file of slot n, NUL-terminated; false if it is not there. */
 bool cgroup_read(const cgroups *cg, enum cgroup_controller c, uint32_t n, const char *file,
                  char *ret, size_t max);
+/* The same where I/O is counted; false also if it is not. */
+bool cgroup_read_io(const cgroups *cg, uint32_t n, const char *file, char *ret, size_t max);
+/* The value behind "key " at the beginning of a line. */
+uint64_t cgroup_keyed(const char *text, const char *key);
 /* crun gives a user namespace's cgroup to its root: takes it back, forbids children. */
 err *cgroup_take_back(const cgroups *cg, uint32_t n) ERR_MUST;
-/* False if the cgroup is not there. */
+/* cgroup_usage.c: what the cgroup counts, the rest stays. False if the cgroup is not there. */
 bool cgroup_usage(const cgroups *cg, uint32_t n, struct wp_usage *ret_usage);
 /* Freezing waits until it holds, at most 2 s, then thaws again: ERR_TIMEOUT. */
 err *cgroup_freeze(const cgroups *cg, uint32_t n, bool freeze) ERR_MUST;

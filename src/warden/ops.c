@@ -203,25 +203,38 @@ static void op_list(warden *w, job *j)
     job_answer(j, &l, sizeof l, box, l.n * sizeof *box, -1);
 }
 
+/* Of the sandbox it names. The slot is held, not locked: what is read may take a while. */
+static void fill_usage(warden *w, struct wp_usage *u)
+{
+    slot *s = NULL;
+    err *e = hold(w, &u->sandbox, &s);
+
+    if (!s || !cgroup_usage(&w->cg, s->n, u))
+        u->flags = WP_USAGE_UNKNOWN;
+    if (s) {
+        u->flags |= flags_of(s);
+        release(w, s);
+    }
+    err_free(e);
+}
+
 static void op_stats(warden *w, job *j)
 {
     struct wp_stats st;
-    CLEANUP(freep) struct wp_usage *u = xcalloc(WP_STATS_MAX, sizeof *u);
+    CLEANUP(freep) char *all = xcalloc(WP_STATS_MAX, sizeof(struct wp_usage));
 
     memcpy(&st, j->body, sizeof st);
+    uint32_t size = st.size < WP_USAGE_FIRST ? WP_USAGE_FIRST : st.size & ~7u;
+    if (size > sizeof(struct wp_usage))
+        size = sizeof(struct wp_usage);
     for (uint32_t i = 0; i < st.n; i++) {
-        slot *s = NULL;
-        memcpy(&u[i].sandbox, j->body + sizeof st + i * sizeof(struct wp_id), sizeof(struct wp_id));
-        err *e = hold(w, &u[i].sandbox, &s);
-        if (!s || !cgroup_usage(&w->cg, s->n, &u[i]))
-            u[i].flags = WP_USAGE_UNKNOWN;
-        if (s) {
-            u[i].flags |= flags_of(s);
-            release(w, s);
-        }
-        err_free(e);
+        struct wp_usage u = {0};
+        memcpy(&u.sandbox, j->body + sizeof st + i * sizeof u.sandbox, sizeof u.sandbox);
+        fill_usage(w, &u);
+        memcpy(all + (size_t)i * size, &u, size);
     }
-    job_answer(j, &st, sizeof st, u, st.n * sizeof *u, -1);
+    st.size = st.size ? size : 0; /* who did not say a size does not know the field */
+    job_answer(j, &st, sizeof st, all, (size_t)st.n * size, -1);
 }
 
 static void op_metrics(warden *w, job *j)
@@ -507,7 +520,8 @@ static void op_hello(warden *w, job *j)
     h = (struct wp_hello){.min = WP_VERSION,
                           .max = WP_VERSION,
                           .caps = (w->cg.v2 ? WP_CAP_CGROUP_V2 : 0) |
-                                  (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) | WP_CAP_WALLS};
+                                  (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) | WP_CAP_WALLS |
+                                  WP_CAP_USAGE};
     job_answer(j, &h, sizeof h, NULL, 0, -1);
 }
 

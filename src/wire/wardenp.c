@@ -8,6 +8,7 @@
 #define PIDS_MAX   (4u << 20)
 #define SHM_MAX    (1u << 20)
 #define ID_LEN     20
+#define USAGE_MAX  65536u /* what an asker may know of wp_usage: more than we do */
 
 static bool id_ok(const struct wp_id *id)
 {
@@ -108,7 +109,7 @@ static bool list_ok(const void *body, size_t n)
 static bool stats_ok(const void *body, size_t n)
 {
     BODY(wp_stats, s);
-    return s.n <= WP_STATS_MAX && !s.reserved && ids_ok(body, n, s.n);
+    return s.n <= WP_STATS_MAX && s.size <= USAGE_MAX && ids_ok(body, n, s.n);
 }
 
 static bool limits_of_ok(const void *body, size_t n)
@@ -193,13 +194,34 @@ static bool boxes_ok(const void *body, size_t n)
     return true;
 }
 
+static uint32_t usage_size(const struct wp_stats *s)
+{
+    return s->size ? s->size : WP_USAGE_FIRST;
+}
+
+static bool usage_size_ok(uint32_t size)
+{
+    return !size || (size >= WP_USAGE_FIRST && size <= sizeof(struct wp_usage) && size % 8 == 0);
+}
+
+struct wp_usage wp_usage_at(const void *body, uint32_t i)
+{
+    struct wp_usage u = {0};
+    struct wp_stats s;
+
+    memcpy(&s, body, sizeof s);
+    memcpy(&u, (const char *)body + sizeof s + (size_t)i * usage_size(&s), usage_size(&s));
+    return u;
+}
+
 static bool usages_ok(const void *body, size_t n)
 {
+    const void *whole = body;
     BODY(wp_stats, s);
-    if (s.reserved || s.n > WP_STATS_MAX || n != s.n * sizeof(struct wp_usage))
+    if (s.n > WP_STATS_MAX || !usage_size_ok(s.size) || n != s.n * usage_size(&s))
         return false;
     for (uint32_t i = 0; i < s.n; i++) {
-        BODY(wp_usage, u);
+        struct wp_usage u = wp_usage_at(whole, i);
         if (!id_ok(&u.sandbox) || (u.flags & ~(WP_BOX_DEAD | WP_BOX_FROZEN | WP_USAGE_UNKNOWN)))
             return false;
     }

@@ -11,7 +11,7 @@
  *   ATTACH        wp_id                        -                    <- a spine connection, unread
  *   DESTROY       wp_id                        -                    -
  *   LIST          wp_list                      wp_list + wp_box[]   -
- *   STATS         wp_stats + wp_id[]           wp_stats + wp_usage[] -
+ *   STATS         wp_stats + wp_id[]           wp_stats + wp_usage[] -   (of wp_stats.size)
  *   METRICS       -                            text, Prometheus     -
  *   FREEZE, THAW  wp_id                        -                    -
  *   LIMITS        wp_limits_of                 -                    -
@@ -29,6 +29,7 @@
  * said. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "wire/walls.h"
@@ -86,8 +87,9 @@ struct wp_digest { /* sha256 of an image's config, or a layer's diff id */
 #define WP_CAP_CGROUP_V2  1u
 #define WP_CAP_DISK_LIMIT 2u
 #define WP_CAP_SWAP_LIMIT 4u
-#define WP_CAP_WALLS      8u /* it knows WALLS */
-struct wp_hello {            /* request: min, max; answer: version in both, caps */
+#define WP_CAP_WALLS      8u  /* it knows WALLS */
+#define WP_CAP_USAGE      16u /* STATS takes wp_stats.size */
+struct wp_hello {             /* request: min, max; answer: version in both, caps */
     uint32_t min, max;
     uint32_t caps;
     uint32_t reserved;
@@ -141,14 +143,22 @@ struct wp_box {
 #define WP_BOX_DEAD   1u /* pid 1 has ended */
 #define WP_BOX_FROZEN 2u
 
+/* wp_usage grows at its end. The request's size is what the asker knows of it, the answer's is the
+ * distance between two of them, never more than was asked for; 0 in either is WP_USAGE_FIRST. */
 struct wp_stats {
-    uint32_t n, reserved;
+    uint32_t n, size;
 };
 struct wp_usage {
     struct wp_id sandbox;
     uint64_t cpu_us, memory, memory_peak, memory_limit, oom_kills;
     uint32_t pids, flags; /* WP_BOX_*; WP_USAGE_UNKNOWN */
+    /* What a node does not count is 0. */
+    uint64_t cpu_throttled_us;
+    uint64_t io_read, io_written;         /* bytes that went to a block device */
+    uint64_t net_rx, net_tx, net_dropped; /* bytes; packets: the sandbox's own view */
+    uint64_t disk, inodes;                /* of its upper, where quotas count them */
 };
+#define WP_USAGE_FIRST   72u /* bytes: up to flags */
 #define WP_USAGE_UNKNOWN 0x80000000u
 
 struct wp_limits_of {
@@ -218,13 +228,17 @@ _Static_assert(sizeof(struct wp_tmpfs) == 272, "layout");
 _Static_assert(sizeof(struct wp_claim) == 104, "layout");
 _Static_assert(sizeof(struct wp_claimed) == 40, "layout");
 _Static_assert(sizeof(struct wp_box) == 40, "layout");
-_Static_assert(sizeof(struct wp_usage) == 72, "layout");
+_Static_assert(sizeof(struct wp_usage) == 136, "layout");
+_Static_assert(offsetof(struct wp_usage, cpu_throttled_us) == WP_USAGE_FIRST, "layout");
+_Static_assert(sizeof(struct wp_stats) + WP_STATS_MAX * sizeof(struct wp_usage) +
+                       sizeof(struct wp_hdr) <=
+                   WP_FRAME_MAX,
+               "a whole answer is one frame");
 _Static_assert(sizeof(struct wp_error) == 8, "layout");
 _Static_assert(sizeof(struct wp_pool) == 352, "layout");
 
 /* Sans-IO checks of a received frame (wardenp.c). body_n is what follows wp_hdr. */
 #include <stdbool.h>
-#include <stddef.h>
 
 /* True if a request of this type may have this body: exact lengths, counts in range, reserved
  * fields zero, strings terminated, ids of the right alphabet, paths absolute without "..". */
@@ -236,3 +250,5 @@ bool wp_error_ok(const void *body, size_t n);
 /* How many descriptors a request of this type brings. */
 size_t wp_request_fds(uint32_t type);
 const char *wp_type_name(uint32_t type);
+/* The i-th usage of an answer that passed; what an older warden does not know is 0. */
+struct wp_usage wp_usage_at(const void *body, uint32_t i);

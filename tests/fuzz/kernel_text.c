@@ -10,6 +10,7 @@ static int note_priority(__priority_which_t which, id_t who, int value);
 #define fs_read     file_read
 #define setpriority note_priority
 #include "../../src/warden/cgroup.c"
+#include "../../src/warden/cgroup_usage.c"
 #include "../../src/warden/fifo.c"
 #include "../../src/warden/pace.c"
 #undef fs_read
@@ -68,11 +69,14 @@ static void counters(void)
 
     for (size_t i = 0; i < ARRAY_LEN(KEYS); i++) {
         CLEANUP(freep) char *line = str_printf("%s 7\n%s", KEYS[i], file_text);
-        MUST(keyed(line, KEYS[i]) == 7);
+        MUST(cgroup_keyed(line, KEYS[i]) == 7);
         CLEANUP(freep) char *other = str_printf("x%s 7", KEYS[i]);
-        MUST(!keyed(other, KEYS[i]));
-        (void)keyed(file_text, KEYS[i]);
+        MUST(!cgroup_keyed(other, KEYS[i]));
+        (void)cgroup_keyed(file_text, KEYS[i]);
     }
+    struct wp_usage u = {0};
+    io_v1(file_text, &u);
+    io_v2(file_text, &u);
 }
 
 /* Whoever names a cgroup cannot make a process seem to be in another slot's. */

@@ -554,14 +554,15 @@ static int do_stats(char **argv)
 
     for (; *argv; argv++)
         f.id[f.s.n++] = id_arg(*argv);
+    f.s.size = sizeof(struct wp_usage);
     ask(WP_STATS, &f, sizeof f.s + f.s.n * sizeof *f.id, -1);
     for (uint32_t i = 0; i < f.s.n; i++) {
-        struct wp_usage u;
-        memcpy(&u, answer + sizeof f.s + i * sizeof u, sizeof u);
+        struct wp_usage u = wp_usage_at(answer, i);
         printf("%s cpu_us %" PRIu64 " memory %" PRIu64 " peak %" PRIu64 " limit %" PRIu64
-               " oom %" PRIu64 " pids %u flags %u\n",
+               " oom %" PRIu64 " pids %u flags %u throttled_us %" PRIu64 " io_read %" PRIu64
+               " io_written %" PRIu64 "\n",
                u.sandbox.id, u.cpu_us, u.memory, u.memory_peak, u.memory_limit, u.oom_kills, u.pids,
-               u.flags);
+               u.flags, u.cpu_throttled_us, u.io_read, u.io_written);
     }
     return 0;
 }

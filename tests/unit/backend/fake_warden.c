@@ -137,12 +137,16 @@ static void do_stats(fake_warden *w, const struct wp_stats *q, answer *a)
 {
     const struct wp_id *id = (const struct wp_id *)(q + 1);
 
+    if (w->old && q->size) {
+        a->errnum = EINVAL;
+        return;
+    }
     put(a, q, sizeof *q);
     for (uint32_t i = 0; i < q->n; i++) {
-        struct wp_usage u = {.sandbox = id[i], .memory = 4096, .pids = 3};
+        struct wp_usage u = {.sandbox = id[i], .memory = 4096, .pids = 3, .io_written = 8192};
         if (!find(w, &id[i]))
             u.flags = WP_USAGE_UNKNOWN;
-        put(a, &u, sizeof u);
+        put(a, &u, q->size ? q->size : WP_USAGE_FIRST);
     }
 }
 
@@ -165,7 +169,8 @@ static void do_pool(fake_warden *w, const struct wp_watermarks *q, answer *a)
 
 static void serve(fake_warden *w, uint32_t type, const void *body, answer *a)
 {
-    struct wp_hello h = {.min = 1, .max = 1, .caps = WP_CAP_DISK_LIMIT};
+    struct wp_hello h = {
+        .min = 1, .max = 1, .caps = WP_CAP_DISK_LIMIT | (w->old ? 0 : WP_CAP_USAGE)};
 
     switch (type) {
     case WP_HELLO:

@@ -36,6 +36,7 @@ typedef struct fake_warden {
     unsigned attach_fails;
     unsigned requests[WP_TYPES], connections;
     uint64_t last_deadline;
+    bool old; /* its wp_usage is the first one's */
     bool stop;
 } fake_warden;
 

@@ -179,6 +179,18 @@ static int setup_two(void **state)
     return setup_n(2);
 }
 
+/* A warden of before wp_stats.size. */
+static int setup_old(void **state)
+{
+    (void)state;
+    seen_init(&ev_a);
+    seen_init(&ev_b);
+    fake_warden_start(&fw, program, 1);
+    fw.old = true; /* nobody has connected */
+    assert_ok(backend_oci_new(fw.path, NULL, &be));
+    return 0;
+}
+
 static int setup_none(void **state)
 {
     (void)state;
@@ -538,6 +550,39 @@ static void boxes_do_not_mix(void **state)
     be->ops->box_unref(y);
 }
 
+/* Three frames, and what is not there is told apart. */
+static void usage_of_many_in_few_frames(void **state)
+{
+    (void)state;
+    box *x = create_ok(&ev_a, ID_A);
+    char ids[600][SANDBOX_ID_LEN + 1];
+    box_usage u[600];
+
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+        snprintf(ids[i], sizeof ids[i], "testzzzzzzzzzzzzz%03zu", i);
+    memcpy(ids[511], ID_A, sizeof ids[511]);
+    assert_ok(be->ops->usage_many(be, ids, ARRAY_LEN(ids), u));
+    assert_int_equal(fake_warden_count(&fw, WP_STATS), 3);
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+        assert_int_equal(u[i].known, i == 511);
+    assert_int_equal(u[511].io_written, 8192);
+    assert_ok(be->ops->usage_many(be, NULL, 0, NULL));
+    be->ops->box_unref(x);
+}
+
+static void usage_of_an_older_warden(void **state)
+{
+    (void)state;
+    box *x = create_ok(&ev_a, ID_A);
+    box_usage u;
+
+    assert_ok(be->ops->usage(be, ID_A, &u));
+    assert_int_equal(u.memory, 4096);
+    assert_int_equal(u.pids, 3);
+    assert_int_equal(u.io_written, 0);
+    be->ops->box_unref(x);
+}
+
 static void warden_answers_questions(void **state)
 {
     (void)state;
@@ -861,6 +906,8 @@ int main(int argc, char **argv)
         T(modes_descriptors_and_limits, setup),
         T(boxes_do_not_mix, setup_two),
         T(warden_answers_questions, setup_two),
+        T(usage_of_many_in_few_frames, setup),
+        T(usage_of_an_older_warden, setup_old),
         T(bad_hello_fails_the_create, setup_none),
         T(refused_claim_fails_the_create, setup_none),
         T(a_wall_that_fails_after_the_claim_is_named_and_told, setup_none),

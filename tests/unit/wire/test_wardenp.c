@@ -132,6 +132,29 @@ static void stats_counts_ids(void **state)
     assert_false(wp_request_ok(WP_STATS, &f, sizeof f));
 }
 
+static void usage_has_the_size_it_says(void **state)
+{
+    (void)state;
+    struct {
+        struct wp_stats s;
+        struct wp_usage u[2];
+    } f = {{2, sizeof f.u[0]}, {{.sandbox = an_id()}, {.sandbox = an_id(), .inodes = 7}}};
+    assert_true(wp_answer_ok(WP_STATS, &f, sizeof f));
+    assert_int_equal(wp_usage_at(&f, 1).inodes, 7);
+    f.s.size = WP_USAGE_FIRST;
+    assert_false(wp_answer_ok(WP_STATS, &f, sizeof f));
+    f.s.size = WP_USAGE_FIRST - 8;
+    assert_false(wp_answer_ok(WP_STATS, &f, sizeof f.s + 2 * (WP_USAGE_FIRST - 8)));
+    f.s.size = sizeof f.u[0] + 8;
+    assert_false(wp_answer_ok(WP_STATS, &f, sizeof f));
+
+    /* of before the field: 72 bytes each, nothing behind them */
+    f.s = (struct wp_stats){.n = 1};
+    assert_true(wp_answer_ok(WP_STATS, &f, sizeof f.s + WP_USAGE_FIRST));
+    f.u[0].io_read = 9;
+    assert_int_equal(wp_usage_at(&f, 0).io_read, 0);
+}
+
 static void image_and_prune_count_digests(void **state)
 {
     (void)state;
@@ -246,6 +269,7 @@ int main(void)
         cmocka_unit_test(ids_have_one_alphabet),
         cmocka_unit_test(tmpfs_paths),
         cmocka_unit_test(stats_counts_ids),
+        cmocka_unit_test(usage_has_the_size_it_says),
         cmocka_unit_test(image_and_prune_count_digests),
         cmocka_unit_test(answers_are_checked_too),
         cmocka_unit_test(unknown_types_are_refused),
