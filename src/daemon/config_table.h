@@ -73,6 +73,9 @@ CONFIG_ROW(exec, sandbox_max, SIZE, "1g", 4u << 20, UINT64_C(1) << 46, NULL,
            "Of a sandbox with more output the oldest ended commands lose theirs.")
 CONFIG_ROW(exec, stdin_max, SIZE, "1m", 64u << 10, 1u << 30, NULL,
            "Input a command has not read; more makes its sender wait.")
+CONFIG_ROW(exec, hold, TIME, "60s", 100, 3600000, NULL,
+           "At the ceiling a command waits for a follower that has still to read; for one that "
+           "gets no further for so long it does not wait any more.")
 
 CONFIG_SECTION(retention, "How long things stay after a sandbox's end.")
 CONFIG_ROW(retention, record, TIME, "24h", 1000, UINT64_C(365) * 86400000, NULL,
@@ -85,6 +88,8 @@ CONFIG_ROW(http, threads, COUNT, "512", 1, 4096, NULL, "Requests at a time; stre
 CONFIG_ROW(http, relay_threads, COUNT, "0", 0, 256, NULL,
            "Threads that move streams. 0: one a core.")
 CONFIG_ROW(http, connections, COUNT, "20000", 1, 1000000, NULL, "Open connections.")
+CONFIG_ROW(http, stall, TIME, "60s", 100, 3600000, NULL,
+           "A peer that takes no byte of an answer for so long is cut off.")
 
 CONFIG_SECTION(ports, "Servers inside sandboxes.")
 CONFIG_ROW(

@@ -17,6 +17,7 @@
 
 #include "backend/backend.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/sock.h"
@@ -171,6 +172,7 @@ static err *open_parts(node *n)
     TRY(open_images(n));
     TRY(exec_hub_new(&(exec_options){.spool_dir = n->spool,
                                      .stream_max = c->exec_stream_max,
+                                     .hold_ns = c->exec_hold * NS_PER_MS,
                                      .sandbox_max = c->exec_sandbox_max,
                                      .live_max = (uint32_t)c->exec_live_max,
                                      .stdin_max = c->exec_stdin_max},
@@ -370,6 +372,7 @@ static err *serve(node *n)
                                      .arg = n->rest,
                                      .threads = (unsigned)n->cfg.http_threads,
                                      .relay_threads = (unsigned)n->cfg.http_relay_threads,
+                                     .stall_ns = n->cfg.http_stall * NS_PER_MS,
                                      .connections = (unsigned)n->cfg.http_connections},
                    &n->server));
     running = n->server;

@@ -26,6 +26,7 @@ typedef struct exec exec;
 typedef struct exec_options {
     int spool_dir;        /* descriptor of the spool root; not owned */
     uint64_t stream_max;  /* ceiling a stream, 64 MiB */
+    uint64_t hold_ns;     /* how long a follower that stands still is waited for; 0: 60 s */
     uint64_t sandbox_max; /* 1 GiB */
     uint32_t live_max;    /* 256 live execs a sandbox */
     uint64_t stdin_max;   /* unread stdin, 1 MiB */

@@ -49,6 +49,8 @@ err *exec_hub_new(const exec_options *o, exec_hub **ret_hub)
     h->o = *o;
     h->descriptors = getrlimit(RLIMIT_NOFILE, &r) ? RLIM_INFINITY : r.rlim_cur;
     TRY(spool_set_init(&h->spools, o->spool_dir, o->stream_max));
+    if (o->hold_ns)
+        h->spools.patience_ns = o->hold_ns;
     TRY(pump_new(&h->pump));
     pthread_mutex_init(&h->lock, NULL);
     h->sweep_job = (pump_job){.run = sweep_run, .ref = sweep_ref, .unref = sweep_ref};

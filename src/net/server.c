@@ -90,6 +90,8 @@ err *server_new(const server_options *o, server **ret_server)
     s->o.connections = o->connections ? o->connections : 20000;
     s->o.relay_threads = o->relay_threads ? o->relay_threads : (unsigned)get_nprocs();
     s->times = server_times_default();
+    if (o->stall_ns)
+        s->times.stall = o->stall_ns;
     s->epfd = s->stop_fd = s->quit_fd = s->spare_fd = -1;
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->conns_lock, NULL);

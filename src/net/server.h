@@ -15,6 +15,7 @@ typedef struct server_options {
     unsigned threads;       /* 512 */
     unsigned relay_threads; /* one a core */
     unsigned connections;   /* 20000 */
+    uint64_t stall_ns;      /* a relay's peer that takes no byte for so long is cut: 60 s */
 } server_options;
 
 err *server_new(const server_options *o, server **ret_server) ERR_MUST;

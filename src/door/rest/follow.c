@@ -327,10 +327,9 @@ static void put_gap(follow *f, buf *body, int stream, uint64_t to)
     uint64_t from = f->at[stream];
 
     f->at[stream] = to;
-    if (f->o.form == FOLLOW_EVENTS)
-        put_event(f, body, "gap",
-                  json_pack("{s:s,s:I,s:I}", "stream", stream == 1 ? "out" : "err", "from",
-                            (json_int_t)from, "to", (json_int_t)to));
+    put_event(f, body, "gap",
+              json_pack("{s:s,s:I,s:I}", "stream", stream == 1 ? "out" : "err", "from",
+                        (json_int_t)from, "to", (json_int_t)to));
 }
 
 enum pour {
@@ -359,8 +358,8 @@ static enum pour pour(follow *f, buf *body, int stream, uint64_t limit)
             return POUR_FAILED;
         }
         if (gap > f->at[stream]) {
-            if (raw && f->head_sent)
-                return POUR_GAP_IN_RAW; /* raw bytes cannot say "gap" */
+            if (raw)
+                return POUR_GAP_IN_RAW; /* whoever asks again begins behind it */
             put_gap(f, body, stream, gap);
             continue;
         }
@@ -377,11 +376,26 @@ static enum pour pour(follow *f, buf *body, int stream, uint64_t limit)
     return POUR_DRY;
 }
 
+/* Raw bytes cannot say "gap" but in the head, by where they begin. */
+static void skip_gap(follow *f, int stream)
+{
+    uint64_t gap = 0;
+    size_t n = 0;
+    char one;
+
+    err_drop(read_at(f, stream, f->at[stream], &one, 1, &n, &gap), "follow");
+    if (gap > f->at[stream])
+        f->at[stream] = gap;
+}
+
 static void write_head(follow *f, relay_io *io, const exec_state *st)
 {
     CLEANUP(freep) char *extra = head_extra(f, st->id);
     bool raw = f->o.form == FOLLOW_RAW;
     int stream = f->o.streams & 2 ? 1 : 2;
+
+    if (raw)
+        skip_gap(f, stream);
     CLEANUP(freep)
     char *all = raw ? str_printf("%sBothy-Offset: %lu\r\nBothy-Length: %lu\r\nBothy-Ended: %s\r\n",
                                  extra, f->at[stream], st->length[stream - 1],
