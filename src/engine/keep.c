@@ -62,6 +62,17 @@ static sandbox *unsettled(engine *e)
     return NULL;
 }
 
+/* No record stays for twice its time, however short that is. */
+static uint64_t sweep_every(const engine *e)
+{
+    uint64_t every = SWEEP_EVERY_NS, record = e->o.keep_record_ms * NS_PER_MS,
+             spool = e->o.keep_spool_ms * NS_PER_MS;
+
+    every = record < every ? record : every;
+    every = spool < every ? spool : every;
+    return every > NS_PER_S ? every : NS_PER_S;
+}
+
 static void sweep(engine *e)
 {
     char(*ids)[SANDBOX_ID_LEN + 1] = NULL;
@@ -148,7 +159,7 @@ void *engine_keeper(void *arg)
         }
         if (exec_hub_is_short(e->o.execs))
             shed(e);
-        if (clock_mono(e->o.clock) - swept > SWEEP_EVERY_NS) {
+        if (clock_mono(e->o.clock) - swept > sweep_every(e)) {
             swept = clock_mono(e->o.clock);
             sweep(e);
             drop_spools(e);
