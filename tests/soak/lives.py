@@ -68,8 +68,8 @@ def session(life):
 def files(life):
     where, body = life.at + "/files", secrets.token_bytes(life.draw.randint(1, 100_000))
     path = quote(f"/tmp/{secrets.token_hex(4)}/a file", safe="")
-    life.api.ok("POST", f"{where}/mkdir", {"path": "/tmp/d", "parents": True})
-    life.api.ok("PUT", f"{where}?path={path}&parents=true", body)
+    life.api.ok("POST", f"{where}/mkdir?path=%2Ftmp%2Fd&parents=true")
+    life.api.ok("PUT", f"{where}?path={path}&mkdir=true", body)
     got = life.api.call("GET", f"{where}?path={path}")
     check(got.status == 200 and got.body == body, f"the file's bytes: {got.status}")
     listed = life.api.ok("GET", f"{where}/list?path=%2Ftmp")
