@@ -16,15 +16,14 @@
 /* Of a slot's own set, and what crun needs to make one: a slot that is left without a user
  * namespace could not be started. */
 #ifdef BOTHY_FAULTS
-#    define FOR_FAULTS \
-        CAP_KILL, CAP_NET_ADMIN, CAP_MKNOD, CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_AUDIT_WRITE,
+#    define FOR_FAULTS CAP_KILL, CAP_MKNOD, CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_AUDIT_WRITE,
 #else
 #    define FOR_FAULTS
 #endif
 static const int KEPT[] = {CAP_CHOWN,        CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER,
                            CAP_FSETID,       CAP_SETGID,       CAP_SETUID,          CAP_SETPCAP,
                            CAP_SYS_CHROOT,   CAP_SYS_PTRACE,   CAP_SYS_ADMIN,       CAP_SYS_NICE,
-                           CAP_SYS_RESOURCE, CAP_SETFCAP,      FOR_FAULTS};
+                           CAP_SYS_RESOURCE, CAP_SETFCAP,      CAP_NET_ADMIN,       FOR_FAULTS};
 
 static bool may_renice;
 
