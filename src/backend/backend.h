@@ -146,6 +146,9 @@ typedef struct backend_caps {
 typedef void socket_done(void *arg, err *failure, int fd);
 
 typedef struct backend_ops {
+    /* Whether a sandbox may have a network, now: the node may have been started again. NULL: none.
+     */
+    enum cap_level (*network)(backend *b);
     /* Idempotent on the id: a box that exists already is attached. */
     void (*create)(backend *b, const box_spec *spec, const box_events *ev, void *arg,
                    create_done *done);

@@ -180,7 +180,8 @@ static struct wp_claim claim_frame(const box_spec *s)
                                     .shm_mib = l->shm_mib},
                          .deadline_ms = s->queue_ms,
                          .flags = (s->spec->read_only ? WP_CLAIM_READ_ONLY : 0) |
-                                  (s->spec->setuid ? WP_CLAIM_SETUID : 0),
+                                  (s->spec->setuid ? WP_CLAIM_SETUID : 0) |
+                                  (s->spec->network == NETWORK_OPEN ? WP_CLAIM_NETWORK_OPEN : 0),
                          .ntmpfs = (uint32_t)s->spec->ntmpfs};
 
     memcpy(f.image.sha256, s->image, sizeof f.image.sha256);
@@ -216,6 +217,11 @@ static void create_refused(void *arg)
     oci_loop_add(f->x->b->loop, f->x);
     oci_box_failed(f->x, f->e);
     free(f);
+}
+
+static enum cap_level oci_network(backend *b)
+{
+    return oci_warden_caps(oci_of(b)->warden) & WP_CAP_NETWORK ? CAP_NATIVE : CAP_ABSENT;
 }
 
 static void oci_create(backend *b, const box_spec *s, const box_events *ev, void *arg,
@@ -695,6 +701,7 @@ static const backend_ops oci_ops = {
     .stdin_write = oci_stdin_write,
     .resize = oci_resize,
     .destroy = oci_destroy,
+    .network = oci_network,
     .list = oci_list,
     .usage = oci_usage,
     .usage_many = oci_usage_many,

@@ -19,6 +19,18 @@ const limits LIMITS_DEFAULT = {
     .execs = 256,
 };
 
+static const char *const NETWORKS[] = {[NETWORK_NONE] = "none", [NETWORK_OPEN] = "open"};
+
+const char *network_grant_name(enum network_grant n)
+{
+    return NETWORKS[n];
+}
+
+enum network_grant network_grant_by_name(const char *name)
+{
+    return name && str_eq(name, NETWORKS[NETWORK_OPEN]) ? NETWORK_OPEN : NETWORK_NONE;
+}
+
 static void wipe_vector(char **v)
 {
     for (size_t i = 0; v && v[i]; i++) {

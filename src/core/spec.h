@@ -37,6 +37,15 @@ err *limits_check(const limits *l) ERR_MUST;
 #define SPEC_ENV_MAX          (1u << 20) /* bytes of a sandbox's env and secrets together */
 #define SPEC_ARGS_MAX         (7u << 20) /* bytes of a command's argv and env together */
 
+/* What a sandbox may reach. Named destinations will be a third, with a list beside it. */
+enum network_grant {
+    NETWORK_NONE, /* a loopback of its own */
+    NETWORK_OPEN, /* public addresses and the node's resolvers; never the node or what is near it */
+};
+const char *network_grant_name(enum network_grant n);
+/* NETWORK_NONE for what it does not know: nobody gets more than was understood. */
+enum network_grant network_grant_by_name(const char *name);
+
 typedef struct tmpfs_spec {
     char *path;
     uint64_t size;
@@ -59,6 +68,7 @@ typedef struct sandbox_spec {
     uint64_t queue_ms; /* how long it may wait for a slot */
     bool read_only;
     bool setuid; /* grant */
+    enum network_grant network;
     bool has_umask;
     uint32_t umask;
 } sandbox_spec;

@@ -59,6 +59,11 @@ CONFIG_ROW(limits, ttl, TIME, "1h", 1000, UINT64_C(30) * 86400000, NULL, "Life o
 CONFIG_ROW(limits, queue_wait, TIME, "60s", 1000, 3600000, NULL,
            "How long a create may wait for a slot.")
 
+CONFIG_SECTION(network, "Networks of sandboxes. What they may reach is the warden's to hold (--network).")
+CONFIG_ROW(network, allow, TEXT, "admin", 1, 16, "admin|users",
+           "Who may create a sandbox with network: open. admin: administrators. users: everybody "
+           "who may create one.")
+
 CONFIG_SECTION(pool, "Slots that are kept ready.")
 CONFIG_ROW(pool, low, COUNT, "0", 0, 16384, NULL,
            "Below so many slots the pool is filled up. low and high 0: as the warden was told "

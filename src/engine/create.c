@@ -382,6 +382,7 @@ static void take_spec(sandbox *sb, sandbox_spec *spec)
     sb->limits = spec->limits;
     sb->read_only = spec->read_only;
     sb->setuid = spec->setuid;
+    sb->network = spec->network;
     sb->umask = spec->has_umask ? spec->umask : UMASK_DEFAULT;
     sb->tmpfs = tmpfs_json(spec);
     if (spec->ttl_ms)
@@ -412,6 +413,27 @@ static err *check_caps(const engine *e, const sandbox_spec *s)
     return NULL;
 }
 
+/* Who may, before whether it can: the node's equipment is not everybody's business. */
+static err *check_network(const engine *e, const caller *c, const sandbox_spec *s)
+{
+    backend *b = e->o.backend;
+
+    if (s->network == NETWORK_NONE)
+        return NULL;
+    if (c->role < CALLER_ADMIN && !e->o.network_for_users)
+        return err_remedy(
+            err_new(ERR_FORBIDDEN, "network: only an administrator may ask for '%s'",
+                    network_grant_name(s->network)),
+            "Leave network out, or let an administrator of the node set network.allow: "
+            "users.");
+    if (!b->ops->network || b->ops->network(b) == CAP_ABSENT)
+        return err_remedy(
+            err_new(ERR_UNSUPPORTED, "network: this node offers none"),
+            "Leave network out and bring files in through the API, or start the node's "
+            "bothy-warden with --network.");
+    return NULL;
+}
+
 static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
 {
     TRY(caller_require(c, CALLER_USER));
@@ -420,6 +442,7 @@ static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
     if (image_is_local_source(spec->image) && c->role != CALLER_ADMIN)
         return err_remedy(err_new(ERR_FORBIDDEN, "only an admin may name a path of the node"),
                           "Let an admin pull it under a name, then use that name.");
+    TRY(check_network(e, c, spec));
     return check_caps(e, spec);
 }
 

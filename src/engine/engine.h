@@ -35,6 +35,7 @@ typedef struct engine_options {
     uint64_t queue_ms;       /* how long a create may wait for a slot */
     uint64_t keep_record_ms; /* after the end */
     uint64_t keep_spool_ms;
+    bool network_for_users; /* else only administrators may ask for one */
 } engine_options;
 
 /* Everything named in the options must outlive the engine. */
@@ -114,6 +115,7 @@ typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     char **labels;
     limits limits;
     bool read_only, setuid;
+    enum network_grant network;
     uint32_t umask;
     json_t *tmpfs; /* array, as the API shows it */
     uint64_t created_ns, ends_ns, ended_ns;

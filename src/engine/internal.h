@@ -44,6 +44,7 @@ struct sandbox {
     char **labels;
     limits limits;
     bool read_only, setuid;
+    enum network_grant network;
     uint32_t umask;
     json_t *tmpfs; /* as the API shows it */
     uint64_t created_ns;

@@ -95,10 +95,10 @@ static char *spec_text(const sandbox *sb)
     for (size_t i = 0; sb->labels && sb->labels[i]; i++)
         json_array_append_new(labels, json_string(sb->labels[i]));
     CLEANUP(json_decrefp)
-    json_t *o =
-        json_pack("{s:o,s:O,s:s?,s:s?,s:b,s:b,s:i,s:O?}", "limits", limits_json(&sb->limits),
-                  "labels", labels, "user", sb->user, "cwd", sb->cwd, "read_only", sb->read_only,
-                  "setuid", sb->setuid, "umask", (int)sb->umask, "tmpfs", sb->tmpfs);
+    json_t *o = json_pack(
+        "{s:o,s:O,s:s?,s:s?,s:b,s:b,s:i,s:O?,s:s}", "limits", limits_json(&sb->limits), "labels",
+        labels, "user", sb->user, "cwd", sb->cwd, "read_only", sb->read_only, "setuid", sb->setuid,
+        "umask", (int)sb->umask, "tmpfs", sb->tmpfs, "network", network_grant_name(sb->network));
     json_write(&b, o);
     return buf_take(&b);
 }
@@ -135,6 +135,7 @@ static void spec_read(sandbox *sb, const json_t *o)
     sb->cwd = cwd ? xstrdup(cwd) : NULL;
     sb->read_only = json_flag(o, "read_only");
     sb->setuid = json_flag(o, "setuid");
+    sb->network = network_grant_by_name(json_str(o, "network"));
     sb->umask = (uint32_t)json_int(o, "umask", UMASK_DEFAULT);
     sb->tmpfs = json_deep_copy(json_object_get(o, "tmpfs"));
 }
@@ -224,6 +225,7 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
                                    .limits = sb->limits,
                                    .read_only = sb->read_only,
                                    .setuid = sb->setuid,
+                                   .network = sb->network,
                                    .umask = sb->umask,
                                    .tmpfs = json_deep_copy(sb->tmpfs),
                                    .created_ns = sb->created_ns,

@@ -194,6 +194,8 @@ static err *refuse(const warden *w, const claim_job *c)
             (int)refill_retry_after(w, w->fifo.n));
     if (c->spec.limits.disk)
         return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node cannot limit disk space");
+    if (c->spec.flags & WP_CLAIM_NETWORK_OPEN)
+        return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node offers no network");
     const admit_rules rules = rules_of(w);
     const admit_node empty = {.memory = w->memory_total, .available = w->memory_total};
     if (admit(&rules, &empty, c->spec.limits.memory) == ADMIT_NEVER)

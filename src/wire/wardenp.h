@@ -89,6 +89,7 @@ struct wp_digest { /* sha256 of an image's config, or a layer's diff id */
 #define WP_CAP_SWAP_LIMIT 4u
 #define WP_CAP_WALLS      8u  /* it knows WALLS */
 #define WP_CAP_USAGE      16u /* STATS takes wp_stats.size */
+#define WP_CAP_NETWORK    32u /* it knows WP_CLAIM_NETWORK_OPEN, and can give it */
 struct wp_hello {             /* request: min, max; answer: version in both, caps */
     uint32_t min, max;
     uint32_t caps;
@@ -121,6 +122,8 @@ struct wp_claim {
 };
 #define WP_CLAIM_READ_ONLY 1u /* root file system read-only */
 #define WP_CLAIM_SETUID    2u /* set-uid programs allowed: no nosuid on the root */
+/* Network: none, unless. Grants with a list of destinations will have a frame of their own. */
+#define WP_CLAIM_NETWORK_OPEN 4u
 struct wp_claimed {
     uint32_t slot; /* number: ids of the slot begin at uid_base */
     uint32_t uid_base;
@@ -143,8 +146,9 @@ struct wp_box {
 #define WP_BOX_DEAD   1u /* pid 1 has ended */
 #define WP_BOX_FROZEN 2u
 
-/* wp_usage grows at its end. The request's size is what the asker knows of it, the answer's is the
- * distance between two of them, never more than was asked for; 0 in either is WP_USAGE_FIRST. */
+/* wp_usage grows at its end. The request's size is what the asker knows of it, the answer's is
+ * the distance between two of them, never more than was asked for; 0 in either is
+ * WP_USAGE_FIRST. */
 struct wp_stats {
     uint32_t n, size;
 };

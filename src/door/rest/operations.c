@@ -12,14 +12,20 @@ static const char *cap_name(enum cap_level level)
     return NAMES[level];
 }
 
-static json_t *view_caps(const engine *e, const backend_caps *c)
+static enum cap_level network_cap(backend *b)
 {
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "images", cap_name(c->images),
+    return b->ops->network ? b->ops->network(b) : CAP_ABSENT;
+}
+
+static json_t *view_caps(engine *e, const backend_caps *c)
+{
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "images", cap_name(c->images),
                      "user", cap_name(c->user), "stats", cap_name(c->stats), "freeze",
                      cap_name(c->freeze), "socket", cap_name(c->socket), "snapshot",
                      cap_name(c->snapshot), "disk_limit", cap_name(c->disk_limit), "read_only",
                      cap_name(c->read_only), "tmpfs", cap_name(c->tmpfs), "files",
-                     cap_name(engine_files_cap(e)));
+                     cap_name(engine_files_cap(e)), "network",
+                     cap_name(network_cap(engine_backend(e))));
 }
 
 err *rest_info_get(request *rq, response *rs)

@@ -47,9 +47,6 @@ static err *take_create(create_sandbox *in, sandbox_spec *out)
     if (in->tier == CREATE_SANDBOX_TIER_STRONG)
         return err_remedy(err_new(ERR_UNSUPPORTED, "tier: this node has no strong tier"),
                           "Leave tier out for the light one, or use a node that has it.");
-    if (in->network == CREATE_SANDBOX_NETWORK_OPEN)
-        return err_remedy(err_new(ERR_UNSUPPORTED, "network: this node offers none"),
-                          "Leave network out; bring files in with the image or through stdin.");
     *out = (sandbox_spec){.image = TAKE_PTR(in->image),
                           .name = TAKE_PTR(in->name),
                           .env = TAKE_PTR(in->env),
@@ -60,6 +57,8 @@ static err *take_create(create_sandbox *in, sandbox_spec *out)
                           .ttl_ms = in->has_ttl ? in->ttl * 1000 : 0,
                           .queue_ms = in->has_queue_wait ? in->queue_wait * 1000 : 0,
                           .read_only = in->read_only,
+                          .network = in->network == CREATE_SANDBOX_NETWORK_OPEN ? NETWORK_OPEN
+                                                                                : NETWORK_NONE,
                           .has_umask = in->has_umask,
                           .umask = in->umask};
     if (in->has_limits)

@@ -128,10 +128,13 @@ json_t *view_walls(const sandbox_view *v)
         json_decref(list);
         return json_null();
     }
-    for (unsigned i = 0; i < WALL_COUNT; i++)
+    for (unsigned i = 0; i < WALL_COUNT; i++) {
+        if (!((w->refill | w->claim) >> i & 1))
+            continue; /* not one of this sandbox's */
         json_array_append_new(list, json_pack("{s:s,s:s,s:b,s:b}", "name", wall_info(i)->name,
                                               "what", wall_info(i)->what, "refill",
                                               w->refill >> i & 1, "claim", w->claim >> i & 1));
+    }
     return json_pack("{s:o,s:o,s:o,s:o}", "refill", view_time(w->refill_ns), "claim",
                      view_time(w->claim_ns), "held", list, "not_enforced", view_open(v));
 }
@@ -159,7 +162,7 @@ json_t *view_sandbox(const sandbox_view *v)
     json_object_set_new(o, "umask", view_octal(v->umask));
     json_object_set_new(o, "grants", v->setuid ? json_pack("[s]", "setuid") : json_array());
     json_object_set_new(o, "tier", json_string("light"));
-    json_object_set_new(o, "network", json_string("none"));
+    json_object_set_new(o, "network", json_string(network_grant_name(v->network)));
     json_object_set_new(o, "running_execs", json_integer((json_int_t)v->live_execs));
     if (v->has_timing)
         json_object_set_new(o, "timing", view_timing(&v->timing));

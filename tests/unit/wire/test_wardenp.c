@@ -69,7 +69,7 @@ static void claim_refuses_unknown_flags_and_reserved(void **state)
 {
     (void)state;
     struct claim_frame f = a_claim(0);
-    f.c.flags = 4;
+    f.c.flags = 8;
     assert_false(claim_passes(&f));
     f = a_claim(0);
     f.c.limits.reserved = 1;
