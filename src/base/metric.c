@@ -5,18 +5,28 @@
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "base/thread.h"
 
 #define TABLES_MAX 64
+#define LOOKS_MAX  16
 
-static const uint64_t BOUND_US[METRIC_BUCKETS] = {
+static const uint64_t BOUND_US[METRIC_BUCKETS + 1] = {
     100,   250,    500,    1000,    2500,    5000,     10000,    25000,
     50000, 100000, 250000, 1000000, 5000000, 10000000, 30000000, 60000000};
+const uint64_t METRIC_LONG[] = {1000,     5000,      10000,     50000,      100000,
+                                250000,   500000,    1000000,   5000000,    15000000,
+                                60000000, 300000000, 900000000, 3600000000, 0};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     metric *table;
     size_t n;
 } tables[TABLES_MAX];
 static size_t ntables;
+static struct {
+    void (*look)(void *arg);
+    void *arg;
+} looks[LOOKS_MAX];
+static size_t nlooks;
 
 static size_t values_of(const char *label, const char *const *values)
 {
@@ -70,6 +80,16 @@ int64_t metric_get(const metric *m, size_t label)
     return m->cells ? atomic_load_explicit(&m->cells[label].value, memory_order_relaxed) : 0;
 }
 
+static const uint64_t *bounds_of(const metric *m)
+{
+    return m->bounds ? m->bounds : BOUND_US;
+}
+
+static double unit_of(const metric *m)
+{
+    return m->unit != 0 ? m->unit : m->kind == METRIC_IS_HISTOGRAM ? 1e-6 : 1;
+}
+
 void metric_observe_ns(metric *m, size_t label, uint64_t ns)
 {
     uint64_t us = ns / 1000;
@@ -77,12 +97,13 @@ void metric_observe_ns(metric *m, size_t label, uint64_t ns)
     if (!m->cells)
         return;
     metric_cell *c = &m->cells[label];
-    for (size_t i = 0; i < METRIC_BUCKETS; i++)
-        if (us <= BOUND_US[i]) {
+    const uint64_t *bounds = bounds_of(m);
+    for (size_t i = 0; bounds[i]; i++)
+        if (us <= bounds[i]) {
             atomic_fetch_add_explicit(&c->bucket[i], 1, memory_order_relaxed);
             break;
         }
-    atomic_fetch_add_explicit(&c->sum_us, us, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->sum, us, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->value, 1, memory_order_relaxed);
 }
 
@@ -107,8 +128,8 @@ static void write_histogram(buf *out, const metric *m, size_t i)
     metric_cell *c = &m->cells[i];
     uint64_t seen = 0;
 
-    for (size_t k = 0; k < METRIC_BUCKETS; k++) {
-        CLEANUP(freep) char *le = str_printf("%g", (double)BOUND_US[k] / 1e6);
+    for (size_t k = 0; bounds_of(m)[k]; k++) {
+        CLEANUP(freep) char *le = str_printf("%g", (double)bounds_of(m)[k] * unit_of(m));
         seen += atomic_load_explicit(&c->bucket[k], memory_order_relaxed);
         buf_printf(out, "%s_bucket", m->name);
         write_label(out, m, i, le);
@@ -120,7 +141,7 @@ static void write_histogram(buf *out, const metric *m, size_t i)
     buf_printf(out, " %ld\n%s_sum", count, m->name);
     write_label(out, m, i, NULL);
     buf_printf(out, " %.6f\n%s_count",
-               (double)atomic_load_explicit(&c->sum_us, memory_order_relaxed) / 1e6, m->name);
+               (double)atomic_load_explicit(&c->sum, memory_order_relaxed) * unit_of(m), m->name);
     write_label(out, m, i, NULL);
     buf_printf(out, " %ld\n", count);
 }
@@ -131,19 +152,40 @@ static void write_metric(buf *out, const metric *m)
 
     buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", m->name, m->help, m->name, TYPES[m->kind]);
     for (size_t i = 0; i < label_count(m); i++) {
+        if (m->sparse && !metric_get(m, i))
+            continue;
         if (m->kind == METRIC_IS_HISTOGRAM) {
             write_histogram(out, m, i);
             continue;
         }
         buf_str(out, m->name);
         write_label(out, m, i, NULL);
-        buf_printf(out, " %ld\n", metric_get(m, i));
+        if (m->unit != 0)
+            buf_printf(out, " %.6f\n", (double)metric_get(m, i) * m->unit);
+        else
+            buf_printf(out, " %ld\n", metric_get(m, i));
     }
+}
+
+void metric_look(void (*look)(void *arg), void *arg)
+{
+    LOCK_SCOPE(&lock);
+
+    for (size_t i = 0; i < nlooks; i++)
+        if (looks[i].look == look) {
+            looks[i].arg = arg;
+            return;
+        }
+    assert(nlooks < LOOKS_MAX);
+    looks[nlooks].look = look;
+    looks[nlooks++].arg = arg;
 }
 
 void metric_write(buf *out)
 {
     pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < nlooks; i++)
+        looks[i].look(looks[i].arg);
     for (size_t t = 0; t < ntables; t++)
         for (size_t i = 0; i < tables[t].n; i++)
             write_metric(out, &tables[t].table[i]);

@@ -26,6 +26,7 @@
 #include "core/sysctl.h"
 #include "daemon/config.h"
 #include "daemon/confine.h"
+#include "daemon/count.h"
 #include "daemon/kit.h"
 #include "door/rest/rest.h"
 #include "engine/engine.h"
@@ -371,6 +372,8 @@ static err *serve(node *n)
                                        .port_idle_ms = n->cfg.ports_idle});
     TRY(server_new(&(server_options){.dispatch = rest_dispatch,
                                      .arg = n->rest,
+                                     .doors = rest_doors(),
+                                     .operations = rest_operations(n->rest),
                                      .threads = (unsigned)n->cfg.http_threads,
                                      .relay_threads = (unsigned)n->cfg.http_relay_threads,
                                      .stall_ns = n->cfg.http_stall * NS_PER_MS,
@@ -395,6 +398,7 @@ static err *run(node *n)
     TRY(kit_load(n->cfg.files_kit, &n->kit));
     TRY(confine_daemon(&n->cfg));
     TRY(open_parts(n));
+    daemon_metrics(n->state, BOTHY_VERSION);
     return serve(n);
 }
 

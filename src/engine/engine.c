@@ -34,6 +34,7 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     for (enum cause_kind k = 0; k < CAUSES; k++)
         cause_labels[k] = cause_name(k);
     metric_register(ENGINE_METRICS, M_COUNT);
+    engine_count_init(e);
     e->keeper = thread_start("keeper", engine_keeper, e);
     *ret_engine = e;
     return NULL;
@@ -200,6 +201,19 @@ static bool may_see(const caller *c, const char *owner)
 static err *no_sandbox(const char *id)
 {
     return err_kind(err_new(ERR_NOT_FOUND, "there is no sandbox '%s'", id), "sandbox");
+}
+
+sandbox **engine_live_all(engine *e, size_t *ret_n)
+{
+    LOCK_SCOPE(&e->lock);
+    sandbox **all = xcalloc(e->live.count + 1, sizeof(sandbox *));
+    map_iter it = {0};
+    size_t n = 0;
+
+    while (map_next(&e->live, &it))
+        all[n++] = sandbox_ref(it.entry->value);
+    *ret_n = n;
+    return all;
 }
 
 static sandbox *find_live(engine *e, const caller *c, const char *id_or_name)

@@ -24,12 +24,13 @@ struct kit_call {
     exec *x;
     exec_hold *hold;
     exec_watch watch;
-    bool watched, over;
+    bool watched, over, failed;
     kit_sh *sh; /* the answers are a shell's; NULL: the kit's */
     buf in;     /* bytes from `done` on have not been looked at; empty while nothing comes */
     size_t done;
     uint64_t at; /* of the stream: the next byte to read */
     kit_order order;
+    uint64_t begun_ns;
     uint64_t waits_ns;   /* since when nothing came; 0: something did */
     uint64_t taken_seen; /* of its stdin, when we looked last */
     int event;           /* for waits on a thread */
@@ -205,6 +206,7 @@ err *engine_kit(engine *e, const caller *c, sandbox *sb, const kit_request *rq, 
                       .transient = true};
 
     *k = (kit_call){.verb = rq->verb, .path = xstrdup(rq->path), .event = -1};
+    k->begun_ns = now_mono_ns();
     TRY(start(e, c, sb, rq, k, &spec));
     k->hold = exec_hold_new(k->x, 1, 0);
     *ret_call = TAKE_PTR(k);
@@ -215,6 +217,8 @@ void kit_call_free(kit_call *k)
 {
     if (!k)
         return;
+    if (k->hold)
+        engine_count_verb(k->verb, k->order.ended && !k->failed, now_mono_ns() - k->begun_ns);
     if (k->watched)
         exec_unwatch(k->x, &k->watch);
     exec_hold_free(k->hold);
@@ -326,7 +330,8 @@ err *kit_call_next(kit_call *k, uint64_t now, enum kit_next *ret_next, kit_recor
         k->waits_ns = 0;
         if (ret_record->type == KIT_PING && ++pings < PINGS_MAX)
             continue;
-        if (ret_record->type == KIT_ERROR && ret_record->error.flags & KIT_E_FATAL)
+        k->failed |= ret_record->type == KIT_ERROR && ret_record->error.flags & KIT_E_FATAL;
+        if (k->failed)
             return failed_at(k, ret_record);
         *ret_next = ret_record->type == KIT_END ? KIT_OVER : KIT_RECORD;
         return NULL;

@@ -9,6 +9,7 @@
 #include "core/cause.h"
 #include "core/lifecycle.h"
 #include "engine/engine.h"
+#include "wire/kit.h"
 
 struct engine {
     engine_options o;
@@ -130,6 +131,14 @@ extern const box_events ENGINE_BOX_EVENTS;
 void sandbox_bind(sandbox *sb, box *x);
 /* A create that a crash of ours interrupted and that did not come to be. */
 void sandbox_give_up(sandbox *sb);
+
+/* count.c */
+void engine_count_init(engine *e);
+void engine_count_verb(enum kit_verb verb, bool ok, uint64_t ns);
+void engine_count_port(bool ok);
+
+/* engine.c: a reference to each that lives or is being made; free the array, too. */
+sandbox **engine_live_all(engine *e, size_t *ret_n);
 
 /* keep.c: TTL and retention */
 void *engine_keeper(void *arg);

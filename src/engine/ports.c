@@ -30,6 +30,7 @@ static void socket_came(void *arg, err *failure, int fd)
             failure = told;
         }
     }
+    engine_count_port(!failure);
     q->done(q->arg, failure, fd);
     sandbox_unref(q->sb);
 }

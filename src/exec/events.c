@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "exec/count.h"
 #include "exec/internal.h"
 
 /* lock held: an exec something can still happen to. */
@@ -213,6 +214,8 @@ static void on_started(void *arg, uint64_t id, int errnum, const struct sp_start
             else
                 x->fetch_failed = true;
         } else if (x) {
+            if (x->here && !x->answered)
+                count_started(x);
             x->answered = true;
             x->pid = st->pid;
             if (!x->rec.state) {
@@ -250,6 +253,7 @@ static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const 
     }
     enum spool_status st = n ? spool_write(s, offset, p, n, &moved) : SPOOL_EMPTY;
     atomic_fetch_add(&t->spool_bytes, moved);
+    count_spooled(moved);
     if (st == SPOOL_NOSPACE || st == SPOOL_HELD || st == SPOOL_GAP) {
         LOCK_SCOPE(&t->lock);
         x->stalled = true;
@@ -274,6 +278,7 @@ static void on_exited(void *arg, const struct sp_rec *rec)
         return;
     FAULT_KILL("exec.exited");
     x->exited = true;
+    x->exited_ns = now_mono_ns();
     x->rec = *rec;
     x->pid = rec->pid;
     for (int i = 0; i < 2; i++)

@@ -174,6 +174,7 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key,
     table_begin(t, x->id, index, spec->transient);
     table_key_put(t, x->id, &r.begin);
     x->here = true;
+    x->asked_ns = now_mono_ns();
     if (spec->timeout_ms)
         pump_timer_set(t->hub->pump, &x->deadline, now_mono_ns() + spec->timeout_ms * NS_PER_MS);
     return NULL;

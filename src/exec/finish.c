@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "exec/count.h"
 #include "exec/internal.h"
 
 /* A time limit that has passed by the kernel's own account counts also when the process that sent
@@ -97,6 +98,7 @@ bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2
         p->end = index + 1;
         exec_end_of(&r, &x->end);
         x->ended = x->stdin_over = true;
+        count_ended(x);
         if (how == EXEC_NOT_STARTED && r.end.rec.state != SP_FAILED)
             table_key_free(t, x->key, x->id);
     }

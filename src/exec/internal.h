@@ -129,6 +129,7 @@ struct exec {
     uint64_t id;
     uint32_t flags; /* JOURNAL_F_* */
     uint64_t begin_ns, timeout_ms;
+    uint64_t asked_ns, exited_ns; /* monotonic, for metrics; 0: not in this life of ours */
     uint8_t key[16];
     char command[JOURNAL_COMMAND_MAX];
     spool out[2];

@@ -15,6 +15,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "exec/count.h"
 #include "exec/internal.h"
 
 #define QUANTUM     (1u << 20)
@@ -286,6 +287,7 @@ void io_output(exec *x)
         if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
             st = turn(x, s, QUANTUM / 2, &moved);
     atomic_fetch_add(&x->table->spool_bytes, moved);
+    count_spooled(moved);
     if (st != SPOOL_MORE)
         io_retry_later(x, st);
     else
@@ -305,6 +307,7 @@ bool io_drain(exec *x)
         if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
             st = turn(x, s, DRAIN_MAX, &moved);
     atomic_fetch_add(&x->table->spool_bytes, moved);
+    count_spooled(moved);
     if (moved)
         exec_notify(x);
     if (st != SPOOL_MORE) {

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "exec/count.h"
 #include "exec/internal.h"
 
 #define SWEEP_NS (2 * NS_PER_S)
@@ -57,6 +58,7 @@ err *exec_hub_new(const exec_options *o, exec_hub **ret_hub)
     pump_job_init(h->pump, &h->sweep_job, 0);
     h->sweep_timer.fire = sweep_fire;
     pump_timer_set(h->pump, &h->sweep_timer, now_mono_ns() + SWEEP_NS);
+    count_init(h);
     *ret_hub = TAKE_PTR(h);
     return NULL;
 }
@@ -682,6 +684,7 @@ void table_live_add(exec *x)
     t->live = exec_ref(x);
     t->nlive++;
     t->ntransient += exec_is_transient(x);
+    count_live(x, 1);
     if (t->account)
         atomic_fetch_add(&t->account->live, 1);
 }
@@ -703,6 +706,7 @@ void table_live_drop(exec *x)
             x->live_next->live_prev = x->live_prev;
         t->nlive--;
         t->ntransient -= exec_is_transient(x);
+        count_live(x, -1);
         if (t->account)
             atomic_fetch_sub(&t->account->live, 1);
     }
@@ -727,6 +731,7 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
         return false;
     }
     drop_add(t, x->id, stream, from, to);
+    metric_add(&EXEC_METRICS[M_DROPPED], 0, (int64_t)(to - from));
     spool *s = &x->out[stream - 1];
     if (from || to < atomic_load(&s->length)) /* the whole stream: table_evict counts that itself */
         atomic_fetch_sub(&t->spool_bytes, to - from - spool_dropped(s, from, to));

@@ -160,8 +160,8 @@ static void log_access(const request *rq, int status, size_t bytes)
 {
     uint64_t took = now_mono_ns() - rq->begun;
 
-    net_count_status(status);
-    metric_observe_ns(&NET_METRICS[M_SECONDS], 0, took);
+    net_count_answer(&(net_answered){status, rq->door, rq->operation, rq->begun});
+    metric_observe_ns(&NET_METRICS[M_THREAD_SECONDS], 0, took);
     log_debug("http", "%s %s %d %zu bytes %llu us", str_or(rq->h1.method, "?"),
               str_or(rq->path, "?"), status, bytes, (unsigned long long)(took / 1000));
 }
@@ -185,12 +185,14 @@ static bool answer_bytes(request *rq, const response *rs, bool keep, bool settle
     response_render(rs, rq, keep, &out);
     log_access(rq, rs->status ? rs->status : 204, out.len);
     size_t sent = send_some(c, &out);
+    net_count_bytes(M_SENT, rq->door, STREAM_ANSWER, sent);
     if (sent < out.len) {
         buf_consume(&out, sent);
         relay_start j = {.conn = c,
                          .keep_alive = keep,
                          .discard = !settled,
                          .counted = true,
+                         .door = rq->door,
                          .id = rq->id,
                          .party = rq->party,
                          .out = out};
@@ -235,9 +237,12 @@ static bool answer(request *rq, response *rs)
                      .http11 = rq->h1.http11,
                      .head_only = request_is_head(rq),
                      .discard = !settled,
+                     .begun = rq->begun,
+                     .door = rq->door,
+                     .operation = rq->operation,
                      .id = rq->id,
                      .party = rq->party};
-    metric_observe_ns(&NET_METRICS[M_SECONDS], 0, now_mono_ns() - rq->begun);
+    metric_observe_ns(&NET_METRICS[M_THREAD_SECONDS], 0, now_mono_ns() - rq->begun);
     relay_add(rq->server->relay, &j);
     return false;
 }

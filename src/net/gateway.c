@@ -600,6 +600,7 @@ static void on_free(void *ctx)
 }
 
 static const relay_ops GATEWAY_OPS = {
+    .kind = STREAM_PORT,
     .start = on_start,
     .step = on_step,
     .input = on_input,

@@ -17,6 +17,18 @@
 #define HTTP_PARAMS_MAX 6
 #define HTTP_HEAD_MAX   (64 * 1024)
 
+/* What bytes are, in metrics. */
+enum stream_kind {
+    STREAM_ANSWER, /* ordinary answers and request bodies */
+    STREAM_WAIT,   /* answers that wait for one thing: a create, a pull */
+    STREAM_OUTPUT, /* what commands write, and their results */
+    STREAM_INPUT,
+    STREAM_FILES,
+    STREAM_TERMINAL,
+    STREAM_PORT,
+    STREAM_KINDS
+};
+
 typedef struct request request;
 typedef struct response response;
 
@@ -57,6 +69,11 @@ err *request_body_read(request *rq, void *p, size_t max, size_t *ret_n) ERR_MUST
  * until fd can be read. Its thread counts as one that waits for its body, so that who does not read
  * keeps no more of them than who does not write. ERR_QUOTA_EXCEEDED, ERR_UNAVAILABLE: give up. */
 err *request_wait(request *rq, int fd, int ms) ERR_MUST;
+
+/* Which door and operation serve it (indices into the server's lists), for metrics and logs. */
+void request_set_operation(request *rq, size_t door, size_t operation);
+/* What its body is, for metrics: before it is read. */
+void request_set_kind(request *rq, enum stream_kind kind);
 
 /* ---- the response ---- */
 void response_status(response *rs, int status);
@@ -108,6 +125,7 @@ typedef struct relay_ops {
     bool (*second)(void *ctx);
     /* The end of the peer's bytes is not a disconnect: io tells of it. Only with input. */
     bool both_ways;
+    enum stream_kind kind;
     /* The job is over, whatever the reason (also before start, when the server stops); after it
      * relay_wake must not be called any more. start, step, input and free of one job are called by
      * one thread; no lock is held. */

@@ -89,6 +89,8 @@ struct request {
     uint64_t waited; /* for the body */
     char *party;     /* NULL: not limited */
     uint64_t begun;
+    size_t door, operation; /* of the server's lists */
+    enum stream_kind kind;
 };
 
 struct response {
@@ -153,6 +155,8 @@ typedef struct relay_start {
     bool head_only;
     bool discard; /* what the peer still sends is no next request */
     bool counted; /* its status is in the metrics */
+    uint64_t begun;
+    size_t door, operation;
     const char *id;
     const char *party; /* has taken the relay, if there are ops */
 } relay_start;
@@ -161,15 +165,32 @@ void relay_add(relay *r, const relay_start *start);
 /* ---- server.c ---- */
 enum {
     M_REQUESTS,
+    M_ERRORS,
     M_SECONDS,
+    M_THREAD_SECONDS,
     M_CONNECTIONS,
     M_THREADS,
     M_RELAYS,
+    M_STREAMS,
+    M_SENT,
+    M_RECEIVED,
     M_REFUSED,
     M_STALLED,
+    M_COUNT
 };
-extern metric NET_METRICS[];
-void net_count_status(int status);
+extern metric NET_METRICS[M_COUNT];
+/* The head of an answer goes out. */
+typedef struct net_answered {
+    int status;
+    size_t door, operation;
+    uint64_t begun; /* 0: not timed */
+} net_answered;
+void net_count_answer(const net_answered *a);
+void net_count_error(const err *e);
+static inline void net_count_bytes(int which, size_t door, enum stream_kind kind, size_t n)
+{
+    metric_add(&NET_METRICS[which], door * STREAM_KINDS + kind, (int64_t)n);
+}
 
 typedef struct listener {
     source src;

@@ -44,6 +44,9 @@ struct relay_job {
     relay_job *prev, *following;        /* of the lane, by its thread */
     relay_job *queue_prev, *queue_next; /* under the lane's lock */
     bool queued;
+    size_t door, operation;
+    enum stream_kind kind;
+    uint64_t begun;
     char *party;
     uint64_t held; /* bytes the party is charged with */
     char id[NET_ID_MAX + 1];
@@ -281,6 +284,7 @@ static void job_end(relay_job *j, enum job_fate fate)
     j->following = l->over;
     l->over = j;
     metric_add(&NET_METRICS[M_RELAYS], 0, -1);
+    metric_add(&NET_METRICS[M_STREAMS], j->kind, -1);
     atomic_fetch_sub(&s->nrelay, 1);
     if (fate == FATE_REUSE && !discard)
         conn_park(c);
@@ -307,7 +311,7 @@ static void count_answer(relay_job *j)
     if (j->counted || j->out.len < sizeof "HTTP/1.1 200")
         return;
     j->counted = true;
-    net_count_status((j->out.p[9] - '0') * 100);
+    net_count_answer(&(net_answered){(j->out.p[9] - '0') * 100, j->door, j->operation, j->begun});
 }
 
 static void job_step(relay_job *j, uint64_t now, bool stalled)
@@ -349,6 +353,7 @@ static int job_flush(relay_job *j, uint64_t now)
         }
         if (n < 0)
             return -1;
+        net_count_bytes(M_SENT, j->door, j->kind, (size_t)n);
         j->sent += (size_t)n;
         j->stall_at = 0;
     }
@@ -458,6 +463,7 @@ static bool job_input(relay_job *j)
     }
     j->input += (size_t)n;
     if (j->ops && j->ops->input) {
+        net_count_bytes(M_RECEIVED, j->door, j->kind, (size_t)n);
         j->full = !j->ops->input(j->ctx, p, (size_t)n);
         j->woken = true;
         return true;
@@ -713,6 +719,7 @@ static void job_refuse(relay_job *j)
     if (j->ops && j->ops->free)
         j->ops->free(j->ctx);
     metric_add(&NET_METRICS[M_RELAYS], 0, -1);
+    metric_add(&NET_METRICS[M_STREAMS], j->kind, -1);
     atomic_fetch_sub(&j->lane->relay->server->nrelay, 1);
     conn_close(j->conn);
     job_settle(j);
@@ -736,10 +743,15 @@ void relay_add(relay *r, const relay_start *start)
     j->head_only = start->head_only;
     j->discard = start->discard;
     j->counted = start->counted;
+    j->begun = start->begun;
+    j->door = start->door;
+    j->operation = start->operation;
+    j->kind = start->ops ? start->ops->kind : STREAM_ANSWER;
     snprintf(j->id, sizeof j->id, "%s", start->id);
     j->party = start->party ? xstrdup(start->party) : NULL;
     atomic_fetch_add(&r->server->nrelay, 1);
     metric_add(&NET_METRICS[M_RELAYS], 0, 1);
+    metric_add(&NET_METRICS[M_STREAMS], j->kind, 1);
     pthread_mutex_lock(&l->lock);
     bool late = l->stopping, tell = !late && enqueue(l, j);
     pthread_mutex_unlock(&l->lock);

@@ -182,6 +182,17 @@ int request_socket(const request *rq)
     return rq->conn->fd;
 }
 
+void request_set_operation(request *rq, size_t door, size_t operation)
+{
+    rq->door = door;
+    rq->operation = operation;
+}
+
+void request_set_kind(request *rq, enum stream_kind kind)
+{
+    rq->kind = kind;
+}
+
 void *request_door(const request *rq)
 {
     return rq->server->o.arg;
@@ -362,6 +373,7 @@ err *request_body_read(request *rq, void *p, size_t max, size_t *ret_n)
     say_continue(rq);
     while (!n && !http1_body_ended(&rq->h1.body))
         TRY(body_step(rq, p, max, &n));
+    net_count_bytes(M_RECEIVED, rq->door, rq->kind, n);
     *ret_n = n;
     return NULL;
 }

@@ -27,25 +27,73 @@
 #define ROOM_NS        NS_PER_S
 #define SHED_NS        NS_PER_S /* idle for so long, a connection may be given up for a new one */
 
+static const char *const NONE[] = {"none", NULL};
 static const char *const CLASSES[] = {"1xx", "2xx", "3xx", "4xx", "5xx", NULL};
-metric NET_METRICS[] = {
-    [M_REQUESTS] = METRIC_COUNTER_BY("bothy_http_requests_total",
-                                     "Answers, by class of their status.", "class", CLASSES),
-    [M_SECONDS] = METRIC_HISTOGRAM("bothy_http_request_seconds",
-                                   "Time a request held a thread, until its answer or relay."),
+#define CLASSES_N 5
+static const char *const KINDS[] = {"answer", "wait",     "output", "input",
+                                    "files",  "terminal", "port",   NULL};
+_Static_assert(ARRAY_LEN(KINDS) == STREAM_KINDS + 1, "a name for each kind");
+static const char *code_names[ERR_CODES + 1];
+
+/* Doors and operations are the daemon's to name: server_new() puts them in. */
+metric NET_METRICS[M_COUNT] = {
+    [M_REQUESTS] =
+        METRIC_COUNTER_BY2("bothy_http_requests_total",
+                           "Answers, by the door of the request and the class of their status.",
+                           "door", NONE, "class", CLASSES),
+    [M_ERRORS] = METRIC_COUNTER_BY("bothy_http_errors_total",
+                                   "Answers that are errors, by their code.", "code", code_names),
+    [M_SECONDS] = METRIC_HISTOGRAM_BY(
+        "bothy_http_request_seconds",
+        "From the end of a request's head to the head of its answer, by operation. Waiting for a "
+        "slot, a pull or a command that is run to its end counts.",
+        "operation", NONE, .sparse = true),
+    [M_THREAD_SECONDS] =
+        METRIC_HISTOGRAM("bothy_http_thread_seconds",
+                         "Time a request held a thread, until its answer or the relay has it."),
     [M_CONNECTIONS] = METRIC_GAUGE("bothy_http_connections", "Open connections."),
     [M_THREADS] = METRIC_GAUGE("bothy_http_threads", "Threads for requests."),
     [M_RELAYS] = METRIC_GAUGE("bothy_http_relays", "Connections driven by the relay."),
+    [M_STREAMS] =
+        METRIC_GAUGE_BY("bothy_http_streams",
+                        "Connections driven by the relay, by what goes over them.", "kind", KINDS),
+    [M_SENT] = METRIC_COUNTER_BY2("bothy_http_sent_bytes_total",
+                                  "Bytes sent to callers, with heads, by door and kind.", "door",
+                                  NONE, "kind", KINDS),
+    [M_RECEIVED] = METRIC_COUNTER_BY2(
+        "bothy_http_received_bytes_total",
+        "Bytes of bodies, WebSocket frames and tunnels received from callers, by door and kind.",
+        "door", NONE, "kind", KINDS),
     [M_REFUSED] =
         METRIC_COUNTER("bothy_http_refused_total", "Requests and connections refused at a limit."),
     [M_STALLED] =
         METRIC_COUNTER("bothy_http_stalled_total", "Times a relay's peer took no byte for 60 s."),
 };
 
-void net_count_status(int status)
+void net_count_answer(const net_answered *a)
 {
-    if (status >= 100 && status < 600)
-        metric_add(&NET_METRICS[M_REQUESTS], (size_t)status / 100 - 1, 1);
+    if (a->status < 100 || a->status >= 600)
+        return;
+    metric_add(&NET_METRICS[M_REQUESTS], a->door * CLASSES_N + (size_t)a->status / 100 - 1, 1);
+    if (a->begun)
+        metric_observe_ns(&NET_METRICS[M_SECONDS], a->operation, now_mono_ns() - a->begun);
+}
+
+void net_count_error(const err *e)
+{
+    metric_add(&NET_METRICS[M_ERRORS], e->code, 1);
+}
+
+static void register_metrics(const server_options *o)
+{
+    for (size_t i = 0; i < ERR_CODES; i++)
+        code_names[i] = err_info_of((err_code)i)->name;
+    if (o->doors && !NET_METRICS[M_SENT].cells)
+        NET_METRICS[M_REQUESTS].label_values = NET_METRICS[M_SENT].label_values =
+            NET_METRICS[M_RECEIVED].label_values = o->doors;
+    if (o->operations && !NET_METRICS[M_SECONDS].cells)
+        NET_METRICS[M_SECONDS].label_values = o->operations;
+    metric_register(NET_METRICS, M_COUNT);
 }
 
 /* ---- making ---- */
@@ -101,7 +149,7 @@ err *server_new(const server_options *o, server **ret_server)
     cond_init(&s->changed);
     cond_init(&s->room);
     id_random(s->id_prefix, sizeof s->id_prefix - 1);
-    metric_register(NET_METRICS, M_STALLED + 1);
+    register_metrics(o);
     err *e = open_fds(s);
     if (e) {
         server_free(s);

@@ -16,6 +16,9 @@ typedef struct server_options {
     unsigned relay_threads; /* one a core */
     unsigned connections;   /* 20000 */
     uint64_t stall_ns;      /* a relay's peer that takes no byte for so long is cut: 60 s */
+    /* Values of labels, NULL-terminated, living for ever, one list for all servers of a process;
+     * request_set_operation() has indices into them. NULL: there is one, "none". */
+    const char *const *doors, *const *operations;
 } server_options;
 
 err *server_new(const server_options *o, server **ret_server) ERR_MUST;

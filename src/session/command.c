@@ -134,6 +134,9 @@ bool command_finish(session *s, enum command_kind kind, int status)
     }
     FAULT_KILL("session.command_ended");
     command_note_end(s, &r, index);
+    metric_add(&SESSION_METRICS[M_COMMANDS], kind - 1, 1);
+    if (!s->run.adopted && s->run.begun_ns)
+        metric_observe_ns(&SESSION_METRICS[M_COMMAND_SECONDS], 0, now_mono_ns() - s->run.begun_ns);
     if (session_is_detached(s) && kind != COMMAND_NOT_RUN)
         detached_release(s);
     detached_drop_frame(s);

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/map.h"
+#include "base/metric.h"
 #include "session/session.h"
 
 #define KEY_LIFE_NS  (UINT64_C(24) * 3600 * UINT64_C(1000000000))
@@ -97,6 +98,13 @@ struct session {
     pthread_mutex_t watch_lock;
     exec_watch *watches;
 };
+
+enum {
+    M_COMMANDS,
+    M_COMMAND_SECONDS,
+    M_SESSION_COUNT
+};
+extern metric SESSION_METRICS[M_SESSION_COUNT];
 
 /* session.c */
 session *session_alloc(exec_table *t, uint64_t id);

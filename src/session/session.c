@@ -17,10 +17,28 @@ extern const char SESSION_DRIVER[]; /* driver.sh */
 
 /* ---- the table ---- */
 
+static const char *kind_names[COMMAND_KINDS]; /* without `running` */
+static pthread_once_t counted = PTHREAD_ONCE_INIT;
+metric SESSION_METRICS[M_SESSION_COUNT] = {
+    [M_COMMANDS] = METRIC_COUNTER_BY("bothy_session_commands_total",
+                                     "Commands of sessions ended, by kind.", "kind", kind_names),
+    [M_COMMAND_SECONDS] = METRIC_HISTOGRAM(
+        "bothy_session_command_seconds",
+        "Time of a session's command, from its frame to its end record.", .bounds = METRIC_LONG),
+};
+
+static void count_init(void)
+{
+    for (enum command_kind k = COMMAND_ENDED; k < COMMAND_KINDS; k++)
+        kind_names[k - 1] = command_kind_name(k);
+    metric_register(SESSION_METRICS, M_SESSION_COUNT);
+}
+
 err *session_table_open(exec_table *t, session_table **ret_table)
 {
     session_table *st = xcalloc(1, sizeof *st);
 
+    pthread_once(&counted, count_init);
     st->execs = exec_table_ref(t);
     pthread_mutex_init(&st->lock, NULL);
     err *e = session_load(st);
@@ -336,6 +354,16 @@ err *session_find(session_table *t, const char *id_or_name, session **ret_sessio
         return err_kind(err_new(ERR_NOT_FOUND, "there is no session '%s'", id_or_name), "session");
     *ret_session = session_ref(s);
     return NULL;
+}
+
+size_t session_count_live(session_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    size_t live = 0;
+
+    for (size_t i = 0; i < t->n; i++)
+        live += is_live(t->all[i]);
+    return live;
 }
 
 void session_list(session_table *t, session ***ret_sessions, size_t *ret_n)

@@ -47,6 +47,7 @@ err *session_new(session_table *t, const session_spec *spec, const exec_key *key
 /* By id or name; a name is that of a live one, or of the last. */
 err *session_find(session_table *t, const char *id_or_name, session **ret_session) ERR_MUST;
 /* All, oldest first; a malloc'ed array of references. */
+size_t session_count_live(session_table *t);
 void session_list(session_table *t, session ***ret_sessions, size_t *ret_n);
 uint64_t session_id(const session *s);
 bool session_merges(session *s);
@@ -101,7 +102,8 @@ enum command_kind {
     COMMAND_EXITED,
     COMMAND_RESUMED,
     COMMAND_UNKNOWN,
-    COMMAND_NOT_RUN
+    COMMAND_NOT_RUN,
+    COMMAND_KINDS
 };
 const char *command_kind_name(enum command_kind k);
 #define COMMAND_F_TIMED_OUT   (1u << 0)

@@ -88,6 +88,7 @@ typedef struct store_pending {
     err *result;
     bool done;
     pthread_cond_t ended; /* blocking ones only */
+    uint64_t begun_ns;
 } store_op;
 
 typedef struct store_writer {

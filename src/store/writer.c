@@ -17,14 +17,31 @@
 enum {
     M_WRITES,
     M_COMMITS,
-    M_COMMIT_TIME
+    M_COMMIT_TIME,
+    M_FAILED,
+    M_QUEUE,
+    M_WAIT
 };
 static metric METRICS[] = {
     [M_WRITES] = METRIC_COUNTER("bothy_store_writes_total", "Writes to the store."),
     [M_COMMITS] = METRIC_COUNTER("bothy_store_commits_total", "Commits; each has many writes."),
     [M_COMMIT_TIME] =
         METRIC_HISTOGRAM("bothy_store_commit_seconds", "Time of a batch, with fsync."),
+    [M_FAILED] = METRIC_COUNTER("bothy_store_commits_failed_total",
+                                "Batches that the store could not write: none of their writes has "
+                                "happened."),
+    [M_QUEUE] = METRIC_GAUGE("bothy_store_queue", "Writes that wait for the next commit."),
+    [M_WAIT] = METRIC_HISTOGRAM("bothy_store_wait_seconds",
+                                "Time somebody waited for a write, with its commit."),
 };
+
+static void look(void *arg)
+{
+    store_writer *w = arg;
+    LOCK_SCOPE(&w->lock);
+
+    metric_set(&METRICS[M_QUEUE], 0, (int64_t)w->queued);
+}
 
 static store_op *take_batch(store_writer *w)
 {
@@ -112,8 +129,10 @@ static void *writer_main(void *arg)
     while ((batch = take_batch(w))) {
         uint64_t begun = now_mono_ns();
         CLEANUP(err_freep) err *e = run_batch(w->conn, batch);
-        if (e)
+        if (e) {
             fail_all(batch, e);
+            metric_add(&METRICS[M_FAILED], 0, 1);
+        }
         metric_add(&METRICS[M_COMMITS], 0, 1);
         metric_observe_ns(&METRICS[M_COMMIT_TIME], 0, now_mono_ns() - begun);
         finish_batch(w, batch);
@@ -129,6 +148,7 @@ void store_writer_start(store_writer *w, store_conn *conn)
     pthread_mutex_init(&w->lock, NULL);
     cond_init(&w->work);
     cond_init(&w->room);
+    metric_look(look, w);
     w->thread = thread_start("store", writer_main, w);
 }
 
@@ -168,6 +188,7 @@ static void enqueue(store_writer *w, store_op *o)
 static void begin(store *s, store_op *o)
 {
     cond_init(&o->ended);
+    o->begun_ns = now_mono_ns();
     LOCK_SCOPE(&s->writer.lock);
     enqueue(&s->writer, o);
 }
@@ -179,6 +200,7 @@ static err *end(store *s, store_op *o)
         pthread_cond_wait(&o->ended, &s->writer.lock);
     pthread_mutex_unlock(&s->writer.lock);
     pthread_cond_destroy(&o->ended);
+    metric_observe_ns(&METRICS[M_WAIT], 0, now_mono_ns() - o->begun_ns);
     return o->result;
 }
 

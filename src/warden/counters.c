@@ -1,10 +1,12 @@
 #include "warden/counters.h"
 
 #include <errno.h>
+#include <sys/statvfs.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/metric.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "warden/fifo.h"
 #include "warden/warden.h"
@@ -49,7 +51,21 @@ enum {
     M_MARKS,
     M_WAITING,
     M_OLDEST,
-    M_LIMITS
+    M_LIMITS,
+    M_DISK_FREE,
+    M_DISK_SIZE
+};
+static metric PROCESS[PROCESS_METRICS_N] = {
+    [PROCESS_CPU] =
+        METRIC_COUNTER("bothy_warden_cpu_seconds_total",
+                       "Processor time of the warden, of user and system.", .unit = 1e-6),
+    [PROCESS_MEMORY] = METRIC_GAUGE("bothy_warden_resident_memory_bytes",
+                                    "Memory of the warden that is resident."),
+    [PROCESS_FDS] = METRIC_GAUGE("bothy_warden_open_fds", "Descriptors the warden has open."),
+    [PROCESS_FDS_MAX] = METRIC_GAUGE("bothy_warden_max_fds", "Descriptors it may have open."),
+    [PROCESS_THREADS] = METRIC_GAUGE("bothy_warden_threads", "Threads of the warden."),
+    [PROCESS_START] = METRIC_GAUGE("bothy_warden_start_time_seconds",
+                                   "When the warden was started, in seconds of 1970."),
 };
 static metric METRICS[] = {
     [M_CLAIMS] =
@@ -90,11 +106,16 @@ static metric METRICS[] = {
     [M_CLAIMED] = METRIC_GAUGE("bothy_warden_slots_claimed", "Slots that are sandboxes."),
     [M_WAITING] = METRIC_GAUGE("bothy_warden_claims_waiting", "Claims waiting for a slot."),
     [M_DYING] = METRIC_GAUGE("bothy_warden_slots_dying", "Slots being taken apart."),
+    [M_DISK_FREE] = METRIC_GAUGE("bothy_warden_disk_free_bytes",
+                                 "Room on the disk of layers and sandboxes' files."),
+    [M_DISK_SIZE] = METRIC_GAUGE("bothy_warden_disk_size_bytes",
+                                 "Size of the disk of layers and sandboxes' files."),
 };
 
 void count_init(void)
 {
     metric_register(METRICS, ARRAY_LEN(METRICS));
+    process_metrics(PROCESS);
 }
 
 void count_claim(int errnum, uint64_t queue_ns, uint64_t build_ns, uint64_t swap_ns)
@@ -180,5 +201,10 @@ void count_write(warden *w, buf *out)
     metric_set(&METRICS[M_REFILL_FAILURES], 0, w->pool.failures);
     metric_set(&METRICS[M_LIMITS], 0, (int64_t)w->memory_claimed);
     pthread_mutex_unlock(&w->lock);
+    struct statvfs v;
+    if (!fstatvfs(w->state_fd, &v)) {
+        metric_set(&METRICS[M_DISK_FREE], 0, (int64_t)(v.f_bavail * v.f_frsize));
+        metric_set(&METRICS[M_DISK_SIZE], 0, (int64_t)(v.f_blocks * v.f_frsize));
+    }
     metric_write(out);
 }

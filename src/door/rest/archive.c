@@ -143,7 +143,7 @@ static enum relay_next packing_step(void *ctx, relay_io *io)
 }
 
 static const relay_ops PACKING_OPS = {
-    .start = packing_start, .step = packing_step, .free = packing_free};
+    .kind = STREAM_FILES, .start = packing_start, .step = packing_step, .free = packing_free};
 
 static char *name_of(const char *path)
 {
@@ -364,7 +364,7 @@ static enum relay_next unpacking_step(void *ctx, relay_io *io)
 }
 
 static const relay_ops UNPACKING_OPS = {
-    .start = unpacking_start, .step = unpacking_step, .free = unpacking_free};
+    .kind = STREAM_FILES, .start = unpacking_start, .step = unpacking_step, .free = unpacking_free};
 
 err *rest_archive_put(request *rq, response *rs)
 {

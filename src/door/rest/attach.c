@@ -379,8 +379,11 @@ static void on_free(void *ctx)
     free(a);
 }
 
-static const relay_ops ATTACH_OPS = {
-    .start = on_start, .step = on_step, .input = on_input, .free = on_free};
+static const relay_ops ATTACH_OPS = {.kind = STREAM_TERMINAL,
+                                     .start = on_start,
+                                     .step = on_step,
+                                     .input = on_input,
+                                     .free = on_free};
 
 err *attach_check(request *rq, response *rs, buf *ret_lines)
 {

@@ -97,7 +97,8 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     return RELAY_MORE;
 }
 
-static const relay_ops FILE_OPS = {.start = on_start, .step = on_step, .free = on_free};
+static const relay_ops FILE_OPS = {
+    .kind = STREAM_FILES, .start = on_start, .step = on_step, .free = on_free};
 
 static char *copy(const char *s)
 {

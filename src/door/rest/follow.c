@@ -538,7 +538,8 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     }
 }
 
-static const relay_ops FOLLOW_OPS = {.start = on_start, .step = on_step, .free = on_free};
+static const relay_ops FOLLOW_OPS = {
+    .kind = STREAM_OUTPUT, .start = on_start, .step = on_step, .free = on_free};
 
 void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_options *o)
 {

@@ -8,6 +8,7 @@
 
 struct rest {
     rest_options o;
+    const char **operations;
 };
 
 static inline rest *rest_of(request *rq)
@@ -34,6 +35,10 @@ json_t *view_image(const image *i);
 json_t *view_key(const key_row *k, const char *secret);
 json_t *view_strings(char *const *v);
 json_t *view_time(uint64_t real_ns); /* null for 0 */
+
+/* usage.c: of each view, in their order; free it. Of one: null if it is not known. */
+box_usage *usage_of(engine *e, const sandbox_view *views, size_t n);
+json_t *view_box_usage(const box_usage *u);
 
 /* pools.c: the backend's pool, null if it has none or does not answer */
 json_t *view_pool_of(backend *b);

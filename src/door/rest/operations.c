@@ -102,14 +102,23 @@ err *rest_readyz(request *rq, response *rs)
     return NULL;
 }
 
+static metric METRICS[] = {
+    METRIC_GAUGE("bothy_backend_up",
+                 "1 if the backend (the warden of a node) answered when this was asked for; its "
+                 "own metrics are missing otherwise."),
+};
+
 err *rest_metrics(request *rq, response *rs)
 {
     backend *b = engine_backend(rest_engine(rq));
-    CLEANUP(buf_done) buf text = {0};
+    CLEANUP(buf_done) buf text = {0}, theirs = {0};
+    err *e = b->ops->metrics ? b->ops->metrics(b, &theirs) : NULL;
 
+    metric_register(METRICS, ARRAY_LEN(METRICS));
+    metric_set(METRICS, 0, !e);
+    err_drop(e, "metrics"); /* ours are still worth having */
     metric_write(&text);
-    if (b->ops->metrics)
-        err_drop(b->ops->metrics(b, &text), "metrics"); /* ours are still worth having */
+    buf_append(&text, theirs.p, theirs.len);
     response_bytes(rs, "text/plain; version=0.0.4; charset=utf-8", text.p, text.len);
     return NULL;
 }

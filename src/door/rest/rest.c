@@ -13,11 +13,28 @@ rest *rest_new(const rest_options *o)
     rest *r = xcalloc(1, sizeof *r);
 
     r->o = *o;
+    r->operations = xcalloc(OPENAPI_NROUTES + 2, sizeof *r->operations);
+    r->operations[0] = "none";
+    for (size_t i = 0; i < OPENAPI_NROUTES; i++)
+        r->operations[i + 1] = OPENAPI_ROUTES[i].operation;
     return r;
+}
+
+const char *const *rest_doors(void)
+{
+    static const char *const DOORS[] = {"rest", NULL};
+
+    return DOORS;
+}
+
+const char *const *rest_operations(const rest *r)
+{
+    return r->operations;
 }
 
 void rest_free(rest *r)
 {
+    free(r->operations);
     free(r);
 }
 
@@ -100,6 +117,7 @@ err *rest_dispatch(void *arg, request *rq, response *rs)
     if (done)
         return NULL;
     TRY(router_match(OPENAPI_ROUTES, OPENAPI_NROUTES, rq, rs, &found));
+    request_set_operation(rq, 0, (size_t)(found - OPENAPI_ROUTES) + 1);
     if (found->role != ROLE_ANYONE)
         TRY(admit(r, rq, found->role));
     return found->handle(rq, rs);

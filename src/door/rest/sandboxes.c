@@ -165,9 +165,13 @@ err *rest_sandbox_list(request *rq, response *rs)
     sandbox_filter f = {
         .labels = labels, .states = states, .name = q.name, .after = q.cursor, .max = q.limit};
     TRY(engine_list(rest_engine(rq), rest_caller(rq), &f, &views, &n, &next));
+    CLEANUP(freep) box_usage *usage = q.usage ? usage_of(rest_engine(rq), views, n) : NULL;
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
-        json_array_append_new(list, view_sandbox(&views[i]));
+        json_t *one = view_sandbox(&views[i]);
+        if (usage)
+            json_object_set_new(one, "usage", view_box_usage(&usage[i]));
+        json_array_append_new(list, one);
         sandbox_view_done(&views[i]);
     }
     response_json(
@@ -183,11 +187,16 @@ err *rest_sandbox_get(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(sandbox_view_done) sandbox_view v = {0};
+    sandbox_get_query q = {0};
 
+    TRY(sandbox_get_query_decode(query_find, rq, &q));
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     sandbox_get(sb, &v);
     json_t *o = view_sandbox(&v);
     json_object_set_new(o, "walls", view_walls(&v));
+    CLEANUP(freep) box_usage *usage = usage_of(rest_engine(rq), &v, q.usage ? 1 : 0);
+    if (q.usage)
+        json_object_set_new(o, "usage", view_box_usage(usage));
     response_json(rs, 200, o);
     return NULL;
 }

@@ -133,7 +133,7 @@ static enum relay_next opening_step(void *ctx, relay_io *io)
 }
 
 static const relay_ops OPENING = {
-    .start = opening_start, .step = opening_step, .free = opening_free};
+    .kind = STREAM_WAIT, .start = opening_start, .step = opening_step, .free = opening_free};
 
 static enum session_mode mode_of(enum create_session_mode m)
 {

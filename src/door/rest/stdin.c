@@ -66,7 +66,8 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     return io->keep_alive ? RELAY_DONE : RELAY_CLOSE;
 }
 
-static const relay_ops FEED_OPS = {.start = on_start, .step = on_step, .free = on_free};
+static const relay_ops FEED_OPS = {
+    .kind = STREAM_INPUT, .start = on_start, .step = on_step, .free = on_free};
 
 static const char *query_find(void *arg, const char *name)
 {

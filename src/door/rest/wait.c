@@ -119,7 +119,8 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     return t->finished ? answer_whole(t, io) : RELAY_WAIT;
 }
 
-static const relay_ops WAIT_OPS = {.start = on_start, .step = on_step, .free = on_free};
+static const relay_ops WAIT_OPS = {
+    .kind = STREAM_WAIT, .start = on_start, .step = on_step, .free = on_free};
 
 wait_ticket *wait_start(request *rq, response *rs, bool events)
 {
