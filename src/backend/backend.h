@@ -192,6 +192,12 @@ typedef struct backend_ops {
     /* A socket of the sandbox's network, for its loopback; may be NULL (caps.socket). Does not
      * wait. ERR_SANDBOX_GONE if it has none any more. */
     void (*socket)(backend *b, const char *id, socket_done *done, void *arg);
+    /* Everything inside, init too, stands still when freeze returns, and goes on when thaw does;
+     * may be NULL (caps.freeze). Blocking, seconds at most; either may be repeated. What is asked
+     * of the box in between waits in order: nothing is sent to init. ERR_TIMEOUT: it would not
+     * stand still, and goes on. A failed thaw leaves it frozen. Not from an event. */
+    err *(*freeze)(box *x);
+    err *(*thaw)(box *x);
     void (*box_ref)(box *x);
     void (*box_unref)(box *x);
     void (*free)(backend *b);

@@ -132,6 +132,7 @@ struct box {
     oci_out *sent, **sent_end; /* sent, answer awaited, in order */
     size_t nsent;
     bool want_out;
+    bool held; /* frozen: the queue waits */
 
     /* loop's thread only */
     oci_out *claim;    /* until it is answered */
@@ -168,6 +169,9 @@ oci_out *oci_out_op(const struct sp_op *op, uint64_t cookie);
 void oci_out_free(oci_out *o);
 /* Takes it. ERR_SANDBOX_GONE, ERR_SANDBOX_EXHAUSTED. */
 err *oci_box_push(box *x, oci_out *o) ERR_MUST;
+
+/* From now on nothing is sent / what has waited is. Any thread. */
+void oci_box_hold(box *x, bool held);
 
 /* Descriptors of an exec as init may return them: NULL, or what is wrong. Sets O_NONBLOCK. */
 const char *oci_check_fds(uint32_t flags, const int fd[SP_FDS_MAX]);

@@ -280,7 +280,7 @@ static void flush(box *x)
 {
     bool full = false;
 
-    while (x->state == BOX_OPEN && x->queue) {
+    while (x->state == BOX_OPEN && !x->held && x->queue) {
         if (is_answered(x->queue) && x->nsent >= SP_UNANSWERED)
             break;
         int e = out_send(x->fd, x->queue);
@@ -318,6 +318,13 @@ err *oci_box_push(box *x, oci_out *o)
     x->nqueue++;
     flush(x);
     return NULL;
+}
+
+void oci_box_hold(box *x, bool held)
+{
+    LOCK_SCOPE(&x->lock);
+    x->held = held;
+    flush(x);
 }
 
 void oci_box_writable(box *x)

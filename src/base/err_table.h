@@ -25,7 +25,7 @@ ERR_ROW(METHOD_NOT_ALLOWED, "method_not_allowed", 405, "unimplemented", 125, fal
 ERR_ROW(CONFLICT, "conflict", 409, "aborted", 125, false,
         "Read the current state and repeat the request on top of it.")
 ERR_ROW(SANDBOX_PAUSED, "sandbox_paused", 409, "failed_precondition", 125, false,
-        "Resume the sandbox first.")
+        "Resume the sandbox first: POST .../resume, or 'bothy resume'.")
 ERR_ROW(SANDBOX_EXHAUSTED, "sandbox_exhausted", 409, "resource_exhausted", 125, true,
         "End some running commands of this sandbox, then try again.")
 ERR_ROW(SANDBOX_GONE, "sandbox_gone", 410, "not_found", 125, false,

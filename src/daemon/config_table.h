@@ -82,11 +82,14 @@ CONFIG_ROW(exec, hold, TIME, "60s", 100, 3600000, NULL,
            "At the ceiling a command waits for a follower that has still to read; for one that "
            "gets no further for so long it does not wait any more.")
 
-CONFIG_SECTION(retention, "How long things stay after a sandbox's end.")
-CONFIG_ROW(retention, record, TIME, "24h", 1000, UINT64_C(365) * 86400000, NULL,
-           "Its record, cause and end records; also how long idempotency keys hold.")
+CONFIG_SECTION(retention, "How long things stay that nobody uses.")
+CONFIG_ROW(
+    retention, record, TIME, "24h", 1000, UINT64_C(365) * 86400000, NULL,
+    "After a sandbox's end: its record, cause and end records; also how long idempotency keys hold.")
 CONFIG_ROW(retention, spool, TIME, "1h", 0, UINT64_C(365) * 86400000, NULL,
-           "The output of its commands.")
+           "After a sandbox's end: the output of its commands.")
+CONFIG_ROW(retention, paused, TIME, "24h", 1000, UINT64_C(365) * 86400000, NULL,
+           "One that is paused, before it ends with the cause ttl.")
 
 CONFIG_SECTION(http, "The server.")
 CONFIG_ROW(http, threads, COUNT, "512", 1, 4096, NULL, "Requests at a time; streams need none.")

@@ -157,7 +157,8 @@ static err *open_engine(node *n)
                         .queue_ms = c->limits_queue_wait,
                         .keep_record_ms = c->retention_record,
                         .keep_spool_ms = c->retention_spool,
-                        .network_for_users = str_eq(c->network_allow, "users")};
+                        .network_for_users = str_eq(c->network_allow, "users"),
+                        .keep_paused_ms = c->retention_paused};
 
     memcpy(o.cell, c->node_cell, sizeof o.cell);
     TRY(engine_new(&o, &n->engine));

@@ -68,7 +68,7 @@ void engine_free(engine *e)
 /* How long an interrupted create may wait for its init's word. */
 #define RECOVER_NS (60 * NS_PER_S)
 
-static err *adopt(engine *e, const sandbox_row *row)
+static err *adopt(engine *e, const sandbox_row *row, const box_status *status)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     box *x = NULL;
@@ -77,6 +77,8 @@ static err *adopt(engine *e, const sandbox_row *row)
     TRY(exec_table_open(e->o.execs, sb->id, &sb->table));
     exec_table_limit(sb->table, sb->limits.execs);
     exec_table_own(sb->table, sb->owner);
+    if (sb->state == LIFE_PAUSED)
+        exec_table_pause(sb->table, sb->paused_ns);
     CLEANUP(freep) char *hex = xmalloc(2 * sizeof sb->digest + 1);
     hex_encode(sb->digest, sizeof sb->digest, hex);
     CLEANUP(freep) char *by_digest = str_printf("sha256:%s", hex);
@@ -96,6 +98,7 @@ static err *adopt(engine *e, const sandbox_row *row)
         return failure;
     }
     sandbox_bind(sb, x);
+    sandbox_settle_pause(sb, status->frozen);
     session_table *sessions = NULL; /* time limits of their commands go on */
     err_drop(sandbox_sessions(sb, &sessions), "sessions");
     return NULL;
@@ -126,7 +129,7 @@ static void reconcile_row(engine *e, map *boxes, const sandbox_row *row)
         mark_gone(e, row, b ? CAUSE_EXITED : CAUSE_NODE_LOST);
         return;
     }
-    err *failure = adopt(e, row);
+    err *failure = adopt(e, row, b);
     if (failure) {
         log_error("reconcile", "sandbox %s cannot be taken up: %s", row->id, failure->message);
         err_free(failure);
@@ -363,6 +366,18 @@ static err *gone_error(const sandbox *sb)
                        str_or(sb->cause, "not known"));
 }
 
+static err *paused_error(const sandbox *sb)
+{
+    return err_kind(err_new(ERR_SANDBOX_PAUSED, "sandbox %s is paused", sb->id), "sandbox");
+}
+
+err *engine_awake(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    return sb->state == LIFE_PAUSED ? paused_error(sb) : NULL;
+}
+
 err *sandbox_usable(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
@@ -371,7 +386,7 @@ err *sandbox_usable(sandbox *sb)
     case LIFE_RUNNING:
         return NULL;
     case LIFE_PAUSED:
-        return err_new(ERR_SANDBOX_PAUSED, "sandbox %s is paused", sb->id);
+        return paused_error(sb);
     case LIFE_CREATING:
         if (sb->recovering) /* it was created, maybe told so, before a restart of ours: pid 1 will
                                tell */
@@ -549,6 +564,8 @@ engine_counts engine_count(engine *e)
         LOCK_SCOPE(&sb->lock);
         if (sb->state == LIFE_CREATING)
             n.creating++;
+        else if (sb->state == LIFE_PAUSED)
+            n.paused++;
         else
             n.running++;
     }

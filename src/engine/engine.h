@@ -13,6 +13,7 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "core/pause.h"
 #include "core/spec.h"
 #include "exec/exec.h"
 #include "image/image.h"
@@ -35,7 +36,8 @@ typedef struct engine_options {
     uint64_t queue_ms;       /* how long a create may wait for a slot */
     uint64_t keep_record_ms; /* after the end */
     uint64_t keep_spool_ms;
-    bool network_for_users; /* else only administrators may ask for one */
+    bool network_for_users;  /* else only administrators may ask for one */
+    uint64_t keep_paused_ms; /* then a paused one ends */
 } engine_options;
 
 /* Everything named in the options must outlive the engine. */
@@ -99,6 +101,17 @@ err *engine_find(engine *e, const caller *c, const char *id_or_name,
 /* Answers when the intent is committed and the kill is sent. Of a gone one: success. */
 err *engine_delete(engine *e, const caller *c, sandbox *sb) ERR_MUST;
 
+/* Everything inside stands still and stays as it is; the time to live does not run. Waits for a
+ * commit and for the freezer. Of a paused one: success. ERR_SANDBOX_GONE, ERR_CONFLICT,
+ * ERR_UNSUPPORTED, ERR_TIMEOUT: something would not stand still, and all goes on. */
+err *engine_pause(engine *e, const caller *c, sandbox *sb) ERR_MUST;
+typedef struct resumed { /* all 0: it was not paused */
+    uint64_t took_ns, paused_ns;
+} resumed;
+err *engine_resume(engine *e, const caller *c, sandbox *sb, resumed *ret_resumed) ERR_MUST;
+/* ERR_SANDBOX_PAUSED, for verbs that would wait inside; of any other state NULL. */
+err *engine_awake(sandbox *sb) ERR_MUST;
+
 /* Which walls held when they were tried, and what this node does not enforce. */
 typedef struct receipt {
     box_walls walls;
@@ -117,8 +130,11 @@ typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     bool read_only, setuid;
     enum network_grant network;
     uint32_t umask;
-    json_t *tmpfs; /* array, as the API shows it */
-    uint64_t created_ns, ends_ns, ended_ns;
+    json_t *tmpfs;                          /* array, as the API shows it */
+    uint64_t created_ns, ends_ns, ended_ns; /* ends: of a paused one, when it is not kept longer */
+    uint64_t paused_ns;                     /* since when; 0: it is not paused */
+    uint64_t ttl_left_ns;                   /* UINT64_MAX: none, or it has ended */
+    resume_estimate resume;                 /* of a paused one */
     receipt receipt;
     size_t live_execs;
     bool has_timing; /* of its create; not kept over a restart */
@@ -178,7 +194,7 @@ err *engine_prune_images(engine *e, const caller *c, bool all, uint64_t *ret_byt
 backend *engine_backend(engine *e);
 const char *engine_cell(engine *e);
 typedef struct engine_counts {
-    size_t creating, running;
+    size_t creating, running, paused;
 } engine_counts;
 engine_counts engine_count(engine *e);
 /* NULL when ready; else why not. ret_pooled: ret_pool was filled. */

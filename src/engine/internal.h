@@ -20,7 +20,8 @@ struct engine {
     uint64_t dropped_until; /* streams of what ended before are gone; the keeper's */
     uint64_t shed_until;    /* likewise, because the disk was short */
     pthread_cond_t wake;
-    sandbox **left; /* creates whose caller has gone; the keeper cancels them */
+    resume_times resumes; /* how long they took */
+    sandbox **left;       /* creates whose caller has gone; the keeper cancels them */
     size_t nleft;
     bool stopping;
 };
@@ -57,6 +58,9 @@ struct sandbox {
     image *image;
     uint8_t digest[32];
     uint64_t ends_ns, ended_ns;
+    uint64_t paused_ns;   /* PAUSED: since when, and ends_ns stands still from then on */
+    bool moving;          /* a pause, a resume or another change of its record is under way */
+    pthread_cond_t moved; /* it is over */
     receipt receipt;
     exec_table *table;
     session_table *sessions; /* of the table; NULL: nobody asked yet */
@@ -144,6 +148,19 @@ sandbox **engine_live_all(engine *e, size_t *ret_n);
 void *engine_keeper(void *arg);
 /* Ends a live sandbox for a reason of our own. */
 void engine_end(engine *e, sandbox *sb, const cause *c);
+
+/* pause.c */
+/* Its own time, by which its time to live runs: now, or when it was paused. Lock held. */
+uint64_t sandbox_now(const sandbox *sb);
+/* Changes of its record that wait for the store come one after the other. The first waits; the lock
+ * must be held by neither. */
+void sandbox_move_begin(sandbox *sb);
+void sandbox_move_end(sandbox *sb);
+/* At start: brings what is inside to what the record says. After it is bound. */
+void sandbox_settle_pause(sandbox *sb, bool frozen);
+/* One that was paused for too long, as a reference; NULL: there is none. */
+sandbox *pause_expired(engine *e);
+void pause_end(engine *e, sandbox *sb);
 
 /* create_key.c */
 enum key_outcome {

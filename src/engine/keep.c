@@ -153,6 +153,10 @@ void *engine_keeper(void *arg)
             engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
             sandbox_unref(sb);
         }
+        for (sandbox *sb; (sb = pause_expired(e));) {
+            pause_end(e, sb);
+            sandbox_unref(sb);
+        }
         for (sandbox *sb; (sb = unsettled(e));) {
             sandbox_give_up(sb);
             sandbox_unref(sb);

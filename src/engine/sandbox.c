@@ -16,6 +16,7 @@ sandbox *sandbox_new(engine *e, const char *owner)
     sb->engine = e;
     sb->owner = xstrdup(owner);
     pthread_mutex_init(&sb->lock, NULL);
+    pthread_cond_init(&sb->moved, NULL);
     sb->state = LIFE_CREATING;
     return sb;
 }
@@ -47,6 +48,7 @@ void sandbox_unref(sandbox *sb)
     free(sb->deleted_by);
     free(sb->hello);
     free(sb->gone_early);
+    pthread_cond_destroy(&sb->moved);
     pthread_mutex_destroy(&sb->lock);
     free(sb);
 }
@@ -113,7 +115,8 @@ void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row)
                      .spec = spec_text(sb),
                      .created_ns = sb->created_ns,
                      .ttl_ns = sb->ends_ns,
-                     .ended_ns = sb->ended_ns};
+                     .ended_ns = sb->ended_ns,
+                     .paused_ns = sb->paused_ns};
 
     memcpy(r.id, sb->id, sizeof r.id);
     memcpy(r.digest, sb->digest, sizeof r.digest);
@@ -161,6 +164,7 @@ err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
     sb->created_ns = r->created_ns;
     sb->ends_ns = r->ttl_ns;
     sb->ended_ns = r->ended_ns;
+    sb->paused_ns = state == LIFE_PAUSED ? r->paused_ns : 0;
     receipt_read(&sb->receipt, r->walls);
     spec_read(sb, spec);
     *ret_sandbox = sb;
@@ -207,6 +211,21 @@ static char *copy_or_null(const char *s)
     return s ? xstrdup(s) : NULL;
 }
 
+/* lock held */
+static void view_pause(const sandbox *sb, sandbox_view *v)
+{
+    uint64_t now = sandbox_now(sb);
+
+    v->ends_ns = sb->ends_ns;
+    v->ttl_left_ns = UINT64_MAX;
+    if (sb->ends_ns && sb->state != LIFE_GONE)
+        v->ttl_left_ns = sb->ends_ns > now ? sb->ends_ns - now : 0;
+    if (sb->state != LIFE_PAUSED)
+        return;
+    v->paused_ns = sb->paused_ns;
+    v->ends_ns = sb->paused_ns + sb->engine->o.keep_paused_ms * NS_PER_MS;
+}
+
 void sandbox_get(sandbox *sb, sandbox_view *ret_view)
 {
     exec_table *table = NULL;
@@ -229,15 +248,19 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
                                    .umask = sb->umask,
                                    .tmpfs = json_deep_copy(sb->tmpfs),
                                    .created_ns = sb->created_ns,
-                                   .ends_ns = sb->ends_ns,
                                    .ended_ns = sb->ended_ns,
                                    .receipt = sb->receipt,
                                    .has_timing = sb->has_timing,
                                    .timing = sb->timing};
         memcpy(ret_view->id, sb->id, sizeof ret_view->id);
         memcpy(ret_view->digest, sb->digest, sizeof ret_view->digest);
-        if (sb->table && sb->state == LIFE_RUNNING)
+        view_pause(sb, ret_view);
+        if (sb->table && (sb->state == LIFE_RUNNING || sb->state == LIFE_PAUSED))
             table = exec_table_ref(sb->table);
+    }
+    if (ret_view->paused_ns) {
+        LOCK_SCOPE(&sb->engine->lock);
+        ret_view->resume = resume_times_estimate(&sb->engine->resumes);
     }
     ret_view->live_execs = table ? exec_count_running(table) : 0;
     exec_table_unref(table);

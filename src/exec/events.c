@@ -48,14 +48,12 @@ static void fetch(exec_table *t, exec *x)
 /* lock held: the time limit goes on from BEGIN's wall clock. */
 static void rearm(exec_table *t, exec *x)
 {
-    uint64_t end = x->begin_ns + x->timeout_ms * NS_PER_MS, now = now_real_ns();
-
     if (x->discarded && !x->ended) { /* its verb died with an earlier life of ours */
         x->timed_out = true;
         atomic_store(&x->due, true);
     }
     if (x->timeout_ms && !x->ended && !x->here)
-        pump_timer_set(t->hub->pump, &x->deadline, now_mono_ns() + (end > now ? end - now : 0));
+        exec_deadline(x, table_left(t, x->begin_ns, x->timeout_ms));
 }
 
 /* lock held: an exec that the box remembers. */

@@ -88,6 +88,14 @@ static bool descriptors_short(const exec_hub *h)
 }
 
 /* lock held */
+static err *check_awake(const exec_table *t)
+{
+    if (!t->paused_mono)
+        return NULL;
+    return err_kind(err_new(ERR_SANDBOX_PAUSED, "sandbox %s is paused", t->sandbox), "sandbox");
+}
+
+/* lock held */
 static err *admit_live(const exec_table *t, bool transient)
 {
     if (transient && t->ntransient >= TRANSIENT_MAX)
@@ -108,6 +116,7 @@ static err *admit(const exec_table *t, bool transient)
         return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", t->sandbox), "sandbox");
     if (!t->box)
         return err_new(ERR_UNAVAILABLE, "sandbox %s is not reachable yet", t->sandbox);
+    TRY(check_awake(t));
     TRY(admit_live(t, transient));
     if (descriptors_short(t->hub))
         return err_retry_after(
@@ -176,7 +185,7 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key,
     x->here = true;
     x->asked_ns = now_mono_ns();
     if (spec->timeout_ms)
-        pump_timer_set(t->hub->pump, &x->deadline, now_mono_ns() + spec->timeout_ms * NS_PER_MS);
+        exec_deadline(x, spec->timeout_ms * NS_PER_MS);
     return NULL;
 }
 
@@ -491,6 +500,7 @@ err *exec_signal(exec *x, int signo, uint32_t scope)
         return err_new(ERR_INVALID_REQUEST, "an exec has no signal scope %u", scope);
     LOCK_SCOPE(&t->lock);
     TRY(check_live(x));
+    TRY(check_awake(t));
     if (signo == SIGKILL || signo == SIGTERM)
         note_asked(x, signo);
     TRY(t->ops->signal(t->box, &s));
@@ -510,7 +520,7 @@ void exec_discard(exec *x, enum exec_discard how)
         x->discarded = true;
         live = x->live;
         if (live && how == DISCARD_END) {
-            pump_timer_set(t->hub->pump, &x->deadline, now_mono_ns() + DISCARD_NS);
+            exec_deadline(x, DISCARD_NS);
         } else if (live) { /* the time limit's first or second step */
             x->timed_out = how == DISCARD_KILL;
             atomic_store(&x->due, true);

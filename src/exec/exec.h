@@ -177,6 +177,23 @@ uint64_t exec_stdin_taken(exec *x);  /* of them, those the command has got */
 err *exec_signal(exec *x, int signo, uint32_t scope) ERR_MUST;
 err *exec_resize(exec *x, uint16_t rows, uint16_t cols) ERR_MUST;
 
+/* ---- pause ---- */
+/* The sandbox stands still since that real time: nothing is started or signalled
+ * (ERR_SANDBOX_PAUSED), and no time limit runs. Also for a table that was opened while it did. */
+void exec_table_pause(exec_table *t, uint64_t since_ns);
+/* In the journal, for who finds it there: it was paused until now. Before anything else of a
+ * resume; again if that did not come to be. */
+err *exec_table_note_pause(exec_table *t, uint64_t now_ns) ERR_MUST;
+void exec_table_resume(exec_table *t);
+bool exec_table_is_paused(exec_table *t);
+size_t exec_table_pauses(exec_table *t); /* so far */
+/* Monotonic, but for the times at which the sandbox was paused: time limits are counted by it. */
+uint64_t exec_table_clock(exec_table *t);
+/* By that clock; nothing while it stands still: to be set again after a resume. */
+void exec_table_timer(exec_table *t, pump_timer *timer, uint64_t at_ns);
+/* What is left of a time limit that began at a real time. */
+uint64_t exec_table_left(exec_table *t, uint64_t begin_ns, uint64_t timeout_ms);
+
 /* ---- for sessions ---- */
 uint64_t exec_id(const exec *x);
 const char *exec_table_sandbox(const exec_table *t);

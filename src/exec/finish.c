@@ -15,8 +15,10 @@
  * the signals was killed before it could say so. */
 static bool ran_out(const exec *x, const struct sp_rec *rec)
 {
+    uint64_t still = pause_spans_between(&x->table->pauses, x->begin_ns, rec->end_real);
+
     return x->timed_out ||
-           (x->timeout_ms && rec->end_real >= x->begin_ns + x->timeout_ms * NS_PER_MS);
+           (x->timeout_ms && rec->end_real >= x->begin_ns + x->timeout_ms * NS_PER_MS + still);
 }
 
 enum exec_how exec_how_of(const exec *x, const struct sp_rec *rec)

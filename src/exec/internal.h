@@ -13,6 +13,7 @@
 
 #include "base/buf.h"
 #include "base/map.h"
+#include "core/pause.h"
 #include "exec/exec.h"
 #include "exec/journal.h"
 #include "exec/pump.h"
@@ -96,6 +97,10 @@ struct exec_table {
     box *box;
     bool frames;
     bool attached, gone, ended, bound, settled;
+    pause_spans pauses;   /* that are over */
+    uint64_t paused_real; /* since when it is paused; 0: it is not */
+    uint64_t paused_mono;
+    uint64_t still_ns;      /* how much the table's clock is behind the monotonic one */
     int64_t ooms;           /* the box's count when last looked at; -1: never */
     struct sp_hello *early; /* HELLO that came before bind, with its records */
     void (*on_gone)(void *arg, const char *why);
@@ -135,6 +140,7 @@ struct exec {
     spool out[2];
     pump_job job;
     pump_timer deadline, retry;
+    uint64_t deadline_at; /* by the table's clock; 0: none. table->lock */
     struct exec_io io;
     _Atomic bool due, retry_due; /* timers that fired */
     _Atomic bool forgotten;      /* its streams were removed */
@@ -211,6 +217,12 @@ enum exec_how exec_how_of(const exec *x, const struct sp_rec *rec);
 
 /* job.c: one exec's work on its pump thread */
 void job_init(exec *x);
+
+/* pause.c; table->lock held */
+uint64_t table_clock(const exec_table *t);
+/* What is left of a time limit that began at a real time. */
+uint64_t table_left(const exec_table *t, uint64_t begin_ns, uint64_t timeout_ms);
+void exec_deadline(exec *x, uint64_t left_ns);
 
 /* io.c: the descriptors form; frames.c: the frames form. From the job. */
 void io_install(exec *x);

@@ -25,11 +25,12 @@ static void on_deadline(exec *x)
     exec_table *t = x->table;
 
     LOCK_SCOPE(&t->lock);
-    if (!atomic_exchange(&x->due, false) || x->ended || x->exited || x->lost || !t->box)
+    if (t->paused_mono || !atomic_exchange(&x->due, false) || x->ended || x->exited || x->lost ||
+        !t->box)
         return;
     signal_spec s = {.exec = x->id, .signo = x->timed_out ? SIGKILL : SIGTERM, .scope = SP_TO_TREE};
     err_drop(t->ops->signal(t->box, &s), "time limit");
-    pump_timer_set(t->hub->pump, &x->deadline, now_mono_ns() + (x->timed_out ? KILL_NS : TERM_NS));
+    exec_deadline(x, x->timed_out ? KILL_NS : TERM_NS);
     x->timed_out = true;
 }
 

@@ -54,6 +54,8 @@ static bool is_sound(const journal_rec *r)
         return (r->mark.stream == 1 || r->mark.stream == 2) && r->mark.from < r->mark.to;
     case JOURNAL_ASKED:
         return r->asked.signo > 0 && r->asked.signo < 32;
+    case JOURNAL_PAUSE:
+        return r->pause.from_ns <= r->pause.to_ns;
     case JOURNAL_SESSION:
         return r->session.shell && HAS_NUL(r->session.name) && HAS_NUL(r->session.user) &&
                HAS_NUL(r->session.program);

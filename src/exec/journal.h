@@ -26,6 +26,7 @@ enum journal_type {
     JOURNAL_COMMAND_END = 5, /* how it ended */
     JOURNAL_ASKED = 6,       /* a signal that ends it was asked for */
     JOURNAL_SESSION = 7,     /* a shell is started for it, or it is closed; the last one holds */
+    JOURNAL_PAUSE = 8,       /* the sandbox was paused; exec is 1 */
     JOURNAL_TYPES
 };
 static inline bool journal_is_session(unsigned type)
@@ -68,6 +69,11 @@ struct journal_mark {
 struct journal_asked {
     uint32_t signo; /* 1 to 31 */
     uint32_t zero;
+};
+
+/* Real time. Of several with the same beginning the last one holds. */
+struct journal_pause {
+    uint64_t from_ns, to_ns;
 };
 
 #define JOURNAL_TOKEN     8u
@@ -144,6 +150,7 @@ typedef struct journal_rec {
         struct journal_end end;
         struct journal_mark mark;
         struct journal_asked asked;
+        struct journal_pause pause;
         struct journal_session session;
         struct journal_command command;
         struct journal_command_end command_end;

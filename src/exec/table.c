@@ -277,6 +277,8 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
         drop_add(t, r->exec, (int)r->mark.stream, r->mark.from, r->mark.to);
     } else if (r->type == JOURNAL_ASKED && p) {
         p->asked |= 1u << r->asked.signo;
+    } else if (r->type == JOURNAL_PAUSE) {
+        pause_spans_add(&t->pauses, r->pause.from_ns, r->pause.to_ns);
     } else if (journal_is_session(r->type)) {
         table_log(t, index);
         if (r->type == JOURNAL_COMMAND)
@@ -508,6 +510,7 @@ static void table_free(exec_table *t)
     pthread_mutex_destroy(&t->lock);
     free(t->past);
     free(t->drops);
+    pause_spans_done(&t->pauses);
     free(t->logs);
     free(t->early);
     free(t);

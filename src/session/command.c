@@ -234,7 +234,7 @@ static void make_frame(session *s, const command_spec *c, const char *token, fra
 /* From here on it runs, whatever happens to us. */
 static void begin(session *s, const journal_rec *r)
 {
-    uint64_t now = now_mono_ns();
+    uint64_t now = exec_table_clock(s->execs);
 
     s->run = (struct running){.seq = r->command.seq,
                               .boot_ns = r->command.boot_ns,

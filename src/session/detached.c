@@ -142,7 +142,7 @@ err *detached_help(session *s, const char *verb)
     TRY(exec_start(s->execs, &spec, NULL, &x, &replay));
     detached_drop_helper(s);
     s->helper = x;
-    s->helper_ns = now_mono_ns();
+    s->helper_ns = exec_table_clock(s->execs);
     s->helper_watch = (exec_watch){.notify = on_helper, .arg = s};
     exec_watch_add(x, &s->helper_watch);
     return NULL;

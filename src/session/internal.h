@@ -40,12 +40,12 @@ struct running {
     uint64_t seq;
     char token[FRAME_TOKEN + 1];
     uint64_t boot_ns;
-    uint64_t deadline_ns; /* monotonic; 0: none */
-    uint64_t begun_ns;    /* monotonic, as this process knows it */
+    uint64_t deadline_ns; /* by the clock of the execs, as the times below; 0: none */
+    uint64_t begun_ns;    /* as this process knows it */
     uint32_t flags;       /* COMMAND_F_* */
     uint32_t record_flags;
     bool found;       /* its own trailer, on stdout: */
-    uint64_t wait_ns; /* monotonic: its end is known, but not what its signals do; 0: it is not */
+    uint64_t wait_ns; /* its end is known, but not what its signals do; 0: it is not */
     bool adopted;     /* an earlier life of ours began it */
     unsigned carried; /* detached: execs that were asked for it again */
     char kind;
@@ -67,7 +67,7 @@ struct session {
                   */
     exec *helper; /* detached: a step of the ladder, or what removes an old shell */
     exec_watch helper_watch;
-    uint64_t helper_ns; /* monotonic: since when */
+    uint64_t helper_ns; /* by the clock of the execs: since when */
     buf frame;          /* detached: of the command that runs, if its shell may not have it yet */
     exec_watch watch;
     exec_hold *hold[2];

@@ -197,7 +197,7 @@ static bool finish_found(session *s)
  */
 static bool is_settled(session *s)
 {
-    uint64_t now = now_mono_ns();
+    uint64_t now = exec_table_clock(s->execs);
     bool kills = s->run.record_flags & JOURNAL_C_KILLS;
     bool pending = session_is_detached(s) ? detached_is_helped(s) : exec_signals_pending(s->shell);
 
@@ -214,7 +214,7 @@ static bool settle(session *s)
     if (!s->run.seq || !s->s[0].found || !s->s[1].found || !is_settled(s))
         return false;
     if (!finish_found(s)) {
-        s->retry_ns = now_mono_ns() + RETRY_NS;
+        s->retry_ns = exec_table_clock(s->execs) + RETRY_NS;
         return false;
     }
     s->life = SESSION_IDLE;
@@ -275,7 +275,7 @@ static void restart(session *s)
         err_free(e);
         s->info.restarts--;
         s->failures += counts;
-        s->retry_ns = now_mono_ns() + 5 * RETRY_NS;
+        s->retry_ns = exec_table_clock(s->execs) + 5 * RETRY_NS;
         return;
     }
     FAULT_KILL("session.restarted");
@@ -291,7 +291,7 @@ static void restart(session *s)
 static void on_shell_end(session *s, const exec_end *end)
 {
     if (!session_end_command(s, end)) {
-        s->retry_ns = now_mono_ns() + RETRY_NS;
+        s->retry_ns = exec_table_clock(s->execs) + RETRY_NS;
         return;
     }
     if (may_restart(s)) {
@@ -315,14 +315,14 @@ static void carry_again(session *s)
         return;
     }
     if (s->run.carried++ % 2) {
-        s->retry_ns = now_mono_ns() + 5 * RETRY_NS;
+        s->retry_ns = exec_table_clock(s->execs) + 5 * RETRY_NS;
         return;
     }
     r.command.in_bytes = s->frame.len;
     err *e = detached_carry(s, &r, s->frame.len, &index);
     if (e) {
         err_drop(e, "session");
-        s->retry_ns = now_mono_ns() + 5 * RETRY_NS;
+        s->retry_ns = exec_table_clock(s->execs) + 5 * RETRY_NS;
         return;
     }
     command_note(s, &r, index);
@@ -337,7 +337,7 @@ static void not_run(session *s)
     if (command_finish(s, COMMAND_NOT_RUN, 0))
         s->life = SESSION_IDLE;
     else
-        s->retry_ns = now_mono_ns() + RETRY_NS;
+        s->retry_ns = exec_table_clock(s->execs) + RETRY_NS;
 }
 
 static void on_carrier_end(session *s, const exec_end *end)
@@ -439,14 +439,14 @@ void session_arm(session *s)
     at = sooner(at, s->run.wait_ns);
 
     if (at)
-        pump_timer_set(exec_table_pump(s->execs), &s->timer, at);
+        exec_table_timer(s->execs, &s->timer, at);
 }
 
 /* lock held. True: come again at once. */
 static bool work(session *s, char *chunk)
 {
     exec_state st;
-    uint64_t now = now_mono_ns();
+    uint64_t now = exec_table_clock(s->execs);
 
     if (s->retry_ns && now >= s->retry_ns)
         s->retry_ns = 0;
@@ -454,6 +454,8 @@ static bool work(session *s, char *chunk)
     exec_get(s->shell, &st);
     bool more = scan(s, chunk);
     more = settle(s) || more;
+    if (exec_table_is_paused(s->execs)) /* nothing is begun or signalled; session_table_wake() */
+        return more;
     if (st.end.how != EXEC_RUNNING && !more && s->life != SESSION_ENDED && !s->retry_ns)
         session_is_detached(s) ? on_carrier_end(s, &st.end) : on_shell_end(s, &st.end);
     climb(s, now);

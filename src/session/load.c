@@ -73,11 +73,11 @@ static void on_record(void *arg, uint32_t index, const journal_rec *r)
 }
 
 /* The time limit goes on from the wall clock. */
-static uint64_t deadline_of(const struct journal_command *c)
+static uint64_t deadline_of(const session *s, const struct journal_command *c)
 {
-    uint64_t end = c->real_ns + c->timeout_ms * NS_PER_MS, now = now_real_ns();
-
-    return c->timeout_ms ? now_mono_ns() + (end > now ? end - now : 0) : 0;
+    if (!c->timeout_ms)
+        return 0;
+    return exec_table_clock(s->execs) + exec_table_left(s->execs, c->real_ns, c->timeout_ms);
 }
 
 /* What the end of the command before it says about the shell: its pid and its depth. */
@@ -105,8 +105,8 @@ static void take_up(session *s)
 
     s->run = (struct running){.seq = c->seq,
                               .boot_ns = c->boot_ns,
-                              .begun_ns = now_mono_ns(),
-                              .deadline_ns = deadline_of(c),
+                              .begun_ns = exec_table_clock(s->execs),
+                              .deadline_ns = deadline_of(s, c),
                               .record_flags = c->flags,
                               .adopted = true};
     hex_encode(c->token, JOURNAL_TOKEN, s->run.token);

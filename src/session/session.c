@@ -50,6 +50,13 @@ err *session_table_open(exec_table *t, session_table **ret_table)
     return NULL;
 }
 
+void session_table_wake(session_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    for (size_t i = 0; i < t->n; i++)
+        pump_kick(&t->all[i]->job);
+}
+
 static void session_silence(session *s)
 {
     LOCK_SCOPE(&s->lock);
@@ -439,7 +446,7 @@ err *session_interrupt(session *s)
     LOCK_SCOPE(&s->lock);
     if (!s->run.seq)
         return NULL;
-    uint64_t now = now_mono_ns();
+    uint64_t now = exec_table_clock(s->execs);
     if (!(s->run.flags & COMMAND_F_TIMED_OUT))
         s->run.flags |= COMMAND_F_INTERRUPTED;
     ladder_start(&s->run.ladder, now,

@@ -24,6 +24,8 @@ typedef struct session session;
 
 /* Finds the sessions of the journal again; what ran goes on. One table per exec_table. */
 err *session_table_open(exec_table *t, session_table **ret_table) ERR_MUST;
+/* The sandbox was paused and goes on: what has waited is done. */
+void session_table_wake(session_table *t);
 /* No session of it does anything any more; what runs in the sandbox goes on. */
 void session_table_close(session_table *t);
 

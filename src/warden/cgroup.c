@@ -14,6 +14,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/fs.h"
 #include "base/str.h"
 
@@ -372,6 +373,16 @@ bool cgroup_frozen(const cgroups *cg, uint32_t n)
            !strncmp(text, "FROZEN", 6);
 }
 
+bool cgroup_thawed(const cgroups *cg, uint32_t n)
+{
+    char text[256];
+
+    if (cg->v2)
+        return !slot_read(cg, CG_FREEZER, n, "cgroup.freeze", text, sizeof text) || *text == '0';
+    return !slot_read(cg, CG_FREEZER, n, "freezer.state", text, sizeof text) ||
+           !strncmp(text, "THAWED", 6);
+}
+
 static int set_frozen(const cgroups *cg, uint32_t n, bool freeze)
 {
     return cg->v2 ? slot_write(cg, CG_FREEZER, n, "cgroup.freeze", freeze ? "1" : "0")
@@ -387,7 +398,12 @@ err *cgroup_freeze(const cgroups *cg, uint32_t n, bool freeze)
         int r = set_frozen(cg, n, freeze);
         if (r)
             return err_sys(ERR_INTERNAL, -r, "cannot %s the cgroup", freeze ? "freeze" : "thaw");
-        if (!freeze || cgroup_frozen(cg, n))
+        if (!freeze) {
+            FAULT_KILL("resume.thawed");
+            return NULL;
+        }
+        FAULT_KILL("pause.freezing");
+        if (cgroup_frozen(cg, n))
             return NULL;
         if (now_mono_ns() > end)
             break;

@@ -58,7 +58,9 @@ err *cgroup_take_back(const cgroups *cg, uint32_t n) ERR_MUST;
 bool cgroup_usage(const cgroups *cg, uint32_t n, struct wp_usage *ret_usage);
 /* Freezing waits until it holds, at most 2 s, then thaws again: ERR_TIMEOUT. */
 err *cgroup_freeze(const cgroups *cg, uint32_t n, bool freeze) ERR_MUST;
+/* It stands still / nobody has asked it to, or it is not there. Between the two it is stopping. */
 bool cgroup_frozen(const cgroups *cg, uint32_t n);
+bool cgroup_thawed(const cgroups *cg, uint32_t n);
 /* SIGKILL to everything inside; thaws, so that the signal is acted upon. */
 void cgroup_kill(const cgroups *cg, uint32_t n);
 /* Removes it in every hierarchy. False while something lives in it. */

@@ -28,6 +28,7 @@
 #include "warden/warden.h"
 
 #define OPS_WORKERS    2
+#define FREEZE_WORKERS 2 /* of their own, as one that resists takes seconds; a queue each */
 #define LAYERS_WORKERS 2
 #define UNPACK_WORKERS 9 /* bothyd has as many layers under way; most of the time they wait */
 #define LIST_PAGE      1000u
@@ -43,7 +44,7 @@ typedef struct queue {
     warden *w;
 } queue;
 
-static queue ops, slow, unpacks;
+static queue ops, freezes[FREEZE_WORKERS], slow, unpacks;
 
 static void queue_init(queue *q, warden *w)
 {
@@ -247,18 +248,30 @@ static void op_metrics(warden *w, job *j)
     job_answer(j, text.p, text.len, NULL, 0, -1);
 }
 
+/* Those of one sandbox come one after the other (ops_take): the last one holds in the end. But a
+ * destroy in the meantime has thawed it so that the kill is acted upon, and that must hold, too. */
+static err *set_frozen(warden *w, slot *s, bool freeze)
+{
+    err *e = cgroup_freeze(&w->cg, s->n, freeze);
+
+    pthread_mutex_lock(&w->lock);
+    s->frozen = !cgroup_thawed(&w->cg, s->n);
+    bool dying = s->state != SLOT_CLAIMED;
+    pthread_mutex_unlock(&w->lock);
+    if (dying && freeze)
+        err_drop(cgroup_freeze(&w->cg, s->n, false), "freeze");
+    return e;
+}
+
 static void op_freeze(warden *w, job *j)
 {
     struct wp_id id = id_of(j);
-    bool freeze = j->type == WP_FREEZE;
     slot *s = NULL;
     err *e = hold_living(w, &id, &s);
 
     if (s) {
-        e = cgroup_freeze(&w->cg, s->n, freeze);
-        LOCK_SCOPE(&w->lock);
-        s->frozen = !e && freeze;
-        slot_unref(w, s);
+        e = set_frozen(w, s, j->type == WP_FREEZE);
+        release(w, s);
     }
     job_end(j, e);
 }
@@ -550,8 +563,8 @@ static const struct {
     [WP_HELLO] = {op_hello, NULL},     [WP_CLAIM] = {fifo_add, NULL},
     [WP_ATTACH] = {op_attach, &ops},   [WP_DESTROY] = {op_destroy, &ops},
     [WP_LIST] = {op_list, NULL},       [WP_STATS] = {op_stats, &ops},
-    [WP_METRICS] = {op_metrics, &ops}, [WP_FREEZE] = {op_freeze, &ops},
-    [WP_THAW] = {op_freeze, &ops},     [WP_LIMITS] = {op_limits, &ops},
+    [WP_METRICS] = {op_metrics, &ops}, [WP_FREEZE] = {op_freeze, freezes},
+    [WP_THAW] = {op_freeze, freezes},  [WP_LIMITS] = {op_limits, &ops},
     [WP_SOCKET] = {op_socket, &ops},   [WP_UNPACK] = {op_unpack, &unpacks},
     [WP_IMAGE] = {op_image, &slow},    [WP_PRUNE] = {op_prune, &slow},
     [WP_POOL] = {op_pool, NULL},       [WP_LAYERS] = {op_layers, &ops},
@@ -562,7 +575,7 @@ static void *work(void *arg)
 {
     queue *q = arg;
 
-    if (q == &ops)
+    if (q != &slow && q != &unpacks)
         privs_thread("ops");
     else
         pthread_setname_np(pthread_self(), "layers"); /* it starts bothy-unpack */
@@ -580,6 +593,10 @@ void ops_start(warden *w)
     queue_init(&unpacks, w);
     for (int i = 0; i < OPS_WORKERS; i++)
         thread_detach("ops", work, &ops);
+    for (int i = 0; i < FREEZE_WORKERS; i++) {
+        queue_init(&freezes[i], w);
+        thread_detach("ops", work, &freezes[i]);
+    }
     for (int i = 0; i < LAYERS_WORKERS; i++)
         thread_detach("layers", work, &slow);
     for (int i = 0; i < UNPACK_WORKERS; i++)
@@ -590,6 +607,8 @@ void ops_take(warden *w, job *j)
 {
     queue *q = OPS[j->type].in;
 
+    if (q == freezes) /* a sandbox's always in the same one: its id is random to the end */
+        q += (unsigned char)j->body[SANDBOX_ID_LEN - 1] % FREEZE_WORKERS;
     if (!q)
         OPS[j->type].run(w, j);
     else if (!queue_put(q, j))

@@ -403,7 +403,7 @@ static bool recover_one(warden *w, slot *s)
         if (!read_claim(s) || slot_find(w, s->id))
             return false;
         s->state = SLOT_CLAIMED;
-        s->frozen = cgroup_frozen(&w->cg, s->n);
+        s->frozen = !cgroup_thawed(&w->cg, s->n);
         s->limits.memory = cgroup_usage(&w->cg, s->n, &u) ? u.memory_limit : 0;
         return true;
     }

@@ -37,8 +37,8 @@ typedef struct slot {
     uint32_t n;
     enum slot_state state;
     unsigned refs;
-    bool doomed; /* destruction was asked for while it was being claimed */
-    bool frozen;
+    bool doomed;   /* destruction was asked for while it was being claimed */
+    bool frozen;   /* or about to be */
     bool limiting; /* a LIMITS is under way */
     pid_t pid;
     uint64_t start; /* start time of pid, in clock ticks: a recycled pid has another */

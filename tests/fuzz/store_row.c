@@ -52,7 +52,7 @@ static void check_again(engine *e, sandbox *sb)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static engine e;
+    static engine e = {.o = {.clock = &CLOCK_SYSTEM}};
     fuzz_in in = {data, size};
     CLEANUP(freep) char *state = fuzz_word(&in, 0);
     CLEANUP(freep) char *ended = fuzz_word(&in, 0);

@@ -50,8 +50,10 @@ err *rest_info_get(request *rq, response *rs)
                                   (int)SP_VERSION, "kit", 1, "journal", 1, "store", 1));
     json_object_set_new(o, "pool", view_pool_of(b));
     json_object_set_new(o, "counts",
-                        json_pack("{s:I,s:I,s:I}", "sandboxes", (json_int_t)n.running, "creating",
-                                  (json_int_t)n.creating, "images", (json_int_t)images));
+                        json_pack("{s:I,s:I,s:I,s:I}", "sandboxes",
+                                  (json_int_t)(n.running + n.paused), "paused",
+                                  (json_int_t)n.paused, "creating", (json_int_t)n.creating,
+                                  "images", (json_int_t)images));
     response_json(rs, 200, o);
     return NULL;
 }

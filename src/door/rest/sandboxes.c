@@ -182,7 +182,7 @@ err *rest_sandbox_list(request *rq, response *rs)
 
 /* ---- one ---- */
 
-/* The receipt is here only: it would be most of a long list. */
+/* The receipt, and what a pause keeps, are here only: they would be most of a long list. */
 err *rest_sandbox_get(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -193,6 +193,7 @@ err *rest_sandbox_get(request *rq, response *rs)
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     sandbox_get(sb, &v);
     json_t *o = view_sandbox(&v);
+    json_object_set_new(o, "pause", view_pause(&v));
     json_object_set_new(o, "walls", view_walls(&v));
     CLEANUP(freep) box_usage *usage = usage_of(rest_engine(rq), &v, q.usage ? 1 : 0);
     if (q.usage)

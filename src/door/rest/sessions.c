@@ -207,6 +207,7 @@ static err *act(request *rq, response *rs, err *(*verb)(session *s))
     CLEANUP(session_unrefp) session *s = NULL;
 
     TRY(find_session(rq, &sb, &s));
+    TRY(engine_awake(sb));
     TRY(verb(s));
     response_json(rs, 200, session_json(sb, s));
     return NULL;

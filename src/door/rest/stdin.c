@@ -84,6 +84,7 @@ err *rest_process_stdin(request *rq, response *rs)
 
     TRY(process_stdin_query_decode(query_find, rq, &q));
     TRY(rest_find_exec(rq, &sb, &x));
+    TRY(engine_awake(sb));
     TRY(request_body(rq, STDIN_MAX, &body));
     TRY(request_hold_new(rq, body.len, &hold));
     feed *f = xcalloc(1, sizeof *f);

@@ -26,6 +26,7 @@ err *rest_process_resize(request *rq, response *rs)
     TRY(request_body(rq, BODY_MAX, &body));
     TRY(resize_decode(body.p, body.len, &in));
     TRY(rest_find_exec(rq, &sb, &x));
+    TRY(engine_awake(sb));
     TRY(exec_resize(x, (uint16_t)in.rows, (uint16_t)in.cols));
     response_status(rs, 204);
     return NULL;

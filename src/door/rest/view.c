@@ -153,6 +153,10 @@ json_t *view_sandbox(const sandbox_view *v)
     json_object_set_new(o, "created", view_time(v->created_ns));
     json_object_set_new(o, "ends", v->ended_ns ? json_null() : view_time(v->ends_ns));
     json_object_set_new(o, "ended", view_time(v->ended_ns));
+    json_object_set_new(o, "ttl_left",
+                        v->ttl_left_ns == UINT64_MAX ? json_null()
+                                                     : json_real((double)v->ttl_left_ns / 1e9));
+    json_object_set_new(o, "paused_at", view_time(v->paused_ns));
     json_object_set_new(o, "labels", view_labels(v->labels));
     json_object_set_new(o, "limits", view_limits(&v->limits));
     json_object_set_new(o, "user", text_or_null(v->user));

@@ -180,7 +180,8 @@ static void open_engine(void)
                         .ttl_ms = 1000,
                         .queue_ms = 1000,
                         .keep_record_ms = 86400000,
-                        .keep_spool_ms = 3600000};
+                        .keep_spool_ms = 3600000,
+                        .keep_paused_ms = 86400000};
 
     assert_ok(engine_new(&o, &node.engine));
 }

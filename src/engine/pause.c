@@ -1,0 +1,294 @@
+/* Pause and resume.
+ *
+ * The record is what was asked for, and it is committed first; then the freezer is brought to it.
+ * So a kill at any instruction leaves a record that says what is to be: the next start freezes what
+ * is paused and thaws what runs. A freezer that does not obey takes the record back.
+ *
+ *     pause:  time limits stop -> record `paused`, since when -> FREEZE -> answer
+ *     resume: journal: until when -> record `running`, later ttl -> THAW -> time limits go on ->
+ * answer
+ *
+ * The journal's part is written before the record, because the record forgets since when. */
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+uint64_t sandbox_now(const sandbox *sb)
+{
+    return sb->state == LIFE_PAUSED ? sb->paused_ns : clock_real(sb->engine->o.clock);
+}
+
+void sandbox_move_begin(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    while (sb->moving)
+        pthread_cond_wait(&sb->moved, &sb->lock);
+    sb->moving = true;
+}
+
+void sandbox_move_end(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    sb->moving = false;
+    pthread_cond_broadcast(&sb->moved);
+}
+
+static void move_endp(sandbox **sb)
+{
+    if (*sb)
+        sandbox_move_end(*sb);
+}
+
+/* Nobody else changes it while we are moving it, but many look. */
+static uint64_t ends_of(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    return sb->ends_ns;
+}
+
+static enum lifecycle state_of(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    return sb->state;
+}
+
+/* False: it has ended meanwhile. */
+static bool enter(sandbox *sb, enum lifecycle state, uint64_t paused_ns, uint64_t ends_ns)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    if (sb->state == LIFE_GONE || sb->deleting || !sandbox_enter(sb, state))
+        return false;
+    sb->paused_ns = paused_ns;
+    sb->ends_ns = ends_ns;
+    return true;
+}
+
+/* Why a sandbox that had ended while its record was to be changed could not be found. */
+static err *or_gone(sandbox *sb, err *failure)
+{
+    if (!failure || failure->code != ERR_NOT_FOUND)
+        return failure;
+    err *told = sandbox_usable(sb);
+    if (!told)
+        return failure;
+    err_free(failure);
+    return told;
+}
+
+static uint64_t later(uint64_t ends_ns, uint64_t from_ns, uint64_t to_ns)
+{
+    return ends_ns && to_ns > from_ns ? ends_ns + (to_ns - from_ns) : ends_ns;
+}
+
+static void go_on(sandbox *sb)
+{
+    session_table *sessions;
+
+    exec_table_resume(sb->table);
+    {
+        LOCK_SCOPE(&sb->lock);
+        sessions = sb->sessions;
+    }
+    if (sessions)
+        session_table_wake(sessions);
+}
+
+static void tell(sandbox *sb, const char *type, const char *by)
+{
+    CLEANUP(json_decrefp) json_t *detail = json_pack("{s:s}", "by", by);
+    CLEANUP(buf_done) buf text = {0};
+
+    json_write(&text, detail);
+    store_event_queued(sb->engine->o.store, sb->id, type, buf_cstr(&text));
+    log_info(type, "sandbox %s: by %s", sb->id, by);
+}
+
+static void took(engine *e, uint64_t ns)
+{
+    LOCK_SCOPE(&e->lock);
+    resume_times_add(&e->resumes, ns);
+}
+
+static bool has_resumed(engine *e)
+{
+    LOCK_SCOPE(&e->lock);
+    return e->resumes.n;
+}
+
+/* ---- pause ---- */
+
+/* It never stood still, or does not any more: the record goes back. */
+static void undo(sandbox *sb, uint64_t since_ns)
+{
+    engine *e = sb->engine;
+    uint64_t ends = later(ends_of(sb), since_ns, clock_real(e->o.clock));
+
+    err_drop(store_sandbox_pause(e->o.store, sb->id, lifecycle_name(LIFE_RUNNING), 0, ends),
+             "pause");
+    if (enter(sb, LIFE_RUNNING, 0, ends))
+        go_on(sb);
+}
+
+/* Nobody has resumed anything here yet: what it will take is tried, once. */
+static err *probe(sandbox *sb, uint64_t commit_ns)
+{
+    const backend_ops *ops = sb->engine->o.backend->ops;
+    uint64_t begun = now_mono_ns();
+
+    TRY(ops->thaw(sb->box));
+    took(sb->engine, now_mono_ns() - begun + commit_ns);
+    return ops->freeze(sb->box);
+}
+
+static err *freeze(sandbox *sb, uint64_t commit_ns)
+{
+    TRY(sb->engine->o.backend->ops->freeze(sb->box));
+    FAULT_KILL("pause.frozen");
+    return has_resumed(sb->engine) ? NULL : probe(sb, commit_ns);
+}
+
+static err *pause_now(engine *e, sandbox *sb)
+{
+    uint64_t since = clock_real(e->o.clock), ends = ends_of(sb), begun = now_mono_ns();
+
+    if (exec_table_pauses(sb->table) >= PAUSES_MAX)
+        return err_remedy(
+            err_new(ERR_SANDBOX_EXHAUSTED, "sandbox %s was paused %u times", sb->id, PAUSES_MAX),
+            "Make a new sandbox.");
+    exec_table_pause(sb->table, since);
+    err *failure =
+        store_sandbox_pause(e->o.store, sb->id, lifecycle_name(LIFE_PAUSED), since, ends);
+    if (failure) {
+        go_on(sb);
+        return or_gone(sb, failure);
+    }
+    FAULT_KILL("pause.recorded");
+    uint64_t commit_ns = now_mono_ns() - begun;
+    if (!enter(sb, LIFE_PAUSED, since, ends))
+        return sandbox_usable(sb);
+    failure = freeze(sb, commit_ns);
+    if (!failure)
+        return NULL;
+    undo(sb, since);
+    if (failure->code == ERR_TIMEOUT)
+        failure = err_remedy(failure, "Something inside would not stand still for two seconds; all "
+                                      "goes on as before. Try again.");
+    return failure->code == ERR_SANDBOX_GONE ? or_gone(sb, failure) : failure;
+}
+
+static err *check_can(engine *e, const caller *c)
+{
+    TRY(caller_require(c, CALLER_USER));
+    if (e->o.backend->ops->freeze)
+        return NULL;
+    return err_new(ERR_UNSUPPORTED, "the backend '%s' cannot pause a sandbox",
+                   e->o.backend->caps.name);
+}
+
+err *engine_pause(engine *e, const caller *c, sandbox *sb)
+{
+    TRY(check_can(e, c));
+    sandbox_move_begin(sb);
+    CLEANUP(move_endp) sandbox *moving = sb;
+    if (state_of(sb) == LIFE_PAUSED)
+        return NULL;
+    TRY(sandbox_usable(sb));
+    TRY(pause_now(e, sb));
+    tell(sb, "paused", c->owner);
+    return NULL;
+}
+
+/* ---- resume ---- */
+
+static err *resume_now(engine *e, sandbox *sb, uint64_t *ret_paused_ns)
+{
+    uint64_t since = sb->paused_ns, ends = ends_of(sb), now = clock_real(e->o.clock);
+    const char *paused = lifecycle_name(LIFE_PAUSED), *running = lifecycle_name(LIFE_RUNNING);
+
+    /* Only a restart of ours needs it; a disk that is full keeps nobody from resuming. */
+    err_drop(exec_table_note_pause(sb->table, now), "resume");
+    FAULT_KILL("resume.noted");
+    TRY(or_gone(sb, store_sandbox_pause(e->o.store, sb->id, running, 0, later(ends, since, now))));
+    FAULT_KILL("resume.recorded");
+    err *failure = e->o.backend->ops->thaw(sb->box);
+    if (failure) {
+        err_drop(store_sandbox_pause(e->o.store, sb->id, paused, since, ends), "resume");
+        return failure->code == ERR_SANDBOX_GONE ? or_gone(sb, failure) : failure;
+    }
+    if (!enter(sb, LIFE_RUNNING, 0, later(ends, since, now)))
+        return sandbox_usable(sb);
+    go_on(sb);
+    *ret_paused_ns = now > since ? now - since : 0;
+    return NULL;
+}
+
+err *engine_resume(engine *e, const caller *c, sandbox *sb, resumed *ret_resumed)
+{
+    uint64_t begun = now_mono_ns();
+
+    *ret_resumed = (resumed){0};
+    TRY(check_can(e, c));
+    sandbox_move_begin(sb);
+    CLEANUP(move_endp) sandbox *moving = sb;
+    if (state_of(sb) != LIFE_PAUSED)
+        return sandbox_usable(sb); /* one that runs is what was wanted */
+    TRY(resume_now(e, sb, &ret_resumed->paused_ns));
+    ret_resumed->took_ns = now_mono_ns() - begun;
+    took(e, ret_resumed->took_ns);
+    tell(sb, "resumed", c->owner);
+    return NULL;
+}
+
+/* ---- at start ---- */
+
+void sandbox_settle_pause(sandbox *sb, bool frozen)
+{
+    const backend_ops *ops = sb->engine->o.backend->ops;
+
+    if (!ops->freeze)
+        return;
+    if (state_of(sb) != LIFE_PAUSED) {
+        if (frozen)
+            err_drop(ops->thaw(sb->box), "reconcile");
+        return;
+    }
+    err *failure = ops->freeze(sb->box);
+    if (!failure)
+        return;
+    log_warn("reconcile", "sandbox %s was paused and runs: %s", sb->id, failure->message);
+    err_free(failure);
+    undo(sb, sb->paused_ns);
+}
+
+/* ---- the keeper's ---- */
+
+sandbox *pause_expired(engine *e)
+{
+    uint64_t now = clock_real(e->o.clock), keep = e->o.keep_paused_ms * NS_PER_MS;
+    LOCK_SCOPE(&e->lock);
+    map_iter it = {0};
+
+    while (map_next(&e->live, &it)) {
+        sandbox *sb = it.entry->value;
+        LOCK_SCOPE(&sb->lock);
+        if (sb->state == LIFE_PAUSED && !sb->deleting && !sb->moving && sb->paused_ns + keep <= now)
+            return sandbox_ref(sb);
+    }
+    return NULL;
+}
+
+void pause_end(engine *e, sandbox *sb)
+{
+    CLEANUP(freep)
+    char *detail = str_printf("it was paused for longer than the %lu s that one is kept",
+                              e->o.keep_paused_ms / 1000);
+
+    engine_end(e, sb, &(cause){.kind = CAUSE_TTL, .detail = detail});
+}

@@ -1,0 +1,103 @@
+/* A table's clock, which stands still while its sandbox is paused. */
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/thread.h"
+#include "exec/internal.h"
+
+uint64_t table_clock(const exec_table *t)
+{
+    return (t->paused_mono ? t->paused_mono : now_mono_ns()) - t->still_ns;
+}
+
+uint64_t table_left(const exec_table *t, uint64_t begin_ns, uint64_t timeout_ms)
+{
+    uint64_t now = t->paused_real ? t->paused_real : now_real_ns();
+    uint64_t end =
+        begin_ns + timeout_ms * NS_PER_MS + pause_spans_between(&t->pauses, begin_ns, now);
+
+    return end > now ? end - now : 0;
+}
+
+/* lock held */
+static void arm(exec *x)
+{
+    exec_table *t = x->table;
+
+    if (x->deadline_at && !t->paused_mono)
+        pump_timer_set(t->hub->pump, &x->deadline, x->deadline_at + t->still_ns);
+}
+
+void exec_deadline(exec *x, uint64_t left_ns)
+{
+    x->deadline_at = table_clock(x->table) + left_ns;
+    arm(x);
+}
+
+void exec_table_pause(exec_table *t, uint64_t since_ns)
+{
+    LOCK_SCOPE(&t->lock);
+    if (t->paused_mono)
+        return;
+    t->paused_real = since_ns;
+    t->paused_mono = now_mono_ns();
+    for (exec *x = t->live; x; x = x->live_next)
+        pump_timer_cancel(t->hub->pump, &x->deadline);
+}
+
+err *exec_table_note_pause(exec_table *t, uint64_t now_ns)
+{
+    journal_rec r = {.type = JOURNAL_PAUSE, .exec = 1};
+
+    LOCK_SCOPE(&t->lock);
+    if (!t->paused_real)
+        return NULL;
+    r.pause = (struct journal_pause){.from_ns = t->paused_real,
+                                     .to_ns = now_ns > t->paused_real ? now_ns : t->paused_real};
+    pause_spans_add(&t->pauses, r.pause.from_ns, r.pause.to_ns);
+    return journal_append(&t->journal, &r, NULL);
+}
+
+void exec_table_resume(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    if (!t->paused_mono)
+        return;
+    t->still_ns += now_mono_ns() - t->paused_mono;
+    t->paused_mono = t->paused_real = 0;
+    for (exec *x = t->live; x; x = x->live_next) {
+        if (!x->ended)
+            arm(x);
+        pump_kick(&x->job);
+    }
+}
+
+bool exec_table_is_paused(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    return t->paused_mono;
+}
+
+size_t exec_table_pauses(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    return t->pauses.n;
+}
+
+uint64_t exec_table_clock(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    return table_clock(t);
+}
+
+void exec_table_timer(exec_table *t, pump_timer *timer, uint64_t at_ns)
+{
+    LOCK_SCOPE(&t->lock);
+    if (!t->paused_mono)
+        pump_timer_set(t->hub->pump, timer, at_ns + t->still_ns);
+}
+
+uint64_t exec_table_left(exec_table *t, uint64_t begin_ns, uint64_t timeout_ms)
+{
+    LOCK_SCOPE(&t->lock);
+    return table_left(t, begin_ns, timeout_ms);
+}
