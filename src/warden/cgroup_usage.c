@@ -12,8 +12,8 @@ static uint64_t number_of(const cgroups *cg, enum cgroup_controller c, uint32_t 
     return cgroup_read(cg, c, n, file, text, sizeof text) ? strtoull(text, NULL, 10) : 0;
 }
 
-/* v1: "8:0 Read 123" a line. Buffered writes are not the writer's, and since 6.10 nothing is counted
- * for a device without a throttle: 0 on such a node. */
+/* v1: "8:0 Read 123" a line. Buffered writes are not the writer's, and since 6.10 nothing is
+ * counted for a device without a throttle: 0 on such a node. */
 static void io_v1(const char *text, struct wp_usage *u)
 {
     for (const char *at = text; at && *at; at = strchr(at, '\n')) {

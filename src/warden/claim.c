@@ -14,6 +14,7 @@
 #include "warden/counters.h"
 #include "warden/destroy.h"
 #include "warden/fifo.h"
+#include "warden/network.h"
 #include "warden/privs.h"
 #include "warden/refill.h"
 #include "warden/root.h"
@@ -62,8 +63,16 @@ static err *limit(const warden *w, const slot *s, const struct wp_limits *l)
     return walls_limits(w, s, &s->made, l);
 }
 
+static err *write_resolvers(const warden *w, const char *upper)
+{
+    char text[256];
+
+    network_resolv_conf(w, text, sizeof text);
+    return root_write_resolvers(w->uppers_fd, upper, text);
+}
+
 /* Every failure destroys the slot. */
-static err *do_claim(const warden *w, stage *st, slot *s, const claim_job *c, times *ret)
+static err *do_claim(warden *w, stage *st, slot *s, const claim_job *c, times *ret)
 {
     CLEANUP(closep) int record = -1;
     CLEANUP(closep) int mount = -1;
@@ -74,6 +83,8 @@ static err *do_claim(const warden *w, stage *st, slot *s, const claim_job *c, ti
     FAULT_KILL("claim.begun");
     TRY(choose_upper(w, s, c, upper));
     TRY(root_write_names(w->uppers_fd, upper, s->id));
+    if (c->spec.flags & WP_CLAIM_NETWORK_OPEN)
+        TRY(write_resolvers(w, upper));
     FAULT_KILL("claim.named");
     if (!ahead_fits(s, &c->spec)) {
         TRY(build(st, s, c, upper, &mount));
@@ -92,6 +103,8 @@ static err *do_claim(const warden *w, stage *st, slot *s, const claim_job *c, ti
     FAULT_KILL("claim.swapped");
     TRY(walls_blame(limit(w, s, &c->spec.limits), WALL_CGROUP, WALLS_AT_CLAIM));
     FAULT_KILL("claim.limited");
+    if (c->spec.flags & WP_CLAIM_NETWORK_OPEN)
+        TRY(network_open(w, s));
     TRY(slot_claim_done(record));
     FAULT_KILL("claim.recorded");
     *ret = (times){t0 - c->j->received_ns, t1 - t0, now_mono_ns() - t1};
@@ -121,7 +134,7 @@ static void answer(slot *s, claim_job *c, const times *t)
     const struct wp_claimed a = {.slot = s->n,
                                  .uid_base = slot_uid_base(s->n),
                                  .hello = sizeof s->hello,
-                                 .walls = WALLS_CLAIM_OUTSIDE,
+                                 .walls = WALLS_CLAIM_OUTSIDE | (s->network ? WALL_BIT(EGRESS) : 0),
                                  .queue_ns = t->queue,
                                  .build_ns = t->build,
                                  .swap_ns = t->swap};

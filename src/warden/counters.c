@@ -42,6 +42,7 @@ enum {
     M_REFILLS_FAILED,
     M_REFILL_FAILURES,
     M_DESTROYED,
+    M_NETWORK,
     M_AHEAD,
     M_WALLS,
     M_READY,
@@ -87,6 +88,8 @@ static metric METRICS[] = {
         METRIC_COUNTER("bothy_warden_refills_failed_total", "Slots that could not be made."),
     [M_REFILL_FAILURES] =
         METRIC_GAUGE("bothy_warden_refill_failures", "Refills that failed in a row until now."),
+    [M_NETWORK] = METRIC_HISTOGRAM("bothy_warden_network_seconds",
+                                   "Time to give a sandbox its network and to try its walls."),
     [M_DESTROYED] = METRIC_COUNTER("bothy_warden_destroyed_total", "Slots destroyed."),
     [M_AHEAD] =
         METRIC_COUNTER("bothy_warden_ahead_total", "Slots given an image ahead of their claim."),
@@ -177,6 +180,11 @@ void count_walls(uint32_t failed, enum walls_when when)
     for (size_t i = 0; i < WALL_COUNT; i++)
         if (failed & 1u << i)
             metric_add(&METRICS[M_WALLS], i * 2 + when, 1);
+}
+
+void count_network(uint64_t ns)
+{
+    metric_observe_ns(&METRICS[M_NETWORK], 0, ns);
 }
 
 void count_destroyed(void)

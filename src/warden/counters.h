@@ -22,6 +22,7 @@ void count_refused(const err *e); /* a claim that did not come into the queue */
 void count_admission_wait(enum admit_verdict v);
 void count_refill(uint64_t ns); /* 0: it failed */
 void count_destroyed(void);
+void count_network(uint64_t ns); /* of a claim: made and tried */
 void count_ahead(void);
 void count_walls(uint32_t failed, enum walls_when when); /* bits of wire/walls.h */
 /* All of them as text; takes warden.lock for the gauges. */

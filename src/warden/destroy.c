@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "warden/counters.h"
+#include "warden/network.h"
 #include "warden/privs.h"
 #include "warden/warden.h"
 
@@ -114,7 +115,7 @@ static err *throw_away(const warden *w, const char *name)
 }
 
 /* One attempt; true when nothing of it is left but trash. */
-static bool take_apart(const warden *w, slot *s)
+static bool take_apart(warden *w, slot *s)
 {
     char name[16];
 
@@ -130,6 +131,11 @@ static bool take_apart(const warden *w, slot *s)
     snprintf(name, sizeof name, "%u", s->n);
     err *e = throw_away(w, name);
     FAULT_KILL("destroy.upper_gone");
+    if (s->network) {
+        network_close(w, s->n);
+        s->network = false;
+        FAULT_KILL("network.closed");
+    }
     if (!e)
         e = fs_remove(w->slots_fd, name);
     FAULT_KILL("destroy.slot_gone");

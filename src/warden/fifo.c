@@ -13,6 +13,7 @@
 #include "warden/bundle.h"
 #include "warden/counters.h"
 #include "warden/destroy.h"
+#include "warden/network.h"
 #include "warden/refill.h"
 #include "warden/warden.h"
 
@@ -194,7 +195,7 @@ static err *refuse(const warden *w, const claim_job *c)
             (int)refill_retry_after(w, w->fifo.n));
     if (c->spec.limits.disk)
         return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node cannot limit disk space");
-    if (c->spec.flags & WP_CLAIM_NETWORK_OPEN)
+    if (c->spec.flags & WP_CLAIM_NETWORK_OPEN && !network_offered(w))
         return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node offers no network");
     const admit_rules rules = rules_of(w);
     const admit_node empty = {.memory = w->memory_total, .available = w->memory_total};

@@ -26,6 +26,8 @@
 #include "warden/destroy.h"
 #include "warden/filter_head.h"
 #include "warden/host.h"
+#include "warden/nethelper.h"
+#include "warden/network.h"
 #include "warden/ops.h"
 #include "warden/place.h"
 #include "warden/privs.h"
@@ -44,6 +46,7 @@ static const char USAGE[] =
     "                    [--user NAME | --uid N --gid N] [--cgroup /PATH] [--crun PROGRAM]\n"
     "                    [--pool LOW:HIGH] [--max N] [--overcommit N] [--memory-reserve PERCENT]\n"
     "                    [--nested N] [--keep-sysctls] [--log-level debug|info|warn|error]\n"
+    "                    [--network ADDRESS/18 [--resolver ADDRESS]…]\n"
     "       bothy-warden --destroy-all --state DIR [--cgroup /PATH]\n"
     "SIGTERM ends it; sandboxes live on.\n";
 
@@ -63,6 +66,8 @@ enum {
     OPT_OVERCOMMIT,
     OPT_RESERVE,
     OPT_NESTED,
+    OPT_NETWORK,
+    OPT_RESOLVER,
     OPT_KEEP_SYSCTLS,
     OPT_LOG_LEVEL,
     OPT_DESTROY_ALL,
@@ -86,6 +91,8 @@ static const struct option OPTIONS[] = {
     {"overcommit", required_argument, NULL, OPT_OVERCOMMIT},
     {"memory-reserve", required_argument, NULL, OPT_RESERVE},
     {"nested", required_argument, NULL, OPT_NESTED},
+    {"network", required_argument, NULL, OPT_NETWORK},
+    {"resolver", required_argument, NULL, OPT_RESOLVER},
     {"keep-sysctls", no_argument, NULL, OPT_KEEP_SYSCTLS},
     {"log-level", required_argument, NULL, OPT_LOG_LEVEL},
     {"destroy-all", no_argument, NULL, OPT_DESTROY_ALL},
@@ -200,6 +207,10 @@ static bool take_option(int c, const char *v, arguments *a)
         return number(v, 100, &o->reserve);
     case OPT_NESTED:
         return number(v, NESTED_MAX, &o->nested);
+    case OPT_NETWORK:
+        return network_parse_subnet(v, &o->network);
+    case OPT_RESOLVER:
+        return network_parse_resolver(v, &o->network);
     case OPT_KEEP_SYSCTLS:
         o->keep_sysctls = true;
         return true;
@@ -367,6 +378,7 @@ static err *start(warden *w)
     if (!w->o.keep_sysctls)
         host_raise_sysctls(w->o.max);
     bundle_look_at_host();
+    TRY(network_start(w)); /* it has what we give up now */
     TRY(privs_drop_caps());
     TRY(privs_filter_all());
     TRY(cgroup_helpers(&w->cg, UNPACK_MEMORY, UNPACK_PIDS, unpack_join));
@@ -376,7 +388,8 @@ static err *start(warden *w)
                                       .njoin = ARRAY_LEN(unpack_join)},
                     &w->layers));
     TRY(probe_run(w));
-    return slot_recover(w);
+    TRY(slot_recover(w));
+    return network_recover(w);
 }
 
 static err *run(warden *w)
@@ -414,6 +427,7 @@ static err *destroy_all(warden *w)
         return err_new(ERR_TIMEOUT, "some slots could not be taken apart");
     TRY(fs_remove(w->uppers_fd, "probe"));
     cgroup_remove_parent(&w->cg);
+    network_end(w);
     return NULL;
 }
 
@@ -432,6 +446,8 @@ int main(int argc, char **argv)
 
     if (argc == 2 && !strcmp(argv[1], "--probe-userns"))
         return probe_userns();
+    if (argc == 2 && !strcmp(argv[1], "--network-helper"))
+        return net_helper_run();
     if (argc == 2 && !strcmp(argv[1], "--help")) {
         fputs(USAGE, stdout);
         return 0;

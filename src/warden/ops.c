@@ -22,6 +22,7 @@
 #include "warden/destroy.h"
 #include "warden/fifo.h"
 #include "warden/host.h"
+#include "warden/network.h"
 #include "warden/privs.h"
 #include "warden/refill.h"
 #include "warden/walls.h"
@@ -213,6 +214,11 @@ static void fill_usage(warden *w, struct wp_usage *u)
     if (!s || !cgroup_usage(&w->cg, s->n, u))
         u->flags = WP_USAGE_UNKNOWN;
     if (s) {
+        net_bytes b;
+        if (s->network && network_usage(w, s->n, &b, &u->net_dropped)) {
+            u->net_rx = b.rx;
+            u->net_tx = b.tx;
+        }
         u->flags |= flags_of(s);
         release(w, s);
     }
@@ -343,28 +349,18 @@ static void op_limits(warden *w, job *j)
 }
 
 /* Made in the slot's network namespace, dual-stack: connect it to ::ffff:127.0.0.1, then ::1. */
-static err *socket_in(const slot *s, int *ret_fd)
+static err *socket_in(const warden *w, const slot *s, int *ret_fd)
 {
-    static _Thread_local int home = -1;
+    int off = 0;
+    err *e = network_socket(w, s, AF_INET6, SOCK_STREAM, 0, ret_fd);
 
-    if (home < 0)
-        home = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
-    if (home < 0 || setns(s->pidfd, CLONE_NEWNET))
-        return err_sys(ERR_INTERNAL, errno, "cannot enter the network of slot %u", s->n);
-    int off = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd >= 0)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    else
-        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* a kernel without IPv6 */
-    int errnum = errno;
-    if (setns(home, CLONE_NEWNET)) {
-        log_error("socket", "no way back to our network: errno %d", errno);
-        abort();
+    if (e && e->errnum == EAFNOSUPPORT) { /* a kernel without IPv6 */
+        err_free(e);
+        return network_socket(w, s, AF_INET, SOCK_STREAM, 0, ret_fd);
     }
-    if (fd < 0)
-        return err_sys(ERR_INTERNAL, errnum, "cannot make a socket in slot %u", s->n);
-    *ret_fd = fd;
-    return NULL;
+    if (!e)
+        setsockopt(*ret_fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    return e;
 }
 
 static void op_socket(warden *w, job *j)
@@ -375,7 +371,7 @@ static void op_socket(warden *w, job *j)
     err *e = hold_living(w, &id, &s);
 
     if (s) {
-        e = socket_in(s, &fd);
+        e = socket_in(w, s, &fd);
         release(w, s);
     }
     if (e)
@@ -534,7 +530,7 @@ static void op_hello(warden *w, job *j)
                           .max = WP_VERSION,
                           .caps = (w->cg.v2 ? WP_CAP_CGROUP_V2 : 0) |
                                   (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) | WP_CAP_WALLS |
-                                  WP_CAP_USAGE};
+                                  WP_CAP_USAGE | (network_offered(w) ? WP_CAP_NETWORK : 0)};
     job_answer(j, &h, sizeof h, NULL, 0, -1);
 }
 

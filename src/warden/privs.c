@@ -206,6 +206,58 @@ static const int READER[] = {
     SCMP_SYS(exit_group),
 };
 
+static const int NETWORK[] = {
+    SCMP_SYS(recvmsg),
+    SCMP_SYS(recvfrom),
+    SCMP_SYS(sendmsg),
+    SCMP_SYS(sendto),
+    SCMP_SYS(close),
+    /* the number of an interface by its name */
+    SCMP_SYS(socket),
+    SCMP_SYS(ioctl),
+    SCMP_SYS(write), /* logs */
+    SCMP_SYS(brk),
+    SCMP_SYS(mmap),
+    SCMP_SYS(munmap),
+    SCMP_SYS(mremap),
+    SCMP_SYS(madvise),
+    SCMP_SYS(futex),
+    SCMP_SYS(clock_gettime),
+    SCMP_SYS(restart_syscall),
+    SCMP_SYS(rt_sigprocmask),
+    SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(getpid),
+    SCMP_SYS(gettid),
+    SCMP_SYS(tgkill),
+    SCMP_SYS(exit),
+    SCMP_SYS(exit_group),
+#ifdef BOTHY_FAULTS
+    SCMP_SYS(access), /* whether one is armed */
+    SCMP_SYS(faccessat),
+    SCMP_SYS(faccessat2),
+#endif
+};
+
+err *privs_network(void)
+{
+    filter f = filter_new(SCMP_ACT_ALLOW);
+
+    capng_clear(CAPNG_SELECT_BOTH);
+    if (capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED | CAPNG_BOUNDING_SET,
+                     CAP_NET_ADMIN))
+        return err_new(ERR_INTERNAL, "cannot choose CAP_NET_ADMIN");
+    int r = capng_apply(CAPNG_SELECT_BOTH);
+    if (r)
+        return err_sys(ERR_WALL_FAILED, errno, "cannot drop capabilities (step %d)", r);
+    filter_add(&f, SCMP_ACT_ERRNO(EPERM), DENIED, ARRAY_LEN(DENIED));
+    return filter_load(&f, false);
+}
+
+void privs_network_loaded(void)
+{
+    load_or_abort(SCMP_ACT_ERRNO(EPERM), SCMP_ACT_ALLOW, NETWORK, ARRAY_LEN(NETWORK));
+}
+
 void privs_reader(void)
 {
     load_or_abort(SCMP_ACT_ERRNO(EPERM), SCMP_ACT_ALLOW, READER, ARRAY_LEN(READER));

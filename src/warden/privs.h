@@ -14,6 +14,13 @@ err *privs_drop_caps(void) ERR_MUST;
  * children, so nothing that a tenant's program lives by can be on the list. */
 err *privs_filter_all(void) ERR_MUST;
 
+/* The network helper, at its start: CAP_NET_ADMIN and no other, the deny list, no new privileges.
+ */
+err *privs_network(void) ERR_MUST;
+/* The same when its table stands: an allow list of what its sockets take. Aborts when it cannot be
+ * built. */
+void privs_network_loaded(void);
+
 /* Whether CAP_SYS_NICE is ours; after privs_drop_caps(). */
 bool privs_may_renice(void);
 

@@ -47,6 +47,14 @@ err *root_write_names(int uppers_fd, const char *upper, const char *hostname)
     return write_file(uppers_fd, name, text, len);
 }
 
+err *root_write_resolvers(int uppers_fd, const char *upper, const char *text)
+{
+    char name[48];
+
+    snprintf(name, sizeof name, "%s/u/etc/resolv.conf", upper);
+    return write_file(uppers_fd, name, text, (int)strlen(text));
+}
+
 /* ---- the swap ---- */
 
 /* The new root goes on top of the old one, takes over what the runtime mounted, and the old one is

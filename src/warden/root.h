@@ -11,6 +11,8 @@
 
 /* /etc/hosts and /etc/hostname, in the upper: no link of the image is followed. */
 err *root_write_names(int uppers_fd, const char *upper, const char *hostname) ERR_MUST;
+/* The same for resolv.conf. */
+err *root_write_resolvers(int uppers_fd, const char *upper, const char *text) ERR_MUST;
 
 typedef struct root_spec {
     int mount; /* from stage_build(); -1: the root is in its place */

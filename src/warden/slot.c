@@ -23,6 +23,7 @@
 #include "base/sock.h"
 #include "base/str.h"
 #include "warden/destroy.h"
+#include "warden/network.h"
 #include "warden/walls.h"
 #include "warden/warden.h"
 
@@ -404,6 +405,7 @@ static bool recover_one(warden *w, slot *s)
             return false;
         s->state = SLOT_CLAIMED;
         s->frozen = !cgroup_thawed(&w->cg, s->n);
+        s->network = network_has(w, s->n);
         s->limits.memory = cgroup_usage(&w->cg, s->n, &u) ? u.memory_limit : 0;
         return true;
     }

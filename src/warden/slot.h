@@ -39,6 +39,7 @@ typedef struct slot {
     unsigned refs;
     bool doomed;   /* destruction was asked for while it was being claimed */
     bool frozen;   /* or about to be */
+    bool network;  /* it has one, or the making of it has begun */
     bool limiting; /* a LIMITS is under way */
     pid_t pid;
     uint64_t start; /* start time of pid, in clock ticks: a recycled pid has another */

@@ -27,6 +27,7 @@
 #include "core/pool.h"
 #include "warden/cgroup.h"
 #include "warden/layers.h"
+#include "warden/nettable.h"
 #include "warden/slot.h"
 #include "wire/wardenp.h"
 
@@ -50,6 +51,7 @@ typedef struct warden_options {
     uint32_t reserve;    /* per cent of RAM that stay available */
     uint32_t nested;     /* user namespaces that an id of a sandbox may make */
     bool keep_sysctls;
+    net_plan network; /* subnet 0: sandboxes have none */
 } warden_options;
 
 typedef struct fifo { /* fifo.c */
@@ -77,6 +79,7 @@ typedef struct warden {
     char *filter;      /* the same compiled, in base64; NULL: crun compiles it for every slot */
     cgroups cg;
     layers *layers;
+    struct network *network; /* network.c */
 
     pthread_mutex_t lock;
     pthread_cond_t claims;  /* a slot, a claim or room came */

@@ -376,7 +376,7 @@ class Node(Api):
             print(f"kept {self.dir}", file=sys.stderr)
             return
         found = self.sanitizer_reports()
-        subprocess.run([TOP / "tools" / "node", "down", self.dir], env=self.environment(), check=False)
+        subprocess.run([*self.wrap, TOP / "tools" / "node", "down", self.dir], env=self.environment(), check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
         if found:
             raise AssertionError("a sanitizer complained:\n" + found)

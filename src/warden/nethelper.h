@@ -1,0 +1,31 @@
+/* The one process of a node that has CAP_NET_ADMIN, and nothing else: no other capability, no file,
+ * after its start no program and no system call but those for its two sockets. It is a child of the
+ * warden, which started it before giving the capability up itself, and ends with it. Its requests
+ * are numbers of slots; it parses nothing but them and the kernel's answers. */
+#pragma once
+
+#include <stdint.h>
+
+#include "warden/nettable.h"
+
+enum net_op {
+    NET_LOAD = 1, /* once: the plan, and the slots that have a network. All others' remains go */
+    NET_ADD,      /* brings a descriptor: the slot's network namespace */
+    NET_REMOVE,
+    NET_DROPPED,
+};
+#define NET_LIVE_MAX 16384u
+
+struct net_request {
+    uint32_t op, n; /* of NET_LOAD: how many slots follow */
+    net_plan plan;  /* of NET_LOAD */
+};
+struct net_answer {
+    int32_t err; /* negative errno */
+    uint32_t reserved;
+    uint64_t value;
+    char text[256]; /* for people */
+};
+
+/* bothy-warden --network-helper, the socket is its stdin. Returns its exit status. */
+int net_helper_run(void);

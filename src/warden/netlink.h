@@ -1,0 +1,40 @@
+/* Netlink, as much as a sandbox's network needs: messages built in place, sent together, each
+ * acknowledged by the kernel. Leaf: answers are 0 or a negative errno. Who owns a batch is its only
+ * user. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define NL_BATCH_MAX 4096
+
+typedef struct nl_batch {
+    _Alignas(8) uint8_t b[NL_BATCH_MAX];
+    size_t len;
+    size_t at;       /* where the last message begins */
+    unsigned expect; /* acknowledgements */
+    uint32_t seq;
+} nl_batch;
+
+/* A socket of the calling thread's network namespace, for that namespace; it waits no longer than a
+ * few seconds for an answer. */
+int nl_open(int protocol);
+
+/* Begins a message: flags besides REQUEST and ACK; head is the family's own header. */
+void nl_begin(nl_batch *b, uint16_t type, uint16_t flags, const void *head, size_t n);
+void nl_put(nl_batch *b, uint16_t type, const void *p, size_t n);
+void nl_put_text(nl_batch *b, uint16_t type, const char *text);
+void nl_put_u32(nl_batch *b, uint16_t type, uint32_t v);
+size_t nl_nest(nl_batch *b, uint16_t type);
+void nl_nest_header(nl_batch *b, const void *head, size_t n); /* what veth has before a peer */
+void nl_nest_end(nl_batch *b, size_t at);
+/* The message begun last brings no acknowledgement. */
+void nl_silent(nl_batch *b);
+
+/* Sends the batch and reads all its acknowledgements: the first error. */
+int nl_send(int fd, nl_batch *b);
+/* Sends a batch of one question; its answer is copied, its acknowledgement read. */
+int nl_ask(int fd, nl_batch *b, void *answer, size_t max, size_t *ret_n);
+
+/* The attribute of this type among n bytes of them; NULL: none. */
+const void *nl_find(const void *attrs, size_t n, uint16_t type, size_t *ret_n);

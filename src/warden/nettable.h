@@ -1,0 +1,50 @@
+/* The node's nft table: one for all sandboxes, whatever their number. A sandbox is one element in
+ * two of its sets, keyed by the name of its interface and its address; a table, a chain or a rule
+ * for each would make every change slower than the one before (docs/decisions/0012-network.md).
+ *
+ *     bothy_<tag>             the table; the tag is the state directory's
+ *     by<tag>-<slot>          the host's end of a sandbox's pair
+ *
+ * What a sandbox sends is judged as it comes in, before it is routed, so that it does not matter
+ * whether it is meant for the host, a neighbour or the world. Everything refused goes through one
+ * chain, which counts it for the sandbox it came from; the self-test reads that count. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#define NET_TAG_LEN       5
+#define NET_RESOLVERS_MAX 3  /* as many as a C library asks */
+#define NET_NAME_MAX      16 /* IFNAMSIZ */
+#define NET_PREFIX        18 /* addresses for every slot there may be */
+
+typedef struct net_plan { /* of the node; the same in warden and helper */
+    char tag[NET_TAG_LEN + 1];
+    uint32_t subnet; /* host byte order; slot n has subnet + n */
+    uint32_t nresolvers;
+    uint32_t resolver[NET_RESOLVERS_MAX];
+} net_plan;
+
+static inline uint32_t net_address(const net_plan *p, uint32_t n)
+{
+    return p->subnet + n;
+}
+void net_name(const net_plan *p, uint32_t n, char ret_name[NET_NAME_MAX]);
+void net_table_name(const net_plan *p, char ret_name[NET_NAME_MAX]);
+/* The slot of an interface of ours. */
+bool net_number(const net_plan *p, const char *name, uint32_t *ret_n);
+
+/* The table as nft reads it, with the living sandboxes in it: it takes the place of the one before
+ * in one step, so that there is no moment without walls. */
+void net_table_text(const net_plan *p, const uint32_t *live, size_t n, buf *out);
+
+/* Through a socket of NETLINK_NETFILTER; 0 or a negative errno. */
+int net_table_add(int fd, const net_plan *p, uint32_t n);
+int net_table_remove(int fd, const net_plan *p, uint32_t n);
+/* Packets of the sandbox that were refused. */
+int net_table_dropped(int fd, const net_plan *p, uint32_t n, uint64_t *ret_packets);
+int net_table_delete(int fd, const net_plan *p);
