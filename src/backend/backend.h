@@ -141,6 +141,8 @@ typedef struct backend_caps {
     bool frames;
 } backend_caps;
 
+#define BACKEND_RELEASE_MAX 32
+
 /* Called once, from any thread: a TCP socket (AF_INET6 for both families, AF_INET where the kernel
  * has no other) that does not block and is not connected, the receiver's to close; or why not. */
 typedef void socket_done(void *arg, err *failure, int fd);
@@ -189,6 +191,9 @@ typedef struct backend_ops {
     /* What is kept warm; may be NULL. With `set` the watermarks change first (until the backend's
      * end: they are in its hands again then). Blocking, short. */
     err *(*pool)(backend *b, const pool_marks *set, pool_status *ret_status);
+    /* Writes the release of the program behind it, "" if it does not tell; may be NULL. Blocking,
+     * short. */
+    void (*release)(backend *b, char ret_release[BACKEND_RELEASE_MAX]);
     /* A socket of the sandbox's network, for its loopback; may be NULL (caps.socket). Does not
      * wait. ERR_SANDBOX_GONE if it has none any more. */
     void (*socket)(backend *b, const char *id, socket_done *done, void *arg);

@@ -636,6 +636,19 @@ static err *oci_pool(backend *b, const pool_marks *set, pool_status *ret_status)
     return NULL;
 }
 
+static void oci_release(backend *b, char ret_release[BACKEND_RELEASE_MAX])
+{
+    CLEANUP(warden_reply_done) warden_reply r = {.fd = -1};
+
+    *ret_release = 0;
+    if (!(oci_warden_caps(oci_of(b)->warden) & WP_CAP_RELEASE))
+        return;
+    oci_warden_call(oci_of(b)->warden,
+                    &(warden_ask){.type = WP_RELEASE, .fd = -1, .timeout_ms = LOOK_MS}, &r);
+    if (!r.errnum)
+        snprintf(ret_release, BACKEND_RELEASE_MAX, "%.*s", (int)r.body.len, r.body.p);
+}
+
 /* ---- sockets inside ---- */
 
 typedef struct socket_ask {
@@ -756,6 +769,7 @@ static const backend_ops oci_ops = {
     .prune = oci_prune,
     .metrics = oci_metrics,
     .pool = oci_pool,
+    .release = oci_release,
     .socket = oci_socket,
     .freeze = oci_freeze,
     .thaw = oci_thaw,

@@ -45,6 +45,7 @@ struct oci_warden {
     /* under the lock */
     bool stop, connected;
     uint32_t caps;
+    err *failure;               /* of the last attempt to connect */
     struct wp_watermarks marks; /* flags 0: the warden's own */
     int fd;
     bool want_out;
@@ -251,12 +252,22 @@ static int expire(oci_warden *w)
 
 /* ---- the thread ---- */
 
+static err *other_version(const struct wp_hdr *h, size_t n)
+{
+    err *e = err_new(ERR_UNSUPPORTED, "the warden speaks another version of its frames");
+
+    if (h->err && wp_error_ok(h + 1, n))
+        e = err_because(e, "%.*s", (int)(n - sizeof(struct wp_error)),
+                        (const char *)(h + 1) + sizeof(struct wp_error));
+    return err_remedy(e, "Run bothyd and bothy-warden of one release; upgrade bothyd first.");
+}
+
 static err *greet(oci_warden *w, int fd, uint32_t *ret_caps)
 {
     struct {
         struct wp_hdr h;
         struct wp_hello hello;
-    } m = {.h = {.type = WP_HELLO}, .hello = {.min = WP_VERSION, .max = WP_VERSION}};
+    } m = {.h = {.type = WP_HELLO}, .hello = {.min = WP_VERSION_MIN, .max = WP_VERSION}};
     struct iovec v = {&m, sizeof m};
     struct pollfd p = {fd, POLLIN, 0};
     size_t nfds;
@@ -270,10 +281,11 @@ static err *greet(oci_warden *w, int fd, uint32_t *ret_caps)
     const struct wp_hdr *h = (const struct wp_hdr *)w->rx;
     if (n < (ssize_t)sizeof *h || h->type != (WP_HELLO | WP_ANSWER))
         return err_new(ERR_UNAVAILABLE, "the warden's greeting is malformed");
-    if (h->err || !wp_answer_ok(WP_HELLO, h + 1, (size_t)n - sizeof *h))
-        return err_remedy(err_sys(ERR_UNAVAILABLE, h->err, "the warden speaks another version"),
-                          "Run bothyd and bothy-warden of the same release.");
-    *ret_caps = ((const struct wp_hello *)(h + 1))->caps;
+    const struct wp_hello *said = (const struct wp_hello *)(h + 1);
+    if (h->err || !wp_answer_ok(WP_HELLO, said, (size_t)n - sizeof *h) ||
+        said->min < WP_VERSION_MIN || said->min > WP_VERSION)
+        return other_version(h, (size_t)n - sizeof *h);
+    *ret_caps = said->caps;
     return NULL;
 }
 
@@ -379,6 +391,21 @@ static void serve(oci_warden *w)
     hang_up(w);
 }
 
+/* Whoever waits for the first greeting is told; a version that is not ours will not change. */
+static void note_failure(oci_warden *w, err *e)
+{
+    LOCK_SCOPE(&w->lock);
+    err_free(w->failure);
+    w->failure = e;
+    if (e->code == ERR_UNSUPPORTED)
+        pthread_cond_broadcast(&w->greeted);
+}
+
+static bool is_refused(const oci_warden *w)
+{
+    return w->failure && w->failure->code == ERR_UNSUPPORTED;
+}
+
 static void *run(void *arg)
 {
     oci_warden *w = arg;
@@ -394,7 +421,7 @@ static void *run(void *arg)
         }
         if (backoff >= BACKOFF_MAX_MS)
             log_warn("warden", "%s: %s", e->message, str_or(e->cause, "-"));
-        err_free(e);
+        note_failure(w, e);
         uint64_t until = now_mono_ns() + (uint64_t)backoff * NS_PER_MS, now;
         while (!stopping(w) && (now = now_mono_ns()) < until) {
             int limit = expire(w), rest = (int)((until - now) / NS_PER_MS) + 1;
@@ -426,14 +453,18 @@ err *oci_warden_new(const char *socket, const struct wp_watermarks *marks, uint6
     w->thread = thread_start("warden", run, w);
     pthread_mutex_lock(&w->lock);
     bool there = true;
-    while (!w->connected && there)
+    while (!w->connected && !is_refused(w) && there)
         there = cond_wait_until(&w->greeted, &w->lock, until);
+    there = w->connected;
+    err *refused = is_refused(w) && !there ? err_copy(w->failure) : NULL;
     pthread_mutex_unlock(&w->lock);
     if (there) {
         *ret_warden = w;
         return NULL;
     }
     oci_warden_free(w);
+    if (refused)
+        return refused;
     return err_remedy(err_new(ERR_UNAVAILABLE, "no warden answers at %s", socket),
                       "Start bothy-warden, or correct the path of its socket.");
 }
@@ -463,6 +494,7 @@ void oci_warden_free(oci_warden *w)
     map_done(&w->by_id);
     pthread_mutex_destroy(&w->lock);
     pthread_cond_destroy(&w->greeted);
+    err_free(w->failure);
     free(w->path);
     free(w);
 }

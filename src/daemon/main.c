@@ -27,6 +27,7 @@
 #include "daemon/config.h"
 #include "daemon/confine.h"
 #include "daemon/count.h"
+#include "daemon/inherit.h"
 #include "daemon/kit.h"
 #include "door/rest/rest.h"
 #include "engine/engine.h"
@@ -48,6 +49,7 @@ typedef struct node {
     engine *engine;
     rest *rest;
     server *server;
+    inherited given; /* listeners */
 } node;
 
 /* ---- what we must not have ---- */
@@ -238,6 +240,22 @@ static err *listen_tcp(node *n)
     return NULL;
 }
 
+/* What we were given goes before what the configuration names, each sort by itself. */
+static err *listen_all(node *n, gid_t group)
+{
+    bool given[2] = {0};
+
+    for (unsigned i = 0; i < n->given.n; i++) {
+        server_listen(n->server, n->given.fd[i], n->given.is_unix[i]);
+        given[n->given.is_unix[i]] = true;
+    }
+    if (n->given.n)
+        server_hand_down(n->server);
+    if (!given[true])
+        TRY(listen_unix(n, group));
+    return given[false] ? NULL : listen_tcp(n);
+}
+
 static gid_t group_id(const char *name)
 {
     struct group g, *found = NULL;
@@ -383,9 +401,8 @@ static err *serve(node *n)
     running = n->server;
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGINT, &stop, NULL);
-    TRY(listen_unix(n, group));
-    TRY(listen_tcp(n));
-    log_info("start", "serving on %s", n->cfg.listen_socket);
+    TRY(listen_all(n, group));
+    log_info("start", "bothyd " BOTHY_VERSION " serves on %s", n->cfg.listen_socket);
     server_run(n->server);
     log_info("stop", "sandboxes live on");
     return NULL;
@@ -462,6 +479,8 @@ int main(int argc, char **argv)
     err *failure = config_load(path ? path : CONFIG_PATH, path != NULL, environ, &n.cfg);
     if (!failure && print)
         return print_config(&n.cfg);
+    if (!failure)
+        failure = inherit_listeners(&n.given);
     if (!failure) {
         log_init("bothyd", config_log_level(&n.cfg));
         failure = run(&n);

@@ -31,6 +31,8 @@ typedef struct exec_options {
     uint32_t live_max;    /* 256 live execs a sandbox */
     uint64_t stdin_max;   /* unread stdin, 1 MiB */
 } exec_options;
+extern const unsigned EXEC_JOURNAL_FORMAT; /* of the records of execs */
+
 err *exec_hub_new(const exec_options *o, exec_hub **ret_hub) ERR_MUST;
 /* After the backend was freed (no events come any more) and nobody uses its tables and execs. What
  * still runs goes on without us; the next hub over the same directory adopts it. */

@@ -9,8 +9,11 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "exec/exec.h"
 
 #define SCAN_RECORDS 256u
+
+const unsigned EXEC_JOURNAL_FORMAT = JOURNAL_FORMAT;
 
 /* CRC-32 (IEEE), four bits at a step: the table stays small and the records are few. */
 static uint32_t crc32_of(const void *p, size_t n)

@@ -221,7 +221,7 @@ static void refuse_relay(response *rs)
 static bool answer(request *rq, response *rs)
 {
     bool settled = request_settle(rq);
-    bool keep = settled && rq->h1.keep_alive && !atomic_load(&rq->server->stopping);
+    bool keep = settled && rq->h1.keep_alive && !atomic_load(&rq->server->draining);
 
     if (rs->ops && !party_take_relay(rq->server, rq->party)) {
         refuse_relay(rs);
@@ -251,6 +251,8 @@ static err *dispatch(request *rq, response *rs, bool *ret_admitted)
 {
     server *s = rq->server;
 
+    if (atomic_load(&s->draining))
+        return err_retry_after(err_new(ERR_DRAINING, "bothyd is being stopped"), NET_RETRY_AFTER);
     *ret_admitted = server_admit(s);
     if (!*ret_admitted) {
         metric_add(&NET_METRICS[M_REFUSED], 0, 1);

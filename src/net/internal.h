@@ -217,7 +217,9 @@ struct server {
     relay *relay;
     char id_prefix[9];
     _Atomic uint64_t next_id;
-    _Atomic bool stopping;
+    _Atomic bool draining; /* no new request is served */
+    _Atomic bool stopping; /* connections are closed */
+    bool handed_down;
     _Atomic unsigned nconn, nrelay;
 
     pthread_mutex_t lock;   /* from here to busy */

@@ -16,9 +16,10 @@
 #include "net/internal.h"
 
 #define LANE_EVENTS 128
-#define LANE_QUEUE  256 /* woken jobs between two looks at epoll */
-#define JOB_STEPS   8   /* at a stretch, then others have their turn */
-#define JOB_KEEP    512 /* of a buffer that is empty: thousands wait */
+#define LANE_QUEUE  256      /* woken jobs between two looks at epoll */
+#define JOB_STEPS   8        /* at a stretch, then others have their turn */
+#define JOB_KEEP    512      /* of a buffer that is empty: thousands wait */
+#define ANSWER_NS   NS_PER_S /* when we stop: how long an answer that is not begun is waited for */
 
 typedef struct lane lane;
 
@@ -63,7 +64,7 @@ struct lane {
     pthread_mutex_t lock;
     relay_job *first, *last; /* woken or new */
     bool signalled, stopping;
-    uint64_t stop_at;
+    uint64_t answer_at, stop_at; /* while stopping: until then answers, and bytes, are waited for */
 };
 
 struct relay {
@@ -319,7 +320,7 @@ static void job_step(relay_job *j, uint64_t now, bool stalled)
     relay_io io = {
         .out = &j->out,
         .now = now,
-        .keep_alive = j->keep_alive && !atomic_load(&j->lane->relay->server->stopping),
+        .keep_alive = j->keep_alive && !atomic_load(&j->lane->relay->server->draining),
         .http11 = j->http11,
         .stalled = stalled,
         .ending = j->ending,
@@ -622,7 +623,9 @@ static int lane_timeout(lane *l)
 
     pthread_mutex_lock(&l->lock);
     more = l->first != NULL;
-    uint64_t due = l->stopping ? l->stop_at : 0;
+    uint64_t now = now_mono_ns(), due = 0;
+    if (l->stopping)
+        due = now < l->answer_at ? l->answer_at : l->stop_at;
     l->signalled = more;
     pthread_mutex_unlock(&l->lock);
     if (more)
@@ -631,23 +634,23 @@ static int lane_timeout(lane *l)
         due = l->heap[1]->due;
     if (!due)
         return -1;
-    uint64_t now = now_mono_ns();
     uint64_t ms = due > now ? (due - now + NS_PER_MS - 1) / NS_PER_MS : 0;
     return ms > 3600000 ? 3600000 : (int)ms;
 }
 
-/* The server stops: who has nothing to send ends now, the others when it is sent or the grace is
- * over. True: none is left. */
+/* The server stops: a stream that has nothing to send ends now, the others when it is sent or the
+ * grace is over; an answer that is not begun is waited for shortly. True: none is left. */
 static bool lane_stop(lane *l)
 {
     pthread_mutex_lock(&l->lock);
-    bool stopping = l->stopping, late = stopping && now_mono_ns() >= l->stop_at;
+    uint64_t now = now_mono_ns();
+    bool stopping = l->stopping, late = stopping && now >= l->stop_at, soon = now < l->answer_at;
     pthread_mutex_unlock(&l->lock);
     if (!stopping)
         return false;
     for (relay_job *j = l->jobs, *next; j; j = next) {
         next = j->following;
-        if (late || !job_pending(j))
+        if (late || (!job_pending(j) && (j->counted || !soon)))
             job_end(j, FATE_CUT);
     }
     return !l->jobs;
@@ -770,7 +773,9 @@ void relay_stop(relay *r, uint64_t grace_ns)
         lane *l = &r->lanes[i];
         pthread_mutex_lock(&l->lock);
         l->stopping = true;
-        l->stop_at = now_mono_ns() + grace_ns;
+        uint64_t now = now_mono_ns();
+        l->stop_at = now + grace_ns;
+        l->answer_at = now + (grace_ns < ANSWER_NS ? grace_ns : ANSWER_NS);
         pthread_mutex_unlock(&l->lock);
         signal_lane(l);
     }

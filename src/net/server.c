@@ -25,6 +25,7 @@
 #define ACCEPT_BATCH   64
 #define UNSENT_MAX     (128 * 1024)
 #define ROOM_NS        NS_PER_S
+#define WAITING_MAX    4096     /* of a listener's queue; the kernel's own limit is the same */
 #define SHED_NS        NS_PER_S /* idle for so long, a connection may be given up for a new one */
 
 static const char *const NONE[] = {"none", NULL};
@@ -179,6 +180,11 @@ void server_listen(server *s, int fd, bool is_unix)
     s->listeners = l;
     rearm(s, l, EPOLL_CTL_ADD);
     pthread_mutex_unlock(&s->conns_lock);
+}
+
+void server_hand_down(server *s)
+{
+    s->handed_down = true;
 }
 
 /* ---- accepting ---- */
@@ -448,19 +454,42 @@ static void nap(void)
     poll(NULL, 0, 5);
 }
 
+/* Requests that are under way end; whoever comes meanwhile is told so. Where somebody else holds
+ * the listeners, who comes waits there for our successor. */
+static void drain(server *s, uint64_t until)
+{
+    if (s->handed_down)
+        leave_listeners(s);
+    atomic_store(&s->draining, true);
+    while (busy_now(s) && now_mono_ns() < until)
+        nap();
+    uint64_t now = now_mono_ns();
+    relay_stop(s->relay, now < until ? until - now : 0);
+}
+
+/* Nobody will serve those who wait to be accepted. */
+static void refuse_waiting(server *s)
+{
+    LOCK_SCOPE(&s->conns_lock);
+    for (listener *l = s->listeners; l; l = l->next)
+        for (int i = 0, fd; i < WAITING_MAX; i++) {
+            fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+            if (fd < 0)
+                break;
+            refuse_connection(fd);
+        }
+}
+
 /* Running requests end, then relays, then the connections that are left, then the workers. */
 static void wind_down(server *s)
 {
     uint64_t until = now_mono_ns() + s->times.stop;
 
+    drain(s, until);
     atomic_store(&s->stopping, true);
     leave_listeners(s);
-    while (busy_now(s) && now_mono_ns() < until) {
-        sweep(s, UINT64_MAX);
-        nap();
-    }
-    uint64_t now = now_mono_ns();
-    relay_stop(s->relay, now < until ? until - now : 0);
+    if (!s->handed_down)
+        refuse_waiting(s);
     while (atomic_load(&s->nconn) > busy_now(s) && now_mono_ns() < until) {
         sweep(s, UINT64_MAX);
         nap();

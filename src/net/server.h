@@ -24,7 +24,11 @@ typedef struct server_options {
 err *server_new(const server_options *o, server **ret_server) ERR_MUST;
 /* Takes the listening socket (unix stream or TCP). Before server_run or while it runs. */
 void server_listen(server *s, int fd, bool is_unix);
-/* Serves until server_stop(); then lets running requests end, at most 5 s. */
+/* The listeners are held by somebody else, too, and outlive us: when we stop, those who connect
+ * wait for whoever is next. */
+void server_hand_down(server *s);
+/* Serves until server_stop(). Then, for at most 5 s: running requests end, new ones are answered
+ * `draining`, streams are ended at a place where they can be resumed. */
 void server_run(server *s);
 void server_stop(server *s); /* async-signal-safe */
 void server_free(server *s);

@@ -416,17 +416,23 @@ err *cgroup_freeze(const cgroups *cg, uint32_t n, bool freeze)
 
 /* ---- the end ---- */
 
+bool cgroup_pids(const cgroups *cg, uint32_t n, buf *ret_text)
+{
+    char name[256];
+
+    slot_name(cg, n, "cgroup.procs", name);
+    err *e = fs_read(cg->of[CG_PIDS], name, 1 << 20, ret_text);
+    err_free(e);
+    return !e;
+}
+
 static void kill_listed(const cgroups *cg, uint32_t n)
 {
     CLEANUP(buf_done) buf b = {0};
-    char name[256], *save = NULL;
+    char *save = NULL;
 
-    slot_name(cg, n, "cgroup.procs", name);
-    err *e = fs_read(cg->of[CG_PIDS], name, 1 << 20, &b);
-    if (e) {
-        err_free(e); /* no such cgroup: nothing to kill */
+    if (!cgroup_pids(cg, n, &b)) /* no such cgroup: nothing to kill */
         return;
-    }
     for (char *line = strtok_r(b.p, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         uint64_t pid;
         if (str_to_u64(line, INT32_MAX, &pid) && pid > 1)

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "wire/wardenp.h"
 
@@ -62,6 +63,8 @@ err *cgroup_freeze(const cgroups *cg, uint32_t n, bool freeze) ERR_MUST;
 bool cgroup_frozen(const cgroups *cg, uint32_t n);
 bool cgroup_thawed(const cgroups *cg, uint32_t n);
 /* SIGKILL to everything inside; thaws, so that the signal is acted upon. */
+/* The pids in the slot's cgroup, a line each; false: it has none. */
+bool cgroup_pids(const cgroups *cg, uint32_t n, buf *ret_text);
 void cgroup_kill(const cgroups *cg, uint32_t n);
 /* Removes it in every hierarchy. False while something lives in it. */
 bool cgroup_remove(const cgroups *cg, uint32_t n);

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
+#include "base/release.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "warden/bundle.h"
@@ -48,6 +49,7 @@ static const char USAGE[] =
     "                    [--nested N] [--keep-sysctls] [--log-level debug|info|warn|error]\n"
     "                    [--network ADDRESS/18 [--resolver ADDRESS]…]\n"
     "       bothy-warden --destroy-all --state DIR [--cgroup /PATH]\n"
+    "       bothy-warden --version\n"
     "SIGTERM ends it; sandboxes live on.\n";
 
 enum {
@@ -448,6 +450,8 @@ int main(int argc, char **argv)
         return probe_userns();
     if (argc == 2 && !strcmp(argv[1], "--network-helper"))
         return net_helper_run();
+    if (argc == 2 && !strcmp(argv[1], "--version"))
+        return printf("bothy-warden %s\n", BOTHY_RELEASE) < 0;
     if (argc == 2 && !strcmp(argv[1], "--help")) {
         fputs(USAGE, stdout);
         return 0;

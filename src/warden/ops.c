@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/release.h"
 #include "base/sock.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -519,19 +520,27 @@ static void op_hello(warden *w, job *j)
     struct wp_hello h;
 
     memcpy(&h, j->body, sizeof h);
-    if (h.min > WP_VERSION || h.max < WP_VERSION) {
+    if (h.min > WP_VERSION || h.max < WP_VERSION_MIN) {
         job_end(j, err_sys(ERR_UNSUPPORTED, EPROTONOSUPPORT,
-                           "this warden speaks version %u only; upgrade bothyd first, then the "
-                           "warden",
-                           WP_VERSION));
+                           "this warden (%s) speaks versions %u to %u, not %u to %u; upgrade "
+                           "bothyd first, then the warden",
+                           BOTHY_RELEASE, WP_VERSION_MIN, WP_VERSION, h.min, h.max));
         return;
     }
-    h = (struct wp_hello){.min = WP_VERSION,
-                          .max = WP_VERSION,
+    uint32_t version = h.max < WP_VERSION ? h.max : WP_VERSION; /* the newest that both speak */
+    h = (struct wp_hello){.min = version,
+                          .max = version,
                           .caps = (w->cg.v2 ? WP_CAP_CGROUP_V2 : 0) |
                                   (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) | WP_CAP_WALLS |
-                                  WP_CAP_USAGE | (network_offered(w) ? WP_CAP_NETWORK : 0)};
+                                  WP_CAP_USAGE | WP_CAP_RELEASE |
+                                  (network_offered(w) ? WP_CAP_NETWORK : 0)};
     job_answer(j, &h, sizeof h, NULL, 0, -1);
+}
+
+static void op_release(warden *w, job *j)
+{
+    (void)w;
+    job_answer(j, BOTHY_RELEASE, strlen(BOTHY_RELEASE), NULL, 0, -1);
 }
 
 static void op_walls(warden *w, job *j)
@@ -564,7 +573,7 @@ static const struct {
     [WP_SOCKET] = {op_socket, &ops},   [WP_UNPACK] = {op_unpack, &unpacks},
     [WP_IMAGE] = {op_image, &slow},    [WP_PRUNE] = {op_prune, &slow},
     [WP_POOL] = {op_pool, NULL},       [WP_LAYERS] = {op_layers, &ops},
-    [WP_WALLS] = {op_walls, &ops},
+    [WP_WALLS] = {op_walls, &ops},     [WP_RELEASE] = {op_release, NULL},
 };
 
 static void *work(void *arg)

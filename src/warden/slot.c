@@ -31,8 +31,6 @@
 #    define SO_PEERPIDFD 77 /* 6.5 */
 #endif
 
-#define BOOT_LEN 36
-
 /* ---- the table ---- */
 
 slot *slot_add(warden *w, uint32_t n, enum slot_state state)
@@ -140,29 +138,6 @@ bool slot_dead(const slot *s)
     struct pollfd p = {s->pidfd, POLLIN, 0};
 
     return s->pidfd < 0 || poll(&p, 1, 0) > 0;
-}
-
-/* Which start of the machine this is; "-" if it does not say. */
-static void read_boot(int proc_fd, char ret_boot[BOOT_LEN + 1])
-{
-    CLEANUP(buf_done) buf b = {0};
-    err *e = fs_read(proc_fd, "sys/kernel/random/boot_id", 256, &b);
-
-    snprintf(ret_boot, BOOT_LEN + 1, "%.*s", e ? 1 : (int)strcspn(b.p, "\n"), e ? "-" : b.p);
-    err_free(e);
-}
-
-err *slot_write_state(int proc_fd, const slot *s)
-{
-    char text[128], boot[BOOT_LEN + 1];
-    read_boot(proc_fd, boot);
-    int n = snprintf(text, sizeof text, "1 %d %" PRIu64 " %s\n", s->pid, s->start, boot);
-
-    TRY(fs_write(s->dirfd, "claim", "", 0, 0600, false));
-    FAULT_KILL("refill.claim_file");
-    TRY(fs_write(s->dirfd, "state", text, (size_t)n, 0600, false));
-    FAULT_KILL("refill.state");
-    return NULL;
 }
 
 /* ---- the claim file ---- */
@@ -294,30 +269,6 @@ void slot_walls_held(slot *s)
 
 /* ---- after a restart ---- */
 
-/* False: it was never ready, or the machine has been started since: then it did not end by itself,
- * and bothyd, which finds it missing, says so. */
-static bool read_state(const warden *w, slot *s)
-{
-    CLEANUP(buf_done) buf b = {0};
-    char boot[BOOT_LEN + 1], now[BOOT_LEN + 1];
-    int format, pid;
-    err *e = fs_read(s->dirfd, "state", 256, &b);
-
-    if (e) {
-        err_free(e);
-        return false;
-    }
-    /* NOLINTNEXTLINE(cert-err34-c): our own file; what does not parse is no slot */
-    if (sscanf(buf_cstr(&b), "%d %d %" SCNu64 " %36s", &format, &pid, &s->start, boot) != 4 ||
-        format != 1 || pid <= 1) /* a number that kill(2) takes for everybody is no pid 1 of ours */
-        return false;
-    read_boot(w->proc_fd, now);
-    if (strcmp(boot, now) != 0)
-        return false;
-    s->pid = pid;
-    return true;
-}
-
 /* "<id>\n<image>\nok\n"; anything shorter is a claim that was never completed. */
 static bool read_claim(slot *s)
 {
@@ -392,12 +343,26 @@ static bool read_ahead(const warden *w, slot *s)
     return whole;
 }
 
+/* A claimed slot is somebody's: its process is looked for. */
+static bool find_state(const warden *w, slot *s)
+{
+    enum slot_found f = slot_read_state(w, s);
+
+    if (f == SLOT_FOUND || (f == SLOT_NEVER_READY && !is_claimed(s)))
+        return f == SLOT_FOUND;
+    if (is_claimed(s) && slot_rebuild_state(w, s))
+        return true;
+    if (f == SLOT_DAMAGED)
+        log_error("recover", "slots/%u/state is damaged and no process of it is left", s->n);
+    return false;
+}
+
 /* True if the slot may stay. */
 static bool recover_one(warden *w, slot *s)
 {
     struct wp_usage u = {0};
 
-    if (exists(s, "dead") || !read_state(w, s))
+    if (exists(s, "dead") || !find_state(w, s))
         return false;
     find_process(w, s);
     if (is_claimed(s)) { /* its socket is bothyd's: never connect to it */
@@ -408,6 +373,10 @@ static bool recover_one(warden *w, slot *s)
         s->network = network_has(w, s->n);
         s->limits.memory = cgroup_usage(&w->cg, s->n, &u) ? u.memory_limit : 0;
         return true;
+    }
+    if (s->foreign) { /* no new sandbox gets the pid 1 of another release */
+        log_info("recover", "slot %u is of another release: a new one takes its place", s->n);
+        return false;
     }
     if (slot_dead(s) || (exists(s, "ahead") && !read_ahead(w, s)))
         return false;
@@ -449,6 +418,22 @@ static void recover_number(warden *w, uint32_t n)
     }
 }
 
+/* Before anything is touched: a newer warden's slots are not ours to judge. */
+static err *check_formats(const warden *w)
+{
+    int fd = openat(w->slots_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+    err *e = NULL;
+
+    if (!d)
+        return err_sys(ERR_INTERNAL, errno, "cannot read the slots");
+    while (!e && (entry = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        e = slot_state_known(w->slots_fd, entry->d_name);
+    closedir(d);
+    return e;
+}
+
 static err *for_numbers(int dirfd, void (*each)(warden *w, uint32_t n), warden *w)
 {
     int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -475,6 +460,7 @@ static void recover_orphan(warden *w, uint32_t n)
 
 err *slot_recover(warden *w)
 {
+    TRY(check_formats(w));
     uint32_t *orphans = xcalloc(SLOTS_MAX, sizeof *orphans);
     size_t norphans = cgroup_list(&w->cg, orphans, SLOTS_MAX);
 

@@ -3,7 +3,7 @@
  *   slots/<n>/config.json   the bundle
  *   slots/<n>/lock          flocked by the refill and by crun: free means nobody makes it any more
  *   slots/<n>/spine         the socket pid 1 listens on
- *   slots/<n>/state         "1 <pid> <start time> <boot id>": it was ready once
+ *   slots/<n>/state         "1 <pid> <start time> <boot id> <release>": it was ready once
  *   slots/<n>/ahead         "<image>\n" before it is put under it ahead of a claim, "ok\n" after
  *   slots/<n>/claim         empty, "<sandbox>\n<image>\n" before the first move, "ok\n" after the
  * last slots/<n>/dead          the claim, renamed when destruction was decided uppers/<n>/{u,w} the
@@ -40,6 +40,7 @@ typedef struct slot {
     bool doomed;   /* destruction was asked for while it was being claimed */
     bool frozen;   /* or about to be */
     bool network;  /* it has one, or the making of it has begun */
+    bool foreign;  /* made by a warden of another release */
     bool limiting; /* a LIMITS is under way */
     pid_t pid;
     uint64_t start; /* start time of pid, in clock ticks: a recycled pid has another */
@@ -78,7 +79,19 @@ void slot_unlock_release(struct warden *w);
 /* Start time of a process from /proc, 0 if there is none. */
 uint64_t slot_start_time(int proc_fd, pid_t pid);
 bool slot_dead(const slot *s);
+
+/* ---- slot_state.c ---- */
 err *slot_write_state(int proc_fd, const slot *s) ERR_MUST;
+enum slot_found {
+    SLOT_NEVER_READY, /* or the machine was started since: it did not end by itself */
+    SLOT_FOUND,
+    SLOT_DAMAGED,
+};
+enum slot_found slot_read_state(const struct warden *w, slot *s);
+/* Looks for pid 1 in the cgroup and writes the file again. */
+bool slot_rebuild_state(const struct warden *w, slot *s);
+/* Refuses slots/<name>/state of a format that only a newer warden knows. */
+err *slot_state_known(int slots_fd, const char *name) ERR_MUST;
 
 /* Refused when there is one; the descriptor stays open for slot_claim_done(). */
 err *slot_claim_begin(slot *s, int *ret_fd) ERR_MUST;

@@ -233,6 +233,11 @@ static bool text_ok(const void *body, size_t n)
     return !n || !memchr(body, 0, n);
 }
 
+static bool release_ok(const void *body, size_t n)
+{
+    return n && n < WP_RELEASE_MAX && text_ok(body, n);
+}
+
 static bool hello_answer_ok(const void *body, size_t n)
 {
     BODY(wp_hello, h);
@@ -286,6 +291,7 @@ static const struct {
     [WP_POOL] = {"POOL", watermarks_ok, pool_ok, 0},
     [WP_LAYERS] = {"LAYERS", layers_ok, layers_answer_ok, 0},
     [WP_WALLS] = {"WALLS", walls_ok, empty_ok, 0},
+    [WP_RELEASE] = {"RELEASE", empty_ok, release_ok, 0},
 };
 
 static bool known(uint32_t type)

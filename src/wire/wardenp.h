@@ -21,6 +21,7 @@
  *   PRUNE         wp_prune + wp_digest[]       wp_pruned            -   (images to forget)
  *   POOL          wp_watermarks                wp_pool              -
  *   WALLS         wp_walls                     -                    -   (counts, destroys)
+ *   RELEASE       -                            text: its release -   (WP_CAP_RELEASE)
  *   LAYERS        wp_layers + wp_digest[]      wp_layers + a byte   -   (which are here: 1)
  *                                              for each
  *
@@ -34,15 +35,17 @@
 
 #include "wire/walls.h"
 
-#define WP_VERSION    1u
-#define WP_FRAME_MAX  (64u * 1024)
-#define WP_EWALL      ENOTRECOVERABLE
-#define WP_ERROR_TEXT 512u
-#define WP_TMPFS_MAX  8u
-#define WP_PATH_MAX   256u
-#define WP_STATS_MAX  256u
-#define WP_LAYERS_MAX 500u
-#define WP_POOL_ERROR 256u
+#define WP_VERSION     1u
+#define WP_VERSION_MIN 1u /* the oldest that is still spoken */
+#define WP_FRAME_MAX   (64u * 1024)
+#define WP_EWALL       ENOTRECOVERABLE
+#define WP_ERROR_TEXT  512u
+#define WP_TMPFS_MAX   8u
+#define WP_PATH_MAX    256u
+#define WP_STATS_MAX   256u
+#define WP_LAYERS_MAX  500u
+#define WP_POOL_ERROR  256u
+#define WP_RELEASE_MAX 32u
 
 enum wp_type {
     WP_HELLO = 1,
@@ -62,6 +65,7 @@ enum wp_type {
     WP_POOL,
     WP_LAYERS,
     WP_WALLS,
+    WP_RELEASE,
     WP_TYPES
 };
 #define WP_ANSWER 0x80000000u /* or'ed to the type */
@@ -90,6 +94,7 @@ struct wp_digest { /* sha256 of an image's config, or a layer's diff id */
 #define WP_CAP_WALLS      8u  /* it knows WALLS */
 #define WP_CAP_USAGE      16u /* STATS takes wp_stats.size */
 #define WP_CAP_NETWORK    32u /* it knows WP_CLAIM_NETWORK_OPEN, and can give it */
+#define WP_CAP_RELEASE    64u /* it knows RELEASE */
 struct wp_hello {             /* request: min, max; answer: version in both, caps */
     uint32_t min, max;
     uint32_t caps;

@@ -8,6 +8,7 @@ static err *file_read(int dir, const char *name, size_t max, buf *ret_bytes);
 #define fs_read file_read
 #include "../../src/warden/refill.c"
 #include "../../src/warden/slot.c"
+#include "../../src/warden/slot_state.c"
 #undef fs_read
 
 #include "fuzz.h"
@@ -40,7 +41,7 @@ static void check_state(const warden *w)
     slot s = {0};
     char again[256];
 
-    if (!read_state(w, &s))
+    if (slot_read_state(w, &s) != SLOT_FOUND)
         return;
     snprintf(again, sizeof again, "1 %d %" PRIu64 " ", s.pid, s.start);
     /* Never another process than the one that was written down. */
@@ -49,7 +50,8 @@ static void check_state(const warden *w)
     slot second = {0};
     text_of[0] = str_printf("%s%s\n", again, text_of[3]);
     if (!strpbrk(text_of[3], " \t\n\v\f\r"))
-        MUST(read_state(w, &second) && second.pid == s.pid && second.start == s.start);
+        MUST(slot_read_state(w, &second) == SLOT_FOUND && second.pid == s.pid &&
+             second.start == s.start);
     free(text_of[0]);
     text_of[0] = TAKE_PTR(old);
 }

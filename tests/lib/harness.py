@@ -312,14 +312,16 @@ class Node(Api):
     foreign = False
 
     def __init__(self, backend="oci", images="busybox", pool="4:8", config="", mode=0o755, env="",
-                 wrap=(), warden="", disk="", faults=False):
+                 wrap=(), warden="", disk="", faults=False, build=None, held=False):
         """disk: size of its file system. faults: programs of build-faults, in which arm() has an effect. warden: more options of
-        its. env: BOTHY_<SECTION>_<KEY>=VALUE words, which override the configuration. wrap: words
+        its. build: another build directory, which may be changed between restarts. held: this process binds bothyd's socket and
+        keeps it, as a service manager does. env: BOTHY_<SECTION>_<KEY>=VALUE words, which override the configuration. wrap: words
         before the command that brings it up, e.g. unshare -n."""
         self.dir = tempfile.mkdtemp(prefix="bothy-node-")
         os.chmod(self.dir, mode)
         self.backend, self.images, self.pool, self.config, self.env = backend, images, pool, config, env
         self.wrap, self.warden, self.disk, self.faults = list(wrap), warden, disk, faults
+        self.build, self.held, self.holding = build, held, None
         super().__init__(path=f"{self.dir}/run/bothyd.sock")
 
     @property
@@ -328,10 +330,12 @@ class Node(Api):
         return "bothy-dev-" + hashlib.sha256(os.path.realpath(self.dir).encode()).hexdigest()[:8]
 
     def environment(self):
-        build, armed, words = BUILD, {}, self.env
+        build, armed, words = self.build or BUILD, {}, self.env
         if self.faults:
             build, armed = TOP / "build-faults", {"BOTHY_FAULTS": f"{self.dir}/run/faults/warden"}
             words += " BOTHY_FAULTS=/mnt/run/faults/bothyd"
+        if self.held:
+            armed["LISTEN_FDS"] = "1"
         return {**os.environ, **armed, "BOTHY_TOP": str(TOP), "BOTHY_BUILD": str(build),
                 "BOTHY_NODE_BACKEND": self.backend, "BOTHY_NODE_IMAGES": self.images,
                 "BOTHY_NODE_POOL": self.pool, "BOTHY_NODE_CONFIG": self.config,
@@ -360,11 +364,27 @@ class Node(Api):
             self.fault(program, "").mkdir(parents=True)
             shutil.chown(self.fault(program, ""), "bothy", "bothy")
 
+    def hold(self):
+        """Binds bothyd's socket; from now on nobody who connects is refused."""
+        os.makedirs(os.path.dirname(self.path), exist_ok=True)
+        self.holding = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.holding.bind(self.path)
+        os.chmod(self.path, 0o660)
+        shutil.chown(self.path, "bothy", "bothy-users")
+        self.holding.listen(1024)
+
+    def node(self, *words, **options):
+        """Runs tools/node, with the held socket as its descriptor 3."""
+        if self.holding:
+            options.update(pass_fds=(3,), preexec_fn=lambda: os.dup2(self.holding.fileno(), 3))
+        return subprocess.run([*self.wrap, TOP / "tools" / "node", *words, self.dir], check=False, **options)
+
     def __enter__(self):
         if self.faults:
             self.make_faults()
-        r = subprocess.run([*self.wrap, TOP / "tools" / "node", "up", self.dir], env=self.environment(),
-                           stdout=subprocess.PIPE, text=True, check=False)
+        if self.held:
+            self.hold()
+        r = self.node("up", env=self.environment(), stdout=subprocess.PIPE, text=True)
         if r.returncode:
             shutil.rmtree(self.dir, ignore_errors=True)
             raise RuntimeError("the node did not come up")
@@ -413,8 +433,7 @@ class Node(Api):
         raise AssertionError(f"{program} did not die")
 
     def restart(self, program, wait=True):
-        r = subprocess.run([*self.wrap, TOP / "tools" / "node", "start-" + program, self.dir],
-                           env={**self.environment(), "BOTHY_NODE_NOWAIT": "" if wait else "1"}, check=False)
+        r = self.node("start-" + program, env={**self.environment(), "BOTHY_NODE_NOWAIT": "" if wait else "1"})
         if r.returncode:
             raise AssertionError(f"{program} did not come back:\n" + self.log(program)[-2000:])
 

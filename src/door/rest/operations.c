@@ -4,6 +4,8 @@
 #include "base/str.h"
 #include "door/rest/internal.h"
 #include "engine/files.h"
+#include "wire/kit.h"
+#include "wire/wardenp.h"
 
 static const char *cap_name(enum cap_level level)
 {
@@ -28,6 +30,18 @@ static json_t *view_caps(engine *e, const backend_caps *c)
                      cap_name(network_cap(engine_backend(e))));
 }
 
+static json_t *view_releases(const char *own, backend *b)
+{
+    json_t *o = json_pack("{s:s}", "bothyd", own);
+    char release[BACKEND_RELEASE_MAX] = "";
+
+    if (!b->ops->release)
+        return o;
+    b->ops->release(b, release);
+    json_object_set_new(o, "warden", *release ? json_string(release) : json_null());
+    return o;
+}
+
 err *rest_info_get(request *rq, response *rs)
 {
     engine *e = rest_engine(rq);
@@ -46,8 +60,10 @@ err *rest_info_get(request *rq, response *rs)
     json_object_set_new(o, "backend", json_string(b->caps.name));
     json_object_set_new(o, "caps", view_caps(e, &b->caps));
     json_object_set_new(o, "versions",
-                        json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "api", 1, "warden", 1, "spine",
-                                  (int)SP_VERSION, "kit", 1, "journal", 1, "store", 1));
+                        json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "api", 1, "warden", (int)WP_VERSION,
+                                  "spine", (int)SP_VERSION, "kit", atoi(KIT_VERSION), "journal",
+                                  (int)EXEC_JOURNAL_FORMAT, "store", STORE_VERSION));
+    json_object_set_new(o, "releases", view_releases(rest_of(rq)->o.version, b));
     json_object_set_new(o, "pool", view_pool_of(b));
     json_object_set_new(o, "counts",
                         json_pack("{s:I,s:I,s:I,s:I}", "sandboxes",
