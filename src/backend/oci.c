@@ -644,7 +644,7 @@ static void oci_release(backend *b, char ret_release[BACKEND_RELEASE_MAX])
     if (!(oci_warden_caps(oci_of(b)->warden) & WP_CAP_RELEASE))
         return;
     oci_warden_call(oci_of(b)->warden,
-                    &(warden_ask){.type = WP_RELEASE, .fd = -1, .timeout_ms = LOOK_MS}, &r);
+                    &(warden_ask){.type = WP_RELEASE, .fd = -1, .timeout_ms = OCI_LOOK_MS}, &r);
     if (!r.errnum)
         snprintf(ret_release, BACKEND_RELEASE_MAX, "%.*s", (int)r.body.len, r.body.p);
 }
