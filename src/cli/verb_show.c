@@ -59,6 +59,25 @@ static void print_walls(const json_t *walls)
     printf("%-10s  %s\n", "walls", buf_cstr(&b));
 }
 
+static void print_pause(const json_t *pause)
+{
+    const json_t *resume = json_object_get(pause, "resume"), *facts;
+    static const char *const NAMES[] = {"kept", "lost"};
+    size_t i;
+    json_t *f;
+
+    if (!json_is_object(pause))
+        return;
+    for (size_t k = 0; k < ARRAY_LEN(NAMES); k++) {
+        facts = json_object_get(pause, NAMES[k]);
+        json_array_foreach(facts, i, f) print_field(NAMES[k], json_object_get(f, "detail"));
+    }
+    if (json_is_object(resume))
+        printf("%-10s  takes about %.3g ms, at worst %.3g\n", "resume",
+               json_number_value(json_object_get(resume, "expect_ms")),
+               json_number_value(json_object_get(resume, "worst_ms")));
+}
+
 static void end_of(const json_t *process, buf *out)
 {
     const json_t *end = json_object_get(process, "end");
@@ -121,6 +140,8 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     {
         if (str_eq(name, "walls"))
             print_walls(v);
+        else if (str_eq(name, "pause"))
+            print_pause(v);
         else
             print_field(name, v);
     }

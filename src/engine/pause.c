@@ -70,16 +70,21 @@ static bool enter(sandbox *sb, enum lifecycle state, uint64_t paused_ns, uint64_
     return true;
 }
 
-/* Why a sandbox that had ended while its record was to be changed could not be found. */
+/* It was ended meanwhile; its end may still be on the way. */
+static err *ended_meanwhile(sandbox *sb)
+{
+    if (state_of(sb) == LIFE_GONE)
+        return sandbox_usable(sb);
+    return err_new(ERR_SANDBOX_GONE, "sandbox %s is being ended", sb->id);
+}
+
+/* The store's and the backend's words for that are others. */
 static err *or_gone(sandbox *sb, err *failure)
 {
-    if (!failure || failure->code != ERR_NOT_FOUND)
-        return failure;
-    err *told = sandbox_usable(sb);
-    if (!told)
+    if (!failure || (failure->code != ERR_NOT_FOUND && failure->code != ERR_SANDBOX_GONE))
         return failure;
     err_free(failure);
-    return told;
+    return ended_meanwhile(sb);
 }
 
 static uint64_t later(uint64_t ends_ns, uint64_t from_ns, uint64_t to_ns)
@@ -172,7 +177,7 @@ static err *pause_now(engine *e, sandbox *sb)
     FAULT_KILL("pause.recorded");
     uint64_t commit_ns = now_mono_ns() - begun;
     if (!enter(sb, LIFE_PAUSED, since, ends))
-        return sandbox_usable(sb);
+        return ended_meanwhile(sb);
     failure = freeze(sb, commit_ns);
     if (!failure)
         return NULL;
@@ -180,7 +185,7 @@ static err *pause_now(engine *e, sandbox *sb)
     if (failure->code == ERR_TIMEOUT)
         failure = err_remedy(failure, "Something inside would not stand still for two seconds; all "
                                       "goes on as before. Try again.");
-    return failure->code == ERR_SANDBOX_GONE ? or_gone(sb, failure) : failure;
+    return or_gone(sb, failure);
 }
 
 static err *check_can(engine *e, const caller *c)
@@ -220,10 +225,11 @@ static err *resume_now(engine *e, sandbox *sb, uint64_t *ret_paused_ns)
     err *failure = e->o.backend->ops->thaw(sb->box);
     if (failure) {
         err_drop(store_sandbox_pause(e->o.store, sb->id, paused, since, ends), "resume");
-        return failure->code == ERR_SANDBOX_GONE ? or_gone(sb, failure) : failure;
+        return or_gone(sb, failure);
     }
+    FAULT_KILL("resume.going_on");
     if (!enter(sb, LIFE_RUNNING, 0, later(ends, since, now)))
-        return sandbox_usable(sb);
+        return ended_meanwhile(sb);
     go_on(sb);
     *ret_paused_ns = now > since ? now - since : 0;
     return NULL;

@@ -20,6 +20,7 @@ from audit import Audit, names, read
 from harness import TOP, ApiError, Node, alive, check, equal, eventually
 from in_session import closed_detached, in_session, new_shell, without_a_frame
 from load import Load, ends, patient, same
+from paused import paused
 from pulls import BUSYBOX, noise
 from registry import Image, Registry, tar_layer
 
@@ -190,6 +191,9 @@ TABLE = [
         "queued", "claim_sent", "claimed", "claim_record", "spool", "committed", "running", "told")),
     *((BOTHYD, "store." + at, come_and_go) for at in ("uncommitted", "committed")),
     *((BOTHYD, "delete." + at, come_and_go) for at in ("committed", "destroyed", "finished")),
+    *((WARDEN, at, paused) for at in ("pause.freezing", "resume.thawed")),
+    *((BOTHYD, at, paused) for at in (
+        "pause.recorded", "pause.frozen", "resume.noted", "resume.recorded", "resume.going_on")),
     *((BOTHYD, at, start_again(BOTHYD)) for at in ("reconcile.swept", "reconcile.adopted", "exec.recovered")),
     # a command
     *((BOTHYD, "exec." + at, command(kinds.pipes)) for at in (

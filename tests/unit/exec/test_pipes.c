@@ -479,6 +479,65 @@ static void floods_do_not_starve_others(void **state)
     end(&w, &b);
 }
 
+/* The command itself runs on here: only what the table does about it is looked at. */
+static void time_limits_stand_still_while_it_is_paused(void **state)
+{
+    world w;
+    box b;
+    exec_spec limited = spec_sh("sleep 100"), other = spec_sh("true");
+    exec *refused = NULL;
+    exec_state st;
+    bool replay;
+
+    (void)state;
+    begin(&w, &b);
+    limited.timeout_ms = 300;
+    exec *x = start(&w, &limited);
+    uint64_t since = now_real_ns(), clock = exec_table_clock(w.table);
+    exec_table_pause(w.table, since);
+    exec_table_pause(w.table, since + NS_PER_S); /* the first one holds */
+    assert_true(exec_table_is_paused(w.table));
+    assert_err(exec_start(w.table, &other, NULL, &refused, &replay), ERR_SANDBOX_PAUSED);
+    assert_err(exec_signal(x, SIGTERM, SP_TO_TREE), ERR_SANDBOX_PAUSED);
+    assert_false(wait_for(x, is_ended, 0, 1, &st));
+    assert_true(exec_table_clock(w.table) - clock < NS_PER_S / 2);
+    assert_true(exec_table_left(w.table, since - NS_PER_S, 1500) == NS_PER_S / 2);
+    assert_ok(exec_table_note_pause(w.table, now_real_ns()));
+    assert_int_equal(exec_table_pauses(w.table), 1);
+    exec_table_resume(w.table);
+    assert_int_equal(wait_end(x).end.how, EXEC_TIMED_OUT);
+    assert_true(now_real_ns() - since > NS_PER_S);
+    exec_unref(x);
+    end(&w, &b);
+}
+
+static void a_journal_tells_how_long_it_was_paused(void **state)
+{
+    world w;
+    box b;
+    exec_spec limited = spec_sh("sleep 100");
+
+    (void)state;
+    begin(&w, &b);
+    limited.timeout_ms = 2000;
+    exec *x = start(&w, &limited);
+    uint64_t since = now_real_ns();
+    exec_table_pause(w.table, since);
+    assert_ok(exec_table_note_pause(w.table, since + 5 * NS_PER_S));  /* never came to be */
+    assert_ok(exec_table_note_pause(w.table, since + 60 * NS_PER_S)); /* the last one holds */
+    exec_unref(x);
+    world_stop(&w);
+    pipes_attach(&w, &b);
+    assert_int_equal(exec_table_pauses(w.table), 1);
+    uint64_t left = exec_table_left(w.table, since - NS_PER_S, 2000);
+    assert_true(left > 0 && left <= NS_PER_S); /* as much of the minute as is over counts */
+    assert_ok(exec_find(w.table, 1, &x));
+    assert_ok(exec_signal(x, SIGKILL, SP_TO_TREE));
+    wait_end(x);
+    exec_unref(x);
+    end(&w, &b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -495,6 +554,8 @@ int main(void)
         WORLD_TEST(descriptors_of_a_stranger_are_looked_at),
         WORLD_TEST(a_full_disk_makes_commands_wait),
         WORLD_TEST(floods_do_not_starve_others),
+        WORLD_TEST(time_limits_stand_still_while_it_is_paused),
+        WORLD_TEST(a_journal_tells_how_long_it_was_paused),
     };
 
     signal(SIGPIPE, SIG_IGN);
