@@ -82,7 +82,21 @@ void bundle_look_at_host(void)
         nofile = r.rlim_max;
 }
 
-static void write_mounts(const warden *w, buf *out)
+/* What programs take for the machine's is the sandbox's own. */
+static void write_views(const warden *w, uint32_t n, buf *out)
+{
+    static const char *const VIEWS[][2] = {{"/proc/meminfo", "mem"},
+                                           {"/sys/devices/system/cpu/online", "cpu"}};
+
+    for (size_t i = 0; i < ARRAY_LEN(VIEWS); i++)
+        if (!access(VIEWS[i][0], F_OK))
+            buf_printf(out,
+                       ",{\"destination\":\"%s\",\"type\":\"bind\",\"source\":\"%s/view/%u.%s\","
+                       "\"options\":[\"bind\",\"ro\",\"nosuid\",\"nodev\",\"noexec\"]}",
+                       VIEWS[i][0], w->place, n, VIEWS[i][1]);
+}
+
+static void write_mounts(const warden *w, uint32_t n, buf *out)
 {
     /* The kernel lets nobody mount these two for namespaces that are not his own. */
     buf_str(out, FAULT("wall.pidns") ? BOUND_PROC : PROC);
@@ -98,6 +112,7 @@ static void write_mounts(const warden *w, buf *out)
                        ",{\"destination\":\"%s\",\"type\":\"bind\",\"source\":\"%s/empty\","
                        "\"options\":[\"bind\",\"ro\",\"nosuid\",\"nodev\",\"noexec\"]}",
                        MASKED_DIRS[i], w->place);
+    write_views(w, n, out);
     buf_str(out, "],");
 }
 
@@ -210,7 +225,7 @@ void bundle_write(const warden *w, uint32_t n, buf *out)
 
     write_process(out);
     buf_printf(out, "\"root\":{\"path\":\"%s/idle\",\"readonly\":true},", w->place);
-    write_mounts(w, out);
+    write_mounts(w, n, out);
     buf_printf(out, "\"linux\":{\"cgroupsPath\":\"%s/%u\",", w->o.cgroup, n);
     write_resources(w, out);
     write_paths(out);

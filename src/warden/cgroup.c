@@ -139,6 +139,8 @@ static void take_mount(cgroups *cg, char *line, int *v2)
             cg->of[c] = fd;
     if (has_option(options, "blkio"))
         cg->io = fd;
+    if (has_option(options, "cpuset"))
+        cg->cpuset = fd;
 }
 
 static err *find_hierarchies(cgroups *cg)
@@ -156,6 +158,7 @@ static err *find_hierarchies(cgroups *cg)
         for (size_t i = 0; i < cg->nhier; i++)
             close(cg->hier[i]);
         cg->v2 = true;
+        cg->cpuset = -1; /* found by trying, once it is turned on */
         cg->nhier = 1;
         cg->hier[0] = v2;
         for (size_t c = 0; c < CG_CONTROLLERS; c++)
@@ -210,6 +213,21 @@ static const char *turn_on_in(const cgroups *cg, const char *path, size_t len, i
     return NULL;
 }
 
+/* What a host may lack: processors are not chosen then. */
+static void turn_on_cpuset(cgroups *cg)
+{
+    const char *path = cg->path + 1;
+    char name[256];
+
+    (void)write_at(cg->hier[0], "cgroup.subtree_control", "+cpuset");
+    for (size_t i = 1; path[i - 1]; i++)
+        if (path[i] == '/' || !path[i]) {
+            snprintf(name, sizeof name, "%.*s/cgroup.subtree_control", (int)i, path);
+            if (!write_at(cg->hier[0], name, "+cpuset") && !path[i])
+                cg->cpuset = cg->hier[0];
+        }
+}
+
 /* Each level has to pass the controllers on to the next. What an upper one refuses, the last one
  * may have all the same (delegated to us). */
 static err *turn_on_controllers(const cgroups *cg)
@@ -257,12 +275,13 @@ static bool probe_swap(const cgroups *cg)
 
 err *cgroup_open(const char *path, cgroups *ret_cg)
 {
-    *ret_cg = (cgroups){.path = path, .io = -1};
+    *ret_cg = (cgroups){.path = path, .cpuset = -1, .io = -1};
     TRY(find_hierarchies(ret_cg));
     TRY(make_parent(ret_cg));
     if (ret_cg->v2) {
         TRY(leave_parent(ret_cg));
         TRY(turn_on_controllers(ret_cg));
+        turn_on_cpuset(ret_cg);
     }
     ret_cg->swap = probe_swap(ret_cg);
     return NULL;
@@ -337,6 +356,40 @@ err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *have,
     if (l->pids && l->pids != have->pids && (r = slot_write(cg, CG_PIDS, n, "pids.max", text)))
         return err_sys(ERR_WALL_FAILED, -r, "cannot limit pids to %u", l->pids);
     return NULL;
+}
+
+/* ---- processors ---- */
+
+err *cgroup_set_cpus(const cgroups *cg, uint32_t n, const cpus_set *set)
+{
+    char name[256], text[CPUS_TEXT];
+
+    if (cg->cpuset < 0)
+        return NULL;
+    slot_name(cg, n, "cpuset.cpus", name);
+    cpus_text(set, text);
+    int r = write_at(cg->cpuset, name, text);
+    return r ? err_sys(ERR_INTERNAL, -r, "cannot give slot %u the processors %.64s", n, text)
+             : NULL;
+}
+
+bool cgroup_get_cpus(const cgroups *cg, uint32_t n, cpus_set *ret_set)
+{
+    char name[256], text[CPUS_TEXT];
+
+    slot_name(cg, n, "cpuset.cpus", name);
+    return cg->cpuset >= 0 && read_at(cg->cpuset, name, text, sizeof text) &&
+           cpus_parse(text, ret_set);
+}
+
+uint32_t cgroup_get_cpu(const cgroups *cg, uint32_t n)
+{
+    char text[64];
+
+    if (!slot_read(cg, CG_CPU, n, cg->v2 ? "cpu.max" : "cpu.cfs_quota_us", text, sizeof text))
+        return 0;
+    uint64_t quota = strtoull(text, NULL, 10);
+    return quota < UINT32_MAX ? (uint32_t)(quota * 1000 / CPU_PERIOD_US) : 0; /* -1: none */
 }
 
 err *cgroup_take_back(const cgroups *cg, uint32_t n)

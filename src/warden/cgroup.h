@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
+#include "core/cpus.h"
 #include "wire/wardenp.h"
 
 enum cgroup_controller {
@@ -29,6 +30,7 @@ typedef struct cgroups {
     size_t nhier;
     int of[CG_CONTROLLERS]; /* root of the hierarchy with this controller; not owned */
     int io;                 /* of the one that counts I/O; -1: none does */
+    int cpuset;             /* likewise; -1: there is none, and processors are not chosen */
 } cgroups;
 
 /* Finds the hierarchies, leaves the slots' parent if we sit in it, turns controllers on. */
@@ -46,6 +48,17 @@ err *cgroup_helpers(const cgroups *cg, uint64_t memory, uint32_t pids,
 err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *have,
                   const struct wp_limits *l) ERR_MUST;
 uint64_t cgroup_cpu_quota(uint32_t milli); /* in microseconds of each period */
+/* The processors it may use; nothing where there is no cpuset. */
+err *cgroup_set_cpus(const cgroups *cg, uint32_t n, const cpus_set *set) ERR_MUST;
+bool cgroup_get_cpus(const cgroups *cg, uint32_t n, cpus_set *ret_set);
+/* Thousandths of a processor, as cgroup_limit() wrote them; 0: not limited, or not there. */
+uint32_t cgroup_get_cpu(const cgroups *cg, uint32_t n);
+/* Bytes, for what /proc/meminfo says inside. False if the cgroup is not there. */
+typedef struct cgroup_memory {
+    uint64_t file, shmem, anon;
+} cgroup_memory;
+uint64_t cgroup_memory_used(const cgroups *cg, uint32_t n);
+bool cgroup_memory_of(const cgroups *cg, uint32_t n, cgroup_memory *ret_memory);
 /* The whole of a small file of slot n, NUL-terminated; false if it is not there. */
 bool cgroup_read(const cgroups *cg, enum cgroup_controller c, uint32_t n, const char *file,
                  char *ret, size_t max);

@@ -83,3 +83,20 @@ bool cgroup_usage(const cgroups *cg, uint32_t n, struct wp_usage *ret_usage)
         usage_v1(cg, n, ret_usage);
     return true;
 }
+
+uint64_t cgroup_memory_used(const cgroups *cg, uint32_t n)
+{
+    return number_of(cg, CG_MEMORY, n, cg->v2 ? "memory.current" : "memory.usage_in_bytes");
+}
+
+bool cgroup_memory_of(const cgroups *cg, uint32_t n, cgroup_memory *ret_memory)
+{
+    char text[4096];
+
+    if (!cgroup_read(cg, CG_MEMORY, n, "memory.stat", text, sizeof text))
+        return false;
+    *ret_memory = (cgroup_memory){.file = cgroup_keyed(text, cg->v2 ? "file" : "cache"),
+                                  .shmem = cgroup_keyed(text, "shmem"),
+                                  .anon = cgroup_keyed(text, cg->v2 ? "anon" : "rss")};
+    return true;
+}

@@ -16,9 +16,11 @@
 #include "warden/fifo.h"
 #include "warden/network.h"
 #include "warden/privs.h"
+#include "warden/quota.h"
 #include "warden/refill.h"
 #include "warden/root.h"
 #include "warden/stage.h"
+#include "warden/view.h"
 #include "warden/walls.h"
 #include "warden/warden.h"
 
@@ -51,7 +53,7 @@ static err *choose_upper(const warden *w, const slot *s, const claim_job *c, cha
     snprintf(ret_name, 24, "%u%s", s->n, other ? "/b" : "");
     if (!other)
         return NULL;
-    TRY(refill_make_upper(w, ret_name));
+    TRY(refill_make_upper(w, ret_name, 0));
     FAULT_KILL("claim.second_upper");
     return NULL;
 }
@@ -69,6 +71,13 @@ static err *write_resolvers(const warden *w, const char *upper)
 
     network_resolv_conf(w, text, sizeof text);
     return root_write_resolvers(w->uppers_fd, upper, text);
+}
+
+/* What it sees is what it has; the refill has shown it the defaults. */
+static err *show(warden *w, slot *s, const struct wp_limits *l)
+{
+    TRY(view_set_cpus(w, s, l->cpu_milli));
+    return l->memory == s->made.memory ? NULL : view_show_memory(w, s);
 }
 
 /* Every failure destroys the slot. */
@@ -102,6 +111,8 @@ static err *do_claim(warden *w, stage *st, slot *s, const claim_job *c, times *r
                                    .ntmpfs = c->spec.ntmpfs}));
     FAULT_KILL("claim.swapped");
     TRY(walls_blame(limit(w, s, &c->spec.limits), WALL_CGROUP, WALLS_AT_CLAIM));
+    TRY(walls_blame(quota_limit(w, s->project, c->spec.limits.disk), WALL_DISK, WALLS_AT_CLAIM));
+    TRY(show(w, s, &c->spec.limits));
     FAULT_KILL("claim.limited");
     if (c->spec.flags & WP_CLAIM_NETWORK_OPEN)
         TRY(network_open(w, s));
@@ -129,12 +140,14 @@ static err *settle(warden *w, slot *s, const claim_job *c, err *e)
     return e;
 }
 
-static void answer(slot *s, claim_job *c, const times *t)
+static void answer(const warden *w, slot *s, claim_job *c, const times *t)
 {
+    bool disk = w->quota && c->spec.limits.disk;
     const struct wp_claimed a = {.slot = s->n,
                                  .uid_base = slot_uid_base(s->n),
                                  .hello = sizeof s->hello,
-                                 .walls = WALLS_CLAIM_OUTSIDE | (s->network ? WALL_BIT(EGRESS) : 0),
+                                 .walls = (WALLS_CLAIM_OUTSIDE & ~(disk ? 0 : WALL_BIT(DISK))) |
+                                          (s->network ? WALL_BIT(EGRESS) : 0),
                                  .queue_ns = t->queue,
                                  .build_ns = t->build,
                                  .swap_ns = t->swap};
@@ -157,7 +170,7 @@ static void serve(warden *w, stage *st, slot *s, claim_job *c)
     if (e)
         claim_job_end(c, e);
     else
-        answer(s, c, &t);
+        answer(w, s, c, &t);
     FAULT_KILL("claim.answered");
     stage_drop(st);
     layers_stack_done(&s->ahead); /* from here on the slot's own image keeps it */

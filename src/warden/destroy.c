@@ -21,6 +21,8 @@
 #include "warden/counters.h"
 #include "warden/network.h"
 #include "warden/privs.h"
+#include "warden/quota.h"
+#include "warden/view.h"
 #include "warden/warden.h"
 
 #define REAP_MAX      64
@@ -37,6 +39,7 @@ static void leave_counts(warden *w, slot *s)
     if (s->state == SLOT_CLAIMING || s->state == SLOT_CLAIMED) {
         w->claimed--;
         w->memory_claimed -= s->limits.memory;
+        view_forget_cpus(w, s);
         pool_left(&w->pool, now_mono_ns());
     }
 }
@@ -129,6 +132,8 @@ static bool take_apart(warden *w, slot *s)
     }
     FAULT_KILL("destroy.cgroup_gone");
     snprintf(name, sizeof name, "%u", s->n);
+    view_remove(w, s->n);
+    quota_forget(w, s->project);
     err *e = throw_away(w, name);
     FAULT_KILL("destroy.upper_gone");
     if (s->network) {

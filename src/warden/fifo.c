@@ -193,7 +193,7 @@ static err *refuse(const warden *w, const claim_job *c)
         return err_retry_after(
             err_sys(ERR_UNAVAILABLE, EAGAIN, "%u claims wait already", w->fifo.n),
             (int)refill_retry_after(w, w->fifo.n));
-    if (c->spec.limits.disk)
+    if (c->spec.limits.disk && !w->quota)
         return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node cannot limit disk space");
     if (c->spec.flags & WP_CLAIM_NETWORK_OPEN && !network_offered(w))
         return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node offers no network");

@@ -33,7 +33,9 @@
 #include "warden/place.h"
 #include "warden/privs.h"
 #include "warden/probe.h"
+#include "warden/quota.h"
 #include "warden/refill.h"
+#include "warden/view.h"
 #include "warden/warden.h"
 
 #define SECCOMP_MAX    (1 << 20)
@@ -253,6 +255,7 @@ static err *open_state(warden *w)
 {
     TRY(fs_dir(w->state_fd, "slots", 0700, &w->slots_fd));
     TRY(fs_dir(w->state_fd, "trash", 0700, &w->trash_fd));
+    TRY(fs_dir(w->state_fd, "view", 0755, &w->view_fd));
     return fs_dir(w->state_fd, "uppers", 0700, &w->uppers_fd);
 }
 
@@ -366,7 +369,8 @@ static err *move_in(warden *w)
     TRY(open_dirs(w));
     TRY(check_closed(w->state_fd, w->o.state));
     TRY(open_state(w));
-    return place_furnish(w);
+    TRY(place_furnish(w));
+    return view_open(w);
 }
 
 static err *start(warden *w)
@@ -390,6 +394,7 @@ static err *start(warden *w)
                                       .njoin = ARRAY_LEN(unpack_join)},
                     &w->layers));
     TRY(probe_run(w));
+    TRY(quota_probe(w));
     TRY(slot_recover(w));
     return network_recover(w);
 }
@@ -404,6 +409,7 @@ static err *run(warden *w)
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
     thread_detach("cleaner", destroy_run, w);
     thread_detach("trash", destroy_trash_run, w);
+    thread_detach("view", view_run, w);
     for (int i = 0; i < CLAIMERS; i++)
         thread_detach("claimer", claim_run, w);
     for (unsigned i = 0; i < POOL_WORKERS; i++)
@@ -428,6 +434,7 @@ static err *destroy_all(warden *w)
     if (!destroy_wait(w, DESTROY_ALL_MS))
         return err_new(ERR_TIMEOUT, "some slots could not be taken apart");
     TRY(fs_remove(w->uppers_fd, "probe"));
+    TRY(fs_remove(w->uppers_fd, QUOTA_PROBE));
     cgroup_remove_parent(&w->cg);
     network_end(w);
     return NULL;
@@ -463,7 +470,8 @@ int main(int argc, char **argv)
     log_init("bothy-warden", a.level);
     umask(022);
     w.o = a.o;
-    w.state_fd = w.slots_fd = w.uppers_fd = w.trash_fd = w.lock_fd = w.proc_fd = w.meminfo_fd = -1;
+    w.state_fd = w.slots_fd = w.uppers_fd = w.trash_fd = w.view_fd = w.lock_fd = w.proc_fd =
+        w.meminfo_fd = -1;
     init_table(&w);
     count_init();
     if (a.destroy_all) {

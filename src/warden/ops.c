@@ -25,7 +25,9 @@
 #include "warden/host.h"
 #include "warden/network.h"
 #include "warden/privs.h"
+#include "warden/quota.h"
 #include "warden/refill.h"
+#include "warden/view.h"
 #include "warden/walls.h"
 #include "warden/warden.h"
 
@@ -220,6 +222,7 @@ static void fill_usage(warden *w, struct wp_usage *u)
             u->net_rx = b.rx;
             u->net_tx = b.tx;
         }
+        quota_used(w, s->project, &u->disk, &u->inodes);
         u->flags |= flags_of(s);
         release(w, s);
     }
@@ -307,6 +310,17 @@ static void account_memory(warden *w, slot *s, uint64_t memory)
     pthread_cond_signal(&w->claims);
 }
 
+/* What it sees follows what it has. */
+static err *apply_limits(warden *w, slot *s, const struct wp_limits *l)
+{
+    TRY(cgroup_limit(&w->cg, s->n, &(struct wp_limits){0}, l));
+    if (l->disk)
+        TRY(quota_limit(w, s->project, l->disk));
+    if (l->cpu_milli)
+        TRY(view_set_cpus(w, s, l->cpu_milli));
+    return l->memory ? view_show_memory(w, s) : NULL;
+}
+
 /* Counted before it is set, so that nobody else is promised the same. */
 static err *set_limits(warden *w, slot *s, const struct wp_limits *l)
 {
@@ -320,7 +334,7 @@ static err *set_limits(warden *w, slot *s, const struct wp_limits *l)
         if (l->memory)
             account_memory(w, s, l->memory);
         pthread_mutex_unlock(&w->lock);
-        e = cgroup_limit(&w->cg, s->n, &(struct wp_limits){0}, l);
+        e = apply_limits(w, s, l);
         pthread_mutex_lock(&w->lock);
         if (e && l->memory)
             account_memory(w, s, before);
@@ -337,8 +351,10 @@ static void op_limits(warden *w, job *j)
     slot *s = NULL;
 
     memcpy(&l, j->body, sizeof l);
-    if (l.limits.disk || l.limits.shm_mib) {
-        job_end(j, err_sys(ERR_UNSUPPORTED, ENOTSUP, "this limit cannot be changed"));
+    if (l.limits.shm_mib || (l.limits.disk && !w->quota)) {
+        job_end(j, err_sys(ERR_UNSUPPORTED, ENOTSUP, "%s",
+                           l.limits.shm_mib ? "the size of /dev/shm cannot be changed"
+                                            : "this node cannot limit disk space"));
         return;
     }
     err *e = hold(w, &l.sandbox, &s);
@@ -531,9 +547,9 @@ static void op_hello(warden *w, job *j)
     h = (struct wp_hello){.min = version,
                           .max = version,
                           .caps = (w->cg.v2 ? WP_CAP_CGROUP_V2 : 0) |
-                                  (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) | WP_CAP_WALLS |
-                                  WP_CAP_USAGE | WP_CAP_RELEASE |
-                                  (network_offered(w) ? WP_CAP_NETWORK : 0)};
+                                  (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) |
+                                  (w->quota ? WP_CAP_DISK_LIMIT : 0) | WP_CAP_WALLS | WP_CAP_USAGE |
+                                  WP_CAP_RELEASE | (network_offered(w) ? WP_CAP_NETWORK : 0)};
     job_answer(j, &h, sizeof h, NULL, 0, -1);
 }
 

@@ -30,6 +30,8 @@
 #include "warden/pace.h"
 #include "warden/place.h"
 #include "warden/privs.h"
+#include "warden/quota.h"
+#include "warden/view.h"
 #include "warden/walls.h"
 #include "warden/warden.h"
 
@@ -120,12 +122,13 @@ static err *cap_userns(const warden *w, const slot *s)
 /* ---- one slot ---- */
 
 /* Files the claim only has to fill: in the upper, so that links of the image are not followed. */
-err *refill_make_upper(const warden *w, const char *name)
+err *refill_make_upper(const warden *w, const char *name, uint32_t project)
 {
     static const char *const FILLED[] = {"u/etc/resolv.conf", "u/etc/hostname", "u/etc/hosts"};
     CLEANUP(closep) int fd = -1;
 
     TRY(fs_dir(w->uppers_fd, name, 0755, &fd));
+    TRY(quota_mark(fd, project)); /* before there is anything below it, which inherits it */
     if (mkdirat(fd, "u", 0755) || mkdirat(fd, "w", 0700) || mkdirat(fd, "u/etc", 0755))
         return err_sys(ERR_INTERNAL, errno, "cannot make the upper of slot %s", name);
     for (size_t i = 0; i < ARRAY_LEN(FILLED); i++) {
@@ -136,7 +139,7 @@ err *refill_make_upper(const warden *w, const char *name)
     return NULL;
 }
 
-static err *make_directory(const warden *w, slot *s, int *ret_lock)
+static err *make_directory(warden *w, slot *s, int *ret_lock)
 {
     CLEANUP(buf_done) buf config = {0};
     char name[16];
@@ -146,8 +149,10 @@ static err *make_directory(const warden *w, slot *s, int *ret_lock)
     TRY(fs_lock(s->dirfd, "lock", ret_lock));
     FAULT_KILL("refill.directory");
     TRY(fs_remove(w->uppers_fd, name));
-    TRY(refill_make_upper(w, name));
+    TRY(quota_take(w, &s->project));
+    TRY(walls_blame(refill_make_upper(w, name, s->project), WALL_DISK, WALLS_AT_REFILL));
     FAULT_KILL("refill.upper");
+    TRY(view_make(w, s));
     bundle_write(w, s->n, &config);
     return fs_write(s->dirfd, "config.json", config.p, config.len, 0600, false);
 }
@@ -246,6 +251,8 @@ static err *limit(const warden *w, slot *s)
         TRY(cgroup_limit(&w->cg, s->n, &(struct wp_limits){0}, &defaults));
     TRY(walls_limits(w, s, &(struct wp_limits){0}, &defaults));
     s->made = defaults;
+    if (w->cg.cpuset >= 0)
+        TRY(cgroup_set_cpus(&w->cg, s->n, &s->cpus));
     return NULL;
 }
 
@@ -272,7 +279,7 @@ static err *make(warden *w, refill_worker *me, slot *s)
     if (!pace_set(s->pid, PACE_NORMAL) && privs_may_renice()) /* it inherited ours */
         return err_sys(ERR_INTERNAL, errno, "cannot give slot %u its priority back", s->n);
     TRY(walls_blame(limit(w, s), WALL_CGROUP, WALLS_AT_REFILL));
-    slot_walls_held(s);
+    slot_walls_held(w, s);
     return slot_write_state(w->proc_fd, s);
 }
 

@@ -11,8 +11,9 @@ struct warden;
 
 /* A worker; arg is the warden. */
 void *refill_run(void *arg);
-/* The directories and files of a writable layer below uppers/; the claim only has to fill them. */
-err *refill_make_upper(const struct warden *w, const char *name) ERR_MUST;
+/* The directories and files of a writable layer below uppers/; the claim only has to fill them.
+ * project: of quota_take(); 0: that of the directory it lies in. */
+err *refill_make_upper(const struct warden *w, const char *name, uint32_t project) ERR_MUST;
 
 /* With warden.lock held. */
 pool_level refill_level(const struct warden *w);

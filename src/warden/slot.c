@@ -24,6 +24,8 @@
 #include "base/str.h"
 #include "warden/destroy.h"
 #include "warden/network.h"
+#include "warden/quota.h"
+#include "warden/view.h"
 #include "warden/walls.h"
 #include "warden/warden.h"
 
@@ -262,9 +264,11 @@ err *slot_meet(slot *s, uint64_t timeout_ms)
     return NULL;
 }
 
-void slot_walls_held(slot *s)
+void slot_walls_held(const warden *w, slot *s)
 {
-    s->hello.h.id |= SP_WALLS(WALLS_REFILL_OUTSIDE, WALLS_REFILL_OUTSIDE);
+    uint32_t held = WALLS_REFILL_OUTSIDE & ~(w->quota ? 0 : WALL_BIT(DISK));
+
+    s->hello.h.id |= SP_WALLS(held, held);
 }
 
 /* ---- after a restart ---- */
@@ -365,6 +369,7 @@ static bool recover_one(warden *w, slot *s)
     if (exists(s, "dead") || !find_state(w, s))
         return false;
     find_process(w, s);
+    s->project = quota_project(w, s->n);
     if (is_claimed(s)) { /* its socket is bothyd's: never connect to it */
         if (!read_claim(s) || slot_find(w, s->id))
             return false;
@@ -380,6 +385,8 @@ static bool recover_one(warden *w, slot *s)
     }
     if (slot_dead(s) || (exists(s, "ahead") && !read_ahead(w, s)))
         return false;
+    if (w->quota && !s->project) /* made before there were quotas */
+        return false;
     pid_t pid = s->pid;
     closep(&s->pidfd);
     s->pidfd = -1;
@@ -391,7 +398,7 @@ static bool recover_one(warden *w, slot *s)
     if (e)
         log_warn("recover", "slot %u: %s: %s", s->n, e->message, str_or(e->cause, "no cause"));
     ok &= !e;
-    slot_walls_held(s);
+    slot_walls_held(w, s);
     err_free(e);
     s->state = SLOT_READY;
     return ok;
@@ -413,7 +420,9 @@ static void recover_number(warden *w, uint32_t n)
         map_put_str(&w->by_id, s->id, s);
         w->claimed++;
         w->memory_claimed += s->limits.memory;
+        view_recover(w, s);
     } else {
+        view_recover(w, s);
         slot_enter_ready(w, s);
     }
 }

@@ -10,6 +10,8 @@
  * writable layer uppers/<n>/b/{u,w}      the same, of one that was claimed for another image than
  * it had ahead trash/                  uppers of slots that are gone
  *
+ *   view/<n>.{mem,cpu}      what it sees of its limits (view.h)
+ *
  * A slot belongs to the table; who works on one outside the lock holds a reference. */
 #pragma once
 
@@ -19,6 +21,7 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "core/cpus.h"
 #include "warden/layers.h"
 #include "wire/spine.h"
 #include "wire/wardenp.h"
@@ -56,6 +59,10 @@ typedef struct slot {
     uint64_t ready_ns;        /* when it became ready */
     struct wp_limits made;    /* what its cgroup has; 0: not known, after a restart */
     struct wp_limits limits;  /* of the claim */
+    cpus_set cpus;            /* it may use these */
+    uint32_t promised;        /* of them, in thousandths, in warden.cpus */
+    uint64_t shown_used;      /* memory in use, as it sees it (view.c) */
+    uint32_t project;         /* of its upper, for the disk limit; 0: none */
     bool tried;               /* to be taken apart, in vain: again soon */
     struct slot *prev, *next; /* list of the ready, or of the dying */
 } slot;
@@ -105,7 +112,7 @@ void slot_mark_dead(slot *s);
 err *slot_meet(slot *s, uint64_t timeout_ms) ERR_MUST;
 
 /* The warden found its own walls to hold: HELLO, which bothyd will read, says so, too. */
-void slot_walls_held(slot *s);
+void slot_walls_held(const struct warden *w, slot *s);
 
 /* At start: reads slots/, adopts what lives, hands the rest to the cleaner. */
 err *slot_recover(struct warden *w) ERR_MUST;

@@ -11,6 +11,7 @@
  *   refill    at low priority; spawns crun                                     refill.c
  *   cleaner   takes dead slots apart                                           destroy.c
  *   trash     removes their uppers, at low priority                            destroy.c
+ *   view      keeps what sandboxes see of their memory up to date              view.c
  *
  * One lock (warden.lock) covers the table of slots, the FIFO of claims and the counts. It is never
  * held across a system call that may wait for somebody else. */
@@ -24,6 +25,7 @@
 #include "base/err.h"
 #include "base/map.h"
 #include "core/admit.h"
+#include "core/cpus.h"
 #include "core/pool.h"
 #include "warden/cgroup.h"
 #include "warden/layers.h"
@@ -69,7 +71,7 @@ typedef struct refill_worker { /* refill.c */
 
 typedef struct warden {
     warden_options o;
-    int state_fd, slots_fd, uppers_fd, trash_fd;
+    int state_fd, slots_fd, uppers_fd, trash_fd, view_fd;
     int lock_fd;
     int proc_fd;       /* /proc, for threads that do not see it */
     const char *place; /* mount point of our private tmpfs: idle root, empty directory, crun */
@@ -80,6 +82,7 @@ typedef struct warden {
     cgroups cg;
     layers *layers;
     struct network *network; /* network.c */
+    bool quota;              /* uppers can be limited (quota.c) */
 
     pthread_mutex_t lock;
     pthread_cond_t claims;  /* a slot, a claim or room came */
@@ -106,6 +109,8 @@ typedef struct warden {
     char refill_error[WP_POOL_ERROR]; /* the last one's */
     uint64_t memory_claimed;          /* sum of the limits */
     uint64_t memory_total;
+    cpus cpus;             /* what is promised of each processor */
+    uint32_t next_project; /* to be looked at for the next slot */
     int meminfo_fd;
     uint64_t available, available_at_ns; /* MemAvailable, and when it was read */
 } warden;

@@ -6,8 +6,9 @@
  * The middle two say who tries it: INSIDE is init, before it says HELLO and again when it is
  * claimed; OUTSIDE is the warden. A wall both try holds if both say so. Names are in metrics,
  * messages and receipts; EGRESS is tried by the warden when a claim grants a network. Bits are on
- * the wire (spine.h) and in records on disk: a row is added at the end and never moved. Needs no
- * libc: init includes it. */
+ * the wire (spine.h) and in records on disk: a row is added at the end and never moved. A node
+ * without project quotas does not have DISK, and its receipts say so. Needs no libc: init includes
+ * it. */
 #pragma once
 
 #include <stdint.h>
@@ -41,7 +42,8 @@
     WALL(CGROUP, "cgroup", WALL_BOTH, WALL_OUTSIDE, "memory, cpu and pids are limited")          \
     WALL(POOLS, "pools", WALL_OUTSIDE, WALL_NOBODY, "it has a share of the kernel's pools")      \
     WALL(EGRESS, "egress", WALL_NOBODY, WALL_NOBODY,                                             \
-         "of its network only public addresses and the node's resolvers can be reached")
+         "of its network only public addresses and the node's resolvers can be reached")         \
+    WALL(DISK, "disk", WALL_OUTSIDE, WALL_OUTSIDE, "the disk space it takes is limited")
 
 enum wall {
 #define WALL_ROW(id, name, refill, claim, what) WALL_##id,

@@ -130,7 +130,7 @@ json_t *view_walls(const sandbox_view *v)
     }
     for (unsigned i = 0; i < WALL_COUNT; i++) {
         if (!((w->refill | w->claim) >> i & 1))
-            continue; /* not one of this sandbox's */
+            continue; /* not one of this sandbox's, or of this node's: view_open() */
         json_array_append_new(list, json_pack("{s:s,s:s,s:b,s:b}", "name", wall_info(i)->name,
                                               "what", wall_info(i)->what, "refill",
                                               w->refill >> i & 1, "claim", w->claim >> i & 1));

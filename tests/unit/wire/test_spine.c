@@ -189,7 +189,7 @@ static void walls_keep_their_bits_and_names(void **state)
     static const char *const NAMES[] = {
         "userns",      "seccomp", "capabilities", "nnp",   "procsys", "sys",      "masked",
         "network",     "pidns",   "mountns",      "ipcns", "utsns",   "cgroupns", "devices",
-        "descriptors", "root",    "cgroup",       "pools", "egress"};
+        "descriptors", "root",    "cgroup",       "pools", "egress",  "disk"};
 
     (void)state;
     assert_int_equal(WALL_COUNT, sizeof NAMES / sizeof *NAMES);

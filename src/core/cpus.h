@@ -1,0 +1,45 @@
+/* Which processors a sandbox may use: as many as its limit of CPU time can keep busy, those with
+ * the least promised. Pure: who calls knows the machine, holds the lock and tells the kernel. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CPUS_MAX  1024u
+#define CPUS_TEXT 8192u /* room for the longest list of cpus_text() */
+
+typedef struct cpus_set {
+    uint64_t bits[CPUS_MAX / 64];
+} cpus_set;
+
+typedef struct cpus {
+    cpus_set host;           /* what there is to choose from */
+    unsigned end;            /* behind its highest */
+    uint64_t load[CPUS_MAX]; /* thousandths of it that are promised */
+} cpus;
+
+static inline bool cpus_has(const cpus_set *s, unsigned cpu)
+{
+    return cpu < CPUS_MAX && s->bits[cpu / 64] >> cpu % 64 & 1;
+}
+static inline void cpus_add(cpus_set *s, unsigned cpu)
+{
+    s->bits[cpu / 64] |= UINT64_C(1) << cpu % 64;
+}
+unsigned cpus_count(const cpus_set *s);
+bool cpus_equal(const cpus_set *a, const cpus_set *b);
+
+void cpus_init(cpus *c, const cpus_set *host);
+/* How many processors a limit is shown as: whole ones, rounded up, at least one. */
+unsigned cpus_of_milli(uint32_t milli);
+/* Those with the least load; among equals those of `hint`, then the lowest. All of the host's if it
+ * has no more. */
+void cpus_choose(const cpus *c, uint32_t milli, const cpus_set *hint, cpus_set *ret_set);
+/* A promise, and its end with the same values. */
+void cpus_promise(cpus *c, const cpus_set *s, uint32_t milli);
+void cpus_release(cpus *c, const cpus_set *s, uint32_t milli);
+
+/* The kernel's form, "0-3,8", and back. False: it is not one, or names a processor beyond ours. */
+void cpus_text(const cpus_set *s, char ret[CPUS_TEXT]);
+bool cpus_parse(const char *text, cpus_set *ret_set);
