@@ -307,7 +307,8 @@ static err *dup_behind(int fd, int *fds, size_t *n)
 static err *oci_exec(box *x, uint64_t id, const exec_spec *s, int keep_fd)
 {
     CLEANUP(spine_out_done) spine_out record = {0};
-    struct sp_rlimit nofile = {s->nofile, SPEC_NOFILE_HARD, RLIMIT_NOFILE, 0};
+    uint32_t hard = s->nofile_hard ? s->nofile_hard : SPEC_NOFILE_HARD;
+    struct sp_rlimit nofile = {s->nofile, hard, RLIMIT_NOFILE, 0};
     spine_spawn q = {.id = id,
                      .flags = spawn_flags(s, keep_fd),
                      .umask = SP_UMASK_CLAIM,

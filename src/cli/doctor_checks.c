@@ -23,6 +23,12 @@
         .remedy = "Boot with the controller enabled (cgroup_enable=" subject_          \
                   ") and mount cgroups writable for root."                             \
     }
+/* Sandboxes work without. */
+#define LESSER_CONTROLLER(subject_, why_, remedy_)                                     \
+    {                                                                                  \
+        .name = "cgroup." subject_, .run = doctor_try_controller, .subject = subject_, \
+        .why = why_, .level = DOCTOR_WARN, .remedy = remedy_                           \
+    }
 #define TOOL(subject_, level_, why_, remedy_)                                               \
     {                                                                                       \
         .name = "tool." subject_, .run = doctor_try_tool, .subject = subject_, .why = why_, \
@@ -61,6 +67,8 @@ const doctor_check DOCTOR_CHECKS[] = {
     CONTROLLER("cpu", "limits of CPU time"),
     CONTROLLER("memory", "limits of memory, and its use"),
     CONTROLLER("pids", "limits of processes"),
+    LESSER_CONTROLLER("cpuset", "a sandbox sees as many processors as its limit",
+                      "Mount or delegate it; without it nproc inside says what the host has."),
     {.name = "kernel.loop",
      .run = doctor_try_file,
      .subject = "/dev/loop-control",

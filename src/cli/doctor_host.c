@@ -245,6 +245,30 @@ static void tell_ready(doctor *d, const json_t *ready)
     }
 }
 
+/* What a node without it does not hold, and how it would. */
+static const struct {
+    const char *cap, *what, *remedy;
+} LIMIT_CAPS[] = {
+    {"disk_limit", "disk space of sandboxes is not limited",
+     "Put the warden's state directory on XFS mounted with pquota, of a kernel with "
+     "CONFIG_XFS_QUOTA; until then a spec that names a disk limit is 'unsupported'."},
+    {"swap_limit", "sandboxes may use swap beyond their memory limit",
+     "Turn swap off, or boot with swapaccount=1."},
+};
+
+static void tell_cap(doctor *d, const char *cap, const char *level)
+{
+    CLEANUP(freep) char *name = str_printf("caps.%s", cap);
+
+    for (size_t i = 0; i < ARRAY_LEN(LIMIT_CAPS); i++)
+        if (str_eq(cap, LIMIT_CAPS[i].cap) && (str_eq(level, "absent") || doctor_pretends(name))) {
+            doctor_say(d, name, DOCTOR_WARN, LIMIT_CAPS[i].remedy, "absent: %s",
+                       LIMIT_CAPS[i].what);
+            return;
+        }
+    doctor_say(d, name, DOCTOR_OK, NULL, "%s", level);
+}
+
 static void tell_caps(doctor *d)
 {
     CLEANUP(json_decrefp) json_t *info = NULL;
@@ -257,10 +281,7 @@ static void tell_caps(doctor *d)
         return;
     }
     json_object_foreach(json_object_get(info, "caps"), name, v)
-    {
-        CLEANUP(freep) char *line = str_printf("caps.%s", name);
-        doctor_say(d, line, DOCTOR_OK, NULL, "%s", str_or(json_string_value(v), "?"));
-    }
+        tell_cap(d, name, str_or(json_string_value(v), "?"));
 }
 
 /* /readyz answers 503 with the same body when it is not ready. */

@@ -142,9 +142,30 @@ static void set_optional(json_t *o, const char *name, const char *value)
         json_object_set_new(o, name, json_string(value));
 }
 
-static json_t *limits_to_json(const spec_args *a)
+/* "nofile=1024:4096", or "nofile=1024" for both. */
+static err *add_ulimit(json_t *limits, const char *word)
 {
-    json_t *limits = json_object();
+    CLEANUP(freep) char *soft = NULL;
+    uint64_t n, most;
+
+    if (!str_starts(word, "nofile="))
+        return err_remedy(usage_error("--ulimit %s: only nofile can be set", word),
+                          "--pids-limit limits processes, --memory and --shm-size memory.");
+    word += strlen("nofile=");
+    size_t len = strcspn(word, ":");
+    soft = xstrndup(word, len);
+    const char *hard = word[len] ? word + len + 1 : soft;
+    if (!str_to_u64(soft, UINT32_MAX, &n) || !str_to_u64(hard, UINT32_MAX, &most))
+        return err_remedy(usage_error("--ulimit: nofile=%s is no number", word),
+                          "Write --ulimit nofile=1024 or nofile=1024:65536.");
+    json_object_set_new(limits, "nofile", json_integer((json_int_t)n));
+    json_object_set_new(limits, "nofile_hard", json_integer((json_int_t)most));
+    return NULL;
+}
+
+static err *limits_to_json(const spec_args *a, json_t **ret_limits)
+{
+    CLEANUP(json_decrefp) json_t *limits = json_object();
 
     if (a->memory)
         json_object_set_new(limits, "memory", json_integer((json_int_t)a->memory));
@@ -154,7 +175,12 @@ static json_t *limits_to_json(const spec_args *a)
         json_object_set_new(limits, "pids", json_integer((json_int_t)a->pids));
     if (a->disk)
         json_object_set_new(limits, "disk", json_integer((json_int_t)a->disk));
-    return limits;
+    if (a->shm)
+        json_object_set_new(limits, "shm", json_integer((json_int_t)a->shm));
+    for (char *const *word = a->ulimit; word && *word; word++)
+        TRY(add_ulimit(limits, *word));
+    *ret_limits = TAKE_PTR(limits);
+    return NULL;
 }
 
 /* Puts a member that is empty nowhere. */
@@ -203,6 +229,7 @@ static err *add_lists(const spec_args *a, json_t *body)
 err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body)
 {
     CLEANUP(json_decrefp) json_t *body = json_pack("{s:s}", "image", image);
+    json_t *limits = NULL;
 
     if (!body)
         return err_remedy(usage_error("the image's name is not UTF-8"), "Check it.");
@@ -211,7 +238,8 @@ err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body)
     set_optional(body, "user", a->user);
     set_optional(body, "network", a->network);
     set_optional(body, "pull", a->pull);
-    set_filled(body, "limits", limits_to_json(a));
+    TRY(limits_to_json(a, &limits));
+    set_filled(body, "limits", limits);
     set_filled(body, "labels", labels_to_json(a->label));
     TRY(add_lists(a, body));
     if (a->ttl_ms)

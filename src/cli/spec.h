@@ -9,7 +9,8 @@
 typedef struct spec_args {
     const char *name, *workdir, *user, *network, *pull;
     char **env, **env_file, **secret, **tmpfs, **label;
-    uint64_t memory, cpu_milli, pids, ttl_ms, disk;
+    uint64_t memory, cpu_milli, pids, ttl_ms, disk, shm;
+    char **ulimit;
     bool read_only, setuid;
 } spec_args;
 
@@ -26,7 +27,11 @@ typedef struct spec_args {
         OPT('m', "memory", "SIZE", OPT_BYTES, type, m.memory,                                      \
             "memory with swap, such as 512m (default 1g)"),                                        \
         OPT(0, "cpus", "N", OPT_CORES, type, m.cpu_milli, "cores, such as 0.5 (default 1)"),       \
-        OPT(0, "pids", "N", OPT_COUNT, type, m.pids, "processes and threads (default 512)"),       \
+        OPT(0, "pids-limit", "N", OPT_COUNT, type, m.pids, "processes and threads (default 512)"), \
+        OPT(0, "pids", "N", OPT_COUNT, type, m.pids, NULL),                                        \
+        OPT(0, "ulimit", "nofile=N[:MOST]", OPT_LIST, type, m.ulimit,                              \
+            "open files of a process, and what it may raise them to (default 1024:65536)"),        \
+        OPT(0, "shm-size", "SIZE", OPT_BYTES, type, m.shm, "bytes of /dev/shm (default 64m)"),     \
         OPT(0, "disk", "SIZE", OPT_BYTES, type, m.disk,                                            \
             "bytes it may write, where the node can limit them"),                                  \
         OPT(0, "network", "none|open", OPT_CHOICE, type, m.network, "its network (default none)"), \

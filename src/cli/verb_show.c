@@ -32,6 +32,26 @@ static void print_field(const char *name, const json_t *v)
     printf("%-10s  %s\n", buf_cstr(&safe), buf_cstr(&b));
 }
 
+/* "cpu 1, memory 1.0 GiB, pids 512, nofile 1024 to 65536, …" */
+static void print_limits(const json_t *l)
+{
+    static const char *const SIZES[] = {"memory", "disk", "shm"};
+    CLEANUP(buf_done) buf b = {0};
+
+    buf_printf(&b, "cpu %g", json_number_value(json_object_get(l, "cpu")));
+    for (size_t i = 0; i < ARRAY_LEN(SIZES); i++) {
+        int64_t n = json_int(l, SIZES[i], 0);
+        if (!n)
+            continue;
+        buf_printf(&b, ", %s ", SIZES[i]);
+        out_size(&b, (uint64_t)n);
+    }
+    buf_printf(&b, ", pids %d, nofile %d to %d, execs %d", (int)json_int(l, "pids", 0),
+               (int)json_int(l, "nofile", 0), (int)json_int(l, "nofile_hard", 0),
+               (int)json_int(l, "execs", 0));
+    printf("%-10s  %s\n", "limits", buf_cstr(&b));
+}
+
 /* "18 held (8 again after the claim)  not enforced: disk (unsupported: …)" */
 static void print_walls(const json_t *walls)
 {
@@ -142,6 +162,8 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
             print_walls(v);
         else if (str_eq(name, "pause"))
             print_pause(v);
+        else if (str_eq(name, "limits"))
+            print_limits(v);
         else
             print_field(name, v);
     }

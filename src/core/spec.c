@@ -15,6 +15,7 @@ const limits LIMITS_DEFAULT = {
     .cpu_milli = 1000,
     .pids = 512,
     .nofile = 1024,
+    .nofile_hard = SPEC_NOFILE_HARD,
     .shm_mib = 64,
     .execs = 256,
 };
@@ -84,6 +85,7 @@ static const limit_row LIMIT_ROWS[] = {
     LIMIT(cpu_milli, false, 10, 1024 * 1000),
     LIMIT(pids, false, 4, 1 << 22),
     LIMIT(nofile, false, 16, SPEC_NOFILE_HARD),
+    LIMIT(nofile_hard, false, 16, SPEC_NOFILE_HARD),
     LIMIT(shm_mib, false, 1, 1 << 20),
     LIMIT(execs, false, 1, 4096),
 };
@@ -105,8 +107,16 @@ static void limit_set(limits *l, const limit_row *r, uint64_t v)
         *(uint32_t *)at = (uint32_t)v;
 }
 
+/* Who lowers only the hard limit wants no process to begin above it. */
+static void fill_nofile(limits *l, const limits *otherwise)
+{
+    if (!l->nofile && l->nofile_hard && l->nofile_hard < otherwise->nofile)
+        l->nofile = l->nofile_hard;
+}
+
 void limits_fill(limits *l, const limits *otherwise)
 {
+    fill_nofile(l, otherwise);
     for (size_t i = 0; i < ARRAY_LEN(LIMIT_ROWS); i++) {
         const limit_row *r = &LIMIT_ROWS[i];
         if (r->at != offsetof(limits, disk) && !limit_get(l, r))
@@ -124,6 +134,9 @@ err *limits_check(const limits *l)
                            r->name, (unsigned long long)r->min, (unsigned long long)r->max,
                            (unsigned long long)v);
     }
+    if (l->nofile && l->nofile_hard && l->nofile > l->nofile_hard)
+        return err_new(ERR_INVALID_REQUEST, "limits.nofile must be at most limits.nofile_hard, %u",
+                       l->nofile_hard);
     return NULL;
 }
 

@@ -13,7 +13,8 @@ typedef struct limits { /* 0: not set; limits_fill() fills it */
     uint64_t disk;      /* bytes */
     uint32_t cpu_milli; /* thousandths of a core */
     uint32_t pids;
-    uint32_t nofile;
+    uint32_t nofile;      /* open files a process begins with */
+    uint32_t nofile_hard; /* and may raise that to */
     uint32_t shm_mib;
     uint32_t execs;
 } limits;
@@ -22,7 +23,7 @@ extern const limits LIMITS_DEFAULT;
 /* Fills what is not set from `otherwise`, but for disk: whether the default disk limit is applied
  * depends on the backend's quotas, which the engine knows. */
 void limits_fill(limits *l, const limits *otherwise);
-/* Ranges of what is set. */
+/* Ranges of what is set, and that no process begins with more files than it may have. */
 err *limits_check(const limits *l) ERR_MUST;
 
 #define SPEC_NOFILE_HARD      65536u
@@ -93,11 +94,12 @@ typedef struct exec_spec {
     enum stdio_mode stdio;
     bool stdin_open; /* bytes will come; else /dev/null */
     uint16_t rows, cols;
-    uint64_t timeout_ms; /* 0: none */
-    int exec_fd;         /* -1, or the executable by descriptor, not owned; argv[0] is its name */
-    uint32_t nofile;     /* soft RLIMIT_NOFILE, the hard one is SPEC_NOFILE_HARD; 0: the slot's */
-    bool setuid;         /* the sandbox's grant */
-    bool transient;      /* a verb's, not a caller's: see exec_discard() */
+    uint64_t timeout_ms;  /* 0: none */
+    int exec_fd;          /* -1, or the executable by descriptor, not owned; argv[0] is its name */
+    uint32_t nofile;      /* soft RLIMIT_NOFILE; 0: the slot's */
+    uint32_t nofile_hard; /* 0: SPEC_NOFILE_HARD */
+    bool setuid;          /* the sandbox's grant */
+    bool transient;       /* a verb's, not a caller's: see exec_discard() */
 } exec_spec;
 void exec_spec_done(exec_spec *s);
 err *exec_spec_check(const exec_spec *s) ERR_MUST;

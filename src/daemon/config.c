@@ -288,6 +288,7 @@ limits config_limits(const config *c)
         .cpu_milli = (uint32_t)c->limits_cpu,
         .pids = (uint32_t)c->limits_pids,
         .nofile = (uint32_t)c->limits_nofile,
+        .nofile_hard = (uint32_t)c->limits_nofile_hard,
         .shm_mib = (uint32_t)((c->limits_shm + (1u << 20) - 1) >> 20),
         .execs = (uint32_t)c->exec_live_max,
     };

@@ -52,8 +52,9 @@ CONFIG_ROW(limits, cpu, MILLI, "1", 10, 1024000, NULL, "Cores; 0.5 is half of on
 CONFIG_ROW(limits, pids, COUNT, "512", 4, 1u << 22, NULL, "Processes and threads.")
 CONFIG_ROW(limits, disk, SIZE, "10g", 1u << 20, UINT64_C(1) << 46, NULL,
            "Bytes written; applied only where the file system has quotas.")
-CONFIG_ROW(limits, nofile, COUNT, "1024", 16, 65536, NULL,
-           "Open files of a process; it may raise them to 65536 itself.")
+CONFIG_ROW(limits, nofile, COUNT, "1024", 16, 65536, NULL, "Open files a process begins with.")
+CONFIG_ROW(limits, nofile_hard, COUNT, "65536", 16, 65536, NULL,
+           "Open files a process may raise that to.")
 CONFIG_ROW(limits, shm, SIZE, "64m", 1u << 20, UINT64_C(1) << 40, NULL, "/dev/shm.")
 CONFIG_ROW(limits, ttl, TIME, "1h", 1000, UINT64_C(30) * 86400000, NULL, "Life of a sandbox.")
 CONFIG_ROW(limits, queue_wait, TIME, "60s", 1000, 3600000, NULL,

@@ -421,6 +421,7 @@ err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *sp
     TRY(exec_spec_check(spec));
     TRY(sandbox_check_commands(e, c, sb));
     spec->nofile = sb->limits.nofile;
+    spec->nofile_hard = sb->limits.nofile_hard;
     return exec_start(sb->table, spec, NULL, ret_exec, &replay);
 }
 
@@ -435,6 +436,7 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
     TRY(sandbox_check_commands(e, c, sb));
     spec->setuid = sb->setuid;
     spec->nofile = sb->limits.nofile;
+    spec->nofile_hard = sb->limits.nofile_hard;
     if (idem->key)
         idempotency_hash(c->owner, "exec", sb->id, idem, key.key, key.body);
     metric_add(&ENGINE_METRICS[M_EXECS], 0, 1);

@@ -73,9 +73,10 @@ bool sandbox_enter(sandbox *sb, enum lifecycle state)
 
 static json_t *limits_json(const limits *l)
 {
-    return json_pack("{s:I,s:I,s:i,s:i,s:i,s:i,s:i}", "memory", (json_int_t)l->memory, "disk",
+    return json_pack("{s:I,s:I,s:i,s:i,s:i,s:i,s:i,s:i}", "memory", (json_int_t)l->memory, "disk",
                      (json_int_t)l->disk, "cpu_milli", (int)l->cpu_milli, "pids", (int)l->pids,
-                     "nofile", (int)l->nofile, "shm_mib", (int)l->shm_mib, "execs", (int)l->execs);
+                     "nofile", (int)l->nofile, "nofile_hard", (int)l->nofile_hard, "shm_mib",
+                     (int)l->shm_mib, "execs", (int)l->execs);
 }
 
 static void limits_read(const json_t *o, limits *l)
@@ -85,6 +86,7 @@ static void limits_read(const json_t *o, limits *l)
     l->cpu_milli = (uint32_t)json_int(o, "cpu_milli", 0);
     l->pids = (uint32_t)json_int(o, "pids", 0);
     l->nofile = (uint32_t)json_int(o, "nofile", 0);
+    l->nofile_hard = (uint32_t)json_int(o, "nofile_hard", SPEC_NOFILE_HARD);
     l->shm_mib = (uint32_t)json_int(o, "shm_mib", 0);
     l->execs = (uint32_t)json_int(o, "execs", 0);
 }

@@ -30,6 +30,7 @@ err *engine_session_new(engine *e, const caller *c, sandbox *sb, session_spec *s
     TRY(sandbox_check_commands(e, c, sb));
     spec->setuid = sb->setuid;
     spec->nofile = sb->limits.nofile;
+    spec->nofile_hard = sb->limits.nofile_hard;
     if (idem->key)
         idempotency_hash(c->owner, "session", sb->id, idem, key.key, key.body);
     metric_add(&ENGINE_METRICS[M_EXECS], 0, 1);

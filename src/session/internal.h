@@ -85,7 +85,7 @@ struct session {
     char **env; /* of the spec, for a restart; not kept over one of ours */
     char *start_cwd;
     bool setuid;
-    uint32_t nofile;
+    uint32_t nofile, nofile_hard;
     struct command_ref *commands;
     size_t ncommands, commands_cap;
     map keys; /* 16 byte key → seq */

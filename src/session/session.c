@@ -238,6 +238,7 @@ err *session_start_shell(session *s, const exec_key *key, bool *ret_replay, exec
     spec.stdin_open = !session_is_detached(s);
     spec.setuid = s->setuid;
     spec.nofile = s->nofile;
+    spec.nofile_hard = s->nofile_hard;
     TRY(exec_spec_check(&spec));
     exec_log_entry log = {.rec = &r};
     TRY(exec_start_session(s->execs, &spec, key, &log, ret_exec, ret_replay));
@@ -316,6 +317,7 @@ static err *fill(session *s, const session_spec *spec)
     s->start_cwd = spec->cwd ? xstrdup(spec->cwd) : NULL;
     s->setuid = spec->setuid;
     s->nofile = spec->nofile;
+    s->nofile_hard = spec->nofile_hard;
     return NULL;
 }
 

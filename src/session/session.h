@@ -42,7 +42,7 @@ typedef struct session_spec {
     bool merge;
     enum session_mode mode;
     bool setuid; /* as of exec_spec */
-    uint32_t nofile;
+    uint32_t nofile, nofile_hard;
 } session_spec;
 err *session_new(session_table *t, const session_spec *spec, const exec_key *key,
                  session **ret_session, bool *ret_replay) ERR_MUST;

@@ -8,7 +8,7 @@ static void check_limits(const limits *l)
     MUST(l->memory >= 8 << 20 && l->memory <= UINT64_C(1) << 46);
     MUST(l->cpu_milli >= 10 && l->cpu_milli <= 1024 * 1000);
     MUST(l->pids >= 4 && l->pids <= 1 << 22);
-    MUST(l->nofile >= 16 && l->nofile <= SPEC_NOFILE_HARD);
+    MUST(l->nofile >= 16 && l->nofile <= l->nofile_hard && l->nofile_hard <= SPEC_NOFILE_HARD);
     MUST(l->shm_mib >= 1 && l->execs >= 1 && l->execs <= 4096);
     MUST(!l->disk || l->disk >= 1 << 20);
 }

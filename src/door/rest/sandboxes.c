@@ -26,6 +26,7 @@ static void take_limits(const sandbox_limits *in, limits *out)
     out->pids = in->has_pids ? (uint32_t)in->pids : 0;
     out->disk = in->has_disk ? in->disk : 0;
     out->nofile = in->has_nofile ? (uint32_t)in->nofile : 0;
+    out->nofile_hard = in->has_nofile_hard ? (uint32_t)in->nofile_hard : 0;
     out->shm_mib = in->has_shm ? (uint32_t)((in->shm + (1 << 20) - 1) >> 20) : 0;
     out->execs = in->has_execs ? (uint32_t)in->execs : 0;
 }

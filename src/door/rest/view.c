@@ -51,6 +51,7 @@ static json_t *view_limits(const limits *l)
     if (l->disk)
         json_object_set_new(o, "disk", json_integer((json_int_t)l->disk));
     json_object_set_new(o, "nofile", json_integer(l->nofile));
+    json_object_set_new(o, "nofile_hard", json_integer(l->nofile_hard));
     json_object_set_new(o, "shm", json_integer((json_int_t)l->shm_mib << 20));
     json_object_set_new(o, "execs", json_integer(l->execs));
     return o;

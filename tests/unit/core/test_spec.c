@@ -52,6 +52,7 @@ static void assert_limits_equal(const limits *a, const limits *b)
     assert_int_equal(a->cpu_milli, b->cpu_milli);
     assert_int_equal(a->pids, b->pids);
     assert_int_equal(a->nofile, b->nofile);
+    assert_int_equal(a->nofile_hard, b->nofile_hard);
     assert_int_equal(a->shm_mib, b->shm_mib);
     assert_int_equal(a->execs, b->execs);
     /* a new limit belongs above and into core's table */
@@ -76,9 +77,14 @@ static void limits_out_of_range_are_named(void **state)
         limits l;
         const char *name;
     } BAD[] = {
-        {{.memory = 1}, "memory"},       {{.memory = UINT64_MAX}, "memory"},
-        {{.cpu_milli = 9}, "cpu_milli"}, {{.pids = 3}, "pids"},
-        {{.nofile = 2000000}, "nofile"}, {{.execs = 5000}, "execs"},
+        {{.memory = 1}, "memory"},
+        {{.memory = UINT64_MAX}, "memory"},
+        {{.cpu_milli = 9}, "cpu_milli"},
+        {{.pids = 3}, "pids"},
+        {{.nofile = 2000000}, "nofile"},
+        {{.nofile_hard = 65537}, "nofile_hard"},
+        {{.nofile = 17, .nofile_hard = 16}, "nofile_hard"},
+        {{.execs = 5000}, "execs"},
         {{.disk = 1}, "disk"},
     };
 

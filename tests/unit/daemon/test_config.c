@@ -62,6 +62,7 @@ static void assert_limits_equal(const limits *a, const limits *b)
     assert_int_equal(a->cpu_milli, b->cpu_milli);
     assert_int_equal(a->pids, b->pids);
     assert_int_equal(a->nofile, b->nofile);
+    assert_int_equal(a->nofile_hard, b->nofile_hard);
     assert_int_equal(a->shm_mib, b->shm_mib);
     assert_int_equal(a->execs, b->execs);
 }
