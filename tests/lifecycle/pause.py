@@ -2,6 +2,7 @@
 import contextlib
 import http.client
 import pathlib
+import random
 import re
 import statistics
 import subprocess
@@ -111,6 +112,7 @@ def cases(suite, node):
     verbs(suite, node)
     time_stands_still(suite, node)
     races(suite, node)
+    kills(suite, node)
     by_hand(suite, node)
 
 
@@ -431,6 +433,78 @@ def races(suite, node):
             began = time.monotonic()
             node.delete(sb)
             check(time.monotonic() - began < 5, "its end took long")
+
+
+def patient(ask, seconds=30):
+    """Until it is answered: lost connections and retryable errors are no answer."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except ApiError as e:
+            if not e.answer.error["retryable"] or time.monotonic() > end:
+                raise
+        except (OSError, http.client.HTTPException):
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.02)
+
+
+def moved_under_fire(node, sb, verb, victims):
+    """A pause or resume by somebody who does not give up, with a kill somewhere in it."""
+    got, trouble = [], []
+
+    def ask():
+        try:
+            got.append(patient(lambda: node.ok("POST", at(sb, "/" + verb))))
+        except Exception as e:  # noqa: BLE001: told below
+            trouble.append(e)
+    t = threading.Thread(target=ask)
+    t.start()
+    time.sleep(random.uniform(0, 0.004))
+    for program in victims:
+        node.kill(program)
+    for program in reversed(victims):
+        node.restart(program)
+    t.join(60)
+    if trouble:
+        raise trouble[0]
+    return got[0]
+
+
+def kills(suite, node):
+    rounds = 200 if suite.args.long else 5
+    found = {"rounds": 0, "kills": 0, "counted_while_paused": 0, "not_resumed": 0, "lost_or_doubled": 0}
+
+    @suite.case(f"pause: bothyd, the warden or both killed in the middle of {rounds} pauses and resumes")
+    def _():
+        sb = node.create(ttl=86400)
+        x = node.start(sb, COUNT.format("K"))
+        eventually("it counts", lambda: node.output(sb, x))
+        for _ in range(rounds):
+            victims = random.choice((["bothyd"], ["warden"], ["bothyd", "warden"], ["bothyd"]))
+            equal(moved_under_fire(node, sb, "pause", victims)["state"], "paused", "state")
+            first = standing(node, sb, x)
+            time.sleep(0.2)
+            found["counted_while_paused"] += len(node.output(sb, x)) != first
+            equal(moved_under_fire(node, sb, "resume", random.choice(([], victims)))["state"], "running", "state")
+            try:
+                eventually("it goes on", lambda n=first: len(node.output(sb, x)) > n, 20)
+            except AssertionError:
+                found["not_resumed"] += 1
+            found["rounds"] += 1
+            found["kills"] += len(victims)
+        patient(lambda: node.shell(sb, "touch /tmp/stopK"))
+        equal(node.wait(sb, x)["exit_code"], 0, "exit code")
+        try:
+            counted(node.output(sb, x))
+        except AssertionError:
+            found["lost_or_doubled"] += 1
+        node.delete(sb)
+        print(f"      {found}", flush=True)
+        bad = {k: v for k, v in found.items() if k not in ("rounds", "kills") and v}
+        check(not bad, f"{bad}")
+    suite.figures = {**getattr(suite, "figures", {}), "pause": found}
 
 
 def by_hand(suite, node):
