@@ -18,7 +18,6 @@
 #define WARDEN_WAIT_MS 10000
 #define SHORT_MS       30000
 #define SOCKET_MS      10000
-#define FREEZER_MS     15000 /* the warden gives up itself after two seconds a sandbox */
 #define GRACE_MS       30000 /* a claim's own work, behind its time in the queue */
 #define UNPACK_MS      (30 * 60 * 1000)
 #define RETRY_AFTER_S  5
@@ -401,50 +400,6 @@ static err *oci_destroy(backend *b, const char *id)
                         &(warden_ask){.type = WP_DESTROY, .body = {{&w, sizeof w}}, .fd = -1},
                         ignore_answer, NULL);
     return oci_call_error(&r, "cannot destroy the sandbox");
-}
-
-/* The outcome of a request that was not answered in time is not known: once the warden is back it
- * hears of it, and then of this one. */
-static void send_behind(box *x, uint32_t type)
-{
-    struct wp_id w = oci_id(x->id);
-
-    oci_warden_send(x->b->warden, &(warden_ask){.type = type, .body = {{&w, sizeof w}}, .fd = -1},
-                    ignore_answer, NULL);
-}
-
-static err *freezer_call(box *x, uint32_t type, uint32_t undo, const char *what)
-{
-    struct wp_id w = oci_id(x->id);
-    CLEANUP(warden_reply_done) warden_reply r;
-
-    oci_warden_call(
-        x->b->warden,
-        &(warden_ask){.type = type, .body = {{&w, sizeof w}}, .fd = -1, .timeout_ms = FREEZER_MS},
-        &r);
-    if (!r.errnum)
-        return NULL;
-    if (!r.local && (r.errnum == ENOENT || r.errnum == ESRCH))
-        return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", x->id), "sandbox");
-    if (r.local && r.errnum == ETIMEDOUT)
-        send_behind(x, undo);
-    return oci_call_error(&r, what);
-}
-
-static err *oci_freeze(box *x)
-{
-    oci_box_hold(x, true);
-    err *e = freezer_call(x, WP_FREEZE, WP_THAW, "cannot freeze the sandbox");
-    if (e)
-        oci_box_hold(x, false);
-    return e;
-}
-
-static err *oci_thaw(box *x)
-{
-    TRY(freezer_call(x, WP_THAW, WP_FREEZE, "cannot thaw the sandbox"));
-    oci_box_hold(x, false);
-    return NULL;
 }
 
 static void add_status(const struct wp_box *w, box_status *ret)

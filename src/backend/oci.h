@@ -173,6 +173,10 @@ err *oci_box_push(box *x, oci_out *o) ERR_MUST;
 /* From now on nothing is sent / what has waited is. Any thread. */
 void oci_box_hold(box *x, bool held);
 
+/* oci_freeze.c: of the contract. */
+err *oci_freeze(box *x) ERR_MUST;
+err *oci_thaw(box *x) ERR_MUST;
+
 /* Descriptors of an exec as init may return them: NULL, or what is wrong. Sets O_NONBLOCK. */
 const char *oci_check_fds(uint32_t flags, const int fd[SP_FDS_MAX]);
 

@@ -1,6 +1,7 @@
 /* …/pause and …/resume; what a paused sandbox keeps. */
-#include "api/openapi.h"
 #include "core/pause.h"
+
+#include "api/openapi.h"
 #include "door/rest/internal.h"
 
 static json_t *view_facts(const pause_fact *f)

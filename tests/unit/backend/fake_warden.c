@@ -197,6 +197,12 @@ static void serve(fake_warden *w, uint32_t type, const void *body, answer *a)
     case WP_POOL:
         do_pool(w, body, a);
         break;
+    case WP_FREEZE:
+        a->errnum = w->freeze_errnum;
+        a->text = "as it was told";
+        break;
+    case WP_THAW:
+        break;
     default:
         a->errnum = ENOSYS;
     }

@@ -34,6 +34,7 @@ typedef struct fake_warden {
     size_t give_n;
     int attach_errnum; /* the next `attach_fails` ATTACHes fail with it */
     unsigned attach_fails;
+    int freeze_errnum; /* FREEZE fails with it */
     unsigned requests[WP_TYPES], connections;
     uint64_t last_deadline;
     bool old; /* its wp_usage is the first one's */

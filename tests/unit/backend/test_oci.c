@@ -477,6 +477,46 @@ static void attach_after_a_restart(void **state)
     assert_err(be->ops->attach(be, "../x", &events, &ev_a, &z), ERR_NOT_FOUND);
 }
 
+/* Nothing here stands still but the box's queue. */
+static void a_frozen_box_sends_nothing_until_it_is_thawed(void **state)
+{
+    (void)state;
+    box *x = create_ok(&ev_a, ID_A);
+
+    assert_ok(be->ops->freeze(x));
+    assert_ok(be->ops->freeze(x));
+    start(x, 1, "echo one");
+    start(x, 2, "echo two");
+    usleep(200000);
+    assert_false(ev_a.x[1].started);
+    fw.cut_on = WP_THAW; /* lost with its connection, it is sent again */
+    assert_ok(be->ops->thaw(x));
+    assert_string_equal(output(&ev_a, 1), "one\n");
+    assert_string_equal(output(&ev_a, 2), "two\n");
+    assert_int_equal(fake_warden_count(&fw, WP_FREEZE), 2);
+    assert_int_equal(fake_warden_count(&fw, WP_THAW), 2);
+    be->ops->box_unref(x);
+}
+
+static void a_box_that_would_not_freeze_goes_on(void **state)
+{
+    static const struct {
+        int errnum;
+        err_code code;
+    } TOLD[] = {{ETIMEDOUT, ERR_TIMEOUT}, {ESRCH, ERR_SANDBOX_GONE}, {EIO, ERR_INTERNAL}};
+    (void)state;
+    box *x = create_ok(&ev_a, ID_A);
+
+    for (size_t i = 0; i < ARRAY_LEN(TOLD); i++) {
+        fw.freeze_errnum = TOLD[i].errnum;
+        assert_err(be->ops->freeze(x), TOLD[i].code);
+    }
+    fw.freeze_errnum = 0;
+    start(x, 1, "echo on");
+    assert_string_equal(output(&ev_a, 1), "on\n");
+    be->ops->box_unref(x);
+}
+
 static void many_execs_in_order(void **state)
 {
     (void)state;
@@ -902,6 +942,8 @@ int main(int argc, char **argv)
         T(death_of_init_is_told_once, setup),
         T(destroy_ends_the_box, setup),
         T(attach_after_a_restart, setup),
+        T(a_frozen_box_sends_nothing_until_it_is_thawed, setup),
+        T(a_box_that_would_not_freeze_goes_on, setup),
         T(many_execs_in_order, setup),
         T(modes_descriptors_and_limits, setup),
         T(boxes_do_not_mix, setup_two),
