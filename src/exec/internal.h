@@ -41,7 +41,14 @@ struct exec_hub {
     pthread_mutex_t lock;
     map tables;   /* sandbox → exec_table, no reference; lock */
     map accounts; /* lock: by owner */
+    pthread_t sync_thread;
+    pthread_cond_t sync_wake; /* lock */
+    bool sync_stop;           /* lock */
 };
+
+/* sync.c: journals are on the disk within about a second. */
+void sync_start(exec_hub *h);
+void sync_stop(exec_hub *h);
 
 /* An exec the journal knows. Only those that live or are looked at have an `exec`. */
 struct past {

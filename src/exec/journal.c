@@ -173,6 +173,7 @@ err *journal_append(journal *j, journal_rec *r, uint32_t *ret_index)
         if (ret_index)
             *ret_index = j->count;
         j->count++;
+        atomic_store(&j->unsynced, true);
         return NULL;
     }
     int errnum = n < 0 ? errno : ENOSPC;

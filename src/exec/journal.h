@@ -6,6 +6,7 @@
  * locks. Host byte order: a journal never leaves its machine. */
 #pragma once
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -174,8 +175,9 @@ enum journal_verdict journal_decode(const void *raw, journal_rec *ret_rec);
 
 typedef struct journal {
     int fd;
-    uint32_t count; /* records in the file, torn ones included */
-    bool damaged;   /* something was torn: a missing record is possible */
+    uint32_t count;        /* records in the file, torn ones included */
+    bool damaged;          /* something was torn: a missing record is possible */
+    _Atomic bool unsynced; /* something was appended that is not on the disk yet, maybe */
 } journal;
 /* Opens or makes it, cuts a torn tail, and hands every valid record to each(). */
 err *journal_open(int dirfd, const char *path, journal *j,

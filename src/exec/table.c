@@ -59,6 +59,7 @@ err *exec_hub_new(const exec_options *o, exec_hub **ret_hub)
     h->sweep_timer.fire = sweep_fire;
     pump_timer_set(h->pump, &h->sweep_timer, now_mono_ns() + SWEEP_NS);
     count_init(h);
+    sync_start(h);
     *ret_hub = TAKE_PTR(h);
     return NULL;
 }
@@ -108,6 +109,7 @@ void exec_hub_free(exec_hub *h)
     if (!h)
         return;
     pump_stop(h->pump);
+    sync_stop(h);
     do {
         {
             LOCK_SCOPE(&h->lock);
