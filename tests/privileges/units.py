@@ -87,7 +87,7 @@ def limits(suite):
     @suite.case("units: slots outlive the warden, and inherit nothing that their programs could not live by")
     def _():
         warden = unit("bothy-warden.service")
-        for key, value in (("KillMode", "process"), ("Delegate", "yes"), ("TasksMax", "infinity"), ("NoNewPrivileges", "no")):
+        for key, value in (("KillMode", "process"), ("TasksMax", "infinity"), ("NoNewPrivileges", "no")):
             equal(warden[key], [value], key)
         inherited = {"MemoryDenyWriteExecute", "RestrictNamespaces", "RestrictSUIDSGID", "RestrictAddressFamilies", "LockPersonality",
                      "RestrictRealtime", "SystemCallArchitectures"}
