@@ -120,11 +120,12 @@ static void load(helper *h, size_t got, struct net_answer *a)
 /* ---- requests ---- */
 
 /* The walls before the way: there is no moment in which it could send and is not judged. */
-static int add(const helper *h, uint32_t n, int netns)
+static int add(const helper *h, uint32_t n, int netns, struct net_answer *a)
 {
     if (netns < 0)
         return -EBADF;
     int r = FAULT("wall.egress.elements") ? 0 : net_table_add(h->filter, &h->plan, n);
+    a->value = r ? NET_BY_TABLE : 0;
     return r ? r : net_pair_make(h->route, &h->plan, n, netns);
 }
 
@@ -137,7 +138,7 @@ static void serve(helper *h, size_t got, int netns, struct net_answer *a)
     else if (!h->loaded || got != sizeof *q || q->n >= NET_LIVE_MAX)
         a->err = -EPROTO;
     else if (q->op == NET_ADD)
-        a->err = add(h, q->n, netns);
+        a->err = add(h, q->n, netns, a);
     else if (q->op == NET_REMOVE)
         a->err = net_table_remove(h->filter, &h->plan, q->n);
     else if (q->op == NET_DROPPED)

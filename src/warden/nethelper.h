@@ -15,6 +15,7 @@ enum net_op {
     NET_DROPPED,
 };
 #define NET_LIVE_MAX 16384u
+#define NET_BY_TABLE 1u /* value beside an error of NET_ADD: nft refused it */
 
 struct net_request {
     uint32_t op, n; /* of NET_LOAD: how many slots follow */

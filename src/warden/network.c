@@ -296,6 +296,14 @@ err *network_socket(const warden *w, const slot *s, int domain, int type, int pr
     return NULL;
 }
 
+/* Never by its own number: EEXIST and ENOENT of a claim are said of the sandbox and its image. */
+static err *broken(const char *step, int r)
+{
+    return err_because(err_sys(ERR_CREATE_FAILED, EIO, "%s", step), "%s%s", strerrordesc_np(-r),
+                       r == -EEXIST ? ": another node of this host may have the same --network"
+                                    : "");
+}
+
 /* The namespace is pid 1's if that still lives: a number of its own would not be taken again. */
 static err *namespace_of(const warden *w, const slot *s, int *ret_fd)
 {
@@ -304,7 +312,7 @@ static err *namespace_of(const warden *w, const slot *s, int *ret_fd)
     snprintf(name, sizeof name, "%d/ns/net", s->pid);
     CLEANUP(closep) int fd = openat(w->proc_fd, name, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || slot_dead(s))
-        return err_sys(ERR_CREATE_FAILED, fd < 0 ? errno : ESRCH, "finding the slot's network");
+        return broken("finding the slot's network", -ESRCH);
     *ret_fd = TAKE_FD(fd);
     return NULL;
 }
@@ -316,9 +324,9 @@ static err *dress(const warden *w, const slot *s, int inside)
 
     TRY(network_socket(w, s, AF_NETLINK, SOCK_RAW, NETLINK_ROUTE, &route));
     if (ioctl(inside, SIOCGIFINDEX, &q))
-        return err_sys(ERR_CREATE_FAILED, errno, "finding the interface inside");
+        return broken("finding the interface inside", -errno);
     int r = net_pair_dress(route, q.ifr_ifindex, net_address(&w->network->plan, s->n));
-    return r ? err_sys(ERR_CREATE_FAILED, -r, "giving the sandbox an address") : NULL;
+    return r ? broken("giving the sandbox an address", r) : NULL;
 }
 
 /* ---- the self-test ---- */
@@ -410,17 +418,17 @@ static err *try_walls(const warden *w, const slot *s, int fd)
 
 static err *add(const warden *w, const slot *s)
 {
+    const struct net_request q = {.op = NET_ADD, .n = s->n};
     CLEANUP(closep) int netns = -1;
+    struct net_answer a = {0};
+    char what[64];
 
     TRY(namespace_of(w, s, &netns));
-    int r = ask_op(w, NET_ADD, s->n, netns, NULL);
+    int r = ask(w, &(struct iovec){(void *)&q, sizeof q}, 1, netns, &a);
     if (!r)
         return NULL;
-    err *e = err_sys(network_offered(w) ? ERR_CREATE_FAILED : ERR_UNAVAILABLE, -r,
-                     "making the sandbox's network");
-    return r == -EEXIST ? err_because(e, "another of this host has the address; give each node a "
-                                         "--network of its own")
-                        : e;
+    snprintf(what, sizeof what, "the table does not take it: errno %d", -r);
+    return a.value == NET_BY_TABLE ? failed(what) : broken("making the sandbox's network", r);
 }
 
 err *network_open(warden *w, slot *s)

@@ -6,13 +6,15 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import sqlite3
+import subprocess
 import time
 
 import census
 from harness import pids, read_bytes
 
-KINDS = ("slots", "layers", "mounts", "cgroups", "processes", "files", "doubles")
+KINDS = ("slots", "layers", "mounts", "cgroups", "processes", "files", "doubles", "networks")
 HELPERS = ("skopeo", "crun", "runtime", "bothy-unpack")
 WAIT = 15  # s
 
@@ -67,6 +69,7 @@ class Audit:
             self.layers(found, images, pruned)
             self.mount_points(found)
             self.processes(found)
+            self.networks(found, rows, live)
         return found
 
     def doubles(self, found, rows):
@@ -98,6 +101,19 @@ class Audit:
         for root in census.hierarchies():
             cgroups = {p.name for p in pathlib.Path(root, self.node.cgroup).glob("*/")}
             found["cgroups"] += [f"{root} {c}" for c in cgroups - slots - {"unpack"}]
+
+    def networks(self, found, rows, live):
+        """Interfaces and elements of the node's table, where the warden has a network namespace of its own."""
+        if not self.node.netns:
+            return
+        enter = ["nsenter", f"--net={self.node.netns}"]
+        links, table = (subprocess.run([*enter, *words], capture_output=True, text=True, check=True).stdout
+                        for words in (["ip", "-o", "link"], ["nft", "list", "ruleset"]))
+        wanted = sum(rows[i][2].get("network") == "open" for i in live)
+        for what, have in (("interfaces", len(re.findall(r"^\d+: by\w{5}-\d+@", links, re.M))),
+                           ("elements", len(re.findall(r'"by\w{5}-\d+" \. ', table)))):
+            if have != wanted:
+                found["networks"].append(f"{have} {what}, not {wanted}")
 
     def layers(self, found, images, pruned):
         top = pathlib.Path(self.node.dir, "warden")

@@ -5,10 +5,12 @@ does not meet, is a failure."""
 import contextlib
 import io
 import itertools
+import os
 import pathlib
 import random
 import re
 import secrets
+import subprocess
 import tarfile
 import tempfile
 import threading
@@ -52,6 +54,11 @@ def granted(w):
     w.load.come_and_go()
     eventually("ready slots have an image ahead", lambda: not w.is_aimed() or given(), 10)
     w.load.come_and_go(grants=["setuid"])
+
+
+def networked(w):
+    """A sandbox with a network: its pair, its elements and its walls are there or it is not."""
+    w.load.come_and_go(network="open")
 
 
 def command(kind):
@@ -172,6 +179,7 @@ TABLE = [
     # it is claimed
     *((WARDEN, "claim." + at, come_and_go) for at in ("begun", "named", "swapped", "limited", "recorded", "settled", "answered")),
     *((WARDEN, at, granted) for at in ("claim.second_upper", "claim.built", "root.attached", "root.pivoted")),
+    *((WARDEN, "network." + at, networked) for at in ("begun", "added", "dressed", "tried", "closed")),
     # it goes
     *((WARDEN, "destroy." + at, come_and_go) for at in (
         "marked", "killed", "cgroup_gone", "upper_gone", "slot_gone", "trash_empty")),
@@ -211,6 +219,17 @@ TABLE = [
 ]
 
 
+@contextlib.contextmanager
+def network_namespace():
+    name = f"bothy-points-{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        yield f"/run/netns/{name}"
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False)
+
+
 class World:
     """A node, two registries, a little load."""
 
@@ -219,7 +238,9 @@ class World:
             scratch = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bothy-points-")))
             self.registry = stack.enter_context(Registry(scratch / "plain"))
             self.locked = stack.enter_context(Registry(scratch / "locked", users={"alice": "correct horse"}))
-            self.node = stack.enter_context(Node(images="busybox", pool="3:3", faults=True, config=f"""
+            self.netns = stack.enter_context(network_namespace())
+            self.node = stack.enter_context(Node(images="busybox", pool="3:3", faults=True, netns=self.netns,
+                                                 warden="--network 10.215.0.0/18", config=f"""
 exec:
   stream_max: {STREAM_MAX}
 images:

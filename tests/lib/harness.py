@@ -312,16 +312,16 @@ class Node(Api):
     foreign = False
 
     def __init__(self, backend="oci", images="busybox", pool="4:8", config="", mode=0o755, env="",
-                 wrap=(), warden="", disk="", faults=False, build=None, held=False):
+                 wrap=(), warden="", disk="", faults=False, build=None, held=False, netns=""):
         """disk: size of its file system. faults: programs of build-faults, in which arm() has an effect. warden: more options of
         its. build: another build directory, which may be changed between restarts. held: this process binds bothyd's socket and
         keeps it, as a service manager does. env: BOTHY_<SECTION>_<KEY>=VALUE words, which override the configuration. wrap: words
-        before the command that brings it up, e.g. unshare -n."""
+        before the command that brings it up, e.g. unshare -n. netns: path of the network namespace its warden runs in."""
         self.dir = tempfile.mkdtemp(prefix="bothy-node-")
         os.chmod(self.dir, mode)
         self.backend, self.images, self.pool, self.config, self.env = backend, images, pool, config, env
         self.wrap, self.warden, self.disk, self.faults = list(wrap), warden, disk, faults
-        self.build, self.held, self.holding = build, held, None
+        self.build, self.held, self.holding, self.netns = build, held, None, netns
         super().__init__(path=f"{self.dir}/run/bothyd.sock")
 
     @property
@@ -340,7 +340,7 @@ class Node(Api):
                 "BOTHY_NODE_BACKEND": self.backend, "BOTHY_NODE_IMAGES": self.images,
                 "BOTHY_NODE_POOL": self.pool, "BOTHY_NODE_CONFIG": self.config,
                 "BOTHY_NODE_ENV": words, "BOTHY_NODE_WARDEN": self.warden,
-                "BOTHY_NODE_DISK": self.disk}
+                "BOTHY_NODE_DISK": self.disk, "BOTHY_NODE_NETNS": self.netns}
 
     # ---- faults (src/base/fault.h): each program has a directory of its own ----
     def fault(self, program, name):
