@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,12 +12,22 @@
 #include "base/str.h"
 
 static const char *const LEVELS[] = {"debug", "info", "warn", "error"};
-static const char *const KEYS[] = {"request", "sandbox", "exec"};
+
+static const struct {
+    const char *key;
+    size_t at, size;
+} IDS[] = {
+    [LOG_REQUEST] = {"request", offsetof(log_ids, request), sizeof((log_ids *)0)->request},
+    [LOG_SANDBOX] = {"sandbox", offsetof(log_ids, sandbox), sizeof((log_ids *)0)->sandbox},
+    [LOG_EXEC] = {"exec", offsetof(log_ids, exec), sizeof((log_ids *)0)->exec},
+    [LOG_SESSION] = {"session", offsetof(log_ids, session), sizeof((log_ids *)0)->session},
+};
 
 static const char *program = "bothy";
 static enum log_level threshold = LOG_INFO;
 static int plain;
-static __thread char context[ARRAY_LEN(KEYS)][48];
+static __thread log_ids own;
+static __thread const log_ids *lent;
 
 void log_init(const char *name, enum log_level level)
 {
@@ -29,11 +40,57 @@ void log_set_plain(void)
     plain = 1;
 }
 
-void log_context(const char *key, const char *value)
+static char *place(log_ids *ids, enum log_id which)
 {
-    for (size_t i = 0; i < ARRAY_LEN(KEYS); i++)
-        if (!strcmp(KEYS[i], key))
-            snprintf(context[i], sizeof context[i], "%s", value ? value : "");
+    return (char *)ids + IDS[which].at;
+}
+
+static void put(log_ids *ids, enum log_id which, const char *value)
+{
+    snprintf(place(ids, which), IDS[which].size, "%s", value ? value : "");
+}
+
+void log_id(enum log_id which, const char *value)
+{
+    put(&own, which, value);
+}
+
+void log_id_number(enum log_id which, uint64_t value)
+{
+    snprintf(place(&own, which), IDS[which].size, "%" PRIu64, value);
+}
+
+void log_ids_clear(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(IDS); i++)
+        *place(&own, i) = 0;
+}
+
+const log_ids *log_ids_now(void)
+{
+    return lent ? lent : &own;
+}
+
+void log_lend(const log_ids *ids)
+{
+    lent = ids;
+}
+
+void log_scope_begin(log_scope *s, const char *sandbox, const char *request, uint64_t exec)
+{
+    s->before = lent;
+    s->ids = *log_ids_now();
+    put(&s->ids, LOG_SANDBOX, sandbox);
+    if (request)
+        put(&s->ids, LOG_REQUEST, request);
+    if (exec)
+        snprintf(s->ids.exec, sizeof s->ids.exec, "%" PRIu64, exec);
+    lent = &s->ids;
+}
+
+void log_scope_end(log_scope *s)
+{
+    lent = s->before;
 }
 
 static void member(buf *b, const char *key, const char *value)
@@ -42,17 +99,23 @@ static void member(buf *b, const char *key, const char *value)
     buf_json_string(b, value, strlen(value));
 }
 
-void log_write(enum log_level level, const char *event, const char *fmt, ...)
+static void members(buf *line, const log_field *fields, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (fields[i].text)
+            member(line, fields[i].key, fields[i].text);
+        else
+            buf_printf(line, ",\"%s\":%" PRId64, fields[i].key, fields[i].number);
+}
+
+void log_write_fields(enum log_level level, const char *event, const log_field *fields, size_t n,
+                      const char *msg)
 {
     CLEANUP(buf_done) buf line = {0};
     char when[CLOCK_TEXT_MAX];
-    va_list ap;
 
     if (level < threshold)
         return;
-    va_start(ap, fmt);
-    CLEANUP(freep) char *msg = str_vprintf(fmt, ap);
-    va_end(ap);
     if (plain) {
         buf_printf(&line, "%s: %s: %s\n", program, event, msg);
     } else {
@@ -61,12 +124,27 @@ void log_write(enum log_level level, const char *event, const char *fmt, ...)
         member(&line, "program", program);
         member(&line, "event", event);
         member(&line, "msg", msg);
-        for (size_t i = 0; i < ARRAY_LEN(KEYS); i++)
-            if (context[i][0])
-                member(&line, KEYS[i], context[i]);
+        for (size_t i = 0; i < ARRAY_LEN(IDS); i++) {
+            const char *id = (const char *)log_ids_now() + IDS[i].at;
+            if (*id)
+                member(&line, IDS[i].key, id);
+        }
+        members(&line, fields, n);
         buf_str(&line, "}\n");
     }
     /* One write a line: lines of several threads and processes do not mix. */
     if (write(STDERR_FILENO, line.p, line.len) < 0)
         return; /* nowhere to complain */
+}
+
+void log_write(enum log_level level, const char *event, const char *fmt, ...)
+{
+    va_list ap;
+
+    if (level < threshold)
+        return;
+    va_start(ap, fmt);
+    CLEANUP(freep) char *msg = str_vprintf(fmt, ap);
+    va_end(ap);
+    log_write_fields(level, event, NULL, 0, msg);
 }

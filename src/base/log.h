@@ -1,10 +1,15 @@
 /* Structured logs: one JSON object a line on stderr.
  *
- * {"t":"2026-01-02T03:04:05.678Z","level":"info","event":"claim","msg":"...","request":"...",...}
+ * {"t":"2026-01-02T03:04:05.678Z","level":"warn","program":"bothyd","event":"create","msg":"...",
+ *  "request":"...","sandbox":"...","exec":"...","session":"...", further members}
  *
- * Any thread may log. The context (request, sandbox, exec) belongs to the thread and is printed
- * with every line until it is cleared. Secrets are never passed to a log function. */
+ * Any thread may log. The ids belong to the thread and are printed with every line until they are
+ * cleared; who works for somebody else's request lends its ids to the thread. Secrets, paths and
+ * queries of callers are never passed to a log function (docs/guide/logs.md). */
 #pragma once
+
+#include <stddef.h>
+#include <stdint.h>
 
 enum log_level {
     LOG_DEBUG,
@@ -13,13 +18,56 @@ enum log_level {
     LOG_ERROR
 };
 
+enum log_id {
+    LOG_REQUEST,
+    LOG_SANDBOX,
+    LOG_EXEC,
+    LOG_SESSION
+};
+#define LOG_REQUEST_MAX 64
+#define LOG_ID_MAX      23
+typedef struct log_ids {
+    char request[LOG_REQUEST_MAX + 1];
+    char sandbox[LOG_ID_MAX + 1];
+    char exec[LOG_ID_MAX + 1];
+    char session[LOG_ID_MAX + 1];
+} log_ids;
+
 void log_init(const char *name, enum log_level level);
 /* Human-readable lines instead of JSON (the command line, tests). */
 void log_set_plain(void);
 void log_write(enum log_level level, const char *event, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* key: "request", "sandbox", "exec". value NULL clears it. */
-void log_context(const char *key, const char *value);
+
+/* Further members of one line. */
+typedef struct log_field {
+    const char *key;
+    const char *text; /* NULL: number */
+    int64_t number;
+} log_field;
+void log_write_fields(enum log_level level, const char *event, const log_field *fields, size_t n,
+                      const char *msg);
+
+/* The thread's own ids. NULL or "" clears; what is too long is cut. */
+void log_id(enum log_id which, const char *value);
+void log_id_number(enum log_id which, uint64_t value);
+void log_ids_clear(void);
+/* What a line of this thread would carry now. */
+const log_ids *log_ids_now(void);
+/* From now on lines of this thread carry these, which must live; NULL: its own again. */
+void log_lend(const log_ids *ids);
+
+/* Lines to the end of the enclosing block are about this sandbox, and request or exec if they are
+ * not NULL and 0. Nothing is allocated; not for hot paths. */
+typedef struct log_scope {
+    log_ids ids;
+    const log_ids *before;
+} log_scope;
+void log_scope_begin(log_scope *s, const char *sandbox, const char *request, uint64_t exec);
+void log_scope_end(log_scope *s);
+#define LOG_ABOUT(sandbox, request, exec)                              \
+    __attribute__((cleanup(log_scope_end))) log_scope log_about_scope; \
+    log_scope_begin(&log_about_scope, sandbox, request, exec)
 
 #define log_debug(event, ...) log_write(LOG_DEBUG, event, __VA_ARGS__)
 #define log_info(event, ...)  log_write(LOG_INFO, event, __VA_ARGS__)

@@ -60,7 +60,8 @@ CONFIG_ROW(limits, ttl, TIME, "1h", 1000, UINT64_C(30) * 86400000, NULL, "Life o
 CONFIG_ROW(limits, queue_wait, TIME, "60s", 1000, 3600000, NULL,
            "How long a create may wait for a slot.")
 
-CONFIG_SECTION(network, "Networks of sandboxes. What they may reach is the warden's to hold (--network).")
+CONFIG_SECTION(network,
+               "Networks of sandboxes. What they may reach is the warden's to hold (--network).")
 CONFIG_ROW(network, allow, TEXT, "admin", 1, 16, "admin|users",
            "Who may create a sandbox with network: open. admin: administrators. users: everybody "
            "who may create one.")
@@ -129,3 +130,7 @@ CONFIG_SECTION(registries,
 CONFIG_SECTION(log, "Lines of JSON on standard error.")
 CONFIG_ROW(log, level, TEXT, "info", 1, 16, "debug|info|warn|error",
            "The least level that is written.")
+CONFIG_ROW(
+    log, access, TEXT, "errors", 1, 16, "errors|all|none",
+    "Which answers get a line of their own: errors (4xx at info, 5xx at warn), all, none. At "
+    "most 200 a second.")

@@ -393,6 +393,9 @@ static err *serve(node *n)
                                      .arg = n->rest,
                                      .doors = rest_doors(),
                                      .operations = rest_operations(n->rest),
+                                     .access = str_eq(n->cfg.log_access, "all")    ? ACCESS_ALL
+                                               : str_eq(n->cfg.log_access, "none") ? ACCESS_NONE
+                                                                                   : ACCESS_ERRORS,
                                      .threads = (unsigned)n->cfg.http_threads,
                                      .relay_threads = (unsigned)n->cfg.http_relay_threads,
                                      .stall_ns = n->cfg.http_stall * NS_PER_MS,

@@ -126,6 +126,7 @@ static void on_gone(void *arg, const char *why)
     bool surprise = !sb->deleting && sb->state != LIFE_GONE;
     pthread_mutex_unlock(&sb->lock);
     if (surprise) {
+        LOG_ABOUT(sb->id, NULL, 0);
         log_warn("gone", "sandbox %s: pid 1 has ended: %s", sb->id, why);
         engine_end(sb->engine, sb, &(cause){.kind = CAUSE_EXITED, .detail = why});
         create_tell(sb,

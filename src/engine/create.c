@@ -45,6 +45,7 @@ static void create_failed(sandbox *sb, err *failure, const char *stage, bool rec
     CLEANUP(freep) char *text = cause_json(&why);
 
     metric_add(&ENGINE_METRICS[M_CREATE_FAILED], 0, 1);
+    LOG_ABOUT(sb->id, sb->request, 0);
     log_warn("create", "sandbox %s failed at %s: %s%s%s", sb->id, stage, failure->message,
              failure->cause ? ": " : "", str_or(failure->cause, ""));
     if (recorded) {
@@ -370,6 +371,8 @@ static void take_spec(sandbox *sb, sandbox_spec *spec)
     engine *e = sb->engine;
 
     id_sandbox(e->o.cell, sb->id);
+    log_id(LOG_SANDBOX, sb->id);
+    memcpy(sb->request, log_ids_now()->request, sizeof sb->request);
     sb->created_ns = clock_real(e->o.clock);
     sb->spec = *spec;
     *spec = (sandbox_spec){0};

@@ -240,6 +240,7 @@ err *engine_find(engine *e, const caller *c, const char *id_or_name, sandbox **r
     sandbox_row row = {0};
     sandbox *sb = find_live(e, c, id_or_name);
 
+    log_id(LOG_SANDBOX, sb ? sb->id : id_is_sandbox(id_or_name) ? id_or_name : NULL);
     if (sb) {
         *ret_sandbox = sb;
         return NULL;
@@ -440,7 +441,9 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
     if (idem->key)
         idempotency_hash(c->owner, "exec", sb->id, idem, key.key, key.body);
     metric_add(&ENGINE_METRICS[M_EXECS], 0, 1);
-    return exec_start(sb->table, spec, idem->key ? &key : NULL, ret_exec, ret_replay);
+    TRY(exec_start(sb->table, spec, idem->key ? &key : NULL, ret_exec, ret_replay));
+    log_id_number(LOG_EXEC, exec_id(*ret_exec));
+    return NULL;
 }
 
 /* A gone sandbox is read from its journal, opened when somebody asks. */
@@ -466,6 +469,7 @@ err *engine_exec_find(sandbox *sb, const char *id, exec **ret_exec)
     TRY(sandbox_table(sb, &t));
     if (!str_to_u64(id, UINT64_MAX, &n) || !n)
         return err_kind(err_new(ERR_NOT_FOUND, "there is no exec '%s'", id), "exec");
+    log_id_number(LOG_EXEC, n);
     return exec_find(t, n, ret_exec);
 }
 

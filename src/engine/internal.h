@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/map.h"
 #include "base/metric.h"
 #include "core/cause.h"
@@ -42,6 +43,7 @@ struct sandbox {
     pthread_mutex_t lock;
     /* immutable after it is made */
     char id[SANDBOX_ID_LEN + 1];
+    char request[LOG_REQUEST_MAX + 1]; /* that asked for it, in this life of ours */
     char *owner, *name, *image_name, *user, *cwd;
     char **labels;
     limits limits;

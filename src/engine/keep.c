@@ -21,6 +21,7 @@ void engine_end(engine *e, sandbox *sb, const cause *c)
         sb->deleting = true;
     }
     metric_add(&ENGINE_METRICS[M_ENDED], c->kind, 1);
+    LOG_ABOUT(sb->id, NULL, 0);
     log_info("end", "sandbox %s: %s", sb->id, cause_name(c->kind));
     store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
                                clock_real(e->o.clock));

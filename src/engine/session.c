@@ -1,6 +1,7 @@
 /* Sessions, as doors ask for them. */
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "engine/internal.h"
@@ -34,7 +35,9 @@ err *engine_session_new(engine *e, const caller *c, sandbox *sb, session_spec *s
     if (idem->key)
         idempotency_hash(c->owner, "session", sb->id, idem, key.key, key.body);
     metric_add(&ENGINE_METRICS[M_EXECS], 0, 1);
-    return session_new(t, spec, idem->key ? &key : NULL, ret_session, ret_replay);
+    TRY(session_new(t, spec, idem->key ? &key : NULL, ret_session, ret_replay));
+    log_id_number(LOG_SESSION, session_id(*ret_session));
+    return NULL;
 }
 
 err *engine_session_find(sandbox *sb, const char *id_or_name, session **ret_session)
@@ -42,7 +45,9 @@ err *engine_session_find(sandbox *sb, const char *id_or_name, session **ret_sess
     session_table *t = NULL;
 
     TRY(sandbox_sessions(sb, &t));
-    return session_find(t, id_or_name, ret_session);
+    TRY(session_find(t, id_or_name, ret_session));
+    log_id_number(LOG_SESSION, session_id(*ret_session));
+    return NULL;
 }
 
 err *engine_session_list(sandbox *sb, session ***ret_sessions, size_t *ret_n)

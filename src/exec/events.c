@@ -316,9 +316,11 @@ static void on_signalled(void *arg, uint64_t id, uint64_t cookie, int errnum)
         continue;
     if (n)
         exec_notify(x);
-    if (errnum && errnum != ESRCH)
+    if (errnum && errnum != ESRCH) {
+        LOG_ABOUT(t->sandbox, NULL, id);
         log_warn("signal", "sandbox %s, exec %lu: %s", t->sandbox, id,
                  str_or(strerrordesc_np(errnum), "an unknown error"));
+    }
 }
 
 /* lock held */

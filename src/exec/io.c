@@ -81,6 +81,7 @@ void io_install(exec *x)
     input_path(x, path);
     for (int i = 0; i < SP_FDS_MAX; i++)
         if (x->fd[i] >= 0 && !is_kind(x->fd[i], i, is_pty(x), x->table->hub->o.spool_dir, path)) {
+            LOG_ABOUT(x->table->sandbox, NULL, x->id);
             log_error("spine", "sandbox %s, exec %lu: descriptor %d is not what it should be",
                       x->table->sandbox, x->id, i);
             shut(x, i);
@@ -123,6 +124,7 @@ void io_set_full(exec *x, bool full)
         return;
     }
     atomic_fetch_add(&x->table->hub->full, 1);
+    LOG_ABOUT(x->table->sandbox, NULL, x->id);
     log_warn("disk_full", "sandbox %s, exec %lu waits for space", x->table->sandbox, x->id);
 }
 

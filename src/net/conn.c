@@ -156,14 +156,21 @@ ssize_t conn_fill(conn *c)
 
 /* ---- one request ---- */
 
-static void log_access(const request *rq, int status, size_t bytes)
+static access_answer answer_of(const request *rq)
 {
-    uint64_t took = now_mono_ns() - rq->begun;
+    return (access_answer){.door = rq->door,
+                           .operation = rq->operation,
+                           .operation_name = server_operation(rq->server, rq->operation),
+                           .begun = rq->begun};
+}
 
-    net_count_answer(&(net_answered){status, rq->door, rq->operation, rq->begun});
-    metric_observe_ns(&NET_METRICS[M_THREAD_SECONDS], 0, took);
-    log_debug("http", "%s %s %d %zu bytes %llu us", str_or(rq->h1.method, "?"),
-              str_or(rq->path, "?"), status, bytes, (unsigned long long)(took / 1000));
+static void tell(const request *rq, int status)
+{
+    access_answer a = answer_of(rq);
+
+    a.status = status;
+    access_answered(&a);
+    metric_observe_ns(&NET_METRICS[M_THREAD_SECONDS], 0, now_mono_ns() - rq->begun);
 }
 
 static size_t send_some(conn *c, const buf *out)
@@ -183,7 +190,7 @@ static bool answer_bytes(request *rq, const response *rs, bool keep, bool settle
     conn *c = rq->conn;
 
     response_render(rs, rq, keep, &out);
-    log_access(rq, rs->status ? rs->status : 204, out.len);
+    tell(rq, rs->status ? rs->status : 204);
     size_t sent = send_some(c, &out);
     net_count_bytes(M_SENT, rq->door, STREAM_ANSWER, sent);
     if (sent < out.len) {
@@ -192,8 +199,7 @@ static bool answer_bytes(request *rq, const response *rs, bool keep, bool settle
                          .keep_alive = keep,
                          .discard = !settled,
                          .counted = true,
-                         .door = rq->door,
-                         .id = rq->id,
+                         .answer = answer_of(rq),
                          .party = rq->party,
                          .out = out};
         out = (buf){0};
@@ -237,10 +243,7 @@ static bool answer(request *rq, response *rs)
                      .http11 = rq->h1.http11,
                      .head_only = request_is_head(rq),
                      .discard = !settled,
-                     .begun = rq->begun,
-                     .door = rq->door,
-                     .operation = rq->operation,
-                     .id = rq->id,
+                     .answer = answer_of(rq),
                      .party = rq->party};
     metric_observe_ns(&NET_METRICS[M_THREAD_SECONDS], 0, now_mono_ns() - rq->begun);
     relay_add(rq->server->relay, &j);
@@ -259,7 +262,6 @@ static err *dispatch(request *rq, response *rs, bool *ret_admitted)
         err *e = err_new(ERR_UNAVAILABLE, "all %u request threads are busy", s->o.threads);
         return err_retry_after(e, NET_RETRY_AFTER);
     }
-    log_context("request", rq->id);
     return s->o.dispatch(s->o.arg, rq, rs);
 }
 
@@ -303,6 +305,7 @@ static bool conn_serve(conn *c)
         rq->broken = true;
     }
     request_set_id(rq);
+    log_id(LOG_REQUEST, rq->id);
     if (!e)
         e = request_open(rq);
     if (!e)
@@ -313,7 +316,7 @@ static bool conn_serve(conn *c)
     bool ours = answer(rq, &rs);
     response_done(&rs);
     request_close(rq);
-    log_context("request", NULL);
+    log_ids_clear();
     if (admitted)
         server_release(s);
     return ours;
@@ -328,10 +331,12 @@ static void conn_refuse(conn *c)
 
     rq->broken = true;
     request_set_id(rq);
+    log_id(LOG_REQUEST, rq->id);
     response_error(&rs, e);
     answer(rq, &rs);
     response_done(&rs);
     request_close(rq);
+    log_ids_clear();
 }
 
 /* Looks for the next head in the buffer. True: look again, there may be more. */

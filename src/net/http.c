@@ -103,7 +103,7 @@ void http_error_answer(buf *out, const err *e, bool keep_alive, const char *requ
     json_t *body = json_pack("{s:o}", "error", json_of_err(e, request_id));
     CLEANUP(buf_done) buf lines = {0};
 
-    net_count_error(e);
+    access_note_error(e);
     http_error_lines(&lines, e);
     http_json_answer(out, err_info_of(e->code)->http, body, keep_alive, request_id,
                      buf_cstr(&lines));

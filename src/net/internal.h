@@ -140,6 +140,14 @@ void conn_finish(conn *c); /* after a last answer: linger if bytes may come */
 void conn_close(conn *c);
 ssize_t conn_fill(conn *c); /* one read: bytes, 0 at the end, -errno */
 
+/* What is told of an answer (access.c). */
+typedef struct access_answer {
+    int status;
+    size_t door, operation;
+    const char *operation_name;
+    uint64_t begun;
+} access_answer;
+
 /* ---- relay.c ---- */
 typedef struct relay relay;
 relay *relay_new(server *s, unsigned lanes);
@@ -155,14 +163,20 @@ typedef struct relay_start {
     bool head_only;
     bool discard; /* what the peer still sends is no next request */
     bool counted; /* its status is in the metrics */
-    uint64_t begun;
-    size_t door, operation;
-    const char *id;
+    access_answer answer;
     const char *party; /* has taken the relay, if there are ops */
 } relay_start;
 void relay_add(relay *r, const relay_start *start);
 
+/* ---- access.c ---- */
+void access_init(enum server_access what);
+/* An error becomes the answer that this thread writes next. */
+void access_note_error(const err *e);
+/* The head of an answer goes out. */
+void access_answered(const access_answer *a);
+
 /* ---- server.c ---- */
+const char *server_operation(const server *s, size_t operation); /* its name */
 enum {
     M_REQUESTS,
     M_ERRORS,
@@ -179,14 +193,6 @@ enum {
     M_COUNT
 };
 extern metric NET_METRICS[M_COUNT];
-/* The head of an answer goes out. */
-typedef struct net_answered {
-    int status;
-    size_t door, operation;
-    uint64_t begun; /* 0: not timed */
-} net_answered;
-void net_count_answer(const net_answered *a);
-void net_count_error(const err *e);
 static inline void net_count_bytes(int which, size_t door, enum stream_kind kind, size_t n)
 {
     metric_add(&NET_METRICS[which], door * STREAM_KINDS + kind, (int64_t)n);

@@ -45,12 +45,11 @@ struct relay_job {
     relay_job *prev, *following;        /* of the lane, by its thread */
     relay_job *queue_prev, *queue_next; /* under the lane's lock */
     bool queued;
-    size_t door, operation;
+    access_answer answer;
     enum stream_kind kind;
-    uint64_t begun;
     char *party;
     uint64_t held; /* bytes the party is charged with */
-    char id[NET_ID_MAX + 1];
+    log_ids ids;   /* lines about it carry these */
 };
 
 struct lane {
@@ -257,6 +256,13 @@ enum job_fate {
     FATE_CUT, /* the peer has gone, or is to go */
 };
 
+static void job_count(const relay_job *j, int by)
+{
+    metric_add(&NET_METRICS[M_RELAYS], 0, by);
+    metric_add(&NET_METRICS[M_STREAMS], j->kind, by);
+    atomic_fetch_add(&j->lane->relay->server->nrelay, (unsigned)by);
+}
+
 /* What its party is charged with. */
 static void job_settle(relay_job *j)
 {
@@ -269,7 +275,6 @@ static void job_settle(relay_job *j)
 static void job_end(relay_job *j, enum job_fate fate)
 {
     lane *l = j->lane;
-    server *s = l->relay->server;
     conn *c = j->conn;
 
     if (j->ops && j->ops->free)
@@ -278,15 +283,13 @@ static void job_end(relay_job *j, enum job_fate fate)
     pthread_mutex_lock(&l->lock);
     unqueue(l, j);
     pthread_mutex_unlock(&l->lock);
-    log_debug("relay", "%s %s", j->id, fate == FATE_CUT ? "cut" : "done");
+    log_debug("relay", "%s", fate == FATE_CUT ? "cut" : "done");
     bool discard = j->discard;
     job_settle(j);
     j->over = true;
     j->following = l->over;
     l->over = j;
-    metric_add(&NET_METRICS[M_RELAYS], 0, -1);
-    metric_add(&NET_METRICS[M_STREAMS], j->kind, -1);
-    atomic_fetch_sub(&s->nrelay, 1);
+    job_count(j, -1);
     if (fate == FATE_REUSE && !discard)
         conn_park(c);
     else if (fate == FATE_CUT)
@@ -312,7 +315,8 @@ static void count_answer(relay_job *j)
     if (j->counted || j->out.len < sizeof "HTTP/1.1 200")
         return;
     j->counted = true;
-    net_count_answer(&(net_answered){(j->out.p[9] - '0') * 100, j->door, j->operation, j->begun});
+    j->answer.status = atoi(j->out.p + 9);
+    access_answered(&j->answer);
 }
 
 static void job_step(relay_job *j, uint64_t now, bool stalled)
@@ -354,7 +358,7 @@ static int job_flush(relay_job *j, uint64_t now)
         }
         if (n < 0)
             return -1;
-        net_count_bytes(M_SENT, j->door, j->kind, (size_t)n);
+        net_count_bytes(M_SENT, j->answer.door, j->kind, (size_t)n);
         j->sent += (size_t)n;
         j->stall_at = 0;
     }
@@ -464,7 +468,7 @@ static bool job_input(relay_job *j)
     }
     j->input += (size_t)n;
     if (j->ops && j->ops->input) {
-        net_count_bytes(M_RECEIVED, j->door, j->kind, (size_t)n);
+        net_count_bytes(M_RECEIVED, j->answer.door, j->kind, (size_t)n);
         j->full = !j->ops->input(j->ctx, p, (size_t)n);
         j->woken = true;
         return true;
@@ -557,6 +561,7 @@ static void lane_event(const struct epoll_event *ev, uint64_t now)
 
     if (j->over)
         return;
+    log_lend(&j->ids);
     if (second)
         job_second(j, now);
     else
@@ -597,6 +602,7 @@ static void lane_queue(lane *l)
         if (!j)
             return;
         j->woken = true;
+        log_lend(&j->ids);
         if (!j->started)
             job_start(j);
         else
@@ -612,6 +618,7 @@ static void lane_timers(lane *l)
     while (l->nheap && l->heap[1]->due <= now) { // NOLINT(clang-analyzer-unix.Malloc)
         relay_job *j = l->heap[1];
         timer_clear(j);
+        log_lend(&j->ids);
         job_timer(j, now);
     }
 }
@@ -721,9 +728,7 @@ static void job_refuse(relay_job *j)
 {
     if (j->ops && j->ops->free)
         j->ops->free(j->ctx);
-    metric_add(&NET_METRICS[M_RELAYS], 0, -1);
-    metric_add(&NET_METRICS[M_STREAMS], j->kind, -1);
-    atomic_fetch_sub(&j->lane->relay->server->nrelay, 1);
+    job_count(j, -1);
     conn_close(j->conn);
     job_settle(j);
     job_free(j);
@@ -746,15 +751,11 @@ void relay_add(relay *r, const relay_start *start)
     j->head_only = start->head_only;
     j->discard = start->discard;
     j->counted = start->counted;
-    j->begun = start->begun;
-    j->door = start->door;
-    j->operation = start->operation;
+    j->answer = start->answer;
     j->kind = start->ops ? start->ops->kind : STREAM_ANSWER;
-    snprintf(j->id, sizeof j->id, "%s", start->id);
+    j->ids = *log_ids_now();
     j->party = start->party ? xstrdup(start->party) : NULL;
-    atomic_fetch_add(&r->server->nrelay, 1);
-    metric_add(&NET_METRICS[M_RELAYS], 0, 1);
-    metric_add(&NET_METRICS[M_STREAMS], j->kind, 1);
+    job_count(j, 1);
     pthread_mutex_lock(&l->lock);
     bool late = l->stopping, tell = !late && enqueue(l, j);
     pthread_mutex_unlock(&l->lock);

@@ -58,7 +58,7 @@ static void drop_relay(response *rs)
 void response_error(response *rs, const err *e)
 {
     drop_relay(rs);
-    net_count_error(e);
+    access_note_error(e);
     buf_clear(&rs->headers);
     http_error_lines(&rs->headers, e);
     response_json(rs, err_info_of(e->code)->http,

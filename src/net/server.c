@@ -30,7 +30,6 @@
 
 static const char *const NONE[] = {"none", NULL};
 static const char *const CLASSES[] = {"1xx", "2xx", "3xx", "4xx", "5xx", NULL};
-#define CLASSES_N 5
 static const char *const KINDS[] = {"answer", "wait",     "output", "input",
                                     "files",  "terminal", "port",   NULL};
 _Static_assert(ARRAY_LEN(KINDS) == STREAM_KINDS + 1, "a name for each kind");
@@ -71,18 +70,9 @@ metric NET_METRICS[M_COUNT] = {
         METRIC_COUNTER("bothy_http_stalled_total", "Times a relay's peer took no byte for 60 s."),
 };
 
-void net_count_answer(const net_answered *a)
+const char *server_operation(const server *s, size_t operation)
 {
-    if (a->status < 100 || a->status >= 600)
-        return;
-    metric_add(&NET_METRICS[M_REQUESTS], a->door * CLASSES_N + (size_t)a->status / 100 - 1, 1);
-    if (a->begun)
-        metric_observe_ns(&NET_METRICS[M_SECONDS], a->operation, now_mono_ns() - a->begun);
-}
-
-void net_count_error(const err *e)
-{
-    metric_add(&NET_METRICS[M_ERRORS], e->code, 1);
+    return s->o.operations ? s->o.operations[operation] : NONE[0];
 }
 
 static void register_metrics(const server_options *o)
@@ -151,6 +141,7 @@ err *server_new(const server_options *o, server **ret_server)
     cond_init(&s->room);
     id_random(s->id_prefix, sizeof s->id_prefix - 1);
     register_metrics(o);
+    access_init(o->access);
     err *e = open_fds(s);
     if (e) {
         server_free(s);

@@ -8,6 +8,13 @@
 
 typedef struct server server;
 
+/* Which answers get a line in the log; at most 200 a second. */
+enum server_access {
+    ACCESS_ERRORS,
+    ACCESS_ALL,
+    ACCESS_NONE
+};
+
 typedef struct server_options {
     /* Called in the request's thread. An error it returns becomes the answer. */
     err *(*dispatch)(void *arg, request *rq, response *rs);
@@ -19,6 +26,7 @@ typedef struct server_options {
     /* Values of labels, NULL-terminated, living for ever, one list for all servers of a process;
      * request_set_operation() has indices into them. NULL: there is one, "none". */
     const char *const *doors, *const *operations;
+    enum server_access access;
 } server_options;
 
 err *server_new(const server_options *o, server **ret_server) ERR_MUST;

@@ -269,6 +269,7 @@ static void restart(session *s)
     s->info.restarts++;
     err *e = session_start_shell(s, NULL, &replay, &x);
     if (e) {
+        LOG_ABOUT(exec_table_sandbox(s->execs), NULL, 0);
         log_warn("session", "sandbox %s, session %lu: %s", exec_table_sandbox(s->execs), s->id,
                  e->message);
         bool counts = e->code != ERR_UNAVAILABLE; /* the sandbox is not reachable yet */

@@ -162,6 +162,7 @@ static void serve(warden *w, stage *st, slot *s, claim_job *c)
     times t = {0};
     err *e = do_claim(w, st, s, c, &t);
 
+    LOG_ABOUT(s->id, NULL, 0);
     if (e)
         log_warn("claim", "sandbox %s, slot %u: %s: %s", s->id, s->n, e->message,
                  str_or(e->cause, "no cause"));

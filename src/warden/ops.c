@@ -568,6 +568,7 @@ static void op_walls(warden *w, job *j)
     slot *s = slot_find(w, f.sandbox.id);
     if (s && s->state == SLOT_CLAIMED) {
         err *e = walls_failed(f.failed, WALLS_AT_CLAIM, "inside");
+        LOG_ABOUT(s->id, NULL, 0);
         log_warn("claim", "sandbox %s, slot %u: %s: %s", s->id, s->n, e->message, e->cause);
         walls_note(w, e);
         err_free(e);
