@@ -6,7 +6,7 @@ import random
 
 import image
 from common import beside, needs, walls
-from harness import bytes_of, check, equal, eventually, expect_error, find_process, read_bytes, status_of
+from harness import SLOW, bytes_of, check, equal, eventually, expect_error, find_process, read_bytes, status_of
 
 
 def cases(suite, node):
@@ -84,7 +84,7 @@ def limits(suite, node):
     def _():
         walls(node)
         with node.sandbox(limits={"pids": 20}) as sb, node.sandbox() as other:
-            r = node.exec(sb, "for i in $(seq 40); do sleep 5 & done; wait", timeout_ms=1500)
+            r = node.exec(sb, f"for i in $(seq 40); do sleep {5 * SLOW} & done; wait", timeout_ms=1500 * SLOW)
             check(b"fork" in bytes_of(r["err"]) or r["end"]["exit_code"] not in (0, None), f"forty processes: {r}")
             equal(node.exec(other, ["echo", "x"])["out"]["text"], "x\n", "another sandbox")
             eventually("it can be used again", lambda: node.call("POST", f"/v1/sandboxes/{sb}/exec", {"argv": ["true"]}).status == 200)
@@ -142,7 +142,8 @@ def separation(suite, node):
             names = [line.split(":")[0].strip() for line in node.shell(sb, "cat /proc/net/dev").splitlines()[2:]]
             equal(names, ["lo"], "interfaces")
             equal(node.shell(sb, "cat /proc/net/route | wc -l").strip(), "1", "lines of the routing table")
-            r = node.exec(sb, "(echo hi | nc -l -p 7777 -w 2 >/dev/null &) ; sleep 0.2; nc 127.0.0.1 7777 </dev/null", timeout_ms=5000)
+            r = node.exec(sb, "(echo hi | nc -l -p 7777 -w 60 >/dev/null &) ; until nc 127.0.0.1 7777 </dev/null 2>/dev/null; do sleep 0.1; done",
+                          timeout_ms=5000 * SLOW)
             equal(bytes_of(r["out"]), b"hi\n", "over its own loopback")
 
     @suite.case("no socket of a family that network namespaces do not separate")

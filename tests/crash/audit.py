@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import census
-from harness import pids, read_bytes
+from harness import SLOW, pids, read_bytes
 
 KINDS = ("slots", "layers", "mounts", "cgroups", "processes", "files", "doubles", "networks")
 HELPERS = ("skopeo", "crun", "runtime", "bothy-unpack")
@@ -166,7 +166,7 @@ class Audit:
 
     def settle(self, pruned=False, wait=WAIT):
         """What is still there when nothing changes any more; {} is good."""
-        end = time.monotonic() + wait
+        end = time.monotonic() + wait * SLOW
         while True:
             try:
                 found = {kind: what for kind, what in self.look(pruned).items() if what}

@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 
-from harness import ApiError, bytes_of, collect
+from harness import SLOW, ApiError, bytes_of, collect
 
 LOST = (OSError, http.client.HTTPException, json.JSONDecodeError, EOFError)
 COUNTS = ("lost", "wrong_ends", "wrong_bytes", "doubles")  # of what must not happen
@@ -32,7 +32,7 @@ class Unanswered(Trouble):
 
 def patient(ask, seconds=60, again=lambda: None):
     """Repeats a request until it is answered: lost connections and retryable errors are no answer."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLOW
     while True:
         try:
             return ask()
@@ -228,7 +228,7 @@ class Load:
     def follow(self, where):
         """The whole event stream, resumed at its last event however often it breaks."""
         events, last = [], None
-        end = time.monotonic() + 120
+        end = time.monotonic() + 120 * SLOW
         while time.monotonic() < end:
             try:
                 headers = {"Last-Event-ID": last} if last else {}

@@ -19,7 +19,7 @@ import time
 import load as kinds
 import rounds
 from audit import Audit, names, read
-from harness import TOP, ApiError, Node, alive, check, equal, eventually
+from harness import SLOW, TOP, ApiError, Node, alive, check, equal, eventually
 from in_session import closed_detached, in_session, new_shell, without_a_frame
 from load import Load, ends, patient, same
 from paused import paused
@@ -27,7 +27,7 @@ from pulls import BUSYBOX, noise
 from registry import Image, Registry, tar_layer
 
 POINTS_MIN = 40
-MEET = 8  # s: what a driver sets going in the background
+MEET = 8 * SLOW  # s: what a driver sets going in the background
 RACES = 3  # times more that a driver may try: a slot that is just ready may be taken instead of the one it means
 STREAM_MAX = 4 << 20
 ONCE = ", and its client gives up"
