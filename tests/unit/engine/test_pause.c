@@ -1,0 +1,350 @@
+/* Pauses over a real store and a freezer that does what the test says; time is held still. */
+#include <fcntl.h>
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/str.h"
+#include "engine/engine.h"
+
+#include "../unit.h"
+
+#define ID "t000aaaaaaaaaaaaaaaa"
+
+struct box {
+    const box_events *ev;
+    void *arg;
+};
+
+static struct {
+    backend b;
+    box box;
+    bool listed, frozen;         /* as list() tells */
+    int freezes, thaws;          /* asked for */
+    err_code no_freeze, no_thaw; /* these fail */
+    _Atomic int destroyed;
+    char row_at_freeze[16]; /* the state the record had by then */
+} hand;
+
+static struct {
+    char dir[64];
+    int fd, spool, staging;
+    store *store;
+    image_store *images;
+    exec_hub *execs;
+    engine *engine;
+} node;
+
+static _Atomic uint64_t fake_now;
+static uint64_t fake_time(void *arg)
+{
+    (void)arg;
+    return fake_now;
+}
+static const clock_source FAKE_CLOCK = {fake_time, fake_time, NULL};
+static caller ann = {"ann", CALLER_USER}, eve = {"eve", CALLER_READ};
+
+/* ---- the backend ---- */
+
+static err *hand_attach(backend *b, const char *id, const box_events *ev, void *arg, box **ret_box)
+{
+    (void)b, (void)id;
+    hand.box = (box){ev, arg};
+    *ret_box = &hand.box;
+    return NULL;
+}
+
+static void die(void)
+{
+    const box_events *ev = hand.box.ev;
+
+    hand.box.ev = NULL;
+    if (ev)
+        ev->gone(hand.box.arg, "killed");
+}
+
+static err *hand_destroy(backend *b, const char *id)
+{
+    (void)b, (void)id;
+    die();
+    hand.destroyed++;
+    return NULL;
+}
+
+static err *hand_list(backend *b, box_status **ret_list, size_t *ret_n)
+{
+    (void)b;
+    *ret_list = xcalloc(1, sizeof **ret_list);
+    strcpy((*ret_list)->id, ID);
+    (*ret_list)->frozen = hand.frozen;
+    *ret_n = hand.listed;
+    return NULL;
+}
+
+static void note_row(void)
+{
+    CLEANUP(sandbox_row_done) sandbox_row row = {0};
+
+    assert_ok(store_sandbox_get(node.store, ID, &row));
+    snprintf(hand.row_at_freeze, sizeof hand.row_at_freeze, "%s", row.state);
+}
+
+static err *hand_freeze(box *x)
+{
+    (void)x;
+    hand.freezes++;
+    note_row();
+    return hand.no_freeze ? err_new(hand.no_freeze, "it resists") : NULL;
+}
+
+static err *hand_thaw(box *x)
+{
+    (void)x;
+    hand.thaws++;
+    note_row();
+    return hand.no_thaw ? err_new(hand.no_thaw, "the freezer is away") : NULL;
+}
+
+static void hand_ref(box *x)
+{
+    (void)x;
+}
+
+static const backend_ops HAND_OPS = {.attach = hand_attach,
+                                     .destroy = hand_destroy,
+                                     .list = hand_list,
+                                     .freeze = hand_freeze,
+                                     .thaw = hand_thaw,
+                                     .box_ref = hand_ref,
+                                     .box_unref = hand_ref};
+
+/* ---- a node around it, with one sandbox that an earlier bothyd has left ---- */
+
+static int setup(void **state)
+{
+    (void)state;
+    memset(&hand, 0, sizeof hand);
+    hand.b.ops = &HAND_OPS;
+    hand.b.caps.name = "hand";
+    hand.listed = true;
+    fake_now = NS_PER_S * 1000000;
+    strcpy(node.dir, "/tmp/bothy-pause-XXXXXX");
+    assert_non_null(mkdtemp(node.dir));
+    node.fd = open(node.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_ok(fs_dir(node.fd, "spool", 0700, &node.spool));
+    assert_ok(fs_dir(node.fd, "staging", 0700, &node.staging));
+    assert_ok(store_open(node.fd, "store.db", "normal", &node.store));
+    CLEANUP(freep) char *path = str_printf("%s/staging", node.dir);
+    assert_ok(image_store_new(&(image_options){.staging_dir = node.staging,
+                                               .staging_path = path,
+                                               .skopeo = "/bin/false",
+                                               .backend = &hand.b,
+                                               .store = node.store,
+                                               .pull_timeout_ms = 1000},
+                              &node.images));
+    assert_ok(exec_hub_new(&(exec_options){.spool_dir = node.spool,
+                                           .stream_max = 64 << 20,
+                                           .sandbox_max = 1 << 30,
+                                           .live_max = 16,
+                                           .stdin_max = 1 << 20},
+                           &node.execs));
+    engine_options o = {.cell = "t000",
+                        .backend = &hand.b,
+                        .store = node.store,
+                        .images = node.images,
+                        .execs = node.execs,
+                        .clock = &FAKE_CLOCK,
+                        .defaults = LIMITS_DEFAULT,
+                        .keep_record_ms = 86400000,
+                        .keep_spool_ms = 3600000,
+                        .keep_paused_ms = 60000};
+    assert_ok(engine_new(&o, &node.engine));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    die();
+    engine_free(node.engine);
+    exec_hub_free(node.execs);
+    image_store_free(node.images);
+    store_close(node.store);
+    close(node.fd);
+    close(node.spool);
+    close(node.staging);
+    assert_ok(fs_remove(AT_FDCWD, node.dir));
+    return 0;
+}
+
+static void later(uint64_t s)
+{
+    fake_now += s * NS_PER_S;
+}
+
+/* In the store with ten seconds of its ttl left, and taken up. */
+static sandbox *adopt(const char *state, bool frozen)
+{
+    sandbox_row r = {.id = ID,
+                     .owner = "ann",
+                     .state = "running",
+                     .image = "any",
+                     .spec = "{}",
+                     .created_ns = fake_now,
+                     .ttl_ns = fake_now + 10 * NS_PER_S};
+    sandbox *sb = NULL;
+
+    assert_ok(store_sandbox_insert(node.store, &r));
+    if (!strcmp(state, "paused"))
+        assert_ok(store_sandbox_pause(node.store, ID, state, fake_now, r.ttl_ns));
+    hand.frozen = frozen;
+    assert_ok(engine_reconcile(node.engine));
+    assert_ok(engine_find(node.engine, &ann, ID, &sb));
+    return sb;
+}
+
+static sandbox_view look(sandbox *sb, const char *state)
+{
+    CLEANUP(sandbox_row_done) sandbox_row row = {0};
+    sandbox_view v;
+
+    assert_ok(store_sandbox_get(node.store, ID, &row));
+    assert_string_equal(row.state, state);
+    sandbox_get(sb, &v);
+    assert_string_equal(v.state, state);
+    return v;
+}
+
+static uint64_t left(sandbox *sb, const char *state)
+{
+    CLEANUP(sandbox_view_done) sandbox_view v = look(sb, state);
+
+    return v.ttl_left_ns / NS_PER_S;
+}
+
+/* ---- the cases ---- */
+
+static void the_record_comes_before_the_freezer(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+    resumed r;
+
+    (void)state;
+    later(3);
+    assert_err(engine_pause(node.engine, &eve, sb), ERR_FORBIDDEN);
+    assert_ok(engine_pause(node.engine, &ann, sb));
+    assert_int_equal(hand.freezes, 2); /* the first resume was tried */
+    assert_int_equal(hand.thaws, 1);
+    assert_string_equal(hand.row_at_freeze, "paused");
+    later(30);
+    assert_int_equal(left(sb, "paused"), 7);
+    assert_err(engine_awake(sb), ERR_SANDBOX_PAUSED);
+    assert_ok(engine_pause(node.engine, &ann, sb));
+    assert_int_equal(hand.freezes, 2);
+    assert_ok(engine_resume(node.engine, &ann, sb, &r));
+    assert_string_equal(hand.row_at_freeze, "running");
+    assert_int_equal(r.paused_ns, 30 * NS_PER_S);
+    assert_int_equal(left(sb, "running"), 7);
+    assert_ok(engine_resume(node.engine, &ann, sb, &r));
+    assert_int_equal(r.took_ns, 0);
+    assert_ok(engine_pause(node.engine, &ann, sb));
+    assert_int_equal(hand.freezes, 3); /* no more trying */
+}
+
+static void a_freezer_that_resists_takes_the_record_back(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+    resumed r;
+
+    (void)state;
+    hand.no_freeze = ERR_TIMEOUT;
+    assert_err(engine_pause(node.engine, &ann, sb), ERR_TIMEOUT);
+    assert_int_equal(left(sb, "running"), 10);
+    hand.no_freeze = 0;
+    assert_ok(engine_pause(node.engine, &ann, sb));
+    later(5);
+    hand.no_thaw = ERR_UNAVAILABLE;
+    assert_err(engine_resume(node.engine, &ann, sb, &r), ERR_UNAVAILABLE);
+    assert_int_equal(left(sb, "paused"), 10);
+    hand.no_thaw = 0;
+    later(5);
+    assert_ok(engine_resume(node.engine, &ann, sb, &r));
+    assert_int_equal(r.paused_ns, 10 * NS_PER_S);
+    assert_int_equal(left(sb, "running"), 10);
+}
+
+static void at_start_the_freezer_is_brought_to_the_record(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("paused", false);
+
+    (void)state;
+    assert_int_equal(hand.freezes, 1);
+    later(30);
+    assert_int_equal(left(sb, "paused"), 10);
+}
+
+static void at_start_what_runs_is_thawed(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", true);
+
+    (void)state;
+    assert_int_equal(hand.thaws, 1);
+    assert_int_equal(left(sb, "running"), 10);
+}
+
+static void at_start_what_resists_runs(void **state)
+{
+    (void)state;
+    hand.no_freeze = ERR_TIMEOUT;
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("paused", false);
+
+    assert_int_equal(left(sb, "running"), 10);
+    assert_null(engine_awake(sb));
+}
+
+static void one_that_nobody_resumes_ends(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("paused", true);
+
+    (void)state;
+    later(59);
+    assert_int_equal(left(sb, "paused"), 10);
+    later(2);
+    for (int i = 0; i < 400 && !hand.destroyed; i++)
+        usleep(10000);
+    assert_int_equal(hand.destroyed, 1);
+    assert_ok(store_flush(node.store));
+    CLEANUP(sandbox_view_done) sandbox_view v = look(sb, "gone");
+    assert_non_null(strstr(v.cause, "\"ttl\""));
+    assert_non_null(strstr(v.cause, "paused"));
+    assert_int_equal(v.paused_ns, 0);
+    assert_err(engine_pause(node.engine, &ann, sb), ERR_SANDBOX_GONE);
+}
+
+static void a_paused_one_is_deleted_at_once(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("paused", true);
+    resumed r;
+
+    (void)state;
+    assert_ok(engine_delete(node.engine, &ann, sb));
+    assert_int_equal(hand.destroyed, 1);
+    assert_int_equal(hand.thaws, 0); /* the backend's own business */
+    CLEANUP(sandbox_view_done) sandbox_view v = look(sb, "gone");
+    assert_err(engine_resume(node.engine, &ann, sb, &r), ERR_SANDBOX_GONE);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(the_record_comes_before_the_freezer),
+        CASE(a_freezer_that_resists_takes_the_record_back),
+        CASE(at_start_the_freezer_is_brought_to_the_record),
+        CASE(at_start_what_runs_is_thawed),
+        CASE(at_start_what_resists_runs),
+        CASE(one_that_nobody_resumes_ends),
+        CASE(a_paused_one_is_deleted_at_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
