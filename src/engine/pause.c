@@ -39,12 +39,6 @@ void sandbox_move_end(sandbox *sb)
     pthread_cond_broadcast(&sb->moved);
 }
 
-static void move_endp(sandbox **sb)
-{
-    if (*sb)
-        sandbox_move_end(*sb);
-}
-
 /* Nobody else changes it while we are moving it, but many look. */
 static uint64_t ends_of(sandbox *sb)
 {
@@ -197,17 +191,24 @@ static err *check_can(engine *e, const caller *c)
                    e->o.backend->caps.name);
 }
 
-err *engine_pause(engine *e, const caller *c, sandbox *sb)
+/* While it is being moved. */
+static err *pause_it(engine *e, const caller *c, sandbox *sb)
 {
-    TRY(check_can(e, c));
-    sandbox_move_begin(sb);
-    CLEANUP(move_endp) sandbox *moving = sb;
     if (state_of(sb) == LIFE_PAUSED)
         return NULL;
     TRY(sandbox_usable(sb));
     TRY(pause_now(e, sb));
     tell(sb, "paused", c->owner);
     return NULL;
+}
+
+err *engine_pause(engine *e, const caller *c, sandbox *sb)
+{
+    TRY(check_can(e, c));
+    sandbox_move_begin(sb);
+    err *failure = pause_it(e, c, sb);
+    sandbox_move_end(sb);
+    return failure;
 }
 
 /* ---- resume ---- */
@@ -235,14 +236,10 @@ static err *resume_now(engine *e, sandbox *sb, uint64_t *ret_paused_ns)
     return NULL;
 }
 
-err *engine_resume(engine *e, const caller *c, sandbox *sb, resumed *ret_resumed)
+static err *resume_it(engine *e, const caller *c, sandbox *sb, resumed *ret_resumed)
 {
     uint64_t begun = now_mono_ns();
 
-    *ret_resumed = (resumed){0};
-    TRY(check_can(e, c));
-    sandbox_move_begin(sb);
-    CLEANUP(move_endp) sandbox *moving = sb;
     if (state_of(sb) != LIFE_PAUSED)
         return sandbox_usable(sb); /* one that runs is what was wanted */
     TRY(resume_now(e, sb, &ret_resumed->paused_ns));
@@ -250,6 +247,16 @@ err *engine_resume(engine *e, const caller *c, sandbox *sb, resumed *ret_resumed
     took(e, ret_resumed->took_ns);
     tell(sb, "resumed", c->owner);
     return NULL;
+}
+
+err *engine_resume(engine *e, const caller *c, sandbox *sb, resumed *ret_resumed)
+{
+    *ret_resumed = (resumed){0};
+    TRY(check_can(e, c));
+    sandbox_move_begin(sb);
+    err *failure = resume_it(e, c, sb, ret_resumed);
+    sandbox_move_end(sb);
+    return failure;
 }
 
 /* ---- at start ---- */

@@ -473,7 +473,7 @@ def moved_under_fire(node, sb, verb, victims):
 
 
 def kills(suite, node):
-    rounds = 200 if suite.args.long else 5
+    rounds = 60 if suite.args.long else 5
     found = {"rounds": 0, "kills": 0, "counted_while_paused": 0, "not_resumed": 0, "lost_or_doubled": 0}
 
     @suite.case(f"pause: bothyd, the warden or both killed in the middle of {rounds} pauses and resumes")
