@@ -330,6 +330,7 @@ static void a_paused_one_is_deleted_at_once(void **state)
     assert_int_equal(hand.destroyed, 1);
     assert_int_equal(hand.thaws, 0); /* the backend's own business */
     CLEANUP(sandbox_view_done) sandbox_view v = look(sb, "gone");
+    assert_non_null(strstr(v.cause, "requested"));
     assert_err(engine_resume(node.engine, &ann, sb, &r), ERR_SANDBOX_GONE);
 }
 
