@@ -93,6 +93,8 @@ const doctor_check DOCTOR_CHECKS[] = {
          "Put bothy's programs on PATH or into libexec/bothy."),
     TOOL("bothy-unpack", DOCTOR_FAIL, "unpacks layers",
          "Put bothy's programs on PATH or into libexec/bothy."),
+    TOOL("nft", DOCTOR_WARN, "judges what sandboxes with a network send (bothy-warden --network)",
+         INSTALL "nftables"),
     TOOL("mkfs.xfs", DOCTOR_WARN, "makes the recommended store", INSTALL "xfsprogs"),
     TOOL("setpriv", DOCTOR_WARN, "drops to the user bothy without systemd", INSTALL "util-linux"),
     SYSCTL_TABLE(SYSCTL){

@@ -5,7 +5,8 @@
  *
  * Not here, on purpose: kernel.keys.* (every slot has ids of its own and crun makes no keyring, so
  * the quota of one id is one sandbox's), vm.max_map_count and fs.nr_open's like (of one process),
- * fs.mount-max (of one mount namespace), net.ipv4.neigh.* (a sandbox has only its loopback). */
+ * fs.mount-max (of one mount namespace), net.ipv4.neigh.* (neighbours of
+ * sandboxes are permanent, and those do not count). */
 #pragma once
 
 #include <stdbool.h>

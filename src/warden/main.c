@@ -384,7 +384,7 @@ static err *start(warden *w)
     if (!w->o.keep_sysctls)
         host_raise_sysctls(w->o.max);
     bundle_look_at_host();
-    TRY(network_start(w)); /* it has what we give up now */
+    TRY(network_start(w)); /* a child has no more than its parent had */
     TRY(privs_drop_caps());
     TRY(privs_filter_all());
     TRY(cgroup_helpers(&w->cg, UNPACK_MEMORY, UNPACK_PIDS, unpack_join));

@@ -1,7 +1,7 @@
-/* The one process of a node that has CAP_NET_ADMIN, and nothing else: no other capability, no file,
- * after its start no program and no system call but those for its two sockets. It is a child of the
- * warden, which started it before giving the capability up itself, and ends with it. Its requests
- * are numbers of slots; it parses nothing but them and the kernel's answers. */
+/* The process that changes the host's network. It has CAP_NET_ADMIN and no other capability, no
+ * file, and after its start no program and no system call but those for its two sockets. It is a
+ * child of the warden, started only with --network, and ends with it. Its requests are numbers of
+ * slots; it parses nothing but them and the kernel's answers. */
 #pragma once
 
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* The node's nft table: one for all sandboxes, whatever their number. A sandbox is one element in
  * two of its sets, keyed by the name of its interface and its address; a table, a chain or a rule
- * for each would make every change slower than the one before (docs/decisions/0012-network.md).
+ * for each would make every change slower than the one before (docs/decisions/0011-network.md).
  *
  *     bothy_<tag>             the table; the tag is the state directory's
  *     by<tag>-<slot>          the host's end of a sandbox's pair

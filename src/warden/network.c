@@ -95,7 +95,7 @@ void network_resolv_conf(const warden *w, char *ret_text, size_t max)
 
 /* ---- the helper ---- */
 
-/* Once it is gone only a new warden can start another: the capability is gone, too. */
+/* A new warden starts another; this one cannot be sure what was half done. */
 static int lose(struct network *net, int r)
 {
     if (atomic_exchange(&net->offered, false))

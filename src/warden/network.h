@@ -16,7 +16,7 @@
 struct warden;
 struct slot;
 
-/* Before the capability goes: starts the helper, raises net.ipv4.ip_forward. Without --network
+/* Starts the helper, before our capabilities go, and raises net.ipv4.ip_forward. Without --network
  * nothing, but what is left of an earlier one is told. */
 err *network_start(struct warden *w) ERR_MUST;
 /* After slots were found: the table is made again with those that live, remains go. */

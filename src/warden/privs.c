@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 
 #include "base/cleanup.h"
 #include "base/confine.h"
@@ -114,16 +115,14 @@ err *privs_filter_all(void)
 
 /* ---- threads ---- */
 
-static void load_or_abort(uint32_t otherwise, uint32_t action, const int *calls, size_t n)
+static void load_or_abort(filter *f, uint32_t action, const int *calls, size_t n)
 {
-    filter f = filter_new(otherwise);
-
     if (CONFINE_SANITIZED) {
-        seccomp_release(f.ctx);
+        seccomp_release(f->ctx);
         return;
     }
-    filter_add(&f, action, calls, n);
-    err *e = filter_load(&f, false);
+    filter_add(f, action, calls, n);
+    err *e = filter_load(f, false);
     if (e) {
         log_error("privs", "cannot load the filter of a thread: errno %d", e->errnum);
         abort();
@@ -151,7 +150,8 @@ static const int NO_PROGRAMS[] = {
 void privs_thread(const char *name)
 {
     pthread_setname_np(pthread_self(), name);
-    load_or_abort(SCMP_ACT_ALLOW, SCMP_ACT_ERRNO(EPERM), NO_PROGRAMS, ARRAY_LEN(NO_PROGRAMS));
+    filter f = filter_new(SCMP_ACT_ALLOW);
+    load_or_abort(&f, SCMP_ACT_ERRNO(EPERM), NO_PROGRAMS, ARRAY_LEN(NO_PROGRAMS));
 }
 
 static const int READER[] = {
@@ -212,9 +212,7 @@ static const int NETWORK[] = {
     SCMP_SYS(sendmsg),
     SCMP_SYS(sendto),
     SCMP_SYS(close),
-    /* the number of an interface by its name */
-    SCMP_SYS(socket),
-    SCMP_SYS(ioctl),
+    SCMP_SYS(ioctl), /* the number of an interface by its name */
     SCMP_SYS(write), /* logs */
     SCMP_SYS(brk),
     SCMP_SYS(mmap),
@@ -253,12 +251,19 @@ err *privs_network(void)
     return filter_load(&f, false);
 }
 
+/* The C library asks for that number through a socket of one of these. */
 void privs_network_loaded(void)
 {
-    load_or_abort(SCMP_ACT_ERRNO(EPERM), SCMP_ACT_ALLOW, NETWORK, ARRAY_LEN(NETWORK));
+    filter f = filter_new(SCMP_ACT_ERRNO(EPERM));
+
+    filter_add_if(&f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 0, UINT32_MAX, AF_UNIX);
+    filter_add_if(&f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 0, UINT32_MAX, AF_INET);
+    load_or_abort(&f, SCMP_ACT_ALLOW, NETWORK, ARRAY_LEN(NETWORK));
 }
 
 void privs_reader(void)
 {
-    load_or_abort(SCMP_ACT_ERRNO(EPERM), SCMP_ACT_ALLOW, READER, ARRAY_LEN(READER));
+    filter f = filter_new(SCMP_ACT_ERRNO(EPERM));
+
+    load_or_abort(&f, SCMP_ACT_ALLOW, READER, ARRAY_LEN(READER));
 }
