@@ -135,6 +135,15 @@ static void ignore_answer(void *arg, warden_answer *a)
     (void)a;
 }
 
+/* Whether a slot may be claimed for this create though it fails: the answer did not come, or not
+ * whole (its descriptor found no place here). The others the warden has refused, or taken apart
+ * itself. */
+static bool may_be_claimed(const creation *c)
+{
+    return c->errnum && (c->local ? c->errnum == ETIMEDOUT
+                                  : c->errnum == EPROTO || c->errnum == EIO || c->errnum == ENOMEM);
+}
+
 static void create_answered(void *arg, warden_answer *a)
 {
     creation *c = xcalloc(1, sizeof *c);
@@ -147,7 +156,7 @@ static void create_answered(void *arg, warden_answer *a)
     strncpy(c->text, a->text, sizeof c->text - 1);
     if (!a->errnum)
         take_claimed(c, a);
-    if (c->local && c->errnum == ETIMEDOUT) { /* it may still be made: for nobody */
+    if (may_be_claimed(c)) { /* for nobody */
         struct wp_id id = oci_id(c->x->id);
         oci_warden_send(c->x->b->warden,
                         &(warden_ask){.type = WP_DESTROY, .body = {{&id, sizeof id}}, .fd = -1},
@@ -394,8 +403,9 @@ static err *oci_destroy(backend *b, const char *id)
         &r);
     if (!r.errnum || (!r.local && (r.errnum == ENOENT || r.errnum == ESRCH)))
         return NULL;
-    /* The warden is away. Whoever asked goes on as if it were done: it will be. */
-    if (r.local && r.errnum == ETIMEDOUT)
+    /* The warden is away, or did not understand. Whoever asked goes on as if it were done: it will
+     * be, and to destroy twice does no harm. */
+    if (r.errnum != ECANCELED)
         oci_warden_send(oci_of(b)->warden,
                         &(warden_ask){.type = WP_DESTROY, .body = {{&w, sizeof w}}, .fd = -1},
                         ignore_answer, NULL);

@@ -146,6 +146,7 @@ struct box {
     struct sp_hello *hello; /* with its records, while CLAIM is under way */
     box *prev, *next;
     uint64_t timer_ns;
+    bool unwatched; /* epoll did not take its connection */
 };
 
 box *oci_box_new(oci *b, const char *id, const box_events *ev, void *arg);

@@ -11,6 +11,7 @@
 
 #define EVENTS_MAX 64
 #define IDLE_MS    60000
+#define REWATCH_NS (50 * NS_PER_MS)
 
 typedef struct post {
     struct post *next;
@@ -45,12 +46,26 @@ void oci_loop_post(oci_loop *l, void (*fn)(void *arg), void *arg)
 void oci_loop_watch(oci_loop *l, box *x, bool first, bool want_out)
 {
     struct epoll_event e = {.events = EPOLLIN | (want_out ? EPOLLOUT : 0), .data.ptr = x};
-    epoll_ctl(l->epoll, first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, x->fd, &e);
+    int r = epoll_ctl(l->epoll, first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, x->fd, &e);
+
+    if (!first)
+        return;
+    x->unwatched = r != 0; /* out of memory or of watches: run_timers() tries again */
+    if (r && now_mono_ns() + REWATCH_NS < l->due)
+        l->due = now_mono_ns() + REWATCH_NS;
 }
 
 void oci_loop_unwatch(oci_loop *l, box *x)
 {
     epoll_ctl(l->epoll, EPOLL_CTL_DEL, x->fd, NULL);
+    x->unwatched = false;
+}
+
+static void rewatch(oci_loop *l, box *x)
+{
+    LOCK_SCOPE(&x->lock);
+
+    oci_loop_watch(l, x, true, x->want_out);
 }
 
 void oci_loop_timer(oci_loop *l, box *x, uint64_t delay_ms)
@@ -108,6 +123,8 @@ static int run_timers(oci_loop *l)
     l->due = due; /* timers of boxes that are looked at may be set again */
     for (box *x = l->boxes, *next; x; x = next) {
         next = x->next;
+        if (x->unwatched)
+            rewatch(l, x);
         if (x->timer_ns && x->timer_ns <= now) {
             x->timer_ns = 0;
             oci_box_timer(x);

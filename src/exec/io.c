@@ -226,8 +226,12 @@ static enum spool_status turn(exec *x, int s, size_t max, size_t *moved)
 
 static void watch(exec *x, int i, uint32_t events)
 {
-    if (x->fd[i] >= 0 && pump_watch(&x->job, x->fd[i], x->io.watched[i], events))
+    if (x->fd[i] < 0)
+        return;
+    if (pump_watch(&x->job, x->fd[i], x->io.watched[i], events))
         x->io.watched[i] = events;
+    else if (events) /* nobody would tell of its bytes: look again */
+        pump_timer_set(x->table->hub->pump, &x->retry, now_mono_ns() + BACKOFF_MIN * NS_PER_MS);
 }
 
 static void rewatch(exec *x, bool any)

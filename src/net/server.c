@@ -194,11 +194,18 @@ static void tune_tcp(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
 }
 
+/* There is no request yet that could have a number. */
+#define REFUSAL                                                                             \
+    "{\"error\":{\"code\":\"unavailable\",\"message\":\"no connection is free\",\"cause\":" \
+    "\"too many connections or open files\",\"remedy\":\"Try again in a moment; keep "      \
+    "connections open and use them again.\",\"retryable\":true,\"request_id\":\"-\"}}\n"
+
 static void refuse_connection(int fd)
 {
     static const char ANSWER[] =
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n"
-        "Retry-After: 1\r\n\r\n";
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+        "Content-Length: 222\r\nConnection: close\r\nRetry-After: 1\r\n\r\n" REFUSAL;
+    _Static_assert(sizeof REFUSAL - 1 == 222, "Content-Length");
 
     metric_add(&NET_METRICS[M_REFUSED], 0, 1);
     (void)!send(fd, ANSWER, sizeof ANSWER - 1, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -247,7 +247,7 @@ static void serve(server *sv)
         struct pollfd p[2 + CONNS_MAX] = {{sv->signals, POLLIN, 0}, {sv->listener, POLLIN, 0}};
         for (size_t i = 0; i < CONNS_MAX; i++)
             p[2 + i] = (struct pollfd){sv->conns[i] ? sv->conns[i]->fd : -1, POLLIN, 0};
-        if (poll(p, 2 + CONNS_MAX, -1) < 0 && errno != EINTR)
+        if (poll(p, 2 + CONNS_MAX, -1) < 0 && errno != EINTR && errno != ENOMEM)
             abort();
         if (p[0].revents)
             return;

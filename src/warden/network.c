@@ -28,6 +28,7 @@
 #include "warden/counters.h"
 #include "warden/nethelper.h"
 #include "warden/netlink.h"
+#include "warden/stage.h"
 #include "warden/walls.h"
 #include "warden/warden.h"
 
@@ -286,7 +287,7 @@ err *network_socket(const warden *w, const slot *s, int domain, int type, int pr
         return err_sys(ERR_INTERNAL, errno, "cannot enter the network of slot %u", s->n);
     int fd = socket(domain, type | SOCK_CLOEXEC, protocol);
     int errnum = errno;
-    if (setns(home, CLONE_NEWNET)) {
+    if (stage_return(home, CLONE_NEWNET)) {
         log_error("network", "no way back to our network: errno %d", errno);
         abort();
     }

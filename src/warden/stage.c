@@ -22,7 +22,9 @@
 #include "base/str.h"
 #include "warden/layers.h"
 
-#define LOWER_MAX (LAYERS_MAX + 2) /* the image's, its fix layer, skel */
+#define LOWER_MAX    (LAYERS_MAX + 2) /* the image's, its fix layer, skel */
+#define RETURN_TRIES 100
+#define RETURN_US    20000
 
 static err *failed(const char *step)
 {
@@ -102,9 +104,20 @@ err *stage_enter(const char *store, stage *ret_stage)
     return NULL;
 }
 
+int stage_return(int ns, int kind)
+{
+    for (int i = 1;; i++) {
+        if (!setns(ns, kind))
+            return 0;
+        if (errno != ENOMEM || i == RETURN_TRIES)
+            return -1;
+        usleep(RETURN_US); /* memory comes back; without this thread the whole warden must go */
+    }
+}
+
 void stage_home(const stage *st)
 {
-    if (setns(st->home_mnt, CLONE_NEWNS) || setns(st->home_uts, CLONE_NEWUTS)) {
+    if (stage_return(st->home_mnt, CLONE_NEWNS) || stage_return(st->home_uts, CLONE_NEWUTS)) {
         log_error("claim", "no way back to the staging namespace: errno %d", errno);
         abort();
     }

@@ -31,6 +31,8 @@ err *stage_build(stage *st, const stage_spec *spec, int *ret_mount) ERR_MUST;
  * need it: it is time the claim does not have to wait for. */
 void stage_drop(stage *st);
 
+/* setns() to where a thread came from; tried again while memory is short. -1 with errno. */
+int stage_return(int ns, int kind);
 /* Back from a slot's namespaces. Aborts when there is no way back: sandboxes survive us. */
 void stage_home(const stage *st);
 

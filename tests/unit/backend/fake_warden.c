@@ -178,6 +178,11 @@ static void serve(fake_warden *w, uint32_t type, const void *body, answer *a)
         break;
     case WP_CLAIM:
         do_claim(w, body, a);
+        if (w->lose_fd) {
+            closep(&a->fd);
+            a->fd = -1;
+        }
+        w->lose_fd = false;
         break;
     case WP_ATTACH:
         do_attach(w, body, a);

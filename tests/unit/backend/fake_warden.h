@@ -37,7 +37,8 @@ typedef struct fake_warden {
     int freeze_errnum; /* FREEZE fails with it */
     unsigned requests[WP_TYPES], connections;
     uint64_t last_deadline;
-    bool old; /* its wp_usage is the first one's */
+    bool lose_fd; /* the next CLAIM is done, and its answer comes without the descriptor */
+    bool old;     /* its wp_usage is the first one's */
     bool stop;
 } fake_warden;
 

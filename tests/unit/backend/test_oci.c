@@ -730,6 +730,20 @@ static void bad_hello_fails_the_create(void **state)
     close(fd);
 }
 
+/* bothyd was out of descriptors when the answer came: the slot is claimed, and nobody has it. */
+static void a_claim_whose_descriptor_is_lost_is_destroyed(void **state)
+{
+    (void)state;
+    pthread_mutex_lock(&fw.lock);
+    fw.lose_fd = true;
+    pthread_mutex_unlock(&fw.lock);
+    create(&ev_a, ID_A);
+    assert_err(TAKE_PTR(ev_a.failure), ERR_CREATE_FAILED);
+    for (int i = 0; i < 1000 && !fake_warden_count(&fw, WP_DESTROY); i++)
+        usleep(10000);
+    assert_int_equal(fake_warden_count(&fw, WP_DESTROY), 1);
+}
+
 static void refused_claim_fails_the_create(void **state)
 {
     (void)state;
@@ -951,6 +965,7 @@ int main(int argc, char **argv)
         T(usage_of_many_in_few_frames, setup),
         T(usage_of_an_older_warden, setup_old),
         T(bad_hello_fails_the_create, setup_none),
+        T(a_claim_whose_descriptor_is_lost_is_destroyed, setup),
         T(refused_claim_fails_the_create, setup_none),
         T(a_wall_that_fails_after_the_claim_is_named_and_told, setup_none),
         T(lying_init_ends_the_box, setup_none),
