@@ -96,8 +96,10 @@ class Verb:
 class Create(Verb):
     name = "create"
 
+    body = {"image": "busybox"}
+
     def run(self):
-        self.ask("POST", "/v1/sandboxes", {"image": "busybox"})
+        self.ask("POST", "/v1/sandboxes", self.body)
 
     def finish(self):
         self.settled()
@@ -108,6 +110,12 @@ class Create(Verb):
         self.all_gone()
         with self.node.sandbox() as next_one:
             self.works(next_one)
+
+
+class CreateAnew(Create):
+    """A root that a slot has ahead does not serve: one is built for the claim."""
+    name = "create anew"
+    body = {"image": "busybox", "grants": ["setuid"]}
 
 
 class Exec(Verb):
