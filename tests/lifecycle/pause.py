@@ -1,5 +1,6 @@
 """Pause and resume (F10): what the answer says is compared with what is found, also over kills of bothyd and the warden."""
 import contextlib
+import datetime
 import http.client
 import pathlib
 import random
@@ -134,7 +135,7 @@ def whole(suite, node):
             attached = Attached(node, node.at(sb, cat, "/attach"))
             attached.type("before\n")
             attached.until(b"before\n")
-            seen = node.shell(sb, "sleep 0.2; cat /tmp/countA")
+            seen = eventually("it counts", lambda: len(node.output(sb, count)))
             said = pause(node, sb)
 
             # what the answer says
@@ -146,7 +147,7 @@ def whole(suite, node):
 
             # it stands still, can be read, and streams stay open
             still = standing(node, sb, count)
-            check(still > int(seen), "it did not count before")
+            check(still >= seen, "it did not count before")
             attached.type("typed meanwhile\n")  # kept for it
             time.sleep(1)
             equal(len(node.output(sb, count)), still, "output while paused")
@@ -154,7 +155,7 @@ def whole(suite, node):
             check(not answers and inside.is_alive(), f"the session's command ended: {answers}")
             shown = node.show(sb)
             equal((shown["state"], shown["ttl_left"], shown["running_execs"]), ("paused", said["ttl_left"], 3), "shown")
-            equal(len(node.ok("GET", at(sb, "/processes"))["processes"]), 4, "processes")  # one is a shell's
+            equal(len(node.ok("GET", at(sb, "/processes"))["processes"]), 3, "processes")  # one is a shell's
 
             # both die, twice
             attached.ws.sock.close()
@@ -190,7 +191,7 @@ def whole(suite, node):
             out, _, end, _ = collect(iter(follower.events))
             equal(out, node.output(sb, count), "what was followed")
             n, done = counted(out)
-            check(done and n >= int(seen) and end["exit_code"] == 0, f"{n} {done} {end}")
+            check(done and len(out) > still and end["exit_code"] == 0, f"{n} {done} {end}")
             # kept: the session with its state; the command that ran has counted every number
             inside.join(60)
             session_kept(node, sb, run, answers)
@@ -292,19 +293,19 @@ def verbs(suite, node):
 
     @suite.case("pause: the resume takes as long as the answer said")
     def _():
-        found, said = [], []
+        found, said, took = [], [], []
         with node.sandbox() as sb:
             x = node.start(sb, "i=0; while :; do i=$((i+1)); echo $i; done | tail -c 0 -f 2>/dev/null || :")
             for _ in range(25):
                 said.append(pause(node, sb)["pause"]["resume"]["expect_ms"])
                 began = time.monotonic()
-                took = resume(node, sb)["resumed"]["took_ms"]
+                took.append(resume(node, sb)["resumed"]["took_ms"])
                 found.append(1000 * (time.monotonic() - began))
-                check(took <= found[-1], f"said {took} ms, found {found[-1]} ms")
+                check(took[-1] <= found[-1], f"took {took[-1]} ms, found {found[-1]} ms")
             node.call("DELETE", at(sb, f"/processes/{x}"))
-        a, b = statistics.median(said[5:]), statistics.median(found[5:])
-        print(f"      said {a:.2f} ms, found {b:.2f} ms by a caller (medians of {len(said) - 5})", flush=True)
-        check(b / 10 < a < 2 * b, f"said {a:.2f} ms, found {b:.2f} ms")
+        a, b, c = (statistics.median(v[5:]) for v in (said, took, found))
+        print(f"      said {a:.2f} ms, took {b:.2f} ms, with the way to a caller and back {c:.2f} ms (medians of {len(said) - 5})", flush=True)
+        check(b / 4 < a < 4 * b, f"said {a:.2f} ms, took {b:.2f} ms")
 
 
 def cmdline(path):
@@ -312,6 +313,10 @@ def cmdline(path):
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def seconds(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def time_stands_still(suite, node):
@@ -350,13 +355,16 @@ def time_stands_still(suite, node):
     def _():
         with node.sandbox() as sb:
             x = node.start(sb, ["sleep", "1000"], timeout_ms=1500)
+            still = 0
             for _ in range(6):
                 time.sleep(0.1)
                 pause(node, sb)
                 time.sleep(0.4)
-                resume(node, sb)
-            equal(node.process(sb, x)["end"], None, "its end after 3 s of which it ran 0.6")
-            equal(node.wait(sb, x, 10)["how"], "timed_out", "how it ended")
+                still += resume(node, sb)["resumed"]["paused_ms"] / 1000
+            end = node.wait(sb, x, 20)
+            equal(end["how"], "timed_out", "how it ended")
+            lived = seconds(end["ended"]) - seconds(end["started"])
+            check(lived > 1.4 + still * (1 - 1 / 6) and still > 2, f"it lived {lived:.2f} s, of which it was paused {still:.2f} or less")
 
 
 def races(suite, node):
@@ -522,7 +530,7 @@ def by_hand(suite, node):
             r = node.cli("exec", "quiet", "true")
             check(r.returncode == 125 and b"bothy resume" in r.stderr, f"{r}")
             r = node.cli("resume", "quiet", "nobody-there")
-            check(r.returncode == 125 and r.stdout.decode().startswith("quiet: running again after 0s; the resume took "), f"{r}")
+            check(r.returncode == 125 and re.match(r"quiet: running again after \d+s; the resume took ", r.stdout.decode()), f"{r}")
             equal(node.cli("resume", "quiet").stdout.decode(), "quiet: running; it was not paused\n", "again")
             equal(node.cli("pause", "-q", "quiet").stdout, b"quiet\n", "quiet")
             check(b'"paused_ms"' in node.cli("resume", "--json", "quiet").stdout, "json")
