@@ -372,6 +372,7 @@ err *rest_archive_put(request *rq, response *rs)
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(unpacking_freep) unpacking *u = xcalloc(1, sizeof *u);
 
+    request_set_kind(rq, STREAM_FILES);
     TRY(archive_put_query_decode(query_find, rq, &q));
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     const kit_request kr = {.verb = KIT_UNPACK,

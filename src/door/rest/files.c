@@ -245,6 +245,7 @@ static err *send_body(request *rq, kit_call *k)
     CLEANUP(buf_done) buf batch = {0};
     kit_record r = {.type = KIT_ENTRY, .entry = {.flags = KIT_E_UNSIZED}};
 
+    request_set_kind(rq, STREAM_FILES);
     kit_call_add(k, &r, &batch);
     for (uint64_t at = 0; !kit_call_is_over(k); at += r.bytes_len) {
         r = (kit_record){.type = KIT_DATA, .offset = at, .bytes = chunk};
