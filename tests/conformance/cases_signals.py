@@ -3,7 +3,7 @@ import random
 import time
 
 from common import walls
-from harness import check, equal, eventually, expect_error
+from harness import SLOW, check, equal, eventually, expect_error
 
 
 def number():
@@ -29,11 +29,11 @@ def timeouts(suite, node, sb):
     def _():
         a, b = number(), number()
         began = time.monotonic()
-        r = node.exec(sb, f"echo before; sleep {a} & sleep {b}", timeout_ms=400)
+        r = node.exec(sb, f"echo before; sleep {a} & sleep {b}", timeout_ms=400 * SLOW)
         took = time.monotonic() - began
         equal((r["end"]["how"], r["end"]["exit_code"], r["end"]["signal"]), ("timed_out", None, 15), "end")
         equal(r["out"]["text"], "before\n", "out")
-        check(0.35 < took < 2, f"it took {took:.2f} s")
+        check(0.35 * SLOW < took < 2 * SLOW, f"it took {took:.2f} s")
         eventually("the tree is dead", lambda: not sleeping(node, sb, a) and not sleeping(node, sb, b), 3)
 
     @suite.case("who ignores TERM is killed two seconds later")
