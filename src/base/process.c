@@ -2,7 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -30,26 +30,30 @@ static int64_t count_fds(void)
     return n > 3 ? n - 3 : 0; /* ".", ".." and the directory's own */
 }
 
-/* "pages resident …" of statm, and the thread count behind the name of stat, which may hold
- * anything. */
+/* The n-th word of a file of ours in /proc, from 0, behind the last `after`; -1 if there is none.
+ */
+static int64_t number_in(const char *path, char after, int n)
+{
+    CLEANUP(buf_done) buf text = {0};
+    CLEANUP(err_freep) err *e = fs_read(AT_FDCWD, path, 4096, &text);
+    const char *at = e ? NULL : after ? strrchr(buf_cstr(&text), after) : buf_cstr(&text);
+
+    for (at = at && after ? at + 2 : at; at && n; n--)
+        at = (at = strchr(at, ' ')) ? at + 1 : NULL;
+    return at ? strtoll(at, NULL, 10) : -1;
+}
+
+/* Behind the name of the process, which may hold anything: "(name) S …", the 18th is its threads.
+ */
 static void look_proc(metric *m)
 {
-    CLEANUP(buf_done) buf statm = {0}, stat = {0};
-    unsigned long resident = 0;
-    long threads = 0;
-    err *e = fs_read(AT_FDCWD, "/proc/self/statm", 4096, &statm);
+    int64_t pages = number_in("/proc/self/statm", 0, 1);
+    int64_t threads = number_in("/proc/self/stat", ')', 17);
 
-    if (!e && sscanf(buf_cstr(&statm), "%*u %lu", &resident) == 1)
-        metric_set(&m[PROCESS_MEMORY], 0, (int64_t)resident * sysconf(_SC_PAGESIZE));
-    err_free(e);
-    e = fs_read(AT_FDCWD, "/proc/self/stat", 4096, &stat);
-    const char *rest = e ? NULL : strrchr(buf_cstr(&stat), ')');
-    if (rest && sscanf(rest,
-                       ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
-                       "%*d %ld",
-                       &threads) == 1)
+    if (pages >= 0)
+        metric_set(&m[PROCESS_MEMORY], 0, pages * sysconf(_SC_PAGESIZE));
+    if (threads >= 0)
         metric_set(&m[PROCESS_THREADS], 0, threads);
-    err_free(e);
 }
 
 static void look(void *arg)
