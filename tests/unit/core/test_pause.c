@@ -1,6 +1,6 @@
-#include "core/pause.h"
-
 #include <string.h>
+
+#include "core/pause.h"
 
 #include "../unit.h"
 
