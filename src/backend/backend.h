@@ -147,6 +147,16 @@ typedef struct backend_caps {
  * has no other) that does not block and is not connected, the receiver's to close; or why not. */
 typedef void socket_done(void *arg, err *failure, int fd);
 
+/* What the node knows of a box and its end. */
+typedef struct box_fate {
+    bool dead;
+    bool has_status;
+    int status; /* as of wait(2): how pid 1 ended */
+    uint64_t oom_kills, memory_peak, memory_limit;
+} box_fate;
+/* Called once, from any thread. ERR_NOT_FOUND: the node has no such box. */
+typedef void fate_done(void *arg, err *failure, const box_fate *fate);
+
 typedef struct backend_ops {
     /* Whether a sandbox may have a network, now: the node may have been started again. NULL: none.
      */
@@ -203,6 +213,11 @@ typedef struct backend_ops {
      * stand still, and goes on. A failed thaw leaves it frozen. Not from an event. */
     err *(*freeze)(box *x);
     err *(*thaw)(box *x);
+    /* Does not wait; may be NULL. The node does, for up to wait_ms (1000) if pid 1 still ends. */
+    void (*fate)(backend *b, const char *id, unsigned wait_ms, fate_done *done, void *arg);
+    /* Changes memory, cpu_milli, pids and disk of a box where they are not 0, and reads them back;
+     * blocking, may be NULL. ERR_CONFLICT (kind "memory"): it uses more than that. */
+    err *(*limits)(backend *b, const char *id, const limits *l);
     void (*box_ref)(box *x);
     void (*box_unref)(box *x);
     void (*free)(backend *b);

@@ -242,6 +242,8 @@ err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body)
     set_filled(body, "limits", limits);
     set_filled(body, "labels", labels_to_json(a->label));
     TRY(add_lists(a, body));
+    if (a->idle_ms)
+        json_object_set_new(body, "idle", json_integer((json_int_t)((a->idle_ms + 999) / 1000)));
     if (a->ttl_ms)
         json_object_set_new(body, "ttl", json_integer((json_int_t)((a->ttl_ms + 999) / 1000)));
     if (a->read_only)

@@ -9,7 +9,7 @@
 typedef struct spec_args {
     const char *name, *workdir, *user, *network, *pull;
     char **env, **env_file, **secret, **tmpfs, **label;
-    uint64_t memory, cpu_milli, pids, ttl_ms, disk, shm;
+    uint64_t memory, cpu_milli, pids, ttl_ms, idle_ms, disk, shm;
     char **ulimit;
     bool read_only, setuid;
 } spec_args;
@@ -44,6 +44,8 @@ typedef struct spec_args {
         OPT(0, "label", "KEY[=VALUE]", OPT_LIST, type, m.label, "a label, found by 'ls --label'"), \
         OPT(0, "ttl", "TIME", OPT_DURATION, type, m.ttl_ms,                                        \
             "ends it after this time (default 1h)"),                                               \
+        OPT(0, "idle", "TIME", OPT_DURATION, type, m.idle_ms,                                      \
+            "ends it when nothing happens in it for so long (default never)"),                     \
         OPT(0, "pull", "missing|always|never", OPT_CHOICE, type, m.pull,                           \
             "whether the image is fetched first (default missing)")
 

@@ -10,22 +10,37 @@
 typedef struct rm_args {
     common_args common;
     bool force, all;
+    const char *cause, *detail;
 } rm_args;
 
 static const opt OPTS[] = {
     OPT('f', "force", NULL, OPT_FLAG, rm_args, force, "one that is not there is no error"),
     OPT(0, "all", NULL, OPT_FLAG, rm_args, all, "all live sandboxes that are yours"),
+    OPT(0, "cause", "budget|policy", OPT_CHOICE, rm_args, cause,
+        "what its record says, of administrators"),
+    OPT(0, "detail", "TEXT", OPT_TEXT, rm_args, detail, "kept with the cause"),
     COMMON_OPTS(rm_args),
 };
 
-static err *remove_one(cli *c, const char *word, bool force, json_t *removed)
+/* "?cause=policy&detail=…", or nothing */
+static char *query_of(const rm_args *a)
+{
+    CLEANUP(freep) char *detail = a->detail ? client_escape(a->detail) : NULL;
+
+    if (!a->cause)
+        return xstrdup("");
+    return str_printf("?cause=%s%s%s", a->cause, detail ? "&detail=" : "", detail ? detail : "");
+}
+
+static err *remove_one(cli *c, const rm_args *a, const char *word, bool force, json_t *removed)
 {
     CLEANUP(json_decrefp) json_t *sandbox = NULL, *gone = NULL;
+    CLEANUP(freep) char *query = query_of(a);
     CLEANUP(err_freep) err *e = cli_sandbox(c, word, false, &sandbox);
 
     if (!e)
-        e = cli_call(c, "DELETE", NULL, &gone, "/v1/sandboxes/%s",
-                     str_or(json_str(sandbox, "id"), ""));
+        e = cli_call(c, "DELETE", NULL, &gone, "/v1/sandboxes/%s%s",
+                     str_or(json_str(sandbox, "id"), ""), query);
     if (e)
         return force && (e->code == ERR_NOT_FOUND || e->code == ERR_SANDBOX_GONE) ? NULL
                                                                                   : TAKE_PTR(e);
@@ -36,12 +51,12 @@ static err *remove_one(cli *c, const char *word, bool force, json_t *removed)
 }
 
 /* Goes on after an error, so that one bad name does not keep the others; the last error counts. */
-static err *remove_words(cli *c, char *const *words, bool force, json_t *removed)
+static err *remove_words(cli *c, const rm_args *a, char *const *words, bool force, json_t *removed)
 {
     err *last = NULL;
 
     for (; *words; words++) {
-        err *e = remove_one(c, *words, force, removed);
+        err *e = remove_one(c, a, *words, force, removed);
         if (!e)
             continue;
         if (last)
@@ -52,7 +67,7 @@ static err *remove_words(cli *c, char *const *words, bool force, json_t *removed
     return last;
 }
 
-static err *remove_all(cli *c, json_t *removed)
+static err *remove_all(cli *c, const rm_args *a, json_t *removed)
 {
     CLEANUP(json_decrefp) json_t *items = NULL;
     CLEANUP(strv_freep) char **ids = NULL;
@@ -62,7 +77,7 @@ static err *remove_all(cli *c, json_t *removed)
     TRY(cli_list(c, "/v1/sandboxes?limit=1000", "sandboxes", &items));
     json_array_foreach(items, i, sandbox)
         strv_push(&ids, xstrdup(str_or(json_str(sandbox, "id"), "-")));
-    return ids ? remove_words(c, ids, true, removed) : NULL;
+    return ids ? remove_words(c, a, ids, true, removed) : NULL;
 }
 
 static err *run(cli *c, void *args, const opt_words *words, int *status)
@@ -75,7 +90,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
         return err_remedy(usage_error(a->all ? "--all and names contradict each other"
                                              : "'bothy rm' needs a sandbox"),
                           "Give the sandboxes to remove, or --all.");
-    err *e = a->all ? remove_all(c, removed) : remove_words(c, words->v, a->force, removed);
+    err *e = a->all ? remove_all(c, a, removed) : remove_words(c, a, words->v, a->force, removed);
     if (c->common.json)
         out_json(stdout, removed);
     return e;

@@ -1,6 +1,9 @@
 #include "core/cause.h"
 
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "base/str.h"
 
@@ -44,6 +47,26 @@ enum cause_kind cause_by_name(const char *name)
         if (str_eq(name, ROWS[i].name))
             return (enum cause_kind)i;
     return CAUSES;
+}
+
+cause cause_of_end(const end_facts *f, char buffer[CAUSE_DETAIL_MAX])
+{
+    if (f->missing)
+        return (cause){.kind = CAUSE_NODE_LOST, .detail = "the node does not have it any more"};
+    if (!f->told)
+        return (cause){.kind = CAUSE_EXITED, .detail = f->why};
+    if (f->has_status && WIFEXITED(f->status)) {
+        snprintf(buffer, CAUSE_DETAIL_MAX, "pid 1 exited with status %d", WEXITSTATUS(f->status));
+        return (cause){.kind = CAUSE_EXITED, .detail = buffer};
+    }
+    bool may_be_oom = !f->has_status || WTERMSIG(f->status) == SIGKILL;
+    if (may_be_oom && f->ooms > f->ooms_ago)
+        return (cause){.kind = CAUSE_OOM, .limit = f->limit, .peak = f->peak};
+    if (!f->has_status)
+        return (cause){.kind = CAUSE_EXITED,
+                       .detail = "pid 1 has ended; this kernel does not tell how"};
+    snprintf(buffer, CAUSE_DETAIL_MAX, "signal %d from outside the sandbox", WTERMSIG(f->status));
+    return (cause){.kind = CAUSE_KILLED, .by = "host", .detail = buffer};
 }
 
 static void write_member(buf *out, const char *name, const char *value)

@@ -2,6 +2,7 @@
  * store and of the API: {"kind":"oom","limit":…,"peak":…}. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
@@ -35,5 +36,18 @@ const char *cause_name(enum cause_kind k);
 const char *cause_text(enum cause_kind k);
 /* CAUSES if there is none of that name. */
 enum cause_kind cause_by_name(const char *name);
+/* What is known of a sandbox whose pid 1 has ended unasked. */
+typedef struct end_facts {
+    bool missing; /* the node does not have it any more */
+    bool told;    /* the node knows it, and: */
+    bool has_status;
+    int status;              /* as of wait(2) */
+    uint64_t ooms, ooms_ago; /* kills for memory: counted, and those that commands have died of */
+    uint64_t limit, peak;
+    const char *why; /* what the backend said, for people */
+} end_facts;
+/* detail points into buffer, or at why. */
+#define CAUSE_DETAIL_MAX 160
+cause cause_of_end(const end_facts *f, char buffer[CAUSE_DETAIL_MAX]);
 /* Appends the JSON object: kind, then the members its row allows, then detail. */
 void cause_write(buf *out, const cause *c);

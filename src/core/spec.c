@@ -214,7 +214,7 @@ static bool label_key_valid(const char *s, size_t n)
     return true;
 }
 
-static err *check_labels(char *const *labels)
+err *spec_labels_check(char *const *labels)
 {
     for (size_t i = 0; labels && labels[i]; i++) {
         const char *eq = strchr(labels[i], '=');
@@ -318,6 +318,8 @@ static err *check_times(sandbox_spec *s)
         s->queue_ms = SPEC_QUEUE_DEFAULT_MS;
     if (s->ttl_ms > SPEC_TTL_MAX_MS)
         return err_new(ERR_INVALID_REQUEST, "ttl must be at most 30 days");
+    if (s->idle_ms > SPEC_IDLE_MAX_MS)
+        return err_new(ERR_INVALID_REQUEST, "idle must be at most 30 days");
     if (s->queue_ms > SPEC_QUEUE_MAX_MS)
         return err_new(ERR_INVALID_REQUEST, "queue_wait must be at most an hour");
     return NULL;
@@ -335,7 +337,7 @@ err *sandbox_spec_check(sandbox_spec *s)
     TRY(check_environment(s));
     TRY(check_user(s->user));
     TRY(check_cwd(s->cwd));
-    TRY(check_labels(s->labels));
+    TRY(spec_labels_check(s->labels));
     TRY(check_mounts(s));
     TRY(check_times(s));
     if (!s->has_umask)

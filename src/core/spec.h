@@ -29,6 +29,7 @@ err *limits_check(const limits *l) ERR_MUST;
 #define SPEC_NOFILE_HARD      65536u
 #define SPEC_TTL_DEFAULT_MS   (UINT64_C(3600) * 1000)
 #define SPEC_TTL_MAX_MS       (UINT64_C(30) * 86400 * 1000)
+#define SPEC_IDLE_MAX_MS      SPEC_TTL_MAX_MS
 #define SPEC_QUEUE_DEFAULT_MS (UINT64_C(60) * 1000)
 #define SPEC_QUEUE_MAX_MS     (UINT64_C(3600) * 1000)
 #define SPEC_TIMEOUT_MAX_MS   SPEC_TTL_MAX_MS
@@ -66,6 +67,7 @@ typedef struct sandbox_spec {
     tmpfs_spec *tmpfs;
     size_t ntmpfs;
     uint64_t ttl_ms;
+    uint64_t idle_ms;  /* 0: it may be idle for ever */
     uint64_t queue_ms; /* how long it may wait for a slot */
     bool read_only;
     bool setuid; /* grant */
@@ -80,6 +82,8 @@ err *sandbox_spec_check(sandbox_spec *s) ERR_MUST;
 /* A name for people: a letter or digit, then up to 63 of letters, digits, _ . -; never the form of
  * an id, because either may stand in a path. */
 bool spec_name_valid(const char *name);
+/* key=value each, at most 64. */
+err *spec_labels_check(char *const *labels) ERR_MUST;
 
 enum stdio_mode {
     STDIO_PIPES,

@@ -65,6 +65,12 @@ CONFIG_SECTION(network,
 CONFIG_ROW(network, allow, TEXT, "admin", 1, 16, "admin|users",
            "Who may create a sandbox with network: open. admin: administrators. users: everybody "
            "who may create one.")
+CONFIG_SECTION(quota, "What an owner may have whose key says nothing else; not of admins. 0: any.")
+CONFIG_ROW(quota, max_sandboxes, COUNT, "0", 0, 1000000, NULL, "Sandboxes that live.")
+CONFIG_ROW(quota, creates_per_second, MILLI, "0", 0, 100000000, NULL,
+           "Creates on average; a burst of one second's may come at once.")
+CONFIG_ROW(quota, max_concurrent, COUNT, "0", 0, 100000, NULL, "Creates under way at once.")
+CONFIG_ROW(quota, max_ttl, TIME, "0", 0, UINT64_C(30) * 86400000, NULL, "The longest ttl.")
 
 CONFIG_SECTION(pool, "Slots that are kept ready.")
 CONFIG_ROW(pool, low, COUNT, "0", 0, 16384, NULL,

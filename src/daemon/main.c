@@ -24,6 +24,7 @@
 #include "base/str.h"
 #include "base/sysctl.h"
 #include "core/sysctl.h"
+#include "daemon/boot.h"
 #include "daemon/config.h"
 #include "daemon/confine.h"
 #include "daemon/count.h"
@@ -160,11 +161,18 @@ static err *open_engine(node *n)
                         .keep_record_ms = c->retention_record,
                         .keep_spool_ms = c->retention_spool,
                         .network_for_users = str_eq(c->network_allow, "users"),
-                        .keep_paused_ms = c->retention_paused};
+                        .keep_paused_ms = c->retention_paused,
+                        .quota = {.sandboxes = (uint32_t)c->quota_max_sandboxes,
+                                  .creates_milli = (uint32_t)c->quota_creates_per_second,
+                                  .creating = (uint32_t)c->quota_max_concurrent,
+                                  .ttl_ms = c->quota_max_ttl}};
 
     memcpy(o.cell, c->node_cell, sizeof o.cell);
+    o.rebooted = boot_is_new(n->state);
     TRY(engine_new(&o, &n->engine));
-    return engine_reconcile(n->engine);
+    TRY(engine_reconcile(n->engine));
+    boot_remember(n->state);
+    return NULL;
 }
 
 static err *open_parts(node *n)

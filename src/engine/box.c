@@ -121,17 +121,14 @@ static void on_gone(void *arg, const char *why)
             return;
         }
     }
-    EXEC_BOX_EVENTS.gone(sb->table, why);
     pthread_mutex_lock(&sb->lock);
     bool surprise = !sb->deleting && sb->state != LIFE_GONE;
     pthread_mutex_unlock(&sb->lock);
     if (surprise) {
-        LOG_ABOUT(sb->id, NULL, 0);
-        log_warn("gone", "sandbox %s: pid 1 has ended: %s", sb->id, why);
-        engine_end(sb->engine, sb, &(cause){.kind = CAUSE_EXITED, .detail = why});
-        create_tell(sb,
-                    err_new(ERR_CREATE_FAILED, "sandbox %s ended while it was created", sb->id));
+        ending_begin(sb, why); /* the box's reference goes with it */
+        return;
     }
+    EXEC_BOX_EVENTS.gone(sb->table, why);
     sandbox_unref(sb); /* the box's */
 }
 

@@ -29,7 +29,7 @@ static caller *caller_new(char *owned_owner, enum caller_role role)
 {
     caller *c = xcalloc(1, sizeof *c);
 
-    *c = (caller){owned_owner, role};
+    *c = (caller){.owner = owned_owner, .role = role};
     return c;
 }
 
@@ -62,8 +62,12 @@ err *caller_by_key(engine *e, const char *key, caller **ret_caller)
     TRY(failure);
     bool ok = bytes_equal_ct(hash, row.sha256, sizeof hash) &&
               (!row.expires_ns || row.expires_ns > clock_real(e->o.clock));
-    if (ok)
-        *ret_caller = caller_new(TAKE_PTR(row.owner), role_by_name(row.role));
+    if (ok) {
+        caller *c = caller_new(TAKE_PTR(row.owner), role_by_name(row.role));
+        memcpy(c->key, row.id, sizeof c->key);
+        c->quota = row.quota;
+        *ret_caller = c;
+    }
     key_row_done(&row);
     return ok ? NULL : refused();
 }
@@ -111,7 +115,8 @@ err *engine_key_create(engine *e, const caller *c, const key_request *k, key_row
     key_row row = {.owner = xstrdup(k->owner),
                    .role = xstrdup(k->role),
                    .note = k->note ? xstrdup(k->note) : NULL,
-                   .created_ns = clock_real(e->o.clock)};
+                   .created_ns = clock_real(e->o.clock),
+                   .quota = k->quota};
     id_random(row.id, sizeof row.id - 1);
     sha256(secret, strlen(secret), row.sha256);
     if (k->ttl_ms)
@@ -132,6 +137,27 @@ err *engine_key_list(engine *e, const caller *c, key_row **ret_rows, size_t *ret
 {
     TRY(caller_require(c, CALLER_ADMIN));
     return store_key_list(e->o.store, ret_rows, ret_n);
+}
+
+err *engine_key_update(engine *e, const caller *c, const char *id, const quota *q, unsigned has,
+                       key_row *ret_row)
+{
+    CLEANUP(key_row_done) key_row row = {0};
+
+    TRY(caller_require(c, CALLER_ADMIN));
+    TRY(store_key_get(e->o.store, id, &row));
+    if (has & QUOTA_SANDBOXES)
+        row.quota.sandboxes = q->sandboxes;
+    if (has & QUOTA_CREATES)
+        row.quota.creates_milli = q->creates_milli;
+    if (has & QUOTA_CREATING)
+        row.quota.creating = q->creating;
+    if (has & QUOTA_TTL)
+        row.quota.ttl_ms = q->ttl_ms;
+    TRY(store_key_quota(e->o.store, id, &row.quota));
+    *ret_row = row;
+    row = (key_row){0};
+    return NULL;
 }
 
 err *engine_key_remove(engine *e, const caller *c, const char *id)

@@ -19,8 +19,13 @@ bool create_cancelled(sandbox *sb)
 
 err *create_cancel_error(sandbox *sb)
 {
-    return err_new(ERR_SANDBOX_GONE, "sandbox %s was %s while it was created", sb->id,
-                   sb->deleted_by ? "deleted" : "given up");
+    CLEANUP(freep)
+    char *why = cause_json(
+        &(cause){.kind = CAUSE_REQUESTED, .by = sb->deleted_by ? sb->deleted_by : sb->owner});
+
+    return err_because(err_new(ERR_SANDBOX_GONE, "sandbox %s was %s while it was created", sb->id,
+                               sb->deleted_by ? "deleted" : "given up"),
+                       "%s", why);
 }
 
 bool create_begin_claim(sandbox *sb)

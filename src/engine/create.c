@@ -52,7 +52,6 @@ static void create_failed(sandbox *sb, err *failure, const char *stage, bool rec
         store_sandbox_free_key_queued(e->o.store, sb->id);
         store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
                                    clock_real(e->o.clock));
-        store_event_queued(e->o.store, sb->id, "gone", text);
     }
     create_forget(sb);
     sandbox_finish(sb, &why);
@@ -113,7 +112,6 @@ static void succeed(sandbox *sb)
     create_tell(sb, NULL);
     FAULT_KILL("create.told");
     if (running) {
-        store_event_queued(e->o.store, sb->id, "running", NULL);
         metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0,
                           clock_real(e->o.clock) - sb->created_ns);
     } /* else pid 1 has ended already, and who waits has heard of it */
@@ -388,6 +386,7 @@ static void take_spec(sandbox *sb, sandbox_spec *spec)
     sb->network = spec->network;
     sb->umask = spec->has_umask ? spec->umask : UMASK_DEFAULT;
     sb->tmpfs = tmpfs_json(spec);
+    sandbox_set_idle(sb, spec->idle_ms);
     if (spec->ttl_ms)
         sb->ends_ns = sb->created_ns + spec->ttl_ms * NS_PER_MS;
 }
@@ -397,7 +396,6 @@ static void fill_defaults(const engine *e, sandbox_spec *s)
     limits_fill(&s->limits, &e->o.defaults);
     if (!s->limits.disk && e->o.backend->caps.disk_limit != CAP_ABSENT)
         s->limits.disk = e->o.defaults.disk;
-    s->ttl_ms = s->ttl_ms ? s->ttl_ms : e->o.ttl_ms;
     s->queue_ms = s->queue_ms ? s->queue_ms : e->o.queue_ms;
 }
 
@@ -411,6 +409,10 @@ static err *check_caps(const engine *e, const sandbox_spec *s)
                           "Leave limits.disk out, or use a node whose store has project quotas.");
     if (s->read_only && c->read_only == CAP_ABSENT)
         return err_new(ERR_UNSUPPORTED, "this backend has no read-only root");
+    if (s->idle_ms && c->stats == CAP_ABSENT)
+        return err_remedy(
+            err_new(ERR_UNSUPPORTED, "idle: the backend '%s' does not measure", c->name),
+            "Leave idle out; ttl ends it.");
     if (s->ntmpfs && c->tmpfs == CAP_ABSENT)
         return err_new(ERR_UNSUPPORTED, "this backend has no tmpfs mounts");
     return NULL;
@@ -441,6 +443,7 @@ static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
 {
     TRY(caller_require(c, CALLER_USER));
     fill_defaults(e, spec);
+    TRY(quota_ttl(e, c, &spec->ttl_ms, e->o.ttl_ms));
     TRY(sandbox_spec_check(spec));
     if (image_is_local_source(spec->image) && c->role != CALLER_ADMIN)
         return err_remedy(err_new(ERR_FORBIDDEN, "only an admin may name a path of the node"),
@@ -478,6 +481,11 @@ sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull
         return NULL;
     }
     sandbox *creating = sandbox_ref(sb); /* ours may be over before we are */
+    failure = quota_admit(e, c, sb);
+    if (failure) {
+        create_failed(sb, failure, "quota", false);
+        return creating;
+    }
     if (e->o.backend->caps.images == CAP_ABSENT) {
         go_on(sb, image_by_name_only(sb->image_name));
         return creating;

@@ -35,6 +35,7 @@ err *engine_new(const engine_options *o, engine **ret_engine)
         cause_labels[k] = cause_name(k);
     metric_register(ENGINE_METRICS, M_COUNT);
     engine_count_init(e);
+    events_open(e);
     e->keeper = thread_start("keeper", engine_keeper, e);
     *ret_engine = e;
     return NULL;
@@ -58,6 +59,9 @@ void engine_free(engine *e)
         sandbox_unref(it.entry->value);
     map_done(&e->live);
     map_done(&e->creating);
+    quota_done(e);
+    store_event_watch(e->o.store, NULL, NULL);
+    pthread_mutex_destroy(&e->event_lock);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);
     free(e);
@@ -86,6 +90,7 @@ static err *adopt(engine *e, const sandbox_row *row, const box_status *status)
     {
         LOCK_SCOPE(&e->lock);
         map_put_str(&e->live, sb->id, sandbox_ref(sb));
+        sb->counted = true;
         metric_set(&ENGINE_METRICS[M_LIVE], 0, (int64_t)e->live.count);
     }
     sb->recovering = sb->state == LIFE_CREATING;
@@ -99,23 +104,25 @@ static err *adopt(engine *e, const sandbox_row *row, const box_status *status)
     }
     sandbox_bind(sb, x);
     sandbox_settle_pause(sb, status->frozen);
+    if (row->pending)
+        update_settle(e, sb);
     session_table *sessions = NULL; /* time limits of their commands go on */
     err_drop(sandbox_sessions(sb, &sessions), "sessions");
     return NULL;
 }
 
-static void mark_gone(engine *e, const sandbox_row *row, enum cause_kind kind)
+static void mark_gone(engine *e, const sandbox_row *row, cause why)
 {
     bool creating = !strcmp(row->state, lifecycle_name(LIFE_CREATING));
-    cause why = creating ? (cause){.kind = CAUSE_CREATE_FAILED, .stage = "interrupted"}
-                         : (cause){.kind = kind};
+    /* After a power cut nobody knows whether it was answered: it was lost, in either case. */
+    if (creating && !e->o.rebooted)
+        why = (cause){.kind = CAUSE_CREATE_FAILED, .stage = "interrupted"};
     CLEANUP(freep) char *text = cause_json(&why);
 
     if (creating)
         store_sandbox_free_key_queued(e->o.store, row->id);
     store_sandbox_state_queued(e->o.store, row->id, lifecycle_name(LIFE_GONE), text,
                                clock_real(e->o.clock));
-    store_event_queued(e->o.store, row->id, "gone", text);
     metric_add(&ENGINE_METRICS[M_ENDED], why.kind, 1);
 }
 
@@ -126,15 +133,16 @@ static void reconcile_row(engine *e, map *boxes, const sandbox_row *row)
     if (!strcmp(row->state, lifecycle_name(LIFE_GONE)))
         return;
     if (!b || b->dead) {
-        mark_gone(e, row, b ? CAUSE_EXITED : CAUSE_NODE_LOST);
+        char detail[CAUSE_DETAIL_MAX];
+        mark_gone(e, row, b ? ending_cause(e, row->id, detail) : (cause){.kind = CAUSE_NODE_LOST});
         return;
     }
     err *failure = adopt(e, row, b);
     if (failure) {
         log_error("reconcile", "sandbox %s cannot be taken up: %s", row->id, failure->message);
-        err_free(failure);
         err_drop(e->o.backend->ops->destroy(e->o.backend, row->id), "reconcile");
-        mark_gone(e, row, CAUSE_INTERNAL);
+        mark_gone(e, row, (cause){.kind = CAUSE_INTERNAL, .detail = failure->message});
+        err_free(failure);
         return;
     }
     map_take_str(boxes, row->id);
@@ -382,7 +390,13 @@ err *engine_awake(sandbox *sb)
 err *sandbox_usable(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
+    return sandbox_usable_locked(sb);
+}
 
+err *sandbox_usable_locked(sandbox *sb)
+{
+    if (sb->cause)
+        return gone_error(sb);
     switch (sb->state) {
     case LIFE_RUNNING:
         return NULL;
@@ -399,6 +413,23 @@ err *sandbox_usable(sandbox *sb)
     default:
         return gone_error(sb);
     }
+}
+
+/* A layer below may know first that it has ended; why is known here. */
+err *sandbox_told(sandbox *sb, err *failure)
+{
+    err *why = failure && failure->code == ERR_SANDBOX_GONE ? sandbox_usable(sb) : NULL;
+
+    if (why)
+        err_free(failure);
+    return why ? why : failure;
+}
+
+void sandbox_files(sandbox *sb, uint32_t *ret_soft, uint32_t *ret_hard)
+{
+    LOCK_SCOPE(&sb->lock);
+    *ret_soft = sb->limits.nofile;
+    *ret_hard = sb->limits.nofile_hard;
 }
 
 /* Each has descriptors of this process, which are everybody's. */
@@ -421,9 +452,11 @@ err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *sp
     TRY(sandbox_usable(sb));
     TRY(exec_spec_check(spec));
     TRY(sandbox_check_commands(e, c, sb));
-    spec->nofile = sb->limits.nofile;
-    spec->nofile_hard = sb->limits.nofile_hard;
-    return exec_start(sb->table, spec, NULL, ret_exec, &replay);
+    TRY(sandbox_use_begin(sb));
+    sandbox_files(sb, &spec->nofile, &spec->nofile_hard);
+    err *failure = exec_start(sb->table, spec, NULL, ret_exec, &replay);
+    sandbox_use_end(sb);
+    return sandbox_told(sb, failure);
 }
 
 err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const idempotency *idem,
@@ -436,14 +469,16 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
     TRY(exec_spec_check(spec));
     TRY(sandbox_check_commands(e, c, sb));
     spec->setuid = sb->setuid;
-    spec->nofile = sb->limits.nofile;
-    spec->nofile_hard = sb->limits.nofile_hard;
     if (idem->key)
         idempotency_hash(c->owner, "exec", sb->id, idem, key.key, key.body);
     metric_add(&ENGINE_METRICS[M_EXECS], 0, 1);
-    TRY(exec_start(sb->table, spec, idem->key ? &key : NULL, ret_exec, ret_replay));
-    log_id_number(LOG_EXEC, exec_id(*ret_exec));
-    return NULL;
+    TRY(sandbox_use_begin(sb));
+    sandbox_files(sb, &spec->nofile, &spec->nofile_hard);
+    err *failure = exec_start(sb->table, spec, idem->key ? &key : NULL, ret_exec, ret_replay);
+    sandbox_use_end(sb);
+    if (!failure)
+        log_id_number(LOG_EXEC, exec_id(*ret_exec));
+    return sandbox_told(sb, failure);
 }
 
 /* A gone sandbox is read from its journal, opened when somebody asks. */
@@ -484,10 +519,21 @@ err *engine_exec_list(sandbox *sb, exec ***ret_execs, size_t *ret_n)
 
 /* ---- delete ---- */
 
-err *engine_delete(engine *e, const caller *c, sandbox *sb)
+static err *check_cause(const caller *c, enum cause_kind kind)
 {
     TRY(caller_require(c, CALLER_USER));
-    cause why = {.kind = CAUSE_REQUESTED, .by = c->owner};
+    if (kind == CAUSE_REQUESTED)
+        return NULL;
+    if (kind != CAUSE_BUDGET && kind != CAUSE_POLICY)
+        return err_new(ERR_INVALID_REQUEST, "cause: '%s' cannot be given", cause_name(kind));
+    return caller_require(c, CALLER_ADMIN);
+}
+
+err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind,
+                   const char *detail)
+{
+    TRY(check_cause(c, kind));
+    cause why = {.kind = kind, .by = c->owner, .detail = detail};
     CLEANUP(freep) char *text = cause_json(&why);
     err *not_recorded;
     if (create_cancel(sb, c->owner, &not_recorded))
@@ -505,17 +551,18 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb)
     }
     err *failure = store_sandbox_state(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
                                        clock_real(e->o.clock));
-    if (failure) {
+    {
         LOCK_SCOPE(&sb->lock);
-        sb->deleting = false;
-        return failure;
+        sb->deleting = !failure;
+        if (failure)
+            return failure;
+        sandbox_decide(sb, &why); /* before its commands hear of it */
     }
     FAULT_KILL("delete.committed");
-    store_event_queued(e->o.store, sb->id, "gone", text);
     err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id),
              "delete"); /* else reconciled later */
     FAULT_KILL("delete.destroyed");
-    metric_add(&ENGINE_METRICS[M_ENDED], CAUSE_REQUESTED, 1);
+    metric_add(&ENGINE_METRICS[M_ENDED], kind, 1);
     sandbox_finish(sb, &why);
     FAULT_KILL("delete.finished");
     return NULL;

@@ -13,7 +13,9 @@
 #include "backend/backend.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "core/cause.h"
 #include "core/pause.h"
+#include "core/quota.h"
 #include "core/spec.h"
 #include "exec/exec.h"
 #include "image/image.h"
@@ -38,6 +40,8 @@ typedef struct engine_options {
     uint64_t keep_spool_ms;
     bool network_for_users;  /* else only administrators may ask for one */
     uint64_t keep_paused_ms; /* then a paused one ends */
+    bool rebooted;           /* the machine was started since the store was last in use */
+    quota quota;             /* of callers whose key says nothing else; not of admins */
 } engine_options;
 
 /* Everything named in the options must outlive the engine. */
@@ -57,6 +61,8 @@ enum caller_role {
 typedef struct caller {
     char *owner;
     enum caller_role role;
+    char key[9]; /* its id; "": by peer */
+    quota quota; /* the key's own */
 } caller;
 void caller_free(caller *c);
 /* By bearer key; ERR_UNAUTHENTICATED. */
@@ -72,10 +78,20 @@ const char *caller_role_name(enum caller_role role);
 typedef struct key_request {
     const char *owner, *role, *note /* or NULL */;
     uint64_t ttl_ms; /* 0: for ever */
+    quota quota;
 } key_request;
 err *engine_key_create(engine *e, const caller *c, const key_request *k, key_row *ret_row,
                        char **ret_secret) ERR_MUST;
 err *engine_key_list(engine *e, const caller *c, key_row **ret_rows, size_t *ret_n) ERR_MUST;
+/* From the next request on. has: which members of q are meant. */
+enum quota_member {
+    QUOTA_SANDBOXES = 1,
+    QUOTA_CREATES = 2,
+    QUOTA_CREATING = 4,
+    QUOTA_TTL = 8
+};
+err *engine_key_update(engine *e, const caller *c, const char *id, const quota *q, unsigned has,
+                       key_row *ret_row) ERR_MUST;
 err *engine_key_remove(engine *e, const caller *c, const char *id) ERR_MUST;
 
 /* ---- sandboxes ---- */
@@ -98,8 +114,23 @@ void engine_create_leave(engine *e, sandbox *sb);
 /* By id or name; gone ones by id until forgotten. What is not the caller's is ERR_NOT_FOUND. */
 err *engine_find(engine *e, const caller *c, const char *id_or_name,
                  sandbox **ret_sandbox) ERR_MUST;
-/* Answers when the intent is committed and the kill is sent. Of a gone one: success. */
-err *engine_delete(engine *e, const caller *c, sandbox *sb) ERR_MUST;
+/* Answers when the intent is committed and the kill is sent. Of a gone one: success. kind:
+ * CAUSE_REQUESTED, or of an administrator CAUSE_BUDGET or CAUSE_POLICY; detail may be NULL. */
+err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind,
+                   const char *detail) ERR_MUST;
+
+typedef struct sandbox_patch {
+    bool has_ttl, has_idle;
+    uint64_t ttl_ms, idle_ms;
+    const json_t *labels; /* NULL, or an object: strings are set, nulls removed */
+    limits limits;        /* 0: stays */
+} sandbox_patch;
+/* All of it or nothing; answers when it is committed and in force. One at a time for a sandbox. */
+err *engine_update(engine *e, const caller *c, sandbox *sb, const sandbox_patch *p) ERR_MUST;
+
+/* A stream is attached to it: it is not idle until the end. False, without an end: it is gone. */
+bool sandbox_stream_begin(sandbox *sb);
+void sandbox_stream_end(sandbox *sb);
 
 /* Everything inside stands still and stays as it is; the time to live does not run. Waits for a
  * commit and for the freezer. Of a paused one: success. ERR_SANDBOX_GONE, ERR_CONFLICT,
@@ -135,6 +166,7 @@ typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     uint64_t paused_ns;                     /* since when; 0: it is not paused */
     uint64_t ttl_left_ns;                   /* UINT64_MAX: none, or it has ended */
     resume_estimate resume;                 /* of a paused one */
+    uint64_t idle_ms;                       /* 0: it may be idle for ever */
     receipt receipt;
     size_t live_execs;
     bool has_timing; /* of its create; not kept over a restart */
@@ -160,6 +192,30 @@ typedef struct sandbox_filter {
 /* ret_next is the cursor for the next page, or NULL at the end. */
 err *engine_list(engine *e, const caller *c, const sandbox_filter *f, sandbox_view **ret_views,
                  size_t *ret_n, char **ret_next) ERR_MUST;
+
+/* ---- events: what is the caller's, or everything ---- */
+typedef struct event_filter {
+    uint64_t after; /* the last number seen */
+    size_t max;
+    const char *sandbox; /* or NULL */
+    unsigned types;      /* bit n: EVENT_TYPES[n]; 0: all */
+} event_filter;
+extern const char *const EVENT_TYPES[]; /* NULL-terminated */
+/* ret_next: where to go on; ret_more: there are more now. Rows are freed by event_row_done. */
+err *engine_event_list(engine *e, const caller *c, const event_filter *f, event_row **ret_rows,
+                       size_t *ret_n, uint64_t *ret_next, bool *ret_more) ERR_MUST;
+/* ERR_NOT_FOUND (kind "cursor") for a number that has never been. ret_gap: events after it have
+ * been forgotten; the oldest that is kept is one behind it. */
+err *engine_event_check(engine *e, uint64_t after, uint64_t *ret_gap) ERR_MUST;
+uint64_t engine_event_last(engine *e);
+/* notify: from the store's thread after a commit with events; must not block. */
+typedef struct event_watch {
+    void (*notify)(void *arg);
+    void *arg;
+    struct event_watch *prev, *next;
+} event_watch;
+void engine_event_watch(engine *e, event_watch *w);
+void engine_event_unwatch(engine *e, event_watch *w); /* it is not being called then */
 
 /* ---- execs ---- */
 /* ERR_SANDBOX_GONE with its cause, ERR_SANDBOX_PAUSED; else as exec_start. */

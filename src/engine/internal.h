@@ -8,6 +8,7 @@
 #include "base/map.h"
 #include "base/metric.h"
 #include "core/cause.h"
+#include "core/idle.h"
 #include "core/lifecycle.h"
 #include "engine/engine.h"
 #include "wire/kit.h"
@@ -24,6 +25,10 @@ struct engine {
     resume_times resumes; /* how long they took */
     sandbox **left;       /* creates whose caller has gone; the keeper cancels them */
     size_t nleft;
+    struct ending *endings; /* pid 1 has ended, and why is known: the keeper finishes them */
+    map buckets;            /* key id or owner → quota_bucket */
+    pthread_mutex_t event_lock;
+    event_watch *watches; /* under event_lock */
     bool stopping;
 };
 
@@ -45,8 +50,6 @@ struct sandbox {
     char id[SANDBOX_ID_LEN + 1];
     char request[LOG_REQUEST_MAX + 1]; /* that asked for it, in this life of ours */
     char *owner, *name, *image_name, *user, *cwd;
-    char **labels;
-    limits limits;
     bool read_only, setuid;
     enum network_grant network;
     uint32_t umask;
@@ -55,8 +58,16 @@ struct sandbox {
     uint8_t key[16], body[16];
     bool has_key;
     /* under the lock */
+    char **labels;
+    limits limits;
+    uint64_t idle_ms;
+    unsigned uses;     /* streams and verbs under way */
+    uint64_t used_ns;  /* monotonic: when the last of them ended */
+    idle_meter *meter; /* the keeper's; NULL: it has no idle time */
+    bool counted;      /* in its owner's quota; under the engine's lock */
+    char quota_key[9]; /* with which key it was made; "" is none, or one of an earlier life */
     enum lifecycle state;
-    char *cause;
+    char *cause; /* as soon as its end is decided */
     image *image;
     uint8_t digest[32];
     uint64_t ends_ns, ended_ns;
@@ -113,8 +124,16 @@ err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_
 bool sandbox_enter(sandbox *sb, enum lifecycle state);
 /* NULL when something can be done in it; else ERR_SANDBOX_GONE with its cause, and so on. */
 err *sandbox_usable(sandbox *sb) ERR_MUST;
+err *sandbox_usable_locked(sandbox *sb) ERR_MUST;
+/* The same failure, or if that is that it has ended, why. */
+err *sandbox_told(sandbox *sb, err *failure) ERR_MUST;
+void sandbox_files(sandbox *sb, uint32_t *ret_soft, uint32_t *ret_hard);
+/* With the lock: from now on it reads as gone. False: it has a cause already. */
+bool sandbox_decide(sandbox *sb, const cause *c);
 /* Removes it from the live map, closes what it holds, remembers the cause. */
 void sandbox_finish(sandbox *sb, const cause *c);
+/* What the store keeps of it; with the lock, or before others know it. */
+char *sandbox_spec_text(const sandbox *sb);
 char *cause_json(const cause *c);
 
 /* engine.c */
@@ -145,11 +164,39 @@ void engine_count_port(bool ok);
 
 /* engine.c: a reference to each that lives or is being made; free the array, too. */
 sandbox **engine_live_all(engine *e, size_t *ret_n);
+/* ending.c: pid 1 has ended unasked; takes the reference. Does not wait. */
+void ending_begin(sandbox *sb, const char *why);
+void ending_finish_all(engine *e); /* the keeper's */
+/* The same for one that is found dead at start. Waits. */
+cause ending_cause(engine *e, const char *id, char buffer[CAUSE_DETAIL_MAX]);
+
+/* idle.c: a verb is under way. One step with sandbox_usable: what is in use is not found idle. */
+err *sandbox_use_begin(sandbox *sb) ERR_MUST;
+void sandbox_use_end(sandbox *sb);
+/* One look; the keeper's. */
+void idle_look(engine *e);
+void sandbox_set_idle(sandbox *sb, uint64_t idle_ms); /* with the lock, or alone */
+
+/* quota.c */
+quota quota_of(const engine *e, const caller *c);
+/* Counts a create that has just entered; ERR_QUOTA_EXCEEDED with Retry-After. */
+err *quota_admit(engine *e, const caller *c, sandbox *sb) ERR_MUST;
+/* Fills what is not asked for; ERR_FORBIDDEN beyond what the caller may have. */
+err *quota_ttl(const engine *e, const caller *c, uint64_t *ttl_ms, uint64_t otherwise) ERR_MUST;
+void quota_done(engine *e);
+
+/* events.c */
+void events_open(engine *e);
+
+/* update.c: a change of limits that a kill interrupted; at start. */
+void update_settle(engine *e, sandbox *sb);
 
 /* keep.c: TTL and retention */
 void *engine_keeper(void *arg);
 /* Ends a live sandbox for a reason of our own. */
 void engine_end(engine *e, sandbox *sb, const cause *c);
+/* The same when it is decided already. */
+void engine_end_decided(engine *e, sandbox *sb, const cause *c);
 
 /* pause.c */
 /* Its own time, by which its time to live runs: now, or when it was paused. Lock held. */

@@ -10,24 +10,28 @@
 #define SHED_AT_ONCE   256
 #define SHED_MARGIN_NS (2 * NS_PER_S) /* an end is committed a moment after its time */
 
-void engine_end(engine *e, sandbox *sb, const cause *c)
+void engine_end_decided(engine *e, sandbox *sb, const cause *c)
 {
     CLEANUP(freep) char *text = cause_json(c);
 
+    metric_add(&ENGINE_METRICS[M_ENDED], c->kind, 1);
+    log_info("end", "sandbox %s: %s", sb->id, cause_name(c->kind));
+    store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
+                               clock_real(e->o.clock));
+    err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "end");
+    sandbox_finish(sb, c);
+}
+
+void engine_end(engine *e, sandbox *sb, const cause *c)
+{
     {
         LOCK_SCOPE(&sb->lock);
         if (sb->state == LIFE_GONE || sb->deleting)
             return;
         sb->deleting = true;
+        sandbox_decide(sb, c);
     }
-    metric_add(&ENGINE_METRICS[M_ENDED], c->kind, 1);
-    LOG_ABOUT(sb->id, NULL, 0);
-    log_info("end", "sandbox %s: %s", sb->id, cause_name(c->kind));
-    store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
-                               clock_real(e->o.clock));
-    store_event_queued(e->o.store, sb->id, "gone", text);
-    err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "end");
-    sandbox_finish(sb, c);
+    engine_end_decided(e, sb, c);
 }
 
 /* One whose TTL has passed, as a reference; NULL when there is none. */
@@ -138,7 +142,7 @@ static bool wait_a_second(engine *e)
 {
     LOCK_SCOPE(&e->lock);
 
-    if (!e->stopping && !e->nleft)
+    if (!e->stopping && !e->nleft && !e->endings)
         cond_wait_until(&e->wake, &e->lock, now_mono_ns() + NS_PER_S);
     return !e->stopping;
 }
@@ -150,6 +154,7 @@ void *engine_keeper(void *arg)
 
     while (wait_a_second(e)) {
         create_cancel_left(e);
+        ending_finish_all(e);
         for (sandbox *sb; (sb = expired(e));) {
             engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
             sandbox_unref(sb);
@@ -158,6 +163,7 @@ void *engine_keeper(void *arg)
             pause_end(e, sb);
             sandbox_unref(sb);
         }
+        idle_look(e);
         for (sandbox *sb; (sb = unsettled(e));) {
             sandbox_give_up(sb);
             sandbox_unref(sb);

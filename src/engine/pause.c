@@ -101,11 +101,6 @@ static void go_on(sandbox *sb)
 
 static void tell(sandbox *sb, const char *type, const char *by)
 {
-    CLEANUP(json_decrefp) json_t *detail = json_pack("{s:s}", "by", by);
-    CLEANUP(buf_done) buf text = {0};
-
-    json_write(&text, detail);
-    store_event_queued(sb->engine->o.store, sb->id, type, buf_cstr(&text));
     log_info(type, "sandbox %s: by %s", sb->id, by);
 }
 

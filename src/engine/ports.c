@@ -23,13 +23,7 @@ static void socket_came(void *arg, err *failure, int fd)
 {
     CLEANUP(freep) port_ask *q = arg;
 
-    if (failure && failure->code == ERR_SANDBOX_GONE) {
-        err *told = sandbox_usable(q->sb);
-        if (told) {
-            err_free(failure);
-            failure = told;
-        }
-    }
+    failure = sandbox_told(q->sb, failure);
     engine_count_port(!failure);
     q->done(q->arg, failure, fd);
     sandbox_unref(q->sb);

@@ -49,6 +49,7 @@ void sandbox_unref(sandbox *sb)
     free(sb->hello);
     free(sb->gone_early);
     pthread_cond_destroy(&sb->moved);
+    free(sb->meter);
     pthread_mutex_destroy(&sb->lock);
     free(sb);
 }
@@ -91,7 +92,7 @@ static void limits_read(const json_t *o, limits *l)
     l->execs = (uint32_t)json_int(o, "execs", 0);
 }
 
-static char *spec_text(const sandbox *sb)
+char *sandbox_spec_text(const sandbox *sb)
 {
     CLEANUP(buf_done) buf b = {0};
     CLEANUP(json_decrefp) json_t *labels = json_array();
@@ -103,6 +104,8 @@ static char *spec_text(const sandbox *sb)
         "{s:o,s:O,s:s?,s:s?,s:b,s:b,s:i,s:O?,s:s}", "limits", limits_json(&sb->limits), "labels",
         labels, "user", sb->user, "cwd", sb->cwd, "read_only", sb->read_only, "setuid", sb->setuid,
         "umask", (int)sb->umask, "tmpfs", sb->tmpfs, "network", network_grant_name(sb->network));
+    if (sb->idle_ms)
+        json_object_set_new(o, "idle_ms", json_integer((json_int_t)sb->idle_ms));
     json_write(&b, o);
     return buf_take(&b);
 }
@@ -114,7 +117,7 @@ void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row)
                      .state = (char *)lifecycle_name(sb->state),
                      .cause = sb->cause,
                      .image = sb->image_name,
-                     .spec = spec_text(sb),
+                     .spec = sandbox_spec_text(sb),
                      .created_ns = sb->created_ns,
                      .ttl_ns = sb->ends_ns,
                      .ended_ns = sb->ended_ns,
@@ -142,6 +145,7 @@ static void spec_read(sandbox *sb, const json_t *o)
     sb->setuid = json_flag(o, "setuid");
     sb->network = network_grant_by_name(json_str(o, "network"));
     sb->umask = (uint32_t)json_int(o, "umask", UMASK_DEFAULT);
+    sandbox_set_idle(sb, (uint64_t)json_int(o, "idle_ms", 0));
     sb->tmpfs = json_deep_copy(json_object_get(o, "tmpfs"));
 }
 
@@ -234,26 +238,28 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
 
     {
         LOCK_SCOPE(&sb->lock);
-        *ret_view = (sandbox_view){.owner = xstrdup(sb->owner),
-                                   .name = copy_or_null(sb->name),
-                                   .state = xstrdup(lifecycle_name(sb->state)),
-                                   .cause = copy_or_null(sb->cause),
-                                   .image_name = xstrdup(str_or(sb->image_name, "")),
-                                   .user = copy_or_null(sb->user),
-                                   .cwd = copy_or_null(sb->cwd),
-                                   .image = sb->image ? image_ref(sb->image) : NULL,
-                                   .labels = strv_copy(sb->labels),
-                                   .limits = sb->limits,
-                                   .read_only = sb->read_only,
-                                   .setuid = sb->setuid,
-                                   .network = sb->network,
-                                   .umask = sb->umask,
-                                   .tmpfs = json_deep_copy(sb->tmpfs),
-                                   .created_ns = sb->created_ns,
-                                   .ended_ns = sb->ended_ns,
-                                   .receipt = sb->receipt,
-                                   .has_timing = sb->has_timing,
-                                   .timing = sb->timing};
+        *ret_view =
+            (sandbox_view){.owner = xstrdup(sb->owner),
+                           .name = copy_or_null(sb->name),
+                           .state = xstrdup(lifecycle_name(sb->cause ? LIFE_GONE : sb->state)),
+                           .cause = copy_or_null(sb->cause),
+                           .image_name = xstrdup(str_or(sb->image_name, "")),
+                           .user = copy_or_null(sb->user),
+                           .cwd = copy_or_null(sb->cwd),
+                           .image = sb->image ? image_ref(sb->image) : NULL,
+                           .labels = strv_copy(sb->labels),
+                           .limits = sb->limits,
+                           .read_only = sb->read_only,
+                           .setuid = sb->setuid,
+                           .network = sb->network,
+                           .umask = sb->umask,
+                           .tmpfs = json_deep_copy(sb->tmpfs),
+                           .created_ns = sb->created_ns,
+                           .ended_ns = sb->ended_ns,
+                           .idle_ms = sb->idle_ms,
+                           .receipt = sb->receipt,
+                           .has_timing = sb->has_timing,
+                           .timing = sb->timing};
         memcpy(ret_view->id, sb->id, sizeof ret_view->id);
         memcpy(ret_view->digest, sb->digest, sizeof ret_view->digest);
         view_pause(sb, ret_view);
@@ -293,6 +299,15 @@ char *cause_json(const cause *c)
     return buf_take(&b);
 }
 
+bool sandbox_decide(sandbox *sb, const cause *c)
+{
+    if (sb->cause)
+        return false;
+    sb->cause = cause_json(c);
+    sb->ended_ns = clock_real(sb->engine->o.clock);
+    return true;
+}
+
 void sandbox_finish(sandbox *sb, const cause *c)
 {
     engine *e = sb->engine;
@@ -304,9 +319,7 @@ void sandbox_finish(sandbox *sb, const cause *c)
         if (sb->state == LIFE_GONE)
             return;
         sandbox_enter(sb, LIFE_GONE);
-        free(sb->cause);
-        sb->cause = cause_json(c);
-        sb->ended_ns = clock_real(e->o.clock);
+        sandbox_decide(sb, c);
         table = sb->table ? exec_table_ref(sb->table) : NULL;
     }
     if (table)

@@ -30,14 +30,16 @@ err *engine_session_new(engine *e, const caller *c, sandbox *sb, session_spec *s
     TRY(sandbox_sessions(sb, &t));
     TRY(sandbox_check_commands(e, c, sb));
     spec->setuid = sb->setuid;
-    spec->nofile = sb->limits.nofile;
-    spec->nofile_hard = sb->limits.nofile_hard;
     if (idem->key)
         idempotency_hash(c->owner, "session", sb->id, idem, key.key, key.body);
     metric_add(&ENGINE_METRICS[M_EXECS], 0, 1);
-    TRY(session_new(t, spec, idem->key ? &key : NULL, ret_session, ret_replay));
-    log_id_number(LOG_SESSION, session_id(*ret_session));
-    return NULL;
+    TRY(sandbox_use_begin(sb));
+    sandbox_files(sb, &spec->nofile, &spec->nofile_hard);
+    err *failure = session_new(t, spec, idem->key ? &key : NULL, ret_session, ret_replay);
+    sandbox_use_end(sb);
+    if (!failure)
+        log_id_number(LOG_SESSION, session_id(*ret_session));
+    return sandbox_told(sb, failure);
 }
 
 err *engine_session_find(sandbox *sb, const char *id_or_name, session **ret_session)
@@ -75,6 +77,8 @@ bool engine_session_key(const caller *c, sandbox *sb, session *s, const idempote
 err *engine_session_run(sandbox *sb, session *s, const command_spec *spec, const exec_key *key,
                         uint64_t *ret_seq, bool *ret_replay)
 {
-    TRY(sandbox_usable(sb));
-    return session_run(s, spec, key, ret_seq, ret_replay);
+    TRY(sandbox_use_begin(sb));
+    err *failure = session_run(s, spec, key, ret_seq, ret_replay);
+    sandbox_use_end(sb);
+    return sandbox_told(sb, failure);
 }

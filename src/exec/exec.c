@@ -231,6 +231,7 @@ err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *ke
             return NULL;
         }
         TRY(admit(t, spec->transient));
+        t->busy_ns = now_mono_ns();
         e = start(t, spec, key, log, &x, &begun);
     }
     if (!e) {
@@ -264,6 +265,23 @@ size_t exec_count_running(exec_table *t)
     for (const exec *x = t->live; x && !t->ended; x = x->live_next)
         n += !x->ended && !exec_is_transient(x);
     return n;
+}
+
+size_t exec_count_busy(exec_table *t, uint64_t *ret_last_ns)
+{
+    size_t n = 0;
+
+    LOCK_SCOPE(&t->lock);
+    for (const exec *x = t->live; x && !t->ended; x = x->live_next)
+        n += !x->ended && !x->shell;
+    *ret_last_ns = t->busy_ns;
+    return n;
+}
+
+uint64_t exec_table_ooms(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    return t->ooms;
 }
 
 void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n)

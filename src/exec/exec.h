@@ -103,6 +103,12 @@ err *exec_find(exec_table *t, uint64_t id, exec **ret_exec) ERR_MUST;
 void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n);
 /* How many have no end yet. */
 size_t exec_count_running(exec_table *t);
+/* How many keep the sandbox from being idle: commands without an end and verbs' own, but not shells
+ * of sessions, whose commands session_busy() counts. ret_last: when one last began or ended
+ * (monotonic, 0: not since we began). */
+size_t exec_count_busy(exec_table *t, uint64_t *ret_last_ns);
+/* Out-of-memory kills of the box that commands have in their end records. */
+uint64_t exec_table_ooms(exec_table *t);
 exec *exec_ref(exec *x);
 void exec_unref(exec *x);
 static inline void exec_unrefp(exec **x)
@@ -198,6 +204,8 @@ uint64_t exec_table_left(exec_table *t, uint64_t begin_ns, uint64_t timeout_ms);
 
 /* ---- for sessions ---- */
 uint64_t exec_id(const exec *x);
+void exec_mark_shell(exec *x);
+void exec_table_touch(exec_table *t); /* a command of a session has begun or ended */
 const char *exec_table_sandbox(const exec_table *t);
 bool exec_table_is_over(exec_table *t); /* the sandbox has ended */
 pump *exec_table_pump(exec_table *t);

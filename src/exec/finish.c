@@ -33,28 +33,55 @@ enum exec_how exec_how_of(const exec *x, const struct sp_rec *rec)
     return signo < 32 && x->asked & 1u << signo ? EXEC_KILLED : EXEC_SIGNALLED;
 }
 
-/* Died of a SIGKILL that nobody asked for while the box counted an out-of-memory kill. After a
- * restart the first such death finds the whole count. Not under the lock: it may take a moment. */
-static bool was_oom(exec *x, enum exec_how how)
+/* Died of a SIGKILL that nobody asked for, or exited as a shell does whose command has. */
+static bool may_be_oom(const exec *x, enum exec_how how)
 {
-    exec_table *t = x->table;
-    box_usage u;
-
-    if (how != EXEC_SIGNALLED || WTERMSIG(x->rec.status) != SIGKILL ||
-        t->backend->caps.stats == CAP_ABSENT)
+    if (!x->exited)
         return false;
-    err *e = t->ops->usage(t->backend, t->sandbox, &u);
-    if (e) {
-        err_drop(e, "usage");
-        return false;
-    }
-    LOCK_SCOPE(&t->lock);
-    bool more = (int64_t)u.oom_kills > (t->ooms < 0 ? 0 : t->ooms);
-    t->ooms = (int64_t)u.oom_kills;
-    return more;
+    if (how == EXEC_SIGNALLED)
+        return WTERMSIG(x->rec.status) == SIGKILL;
+    return how == EXEC_EXITED && WIFEXITED(x->rec.status) &&
+           WEXITSTATUS(x->rec.status) == 128 + SIGKILL;
 }
 
-static void fill(const exec *x, enum exec_how how, int errnum, const uint64_t length[2], bool oom,
+/* It was, if the box has counted a kill since it was last looked at. A box that has died meanwhile
+ * counts that, too: it stays to be seen. */
+static void fate_came(void *arg, err *failure, const box_fate *fate)
+{
+    exec *x = arg;
+    exec_table *t = x->table;
+
+    {
+        LOCK_SCOPE(&t->lock);
+        bool more = !failure && fate->oom_kills > t->ooms;
+        x->oom = more ? OOM_YES : OOM_NO;
+        x->ooms = more ? (uint32_t)fate->oom_kills : 0;
+        if (more && !fate->dead)
+            t->ooms = fate->oom_kills;
+    }
+    err_drop(failure, "out of memory");
+    pump_kick(&x->job);
+    exec_unref(x);
+}
+
+/* The answer takes a way to the node and back: no thread waits for it. */
+bool exec_oom_known(exec *x, enum exec_how how)
+{
+    exec_table *t = x->table;
+
+    {
+        LOCK_SCOPE(&t->lock);
+        if (x->oom != OOM_UNASKED || !may_be_oom(x, how) || !t->ops || !t->ops->fate)
+            return x->oom != OOM_ASKED;
+        x->oom = OOM_ASKED;
+    }
+    exec_ref(x);
+    t->ops->fate(t->backend, t->sandbox, 0, fate_came, x);
+    LOCK_SCOPE(&t->lock);
+    return x->oom != OOM_ASKED;
+}
+
+static void fill(const exec *x, enum exec_how how, int errnum, const uint64_t length[2],
                  journal_rec *ret_rec)
 {
     *ret_rec = (journal_rec){.type = JOURNAL_END, .exec = x->id};
@@ -75,13 +102,13 @@ static void fill(const exec *x, enum exec_how how, int errnum, const uint64_t le
     e->errnum = errnum;
     e->length[0] = length[0];
     e->length[1] = length[1];
-    e->flags = oom ? JOURNAL_E_OOM : 0;
+    e->flags = x->oom == OOM_YES ? JOURNAL_E_OOM : 0;
+    e->ooms = x->ooms;
 }
 
 bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2])
 {
     exec_table *t = x->table;
-    bool oom = was_oom(x, how);
     journal_rec r;
     uint32_t index;
 
@@ -90,7 +117,7 @@ bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2
         struct past *p = table_past(t, x->id);
         if (x->ended || !p || p->end)
             return true;
-        fill(x, how, errnum, length, oom, &r);
+        fill(x, how, errnum, length, &r);
         err *e = journal_append(&t->journal, &r, &index);
         if (e) {
             err_drop(e, "end record");
@@ -101,6 +128,7 @@ bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2
         exec_end_of(&r, &x->end);
         x->ended = x->stdin_over = true;
         count_ended(x);
+        t->busy_ns = now_mono_ns();
         if (how == EXEC_NOT_STARTED && r.end.rec.state != SP_FAILED)
             table_key_free(t, x->key, x->id);
     }

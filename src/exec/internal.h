@@ -108,10 +108,19 @@ struct exec_table {
     uint64_t paused_real; /* since when it is paused; 0: it is not */
     uint64_t paused_mono;
     uint64_t still_ns;      /* how much the table's clock is behind the monotonic one */
-    int64_t ooms;           /* the box's count when last looked at; -1: never */
+    uint64_t ooms;          /* the box's count when last looked at, while it lived */
+    uint64_t busy_ns;       /* monotonic: when a command last began or ended */
     struct sp_hello *early; /* HELLO that came before bind, with its records */
     void (*on_gone)(void *arg, const char *why);
     void *on_gone_arg;
+};
+
+/* Whether the memory limit killed it: the node is asked before END is written. */
+enum oom_known {
+    OOM_UNASKED,
+    OOM_ASKED,
+    OOM_NO,
+    OOM_YES
 };
 
 /* The part of an exec that only its job touches. */
@@ -165,6 +174,9 @@ struct exec {
     enum spool_status stalled_by;
     bool timed_out;
     bool discarded; /* transient: nobody reads it any more */
+    bool shell;     /* of a session: its commands count, it does not */
+    enum oom_known oom;
+    uint32_t ooms; /* with OOM_YES */
     bool ended;
     bool stdin_over;  /* the command has closed it, or it was closed */
     bool in_resync;   /* frames form: send from in_taken on */
@@ -220,6 +232,8 @@ void exec_end_of(const journal_rec *r, exec_end *ret_end);
 /* finish.c */
 /* Appends END if there is none. False: the journal could not be written, try again. */
 bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2]);
+/* False: the node has still to say whether it was out of memory; the job is kicked then. */
+bool exec_oom_known(exec *x, enum exec_how how);
 enum exec_how exec_how_of(const exec *x, const struct sp_rec *rec);
 
 /* job.c: one exec's work on its pump thread */

@@ -85,7 +85,7 @@ static bool finish(exec *x, const struct snapshot *s)
     enum exec_how how;
     uint64_t length[2];
 
-    if (!find_end(x, s, &how, length))
+    if (!find_end(x, s, &how, length) || !exec_oom_known(x, how))
         return false;
     if (!exec_finish(x, how, s->refused > 0 ? s->refused : 0, length)) {
         io_retry_later(x, SPOOL_NOSPACE);

@@ -57,7 +57,7 @@ struct journal_end {
     uint32_t how; /* enum exec_how */
     int32_t errnum;
     uint32_t flags; /* JOURNAL_E_* */
-    uint32_t zero;
+    uint32_t ooms;  /* with JOURNAL_E_OOM: the box had counted so many */
 };
 
 /* Bytes [from, to) of the stream (1 out, 2 err) are gone, or will be in a moment. */

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -12,6 +13,18 @@
 uint64_t exec_id(const exec *x)
 {
     return x->id;
+}
+
+void exec_mark_shell(exec *x)
+{
+    LOCK_SCOPE(&x->table->lock);
+    x->shell = true;
+}
+
+void exec_table_touch(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    t->busy_ns = now_mono_ns();
 }
 
 pump *exec_table_pump(exec_table *t)

@@ -274,6 +274,8 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
         table_key_put(t, r->exec, &r->begin);
         t->next_id = r->exec + 1;
     } else if (r->type == JOURNAL_END && p) {
+        if (r->end.ooms > t->ooms)
+            t->ooms = r->end.ooms;
         load_end(t, p, index, r);
     } else if (r->type == JOURNAL_MARK && p) {
         drop_add(t, r->exec, (int)r->mark.stream, r->mark.from, r->mark.to);
@@ -400,7 +402,6 @@ static exec_table *table_alloc(exec_hub *h, const char *sandbox)
     t->hub = h;
     t->live_max = h->o.live_max;
     t->next_id = 1;
-    t->ooms = -1;
     t->journal.fd = -1;
     snprintf(t->sandbox, sizeof t->sandbox, "%s", sandbox);
     pthread_mutex_init(&t->lock, NULL);

@@ -143,6 +143,7 @@ bool command_finish(session *s, enum command_kind kind, int status)
     for (int i = 0; i < 2; i++)
         next[i] = s->s[i].stop + s->s[i].tail;
     s->run = (struct running){0};
+    exec_table_touch(s->execs);
     command_start_stretch(s, next);
     return true;
 }
@@ -248,6 +249,7 @@ static void begin(session *s, const journal_rec *r)
     if (r->command.flags & JOURNAL_C_SAVEPOINT)
         s->depth++;
     s->life = SESSION_RUNNING;
+    exec_table_touch(s->execs);
 }
 
 /* The frame could not be kept: it was never run. */

@@ -146,6 +146,7 @@ static void on_shell(void *arg)
 void session_take_shell(session *s, exec *x)
 {
     s->shell = x;
+    exec_mark_shell(x);
     s->watch = (exec_watch){.notify = on_shell, .arg = s};
     exec_watch_add(x, &s->watch);
 }
@@ -384,6 +385,18 @@ void session_list(session_table *t, session ***ret_sessions, size_t *ret_n)
         list[i] = session_ref(t->all[i]);
     *ret_sessions = list;
     *ret_n = t->n;
+}
+
+size_t session_count_busy(session_table *t)
+{
+    size_t n = 0;
+
+    LOCK_SCOPE(&t->lock);
+    for (size_t i = 0; i < t->n; i++) {
+        LOCK_SCOPE(&t->all[i]->lock);
+        n += t->all[i]->life == SESSION_RUNNING;
+    }
+    return n;
 }
 
 /* ---- looking ---- */

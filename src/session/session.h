@@ -51,6 +51,8 @@ err *session_find(session_table *t, const char *id_or_name, session **ret_sessio
 /* All, oldest first; a malloc'ed array of references. */
 size_t session_count_live(session_table *t);
 void session_list(session_table *t, session ***ret_sessions, size_t *ret_n);
+/* How many run a command. exec_count_busy() tells when one last ended. */
+size_t session_count_busy(session_table *t);
 uint64_t session_id(const session *s);
 bool session_merges(session *s);
 session *session_ref(session *s);

@@ -9,7 +9,10 @@
 
 #define SANDBOX_COLUMNS \
     "id, owner, name, state, cause, image, digest, spec, created, ttl, ended, key, body"
-#define KEY_COLUMNS "id, owner, role, note, sha256, created, expires"
+#define KEY_COLUMNS                                     \
+    "id, owner, role, note, sha256, created, expires, " \
+    "max_sandboxes, creates_milli, max_concurrent, max_ttl"
+#define EVENT_COLUMNS "seq, time, sandbox, owner, type, detail"
 
 static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -19,25 +22,32 @@ static const char *const SQL[SQL_STATEMENTS] = {
                            "VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)",
     [SQL_SANDBOX_STATE] = "UPDATE sandboxes SET state = ?2, cause = ?3, ended = ?4, "
                           "walls = coalesce(?5, walls) WHERE id = ?1",
-    [SQL_SANDBOX_SPEC] = "UPDATE sandboxes SET spec = ?2, ttl = ?3 WHERE id = ?1",
+    [SQL_SANDBOX_SPEC] = "UPDATE sandboxes SET spec = ?2, ttl = ?3, pending = 0 "
+                         "WHERE id = ?1 AND state <> 'gone'",
+    [SQL_SANDBOX_PENDING] = "UPDATE sandboxes SET pending = ?2 WHERE id = ?1",
     [SQL_SANDBOX_PAUSE] = "UPDATE sandboxes SET state = ?2, paused = ?3, ttl = ?4 "
                           "WHERE id = ?1 AND state <> 'gone'",
     [SQL_SANDBOX_FREE_KEY] = "UPDATE sandboxes SET key = NULL, body = NULL WHERE id = ?1",
-    [SQL_SANDBOX_GET] = "SELECT " SANDBOX_COLUMNS ", walls, paused FROM sandboxes WHERE id = ?1",
+    [SQL_SANDBOX_GET] =
+        "SELECT " SANDBOX_COLUMNS ", walls, paused, pending FROM sandboxes WHERE id = ?1",
     [SQL_SANDBOX_BY_KEY] =
-        "SELECT " SANDBOX_COLUMNS ", walls, paused FROM sandboxes WHERE key = ?1",
+        "SELECT " SANDBOX_COLUMNS ", walls, paused, pending FROM sandboxes WHERE key = ?1",
     [SQL_SANDBOX_BY_NAME] =
         "SELECT 1 FROM sandboxes WHERE owner = ?1 AND name = ?2 AND state <> 'gone'",
     [SQL_SANDBOX_SEQ] = "SELECT seq FROM sandboxes WHERE id = ?1 AND (?2 IS NULL OR owner = ?2)",
     [SQL_SANDBOX_LIST] =
-        "SELECT " SANDBOX_COLUMNS ", walls, paused FROM sandboxes WHERE seq > ?1 "
+        "SELECT " SANDBOX_COLUMNS ", walls, paused, pending FROM sandboxes WHERE seq > ?1 "
         "AND (?3 IS NULL OR owner = ?3) AND (NOT ?4 OR state <> 'gone') ORDER BY seq LIMIT ?2",
     [SQL_SANDBOX_ENDED] =
         "SELECT id FROM sandboxes WHERE state = 'gone' AND ended >= ?1 AND ended < ?2 "
         "ORDER BY ended",
     [SQL_SANDBOX_FORGET] = "DELETE FROM sandboxes WHERE state = 'gone' AND ended < ?1 RETURNING id",
-    [SQL_KEY_INSERT] = "INSERT INTO keys (" KEY_COLUMNS ") VALUES (?1,?2,?3,?4,?5,?6,?7)",
+    [SQL_KEY_INSERT] = "INSERT INTO keys (" KEY_COLUMNS ") "
+                       "VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)",
     [SQL_KEY_BY_HASH] = "SELECT " KEY_COLUMNS " FROM keys WHERE sha256 = ?1",
+    [SQL_KEY_BY_ID] = "SELECT " KEY_COLUMNS " FROM keys WHERE id = ?1",
+    [SQL_KEY_QUOTA] = "UPDATE keys SET max_sandboxes = ?2, creates_milli = ?3, "
+                      "max_concurrent = ?4, max_ttl = ?5 WHERE id = ?1",
     [SQL_KEY_LIST] = "SELECT " KEY_COLUMNS " FROM keys ORDER BY created, id",
     [SQL_KEY_REMOVE] = "DELETE FROM keys WHERE id = ?1",
     [SQL_IMAGE_PUT] = "INSERT INTO images (name, digest, config, created) VALUES (?1,?2,?3,?4) "
@@ -45,7 +55,15 @@ static const char *const SQL[SQL_STATEMENTS] = {
                       "config = excluded.config, created = excluded.created",
     [SQL_IMAGE_REMOVE] = "DELETE FROM images WHERE name = ?1",
     [SQL_IMAGE_LIST] = "SELECT name, digest, config, created FROM images ORDER BY name",
-    [SQL_EVENT_ADD] = "INSERT INTO events (time, sandbox, type, detail) VALUES (?1,?2,?3,?4)",
+    /* One for each index: the numbers are the order of all of them. */
+    [SQL_EVENT_LIST] = "SELECT " EVENT_COLUMNS " FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+    [SQL_EVENT_LIST_OWNER] = "SELECT " EVENT_COLUMNS " FROM events WHERE owner = ?3 AND seq > ?1 "
+                             "ORDER BY seq LIMIT ?2",
+    [SQL_EVENT_LIST_SANDBOX] =
+        "SELECT " EVENT_COLUMNS " FROM events WHERE sandbox = ?4 AND seq > ?1 "
+        "AND (?3 IS NULL OR owner = ?3) ORDER BY seq LIMIT ?2",
+    [SQL_EVENT_FIRST] = "SELECT min(seq) FROM events",
+    [SQL_EVENT_LAST] = "SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'",
     [SQL_EVENT_FORGET] = "DELETE FROM events WHERE time < ?1",
 };
 

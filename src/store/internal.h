@@ -19,6 +19,7 @@ enum store_sql {
     SQL_SANDBOX_STATE,
     SQL_SANDBOX_SPEC,
     SQL_SANDBOX_PAUSE,
+    SQL_SANDBOX_PENDING,
     SQL_SANDBOX_FREE_KEY,
     SQL_SANDBOX_GET,
     SQL_SANDBOX_BY_KEY,
@@ -29,12 +30,18 @@ enum store_sql {
     SQL_SANDBOX_FORGET,
     SQL_KEY_INSERT,
     SQL_KEY_BY_HASH,
+    SQL_KEY_BY_ID,
+    SQL_KEY_QUOTA,
     SQL_KEY_LIST,
     SQL_KEY_REMOVE,
     SQL_IMAGE_PUT,
     SQL_IMAGE_REMOVE,
     SQL_IMAGE_LIST,
-    SQL_EVENT_ADD,
+    SQL_EVENT_LIST,
+    SQL_EVENT_LIST_OWNER,
+    SQL_EVENT_LIST_SANDBOX,
+    SQL_EVENT_FIRST,
+    SQL_EVENT_LAST,
     SQL_EVENT_FORGET,
     SQL_STATEMENTS
 };
@@ -91,7 +98,18 @@ typedef struct store_pending {
     uint64_t begun_ns;
 } store_op;
 
+/* What the writer's connection has to say about events (events.c). */
+typedef struct store_events {
+    uint64_t newest;       /* inserted by the transaction under way; the writer's */
+    _Atomic uint64_t last; /* committed */
+    void (*notify)(void *arg);
+    void *arg;
+} store_events;
+err *store_events_open(store_events *ev, store_conn *writer) ERR_MUST;
+void store_events_committed(store_events *ev, bool done);
+
 typedef struct store_writer {
+    store_events events;
     store_conn *conn; /* the writer thread's alone */
     pthread_t thread;
     pthread_mutex_t lock;

@@ -1,7 +1,6 @@
-/* Keys, images, events. */
+/* Keys and images. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/str.h"
 #include "store/internal.h"
 
@@ -27,6 +26,19 @@ static void read_key(sqlite3_stmt *st, key_row *r)
     column_blob(st, 4, r->sha256, sizeof r->sha256);
     r->created_ns = (uint64_t)sqlite3_column_int64(st, 5);
     r->expires_ns = (uint64_t)sqlite3_column_int64(st, 6);
+    r->quota = (quota){.sandboxes = (uint32_t)sqlite3_column_int64(st, 7),
+                       .creates_milli = (uint32_t)sqlite3_column_int64(st, 8),
+                       .creating = (uint32_t)sqlite3_column_int64(st, 9),
+                       .ttl_ms = (uint64_t)sqlite3_column_int64(st, 10)};
+}
+
+/* Four columns from i on. */
+static void bind_quota(sqlite3_stmt *st, int i, const quota *q)
+{
+    bind_time(st, i, q->sandboxes);
+    bind_time(st, i + 1, q->creates_milli);
+    bind_time(st, i + 2, q->creating);
+    bind_time(st, i + 3, q->ttl_ms);
 }
 
 static err *run_key_insert(store_conn *c, void *arg)
@@ -42,6 +54,7 @@ static err *run_key_insert(store_conn *c, void *arg)
     bind_blob(st, 5, r->sha256, sizeof r->sha256);
     bind_time(st, 6, r->created_ns);
     bind_time(st, 7, r->expires_ns);
+    bind_quota(st, 8, &r->quota);
     int done = sqlite3_step(st);
     int code = sqlite3_extended_errcode(c->db);
     if (done == SQLITE_DONE)
@@ -58,6 +71,18 @@ err *store_key_insert(store *s, const key_row *r)
     return store_write(s, run_key_insert, (void *)r);
 }
 
+static err *read_one_key(store_conn *c, sqlite3_stmt *st, key_row *ret_row)
+{
+    int step = sqlite3_step(st);
+
+    if (step == SQLITE_DONE)
+        return err_kind(err_new(ERR_NOT_FOUND, "no such key"), "key");
+    if (step != SQLITE_ROW)
+        return store_error(c, "read a key");
+    read_key(st, ret_row);
+    return NULL;
+}
+
 err *store_key_by_hash(store *s, const uint8_t sha256[32], key_row *ret_row)
 {
     CLEANUP(store_read_end) store_read r = {0};
@@ -66,13 +91,18 @@ err *store_key_by_hash(store *s, const uint8_t sha256[32], key_row *ret_row)
     TRY(store_read_begin(s, &r));
     TRY(store_stmt(r.c, SQL_KEY_BY_HASH, &st));
     bind_blob(st, 1, sha256, 32);
-    int step = sqlite3_step(st);
-    if (step == SQLITE_DONE)
-        return err_kind(err_new(ERR_NOT_FOUND, "no such key"), "key");
-    if (step != SQLITE_ROW)
-        return store_error(r.c, "read a key");
-    read_key(st, ret_row);
-    return NULL;
+    return read_one_key(r.c, st, ret_row);
+}
+
+err *store_key_get(store *s, const char *id, key_row *ret_row)
+{
+    CLEANUP(store_read_end) store_read r = {0};
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_read_begin(s, &r));
+    TRY(store_stmt(r.c, SQL_KEY_BY_ID, &st));
+    bind_text(st, 1, id);
+    return read_one_key(r.c, st, ret_row);
 }
 
 err *store_key_list(store *s, key_row **ret_rows, size_t *ret_n)
@@ -110,6 +140,30 @@ static err *remove_by(store_conn *c, enum store_sql which, const char *id, const
     if (!sqlite3_changes(c->db))
         return err_kind(err_new(ERR_NOT_FOUND, "no %s '%.128s'", kind, id), kind);
     return NULL;
+}
+
+typedef struct key_quota {
+    const char *id;
+    const quota *quota;
+} key_quota;
+
+static err *run_key_quota(store_conn *c, void *arg)
+{
+    const key_quota *k = arg;
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_stmt(c, SQL_KEY_QUOTA, &st));
+    bind_text(st, 1, k->id);
+    bind_quota(st, 2, k->quota);
+    TRY(store_step_done(c, st, "change a key"));
+    if (!sqlite3_changes(c->db))
+        return err_kind(err_new(ERR_NOT_FOUND, "no key '%.128s'", k->id), "key");
+    return NULL;
+}
+
+err *store_key_quota(store *s, const char *id, const quota *q)
+{
+    return store_write(s, run_key_quota, &(key_quota){id, q});
 }
 
 static err *run_key_remove(store_conn *c, void *arg)
@@ -185,45 +239,4 @@ err *store_image_list(store *s, image_row **ret_rows, size_t *ret_n)
     *ret_rows = rows;
     *ret_n = n;
     return NULL;
-}
-
-/* ---- events ---- */
-
-typedef struct event {
-    uint64_t time;
-    char *sandbox, *type, *detail;
-} event;
-
-static void event_free(void *arg)
-{
-    event *e = arg;
-
-    free(e->sandbox);
-    free(e->type);
-    free(e->detail);
-    free(e);
-}
-
-static err *run_event(store_conn *c, void *arg)
-{
-    const event *e = arg;
-    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
-
-    TRY(store_stmt(c, SQL_EVENT_ADD, &st));
-    bind_time(st, 1, e->time);
-    bind_text(st, 2, e->sandbox);
-    bind_text(st, 3, e->type);
-    bind_text(st, 4, e->detail);
-    return store_step_done(c, st, "record an event");
-}
-
-void store_event_queued(store *s, const char *sandbox, const char *type, const char *detail_json)
-{
-    event *e = xcalloc(1, sizeof *e);
-
-    e->time = now_real_ns();
-    e->sandbox = sandbox ? xstrdup(sandbox) : NULL;
-    e->type = xstrdup(type);
-    e->detail = detail_json ? xstrdup(detail_json) : NULL;
-    store_write_queued(s, run_event, e, event_free);
 }

@@ -49,6 +49,7 @@ static void read_row(sqlite3_stmt *st, sandbox_row *r)
     column_blob(st, 12, r->body, sizeof r->body);
     r->walls = column_text(st, 13);
     r->paused_ns = (uint64_t)sqlite3_column_int64(st, 14);
+    r->pending = sqlite3_column_int(st, 15) != 0;
 }
 
 /* ---- insert ---- */
@@ -250,6 +251,25 @@ err *store_sandbox_spec(store *s, const char *id, const char *spec, uint64_t ttl
 
     set_id(&u, id);
     return store_write(s, run_spec, &u);
+}
+
+static err *run_pending(store_conn *c, void *arg)
+{
+    const update *u = arg;
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_stmt(c, SQL_SANDBOX_PENDING, &st));
+    bind_text(st, 1, u->id);
+    bind_time(st, 2, u->time);
+    return run_update(c, st, u->id);
+}
+
+err *store_sandbox_pending(store *s, const char *id, bool pending)
+{
+    update u = {.time = pending};
+
+    set_id(&u, id);
+    return store_write(s, run_pending, &u);
 }
 
 static err *run_free_key(store_conn *c, void *arg)

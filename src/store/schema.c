@@ -2,6 +2,9 @@
 #include "base/str.h"
 #include "store/internal.h"
 
+/* Real time in nanoseconds, to the millisecond. */
+#define NOW_NS "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000000"
+
 /* MIGRATIONS[n] brings version n to n + 1. A released one is never changed. */
 static const char *const MIGRATIONS[] = {
     /* seq: the order of creation, for pages; ids are random. */
@@ -50,6 +53,28 @@ static const char *const MIGRATIONS[] = {
     "CREATE INDEX events_time ON events (time);",
     "ALTER TABLE sandboxes ADD COLUMN walls TEXT;",
     "ALTER TABLE sandboxes ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;",
+    /* Events come of the rows themselves: what is committed has its event, and has it once.
+     * pending: limits are being changed, and the row's are to be set again if nobody said how that
+     * ended. */
+    "ALTER TABLE sandboxes ADD COLUMN pending INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN max_sandboxes INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN creates_milli INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN max_concurrent INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE keys ADD COLUMN max_ttl INTEGER NOT NULL DEFAULT 0;"
+    "ALTER TABLE events ADD COLUMN owner TEXT;"
+    "CREATE INDEX events_owner ON events (owner);"
+    "CREATE INDEX events_sandbox ON events (sandbox);"
+    "CREATE TRIGGER sandbox_made AFTER INSERT ON sandboxes BEGIN"
+    "  INSERT INTO events (time, sandbox, owner, type, detail)"
+    "  VALUES (NEW.created, NEW.id, NEW.owner, NEW.state, NEW.cause); END;"
+    "CREATE TRIGGER sandbox_moved AFTER UPDATE OF state ON sandboxes"
+    "  WHEN NEW.state <> OLD.state BEGIN"
+    "  INSERT INTO events (time, sandbox, owner, type, detail)"
+    "  VALUES (" NOW_NS ", NEW.id, NEW.owner, NEW.state, NEW.cause); END;"
+    "CREATE TRIGGER sandbox_changed AFTER UPDATE OF spec, ttl ON sandboxes"
+    "  WHEN NEW.state = OLD.state AND (NEW.spec <> OLD.spec OR NEW.ttl <> OLD.ttl) BEGIN"
+    "  INSERT INTO events (time, sandbox, owner, type)"
+    "  VALUES (" NOW_NS ", NEW.id, NEW.owner, 'updated'); END;",
 };
 _Static_assert(ARRAY_LEN(MIGRATIONS) == STORE_VERSION, "a migration for each version");
 

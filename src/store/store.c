@@ -64,6 +64,8 @@ err *store_open(int dirfd, const char *path, const char *sync, store **ret_store
     TRY(store_conn_open(s->dirfd, s->name, s->sync, true, &c));
     err *e = store_migrate(c);
     if (!e)
+        e = store_events_open(&s->writer.events, c);
+    if (!e)
         err_drop(lengthen_wal(s), "store"); /* it works without, only slower */
     if (e) {
         store_conn_free(c);

@@ -11,8 +11,9 @@
 
 #include "base/err.h"
 #include "base/id.h"
+#include "core/quota.h"
 
-#define STORE_VERSION 3 /* user_version of the file */
+#define STORE_VERSION 4 /* user_version of the file */
 
 typedef struct store store;
 
@@ -36,6 +37,7 @@ typedef struct sandbox_row {
     char *walls; /* JSON: which walls held, and when; NULL until it runs */
     uint64_t
         paused_ns;   /* since when it is, or was last, paused; ttl_ns stands still from then on */
+    bool pending;    /* its limits may be others than the spec's */
     uint8_t key[16]; /* hash of (owner, verb, idempotency key); zero: none */
     uint8_t body[16];
 } sandbox_row;
@@ -61,7 +63,10 @@ void store_sandbox_running_queued(store *s, const char *id, const char *state, c
 /* It is paused (since paused_ns) or runs again, unless it has ended: ERR_NOT_FOUND. */
 err *store_sandbox_pause(store *s, const char *id, const char *state, uint64_t paused_ns,
                          uint64_t ttl_ns) ERR_MUST;
+/* Ends what store_sandbox_pending began. */
 err *store_sandbox_spec(store *s, const char *id, const char *spec, uint64_t ttl_ns) ERR_MUST;
+/* Its limits are about to be changed; or, settled, are known to be the row's. */
+err *store_sandbox_pending(store *s, const char *id, bool pending) ERR_MUST;
 /* Frees the idempotency key of a failed create. */
 void store_sandbox_free_key_queued(store *s, const char *id);
 err *store_sandbox_get(store *s, const char *id, sandbox_row *ret_row) ERR_MUST;
@@ -91,11 +96,14 @@ typedef struct key_row {
     char *note; /* or NULL */
     uint8_t sha256[32];
     uint64_t created_ns, expires_ns /* 0: never */;
+    quota quota;
 } key_row;
 void key_row_done(key_row *r);
 err *store_key_insert(store *s, const key_row *r) ERR_MUST;
 err *store_key_by_hash(store *s, const uint8_t sha256[32], key_row *ret_row) ERR_MUST;
 err *store_key_list(store *s, key_row **ret_rows, size_t *ret_n) ERR_MUST;
+err *store_key_get(store *s, const char *id, key_row *ret_row) ERR_MUST;
+err *store_key_quota(store *s, const char *id, const quota *q) ERR_MUST;
 err *store_key_remove(store *s, const char *id) ERR_MUST;
 
 typedef struct image_row {
@@ -109,5 +117,24 @@ err *store_image_put(store *s, const image_row *r) ERR_MUST;
 err *store_image_remove(store *s, const char *name) ERR_MUST;
 err *store_image_list(store *s, image_row **ret_rows, size_t *ret_n) ERR_MUST;
 
-/* Events: append-only, resumable by number. */
-void store_event_queued(store *s, const char *sandbox, const char *type, const char *detail_json);
+/* Events: append-only, resumable by number. The file makes them of what happens to sandboxes, in
+ * the same commit: their type is the state it came to ("creating", "running", "gone", …), or
+ * "updated" when its spec or its time has changed. They are forgotten with the records. */
+typedef struct event_row {
+    uint64_t seq, time_ns;
+    char *sandbox, *owner, *type, *detail; /* owner NULL: of an earlier version; detail: or NULL */
+} event_row;
+void event_row_done(event_row *r);
+typedef struct event_page {
+    uint64_t after; /* the last number seen; 0: from the oldest */
+    size_t max;
+    const char *owner, *sandbox; /* NULL: any */
+} event_page;
+err *store_event_list(store *s, const event_page *page, event_row **ret_rows,
+                      size_t *ret_n) ERR_MUST;
+/* The newest number that was ever committed, 0 if none was; does not wait. */
+uint64_t store_event_last(store *s);
+/* The oldest that is kept, 0 if none is. */
+err *store_event_first(store *s, uint64_t *ret_seq) ERR_MUST;
+/* Called on the writer's thread after a commit with events; one watcher, before the first write. */
+void store_event_watch(store *s, void (*notify)(void *arg), void *arg);

@@ -133,6 +133,7 @@ static void *writer_main(void *arg)
             fail_all(batch, e);
             metric_add(&METRICS[M_FAILED], 0, 1);
         }
+        store_events_committed(&w->events, !e);
         metric_add(&METRICS[M_COMMITS], 0, 1);
         metric_observe_ns(&METRICS[M_COMMIT_TIME], 0, now_mono_ns() - begun);
         finish_batch(w, batch);

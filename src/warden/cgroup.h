@@ -68,6 +68,11 @@ bool cgroup_read_io(const cgroups *cg, uint32_t n, const char *file, char *ret, 
 uint64_t cgroup_keyed(const char *text, const char *key);
 /* crun gives a user namespace's cgroup to its root: takes it back, forbids children. */
 err *cgroup_take_back(const cgroups *cg, uint32_t n) ERR_MUST;
+/* v1 does not count I/O where no device is throttled: the processes' own accounts, about 1,000 of
+ * them at most. After an end that nobody has waited for yet it may be a little less than before. */
+void cgroup_io_of_processes(const cgroups *cg, int proc_fd, uint32_t n, struct wp_usage *u);
+/* Memory that cannot be taken from it: without the caches of files. */
+uint64_t cgroup_memory_held(const cgroups *cg, uint32_t n);
 /* cgroup_usage.c: what the cgroup counts, the rest stays. False if the cgroup is not there. */
 bool cgroup_usage(const cgroups *cg, uint32_t n, struct wp_usage *ret_usage);
 /* Freezing waits until it holds, at most 2 s, then thaws again: ERR_TIMEOUT. */

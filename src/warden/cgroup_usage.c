@@ -1,8 +1,12 @@
 /* What a slot has used, as its cgroups count it. Eight small files on v1, seven on v2: a sandbox
  * costs some tens of microseconds. */
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/cleanup.h"
 #include "warden/cgroup.h"
 
 static uint64_t number_of(const cgroups *cg, enum cgroup_controller c, uint32_t n, const char *file)
@@ -68,6 +72,44 @@ static void usage_v2(const cgroups *cg, uint32_t n, struct wp_usage *u)
         u->oom_kills = cgroup_keyed(text, "oom_kill");
     if (cgroup_read_io(cg, n, "io.stat", text, sizeof text))
         io_v2(text, u);
+}
+
+uint64_t cgroup_memory_held(const cgroups *cg, uint32_t n)
+{
+    uint64_t all = number_of(cg, CG_MEMORY, n, cg->v2 ? "memory.current" : "memory.usage_in_bytes");
+    char text[8192];
+
+    if (!cgroup_read(cg, CG_MEMORY, n, "memory.stat", text, sizeof text))
+        return all;
+    /* v1: its own pages; a slot has no children. */
+    uint64_t files = cgroup_keyed(text, "inactive_file") + cgroup_keyed(text, "active_file");
+    return all > files ? all - files : 0;
+}
+
+/* Of one process: "read_bytes: N". What its reaped children moved is in it. */
+static void add_process(int proc_fd, const char *pid, struct wp_usage *u)
+{
+    char name[32], text[512];
+
+    snprintf(name, sizeof name, "%s/io", pid);
+    CLEANUP(closep) int fd = openat(proc_fd, name, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (n <= 0)
+        return; /* it has ended */
+    text[n] = 0;
+    u->io_read += cgroup_keyed(text, "read_bytes:");
+    u->io_written += cgroup_keyed(text, "write_bytes:");
+}
+
+void cgroup_io_of_processes(const cgroups *cg, int proc_fd, uint32_t n, struct wp_usage *u)
+{
+    char text[8192], *save = NULL;
+
+    if (cg->v2 || u->io_read || u->io_written ||
+        !cgroup_read(cg, CG_PIDS, n, "cgroup.procs", text, sizeof text))
+        return;
+    for (char *pid = strtok_r(text, "\n", &save); pid; pid = strtok_r(NULL, "\n", &save))
+        add_process(proc_fd, pid, u);
 }
 
 bool cgroup_usage(const cgroups *cg, uint32_t n, struct wp_usage *ret_usage)

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -223,6 +224,7 @@ static void fill_usage(warden *w, struct wp_usage *u)
             u->net_tx = b.tx;
         }
         quota_used(w, s->project, &u->disk, &u->inodes);
+        cgroup_io_of_processes(&w->cg, w->proc_fd, s->n, u);
         u->flags |= flags_of(s);
         release(w, s);
     }
@@ -310,10 +312,37 @@ static void account_memory(warden *w, slot *s, uint64_t memory)
     pthread_cond_signal(&w->claims);
 }
 
-/* What it sees follows what it has. */
-static err *apply_limits(warden *w, slot *s, const struct wp_limits *l)
+/* A kernel of cgroup v2 would kill to get there. */
+static err *check_held(const warden *w, const slot *s, uint64_t memory)
 {
-    TRY(cgroup_limit(&w->cg, s->n, &(struct wp_limits){0}, l));
+    uint64_t held = memory && memory < s->limits.memory ? cgroup_memory_held(&w->cg, s->n) : 0;
+
+    if (held <= memory)
+        return NULL;
+    return err_sys(ERR_CONFLICT, ENOMEM, "%" PRIu64 " bytes are in use", held);
+}
+
+/* If memory cannot be had back after all, it is as before. */
+static err *limit_cgroup(const warden *w, const slot *s, uint64_t before, const struct wp_limits *l)
+{
+    static const struct wp_limits NONE;
+    err *e = cgroup_limit(&w->cg, s->n, &NONE, l);
+
+    if (!e)
+        return walls_limits(w, s, &NONE, l);
+    if (l->memory && before)
+        err_drop(cgroup_limit(&w->cg, s->n, &NONE, &(struct wp_limits){.memory = before}),
+                 "limits");
+    if (e->errnum == EBUSY)
+        e->errnum = ENOMEM;
+    return e;
+}
+
+/* Set, and read back. What it sees follows what it has. */
+static err *apply_limits(warden *w, slot *s, uint64_t before, const struct wp_limits *l)
+{
+    TRY(check_held(w, s, l->memory));
+    TRY(limit_cgroup(w, s, before, l));
     if (l->disk)
         TRY(quota_limit(w, s->project, l->disk));
     if (l->cpu_milli)
@@ -331,11 +360,13 @@ static err *set_limits(warden *w, slot *s, const struct wp_limits *l)
     uint64_t before = s->limits.memory;
     err *e = l->memory ? admit_limit(w, s, l->memory) : NULL;
     if (!e) {
-        if (l->memory)
+        if (l->memory > before)
             account_memory(w, s, l->memory);
         pthread_mutex_unlock(&w->lock);
-        e = apply_limits(w, s, l);
+        e = apply_limits(w, s, before, l);
         pthread_mutex_lock(&w->lock);
+        if (!e && l->memory)
+            account_memory(w, s, l->memory);
         if (e && l->memory)
             account_memory(w, s, before);
     }
@@ -363,6 +394,34 @@ static void op_limits(warden *w, job *j)
         release(w, s);
     }
     job_end(j, e);
+}
+
+/* How pid 1 is, or how it ended as far as the kernel tells. Its cgroup is there until it is
+ * destroyed. */
+static void op_fate(warden *w, job *j)
+{
+    struct wp_fate_of ask;
+    struct wp_usage u = {0};
+    slot *s = NULL;
+
+    memcpy(&ask, j->body, sizeof ask);
+    err *e = hold(w, &ask.sandbox, &s);
+
+    if (!s) {
+        job_end(j, e);
+        return;
+    }
+    if (ask.wait_ms)
+        slot_wait_dead(s, (int)ask.wait_ms);
+    (void)cgroup_usage(&w->cg, s->n, &u);
+    struct wp_fate f = {.oom_kills = u.oom_kills,
+                        .memory_peak = u.memory_peak,
+                        .memory_limit = u.memory_limit,
+                        .flags = slot_dead(s) ? WP_FATE_DEAD : 0};
+    if (f.flags & WP_FATE_DEAD && slot_status(w->proc_fd, s, &f.status))
+        f.flags |= WP_FATE_STATUS;
+    release(w, s);
+    job_answer(j, &f, sizeof f, NULL, 0, -1);
 }
 
 /* Made in the slot's network namespace, dual-stack: connect it to ::ffff:127.0.0.1, then ::1. */
@@ -544,12 +603,12 @@ static void op_hello(warden *w, job *j)
         return;
     }
     uint32_t version = h.max < WP_VERSION ? h.max : WP_VERSION; /* the newest that both speak */
-    h = (struct wp_hello){.min = version,
-                          .max = version,
-                          .caps = (w->cg.v2 ? WP_CAP_CGROUP_V2 : 0) |
-                                  (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) |
-                                  (w->quota ? WP_CAP_DISK_LIMIT : 0) | WP_CAP_WALLS | WP_CAP_USAGE |
-                                  WP_CAP_RELEASE | (network_offered(w) ? WP_CAP_NETWORK : 0)};
+    h = (struct wp_hello){
+        .min = version,
+        .max = version,
+        .caps = (w->cg.v2 ? WP_CAP_CGROUP_V2 : 0) | (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) |
+                (w->quota ? WP_CAP_DISK_LIMIT : 0) | WP_CAP_WALLS | WP_CAP_USAGE | WP_CAP_RELEASE |
+                WP_CAP_FATE | (network_offered(w) ? WP_CAP_NETWORK : 0)};
     job_answer(j, &h, sizeof h, NULL, 0, -1);
 }
 
@@ -591,6 +650,7 @@ static const struct {
     [WP_IMAGE] = {op_image, &slow},    [WP_PRUNE] = {op_prune, &slow},
     [WP_POOL] = {op_pool, NULL},       [WP_LAYERS] = {op_layers, &ops},
     [WP_WALLS] = {op_walls, &ops},     [WP_RELEASE] = {op_release, NULL},
+    [WP_FATE] = {op_fate, &ops},
 };
 
 static void *work(void *arg)

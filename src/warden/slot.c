@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -117,8 +118,9 @@ void slot_leave_ready(warden *w, slot *s)
 
 /* ---- the process ---- */
 
-/* Field 22 of /proc/PID/stat; the name in field 2 may hold anything, so from its last ')'. */
-uint64_t slot_start_time(int proc_fd, pid_t pid)
+/* Field n of /proc/PID/stat, from 3 on, as a number or the letter it is; the name in field 2 may
+ * hold anything, so from its last ')'. False: there is no such process. */
+static bool stat_field(int proc_fd, pid_t pid, int n, uint64_t *ret)
 {
     CLEANUP(buf_done) buf b = {0};
     char name[32];
@@ -127,12 +129,29 @@ uint64_t slot_start_time(int proc_fd, pid_t pid)
     err *e = fs_read(proc_fd, name, 4096, &b);
     if (e) {
         err_free(e);
-        return 0;
+        return false;
     }
     char *at = strrchr(buf_cstr(&b), ')');
-    for (int i = 0; i < 20 && at; i++)
+    for (int i = 2; i < n && at; i++)
         at = strchr(at + 1, ' ');
-    return at ? strtoull(at + 1, NULL, 10) : 0;
+    if (at)
+        *ret = n == 3 ? (uint64_t)at[1] : strtoull(at + 1, NULL, 10);
+    return at;
+}
+
+uint64_t slot_start_time(int proc_fd, pid_t pid)
+{
+    uint64_t start = 0;
+
+    return stat_field(proc_fd, pid, 22, &start) ? start : 0;
+}
+
+void slot_wait_dead(const slot *s, int wait_ms)
+{
+    struct pollfd p = {s->pidfd, POLLIN, 0};
+
+    if (s->pidfd >= 0)
+        (void)poll(&p, 1, wait_ms);
 }
 
 bool slot_dead(const slot *s)
@@ -140,6 +159,45 @@ bool slot_dead(const slot *s)
     struct pollfd p = {s->pidfd, POLLIN, 0};
 
     return s->pidfd < 0 || poll(&p, 1, 0) > 0;
+}
+
+/* Of linux/pidfd.h, from 6.15 on; older headers do not have it. */
+struct pidfd_info_exit {
+    uint64_t mask, cgroupid;
+    uint32_t pid, tgid, ppid, ids[8];
+    int32_t exit_code;
+};
+#define PIDFD_GET_EXIT  _IOWR(0xFF, 11, struct pidfd_info_exit)
+#define PIDFD_MASK_EXIT (UINT64_C(1) << 3)
+
+/* One that nobody has waited for yet; some machines never do. */
+static bool zombie_status(int proc_fd, const slot *s, int *ret_status)
+{
+    uint64_t state, code;
+
+    if (slot_start_time(proc_fd, s->pid) != s->start || !stat_field(proc_fd, s->pid, 3, &state) ||
+        state != 'Z' || !stat_field(proc_fd, s->pid, 52, &code))
+        return false;
+    *ret_status = (int)code;
+    return true;
+}
+
+/* One that the machine's own pid 1 has waited for. */
+static bool reaped_status(const slot *s, int *ret_status)
+{
+    struct pidfd_info_exit info = {.mask = PIDFD_MASK_EXIT};
+
+    if (ioctl(s->pidfd, PIDFD_GET_EXIT, &info) || !(info.mask & PIDFD_MASK_EXIT))
+        return false;
+    *ret_status = info.exit_code;
+    return true;
+}
+
+bool slot_status(int proc_fd, const slot *s, int *ret_status)
+{
+    if (s->pidfd < 0)
+        return false;
+    return zombie_status(proc_fd, s, ret_status) || reaped_status(s, ret_status);
 }
 
 /* ---- the claim file ---- */

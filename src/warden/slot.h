@@ -86,6 +86,9 @@ void slot_unlock_release(struct warden *w);
 /* Start time of a process from /proc, 0 if there is none. */
 uint64_t slot_start_time(int proc_fd, pid_t pid);
 bool slot_dead(const slot *s);
+void slot_wait_dead(const slot *s, int wait_ms);
+/* How pid 1 ended, as of wait(2); false: it lives, or the kernel does not tell who is no parent. */
+bool slot_status(int proc_fd, const slot *s, int *ret_status);
 
 /* ---- slot_state.c ---- */
 err *slot_write_state(int proc_fd, const slot *s) ERR_MUST;

@@ -262,6 +262,18 @@ static bool pool_ok(const void *body, size_t n)
     return !n && p.low <= p.high && memchr(p.last_error, 0, sizeof p.last_error);
 }
 
+static bool fate_of_ok(const void *body, size_t n)
+{
+    BODY(wp_fate_of, f);
+    return !n && id_ok(&f.sandbox) && f.wait_ms <= WP_FATE_WAIT_MAX && !f.reserved;
+}
+
+static bool fate_ok(const void *body, size_t n)
+{
+    BODY(wp_fate, f);
+    return !n && !(f.flags & ~(WP_FATE_DEAD | WP_FATE_STATUS));
+}
+
 bool wp_error_ok(const void *body, size_t n)
 {
     BODY(wp_error, e);
@@ -292,6 +304,7 @@ static const struct {
     [WP_LAYERS] = {"LAYERS", layers_ok, layers_answer_ok, 0},
     [WP_WALLS] = {"WALLS", walls_ok, empty_ok, 0},
     [WP_RELEASE] = {"RELEASE", empty_ok, release_ok, 0},
+    [WP_FATE] = {"FATE", fate_of_ok, fate_ok, 0},
 };
 
 static bool known(uint32_t type)

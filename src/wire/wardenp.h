@@ -24,6 +24,7 @@
  *   RELEASE       -                            text: its release -   (WP_CAP_RELEASE)
  *   LAYERS        wp_layers + wp_digest[]      wp_layers + a byte   -   (which are here: 1)
  *                                              for each
+ *   FATE          wp_fate_of                   wp_fate              -   (how pid 1 is, or ended)
  *
  * An error answer has hdr.err = an errno and the body wp_error + up to 512 bytes of text for
  * people. WP_EWALL says that a wall of the sandbox could not be built, whatever the system call
@@ -66,6 +67,7 @@ enum wp_type {
     WP_LAYERS,
     WP_WALLS,
     WP_RELEASE,
+    WP_FATE,
     WP_TYPES
 };
 #define WP_ANSWER 0x80000000u /* or'ed to the type */
@@ -91,11 +93,12 @@ struct wp_digest { /* sha256 of an image's config, or a layer's diff id */
 #define WP_CAP_CGROUP_V2  1u
 #define WP_CAP_DISK_LIMIT 2u
 #define WP_CAP_SWAP_LIMIT 4u
-#define WP_CAP_WALLS      8u  /* it knows WALLS */
-#define WP_CAP_USAGE      16u /* STATS takes wp_stats.size */
-#define WP_CAP_NETWORK    32u /* it knows WP_CLAIM_NETWORK_OPEN, and can give it */
-#define WP_CAP_RELEASE    64u /* it knows RELEASE */
-struct wp_hello {             /* request: min, max; answer: version in both, caps */
+#define WP_CAP_WALLS      8u   /* it knows WALLS */
+#define WP_CAP_USAGE      16u  /* STATS takes wp_stats.size */
+#define WP_CAP_NETWORK    32u  /* it knows WP_CLAIM_NETWORK_OPEN, and can give it */
+#define WP_CAP_RELEASE    64u  /* it knows RELEASE */
+#define WP_CAP_FATE       128u /* it knows FATE */
+struct wp_hello {              /* request: min, max; answer: version in both, caps */
     uint32_t min, max;
     uint32_t caps;
     uint32_t reserved;
@@ -181,6 +184,20 @@ struct wp_walls { /* what init found after the claim: the slot is destroyed */
     uint32_t reserved;
 };
 
+#define WP_FATE_WAIT_MAX 1000u
+struct wp_fate_of {
+    struct wp_id sandbox;
+    uint32_t wait_ms; /* for pid 1 to be dead: its connection breaks a moment before */
+    uint32_t reserved;
+};
+struct wp_fate {
+    uint64_t oom_kills, memory_peak, memory_limit;
+    int32_t status; /* as of wait(2), with WP_FATE_STATUS */
+    uint32_t flags;
+};
+#define WP_FATE_DEAD   1u
+#define WP_FATE_STATUS 2u /* the kernel told: of who was waited for it does from 6.15 on */
+
 enum wp_format {
     WP_PLAIN = 0,
     WP_GZIP = 1,
@@ -244,6 +261,7 @@ _Static_assert(sizeof(struct wp_stats) + WP_STATS_MAX * sizeof(struct wp_usage) 
                    WP_FRAME_MAX,
                "a whole answer is one frame");
 _Static_assert(sizeof(struct wp_error) == 8, "layout");
+_Static_assert(sizeof(struct wp_fate) == 32, "layout");
 _Static_assert(sizeof(struct wp_pool) == 352, "layout");
 
 /* Sans-IO checks of a received frame (wardenp.c). body_n is what follows wp_hdr. */

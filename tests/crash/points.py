@@ -19,6 +19,7 @@ import time
 import load as kinds
 import rounds
 from audit import Audit, names, read
+from changed import changed
 from harness import SLOW, TOP, ApiError, Node, alive, check, equal, eventually
 from in_session import closed_detached, in_session, new_shell, without_a_frame
 from load import Load, ends, patient, same
@@ -199,6 +200,7 @@ TABLE = [
         "queued", "claim_sent", "claimed", "claim_record", "spool", "committed", "running", "told")),
     *((BOTHYD, "store." + at, come_and_go) for at in ("uncommitted", "committed")),
     *((BOTHYD, "delete." + at, come_and_go) for at in ("committed", "destroyed", "finished")),
+    *((BOTHYD, at, changed) for at in ("update.intended", "update.applied", "update.committed")),
     *((WARDEN, at, paused) for at in ("pause.freezing", "resume.thawed")),
     *((BOTHYD, at, paused) for at in (
         "pause.recorded", "pause.frozen", "resume.noted", "resume.recorded", "resume.going_on")),

@@ -42,7 +42,8 @@ typedef struct attach {
     char *request_id;
     uint64_t forked, close_by;
     bool is_new, begun, refused;
-    bool eof; /* input ends behind what is pending */
+    bool eof;  /* input ends behind what is pending */
+    bool uses; /* it keeps the sandbox from being idle */
 } attach;
 
 /* ---- input ---- */
@@ -368,6 +369,8 @@ static void on_free(void *ctx)
         exec_hold_free(a->hold[s]);
     exec_unwatch(a->x, &a->watch);
     exec_unref(a->x);
+    if (a->uses)
+        sandbox_stream_end(a->sb);
     sandbox_unref(a->sb);
     ws_free(a->ws);
     request_hold_free(a->memory);
@@ -411,7 +414,8 @@ err *attach_start(request *rq, response *rs, sandbox *sb, exec *x, const attach_
                   .at = {0, o->from[1], o->from[2]},
                   .lines = *lines,
                   .request_id = xstrdup(request_id(rq)),
-                  .is_new = o->is_new};
+                  .is_new = o->is_new,
+                  .uses = sandbox_stream_begin(sb)};
     *lines = (buf){0};
     a->ws =
         ws_new(&(ws_options){.message_max = MESSAGE_MAX + 1, .on_message = on_message, .arg = a});

@@ -34,7 +34,8 @@ typedef struct follow {
     uint64_t began;  /* the first step */
     uint64_t forked; /* when we heard that it was; 0: not yet */
     bool head_sent;
-} follow; /* thousands wait: no bytes in it */
+    bool uses; /* it keeps the sandbox from being idle */
+} follow;      /* thousands wait: no bytes in it */
 
 static void on_bytes(void *arg)
 {
@@ -79,6 +80,8 @@ static void on_free(void *ctx)
     exec_unref(f->x);
     session_unref(f->s);
     command_turn_free(f->o.turn);
+    if (f->uses)
+        sandbox_stream_end(f->sb);
     sandbox_unref(f->sb);
     free(f->request_id);
     free(f->cause);
@@ -552,6 +555,7 @@ void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_
     f->at[1] = o->from[1];
     f->at[2] = o->from[2];
     f->request_id = xstrdup(request_id(rq));
+    f->uses = o->until != UNTIL_NOW && sandbox_stream_begin(sb);
     response_relay(rs, &FOLLOW_OPS, f);
 }
 

@@ -34,6 +34,7 @@ json_t *view_session(const session_state *s, const char *cause_json);
 json_t *view_command(const command_state *c);
 json_t *view_image(const image *i);
 json_t *view_key(const key_row *k, const char *secret);
+json_t *view_event(const event_row *r);
 json_t *view_strings(char *const *v);
 json_t *view_time(uint64_t real_ns); /* null for 0 */
 

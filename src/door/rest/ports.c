@@ -13,6 +13,7 @@ static void ask_socket(void *arg, gateway_socket *done, void *ticket)
 
 static void release_sandbox(void *arg)
 {
+    sandbox_stream_end(arg);
     sandbox_unref(arg);
 }
 
@@ -38,6 +39,8 @@ static err *go(request *rq, response *rs, const way *w)
 
     TRY(engine_find(rest_engine(rq), rest_caller(rq), w->sandbox, &sb));
     TRY(engine_port_check(rest_engine(rq), rest_caller(rq), sb));
+    if (!sandbox_stream_begin(sb)) /* it has ended meanwhile */
+        return engine_port_check(rest_engine(rq), rest_caller(rq), sb);
     CLEANUP(freep) char *where = str_printf("port %u of sandbox %s", w->port, sandbox_id(sb));
     return gateway_start(rq, rs,
                          &(gateway_options){.ask = ask_socket,

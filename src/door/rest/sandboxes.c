@@ -1,4 +1,4 @@
-/* /v1/sandboxes: create, list, show, end. */
+/* /v1/sandboxes: create, list, show, change, end. */
 #include <string.h>
 
 #include "api/openapi.h"
@@ -56,6 +56,7 @@ static err *take_create(create_sandbox *in, sandbox_spec *out)
                           .cwd = TAKE_PTR(in->cwd),
                           .labels = TAKE_PTR(in->labels),
                           .ttl_ms = in->has_ttl ? in->ttl * 1000 : 0,
+                          .idle_ms = in->has_idle ? in->idle * 1000 : 0,
                           .queue_ms = in->has_queue_wait ? in->queue_wait * 1000 : 0,
                           .read_only = in->read_only,
                           .network = in->network == CREATE_SANDBOX_NETWORK_OPEN ? NETWORK_OPEN
@@ -203,12 +204,42 @@ err *rest_sandbox_get(request *rq, response *rs)
     return NULL;
 }
 
+err *rest_sandbox_update(request *rq, response *rs)
+{
+    CLEANUP(patch_sandbox_done) patch_sandbox in = {0};
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    CLEANUP(buf_done) buf body = {0};
+
+    TRY(request_body(rq, BODY_MAX, &body));
+    TRY(patch_sandbox_decode(body.p, body.len, &in));
+    sandbox_patch p = {.has_ttl = in.has_ttl,
+                       .ttl_ms = in.has_ttl ? in.ttl * 1000 : 0,
+                       .has_idle = in.has_idle,
+                       .idle_ms = in.has_idle ? in.idle * 1000 : 0,
+                       .labels = in.labels};
+    if (in.has_limits)
+        take_limits(&in.limits, &p.limits);
+    TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
+    TRY(engine_update(rest_engine(rq), rest_caller(rq), sb, &p));
+    response_json(rs, 200, sandbox_json(sb));
+    return NULL;
+}
+
+static enum cause_kind cause_of(enum sandbox_delete_query_cause c)
+{
+    return c == SANDBOX_DELETE_QUERY_CAUSE_BUDGET   ? CAUSE_BUDGET
+           : c == SANDBOX_DELETE_QUERY_CAUSE_POLICY ? CAUSE_POLICY
+                                                    : CAUSE_REQUESTED;
+}
+
 err *rest_sandbox_delete(request *rq, response *rs)
 {
+    CLEANUP(sandbox_delete_query_done) sandbox_delete_query q = {0};
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
 
+    TRY(sandbox_delete_query_decode(query_find, rq, &q));
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
-    TRY(engine_delete(rest_engine(rq), rest_caller(rq), sb));
+    TRY(engine_delete(rest_engine(rq), rest_caller(rq), sb, cause_of(q.cause), q.detail));
     response_json(rs, 200, sandbox_json(sb));
     return NULL;
 }

@@ -143,12 +143,12 @@ json_t *view_walls(const sandbox_view *v)
 json_t *view_sandbox(const sandbox_view *v)
 {
     json_t *o = json_object();
-    json_t *cause = v->cause ? json_loads(v->cause, 0, NULL) : NULL;
+    json_t *why = v->cause ? json_loads(v->cause, 0, NULL) : NULL;
 
     json_object_set_new(o, "id", json_string(v->id));
     json_object_set_new(o, "name", text_or_null(v->name));
     json_object_set_new(o, "state", json_string(v->state));
-    json_object_set_new(o, "cause", cause ? cause : json_null());
+    json_object_set_new(o, "cause", why ? why : json_null());
     json_object_set_new(o, "image", view_sandbox_image(v));
     json_object_set_new(o, "owner", json_string(v->owner));
     json_object_set_new(o, "created", view_time(v->created_ns));
@@ -158,6 +158,8 @@ json_t *view_sandbox(const sandbox_view *v)
                         v->ttl_left_ns == UINT64_MAX ? json_null()
                                                      : json_real((double)v->ttl_left_ns / 1e9));
     json_object_set_new(o, "paused_at", view_time(v->paused_ns));
+    json_object_set_new(o, "idle",
+                        v->idle_ms ? json_integer((json_int_t)(v->idle_ms / 1000)) : json_null());
     json_object_set_new(o, "labels", view_labels(v->labels));
     json_object_set_new(o, "limits", view_limits(&v->limits));
     json_object_set_new(o, "user", text_or_null(v->user));
@@ -345,6 +347,31 @@ json_t *view_image(const image *i)
     return o;
 }
 
+json_t *view_event(const event_row *r)
+{
+    json_t *why = r->detail ? json_loads(r->detail, 0, NULL) : NULL;
+    char id[24];
+
+    snprintf(id, sizeof id, "%lu", r->seq);
+    return json_pack("{s:s,s:o,s:s,s:s?,s:s?,s:o}", "id", id, "time", view_time(r->time_ns), "type",
+                     r->type, "sandbox", r->sandbox, "owner", r->owner, "cause",
+                     why ? why : json_null());
+}
+
+static json_t *number_or_null(uint64_t n)
+{
+    return n ? json_integer((json_int_t)n) : json_null();
+}
+
+static void view_quota(json_t *o, const quota *q)
+{
+    json_object_set_new(o, "max_sandboxes", number_or_null(q->sandboxes));
+    json_object_set_new(o, "creates_per_second",
+                        q->creates_milli ? json_real(q->creates_milli / 1000.0) : json_null());
+    json_object_set_new(o, "max_concurrent", number_or_null(q->creating));
+    json_object_set_new(o, "max_ttl", number_or_null(q->ttl_ms / 1000));
+}
+
 json_t *view_key(const key_row *k, const char *secret)
 {
     json_t *o = json_object();
@@ -357,5 +384,6 @@ json_t *view_key(const key_row *k, const char *secret)
     json_object_set_new(o, "note", text_or_null(k->note));
     json_object_set_new(o, "created", view_time(k->created_ns));
     json_object_set_new(o, "expires", view_time(k->expires_ns));
+    view_quota(o, &k->quota);
     return o;
 }

@@ -269,14 +269,14 @@ static void ask(const caller *c, const char *name, const char *key, const char *
     sandbox_unref(engine_create(node.engine, c, &s, PULL_MISSING, &i, on_created, g));
 }
 
-static void assert_state(sandbox *sb, const char *state, const char *cause)
+static void assert_state(sandbox *sb, const char *state, const char *why)
 {
     CLEANUP(sandbox_view_done) sandbox_view v;
 
     sandbox_get(sb, &v);
     assert_string_equal(v.state, state);
-    if (cause)
-        assert_non_null(strstr(str_or(v.cause, ""), cause));
+    if (why)
+        assert_non_null(strstr(str_or(v.cause, ""), why));
     else
         assert_null(v.cause);
 }
@@ -351,7 +351,7 @@ static void delete_while_creating_is_durable_and_takes_the_claim_back(void **sta
     ask(&ann, "hut", NULL, "", &a);
     assert_ok(engine_find(node.engine, &ann, "hut", &sb));
     for (int i = 0; i < 2; i++) /* the second caller finds it done */
-        assert_ok(engine_delete(node.engine, &ann, sb));
+        assert_ok(engine_delete(node.engine, &ann, sb, CAUSE_REQUESTED, NULL));
     assert_int_equal(hand.ndestroyed, 1);
     assert_ok(store_sandbox_get(node.store, hand.box[0].id, &row));
     assert_string_equal(row.state, "gone");
@@ -562,13 +562,14 @@ static void delete_is_kept_and_the_kill_is_sent(void **state)
     (void)state;
     ask(&ann, NULL, NULL, "", &a);
     answer(0, NULL);
-    assert_ok(engine_delete(node.engine, &ann, a.sb));
+    assert_ok(engine_delete(node.engine, &ann, a.sb, CAUSE_REQUESTED, NULL));
     assert_int_equal(hand.ndestroyed, 1);
     assert_ok(engine_find(node.engine, &ann, sandbox_id(a.sb), &gone));
     assert_state(gone, "gone", "\"requested\"");
     assert_err(engine_exec(node.engine, &ann, gone, &s, &(idempotency){0}, &x, &replay),
                ERR_SANDBOX_GONE);
-    assert_ok(engine_delete(node.engine, &ann, gone)); /* again: nothing happens */
+    assert_ok(
+        engine_delete(node.engine, &ann, gone, CAUSE_REQUESTED, NULL)); /* again: nothing happens */
     assert_int_equal(hand.ndestroyed, 1);
     got_done(&a);
 }
@@ -650,12 +651,12 @@ static void put_box(const char *id)
     snprintf(hand.listed[hand.nlisted++].id, SANDBOX_ID_LEN + 1, "%s", id);
 }
 
-static void found(const char *id, const char *state, const char *cause)
+static void found(const char *id, const char *state, const char *why)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
 
     assert_ok(engine_find(node.engine, &ann, id, &sb));
-    assert_state(sb, state, cause);
+    assert_state(sb, state, why);
 }
 
 #define ID_A "t000aaaaaaaaaaaaaaaa"

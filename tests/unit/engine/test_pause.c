@@ -326,7 +326,7 @@ static void a_paused_one_is_deleted_at_once(void **state)
     resumed r;
 
     (void)state;
-    assert_ok(engine_delete(node.engine, &ann, sb));
+    assert_ok(engine_delete(node.engine, &ann, sb, CAUSE_REQUESTED, NULL));
     assert_int_equal(hand.destroyed, 1);
     assert_int_equal(hand.thaws, 0); /* the backend's own business */
     CLEANUP(sandbox_view_done) sandbox_view v = look(sb, "gone");

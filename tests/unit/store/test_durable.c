@@ -77,13 +77,16 @@ static void writes_nobody_waits_for_go_with_the_next_one(void **state)
     CLEANUP(scratch_done) scratch d = scratch_new();
     CLEANUP(store_closep_) store *s = NULL;
     sandbox_row r = row_of("b0000000000000000001", "alice", NULL);
+    sandbox_row other = row_of("b0000000000000000002", "alice", NULL);
 
     (void)state;
     assert_ok(store_open(d.fd, "store.db", "full", &s));
     uint64_t commits = metric_of("bothy_store_commits_total");
-    store_event_queued(s, r.id, "first", NULL);
-    store_event_queued(s, r.id, "second", NULL);
     assert_ok(store_sandbox_insert(s, &r));
+    commits = metric_of("bothy_store_commits_total");
+    store_sandbox_state_queued(s, r.id, "first", NULL, 0);
+    store_sandbox_state_queued(s, r.id, "second", NULL, 0);
+    assert_ok(store_sandbox_insert(s, &other));
     assert_int_equal(metric_of("bothy_store_commits_total") - commits, 1);
     assert_true(event_is_there(s, "first") && event_is_there(s, "second"));
 }
@@ -92,11 +95,13 @@ static void writes_nobody_waits_for_are_not_put_off_for_long(void **state)
 {
     CLEANUP(scratch_done) scratch d = scratch_new();
     CLEANUP(store_closep_) store *s = NULL;
+    sandbox_row r = row_of("b0000000000000000001", "alice", NULL);
     uint64_t until = now_mono_ns() + 5 * NS_PER_S;
 
     (void)state;
     assert_ok(store_open(d.fd, "store.db", "full", &s));
-    store_event_queued(s, "b0000000000000000001", "alone", NULL);
+    assert_ok(store_sandbox_insert(s, &r));
+    store_sandbox_state_queued(s, r.id, "alone", NULL, 0);
     while (!event_is_there(s, "alone")) {
         assert_true(now_mono_ns() < until);
         usleep(5000);

@@ -336,10 +336,13 @@ static void execute(const scratch *d, const char *sql)
 static void closing_writes_what_is_queued(void **state)
 {
     OPEN_STORE;
+    sandbox_row a = row_of(ID_A, "alice", NULL);
+
+    assert_ok(store_sandbox_insert(s, &a));
     for (int i = 0; i < 1000; i++)
-        store_event_queued(s, ID_A, "test", "{}");
+        store_sandbox_state_queued(s, ID_A, i & 1 ? "running" : "paused", NULL, 0);
     store_close(TAKE_PTR(s));
-    assert_int_equal(count(&d, "SELECT count(*) FROM events"), 1000);
+    assert_int_equal(count(&d, "SELECT count(*) FROM events"), 1001); /* one each, and the first */
 }
 
 static void an_empty_file_is_migrated_and_private(void **state)
@@ -367,7 +370,15 @@ static void a_store_without_walls_is_migrated(void **state)
 
     assert_ok(store_sandbox_insert(s, &a));
     store_close(TAKE_PTR(s));
-    execute(&d, "ALTER TABLE sandboxes DROP COLUMN walls; "
+    execute(&d, "DROP TRIGGER sandbox_made; DROP TRIGGER sandbox_moved; "
+                "DROP TRIGGER sandbox_changed; DROP INDEX events_owner; DROP INDEX events_sandbox; "
+                "ALTER TABLE events DROP COLUMN owner; "
+                "ALTER TABLE keys DROP COLUMN max_sandboxes; "
+                "ALTER TABLE keys DROP COLUMN creates_milli; "
+                "ALTER TABLE keys DROP COLUMN max_concurrent; "
+                "ALTER TABLE keys DROP COLUMN max_ttl; "
+                "ALTER TABLE sandboxes DROP COLUMN pending; "
+                "ALTER TABLE sandboxes DROP COLUMN walls; "
                 "ALTER TABLE sandboxes DROP COLUMN paused; PRAGMA user_version = 1");
     assert_ok(store_open(d.fd, "store.db", "full", &s));
     assert_ok(store_sandbox_get(s, ID_A, &got));

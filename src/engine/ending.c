@@ -1,0 +1,129 @@
+/* Sandboxes whose pid 1 has ended though nobody asked for it: the node is asked how, and nobody
+ * hears of the end before the cause is known.
+ *
+ *   backend's thread   gone: the question is sent
+ *   backend's thread   the answer comes: it is put on the list
+ *   keeper             the cause is recorded, the slot destroyed, commands and callers are told */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+#define WAIT_MS 500
+
+typedef struct ending {
+    struct ending *next;
+    sandbox *sb; /* the box's reference */
+    char *why;
+    end_facts facts;
+} ending;
+
+static void take_facts(end_facts *f, err *failure, const box_fate *fate)
+{
+    f->missing = failure && failure->code == ERR_NOT_FOUND;
+    if (failure) {
+        err_drop(failure, "fate");
+        return;
+    }
+    f->told = true;
+    f->has_status = fate->has_status;
+    f->status = fate->status;
+    f->ooms = fate->oom_kills;
+    f->limit = fate->memory_limit;
+    f->peak = fate->memory_peak;
+}
+
+static void on_fate(void *arg, err *failure, const box_fate *fate)
+{
+    ending *x = arg;
+    engine *e = x->sb->engine;
+
+    take_facts(&x->facts, failure, fate);
+    LOCK_SCOPE(&e->lock);
+    x->next = e->endings;
+    e->endings = x;
+    pthread_cond_signal(&e->wake);
+}
+
+static void finish(ending *x)
+{
+    sandbox *sb = x->sb;
+    char detail[CAUSE_DETAIL_MAX];
+
+    x->facts.ooms_ago = exec_table_ooms(sb->table);
+    cause why = cause_of_end(&x->facts, detail);
+    log_warn("gone", "sandbox %s: pid 1 has ended: %s", sb->id, x->why);
+    engine_end(sb->engine, sb, &why);
+    EXEC_BOX_EVENTS.gone(sb->table, x->why);
+    create_tell(sb, err_new(ERR_CREATE_FAILED, "sandbox %s ended while it was created", sb->id));
+    sandbox_unref(sb);
+    free(x->why);
+    free(x);
+}
+
+void ending_begin(sandbox *sb, const char *why)
+{
+    backend *b = sb->engine->o.backend;
+    ending *x = xcalloc(1, sizeof *x);
+
+    *x = (ending){.sb = sb, .why = xstrdup(why)};
+    x->facts.why = x->why;
+    if (b->ops->fate)
+        b->ops->fate(b, sb->id, WAIT_MS, on_fate, x);
+    else
+        finish(x);
+}
+
+void ending_finish_all(engine *e)
+{
+    ending *all;
+
+    {
+        LOCK_SCOPE(&e->lock);
+        all = TAKE_PTR(e->endings);
+    }
+    for (ending *next; all; all = next) {
+        next = all->next;
+        finish(all);
+    }
+}
+
+/* ---- at start ---- */
+
+typedef struct answer {
+    pthread_mutex_t lock;
+    pthread_cond_t came;
+    bool done;
+    end_facts facts;
+} answer;
+
+static void on_answer(void *arg, err *failure, const box_fate *fate)
+{
+    answer *a = arg;
+    LOCK_SCOPE(&a->lock);
+
+    take_facts(&a->facts, failure, fate);
+    a->done = true;
+    pthread_cond_signal(&a->came);
+}
+
+/* Commands that died of it before are not counted: their journal is not read here. */
+cause ending_cause(engine *e, const char *id, char buffer[CAUSE_DETAIL_MAX])
+{
+    answer a = {.facts = {.why = "pid 1 had ended when bothyd was started"}};
+
+    if (!e->o.backend->ops->fate)
+        return cause_of_end(&a.facts, buffer);
+    pthread_mutex_init(&a.lock, NULL);
+    cond_init(&a.came);
+    e->o.backend->ops->fate(e->o.backend, id, WAIT_MS, on_answer, &a);
+    pthread_mutex_lock(&a.lock);
+    while (!a.done)
+        pthread_cond_wait(&a.came, &a.lock);
+    pthread_mutex_unlock(&a.lock);
+    pthread_cond_destroy(&a.came);
+    pthread_mutex_destroy(&a.lock);
+    return cause_of_end(&a.facts, buffer);
+}

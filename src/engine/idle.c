@@ -1,0 +1,140 @@
+/* Idle sandboxes: who is in use is asked here, what they use is asked of the node, and core/idle
+ * decides. One thread, the keeper's; only sandboxes with an idle time are looked at. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+void sandbox_set_idle(sandbox *sb, uint64_t idle_ms)
+{
+    sb->idle_ms = idle_ms;
+    if (!idle_ms) {
+        free(sb->meter);
+        sb->meter = NULL;
+    } else if (!sb->meter) {
+        sb->meter = xcalloc(1, sizeof *sb->meter);
+    } else {
+        idle_reset(sb->meter);
+    }
+}
+
+err *sandbox_use_begin(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    TRY(sandbox_usable_locked(sb));
+    sb->uses++;
+    return NULL;
+}
+
+void sandbox_use_end(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    sb->uses--;
+    sb->used_ns = clock_mono(sb->engine->o.clock);
+}
+
+bool sandbox_stream_begin(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    if (sb->cause || sb->state == LIFE_GONE)
+        return false;
+    sb->uses++;
+    return true;
+}
+
+void sandbox_stream_end(sandbox *sb)
+{
+    sandbox_use_end(sb);
+}
+
+/* The sandbox's lock is held. Somebody uses it, or did after the first sample. */
+static bool in_use(sandbox *sb)
+{
+    uint64_t began = sb->meter->n ? sb->meter->s[sb->meter->first].at_ns : UINT64_MAX;
+    uint64_t last = 0;
+
+    if (sb->uses || sb->used_ns > began)
+        return true;
+    if (sb->table && (exec_count_busy(sb->table, &last) || last > began))
+        return true;
+    return sb->sessions && session_count_busy(sb->sessions);
+}
+
+/* True: it wants a sample. */
+static bool wants_sample(sandbox *sb, uint64_t now)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    if (!sb->meter || sb->deleting || sb->state != LIFE_RUNNING)
+        return false;
+    if (in_use(sb)) {
+        idle_reset(sb->meter);
+        return false;
+    }
+    return idle_due(sb->meter, sb->idle_ms, now);
+}
+
+/* References to those that want one; malloc'ed. */
+static sandbox **collect(engine *e, size_t *ret_n)
+{
+    uint64_t now = clock_mono(e->o.clock);
+    LOCK_SCOPE(&e->lock);
+    map_iter it = {0};
+    sandbox **all = NULL;
+    size_t n = 0;
+
+    while (map_next(&e->live, &it)) {
+        sandbox *sb = it.entry->value;
+        if (!wants_sample(sb, now))
+            continue;
+        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
+            all = xrealloc(all, (2 * n + 1) * sizeof *all);
+        all[n++] = sandbox_ref(sb);
+    }
+    *ret_n = n;
+    return all;
+}
+
+/* Takes the sample; true if the sandbox is to end. Whoever begins to use it from here on is told
+ * that it has ended. */
+static bool decide(sandbox *sb, const box_usage *u)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    if (!sb->meter || sb->deleting || sb->state != LIFE_RUNNING || in_use(sb))
+        return false;
+    idle_add(sb->meter,
+             &(idle_sample){.at_ns = clock_mono(sb->engine->o.clock),
+                            .cpu_us = u->cpu_us,
+                            .bytes = u->io_read + u->io_written + u->net_rx + u->net_tx});
+    if (!idle_is(sb->meter, sb->idle_ms))
+        return false;
+    sb->deleting = true;
+    return sandbox_decide(sb, &(cause){.kind = CAUSE_IDLE});
+}
+
+void idle_look(engine *e)
+{
+    size_t n = 0;
+    CLEANUP(freep) sandbox **all = collect(e, &n);
+    if (!n)
+        return;
+    char(*ids)[SANDBOX_ID_LEN + 1] = xcalloc(n, sizeof *ids);
+    CLEANUP(freep) box_usage *used = xcalloc(n, sizeof *used);
+
+    for (size_t i = 0; i < n; i++)
+        memcpy(ids[i], all[i]->id, sizeof *ids);
+    err *failure = e->o.backend->ops->usage_many(e->o.backend,
+                                                 (const char(*)[SANDBOX_ID_LEN + 1]) ids, n, used);
+    for (size_t i = 0; i < n; i++) {
+        if (!failure && used[i].known && decide(all[i], &used[i])) /* not known: not idle */
+            engine_end_decided(e, all[i], &(cause){.kind = CAUSE_IDLE});
+        sandbox_unref(all[i]);
+    }
+    err_drop(failure, "idle");
+    free(ids);
+}

@@ -1,0 +1,125 @@
+/* What a key allows: counted when a create enters, under the engine's lock, from what lives. There
+ * are no counters that a crash or a forgotten path could leave wrong. */
+#include <string.h>
+
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+#define RETRY_MAX_S 60
+
+quota quota_of(const engine *e, const caller *c)
+{
+    quota q = c->quota;
+
+    if (c->role != CALLER_ADMIN)
+        quota_fill(&q, &e->o.quota);
+    return q;
+}
+
+typedef struct tally {
+    uint32_t live, creating;
+    uint64_t first_end_ns; /* real time; 0: none ends by itself */
+} tally;
+
+/* The engine's lock is held. */
+static tally count_owner(engine *e, const caller *c)
+{
+    map_iter it = {0};
+    tally t = {0};
+
+    while (map_next(&e->live, &it)) {
+        sandbox *sb = it.entry->value;
+        if (!sb->counted || strcmp(sb->owner, c->owner) != 0)
+            continue;
+        LOCK_SCOPE(&sb->lock);
+        if (sb->deleting)
+            continue;
+        t.live++;
+        t.creating += sb->state == LIFE_CREATING && !strcmp(sb->quota_key, c->key);
+        if (sb->ends_ns && (!t.first_end_ns || sb->ends_ns < t.first_end_ns))
+            t.first_end_ns = sb->ends_ns;
+    }
+    return t;
+}
+
+/* The engine's lock is held. */
+static quota_bucket *bucket_of(engine *e, const caller *c)
+{
+    const char *name = *c->key ? c->key : c->owner;
+    quota_bucket *b = map_get_str(&e->buckets, name);
+
+    if (!b) {
+        b = xcalloc(1, sizeof *b);
+        map_put_str(&e->buckets, name, b);
+    }
+    return b;
+}
+
+static int seconds_until(const engine *e, uint64_t real_ns)
+{
+    uint64_t now = clock_real(e->o.clock);
+    uint64_t s = real_ns > now ? (real_ns - now) / NS_PER_S + 1 : 1;
+
+    return !real_ns || s > RETRY_MAX_S ? RETRY_MAX_S : (int)s;
+}
+
+static err *refused(int retry_s, const char *kind, const char *fmt, const char *who, uint64_t n)
+{
+    return err_retry_after(
+        err_kind(err_new(ERR_QUOTA_EXCEEDED, fmt, who, (unsigned long long)n), kind), retry_s);
+}
+
+/* The engine's lock is held. */
+static err *admit(engine *e, const caller *c, const quota *q)
+{
+    uint64_t wait_ns = 0;
+    tally t = q->sandboxes || q->creating ? count_owner(e, c) : (tally){0};
+
+    if (q->sandboxes && t.live >= q->sandboxes)
+        return refused(seconds_until(e, t.first_end_ns), "sandboxes",
+                       "'%s' has %llu live sandboxes, as many as this key allows", c->owner,
+                       t.live);
+    if (q->creating && t.creating >= q->creating)
+        return refused(1, "concurrency",
+                       "'%s' has %llu creates under way, as many as this key allows", c->owner,
+                       t.creating);
+    if (!quota_take(bucket_of(e, c), q->creates_milli, clock_mono(e->o.clock), &wait_ns))
+        return refused((int)(wait_ns / NS_PER_S) + 1, "rate",
+                       "'%s' creates faster than the %llu/1000 a second that this key allows",
+                       c->owner, q->creates_milli);
+    return NULL;
+}
+
+err *quota_admit(engine *e, const caller *c, sandbox *sb)
+{
+    quota q = quota_of(e, c);
+    LOCK_SCOPE(&e->lock);
+
+    memcpy(sb->quota_key, c->key, sizeof sb->quota_key);
+    TRY(admit(e, c, &q));
+    sb->counted = true;
+    return NULL;
+}
+
+err *quota_ttl(const engine *e, const caller *c, uint64_t *ttl_ms, uint64_t otherwise)
+{
+    uint64_t max = quota_of(e, c).ttl_ms;
+
+    if (!*ttl_ms)
+        *ttl_ms = max && (!otherwise || otherwise > max) ? max : otherwise;
+    if (!max || *ttl_ms <= max)
+        return NULL;
+    return err_remedy(
+        err_new(ERR_FORBIDDEN, "ttl: this key allows at most %lu seconds", max / 1000),
+        "Ask for at most so much, and for more while it lives.");
+}
+
+void quota_done(engine *e)
+{
+    map_iter it = {0};
+
+    while (map_next(&e->buckets, &it))
+        free(it.entry->value);
+    map_done(&e->buckets);
+}

@@ -1,0 +1,242 @@
+/* Changes of a live sandbox: time, idleness, labels, limits.
+ *
+ * Limits are the node's and the row's. The row says `pending` before the node is asked and stops
+ * saying so with the new values: after a kill in between, the start sets what the row has, so a
+ * change that was not answered has not happened. */
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+/* What it will be; the fields are its own until they change places with the sandbox's. */
+typedef struct change {
+    char **labels;
+    limits limits, before;
+    uint64_t idle_ms, ends_ns;
+} change;
+
+static void change_done(change *c)
+{
+    strv_free(c->labels);
+}
+
+/* ---- labels ---- */
+
+static bool is_named(const char *pair, const char *name)
+{
+    size_t n = strlen(name);
+
+    return !strncmp(pair, name, n) && pair[n] == '=';
+}
+
+static char **labels_without(char **labels, const char *name)
+{
+    char **left = NULL;
+
+    for (size_t i = 0; labels && labels[i]; i++)
+        if (!is_named(labels[i], name))
+            strv_push(&left, xstrdup(labels[i]));
+    strv_free(labels);
+    return left;
+}
+
+static err *merge_labels(char ***labels, const json_t *patch)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach((json_t *)patch, name, value)
+    {
+        if (!json_is_null(value) && !json_is_string(value))
+            return err_new(ERR_INVALID_REQUEST, "labels.%.64s must be a string or null", name);
+        *labels = labels_without(*labels, name);
+        if (json_is_string(value))
+            strv_push(labels, str_printf("%s=%s", name, json_string_value(value)));
+    }
+    return spec_labels_check(*labels);
+}
+
+/* ---- limits ---- */
+
+static err *check_limits(const engine *e, const limits *l)
+{
+    TRY(limits_check(l));
+    if (l->disk && e->o.backend->caps.disk_limit == CAP_ABSENT)
+        return err_remedy(err_new(ERR_UNSUPPORTED, "this node cannot limit disk space"),
+                          "Leave limits.disk out, or use a node whose store has project quotas.");
+    if (l->shm_mib)
+        return err_remedy(
+            err_new(ERR_UNSUPPORTED, "limits.shm of a live sandbox cannot be changed"),
+            "Name it when the sandbox is created.");
+    if ((l->memory || l->cpu_milli || l->pids || l->disk) && !e->o.backend->ops->limits)
+        return err_new(ERR_UNSUPPORTED, "the backend '%s' has no limits", e->o.backend->caps.name);
+    return NULL;
+}
+
+static void merge_limits(limits *l, const limits *patch)
+{
+    limits merged = *patch;
+
+    limits_fill(&merged, l); /* all but disk */
+    merged.disk = patch->disk ? patch->disk : l->disk;
+    *l = merged;
+}
+
+/* Only what the node holds, and only what differs; false: nothing. */
+static bool node_limits(const limits *from, const limits *to, limits *ret)
+{
+    *ret = (limits){.memory = to->memory != from->memory ? to->memory : 0,
+                    .cpu_milli = to->cpu_milli != from->cpu_milli ? to->cpu_milli : 0,
+                    .pids = to->pids != from->pids ? to->pids : 0,
+                    .disk = to->disk != from->disk ? to->disk : 0};
+    return ret->memory || ret->cpu_milli || ret->pids || ret->disk;
+}
+
+static err *limit_node(engine *e, sandbox *sb, const change *c)
+{
+    backend *b = e->o.backend;
+    limits l;
+
+    if (!node_limits(&c->before, &c->limits, &l))
+        return NULL;
+    TRY(store_sandbox_pending(e->o.store, sb->id, true));
+    FAULT_KILL("update.intended");
+    err *failure = b->ops->limits(b, sb->id, &l);
+    FAULT_KILL("update.applied");
+    if (failure) /* the node has what it had */
+        err_drop(store_sandbox_pending(e->o.store, sb->id, false), "update");
+    return failure;
+}
+
+static void unlimit_node(engine *e, sandbox *sb, const change *c)
+{
+    limits l;
+
+    if (node_limits(&c->limits, &c->before, &l))
+        err_drop(e->o.backend->ops->limits(e->o.backend, sb->id, &l), "update");
+}
+
+void update_settle(engine *e, sandbox *sb)
+{
+    const limits l = {.memory = sb->limits.memory,
+                      .cpu_milli = sb->limits.cpu_milli,
+                      .pids = sb->limits.pids,
+                      .disk = sb->limits.disk};
+
+    if (!e->o.backend->ops->limits)
+        return;
+    err *failure = e->o.backend->ops->limits(e->o.backend, sb->id, &l);
+    if (!failure)
+        failure = store_sandbox_pending(e->o.store, sb->id, false);
+    err_drop(failure, "update");
+}
+
+/* ---- the whole ---- */
+
+static err *check(engine *e, const caller *c, const sandbox_patch *p)
+{
+    uint64_t ttl = p->ttl_ms;
+
+    TRY(caller_require(c, CALLER_USER));
+    if (p->has_ttl && (!ttl || ttl > SPEC_TTL_MAX_MS))
+        return err_new(ERR_INVALID_REQUEST, "ttl must be from 1 second to 30 days");
+    if (p->has_ttl)
+        TRY(quota_ttl(e, c, &ttl, ttl));
+    if (p->has_idle && p->idle_ms > SPEC_IDLE_MAX_MS)
+        return err_new(ERR_INVALID_REQUEST, "idle must be at most 30 days");
+    if (p->has_idle && p->idle_ms && e->o.backend->caps.stats == CAP_ABSENT)
+        return err_new(ERR_UNSUPPORTED, "idle: the backend '%s' does not measure",
+                       e->o.backend->caps.name);
+    return check_limits(e, &p->limits);
+}
+
+/* A paused one's time and labels can be changed, what is inside cannot. */
+static err *check_state(sandbox *sb, const sandbox_patch *p)
+{
+    const limits *l = &p->limits;
+    bool inside = l->memory || l->disk || l->cpu_milli || l->pids || l->nofile || l->execs;
+    LOCK_SCOPE(&sb->lock);
+
+    return sb->state == LIFE_PAUSED && !sb->cause && !inside ? NULL : sandbox_usable_locked(sb);
+}
+
+static err *plan(sandbox *sb, const sandbox_patch *p, change *ret)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    *ret = (change){.labels = strv_copy(sb->labels),
+                    .limits = sb->limits,
+                    .before = sb->limits,
+                    .idle_ms = p->has_idle ? p->idle_ms : sb->idle_ms,
+                    .ends_ns = p->has_ttl ? sandbox_now(sb) + p->ttl_ms * NS_PER_MS : sb->ends_ns};
+    merge_limits(&ret->limits, &p->limits);
+    return p->labels ? merge_labels(&ret->labels, p->labels) : NULL;
+}
+
+static char *text_of(sandbox *sb, const change *c)
+{
+    LOCK_SCOPE(&sb->lock);
+    change now = {.labels = sb->labels, .limits = sb->limits, .idle_ms = sb->idle_ms};
+
+    sb->labels = c->labels;
+    sb->limits = c->limits;
+    sb->idle_ms = c->idle_ms;
+    char *text = sandbox_spec_text(sb);
+    sb->labels = now.labels;
+    sb->limits = now.limits;
+    sb->idle_ms = now.idle_ms;
+    return text;
+}
+
+static void take(sandbox *sb, change *c, bool idle)
+{
+    LOCK_SCOPE(&sb->lock);
+    char **old = sb->labels;
+
+    sb->labels = c->labels;
+    c->labels = old;
+    sb->limits = c->limits;
+    sb->ends_ns = c->ends_ns;
+    if (idle)
+        sandbox_set_idle(sb, c->idle_ms);
+    if (sb->table)
+        exec_table_limit(sb->table, sb->limits.execs);
+}
+
+static err *update(engine *e, sandbox *sb, const sandbox_patch *p)
+{
+    CLEANUP(change_done) change c = {0};
+
+    TRY(plan(sb, p, &c));
+    TRY(limit_node(e, sb, &c));
+    CLEANUP(freep) char *text = text_of(sb, &c);
+    err *failure = store_sandbox_spec(e->o.store, sb->id, text, c.ends_ns);
+    if (failure) {
+        unlimit_node(e, sb, &c);
+        return failure;
+    }
+    FAULT_KILL("update.committed");
+    take(sb, &c, p->has_idle);
+    return NULL;
+}
+
+err *engine_update(engine *e, const caller *c, sandbox *sb, const sandbox_patch *p)
+{
+    TRY(check(e, c, p));
+    sandbox_move_begin(sb);
+    err *failure = check_state(sb, p);
+    if (!failure)
+        failure = update(e, sb, p);
+    sandbox_move_end(sb);
+    if (!failure || (failure->code != ERR_NOT_FOUND && failure->code != ERR_SANDBOX_GONE))
+        return failure;
+    err *gone = sandbox_usable(sb); /* it has ended meanwhile, and knows why */
+    if (!gone)
+        return failure;
+    err_free(failure);
+    return gone;
+}
