@@ -410,8 +410,10 @@ static bool find_state(const warden *w, slot *s)
 {
     enum slot_found f = slot_read_state(w, s);
 
-    if (f == SLOT_FOUND || (f == SLOT_NEVER_READY && !is_claimed(s)))
-        return f == SLOT_FOUND;
+    if (f == SLOT_FOUND)
+        return true;
+    if (f == SLOT_OF_EARLIER_BOOT || (f == SLOT_NEVER_READY && !is_claimed(s)))
+        return false;
     if (is_claimed(s) && slot_rebuild_state(w, s))
         return true;
     if (f == SLOT_DAMAGED)

@@ -93,7 +93,8 @@ bool slot_status(int proc_fd, const slot *s, int *ret_status);
 /* ---- slot_state.c ---- */
 err *slot_write_state(int proc_fd, const slot *s) ERR_MUST;
 enum slot_found {
-    SLOT_NEVER_READY, /* or the machine was started since: it did not end by itself */
+    SLOT_NEVER_READY,
+    SLOT_OF_EARLIER_BOOT, /* it did not end by itself */
     SLOT_FOUND,
     SLOT_DAMAGED,
 };

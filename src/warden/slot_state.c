@@ -63,7 +63,7 @@ enum slot_found slot_read_state(const warden *w, slot *s)
         return SLOT_DAMAGED;
     read_boot(w->proc_fd, now);
     if (strcmp(boot, now) != 0)
-        return SLOT_NEVER_READY; /* not in this life of the machine */
+        return SLOT_OF_EARLIER_BOOT;
     s->pid = pid;
     s->foreign = strcmp(release, BOTHY_RELEASE) != 0;
     return SLOT_FOUND;
