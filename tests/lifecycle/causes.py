@@ -191,8 +191,11 @@ def alone(suite, backend):
             raise Skip("the fake node has no slots")
         with Node(backend) as node:
             sandboxes = [node.create() for _ in range(3)]
+            inits = [init_of(node, sb) for sb in sandboxes]
             node.kill("bothyd")
             node.kill("warden")
+            for pid in inits:
+                os.kill(pid, signal.SIGKILL)
             slots = next(pathlib.Path(node.dir).glob("**/warden/slots"))
             for state in slots.glob("*/state"):  # as after a start of the machine
                 words = state.read_text().split()
