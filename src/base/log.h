@@ -4,7 +4,7 @@
  *  "request":"...","sandbox":"...","exec":"...","session":"...", further members}
  *
  * Any thread may log. The ids belong to the thread and are printed with every line until they are
- * cleared; who works for somebody else's request lends its ids to the thread. Secrets, paths and
+ * cleared; who works for somebody else's request lends its ids to the thread. Secrets and
  * queries of callers are never passed to a log function (docs/guide/logs.md). */
 #pragma once
 
