@@ -294,6 +294,26 @@ static err *ask_ready(doctor *d, json_t **ret_ready)
     return client_json(d->c->client, &call, ret_ready);
 }
 
+/* bothyd leaves word beside its socket when it could not start: what, and what to do. */
+static bool tell_failure(doctor *d, const doctor_check *k)
+{
+    const char *url = str_or(d->c->url, "");
+    const char *path = !strncmp(url, "unix:", 5) ? url + 5 : "", *slash = strrchr(path, '/');
+    CLEANUP(buf_done) buf text = {0};
+
+    if (!slash)
+        return false;
+    CLEANUP(freep) char *name = str_printf("%.*s/bothyd.failure", (int)(slash - path), path);
+    CLEANUP(err_freep) err *e = fs_read(AT_FDCWD, name, 1 << 16, &text);
+    char *remedy = e ? NULL : strchr(buf_cstr(&text), '\n');
+    if (!remedy)
+        return false;
+    *remedy++ = 0;
+    remedy[strcspn(remedy, "\n")] = 0;
+    doctor_say(d, k->name, DOCTOR_FAIL, remedy, "bothyd did not start: %s", text.p);
+    return true;
+}
+
 void doctor_try_daemon(doctor *d, const doctor_check *k)
 {
     CLEANUP(json_decrefp) json_t *ready = NULL;
@@ -304,6 +324,8 @@ void doctor_try_daemon(doctor *d, const doctor_check *k)
     bool named = d->c->common.socket || d->c->common.url || cli_setting("BOTHY_SOCKET") ||
                  cli_setting("BOTHY_URL");
 
+    if (e && tell_failure(d, k))
+        return;
     if (e) {
         doctor_say(d, k->name, named ? DOCTOR_FAIL : k->level, k->remedy,
                    "%s does not answer: %s%s%s", str_or(d->c->url, "it"), e->message,

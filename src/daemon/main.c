@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 
@@ -30,6 +31,7 @@
 #include "daemon/count.h"
 #include "daemon/inherit.h"
 #include "daemon/kit.h"
+#include "daemon/restore.h"
 #include "door/rest/rest.h"
 #include "engine/engine.h"
 #include "net/server.h"
@@ -37,7 +39,8 @@
 #ifndef BOTHY_VERSION
 #    define BOTHY_VERSION "0"
 #endif
-#define DISK_MIN (UINT64_C(64) << 20) /* below it /readyz says disk_full */
+#define FAILURE_FILE "bothyd.failure"     /* cli/doctor_checks.c reads it */
+#define DISK_MIN     (UINT64_C(64) << 20) /* below it /readyz says disk_full */
 
 /* Everything the daemon owns, in the order it is opened; closed the other way round. */
 typedef struct node {
@@ -101,9 +104,19 @@ static err *open_state_dir(node *n)
     return NULL;
 }
 
+static err *cannot_lock(err *e)
+{
+    if (!e || (e->errnum != EROFS && e->errnum != ENOSPC))
+        return e;
+    return err_remedy(e, e->errnum == ENOSPC
+                             ? "Make room on the disk of the state directory. Sandboxes live on."
+                             : "Look for the reason in the kernel's log, mend the file system, "
+                               "mount it for writing and start bothyd again. Sandboxes live on.");
+}
+
 static err *open_state(node *n)
 {
-    TRY(err_wrap(fs_lock_patient(n->state, "lock", &n->lock), "%s", n->cfg.state_dir));
+    TRY(cannot_lock(err_wrap(fs_lock_patient(n->state, "lock", &n->lock), "%s", n->cfg.state_dir)));
     TRY(fs_dir(n->state, "spool", 0700, &n->spool));
     TRY(fs_dir(n->state, "registries", 0700, &n->registries));
     return fs_dir(n->state, "staging", 0700, &n->staging);
@@ -285,6 +298,12 @@ static err *check_disk(const node *n, const pool_status *p)
     (void)p;
     if (fstatvfs(n->state, &v))
         return err_sys(ERR_INTERNAL, errno, "cannot ask for free space");
+    /* A file system that found itself damaged does not always say so in its flags. */
+    if (v.f_flag & ST_RDONLY || (utimensat(n->state, "lock", NULL, 0) && errno == EROFS))
+        return err_remedy(
+            err_new(ERR_UNAVAILABLE, "the disk of spools and store is read-only: commands wait"),
+            "Look for the reason in the kernel's log, mend the file system, mount it for writing "
+            "and start bothyd again. Sandboxes live on.");
     if ((uint64_t)v.f_bavail * v.f_frsize < DISK_MIN)
         return err_new(ERR_DISK_FULL, "less than 64 MiB are free for spools and the store");
     return NULL;
@@ -376,6 +395,7 @@ static err *ready(void *arg, size_t i, const pool_status *pool, const char **ret
 
 /* ---- running ---- */
 
+static void tell(const config *c, const err *e);
 static server *running; /* for the signal handler */
 
 static void on_signal(int signo)
@@ -413,6 +433,7 @@ static err *serve(node *n)
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGINT, &stop, NULL);
     TRY(listen_all(n, group));
+    tell(&n->cfg, NULL);
     log_info("start", "bothyd " BOTHY_VERSION " serves on %s", n->cfg.listen_socket);
     server_run(n->server);
     log_info("stop", "sandboxes live on");
@@ -431,6 +452,50 @@ static err *run(node *n)
     return serve(n);
 }
 
+static err *restore(node *n, const char *path)
+{
+    CLEANUP(closep) int from = -1;
+
+    TRY(check_privileges());
+    TRY(restore_open(path, &from));
+    TRY(open_state_dir(n));
+    TRY(confine_daemon(&n->cfg));
+    TRY(open_state(n));
+    return restore_store(n->state, n->spool, from);
+}
+
+/* ---- why it did not start ---- */
+
+#define STATUS_HOPELESS 3 /* another start comes to the same: units do not try it */
+
+static bool is_hopeless(const err *e)
+{
+    return e->code == ERR_UNSUPPORTED || e->code == ERR_INVALID_REQUEST ||
+           str_eq(e->kind, "damaged");
+}
+
+/* Beside the socket, where 'bothy doctor' looks when nobody answers. e NULL: it did. */
+static void tell(const config *c, const err *e)
+{
+    CLEANUP(freep) char *path = xstrdup(c->listen_socket);
+    CLEANUP(buf_done) buf text = {0};
+    char *slash = strrchr(path, '/');
+
+    if (!slash)
+        return;
+    *slash = 0;
+    CLEANUP(closep) int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return;
+    if (!e) {
+        unlinkat(dir, FAILURE_FILE, 0);
+        return;
+    }
+    buf_printf(&text, "%s%s%s\n%s\n", e->message, e->cause ? ": " : "", str_or(e->cause, ""),
+               err_remedy_of(e));
+    err_drop(fs_write(dir, FAILURE_FILE, text.p, text.len, 0644, false), "start");
+}
+
 static void print_error(const err *e)
 {
     fprintf(stderr, "bothyd: %s\n", e->message);
@@ -441,10 +506,13 @@ static void print_error(const err *e)
 
 static int usage(FILE *out, int status)
 {
-    fputs("usage: bothyd [--config FILE] [--print-config] [--version]\n\n"
+    fputs("usage: bothyd [--config FILE] [--print-config] [--version]\n"
+          "       bothyd [--config FILE] --restore FILE|-\n\n"
           "Serves sandboxes over HTTP on a unix socket and, if configured, TCP.\n"
           "Runs as user bothy, never as root. Configuration: /etc/bothy/bothy.yaml;\n"
-          "BOTHY_<SECTION>_<KEY> in the environment overrides a key.\n",
+          "BOTHY_<SECTION>_<KEY> in the environment overrides a key.\n"
+          "--restore puts back what 'bothy backup' wrote, while no bothyd runs, and ends.\n"
+          "Status 3: another start would come to the same; the remedy says what to do first.\n",
           out);
     return status;
 }
@@ -460,13 +528,12 @@ static int print_config(const config *c)
 
 int main(int argc, char **argv)
 {
-    static const struct option OPTIONS[] = {{"config", required_argument, NULL, 'c'},
-                                            {"print-config", no_argument, NULL, 'p'},
-                                            {"version", no_argument, NULL, 'v'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option OPTIONS[] = {
+        {"config", required_argument, NULL, 'c'},  {"print-config", no_argument, NULL, 'p'},
+        {"restore", required_argument, NULL, 'r'}, {"version", no_argument, NULL, 'v'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
     node n = {.state = -1, .lock = -1, .spool = -1, .staging = -1, .registries = -1, .kit = -1};
-    const char *path = NULL;
+    const char *path = NULL, *backup = NULL;
     bool print = false;
     int o;
 
@@ -474,6 +541,8 @@ int main(int argc, char **argv)
     while ((o = getopt_long(argc, argv, "c:h", OPTIONS, NULL)) != -1) {
         if (o == 'c')
             path = optarg;
+        else if (o == 'r')
+            backup = optarg;
         else if (o == 'p')
             print = true;
         else if (o == 'v')
@@ -494,11 +563,14 @@ int main(int argc, char **argv)
         failure = inherit_listeners(&n.given);
     if (!failure) {
         log_init("bothyd", config_log_level(&n.cfg));
-        failure = run(&n);
+        failure = backup ? restore(&n, backup) : run(&n);
     }
-    if (failure)
+    if (failure) {
         print_error(failure);
+        if (!backup)
+            tell(&n.cfg, failure);
+    }
     /* Threads of the parts may still be at work; sandboxes do not need us to tidy up. */
     fflush(NULL);
-    _exit(failure ? 1 : 0);
+    _exit(!failure ? 0 : is_hopeless(failure) ? STATUS_HOPELESS : 1);
 }

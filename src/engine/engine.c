@@ -72,13 +72,16 @@ void engine_free(engine *e)
 /* How long an interrupted create may wait for its init's word. */
 #define RECOVER_NS (60 * NS_PER_S)
 
-static err *adopt(engine *e, const sandbox_row *row, const box_status *status)
+/* ret_unread: its journal cannot be read. Then it is let be: what it holds may be mended. */
+static err *adopt(engine *e, const sandbox_row *row, const box_status *status, bool *ret_unread)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     box *x = NULL;
 
     TRY(sandbox_from_row(e, row, &sb));
-    TRY(exec_table_open(e->o.execs, sb->id, &sb->table));
+    err *unread = exec_table_open(e->o.execs, sb->id, &sb->table);
+    *ret_unread = unread != NULL;
+    TRY(unread);
     exec_table_limit(sb->table, sb->limits.execs);
     exec_table_own(sb->table, sb->owner);
     if (sb->state == LIFE_PAUSED)
@@ -126,27 +129,43 @@ static void mark_gone(engine *e, const sandbox_row *row, cause why)
     metric_add(&ENGINE_METRICS[M_ENDED], why.kind, 1);
 }
 
-static void reconcile_row(engine *e, map *boxes, const sandbox_row *row)
+/* A node that starts without it would have to end the sandbox, or to forget its commands. */
+static err *cannot_read(const char *id, err *why)
 {
+    if (why->code != ERR_UNSUPPORTED)
+        why = err_remedy(why,
+                         "Sandbox %s lives on. Mend the disk and start bothyd again; or move "
+                         "spool/%s/journal of the state directory away: then the sandbox is kept "
+                         "and its commands so far are forgotten.",
+                         id, id);
+    return why;
+}
+
+static err *reconcile_row(engine *e, map *boxes, const sandbox_row *row)
+{
+    bool unread = false;
     box_status *b = map_get_str(boxes, row->id);
 
     if (!strcmp(row->state, lifecycle_name(LIFE_GONE)))
-        return;
+        return NULL;
     if (!b || b->dead) {
         char detail[CAUSE_DETAIL_MAX];
         mark_gone(e, row, b ? ending_cause(e, row->id, detail) : (cause){.kind = CAUSE_NODE_LOST});
-        return;
+        return NULL;
     }
-    err *failure = adopt(e, row, b);
+    err *failure = adopt(e, row, b, &unread);
+    if (unread)
+        return cannot_read(row->id, failure);
     if (failure) {
         log_error("reconcile", "sandbox %s cannot be taken up: %s", row->id, failure->message);
         err_drop(e->o.backend->ops->destroy(e->o.backend, row->id), "reconcile");
         mark_gone(e, row, (cause){.kind = CAUSE_INTERNAL, .detail = failure->message});
         err_free(failure);
-        return;
+        return NULL;
     }
     map_take_str(boxes, row->id);
     FAULT_KILL("reconcile.adopted");
+    return NULL;
 }
 
 static err *reconcile_rows(engine *e, map *boxes)
@@ -156,15 +175,17 @@ static err *reconcile_rows(engine *e, map *boxes)
     for (;;) {
         sandbox_row *rows = NULL;
         size_t n = 0;
+        err *failure = NULL;
         TRY(store_sandbox_list(e->o.store, &(sandbox_page){after, 256}, &rows, &n));
         for (size_t i = 0; i < n; i++) {
-            reconcile_row(e, boxes, &rows[i]);
+            if (!failure)
+                failure = reconcile_row(e, boxes, &rows[i]);
             memcpy(after, rows[i].id, sizeof after);
             sandbox_row_done(&rows[i]);
         }
         free(rows);
-        if (!n)
-            return NULL;
+        if (failure || !n)
+            return failure;
     }
 }
 

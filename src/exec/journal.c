@@ -94,8 +94,8 @@ enum journal_verdict journal_decode(const void *raw, journal_rec *ret_rec)
 
 static err *newer(const char *path)
 {
-    return err_remedy(err_new(ERR_INTERNAL, "%s was written by a newer bothy", path),
-                      "Run the bothyd that wrote it, or a later one.");
+    return err_remedy(err_new(ERR_UNSUPPORTED, "%s was written by a newer bothy", path),
+                      "Run the bothyd that wrote it, or a later one; nothing was changed.");
 }
 
 static err *scan(journal *j, const char *path,

@@ -90,6 +90,34 @@ static void register_vfs(void)
         abort();
 }
 
+static void need_vfs(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, register_vfs);
+}
+
+err *store_damaged(const char *doing, const char *why)
+{
+    return err_remedy(
+        err_kind(
+            err_because(err_new(ERR_INTERNAL, "cannot %s: store.db is damaged", doing), "%s", why),
+            "damaged"),
+        "Sandboxes live on. Stop bothyd and put a copy back with 'bothyd --restore FILE' (what "
+        "'bothy backup' wrote); without one, 'sqlite3 store.db .recover' may save most of it. An "
+        "empty store would end every sandbox.");
+}
+
+/* Nothing can be written: a file system that found itself damaged goes this way. */
+static err *read_only(const char *doing, const char *why)
+{
+    return err_remedy(
+        err_because(err_new(ERR_UNAVAILABLE, "cannot %s: its disk cannot be written", doing), "%s",
+                    why),
+        "Look for the reason in the kernel's log, mend the file system below the state directory, "
+        "mount it for writing and start bothyd again. Sandboxes live on.");
+}
+
 err *store_error(store_conn *c, const char *doing)
 {
     int code = sqlite3_extended_errcode(c->db);
@@ -100,11 +128,11 @@ err *store_error(store_conn *c, const char *doing)
         return err_because(err_new(ERR_DISK_FULL, "cannot %s", doing), "%s", text);
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
-        return err_remedy(
-            err_because(err_new(ERR_INTERNAL, "cannot %s: the store is damaged", doing), "%s",
-                        text),
-            "Stop bothyd, move store.db, store.db-wal and store.db-shm away, and put back a copy "
-            "or start with an empty store.");
+        return store_damaged(doing, text);
+    case SQLITE_READONLY:
+    case SQLITE_IOERR:
+    case SQLITE_CANTOPEN:
+        return read_only(doing, text);
     default:
         return err_because(err_new(ERR_INTERNAL, "cannot %s", doing), "%s (SQLite %d)", text, code);
     }
@@ -140,9 +168,7 @@ static err *make_file(int dirfd, const char *name)
 err *store_conn_open(int dirfd, const char *name, const char *sync, bool writer,
                      store_conn **ret_conn)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    pthread_once(&once, register_vfs);
+    need_vfs();
     if (writer)
         TRY(make_file(dirfd, name));
     CLEANUP(freep) char *path = str_printf("/proc/self/fd/%d/%s", dirfd, name);
@@ -151,6 +177,27 @@ err *store_conn_open(int dirfd, const char *name, const char *sync, bool writer,
      * from writing anything else. */
     int r = sqlite3_open_v2(path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "bothy");
     err *e = r ? store_error(c, "open the store") : set_up(c, sync, writer);
+    if (e) {
+        store_conn_free(c);
+        return e;
+    }
+    *ret_conn = c;
+    return NULL;
+}
+
+err *store_conn_open_plain(int dirfd, const char *name, store_conn **ret_conn)
+{
+    need_vfs();
+    TRY(make_file(dirfd, name));
+    CLEANUP(freep) char *path = str_printf("/proc/self/fd/%d/%s", dirfd, name);
+    store_conn *c = xcalloc(1, sizeof *c);
+    int r = sqlite3_open_v2(path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "bothy");
+    sqlite3_extended_result_codes(c->db, 1);
+    err *e = r ? store_error(c, "open the file") : pragma(c, "PRAGMA trusted_schema = OFF");
+    if (!e)
+        e = pragma(c, "PRAGMA journal_mode = OFF");
+    if (!e)
+        e = pragma(c, "PRAGMA synchronous = OFF");
     if (e) {
         store_conn_free(c);
         return e;

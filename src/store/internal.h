@@ -56,6 +56,8 @@ typedef struct store_conn {
 /* Opens name in the directory. writer: may create the file; readers are read-only. */
 err *store_conn_open(int dirfd, const char *name, const char *sync, bool writer,
                      store_conn **ret_conn) ERR_MUST;
+/* A file of ours that is no store yet: made if it is missing, no WAL, not durable. */
+err *store_conn_open_plain(int dirfd, const char *name, store_conn **ret_conn) ERR_MUST;
 void store_conn_free(store_conn *c);
 /* The prepared statement, ready to bind; reset it with CLEANUP(stmt_resetp). */
 err *store_stmt(store_conn *c, enum store_sql which, sqlite3_stmt **ret_stmt) ERR_MUST;
@@ -70,6 +72,8 @@ static inline void stmt_resetp(sqlite3_stmt **s)
 err *store_step_done(store_conn *c, sqlite3_stmt *st, const char *doing) ERR_MUST;
 /* The error of the connection's last call. */
 err *store_error(store_conn *c, const char *doing) ERR_MUST;
+/* The error of a file that is not what SQLite wrote. */
+err *store_damaged(const char *doing, const char *why) ERR_MUST;
 /* Prepares and runs one that has no parameters. */
 err *store_run(store_conn *c, enum store_sql which, const char *doing) ERR_MUST;
 
@@ -83,6 +87,14 @@ void column_blob(sqlite3_stmt *st, int i, void *p, int n);
 /* ---- schema.c ---- */
 /* Brings the file to STORE_VERSION; refuses a newer one. */
 err *store_migrate(store_conn *c) ERR_MUST;
+/* Refuses a newer one. */
+err *store_check_version(store_conn *c, int *ret_version) ERR_MUST;
+/* which: "quick_check" or "integrity_check". */
+err *store_check_pages(store_conn *c, const char *which) ERR_MUST;
+
+/* ---- backup.c ---- */
+/* Puts a restored store in its place, if one waits for it. */
+err *store_finish_restore(int dirfd) ERR_MUST;
 
 /* ---- writer.c ---- */
 typedef err *store_write_fn(store_conn *c, void *arg);
@@ -132,6 +144,7 @@ struct store {
     int dirfd;
     char *name, *sync;
     store_writer writer;
+    pthread_mutex_t copying;
     pthread_mutex_t lock;
     store_conn *idle;
     unsigned nidle;

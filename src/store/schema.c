@@ -1,4 +1,7 @@
+#include <string.h>
+
 #include "base/cleanup.h"
+#include "base/fault.h"
 #include "base/str.h"
 #include "store/internal.h"
 
@@ -108,6 +111,7 @@ static err *migrate_step(store_conn *c, int from)
     err *e = run_text(c, MIGRATIONS[from], from + 1);
     if (!e)
         e = run_text(c, version, from + 1);
+    FAULT_KILL("store.migrating");
     if (!e)
         e = run_text(c, "COMMIT", from + 1);
     if (e && !sqlite3_get_autocommit(c->db))
@@ -115,7 +119,7 @@ static err *migrate_step(store_conn *c, int from)
     return e;
 }
 
-err *store_migrate(store_conn *c)
+err *store_check_version(store_conn *c, int *ret_version)
 {
     int version = 0;
 
@@ -125,6 +129,31 @@ err *store_migrate(store_conn *c)
             err_new(ERR_UNSUPPORTED, "the store has version %d, this bothyd knows up to %d",
                     version, STORE_VERSION),
             "Run the version of bothy that wrote it, or a newer one; a store is never taken back.");
+    *ret_version = version;
+    return NULL;
+}
+
+/* The first word is "ok", or what is wrong. */
+err *store_check_pages(store_conn *c, const char *which)
+{
+    CLEANUP(freep) char *sql = str_printf("PRAGMA %s(1)", which);
+    sqlite3_stmt *st = NULL;
+    err *e = NULL;
+
+    if (sqlite3_prepare_v2(c->db, sql, -1, &st, NULL) != SQLITE_OK ||
+        sqlite3_step(st) != SQLITE_ROW)
+        e = store_error(c, "check the store");
+    else if (strcmp((const char *)sqlite3_column_text(st, 0), "ok") != 0)
+        e = store_damaged("check the store", (const char *)sqlite3_column_text(st, 0));
+    sqlite3_finalize(st);
+    return e;
+}
+
+err *store_migrate(store_conn *c)
+{
+    int version = 0;
+
+    TRY(store_check_version(c, &version));
     for (; version < STORE_VERSION; version++)
         TRY(migrate_step(c, version));
     return NULL;

@@ -52,6 +52,7 @@ err *store_open(int dirfd, const char *path, const char *sync, store **ret_store
     store_conn *c = NULL;
 
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->copying, NULL);
     s->name = xstrdup(path);
     s->sync = xstrdup(sync);
     /* /proc/self/fd/N names the directory for as long as the store lives. */
@@ -61,8 +62,11 @@ err *store_open(int dirfd, const char *path, const char *sync, store **ret_store
     if (!str_eq(sync, "full") && !str_eq(sync, "normal"))
         return err_new(ERR_INVALID_REQUEST, "store.sync must be 'full' or 'normal', not '%s'",
                        sync);
+    TRY(store_finish_restore(s->dirfd));
     TRY(store_conn_open(s->dirfd, s->name, s->sync, true, &c));
-    err *e = store_migrate(c);
+    err *e = store_check_pages(c, "quick_check");
+    if (!e)
+        e = store_migrate(c);
     if (!e)
         e = store_events_open(&s->writer.events, c);
     if (!e)
@@ -90,6 +94,7 @@ void store_close(store *s)
     free(s->name);
     free(s->sync);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->copying);
     free(s);
 }
 

@@ -138,3 +138,16 @@ uint64_t store_event_last(store *s);
 err *store_event_first(store *s, uint64_t *ret_seq) ERR_MUST;
 /* Called on the writer's thread after a commit with events; one watcher, before the first write. */
 void store_event_watch(store *s, void (*notify)(void *arg), void *arg);
+
+/* ---- backup.c ---- */
+
+/* A copy as of now, in a file without a name; writers are not held up. ERR_CONFLICT: one is being
+ * made already. */
+err *store_backup(store *s, int *ret_fd) ERR_MUST;
+typedef struct store_restored {
+    int version;
+    uint64_t sandboxes, live, keys, images;
+} store_restored;
+/* Nobody may have the store open. Tries the file out first: what is no store, a newer or a damaged
+ * one is refused, and nothing is changed. The store before it stays beside it. */
+err *store_restore(int dirfd, int from_fd, store_restored *ret_what) ERR_MUST;

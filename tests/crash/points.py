@@ -10,6 +10,7 @@ import pathlib
 import random
 import re
 import secrets
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -17,6 +18,7 @@ import threading
 import time
 
 import load as kinds
+import oldstore
 import rounds
 from audit import Audit, names, read
 from changed import changed
@@ -169,6 +171,43 @@ def start_again(program):
 
 
 BOTHYD, WARDEN = "bothyd", "warden"
+
+
+def migrate(w):
+    """bothyd starts on a store of the first version."""
+    w.node.kill(BOTHYD)
+    oldstore.take_back(f"{w.node.dir}/bothyd/store.db", 1)
+    w.node.restart(BOTHYD, wait=False)
+
+
+migrate.starts = True
+
+
+def put_back(w):
+    """bothyd starts beside a restored store that is not in its place yet: the present one, as a copy."""
+    copy = patient(lambda: whole(w.node.call("GET", "/v1/backup"))).body
+    w.node.kill(BOTHYD)
+    path = pathlib.Path(w.node.dir, "bothyd", "store.db.restored")
+    path.write_bytes(copy)
+    shutil.chown(path, "bothy", "bothy")
+    w.node.restart(BOTHYD, wait=False)
+
+
+put_back.starts = True
+
+
+def back_up(w):
+    """Who asks again gets a copy; nothing of the first is left."""
+    a = patient(lambda: whole(w.node.call("GET", "/v1/backup")))
+    check(a.body.startswith(b"SQLite format 3"), "no copy came")
+
+
+def whole(answer):
+    if answer.status != 200:
+        raise ApiError(answer)
+    return answer
+
+
 TABLE = [
     # a slot is made
     *((WARDEN, "refill." + at, come_and_go) for at in (
@@ -199,6 +238,9 @@ TABLE = [
     *((BOTHYD, "create." + at, come_and_go) for at in (
         "queued", "claim_sent", "claimed", "claim_record", "spool", "committed", "running", "told")),
     *((BOTHYD, "store." + at, come_and_go) for at in ("uncommitted", "committed")),
+    (BOTHYD, "store.migrating", migrate),
+    (BOTHYD, "store.copied", back_up),
+    (BOTHYD, "restore.aside", put_back),
     *((BOTHYD, "delete." + at, come_and_go) for at in ("committed", "destroyed", "finished")),
     *((BOTHYD, at, changed) for at in ("update.intended", "update.applied", "update.committed")),
     *((WARDEN, at, paused) for at in ("pause.freezing", "resume.thawed")),
