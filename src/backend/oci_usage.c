@@ -68,7 +68,7 @@ err *oci_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t n,
 err *oci_usage(backend *b, const char *id, box_usage *ret_usage)
 {
     struct wp_id one = oci_id(id);
-    box_usage u;
+    box_usage u = {0};
 
     TRY(stats(((oci *)b)->warden, &one, 1, &u));
     if (!u.known)

@@ -82,7 +82,8 @@ typedef struct key_request {
 } key_request;
 err *engine_key_create(engine *e, const caller *c, const key_request *k, key_row *ret_row,
                        char **ret_secret) ERR_MUST;
-/* A copy of the store in a file without a name. Not in it: journals, spools, what images consist of. */
+/* A copy of the store in a file without a name. Not in it: journals, spools, what images consist
+ * of. */
 err *engine_backup(engine *e, const caller *c, int *ret_fd) ERR_MUST;
 err *engine_key_list(engine *e, const caller *c, key_row **ret_rows, size_t *ret_n) ERR_MUST;
 /* From the next request on. has: which members of q are meant. */

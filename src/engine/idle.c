@@ -92,7 +92,7 @@ static sandbox **collect(engine *e, size_t *ret_n)
         if (!wants_sample(sb, now))
             continue;
         if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
-            all = xrealloc(all, (2 * n + 1) * sizeof *all);
+            all = xrealloc(all, (2 * n + 1) * sizeof(sandbox *));
         all[n++] = sandbox_ref(sb);
     }
     *ret_n = n;

@@ -315,7 +315,7 @@ static void count_answer(relay_job *j)
     if (j->counted || j->out.len < sizeof "HTTP/1.1 200")
         return;
     j->counted = true;
-    j->answer.status = atoi(j->out.p + 9);
+    j->answer.status = (int)strtol(j->out.p + 9, NULL, 10);
     access_answered(&j->answer);
 }
 

@@ -80,6 +80,15 @@ static err *show(warden *w, slot *s, const struct wp_limits *l)
     return l->memory == s->made.memory ? NULL : view_show_memory(w, s);
 }
 
+static err *hold(warden *w, slot *s, const struct wp_claim *c)
+{
+    TRY(walls_blame(limit(w, s, &c->limits), WALL_CGROUP, WALLS_AT_CLAIM));
+    TRY(walls_blame(quota_limit(w, s->project, c->limits.disk), WALL_DISK, WALLS_AT_CLAIM));
+    TRY(show(w, s, &c->limits));
+    FAULT_KILL("claim.limited");
+    return c->flags & WP_CLAIM_NETWORK_OPEN ? network_open(w, s) : NULL;
+}
+
 /* Every failure destroys the slot. */
 static err *do_claim(warden *w, stage *st, slot *s, const claim_job *c, times *ret)
 {
@@ -110,12 +119,7 @@ static err *do_claim(warden *w, stage *st, slot *s, const claim_job *c, times *r
                                    .tmpfs = c->tmpfs,
                                    .ntmpfs = c->spec.ntmpfs}));
     FAULT_KILL("claim.swapped");
-    TRY(walls_blame(limit(w, s, &c->spec.limits), WALL_CGROUP, WALLS_AT_CLAIM));
-    TRY(walls_blame(quota_limit(w, s->project, c->spec.limits.disk), WALL_DISK, WALLS_AT_CLAIM));
-    TRY(show(w, s, &c->spec.limits));
-    FAULT_KILL("claim.limited");
-    if (c->spec.flags & WP_CLAIM_NETWORK_OPEN)
-        TRY(network_open(w, s));
+    TRY(hold(w, s, &c->spec));
     TRY(slot_claim_done(record));
     FAULT_KILL("claim.recorded");
     *ret = (times){t0 - c->j->received_ns, t1 - t0, now_mono_ns() - t1};

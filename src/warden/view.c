@@ -259,7 +259,7 @@ void *view_run(void *arg)
     privs_thread("view");
     setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
     for (;;) {
-        sleep(REFRESH_S);
+        nanosleep(&(struct timespec){.tv_sec = REFRESH_S}, NULL);
         n = 0;
         for (slot *s; (s = hold_next(w, n));) {
             n = s->n + 1;

@@ -61,7 +61,8 @@ err *rest_info_get(request *rq, response *rs)
     json_object_set_new(o, "caps", view_caps(e, &b->caps));
     json_object_set_new(o, "versions",
                         json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "api", 1, "warden", (int)WP_VERSION,
-                                  "spine", (int)SP_VERSION, "kit", atoi(KIT_VERSION), "journal",
+                                  "spine", (int)SP_VERSION, "kit",
+                                  (int)strtol(KIT_VERSION, NULL, 10), "journal",
                                   (int)EXEC_JOURNAL_FORMAT, "store", STORE_VERSION));
     json_object_set_new(o, "releases", view_releases(rest_of(rq)->o.version, b));
     json_object_set_new(o, "pool", view_pool_of(b));
