@@ -2,6 +2,7 @@
 
 The bound: never before its idle time, and at most IDLE / 8 + 4 s after it (two periods of a sixteenth, at least a second each, and
 two looks of a second)."""
+import concurrent.futures
 import contextlib
 import http.client
 import threading
@@ -133,6 +134,12 @@ def cases(suite, node):
             for name in ("by a stream that is followed", "by a watch of files"):
                 ended_at(node, busy[name], 10)  # their streams went with bothyd
 
+    suite.idle = found
+    with concurrent.futures.ThreadPoolExecutor(4) as beside:  # they only wait
+        list(beside.map(lambda part: part(suite, node), (terminal, anew, looking, changed)))
+
+
+def terminal(suite, node):
     @suite.case("idle: a terminal that is attached is not idle; when it is left, its shell still runs and is a command")
     def _():
         with node.sandbox(idle=2) as sb:
@@ -141,6 +148,8 @@ def cases(suite, node):
             ws.abandon()
             stays(node, sb, 2 + late(2))
 
+
+def anew(suite, node):
     @suite.case("idle: each command begins its time anew")
     def _():
         with node.sandbox(idle=3) as sb:
@@ -150,6 +159,8 @@ def cases(suite, node):
             equal(node.show(sb)["state"], "running", "after ten seconds of short commands")
             ended_at(node, sb, 3 + late(3) + 3)
 
+
+def looking(suite, node):
     @suite.case("idle: looking at it does not keep it")
     def _():
         with node.sandbox(idle=2) as sb:
@@ -161,6 +172,8 @@ def cases(suite, node):
                 time.sleep(0.1)
             equal(node.show(sb)["cause"], {"kind": "idle"}, "cause")
 
+
+def changed(suite, node):
     @suite.case("idle: set by a change it counts from then; a paused one is not idle")
     def _():
         with node.sandbox() as sb:
@@ -175,4 +188,3 @@ def cases(suite, node):
             equal(node.show(sb)["state"], "paused", "state")
             node.ok("POST", f"/v1/sandboxes/{sb}/resume")
             ended_at(node, sb, 1 + late(1) + 3)
-    suite.idle = found

@@ -6,7 +6,6 @@ import pathlib
 import random
 import re
 import statistics
-import subprocess
 import threading
 import time
 
@@ -54,14 +53,6 @@ def kill_both(node):
         node.kill(program)
     for program in ("warden", "bothyd"):
         node.restart(program)
-
-
-def events_of(node, sandbox):
-    path = pathlib.Path(node.dir, "bothyd", "store.db")
-    r = subprocess.run(["python3", "-c", "import sqlite3,sys\nfor r in sqlite3.connect('file:'+sys.argv[1]+'?mode=ro',uri=True).execute("
-                        "'select type from events where sandbox=? order by seq',(sys.argv[2],)): print(r[0])", path, sandbox],
-                       capture_output=True, text=True, check=True)
-    return r.stdout.split()
 
 
 def asked(node, answers, where, body):
@@ -195,7 +186,8 @@ def whole(suite, node):
             # kept: the session with its state; the command that ran has counted every number
             inside.join(60)
             session_kept(node, sb, run, answers)
-            check([e for e in events_of(node, sb) if e in ("paused", "resumed")] == ["paused", "resumed"], "events")
+            told = [e["type"] for e in node.ok("GET", f"/v1/events?sandbox={sb}")["events"]]
+            equal(told, ["creating", "running", "paused", "running"], "events")
 
     @suite.case("pause: the counting process did not count while it was paused; a neighbour did")
     def _():
