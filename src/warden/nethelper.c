@@ -19,6 +19,7 @@
 #include "base/sock.h"
 #include "base/spawn.h"
 #include "base/str.h"
+#include "warden/netflows.h"
 #include "warden/netlink.h"
 #include "warden/netpair.h"
 #include "warden/privs.h"
@@ -31,6 +32,7 @@ typedef struct helper {
     int route, filter;
     struct net_request in;
     uint32_t live[NET_LIVE_MAX];
+    bool older[NET_LIVE_MAX]; /* by slot: it was there before the table */
 } helper;
 
 /* ---- start: the table ---- */
@@ -113,6 +115,16 @@ static void load(helper *h, size_t got, struct net_answer *a)
     if (a->err)
         return;
     sweep(h);
+    a->err = net_flows_forget_others(h->filter, &h->plan, h->live, h->in.n);
+    if (a->err) {
+        snprintf(a->text, sizeof a->text,
+                 "connections of sandboxes that are gone cannot be forgotten (the kernel needs "
+                 "nf_conntrack_netlink)");
+        return;
+    }
+    for (uint32_t i = 0; i < h->in.n; i++)
+        if (h->live[i] < NET_LIVE_MAX)
+            h->older[h->live[i]] = true;
     h->loaded = true;
     privs_network_loaded();
 }
@@ -129,6 +141,15 @@ static int add(const helper *h, uint32_t n, int netns, struct net_answer *a)
     return r ? r : net_pair_make(h->route, &h->plan, n, netns);
 }
 
+static int take_out(helper *h, uint32_t n)
+{
+    int r = net_table_remove(h->filter, &h->plan, n, h->older[n]);
+
+    if (!r)
+        h->older[n] = false;
+    return r;
+}
+
 static void serve(helper *h, size_t got, int netns, struct net_answer *a)
 {
     const struct net_request *q = &h->in;
@@ -140,7 +161,7 @@ static void serve(helper *h, size_t got, int netns, struct net_answer *a)
     else if (q->op == NET_ADD)
         a->err = add(h, q->n, netns, a);
     else if (q->op == NET_REMOVE)
-        a->err = net_table_remove(h->filter, &h->plan, q->n);
+        a->err = take_out(h, q->n);
     else if (q->op == NET_DROPPED)
         a->err = net_table_dropped(h->filter, &h->plan, q->n, &a->value);
     else

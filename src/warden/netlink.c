@@ -109,11 +109,23 @@ void nl_nest_end(nl_batch *b, size_t at)
 /* ---- talking ---- */
 
 typedef struct answers {
-    unsigned left;
+    unsigned left; /* acknowledgements, or the end of a dump */
     int failure;
     void *data; /* the first message that is no acknowledgement goes here */
     size_t max, n;
+    void (*each)(void *arg, const void *body, size_t n); /* or all of them here */
+    void *arg;
 } answers;
+
+static void take_body(answers *to, const uint8_t *body, size_t n)
+{
+    if (to->each) {
+        to->each(to->arg, body, n);
+    } else if (to->data && !to->n && n <= to->max) {
+        memcpy(to->data, body, n);
+        to->n = n;
+    }
+}
 
 static void take(answers *to, const struct nlmsghdr *h)
 {
@@ -121,11 +133,8 @@ static void take(answers *to, const struct nlmsghdr *h)
     size_t n = h->nlmsg_len - NLMSG_HDRLEN;
     int errnum;
 
-    if (h->nlmsg_type != NLMSG_ERROR) {
-        if (to->data && !to->n && n <= to->max) {
-            memcpy(to->data, body, n);
-            to->n = n;
-        }
+    if (h->nlmsg_type != NLMSG_ERROR && h->nlmsg_type != NLMSG_DONE) {
+        take_body(to, body, n);
         return;
     }
     if (n < sizeof errnum)
@@ -182,6 +191,13 @@ int nl_ask(int fd, nl_batch *b, void *answer, size_t max, size_t *ret_n)
 
     *ret_n = a.n;
     return r ? r : a.n ? 0 : -ENODATA;
+}
+
+int nl_dump(int fd, nl_batch *b, void (*each)(void *arg, const void *body, size_t n), void *arg)
+{
+    answers a = {.each = each, .arg = arg};
+
+    return talk(fd, b, &a);
 }
 
 const void *nl_find(const void *attrs, size_t n, uint16_t type, size_t *ret_n)

@@ -35,6 +35,8 @@ void nl_silent(nl_batch *b);
 int nl_send(int fd, nl_batch *b);
 /* Sends a batch of one question; its answer is copied, its acknowledgement read. */
 int nl_ask(int fd, nl_batch *b, void *answer, size_t max, size_t *ret_n);
+/* Sends a batch of one question with NLM_F_DUMP; each is called with the body of each answer. */
+int nl_dump(int fd, nl_batch *b, void (*each)(void *arg, const void *body, size_t n), void *arg);
 
 /* The attribute of this type among n bytes of them; NULL: none. */
 const void *nl_find(const void *attrs, size_t n, uint16_t type, size_t *ret_n);

@@ -12,6 +12,7 @@
 
 #include "base/fault.h"
 #include "base/str.h"
+#include "warden/netflows.h"
 #include "warden/netlink.h"
 
 #define CONNECTIONS "1024" /* of one sandbox at a time: the host's table of them is everybody's */
@@ -226,15 +227,17 @@ int net_table_add(int fd, const net_plan *p, uint32_t n)
     if (r != -EEXIST)
         return r;
     /* Of one before it whose end nobody could tell the table: its count is not ours. */
-    (void)net_table_remove(fd, p, n);
+    r = net_table_remove(fd, p, n, true);
+    if (r)
+        return r;
     edge(&b, NFNL_MSG_BATCH_BEGIN);
     change(&b, p, NFT_MSG_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, n);
     edge(&b, NFNL_MSG_BATCH_END);
     return nl_send(fd, &b);
 }
 
-/* The connections' own, if it ever had one. */
-static void remove_count(int fd, const net_plan *p, uint32_t n)
+/* The connections' own. -ENOENT: none is left that is not over. */
+static int remove_count(int fd, const net_plan *p, uint32_t n)
 {
     const keys k = keys_of(p, n);
     nl_batch b = {0};
@@ -243,10 +246,10 @@ static void remove_count(int fd, const net_plan *p, uint32_t n)
     begin(&b, NFT_MSG_DELSETELEM, 0);
     element(&b, p, "connections", k.name, sizeof k.name);
     edge(&b, NFNL_MSG_BATCH_END);
-    (void)nl_send(fd, &b);
+    return nl_send(fd, &b);
 }
 
-int net_table_remove(int fd, const net_plan *p, uint32_t n)
+int net_table_remove(int fd, const net_plan *p, uint32_t n, bool older)
 {
     nl_batch b = {0};
 
@@ -254,8 +257,11 @@ int net_table_remove(int fd, const net_plan *p, uint32_t n)
     change(&b, p, NFT_MSG_DELSETELEM, 0, n);
     edge(&b, NFNL_MSG_BATCH_END);
     int r = nl_send(fd, &b);
-    remove_count(fd, p, n);
-    return r == -ENOENT ? 0 : r;
+    r = r == -ENOENT ? 0 : r;
+    if (remove_count(fd, p, n) == -ENOENT && !older)
+        return r;
+    int forgotten = net_flows_forget(fd, p, n);
+    return r ? r : forgotten;
 }
 
 /* list > element > expression (the set has one, a counter) > data > packets */

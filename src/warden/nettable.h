@@ -44,7 +44,10 @@ void net_table_text(const net_plan *p, const uint32_t *live, size_t n, buf *out)
 
 /* Through a socket of NETLINK_NETFILTER; 0 or a negative errno. */
 int net_table_add(int fd, const net_plan *p, uint32_t n);
-int net_table_remove(int fd, const net_plan *p, uint32_t n);
+/* What it sends from here on is refused, and what was on its way to it comes no more: its
+ * connections are forgotten, which takes milliseconds, if this table has counted any. older: it may
+ * have some of before the table. */
+int net_table_remove(int fd, const net_plan *p, uint32_t n, bool older);
 /* Packets of the sandbox that were refused. */
 int net_table_dropped(int fd, const net_plan *p, uint32_t n, uint64_t *ret_packets);
 int net_table_delete(int fd, const net_plan *p);

@@ -240,8 +240,8 @@ err *network_recover(warden *w)
         return err_remedy(
             err_because(err_sys(ERR_WALL_FAILED, -r, "the nft table of the node cannot be made"),
                         "%s", *a.text ? a.text : "the network helper gave no answer"),
-            "--network needs CAP_NET_ADMIN, the program nft (package nftables) and nf_tables in the "
-            "kernel.");
+            "--network needs CAP_NET_ADMIN, the program nft (package nftables), nf_tables and "
+            "nf_conntrack_netlink in the kernel.");
     atomic_store(&w->network->offered, true);
     log_info("network", "sandboxes may have a network; %u do", q.n);
     return NULL;
