@@ -96,6 +96,21 @@ static bool node_limits(const limits *from, const limits *to, limits *ret)
     return ret->memory || ret->cpu_milli || ret->pids || ret->disk;
 }
 
+/* True: it has what it had. */
+static bool unlimit_node(engine *e, sandbox *sb, const change *c)
+{
+    limits l;
+    err *failure = node_limits(&c->limits, &c->before, &l)
+                       ? e->o.backend->ops->limits(e->o.backend, sb->id, &l)
+                       : NULL;
+    bool done = !failure;
+
+    err_drop(failure, "update");
+    return done;
+}
+
+/* One that fails may have done half of it, and of one that was not answered nobody knows. The row
+ * stays pending until the node is known to have what it had. */
 static err *limit_node(engine *e, sandbox *sb, const change *c)
 {
     backend *b = e->o.backend;
@@ -107,17 +122,9 @@ static err *limit_node(engine *e, sandbox *sb, const change *c)
     FAULT_KILL("update.intended");
     err *failure = b->ops->limits(b, sb->id, &l);
     FAULT_KILL("update.applied");
-    if (failure) /* the node has what it had */
+    if (failure && unlimit_node(e, sb, c))
         err_drop(store_sandbox_pending(e->o.store, sb->id, false), "update");
     return failure;
-}
-
-static void unlimit_node(engine *e, sandbox *sb, const change *c)
-{
-    limits l;
-
-    if (node_limits(&c->limits, &c->before, &l))
-        err_drop(e->o.backend->ops->limits(e->o.backend, sb->id, &l), "update");
 }
 
 void update_settle(engine *e, sandbox *sb)
@@ -216,7 +223,7 @@ static err *update(engine *e, sandbox *sb, const sandbox_patch *p)
     CLEANUP(freep) char *text = text_of(sb, &c);
     err *failure = store_sandbox_spec(e->o.store, sb->id, text, c.ends_ns);
     if (failure) {
-        unlimit_node(e, sb, &c);
+        (void)unlimit_node(e, sb, &c);
         return failure;
     }
     FAULT_KILL("update.committed");
