@@ -665,6 +665,7 @@ static bool lane_stop(lane *l)
 
 static void free_over(lane *l)
 {
+    log_lend(NULL); /* what was lent goes with them */
     for (relay_job *j = l->over, *next; j; j = next) {
         next = j->following;
         job_free(j);
