@@ -477,7 +477,7 @@ static bool is_hopeless(const err *e)
 /* Beside the socket, where 'bothy doctor' looks when nobody answers. e NULL: it did. */
 static void tell(const config *c, const err *e)
 {
-    CLEANUP(freep) char *path = xstrdup(c->listen_socket);
+    CLEANUP(freep) char *path = xstrdup(str_or(c->listen_socket, "")); /* "": no configuration */
     CLEANUP(buf_done) buf text = {0};
     char *slash = strrchr(path, '/');
 
