@@ -34,6 +34,7 @@
 
 #define OPS_WORKERS    2
 #define FREEZE_WORKERS 2 /* of their own, as one that resists takes seconds; a queue each */
+#define FATE_WORKERS   2 /* of their own, as one waits for a pid 1 that is on its way out */
 #define LAYERS_WORKERS 2
 #define UNPACK_WORKERS 9 /* bothyd has as many layers under way; most of the time they wait */
 #define LIST_PAGE      1000u
@@ -49,7 +50,7 @@ typedef struct queue {
     warden *w;
 } queue;
 
-static queue ops, freezes[FREEZE_WORKERS], slow, unpacks;
+static queue ops, freezes[FREEZE_WORKERS], fates, slow, unpacks;
 
 static void queue_init(queue *q, warden *w)
 {
@@ -650,7 +651,7 @@ static const struct {
     [WP_IMAGE] = {op_image, &slow},    [WP_PRUNE] = {op_prune, &slow},
     [WP_POOL] = {op_pool, NULL},       [WP_LAYERS] = {op_layers, &ops},
     [WP_WALLS] = {op_walls, &ops},     [WP_RELEASE] = {op_release, NULL},
-    [WP_FATE] = {op_fate, &ops},
+    [WP_FATE] = {op_fate, &fates},
 };
 
 static void *work(void *arg)
@@ -671,6 +672,7 @@ static void *work(void *arg)
 void ops_start(warden *w)
 {
     queue_init(&ops, w);
+    queue_init(&fates, w);
     queue_init(&slow, w);
     queue_init(&unpacks, w);
     for (int i = 0; i < OPS_WORKERS; i++)
@@ -679,6 +681,8 @@ void ops_start(warden *w)
         queue_init(&freezes[i], w);
         thread_detach("ops", work, &freezes[i]);
     }
+    for (int i = 0; i < FATE_WORKERS; i++)
+        thread_detach("ops", work, &fates);
     for (int i = 0; i < LAYERS_WORKERS; i++)
         thread_detach("layers", work, &slow);
     for (int i = 0; i < UNPACK_WORKERS; i++)
