@@ -30,6 +30,8 @@ struct exec_account {
     char owner[];
 };
 
+#define SYNC_LEFT_MAX 1024u
+
 struct exec_hub {
     exec_options o;
     rlim_t descriptors; /* we may have */
@@ -44,11 +46,15 @@ struct exec_hub {
     pthread_t sync_thread;
     pthread_cond_t sync_wake; /* lock */
     bool sync_stop;           /* lock */
+    int left[SYNC_LEFT_MAX];  /* lock: journals whose tables are gone */
+    size_t nleft;
 };
 
 /* sync.c: journals are on the disk within about a second. */
 void sync_start(exec_hub *h);
 void sync_stop(exec_hub *h);
+/* The hub's lock is held. A table goes: what its journal has not on the disk yet is seen to. */
+void sync_leave(exec_hub *h, journal *j);
 
 /* An exec the journal knows. Only those that live or are looked at have an `exec`. */
 struct past {

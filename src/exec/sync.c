@@ -39,6 +39,34 @@ static void sync_one(exec_table *t)
                   strerrordesc_np(errno));
 }
 
+void sync_leave(exec_hub *h, journal *j)
+{
+    if (!atomic_load(&j->unsynced))
+        return;
+    if (h->sync_stop)
+        (void)fdatasync(j->fd); /* nobody waits for the lock any more */
+    else if (h->nleft < SYNC_LEFT_MAX)
+        h->left[h->nleft++] = TAKE_FD(j->fd);
+    else
+        log_warn("journal", "the disk is too slow: that of a sandbox that has ended is left to it");
+}
+
+static int take_left(exec_hub *h)
+{
+    LOCK_SCOPE(&h->lock);
+
+    return h->nleft ? h->left[--h->nleft] : -1;
+}
+
+static void sync_left(exec_hub *h)
+{
+    for (int fd; (fd = take_left(h)) >= 0; close(fd))
+        if (fdatasync(fd))
+            log_error("journal",
+                      "that of a sandbox that has ended cannot be written to the disk: %s",
+                      strerrordesc_np(errno));
+}
+
 static void sync_all(exec_hub *h)
 {
     size_t n;
@@ -48,6 +76,7 @@ static void sync_all(exec_hub *h)
         sync_one(dirty[i]);
         exec_table_unref(dirty[i]);
     }
+    sync_left(h);
 }
 
 static void *sync_run(void *arg)

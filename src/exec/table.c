@@ -529,6 +529,7 @@ void exec_table_unref(exec_table *t)
             return;
         if (map_get_str(&t->hub->tables, t->sandbox) == t)
             map_take_str(&t->hub->tables, t->sandbox);
+        sync_leave(t->hub, &t->journal);
     }
     table_free(t);
 }

@@ -326,6 +326,35 @@ static void a_journal_has_one_table_and_lists_the_newest(void **state)
     world_end(&w);
 }
 
+static size_t journals_left(world *w)
+{
+    LOCK_SCOPE(&w->hub->lock);
+    return w->hub->nleft;
+}
+
+/* A table that goes before the next look at the journals leaves its own to it. */
+static void a_journal_is_synced_though_its_table_is_gone(void **state)
+{
+    world w;
+    size_t seen = 0;
+
+    (void)state;
+    world_create(&w, 0, 0);
+    for (int i = 0; i < 5 && !seen; i++) { /* the look may come in between */
+        exec_table *t = NULL;
+        assert_ok(exec_table_open(w.hub, "other", &t));
+        exec_table_pause(t, now_real_ns());
+        assert_ok(exec_table_note_pause(t, now_real_ns() + 1));
+        exec_table_unref(t);
+        seen = journals_left(&w);
+    }
+    assert_int_equal(seen, 1);
+    for (int i = 0; i < 500 && journals_left(&w); i++)
+        usleep(10000);
+    assert_int_equal(journals_left(&w), 0);
+    world_end(&w);
+}
+
 static void a_key_runs_once(void **state)
 {
     world w;
@@ -742,6 +771,7 @@ int main(void)
         WORLD_TEST(kills_are_told_from_deaths),
         WORLD_TEST(time_limits_reach_the_whole_tree),
         WORLD_TEST(a_journal_has_one_table_and_lists_the_newest),
+        WORLD_TEST(a_journal_is_synced_though_its_table_is_gone),
         WORLD_TEST(a_key_runs_once),
         WORLD_TEST(live_execs_have_a_limit),
         WORLD_TEST(a_silent_start_is_told),
