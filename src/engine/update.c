@@ -165,7 +165,8 @@ static err *check(engine *e, const caller *c, const sandbox_patch *p)
 static err *check_state(sandbox *sb, const sandbox_patch *p)
 {
     const limits *l = &p->limits;
-    bool inside = l->memory || l->disk || l->cpu_milli || l->pids || l->nofile || l->execs;
+    bool inside =
+        l->memory || l->disk || l->cpu_milli || l->pids || l->nofile || l->nofile_hard || l->execs;
     LOCK_SCOPE(&sb->lock);
 
     return sb->state == LIFE_PAUSED && !sb->cause && !inside ? NULL : sandbox_usable_locked(sb);
@@ -181,6 +182,7 @@ static err *plan(sandbox *sb, const sandbox_patch *p, change *ret)
                     .idle_ms = p->has_idle ? p->idle_ms : sb->idle_ms,
                     .ends_ns = p->has_ttl ? sandbox_now(sb) + p->ttl_ms * NS_PER_MS : sb->ends_ns};
     merge_limits(&ret->limits, &p->limits);
+    TRY(limits_check(&ret->limits)); /* also what is new with what stays */
     return p->labels ? merge_labels(&ret->labels, p->labels) : NULL;
 }
 

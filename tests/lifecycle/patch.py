@@ -77,11 +77,12 @@ def cases(suite, node):
 
     @suite.case("patch: what is wrong changes nothing, and says what")
     def _():
-        with node.sandbox(labels={"a": "1"}) as sb:
+        with node.sandbox(labels={"a": "1"}, limits={"nofile_hard": 2048}) as sb:
             whole = node.show(sb)
             for body, status, code in (({"ttl": 0}, 400, "invalid_request"), ({"name": "x"}, 400, "invalid_request"),
                                        ({"labels": {"-": "x"}}, 400, "invalid_request"), ({"labels": {"x": 1}}, 400, "invalid_request"),
-                                       ({"limits": {"memory": 1}}, 400, "invalid_request"), ({"limits": {"shm": MIB}}, 501, "unsupported"),
+                                       ({"limits": {"memory": 1}}, 400, "invalid_request"), ({"limits": {"nofile": 4096}}, 400, "invalid_request"),
+                                       ({"limits": {"shm": MIB}}, 501, "unsupported"),
                                        ({"limits": {"disk": 64 * MIB}, "labels": {"a": "2"}}, 501, "unsupported"),
                                        ({"labels": {f"k{i}": "v" for i in range(65)}}, 400, "invalid_request")):
                 expect_error(patch(node, sb, **body), status, code)
