@@ -37,6 +37,12 @@ static const char *const LINES[][WORDS] = {
     {"registry", "--json"},
     {"logout", "ghcr.io"},
     {"version"},
+    {"events"},
+    {"events", "--json"},
+    {"top", "--once"},
+    {"pause", "box"},
+    {"resume", "--json", "box"},
+    {"update", "--ttl", "1m", "box"},
 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
