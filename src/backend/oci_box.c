@@ -442,6 +442,7 @@ static oci_out *take_back(box *x)
 
 static void violated(box *x, const char *why)
 {
+    LOG_ABOUT(x->id, NULL, 0);
     log_error("spine", "sandbox %s: %s", x->id, why);
     if (!x->done)        /* else end() does it */
         destroy_slot(x); /* whoever speaks there now, it is no init of ours */

@@ -52,6 +52,7 @@ static void finish(ending *x)
     sandbox *sb = x->sb;
     char detail[CAUSE_DETAIL_MAX];
 
+    LOG_ABOUT(sb->id, NULL, 0);
     x->facts.ooms_ago = exec_table_ooms(sb->table);
     cause why = cause_of_end(&x->facts, detail);
     log_warn("gone", "sandbox %s: pid 1 has ended: %s", sb->id, x->why);

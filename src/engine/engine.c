@@ -148,6 +148,7 @@ static err *reconcile_row(engine *e, map *boxes, const sandbox_row *row)
 
     if (!strcmp(row->state, lifecycle_name(LIFE_GONE)))
         return NULL;
+    LOG_ABOUT(row->id, NULL, 0);
     if (!b || b->dead) {
         char detail[CAUSE_DETAIL_MAX];
         mark_gone(e, row, b ? ending_cause(e, row->id, detail) : (cause){.kind = CAUSE_NODE_LOST});
@@ -216,6 +217,7 @@ err *engine_reconcile(engine *e)
     /* What is left belongs to nobody the store knows. */
     while (!failure && map_next(&boxes, &it)) {
         const box_status *b = it.entry->value;
+        LOG_ABOUT(b->id, NULL, 0);
         log_info("reconcile", "destroying %s: nobody owns it", b->id);
         err_drop(e->o.backend->ops->destroy(e->o.backend, b->id), "reconcile");
     }

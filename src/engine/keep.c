@@ -14,6 +14,7 @@ void engine_end_decided(engine *e, sandbox *sb, const cause *c)
 {
     CLEANUP(freep) char *text = cause_json(c);
 
+    LOG_ABOUT(sb->id, NULL, 0);
     metric_add(&ENGINE_METRICS[M_ENDED], c->kind, 1);
     log_info("end", "sandbox %s: %s", sb->id, cause_name(c->kind));
     store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,

@@ -270,6 +270,7 @@ void sandbox_settle_pause(sandbox *sb, bool frozen)
     err *failure = ops->freeze(sb->box);
     if (!failure)
         return;
+    LOG_ABOUT(sb->id, NULL, 0);
     log_warn("reconcile", "sandbox %s was paused and runs: %s", sb->id, failure->message);
     err_free(failure);
     undo(sb, sb->paused_ns);
