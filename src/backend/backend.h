@@ -201,8 +201,8 @@ typedef struct backend_ops {
     /* What is kept warm; may be NULL. With `set` the watermarks change first (until the backend's
      * end: they are in its hands again then). Blocking, short. */
     err *(*pool)(backend *b, const pool_marks *set, pool_status *ret_status);
-    /* Writes the release of the program behind it, "" if it does not tell; may be NULL. Blocking,
-     * short. */
+    /* Writes the release of the program behind it, "" if it does not tell; may be NULL. Does
+     * not wait. */
     void (*release)(backend *b, char ret_release[BACKEND_RELEASE_MAX]);
     /* A socket of the sandbox's network, for its loopback; may be NULL (caps.socket). Does not
      * wait. ERR_SANDBOX_GONE if it has none any more. */

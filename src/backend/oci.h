@@ -48,6 +48,8 @@ err *oci_warden_new(const char *socket, const struct wp_watermarks *marks, uint6
 /* From now on these. */
 void oci_warden_remember(oci_warden *w, const struct wp_watermarks *marks);
 uint32_t oci_warden_caps(oci_warden *w);
+/* Of the warden that is connected; "" if none is, or it does not tell. */
+void oci_warden_release(oci_warden *w, char ret_release[WP_RELEASE_MAX]);
 /* Every other request is safe to repeat: one that was lost with the connection is sent again. */
 void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, void *arg);
 

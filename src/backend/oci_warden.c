@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -45,6 +46,7 @@ struct oci_warden {
     /* under the lock */
     bool stop, connected;
     uint32_t caps;
+    char release[WP_RELEASE_MAX];
     err *failure;               /* of the last attempt to connect */
     struct wp_watermarks marks; /* flags 0: the warden's own */
     int fd;
@@ -262,13 +264,11 @@ static err *other_version(const struct wp_hdr *h, size_t n)
     return err_remedy(e, "Run bothyd and bothy-warden of one release; upgrade bothyd first.");
 }
 
-static err *greet(oci_warden *w, int fd, uint32_t *ret_caps)
+/* One frame and its answer in w->rx, of *ret_n bytes: before the connection is everybody's. */
+static err *ask_first(oci_warden *w, int fd, const void *frame, size_t n, size_t *ret_n)
 {
-    struct {
-        struct wp_hdr h;
-        struct wp_hello hello;
-    } m = {.h = {.type = WP_HELLO}, .hello = {.min = WP_VERSION_MIN, .max = WP_VERSION}};
-    struct iovec v = {&m, sizeof m};
+    const struct wp_hdr *asked = frame, *h = (const struct wp_hdr *)w->rx;
+    struct iovec v = {(void *)frame, n};
     struct pollfd p = {fd, POLLIN, 0};
     size_t nfds;
     int e = sock_send(fd, &v, 1, NULL, 0, 0);
@@ -277,15 +277,44 @@ static err *greet(oci_warden *w, int fd, uint32_t *ret_caps)
         return err_sys(ERR_UNAVAILABLE, -e, "cannot greet the warden");
     if (poll(&p, 1, HELLO_MS) != 1)
         return err_new(ERR_UNAVAILABLE, "the warden does not answer");
-    ssize_t n = sock_recv(fd, w->rx, sizeof w->rx, NULL, 0, &nfds, MSG_DONTWAIT);
-    const struct wp_hdr *h = (const struct wp_hdr *)w->rx;
-    if (n < (ssize_t)sizeof *h || h->type != (WP_HELLO | WP_ANSWER))
+    ssize_t got = sock_recv(fd, w->rx, sizeof w->rx, NULL, 0, &nfds, MSG_DONTWAIT);
+    if (got < (ssize_t)sizeof *h || h->type != (asked->type | WP_ANSWER))
         return err_new(ERR_UNAVAILABLE, "the warden's greeting is malformed");
+    *ret_n = (size_t)got - sizeof *h;
+    return NULL;
+}
+
+static err *greet(oci_warden *w, int fd, uint32_t *ret_caps)
+{
+    struct {
+        struct wp_hdr h;
+        struct wp_hello hello;
+    } m = {.h = {.type = WP_HELLO}, .hello = {.min = WP_VERSION_MIN, .max = WP_VERSION}};
+    const struct wp_hdr *h = (const struct wp_hdr *)w->rx;
     const struct wp_hello *said = (const struct wp_hello *)(h + 1);
-    if (h->err || !wp_answer_ok(WP_HELLO, said, (size_t)n - sizeof *h) ||
-        said->min < WP_VERSION_MIN || said->min > WP_VERSION)
-        return other_version(h, (size_t)n - sizeof *h);
+    size_t n = 0;
+
+    TRY(ask_first(w, fd, &m, sizeof m, &n));
+    if (h->err || !wp_answer_ok(WP_HELLO, said, n) || said->min < WP_VERSION_MIN ||
+        said->min > WP_VERSION)
+        return other_version(h, n);
     *ret_caps = said->caps;
+    return NULL;
+}
+
+/* "" of one that does not tell. It is the same as long as the connection lasts. */
+static err *ask_release(oci_warden *w, int fd, uint32_t caps, char ret_release[WP_RELEASE_MAX])
+{
+    struct wp_hdr ask = {.type = WP_RELEASE};
+    const struct wp_hdr *h = (const struct wp_hdr *)w->rx;
+    size_t n = 0;
+
+    *ret_release = 0;
+    if (!(caps & WP_CAP_RELEASE))
+        return NULL;
+    TRY(ask_first(w, fd, &ask, sizeof ask, &n));
+    if (!h->err && wp_answer_ok(WP_RELEASE, h + 1, n))
+        snprintf(ret_release, WP_RELEASE_MAX, "%.*s", (int)n, (const char *)(h + 1));
     return NULL;
 }
 
@@ -306,12 +335,15 @@ static err *connect_once(oci_warden *w)
 {
     CLEANUP(closep) int fd = -1;
     uint32_t caps = 0;
+    char release[WP_RELEASE_MAX];
 
     TRY(sock_connect_path(w->path, SOCK_SEQPACKET, &fd));
     TRY(greet(w, fd, &caps));
+    TRY(ask_release(w, fd, caps, release));
     LOCK_SCOPE(&w->lock);
     w->fd = TAKE_FD(fd);
     w->caps = caps;
+    memcpy(w->release, release, sizeof release);
     w->connected = true;
     w->unsent = w->head;
     send_marks(w);
@@ -473,6 +505,12 @@ uint32_t oci_warden_caps(oci_warden *w)
 {
     LOCK_SCOPE(&w->lock);
     return w->caps;
+}
+
+void oci_warden_release(oci_warden *w, char ret_release[WP_RELEASE_MAX])
+{
+    LOCK_SCOPE(&w->lock);
+    snprintf(ret_release, WP_RELEASE_MAX, "%s", w->connected ? w->release : "");
 }
 
 void oci_warden_free(oci_warden *w)
