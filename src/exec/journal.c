@@ -148,8 +148,11 @@ static err *cut_tail(journal *j, const char *path)
 err *journal_open(int dirfd, const char *path, journal *j,
                   void (*each)(void *arg, uint32_t index, const journal_rec *r), void *arg)
 {
-    *j = (journal){
-        .fd = openat(dirfd, path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600)};
+    /* One by one: the thread that syncs looks at its mark all the time. */
+    j->fd = openat(dirfd, path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+    j->count = 0;
+    j->damaged = false;
+    atomic_store(&j->unsynced, false);
     if (j->fd < 0)
         return err_sys(errno == ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, errno, "cannot open %s",
                        path);

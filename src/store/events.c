@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "base/thread.h"
 #include "store/internal.h"
 
 void event_row_done(event_row *r)
@@ -46,14 +47,18 @@ void store_events_committed(store_events *ev, bool done)
     if (!newest || !done)
         return;
     atomic_store(&ev->last, newest);
+    LOCK_SCOPE(&ev->lock);
     if (ev->notify)
         ev->notify(ev->arg);
 }
 
 void store_event_watch(store *s, void (*notify)(void *arg), void *arg)
 {
-    s->writer.events.notify = notify;
-    s->writer.events.arg = arg;
+    store_events *ev = &s->writer.events;
+    LOCK_SCOPE(&ev->lock);
+
+    ev->notify = notify;
+    ev->arg = arg;
 }
 
 uint64_t store_event_last(store *s)

@@ -114,6 +114,7 @@ typedef struct store_pending {
 typedef struct store_events {
     uint64_t newest;       /* inserted by the transaction under way; the writer's */
     _Atomic uint64_t last; /* committed */
+    pthread_mutex_t lock;  /* of the watcher; held while it is told */
     void (*notify)(void *arg);
     void *arg;
 } store_events;

@@ -53,6 +53,7 @@ err *store_open(int dirfd, const char *path, const char *sync, store **ret_store
 
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->copying, NULL);
+    pthread_mutex_init(&s->writer.events.lock, NULL);
     s->name = xstrdup(path);
     s->sync = xstrdup(sync);
     /* /proc/self/fd/N names the directory for as long as the store lives. */
@@ -95,6 +96,7 @@ void store_close(store *s)
     free(s->sync);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->copying);
+    pthread_mutex_destroy(&s->writer.events.lock);
     free(s);
 }
 

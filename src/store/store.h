@@ -136,7 +136,8 @@ err *store_event_list(store *s, const event_page *page, event_row **ret_rows,
 uint64_t store_event_last(store *s);
 /* The oldest that is kept, 0 if none is. */
 err *store_event_first(store *s, uint64_t *ret_seq) ERR_MUST;
-/* Called on the writer's thread after a commit with events; one watcher, before the first write. */
+/* Called on the writer's thread after a commit with events; one watcher. NULL: none from the return
+ * on. notify must not call it. */
 void store_event_watch(store *s, void (*notify)(void *arg), void *arg);
 
 /* ---- backup.c ---- */
