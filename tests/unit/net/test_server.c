@@ -253,16 +253,14 @@ TEST(bodies_that_do_not_come_hold_nobody_up, .threads = 2)
         EVENTUALLY(server_count(f->server).requests >= 1);
         assert_int_equal(ask(good, "/hello"), 200);
     }
-    for (size_t i = 0; i < 3; i++) {
+    /* The first ones have made room; which of the last two did, too, is the scheduler's choice. On
+     * a busy machine their party has too many first (429). */
+    for (size_t i = 0; i < ARRAY_LEN(fd); i++) {
+        if (i >= 3)
+            (void)!send(fd[i], "lo", 2, MSG_NOSIGNAL);
         int status = hear(fd[i], &in, NULL);
-        assert_true(status == 503 ||
-                    status == 429); /* on a busy machine their party has too many first */
-        close(fd[i]);
-    }
-    for (size_t i = 3; i < ARRAY_LEN(fd); i++) {
-        say(fd[i], "lo");
-        int status = hear(fd[i], &in, NULL);
-        assert_true(status == 200 || status == 429);
+        if (status != 503 && status != 429 && !(i >= 3 && status == 200))
+            fail_msg("body %zu was answered with %d", i, status);
         close(fd[i]);
     }
     EVENTUALLY(server_count(f->server).requests == 0);
