@@ -417,7 +417,8 @@ def cases(suite, node):
         with Screen(node, env={"BOTHY_PATIENCE": "1"}) as s:
             before = s.modes()
             enter(s, box)
-            s.line("KEPT=again")
+            s.line("KEPT=again; echo is set")
+            s.until(r"^is set$")  # a key that is on its way dies with bothyd
             node.kill("bothyd")
             s.until(r"did not come back")
             s.until(r"host%$")
