@@ -219,6 +219,7 @@ typedef struct event_watch {
 } event_watch;
 void engine_event_watch(engine *e, event_watch *w);
 void engine_event_unwatch(engine *e, event_watch *w); /* it is not being called then */
+unsigned engine_event_watchers(engine *e);
 
 /* ---- execs ---- */
 /* ERR_SANDBOX_GONE with its cause, ERR_SANDBOX_PAUSED; else as exec_start. */

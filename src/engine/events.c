@@ -29,6 +29,7 @@ void engine_event_watch(engine *e, event_watch *w)
 {
     LOCK_SCOPE(&e->event_lock);
 
+    e->nwatches++;
     w->prev = NULL;
     w->next = e->watches;
     if (w->next)
@@ -40,9 +41,15 @@ void engine_event_unwatch(engine *e, event_watch *w)
 {
     LOCK_SCOPE(&e->event_lock);
 
+    e->nwatches--;
     *(w->prev ? &w->prev->next : &e->watches) = w->next;
     if (w->next)
         w->next->prev = w->prev;
+}
+
+unsigned engine_event_watchers(engine *e)
+{
+    return e->nwatches;
 }
 
 uint64_t engine_event_last(engine *e)

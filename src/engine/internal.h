@@ -29,6 +29,7 @@ struct engine {
     map buckets;            /* key id or owner → quota_bucket */
     pthread_mutex_t event_lock;
     event_watch *watches; /* under event_lock */
+    _Atomic unsigned nwatches;
     bool stopping;
 };
 

@@ -1,8 +1,8 @@
 /* /v1/events: a page, or a stream that goes on.
  *
  * A stream holds a number and nothing else; each step reads what is committed behind it. Steps that
- * the store's commits wake are at least a moment apart, so that a busy node costs a stream a few
- * reads a second and no more. */
+ * the store's commits wake are at least a moment apart, which is longer the more streams there are:
+ * for all of them together a busy node reads some thousand times a second and no more. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +15,7 @@
 
 #define STEP_EVENTS 64
 #define MOMENT_NS   (20 * NS_PER_MS)
+#define SHARE_NS    (NS_PER_MS / 5) /* a moment is at least so long for each stream */
 #define PING_NS     (15 * NS_PER_S)
 
 typedef struct events_ask {
@@ -182,9 +183,16 @@ static err *put_events(stream *s, buf *out, bool *ret_more)
     return NULL;
 }
 
+static uint64_t next_look(const stream *s)
+{
+    uint64_t shares = engine_event_watchers(s->engine) * SHARE_NS;
+
+    return s->looked_ns + (shares > MOMENT_NS ? shares : MOMENT_NS);
+}
+
 static enum relay_next wait_for_more(stream *s, relay_io *io, bool soon)
 {
-    io->wake_at = soon ? s->looked_ns + MOMENT_NS : s->sent_ns + PING_NS;
+    io->wake_at = soon ? next_look(s) : s->sent_ns + PING_NS;
     return RELAY_WAIT;
 }
 
@@ -196,7 +204,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
 
     if (!s->head_sent)
         put_head(s, io, &out);
-    bool soon = news && s->looked_ns && io->now < s->looked_ns + MOMENT_NS;
+    bool soon = news && s->looked_ns && io->now < next_look(s);
     if (news && !soon) {
         s->looked_ns = io->now;
         err *failure = put_events(s, &out, &more);
