@@ -73,6 +73,7 @@ struct sandbox {
     uint8_t digest[32];
     uint64_t ends_ns, ended_ns;
     uint64_t paused_ns;   /* PAUSED: since when, and ends_ns stands still from then on */
+    unsigned movers;      /* that wait for their turn */
     bool moving;          /* a pause, a resume or another change of its record is under way */
     pthread_cond_t moved; /* it is over */
     receipt receipt;
@@ -204,7 +205,8 @@ void engine_end_decided(engine *e, sandbox *sb, const cause *c);
 uint64_t sandbox_now(const sandbox *sb);
 /* Changes of its record that wait for the store come one after the other. The first waits; the lock
  * must be held by neither. */
-void sandbox_move_begin(sandbox *sb);
+/* Waits for its turn, with few others: a thread of requests each. */
+err *sandbox_move_begin(sandbox *sb) ERR_MUST;
 void sandbox_move_end(sandbox *sb);
 /* At start: brings what is inside to what the record says. After it is bound. */
 void sandbox_settle_pause(sandbox *sb, bool frozen);

@@ -17,18 +17,27 @@
 #include "base/thread.h"
 #include "engine/internal.h"
 
+#define MOVERS_MAX 16u
+
 uint64_t sandbox_now(const sandbox *sb)
 {
     return sb->state == LIFE_PAUSED ? sb->paused_ns : clock_real(sb->engine->o.clock);
 }
 
-void sandbox_move_begin(sandbox *sb)
+err *sandbox_move_begin(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
 
+    if (sb->movers >= MOVERS_MAX)
+        return err_retry_after(
+            err_new(ERR_UNAVAILABLE, "%u changes of sandbox %s wait already", MOVERS_MAX, sb->id),
+            1);
+    sb->movers++;
     while (sb->moving)
         pthread_cond_wait(&sb->moved, &sb->lock);
+    sb->movers--;
     sb->moving = true;
+    return NULL;
 }
 
 void sandbox_move_end(sandbox *sb)
@@ -200,7 +209,7 @@ static err *pause_it(engine *e, const caller *c, sandbox *sb)
 err *engine_pause(engine *e, const caller *c, sandbox *sb)
 {
     TRY(check_can(e, c));
-    sandbox_move_begin(sb);
+    TRY(sandbox_move_begin(sb));
     err *failure = pause_it(e, c, sb);
     sandbox_move_end(sb);
     return failure;
@@ -248,7 +257,7 @@ err *engine_resume(engine *e, const caller *c, sandbox *sb, resumed *ret_resumed
 {
     *ret_resumed = (resumed){0};
     TRY(check_can(e, c));
-    sandbox_move_begin(sb);
+    TRY(sandbox_move_begin(sb));
     err *failure = resume_it(e, c, sb, ret_resumed);
     sandbox_move_end(sb);
     return failure;

@@ -236,7 +236,7 @@ static err *update(engine *e, sandbox *sb, const sandbox_patch *p)
 err *engine_update(engine *e, const caller *c, sandbox *sb, const sandbox_patch *p)
 {
     TRY(check(e, c, p));
-    sandbox_move_begin(sb);
+    TRY(sandbox_move_begin(sb));
     err *failure = check_state(sb, p);
     if (!failure)
         failure = update(e, sb, p);

@@ -1,9 +1,11 @@
 /* Pauses over a real store and a freezer that does what the test says; time is held still. */
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/fs.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "engine/engine.h"
 
 #include "../unit.h"
@@ -22,6 +24,7 @@ static struct {
     int freezes, thaws;          /* asked for */
     err_code no_freeze, no_thaw; /* these fail */
     _Atomic int destroyed;
+    _Atomic bool hold;      /* a freeze does not come back */
     char row_at_freeze[16]; /* the state the record had by then */
 } hand;
 
@@ -92,6 +95,8 @@ static err *hand_freeze(box *x)
 {
     (void)x;
     hand.freezes++;
+    while (hand.hold)
+        usleep(1000);
     note_row();
     return hand.no_freeze ? err_new(hand.no_freeze, "it resists") : NULL;
 }
@@ -272,6 +277,36 @@ static void a_freezer_that_resists_takes_the_record_back(void **state)
     assert_int_equal(left(sb, "running"), 10);
 }
 
+static _Atomic int refused;
+
+static void *pause_too(void *arg)
+{
+    err *e = engine_pause(node.engine, &ann, arg);
+
+    refused += e && e->code == ERR_UNAVAILABLE && e->retry_after;
+    err_free(e);
+    return NULL;
+}
+
+static void few_wait_for_their_turn(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+    pthread_t all[20];
+
+    (void)state;
+    hand.hold = true;
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        all[i] = thread_start("pause", pause_too, sb);
+    for (int i = 0; i < 5000 && refused < 3; i++)
+        usleep(1000);
+    assert_int_equal(refused, 3); /* one is at it, sixteen wait */
+    hand.hold = false;
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        pthread_join(all[i], NULL);
+    assert_int_equal(refused, 3);
+    assert_int_equal(left(sb, "paused"), 10);
+}
+
 static void at_start_the_freezer_is_brought_to_the_record(void **state)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = adopt("paused", false);
@@ -340,6 +375,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(the_record_comes_before_the_freezer),
         CASE(a_freezer_that_resists_takes_the_record_back),
+        CASE(few_wait_for_their_turn),
         CASE(at_start_the_freezer_is_brought_to_the_record),
         CASE(at_start_what_runs_is_thawed),
         CASE(at_start_what_resists_runs),
