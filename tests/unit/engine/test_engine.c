@@ -1,13 +1,8 @@
 /* The engine over a real store and a backend that does what the test says, when it says so. */
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/fs.h"
-#include "base/str.h"
-#include "engine/engine.h"
-
-#include "../unit.h"
+#include "node.h"
 
 /* ---- a backend in the test's hands ---- */
 
@@ -149,41 +144,12 @@ static const backend_ops HAND_OPS = {.create = hand_create,
 
 /* ---- a node around it ---- */
 
-static struct {
-    char dir[64];
-    int fd, spool, staging;
-    store *store;
-    image_store *images;
-    exec_hub *execs;
-    engine *engine;
-} node;
-
-static uint64_t fake_now;
-static uint64_t fake_time(void *arg)
-{
-    (void)arg;
-    return __atomic_load_n(&fake_now, __ATOMIC_RELAXED);
-}
-static const clock_source FAKE_CLOCK = {fake_time, fake_time, NULL};
 static caller ann = {"ann", CALLER_USER}, ben = {"ben", CALLER_USER},
               root = {"admin", CALLER_ADMIN}, eve = {"eve", CALLER_READ};
 
 static void open_engine(void)
 {
-    engine_options o = {.cell = "t000",
-                        .backend = &hand.b,
-                        .store = node.store,
-                        .images = node.images,
-                        .execs = node.execs,
-                        .clock = &FAKE_CLOCK,
-                        .defaults = LIMITS_DEFAULT,
-                        .ttl_ms = 1000,
-                        .queue_ms = 1000,
-                        .keep_record_ms = 86400000,
-                        .keep_spool_ms = 3600000,
-                        .keep_paused_ms = 86400000};
-
-    assert_ok(engine_new(&o, &node.engine));
+    node_open_engine(1000, 86400000);
 }
 
 static int setup(void **state)
@@ -192,27 +158,7 @@ static int setup(void **state)
     memset(&hand, 0, sizeof hand);
     hand.b.ops = &HAND_OPS;
     hand.b.caps.name = "hand";
-    fake_now = NS_PER_S * 1000000;
-    strcpy(node.dir, "/tmp/bothy-engine-XXXXXX");
-    assert_non_null(mkdtemp(node.dir));
-    node.fd = open(node.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_ok(fs_dir(node.fd, "spool", 0700, &node.spool));
-    assert_ok(fs_dir(node.fd, "staging", 0700, &node.staging));
-    assert_ok(store_open(node.fd, "store.db", "normal", &node.store));
-    CLEANUP(freep) char *path = str_printf("%s/staging", node.dir);
-    assert_ok(image_store_new(&(image_options){.staging_dir = node.staging,
-                                               .staging_path = path,
-                                               .skopeo = "/bin/false",
-                                               .backend = &hand.b,
-                                               .store = node.store,
-                                               .pull_timeout_ms = 1000},
-                              &node.images));
-    assert_ok(exec_hub_new(&(exec_options){.spool_dir = node.spool,
-                                           .stream_max = 64 << 20,
-                                           .sandbox_max = 1 << 30,
-                                           .live_max = 16,
-                                           .stdin_max = 1 << 20},
-                           &node.execs));
+    node_open(&hand.b);
     open_engine();
     return 0;
 }
@@ -222,14 +168,7 @@ static int teardown(void **state)
     (void)state;
     for (size_t i = 0; i < hand.nbox; i++)
         box_die(&hand.box[i], "end of the test");
-    engine_free(node.engine);
-    exec_hub_free(node.execs);
-    image_store_free(node.images);
-    store_close(node.store);
-    close(node.fd);
-    close(node.spool);
-    close(node.staging);
-    assert_ok(fs_remove(AT_FDCWD, node.dir));
+    node_close();
     return 0;
 }
 
@@ -439,11 +378,11 @@ static void key_is_good_for_a_day(void **state)
     (void)state;
     ask(&ann, NULL, "k1", "{}", &a);
     answer(0, NULL);
-    __atomic_add_fetch(&fake_now, (24 * 3600 - 1) * NS_PER_S, __ATOMIC_RELAXED);
+    fake_now += (24 * 3600 - 1) * NS_PER_S;
     ask(&ann, NULL, "k1", "{}", &b);
     assert_int_equal(b.calls, 1);
     assert_true(b.replay);
-    __atomic_add_fetch(&fake_now, NS_PER_S, __ATOMIC_RELAXED);
+    fake_now += NS_PER_S;
     ask(&ann, NULL, "k1", "{}", &c);
     assert_int_equal(hand.nasked, 2);
     answer(1, NULL);
@@ -581,7 +520,7 @@ static void time_to_live_ends_it_with_its_cause(void **state)
     (void)state;
     ask(&ann, NULL, NULL, "", &a);
     answer(0, NULL);
-    __atomic_add_fetch(&fake_now, 2 * NS_PER_S, __ATOMIC_RELAXED);
+    fake_now += 2 * NS_PER_S;
     for (int i = 0; i < 400; i++) {
         CLEANUP(sandbox_view_done) sandbox_view v;
         sandbox_get(a.sb, &v);
@@ -733,7 +672,7 @@ static void interrupted_create_is_given_up_in_the_end(void **state)
     put_box(ID_A);
     assert_ok(engine_reconcile(node.engine));
     found(ID_A, "creating", NULL); /* its init says nothing */
-    __atomic_add_fetch(&fake_now, 61 * NS_PER_S, __ATOMIC_RELAXED);
+    fake_now += 61 * NS_PER_S;
     for (int i = 0; i < 400 && !hand.ndestroyed; i++)
         usleep(10000);
     usleep(100000);

@@ -1,14 +1,9 @@
 /* Pauses over a real store and a freezer that does what the test says; time is held still. */
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/fs.h"
-#include "base/str.h"
 #include "base/thread.h"
-#include "engine/engine.h"
 
-#include "../unit.h"
+#include "node.h"
 
 #define ID "t000aaaaaaaaaaaaaaaa"
 
@@ -28,22 +23,6 @@ static struct {
     char row_at_freeze[16]; /* the state the record had by then */
 } hand;
 
-static struct {
-    char dir[64];
-    int fd, spool, staging;
-    store *store;
-    image_store *images;
-    exec_hub *execs;
-    engine *engine;
-} node;
-
-static _Atomic uint64_t fake_now;
-static uint64_t fake_time(void *arg)
-{
-    (void)arg;
-    return fake_now;
-}
-static const clock_source FAKE_CLOCK = {fake_time, fake_time, NULL};
 static caller ann = {"ann", CALLER_USER}, eve = {"eve", CALLER_READ};
 
 /* ---- the backend ---- */
@@ -131,38 +110,8 @@ static int setup(void **state)
     hand.b.ops = &HAND_OPS;
     hand.b.caps.name = "hand";
     hand.listed = true;
-    fake_now = NS_PER_S * 1000000;
-    strcpy(node.dir, "/tmp/bothy-pause-XXXXXX");
-    assert_non_null(mkdtemp(node.dir));
-    node.fd = open(node.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    assert_ok(fs_dir(node.fd, "spool", 0700, &node.spool));
-    assert_ok(fs_dir(node.fd, "staging", 0700, &node.staging));
-    assert_ok(store_open(node.fd, "store.db", "normal", &node.store));
-    CLEANUP(freep) char *path = str_printf("%s/staging", node.dir);
-    assert_ok(image_store_new(&(image_options){.staging_dir = node.staging,
-                                               .staging_path = path,
-                                               .skopeo = "/bin/false",
-                                               .backend = &hand.b,
-                                               .store = node.store,
-                                               .pull_timeout_ms = 1000},
-                              &node.images));
-    assert_ok(exec_hub_new(&(exec_options){.spool_dir = node.spool,
-                                           .stream_max = 64 << 20,
-                                           .sandbox_max = 1 << 30,
-                                           .live_max = 16,
-                                           .stdin_max = 1 << 20},
-                           &node.execs));
-    engine_options o = {.cell = "t000",
-                        .backend = &hand.b,
-                        .store = node.store,
-                        .images = node.images,
-                        .execs = node.execs,
-                        .clock = &FAKE_CLOCK,
-                        .defaults = LIMITS_DEFAULT,
-                        .keep_record_ms = 86400000,
-                        .keep_spool_ms = 3600000,
-                        .keep_paused_ms = 60000};
-    assert_ok(engine_new(&o, &node.engine));
+    node_open(&hand.b);
+    node_open_engine(0, 60000);
     return 0;
 }
 
@@ -170,14 +119,7 @@ static int teardown(void **state)
 {
     (void)state;
     die();
-    engine_free(node.engine);
-    exec_hub_free(node.execs);
-    image_store_free(node.images);
-    store_close(node.store);
-    close(node.fd);
-    close(node.spool);
-    close(node.staging);
-    assert_ok(fs_remove(AT_FDCWD, node.dir));
+    node_close();
     return 0;
 }
 
