@@ -16,11 +16,9 @@
 #include "core/pool.h"
 
 #define WARDEN_WAIT_MS 10000
-#define SHORT_MS       30000
 #define SOCKET_MS      10000
 #define GRACE_MS       30000 /* a claim's own work, behind its time in the queue */
 #define UNPACK_MS      (30 * 60 * 1000)
-#define RETRY_AFTER_S  5
 
 /* ---- errors ---- */
 
@@ -52,7 +50,7 @@ err *oci_error(const warden_answer *a, const char *what)
     if (*a->text)
         e = err_because(e, "%s", a->text);
     if (code == ERR_POOL_EXHAUSTED)
-        e = err_retry_after(e, a->retry_after ? (int)a->retry_after : RETRY_AFTER_S);
+        e = err_retry_after(e, a->retry_after ? (int)a->retry_after : OCI_RETRY_S);
     return e;
 }
 
@@ -399,7 +397,7 @@ static err *oci_destroy(backend *b, const char *id)
     oci_warden_call(
         oci_of(b)->warden,
         &(warden_ask){
-            .type = WP_DESTROY, .body = {{&w, sizeof w}}, .fd = -1, .timeout_ms = SHORT_MS},
+            .type = WP_DESTROY, .body = {{&w, sizeof w}}, .fd = -1, .timeout_ms = OCI_SHORT_MS},
         &r);
     if (!r.errnum || (!r.local && (r.errnum == ENOENT || r.errnum == ESRCH)))
         return NULL;
@@ -430,11 +428,12 @@ static err *oci_list(backend *b, box_status **ret_list, size_t *ret_n)
 
     do {
         CLEANUP(warden_reply_done) warden_reply r;
-        oci_warden_call(
-            oci_of(b)->warden,
-            &(warden_ask){
-                .type = WP_LIST, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = SHORT_MS},
-            &r);
+        oci_warden_call(oci_of(b)->warden,
+                        &(warden_ask){.type = WP_LIST,
+                                      .body = {{&ask, sizeof ask}},
+                                      .fd = -1,
+                                      .timeout_ms = OCI_SHORT_MS},
+                        &r);
         if (r.errnum)
             return oci_call_error(&r, "cannot list the sandboxes");
         const struct wp_list *got = (const struct wp_list *)r.body.p;
@@ -483,7 +482,7 @@ static err *oci_layers(backend *b, const uint8_t (*diff_ids)[32], size_t n, bool
                     &(warden_ask){.type = WP_LAYERS,
                                   .body = {{&ask, sizeof ask}, {(void *)diff_ids, n * 32}},
                                   .fd = -1,
-                                  .timeout_ms = SHORT_MS},
+                                  .timeout_ms = OCI_SHORT_MS},
                     &r);
     if (r.errnum)
         return oci_call_error(&r, "cannot ask for layers");
@@ -507,7 +506,7 @@ static err *oci_image(backend *b, const uint8_t image[32], const uint8_t (*diff_
                     &(warden_ask){.type = WP_IMAGE,
                                   .body = {{&ask, sizeof ask}, {(void *)diff_ids, n * 32}},
                                   .fd = -1,
-                                  .timeout_ms = SHORT_MS},
+                                  .timeout_ms = OCI_SHORT_MS},
                     &r);
     if (r.errnum == EBADMSG && !r.local)
         return err_because(err_sys(ERR_IMAGE_UNSUPPORTED, EBADMSG, "the image was refused"), "%s",
@@ -590,7 +589,7 @@ static err *oci_pool(backend *b, const pool_marks *set, pool_status *ret_status)
                     &(warden_ask){.type = WP_POOL,
                                   .body = {{&ask, sizeof ask}},
                                   .fd = -1,
-                                  .timeout_ms = set ? SHORT_MS : OCI_LOOK_MS},
+                                  .timeout_ms = set ? OCI_SHORT_MS : OCI_LOOK_MS},
                     &r);
     if (r.errnum == EINVAL && !r.local)
         return err_new(ERR_INVALID_REQUEST, "%s", r.text);
@@ -657,81 +656,6 @@ static void oci_socket(backend *b, const char *id, socket_done *done, void *arg)
         &(warden_ask){
             .type = WP_SOCKET, .body = {{&w, sizeof w}}, .fd = -1, .timeout_ms = SOCKET_MS},
         socket_answered, q);
-}
-
-/* ---- how it ended, and limits ---- */
-
-typedef struct fate_ask {
-    fate_done *done;
-    void *arg;
-} fate_ask;
-
-static void fate_answered(void *arg, warden_answer *a)
-{
-    CLEANUP(freep) fate_ask *q = arg;
-
-    if (a->errnum) {
-        err *e = oci_error(a, "cannot learn how the sandbox ended");
-        e->code = !a->local && a->errnum == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE;
-        q->done(q->arg, e, NULL);
-        return;
-    }
-    const struct wp_fate *f = a->body;
-    q->done(q->arg, NULL,
-            &(box_fate){.dead = f->flags & WP_FATE_DEAD,
-                        .has_status = f->flags & WP_FATE_STATUS,
-                        .status = f->status,
-                        .oom_kills = f->oom_kills,
-                        .memory_peak = f->memory_peak,
-                        .memory_limit = f->memory_limit});
-}
-
-static void oci_fate(backend *b, const char *id, unsigned wait_ms, fate_done *done, void *arg)
-{
-    struct wp_fate_of w = {.sandbox = oci_id(id), .wait_ms = wait_ms};
-    fate_ask *q = xcalloc(1, sizeof *q);
-
-    if (!(oci_warden_caps(oci_of(b)->warden) & WP_CAP_FATE)) {
-        free(q);
-        done(arg, err_new(ERR_UNSUPPORTED, "the warden is of an earlier version"), NULL);
-        return;
-    }
-    *q = (fate_ask){done, arg};
-    oci_warden_send(
-        oci_of(b)->warden,
-        &(warden_ask){.type = WP_FATE, .body = {{&w, sizeof w}}, .fd = -1, .timeout_ms = SHORT_MS},
-        fate_answered, q);
-}
-
-static err *oci_limits(backend *b, const char *id, const limits *l)
-{
-    struct wp_limits_of ask = {
-        .sandbox = oci_id(id),
-        .limits = {
-            .memory = l->memory, .cpu_milli = l->cpu_milli, .pids = l->pids, .disk = l->disk}};
-    CLEANUP(warden_reply_done) warden_reply r;
-
-    oci_warden_call(
-        oci_of(b)->warden,
-        &(warden_ask){
-            .type = WP_LIMITS, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = SHORT_MS},
-        &r);
-    if (!r.errnum)
-        return NULL;
-    if (!r.local && r.errnum == ENOMEM)
-        return err_remedy(
-            err_kind(err_new(ERR_CONFLICT, "memory cannot be limited to %llu bytes: %s",
-                             (unsigned long long)l->memory, r.text),
-                     "memory"),
-            "End what uses it first, or ask for a higher limit.");
-    if (!r.local && r.errnum == ENOENT)
-        return err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", id);
-    if (!r.local && r.errnum == EAGAIN)
-        return err_retry_after(
-            err_because(err_new(ERR_UNAVAILABLE, "the node has no room for this limit now"), "%s",
-                        r.text),
-            RETRY_AFTER_S);
-    return oci_call_error(&r, "cannot change the sandbox's limits");
 }
 
 /* ---- life ---- */

@@ -78,13 +78,20 @@ static inline struct wp_id oci_id(const char *id)
     memcpy(r.id, id, strnlen(id, SANDBOX_ID_LEN));
     return r;
 }
-#define OCI_LOOK_MS 2000 /* what only looks: a thread waits, and a late answer helps nobody */
+#define OCI_LOOK_MS  2000 /* what only looks: a thread waits, and a late answer helps nobody */
+#define OCI_SHORT_MS 30000
+#define OCI_RETRY_S  5
 
 /* ---- usage (oci_usage.c) ---- */
 
 err *oci_usage(backend *b, const char *id, box_usage *ret_usage) ERR_MUST;
 err *oci_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t n,
                     box_usage *ret) ERR_MUST;
+
+/* ---- its end, and limits (oci_fate.c) ---- */
+
+void oci_fate(backend *b, const char *id, unsigned wait_ms, fate_done *done, void *arg);
+err *oci_limits(backend *b, const char *id, const limits *l) ERR_MUST;
 
 /* ---- the loop (oci_loop.c) ---- */
 

@@ -211,6 +211,8 @@ struct exec {
 /* table.c */
 /* All with table->lock held. */
 struct past *table_past(exec_table *t, uint64_t id);
+/* Its execs, and what it holds of its box, go from memory; nobody works on it any more. */
+void table_abandon(exec_table *t);
 struct past *table_begin(exec_table *t, uint64_t id, uint32_t index, bool transient);
 exec *table_exec_new(exec_table *t, uint64_t id, const struct journal_begin *b);
 err *table_exec(exec_table *t, struct past *p, exec **ret_exec) ERR_MUST; /* a reference */
