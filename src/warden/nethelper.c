@@ -32,7 +32,7 @@ typedef struct helper {
     int route, filter;
     struct net_request in;
     uint32_t live[NET_LIVE_MAX];
-    bool older[NET_LIVE_MAX]; /* by slot: it was there before the table */
+    bool older[NET_LIVE_MAX]; /* by slot: there may be connections the table has not counted */
 } helper;
 
 /* ---- start: the table ---- */
@@ -131,23 +131,24 @@ static void load(helper *h, size_t got, struct net_answer *a)
 
 /* ---- requests ---- */
 
-/* The walls before the way: there is no moment in which it could send and is not judged. */
-static int add(const helper *h, uint32_t n, int netns, struct net_answer *a)
-{
-    if (netns < 0)
-        return -EBADF;
-    int r = FAULT("wall.egress.elements") ? 0 : net_table_add(h->filter, &h->plan, n);
-    a->value = r ? NET_BY_TABLE : 0;
-    return r ? r : net_pair_make(h->route, &h->plan, n, netns);
-}
-
 static int take_out(helper *h, uint32_t n)
 {
     int r = net_table_remove(h->filter, &h->plan, n, h->older[n]);
 
-    if (!r)
-        h->older[n] = false;
+    h->older[n] = r; /* what is left of it is seen to before the next one */
     return r;
+}
+
+/* The walls before the way: there is no moment in which it could send and is not judged. */
+static int add(helper *h, uint32_t n, int netns, struct net_answer *a)
+{
+    if (netns < 0)
+        return -EBADF;
+    int r = h->older[n] ? take_out(h, n) : 0;
+    if (!r && !FAULT("wall.egress.elements"))
+        r = net_table_add(h->filter, &h->plan, n);
+    a->value = r ? NET_BY_TABLE : 0;
+    return r ? r : net_pair_make(h->route, &h->plan, n, netns);
 }
 
 static void serve(helper *h, size_t got, int netns, struct net_answer *a)
