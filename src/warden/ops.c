@@ -35,6 +35,7 @@
 #define OPS_WORKERS    2
 #define FREEZE_WORKERS 2 /* of their own, as one that resists takes seconds; a queue each */
 #define FATE_WORKERS   2 /* of their own, as one waits for a pid 1 that is on its way out */
+#define LOOK_WORKERS   2 /* of their own, as usage is read of every process on cgroup v1 */
 #define LAYERS_WORKERS 2
 #define UNPACK_WORKERS 9 /* bothyd has as many layers under way; most of the time they wait */
 #define LIST_PAGE      1000u
@@ -50,7 +51,7 @@ typedef struct queue {
     warden *w;
 } queue;
 
-static queue ops, freezes[FREEZE_WORKERS], fates, slow, unpacks;
+static queue ops, freezes[FREEZE_WORKERS], fates, looks, slow, unpacks;
 
 static void queue_init(queue *q, warden *w)
 {
@@ -642,15 +643,15 @@ static const struct {
     void (*run)(warden *w, job *j);
     queue *in; /* NULL: at once, by the thread that reads frames */
 } OPS[WP_TYPES] = {
-    [WP_HELLO] = {op_hello, NULL},     [WP_CLAIM] = {fifo_add, NULL},
-    [WP_ATTACH] = {op_attach, &ops},   [WP_DESTROY] = {op_destroy, &ops},
-    [WP_LIST] = {op_list, NULL},       [WP_STATS] = {op_stats, &ops},
-    [WP_METRICS] = {op_metrics, &ops}, [WP_FREEZE] = {op_freeze, freezes},
-    [WP_THAW] = {op_freeze, freezes},  [WP_LIMITS] = {op_limits, &ops},
-    [WP_SOCKET] = {op_socket, &ops},   [WP_UNPACK] = {op_unpack, &unpacks},
-    [WP_IMAGE] = {op_image, &slow},    [WP_PRUNE] = {op_prune, &slow},
-    [WP_POOL] = {op_pool, NULL},       [WP_LAYERS] = {op_layers, &ops},
-    [WP_WALLS] = {op_walls, &ops},     [WP_RELEASE] = {op_release, NULL},
+    [WP_HELLO] = {op_hello, NULL},       [WP_CLAIM] = {fifo_add, NULL},
+    [WP_ATTACH] = {op_attach, &ops},     [WP_DESTROY] = {op_destroy, &ops},
+    [WP_LIST] = {op_list, NULL},         [WP_STATS] = {op_stats, &looks},
+    [WP_METRICS] = {op_metrics, &looks}, [WP_FREEZE] = {op_freeze, freezes},
+    [WP_THAW] = {op_freeze, freezes},    [WP_LIMITS] = {op_limits, &ops},
+    [WP_SOCKET] = {op_socket, &ops},     [WP_UNPACK] = {op_unpack, &unpacks},
+    [WP_IMAGE] = {op_image, &slow},      [WP_PRUNE] = {op_prune, &slow},
+    [WP_POOL] = {op_pool, NULL},         [WP_LAYERS] = {op_layers, &ops},
+    [WP_WALLS] = {op_walls, &ops},       [WP_RELEASE] = {op_release, NULL},
     [WP_FATE] = {op_fate, &fates},
 };
 
@@ -673,6 +674,7 @@ void ops_start(warden *w)
 {
     queue_init(&ops, w);
     queue_init(&fates, w);
+    queue_init(&looks, w);
     queue_init(&slow, w);
     queue_init(&unpacks, w);
     for (int i = 0; i < OPS_WORKERS; i++)
@@ -683,6 +685,8 @@ void ops_start(warden *w)
     }
     for (int i = 0; i < FATE_WORKERS; i++)
         thread_detach("ops", work, &fates);
+    for (int i = 0; i < LOOK_WORKERS; i++)
+        thread_detach("ops", work, &looks);
     for (int i = 0; i < LAYERS_WORKERS; i++)
         thread_detach("layers", work, &slow);
     for (int i = 0; i < UNPACK_WORKERS; i++)
