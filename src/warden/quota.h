@@ -1,6 +1,6 @@
 /* Disk limits: project quotas of the file system that the uppers lie on: XFS mounted with pquota.
- * Those of ext4 do not hold who has CAP_SYS_RESOURCE, and overlayfs writes with the warden's rights:
- * the probe finds that out.
+ * Those of ext4 do not hold who has CAP_SYS_RESOURCE, and overlayfs writes with the warden's
+ * rights: the probe finds that out.
  *
  * Every upper has a project of its own, which everything below it inherits and a tenant cannot
  * leave. A project is used again when nothing on the disk belongs to it any more: what a destroyed
