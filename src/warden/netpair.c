@@ -45,7 +45,8 @@ static void put_up(nl_batch *b, int index)
     nl_begin(b, RTM_NEWLINK, 0, &i, sizeof i);
 }
 
-/* to 0: everything. via 0: directly. */
+/* to 0: everything. via 0: directly. The interface has no address: the kernel looks for a source
+ * on all others in the order in which they came, and ends at the host's own if that has one. */
 static void put_route(nl_batch *b, int index, uint32_t to, uint32_t via)
 {
     const struct rtmsg m = {.rtm_family = AF_INET,
