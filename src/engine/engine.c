@@ -34,6 +34,7 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     for (enum cause_kind k = 0; k < CAUSES; k++)
         cause_labels[k] = cause_name(k);
     metric_register(ENGINE_METRICS, M_COUNT);
+    session_count();
     engine_count_init(e);
     events_open(e);
     e->keeper = thread_start("keeper", engine_keeper, e);

@@ -27,18 +27,23 @@ metric SESSION_METRICS[M_SESSION_COUNT] = {
         "Time of a session's command, from its frame to its end record.", .bounds = METRIC_LONG),
 };
 
-static void count_init(void)
+static void make_metrics(void)
 {
     for (enum command_kind k = COMMAND_ENDED; k < COMMAND_KINDS; k++)
         kind_names[k - 1] = command_kind_name(k);
     metric_register(SESSION_METRICS, M_SESSION_COUNT);
 }
 
+void session_count(void)
+{
+    pthread_once(&counted, make_metrics);
+}
+
 err *session_table_open(exec_table *t, session_table **ret_table)
 {
     session_table *st = xcalloc(1, sizeof *st);
 
-    pthread_once(&counted, count_init);
+    session_count();
     st->execs = exec_table_ref(t);
     pthread_mutex_init(&st->lock, NULL);
     err *e = session_load(st);
