@@ -165,7 +165,8 @@ static bool decode_entry(kit_record *r, const char *p, size_t n)
         return false;
     copy(&r->entry, p, sizeof r->entry);
     if (!take_names(r, p, n, sizeof r->entry, r->entry.name_len, r->entry.target_len) ||
-        r->entry.size > INT64_MAX || r->entry.mtime_ns > 999999999u)
+        r->entry.size > INT64_MAX || r->entry.mtime_ns > 999999999u || r->entry.uid == UINT32_MAX ||
+        r->entry.gid == UINT32_MAX) /* -1 is nobody's id */
         return false;
     if (r->entry.flags & KIT_E_HARDLINK)
         return r->bytes_len && kit_name_valid(r->bytes, r->bytes_len);

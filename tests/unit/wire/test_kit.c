@@ -87,6 +87,19 @@ static void what_is_beyond_a_ceiling_is_refused(void **state)
     assert_int_equal(kit_decode(bytes, sizeof bytes, &back, &used), KIT_BAD);
 }
 
+static void no_file_belongs_to_minus_one(void **state)
+{
+    for (int i = 0; i < 2; i++) {
+        kit_record r = entry("file", 0), back;
+        size_t used;
+
+        *(i ? &r.entry.uid : &r.entry.gid) = UINT32_MAX;
+        size_t n = kit_encode(&r, bytes);
+        assert_int_equal(kit_decode(bytes, n, &back, &used), KIT_BAD);
+    }
+    (void)state;
+}
+
 static void records_keep_their_order(void **state)
 {
     (void)state;
@@ -184,6 +197,7 @@ int main(void)
         cmocka_unit_test(a_record_is_read_as_it_was_written),
         cmocka_unit_test(names_lead_down_only),
         cmocka_unit_test(what_is_beyond_a_ceiling_is_refused),
+        cmocka_unit_test(no_file_belongs_to_minus_one),
         cmocka_unit_test(records_keep_their_order),
         cmocka_unit_test(a_hard_link_has_no_data),
         cmocka_unit_test(a_request_is_its_argv),
