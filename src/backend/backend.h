@@ -52,6 +52,8 @@ typedef struct box_events {
     /* Frames form: the stdin bytes up to this offset have been written. Also after each fetch. */
     void (*stdin_taken)(void *arg, uint64_t exec, uint64_t offset);
     void (*signalled)(void *arg, uint64_t exec, uint64_t cookie, int errnum);
+    /* Optional. What pid 1 says cannot be believed: the backend ends the box, `gone` follows. */
+    void (*distrusted)(void *arg);
     /* Pid 1 is dead. The last event of every box that was made or attached, exactly once, also
      * after destroy: the receiver may forget `arg` behind it. Never after a create that failed. */
     void (*gone)(void *arg, const char *why);

@@ -275,7 +275,7 @@ static void try_later(void *arg)
     oci_box_unref(x);
 }
 
-/* Lock held. A dead peer is left to the reader to find. */
+/* Lock held. A dead peer is left to the reader to find: until then it is tried again. */
 static void flush(box *x)
 {
     bool full = false;
@@ -285,7 +285,7 @@ static void flush(box *x)
             break;
         int e = out_send(x->fd, x->queue);
         full = e == -EAGAIN;
-        if (e == -ETOOMANYREFS) { /* too many of our descriptors under way: no event will tell */
+        if (e && !full) { /* no memory, too many descriptors under way: no event will tell */
             oci_box_ref(x);
             oci_loop_post(x->b->loop, try_later, x);
         }
@@ -444,8 +444,11 @@ static void violated(box *x, const char *why)
 {
     LOG_ABOUT(x->id, NULL, 0);
     log_error("spine", "sandbox %s: %s", x->id, why);
-    if (!x->done)        /* else end() does it */
+    if (!x->done) {      /* else end() does it */
         destroy_slot(x); /* whoever speaks there now, it is no init of ours */
+        if (wanted(x) && x->ev->distrusted)
+            x->ev->distrusted(x->arg);
+    }
     end(x, why);
 }
 

@@ -51,6 +51,8 @@ enum cause_kind cause_by_name(const char *name)
 
 cause cause_of_end(const end_facts *f, char buffer[CAUSE_DETAIL_MAX])
 {
+    if (f->distrusted)
+        return (cause){.kind = CAUSE_KILLED, .by = "bothyd", .detail = f->why};
     if (f->missing)
         return (cause){.kind = CAUSE_NODE_LOST, .detail = "the node does not have it any more"};
     if (!f->told)

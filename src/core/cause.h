@@ -38,8 +38,9 @@ const char *cause_text(enum cause_kind k);
 enum cause_kind cause_by_name(const char *name);
 /* What is known of a sandbox whose pid 1 has ended unasked. */
 typedef struct end_facts {
-    bool missing; /* the node does not have it any more */
-    bool told;    /* the node knows it, and: */
+    bool distrusted; /* we ended it: what its pid 1 said, `why`, cannot be believed */
+    bool missing;    /* the node does not have it any more */
+    bool told;       /* the node knows it, and: */
     bool has_status;
     int status;              /* as of wait(2) */
     uint64_t ooms, ooms_ago; /* kills for memory: counted, and those that commands have died of */

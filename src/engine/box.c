@@ -109,6 +109,14 @@ static void on_signalled(void *arg, uint64_t exec_id, uint64_t cookie, int errnu
     EXEC_BOX_EVENTS.signalled(sb->table, exec_id, cookie, errnum);
 }
 
+static void on_distrusted(void *arg)
+{
+    sandbox *sb = arg;
+    LOCK_SCOPE(&sb->lock);
+
+    sb->distrusted = true;
+}
+
 static void on_gone(void *arg, const char *why)
 {
     sandbox *sb = arg;
@@ -139,6 +147,7 @@ const box_events ENGINE_BOX_EVENTS = {
     .exited = on_exited,
     .stdin_taken = on_stdin_taken,
     .signalled = on_signalled,
+    .distrusted = on_distrusted,
     .gone = on_gone,
 };
 

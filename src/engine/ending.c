@@ -71,6 +71,10 @@ void ending_begin(sandbox *sb, const char *why)
 
     *x = (ending){.sb = sb, .why = xstrdup(why)};
     x->facts.why = x->why;
+    {
+        LOCK_SCOPE(&sb->lock);
+        x->facts.distrusted = sb->distrusted;
+    }
     if (b->ops->fate)
         b->ops->fate(b, sb->id, WAIT_MS, on_fate, x);
     else

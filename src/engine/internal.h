@@ -83,6 +83,7 @@ struct sandbox {
     bool bound;             /* the table knows the box: events may flow */
     struct sp_hello *hello; /* an `attached` that came before: hello and records */
     char *gone_early;       /* a `gone` that came before */
+    bool distrusted;        /* the backend ended it for what its pid 1 said */
     create_waiter *waiters;
     sandbox_spec spec;      /* only while creating: env and secrets leave with it */
     bool recovering;        /* found in `creating` at start: init's claimed bit decides */

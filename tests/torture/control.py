@@ -6,7 +6,10 @@ import struct
 
 from harness import BUILD, Node
 
-CALL, STORE, FRAME = 1, 2, 3
+CALL, STORE, FRAME, SPINE = 1, 2, 3, 4
+# The shim stands before the sanitizer's own functions. Leaks are looked for at an end that these programs do not have.
+ASAN = "verify_asan_link_order=0:detect_leaks=0:handle_segv=1"
+UBSAN = "print_stacktrace=1"
 FIELDS = struct.Struct("=IIIIIIiI32s16s128s")
 # Threads that are on no request's path: what they do is their own, and happens when it likes.
 SKIP = {"bothyd": "|keeper|image|", "warden": "|refill|layers|trash|"}
@@ -42,11 +45,16 @@ class TorturedNode(Node):
 
     def __init__(self, **options):
         shim = "tests/torture/shim.so"
-        super().__init__(env=f"LD_PRELOAD=/mnt/build/{shim} TORTURE_BOTHYD=/mnt/run/torture.bothyd", **options)
-        self.shim = BUILD / shim
+        super().__init__(env=f"LD_PRELOAD=/mnt/build/{shim} TORTURE_BOTHYD=/mnt/run/torture.bothyd ASAN_OPTIONS={ASAN} UBSAN_OPTIONS={UBSAN}", **options)
+        self.shim = (options.get("build") or BUILD) / shim
 
     def environment(self):
-        return {**super().environment(), "LD_PRELOAD": str(self.shim), "TORTURE_WARDEN": f"{self.dir}/run/torture.warden"}
+        return {**super().environment(), "LD_PRELOAD": str(self.shim), "TORTURE_WARDEN": f"{self.dir}/run/torture.warden",
+                "ASAN_OPTIONS": ASAN, "UBSAN_OPTIONS": UBSAN}
+
+    def sanitizer(self):
+        """What a sanitizer has said so far, of either program."""
+        return [line for p in self.control for line in self.log(p).splitlines() if "Sanitizer" in line or "runtime error" in line]
 
     def __enter__(self):
         pathlib.Path(self.dir, "run").mkdir()

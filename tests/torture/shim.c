@@ -5,7 +5,8 @@
  * while it is not armed, and on threads that are not on a request's path (`skip`). Each call fails
  * only as the kernel may let it fail: a write to an eventfd does not.
  *
- * Sorts: system calls; steps of SQLite; frames between bothyd and the warden. */
+ * Sorts: system calls; steps of SQLite; frames between bothyd and the warden; records between
+ * bothyd and the inits of slots (the spine). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -41,6 +42,7 @@ enum sort {
     SORT_CALL = 1,
     SORT_STORE,
     SORT_FRAME,
+    SORT_SPINE,
 };
 
 struct control { /* the test packs it: see control.py */
@@ -326,20 +328,27 @@ long syscall(long number, ...)
 
 /* ---- frames ---- */
 
-/* Which of our packet sockets leads to the warden. */
-static bool is_warden(int fd)
+/* What a packet socket of bothyd leads to: 0 when it is none. */
+static enum sort leads_to(int fd)
 {
     struct sockaddr_un a = {0};
     socklen_t n = sizeof a;
     int keep = errno, type = 0;
     socklen_t tn = sizeof type;
     REAL(getsockopt);
-    bool yes = ctl && !next_getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &tn) &&
-               type == SOCK_SEQPACKET && !getpeername(fd, (struct sockaddr *)&a, &n) &&
-               a.sun_family == AF_UNIX && strstr(a.sun_path, "warden.sock");
+    bool packets = !next_getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &tn) &&
+                   type == SOCK_SEQPACKET && !getpeername(fd, (struct sockaddr *)&a, &n) &&
+                   a.sun_family == AF_UNIX;
 
     errno = keep;
-    return yes;
+    if (!packets)
+        return 0;
+    return strstr(a.sun_path, "warden.sock") ? SORT_FRAME : SORT_SPINE;
+}
+
+static bool is_frame(int fd)
+{
+    return ctl && ctl->armed && ctl->sort >= SORT_FRAME && leads_to(fd) == ctl->sort;
 }
 
 static void close_rights(struct msghdr *m)
@@ -351,15 +360,31 @@ static void close_rights(struct msghdr *m)
     m->msg_controllen = 0;
 }
 
-enum { /* what happens to a frame */
-    FRAME_LOST,
-    FRAME_CUT,
-    FRAME_GARBAGE,
-    FRAME_ERROR,
+enum way { /* what happens to a frame */
+    LOST,
+    CUT,
+    GARBAGE,
+    ERROR,
 };
-static const char *const FRAMES[] = {"lost", "cut", "garbage", "error"};
+/* The warden may leave a question unanswered. The spine is reliable, and what an init of the
+ * tenant's keeps to itself is the tenant's own loss. */
+static const struct {
+    const char *peer;
+    uint32_t out, in; /* how many of the ways */
+    enum way to[3], from[4];
+} PEERS[] = {
+    [SORT_FRAME] = {"the warden", 3, 4, {LOST, CUT, GARBAGE}, {LOST, CUT, GARBAGE, ERROR}},
+    [SORT_SPINE] = {"init", 3, 3, {ERROR, CUT, GARBAGE}, {CUT, GARBAGE, ERROR}},
+};
+static const char *const WAYS[] = {"lost", "cut", "garbage", "error"};
 
-static ssize_t send_broken(int fd, const struct msghdr *m, int flags, uint32_t way)
+static void fire_frame(const char *direction, enum way way)
+{
+    snprintf(ctl->call, sizeof ctl->call, "%s %s: %s", direction, PEERS[ctl->sort].peer, WAYS[way]);
+    fire(0);
+}
+
+static ssize_t send_broken(int fd, const struct msghdr *m, int flags, enum way way)
 {
     REAL(sendmsg);
     static char text[1 << 16];
@@ -369,9 +394,13 @@ static ssize_t send_broken(int fd, const struct msghdr *m, int flags, uint32_t w
         memcpy(text + n, m->msg_iov[i].iov_base, m->msg_iov[i].iov_len);
         n += m->msg_iov[i].iov_len;
     }
-    if (way == FRAME_LOST)
+    if (way == LOST)
         return (ssize_t)n;
-    if (way == FRAME_CUT) {
+    if (way == ERROR) {
+        errno = ENOBUFS;
+        return -1;
+    }
+    if (way == CUT) {
         shutdown(fd, SHUT_RDWR);
         errno = EPIPE;
         return -1;
@@ -388,11 +417,9 @@ static ssize_t send_broken(int fd, const struct msghdr *m, int flags, uint32_t w
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
     REAL(sendmsg);
-    if (ctl && ctl->armed && ctl->sort == SORT_FRAME && is_warden(fd) &&
-        is_target(SORT_FRAME, "to the warden", 3)) {
-        uint32_t way = ctl->choice % 3;
-        strcat(strcat(ctl->call, ": "), FRAMES[way]);
-        fire(0);
+    if (is_frame(fd) && is_target(ctl->sort, "", PEERS[ctl->sort].out)) {
+        enum way way = PEERS[ctl->sort].to[ctl->choice % ctl->ways];
+        fire_frame("to", way);
         return send_broken(fd, m, flags, way);
     }
     if (fails("sendmsg",
@@ -401,40 +428,43 @@ ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
     return next_sendmsg(fd, m, flags);
 }
 
-static ssize_t receive_broken(int fd, struct msghdr *m, ssize_t n, uint32_t way)
+static ssize_t receive_broken(int fd, struct msghdr *m, ssize_t n, enum way way)
 {
     char *p = m->msg_iov[0].iov_base;
 
-    if (way == FRAME_GARBAGE) {
+    if (way == GARBAGE) {
         for (ssize_t i = 16; i < n; i++)
             p[i] = (char)(p[i] ^ 0xa5);
         return n;
     }
     close_rights(m);
-    if (way == FRAME_LOST) {
+    if (way == LOST) {
         errno = EAGAIN;
         return -1;
     }
-    if (way == FRAME_CUT) {
+    if (way == CUT) {
         shutdown(fd, SHUT_RDWR);
         return 0;
     }
-    ((int32_t *)p)[1] = EIO; /* err of the head; no text behind it */
-    return 16;
+    ((int32_t *)p)[1] = EIO; /* err of the head; a refusal has nothing behind it */
+    if (ctl->sort == SORT_FRAME)
+        return 16;
+    if (*(uint32_t *)p != 68) /* EXIT is told, not asked for: its body stays */
+        memset(p + 16, 0, (size_t)n - 16);
+    return n;
 }
 
 ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
     REAL(recvmsg);
-    bool frame = ctl && ctl->armed && ctl->sort == SORT_FRAME && is_warden(fd);
+    bool frame = is_frame(fd);
 
     if (fails("recvmsg", ERRS(ECONNRESET, ENOMEM)))
         return -1;
     ssize_t n = next_recvmsg(fd, m, flags);
-    if (frame && n >= 16 && is_target(SORT_FRAME, "from the warden", 4)) {
-        uint32_t way = ctl->choice % 4;
-        strcat(strcat(ctl->call, ": "), FRAMES[way]);
-        fire(0);
+    if (frame && n >= 16 && is_target(ctl->sort, "", PEERS[ctl->sort].in)) {
+        enum way way = PEERS[ctl->sort].from[ctl->choice % ctl->ways];
+        fire_frame("from", way);
         return receive_broken(fd, m, n, way);
     }
     return n;

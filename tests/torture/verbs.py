@@ -42,10 +42,12 @@ class Verb:
     def ask(self, method, path, body=None):
         """One request, once."""
         self.answer, self.lost, self.said = None, False, ""
+        began = time.monotonic()
         try:
             self.answer = self.node.call(method, path, body, timeout=40)
         except LOST as e:
             self.lost, self.why = True, e
+        self.took = time.monotonic() - began
 
     def linger(self):
         time.sleep(0.15)
@@ -131,16 +133,34 @@ class Exec(Verb):
         self.ask("POST", f"/v1/sandboxes/{self.sandbox}/exec", {"argv": ["sh", "-c", "echo out; echo err >&2; exit 3"]})
 
     def check_answer(self, hit):
+        self.spoilt = hit["call"] in ("from init: garbage", "from init: error")
         super().check_answer(hit)
         if not self.answer or self.answer.status >= 400:
             return
         r = self.answer.json
+        if hit["call"] == "to init: garbage":  # refused, or run as far as it could be read
+            return
         if r["end"]["how"] == "unknown":  # said, not guessed
             return
         equal((r["end"]["how"], r["end"]["exit_code"]), ("exited", 3), "how it ended")
         equal((bytes_of(r["out"]), bytes_of(r["err"])), (b"out\n", b"err\n"), "its output")
 
+    def distrusted(self):
+        """What init said could not be believed: it has ended, and the record says so."""
+        now = self.node.show(self.sandbox)
+        if now["state"] == "running":
+            return False
+        check(self.spoilt, f"it ended though nothing was wrong with what init said: {now['cause']}")
+        equal((now["state"], now["cause"]["kind"], now["cause"].get("by")), ("gone", "killed", "bothyd"), "how it ended")
+        check(now["cause"]["detail"], "nobody is told why")
+        return True
+
     def finish(self):
+        if self.distrusted():
+            self.sandbox = None
+            self.all_gone()
+            return
+
         def ended():
             return all(p["end"] for p in self.node.ok("GET", f"/v1/sandboxes/{self.sandbox}/processes")["processes"])
         eventually("every command has ended", ended, WAIT_S)

@@ -36,7 +36,7 @@ typedef struct seen {
     err *failure;
     box *made;
     box_timing timing;
-    unsigned attached, gone, exits;
+    unsigned attached, gone, exits, distrusted;
     struct sp_hello hello;
     struct sp_rec recs[16];
     char why[256];
@@ -105,6 +105,15 @@ static void on_signalled(void *arg, uint64_t id, uint64_t cookie, int errnum)
     s->x[id].signal_errnum = errnum;
 }
 
+static void on_distrusted(void *arg)
+{
+    seen *s = arg;
+    LOCK_SCOPE(&s->lock);
+
+    assert_int_equal(s->gone, 0);
+    s->distrusted++;
+}
+
 static void on_gone(void *arg, const char *why)
 {
     seen *s = arg;
@@ -117,6 +126,7 @@ static const box_events events = {.attached = on_attached,
                                   .started = on_started,
                                   .exited = on_exited,
                                   .signalled = on_signalled,
+                                  .distrusted = on_distrusted,
                                   .gone = on_gone};
 
 static void on_created(void *arg, err *failure, box *made, const box_timing *timing)
@@ -814,6 +824,7 @@ static void lying_init_ends_the_box(void **state)
             start(x, 1, "true");
         say(fd, cases[i].p, cases[i].n, cases[i].fds, cases[i].nfds);
         WAIT(&ev_a, ev_a.gone == 1);
+        assert_int_equal(ev_a.distrusted, 1);
         assert_false(ev_a.x[1].started);
         be->ops->box_unref(x);
         close(fd);
