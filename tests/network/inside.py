@@ -1,4 +1,4 @@
-"""Runs in a sandbox, as its root, with nothing but socket and struct. Arguments are probes, all begun at once; two seconds later a
+"""Runs in a sandbox, as its root, with nothing but socket and struct. Arguments are seconds and probes, all begun at once; so much later a
 line for each: what came back, or "nothing", or why it could not even be tried.
 
     tcp|udp ADDRESS PORT · from SOURCE ADDRESS PORT (a source that is not its own) · bcast ADDRESS PORT
@@ -15,7 +15,6 @@ import time
 
 IP_FREEBIND, IP_OPTIONS = 15, 4
 HOST_MAC, OWN_MAC = bytes.fromhex("02626f746801"), bytes.fromhex("02626f746802")
-WAIT = 2.0
 
 
 def address_of(text):
@@ -154,7 +153,7 @@ def begin(words):
 
 def main():
     probes, waiting, said = [], {}, {}
-    for i, text in enumerate(sys.argv[1:]):
+    for i, text in enumerate(sys.argv[2:]):
         probes.append(text)
         try:
             s = begin(text.split())
@@ -162,7 +161,7 @@ def main():
                 waiting[s] = i
         except OSError as e:
             said[i] = "error " + errno.errorcode.get(e.errno, str(e.errno))
-    end = time.monotonic() + WAIT
+    end = time.monotonic() + float(sys.argv[1])
     while waiting and time.monotonic() < end:
         for s in select.select(list(waiting), [], [], max(0, end - time.monotonic()))[0]:
             i = waiting[s]
