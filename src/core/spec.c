@@ -50,6 +50,7 @@ void sandbox_spec_done(sandbox_spec *s)
     free(s->user);
     free(s->cwd);
     strv_free(s->labels);
+    free(s->door);
     for (size_t i = 0; i < s->ntmpfs; i++)
         free(s->tmpfs[i].path);
     free(s->tmpfs);
@@ -336,6 +337,8 @@ err *sandbox_spec_check(sandbox_spec *s)
                        s->name);
     TRY(check_environment(s));
     TRY(check_user(s->user));
+    if (s->door && strlen(s->door) > SPEC_DOOR_MAX)
+        return err_new(ERR_TOO_LARGE, "more than 64 KiB were to be kept with the sandbox");
     TRY(check_cwd(s->cwd));
     TRY(spec_labels_check(s->labels));
     TRY(check_mounts(s));

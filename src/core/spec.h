@@ -36,8 +36,9 @@ err *limits_check(const limits *l) ERR_MUST;
 #define SPEC_UMASK_DEFAULT    022u
 #define SPEC_TMPFS_MAX        8
 #define SPEC_TMPFS_PATH_MAX   255
-#define SPEC_ENV_MAX          (1u << 20) /* bytes of a sandbox's env and secrets together */
-#define SPEC_ARGS_MAX         (7u << 20) /* bytes of a command's argv and env together */
+#define SPEC_ENV_MAX          (1u << 20)  /* bytes of a sandbox's env and secrets together */
+#define SPEC_DOOR_MAX         (64u << 10) /* bytes a door may keep with a sandbox */
+#define SPEC_ARGS_MAX         (7u << 20)  /* bytes of a command's argv and env together */
 
 /* What a sandbox may reach. Named destinations will be a third, with a list beside it. */
 enum network_grant {
@@ -74,6 +75,7 @@ typedef struct sandbox_spec {
     enum network_grant network;
     bool has_umask;
     uint32_t umask;
+    char *door; /* what a door keeps with it, JSON, or NULL; stored, shown by no other door */
 } sandbox_spec;
 void sandbox_spec_done(sandbox_spec *s);
 /* Ranges, names, env form, tmpfs paths; fills defaults (design, section 17) but for the disk limit

@@ -117,6 +117,21 @@ CONFIG_ROW(ports, answer_wait, TIME, "5m", 100, 86400000, NULL,
 CONFIG_ROW(ports, idle, TIME, "1h", 100, UINT64_C(7) * 86400000, NULL,
            "A stream in which no byte moves is closed after so long.")
 
+CONFIG_SECTION(e2b, "The door for E2B's SDKs, on the same listeners.")
+CONFIG_ROW(e2b, enabled, BOOL, "true", 0, 1, NULL, "false: their paths and hosts are nobody's.")
+CONFIG_ROW(e2b, base_image, TEXT, "docker.io/e2bdev/base:latest", 1, 1024, NULL,
+           "The image of the template 'base'.")
+CONFIG_ROW(e2b, code_interpreter_image, TEXT, "docker.io/e2bdev/code-interpreter:latest", 1, 1024,
+           NULL, "The image of the template 'code-interpreter-v1'.")
+CONFIG_ROW(e2b, default_ttl, TIME, "5m", 1000, UINT64_C(30) * 86400000, NULL,
+           "Life of a sandbox whose creator names no timeout.")
+CONFIG_ROW(e2b, internet, TEXT, "refuse", 1, 16, "refuse|warn",
+           "Who asks for the internet and may not have it: refuse: gets an error. warn: gets a "
+           "sandbox without it, and a line is logged.")
+CONFIG_ROW(e2b, public_ports, BOOL, "false", 0, 1, NULL,
+           "Servers inside sandboxes of this door answer everybody who knows the host name "
+           "<port>-<sandbox id>.<domain>, without a token, as E2B has it.")
+
 CONFIG_SECTION(images, "Where images come from.")
 CONFIG_ROW(images, skopeo, TEXT, "skopeo", 1, 4096, NULL, "The program that fetches them.")
 CONFIG_ROW(images, pull_timeout, TIME, "30m", 1000, 86400000, NULL, "For one image.")

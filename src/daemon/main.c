@@ -32,6 +32,7 @@
 #include "daemon/inherit.h"
 #include "daemon/kit.h"
 #include "daemon/restore.h"
+#include "door/e2b/e2b.h"
 #include "door/rest/rest.h"
 #include "engine/engine.h"
 #include "net/server.h"
@@ -52,6 +53,8 @@ typedef struct node {
     exec_hub *execs;
     engine *engine;
     rest *rest;
+    e2b *e2b; /* NULL: switched off */
+    const char **operations;
     server *server;
     inherited given; /* listeners */
 } node;
@@ -404,11 +407,56 @@ static void on_signal(int signo)
     server_stop(running);
 }
 
-static err *serve(node *n)
+/* E2B's headers and hosts go before native paths: they name the server inside, and its paths are
+ * its own. */
+static err *dispatch(void *arg, request *rq, response *rs)
 {
-    gid_t group = group_id(n->cfg.listen_group);
-    struct sigaction stop = {.sa_handler = on_signal};
+    node *n = arg;
 
+    if (n->e2b && e2b_claims(n->e2b, rq))
+        return e2b_dispatch(n->e2b, rq, rs);
+    return rest_dispatch(n->rest, rq, rs);
+}
+
+static const char *const DOORS[] = {"rest", "e2b", NULL};
+#define DOOR_E2B 1
+
+static err *open_e2b(node *n, size_t first_operation)
+{
+    const config *c = &n->cfg;
+    uint8_t secret[E2B_SECRET_LEN];
+
+    if (!c->e2b_enabled)
+        return NULL;
+    TRY(e2b_secret_load(n->state, secret));
+    n->e2b = e2b_new(&(e2b_options){.engine = n->engine,
+                                    .secret = secret,
+                                    .door = DOOR_E2B,
+                                    .operation = first_operation,
+                                    .domain = c->ports_domain,
+                                    .port_answer_ms = c->ports_answer_wait,
+                                    .port_idle_ms = c->ports_idle,
+                                    .base_image = c->e2b_base_image,
+                                    .code_interpreter_image = c->e2b_code_interpreter_image,
+                                    .default_ttl_ms = c->e2b_default_ttl,
+                                    .internet_warns = str_eq(c->e2b_internet, "warn"),
+                                    .public_ports = c->e2b_public_ports});
+    secret_wipe(secret, sizeof secret);
+    return NULL;
+}
+
+static size_t list_len(const char *const *list)
+{
+    size_t n = 0;
+
+    while (list[n])
+        n++;
+    return n;
+}
+
+/* One list for the server: the native API's operations, then E2B's. */
+static err *open_doors(node *n, gid_t group)
+{
     n->rest = rest_new(&(rest_options){.engine = n->engine,
                                        .group = group,
                                        .version = BOTHY_VERSION,
@@ -417,10 +465,24 @@ static err *serve(node *n)
                                        .port_domain = n->cfg.ports_domain,
                                        .port_answer_ms = n->cfg.ports_answer_wait,
                                        .port_idle_ms = n->cfg.ports_idle});
-    TRY(server_new(&(server_options){.dispatch = rest_dispatch,
-                                     .arg = n->rest,
-                                     .doors = rest_doors(),
-                                     .operations = rest_operations(n->rest),
+    const char *const *native = rest_operations(n->rest);
+    size_t nnative = list_len(native), ne2b = list_len(E2B_OPERATIONS);
+    n->operations = xcalloc(nnative + ne2b + 1, sizeof *n->operations);
+    memcpy(n->operations, native, nnative * sizeof *native);
+    memcpy(n->operations + nnative, E2B_OPERATIONS, ne2b * sizeof *n->operations);
+    return open_e2b(n, nnative);
+}
+
+static err *serve(node *n)
+{
+    gid_t group = group_id(n->cfg.listen_group);
+    struct sigaction stop = {.sa_handler = on_signal};
+
+    TRY(open_doors(n, group));
+    TRY(server_new(&(server_options){.dispatch = dispatch,
+                                     .arg = n,
+                                     .doors = DOORS,
+                                     .operations = n->operations,
                                      .access = str_eq(n->cfg.log_access, "all")    ? ACCESS_ALL
                                                : str_eq(n->cfg.log_access, "none") ? ACCESS_NONE
                                                                                    : ACCESS_ERRORS,

@@ -386,6 +386,7 @@ static void take_spec(sandbox *sb, sandbox_spec *spec)
     sb->network = spec->network;
     sb->umask = spec->has_umask ? spec->umask : UMASK_DEFAULT;
     sb->tmpfs = tmpfs_json(spec);
+    sb->door = spec->door ? xstrdup(spec->door) : NULL;
     sandbox_set_idle(sb, spec->idle_ms);
     if (spec->ttl_ms)
         sb->ends_ns = sb->created_ns + spec->ttl_ms * NS_PER_MS;

@@ -102,7 +102,7 @@ err *create_find(engine *e, const char *key_text, const uint8_t key[16], const u
             store_sandbox_free_key_queued(e->o.store, row.id);
             return NULL;
         }
-        sb = sandbox_live(e, row.id);
+        sb = engine_find_live(e, row.id);
         if (!settled && strcmp(row.state, lifecycle_name(LIFE_GONE)) != 0 && (!sb || is_over(sb))) {
             TRY(store_flush(e->o.store));
             continue;

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "core/cause.h"
+#include "core/lifecycle.h"
 #include "core/pause.h"
 #include "core/quota.h"
 #include "core/spec.h"
@@ -117,6 +118,11 @@ void engine_create_leave(engine *e, sandbox *sb);
 /* By id or name; gone ones by id until forgotten. What is not the caller's is ERR_NOT_FOUND. */
 err *engine_find(engine *e, const caller *c, const char *id_or_name,
                  sandbox **ret_sandbox) ERR_MUST;
+/* For doors whose callers prove in another way that it is theirs (a token of the sandbox): one that
+ * lives or is being made, as a reference; NULL: there is none. */
+sandbox *engine_find_live(engine *e, const char *id);
+/* The same for all of them; free the array and each. */
+sandbox **engine_live_all(engine *e, size_t *ret_n);
 /* Answers when the intent is committed and the kill is sent. Of a gone one: success. kind:
  * CAUSE_REQUESTED, or of an administrator CAUSE_BUDGET or CAUSE_POLICY; detail may be NULL. */
 err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind,
@@ -184,6 +190,9 @@ static inline void sandbox_unrefp(sandbox **sb)
     sandbox_unref(*sb);
 }
 const char *sandbox_id(const sandbox *sb);
+const char *sandbox_owner(const sandbox *sb);
+const char *sandbox_door(const sandbox *sb); /* sandbox_spec.door, or NULL */
+enum lifecycle sandbox_state(sandbox *sb);   /* LIFE_GONE as soon as its end is decided */
 
 typedef struct sandbox_filter {
     char **labels;     /* key=value or key, all must match; NULL: any */

@@ -55,6 +55,7 @@ struct sandbox {
     enum network_grant network;
     uint32_t umask;
     json_t *tmpfs; /* as the API shows it */
+    char *door;    /* what a door keeps with it, or NULL */
     uint64_t created_ns;
     uint8_t key[16], body[16];
     bool has_key;
@@ -118,8 +119,6 @@ extern metric ENGINE_METRICS[M_COUNT];
 sandbox *sandbox_new(engine *e, const char *owner);
 err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_MUST;
 void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row); /* borrows strings but spec */
-/* The live sandbox of this id as a reference, or NULL. */
-sandbox *sandbox_live(engine *e, const char *id);
 /* The sandbox of a row that was just read: the live one, or a gone one made from the row. May wait
  * for the store: an end that is queued is read, too. */
 err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_MUST;
@@ -165,8 +164,6 @@ void engine_count_init(engine *e);
 void engine_count_verb(enum kit_verb verb, bool ok, uint64_t ns);
 void engine_count_port(bool ok);
 
-/* engine.c: a reference to each that lives or is being made; free the array, too. */
-sandbox **engine_live_all(engine *e, size_t *ret_n);
 /* ending.c: pid 1 has ended unasked; takes the reference. Does not wait. */
 void ending_begin(sandbox *sb, const char *why);
 void ending_finish_all(engine *e); /* the keeper's */

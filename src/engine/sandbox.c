@@ -44,6 +44,7 @@ void sandbox_unref(sandbox *sb)
     free(sb->image_name);
     free(sb->user);
     free(sb->cwd);
+    free(sb->door);
     free(sb->cause);
     free(sb->deleted_by);
     free(sb->hello);
@@ -57,6 +58,27 @@ void sandbox_unref(sandbox *sb)
 const char *sandbox_id(const sandbox *sb)
 {
     return sb->id;
+}
+
+const char *sandbox_owner(const sandbox *sb)
+{
+    return sb->owner;
+}
+
+const char *sandbox_door(const sandbox *sb)
+{
+    return sb->door;
+}
+
+enum lifecycle sandbox_state(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    return sb->cause ? LIFE_GONE : sb->state;
+}
+
+static char *copy_or_null(const char *s)
+{
+    return s ? xstrdup(s) : NULL;
 }
 
 bool sandbox_enter(sandbox *sb, enum lifecycle state)
@@ -106,6 +128,8 @@ char *sandbox_spec_text(const sandbox *sb)
         "umask", (int)sb->umask, "tmpfs", sb->tmpfs, "network", network_grant_name(sb->network));
     if (sb->idle_ms)
         json_object_set_new(o, "idle_ms", json_integer((json_int_t)sb->idle_ms));
+    if (sb->door)
+        json_object_set_new(o, "door", json_string(sb->door));
     json_write(&b, o);
     return buf_take(&b);
 }
@@ -141,6 +165,7 @@ static void spec_read(sandbox *sb, const json_t *o)
         strv_push(&sb->labels, xstrdup(json_string_value(l)));
     sb->user = user ? xstrdup(user) : NULL;
     sb->cwd = cwd ? xstrdup(cwd) : NULL;
+    sb->door = copy_or_null(json_str(o, "door"));
     sb->read_only = json_flag(o, "read_only");
     sb->setuid = json_flag(o, "setuid");
     sb->network = network_grant_by_name(json_str(o, "network"));
@@ -177,7 +202,7 @@ err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
     return NULL;
 }
 
-sandbox *sandbox_live(engine *e, const char *id)
+sandbox *engine_find_live(engine *e, const char *id)
 {
     LOCK_SCOPE(&e->lock);
     sandbox *sb = map_get_str(&e->live, id);
@@ -190,7 +215,7 @@ sandbox *sandbox_live(engine *e, const char *id)
 err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
 {
     CLEANUP(sandbox_row_done) sandbox_row settled = {0};
-    sandbox *sb = sandbox_live(e, r->id);
+    sandbox *sb = engine_find_live(e, r->id);
 
     if (sb) {
         *ret_sandbox = sb;
@@ -211,11 +236,6 @@ err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
 }
 
 /* ---- what callers see ---- */
-
-static char *copy_or_null(const char *s)
-{
-    return s ? xstrdup(s) : NULL;
-}
 
 /* lock held */
 static void view_pause(const sandbox *sb, sandbox_view *v)

@@ -40,6 +40,7 @@ typedef struct stream {
     /* the lane's from here on */
     relay_job *job;
     gateway_options o;
+    const error_form *form;
     enum stage stage;
     bool second_try; /* ::1 */
     int refused;     /* by the kernel, at once */
@@ -192,7 +193,7 @@ static enum relay_next fail(stream *s, relay_io *io, err *e)
 
     if (s->head_sent)
         return RELAY_CLOSE;
-    http_error_answer(io->out, failure, keep, s->id);
+    http_error_answer_as(io->out, s->form, failure, keep, s->id);
     return keep ? RELAY_DONE : RELAY_CLOSE;
 }
 
@@ -674,6 +675,7 @@ err *gateway_start(request *rq, response *rs, const gateway_options *o)
         return e;
     }
     stream *s = stream_new(rq, o, hold);
+    s->form = response_form(rs);
     if (!o->tunnel) {
         set_rules(s, rq);
         gateway_write_request(&s->up, &rq->h1, &s->rules);

@@ -97,14 +97,38 @@ void http_error_lines(buf *out, const err *e)
         http1_write_header(out, "WWW-Authenticate", "Bearer");
 }
 
-void http_error_answer(buf *out, const err *e, bool keep_alive, const char *request_id)
+const char *http_error_body(buf *body, const error_form *form, const err *e, const char *request_id,
+                            int *ret_status)
 {
+    *ret_status = err_info_of(e->code)->http;
+    if (form)
+        return form->write(body, e, request_id, ret_status);
     CLEANUP(json_decrefp)
-    json_t *body = json_pack("{s:o}", "error", json_of_err(e, request_id));
-    CLEANUP(buf_done) buf lines = {0};
+    json_t *o = json_pack("{s:o}", "error", json_of_err(e, request_id));
+    json_write(body, o);
+    buf_char(body, '\n');
+    return "application/json";
+}
+
+void http_error_answer_as(buf *out, const error_form *form, const err *e, bool keep_alive,
+                          const char *request_id)
+{
+    CLEANUP(buf_done) buf lines = {0}, body = {0};
+    int status;
 
     access_note_error(e);
     http_error_lines(&lines, e);
-    http_json_answer(out, err_info_of(e->code)->http, body, keep_alive, request_id,
-                     buf_cstr(&lines));
+    const char *type = http_error_body(&body, form, e, request_id, &status);
+    http_head_write(out, &(http_head){.status = status,
+                                      .type = type,
+                                      .length = (int64_t)body.len,
+                                      .keep_alive = keep_alive,
+                                      .request_id = request_id,
+                                      .extra = buf_cstr(&lines)});
+    buf_append(out, body.p, body.len);
+}
+
+void http_error_answer(buf *out, const err *e, bool keep_alive, const char *request_id)
+{
+    http_error_answer_as(out, NULL, e, keep_alive, request_id);
 }

@@ -49,7 +49,8 @@ bool request_is_unix(const request *rq);
  * writes a 101 and ends with RELAY_CLOSE. */
 bool request_upgrades(const request *rq, const char *protocol);
 int request_socket(const request *rq); /* for peer credentials of a unix connection */
-void *request_door(const request *rq); /* the server's dispatch argument */
+void *request_door(const request *rq); /* the server's dispatch argument, or what was set */
+void request_set_door(request *rq, void *door);
 void *request_user(const request *rq); /* what dispatch put there: the caller */
 void request_set_user(request *rq, void *user, void (*release)(void *));
 /* Whose it is: what one party may hold of threads and memory is limited. NULL: one that is not
@@ -83,6 +84,13 @@ void response_bytes(response *rs, const char *type, const void *p, size_t n);
 void response_json(response *rs, int status, json_t *owned);
 /* Writes the error's status, Retry-After, Allow and body. */
 void response_error(response *rs, const err *e);
+/* How errors are told: {"error":{...}} unless a door says otherwise. Lives for ever. */
+typedef struct error_form {
+    /* Appends the body and returns its type; *status is the table's, and may be changed. */
+    const char *(*write)(buf *body, const err *e, const char *request_id, int *status);
+} error_form;
+void response_set_form(response *rs, const error_form *form);
+const error_form *response_form(const response *rs); /* NULL: the native one */
 
 /* ---- the relay ---- */
 typedef struct relay_job relay_job; /* one connection in the hands of the relay */
@@ -163,3 +171,6 @@ void http_chunk(buf *out, const void *p, size_t n); /* n 0: the last chunk */
 void http_json_answer(buf *out, int status, const json_t *body, bool keep_alive,
                       const char *request_id, const char *extra);
 void http_error_answer(buf *out, const err *e, bool keep_alive, const char *request_id);
+/* The same in a form; NULL is the native one. */
+void http_error_answer_as(buf *out, const error_form *form, const err *e, bool keep_alive,
+                          const char *request_id);

@@ -80,6 +80,7 @@ struct request {
     query_param *query; /* NULL-terminated by name */
     size_t nquery;
     char *param[HTTP_PARAMS_MAX];
+    void *handler; /* of doors; NULL: the server's argument */
     void *user;
     void (*release)(void *);
     bool continued;  /* 100 sent */
@@ -98,6 +99,7 @@ struct response {
     const char *id; /* the request's */
     buf headers;    /* lines */
     buf kept;       /* lines an error keeps: Allow and the like */
+    const error_form *form;
     char *type;
     buf body;
     const relay_ops *ops;
@@ -126,6 +128,9 @@ void party_give_relay(server *s, const char *name);
 
 /* ---- http.c ---- */
 void http_error_lines(buf *out, const err *e); /* Retry-After and the like */
+/* The body of an error; form NULL is the native one. Returns its type. */
+const char *http_error_body(buf *body, const error_form *form, const err *e, const char *request_id,
+                            int *ret_status);
 
 /* ---- response.c ---- */
 void response_done(response *rs);

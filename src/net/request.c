@@ -195,7 +195,12 @@ void request_set_kind(request *rq, enum stream_kind kind)
 
 void *request_door(const request *rq)
 {
-    return rq->server->o.arg;
+    return rq->handler ? rq->handler : rq->server->o.arg;
+}
+
+void request_set_door(request *rq, void *door)
+{
+    rq->handler = door;
 }
 
 void *request_user(const request *rq)

@@ -61,8 +61,18 @@ void response_error(response *rs, const err *e)
     access_note_error(e);
     buf_clear(&rs->headers);
     http_error_lines(&rs->headers, e);
-    response_json(rs, err_info_of(e->code)->http,
-                  json_pack("{s:o}", "error", json_of_err(e, rs->id)));
+    buf_clear(&rs->body);
+    set_type(rs, http_error_body(&rs->body, rs->form, e, rs->id, &rs->status));
+}
+
+void response_set_form(response *rs, const error_form *form)
+{
+    rs->form = form;
+}
+
+const error_form *response_form(const response *rs)
+{
+    return rs->form;
 }
 
 void response_relay(response *rs, const relay_ops *ops, void *ctx)

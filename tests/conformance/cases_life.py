@@ -190,7 +190,7 @@ def ends(suite, node):
     @suite.case("what does not exist is not_found of its kind")
     def _():
         for path, kind in (("/v1/sandboxes/abcdabcdabcdabcdabcd", "sandbox"), ("/v1/sandboxes/nobody", "sandbox"),
-                           ("/v1/images/nosuch", "image"), ("/v2/sandboxes", "route"), ("/", "route")):
+                           ("/v1/images/nosuch", "image"), ("/v2/nothing", "route"), ("/", "route")):
             e = expect_error(node.call("GET", path), 404, "not_found")
             equal(e["kind"], kind, f"kind of {path}")
 

@@ -4,6 +4,9 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "door/rest/rest.h"
+#include "door/shared/port.h"
+#include "door/shared/stream.h"
+#include "door/shared/wait.h"
 #include "wire/gateway.h"
 
 struct rest {
@@ -98,31 +101,6 @@ err *attach_start(request *rq, response *rs, sandbox *sb, exec *x, const attach_
 enum gateway_host ports_host(request *rq, char ret_id[SANDBOX_ID_LEN + 1], uint16_t *ret_port);
 err *ports_by_host(request *rq, response *rs, const char *id, uint16_t port) ERR_MUST;
 
-/* wait.c: answers that wait for one callback */
-typedef struct wait_ticket wait_ticket;
-/* finish (any thread, once): the answer is status and body, or an error; both are consumed. */
-wait_ticket *wait_start(request *rq, response *rs, bool events);
-void wait_finish(wait_ticket *t, err *failure, int status, json_t *body, bool replay);
-/* Before the handler returns: called once when the connection is done with the answer; early: the
- * caller has gone before there was one. */
-void wait_over(wait_ticket *t, void (*over)(void *arg, bool early), void *arg);
-/* Only with events: an event on the way. Before finish. */
-void wait_event(wait_ticket *t, const char *event, json_t *data);
-
-/* A piece of a body whose length is not known; n 0 ends it. HTTP/1.0 has no chunks: its end is the
- * end of the connection. */
-static inline void stream_put(relay_io *io, const void *p, size_t n)
-{
-    if (io->http11)
-        http_chunk(io->out, p, n);
-    else
-        buf_append(io->out, p, n);
-}
-static inline enum relay_next stream_done(const relay_io *io)
-{
-    return io->keep_alive && io->http11 ? RELAY_DONE : RELAY_CLOSE;
-}
-
 /* Reads Idempotency-Key; ERR_INVALID_REQUEST on a bad one. */
 err *rest_idempotency(request *rq, const buf *body, idempotency *ret_idem) ERR_MUST;
 bool rest_wants_events(const request *rq);
@@ -132,10 +110,3 @@ err *rest_parse_offsets(const char *text, uint64_t *ret_out, uint64_t *ret_err) 
 int rest_signal_number(const char *text);
 /* The sandbox and the exec that a route's two parameters name. */
 err *rest_find_exec(request *rq, sandbox **ret_sandbox, exec **ret_exec) ERR_MUST;
-
-/* Request bodies may hold secrets: wiped before their memory goes back. For CLEANUP(). */
-static inline void body_wipe(buf *b)
-{
-    secret_wipe(b->p, b->cap);
-    buf_done(b);
-}

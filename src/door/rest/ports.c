@@ -3,19 +3,7 @@
 
 #include "api/openapi.h"
 #include "door/rest/internal.h"
-#include "net/gateway.h"
 #include "wire/gateway.h"
-
-static void ask_socket(void *arg, gateway_socket *done, void *ticket)
-{
-    engine_port_socket(arg, done, ticket);
-}
-
-static void release_sandbox(void *arg)
-{
-    sandbox_stream_end(arg);
-    sandbox_unref(arg);
-}
 
 static err *parse_port(const char *text, uint16_t *ret_port)
 {
@@ -25,33 +13,15 @@ static err *parse_port(const char *text, uint16_t *ret_port)
                       "Name the port that the server in the sandbox listens on, in decimal.");
 }
 
-typedef struct way { /* to a server inside */
-    const char *sandbox;
-    uint16_t port;
-    const char *prefix; /* path form */
-    bool tunnel;
-} way;
-
-static err *go(request *rq, response *rs, const way *w)
+static err *go(request *rq, response *rs, const char *id, port_way w)
 {
     const rest_options *o = &rest_of(rq)->o;
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
 
-    TRY(engine_find(rest_engine(rq), rest_caller(rq), w->sandbox, &sb));
-    TRY(engine_port_check(rest_engine(rq), rest_caller(rq), sb));
-    if (!sandbox_stream_begin(sb)) /* it has ended meanwhile */
-        return engine_port_check(rest_engine(rq), rest_caller(rq), sb);
-    CLEANUP(freep) char *where = str_printf("port %u of sandbox %s", w->port, sandbox_id(sb));
-    return gateway_start(rq, rs,
-                         &(gateway_options){.ask = ask_socket,
-                                            .free = release_sandbox,
-                                            .arg = TAKE_PTR(sb),
-                                            .port = w->port,
-                                            .where = where,
-                                            .tunnel = w->tunnel,
-                                            .prefix = w->prefix,
-                                            .answer_ms = o->port_answer_ms,
-                                            .idle_ms = o->port_idle_ms});
+    TRY(engine_find(rest_engine(rq), rest_caller(rq), id, &sb));
+    w.answer_ms = o->port_answer_ms;
+    w.idle_ms = o->port_idle_ms;
+    return port_start(rq, rs, rest_engine(rq), rest_caller(rq), sb, &w);
 }
 
 /* "/v1/sandboxes/x/ports/80" of a target, as the caller wrote it. */
@@ -67,10 +37,10 @@ static char *prefix_of(const char *target)
 err *rest_port(request *rq, response *rs)
 {
     CLEANUP(freep) char *prefix = prefix_of(request_target(rq));
-    way w = {.sandbox = request_param(rq, 0), .prefix = prefix};
+    port_way w = {.prefix = prefix};
 
     TRY(parse_port(request_param(rq, 1), &w.port));
-    return go(rq, rs, &w);
+    return go(rq, rs, request_param(rq, 0), w);
 }
 
 /* Without the slash behind the port relative links would lead elsewhere. */
@@ -87,14 +57,14 @@ err *rest_port_slash(request *rq, response *rs)
 
 err *rest_forward(request *rq, response *rs)
 {
-    way w = {.sandbox = request_param(rq, 0), .tunnel = true};
+    port_way w = {.tunnel = true};
 
     TRY(parse_port(request_param(rq, 1), &w.port));
     if (!request_upgrades(rq, "tcp"))
         return err_remedy(err_new(ERR_INVALID_REQUEST, "this is for connections that become bytes"),
                           "Send GET with 'Connection: Upgrade' and 'Upgrade: tcp', or use 'bothy "
                           "forward'.");
-    return go(rq, rs, &w);
+    return go(rq, rs, request_param(rq, 0), w);
 }
 
 /* ---- the host form ---- */
@@ -110,5 +80,5 @@ enum gateway_host ports_host(request *rq, char ret_id[SANDBOX_ID_LEN + 1], uint1
 
 err *ports_by_host(request *rq, response *rs, const char *id, uint16_t port)
 {
-    return go(rq, rs, &(way){.sandbox = id, .port = port});
+    return go(rq, rs, id, (port_way){.port = port});
 }

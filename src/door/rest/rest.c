@@ -20,13 +20,6 @@ rest *rest_new(const rest_options *o)
     return r;
 }
 
-const char *const *rest_doors(void)
-{
-    static const char *const DOORS[] = {"rest", NULL};
-
-    return DOORS;
-}
-
 const char *const *rest_operations(const rest *r)
 {
     return r->operations;
@@ -113,6 +106,7 @@ err *rest_dispatch(void *arg, request *rq, response *rs)
     const route *found = NULL;
     bool done = false;
 
+    request_set_door(rq, r);
     TRY(dispatch_host(r, rq, rs, &done));
     if (done)
         return NULL;

@@ -22,8 +22,7 @@ typedef struct rest_options {
 typedef struct rest rest;
 rest *rest_new(const rest_options *o);
 void rest_free(rest *r);
-/* For the server: "rest", and its operations; the first stands for what has no route. */
-const char *const *rest_doors(void);
+/* For the server: its operations; the first stands for what has no route. */
 const char *const *rest_operations(const rest *r);
 /* The server's dispatch: authenticates, finds the route, runs the handler. arg is the rest. */
 err *rest_dispatch(void *arg, request *rq, response *rs);

@@ -1,13 +1,13 @@
-/* Answers that wait for one callback: a create in the queue, a pull. No thread waits.
- *
- * The ticket has two holders, the relay and whoever will finish it; either may leave first. */
+#include "door/shared/wait.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/str.h"
 #include "base/thread.h"
-#include "door/rest/internal.h"
+#include "door/shared/stream.h"
 #include "wire/sse.h"
 
 struct wait_ticket {
@@ -15,6 +15,7 @@ struct wait_ticket {
     pthread_mutex_t lock;
     relay_job *job; /* between start and free */
     char *request_id;
+    const error_form *form;
     bool events;
     /* under the lock */
     buf pending; /* events not yet given to the relay */
@@ -65,7 +66,11 @@ static void on_free(void *ctx)
 static enum relay_next answer_whole(wait_ticket *t, relay_io *io)
 {
     if (t->failure)
-        http_error_answer(io->out, t->failure, io->keep_alive, t->request_id);
+        http_error_answer_as(io->out, t->form, t->failure, io->keep_alive, t->request_id);
+    else if (!t->body)
+        http_head_write(io->out, &(http_head){.status = t->status,
+                                              .keep_alive = io->keep_alive,
+                                              .request_id = t->request_id});
     else
         http_json_answer(io->out, t->status, t->body, io->keep_alive, t->request_id,
                          t->replay ? "Idempotent-Replay: true\r\n" : NULL);
@@ -128,6 +133,7 @@ wait_ticket *wait_start(request *rq, response *rs, bool events)
 
     t->refs = 2;
     t->events = events;
+    t->form = response_form(rs);
     t->request_id = xstrdup(request_id(rq));
     pthread_mutex_init(&t->lock, NULL);
     response_relay(rs, &WAIT_OPS, t);

@@ -1,0 +1,85 @@
+/* Dispatch: which plane a request is for. */
+#include "door/e2b/e2b.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "door/e2b/internal.h"
+
+const char *const E2B_OPERATIONS[] = {
+    "e2b_none",      "e2b_process",   "e2b_filesystem", "e2b_files",   "e2b_envd", "e2b_port",
+    "e2b_snapshots", "e2b_templates", "e2b_volumes",    "e2b_secrets", NULL};
+
+void e2b_set_operation(request *rq, const char *name)
+{
+    const e2b *d = e2b_of(rq);
+    size_t i = 0;
+
+    while (E2B_OPERATIONS[i] && strcmp(E2B_OPERATIONS[i], name) != 0)
+        i++;
+    assert(E2B_OPERATIONS[i]);
+    request_set_operation(rq, d->o.door, d->o.operation + i);
+}
+
+e2b *e2b_new(const e2b_options *o)
+{
+    e2b *d = xcalloc(1, sizeof *d);
+
+    d->o = *o;
+    d->o.secret = NULL;
+    memcpy(d->secret, o->secret, sizeof d->secret);
+    forms_init();
+    return d;
+}
+
+void e2b_free(e2b *d)
+{
+    if (!d)
+        return;
+    secret_wipe(d->secret, sizeof d->secret);
+    free(d);
+}
+
+static e2b_way way_of(const e2b *d, const request *rq)
+{
+    return e2b_route(&(e2b_asked){.path = request_path(rq),
+                                  .host = request_header(rq, "Host"),
+                                  .api_key = request_header(rq, "X-API-Key"),
+                                  .sandbox = request_header(rq, "E2b-Sandbox-Id"),
+                                  .port = request_header(rq, "E2b-Sandbox-Port"),
+                                  .token = request_header(rq, "X-Access-Token"),
+                                  .traffic = request_header(rq, "E2B-Traffic-Access-Token"),
+                                  .has_signature = request_query(rq, "signature") != NULL,
+                                  .domain = d->o.domain});
+}
+
+/* Where both doors could serve a host, this one does only if a stranger may see it. */
+static bool is_public(const e2b *d, const char *id)
+{
+    CLEANUP(sandbox_unrefp)
+    sandbox *sb = d->o.public_ports ? engine_find_live(d->o.engine, id) : NULL;
+    CLEANUP(e2b_note_done) e2b_note note = {0};
+
+    if (sb)
+        e2b_note_read(sb, &note);
+    return note.ours;
+}
+
+bool e2b_claims(e2b *d, request *rq)
+{
+    e2b_way way = way_of(d, rq);
+
+    return way.plane != PLANE_OTHER && (!way.native || is_public(d, way.id));
+}
+
+err *e2b_dispatch(e2b *d, request *rq, response *rs)
+{
+    e2b_way way = way_of(d, rq);
+
+    request_set_door(rq, d);
+    response_set_form(rs, &E2B_FORM_HTTP);
+    e2b_set_operation(rq, "e2b_none");
+    if (way.plane == PLANE_CONTROL)
+        return control_dispatch(d, rq, rs);
+    return envd_dispatch(d, &way, rq, rs);
+}

@@ -1,0 +1,247 @@
+/* envd: a sandbox's data plane. Which sandbox, may they, as whom; then one of its services, or a
+ * server inside. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "door/e2b/internal.h"
+#include "door/shared/port.h"
+
+void envd_not_found(response *rs, const char *id)
+{
+    response_json(rs, 502,
+                  json_pack("{s:s,s:s,s:i}", "sandboxId", id, "message",
+                            "The sandbox was not found", "code", 502));
+}
+
+/* ---- who ---- */
+
+static e2b_signed signature_of(const request *rq)
+{
+    return (e2b_signed){.path = str_or(request_query(rq, "path"), ""),
+                        .operation = str_eq(request_method(rq), "POST") ? "write" : "read",
+                        .user = str_or(request_query(rq, "username"), ""),
+                        .expiry = request_query(rq, "signature_expiration"),
+                        .signature = request_query(rq, "signature")};
+}
+
+static err *check_signature(const e2b *d, const char *id, const request *rq)
+{
+    e2b_signed s = signature_of(rq);
+    char token[E2B_TOKEN_LEN + 1];
+
+    e2b_token(d, id, token);
+    if (!s.signature)
+        return err_remedy(err_new(ERR_UNAUTHENTICATED, "the request has no access token"),
+                          "Send the sandbox's envdAccessToken in X-Access-Token, or sign the URL.");
+    if (!e2b_signature_is(&s, token))
+        return err_new(ERR_UNAUTHENTICATED, "the signature does not fit");
+    if (e2b_signature_expired(&s, now_real_ns() / NS_PER_S))
+        return err_new(ERR_UNAUTHENTICATED, "the signature has expired");
+    return NULL;
+}
+
+static err *check_key(const e2b *d, const sandbox *sb, const char *key)
+{
+    CLEANUP(sandbox_unrefp) sandbox *found = NULL;
+    caller *c = NULL;
+
+    TRY(caller_by_key(d->o.engine, key, &c));
+    err *e = caller_require(c, CALLER_USER);
+    if (!e)
+        e = engine_find(d->o.engine, c, sandbox_id(sb), &found);
+    caller_free(c);
+    return e;
+}
+
+/* Of a sandbox without a token everybody who knows its id may use the data plane, as E2B has it. */
+static err *admit(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq)
+{
+    const char *token = request_header(rq, "X-Access-Token");
+    const char *traffic = request_header(rq, "E2B-Traffic-Access-Token");
+    const char *key = request_header(rq, "X-API-Key");
+    CLEANUP(e2b_note_done) e2b_note note = {0};
+
+    e2b_note_read(sb, &note);
+    if (!note.secure || (way->port != E2B_ENVD_PORT && way->by_host && d->o.public_ports))
+        return NULL;
+    if (way->port != E2B_ENVD_PORT && !token)
+        token = traffic;
+    if (token)
+        return e2b_token_is(d, sandbox_id(sb), token)
+                   ? NULL
+                   : err_new(ERR_UNAUTHENTICATED, "the access token is not this sandbox's");
+    if (key)
+        return check_key(d, sb, key);
+    if (way->port == E2B_ENVD_PORT && str_eq(request_path(rq), "/files"))
+        return check_signature(d, sandbox_id(sb), rq);
+    return err_remedy(err_new(ERR_UNAUTHENTICATED, "the request has no access token"),
+                      "Send the sandbox's envdAccessToken in X-Access-Token.");
+}
+
+err *envd_basic_user(const char *header, char **ret_user)
+{
+    CLEANUP(freep) char *bytes = NULL;
+    size_t n = 0;
+    const char *text = header + (str_starts(header, "Basic ") ? strlen("Basic ") : 0);
+
+    if (!base64_decode(text, strlen(text), (void **)&bytes, &n))
+        return err_new(ERR_UNAUTHENTICATED, "Authorization: not base64");
+    const char *colon = memchr(bytes, ':', n);
+    size_t len = colon ? (size_t)(colon - bytes) : n;
+    if (memchr(bytes, 0, len))
+        return err_new(ERR_UNAUTHENTICATED, "Authorization: not a user's name");
+    *ret_user = len ? xstrndup(bytes, len) : NULL;
+    return NULL;
+}
+
+static err *user_of(const request *rq, char **ret_user)
+{
+    const char *basic = request_header(rq, "Authorization");
+    const char *name = request_query(rq, "username");
+
+    if (str_eq(request_path(rq), "/files") && name && *name)
+        *ret_user = xstrdup(name);
+    else if (basic && str_starts(basic, "Basic "))
+        return envd_basic_user(basic, ret_user);
+    return NULL;
+}
+
+static void release_caller(void *c)
+{
+    caller_free(c);
+}
+
+/* Who holds the token acts for the owner, with what a user of that name may. */
+static const caller *act_for_owner(request *rq, const sandbox *sb)
+{
+    caller *c = xcalloc(1, sizeof *c);
+
+    *c = (caller){.owner = xstrdup(sandbox_owner(sb)), .role = CALLER_USER};
+    request_set_user(rq, c, release_caller);
+    request_set_party(rq, c->owner);
+    return c;
+}
+
+/* ---- which ---- */
+
+/* A signed URL names no sandbox: whose signature is it? */
+static sandbox *find_signer(const e2b *d, const request *rq)
+{
+    e2b_signed s = signature_of(rq);
+    sandbox *found = NULL;
+    size_t n = 0;
+    sandbox **all = engine_live_all(d->o.engine, &n);
+
+    for (size_t i = 0; i < n; i++) {
+        char token[E2B_TOKEN_LEN + 1];
+        e2b_token(d, sandbox_id(all[i]), token);
+        if (!found && e2b_signature_is(&s, token))
+            found = all[i];
+        else
+            sandbox_unref(all[i]);
+    }
+    free(all);
+    return found;
+}
+
+static err *find(const e2b *d, const e2b_way *way, const request *rq, sandbox **ret_sandbox)
+{
+    *ret_sandbox = way->plane == PLANE_SIGNED ? find_signer(d, rq)
+                   : way->id[0]               ? engine_find_live(d->o.engine, way->id)
+                                              : NULL;
+    if (*ret_sandbox)
+        return NULL;
+    if (way->plane == PLANE_SIGNED)
+        return err_new(ERR_UNAUTHENTICATED, "the signature fits no sandbox that lives");
+    if (!way->id[0] && !request_header(rq, "E2b-Sandbox-Id"))
+        return err_remedy(err_new(ERR_INVALID_REQUEST, "the request names no sandbox"),
+                          "Send E2b-Sandbox-Id, or an access token of this server, or use the host "
+                          "49983-<sandbox id>.<domain>.");
+    return NULL;
+}
+
+/* ---- services ---- */
+
+static err *envd_health(envd_call *c, request *rq, response *rs)
+{
+    (void)c;
+    (void)rq;
+    response_status(rs, 204);
+    return NULL;
+}
+
+static err *envd_port(envd_call *c, request *rq, response *rs)
+{
+    const e2b_options *o = &c->door->o;
+
+    return port_start(
+        rq, rs, o->engine, c->as, c->sb,
+        &(port_way){.port = c->port, .answer_ms = o->port_answer_ms, .idle_ms = o->port_idle_ms});
+}
+
+typedef struct service {
+    const char *path; /* ending in "/": everything below it */
+    err *(*serve)(envd_call *c, request *rq, response *rs);
+    const char *operation;
+} service;
+
+static const service SERVICES[] = {
+    {"/process.Process/", process_rpc, "e2b_process"},
+    {"/filesystem.Filesystem/", filesystem_rpc, "e2b_filesystem"},
+    {"/files", files_http, "e2b_files"},
+    {"/health", envd_health, "e2b_envd"},
+};
+
+static const service *service_of(const char *path)
+{
+    for (size_t i = 0; i < ARRAY_LEN(SERVICES); i++)
+        if (str_ends(SERVICES[i].path, "/") ? str_starts(path, SERVICES[i].path)
+                                            : str_eq(path, SERVICES[i].path))
+            return &SERVICES[i];
+    return NULL;
+}
+
+static void set_form(const request *rq, response *rs)
+{
+    const char *type = request_header(rq, "Content-Type");
+
+    if (!e2b_is_rpc_path(request_path(rq)))
+        return;
+    bool stream = type && str_starts(type, "application/connect+");
+    response_set_form(rs, stream ? &E2B_FORM_STREAM : &E2B_FORM_UNARY);
+}
+
+static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
+{
+    const service *s = way->port == E2B_ENVD_PORT ? service_of(request_path(rq)) : NULL;
+    CLEANUP(freep) char *user = NULL;
+    bool port = way->port != E2B_ENVD_PORT;
+
+    e2b_set_operation(rq, port ? "e2b_port" : s ? s->operation : "e2b_envd");
+    if (!s || s->serve != envd_health)
+        TRY(admit(c->door, way, c->sb, rq));
+    c->as = act_for_owner(rq, c->sb);
+    if (port)
+        return envd_port(c, rq, rs);
+    if (!s)
+        return e2b_missing(MISSING_ROUTE, "envd has no %s", request_path(rq));
+    TRY(user_of(rq, &user));
+    c->user = user;
+    return s->serve(c, rq, rs);
+}
+
+err *envd_dispatch(e2b *d, const e2b_way *way, request *rq, response *rs)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+
+    if (way->port == E2B_ENVD_PORT)
+        set_form(rq, rs);
+    TRY(find(d, way, rq, &sb));
+    if (!sb || sandbox_state(sb) != LIFE_RUNNING) {
+        envd_not_found(rs, str_or(request_header(rq, "E2b-Sandbox-Id"), way->id));
+        return NULL;
+    }
+    if (!way->port)
+        return err_new(ERR_INVALID_REQUEST, "E2b-Sandbox-Port: not 1 to 65535");
+    return serve(&(envd_call){.door = d, .sb = sb, .port = way->port}, way, rq, rs);
+}

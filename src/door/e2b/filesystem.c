@@ -1,0 +1,9 @@
+/* filesystem.Filesystem over Connect. */
+#include "door/e2b/internal.h"
+
+err *filesystem_rpc(envd_call *c, request *rq, response *rs)
+{
+    (void)c;
+    (void)rs;
+    return e2b_missing(MISSING_FILESYSTEM, "%s is not served yet", request_path(rq));
+}

@@ -1,0 +1,114 @@
+/* How errors look to E2B's clients, and what is not there. */
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/metric.h"
+#include "door/e2b/internal.h"
+
+static const char *const MISSING[] = {
+    [MISSING_TEMPLATES] = "templates", [MISSING_SNAPSHOTS] = "snapshots",
+    [MISSING_FORK] = "fork",           [MISSING_VOLUMES] = "volumes",
+    [MISSING_SECRETS] = "secrets",     [MISSING_NETWORK] = "network",
+    [MISSING_PROCESS] = "process",     [MISSING_FILESYSTEM] = "filesystem",
+    [MISSING_FILES] = "files",         [MISSING_FIELD] = "field",
+    [MISSING_ROUTE] = "route",         [MISSING_COUNT] = NULL};
+
+static metric METRICS[] = {
+    METRIC_COUNTER_BY("bothy_e2b_unsupported_total",
+                      "Requests of E2B's clients for what is not there.", "operation", MISSING),
+};
+
+void forms_init(void)
+{
+    metric_register(METRICS, ARRAY_LEN(METRICS));
+}
+
+err *e2b_missing(enum e2b_missing what, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    CLEANUP(freep) char *text = str_vprintf(fmt, ap);
+    va_end(ap);
+    metric_add(&METRICS[0], what, 1);
+    return err_remedy(err_new(ERR_UNSUPPORTED, "%s", text),
+                      "docs/compatibility/e2b.md lists what this server has; leave it out.");
+}
+
+void e2b_message(buf *out, const err *e)
+{
+    buf_printf(out, "%s%s%s. %s", e->message, e->cause ? ": " : "", str_or(e->cause, ""),
+               err_remedy_of(e));
+}
+
+static const char *write_http(buf *body, const err *e, const char *request_id, int *status)
+{
+    CLEANUP(buf_done) buf text = {0};
+
+    (void)request_id;
+    /* SDKs know "not found" as the end of a sandbox, and no other way of having ended. */
+    if (e->code == ERR_SANDBOX_GONE)
+        *status = 404;
+    e2b_message(&text, e);
+    buf_printf(body, "{\"code\":%d,\"message\":", *status);
+    buf_json_string(body, text.p, text.len);
+    buf_char(body, '}');
+    return "application/json";
+}
+
+static void write_connect(buf *out, const err *e)
+{
+    CLEANUP(buf_done) buf text = {0};
+
+    e2b_message(&text, e);
+    buf_printf(out, "{\"code\":\"%s\",\"message\":", err_info_of(e->code)->connect);
+    buf_json_string(out, text.p, text.len);
+    buf_char(out, '}');
+}
+
+int e2b_connect_status(const char *code)
+{
+    static const struct {
+        const char *code;
+        int status;
+    } ROWS[] = {
+        {"canceled", 499},           {"invalid_argument", 400},    {"deadline_exceeded", 504},
+        {"not_found", 404},          {"already_exists", 409},      {"permission_denied", 403},
+        {"resource_exhausted", 429}, {"failed_precondition", 400}, {"aborted", 409},
+        {"out_of_range", 400},       {"unimplemented", 501},       {"unavailable", 503},
+        {"unauthenticated", 401}};
+
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++)
+        if (!strcmp(ROWS[i].code, code))
+            return ROWS[i].status;
+    return 500;
+}
+
+static const char *write_unary(buf *body, const err *e, const char *request_id, int *status)
+{
+    (void)request_id;
+    *status = e2b_connect_status(err_info_of(e->code)->connect);
+    write_connect(body, e);
+    return "application/json";
+}
+
+/* A stream's error is its last envelope: with another status clients would not read it. */
+static const char *write_stream(buf *body, const err *e, const char *request_id, int *status)
+{
+    CLEANUP(buf_done) buf text = {0};
+
+    (void)request_id;
+    *status = 200;
+    buf_str(&text, "{\"error\":");
+    write_connect(&text, e);
+    buf_char(&text, '}');
+    const char head[5] = {2, (char)(text.len >> 24), (char)(text.len >> 16), (char)(text.len >> 8),
+                          (char)text.len};
+    buf_append(body, head, sizeof head);
+    buf_append(body, text.p, text.len);
+    return "application/connect+json";
+}
+
+const error_form E2B_FORM_HTTP = {write_http};
+const error_form E2B_FORM_UNARY = {write_unary};
+const error_form E2B_FORM_STREAM = {write_stream};

@@ -1,0 +1,106 @@
+/* What the files of the E2B door share. */
+#pragma once
+
+#include "base/cleanup.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "door/e2b/e2b.h"
+#include "door/e2b/route.h"
+
+struct e2b {
+    e2b_options o;
+    uint8_t secret[E2B_SECRET_LEN];
+};
+
+static inline e2b *e2b_of(request *rq)
+{
+    return request_door(rq);
+}
+static inline engine *e2b_engine(request *rq)
+{
+    return e2b_of(rq)->o.engine;
+}
+static inline const caller *e2b_caller(request *rq)
+{
+    return request_user(rq);
+}
+
+/* What serves it, for metrics and logs: a name of E2B_OPERATIONS. */
+void e2b_set_operation(request *rq, const char *name);
+
+/* ---- forms.c: how errors look ---- */
+extern const error_form E2B_FORM_HTTP;   /* {"code":404,"message":"…"} */
+extern const error_form E2B_FORM_UNARY;  /* Connect: HTTP status, {"code":"not_found",…} */
+extern const error_form E2B_FORM_STREAM; /* Connect: 200, and an end-stream envelope */
+/* The HTTP status of a Connect code. */
+int e2b_connect_status(const char *code);
+/* "message: cause. Remedy." */
+void e2b_message(buf *out, const err *e);
+/* Not there: counted, and told with what to do instead. what: of E2B_UNSUPPORTED. */
+enum e2b_missing {
+    MISSING_TEMPLATES,
+    MISSING_SNAPSHOTS,
+    MISSING_FORK,
+    MISSING_VOLUMES,
+    MISSING_SECRETS,
+    MISSING_NETWORK,
+    MISSING_PROCESS,
+    MISSING_FILESYSTEM,
+    MISSING_FILES,
+    MISSING_FIELD,
+    MISSING_ROUTE,
+    MISSING_COUNT
+};
+err *e2b_missing(enum e2b_missing what, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3))) ERR_MUST;
+void forms_init(void);
+
+/* ---- token.c ---- */
+void e2b_token(const e2b *d, const char *id, char ret_token[E2B_TOKEN_LEN + 1]);
+bool e2b_token_is(const e2b *d, const char *id, const char *token);
+/* A file URL's signature: "v1_" and the base64 of SHA-256 of "path:operation:user:token[:expiry]"
+ * without "=". */
+typedef struct e2b_signed {
+    const char *path, *operation /* read, write */, *user /* "": none */;
+    const char *expiry; /* as in the query, or NULL */
+    const char *signature;
+} e2b_signed;
+bool e2b_signature_is(const e2b_signed *s, const char *token);
+/* The time is over; also when it is no number. */
+bool e2b_signature_expired(const e2b_signed *s, uint64_t now_s);
+
+/* ---- note.c: what the door keeps with a sandbox (sandbox_spec.door) ---- */
+typedef struct e2b_note {
+    bool ours;        /* it was made through this door */
+    bool secure;      /* its data plane asks for the token */
+    bool auto_resume; /* a request wakes it */
+    uint64_t ttl_ms;  /* as it was created with */
+    char *template;   /* as the caller called it */
+    json_t *metadata; /* what labels cannot hold, or NULL: the labels are it */
+} e2b_note;
+void e2b_note_read(const sandbox *sb, e2b_note *ret_note);
+char *e2b_note_write(const e2b_note *n);
+void e2b_note_done(e2b_note *n);
+
+/* ---- control.c ---- */
+err *control_dispatch(e2b *d, request *rq, response *rs) ERR_MUST;
+
+/* ---- envd.c: one request to a sandbox's data plane ---- */
+typedef struct envd_call {
+    e2b *door;
+    sandbox *sb;
+    const caller *as; /* its owner, as a user */
+    const char *user; /* who runs it inside; NULL: the sandbox's own */
+    uint16_t port;
+} envd_call;
+err *envd_dispatch(e2b *d, const e2b_way *way, request *rq, response *rs) ERR_MUST;
+/* Of "Basic <base64 of user:>", as SDKs name the user of a call; NULL: none. ERR_UNAUTHENTICATED.
+ */
+err *envd_basic_user(const char *header, char **ret_user) ERR_MUST;
+/* The exact answer that SDKs take for "it is not running". */
+void envd_not_found(response *rs, const char *id);
+
+/* ---- the services of envd; the response's form is set already ---- */
+err *process_rpc(envd_call *c, request *rq, response *rs) ERR_MUST;    /* process*.c */
+err *filesystem_rpc(envd_call *c, request *rq, response *rs) ERR_MUST; /* filesystem*.c */
+err *files_http(envd_call *c, request *rq, response *rs) ERR_MUST;     /* files*.c */

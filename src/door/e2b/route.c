@@ -1,0 +1,133 @@
+#include "door/e2b/route.h"
+
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "wire/gateway.h"
+
+static bool is_id_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+void e2b_id(const char *text, char ret_id[SANDBOX_ID_LEN + 1])
+{
+    size_t n = strcspn(text, "-");
+
+    ret_id[0] = 0;
+    if (n != SANDBOX_ID_LEN)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (!is_id_char(text[i]))
+            return;
+    memcpy(ret_id, text, n);
+    ret_id[n] = 0;
+}
+
+/* A first segment, with what follows it. */
+static bool begins_with(const char *path, const char *segment)
+{
+    size_t n = strlen(segment);
+
+    return !strncmp(path, segment, n) && (!path[n] || path[n] == '/');
+}
+
+bool e2b_is_control_path(const char *path)
+{
+    static const char *const NOUNS[] = {"/sandboxes", "/snapshots", "/templates", "/volumes",
+                                        "/secrets"};
+
+    if (path[0] == '/' && path[1] == 'v' && path[2] >= '2' && path[2] <= '9' && path[3] == '/')
+        path += 3;
+    for (size_t i = 0; i < ARRAY_LEN(NOUNS); i++)
+        if (begins_with(path, NOUNS[i]))
+            return true;
+    return false;
+}
+
+bool e2b_is_rpc_path(const char *path)
+{
+    return str_starts(path, "/process.Process/") || str_starts(path, "/filesystem.Filesystem/");
+}
+
+/* "<port>-<id>[-<client>].<anything>", any case; a port at the end is not looked at. */
+static bool parse_host(const char *host, e2b_way *way)
+{
+    size_t label = strcspn(host, "."), digits = strspn(host, "0123456789");
+    char low[SANDBOX_ID_LEN + 64];
+
+    if (host[label] != '.' || label >= sizeof low || host[digits] != '-' ||
+        !gateway_port_parse(host, digits, &way->port))
+        return false;
+    for (size_t i = 0; i < label; i++)
+        low[i] = (char)(host[i] >= 'A' && host[i] <= 'Z' ? host[i] + 32 : host[i]);
+    low[label] = 0;
+    e2b_id(low + digits + 1, way->id);
+    return way->id[0] != 0;
+}
+
+static void parse_port(const char *text, uint16_t *port)
+{
+    *port = E2B_ENVD_PORT;
+    if (text && *text && !gateway_port_parse(text, strlen(text), port))
+        *port = 0;
+}
+
+static void by_header(const e2b_asked *a, e2b_way *way)
+{
+    way->plane = PLANE_DATA;
+    parse_port(a->port, &way->port);
+    e2b_id(a->sandbox, way->id);
+}
+
+static bool by_host(const e2b_asked *a, e2b_way *way)
+{
+    char id[SANDBOX_ID_LEN + 1];
+    uint16_t port;
+
+    if (!a->host || !parse_host(a->host, way))
+        return false;
+    way->plane = PLANE_DATA;
+    way->by_host = true;
+    way->native =
+        way->port != E2B_ENVD_PORT && !a->token && !a->traffic && a->domain && *a->domain &&
+        gateway_host_parse(a->host, a->domain, SANDBOX_ID_LEN, id, &port) == GATEWAY_HOST_PORT;
+    return true;
+}
+
+/* A token begins with its sandbox's id: no list of them is needed. */
+static void by_token(const e2b_asked *a, e2b_way *way)
+{
+    char id[SANDBOX_ID_LEN + 1] = "";
+
+    way->plane = PLANE_DATA;
+    parse_port(a->port, &way->port);
+    if (a->token && strlen(a->token) == E2B_TOKEN_LEN) {
+        memcpy(id, a->token, SANDBOX_ID_LEN);
+        id[SANDBOX_ID_LEN] = 0;
+        e2b_id(id, way->id);
+    }
+}
+
+e2b_way e2b_route(const e2b_asked *a)
+{
+    e2b_way way = {0};
+    bool control = e2b_is_control_path(a->path);
+
+    if (a->api_key && control)
+        way.plane = PLANE_CONTROL; /* some SDKs route their control calls, too */
+    else if (a->sandbox)
+        by_header(a, &way);
+    else if (by_host(a, &way))
+        return way;
+    else if (str_eq(a->path, "/files") && a->has_signature)
+        way = (e2b_way){.plane = PLANE_SIGNED, .port = E2B_ENVD_PORT};
+    else if (a->token)
+        by_token(a, &way);
+    else if (control)
+        way.plane = PLANE_CONTROL;
+    else if (e2b_is_rpc_path(a->path) || str_eq(a->path, "/files"))
+        by_token(a, &way); /* nobody's: it is told what is missing */
+    return way;
+}
