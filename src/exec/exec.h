@@ -177,6 +177,16 @@ typedef struct exec_watch {
 void exec_watch_add(exec *x, exec_watch *w);
 void exec_unwatch(exec *x, exec_watch *w);
 
+/* ---- for doors whose callers know less of an exec than an offset; in memory only ---- */
+/* A stream whose peer cannot say where to begin: its number, and how far the peer of the stream
+ * before it is known to have out and err; 0: there was none since we began. */
+uint64_t exec_reader_new(exec *x, uint64_t ret_at[2]);
+/* The peer has that much. Nothing, unless that stream is the newest. */
+void exec_reader_move(exec *x, uint64_t number, const uint64_t at[2]);
+/* A text that is kept until the exec ends; taken. A copy of it, or NULL. */
+void exec_note_set(exec *x, char *owned);
+char *exec_note(exec *x);
+
 /* offset UINT64_MAX: append. Otherwise only at the present length, else ERR_CONFLICT (its kind is
  * "stdin", the message names the length). */
 err *exec_stdin(exec *x, const void *p, size_t n, uint64_t offset, bool eof) ERR_MUST;

@@ -127,6 +127,7 @@ bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2
         p->end = index + 1;
         exec_end_of(&r, &x->end);
         x->ended = x->stdin_over = true;
+        reader_ended(t, x->id);
         count_ended(x);
         t->busy_ns = now_mono_ns();
         if (how == EXEC_NOT_STARTED && r.end.rec.state != SP_FAILED)

@@ -100,6 +100,7 @@ struct exec_table {
     map frame_ends; /* only while it is opened: exec → struct frame_end */
     map keys;       /* key → key_entry */
     map execs;      /* id → exec, those that exist */
+    map readers;    /* id → struct reader: what doors keep with execs */
     exec *live;     /* list; each is referenced */
     size_t nlive;
     size_t ntransient;  /* of those */
@@ -243,6 +244,10 @@ bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2
 /* False: the node has still to say whether it was out of memory; the job is kicked then. */
 bool exec_oom_known(exec *x, enum exec_how how);
 enum exec_how exec_how_of(const exec *x, const struct sp_rec *rec);
+
+/* reader.c */
+void reader_ended(exec_table *t, uint64_t id); /* table->lock held */
+void readers_free(exec_table *t);
 
 /* job.c: one exec's work on its pump thread */
 void job_init(exec *x);

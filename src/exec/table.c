@@ -417,6 +417,7 @@ static void table_free(exec_table *t)
         free(it.entry->value);
     map_done(&t->keys);
     map_done(&t->execs);
+    readers_free(t);
     journal_close(&t->journal);
     pthread_mutex_destroy(&t->lock);
     free(t->past);

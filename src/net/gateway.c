@@ -660,7 +660,6 @@ static stream *stream_new(request *rq, const gateway_options *o, request_hold *h
     s->where = xstrdup(o->where);
     s->prefix = copy(o->prefix);
     s->is_head = request_is_head(rq);
-    s->expects = rq->h1.expect_continue && !rq->conn->in.len;
     memcpy(s->id, rq->id, sizeof s->id);
     return s;
 }
@@ -680,8 +679,7 @@ err *gateway_start(request *rq, response *rs, const gateway_options *o)
         set_rules(s, rq);
         gateway_write_request(&s->up, &rq->h1, &s->rules);
     }
-    http1_framing_move(&rq->h1.body, &s->request);
-    rq->taken = true;
+    request_body_take(rq, &s->request, &s->expects);
     response_relay(rs, &GATEWAY_OPS, s);
     return NULL;
 }

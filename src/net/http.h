@@ -66,6 +66,10 @@ void request_hold_free(request_hold *h);
 err *request_body(request *rq, size_t max, buf *ret_body) ERR_MUST;
 /* The next piece of the body; *ret_n is 0 at its end. */
 err *request_body_read(request *rq, void *p, size_t max, size_t *ret_n) ERR_MUST;
+/* The body is for the job of response_relay() to read: `input` gets it as it was sent, and
+ * http1_body() decodes it. *ret_expects: nothing comes before a "100 Continue". */
+struct http1_framing;
+void request_body_take(request *rq, struct http1_framing *ret_framing, bool *ret_expects);
 /* For a handler that streams a body to somebody who has enough of it: waits at most so long, or
  * until fd can be read. Its thread counts as one that waits for its body, so that who does not read
  * keeps no more of them than who does not write. ERR_QUOTA_EXCEEDED, ERR_UNAVAILABLE: give up. */
@@ -153,6 +157,10 @@ void relay_unwatch(relay_job *job);
 void relay_unread(relay_job *job, const void *p, size_t n);
 /* Ends our side of the connection; everything must have been sent (a step's out was empty). */
 void relay_shut(relay_job *job);
+/* Bytes of its output that the peer's kernel has not acknowledged, as far as this one knows: what
+ * it has not taken, and what is on the way. On a unix socket: what is not read, or somewhat more.
+ * Also for free of a job that was started. */
+size_t relay_unacked(const relay_job *job);
 
 /* Appends a response head. length < 0: chunked is not used; the end is the end of the connection
  * (Connection: close) unless `chunked`. */

@@ -3,11 +3,13 @@
  * queue only and is never held while a job's functions run. */
 #include <assert.h>
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/cleanup.h"
@@ -543,6 +545,15 @@ void relay_unread(relay_job *j, const void *p, size_t n)
 void relay_shut(relay_job *j)
 {
     shutdown(j->conn->fd, SHUT_WR);
+}
+
+size_t relay_unacked(const relay_job *j)
+{
+    int kernel = 0;
+
+    if (ioctl(j->conn->fd, SIOCOUTQ, &kernel) || kernel < 0)
+        kernel = 0;
+    return j->out.len - j->sent + (size_t)kernel;
 }
 
 static void job_second(relay_job *j, uint64_t now)

@@ -412,6 +412,13 @@ err *request_body(request *rq, size_t max, buf *ret_body)
     return NULL;
 }
 
+void request_body_take(request *rq, http1_framing *ret_framing, bool *ret_expects)
+{
+    *ret_expects = rq->h1.expect_continue && !rq->continued && !rq->conn->in.len;
+    http1_framing_move(&rq->h1.body, ret_framing);
+    rq->taken = true;
+}
+
 bool request_settle(request *rq)
 {
     char scratch[4096];

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "door/rest/rest.h"
+#include "door/shared/follow.h"
 #include "door/shared/port.h"
 #include "door/shared/stream.h"
 #include "door/shared/wait.h"
@@ -48,43 +49,12 @@ json_t *view_box_usage(const box_usage *u);
 /* pools.c: the backend's pool, null if it has none or does not answer */
 json_t *view_pool_of(backend *b);
 
-/* follow.c: answers that come from an exec's streams */
-enum follow_form {
-    FOLLOW_RESULT,
-    FOLLOW_EVENTS,
-    FOLLOW_RAW,
-    FOLLOW_STARTED
-};
-enum follow_until {
-    UNTIL_END,
-    UNTIL_EOF,
-    UNTIL_NOW
-};
-typedef struct follow_options {
-    enum follow_form form;
-    enum follow_until until;
-    unsigned streams; /* bit 1: out, bit 2: err */
-    uint64_t from[3]; /* by stream */
-    bool replay;      /* say so in the head */
-    bool is_exec;     /* a command that never started is an error, not an answer */
-    session *session; /* a command of it instead of an exec: */
-    uint64_t seq;
-    uint64_t wait_ns;          /* FOLLOW_RESULT: answer then at the latest; 0: no such time, or: */
-    bool look;                 /* at once */
-    struct command_turn *turn; /* the command has still to begin; taken over */
-} follow_options;
-/* sessions.c: a command that waits for its turn. ERR_* as session_run. */
-typedef struct command_turn command_turn;
-err *command_turn_try(command_turn *t, uint64_t *ret_seq, bool *ret_replay) ERR_MUST;
-void command_turn_free(command_turn *t);
-/* Hands the connection to the relay. Takes references of its own; x is NULL for a session's. */
+/* follow.c: answers that come from an exec's streams. Once at its end, as events, as they are; when
+ * it runs. */
+extern const follow_form FOLLOW_RESULT, FOLLOW_EVENTS, FOLLOW_RAW, FOLLOW_STARTED;
 /* A session's command that ends within 2 ms is answered at once by the thread that is there: two
  * ways between threads less. False: it does not, or too many wait like this. */
 bool follow_brief(response *rs, sandbox *sb, const follow_options *o);
-void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_options *o);
-
-/* stdin.c: appends the body, which it takes, as soon as there is room for it, and answers then. */
-void feed_start(request *rq, response *rs, exec *x, buf *body, uint64_t offset, bool eof);
 
 /* attach.c: a WebSocket to a command */
 typedef struct attach_options {

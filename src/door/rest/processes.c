@@ -89,7 +89,7 @@ err *rest_sandbox_exec(request *rq, response *rs)
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(exec_unrefp) exec *x = NULL;
     const char *last = request_header(rq, "Last-Event-ID");
-    follow_options o = {.form = rest_wants_events(rq) ? FOLLOW_EVENTS : FOLLOW_RESULT,
+    follow_options o = {.form = rest_wants_events(rq) ? &FOLLOW_EVENTS : &FOLLOW_RESULT,
                         .until = UNTIL_END,
                         .streams = 1u << 1 | 1u << 2,
                         .is_exec = true};
@@ -117,7 +117,7 @@ err *rest_process_start(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(exec_unrefp) exec *x = NULL;
-    follow_options o = {.form = FOLLOW_STARTED, .is_exec = true};
+    follow_options o = {.form = &FOLLOW_STARTED, .is_exec = true};
 
     TRY(find_sandbox(rq, &sb));
     TRY(start(rq, sb, &x, &o.replay));
@@ -235,7 +235,7 @@ err *rest_process_output(request *rq, response *rs)
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(exec_unrefp) exec *x = NULL;
     bool events = rest_wants_events(rq);
-    follow_options o = {.form = events ? FOLLOW_EVENTS : FOLLOW_RAW};
+    follow_options o = {.form = events ? &FOLLOW_EVENTS : &FOLLOW_RAW};
 
     TRY(process_output_query_decode(query_find, rq, &q));
     TRY(output_range(rq, &q, events, &o));

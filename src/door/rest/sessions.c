@@ -229,15 +229,16 @@ static err *run_options(request *rq, bool wait, follow_options *o)
 {
     const char *last = request_header(rq, "Last-Event-ID");
 
-    *o = (follow_options){.form = !wait                   ? FOLLOW_STARTED
-                                  : rest_wants_events(rq) ? FOLLOW_EVENTS
-                                                          : FOLLOW_RESULT,
+    *o = (follow_options){.form = !wait                   ? &FOLLOW_STARTED
+                                  : rest_wants_events(rq) ? &FOLLOW_EVENTS
+                                                          : &FOLLOW_RESULT,
                           .until = UNTIL_END,
                           .streams = BOTH};
     return last ? rest_parse_offsets(last, &o->from[1], &o->from[2]) : NULL;
 }
 
-struct command_turn {
+/* A command that waits for its turn. */
+typedef struct command_turn {
     sandbox *sb;
     session *s;
     char *text; /* may hold secrets */
@@ -245,18 +246,20 @@ struct command_turn {
     exec_key key;
     bool has_key;
     request_hold *hold;
-};
+} command_turn;
 
-err *command_turn_try(command_turn *t, uint64_t *ret_seq, bool *ret_replay)
+static err *turn_try(void *turn, uint64_t *ret_seq, bool *ret_replay)
 {
+    command_turn *t = turn;
+
     return engine_session_run(t->sb, t->s, &t->spec, t->has_key ? &t->key : NULL, ret_seq,
                               ret_replay);
 }
 
-void command_turn_free(command_turn *t)
+static void turn_free(void *turn)
 {
-    if (!t)
-        return;
+    command_turn *t = turn;
+
     secret_wipe(t->text, t->spec.n);
     free(t->text);
     request_hold_free(t->hold);
@@ -308,16 +311,18 @@ err *rest_command_run(request *rq, response *rs)
     TRY(find_session(rq, &sb, &s));
     bool has_key = engine_session_key(rest_caller(rq), sb, s, &idem, &key);
     TRY(turn_new(rq, sb, s, &in, has_key ? &key : NULL, &turn));
-    busy = command_turn_try(turn, &o.seq, &o.replay);
+    busy = turn_try(turn, &o.seq, &o.replay);
     if (session_is_busy(busy) && (in.queue || busy->code == ERR_UNAVAILABLE)) {
         o.turn = turn;
+        o.turn_try = turn_try;
+        o.turn_free = turn_free;
     } else {
-        command_turn_free(turn);
+        turn_free(turn);
         if (busy)
             return TAKE_PTR(busy);
     }
     o.session = s;
-    if (o.turn || o.form != FOLLOW_RESULT || !follow_brief(rs, sb, &o))
+    if (o.turn || o.form != &FOLLOW_RESULT || !follow_brief(rs, sb, &o))
         follow_start(rq, rs, sb, NULL, &o);
     return NULL;
 }
@@ -353,7 +358,7 @@ err *rest_command_get(request *rq, response *rs)
     CLEANUP(command_get_query_done) command_get_query q = {0};
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(session_unrefp) session *s = NULL;
-    follow_options o = {.form = FOLLOW_RESULT, .until = UNTIL_END, .streams = BOTH};
+    follow_options o = {.form = &FOLLOW_RESULT, .until = UNTIL_END, .streams = BOTH};
 
     TRY(command_get_query_decode(query_find, rq, &q));
     TRY(find_command(rq, &sb, &s, &o.seq));
@@ -416,7 +421,7 @@ err *rest_command_output(request *rq, response *rs)
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(session_unrefp) session *s = NULL;
     bool events = rest_wants_events(rq);
-    follow_options o = {.form = events ? FOLLOW_EVENTS : FOLLOW_RAW};
+    follow_options o = {.form = events ? &FOLLOW_EVENTS : &FOLLOW_RAW};
 
     TRY(command_output_query_decode(query_find, rq, &q));
     TRY(output_range(rq, &q, events, &o));
