@@ -83,6 +83,26 @@ void out_json(FILE *f, const json_t *j)
     fprintf(f, "%s\n", buf_cstr(&b));
 }
 
+/* A value on one line, as people would write it. */
+static void value_of(const json_t *v, buf *out)
+{
+    if (json_is_string(v))
+        out_safe(out, json_string_value(v));
+    else if (json_is_null(v))
+        buf_char(out, '-');
+    else
+        json_write(out, v);
+}
+
+void out_field(const char *name, const json_t *v)
+{
+    CLEANUP(buf_done) buf b = {0}, safe = {0};
+
+    value_of(v, &b);
+    out_safe(&safe, name);
+    printf("%-10s  %s\n", buf_cstr(&safe), buf_cstr(&b));
+}
+
 void out_line(FILE *f, const char *text)
 {
     CLEANUP(buf_done) buf b = {0};

@@ -22,6 +22,8 @@ void out_json(FILE *f, const json_t *j);
 /* Escapes control characters and bytes that are not UTF-8. NULL prints as "-". */
 void out_safe(buf *out, const char *text);
 /* A line of that. */
+/* "name        value" for people: one line, null as a dash. */
+void out_field(const char *name, const json_t *v);
 void out_line(FILE *f, const char *text);
 /* "512 B", "64.0 KiB", "1.5 GiB" */
 void out_size(buf *out, uint64_t bytes);

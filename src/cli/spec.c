@@ -228,11 +228,12 @@ static err *add_lists(const spec_args *a, json_t *body)
 
 err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body)
 {
-    CLEANUP(json_decrefp) json_t *body = json_pack("{s:s}", "image", image);
+    CLEANUP(json_decrefp) json_t *body = json_pack("{s:s*}", "image", image);
     json_t *limits = NULL;
 
     if (!body)
         return err_remedy(usage_error("the image's name is not UTF-8"), "Check it.");
+    set_optional(body, "template", a->template);
     set_optional(body, "name", a->name);
     set_optional(body, "cwd", a->workdir);
     set_optional(body, "user", a->user);
@@ -251,6 +252,15 @@ err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body)
     if (a->setuid)
         json_object_set_new(body, "grants", json_pack("[s]", "setuid"));
     *ret_body = TAKE_PTR(body);
+    return NULL;
+}
+
+err *spec_image_words(const spec_args *a, const opt_words *words, const char *usage, int *ret_n)
+{
+    if (!a->template && !words->n)
+        return err_remedy(usage_error("there is neither an IMAGE nor a --template"), "usage: %s",
+                          usage);
+    *ret_n = !a->template;
     return NULL;
 }
 

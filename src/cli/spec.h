@@ -7,7 +7,7 @@
 #include "cli/opt.h"
 
 typedef struct spec_args {
-    const char *name, *workdir, *user, *network, *pull;
+    const char *name, *workdir, *user, *network, *pull, *template;
     char **env, **env_file, **secret, **tmpfs, **label;
     uint64_t memory, cpu_milli, pids, ttl_ms, idle_ms, disk, shm;
     char **ulimit;
@@ -49,8 +49,16 @@ typedef struct spec_args {
         OPT(0, "pull", "missing|always|never", OPT_CHOICE, type, m.pull,                           \
             "whether the image is fetched first (default missing)")
 
-/* The body of POST /v1/sandboxes. */
+/* Only where a sandbox is made: a template is made of no other. */
+#define TEMPLATE_OPT(type, m)                              \
+    OPT(0, "template", "NAME", OPT_TEXT, type, m.template, \
+        "a template instead of IMAGE; other options go before what it says")
+
+/* The body of POST /v1/sandboxes. image NULL: of the template. */
 err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body) ERR_MUST;
+/* How many of the words name the image: none if there is a template, else the first. */
+err *spec_image_words(const spec_args *a, const opt_words *words, const char *usage,
+                      int *ret_n) ERR_MUST;
 
 /* Adds "NAME=VALUE", or NAME with its value in our environment, to an object. */
 err *spec_add_env(json_t *env, const char *word) ERR_MUST;

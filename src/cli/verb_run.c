@@ -11,6 +11,8 @@
 #include "cli/spec.h"
 #include "cli/verbs.h"
 
+#define USAGE "[OPTIONS] IMAGE [--] [COMMAND [ARG...]]"
+
 typedef struct run_args {
     common_args common;
     spec_args spec;
@@ -31,6 +33,7 @@ static const opt OPTS[] = {
     OPT(0, "timeout", "TIME", OPT_DURATION, run_args, timeout_ms,
         "end the command after this time, with status 124"),
     DETACH_OPT(run_args, detach_keys),
+    TEMPLATE_OPT(run_args, spec),
     SPEC_OPTS(run_args, spec),
     COMMON_OPTS(run_args),
 };
@@ -132,9 +135,11 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     CLEANUP(json_decrefp) json_t *body = NULL;
     bool keep = a->keep || a->detach, left = false;
     keys detach;
+    int n;
 
     TRY(check(a, &detach));
-    TRY(spec_to_json(&a->spec, words->v[0], &body));
+    TRY(spec_image_words(&a->spec, words, "bothy run " USAGE, &n));
+    TRY(spec_to_json(&a->spec, n ? words->v[0] : NULL, &body));
     TRY(cli_connect(c));
     TRY(cli_pull_before(c, body)); /* before signals are ours: Ctrl-C just ends us */
     TRY(interrupt_start(c, !keep));
@@ -144,7 +149,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
         return err_new(ERR_INTERNAL, "the daemon's answer names no sandbox");
     interrupt_sandbox(id);
     int signo = interrupt_pending();
-    err *e = signo ? NULL : run_in(c, a, sandbox, words->v + 1, &detach, &left, status);
+    err *e = signo ? NULL : run_in(c, a, sandbox, words->v + n, &detach, &left, status);
     if (signo)
         *status = CLI_SIGNAL + signo;
     interrupt_stop();
@@ -155,7 +160,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
 
 const verb VERB_RUN = {
     .name = "run",
-    .usage = "[OPTIONS] IMAGE [--] [COMMAND [ARG...]]",
+    .usage = USAGE,
     .summary = "Run a command in a new sandbox and remove it afterwards",
     .text =
         "Without COMMAND the image's own runs. stdout and stderr of the command come apart, its\n"
@@ -166,7 +171,6 @@ const verb VERB_RUN = {
     .opts = OPTS,
     .args_size = sizeof(run_args),
     .stop_early = true,
-    .words_min = 1,
     .words_max = -1,
     .run = run,
 };

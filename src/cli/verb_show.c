@@ -12,26 +12,6 @@ typedef struct show_args {
 
 static const opt OPTS[] = {COMMON_OPTS(show_args)};
 
-/* A value on one line, as people would write it. */
-static void value_of(const json_t *v, buf *out)
-{
-    if (json_is_string(v))
-        out_safe(out, json_string_value(v));
-    else if (json_is_null(v))
-        buf_char(out, '-');
-    else
-        json_write(out, v);
-}
-
-static void print_field(const char *name, const json_t *v)
-{
-    CLEANUP(buf_done) buf b = {0}, safe = {0};
-
-    value_of(v, &b);
-    out_safe(&safe, name);
-    printf("%-10s  %s\n", buf_cstr(&safe), buf_cstr(&b));
-}
-
 /* "cpu 1, memory 1.0 GiB, pids 512, nofile 1024 to 65536, …" */
 static void print_limits(const json_t *l)
 {
@@ -90,7 +70,7 @@ static void print_pause(const json_t *pause)
         return;
     for (size_t k = 0; k < ARRAY_LEN(NAMES); k++) {
         facts = json_object_get(pause, NAMES[k]);
-        json_array_foreach(facts, i, f) print_field(NAMES[k], json_object_get(f, "detail"));
+        json_array_foreach(facts, i, f) out_field(NAMES[k], json_object_get(f, "detail"));
     }
     if (json_is_object(resume))
         printf("%-10s  takes about %.3g ms, at worst %.3g\n", "resume",
@@ -165,7 +145,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
         else if (str_eq(name, "limits"))
             print_limits(v);
         else
-            print_field(name, v);
+            out_field(name, v);
     }
     print_processes(list);
     return NULL;

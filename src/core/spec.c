@@ -44,6 +44,7 @@ static void wipe_vector(char **v)
 void sandbox_spec_done(sandbox_spec *s)
 {
     free(s->image);
+    free(s->template);
     free(s->name);
     wipe_vector(s->env);
     wipe_vector(s->secrets);
@@ -54,6 +55,9 @@ void sandbox_spec_done(sandbox_spec *s)
     for (size_t i = 0; i < s->ntmpfs; i++)
         free(s->tmpfs[i].path);
     free(s->tmpfs);
+    strv_free(s->start.argv);
+    free(s->start.user);
+    free(s->start.cwd);
     memset(s, 0, sizeof *s);
 }
 
@@ -326,6 +330,84 @@ static err *check_times(sandbox_spec *s)
     return NULL;
 }
 
+static err *check_start(const start_spec *s)
+{
+    size_t total = 0;
+
+    if (!s->argv)
+        return NULL;
+    if (!s->argv[0] || !*s->argv[0])
+        return err_new(ERR_INVALID_REQUEST, "start.argv must name a program");
+    for (size_t i = 0; s->argv[i]; i++)
+        total += strlen(s->argv[i]) + 1;
+    if (total > SPEC_START_MAX)
+        return err_new(ERR_TOO_LARGE, "start.argv has %zu bytes, at most %u are allowed", total,
+                       SPEC_START_MAX);
+    TRY(err_wrap(check_user(s->user), "start"));
+    return err_wrap(check_cwd(s->cwd), "start");
+}
+
+static char *text_or(char *own, const char *otherwise)
+{
+    return own || !otherwise ? own : xstrdup(otherwise);
+}
+
+/* NAME=value each: what own does not name comes from the other. */
+static void pairs_fill(char ***own, char *const *otherwise)
+{
+    CLEANUP(strv_freep) char **all = strv_copy(otherwise);
+
+    for (size_t i = 0; *own && (*own)[i]; i++) {
+        const char *eq = strchr((*own)[i], '=');
+        if (!eq) { /* the check will say so */
+            strv_push(&all, xstrdup((*own)[i]));
+            continue;
+        }
+        CLEANUP(freep) char *name = xstrndup((*own)[i], (size_t)(eq - (*own)[i]));
+        strv_env_set(&all, name, eq + 1);
+    }
+    wipe_vector(*own);
+    *own = TAKE_PTR(all);
+}
+
+static void tmpfs_copy(sandbox_spec *s, const sandbox_spec *otherwise)
+{
+    s->tmpfs = xcalloc(otherwise->ntmpfs, sizeof *s->tmpfs);
+    s->ntmpfs = otherwise->ntmpfs;
+    for (size_t i = 0; i < s->ntmpfs; i++) {
+        s->tmpfs[i] = otherwise->tmpfs[i];
+        s->tmpfs[i].path = xstrdup(otherwise->tmpfs[i].path);
+    }
+}
+
+void sandbox_spec_fill(sandbox_spec *s, const sandbox_spec *otherwise)
+{
+    s->image = text_or(s->image, otherwise->image);
+    s->user = text_or(s->user, otherwise->user);
+    s->cwd = text_or(s->cwd, otherwise->cwd);
+    pairs_fill(&s->env, otherwise->env);
+    pairs_fill(&s->labels, otherwise->labels);
+    limits_fill(&s->limits, &otherwise->limits);
+    s->limits.disk = s->limits.disk ? s->limits.disk : otherwise->limits.disk;
+    if (!s->ntmpfs && otherwise->ntmpfs)
+        tmpfs_copy(s, otherwise);
+    s->ttl_ms = s->ttl_ms ? s->ttl_ms : otherwise->ttl_ms;
+    s->idle_ms = s->idle_ms ? s->idle_ms : otherwise->idle_ms;
+    s->read_only |= otherwise->read_only;
+    s->setuid |= otherwise->setuid;
+    if (!s->has_network && otherwise->has_network)
+        s->network = otherwise->network;
+    s->has_network |= otherwise->has_network;
+    if (!s->has_umask && otherwise->has_umask)
+        s->umask = otherwise->umask;
+    s->has_umask |= otherwise->has_umask;
+    if (s->start.argv || !otherwise->start.argv)
+        return;
+    s->start.argv = strv_copy(otherwise->start.argv);
+    s->start.user = text_or(s->start.user, otherwise->start.user);
+    s->start.cwd = text_or(s->start.cwd, otherwise->start.cwd);
+}
+
 err *sandbox_spec_check(sandbox_spec *s)
 {
     if (!s->image || !*s->image || strlen(s->image) > 1024 || has_control(s->image))
@@ -342,6 +424,7 @@ err *sandbox_spec_check(sandbox_spec *s)
     TRY(check_cwd(s->cwd));
     TRY(spec_labels_check(s->labels));
     TRY(check_mounts(s));
+    TRY(check_start(&s->start));
     TRY(check_times(s));
     if (!s->has_umask)
         s->umask = SPEC_UMASK_DEFAULT;

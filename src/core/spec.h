@@ -38,6 +38,7 @@ err *limits_check(const limits *l) ERR_MUST;
 #define SPEC_TMPFS_PATH_MAX   255
 #define SPEC_ENV_MAX          (1u << 20)  /* bytes of a sandbox's env and secrets together */
 #define SPEC_DOOR_MAX         (64u << 10) /* bytes a door may keep with a sandbox */
+#define SPEC_START_MAX        (64u << 10) /* bytes of a start command's argv */
 #define SPEC_ARGS_MAX         (7u << 20)  /* bytes of a command's argv and env together */
 
 /* What a sandbox may reach. Named destinations will be a third, with a list beside it. */
@@ -56,8 +57,16 @@ typedef struct tmpfs_spec {
     bool exec;
 } tmpfs_spec;
 
+/* What runs from its beginning on, without counting as busy; argv NULL: nothing. */
+typedef struct start_spec {
+    char **argv;
+    char *user; /* NULL: the sandbox's */
+    char *cwd;  /* NULL: the sandbox's */
+} start_spec;
+
 typedef struct sandbox_spec {
     char *image;    /* as the caller wrote it */
+    char *template; /* or the recipe that names it; NULL: none */
     char *name;     /* or NULL: a label for people, unique among the owner's live ones */
     char **env;     /* NAME=value; never stored */
     char **secrets; /* NAME=value; never stored, wiped on free */
@@ -71,16 +80,21 @@ typedef struct sandbox_spec {
     uint64_t idle_ms;  /* 0: it may be idle for ever */
     uint64_t queue_ms; /* how long it may wait for a slot */
     bool read_only;
-    bool setuid; /* grant */
+    bool setuid;      /* grant */
+    bool has_network; /* else a template may say it */
     enum network_grant network;
     bool has_umask;
     uint32_t umask;
     char *door; /* what a door keeps with it, JSON, or NULL; stored, shown by no other door */
+    start_spec start;
 } sandbox_spec;
 void sandbox_spec_done(sandbox_spec *s);
 /* Ranges, names, env form, tmpfs paths; fills defaults (design, section 17) but for the disk limit
  * (limits_fill). Other defaults than the built-in ones are filled in before the call. */
 err *sandbox_spec_check(sandbox_spec *s) ERR_MUST;
+/* What is not said is as of the other, which stays as it is: a template. Its env and labels lie
+ * under the spec's own. */
+void sandbox_spec_fill(sandbox_spec *s, const sandbox_spec *otherwise);
 /* A name for people: a letter or digit, then up to 63 of letters, digits, _ . -; never the form of
  * an id, because either may stand in a path. */
 bool spec_name_valid(const char *name);
@@ -106,6 +120,7 @@ typedef struct exec_spec {
     uint32_t nofile_hard; /* 0: SPEC_NOFILE_HARD */
     bool setuid;          /* the sandbox's grant */
     bool transient;       /* a verb's, not a caller's: see exec_discard() */
+    bool start;           /* the sandbox's start command: it does not keep it from being idle */
 } exec_spec;
 void exec_spec_done(exec_spec *s);
 err *exec_spec_check(const exec_spec *s) ERR_MUST;

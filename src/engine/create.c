@@ -108,6 +108,7 @@ static void succeed(sandbox *sb)
         undo(sb);
         return;
     }
+    sandbox_start(sb); /* before anybody can ask for it */
     create_forget(sb);
     create_tell(sb, NULL);
     FAULT_KILL("create.told");
@@ -387,6 +388,8 @@ static void take_spec(sandbox *sb, sandbox_spec *spec)
     sb->umask = spec->has_umask ? spec->umask : UMASK_DEFAULT;
     sb->tmpfs = tmpfs_json(spec);
     sb->door = spec->door ? xstrdup(spec->door) : NULL;
+    sb->start = start_json(&spec->start);
+    sb->template = spec->template ? xstrdup(spec->template) : NULL;
     sandbox_set_idle(sb, spec->idle_ms);
     if (spec->ttl_ms)
         sb->ends_ns = sb->created_ns + spec->ttl_ms * NS_PER_MS;
@@ -443,6 +446,7 @@ static err *check_network(const engine *e, const caller *c, const sandbox_spec *
 static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
 {
     TRY(caller_require(c, CALLER_USER));
+    TRY(template_apply(e, c, spec));
     fill_defaults(e, spec);
     TRY(quota_ttl(e, c, &spec->ttl_ms, e->o.ttl_ms));
     TRY(sandbox_spec_check(spec));
@@ -451,6 +455,25 @@ static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
                           "Let an admin pull it under a name, then use that name.");
     TRY(check_network(e, c, spec));
     return check_caps(e, spec);
+}
+
+/* A create that is repeated gets its sandbox, whatever has become of its template since. */
+static bool replay_without_template(engine *e, const caller *c, const sandbox_spec *spec,
+                                    const idempotency *idem, created_fn *done, void *arg)
+{
+    CLEANUP(sandbox_unrefp) sandbox *known = NULL;
+    uint8_t key[16], body[16];
+
+    if (!spec->template || !idem->key)
+        return false;
+    idempotency_hash(c->owner, "create", "", idem, key, body);
+    err_free(create_find(e, idem->key, key, body, &known)); /* the first one is the better answer */
+    if (!known)
+        return false;
+    create_waiter *w = xcalloc(1, sizeof *w);
+    *w = (create_waiter){.done = done, .arg = arg};
+    create_hand_over(known, w);
+    return true;
 }
 
 sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_policy pull,
@@ -462,6 +485,10 @@ sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull
     err *failure = check_create(e, c, spec);
 
     metric_add(&ENGINE_METRICS[M_CREATES], 0, 1);
+    if (failure && replay_without_template(e, c, spec, idem, done, arg)) {
+        err_free(failure);
+        return NULL;
+    }
     if (failure) {
         done(arg, failure, NULL, false);
         return NULL;

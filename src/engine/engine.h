@@ -171,6 +171,9 @@ typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     enum network_grant network;
     uint32_t umask;
     json_t *tmpfs;                          /* array, as the API shows it */
+    char *template;                         /* that it was made of; or NULL */
+    json_t *start;                          /* its start command, as the API takes it; or NULL */
+    uint64_t start_exec;                    /* its exec while the sandbox lives; 0: not begun */
     uint64_t created_ns, ends_ns, ended_ns; /* ends: of a paused one, when it is not kept longer */
     uint64_t paused_ns;                     /* since when; 0: it is not paused */
     uint64_t ttl_left_ns;                   /* UINT64_MAX: none, or it has ended */
@@ -204,6 +207,32 @@ typedef struct sandbox_filter {
 /* ret_next is the cursor for the next page, or NULL at the end. */
 err *engine_list(engine *e, const caller *c, const sandbox_filter *f, sandbox_view **ret_views,
                  size_t *ret_n, char **ret_next) ERR_MUST;
+
+/* ---- templates: named recipes ---- */
+#define TEMPLATES_MAX     256u /* of an owner */
+#define TEMPLATE_SPEC_MAX (128u << 10)
+typedef struct template_view { /* template_view_done() frees */
+    char id[SANDBOX_ID_LEN + 1];
+    char *owner, *name;
+    bool public; /* everybody may use it by its name, behind their own */
+    sandbox_spec spec;
+    uint64_t created_ns, changed_ns;
+} template_view;
+void template_view_done(template_view *t);
+/* Name, public and spec of t, which are taken. env is kept in the store: secrets are refused. Only
+ * an administrator makes public ones. ERR_CONFLICT, ERR_QUOTA_EXCEEDED. */
+err *engine_template_create(engine *e, const caller *c, template_view *t,
+                            template_view *ret_made) ERR_MUST;
+/* By id or name. What is not the caller's and not public is ERR_NOT_FOUND. */
+err *engine_template_find(engine *e, const caller *c, const char *id_or_name,
+                          template_view *ret_template) ERR_MUST;
+/* As create, in the place of the one that engine_template_find() gave: of its id and its time. */
+err *engine_template_update(engine *e, const caller *c, template_view *t,
+                            template_view *ret_made) ERR_MUST;
+/* Sandboxes that were made of it stay as they are. */
+err *engine_template_remove(engine *e, const caller *c, const char *id_or_name) ERR_MUST;
+err *engine_template_list(engine *e, const caller *c, template_view **ret_templates,
+                          size_t *ret_n) ERR_MUST;
 
 /* ---- events: what is the caller's, or everything ---- */
 typedef struct event_filter {

@@ -54,8 +54,10 @@ struct sandbox {
     bool read_only, setuid;
     enum network_grant network;
     uint32_t umask;
-    json_t *tmpfs; /* as the API shows it */
-    char *door;    /* what a door keeps with it, or NULL */
+    json_t *tmpfs;  /* as the API shows it */
+    json_t *start;  /* likewise: the start command; NULL: none */
+    char *template; /* that it was made of; NULL: none */
+    char *door;     /* what a door keeps with it, or NULL */
     uint64_t created_ns;
     uint8_t key[16], body[16];
     bool has_key;
@@ -137,6 +139,18 @@ void sandbox_finish(sandbox *sb, const cause *c);
 /* What the store keeps of it; with the lock, or before others know it. */
 char *sandbox_spec_text(const sandbox *sb);
 char *cause_json(const cause *c);
+
+json_t *limits_json(const limits *l);
+void limits_read(const json_t *o, limits *l);
+json_t *strv_json(char *const *v);
+char **strv_of_json(const json_t *list); /* of its strings; NULL: none */
+
+/* start.c: begins the start command if it has one that was not begun yet. Does not wait. */
+void sandbox_start(sandbox *sb);
+json_t *start_json(const start_spec *s); /* NULL: there is none */
+
+/* template.c: what a create's template says, where the spec says nothing. */
+err *template_apply(engine *e, const caller *c, sandbox_spec *spec) ERR_MUST;
 
 /* engine.c */
 /* The journal; of a gone one it is opened when somebody asks. */

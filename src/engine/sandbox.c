@@ -38,7 +38,9 @@ void sandbox_unref(sandbox *sb)
     image_unref(sb->image);
     sandbox_spec_done(&sb->spec);
     json_decref(sb->tmpfs);
+    json_decref(sb->start);
     strv_free(sb->labels);
+    free(sb->template);
     free(sb->owner);
     free(sb->name);
     free(sb->image_name);
@@ -94,7 +96,7 @@ bool sandbox_enter(sandbox *sb, enum lifecycle state)
 
 /* ---- the store's form ---- */
 
-static json_t *limits_json(const limits *l)
+json_t *limits_json(const limits *l)
 {
     return json_pack("{s:I,s:I,s:i,s:i,s:i,s:i,s:i,s:i}", "memory", (json_int_t)l->memory, "disk",
                      (json_int_t)l->disk, "cpu_milli", (int)l->cpu_milli, "pids", (int)l->pids,
@@ -102,7 +104,7 @@ static json_t *limits_json(const limits *l)
                      (int)l->shm_mib, "execs", (int)l->execs);
 }
 
-static void limits_read(const json_t *o, limits *l)
+void limits_read(const json_t *o, limits *l)
 {
     l->memory = (uint64_t)json_int(o, "memory", 0);
     l->disk = (uint64_t)json_int(o, "disk", 0);
@@ -114,13 +116,31 @@ static void limits_read(const json_t *o, limits *l)
     l->execs = (uint32_t)json_int(o, "execs", 0);
 }
 
+json_t *strv_json(char *const *v)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; v && v[i]; i++)
+        json_array_append_new(list, json_string(v[i]));
+    return list;
+}
+
+char **strv_of_json(const json_t *list)
+{
+    char **v = NULL;
+    const json_t *one;
+    size_t i;
+
+    json_array_foreach(list, i, one) if (json_is_string(one))
+        strv_push(&v, xstrdup(json_string_value(one)));
+    return v;
+}
+
 char *sandbox_spec_text(const sandbox *sb)
 {
     CLEANUP(buf_done) buf b = {0};
-    CLEANUP(json_decrefp) json_t *labels = json_array();
+    CLEANUP(json_decrefp) json_t *labels = strv_json(sb->labels);
 
-    for (size_t i = 0; sb->labels && sb->labels[i]; i++)
-        json_array_append_new(labels, json_string(sb->labels[i]));
     CLEANUP(json_decrefp)
     json_t *o = json_pack(
         "{s:o,s:O,s:s?,s:s?,s:b,s:b,s:i,s:O?,s:s}", "limits", limits_json(&sb->limits), "labels",
@@ -130,6 +150,10 @@ char *sandbox_spec_text(const sandbox *sb)
         json_object_set_new(o, "idle_ms", json_integer((json_int_t)sb->idle_ms));
     if (sb->door)
         json_object_set_new(o, "door", json_string(sb->door));
+    if (sb->start)
+        json_object_set(o, "start", sb->start);
+    if (sb->template)
+        json_object_set_new(o, "template", json_string(sb->template));
     json_write(&b, o);
     return buf_take(&b);
 }
@@ -156,15 +180,12 @@ void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row)
 
 static void spec_read(sandbox *sb, const json_t *o)
 {
-    const json_t *labels = json_object_get(o, "labels"), *l;
-    const char *user = json_str(o, "user"), *cwd = json_str(o, "cwd");
-    size_t i;
-
     limits_read(json_object_get(o, "limits"), &sb->limits);
-    json_array_foreach(labels, i, l) if (json_is_string(l))
-        strv_push(&sb->labels, xstrdup(json_string_value(l)));
-    sb->user = user ? xstrdup(user) : NULL;
-    sb->cwd = cwd ? xstrdup(cwd) : NULL;
+    sb->labels = strv_of_json(json_object_get(o, "labels"));
+    sb->user = copy_or_null(json_str(o, "user"));
+    sb->cwd = copy_or_null(json_str(o, "cwd"));
+    sb->template = copy_or_null(json_str(o, "template"));
+    sb->start = json_deep_copy(json_object_get(o, "start"));
     sb->door = copy_or_null(json_str(o, "door"));
     sb->read_only = json_flag(o, "read_only");
     sb->setuid = json_flag(o, "setuid");
@@ -274,6 +295,8 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
                            .network = sb->network,
                            .umask = sb->umask,
                            .tmpfs = json_deep_copy(sb->tmpfs),
+                           .start = json_deep_copy(sb->start),
+                           .template = copy_or_null(sb->template),
                            .created_ns = sb->created_ns,
                            .ended_ns = sb->ended_ns,
                            .idle_ms = sb->idle_ms,
@@ -291,6 +314,7 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
         ret_view->resume = resume_times_estimate(&sb->engine->resumes);
     }
     ret_view->live_execs = table ? exec_count_running(table) : 0;
+    ret_view->start_exec = table ? exec_table_start_id(table) : 0;
     exec_table_unref(table);
 }
 
@@ -305,6 +329,8 @@ void sandbox_view_done(sandbox_view *v)
     free(v->cwd);
     image_unref(v->image);
     json_decref(v->tmpfs);
+    json_decref(v->start);
+    free(v->template);
     strv_free(v->labels);
     *v = (sandbox_view){0};
 }

@@ -58,7 +58,8 @@ static uint32_t begin_flags(const exec_spec *spec)
 {
     return (spec->stdio == STDIO_MERGED ? JOURNAL_F_MERGED : 0) |
            (spec->stdio == STDIO_PTY ? JOURNAL_F_PTY : 0) |
-           (spec->stdin_open ? JOURNAL_F_STDIN : 0) | (spec->transient ? JOURNAL_F_TRANSIENT : 0);
+           (spec->stdin_open ? JOURNAL_F_STDIN : 0) | (spec->transient ? JOURNAL_F_TRANSIENT : 0) |
+           (spec->start ? JOURNAL_F_START : 0);
 }
 
 /* lock held. The exec of this key, or NULL when it is new. */
@@ -182,6 +183,8 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key,
     t->next_id++;
     table_begin(t, x->id, index, spec->transient);
     table_key_put(t, x->id, &r.begin);
+    if (spec->start)
+        t->start_id = x->id;
     x->here = true;
     x->asked_ns = now_mono_ns();
     if (spec->timeout_ms)
@@ -273,9 +276,15 @@ size_t exec_count_busy(exec_table *t, uint64_t *ret_last_ns)
 
     LOCK_SCOPE(&t->lock);
     for (const exec *x = t->live; x && !t->ended; x = x->live_next)
-        n += !x->ended && !x->shell;
+        n += !x->ended && !x->shell && !(x->flags & JOURNAL_F_START);
     *ret_last_ns = t->busy_ns;
     return n;
+}
+
+uint64_t exec_table_start_id(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    return t->start_id;
 }
 
 uint64_t exec_table_ooms(exec_table *t)
@@ -339,6 +348,7 @@ void exec_get(exec *x, exec_state *ret_state)
     exec_table *t = x->table;
 
     *ret_state = (exec_state){.id = x->id};
+    ret_state->start = x->flags & JOURNAL_F_START;
     ret_state->stdio = x->flags & JOURNAL_F_PTY      ? STDIO_PTY
                        : x->flags & JOURNAL_F_MERGED ? STDIO_MERGED
                                                      : STDIO_PIPES;

@@ -103,9 +103,11 @@ err *exec_find(exec_table *t, uint64_t id, exec **ret_exec) ERR_MUST;
 void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n);
 /* How many have no end yet. */
 size_t exec_count_running(exec_table *t);
-/* How many keep the sandbox from being idle: commands without an end and verbs' own, but not shells
- * of sessions, whose commands session_busy() counts. ret_last: when one last began or ended
- * (monotonic, 0: not since we began). */
+/* The sandbox's start command (exec_spec.start); 0: none was begun. */
+uint64_t exec_table_start_id(exec_table *t);
+/* How many keep the sandbox from being idle: commands without an end and verbs' own, but neither
+ * its start command nor shells of sessions, whose commands session_busy() counts. ret_last: when
+ * one last began or ended (monotonic, 0: not since we began). */
 size_t exec_count_busy(exec_table *t, uint64_t *ret_last_ns);
 /* Out-of-memory kills of the box that commands have in their end records. */
 uint64_t exec_table_ooms(exec_table *t);
@@ -143,6 +145,7 @@ typedef struct exec_state {
     uint32_t pid; /* in the sandbox, 0 if not known */
     enum stdio_mode stdio;
     bool started;
+    bool start; /* it is the sandbox's start command */
     bool stdin_open;
     bool lingering;     /* ended, but something still holds its streams */
     char command[128];  /* for people: the argv, shortened */

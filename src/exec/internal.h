@@ -91,6 +91,7 @@ struct exec_table {
     pthread_mutex_t lock; /* everything below */
     journal journal;
     uint64_t next_id;
+    uint64_t start_id; /* of the last start command; 0: none */
     struct past *past; /* ascending ids */
     size_t npast, past_cap, evicted;
     struct drop *drops;

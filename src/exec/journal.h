@@ -39,6 +39,7 @@ static inline bool journal_is_session(unsigned type)
 #define JOURNAL_F_PTY       (1u << 1)
 #define JOURNAL_F_STDIN     (1u << 2)
 #define JOURNAL_F_TRANSIENT (1u << 3) /* a verb's own: not listed, its streams go with the verb */
+#define JOURNAL_F_START     (1u << 4) /* the sandbox's start command; the last one is */
 
 struct journal_begin {
     uint8_t key[16], body[16]; /* zero: no key */

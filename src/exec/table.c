@@ -154,6 +154,8 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
         t->had_transient |= transient;
         table_begin(t, r->exec, index, transient);
         table_key_put(t, r->exec, &r->begin);
+        if (r->begin.flags & JOURNAL_F_START)
+            t->start_id = r->exec;
         t->next_id = r->exec + 1;
     } else if (r->type == JOURNAL_END && p) {
         if (r->end.ooms > t->ooms)

@@ -12,7 +12,8 @@
 #define KEY_COLUMNS                                     \
     "id, owner, role, note, sha256, created, expires, " \
     "max_sandboxes, creates_milli, max_concurrent, max_ttl"
-#define EVENT_COLUMNS "seq, time, sandbox, owner, type, detail"
+#define TEMPLATE_COLUMNS "id, owner, name, public, spec, created, changed"
+#define EVENT_COLUMNS    "seq, time, sandbox, owner, type, detail"
 
 static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_BEGIN] = "BEGIN IMMEDIATE",
@@ -55,6 +56,18 @@ static const char *const SQL[SQL_STATEMENTS] = {
                       "config = excluded.config, created = excluded.created",
     [SQL_IMAGE_REMOVE] = "DELETE FROM images WHERE name = ?1",
     [SQL_IMAGE_LIST] = "SELECT name, digest, config, created FROM images ORDER BY name",
+    [SQL_TEMPLATE_INSERT] =
+        "INSERT INTO templates (" TEMPLATE_COLUMNS ") SELECT ?1,?2,?3,?4,?5,?6,?7 "
+        "WHERE (SELECT count(*) FROM templates WHERE owner = ?2) < ?8",
+    [SQL_TEMPLATE_FIND] =
+        "SELECT " TEMPLATE_COLUMNS " FROM templates "
+        "WHERE (id = ?1 AND (?3 OR public OR owner = ?2)) OR (name = ?1 AND (public OR owner = ?2)) "
+        "ORDER BY owner = ?2 DESC LIMIT 1",
+    [SQL_TEMPLATE_UPDATE] = "UPDATE templates SET name = ?2, public = ?3, spec = ?4, changed = ?5 "
+                            "WHERE id = ?1 AND changed = ?6",
+    [SQL_TEMPLATE_REMOVE] = "DELETE FROM templates WHERE id = ?1",
+    [SQL_TEMPLATE_LIST] = "SELECT " TEMPLATE_COLUMNS " FROM templates "
+                          "WHERE ?2 OR public OR owner = ?1 ORDER BY name, created, id",
     /* One for each index: the numbers are the order of all of them. */
     [SQL_EVENT_LIST] = "SELECT " EVENT_COLUMNS " FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2",
     [SQL_EVENT_LIST_OWNER] = "SELECT " EVENT_COLUMNS " FROM events WHERE owner = ?3 AND seq > ?1 "

@@ -78,6 +78,17 @@ static const char *const MIGRATIONS[] = {
     "  WHEN NEW.state = OLD.state AND (NEW.spec <> OLD.spec OR NEW.ttl <> OLD.ttl) BEGIN"
     "  INSERT INTO events (time, sandbox, owner, type)"
     "  VALUES (" NOW_NS ", NEW.id, NEW.owner, 'updated'); END;",
+    "CREATE TABLE templates ("
+    "  id TEXT PRIMARY KEY,"
+    "  owner TEXT NOT NULL,"
+    "  name TEXT NOT NULL,"
+    "  public INTEGER NOT NULL,"
+    "  spec TEXT NOT NULL,"
+    "  created INTEGER NOT NULL,"
+    "  changed INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE UNIQUE INDEX templates_name ON templates (owner, name);"
+    "CREATE UNIQUE INDEX templates_public ON templates (name) WHERE public;",
 };
 _Static_assert(ARRAY_LEN(MIGRATIONS) == STORE_VERSION, "a migration for each version");
 

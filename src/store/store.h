@@ -13,7 +13,7 @@
 #include "base/id.h"
 #include "core/quota.h"
 
-#define STORE_VERSION 4 /* user_version of the file */
+#define STORE_VERSION 5 /* user_version of the file */
 
 typedef struct store store;
 
@@ -116,6 +116,29 @@ void image_row_done(image_row *r);
 err *store_image_put(store *s, const image_row *r) ERR_MUST;
 err *store_image_remove(store *s, const char *name) ERR_MUST;
 err *store_image_list(store *s, image_row **ret_rows, size_t *ret_n) ERR_MUST;
+
+typedef struct template_row {
+    char id[SANDBOX_ID_LEN + 1];
+    char *owner;
+    char *name;
+    bool public;
+    char *spec; /* JSON as engine/ wrote it: no secrets, but env, which is of the recipe */
+    uint64_t created_ns, changed_ns;
+} template_row;
+void template_row_done(template_row *r);
+/* ERR_CONFLICT (kind "template") if the owner has one of that name, or a public one has it already;
+ * ERR_QUOTA_EXCEEDED over max of the owner's. */
+err *store_template_insert(store *s, const template_row *r, size_t max) ERR_MUST;
+/* By id, or by name: the owner's own before a public one. everybody: by id also those of others. */
+err *store_template_find(store *s, const char *owner, bool everybody, const char *id_or_name,
+                         template_row *ret_row) ERR_MUST;
+/* name, public and spec of the row of this id, if nobody changed it after r->changed_ns: else
+ * ERR_CONFLICT (kind "template"), as for a name that is taken. */
+err *store_template_update(store *s, const template_row *r, uint64_t now_ns) ERR_MUST;
+err *store_template_remove(store *s, const char *id) ERR_MUST;
+/* The owner's and public ones, or all; by name. */
+err *store_template_list(store *s, const char *owner, bool everybody, template_row **ret_rows,
+                         size_t *ret_n) ERR_MUST;
 
 /* Events: append-only, resumable by number. The file makes them of what happens to sandboxes, in
  * the same commit: their type is the state it came to ("creating", "running", "gone", …), or

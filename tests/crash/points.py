@@ -59,6 +59,21 @@ def granted(w):
     w.load.come_and_go(grants=["setuid"])
 
 
+def with_start(w):
+    """A sandbox with a start command: it is begun once, whoever died before or behind it."""
+    key = secrets.token_hex(8)
+    body = {"image": "busybox", "queue_wait": 20, "start": {"argv": ["sh", "-c", "echo begun; exec sleep 1000"]}}
+    made = w.load.ask("POST", "/v1/sandboxes", body, {"Idempotency-Key": key})["id"]
+
+    def begun():
+        return w.load.ask("GET", f"/v1/sandboxes/{made}")["start"]["exec"]
+    x = eventually("the start command is begun", begun, 30)
+    eventually("it speaks", lambda: patient(lambda: w.node.output(made, x)) == b"begun\n", 30)
+    found = w.load.ask("GET", f"/v1/sandboxes/{made}/processes")["processes"]
+    equal([p["exec"] for p in found if p["start"]], [x], "start commands")
+    w.load.ask("DELETE", f"/v1/sandboxes/{made}")
+
+
 def networked(w):
     """A sandbox with a network: its pair, its elements and its walls are there or it is not."""
     w.load.come_and_go(network="open")
@@ -237,6 +252,7 @@ TABLE = [
     # a sandbox
     *((BOTHYD, "create." + at, come_and_go) for at in (
         "queued", "claim_sent", "claimed", "claim_record", "spool", "committed", "running", "told")),
+    *((BOTHYD, "start." + at, with_start) for at in ("due", "begun")),
     *((BOTHYD, "store." + at, come_and_go) for at in ("uncommitted", "committed")),
     (BOTHYD, "store.migrating", migrate),
     (BOTHYD, "store.copied", back_up),

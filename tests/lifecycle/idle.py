@@ -12,6 +12,7 @@ from harness import Skip, check, equal, eventually
 import websocket
 
 IDLE = 4
+WAKES = {"argv": ["sh", "-c", "while sleep 1; do :; done"]}
 
 
 def late(idle):
@@ -34,7 +35,7 @@ def stays(node, sandbox, seconds):
 
 
 def parked(node, sandbox):
-    """An idle session, and what stays behind of a command: it wakes every second."""
+    """An idle session, a start command, and what stays behind of a command: both wake every second."""
     s = node.ok("POST", f"/v1/sandboxes/{sandbox}/sessions", {})["id"]
     node.ok("POST", f"/v1/sandboxes/{sandbox}/sessions/{s}/commands", {"command": "cd /tmp; X=1"})
     node.exec(sandbox, "(while sleep 1; do :; done) >/dev/null 2>&1 &")
@@ -116,8 +117,9 @@ def cases(suite, node):
                 work(node, sb)
                 all_of_them.enter_context(attach(node, sb))
                 busy[name] = sb
-            sb = all_of_them.enter_context(node.sandbox(idle=IDLE))
+            sb = all_of_them.enter_context(node.sandbox(idle=IDLE, start=WAKES))
             parked(node, sb)
+            check(node.process(sb, node.show(sb)["start"]["exec"])["running"], "its start command does not run")
             began = time.monotonic()
             found["parked"] = ended_at(node, sb, IDLE + late(IDLE) + 10) - began
             check(found["parked"] >= IDLE - 0.5, f"not before its time: {found}")

@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "core/lifecycle.h"
 #include "door/rest/internal.h"
+#include "door/rest/spec.h"
 
 #define BODY_MAX    (4 << 20)
 #define CREATE_HELD (128 << 10) /* what a create counts for beside its body */
@@ -19,29 +20,6 @@ static json_t *sandbox_json(sandbox *sb)
 
 /* ---- create ---- */
 
-static void take_limits(const sandbox_limits *in, limits *out)
-{
-    out->memory = in->has_memory ? in->memory : 0;
-    out->cpu_milli = in->has_cpu ? (uint32_t)(in->cpu * 1000 + 0.5) : 0;
-    out->pids = in->has_pids ? (uint32_t)in->pids : 0;
-    out->disk = in->has_disk ? in->disk : 0;
-    out->nofile = in->has_nofile ? (uint32_t)in->nofile : 0;
-    out->nofile_hard = in->has_nofile_hard ? (uint32_t)in->nofile_hard : 0;
-    out->shm_mib = in->has_shm ? (uint32_t)((in->shm + (1 << 20) - 1) >> 20) : 0;
-    out->execs = in->has_execs ? (uint32_t)in->execs : 0;
-}
-
-static void take_tmpfs(create_sandbox *in, sandbox_spec *out)
-{
-    out->tmpfs = xcalloc(in->ntmpfs, sizeof *out->tmpfs);
-    out->ntmpfs = in->ntmpfs;
-    for (size_t i = 0; i < in->ntmpfs; i++)
-        out->tmpfs[i] = (tmpfs_spec){.path = TAKE_PTR(in->tmpfs[i].path),
-                                     .size = in->tmpfs[i].size,
-                                     .mode = in->tmpfs[i].has_mode ? in->tmpfs[i].mode : 01777,
-                                     .exec = in->tmpfs[i].exec};
-}
-
 /* Moves the decoded request into a spec; what the spec cannot say is an error, never ignored. */
 static err *take_create(create_sandbox *in, sandbox_spec *out)
 {
@@ -49,6 +27,7 @@ static err *take_create(create_sandbox *in, sandbox_spec *out)
         return err_remedy(err_new(ERR_UNSUPPORTED, "tier: this node has no strong tier"),
                           "Leave tier out for the light one, or use a node that has it.");
     *out = (sandbox_spec){.image = TAKE_PTR(in->image),
+                          .template = TAKE_PTR(in->template),
                           .name = TAKE_PTR(in->name),
                           .env = TAKE_PTR(in->env),
                           .secrets = TAKE_PTR(in->secrets),
@@ -59,13 +38,16 @@ static err *take_create(create_sandbox *in, sandbox_spec *out)
                           .idle_ms = in->has_idle ? in->idle * 1000 : 0,
                           .queue_ms = in->has_queue_wait ? in->queue_wait * 1000 : 0,
                           .read_only = in->read_only,
+                          .has_network = in->network != CREATE_SANDBOX_NETWORK_UNSET,
                           .network = in->network == CREATE_SANDBOX_NETWORK_OPEN ? NETWORK_OPEN
                                                                                 : NETWORK_NONE,
                           .has_umask = in->has_umask,
                           .umask = in->umask};
     if (in->has_limits)
-        take_limits(&in->limits, &out->limits);
-    take_tmpfs(in, out);
+        spec_take_limits(&in->limits, &out->limits);
+    spec_take_tmpfs(in->tmpfs, in->ntmpfs, out);
+    if (in->has_start)
+        spec_take_start(&in->start, out);
     for (size_t i = 0; i < in->ngrants; i++)
         out->setuid |= in->grants[i] == CREATE_SANDBOX_GRANTS_SETUID;
     return NULL;
@@ -218,7 +200,7 @@ err *rest_sandbox_update(request *rq, response *rs)
                        .idle_ms = in.has_idle ? in.idle * 1000 : 0,
                        .labels = in.labels};
     if (in.has_limits)
-        take_limits(&in.limits, &p.limits);
+        spec_take_limits(&in.limits, &p.limits);
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     TRY(engine_update(rest_engine(rq), rest_caller(rq), sb, &p));
     response_json(rs, 200, sandbox_json(sb));

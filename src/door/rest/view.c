@@ -140,6 +140,23 @@ json_t *view_walls(const sandbox_view *v)
                      view_time(w->claim_ns), "held", list, "not_enforced", view_open(v));
 }
 
+static json_t *exec_id_text(uint64_t id)
+{
+    char text[24];
+
+    snprintf(text, sizeof text, "%lu", id);
+    return json_string(text);
+}
+
+static json_t *view_start(const sandbox_view *v)
+{
+    if (!v->start)
+        return json_null();
+    json_t *o = json_copy(v->start);
+    json_object_set_new(o, "exec", v->start_exec ? exec_id_text(v->start_exec) : json_null());
+    return o;
+}
+
 json_t *view_sandbox(const sandbox_view *v)
 {
     json_t *o = json_object();
@@ -171,6 +188,8 @@ json_t *view_sandbox(const sandbox_view *v)
     json_object_set_new(o, "tier", json_string("light"));
     json_object_set_new(o, "network", json_string(network_grant_name(v->network)));
     json_object_set_new(o, "running_execs", json_integer((json_int_t)v->live_execs));
+    json_object_set_new(o, "template", text_or_null(v->template));
+    json_object_set_new(o, "start", view_start(v));
     if (v->has_timing)
         json_object_set_new(o, "timing", view_timing(&v->timing));
     return o;
@@ -200,14 +219,6 @@ static json_t *view_usage(const exec_end *end)
         return json_null();
     return json_pack("{s:I,s:I,s:I}", "user_us", (json_int_t)end->utime_us, "system_us",
                      (json_int_t)end->stime_us, "maxrss_kb", (json_int_t)end->maxrss_kb);
-}
-
-static json_t *exec_id_text(uint64_t id)
-{
-    char text[24];
-
-    snprintf(text, sizeof text, "%lu", id);
-    return json_string(text);
 }
 
 json_t *view_end(uint64_t exec_id, const exec_end *end, const char *cause_json)
@@ -250,6 +261,7 @@ json_t *view_process(const exec_state *st, const char *cause_json)
     json_object_set_new(o, "stdio", json_string(STDIO[st->stdio]));
     json_object_set_new(o, "running", json_boolean(running));
     json_object_set_new(o, "started", json_boolean(st->started));
+    json_object_set_new(o, "start", json_boolean(st->start));
     json_object_set_new(o, "pid", st->pid ? json_integer(st->pid) : json_null());
     json_object_set_new(o, "stdin_open", json_boolean(st->stdin_open));
     json_object_set_new(o, "lingering", json_boolean(st->lingering));

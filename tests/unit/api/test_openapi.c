@@ -76,7 +76,7 @@ static void defaults_are_those_of_the_file(void **state)
     assert_null(c.env);
     assert_false(c.has_limits || c.has_ttl || c.read_only || c.has_umask);
     assert_int_equal(c.tier, CREATE_SANDBOX_TIER_LIGHT);
-    assert_int_equal(c.network, CREATE_SANDBOX_NETWORK_NONE);
+    assert_int_equal(c.network, CREATE_SANDBOX_NETWORK_UNSET);
     assert_int_equal(c.pull, CREATE_SANDBOX_PULL_MISSING);
     assert_ok(exec_request_decode(exec, strlen(exec), &x));
     assert_int_equal(x.stdio, EXEC_REQUEST_STDIO_PIPES);
@@ -89,7 +89,6 @@ static void defaults_are_those_of_the_file(void **state)
 static void errors_name_the_member_and_what_was_expected(void **state)
 {
     (void)state;
-    refused("{}", "image is missing");
     refused("[]", "the body must be an object, not an array");
     refused("{\"image\":5}", "image must be a string, not an integer");
     refused("{\"image\":null}", "image must be a string, not null");
@@ -135,7 +134,7 @@ static void an_unknown_member_is_told_the_known_ones(void **state)
 
     (void)state;
     assert_non_null(e);
-    assert_non_null(strstr(e->remedy, "members of CreateSandbox: image, name, env"));
+    assert_non_null(strstr(e->remedy, "members of CreateSandbox: image, template, name, env"));
 }
 
 static void broken_json_is_refused(void **state)

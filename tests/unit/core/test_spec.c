@@ -227,6 +227,46 @@ static void environment_has_a_ceiling(void **state)
     assert_err(sandbox_spec_check(&s), ERR_TOO_LARGE);
 }
 
+static void what_a_spec_does_not_say_comes_from_a_template(void **state)
+{
+    CLEANUP(sandbox_spec_done) sandbox_spec s = {.cwd = xstrdup("/own"), .has_umask = true};
+    CLEANUP(sandbox_spec_done)
+    sandbox_spec t = {.image = xstrdup("busybox"),
+                      .cwd = xstrdup("/theirs"),
+                      .user = xstrdup("7"),
+                      .limits = {.pids = 9, .disk = 1 << 20},
+                      .setuid = true,
+                      .has_network = true,
+                      .network = NETWORK_OPEN,
+                      .has_umask = true,
+                      .umask = 077,
+                      .idle_ms = 3000};
+
+    (void)state;
+    strv_push(&s.env, xstrdup("A=own"));
+    strv_push(&t.env, xstrdup("A=theirs"));
+    strv_push(&t.env, xstrdup("B=theirs"));
+    strv_push(&t.start.argv, xstrdup("server"));
+    sandbox_spec_fill(&s, &t);
+    assert_string_equal(s.image, "busybox");
+    assert_string_equal(s.cwd, "/own");
+    assert_string_equal(s.user, "7");
+    assert_string_equal(s.env[0], "A=own");
+    assert_string_equal(s.env[1], "B=theirs");
+    assert_null(s.env[2]);
+    assert_int_equal(s.limits.pids, 9);
+    assert_int_equal(s.limits.disk, 1 << 20);
+    assert_int_equal(s.limits.memory, 0);
+    assert_true(s.setuid);
+    assert_int_equal(s.network, NETWORK_OPEN);
+    assert_int_equal(s.umask, 0);
+    assert_int_equal(s.idle_ms, 3000);
+    assert_string_equal(s.start.argv[0], "server");
+    CLEANUP(sandbox_spec_done) sandbox_spec none = {.has_network = true};
+    sandbox_spec_fill(&none, &t);
+    assert_int_equal(none.network, NETWORK_NONE);
+}
+
 static void commands(void **state)
 {
     char *none[] = {NULL}, *empty[] = {(char[]){""}, NULL}, *good[] = {(char[]){"true"}, NULL};
@@ -256,6 +296,7 @@ int main(void)
         cmocka_unit_test(a_secret_is_never_quoted),
         cmocka_unit_test(tmpfs_gets_its_mode_and_only_once_a_path),
         cmocka_unit_test(environment_has_a_ceiling),
+        cmocka_unit_test(what_a_spec_does_not_say_comes_from_a_template),
         cmocka_unit_test(commands),
     };
 

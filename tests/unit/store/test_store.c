@@ -345,6 +345,94 @@ static void closing_writes_what_is_queued(void **state)
     assert_int_equal(count(&d, "SELECT count(*) FROM events"), 1001); /* one each, and the first */
 }
 
+static template_row template_of(const char *id, const char *owner, const char *name, bool public)
+{
+    template_row r = {.owner = (char *)owner,
+                      .name = (char *)name,
+                      .spec = (char *)"{\"image\":\"busybox\"}",
+                      .public = public,
+                      .created_ns = 5,
+                      .changed_ns = 5};
+
+    str_copy(r.id, sizeof r.id, id);
+    return r;
+}
+
+static void templates_are_found_by_their_owner_and_public_ones_by_all(void **state)
+{
+    OPEN_STORE;
+    template_row a = template_of(ID_A, "alice", "web", false),
+                 b = template_of(ID_B, "bob", "web", true);
+    template_row c = template_of(ID_C, "bob", "db", false);
+    template_row *rows = NULL;
+    size_t n = 0;
+    static const struct {
+        const char *owner;
+        bool everybody;
+        const char *asked, *found;
+    } LOOKS[] = {{"alice", false, "web", ID_A}, {"carol", false, "web", ID_B},
+                 {"carol", false, ID_B, ID_B},  {"carol", false, ID_A, NULL},
+                 {"carol", true, ID_A, ID_A},   {"carol", true, "db", NULL},
+                 {"bob", false, "db", ID_C},    {"alice", false, "db", NULL}};
+
+    assert_ok(store_template_insert(s, &a, 10));
+    assert_ok(store_template_insert(s, &b, 10));
+    assert_ok(store_template_insert(s, &c, 10));
+    for (size_t i = 0; i < ARRAY_LEN(LOOKS); i++) {
+        CLEANUP(template_row_done) template_row got = {0};
+        CLEANUP(err_freep)
+        err *e = kind_is(
+            store_template_find(s, LOOKS[i].owner, LOOKS[i].everybody, LOOKS[i].asked, &got),
+            "template");
+        assert_true(!e == !!LOOKS[i].found);
+        if (!e)
+            assert_string_equal(got.id, LOOKS[i].found);
+    }
+    assert_ok(store_template_list(s, "alice", false, &rows, &n));
+    assert_int_equal(n, 2);
+    for (size_t i = 0; i < n; i++)
+        template_row_done(&rows[i]);
+    free(rows);
+    assert_ok(store_template_remove(s, ID_A));
+    CLEANUP(err_freep) err *gone = kind_is(store_template_remove(s, ID_A), "template");
+    assert_int_equal(gone->code, ERR_NOT_FOUND);
+}
+
+static void templates_have_a_ceiling_and_names_of_their_own(void **state)
+{
+    OPEN_STORE;
+    template_row a = template_of(ID_A, "alice", "web", true),
+                 b = template_of(ID_B, "alice", "web", false);
+
+    assert_ok(store_template_insert(s, &a, 1));
+    CLEANUP(err_freep) err *full = store_template_insert(s, &b, 1);
+    assert_int_equal(full->code, ERR_QUOTA_EXCEEDED);
+    CLEANUP(err_freep) err *taken = kind_is(store_template_insert(s, &b, 9), "template");
+    assert_int_equal(taken->code, ERR_CONFLICT);
+    b.owner = (char *)"bob";
+    b.public = true;
+    CLEANUP(err_freep) err *public = kind_is(store_template_insert(s, &b, 9), "template");
+    assert_int_equal(public->code, ERR_CONFLICT);
+    b.public = false;
+    assert_ok(store_template_insert(s, &b, 9));
+}
+
+static void a_template_is_changed_by_who_has_seen_its_last_change(void **state)
+{
+    OPEN_STORE;
+    CLEANUP(template_row_done) template_row got = {0};
+    template_row a = template_of(ID_A, "alice", "web", false);
+
+    assert_ok(store_template_insert(s, &a, 10));
+    a.name = (char *)"new";
+    assert_ok(store_template_update(s, &a, 6));
+    CLEANUP(err_freep) err *late = kind_is(store_template_update(s, &a, 7), "template");
+    assert_int_equal(late->code, ERR_CONFLICT);
+    assert_ok(store_template_find(s, "alice", false, "new", &got));
+    assert_int_equal(got.changed_ns, 6);
+    assert_int_equal(got.created_ns, 5);
+}
+
 static void an_empty_file_is_migrated_and_private(void **state)
 {
     CLEANUP(scratch_done) scratch d = scratch_new();
@@ -370,7 +458,7 @@ static void a_store_without_walls_is_migrated(void **state)
 
     assert_ok(store_sandbox_insert(s, &a));
     store_close(TAKE_PTR(s));
-    execute(&d, "DROP TRIGGER sandbox_made; DROP TRIGGER sandbox_moved; "
+    execute(&d, "DROP TABLE templates; DROP TRIGGER sandbox_made; DROP TRIGGER sandbox_moved; "
                 "DROP TRIGGER sandbox_changed; DROP INDEX events_owner; DROP INDEX events_sandbox; "
                 "ALTER TABLE events DROP COLUMN owner; "
                 "ALTER TABLE keys DROP COLUMN max_sandboxes; "
@@ -464,6 +552,9 @@ int main(void)
         cmocka_unit_test(keys_are_found_by_hash),
         cmocka_unit_test(an_image_is_replaced_by_name),
         cmocka_unit_test(closing_writes_what_is_queued),
+        cmocka_unit_test(templates_are_found_by_their_owner_and_public_ones_by_all),
+        cmocka_unit_test(templates_have_a_ceiling_and_names_of_their_own),
+        cmocka_unit_test(a_template_is_changed_by_who_has_seen_its_last_change),
         cmocka_unit_test(an_empty_file_is_migrated_and_private),
         cmocka_unit_test(a_newer_version_is_refused_with_a_remedy),
         cmocka_unit_test(what_is_no_database_is_refused),
