@@ -44,6 +44,16 @@ void cgroup_done(cgroups *cg);
 err *cgroup_helpers(const cgroups *cg, uint64_t memory, uint32_t pids,
                     int ret_join[CG_HELPERS_JOIN]) ERR_MUST;
 
+/* cgroup_rate.c: bytes (0: no limit) and operations (0: likewise) a second, in either direction. */
+typedef struct cgroup_rate {
+    uint64_t bytes;
+    uint32_t operations;
+    unsigned major, minor; /* of the disk; cgroup_rate_open() finds it */
+} cgroup_rate;
+/* Tries it; an error where a rate is wanted and cannot hold. */
+err *cgroup_rate_open(const cgroups *cg, const char *state, cgroup_rate *rate) ERR_MUST;
+err *cgroup_rate_set(const cgroups *cg, uint32_t n, const cgroup_rate *rate) ERR_MUST;
+
 /* What is 0 or what it has already stays. */
 err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *have,
                   const struct wp_limits *l) ERR_MUST;

@@ -43,12 +43,15 @@
 #define UNPACK_MEMORY  (UINT64_C(2) << 30) /* of all unpackers together, with what they cache */
 #define UNPACK_PIDS    64
 #define NESTED_MAX     4096
+#define RATE_MIN       (UINT64_C(64) << 10) /* less, and a sandbox does not even start */
+#define RATE_MAX       (UINT64_C(1) << 40)
 
 static const char USAGE[] =
     "usage: bothy-warden --state DIR --socket PATH --init PROGRAM --unpack PROGRAM --seccomp FILE\n"
     "                    [--user NAME | --uid N --gid N] [--cgroup /PATH] [--crun PROGRAM]\n"
     "                    [--pool LOW:HIGH] [--max N] [--overcommit N] [--memory-reserve PERCENT]\n"
     "                    [--nested N] [--keep-sysctls] [--log-level debug|info|warn|error]\n"
+    "                    [--disk-rate BYTES[:OPERATIONS]]\n"
     "                    [--network ADDRESS/18 [--resolver ADDRESS]…]\n"
     "       bothy-warden --destroy-all --state DIR [--cgroup /PATH]\n"
     "       bothy-warden --version\n"
@@ -70,6 +73,7 @@ enum {
     OPT_OVERCOMMIT,
     OPT_RESERVE,
     OPT_NESTED,
+    OPT_DISK_RATE,
     OPT_NETWORK,
     OPT_RESOLVER,
     OPT_KEEP_SYSCTLS,
@@ -95,6 +99,7 @@ static const struct option OPTIONS[] = {
     {"overcommit", required_argument, NULL, OPT_OVERCOMMIT},
     {"memory-reserve", required_argument, NULL, OPT_RESERVE},
     {"nested", required_argument, NULL, OPT_NESTED},
+    {"disk-rate", required_argument, NULL, OPT_DISK_RATE},
     {"network", required_argument, NULL, OPT_NETWORK},
     {"resolver", required_argument, NULL, OPT_RESOLVER},
     {"keep-sysctls", no_argument, NULL, OPT_KEEP_SYSCTLS},
@@ -147,6 +152,18 @@ static bool level(const char *text, enum log_level *ret)
 }
 
 /* Absolute, of harmless characters: it is printed into the bundle. */
+/* A second, in either direction: BYTES[:OPERATIONS]. */
+static bool rate(const char *text, cgroup_rate *ret)
+{
+    CLEANUP(freep) char *bytes = xstrdup(text);
+    char *colon = strchr(bytes, ':');
+
+    if (colon)
+        *colon = 0;
+    return str_to_u64(bytes, RATE_MAX, &ret->bytes) && ret->bytes >= RATE_MIN &&
+           (!colon || (number(colon + 1, UINT32_MAX - 1, &ret->operations) && ret->operations));
+}
+
 static bool cgroup_path(const char *text, const char **ret)
 {
     static const char PLAIN[] =
@@ -211,6 +228,8 @@ static bool take_option(int c, const char *v, arguments *a)
         return number(v, 100, &o->reserve);
     case OPT_NESTED:
         return number(v, NESTED_MAX, &o->nested);
+    case OPT_DISK_RATE:
+        return rate(v, &o->rate);
     case OPT_NETWORK:
         return network_parse_subnet(v, &o->network);
     case OPT_RESOLVER:
@@ -363,6 +382,7 @@ static err *move_in(warden *w)
 {
     TRY(lock_state(w));
     TRY(cgroup_open(w->o.cgroup, &w->cg));
+    TRY(cgroup_rate_open(&w->cg, w->o.state, &w->o.rate));
     TRY(read_profile(w));
     TRY(place_enter(w));
     /* Only now: what is opened in another mount namespace cannot be cloned in ours. */

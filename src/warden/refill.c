@@ -250,6 +250,7 @@ static err *limit(const warden *w, slot *s)
     if (!FAULT("wall.limits"))
         TRY(cgroup_limit(&w->cg, s->n, &(struct wp_limits){0}, &defaults));
     TRY(walls_limits(w, s, &(struct wp_limits){0}, &defaults));
+    TRY(cgroup_rate_set(&w->cg, s->n, &w->o.rate));
     s->made = defaults;
     if (w->cg.cpuset >= 0)
         TRY(cgroup_set_cpus(&w->cg, s->n, &s->cpus));

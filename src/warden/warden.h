@@ -52,6 +52,7 @@ typedef struct warden_options {
     uint32_t overcommit; /* sum of memory limits <= RAM times this */
     uint32_t reserve;    /* per cent of RAM that stay available */
     uint32_t nested;     /* user namespaces that an id of a sandbox may make */
+    cgroup_rate rate;    /* of the disk, for each slot */
     bool keep_sysctls;
     net_plan network; /* subnet 0: sandboxes have none */
 } warden_options;
