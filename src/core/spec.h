@@ -77,6 +77,7 @@ typedef struct sandbox_spec {
     tmpfs_spec *tmpfs;
     size_t ntmpfs;
     uint64_t ttl_ms;
+    bool ttl_pauses;   /* when its time is over it is paused, not ended */
     uint64_t idle_ms;  /* 0: it may be idle for ever */
     uint64_t queue_ms; /* how long it may wait for a slot */
     bool read_only;

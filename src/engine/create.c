@@ -391,6 +391,7 @@ static void take_spec(sandbox *sb, sandbox_spec *spec)
     sb->start = start_json(&spec->start);
     sb->template = spec->template ? xstrdup(spec->template) : NULL;
     sandbox_set_idle(sb, spec->idle_ms);
+    sb->ttl_pauses = spec->ttl_pauses;
     if (spec->ttl_ms)
         sb->ends_ns = sb->created_ns + spec->ttl_ms * NS_PER_MS;
 }
@@ -417,6 +418,8 @@ static err *check_caps(const engine *e, const sandbox_spec *s)
         return err_remedy(
             err_new(ERR_UNSUPPORTED, "idle: the backend '%s' does not measure", c->name),
             "Leave idle out; ttl ends it.");
+    if (s->ttl_pauses && !e->o.backend->ops->freeze)
+        return err_new(ERR_UNSUPPORTED, "the backend '%s' cannot pause a sandbox", c->name);
     if (s->ntmpfs && c->tmpfs == CAP_ABSENT)
         return err_new(ERR_UNSUPPORTED, "this backend has no tmpfs mounts");
     return NULL;
@@ -441,6 +444,11 @@ static err *check_network(const engine *e, const caller *c, const sandbox_spec *
             "Leave network out and bring files in through the API, or start the node's "
             "bothy-warden with --network.");
     return NULL;
+}
+
+err *engine_check_network(engine *e, const caller *c)
+{
+    return check_network(e, c, &(sandbox_spec){.network = NETWORK_OPEN});
 }
 
 static err *check_create(engine *e, const caller *c, sandbox_spec *spec)

@@ -118,6 +118,8 @@ void engine_create_leave(engine *e, sandbox *sb);
 /* By id or name; gone ones by id until forgotten. What is not the caller's is ERR_NOT_FOUND. */
 err *engine_find(engine *e, const caller *c, const char *id_or_name,
                  sandbox **ret_sandbox) ERR_MUST;
+/* May the caller have a sandbox with network: open here? ERR_FORBIDDEN, ERR_UNSUPPORTED. */
+err *engine_check_network(engine *e, const caller *c) ERR_MUST;
 /* For doors whose callers prove in another way that it is theirs (a token of the sandbox): one that
  * lives or is being made, as a reference; NULL: there is none. */
 sandbox *engine_find_live(engine *e, const char *id);
@@ -129,8 +131,10 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind
                    const char *detail) ERR_MUST;
 
 typedef struct sandbox_patch {
-    bool has_ttl, has_idle;
+    bool has_ttl, has_idle, has_ttl_pauses;
     uint64_t ttl_ms, idle_ms;
+    bool ttl_pauses;
+    bool ttl_only_later;  /* has_ttl: an end that is later already stays */
     const json_t *labels; /* NULL, or an object: strings are set, nulls removed */
     limits limits;        /* 0: stays */
 } sandbox_patch;
@@ -163,6 +167,7 @@ typedef struct receipt {
 typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     char id[SANDBOX_ID_LEN + 1];
     char *owner, *name, *state, *cause /* JSON or NULL */, *image_name, *user, *cwd;
+    char *door;   /* sandbox_spec's, or NULL */
     image *image; /* or NULL when it is not here any more */
     uint8_t digest[32];
     char **labels;
@@ -179,6 +184,7 @@ typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     uint64_t ttl_left_ns;                   /* UINT64_MAX: none, or it has ended */
     resume_estimate resume;                 /* of a paused one */
     uint64_t idle_ms;                       /* 0: it may be idle for ever */
+    bool ttl_pauses;                        /* sandbox_spec's */
     receipt receipt;
     size_t live_execs;
     bool has_timing; /* of its create; not kept over a restart */

@@ -65,6 +65,7 @@ struct sandbox {
     char **labels;
     limits limits;
     uint64_t idle_ms;
+    bool ttl_pauses;   /* when its time is over it is paused, not ended */
     unsigned uses;     /* streams and verbs under way */
     uint64_t used_ns;  /* monotonic: when the last of them ended */
     idle_meter *meter; /* the keeper's; NULL: it has no idle time */
@@ -222,6 +223,8 @@ err *sandbox_move_begin(sandbox *sb) ERR_MUST;
 void sandbox_move_end(sandbox *sb);
 /* At start: brings what is inside to what the record says. After it is bound. */
 void sandbox_settle_pause(sandbox *sb, bool frozen);
+/* Its time is over and it is one to be paused then. False: that cannot be, it is to be ended. */
+bool pause_for_ttl(engine *e, sandbox *sb);
 /* One that was paused for too long, as a reference; NULL: there is none. */
 sandbox *pause_expired(engine *e);
 void pause_end(engine *e, sandbox *sb);

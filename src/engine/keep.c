@@ -157,7 +157,8 @@ void *engine_keeper(void *arg)
         create_cancel_left(e);
         ending_finish_all(e);
         for (sandbox *sb; (sb = expired(e));) {
-            engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
+            if (!pause_for_ttl(e, sb))
+                engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
             sandbox_unref(sb);
         }
         for (sandbox *sb; (sb = pause_expired(e));) {

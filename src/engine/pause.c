@@ -18,6 +18,7 @@
 #include "engine/internal.h"
 
 #define MOVERS_MAX 16u
+#define RESUME_NS  (300 * NS_PER_S) /* of one whose time is over, unless it is given other time */
 
 uint64_t sandbox_now(const sandbox *sb)
 {
@@ -215,11 +216,42 @@ err *engine_pause(engine *e, const caller *c, sandbox *sb)
     return failure;
 }
 
+static bool is_over(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    return sb->state == LIFE_RUNNING && !sb->deleting && sb->ends_ns &&
+           sb->ends_ns <= clock_real(sb->engine->o.clock);
+}
+
+static bool pauses(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    return sb->ttl_pauses;
+}
+
+bool pause_for_ttl(engine *e, sandbox *sb)
+{
+    if (!pauses(sb) || !e->o.backend->ops->freeze)
+        return false;
+    err *failure = sandbox_move_begin(sb);
+    if (!failure) {
+        failure = is_over(sb) ? pause_now(e, sb) : NULL;
+        sandbox_move_end(sb);
+        if (!failure)
+            tell(sb, "paused", "its time");
+    }
+    bool done = !failure;
+    err_drop(failure, "pause"); /* what cannot stand still ends */
+    return done;
+}
+
 /* ---- resume ---- */
 
 static err *resume_now(engine *e, sandbox *sb, uint64_t *ret_paused_ns)
 {
     uint64_t since = sb->paused_ns, ends = ends_of(sb), now = clock_real(e->o.clock);
+    if (ends && ends <= since) /* it was paused because its time was over */
+        ends = since + RESUME_NS;
     const char *paused = lifecycle_name(LIFE_PAUSED), *running = lifecycle_name(LIFE_RUNNING);
 
     /* Only a restart of ours needs it; a disk that is full keeps nobody from resuming. */

@@ -148,6 +148,8 @@ char *sandbox_spec_text(const sandbox *sb)
         "umask", (int)sb->umask, "tmpfs", sb->tmpfs, "network", network_grant_name(sb->network));
     if (sb->idle_ms)
         json_object_set_new(o, "idle_ms", json_integer((json_int_t)sb->idle_ms));
+    if (sb->ttl_pauses)
+        json_object_set_new(o, "ttl_pauses", json_true());
     if (sb->door)
         json_object_set_new(o, "door", json_string(sb->door));
     if (sb->start)
@@ -187,6 +189,7 @@ static void spec_read(sandbox *sb, const json_t *o)
     sb->template = copy_or_null(json_str(o, "template"));
     sb->start = json_deep_copy(json_object_get(o, "start"));
     sb->door = copy_or_null(json_str(o, "door"));
+    sb->ttl_pauses = json_flag(o, "ttl_pauses");
     sb->read_only = json_flag(o, "read_only");
     sb->setuid = json_flag(o, "setuid");
     sb->network = network_grant_by_name(json_str(o, "network"));
@@ -287,6 +290,7 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
                            .image_name = xstrdup(str_or(sb->image_name, "")),
                            .user = copy_or_null(sb->user),
                            .cwd = copy_or_null(sb->cwd),
+                           .door = copy_or_null(sb->door),
                            .image = sb->image ? image_ref(sb->image) : NULL,
                            .labels = strv_copy(sb->labels),
                            .limits = sb->limits,
@@ -300,6 +304,7 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
                            .created_ns = sb->created_ns,
                            .ended_ns = sb->ended_ns,
                            .idle_ms = sb->idle_ms,
+                           .ttl_pauses = sb->ttl_pauses,
                            .receipt = sb->receipt,
                            .has_timing = sb->has_timing,
                            .timing = sb->timing};
@@ -327,6 +332,7 @@ void sandbox_view_done(sandbox_view *v)
     free(v->image_name);
     free(v->user);
     free(v->cwd);
+    free(v->door);
     image_unref(v->image);
     json_decref(v->tmpfs);
     json_decref(v->start);

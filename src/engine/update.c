@@ -17,6 +17,7 @@ typedef struct change {
     char **labels;
     limits limits, before;
     uint64_t idle_ms, ends_ns;
+    bool ttl_pauses;
 } change;
 
 static void change_done(change *c)
@@ -158,6 +159,9 @@ static err *check(engine *e, const caller *c, const sandbox_patch *p)
     if (p->has_idle && p->idle_ms && e->o.backend->caps.stats == CAP_ABSENT)
         return err_new(ERR_UNSUPPORTED, "idle: the backend '%s' does not measure",
                        e->o.backend->caps.name);
+    if (p->has_ttl_pauses && p->ttl_pauses && !e->o.backend->ops->freeze)
+        return err_new(ERR_UNSUPPORTED, "the backend '%s' cannot pause a sandbox",
+                       e->o.backend->caps.name);
     return check_limits(e, &p->limits);
 }
 
@@ -172,6 +176,16 @@ static err *check_state(sandbox *sb, const sandbox_patch *p)
     return sb->state == LIFE_PAUSED && !sb->cause && !inside ? NULL : sandbox_usable_locked(sb);
 }
 
+/* lock held */
+static uint64_t new_end(const sandbox *sb, const sandbox_patch *p)
+{
+    uint64_t ends = sandbox_now(sb) + p->ttl_ms * NS_PER_MS;
+
+    if (!p->has_ttl || (p->ttl_only_later && (!sb->ends_ns || sb->ends_ns > ends)))
+        return sb->ends_ns;
+    return ends;
+}
+
 static err *plan(sandbox *sb, const sandbox_patch *p, change *ret)
 {
     LOCK_SCOPE(&sb->lock);
@@ -180,7 +194,8 @@ static err *plan(sandbox *sb, const sandbox_patch *p, change *ret)
                     .limits = sb->limits,
                     .before = sb->limits,
                     .idle_ms = p->has_idle ? p->idle_ms : sb->idle_ms,
-                    .ends_ns = p->has_ttl ? sandbox_now(sb) + p->ttl_ms * NS_PER_MS : sb->ends_ns};
+                    .ttl_pauses = p->has_ttl_pauses ? p->ttl_pauses : sb->ttl_pauses,
+                    .ends_ns = new_end(sb, p)};
     merge_limits(&ret->limits, &p->limits);
     TRY(limits_check(&ret->limits)); /* also what is new with what stays */
     return p->labels ? merge_labels(&ret->labels, p->labels) : NULL;
@@ -189,8 +204,12 @@ static err *plan(sandbox *sb, const sandbox_patch *p, change *ret)
 static char *text_of(sandbox *sb, const change *c)
 {
     LOCK_SCOPE(&sb->lock);
-    change now = {.labels = sb->labels, .limits = sb->limits, .idle_ms = sb->idle_ms};
+    change now = {.labels = sb->labels,
+                  .limits = sb->limits,
+                  .idle_ms = sb->idle_ms,
+                  .ttl_pauses = sb->ttl_pauses};
 
+    sb->ttl_pauses = c->ttl_pauses;
     sb->labels = c->labels;
     sb->limits = c->limits;
     sb->idle_ms = c->idle_ms;
@@ -198,6 +217,7 @@ static char *text_of(sandbox *sb, const change *c)
     sb->labels = now.labels;
     sb->limits = now.limits;
     sb->idle_ms = now.idle_ms;
+    sb->ttl_pauses = now.ttl_pauses;
     return text;
 }
 
@@ -210,6 +230,7 @@ static void take(sandbox *sb, change *c, bool idle)
     c->labels = old;
     sb->limits = c->limits;
     sb->ends_ns = c->ends_ns;
+    sb->ttl_pauses = c->ttl_pauses;
     if (idle)
         sandbox_set_idle(sb, c->idle_ms);
     if (sb->table)

@@ -1,7 +1,9 @@
 /* The control plane: routes, and who may. */
+#include "door/e2b/control.h"
+
 #include <string.h>
 
-#include "door/e2b/internal.h"
+#include "door/shared/stream.h"
 #include "net/router.h"
 
 static err *not_templates(request *rq, response *rs)
@@ -25,7 +27,31 @@ static err *not_secrets(request *rq, response *rs)
     return e2b_missing(MISSING_SECRETS, "%s: secrets are not served", request_path(rq));
 }
 
+static err *not_fork(request *rq, response *rs)
+{
+    (void)rs;
+    return e2b_missing(MISSING_FORK, "%s: forks are not served", request_path(rq));
+}
+
 static const route ROUTES[] = {
+    {"POST", "/sandboxes", control_create, ROLE_USER, "e2b_create"},
+    {"POST", "/v2/sandboxes", control_create_v2, ROLE_USER, "e2b_create"},
+    {"GET", "/sandboxes", control_list, ROLE_READ, "e2b_list"},
+    {"GET", "/v2/sandboxes", control_list_v2, ROLE_READ, "e2b_list"},
+    {"GET", "/sandboxes/{id}", control_info, ROLE_READ, "e2b_info"},
+    {"DELETE", "/sandboxes/{id}", control_kill, ROLE_USER, "e2b_kill"},
+    {"POST", "/sandboxes/{id}/connect", control_connect, ROLE_USER, "e2b_connect"},
+    {"POST", "/v2/sandboxes/{id}/connect", control_connect, ROLE_USER, "e2b_connect"},
+    {"POST", "/sandboxes/{id}/resume", control_resume, ROLE_USER, "e2b_resume"},
+    {"POST", "/sandboxes/{id}/timeout", control_set_timeout, ROLE_USER, "e2b_timeout"},
+    {"POST", "/sandboxes/{id}/refreshes", control_refresh, ROLE_USER, "e2b_timeout"},
+    {"POST", "/sandboxes/{id}/pause", control_pause, ROLE_USER, "e2b_pause"},
+    {"GET", "/sandboxes/{id}/metrics", control_metrics, ROLE_READ, "e2b_metrics"},
+    {"GET", "/sandboxes/{id}/logs", control_logs, ROLE_READ, "e2b_logs"},
+    {"GET", "/v2/sandboxes/{id}/logs", control_logs_v2, ROLE_READ, "e2b_logs"},
+    {"PUT", "/sandboxes/{id}/network", control_network, ROLE_USER, "e2b_network"},
+    {"POST", "/sandboxes/{id}/snapshots", not_snapshots, ROLE_USER, "e2b_snapshots"},
+    {"POST", "/sandboxes/{id}/fork", not_fork, ROLE_USER, "e2b_fork"},
     {"*", "/snapshots", not_snapshots, ROLE_READ, "e2b_snapshots"},
     {"*", "/templates", not_templates, ROLE_READ, "e2b_templates"},
     {"*", "/templates/{rest*}", not_templates, ROLE_READ, "e2b_templates"},
@@ -74,4 +100,64 @@ err *control_dispatch(e2b *d, request *rq, response *rs)
     e2b_set_operation(rq, found->operation);
     TRY(admit(d, rq, found->role));
     return found->handle(rq, rs);
+}
+
+/* ---- what handlers share ---- */
+
+err *control_body(request *rq, buf *ret_text, json_t **ret_body)
+{
+    CLEANUP(body_wipe) buf own = {0};
+    buf *text = ret_text ? ret_text : &own;
+    CLEANUP(json_decrefp) json_t *body = NULL;
+
+    TRY(request_body(rq, CONTROL_BODY_MAX, text));
+    if (text->len)
+        TRY(json_parse(text->p, text->len, &body));
+    else
+        body = json_object();
+    if (json_is_null(body)) {
+        json_decref(body);
+        body = json_object();
+    }
+    if (!json_is_object(body))
+        return err_new(ERR_INVALID_REQUEST, "the body must be a JSON object");
+    *ret_body = TAKE_PTR(body);
+    return NULL;
+}
+
+static err *unknown_sandbox(const char *id)
+{
+    return err_kind(err_new(ERR_NOT_FOUND, "sandbox %.64s was not found", id), "sandbox");
+}
+
+/* Its end has no record here: SDKs know running, paused, and not found. */
+err *control_find(request *rq, sandbox **ret_sandbox)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    char id[SANDBOX_ID_LEN + 1];
+
+    e2b_id(request_param(rq, 0), id);
+    err *e = id[0] ? engine_find(e2b_engine(rq), e2b_caller(rq), id, &sb) : NULL;
+    if (e && e->code != ERR_NOT_FOUND)
+        return e;
+    err_free(e);
+    enum lifecycle state = sb ? sandbox_state(sb) : LIFE_GONE;
+    if (state != LIFE_RUNNING && state != LIFE_PAUSED)
+        return unknown_sandbox(request_param(rq, 0));
+    *ret_sandbox = TAKE_PTR(sb);
+    return NULL;
+}
+
+err *control_timeout(const json_t *body, uint64_t otherwise_ms, uint64_t *ret_ms)
+{
+    const json_t *v = json_object_get(body, "timeout");
+
+    *ret_ms = otherwise_ms;
+    if (!v || json_is_null(v))
+        return NULL;
+    json_int_t s = json_integer_value(v);
+    if (!json_is_integer(v) || s < 0 || (uint64_t)s > SPEC_TTL_MAX_MS / 1000)
+        return err_new(ERR_INVALID_REQUEST, "timeout: must be seconds, at most 30 days");
+    *ret_ms = s ? (uint64_t)s * 1000 : 1; /* none left: it ends at once */
+    return NULL;
 }

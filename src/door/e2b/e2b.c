@@ -7,7 +7,9 @@
 #include "door/e2b/internal.h"
 
 const char *const E2B_OPERATIONS[] = {
-    "e2b_none",      "e2b_process",   "e2b_filesystem", "e2b_files",   "e2b_envd", "e2b_port",
+    "e2b_none",      "e2b_process",   "e2b_filesystem", "e2b_files",   "e2b_envd",    "e2b_port",
+    "e2b_create",    "e2b_list",      "e2b_info",       "e2b_kill",    "e2b_connect", "e2b_resume",
+    "e2b_timeout",   "e2b_pause",     "e2b_metrics",    "e2b_logs",    "e2b_network", "e2b_fork",
     "e2b_snapshots", "e2b_templates", "e2b_volumes",    "e2b_secrets", NULL};
 
 void e2b_set_operation(request *rq, const char *name)

@@ -29,7 +29,7 @@ static err *check_signature(const e2b *d, const char *id, const request *rq)
     e2b_signed s = signature_of(rq);
     char token[E2B_TOKEN_LEN + 1];
 
-    e2b_token(d, id, token);
+    e2b_token(d, id, E2B_FOR_ENVD, token);
     if (!s.signature)
         return err_remedy(err_new(ERR_UNAUTHENTICATED, "the request has no access token"),
                           "Send the sandbox's envdAccessToken in X-Access-Token, or sign the URL.");
@@ -53,29 +53,48 @@ static err *check_key(const e2b *d, const sandbox *sb, const char *key)
     return e;
 }
 
-/* Of a sandbox without a token everybody who knows its id may use the data plane, as E2B has it. */
-static err *admit(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq)
+static err *no_token(void)
+{
+    return err_remedy(err_new(ERR_UNAUTHENTICATED, "the request has no access token"),
+                      "Send the sandbox's envdAccessToken in X-Access-Token.");
+}
+
+static err *check_token(const e2b *d, const sandbox *sb, enum e2b_purpose purpose,
+                        const char *token)
+{
+    if (e2b_token_is(d, sandbox_id(sb), purpose, token))
+        return NULL;
+    return err_new(ERR_UNAUTHENTICATED, "the access token is not this sandbox's");
+}
+
+/* By what the caller has: the sandbox's token, one for its ports, a key, a signature. */
+static err *admit_secured(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq)
 {
     const char *token = request_header(rq, "X-Access-Token");
     const char *traffic = request_header(rq, "E2B-Traffic-Access-Token");
     const char *key = request_header(rq, "X-API-Key");
+    bool port = way->port != E2B_ENVD_PORT;
+
+    if (token)
+        return check_token(d, sb, E2B_FOR_ENVD, token);
+    if (port && traffic)
+        return check_token(d, sb, E2B_FOR_TRAFFIC, traffic);
+    if (key)
+        return check_key(d, sb, key);
+    if (!port && str_eq(request_path(rq), "/files"))
+        return check_signature(d, sandbox_id(sb), rq);
+    return no_token();
+}
+
+/* Of a sandbox without a token everybody who knows its id may use the data plane, as E2B has it. */
+static err *admit(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq)
+{
     CLEANUP(e2b_note_done) e2b_note note = {0};
 
     e2b_note_read(sb, &note);
     if (!note.secure || (way->port != E2B_ENVD_PORT && way->by_host && d->o.public_ports))
         return NULL;
-    if (way->port != E2B_ENVD_PORT && !token)
-        token = traffic;
-    if (token)
-        return e2b_token_is(d, sandbox_id(sb), token)
-                   ? NULL
-                   : err_new(ERR_UNAUTHENTICATED, "the access token is not this sandbox's");
-    if (key)
-        return check_key(d, sb, key);
-    if (way->port == E2B_ENVD_PORT && str_eq(request_path(rq), "/files"))
-        return check_signature(d, sandbox_id(sb), rq);
-    return err_remedy(err_new(ERR_UNAUTHENTICATED, "the request has no access token"),
-                      "Send the sandbox's envdAccessToken in X-Access-Token.");
+    return admit_secured(d, way, sb, rq);
 }
 
 err *envd_basic_user(const char *header, char **ret_user)
@@ -134,7 +153,7 @@ static sandbox *find_signer(const e2b *d, const request *rq)
 
     for (size_t i = 0; i < n; i++) {
         char token[E2B_TOKEN_LEN + 1];
-        e2b_token(d, sandbox_id(all[i]), token);
+        e2b_token(d, sandbox_id(all[i]), E2B_FOR_ENVD, token);
         if (!found && e2b_signature_is(&s, token))
             found = all[i];
         else
@@ -170,6 +189,20 @@ static err *envd_health(envd_call *c, request *rq, response *rs)
     return NULL;
 }
 
+static err *envd_metrics(envd_call *c, request *rq, response *rs)
+{
+    usage_look u;
+
+    (void)rq;
+    look_usage(c->door->o.engine, c->sb, &u);
+    response_json(rs, 200,
+                  json_pack("{s:I,s:i,s:f,s:I,s:I,s:I,s:I}", "ts", (json_int_t)(u.at_ns / NS_PER_S),
+                            "cpu_count", (int)u.cores, "cpu_used_pct", u.cpu_pct, "mem_total",
+                            (json_int_t)u.memory_max, "mem_used", (json_int_t)u.memory, "disk_used",
+                            (json_int_t)u.disk, "disk_total", (json_int_t)u.disk_max));
+    return NULL;
+}
+
 static err *envd_port(envd_call *c, request *rq, response *rs)
 {
     const e2b_options *o = &c->door->o;
@@ -190,6 +223,7 @@ static const service SERVICES[] = {
     {"/filesystem.Filesystem/", filesystem_rpc, "e2b_filesystem"},
     {"/files", files_http, "e2b_files"},
     {"/health", envd_health, "e2b_envd"},
+    {"/metrics", envd_metrics, "e2b_envd"},
 };
 
 static const service *service_of(const char *path)
@@ -230,14 +264,41 @@ static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
     return s->serve(c, rq, rs);
 }
 
+/* One that is to be woken by requests is woken by those who may use it. */
+static bool wakes(const sandbox *sb)
+{
+    CLEANUP(e2b_note_done) e2b_note note = {0};
+
+    e2b_note_read(sb, &note);
+    return note.auto_resume;
+}
+
+/* False: it does not run, and stays so. */
+static err *awake(const e2b *d, const e2b_way *way, sandbox *sb, request *rq, bool *ret_runs)
+{
+    enum lifecycle state = sb ? sandbox_state(sb) : LIFE_GONE;
+
+    *ret_runs = state == LIFE_RUNNING;
+    if (state != LIFE_PAUSED || !wakes(sb))
+        return NULL;
+    TRY(admit(d, way, sb, rq));
+    TRY(e2b_wake(d, act_for_owner(rq, sb), sb));
+    *ret_runs = true;
+    return NULL;
+}
+
 err *envd_dispatch(e2b *d, const e2b_way *way, request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    bool runs = false;
 
     if (way->port == E2B_ENVD_PORT)
         set_form(rq, rs);
+    else
+        response_set_form(rs, &E2B_FORM_PORT);
     TRY(find(d, way, rq, &sb));
-    if (!sb || sandbox_state(sb) != LIFE_RUNNING) {
+    TRY(awake(d, way, sb, rq, &runs));
+    if (!runs) {
         envd_not_found(rs, str_or(request_header(rq, "E2b-Sandbox-Id"), way->id));
         return NULL;
     }

@@ -56,6 +56,21 @@ static const char *write_http(buf *body, const err *e, const char *request_id, i
     return "application/json";
 }
 
+/* SDKs look for these words to tell a server that is missing from a sandbox that is. */
+static const char *write_port(buf *body, const err *e, const char *request_id, int *status)
+{
+    CLEANUP(buf_done) buf text = {0};
+
+    if (e->code != ERR_PORT_CLOSED)
+        return write_http(body, e, request_id, status);
+    buf_str(&text, "The sandbox is running but port is not open: ");
+    e2b_message(&text, e);
+    buf_printf(body, "{\"code\":%d,\"message\":", *status);
+    buf_json_string(body, text.p, text.len);
+    buf_char(body, '}');
+    return "application/json";
+}
+
 static void write_connect(buf *out, const err *e)
 {
     CLEANUP(buf_done) buf text = {0};
@@ -110,5 +125,6 @@ static const char *write_stream(buf *body, const err *e, const char *request_id,
 }
 
 const error_form E2B_FORM_HTTP = {write_http};
+const error_form E2B_FORM_PORT = {write_port};
 const error_form E2B_FORM_UNARY = {write_unary};
 const error_form E2B_FORM_STREAM = {write_stream};

@@ -30,6 +30,7 @@ void e2b_set_operation(request *rq, const char *name);
 
 /* ---- forms.c: how errors look ---- */
 extern const error_form E2B_FORM_HTTP;   /* {"code":404,"message":"…"} */
+extern const error_form E2B_FORM_PORT;   /* the same, with the words for a port that is closed */
 extern const error_form E2B_FORM_UNARY;  /* Connect: HTTP status, {"code":"not_found",…} */
 extern const error_form E2B_FORM_STREAM; /* Connect: 200, and an end-stream envelope */
 /* The HTTP status of a Connect code. */
@@ -56,8 +57,13 @@ err *e2b_missing(enum e2b_missing what, const char *fmt, ...)
 void forms_init(void);
 
 /* ---- token.c ---- */
-void e2b_token(const e2b *d, const char *id, char ret_token[E2B_TOKEN_LEN + 1]);
-bool e2b_token_is(const e2b *d, const char *id, const char *token);
+enum e2b_purpose {
+    E2B_FOR_ENVD,
+    E2B_FOR_TRAFFIC, /* ports alone */
+};
+void e2b_token(const e2b *d, const char *id, enum e2b_purpose purpose,
+               char ret_token[E2B_TOKEN_LEN + 1]);
+bool e2b_token_is(const e2b *d, const char *id, enum e2b_purpose purpose, const char *token);
 /* A file URL's signature: "v1_" and the base64 of SHA-256 of "path:operation:user:token[:expiry]"
  * without "=". */
 typedef struct e2b_signed {
@@ -79,11 +85,22 @@ typedef struct e2b_note {
     json_t *metadata; /* what labels cannot hold, or NULL: the labels are it */
 } e2b_note;
 void e2b_note_read(const sandbox *sb, e2b_note *ret_note);
+void e2b_note_of_view(const sandbox_view *v, e2b_note *ret_note);
 char *e2b_note_write(const e2b_note *n);
 void e2b_note_done(e2b_note *n);
 
 /* ---- control.c ---- */
 err *control_dispatch(e2b *d, request *rq, response *rs) ERR_MUST;
+/* ---- control_life.c: a paused one goes on, with time again ---- */
+err *e2b_wake(const e2b *d, const caller *c, sandbox *sb) ERR_MUST;
+
+/* ---- control_look.c: what a sandbox uses ---- */
+typedef struct usage_look {
+    uint64_t at_ns, memory, memory_max, disk, disk_max; /* a maximum of 0: none is set */
+    uint32_t cores;
+    double cpu_pct; /* of one core, the mean of its life */
+} usage_look;
+bool look_usage(engine *e, sandbox *sb, usage_look *ret); /* false: the backend does not count */
 
 /* ---- envd.c: one request to a sandbox's data plane ---- */
 typedef struct envd_call {

@@ -4,9 +4,8 @@
 
 #include "door/e2b/internal.h"
 
-void e2b_note_read(const sandbox *sb, e2b_note *ret_note)
+static void parse(const char *text, e2b_note *ret_note)
 {
-    const char *text = sandbox_door(sb);
     CLEANUP(json_decrefp) json_t *o = NULL;
     e2b_note n = {.secure = true};
 
@@ -24,6 +23,16 @@ void e2b_note_read(const sandbox *sb, e2b_note *ret_note)
                        .metadata = json_is_object(metadata) ? json_incref(metadata) : NULL};
     }
     *ret_note = n;
+}
+
+void e2b_note_read(const sandbox *sb, e2b_note *ret_note)
+{
+    parse(sandbox_door(sb), ret_note);
+}
+
+void e2b_note_of_view(const sandbox_view *v, e2b_note *ret_note)
+{
+    parse(v->door, ret_note);
 }
 
 char *e2b_note_write(const e2b_note *n)

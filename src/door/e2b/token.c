@@ -1,6 +1,8 @@
 /* A sandbox's access token is derived from its id and the node's secret, and stored nowhere:
  *
- *     <id><the first 40 hexadecimal digits of HMAC-SHA256(secret, "envd:" id)> */
+ *     <id><the first 40 hexadecimal digits of HMAC-SHA256(secret, "envd:" id)>
+ *
+ * and one for its ports alone, with "traffic:" instead. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,22 +41,23 @@ err *e2b_secret_load(int state_dir, uint8_t ret_secret[E2B_SECRET_LEN])
     return NULL;
 }
 
-void e2b_token(const e2b *d, const char *id, char ret_token[E2B_TOKEN_LEN + 1])
+void e2b_token(const e2b *d, const char *id, enum e2b_purpose purpose,
+               char ret_token[E2B_TOKEN_LEN + 1])
 {
-    char text[8 + SANDBOX_ID_LEN], hex[2 * SHA256_LEN + 1];
+    char text[16 + SANDBOX_ID_LEN], hex[2 * SHA256_LEN + 1];
     uint8_t mac[SHA256_LEN];
 
-    snprintf(text, sizeof text, "envd:%s", id);
+    snprintf(text, sizeof text, "%s:%s", purpose == E2B_FOR_ENVD ? "envd" : "traffic", id);
     hmac_sha256(d->secret, sizeof d->secret, text, strlen(text), mac);
     hex_encode(mac, sizeof mac, hex);
     snprintf(ret_token, E2B_TOKEN_LEN + 1, "%s%.40s", id, hex);
 }
 
-bool e2b_token_is(const e2b *d, const char *id, const char *token)
+bool e2b_token_is(const e2b *d, const char *id, enum e2b_purpose purpose, const char *token)
 {
     char right[E2B_TOKEN_LEN + 1];
 
-    e2b_token(d, id, right);
+    e2b_token(d, id, purpose, right);
     return strlen(token) == E2B_TOKEN_LEN && bytes_equal_ct(right, token, E2B_TOKEN_LEN);
 }
 

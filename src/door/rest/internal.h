@@ -7,6 +7,7 @@
 #include "door/shared/follow.h"
 #include "door/shared/port.h"
 #include "door/shared/stream.h"
+#include "door/shared/usage.h"
 #include "door/shared/wait.h"
 #include "wire/gateway.h"
 
@@ -42,8 +43,7 @@ json_t *view_event(const event_row *r);
 json_t *view_strings(char *const *v);
 json_t *view_time(uint64_t real_ns); /* null for 0 */
 
-/* usage.c: of each view, in their order; free it. Of one: null if it is not known. */
-box_usage *usage_of(engine *e, const sandbox_view *views, size_t n);
+/* usage.c: null if it is not known */
 json_t *view_box_usage(const box_usage *u);
 
 /* pools.c: the backend's pool, null if it has none or does not answer */

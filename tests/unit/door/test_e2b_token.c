@@ -21,21 +21,24 @@ static void a_token_is_of_one_sandbox_and_one_secret(void **state)
     char a[E2B_TOKEN_LEN + 1], b[E2B_TOKEN_LEN + 1];
 
     (void)state;
-    e2b_token(&DOOR, ID, a);
+    e2b_token(&DOOR, ID, E2B_FOR_ENVD, a);
     assert_int_equal(strlen(a), E2B_TOKEN_LEN);
     assert_memory_equal(a, ID, SANDBOX_ID_LEN);
-    assert_true(e2b_token_is(&DOOR, ID, a));
-    assert_false(e2b_token_is(&DOOR, OTHER, a));
-    assert_false(e2b_token_is(&other, ID, a));
-    e2b_token(&DOOR, OTHER, b);
+    assert_true(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, a));
+    assert_false(e2b_token_is(&DOOR, OTHER, E2B_FOR_ENVD, a));
+    assert_false(e2b_token_is(&other, ID, E2B_FOR_ENVD, a));
+    e2b_token(&DOOR, OTHER, E2B_FOR_ENVD, b);
     assert_string_not_equal(a + SANDBOX_ID_LEN, b + SANDBOX_ID_LEN);
     memcpy(b, ID, SANDBOX_ID_LEN);
-    assert_false(e2b_token_is(&DOOR, ID, b));
+    assert_false(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, b));
+    e2b_token(&DOOR, ID, E2B_FOR_TRAFFIC, b);
+    assert_false(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, b));
+    assert_true(e2b_token_is(&DOOR, ID, E2B_FOR_TRAFFIC, b));
     a[E2B_TOKEN_LEN - 1] ^= 1;
-    assert_false(e2b_token_is(&DOOR, ID, a));
+    assert_false(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, a));
     a[E2B_TOKEN_LEN - 1] = 0;
-    assert_false(e2b_token_is(&DOOR, ID, a));
-    assert_false(e2b_token_is(&DOOR, ID, ""));
+    assert_false(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, a));
+    assert_false(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, ""));
 }
 
 /* echo -n … | openssl dgst -sha256 -hmac … */
@@ -47,7 +50,7 @@ static void a_token_is_the_known_mac(void **state)
 
     (void)state;
     memcpy(d.secret, SECRET, sizeof d.secret);
-    e2b_token(&d, ID, t);
+    e2b_token(&d, ID, E2B_FOR_ENVD, t);
     assert_string_equal(t + SANDBOX_ID_LEN, "a48cfb20211ee5ec61edecd25cb4582ed4ba198e");
 }
 

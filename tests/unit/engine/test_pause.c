@@ -311,6 +311,54 @@ static void a_paused_one_is_deleted_at_once(void **state)
     assert_err(engine_resume(node.engine, &ann, sb, &r), ERR_SANDBOX_GONE);
 }
 
+static bool becomes(sandbox *sb, enum lifecycle wanted)
+{
+    for (int i = 0; i < 400 && sandbox_state(sb) != wanted; i++)
+        usleep(10000);
+    return sandbox_state(sb) == wanted;
+}
+
+static void one_that_is_to_be_paused_when_its_time_is_over(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+    const sandbox_patch pauses = {.has_ttl_pauses = true, .ttl_pauses = true};
+    resumed r;
+
+    (void)state;
+    assert_ok(engine_update(node.engine, &ann, sb, &pauses));
+    later(11);
+    assert_true(becomes(sb, LIFE_PAUSED));
+    assert_int_equal(hand.destroyed, 0);
+    assert_int_equal(left(sb, "paused"), 0);
+    later(20);
+    assert_ok(engine_resume(node.engine, &ann, sb, &r));
+    assert_int_equal(left(sb, "running"), 300); /* none was left */
+    /* What says later only does not bring the end nearer. */
+    assert_ok(
+        engine_update(node.engine, &ann, sb,
+                      &(sandbox_patch){.has_ttl = true, .ttl_ms = 5000, .ttl_only_later = true}));
+    assert_int_equal(left(sb, "running"), 300);
+    assert_ok(
+        engine_update(node.engine, &ann, sb,
+                      &(sandbox_patch){.has_ttl = true, .ttl_ms = 500000, .ttl_only_later = true}));
+    assert_int_equal(left(sb, "running"), 500);
+}
+
+static void one_that_cannot_be_paused_then_ends(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+    const sandbox_patch pauses = {.has_ttl_pauses = true, .ttl_pauses = true};
+
+    (void)state;
+    assert_ok(engine_update(node.engine, &ann, sb, &pauses));
+    hand.no_freeze = ERR_TIMEOUT;
+    later(11);
+    assert_true(becomes(sb, LIFE_GONE));
+    assert_ok(store_flush(node.store));
+    CLEANUP(sandbox_view_done) sandbox_view v = look(sb, "gone");
+    assert_non_null(strstr(v.cause, "\"ttl\""));
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -323,6 +371,8 @@ int main(void)
         CASE(at_start_what_resists_runs),
         CASE(one_that_nobody_resumes_ends),
         CASE(a_paused_one_is_deleted_at_once),
+        CASE(one_that_is_to_be_paused_when_its_time_is_over),
+        CASE(one_that_cannot_be_paused_then_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,223 @@
+/* POST /sandboxes and /v2/sandboxes. */
+#include <string.h>
+
+#include "base/log.h"
+#include "door/e2b/control.h"
+#include "door/shared/stream.h"
+#include "door/shared/wait.h"
+
+#define CREATE_HELD (128 << 10) /* what a create counts for beside its body */
+
+/* ---- what is asked for ---- */
+
+typedef struct asked {
+    sandbox_spec spec;
+    e2b_note note;
+} asked;
+
+static void asked_done(asked *a)
+{
+    sandbox_spec_done(&a->spec);
+    e2b_note_done(&a->note);
+}
+
+static err *take_template(const e2b *d, const json_t *body, asked *a)
+{
+    const char *name = json_str(body, "templateID");
+
+    if (!name || !*name)
+        return err_remedy(err_new(ERR_INVALID_REQUEST, "templateID: missing"),
+                          "Name a template: base, code-interpreter-v1, or an image.");
+    a->note.template = xstrdup(name);
+    bool base = str_eq(name, "base"), code = str_eq(name, "code-interpreter-v1");
+    a->spec.image = xstrdup(base ? d->o.base_image : code ? d->o.code_interpreter_image : name);
+    a->spec.setuid = base || code; /* sudo works in E2B's own */
+    return NULL;
+}
+
+static err *take_env(const json_t *env, char ***ret_env)
+{
+    const char *name;
+    json_t *value;
+
+    if (env && !json_is_null(env) && !json_is_object(env))
+        return err_new(ERR_INVALID_REQUEST, "envVars: must be an object");
+    json_object_foreach((json_t *)env, name, value)
+    {
+        if (!json_is_string(value))
+            return err_new(ERR_INVALID_REQUEST, "envVars.%.64s: must be a string", name);
+        strv_push(ret_env, str_printf("%s=%s", name, json_string_value(value)));
+    }
+    return NULL;
+}
+
+/* Labels where they fit, so that the native API shows and finds them; else the door keeps them. */
+static err *take_metadata(json_t *metadata, asked *a)
+{
+    const char *name;
+    json_t *value;
+
+    if (!metadata || json_is_null(metadata))
+        return NULL;
+    if (!json_is_object(metadata))
+        return err_new(ERR_INVALID_REQUEST, "metadata: must be an object");
+    json_object_foreach(metadata, name, value) if (!json_is_string(value)) return err_new(
+        ERR_INVALID_REQUEST, "metadata.%.64s: must be a string", name);
+    a->spec.labels = metadata_labels(metadata);
+    if (!a->spec.labels && json_object_size(metadata))
+        a->note.metadata = json_incref(metadata);
+    return NULL;
+}
+
+/* What would be left out without a word changes what the sandbox is. */
+static err *refuse_rest(const json_t *body)
+{
+    static const char *const FIELDS[] = {"volumeMounts", "mcp", "iam", "secrets"};
+
+    for (size_t i = 0; i < ARRAY_LEN(FIELDS); i++) {
+        const json_t *v = json_object_get(body, FIELDS[i]);
+        if (v && !json_is_null(v) && (json_object_size(v) || json_array_size(v)))
+            return e2b_missing(MISSING_FIELD, "%s is not supported", FIELDS[i]);
+    }
+    const json_t *memory = json_object_get(body, "autoPauseMemory");
+    if (json_is_false(memory))
+        return e2b_missing(MISSING_FIELD, "autoPauseMemory: a pause always keeps the memory");
+    return NULL;
+}
+
+static bool is_everything(const json_t *hosts)
+{
+    return json_array_size(hosts) == 1 &&
+           str_eq(json_string_value(json_array_get(hosts, 0)), "0.0.0.0/0");
+}
+
+/* Lists of destinations cannot be held here; everything or nothing can. */
+static err *closed_by_rules(const json_t *network, bool *ret_closed)
+{
+    const json_t *allow = json_object_get(network, "allowOut");
+    const json_t *deny = json_object_get(network, "denyOut");
+
+    *ret_closed = is_everything(deny) && !json_array_size(allow);
+    if (json_array_size(allow) || (json_array_size(deny) && !*ret_closed) ||
+        json_object_size(json_object_get(network, "rules")) ||
+        json_object_size(json_object_get(network, "egressProxy")))
+        return e2b_missing(MISSING_NETWORK, "network: only all (allow_internet_access) or nothing "
+                                            "(denyOut: [\"0.0.0.0/0\"]) can be had");
+    return NULL;
+}
+
+/* A `true` of the first generation is what SDKs 1.11 to 2.50 say of themselves with every create:
+ * it means what nothing means in the second, "if it may be". There a `true` is the caller's own. */
+static err *take_network(const e2b *d, const caller *c, const json_t *body, bool v2, asked *a)
+{
+    const json_t *said = json_object_get(body, "allow_internet_access");
+    bool closed = false;
+
+    TRY(closed_by_rules(json_object_get(body, "network"), &closed));
+    if (json_is_false(said) || closed)
+        return NULL;
+    err *e = engine_check_network(d->o.engine, c);
+    if (!e) {
+        a->spec.network = NETWORK_OPEN;
+        return NULL;
+    }
+    if (v2 && json_is_true(said) && !d->o.internet_warns)
+        return err_wrap(e, "allow_internet_access");
+    if (json_is_true(said))
+        log_info("e2b", "a sandbox without the internet that was asked for: %s", e->message);
+    err_free(e);
+    return NULL;
+}
+
+static err *take(const e2b *d, const caller *c, json_t *body, bool v2, asked *a)
+{
+    TRY(take_template(d, body, a));
+    TRY(take_env(json_object_get(body, "envVars"), &a->spec.env));
+    TRY(take_metadata(json_object_get(body, "metadata"), a));
+    TRY(refuse_rest(body));
+    TRY(control_timeout(body, d->o.default_ttl_ms, &a->spec.ttl_ms));
+    TRY(take_network(d, c, body, v2, a));
+    a->spec.ttl_pauses = json_flag(body, "autoPause");
+    a->note.auto_resume = json_flag(json_object_get(body, "autoResume"), "enabled");
+    a->note.secure = v2 || json_flag(body, "secure");
+    a->note.ttl_ms = a->spec.ttl_ms;
+    a->spec.door = e2b_note_write(&a->note);
+    return NULL;
+}
+
+/* ---- the answer ---- */
+
+typedef struct creating {
+    const e2b *door;
+    sandbox *sb;
+} creating;
+
+typedef struct waiting {
+    const e2b *door;
+    wait_ticket *ticket;
+    request_hold *hold;
+} waiting;
+
+static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
+{
+    waiting *w = arg;
+
+    wait_finish(w->ticket, failure, 201, sb ? view_made(w->door, sb) : NULL, replay);
+    request_hold_free(w->hold);
+    free(w);
+    sandbox_unref(sb);
+}
+
+static void create_over(void *arg, bool early)
+{
+    creating *c = arg;
+
+    if (early && c->sb)
+        engine_create_leave(c->door->o.engine, c->sb);
+    sandbox_unref(c->sb);
+    free(c);
+}
+
+static err *idempotency_of(const request *rq, const buf *text, idempotency *ret)
+{
+    const char *key = request_header(rq, "Idempotency-Key");
+
+    if (key && (!ascii_visible(key) || strlen(key) > 255))
+        return err_new(ERR_INVALID_REQUEST,
+                       "Idempotency-Key: must be 1 to 255 visible ASCII characters");
+    *ret = (idempotency){.key = key, .body = text->p, .nbody = text->len};
+    return NULL;
+}
+
+static err *create(request *rq, response *rs, bool v2)
+{
+    CLEANUP(body_wipe) buf text = {0};
+    CLEANUP(json_decrefp) json_t *body = NULL;
+    CLEANUP(asked_done) asked a = {0};
+    request_hold *hold = NULL;
+    idempotency idem;
+    e2b *d = e2b_of(rq);
+
+    TRY(control_body(rq, &text, &body));
+    TRY(idempotency_of(rq, &text, &idem));
+    TRY(take(d, e2b_caller(rq), body, v2, &a));
+    TRY(request_hold_new(rq, text.len + CREATE_HELD, &hold));
+    creating *made = xcalloc(1, sizeof *made);
+    waiting *w = xcalloc(1, sizeof *w);
+    made->door = d;
+    *w = (waiting){d, wait_start(rq, rs, false), hold};
+    wait_over(w->ticket, create_over, made);
+    made->sb =
+        engine_create(d->o.engine, e2b_caller(rq), &a.spec, PULL_MISSING, &idem, on_created, w);
+    return NULL;
+}
+
+err *control_create(request *rq, response *rs)
+{
+    return create(rq, rs, false);
+}
+
+err *control_create_v2(request *rq, response *rs)
+{
+    return create(rq, rs, true);
+}

@@ -1,0 +1,117 @@
+/* One sandbox: what it is, what it uses, what happened to it. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "door/e2b/control.h"
+#include "door/shared/usage.h"
+
+err *control_info(request *rq, response *rs)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+
+    TRY(control_find(rq, &sb));
+    response_json(rs, 200, view_detail(e2b_of(rq), sb));
+    return NULL;
+}
+
+/* ---- metrics: one look, now; its processor share is the mean of its life ---- */
+
+bool look_usage(engine *e, sandbox *sb, usage_look *ret)
+{
+    CLEANUP(sandbox_view_done) sandbox_view v;
+
+    sandbox_get(sb, &v);
+    CLEANUP(freep) box_usage *u = usage_of(e, &v, 1);
+    uint64_t now = now_real_ns(), life_us = (now - v.created_ns) / 1000;
+    *ret = (usage_look){.at_ns = now,
+                        .cores = (v.limits.cpu_milli + 999) / 1000,
+                        .cpu_pct = life_us ? 100.0 * (double)u->cpu_us / (double)life_us : 0,
+                        .memory = u->memory,
+                        .memory_max = v.limits.memory,
+                        .disk = u->disk,
+                        .disk_max = v.limits.disk};
+    return u->known;
+}
+
+err *control_metrics(request *rq, response *rs)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    json_t *list = json_array();
+    usage_look u;
+
+    err *e = control_find(rq, &sb);
+    if (e) {
+        json_decref(list);
+        return e;
+    }
+    if (look_usage(e2b_engine(rq), sb, &u))
+        json_array_append_new(
+            list,
+            json_pack("{s:o,s:I,s:i,s:f,s:I,s:I,s:I,s:I,s:I}", "timestamp", view_when(u.at_ns),
+                      "timestampUnix", (json_int_t)(u.at_ns / NS_PER_S), "cpuCount", (int)u.cores,
+                      "cpuUsedPct", u.cpu_pct, "memUsed", (json_int_t)u.memory, "memTotal",
+                      (json_int_t)u.memory_max, "memCache", (json_int_t)0, "diskUsed",
+                      (json_int_t)u.disk, "diskTotal", (json_int_t)u.disk_max));
+    response_json(rs, 200, list);
+    return NULL;
+}
+
+/* ---- logs: its events ---- */
+
+#define LOGS_MAX 1000
+
+static json_t *log_entry(const event_row *r)
+{
+    return json_pack("{s:o,s:s,s:s,s:{s:s?}}", "timestamp", view_when(r->time_ns), "level", "info",
+                     "message", r->type, "fields", "cause", r->detail);
+}
+
+static json_t *log_line(const event_row *r)
+{
+    CLEANUP(freep)
+    char *line = str_printf("%s%s%s", r->type, r->detail ? " " : "", str_or(r->detail, ""));
+
+    return json_pack("{s:o,s:s}", "timestamp", view_when(r->time_ns), "line", line);
+}
+
+static err *collect(request *rq, const char *id, json_t *entries, json_t *lines)
+{
+    event_filter f = {.max = 256, .sandbox = id};
+    bool more = true;
+
+    while (more && json_array_size(entries) < LOGS_MAX) {
+        event_row *rows = NULL;
+        size_t n = 0;
+        TRY(engine_event_list(e2b_engine(rq), e2b_caller(rq), &f, &rows, &n, &f.after, &more));
+        for (size_t i = 0; i < n; i++) {
+            json_array_append_new(entries, log_entry(&rows[i]));
+            json_array_append_new(lines, log_line(&rows[i]));
+            event_row_done(&rows[i]);
+        }
+        free(rows);
+    }
+    return NULL;
+}
+
+static err *logs(request *rq, response *rs, bool v2)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    CLEANUP(json_decrefp) json_t *entries = json_array(), *lines = json_array();
+
+    TRY(control_find(rq, &sb));
+    TRY(collect(rq, sandbox_id(sb), entries, lines));
+    response_json(rs, 200,
+                  v2 ? json_pack("{s:O}", "logs", entries)
+                     : json_pack("{s:O,s:O}", "logs", lines, "logEntries", entries));
+    return NULL;
+}
+
+err *control_logs(request *rq, response *rs)
+{
+    return logs(rq, rs, false);
+}
+
+err *control_logs_v2(request *rq, response *rs)
+{
+    return logs(rq, rs, true);
+}

@@ -1,0 +1,96 @@
+/* Bodies and filters of E2B's control plane: a create becomes a spec within its limits, metadata
+ * comes back as it was given, and a filter that was written the SDKs' way finds it. */
+#include "../../src/door/e2b/control_create.c" /* the door's own step from body to spec */
+#include "fuzz.h"
+
+/* As encodeURIComponent does. */
+static void escape(buf *out, const char *s)
+{
+    for (; *s; s++)
+        if ((*s >= 'a' && *s <= 'z') || (*s >= '0' && *s <= '9'))
+            buf_char(out, *s);
+        else
+            buf_printf(out, "%%%02X", (unsigned char)*s);
+}
+
+static char *filter_for(const json_t *metadata)
+{
+    CLEANUP(buf_done) buf pairs = {0}, whole = {0};
+    const char *name;
+    json_t *value;
+
+    json_object_foreach((json_t *)metadata, name, value)
+    {
+        if (pairs.len)
+            buf_char(&pairs, '&');
+        escape(&pairs, name);
+        buf_char(&pairs, '=');
+        escape(&pairs, json_string_value(value));
+    }
+    escape(&whole, buf_cstr(&pairs));
+    buf_cstr(&whole);
+    return buf_take(&whole);
+}
+
+static void check_metadata(const asked *a, json_t *given)
+{
+    sandbox_view v = {.labels = a->spec.labels};
+    CLEANUP(json_decrefp) json_t *back = view_metadata(&v, &a->note);
+
+    if (!given || !json_is_object(given))
+        return;
+    MUST(json_equal(back, given));
+    CLEANUP(freep) char *text = filter_for(given);
+    CLEANUP(json_decrefp) json_t *pairs = NULL;
+    err *e = metadata_filter(text, &pairs);
+    MUST(!e || json_object_size(given) > 64);
+    if (!e)
+        MUST(metadata_matches(back, pairs) && json_object_size(pairs) == json_object_size(given));
+    err_free(e);
+}
+
+static void check_note(const asked *a)
+{
+    sandbox_view v = {.door = a->spec.door};
+    CLEANUP(e2b_note_done) e2b_note back = {0};
+
+    e2b_note_of_view(&v, &back);
+    MUST(back.ours && back.secure == a->note.secure && back.auto_resume == a->note.auto_resume);
+    MUST(back.ttl_ms == a->note.ttl_ms && str_eq(back.template, a->note.template));
+}
+
+static void run_create(json_t *body, bool v2)
+{
+    static const e2b DOOR = {
+        .o = {.base_image = "base:1", .code_interpreter_image = "ci:1", .default_ttl_ms = 300000}};
+    CLEANUP(asked_done) asked a = {0};
+
+    /* Whether the network may be had is the engine's to say. */
+    json_object_set_new(body, "allow_internet_access", json_false());
+    err *e = take(&DOOR, NULL, body, v2, &a);
+    if (!e) {
+        MUST(a.spec.image && *a.spec.image && a.spec.ttl_ms && a.spec.ttl_ms <= SPEC_TTL_MAX_MS);
+        MUST(a.spec.network == NETWORK_NONE && (!v2 || a.note.secure));
+        check_metadata(&a, json_object_get(body, "metadata"));
+        check_note(&a);
+    }
+    err_free(e);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_in in = {data, size};
+    bool v2 = fuzz_byte(&in) & 1;
+    CLEANUP(freep) char *filter = fuzz_word(&in, '\n');
+    CLEANUP(json_decrefp) json_t *body = NULL, *pairs = NULL;
+
+    forms_init();
+    err *e = metadata_filter(filter, &pairs);
+    MUST(e || json_object_size(pairs) <= 64);
+    err_free(e);
+    e = json_parse(in.p, in.n, &body);
+    if (!e && json_is_object(body))
+        run_create(body, v2);
+    err_free(e);
+    return 0;
+}
