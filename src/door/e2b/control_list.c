@@ -198,7 +198,7 @@ static err *answer(request *rq, response *rs, const filter *f)
         const entry *e = &l.v[i];
         if (!is_behind(f, e))
             continue;
-        if (f->limit && json_array_size(list) == f->limit) {
+        if (last && f->limit && json_array_size(list) == f->limit) {
             response_header(rs, "X-Next-Token", "%llu-%s",
                             (unsigned long long)last->view.created_ns, last->view.id);
             break;
