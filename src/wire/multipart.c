@@ -1,0 +1,505 @@
+#include "wire/multipart.h"
+
+#include <string.h>
+#include <strings.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/str.h"
+
+enum state {
+    PREAMBLE, /* up to the first boundary */
+    HEAD,
+    CONTENT,
+    EPILOGUE, /* whatever follows the last boundary is nobody's */
+};
+
+struct multipart {
+    const multipart_ops *ops;
+    void *arg;
+    enum state state;
+    buf in;
+    size_t at;                                  /* before it everything is done with */
+    size_t looked;                              /* behind `at`: here is no end of a line or head */
+    char delimiter[4 + MULTIPART_BOUNDARY_MAX]; /* CRLF "--" boundary */
+    size_t length, skipped; /* length: the delimiter's; skipped: of the preamble */
+    bool fresh;             /* nothing of this part's content was told yet */
+};
+
+/* ---- values with parameters ---- */
+
+static bool is_space(char c)
+{
+    return c == ' ' || c == '\t';
+}
+
+/* What needs a backslash within quotes, and so may have one. Before anything else a backslash is a
+ * backslash: paths of other systems are sent as they are. */
+static bool is_special(char c)
+{
+    return c && strchr("()<>@,;:\\\"/[]?=", c);
+}
+
+/* A quoted string at *at (behind the first quote); false: it has no end. */
+static bool take_quoted(const char **at, buf *out)
+{
+    const char *p = *at;
+
+    for (; *p && *p != '"'; p++) {
+        if (*p == '\\' && is_special(p[1]))
+            p++;
+        buf_char(out, *p);
+    }
+    if (*p != '"')
+        return false;
+    *at = p + 1;
+    return true;
+}
+
+static void take_token(const char **at, buf *out)
+{
+    const char *p = *at;
+    size_t n = strcspn(p, ";");
+
+    *at = p + n;
+    while (n && is_space(p[n - 1]))
+        n--;
+    buf_append(out, p, n);
+}
+
+/* The next parameter of *at, which begins at a ';' or at the end. False: no more, or *ret_bad. */
+static bool next_param(const char **at, buf *name, buf *value, bool *ret_bad)
+{
+    const char *p = *at;
+
+    while (*p == ';' || is_space(*p))
+        p++;
+    buf_clear(name);
+    buf_clear(value);
+    size_t n = strcspn(p, "=;");
+    if (!*p || p[n] != '=') {
+        *ret_bad = *p != 0;
+        return false;
+    }
+    size_t len = n;
+    while (len && is_space(p[len - 1]))
+        len--;
+    buf_append(name, p, len);
+    for (p += n + 1; is_space(*p);)
+        p++;
+    if (*p != '"') {
+        take_token(&p, value);
+    } else {
+        p++;
+        if (!take_quoted(&p, value)) {
+            *ret_bad = true;
+            return false;
+        }
+        p += strcspn(p, ";");
+    }
+    *at = p;
+    return true;
+}
+
+bool mime_is(const char *content_type, const char *type)
+{
+    size_t n = strlen(type), len = strcspn(content_type, ";");
+
+    while (len && is_space(content_type[len - 1]))
+        len--;
+    return (type[n - 1] == '/' ? len > n : len == n) && !strncasecmp(content_type, type, n);
+}
+
+char *mime_param(const char *value, const char *name, bool *ret_bad)
+{
+    CLEANUP(buf_done) buf n = {0}, v = {0};
+    const char *at = value + strcspn(value, ";");
+    bool bad = false;
+    char *found = NULL;
+
+    while (next_param(&at, &n, &v, &bad))
+        if (!found && !strcasecmp(buf_cstr(&n), name))
+            found = xstrdup(buf_cstr(&v));
+    if (ret_bad)
+        *ret_bad = bad;
+    return found;
+}
+
+/* ---- names ---- */
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+}
+
+/* In place: %22 and control characters. False: there is a NUL. */
+static bool unquote(char *s)
+{
+    char *to = s;
+
+    for (; *s; s++, to++) {
+        int high = *s == '%' ? hex_digit(s[1]) : -1, low = high >= 0 ? hex_digit(s[2]) : -1;
+        int c = low >= 0 ? high * 16 + low : -1;
+        *to = *s;
+        if (!c)
+            return false;
+        if (c == '"' || (c > 0 && c < ' ')) {
+            *to = (char)c;
+            s += 2;
+        }
+    }
+    *to = 0;
+    return true;
+}
+
+/* "UTF-8'language'percent-encoded"; NULL: it is none. */
+static char *extended(const char *value)
+{
+    const char *quote = strchr(value, '\''), *end = quote ? strchr(quote + 1, '\'') : NULL;
+    size_t n;
+
+    if (!end || (size_t)(quote - value) != 5 || strncasecmp(value, "utf-8", 5) != 0)
+        return NULL;
+    CLEANUP(freep) char *text = xstrdup(end + 1);
+    return percent_decode(text, &n) ? TAKE_PTR(text) : NULL;
+}
+
+static err *bad_name(void)
+{
+    return err_new(ERR_INVALID_REQUEST, "a part of the form has a file name that cannot be read");
+}
+
+static err *file_name(const char *value, char **ret_name)
+{
+    CLEANUP(freep) char *plain = mime_param(value, "filename", NULL);
+    CLEANUP(freep) char *star = mime_param(value, "filename*", NULL);
+
+    if (star) {
+        *ret_name = extended(star);
+        return *ret_name ? NULL : bad_name();
+    }
+    if (plain && !unquote(plain))
+        return bad_name();
+    *ret_name = TAKE_PTR(plain);
+    return NULL;
+}
+
+/* ---- a part's head ---- */
+
+static err *check_encoding(const char *value)
+{
+    static const char *const PLAIN[] = {"binary", "8bit", "7bit", ""};
+
+    for (size_t i = 0; i < ARRAY_LEN(PLAIN); i++)
+        if (!strcasecmp(value, PLAIN[i]))
+            return NULL;
+    return err_remedy(
+        err_new(ERR_INVALID_REQUEST, "a part of the form has the transfer encoding '%.40s'", value),
+        "Send parts as they are: 'binary', or no Content-Transfer-Encoding.");
+}
+
+/* One line of it, NUL-terminated. */
+static err *head_line(char *line, char **disposition)
+{
+    char *colon = strchr(line, ':');
+
+    if (!colon || colon == line)
+        return err_new(ERR_INVALID_REQUEST, "a part of the form has a header line without a name");
+    *colon++ = 0;
+    while (is_space(*colon))
+        colon++;
+    size_t n = strlen(colon);
+    while (n && is_space(colon[n - 1]))
+        colon[--n] = 0;
+    if (!strcasecmp(line, "Content-Transfer-Encoding"))
+        return check_encoding(colon);
+    if (!strcasecmp(line, "Content-Disposition") && !*disposition)
+        *disposition = colon;
+    return NULL;
+}
+
+static err *begin_part(multipart *m, const char *disposition)
+{
+    CLEANUP(freep) char *name = NULL;
+    CLEANUP(freep) char *filename = NULL;
+    bool bad = false;
+
+    if (disposition && mime_is(disposition, "form-data")) {
+        name = mime_param(disposition, "name", &bad);
+        if (bad)
+            return err_new(ERR_INVALID_REQUEST,
+                           "a part of the form has a Content-Disposition that cannot be read");
+        TRY(file_name(disposition, &filename));
+    }
+    return m->ops->begin(m->arg, &(multipart_part){str_or(name, ""), filename});
+}
+
+/* The head without the empty line behind it. */
+static err *read_head(multipart *m, char *head, size_t n)
+{
+    char *disposition = NULL;
+
+    for (char *at = head; at < head + n;) {
+        char *end = strstr(at, "\r\n"); /* each line ends so: what is behind the last is ours */
+        *end = 0;
+        TRY(head_line(at, &disposition));
+        at = end + 2;
+    }
+    return begin_part(m, disposition);
+}
+
+/* ---- states; each returns false when it needs more bytes ---- */
+
+enum verdict {
+    IS_NOT,
+    IS,
+    MAY_BE
+};
+
+/* What follows a boundary: white space and the end of its line, or "--". Anything else is content
+ * that only begins as a boundary does. */
+static enum verdict ends_boundary(const char *p, size_t n, bool *ret_last, size_t *ret_used)
+{
+    size_t i = 0;
+
+    if (!n)
+        return MAY_BE;
+    if (p[0] == '-') {
+        *ret_last = true;
+        *ret_used = 2;
+        return n < 2 ? MAY_BE : p[1] == '-' ? IS : IS_NOT;
+    }
+    while (i < n && is_space(p[i]))
+        i++;
+    if (i > MULTIPART_BOUNDARY_MAX)
+        return IS_NOT;
+    if (i < n && p[i] != '\r')
+        return IS_NOT;
+    if (n - i < 2)
+        return MAY_BE;
+    *ret_last = false;
+    *ret_used = i + 2;
+    return p[i + 1] == '\n' ? IS : IS_NOT;
+}
+
+static const char *rest(const multipart *m)
+{
+    return m->in.p + m->at;
+}
+
+static size_t left(const multipart *m)
+{
+    return m->in.len - m->at;
+}
+
+static void drop(multipart *m, size_t n)
+{
+    m->at += n;
+    m->looked = 0;
+}
+
+/* Where `text` begins in what is left, or NULL; the next look goes on where this one ended. */
+static const char *look_for(multipart *m, const char *text, size_t n)
+{
+    const char *found =
+        left(m) > m->looked ? memmem(rest(m) + m->looked, left(m) - m->looked, text, n) : NULL;
+
+    if (!found && left(m) >= n)
+        m->looked = left(m) - n + 1;
+    return found;
+}
+
+/* The boundary at the front, `lead` bytes of the delimiter left out. */
+static enum verdict at_front(const multipart *m, size_t lead, bool *ret_last, size_t *ret_used)
+{
+    size_t n = m->length - lead, have = left(m) < n ? left(m) : n, more = 0;
+
+    if (memcmp(rest(m), m->delimiter + lead, have) != 0)
+        return IS_NOT;
+    if (have < n)
+        return MAY_BE;
+    enum verdict v = ends_boundary(rest(m) + n, left(m) - n, ret_last, &more);
+    *ret_used = n + more;
+    return v;
+}
+
+static void pass_boundary(multipart *m, bool last, size_t used)
+{
+    drop(m, used);
+    m->state = last ? EPILOGUE : HEAD;
+}
+
+/* Whole lines are dropped until one is a boundary. */
+static err *preamble(multipart *m, bool *ret_more)
+{
+    bool last = false;
+    size_t used = 0;
+    enum verdict v = left(m) ? at_front(m, 2, &last, &used) : MAY_BE;
+
+    if (v == MAY_BE)
+        return NULL;
+    if (v == IS) {
+        pass_boundary(m, last, used);
+        *ret_more = true;
+        return NULL;
+    }
+    const char *end = look_for(m, "\r\n", 2);
+    size_t n = end ? (size_t)(end - rest(m)) + 2 : 0;
+    m->skipped += n;
+    if (m->skipped > MULTIPART_SKIP_MAX || (!end && left(m) > MULTIPART_SKIP_MAX))
+        return err_new(ERR_INVALID_REQUEST, "the form does not begin with its boundary");
+    drop(m, n);
+    *ret_more = end;
+    return NULL;
+}
+
+/* Where the empty line behind a head begins; NULL: not yet. */
+static const char *head_end(multipart *m)
+{
+    if (left(m) >= 2 && !memcmp(rest(m), "\r\n", 2))
+        return rest(m);
+    const char *end = look_for(m, "\r\n\r\n", 4);
+    return end ? end + 2 : NULL;
+}
+
+static err *head(multipart *m, bool *ret_more)
+{
+    const char *end = head_end(m);
+    size_t n = end ? (size_t)(end - rest(m)) : left(m);
+
+    if (n > MULTIPART_HEAD_MAX + (end ? 0 : 2)) /* 2: of an end that is not there yet */
+        return err_remedy(err_new(ERR_TOO_LARGE,
+                                  "the head of a part of the form has more than %u bytes",
+                                  MULTIPART_HEAD_MAX),
+                          "Send a shorter file name.");
+    if (!end)
+        return NULL;
+    if (memchr(rest(m), 0, n))
+        return err_new(ERR_INVALID_REQUEST, "a part of the form has a NUL in its head");
+    CLEANUP(freep) char *text = xstrndup(rest(m), n);
+    TRY(read_head(m, text, n));
+    drop(m, n + 2);
+    m->state = CONTENT;
+    m->fresh = true;
+    *ret_more = true;
+    return NULL;
+}
+
+static err *tell(multipart *m, size_t n)
+{
+    const char *p = rest(m);
+
+    drop(m, n);
+    m->fresh = m->fresh && !n;
+    return n ? m->ops->data(m->arg, p, n) : NULL;
+}
+
+/* The first place, `from` bytes behind the front, where a boundary begins or could begin; all of it
+ * if there is none. */
+static size_t find_delimiter(const multipart *m, size_t from)
+{
+    const char *p = rest(m) + from, *end = rest(m) + left(m);
+
+    for (; (p = memchr(p, '\r', (size_t)(end - p))); p++) {
+        size_t n = (size_t)(end - p) < m->length ? (size_t)(end - p) : m->length;
+        if (!memcmp(p, m->delimiter, n))
+            return (size_t)(p - rest(m));
+    }
+    return left(m);
+}
+
+static err *finish_part(multipart *m, bool last, size_t used)
+{
+    pass_boundary(m, last, used);
+    return m->ops->end(m->arg);
+}
+
+static err *content(multipart *m, bool *ret_more)
+{
+    bool last = false;
+    size_t used = 0, from = 0;
+    /* An empty part may have no line end of its own before the boundary. */
+    enum verdict v = m->fresh && left(m) ? at_front(m, 2, &last, &used) : IS_NOT;
+
+    while (v == IS_NOT) {
+        if (!left(m))
+            return NULL;
+        TRY(tell(m, find_delimiter(m, from)));
+        v = left(m) ? at_front(m, 0, &last, &used) : MAY_BE;
+        from = 1; /* of what only begins as one does, the first byte is content */
+    }
+    if (v == MAY_BE)
+        return NULL;
+    *ret_more = true;
+    return finish_part(m, last, used);
+}
+
+/* ---- the outside ---- */
+
+static err *step(multipart *m, bool *ret_more)
+{
+    switch (m->state) {
+    case PREAMBLE:
+        return preamble(m, ret_more);
+    case HEAD:
+        return head(m, ret_more);
+    case CONTENT:
+        return content(m, ret_more);
+    default:
+        drop(m, left(m));
+        return NULL;
+    }
+}
+
+err *multipart_feed(multipart *m, const void *p, size_t n)
+{
+    bool more = true;
+
+    buf_consume(&m->in, m->at);
+    m->at = 0;
+    buf_append(&m->in, p, n);
+    while (more) {
+        more = false;
+        TRY(step(m, &more));
+    }
+    return NULL;
+}
+
+err *multipart_finish(const multipart *m)
+{
+    if (m->state == EPILOGUE)
+        return NULL;
+    return err_remedy(err_new(ERR_INVALID_REQUEST, "the form ends before its last boundary"),
+                      "Send the whole body; what came of the last part was not kept.");
+}
+
+err *multipart_new(const char *content_type, const multipart_ops *ops, void *arg,
+                   multipart **ret_multipart)
+{
+    CLEANUP(freep) char *boundary = mime_param(content_type, "boundary", NULL);
+    size_t n = boundary ? strlen(boundary) : 0;
+
+    if (!mime_is(content_type, "multipart/"))
+        return err_new(ERR_INVALID_REQUEST, "Content-Type: '%.80s' is no form", content_type);
+    if (!n || n > MULTIPART_BOUNDARY_MAX || strpbrk(boundary, "\r\n"))
+        return err_new(ERR_INVALID_REQUEST, "Content-Type: the form has no usable boundary");
+    multipart *m = xcalloc(1, sizeof *m);
+    m->ops = ops;
+    m->arg = arg;
+    m->length = n + 4;
+    memcpy(m->delimiter, "\r\n--", 4);
+    memcpy(m->delimiter + 4, boundary, n);
+    *ret_multipart = m;
+    return NULL;
+}
+
+void multipart_free(multipart *m)
+{
+    if (!m)
+        return;
+    buf_done(&m->in);
+    free(m);
+}

@@ -1,0 +1,54 @@
+/* multipart/form-data as it comes: bytes are fed in pieces of any size, parts are told as they are
+ * understood. Nothing of a part's content is kept but what could be the beginning of a boundary.
+ *
+ *     TRY(multipart_new(content_type, &OPS, arg, &m));
+ *     TRY(multipart_feed(m, p, n));                 as often as there are bytes
+ *     TRY(multipart_finish(m));                     ERR_INVALID_REQUEST: the last boundary is
+ * missing
+ *
+ * Names of files are what clients of all kinds mean by them: quoted with `\"` and `\\` (a backslash
+ * before anything that needs none is itself), `%22` and control characters as `%0A` (how browsers
+ * and HTTP libraries quote them; no other escape is one), or RFC 5987's `filename*`, which wins.
+ *
+ * An error of a callback ends the parse and is passed on. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+#define MULTIPART_BOUNDARY_MAX 200u
+#define MULTIPART_HEAD_MAX     16384u /* of one part */
+#define MULTIPART_SKIP_MAX     65536u /* before the first part */
+
+typedef struct multipart multipart;
+
+typedef struct multipart_part { /* lives during begin() */
+    const char *name;           /* of the field; "" if it has none */
+    const char *filename;       /* or NULL */
+} multipart_part;
+
+typedef struct multipart_ops {
+    err *(*begin)(void *arg, const multipart_part *part);
+    err *(*data)(void *arg, const void *p, size_t n);
+    err *(*end)(void *arg);
+} multipart_ops;
+
+/* content_type: the header's value, "multipart/…; boundary=…"; ERR_INVALID_REQUEST. */
+err *multipart_new(const char *content_type, const multipart_ops *ops, void *arg,
+                   multipart **ret_multipart) ERR_MUST;
+err *multipart_feed(multipart *m, const void *p, size_t n) ERR_MUST;
+err *multipart_finish(const multipart *m) ERR_MUST;
+void multipart_free(multipart *m);
+static inline void multipart_freep(multipart **m)
+{
+    multipart_free(*m);
+}
+
+/* Whether a Content-Type is this type ("multipart/" and "text/": any of them), whatever its
+ * parameters are. */
+bool mime_is(const char *content_type, const char *type);
+/* A parameter of "value; name=x; other=\"y\"", or NULL; free it. *ret_bad: the value cannot be read
+ * (or NULL: nobody asks). */
+char *mime_param(const char *value, const char *name, bool *ret_bad);
