@@ -92,3 +92,45 @@ void fd_close(int *fd)
         SYS(close, *fd);
     *fd = -1;
 }
+
+char *text_file(const char *path)
+{
+    struct statx st = {0};
+    size_t n = 0;
+    long fd = SYS(openat, K_AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+
+    if (fd < 0)
+        return NULL;
+    char *p = map_anon(TEXT_FILE_MAX + 2);
+    long r = SYS(statx, fd, "", K_AT_EMPTY_PATH, STATX_TYPE, &st);
+    if (!p || r < 0 || (st.stx_mode & K_S_IFMT) != K_S_IFREG)
+        r = -EINVAL;
+    while (r >= 0 && n <= TEXT_FILE_MAX && (r = SYS(read, fd, p + n, TEXT_FILE_MAX + 1 - n)) > 0)
+        n += (size_t)r;
+    SYS(close, fd);
+    return r < 0 || n > TEXT_FILE_MAX ? NULL : p;
+}
+
+bool text_fields(char **at, const char *field[TEXT_FIELDS])
+{
+    static const char nothing[] = "";
+    char *p = *at;
+    u32 n = 0;
+
+    if (!p || !*p)
+        return false;
+    for (u32 i = 0; i < TEXT_FIELDS; i++)
+        field[i] = nothing;
+    field[n++] = p;
+    for (; *p && *p != '\n'; p++) {
+        if (*p != ':')
+            continue;
+        *p = 0;
+        if (n < TEXT_FIELDS)
+            field[n++] = p + 1;
+    }
+    if (*p)
+        *p++ = 0;
+    *at = p;
+    return true;
+}

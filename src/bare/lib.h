@@ -17,3 +17,13 @@ char *text_from_number(char *end, u64 v); /* writes before end, returns the firs
 void *map_anon(size_t n);                 /* NULL when memory is out */
 void *map_anon_lazy(size_t n);            /* more than will be touched; no promise of memory */
 void fd_close(int *fd);
+
+/* The whole of a small file of the image (passwd, group), NUL-terminated and ours to cut up; NULL
+ * if it is absent or not a regular file of at most TEXT_FILE_MAX bytes. A FIFO there is not waited
+ * for. Its memory stays. */
+#define TEXT_FILE_MAX (1u << 20)
+char *text_file(const char *path);
+/* Cuts the next line at *at into its fields, which ':' divides; missing ones are empty. False at
+ * the end. */
+#define TEXT_FIELDS 7
+bool text_fields(char **at, const char *field[TEXT_FIELDS]);

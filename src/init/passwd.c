@@ -3,55 +3,7 @@
  * a number needs no entry, extra groups come only when no group was named. */
 #include "init/init.h"
 
-#define FILE_MAX (1u << 20)
-
 static const char no_home[] = "/", no_shell[] = "/bin/sh", root_name[] = "root";
-
-/* The whole file, NUL-terminated and ours to cut up; NULL if it is absent or not a regular file of
- * at most FILE_MAX bytes. */
-static char *read_file(const char *path)
-{
-    struct statx st = {0};
-    size_t n = 0;
-    long fd = SYS(openat, K_AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
-
-    if (fd < 0)
-        return NULL;
-    char *p = map_anon(FILE_MAX + 2);
-    long r = SYS(statx, fd, "", K_AT_EMPTY_PATH, STATX_TYPE, &st);
-    if (!p || r < 0 || (st.stx_mode & K_S_IFMT) != K_S_IFREG)
-        r = -EINVAL;
-    while (r >= 0 && n <= FILE_MAX && (r = SYS(read, fd, p + n, FILE_MAX + 1 - n)) > 0)
-        n += (size_t)r;
-    SYS(close, fd);
-    return r < 0 || n > FILE_MAX ? NULL : p;
-}
-
-/* Cuts the next line at *at into fields; missing ones are empty. False at the end. */
-#define FIELDS 7
-static bool next_line(char **at, const char *field[FIELDS])
-{
-    static const char nothing[] = "";
-    char *p = *at;
-    u32 n = 0;
-
-    if (!p || !*p)
-        return false;
-    for (u32 i = 0; i < FIELDS; i++)
-        field[i] = nothing;
-    field[n++] = p;
-    for (; *p && *p != '\n'; p++) {
-        if (*p != ':')
-            continue;
-        *p = 0;
-        if (n < FIELDS)
-            field[n++] = p + 1;
-    }
-    if (*p)
-        *p++ = 0;
-    *at = p;
-    return true;
-}
 
 static bool to_id(const char *s, u32 *ret)
 {
@@ -85,7 +37,7 @@ enum {
     GR_MEMBERS
 };
 
-static bool take_user(const char *const field[FIELDS], struct user *ret)
+static bool take_user(const char *const field[TEXT_FIELDS], struct user *ret)
 {
     if (!to_id(field[PW_UID], &ret->uid) || !to_id(field[PW_GID], &ret->gid))
         return false;
@@ -98,12 +50,12 @@ static bool take_user(const char *const field[FIELDS], struct user *ret)
 /* First by name, then by number; the first line that fits wins. */
 static long find_user(char *file, const char *who, struct user *ret)
 {
-    const char *field[FIELDS];
+    const char *field[TEXT_FIELDS];
     u32 id = NO_ID, uid;
     bool number = to_id(who, &id), found = false;
     struct user by_number;
 
-    for (char *at = file; next_line(&at, field);) {
+    for (char *at = file; text_fields(&at, field);) {
         if (text_equal(field[PW_NAME], who) && take_user(field, ret))
             return 0;
         if (number && !found && to_id(field[PW_UID], &uid) && uid == id) {
@@ -122,10 +74,10 @@ static long find_user(char *file, const char *who, struct user *ret)
 
 static long find_group(char *file, const char *who, u32 *ret)
 {
-    const char *field[FIELDS];
+    const char *field[TEXT_FIELDS];
     u32 gid;
 
-    for (char *at = file; next_line(&at, field);)
+    for (char *at = file; text_fields(&at, field);)
         if (text_equal(field[GR_NAME], who) && to_id(field[GR_GID], &gid)) {
             *ret = gid;
             return 0;
@@ -152,9 +104,9 @@ static bool has_member(const char *members, const char *name)
 
 static void add_groups(char *file, struct user *u)
 {
-    const char *field[FIELDS];
+    const char *field[TEXT_FIELDS];
 
-    for (char *at = file; next_line(&at, field) && u->ngroups < USER_GROUPS_MAX;) {
+    for (char *at = file; text_fields(&at, field) && u->ngroups < USER_GROUPS_MAX;) {
         u32 gid;
         if (has_member(field[GR_MEMBERS], u->name) && to_id(field[GR_GID], &gid))
             u->groups[u->ngroups++] = gid;
@@ -180,14 +132,14 @@ long user_resolve(const char *spec, struct user *ret)
     if (!*who || (group && !*group))
         return -EINVAL;
     *ret = (struct user){.home = no_home, .shell = no_shell};
-    long r = find_user(read_file("/etc/passwd"), who, ret);
+    long r = find_user(text_file("/etc/passwd"), who, ret);
     if (r)
         return r;
     if (!ret->name && !ret->uid)
         ret->name = root_name;
     if (group)
-        return find_group(read_file("/etc/group"), group, &ret->gid);
+        return find_group(text_file("/etc/group"), group, &ret->gid);
     if (ret->name)
-        add_groups(read_file("/etc/group"), ret);
+        add_groups(text_file("/etc/group"), ret);
     return 0;
 }

@@ -149,7 +149,7 @@ static long resolve(const kit_request *rq, int *dir, char base[256])
 long temp_name(char ret_name[TEMP_LEN])
 {
     static const char HEX[] = "0123456789abcdef";
-    static const char PREFIX[] = ".bothy-";
+    static const char PREFIX[] = KIT_TEMP;
     static u64 next; /* by chance once, then in a row: an archive has many */
     unsigned char r[sizeof next];
     long n = next ? 0 : SYS(getrandom, &next, sizeof next, 0);
@@ -165,12 +165,16 @@ long temp_name(char ret_name[TEMP_LEN])
     return n < 0 ? n : 0;
 }
 
-long temp_open(int dir, u32 mode, char ret_name[TEMP_LEN])
+long temp_open(int dir, u32 mode, bool fresh, char ret_name[TEMP_LEN])
 {
     long r;
 
     do {
         r = temp_name(ret_name);
+        for (size_t i = fresh ? text_len(ret_name) + 1 : 0; i >= sizeof KIT_TEMP; i--)
+            ret_name[i] = ret_name[i - 1];
+        if (fresh)
+            ret_name[sizeof KIT_TEMP - 1] = KIT_TEMP_FRESH;
         if (r >= 0)
             r = SYS(openat, dir, ret_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                     mode);
@@ -199,25 +203,41 @@ long write_full(int fd, const char *p, size_t n, u64 at)
     return 0;
 }
 
-/* From stdin into fd, until END. */
-static long receive(int fd)
+/* Only user.*. A file system that knows none loses them: the content counts more. */
+static long set_xattr(int fd, const kit_record *r)
 {
+    char key[256];
+
+    memcpy(key, r->name, r->name_len);
+    key[r->name_len] = 0;
+    if (!text_starts(key, "user."))
+        return -EPERM;
+    long e = SYS(fsetxattr, fd, key, r->bytes, r->bytes_len, 0);
+    return e == -EOPNOTSUPP ? 0 : e;
+}
+
+/* From stdin into fd, until END; of several files until the next ENTRY, too. That record is left.
+ */
+static long receive(int fd, bool many, kit_record *ret_last)
+{
+    kit_record *r = ret_last;
     u64 size = 0;
-    kit_record r;
 
     for (;;) {
-        long e = in_record(&r);
+        long e = in_record(r);
         if (e < 0)
             return e;
-        if (r.type == KIT_END)
+        if (r->type == KIT_END || (many && r->type == KIT_ENTRY))
             break;
-        if (r.type != KIT_DATA)
-            continue;
-        e = write_full(fd, r.bytes, r.bytes_len, r.offset);
+        if (r->type == KIT_XATTR)
+            e = set_xattr(fd, r);
+        if (r->type == KIT_DATA) {
+            e = write_full(fd, r->bytes, r->bytes_len, r->offset);
+            size = r->offset + r->bytes_len;
+            tally.bytes += r->bytes_len;
+        }
         if (e < 0)
             return e;
-        size = r.offset + r.bytes_len;
-        tally.bytes += r.bytes_len;
     }
     return SYS(ftruncate, fd, size);
 }
@@ -234,11 +254,12 @@ static long dress(int fd, const kit_request *rq, const struct statx *old)
     return mode == KIT_MODE_NONE ? 0 : SYS(fchmod, fd, mode);
 }
 
-static long replace(int dir, const char *base, const char *temp, int fd, const kit_request *rq)
+static long replace(int dir, const char *base, const char *temp, int fd, const kit_request *rq,
+                    kit_record *ret_last)
 {
     struct statx old;
     bool there = path_stat(dir, base, K_AT_SYMLINK_NOFOLLOW, &old) >= 0;
-    long r = receive(fd);
+    long r = receive(fd, rq->flags & KIT_F_MANY, ret_last);
 
     if (r >= 0)
         r = dress(fd, rq, there ? &old : NULL);
@@ -247,27 +268,68 @@ static long replace(int dir, const char *base, const char *temp, int fd, const k
     return r;
 }
 
-void verb_write(const kit_request *rq)
+static long write_in(int dir, const char *base, const kit_request *rq, kit_record *ret_last)
 {
-    char base[256], temp[TEMP_LEN];
+    char temp[TEMP_LEN];
     struct statx st;
+    bool there = path_stat(dir, base, K_AT_SYMLINK_NOFOLLOW, &st) >= 0;
+
+    if (there && (rq->flags & KIT_F_NEW || !is_file(&st)))
+        return rq->flags & KIT_F_NEW ? -EEXIST : is_dir(&st) ? -EISDIR : -EINVAL;
+    int fd = (int)temp_open(dir, 0666, !there, temp);
+    if (fd < 0)
+        return fd;
+    long r = replace(dir, base, temp, fd, rq, ret_last);
+    if (r < 0)
+        temp_drop(dir, temp, fd);
+    else
+        r = SYS(statx, fd, "", K_AT_EMPTY_PATH, STATX_BASIC_STATS, &st);
+    fd_close(&fd);
+    if (r < 0)
+        return r;
+    out_entry("", 0, &st, "", 0, 0);
+    detail_of(dir, base, &st);
+    return 0;
+}
+
+static long write_one(const kit_request *rq, kit_record *ret_last)
+{
+    char base[256];
     int dir = -1;
     long r = resolve(rq, &dir, base);
 
-    if (r >= 0 && path_stat(dir, base, K_AT_SYMLINK_NOFOLLOW, &st) >= 0)
-        r = rq->flags & KIT_F_NEW ? -EEXIST : is_dir(&st) ? -EISDIR : is_file(&st) ? 0 : -EINVAL;
-    if (r < 0)
-        out_fail(r);
-    long fd = temp_open(dir, 0666, temp);
-    if (fd < 0)
-        out_fail(fd);
-    r = replace(dir, base, temp, (int)fd, rq);
-    if (r < 0) {
-        temp_drop(dir, temp, (int)fd);
-        out_fail(r);
+    if (r >= 0)
+        r = write_in(dir, base, rq, ret_last);
+    fd_close(&dir);
+    return r;
+}
+
+/* Each entry's target is where it goes. */
+static long write_many(const kit_request *rq)
+{
+    static char given[KIT_PATH_MAX + 1], path[KIT_PATH_MAX + 1];
+    kit_request one = *rq;
+    kit_record r;
+    long e = in_record(&r);
+
+    one.path = path;
+    while (e >= 0 && r.type == KIT_ENTRY) {
+        memcpy(given, r.bytes, r.bytes_len);
+        given[r.bytes_len] = 0;
+        e = who_path(given, path);
+        if (e >= 0) {
+            who_tell_at(path);
+            e = write_one(&one, &r);
+        }
     }
-    r = SYS(statx, fd, "", K_AT_EMPTY_PATH, STATX_BASIC_STATS, &st);
-    if (r < 0)
-        out_fail(r);
-    out_entry("", 0, &st, "", 0, 0);
+    return e >= 0 && r.type != KIT_END ? -EPROTO : e;
+}
+
+void verb_write(const kit_request *rq)
+{
+    kit_record r;
+    long e = rq->flags & KIT_F_MANY ? write_many(rq) : write_one(rq, &r);
+
+    if (e < 0)
+        out_fail(e);
 }

@@ -59,7 +59,9 @@ long in_record(kit_record *ret);
 /* A name nobody else has, and a new file of such a name. */
 #define TEMP_LEN 32
 long temp_name(char ret_name[TEMP_LEN]);
-long temp_open(int dir, u32 mode, char ret_name[TEMP_LEN]);
+/* fresh: it is going to be a name that is not there yet; the temporary one says so to those who
+ * watch (wire/kit.h). */
+long temp_open(int dir, u32 mode, bool fresh, char ret_name[TEMP_LEN]);
 /* Removes it. Its room on the disk is free when this returns, not some time after. */
 void temp_drop(int dir, const char *name, int fd);
 long write_full(int fd, const char *p, size_t n, u64 at);
@@ -83,6 +85,16 @@ static inline bool is_link(const struct statx *st)
 }
 /* ENTRY of what `base` in dir is, with the target of a link. */
 void entry_of(int dir, const char *base, const struct statx *st, const char *name, size_t n);
+
+/* ---- who.c: home, owners, what a link leads to ---- */
+/* Before the verb begins. KIT_F_HOME: the request's paths become absolute, and AT is told. */
+void who_begin(kit_request *rq);
+/* One path of a person's as an absolute one, and AT. */
+long who_path(const char *path, char ret_path[KIT_PATH_MAX + 1]);
+void who_tell_at(const char *path);
+/* With KIT_F_DETAIL: DETAIL and XATTRs of the entry that was told last, `base` in dir. */
+void detail_of(int dir, const char *base, const struct statx *st);
+bool with_detail(void);
 
 /* ---- walk.c ---- */
 #define WALK_DEPTH_MAX 200 /* a descriptor each */

@@ -29,6 +29,7 @@ static void run(int argc, char **argv)
 
     if (!kit_request_read(argc, argv, &rq))
         kit_exit(2);
+    who_begin(&rq);
     if (!*rq.path || text_len(rq.path) > KIT_PATH_MAX)
         out_fail(*rq.path ? -ENAMETOOLONG : -ENOENT);
     if (!VERBS[rq.verb])

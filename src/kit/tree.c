@@ -27,6 +27,7 @@ void entry_of(int dir, const char *base, const struct statx *st, const char *nam
     long len = is_link(st) ? SYS(readlinkat, dir, base, target, sizeof target) : 0;
 
     out_entry(name, n, st, target, len > 0 ? (size_t)len : 0, 0);
+    detail_of(dir, base, st);
 }
 
 /* ---- paths ---- */
@@ -168,9 +169,13 @@ void verb_mkdir(const kit_request *rq)
     if (r == -EEXIST && !(rq->flags & KIT_F_NEW) && need_stat(rq->path, true, &st) >= 0 &&
         is_dir(&st))
         r = 0;
+    if (r == -EEXIST && rq->flags & KIT_F_DIRECTORY && need_stat(rq->path, true, &st) >= 0 &&
+        !is_dir(&st))
+        r = -ENOTDIR;
     check(r);
     check(need_stat(rq->path, true, &st));
     out_entry("", 0, &st, "", 0, 0);
+    detail_of(K_AT_FDCWD, rq->path, &st);
 }
 
 void verb_move(const kit_request *rq)

@@ -226,7 +226,7 @@ static long finish_now(void)
 
 static long begin_file(void)
 {
-    long fd = temp_open(now.dir, (mode_of(&now.entry) & 0777) | WRITABLE, now.temp);
+    long fd = temp_open(now.dir, (mode_of(&now.entry) & 0777) | WRITABLE, false, now.temp);
 
     if (fd < 0)
         return fd;

@@ -80,6 +80,18 @@ static void tell(enum kit_change what, bool dir, const char *name, size_t n, con
     out_record(&r);
 }
 
+static const char *path_of(const char *name);
+
+/* What an event is about, before the event. */
+static void tell_entry(const char *name, size_t n)
+{
+    const char *path = with_detail() ? path_of(name) : NULL;
+    struct statx st;
+
+    if (path && path_stat(K_AT_FDCWD, path, K_AT_SYMLINK_NOFOLLOW, &st) >= 0)
+        entry_of(K_AT_FDCWD, path, &st, name, n);
+}
+
 /* ---- watching a tree ---- */
 
 /* A name below the root as a path. It is not entered: a directory that somebody is in is never told
@@ -153,8 +165,10 @@ static bool visit(walk *w, int dir, const char *base, const struct statx *st)
     if (slash)
         path[a->prefix_len] = '/';
     memcpy(path + a->prefix_len + slash, w->name, w->len + 1);
-    if (a->tell)
+    if (a->tell) {
+        tell_entry(path, n);
         tell(KIT_CREATED, is_dir(st), path, n, "", 0);
+    }
     if (!is_dir(st))
         return true;
     long wd = add(path, a->wd[level], base, NULL);
@@ -241,6 +255,7 @@ static void on_move(const struct inotify_event *e, bool dir, const char *base, c
         half.is = false;
     else
         flush_half();
+    tell_entry(name, len);
     tell(KIT_MOVED, dir, pair ? half.name : "", pair ? half.len : 0, name, len);
     if (dir)
         appeared(e->wd, base, name, len);
@@ -280,6 +295,8 @@ static void on_event(const struct inotify_event *e)
         return;
     }
     flush_half();
+    if (!(e->mask & IN_DELETE))
+        tell_entry(name, len);
     if (e->mask & IN_CREATE) {
         tell(KIT_CREATED, dir, name, len, "", 0);
         if (dir)
@@ -341,6 +358,8 @@ void verb_watch(const kit_request *rq)
 
     recursive = rq->flags & KIT_F_RECURSIVE;
     root = rq->path;
+    if (r >= 0 && rq->flags & KIT_F_DIRECTORY && !is_dir(&st))
+        r = -ENOTDIR;
     if (r >= 0)
         r = SYS(inotify_init1, O_CLOEXEC | O_NONBLOCK);
     if (r >= 0) {

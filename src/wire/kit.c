@@ -251,6 +251,32 @@ static bool decode_end(kit_record *r, const char *p, size_t n)
     return r->end.entries <= INT64_MAX && r->end.bytes <= INT64_MAX;
 }
 
+static bool decode_at(kit_record *r, const char *p, size_t n)
+{
+    r->bytes = p;
+    r->bytes_len = n;
+    return n && n <= KIT_PATH_MAX && p[0] == '/' && !has_nul(p, n);
+}
+
+static bool decode_detail(kit_record *r, const char *p, size_t n)
+{
+    if (n < sizeof r->detail)
+        return false;
+    copy(&r->detail, p, sizeof r->detail);
+    size_t owner = r->detail.owner_len, group = r->detail.group_len;
+    p += sizeof r->detail;
+    n -= sizeof r->detail;
+    if (owner > KIT_OWNER_MAX || group > KIT_OWNER_MAX || owner + group > n)
+        return false;
+    r->name = p;
+    r->name_len = owner;
+    r->group = p + owner;
+    r->group_len = group;
+    r->bytes = r->group + group;
+    r->bytes_len = n - owner - group;
+    return r->bytes_len <= KIT_PATH_MAX && !has_nul(p, n) && (!r->bytes_len || *r->bytes == '/');
+}
+
 static bool decode_ping(kit_record *r, const char *p, size_t n)
 {
     (void)r;
@@ -259,9 +285,10 @@ static bool decode_ping(kit_record *r, const char *p, size_t n)
 }
 
 static bool (*const DECODERS[KIT_TYPES])(kit_record *r, const char *p, size_t n) = {
-    [KIT_ENTRY] = decode_entry, [KIT_XATTR] = decode_xattr, [KIT_EXTENTS] = decode_extents,
-    [KIT_DATA] = decode_data,   [KIT_MATCH] = decode_match, [KIT_EVENT] = decode_event,
-    [KIT_PING] = decode_ping,   [KIT_ERROR] = decode_error, [KIT_END] = decode_end,
+    [KIT_ENTRY] = decode_entry, [KIT_XATTR] = decode_xattr,   [KIT_EXTENTS] = decode_extents,
+    [KIT_DATA] = decode_data,   [KIT_MATCH] = decode_match,   [KIT_EVENT] = decode_event,
+    [KIT_PING] = decode_ping,   [KIT_ERROR] = decode_error,   [KIT_END] = decode_end,
+    [KIT_AT] = decode_at,       [KIT_DETAIL] = decode_detail,
 };
 
 struct kit_extent kit_extent_get(const kit_record *r, uint32_t i)
@@ -293,7 +320,7 @@ enum kit_verdict kit_decode(const void *p, size_t n, kit_record *ret_record, siz
 static bool begin_entry(kit_order *o, const kit_record *r)
 {
     o->in_entry = true;
-    o->has_data = false;
+    o->has_data = o->has_detail = false;
     o->xattrs = 0;
     o->at = 0;
     o->size = r->entry.flags & KIT_E_UNSIZED    ? (uint64_t)INT64_MAX
@@ -322,6 +349,14 @@ bool kit_order_check(kit_order *o, const kit_record *r)
         return o->in_entry && !o->has_data && o->xattrs++ < KIT_XATTRS_MAX;
     case KIT_EXTENTS:
         return o->in_entry && !o->has_data;
+    case KIT_DETAIL: {
+        bool first = o->in_entry && !o->has_data && !o->has_detail && !o->xattrs;
+        o->has_detail = true;
+        return first;
+    }
+    case KIT_AT:
+        o->in_entry = false;
+        return true;
     case KIT_DATA:
         return o->in_entry && take_data(o, r);
     case KIT_MATCH:
@@ -343,6 +378,7 @@ static size_t put_fixed(const kit_record *r, char *to)
 {
     struct kit_entry entry = r->entry;
     struct kit_event event = r->event;
+    struct kit_detail detail = r->detail;
     unsigned char name_len = (unsigned char)r->name_len;
 
 #define PUT(x) (copy(to, &(x), sizeof(x)), sizeof(x))
@@ -357,6 +393,10 @@ static size_t put_fixed(const kit_record *r, char *to)
         event.target_len = (uint16_t)r->bytes_len;
         event.zero = 0;
         return PUT(event);
+    case KIT_DETAIL:
+        detail.owner_len = (uint16_t)r->name_len;
+        detail.group_len = (uint16_t)r->group_len;
+        return PUT(detail);
     case KIT_XATTR:
         return PUT(name_len);
     case KIT_DATA:
@@ -384,9 +424,12 @@ static bool fits(const kit_record *r)
         [KIT_MATCH] = {0, KIT_TEXT_MAX},
         [KIT_EVENT] = {KIT_PATH_MAX, KIT_PATH_MAX},
         [KIT_ERROR] = {KIT_PATH_MAX, 0},
+        [KIT_AT] = {0, KIT_PATH_MAX},
+        [KIT_DETAIL] = {KIT_OWNER_MAX, KIT_PATH_MAX},
     };
 
-    return r->name_len <= MAX[r->type].name && r->bytes_len <= MAX[r->type].bytes;
+    return r->group_len <= KIT_OWNER_MAX && r->name_len <= MAX[r->type].name &&
+           r->bytes_len <= MAX[r->type].bytes;
 }
 
 size_t kit_encode(const kit_record *r, void *to)
@@ -400,6 +443,9 @@ size_t kit_encode(const kit_record *r, void *to)
     if (r->name_len)
         copy(at, r->name, r->name_len);
     at += r->name_len;
+    if (r->group_len)
+        copy(at, r->group, r->group_len);
+    at += r->group_len;
     if (r->bytes_len)
         copy(at, r->bytes, r->bytes_len);
     at += r->bytes_len;

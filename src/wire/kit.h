@@ -8,13 +8,20 @@
  *
  *     stat     -> ENTRY END
  *     read     -> ENTRY DATA* END                       holes between DATA are zeros
- *     write    <- ENTRY DATA* END    -> ENTRY END       given: only the size, or UNSIZED
+ *     write    <- ENTRY XATTR* DATA* END    -> ENTRY END    given: only the size, or UNSIZED
+ *              with KIT_F_MANY: <- (ENTRY XATTR* DATA*)* END    -> (AT? ENTRY)* END, each entry's
+ *              target is the path it goes to; those before a failure have been written
  *     list     -> ENTRY* END                            sorted by name within a directory
  *     search   -> (ENTRY MATCH*)* END
  *     mkdir, move, remove            -> ENTRY? END
  *     watch    -> EVENT* (until it is killed)
  *     pack     -> (ENTRY XATTR* EXTENTS? DATA*)* END
  *     unpack   <- (ENTRY XATTR* EXTENTS? DATA*)* END    -> END
+ *
+ * With KIT_F_HOME paths are a person's: relative ones and "~" begin at the user's home, and AT says
+ * first what the path (of a move: the new one) became. With KIT_F_DETAIL an ENTRY of stat, list,
+ * mkdir, move and write is followed by DETAIL and the file's user.* XATTRs, and an EVENT of watch
+ * comes behind the ENTRY of what it is about, if that is still there.
  *
  * ERROR may come at any place: with KIT_E_FATAL END follows at once and nothing was done (or what
  * was done is told by END's counters); without, one entry was left out. PING may come at any place
@@ -55,16 +62,26 @@ enum kit_verb {
     KIT_VERBS
 };
 
-#define KIT_F_PARENTS   (1u << 0) /* write, mkdir, move, unpack: make missing directories */
-#define KIT_F_RECURSIVE (1u << 1) /* remove, watch */
-#define KIT_F_FOLLOW    (1u << 2) /* stat: of what a last symbolic link points to */
-#define KIT_F_SUFFIX    (1u << 3) /* read: the last `length` bytes */
-#define KIT_F_NEW       (1u << 4) /* write, move: must not exist; mkdir: must be made */
-#define KIT_F_CASELESS  (1u << 5) /* search: ASCII letters of the text alike */
-#define KIT_F_XATTRS    (1u << 6) /* pack, unpack */
-#define KIT_F_OWNERS    (1u << 7) /* unpack: uid and gid of the entries, where allowed */
-#define KIT_F_COPIES    (1u << 8) /* pack: a file with several names comes as several files */
-#define KIT_FLAGS_ALL   ((1u << 9) - 1)
+#define KIT_F_PARENTS   (1u << 0)  /* write, mkdir, move, unpack: make missing directories */
+#define KIT_F_RECURSIVE (1u << 1)  /* remove, watch */
+#define KIT_F_FOLLOW    (1u << 2)  /* stat: of what a last symbolic link points to */
+#define KIT_F_SUFFIX    (1u << 3)  /* read: the last `length` bytes */
+#define KIT_F_NEW       (1u << 4)  /* write, move: must not exist; mkdir: must be made */
+#define KIT_F_CASELESS  (1u << 5)  /* search: ASCII letters of the text alike */
+#define KIT_F_XATTRS    (1u << 6)  /* pack, unpack */
+#define KIT_F_OWNERS    (1u << 7)  /* unpack: uid and gid of the entries, where allowed */
+#define KIT_F_COPIES    (1u << 8)  /* pack: a file with several names comes as several files */
+#define KIT_F_HOME      (1u << 9)  /* all but pack, unpack, search: paths as a person writes them */
+#define KIT_F_DETAIL    (1u << 10) /* who owns it by name, what a link leads to, attributes */
+#define KIT_F_MANY      (1u << 11) /* write: several files, the request's path is not used */
+#define KIT_F_DIRECTORY (1u << 12) /* watch: must be one; mkdir with NEW: ENOTDIR if it is none */
+#define KIT_FLAGS_ALL   ((1u << 13) - 1)
+
+/* A file is written under a name of this form, which then becomes its own: KIT_TEMP, the second
+ * letter if there was none of that name before, hexadecimal digits. Whoever watches knows by it. */
+#define KIT_TEMP       ".bothy-"
+#define KIT_TEMP_FRESH '+'
+#define KIT_TEMP_HEX   16
 
 #define KIT_MODE_NONE UINT32_MAX
 #define KIT_PATH_MAX  4095u /* of a path in a request, of a name, of a link's target */
@@ -103,6 +120,8 @@ enum kit_type {
     KIT_PING,
     KIT_ERROR,
     KIT_END,
+    KIT_AT,
+    KIT_DETAIL,
     KIT_TYPES
 };
 
@@ -116,6 +135,7 @@ struct kit_hdr {
 #define KIT_XATTR_MAX   65536u /* a value */
 #define KIT_XATTRS_MAX  64u    /* of an entry */
 #define KIT_TEXT_MAX    512u   /* of a match */
+#define KIT_OWNER_MAX   255u   /* the name of a user or group */
 #define KIT_PAYLOAD_MAX (KIT_DATA_MAX + 512u)
 #define KIT_RECORD_MAX  (sizeof(struct kit_hdr) + KIT_PAYLOAD_MAX)
 
@@ -135,6 +155,14 @@ struct kit_entry {
     uint16_t name_len, target_len;
     uint32_t zero;
 };
+
+/* DETAIL: this, then the names of owner and group ("": they have none), then where a symbolic link
+ * leads in the end, as a path without links ("": nowhere, or it is none). */
+struct kit_detail {
+    uint32_t mode; /* of what the link leads to; 0: nothing */
+    uint16_t owner_len, group_len;
+};
+/* AT: the path, absolute. */
 
 struct kit_extent {
     uint64_t from, size;
@@ -180,7 +208,7 @@ struct kit_end {
 
 _Static_assert(sizeof(struct kit_entry) == 72 && sizeof(struct kit_match) == 16 &&
                    sizeof(struct kit_event) == 16 && sizeof(struct kit_error) == 8 &&
-                   sizeof(struct kit_end) == 24,
+                   sizeof(struct kit_end) == 24 && sizeof(struct kit_detail) == 8,
                "layout");
 
 /* A record as values; pointers lead into the bytes it was decoded from, nothing ends with NUL. */
@@ -192,13 +220,17 @@ typedef struct kit_record {
         struct kit_event event;
         struct kit_error error;
         struct kit_end end;
+        struct kit_detail detail;
         uint64_t offset;  /* DATA */
         uint32_t extents; /* EXTENTS: how many; kit_extent_get() */
     };
-    const char *name; /* ENTRY, XATTR, EVENT, ERROR */
+    const char *name; /* ENTRY, XATTR, EVENT, ERROR; DETAIL: the owner */
     size_t name_len;
-    const char *bytes; /* ENTRY, EVENT: the target; XATTR: the value; DATA; MATCH: the text */
+    const char *bytes; /* ENTRY, EVENT: the target; XATTR: the value; DATA; MATCH: the text; AT;
+                          DETAIL: where a link leads */
     size_t bytes_len;
+    const char *group; /* DETAIL */
+    size_t group_len;
 } kit_record;
 struct kit_extent kit_extent_get(const kit_record *r, uint32_t i);
 
@@ -212,7 +244,7 @@ enum kit_verdict kit_decode(const void *p, size_t n, kit_record *ret_record, siz
 
 /* Whether records follow each other as they may. Zero to begin with. */
 typedef struct kit_order {
-    bool in_entry, has_data, ended, failed;
+    bool in_entry, has_data, has_detail, ended, failed;
     uint32_t xattrs;
     uint64_t at;   /* DATA has come up to here */
     uint64_t size; /* of the entry, UINT64_MAX: not known */

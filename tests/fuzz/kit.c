@@ -47,6 +47,8 @@ static void run_stream(const uint8_t *data, size_t size)
     while (at < size && kit_decode(p + at, size - at, &r, &used) == KIT_OK) {
         size_t none;
         MUST(used <= size - at && used <= KIT_RECORD_MAX);
+        if (r.type == KIT_AT || (r.type == KIT_DETAIL && r.bytes_len))
+            MUST(r.bytes[0] == '/' && !memchr(r.bytes, 0, r.bytes_len));
         MUST(kit_decode(p + at, used - 1, &early, &none) == KIT_SHORT);
         check_round_trip(&r, p + at, used);
         if (r.type == KIT_ENTRY || r.type == KIT_EVENT || r.type == KIT_ERROR)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pwd.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -412,6 +414,188 @@ static void a_watch_follows_renamed_directories(void **state)
     buf_done(&a.bytes);
 }
 
+/* The n-th record of a type, from 0. */
+static const kit_record *nth(const answer *a, enum kit_type type, size_t n)
+{
+    for (size_t i = 0; i < a->n; i++)
+        if (a->r[i].type == type && !n--)
+            return &a->r[i];
+    fail_msg("no such record");
+    return NULL;
+}
+
+static void assert_text(const char *p, size_t n, const char *want)
+{
+    assert_int_equal(n, strlen(want));
+    assert_memory_equal(p, want, n);
+}
+
+static void paths_of_people_begin_at_home(void **state)
+{
+    const struct passwd *pw = getpwuid(geteuid());
+    answer a = {0};
+    CLEANUP(freep) char *below = str_printf("%s/no/such", pw->pw_dir);
+    CLEANUP(freep) char *deep = str_printf("%s/deep/file", dir);
+    const struct {
+        const char *given, *want;
+    } CASES[] = {
+        {"~", pw->pw_dir},    {"~/no/./such", below}, {"no//x/../such/", below},
+        {"/etc//", "/etc//"}, {deep, deep},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        kit_request rq = ask(KIT_STAT, CASES[i].given);
+        rq.flags = KIT_F_HOME;
+        run(&rq, NULL, &a);
+        assert_int_equal(a.r[0].type, KIT_AT);
+        assert_text(a.r[0].bytes, a.r[0].bytes_len, CASES[i].want);
+    }
+    kit_request other = ask(KIT_STAT, "~root/x"), move = ask(KIT_MOVE, "/nowhere");
+    other.flags = move.flags = KIT_F_HOME;
+    move.to = "no/such";
+    run(&other, NULL, &a);
+    assert_int_equal(failure(&a), EINVAL);
+    run(&move, NULL, &a);
+    assert_text(a.r[0].bytes, a.r[0].bytes_len, below);
+    assert_int_equal(failure(&a), ENOENT);
+    buf_done(&a.bytes);
+}
+
+static void a_person_is_told_whose_it_is_and_where_links_lead(void **state)
+{
+    const struct passwd *pw = getpwuid(geteuid());
+    answer a = {0};
+    CLEANUP(freep) char *target = str_printf("%s/t/file", dir);
+    kit_request rq = ask(KIT_LIST, "t");
+
+    (void)state;
+    assert_int_equal(mkdir("t", 0755) | symlink("file", "t/l1") | symlink("l1", "t/l2") |
+                         symlink("gone", "t/l3"),
+                     0);
+    make("t/file", "x");
+    assert_int_equal(chmod("t/file", 0640), 0);
+    bool has_xattrs = !setxattr("t/file", "user.e2b.k", "v", 1, 0);
+    rq.flags = KIT_F_DETAIL;
+    run(&rq, NULL, &a);
+    assert_names(&a, "file l1 l2 l3 ");
+    for (size_t i = 0; i < 4; i++) {
+        const kit_record *d = nth(&a, KIT_DETAIL, i);
+        assert_text(d->name, d->name_len, pw->pw_name);
+        assert_true(d->group_len);
+        assert_text(d->bytes, d->bytes_len, i == 1 || i == 2 ? target : "");
+        assert_int_equal(d->detail.mode, i == 1 || i == 2 ? (S_IFREG | 0640) : 0);
+    }
+    if (has_xattrs)
+        assert_text(nth(&a, KIT_XATTR, 0)->name, nth(&a, KIT_XATTR, 0)->name_len, "user.e2b.k");
+    buf_done(&a.bytes);
+}
+
+static void put_file(buf *b, const char *path, const char *text)
+{
+    kit_record r = {.type = KIT_ENTRY, .bytes = path, .bytes_len = strlen(path)};
+
+    r.entry.flags = KIT_E_UNSIZED;
+    put(b, &r);
+    put(b, &(kit_record){.type = KIT_XATTR,
+                         .name = "user.e2b.k",
+                         .name_len = 10,
+                         .bytes = text,
+                         .bytes_len = strlen(text)});
+    if (*text)
+        put(b, &(kit_record){.type = KIT_DATA, .bytes = text, .bytes_len = strlen(text)});
+}
+
+static void several_files_are_written_in_one_run(void **state)
+{
+    CLEANUP(buf_done) buf in = {0};
+    CLEANUP(freep) char *one = str_printf("%s/many/a/1", dir);
+    CLEANUP(freep) char *two = str_printf("%s/many/2", dir);
+    CLEANUP(freep) char *bad = str_printf("%s/many/a", dir);
+    answer a = {0};
+    kit_request rq = ask(KIT_WRITE, "-");
+    struct stat st;
+
+    (void)state;
+    rq.flags = KIT_F_MANY | KIT_F_PARENTS | KIT_F_DETAIL | KIT_F_HOME;
+    put_file(&in, one, "first");
+    put_file(&in, two, "");
+    put(&in, &(kit_record){.type = KIT_END});
+    run(&rq, &in, &a);
+    assert_int_equal(failure(&a), 0);
+    assert_text(nth(&a, KIT_AT, 1)->bytes, nth(&a, KIT_AT, 1)->bytes_len, two);
+    assert_int_equal(nth(&a, KIT_ENTRY, 0)->entry.size, 5);
+    assert_int_equal(nth(&a, KIT_ENTRY, 1)->entry.size, 0);
+    assert_int_equal(stat(one, &st), 0);
+    /* The first one stays when the second fails; what is not ended is not there. */
+    buf_clear(&in);
+    put_file(&in, two, "kept");
+    put_file(&in, bad, "no");
+    put(&in, &(kit_record){.type = KIT_END});
+    run(&rq, &in, &a);
+    assert_int_equal(failure(&a), EISDIR);
+    assert_text(nth(&a, KIT_AT, 1)->bytes, nth(&a, KIT_AT, 1)->bytes_len, bad);
+    assert_int_equal(stat(two, &st) | (int)st.st_size, 4);
+    buf_clear(&in);
+    put_file(&in, two, "unfinished");
+    run(&rq, &in, &a);
+    assert_int_equal(failure(&a), EPIPE);
+    assert_int_equal(stat(two, &st) | (int)st.st_size, 4);
+    kit_request list = ask(KIT_LIST, "many");
+    run(&list, NULL, &a);
+    assert_names(&a, "2 a a/1 ");
+    buf_done(&a.bytes);
+}
+
+/* An ENTRY comes before what it is told for; a name that is written says whether it was there. */
+static void a_watch_tells_what_has_changed(void **state)
+{
+    answer a = {0};
+    CLEANUP(buf_done) buf in = {0};
+    kit_request w = ask(KIT_WATCH, "."), file = ask(KIT_WRITE, "made");
+    int out[2], status;
+
+    (void)state;
+    assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+    make("plain", "x");
+    w.flags = KIT_F_DETAIL | KIT_F_DIRECTORY;
+    kit_request none = ask(KIT_WATCH, "plain");
+    none.flags = w.flags;
+    run(&none, NULL, &a);
+    assert_int_equal(failure(&a), ENOTDIR);
+    buf_clear(&a.bytes);
+    a.n = 0;
+    pid_t pid = launch(&w, STDIN_FILENO, out[1]);
+    close(out[1]);
+    watch_until(out[0], &a, 1);
+    content(&in, "new", true);
+    for (int i = 0; i < 2; i++) {
+        answer written = {0};
+        run(&file, &in, &written);
+        buf_done(&written.bytes);
+    }
+    size_t moved = 0;
+    for (size_t seen = 0; moved < 2; seen++) {
+        watch_until(out[0], &a, seen + 1);
+        const kit_record *r = &a.r[seen];
+        if (r->type != KIT_EVENT || r->event.change != KIT_MOVED)
+            continue;
+        assert_text(r->bytes, r->bytes_len, "made");
+        assert_memory_equal(r->name, KIT_TEMP, strlen(KIT_TEMP));
+        assert_int_equal(r->name[strlen(KIT_TEMP)] == KIT_TEMP_FRESH, moved == 0);
+        assert_int_equal(r->name_len, strlen(KIT_TEMP) + KIT_TEMP_HEX + (moved == 0));
+        size_t back = seen;
+        while (back && a.r[back].type != KIT_ENTRY)
+            back--;
+        assert_text(a.r[back].name, a.r[back].name_len, "made");
+        moved++;
+    }
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    close(out[0]);
+    buf_done(&a.bytes);
+}
+
 /* Runs it call by call; `between` is called at each. */
 static void run_traced(const kit_request *rq, void (*between)(void))
 {
@@ -483,6 +667,10 @@ int main(int argc, char **argv)
         KIT_TEST(patterns_and_texts_are_found),
         KIT_TEST(a_match_is_found_across_windows),
         KIT_TEST(a_watch_follows_renamed_directories),
+        KIT_TEST(paths_of_people_begin_at_home),
+        KIT_TEST(a_person_is_told_whose_it_is_and_where_links_lead),
+        KIT_TEST(several_files_are_written_in_one_run),
+        KIT_TEST(a_watch_tells_what_has_changed),
         KIT_TEST(a_link_in_a_new_directorys_place_gets_no_mode),
         KIT_TEST(a_request_of_another_version_is_refused),
     };

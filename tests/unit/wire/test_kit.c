@@ -41,6 +41,45 @@ static void a_record_is_read_as_it_was_written(void **state)
     assert_memory_equal(back.bytes, "target", 6);
 }
 
+static void a_path_and_a_detail_are_read_as_they_were_written(void **state)
+{
+    (void)state;
+    kit_record at = {.type = KIT_AT, .bytes = "/a b", .bytes_len = 4}, back;
+    kit_record d = {.type = KIT_DETAIL,
+                    .name = "user",
+                    .name_len = 4,
+                    .group = "staff",
+                    .group_len = 5,
+                    .bytes = "/real",
+                    .bytes_len = 5};
+    size_t used, n = kit_encode(&at, bytes);
+
+    assert_int_equal(kit_decode(bytes, n, &back, &used), KIT_OK);
+    assert_memory_equal(back.bytes, "/a b", 4);
+    d.detail.mode = 0755;
+    n = kit_encode(&d, bytes);
+    assert_int_equal(kit_decode(bytes, n, &back, &used), KIT_OK);
+    assert_int_equal(back.detail.mode, 0755);
+    assert_memory_equal(back.group, "staff", 5);
+    assert_memory_equal(back.bytes, "/real", 5);
+    at.bytes = "rel";
+    at.bytes_len = 3;
+    n = kit_encode(&at, bytes);
+    assert_int_equal(kit_decode(bytes, n, &back, &used), KIT_BAD);
+    d.bytes = "real";
+    d.bytes_len = 4;
+    n = kit_encode(&d, bytes);
+    assert_int_equal(kit_decode(bytes, n, &back, &used), KIT_BAD);
+    /* Behind an entry, once, before attributes and data. */
+    kit_record e = entry("f", 3), x = data(0, "abc");
+    kit_order o = {0};
+    assert_false(kit_order_check(&o, &d));
+    assert_true(kit_order_check(&o, &e) && kit_order_check(&o, &d));
+    assert_false(kit_order_check(&o, &d));
+    assert_true(kit_order_check(&o, &at));
+    assert_false(kit_order_check(&o, &x));
+}
+
 static void names_lead_down_only(void **state)
 {
     (void)state;
@@ -195,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_record_is_read_as_it_was_written),
+        cmocka_unit_test(a_path_and_a_detail_are_read_as_they_were_written),
         cmocka_unit_test(names_lead_down_only),
         cmocka_unit_test(what_is_beyond_a_ceiling_is_refused),
         cmocka_unit_test(no_file_belongs_to_minus_one),

@@ -1,0 +1,237 @@
+/* Paths as a person writes them, and what a person wants to know of a file: whose it is by name,
+ * where a link leads, its own attributes. */
+#include "kit/kit.h"
+
+#define XATTR_LIST 65536u
+#define FD_PATH    32 /* "/proc/self/fd/N/" */
+
+static u32 flags; /* of the request */
+
+/* ---- names of ids ---- */
+
+struct id_name {
+    u32 id;
+    const char *name;
+    size_t len;
+};
+static struct names {
+    struct id_name *v;
+    size_t n;
+    const struct id_name *last; /* files beside each other are of one owner */
+} users, groups;
+static const char *home;
+
+enum {
+    NAME,
+    ID = 2,
+    HOME = 5
+};
+
+/* The first line of an id counts. Of passwd also the home of our own user is kept. */
+static void load(struct names *to, const char *path, u32 self)
+{
+    const char *field[TEXT_FIELDS];
+    char *at = text_file(path);
+    size_t room = 0;
+    u64 id;
+
+    for (const char *p = at; p && *p; p++)
+        room += *p == '\n';
+    to->v = at ? map_anon_lazy((room + 1) * sizeof *to->v) : NULL;
+    while (to->v && text_fields(&at, field)) {
+        size_t len = text_len(field[NAME]);
+        if (!text_number(field[ID], field[ID] + text_len(field[ID]), &id) || id >= NO_CHANGE ||
+            len > KIT_OWNER_MAX)
+            continue;
+        to->v[to->n++] = (struct id_name){.id = (u32)id, .name = field[NAME], .len = len};
+        if (id == self && !home && field[HOME][0] == '/')
+            home = field[HOME];
+    }
+}
+
+static const struct id_name *find(struct names *in, u32 id)
+{
+    static const struct id_name NONE = {.name = ""};
+
+    if (in->last && in->last->id == id)
+        return in->last;
+    for (size_t i = 0; i < in->n; i++)
+        if (in->v[i].id == id)
+            return in->last = &in->v[i];
+    return &NONE;
+}
+
+/* ---- paths ---- */
+
+/* Without ".", ".." and empty components; absolute. */
+static void clean(char *path)
+{
+    char *to = path;
+
+    for (const char *p = path; *p;) {
+        size_t n = 0;
+        while (*p == '/')
+            p++;
+        while (p[n] && p[n] != '/')
+            n++;
+        if (n == 2 && p[0] == '.' && p[1] == '.') {
+            while (to > path && *--to != '/')
+                continue;
+        } else if (n && !(n == 1 && p[0] == '.')) {
+            *to++ = '/';
+            for (size_t i = 0; i < n; i++)
+                *to++ = p[i];
+        }
+        p += n;
+    }
+    if (to == path)
+        *to++ = '/';
+    *to = 0;
+}
+
+long who_path(const char *path, char ret_path[KIT_PATH_MAX + 1])
+{
+    const char *from = home ? home : "/";
+    size_t n = text_len(path), base = text_len(from);
+
+    if (path[0] == '~') {
+        if (path[1] && path[1] != '/')
+            return -EINVAL; /* another user's */
+        path++;
+        n--;
+    } else if (path[0] == '/') {
+        if (n > KIT_PATH_MAX)
+            return -ENAMETOOLONG;
+        memcpy(ret_path, path, n + 1);
+        return 0;
+    }
+    if (base + 1 + n > KIT_PATH_MAX)
+        return -ENAMETOOLONG;
+    memcpy(ret_path, from, base);
+    ret_path[base] = '/';
+    memcpy(ret_path + base + 1, path, n + 1);
+    clean(ret_path);
+    return 0;
+}
+
+void who_tell_at(const char *path)
+{
+    out_record(&(kit_record){.type = KIT_AT, .bytes = path, .bytes_len = text_len(path)});
+}
+
+void who_begin(kit_request *rq)
+{
+    static char path[KIT_PATH_MAX + 1], to[KIT_PATH_MAX + 1];
+    bool move = rq->verb == KIT_MOVE;
+
+    flags = rq->flags;
+    if (flags & (KIT_F_HOME | KIT_F_DETAIL))
+        load(&users, "/etc/passwd", (u32)SYS(geteuid));
+    if (flags & KIT_F_DETAIL)
+        load(&groups, "/etc/group", NO_CHANGE);
+    if (!(flags & KIT_F_HOME) || flags & KIT_F_MANY)
+        return;
+    long r = who_path(rq->path, path);
+    if (r >= 0 && move)
+        r = who_path(rq->to, to);
+    if (r < 0)
+        out_fail(r);
+    rq->path = path;
+    if (move)
+        rq->to = to;
+    who_tell_at(move ? to : path);
+}
+
+/* ---- detail ---- */
+
+bool with_detail(void)
+{
+    return flags & KIT_F_DETAIL;
+}
+
+/* base in dir as a path of its own, for calls that know no directories. */
+static bool path_in(int dir, const char *base, char *room, size_t size)
+{
+    static const char BEFORE[] = "/proc/self/fd/";
+    char digits[24], *number = text_from_number(digits + sizeof digits, (u64)(u32)dir);
+    size_t n = text_len(base), at = 0, len = (size_t)(digits + sizeof digits - number);
+
+    if (FD_PATH + n + 2 > size)
+        return false;
+    if (dir != K_AT_FDCWD) {
+        memcpy(room, BEFORE, sizeof BEFORE - 1);
+        at = sizeof BEFORE - 1;
+        memcpy(room + at, number, len);
+        at += len;
+        if (n)
+            room[at++] = '/';
+    }
+    memcpy(room + at, base, n + 1);
+    return true;
+}
+
+static void send_xattr(const char *path, const char *key, size_t n)
+{
+    static char value[KIT_XATTR_MAX];
+    long len = n <= 255 ? SYS(getxattr, path, key, value, sizeof value) : -E2BIG;
+
+    if (len >= 0)
+        out_record(&(kit_record){.type = KIT_XATTR,
+                                 .name = key,
+                                 .name_len = n,
+                                 .bytes = value,
+                                 .bytes_len = (size_t)len});
+}
+
+static void send_xattrs(int dir, const char *base)
+{
+    static char list[XATTR_LIST], path[FD_PATH + KIT_PATH_MAX + 2];
+    long n = path_in(dir, base, path, sizeof path) ? SYS(listxattr, path, list, sizeof list) : 0;
+    u32 sent = 0;
+
+    for (long at = 0; at < n && sent < KIT_XATTRS_MAX;) {
+        size_t len = text_len(list + at);
+        if (text_starts(list + at, "user.")) {
+            send_xattr(path, list + at, len);
+            sent++;
+        }
+        at += (long)len + 1;
+    }
+}
+
+/* Where a link leads: the kernel says it of what it has opened. Nothing is opened for its content.
+ */
+static size_t follow(int dir, const char *base, char *room, size_t size, u32 *ret_mode)
+{
+    char path[FD_PATH + 2];
+    struct statx st;
+    int fd = (int)SYS(openat, dir, base, O_PATH | O_CLOEXEC, 0);
+    long n = fd < 0 ? fd : SYS(statx, fd, "", K_AT_EMPTY_PATH, STATX_BASIC_STATS, &st);
+
+    if (n >= 0) {
+        *ret_mode = st.stx_mode;
+        n = path_in(fd, "", path, sizeof path) ? SYS(readlinkat, K_AT_FDCWD, path, room, size) : 0;
+    }
+    fd_close(&fd);
+    return n > 0 && room[0] == '/' ? (size_t)n : 0;
+}
+
+void detail_of(int dir, const char *base, const struct statx *st)
+{
+    static char real[KIT_PATH_MAX];
+
+    if (!with_detail())
+        return;
+    const struct id_name *owner = find(&users, st->stx_uid), *group = find(&groups, st->stx_gid);
+    kit_record r = {.type = KIT_DETAIL,
+                    .name = owner->name,
+                    .name_len = owner->len,
+                    .group = group->name,
+                    .group_len = group->len,
+                    .bytes = real};
+    if (is_link(st))
+        r.bytes_len = follow(dir, base, real, sizeof real, &r.detail.mode);
+    out_record(&r);
+    if (is_file(st) || is_dir(st))
+        send_xattrs(dir, base);
+}
