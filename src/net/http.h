@@ -39,6 +39,11 @@ const char *request_target(const request *rq); /* path and query as sent */
 const char *request_id(const request *rq);     /* ours, or the caller's valid X-Request-Id */
 const char *request_param(const request *rq, size_t i); /* of the route's pattern, decoded */
 const char *request_header(const request *rq, const char *name); /* case-insensitive, or NULL */
+/* Calls back for every header, in order. */
+void request_header_each(const request *rq,
+                         void (*each)(void *arg, const char *name, const char *value), void *arg);
+/* The query is a form's from here on: "+" is a space. For doors whose clients write it so. */
+err *request_query_as_form(request *rq) ERR_MUST;
 /* A query parameter, percent-decoded ("+" stays), or NULL. Twice the same name: the first. */
 const char *request_query(const request *rq, const char *name);
 /* Calls back for every query parameter, in order. */

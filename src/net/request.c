@@ -32,18 +32,20 @@ void request_set_id(request *rq)
                  (unsigned long long)atomic_fetch_add(&rq->server->next_id, 1));
 }
 
-static err *decode(const char *what, const char *raw, size_t n, char **ret_text)
+static err *decode(const char *what, const char *raw, size_t n, bool plus, char **ret_text)
 {
     CLEANUP(freep) char *text = xstrndup(raw, n);
     size_t len;
 
+    for (char *p = text; plus && (p = strchr(p, '+'));)
+        *p = ' ';
     if (!percent_decode(text, &len))
         return err_new(ERR_INVALID_REQUEST, "the request's %s has a bad percent escape", what);
     *ret_text = TAKE_PTR(text);
     return NULL;
 }
 
-static err *add_query(request *rq, const char *p, size_t n)
+static err *add_query(request *rq, const char *p, size_t n, bool plus)
 {
     const char *eq = memchr(p, '=', n);
     size_t nname = eq ? (size_t)(eq - p) : n;
@@ -52,12 +54,12 @@ static err *add_query(request *rq, const char *p, size_t n)
     if (!n)
         return NULL;
     rq->nquery++;
-    TRY(decode("query", p, nname, &q->name));
-    return decode("query", eq ? eq + 1 : "", eq ? n - nname - 1 : 0, &q->value);
+    TRY(decode("query", p, nname, plus, &q->name));
+    return decode("query", eq ? eq + 1 : "", eq ? n - nname - 1 : 0, plus, &q->value);
 }
 
 /* The head's ceiling bounds their number. */
-static err *open_query(request *rq, const char *p)
+static err *open_query(request *rq, const char *p, bool plus)
 {
     size_t n = 1;
 
@@ -66,7 +68,7 @@ static err *open_query(request *rq, const char *p)
     rq->query = xcalloc(n, sizeof *rq->query);
     while (*p) {
         size_t len = strcspn(p, "&");
-        TRY(add_query(rq, p, len));
+        TRY(add_query(rq, p, len, plus));
         p += len + (p[len] == '&');
     }
     return NULL;
@@ -77,8 +79,27 @@ err *request_open(request *rq)
     size_t n = strcspn(rq->h1.target, "?");
 
     rq->raw_path = xstrndup(rq->h1.target, n);
-    TRY(decode("path", rq->raw_path, n, &rq->path));
-    return rq->h1.target[n] ? open_query(rq, rq->h1.target + n + 1) : NULL;
+    TRY(decode("path", rq->raw_path, n, false, &rq->path));
+    return rq->h1.target[n] ? open_query(rq, rq->h1.target + n + 1, false) : NULL;
+}
+
+static void close_query(request *rq)
+{
+    for (size_t i = 0; i < rq->nquery; i++) {
+        free(rq->query[i].name);
+        free(rq->query[i].value);
+    }
+    free(rq->query);
+    rq->query = NULL;
+    rq->nquery = 0;
+}
+
+err *request_query_as_form(request *rq)
+{
+    const char *query = strchr(rq->h1.target, '?');
+
+    close_query(rq);
+    return query ? open_query(rq, query + 1, true) : NULL;
 }
 
 void request_close(request *rq)
@@ -88,13 +109,9 @@ void request_close(request *rq)
     if (rq->slow)
         party_give(rq->server, rq->party, 0, 1);
     free(rq->party);
-    for (size_t i = 0; i < rq->nquery; i++) {
-        free(rq->query[i].name);
-        free(rq->query[i].value);
-    }
+    close_query(rq);
     for (size_t i = 0; i < HTTP_PARAMS_MAX; i++)
         free(rq->param[i]);
-    free(rq->query);
     free(rq->raw_path);
     free(rq->path);
     buf_done(&rq->head);
@@ -147,6 +164,13 @@ void request_set_param(request *rq, size_t i, const char *raw, size_t n)
 const char *request_header(const request *rq, const char *name)
 {
     return http1_header_get(&rq->h1, name);
+}
+
+void request_header_each(const request *rq,
+                         void (*each)(void *arg, const char *name, const char *value), void *arg)
+{
+    for (size_t i = 0; i < rq->h1.nheader; i++)
+        each(arg, rq->h1.header[i].name, rq->h1.header[i].value);
 }
 
 const char *request_query(const request *rq, const char *name)

@@ -2,10 +2,11 @@
  * as JSON. What a shell says becomes records as a kit's: in order, names that lead down, no more
  * bytes of a file than were asked for, however they are cut; a range lies within numbers; every
  * view is one JSON value. */
-#include "../../src/door/rest/files.c"
+#include "door/rest/files.h"
 
 #include "engine/kit_sh.h"
 
+#include "../../src/door/shared/files_read.c"
 #include "fuzz.h"
 
 static void view(const kit_record *r)

@@ -8,6 +8,11 @@
 #define PAGE_BYTES (1 << 20)
 #define PING_NS    (15 * NS_PER_S)
 
+static rest_files *own(const file_job *f)
+{
+    return f->own;
+}
+
 /* ---- lines and pages ---- */
 
 static void stream_head(file_job *f, relay_io *io, const char *type)
@@ -37,7 +42,7 @@ static void put_line(file_job *f, relay_io *io, json_t *owned)
 static enum file_go end_lines(file_job *f, relay_io *io, bool more)
 {
     put_line(f, io,
-             json_pack("{s:{s:I,s:b}}", "end", "entries", (json_int_t)f->count, "more", more));
+             json_pack("{s:{s:I,s:b}}", "end", "entries", (json_int_t)own(f)->count, "more", more));
     stream_put(io, NULL, 0);
     return FILE_DONE;
 }
@@ -52,16 +57,16 @@ static enum file_go failed_lines(file_job *f, relay_io *io, const err *e)
 /* Of a page or of lines; false: the page is full. */
 static bool put_item(file_job *f, relay_io *io, json_t *owned)
 {
-    f->count++;
+    own(f)->count++;
     if (f->stream) {
         put_line(f, io, owned);
         return true;
     }
     CLEANUP(json_decrefp) json_t *o = owned;
-    if (f->body.len)
-        buf_char(&f->body, ',');
-    json_write(&f->body, o);
-    return f->body.len < PAGE_BYTES && f->count < f->rq.max;
+    if (own(f)->body.len)
+        buf_char(&own(f)->body, ',');
+    json_write(&own(f)->body, o);
+    return own(f)->body.len < PAGE_BYTES && own(f)->count < f->rq.max;
 }
 
 static enum file_go answer_page(file_job *f, relay_io *io, const char *what, const char *last,
@@ -71,7 +76,7 @@ static enum file_go answer_page(file_job *f, relay_io *io, const char *what, con
     const char *quote = quoted ? "\"" : "";
 
     buf_printf(&text, "{\"%s\":[", what);
-    buf_append(&text, f->body.p, f->body.len);
+    buf_append(&text, own(f)->body.p, own(f)->body.len);
     buf_printf(&text, "],\"%s\":%s%s%s}\n", f->rq.verb == KIT_LIST ? "next" : "more", quote, last,
                quote);
     http_head_write(io->out, &(http_head){.status = 200,
@@ -85,19 +90,19 @@ static enum file_go answer_page(file_job *f, relay_io *io, const char *what, con
 
 static void keep_name(file_job *f, const kit_record *r)
 {
-    free(f->last);
-    f->last = xstrndup(r->name, r->name_len);
-    f->last_len = r->name_len;
-    f->size = r->entry.size;
+    free(own(f)->last);
+    own(f)->last = xstrndup(r->name, r->name_len);
+    own(f)->last_len = r->name_len;
+    own(f)->size = r->entry.size;
 }
 
 /* ---- list ---- */
 
 static enum file_go page_of_files(file_job *f, relay_io *io, bool more)
 {
-    if (!more || !f->last)
+    if (!more || !own(f)->last)
         return answer_page(f, io, "entries", "null", false);
-    CLEANUP(freep) char *cursor = base64_encode(f->last, f->last_len);
+    CLEANUP(freep) char *cursor = base64_encode(own(f)->last, own(f)->last_len);
     return answer_page(f, io, "entries", cursor, true);
 }
 
@@ -106,16 +111,16 @@ static enum file_go list_record(file_job *f, relay_io *io, const kit_record *r)
 {
     if (r->type == KIT_ERROR) {
         bool room = put_item(f, io, view_file_error(r));
-        f->count--;
-        return room || f->body.len < PAGE_BYTES ? FILE_ON : page_of_files(f, io, true);
+        own(f)->count--;
+        return room || own(f)->body.len < PAGE_BYTES ? FILE_ON : page_of_files(f, io, true);
     }
     if (r->type != KIT_ENTRY)
         return FILE_ON;
-    if (!f->stream && f->count >= f->rq.max)
+    if (!f->stream && own(f)->count >= f->rq.max)
         return FILE_CUT;
     keep_name(f, r);
     put_item(f, io, view_file(r, r->name, r->name_len));
-    return f->stream || f->body.len < PAGE_BYTES ? FILE_ON : page_of_files(f, io, true);
+    return f->stream || own(f)->body.len < PAGE_BYTES ? FILE_ON : page_of_files(f, io, true);
 }
 
 static enum file_go list_over(file_job *f, relay_io *io, const kit_record *end)
@@ -125,14 +130,15 @@ static enum file_go list_over(file_job *f, relay_io *io, const kit_record *end)
     return f->stream ? end_lines(f, io, more) : page_of_files(f, io, more);
 }
 
-const file_form FILE_LIST = {.record = list_record, .over = list_over, .failed = failed_lines};
+const file_form FILE_LIST = {
+    .record = list_record, .over = list_over, .failed = failed_lines, .done = rest_files_done};
 
 /* ---- search ---- */
 
 static json_t *view_match(const file_job *f, const kit_record *r)
 {
-    return json_pack("{s:o,s:I,s:I,s:I,s:o}", "name", view_name(f->last, f->last_len), "size",
-                     (json_int_t)f->size, "line", (json_int_t)r->match.line, "offset",
+    return json_pack("{s:o,s:I,s:I,s:I,s:o}", "name", view_name(own(f)->last, own(f)->last_len),
+                     "size", (json_int_t)own(f)->size, "line", (json_int_t)r->match.line, "offset",
                      (json_int_t)r->match.offset, "text", view_name(r->bytes, r->bytes_len));
 }
 
@@ -148,7 +154,7 @@ static enum file_go search_record(file_job *f, relay_io *io, const kit_record *r
         room = put_item(f, io, view_file(r, r->name, r->name_len));
     else if (r->type == KIT_MATCH && with_text)
         room = put_item(f, io, view_match(f, r));
-    if (room && (!f->stream || f->count < f->rq.max))
+    if (room && (!f->stream || own(f)->count < f->rq.max))
         return FILE_ON;
     return f->stream ? end_lines(f, io, true) : answer_page(f, io, "matches", "true", false);
 }
@@ -162,7 +168,7 @@ static enum file_go search_over(file_job *f, relay_io *io, const kit_record *end
 }
 
 const file_form FILE_SEARCH = {
-    .record = search_record, .over = search_over, .failed = failed_lines};
+    .record = search_record, .over = search_over, .failed = failed_lines, .done = rest_files_done};
 
 /* ---- watch ---- */
 
@@ -170,12 +176,12 @@ static void put_event(file_job *f, relay_io *io, const char *event, json_t *owne
 {
     CLEANUP(json_decrefp) json_t *data = owned;
     CLEANUP(buf_done) buf text = {0}, out = {0};
-    CLEANUP(freep) char *id = str_printf("%lu", f->sequence++);
+    CLEANUP(freep) char *id = str_printf("%lu", own(f)->sequence++);
 
     json_write(&text, data);
     sse_write(&out, event, id, text.p, text.len);
     stream_put(io, out.p, out.len);
-    f->last_sent = io->now;
+    own(f)->last_sent = io->now;
 }
 
 static json_t *view_change(const kit_record *r)
@@ -203,7 +209,7 @@ static enum file_go watch_record(file_job *f, relay_io *io, const kit_record *r)
         return FILE_ON;
     if (!f->head_sent) {
         stream_head(f, io, "text/event-stream");
-        if (f->resumed)
+        if (own(f)->resumed)
             put_event(f, io, "overflow", json_pack("{s:s}", "why", "reconnected"));
     }
     if (r->event.change == KIT_OVERFLOW)
@@ -237,14 +243,17 @@ static void watch_idle(file_job *f, relay_io *io)
 
     if (!f->head_sent)
         return;
-    if (io->now - f->last_sent >= PING_NS) {
+    if (io->now - own(f)->last_sent >= PING_NS) {
         sse_write(&out, "ping", NULL, "{}", 2);
         stream_put(io, out.p, out.len);
-        f->last_sent = io->now;
+        own(f)->last_sent = io->now;
     }
-    if (f->last_sent + PING_NS < io->wake_at)
-        io->wake_at = f->last_sent + PING_NS;
+    if (own(f)->last_sent + PING_NS < io->wake_at)
+        io->wake_at = own(f)->last_sent + PING_NS;
 }
 
-const file_form FILE_WATCH = {
-    .record = watch_record, .over = watch_over, .failed = watch_failed, .idle = watch_idle};
+const file_form FILE_WATCH = {.record = watch_record,
+                              .over = watch_over,
+                              .failed = watch_failed,
+                              .idle = watch_idle,
+                              .done = rest_files_done};

@@ -39,12 +39,6 @@ static json_t *mtime_json(const struct kit_entry *e)
     return ns ? view_time(ns) : json_string("1970-01-01T00:00:00.000Z");
 }
 
-char *file_etag(const struct kit_entry *e)
-{
-    return str_printf("\"%lx-%lx-%lx.%x-%lx\"", e->dev, e->ino, (unsigned long)e->mtime,
-                      e->mtime_ns, e->size);
-}
-
 json_t *view_file(const kit_record *r, const char *name, size_t n)
 {
     const struct kit_entry *e = &r->entry;

@@ -2,9 +2,58 @@
  * head has promised. */
 #include <string.h>
 
-#include "door/rest/files.h"
+#include "base/log.h"
+#include "door/shared/files.h"
 
 #define FILL 32768 /* zeros at a time */
+
+/* ---- what is asked for ---- */
+
+char *file_etag(const struct kit_entry *e)
+{
+    return str_printf("\"%lx-%lx-%lx.%x-%lx\"", e->dev, e->ino, (unsigned long)e->mtime,
+                      e->mtime_ns, e->size);
+}
+
+/* "bytes=FROM-TO", "bytes=FROM-", "bytes=-LAST"; anything else is answered with the whole. */
+static bool parse_range(const char *text, kit_request *q)
+{
+    const char *p = text + 6, *dash = strchr(p, '-');
+    uint64_t first = 0, last = 0;
+
+    if (!str_starts(text, "bytes=") || !dash)
+        return false;
+    CLEANUP(freep) char *from = xstrndup(p, (size_t)(dash - p));
+    bool has_last = str_to_u64(dash + 1, INT64_MAX, &last);
+    if (!*from) {
+        q->flags |= has_last ? KIT_F_SUFFIX : 0;
+        q->length = has_last ? last : UINT64_MAX;
+        return has_last;
+    }
+    if (!str_to_u64(from, INT64_MAX, &first) || (dash[1] && (!has_last || last < first)))
+        return false;
+    q->offset = first;
+    q->length = has_last ? last - first + 1 : UINT64_MAX;
+    return true;
+}
+
+file_wish file_read_wish(const request *rq, kit_request *q)
+{
+    const char *range = request_header(rq, "Range");
+
+    return (file_wish){.ranged = range && str_starts(range, "bytes=") && parse_range(range, q),
+                       .if_range = request_header(rq, "If-Range"),
+                       .if_none_match = request_header(rq, "If-None-Match")};
+}
+
+void file_read_begin(file_job *f, const file_wish *w)
+{
+    f->ranged = w->ranged;
+    f->if_range = w->if_range ? xstrdup(w->if_range) : NULL;
+    f->if_none_match = w->if_none_match ? xstrdup(w->if_none_match) : NULL;
+}
+
+/* ---- the answer ---- */
 
 /* Begins again from the first byte: the file is not the one that the range was meant for. */
 static enum file_go begin_again(file_job *f)
@@ -13,7 +62,7 @@ static enum file_go begin_again(file_job *f)
 
     f->rq.offset = 0;
     f->rq.length = UINT64_MAX;
-    f->rq.flags = 0;
+    f->rq.flags &= ~KIT_F_SUFFIX;
     f->ranged = false;
     err *e = engine_kit(f->engine, &f->who, f->sb, &f->rq, f->user, &call);
     if (e) {
@@ -34,18 +83,13 @@ static bool matches(const char *header, const char *etag)
 
 static char *extra_lines(const file_job *f, const kit_record *r, const char *etag)
 {
-    CLEANUP(json_decrefp) json_t *o = view_file(r, "", 0);
-    CLEANUP(buf_done) buf text = {0};
-
-    json_object_del(o, "name");
-    json_object_del(o, "target");
-    json_write(&text, o);
+    CLEANUP(freep) char *more = f->form->lines ? f->form->lines(f, r) : NULL;
     CLEANUP(freep)
-    char *range = f->ranged ? str_printf("Content-Range: bytes %lu-%lu/%lu\r\n", f->at, f->end - 1,
-                                         r->entry.size)
+    char *range = f->ranged ? str_printf("Content-Range: bytes %lu-%lu/%lu\r\n", f->from,
+                                         f->end - 1, r->entry.size)
                             : xstrdup("");
-    return str_printf("ETag: %s\r\nBothy-File: %s\r\nAccept-Ranges: bytes\r\n%s", etag,
-                      buf_cstr(&text), range);
+
+    return str_printf("ETag: %s\r\n%sAccept-Ranges: bytes\r\n%s", etag, str_or(more, ""), range);
 }
 
 static void write_head(file_job *f, relay_io *io, const kit_record *r, const char *etag, int status)
@@ -55,7 +99,7 @@ static void write_head(file_job *f, relay_io *io, const kit_record *r, const cha
 
     http_head_write(io->out, &(http_head){.status = status,
                                           .type = "application/octet-stream",
-                                          .length = sized ? (int64_t)(f->end - f->at) : -1,
+                                          .length = sized ? (int64_t)(f->end - f->from) : -1,
                                           .chunked = !sized && io->http11,
                                           .keep_alive = io->keep_alive && (sized || io->http11),
                                           .request_id = f->request_id,
@@ -69,18 +113,18 @@ static bool set_span(file_job *f, const struct kit_entry *e)
 {
     f->sized = !(e->flags & KIT_E_UNSIZED);
     f->ranged = f->ranged && f->sized;
-    f->at = 0;
+    f->from = 0;
     f->end = e->size;
     if (!f->ranged)
         return true;
     uint64_t n = f->rq.length;
     if (f->rq.flags & KIT_F_SUFFIX)
-        f->at = n < e->size ? e->size - n : 0;
+        f->from = n < e->size ? e->size - n : 0;
     else
-        f->at = f->rq.offset;
-    if (f->at >= e->size || !n)
+        f->from = f->rq.offset;
+    if (f->from >= e->size || !n)
         return false;
-    f->end = n < e->size - f->at ? f->at + n : e->size;
+    f->end = n < e->size - f->from ? f->from + n : e->size;
     return true;
 }
 
@@ -90,7 +134,7 @@ static enum file_go outside(file_job *f, relay_io *io, uint64_t size)
     err *e = err_because(err_kind(err_new(ERR_RANGE, "the range lies outside the file"), "path"),
                          "the file has %lu bytes", size);
 
-    http_error_answer(io->out, e, io->keep_alive, f->request_id);
+    http_error_answer_as(io->out, f->errors, e, io->keep_alive, f->request_id);
     f->stream = false;
     return FILE_DONE;
 }
@@ -102,7 +146,7 @@ static enum file_go read_entry(file_job *f, relay_io *io, const kit_record *r)
     if (f->head_sent)
         return FILE_CUT;
     if (matches(f->if_none_match, etag)) {
-        f->at = f->end = 0;
+        f->from = f->end = 0;
         f->ranged = false;
         write_head(f, io, r, etag, 304);
         return FILE_DONE;
@@ -120,26 +164,26 @@ static bool fill(file_job *f, relay_io *io, uint64_t to)
 {
     static const char ZEROS[FILL];
 
-    while (f->at < to) {
-        size_t n = to - f->at < FILL ? (size_t)(to - f->at) : FILL;
+    while (f->from < to) {
+        size_t n = to - f->from < FILL ? (size_t)(to - f->from) : FILL;
         if (io->out->len >= 2 * FILL)
             return false;
         if (f->sized)
             buf_append(io->out, ZEROS, n);
         else
             stream_put(io, ZEROS, n);
-        f->at += n;
+        f->from += n;
     }
     return true;
 }
 
-static enum file_go read_record(file_job *f, relay_io *io, const kit_record *r)
+enum file_go file_read_record(file_job *f, relay_io *io, const kit_record *r)
 {
     if (r->type == KIT_ENTRY)
         return read_entry(f, io, r);
     if (r->type != KIT_DATA)
         return FILE_ON;
-    if (!f->head_sent || r->offset < f->at || (f->sized && r->offset + r->bytes_len > f->end))
+    if (!f->head_sent || r->offset < f->from || (f->sized && r->offset + r->bytes_len > f->end))
         return FILE_CUT; /* not what the head has promised */
     if (!fill(f, io, r->offset))
         return FILE_AGAIN;
@@ -147,11 +191,11 @@ static enum file_go read_record(file_job *f, relay_io *io, const kit_record *r)
         buf_append(io->out, r->bytes, r->bytes_len);
     else
         stream_put(io, r->bytes, r->bytes_len);
-    f->at += r->bytes_len;
+    f->from += r->bytes_len;
     return FILE_ON;
 }
 
-static enum file_go read_over(file_job *f, relay_io *io, const kit_record *end)
+enum file_go file_read_over(file_job *f, relay_io *io, const kit_record *end)
 {
     (void)end;
     if (!f->head_sent)
@@ -162,11 +206,9 @@ static enum file_go read_over(file_job *f, relay_io *io, const kit_record *end)
     return FILE_DONE;
 }
 
-const file_form FILE_READ = {.record = read_record, .over = read_over};
-
 /* ---- HEAD ---- */
 
-static enum file_go head_record(file_job *f, relay_io *io, const kit_record *r)
+enum file_go file_head_record(file_job *f, relay_io *io, const kit_record *r)
 {
     CLEANUP(freep) char *etag = file_etag(&r->entry);
 
@@ -178,10 +220,8 @@ static enum file_go head_record(file_job *f, relay_io *io, const kit_record *r)
     return FILE_ON;
 }
 
-static enum file_go head_over(file_job *f, relay_io *io, const kit_record *end)
+enum file_go file_head_over(file_job *f, relay_io *io, const kit_record *end)
 {
     (void)end, (void)io;
     return f->head_sent ? FILE_DONE : FILE_CUT;
 }
-
-const file_form FILE_HEAD = {.record = head_record, .over = head_over};
