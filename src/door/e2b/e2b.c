@@ -30,6 +30,8 @@ e2b *e2b_new(const e2b_options *o)
     d->o = *o;
     d->o.secret = NULL;
     memcpy(d->secret, o->secret, sizeof d->secret);
+    d->users = e2b_users_new();
+    d->watchers = e2b_watchers_new();
     forms_init();
     return d;
 }
@@ -38,6 +40,8 @@ void e2b_free(e2b *d)
 {
     if (!d)
         return;
+    e2b_watchers_free(d->watchers);
+    e2b_users_free(d->users);
     secret_wipe(d->secret, sizeof d->secret);
     free(d);
 }
@@ -80,6 +84,7 @@ err *e2b_dispatch(e2b *d, request *rq, response *rs)
 
     request_set_door(rq, d);
     response_set_form(rs, &E2B_FORM_HTTP);
+    TRY(request_query_as_form(rq));
     e2b_set_operation(rq, "e2b_none");
     if (way.plane == PLANE_CONTROL)
         return control_dispatch(d, rq, rs);

@@ -1,4 +1,5 @@
 /* How errors look to E2B's clients, and what is not there. */
+#include <errno.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -71,12 +72,19 @@ static const char *write_port(buf *body, const err *e, const char *request_id, i
     return "application/json";
 }
 
+const char *e2b_connect_code(const err *e)
+{
+    /* What is in the way is told apart from what has changed meanwhile. */
+    return e->code == ERR_CONFLICT && e->errnum == EEXIST ? "already_exists"
+                                                          : err_info_of(e->code)->connect;
+}
+
 static void write_connect(buf *out, const err *e)
 {
     CLEANUP(buf_done) buf text = {0};
 
     e2b_message(&text, e);
-    buf_printf(out, "{\"code\":\"%s\",\"message\":", err_info_of(e->code)->connect);
+    buf_printf(out, "{\"code\":\"%s\",\"message\":", e2b_connect_code(e));
     buf_json_string(out, text.p, text.len);
     buf_char(out, '}');
 }
@@ -102,7 +110,7 @@ int e2b_connect_status(const char *code)
 static const char *write_unary(buf *body, const err *e, const char *request_id, int *status)
 {
     (void)request_id;
-    *status = e2b_connect_status(err_info_of(e->code)->connect);
+    *status = e2b_connect_status(e2b_connect_code(e));
     write_connect(body, e);
     return "application/json";
 }

@@ -7,9 +7,14 @@
 #include "door/e2b/e2b.h"
 #include "door/e2b/route.h"
 
+typedef struct e2b_users e2b_users;
+typedef struct e2b_watchers e2b_watchers;
+
 struct e2b {
     e2b_options o;
     uint8_t secret[E2B_SECRET_LEN];
+    e2b_users *users;
+    e2b_watchers *watchers;
 };
 
 static inline e2b *e2b_of(request *rq)
@@ -35,6 +40,8 @@ extern const error_form E2B_FORM_UNARY;  /* Connect: HTTP status, {"code":"not_f
 extern const error_form E2B_FORM_STREAM; /* Connect: 200, and an end-stream envelope */
 /* The HTTP status of a Connect code. */
 int e2b_connect_status(const char *code);
+/* The Connect code of an error. */
+const char *e2b_connect_code(const err *e);
 /* "message: cause. Remedy." */
 void e2b_message(buf *out, const err *e);
 /* Not there: counted, and told with what to do instead. what: of E2B_UNSUPPORTED. */
@@ -116,6 +123,19 @@ err *envd_dispatch(e2b *d, const e2b_way *way, request *rq, response *rs) ERR_MU
 err *envd_basic_user(const char *header, char **ret_user) ERR_MUST;
 /* The exact answer that SDKs take for "it is not running". */
 void envd_not_found(response *rs, const char *id);
+
+/* ---- user.c: "user" where the image has none ---- */
+e2b_users *e2b_users_new(void);
+void e2b_users_free(e2b_users *u);
+/* Sets c->user to NULL where it is "user" and the image does not know it. May ask inside, once for
+ * a sandbox. */
+err *e2b_user(envd_call *c, request *rq) ERR_MUST;
+/* A user that does not exist is `unauthenticated` to E2B's clients. Takes the error. */
+err *e2b_user_error(err *e) ERR_MUST;
+
+/* ---- watch.c: watchers that are asked now and then ---- */
+e2b_watchers *e2b_watchers_new(void);
+void e2b_watchers_free(e2b_watchers *t);
 
 /* ---- the services of envd; the response's form is set already ---- */
 err *process_rpc(envd_call *c, request *rq, response *rs) ERR_MUST;    /* process*.c */
