@@ -462,6 +462,8 @@ static err *open_doors(node *n, gid_t group)
                                        .version = BOTHY_VERSION,
                                        .ready = ready,
                                        .arg = n,
+                                       .listen_tcp = *n->cfg.listen_tcp ? n->cfg.listen_tcp : NULL,
+                                       .e2b = n->cfg.e2b_enabled,
                                        .port_domain = n->cfg.ports_domain,
                                        .port_answer_ms = n->cfg.ports_answer_wait,
                                        .port_idle_ms = n->cfg.ports_idle});

@@ -240,7 +240,7 @@ def drop(table, name, kind):
 
 def info():
     return {"version": "0.0.0-fake", "cell": "test", "backend": "fake",
-            "caps": {"freeze": "absent", "exec": "native"}, "versions": {"api": 1}, "pool": None,
+            "caps": {"freeze": "absent", "exec": "native"}, "versions": {"api": 1}, "pool": None, "listen": {"tcp": "0.0.0.0:7070", "domain": None, "e2b": True},
             "counts": {"sandboxes": len(WORLD["sandboxes"])}}
 
 

@@ -114,7 +114,8 @@ static err *take_network(const e2b *d, const caller *c, const json_t *body, bool
     bool closed = false;
 
     TRY(closed_by_rules(json_object_get(body, "network"), &closed));
-    if (json_is_false(said) || closed)
+    a->spec.has_network = json_is_false(said) || closed; /* else a template may say it */
+    if (a->spec.has_network)
         return NULL;
     err *e = engine_check_network(d->o.engine, c);
     if (!e) {
@@ -142,6 +143,27 @@ static err *take(const e2b *d, const caller *c, json_t *body, bool v2, asked *a)
     a->note.secure = v2 || json_flag(body, "secure");
     a->note.ttl_ms = a->spec.ttl_ms;
     a->spec.door = e2b_note_write(&a->note);
+    return NULL;
+}
+
+/* A recipe of this name goes before the names that E2B has, and before images. */
+static err *use_recipe(const e2b *d, const caller *c, asked *a)
+{
+    CLEANUP(template_view_done) template_view t = {0};
+    err *e = engine_template_find(d->o.engine, c, a->note.template, &t);
+
+    if (e && e->code != ERR_NOT_FOUND)
+        return e;
+    bool found = !e;
+    err_free(e);
+    if (found) {
+        free(a->spec.image);
+        a->spec.image = NULL;
+        a->spec.template = xstrdup(a->note.template);
+        a->spec.setuid = false; /* the recipe says it */
+    } else {
+        a->spec.has_network = true;
+    }
     return NULL;
 }
 
@@ -201,6 +223,7 @@ static err *create(request *rq, response *rs, bool v2)
     TRY(control_body(rq, &text, &body));
     TRY(idempotency_of(rq, &text, &idem));
     TRY(take(d, e2b_caller(rq), body, v2, &a));
+    TRY(use_recipe(d, e2b_caller(rq), &a));
     TRY(request_hold_new(rq, text.len + CREATE_HELD, &hold));
     creating *made = xcalloc(1, sizeof *made);
     waiting *w = xcalloc(1, sizeof *w);

@@ -64,6 +64,11 @@ err *rest_info_get(request *rq, response *rs)
                                   "spine", (int)SP_VERSION, "kit",
                                   (int)strtol(KIT_VERSION, NULL, 10), "journal",
                                   (int)EXEC_JOURNAL_FORMAT, "store", STORE_VERSION));
+    const rest_options *r = &rest_of(rq)->o;
+    json_object_set_new(o, "listen",
+                        json_pack("{s:s?,s:s?,s:b}", "tcp", r->listen_tcp, "domain",
+                                  r->port_domain && *r->port_domain ? r->port_domain : NULL, "e2b",
+                                  r->e2b));
     json_object_set_new(o, "releases", view_releases(rest_of(rq)->o.version, b));
     json_object_set_new(o, "pool", view_pool_of(b));
     json_object_set_new(o, "counts",

@@ -15,6 +15,8 @@ typedef struct rest_options {
     err *(*ready)(void *arg, size_t i, const pool_status *pool, const char **ret_name,
                   bool *ret_warns);
     void *arg;
+    const char *listen_tcp;  /* for /v1/info; NULL: none */
+    bool e2b;                /* likewise: that door is open */
     const char *port_domain; /* of the host form; "" or NULL: off */
     uint64_t port_answer_ms, port_idle_ms;
 } rest_options;
