@@ -176,6 +176,7 @@ static void everything_has_a_ceiling(void **state)
     assert_err(run(TYPE, head.p, head.len, head.len, &t), ERR_TOO_LARGE);
     for (unsigned i = 0; i <= MULTIPART_SKIP_MAX / 2; i++)
         buf_str(&before, "\r\n");
+    buf_str(&before, FILE_HEAD("=\"late\"") "x\r\n--XyZ--");
     assert_err(run(TYPE, before.p, before.len, 512, &t), ERR_INVALID_REQUEST);
     assert_err(run(TYPE, before.p, before.len, before.len, &t), ERR_INVALID_REQUEST);
     buf_done(&t.text);
