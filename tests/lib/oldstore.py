@@ -13,6 +13,8 @@ def migrations():
     """The texts, in order, from the source."""
     source = (TOP / "src" / "store" / "schema.c").read_text()
     body = re.sub(r"/\*.*?\*/", "", re.search(r"MIGRATIONS\[\] = \{(.*?)\n\};", source, re.S)[1], flags=re.S)
+    for name, text in re.findall(r'^#define (\w+) (".*")$', source, re.M):
+        body = re.sub(rf"\b{name}\b", lambda _, text=text: text, body)
     return ["".join(json.loads(part) for part in re.findall(r'"(?:[^"\\]|\\.)*"', text))
             for text in re.split(r'"\s*,\s*(?="|$)', body.strip().rstrip(",") + ',')
             if '"' in text for text in [text if text.rstrip().endswith('"') else text + '"']]
@@ -30,6 +32,7 @@ def take_back(path, version):
             columns = [{c[1] for c in db.execute(f"PRAGMA {schema}.table_info({table})")} for schema in ("main", "now")]
             both = ", ".join(sorted(columns[0] & columns[1]))
             if both:
+                db.execute(f"DELETE FROM main.{table}")  # what triggers made of the tables before
                 db.execute(f"INSERT INTO main.{table} ({both}) SELECT {both} FROM now.{table}")
         db.commit()
         db.execute("DETACH now")
