@@ -261,6 +261,7 @@ static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
         return e2b_missing(MISSING_ROUTE, "envd has no %s", request_path(rq));
     TRY(user_of(rq, &user));
     c->user = user;
+    TRY(e2b_user(c, rq));
     return s->serve(c, rq, rs);
 }
 

@@ -86,7 +86,7 @@ err *fs_place(envd_call *c, request *rq, file_place *ret_place)
 {
     if (engine_files_cap(c->door->o.engine) != CAP_NATIVE)
         return e2b_missing(MISSING_FILESYSTEM, "files: this node has no kit to send inside");
-    TRY(e2b_user(c, rq));
+    (void)rq;
     *ret_place = (file_place){c->door->o.engine, c->as, c->sb, c->user};
     return NULL;
 }
