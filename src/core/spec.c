@@ -209,6 +209,13 @@ static err *check_cwd(const char *cwd)
     return cwd ? check_path(cwd, 4095, "cwd") : NULL;
 }
 
+static err *check_exec_cwd(const exec_spec *s)
+{
+    if (s->cwd && s->cwd_home && s->cwd[0] == '~')
+        return s->cwd[1] ? check_path(s->cwd + 1, 4095, "cwd") : NULL;
+    return check_cwd(s->cwd);
+}
+
 static bool label_key_valid(const char *s, size_t n)
 {
     if (n < 1 || n > 63 || !is_name_char(s[0]) || !is_name_char(s[n - 1]))
@@ -447,7 +454,7 @@ err *exec_spec_check(const exec_spec *s)
         return err_new(ERR_TOO_LARGE, "argv and env have %zu bytes, at most %u are allowed", total,
                        SPEC_ARGS_MAX);
     TRY(check_user(s->user));
-    TRY(check_cwd(s->cwd));
+    TRY(check_exec_cwd(s));
     if (s->stdio > STDIO_PTY)
         return err_new(ERR_INVALID_REQUEST, "stdio must be pipes, merged or pty");
     if (s->timeout_ms > SPEC_TIMEOUT_MAX_MS)

@@ -109,9 +109,10 @@ enum stdio_mode {
 };
 typedef struct exec_spec {
     char **argv;
-    char **env; /* NAME=value */
-    char *user; /* NULL: the sandbox's */
-    char *cwd;  /* NULL: the sandbox's */
+    char **env;    /* NAME=value */
+    char *user;    /* NULL: the sandbox's */
+    char *cwd;     /* NULL: the sandbox's */
+    bool cwd_home; /* it may be "~", or begin with "~/": the user's home, which init knows */
     enum stdio_mode stdio;
     bool stdin_open; /* bytes will come; else /dev/null */
     uint16_t rows, cols;

@@ -192,7 +192,12 @@ static void enter_cwd(const struct request *rq, const struct env *env)
     const char *home = env_get(env, "HOME");
     const char *cwd = *rq->cwd ? rq->cwd : g.claim.made ? g.claim.cwd : "";
 
-    if (*cwd)
+    if (cwd[0] == '~' && (!cwd[1] || cwd[1] == '/')) { /* home, or below it */
+        check(SP_ST_CWD, SYS(chdir, home && *home ? home : "/"));
+        cwd += cwd[1] ? 2 : 1;
+        if (*cwd)
+            check(SP_ST_CWD, SYS(chdir, cwd));
+    } else if (*cwd)
         check(SP_ST_CWD, SYS(chdir, cwd));
     else if (!home || !*home || SYS(chdir, home) < 0)
         check(SP_ST_CWD, SYS(chdir, "/"));

@@ -134,12 +134,21 @@ static err *lay_out(process_start *s, bool *ret_fed, buf *ret_text)
     return NULL;
 }
 
+/* Of a person: relative ones begin at home. */
+static char *cwd_of(const process_start *s)
+{
+    if (!s->cwd)
+        return NULL;
+    return s->cwd[0] == '/' || s->cwd[0] == '~' ? xstrdup(s->cwd) : str_printf("~/%s", s->cwd);
+}
+
 static exec_spec spec_of(process_start *s, const char *user, uint64_t timeout_ms, bool fed)
 {
     return (exec_spec){.argv = TAKE_PTR(s->argv),
                        .env = TAKE_PTR(s->env),
                        .user = user ? xstrdup(user) : NULL,
-                       .cwd = s->cwd ? xstrdup(s->cwd) : NULL,
+                       .cwd = cwd_of(s),
+                       .cwd_home = true,
                        .stdio = s->has_pty ? STDIO_PTY : STDIO_PIPES,
                        .stdin_open = s->has_pty || !s->no_stdin || fed,
                        .rows = s->rows,

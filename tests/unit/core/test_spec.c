@@ -278,6 +278,14 @@ static void commands(void **state)
     assert_err(exec_spec_check(&(exec_spec){.argv = empty}), ERR_INVALID_REQUEST);
     assert_ok(exec_spec_check(&(exec_spec){.argv = good, .exec_fd = -1}));
     assert_err(exec_spec_check(&(exec_spec){.argv = good, .env = bad_env}), ERR_INVALID_REQUEST);
+    assert_ok(exec_spec_check(&(exec_spec){.argv = good, .cwd = (char[]){"~"}, .cwd_home = true}));
+    assert_ok(
+        exec_spec_check(&(exec_spec){.argv = good, .cwd = (char[]){"~/x"}, .cwd_home = true}));
+    assert_err(exec_spec_check(&(exec_spec){.argv = good, .cwd = (char[]){"~/x"}}),
+               ERR_INVALID_REQUEST);
+    assert_err(
+        exec_spec_check(&(exec_spec){.argv = good, .cwd = (char[]){"~eve"}, .cwd_home = true}),
+        ERR_INVALID_REQUEST);
     assert_err(exec_spec_check(&(exec_spec){.argv = good, .cwd = (char[]){"x"}}),
                ERR_INVALID_REQUEST);
     assert_err(exec_spec_check(&(exec_spec){.argv = good, .timeout_ms = UINT64_MAX}),

@@ -107,9 +107,8 @@ def one(box, direct, number, draw):
     tell({"number": number, "pid": pid, "streams": streams, "wanted": {"out": out, "err": errors, "code": code}})
 
 
-def work(n):
+def work(n, box, direct):
     draw = random.Random(f"{ASK['seed']} {ASK['first']} {n}")
-    box, direct = sandbox(ASK["through"]), sandbox(ASK["direct"])
     while True:
         with LOCK:
             number = next(LEFT, None)
@@ -120,10 +119,11 @@ def work(n):
 
 def main():
     done = threading.Event()
+    boxes = [(sandbox(ASK["through"]), sandbox(ASK["direct"])) for _ in range(ASK["threads"])]
     if ASK["cut"]:
         port = int(ASK["through"].rsplit(":", 1)[1])
         threading.Thread(target=cutter, args=(random.Random(ASK["seed"]), port, done), daemon=True).start()
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(ASK["threads"])]
+    threads = [threading.Thread(target=work, args=(i, *boxes[i])) for i in range(ASK["threads"])]
     for t in threads:
         t.start()
     for t in threads:
