@@ -148,6 +148,8 @@ char **strv_of_json(const json_t *list); /* of its strings; NULL: none */
 
 /* start.c: begins the start command if it has one that was not begun yet. Does not wait. */
 void sandbox_start(sandbox *sb);
+/* The keeper's: those that were not begun, as a kill of ours or a want of room came before it. */
+void start_look(engine *e);
 json_t *start_json(const start_spec *s); /* NULL: there is none */
 
 /* template.c: what a create's template says, where the spec says nothing. */

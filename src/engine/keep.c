@@ -166,6 +166,7 @@ void *engine_keeper(void *arg)
             sandbox_unref(sb);
         }
         idle_look(e);
+        start_look(e);
         for (sandbox *sb; (sb = unsettled(e));) {
             sandbox_give_up(sb);
             sandbox_unref(sb);

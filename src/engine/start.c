@@ -21,6 +21,28 @@ static bool is_due(sandbox *sb)
     return sb->start && sb->table && sb->state == LIFE_RUNNING && !sb->cause && !sb->deleting;
 }
 
+void start_look(engine *e)
+{
+    size_t n = 0;
+    CLEANUP(freep) sandbox **all = NULL;
+
+    {
+        LOCK_SCOPE(&e->lock);
+        map_iter it = {0};
+        while (map_next(&e->live, &it)) {
+            sandbox *sb = it.entry->value;
+            if (!sb->start || !is_due(sb) || exec_table_start_id(sb->table))
+                continue;
+            all = xrealloc(all, (n + 1) * sizeof(sandbox *));
+            all[n++] = sandbox_ref(sb);
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        sandbox_start(all[i]);
+        sandbox_unref(all[i]);
+    }
+}
+
 void sandbox_start(sandbox *sb)
 {
     exec *x = NULL;

@@ -103,7 +103,8 @@ err *exec_find(exec_table *t, uint64_t id, exec **ret_exec) ERR_MUST;
 void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n);
 /* How many have no end yet. */
 size_t exec_count_running(exec_table *t);
-/* The sandbox's start command (exec_spec.start); 0: none was begun. */
+/* The sandbox's start command (exec_spec.start); 0: none was begun, or a kill of ours kept it from
+ * being sent. */
 uint64_t exec_table_start_id(exec_table *t);
 /* How many keep the sandbox from being idle: commands without an end and verbs' own, but neither
  * its start command nor shells of sessions, whose commands session_busy() counts. ret_last: when

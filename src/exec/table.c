@@ -121,6 +121,8 @@ static void load_end(exec_table *t, struct past *p, uint32_t index, const journa
     atomic_fetch_add(&t->spool_bytes, r->end.length[0] + r->end.length[1]);
     if (!never_forked(&r->end))
         return;
+    if (t->start_id == p->id)
+        t->start_id = 0;
     err *e = journal_read(&t->journal, p->begin, &begin);
     if (e)
         err_drop(e, "journal");
