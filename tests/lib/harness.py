@@ -41,6 +41,10 @@ class Skip(Exception):
     """Raised by a case that cannot run here; the text is the reason."""
 
 
+def commit_of(top):
+    return subprocess.run(["git", "-C", top, "rev-parse", "--short=12", "HEAD"], stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+
+
 class Suite:
     def __init__(self, name, backend="oci", **extra):
         parser = argparse.ArgumentParser(prog=name)
@@ -58,6 +62,7 @@ class Suite:
         self.prefix = ""
         self.lock = threading.Lock()  # cases may run beside each other
         self.results = []  # of every case: name, result, ms, why
+        self.commit = commit_of(TOP) if os.environ.get("BOTHY_MEASURED") else ""  # now: a long run may see it change
         random.seed(self.args.seed)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # nodes are taken down
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & has it ignored, also in what we start
@@ -130,11 +135,10 @@ class Suite:
         path = os.environ.get("BOTHY_MEASURED")
         if not path:
             return
-        commit = subprocess.run(["git", "-C", TOP, "rev-parse", "--short=12", "HEAD"], stdout=subprocess.PIPE, text=True, check=False)
         memory = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) // 1024
         machine = {"kernel": os.uname().release, "arch": os.uname().machine, "cores": os.cpu_count(), "memory_mib": memory}
         pathlib.Path(path).write_text(json.dumps(
-            {"suite": self.name, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": commit.stdout.strip(),
+            {"suite": self.name, "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "commit": self.commit,
              "machine": machine, "size": "long" if self.args.long else "short", "seed": self.args.seed, "passed": self.passed,
              "failed": self.failed, "skipped": self.skipped, **figures}, indent=2) + "\n")
 
