@@ -194,7 +194,6 @@ static err *process_start_rpc(envd_call *c, request *rq, response *rs)
     TRY(connect_timeout(request_header(rq, "Connect-Timeout-Ms"), &timeout_ms));
     TRY(read_stream_body(rq, &body, &message, &n));
     TRY(process_start_decode(message, n, &s));
-    TRY(e2b_user(c, rq));
     TRY(start_exec(c, &s, timeout_ms, &x));
     process_stream_start(rq, rs, c->sb, x,
                          &(process_stream){.is_new = true,
