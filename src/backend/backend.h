@@ -183,6 +183,8 @@ typedef struct backend_ops {
     err *(*resize)(box *x, uint64_t exec, uint16_t rows, uint16_t cols); /* frames form only */
     /* Returns when the kill is sent; the rest is background work. A missing id is success. */
     err *(*destroy)(backend *b, const char *id);
+    /* Optional: the same without waiting. It is done when the node can, however long that takes. */
+    void (*destroy_soon)(backend *b, const char *id);
     /* Blocking; for start-up. ret_list is malloc'ed. */
     err *(*list)(backend *b, box_status **ret_list, size_t *ret_n);
     /* Blocking, short. ERR_UNSUPPORTED where caps says absent. */

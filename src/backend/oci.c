@@ -389,6 +389,15 @@ static err *oci_resize(box *x, uint64_t id, uint16_t rows, uint16_t cols)
 
 /* ---- the rest of the warden ---- */
 
+static void oci_destroy_soon(backend *b, const char *id)
+{
+    struct wp_id w = oci_id(id);
+
+    oci_warden_send(oci_of(b)->warden,
+                    &(warden_ask){.type = WP_DESTROY, .body = {{&w, sizeof w}}, .fd = -1},
+                    ignore_answer, NULL);
+}
+
 static err *oci_destroy(backend *b, const char *id)
 {
     struct wp_id w = oci_id(id);
@@ -404,9 +413,7 @@ static err *oci_destroy(backend *b, const char *id)
     /* The warden is away, or did not understand. Whoever asked goes on as if it were done: it will
      * be, and to destroy twice does no harm. */
     if (r.errnum != ECANCELED)
-        oci_warden_send(oci_of(b)->warden,
-                        &(warden_ask){.type = WP_DESTROY, .body = {{&w, sizeof w}}, .fd = -1},
-                        ignore_answer, NULL);
+        oci_destroy_soon(b, id);
     return oci_call_error(&r, "cannot destroy the sandbox");
 }
 
@@ -547,8 +554,9 @@ static err *oci_metrics(backend *b, buf *out)
 {
     CLEANUP(warden_reply_done) warden_reply r;
 
-    oci_warden_call(oci_of(b)->warden,
-                    &(warden_ask){.type = WP_METRICS, .fd = -1, .timeout_ms = OCI_LOOK_MS}, &r);
+    oci_warden_call(
+        oci_of(b)->warden,
+        &(warden_ask){.type = WP_METRICS, .fd = -1, .timeout_ms = OCI_COUNT_MS, .now = true}, &r);
     if (r.errnum)
         return oci_call_error(&r, "cannot read the warden's metrics");
     buf_append(out, r.body.p, r.body.len);
@@ -717,6 +725,7 @@ static const backend_ops oci_ops = {
     .stdin_write = oci_stdin_write,
     .resize = oci_resize,
     .destroy = oci_destroy,
+    .destroy_soon = oci_destroy_soon,
     .network = oci_network,
     .list = oci_list,
     .usage = oci_usage,

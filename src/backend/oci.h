@@ -38,6 +38,7 @@ typedef struct warden_ask {
     int fd;               /* -1, or one to send along; duplicated */
     uint64_t timeout_ms;  /* then a local ETIMEDOUT; 0: never */
     uint64_t deadline_ms; /* CLAIM: its deadline, counted from now; sent again it is shorter */
+    bool now;             /* a call: without a warden it is a local ENOTCONN at once */
     bool once;            /* fd can be read once: lost with the connection, a local ECONNRESET */
 } warden_ask;
 
@@ -78,6 +79,7 @@ static inline struct wp_id oci_id(const char *id)
     memcpy(r.id, id, strnlen(id, SANDBOX_ID_LEN));
     return r;
 }
+#define OCI_COUNT_MS 500  /* metrics: whoever scrapes comes again */
 #define OCI_LOOK_MS  2000 /* what only looks: a thread waits, and a late answer helps nobody */
 #define OCI_SHORT_MS 30000
 #define OCI_RETRY_S  5

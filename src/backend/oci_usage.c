@@ -24,8 +24,9 @@ static box_usage usage_from(const struct wp_usage *u)
                        .frozen = u->flags & WP_BOX_FROZEN};
 }
 
-/* At most WP_STATS_MAX. An older warden takes no size and answers with the first fields. */
-static err *stats(oci_warden *w, const struct wp_id *ids, uint32_t n, box_usage *ret)
+/* At most WP_STATS_MAX. now: whoever asks for many asks again. An older warden takes no size and
+ * answers with the first fields. */
+static err *stats(oci_warden *w, const struct wp_id *ids, uint32_t n, bool now, box_usage *ret)
 {
     struct wp_stats ask = {.n = n,
                            .size = oci_warden_caps(w) & WP_CAP_USAGE ? sizeof(struct wp_usage) : 0};
@@ -35,7 +36,8 @@ static err *stats(oci_warden *w, const struct wp_id *ids, uint32_t n, box_usage 
                     &(warden_ask){.type = WP_STATS,
                                   .body = {{&ask, sizeof ask}, {(void *)ids, n * sizeof *ids}},
                                   .fd = -1,
-                                  .timeout_ms = OCI_LOOK_MS},
+                                  .timeout_ms = OCI_LOOK_MS,
+                                  .now = now},
                     &r);
     if (r.errnum)
         return oci_call_error(&r, "cannot read the sandboxes' usage");
@@ -59,7 +61,7 @@ err *oci_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t n,
             part[some] = oci_id(ids[from + some]);
             some++;
         }
-        TRY(stats(((oci *)b)->warden, part, some, ret + from));
+        TRY(stats(((oci *)b)->warden, part, some, true, ret + from));
         from += some;
     }
     return NULL;
@@ -70,7 +72,7 @@ err *oci_usage(backend *b, const char *id, box_usage *ret_usage)
     struct wp_id one = oci_id(id);
     box_usage u = {0};
 
-    TRY(stats(((oci *)b)->warden, &one, 1, &u));
+    TRY(stats(((oci *)b)->warden, &one, 1, false, &u));
     if (!u.known)
         return err_kind(err_new(ERR_NOT_FOUND, "the node has no sandbox %s", id), "sandbox");
     *ret_usage = u;

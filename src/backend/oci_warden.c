@@ -563,11 +563,22 @@ static void call_done(void *arg, warden_answer *a)
     pthread_cond_signal(&c->cond);
 }
 
+static bool is_connected(oci_warden *w)
+{
+    LOCK_SCOPE(&w->lock);
+    return w->connected;
+}
+
 void oci_warden_call(oci_warden *w, const warden_ask *ask, warden_reply *ret_reply)
 {
     waiting c = {.reply = ret_reply};
 
     *ret_reply = (warden_reply){.fd = -1};
+    if (ask->now && !is_connected(w)) {
+        *ret_reply = (warden_reply){
+            .errnum = ENOTCONN, .local = true, .text = "no warden is there", .fd = -1};
+        return;
+    }
     pthread_mutex_init(&c.lock, NULL);
     cond_init(&c.cond);
     oci_warden_send(w, ask, call_done, &c);

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <string.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -179,6 +180,24 @@ void metric_look(void (*look)(void *arg), void *arg)
     assert(nlooks < LOOKS_MAX);
     looks[nlooks].look = look;
     looks[nlooks++].arg = arg;
+}
+
+size_t metric_cut(buf *text, size_t max)
+{
+    static const char FAMILY[] = "\n# HELP ";
+    size_t had = text->len, fits = 0;
+
+    if (had <= max)
+        return 0;
+    for (char *at = text->p, *next;
+         (next = memmem(at, had - (size_t)(at - text->p), FAMILY, sizeof FAMILY - 1));
+         at = next + 1) {
+        if ((size_t)(next + 1 - text->p) > max)
+            break;
+        fits = (size_t)(next + 1 - text->p);
+    }
+    text->len = fits;
+    return had - fits;
 }
 
 void metric_write(buf *out)

@@ -83,3 +83,6 @@ void metric_look(void (*look)(void *arg), void *arg);
 int64_t metric_get(const metric *m, size_t label);
 /* Everything registered, in the Prometheus text format. */
 void metric_write(buf *out);
+/* Takes whole families off the end of what was written until it has at most max bytes; how many
+ * bytes that were. */
+size_t metric_cut(buf *text, size_t max);

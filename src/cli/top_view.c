@@ -78,6 +78,9 @@ static void read_row(const json_t *item, uint64_t now_ns, top_row *ret)
                      .io_bytes = count_of(u, "io_read") + count_of(u, "io_written"),
                      .net_bytes = count_of(u, "net_rx") + count_of(u, "net_tx"),
                      .execs = count_of(item, "running_execs"),
+                     .idles = json_is_integer(json_object_get(item, "idle_for")),
+                     .idle = count_of(item, "idle"),
+                     .idle_for = count_of(item, "idle_for"),
                      .age = now_ns > created ? (now_ns - created) / NS_PER_S : 0};
 }
 
@@ -118,6 +121,10 @@ static double by_net(const top_row *r)
 static double by_execs(const top_row *r)
 {
     return (double)r->execs;
+}
+static double by_idle(const top_row *r)
+{
+    return r->idles ? (double)r->idle_for : -1;
 }
 static double by_age(const top_row *r)
 {
@@ -179,6 +186,14 @@ static void show_execs(const top_row *r, buf *b)
 {
     buf_printf(b, "%" PRIu64, r->execs);
 }
+static void show_idle(const top_row *r, buf *b)
+{
+    if (!r->idles)
+        return;
+    out_age(b, r->idle_for);
+    buf_char(b, '/');
+    out_age(b, r->idle);
+}
 static void show_age(const top_row *r, buf *b)
 {
     out_age(b, r->age);
@@ -204,6 +219,7 @@ static const struct {
     {"IO", show_io, true, "io", 'i', by_io, 0},
     {"NET", show_net, true, "net", 'n', by_net, 0},
     {"EXECS", show_execs, true, "execs", 'e', by_execs, 0},
+    {"IDLE", show_idle, true, "idle", 'd', by_idle, 0},
     {"AGE", show_age, true, "age", 'a', by_age, 0},
 };
 #define COLUMNS_N ARRAY_LEN(COLUMNS)
@@ -370,8 +386,9 @@ static void draw_heading(const top_sample *s, const top_look *l, buf *out)
     if (l->trouble)
         out_safe(&line, l->trouble);
     else
-        buf_str(&line,
-                "sort: c cpu, m memory, p pids, i io, n net, e execs, a age; r reverse, q quit");
+        buf_str(
+            &line,
+            "sort: c cpu, m memory, p pids, i io, n net, e execs, d idle, a age; r reverse, q quit");
     end_line(l, buf_cstr(&line), false, out);
 }
 
@@ -409,6 +426,9 @@ json_t *top_json(const top_sample *s)
                                                 "memory", (json_int_t)r->memory, "memory_limit",
                                                 (json_int_t)r->limit, "pids", (json_int_t)r->pids,
                                                 "io_rate", r->io, "net_rate", r->net));
+        if (r->idles)
+            json_object_update_new(o, json_pack("{s:I,s:I}", "idle", (json_int_t)r->idle,
+                                                "idle_for", (json_int_t)r->idle_for));
         json_array_append_new(all, o);
     }
     return all;

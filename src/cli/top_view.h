@@ -16,6 +16,8 @@ typedef struct top_row {
     double load;    /* percent of a core between two samples; < 0: there is no earlier one */
     double io, net; /* bytes a second, both directions; < 0 likewise */
     uint64_t memory, limit, pids, io_bytes, net_bytes, execs, age;
+    bool idles;              /* it has an idle time: */
+    uint64_t idle, idle_for; /* seconds */
 } top_row;
 
 typedef struct top_sample {

@@ -30,7 +30,7 @@ typedef struct top_args {
 
 static const opt OPTS[] = {
     OPT('d', "delay", "TIME", OPT_DURATION, top_args, delay, "between two looks (default 2s)"),
-    OPT('s', "sort", "cpu|memory|pids|io|net|execs|age", OPT_CHOICE, top_args, sort,
+    OPT('s', "sort", "cpu|memory|pids|io|net|execs|idle|age", OPT_CHOICE, top_args, sort,
         "the column to sort by (default cpu)"),
     OPT('r', "reverse", NULL, OPT_FLAG, top_args, reverse, "the smallest first"),
     OPT('1', "once", NULL, OPT_FLAG, top_args, once,
@@ -258,8 +258,9 @@ const verb VERB_TOP = {
     .summary = "Show what sandboxes use, live",
     .text =
         "CPU% is of one core. MEMORY counts caches, too; LIMIT is where processes are killed. IO and "
-        "NET are bytes a second, both directions; 0 where the node does not count. Keys: c, m, p, i, "
-        "n, e, a sort by cpu, memory, pids, io, net, execs, age; r turns the order round; space looks "
+        "NET are bytes a second, both directions; 0 where the node does not count. IDLE is for how "
+        "long nothing happened and after how long it ends, where it has an idle time. Keys: c, m, p, i, "
+        "n, e, d, a sort by cpu, memory, pids, io, net, execs, idle, age; r turns the order round; space looks "
         "at once; q ends.",
     .opts = OPTS,
     .args_size = sizeof(top_args),

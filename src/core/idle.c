@@ -44,6 +44,24 @@ void idle_add(idle_meter *m, const idle_sample *s)
     m->s[(m->first + m->n++) % IDLE_SAMPLES] = new;
 }
 
+static bool is_nothing(const idle_sample *from, const idle_sample *to)
+{
+    uint64_t us = (to->at_ns - from->at_ns) / 1000;
+
+    return (to->cpu_us - from->cpu_us) * 100 < us * IDLE_CPU_PER_CENT &&
+           (to->bytes - from->bytes) * 1000000 < us * IDLE_BYTES_A_SECOND;
+}
+
+uint64_t idle_for_ns(const idle_meter *m)
+{
+    const idle_sample *last = m->n ? at(m, m->n - 1) : NULL;
+
+    for (unsigned i = 0; i + 1 < m->n; i++)
+        if (is_nothing(at(m, i), last))
+            return last->at_ns - at(m, i)->at_ns;
+    return 0;
+}
+
 /* From the newest sample that is as old as the idle time: an older burst is forgotten. */
 bool idle_is(const idle_meter *m, uint64_t idle_ms)
 {
@@ -54,8 +72,5 @@ bool idle_is(const idle_meter *m, uint64_t idle_ms)
         i--;
     if (!i)
         return false;
-    const idle_sample *from = at(m, i - 1);
-    uint64_t us = (last->at_ns - from->at_ns) / 1000;
-    return (last->cpu_us - from->cpu_us) * 100 < us * IDLE_CPU_PER_CENT &&
-           (last->bytes - from->bytes) * 1000000 < us * IDLE_BYTES_A_SECOND;
+    return is_nothing(at(m, i - 1), last);
 }

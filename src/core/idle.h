@@ -34,3 +34,5 @@ bool idle_due(const idle_meter *m, uint64_t idle_ms, uint64_t now_ns);
  * while a process is on its way out: then they stand still. */
 void idle_add(idle_meter *m, const idle_sample *s);
 bool idle_is(const idle_meter *m, uint64_t idle_ms);
+/* For how long nothing has happened, up to the last sample: no longer than an idle time. */
+uint64_t idle_for_ns(const idle_meter *m);

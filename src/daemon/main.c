@@ -166,6 +166,7 @@ static err *open_engine(node *n)
 {
     const config *c = &n->cfg;
     engine_options o = {.backend = n->backend,
+                        .state_dir = n->state,
                         .store = n->store,
                         .images = n->images,
                         .execs = n->execs,

@@ -65,6 +65,7 @@ err *caller_by_key(engine *e, const char *key, caller **ret_caller)
     if (ok) {
         caller *c = caller_new(TAKE_PTR(row.owner), role_by_name(row.role));
         memcpy(c->key, row.id, sizeof c->key);
+        c->expires_ns = row.expires_ns;
         c->quota = row.quota;
         *ret_caller = c;
     }
@@ -86,6 +87,24 @@ err *caller_by_peer(int socket, gid_t group, caller **ret_caller)
         return err_remedy(err_new(ERR_UNAUTHENTICATED, "uid %u may not use this socket", peer.uid),
                           "Join the group bothy-users, or send a key.");
     return NULL;
+}
+
+bool caller_has_lapsed(engine *e, const caller *c, unsigned *seen)
+{
+    CLEANUP(key_row_done) key_row row = {0};
+    unsigned removed = 1 + atomic_load(&e->keys_removed);
+
+    if (!*c->key)
+        return false;
+    if (c->expires_ns && c->expires_ns <= clock_real(e->o.clock))
+        return true;
+    if (*seen == removed)
+        return false;
+    *seen = removed;
+    err *failure = store_key_get(e->o.store, c->key, &row);
+    bool gone = failure && failure->code == ERR_NOT_FOUND;
+    err_free(failure);
+    return gone;
 }
 
 err *caller_require(const caller *c, enum caller_role role)
@@ -163,5 +182,8 @@ err *engine_key_update(engine *e, const caller *c, const char *id, const quota *
 err *engine_key_remove(engine *e, const caller *c, const char *id)
 {
     TRY(caller_require(c, CALLER_ADMIN));
-    return store_key_remove(e->o.store, id);
+    TRY(store_key_remove(e->o.store, id));
+    atomic_fetch_add(&e->keys_removed, 1);
+    events_tell(e); /* streams look whether theirs is still there */
+    return NULL;
 }

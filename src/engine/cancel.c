@@ -67,7 +67,7 @@ bool create_cancel(sandbox *sb, const char *by, err **ret_failure)
         *ret_failure = record_end(sb);
     if (again)
         return true;
-    err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "cancel");
+    engine_destroy_soon(e, sb->id, "cancel");
     return true;
 }
 

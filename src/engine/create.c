@@ -92,7 +92,7 @@ static bool become_running(sandbox *sb)
 static void undo(sandbox *sb)
 {
     if (sb->made)
-        err_drop(sb->engine->o.backend->ops->destroy(sb->engine->o.backend, sb->id), "create");
+        engine_destroy_soon(sb->engine, sb->id, "create");
     create_failed(sb, create_cancel_error(sb), "cancelled", true);
 }
 
@@ -125,7 +125,7 @@ static void yield_to_first(sandbox *sb);
 static void unrecorded(sandbox *sb, err *failure)
 {
     if (sb->made)
-        err_drop(sb->engine->o.backend->ops->destroy(sb->engine->o.backend, sb->id), "create");
+        engine_destroy_soon(sb->engine, sb->id, "create");
     if (failure->code == ERR_CONFLICT && str_eq(failure->kind, "key")) {
         err_free(failure);
         yield_to_first(sb);
@@ -298,7 +298,7 @@ static void record_and_claim(sandbox *sb)
         sb->deleting |= sb->no_record != NULL; /* the end of its box is no surprise */
     }
     if (sb->no_record) /* do not wait in the queue for a box that nobody gets */
-        err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "create");
+        engine_destroy_soon(e, sb->id, "create");
     half_done(sb);
 }
 

@@ -37,6 +37,7 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     session_count();
     engine_count_init(e);
     events_open(e);
+    pause_recall(e);
     e->keeper = thread_start("keeper", engine_keeper, e);
     *ret_engine = e;
     return NULL;

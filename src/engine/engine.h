@@ -32,7 +32,8 @@ typedef struct engine_options {
     store *store;
     image_store *images;
     exec_hub *execs;
-    int kit_fd; /* bothy-kit, sealed; -1: none. Not owned */
+    int kit_fd;    /* bothy-kit, sealed; -1: none. Not owned */
+    int state_dir; /* what is remembered over a restart beside the store; -1: nothing. Not owned */
     const clock_source *clock;
     limits defaults;         /* of a sandbox whose spec says nothing */
     uint64_t ttl_ms;         /* default; 0: none */
@@ -62,14 +63,18 @@ enum caller_role {
 typedef struct caller {
     char *owner;
     enum caller_role role;
-    char key[9]; /* its id; "": by peer */
-    quota quota; /* the key's own */
+    char key[9];         /* its id; "": by peer */
+    uint64_t expires_ns; /* the key; 0: never */
+    quota quota;         /* the key's own */
 } caller;
 void caller_free(caller *c);
 /* By bearer key; ERR_UNAUTHENTICATED. */
 err *caller_by_key(engine *e, const char *key, caller **ret_caller) ERR_MUST;
 /* By unix peer credentials: uid 0 and our own are admin, the group is user `uid:<n>`. */
 err *caller_by_peer(int socket, gid_t group, caller **ret_caller) ERR_MUST;
+/* Whether its key was removed or is too old by now: for what goes on after the request. *seen is 0
+ * before the first time; the store is asked only when keys have been removed since. */
+bool caller_has_lapsed(engine *e, const caller *c, unsigned *seen);
 /* ERR_FORBIDDEN unless the caller has at least this role. */
 err *caller_require(const caller *c, enum caller_role role) ERR_MUST;
 const char *caller_role_name(enum caller_role role);
@@ -185,6 +190,7 @@ typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     resume_estimate resume;                 /* of a paused one */
     uint64_t idle_ms;                       /* 0: it may be idle for ever */
     bool ttl_pauses;                        /* sandbox_spec's */
+    uint64_t idle_for_ns;                   /* UINT64_MAX: nobody looks */
     receipt receipt;
     size_t live_execs;
     bool has_timing; /* of its create; not kept over a restart */

@@ -10,13 +10,17 @@ const char *const EVENT_TYPES[] = {"creating", "running", "paused", "hibernated"
 
 #define PAGE_MAX 256
 
-static void on_committed(void *arg)
+void events_tell(engine *e)
 {
-    engine *e = arg;
     LOCK_SCOPE(&e->event_lock);
 
     for (event_watch *w = e->watches; w; w = w->next)
         w->notify(w->arg);
+}
+
+static void on_committed(void *arg)
+{
+    events_tell(arg);
 }
 
 void events_open(engine *e)

@@ -64,6 +64,13 @@ static bool in_use(sandbox *sb)
     return sb->sessions && session_count_busy(sb->sessions);
 }
 
+uint64_t sandbox_idle_for(sandbox *sb)
+{
+    if (!sb->meter || sb->state != LIFE_RUNNING)
+        return UINT64_MAX;
+    return in_use(sb) ? 0 : idle_for_ns(sb->meter);
+}
+
 /* True: it wants a sample. */
 static bool wants_sample(sandbox *sb, uint64_t now)
 {
@@ -78,10 +85,15 @@ static bool wants_sample(sandbox *sb, uint64_t now)
     return idle_due(sb->meter, sb->idle_ms, now);
 }
 
-/* References to those that want one; malloc'ed. */
-static sandbox **collect(engine *e, size_t *ret_n)
+static bool has_meter(sandbox *sb)
 {
-    uint64_t now = clock_mono(e->o.clock);
+    LOCK_SCOPE(&sb->lock);
+    return sb->meter;
+}
+
+/* References to those with an idle time; malloc'ed. */
+static sandbox **metered(engine *e, size_t *ret_n)
+{
     LOCK_SCOPE(&e->lock);
     map_iter it = {0};
     sandbox **all = NULL;
@@ -89,7 +101,7 @@ static sandbox **collect(engine *e, size_t *ret_n)
 
     while (map_next(&e->live, &it)) {
         sandbox *sb = it.entry->value;
-        if (!wants_sample(sb, now))
+        if (!has_meter(sb))
             continue;
         if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
             all = xrealloc(all, (2 * n + 1) * sizeof(sandbox *));
@@ -97,6 +109,24 @@ static sandbox **collect(engine *e, size_t *ret_n)
     }
     *ret_n = n;
     return all;
+}
+
+/* Of those the ones that want a sample. Their commands and sessions are asked, which have locks of
+ * their own: the engine's is not held. */
+static sandbox **collect(engine *e, size_t *ret_n)
+{
+    uint64_t now = clock_mono(e->o.clock);
+    size_t all = 0, n = 0;
+    sandbox **v = metered(e, &all);
+
+    for (size_t i = 0; i < all; i++) {
+        if (wants_sample(v[i], now))
+            v[n++] = v[i];
+        else
+            sandbox_unref(v[i]);
+    }
+    *ret_n = n;
+    return v;
 }
 
 /* Takes the sample; true if the sandbox is to end. Whoever begins to use it from here on is told

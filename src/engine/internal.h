@@ -30,6 +30,7 @@ struct engine {
     pthread_mutex_t event_lock;
     event_watch *watches; /* under event_lock */
     _Atomic unsigned nwatches;
+    _Atomic unsigned keys_removed;
     bool stopping;
 };
 
@@ -193,6 +194,8 @@ void sandbox_use_end(sandbox *sb);
 /* One look; the keeper's. */
 void idle_look(engine *e);
 void sandbox_set_idle(sandbox *sb, uint64_t idle_ms); /* with the lock, or alone */
+/* For how long nothing happened in it, ns; UINT64_MAX: nobody looks. Lock held. */
+uint64_t sandbox_idle_for(sandbox *sb);
 
 /* quota.c */
 quota quota_of(const engine *e, const caller *c);
@@ -204,18 +207,23 @@ void quota_done(engine *e);
 
 /* events.c */
 void events_open(engine *e);
+void events_tell(engine *e); /* all watches */
 
 /* update.c: a change of limits that a kill interrupted; at start. */
 void update_settle(engine *e, sandbox *sb);
 
 /* keep.c: TTL and retention */
 void *engine_keeper(void *arg);
+/* Of threads that others wait for: the node may be away. */
+void engine_destroy_soon(engine *e, const char *id, const char *what);
 /* Ends a live sandbox for a reason of our own. */
 void engine_end(engine *e, sandbox *sb, const cause *c);
 /* The same when it is decided already. */
 void engine_end_decided(engine *e, sandbox *sb, const cause *c);
 
 /* pause.c */
+/* Before the engine is anybody's. */
+void pause_recall(engine *e);
 /* Its own time, by which its time to live runs: now, or when it was paused. Lock held. */
 uint64_t sandbox_now(const sandbox *sb);
 /* Changes of its record that wait for the store come one after the other. The first waits; the lock

@@ -10,6 +10,16 @@
 #define SHED_AT_ONCE   256
 #define SHED_MARGIN_NS (2 * NS_PER_S) /* an end is committed a moment after its time */
 
+void engine_destroy_soon(engine *e, const char *id, const char *what)
+{
+    const backend_ops *ops = e->o.backend->ops;
+
+    if (ops->destroy_soon)
+        ops->destroy_soon(e->o.backend, id);
+    else
+        err_drop(ops->destroy(e->o.backend, id), what);
+}
+
 void engine_end_decided(engine *e, sandbox *sb, const cause *c)
 {
     CLEANUP(freep) char *text = cause_json(c);
@@ -19,7 +29,7 @@ void engine_end_decided(engine *e, sandbox *sb, const cause *c)
     log_info("end", "sandbox %s: %s", sb->id, cause_name(c->kind));
     store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
                                clock_real(e->o.clock));
-    err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id), "end");
+    engine_destroy_soon(e, sb->id, "end");
     sandbox_finish(sb, c);
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/fault.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -19,6 +20,7 @@
 
 #define MOVERS_MAX 16u
 #define RESUME_NS  (300 * NS_PER_S) /* of one whose time is over, unless it is given other time */
+#define RESUMES    "resumes" /* a struct resume_times: how long the last ones took */
 
 uint64_t sandbox_now(const sandbox *sb)
 {
@@ -114,10 +116,36 @@ static void tell(sandbox *sb, const char *type, const char *by)
     log_info(type, "sandbox %s: by %s", sb->id, by);
 }
 
+/* Whoever asks how long a resume will take may ask another life of ours than the one that knows. A
+ * file that is not there, or not whole, is one that says nothing. */
+void pause_recall(engine *e)
+{
+    CLEANUP(buf_done) buf b = {0};
+
+    if (e->o.state_dir < 0)
+        return;
+    err *failure = fs_read(e->o.state_dir, RESUMES, sizeof(resume_times), &b);
+    if (!failure && b.len == sizeof(resume_times))
+        memcpy(&e->resumes, b.p, sizeof(resume_times));
+    err_free(failure);
+}
+
+static void remember(engine *e, const resume_times *t)
+{
+    if (e->o.state_dir >= 0)
+        err_drop(fs_write(e->o.state_dir, RESUMES, t, sizeof *t, 0600, false), "resume");
+}
+
 static void took(engine *e, uint64_t ns)
 {
-    LOCK_SCOPE(&e->lock);
-    resume_times_add(&e->resumes, ns);
+    resume_times now;
+
+    {
+        LOCK_SCOPE(&e->lock);
+        resume_times_add(&e->resumes, ns);
+        now = e->resumes;
+    }
+    remember(e, &now);
 }
 
 static bool has_resumed(engine *e)

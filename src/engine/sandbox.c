@@ -305,6 +305,7 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
                            .ended_ns = sb->ended_ns,
                            .idle_ms = sb->idle_ms,
                            .ttl_pauses = sb->ttl_pauses,
+                           .idle_for_ns = sandbox_idle_for(sb),
                            .receipt = sb->receipt,
                            .has_timing = sb->has_timing,
                            .timing = sb->timing};

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/str.h"
 #include "base/thread.h"
 #include "exec/count.h"
 #include "exec/internal.h"
@@ -62,6 +63,49 @@ static void fate_came(void *arg, err *failure, const box_fate *fate)
     err_drop(failure, "out of memory");
     pump_kick(&x->job);
     exec_unref(x);
+}
+
+typedef struct oom_ask {
+    exec_table *t;
+    oom_done *done;
+    void *arg;
+} oom_ask;
+
+static void ooms_came(void *arg, err *failure, const box_fate *fate)
+{
+    CLEANUP(freep) oom_ask *q = arg;
+    uint32_t ooms = 0;
+
+    {
+        LOCK_SCOPE(&q->t->lock);
+        if (!failure && fate->oom_kills > q->t->ooms) {
+            ooms = (uint32_t)fate->oom_kills;
+            if (!fate->dead)
+                q->t->ooms = fate->oom_kills;
+        }
+    }
+    err_drop(failure, "out of memory");
+    q->done(q->arg, ooms);
+    exec_table_unref(q->t);
+}
+
+void exec_table_ask_ooms(exec_table *t, oom_done *done, void *arg)
+{
+    const backend_ops *ops;
+    backend *b;
+
+    {
+        LOCK_SCOPE(&t->lock);
+        ops = t->ops;
+        b = t->backend;
+    }
+    if (!ops || !ops->fate) {
+        done(arg, 0);
+        return;
+    }
+    oom_ask *q = xcalloc(1, sizeof *q);
+    *q = (oom_ask){exec_table_ref(t), done, arg};
+    ops->fate(b, t->sandbox, 0, ooms_came, q);
 }
 
 /* The answer takes a way to the node and back: no thread waits for it. */

@@ -136,7 +136,7 @@ struct journal_command_end {
     int32_t status;
     uint32_t shell_pid;
     uint16_t depth, rung;
-    uint32_t zero;
+    uint32_t ooms;             /* as of journal_end, if the flags say so */
     char cwd[JOURNAL_CWD_MAX]; /* empty: too long, it is in the trailer */
 };
 

@@ -173,6 +173,8 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
         table_log(t, index);
         if (r->type == JOURNAL_COMMAND)
             frame_note(t, &r->command);
+        if (r->type == JOURNAL_COMMAND_END && r->command_end.ooms > t->ooms)
+            t->ooms = r->command_end.ooms;
     }
 }
 

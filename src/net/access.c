@@ -35,6 +35,11 @@ void access_note_error(const err *e)
     metric_add(&NET_METRICS[M_ERRORS], e->code, 1);
 }
 
+void access_forget(void)
+{
+    note.code = NULL;
+}
+
 static bool may_write(uint64_t now)
 {
     uint64_t current = now / NS_PER_S, before = atomic_load(&second);

@@ -298,6 +298,7 @@ static bool conn_serve(conn *c)
     response rs = {.id = rq->id};
     bool admitted = false;
 
+    access_forget();
     take_head(c, rq);
     err *e = http1_parse(rq->head.p, rq->head.len, &rq->h1);
     if (e) { /* what it read of the headers is not to be looked at */

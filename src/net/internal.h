@@ -177,6 +177,8 @@ void relay_add(relay *r, const relay_start *start);
 void access_init(enum server_access what);
 /* An error becomes the answer that this thread writes next. */
 void access_note_error(const err *e);
+/* This thread turns to another request: what was noted and not told is not its. */
+void access_forget(void);
 /* The head of an answer goes out. */
 void access_answered(const access_answer *a);
 

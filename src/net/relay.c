@@ -565,6 +565,13 @@ static void job_second(relay_job *j, uint64_t now)
     job_run(j, now);
 }
 
+/* The lane turns to a job. */
+static void job_turn(relay_job *j)
+{
+    log_lend(&j->ids);
+    access_forget();
+}
+
 static void lane_event(const struct epoll_event *ev, uint64_t now)
 {
     bool second = (uintptr_t)ev->data.ptr & SECOND;
@@ -572,7 +579,7 @@ static void lane_event(const struct epoll_event *ev, uint64_t now)
 
     if (j->over)
         return;
-    log_lend(&j->ids);
+    job_turn(j);
     if (second)
         job_second(j, now);
     else
@@ -613,7 +620,7 @@ static void lane_queue(lane *l)
         if (!j)
             return;
         j->woken = true;
-        log_lend(&j->ids);
+        job_turn(j);
         if (!j->started)
             job_start(j);
         else
@@ -629,7 +636,7 @@ static void lane_timers(lane *l)
     while (l->nheap && l->heap[1]->due <= now) { // NOLINT(clang-analyzer-unix.Malloc)
         relay_job *j = l->heap[1];
         timer_clear(j);
-        log_lend(&j->ids);
+        job_turn(j);
         job_timer(j, now);
     }
 }

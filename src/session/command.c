@@ -1,4 +1,5 @@
 /* Commands of a session: run, look, read. */
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -111,6 +112,7 @@ static void fill_end(session *s, enum command_kind kind, int status, journal_rec
     }
     e->kind = (uint32_t)kind;
     e->flags = s->run.flags;
+    e->ooms = s->run.flags & COMMAND_F_OOM ? (uint32_t)atomic_load(&s->oom_told) : 0;
     e->status = status;
     e->shell_pid = s->pid;
     e->depth = s->depth;
@@ -119,12 +121,55 @@ static void fill_end(session *s, enum command_kind kind, int status, journal_rec
         memcpy(e->cwd, s->cwd, strlen(s->cwd) + 1);
 }
 
+typedef struct oom_question {
+    session *s;
+    uint64_t seq;
+} oom_question;
+
+static void oom_answered(void *arg, uint32_t ooms)
+{
+    CLEANUP(freep) oom_question *q = arg;
+
+    atomic_store(&q->s->oom_told, q->seq << 32 | ooms);
+    pump_kick(&q->s->job);
+    session_unref(q->s);
+}
+
+/* A command of which something was killed by nobody we know: was it the memory limit? */
+static bool may_be_oom(const session *s, int status)
+{
+    return status == 128 + SIGKILL &&
+           !(s->run.flags & (COMMAND_F_TIMED_OUT | COMMAND_F_INTERRUPTED));
+}
+
+/* False: the node is being asked, the job runs again when it has answered. */
+static bool oom_known(session *s, int status)
+{
+    uint64_t told = atomic_load(&s->oom_told);
+
+    if (s->run.flags & COMMAND_F_OOM || !may_be_oom(s, status))
+        return true;
+    if (!s->run.oom_asked) {
+        oom_question *q = xcalloc(1, sizeof *q);
+        *q = (oom_question){session_ref(s), s->run.seq};
+        s->run.oom_asked = true;
+        exec_table_ask_ooms(s->execs, oom_answered, q);
+        told = atomic_load(&s->oom_told);
+    }
+    if (told >> 32 != s->run.seq)
+        return false;
+    s->run.flags |= (uint32_t)told ? COMMAND_F_OOM : 0;
+    return true;
+}
+
 bool command_finish(session *s, enum command_kind kind, int status)
 {
     uint64_t next[2];
     journal_rec r;
     uint32_t index;
 
+    if (kind != COMMAND_UNKNOWN && kind != COMMAND_NOT_RUN && !oom_known(s, status))
+        return false;
     FAULT_KILL("session.command_over");
     fill_end(s, kind, status, &r);
     err *e = exec_log(s->execs, &r, &index);

@@ -47,6 +47,7 @@ struct running {
     bool found;       /* its own trailer, on stdout: */
     uint64_t wait_ns; /* its end is known, but not what its signals do; 0: it is not */
     bool adopted;     /* an earlier life of ours began it */
+    bool oom_asked;   /* the node, how many it has killed for memory */
     unsigned carried; /* detached: execs that were asked for it again */
     char kind;
     int status;
@@ -92,6 +93,7 @@ struct session {
     struct stretch s[2];
     struct running run;
     journal_rec last, last_end; /* of the newest command */
+    _Atomic uint64_t oom_told;  /* of command seq: seq << 32 | kills that were counted */
     uint64_t retry_ns;          /* something could not be written: when to try again */
     unsigned failures;          /* starts of a shell that failed in a row */
 

@@ -242,7 +242,7 @@ bool session_end_command(session *s, const exec_end *end)
         }
     if (s->run.found && !(known && s->run.record_flags & JOURNAL_C_KILLS))
         return finish_found(s);
-    s->run.flags |= known ? COMMAND_F_RESTARTED : 0;
+    s->run.flags |= (known ? COMMAND_F_RESTARTED : 0) | (end->oom ? COMMAND_F_OOM : 0);
     return command_finish(s, known ? COMMAND_RESUMED : COMMAND_UNKNOWN, status_of(end));
 }
 

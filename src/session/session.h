@@ -117,6 +117,7 @@ const char *command_kind_name(enum command_kind k);
 #define COMMAND_F_TIMED_OUT   (1u << 0)
 #define COMMAND_F_INTERRUPTED (1u << 1)
 #define COMMAND_F_RESTARTED   (1u << 2)
+#define COMMAND_F_OOM         (1u << 3) /* something of it was killed at the memory limit */
 typedef struct command_state {
     uint64_t session, seq;
     enum command_kind kind;

@@ -33,6 +33,7 @@ static const char *const WALL_NAMES[] = {WALLS(WALL_ROW) NULL};
 static const char *const WHEN[] = {"refill", "claim", NULL};
 
 enum {
+    M_CUT,
     M_CLAIMS,
     M_CLAIM,
     M_QUEUE,
@@ -69,6 +70,9 @@ static metric PROCESS[PROCESS_METRICS_N] = {
                                    "When the warden was started, in seconds of 1970."),
 };
 static metric METRICS[] = {
+    [M_CUT] = METRIC_GAUGE("bothy_warden_metrics_cut_bytes",
+                           "Bytes at the end of the warden's metrics that no frame had room for: "
+                           "what is missing below. 0 is as it should be."),
     [M_CLAIMS] =
         METRIC_COUNTER_BY("bothy_warden_claims_total", "Claims by result.", "result", RESULTS),
     [M_CLAIM] = METRIC_HISTOGRAM_BY("bothy_warden_claim_seconds",
@@ -192,7 +196,7 @@ void count_destroyed(void)
     metric_add(&METRICS[M_DESTROYED], 0, 1);
 }
 
-void count_write(warden *w, buf *out)
+static void look_at(warden *w)
 {
     pthread_mutex_lock(&w->lock);
     const claim_job *oldest = w->fifo.head;
@@ -214,5 +218,19 @@ void count_write(warden *w, buf *out)
         metric_set(&METRICS[M_DISK_FREE], 0, (int64_t)(v.f_bavail * v.f_frsize));
         metric_set(&METRICS[M_DISK_SIZE], 0, (int64_t)(v.f_blocks * v.f_frsize));
     }
+}
+
+/* Among the first families, so that it is there when others are not. */
+void count_write(warden *w, size_t max, buf *out)
+{
+    look_at(w);
+    metric_set(&METRICS[M_CUT], 0, 0);
     metric_write(out);
+    size_t cut = metric_cut(out, max);
+    if (!cut)
+        return;
+    metric_set(&METRICS[M_CUT], 0, (int64_t)cut);
+    buf_clear(out);
+    metric_write(out);
+    (void)metric_cut(out, max);
 }

@@ -25,5 +25,5 @@ void count_destroyed(void);
 void count_network(uint64_t ns); /* of a claim: made and tried */
 void count_ahead(void);
 void count_walls(uint32_t failed, enum walls_when when); /* bits of wire/walls.h */
-/* All of them as text; takes warden.lock for the gauges. */
-void count_write(struct warden *w, buf *out);
+/* All of them as text, or those that have room in max bytes; takes warden.lock for the gauges. */
+void count_write(struct warden *w, size_t max, buf *out);

@@ -29,6 +29,8 @@ int nl_open(int protocol)
 
 /* ---- building ---- */
 
+static _Atomic uint32_t last_seq; /* no two messages of this process have the same */
+
 static void *add(nl_batch *b, const void *p, size_t n)
 {
     size_t room = NLMSG_ALIGN(n);
@@ -52,8 +54,11 @@ void nl_begin(nl_batch *b, uint16_t type, uint16_t flags, const void *head, size
 {
     const struct nlmsghdr h = {.nlmsg_type = type,
                                .nlmsg_flags = (uint16_t)(flags | NLM_F_REQUEST | NLM_F_ACK),
-                               .nlmsg_seq = ++b->seq};
+                               .nlmsg_seq = ++last_seq};
 
+    if (!b->len)
+        b->first = h.nlmsg_seq;
+    b->last = h.nlmsg_seq;
     b->at = b->len;
     add(b, &h, sizeof h);
     add(b, head, n);
@@ -109,7 +114,8 @@ void nl_nest_end(nl_batch *b, size_t at)
 /* ---- talking ---- */
 
 typedef struct answers {
-    unsigned left; /* acknowledgements, or the end of a dump */
+    uint32_t first, last; /* sequence numbers of what was asked */
+    unsigned left;        /* acknowledgements, or the end of a dump */
     int failure;
     void *data; /* the first message that is no acknowledgement goes here */
     size_t max, n;
@@ -146,6 +152,12 @@ static void take(answers *to, const struct nlmsghdr *h)
         to->left--;
 }
 
+/* Otherwise it answers a batch before, whose time was over. */
+static bool is_ours(const answers *to, const struct nlmsghdr *h)
+{
+    return h->nlmsg_seq - to->first <= to->last - to->first;
+}
+
 static int receive(int fd, answers *to)
 {
     _Alignas(8) uint8_t in[8192];
@@ -160,7 +172,8 @@ static int receive(int fd, answers *to)
             const struct nlmsghdr *h = (const struct nlmsghdr *)(in + at);
             if (h->nlmsg_len < NLMSG_HDRLEN || h->nlmsg_len > (size_t)n - at)
                 return -EPROTO;
-            take(to, h);
+            if (is_ours(to, h))
+                take(to, h);
             at += NLMSG_ALIGN(h->nlmsg_len);
         }
     }
@@ -170,6 +183,8 @@ static int receive(int fd, answers *to)
 static int talk(int fd, nl_batch *b, answers *to)
 {
     to->left = b->expect;
+    to->first = b->first;
+    to->last = b->last;
     ssize_t n = send(fd, b->b, b->len, 0);
     b->len = b->expect = 0;
     if (n < 0)

@@ -11,9 +11,9 @@
 typedef struct nl_batch {
     _Alignas(8) uint8_t b[NL_BATCH_MAX];
     size_t len;
-    size_t at;       /* where the last message begins */
-    unsigned expect; /* acknowledgements */
-    uint32_t seq;
+    size_t at;            /* where the last message begins */
+    unsigned expect;      /* acknowledgements */
+    uint32_t first, last; /* sequence numbers */
 } nl_batch;
 
 /* A socket of the calling thread's network namespace, for that namespace; it waits no longer than a

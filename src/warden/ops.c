@@ -256,9 +256,7 @@ static void op_metrics(warden *w, job *j)
 {
     CLEANUP(buf_done) buf text = {0};
 
-    count_write(w, &text);
-    if (text.len > WP_FRAME_MAX - sizeof(struct wp_hdr))
-        text.len = 0;
+    count_write(w, WP_FRAME_MAX - sizeof(struct wp_hdr), &text);
     job_answer(j, text.p, text.len, NULL, 0, -1);
 }
 

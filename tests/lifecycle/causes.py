@@ -173,6 +173,38 @@ def cases(suite, node):
             os.kill(init_of(node, sb), signal.SIGKILL)
             equal(cause(node, sb)["kind"], "killed", "the cause, though commands were out of memory before")
 
+    @suite.case("a session's command out of memory says so in its record; so does one that takes the shell with it")
+    def _():
+        need(node, oom)
+        for mode in ("attached", "detached"):
+            with node.sandbox(limits={"memory": 48 * MIB}) as sb:
+                s = f"/v1/sandboxes/{sb}/sessions/" + node.ok("POST", f"/v1/sandboxes/{sb}/sessions", {"shell": "sh", "mode": mode})["id"]
+
+                def run(text, s=s):
+                    return node.ok("POST", s + "/commands", {"command": text})
+                told = [run(text) for text in ("true", "dd if=/dev/zero of=/dev/null bs=200M count=1", "sh -c 'kill -9 $$'", "exit 137",
+                                               "dd if=/dev/zero of=/dev/null bs=200M count=1", "x=xxxxxxxx; while :; do x=$x$x; done", "true")]
+                equal([(c["exit_code"], c["oom"]) for c in told],
+                      [(0, False), (137, True), (137, False), (137, False), (137, True), (137, True), (0, False)],
+                      f"commands of a session that is {mode}")
+                node.kill("bothyd")
+                node.restart("bothyd")
+                equal([c["oom"] for c in node.ok("GET", s + "/commands")["commands"]], [c["oom"] for c in told], "after a restart")
+                end = node.exec(sb, "kill -9 $$")["end"]
+                equal((end["signal"], end["oom"]), (9, False), "a command that killed itself, after a restart")
+
+    @suite.case("a time to live is kept though the warden is away, and nobody's waits for another's")
+    def _():
+        need(node, oom)
+        made = [node.create(ttl=3) for _ in range(3)]
+        node.kill("warden")
+        try:
+            gone = [eventually(f"{sb} is gone", lambda sb=sb: (lambda s: s["state"] == "gone" and s)(node.show(sb)), 12) for sb in made]
+        finally:
+            node.restart("warden")
+        equal({s["cause"]["kind"] for s in gone}, {"ttl"}, "causes")
+        eventually("their slots are destroyed", lambda: not node.ok("GET", "/v1/pools/slots")["claimed"], 30)
+
     @suite.case("a command that runs when its sandbox dies ends unknown with the cause, whoever waits for it")
     def _():
         need(node, killed)

@@ -118,6 +118,41 @@ def cases(suite, node):
         seen = {e["sandbox"] for e in page(node, at)[0]}
         check(set(made.values()) <= seen, "the administrator sees both")
 
+    @suite.case("events: a stream ends with the key it was opened with, and no other does")
+    def _():
+        keys = {name: node.ok("POST", "/v1/keys", {"owner": "ann", **more}) for name, more in
+                (("removed", {}), ("other", {}), ("short", {"expires_in": 4}))}
+        streams = {}
+        for name, k in keys.items():
+            c, r = Api(path=node.path, key=k["key"]).open("GET", "/v1/events?after=now", headers={"Accept": "text/event-stream"}, timeout=40)
+            streams[name] = (c, r)
+        ended = {}
+
+        def read(name):
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                while streams[name][1].read1(4096):
+                    pass
+            ended[name] = time.monotonic()
+        readers = {name: threading.Thread(target=read, args=(name,), daemon=True) for name in streams}
+        for t in readers.values():
+            t.start()
+        time.sleep(0.3)
+        equal(ended, {}, "streams that ended before")
+        at = time.monotonic()
+        node.ok("DELETE", f"/v1/keys/{keys['removed']['id']}")
+        readers["removed"].join(5)
+        check("removed" in ended, "the stream outlives its key")
+        check(ended["removed"] - at < 2, f"it ended after {ended['removed'] - at:.1f} s")
+        readers["short"].join(30)
+        check("short" in ended, "the stream outlives its key's time")
+        check("other" not in ended, "another key's stream ended, too")
+        expect_error(Api(path=node.path, key=keys["removed"]["key"]).call("GET", "/v1/events"), 401, "unauthenticated")
+        node.ok("DELETE", f"/v1/keys/{keys['other']['id']}")
+        readers["other"].join(5)
+        check("other" in ended, "the other's stream outlives its key")
+        for c, _ in streams.values():
+            c.close()
+
     @suite.case("events: none is lost or doubled over cut streams and kills of bothyd")
     def _():
         rounds, kills = (40, 4) if not suite.args.long else (300, 30)

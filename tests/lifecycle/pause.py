@@ -283,6 +283,15 @@ def verbs(suite, node):
         pool = node.ok("GET", "/v1/info")["pool"]
         eventually("nothing is claimed for it", lambda: node.ok("GET", "/v1/info")["pool"]["claimed"] <= pool["claimed"], 10)
 
+    @suite.case("pause: how long a resume takes is known after a restart of bothyd, too")
+    def _():
+        with node.sandbox() as sb:
+            said = pause(node, sb)["pause"]["resume"]
+            node.kill("bothyd")
+            node.restart("bothyd")
+            equal(node.show(sb)["pause"]["resume"], said, "what is said of the resume")
+            resume(node, sb)
+
     @suite.case("pause: the resume takes as long as the answer said")
     def _():
         found, said, took = [], [], []

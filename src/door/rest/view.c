@@ -177,6 +177,10 @@ json_t *view_sandbox(const sandbox_view *v)
     json_object_set_new(o, "paused_at", view_time(v->paused_ns));
     json_object_set_new(o, "idle",
                         v->idle_ms ? json_integer((json_int_t)(v->idle_ms / 1000)) : json_null());
+    json_object_set_new(o, "idle_for",
+                        v->idle_for_ns == UINT64_MAX
+                            ? json_null()
+                            : json_integer((json_int_t)(v->idle_for_ns / NS_PER_S)));
     json_object_set_new(o, "labels", view_labels(v->labels));
     json_object_set_new(o, "limits", view_limits(&v->limits));
     json_object_set_new(o, "user", text_or_null(v->user));
@@ -324,6 +328,7 @@ json_t *view_command(const command_state *c)
     json_object_set_new(o, "command", view_text(c->text));
     json_object_set_new(o, "kind", json_string(command_kind_name(c->kind)));
     json_object_set_new(o, "exit_code", known ? json_integer(c->status) : json_null());
+    json_object_set_new(o, "oom", json_boolean(c->flags & COMMAND_F_OOM));
     json_object_set_new(o, "timed_out", json_boolean(c->flags & COMMAND_F_TIMED_OUT));
     json_object_set_new(o, "interrupted", json_boolean(c->flags & COMMAND_F_INTERRUPTED));
     json_object_set_new(o, "rung", rung ? json_string(rung) : json_null());

@@ -657,6 +657,28 @@ static void warden_answers_questions(void **state)
     be->ops->box_unref(y);
 }
 
+/* Whoever scrapes comes again: it is told soon, and at once when nobody is there. */
+static void metrics_do_not_wait_for_a_warden_that_is_away(void **state)
+{
+    CLEANUP(buf_done) buf text = {0};
+    box_usage u;
+
+    (void)state;
+    pthread_mutex_lock(&fw.lock);
+    fw.cut_on = WP_METRICS;
+    pthread_mutex_unlock(&fw.lock);
+    assert_false(unlink(fw.path));
+    uint64_t begun = now_mono_ns();
+    assert_err(be->ops->metrics(be, &text), ERR_UNAVAILABLE);
+    uint64_t first = now_mono_ns();
+    assert_err(be->ops->metrics(be, &text), ERR_UNAVAILABLE);
+    assert_err(be->ops->usage_many(be, (const char(*)[SANDBOX_ID_LEN + 1]) & ID_A, 1, &u),
+               ERR_UNAVAILABLE);
+    uint64_t then = now_mono_ns();
+    assert_true(first - begun < 1500 * NS_PER_MS);
+    assert_true(then - first < 400 * NS_PER_MS);
+}
+
 static void watermarks_are_told_at_each_connection(void **state)
 {
     (void)state;
@@ -973,6 +995,7 @@ int main(int argc, char **argv)
         T(modes_descriptors_and_limits, setup),
         T(boxes_do_not_mix, setup_two),
         T(warden_answers_questions, setup_two),
+        T(metrics_do_not_wait_for_a_warden_that_is_away, setup_two),
         T(usage_of_many_in_few_frames, setup),
         T(usage_of_an_older_warden, setup_old),
         T(bad_hello_fails_the_create, setup_none),

@@ -43,8 +43,27 @@ static void text_format(void **state)
     assert_null(strstr(strstr(t, "t_ended_total") + 200, "# HELP t_ended_total"));
 }
 
+/* What does not fit goes in whole families, and is counted. */
+static void what_is_too_long_is_cut_between_families(void **state)
+{
+    CLEANUP(buf_done) buf b = {0};
+
+    (void)state;
+    metric_register(METRICS, 4);
+    metric_write(&b);
+    size_t whole = b.len, live = (size_t)(strstr(buf_cstr(&b), "# HELP t_live") - b.p);
+    assert_int_equal(metric_cut(&b, whole), 0);
+    assert_int_equal(b.len, whole);
+    assert_int_equal(metric_cut(&b, live + 20), whole - live);
+    assert_int_equal(b.len, live);
+    assert_int_equal(metric_cut(&b, live), 0);
+    assert_int_equal(metric_cut(&b, live - 1), live); /* not even the first */
+    assert_int_equal(b.len, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(text_format)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(text_format),
+                                       cmocka_unit_test(what_is_too_long_is_cut_between_families)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,6 +51,31 @@ static void rates_come_from_two_looks(void **state)
     assert_int_equal(top_column_of_key('x'), -1);
 }
 
+static void idle_ones_are_told_from_those_that_may_be(void **state)
+{
+    (void)state;
+    CLEANUP(json_decrefp) json_t *items = json_array();
+    CLEANUP(top_sample_done) top_sample s = {0};
+    CLEANUP(buf_done) buf out = {0};
+    json_t *busy = item("busy", AT("10"), 1.0, 100), *idle = item("idle", AT("10"), 1.0, 100);
+
+    json_object_set_new(busy, "idle", json_integer(300));
+    json_object_set_new(busy, "idle_for", json_integer(0));
+    json_object_set_new(idle, "idle", json_integer(300));
+    json_object_set_new(idle, "idle_for", json_integer(120));
+    json_array_append_new(items, item("ever", AT("10"), 1.0, 100));
+    json_array_append_new(items, busy);
+    json_array_append_new(items, idle);
+    top_sample_read(items, NULL, 0, &s);
+    top_sort(&s, top_column("idle"), false);
+    assert_string_equal(s.rows[0].id, "idle");
+    assert_string_equal(s.rows[1].id, "busy");
+    assert_string_equal(s.rows[2].id, "ever");
+    top_draw(&s, &(top_look){.rows = 20, .cols = 200, .column = top_column("idle")}, &out);
+    assert_non_null(strstr(buf_cstr(&out), "IDLE"));
+    assert_non_null(strstr(out.p, " 2m/5m"));
+}
+
 static size_t lines_of(const char *text)
 {
     size_t n = 0;
@@ -80,6 +105,7 @@ static void a_screen_is_never_scrolled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(idle_ones_are_told_from_those_that_may_be),
         cmocka_unit_test(rates_come_from_two_looks),
         cmocka_unit_test(a_screen_is_never_scrolled),
     };

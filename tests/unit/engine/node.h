@@ -65,6 +65,7 @@ static inline void node_open_engine(uint64_t ttl_ms, uint64_t keep_paused_ms)
                         .store = node.store,
                         .images = node.images,
                         .execs = node.execs,
+                        .state_dir = -1,
                         .clock = &FAKE_CLOCK,
                         .defaults = LIMITS_DEFAULT,
                         .ttl_ms = ttl_ms,

@@ -2,6 +2,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/internal.h"
+#include "exec/internal.h"
+
 #include "node.h"
 
 /* ---- a backend in the test's hands ---- */
@@ -135,9 +138,37 @@ static void hand_ref(box *x)
     (void)x;
 }
 
+static err *hand_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t n,
+                            box_usage *ret)
+{
+    (void)b, (void)ids, (void)n, (void)ret; /* none is known */
+    return NULL;
+}
+
 static const backend_ops HAND_OPS = {.create = hand_create,
                                      .attach = hand_attach,
                                      .destroy = hand_destroy,
+                                     .list = hand_list,
+                                     .usage_many = hand_usage_many,
+                                     .box_ref = hand_ref,
+                                     .box_unref = hand_ref};
+
+/* Of a node that is away: it hears of it later. */
+static void hand_destroy_soon(backend *b, const char *id)
+{
+    err_free(hand_destroy(b, id));
+}
+
+static err *hand_destroy_slowly(backend *b, const char *id)
+{
+    sleep(30);
+    return hand_destroy(b, id);
+}
+
+static const backend_ops AWAY_OPS = {.create = hand_create,
+                                     .attach = hand_attach,
+                                     .destroy = hand_destroy_slowly,
+                                     .destroy_soon = hand_destroy_soon,
                                      .list = hand_list,
                                      .box_ref = hand_ref,
                                      .box_unref = hand_ref};
@@ -532,6 +563,65 @@ static void time_to_live_ends_it_with_its_cause(void **state)
     got_done(&a);
 }
 
+static void *look_for_idle(void *arg)
+{
+    idle_look(arg);
+    return NULL;
+}
+
+/* Locks: the engine's, the sandbox's, its commands'. Whoever waits for the last one does not hold
+ * the first. */
+static void looking_for_idle_ones_holds_up_nobody(void **state)
+{
+    pthread_t looker;
+    bool free_meanwhile = false;
+    got a = {0};
+
+    (void)state;
+    ask(&ann, NULL, NULL, "", &a);
+    answer(0, NULL);
+    pthread_mutex_lock(&a.sb->lock);
+    sandbox_set_idle(a.sb, 3600000);
+    pthread_mutex_unlock(&a.sb->lock);
+    pthread_mutex_lock(&a.sb->table->lock);
+    pthread_create(&looker, NULL, look_for_idle, node.engine);
+    for (int i = 0; i < 100; i++) { /* until the looker waits for the commands' lock */
+        usleep(2000);
+        if (pthread_mutex_trylock(&a.sb->lock))
+            break;
+        pthread_mutex_unlock(&a.sb->lock);
+    }
+    for (int i = 0; i < 200 && !free_meanwhile; i++) {
+        free_meanwhile = !pthread_mutex_trylock(&node.engine->lock);
+        usleep(free_meanwhile ? 0 : 2000);
+    }
+    if (free_meanwhile)
+        pthread_mutex_unlock(&node.engine->lock);
+    pthread_mutex_unlock(&a.sb->table->lock);
+    pthread_join(looker, NULL);
+    assert_true(free_meanwhile);
+    got_done(&a);
+}
+
+/* The keeper has others to end, too. */
+static void an_end_of_ours_does_not_wait_for_the_node(void **state)
+{
+    got a = {0}, b = {0};
+
+    (void)state;
+    hand.b.ops = &AWAY_OPS;
+    ask(&ann, NULL, NULL, "", &a);
+    answer(0, NULL);
+    ask(&ann, NULL, NULL, "", &b);
+    answer(1, NULL);
+    fake_now += 2 * NS_PER_S;
+    for (int i = 0; i < 400 && atomic_load(&hand.ndestroyed) < 2; i++)
+        usleep(10000);
+    assert_int_equal(atomic_load(&hand.ndestroyed), 2);
+    got_done(&a);
+    got_done(&b);
+}
+
 static void death_of_pid_1_is_an_end_with_its_cause(void **state)
 {
     got a = {0};
@@ -701,6 +791,8 @@ int main(void)
         CASE(a_list_goes_on_only_after_ones_own),
         CASE(delete_is_kept_and_the_kill_is_sent),
         CASE(time_to_live_ends_it_with_its_cause),
+        CASE(looking_for_idle_ones_holds_up_nobody),
+        CASE(an_end_of_ours_does_not_wait_for_the_node),
         CASE(death_of_pid_1_is_an_end_with_its_cause),
         CASE(ended_one_is_gone_before_the_store_knows),
         CASE(reconcile_settles_rows_and_boxes),

@@ -197,6 +197,31 @@ static inline err *demo_ticks(request *rq, response *rs)
     return NULL;
 }
 
+/* Answers, and meets an error when nobody can be told of it any more. */
+static inline enum relay_next regret_step(void *ctx, relay_io *io)
+{
+    bool *answered = ctx;
+    CLEANUP(buf_done) buf nobody = {0};
+
+    if (!*answered) {
+        buf_printf(io->out, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        *answered = true;
+        return RELAY_MORE;
+    }
+    CLEANUP(err_freep) err *e = err_new(ERR_UNAVAILABLE, "a regret");
+    http_error_answer(&nobody, e, true, "r");
+    return RELAY_DONE;
+}
+
+static inline err *demo_regret(request *rq, response *rs)
+{
+    static const relay_ops OPS = {.step = regret_step, .free = free};
+
+    (void)rq;
+    response_relay(rs, &OPS, xcalloc(1, sizeof(bool)));
+    return NULL;
+}
+
 /* Follows demo.value until it is `until`; "flood" pours out letters without end; "full" takes no
  * bytes of the peer before the value is 1. */
 typedef struct follow {
@@ -364,6 +389,7 @@ static const route DEMO_ROUTES[] = {
     {"GET", "/fail", demo_fail, ROLE_ANYONE, "fail"},
     {"DELETE", "/nothing", demo_nothing, ROLE_ANYONE, "nothing"},
     {"GET", "/ticks", demo_ticks, ROLE_ANYONE, "ticks"},
+    {"GET", "/regret", demo_regret, ROLE_ANYONE, "regret"},
     {"GET", "/follow", demo_follow, ROLE_ANYONE, "follow"},
     {"GET", "/mind", demo_change_mind, ROLE_ANYONE, "mind"},
 };

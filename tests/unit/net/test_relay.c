@@ -1,3 +1,5 @@
+#include <fcntl.h>
+
 #include "fixture.h"
 
 static unsigned relays(fixture *f)
@@ -33,6 +35,29 @@ TEST(the_next_request_waits_behind_a_stream, .relay_threads = 1)
     assert_true(hear_until(fd, &in, "/slow/afterHTTP/1.1 200", 20000));
     get(fd, "/slow/last");
     assert_true(hear_until(fd, &in, "/slow/last", 20000));
+}
+
+/* One lane: what a job left unsaid is not told of the next one's answer. */
+TEST(an_error_is_told_of_its_own_answer, .relay_threads = 1)
+{
+    CLEANUP(closep) int fd = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+    int p[2], was = dup(STDERR_FILENO);
+    char text[4096] = "";
+
+    assert_false(pipe2(p, O_NONBLOCK | O_CLOEXEC));
+    dup2(p[1], STDERR_FILENO);
+    int status = ask(fd, "/regret");
+    get(fd, "/ticks?n=1");
+    bool heard = hear_until(fd, &in, "\r\n0\r\n\r\n", 20000);
+    dup2(was, STDERR_FILENO);
+    ssize_t n = read(p[0], text, sizeof text - 1);
+    close(was);
+    close(p[0]);
+    close(p[1]);
+    assert_int_equal(status, 200);
+    assert_true(heard);
+    assert_true(n <= 0 || !strstr(text, "a regret"));
 }
 
 TEST(old_clients_get_no_chunks, 0)
@@ -247,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(timers_drive_a_stream),
         cmocka_unit_test(the_next_request_waits_behind_a_stream),
+        cmocka_unit_test(an_error_is_told_of_its_own_answer),
         cmocka_unit_test(old_clients_get_no_chunks),
         cmocka_unit_test(head_of_a_stream_has_no_body),
         cmocka_unit_test(a_disconnect_is_noticed_while_waiting),

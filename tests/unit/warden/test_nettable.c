@@ -1,6 +1,9 @@
 /* The node's nft table as text, names of interfaces, and netlink messages as bytes. */
+#include <errno.h>
 #include <linux/netlink.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "warden/netlink.h"
 #include "warden/nettable.h"
@@ -90,6 +93,36 @@ static void broken_attributes_end_the_search(void **state)
     assert_null(nl_find(shorter, 3, 1, &n));
 }
 
+static void acknowledge(int fd, uint32_t seq, int errnum)
+{
+    struct {
+        struct nlmsghdr h;
+        struct nlmsgerr e;
+    } m = {{.nlmsg_len = sizeof m, .nlmsg_type = NLMSG_ERROR, .nlmsg_seq = seq}, {.error = errnum}};
+
+    assert_int_equal(send(fd, &m, sizeof m, 0), sizeof m);
+}
+
+/* Those of a batch whose time was over are still in the socket when the next one is sent. */
+static void late_answers_are_nobodys(void **state)
+{
+    nl_batch late = {0}, b = {0};
+    int fd[2];
+
+    (void)state;
+    assert_false(socketpair(AF_UNIX, SOCK_DGRAM, 0, fd));
+    nl_begin(&late, 16, 0, "head", 4);
+    nl_begin(&b, 16, 0, "head", 4);
+    nl_begin(&b, 16, 0, "head", 4);
+    assert_true(b.first > late.last && b.last == b.first + 1);
+    acknowledge(fd[1], late.last, -EEXIST);
+    acknowledge(fd[1], b.first, 0);
+    acknowledge(fd[1], b.last, -ENOSPC);
+    assert_int_equal(nl_send(fd[0], &b), -ENOSPC);
+    close(fd[0]);
+    close(fd[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -98,6 +131,7 @@ int main(void)
         cmocka_unit_test(the_living_are_in_it),
         cmocka_unit_test(messages_have_their_lengths),
         cmocka_unit_test(broken_attributes_end_the_search),
+        cmocka_unit_test(late_answers_are_nobodys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
