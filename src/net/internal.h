@@ -86,6 +86,7 @@ struct request {
     bool continued;  /* 100 sent */
     bool broken;     /* the rest of the body cannot be found */
     bool taken;      /* the body is the relay's to read */
+    bool threaded;   /* its party's account has its thread */
     bool slow;       /* its thread has waited too long for the body: its party's account has it */
     uint64_t waited; /* for the body */
     char *party;     /* NULL: not limited */
@@ -122,6 +123,8 @@ void party_limits(server *s); /* after the number of threads is known */
 bool party_has_room(server *s, const char *name, uint64_t bytes, unsigned slow);
 bool party_take(server *s, const char *name, uint64_t bytes, unsigned slow); /* false: too much */
 void party_give(server *s, const char *name, uint64_t bytes, unsigned slow);
+/* What request_set_party() took. */
+void party_give_thread(request *rq);
 /* A connection that stays with the relay. */
 bool party_take_relay(server *s, const char *name);
 void party_give_relay(server *s, const char *name);

@@ -2,6 +2,7 @@
  * that waits for somebody to read. Dispatch says whose a request is; until then it is nobody's, and
  * all of those are one party. */
 #include <assert.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -10,13 +11,16 @@
 #include "net/internal.h"
 
 #define PARTY_BYTES_MIN (UINT64_C(64) << 20)
-#define PARTY_BYTES_OF  32 /* of the machine's memory, one part in so many */
-#define PARTY_SLOW_OF   8  /* of the request threads, likewise */
-#define PARTY_RELAYS_OF 2  /* of the connections */
+#define PARTY_BYTES_OF  32       /* of the machine's memory, one part in so many */
+#define PARTY_SLOW_OF   8        /* of the request threads, likewise */
+#define PARTY_RELAYS_OF 2        /* of the connections */
+#define PARTY_TURN_NS   NS_PER_S /* so long a request waits for one of its party's threads */
+#define PARTY_TURN_MS   5
 
 typedef struct party { /* in the map while it holds anything */
     uint64_t bytes;
     unsigned slow, relays;
+    unsigned threads, turns; /* requests in a handler; those that wait until one is done */
 } party;
 
 void party_limits(server *s)
@@ -39,7 +43,8 @@ static bool fits(const server *s, const party *have, const party *more)
     return (!more->bytes ||
             (more->bytes <= s->party_bytes && have->bytes <= s->party_bytes - more->bytes)) &&
            (!more->slow || have->slow + more->slow <= s->party_slow) &&
-           (!more->relays || have->relays + more->relays <= s->party_relays);
+           (!more->relays || have->relays + more->relays <= s->party_relays) &&
+           (!more->turns || have->turns + more->turns <= s->party_slow);
 }
 
 static bool take(server *s, const char *name, const party *more)
@@ -57,19 +62,25 @@ static bool take(server *s, const char *name, const party *more)
     p->bytes += more->bytes;
     p->slow += more->slow;
     p->relays += more->relays;
+    p->threads += more->threads;
+    p->turns += more->turns;
     return true;
 }
 
 static void give(server *s, const char *name, const party *less)
 {
-    if (!name || (!less->bytes && !less->slow && !less->relays))
+    static const party NOTHING;
+
+    if (!name || !memcmp(less, &NOTHING, sizeof NOTHING))
         return;
     LOCK_SCOPE(&s->party_lock);
     party *p = map_get_str(&s->parties, name);
     p->bytes -= less->bytes;
     p->slow -= less->slow;
     p->relays -= less->relays;
-    if (!p->bytes && !p->slow && !p->relays)
+    p->threads -= less->threads;
+    p->turns -= less->turns;
+    if (!memcmp(p, &NOTHING, sizeof NOTHING))
         free(map_take_str(&s->parties, name));
 }
 
@@ -101,11 +112,75 @@ void party_give_relay(server *s, const char *name)
     give(s, name, &(party){.relays = 1});
 }
 
-void request_set_party(request *rq, const char *name)
+/* ---- threads ---- */
+
+/* Half of them, and more while a quarter is left to whoever comes. busy: the request itself is
+ * among the busy ones. */
+static bool take_thread(server *s, const char *name, bool busy)
 {
-    assert(!rq->slow);
+    pthread_mutex_lock(&s->lock);
+    bool tight = s->busy + !busy > s->o.threads - s->o.threads / 4;
+    pthread_mutex_unlock(&s->lock);
+    LOCK_SCOPE(&s->party_lock);
+    party *p = map_get_str(&s->parties, name);
+    if (p && tight && p->threads >= (s->o.threads + 1) / 2)
+        return false;
+    if (!p) {
+        p = xcalloc(1, sizeof *p);
+        map_put_str(&s->parties, name, p);
+    }
+    p->threads++;
+    return true;
+}
+
+/* Counted among those that wait meanwhile: others have the thread's place. */
+static bool wait_for_turn(request *rq)
+{
+    server *s = rq->server;
+    body_wait w = {.conn = rq->conn, .elsewhere = true};
+    uint64_t until = now_mono_ns() + PARTY_TURN_NS;
+    bool ours = false;
+
+    if (!take(s, rq->party, &(party){.turns = 1}))
+        return false;
+    server_wait_begin(s, &w);
+    while (!ours && !w.given_up && now_mono_ns() < until && !atomic_load(&s->draining)) {
+        poll(NULL, 0, PARTY_TURN_MS);
+        ours = take_thread(s, rq->party, false);
+    }
+    server_wait_end(s, &w);
+    give(s, rq->party, &(party){.turns = 1});
+    return ours;
+}
+
+static err *no_thread(const server *s)
+{
+    metric_add(&NET_METRICS[M_REFUSED], 0, 1);
+    return err_retry_after(
+        err_remedy(err_because(err_new(ERR_QUOTA_EXCEEDED, "too many of your requests at a time"),
+                               "one caller may have half of the %u request threads while they are "
+                               "short",
+                               s->o.threads),
+                   "Ask for less at a time; streams and commands that run hold no thread."),
+        NET_RETRY_AFTER);
+}
+
+err *request_set_party(request *rq, const char *name)
+{
+    assert(!rq->slow && !rq->threaded);
     free(rq->party);
     rq->party = name ? xstrdup(name) : NULL;
+    if (!name)
+        return NULL;
+    rq->threaded = take_thread(rq->server, name, true) || wait_for_turn(rq);
+    return rq->threaded ? NULL : no_thread(rq->server);
+}
+
+void party_give_thread(request *rq)
+{
+    if (rq->threaded)
+        give(rq->server, rq->party, &(party){.threads = 1});
+    rq->threaded = false;
 }
 
 /* ---- what a handler keeps after it has returned ---- */

@@ -108,6 +108,7 @@ void request_close(request *rq)
         rq->release(rq->user);
     if (rq->slow)
         party_give(rq->server, rq->party, 0, 1);
+    party_give_thread(rq);
     free(rq->party);
     close_query(rq);
     for (size_t i = 0; i < HTTP_PARAMS_MAX; i++)

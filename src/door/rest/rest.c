@@ -78,7 +78,7 @@ static err *admit(const rest *r, request *rq, enum route_role role)
     TRY(authenticate(r, rq, &c));
     assert(c);
     request_set_user(rq, c, release_caller);
-    request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner);
+    TRY(request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner));
     return caller_require(c, needed(role));
 }
 

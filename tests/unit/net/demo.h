@@ -401,7 +401,7 @@ static inline err *demo_dispatch(void *arg, request *rq, response *rs)
 
     (void)arg;
     if (party)
-        request_set_party(rq, str_eq(party, "-") ? NULL : party);
+        TRY(request_set_party(rq, str_eq(party, "-") ? NULL : party));
     TRY(router_match(DEMO_ROUTES, ARRAY_LEN(DEMO_ROUTES), rq, rs, &r));
     return r->handle(rq, rs);
 }

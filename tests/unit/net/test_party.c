@@ -56,6 +56,49 @@ TEST(slow_bodies_of_one_party_leave_threads_to_others, .threads = 16)
     close(more);
 }
 
+static int begin_block(const fixture *f, const char *party)
+{
+    int fd = dial(f);
+    CLEANUP(freep)
+    char *head = str_printf("GET /block HTTP/1.1\r\nHost: a\r\nX-Party: %s\r\n\r\n", party);
+
+    say(fd, head);
+    return fd;
+}
+
+/* Of sixteen threads one party gets at least eight, and three are left to others whatever it asks
+ * for; when one of its own is done, whoever waits for a turn is served. */
+TEST(handlers_of_one_party_leave_threads_to_others, .threads = 16)
+{
+    int eve[40], bob[4];
+    bool told[ARRAY_LEN(eve)] = {0};
+    unsigned refused = 0, hers = 0;
+
+    for (size_t i = 0; i < ARRAY_LEN(eve); i++)
+        eve[i] = begin_block(f, "eve");
+    for (int k = 0; k < 400 && refused + hers < ARRAY_LEN(eve); k++) { /* each is told or served */
+        for (size_t i = 0; i < ARRAY_LEN(eve); i++)
+            if (!told[i])
+                refused += told[i] = answers(eve[i], "HTTP/1.1 429", 1);
+        hers = atomic_load(&f->demo.blocked);
+    }
+    assert_int_equal(refused + hers, ARRAY_LEN(eve));
+    assert_true(hers >= 8 && hers <= 13);
+    for (size_t i = 0; i < ARRAY_LEN(bob) - 1; i++)
+        bob[i] = begin_block(f, "bob");
+    EVENTUALLY(atomic_load(&f->demo.blocked) == hers + ARRAY_LEN(bob) - 1);
+    bob[ARRAY_LEN(bob) - 1] = begin_block(f, "eve"); /* waits for its turn, and gets it */
+    poll(NULL, 0, 100);
+    atomic_store(&f->demo.open, true);
+    assert_true(answers(bob[ARRAY_LEN(bob) - 1], "HTTP/1.1 200", 5000));
+    for (size_t i = 0; i < ARRAY_LEN(bob) - 1; i++)
+        assert_true(answers(bob[i], "HTTP/1.1 200", 5000));
+    for (size_t i = 0; i < ARRAY_LEN(eve); i++)
+        close(eve[i]);
+    for (size_t i = 0; i < ARRAY_LEN(bob); i++)
+        close(bob[i]);
+}
+
 /* What takes the body inside decides how long its thread waits: that is its party's, too. */
 TEST(bodies_that_nobody_takes_leave_threads_to_others, .threads = 16)
 {
@@ -170,6 +213,7 @@ TEST(streams_of_one_party_leave_connections_to_others, .threads = 4, .connection
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(handlers_of_one_party_leave_threads_to_others),
         cmocka_unit_test(slow_bodies_of_one_party_leave_threads_to_others),
         cmocka_unit_test(bodies_that_nobody_takes_leave_threads_to_others),
         cmocka_unit_test(a_body_in_drops_counts_as_slow),
