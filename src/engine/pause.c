@@ -20,7 +20,7 @@
 
 #define MOVERS_MAX 16u
 #define RESUME_NS  (300 * NS_PER_S) /* of one whose time is over, unless it is given other time */
-#define RESUMES    "resumes" /* a struct resume_times: how long the last ones took */
+#define RESUMES    "resumes"        /* a struct resume_times: how long the last ones took */
 
 uint64_t sandbox_now(const sandbox *sb)
 {

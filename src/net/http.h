@@ -60,7 +60,7 @@ void *request_user(const request *rq); /* what dispatch put there: the caller */
 void request_set_user(request *rq, void *user, void (*release)(void *));
 /* Whose it is: what one party may hold of threads and memory is limited. NULL: one that is not
  * limited. Until it is said, a request belongs to the party of all who have not said who they are.
- * Once in a request. ERR_QUOTA_EXCEEDED when it has too many threads, and none came free for a
+ * ERR_QUOTA_EXCEEDED when it has too many threads, and none came free for a
  * second. */
 err *request_set_party(request *rq, const char *name) ERR_MUST;
 /* Memory that stays with the server for this request after the handler has returned; free it when

@@ -165,22 +165,23 @@ static err *no_thread(const server *s)
         NET_RETRY_AFTER);
 }
 
+void party_give_thread(request *rq)
+{
+    if (rq->threaded)
+        give(rq->server, rq->party, &(party){.threads = 1});
+    rq->threaded = false;
+}
+
 err *request_set_party(request *rq, const char *name)
 {
-    assert(!rq->slow && !rq->threaded);
+    assert(!rq->slow);
+    party_give_thread(rq);
     free(rq->party);
     rq->party = name ? xstrdup(name) : NULL;
     if (!name)
         return NULL;
     rq->threaded = take_thread(rq->server, name, true) || wait_for_turn(rq);
     return rq->threaded ? NULL : no_thread(rq->server);
-}
-
-void party_give_thread(request *rq)
-{
-    if (rq->threaded)
-        give(rq->server, rq->party, &(party){.threads = 1});
-    rq->threaded = false;
 }
 
 /* ---- what a handler keeps after it has returned ---- */

@@ -88,7 +88,7 @@ static err *admit(const e2b *d, request *rq, enum route_role role)
                           "Set E2B_API_KEY; 'bothy e2b-env' prints what to set.");
     TRY(caller_by_key(d->o.engine, key, &c));
     request_set_user(rq, c, release_caller);
-    request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner);
+    TRY(request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner));
     return caller_require(c, role == ROLE_READ ? CALLER_READ : CALLER_USER);
 }
 

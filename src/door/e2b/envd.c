@@ -131,14 +131,14 @@ static void release_caller(void *c)
 }
 
 /* Who holds the token acts for the owner, with what a user of that name may. */
-static const caller *act_for_owner(request *rq, const sandbox *sb)
+static err *act_for_owner(request *rq, const sandbox *sb, const caller **ret_caller)
 {
     caller *c = xcalloc(1, sizeof *c);
 
     *c = (caller){.owner = xstrdup(sandbox_owner(sb)), .role = CALLER_USER};
     request_set_user(rq, c, release_caller);
-    request_set_party(rq, c->owner);
-    return c;
+    *ret_caller = c;
+    return request_set_party(rq, c->owner);
 }
 
 /* ---- which ---- */
@@ -254,7 +254,7 @@ static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
     e2b_set_operation(rq, port ? "e2b_port" : s ? s->operation : "e2b_envd");
     if (!s || s->serve != envd_health)
         TRY(admit(c->door, way, c->sb, rq));
-    c->as = act_for_owner(rq, c->sb);
+    TRY(act_for_owner(rq, c->sb, &c->as));
     if (port)
         return envd_port(c, rq, rs);
     if (!s)
@@ -278,12 +278,14 @@ static bool wakes(const sandbox *sb)
 static err *awake(const e2b *d, const e2b_way *way, sandbox *sb, request *rq, bool *ret_runs)
 {
     enum lifecycle state = sb ? sandbox_state(sb) : LIFE_GONE;
+    const caller *as = NULL;
 
     *ret_runs = state == LIFE_RUNNING;
     if (state != LIFE_PAUSED || !wakes(sb))
         return NULL;
     TRY(admit(d, way, sb, rq));
-    TRY(e2b_wake(d, act_for_owner(rq, sb), sb));
+    TRY(act_for_owner(rq, sb, &as));
+    TRY(e2b_wake(d, as, sb));
     *ret_runs = true;
     return NULL;
 }
