@@ -47,6 +47,7 @@ struct running {
     bool found;       /* its own trailer, on stdout: */
     uint64_t wait_ns; /* its end is known, but not what its signals do; 0: it is not */
     bool adopted;     /* an earlier life of ours began it */
+    bool over;        /* its shell has ended: what it wrote tells no more */
     bool oom_asked;   /* the node, how many it has killed for memory */
     unsigned carried; /* detached: execs that were asked for it again */
     char kind;

@@ -211,7 +211,7 @@ static bool is_settled(session *s)
 /* True: a command has ended; what follows it has not been looked at. */
 static bool settle(session *s)
 {
-    if (!s->run.seq || !s->s[0].found || !s->s[1].found || !is_settled(s))
+    if (!s->run.seq || s->run.over || !s->s[0].found || !s->s[1].found || !is_settled(s))
         return false;
     if (!finish_found(s)) {
         s->retry_ns = exec_table_clock(s->execs) + RETRY_NS;
@@ -235,6 +235,7 @@ bool session_end_command(session *s, const exec_end *end)
 
     if (!s->run.seq)
         return true;
+    s->run.over = true;
     for (int i = 0; i < 2; i++)
         if (!s->s[i].found) {
             s->s[i].found = true;
