@@ -178,14 +178,18 @@ typedef struct waiting {
     const e2b *door;
     wait_ticket *ticket;
     request_hold *hold;
+    char *template; /* as the caller called it */
 } waiting;
 
 static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
 {
     waiting *w = arg;
 
+    if (failure)
+        failure = err_wrap(failure, "template '%s'", w->template);
     wait_finish(w->ticket, failure, 201, sb ? view_made(w->door, sb) : NULL, replay);
     request_hold_free(w->hold);
+    free(w->template);
     free(w);
     sandbox_unref(sb);
 }
@@ -228,7 +232,7 @@ static err *create(request *rq, response *rs, bool v2)
     creating *made = xcalloc(1, sizeof *made);
     waiting *w = xcalloc(1, sizeof *w);
     made->door = d;
-    *w = (waiting){d, wait_start(rq, rs, false), hold};
+    *w = (waiting){d, wait_start(rq, rs, false), hold, xstrdup(a.note.template)};
     wait_over(w->ticket, create_over, made);
     made->sb =
         engine_create(d->o.engine, e2b_caller(rq), &a.spec, PULL_MISSING, &idem, on_created, w);
