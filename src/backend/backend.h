@@ -119,10 +119,11 @@ typedef struct pool_marks {
 typedef struct pool_status {
     uint32_t low, high, max;
     uint32_t ready, making, claimed, dying, waiting;
-    uint32_t refills_failed; /* in all */
-    uint32_t failures;       /* in a row */
-    const char *state;       /* what refills do and why, for people; static */
-    const char *waits_for;   /* what the first that waits needs besides a slot; NULL: nothing */
+    uint32_t refills_failed;   /* in all */
+    uint32_t failures;         /* in a row */
+    const char *state;         /* what refills do and why, for people; static */
+    bool disk_full, read_only; /* slots cannot be made for that reason */
+    const char *waits_for;     /* what the first that waits needs besides a slot; NULL: nothing */
     uint64_t refill_ns, oldest_wait_ns, next_try_ns;
     uint64_t memory, memory_limits, memory_limits_max;
     char last_error[POOL_ERROR_MAX];

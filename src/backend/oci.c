@@ -35,6 +35,8 @@ static err_code code_of(int errnum)
     case ENOSPC:
     case EDQUOT:
         return ERR_DISK_FULL;
+    case EROFS:
+        return ERR_UNAVAILABLE;
     case WP_EWALL:
         return ERR_WALL_FAILED;
     default:
@@ -49,7 +51,10 @@ err *oci_error(const warden_answer *a, const char *what)
 
     if (*a->text)
         e = err_because(e, "%s", a->text);
-    if (code == ERR_POOL_EXHAUSTED)
+    if (!a->local && a->errnum == EROFS)
+        e = err_remedy(e, "The disk of the warden's state is read-only: 'bothy doctor' on the node "
+                          "has what to do. Sandboxes that run go on, without writing.");
+    if (code == ERR_POOL_EXHAUSTED || a->retry_after)
         e = err_retry_after(e, a->retry_after ? (int)a->retry_after : OCI_RETRY_S);
     return e;
 }
@@ -576,6 +581,8 @@ static void pool_view(const struct wp_pool *p, pool_status *ret)
                          .refills_failed = p->refills_failed,
                          .failures = p->failures,
                          .state = pool_why_text(p->why),
+                         .disk_full = p->why == POOL_NO_ROOM,
+                         .read_only = p->why == POOL_READ_ONLY,
                          .waits_for = p->waiting && p->held_by ? admit_text(p->held_by) : NULL,
                          .refill_ns = p->refill_ns,
                          .oldest_wait_ns = p->oldest_wait_ns,

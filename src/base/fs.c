@@ -17,11 +17,41 @@
 
 #define IN_ROOT_TRIES 128
 
+bool fs_is_no_room(int errnum)
+{
+    return errnum == ENOSPC || errnum == EDQUOT;
+}
+
 static err_code code_of(int errnum)
 {
-    return errnum == ENOSPC || errnum == EDQUOT ? ERR_DISK_FULL
-           : errnum == ENOENT                   ? ERR_NOT_FOUND
-                                                : ERR_INTERNAL;
+    switch (errnum) {
+    case ENOSPC:
+    case EDQUOT:
+        return ERR_DISK_FULL;
+    case EROFS:
+    case EIO:
+    case EUCLEAN: /* "structure needs cleaning" */
+        return ERR_UNAVAILABLE;
+    case ENOENT:
+        return ERR_NOT_FOUND;
+    default:
+        return ERR_INTERNAL;
+    }
+}
+
+err *fs_error(int errnum, const char *fmt, ...)
+{
+    CLEANUP(freep) char *what = NULL;
+    va_list ap;
+
+    va_start(ap, fmt);
+    what = str_vprintf(fmt, ap);
+    va_end(ap);
+    err *e = err_sys(code_of(errnum), errnum, "%s", what);
+    if (e->code != ERR_UNAVAILABLE)
+        return e;
+    return err_remedy(e, "Look for the reason in the kernel's log, mend the file system, mount it "
+                         "for writing and start what uses it again (bothyd, bothy-warden).");
 }
 
 err *fs_read(int dirfd, const char *name, size_t max, buf *ret_bytes)
@@ -31,7 +61,7 @@ err *fs_read(int dirfd, const char *name, size_t max, buf *ret_bytes)
     struct stat st;
 
     if (fd < 0)
-        return err_sys(code_of(errno), errno, "cannot open %s", name);
+        return fs_error(errno, "cannot open %s", name);
     if (fstat(fd, &st) || (!S_ISREG(st.st_mode) && st.st_size))
         return err_new(ERR_INTERNAL, "%s is not a regular file", name);
     for (;;) {
@@ -40,7 +70,7 @@ err *fs_read(int dirfd, const char *name, size_t max, buf *ret_bytes)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return err_sys(ERR_INTERNAL, errno, "cannot read %s", name);
+            return fs_error(errno, "cannot read %s", name);
         if (!n)
             break;
         b.len += (size_t)n;
@@ -95,7 +125,7 @@ err *fs_write(int dirfd, const char *name, const void *p, size_t n, mode_t mode,
     CLEANUP(closep)
     int fd = openat(dirfd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0)
-        return err_sys(code_of(errno), errno, "cannot create %s", name);
+        return fs_error(errno, "cannot create %s", name);
     int r = fs_write_all(fd, p, n);
     if (!r && durable && fsync(fd))
         r = -errno;
@@ -107,16 +137,16 @@ err *fs_write(int dirfd, const char *name, const void *p, size_t n, mode_t mode,
         return NULL;
     if (!renamed)
         unlinkat(dirfd, tmp, 0);
-    return err_sys(code_of(-r), -r, "cannot write %s", name);
+    return fs_error(-r, "cannot write %s", name);
 }
 
 err *fs_dir(int dirfd, const char *name, mode_t mode, int *ret_fd)
 {
     if (mkdirat(dirfd, name, mode) && errno != EEXIST)
-        return err_sys(code_of(errno), errno, "cannot make directory %s", name);
+        return fs_error(errno, "cannot make directory %s", name);
     int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return err_sys(code_of(errno), errno, "cannot open directory %s", name);
+        return fs_error(errno, "cannot open directory %s", name);
     *ret_fd = fd;
     return NULL;
 }
@@ -129,7 +159,7 @@ err *fs_mkdirs(const char *path, mode_t mode)
         if (slash)
             *slash = 0;
         if (mkdir(p, mode) && errno != EEXIST)
-            return err_sys(code_of(errno), errno, "cannot make directory %s", p);
+            return fs_error(errno, "cannot make directory %s", p);
         if (!slash)
             return NULL;
         *slash = '/';
@@ -211,7 +241,7 @@ err *fs_remove(int dirfd, const char *name)
 {
     int r = remove_tree(dirfd, name);
 
-    return r ? err_sys(ERR_INTERNAL, -r, "cannot remove %s", name) : NULL;
+    return r ? fs_error(-r, "cannot remove %s", name) : NULL;
 }
 
 err *fs_empty(int dirfd)
@@ -231,7 +261,7 @@ err *fs_empty(int dirfd)
         r = r ? r : k; /* what cannot go does not keep the rest */
     }
     closedir(d);
-    return r ? err_sys(ERR_INTERNAL, -r, "cannot empty a directory") : NULL;
+    return r ? fs_error(-r, "cannot empty a directory") : NULL;
 }
 
 int fs_open_in_root(int rootfd, const char *path, int flags)
@@ -249,12 +279,12 @@ int fs_open_in_root(int rootfd, const char *path, int flags)
     return fd < 0 ? -errno : (int)fd;
 }
 
-err *fs_lock(int dirfd, const char *name, int *ret_fd)
+static err *lock_file(int dirfd, const char *name, int flags, int *ret_fd)
 {
-    CLEANUP(closep) int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    CLEANUP(closep) int fd = openat(dirfd, name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
 
     if (fd < 0)
-        return err_sys(ERR_INTERNAL, errno, "cannot open the lock %s", name);
+        return fs_error(errno, "cannot open the lock %s", name);
     if (flock(fd, LOCK_EX | LOCK_NB))
         return errno == EWOULDBLOCK
                    ? err_remedy(err_new(ERR_CONFLICT, "another instance holds %s", name),
@@ -262,6 +292,16 @@ err *fs_lock(int dirfd, const char *name, int *ret_fd)
                    : err_sys(ERR_INTERNAL, errno, "cannot lock %s", name);
     *ret_fd = TAKE_FD(fd);
     return NULL;
+}
+
+err *fs_lock(int dirfd, const char *name, int *ret_fd)
+{
+    return lock_file(dirfd, name, O_RDWR | O_CREAT, ret_fd);
+}
+
+err *fs_lock_there(int dirfd, const char *name, int *ret_fd)
+{
+    return lock_file(dirfd, name, O_RDONLY, ret_fd);
 }
 
 err *fs_lock_patient(int dirfd, const char *name, int *ret_fd)

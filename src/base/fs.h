@@ -10,6 +10,10 @@
 #include "base/buf.h"
 #include "base/err.h"
 
+/* What a failed call on one of our own files comes to: disk_full, a disk that cannot be written or
+ * read (unavailable, with what to do), not_found, or internal. */
+err *fs_error(int errnum, const char *fmt, ...) __attribute__((format(printf, 2, 3))) ERR_MUST;
+bool fs_is_no_room(int errnum);
 /* Reads a regular file of at most max bytes (ERR_TOO_LARGE beyond). */
 err *fs_read(int dirfd, const char *name, size_t max, buf *ret_bytes) ERR_MUST;
 /* Replaces atomically: temporary file, rename; if durable, both are on the disk when it returns. */
@@ -30,6 +34,8 @@ int fs_write_all(int fd, const void *p, size_t n);
 int fs_pwrite_all(int fd, const void *p, size_t n, uint64_t offset);
 /* An exclusive flock for life; ERR_CONFLICT if another holds it. */
 err *fs_lock(int dirfd, const char *name, int *ret_fd) ERR_MUST;
+/* The same on a disk that cannot be written: the lock must be there. */
+err *fs_lock_there(int dirfd, const char *name, int *ret_fd) ERR_MUST;
 /* The same for a program that may be started while its killed predecessor is still dying: threads
  * that have not left the kernel yet hold the lock. Tries for FS_LOCK_PATIENCE_MS. */
 #define FS_LOCK_PATIENCE_MS 10000

@@ -138,6 +138,8 @@ const char *pool_why_text(enum pool_why why)
         [POOL_HOLDING] = "claims go first",
         [POOL_FAILING] = "the last refill failed; it is tried again after a pause",
         [POOL_START] = "slots are being made",
+        [POOL_NO_ROOM] = "the disk of the slots is full; it is tried again after a pause",
+        [POOL_READ_ONLY] = "the disk of the slots is read-only; it is tried again after a pause",
     };
 
     return TEXTS[why < POOL_WHYS ? why : POOL_FULL];

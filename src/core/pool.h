@@ -53,6 +53,8 @@ enum pool_why {
     POOL_HOLDING, /* claims go first */
     POOL_FAILING, /* the last refill failed */
     POOL_START,
+    POOL_NO_ROOM,   /* it failed: the disk is full */
+    POOL_READ_ONLY, /* it failed: the disk cannot be written */
     POOL_WHYS
 };
 

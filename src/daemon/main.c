@@ -107,19 +107,9 @@ static err *open_state_dir(node *n)
     return NULL;
 }
 
-static err *cannot_lock(err *e)
-{
-    if (!e || (e->errnum != EROFS && e->errnum != ENOSPC))
-        return e;
-    return err_remedy(e, e->errnum == ENOSPC
-                             ? "Make room on the disk of the state directory. Sandboxes live on."
-                             : "Look for the reason in the kernel's log, mend the file system, "
-                               "mount it for writing and start bothyd again. Sandboxes live on.");
-}
-
 static err *open_state(node *n)
 {
-    TRY(cannot_lock(err_wrap(fs_lock_patient(n->state, "lock", &n->lock), "%s", n->cfg.state_dir)));
+    TRY(err_wrap(fs_lock_patient(n->state, "lock", &n->lock), "%s", n->cfg.state_dir));
     TRY(fs_dir(n->state, "spool", 0700, &n->spool));
     TRY(fs_dir(n->state, "registries", 0700, &n->registries));
     return fs_dir(n->state, "staging", 0700, &n->staging);
@@ -295,15 +285,21 @@ static gid_t group_id(const char *name)
 
 #define CHECKS_WITHOUT_POOL 2
 
+static bool is_read_only(const node *n, const struct statvfs *v)
+{
+    /* A file system that found itself damaged does not always say so in its flags. */
+    return v->f_flag & ST_RDONLY ||
+           (utimensat(n->state, "lock", NULL, 0) && (errno == EROFS || errno == EIO));
+}
+
 static err *check_disk(const node *n, const pool_status *p)
 {
     struct statvfs v;
 
     (void)p;
     if (fstatvfs(n->state, &v))
-        return err_sys(ERR_INTERNAL, errno, "cannot ask for free space");
-    /* A file system that found itself damaged does not always say so in its flags. */
-    if (v.f_flag & ST_RDONLY || (utimensat(n->state, "lock", NULL, 0) && errno == EROFS))
+        return fs_error(errno, "cannot ask for free space");
+    if (is_read_only(n, &v))
         return err_remedy(
             err_new(ERR_UNAVAILABLE, "the disk of spools and store is read-only: commands wait"),
             "Look for the reason in the kernel's log, mend the file system, mount it for writing "
@@ -315,10 +311,16 @@ static err *check_disk(const node *n, const pool_status *p)
 
 static err *check_spools(const node *n, const pool_status *p)
 {
+    struct statvfs v;
+
     (void)p;
-    return exec_hub_is_full(n->execs)
-               ? err_new(ERR_DISK_FULL, "commands wait: the disk of the spools is full")
-               : NULL;
+    if (!exec_hub_is_full(n->execs))
+        return NULL;
+    return fstatvfs(n->state, &v) || is_read_only(n, &v)
+               ? err_remedy(err_new(ERR_UNAVAILABLE,
+                                    "commands wait: the disk of the spools cannot be written"),
+                            "The check 'disk' says why; with its remedy they go on.")
+               : err_new(ERR_DISK_FULL, "commands wait: the disk of the spools is full");
 }
 
 static err *check_refill(const node *n, const pool_status *p)
@@ -329,6 +331,23 @@ static err *check_refill(const node *n, const pool_status *p)
     return err_remedy(err_new(ERR_INTERNAL, "the last %u refills of the pool failed: %s",
                               p->failures, p->last_error),
                       "Look into the warden's log; sandboxes that run are not concerned.");
+}
+
+/* As long as slots are ready sandboxes come of them: but what they write has no place either. */
+static err *check_warden_disk(const node *n, const pool_status *p)
+{
+    (void)n;
+    if (p->disk_full)
+        return err_remedy(err_new(ERR_DISK_FULL, "no slot can be made, the warden's disk is full"),
+                          "Remove sandboxes, 'bothy image prune', or give the warden's state a "
+                          "larger disk; slots are made again by themselves.");
+    if (p->read_only)
+        return err_remedy(
+            err_new(ERR_UNAVAILABLE, "no slot can be made, the warden's disk is read-only"),
+            "Look for the reason in the kernel's log. Remove the sandboxes, stop the warden, "
+            "'bothy-warden --destroy-all', mend the file system, mount it for writing and start "
+            "the warden again.");
+    return NULL;
 }
 
 /* The warden raises them unless it was told not to, or /proc/sys is read-only. */
@@ -386,6 +405,7 @@ static err *ready(void *arg, size_t i, const pool_status *pool, const char **ret
         {"spools", check_spools, false},
         /* From here on of the pool: not made without one. */
         {"refill", check_refill, true},
+        {"warden_disk", check_warden_disk, false},
         {"sysctls", check_sysctls, true},
         {"descriptors", check_descriptors, true},
     };

@@ -41,8 +41,7 @@ err *input_make(exec *x, int *ret_keep)
         fd = openat(root, path, O_RDONLY | O_CLOEXEC);
     }
     if (fd < 0)
-        return err_sys(errno == ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, errno,
-                       "cannot make the command's stdin");
+        return fs_error(errno, "cannot make the command's stdin");
     *ret_keep = fd;
     return NULL;
 }
@@ -158,19 +157,18 @@ static err *append(exec *x, const void *p, size_t n, bool eof)
     CLEANUP(closep)
     int fd = openat(x->table->hub->o.spool_dir, path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
-        return err_sys(ERR_INTERNAL, errno, "cannot open the command's stdin");
+        return fs_error(errno, "cannot open the command's stdin");
     uint64_t len = atomic_load(&x->in_len);
     int r = fs_pwrite_all(fd, p, n, len);
     if (r) { /* what was written of it must not be taken for input */
         if (ftruncate(fd, (off_t)len))
             log_error("stdin", "exec %lu: %s", x->id, strerrordesc_np(errno));
-        return err_sys(r == -ENOSPC || r == -EDQUOT ? ERR_DISK_FULL : ERR_INTERNAL, -r,
-                       "cannot keep the command's stdin");
+        return fs_error(-r, "cannot keep the command's stdin");
     }
     atomic_store(&x->in_len, len + n);
     FAULT_KILL("stdin.appended");
     if (eof && fchmod(fd, 0400))
-        return err_sys(ERR_INTERNAL, errno, "cannot end the command's stdin");
+        return fs_error(errno, "cannot end the command's stdin");
     if (eof)
         FAULT_KILL("stdin.ended");
     return NULL;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "exec/exec.h"
@@ -154,8 +155,7 @@ err *journal_open(int dirfd, const char *path, journal *j,
     j->damaged = false;
     atomic_store(&j->unsynced, false);
     if (j->fd < 0)
-        return err_sys(errno == ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, errno, "cannot open %s",
-                       path);
+        return fs_error(errno, "cannot open %s", path);
     err *e = cut_tail(j, path);
     if (!e)
         e = scan(j, path, each, arg);
@@ -182,8 +182,7 @@ err *journal_append(journal *j, journal_rec *r, uint32_t *ret_index)
     int errnum = n < 0 ? errno : ENOSPC;
     if (n > 0 && ftruncate(j->fd, (off_t)j->count * JOURNAL_REC))
         log_error("journal", "cannot cut a half-written record: %s", strerrordesc_np(errno));
-    return err_sys(errnum == ENOSPC || errnum == EDQUOT ? ERR_DISK_FULL : ERR_INTERNAL, errnum,
-                   "cannot write to the sandbox's journal");
+    return fs_error(errnum, "cannot write to the sandbox's journal");
 }
 
 err *journal_read(const journal *j, uint32_t index, journal_rec *ret_rec)

@@ -265,14 +265,9 @@ static void release(spool *s)
     s->used_ns = now_mono_ns();
 }
 
-static bool is_space(int errnum)
-{
-    return errnum == ENOSPC || errnum == EDQUOT;
-}
-
 static enum spool_status trouble(const spool *s, int errnum)
 {
-    if (!is_space(errnum))
+    if (!fs_is_no_room(errnum))
         log_error("spool", "%s: %s", s->path, strerrordesc_np(errnum));
     return SPOOL_NOSPACE;
 }

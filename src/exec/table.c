@@ -277,8 +277,7 @@ static err *check_id(const char *sandbox)
 static err *make_directory(exec_hub *h, const char *sandbox)
 {
     if (mkdirat(h->o.spool_dir, sandbox, 0700) && errno != EEXIST)
-        return err_sys(errno == ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, errno,
-                       "cannot make the spool of sandbox %s", sandbox);
+        return fs_error(errno, "cannot make the spool of sandbox %s", sandbox);
     return NULL;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "base/str.h"
 #include "store/internal.h"
 
@@ -175,7 +176,7 @@ static err *make_file(int dirfd, const char *name)
 {
     CLEANUP(closep) int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 
-    return fd < 0 ? err_sys(ERR_INTERNAL, errno, "cannot open the store '%s'", name) : NULL;
+    return fd < 0 ? fs_error(errno, "cannot open the store '%s'", name) : NULL;
 }
 
 err *store_conn_open(int dirfd, const char *name, const char *sync, bool writer,

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -42,8 +43,7 @@ static err *lengthen_wal(const store *s)
         return NULL;
     if (ftruncate(fd, st.st_size)) /* the disk needs the room */
         log_warn("store", "cannot shorten the WAL again: %s", strerrordesc_np(errno));
-    return err_sys(errnum == ENOSPC ? ERR_DISK_FULL : ERR_INTERNAL, errnum,
-                   "cannot lengthen the store's WAL");
+    return fs_error(errnum, "cannot lengthen the store's WAL");
 }
 
 err *store_open(int dirfd, const char *path, const char *sync, store **ret_store)

@@ -113,7 +113,7 @@ static err *throw_away(const warden *w, const char *name)
 
     id_random(as + n, 12);
     if (renameat(w->uppers_fd, name, w->trash_fd, as) && errno != ENOENT)
-        return err_sys(ERR_INTERNAL, errno, "cannot throw away the upper of slot %s", name);
+        return fs_error(errno, "cannot throw away the upper of slot %s", name);
     return NULL;
 }
 
@@ -146,7 +146,9 @@ static bool take_apart(warden *w, slot *s)
     FAULT_KILL("destroy.slot_gone");
     if (!e)
         return true;
-    log_warn("destroy", "slot %u: %s: %s", s->n, e->message, e->cause ? e->cause : "");
+    if (s->stays != e->errnum) /* once, not at every attempt */
+        log_warn("destroy", "slot %u: %s: %s", s->n, e->message, e->cause ? e->cause : "");
+    s->stays = e->errnum;
     err_free(e);
     return false;
 }
@@ -263,15 +265,29 @@ void *destroy_trash_run(void *arg)
     return NULL;
 }
 
-bool destroy_wait(warden *w, uint64_t timeout_ms)
+/* Nothing runs any more, and no attempt will change the rest. */
+static bool only_files_stay(warden *w)
+{
+    LOCK_SCOPE(&w->lock);
+
+    for (const slot *s = w->dying_list; s; s = s->next)
+        if (s->stays != EROFS)
+            return false;
+    return true;
+}
+
+err *destroy_wait(warden *w, uint64_t timeout_ms)
 {
     uint64_t end = now_mono_ns() + timeout_ms * NS_PER_MS;
 
     while (sweep(w, true)) {
+        if (only_files_stay(w))
+            return fs_error(EROFS, "nothing runs any more, but what the slots left on the disk "
+                                   "stays");
         if (now_mono_ns() > end)
-            return false;
+            return err_new(ERR_TIMEOUT, "some slots could not be taken apart");
         usleep(5000);
     }
     err_drop(fs_empty(w->trash_fd), "trash");
-    return true;
+    return NULL;
 }

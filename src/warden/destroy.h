@@ -17,5 +17,6 @@ void destroy_slot(struct warden *w, slot *s);
 void *destroy_run(void *arg);
 /* Removes the uppers of slots that are gone, however large; arg is the warden. */
 void *destroy_trash_run(void *arg);
-/* Takes apart what is dying until nothing is left or the time is over: false then. */
-bool destroy_wait(struct warden *w, uint64_t timeout_ms);
+/* Takes apart what is dying until nothing is left, the time is over, or nothing runs and the disk
+ * lets nothing be removed. */
+err *destroy_wait(struct warden *w, uint64_t timeout_ms) ERR_MUST;

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "warden/ahead.h"
@@ -102,6 +103,7 @@ typedef struct taken {
     uint32_t n;
     enum admit_verdict held_by;
     char refills[WP_POOL_ERROR]; /* why they fail; "": they do not */
+    int refills_errnum;
 } taken;
 
 static void take_out(warden *w, claim_job *c, taken *to)
@@ -237,8 +239,10 @@ static void take_expired(warden *w, uint64_t now, taken *ret_late)
         return;
     f->earliest_ns = 0;
     ret_late->held_by = f->held_by;
-    if (w->pool.failures)
+    if (w->pool.failures) {
         memcpy(ret_late->refills, w->refill_error, sizeof ret_late->refills);
+        ret_late->refills_errnum = w->refill_errnum;
+    }
     for (claim_job *c = f->head; c; c = following) {
         following = c->next;
         if (c->deadline_ns <= now) {
@@ -255,6 +259,14 @@ static void take_expired(warden *w, uint64_t now, taken *ret_late)
     pthread_cond_signal(&w->refill);
 }
 
+/* A disk that takes nothing more is the reason, not the length of the queue. */
+static int errnum_of(const claim_job *c, const taken *late)
+{
+    int e = late->refills_errnum;
+
+    return !c->held && (e == EROFS || fs_is_no_room(e)) ? e : ETIMEDOUT;
+}
+
 /* Each is told of those that come back before it. */
 static void end_expired(const taken *late)
 {
@@ -262,7 +274,7 @@ static void end_expired(const taken *late)
 
     for (claim_job *c = late->head; c; c = following) {
         following = c->next;
-        err *e = err_sys(ERR_POOL_EXHAUSTED, ETIMEDOUT,
+        err *e = err_sys(ERR_POOL_EXHAUSTED, errnum_of(c, late),
                          "no slot was free in time; retry after %u s", c->retry_after);
         if (c->held)
             e = err_because(e, "%s", admit_text(late->held_by));

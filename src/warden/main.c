@@ -292,8 +292,19 @@ static err *check_closed(int fd, const char *path)
     return NULL;
 }
 
+/* Slots can be ended on a disk that cannot be written; nothing else can. */
+static err *lock_of(const warden *w, int dirfd, bool to_end, int *ret_fd)
+{
+    err *e = err_wrap(fs_lock_patient(dirfd, "lock", ret_fd), "%s", w->o.state);
+
+    if (!e || e->errnum != EROFS || !to_end)
+        return e;
+    err_free(e);
+    return err_wrap(fs_lock_there(dirfd, "lock", ret_fd), "%s", w->o.state);
+}
+
 /* Resolved once: afterwards the path means the same in every namespace of ours. */
-static err *lock_state(warden *w)
+static err *lock_state(warden *w, bool to_end)
 {
     CLEANUP(closep) int fd = -1;
 
@@ -305,7 +316,7 @@ static err *lock_state(warden *w)
     fd = open(resolved, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return err_sys(ERR_UNAVAILABLE, errno, "cannot open %s", resolved);
-    return err_wrap(fs_lock_patient(fd, "lock", &w->lock_fd), "%s", resolved);
+    return lock_of(w, fd, to_end, &w->lock_fd);
 }
 
 static void init_table(warden *w)
@@ -380,7 +391,7 @@ static err *open_dirs(warden *w)
 /* Our own mount namespace, and the directories as they are seen in it. */
 static err *move_in(warden *w)
 {
-    TRY(lock_state(w));
+    TRY(lock_state(w, false));
     TRY(cgroup_open(w->o.cgroup, &w->cg));
     TRY(cgroup_rate_open(&w->cg, w->o.state, &w->o.rate));
     TRY(read_profile(w));
@@ -441,7 +452,7 @@ static err *run(warden *w)
 /* Everything that is or was a slot goes; images stay. */
 static err *destroy_all(warden *w)
 {
-    TRY(lock_state(w));
+    TRY(lock_state(w, true));
     TRY(cgroup_open(w->o.cgroup, &w->cg));
     TRY(open_dirs(w));
     TRY(open_state(w));
@@ -451,8 +462,7 @@ static err *destroy_all(warden *w)
         if (w->slots[n])
             destroy_slot(w, w->slots[n]);
     pthread_mutex_unlock(&w->lock);
-    if (!destroy_wait(w, DESTROY_ALL_MS))
-        return err_new(ERR_TIMEOUT, "some slots could not be taken apart");
+    TRY(destroy_wait(w, DESTROY_ALL_MS));
     TRY(fs_remove(w->uppers_fd, "probe"));
     TRY(fs_remove(w->uppers_fd, QUOTA_PROBE));
     cgroup_remove_parent(&w->cg);

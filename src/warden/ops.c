@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/log.h"
 #include "base/release.h"
 #include "base/sock.h"
@@ -534,6 +535,15 @@ static void op_prune(warden *w, job *j)
     job_answer(j, &a, sizeof a, NULL, 0, -1);
 }
 
+static enum pool_why why_of(const warden *w, enum pool_why plan)
+{
+    if (!w->pool.failures)
+        return plan;
+    return w->refill_errnum == EROFS         ? POOL_READ_ONLY
+           : fs_is_no_room(w->refill_errnum) ? POOL_NO_ROOM
+                                             : plan;
+}
+
 /* With the lock. */
 static struct wp_pool pool_state(warden *w, uint64_t now)
 {
@@ -551,7 +561,7 @@ static struct wp_pool pool_state(warden *w, uint64_t now)
         .waiting = w->fifo.n,
         .refills_failed = w->refills_failed,
         .failures = w->pool.failures,
-        .why = pool_decide(&copy, &l, now).why,
+        .why = why_of(w, pool_decide(&copy, &l, now).why),
         .held_by = w->fifo.held_by,
         .refill_ns = w->pool.refill_ns,
         .oldest_wait_ns = oldest ? now - oldest->j->received_ns : 0,

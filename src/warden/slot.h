@@ -64,6 +64,7 @@ typedef struct slot {
     uint64_t shown_used;      /* memory in use, as it sees it (view.c) */
     uint32_t project;         /* of its upper, for the disk limit; 0: none */
     bool tried;               /* to be taken apart, in vain: again soon */
+    int stays;                /* nothing of it runs; its files cannot go, for this errno */
     struct slot *prev, *next; /* list of the ready, or of the dying */
 } slot;
 

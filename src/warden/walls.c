@@ -52,6 +52,7 @@ void walls_note(warden *w, const err *e)
 {
     snprintf(w->refill_error, sizeof w->refill_error, "%s%s%s", e->message, e->cause ? ": " : "",
              str_or(e->cause, ""));
+    w->refill_errnum = e->errnum;
 }
 
 /* ---- namespaces ---- */

@@ -108,6 +108,7 @@ typedef struct warden {
     uint32_t making, giving, ready, claimed, ndying;
     uint32_t refills_failed;
     char refill_error[WP_POOL_ERROR]; /* the last one's */
+    int refill_errnum;                /* its errno, or 0 */
     uint64_t memory_claimed;          /* sum of the limits */
     uint64_t memory_total;
     cpus cpus;             /* what is promised of each processor */
