@@ -154,6 +154,7 @@ struct box {
     box_timing timing;
     uint64_t begun_ns;
     unsigned attempts;
+    bool told_newer;        /* that init is newer than we are */
     struct sp_hello *hello; /* with its records, while CLAIM is under way */
     box *prev, *next;
     uint64_t timer_ns;

@@ -477,6 +477,21 @@ static void broken(box *x)
     x->attempts += !x->attempts;
 }
 
+/* A bothyd that was taken back finds what a newer one made: it is not ours to end. */
+static void too_new(box *x)
+{
+    if (!x->told_newer) {
+        LOG_ABOUT(x->id, NULL, 0);
+        log_error("spine",
+                  "sandbox %s: init speaks a newer version of the spine than this bothyd (%u to "
+                  "%u): it lives on, out of reach; run the newer bothyd again",
+                  x->id, SP_VERSION_MIN, SP_VERSION);
+    }
+    x->told_newer = true;
+    x->attempts += !x->attempts; /* who asks again at once hears the same */
+    broken(x);
+}
+
 /* ---- HELLO and CLAIM ---- */
 
 /* The warden's part of what holds after the claim is there already. */
@@ -730,6 +745,11 @@ void oci_box_readable(box *x)
         }
         if (n <= 0) {
             broken(x);
+            return;
+        }
+        if (!x->done && !nfds && state_of(x) == BOX_GREETING &&
+            spine_hello_is_newer(rx, (size_t)n)) {
+            too_new(x);
             return;
         }
         const char *why = spine_check_answer(rx, (size_t)n, nfds);

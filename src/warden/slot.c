@@ -285,6 +285,11 @@ static err *receive_hello(slot *s, int conn, uint64_t timeout_ms)
     if (n != (ssize_t)sizeof s->hello || s->hello.h.type != SP_HELLO || s->hello.nrec ||
         s->hello.high || (s->hello.flags & SP_HELLO_CLAIMED))
         return err_new(ERR_CONFLICT, "pid 1 of slot %u is not fresh", s->n);
+    if (s->hello.version < SP_VERSION_MIN || s->hello.version > SP_VERSION)
+        return err_new(ERR_UNSUPPORTED,
+                       "bothy-init speaks version %u of the spine, this warden %u to %u: install "
+                       "programs of one release",
+                       s->hello.version, SP_VERSION_MIN, SP_VERSION);
     return NULL;
 }
 

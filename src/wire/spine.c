@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -197,12 +198,22 @@ static bool hello_flags_ok(uint32_t flags)
            (!again || flags & SP_HELLO_CLAIMED);
 }
 
+/* Only the beginning of HELLO is promised to stay where it is. */
+bool spine_hello_is_newer(const void *p, size_t n)
+{
+    const struct sp_hello *h = p;
+
+    return n >= offsetof(struct sp_hello, nrec) && h->h.type == SP_HELLO && h->version > SP_VERSION;
+}
+
 static const char *check_hello(const struct sp_hello *h, size_t n)
 {
+    if (spine_hello_is_newer(h, n))
+        return "init speaks a newer version of the spine than this bothyd";
     if (n < sizeof *h)
         return "HELLO is short";
-    if (h->version != SP_VERSION)
-        return "HELLO has an unknown version";
+    if (h->version < SP_VERSION_MIN)
+        return "init speaks a version of the spine that this bothyd does not know any more";
     if (h->h.err)
         return "HELLO has an error";
     if (h->nrec > SP_MAX_EXEC || n != sizeof *h + h->nrec * sizeof(struct sp_rec))

@@ -12,8 +12,9 @@
 
 #include "wire/walls.h"
 
-#define SP_VERSION  1u
-#define SP_MAX_EXEC 1024u /* entries: live, exited but unacknowledged, lingering */
+#define SP_VERSION     1u
+#define SP_VERSION_MIN 1u    /* the oldest that is still spoken: slots outlive us */
+#define SP_MAX_EXEC    1024u /* entries: live, exited but unacknowledged, lingering */
 #define SP_INLINE_MAX                                                          \
     (32u * 1024) /* a whole record; a larger payload travels in a sealed memfd \
                   */

@@ -54,6 +54,8 @@ struct sp_op spine_ack(uint64_t id, uint32_t mask);
  * for the log. p is 8-byte aligned. Whether the record is an answer to what was asked is the
  * caller's to compare. */
 const char *spine_check_answer(const void *p, size_t n, size_t nfds);
+/* It is the greeting of an init that is newer than we are. */
+bool spine_hello_is_newer(const void *p, size_t n);
 /* The records of a checked HELLO; they lie in it. */
 const struct sp_rec *spine_hello_recs(const struct sp_hello *h);
 

@@ -5,10 +5,14 @@ import pathlib
 import pwd
 import socket
 import struct
+import subprocess
+import tempfile
 import threading
 import time
 
-from harness import Node, alive, check, equal, eventually
+from harness import SLOW, TOP, Node, alive, check, equal, eventually
+
+HERE = pathlib.Path(__file__).resolve().parent
 
 HELLO, ANSWER = 1, 0x80000000
 EPROTONOSUPPORT = 93
@@ -167,7 +171,26 @@ def slot_formats(suite, node):
             eventually("it is gone", lambda: not state.exists(), 10)
 
 
+def newer_init(suite):
+    name = "a bothy-init that speaks a newer version of the spine: no slot is made of it, and everybody is told which versions"
+    if not suite.wants(name):
+        return
+    with tempfile.TemporaryDirectory(prefix="bothy-init-") as there:
+        program = f"{there}/newer-init"
+        subprocess.run(["cc", "-static", f"-I{TOP}/src", HERE / "newer_init.c", "-o", program], check=True)
+        os.chmod(there, 0o755)
+        with Node(pool="1:2", warden=f"--init {program}") as node:
+            @suite.case(name)
+            def _():
+                pool = eventually("a refill fails", lambda: next((p for p in node.ok("GET", "/v1/pools")["pools"] if p["failures"]), None))
+                check("speaks version 2 of the spine, this warden 1 to 1" in pool["last_error"], pool["last_error"])
+                a = node.call("POST", "/v1/sandboxes", {"image": "busybox", "queue_wait": SLOW}, timeout=20)
+                equal((a.status, a.error["code"]), (503, "pool_exhausted"), "the answer")
+                check(pool["last_error"] in a.error["cause"], a.error)
+
+
 def run(suite):
+    newer_init(suite)
     with Node(pool="1:2") as node:
         warden_frames(suite, node)
         slot_formats(suite, node)

@@ -1,6 +1,7 @@
 /* The oci backend against a fake warden that hands out real inits. argv[1]: the init. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -754,12 +755,49 @@ static void bad_hello_fails_the_create(void **state)
     h.version = 9;
     int fd = play_init(&h);
     create(&ev_a, ID_A);
+    assert_non_null(ev_a.failure);
+    assert_non_null(strstr(ev_a.failure->cause, "newer version of the spine"));
     assert_err(TAKE_PTR(ev_a.failure), ERR_CREATE_FAILED);
     assert_int_equal(ev_a.gone, 0);
     for (int i = 0; i < 1000 && !fake_warden_count(&fw, WP_DESTROY); i++)
         usleep(10000);
     assert_int_equal(fake_warden_count(&fw, WP_DESTROY), 1);
     close(fd);
+}
+
+/* A bothyd that was taken back: what the newer one made lives on, and is reached again when its
+ * init speaks what we know. */
+static void a_newer_init_is_left_alone(void **state)
+{
+    (void)state;
+    static struct sp_hello h, newer;
+    box *x;
+    char b[16];
+    h = newer = plain_hello();
+    newer.version = SP_VERSION + 1;
+    int fd = play_init(&newer);
+    assert_ok(be->ops->attach(be, ID_A, &events, &ev_a, &x));
+    for (int i = 0; i < 1000 && !fake_warden_count(&fw, WP_ATTACH); i++)
+        usleep(10000);
+    pthread_mutex_lock(&fw.lock);
+    fw.attach_errnum = EAGAIN; /* until we have looked */
+    fw.attach_fails = UINT_MAX;
+    pthread_mutex_unlock(&fw.lock);
+    say(fd, &newer, sizeof newer, NULL, 0);
+    assert_int_equal(recv(fd, b, sizeof b, 0), 0); /* it hung up */
+    for (int i = 0; i < 1000 && fake_warden_count(&fw, WP_ATTACH) < 3; i++)
+        usleep(10000); /* and asks again */
+    assert_int_equal(ev_a.attached + ev_a.gone, 0);
+    assert_int_equal(fake_warden_count(&fw, WP_DESTROY), 0);
+    int again = play_init(&h);
+    say(again, &h, sizeof h, NULL, 0);
+    pthread_mutex_lock(&fw.lock);
+    fw.attach_fails = 0;
+    pthread_mutex_unlock(&fw.lock);
+    WAIT(&ev_a, ev_a.attached == 1);
+    be->ops->box_unref(x);
+    close(fd);
+    close(again);
 }
 
 /* bothyd was out of descriptors when the answer came: the slot is claimed, and nobody has it. */
@@ -999,6 +1037,7 @@ int main(int argc, char **argv)
         T(usage_of_many_in_few_frames, setup),
         T(usage_of_an_older_warden, setup_old),
         T(bad_hello_fails_the_create, setup_none),
+        T(a_newer_init_is_left_alone, setup_none),
         T(a_claim_whose_descriptor_is_lost_is_destroyed, setup),
         T(refused_claim_fails_the_create, setup_none),
         T(a_wall_that_fails_after_the_claim_is_named_and_told, setup_none),

@@ -145,7 +145,12 @@ static void hello_is_checked(void **state)
         change;                                               \
         assert_non_null(spine_check_answer(&h, sizeof h, 0)); \
     } while (0)
-    REFUSED(h.h.version = 2);
+    REFUSED(h.h.version = SP_VERSION_MIN - 1);
+    assert_non_null(strstr(spine_check_answer(&h, sizeof h, 0), "does not know any more"));
+    REFUSED(h.h.version = SP_VERSION + 1);
+    assert_non_null(strstr(spine_check_answer(&h, sizeof h, 0), "newer version of the spine"));
+    assert_true(spine_hello_is_newer(&h, 24)); /* however long the newer one is */
+    assert_false(spine_hello_is_newer(&h, 16));
     REFUSED(h.h.nrec = 3);
     REFUSED(h.h.nrec = UINT32_MAX);
     REFUSED(h.h.capacity = 1025);
@@ -167,6 +172,17 @@ static void hello_is_checked(void **state)
     REFUSED(h.r[1].reserved = 1);
     REFUSED(h.r[1].state = SP_FAILED); /* errno 768 fits, stage 0 does not */
 #undef REFUSED
+}
+
+static void every_version_of_the_range_is_spoken(void **state)
+{
+    (void)state;
+    hello2 h = good_hello();
+
+    for (h.h.version = SP_VERSION_MIN; h.h.version <= SP_VERSION; h.h.version++) {
+        assert_null(spine_check_answer(&h, sizeof h, 0));
+        assert_false(spine_hello_is_newer(&h, sizeof h));
+    }
 }
 
 static void hello_brings_walls(void **state)
@@ -260,6 +276,7 @@ int main(void)
         cmocka_unit_test(claim_round_trip),
         cmocka_unit_test(payload_must_be_exact),
         cmocka_unit_test(hello_is_checked),
+        cmocka_unit_test(every_version_of_the_range_is_spoken),
         cmocka_unit_test(hello_brings_walls),
         cmocka_unit_test(walls_keep_their_bits_and_names),
         cmocka_unit_test(started_and_exit_are_checked),
