@@ -80,7 +80,7 @@ static err *adopt(engine *e, const sandbox_row *row, const box_status *status, b
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     box *x = NULL;
 
-    TRY(sandbox_from_row(e, row, &sb));
+    sb = sandbox_from_row(e, row);
     err *unread = exec_table_open(e->o.execs, sb->id, &sb->table);
     *ret_unread = unread != NULL;
     TRY(unread);

@@ -121,7 +121,7 @@ extern metric ENGINE_METRICS[M_COUNT];
 
 /* sandbox.c */
 sandbox *sandbox_new(engine *e, const char *owner);
-err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_MUST;
+sandbox *sandbox_from_row(engine *e, const sandbox_row *r);
 void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row); /* borrows strings but spec */
 /* The sandbox of a row that was just read: the live one, or a gone one made from the row. May wait
  * for the store: an end that is queued is read, too. */

@@ -198,16 +198,42 @@ static void spec_read(sandbox *sb, const json_t *o)
     sb->tmpfs = json_deep_copy(json_object_get(o, "tmpfs"));
 }
 
-err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
+/* One row that is damaged ends no sandbox and is no error of those beside it: what can be read of
+ * it is told, the rest reads as not known, and the log has its name. */
+static void damaged(const sandbox_row *r, const char *what, const char *why)
 {
-    CLEANUP(json_decrefp) json_t *spec = NULL;
+    LOG_ABOUT(r->id, NULL, 0);
+    log_error("store", "sandbox %s: its %s in the store cannot be read (%s)", r->id, what, why);
+}
+
+static json_t *spec_of_row(const sandbox_row *r)
+{
+    json_t *spec = NULL;
+    CLEANUP(err_freep) err *e = json_parse(r->spec, strlen(r->spec), &spec);
+
+    if (!e && json_is_object(spec))
+        return spec;
+    damaged(r, "spec: limits, labels, user", e ? e->message : "not an object");
+    json_decref(spec);
+    return json_object();
+}
+
+static enum lifecycle state_of_row(const sandbox_row *r)
+{
     enum lifecycle state = lifecycle_by_name(r->state);
 
-    if (state == LIFE_STATES)
-        return err_new(ERR_INTERNAL, "sandbox %s has the unknown state '%s' in the store", r->id,
-                       r->state);
-    TRY(err_wrap(json_parse(r->spec, strlen(r->spec), &spec), "sandbox %s in the store", r->id));
+    if (state != LIFE_STATES)
+        return state;
+    damaged(r, "state", r->state);
+    return r->ended_ns ? LIFE_GONE : LIFE_RUNNING; /* who does not find it alive says otherwise */
+}
+
+sandbox *sandbox_from_row(engine *e, const sandbox_row *r)
+{
+    CLEANUP(json_decrefp) json_t *spec = spec_of_row(r);
+    enum lifecycle state = state_of_row(r);
     sandbox *sb = sandbox_new(e, r->owner);
+
     memcpy(sb->id, r->id, sizeof sb->id);
     sb->name = r->name ? xstrdup(r->name) : NULL;
     sb->image_name = xstrdup(r->image);
@@ -222,8 +248,7 @@ err *sandbox_from_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
     sb->paused_ns = state == LIFE_PAUSED ? r->paused_ns : 0;
     receipt_read(&sb->receipt, r->walls);
     spec_read(sb, spec);
-    *ret_sandbox = sb;
-    return NULL;
+    return sb;
 }
 
 sandbox *engine_find_live(engine *e, const char *id)
@@ -250,7 +275,7 @@ err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
         TRY(store_sandbox_get(e->o.store, r->id, &settled));
         r = &settled;
     }
-    TRY(sandbox_from_row(e, r, &sb));
+    sb = sandbox_from_row(e, r);
     if (sb->state != LIFE_GONE) {
         sb->state = LIFE_GONE;
         sb->cause = cause_json(&(cause){.kind = CAUSE_INTERNAL});
