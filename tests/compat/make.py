@@ -91,10 +91,18 @@ def use(node):
                 node.ok("POST", f"/v1/sandboxes/{sb}/sessions/{s}/commands", {"command": text})
             kept["sessions"][sb] = s
     node.delete(gone)
+    with contextlib.suppress(ApiError):  # pauses came with store 3
+        paused = node.create(name="two", labels={"state": "paused"}, queue_wait=20)
+        node.exec(paused, "echo before the pause")
+        node.ok("POST", f"/v1/sandboxes/{paused}/pause")
+    with contextlib.suppress(ApiError):  # changes with store 4
+        node.ok("PATCH", f"/v1/sandboxes/{second}", {"ttl": 7200, "labels": {"changed": "yes"}, "limits": {"memory": 128 << 20}})
     kept["running"] = [[sb, node.start(sb, "echo begun; sleep 1000")] for sb in (first, second)]
     for owner, role in (("alice", "user"), ("bob", "read")):
         made = node.ok("POST", "/v1/keys", {"owner": owner, "role": role, "note": f"of {owner}"})
         kept.setdefault("secrets", {})[owner] = made.get("key") or made.get("secret")
+    with contextlib.suppress(ApiError):  # limits of keys, too
+        node.ok("POST", "/v1/keys", {"owner": "carol", "role": "user", "max_sandboxes": 3, "creates_per_second": 1.5})
     eventually("its time is over", lambda: node.show(over)["state"] == "gone")
     time.sleep(0.5)  # what is written behind the answers
     return kept
@@ -104,7 +112,8 @@ def told(node):
     """What the API says about all of it."""
     all_of = {"sandboxes": {}, "keys": node.ok("GET", "/v1/keys")["keys"], "images": node.ok("GET", "/v1/images")["images"],
               "versions": node.ok("GET", "/v1/info")["versions"]}
-    listed = node.ok("GET", "/v1/sandboxes?state=running&state=gone")["sandboxes"]
+    listed = [s for state in ("running", "gone", "paused")
+              for s in (node.call("GET", f"/v1/sandboxes?state={state}").json or {}).get("sandboxes", [])]
     for sb in listed:
         processes = node.ok("GET", f"/v1/sandboxes/{sb['id']}/processes")["processes"]
         outputs = {p["exec"]: {s: base64.b64encode(node.output(sb["id"], p["exec"], s)).decode() for s in ("out", "err")}

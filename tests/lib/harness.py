@@ -329,16 +329,16 @@ class Node(Api):
     foreign = False
 
     def __init__(self, backend="oci", images="busybox", pool="4:8", config="", mode=0o755, env="",
-                 wrap=(), warden="", disk="", faults=False, build=None, held=False, netns=""):
+                 wrap=(), warden="", disk="", faults=False, build=None, tools=TOP, held=False, netns=""):
         """disk: size of its file system. faults: programs of build-faults, in which arm() has an effect. warden: more options of
-        its. build: another build directory, which may be changed between restarts. held: this process binds bothyd's socket and
+        its. build: another build directory, tools: another tree's tools/node; both may be changed between restarts. held: this process binds bothyd's socket and
         keeps it, as a service manager does. env: BOTHY_<SECTION>_<KEY>=VALUE words, which override the configuration. wrap: words
         before the command that brings it up, e.g. unshare -n. netns: path of the network namespace its warden runs in."""
         self.dir = tempfile.mkdtemp(prefix="bothy-node-")
         os.chmod(self.dir, mode)
         self.backend, self.images, self.pool, self.config, self.env = backend, images, pool, config, env
         self.wrap, self.warden, self.disk, self.faults = list(wrap), warden, disk, faults
-        self.build, self.held, self.holding, self.netns = build, held, None, netns
+        self.build, self.tools, self.held, self.holding, self.netns = build, tools, held, None, netns
         super().__init__(path=f"{self.dir}/run/bothyd.sock")
 
     @property
@@ -394,7 +394,7 @@ class Node(Api):
         """Runs tools/node, with the held socket as its descriptor 3."""
         if self.holding:
             options.update(pass_fds=(3,), preexec_fn=lambda: os.dup2(self.holding.fileno(), 3))
-        return subprocess.run([*self.wrap, TOP / "tools" / "node", *words, self.dir], check=False, **options)
+        return subprocess.run([*self.wrap, self.tools / "tools" / "node", *words, self.dir], check=False, **options)
 
     def __enter__(self):
         if self.faults:
