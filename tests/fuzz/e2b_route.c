@@ -34,8 +34,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         MUST(w.plane == PLANE_OTHER);
 
     char *user = NULL;
-    if (basic && !envd_basic_user(basic, &user))
-        MUST(!user || *user);
+    if (basic) {
+        CLEANUP(err_freep) err *failure = envd_basic_user(basic, &user);
+        MUST(failure || !user || *user);
+    }
     free(user);
     if (signature) {
         e2b_signed s = {.path = a.path,

@@ -38,8 +38,8 @@ static void what_is_left_out_is_the_default(void **state)
     static const char *const SAME[] = {
         "{\"process\":{\"cmd\":\"a\"}}",
         "{\"process\":{\"cmd\":\"a\",\"args\":[],\"envs\":{},\"cwd\":\"\"},\"stdin\":true}",
-        "{\"process\":{\"cmd\":\"a\",\"args\":null,\"envs\":null,\"cwd\":null},\"stdin\":null,"
-        "\"pty\":null,\"tag\":null}",
+        ("{\"process\":{\"cmd\":\"a\",\"args\":null,\"envs\":null,\"cwd\":null},\"stdin\":null,"
+         "\"pty\":null,\"tag\":null}"),
     };
     for (size_t i = 0; i < ARRAY_LEN(SAME); i++) {
         CLEANUP(process_start_done) process_start s = {0};

@@ -204,8 +204,9 @@ static void types_and_parameters_are_read(void **state)
     char *b = mime_param("multipart/form-data;x=y; Boundary = \"a b\" ; z", "boundary", NULL);
     assert_string_equal(b, "a b");
     assert_null(mime_param("a; b=c", "d", NULL));
-    expect("multipart/form-data; charset=utf-8; boundary=\"=_q:1\"",
-           "--=_q:1\r\n\r\nx\r\n--=_q:1--", 25, "(|-|x)");
+    static const char FORM[] = "--=_q:1\r\n\r\nx\r\n--=_q:1--";
+    expect("multipart/form-data; charset=utf-8; boundary=\"=_q:1\"", FORM, sizeof FORM - 1,
+           "(|-|x)");
 }
 
 int main(void)
