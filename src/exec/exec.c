@@ -62,13 +62,16 @@ static uint32_t begin_flags(const exec_spec *spec)
            (spec->start ? JOURNAL_F_START : 0);
 }
 
-/* lock held. The exec of this key, or NULL when it is new. */
-static err *replay(exec_table *t, const exec_key *key, exec **ret_exec)
+/* lock held. The exec of this key, or the one start command there is; NULL when it is new. */
+static err *replay(exec_table *t, const exec_spec *spec, const exec_key *key, exec **ret_exec)
 {
+    struct past *started = spec->start && t->start_id ? table_past(t, t->start_id) : NULL;
     struct key_entry *k = key && exec_key_is_set(key->key) ? table_key(t, key->key) : NULL;
     struct past *p = k ? table_past(t, k->id) : NULL;
 
     *ret_exec = NULL;
+    if (started) /* creators, an `attached` and the keeper may all find it due at a time */
+        return table_exec(t, started, ret_exec);
     if (!p)
         return NULL;
     if (memcmp(k->body, key->body, 16) != 0)
@@ -227,7 +230,7 @@ err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *ke
 
     {
         LOCK_SCOPE(&t->lock);
-        TRY(replay(t, key, &x));
+        TRY(replay(t, spec, key, &x));
         if (x) {
             *ret_exec = x;
             *ret_replay = true;

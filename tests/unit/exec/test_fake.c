@@ -759,6 +759,26 @@ static void terminals_take_input_and_sizes(void **state)
     world_end(&w);
 }
 
+static void a_start_command_is_begun_once(void **state)
+{
+    exec_spec s = spec_sh("exec sleep 60");
+    exec *x = NULL, *y = NULL;
+    bool replay = true;
+    world w;
+
+    (void)state;
+    s.start = true;
+    world_create(&w, 0, 0);
+    assert_ok(exec_start(w.table, &s, NULL, &x, &replay));
+    assert_false(replay);
+    assert_ok(exec_start(w.table, &s, NULL, &y, &replay)); /* whoever saw too early that none was */
+    assert_true(replay);
+    assert_ptr_equal(x, y);
+    exec_unref(x);
+    exec_unref(y);
+    world_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -773,6 +793,7 @@ int main(void)
         WORLD_TEST(a_journal_has_one_table_and_lists_the_newest),
         WORLD_TEST(a_journal_is_synced_though_its_table_is_gone),
         WORLD_TEST(a_key_runs_once),
+        WORLD_TEST(a_start_command_is_begun_once),
         WORLD_TEST(live_execs_have_a_limit),
         WORLD_TEST(a_silent_start_is_told),
         WORLD_TEST(late_output_never_changes_the_end),
