@@ -44,12 +44,13 @@ struct running {
     uint64_t begun_ns;    /* as this process knows it */
     uint32_t flags;       /* COMMAND_F_* */
     uint32_t record_flags;
-    bool found;       /* its own trailer, on stdout: */
-    uint64_t wait_ns; /* its end is known, but not what its signals do; 0: it is not */
-    bool adopted;     /* an earlier life of ours began it */
-    bool over;        /* its shell has ended: what it wrote tells no more */
-    bool oom_asked;   /* the node, how many it has killed for memory */
-    unsigned carried; /* detached: execs that were asked for it again */
+    bool found;        /* its own trailer, on stdout: */
+    uint64_t wait_ns;  /* its end is known, but not what its signals do; 0: it is not */
+    bool adopted;      /* an earlier life of ours began it */
+    bool exit_counted; /* in the session's depth */
+    bool over;         /* its shell has ended: what it wrote tells no more */
+    bool oom_asked;    /* the node, how many it has killed for memory */
+    unsigned carried;  /* detached: execs that were asked for it again */
     char kind;
     int status;
     int resumed_status;

@@ -184,7 +184,8 @@ static bool finish_found(session *s)
 {
     if (!s->run.found)
         return command_finish(s, COMMAND_RESUMED, s->run.resumed_status);
-    if (s->run.kind == TRAILER_EXITED) {
+    if (s->run.kind == TRAILER_EXITED && !s->run.exit_counted) { /* an end may need several tries */
+        s->run.exit_counted = true;
         s->after_exit = true;
         s->depth++;
     }
@@ -328,7 +329,7 @@ static void carry_again(session *s)
         return;
     }
     command_note(s, &r, index);
-    s->run.found = false;
+    s->run.found = s->run.exit_counted = false;
     err_drop(detached_feed(s), "session");
 }
 
