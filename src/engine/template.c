@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "engine/internal.h"
 
@@ -165,12 +166,12 @@ err *engine_template_find(engine *e, const caller *c, const char *id_or_name,
 }
 
 /* A public one is seen by all and changed by its owner. */
-static err *may_change(const caller *c, const template_view *t)
+static err *may_change(const caller *c, const char *owner, const char *name)
 {
     TRY(caller_require(c, CALLER_USER));
-    if (c->role == CALLER_ADMIN || str_eq(c->owner, t->owner))
+    if (c->role == CALLER_ADMIN || str_eq(c->owner, owner))
         return NULL;
-    return err_remedy(err_new(ERR_FORBIDDEN, "the template '%s' is not yours", t->name),
+    return err_remedy(err_new(ERR_FORBIDDEN, "the template '%s' is not yours", name),
                       "Make one of your own; it may have the same name.");
 }
 
@@ -185,7 +186,7 @@ err *engine_template_update(engine *e, const caller *c, template_view *t, templa
                         .changed_ns = t->changed_ns};
     uint64_t now = clock_real(e->o.clock);
 
-    TRY(may_change(c, t));
+    TRY(may_change(c, t->owner, t->name));
     TRY(check(c, t, row.spec));
     memcpy(row.id, t->id, sizeof row.id);
     now = now > t->changed_ns ? now : t->changed_ns + 1;
@@ -194,37 +195,34 @@ err *engine_template_update(engine *e, const caller *c, template_view *t, templa
     return view_of(&row, ret_made);
 }
 
+/* The row will do: one whose spec cannot be read goes as well. */
 err *engine_template_remove(engine *e, const caller *c, const char *id_or_name)
 {
-    CLEANUP(template_view_done) template_view t = {0};
+    CLEANUP(template_row_done) template_row row = {0};
 
-    TRY(engine_template_find(e, c, id_or_name, &t));
-    TRY(may_change(c, &t));
-    return store_template_remove(e->o.store, t.id);
+    TRY(store_template_find(e->o.store, c->owner, c->role == CALLER_ADMIN, id_or_name, &row));
+    TRY(may_change(c, row.owner, row.name));
+    return store_template_remove(e->o.store, row.id);
 }
 
 err *engine_template_list(engine *e, const caller *c, template_view **ret_templates, size_t *ret_n)
 {
     CLEANUP(freep) template_row *rows = NULL;
     size_t n = 0, good = 0;
-    err *failure = NULL;
 
     TRY(store_template_list(e->o.store, c->owner, c->role == CALLER_ADMIN, &rows, &n));
     template_view *all = xcalloc(n, sizeof *all);
     for (size_t i = 0; i < n; i++) {
-        if (!failure)
-            failure = view_of(&rows[i], &all[good]);
+        err *failure = view_of(&rows[i], &all[good]);
+        if (failure)
+            log_error("template", "template %s of %s cannot be read and is left out: %s",
+                      rows[i].id, rows[i].owner, failure->message);
         good += !failure;
+        err_free(failure);
         template_row_done(&rows[i]);
     }
-    if (failure) {
-        while (good)
-            template_view_done(&all[--good]);
-        free(all);
-        return failure;
-    }
     *ret_templates = all;
-    *ret_n = n;
+    *ret_n = good;
     return NULL;
 }
 

@@ -708,6 +708,30 @@ static void reconcile_settles_rows_and_boxes(void **state)
     assert_string_equal(hand.destroyed[0], ID_C);
 }
 
+static void a_template_that_cannot_be_read_hides_no_other(void **state)
+{
+    const template_row bad = {
+        .id = ID_A, .owner = (char *)"ann", .name = (char *)"bad", .spec = (char *)"{"};
+    const template_row good = {
+        .id = ID_B, .owner = (char *)"ann", .name = (char *)"good", .spec = (char *)"{}"};
+    caller c = {"ann", CALLER_USER};
+    template_view *all = NULL, one = {0};
+    size_t n = 0;
+
+    (void)state;
+    assert_ok(store_template_insert(node.store, &bad, 9));
+    assert_ok(store_template_insert(node.store, &good, 9));
+    assert_ok(engine_template_list(node.engine, &c, &all, &n));
+    assert_int_equal(n, 1);
+    assert_string_equal(all[0].name, "good");
+    template_view_done(&all[0]);
+    free(all);
+    CLEANUP(err_freep) err *e = engine_template_find(node.engine, &c, "bad", &one);
+    assert_non_null(e);
+    assert_ok(engine_template_remove(node.engine, &c, "bad"));
+    assert_err(engine_template_remove(node.engine, &c, "bad"), ERR_NOT_FOUND);
+}
+
 static void spools_of_nobody_go_at_the_start(void **state)
 {
     (void)state;
@@ -796,6 +820,7 @@ int main(void)
         CASE(death_of_pid_1_is_an_end_with_its_cause),
         CASE(ended_one_is_gone_before_the_store_knows),
         CASE(reconcile_settles_rows_and_boxes),
+        CASE(a_template_that_cannot_be_read_hides_no_other),
         CASE(spools_of_nobody_go_at_the_start),
         CASE(interrupted_create_is_settled_by_the_claimed_bit),
         CASE(interrupted_create_without_claim_is_destroyed),
