@@ -100,9 +100,10 @@ bool caller_has_lapsed(engine *e, const caller *c, unsigned *seen)
         return true;
     if (*seen == removed)
         return false;
-    *seen = removed;
     err *failure = store_key_get(e->o.store, c->key, &row);
     bool gone = failure && failure->code == ERR_NOT_FOUND;
+    if (!failure) /* else it is asked again */
+        *seen = removed;
     err_free(failure);
     return gone;
 }
