@@ -219,8 +219,9 @@ typedef struct listener {
 typedef struct body_wait {
     struct body_wait *prev, *next;
     conn *conn;
-    bool elsewhere; /* it does not wait for the connection: looks at given_up now and then */
-    bool given_up;  /* by us: too many wait, this one the longest */
+    bool elsewhere;        /* it does not wait for the connection: looks at given_up now and then */
+    bool turn;             /* it waits for a thread of its party, not for a body: the first to go */
+    _Atomic bool given_up; /* by us: too many wait, this one the longest */
 } body_wait;
 
 struct server {

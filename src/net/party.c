@@ -137,14 +137,15 @@ static bool take_thread(server *s, const char *name, bool busy)
 static bool wait_for_turn(request *rq)
 {
     server *s = rq->server;
-    body_wait w = {.conn = rq->conn, .elsewhere = true};
+    body_wait w = {.conn = rq->conn, .elsewhere = true, .turn = true};
     uint64_t until = now_mono_ns() + PARTY_TURN_NS;
     bool ours = false;
 
     if (!take(s, rq->party, &(party){.turns = 1}))
         return false;
     server_wait_begin(s, &w);
-    while (!ours && !w.given_up && now_mono_ns() < until && !atomic_load(&s->draining)) {
+    while (!ours && !atomic_load(&w.given_up) && now_mono_ns() < until &&
+           !atomic_load(&s->draining)) {
         poll(NULL, 0, PARTY_TURN_MS);
         ours = take_thread(s, rq->party, false);
     }

@@ -328,7 +328,7 @@ static err *wait_readable(request *rq)
     server_wait_begin(rq->server, &w);
     err *e = poll_readable(rq);
     server_wait_end(rq->server, &w);
-    if (!w.given_up)
+    if (!atomic_load(&w.given_up))
         return e;
     err_free(e);
     return given_up(rq);
@@ -345,7 +345,7 @@ err *request_wait(request *rq, int fd, int ms)
     poll(&p, 1, ms);
     server_wait_end(rq->server, &w);
     rq->waited += now_mono_ns() - then;
-    return w.given_up ? given_up(rq) : NULL;
+    return atomic_load(&w.given_up) ? given_up(rq) : NULL;
 }
 
 /* A read that waits: the next bytes, into the connection's buffer or straight to p. */

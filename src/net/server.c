@@ -371,6 +371,16 @@ static void unlink_wait(server *s, body_wait *w)
     s->busy++;
 }
 
+/* lock held. Who waits for a turn has company of its own party that is served: it goes before any
+ * body does. */
+static body_wait *to_give_up(const server *s)
+{
+    for (body_wait *w = s->first_wait; w; w = w->next)
+        if (w->turn)
+            return w;
+    return s->first_wait;
+}
+
 void server_wait_begin(server *s, body_wait *w)
 {
     LOCK_SCOPE(&s->lock);
@@ -384,8 +394,8 @@ void server_wait_begin(server *s, body_wait *w)
     pthread_cond_signal(&s->room);
     if (s->waiting <= s->o.threads)
         return;
-    body_wait *longest = s->first_wait;
-    longest->given_up = true;
+    body_wait *longest = to_give_up(s);
+    atomic_store(&longest->given_up, true);
     unlink_wait(s, longest);
     /* Wakes its poll; the answer can still be sent. Not where bytes lie unread: the kernel would
      * never open the peer's window again, and it would not learn of the answer. */
@@ -396,7 +406,7 @@ void server_wait_begin(server *s, body_wait *w)
 void server_wait_end(server *s, body_wait *w)
 {
     LOCK_SCOPE(&s->lock);
-    if (!w->given_up)
+    if (!atomic_load(&w->given_up))
         unlink_wait(s, w);
 }
 

@@ -210,10 +210,30 @@ TEST(streams_of_one_party_leave_connections_to_others, .threads = 4, .connection
     assert_true(answers(more, "HTTP/1.1 200", 5000));
 }
 
+/* When too many wait, those that wait for a turn go before any body does. */
+TEST(who_waits_for_a_turn_pushes_no_body_out, .threads = 2)
+{
+    body_wait body = {.elsewhere = true}, turn = {.elsewhere = true, .turn = true}, last = body;
+
+    server_wait_begin(f->server, &body);
+    server_wait_begin(f->server, &turn);
+    server_wait_begin(f->server, &last);
+    assert_true(atomic_load(&turn.given_up));
+    turn.given_up = false;
+    server_wait_begin(f->server, &turn); /* and when it comes last */
+    assert_true(atomic_load(&turn.given_up));
+    assert_false(atomic_load(&body.given_up));
+    assert_false(atomic_load(&last.given_up));
+    server_wait_end(f->server, &turn);
+    server_wait_end(f->server, &body);
+    server_wait_end(f->server, &last);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(handlers_of_one_party_leave_threads_to_others),
+        cmocka_unit_test(who_waits_for_a_turn_pushes_no_body_out),
         cmocka_unit_test(slow_bodies_of_one_party_leave_threads_to_others),
         cmocka_unit_test(bodies_that_nobody_takes_leave_threads_to_others),
         cmocka_unit_test(a_body_in_drops_counts_as_slow),
