@@ -207,6 +207,7 @@ static size_t unfinished(const char *p, size_t n)
 
 enum pour {
     POUR_DRY,
+    POUR_PARTIAL, /* but for the beginning of a character, whose rest may come */
     POUR_MORE,
     POUR_HOLD,  /* not before the peer has what was sent */
     POUR_GAP,   /* that cannot be said: the connection is cut */
@@ -215,23 +216,28 @@ enum pour {
 };
 
 /* How much of n bytes is sent now; 0: the rest of a character is waited for. */
-static size_t whole_text(follow *f, relay_io *io, const char *p, size_t n)
+static size_t whole_text(uint64_t *since, relay_io *io, uint64_t patience, const char *p, size_t n)
 {
     size_t whole = n - unfinished(p, n);
-    uint64_t patience = form_of(f)->partial_ns;
 
     if (whole || !patience) {
-        f->partial = 0;
+        *since = 0;
         return whole ? whole : n;
     }
-    if (!f->partial)
-        f->partial = io->now;
-    if (io->now - f->partial >= patience) {
-        f->partial = 0;
+    if (!*since)
+        *since = io->now;
+    if (io->now - *since >= patience) {
+        *since = 0;
         return n;
     }
-    wake_by(io, f->partial + patience);
+    wake_by(io, *since + patience);
     return 0;
+}
+
+/* Before an end that is known nothing more comes: what has no rest there ends at a gap. */
+static uint64_t patience_of(const follow *f, uint64_t limit)
+{
+    return limit == UINT64_MAX ? form_of(f)->partial_ns : 0;
 }
 
 /* One that ends the stream waits until the peer has all before it: the next stream begins behind
@@ -267,9 +273,11 @@ static err *pour_chunk(follow *f, relay_io *io, buf *body, int stream, uint64_t 
         *ret = pour_gap(f, body, stream, gap);
         return NULL;
     }
-    if (n && form->text && from + n < limit)
-        n = whole_text(f, io, chunk, n);
     *ret = n ? POUR_MORE : POUR_DRY;
+    if (n && form->text && from + n < limit) {
+        n = whole_text(&f->partial[stream], io, patience_of(f, limit), chunk, n);
+        *ret = n ? POUR_MORE : POUR_PARTIAL;
+    }
     f->at[stream] += n;
     if (n && form->bytes)
         form->bytes(f, body, stream, from, chunk, n);
@@ -343,9 +351,12 @@ static enum pour pour_all(follow *f, relay_io *io, buf *body, const exec_state *
 {
     enum pour got = POUR_DRY;
 
-    for (int s = 1; s <= 2 && got == POUR_DRY; s++)
-        if (f->o.streams & 1u << s)
-            got = pour(f, io, body, s, limit_of(f, st, s), ret_failure);
+    for (int s = 1; s <= 2 && got <= POUR_PARTIAL; s++) {
+        if (!(f->o.streams & 1u << s))
+            continue;
+        enum pour one = pour(f, io, body, s, limit_of(f, st, s), ret_failure);
+        got = one == POUR_DRY ? got : one; /* neither is dry while one has something left */
+    }
     for (int s = 1; s <= 2; s++)
         if (f->hold[s])
             move_hold(f, s);
