@@ -9,6 +9,12 @@
 #include "base/str.h"
 
 #define PIECE (64u * 1024)
+/* Compressed bytes that nothing comes of, as of members that are empty: so many, and for each byte
+ * that is asked for what somebody who flushes after each of his needs. */
+#define SILENT_MAX  (UINT64_C(1) << 20)
+#define SILENT_EACH 16u
+#define MEMBER_MIN  18 /* a head, and its trailer: */
+#define TRAILER     8u /* checksum and length */
 
 struct gunzip {
     gunzip_source *read;
@@ -16,15 +22,31 @@ struct gunzip {
     struct archive *a;
     char *piece;
     bool opened, ended;
-    err *failed; /* of the source */
+    uint64_t taken, last;        /* so many bytes, and the last eight of them */
+    uint64_t silent, silent_max; /* taken since the last that came out */
+    err *failed;                 /* of the source */
 };
+
+static err *next_piece(gunzip *g, size_t *ret_n)
+{
+    if (g->silent > g->silent_max)
+        return err_new(ERR_INVALID_REQUEST,
+                       "error decompressing request body: nothing comes of it");
+    TRY(g->read(g->arg, g->piece, PIECE, ret_n));
+    g->silent += *ret_n;
+    g->taken += *ret_n;
+    for (size_t i = *ret_n < TRAILER ? 0 : *ret_n - TRAILER; i < *ret_n; i++)
+        g->last = g->last << 8 | (unsigned char)g->piece[i];
+    return NULL;
+}
 
 static la_ssize_t on_read(struct archive *a, void *arg, const void **ret_bytes)
 {
     gunzip *g = arg;
     size_t n = 0;
 
-    g->failed = g->read(g->arg, g->piece, PIECE, &n);
+    if (!g->failed)
+        g->failed = next_piece(g, &n);
     if (g->failed) {
         archive_set_error(a, EIO, "it was broken off");
         return -1;
@@ -42,22 +64,33 @@ static err *damaged(gunzip *g, const char *why)
         "Send the body as gzip, or without Content-Encoding.");
 }
 
-/* libarchive takes what no filter knows as it is: that is looked at here. What is empty has no
- * entry. */
+/* What the filter does not know, and what breaks off before a byte came out, looks empty to the
+ * formats. What is, was taken to its end, and that says nothing. */
+static bool is_empty(const gunzip *g)
+{
+    la_int64_t used = archive_filter_bytes(g->a, -1);
+
+    return used >= MEMBER_MIN && (uint64_t)used == g->taken && !g->last;
+}
+
+/* One layer: what comes out of it is the body, also when that is compressed again. */
 static err *open_it(gunzip *g)
 {
     struct archive_entry *entry;
 
-    archive_read_support_filter_gzip(g->a);
     archive_read_support_format_raw(g->a);
     archive_read_support_format_empty(g->a);
-    int r = archive_read_open2(g->a, g, NULL, on_read, NULL, NULL);
+    int r = archive_read_append_filter(g->a, ARCHIVE_FILTER_GZIP);
+    if (r == ARCHIVE_OK)
+        r = archive_read_open2(g->a, g, NULL, on_read, NULL, NULL);
+    if (r == ARCHIVE_OK && archive_errno(g->a))
+        r = ARCHIVE_FATAL;
     if (r == ARCHIVE_OK)
         r = archive_read_next_header(g->a, &entry);
-    if (r != ARCHIVE_OK && r != ARCHIVE_WARN && r != ARCHIVE_EOF)
+    if (r != ARCHIVE_OK && r != ARCHIVE_EOF)
         return damaged(g, str_or(archive_error_string(g->a), "it is damaged"));
-    if (archive_filter_code(g->a, 0) != ARCHIVE_FILTER_GZIP)
-        return damaged(g, "it is not gzip");
+    if (r == ARCHIVE_EOF && !is_empty(g))
+        return damaged(g, "it is not gzip, or not all of it");
     g->ended = r == ARCHIVE_EOF;
     g->opened = true;
     return NULL;
@@ -65,12 +98,14 @@ static err *open_it(gunzip *g)
 
 err *gunzip_read(gunzip *g, void *p, size_t max, size_t *ret_n)
 {
+    g->silent_max = SILENT_MAX + SILENT_EACH * (uint64_t)max;
     if (!g->opened)
         TRY(open_it(g));
     la_ssize_t n = g->ended ? 0 : archive_read_data(g->a, p, max);
-    if (n < 0)
+    if (n < 0 || (!n && g->failed)) /* between two members a failure looks like the end */
         return damaged(g, str_or(archive_error_string(g->a), "it is damaged"));
     g->ended = !n;
+    g->silent = 0;
     *ret_n = (size_t)n;
     return NULL;
 }

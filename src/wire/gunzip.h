@@ -1,5 +1,6 @@
 /* A body that was compressed (Content-Encoding: gzip), read as what it was. The decompressor is
- * libarchive's; its memory is a few windows of 32 KiB, however much comes out of how little. */
+ * libarchive's; its memory is a few windows of 32 KiB, however much comes out of how little. One
+ * layer: what was compressed twice comes out compressed. */
 #pragma once
 
 #include <stddef.h>
