@@ -77,10 +77,13 @@ struct sandbox {
     image *image;
     uint8_t digest[32];
     uint64_t ends_ns, ended_ns;
-    uint64_t paused_ns;   /* PAUSED: since when, and ends_ns stands still from then on */
-    unsigned movers;      /* that wait for their turn */
-    bool moving;          /* a pause, a resume or another change of its record is under way */
-    pthread_cond_t moved; /* it is over */
+    uint64_t paused_ns;      /* PAUSED: since when, and ends_ns stands still from then on */
+    uint64_t pause_again_ns; /* monotonic: a pause at its time's end failed; not before then */
+    unsigned pause_tries;    /* how often in a row */
+    unsigned pause_resisted; /* and how often of those it would not stand still */
+    unsigned movers;         /* that wait for their turn */
+    bool moving;             /* a pause, a resume or another change of its record is under way */
+    pthread_cond_t moved;    /* it is over */
     receipt receipt;
     exec_table *table;
     session_table *sessions; /* of the table; NULL: nobody asked yet */
@@ -233,8 +236,11 @@ err *sandbox_move_begin(sandbox *sb) ERR_MUST;
 void sandbox_move_end(sandbox *sb);
 /* At start: brings what is inside to what the record says. After it is bound. */
 void sandbox_settle_pause(sandbox *sb, bool frozen);
-/* Its time is over and it is one to be paused then. False: that cannot be, it is to be ended. */
-bool pause_for_ttl(engine *e, sandbox *sb);
+/* With its lock: at the end of its time it is paused, not ended. */
+bool pause_at_ttl(const sandbox *sb);
+/* The keeper's: pauses one whose time is over, or puts it off; what can never be paused ends.
+ * False: there was none. */
+bool pause_look(engine *e);
 /* One that was paused for too long, as a reference; NULL: there is none. */
 sandbox *pause_expired(engine *e);
 void pause_end(engine *e, sandbox *sb);

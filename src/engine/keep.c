@@ -45,7 +45,7 @@ void engine_end(engine *e, sandbox *sb, const cause *c)
     engine_end_decided(e, sb, c);
 }
 
-/* One whose TTL has passed, as a reference; NULL when there is none. */
+/* One whose TTL has passed and that ends with it, as a reference; NULL when there is none. */
 static sandbox *expired(engine *e)
 {
     uint64_t now = clock_real(e->o.clock);
@@ -55,7 +55,8 @@ static sandbox *expired(engine *e)
     while (map_next(&e->live, &it)) {
         sandbox *sb = it.entry->value;
         LOCK_SCOPE(&sb->lock);
-        if (sb->state == LIFE_RUNNING && !sb->deleting && sb->ends_ns && sb->ends_ns <= now)
+        if (sb->state == LIFE_RUNNING && !sb->deleting && sb->ends_ns && sb->ends_ns <= now &&
+            !pause_at_ttl(sb))
             return sandbox_ref(sb);
     }
     return NULL;
@@ -149,11 +150,11 @@ static void shed(engine *e)
                  i, commands);
 }
 
-static bool wait_a_second(engine *e)
+static bool wait_a_second(engine *e, bool busy)
 {
     LOCK_SCOPE(&e->lock);
 
-    if (!e->stopping && !e->nleft && !e->endings)
+    if (!busy && !e->stopping && !e->nleft && !e->endings)
         cond_wait_until(&e->wake, &e->lock, now_mono_ns() + NS_PER_S);
     return !e->stopping;
 }
@@ -163,12 +164,13 @@ void *engine_keeper(void *arg)
     engine *e = arg;
     uint64_t swept = clock_mono(e->o.clock);
 
-    while (wait_a_second(e)) {
+    bool busy = false;
+
+    while (wait_a_second(e, busy)) {
         create_cancel_left(e);
         ending_finish_all(e);
         for (sandbox *sb; (sb = expired(e));) {
-            if (!pause_for_ttl(e, sb))
-                engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
+            engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
             sandbox_unref(sb);
         }
         for (sandbox *sb; (sb = pause_expired(e));) {
@@ -188,6 +190,7 @@ void *engine_keeper(void *arg)
             sweep(e);
             drop_spools(e);
         }
+        busy = pause_look(e); /* one a round, and last: a freezer may take its time */
     }
     return NULL;
 }

@@ -19,8 +19,12 @@
 #include "engine/internal.h"
 
 #define MOVERS_MAX 16u
-#define RESUME_NS  (300 * NS_PER_S) /* of one whose time is over, unless it is given other time */
-#define RESUMES    "resumes"        /* a struct resume_times: how long the last ones took */
+#define AGAIN_NS \
+    NS_PER_S /* a pause at the end of its time that failed is tried again, later and later */
+#define AGAIN_MAX 6u               /* doublings of that */
+#define RESISTS   3u               /* so often it may not stand still, then it ends */
+#define RESUME_NS (300 * NS_PER_S) /* of one whose time is over, unless it is given other time */
+#define RESUMES   "resumes"        /* a struct resume_times: how long the last ones took */
 
 uint64_t sandbox_now(const sandbox *sb)
 {
@@ -244,33 +248,79 @@ err *engine_pause(engine *e, const caller *c, sandbox *sb)
     return failure;
 }
 
+/* ---- at the end of its time ---- */
+
 static bool is_over(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
-    return sb->state == LIFE_RUNNING && !sb->deleting && sb->ends_ns &&
+    return sb->state == LIFE_RUNNING && !sb->deleting && sb->ttl_pauses && sb->ends_ns &&
            sb->ends_ns <= clock_real(sb->engine->o.clock);
 }
 
-static bool pauses(sandbox *sb)
+bool pause_at_ttl(const sandbox *sb)
 {
-    LOCK_SCOPE(&sb->lock);
-    return sb->ttl_pauses;
+    return sb->ttl_pauses && sb->engine->o.backend->ops->freeze;
 }
 
-bool pause_for_ttl(engine *e, sandbox *sb)
+/* True: it will never stand still. Else it is tried again: the warden may be away, a disk full. */
+static bool put_off(sandbox *sb, const err *failure)
 {
-    if (!pauses(sb) || !e->o.backend->ops->freeze)
-        return false;
+    LOCK_SCOPE(&sb->lock);
+    unsigned shift = sb->pause_tries < AGAIN_MAX ? sb->pause_tries : AGAIN_MAX;
+
+    sb->pause_tries++;
+    sb->pause_resisted += failure->code == ERR_TIMEOUT;
+    sb->pause_again_ns = clock_mono(sb->engine->o.clock) + (AGAIN_NS << shift);
+    return failure->code == ERR_SANDBOX_EXHAUSTED || sb->pause_resisted >= RESISTS;
+}
+
+static void pause_for_ttl(engine *e, sandbox *sb)
+{
+    bool now = false;
+
     err *failure = sandbox_move_begin(sb);
     if (!failure) {
-        failure = is_over(sb) ? pause_now(e, sb) : NULL;
+        now = is_over(sb);
+        failure = now ? pause_now(e, sb) : NULL;
         sandbox_move_end(sb);
-        if (!failure)
-            tell(sb, "paused", "its time");
     }
-    bool done = !failure;
-    err_drop(failure, "pause"); /* what cannot stand still ends */
-    return done;
+    if (!failure) {
+        LOCK_SCOPE(&sb->lock);
+        sb->pause_tries = sb->pause_resisted = 0;
+        sb->pause_again_ns = 0;
+    }
+    if (!failure && now)
+        tell(sb, "paused", "its time");
+    if (failure && put_off(sb, failure))
+        engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
+    err_drop(failure, "pause");
+}
+
+/* One that is to be paused now, as a reference. What is being moved has its turn later: the keeper
+ * does not wait. */
+static sandbox *due(engine *e)
+{
+    uint64_t now = clock_real(e->o.clock), mono = clock_mono(e->o.clock);
+    LOCK_SCOPE(&e->lock);
+    map_iter it = {0};
+
+    while (map_next(&e->live, &it)) {
+        sandbox *sb = it.entry->value;
+        LOCK_SCOPE(&sb->lock);
+        if (sb->state == LIFE_RUNNING && !sb->deleting && sb->bound && !sb->moving &&
+            pause_at_ttl(sb) && sb->ends_ns && sb->ends_ns <= now && sb->pause_again_ns <= mono)
+            return sandbox_ref(sb);
+    }
+    return NULL;
+}
+
+bool pause_look(engine *e)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = due(e);
+
+    if (sb)
+        pause_for_ttl(e, sb);
+    return sb;
 }
 
 /* ---- resume ---- */

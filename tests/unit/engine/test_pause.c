@@ -15,9 +15,9 @@ struct box {
 static struct {
     backend b;
     box box;
-    bool listed, frozen;         /* as list() tells */
-    int freezes, thaws;          /* asked for */
-    err_code no_freeze, no_thaw; /* these fail */
+    bool listed, frozen;                 /* as list() tells */
+    _Atomic int freezes, thaws;          /* asked for */
+    _Atomic err_code no_freeze, no_thaw; /* these fail */
     _Atomic int destroyed;
     _Atomic bool hold;      /* a freeze does not come back */
     char row_at_freeze[16]; /* the state the record had by then */
@@ -353,10 +353,36 @@ static void one_that_cannot_be_paused_then_ends(void **state)
     assert_ok(engine_update(node.engine, &ann, sb, &pauses));
     hand.no_freeze = ERR_TIMEOUT;
     later(11);
-    assert_true(becomes(sb, LIFE_GONE));
+    for (int i = 0; i < 1000 && sandbox_state(sb) != LIFE_GONE; i++) {
+        usleep(10000);
+        fake_now += NS_PER_S / 10;
+    }
+    assert_int_equal(sandbox_state(sb), LIFE_GONE);
+    assert_int_equal(hand.freezes, 3); /* a moment's resistance is forgiven */
     assert_ok(store_flush(node.store));
     CLEANUP(sandbox_view_done) sandbox_view v = look(sb, "gone");
     assert_non_null(strstr(v.cause, "\"ttl\""));
+}
+
+static void what_is_only_in_the_way_of_a_pause_ends_nothing(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+    const sandbox_patch pauses = {.has_ttl_pauses = true, .ttl_pauses = true};
+
+    (void)state;
+    assert_ok(engine_update(node.engine, &ann, sb, &pauses));
+    hand.no_freeze = ERR_UNAVAILABLE; /* the warden is away */
+    later(11);
+    for (int i = 0; i < 1000 && hand.freezes < 5; i++) {
+        usleep(10000);
+        fake_now += NS_PER_S / 10;
+    }
+    assert_int_equal(hand.freezes, 5);
+    assert_int_equal(sandbox_state(sb), LIFE_RUNNING);
+    assert_int_equal(hand.destroyed, 0);
+    hand.no_freeze = 0;
+    later(40);
+    assert_true(becomes(sb, LIFE_PAUSED));
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -373,6 +399,7 @@ int main(void)
         CASE(a_paused_one_is_deleted_at_once),
         CASE(one_that_is_to_be_paused_when_its_time_is_over),
         CASE(one_that_cannot_be_paused_then_ends),
+        CASE(what_is_only_in_the_way_of_a_pause_ends_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
