@@ -24,6 +24,16 @@ static e2b_signed signature_of(const request *rq)
                         .signature = request_query(rq, "signature")};
 }
 
+/* What can be said of it without a hash, let alone one for each sandbox. */
+static err *check_signed(const e2b_signed *s)
+{
+    if (!e2b_signature_formed(s->signature))
+        return err_new(ERR_UNAUTHENTICATED, "the signature does not fit");
+    if (e2b_signature_expired(s, now_real_ns() / NS_PER_S))
+        return err_new(ERR_UNAUTHENTICATED, "the signature has expired");
+    return NULL;
+}
+
 static err *check_signature(const e2b *d, const char *id, const request *rq)
 {
     e2b_signed s = signature_of(rq);
@@ -33,10 +43,9 @@ static err *check_signature(const e2b *d, const char *id, const request *rq)
     if (!s.signature)
         return err_remedy(err_new(ERR_UNAUTHENTICATED, "the request has no access token"),
                           "Send the sandbox's envdAccessToken in X-Access-Token, or sign the URL.");
+    TRY(check_signed(&s));
     if (!e2b_signature_is(&s, token))
         return err_new(ERR_UNAUTHENTICATED, "the signature does not fit");
-    if (e2b_signature_expired(&s, now_real_ns() / NS_PER_S))
-        return err_new(ERR_UNAUTHENTICATED, "the signature has expired");
     return NULL;
 }
 
@@ -68,7 +77,8 @@ static err *check_token(const e2b *d, const sandbox *sb, enum e2b_purpose purpos
 }
 
 /* By what the caller has: the sandbox's token, one for its ports, a key, a signature. */
-static err *admit_secured(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq)
+static err *admit_secured(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq,
+                          bool *ret_signed)
 {
     const char *token = request_header(rq, "X-Access-Token");
     const char *traffic = request_header(rq, "E2B-Traffic-Access-Token");
@@ -81,20 +91,23 @@ static err *admit_secured(const e2b *d, const e2b_way *way, const sandbox *sb, r
         return check_token(d, sb, E2B_FOR_TRAFFIC, traffic);
     if (key)
         return check_key(d, sb, key);
-    if (!port && str_eq(request_path(rq), "/files"))
-        return check_signature(d, sandbox_id(sb), rq);
-    return no_token();
+    *ret_signed = !port && str_eq(request_path(rq), "/files");
+    return *ret_signed ? check_signature(d, sandbox_id(sb), rq) : no_token();
 }
 
-/* Of a sandbox without a token everybody who knows its id may use the data plane, as E2B has it. */
-static err *admit(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq)
+/* Of a sandbox without a token everybody who knows its id may use the data plane, as E2B has it.
+ * *ret_signed: what the URL's signature covers is all that its bearer may. */
+static err *admit(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq,
+                  bool *ret_signed)
 {
     CLEANUP(e2b_note_done) e2b_note note = {0};
+    bool public = way->port != E2B_ENVD_PORT && way->by_host && d->o.public_ports;
 
     e2b_note_read(sb, &note);
-    if (!note.secure || (way->port != E2B_ENVD_PORT && way->by_host && d->o.public_ports))
+    *ret_signed = way->plane == PLANE_SIGNED; /* it may not know the id */
+    if (!note.secure || (public && note.ours))
         return NULL;
-    return admit_secured(d, way, sb, rq);
+    return admit_secured(d, way, sb, rq, ret_signed);
 }
 
 err *envd_basic_user(const char *header, char **ret_user)
@@ -113,14 +126,15 @@ err *envd_basic_user(const char *header, char **ret_user)
     return NULL;
 }
 
-static err *user_of(const request *rq, char **ret_user)
+/* A signature covers the name in the query, and no header. */
+static err *user_of(const request *rq, bool is_signed, char **ret_user)
 {
     const char *basic = request_header(rq, "Authorization");
     const char *name = request_query(rq, "username");
 
     if (str_eq(request_path(rq), "/files") && name && *name)
         *ret_user = xstrdup(name);
-    else if (basic && str_starts(basic, "Basic "))
+    else if (!is_signed && basic && str_starts(basic, "Basic "))
         return envd_basic_user(basic, ret_user);
     return NULL;
 }
@@ -144,34 +158,36 @@ static err *act_for_owner(request *rq, const sandbox *sb, const caller **ret_cal
 /* ---- which ---- */
 
 /* A signed URL names no sandbox: whose signature is it? */
-static sandbox *find_signer(const e2b *d, const request *rq)
+static err *find_signer(const e2b *d, const request *rq, sandbox **ret_sandbox)
 {
     e2b_signed s = signature_of(rq);
     sandbox *found = NULL;
+
+    TRY(check_signed(&s));
     size_t n = 0;
     sandbox **all = engine_live_all(d->o.engine, &n);
 
     for (size_t i = 0; i < n; i++) {
         char token[E2B_TOKEN_LEN + 1];
-        e2b_token(d, sandbox_id(all[i]), E2B_FOR_ENVD, token);
+        if (!found)
+            e2b_token(d, sandbox_id(all[i]), E2B_FOR_ENVD, token);
         if (!found && e2b_signature_is(&s, token))
             found = all[i];
         else
             sandbox_unref(all[i]);
     }
     free(all);
-    return found;
+    *ret_sandbox = found;
+    return found ? NULL : err_new(ERR_UNAUTHENTICATED, "the signature fits no sandbox that lives");
 }
 
 static err *find(const e2b *d, const e2b_way *way, const request *rq, sandbox **ret_sandbox)
 {
-    *ret_sandbox = way->plane == PLANE_SIGNED ? find_signer(d, rq)
-                   : way->id[0]               ? engine_find_live(d->o.engine, way->id)
-                                              : NULL;
+    if (way->plane == PLANE_SIGNED)
+        return find_signer(d, rq, ret_sandbox);
+    *ret_sandbox = way->id[0] ? engine_find_live(d->o.engine, way->id) : NULL;
     if (*ret_sandbox)
         return NULL;
-    if (way->plane == PLANE_SIGNED)
-        return err_new(ERR_UNAUTHENTICATED, "the signature fits no sandbox that lives");
     if (!way->id[0] && !request_header(rq, "E2b-Sandbox-Id"))
         return err_remedy(err_new(ERR_INVALID_REQUEST, "the request names no sandbox"),
                           "Send E2b-Sandbox-Id, or an access token of this server, or use the host "
@@ -249,17 +265,18 @@ static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
 {
     const service *s = way->port == E2B_ENVD_PORT ? service_of(request_path(rq)) : NULL;
     CLEANUP(freep) char *user = NULL;
-    bool port = way->port != E2B_ENVD_PORT;
+    bool port = way->port != E2B_ENVD_PORT, is_signed = false;
 
     e2b_set_operation(rq, port ? "e2b_port" : s ? s->operation : "e2b_envd");
-    if (!s || s->serve != envd_health)
-        TRY(admit(c->door, way, c->sb, rq));
+    if (s && s->serve == envd_health)
+        return envd_health(c, rq, rs); /* everybody's: nothing is done for it */
+    TRY(admit(c->door, way, c->sb, rq, &is_signed));
     TRY(act_for_owner(rq, c->sb, &c->as));
     if (port)
         return envd_port(c, rq, rs);
     if (!s)
         return e2b_missing(MISSING_ROUTE, "envd has no %s", request_path(rq));
-    TRY(user_of(rq, &user));
+    TRY(user_of(rq, is_signed, &user));
     c->user = user;
     TRY(e2b_user(c, rq));
     return s->serve(c, rq, rs);
@@ -279,11 +296,12 @@ static err *awake(const e2b *d, const e2b_way *way, sandbox *sb, request *rq, bo
 {
     enum lifecycle state = sb ? sandbox_state(sb) : LIFE_GONE;
     const caller *as = NULL;
+    bool is_signed;
 
     *ret_runs = state == LIFE_RUNNING;
     if (state != LIFE_PAUSED || !wakes(sb))
         return NULL;
-    TRY(admit(d, way, sb, rq));
+    TRY(admit(d, way, sb, rq, &is_signed));
     TRY(act_for_owner(rq, sb, &as));
     TRY(e2b_wake(d, as, sb));
     *ret_runs = true;

@@ -78,6 +78,8 @@ typedef struct e2b_signed {
     const char *expiry; /* as in the query, or NULL */
     const char *signature;
 } e2b_signed;
+/* It looks like one: "v1_" and 43 characters. */
+bool e2b_signature_formed(const char *signature);
 bool e2b_signature_is(const e2b_signed *s, const char *token);
 /* The time is over; also when it is no number. */
 bool e2b_signature_expired(const e2b_signed *s, uint64_t now_s);

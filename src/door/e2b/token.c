@@ -12,7 +12,8 @@
 #include "base/log.h"
 #include "door/e2b/internal.h"
 
-#define SECRET_FILE "secret"
+#define SECRET_FILE   "secret"
+#define SIGNATURE_LEN (strlen("v1_") + 43)
 
 static err *make_secret(int state_dir, uint8_t ret_secret[E2B_SECRET_LEN])
 {
@@ -62,6 +63,11 @@ bool e2b_token_is(const e2b *d, const char *id, enum e2b_purpose purpose, const 
 }
 
 /* ---- signed URLs ---- */
+
+bool e2b_signature_formed(const char *signature)
+{
+    return str_starts(signature, "v1_") && strlen(signature) == SIGNATURE_LEN;
+}
 
 bool e2b_signature_is(const e2b_signed *s, const char *token)
 {

@@ -75,8 +75,12 @@ static void signatures_are_those_of_the_sdks(void **state)
     assert_true(e2b_signature_is(&s, "token"));
     s.expiry = "1700000001";
     assert_false(e2b_signature_is(&s, "token"));
+    assert_true(e2b_signature_formed(s.signature));
+    assert_false(e2b_signature_formed(s.signature + 1));
+    assert_false(e2b_signature_formed("v1_"));
     s.signature = "";
     assert_false(e2b_signature_is(&s, "token"));
+    assert_false(e2b_signature_formed(s.signature));
 }
 
 static void signatures_expire(void **state)
