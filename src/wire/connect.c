@@ -88,7 +88,7 @@ err *connect_timeout(const char *header, uint64_t *ret_ms)
 
 /* ---- decoding ---- */
 
-static err *check_head(const uint8_t head[CONNECT_HEAD], uint32_t *ret_length)
+static err *check_head(const uint8_t head[CONNECT_HEAD], uint32_t max, uint32_t *ret_length)
 {
     uint32_t n =
         (uint32_t)head[1] << 24 | (uint32_t)head[2] << 16 | (uint32_t)head[3] << 8 | head[4];
@@ -98,9 +98,8 @@ static err *check_head(const uint8_t head[CONNECT_HEAD], uint32_t *ret_length)
                           "Send messages without compression.");
     if (head[0])
         return err_new(ERR_INVALID_REQUEST, "a message has the flags 0x%02x", head[0]);
-    if (n > CONNECT_MESSAGE_MAX)
-        return err_new(ERR_TOO_LARGE, "a message of %u bytes, the limit is %u", n,
-                       CONNECT_MESSAGE_MAX);
+    if (n > max)
+        return err_new(ERR_TOO_LARGE, "a message of %u bytes, the limit is %u", n, max);
     *ret_length = n;
     return NULL;
 }
@@ -114,7 +113,7 @@ static err *feed_head(connect_decoder *d, const char *p, size_t n, size_t *ret_u
     memcpy(d->head + d->nhead, p, used);
     d->nhead += used;
     if (used && d->nhead == CONNECT_HEAD)
-        TRY(check_head(d->head, &d->length));
+        TRY(check_head(d->head, d->max ? d->max : CONNECT_MESSAGE_MAX, &d->length));
     *ret_used = used;
     return NULL;
 }
@@ -168,7 +167,7 @@ err *connect_single(const void *p, size_t n, const char **ret_message, size_t *r
 
     if (n < CONNECT_HEAD)
         return err_new(ERR_INVALID_REQUEST, "the body is no message of the Connect protocol");
-    TRY(check_head(p, &length));
+    TRY(check_head(p, CONNECT_MESSAGE_MAX, &length));
     if (length != n - CONNECT_HEAD)
         return err_new(ERR_INVALID_REQUEST, "the message says %u bytes, the body has %zu", length,
                        n - CONNECT_HEAD);

@@ -36,10 +36,11 @@ typedef struct connect_decoder {
     size_t nhead;
     uint32_t length; /* of the message, once its head is there */
     buf message;
+    uint32_t max; /* of a message's bytes; 0: CONNECT_MESSAGE_MAX */
 } connect_decoder;
 /* Takes a stream in whatever pieces it comes, calls back for each message; an error of the callback
  * ends it and is returned. ERR_INVALID_REQUEST for flags that a request's messages cannot have,
- * ERR_TOO_LARGE beyond CONNECT_MESSAGE_MAX: nothing can be read behind these. */
+ * ERR_TOO_LARGE beyond max: nothing can be read behind these. */
 err *connect_feed(connect_decoder *d, const void *p, size_t n,
                   err *(*on_message)(void *arg, const char *p, size_t n), void *arg) ERR_MUST;
 /* The stream has ended; ERR_INVALID_REQUEST: in the middle of a message. */

@@ -7,6 +7,9 @@
 #include "wire/http1.h"
 
 #define PENDING_MAX (UINT64_C(256) << 10) /* of a stream; beyond it its caller is not read */
+#define MESSAGE_MAX (512u << 10)
+/* A message that comes, and what the one before it was decoded to: base64 is 4 for 3. */
+#define HELD_MAX (PENDING_MAX + MESSAGE_MAX + MESSAGE_MAX / 4 * 3)
 
 static err *check_kind(exec *x, enum process_input_kind kind)
 {
@@ -163,13 +166,13 @@ static err *take(input *i, const char *p, size_t n)
     size_t used = 0, got = 0;
 
     TRY(http1_body(&i->body, p, n, decoded, &used, &got));
+    if (http1_body_ended(&i->body)) /* the next request's, also when this one is refused */
+        relay_unread(i->job, p + used, n - used);
     err *e = connect_feed(&i->decoder, decoded, got, on_message, i);
     secret_wipe(decoded, got);
     TRY(e);
-    if (http1_body_ended(&i->body)) {
-        relay_unread(i->job, p + used, n - used);
+    if (http1_body_ended(&i->body))
         TRY(connect_finish(&i->decoder));
-    }
     return feed(i);
 }
 
@@ -248,10 +251,11 @@ err *process_stream_input_rpc(envd_call *c, request *rq, response *rs)
 {
     request_hold *hold = NULL;
 
-    TRY(request_hold_new(rq, PENDING_MAX, &hold));
+    TRY(request_hold_new(rq, HELD_MAX, &hold));
     input *i = xcalloc(1, sizeof *i);
     i->sb = sandbox_ref(c->sb);
     i->hold = hold;
+    i->decoder.max = MESSAGE_MAX;
     i->request_id = xstrdup(request_id(rq));
     request_body_take(rq, &i->body, &i->expects);
     response_relay(rs, &INPUT_OPS, i);

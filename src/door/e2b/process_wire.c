@@ -11,6 +11,7 @@
 
 #define NOTE_STRING_MAX 4096 /* of one argument or variable, in a list of processes */
 #define NOTE_MAX        65536
+#define TAG_MAX         256u
 
 /* ---- members ---- */
 
@@ -197,6 +198,17 @@ static err *get_env(const json_t *config, char ***env)
     return NULL;
 }
 
+/* It is kept as long as the process, and told with every list. */
+static err *get_tag(const json_t *root, char **ret)
+{
+    const json_t *v = member(root, "tag");
+
+    if (json_string_length(v) > TAG_MAX)
+        return err_new(ERR_INVALID_REQUEST, "tag: %zu bytes, the limit is %u",
+                       json_string_length(v), TAG_MAX);
+    return get_string(root, "tag", ret);
+}
+
 static err *decode_start(const json_t *root, process_start *s)
 {
     const json_t *config = NULL, *in = member(root, "stdin");
@@ -212,7 +224,7 @@ static err *decode_start(const json_t *root, process_start *s)
     TRY(get_args(config, &s->argv));
     TRY(get_env(config, &s->env));
     TRY(get_string(config, "cwd", &s->cwd));
-    TRY(get_string(root, "tag", &s->tag));
+    TRY(get_tag(root, &s->tag));
     TRY(get_size(root, &s->has_pty, &s->rows, &s->cols));
     if (in && !json_is_boolean(in))
         return wrong("stdin", "true or false");

@@ -49,6 +49,20 @@ static void what_is_left_out_is_the_default(void **state)
     }
 }
 
+static void a_tag_is_short(void **state)
+{
+    (void)state;
+    for (int n = 256; n <= 257; n++) {
+        CLEANUP(process_start_done) process_start s = {0};
+        CLEANUP(freep)
+        char *text = str_printf("{\"process\":{\"cmd\":\"a\"},\"tag\":\"%0*d\"}", n, 0);
+        if (n > 256)
+            assert_err(start(text, &s), ERR_INVALID_REQUEST);
+        else
+            assert_ok(start(text, &s));
+    }
+}
+
 static void what_is_wrong_is_refused(void **state)
 {
     (void)state;
@@ -183,6 +197,7 @@ int main(void)
         cmocka_unit_test(a_start_is_read),
         cmocka_unit_test(what_is_left_out_is_the_default),
         cmocka_unit_test(what_is_wrong_is_refused),
+        cmocka_unit_test(a_tag_is_short),
         cmocka_unit_test(requests_name_a_process_and_bring_bytes),
         cmocka_unit_test(signals_have_names_and_numbers),
         cmocka_unit_test(ends_are_as_go_says_them),

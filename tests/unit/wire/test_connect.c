@@ -83,6 +83,19 @@ static void flags_and_lengths_are_checked(void **state)
     }
 }
 
+static void a_stream_may_have_a_limit_of_its_own(void **state)
+{
+    (void)state;
+    CLEANUP(connect_decoder_done) connect_decoder d = {.max = 2};
+    CLEANUP(buf_done) buf b = {0};
+    CLEANUP(buf_done) buf got = {0};
+
+    put(&b, 0, "ab");
+    put(&b, 0, "abc");
+    assert_err(feed(&d, &b, 1, &got), ERR_TOO_LARGE);
+    assert_string_equal(buf_cstr(&got), "(ab)");
+}
+
 static void a_callback_can_stop(void **state)
 {
     (void)state;
@@ -169,6 +182,7 @@ int main(void)
         cmocka_unit_test(an_unfinished_message_is_an_error_at_the_end),
         cmocka_unit_test(flags_and_lengths_are_checked),
         cmocka_unit_test(a_callback_can_stop),
+        cmocka_unit_test(a_stream_may_have_a_limit_of_its_own),
         cmocka_unit_test(a_single_message_fills_the_body),
         cmocka_unit_test(ends_carry_errors),
         cmocka_unit_test(codes_have_statuses),
