@@ -51,7 +51,7 @@ static void deliver_attached(sandbox *sb, const struct sp_hello *hello, const st
     EXEC_BOX_EVENTS.attached(sb->table, hello, recs);
     if (interrupted)
         settle_creating(sb, hello);
-    sandbox_start(sb); /* if a kill of ours came before it */
+    sandbox_start(sb, false); /* if a kill of ours came before it */
 }
 
 static void on_attached(void *arg, const struct sp_hello *hello, const struct sp_rec *recs)

@@ -108,7 +108,7 @@ static void succeed(sandbox *sb)
         undo(sb);
         return;
     }
-    sandbox_start(sb); /* before anybody can ask for it */
+    sandbox_start(sb, true); /* before anybody can ask for it */
     create_forget(sb);
     create_tell(sb, NULL);
     FAULT_KILL("create.told");

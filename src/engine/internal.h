@@ -84,6 +84,9 @@ struct sandbox {
     unsigned movers;         /* that wait for their turn */
     bool moving;             /* a pause, a resume or another change of its record is under way */
     pthread_cond_t moved;    /* it is over */
+    uint64_t start_again_ns; /* monotonic: the start command is not begun before then */
+    unsigned start_tries;
+    int start_told; /* why it was not, as the log has it; 0: nothing */
     receipt receipt;
     exec_table *table;
     session_table *sessions; /* of the table; NULL: nobody asked yet */
@@ -150,11 +153,14 @@ void limits_read(const json_t *o, limits *l);
 json_t *strv_json(char *const *v);
 char **strv_of_json(const json_t *list); /* of its strings; NULL: none */
 
-/* start.c: begins the start command if it has one that was not begun yet. Does not wait. */
-void sandbox_start(sandbox *sb);
+/* start.c: begins the start command if it has one that was not begun yet. Does not wait. made: in
+ * this life of ours, so that nothing can have run in it. */
+void sandbox_start(sandbox *sb, bool made);
 /* The keeper's: those that were not begun, as a kill of ours or a want of room came before it. */
 void start_look(engine *e);
 json_t *start_json(const start_spec *s); /* NULL: there is none */
+/* A copy of what the store has of it; NULL: none that could be run. */
+json_t *start_of_row(const json_t *start, const char *id);
 
 /* template.c: what a create's template says, where the spec says nothing. */
 err *template_apply(engine *e, const caller *c, sandbox_spec *spec) ERR_MUST;

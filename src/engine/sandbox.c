@@ -187,7 +187,7 @@ static void spec_read(sandbox *sb, const json_t *o)
     sb->user = copy_or_null(json_str(o, "user"));
     sb->cwd = copy_or_null(json_str(o, "cwd"));
     sb->template = copy_or_null(json_str(o, "template"));
-    sb->start = json_deep_copy(json_object_get(o, "start"));
+    sb->start = start_of_row(json_object_get(o, "start"), sb->id);
     sb->door = copy_or_null(json_str(o, "door"));
     sb->ttl_pauses = json_flag(o, "ttl_pauses");
     sb->read_only = json_flag(o, "read_only");

@@ -1,11 +1,15 @@
 /* The start command: an exec of its own kind that the sandbox begins with and that does not keep it
  * from being idle. The journal tells whether it was begun, so that a kill of ours between a create
- * and its BEGIN is made good when the box is attached, and nothing runs twice. */
+ * and its BEGIN is made good when the box is attached, and nothing runs twice. One that never ran
+ * is tried again, later and later; one of which that is not known is not. */
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "engine/internal.h"
+
+#define AGAIN_NS  NS_PER_S
+#define AGAIN_MAX 8u /* doublings of that */
 
 json_t *start_json(const start_spec *s)
 {
@@ -14,42 +18,65 @@ json_t *start_json(const start_spec *s)
     return json_pack("{s:o,s:s?,s:s?}", "argv", strv_json(s->argv), "user", s->user, "cwd", s->cwd);
 }
 
+json_t *start_of_row(const json_t *start, const char *id)
+{
+    CLEANUP(strv_freep) char **argv = strv_of_json(json_object_get(start, "argv"));
+
+    if (argv && *argv)
+        return json_deep_copy(start);
+    if (start)
+        log_error("start",
+                  "the start command of sandbox %s in the store names no program: it is "
+                  "taken as none",
+                  id);
+    return NULL;
+}
+
+/* lock held */
+static bool may_start(const sandbox *sb)
+{
+    return sb->start && sb->table && sb->state == LIFE_RUNNING && !sb->cause && !sb->deleting &&
+           clock_mono(sb->engine->o.clock) >= sb->start_again_ns;
+}
+
 static bool is_due(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
-
-    return sb->start && sb->table && sb->state == LIFE_RUNNING && !sb->cause && !sb->deleting;
+    return may_start(sb);
 }
 
-void start_look(engine *e)
+/* Once for each try. */
+static bool take_turn(sandbox *sb)
 {
-    size_t n = 0;
-    CLEANUP(freep) sandbox **all = NULL;
+    LOCK_SCOPE(&sb->lock);
+
+    if (!may_start(sb))
+        return false;
+    sb->start_again_ns = clock_mono(sb->engine->o.clock) + (AGAIN_NS << sb->start_tries);
+    sb->start_tries += sb->start_tries < AGAIN_MAX;
+    return true;
+}
+
+/* When it is another reason than the last time. */
+static void tell(sandbox *sb, int code, const char *why)
+{
+    bool same;
 
     {
-        LOCK_SCOPE(&e->lock);
-        map_iter it = {0};
-        while (map_next(&e->live, &it)) {
-            sandbox *sb = it.entry->value;
-            if (!sb->start || !is_due(sb) || exec_table_start_id(sb->table))
-                continue;
-            all = xrealloc(all, (n + 1) * sizeof(sandbox *));
-            all[n++] = sandbox_ref(sb);
-        }
+        LOCK_SCOPE(&sb->lock);
+        same = sb->start_told == code;
+        sb->start_told = code;
     }
-    for (size_t i = 0; i < n; i++) {
-        sandbox_start(all[i]);
-        sandbox_unref(all[i]);
-    }
+    if (same)
+        return;
+    LOG_ABOUT(sb->id, NULL, 0);
+    log_warn("start", "the start command of sandbox %s was not begun: %s", sb->id, why);
 }
 
-void sandbox_start(sandbox *sb)
+static void begin(sandbox *sb)
 {
     exec *x = NULL;
     bool replay;
-
-    if (!is_due(sb) || exec_table_start_id(sb->table))
-        return;
     CLEANUP(strv_freep) char **argv = strv_of_json(json_object_get(sb->start, "argv"));
     exec_spec spec = {.argv = argv,
                       .user = (char *)json_str(sb->start, "user"),
@@ -57,16 +84,65 @@ void sandbox_start(sandbox *sb)
                       .exec_fd = -1,
                       .setuid = sb->setuid,
                       .start = true};
+
     FAULT_KILL("start.due");
     sandbox_files(sb, &spec.nofile, &spec.nofile_hard);
     err *failure = exec_start(sb->table, &spec, NULL, &x, &replay);
     if (failure) {
-        LOG_ABOUT(sb->id, NULL, 0);
-        log_warn("start", "the start command of sandbox %s was not begun: %s", sb->id,
-                 failure->message);
+        tell(sb, (int)failure->code, failure->message);
         err_free(failure);
         return;
     }
     exec_unref(x);
     FAULT_KILL("start.begun");
+}
+
+void sandbox_start(sandbox *sb, bool made)
+{
+    if (!is_due(sb))
+        return;
+    switch (exec_table_start(sb->table, made)) {
+    case EXEC_START_DUE:
+        if (take_turn(sb))
+            begin(sb);
+        break;
+    case EXEC_START_UNSURE:
+        tell(sb, -1, "records of its commands are lost, it may have run already");
+        break;
+    case EXEC_START_EARLY:
+    case EXEC_START_BEGUN:
+        break;
+    }
+}
+
+/* References to those that have one; malloc'ed. */
+static sandbox **with_start(engine *e, size_t *ret_n)
+{
+    LOCK_SCOPE(&e->lock);
+    map_iter it = {0};
+    sandbox **all = NULL;
+    size_t n = 0;
+
+    while (map_next(&e->live, &it)) {
+        sandbox *sb = it.entry->value;
+        if (!sb->start || !is_due(sb))
+            continue;
+        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
+            all = xrealloc(all, (2 * n + 1) * sizeof(sandbox *));
+        all[n++] = sandbox_ref(sb);
+    }
+    *ret_n = n;
+    return all;
+}
+
+/* Their tables have locks of their own, which a slow disk may hold: the engine's is not held. */
+void start_look(engine *e)
+{
+    size_t n = 0;
+    CLEANUP(freep) sandbox **all = with_start(e, &n);
+
+    for (size_t i = 0; i < n; i++) {
+        sandbox_start(all[i], false);
+        sandbox_unref(all[i]);
+    }
 }

@@ -118,8 +118,10 @@ static void settle_hello(exec_table *t, const struct sp_hello *h, const struct s
     for (exec *x = t->live; x; x = x->live_next)
         if (!remembered(h, recs, x->id))
             miss(t, x, h->high);
-    if (t->next_id <= h->high)
+    if (t->next_id <= h->high) {
+        t->behind = true;
         t->next_id = h->high + 1;
+    }
     FAULT_KILL("exec.recovered");
     t->attached = true;
 }

@@ -290,6 +290,17 @@ uint64_t exec_table_start_id(exec_table *t)
     return t->start_id;
 }
 
+enum exec_start exec_table_start(exec_table *t, bool made)
+{
+    LOCK_SCOPE(&t->lock);
+
+    if (t->start_id)
+        return EXEC_START_BEGUN;
+    if (t->journal.damaged || t->behind)
+        return EXEC_START_UNSURE;
+    return made || t->attached ? EXEC_START_DUE : EXEC_START_EARLY;
+}
+
 uint64_t exec_table_ooms(exec_table *t)
 {
     LOCK_SCOPE(&t->lock);

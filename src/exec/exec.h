@@ -106,6 +106,14 @@ size_t exec_count_running(exec_table *t);
 /* The sandbox's start command (exec_spec.start); 0: none was begun, or a kill of ours kept it from
  * being sent. */
 uint64_t exec_table_start_id(exec_table *t);
+/* Whether the start command may be begun. made: the box was made in this life of ours. */
+enum exec_start {
+    EXEC_START_DUE,
+    EXEC_START_BEGUN,  /* or it is not known yet what became of the last try */
+    EXEC_START_EARLY,  /* what runs in the box is not known yet */
+    EXEC_START_UNSURE, /* records are lost: it may have been begun */
+};
+enum exec_start exec_table_start(exec_table *t, bool made);
 /* How many keep the sandbox from being idle: commands without an end and verbs' own, but neither
  * its start command nor shells of sessions, whose commands session_busy() counts. ret_last: when
  * one last began or ended (monotonic, 0: not since we began). */

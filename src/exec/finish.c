@@ -174,11 +174,7 @@ bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2
         reader_ended(t, x->id);
         count_ended(x);
         t->busy_ns = now_mono_ns();
-        if (how == EXEC_NOT_STARTED && r.end.rec.state != SP_FAILED)
-            table_key_free(t, x->key, x->id);
-        /* A kill of ours came before its SPAWN was sent: nobody repeats it but its sandbox. */
-        if (how == EXEC_NOT_STARTED && !x->here && t->start_id == x->id && !x->exited)
-            t->start_id = 0;
+        table_never_forked(t, x->id, x->key, &r.end);
     }
     pump_timer_cancel(t->hub->pump, &x->deadline);
     exec_notify(x);

@@ -91,7 +91,8 @@ struct exec_table {
     pthread_mutex_t lock; /* everything below */
     journal journal;
     uint64_t next_id;
-    uint64_t start_id; /* of the last start command; 0: none */
+    uint64_t start_id; /* of the last start command; 0: none, or it was never forked */
+    bool behind;       /* ids were given of which the journal does not know */
     struct past *past; /* ascending ids */
     size_t npast, past_cap, evicted;
     struct drop *drops;
@@ -221,6 +222,9 @@ err *table_exec(exec_table *t, struct past *p, exec **ret_exec) ERR_MUST; /* a r
 struct key_entry *table_key(exec_table *t, const uint8_t key[16]);
 void table_key_put(exec_table *t, uint64_t id, const struct journal_begin *b);
 void table_key_free(exec_table *t, const uint8_t key[16], uint64_t id);
+/* lock held: of an exec whose end is e, what is free again if it was never forked. */
+void table_never_forked(exec_table *t, uint64_t id, const uint8_t key[16],
+                        const struct journal_end *e);
 void table_live_add(exec *x);
 void table_log(exec_table *t, uint32_t index);
 /* Without the lock. */

@@ -101,15 +101,26 @@ void table_key_free(exec_table *t, const uint8_t key[16], uint64_t id)
 
 /* ---- reading the journal ---- */
 
-/* Never forked: the key is free again. */
+/* Never forked: its key is free again, and a start command can be begun again, in this life as in
+ * the next. One that init could not bring to run (SP_FAILED) would fail again. */
 static bool never_forked(const struct journal_end *e)
 {
     return e->how == EXEC_NOT_STARTED && e->rec.state != SP_FAILED;
 }
 
+void table_never_forked(exec_table *t, uint64_t id, const uint8_t key[16],
+                        const struct journal_end *e)
+{
+    if (!never_forked(e))
+        return;
+    if (t->start_id == id)
+        t->start_id = 0;
+    table_key_free(t, key, id);
+}
+
 static void load_end(exec_table *t, struct past *p, uint32_t index, const journal_rec *r)
 {
-    journal_rec begin;
+    journal_rec begin = {0};
 
     if (p->end) {
         log_error("journal", "exec %lu has two end records; the first one holds", p->id);
@@ -121,13 +132,8 @@ static void load_end(exec_table *t, struct past *p, uint32_t index, const journa
     atomic_fetch_add(&t->spool_bytes, r->end.length[0] + r->end.length[1]);
     if (!never_forked(&r->end))
         return;
-    if (t->start_id == p->id)
-        t->start_id = 0;
-    err *e = journal_read(&t->journal, p->begin, &begin);
-    if (e)
-        err_drop(e, "journal");
-    else
-        table_key_free(t, begin.begin.key, p->id);
+    err_drop(journal_read(&t->journal, p->begin, &begin), "journal"); /* then no key is freed */
+    table_never_forked(t, p->id, begin.begin.key, &r->end);
 }
 
 /* The newest frame of each shell that has not ended: where its stdin must go on. */
@@ -152,6 +158,7 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
             log_error("journal", "exec %lu begins out of order and is ignored", r->exec);
             return;
         }
+        t->behind |= r->exec > t->next_id; /* nobody takes an id and begins nothing with it */
         bool transient = r->begin.flags & JOURNAL_F_TRANSIENT;
         t->had_transient |= transient;
         table_begin(t, r->exec, index, transient);

@@ -779,6 +779,58 @@ static void a_start_command_is_begun_once(void **state)
     world_end(&w);
 }
 
+static bool start_becomes(world *w, enum exec_start wanted)
+{
+    for (int i = 0; i < 2000 && exec_table_start(w->table, false) != wanted; i++)
+        usleep(10000);
+    return exec_table_start(w->table, false) == wanted;
+}
+
+/* In this life as in the next. */
+static void a_start_command_that_never_ran_is_due_again(void **state)
+{
+    exec_spec refused = spec_sh("true"), s = refused;
+    exec *x = NULL;
+    bool replay;
+    world w;
+
+    (void)state;
+    s.start = refused.start = true;
+    refused.exec_fd = 0;
+    world_create(&w, 0, 0);
+    assert_err(exec_start(w.table, &refused, NULL, &x, &replay), ERR_UNSUPPORTED);
+    assert_true(start_becomes(&w, EXEC_START_DUE));
+    world_again(&w, 0, 0);
+    assert_true(start_becomes(&w, EXEC_START_DUE));
+    x = start(&w, &s);
+    wait_end(x);
+    exec_unref(x);
+    assert_int_equal(exec_table_start(w.table, true), EXEC_START_BEGUN);
+    world_end(&w);
+}
+
+static void a_lost_journal_begins_no_start_command(void **state)
+{
+    exec_spec s = spec_sh("true");
+    world w;
+
+    (void)state;
+    s.start = true;
+    world_create(&w, 0, 0);
+    exec *x = start(&w, &s);
+    wait_end(x);
+    exec_unref(x);
+    w.backend->ops->box_unref(w.box);
+    world_stop(&w);
+    assert_int_equal(unlinkat(w.spool, SANDBOX "/journal", 0), 0);
+    world_start(&w, 0, 0);
+    assert_int_equal(exec_table_start(w.table, false), EXEC_START_EARLY);
+    assert_ok(w.backend->ops->attach(w.backend, SANDBOX, &EXEC_BOX_EVENTS, w.table, &w.box));
+    exec_table_bind(w.table, w.backend, w.box, world_on_gone, &w);
+    assert_true(start_becomes(&w, EXEC_START_UNSURE));
+    world_end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -794,6 +846,8 @@ int main(void)
         WORLD_TEST(a_journal_is_synced_though_its_table_is_gone),
         WORLD_TEST(a_key_runs_once),
         WORLD_TEST(a_start_command_is_begun_once),
+        WORLD_TEST(a_start_command_that_never_ran_is_due_again),
+        WORLD_TEST(a_lost_journal_begins_no_start_command),
         WORLD_TEST(live_execs_have_a_limit),
         WORLD_TEST(a_silent_start_is_told),
         WORLD_TEST(late_output_never_changes_the_end),
