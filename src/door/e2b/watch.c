@@ -16,6 +16,7 @@
 #include "wire/connect.h"
 
 #define WATCHERS_MAX    1024u /* of the node */
+#define WATCHERS_OWNER  128u  /* of all sandboxes of an owner */
 #define WATCHERS_EACH   32u   /* of a sandbox */
 #define WATCHER_IDLE_NS (3600 * NS_PER_S)
 #define WATCHER_ID      20
@@ -264,19 +265,25 @@ void e2b_watchers_free(e2b_watchers *t)
     free(t);
 }
 
-/* Those nobody asks any more, and those of sandboxes that are gone; all: every one of this sandbox
- * is counted. */
-static size_t sweep(e2b_watchers *t, const sandbox *sb, uint64_t now)
+typedef struct watching {
+    size_t sandbox, owner; /* so many are of it */
+} watching;
+
+/* Without those nobody asks any more, and those of sandboxes that are gone. Under the lock, as
+ * every question is: none is later than now. */
+static watching sweep(e2b_watchers *t, const sandbox *sb)
 {
+    uint64_t now = now_mono_ns();
     map_iter it = {0};
-    size_t n = 0;
+    watching n = {0};
 
     while (map_next(&t->by_id, &it)) {
         watcher *w = it.entry->value;
-        n += w->sb == sb;
-        if (now - w->asked_ns < WATCHER_IDLE_NS && sandbox_state(w->sb) != LIFE_GONE)
+        if (now < w->asked_ns + WATCHER_IDLE_NS && sandbox_state(w->sb) != LIFE_GONE) {
+            n.sandbox += w->sb == sb;
+            n.owner += str_eq(sandbox_owner(w->sb), sandbox_owner(sb));
             continue;
-        n -= w->sb == sb;
+        }
         map_take(&t->by_id, it.entry->key, it.entry->len);
         watcher_unref(w);
     }
@@ -286,14 +293,14 @@ static size_t sweep(e2b_watchers *t, const sandbox *sb, uint64_t now)
 
 static err *admit(e2b_watchers *t, const sandbox *sb)
 {
-    size_t mine = sweep(t, sb, now_mono_ns());
+    watching n = sweep(t, sb);
 
-    if (mine < WATCHERS_EACH && t->by_id.count < WATCHERS_MAX)
+    if (n.sandbox < WATCHERS_EACH && n.owner < WATCHERS_OWNER && t->by_id.count < WATCHERS_MAX)
         return NULL;
     return err_remedy(err_new(ERR_SANDBOX_EXHAUSTED,
-                              "too many watchers: %zu of this sandbox, %zu "
+                              "too many watchers: %zu of this sandbox, %zu of its owner, %zu "
                               "in all",
-                              mine, t->by_id.count),
+                              n.sandbox, n.owner, t->by_id.count),
                       "Remove watchers that are not needed any more.");
 }
 
@@ -311,11 +318,11 @@ static err *keep(e2b_watchers *t, watcher *w, char ret_id[WATCHER_ID + 2])
 /* A reference; ERR_NOT_FOUND. gone: it is not to be found again. */
 static err *find(e2b_watchers *t, const sandbox *sb, const char *id, bool gone, watcher **ret)
 {
-    uint64_t now = now_mono_ns();
     LOCK_SCOPE(&t->lock);
+    uint64_t now = now_mono_ns();
 
     if (now - t->swept_ns > SWEEP_NS)
-        sweep(t, sb, now);
+        sweep(t, sb);
     watcher *w = map_get_str(&t->by_id, id);
     if (!w || w->sb != sb)
         return err_remedy(
