@@ -12,7 +12,12 @@
 #include "wire/gunzip.h"
 #include "wire/multipart.h"
 
-#define FILES_MAX      65536u              /* of one request */
+#define FILES_MAX      65536u     /* of one request */
+#define KEPT_MAX       (8u << 20) /* bytes of their names, and of the answer */
+#define KEPT_STEP      (1u << 20) /* is charged at a time, but for the first few: */
+#define KEPT_FREE      (64u << 10)
+#define KEPT_STEPS     (KEPT_MAX / KEPT_STEP)
+#define ENTRY_MARKS    40u                 /* bytes of an answer that are the same for each */
 #define ANSWERS_EVERY  256u                /* files: what the kit says of them is taken meanwhile */
 #define DRAIN_MAX      (UINT64_C(4) << 30) /* of a body nobody wants any more */
 #define METADATA_NAME  "X-Metadata-"
@@ -87,6 +92,11 @@ typedef struct written {
     char *path; /* of the one under way */
     bool is;    /* it is there */
     json_t *metadata;
+    size_t names;    /* bytes of those that were sent */
+    size_t expected; /* of names and answer, by what was sent */
+    request_hold *holds[KEPT_STEPS];
+    size_t nholds;
+    bool full;
 } written;
 
 static void written_done(written *w)
@@ -94,6 +104,8 @@ static void written_done(written *w)
     buf_done(&w->json);
     free(w->path);
     json_decref(w->metadata);
+    for (size_t i = 0; i < w->nholds; i++)
+        request_hold_free(w->holds[i]);
     *w = (written){0};
 }
 
@@ -104,9 +116,41 @@ static void written_free(void *own)
     free(own);
 }
 
+static err *too_much(void)
+{
+    return err_remedy(err_new(ERR_TOO_LARGE,
+                              "names and answer of one request have more than %u MiB",
+                              KEPT_MAX >> 20),
+                      "Send fewer files in one request.");
+}
+
+/* For one file more, before it is sent. */
+static err *expect_written(written *w, request *rq, const char *path, const json_t *metadata)
+{
+    CLEANUP(freep) char *name = fs_base_name(path);
+    const char *key;
+    json_t *value;
+
+    w->names += strlen(path);
+    w->expected += 2 * strlen(path) + strlen(name) + ENTRY_MARKS;
+    json_object_foreach((json_t *)metadata, key, value)
+    {
+        w->expected += strlen(key) + json_string_length(value);
+    }
+    if (w->full || w->expected > KEPT_MAX)
+        return too_much();
+    while (w->expected > KEPT_FREE + w->nholds * KEPT_STEP && w->nholds < KEPT_STEPS) {
+        TRY(request_hold_new(rq, KEPT_STEP, &w->holds[w->nholds]));
+        w->nholds++;
+    }
+    return NULL;
+}
+
+/* A path may be longer than it was sent, and so are characters that are escaped. */
 static void put_written(written *w)
 {
-    if (!w->is)
+    w->full = w->full || w->names + w->json.len > KEPT_MAX;
+    if (!w->is || w->full)
         return;
     CLEANUP(freep) char *name = fs_base_name(w->path);
     buf_str(&w->json, w->json.len ? ",{\"path\":" : "{\"path\":");
@@ -170,6 +214,11 @@ static enum file_go write_over(file_job *f, relay_io *io, const kit_record *end)
 
     (void)end;
     next_written(w, NULL);
+    if (w->full) {
+        CLEANUP(err_freep) err *e = too_much();
+        http_error_answer_as(io->out, f->errors, e, io->keep_alive, f->request_id);
+        return FILE_DONE;
+    }
     http_head_write(io->out, &(http_head){.status = 200,
                                           .type = "application/json",
                                           .length = (int64_t)w->json.len + 2,
@@ -260,6 +309,7 @@ static err *begin_file(upload *u, const char *given)
                        path);
     if (++u->files > FILES_MAX)
         return err_new(ERR_TOO_LARGE, "more than %u files in one request", FILES_MAX);
+    TRY(expect_written(u->done, u->rq, path, u->metadata));
     if (u->files % ANSWERS_EVERY == 0)
         TRY(take_answers(u));
     kit_record r = {.type = KIT_ENTRY, .bytes = path, .bytes_len = strlen(path)};
