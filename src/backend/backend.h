@@ -54,6 +54,9 @@ typedef struct box_events {
     void (*signalled)(void *arg, uint64_t exec, uint64_t cookie, int errnum);
     /* Optional. What pid 1 says cannot be believed: the backend ends the box, `gone` follows. */
     void (*distrusted)(void *arg);
+    /* May be NULL. Its pid 1 lives and speaks what this release does not know: it is out of reach
+     * until `attached`, and not ours to end. */
+    void (*newer)(void *arg);
     /* Pid 1 is dead. The last event of every box that was made or attached, exactly once, also
      * after destroy: the receiver may forget `arg` behind it. Never after a create that failed. */
     void (*gone)(void *arg, const char *why);

@@ -143,7 +143,8 @@ struct box {
     oci_out *sent, **sent_end; /* sent, answer awaited, in order */
     size_t nsent;
     bool want_out;
-    bool held; /* frozen: the queue waits */
+    bool held;  /* frozen: the queue waits */
+    bool newer; /* init is newer than we are: what needs its answer is refused */
 
     /* loop's thread only */
     oci_out *claim;    /* until it is answered */
@@ -154,7 +155,6 @@ struct box {
     box_timing timing;
     uint64_t begun_ns;
     unsigned attempts;
-    bool told_newer;        /* that init is newer than we are */
     struct sp_hello *hello; /* with its records, while CLAIM is under way */
     box *prev, *next;
     uint64_t timer_ns;

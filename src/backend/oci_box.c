@@ -309,6 +309,12 @@ err *oci_box_push(box *x, oci_out *o)
         oci_out_free(o);
         return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", x->id), "sandbox");
     }
+    if (x->newer && is_answered(o)) {
+        oci_out_free(o);
+        return err_remedy(
+            err_new(ERR_UNAVAILABLE, "sandbox %s is of a newer release than this bothyd", x->id),
+            "Run the newer bothyd again; the sandbox lives on.");
+    }
     if (x->nqueue >= QUEUE_MAX && is_answered(o)) {
         oci_out_free(o);
         return err_new(ERR_SANDBOX_EXHAUSTED, "%d requests wait for sandbox %s", QUEUE_MAX, x->id);
@@ -477,17 +483,30 @@ static void broken(box *x)
     x->attempts += !x->attempts;
 }
 
+/* What it was. */
+static bool set_newer(box *x, bool newer)
+{
+    LOCK_SCOPE(&x->lock);
+    bool was = x->newer;
+
+    x->newer = newer;
+    return was;
+}
+
 /* A bothyd that was taken back finds what a newer one made: it is not ours to end. */
 static void too_new(box *x)
 {
-    if (!x->told_newer) {
+    bool told = set_newer(x, true);
+
+    if (!told) {
         LOG_ABOUT(x->id, NULL, 0);
         log_error("spine",
                   "sandbox %s: init speaks a newer version of the spine than this bothyd (%u to "
                   "%u): it lives on, out of reach; run the newer bothyd again",
                   x->id, SP_VERSION_MIN, SP_VERSION);
     }
-    x->told_newer = true;
+    if (!told && wanted(x) && x->ev->newer)
+        x->ev->newer(x->arg);
     x->attempts += !x->attempts; /* who asks again at once hears the same */
     broken(x);
 }
@@ -513,6 +532,7 @@ static void opened(box *x)
     CLEANUP(freep) struct sp_hello *h = TAKE_PTR(x->hello);
     create_done *done = x->done;
 
+    set_newer(x, false);
     oci_out_free(x->claim);
     x->claim = NULL;
     x->done = NULL;

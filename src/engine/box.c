@@ -118,6 +118,15 @@ static void on_distrusted(void *arg)
     sb->distrusted = true;
 }
 
+/* An interrupted create waits for the bothyd that made it, however long that takes. */
+static void on_newer(void *arg)
+{
+    sandbox *sb = arg;
+    LOCK_SCOPE(&sb->lock);
+
+    sb->recover_by_ns = UINT64_MAX;
+}
+
 static void on_gone(void *arg, const char *why)
 {
     sandbox *sb = arg;
@@ -149,6 +158,7 @@ const box_events ENGINE_BOX_EVENTS = {
     .stdin_taken = on_stdin_taken,
     .signalled = on_signalled,
     .distrusted = on_distrusted,
+    .newer = on_newer,
     .gone = on_gone,
 };
 

@@ -37,7 +37,7 @@ typedef struct seen {
     err *failure;
     box *made;
     box_timing timing;
-    unsigned attached, gone, exits, distrusted;
+    unsigned attached, gone, exits, distrusted, newer;
     struct sp_hello hello;
     struct sp_rec recs[16];
     char why[256];
@@ -115,6 +115,13 @@ static void on_distrusted(void *arg)
     s->distrusted++;
 }
 
+static void on_newer(void *arg)
+{
+    seen *s = arg;
+    CHANGE(s);
+    s->newer++;
+}
+
 static void on_gone(void *arg, const char *why)
 {
     seen *s = arg;
@@ -128,6 +135,7 @@ static const box_events events = {.attached = on_attached,
                                   .exited = on_exited,
                                   .signalled = on_signalled,
                                   .distrusted = on_distrusted,
+                                  .newer = on_newer,
                                   .gone = on_gone};
 
 static void on_created(void *arg, err *failure, box *made, const box_timing *timing)
@@ -789,12 +797,16 @@ static void a_newer_init_is_left_alone(void **state)
         usleep(10000); /* and asks again */
     assert_int_equal(ev_a.attached + ev_a.gone, 0);
     assert_int_equal(fake_warden_count(&fw, WP_DESTROY), 0);
+    WAIT(&ev_a, ev_a.newer == 1);
+    /* Nobody waits for an answer that does not come. */
+    assert_err(be->ops->signal(x, &(signal_spec){.exec = 1, .signo = SIGTERM}), ERR_UNAVAILABLE);
     int again = play_init(&h);
     say(again, &h, sizeof h, NULL, 0);
     pthread_mutex_lock(&fw.lock);
     fw.attach_fails = 0;
     pthread_mutex_unlock(&fw.lock);
     WAIT(&ev_a, ev_a.attached == 1);
+    assert_ok(be->ops->signal(x, &(signal_spec){.exec = 1, .signo = SIGTERM}));
     be->ops->box_unref(x);
     close(fd);
     close(again);

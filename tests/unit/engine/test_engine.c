@@ -777,6 +777,39 @@ static void interrupted_create_without_claim_is_destroyed(void **state)
     assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row), ERR_NOT_FOUND);
 }
 
+static void interrupted_create_of_a_newer_release_waits(void **state)
+{
+    (void)state;
+    put_row(ID_A, "creating", 1);
+    put_box(ID_A);
+    assert_ok(engine_reconcile(node.engine));
+    hand.box[0].ev->newer(hand.box[0].arg);
+    fake_now += 61 * NS_PER_S;
+    usleep(2500000); /* two rounds of the keeper */
+    found(ID_A, "creating", NULL);
+    assert_int_equal(hand.ndestroyed, 0);
+    hand.claimed = true;
+    say_hello(&hand.box[0], true);
+    found(ID_A, "running", NULL);
+}
+
+static void a_start_command_without_a_program_is_none(void **state)
+{
+    sandbox_row r = {.owner = "ann",
+                     .state = "running",
+                     .image = "any",
+                     .spec = "{\"limits\":{},\"start\":{\"user\":\"ann\"}}",
+                     .created_ns = fake_now};
+
+    (void)state;
+    snprintf(r.id, sizeof r.id, "%s", ID_A);
+    assert_ok(store_sandbox_insert(node.store, &r));
+    put_box(ID_A);
+    assert_ok(engine_reconcile(node.engine));
+    say_hello(&hand.box[0], true);
+    found(ID_A, "running", NULL);
+}
+
 static void interrupted_create_is_given_up_in_the_end(void **state)
 {
     sandbox_row row = {0};
@@ -824,6 +857,8 @@ int main(void)
         CASE(spools_of_nobody_go_at_the_start),
         CASE(interrupted_create_is_settled_by_the_claimed_bit),
         CASE(interrupted_create_without_claim_is_destroyed),
+        CASE(interrupted_create_of_a_newer_release_waits),
+        CASE(a_start_command_without_a_program_is_none),
         CASE(interrupted_create_is_given_up_in_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
