@@ -53,6 +53,8 @@ typedef struct cgroup_rate {
 /* Tries it; an error where a rate is wanted and cannot hold. */
 err *cgroup_rate_open(const cgroups *cg, const char *state, cgroup_rate *rate) ERR_MUST;
 err *cgroup_rate_set(const cgroups *cg, uint32_t n, const cgroup_rate *rate) ERR_MUST;
+/* Of a slot that an earlier warden made: its rate goes, ours comes, or none. */
+err *cgroup_rate_renew(const cgroups *cg, uint32_t n, const cgroup_rate *rate) ERR_MUST;
 
 /* What is 0 or what it has already stays. */
 err *cgroup_limit(const cgroups *cg, uint32_t n, const struct wp_limits *have,

@@ -88,3 +88,42 @@ err *cgroup_rate_set(const cgroups *cg, uint32_t n, const cgroup_rate *r)
     int e = write_rate(cg, name, r);
     return e ? err_sys(ERR_WALL_FAILED, -e, "cannot limit the rate of the disk") : NULL;
 }
+
+/* A line is "MAJOR:MINOR rbps=… wbps=… riops=… wiops=…", of each disk that has a limit. */
+static int lift(int fd, const char *line)
+{
+    char text[80];
+    size_t n = strspn(line, "0123456789:");
+    int len = snprintf(text, sizeof text, "%.*s rbps=max wbps=max riops=max wiops=max",
+                       (int)(n < 24 ? n : 24), line);
+
+    return !n || write(fd, text, (size_t)len) >= 0 ? 0 : -errno;
+}
+
+static int lift_all(const cgroups *cg, const char *name)
+{
+    char old[4096], *rest = NULL;
+    CLEANUP(closep) int fd = openat(cg->hier[0], name, O_RDWR | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, old, sizeof old - 1);
+    int e = 0;
+
+    if (n < 0)
+        return -errno;
+    old[n] = 0;
+    for (char *line = strtok_r(old, "\n", &rest); line && !e; line = strtok_r(NULL, "\n", &rest))
+        e = lift(fd, line);
+    return e;
+}
+
+err *cgroup_rate_renew(const cgroups *cg, uint32_t n, const cgroup_rate *r)
+{
+    char name[256];
+
+    if (!cg->v2)
+        return NULL;
+    snprintf(name, sizeof name, "%s/%u/io.max", cg->path + 1, n);
+    int e = lift_all(cg, name);
+    if (e && (e != -ENOENT || r->bytes)) /* without the controller there is none to lift */
+        return err_sys(ERR_WALL_FAILED, -e, "cannot lift an earlier rate of the disk");
+    return cgroup_rate_set(cg, n, r);
+}

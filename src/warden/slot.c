@@ -460,6 +460,8 @@ static bool recover_one(warden *w, slot *s)
     bool ok = !e && s->pid == pid && s->userns >= 0;
     if (ok) /* one of an earlier version may not even have tried */
         e = walls_at_refill(w, s);
+    if (ok && !e)
+        e = cgroup_rate_renew(&w->cg, s->n, &w->o.rate);
     if (e)
         log_warn("recover", "slot %u: %s: %s", s->n, e->message, str_or(e->cause, "no cause"));
     ok &= !e;
