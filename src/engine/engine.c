@@ -80,6 +80,9 @@ static err *adopt(engine *e, const sandbox_row *row, const box_status *status, b
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     box *x = NULL;
 
+    if (lifecycle_by_name(row->state) == LIFE_STATES) /* nobody knows what is to be done with it */
+        return err_new(ERR_INTERNAL, "sandbox %s has the unknown state '%s' in the store", row->id,
+                       row->state);
     sb = sandbox_from_row(e, row);
     err *unread = exec_table_open(e->o.execs, sb->id, &sb->table);
     *ret_unread = unread != NULL;

@@ -1,6 +1,7 @@
 #include "door/e2b/route.h"
 
 #include <string.h>
+#include <strings.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
@@ -51,14 +52,29 @@ bool e2b_is_rpc_path(const char *path)
     return str_starts(path, "/process.Process/") || str_starts(path, "/filesystem.Filesystem/");
 }
 
-/* "<port>-<id>[-<client>].<anything>", any case; a port at the end is not looked at. */
-static bool parse_host(const char *host, e2b_way *way)
+/* Is what follows a host's first label this domain, in any case, with a dot and a port behind it or
+ * not? Where none is configured, every one is. */
+static bool is_domain(const char *rest, const char *domain)
+{
+    size_t n = domain ? strlen(domain) : 0;
+
+    if (!n)
+        return true;
+    if (strncasecmp(rest, domain, n))
+        return false;
+    rest += n;
+    rest += *rest == '.';
+    return !*rest || *rest == ':';
+}
+
+/* "<port>-<id>[-<client>].<domain>", any case. */
+static bool parse_host(const char *host, const char *domain, e2b_way *way)
 {
     size_t label = strcspn(host, "."), digits = strspn(host, "0123456789");
     char low[SANDBOX_ID_LEN + 64];
 
     if (host[label] != '.' || label >= sizeof low || host[digits] != '-' ||
-        !gateway_port_parse(host, digits, &way->port))
+        !is_domain(host + label + 1, domain) || !gateway_port_parse(host, digits, &way->port))
         return false;
     for (size_t i = 0; i < label; i++)
         low[i] = (char)(host[i] >= 'A' && host[i] <= 'Z' ? host[i] + 32 : host[i]);
@@ -74,6 +90,14 @@ static void parse_port(const char *text, uint16_t *port)
         *port = 0;
 }
 
+static bool is_id(const char *text)
+{
+    char id[SANDBOX_ID_LEN + 1];
+
+    e2b_id(text, id);
+    return id[0] != 0;
+}
+
 static void by_header(const e2b_asked *a, e2b_way *way)
 {
     way->plane = PLANE_DATA;
@@ -81,17 +105,24 @@ static void by_header(const e2b_asked *a, e2b_way *way)
     e2b_id(a->sandbox, way->id);
 }
 
+/* A header of this name may be anybody's: a page's, for a server inside. */
+static bool is_token(const char *text)
+{
+    return text && strlen(text) == E2B_TOKEN_LEN;
+}
+
 static bool by_host(const e2b_asked *a, e2b_way *way)
 {
     char id[SANDBOX_ID_LEN + 1];
     uint16_t port;
 
-    if (!a->host || !parse_host(a->host, way))
+    if (!a->host || !parse_host(a->host, a->domain, way))
         return false;
     way->plane = PLANE_DATA;
     way->by_host = true;
     way->native =
-        way->port != E2B_ENVD_PORT && !a->token && !a->traffic && a->domain && *a->domain &&
+        way->port != E2B_ENVD_PORT && !is_token(a->token) && !a->traffic && a->domain &&
+        *a->domain &&
         gateway_host_parse(a->host, a->domain, SANDBOX_ID_LEN, id, &port) == GATEWAY_HOST_PORT;
     return true;
 }
@@ -103,11 +134,16 @@ static void by_token(const e2b_asked *a, e2b_way *way)
 
     way->plane = PLANE_DATA;
     parse_port(a->port, &way->port);
-    if (a->token && strlen(a->token) == E2B_TOKEN_LEN) {
+    if (is_token(a->token)) {
         memcpy(id, a->token, SANDBOX_ID_LEN);
         id[SANDBOX_ID_LEN] = 0;
         e2b_id(id, way->id);
     }
+}
+
+static bool is_envd_path(const char *path)
+{
+    return e2b_is_rpc_path(path) || str_eq(path, "/files");
 }
 
 e2b_way e2b_route(const e2b_asked *a)
@@ -117,17 +153,18 @@ e2b_way e2b_route(const e2b_asked *a)
 
     if (a->api_key && control)
         way.plane = PLANE_CONTROL; /* some SDKs route their control calls, too */
-    else if (a->sandbox)
-        by_header(a, &way);
+    else if (a->sandbox && (is_id(a->sandbox) || !str_starts(a->path, "/v1/")))
+        by_header(a, &way); /* to a server inside, whose paths may be named as ours */
     else if (by_host(a, &way))
         return way;
     else if (str_eq(a->path, "/files") && a->has_signature)
         way = (e2b_way){.plane = PLANE_SIGNED, .port = E2B_ENVD_PORT};
-    else if (a->token)
+    else if (is_token(a->token) ||
+             (a->token && (is_envd_path(a->path) || str_eq(a->path, "/health"))))
         by_token(a, &way);
     else if (control)
         way.plane = PLANE_CONTROL;
-    else if (e2b_is_rpc_path(a->path) || str_eq(a->path, "/files"))
+    else if (is_envd_path(a->path))
         by_token(a, &way); /* nobody's: it is told what is missing */
     return way;
 }

@@ -76,8 +76,29 @@ static void hosts_of_the_native_domain_stay_native(void **state)
         e2b_route(
             &(e2b_asked){.path = "/", .host = "3000-" ID ".dom", .domain = "dom", .token = TOKEN})
             .native);
-    assert_false(
-        e2b_route(&(e2b_asked){.path = "/", .host = "3000-" ID ".other", .domain = "dom"}).native);
+}
+
+static void hosts_of_other_domains_are_nobodys(void **state)
+{
+    (void)state;
+    static const char *const OTHERS[] = {"49983-" ID ".other", "49983-" ID ".dom.org",
+                                         "49983-" ID ".xdom", "49983-" ID ".do"};
+    static const char *const OURS[] = {"49983-" ID ".dom.", "49983-" ID ".DOM:80",
+                                       "49983-" ID ".dom.:80"};
+
+    for (size_t i = 0; i < ARRAY_LEN(OTHERS); i++)
+        expect(&(e2b_asked){.path = "/", .host = OTHERS[i], .domain = "dom"}, PLANE_OTHER, "", 0);
+    for (size_t i = 0; i < ARRAY_LEN(OURS); i++)
+        expect(&(e2b_asked){.path = "/", .host = OURS[i], .domain = "dom"}, PLANE_DATA, ID, 49983);
+}
+
+static void what_has_somebody_elses_form_routes_nothing(void **state)
+{
+    (void)state;
+    expect(&(e2b_asked){.path = "/v1/info", .token = "e2b_c0ffee"}, PLANE_OTHER, "", 0);
+    expect(&(e2b_asked){.path = "/v1/info", .sandbox = "e2b_c0ffee"}, PLANE_OTHER, "", 0);
+    expect(&(e2b_asked){.path = "/sandboxes", .token = "e2b_c0ffee"}, PLANE_CONTROL, "", 0);
+    expect(&(e2b_asked){.path = "/files", .token = "e2b_c0ffee"}, PLANE_DATA, "", 49983);
 }
 
 static void tokens_and_signatures_route_without_headers(void **state)
@@ -104,6 +125,8 @@ int main(void)
         cmocka_unit_test(routing_headers_win_over_native_paths),
         cmocka_unit_test(hosts_name_port_and_sandbox),
         cmocka_unit_test(hosts_of_the_native_domain_stay_native),
+        cmocka_unit_test(hosts_of_other_domains_are_nobodys),
+        cmocka_unit_test(what_has_somebody_elses_form_routes_nothing),
         cmocka_unit_test(tokens_and_signatures_route_without_headers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
