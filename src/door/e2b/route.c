@@ -60,7 +60,7 @@ static bool is_domain(const char *rest, const char *domain)
 
     if (!n)
         return true;
-    if (strncasecmp(rest, domain, n))
+    if (strncasecmp(rest, domain, n) != 0)
         return false;
     rest += n;
     rest += *rest == '.';
