@@ -6,12 +6,28 @@
 
 #define FILTERS_MAX 64
 
+/* A label's name ends at its first "=": such a name would come back as another. */
+static bool names_stay_whole(const json_t *metadata)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach((json_t *)metadata, name, value)
+    {
+        if (strchr(name, '='))
+            return false;
+    }
+    return true;
+}
+
 char **metadata_labels(const json_t *metadata)
 {
     char **labels = NULL;
     const char *name;
     json_t *value;
 
+    if (!names_stay_whole(metadata))
+        return NULL;
     json_object_foreach((json_t *)metadata, name, value)
         strv_push(&labels, str_printf("%s=%s", name, json_string_value(value)));
     err *e = spec_labels_check(labels);
