@@ -25,7 +25,7 @@ static int fake_send(int fd, const struct iovec *v, size_t nv, const int *fds, s
 static struct {
     fuzz_in in;
     int asked[IDS]; /* SPAWN and FETCH without an answer, by id */
-    bool gone, removed, waiting;
+    bool gone, removed, waiting, newer;
     unsigned sends;
 } world;
 
@@ -35,6 +35,7 @@ static void on_attached(void *arg, const struct sp_hello *h, const struct sp_rec
 {
     (void)arg;
     MUST(!world.gone && h->nrec <= SP_MAX_EXEC);
+    world.newer = false;
     for (uint32_t i = 0; i < h->nrec; i++)
         MUST(recs[i].id && recs[i].id <= h->high && recs[i].pid);
 }
@@ -72,7 +73,14 @@ static void on_gone(void *arg, const char *why)
     world.gone = true;
 }
 
-static const box_events EVENTS = {.attached = on_attached,
+static void on_newer(void *arg)
+{
+    (void)arg;
+    world.newer = true;
+}
+
+static const box_events EVENTS = {.newer = on_newer,
+                                  .attached = on_attached,
                                   .started = on_started,
                                   .exited = on_exited,
                                   .signalled = on_signalled,
@@ -274,7 +282,8 @@ static void ask(box *x, uint8_t op)
     err *e = oci_box_push(x, o);
     if (!e && counts)
         world.asked[id]++;
-    MUST(!e || world.gone || world.removed || e->code == ERR_SANDBOX_EXHAUSTED);
+    MUST(!e || world.gone || world.removed || e->code == ERR_SANDBOX_EXHAUSTED ||
+         (world.newer && e->code == ERR_UNAVAILABLE));
     err_free(e);
 }
 
