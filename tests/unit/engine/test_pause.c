@@ -378,7 +378,8 @@ static void what_is_only_in_the_way_of_a_pause_ends_nothing(void **state)
         fake_now += NS_PER_S / 10;
     }
     assert_int_equal(hand.freezes, 5);
-    assert_true(becomes(sb, LIFE_RUNNING)); /* the freezer is asked before the record is taken back */
+    assert_true(
+        becomes(sb, LIFE_RUNNING)); /* the freezer is asked before the record is taken back */
     assert_int_equal(hand.destroyed, 0);
     hand.no_freeze = 0;
     later(40);
