@@ -36,6 +36,15 @@ static err *check(const template_args *a)
                       "Give it to 'bothy run' and 'bothy create'.");
 }
 
+/* Options end at the first word: what follows is the command's. */
+static err *check_words(const opt_words *words)
+{
+    if (words->v[1][0] != '-')
+        return NULL;
+    return err_remedy(usage_error("'%s' stands where the IMAGE is expected", words->v[1]),
+                      "Options come first: bothy template create [OPTIONS] NAME IMAGE.");
+}
+
 static void set_start(json_t *body, char *const *words)
 {
     json_t *argv = json_array();
@@ -54,6 +63,7 @@ static err *create(cli *c, void *args, const opt_words *words, int *status)
 
     (void)status;
     TRY(check(a));
+    TRY(check_words(words));
     TRY(spec_to_json(&a->spec, words->v[1], &body));
     json_object_set_new(body, "name", json_string(words->v[0]));
     if (a->public)

@@ -113,6 +113,14 @@ static err *view_of(template_row *r, template_view *ret_view)
 
 /* ---- verbs ---- */
 
+/* A name that can never be one is told now, and not to whoever makes the first sandbox of it. */
+static err *check_image(const char *named)
+{
+    CLEANUP(freep) char *name = NULL;
+
+    return named ? err_wrap(image_normalise(named, &name), "image") : NULL;
+}
+
 /* All that a create would refuse is refused here; what the node may lack is the create's to say. */
 static err *check(const caller *c, const template_view *t, const char *text)
 {
@@ -137,6 +145,7 @@ static err *check(const caller *c, const template_view *t, const char *text)
     if (t->spec.image && image_is_local_source(t->spec.image) && c->role != CALLER_ADMIN)
         return err_remedy(err_new(ERR_FORBIDDEN, "only an admin may name a path of the node"),
                           "Let an admin pull it under a name, then use that name.");
+    TRY(check_image(t->spec.image));
     TRY(spec_read(t->name, text, &tried));
     return sandbox_spec_check(&tried);
 }

@@ -38,12 +38,13 @@ def cases(suite, node):
         for body, word in (({"name": "x"}, "image"), ({"image": "busybox"}, "name"), ({"name": "-x", "image": "busybox"}, "name"),
                            ({"name": "x", "image": "busybox", "secrets": {"A": "1"}}, "secrets"),
                            ({"name": "x", "image": "busybox", "cwd": "tmp"}, "cwd"), ({"name": "x", "image": "busybox", "start": {"argv": []}}, "argv"),
-                           ({"name": "x", "image": "busybox", "limits": {"memory": 1}}, "memory")):
+                           ({"name": "x", "image": "busybox", "limits": {"memory": 1}}, "memory"),
+                           ({"name": "x", "image": "--image"}, "image"), ({"name": "x", "image": "Busybox"}, "image")):
             a = node.call("POST", "/v1/templates", body)
             expect_error(a, 400, "invalid_request")
             check(word in a.error["message"], f"{a.error['message']} does not name {word}")
         made = make(node, "bad-patch")
-        for patch, word in (({"image": None}, "image"), ({"nonsense": 1}, "nonsense"), ({"limits": {"pids": 1}}, "pids")):
+        for patch, word in (({"image": None}, "image"), ({"image": "-e"}, "image"), ({"nonsense": 1}, "nonsense"), ({"limits": {"pids": 1}}, "pids")):
             a = node.call("PATCH", f"/v1/templates/{made['id']}", patch)
             expect_error(a, 400, "invalid_request")
             check(word in a.error["message"], f"{a.error['message']} does not name {word}")
