@@ -1,10 +1,10 @@
 /* How errors look to E2B's clients, and what is not there. */
 #include <errno.h>
 #include <stdarg.h>
-#include <string.h>
 
 #include "base/metric.h"
 #include "door/e2b/internal.h"
+#include "wire/connect.h"
 
 static const char *const MISSING[] = {
     [MISSING_TEMPLATES] = "templates", [MISSING_SNAPSHOTS] = "snapshots",
@@ -79,39 +79,14 @@ const char *e2b_connect_code(const err *e)
                                                           : err_info_of(e->code)->connect;
 }
 
-static void write_connect(buf *out, const err *e)
+static const char *write_unary(buf *body, const err *e, const char *request_id, int *status)
 {
     CLEANUP(buf_done) buf text = {0};
 
-    e2b_message(&text, e);
-    buf_printf(out, "{\"code\":\"%s\",\"message\":", e2b_connect_code(e));
-    buf_json_string(out, text.p, text.len);
-    buf_char(out, '}');
-}
-
-int e2b_connect_status(const char *code)
-{
-    static const struct {
-        const char *code;
-        int status;
-    } ROWS[] = {
-        {"canceled", 499},           {"invalid_argument", 400},    {"deadline_exceeded", 504},
-        {"not_found", 404},          {"already_exists", 409},      {"permission_denied", 403},
-        {"resource_exhausted", 429}, {"failed_precondition", 400}, {"aborted", 409},
-        {"out_of_range", 400},       {"unimplemented", 501},       {"unavailable", 503},
-        {"unauthenticated", 401}};
-
-    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++)
-        if (!strcmp(ROWS[i].code, code))
-            return ROWS[i].status;
-    return 500;
-}
-
-static const char *write_unary(buf *body, const err *e, const char *request_id, int *status)
-{
     (void)request_id;
-    *status = e2b_connect_status(e2b_connect_code(e));
-    write_connect(body, e);
+    *status = connect_status(e2b_connect_code(e));
+    e2b_message(&text, e);
+    connect_error(body, e2b_connect_code(e), buf_cstr(&text));
     return "application/json";
 }
 
@@ -122,13 +97,8 @@ static const char *write_stream(buf *body, const err *e, const char *request_id,
 
     (void)request_id;
     *status = 200;
-    buf_str(&text, "{\"error\":");
-    write_connect(&text, e);
-    buf_char(&text, '}');
-    const char head[5] = {2, (char)(text.len >> 24), (char)(text.len >> 16), (char)(text.len >> 8),
-                          (char)text.len};
-    buf_append(body, head, sizeof head);
-    buf_append(body, text.p, text.len);
+    e2b_message(&text, e);
+    connect_end(body, e2b_connect_code(e), buf_cstr(&text));
     return "application/connect+json";
 }
 

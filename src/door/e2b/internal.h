@@ -38,8 +38,6 @@ extern const error_form E2B_FORM_HTTP;   /* {"code":404,"message":"…"} */
 extern const error_form E2B_FORM_PORT;   /* the same, with the words for a port that is closed */
 extern const error_form E2B_FORM_UNARY;  /* Connect: HTTP status, {"code":"not_found",…} */
 extern const error_form E2B_FORM_STREAM; /* Connect: 200, and an end-stream envelope */
-/* The HTTP status of a Connect code. */
-int e2b_connect_status(const char *code);
 /* The Connect code of an error. */
 const char *e2b_connect_code(const err *e);
 /* "message: cause. Remedy." */

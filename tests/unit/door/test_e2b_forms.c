@@ -43,8 +43,10 @@ static void connect_has_names_and_statuses_of_its_own(void **state)
     (void)state;
     assert_int_equal(status, 404);
     assert_string_equal(json_str(o, "code"), "not_found");
-    assert_int_equal(e2b_connect_status("unauthenticated"), 401);
-    assert_int_equal(e2b_connect_status("what"), 500);
+    CLEANUP(json_decrefp)
+    json_t *refused = told(&E2B_FORM_UNARY, err_new(ERR_UNAUTHENTICATED, "no"), &status, 0);
+    assert_int_equal(status, 401);
+    assert_string_equal(json_str(refused, "code"), "unauthenticated");
 }
 
 static void a_stream_ends_with_its_error(void **state)
