@@ -242,7 +242,7 @@ static err *no_sandbox(const char *id)
     return err_kind(err_new(ERR_NOT_FOUND, "there is no sandbox '%s'", id), "sandbox");
 }
 
-sandbox **engine_live_all(engine *e, size_t *ret_n)
+sandbox **engine_live_where(engine *e, bool (*wanted)(sandbox *sb), size_t *ret_n)
 {
     LOCK_SCOPE(&e->lock);
     sandbox **all = xcalloc(e->live.count + 1, sizeof(sandbox *));
@@ -250,9 +250,15 @@ sandbox **engine_live_all(engine *e, size_t *ret_n)
     size_t n = 0;
 
     while (map_next(&e->live, &it))
-        all[n++] = sandbox_ref(it.entry->value);
+        if (!wanted || wanted(it.entry->value))
+            all[n++] = sandbox_ref(it.entry->value);
     *ret_n = n;
     return all;
+}
+
+sandbox **engine_live_all(engine *e, size_t *ret_n)
+{
+    return engine_live_where(e, NULL, ret_n);
 }
 
 static sandbox *find_live(engine *e, const caller *c, const char *id_or_name)

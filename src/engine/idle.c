@@ -91,33 +91,13 @@ static bool has_meter(sandbox *sb)
     return sb->meter;
 }
 
-/* References to those with an idle time; malloc'ed. */
-static sandbox **metered(engine *e, size_t *ret_n)
-{
-    LOCK_SCOPE(&e->lock);
-    map_iter it = {0};
-    sandbox **all = NULL;
-    size_t n = 0;
-
-    while (map_next(&e->live, &it)) {
-        sandbox *sb = it.entry->value;
-        if (!has_meter(sb))
-            continue;
-        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
-            all = xrealloc(all, (2 * n + 1) * sizeof(sandbox *));
-        all[n++] = sandbox_ref(sb);
-    }
-    *ret_n = n;
-    return all;
-}
-
-/* Of those the ones that want a sample. Their commands and sessions are asked, which have locks of
+/* Of those with an idle time the ones that want a sample. Their commands and sessions are asked, which have locks of
  * their own: the engine's is not held. */
 static sandbox **collect(engine *e, size_t *ret_n)
 {
     uint64_t now = clock_mono(e->o.clock);
     size_t all = 0, n = 0;
-    sandbox **v = metered(e, &all);
+    sandbox **v = engine_live_where(e, has_meter, &all);
 
     for (size_t i = 0; i < all; i++) {
         if (wants_sample(v[i], now))

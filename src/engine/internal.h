@@ -166,6 +166,9 @@ json_t *start_of_row(const json_t *start, const char *id);
 err *template_apply(engine *e, const caller *c, sandbox_spec *spec) ERR_MUST;
 
 /* engine.c */
+/* References to those that live and are wanted, malloc'ed. wanted is asked with the engine's lock
+ * held, and may take the sandbox's. */
+sandbox **engine_live_where(engine *e, bool (*wanted)(sandbox *sb), size_t *ret_n);
 /* The journal; of a gone one it is opened when somebody asks. */
 err *sandbox_table(sandbox *sb, exec_table **ret_table) ERR_MUST;
 /* ERR_QUOTA_EXCEEDED: the owner has too many that live. */

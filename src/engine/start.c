@@ -115,31 +115,11 @@ void sandbox_start(sandbox *sb, bool made)
     }
 }
 
-/* References to those that have one; malloc'ed. */
-static sandbox **with_start(engine *e, size_t *ret_n)
-{
-    LOCK_SCOPE(&e->lock);
-    map_iter it = {0};
-    sandbox **all = NULL;
-    size_t n = 0;
-
-    while (map_next(&e->live, &it)) {
-        sandbox *sb = it.entry->value;
-        if (!sb->start || !is_due(sb))
-            continue;
-        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
-            all = xrealloc(all, (2 * n + 1) * sizeof(sandbox *));
-        all[n++] = sandbox_ref(sb);
-    }
-    *ret_n = n;
-    return all;
-}
-
 /* Their tables have locks of their own, which a slow disk may hold: the engine's is not held. */
 void start_look(engine *e)
 {
     size_t n = 0;
-    CLEANUP(freep) sandbox **all = with_start(e, &n);
+    CLEANUP(freep) sandbox **all = engine_live_where(e, is_due, &n);
 
     for (size_t i = 0; i < n; i++) {
         sandbox_start(all[i], false);

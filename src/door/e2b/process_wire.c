@@ -269,16 +269,22 @@ static err *decode_request(const json_t *root, process_request *r)
     return get_size(root, &r->has_pty, &r->rows, &r->cols);
 }
 
-err *process_request_decode(const char *p, size_t n, process_request *ret)
+static err *decode(const char *p, size_t n, err *(*take)(const json_t *root, process_request *r),
+                   process_request *ret)
 {
     CLEANUP(process_request_done) process_request r = {0};
     CLEANUP(json_decrefp) json_t *root = NULL;
 
     TRY(parse(p, n, &root));
-    TRY(decode_request(root, &r));
+    TRY(take(root, &r));
     *ret = r;
     r = (process_request){0};
     return NULL;
+}
+
+err *process_request_decode(const char *p, size_t n, process_request *ret)
+{
+    return decode(p, n, decode_request, ret);
 }
 
 static err *decode_input(const json_t *root, process_request *r)
@@ -298,14 +304,7 @@ static err *decode_input(const json_t *root, process_request *r)
 
 err *process_input_decode(const char *p, size_t n, process_request *ret)
 {
-    CLEANUP(process_request_done) process_request r = {0};
-    CLEANUP(json_decrefp) json_t *root = NULL;
-
-    TRY(parse(p, n, &root));
-    TRY(decode_input(root, &r));
-    *ret = r;
-    r = (process_request){0};
-    return NULL;
+    return decode(p, n, decode_input, ret);
 }
 
 void process_request_done(process_request *r)
