@@ -38,6 +38,7 @@ static const route ROUTES[] = {
     {"POST", "/v2/sandboxes", control_create_v2, ROLE_USER, "e2b_create"},
     {"GET", "/sandboxes", control_list, ROLE_READ, "e2b_list"},
     {"GET", "/v2/sandboxes", control_list_v2, ROLE_READ, "e2b_list"},
+    {"GET", "/sandboxes/metrics", control_metrics_many, ROLE_READ, "e2b_metrics"},
     {"GET", "/sandboxes/{id}", control_info, ROLE_READ, "e2b_info"},
     {"DELETE", "/sandboxes/{id}", control_kill, ROLE_USER, "e2b_kill"},
     {"POST", "/sandboxes/{id}/connect", control_connect, ROLE_USER, "e2b_connect"},
@@ -131,21 +132,26 @@ static err *unknown_sandbox(const char *id)
 }
 
 /* Its end has no record here: SDKs know running, paused, and not found. */
-err *control_find(request *rq, sandbox **ret_sandbox)
+err *control_find_id(request *rq, const char *named, sandbox **ret_sandbox)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     char id[SANDBOX_ID_LEN + 1];
 
-    e2b_id(request_param(rq, 0), id);
+    e2b_id(named, id);
     err *e = id[0] ? engine_find(e2b_engine(rq), e2b_caller(rq), id, &sb) : NULL;
     if (e && e->code != ERR_NOT_FOUND)
         return e;
     err_free(e);
     enum lifecycle state = sb ? sandbox_state(sb) : LIFE_GONE;
     if (state != LIFE_RUNNING && state != LIFE_PAUSED)
-        return unknown_sandbox(request_param(rq, 0));
+        return unknown_sandbox(named);
     *ret_sandbox = TAKE_PTR(sb);
     return NULL;
+}
+
+err *control_find(request *rq, sandbox **ret_sandbox)
+{
+    return control_find_id(rq, request_param(rq, 0), ret_sandbox);
 }
 
 err *control_timeout(const json_t *body, uint64_t otherwise_ms, uint64_t *ret_ms)

@@ -12,6 +12,7 @@
 err *control_body(request *rq, buf *ret_text, json_t **ret_body) ERR_MUST;
 /* The caller's sandbox of the route's first parameter, running or paused; ERR_NOT_FOUND. */
 err *control_find(request *rq, sandbox **ret_sandbox) ERR_MUST;
+err *control_find_id(request *rq, const char *named, sandbox **ret_sandbox) ERR_MUST;
 /* Member "timeout", seconds; absent: otherwise. ERR_INVALID_REQUEST. */
 err *control_timeout(const json_t *body, uint64_t otherwise_ms, uint64_t *ret_ms) ERR_MUST;
 
@@ -43,6 +44,7 @@ err *control_info(request *rq, response *rs) ERR_MUST;
 err *control_list(request *rq, response *rs) ERR_MUST;
 err *control_list_v2(request *rq, response *rs) ERR_MUST;
 err *control_metrics(request *rq, response *rs) ERR_MUST;
+err *control_metrics_many(request *rq, response *rs) ERR_MUST;
 err *control_logs(request *rq, response *rs) ERR_MUST;
 err *control_logs_v2(request *rq, response *rs) ERR_MUST;
 err *control_network(request *rq, response *rs) ERR_MUST;

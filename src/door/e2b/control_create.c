@@ -181,12 +181,34 @@ typedef struct waiting {
     char *template; /* as the caller called it */
 } waiting;
 
+/* A plain word is a template's name to E2B's clients, which repeat a 502 and take a 401 for their
+ * key's: that no image can be had by it is "not found". Of a whole reference the registry's own
+ * word is told, as a refusal. Takes the failure. */
+static err *template_error(err *failure, const char *template)
+{
+    bool word = !strchr(template, '/');
+    bool refused = failure->code == ERR_UNAUTHENTICATED;
+
+    if (!refused && (!word || failure->code != ERR_IMAGE_PULL_FAILED))
+        return err_wrap(failure, "template '%s'", template);
+    err *told = err_because(word ? err_new(ERR_NOT_FOUND, "template '%s' was not found", template)
+                                 : err_new(ERR_FORBIDDEN, "template '%s'", template),
+                            "%s%s%s", failure->message, failure->cause ? ": " : "",
+                            str_or(failure->cause, ""));
+    told = word ? err_remedy(err_kind(told, "template"),
+                             "Make it with 'bothy template create', pull an image of that name on "
+                             "the node, or name an image by its whole reference.")
+                : err_remedy(told, "%s", err_remedy_of(failure));
+    err_free(failure);
+    return told;
+}
+
 static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
 {
     waiting *w = arg;
 
     if (failure)
-        failure = err_wrap(failure, "template '%s'", w->template);
+        failure = template_error(failure, w->template);
     wait_finish(w->ticket, failure, 201, sb ? view_made(w->door, sb) : NULL, replay);
     request_hold_free(w->hold);
     free(w->template);

@@ -14,6 +14,8 @@ err *control_info(request *rq, response *rs)
     return NULL;
 }
 
+#define METRICS_MAX 100
+
 /* ---- metrics: one look, now; its processor share is the mean of its life ---- */
 
 bool look_usage(engine *e, sandbox *sb, usage_look *ret)
@@ -33,26 +35,58 @@ bool look_usage(engine *e, sandbox *sb, usage_look *ret)
     return u->known;
 }
 
+static json_t *metrics_of(const usage_look *u)
+{
+    return json_pack("{s:o,s:I,s:i,s:f,s:I,s:I,s:I,s:I,s:I}", "timestamp", view_when(u->at_ns),
+                     "timestampUnix", (json_int_t)(u->at_ns / NS_PER_S), "cpuCount",
+                     (int)u->cores, "cpuUsedPct", u->cpu_pct, "memUsed", (json_int_t)u->memory,
+                     "memTotal", (json_int_t)u->memory_max, "memCache", (json_int_t)0, "diskUsed",
+                     (json_int_t)u->disk, "diskTotal", (json_int_t)u->disk_max);
+}
+
 err *control_metrics(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
-    json_t *list = json_array();
     usage_look u;
 
-    err *e = control_find(rq, &sb);
-    if (e) {
-        json_decref(list);
-        return e;
-    }
+    TRY(control_find(rq, &sb));
+    json_t *list = json_array();
     if (look_usage(e2b_engine(rq), sb, &u))
-        json_array_append_new(
-            list,
-            json_pack("{s:o,s:I,s:i,s:f,s:I,s:I,s:I,s:I,s:I}", "timestamp", view_when(u.at_ns),
-                      "timestampUnix", (json_int_t)(u.at_ns / NS_PER_S), "cpuCount", (int)u.cores,
-                      "cpuUsedPct", u.cpu_pct, "memUsed", (json_int_t)u.memory, "memTotal",
-                      (json_int_t)u.memory_max, "memCache", (json_int_t)0, "diskUsed",
-                      (json_int_t)u.disk, "diskTotal", (json_int_t)u.disk_max));
+        json_array_append_new(list, metrics_of(&u));
     response_json(rs, 200, list);
+    return NULL;
+}
+
+static err *add_metrics(request *rq, const char *id, json_t *all)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    usage_look u;
+    err *e = control_find_id(rq, id, &sb);
+
+    if (e && e->code != ERR_NOT_FOUND)
+        return e;
+    if (!e && look_usage(e2b_engine(rq), sb, &u))
+        json_object_set_new(all, id, metrics_of(&u));
+    err_free(e);
+    return NULL;
+}
+
+/* Of those among ?sandbox_ids=a,b that are the caller's and live. */
+err *control_metrics_many(request *rq, response *rs)
+{
+    CLEANUP(json_decrefp) json_t *all = json_object();
+    const char *p = str_or(request_query(rq, "sandbox_ids"), "");
+
+    for (size_t i = 0; *p; i++) {
+        CLEANUP(freep) char *id = xstrndup(p, strcspn(p, ","));
+        if (i == METRICS_MAX)
+            return err_remedy(err_new(ERR_INVALID_REQUEST, "sandbox_ids: more than %d", METRICS_MAX),
+                              "Ask for so many at once.");
+        TRY(add_metrics(rq, id, all));
+        p += strlen(id);
+        p += *p == ',';
+    }
+    response_json(rs, 200, json_pack("{s:O}", "sandboxes", all));
     return NULL;
 }
 
