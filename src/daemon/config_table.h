@@ -131,6 +131,9 @@ CONFIG_ROW(e2b, internet, TEXT, "refuse", 1, 16, "refuse|warn",
 CONFIG_ROW(e2b, public_ports, BOOL, "false", 0, 1, NULL,
            "Servers inside sandboxes of this door answer everybody who knows the host name "
            "<port>-<sandbox id>.<domain>, without a token, as E2B has it.")
+CONFIG_ROW(e2b, watcher_idle, TIME, "1h", 1000, 86400000, NULL,
+           "A watcher that nobody has asked for so long goes; until then it keeps its sandbox from "
+           "being idle.")
 
 CONFIG_SECTION(images, "Where images come from.")
 CONFIG_ROW(images, skopeo, TEXT, "skopeo", 1, 4096, NULL, "The program that fetches them.")

@@ -461,7 +461,8 @@ static err *open_e2b(node *n, size_t first_operation)
                                     .code_interpreter_image = c->e2b_code_interpreter_image,
                                     .default_ttl_ms = c->e2b_default_ttl,
                                     .internet_warns = str_eq(c->e2b_internet, "warn"),
-                                    .public_ports = c->e2b_public_ports});
+                                    .public_ports = c->e2b_public_ports,
+                                    .watcher_idle_ms = c->e2b_watcher_idle});
     secret_wipe(secret, sizeof secret);
     return NULL;
 }

@@ -30,6 +30,7 @@ err *engine_new(const engine_options *o, engine **ret_engine)
 
     e->o = *o;
     pthread_mutex_init(&e->lock, NULL);
+    pthread_mutex_init(&e->look_lock, NULL);
     cond_init(&e->wake);
     for (enum cause_kind k = 0; k < CAUSES; k++)
         cause_labels[k] = cause_name(k);
@@ -65,6 +66,7 @@ void engine_free(engine *e)
     store_event_watch(e->o.store, NULL, NULL);
     pthread_mutex_destroy(&e->event_lock);
     pthread_cond_destroy(&e->wake);
+    pthread_mutex_destroy(&e->look_lock);
     pthread_mutex_destroy(&e->lock);
     free(e);
 }

@@ -129,6 +129,9 @@ err *engine_check_network(engine *e, const caller *c) ERR_MUST;
  * lives or is being made, as a reference; NULL: there is none. */
 sandbox *engine_find_live(engine *e, const char *id);
 /* The same for all of them; free the array and each. */
+/* Once a second the keeper looks for what nobody uses any more: a door's, before it decides which
+ * sandboxes are idle. NULL takes it away, after a look that is under way. */
+void engine_on_look(engine *e, void (*look)(void *arg), void *arg);
 sandbox **engine_live_all(engine *e, size_t *ret_n);
 /* Answers when the intent is committed and the kill is sent. Of a gone one: success. kind:
  * CAUSE_REQUESTED, or of an administrator CAUSE_BUDGET or CAUSE_POLICY; detail may be NULL. */

@@ -91,8 +91,8 @@ static bool has_meter(sandbox *sb)
     return sb->meter;
 }
 
-/* Of those with an idle time the ones that want a sample. Their commands and sessions are asked, which have locks of
- * their own: the engine's is not held. */
+/* Of those with an idle time the ones that want a sample. Their commands and sessions are asked,
+ * which have locks of their own: the engine's is not held. */
 static sandbox **collect(engine *e, size_t *ret_n)
 {
     uint64_t now = clock_mono(e->o.clock);

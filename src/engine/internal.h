@@ -31,6 +31,9 @@ struct engine {
     event_watch *watches; /* under event_lock */
     _Atomic unsigned nwatches;
     _Atomic unsigned keys_removed;
+    pthread_mutex_t look_lock; /* held during a look: who takes its own away waits for it */
+    void (*look)(void *arg);
+    void *look_arg;
     bool stopping;
 };
 
@@ -247,6 +250,8 @@ void sandbox_move_end(sandbox *sb);
 void sandbox_settle_pause(sandbox *sb, bool frozen);
 /* With its lock: at the end of its time it is paused, not ended. */
 bool pause_at_ttl(const sandbox *sb);
+/* It has other time, or was paused: it may resist as often as at first. Lock held. */
+void pause_forgive(sandbox *sb);
 /* The keeper's: pauses one whose time is over, or puts it off; what can never be paused ends.
  * False: there was none. */
 bool pause_look(engine *e);

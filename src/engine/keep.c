@@ -159,6 +159,22 @@ static bool wait_a_second(engine *e, bool busy)
     return !e->stopping;
 }
 
+void engine_on_look(engine *e, void (*look)(void *arg), void *arg)
+{
+    LOCK_SCOPE(&e->look_lock);
+
+    e->look = look;
+    e->look_arg = arg;
+}
+
+static void door_look(engine *e)
+{
+    LOCK_SCOPE(&e->look_lock);
+
+    if (e->look)
+        e->look(e->look_arg);
+}
+
 void *engine_keeper(void *arg)
 {
     engine *e = arg;
@@ -177,6 +193,7 @@ void *engine_keeper(void *arg)
             pause_end(e, sb);
             sandbox_unref(sb);
         }
+        door_look(e);
         idle_look(e);
         start_look(e);
         for (sandbox *sb; (sb = unsettled(e));) {

@@ -274,6 +274,12 @@ static bool put_off(sandbox *sb, const err *failure)
     return failure->code == ERR_SANDBOX_EXHAUSTED || sb->pause_resisted >= RESISTS;
 }
 
+void pause_forgive(sandbox *sb)
+{
+    sb->pause_tries = sb->pause_resisted = 0;
+    sb->pause_again_ns = 0;
+}
+
 static void pause_for_ttl(engine *e, sandbox *sb)
 {
     bool now = false;
@@ -286,8 +292,7 @@ static void pause_for_ttl(engine *e, sandbox *sb)
     }
     if (!failure) {
         LOCK_SCOPE(&sb->lock);
-        sb->pause_tries = sb->pause_resisted = 0;
-        sb->pause_again_ns = 0;
+        pause_forgive(sb);
     }
     if (!failure && now)
         tell(sb, "paused", "its time");

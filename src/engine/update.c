@@ -229,6 +229,8 @@ static void take(sandbox *sb, change *c, bool idle)
     sb->labels = c->labels;
     c->labels = old;
     sb->limits = c->limits;
+    if (sb->ends_ns != c->ends_ns) /* what it resisted was the end of other time */
+        pause_forgive(sb);
     sb->ends_ns = c->ends_ns;
     sb->ttl_pauses = c->ttl_pauses;
     if (idle)

@@ -38,9 +38,9 @@ bool look_usage(engine *e, sandbox *sb, usage_look *ret)
 static json_t *metrics_of(const usage_look *u)
 {
     return json_pack("{s:o,s:I,s:i,s:f,s:I,s:I,s:I,s:I,s:I}", "timestamp", view_when(u->at_ns),
-                     "timestampUnix", (json_int_t)(u->at_ns / NS_PER_S), "cpuCount",
-                     (int)u->cores, "cpuUsedPct", u->cpu_pct, "memUsed", (json_int_t)u->memory,
-                     "memTotal", (json_int_t)u->memory_max, "memCache", (json_int_t)0, "diskUsed",
+                     "timestampUnix", (json_int_t)(u->at_ns / NS_PER_S), "cpuCount", (int)u->cores,
+                     "cpuUsedPct", u->cpu_pct, "memUsed", (json_int_t)u->memory, "memTotal",
+                     (json_int_t)u->memory_max, "memCache", (json_int_t)0, "diskUsed",
                      (json_int_t)u->disk, "diskTotal", (json_int_t)u->disk_max);
 }
 
@@ -80,8 +80,9 @@ err *control_metrics_many(request *rq, response *rs)
     for (size_t i = 0; *p; i++) {
         CLEANUP(freep) char *id = xstrndup(p, strcspn(p, ","));
         if (i == METRICS_MAX)
-            return err_remedy(err_new(ERR_INVALID_REQUEST, "sandbox_ids: more than %d", METRICS_MAX),
-                              "Ask for so many at once.");
+            return err_remedy(
+                err_new(ERR_INVALID_REQUEST, "sandbox_ids: more than %d", METRICS_MAX),
+                "Ask for so many at once.");
         TRY(add_metrics(rq, id, all));
         p += strlen(id);
         p += *p == ',';

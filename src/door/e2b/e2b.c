@@ -31,7 +31,8 @@ e2b *e2b_new(const e2b_options *o)
     d->o.secret = NULL;
     memcpy(d->secret, o->secret, sizeof d->secret);
     d->users = e2b_users_new();
-    d->watchers = e2b_watchers_new();
+    d->watchers = e2b_watchers_new(o->watcher_idle_ms);
+    engine_on_look(o->engine, e2b_watchers_look, d->watchers);
     forms_init();
     return d;
 }
@@ -40,6 +41,7 @@ void e2b_free(e2b *d)
 {
     if (!d)
         return;
+    engine_on_look(d->o.engine, NULL, NULL);
     e2b_watchers_free(d->watchers);
     e2b_users_free(d->users);
     secret_wipe(d->secret, sizeof d->secret);

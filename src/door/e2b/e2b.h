@@ -21,6 +21,7 @@ typedef struct e2b_options {
     uint64_t default_ttl_ms;
     bool internet_warns; /* a sandbox without the internet that was asked for, instead of none */
     bool public_ports;   /* <port>-<id>.<domain> needs no token */
+    uint64_t watcher_idle_ms; /* one that nobody has asked for so long goes */
 } e2b_options;
 
 typedef struct e2b e2b;

@@ -134,7 +134,9 @@ err *e2b_user(envd_call *c, request *rq) ERR_MUST;
 err *e2b_user_error(err *e) ERR_MUST;
 
 /* ---- watch.c: watchers that are asked now and then ---- */
-e2b_watchers *e2b_watchers_new(void);
+e2b_watchers *e2b_watchers_new(uint64_t idle_ms);
+/* Takes away those that nobody asks any more. */
+void e2b_watchers_look(void *watchers);
 void e2b_watchers_free(e2b_watchers *t);
 
 /* ---- the services of envd; the response's form is set already ---- */

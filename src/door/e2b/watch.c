@@ -2,8 +2,8 @@
  * GetWatcherEvents, RemoveWatcher).
  *
  * A watcher is a kit that runs on. What it says stays in its stream, at most 8 MiB, until somebody
- * asks: it costs no memory here. One that nobody has asked for an hour goes, and all go with the
- * sandbox, or with this process. */
+ * asks: it costs no memory here. One that nobody has asked for e2b.watcher_idle goes, as it would
+ * keep its sandbox from being idle for ever, and all go with the sandbox, or with this process. */
 #include <assert.h>
 #include <pthread.h>
 #include <string.h>
@@ -18,9 +18,7 @@
 #define WATCHERS_MAX    1024u /* of the node */
 #define WATCHERS_OWNER  128u  /* of all sandboxes of an owner */
 #define WATCHERS_EACH   32u   /* of a sandbox */
-#define WATCHER_IDLE_NS (3600 * NS_PER_S)
 #define WATCHER_ID      20
-#define SWEEP_NS        (10 * NS_PER_S)
 #define EVENTS_MAX      (1u << 20) /* bytes of an answer; the rest comes with the next one */
 #define KEEPALIVE_S     90
 #define KEEPALIVE_MAX_S 3600
@@ -223,7 +221,7 @@ typedef struct watcher {
 struct e2b_watchers {
     pthread_mutex_t lock;
     map by_id;
-    uint64_t swept_ns;
+    uint64_t idle_ns;
 };
 
 static void watcher_unref(watcher *w)
@@ -244,11 +242,12 @@ static void watcher_unrefp(watcher **w)
     watcher_unref(*w);
 }
 
-e2b_watchers *e2b_watchers_new(void)
+e2b_watchers *e2b_watchers_new(uint64_t idle_ms)
 {
     e2b_watchers *t = xcalloc(1, sizeof *t);
 
     pthread_mutex_init(&t->lock, NULL);
+    t->idle_ns = idle_ms * NS_PER_MS;
     return t;
 }
 
@@ -279,16 +278,23 @@ static watching sweep(e2b_watchers *t, const sandbox *sb)
 
     while (map_next(&t->by_id, &it)) {
         watcher *w = it.entry->value;
-        if (now < w->asked_ns + WATCHER_IDLE_NS && sandbox_state(w->sb) != LIFE_GONE) {
+        if (now < w->asked_ns + t->idle_ns && sandbox_state(w->sb) != LIFE_GONE) {
             n.sandbox += w->sb == sb;
-            n.owner += str_eq(sandbox_owner(w->sb), sandbox_owner(sb));
+            n.owner += sb && str_eq(sandbox_owner(w->sb), sandbox_owner(sb));
             continue;
         }
         map_take(&t->by_id, it.entry->key, it.entry->len);
         watcher_unref(w);
     }
-    t->swept_ns = now;
     return n;
+}
+
+void e2b_watchers_look(void *watchers)
+{
+    e2b_watchers *t = watchers;
+    LOCK_SCOPE(&t->lock);
+
+    sweep(t, NULL);
 }
 
 static err *admit(e2b_watchers *t, const sandbox *sb)
@@ -319,21 +325,17 @@ static err *keep(e2b_watchers *t, watcher *w, char ret_id[WATCHER_ID + 2])
 static err *find(e2b_watchers *t, const sandbox *sb, const char *id, bool gone, watcher **ret)
 {
     LOCK_SCOPE(&t->lock);
-    uint64_t now = now_mono_ns();
-
-    if (now - t->swept_ns > SWEEP_NS)
-        sweep(t, sb);
     watcher *w = map_get_str(&t->by_id, id);
     if (!w || w->sb != sb)
         return err_remedy(
             err_kind(err_new(ERR_NOT_FOUND, "watcher with id %s not found", id), "watcher"),
-            "Create it again: it ends with its sandbox, after an hour that nobody "
-            "asked, or when the server is started again.");
+            "Create it again: it ends with its sandbox, when nobody has asked it for "
+            "long, or when the server is started again.");
     if (gone)
         map_take_str(&t->by_id, id);
     else
         atomic_fetch_add(&w->refs, 1);
-    w->asked_ns = now;
+    w->asked_ns = now_mono_ns();
     *ret = w;
     return NULL;
 }

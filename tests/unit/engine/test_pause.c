@@ -364,6 +364,34 @@ static void one_that_cannot_be_paused_then_ends(void **state)
     assert_non_null(strstr(v.cause, "\"ttl\""));
 }
 
+static void tries_until(int freezes)
+{
+    for (int i = 0; i < 1000 && hand.freezes < freezes; i++) {
+        usleep(10000);
+        fake_now += NS_PER_S / 10;
+    }
+    assert_int_equal(hand.freezes, freezes);
+}
+
+static void other_time_forgives_what_it_resisted(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+    const sandbox_patch pauses = {.has_ttl_pauses = true, .ttl_pauses = true};
+    const sandbox_patch more = {.has_ttl = true, .ttl_ms = 10000};
+
+    (void)state;
+    assert_ok(engine_update(node.engine, &ann, sb, &pauses));
+    hand.no_freeze = ERR_TIMEOUT;
+    later(11);
+    tries_until(2);
+    assert_ok(engine_update(node.engine, &ann, sb, &more));
+    later(11);
+    tries_until(3); /* at once, and the first of three again */
+    hand.no_freeze = 0;
+    later(40);
+    assert_true(becomes(sb, LIFE_PAUSED));
+}
+
 static void what_is_only_in_the_way_of_a_pause_ends_nothing(void **state)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
@@ -400,6 +428,7 @@ int main(void)
         CASE(a_paused_one_is_deleted_at_once),
         CASE(one_that_is_to_be_paused_when_its_time_is_over),
         CASE(one_that_cannot_be_paused_then_ends),
+        CASE(other_time_forgives_what_it_resisted),
         CASE(what_is_only_in_the_way_of_a_pause_ends_nothing),
     };
 
