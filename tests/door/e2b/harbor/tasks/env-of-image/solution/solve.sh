@@ -1,0 +1,3 @@
+#!/bin/bash
+set -eu
+"$TOOLS_HOME/bin/stamp" >stamp.txt

@@ -1,0 +1,3 @@
+#!/bin/bash
+set -eu
+echo "hello from the bothy" >greeting.txt

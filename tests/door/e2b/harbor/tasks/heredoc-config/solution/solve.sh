@@ -1,0 +1,3 @@
+#!/bin/bash
+set -eu
+sed -i 's/^port = .*/port = 9090/' server.ini
