@@ -68,7 +68,7 @@ def show(lines, as_json):
         return
     for line in lines:
         if "p50_ms" in line:
-            print(f"{line['bench']:<8}{line['subject']:<14}{line['n']:>6}"
+            print(f"{line['bench']:<10}{line['subject']:<14}{line['n']:>6}"
                   f"{line['p50_ms']:>12.3f}{line['p95_ms']:>12.3f}{line['p99_ms']:>12.3f}")
         else:
             print(" ".join(f"{k} {v}" for k, v in line.items()))
