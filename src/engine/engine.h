@@ -208,6 +208,8 @@ static inline void sandbox_unrefp(sandbox **sb)
     sandbox_unref(*sb);
 }
 const char *sandbox_id(const sandbox *sb);
+/* Whose its commands are if nobody else is named; NULL or "" is root. It stays. */
+const char *sandbox_user(const sandbox *sb);
 const char *sandbox_owner(const sandbox *sb);
 const char *sandbox_door(const sandbox *sb); /* sandbox_spec.door, or NULL */
 enum lifecycle sandbox_state(sandbox *sb);   /* LIFE_GONE as soon as its end is decided */

@@ -85,6 +85,7 @@ static const struct {
     {ENFILE, ERR_SANDBOX_EXHAUSTED, "the sandbox has too many open files", REMEDY_NONE},
     {ENOMEM, ERR_SANDBOX_EXHAUSTED, "the sandbox has no memory for this", REMEDY_NONE},
     {ENOSYS, ERR_UNSUPPORTED, "this node cannot do that", REMEDY_NONE},
+    {ENOKEY, ERR_USER_NOT_FOUND, "the image has no such user", REMEDY_NONE},
 };
 
 err *kit_error(enum kit_verb verb, int errnum, const char *path)

@@ -62,6 +62,11 @@ const char *sandbox_id(const sandbox *sb)
     return sb->id;
 }
 
+const char *sandbox_user(const sandbox *sb)
+{
+    return sb->user;
+}
+
 const char *sandbox_owner(const sandbox *sb)
 {
     return sb->owner;

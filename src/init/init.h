@@ -1,11 +1,12 @@
 /* bothy-init: pid 1 of a slot. What its files share.
  *
  * One thread, one poll loop (init.c). Requests are in request.c, signals in signal.c. child.c,
- * passwd.c and env.c run in forked children only: whatever the tenant has put into the image, it
- * is a child that meets it, never pid 1. */
+ * bare/passwd.c and env.c run in forked children only: whatever the tenant has put into the image,
+ * it is a child that meets it, never pid 1. */
 #pragma once
 
 #include "bare/lib.h"
+#include "bare/passwd.h"
 #include "wire/spine.h"
 
 /* Shared with one child until it execs: how far it came, and who it became. */
@@ -14,7 +15,6 @@ struct note {
     u32 stage;
     u32 uid, gid; /* NO_ID until resolved */
 };
-#define NO_ID 0xffffffffu
 
 struct entry {
     struct sp_rec r;
@@ -87,20 +87,6 @@ struct job {
 };
 __attribute__((noreturn)) void child_run(const struct job *j);
 long child_no_new_privs(void);
-
-/* passwd.c */
-#define USER_GROUPS_MAX 256
-struct user {
-    u32 uid, gid;
-    u32 ngroups;
-    u32 groups[USER_GROUPS_MAX];
-    const char *name;  /* NULL if passwd does not know the id */
-    const char *home;  /* never NULL */
-    const char *shell; /* never NULL */
-};
-/* "name", "uid", "name:group", "uid:gid", "" for 0. -ENOENT: not in the image's files; -EINVAL: not
- * a user or an id beyond 32 bits. */
-long user_resolve(const char *spec, struct user *ret);
 
 /* env.c */
 struct env {

@@ -1,13 +1,14 @@
 /* bothy-kit: file verbs inside a sandbox, with the identity of its user. What its files share.
  *
  * One verb a run, one thread, no libc. Requests and records are wire/kit.h's. Whatever the user
- * could do with a shell it can do here and nothing else; what protects others is the sandbox. What
- * protects the kit from the tenant's own files: nothing is opened that could block (FIFOs,
- * devices), a walk goes by descriptors and follows no link, nothing grows with what is found but
- * the arena. */
+ * could do with a shell it can do here and nothing else (but KIT_F_FOR); what protects others is
+ * the sandbox. What protects the kit from the tenant's own files: nothing is opened that could
+ * block (FIFOs, devices), a walk goes by descriptors and follows no link, nothing grows with what
+ * is found but the arena. */
 #pragma once
 
 #include "bare/lib.h"
+#include "bare/passwd.h"
 #include "wire/kit.h"
 
 enum {
@@ -95,6 +96,9 @@ void who_tell_at(const char *path);
 /* With KIT_F_DETAIL: DETAIL and XATTRs of the entry that was told last, `base` in dir. */
 void detail_of(int dir, const char *base, const struct statx *st);
 bool with_detail(void);
+/* With KIT_F_FOR: a directory (an absolute path) that the user may not make. -EACCES: nor may we.
+ */
+long who_make_dir(const char *path, u32 mode);
 
 /* ---- walk.c ---- */
 #define WALK_DEPTH_MAX 200 /* a descriptor each */

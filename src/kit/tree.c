@@ -41,6 +41,8 @@ static long make_parents(char *path, size_t n)
         char c = path[i];
         path[i] = 0;
         long r = SYS(mkdirat, K_AT_FDCWD, path, MKDIR_MODE);
+        if (r == -EACCES)
+            r = who_make_dir(path, MKDIR_MODE);
         path[i] = c;
         if (r < 0 && r != -EEXIST) {
             /* A parent that exists may refuse to be made for another reason (read-only, no

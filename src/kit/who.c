@@ -1,5 +1,7 @@
 /* Paths as a person writes them, and what a person wants to know of a file: whose it is by name,
  * where a link leads, its own attributes. */
+#include <linux/openat2.h>
+
 #include "kit/kit.h"
 
 #define XATTR_LIST 65536u
@@ -119,12 +121,75 @@ void who_tell_at(const char *path)
     out_record(&(kit_record){.type = KIT_AT, .bytes = path, .bytes_len = text_len(path)});
 }
 
+/* ---- for whom ---- */
+
+static struct user whom;
+static bool is_for;
+
+/* Root is left to come back to: other processes of that user may signal us, but not look inside. */
+static void become(const char *name)
+{
+    long r = user_resolve(name, &whom);
+
+    if (r < 0)
+        out_fail(-ENOKEY);
+    r = SYS(setgroups, whom.ngroups, whom.groups);
+    if (r >= 0)
+        r = SYS(setresgid, whom.gid, whom.gid, 0);
+    if (r >= 0)
+        r = SYS(setresuid, whom.uid, whom.uid, 0);
+    if (r < 0)
+        out_fail(r);
+    is_for = true;
+}
+
+/* The directory that `path` lies in, and what it is called there. Over no link, which somebody else
+ * may have made; the last "." asks whether the user may search it. */
+static long open_way(const char *path, const char **ret_base)
+{
+    static char way[KIT_PATH_MAX + 3];
+    struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS};
+    size_t n = text_len(path);
+
+    if (path[0] != '/' || n > KIT_PATH_MAX)
+        return -EACCES;
+    while (path[n - 1] != '/')
+        n--;
+    memcpy(way, path, n);
+    way[n] = '.';
+    way[n + 1] = 0;
+    *ret_base = path + n;
+    return SYS(openat2, K_AT_FDCWD, way, &how, sizeof how);
+}
+
+long who_make_dir(const char *path, u32 mode)
+{
+    const char *base;
+    long dir = is_for ? open_way(path, &base) : -EACCES;
+
+    if (dir < 0)
+        return -EACCES;
+    long r = SYS(setresuid, NO_CHANGE, 0, NO_CHANGE);
+    if (r >= 0) {
+        r = SYS(mkdirat, dir, base, mode);
+        if (r >= 0)
+            r = SYS(fchownat, dir, base, whom.uid, whom.gid, K_AT_SYMLINK_NOFOLLOW);
+        if (SYS(setresuid, NO_CHANGE, whom.uid, NO_CHANGE) < 0)
+            kit_exit(1);
+    }
+    SYS(close, dir);
+    return r;
+}
+
 void who_begin(kit_request *rq)
 {
     static char path[KIT_PATH_MAX + 1], to[KIT_PATH_MAX + 1];
     bool move = rq->verb == KIT_MOVE;
 
     flags = rq->flags;
+    if (flags & KIT_F_FOR)
+        become(rq->to);
     if (flags & (KIT_F_HOME | KIT_F_DETAIL))
         load(&users, "/etc/passwd", (u32)SYS(geteuid));
     if (flags & KIT_F_DETAIL)

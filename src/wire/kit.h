@@ -23,6 +23,11 @@
  * mkdir, move and write is followed by DETAIL and the file's user.* XATTRs, and an EVENT of watch
  * comes behind the ENTRY of what it is about, if that is still there.
  *
+ * With KIT_F_FOR the kit is begun as root and becomes the user that `to` names (ENOKEY: the image
+ * has none of that name) before it looks at anything. Only directories that are missing in a place
+ * where that user may not make them are made by root, and given to the user; not on a way that
+ * leads over a symbolic link, nor in a directory that the user may not search.
+ *
  * ERROR may come at any place: with KIT_E_FATAL END follows at once and nothing was done (or what
  * was done is told by END's counters); without, one entry was left out. PING may come at any place
  * and says that the kit is alive. Names are relative to the request's path, "" is that itself; they
@@ -75,7 +80,8 @@ enum kit_verb {
 #define KIT_F_DETAIL    (1u << 10) /* who owns it by name, what a link leads to, attributes */
 #define KIT_F_MANY      (1u << 11) /* write: several files, the request's path is not used */
 #define KIT_F_DIRECTORY (1u << 12) /* watch: must be one; mkdir with NEW: ENOTDIR if it is none */
-#define KIT_FLAGS_ALL   ((1u << 13) - 1)
+#define KIT_F_FOR       (1u << 13) /* write, by root: for the user `to`; see above */
+#define KIT_FLAGS_ALL   ((1u << 14) - 1)
 
 /* A file is written under a name of this form, which then becomes its own: KIT_TEMP, the second
  * letter if there was none of that name before, hexadecimal digits. Whoever watches knows by it. */
@@ -96,7 +102,8 @@ typedef struct kit_request {
     uint64_t max;    /* list, search: at most so many entries or matches */
     const char *path;
     const char *to;   /* move: the new path; list: names up to this one are left out; search: a
-                         glob for the last component, or for the whole name if it has a '/' */
+                         glob for the last component, or for the whole name if it has a '/';
+                         with KIT_F_FOR a user, as init knows them */
     const char *text; /* search: bytes in the file */
 } kit_request;
 

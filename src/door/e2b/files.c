@@ -89,6 +89,7 @@ static err *files_get(envd_call *c, request *rq, response *rs, bool head)
 
 typedef struct written {
     buf json;
+    char *user; /* for whom, where that is not root */
     char *path; /* of the one under way */
     bool is;    /* it is there */
     json_t *metadata;
@@ -102,6 +103,7 @@ typedef struct written {
 static void written_done(written *w)
 {
     buf_done(&w->json);
+    free(w->user);
     free(w->path);
     json_decref(w->metadata);
     for (size_t i = 0; i < w->nholds; i++)
@@ -190,6 +192,9 @@ static err *write_error(const written *w, err *e)
     const char *path = str_or(w->path, "");
     int errnum = fs_errno(e);
 
+    if (errnum == ENOKEY)
+        return e2b_user_error(
+            in_words(e, ERR_USER_NOT_FOUND, "the image has no user '%s'", str_or(w->user, "")));
     if (errnum == EISDIR)
         return in_words(e, ERR_INVALID_REQUEST, "path is a directory: %s", path);
     if (errnum == ENOSPC || errnum == EDQUOT)
@@ -466,23 +471,43 @@ static err *set_encoding(upload *u)
     return NULL;
 }
 
+static bool is_root(const char *user)
+{
+    return !user || !*user || str_eq(user, "0") || str_eq(user, "root");
+}
+
+/* As E2B's server does it, an upload makes directories where its user may not, and they are the
+ * user's: harnesses put their files below the root of images that have a user. */
+static void set_user(const envd_call *c, kit_request *q, file_place *place)
+{
+    const char *user = place->user ? place->user : sandbox_user(c->sb);
+
+    if (is_root(user))
+        return;
+    q->flags |= KIT_F_FOR;
+    q->to = user;
+    place->user = "0";
+}
+
 static err *files_post(envd_call *c, request *rq, response *rs)
 {
     CLEANUP(upload_done) upload u = {.rq = rq, .path = request_query(rq, "path")};
-    const kit_request q = {.verb = KIT_WRITE,
-                           .mode = KIT_MODE_NONE,
-                           .flags = FS_FLAGS | KIT_F_MANY | KIT_F_PARENTS,
-                           .path = "-"};
+    kit_request q = {.verb = KIT_WRITE,
+                     .mode = KIT_MODE_NONE,
+                     .flags = FS_FLAGS | KIT_F_MANY | KIT_F_PARENTS,
+                     .path = "-"};
     file_place place;
 
     request_set_kind(rq, STREAM_FILES);
     TRY(read_metadata(&u));
     TRY(set_encoding(&u));
     TRY(fs_place(c, rq, &place));
+    set_user(c, &q, &place);
     TRY(engine_kit(place.engine, place.who, place.sb, &q, place.user, &u.call));
     kit_call_wait_by(u.call, file_wait, rq);
     u.sender.call = u.call;
     u.done = xcalloc(1, sizeof *u.done);
+    u.done->user = q.to ? xstrdup(q.to) : NULL;
     TRY(receive_all(&u));
     file_job *f = file_relay(rq, rs, &WRITE, &q, TAKE_PTR(u.call));
     f->own = TAKE_PTR(u.done);

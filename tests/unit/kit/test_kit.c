@@ -548,6 +548,37 @@ static void several_files_are_written_in_one_run(void **state)
 }
 
 /* An ENTRY comes before what it is told for; a name that is written says whether it was there. */
+/* Needs root, which unit tests may not have: then it is refused, and nothing is made. */
+static void missing_directories_are_made_for_a_user_and_given(void **state)
+{
+    CLEANUP(buf_done) buf in = {0};
+    CLEANUP(freep) char *path = str_printf("%s/box/new/f", dir);
+    CLEANUP(freep) char *over = str_printf("%s/way/made/f", dir);
+    bool root = geteuid() == 0;
+    answer a = {0};
+    kit_request rq = ask(KIT_WRITE, path);
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(chmod(dir, 0755) | mkdir("box", 0755) | symlink("box", "way"), 0);
+    content(&in, "x", true);
+    rq.flags = KIT_F_PARENTS | KIT_F_FOR;
+    rq.to = "nobody-of-this-name";
+    run(&rq, &in, &a);
+    assert_int_equal(failure(&a), ENOKEY);
+    rq.to = "12345:12346";
+    run(&rq, &in, &a);
+    assert_int_equal(failure(&a), root ? 0 : EPERM);
+    assert_int_equal(stat("box/new", &st), root ? 0 : -1);
+    assert_true(!root || (st.st_uid == 12345 && st.st_gid == 12346));
+    assert_true(!root || (!stat(path, &st) && st.st_uid == 12345));
+    rq.path = over;
+    run(&rq, &in, &a);
+    assert_int_equal(failure(&a), root ? EACCES : EPERM);
+    assert_int_equal(stat("box/made", &st), -1);
+    buf_done(&a.bytes);
+}
+
 static void a_watch_tells_what_has_changed(void **state)
 {
     answer a = {0};
@@ -670,6 +701,7 @@ int main(int argc, char **argv)
         KIT_TEST(paths_of_people_begin_at_home),
         KIT_TEST(a_person_is_told_whose_it_is_and_where_links_lead),
         KIT_TEST(several_files_are_written_in_one_run),
+        KIT_TEST(missing_directories_are_made_for_a_user_and_given),
         KIT_TEST(a_watch_tells_what_has_changed),
         KIT_TEST(a_link_in_a_new_directorys_place_gets_no_mode),
         KIT_TEST(a_request_of_another_version_is_refused),

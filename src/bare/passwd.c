@@ -1,7 +1,6 @@
-/* Users by name, in the image's passwd and group. Runs in the forked child: a FIFO, a device or an
- * endless file there is the tenant's own affair. The rules are docker's: a name wins over a number,
- * a number needs no entry, extra groups come only when no group was named. */
-#include "init/init.h"
+#include "bare/passwd.h"
+
+#include "bare/lib.h"
 
 static const char no_home[] = "/", no_shell[] = "/bin/sh", root_name[] = "root";
 
