@@ -163,6 +163,11 @@ typedef struct box_fate {
 /* Called once, from any thread. ERR_NOT_FOUND: the node has no such box. */
 typedef void fate_done(void *arg, err *failure, const box_fate *fate);
 
+typedef struct box_snapshot {
+    uint64_t bytes, entries;
+    uint64_t still_ns; /* how long it stood still */
+} box_snapshot;
+
 typedef struct backend_ops {
     /* Whether a sandbox may have a network, now: the node may have been started again. NULL: none.
      */
@@ -226,6 +231,11 @@ typedef struct backend_ops {
     /* Changes memory, cpu_milli, pids and disk of a box where they are not 0, and reads them back;
      * blocking, may be NULL. ERR_CONFLICT (kind "memory"): it uses more than that. */
     err *(*limits)(backend *b, const char *id, const limits *l);
+    /* What the box has written becomes a layer of this id, which is new, and waits for its image;
+     * may be NULL (caps.snapshot). The box stands still meanwhile, and then as before. Blocking,
+     * minutes at most. ERR_SANDBOX_GONE, ERR_TIMEOUT, ERR_TOO_LARGE, ERR_DISK_FULL. */
+    err *(*snapshot)(backend *b, const char *id, const uint8_t layer[32],
+                     box_snapshot *ret_what)ERR_MUST;
     void (*box_ref)(box *x);
     void (*box_unref)(box *x);
     void (*free)(backend *b);

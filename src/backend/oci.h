@@ -94,6 +94,9 @@ err *oci_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t n,
 
 void oci_fate(backend *b, const char *id, unsigned wait_ms, fate_done *done, void *arg);
 err *oci_limits(backend *b, const char *id, const limits *l) ERR_MUST;
+/* oci_snapshot.c */
+err *oci_snapshot(backend *b, const char *id, const uint8_t layer[32],
+                  box_snapshot *ret_what) ERR_MUST;
 
 /* ---- the loop (oci_loop.c) ---- */
 

@@ -234,6 +234,7 @@ err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body)
     if (!body)
         return err_remedy(usage_error("the image's name is not UTF-8"), "Check it.");
     set_optional(body, "template", a->template);
+    set_optional(body, "snapshot", a->snapshot);
     set_optional(body, "name", a->name);
     set_optional(body, "cwd", a->workdir);
     set_optional(body, "user", a->user);
@@ -257,10 +258,12 @@ err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body)
 
 err *spec_image_words(const spec_args *a, const opt_words *words, const char *usage, int *ret_n)
 {
-    if (!a->template && !words->n)
+    bool other = a->template || a->snapshot;
+
+    if (!other && !words->n)
         return err_remedy(usage_error("there is neither an IMAGE nor a --template"), "usage: %s",
                           usage);
-    *ret_n = !a->template;
+    *ret_n = !other;
     return NULL;
 }
 

@@ -7,7 +7,7 @@
 #include "cli/opt.h"
 
 typedef struct spec_args {
-    const char *name, *workdir, *user, *network, *pull, *template;
+    const char *name, *workdir, *user, *network, *pull, *template, *snapshot;
     char **env, **env_file, **secret, **tmpfs, **label;
     uint64_t memory, cpu_milli, pids, ttl_ms, idle_ms, disk, shm;
     char **ulimit;
@@ -50,9 +50,12 @@ typedef struct spec_args {
             "whether the image is fetched first (default missing)")
 
 /* Only where a sandbox is made: a template is made of no other. */
-#define TEMPLATE_OPT(type, m)                              \
-    OPT(0, "template", "NAME", OPT_TEXT, type, m.template, \
-        "a template instead of IMAGE; other options go before what it says")
+#define TEMPLATE_OPT(type, m)                                                 \
+    OPT(0, "template", "NAME", OPT_TEXT, type, m.template,                    \
+        "a template instead of IMAGE; other options go before what it says"), \
+        SNAPSHOT_OPT(type, m)
+#define SNAPSHOT_OPT(type, m) \
+    OPT(0, "snapshot", "ID", OPT_TEXT, type, m.snapshot, "the files of a snapshot instead of IMAGE")
 
 /* The body of POST /v1/sandboxes. image NULL: of the template. */
 err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body) ERR_MUST;

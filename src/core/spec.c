@@ -45,6 +45,7 @@ void sandbox_spec_done(sandbox_spec *s)
 {
     free(s->image);
     free(s->template);
+    free(s->snapshot);
     free(s->name);
     wipe_vector(s->env);
     wipe_vector(s->secrets);
@@ -390,6 +391,7 @@ static void tmpfs_copy(sandbox_spec *s, const sandbox_spec *otherwise)
 void sandbox_spec_fill(sandbox_spec *s, const sandbox_spec *otherwise)
 {
     s->image = text_or(s->image, otherwise->image);
+    s->snapshot = text_or(s->snapshot, otherwise->snapshot);
     s->user = text_or(s->user, otherwise->user);
     s->cwd = text_or(s->cwd, otherwise->cwd);
     pairs_fill(&s->env, otherwise->env);

@@ -67,6 +67,7 @@ typedef struct start_spec {
 typedef struct sandbox_spec {
     char *image;    /* as the caller wrote it */
     char *template; /* or the recipe that names it; NULL: none */
+    char *snapshot; /* or whose files it begins with, by id; NULL: none */
     char *name;     /* or NULL: a label for people, unique among the owner's live ones */
     char **env;     /* NAME=value; never stored */
     char **secrets; /* NAME=value; never stored, wiped on free */

@@ -390,6 +390,7 @@ static void take_spec(sandbox *sb, sandbox_spec *spec)
     sb->door = spec->door ? xstrdup(spec->door) : NULL;
     sb->start = start_json(&spec->start);
     sb->template = spec->template ? xstrdup(spec->template) : NULL;
+    sb->snapshot = spec->snapshot ? xstrdup(spec->snapshot) : NULL;
     sandbox_set_idle(sb, spec->idle_ms);
     sb->ttl_pauses = spec->ttl_pauses;
     if (spec->ttl_ms)
@@ -465,14 +466,15 @@ static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
     return check_caps(e, spec);
 }
 
-/* A create that is repeated gets its sandbox, whatever has become of its template since. */
-static bool replay_without_template(engine *e, const caller *c, const sandbox_spec *spec,
-                                    const idempotency *idem, created_fn *done, void *arg)
+/* A create that is repeated gets its sandbox, whatever has become of its template or snapshot
+ * since. */
+static bool replay_without_source(engine *e, const caller *c, const sandbox_spec *spec,
+                                  const idempotency *idem, created_fn *done, void *arg)
 {
     CLEANUP(sandbox_unrefp) sandbox *known = NULL;
     uint8_t key[16], body[16];
 
-    if (!spec->template || !idem->key)
+    if ((!spec->template && !spec->snapshot) || !idem->key)
         return false;
     idempotency_hash(c->owner, "create", "", idem, key, body);
     err_free(create_find(e, idem->key, key, body, &known)); /* the first one is the better answer */
@@ -493,7 +495,7 @@ sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull
     err *failure = check_create(e, c, spec);
 
     metric_add(&ENGINE_METRICS[M_CREATES], 0, 1);
-    if (failure && replay_without_template(e, c, spec, idem, done, arg)) {
+    if (failure && replay_without_source(e, c, spec, idem, done, arg)) {
         err_free(failure);
         return NULL;
     }
@@ -524,6 +526,14 @@ sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull
     }
     if (e->o.backend->caps.images == CAP_ABSENT) {
         go_on(sb, image_by_name_only(sb->image_name));
+        return creating;
+    }
+    if (sb->snapshot) {
+        failure = image_derived(e->o.images, sb->snapshot, &img);
+        if (failure)
+            create_failed(sb, failure, "snapshot", false);
+        else
+            go_on(sb, img);
         return creating;
     }
     failure = pull == PULL_ALWAYS ? err_new(ERR_NOT_FOUND, "always")

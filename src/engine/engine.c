@@ -55,6 +55,7 @@ void engine_free(engine *e)
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->keeper, NULL);
+    snapshot_wait_all(e);
     for (size_t i = 0; i < e->nleft; i++)
         sandbox_unref(e->left[i]);
     free(e->left);
@@ -215,6 +216,7 @@ err *engine_reconcile(engine *e)
     map_iter it = {0};
     size_t n = 0;
 
+    snapshot_reconcile(e);
     TRY(exec_hub_sweep(e->o.execs, is_known, e));
     FAULT_KILL("reconcile.swept");
     TRY(e->o.backend->ops->list(e->o.backend, &list, &n));
@@ -606,9 +608,8 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind
 
 /* ---- the rest ---- */
 
-static bool image_in_use(void *arg, const uint8_t digest[32])
+bool engine_uses_image(engine *e, const uint8_t digest[32])
 {
-    engine *e = arg;
     LOCK_SCOPE(&e->lock);
     map_iter it = {0};
 
@@ -621,9 +622,15 @@ static bool image_in_use(void *arg, const uint8_t digest[32])
     return false;
 }
 
+static bool image_in_use(void *arg, const uint8_t digest[32])
+{
+    return engine_uses_image(arg, digest);
+}
+
 err *engine_prune_images(engine *e, const caller *c, bool all, uint64_t *ret_bytes)
 {
     TRY(caller_require(c, CALLER_ADMIN));
+    TRY(snapshot_sweep(e));
     return image_prune(e->o.images, image_in_use, e, all, ret_bytes);
 }
 

@@ -185,6 +185,7 @@ typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     uint32_t umask;
     json_t *tmpfs;                          /* array, as the API shows it */
     char *template;                         /* that it was made of; or NULL */
+    char *snapshot;                         /* likewise, by id; or NULL */
     json_t *start;                          /* its start command, as the API takes it; or NULL */
     uint64_t start_exec;                    /* its exec while the sandbox lives; 0: not begun */
     uint64_t created_ns, ends_ns, ended_ns; /* ends: of a paused one, when it is not kept longer */
@@ -224,6 +225,28 @@ typedef struct sandbox_filter {
 /* ret_next is the cursor for the next page, or NULL at the end. */
 err *engine_list(engine *e, const caller *c, const sandbox_filter *f, sandbox_view **ret_views,
                  size_t *ret_n, char **ret_next) ERR_MUST;
+
+/* ---- snapshots: what a sandbox has written, over its image ---- */
+#define SNAPSHOTS_MAX 256u /* of an owner */
+/* Files only: no processes, memory, env, secrets, tmpfs. It stands still for as long as it takes,
+ * and goes on, or stays paused. Blocking, minutes at most; few at a time: ERR_UNAVAILABLE.
+ * ret_still_ns: how long it stood still. */
+err *engine_snapshot(engine *e, const caller *c, sandbox *sb, snapshot_row *ret_snapshot,
+                     uint64_t *ret_still_ns) ERR_MUST;
+/* The same without waiting. done is called once, from another thread, unless this fails at once.
+ * The row is NULL after a failure, which is done's to free. */
+typedef void snapshot_done(void *arg, err *failure, const snapshot_row *row, uint64_t still_ns);
+err *engine_snapshot_start(engine *e, const caller *c, sandbox *sb, snapshot_done *done,
+                           void *arg) ERR_MUST;
+/* What is not the caller's is ERR_NOT_FOUND. */
+err *engine_snapshot_find(engine *e, const caller *c, const char *id,
+                          snapshot_row *ret_snapshot) ERR_MUST;
+/* sb NULL: of all. */
+err *engine_snapshot_list(engine *e, const caller *c, const sandbox *sb, snapshot_row **ret_rows,
+                          size_t *ret_n) ERR_MUST;
+/* Sandboxes that were made of it stay; its room is free when the last of them has ended.
+ * ERR_CONFLICT if a template of the owner names it. */
+err *engine_snapshot_remove(engine *e, const caller *c, const char *id) ERR_MUST;
 
 /* ---- templates: named recipes ---- */
 #define TEMPLATES_MAX     256u /* of an owner */

@@ -13,6 +13,10 @@
 #include "engine/engine.h"
 #include "wire/kit.h"
 
+/* Each has a thread for as long as it takes; the node copies fewer at a time than may wait here. */
+#define SNAPSHOTS_AT_ONCE  64u
+#define SNAPSHOTS_OF_OWNER 16u
+
 struct engine {
     engine_options o;
     pthread_mutex_t lock;
@@ -27,6 +31,10 @@ struct engine {
     size_t nleft;
     struct ending *endings; /* pid 1 has ended, and why is known: the keeper finishes them */
     map buckets;            /* key id or owner → quota_bucket */
+    struct sandbox *snapshotting[SNAPSHOTS_AT_ONCE]; /* under the lock, borrowed; NULL: none */
+    unsigned prunes;     /* likewise: still to come, as a snapshot, or who had one, is gone */
+    unsigned prune_wait; /* the keeper's: seconds until the next */
+    bool pruning;        /* under the lock: a thread of its own does */
     pthread_mutex_t event_lock;
     event_watch *watches; /* under event_lock */
     _Atomic unsigned nwatches;
@@ -61,6 +69,7 @@ struct sandbox {
     json_t *tmpfs;  /* as the API shows it */
     json_t *start;  /* likewise: the start command; NULL: none */
     char *template; /* that it was made of; NULL: none */
+    char *snapshot; /* likewise */
     char *door;     /* what a door keeps with it, or NULL */
     uint64_t created_ns;
     uint8_t key[16], body[16];
@@ -164,6 +173,18 @@ void start_look(engine *e);
 json_t *start_json(const start_spec *s); /* NULL: there is none */
 /* A copy of what the store has of it; NULL: none that could be run. */
 json_t *start_of_row(const json_t *start, const char *id);
+
+/* snapshot.c */
+/* The image of the snapshot that a spec names, if any, with the rights of this owner (NULL: any);
+ * the spec gets its image's name. */
+err *snapshot_apply(engine *e, const char *owner, sandbox_spec *spec) ERR_MUST;
+void snapshot_reconcile(engine *e); /* at start */
+/* Images of snapshots that are not recorded, and that nothing is made of, lose their names. */
+err *snapshot_sweep(engine *e) ERR_MUST;
+bool engine_uses_image(engine *e, const uint8_t digest[32]); /* one that lives, or is being made */
+void snapshot_let_go(engine *e, const sandbox *sb);          /* it has ended */
+void snapshot_prune(engine *e);                              /* the keeper's */
+void snapshot_wait_all(engine *e); /* for those under way, when it stops */
 
 /* template.c: what a create's template says, where the spec says nothing. */
 err *template_apply(engine *e, const caller *c, sandbox_spec *spec) ERR_MUST;

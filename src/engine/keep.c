@@ -196,6 +196,7 @@ void *engine_keeper(void *arg)
         door_look(e);
         idle_look(e);
         start_look(e);
+        snapshot_prune(e);
         for (sandbox *sb; (sb = unsettled(e));) {
             sandbox_give_up(sb);
             sandbox_unref(sb);

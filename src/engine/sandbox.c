@@ -41,6 +41,7 @@ void sandbox_unref(sandbox *sb)
     json_decref(sb->start);
     strv_free(sb->labels);
     free(sb->template);
+    free(sb->snapshot);
     free(sb->owner);
     free(sb->name);
     free(sb->image_name);
@@ -161,6 +162,8 @@ char *sandbox_spec_text(const sandbox *sb)
         json_object_set(o, "start", sb->start);
     if (sb->template)
         json_object_set_new(o, "template", json_string(sb->template));
+    if (sb->snapshot)
+        json_object_set_new(o, "snapshot", json_string(sb->snapshot));
     json_write(&b, o);
     return buf_take(&b);
 }
@@ -192,6 +195,7 @@ static void spec_read(sandbox *sb, const json_t *o)
     sb->user = copy_or_null(json_str(o, "user"));
     sb->cwd = copy_or_null(json_str(o, "cwd"));
     sb->template = copy_or_null(json_str(o, "template"));
+    sb->snapshot = copy_or_null(json_str(o, "snapshot"));
     sb->start = start_of_row(json_object_get(o, "start"), sb->id);
     sb->door = copy_or_null(json_str(o, "door"));
     sb->ttl_pauses = json_flag(o, "ttl_pauses");
@@ -331,6 +335,7 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
                            .tmpfs = json_deep_copy(sb->tmpfs),
                            .start = json_deep_copy(sb->start),
                            .template = copy_or_null(sb->template),
+                           .snapshot = copy_or_null(sb->snapshot),
                            .created_ns = sb->created_ns,
                            .ended_ns = sb->ended_ns,
                            .idle_ms = sb->idle_ms,
@@ -368,6 +373,7 @@ void sandbox_view_done(sandbox_view *v)
     json_decref(v->tmpfs);
     json_decref(v->start);
     free(v->template);
+    free(v->snapshot);
     strv_free(v->labels);
     *v = (sandbox_view){0};
 }
@@ -413,6 +419,7 @@ void sandbox_finish(sandbox *sb, const cause *c)
         was_live = map_take_str(&e->live, sb->id) != NULL;
         metric_set(&ENGINE_METRICS[M_LIVE], 0, (int64_t)e->live.count);
     }
+    snapshot_let_go(e, sb);
     if (was_live)
         sandbox_unref(sb); /* the live map's */
 }

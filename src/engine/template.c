@@ -48,11 +48,11 @@ static char *spec_text(const sandbox_spec *s)
     CLEANUP(buf_done) buf b = {0};
     CLEANUP(json_decrefp)
     json_t *o =
-        json_pack("{s:s?,s:o,s:o,s:s?,s:s?,s:o,s:o,s:I,s:I,s:b,s:b,s:o*}", "image", s->image, "env",
-                  strv_json(s->env), "labels", strv_json(s->labels), "user", s->user, "cwd", s->cwd,
-                  "limits", limits_json(&s->limits), "tmpfs", tmpfs_list(s), "ttl_ms",
-                  (json_int_t)s->ttl_ms, "idle_ms", (json_int_t)s->idle_ms, "read_only",
-                  s->read_only, "setuid", s->setuid, "start", start_json(&s->start));
+        json_pack("{s:s?,s:s?,s:o,s:o,s:s?,s:s?,s:o,s:o,s:I,s:I,s:b,s:b,s:o*}", "image", s->image,
+                  "snapshot", s->snapshot, "env", strv_json(s->env), "labels", strv_json(s->labels),
+                  "user", s->user, "cwd", s->cwd, "limits", limits_json(&s->limits), "tmpfs",
+                  tmpfs_list(s), "ttl_ms", (json_int_t)s->ttl_ms, "idle_ms", (json_int_t)s->idle_ms,
+                  "read_only", s->read_only, "setuid", s->setuid, "start", start_json(&s->start));
 
     if (s->has_network)
         json_object_set_new(o, "network", json_string(network_grant_name(s->network)));
@@ -76,6 +76,7 @@ static err *spec_read(const char *name, const char *text, sandbox_spec *ret_spec
     TRY(err_wrap(json_parse(text, strlen(text), &o), "template '%s' in the store", name));
     const json_t *start = json_object_get(o, "start"), *umask = json_object_get(o, "umask");
     sandbox_spec s = {.image = copy_of(o, "image"),
+                      .snapshot = copy_of(o, "snapshot"),
                       .env = strv_of_json(json_object_get(o, "env")),
                       .labels = strv_of_json(json_object_get(o, "labels")),
                       .user = copy_of(o, "user"),
@@ -121,8 +122,19 @@ static err *check_image(const char *named)
     return named ? err_wrap(image_normalise(named, &name), "image") : NULL;
 }
 
+static err *check_source(const sandbox_spec *s)
+{
+    int given = !!s->image + !!s->template + !!s->snapshot;
+
+    if (given == 1)
+        return NULL;
+    return err_remedy(err_new(ERR_INVALID_REQUEST, "%s of image, template and snapshot %s given",
+                              given ? "more than one" : "none", given ? "are" : "is"),
+                      "Name one of them: what the sandbox is made of.");
+}
+
 /* All that a create would refuse is refused here; what the node may lack is the create's to say. */
-static err *check(const caller *c, const template_view *t, const char *text)
+static err *check(engine *e, const caller *c, const template_view *t, const char *text)
 {
     CLEANUP(sandbox_spec_done) sandbox_spec tried = {0};
 
@@ -147,6 +159,8 @@ static err *check(const caller *c, const template_view *t, const char *text)
                           "Let an admin pull it under a name, then use that name.");
     TRY(check_image(t->spec.image));
     TRY(spec_read(t->name, text, &tried));
+    TRY(check_source(&tried));
+    TRY(snapshot_apply(e, str_or(t->owner, c->owner), &tried)); /* as a create of it will */
     return sandbox_spec_check(&tried);
 }
 
@@ -158,7 +172,7 @@ err *engine_template_create(engine *e, const caller *c, template_view *t, templa
                         .public = t->public,
                         .spec = spec_text(&t->spec)};
 
-    TRY(check(c, t, row.spec));
+    TRY(check(e, c, t, row.spec));
     id_sandbox(e->o.cell, row.id);
     row.created_ns = row.changed_ns = clock_real(e->o.clock);
     TRY(store_template_insert(e->o.store, &row, TEMPLATES_MAX));
@@ -196,7 +210,7 @@ err *engine_template_update(engine *e, const caller *c, template_view *t, templa
     uint64_t now = clock_real(e->o.clock);
 
     TRY(may_change(c, t->owner, t->name));
-    TRY(check(c, t, row.spec));
+    TRY(check(e, c, t, row.spec));
     memcpy(row.id, t->id, sizeof row.id);
     now = now > t->changed_ns ? now : t->changed_ns + 1;
     TRY(store_template_update(e->o.store, &row, now));
@@ -241,15 +255,11 @@ err *template_apply(engine *e, const caller *c, sandbox_spec *spec)
 {
     CLEANUP(template_view_done) template_view t = {0};
 
-    if (!spec->template && !spec->image)
-        return err_remedy(err_new(ERR_INVALID_REQUEST, "neither image nor template is given"),
-                          "Name one of them: what the sandbox is made of.");
+    TRY(check_source(spec));
     if (!spec->template)
-        return NULL;
-    if (spec->image)
-        return err_remedy(err_new(ERR_INVALID_REQUEST, "image and template are both given"),
-                          "The template names its image: leave one of them out.");
+        return snapshot_apply(e, c->role == CALLER_ADMIN ? NULL : c->owner, spec);
     TRY(engine_template_find(e, c, spec->template, &t));
     sandbox_spec_fill(spec, &t.spec);
-    return NULL;
+    return snapshot_apply(e, t.owner,
+                          spec); /* who may use the template may use what it is made of */
 }

@@ -244,7 +244,7 @@ static image *find_digest(const image_store *s, const char *prefix)
         image *i = it.entry->value;
         char hex[65];
         hex_of(i->digest, hex);
-        if (strncmp(hex, prefix, n) != 0)
+        if (strncmp(hex, prefix, n) != 0 || (n < 64 && image_is_derived(i)))
             continue;
         if (found && memcmp(found->digest, i->digest, 32) != 0)
             return NULL;
@@ -258,6 +258,8 @@ static image *find_any(const image_store *s, const char *reference, const char *
     bool digest = str_starts(reference, "sha256:"); /* no name may stand for one */
     image *i = find_digest(s, digest ? reference + strlen("sha256:") : reference);
 
+    if (str_starts(reference, IMAGE_DERIVED))
+        return NULL;
     if (!i && !digest)
         i = map_get_str(&s->by_name, reference);
     if (!i && !digest && name)
@@ -297,7 +299,8 @@ void image_list(image_store *s, image ***ret_images, size_t *ret_n)
     LOCK_SCOPE(&s->lock);
     image **list = xcalloc(s->by_name.count + 1, sizeof(image *));
     while (map_next(&s->by_name, &it))
-        list[n++] = image_ref(it.entry->value);
+        if (!image_is_derived(it.entry->value))
+            list[n++] = image_ref(it.entry->value);
     qsort(list, n, sizeof(image *), by_name);
     *ret_images = list;
     *ret_n = n;
@@ -345,6 +348,19 @@ err *image_remove(image_store *s, const char *reference)
     CLEANUP(strv_freep) char **names = names_of(s, reference, found);
     for (char **name = names; name && *name; name++)
         TRY(forget_name(s, *name));
+    return NULL;
+}
+
+err *image_derived_remove(image_store *s, const char *id)
+{
+    CLEANUP(freep) char *name = str_printf(IMAGE_DERIVED "%s", id);
+    CLEANUP(image_unrefp) image *there = NULL;
+
+    LOCK_SCOPE(&s->commit);
+    err *missing = image_derived(s, id, &there);
+    if (!missing)
+        return forget_name(s, name);
+    err_free(missing);
     return NULL;
 }
 

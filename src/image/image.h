@@ -96,6 +96,27 @@ err *image_remove(image_store *s, const char *reference) ERR_MUST;
 err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[32]), void *arg,
                  bool all, uint64_t *ret_bytes) ERR_MUST;
 
+/* ---- images of our own ---- */
+
+#define IMAGE_DERIVED    "snapshot:" /* and an id: their names, which no reference means */
+#define IMAGE_LAYERS_MAX 128u        /* as of one that is fetched: one parser reads both */
+typedef struct derivation {
+    const char *id;
+    const image *base;
+    const char *user, *cwd; /* NULL: the base's */
+    /* Has the backend make the layer of this id, which is new. */
+    err *(*make)(void *arg, const uint8_t layer[32], uint64_t *ret_bytes);
+    void *arg;
+} derivation;
+/* Blocking. A kill on the way leaves nothing that a prune does not find. They are neither listed
+ * nor pruned as unused. */
+err *image_derive(image_store *s, const derivation *d, image **ret_image) ERR_MUST;
+/* ERR_NOT_FOUND, kind "snapshot". */
+err *image_derived(image_store *s, const char *id, image **ret_image) ERR_MUST;
+err *image_derived_remove(image_store *s, const char *id) ERR_MUST; /* a missing one is success */
+char **image_derived_ids(image_store *s);
+bool image_is_derived(const image *i);
+
 /* ---- registries ---- */
 
 #define LOGIN_USERNAME_MAX 255

@@ -13,6 +13,7 @@
 #define KEY_COLUMNS                                     \
     "id, owner, role, note, sha256, created, expires, " \
     "max_sandboxes, creates_milli, max_concurrent, max_ttl"
+#define SNAPSHOT_COLUMNS "id, owner, sandbox, image, bytes, entries, created"
 #define TEMPLATE_COLUMNS "id, owner, name, public, spec, created, changed"
 #define EVENT_COLUMNS    "seq, time, sandbox, owner, type, detail"
 
@@ -69,6 +70,15 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_TEMPLATE_REMOVE] = "DELETE FROM templates WHERE id = ?1",
     [SQL_TEMPLATE_LIST] = "SELECT " TEMPLATE_COLUMNS " FROM templates "
                           "WHERE ?2 OR public OR owner = ?1 ORDER BY name, created, id",
+    [SQL_SNAPSHOT_INSERT] =
+        "INSERT INTO snapshots (" SNAPSHOT_COLUMNS ") SELECT ?1,?2,?3,?4,?5,?6,?7 "
+        "WHERE (SELECT count(*) FROM snapshots WHERE owner = ?2) < ?8",
+    [SQL_SNAPSHOT_FIND] =
+        "SELECT " SNAPSHOT_COLUMNS " FROM snapshots WHERE id = ?1 AND (?2 IS NULL OR owner = ?2)",
+    [SQL_SNAPSHOT_REMOVE] = "DELETE FROM snapshots WHERE id = ?1",
+    [SQL_SNAPSHOT_LIST] = "SELECT " SNAPSHOT_COLUMNS " FROM snapshots WHERE "
+                          "(?1 IS NULL OR owner = ?1) AND (?2 IS NULL OR sandbox = ?2) "
+                          "ORDER BY created, id",
     /* One for each index: the numbers are the order of all of them. */
     [SQL_EVENT_LIST] = "SELECT " EVENT_COLUMNS " FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2",
     [SQL_EVENT_LIST_OWNER] = "SELECT " EVENT_COLUMNS " FROM events WHERE owner = ?3 AND seq > ?1 "

@@ -89,6 +89,16 @@ static const char *const MIGRATIONS[] = {
     ") STRICT, WITHOUT ROWID;"
     "CREATE UNIQUE INDEX templates_name ON templates (owner, name);"
     "CREATE UNIQUE INDEX templates_public ON templates (name) WHERE public;",
+    "CREATE TABLE snapshots ("
+    "  id TEXT PRIMARY KEY,"
+    "  owner TEXT NOT NULL,"
+    "  sandbox TEXT NOT NULL,"
+    "  image TEXT NOT NULL,"
+    "  bytes INTEGER NOT NULL,"
+    "  entries INTEGER NOT NULL,"
+    "  created INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE INDEX snapshots_owner ON snapshots (owner, created);",
 };
 _Static_assert(ARRAY_LEN(MIGRATIONS) == STORE_VERSION, "a migration for each version");
 

@@ -13,7 +13,7 @@
 #include "base/id.h"
 #include "core/quota.h"
 
-#define STORE_VERSION 5 /* user_version of the file */
+#define STORE_VERSION 6 /* user_version of the file */
 
 typedef struct store store;
 
@@ -138,6 +138,24 @@ err *store_template_update(store *s, const template_row *r, uint64_t now_ns) ERR
 err *store_template_remove(store *s, const char *id) ERR_MUST;
 /* The owner's and public ones, or all; by name. */
 err *store_template_list(store *s, const char *owner, bool everybody, template_row **ret_rows,
+                         size_t *ret_n) ERR_MUST;
+
+typedef struct snapshot_row {
+    char id[SANDBOX_ID_LEN + 1];
+    char *owner;
+    char sandbox[SANDBOX_ID_LEN + 1]; /* that it was taken of */
+    char *image;                      /* the name of that one's */
+    uint64_t bytes, entries, created_ns;
+} snapshot_row;
+void snapshot_row_done(snapshot_row *r);
+/* ERR_QUOTA_EXCEEDED over max of the owner's. */
+err *store_snapshot_insert(store *s, const snapshot_row *r, size_t max) ERR_MUST;
+/* ERR_NOT_FOUND (kind "snapshot"). owner NULL: anybody's. */
+err *store_snapshot_find(store *s, const char *owner, const char *id,
+                         snapshot_row *ret_row) ERR_MUST;
+err *store_snapshot_remove(store *s, const char *id) ERR_MUST;
+/* Oldest first; owner NULL: everybody's, sandbox NULL: of any. */
+err *store_snapshot_list(store *s, const char *owner, const char *sandbox, snapshot_row **ret_rows,
                          size_t *ret_n) ERR_MUST;
 
 /* Events: append-only, resumable by number. The file makes them of what happens to sandboxes, in

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,6 +16,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "warden/copy.h"
 #include "warden/layers_priv.h"
 #include "warden/meta.h"
 
@@ -303,6 +305,55 @@ err *layers_unpack(layers *l, const uint8_t diff_id[32], unsigned format, int bl
         return NULL;
     }
     err *e = unpack_new(l, diff_id, FORMATS[format], blob_fd, ret_what);
+    release_layer(l, &id);
+    return e;
+}
+
+/* ---- copies ---- */
+
+static err *copy_into(layers *l, int dir, const hex *id, int from, layers_unpacked *ret_what)
+{
+    CLEANUP(closep) int tree = -1;
+    CLEANUP(buf_done) buf report = {0};
+    copy_what what;
+
+    TRY(fs_dir(dir, "tree", 0755, &tree));
+    TRY(copy_tree(from, tree, &what));
+    FAULT_KILL("snapshot.copied");
+    buf_printf(&report,
+               "bothy-unpack=1\ndiff_id=%s\nentries=%" PRIu64 "\nbytes=%" PRIu64
+               "\nwhiteouts=%" PRIu64 "\nopaque_root=0\nend=1\n",
+               id->text, what.entries, what.bytes, what.whiteouts);
+    TRY(fs_write(dir, "meta", report.p, report.len, 0600, false));
+    TRY(fs_write(dir, "boot", l->boot, strlen(l->boot), 0600, false));
+    *ret_what = (layers_unpacked){.bytes = what.bytes, .entries = what.entries};
+    return NULL;
+}
+
+static err *copy_new(layers *l, const hex *id, int from, layers_unpacked *ret_what)
+{
+    char suffix[9];
+    CLEANUP(closep) int dir = -1;
+
+    id_random(suffix, 8);
+    CLEANUP(freep) char *tmp = str_printf("%s.%s", id->text, suffix);
+    err *e = fs_dir(l->tmp_dir, tmp, 0700, &dir);
+    if (!e)
+        e = copy_into(l, dir, id, from, ret_what);
+    if (!e)
+        e = put_in_place(l, tmp, id);
+    if (e)
+        err_drop(fs_remove(l->tmp_dir, tmp), "snapshot");
+    return e;
+}
+
+err *layers_copy(layers *l, const uint8_t layer[32], int tree_fd, layers_unpacked *ret_what)
+{
+    hex id = hex_of(layer);
+
+    if (claim_layer(l, &id))
+        return err_sys(ERR_CONFLICT, EEXIST, "there is a layer %.12s", id.text);
+    err *e = copy_new(l, &id, tree_fd, ret_what);
     release_layer(l, &id);
     return e;
 }

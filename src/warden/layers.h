@@ -57,6 +57,12 @@ typedef struct layers_unpacked {
 err *layers_unpack(layers *l, const uint8_t diff_id[32], unsigned format, int blob_fd,
                    layers_unpacked *ret_what) ERR_MUST;
 
+/* A layer of the node's own, under an id that somebody made up: a copy of a directory in overlayfs'
+ * form, which waits for its image like any. ERR_CONFLICT (EEXIST): there is one. See copy.h for
+ * what is refused. */
+err *layers_copy(layers *l, const uint8_t layer[32], int tree_fd,
+                 layers_unpacked *ret_what) ERR_MUST;
+
 /* Which of them are here; those are kept for their image as if they had just been unpacked. */
 void layers_have(layers *l, const uint8_t (*diff_ids)[32], size_t n, uint8_t *ret_here);
 

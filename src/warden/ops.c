@@ -29,6 +29,7 @@
 #include "warden/privs.h"
 #include "warden/quota.h"
 #include "warden/refill.h"
+#include "warden/snapshot.h"
 #include "warden/view.h"
 #include "warden/walls.h"
 #include "warden/warden.h"
@@ -38,6 +39,7 @@
 #define FATE_WORKERS   2 /* of their own, as one waits for a pid 1 that is on its way out */
 #define LOOK_WORKERS   2 /* of their own, as usage is read of every process on cgroup v1 */
 #define LAYERS_WORKERS 2
+#define COPY_WORKERS   2 /* of their own, as a snapshot takes as long as its files do */
 #define UNPACK_WORKERS 9 /* bothyd has as many layers under way; most of the time they wait */
 #define LIST_PAGE      1000u
 #define QUEUE_MAX      4096u
@@ -52,7 +54,7 @@ typedef struct queue {
     warden *w;
 } queue;
 
-static queue ops, freezes[FREEZE_WORKERS], fates, looks, slow, unpacks;
+static queue ops, freezes[FREEZE_WORKERS], fates, looks, slow, unpacks, copies;
 
 static void queue_init(queue *q, warden *w)
 {
@@ -265,6 +267,8 @@ static void op_metrics(warden *w, job *j)
  * destroy in the meantime has thawed it so that the kill is acted upon, and that must hold, too. */
 static err *set_frozen(warden *w, slot *s, bool freeze)
 {
+    if (snapshot_leaves(w, s, freeze))
+        return NULL;
     err *e = cgroup_freeze(&w->cg, s->n, freeze);
 
     pthread_mutex_lock(&w->lock);
@@ -618,7 +622,7 @@ static void op_hello(warden *w, job *j)
         .max = version,
         .caps = (w->cg.v2 ? WP_CAP_CGROUP_V2 : 0) | (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) |
                 (w->quota ? WP_CAP_DISK_LIMIT : 0) | WP_CAP_WALLS | WP_CAP_USAGE | WP_CAP_RELEASE |
-                WP_CAP_FATE | (network_offered(w) ? WP_CAP_NETWORK : 0)};
+                WP_CAP_FATE | WP_CAP_SNAPSHOT | (network_offered(w) ? WP_CAP_NETWORK : 0)};
     job_answer(j, &h, sizeof h, NULL, 0, -1);
 }
 
@@ -647,6 +651,24 @@ static void op_walls(warden *w, job *j)
     job_answer(j, NULL, 0, NULL, 0, -1);
 }
 
+static void op_snapshot(warden *w, job *j)
+{
+    struct wp_snapshot ask;
+    struct wp_snapshotted a = {0};
+    slot *s = NULL;
+
+    memcpy(&ask, j->body, sizeof ask);
+    err *e = hold_living(w, &ask.sandbox, &s);
+    if (s) {
+        e = snapshot_take(w, s, ask.layer.sha256, &a);
+        release(w, s);
+    }
+    if (e)
+        job_end(j, e);
+    else
+        job_answer(j, &a, sizeof a, NULL, 0, -1);
+}
+
 static const struct {
     void (*run)(warden *w, job *j);
     queue *in; /* NULL: at once, by the thread that reads frames */
@@ -660,14 +682,16 @@ static const struct {
     [WP_IMAGE] = {op_image, &slow},      [WP_PRUNE] = {op_prune, &slow},
     [WP_POOL] = {op_pool, NULL},         [WP_LAYERS] = {op_layers, &ops},
     [WP_WALLS] = {op_walls, &ops},       [WP_RELEASE] = {op_release, NULL},
-    [WP_FATE] = {op_fate, &fates},
+    [WP_FATE] = {op_fate, &fates},       [WP_SNAPSHOT] = {op_snapshot, &copies},
 };
 
 static void *work(void *arg)
 {
     queue *q = arg;
 
-    if (q != &slow && q != &unpacks)
+    if (q == &copies)
+        privs_copier();
+    else if (q != &slow && q != &unpacks)
         privs_thread("ops");
     else
         pthread_setname_np(pthread_self(), "layers"); /* it starts bothy-unpack */
@@ -685,6 +709,7 @@ void ops_start(warden *w)
     queue_init(&looks, w);
     queue_init(&slow, w);
     queue_init(&unpacks, w);
+    queue_init(&copies, w);
     for (int i = 0; i < OPS_WORKERS; i++)
         thread_detach("ops", work, &ops);
     for (int i = 0; i < FREEZE_WORKERS; i++) {
@@ -697,6 +722,8 @@ void ops_start(warden *w)
         thread_detach("ops", work, &looks);
     for (int i = 0; i < LAYERS_WORKERS; i++)
         thread_detach("layers", work, &slow);
+    for (int i = 0; i < COPY_WORKERS; i++)
+        thread_detach("copier", work, &copies);
     for (int i = 0; i < UNPACK_WORKERS; i++)
         thread_detach("layers", work, &unpacks);
 }

@@ -143,8 +143,8 @@ static const int NO_PROGRAMS[] = {
     SCMP_SYS(name_to_handle_at),
     SCMP_SYS(personality),
     SCMP_SYS(quotactl),
-    SCMP_SYS(mknodat),
     SCMP_SYS(chroot),
+    SCMP_SYS(mknodat), /* the last: see privs_copier() */
 };
 
 void privs_thread(const char *name)
@@ -152,6 +152,13 @@ void privs_thread(const char *name)
     pthread_setname_np(pthread_self(), name);
     filter f = filter_new(SCMP_ACT_ALLOW);
     load_or_abort(&f, SCMP_ACT_ERRNO(EPERM), NO_PROGRAMS, ARRAY_LEN(NO_PROGRAMS));
+}
+
+void privs_copier(void)
+{
+    pthread_setname_np(pthread_self(), "copier");
+    filter f = filter_new(SCMP_ACT_ALLOW);
+    load_or_abort(&f, SCMP_ACT_ERRNO(EPERM), NO_PROGRAMS, ARRAY_LEN(NO_PROGRAMS) - 1);
 }
 
 static const int READER[] = {

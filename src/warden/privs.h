@@ -29,5 +29,7 @@ bool privs_may_renice(void);
 
 /* Threads that start no program: no exec, no new privileges. Gives the thread its name. */
 void privs_thread(const char *name);
+/* The same for who makes whiteouts and FIFOs: without CAP_MKNOD a thread makes no other nodes. */
+void privs_copier(void);
 /* The thread that reads frames: an allow list without mounts, namespaces and processes. */
 void privs_reader(void);

@@ -26,6 +26,7 @@
 #include "warden/destroy.h"
 #include "warden/network.h"
 #include "warden/quota.h"
+#include "warden/snapshot.h"
 #include "warden/view.h"
 #include "warden/walls.h"
 #include "warden/warden.h"
@@ -439,6 +440,7 @@ static bool recover_one(warden *w, slot *s)
         if (!read_claim(s) || slot_find(w, s->id))
             return false;
         s->state = SLOT_CLAIMED;
+        snapshot_recover(w, s);
         s->frozen = !cgroup_thawed(&w->cg, s->n);
         s->network = network_has(w, s->n);
         s->limits.memory = cgroup_usage(&w->cg, s->n, &u) ? u.memory_limit : 0;

@@ -4,6 +4,7 @@
  *   slots/<n>/lock          flocked by the refill and by crun: free means nobody makes it any more
  *   slots/<n>/spine         the socket pid 1 listens on
  *   slots/<n>/state         "1 <pid> <start time> <boot id> <release>": it was ready once
+ *   slots/<n>/snapshot      it stands still for a copy of what it wrote (snapshot.h)
  *   slots/<n>/ahead         "<image>\n" before it is put under it ahead of a claim, "ok\n" after
  *   slots/<n>/claim         empty, "<sandbox>\n<image>\n" before the first move, "ok\n" after the
  * last slots/<n>/dead          the claim, renamed when destruction was decided uppers/<n>/{u,w} the
@@ -41,7 +42,8 @@ typedef struct slot {
     enum slot_state state;
     unsigned refs;
     bool doomed;   /* destruction was asked for while it was being claimed */
-    bool frozen;   /* or about to be */
+    bool frozen;   /* or about to be: asked for, not for a copy's sake */
+    bool still;    /* it stands still while it is copied */
     bool network;  /* it has one, or the making of it has begun */
     bool foreign;  /* made by a warden of another release */
     bool limiting; /* a LIMITS is under way */

@@ -274,6 +274,18 @@ static bool fate_ok(const void *body, size_t n)
     return !n && !(f.flags & ~(WP_FATE_DEAD | WP_FATE_STATUS));
 }
 
+static bool snapshot_ok(const void *body, size_t n)
+{
+    BODY(wp_snapshot, s);
+    return !n && id_ok(&s.sandbox);
+}
+
+static bool snapshotted_ok(const void *body, size_t n)
+{
+    (void)body;
+    return n == sizeof(struct wp_snapshotted);
+}
+
 bool wp_error_ok(const void *body, size_t n)
 {
     BODY(wp_error, e);
@@ -305,6 +317,7 @@ static const struct {
     [WP_WALLS] = {"WALLS", walls_ok, empty_ok, 0},
     [WP_RELEASE] = {"RELEASE", empty_ok, release_ok, 0},
     [WP_FATE] = {"FATE", fate_of_ok, fate_ok, 0},
+    [WP_SNAPSHOT] = {"SNAPSHOT", snapshot_ok, snapshotted_ok, 0},
 };
 
 static bool known(uint32_t type)

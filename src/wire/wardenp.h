@@ -25,6 +25,8 @@
  *   LAYERS        wp_layers + wp_digest[]      wp_layers + a byte   -   (which are here: 1)
  *                                              for each
  *   FATE          wp_fate_of                   wp_fate              -   (how pid 1 is, or ended)
+ *   SNAPSHOT      wp_snapshot                  wp_snapshotted       -   (WP_CAP_SNAPSHOT; what it
+ *                                                                       wrote becomes a layer)
  *
  * An error answer has hdr.err = an errno and the body wp_error + up to 512 bytes of text for
  * people. WP_EWALL says that a wall of the sandbox could not be built, whatever the system call
@@ -68,6 +70,7 @@ enum wp_type {
     WP_WALLS,
     WP_RELEASE,
     WP_FATE,
+    WP_SNAPSHOT,
     WP_TYPES
 };
 #define WP_ANSWER 0x80000000u /* or'ed to the type */
@@ -98,6 +101,7 @@ struct wp_digest { /* sha256 of an image's config, or a layer's diff id */
 #define WP_CAP_NETWORK    32u  /* it knows WP_CLAIM_NETWORK_OPEN, and can give it */
 #define WP_CAP_RELEASE    64u  /* it knows RELEASE */
 #define WP_CAP_FATE       128u /* it knows FATE */
+#define WP_CAP_SNAPSHOT   256u /* it knows SNAPSHOT */
 struct wp_hello {              /* request: min, max; answer: version in both, caps */
     uint32_t min, max;
     uint32_t caps;
@@ -198,6 +202,17 @@ struct wp_fate {
 #define WP_FATE_DEAD   1u
 #define WP_FATE_STATUS 2u /* the kernel told: of who was waited for it does from 6.15 on */
 
+/* Stands still while it is copied, and then as before. The layer's id is made up by who asks:
+ * EEXIST if there is one of it. It waits for its IMAGE like one that was unpacked. */
+struct wp_snapshot {
+    struct wp_id sandbox;
+    struct wp_digest layer;
+};
+struct wp_snapshotted {
+    uint64_t bytes, entries;
+    uint64_t still_ns; /* how long it stood still; 0: it was frozen before */
+};
+
 enum wp_format {
     WP_PLAIN = 0,
     WP_GZIP = 1,
@@ -262,6 +277,8 @@ _Static_assert(sizeof(struct wp_stats) + WP_STATS_MAX * sizeof(struct wp_usage) 
                "a whole answer is one frame");
 _Static_assert(sizeof(struct wp_error) == 8, "layout");
 _Static_assert(sizeof(struct wp_fate) == 32, "layout");
+_Static_assert(sizeof(struct wp_snapshot) == 56, "layout");
+_Static_assert(sizeof(struct wp_snapshotted) == 24, "layout");
 _Static_assert(sizeof(struct wp_pool) == 352, "layout");
 
 /* Sans-IO checks of a received frame (wardenp.c). body_n is what follows wp_hdr. */

@@ -103,6 +103,8 @@ def use(node):
         kept.setdefault("secrets", {})[owner] = made.get("key") or made.get("secret")
     with contextlib.suppress(ApiError):  # limits of keys, too
         node.ok("POST", "/v1/keys", {"owner": "carol", "role": "user", "max_sandboxes": 3, "creates_per_second": 1.5})
+    with contextlib.suppress(ApiError):  # templates came with store 5
+        node.ok("POST", "/v1/templates", {"name": "recipe", "image": "busybox", "env": {"A": "1"}, "limits": {"memory": 64 << 20}})
     eventually("its time is over", lambda: node.show(over)["state"] == "gone")
     time.sleep(0.5)  # what is written behind the answers
     return kept
@@ -111,7 +113,8 @@ def use(node):
 def told(node):
     """What the API says about all of it."""
     all_of = {"sandboxes": {}, "keys": node.ok("GET", "/v1/keys")["keys"], "images": node.ok("GET", "/v1/images")["images"],
-              "versions": node.ok("GET", "/v1/info")["versions"]}
+              "versions": node.ok("GET", "/v1/info")["versions"],
+              "templates": (node.call("GET", "/v1/templates").json or {}).get("templates", [])}
     listed = [s for state in ("running", "gone", "paused")
               for s in (node.call("GET", f"/v1/sandboxes?state={state}").json or {}).get("sandboxes", [])]
     for sb in listed:

@@ -28,6 +28,7 @@ from load import Load, ends, patient, same
 from paused import paused
 from pulls import BUSYBOX, noise
 from registry import Image, Registry, tar_layer
+from snapshotted import snapshotted
 
 POINTS_MIN = 40
 MEET = 8 * SLOW  # s: what a driver sets going in the background
@@ -263,6 +264,8 @@ TABLE = [
     *((WARDEN, at, paused) for at in ("pause.freezing", "resume.thawed")),
     *((BOTHYD, at, paused) for at in (
         "pause.recorded", "pause.frozen", "resume.noted", "resume.recorded", "resume.going_on")),
+    *((WARDEN, "snapshot." + at, snapshotted) for at in ("marked", "frozen", "copied", "taken")),
+    *((BOTHYD, at, snapshotted) for at in ("derive.made", "derive.named", "derive.recorded", "snapshot.forgotten")),
     *((BOTHYD, at, start_again(BOTHYD)) for at in ("reconcile.swept", "reconcile.adopted", "exec.recovered")),
     # a command
     *((BOTHYD, "exec." + at, command(kinds.pipes)) for at in (
@@ -394,7 +397,9 @@ def afterwards(w, drive):
     images = drive in (pull, pull_once, remove_and_prune)
     if images:
         remove_and_prune(w)
-    left = w.audit.settle(pruned=images)
+    if drive is snapshotted:
+        w.prune()
+    left = w.audit.settle(pruned=images or drive is snapshotted)
     equal(left, {}, "what is left")
     check(not w.load.failure, str(w.load.failure))
 

@@ -36,6 +36,22 @@ static void read_stats(const uint8_t *body)
     }
 }
 
+static void read_snapshot(const uint8_t *body)
+{
+    struct wp_snapshot s;
+
+    memcpy(&s, body, sizeof s);
+    if (strlen(s.sandbox.id) != 20)
+        abort();
+}
+
+static void read_snapshotted(const uint8_t *body)
+{
+    struct wp_snapshotted s;
+
+    memcpy(&s, body, sizeof s); /* every number is one to be shown */
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint32_t type;
@@ -54,8 +70,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             read_claim(body);
         if (type == WP_STATS)
             read_stats(body);
+        if (type == WP_SNAPSHOT)
+            read_snapshot(body);
     }
-    (void)wp_answer_ok(type, body, n);
+    if (wp_answer_ok(type, body, n) && type == WP_SNAPSHOT)
+        read_snapshotted(body);
     (void)wp_error_ok(body, n);
     (void)wp_request_fds(type);
     (void)wp_type_name(type);

@@ -13,7 +13,7 @@ import signal
 import struct
 
 CALLS = {"read": 0, "close": 3, "mmap": 9, "munmap": 11, "socket": 41, "bind": 49, "listen": 50, "execve": 59, "kill": 62, "ptrace": 101, "prctl": 157, "exit_group": 231,
-         "mount": 165, "kexec_load": 246, "keyctl": 250, "openat": 257, "unshare": 272, "perf_event_open": 298, "open_by_handle_at": 304,
+         "mount": 165, "kexec_load": 246, "keyctl": 250, "openat": 257, "mknodat": 259, "unshare": 272, "perf_event_open": 298, "open_by_handle_at": 304,
          "setns": 308, "process_vm_readv": 310, "bpf": 321, "userfaultfd": 323, "io_uring_setup": 425, "clone3": 435, "openat2": 437}
 REGS = ("r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs").split()
 GETREGS, SETREGS, SINGLESTEP, DETACH, SEIZE, INTERRUPT = 12, 13, 9, 17, 0x4206, 0x4207

@@ -69,7 +69,8 @@ class Cast:
         self.add("bothy-init", init, init)
 
     def warden_row(self, name):
-        kinds = {"bothy-warden": "warden: reader", "refill": "warden: refill, layers", "layers": "warden: refill, layers"}
+        kinds = {"bothy-warden": "warden: reader", "refill": "warden: refill, layers", "layers": "warden: refill, layers",
+                 "copier": "warden: copier"}
         return kinds.get(name, "warden: other threads")
 
     def add(self, row, tid, pid):
@@ -233,6 +234,7 @@ ATTEMPTS = {
     "namespaces": lambda it, _: it.call("unshare", 0),
     "mounts": lambda it, _: it.call("mount", 0, 0, 0, 0, 0),
     "keys": lambda it, _: it.call("keyctl", 0x7FFF, 0, 0, 0, 0),
+    "special files": lambda it, _: it.call("mknodat", -1, it.text("x"), 0o010600, 0),
     "handles": lambda it, _: it.call("open_by_handle_at", -1, 0, 0),
     "userfaultfd": lambda it, _: it.call("userfaultfd", -1),
     "perf": lambda it, _: it.call("perf_event_open", 0, 0, 0, 0, 0),

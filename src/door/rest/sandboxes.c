@@ -28,6 +28,7 @@ static err *take_create(create_sandbox *in, sandbox_spec *out)
                           "Leave tier out for the light one, or use a node that has it.");
     *out = (sandbox_spec){.image = TAKE_PTR(in->image),
                           .template = TAKE_PTR(in->template),
+                          .snapshot = TAKE_PTR(in->snapshot),
                           .name = TAKE_PTR(in->name),
                           .env = TAKE_PTR(in->env),
                           .secrets = TAKE_PTR(in->secrets),

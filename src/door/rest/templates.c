@@ -102,6 +102,7 @@ static json_t *template_request(const template_view *t)
                   "limits", limits_asked(&s->limits), "tmpfs", tmpfs_json(s), "read_only",
                   s->read_only, "grants", s->setuid ? json_pack("[s]", "setuid") : json_array());
 
+    set_text(o, "snapshot", s->snapshot);
     set_text(o, "user", s->user);
     set_text(o, "cwd", s->cwd);
     set_seconds(o, "ttl", s->ttl_ms);
@@ -116,8 +117,8 @@ static json_t *template_request(const template_view *t)
 
 static json_t *view_template(const template_view *t)
 {
-    static const char *const MAY_BE_NULL[] = {"user",  "cwd",     "ttl",  "idle",
-                                              "umask", "network", "start"};
+    static const char *const MAY_BE_NULL[] = {"image", "snapshot", "user",    "cwd",  "ttl",
+                                              "idle",  "umask",    "network", "start"};
     json_t *o = template_request(t);
 
     for (size_t i = 0; i < ARRAY_LEN(MAY_BE_NULL); i++)
@@ -140,6 +141,7 @@ static void take_template(create_template *in, template_view *out)
     out->name = TAKE_PTR(in->name);
     out->public = in->public;
     *s = (sandbox_spec){.image = TAKE_PTR(in->image),
+                        .snapshot = TAKE_PTR(in->snapshot),
                         .env = TAKE_PTR(in->env),
                         .user = TAKE_PTR(in->user),
                         .cwd = TAKE_PTR(in->cwd),

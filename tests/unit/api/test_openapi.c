@@ -134,7 +134,7 @@ static void an_unknown_member_is_told_the_known_ones(void **state)
 
     (void)state;
     assert_non_null(e);
-    assert_non_null(strstr(e->remedy, "members of CreateSandbox: image, template, name, env"));
+    assert_non_null(strstr(e->remedy, "members of CreateSandbox: image, template, snapshot, name"));
 }
 
 static void broken_json_is_refused(void **state)

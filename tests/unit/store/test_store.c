@@ -433,6 +433,79 @@ static void a_template_is_changed_by_who_has_seen_its_last_change(void **state)
     assert_int_equal(got.created_ns, 5);
 }
 
+static snapshot_row snapshot_of(const char *id, const char *owner, const char *sandbox)
+{
+    static uint64_t made;
+    snapshot_row r = {.owner = (char *)owner,
+                      .image = (char *)"busybox",
+                      .bytes = UINT64_C(1) << 40,
+                      .entries = 7,
+                      .created_ns = ++made};
+
+    str_copy(r.id, sizeof r.id, id);
+    str_copy(r.sandbox, sizeof r.sandbox, sandbox);
+    return r;
+}
+
+static void assert_snapshots(store *s, const char *owner, const char *sandbox, const char *first,
+                             size_t n)
+{
+    snapshot_row *rows = NULL;
+    size_t found = 0;
+
+    assert_ok(store_snapshot_list(s, owner, sandbox, &rows, &found));
+    assert_int_equal(found, n);
+    if (n)
+        assert_string_equal(rows[0].id, first);
+    for (size_t i = 0; i < found; i++)
+        snapshot_row_done(&rows[i]);
+    free(rows);
+}
+
+static void snapshots_are_their_owners_and_listed_oldest_first(void **state)
+{
+    OPEN_STORE;
+    snapshot_row a = snapshot_of(ID_C, "alice", ID_A), b = snapshot_of(ID_A, "alice", ID_B),
+                 c = snapshot_of(ID_B, "bob", ID_A);
+    CLEANUP(snapshot_row_done) snapshot_row got = {0};
+
+    assert_ok(store_snapshot_insert(s, &a, 2));
+    assert_ok(store_snapshot_insert(s, &b, 2));
+    assert_ok(store_snapshot_insert(s, &c, 2));
+    assert_snapshots(s, "alice", NULL, ID_C, 2);
+    assert_snapshots(s, NULL, NULL, ID_C, 3);
+    assert_snapshots(s, NULL, ID_A, ID_C, 2);
+    assert_snapshots(s, "alice", ID_B, ID_A, 1);
+    assert_snapshots(s, "carol", NULL, NULL, 0);
+    assert_ok(store_snapshot_find(s, "alice", ID_C, &got));
+    assert_string_equal(got.owner, "alice");
+    assert_string_equal(got.sandbox, ID_A);
+    assert_string_equal(got.image, "busybox");
+    assert_int_equal(got.bytes, a.bytes);
+    assert_int_equal(got.entries, 7);
+    assert_int_equal(got.created_ns, a.created_ns);
+    snapshot_row_done(&got);
+    CLEANUP(err_freep) err *hers = kind_is(store_snapshot_find(s, "bob", ID_C, &got), "snapshot");
+    assert_int_equal(hers->code, ERR_NOT_FOUND);
+    assert_ok(store_snapshot_find(s, NULL, ID_C, &got)); /* anybody's */
+    assert_ok(store_snapshot_remove(s, ID_C));
+    CLEANUP(err_freep) err *gone = kind_is(store_snapshot_remove(s, ID_C), "snapshot");
+    assert_int_equal(gone->code, ERR_NOT_FOUND);
+}
+
+static void snapshots_of_an_owner_have_a_ceiling(void **state)
+{
+    OPEN_STORE;
+    snapshot_row a = snapshot_of(ID_A, "alice", ID_A), b = snapshot_of(ID_B, "alice", ID_A),
+                 c = snapshot_of(ID_C, "bob", ID_A);
+
+    assert_ok(store_snapshot_insert(s, &a, 1));
+    assert_err(store_snapshot_insert(s, &b, 1), ERR_QUOTA_EXCEEDED);
+    assert_ok(store_snapshot_insert(s, &c, 1));
+    assert_ok(store_snapshot_remove(s, ID_A));
+    assert_ok(store_snapshot_insert(s, &b, 1));
+}
+
 static void an_empty_file_is_migrated_and_private(void **state)
 {
     CLEANUP(scratch_done) scratch d = scratch_new();
@@ -458,7 +531,8 @@ static void a_store_without_walls_is_migrated(void **state)
 
     assert_ok(store_sandbox_insert(s, &a));
     store_close(TAKE_PTR(s));
-    execute(&d, "DROP TABLE templates; DROP TRIGGER sandbox_made; DROP TRIGGER sandbox_moved; "
+    execute(&d, "DROP TABLE snapshots; DROP TABLE templates; "
+                "DROP TRIGGER sandbox_made; DROP TRIGGER sandbox_moved; "
                 "DROP TRIGGER sandbox_changed; DROP INDEX events_owner; DROP INDEX events_sandbox; "
                 "ALTER TABLE events DROP COLUMN owner; "
                 "ALTER TABLE keys DROP COLUMN max_sandboxes; "
@@ -555,6 +629,8 @@ int main(void)
         cmocka_unit_test(templates_are_found_by_their_owner_and_public_ones_by_all),
         cmocka_unit_test(templates_have_a_ceiling_and_names_of_their_own),
         cmocka_unit_test(a_template_is_changed_by_who_has_seen_its_last_change),
+        cmocka_unit_test(snapshots_are_their_owners_and_listed_oldest_first),
+        cmocka_unit_test(snapshots_of_an_owner_have_a_ceiling),
         cmocka_unit_test(an_empty_file_is_migrated_and_private),
         cmocka_unit_test(a_newer_version_is_refused_with_a_remedy),
         cmocka_unit_test(what_is_no_database_is_refused),

@@ -1,0 +1,80 @@
+/* /v1/snapshots, and those of a sandbox. */
+#include "api/openapi.h"
+#include "base/json.h"
+#include "door/rest/internal.h"
+
+static json_t *view_snapshot(const snapshot_row *r)
+{
+    json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:I,s:I,s:s}", "id", r->id, "owner", r->owner,
+                          "sandbox", r->sandbox, "image", r->image, "bytes", (json_int_t)r->bytes,
+                          "entries", (json_int_t)r->entries, "holds", "files");
+
+    json_object_set_new(o, "created", view_time(r->created_ns));
+    return o;
+}
+
+static void on_taken(void *arg, err *failure, const snapshot_row *row, uint64_t still_ns)
+{
+    json_t *o = row ? view_snapshot(row) : NULL;
+
+    if (o)
+        json_object_set_new(o, "still_ms", json_real((double)still_ns / 1e6));
+    wait_finish(arg, failure, 201, o, false);
+}
+
+/* The disk decides how long it takes: no thread of requests waits. */
+err *rest_snapshot_create(request *rq, response *rs)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+
+    TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
+    wait_ticket *t = wait_start(rq, rs, false);
+    err *refused = engine_snapshot_start(rest_engine(rq), rest_caller(rq), sb, on_taken, t);
+    if (refused)
+        wait_finish(t, refused, 0, NULL, false);
+    return NULL;
+}
+
+static err *answer_list(request *rq, response *rs, const sandbox *sb)
+{
+    CLEANUP(freep) snapshot_row *rows = NULL;
+    size_t n = 0;
+
+    TRY(engine_snapshot_list(rest_engine(rq), rest_caller(rq), sb, &rows, &n));
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(list, view_snapshot(&rows[i]));
+        snapshot_row_done(&rows[i]);
+    }
+    response_json(rs, 200, json_pack("{s:o}", "snapshots", list));
+    return NULL;
+}
+
+err *rest_snapshot_list(request *rq, response *rs)
+{
+    return answer_list(rq, rs, NULL);
+}
+
+err *rest_sandbox_snapshots(request *rq, response *rs)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+
+    TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
+    return answer_list(rq, rs, sb);
+}
+
+err *rest_snapshot_get(request *rq, response *rs)
+{
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+
+    TRY(engine_snapshot_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &row));
+    response_json(rs, 200, view_snapshot(&row));
+    return NULL;
+}
+
+err *rest_snapshot_delete(request *rq, response *rs)
+{
+    TRY(engine_snapshot_remove(rest_engine(rq), rest_caller(rq), request_param(rq, 0)));
+    response_status(rs, 204);
+    return NULL;
+}

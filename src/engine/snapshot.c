@@ -1,0 +1,354 @@
+/* Snapshots: the files a sandbox has written become a layer of the node's own over its image's, and
+ * both together an image (image_derive), whose name nobody can say. The row here says whose it is.
+ *
+ * The image is there before the row, and stays behind it while a sandbox is made of it: a snapshot
+ * of that one needs it. Whatever has neither goes with a prune, of which the keeper begins one when
+ * a snapshot, or a sandbox made of one, has gone. */
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+#define PRUNES      2u /* a slot that is just going holds its image for a moment longer */
+#define PRUNE_EVERY 3u /* s */
+
+static err *begin(engine *e, sandbox *sb)
+{
+    struct sandbox **place = NULL;
+    unsigned own = 0;
+    LOCK_SCOPE(&e->lock);
+
+    for (size_t i = 0; i < SNAPSHOTS_AT_ONCE; i++) {
+        if (!e->snapshotting[i])
+            place = &e->snapshotting[i];
+        else
+            own += str_eq(e->snapshotting[i]->owner, sb->owner);
+    }
+    if (!place || own >= SNAPSHOTS_OF_OWNER || e->stopping)
+        return err_retry_after(err_new(ERR_UNAVAILABLE, "too many snapshots are under way already"),
+                               1);
+    *place = sb;
+    return NULL;
+}
+
+/* failed: a layer may have been left. */
+static void end(engine *e, const sandbox *sb, bool failed)
+{
+    size_t i = 0;
+    LOCK_SCOPE(&e->lock);
+
+    while (e->snapshotting[i] != sb)
+        i++;
+    e->snapshotting[i] = NULL;
+    if (failed)
+        e->prunes = PRUNES;
+    pthread_cond_broadcast(&e->wake);
+}
+
+static bool is_snapshotting(const engine *e)
+{
+    for (size_t i = 0; i < SNAPSHOTS_AT_ONCE; i++)
+        if (e->snapshotting[i])
+            return true;
+    return false;
+}
+
+static err *check_can(engine *e, const caller *c)
+{
+    backend *b = e->o.backend;
+
+    TRY(caller_require(c, CALLER_USER));
+    if (b->ops->snapshot && b->caps.snapshot != CAP_ABSENT)
+        return NULL;
+    return err_remedy(err_new(ERR_UNSUPPORTED, "the backend '%s' takes no snapshots", b->caps.name),
+                      "Fetch the files as an archive: GET …/files/archive.");
+}
+
+/* ---- taking one ---- */
+
+typedef struct taking {
+    engine *e;
+    sandbox *sb;
+    box_snapshot what;
+} taking;
+
+static err *make_layer(void *arg, const uint8_t layer[32], uint64_t *ret_bytes)
+{
+    taking *t = arg;
+    backend *b = t->e->o.backend;
+
+    TRY(b->ops->snapshot(b, t->sb->id, layer, &t->what));
+    *ret_bytes = t->what.bytes;
+    return NULL;
+}
+
+/* Running or paused; ret_base is a reference. */
+static err *base_of(sandbox *sb, image **ret_base)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    if (sb->state != LIFE_PAUSED || sb->cause)
+        TRY(sandbox_usable_locked(sb));
+    if (!sb->image)
+        return err_remedy(
+            err_new(ERR_CONFLICT, "the image of sandbox %s is not here any more", sb->id),
+            "Fetch it again ('bothy image pull'), start bothyd again, and try once more.");
+    *ret_base = image_ref(sb->image);
+    return NULL;
+}
+
+static err *record(engine *e, const sandbox *sb, const taking *t, snapshot_row *row)
+{
+    row->owner = xstrdup(sb->owner);
+    row->image = xstrdup(str_or(sb->image_name, ""));
+    memcpy(row->sandbox, sb->id, sizeof row->sandbox);
+    row->bytes = t->what.bytes;
+    row->entries = t->what.entries;
+    row->created_ns = clock_real(e->o.clock);
+    return store_snapshot_insert(e->o.store, row, SNAPSHOTS_MAX);
+}
+
+static err *take(engine *e, sandbox *sb, snapshot_row *ret_row, uint64_t *ret_still_ns)
+{
+    CLEANUP(image_unrefp) image *base = NULL;
+    CLEANUP(image_unrefp) image *made = NULL;
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+    taking t = {.e = e, .sb = sb};
+
+    TRY(base_of(sb, &base));
+    id_sandbox(e->o.cell, row.id);
+    TRY(sandbox_told(sb, image_derive(e->o.images,
+                                      &(derivation){.id = row.id,
+                                                    .base = base,
+                                                    .user = sb->user,
+                                                    .cwd = sb->cwd,
+                                                    .make = make_layer,
+                                                    .arg = &t},
+                                      &made)));
+    FAULT_KILL("derive.named");
+    err *failure = record(e, sb, &t, &row);
+    if (failure) {
+        err_drop(image_derived_remove(e->o.images, row.id), "snapshot");
+        return failure;
+    }
+    FAULT_KILL("derive.recorded");
+    *ret_still_ns = t.what.still_ns;
+    *ret_row = row;
+    row = (snapshot_row){0};
+    return NULL;
+}
+
+/* Between begin() and end(). */
+static err *move_and_take(engine *e, sandbox *sb, snapshot_row *ret_row, uint64_t *ret_still_ns)
+{
+    TRY(sandbox_move_begin(sb));
+    bool used = sandbox_stream_begin(sb); /* it is not found idle meanwhile */
+    err *failure = take(e, sb, ret_row, ret_still_ns);
+    if (used)
+        sandbox_stream_end(sb);
+    sandbox_move_end(sb);
+    return failure;
+}
+
+err *engine_snapshot(engine *e, const caller *c, sandbox *sb, snapshot_row *ret_snapshot,
+                     uint64_t *ret_still_ns)
+{
+    TRY(check_can(e, c));
+    TRY(begin(e, sb));
+    err *failure = move_and_take(e, sb, ret_snapshot, ret_still_ns);
+    end(e, sb, failure);
+    return failure;
+}
+
+typedef struct snapshot_job {
+    sandbox *sb;
+    snapshot_done *done;
+    void *arg;
+} snapshot_job;
+
+static void *run_job(void *arg)
+{
+    snapshot_job *j = arg;
+    engine *e = j->sb->engine;
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+    uint64_t still_ns = 0;
+
+    LOG_ABOUT(j->sb->id, NULL, 0);
+    err *failure = move_and_take(e, j->sb, &row, &still_ns);
+    bool failed = failure;
+    j->done(j->arg, failure, failure ? NULL : &row, still_ns);
+    end(e, j->sb, failed);
+    sandbox_unref(j->sb);
+    free(j);
+    return NULL;
+}
+
+err *engine_snapshot_start(engine *e, const caller *c, sandbox *sb, snapshot_done *done, void *arg)
+{
+    TRY(check_can(e, c));
+    TRY(begin(e, sb));
+    snapshot_job *j = xcalloc(1, sizeof *j);
+    *j = (snapshot_job){.sb = sandbox_ref(sb), .done = done, .arg = arg};
+    if (thread_try_detach(run_job, j))
+        return NULL;
+    end(e, sb, false);
+    sandbox_unref(j->sb);
+    free(j);
+    return err_retry_after(err_new(ERR_UNAVAILABLE, "there is no thread for a snapshot"), 1);
+}
+
+/* ---- the others ---- */
+
+static const char *whose(const caller *c)
+{
+    return c->role == CALLER_ADMIN ? NULL : c->owner;
+}
+
+err *engine_snapshot_find(engine *e, const caller *c, const char *id, snapshot_row *ret_snapshot)
+{
+    return store_snapshot_find(e->o.store, whose(c), id, ret_snapshot);
+}
+
+err *engine_snapshot_list(engine *e, const caller *c, const sandbox *sb, snapshot_row **ret_rows,
+                          size_t *ret_n)
+{
+    return store_snapshot_list(e->o.store, whose(c), sb ? sb->id : NULL, ret_rows, ret_n);
+}
+
+/* A template that names it would make nothing any more. */
+static err *check_unnamed(engine *e, const snapshot_row *row)
+{
+    const caller owner = {.owner = row->owner, .role = CALLER_USER};
+    template_view *all = NULL;
+    size_t n = 0;
+    err *failure = NULL;
+
+    TRY(engine_template_list(e, &owner, &all, &n));
+    for (size_t i = 0; i < n; i++) {
+        if (!failure && str_eq(all[i].spec.snapshot, row->id))
+            failure = err_remedy(
+                err_kind(err_new(ERR_CONFLICT, "the template '%s' is made of snapshot %s",
+                                 all[i].name, row->id),
+                         "template"),
+                "Remove the template, or have it name something else, first.");
+        template_view_done(&all[i]);
+    }
+    free(all);
+    return failure;
+}
+
+err *engine_snapshot_remove(engine *e, const caller *c, const char *id)
+{
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+
+    TRY(caller_require(c, CALLER_USER));
+    TRY(engine_snapshot_find(e, c, id, &row));
+    TRY(check_unnamed(e, &row));
+    TRY(store_snapshot_remove(e->o.store, row.id));
+    FAULT_KILL("snapshot.forgotten");
+    LOCK_SCOPE(&e->lock);
+    e->prunes = PRUNES;
+    return NULL;
+}
+
+err *snapshot_apply(engine *e, const char *owner, sandbox_spec *spec)
+{
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+
+    if (!spec->snapshot)
+        return NULL;
+    TRY(store_snapshot_find(e->o.store, owner, spec->snapshot, &row));
+    free(spec->image);
+    spec->image = TAKE_PTR(row.image);
+    return NULL;
+}
+
+/* ---- what is left over ---- */
+
+void snapshot_reconcile(engine *e)
+{
+    CLEANUP(strv_freep) char **ids = image_derived_ids(e->o.images);
+    LOCK_SCOPE(&e->lock);
+
+    if (ids) /* one of them may have been forgotten when we were killed */
+        e->prunes = PRUNES;
+}
+
+static err *sweep_one(engine *e, const char *id)
+{
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+    CLEANUP(image_unrefp) image *i = NULL;
+    err *failure = store_snapshot_find(e->o.store, NULL, id, &row);
+
+    if (!failure || failure->code != ERR_NOT_FOUND)
+        return failure;
+    err_free(failure);
+    failure = image_derived(e->o.images, id, &i);
+    if (failure) { /* somebody else was faster */
+        err_free(failure);
+        return NULL;
+    }
+    return engine_uses_image(e, i->digest) ? NULL : image_derived_remove(e->o.images, id);
+}
+
+/* One under way has an image and no row yet. If none is when the names are known already, then
+ * each of them has its row, or never will. */
+err *snapshot_sweep(engine *e)
+{
+    CLEANUP(strv_freep) char **ids = image_derived_ids(e->o.images);
+
+    {
+        LOCK_SCOPE(&e->lock);
+        if (is_snapshotting(e)) {
+            e->prunes = PRUNES;
+            return NULL;
+        }
+    }
+    for (char **id = ids; id && *id; id++)
+        TRY(sweep_one(e, *id));
+    return NULL;
+}
+
+void snapshot_let_go(engine *e, const sandbox *sb)
+{
+    if (!sb->snapshot)
+        return;
+    LOCK_SCOPE(&e->lock);
+    e->prunes = PRUNES;
+}
+
+static void *prune(void *arg)
+{
+    engine *e = arg;
+    const caller us = {.owner = (char *)"bothyd", .role = CALLER_ADMIN};
+    uint64_t bytes = 0;
+
+    err_drop(engine_prune_images(e, &us, false, &bytes), "snapshot");
+    LOCK_SCOPE(&e->lock);
+    e->pruning = false;
+    pthread_cond_broadcast(&e->wake);
+    return NULL;
+}
+
+/* On a thread of its own: a prune takes as long as the disk does. */
+void snapshot_prune(engine *e)
+{
+    LOCK_SCOPE(&e->lock);
+
+    if (e->pruning || !e->prunes || (e->prune_wait && --e->prune_wait))
+        return;
+    e->prune_wait = PRUNE_EVERY;
+    e->pruning = thread_try_detach(prune, e);
+    e->prunes -= e->pruning;
+}
+
+void snapshot_wait_all(engine *e)
+{
+    LOCK_SCOPE(&e->lock);
+
+    while (is_snapshotting(e) || e->pruning)
+        pthread_cond_wait(&e->wake, &e->lock);
+}

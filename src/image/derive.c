@@ -1,0 +1,97 @@
+/* Images of our own: a layer that the backend makes over those of another image. */
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/id.h"
+#include "base/str.h"
+#include "image/images.h"
+#include "image/manifest.h"
+
+_Static_assert(IMAGE_LAYERS_MAX == MANIFEST_LAYERS_MAX, "a record that is written can be read");
+
+bool image_is_derived(const image *i)
+{
+    return str_starts(i->name, IMAGE_DERIVED);
+}
+
+/* A prune leaves layers alone that wait for their image while somebody fetches, or makes one. */
+static void making(image_store *s, int change)
+{
+    LOCK_SCOPE(&s->lock);
+    s->pulling = (unsigned)((int)s->pulling + change);
+}
+
+static image *over(const derivation *d, const uint8_t layer[32], uint64_t bytes)
+{
+    const image *base = d->base;
+    image_config c = {.env = strv_copy(base->env),
+                      .user = xstrdup(d->user ? d->user : base->user),
+                      .cwd = xstrdup(d->cwd ? d->cwd : base->cwd),
+                      .entrypoint = strv_copy(base->entrypoint),
+                      .cmd = strv_copy(base->cmd),
+                      .os = xstrdup(base->os),
+                      .architecture = xstrdup(base->architecture),
+                      .ndiff_ids = base->nlayers + 1};
+    CLEANUP(freep) char *name = str_printf(IMAGE_DERIVED "%s", d->id);
+    uint8_t digest[32];
+
+    random_bytes(digest, sizeof digest);
+    c.diff_ids = xcalloc(c.ndiff_ids, sizeof *c.diff_ids);
+    memcpy(c.diff_ids, base->diff_ids, base->nlayers * sizeof *c.diff_ids);
+    memcpy(c.diff_ids[base->nlayers], layer, 32);
+    return image_new(digest, name, &c, bytes, now_real_ns());
+}
+
+err *image_derive(image_store *s, const derivation *d, image **ret_image)
+{
+    CLEANUP(image_unrefp) image *made = NULL;
+    uint8_t layer[32];
+    uint64_t bytes = 0;
+
+    if (d->base->nlayers + 1 > IMAGE_LAYERS_MAX)
+        return err_remedy(
+            err_new(ERR_SANDBOX_EXHAUSTED, "the image has %zu layers already", d->base->nlayers),
+            "Build an image of fewer layers with what is in the sandbox.");
+    random_bytes(layer, sizeof layer);
+    making(s, 1);
+    err *e = d->make(d->arg, layer, &bytes);
+    if (!e) {
+        FAULT_KILL("derive.made");
+        made = over(d, layer, bytes);
+        e = image_commit(s, made);
+    }
+    making(s, -1);
+    if (e)
+        return e;
+    *ret_image = TAKE_PTR(made);
+    return NULL;
+}
+
+err *image_derived(image_store *s, const char *id, image **ret_image)
+{
+    CLEANUP(freep) char *name = str_printf(IMAGE_DERIVED "%s", id);
+
+    LOCK_SCOPE(&s->lock);
+    image *i = map_get_str(&s->by_name, name);
+    if (!i)
+        return err_kind(err_new(ERR_NOT_FOUND, "the files of snapshot %s are not here", id),
+                        "snapshot");
+    *ret_image = image_ref(i);
+    return NULL;
+}
+
+char **image_derived_ids(image_store *s)
+{
+    char **ids = NULL;
+    map_iter it = {0};
+
+    LOCK_SCOPE(&s->lock);
+    while (map_next(&s->by_name, &it)) {
+        const image *i = it.entry->value;
+        if (image_is_derived(i))
+            strv_push(&ids, xstrdup(i->name + strlen(IMAGE_DERIVED)));
+    }
+    return ids;
+}

@@ -1,0 +1,340 @@
+#include "warden/copy.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/map.h"
+#include "base/str.h"
+
+#define XATTRS_MAX (64u << 10)
+#define CHUNK      (8u << 20)
+#define OVERLAY    "trusted.overlay."
+
+typedef struct copying {
+    int root;   /* of the copy */
+    buf path;   /* of the directory at hand, with a slash at its end; empty: the root */
+    map linked; /* inode -> path of its first copy, of files with several names */
+    unsigned depth;
+    bool no_share; /* the file system does not share blocks */
+    uint64_t until_ns;
+    copy_what what;
+} copying;
+
+static err *failed(const char *doing)
+{
+    int e = errno;
+
+    return err_sys(e == ENOSPC || e == EDQUOT ? ERR_DISK_FULL : ERR_INTERNAL, e,
+                   "cannot %s of the snapshot", doing);
+}
+
+static err *too_much(const char *what)
+{
+    return err_remedy(err_sys(ERR_TOO_LARGE, E2BIG, "the sandbox has written too much: %s", what),
+                      "Remove what is not needed, or keep it elsewhere.");
+}
+
+static err *count(copying *c)
+{
+    if (++c->what.entries > COPY_ENTRIES_MAX)
+        return too_much("more than a million files");
+    if (now_mono_ns() > c->until_ns)
+        return err_sys(ERR_TIMEOUT, ETIMEDOUT, "the copy took longer than two minutes");
+    return NULL;
+}
+
+/* ---- metadata ---- */
+
+/* What overlayfs keeps for itself about an upper, and what a lower has no use for. */
+static bool is_left_out(const char *name)
+{
+    static const char *const KEPT[] = {OVERLAY "opaque", OVERLAY "redirect"};
+
+    if (!str_starts(name, OVERLAY))
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(KEPT); i++)
+        if (str_eq(name, KEPT[i]))
+            return false;
+    return true;
+}
+
+static err *copy_xattr(int from, int to, const char *name)
+{
+    CLEANUP(freep) char *value = xmalloc(XATTRS_MAX);
+    ssize_t n = fgetxattr(from, name, value, XATTRS_MAX);
+
+    if (n < 0 && errno == ENODATA)
+        return NULL;
+    if (n < 0 || fsetxattr(to, name, value, (size_t)n, 0))
+        return failed("copy an attribute");
+    return NULL;
+}
+
+static err *copy_xattrs(int from, int to)
+{
+    CLEANUP(freep) char *names = NULL;
+    ssize_t n = flistxattr(from, NULL, 0);
+
+    if (n <= 0)
+        return n && errno != EOPNOTSUPP ? failed("list the attributes") : NULL;
+    names = xmalloc(XATTRS_MAX);
+    n = flistxattr(from, names, XATTRS_MAX);
+    if (n < 0)
+        return failed("list the attributes");
+    for (const char *name = names; name < names + n; name += strlen(name) + 1) {
+        if (str_eq(name, OVERLAY "metacopy")) /* its bytes lie elsewhere; nobody mounts like that */
+            return err_sys(ERR_UNSUPPORTED, EOPNOTSUPP, "a file without its content");
+        if (!is_left_out(name))
+            TRY(copy_xattr(from, to, name));
+    }
+    return NULL;
+}
+
+/* Owner first: it takes set-uid bits and capabilities away, which the others put back. */
+static err *dress(int from, int to, const struct stat *st)
+{
+    const struct timespec times[] = {st->st_atim, st->st_mtim};
+
+    if (fchown(to, st->st_uid, st->st_gid) || fchmod(to, st->st_mode & 07777))
+        return failed("set the owner and mode of a file");
+    TRY(copy_xattrs(from, to));
+    return futimens(to, times) ? failed("set the times of a file") : NULL;
+}
+
+/* ---- files ---- */
+
+static err *copy_range(copying *c, int from, int to, off_t at, off_t end)
+{
+    while (at < end) {
+        off_t in = at, out = at;
+        size_t want = end - at > CHUNK ? CHUNK : (size_t)(end - at);
+        ssize_t n = copy_file_range(from, &in, to, &out, want, 0);
+        if (n < 0)
+            return failed("copy a file");
+        if (!n)
+            return NULL; /* it was cut meanwhile */
+        at += n;
+        c->what.copied += (uint64_t)n;
+        if (c->what.copied > COPY_BYTES_MAX)
+            return too_much("more bytes than are copied where the file system cannot share them");
+        if (now_mono_ns() > c->until_ns)
+            return err_sys(ERR_TIMEOUT, ETIMEDOUT, "the copy took longer than two minutes");
+    }
+    return NULL;
+}
+
+/* Holes stay holes. */
+static err *copy_data(copying *c, int from, int to, off_t size)
+{
+    off_t at = 0;
+
+    while (at < size) {
+        off_t data = lseek(from, at, SEEK_DATA);
+        if (data < 0 && errno == ENXIO)
+            break;
+        if (data < 0)
+            return failed("read a file");
+        off_t hole = lseek(from, data, SEEK_HOLE);
+        if (hole < 0 || hole > size)
+            hole = size;
+        TRY(copy_range(c, from, to, data, hole));
+        at = hole;
+    }
+    return ftruncate(to, size) ? failed("size a file") : NULL;
+}
+
+static err *fill(copying *c, int from, int to, off_t size)
+{
+    if (!size)
+        return NULL;
+    c->what.bytes += (uint64_t)size;
+    if (!c->no_share && !ioctl(to, FICLONE, from))
+        return NULL;
+    if (!c->no_share && errno != EOPNOTSUPP && errno != ENOTTY && errno != EINVAL && errno != EXDEV)
+        return failed("share the blocks of a file");
+    c->no_share = true;
+    return copy_data(c, from, to, size);
+}
+
+static err *copy_file(copying *c, int from_dir, int to_dir, const char *name)
+{
+    CLEANUP(closep)
+    int from = openat(from_dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    struct stat st;
+
+    if (from < 0 || fstat(from, &st))
+        return failed("open a file");
+    if (!S_ISREG(st.st_mode))
+        return err_sys(ERR_CONFLICT, EAGAIN, "the tree changes while it is copied");
+    CLEANUP(closep)
+    int to = openat(to_dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (to < 0)
+        return failed("make a file");
+    TRY(fill(c, from, to, st.st_size));
+    return dress(from, to, &st);
+}
+
+/* ---- the others ---- */
+
+static err *copy_symlink(int from_dir, int to_dir, const char *name, const struct stat *st)
+{
+    CLEANUP(freep) char *target = xmalloc(PATH_MAX);
+    ssize_t n = readlinkat(from_dir, name, target, PATH_MAX - 1);
+
+    if (n < 0)
+        return failed("read a link");
+    target[n] = 0;
+    return symlinkat(target, to_dir, name) ||
+                   fchownat(to_dir, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW)
+               ? failed("make a link")
+               : NULL;
+}
+
+static err *copy_node(copying *c, int to_dir, const char *name, const struct stat *st)
+{
+    bool whiteout = S_ISCHR(st->st_mode) && !st->st_rdev;
+    bool plain = S_ISFIFO(st->st_mode) || S_ISSOCK(st->st_mode);
+
+    if (!whiteout && !plain)
+        return NULL; /* no tenant makes a device */
+    c->what.whiteouts += whiteout;
+    if (mknodat(to_dir, name, (st->st_mode & S_IFMT) | (whiteout ? 0 : 0600), 0))
+        return failed("make a special file");
+    if (whiteout)
+        return NULL;
+    return fchownat(to_dir, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) ||
+                   fchmodat(to_dir, name, st->st_mode & 07777, 0)
+               ? failed("make a special file")
+               : NULL;
+}
+
+static err *copy_leaf(copying *c, int from_dir, int to_dir, const char *name, const struct stat *st)
+{
+    if (S_ISREG(st->st_mode))
+        return copy_file(c, from_dir, to_dir, name);
+    const struct timespec times[] = {st->st_atim, st->st_mtim};
+    bool there = S_ISLNK(st->st_mode) || S_ISFIFO(st->st_mode) || S_ISSOCK(st->st_mode);
+    TRY(S_ISLNK(st->st_mode) ? copy_symlink(from_dir, to_dir, name, st)
+                             : copy_node(c, to_dir, name, st));
+    return there && utimensat(to_dir, name, times, AT_SYMLINK_NOFOLLOW)
+               ? failed("set the times of a file")
+               : NULL;
+}
+
+/* True: it is a further name of a file that is there. All whiteouts are one file. */
+static err *link_again(copying *c, int to_dir, const char *name, const struct stat *st,
+                       bool *ret_linked)
+{
+    const char *first = map_get_u64(&c->linked, st->st_ino);
+
+    *ret_linked = false;
+    if (st->st_nlink < 2 || S_ISCHR(st->st_mode))
+        return NULL;
+    if (first) {
+        *ret_linked = true;
+        return linkat(c->root, first, to_dir, name, 0) ? failed("make a hard link") : NULL;
+    }
+    map_put_u64(&c->linked, st->st_ino, str_printf("%s%s", buf_cstr(&c->path), name));
+    return NULL;
+}
+
+/* ---- directories ---- */
+
+static err *copy_dir(copying *c, int from, int to);
+
+static err *enter(copying *c, int from_dir, int to_dir, const char *name)
+{
+    size_t before = c->path.len;
+    CLEANUP(closep)
+    int from = openat(from_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (from < 0 || mkdirat(to_dir, name, 0700))
+        return failed("make a directory");
+    CLEANUP(closep) int to = openat(to_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (to < 0)
+        return failed("open a directory");
+    if (c->depth >= COPY_DEPTH_MAX)
+        return too_much("directories that are nested too deep");
+    buf_printf(&c->path, "%s/", name);
+    c->depth++;
+    err *e = copy_dir(c, from, to);
+    c->depth--;
+    c->path.len = before;
+    return e;
+}
+
+static err *copy_entry(copying *c, int from, int to, const char *name)
+{
+    struct stat st;
+    bool linked;
+
+    TRY(count(c));
+    if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW))
+        return failed("look at a file");
+    if (S_ISDIR(st.st_mode))
+        return enter(c, from, to, name);
+    TRY(link_again(c, to, name, &st, &linked));
+    return linked ? NULL : copy_leaf(c, from, to, name, &st);
+}
+
+static err *copy_entries(copying *c, DIR *d, int from, int to)
+{
+    struct dirent *n;
+
+    for (;;) {
+        errno = 0;
+        n = readdir(d); /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        if (!n)
+            return errno ? failed("list a directory") : NULL;
+        if (!str_eq(n->d_name, ".") && !str_eq(n->d_name, ".."))
+            TRY(copy_entry(c, from, to, n->d_name));
+    }
+}
+
+static err *copy_dir(copying *c, int from, int to)
+{
+    struct stat st;
+    int fd = openat(from, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+    if (!d) {
+        closep(&fd);
+        return failed("list a directory");
+    }
+    err *e = copy_entries(c, d, from, to);
+    closedir(d);
+    if (!e && fstat(from, &st))
+        e = failed("look at a directory");
+    return e ? e : dress(from, to, &st);
+}
+
+static void copying_done(copying *c)
+{
+    map_iter it = {0};
+
+    while (map_next(&c->linked, &it))
+        free(it.entry->value);
+    map_done(&c->linked);
+    buf_done(&c->path);
+}
+
+err *copy_tree(int from, int to, copy_what *ret_what)
+{
+    CLEANUP(copying_done)
+    copying c = {.root = to, .until_ns = now_mono_ns() + COPY_TIME_NS};
+
+    TRY(copy_dir(&c, from, to));
+    *ret_what = c.what;
+    return NULL;
+}

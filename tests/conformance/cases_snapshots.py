@@ -1,0 +1,185 @@
+"""Snapshots: the files of a sandbox, kept, and others begun with them."""
+import contextlib
+import os
+
+from cases_owners import key_for
+from common import beside, needs
+from harness import Node, Skip, check, equal, eventually, expect_error
+
+# What an overlay can make of files: new, changed, removed, replaced, linked, odd.
+WRITE = r"""set -e
+mkdir -p /work/deep/er; echo new >/work/new; cat /etc/passwd >/work/passwd; echo changed >>/bin/README; rm /bin/yes; rm -rf /etc; mkdir /etc; echo own >/etc/own
+ln /work/new /work/deep/linked; ln -s ../new /work/deep/soft; mkfifo /work/fifo; chown 1234:4321 /work/new; chmod 4711 /work/deep/er
+touch -d '2001-02-03 04:05:06' /work/deep; printf 'a\377b' >"$(printf '/work/od d\nname\377')"
+dd if=/dev/zero of=/work/sparse bs=1 count=1 seek=10000000 2>/dev/null; head -c 3000000 /dev/urandom >/work/noise"""
+READ = r"""cat /work/new; tail -n1 /bin/README; ls /bin/yes 2>&1; ls /etc | grep -vE "^(hosts|hostname|resolv.conf)$"; ls -d /work 2>&1 | grep -v '^$'; stat -c '%u:%g %h %a' /work/new; stat -c '%a' /work/deep/er
+stat -c '%Y' /work/deep; readlink /work/deep/soft; stat -c %F /work/fifo; stat -c '%s' /work/sparse; [ $(du -k /work/sparse | cut -f1) -lt 1000 ] && echo sparse
+md5sum /work/noise; for f in /work/*; do printf '%s' "$f" | od -An -tx1 | tr -d ' \n'; echo; done"""
+
+
+def take(api, sandbox):
+    return api.ok("POST", f"/v1/sandboxes/{sandbox}/snapshots", timeout=120)
+
+
+def remove(api, snapshot):
+    equal(api.call("DELETE", f"/v1/snapshots/{snapshot}").status, 204, "status of the removal")
+
+
+@contextlib.contextmanager
+def born_of(api, snapshot, **spec):
+    sb = api.ok("POST", "/v1/sandboxes", {"snapshot": snapshot, **spec})
+    try:
+        yield sb["id"]
+    finally:
+        api.delete(sb["id"])
+
+
+def cases(suite, node):
+    if node.caps.get("snapshot", "absent") == "absent":
+        @suite.case("snapshots: a backend that takes none says so")
+        def _():
+            with node.sandbox() as sb:
+                expect_error(node.call("POST", f"/v1/sandboxes/{sb}/snapshots"), 501, "unsupported")
+            equal(node.ok("GET", "/v1/snapshots")["snapshots"], [], "snapshots")
+            expect_error(node.call("POST", "/v1/sandboxes", {"snapshot": "b000aaaaaaaaaaaaaaaa"}), 404, "not_found")
+        return
+
+    @suite.case("a snapshot has the files as they were: new, changed, removed, replaced, links, owners, modes, times, holes")
+    def _():
+        with node.sandbox() as sb:
+            node.shell(sb, WRITE)
+            before = node.shell(sb, READ)
+            snap = take(node, sb)
+            equal((snap["sandbox"], snap["image"], snap["holds"]), (sb, "busybox", "files"), "snapshot")
+            check(snap["bytes"] > 3000000 and snap["entries"] > 10 and snap["still_ms"] > 0, f"{snap}")
+            equal(node.shell(sb, READ), before, "the sandbox itself, afterwards")
+            node.shell(sb, "echo later >/work/new; rm /work/noise")
+        with born_of(node, snap["id"]) as child, born_of(node, snap["id"]) as other:
+            equal(node.show(child)["snapshot"], snap["id"], "what it was made of")
+            equal(node.shell(child, READ), before, "files of a child")
+            equal(node.shell(child, "hostname; cat /etc/hostname"), f"{child}\n{child}\n", "its name is its own")
+            node.shell(child, "echo mine >/work/new; rm -rf /work/deep; echo x >/bin/yes")
+            equal(node.shell(other, READ), before, "files of its sibling")
+            second = take(node, child)
+            with born_of(node, second["id"]) as grandchild:
+                equal(node.shell(grandchild, "cat /work/new /bin/yes; ls /work/deep 2>&1; cat /etc/own"), "mine\nx\nls: /work/deep: No such file or directory\nown\n",
+                      "a snapshot of a child")
+        remove(node, second["id"])
+        remove(node, snap["id"])
+
+    @suite.case("a snapshot of a running sandbox: commands go on; of a paused one: it stays paused; of a gone one: none")
+    def _():
+        with node.sandbox() as sb:
+            x = node.start(sb, "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); echo $i; sleep 0.01; done")
+            eventually("it counts", lambda: node.output(sb, x))
+            snap = take(node, sb)
+            n = len(node.output(sb, x))
+            eventually("it goes on", lambda: len(node.output(sb, x)) > n)
+            node.ok("POST", f"/v1/sandboxes/{sb}/pause")
+            paused = take(node, sb)
+            equal((node.show(sb)["state"], paused["still_ms"]), ("paused", 0.0), "a paused one")
+            node.ok("POST", f"/v1/sandboxes/{sb}/resume")
+            n = len(node.output(sb, x))
+            eventually("it goes on", lambda: len(node.output(sb, x)) > n)
+            equal([s["id"] for s in node.ok("GET", f"/v1/sandboxes/{sb}/snapshots")["snapshots"]], [snap["id"], paused["id"]], "listed")
+        expect_error(node.call("POST", f"/v1/sandboxes/{sb}/snapshots"), 410, "sandbox_gone")
+        for s in (snap, paused):
+            remove(node, s["id"])
+
+    @suite.case("snapshots have owners; removed ones are gone, and what was made of them lives on")
+    def _():
+        _, ann = key_for(node, "ann")
+        _, ben = key_for(node, "ben")
+        sb = ann.create()
+        ann.shell(sb, "echo hers >/file")
+        snap = take(ann, sb)["id"]
+        for method, path in (("GET", f"/v1/snapshots/{snap}"), ("DELETE", f"/v1/snapshots/{snap}"), ("POST", f"/v1/sandboxes/{sb}/snapshots")):
+            expect_error(ben.call(method, path), 404, "not_found")
+        expect_error(ben.call("POST", "/v1/sandboxes", {"snapshot": snap}), 404, "not_found")
+        for image in (f"snapshot:{snap}", f"docker.io/library/snapshot:{snap}"):
+            check(ben.call("POST", "/v1/sandboxes", {"image": image, "pull": "never"}).status in (400, 404), f"by the image's name {image}")
+        equal(ben.ok("GET", "/v1/snapshots")["snapshots"], [], "listed for another")
+        check(not [i for i in node.ok("GET", "/v1/images")["images"] if snap in i["name"]], "it is listed among images")
+        again = {"Idempotency-Key": f"of-{snap}"}
+        child = ann.ok("POST", "/v1/sandboxes", {"snapshot": snap}, again)["id"]
+        expect_error(node.call("POST", "/v1/templates", {"name": "not-mine", "snapshot": snap}), 404, "not_found")
+        expect_error(ann.call("POST", "/v1/templates", {"name": "of-both", "snapshot": snap, "image": "busybox"}), 400, "invalid_request")
+        ann.ok("POST", "/v1/templates", {"name": "of-snap", "snapshot": snap})
+        expect_error(ann.call("DELETE", f"/v1/snapshots/{snap}"), 409, "conflict")
+        by = ann.ok("POST", "/v1/sandboxes", {"template": "of-snap"})["id"]
+        equal(ann.shell(by, "cat /file"), "hers\n", "by the template")
+        equal(ann.call("DELETE", "/v1/templates/of-snap").status, 204, "removal")
+        remove(ann, snap)
+        expect_error(ann.call("POST", "/v1/sandboxes", {"snapshot": snap}), 404, "not_found")
+        equal(ann.ok("POST", "/v1/sandboxes", {"snapshot": snap}, again)["id"], child, "the create of the child, repeated")
+        equal(ann.shell(child, "cat /file; ls / | wc -l").split()[0], "hers", "a child after the removal")
+        again = take(ann, child)["id"]
+        with born_of(ann, again) as grandchild:
+            equal(ann.shell(grandchild, "cat /file"), "hers\n", "a snapshot of it")
+        remove(ann, again)
+        for one in (sb, child, by):
+            ann.delete(one)
+
+    @suite.case("a snapshot is there after bothyd and the warden were killed; a sandbox made of it goes on")
+    def _():
+        beside(node)
+        needs(node, "freeze")
+        with node.sandbox() as sb:
+            node.shell(sb, "echo kept >/file")
+            snap = take(node, sb)["id"]
+        with born_of(node, snap) as child:
+            for program in ("warden", "bothyd"):
+                node.kill(program)
+                node.restart(program)
+            equal(node.shell(child, "cat /file"), "kept\n", "a child over the kills")
+            second = take(node, child)["id"]
+        with born_of(node, snap) as later, born_of(node, second) as last:
+            equal(node.shell(later, "cat /file") + node.shell(last, "cat /file"), "kept\nkept\n", "children made afterwards")
+        remove(node, second)
+        remove(node, snap)
+
+    @suite.case("the room of a snapshot is free when it is removed and the last sandbox made of it has ended")
+    def _():
+        beside(node)
+
+        def layers():
+            return set(os.listdir(f"{node.dir}/warden/layers"))
+        before = layers()
+        with node.sandbox() as sb:
+            node.shell(sb, "echo x >/file")
+            snap = take(node, sb)["id"]
+        own, = layers() - before
+        with born_of(node, snap) as child:
+            remove(node, snap)
+            equal(node.shell(child, "sleep 4; cat /file"), "x\n", "a child after the removal")
+            check(own in layers(), "its layer is gone while a sandbox has it")
+        eventually("its layer goes", lambda: own not in layers(), 20)
+
+    @suite.case("what is in the way of a snapshot is told and leaves nothing: a tree that is too deep")
+    def _():
+        with node.sandbox() as sb:
+            node.shell(sb, "cd /; i=0; while [ $i -lt 140 ]; do mkdir d; cd d; i=$((i+1)); done")
+            e = expect_error(node.call("POST", f"/v1/sandboxes/{sb}/snapshots", timeout=120), 413, "too_large")
+            check("nested too deep" in str(e), f"{e}")
+            equal(node.ok("GET", f"/v1/sandboxes/{sb}/snapshots")["snapshots"], [], "listed")
+            node.shell(sb, "rm -rf /d")
+            remove(node, take(node, sb)["id"])
+
+
+def alone(suite, backend):
+    """On a node of its own, whose file system shares no blocks."""
+    name = "a snapshot on a file system that shares no blocks has the same files, and holes stay holes"
+    if not suite.wants(suite.prefix + name):
+        return
+
+    @suite.case(name)
+    def _():
+        if backend != "oci":
+            raise Skip(f"{backend} takes none")
+        with Node(backend, wrap=["env", "BOTHY_NODE_REFLINK=0"]) as node, node.sandbox() as sb:
+            node.shell(sb, WRITE)
+            before = node.shell(sb, READ)
+            snap = take(node, sb)
+            with born_of(node, snap["id"]) as child:
+                equal(node.shell(child, READ), before, "files of a child")
+            remove(node, snap["id"])

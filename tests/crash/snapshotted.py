@@ -1,0 +1,37 @@
+"""The driver of the points of snapshots: whoever dies, the sandbox goes on, and what is listed has all its files."""
+import contextlib
+import secrets
+
+from harness import ApiError, equal, eventually
+from load import bytes_of, patient, same
+
+COUNT = "i=0; while :; do i=$((i+1)); echo $i; usleep 3000; done"
+
+
+def snapshotted(w):
+    """Kept, used, removed; one whose answer was lost is listed, or is not there at all."""
+    def ask(where, body=None):
+        return w.load.ask("POST", where, body, {"Idempotency-Key": secrets.token_hex(8)})
+
+    mark = secrets.token_hex(8)
+    sandbox = ask("/v1/sandboxes", {"image": "busybox", "queue_wait": 20})["id"]
+    at = "/v1/sandboxes/" + sandbox
+    ask(at + "/exec", {"argv": ["sh", "-c", f"mkdir -p /work/a; echo {mark} >/work/a/file; rm /bin/yes; head -c 1000000 /dev/zero >/work/zeros"]})
+    made = ask(at + "/processes", {"argv": ["sh", "-c", COUNT]})["exec"]
+
+    def length():
+        return patient(lambda: len(w.node.output(sandbox, made)))
+    w.patient("POST", at + "/snapshots")
+    before = length()
+    eventually("it goes on", lambda: length() > before)
+    equal(w.patient("GET", at)["state"], "running", "state")
+    found = w.patient("GET", at + "/snapshots")["snapshots"]
+    for snapshot in found:
+        child = ask("/v1/sandboxes", {"snapshot": snapshot["id"], "queue_wait": 20})["id"]
+        got = ask(f"/v1/sandboxes/{child}/exec", {"argv": ["sh", "-c", "cat /work/a/file; ls /bin/yes /work/zeros"]})
+        same(bytes_of(got["out"]), f"{mark}\n/work/zeros\n".encode(), f"files of snapshot {snapshot}")
+        w.load.ask("DELETE", f"/v1/sandboxes/{child}")
+        with contextlib.suppress(ApiError):  # gone already, when the answer was lost
+            w.patient("DELETE", f"/v1/snapshots/{snapshot['id']}")
+    equal(w.patient("GET", at + "/snapshots")["snapshots"], [], "snapshots after their removal")
+    w.load.ask("DELETE", at)

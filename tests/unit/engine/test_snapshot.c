@@ -1,0 +1,401 @@
+/* Snapshots over a real store and a backend that does what the test says: what is left of one that
+ * fails, and what a restart finds. */
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "base/thread.h"
+
+#include "node.h"
+
+#define ID     "t000aaaaaaaaaaaaaaaa"
+#define LAYERS 3
+
+struct box {
+    const box_events *ev;
+    void *arg;
+};
+
+static struct {
+    backend b;
+    box box;
+    _Atomic err_code no_snapshot; /* fails */
+    _Atomic int snapshots, prunes;
+    _Atomic bool hold;     /* one does not come back */
+    const char *listed;    /* the id of the one there is */
+    size_t nlayers;        /* of the last image that was defined */
+    uint8_t layer[32];     /* that was asked for last */
+    uint8_t top_layer[32]; /* of the last image */
+} hand;
+
+static caller ann = {"ann", CALLER_USER}, ben = {"ben", CALLER_USER}, eve = {"eve", CALLER_READ},
+              root = {"root", CALLER_ADMIN};
+static const uint8_t BASE[32] = {7};
+
+/* ---- the backend ---- */
+
+static err *hand_attach(backend *b, const char *id, const box_events *ev, void *arg, box **ret_box)
+{
+    (void)b, (void)id;
+    hand.box = (box){ev, arg};
+    *ret_box = &hand.box;
+    return NULL;
+}
+
+static void die(void)
+{
+    const box_events *ev = hand.box.ev;
+
+    hand.box.ev = NULL;
+    if (ev)
+        ev->gone(hand.box.arg, "killed");
+}
+
+static err *hand_destroy(backend *b, const char *id)
+{
+    (void)b, (void)id;
+    die();
+    return NULL;
+}
+
+static err *hand_list(backend *b, box_status **ret_list, size_t *ret_n)
+{
+    (void)b;
+    *ret_list = xcalloc(1, sizeof **ret_list);
+    strcpy((*ret_list)->id, hand.listed);
+    *ret_n = 1;
+    return NULL;
+}
+
+static err *hand_image(backend *b, const uint8_t digest[32], const uint8_t (*diff_ids)[32],
+                       size_t n)
+{
+    (void)b, (void)digest;
+    hand.nlayers = n;
+    memcpy(hand.top_layer, diff_ids[n - 1], 32);
+    return NULL;
+}
+
+static err *hand_prune(backend *b, const uint8_t (*images)[32], size_t n, bool layers,
+                       uint64_t *ret_bytes)
+{
+    (void)b, (void)images, (void)n, (void)layers;
+    *ret_bytes = 0;
+    hand.prunes++;
+    return NULL;
+}
+
+static err *hand_snapshot(backend *b, const char *id, const uint8_t layer[32],
+                          box_snapshot *ret_what)
+{
+    (void)b;
+    assert_string_equal(id, ID);
+    memcpy(hand.layer, layer, 32);
+    hand.snapshots++;
+    while (hand.hold)
+        usleep(1000);
+    if (hand.no_snapshot)
+        return err_new(hand.no_snapshot, "it fails");
+    *ret_what = (box_snapshot){.bytes = 1000, .entries = 10, .still_ns = 5};
+    return NULL;
+}
+
+static void hand_ref(box *x)
+{
+    (void)x;
+}
+
+static const backend_ops HAND_OPS = {.attach = hand_attach,
+                                     .destroy = hand_destroy,
+                                     .list = hand_list,
+                                     .image = hand_image,
+                                     .prune = hand_prune,
+                                     .snapshot = hand_snapshot,
+                                     .box_ref = hand_ref,
+                                     .box_unref = hand_ref};
+
+/* ---- a node around it, with one sandbox that an earlier bothyd has left ---- */
+
+static void put_base(size_t layers)
+{
+    struct utsname u;
+    CLEANUP(buf_done) buf config = {0};
+
+    uname(&u);
+    const char *arch = !strcmp(u.machine, "aarch64") ? "arm64" : "amd64";
+    buf_printf(&config,
+               "{\"os\":\"linux\",\"architecture\":\"%s\",\"config\":{\"Env\":[\"A=1\"],"
+               "\"User\":\"nobody\",\"WorkingDir\":\"/srv\"},\"rootfs\":{\"type\":\"layers\","
+               "\"diff_ids\":[",
+               arch);
+    for (size_t i = 0; i < layers; i++)
+        buf_printf(&config, "%s\"sha256:%064zx\"", i ? "," : "", i + 1);
+    buf_str(&config, "]}}");
+    image_row r = {.name = "any", .config = (char *)buf_cstr(&config), .created_ns = 1};
+    memcpy(r.digest, BASE, sizeof r.digest);
+    assert_ok(store_image_put(node.store, &r));
+}
+
+static void open_images(void)
+{
+    CLEANUP(freep) char *path = str_printf("%s/staging", node.dir);
+
+    image_store_free(node.images);
+    assert_ok(image_store_new(&(image_options){.staging_dir = node.staging,
+                                               .staging_path = path,
+                                               .skopeo = "/bin/false",
+                                               .backend = node.backend,
+                                               .store = node.store,
+                                               .pull_timeout_ms = 1000},
+                              &node.images));
+}
+
+static void open_node(size_t layers)
+{
+    memset(&hand, 0, sizeof hand);
+    hand.b.ops = &HAND_OPS;
+    hand.b.caps.name = "hand";
+    hand.listed = ID;
+    hand.b.caps.snapshot = hand.b.caps.images = CAP_NATIVE;
+    node_open(&hand.b);
+    put_base(layers);
+    open_images();
+    node_open_engine(0, 60000);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    open_node(LAYERS);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    die();
+    node_close();
+    return 0;
+}
+
+static sandbox *adopt(void)
+{
+    sandbox_row r = {.id = ID,
+                     .owner = "ann",
+                     .state = "running",
+                     .image = "any",
+                     .spec = "{}",
+                     .created_ns = fake_now};
+    sandbox *sb = NULL;
+
+    memcpy(r.digest, BASE, sizeof r.digest);
+    assert_ok(store_sandbox_insert(node.store, &r));
+    assert_ok(engine_reconcile(node.engine));
+    assert_ok(engine_find(node.engine, &ann, ID, &sb));
+    return sb;
+}
+
+static void start_again(const char *listed)
+{
+    die();
+    engine_free(node.engine);
+    open_images();
+    node_open_engine(0, 60000);
+    hand.listed = listed;
+}
+
+static size_t derived(void)
+{
+    CLEANUP(strv_freep) char **ids = image_derived_ids(node.images);
+    size_t n = 0;
+
+    while (ids && ids[n])
+        n++;
+    return n;
+}
+
+static void prune(void)
+{
+    uint64_t bytes;
+
+    assert_ok(engine_prune_images(node.engine, &root, false, &bytes));
+}
+
+static size_t recorded(const caller *c)
+{
+    snapshot_row *rows = NULL;
+    size_t n = 0;
+
+    assert_ok(engine_snapshot_list(node.engine, c, NULL, &rows, &n));
+    for (size_t i = 0; i < n; i++)
+        snapshot_row_done(&rows[i]);
+    free(rows);
+    return n;
+}
+
+/* ---- the cases ---- */
+
+static void one_is_an_image_with_a_layer_more_and_a_record(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
+    CLEANUP(snapshot_row_done) snapshot_row row = {0}, other = {0};
+    CLEANUP(image_unrefp) image *made = NULL, *found = NULL;
+    uint64_t still = 0;
+
+    (void)state;
+    assert_err(engine_snapshot(node.engine, &eve, sb, &row, &still), ERR_FORBIDDEN);
+    assert_ok(engine_snapshot(node.engine, &ann, sb, &row, &still));
+    assert_int_equal(still, 5);
+    assert_int_equal(row.bytes, 1000);
+    assert_string_equal(row.sandbox, ID);
+    assert_string_equal(row.image, "any");
+    assert_int_equal(hand.nlayers, LAYERS + 1);
+    assert_memory_equal(hand.top_layer, hand.layer, 32);
+    assert_ok(image_derived(node.images, row.id, &made));
+    assert_string_equal(made->user, "nobody");
+    assert_string_equal(made->env[0], "A=1");
+    CLEANUP(freep) char *name = str_printf(IMAGE_DERIVED "%s", row.id);
+    assert_err(image_find(node.images, name, &found), ERR_NOT_FOUND);
+    assert_err(engine_snapshot_find(node.engine, &ben, row.id, &other), ERR_NOT_FOUND);
+    assert_int_equal(recorded(&ben), 0);
+    assert_int_equal(recorded(&root), 1);
+    assert_err(engine_snapshot_remove(node.engine, &ben, row.id), ERR_NOT_FOUND);
+    assert_ok(engine_snapshot_remove(node.engine, &ann, row.id));
+    assert_int_equal(recorded(&root), 0);
+    prune();
+    assert_int_equal(derived(), 0);
+}
+
+static void one_that_fails_leaves_neither_an_image_nor_a_record(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+    uint64_t still;
+
+    (void)state;
+    hand.no_snapshot = ERR_DISK_FULL;
+    assert_err(engine_snapshot(node.engine, &ann, sb, &row, &still), ERR_DISK_FULL);
+    assert_int_equal(derived() + recorded(&root), 0);
+    hand.no_snapshot = 0;
+    for (unsigned i = 0; i < SNAPSHOTS_MAX; i++) {
+        snapshot_row r = {.owner = "ann", .image = "any", .sandbox = ID};
+        snprintf(r.id, sizeof r.id, "t000%016u", i);
+        assert_ok(store_snapshot_insert(node.store, &r, SNAPSHOTS_MAX));
+    }
+    assert_err(engine_snapshot(node.engine, &ann, sb, &row, &still), ERR_QUOTA_EXCEEDED);
+    assert_int_equal(derived(), 0);
+    assert_int_equal(recorded(&root), SNAPSHOTS_MAX);
+}
+
+static void a_prune_takes_away_what_is_not_recorded(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
+    CLEANUP(snapshot_row_done) snapshot_row kept = {0}, lost = {0};
+    uint64_t still;
+
+    (void)state;
+    assert_ok(engine_snapshot(node.engine, &ann, sb, &kept, &still));
+    assert_ok(engine_snapshot(node.engine, &ann, sb, &lost, &still));
+    assert_ok(store_snapshot_remove(node.store, lost.id));
+    assert_int_equal(derived(), 2);
+    prune();
+    assert_int_equal(derived(), 1);
+    CLEANUP(image_unrefp) image *made = NULL;
+    assert_ok(image_derived(node.images, kept.id, &made));
+}
+
+static void an_image_of_as_many_layers_as_there_may_be_is_read_again(void **state)
+{
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+    CLEANUP(image_unrefp) image *made = NULL;
+    uint64_t still;
+
+    (void)state;
+    die();
+    node_close();
+    open_node(IMAGE_LAYERS_MAX - 1);
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
+    assert_ok(engine_snapshot(node.engine, &ann, sb, &row, &still));
+    sandbox_unref(TAKE_PTR(sb));
+    start_again(ID);
+    assert_ok(image_derived(node.images, row.id, &made));
+    assert_int_equal(made->nlayers, IMAGE_LAYERS_MAX);
+}
+
+/* A snapshot of the child needs it, also after a restart. */
+static void an_image_that_a_sandbox_is_made_of_keeps_its_name(void **state)
+{
+    static const char *const CHILD = "t000bbbbbbbbbbbbbbbb";
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+    CLEANUP(image_unrefp) image *made = NULL;
+    uint64_t still;
+
+    (void)state;
+    assert_ok(engine_snapshot(node.engine, &ann, sb, &row, &still));
+    assert_ok(image_derived(node.images, row.id, &made));
+    sandbox_row r = {.owner = "ann", .state = "running", .image = "any", .spec = "{}"};
+    strcpy(r.id, CHILD);
+    memcpy(r.digest, made->digest, sizeof r.digest);
+    assert_ok(store_sandbox_insert(node.store, &r));
+    sandbox_unref(TAKE_PTR(sb));
+    start_again(CHILD);
+    assert_ok(engine_reconcile(node.engine));
+    assert_ok(engine_snapshot_remove(node.engine, &ann, row.id));
+    prune();
+    assert_int_equal(derived(), 1);
+    CLEANUP(sandbox_unrefp) sandbox *child = NULL;
+    assert_ok(engine_find(node.engine, &ann, CHILD, &child));
+    assert_ok(engine_delete(node.engine, &ann, child, CAUSE_REQUESTED, NULL));
+    prune();
+    assert_int_equal(derived(), 0);
+}
+
+static struct {
+    _Atomic int done;
+    _Atomic int failed;
+} told;
+
+static void on_done(void *arg, err *failure, const snapshot_row *row, uint64_t still_ns)
+{
+    (void)arg, (void)still_ns;
+    assert_true(!failure == !!row);
+    told.failed += failure != NULL;
+    err_free(failure);
+    told.done++;
+}
+
+static void nobody_waits_and_there_are_only_so_many(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
+    unsigned begun = 0;
+    err *refused = NULL;
+
+    (void)state;
+    told.done = told.failed = 0;
+    hand.hold = true;
+    while (!(refused = engine_snapshot_start(node.engine, &ann, sb, on_done, NULL)))
+        begun++;
+    assert_err(refused, ERR_UNAVAILABLE);
+    assert_in_range(begun, 2, 64);
+    assert_int_equal(told.done, 0);
+    hand.hold = false;
+    for (int i = 0; i < 5000 && (unsigned)told.done < begun; i++)
+        usleep(1000);
+    assert_int_equal(told.done, begun);
+    assert_int_equal(told.failed, 0);
+    assert_int_equal(recorded(&ann), begun);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(one_is_an_image_with_a_layer_more_and_a_record),
+        CASE(one_that_fails_leaves_neither_an_image_nor_a_record),
+        CASE(a_prune_takes_away_what_is_not_recorded),
+        CASE(an_image_that_a_sandbox_is_made_of_keeps_its_name),
+        CASE(an_image_of_as_many_layers_as_there_may_be_is_read_again),
+        CASE(nobody_waits_and_there_are_only_so_many),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
