@@ -65,15 +65,16 @@ typedef struct start_spec {
 } start_spec;
 
 typedef struct sandbox_spec {
-    char *image;    /* as the caller wrote it */
-    char *template; /* or the recipe that names it; NULL: none */
-    char *snapshot; /* or whose files it begins with, by id; NULL: none */
-    char *name;     /* or NULL: a label for people, unique among the owner's live ones */
-    char **env;     /* NAME=value; never stored */
-    char **secrets; /* NAME=value; never stored, wiped on free */
-    char *user;     /* NULL: the image's */
-    char *cwd;      /* NULL: the image's */
-    char **labels;  /* key=value */
+    char *image;        /* as the caller wrote it */
+    char *template;     /* or the recipe that names it; NULL: none */
+    char *snapshot;     /* or whose files it begins with, by id; NULL: none */
+    char *name;         /* or NULL: a label for people, unique among the owner's live ones */
+    char **env;         /* NAME=value; never stored */
+    char **secrets;     /* NAME=value; never stored, wiped on free */
+    bool holds_secrets; /* what it begins with may hold some of another's */
+    char *user;         /* NULL: the image's */
+    char *cwd;          /* NULL: the image's */
+    char **labels;      /* key=value */
     limits limits;
     tmpfs_spec *tmpfs;
     size_t ntmpfs;

@@ -391,6 +391,7 @@ static void take_spec(sandbox *sb, sandbox_spec *spec)
     sb->start = start_json(&spec->start);
     sb->template = spec->template ? xstrdup(spec->template) : NULL;
     sb->snapshot = spec->snapshot ? xstrdup(spec->snapshot) : NULL;
+    sb->secrets = spec->holds_secrets || (spec->secrets && *spec->secrets);
     sandbox_set_idle(sb, spec->idle_ms);
     sb->ttl_pauses = spec->ttl_pauses;
     if (spec->ttl_ms)

@@ -186,6 +186,7 @@ typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     json_t *tmpfs;                          /* array, as the API shows it */
     char *template;                         /* that it was made of; or NULL */
     char *snapshot;                         /* likewise, by id; or NULL */
+    bool secrets;                           /* it was given some, or its files may hold some */
     json_t *start;                          /* its start command, as the API takes it; or NULL */
     uint64_t start_exec;                    /* its exec while the sandbox lives; 0: not begun */
     uint64_t created_ns, ends_ns, ended_ns; /* ends: of a paused one, when it is not kept longer */
@@ -247,6 +248,23 @@ err *engine_snapshot_list(engine *e, const caller *c, const sandbox *sb, snapsho
 /* Sandboxes that were made of it stay; its room is free when the last of them has ended.
  * ERR_CONFLICT if a template of the owner names it. */
 err *engine_snapshot_remove(engine *e, const caller *c, const char *id) ERR_MUST;
+
+/* ---- forks ---- */
+#define FORK_MAX 100u
+typedef struct fork_request {
+    unsigned count;
+    bool despite_secrets; /* also of one that was given secrets, which its files may hold */
+    /* Of each child; what it does not say is as of the parent. Not so: name, env, secrets and ttl,
+     * which are not kept or are each one's own. */
+    sandbox_spec spec;
+} fork_request;
+/* Called once, from another thread. The children are borrowed; after a failure there are none. */
+typedef void fork_done(void *arg, err *failure, sandbox *const *children, size_t n,
+                       uint64_t still_ns);
+/* Sandboxes that begin with the files of this one, all of them or none, of the caller. Takes the
+ * spec. Does not wait; done is not called if this fails at once. ERR_CONFLICT (kind "secrets"). */
+err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_done *done,
+                 void *arg) ERR_MUST;
 
 /* ---- templates: named recipes ---- */
 #define TEMPLATES_MAX     256u /* of an owner */

@@ -34,6 +34,7 @@ struct engine {
     struct sandbox *snapshotting[SNAPSHOTS_AT_ONCE]; /* under the lock, borrowed; NULL: none */
     unsigned prunes;     /* likewise: still to come, as a snapshot, or who had one, is gone */
     unsigned prune_wait; /* the keeper's: seconds until the next */
+    unsigned forks;      /* likewise: under way */
     bool pruning;        /* under the lock: a thread of its own does */
     pthread_mutex_t event_lock;
     event_watch *watches; /* under event_lock */
@@ -71,6 +72,7 @@ struct sandbox {
     char *template; /* that it was made of; NULL: none */
     char *snapshot; /* likewise */
     char *door;     /* what a door keeps with it, or NULL */
+    bool secrets;   /* it was given some, or its files may hold some */
     uint64_t created_ns;
     uint8_t key[16], body[16];
     bool has_key;
@@ -182,9 +184,12 @@ void snapshot_reconcile(engine *e); /* at start */
 /* Images of snapshots that are not recorded, and that nothing is made of, lose their names. */
 err *snapshot_sweep(engine *e) ERR_MUST;
 bool engine_uses_image(engine *e, const uint8_t digest[32]); /* one that lives, or is being made */
-void snapshot_let_go(engine *e, const sandbox *sb);          /* it has ended */
-void snapshot_prune(engine *e);                              /* the keeper's */
-void snapshot_wait_all(engine *e); /* for those under way, when it stops */
+err *snapshot_check_can(engine *e, const caller *c) ERR_MUST;
+/* Its record goes, without asking whose it is or what names it. */
+err *snapshot_forget(engine *e, const char *id) ERR_MUST;
+void snapshot_let_go(engine *e, const sandbox *sb); /* it has ended */
+void snapshot_prune(engine *e);                     /* the keeper's */
+void snapshot_wait_all(engine *e);                  /* for those under way, when it stops */
 
 /* template.c: what a create's template says, where the spec says nothing. */
 err *template_apply(engine *e, const caller *c, sandbox_spec *spec) ERR_MUST;

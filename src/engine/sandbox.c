@@ -162,6 +162,8 @@ char *sandbox_spec_text(const sandbox *sb)
         json_object_set(o, "start", sb->start);
     if (sb->template)
         json_object_set_new(o, "template", json_string(sb->template));
+    if (sb->secrets)
+        json_object_set_new(o, "secrets", json_true());
     if (sb->snapshot)
         json_object_set_new(o, "snapshot", json_string(sb->snapshot));
     json_write(&b, o);
@@ -199,6 +201,7 @@ static void spec_read(sandbox *sb, const json_t *o)
     sb->start = start_of_row(json_object_get(o, "start"), sb->id);
     sb->door = copy_or_null(json_str(o, "door"));
     sb->ttl_pauses = json_flag(o, "ttl_pauses");
+    sb->secrets = json_flag(o, "secrets");
     sb->read_only = json_flag(o, "read_only");
     sb->setuid = json_flag(o, "setuid");
     sb->network = network_grant_by_name(json_str(o, "network"));
@@ -336,6 +339,7 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
                            .start = json_deep_copy(sb->start),
                            .template = copy_or_null(sb->template),
                            .snapshot = copy_or_null(sb->snapshot),
+                           .secrets = sb->secrets,
                            .created_ns = sb->created_ns,
                            .ended_ns = sb->ended_ns,
                            .idle_ms = sb->idle_ms,

@@ -56,7 +56,7 @@ static bool is_snapshotting(const engine *e)
     return false;
 }
 
-static err *check_can(engine *e, const caller *c)
+err *snapshot_check_can(engine *e, const caller *c)
 {
     backend *b = e->o.backend;
 
@@ -156,7 +156,7 @@ static err *move_and_take(engine *e, sandbox *sb, snapshot_row *ret_row, uint64_
 err *engine_snapshot(engine *e, const caller *c, sandbox *sb, snapshot_row *ret_snapshot,
                      uint64_t *ret_still_ns)
 {
-    TRY(check_can(e, c));
+    TRY(snapshot_check_can(e, c));
     TRY(begin(e, sb));
     err *failure = move_and_take(e, sb, ret_snapshot, ret_still_ns);
     end(e, sb, failure);
@@ -188,7 +188,7 @@ static void *run_job(void *arg)
 
 err *engine_snapshot_start(engine *e, const caller *c, sandbox *sb, snapshot_done *done, void *arg)
 {
-    TRY(check_can(e, c));
+    TRY(snapshot_check_can(e, c));
     TRY(begin(e, sb));
     snapshot_job *j = xcalloc(1, sizeof *j);
     *j = (snapshot_job){.sb = sandbox_ref(sb), .done = done, .arg = arg};
@@ -240,6 +240,15 @@ static err *check_unnamed(engine *e, const snapshot_row *row)
     return failure;
 }
 
+err *snapshot_forget(engine *e, const char *id)
+{
+    TRY(store_snapshot_remove(e->o.store, id));
+    FAULT_KILL("snapshot.forgotten");
+    LOCK_SCOPE(&e->lock);
+    e->prunes = PRUNES;
+    return NULL;
+}
+
 err *engine_snapshot_remove(engine *e, const caller *c, const char *id)
 {
     CLEANUP(snapshot_row_done) snapshot_row row = {0};
@@ -247,11 +256,7 @@ err *engine_snapshot_remove(engine *e, const caller *c, const char *id)
     TRY(caller_require(c, CALLER_USER));
     TRY(engine_snapshot_find(e, c, id, &row));
     TRY(check_unnamed(e, &row));
-    TRY(store_snapshot_remove(e->o.store, row.id));
-    FAULT_KILL("snapshot.forgotten");
-    LOCK_SCOPE(&e->lock);
-    e->prunes = PRUNES;
-    return NULL;
+    return snapshot_forget(e, row.id);
 }
 
 err *snapshot_apply(engine *e, const char *owner, sandbox_spec *spec)
@@ -349,6 +354,6 @@ void snapshot_wait_all(engine *e)
 {
     LOCK_SCOPE(&e->lock);
 
-    while (is_snapshotting(e) || e->pruning)
+    while (is_snapshotting(e) || e->forks || e->pruning)
         pthread_cond_wait(&e->wake, &e->lock);
 }

@@ -4,7 +4,7 @@ import os
 
 from cases_owners import key_for
 from common import beside, needs
-from harness import Node, Skip, check, equal, eventually, expect_error
+from harness import Node, Skip, UnixConnection, check, equal, eventually, expect_error
 
 # What an overlay can make of files: new, changed, removed, replaced, linked, odd.
 WRITE = r"""set -e
@@ -40,6 +40,7 @@ def cases(suite, node):
         def _():
             with node.sandbox() as sb:
                 expect_error(node.call("POST", f"/v1/sandboxes/{sb}/snapshots"), 501, "unsupported")
+                expect_error(node.call("POST", f"/v1/sandboxes/{sb}/fork", {}), 501, "unsupported")
             equal(node.ok("GET", "/v1/snapshots")["snapshots"], [], "snapshots")
             expect_error(node.call("POST", "/v1/sandboxes", {"snapshot": "b000aaaaaaaaaaaaaaaa"}), 404, "not_found")
         return
@@ -164,6 +165,91 @@ def cases(suite, node):
             equal(node.ok("GET", f"/v1/sandboxes/{sb}/snapshots")["snapshots"], [], "listed")
             node.shell(sb, "rm -rf /d")
             remove(node, take(node, sb)["id"])
+
+    forks(suite, node)
+
+
+def fork(api, sandbox, **members):
+    return api.ok("POST", f"/v1/sandboxes/{sandbox}/fork", members, timeout=120)
+
+
+def of_label(api, label, state=None):
+    found = api.ok("GET", f"/v1/sandboxes?label={label}" + (f"&state={state}" if state else ""))
+    return [s["id"] for s in found["sandboxes"]]
+
+
+def forks(suite, node):
+    @suite.case("a fork: children with the files of now, each its own; as their parent otherwise, but for what is said anew")
+    def _():
+        spec = {"labels": {"team": "blue", "n": "0"}, "env": {"A": "parent"}, "limits": {"memory": 128 << 20, "pids": 77}, "umask": "027", "name": "forked",
+                "tmpfs": [{"path": "/scratch", "size": 1 << 20, "mode": "0750"}], "idle": 500, "start": {"argv": ["sh", "-c", "echo started; exec sleep 1000"]}}
+        parent = node.create(**spec)
+        node.shell(parent, WRITE + "\necho memory >/scratch/file")
+        before, counting = node.shell(parent, READ), node.start(parent, "i=0; while :; do i=$((i+1)); echo $i; sleep 0.01; done")
+        made = fork(node, parent, count=3, labels={"n": "1"}, env={"B": "child"}, ttl=300)
+        children = [s["id"] for s in made["sandboxes"]]
+        equal((made["holds"], len(set(children)), made["still_ms"] > 0), ("files", 3, True), "answer")
+        for child in children:
+            equal(node.shell(child, READ), before, "files of a child")
+            equal(node.shell(child, "echo \"$A\" \"$B\"; ls -A /scratch; umask; hostname; stat -c %a /scratch"), f" child\n0027\n{child}\n750\n", "its surroundings")
+            seen, limits = node.show(child), node.show(parent)["limits"]
+            equal((seen["labels"], seen["name"], seen["limits"], seen["idle"], seen["image"]["name"]), ({"team": "blue", "n": "1"}, None, limits, 500, "busybox"), "its spec")
+            check(295 < seen["ttl_left"] <= 300, f"time left: {seen['ttl_left']}")
+            eventually("its start command runs", lambda c=child: node.show(c)["start"]["exec"] and node.output(c, node.show(c)["start"]["exec"]) == b"started\n")
+            node.shell(child, f"echo {child} >/work/new")
+        equal([node.shell(c, "cat /work/new").strip() for c in [*children, parent]], [*children, "new"], "files are apart")
+        n = len(node.output(parent, counting))
+        eventually("the parent goes on", lambda: len(node.output(parent, counting)) > n)
+        equal(node.ok("GET", f"/v1/sandboxes/{parent}/snapshots")["snapshots"], [], "snapshots that stay")
+        again = fork(node, children[0])["sandboxes"]
+        equal(node.shell(again[0]["id"], "cat /work/new"), f"{children[0]}\n", "a fork of a child")
+        for one in [parent, *children, again[0]["id"]]:
+            node.delete(one)
+
+    @suite.case("a fork refuses while secrets are held unless told to, and children remember; counts and owners are checked")
+    def _():
+        _, ben = key_for(node, "ben")
+        with node.sandbox(secrets={"TOKEN": "x"}) as sb:
+            check(node.show(sb)["holds_secrets"], "it does not know of its secrets")
+            e = expect_error(node.call("POST", f"/v1/sandboxes/{sb}/fork", {"count": 2}), 409, "conflict")
+            check("despite_secrets" in e["remedy"], f"{e}")
+            for bad in ({"count": 0}, {"count": 101}, {"cuont": 1}):
+                expect_error(node.call("POST", f"/v1/sandboxes/{sb}/fork", bad), 400, "invalid_request")
+            expect_error(ben.call("POST", f"/v1/sandboxes/{sb}/fork", {}), 404, "not_found")
+            child = fork(node, sb, despite_secrets=True)["sandboxes"][0]
+            equal((child["holds_secrets"], node.shell(child["id"], "echo [$TOKEN]")), (True, "[]\n"), "a child")
+            expect_error(node.call("POST", f"/v1/sandboxes/{child['id']}/fork", {}), 409, "conflict")
+            given = fork(node, sb, despite_secrets=True, secrets={"TOKEN": "y"})["sandboxes"][0]
+            equal(node.shell(given["id"], "echo [$TOKEN]"), "[y]\n", "one that is given another")
+            for one in (child, given):
+                node.delete(one["id"])
+        with node.sandbox() as sb:
+            check(not node.show(sb)["holds_secrets"], "it has none")
+        expect_error(node.call("POST", f"/v1/sandboxes/{sb}/fork", {}), 410, "sandbox_gone")
+
+    @suite.case("a fork whose caller leaves before the answer leaves no children")
+    def _():
+        beside(node)
+        with node.sandbox(labels={"left": "no"}) as sb:
+            body = b'{"count": 20, "labels": {"left": "yes"}}'
+            c = UnixConnection(node.path)
+            c.request("POST", f"/v1/sandboxes/{sb}/fork", body, {"Content-Type": "application/json"})
+            eventually("children come", lambda: of_label(node, "left=yes") or of_label(node, "left=yes", "gone"), 20)
+            c.close()
+            eventually("children go", lambda: not of_label(node, "left=yes") and len(of_label(node, "left=yes", "gone")) >= 20, 60)
+            equal(of_label(node, "left=no"), [sb], "the parent")
+            equal(node.ok("GET", f"/v1/sandboxes/{sb}/snapshots")["snapshots"], [], "snapshots")
+
+    @suite.case("a fork that cannot have all its children has none")
+    def _():
+        _, api = key_for(node, "few", max_sandboxes=3)
+        sb = api.create()
+        expect_error(api.call("POST", f"/v1/sandboxes/{sb}/fork", {"count": 3}, timeout=60), 429, "quota_exceeded")
+        eventually("nothing is left but the parent", lambda: [s["id"] for s in api.ok("GET", "/v1/sandboxes")["sandboxes"]] == [sb])
+        equal(api.ok("GET", "/v1/snapshots")["snapshots"], [], "snapshots")
+        children = fork(api, sb, count=2)["sandboxes"]
+        for one in [sb, *(c["id"] for c in children)]:
+            api.delete(one)
 
 
 def alone(suite, backend):

@@ -194,6 +194,7 @@ json_t *view_sandbox(const sandbox_view *v)
     json_object_set_new(o, "running_execs", json_integer((json_int_t)v->live_execs));
     json_object_set_new(o, "template", text_or_null(v->template));
     json_object_set_new(o, "snapshot", text_or_null(v->snapshot));
+    json_object_set_new(o, "holds_secrets", json_boolean(v->secrets));
     json_object_set_new(o, "start", view_start(v));
     if (v->has_timing)
         json_object_set_new(o, "timing", view_timing(&v->timing));

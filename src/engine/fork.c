@@ -1,0 +1,231 @@
+/* Fork: a snapshot of a sandbox, and sandboxes that begin with it; all that were asked for, or
+ * none.
+ *
+ * The snapshot is a means: its record goes when the last child is there, and its image with the
+ * last of them. Each fork has a thread, because it waits for the disk and then for slots. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+typedef struct fork_job {
+    engine *e;
+    sandbox *parent;
+    caller who; /* a copy */
+    sandbox_spec spec;
+    unsigned count;
+    fork_done *done;
+    void *arg;
+    pthread_mutex_t lock;
+    pthread_cond_t answered_all;
+    sandbox **made;
+    size_t nmade, nanswered;
+    err *failure; /* the first */
+} fork_job;
+
+static void job_free(fork_job *j)
+{
+    for (size_t i = 0; i < j->nmade; i++)
+        sandbox_unref(j->made[i]);
+    free(j->made);
+    sandbox_spec_done(&j->spec);
+    sandbox_unref(j->parent);
+    free(j->who.owner);
+    pthread_cond_destroy(&j->answered_all);
+    pthread_mutex_destroy(&j->lock);
+    free(j);
+}
+
+/* ---- what the children are ---- */
+
+static void tmpfs_of(const json_t *list, sandbox_spec *s)
+{
+    const json_t *one;
+    size_t i;
+
+    s->tmpfs = xcalloc(json_array_size(list) + 1, sizeof *s->tmpfs);
+    json_array_foreach(list, i, one)
+    {
+        s->tmpfs[s->ntmpfs++] =
+            (tmpfs_spec){.path = xstrdup(str_or(json_str(one, "path"), "")),
+                         .size = (uint64_t)json_int(one, "size", 0),
+                         .mode = (uint32_t)strtoul(str_or(json_str(one, "mode"), "0"), NULL, 8),
+                         .exec = json_flag(one, "exec")};
+    }
+}
+
+static char *copy_of(const char *s)
+{
+    return s ? xstrdup(s) : NULL;
+}
+
+/* As it was asked for, but for name, env, secrets and time. */
+static void spec_of(sandbox *sb, sandbox_spec *ret)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    *ret = (sandbox_spec){.user = copy_of(sb->user),
+                          .cwd = copy_of(sb->cwd),
+                          .labels = strv_copy(sb->labels),
+                          .limits = sb->limits,
+                          .idle_ms = sb->idle_ms,
+                          .ttl_pauses = sb->ttl_pauses,
+                          .read_only = sb->read_only,
+                          .setuid = sb->setuid,
+                          .has_network = true,
+                          .network = sb->network,
+                          .has_umask = true,
+                          .umask = sb->umask,
+                          .start = {.argv = strv_of_json(json_object_get(sb->start, "argv")),
+                                    .user = copy_of(json_str(sb->start, "user")),
+                                    .cwd = copy_of(json_str(sb->start, "cwd"))}};
+    tmpfs_of(sb->tmpfs, ret);
+}
+
+/* Variables are not kept with a sandbox, but with its template; one that is gone has none. */
+static void fill_env(fork_job *j)
+{
+    CLEANUP(template_view_done) template_view t = {0};
+    const caller owner = {.owner = j->parent->owner, .role = CALLER_USER};
+
+    if (!j->parent->template)
+        return;
+    err *gone = engine_template_find(j->e, &owner, j->parent->template, &t);
+    if (!gone)
+        sandbox_spec_fill(&j->spec, &(sandbox_spec){.env = t.spec.env});
+    err_free(gone);
+}
+
+/* What the request does not say is as of the parent. */
+static void plan(fork_job *j)
+{
+    CLEANUP(sandbox_spec_done) sandbox_spec parent = {0};
+
+    spec_of(j->parent, &parent);
+    sandbox_spec_fill(&j->spec, &parent);
+    j->spec.ttl_pauses |= parent.ttl_pauses;
+    j->spec.holds_secrets = j->parent->secrets;
+    fill_env(j);
+}
+
+static sandbox_spec child_spec(const fork_job *j, const char *snapshot)
+{
+    sandbox_spec s = {.snapshot = xstrdup(snapshot),
+                      .secrets = strv_copy(j->spec.secrets),
+                      .ttl_pauses = j->spec.ttl_pauses,
+                      .holds_secrets = j->spec.holds_secrets,
+                      .queue_ms = j->spec.queue_ms};
+
+    sandbox_spec_fill(&s, &j->spec);
+    return s;
+}
+
+/* ---- making them ---- */
+
+static void on_child(void *arg, err *failure, sandbox *sb, bool replay)
+{
+    fork_job *j = arg;
+    LOCK_SCOPE(&j->lock);
+
+    (void)replay;
+    if (sb)
+        j->made[j->nmade++] = sb;
+    if (j->failure)
+        err_free(failure);
+    else
+        j->failure = failure;
+    if (++j->nanswered == j->count)
+        pthread_cond_signal(&j->answered_all);
+}
+
+static void make_all(fork_job *j, const char *snapshot)
+{
+    j->made = xcalloc(j->count, sizeof(sandbox *));
+    for (unsigned i = 0; i < j->count; i++) {
+        CLEANUP(sandbox_spec_done) sandbox_spec s = child_spec(j, snapshot);
+        sandbox_unref(engine_create(j->e, &j->who, &s, PULL_NEVER, &(idempotency){0}, on_child, j));
+    }
+    LOCK_SCOPE(&j->lock);
+    while (j->nanswered < j->count)
+        pthread_cond_wait(&j->answered_all, &j->lock);
+}
+
+static err *run(fork_job *j, uint64_t *ret_still_ns)
+{
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+
+    TRY(engine_snapshot(j->e, &j->who, j->parent, &row, ret_still_ns));
+    make_all(j, row.id);
+    err_drop(snapshot_forget(j->e, row.id), "fork");
+    for (size_t i = 0; j->failure && i < j->nmade; i++)
+        err_drop(engine_delete(j->e, &j->who, j->made[i], CAUSE_REQUESTED, NULL), "fork");
+    return err_wrap(TAKE_PTR(j->failure), "a child of sandbox %s", j->parent->id);
+}
+
+static void *fork_thread(void *arg)
+{
+    fork_job *j = arg;
+    engine *e = j->e;
+    uint64_t still_ns = 0;
+
+    LOG_ABOUT(j->parent->id, NULL, 0);
+    err *failure = run(j, &still_ns);
+    j->done(j->arg, failure, j->made, failure ? 0 : j->nmade, still_ns);
+    job_free(j);
+    LOCK_SCOPE(&e->lock);
+    e->forks--;
+    pthread_cond_broadcast(&e->wake);
+    return NULL;
+}
+
+static err *check(const sandbox *sb, const fork_request *r)
+{
+    if (!r->count || r->count > FORK_MAX)
+        return err_new(ERR_INVALID_REQUEST, "count must be 1 to %u", FORK_MAX);
+    if (!sb->secrets || r->despite_secrets)
+        return NULL;
+    return err_remedy(
+        err_kind(err_new(ERR_CONFLICT,
+                         "sandbox %s was given secrets, and what it wrote may hold them", sb->id),
+                 "secrets"),
+        "Say despite_secrets: true if every child may have what is in its files.");
+}
+
+static err *begin(engine *e)
+{
+    LOCK_SCOPE(&e->lock);
+
+    if (e->forks >= SNAPSHOTS_AT_ONCE || e->stopping)
+        return err_retry_after(err_new(ERR_UNAVAILABLE, "too many forks are under way already"), 1);
+    e->forks++;
+    return NULL;
+}
+
+err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_done *done,
+                 void *arg)
+{
+    TRY(snapshot_check_can(e, c));
+    TRY(check(sb, r));
+    TRY(begin(e));
+    fork_job *j = xcalloc(1, sizeof *j);
+    *j = (fork_job){.e = e,
+                    .parent = sandbox_ref(sb),
+                    .who = *c,
+                    .spec = r->spec,
+                    .count = r->count,
+                    .done = done,
+                    .arg = arg};
+    j->who.owner = xstrdup(c->owner);
+    r->spec = (sandbox_spec){0};
+    pthread_mutex_init(&j->lock, NULL);
+    cond_init(&j->answered_all);
+    plan(j);
+    if (thread_try_detach(fork_thread, j))
+        return NULL;
+    job_free(j);
+    LOCK_SCOPE(&e->lock);
+    e->forks--;
+    return err_retry_after(err_new(ERR_UNAVAILABLE, "there is no thread for a fork"), 1);
+}
