@@ -39,6 +39,7 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     engine_count_init(e);
     events_open(e);
     pause_recall(e);
+    builds_open(e);
     e->keeper = thread_start("keeper", engine_keeper, e);
     *ret_engine = e;
     return NULL;
@@ -55,6 +56,7 @@ void engine_free(engine *e)
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->keeper, NULL);
+    builds_close(e);
     snapshot_wait_all(e);
     for (size_t i = 0; i < e->nleft; i++)
         sandbox_unref(e->left[i]);
@@ -231,7 +233,7 @@ err *engine_reconcile(engine *e)
         err_drop(e->o.backend->ops->destroy(e->o.backend, b->id), "reconcile");
     }
     map_done(&boxes);
-    return failure;
+    return failure ? failure : builds_reconcile(e);
 }
 
 /* ---- find and list ---- */

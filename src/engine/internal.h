@@ -36,6 +36,7 @@ struct engine {
     unsigned prune_wait; /* the keeper's: seconds until the next */
     unsigned forks;      /* likewise: under way */
     bool pruning;        /* under the lock: a thread of its own does */
+    struct build_desk *builds;
     pthread_mutex_t event_lock;
     event_watch *watches; /* under event_lock */
     _Atomic unsigned nwatches;
@@ -191,6 +192,28 @@ void snapshot_let_go(engine *e, const sandbox *sb); /* it has ended */
 void snapshot_prune(engine *e);                     /* the keeper's */
 void snapshot_wait_all(engine *e);                  /* for those under way, when it stops */
 
+/* As engine_snapshot(); the image it becomes has these, where they are not NULL. */
+typedef struct snapshot_config {
+    char **env; /* all of it */
+    const char *user, *cwd;
+} snapshot_config;
+err *snapshot_as(engine *e, const caller *c, sandbox *sb, const snapshot_config *as,
+                 snapshot_row *ret_snapshot, uint64_t *ret_still_ns) ERR_MUST;
+
+/* build.c */
+void builds_open(engine *e);
+void builds_close(engine *e);              /* waits for those under way to notice */
+err *builds_reconcile(engine *e) ERR_MUST; /* at start, when sandboxes are attached */
+void builds_keep(engine *e);               /* the keeper's: what is over for long is forgotten */
+/* A template goes, by whatever verb: its builds go with it. */
+void builds_forget(engine *e, const char *owner, const char *template);
+
+/* template.c: the store's form of a spec. */
+char *template_spec_text(const sandbox_spec *s);
+err *template_spec_read(const char *name, const char *text, sandbox_spec *ret_spec) ERR_MUST;
+/* The template of this id: made, or in the place of what it was. Takes the spec. */
+err *template_put(engine *e, const caller *c, const char *id, const char *name,
+                  sandbox_spec *spec) ERR_MUST;
 /* template.c: what a create's template says, where the spec says nothing. */
 err *template_apply(engine *e, const caller *c, sandbox_spec *spec) ERR_MUST;
 

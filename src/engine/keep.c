@@ -197,6 +197,7 @@ void *engine_keeper(void *arg)
         idle_look(e);
         start_look(e);
         snapshot_prune(e);
+        builds_keep(e);
         for (sandbox *sb; (sb = unsettled(e));) {
             sandbox_give_up(sb);
             sandbox_unref(sb);

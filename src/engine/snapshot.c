@@ -111,7 +111,8 @@ static err *record(engine *e, const sandbox *sb, const taking *t, snapshot_row *
     return store_snapshot_insert(e->o.store, row, SNAPSHOTS_MAX);
 }
 
-static err *take(engine *e, sandbox *sb, snapshot_row *ret_row, uint64_t *ret_still_ns)
+static err *take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row *ret_row,
+                 uint64_t *ret_still_ns)
 {
     CLEANUP(image_unrefp) image *base = NULL;
     CLEANUP(image_unrefp) image *made = NULL;
@@ -123,8 +124,9 @@ static err *take(engine *e, sandbox *sb, snapshot_row *ret_row, uint64_t *ret_st
     TRY(sandbox_told(sb, image_derive(e->o.images,
                                       &(derivation){.id = row.id,
                                                     .base = base,
-                                                    .user = sb->user,
-                                                    .cwd = sb->cwd,
+                                                    .env = as->env,
+                                                    .user = as->user ? as->user : sb->user,
+                                                    .cwd = as->cwd ? as->cwd : sb->cwd,
                                                     .make = make_layer,
                                                     .arg = &t},
                                       &made)));
@@ -142,25 +144,32 @@ static err *take(engine *e, sandbox *sb, snapshot_row *ret_row, uint64_t *ret_st
 }
 
 /* Between begin() and end(). */
-static err *move_and_take(engine *e, sandbox *sb, snapshot_row *ret_row, uint64_t *ret_still_ns)
+static err *move_and_take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row *ret_row,
+                          uint64_t *ret_still_ns)
 {
     TRY(sandbox_move_begin(sb));
     bool used = sandbox_stream_begin(sb); /* it is not found idle meanwhile */
-    err *failure = take(e, sb, ret_row, ret_still_ns);
+    err *failure = take(e, sb, as, ret_row, ret_still_ns);
     if (used)
         sandbox_stream_end(sb);
     sandbox_move_end(sb);
     return failure;
 }
 
-err *engine_snapshot(engine *e, const caller *c, sandbox *sb, snapshot_row *ret_snapshot,
-                     uint64_t *ret_still_ns)
+err *snapshot_as(engine *e, const caller *c, sandbox *sb, const snapshot_config *as,
+                 snapshot_row *ret_snapshot, uint64_t *ret_still_ns)
 {
     TRY(snapshot_check_can(e, c));
     TRY(begin(e, sb));
-    err *failure = move_and_take(e, sb, ret_snapshot, ret_still_ns);
+    err *failure = move_and_take(e, sb, as, ret_snapshot, ret_still_ns);
     end(e, sb, failure);
     return failure;
+}
+
+err *engine_snapshot(engine *e, const caller *c, sandbox *sb, snapshot_row *ret_snapshot,
+                     uint64_t *ret_still_ns)
+{
+    return snapshot_as(e, c, sb, &(snapshot_config){0}, ret_snapshot, ret_still_ns);
 }
 
 typedef struct snapshot_job {
@@ -177,7 +186,7 @@ static void *run_job(void *arg)
     uint64_t still_ns = 0;
 
     LOG_ABOUT(j->sb->id, NULL, 0);
-    err *failure = move_and_take(e, j->sb, &row, &still_ns);
+    err *failure = move_and_take(e, j->sb, &(snapshot_config){0}, &row, &still_ns);
     bool failed = failure;
     j->done(j->arg, failure, failure ? NULL : &row, still_ns);
     end(e, j->sb, failed);

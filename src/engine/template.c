@@ -43,7 +43,7 @@ static void tmpfs_read(const json_t *list, sandbox_spec *s)
     }
 }
 
-static char *spec_text(const sandbox_spec *s)
+char *template_spec_text(const sandbox_spec *s)
 {
     CLEANUP(buf_done) buf b = {0};
     CLEANUP(json_decrefp)
@@ -69,7 +69,7 @@ static char *copy_of(const json_t *o, const char *member)
     return s ? xstrdup(s) : NULL;
 }
 
-static err *spec_read(const char *name, const char *text, sandbox_spec *ret_spec)
+err *template_spec_read(const char *name, const char *text, sandbox_spec *ret_spec)
 {
     CLEANUP(json_decrefp) json_t *o = NULL;
 
@@ -104,7 +104,7 @@ static err *view_of(template_row *r, template_view *ret_view)
     template_view v = {
         .public = r->public, .created_ns = r->created_ns, .changed_ns = r->changed_ns};
 
-    TRY(spec_read(r->name, r->spec, &v.spec));
+    TRY(template_spec_read(r->name, r->spec, &v.spec));
     memcpy(v.id, r->id, sizeof v.id);
     v.owner = TAKE_PTR(r->owner);
     v.name = TAKE_PTR(r->name);
@@ -158,25 +158,31 @@ static err *check(engine *e, const caller *c, const template_view *t, const char
         return err_remedy(err_new(ERR_FORBIDDEN, "only an admin may name a path of the node"),
                           "Let an admin pull it under a name, then use that name.");
     TRY(check_image(t->spec.image));
-    TRY(spec_read(t->name, text, &tried));
+    TRY(template_spec_read(t->name, text, &tried));
     TRY(check_source(&tried));
     TRY(snapshot_apply(e, str_or(t->owner, c->owner), &tried)); /* as a create of it will */
     return sandbox_spec_check(&tried);
 }
 
-err *engine_template_create(engine *e, const caller *c, template_view *t, template_view *ret_made)
+static err *make(engine *e, const caller *c, template_view *t, template_view *ret_made)
 {
     CLEANUP(template_row_done)
     template_row row = {.owner = xstrdup(c->owner),
                         .name = xstrdup(str_or(t->name, "")),
                         .public = t->public,
-                        .spec = spec_text(&t->spec)};
+                        .spec = template_spec_text(&t->spec)};
 
     TRY(check(e, c, t, row.spec));
-    id_sandbox(e->o.cell, row.id);
+    memcpy(row.id, t->id, sizeof row.id);
     row.created_ns = row.changed_ns = clock_real(e->o.clock);
     TRY(store_template_insert(e->o.store, &row, TEMPLATES_MAX));
     return view_of(&row, ret_made);
+}
+
+err *engine_template_create(engine *e, const caller *c, template_view *t, template_view *ret_made)
+{
+    id_sandbox(e->o.cell, t->id);
+    return make(e, c, t, ret_made);
 }
 
 err *engine_template_find(engine *e, const caller *c, const char *id_or_name,
@@ -204,7 +210,7 @@ err *engine_template_update(engine *e, const caller *c, template_view *t, templa
     template_row row = {.owner = xstrdup(t->owner),
                         .name = xstrdup(str_or(t->name, "")),
                         .public = t->public,
-                        .spec = spec_text(&t->spec),
+                        .spec = template_spec_text(&t->spec),
                         .created_ns = t->created_ns,
                         .changed_ns = t->changed_ns};
     uint64_t now = clock_real(e->o.clock);
@@ -218,6 +224,26 @@ err *engine_template_update(engine *e, const caller *c, template_view *t, templa
     return view_of(&row, ret_made);
 }
 
+err *template_put(engine *e, const caller *c, const char *id, const char *name, sandbox_spec *spec)
+{
+    CLEANUP(template_view_done) template_view t = {0};
+    CLEANUP(template_view_done) template_view made = {0};
+    err *failure = engine_template_find(e, c, id, &t);
+
+    if (failure && failure->code != ERR_NOT_FOUND)
+        return failure;
+    bool known = !failure;
+    err_free(failure);
+    sandbox_spec_done(&t.spec);
+    t.spec = *spec;
+    *spec = (sandbox_spec){0};
+    if (known)
+        return engine_template_update(e, c, &t, &made);
+    str_copy(t.id, sizeof t.id, id);
+    t.name = xstrdup(name);
+    return make(e, c, &t, &made);
+}
+
 /* The row will do: one whose spec cannot be read goes as well. */
 err *engine_template_remove(engine *e, const caller *c, const char *id_or_name)
 {
@@ -225,7 +251,9 @@ err *engine_template_remove(engine *e, const caller *c, const char *id_or_name)
 
     TRY(store_template_find(e->o.store, c->owner, c->role == CALLER_ADMIN, id_or_name, &row));
     TRY(may_change(c, row.owner, row.name));
-    return store_template_remove(e->o.store, row.id);
+    TRY(store_template_remove(e->o.store, row.id));
+    builds_forget(e, row.owner, row.id);
+    return NULL;
 }
 
 err *engine_template_list(engine *e, const caller *c, template_view **ret_templates, size_t *ret_n)

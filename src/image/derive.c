@@ -26,7 +26,7 @@ static void making(image_store *s, int change)
 static image *over(const derivation *d, const uint8_t layer[32], uint64_t bytes)
 {
     const image *base = d->base;
-    image_config c = {.env = strv_copy(base->env),
+    image_config c = {.env = strv_copy(d->env ? d->env : base->env),
                       .user = xstrdup(d->user ? d->user : base->user),
                       .cwd = xstrdup(d->cwd ? d->cwd : base->cwd),
                       .entrypoint = strv_copy(base->entrypoint),

@@ -103,7 +103,8 @@ err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[
 typedef struct derivation {
     const char *id;
     const image *base;
-    const char *user, *cwd; /* NULL: the base's */
+    char *const *env;       /* NULL: the base's */
+    const char *user, *cwd; /* likewise */
     /* Has the backend make the layer of this id, which is new. */
     err *(*make)(void *arg, const uint8_t layer[32], uint64_t *ret_bytes);
     void *arg;

@@ -244,6 +244,8 @@ static long begin_directory(const kit_record *r)
         if (fd < 0)
             return fd == -ENOTDIR ? -EEXIST : fd;
         SYS(close, fd);
+        if (flags & KIT_F_KEEP)
+            return 0;
         e = 0;
     }
     return e < 0 ? e : remember(r);

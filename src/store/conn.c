@@ -13,6 +13,8 @@
 #define KEY_COLUMNS                                     \
     "id, owner, role, note, sha256, created, expires, " \
     "max_sandboxes, creates_milli, max_concurrent, max_ttl"
+#define BUILD_COLUMNS \
+    "id, template, owner, name, tags, state, spec, reason, snapshot, created, changed"
 #define SNAPSHOT_COLUMNS "id, owner, sandbox, image, bytes, entries, created"
 #define TEMPLATE_COLUMNS "id, owner, name, public, spec, created, changed"
 #define EVENT_COLUMNS    "seq, time, sandbox, owner, type, detail"
@@ -79,6 +81,16 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_SNAPSHOT_LIST] = "SELECT " SNAPSHOT_COLUMNS " FROM snapshots WHERE "
                           "(?1 IS NULL OR owner = ?1) AND (?2 IS NULL OR sandbox = ?2) "
                           "ORDER BY created, id",
+    [SQL_BUILD_INSERT] =
+        "INSERT INTO builds (" BUILD_COLUMNS ") SELECT ?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11 "
+        "WHERE (SELECT count(*) FROM builds WHERE owner = ?3) < ?12",
+    [SQL_BUILD_LIST] = "SELECT " BUILD_COLUMNS " FROM builds WHERE "
+                       "(?1 IS NULL OR owner = ?1) AND (?2 IS NULL OR id = ?2 OR template = ?2) "
+                       "ORDER BY created, id",
+    [SQL_BUILD_UPDATE] = "UPDATE builds SET tags = ?2, state = ?3, spec = ?4, reason = ?5, "
+                         "snapshot = ?6, changed = ?7 WHERE id = ?1",
+    [SQL_BUILD_REMOVE] = "DELETE FROM builds WHERE id = ?1",
+    [SQL_BUILD_FORGET] = "DELETE FROM builds WHERE changed < ?1 AND state IN ('waiting', 'error')",
     /* One for each index: the numbers are the order of all of them. */
     [SQL_EVENT_LIST] = "SELECT " EVENT_COLUMNS " FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2",
     [SQL_EVENT_LIST_OWNER] = "SELECT " EVENT_COLUMNS " FROM events WHERE owner = ?3 AND seq > ?1 "

@@ -99,6 +99,21 @@ static const char *const MIGRATIONS[] = {
     "  created INTEGER NOT NULL"
     ") STRICT, WITHOUT ROWID;"
     "CREATE INDEX snapshots_owner ON snapshots (owner, created);",
+    "CREATE TABLE builds ("
+    "  id TEXT PRIMARY KEY,"
+    "  template TEXT NOT NULL,"
+    "  owner TEXT NOT NULL,"
+    "  name TEXT NOT NULL,"
+    "  tags TEXT NOT NULL,"
+    "  state TEXT NOT NULL,"
+    "  spec TEXT NOT NULL,"
+    "  reason TEXT,"
+    "  snapshot TEXT,"
+    "  created INTEGER NOT NULL,"
+    "  changed INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE INDEX builds_owner ON builds (owner, created);"
+    "CREATE INDEX builds_template ON builds (template);",
 };
 _Static_assert(ARRAY_LEN(MIGRATIONS) == STORE_VERSION, "a migration for each version");
 

@@ -13,7 +13,7 @@
 #include "base/id.h"
 #include "core/quota.h"
 
-#define STORE_VERSION 6 /* user_version of the file */
+#define STORE_VERSION 7 /* user_version of the file */
 
 typedef struct store store;
 
@@ -157,6 +157,33 @@ err *store_snapshot_remove(store *s, const char *id) ERR_MUST;
 /* Oldest first; owner NULL: everybody's, sandbox NULL: of any. */
 err *store_snapshot_list(store *s, const char *owner, const char *sandbox, snapshot_row **ret_rows,
                          size_t *ret_n) ERR_MUST;
+
+/* Builds of templates: what becomes of them, and which tags of the template they have. */
+#define BUILD_ID_LEN 36 /* a UUID */
+typedef struct build_row {
+    char id[BUILD_ID_LEN + 1];
+    char template[SANDBOX_ID_LEN + 1]; /* its id, also before there is one */
+    char *owner, *name;
+    char *tags;     /* JSON: an array of strings */
+    char *state;    /* waiting, building, ready, error */
+    char *spec;     /* JSON: of sandboxes that are made of it */
+    char *reason;   /* JSON, of an error; or NULL */
+    char *snapshot; /* its files; or NULL */
+    uint64_t created_ns, changed_ns;
+} build_row;
+void build_row_done(build_row *r);
+void build_rows_free(build_row *rows, size_t n);
+/* ERR_QUOTA_EXCEEDED over max of the owner's. */
+err *store_build_insert(store *s, const build_row *r, size_t max) ERR_MUST;
+/* Oldest first; owner NULL: everybody's; of: the id of a build or of a template, NULL: all. */
+err *store_build_list(store *s, const char *owner, const char *of, build_row **ret_rows,
+                      size_t *ret_n) ERR_MUST;
+/* Tags, state, spec, reason, snapshot and changed_ns of the row with this id; all rows in one
+ * commit. A row that is gone is ERR_NOT_FOUND (kind "build"). */
+err *store_build_update(store *s, const build_row *rows, size_t n) ERR_MUST;
+err *store_build_remove(store *s, const char *id) ERR_MUST; /* a missing one is success */
+/* Those that wait or failed and have not changed since. */
+err *store_build_forget(store *s, uint64_t before_ns) ERR_MUST;
 
 /* Events: append-only, resumable by number. The file makes them of what happens to sandboxes, in
  * the same commit: their type is the state it came to ("creating", "running", "gone", …), or

@@ -81,7 +81,8 @@ enum kit_verb {
 #define KIT_F_MANY      (1u << 11) /* write: several files, the request's path is not used */
 #define KIT_F_DIRECTORY (1u << 12) /* watch: must be one; mkdir with NEW: ENOTDIR if it is none */
 #define KIT_F_FOR       (1u << 13) /* write, by root: for the user `to`; see above */
-#define KIT_FLAGS_ALL   ((1u << 14) - 1)
+#define KIT_F_KEEP      (1u << 14) /* unpack: directories that are there stay as they are */
+#define KIT_FLAGS_ALL   ((1u << 15) - 1)
 
 /* A file is written under a name of this form, which then becomes its own: KIT_TEMP, the second
  * letter if there was none of that name before, hexadecimal digits. Whoever watches knows by it. */

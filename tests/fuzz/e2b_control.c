@@ -1,5 +1,9 @@
 /* Bodies and filters of E2B's control plane: a create becomes a spec within its limits, metadata
- * comes back as it was given, and a filter that was written the SDKs' way finds it. */
+ * comes back as it was given, and a filter that was written the SDKs' way finds it; what is to be
+ * built lies within its limits, and what it copies stays below the root. */
+#include "door/e2b/templates.h"
+#include "engine/build_internal.h"
+
 #include "../../src/door/e2b/control_create.c" /* the door's own step from body to spec */
 #include "fuzz.h"
 
@@ -77,10 +81,53 @@ static void run_create(json_t *body, bool v2)
     err_free(e);
 }
 
+/* Names of entries, as kit_decode() takes them, or nothing: the root. */
+static void check_path(const char *path)
+{
+    MUST(path[0] != '/' && !strstr(path, "//") && !str_ends(path, "/"));
+    for (const char *p = path; p && *p; p = strchr(p, '/') ? strchr(p, '/') + 1 : NULL) {
+        size_t n = strcspn(p, "/");
+        MUST(n && !(n == 1 && p[0] == '.') && !(n == 2 && p[0] == '.' && p[1] == '.'));
+    }
+}
+
+static void check_step(const build_step *s)
+{
+    MUST(s->verb < BUILD_VERBS && (s->verb == BUILD_COPY) == (s->files != NULL));
+    MUST(!s->files || build_hash_valid(s->files));
+    if (strv_len(s->args) < 2)
+        return;
+    CLEANUP(freep) char *source = build_copy_source(s->args[0]);
+    CLEANUP(freep) char *target = build_copy_target("/home/user", s->args[1]);
+    check_path(source);
+    check_path(target);
+    MUST(!source[strcspn(source, "*?[{")]);
+}
+
+static void run_build(const json_t *body)
+{
+    CLEANUP(template_asked_done) template_asked new = {0};
+    CLEANUP(build_recipe_done) build_recipe r = {0};
+    err *e = template_asked_parse(body, &new);
+
+    if (!e)
+        MUST(new.name &&strv_len(new.tags) <= BUILD_TAGS_MAX + 1);
+    err_free(e);
+    e = build_recipe_parse(body, &r);
+    if (!e) {
+        MUST(!r.base.image != !r.base.template && r.as_user == (r.base.image != NULL));
+        MUST(r.nsteps <= BUILD_STEPS_MAX);
+        for (size_t i = 0; i < r.nsteps; i++)
+            check_step(&r.steps[i]);
+        MUST(!r.start || *r.start);
+    }
+    err_free(e);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     fuzz_in in = {data, size};
-    bool v2 = fuzz_byte(&in) & 1;
+    uint8_t how = fuzz_byte(&in);
     CLEANUP(freep) char *filter = fuzz_word(&in, '\n');
     CLEANUP(json_decrefp) json_t *body = NULL, *pairs = NULL;
 
@@ -89,8 +136,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     MUST(e || json_object_size(pairs) <= 64);
     err_free(e);
     e = json_parse(in.p, in.n, &body);
-    if (!e && json_is_object(body))
-        run_create(body, v2);
+    if (!e && json_is_object(body) && how & 2)
+        run_build(body);
+    else if (!e && json_is_object(body))
+        run_create(body, how & 1);
     err_free(e);
     return 0;
 }

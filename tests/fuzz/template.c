@@ -8,12 +8,12 @@
 
 static void must_read_again(const sandbox_spec *s)
 {
-    CLEANUP(freep) char *first = spec_text(s);
+    CLEANUP(freep) char *first = template_spec_text(s);
     CLEANUP(freep) char *second = NULL;
     CLEANUP(sandbox_spec_done) sandbox_spec again = {0};
 
-    MUST(!spec_read("x", first, &again));
-    second = spec_text(&again);
+    MUST(!template_spec_read("x", first, &again));
+    second = template_spec_text(&again);
     MUST(!strcmp(first, second));
 }
 
@@ -29,8 +29,8 @@ static void must_be_sent_again(const template_view *t)
     json_write(&text, wish);
     MUST(!create_template_decode(text.p, text.len, &in));
     take_template(&in, &again);
-    CLEANUP(freep) char *first = spec_text(&t->spec);
-    CLEANUP(freep) char *second = spec_text(&again.spec);
+    CLEANUP(freep) char *first = template_spec_text(&t->spec);
+    CLEANUP(freep) char *second = template_spec_text(&again.spec);
     MUST(!strcmp(first, second));
 }
 
@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     CLEANUP(freep) char *text = xstrndup((const char *)data + 1, size - 1);
-    err *e = spec_read("x", text, &s);
+    err *e = template_spec_read("x", text, &s);
     if (!e)
         must_read_again(&s);
     err_free(e);

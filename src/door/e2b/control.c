@@ -3,18 +3,15 @@
 
 #include <string.h>
 
+#include "door/e2b/templates.h"
 #include "door/shared/stream.h"
 #include "net/router.h"
 
 static err *not_templates(request *rq, response *rs)
 {
     (void)rs;
-    return e2b_missing(MISSING_TEMPLATES, "%s: templates are not served", request_path(rq));
-}
-static err *not_snapshots(request *rq, response *rs)
-{
-    (void)rs;
-    return e2b_missing(MISSING_SNAPSHOTS, "%s: snapshots are not served", request_path(rq));
+    return e2b_missing(MISSING_TEMPLATES, "%s of %s is not served", request_method(rq),
+                       request_path(rq));
 }
 static err *not_volumes(request *rq, response *rs)
 {
@@ -51,13 +48,26 @@ static const route ROUTES[] = {
     {"GET", "/sandboxes/{id}/logs", control_logs, ROLE_READ, "e2b_logs"},
     {"GET", "/v2/sandboxes/{id}/logs", control_logs_v2, ROLE_READ, "e2b_logs"},
     {"PUT", "/sandboxes/{id}/network", control_network, ROLE_USER, "e2b_network"},
-    {"POST", "/sandboxes/{id}/snapshots", not_snapshots, ROLE_USER, "e2b_snapshots"},
+    {"POST", "/sandboxes/{id}/snapshots", snapshots_take, ROLE_USER, "e2b_snapshots"},
     {"POST", "/sandboxes/{id}/fork", not_fork, ROLE_USER, "e2b_fork"},
-    {"*", "/snapshots", not_snapshots, ROLE_READ, "e2b_snapshots"},
+    {"GET", "/snapshots", snapshots_list, ROLE_READ, "e2b_snapshots"},
+    {"POST", "/v3/templates", templates_new, ROLE_USER, "e2b_templates"},
+    {"POST", "/v2/templates", templates_new, ROLE_USER, "e2b_templates"},
+    {"POST", "/v2/templates/{id}/builds/{build}", templates_start, ROLE_USER, "e2b_templates"},
+    {"GET", "/templates/{id}/builds/{build}/status", templates_status, ROLE_READ, "e2b_templates"},
+    {"GET", "/templates/{id}/builds/{build}/logs", templates_logs, ROLE_READ, "e2b_templates"},
+    {"GET", "/templates/{id}/files/{hash}", templates_link, ROLE_USER, "e2b_templates"},
+    {"PUT", "/templates/{id}/files/{hash}", templates_upload, ROLE_ANYONE, "e2b_templates"},
+    {"GET", "/templates/aliases/{alias}", templates_alias, ROLE_READ, "e2b_templates"},
+    {"POST", "/templates/tags", templates_tag, ROLE_USER, "e2b_templates"},
+    {"DELETE", "/templates/tags", templates_untag, ROLE_USER, "e2b_templates"},
+    {"GET", "/templates/{id}/tags", templates_tags, ROLE_READ, "e2b_templates"},
+    {"GET", "/templates", templates_list, ROLE_READ, "e2b_templates"},
+    {"GET", "/v2/templates", templates_list, ROLE_READ, "e2b_templates"},
+    {"DELETE", "/templates/{id}", templates_delete, ROLE_USER, "e2b_templates"},
     {"*", "/templates", not_templates, ROLE_READ, "e2b_templates"},
     {"*", "/templates/{rest*}", not_templates, ROLE_READ, "e2b_templates"},
     {"*", "/v2/templates/{rest*}", not_templates, ROLE_READ, "e2b_templates"},
-    {"*", "/v3/templates", not_templates, ROLE_READ, "e2b_templates"},
     {"*", "/volumes", not_volumes, ROLE_READ, "e2b_volumes"},
     {"*", "/volumes/{rest*}", not_volumes, ROLE_READ, "e2b_volumes"},
     {"*", "/secrets", not_secrets, ROLE_READ, "e2b_secrets"},
@@ -99,7 +109,8 @@ err *control_dispatch(e2b *d, request *rq, response *rs)
 
     TRY(router_match(ROUTES, ARRAY_LEN(ROUTES), rq, rs, &found));
     e2b_set_operation(rq, found->operation);
-    TRY(admit(d, rq, found->role));
+    if (found->role != ROLE_ANYONE)
+        TRY(admit(d, rq, found->role));
     return found->handle(rq, rs);
 }
 

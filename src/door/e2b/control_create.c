@@ -29,9 +29,9 @@ static err *take_template(const e2b *d, const json_t *body, asked *a)
         return err_remedy(err_new(ERR_INVALID_REQUEST, "templateID: missing"),
                           "Name a template: base, code-interpreter-v1, or an image.");
     a->note.template = xstrdup(name);
-    bool base = str_eq(name, "base"), code = str_eq(name, "code-interpreter-v1");
-    a->spec.image = xstrdup(base ? d->o.base_image : code ? d->o.code_interpreter_image : name);
-    a->spec.setuid = base || code; /* sudo works in E2B's own */
+    const char *own = e2b_own_image(d, name);
+    a->spec.image = xstrdup(own ? own : name);
+    a->spec.setuid = own != NULL; /* sudo works in E2B's own */
     return NULL;
 }
 
@@ -149,21 +149,21 @@ static err *take(const e2b *d, const caller *c, json_t *body, bool v2, asked *a)
 /* A recipe of this name goes before the names that E2B has, and before images. */
 static err *use_recipe(const e2b *d, const caller *c, asked *a)
 {
-    CLEANUP(template_view_done) template_view t = {0};
-    err *e = engine_template_find(d->o.engine, c, a->note.template, &t);
+    CLEANUP(sandbox_spec_done) sandbox_spec found = {0};
+    err *e = e2b_source(d, c, a->note.template, &found);
 
     if (e && e->code != ERR_NOT_FOUND)
         return e;
-    bool found = !e;
-    err_free(e);
-    if (found) {
-        free(a->spec.image);
-        a->spec.image = NULL;
-        a->spec.template = xstrdup(a->note.template);
-        a->spec.setuid = false; /* the recipe says it */
-    } else {
+    if (e) {
         a->spec.has_network = true;
+        err_free(e);
+        return NULL;
     }
+    free(a->spec.image);
+    a->spec.image = NULL;
+    a->spec.template = TAKE_PTR(found.template);
+    a->spec.setuid = !a->spec.template; /* else the recipe says it */
+    sandbox_spec_fill(&a->spec, &found);
     return NULL;
 }
 

@@ -101,6 +101,13 @@ err *control_dispatch(e2b *d, request *rq, response *rs) ERR_MUST;
 /* ---- control_life.c: a paused one goes on, with time again ---- */
 err *e2b_wake(const e2b *d, const caller *c, sandbox *sb) ERR_MUST;
 
+/* ---- templates.c: what a template's name means ---- */
+/* One that was built (by tag or not), a template of the node, or a snapshot: one of template and
+ * snapshot, with what else a create of it says. ERR_NOT_FOUND. */
+err *e2b_source(const e2b *d, const caller *c, const char *name, sandbox_spec *ret_spec) ERR_MUST;
+/* The image of a template that E2B itself has; NULL: it is none. */
+const char *e2b_own_image(const e2b *d, const char *name);
+
 /* ---- control_look.c: what a sandbox uses ---- */
 typedef struct usage_look {
     uint64_t at_ns, memory, memory_max, disk, disk_max; /* a maximum of 0: none is set */

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "engine/build_internal.h"
 #include "engine/internal.h"
 #include "exec/internal.h"
 
@@ -827,6 +828,73 @@ static void interrupted_create_is_given_up_in_the_end(void **state)
     assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row), ERR_NOT_FOUND);
 }
 
+static void a_build_that_a_restart_has_lost_says_so(void **state)
+{
+    const caller c = {.owner = (char *)"alice", .role = CALLER_USER};
+    CLEANUP(build_row_done) build_row row = {0};
+    CLEANUP(build_row_done) build_row after = {0};
+
+    (void)state;
+    assert_ok(engine_build_new(node.engine, &c, "name", NULL, &(limits){0}, &row));
+    assert_string_equal(row.state, "waiting");
+    free(row.state);
+    row.state = xstrdup("building");
+    assert_ok(store_build_update(node.store, &row, 1));
+    assert_ok(engine_reconcile(node.engine));
+    assert_ok(engine_build_find(node.engine, &c, row.template, row.id, &after));
+    assert_string_equal(after.state, "error");
+    assert_non_null(strstr(after.reason, "lost by a restart"));
+}
+
+static void builds_of_one_name_are_of_one_template(void **state)
+{
+    const caller c = {.owner = (char *)"alice", .role = CALLER_USER};
+    const caller other = {.owner = (char *)"bob", .role = CALLER_USER};
+    char *tags[] = {(char *)"v1", (char *)"v2", NULL};
+    CLEANUP(build_row_done) build_row a = {0};
+    CLEANUP(build_row_done) build_row b = {0};
+    CLEANUP(build_row_done) build_row o = {0};
+    build_recipe r = {0};
+
+    (void)state;
+    assert_ok(engine_build_new(node.engine, &c, "name", NULL, &(limits){0}, &a));
+    assert_ok(engine_build_new(node.engine, &c, "name", tags, &(limits){0}, &b));
+    assert_ok(engine_build_new(node.engine, &other, "name", NULL, &(limits){0}, &o));
+    assert_string_equal(a.template, b.template);
+    assert_string_not_equal(a.template, o.template);
+    assert_string_not_equal(a.id, b.id);
+    assert_string_equal(a.tags, "[\"default\"]");
+    assert_string_equal(b.tags, "[\"v1\",\"v2\"]");
+    assert_err(engine_build_find(node.engine, &other, a.template, a.id, &o), ERR_NOT_FOUND);
+    assert_err(engine_build_new(node.engine, &c, "a b", NULL, &(limits){0}, &o),
+               ERR_INVALID_REQUEST);
+    /* this backend takes no snapshots */
+    assert_err(engine_build_start(node.engine, &c, a.template, a.id, &r), ERR_UNSUPPORTED);
+}
+
+static void what_is_copied_goes_below_the_root(void **state)
+{
+    static const struct {
+        const char *cwd, *path, *want;
+    } TARGETS[] = {
+        {"/srv", "a", "srv/a"}, {"/srv", "/a/b/", "a/b"},         {"/srv", "..", ""},
+        {"", "x", "x"},         {"/srv", "./../../a/./b", "a/b"}, {"/a/b", "../c", "a/c"}};
+    static const struct {
+        const char *pattern, *want;
+    } SOURCES[] = {{"a", "a"},     {"a/b/", "a/b"}, {".", ""},         {"*", ""},
+                   {"a/*.c", "a"}, {"a/b*", "a"},   {"a/b[1]/c", "a"}, {"./a/../b", "b"}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(TARGETS); i++) {
+        CLEANUP(freep) char *path = build_copy_target(TARGETS[i].cwd, TARGETS[i].path);
+        assert_string_equal(path, TARGETS[i].want);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(SOURCES); i++) {
+        CLEANUP(freep) char *path = build_copy_source(SOURCES[i].pattern);
+        assert_string_equal(path, SOURCES[i].want);
+    }
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -860,6 +928,9 @@ int main(void)
         CASE(interrupted_create_of_a_newer_release_waits),
         CASE(a_start_command_without_a_program_is_none),
         CASE(interrupted_create_is_given_up_in_the_end),
+        CASE(a_build_that_a_restart_has_lost_says_so),
+        CASE(builds_of_one_name_are_of_one_template),
+        CASE(what_is_copied_goes_below_the_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

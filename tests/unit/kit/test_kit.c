@@ -673,6 +673,35 @@ static void a_link_in_a_new_directorys_place_gets_no_mode(void **state)
     assert_int_equal(st.st_mode & 07777, 0700);
 }
 
+static void a_directory_that_is_there_may_be_kept(void **state)
+{
+    CLEANUP(buf_done) buf in = {0};
+    answer a = {0};
+    kit_request rq = ask(KIT_UNPACK, ".");
+    kit_record old = {.type = KIT_ENTRY, .name = "old", .name_len = 3, .bytes = ""}, new = old;
+    struct stat st;
+
+    (void)state;
+    assert_int_equal(mkdir("old", 0700), 0);
+    old.entry.mode = new.entry.mode = S_IFDIR | 0711;
+    new.name = "new";
+    put(&in, &old);
+    put(&in, &new);
+    put(&in, &(kit_record){.type = KIT_END});
+    rq.flags = KIT_F_KEEP;
+    run(&rq, &in, &a);
+    assert_int_equal(failure(&a), 0);
+    assert_int_equal(stat("old", &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0700);
+    assert_int_equal(stat("new", &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0711);
+    rq.flags = 0;
+    run(&rq, &in, &a);
+    assert_int_equal(stat("old", &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0711);
+    buf_done(&a.bytes);
+}
+
 static void a_request_of_another_version_is_refused(void **state)
 {
     char *argv[] = {"bothy-kit", "2", "stat", "0,0,0,0,0,0", "/", "", "", NULL};
@@ -704,6 +733,7 @@ int main(int argc, char **argv)
         KIT_TEST(missing_directories_are_made_for_a_user_and_given),
         KIT_TEST(a_watch_tells_what_has_changed),
         KIT_TEST(a_link_in_a_new_directorys_place_gets_no_mode),
+        KIT_TEST(a_directory_that_is_there_may_be_kept),
         KIT_TEST(a_request_of_another_version_is_refused),
     };
 

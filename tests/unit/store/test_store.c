@@ -522,6 +522,69 @@ static void an_empty_file_is_migrated_and_private(void **state)
     assert_ok(store_open(d.fd, "store.db", "full", &s)); /* and a second time */
 }
 
+static build_row build_of(const char *id, const char *template, const char *owner, uint64_t at)
+{
+    build_row r = {.owner = (char *)owner,
+                   .name = (char *)"name",
+                   .tags = (char *)"[\"default\"]",
+                   .state = (char *)"waiting",
+                   .spec = (char *)"{}",
+                   .created_ns = at,
+                   .changed_ns = at};
+
+    str_copy(r.id, sizeof r.id, id);
+    str_copy(r.template, sizeof r.template, template);
+    return r;
+}
+
+static size_t builds_of(store *s, const char *owner, const char *of)
+{
+    build_row *rows = NULL;
+    size_t n = 0;
+
+    assert_ok(store_build_list(s, owner, of, &rows, &n));
+    build_rows_free(rows, n);
+    return n;
+}
+
+static void builds_are_changed_together_and_forgotten_when_they_failed(void **state)
+{
+    OPEN_STORE;
+    build_row rows[2] = {build_of("b1", ID_A, "alice", 10), build_of("b2", ID_A, "alice", 20)};
+    build_row other = build_of("b3", ID_B, "bob", 30), *got = NULL;
+    size_t n = 0;
+
+    (void)state;
+    assert_ok(store_build_insert(s, &rows[0], 2));
+    assert_ok(store_build_insert(s, &rows[1], 2));
+    assert_ok(store_build_insert(s, &other, 2));
+    build_row third = build_of("b4", ID_A, "alice", 40);
+    assert_err(store_build_insert(s, &third, 2), ERR_QUOTA_EXCEEDED);
+    assert_int_equal(builds_of(s, "alice", ID_A), 2);
+    assert_int_equal(builds_of(s, "alice", "b2"), 1);
+    assert_int_equal(builds_of(s, "bob", ID_A), 0);
+    assert_int_equal(builds_of(s, NULL, NULL), 3);
+    rows[0].state = (char *)"ready";
+    rows[0].snapshot = (char *)ID_C;
+    rows[1].state = (char *)"error";
+    rows[1].reason = (char *)"{}";
+    assert_ok(store_build_update(s, rows, 2));
+    assert_ok(store_build_list(s, "alice", NULL, &got, &n));
+    assert_int_equal(n, 2);
+    assert_string_equal(got[0].state, "ready");
+    assert_string_equal(got[0].snapshot, ID_C);
+    assert_null(got[0].reason);
+    assert_string_equal(got[1].state, "error");
+    build_rows_free(got, n);
+    assert_ok(store_build_forget(s, 25)); /* the second; the first is ready, the third is younger */
+    assert_int_equal(builds_of(s, "alice", NULL), 1);
+    assert_int_equal(builds_of(s, "bob", NULL), 1);
+    assert_err(store_build_update(s, &rows[1], 1), ERR_NOT_FOUND);
+    assert_ok(store_build_remove(s, "b1"));
+    assert_ok(store_build_remove(s, "b1"));
+    assert_int_equal(builds_of(s, "alice", NULL), 0);
+}
+
 /* As a store of the first version is: without the columns. */
 static void a_store_without_walls_is_migrated(void **state)
 {
@@ -531,7 +594,7 @@ static void a_store_without_walls_is_migrated(void **state)
 
     assert_ok(store_sandbox_insert(s, &a));
     store_close(TAKE_PTR(s));
-    execute(&d, "DROP TABLE snapshots; DROP TABLE templates; "
+    execute(&d, "DROP TABLE builds; DROP TABLE snapshots; DROP TABLE templates; "
                 "DROP TRIGGER sandbox_made; DROP TRIGGER sandbox_moved; "
                 "DROP TRIGGER sandbox_changed; DROP INDEX events_owner; DROP INDEX events_sandbox; "
                 "ALTER TABLE events DROP COLUMN owner; "
@@ -631,6 +694,7 @@ int main(void)
         cmocka_unit_test(a_template_is_changed_by_who_has_seen_its_last_change),
         cmocka_unit_test(snapshots_are_their_owners_and_listed_oldest_first),
         cmocka_unit_test(snapshots_of_an_owner_have_a_ceiling),
+        cmocka_unit_test(builds_are_changed_together_and_forgotten_when_they_failed),
         cmocka_unit_test(an_empty_file_is_migrated_and_private),
         cmocka_unit_test(a_newer_version_is_refused_with_a_remedy),
         cmocka_unit_test(what_is_no_database_is_refused),
