@@ -3,6 +3,9 @@
 
 #include <string.h>
 
+#include "base/log.h"
+#include "base/str.h"
+
 #define STEP_BYTES   (64 * 1024)
 #define BATCH        (192 * 1024) /* of an upload, given to the kit at once */
 #define STEP_RECORDS 512          /* what is said inside may go on for ever and become nothing */
@@ -49,8 +52,12 @@ static enum relay_next fail(file_job *f, relay_io *io, err *failure)
 {
     CLEANUP(err_freep) err *e = failure;
 
-    if (f->head_sent)
+    if (f->head_sent) {
+        /* The peer sees a connection that ends: here is why. */
+        log_warn("files", "request %s is cut: %s%s%s", f->request_id, e->message,
+                 e->cause ? ": " : "", str_or(e->cause, ""));
         return finish(f, io, f->form->failed ? f->form->failed(f, io, e) : FILE_CUT);
+    }
     /* What hindered a removal says more than that something is left. */
     if (f->errnum && e->code == ERR_CONFLICT) {
         err_free(e);

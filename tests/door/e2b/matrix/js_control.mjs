@@ -190,7 +190,8 @@ behaviour('pause_and_connect', async t => {
   pauser(t.sb)
   await t.sandbox({}, async sb => {
     await sb.files.write('/tmp/kept', 'kept')
-    const handle = await t.start('for i in $(seq 100); do echo $i >/tmp/count; sleep 0.1; done', {}, sb)
+    await sb.files.write('/tmp/count', '0')
+    const handle = await t.start('for i in $(seq 300); do echo $i >/tmp/next; mv /tmp/next /tmp/count; sleep 0.1; done', {}, sb)
     await pauser(sb)()
     equal(await sb.isRunning(), false, 'running while paused')
     await sleep(1)
@@ -198,8 +199,12 @@ behaviour('pause_and_connect', async t => {
     equal(await again.isRunning(), true, 'running afterwards')
     equal(await again.files.read('/tmp/kept'), 'kept')
     const before = Number(await again.files.read('/tmp/count'))
-    await sleep(1)
-    check(Number(await again.files.read('/tmp/count')) > before, 'its process does not go on')
+    let now = before
+    for (let i = 0; i < 20 && now === before; i++) {
+      await sleep(0.5)
+      now = Number(await again.files.read('/tmp/count'))
+    }
+    check(now > before, 'its process does not go on')
     await again.commands.kill(handle.pid)
   })
 })

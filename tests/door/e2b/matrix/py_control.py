@@ -294,7 +294,8 @@ async def pause_and_connect(t):
     pauser(t.sb)
     async with t.sandbox() as sb:
         await A(sb.files.write("/tmp/kept", "kept"))
-        handle = await t.start("for i in $(seq 100); do echo $i >/tmp/count; sleep 0.1; done", sb)
+        await A(sb.files.write("/tmp/count", "0"))
+        handle = await t.start("for i in $(seq 300); do echo $i >/tmp/next; mv /tmp/next /tmp/count; sleep 0.1; done", sb)
         await A(handle.disconnect())
         await A(pauser(sb)())
         equal(await A(sb.is_running()), False, "running while paused")
@@ -302,9 +303,12 @@ async def pause_and_connect(t):
         again = await t.connect(sb.sandbox_id)
         equal(await A(again.is_running()), True, "running afterwards")
         equal(await A(again.files.read("/tmp/kept")), "kept")
-        before = int(await A(again.files.read("/tmp/count")) or 0)
-        await asyncio.sleep(1)
-        check(int(await A(again.files.read("/tmp/count")) or 0) > before, "its process does not go on")
+        before = now = int(await A(again.files.read("/tmp/count")))
+        for _ in range(20):
+            if now == before:
+                await asyncio.sleep(0.5)
+                now = int(await A(again.files.read("/tmp/count")))
+        check(now > before, "its process does not go on")
         await A(again.commands.kill(handle.pid))
 
 
