@@ -13,12 +13,16 @@
 #define COPY_DEPTH_MAX   128u /* as of layers that are unpacked; three descriptors each */
 #define COPY_ENTRIES_MAX 1000000u
 #define COPY_BYTES_MAX   (UINT64_C(16) << 30) /* that cannot be shared and are copied */
+#define COPY_FLUSH_NS    (UINT64_C(10) * 1000000000)
 #define COPY_TIME_NS     (UINT64_C(120) * 1000000000)
 
 typedef struct copy_what {
     uint64_t entries, bytes /* of files */, copied /* of those, not shared with the original */;
     uint64_t whiteouts;
 } copy_what;
+/* Has the disk get what lies in memory of a tree's files: blocks are shared only when they have a
+ * place on it, and a copy that finds them there is soon done. As far as it comes in ten seconds. */
+void copy_flush(int tree);
 /* to is an empty directory, which gets from's own metadata, too. Errors have errnum: E2BIG (a
  * ceiling), ETIMEDOUT, ENOSPC, EOPNOTSUPP (a form that cannot be a layer), or the call's. */
 err *copy_tree(int from, int to, copy_what *ret_what) ERR_MUST;

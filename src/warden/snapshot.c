@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "warden/cgroup.h"
+#include "warden/copy.h"
 
 #define MARK "snapshot" /* in the slot's directory: it stands still for a copy */
 
@@ -101,9 +102,11 @@ err *snapshot_take(warden *w, slot *s, const uint8_t layer[32], struct wp_snapsh
     CLEANUP(closep) int upper = -1;
     layers_unpacked made = {0};
     bool was_frozen = is_frozen(w, s);
-    uint64_t begun = now_mono_ns();
 
     TRY(open_upper(w, s, &upper));
+    if (!was_frozen)
+        copy_flush(upper); /* so that it stands still for less */
+    uint64_t begun = now_mono_ns();
     if (!was_frozen)
         TRY(stand_still(w, s));
     FAULT_KILL("snapshot.frozen");

@@ -51,7 +51,7 @@ def cases(suite, node):
             node.shell(sb, WRITE)
             before = node.shell(sb, READ)
             snap = take(node, sb)
-            equal((snap["sandbox"], snap["image"], snap["holds"]), (sb, "busybox", "files"), "snapshot")
+            equal((snap["sandbox"], snap["image"], snap["holds"]), (sb, node.show(sb)["image"]["name"], "files"), "snapshot")
             check(snap["bytes"] > 3000000 and snap["entries"] > 10 and snap["still_ms"] > 0, f"{snap}")
             equal(node.shell(sb, READ), before, "the sandbox itself, afterwards")
             node.shell(sb, "echo later >/work/new; rm /work/noise")
@@ -192,8 +192,8 @@ def forks(suite, node):
         for child in children:
             equal(node.shell(child, READ), before, "files of a child")
             equal(node.shell(child, "echo \"$A\" \"$B\"; ls -A /scratch; umask; hostname; stat -c %a /scratch"), f" child\n0027\n{child}\n750\n", "its surroundings")
-            seen, limits = node.show(child), node.show(parent)["limits"]
-            equal((seen["labels"], seen["name"], seen["limits"], seen["idle"], seen["image"]["name"]), ({"team": "blue", "n": "1"}, None, limits, 500, "busybox"), "its spec")
+            seen, first = node.show(child), node.show(parent)
+            equal((seen["labels"], seen["name"], seen["limits"], seen["idle"], seen["image"]["name"]), ({"team": "blue", "n": "1"}, None, first["limits"], 500, first["image"]["name"]), "its spec")
             check(295 < seen["ttl_left"] <= 300, f"time left: {seen['ttl_left']}")
             eventually("its start command runs", lambda c=child: node.show(c)["start"]["exec"] and node.output(c, node.show(c)["start"]["exec"]) == b"started\n")
             node.shell(child, f"echo {child} >/work/new")

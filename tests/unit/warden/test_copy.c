@@ -245,6 +245,30 @@ static void directories_have_a_ceiling_of_depth(void **state)
     assert_err(e, ERR_TOO_LARGE);
 }
 
+/* A FIFO without a writer and a link to itself hold nobody up. */
+static void flushing_changes_nothing_and_follows_nothing(void **state)
+{
+    CLEANUP(closep) int at = dup(t.from);
+
+    (void)state;
+    write_file("plain", "text");
+    assert_int_equal(mkfifoat(t.from, "fifo", 0600), 0);
+    assert_int_equal(symlinkat("loop", t.from, "loop"), 0);
+    assert_int_equal(symlinkat("/dev/zero", t.from, "zero"), 0);
+    old("plain");
+    for (unsigned i = 0; i < COPY_DEPTH_MAX + 10; i++) {
+        assert_int_equal(mkdirat(at, "d", 0755), 0);
+        int next = openat(at, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        close(at);
+        at = next;
+    }
+    struct stat before = stat_of(t.from, "plain");
+    copy_flush(t.from);
+    struct stat after = stat_of(t.from, "plain");
+    assert_memory_equal(&before.st_mtim, &after.st_mtim, sizeof before.st_mtim);
+    assert_int_equal(before.st_size, after.st_size);
+}
+
 static void what_cannot_be_written_says_so(void **state)
 {
     copy_what what;
@@ -268,6 +292,7 @@ int main(void)
         CASE(a_file_without_its_content_is_refused),
         CASE(a_device_is_left_out),
         CASE(directories_have_a_ceiling_of_depth),
+        CASE(flushing_changes_nothing_and_follows_nothing),
         CASE(what_cannot_be_written_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
