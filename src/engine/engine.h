@@ -254,8 +254,8 @@ err *engine_snapshot_remove(engine *e, const caller *c, const char *id) ERR_MUST
 typedef struct fork_request {
     unsigned count;
     bool despite_secrets; /* also of one that was given secrets, which its files may hold */
-    /* Of each child; what it does not say is as of the parent. Not so: name, env, secrets and ttl,
-     * which are not kept or are each one's own. */
+    /* Of each child; what it does not say is as of the parent. Not so: name, env, secrets, ttl and
+     * door, which are not kept or are each one's own. */
     sandbox_spec spec;
 } fork_request;
 /* Called once, from another thread. The children are borrowed; after a failure there are none. */

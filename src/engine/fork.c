@@ -114,6 +114,7 @@ static sandbox_spec child_spec(const fork_job *j, const char *snapshot)
 {
     sandbox_spec s = {.snapshot = xstrdup(snapshot),
                       .secrets = strv_copy(j->spec.secrets),
+                      .door = copy_of(j->spec.door),
                       .ttl_pauses = j->spec.ttl_pauses,
                       .holds_secrets = j->spec.holds_secrets,
                       .queue_ms = j->spec.queue_ms};

@@ -21,7 +21,7 @@ def links(text, document):
 
 def tests(text):
     """`suite` *words of a case*"""
-    return re.findall(r"`(\w+)` \*([^*]+)\*", text)
+    return re.findall(r"`([\w/]+)` \*([^*]+)\*", text)
 
 
 def sources(suite):

@@ -24,12 +24,6 @@ static err *not_secrets(request *rq, response *rs)
     return e2b_missing(MISSING_SECRETS, "%s: secrets are not served", request_path(rq));
 }
 
-static err *not_fork(request *rq, response *rs)
-{
-    (void)rs;
-    return e2b_missing(MISSING_FORK, "%s: forks are not served", request_path(rq));
-}
-
 static const route ROUTES[] = {
     {"POST", "/sandboxes", control_create, ROLE_USER, "e2b_create"},
     {"POST", "/v2/sandboxes", control_create_v2, ROLE_USER, "e2b_create"},
@@ -49,7 +43,7 @@ static const route ROUTES[] = {
     {"GET", "/v2/sandboxes/{id}/logs", control_logs_v2, ROLE_READ, "e2b_logs"},
     {"PUT", "/sandboxes/{id}/network", control_network, ROLE_USER, "e2b_network"},
     {"POST", "/sandboxes/{id}/snapshots", snapshots_take, ROLE_USER, "e2b_snapshots"},
-    {"POST", "/sandboxes/{id}/fork", not_fork, ROLE_USER, "e2b_fork"},
+    {"POST", "/sandboxes/{id}/fork", fork_sandboxes, ROLE_USER, "e2b_fork"},
     {"GET", "/snapshots", snapshots_list, ROLE_READ, "e2b_snapshots"},
     {"POST", "/v3/templates", templates_new, ROLE_USER, "e2b_templates"},
     {"POST", "/v2/templates", templates_new, ROLE_USER, "e2b_templates"},

@@ -7,8 +7,7 @@
 #include "wire/connect.h"
 
 static const char *const MISSING[] = {
-    [MISSING_TEMPLATES] = "templates", [MISSING_SNAPSHOTS] = "snapshots",
-    [MISSING_FORK] = "fork",           [MISSING_VOLUMES] = "volumes",
+    [MISSING_TEMPLATES] = "templates", [MISSING_VOLUMES] = "volumes",
     [MISSING_SECRETS] = "secrets",     [MISSING_NETWORK] = "network",
     [MISSING_PROCESS] = "process",     [MISSING_FILESYSTEM] = "filesystem",
     [MISSING_FILES] = "files",         [MISSING_FIELD] = "field",

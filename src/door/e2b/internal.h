@@ -45,8 +45,6 @@ void e2b_message(buf *out, const err *e);
 /* Not there: counted, and told with what to do instead. what: of E2B_UNSUPPORTED. */
 enum e2b_missing {
     MISSING_TEMPLATES,
-    MISSING_SNAPSHOTS,
-    MISSING_FORK,
     MISSING_VOLUMES,
     MISSING_SECRETS,
     MISSING_NETWORK,

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "door/e2b/templates.h"
+#include "door/shared/wait.h"
 
 #define PAGE 100u
 
@@ -11,13 +12,12 @@ static json_t *snapshot_json(const char *id, json_t *owned_names)
 }
 
 /* A template of this name is made of it, in the place of one that was there. */
-static err *name_it(request *rq, const char *name, const char *id)
+static err *name_it(engine *e, const caller *c, const char *name, const char *id)
 {
     CLEANUP(template_view_done) template_view t = {0};
     CLEANUP(template_view_done) template_view made = {0};
-    engine *e = e2b_engine(rq);
-    err *unknown = engine_template_find(e, e2b_caller(rq), name, &t);
-    bool known = !unknown && str_eq(t.owner, e2b_caller(rq)->owner);
+    err *unknown = engine_template_find(e, c, name, &t);
+    bool known = !unknown && str_eq(t.owner, c->owner);
 
     if (unknown && unknown->code != ERR_NOT_FOUND)
         return unknown;
@@ -25,35 +25,60 @@ static err *name_it(request *rq, const char *name, const char *id)
     if (known) {
         sandbox_spec_done(&t.spec);
         t.spec = (sandbox_spec){.snapshot = xstrdup(id), .setuid = true};
-        return engine_template_update(e, e2b_caller(rq), &t, &made);
+        return engine_template_update(e, c, &t, &made);
     }
     template_view_done(&t);
     t = (template_view){.name = xstrdup(name), .spec = {.snapshot = xstrdup(id), .setuid = true}};
-    return engine_template_create(e, e2b_caller(rq), &t, &made);
+    return engine_template_create(e, c, &t, &made);
 }
 
+typedef struct taking {
+    engine *e;
+    caller who; /* a copy */
+    wait_ticket *ticket;
+    char *name; /* or NULL */
+} taking;
+
+static void on_taken(void *arg, err *failure, const snapshot_row *row, uint64_t still_ns)
+{
+    taking *t = arg;
+    json_t *names = json_array();
+
+    (void)still_ns;
+    if (!failure && t->name) {
+        failure = name_it(t->e, &t->who, t->name, row->id);
+        if (failure)
+            err_drop(engine_snapshot_remove(t->e, &t->who, row->id), "e2b");
+        json_array_append_new(names, json_string(t->name));
+    }
+    if (failure) {
+        json_decref(names);
+        wait_finish(t->ticket, failure, 0, NULL, false);
+    } else {
+        wait_finish(t->ticket, NULL, 201, snapshot_json(row->id, names), false);
+    }
+    free(t->who.owner);
+    free(t->name);
+    free(t);
+}
+
+/* The disk decides how long it takes: no thread of requests waits. */
 err *snapshots_take(request *rq, response *rs)
 {
     CLEANUP(json_decrefp) json_t *body = NULL;
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
-    CLEANUP(snapshot_row_done) snapshot_row row = {0};
-    uint64_t still = 0;
 
     TRY(control_body(rq, NULL, &body));
     TRY(control_find(rq, &sb));
     const char *name = json_str(body, "name");
-    TRY(engine_snapshot(e2b_engine(rq), e2b_caller(rq), sb, &row, &still));
-    json_t *names = json_array();
-    if (name && *name) {
-        err *e = name_it(rq, name, row.id);
-        if (e) {
-            json_decref(names);
-            err_drop(engine_snapshot_remove(e2b_engine(rq), e2b_caller(rq), row.id), "e2b");
-            return e;
-        }
-        json_array_append_new(names, json_string(name));
-    }
-    response_json(rs, 201, snapshot_json(row.id, names));
+    taking *t = xcalloc(1, sizeof *t);
+    *t = (taking){
+        .e = e2b_engine(rq), .who = *e2b_caller(rq), .name = name && *name ? xstrdup(name) : NULL};
+    t->who.owner = xstrdup(t->who.owner);
+    t->ticket = wait_start(rq, rs, false);
+    err *refused = engine_snapshot_start(t->e, e2b_caller(rq), sb, on_taken, t);
+    if (refused)
+        on_taken(t, refused, NULL, 0);
     return NULL;
 }
 

@@ -33,6 +33,7 @@ err *templates_tags(request *rq, response *rs) ERR_MUST;
 err *templates_list(request *rq, response *rs) ERR_MUST;
 err *templates_delete(request *rq, response *rs) ERR_MUST;
 err *snapshots_take(request *rq, response *rs) ERR_MUST;
+err *fork_sandboxes(request *rq, response *rs) ERR_MUST; /* fork.c */
 err *snapshots_list(request *rq, response *rs) ERR_MUST;
 /* By its id, with ":default" or without, and templates that name it. ERR_NOT_FOUND. */
 err *snapshots_remove(request *rq, const char *text) ERR_MUST;
