@@ -27,7 +27,8 @@ typedef struct box box; /* refcounted: box_ref, box_unref */
 
 typedef struct box_spec {
     char id[SANDBOX_ID_LEN + 1];
-    uint8_t image[32]; /* config digest of an image the backend has */
+    const char *hostname; /* NULL: the id */
+    uint8_t image[32];    /* config digest of an image the backend has */
     const sandbox_spec *spec;
     char **env; /* image, template, sandbox, secrets: merged, later wins; wiped by the caller */
     const char *user; /* default user, "" for 0 */
@@ -172,6 +173,9 @@ typedef struct backend_ops {
     /* Whether a sandbox may have a network, now: the node may have been started again. NULL: none.
      */
     enum cap_level (*network)(backend *b);
+    /* Whether a box may have another id than its sandbox, and box_spec.hostname; now. NULL: it may.
+     */
+    bool (*names)(backend *b);
     /* Idempotent on the id: a box that exists already is attached. */
     void (*create)(backend *b, const box_spec *spec, const box_events *ev, void *arg,
                    create_done *done);

@@ -522,10 +522,13 @@ static void enlist(fake *f, box *x)
 static err *encode_claim(const box_spec *spec, buf *ret_message)
 {
     CLEANUP(spine_out_done) spine_out o = {0};
+    CLEANUP(strv_freep) char **env = strv_copy(spec->env);
 
+    if (spec->hostname && !strv_env_get(env, "HOSTNAME")) /* it has no other */
+        strv_env_set(&env, "HOSTNAME", spec->hostname);
     TRY(spine_encode_claim(&(spine_claim){.user = str_or(spec->user, ""),
                                           .cwd = str_or(spec->cwd, ""),
-                                          .env = spec->env,
+                                          .env = env,
                                           .umask = spec->umask},
                            &o));
     buf_reserve(ret_message, o.record.len + o.payload.len + 64);

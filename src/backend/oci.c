@@ -193,7 +193,8 @@ static struct wp_claim claim_frame(const box_spec *s)
                          .deadline_ms = s->queue_ms,
                          .flags = (s->spec->read_only ? WP_CLAIM_READ_ONLY : 0) |
                                   (s->spec->setuid ? WP_CLAIM_SETUID : 0) |
-                                  (s->spec->network == NETWORK_OPEN ? WP_CLAIM_NETWORK_OPEN : 0),
+                                  (s->spec->network == NETWORK_OPEN ? WP_CLAIM_NETWORK_OPEN : 0) |
+                                  (s->hostname ? WP_CLAIM_NAMED : 0),
                          .ntmpfs = (uint32_t)s->spec->ntmpfs};
 
     memcpy(f.image.sha256, s->image, sizeof f.image.sha256);
@@ -236,6 +237,21 @@ static enum cap_level oci_network(backend *b)
     return oci_warden_caps(oci_of(b)->warden) & WP_CAP_NETWORK ? CAP_NATIVE : CAP_ABSENT;
 }
 
+static bool oci_names(backend *b)
+{
+    return oci_warden_caps(oci_of(b)->warden) & WP_CAP_NAMED;
+}
+
+/* What follows the frame: mounts, and the name. */
+static void put_rest(const box_spec *s, const struct wp_tmpfs *tmpfs, buf *out)
+{
+    buf_append(out, tmpfs, s->spec->ntmpfs * sizeof *tmpfs);
+    if (!s->hostname)
+        return;
+    struct wp_id name = oci_id(s->hostname);
+    buf_append(out, &name, sizeof name);
+}
+
 static void oci_create(backend *b, const box_spec *s, const box_events *ev, void *arg,
                        create_done *done)
 {
@@ -243,6 +259,7 @@ static void oci_create(backend *b, const box_spec *s, const box_events *ev, void
     box *x = oci_box_new(o, s->id, ev, arg);
     struct wp_claim frame = claim_frame(s);
     struct wp_tmpfs tmpfs[WP_TMPFS_MAX];
+    CLEANUP(buf_done) buf rest = {0};
 
     x->done = done;
     x->done_arg = arg;
@@ -255,14 +272,14 @@ static void oci_create(backend *b, const box_spec *s, const box_events *ev, void
         oci_loop_post(o->loop, create_refused, f);
         return;
     }
-    oci_warden_send(
-        o->warden,
-        &(warden_ask){.type = WP_CLAIM,
-                      .body = {{&frame, sizeof frame}, {tmpfs, s->spec->ntmpfs * sizeof *tmpfs}},
-                      .fd = -1,
-                      .timeout_ms = s->queue_ms + GRACE_MS,
-                      .deadline_ms = s->queue_ms},
-        create_answered, x);
+    put_rest(s, tmpfs, &rest);
+    oci_warden_send(o->warden,
+                    &(warden_ask){.type = WP_CLAIM,
+                                  .body = {{&frame, sizeof frame}, {rest.p, rest.len}},
+                                  .fd = -1,
+                                  .timeout_ms = s->queue_ms + GRACE_MS,
+                                  .deadline_ms = s->queue_ms},
+                    create_answered, x);
 }
 
 static void attach_begin(void *arg)
@@ -734,6 +751,7 @@ static const backend_ops oci_ops = {
     .destroy = oci_destroy,
     .destroy_soon = oci_destroy_soon,
     .network = oci_network,
+    .names = oci_names,
     .list = oci_list,
     .usage = oci_usage,
     .usage_many = oci_usage_many,

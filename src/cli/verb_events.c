@@ -22,7 +22,7 @@ static const opt OPTS[] = {
     OPT(0, "after", "ID", OPT_TEXT, events_args, after, "only those after this one"),
     OPT(0, "sandbox", "SANDBOX", OPT_TEXT, events_args, sandbox, "only of this one"),
     OPT(0, "type", "TYPE", OPT_LIST, events_args, type,
-        "only creating, running, paused, gone, updated; may be repeated"),
+        "only creating, running, paused, gone, updated, reset; may be repeated"),
     COMMON_OPTS(events_args),
 };
 

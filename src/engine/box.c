@@ -1,10 +1,12 @@
 /* Events of a box on their way to the sandbox's exec table.
  *
- * The box holds a reference to its sandbox from create or attach until `gone`, its last event.
+ * A tie is what the box knows of its sandbox: it holds a reference from create or attach until
+ * `gone`, its last event. A sandbox that was reset has another box, and the tie of the one before
+ * is loose: what still comes over it concerns nobody.
  *
  * A box may speak before create or attach has returned it to us, or while its record is still on
  * the way to the disk. Only `attached` and `gone` can be that early (nothing else happens before an
- * exec or a fetch), so these are kept and delivered by sandbox_bind. */
+ * exec or a fetch), so these are kept and delivered when it is bound. */
 #include <string.h>
 
 #include "base/log.h"
@@ -54,94 +56,190 @@ static void deliver_attached(sandbox *sb, const struct sp_hello *hello, const st
     sandbox_start(sb, false); /* if a kill of ours came before it */
 }
 
-static void on_attached(void *arg, const struct sp_hello *hello, const struct sp_rec *recs)
+box_tie *tie_new(sandbox *sb)
 {
-    sandbox *sb = arg;
+    box_tie *t = xcalloc(1, sizeof *t);
+
+    t->sb = sandbox_ref(sb);
+    return t;
+}
+
+/* The sandbox's reference is the caller's. */
+static sandbox *tie_take(box_tie *t)
+{
+    sandbox *sb = t->sb;
 
     {
         LOCK_SCOPE(&sb->lock);
-        if (!sb->bound) {
-            size_t n = sizeof *hello + hello->nrec * sizeof *recs;
-            free(sb->hello);
-            sb->hello = xmalloc(n);
-            memcpy(sb->hello, hello, sizeof *hello);
-            if (hello->nrec)
-                memcpy(sb->hello + 1, recs, hello->nrec * sizeof *recs);
-            return;
-        }
+        if (sb->tie == t)
+            sb->tie = NULL;
     }
-    deliver_attached(sb, hello, recs);
+    free(t->hello);
+    free(t->gone_early);
+    free(t);
+    return sb;
+}
+
+void tie_free(box_tie *t)
+{
+    sandbox_unref(tie_take(t));
+}
+
+void tie_loosen(box_tie *t)
+{
+    bool over;
+
+    {
+        LOCK_SCOPE(&t->sb->lock);
+        t->loose = true;
+        over = t->gone_early;
+    }
+    if (over)
+        tie_free(t);
+}
+
+/* lock held. Keeps what came too early. */
+static void keep_hello(box_tie *t, const struct sp_hello *hello, const struct sp_rec *recs)
+{
+    size_t n = hello->nrec * sizeof *recs;
+
+    free(t->hello);
+    t->hello = xmalloc(sizeof *hello + n);
+    memcpy(t->hello, hello, sizeof *hello);
+    if (n)
+        memcpy(t->hello + 1, recs, n);
+}
+
+enum when {
+    EARLY,
+    NOW,
+    NEVER
+};
+
+static enum when when_of(const box_tie *t)
+{
+    LOCK_SCOPE(&t->sb->lock);
+    return t->loose ? NEVER : t->bound ? NOW : EARLY;
+}
+
+static void on_attached(void *arg, const struct sp_hello *hello, const struct sp_rec *recs)
+{
+    box_tie *t = arg;
+    LOCK_SCOPE(&t->sb->event_lock);
+
+    switch (when_of(t)) {
+    case EARLY: {
+        LOCK_SCOPE(&t->sb->lock);
+        keep_hello(t, hello, recs);
+        break;
+    }
+    case NOW:
+        deliver_attached(t->sb, hello, recs);
+        break;
+    case NEVER:
+        break;
+    }
 }
 
 static void on_started(void *arg, uint64_t exec_id, int errnum, const struct sp_started *st,
                        int fd[SP_FDS_MAX])
 {
-    sandbox *sb = arg;
+    box_tie *t = arg;
+    LOCK_SCOPE(&t->sb->event_lock);
 
-    EXEC_BOX_EVENTS.started(sb->table, exec_id, errnum, st, fd);
+    if (when_of(t) == NOW) {
+        EXEC_BOX_EVENTS.started(t->sb->table, exec_id, errnum, st, fd);
+        return;
+    }
+    for (int i = 0; !errnum && i < SP_FDS_MAX; i++)
+        closep(&fd[i]);
 }
 
 static void on_frame(void *arg, uint64_t exec_id, int stream, uint64_t offset, const void *p,
                      size_t n)
 {
-    sandbox *sb = arg;
+    box_tie *t = arg;
+    LOCK_SCOPE(&t->sb->event_lock);
 
-    EXEC_BOX_EVENTS.frame(sb->table, exec_id, stream, offset, p, n);
+    if (when_of(t) == NOW)
+        EXEC_BOX_EVENTS.frame(t->sb->table, exec_id, stream, offset, p, n);
 }
 
 static void on_exited(void *arg, const struct sp_rec *rec)
 {
-    sandbox *sb = arg;
+    box_tie *t = arg;
+    LOCK_SCOPE(&t->sb->event_lock);
 
-    EXEC_BOX_EVENTS.exited(sb->table, rec);
+    if (when_of(t) == NOW)
+        EXEC_BOX_EVENTS.exited(t->sb->table, rec);
 }
 
 static void on_stdin_taken(void *arg, uint64_t exec_id, uint64_t offset)
 {
-    sandbox *sb = arg;
+    box_tie *t = arg;
+    LOCK_SCOPE(&t->sb->event_lock);
 
-    EXEC_BOX_EVENTS.stdin_taken(sb->table, exec_id, offset);
+    if (when_of(t) == NOW)
+        EXEC_BOX_EVENTS.stdin_taken(t->sb->table, exec_id, offset);
 }
 
 static void on_signalled(void *arg, uint64_t exec_id, uint64_t cookie, int errnum)
 {
-    sandbox *sb = arg;
+    box_tie *t = arg;
+    LOCK_SCOPE(&t->sb->event_lock);
 
-    EXEC_BOX_EVENTS.signalled(sb->table, exec_id, cookie, errnum);
+    if (when_of(t) == NOW)
+        EXEC_BOX_EVENTS.signalled(t->sb->table, exec_id, cookie, errnum);
 }
 
 static void on_distrusted(void *arg)
 {
-    sandbox *sb = arg;
-    LOCK_SCOPE(&sb->lock);
+    box_tie *t = arg;
+    LOCK_SCOPE(&t->sb->lock);
 
-    sb->distrusted = true;
+    t->sb->distrusted |= !t->loose;
 }
 
 /* An interrupted create waits for the bothyd that made it, however long that takes. */
 static void on_newer(void *arg)
 {
-    sandbox *sb = arg;
-    LOCK_SCOPE(&sb->lock);
+    box_tie *t = arg;
+    LOCK_SCOPE(&t->sb->lock);
 
-    sb->recover_by_ns = UINT64_MAX;
+    if (!t->loose)
+        t->sb->recover_by_ns = UINT64_MAX;
+}
+
+/* True: it was kept for later. */
+static bool keep_gone(box_tie *t, const char *why)
+{
+    LOCK_SCOPE(&t->sb->lock);
+
+    if (t->bound || t->loose)
+        return false;
+    free(t->gone_early);
+    t->gone_early = xstrdup(why);
+    return true;
 }
 
 static void on_gone(void *arg, const char *why)
 {
-    sandbox *sb = arg;
+    box_tie *t = arg;
+    bool loose, surprise;
 
+    if (keep_gone(t, why))
+        return;
     {
-        LOCK_SCOPE(&sb->lock);
-        if (!sb->bound) {
-            free(sb->gone_early);
-            sb->gone_early = xstrdup(why);
-            return;
-        }
+        LOCK_SCOPE(&t->sb->lock);
+        loose = t->loose;
+        surprise = !loose && !t->sb->deleting && t->sb->state != LIFE_GONE;
+        t->sb->ending |= surprise; /* nobody puts another box in its place */
     }
-    pthread_mutex_lock(&sb->lock);
-    bool surprise = !sb->deleting && sb->state != LIFE_GONE;
-    pthread_mutex_unlock(&sb->lock);
+    if (loose) {
+        tie_free(t);
+        return;
+    }
+    sandbox *sb = tie_take(t);
     if (surprise) {
         ending_begin(sb, why); /* the box's reference goes with it */
         return;
@@ -162,22 +260,42 @@ const box_events ENGINE_BOX_EVENTS = {
     .gone = on_gone,
 };
 
-void sandbox_bind(sandbox *sb, box *x)
+char *tie_bind(box_tie *t)
 {
-    struct sp_hello *early;
-    CLEANUP(freep) char *gone = NULL;
+    CLEANUP(freep) struct sp_hello *early = NULL;
+    char *gone;
 
-    exec_table_bind(sb->table, sb->engine->o.backend, x, NULL, NULL);
     {
-        LOCK_SCOPE(&sb->lock);
-        sb->box = x;
-        sb->bound = true;
-        early = TAKE_PTR(sb->hello);
-        gone = TAKE_PTR(sb->gone_early);
+        LOCK_SCOPE(&t->sb->lock);
+        t->bound = true;
+        early = TAKE_PTR(t->hello);
+        gone = TAKE_PTR(t->gone_early);
     }
     if (early)
-        deliver_attached(sb, early, (const struct sp_rec *)(early + 1));
-    free(early);
-    if (gone)
-        on_gone(sb, gone);
+        deliver_attached(t->sb, early, (const struct sp_rec *)(early + 1));
+    return gone;
+}
+
+void tie_over(box_tie *t, const char *why)
+{
+    if (why)
+        on_gone(t, why);
+}
+
+void sandbox_bind(sandbox *sb, box_tie *t, box *x)
+{
+    CLEANUP(freep) char *gone = NULL;
+
+    {
+        LOCK_SCOPE(&sb->event_lock);
+        exec_table_bind(sb->table, sb->engine->o.backend, x, NULL, NULL);
+        {
+            LOCK_SCOPE(&sb->lock);
+            sb->box = x;
+            sb->tie = t;
+            sb->bound = true;
+        }
+        gone = tie_bind(t);
+    }
+    tie_over(t, gone);
 }

@@ -141,9 +141,9 @@ static void half_done(sandbox *sb)
         return;
     err *no_record = TAKE_PTR(sb->no_record), *no_box = TAKE_PTR(sb->no_box);
     if (sb->made)
-        sandbox_bind(sb, sb->made);
+        sandbox_bind(sb, sb->made_tie, sb->made);
     else
-        sandbox_unref(sb); /* the box's: it will send no events */
+        tie_free(sb->made_tie); /* the box's: it will send no events */
     if (no_record) {
         err_free(no_box);
         unrecorded(sb, no_record);
@@ -159,7 +159,8 @@ static void half_done(sandbox *sb)
 
 static void on_box(void *arg, err *failure, box *made, const box_timing *timing)
 {
-    sandbox *sb = arg;
+    box_tie *tie = arg;
+    sandbox *sb = tie->sb;
 
     {
         LOCK_SCOPE(&sb->lock);
@@ -171,6 +172,7 @@ static void on_box(void *arg, err *failure, box *made, const box_timing *timing)
     }
     sb->no_box = failure;
     sb->made = failure ? NULL : made;
+    sb->made_tie = tie;
     half_done(sb);
 }
 
@@ -194,24 +196,24 @@ static void wipe_env(char ***env)
     strv_free(*env);
 }
 
-static void ask_backend(sandbox *sb)
+void box_ask(sandbox *sb, const sandbox_spec *s, const char *id, box_tie *tie, create_done *done)
 {
     engine *e = sb->engine;
-    const sandbox_spec *s = &sb->spec;
     CLEANUP(wipe_env) char **env = NULL;
 
     merge_env(&env, sb->image->env);
     merge_env(&env, s->env);
     merge_env(&env, s->secrets);
-    box_spec spec = {.spec = s,
+    box_spec spec = {.hostname = str_eq(id, sb->id) ? NULL : sb->id,
+                     .spec = s,
                      .env = env,
                      .user = s->user ? s->user : sb->image->user,
                      .cwd = s->cwd ? s->cwd : sb->image->cwd,
                      .umask = sb->umask,
                      .queue_ms = s->queue_ms};
-    memcpy(spec.id, sb->id, sizeof spec.id);
+    str_copy(spec.id, sizeof spec.id, id);
     memcpy(spec.image, sb->digest, sizeof spec.image);
-    e->o.backend->ops->create(e->o.backend, &spec, &ENGINE_BOX_EVENTS, sandbox_ref(sb), on_box);
+    e->o.backend->ops->create(e->o.backend, &spec, &ENGINE_BOX_EVENTS, tie, done);
 }
 
 /* Another create with our key was committed between our look at the store and our own commit: its
@@ -278,9 +280,9 @@ static void record_and_claim(sandbox *sb)
     store_pending *commit = store_sandbox_insert_begin(e->o.store, &row);
     FAULT_KILL("create.queued");
     if (create_begin_claim(sb))
-        ask_backend(sb);
+        box_ask(sb, &sb->spec, sb->id, tie_new(sb), on_box);
     else
-        on_box(sandbox_ref(sb), create_cancel_error(sb), NULL, NULL);
+        on_box(tie_new(sb), create_cancel_error(sb), NULL, NULL);
     FAULT_KILL("create.claim_sent");
     err *no_spool = exec_table_make(sb->table);
     FAULT_KILL("create.spool");
@@ -327,7 +329,7 @@ static void go_on(sandbox *sb, image *img)
 }
 
 /* A backend whose images are only names (the fake one) has nothing to fetch. */
-static image *image_by_name_only(const char *name)
+image *image_by_name_only(const char *name)
 {
     image *i = xcalloc(1, sizeof *i);
 
@@ -370,6 +372,7 @@ static void take_spec(sandbox *sb, sandbox_spec *spec)
     engine *e = sb->engine;
 
     id_sandbox(e->o.cell, sb->id);
+    memcpy(sb->box_id, sb->id, sizeof sb->box_id);
     log_id(LOG_SANDBOX, sb->id);
     memcpy(sb->request, log_ids_now()->request, sizeof sb->request);
     sb->created_ns = clock_real(e->o.clock);

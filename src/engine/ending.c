@@ -76,7 +76,7 @@ void ending_begin(sandbox *sb, const char *why)
         x->facts.distrusted = sb->distrusted;
     }
     if (b->ops->fate)
-        b->ops->fate(b, sb->id, WAIT_MS, on_fate, x);
+        b->ops->fate(b, sandbox_box(sb).id, WAIT_MS, on_fate, x);
     else
         finish(x);
 }

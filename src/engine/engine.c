@@ -21,6 +21,9 @@ metric ENGINE_METRICS[M_COUNT] = {
     [M_ENDED] = METRIC_COUNTER_BY("bothy_sandboxes_ended_total", "Sandboxes ended, by cause.",
                                   "cause", cause_labels),
     [M_EXECS] = METRIC_COUNTER("bothy_execs_total", "Commands asked for."),
+    [M_RESETS] = METRIC_COUNTER("bothy_resets_total", "Resets that were tried."),
+    [M_RESETS_FAILED] = METRIC_COUNTER("bothy_resets_failed_total",
+                                       "Resets that failed: the sandbox stayed as it was."),
     [M_LIVE] = METRIC_GAUGE("bothy_sandboxes_live", "Sandboxes that live or are being made."),
 };
 
@@ -40,7 +43,9 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     events_open(e);
     pause_recall(e);
     builds_open(e);
+    cond_init(&e->reset_wake);
     e->keeper = thread_start("keeper", engine_keeper, e);
+    e->resetter = thread_start("resetter", engine_resetter, e);
     *ret_engine = e;
     return NULL;
 }
@@ -54,10 +59,12 @@ void engine_free(engine *e)
     pthread_mutex_lock(&e->lock);
     e->stopping = true;
     pthread_cond_signal(&e->wake);
+    pthread_cond_signal(&e->reset_wake);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->keeper, NULL);
     builds_close(e);
     snapshot_wait_all(e);
+    pthread_join(e->resetter, NULL);
     for (size_t i = 0; i < e->nleft; i++)
         sandbox_unref(e->left[i]);
     free(e->left);
@@ -69,6 +76,7 @@ void engine_free(engine *e)
     store_event_watch(e->o.store, NULL, NULL);
     pthread_mutex_destroy(&e->event_lock);
     pthread_cond_destroy(&e->wake);
+    pthread_cond_destroy(&e->reset_wake);
     pthread_mutex_destroy(&e->look_lock);
     pthread_mutex_destroy(&e->lock);
     free(e);
@@ -89,7 +97,7 @@ static err *adopt(engine *e, const sandbox_row *row, const box_status *status, b
         return err_new(ERR_INTERNAL, "sandbox %s has the unknown state '%s' in the store", row->id,
                        row->state);
     sb = sandbox_from_row(e, row);
-    err *unread = exec_table_open(e->o.execs, sb->id, &sb->table);
+    err *unread = exec_table_open_box(e->o.execs, sb->id, sb->box_id, &sb->table);
     *ret_unread = unread != NULL;
     TRY(unread);
     exec_table_limit(sb->table, sb->limits.execs);
@@ -108,14 +116,14 @@ static err *adopt(engine *e, const sandbox_row *row, const box_status *status, b
     }
     sb->recovering = sb->state == LIFE_CREATING;
     sb->recover_by_ns = clock_mono(e->o.clock) + RECOVER_NS;
-    err *failure =
-        e->o.backend->ops->attach(e->o.backend, sb->id, &ENGINE_BOX_EVENTS, sandbox_ref(sb), &x);
+    box_tie *tie = tie_new(sb);
+    err *failure = e->o.backend->ops->attach(e->o.backend, sb->box_id, &ENGINE_BOX_EVENTS, tie, &x);
     if (failure) {
-        sandbox_unref(sb); /* the box's: there is none */
+        tie_free(tie); /* the box's: there is none */
         sandbox_finish(sb, &(cause){.kind = CAUSE_INTERNAL});
         return failure;
     }
-    sandbox_bind(sb, x);
+    sandbox_bind(sb, tie, x);
     sandbox_settle_pause(sb, status->frozen);
     if (row->pending)
         update_settle(e, sb);
@@ -154,14 +162,15 @@ static err *cannot_read(const char *id, err *why)
 static err *reconcile_row(engine *e, map *boxes, const sandbox_row *row)
 {
     bool unread = false;
-    box_status *b = map_get_str(boxes, row->id);
 
     if (!strcmp(row->state, lifecycle_name(LIFE_GONE)))
         return NULL;
     LOG_ABOUT(row->id, NULL, 0);
+    const box_name in = box_of_row(row);
+    box_status *b = map_get_str(boxes, in.id);
     if (!b || b->dead) {
         char detail[CAUSE_DETAIL_MAX];
-        mark_gone(e, row, b ? ending_cause(e, row->id, detail) : (cause){.kind = CAUSE_NODE_LOST});
+        mark_gone(e, row, b ? ending_cause(e, in.id, detail) : (cause){.kind = CAUSE_NODE_LOST});
         return NULL;
     }
     err *failure = adopt(e, row, b, &unread);
@@ -169,12 +178,12 @@ static err *reconcile_row(engine *e, map *boxes, const sandbox_row *row)
         return cannot_read(row->id, failure);
     if (failure) {
         log_error("reconcile", "sandbox %s cannot be taken up: %s", row->id, failure->message);
-        err_drop(e->o.backend->ops->destroy(e->o.backend, row->id), "reconcile");
+        err_drop(e->o.backend->ops->destroy(e->o.backend, in.id), "reconcile");
         mark_gone(e, row, (cause){.kind = CAUSE_INTERNAL, .detail = failure->message});
         err_free(failure);
         return NULL;
     }
-    map_take_str(boxes, row->id);
+    map_take_str(boxes, in.id);
     FAULT_KILL("reconcile.adopted");
     return NULL;
 }
@@ -529,7 +538,7 @@ err *sandbox_table(sandbox *sb, exec_table **ret_table)
     if (!sb->table) {
         if (sb->state != LIFE_GONE)
             return err_new(ERR_CONFLICT, "sandbox %s is still being created", sb->id);
-        TRY(exec_table_open(sb->engine->o.execs, sb->id, &sb->table));
+        TRY(exec_table_open_box(sb->engine->o.execs, sb->id, sb->box_id, &sb->table));
         exec_table_end(sb->table);
     }
     *ret_table = sb->table;
@@ -599,7 +608,7 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind
         sandbox_decide(sb, &why); /* before its commands hear of it */
     }
     FAULT_KILL("delete.committed");
-    err_drop(e->o.backend->ops->destroy(e->o.backend, sb->id),
+    err_drop(e->o.backend->ops->destroy(e->o.backend, sandbox_box(sb).id),
              "delete"); /* else reconciled later */
     FAULT_KILL("delete.destroyed");
     metric_add(&ENGINE_METRICS[M_ENDED], kind, 1);

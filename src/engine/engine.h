@@ -120,6 +120,13 @@ sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull
 /* Who asked for it has gone before it was done: without a key nobody will ever ask for it, so it
  * leaves the queue or is destroyed. Any thread; does not wait. */
 void engine_create_leave(engine *e, sandbox *sb);
+/* A fresh slot of the same image under the same id, owner, labels, limits and time; ids of execs go
+ * on. What runs is killed, sessions end, files are the image's again, the start command runs again.
+ * env and secrets of `with` are the new ones (a template's are taken again), queue_ms how long it
+ * may wait; the rest of it is not looked at, and it is left empty. One that fails leaves the
+ * sandbox as it was. done as of a create; waits for who changes the sandbox. */
+void engine_reset(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
+                  const idempotency *idem, created_fn *done, void *arg);
 /* By id or name; gone ones by id until forgotten. What is not the caller's is ERR_NOT_FOUND. */
 err *engine_find(engine *e, const caller *c, const char *id_or_name,
                  sandbox **ret_sandbox) ERR_MUST;
@@ -174,6 +181,7 @@ typedef struct receipt {
 
 typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     char id[SANDBOX_ID_LEN + 1];
+    char box[SANDBOX_ID_LEN + 1]; /* of its box, for the backend: its own, unless it was reset */
     char *owner, *name, *state, *cause /* JSON or NULL */, *image_name, *user, *cwd;
     char *door;   /* sandbox_spec's, or NULL */
     image *image; /* or NULL when it is not here any more */

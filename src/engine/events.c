@@ -6,7 +6,7 @@
 #include "engine/internal.h"
 
 const char *const EVENT_TYPES[] = {"creating", "running", "paused", "hibernated",
-                                   "gone",     "updated", NULL};
+                                   "gone",     "updated", "reset",  NULL};
 
 #define PAGE_MAX 256
 

@@ -40,48 +40,24 @@ static void job_free(fork_job *j)
 
 /* ---- what the children are ---- */
 
-static void tmpfs_of(const json_t *list, sandbox_spec *s)
-{
-    const json_t *one;
-    size_t i;
-
-    s->tmpfs = xcalloc(json_array_size(list) + 1, sizeof *s->tmpfs);
-    json_array_foreach(list, i, one)
-    {
-        s->tmpfs[s->ntmpfs++] =
-            (tmpfs_spec){.path = xstrdup(str_or(json_str(one, "path"), "")),
-                         .size = (uint64_t)json_int(one, "size", 0),
-                         .mode = (uint32_t)strtoul(str_or(json_str(one, "mode"), "0"), NULL, 8),
-                         .exec = json_flag(one, "exec")};
-    }
-}
-
 static char *copy_of(const char *s)
 {
     return s ? xstrdup(s) : NULL;
 }
 
-/* As it was asked for, but for name, env, secrets and time. */
+/* As it was asked for, but for name, image, env, secrets and time. */
 static void spec_of(sandbox *sb, sandbox_spec *ret)
 {
+    sandbox_to_spec(sb, ret);
+    free(ret->image);
+    ret->image = NULL;
     LOCK_SCOPE(&sb->lock);
-
-    *ret = (sandbox_spec){.user = copy_of(sb->user),
-                          .cwd = copy_of(sb->cwd),
-                          .labels = strv_copy(sb->labels),
-                          .limits = sb->limits,
-                          .idle_ms = sb->idle_ms,
-                          .ttl_pauses = sb->ttl_pauses,
-                          .read_only = sb->read_only,
-                          .setuid = sb->setuid,
-                          .has_network = true,
-                          .network = sb->network,
-                          .has_umask = true,
-                          .umask = sb->umask,
-                          .start = {.argv = strv_of_json(json_object_get(sb->start, "argv")),
-                                    .user = copy_of(json_str(sb->start, "user")),
-                                    .cwd = copy_of(json_str(sb->start, "cwd"))}};
-    tmpfs_of(sb->tmpfs, ret);
+    ret->labels = strv_copy(sb->labels);
+    ret->idle_ms = sb->idle_ms;
+    ret->ttl_pauses = sb->ttl_pauses;
+    ret->start = (start_spec){.argv = strv_of_json(json_object_get(sb->start, "argv")),
+                              .user = copy_of(json_str(sb->start, "user")),
+                              .cwd = copy_of(json_str(sb->start, "cwd"))};
 }
 
 /* Variables are not kept with a sandbox, but with its template; one that is gone has none. */

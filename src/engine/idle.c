@@ -137,7 +137,7 @@ void idle_look(engine *e)
     CLEANUP(freep) box_usage *used = xcalloc(n, sizeof *used);
 
     for (size_t i = 0; i < n; i++)
-        memcpy(ids[i], all[i]->id, sizeof *ids);
+        memcpy(ids[i], sandbox_box(all[i]).id, sizeof *ids);
     err *failure = e->o.backend->ops->usage_many(e->o.backend,
                                                  (const char(*)[SANDBOX_ID_LEN + 1]) ids, n, used);
     for (size_t i = 0; i < n; i++) {

@@ -17,6 +17,8 @@
 #define SNAPSHOTS_AT_ONCE  64u
 #define SNAPSHOTS_OF_OWNER 16u
 
+typedef struct box_tie box_tie;
+
 struct engine {
     engine_options o;
     pthread_mutex_t lock;
@@ -29,8 +31,11 @@ struct engine {
     resume_times resumes; /* how long they took */
     sandbox **left;       /* creates whose caller has gone; the keeper cancels them */
     size_t nleft;
-    struct ending *endings; /* pid 1 has ended, and why is known: the keeper finishes them */
-    map buckets;            /* key id or owner → quota_bucket */
+    pthread_t resetter;
+    pthread_cond_t reset_wake;
+    struct reset_job *resets; /* whose box has come, or will not */
+    struct ending *endings;   /* pid 1 has ended, and why is known: the keeper finishes them */
+    map buckets;              /* key id or owner → quota_bucket */
     struct sandbox *snapshotting[SNAPSHOTS_AT_ONCE]; /* under the lock, borrowed; NULL: none */
     unsigned prunes;     /* likewise: still to come, as a snapshot, or who had one, is gone */
     unsigned prune_wait; /* the keeper's: seconds until the next */
@@ -63,6 +68,7 @@ struct sandbox {
     pthread_mutex_t lock;
     /* immutable after it is made */
     char id[SANDBOX_ID_LEN + 1];
+    pthread_mutex_t event_lock;        /* one event of its box at a time; before the other one */
     char request[LOG_REQUEST_MAX + 1]; /* that asked for it, in this life of ours */
     char *owner, *name, *image_name, *user, *cwd;
     bool read_only, setuid;
@@ -103,13 +109,14 @@ struct sandbox {
     unsigned start_tries;
     int start_told; /* why it was not, as the log has it; 0: nothing */
     receipt receipt;
+    char box_id[SANDBOX_ID_LEN + 1]; /* of its box: its own, unless it was reset */
     exec_table *table;
     session_table *sessions; /* of the table; NULL: nobody asked yet */
     box *box;
-    bool bound;             /* the table knows the box: events may flow */
-    struct sp_hello *hello; /* an `attached` that came before: hello and records */
-    char *gone_early;       /* a `gone` that came before */
-    bool distrusted;        /* the backend ended it for what its pid 1 said */
+    struct box_tie *tie; /* to that box, which owns it; NULL: it has ended */
+    bool bound;          /* the table knows the box: events may flow */
+    bool distrusted;     /* the backend ended it for what its pid 1 said */
+    bool ending;         /* pid 1 has ended, and why is being asked */
     create_waiter *waiters;
     sandbox_spec spec;      /* only while creating: env and secrets leave with it */
     bool recovering;        /* found in `creating` at start: init's claimed bit decides */
@@ -126,6 +133,7 @@ struct sandbox {
     err *no_record, *no_box;
     bool recorded; /* the row is committed */
     box *made;
+    box_tie *made_tie;
 };
 
 enum engine_metric {
@@ -135,15 +143,25 @@ enum engine_metric {
     M_PHASE_SECONDS,
     M_ENDED,
     M_EXECS,
+    M_RESETS,
+    M_RESETS_FAILED,
     M_LIVE,
     M_COUNT
 };
 extern metric ENGINE_METRICS[M_COUNT];
 
 /* sandbox.c */
+/* The id of its box, for the backend. */
+typedef struct box_name {
+    char id[SANDBOX_ID_LEN + 1];
+} box_name;
+box_name sandbox_box(sandbox *sb);
+box_name box_of_row(const sandbox_row *r);
 sandbox *sandbox_new(engine *e, const char *owner);
 sandbox *sandbox_from_row(engine *e, const sandbox_row *r);
 void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row); /* borrows strings but spec */
+/* What a box of it is asked to be, but for env and secrets; to be checked before it is used. */
+void sandbox_to_spec(sandbox *sb, sandbox_spec *ret_spec);
 /* The sandbox of a row that was just read: the live one, or a gone one made from the row. May wait
  * for the store: an end that is queued is read, too. */
 err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_MUST;
@@ -234,10 +252,36 @@ void receipt_take(sandbox *sb, const box_walls *w);
 char *receipt_text(const receipt *r); /* for the store; NULL: nothing is known */
 void receipt_read(receipt *r, const char *text);
 
+/* create.c */
+/* Asks the backend for a box with this id; the image is the sandbox's. done gets the tie. */
+void box_ask(sandbox *sb, const sandbox_spec *s, const char *id, box_tie *tie, create_done *done);
+image *image_by_name_only(const char *name);
+
+/* reset.c: the thread that makes resets durable. */
+void *engine_resetter(void *engine);
+
 /* box.c */
 extern const box_events ENGINE_BOX_EVENTS;
+/* What the box of a sandbox knows of it: the argument of its events. The box's until `gone`. */
+struct box_tie {
+    sandbox *sb;             /* referenced */
+    struct reset_job *reset; /* that it is made for; NULL: the sandbox's first one */
+    /* under the sandbox's lock */
+    bool bound;             /* events may flow */
+    bool loose;             /* nobody wants it any more */
+    struct sp_hello *hello; /* an `attached` that came before: hello and records */
+    char *gone_early;       /* a `gone` that came before */
+};
+box_tie *tie_new(sandbox *sb);
+/* A box that was not made has none. */
+void tie_free(box_tie *t);
+void tie_loosen(box_tie *t); /* whose box goes, or has gone; it is not to be used again */
+/* The sandbox's table knows the box, and its events stand still (event_lock): early ones are
+ * flushed. A `gone` among them is given back (owned), for tie_over() without the lock. */
+char *tie_bind(box_tie *t);
+void tie_over(box_tie *t, const char *why); /* why NULL: it is not */
 /* The box has come (create or attach); gives the sandbox's table to it and flushes early events. */
-void sandbox_bind(sandbox *sb, box *x);
+void sandbox_bind(sandbox *sb, box_tie *t, box *x);
 /* A create that a crash of ours interrupted and that did not come to be. */
 void sandbox_give_up(sandbox *sb);
 

@@ -29,7 +29,7 @@ void engine_end_decided(engine *e, sandbox *sb, const cause *c)
     log_info("end", "sandbox %s: %s", sb->id, cause_name(c->kind));
     store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
                                clock_real(e->o.clock));
-    engine_destroy_soon(e, sb->id, "end");
+    engine_destroy_soon(e, sandbox_box(sb).id, "end");
     sandbox_finish(sb, c);
 }
 

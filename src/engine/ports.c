@@ -35,5 +35,5 @@ void engine_port_socket(sandbox *sb, socket_done *done, void *arg)
     port_ask *q = xcalloc(1, sizeof *q);
 
     *q = (port_ask){.sb = sandbox_ref(sb), .done = done, .arg = arg};
-    b->ops->socket(b, sb->id, socket_came, q);
+    b->ops->socket(b, sandbox_box(sb).id, socket_came, q);
 }

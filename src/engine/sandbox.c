@@ -16,6 +16,7 @@ sandbox *sandbox_new(engine *e, const char *owner)
     sb->engine = e;
     sb->owner = xstrdup(owner);
     pthread_mutex_init(&sb->lock, NULL);
+    pthread_mutex_init(&sb->event_lock, NULL);
     pthread_cond_init(&sb->moved, NULL);
     sb->state = LIFE_CREATING;
     return sb;
@@ -50,10 +51,9 @@ void sandbox_unref(sandbox *sb)
     free(sb->door);
     free(sb->cause);
     free(sb->deleted_by);
-    free(sb->hello);
-    free(sb->gone_early);
     pthread_cond_destroy(&sb->moved);
     free(sb->meter);
+    pthread_mutex_destroy(&sb->event_lock);
     pthread_mutex_destroy(&sb->lock);
     free(sb);
 }
@@ -166,6 +166,8 @@ char *sandbox_spec_text(const sandbox *sb)
         json_object_set_new(o, "secrets", json_true());
     if (sb->snapshot)
         json_object_set_new(o, "snapshot", json_string(sb->snapshot));
+    if (strcmp(sb->box_id, sb->id) != 0)
+        json_object_set_new(o, "box", json_string(sb->box_id));
     json_write(&b, o);
     return buf_take(&b);
 }
@@ -218,6 +220,17 @@ static void damaged(const sandbox_row *r, const char *what, const char *why)
     log_error("store", "sandbox %s: its %s in the store cannot be read (%s)", r->id, what, why);
 }
 
+static box_name box_of_spec(const sandbox_row *r, const json_t *spec)
+{
+    const char *said = json_str(spec, "box");
+    box_name n;
+
+    memcpy(n.id, r->id, sizeof n.id);
+    if (said && id_is_sandbox(said))
+        str_copy(n.id, sizeof n.id, said);
+    return n;
+}
+
 static json_t *spec_of_row(const sandbox_row *r)
 {
     json_t *spec = NULL;
@@ -228,6 +241,22 @@ static json_t *spec_of_row(const sandbox_row *r)
     damaged(r, "spec: limits, labels, user", e ? e->message : "not an object");
     json_decref(spec);
     return json_object();
+}
+
+box_name box_of_row(const sandbox_row *r)
+{
+    CLEANUP(json_decrefp) json_t *spec = spec_of_row(r);
+
+    return box_of_spec(r, spec);
+}
+
+box_name sandbox_box(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    box_name n;
+
+    memcpy(n.id, sb->box_id, sizeof n.id);
+    return n;
 }
 
 static enum lifecycle state_of_row(const sandbox_row *r)
@@ -247,6 +276,8 @@ sandbox *sandbox_from_row(engine *e, const sandbox_row *r)
     sandbox *sb = sandbox_new(e, r->owner);
 
     memcpy(sb->id, r->id, sizeof sb->id);
+    box_name in = box_of_spec(r, spec);
+    memcpy(sb->box_id, in.id, sizeof sb->box_id);
     sb->name = r->name ? xstrdup(r->name) : NULL;
     sb->image_name = xstrdup(r->image);
     sb->cause = r->cause ? xstrdup(r->cause) : NULL;
@@ -261,6 +292,39 @@ sandbox *sandbox_from_row(engine *e, const sandbox_row *r)
     receipt_read(&sb->receipt, r->walls);
     spec_read(sb, spec);
     return sb;
+}
+
+static void tmpfs_of(const json_t *list, sandbox_spec *s)
+{
+    const json_t *one;
+    size_t i;
+
+    s->tmpfs = xcalloc(json_array_size(list) + 1, sizeof *s->tmpfs);
+    json_array_foreach(list, i, one)
+    {
+        s->tmpfs[s->ntmpfs++] =
+            (tmpfs_spec){.path = xstrdup(str_or(json_str(one, "path"), "")),
+                         .size = (uint64_t)json_int(one, "size", 0),
+                         .mode = (uint32_t)strtoul(str_or(json_str(one, "mode"), "0"), NULL, 8),
+                         .exec = json_flag(one, "exec")};
+    }
+}
+
+void sandbox_to_spec(sandbox *sb, sandbox_spec *ret)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    *ret = (sandbox_spec){.image = xstrdup(str_or(sb->image_name, "")),
+                          .user = copy_or_null(sb->user),
+                          .cwd = copy_or_null(sb->cwd),
+                          .limits = sb->limits,
+                          .read_only = sb->read_only,
+                          .setuid = sb->setuid,
+                          .has_network = true,
+                          .network = sb->network,
+                          .has_umask = true,
+                          .umask = sb->umask};
+    tmpfs_of(sb->tmpfs, ret);
 }
 
 sandbox *engine_find_live(engine *e, const char *id)
@@ -349,6 +413,7 @@ void sandbox_get(sandbox *sb, sandbox_view *ret_view)
                            .has_timing = sb->has_timing,
                            .timing = sb->timing};
         memcpy(ret_view->id, sb->id, sizeof ret_view->id);
+        memcpy(ret_view->box, sb->box_id, sizeof ret_view->box);
         memcpy(ret_view->digest, sb->digest, sizeof ret_view->digest);
         view_pause(sb, ret_view);
         if (sb->table && (sb->state == LIFE_RUNNING || sb->state == LIFE_PAUSED))

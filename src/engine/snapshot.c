@@ -80,7 +80,7 @@ static err *make_layer(void *arg, const uint8_t layer[32], uint64_t *ret_bytes)
     taking *t = arg;
     backend *b = t->e->o.backend;
 
-    TRY(b->ops->snapshot(b, t->sb->id, layer, &t->what));
+    TRY(b->ops->snapshot(b, sandbox_box(t->sb).id, layer, &t->what));
     *ret_bytes = t->what.bytes;
     return NULL;
 }

@@ -102,7 +102,7 @@ static bool unlimit_node(engine *e, sandbox *sb, const change *c)
 {
     limits l;
     err *failure = node_limits(&c->limits, &c->before, &l)
-                       ? e->o.backend->ops->limits(e->o.backend, sb->id, &l)
+                       ? e->o.backend->ops->limits(e->o.backend, sandbox_box(sb).id, &l)
                        : NULL;
     bool done = !failure;
 
@@ -121,7 +121,7 @@ static err *limit_node(engine *e, sandbox *sb, const change *c)
         return NULL;
     TRY(store_sandbox_pending(e->o.store, sb->id, true));
     FAULT_KILL("update.intended");
-    err *failure = b->ops->limits(b, sb->id, &l);
+    err *failure = b->ops->limits(b, sandbox_box(sb).id, &l);
     FAULT_KILL("update.applied");
     if (failure && unlimit_node(e, sb, c))
         err_drop(store_sandbox_pending(e->o.store, sb->id, false), "update");
@@ -137,7 +137,7 @@ void update_settle(engine *e, sandbox *sb)
 
     if (!e->o.backend->ops->limits)
         return;
-    err *failure = e->o.backend->ops->limits(e->o.backend, sb->id, &l);
+    err *failure = e->o.backend->ops->limits(e->o.backend, sandbox_box(sb).id, &l);
     if (!failure)
         failure = store_sandbox_pending(e->o.store, sb->id, false);
     err_drop(failure, "update");

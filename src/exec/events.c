@@ -101,6 +101,8 @@ static bool remembered(const struct sp_hello *h, const struct sp_rec *recs, uint
 /* lock held: an exec without END that the box does not remember. */
 static void miss(exec_table *t, exec *x, uint64_t high)
 {
+    if (x->reset)
+        return; /* of a box that was left: its job knows */
     if (x->here && !x->answered)
         return; /* queued in this life: `started` will say */
     if (x->ended || x->answered || x->exited || t->journal.damaged)
@@ -246,8 +248,8 @@ static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const 
     spool *s = &x->out[stream - 1];
     {
         LOCK_SCOPE(&t->lock);
-        if (x->stalled)
-            return; /* asked for again, from where the file ends */
+        if (x->stalled || x->reset)
+            return; /* asked for again, from where the file ends; or of a box that was left */
         if (!n && offset == atomic_load(&s->length))
             x->stream_eof[stream - 1] = true;
     }
@@ -259,8 +261,11 @@ static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const 
         x->stalled = true;
         x->stalled_by = st;
     }
-    if (moved || st == SPOOL_EMPTY)
-        t->ops->received(t->box, id, stream, atomic_load(&s->length));
+    box *in = moved || st == SPOOL_EMPTY ? exec_box(x) : NULL;
+    if (in) {
+        t->ops->received(in, id, stream, atomic_load(&s->length));
+        t->ops->box_unref(in);
+    }
     if (moved)
         exec_notify(x);
     if (!n || (st != SPOOL_EMPTY && st != SPOOL_CEILING) ||

@@ -121,6 +121,10 @@ static err *admit(const exec_table *t, bool transient)
     if (!t->box)
         return err_new(ERR_UNAVAILABLE, "sandbox %s is not reachable yet", t->sandbox);
     TRY(check_awake(t));
+    if (t->shut)
+        return err_retry_after(
+            err_kind(err_new(ERR_UNAVAILABLE, "sandbox %s is being reset", t->sandbox), "sandbox"),
+            1);
     TRY(admit_live(t, transient));
     if (descriptors_short(t->hub))
         return err_retry_after(
@@ -507,7 +511,7 @@ static err *check_live(const exec *x)
     if (x->table->gone || x->table->ended)
         return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", x->table->sandbox),
                         "sandbox");
-    if (!x->live)
+    if (!x->live || x->reset)
         return err_kind(err_new(ERR_CONFLICT, "exec %lu has ended", x->id), "exec");
     if (!x->table->box)
         return err_new(ERR_UNAVAILABLE, "sandbox %s is not reachable yet", x->table->sandbox);

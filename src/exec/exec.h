@@ -48,6 +48,9 @@ bool exec_hub_evict(exec_hub *h);
  * shared. The events to give to the
  * backend are EXEC_BOX_EVENTS with the table as argument. */
 err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table) ERR_MUST;
+/* The same of one whose box has another id than it has itself: it was reset. */
+err *exec_table_open_box(exec_hub *h, const char *sandbox, const char *box,
+                         exec_table **ret_table) ERR_MUST;
 /* The same for a sandbox that has none yet, in two steps: the table, which the box can be bound to,
  * and then its journal on the disk, without which nothing can be run. */
 err *exec_table_new(exec_hub *h, const char *sandbox, exec_table **ret_table) ERR_MUST;
@@ -223,6 +226,18 @@ uint64_t exec_table_clock(exec_table *t);
 void exec_table_timer(exec_table *t, pump_timer *timer, uint64_t at_ns);
 /* What is left of a time limit that began at a real time. */
 uint64_t exec_table_left(exec_table *t, uint64_t begin_ns, uint64_t timeout_ms);
+
+/* ---- reset: the sandbox goes on in another box; ids go on, too ---- */
+/* In the journal, before anybody else knows. Nothing can be begun (ERR_UNAVAILABLE) until one of
+ * the two below says how it went. ret_first: the first id of the new box. key may be NULL. */
+err *exec_table_reset_begin(exec_table *t, const char *box, const exec_key *key,
+                            uint64_t *ret_first) ERR_MUST;
+void exec_table_reset_undo(exec_table *t);
+/* What has not ended was killed; the start command is due again. Takes a reference to the box. */
+void exec_table_reset_end(exec_table *t, box *x);
+/* The last reset had this key. ERR_IDEMPOTENCY_MISMATCH: with another body. */
+err *exec_table_reset_was(exec_table *t, const exec_key *key, bool *ret_was) ERR_MUST;
+uint64_t exec_table_reset_id(exec_table *t); /* the first id of this box; 0: it has the first one */
 
 /* ---- for sessions ---- */
 uint64_t exec_id(const exec *x);

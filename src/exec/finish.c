@@ -57,7 +57,7 @@ static void fate_came(void *arg, err *failure, const box_fate *fate)
         bool more = !failure && fate->oom_kills > t->ooms;
         x->oom = more ? OOM_YES : OOM_NO;
         x->ooms = more ? (uint32_t)fate->oom_kills : 0;
-        if (more && !fate->dead)
+        if (more && !fate->dead && !x->reset)
             t->ooms = fate->oom_kills;
     }
     err_drop(failure, "out of memory");
@@ -69,6 +69,7 @@ typedef struct oom_ask {
     exec_table *t;
     oom_done *done;
     void *arg;
+    uint64_t reset_id;
 } oom_ask;
 
 static void ooms_came(void *arg, err *failure, const box_fate *fate)
@@ -78,7 +79,7 @@ static void ooms_came(void *arg, err *failure, const box_fate *fate)
 
     {
         LOCK_SCOPE(&q->t->lock);
-        if (!failure && fate->oom_kills > q->t->ooms) {
+        if (!failure && q->reset_id == q->t->reset_id && fate->oom_kills > q->t->ooms) {
             ooms = (uint32_t)fate->oom_kills;
             if (!fate->dead)
                 q->t->ooms = fate->oom_kills;
@@ -91,36 +92,42 @@ static void ooms_came(void *arg, err *failure, const box_fate *fate)
 
 void exec_table_ask_ooms(exec_table *t, oom_done *done, void *arg)
 {
+    char box_id[SANDBOX_ID_LEN + 1];
     const backend_ops *ops;
+    uint64_t reset_id;
     backend *b;
 
     {
         LOCK_SCOPE(&t->lock);
         ops = t->ops;
         b = t->backend;
+        reset_id = t->reset_id;
+        memcpy(box_id, t->box_id, sizeof box_id);
     }
     if (!ops || !ops->fate) {
         done(arg, 0);
         return;
     }
     oom_ask *q = xcalloc(1, sizeof *q);
-    *q = (oom_ask){exec_table_ref(t), done, arg};
-    ops->fate(b, t->sandbox, 0, ooms_came, q);
+    *q = (oom_ask){exec_table_ref(t), done, arg, reset_id};
+    ops->fate(b, box_id, 0, ooms_came, q);
 }
 
 /* The answer takes a way to the node and back: no thread waits for it. */
 bool exec_oom_known(exec *x, enum exec_how how)
 {
+    char box_id[SANDBOX_ID_LEN + 1];
     exec_table *t = x->table;
 
     {
         LOCK_SCOPE(&t->lock);
-        if (x->oom != OOM_UNASKED || !may_be_oom(x, how) || !t->ops || !t->ops->fate)
+        if (x->oom != OOM_UNASKED || x->reset || !may_be_oom(x, how) || !t->ops || !t->ops->fate)
             return x->oom != OOM_ASKED;
         x->oom = OOM_ASKED;
+        memcpy(box_id, t->box_id, sizeof box_id);
     }
     exec_ref(x);
-    t->ops->fate(t->backend, t->sandbox, 0, fate_came, x);
+    t->ops->fate(t->backend, box_id, 0, fate_came, x);
     LOCK_SCOPE(&t->lock);
     return x->oom != OOM_ASKED;
 }
@@ -141,6 +148,10 @@ static void fill(const exec *x, enum exec_how how, int errnum, const uint64_t le
         e->rec.pid = x->pid;
         e->rec.start_real = x->answered ? x->rec.start_real : 0;
         e->rec.end_real = now_real_ns();
+        if (how == EXEC_KILLED) { /* with its box: nobody was left to say so */
+            e->rec.state = SP_EXITED;
+            e->rec.status = SIGKILL;
+        }
     }
     e->how = (uint32_t)how;
     e->errnum = errnum;

@@ -51,6 +51,18 @@ static bool may_send(exec *x)
     return x->answered && x->taken_known && !x->stdin_over && !x->lost && x->table->box;
 }
 
+static err *stdin_write(exec *x, uint64_t at, const void *p, size_t n, bool eof)
+{
+    const backend_ops *ops = x->table->ops;
+    box *in = exec_box(x);
+
+    if (!in)
+        return NULL; /* nobody reads it any more */
+    err *e = ops->stdin_write(in, x->id, at, p, n, eof);
+    ops->box_unref(in);
+    return e;
+}
+
 static bool send_chunk(exec *x, int fd, char *chunk, uint64_t len)
 {
     uint64_t left = len - x->io.in_sent;
@@ -58,8 +70,7 @@ static bool send_chunk(exec *x, int fd, char *chunk, uint64_t len)
 
     if (n <= 0)
         return false;
-    err *e =
-        x->table->ops->stdin_write(x->table->box, x->id, x->io.in_sent, chunk, (size_t)n, false);
+    err *e = stdin_write(x, x->io.in_sent, chunk, (size_t)n, false);
     if (e) {
         err_drop(e, "stdin");
         return false;
@@ -86,7 +97,7 @@ void frames_input(exec *x)
     }
     if (eof && x->io.in_sent == len && !x->io.in_eof_sent) {
         x->io.in_eof_sent = true;
-        err_drop(x->table->ops->stdin_write(x->table->box, x->id, len, NULL, 0, true), "stdin");
+        err_drop(stdin_write(x, len, NULL, 0, true), "stdin");
     }
     if (!eof)
         input_punch(x, taken);

@@ -92,8 +92,13 @@ struct exec_table {
     journal journal;
     uint64_t next_id;
     uint64_t start_id; /* of the last start command; 0: none, or it was never forked */
-    bool behind;       /* ids were given of which the journal does not know */
-    struct past *past; /* ascending ids */
+    char box_id[SANDBOX_ID_LEN + 1]; /* of the box, as the backend knows it */
+    uint64_t reset_id;               /* execs before it were another box's; 0: none were */
+    struct journal_reset reset;      /* the last one, */
+    struct journal_reset reset_next; /* and the one under way */
+    bool shut;                       /* a reset is under way: nothing is begun */
+    bool behind;                     /* ids were given of which the journal does not know */
+    struct past *past;               /* ascending ids */
     size_t npast, past_cap, evicted;
     struct drop *drops;
     size_t ndrops, drops_cap;
@@ -178,6 +183,7 @@ struct exec {
     bool answered; /* `started` came */
     bool exited;   /* rec says how */
     bool lost;     /* nothing more will come from the box */
+    bool reset;    /* because it has another one: it was killed */
     bool fetch_failed;
     bool stalled; /* frames form: bytes were dropped for want of room; fetch again */
     enum spool_status stalled_by;
@@ -253,6 +259,12 @@ enum exec_how exec_how_of(const exec *x, const struct sp_rec *rec);
 /* reader.c */
 void reader_ended(exec_table *t, uint64_t id); /* table->lock held */
 void readers_free(exec_table *t);
+
+/* reset.c */
+/* table->lock held, while the journal is read */
+void table_reset_load(exec_table *t, const journal_rec *r);
+/* The box it is in, as a reference; NULL: there is none, or it was left. Without the lock. */
+box *exec_box(exec *x);
 
 /* job.c: one exec's work on its pump thread */
 void job_init(exec *x);

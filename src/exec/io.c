@@ -345,7 +345,7 @@ static void end_input(exec *x)
     shut(x, SP_FD_KEEP);
     LOCK_SCOPE(&t->lock);
     x->stdin_over = true;
-    if (t->box && !t->gone)
+    if (t->box && !t->gone && !x->reset)
         t->ops->close(t->box, x->id, 1u << SP_FD_IN | 1u << SP_FD_KEEP);
 }
 

@@ -50,7 +50,7 @@ static bool look(exec *x, struct snapshot *ret)
         .lost = x->lost,
         .ended = x->ended,
         .fetch_failed = x->fetch_failed,
-        .gone = t->gone || t->ended || !t->box,
+        .gone = t->gone || t->ended || !t->box || x->reset,
         .discarded = x->discarded,
         .eof =
             x->stream_eof[0] && (x->stream_eof[1] || x->flags & (JOURNAL_F_PTY | JOURNAL_F_MERGED)),
@@ -76,7 +76,7 @@ static bool find_end(exec *x, const struct snapshot *s, enum exec_how *ret_how, 
     LOCK_SCOPE(&t->lock);
     for (int i = 0; i < 2; i++)
         length[i] = t->frames && x->exited ? x->at_exit[i] : atomic_load(&x->out[i].length);
-    *ret_how = x->exited ? exec_how_of(x, &x->rec) : EXEC_UNKNOWN;
+    *ret_how = x->exited ? exec_how_of(x, &x->rec) : x->reset ? EXEC_KILLED : EXEC_UNKNOWN;
     return true;
 }
 
@@ -108,15 +108,17 @@ static void after_end(exec *x, const struct snapshot *s)
     exec_table *t = x->table;
     bool eof = t->frames ? s->eof : io_all_eof(x);
     bool over = s->refused || s->lost || s->fetch_failed || s->discarded || eof;
+    box *in = s->refused || s->gone ? NULL : exec_box(x);
 
-    if (!s->refused && !s->gone) {
+    if (in) {
         if (!x->io.acked)
-            t->ops->ack(t->box, x->id,
+            t->ops->ack(in, x->id,
                         over                       ? ALL_FDS
                         : x->flags & JOURNAL_F_PTY ? 1u << SP_FD_KEEP
                                                    : 1u << SP_FD_IN | 1u << SP_FD_KEEP);
         else if (over)
-            t->ops->close(t->box, x->id, ALL_FDS);
+            t->ops->close(in, x->id, ALL_FDS);
+        t->ops->box_unref(in);
         FAULT_KILL("exec.acked");
         x->io.acked = true;
     }

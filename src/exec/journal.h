@@ -28,6 +28,7 @@ enum journal_type {
     JOURNAL_ASKED = 6,       /* a signal that ends it was asked for */
     JOURNAL_SESSION = 7,     /* a shell is started for it, or it is closed; the last one holds */
     JOURNAL_PAUSE = 8,       /* the sandbox was paused; exec is 1 */
+    JOURNAL_RESET = 9,       /* it goes on in another box; exec is the first id there */
     JOURNAL_TYPES
 };
 static inline bool journal_is_session(unsigned type)
@@ -76,6 +77,14 @@ struct journal_asked {
 /* Real time. Of several with the same beginning the last one holds. */
 struct journal_pause {
     uint64_t from_ns, to_ns;
+};
+
+/* In the journal before the store: it counts if the sandbox's box is this one. */
+#define JOURNAL_BOX_MAX 24u
+struct journal_reset {
+    uint8_t key[16], body[16]; /* zero: no key */
+    uint64_t real_ns;
+    char box[JOURNAL_BOX_MAX]; /* NUL-terminated */
 };
 
 #define JOURNAL_TOKEN     8u
@@ -153,6 +162,7 @@ typedef struct journal_rec {
         struct journal_mark mark;
         struct journal_asked asked;
         struct journal_pause pause;
+        struct journal_reset reset;
         struct journal_session session;
         struct journal_command command;
         struct journal_command_end command_end;

@@ -124,7 +124,7 @@ err *exec_signal_part(exec *x, int signo, uint32_t scope, uint32_t pid, uint64_t
         .exec = x->id, .signo = (uint32_t)signo, .scope = scope, .pid = pid, .since = since_ns};
 
     LOCK_SCOPE(&t->lock);
-    if (t->gone || t->ended || !x->live || !t->box)
+    if (t->gone || t->ended || !x->live || x->reset || !t->box)
         return err_kind(err_new(ERR_CONFLICT, "exec %lu cannot be signalled", x->id), "exec");
     atomic_fetch_add(&x->signals, 1);
     err *e = t->ops->signal(t->box, &s);

@@ -174,6 +174,8 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
         drop_add(t, r->exec, (int)r->mark.stream, r->mark.from, r->mark.to);
     } else if (r->type == JOURNAL_ASKED && p) {
         p->asked |= 1u << r->asked.signo;
+    } else if (r->type == JOURNAL_RESET) {
+        table_reset_load(t, r);
     } else if (r->type == JOURNAL_PAUSE) {
         pause_spans_add(&t->pauses, r->pause.from_ns, r->pause.to_ns);
     } else if (journal_is_session(r->type)) {
@@ -196,10 +198,13 @@ static err *adopt(exec_table *t)
             continue;
         TRY(table_exec(t, &t->past[i], &x));
         x->discarded = exec_is_transient(x);
+        x->reset = x->lost = x->id < t->reset_id;
         const struct frame_end *f = map_get_u64(&t->frame_ends, x->id);
         if (f)
             input_mend(x, f->at, f->n);
         table_live_add(x);
+        if (x->reset)
+            pump_kick(&x->job);
         exec_unref(x);
     }
     while (map_next(&t->frame_ends, &it))
@@ -298,6 +303,7 @@ static exec_table *table_alloc(exec_hub *h, const char *sandbox)
     t->next_id = 1;
     t->journal.fd = -1;
     snprintf(t->sandbox, sizeof t->sandbox, "%s", sandbox);
+    snprintf(t->box_id, sizeof t->box_id, "%s", sandbox);
     pthread_mutex_init(&t->lock, NULL);
     return t;
 }
@@ -351,9 +357,17 @@ void table_abandon(exec_table *t)
 
 err *exec_table_open(exec_hub *h, const char *sandbox, exec_table **ret_table)
 {
+    return exec_table_open_box(h, sandbox, sandbox, ret_table);
+}
+
+err *exec_table_open_box(exec_hub *h, const char *sandbox, const char *box_id,
+                         exec_table **ret_table)
+{
     TRY(check_id(sandbox));
     TRY(make_directory(h, sandbox));
-    exec_table *t = table_alloc(h, sandbox), *there = enter(h, t);
+    exec_table *t = table_alloc(h, sandbox);
+    str_copy(t->box_id, sizeof t->box_id, box_id);
+    exec_table *there = enter(h, t);
     if (there) {
         table_free(t);
         return share(there, ret_table);

@@ -118,6 +118,8 @@ err *session_start_shell(session *s, const exec_key *key, bool *ret_replay,
 void session_take_shell(session *s, exec *x); /* takes the reference */
 void session_drop_shell(session *s);
 void session_notify(session *s);
+/* lock held: its sandbox was reset; it ends with its shell. */
+void session_reset(session *s);
 
 /* detached.c; lock held */
 static inline bool session_is_detached(const session *s)

@@ -232,6 +232,8 @@ err *session_load(session_table *t)
         session *s = t->all[i];
         LOCK_SCOPE(&s->lock);
         TRY(take_shell(s));
+        if (s->id < exec_table_reset_id(t->execs))
+            session_reset(s);
         if (s->greeted)
             look_back(s);
         session_catch_up(s);

@@ -62,6 +62,31 @@ void session_table_wake(session_table *t)
         pump_kick(&t->all[i]->job);
 }
 
+/* lock held. Nothing carries a detached one that could tell. */
+void session_reset(session *s)
+{
+    s->info.flags |= JOURNAL_S_CLOSED;
+    if (!session_is_detached(s) || s->life == SESSION_ENDED)
+        return;
+    if (session_end_command(s, &(exec_end){.how = EXEC_KILLED, .signal = SIGKILL}))
+        s->life = SESSION_ENDED;
+}
+
+void session_table_reset(session_table *t, uint64_t before_id)
+{
+    LOCK_SCOPE(&t->lock);
+
+    for (size_t i = 0; i < t->n && t->all[i]->id < before_id; i++) {
+        session *s = t->all[i];
+        {
+            LOCK_SCOPE(&s->lock);
+            session_reset(s);
+        }
+        pump_kick(&s->job);
+        session_notify(s);
+    }
+}
+
 static void session_silence(session *s)
 {
     LOCK_SCOPE(&s->lock);

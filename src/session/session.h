@@ -30,6 +30,9 @@ void session_count(void);
 err *session_table_open(exec_table *t, session_table **ret_table) ERR_MUST;
 /* The sandbox was paused and goes on: what has waited is done. */
 void session_table_wake(session_table *t);
+/* The sandbox goes on in another box: sessions that began before this id end, with the command that
+ * runs. Before their shells are known to have ended, which would be started again. */
+void session_table_reset(session_table *t, uint64_t before_id);
 /* No session of it does anything any more; what runs in the sandbox goes on. */
 void session_table_close(session_table *t);
 

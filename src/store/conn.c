@@ -29,6 +29,11 @@ static const char *const SQL[SQL_STATEMENTS] = {
                           "walls = coalesce(?5, walls) WHERE id = ?1",
     [SQL_SANDBOX_SPEC] = "UPDATE sandboxes SET spec = ?2, ttl = ?3, pending = 0 "
                          "WHERE id = ?1 AND state <> 'gone'",
+    [SQL_SANDBOX_RESET] =
+        "UPDATE sandboxes SET spec = ?2, walls = ?3 WHERE id = ?1 AND state = 'running'",
+    /* The change of the row was told as one of any sort. */
+    [SQL_EVENT_RESET] = "UPDATE events SET type = 'reset' WHERE type = 'updated' AND seq = "
+                        "(SELECT max(seq) FROM events WHERE sandbox = ?1)",
     [SQL_SANDBOX_PENDING] = "UPDATE sandboxes SET pending = ?2 WHERE id = ?1",
     [SQL_SANDBOX_PAUSE] = "UPDATE sandboxes SET state = ?2, paused = ?3, ttl = ?4 "
                           "WHERE id = ?1 AND state <> 'gone'",

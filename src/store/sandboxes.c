@@ -253,6 +253,27 @@ err *store_sandbox_spec(store *s, const char *id, const char *spec, uint64_t ttl
     return store_write(s, run_spec, &u);
 }
 
+static err *run_reset(store_conn *c, void *arg)
+{
+    const sandbox_reset *r = arg;
+    CLEANUP(stmt_resetp) sqlite3_stmt *row = NULL;
+    CLEANUP(stmt_resetp) sqlite3_stmt *event = NULL;
+
+    TRY(store_stmt(c, SQL_SANDBOX_RESET, &row));
+    bind_text(row, 1, r->id);
+    bind_text(row, 2, r->spec);
+    bind_text(row, 3, r->walls);
+    TRY(run_update(c, row, r->id));
+    TRY(store_stmt(c, SQL_EVENT_RESET, &event));
+    bind_text(event, 1, r->id);
+    return store_step_done(c, event, "tell of a reset");
+}
+
+store_pending *store_sandbox_reset_begin(store *s, const sandbox_reset *r)
+{
+    return store_write_begin(s, run_reset, (void *)r);
+}
+
 static err *run_pending(store_conn *c, void *arg)
 {
     const update *u = arg;

@@ -63,6 +63,11 @@ void store_sandbox_running_queued(store *s, const char *id, const char *state, c
 /* It is paused (since paused_ns) or runs again, unless it has ended: ERR_NOT_FOUND. */
 err *store_sandbox_pause(store *s, const char *id, const char *state, uint64_t paused_ns,
                          uint64_t ttl_ns) ERR_MUST;
+/* Of one that runs: another box and its walls. Both texts are borrowed until the end. */
+typedef struct sandbox_reset {
+    const char *id, *spec, *walls;
+} sandbox_reset;
+store_pending *store_sandbox_reset_begin(store *s, const sandbox_reset *r);
 /* Ends what store_sandbox_pending began. */
 err *store_sandbox_spec(store *s, const char *id, const char *spec, uint64_t ttl_ns) ERR_MUST;
 /* Its limits are about to be changed; or, settled, are known to be the row's. */

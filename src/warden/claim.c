@@ -100,7 +100,7 @@ static err *do_claim(warden *w, stage *st, slot *s, const claim_job *c, times *r
     TRY(slot_claim_begin(s, &record));
     FAULT_KILL("claim.begun");
     TRY(choose_upper(w, s, c, upper));
-    TRY(root_write_names(w->uppers_fd, upper, s->id));
+    TRY(root_write_names(w->uppers_fd, upper, c->hostname));
     if (c->spec.flags & WP_CLAIM_NETWORK_OPEN)
         TRY(write_resolvers(w, upper));
     FAULT_KILL("claim.named");
@@ -113,7 +113,7 @@ static err *do_claim(warden *w, stage *st, slot *s, const claim_job *c, times *r
                                    .pidfd = s->pidfd,
                                    .proc = s->proc,
                                    .uid_base = slot_uid_base(s->n),
-                                   .hostname = s->id,
+                                   .hostname = c->hostname,
                                    .shm_mib = c->spec.limits.shm_mib,
                                    .read_only = c->spec.flags & WP_CLAIM_READ_ONLY,
                                    .tmpfs = c->tmpfs,

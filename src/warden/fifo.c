@@ -39,6 +39,9 @@ static claim_job *job_of(job *j)
 
     memcpy(&c->spec, j->body, sizeof c->spec);
     c->tmpfs = (const struct wp_tmpfs *)(j->body + sizeof c->spec);
+    const void *name = c->spec.flags & WP_CLAIM_NAMED ? (const void *)(c->tmpfs + c->spec.ntmpfs)
+                                                      : c->spec.sandbox.id;
+    memcpy(c->hostname, name, sizeof c->hostname);
     c->j = j;
     uint64_t ms = c->spec.deadline_ms < DEADLINE_MAX_MS ? c->spec.deadline_ms : DEADLINE_MAX_MS;
     c->deadline_ns = j->received_ns + ms * NS_PER_MS;

@@ -21,6 +21,7 @@ typedef struct claim_job { /* a CLAIM under way; owns its job */
     job *j;
     struct wp_claim spec;         /* with the defaults filled in */
     const struct wp_tmpfs *tmpfs; /* in the job's body */
+    char hostname[sizeof((struct wp_id){0}.id)];
     uint64_t deadline_ns;
     bool held;            /* admission could not take it when its turn came */
     unsigned retry_after; /* seconds, when it expires */

@@ -617,12 +617,13 @@ static void op_hello(warden *w, job *j)
         return;
     }
     uint32_t version = h.max < WP_VERSION ? h.max : WP_VERSION; /* the newest that both speak */
-    h = (struct wp_hello){
-        .min = version,
-        .max = version,
-        .caps = (w->cg.v2 ? WP_CAP_CGROUP_V2 : 0) | (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) |
-                (w->quota ? WP_CAP_DISK_LIMIT : 0) | WP_CAP_WALLS | WP_CAP_USAGE | WP_CAP_RELEASE |
-                WP_CAP_FATE | WP_CAP_SNAPSHOT | (network_offered(w) ? WP_CAP_NETWORK : 0)};
+    h = (struct wp_hello){.min = version,
+                          .max = version,
+                          .caps = (w->cg.v2 ? WP_CAP_CGROUP_V2 : 0) |
+                                  (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) |
+                                  (w->quota ? WP_CAP_DISK_LIMIT : 0) | WP_CAP_WALLS | WP_CAP_USAGE |
+                                  WP_CAP_RELEASE | WP_CAP_FATE | WP_CAP_SNAPSHOT | WP_CAP_NAMED |
+                                  (network_offered(w) ? WP_CAP_NETWORK : 0)};
     job_answer(j, &h, sizeof h, NULL, 0, -1);
 }
 

@@ -84,11 +84,17 @@ static bool claim_ok(const void *body, size_t n)
 {
     BODY(wp_claim, c);
     if (!id_ok(&c.sandbox) || !limits_ok(&c.limits) || c.ntmpfs > WP_TMPFS_MAX ||
-        (c.flags & ~(WP_CLAIM_READ_ONLY | WP_CLAIM_SETUID | WP_CLAIM_NETWORK_OPEN)))
+        (c.flags &
+         ~(WP_CLAIM_READ_ONLY | WP_CLAIM_SETUID | WP_CLAIM_NETWORK_OPEN | WP_CLAIM_NAMED)))
         return false;
     for (uint32_t i = 0; i < c.ntmpfs; i++) {
         BODY(wp_tmpfs, t);
         if (!tmpfs_ok(&t))
+            return false;
+    }
+    if (c.flags & WP_CLAIM_NAMED) {
+        BODY(wp_id, name);
+        if (!id_ok(&name))
             return false;
     }
     return !n;

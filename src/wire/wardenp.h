@@ -102,6 +102,7 @@ struct wp_digest { /* sha256 of an image's config, or a layer's diff id */
 #define WP_CAP_RELEASE    64u  /* it knows RELEASE */
 #define WP_CAP_FATE       128u /* it knows FATE */
 #define WP_CAP_SNAPSHOT   256u /* it knows SNAPSHOT */
+#define WP_CAP_NAMED      512u /* it knows WP_CLAIM_NAMED */
 struct wp_hello {              /* request: min, max; answer: version in both, caps */
     uint32_t min, max;
     uint32_t caps;
@@ -136,6 +137,9 @@ struct wp_claim {
 #define WP_CLAIM_SETUID    2u /* set-uid programs allowed: no nosuid on the root */
 /* Network: none, unless. Grants with a list of destinations will have a frame of their own. */
 #define WP_CLAIM_NETWORK_OPEN 4u
+/* Behind the tmpfs mounts a wp_id follows: the host name, where that is not the slot's own id. A
+ * sandbox that was reset has a slot of another id, and the name that it always had. */
+#define WP_CLAIM_NAMED 8u
 struct wp_claimed {
     uint32_t slot; /* number: ids of the slot begin at uid_base */
     uint32_t uid_base;

@@ -65,7 +65,7 @@ class Audit:
         self.bothyd_files(found, rows)
         self.doubles(found, rows)
         if self.oci:
-            self.slots(found, live)
+            self.slots(found, {rows[i][2].get("box", i) for i in live})  # a reset one has a box of another name
             self.layers(found, images, pruned)
             self.mount_points(found)
             self.processes(found)

@@ -20,6 +20,7 @@ import time
 import load as kinds
 import oldstore
 import rounds
+from again import reset_once, was_reset
 from audit import Audit, names, read
 from changed import changed
 from harness import SLOW, TOP, ApiError, Node, alive, check, equal, eventually
@@ -266,6 +267,7 @@ TABLE = [
         "pause.recorded", "pause.frozen", "resume.noted", "resume.recorded", "resume.going_on")),
     *((WARDEN, "snapshot." + at, snapshotted) for at in ("marked", "frozen", "copied", "taken")),
     *((BOTHYD, at, snapshotted) for at in ("derive.made", "derive.named", "derive.recorded", "snapshot.forgotten")),
+    *((BOTHYD, "reset." + at, drive) for at in ("claimed", "noted", "committed", "swapped", "started") for drive in (was_reset, reset_once)),
     *((BOTHYD, at, start_again(BOTHYD)) for at in ("reconcile.swept", "reconcile.adopted", "exec.recovered")),
     # a command
     *((BOTHYD, "exec." + at, command(kinds.pipes)) for at in (
@@ -422,7 +424,7 @@ def run(suite, times, results):
         for (program, point, drive), turn in itertools.product(TABLE, range(1, times + 1)):
             if turn > 1 and hasattr(drive, "starts"):
                 continue  # a start meets it once
-            @suite.case(f"points: {program} dies at {point}{ONCE if drive is pull_once else ''}" + (f", the {turn}. time" if turn > 1 else ""))
+            @suite.case(f"points: {program} dies at {point}{ONCE if drive in (pull_once, reset_once) else ''}" + (f", the {turn}. time" if turn > 1 else ""))
             def _(program=program, point=point, drive=drive, turn=turn):
                 nonlocal hits
                 revive(w)

@@ -21,6 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     DECODE(create_sandbox);
+    DECODE(reset_sandbox);
     DECODE(exec_request);
     DECODE(signal_request);
     DECODE(resize);

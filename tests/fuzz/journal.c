@@ -15,6 +15,8 @@ static void check(const journal_rec *r, const void *raw)
         abort();
     if (r->type == JOURNAL_MARK && (r->mark.stream - 1 > 1 || r->mark.from >= r->mark.to))
         abort();
+    if (r->type == JOURNAL_RESET && (!*r->reset.box || strlen(r->reset.box) >= JOURNAL_BOX_MAX))
+        abort();
     if (!r->exec || !r->type || r->type >= JOURNAL_TYPES)
         abort();
     journal_seal(&again);

@@ -37,6 +37,17 @@ static void check_receipt(const sandbox *sb)
     MUST(!(again.walls.refill & ~WALLS_ALL) && !(again.walls.claim & ~WALLS_ALL));
 }
 
+/* A box that a reset would make of it: what it is asked to be is within its limits, or refused. */
+static void check_spec(sandbox *sb)
+{
+    CLEANUP(sandbox_spec_done) sandbox_spec s = {0};
+
+    sandbox_to_spec(sb, &s);
+    err *e = sandbox_spec_check(&s);
+    MUST(e || (s.ntmpfs <= SPEC_TMPFS_MAX && s.umask <= 0777));
+    err_free(e);
+}
+
 static void check_again(engine *e, sandbox *sb)
 {
     sandbox_row first = {0}, second = {0};
@@ -73,6 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     check_view(sb);
     check_receipt(sb);
+    check_spec(sb);
     check_again(&e, sb);
     sandbox_unref(sb);
     return 0;

@@ -21,6 +21,12 @@ static void read_claim(const uint8_t *body)
         if (t.path[0] != '/' || strstr(t.path, "/../"))
             abort();
     }
+    if (c.flags & WP_CLAIM_NAMED) {
+        struct wp_id name;
+        memcpy(&name, body + sizeof c + c.ntmpfs * sizeof t, sizeof name);
+        if (strlen(name.id) != 20)
+            abort();
+    }
 }
 
 static void read_stats(const uint8_t *body)

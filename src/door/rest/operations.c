@@ -19,15 +19,20 @@ static enum cap_level network_cap(backend *b)
     return b->ops->network ? b->ops->network(b) : CAP_ABSENT;
 }
 
+static enum cap_level reset_cap(backend *b)
+{
+    return !b->ops->names || b->ops->names(b) ? CAP_NATIVE : CAP_ABSENT;
+}
+
 static json_t *view_caps(engine *e, const backend_caps *c)
 {
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "images", cap_name(c->images),
-                     "user", cap_name(c->user), "stats", cap_name(c->stats), "freeze",
-                     cap_name(c->freeze), "socket", cap_name(c->socket), "snapshot",
-                     cap_name(c->snapshot), "disk_limit", cap_name(c->disk_limit), "read_only",
-                     cap_name(c->read_only), "tmpfs", cap_name(c->tmpfs), "files",
-                     cap_name(engine_files_cap(e)), "network",
-                     cap_name(network_cap(engine_backend(e))));
+    return json_pack(
+        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "images", cap_name(c->images), "user",
+        cap_name(c->user), "stats", cap_name(c->stats), "freeze", cap_name(c->freeze), "socket",
+        cap_name(c->socket), "snapshot", cap_name(c->snapshot), "disk_limit",
+        cap_name(c->disk_limit), "read_only", cap_name(c->read_only), "tmpfs", cap_name(c->tmpfs),
+        "files", cap_name(engine_files_cap(e)), "network", cap_name(network_cap(engine_backend(e))),
+        "reset", cap_name(reset_cap(engine_backend(e))));
 }
 
 static json_t *view_releases(const char *own, backend *b)

@@ -11,7 +11,7 @@ box_usage *usage_of(engine *e, const sandbox_view *views, size_t n)
     char(*ids)[SANDBOX_ID_LEN + 1] = xcalloc(n + 1, sizeof *ids);
 
     for (size_t i = 0; i < n; i++)
-        memcpy(ids[i], views[i].id, sizeof ids[i]);
+        memcpy(ids[i], views[i].box, sizeof ids[i]);
     if (n && b->caps.stats != CAP_ABSENT)
         err_drop(b->ops->usage_many(b, (const char(*)[SANDBOX_ID_LEN + 1]) ids, n, all), "usage");
     free(ids);

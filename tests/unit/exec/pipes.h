@@ -314,11 +314,11 @@ static inline void pipes_hello(box *x)
     x->ev->attached(x->arg, &h, recs);
 }
 
-/* Gives the box a (new) daemon. */
-static inline void pipes_attach(world *w, box *x)
+/* Gives the box a (new) daemon, which knows it by this id. */
+static inline void pipes_attach_as(world *w, box *x, const char *id)
 {
     assert_ok(exec_hub_new(&w->options, &w->hub));
-    assert_ok(exec_table_open(w->hub, SANDBOX, &w->table));
+    assert_ok(exec_table_open_box(w->hub, SANDBOX, id, &w->table));
     x->b.ops = &PIPES_OPS;
     x->b.caps = (backend_caps){.name = "pipes"};
     x->ev = &EXEC_BOX_EVENTS;
@@ -329,6 +329,11 @@ static inline void pipes_attach(world *w, box *x)
     exec_table_bind(w->table, &x->b, x, world_on_gone, w);
     pipes_hello(x);
     x->thread = thread_start("pipes", pipes_run, x);
+}
+
+static inline void pipes_attach(world *w, box *x)
+{
+    pipes_attach_as(w, x, SANDBOX);
 }
 
 static inline void pipes_init(world *w, box *x)

@@ -4,9 +4,8 @@
 
 #include "pipes.h"
 
-static void end(world *w, box *x)
+static void kill_procs(box *x)
 {
-    world_stop(w);
     while (x->procs) {
         pproc *p = x->procs;
         x->procs = p->next;
@@ -18,6 +17,12 @@ static void end(world *w, box *x)
             closep(&p->fd[i]);
         free(p);
     }
+}
+
+static void end(world *w, box *x)
+{
+    world_stop(w);
+    kill_procs(x);
     world_done(w);
 }
 
@@ -61,6 +66,94 @@ static void bytes_are_spliced_in_all_modes(void **state)
     exec_unref(y);
     exec_unref(z);
     end(&w, &b);
+}
+
+#define OTHER "t000bbbbbbbbbbbbbbbb"
+
+/* One that runs, the start command, and a reset that has come as far as the journal. */
+static exec *half_reset(world *w, const exec_key *key, uint64_t *ret_first)
+{
+    exec_spec sleeps = spec_sh("echo said; exec sleep 600"), begins = spec_sh("exec sleep 600");
+    exec_spec refused = spec_sh("true");
+    exec_state st;
+    exec *none = NULL;
+    bool replay;
+
+    begins.start = true;
+    exec *x = start(w, &sleeps);
+    exec_unref(start(w, &begins));
+    assert_true(wait_for(x, has_out, 5, 10, &st));
+    assert_ok(exec_table_reset_begin(w->table, OTHER, key, ret_first));
+    assert_err(exec_start(w->table, &refused, NULL, &none, &replay), ERR_UNAVAILABLE);
+    return x;
+}
+
+static void a_reset_that_no_record_knows_counts_for_nothing(void **state)
+{
+    const exec_key key = {{1}, {2}};
+    exec_spec s = spec_sh("echo lives");
+    uint64_t first = 0;
+    exec_state st;
+    bool was = true;
+    world w;
+    box b;
+
+    (void)state;
+    begin(&w, &b);
+    exec_unref(half_reset(&w, &key, &first));
+    world_stop(&w);
+    pipes_attach(&w, &b);
+    assert_int_equal(exec_table_reset_id(w.table), 0);
+    assert_ok(exec_table_reset_was(w.table, &key, &was));
+    assert_false(was);
+    assert_int_equal(exec_table_start_id(w.table), 2);
+    exec *x = NULL;
+    assert_ok(exec_find(w.table, 1, &x));
+    exec_get(x, &st);
+    assert_int_equal(st.end.how, EXEC_RUNNING);
+    exec_unref(x);
+    x = start(&w, &s);
+    assert_int_equal(wait_end(x).end.how, EXEC_EXITED);
+    exec_unref(x);
+    end(&w, &b);
+}
+
+static void what_ran_before_a_reset_was_killed(void **state)
+{
+    const exec_key key = {{1}, {2}}, other = {{1}, {3}};
+    exec_spec s = spec_sh("echo new");
+    uint64_t first = 0;
+    bool was = false;
+    world w;
+    box b, fresh = {0};
+
+    (void)state;
+    begin(&w, &b);
+    exec_unref(half_reset(&w, &key, &first));
+    world_stop(&w);
+    pthread_mutex_init(&fresh.lock, NULL);
+    pthread_mutex_init(&fresh.order, NULL);
+    pipes_attach_as(&w, &fresh, OTHER);
+    assert_int_equal(exec_table_reset_id(w.table), first);
+    assert_int_equal(exec_table_start_id(w.table), 0);
+    assert_ok(exec_table_reset_was(w.table, &key, &was));
+    assert_true(was);
+    assert_err(exec_table_reset_was(w.table, &other, &was), ERR_IDEMPOTENCY_MISMATCH);
+    for (uint64_t id = 1; id < first; id++) {
+        exec *x = NULL;
+        assert_ok(exec_find(w.table, id, &x));
+        exec_state st = wait_end(x);
+        assert_int_equal(st.end.how, EXEC_KILLED);
+        assert_int_equal(st.end.signal, SIGKILL);
+        assert_int_equal(st.end.out_bytes, id == 1 ? 5 : 0);
+        exec_unref(x);
+    }
+    exec *x = start(&w, &s);
+    assert_int_equal(exec_id(x), first);
+    assert_int_equal(wait_end(x).end.how, EXEC_EXITED);
+    exec_unref(x);
+    end(&w, &fresh);
+    kill_procs(&b); /* the box that was left */
 }
 
 static void an_empty_stream_has_no_file(void **state)
@@ -544,6 +637,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WORLD_TEST(bytes_are_spliced_in_all_modes),
         WORLD_TEST(an_empty_stream_has_no_file),
+        WORLD_TEST(a_reset_that_no_record_knows_counts_for_nothing),
+        WORLD_TEST(what_ran_before_a_reset_was_killed),
         WORLD_TEST(stdin_goes_on_where_the_last_daemon_stopped),
         WORLD_TEST(stdin_that_nobody_reads_pushes_back),
         WORLD_TEST(late_bytes_go_on_into_the_spool),

@@ -65,11 +65,32 @@ static void claim_length_is_exact(void **state)
     assert_false(wp_request_ok(WP_CLAIM, &f, 0));
 }
 
+static void a_named_claim_has_its_name_behind_the_mounts(void **state)
+{
+    struct {
+        struct wp_claim c;
+        struct wp_tmpfs t;
+        struct wp_id name;
+    } f = {.c = {.sandbox = an_id(), .ntmpfs = 1, .flags = WP_CLAIM_NAMED},
+           .t = {.path = "/run/x", .size = 4096, .mode = 01777},
+           .name = an_id()};
+
+    (void)state;
+    assert_true(wp_request_ok(WP_CLAIM, &f, sizeof f));
+    assert_false(wp_request_ok(WP_CLAIM, &f, sizeof f - 1));
+    assert_false(wp_request_ok(WP_CLAIM, &f, sizeof f - sizeof f.name));
+    f.name.id[3] = '.';
+    assert_false(wp_request_ok(WP_CLAIM, &f, sizeof f));
+    f.name = an_id();
+    f.c.flags = 0;
+    assert_false(wp_request_ok(WP_CLAIM, &f, sizeof f));
+}
+
 static void claim_refuses_unknown_flags_and_reserved(void **state)
 {
     (void)state;
     struct claim_frame f = a_claim(0);
-    f.c.flags = 8;
+    f.c.flags = 16;
     assert_false(claim_passes(&f));
     f = a_claim(0);
     f.c.limits.reserved = 1;
@@ -265,6 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(claim_takes_up_to_the_limit_of_tmpfs),
         cmocka_unit_test(claim_length_is_exact),
+        cmocka_unit_test(a_named_claim_has_its_name_behind_the_mounts),
         cmocka_unit_test(claim_refuses_unknown_flags_and_reserved),
         cmocka_unit_test(ids_have_one_alphabet),
         cmocka_unit_test(tmpfs_paths),

@@ -1,0 +1,104 @@
+/* A reset: the sandbox goes on in another box, with the same journal.
+ *
+ * The record comes first and names the new box; the store then says which box it is. So a record
+ * that the store does not agree with counts for nothing, and after a kill at any instruction what
+ * has no end is either the old box's, which still runs it, or was killed with it. Between the
+ * record and the store's word nothing is begun: an exec behind the record is the new box's. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "exec/internal.h"
+
+/* lock held. From here on nothing of the old box is this one's. */
+static void forget_box(exec_table *t, uint64_t first)
+{
+    t->reset_id = first;
+    t->start_id = 0;
+    t->ooms = 0;
+}
+
+void table_reset_load(exec_table *t, const journal_rec *r)
+{
+    if (strcmp(r->reset.box, t->box_id) != 0)
+        return; /* an earlier one's, or it did not come to be */
+    t->reset = r->reset;
+    forget_box(t, r->exec);
+}
+
+box *exec_box(exec *x)
+{
+    exec_table *t = x->table;
+    LOCK_SCOPE(&t->lock);
+
+    if (!t->box || x->reset)
+        return NULL;
+    t->ops->box_ref(t->box);
+    return t->box;
+}
+
+err *exec_table_reset_begin(exec_table *t, const char *box_id, const exec_key *key,
+                            uint64_t *ret_first)
+{
+    journal_rec r = {.type = JOURNAL_RESET};
+    LOCK_SCOPE(&t->lock);
+
+    r.exec = t->next_id;
+    r.reset.real_ns = now_real_ns();
+    str_copy(r.reset.box, sizeof r.reset.box, box_id);
+    if (key) {
+        memcpy(r.reset.key, key->key, 16);
+        memcpy(r.reset.body, key->body, 16);
+    }
+    TRY(journal_append(&t->journal, &r, NULL));
+    FAULT_KILL("reset.noted");
+    t->shut = true;
+    t->reset_next = r.reset;
+    *ret_first = t->next_id;
+    return NULL;
+}
+
+void exec_table_reset_undo(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    t->shut = false;
+}
+
+void exec_table_reset_end(exec_table *t, box *x)
+{
+    LOCK_SCOPE(&t->lock);
+
+    for (exec *old = t->live; old; old = old->live_next) {
+        old->reset = old->lost = true;
+        pump_kick(&old->job);
+    }
+    t->reset = t->reset_next;
+    str_copy(t->box_id, sizeof t->box_id, t->reset.box);
+    forget_box(t, t->next_id);
+    t->ops->box_ref(x);
+    t->ops->box_unref(t->box);
+    t->box = x;
+    t->attached = t->shut = false;
+    t->busy_ns = now_mono_ns();
+}
+
+err *exec_table_reset_was(exec_table *t, const exec_key *key, bool *ret_was)
+{
+    LOCK_SCOPE(&t->lock);
+    const struct journal_reset *r = &t->reset;
+
+    *ret_was = exec_key_is_set(key->key) && !memcmp(r->key, key->key, 16) &&
+               now_real_ns() < r->real_ns + KEY_LIFE_NS;
+    if (*ret_was && memcmp(r->body, key->body, 16) != 0)
+        return err_new(ERR_IDEMPOTENCY_MISMATCH,
+                       "this idempotency key was used for another request");
+    return NULL;
+}
+
+uint64_t exec_table_reset_id(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    return t->reset_id;
+}
