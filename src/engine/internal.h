@@ -258,7 +258,7 @@ void box_ask(sandbox *sb, const sandbox_spec *s, const char *id, box_tie *tie, c
 image *image_by_name_only(const char *name);
 
 /* reset.c: the thread that makes resets durable. */
-void *engine_resetter(void *engine);
+void *engine_resetter(void *arg); /* the engine */
 
 /* box.c */
 extern const box_events ENGINE_BOX_EVENTS;
