@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/fault.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -512,6 +513,7 @@ static err *build_all(build *b, build_row *row)
     free(row->snapshot);
     row->snapshot = xstrdup(made.id);
     err *failure = store_build_update(b->e->o.store, row, 1); /* a kill from here on finds it */
+    FAULT_KILL("build.kept");
     drop_sandbox(b, &b->sb);
     if (b->recipe.start) {
         start_done(&start);

@@ -4,6 +4,7 @@
  * were made of it stay. The desk's `tags` is held while any of it changes. */
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -123,6 +124,7 @@ static err *assign(engine *e, build_row *rows, size_t n, build_row *to, json_t *
                 change_tag(&rows[k], name, false);
         change_tag(to, name, true);
     }
+    FAULT_KILL("build.named");
     to->changed_ns = clock_real(e->o.clock);
     for (k = 0; k < n; k++)
         if (build_row_is(&rows[k], "ready"))

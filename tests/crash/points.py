@@ -22,6 +22,7 @@ import oldstore
 import rounds
 from again import reset_once, was_reset
 from audit import Audit, names, read
+from built import built
 from changed import changed
 from harness import SLOW, TOP, ApiError, Node, alive, check, equal, eventually
 from in_session import closed_detached, in_session, new_shell, without_a_frame
@@ -268,6 +269,7 @@ TABLE = [
     *((WARDEN, "snapshot." + at, snapshotted) for at in ("marked", "frozen", "copied", "taken")),
     *((BOTHYD, at, snapshotted) for at in ("derive.made", "derive.named", "derive.recorded", "snapshot.forgotten")),
     *((BOTHYD, "reset." + at, drive) for at in ("claimed", "noted", "committed", "swapped", "started") for drive in (was_reset, reset_once)),
+    *((BOTHYD, "build." + at, built) for at in ("kept", "named")),
     *((BOTHYD, at, start_again(BOTHYD)) for at in ("reconcile.swept", "reconcile.adopted", "exec.recovered")),
     # a command
     *((BOTHYD, "exec." + at, command(kinds.pipes)) for at in (
@@ -399,9 +401,10 @@ def afterwards(w, drive):
     images = drive in (pull, pull_once, remove_and_prune)
     if images:
         remove_and_prune(w)
-    if drive is snapshotted:
+    files = drive in (snapshotted, built)
+    if files:
         w.prune()
-    left = w.audit.settle(pruned=images or drive is snapshotted)
+    left = w.audit.settle(pruned=images or files)
     equal(left, {}, "what is left")
     check(not w.load.failure, str(w.load.failure))
 
