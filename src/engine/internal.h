@@ -37,7 +37,8 @@ struct engine {
     struct ending *endings;   /* pid 1 has ended, and why is known: the keeper finishes them */
     map buckets;              /* key id or owner → quota_bucket */
     struct sandbox *snapshotting[SNAPSHOTS_AT_ONCE]; /* under the lock, borrowed; NULL: none */
-    unsigned prunes;     /* likewise: still to come, as a snapshot, or who had one, is gone */
+    unsigned sweeps;     /* likewise: still to come, as a snapshot, or who had one, is gone */
+    unsigned prunes;     /* likewise: and as a sweep has found something */
     unsigned prune_wait; /* the keeper's: seconds until the next */
     unsigned forks;      /* likewise: under way */
     bool pruning;        /* under the lock: a thread of its own does */

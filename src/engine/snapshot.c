@@ -44,7 +44,7 @@ static void end(engine *e, const sandbox *sb, bool failed)
         i++;
     e->snapshotting[i] = NULL;
     if (failed)
-        e->prunes = PRUNES;
+        e->sweeps = e->prunes = PRUNES;
     pthread_cond_broadcast(&e->wake);
 }
 
@@ -254,7 +254,7 @@ err *snapshot_forget(engine *e, const char *id)
     TRY(store_snapshot_remove(e->o.store, id));
     FAULT_KILL("snapshot.forgotten");
     LOCK_SCOPE(&e->lock);
-    e->prunes = PRUNES;
+    e->sweeps = PRUNES;
     return NULL;
 }
 
@@ -288,10 +288,10 @@ void snapshot_reconcile(engine *e)
     LOCK_SCOPE(&e->lock);
 
     if (ids) /* one of them may have been forgotten when we were killed */
-        e->prunes = PRUNES;
+        e->sweeps = PRUNES;
 }
 
-static err *sweep_one(engine *e, const char *id)
+static err *sweep_one(engine *e, const char *id, bool *ret_removed)
 {
     CLEANUP(snapshot_row_done) snapshot_row row = {0};
     CLEANUP(image_unrefp) image *i = NULL;
@@ -305,7 +305,10 @@ static err *sweep_one(engine *e, const char *id)
         err_free(failure);
         return NULL;
     }
-    return engine_uses_image(e, i->digest) ? NULL : image_derived_remove(e->o.images, id);
+    if (engine_uses_image(e, i->digest))
+        return NULL;
+    *ret_removed = true;
+    return image_derived_remove(e->o.images, id);
 }
 
 /* One under way has an image and no row yet. If none is when the names are known already, then
@@ -313,17 +316,22 @@ static err *sweep_one(engine *e, const char *id)
 err *snapshot_sweep(engine *e)
 {
     CLEANUP(strv_freep) char **ids = image_derived_ids(e->o.images);
+    bool removed = false;
+    err *failure = NULL;
 
     {
         LOCK_SCOPE(&e->lock);
         if (is_snapshotting(e)) {
-            e->prunes = PRUNES;
+            e->sweeps = PRUNES;
             return NULL;
         }
     }
-    for (char **id = ids; id && *id; id++)
-        TRY(sweep_one(e, *id));
-    return NULL;
+    for (char **id = ids; !failure && id && *id; id++)
+        failure = sweep_one(e, *id, &removed);
+    LOCK_SCOPE(&e->lock);
+    if (removed)
+        e->prunes = PRUNES;
+    return failure;
 }
 
 void snapshot_let_go(engine *e, const sandbox *sb)
@@ -331,7 +339,18 @@ void snapshot_let_go(engine *e, const sandbox *sb)
     if (!sb->snapshot)
         return;
     LOCK_SCOPE(&e->lock);
-    e->prunes = PRUNES;
+    e->sweeps = PRUNES;
+}
+
+/* Sandboxes made of snapshots that stay come and go all the time: then there is nothing to prune.
+ */
+static bool has_to_prune(engine *e)
+{
+    LOCK_SCOPE(&e->lock);
+    bool has = e->prunes;
+
+    e->prunes -= has;
+    return has;
 }
 
 static void *prune(void *arg)
@@ -340,23 +359,25 @@ static void *prune(void *arg)
     const caller us = {.owner = (char *)"bothyd", .role = CALLER_ADMIN};
     uint64_t bytes = 0;
 
-    err_drop(engine_prune_images(e, &us, false, &bytes), "snapshot");
+    err_drop(snapshot_sweep(e), "snapshot");
+    if (has_to_prune(e))
+        err_drop(engine_prune_images(e, &us, false, &bytes), "snapshot");
     LOCK_SCOPE(&e->lock);
     e->pruning = false;
     pthread_cond_broadcast(&e->wake);
     return NULL;
 }
 
-/* On a thread of its own: a prune takes as long as the disk does. */
+/* On a thread of its own: it takes as long as the disk does. */
 void snapshot_prune(engine *e)
 {
     LOCK_SCOPE(&e->lock);
 
-    if (e->pruning || !e->prunes || (e->prune_wait && --e->prune_wait))
+    if (e->pruning || !(e->sweeps || e->prunes) || (e->prune_wait && --e->prune_wait))
         return;
     e->prune_wait = PRUNE_EVERY;
     e->pruning = thread_try_detach(prune, e);
-    e->prunes -= e->pruning;
+    e->sweeps -= e->pruning && e->sweeps;
 }
 
 void snapshot_wait_all(engine *e)

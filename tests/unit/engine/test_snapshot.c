@@ -321,32 +321,63 @@ static void an_image_of_as_many_layers_as_there_may_be_is_read_again(void **stat
     assert_int_equal(made->nlayers, IMAGE_LAYERS_MAX);
 }
 
+#define CHILD "t000bbbbbbbbbbbbbbbb"
+
+/* A sandbox made of the snapshot, beside which nothing lives any more. */
+static sandbox *child_of(const snapshot_row *row, sandbox **parent)
+{
+    CLEANUP(image_unrefp) image *made = NULL;
+    sandbox_row r = {.id = CHILD,
+                     .owner = "ann",
+                     .state = "running",
+                     .image = "any",
+                     .spec = "{\"snapshot\":\"x\"}"};
+    sandbox *child = NULL;
+
+    assert_ok(image_derived(node.images, row->id, &made));
+    memcpy(r.digest, made->digest, sizeof r.digest);
+    assert_ok(store_sandbox_insert(node.store, &r));
+    sandbox_unref(TAKE_PTR(*parent));
+    start_again(CHILD);
+    assert_ok(engine_reconcile(node.engine));
+    assert_ok(engine_find(node.engine, &ann, CHILD, &child));
+    return child;
+}
+
 /* A snapshot of the child needs it, also after a restart. */
 static void an_image_that_a_sandbox_is_made_of_keeps_its_name(void **state)
 {
-    static const char *const CHILD = "t000bbbbbbbbbbbbbbbb";
     CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
     CLEANUP(snapshot_row_done) snapshot_row row = {0};
-    CLEANUP(image_unrefp) image *made = NULL;
     uint64_t still;
 
     (void)state;
     assert_ok(engine_snapshot(node.engine, &ann, sb, &row, &still));
-    assert_ok(image_derived(node.images, row.id, &made));
-    sandbox_row r = {.owner = "ann", .state = "running", .image = "any", .spec = "{}"};
-    strcpy(r.id, CHILD);
-    memcpy(r.digest, made->digest, sizeof r.digest);
-    assert_ok(store_sandbox_insert(node.store, &r));
-    sandbox_unref(TAKE_PTR(sb));
-    start_again(CHILD);
-    assert_ok(engine_reconcile(node.engine));
+    CLEANUP(sandbox_unrefp) sandbox *child = child_of(&row, &sb);
     assert_ok(engine_snapshot_remove(node.engine, &ann, row.id));
     prune();
     assert_int_equal(derived(), 1);
-    CLEANUP(sandbox_unrefp) sandbox *child = NULL;
-    assert_ok(engine_find(node.engine, &ann, CHILD, &child));
     assert_ok(engine_delete(node.engine, &ann, child, CAUSE_REQUESTED, NULL));
     prune();
+    assert_int_equal(derived(), 0);
+}
+
+static void the_keeper_prunes_only_when_something_has_gone(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+    uint64_t still;
+
+    (void)state;
+    assert_ok(engine_snapshot(node.engine, &ann, sb, &row, &still));
+    CLEANUP(sandbox_unrefp) sandbox *child = child_of(&row, &sb);
+    assert_ok(engine_delete(node.engine, &ann, child, CAUSE_REQUESTED, NULL));
+    usleep(2500000); /* the keeper has looked */
+    assert_int_equal(hand.prunes, 0);
+    assert_ok(engine_snapshot_remove(node.engine, &ann, row.id));
+    for (int i = 0; i < 10000 && !hand.prunes; i++)
+        usleep(1000);
+    assert_int_not_equal(hand.prunes, 0);
     assert_int_equal(derived(), 0);
 }
 
@@ -394,6 +425,7 @@ int main(void)
         CASE(one_that_fails_leaves_neither_an_image_nor_a_record),
         CASE(a_prune_takes_away_what_is_not_recorded),
         CASE(an_image_that_a_sandbox_is_made_of_keeps_its_name),
+        CASE(the_keeper_prunes_only_when_something_has_gone),
         CASE(an_image_of_as_many_layers_as_there_may_be_is_read_again),
         CASE(nobody_waits_and_there_are_only_so_many),
     };
