@@ -104,10 +104,7 @@ static err *adopt(engine *e, const sandbox_row *row, const box_status *status, b
     exec_table_own(sb->table, sb->owner);
     if (sb->state == LIFE_PAUSED)
         exec_table_pause(sb->table, sb->paused_ns);
-    CLEANUP(freep) char *hex = xmalloc(2 * sizeof sb->digest + 1);
-    hex_encode(sb->digest, sizeof sb->digest, hex);
-    CLEANUP(freep) char *by_digest = str_printf("sha256:%s", hex);
-    err_free(image_find(e->o.images, by_digest, &sb->image)); /* may be gone: only for show */
+    sb->image = image_by_digest(e->o.images, sb->digest); /* may be gone */
     {
         LOCK_SCOPE(&e->lock);
         map_put_str(&e->live, sb->id, sandbox_ref(sb));

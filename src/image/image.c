@@ -204,6 +204,14 @@ err *image_commit(image_store *s, image *i)
     return NULL;
 }
 
+/* "gone:5000/app:latest" is an image of a host of that name. */
+static bool is_grave(const char *name)
+{
+    return str_starts(name, GONE_PREFIX) &&
+           strspn(name + strlen(GONE_PREFIX), "0123456789abcdef") == 64 &&
+           strlen(name) == strlen(GONE_PREFIX) + 64;
+}
+
 static err *load(image_store *s)
 {
     image_row *rows = NULL;
@@ -213,7 +221,7 @@ static err *load(image_store *s)
     for (size_t k = 0; k < n; k++) {
         image *i = NULL;
         char hex[65];
-        if (str_starts(rows[k].name, GONE_PREFIX)) {
+        if (is_grave(rows[k].name)) {
             hex_of(rows[k].digest, hex);
             map_put_str(&s->gone, hex, s);
         } else {
@@ -231,7 +239,8 @@ static err *load(image_store *s)
 
 /* ---- finding ---- */
 
-/* With the lock held: by a digest's prefix, if only one image has it. */
+/* With the lock held: by a digest's prefix, if only one image has it. None of our own: they are
+ * somebody's, and anybody sees digests. */
 static image *find_digest(const image_store *s, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -244,7 +253,7 @@ static image *find_digest(const image_store *s, const char *prefix)
         image *i = it.entry->value;
         char hex[65];
         hex_of(i->digest, hex);
-        if (strncmp(hex, prefix, n) != 0 || (n < 64 && image_is_derived(i)))
+        if (strncmp(hex, prefix, n) != 0 || image_is_derived(i))
             continue;
         if (found && memcmp(found->digest, i->digest, 32) != 0)
             return NULL;
@@ -284,6 +293,19 @@ err *image_find(image_store *s, const char *reference, image **ret_image)
         err_remedy(err_new(ERR_NOT_FOUND, "image '%.200s' is not here", reference),
                    "Pull it with 'bothy image pull'; 'bothy image ls' lists what is here."),
         "image");
+}
+
+image *image_by_digest(image_store *s, const uint8_t digest[32])
+{
+    map_iter it = {0};
+
+    LOCK_SCOPE(&s->lock);
+    while (map_next(&s->by_name, &it)) {
+        image *i = it.entry->value;
+        if (memcmp(i->digest, digest, sizeof i->digest) == 0)
+            return image_ref(i);
+    }
+    return NULL;
 }
 
 static int by_name(const void *a, const void *b)

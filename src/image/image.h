@@ -71,8 +71,11 @@ bool image_is_local_source(const char *reference);
 /* The same for a name that an image from elsewhere gets here: none that promises a content. */
 err *image_normalise_as(const char *as, char **ret_name) ERR_MUST;
 
-/* What is here: by digest, or by name as given or normalised. ERR_NOT_FOUND, kind "image". */
+/* What is here: by digest, or by name as given or normalised. None of our own, which have owners.
+ * ERR_NOT_FOUND, kind "image". */
 err *image_find(image_store *s, const char *reference, image **ret_image) ERR_MUST;
+/* Of any kind, for who knows already that he may have it; NULL: it is not here. */
+image *image_by_digest(image_store *s, const uint8_t digest[32]);
 void image_list(image_store *s, image ***ret_images, size_t *ret_n);
 
 /* Makes it be here. `as` names it (NULL: its reference). Progress comes when the stage changes and
@@ -98,8 +101,8 @@ err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[
 
 /* ---- images of our own ---- */
 
-#define IMAGE_DERIVED    "snapshot:" /* and an id: their names, which no reference means */
-#define IMAGE_LAYERS_MAX 128u        /* as of one that is fetched: one parser reads both */
+#define IMAGE_DERIVED    "@snapshot:" /* and an id: their names, as no reference can begin */
+#define IMAGE_LAYERS_MAX 128u         /* as of one that is fetched: one parser reads both */
 typedef struct derivation {
     const char *id;
     const image *base;

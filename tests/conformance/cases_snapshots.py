@@ -1,6 +1,7 @@
 """Snapshots: the files of a sandbox, kept, and others begun with them."""
 import contextlib
 import os
+from urllib.parse import quote
 
 from cases_owners import key_for
 from common import beside, needs
@@ -97,7 +98,12 @@ def cases(suite, node):
         for method, path in (("GET", f"/v1/snapshots/{snap}"), ("DELETE", f"/v1/snapshots/{snap}"), ("POST", f"/v1/sandboxes/{sb}/snapshots")):
             expect_error(ben.call(method, path), 404, "not_found")
         expect_error(ben.call("POST", "/v1/sandboxes", {"snapshot": snap}), 404, "not_found")
-        for image in (f"snapshot:{snap}", f"docker.io/library/snapshot:{snap}"):
+        child = ann.ok("POST", "/v1/sandboxes", {"snapshot": snap})
+        digest = child["image"]["digest"]
+        ann.delete(child["id"])
+        for image in (f"@snapshot:{snap}", f"snapshot:{snap}", f"docker.io/library/snapshot:{snap}", digest, digest[:19], digest.removeprefix("sha256:")[:12]):
+            for api, method in ((ben, "GET"), (node, "GET"), (node, "DELETE")):
+                check(api.call(method, f"/v1/images/{quote(image, safe='')}").status in (400, 404), f"{method} of the image {image}")
             check(ben.call("POST", "/v1/sandboxes", {"image": image, "pull": "never"}).status in (400, 404), f"by the image's name {image}")
         equal(ben.ok("GET", "/v1/snapshots")["snapshots"], [], "listed for another")
         check(not [i for i in node.ok("GET", "/v1/images")["images"] if snap in i["name"]], "it is listed among images")

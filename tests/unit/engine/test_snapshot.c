@@ -115,7 +115,7 @@ static const backend_ops HAND_OPS = {.attach = hand_attach,
 
 /* ---- a node around it, with one sandbox that an earlier bothyd has left ---- */
 
-static void put_base(size_t layers)
+static void put_image(const char *name, size_t layers)
 {
     struct utsname u;
     CLEANUP(buf_done) buf config = {0};
@@ -130,7 +130,7 @@ static void put_base(size_t layers)
     for (size_t i = 0; i < layers; i++)
         buf_printf(&config, "%s\"sha256:%064zx\"", i ? "," : "", i + 1);
     buf_str(&config, "]}}");
-    image_row r = {.name = "any", .config = (char *)buf_cstr(&config), .created_ns = 1};
+    image_row r = {.name = (char *)name, .config = (char *)buf_cstr(&config), .created_ns = 1};
     memcpy(r.digest, BASE, sizeof r.digest);
     assert_ok(store_image_put(node.store, &r));
 }
@@ -157,7 +157,7 @@ static void open_node(size_t layers)
     hand.listed = ID;
     hand.b.caps.snapshot = hand.b.caps.images = CAP_NATIVE;
     node_open(&hand.b);
-    put_base(layers);
+    put_image("any", layers);
     open_images();
     node_open_engine(0, 60000);
 }
@@ -232,13 +232,52 @@ static size_t recorded(const caller *c)
     return n;
 }
 
+/* Neither by its name nor by its digest, which views show: a snapshot has an owner. */
+static void nobody_finds(const image *made, const char *id)
+{
+    char hex[65];
+    hex_encode(made->digest, sizeof made->digest, hex);
+    char *const ways[] = {str_printf(IMAGE_DERIVED "%s", id), str_printf("sha256:%s", hex),
+                          str_printf("sha256:%.12s", hex), str_printf("%.12s", hex)};
+
+    for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+        image *found = NULL;
+        err *e = image_find(node.images, ways[i], &found);
+        assert_null(found);
+        assert_true(e && (e->code == ERR_NOT_FOUND || e->code == ERR_INVALID_REQUEST));
+        err_free(e);
+        e = image_remove(node.images, ways[i]);
+        assert_non_null(e);
+        err_free(e);
+        free(ways[i]);
+    }
+    assert_int_equal(derived(), 1);
+}
+
+/* A registry may be called as our own prefixes are. */
+static void images_of_any_registry_are_no_snapshots(void **state)
+{
+    static const char *const NAMES[] = {"snapshot:5000/app:latest", "gone:5000/app:latest"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(NAMES); i++)
+        put_image(NAMES[i], LAYERS);
+    start_again(ID);
+    assert_int_equal(derived(), 0);
+    for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) {
+        CLEANUP(image_unrefp) image *found = NULL;
+        assert_ok(image_find(node.images, NAMES[i], &found));
+        assert_string_equal(found->name, NAMES[i]);
+    }
+}
+
 /* ---- the cases ---- */
 
 static void one_is_an_image_with_a_layer_more_and_a_record(void **state)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
     CLEANUP(snapshot_row_done) snapshot_row row = {0}, other = {0};
-    CLEANUP(image_unrefp) image *made = NULL, *found = NULL;
+    CLEANUP(image_unrefp) image *made = NULL;
     uint64_t still = 0;
 
     (void)state;
@@ -253,8 +292,7 @@ static void one_is_an_image_with_a_layer_more_and_a_record(void **state)
     assert_ok(image_derived(node.images, row.id, &made));
     assert_string_equal(made->user, "nobody");
     assert_string_equal(made->env[0], "A=1");
-    CLEANUP(freep) char *name = str_printf(IMAGE_DERIVED "%s", row.id);
-    assert_err(image_find(node.images, name, &found), ERR_NOT_FOUND);
+    nobody_finds(made, row.id);
     assert_err(engine_snapshot_find(node.engine, &ben, row.id, &other), ERR_NOT_FOUND);
     assert_int_equal(recorded(&ben), 0);
     assert_int_equal(recorded(&root), 1);
@@ -427,6 +465,7 @@ int main(void)
         CASE(an_image_that_a_sandbox_is_made_of_keeps_its_name),
         CASE(the_keeper_prunes_only_when_something_has_gone),
         CASE(an_image_of_as_many_layers_as_there_may_be_is_read_again),
+        CASE(images_of_any_registry_are_no_snapshots),
         CASE(nobody_waits_and_there_are_only_so_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
