@@ -162,7 +162,8 @@ void sandbox_stream_end(sandbox *sb);
 
 /* Everything inside stands still and stays as it is; the time to live does not run. Waits for a
  * commit and for the freezer. Of a paused one: success. ERR_SANDBOX_GONE, ERR_CONFLICT,
- * ERR_UNSUPPORTED, ERR_TIMEOUT: something would not stand still, and all goes on. */
+ * ERR_UNSUPPORTED, ERR_TIMEOUT: something would not stand still, and all goes on. ERR_UNAVAILABLE:
+ * a snapshot is being taken. A resume likewise. */
 err *engine_pause(engine *e, const caller *c, sandbox *sb) ERR_MUST;
 typedef struct resumed { /* all 0: it was not paused */
     uint64_t took_ns, paused_ns;

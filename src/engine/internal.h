@@ -105,7 +105,8 @@ struct sandbox {
     unsigned pause_resisted; /* and how often of those it would not stand still */
     unsigned movers;         /* that wait for their turn */
     bool moving;             /* a pause, a resume or another change of its record is under way */
-    pthread_cond_t moved;    /* it is over */
+    bool copying;            /* a snapshot is: no pause, resume or reset; other changes may come */
+    pthread_cond_t moved;    /* one of them is over */
     uint64_t start_again_ns; /* monotonic: the start command is not begun before then */
     unsigned start_tries;
     int start_told; /* why it was not, as the log has it; 0: nothing */
@@ -340,6 +341,13 @@ uint64_t sandbox_now(const sandbox *sb);
 /* Waits for its turn, with few others: a thread of requests each. */
 err *sandbox_move_begin(sandbox *sb) ERR_MUST;
 void sandbox_move_end(sandbox *sb);
+/* A snapshot's turn: no other of it, no pause and no resume until the end. Waits, with a thread of
+ * its own. */
+void sandbox_copy_begin(sandbox *sb);
+void sandbox_copy_end(sandbox *sb);
+/* ERR_UNAVAILABLE: one is under way, and who would pause, resume or reset does not wait for it.
+ * While it is being moved: none begins. */
+err *sandbox_not_copied(sandbox *sb) ERR_MUST;
 /* At start: brings what is inside to what the record says. After it is bound. */
 void sandbox_settle_pause(sandbox *sb, bool frozen);
 /* With its lock: at the end of its time it is paused, not ended. */

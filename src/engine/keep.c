@@ -45,7 +45,8 @@ void engine_end(engine *e, sandbox *sb, const cause *c)
     engine_end_decided(e, sb, c);
 }
 
-/* One whose TTL has passed and that ends with it, as a reference; NULL when there is none. */
+/* One whose TTL has passed and that ends with it, as a reference; NULL when there is none. What is
+ * being moved may be given other time, which was asked for in time. */
 static sandbox *expired(engine *e)
 {
     uint64_t now = clock_real(e->o.clock);
@@ -55,8 +56,8 @@ static sandbox *expired(engine *e)
     while (map_next(&e->live, &it)) {
         sandbox *sb = it.entry->value;
         LOCK_SCOPE(&sb->lock);
-        if (sb->state == LIFE_RUNNING && !sb->deleting && sb->ends_ns && sb->ends_ns <= now &&
-            !pause_at_ttl(sb))
+        if (sb->state == LIFE_RUNNING && !sb->deleting && !sb->moving && sb->ends_ns &&
+            sb->ends_ns <= now && !pause_at_ttl(sb))
             return sandbox_ref(sb);
     }
     return NULL;

@@ -55,6 +55,34 @@ void sandbox_move_end(sandbox *sb)
     pthread_cond_broadcast(&sb->moved);
 }
 
+void sandbox_copy_begin(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    while (sb->moving || sb->copying)
+        pthread_cond_wait(&sb->moved, &sb->lock);
+    sb->copying = true;
+}
+
+void sandbox_copy_end(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    sb->copying = false;
+    pthread_cond_broadcast(&sb->moved);
+}
+
+/* A snapshot takes as long as there are files. */
+err *sandbox_not_copied(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    if (!sb->copying)
+        return NULL;
+    return err_retry_after(
+        err_new(ERR_UNAVAILABLE, "a snapshot of sandbox %s is being taken", sb->id), 1);
+}
+
 /* Nobody else changes it while we are moving it, but many look. */
 static uint64_t ends_of(sandbox *sb)
 {
@@ -234,6 +262,7 @@ static err *pause_it(engine *e, const caller *c, sandbox *sb)
     if (state_of(sb) == LIFE_PAUSED)
         return NULL;
     TRY(sandbox_usable(sb));
+    TRY(sandbox_not_copied(sb));
     TRY(pause_now(e, sb));
     tell(sb, "paused", c->owner);
     return NULL;
@@ -287,7 +316,9 @@ static void pause_for_ttl(engine *e, sandbox *sb)
     err *failure = sandbox_move_begin(sb);
     if (!failure) {
         now = is_over(sb);
-        failure = now ? pause_now(e, sb) : NULL;
+        failure = now ? sandbox_not_copied(sb) : NULL;
+        if (now && !failure)
+            failure = pause_now(e, sb);
         sandbox_move_end(sb);
     }
     if (!failure) {
@@ -301,8 +332,8 @@ static void pause_for_ttl(engine *e, sandbox *sb)
     err_drop(failure, "pause");
 }
 
-/* One that is to be paused now, as a reference. What is being moved has its turn later: the keeper
- * does not wait. */
+/* One that is to be paused now, as a reference. What is being moved or copied has its turn later:
+ * the keeper does not wait. */
 static sandbox *due(engine *e)
 {
     uint64_t now = clock_real(e->o.clock), mono = clock_mono(e->o.clock);
@@ -313,7 +344,8 @@ static sandbox *due(engine *e)
         sandbox *sb = it.entry->value;
         LOCK_SCOPE(&sb->lock);
         if (sb->state == LIFE_RUNNING && !sb->deleting && sb->bound && !sb->moving &&
-            pause_at_ttl(sb) && sb->ends_ns && sb->ends_ns <= now && sb->pause_again_ns <= mono)
+            !sb->copying && pause_at_ttl(sb) && sb->ends_ns && sb->ends_ns <= now &&
+            sb->pause_again_ns <= mono)
             return sandbox_ref(sb);
     }
     return NULL;
@@ -361,6 +393,7 @@ static err *resume_it(engine *e, const caller *c, sandbox *sb, resumed *ret_resu
 
     if (state_of(sb) != LIFE_PAUSED)
         return sandbox_usable(sb); /* one that runs is what was wanted */
+    TRY(sandbox_not_copied(sb));
     TRY(resume_now(e, sb, &ret_resumed->paused_ns));
     ret_resumed->took_ns = now_mono_ns() - begun;
     took(e, ret_resumed->took_ns);
@@ -411,7 +444,8 @@ sandbox *pause_expired(engine *e)
     while (map_next(&e->live, &it)) {
         sandbox *sb = it.entry->value;
         LOCK_SCOPE(&sb->lock);
-        if (sb->state == LIFE_PAUSED && !sb->deleting && !sb->moving && sb->paused_ns + keep <= now)
+        if (sb->state == LIFE_PAUSED && !sb->deleting && !sb->moving && !sb->copying &&
+            sb->paused_ns + keep <= now)
             return sandbox_ref(sb);
     }
     return NULL;

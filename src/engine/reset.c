@@ -347,6 +347,7 @@ static err *prepare(reset_job *j, bool *ret_was)
     TRY(exec_table_reset_was(sb->table, &j->key, ret_was));
     if (*ret_was)
         return NULL;
+    TRY(sandbox_not_copied(sb));
     TRY(check_state(sb));
     TRY(template_env(e, sb, &j->spec));
     TRY(sandbox_spec_check(&j->spec));

@@ -144,15 +144,15 @@ static err *take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row
 }
 
 /* Between begin() and end(). */
-static err *move_and_take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row *ret_row,
+static err *copy_and_take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row *ret_row,
                           uint64_t *ret_still_ns)
 {
-    TRY(sandbox_move_begin(sb));
+    sandbox_copy_begin(sb);
     bool used = sandbox_stream_begin(sb); /* it is not found idle meanwhile */
     err *failure = take(e, sb, as, ret_row, ret_still_ns);
     if (used)
         sandbox_stream_end(sb);
-    sandbox_move_end(sb);
+    sandbox_copy_end(sb);
     return failure;
 }
 
@@ -161,7 +161,7 @@ err *snapshot_as(engine *e, const caller *c, sandbox *sb, const snapshot_config 
 {
     TRY(snapshot_check_can(e, c));
     TRY(begin(e, sb));
-    err *failure = move_and_take(e, sb, as, ret_snapshot, ret_still_ns);
+    err *failure = copy_and_take(e, sb, as, ret_snapshot, ret_still_ns);
     end(e, sb, failure);
     return failure;
 }
@@ -186,7 +186,7 @@ static void *run_job(void *arg)
     uint64_t still_ns = 0;
 
     LOG_ABOUT(j->sb->id, NULL, 0);
-    err *failure = move_and_take(e, j->sb, &(snapshot_config){0}, &row, &still_ns);
+    err *failure = copy_and_take(e, j->sb, &(snapshot_config){0}, &row, &still_ns);
     bool failed = failure;
     j->done(j->arg, failure, failure ? NULL : &row, still_ns);
     end(e, j->sb, failed);

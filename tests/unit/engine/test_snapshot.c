@@ -7,8 +7,9 @@
 
 #include "node.h"
 
-#define ID     "t000aaaaaaaaaaaaaaaa"
-#define LAYERS 3
+#define ID          "t000aaaaaaaaaaaaaaaa"
+#define LAYERS      3
+#define HOLD_MAX_MS 10000 /* who waits for one that does not end fails, and does not hang */
 
 struct box {
     const box_events *ev;
@@ -91,11 +92,17 @@ static err *hand_snapshot(backend *b, const char *id, const uint8_t layer[32],
     assert_string_equal(id, ID);
     memcpy(hand.layer, layer, 32);
     hand.snapshots++;
-    while (hand.hold)
+    for (int i = 0; hand.hold && i < HOLD_MAX_MS; i++)
         usleep(1000);
     if (hand.no_snapshot)
         return err_new(hand.no_snapshot, "it fails");
     *ret_what = (box_snapshot){.bytes = 1000, .entries = 10, .still_ns = 5};
+    return NULL;
+}
+
+static err *hand_freeze(box *x)
+{
+    (void)x;
     return NULL;
 }
 
@@ -110,6 +117,8 @@ static const backend_ops HAND_OPS = {.attach = hand_attach,
                                      .image = hand_image,
                                      .prune = hand_prune,
                                      .snapshot = hand_snapshot,
+                                     .freeze = hand_freeze,
+                                     .thaw = hand_freeze,
                                      .box_ref = hand_ref,
                                      .box_unref = hand_ref};
 
@@ -455,6 +464,54 @@ static void nobody_waits_and_there_are_only_so_many(void **state)
     assert_int_equal(recorded(&ann), begun);
 }
 
+static void begin_one(sandbox *sb)
+{
+    told.done = told.failed = 0;
+    hand.snapshots = 0;
+    hand.hold = true;
+    assert_ok(engine_snapshot_start(node.engine, &ann, sb, on_done, NULL));
+    for (int i = 0; i < 5000 && !hand.snapshots; i++)
+        usleep(1000);
+    assert_int_equal(hand.snapshots, 1);
+}
+
+static void let_it_end(void)
+{
+    hand.hold = false;
+    for (int i = 0; i < 5000 && !told.done; i++)
+        usleep(1000);
+    assert_int_equal(told.done, 1);
+}
+
+/* Their requests have threads that others need. */
+static void nobody_waits_for_one_to_change_the_sandbox(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
+    CLEANUP(json_decrefp) json_t *labels = json_pack("{s:s}", "a", "b");
+    resumed r;
+
+    (void)state;
+    begin_one(sb);
+    assert_ok(engine_update(node.engine, &ann, sb,
+                            &(sandbox_patch){.has_ttl = true, .ttl_ms = 5000, .labels = labels}));
+    assert_ok(engine_resume(node.engine, &ann, sb, &r)); /* it runs */
+    err *e = engine_pause(node.engine, &ann, sb);
+    assert_non_null(e);
+    assert_int_equal(e->code, ERR_UNAVAILABLE);
+    assert_true(e->retry_after);
+    err_free(e);
+    assert_int_equal(told.done, 0);
+    let_it_end();
+    assert_int_equal(told.failed, 0);
+    assert_ok(engine_pause(node.engine, &ann, sb));
+    begin_one(sb);
+    assert_ok(engine_pause(node.engine, &ann, sb)); /* it is */
+    assert_err(engine_resume(node.engine, &ann, sb, &r), ERR_UNAVAILABLE);
+    assert_int_equal(told.done, 0);
+    let_it_end();
+    assert_ok(engine_resume(node.engine, &ann, sb, &r));
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -466,6 +523,7 @@ int main(void)
         CASE(the_keeper_prunes_only_when_something_has_gone),
         CASE(an_image_of_as_many_layers_as_there_may_be_is_read_again),
         CASE(images_of_any_registry_are_no_snapshots),
+        CASE(nobody_waits_for_one_to_change_the_sandbox),
         CASE(nobody_waits_and_there_are_only_so_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
