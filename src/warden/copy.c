@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -21,10 +23,26 @@
 #define CHUNK      (8u << 20)
 #define OVERLAY    "trusted.overlay."
 
+/* What is remembered of a file with several names, which are a tenant's to choose: a path may have
+ * 32 KiB, and there may be a million files. A directory's is kept once, and all together has a
+ * ceiling. */
+typedef struct place { /* a directory of the copy that has such a file */
+    struct place *next;
+    char path[]; /* with a slash at its end; "": the root */
+} place;
+typedef struct first {
+    const place *in;
+    char name[];
+} first;
+#define LINK_COST 64u /* bytes of the map's and of malloc's for each */
+
 typedef struct copying {
-    int root;   /* of the copy */
-    buf path;   /* of the directory at hand, with a slash at its end; empty: the root */
-    map linked; /* inode -> path of its first copy, of files with several names */
+    int root;            /* of the copy */
+    buf path;            /* of the directory at hand, as of a place */
+    place *places;       /* all */
+    place *here;         /* of the directory at hand; NULL: not needed yet */
+    map linked;          /* inode -> first * */
+    uint64_t remembered; /* bytes of both */
     unsigned depth;
     bool no_share; /* the file system does not share blocks */
     uint64_t until_ns;
@@ -158,7 +176,9 @@ static err *fill(copying *c, int from, int to, off_t size)
 {
     if (!size)
         return NULL;
-    c->what.bytes += (uint64_t)size;
+    c->what.bytes += (uint64_t)size; /* neither of the two is above INT64_MAX */
+    if (c->what.bytes > INT64_MAX)   /* files may be holes */
+        c->what.bytes = INT64_MAX;
     if (!c->no_share && !ioctl(to, FICLONE, from))
         return NULL;
     if (!c->no_share && errno != EOPNOTSUPP && errno != ENOTTY && errno != EINVAL && errno != EXDEV)
@@ -232,21 +252,52 @@ static err *copy_leaf(copying *c, int from_dir, int to_dir, const char *name, co
                : NULL;
 }
 
+static err *remember_bytes(copying *c, size_t n)
+{
+    c->remembered += n + LINK_COST;
+    return c->remembered > COPY_LINKS_MAX ? too_much("too many hard links with long names") : NULL;
+}
+
+static err *remember(copying *c, uint64_t inode, const char *name)
+{
+    size_t n = strlen(name) + 1;
+
+    if (!c->here) {
+        TRY(remember_bytes(c, c->path.len));
+        c->here = xmalloc(sizeof *c->here + c->path.len + 1);
+        c->here->next = c->places;
+        memcpy(c->here->path, buf_cstr(&c->path), c->path.len + 1);
+        c->places = c->here;
+    }
+    TRY(remember_bytes(c, n));
+    first *f = xmalloc(sizeof *f + n);
+    f->in = c->here;
+    memcpy(f->name, name, n);
+    map_put_u64(&c->linked, inode, f);
+    return NULL;
+}
+
+static err *link_to(copying *c, const first *f, int to_dir, const char *name)
+{
+    char path[PATH_MAX];
+
+    if ((size_t)snprintf(path, sizeof path, "%s%s", f->in->path, f->name) >= sizeof path)
+        return too_much("a hard link to a file whose path is too long");
+    return linkat(c->root, path, to_dir, name, 0) ? failed("make a hard link") : NULL;
+}
+
 /* True: it is a further name of a file that is there. All whiteouts are one file. */
 static err *link_again(copying *c, int to_dir, const char *name, const struct stat *st,
                        bool *ret_linked)
 {
-    const char *first = map_get_u64(&c->linked, st->st_ino);
-
     *ret_linked = false;
     if (st->st_nlink < 2 || S_ISCHR(st->st_mode))
         return NULL;
-    if (first) {
-        *ret_linked = true;
-        return linkat(c->root, first, to_dir, name, 0) ? failed("make a hard link") : NULL;
-    }
-    map_put_u64(&c->linked, st->st_ino, str_printf("%s%s", buf_cstr(&c->path), name));
-    return NULL;
+    const first *f = map_get_u64(&c->linked, st->st_ino);
+    if (!f)
+        return remember(c, st->st_ino, name);
+    *ret_linked = true;
+    return link_to(c, f, to_dir, name);
 }
 
 /* ---- directories ---- */
@@ -256,6 +307,7 @@ static err *copy_dir(copying *c, int from, int to);
 static err *enter(copying *c, int from_dir, int to_dir, const char *name)
 {
     size_t before = c->path.len;
+    place *here = c->here;
     CLEANUP(closep)
     int from = openat(from_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
@@ -268,7 +320,9 @@ static err *enter(copying *c, int from_dir, int to_dir, const char *name)
         return too_much("directories that are nested too deep");
     buf_printf(&c->path, "%s/", name);
     c->depth++;
+    c->here = NULL;
     err *e = copy_dir(c, from, to);
+    c->here = here;
     c->depth--;
     c->path.len = before;
     return e;
@@ -326,6 +380,10 @@ static void copying_done(copying *c)
     while (map_next(&c->linked, &it))
         free(it.entry->value);
     map_done(&c->linked);
+    for (place *p = c->places, *next; p; p = next) {
+        next = p->next;
+        free(p);
+    }
     buf_done(&c->path);
 }
 

@@ -14,6 +14,7 @@
 #define COPY_ENTRIES_MAX 1000000u
 #define COPY_BYTES_MAX   (UINT64_C(16) << 30) /* that cannot be shared and are copied */
 #define COPY_FLUSH_NS    (UINT64_C(10) * 1000000000)
+#define COPY_LINKS_MAX   (UINT64_C(64) << 20) /* bytes that hard links are remembered with */
 #define COPY_TIME_NS     (UINT64_C(120) * 1000000000)
 
 typedef struct copy_what {

@@ -269,6 +269,89 @@ static void flushing_changes_nothing_and_follows_nothing(void **state)
     assert_int_equal(before.st_size, after.st_size);
 }
 
+/* A chain of directories with long names below from; its last one. */
+static int deep(unsigned levels)
+{
+    char name[251];
+    int at = dup(t.from);
+
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    for (unsigned i = 0; i < levels; i++) {
+        assert_int_equal(mkdirat(at, name, 0755), 0);
+        int next = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        close(at);
+        at = next;
+    }
+    return at;
+}
+
+/* A file in dir whose other name lies outside of what is copied. */
+static void linked_file(int dir, unsigned n)
+{
+    char name[24];
+
+    snprintf(name, sizeof name, "aside%u", n);
+    CLEANUP(closep) int fd = openat(dir, "f", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
+    assert_int_equal(linkat(dir, "f", t.top, name, 0), 0);
+    assert_int_equal(renameat(dir, "f", dir, name), 0);
+}
+
+static void linked_names_of_a_deep_directory_are_remembered_with_one_path(void **state)
+{
+    CLEANUP(closep) int at = deep(COPY_DEPTH_MAX - 2);
+
+    (void)state;
+    for (unsigned i = 0; i < COPY_LINKS_MAX / 30000; i++)
+        linked_file(at, i);
+    copied();
+}
+
+static void what_is_remembered_of_links_has_a_ceiling(void **state)
+{
+    CLEANUP(closep) int at = deep(COPY_DEPTH_MAX - 2);
+    copy_what what;
+    char name[24];
+
+    (void)state;
+    for (unsigned i = 0; i < COPY_LINKS_MAX / 30000; i++) {
+        snprintf(name, sizeof name, "d%u", i);
+        assert_int_equal(mkdirat(at, name, 0755), 0);
+        CLEANUP(closep) int dir = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        linked_file(dir, i);
+    }
+    err *e = copy_tree(t.from, t.to, &what);
+    assert_non_null(e);
+    assert_int_equal(e->errnum, E2BIG);
+    assert_err(e, ERR_TOO_LARGE);
+}
+
+static void a_link_to_a_path_that_is_too_long_is_too_large(void **state)
+{
+    CLEANUP(closep) int at = deep(20);
+    copy_what what;
+
+    (void)state;
+    CLEANUP(closep) int fd = openat(at, "a", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_int_equal(linkat(at, "a", at, "b", 0), 0);
+    err *e = copy_tree(t.from, t.to, &what);
+    assert_int_equal(e->errnum, E2BIG);
+    assert_err(e, ERR_TOO_LARGE);
+}
+
+static void sizes_that_no_number_holds_are_the_largest(void **state)
+{
+    static const char *const NAMES[] = {"a", "b", "c"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(NAMES); i++) {
+        CLEANUP(closep) int fd = openat(t.from, NAMES[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+        assert_int_equal(ftruncate(fd, INT64_C(1) << 62), 0);
+    }
+    assert_int_equal(copied().bytes, INT64_MAX);
+}
+
 static void what_cannot_be_written_says_so(void **state)
 {
     copy_what what;
@@ -293,6 +376,10 @@ int main(void)
         CASE(a_device_is_left_out),
         CASE(directories_have_a_ceiling_of_depth),
         CASE(flushing_changes_nothing_and_follows_nothing),
+        CASE(linked_names_of_a_deep_directory_are_remembered_with_one_path),
+        CASE(what_is_remembered_of_links_has_a_ceiling),
+        CASE(a_link_to_a_path_that_is_too_long_is_too_large),
+        CASE(sizes_that_no_number_holds_are_the_largest),
         CASE(what_cannot_be_written_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
