@@ -37,9 +37,10 @@ typedef struct warden_ask {
     struct iovec body[2]; /* copied */
     int fd;               /* -1, or one to send along; duplicated */
     uint64_t timeout_ms;  /* then a local ETIMEDOUT; 0: never */
-    uint64_t deadline_ms; /* CLAIM: its deadline, counted from now; sent again it is shorter */
-    bool now;             /* a call: without a warden it is a local ENOTCONN at once */
-    bool once;            /* fd can be read once: lost with the connection, a local ECONNRESET */
+    uint64_t
+        deadline_ms; /* CLAIM, SNAPSHOT: its deadline, counted from now; sent again it is shorter */
+    bool now;        /* a call: without a warden it is a local ENOTCONN at once */
+    bool once;       /* fd can be read once: lost with the connection, a local ECONNRESET */
 } warden_ask;
 
 /* Connects and greets; waits up to wait_ms for the warden to be there. marks (NULL: the warden's

@@ -5,7 +5,8 @@
 #include "backend/oci.h"
 #include "base/cleanup.h"
 
-#define SNAPSHOT_MS (UINT64_C(180) * 1000) /* the warden gives up itself after two minutes */
+#define SNAPSHOT_MS (UINT64_C(180) * 1000)
+#define GRACE_MS    (UINT64_C(10) * 1000) /* behind the warden's deadline: it removes what it has */
 
 static err *failure_of(const warden_reply *r, const char *id)
 {
@@ -13,7 +14,7 @@ static err *failure_of(const warden_reply *r, const char *id)
         return err_retry_after(
             err_new(ERR_UNAVAILABLE, "the warden was started again before the snapshot was done"),
             1);
-    if (!r->local && (r->errnum == ENOENT || r->errnum == ESRCH))
+    if (!r->local && r->errnum == ESRCH)
         return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", id), "sandbox");
     if (!r->local && (r->errnum == E2BIG || r->errnum == ETIMEDOUT))
         return err_remedy(
@@ -23,6 +24,12 @@ static err *failure_of(const warden_reply *r, const char *id)
                                     : "the snapshot took too long"),
                         "%s", r->text),
             "Remove files that are not needed, and try again.");
+    if (!r->local && (r->errnum == EBUSY || r->errnum == EAGAIN))
+        return err_retry_after(
+            err_because(err_sys(r->errnum == EBUSY ? ERR_CONFLICT : ERR_TIMEOUT, r->errnum,
+                                "sandbox %s cannot stand still for a snapshot now", id),
+                        "%s", r->text),
+            1);
     if (!r->local && (r->errnum == ENOSPC || r->errnum == EDQUOT))
         return err_because(err_sys(ERR_DISK_FULL, r->errnum, "no room for the snapshot"), "%s",
                            r->text);
@@ -31,7 +38,7 @@ static err *failure_of(const warden_reply *r, const char *id)
 
 err *oci_snapshot(backend *b, const char *id, const uint8_t layer[32], box_snapshot *ret_what)
 {
-    struct wp_snapshot ask = {.sandbox = oci_id(id)};
+    struct wp_snapshot ask = {.sandbox = oci_id(id), .deadline_ms = SNAPSHOT_MS};
     CLEANUP(warden_reply_done) warden_reply r;
     struct wp_snapshotted a;
 
@@ -40,7 +47,8 @@ err *oci_snapshot(backend *b, const char *id, const uint8_t layer[32], box_snaps
                     &(warden_ask){.type = WP_SNAPSHOT,
                                   .body = {{&ask, sizeof ask}},
                                   .fd = -1,
-                                  .timeout_ms = SNAPSHOT_MS,
+                                  .timeout_ms = SNAPSHOT_MS + GRACE_MS,
+                                  .deadline_ms = SNAPSHOT_MS,
                                   .once = true},
                     &r);
     if (r.errnum)

@@ -91,13 +91,17 @@ static void request_free(request *r)
 
 /* ---- sending (lock held) ---- */
 
-/* What is left of a claim's deadline: it counts from the receipt of the frame. */
+/* What is left of a deadline: it counts from the receipt of the frame. */
 static void refresh_deadline(request *r)
 {
-    struct wp_claim *c = (struct wp_claim *)(r->frame.p + sizeof(struct wp_hdr));
+    char *body = r->frame.p + sizeof(struct wp_hdr);
+    uint64_t *ms = r->type == WP_CLAIM      ? &((struct wp_claim *)body)->deadline_ms
+                   : r->type == WP_SNAPSHOT ? &((struct wp_snapshot *)body)->deadline_ms
+                                            : NULL;
     uint64_t now = now_mono_ns();
 
-    c->deadline_ms = r->deadline_ns > now ? (r->deadline_ns - now) / NS_PER_MS + 1 : 1;
+    if (ms)
+        *ms = r->deadline_ns > now ? (r->deadline_ns - now) / NS_PER_MS : 1;
 }
 
 static void send_unsent(oci_warden *w)
@@ -105,8 +109,7 @@ static void send_unsent(oci_warden *w)
     w->want_out = false;
     while (w->connected && w->unsent) {
         request *r = w->unsent;
-        if (r->type == WP_CLAIM)
-            refresh_deadline(r);
+        refresh_deadline(r);
         struct iovec v = {r->frame.p, r->frame.len};
         int e = sock_send(w->fd, &v, 1, &r->fd, r->fd >= 0, MSG_DONTWAIT);
         if (e) {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -19,9 +20,11 @@
 #include "base/map.h"
 #include "base/str.h"
 
-#define XATTRS_MAX (64u << 10)
-#define CHUNK      (8u << 20)
-#define OVERLAY    "trusted.overlay."
+#define XATTRS_MAX   (64u << 10)
+#define CHUNK        (8u << 20)
+#define LOOK_BYTES   (64u << 20) /* how often the room is looked at */
+#define LOOK_ENTRIES 1024u
+#define OVERLAY      "trusted.overlay."
 
 /* What is remembered of a file with several names, which are a tenant's to choose: a path may have
  * 32 KiB, and there may be a million files. A directory's is kept once, and all together has a
@@ -45,7 +48,9 @@ typedef struct copying {
     uint64_t remembered; /* bytes of both */
     unsigned depth;
     bool no_share; /* the file system does not share blocks */
+    const copy_how *how;
     uint64_t until_ns;
+    uint64_t looked_at; /* bytes copied when the room was last looked at */
     copy_what what;
 } copying;
 
@@ -63,13 +68,34 @@ static err *too_much(const char *what)
                       "Remove what is not needed, or keep it elsewhere.");
 }
 
+static err *check_room(copying *c)
+{
+    struct statvfs fs;
+
+    c->looked_at = c->what.copied;
+    if (fstatvfs(c->root, &fs))
+        return failed("look at the file system");
+    if ((uint64_t)fs.f_bavail * fs.f_frsize >= c->how->keep_free)
+        return NULL;
+    return err_sys(ERR_DISK_FULL, ENOSPC, "too little of the node's disk would stay free");
+}
+
+/* Whether to go on. */
+static err *check(copying *c)
+{
+    if (c->how->given_up && c->how->given_up(c->how->arg))
+        return err_sys(ERR_CONFLICT, ECANCELED, "nobody waits for the copy any more");
+    if (now_mono_ns() > c->until_ns)
+        return err_sys(ERR_TIMEOUT, ETIMEDOUT, "the copy took too long");
+    if (c->what.copied - c->looked_at >= LOOK_BYTES || c->what.entries % LOOK_ENTRIES == 0)
+        return check_room(c);
+    return NULL;
+}
+
 static err *count(copying *c)
 {
-    if (++c->what.entries > COPY_ENTRIES_MAX)
-        return too_much("more than a million files");
-    if (now_mono_ns() > c->until_ns)
-        return err_sys(ERR_TIMEOUT, ETIMEDOUT, "the copy took longer than two minutes");
-    return NULL;
+    TRY(check(c));
+    return ++c->what.entries > COPY_ENTRIES_MAX ? too_much("more than a million files") : NULL;
 }
 
 /* ---- metadata ---- */
@@ -146,8 +172,7 @@ static err *copy_range(copying *c, int from, int to, off_t at, off_t end)
         c->what.copied += (uint64_t)n;
         if (c->what.copied > COPY_BYTES_MAX)
             return too_much("more bytes than are copied where the file system cannot share them");
-        if (now_mono_ns() > c->until_ns)
-            return err_sys(ERR_TIMEOUT, ETIMEDOUT, "the copy took longer than two minutes");
+        TRY(check(c));
     }
     return NULL;
 }
@@ -387,11 +412,13 @@ static void copying_done(copying *c)
     buf_done(&c->path);
 }
 
-err *copy_tree(int from, int to, copy_what *ret_what)
+err *copy_tree(int from, int to, const copy_how *how, copy_what *ret_what)
 {
     CLEANUP(copying_done)
-    copying c = {.root = to, .until_ns = now_mono_ns() + COPY_TIME_NS};
+    copying c = {.root = to, .how = how, .until_ns = now_mono_ns() + COPY_TIME_NS};
 
+    if (how->until_ns && how->until_ns < c.until_ns)
+        c.until_ns = how->until_ns;
     TRY(copy_dir(&c, from, to));
     *ret_what = c.what;
     return NULL;

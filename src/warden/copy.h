@@ -6,6 +6,7 @@
  * ceilings. Who writes to it meanwhile gets a copy of something in between, and nothing worse. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -24,6 +25,13 @@ typedef struct copy_what {
 /* Has the disk get what lies in memory of a tree's files: blocks are shared only when they have a
  * place on it, and a copy that finds them there is soon done. As far as it comes in ten seconds. */
 void copy_flush(int tree);
+typedef struct copy_how {
+    uint64_t until_ns;           /* COPY_TIME_NS from now at most; 0: that */
+    uint64_t keep_free;          /* bytes of the file system; fewer: ENOSPC */
+    bool (*given_up)(void *arg); /* asked at every step; NULL: never */
+    void *arg;
+} copy_how;
 /* to is an empty directory, which gets from's own metadata, too. Errors have errnum: E2BIG (a
- * ceiling), ETIMEDOUT, ENOSPC, EOPNOTSUPP (a form that cannot be a layer), or the call's. */
-err *copy_tree(int from, int to, copy_what *ret_what) ERR_MUST;
+ * ceiling), ETIMEDOUT, ECANCELED (given up), ENOSPC, EOPNOTSUPP (a form that cannot be a layer), or
+ * the call's. */
+err *copy_tree(int from, int to, const copy_how *how, copy_what *ret_what) ERR_MUST;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -311,14 +312,23 @@ err *layers_unpack(layers *l, const uint8_t diff_id[32], unsigned format, int bl
 
 /* ---- copies ---- */
 
-static err *copy_into(layers *l, int dir, const hex *id, int from, layers_unpacked *ret_what)
+static err *copy_into(layers *l, int dir, const hex *id, const layers_copying *how,
+                      layers_unpacked *ret_what)
 {
     CLEANUP(closep) int tree = -1;
     CLEANUP(buf_done) buf report = {0};
+    struct statvfs fs;
     copy_what what;
 
     TRY(fs_dir(dir, "tree", 0755, &tree));
-    TRY(copy_tree(from, tree, &what));
+    if (fstatvfs(tree, &fs))
+        return err_sys(ERR_INTERNAL, errno, "cannot look at the file system");
+    TRY(copy_tree(how->tree_fd, tree,
+                  &(copy_how){.until_ns = how->until_ns,
+                              .keep_free = (uint64_t)fs.f_blocks * fs.f_frsize / LAYERS_KEEP_FREE,
+                              .given_up = how->given_up,
+                              .arg = how->arg},
+                  &what));
     FAULT_KILL("snapshot.copied");
     buf_printf(&report,
                "bothy-unpack=1\ndiff_id=%s\nentries=%" PRIu64 "\nbytes=%" PRIu64
@@ -330,7 +340,7 @@ static err *copy_into(layers *l, int dir, const hex *id, int from, layers_unpack
     return NULL;
 }
 
-static err *copy_new(layers *l, const hex *id, int from, layers_unpacked *ret_what)
+static err *copy_new(layers *l, const hex *id, const layers_copying *how, layers_unpacked *ret_what)
 {
     char suffix[9];
     CLEANUP(closep) int dir = -1;
@@ -339,7 +349,12 @@ static err *copy_new(layers *l, const hex *id, int from, layers_unpacked *ret_wh
     CLEANUP(freep) char *tmp = str_printf("%s.%s", id->text, suffix);
     err *e = fs_dir(l->tmp_dir, tmp, 0700, &dir);
     if (!e)
-        e = copy_into(l, dir, id, from, ret_what);
+        e = copy_into(l, dir, id, how, ret_what);
+    err *unwanted = how->copied(how->arg);
+    if (unwanted) { /* it says more: of a tree that goes away something is missing */
+        err_free(e);
+        e = unwanted;
+    }
     if (!e)
         e = put_in_place(l, tmp, id);
     if (e)
@@ -347,13 +362,16 @@ static err *copy_new(layers *l, const hex *id, int from, layers_unpacked *ret_wh
     return e;
 }
 
-err *layers_copy(layers *l, const uint8_t layer[32], int tree_fd, layers_unpacked *ret_what)
+err *layers_copy(layers *l, const uint8_t layer[32], const layers_copying *how,
+                 layers_unpacked *ret_what)
 {
     hex id = hex_of(layer);
 
-    if (claim_layer(l, &id))
+    if (claim_layer(l, &id)) {
+        err_free(how->copied(how->arg));
         return err_sys(ERR_CONFLICT, EEXIST, "there is a layer %.12s", id.text);
-    err *e = copy_new(l, &id, tree_fd, ret_what);
+    }
+    err *e = copy_new(l, &id, how, ret_what);
     release_layer(l, &id);
     return e;
 }

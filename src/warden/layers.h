@@ -57,10 +57,20 @@ typedef struct layers_unpacked {
 err *layers_unpack(layers *l, const uint8_t diff_id[32], unsigned format, int blob_fd,
                    layers_unpacked *ret_what) ERR_MUST;
 
+typedef struct layers_copying {
+    int tree_fd;
+    uint64_t until_ns;           /* as of copy_how */
+    bool (*given_up)(void *arg); /* as of copy_how */
+    /* The tree is not needed any more, whatever came of it: called once, before the layer is put in
+     * place or what there is of it is removed. With an error it is not put in place. */
+    err *(*copied)(void *arg);
+    void *arg;
+} layers_copying;
+#define LAYERS_KEEP_FREE 20u /* a copy leaves one part in so many of the file system free */
 /* A layer of the node's own, under an id that somebody made up: a copy of a directory in overlayfs'
  * form, which waits for its image like any. ERR_CONFLICT (EEXIST): there is one. See copy.h for
  * what is refused. */
-err *layers_copy(layers *l, const uint8_t layer[32], int tree_fd,
+err *layers_copy(layers *l, const uint8_t layer[32], const layers_copying *how,
                  layers_unpacked *ret_what) ERR_MUST;
 
 /* Which of them are here; those are kept for their image as if they had just been unpacked. */

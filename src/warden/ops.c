@@ -273,6 +273,7 @@ static err *set_frozen(warden *w, slot *s, bool freeze)
 
     pthread_mutex_lock(&w->lock);
     s->frozen = !cgroup_thawed(&w->cg, s->n);
+    s->freezing = false;
     bool dying = s->state != SLOT_CLAIMED;
     pthread_mutex_unlock(&w->lock);
     if (dying && freeze)
@@ -661,8 +662,10 @@ static void op_snapshot(warden *w, job *j)
     memcpy(&ask, j->body, sizeof ask);
     err *e = hold_living(w, &ask.sandbox, &s);
     if (s) {
-        e = snapshot_take(w, s, ask.layer.sha256, &a);
+        e = snapshot_take(w, s, j, &ask, &a);
         release(w, s);
+    } else if (e->errnum == ENOENT) {
+        e->errnum = ESRCH; /* a file of a copy may be missing, too */
     }
     if (e)
         job_end(j, e);

@@ -43,7 +43,8 @@ typedef struct slot {
     unsigned refs;
     bool doomed;   /* destruction was asked for while it was being claimed */
     bool frozen;   /* or about to be: asked for, not for a copy's sake */
-    bool still;    /* it stands still while it is copied */
+    bool still;    /* a copy of it is under way, for which it stands still */
+    bool freezing; /* a FREEZE or THAW is under way */
     bool network;  /* it has one, or the making of it has begun */
     bool foreign;  /* made by a warden of another release */
     bool limiting; /* a LIMITS is under way */

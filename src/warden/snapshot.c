@@ -12,9 +12,19 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "warden/cgroup.h"
+#include "warden/conn.h"
 #include "warden/copy.h"
 
 #define MARK "snapshot" /* in the slot's directory: it stands still for a copy */
+
+typedef struct taking {
+    warden *w;
+    slot *s;
+    const job *j;
+    bool was_frozen;
+    uint64_t until_ns;
+    uint64_t begun_ns, still_ns;
+} taking;
 
 /* A slot that was claimed for another image than it had ahead writes to its second upper. */
 static err *open_upper(const warden *w, const slot *s, int *ret_fd)
@@ -32,95 +42,164 @@ static err *open_upper(const warden *w, const slot *s, int *ret_fd)
     return *ret_fd < 0 ? err_sys(ERR_INTERNAL, errno, "cannot open what the sandbox wrote") : NULL;
 }
 
-/* Without a freezer's leave nobody else thaws it: who dies meanwhile was thawed by who ends it. */
-static bool begin(warden *w, slot *s)
-{
-    LOCK_SCOPE(&w->lock);
+/* ---- whether it is wanted ---- */
 
-    s->still = s->state == SLOT_CLAIMED;
-    return s->still;
+static bool is_given_up(void *arg)
+{
+    const taking *t = arg;
+    return conn_closed(t->j->c);
 }
 
-/* With the lock, so that nobody who freezes it now finds it still for another reason. */
+static err *check_wanted(taking *t)
+{
+    if (is_given_up(t))
+        return err_sys(ERR_CONFLICT, ECANCELED, "who asked for the snapshot has gone");
+    if (now_mono_ns() > t->until_ns)
+        return err_sys(ERR_TIMEOUT, ETIMEDOUT, "the time of the snapshot is over");
+    return NULL;
+}
+
+/* ---- standing still ---- */
+
+static err *ended(const slot *s)
+{
+    return err_sys(ERR_SANDBOX_GONE, ESRCH, "sandbox %s has ended", s->id);
+}
+
+/* One copy at a time, and none while a FREEZE or THAW is under way: the first that is done would
+ * let it go on under the other. */
+static err *look_locked(taking *t)
+{
+    const slot *s = t->s;
+
+    if (s->state != SLOT_CLAIMED)
+        return ended(s);
+    if (s->still || s->freezing)
+        return err_retry_after(
+            err_sys(ERR_CONFLICT, EBUSY, "another snapshot, pause or resume of it is under way"),
+            1);
+    t->was_frozen = s->frozen;
+    return NULL;
+}
+
+static err *look(taking *t)
+{
+    LOCK_SCOPE(&t->w->lock);
+    return look_locked(t);
+}
+
+/* From here on a FREEZE or THAW is noted, and go_on() does what the last one said. */
+static err *begin(taking *t)
+{
+    LOCK_SCOPE(&t->w->lock);
+
+    TRY(look_locked(t));
+    t->s->still = true;
+    return NULL;
+}
+
+/* With the lock. Whatever was copied of one that is being destroyed was going away meanwhile. */
 static err *go_on_locked(warden *w, slot *s)
 {
     s->still = false;
     err *e = s->frozen ? NULL : cgroup_freeze(&w->cg, s->n, false);
-    if (e && s->state != SLOT_CLAIMED) { /* its cgroup may be gone */
+    if (s->state != SLOT_CLAIMED) { /* who ends it has thawed it; its cgroup may be gone */
         err_free(e);
-        return err_sys(ERR_SANDBOX_GONE, ESRCH, "sandbox %s has ended", s->id);
+        return ended(s);
     }
     if (!e)
         unlinkat(s->dirfd, MARK, 0);
     return e;
 }
 
-static err *go_on(warden *w, slot *s)
+static err *go_on(taking *t)
 {
-    LOCK_SCOPE(&w->lock);
-    return go_on_locked(w, s);
+    LOCK_SCOPE(&t->w->lock);
+    err *e = go_on_locked(t->w, t->s);
+    t->still_ns = t->was_frozen ? 0 : now_mono_ns() - t->begun_ns;
+    return e;
 }
 
 bool snapshot_leaves(warden *w, slot *s, bool freeze)
 {
     LOCK_SCOPE(&w->lock);
 
-    if (!s->still)
+    if (!s->still) {
+        s->freezing = true;
         return false;
+    }
     s->frozen = freeze;
     if (freeze)
         unlinkat(s->dirfd, MARK, 0);
+    else
+        err_drop(fs_write(s->dirfd, MARK, "", 0, 0600, false), "snapshot");
     return true;
 }
 
-static err *stand_still(warden *w, slot *s)
+static bool is_claimed(taking *t)
 {
-    TRY(fs_write(s->dirfd, MARK, "", 0, 0600, false));
+    LOCK_SCOPE(&t->w->lock);
+    return t->s->state == SLOT_CLAIMED;
+}
+
+/* Looked at again behind it: who destroys it has thawed it, perhaps before this froze it. */
+static err *freeze(taking *t)
+{
+    TRY(fs_write(t->s->dirfd, MARK, "", 0, 0600, false));
     FAULT_KILL("snapshot.marked");
-    err *e = cgroup_freeze(&w->cg, s->n, true);
-    if (!e && begin(w, s))
-        return NULL;
-    err *stuck = go_on(w, s);
+    err *e = cgroup_freeze(&t->w->cg, t->s->n, true);
+    if (e && e->errnum == ETIMEDOUT)
+        e->errnum = EAGAIN; /* not the copy's time */
+    return e || is_claimed(t) ? e : ended(t->s);
+}
+
+/* ---- taking one ---- */
+
+/* It goes on before its layer is put in place, or removed, which takes as long as the disk does. */
+static err *copied(void *arg)
+{
+    taking *t = arg;
+
+    TRY(go_on(t));
+    return check_wanted(t);
+}
+
+static err *copy(taking *t, int upper, const uint8_t layer[32], layers_unpacked *ret_made)
+{
+    t->begun_ns = now_mono_ns();
+    err *e = t->was_frozen ? NULL : freeze(t);
     if (e) {
-        err_free(stuck);
+        err_free(go_on(t));
         return e;
     }
-    TRY(stuck);
-    return err_sys(ERR_SANDBOX_GONE, ESRCH, "sandbox %s has ended", s->id);
+    FAULT_KILL("snapshot.frozen");
+    return layers_copy(t->w->layers, layer,
+                       &(layers_copying){.tree_fd = upper,
+                                         .until_ns = t->until_ns,
+                                         .given_up = is_given_up,
+                                         .copied = copied,
+                                         .arg = t},
+                       ret_made);
 }
 
-static bool is_frozen(warden *w, const slot *s)
-{
-    LOCK_SCOPE(&w->lock);
-    return s->frozen;
-}
-
-/* Who has it frozen already keeps it so until the answer: bothyd moves a sandbox one way at a time.
- */
-err *snapshot_take(warden *w, slot *s, const uint8_t layer[32], struct wp_snapshotted *ret_what)
+err *snapshot_take(warden *w, slot *s, const job *j, const struct wp_snapshot *ask,
+                   struct wp_snapshotted *ret_what)
 {
     CLEANUP(closep) int upper = -1;
     layers_unpacked made = {0};
-    bool was_frozen = is_frozen(w, s);
+    taking t = {.w = w, .s = s, .j = j, .until_ns = j->received_ns + ask->deadline_ms * NS_PER_MS};
 
+    TRY(check_wanted(&t));
     TRY(open_upper(w, s, &upper));
-    if (!was_frozen)
+    TRY(look(&t));
+    if (!t.was_frozen)
         copy_flush(upper); /* so that it stands still for less */
-    uint64_t begun = now_mono_ns();
-    if (!was_frozen)
-        TRY(stand_still(w, s));
-    FAULT_KILL("snapshot.frozen");
-    err *e = layers_copy(w->layers, layer, upper, &made);
-    err *stuck = was_frozen ? NULL : go_on(w, s);
-    uint64_t still_ns = was_frozen ? 0 : now_mono_ns() - begun;
-    if (e) {
-        err_free(stuck);
-        return e;
-    }
-    TRY(stuck);
+    TRY(check_wanted(&t));
+    TRY(begin(&t));
+    TRY(copy(&t, upper, ask->layer.sha256, &made));
     FAULT_KILL("snapshot.taken");
-    *ret_what =
-        (struct wp_snapshotted){.bytes = made.bytes, .entries = made.entries, .still_ns = still_ns};
+    *ret_what = (struct wp_snapshotted){
+        .bytes = made.bytes, .entries = made.entries, .still_ns = t.still_ns};
     return NULL;
 }
 

@@ -283,7 +283,7 @@ static bool fate_ok(const void *body, size_t n)
 static bool snapshot_ok(const void *body, size_t n)
 {
     BODY(wp_snapshot, s);
-    return !n && id_ok(&s.sandbox);
+    return !n && id_ok(&s.sandbox) && s.deadline_ms && s.deadline_ms <= WP_SNAPSHOT_MS_MAX;
 }
 
 static bool snapshotted_ok(const void *body, size_t n)

@@ -207,11 +207,14 @@ struct wp_fate {
 #define WP_FATE_STATUS 2u /* the kernel told: of who was waited for it does from 6.15 on */
 
 /* Stands still while it is copied, and then as before. The layer's id is made up by who asks:
- * EEXIST if there is one of it. It waits for its IMAGE like one that was unpacked. */
+ * EEXIST if there is one of it. It waits for its IMAGE like one that was unpacked. EBUSY: a copy of
+ * it is under way; ESRCH: it has ended; EAGAIN: it does not stand still. */
 struct wp_snapshot {
     struct wp_id sandbox;
     struct wp_digest layer;
+    uint64_t deadline_ms; /* when it must be done, from the receipt of the frame */
 };
+#define WP_SNAPSHOT_MS_MAX 3600000u
 struct wp_snapshotted {
     uint64_t bytes, entries;
     uint64_t still_ns; /* how long it stood still; 0: it was frozen before */
@@ -281,7 +284,7 @@ _Static_assert(sizeof(struct wp_stats) + WP_STATS_MAX * sizeof(struct wp_usage) 
                "a whole answer is one frame");
 _Static_assert(sizeof(struct wp_error) == 8, "layout");
 _Static_assert(sizeof(struct wp_fate) == 32, "layout");
-_Static_assert(sizeof(struct wp_snapshot) == 56, "layout");
+_Static_assert(sizeof(struct wp_snapshot) == 64, "layout");
 _Static_assert(sizeof(struct wp_snapshotted) == 24, "layout");
 _Static_assert(sizeof(struct wp_pool) == 352, "layout");
 

@@ -47,7 +47,7 @@ static void read_snapshot(const uint8_t *body)
     struct wp_snapshot s;
 
     memcpy(&s, body, sizeof s);
-    if (strlen(s.sandbox.id) != 20)
+    if (strlen(s.sandbox.id) != 20 || !s.deadline_ms || s.deadline_ms > WP_SNAPSHOT_MS_MAX)
         abort();
 }
 

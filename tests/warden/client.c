@@ -9,6 +9,7 @@
  *   client SOCKET attach|destroy|freeze|thaw|socket ID [PORT]
  *   client SOCKET limits ID [KEY=VALUE...]
  *   client SOCKET list | stats ID... | metrics | pool [LOW HIGH] | prune [DIGEST...]
+ *   client SOCKET snapshot ID LAYER [DEADLINE [SECONDS]]  in ms; stays connected so long
  *   client SOCKET raw HEX                           one frame as it is; prints the answer's errno
  *   client SOCKET hold SECONDS ID DIGEST [KEY=VALUE...]  sends a claim and waits without reading
  *
@@ -610,6 +611,24 @@ static int do_prune(char **argv)
     return 0;
 }
 
+static int do_snapshot(char **argv)
+{
+    struct wp_snapshot s = {
+        .sandbox = id_arg(argv[0]), .layer = digest_arg(argv[1]), .deadline_ms = 60000};
+    struct wp_snapshotted a;
+
+    if (argv[2])
+        s.deadline_ms = strtoull(argv[2], NULL, 10);
+    ask(WP_SNAPSHOT, &s, sizeof s, -1);
+    memcpy(&a, answer, sizeof a);
+    printf("bytes %" PRIu64 " entries %" PRIu64 " still_us %" PRIu64 "\n", a.bytes, a.entries,
+           a.still_ns / 1000);
+    fflush(stdout);
+    if (argv[2] && argv[3])
+        usleep((useconds_t)(atof(argv[3]) * 1e6));
+    return 0;
+}
+
 static int do_raw(char **argv)
 {
     static char frame[WP_FRAME_MAX];
@@ -634,7 +653,8 @@ static const struct {
     {"attach", do_attach, 1}, {"destroy", do_destroy, 1}, {"freeze", do_freeze, 1},
     {"thaw", do_thaw, 1},     {"socket", do_socket, 1},   {"limits", do_limits, 1},
     {"list", do_list, 0},     {"stats", do_stats, 1},     {"metrics", do_metrics, 0},
-    {"pool", do_pool, 0},     {"prune", do_prune, 0},     {"raw", do_raw, 1},
+    {"pool", do_pool, 0},     {"prune", do_prune, 0},     {"snapshot", do_snapshot, 2},
+    {"raw", do_raw, 1},
 };
 
 int main(int argc, char **argv)

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/xattr.h>
@@ -58,7 +59,7 @@ static copy_what copied(void)
 {
     copy_what what = {0};
 
-    assert_ok(copy_tree(t.from, t.to, &what));
+    assert_ok(copy_tree(t.from, t.to, &(copy_how){0}, &what));
     return what;
 }
 
@@ -214,7 +215,7 @@ static void a_file_without_its_content_is_refused(void **state)
     write_file("file", "x");
     CLEANUP(closep) int file = openat(t.from, "file", O_RDONLY | O_CLOEXEC);
     assert_int_equal(fsetxattr(file, "trusted.overlay.metacopy", "", 0, 0), 0);
-    assert_err(copy_tree(t.from, t.to, &what), ERR_UNSUPPORTED);
+    assert_err(copy_tree(t.from, t.to, &(copy_how){0}, &what), ERR_UNSUPPORTED);
 }
 
 static void a_device_is_left_out(void **state)
@@ -240,7 +241,7 @@ static void directories_have_a_ceiling_of_depth(void **state)
         close(at);
         at = next;
     }
-    err *e = copy_tree(t.from, t.to, &what);
+    err *e = copy_tree(t.from, t.to, &(copy_how){0}, &what);
     assert_int_equal(e->errnum, E2BIG);
     assert_err(e, ERR_TOO_LARGE);
 }
@@ -321,7 +322,7 @@ static void what_is_remembered_of_links_has_a_ceiling(void **state)
         CLEANUP(closep) int dir = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         linked_file(dir, i);
     }
-    err *e = copy_tree(t.from, t.to, &what);
+    err *e = copy_tree(t.from, t.to, &(copy_how){0}, &what);
     assert_non_null(e);
     assert_int_equal(e->errnum, E2BIG);
     assert_err(e, ERR_TOO_LARGE);
@@ -335,7 +336,7 @@ static void a_link_to_a_path_that_is_too_long_is_too_large(void **state)
     (void)state;
     CLEANUP(closep) int fd = openat(at, "a", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     assert_int_equal(linkat(at, "a", at, "b", 0), 0);
-    err *e = copy_tree(t.from, t.to, &what);
+    err *e = copy_tree(t.from, t.to, &(copy_how){0}, &what);
     assert_int_equal(e->errnum, E2BIG);
     assert_err(e, ERR_TOO_LARGE);
 }
@@ -352,6 +353,60 @@ static void sizes_that_no_number_holds_are_the_largest(void **state)
     assert_int_equal(copied().bytes, INT64_MAX);
 }
 
+static err *copied_as(const copy_how *how)
+{
+    copy_what what;
+    return copy_tree(t.from, t.to, how, &what);
+}
+
+static void fails_with(int errnum, const copy_how *how)
+{
+    err *e = copied_as(how);
+
+    assert_non_null(e);
+    assert_int_equal(e->errnum, errnum);
+    err_free(e);
+}
+
+static bool third_time(void *arg)
+{
+    return ++*(int *)arg == 3;
+}
+
+static void a_copy_ends_when_its_time_is_over_or_nobody_wants_it(void **state)
+{
+    int asked = 0;
+
+    (void)state;
+    write_file("a", "x");
+    fails_with(ETIMEDOUT, &(copy_how){.until_ns = 1});
+    fails_with(ECANCELED, &(copy_how){.given_up = third_time, .arg = (asked = 2, &asked)});
+    write_file("b", "x");
+    fails_with(ECANCELED, &(copy_how){.given_up = third_time, .arg = (asked = 0, &asked)});
+    assert_int_equal(asked, 3); /* in the middle */
+}
+
+static uint64_t room(void)
+{
+    struct statvfs fs;
+
+    assert_int_equal(fstatvfs(t.to, &fs), 0);
+    return (uint64_t)fs.f_bavail * fs.f_frsize;
+}
+
+static void a_copy_leaves_room(void **state)
+{
+    CLEANUP(closep) int fd = openat(t.from, "large", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    CLEANUP(freep) char *a = calloc(1, 200 * MIB);
+
+    (void)state;
+    fails_with(ENOSPC, &(copy_how){.keep_free = UINT64_MAX});
+    assert_int_equal(write(fd, a, 200 * MIB), 200 * MIB);
+    assert_int_equal(unlinkat(t.to, "large", 0), -1);
+    fails_with(ENOSPC, &(copy_how){.keep_free = room() - 32 * MIB});
+    assert_true(stat_of(t.to, "large").st_size < 200 * MIB); /* and not when it is all there */
+}
+
 static void what_cannot_be_written_says_so(void **state)
 {
     copy_what what;
@@ -359,7 +414,7 @@ static void what_cannot_be_written_says_so(void **state)
     (void)state;
     write_file("file", "x");
     assert_ok(fs_write(t.to, "file", "there", 5, 0600, false));
-    err *e = copy_tree(t.from, t.to, &what);
+    err *e = copy_tree(t.from, t.to, &(copy_how){0}, &what);
     assert_int_equal(e->errnum, EEXIST);
     assert_err(e, ERR_INTERNAL);
 }
@@ -380,6 +435,8 @@ int main(void)
         CASE(what_is_remembered_of_links_has_a_ceiling),
         CASE(a_link_to_a_path_that_is_too_long_is_too_large),
         CASE(sizes_that_no_number_holds_are_the_largest),
+        CASE(a_copy_ends_when_its_time_is_over_or_nobody_wants_it),
+        CASE(a_copy_leaves_room),
         CASE(what_cannot_be_written_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
