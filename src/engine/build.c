@@ -361,8 +361,9 @@ err *engine_build_new(engine *e, const caller *c, const char *name, char *const 
     json_write(&text, list);
     row.tags = xstrdup(buf_cstr(&text));
     uuid(row.id);
-    TRY(template_id(e, c, name, row.template));
     row.created_ns = row.changed_ns = clock_real(e->o.clock);
+    LOCK_SCOPE(&e->builds->tags); /* two of one new name at once are of one template */
+    TRY(template_id(e, c, name, row.template));
     TRY(store_build_insert(e->o.store, &row, BUILDS_MAX));
     *ret_row = row;
     row = (build_row){0};
@@ -555,6 +556,7 @@ err *builds_reconcile(engine *e)
     for (size_t i = 0; i < n && !failure; i++)
         if (build_row_is(&rows[i], "building"))
             failure = settle_lost(e, &rows[i]);
+    build_drop_bare(e, rows, n);
     build_rows_free(rows, n);
     return failure;
 }

@@ -77,7 +77,8 @@ void build_lines_free(build_line *lines, size_t n);
  * a create of it says (snapshot, limits, start). ERR_NOT_FOUND, kind "template". */
 err *engine_build_spec(engine *e, const caller *c, const char *text,
                        char ret_id[SANDBOX_ID_LEN + 1], sandbox_spec *ret_spec) ERR_MUST;
-/* All ready builds of the caller's, or of one template by name or id; build_rows_free(). */
+/* All ready builds of the caller's that have a tag, or those of one template by name or id;
+ * build_rows_free(). */
 err *engine_build_list(engine *e, const caller *c, const char *of, build_row **ret_rows,
                        size_t *ret_n) ERR_MUST;
 err *engine_build_tag(engine *e, const caller *c, const char *text, char *const *tags,

@@ -36,7 +36,7 @@ typedef struct build {
 /* All of an engine's. */
 typedef struct build_desk {
     pthread_mutex_t lock;
-    pthread_mutex_t tags;    /* held while tags change hands; before `lock` */
+    pthread_mutex_t tags;    /* held while tags change hands and ids are given; before `lock` */
     pthread_mutex_t uploads; /* held while room is counted */
     pthread_cond_t idle;     /* running fell to 0 */
     map known;               /* id → build */
@@ -93,5 +93,7 @@ err *build_publish(build *b, build_row *row) ERR_MUST;
 /* The build is ready and gets its tags, and others of its template lose them. With the desk's
  * `tags` held, or alone. */
 err *build_take_tags(engine *e, const build_row *row) ERR_MUST;
+/* Files of those that no tag leads to any more go. */
+void build_drop_bare(engine *e, build_row *rows, size_t n);
 bool build_row_is(const build_row *r, const char *state);
 bool build_has_tag(const build_row *r, const char *tag);

@@ -1,7 +1,8 @@
 /* Which build a template is: tags, and the template of the native API that "default" is.
  *
- * A tag is of one build of its template. A build without any goes, with its files; sandboxes that
- * were made of it stay. The desk's `tags` is held while any of it changes. */
+ * A tag is of one build of its template. One that has lost its last is bare: its files go,
+ * sandboxes that were made of them stay, and its row still says that it is ready, to who has built
+ * it, for a day. The desk's `tags` is held while any of it changes. */
 #include <string.h>
 
 #include "base/fault.h"
@@ -95,30 +96,44 @@ static void drop_files(engine *e, const build_row *r)
     err_drop(failure, "build");
 }
 
-/* Those that no tag leads to any more. */
-static void drop_bare(engine *e, build_row *rows, size_t n)
+void build_drop_bare(engine *e, build_row *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        if (!build_row_is(&rows[i], "ready") || !is_bare(&rows[i]))
+        build_row *r = &rows[i];
+        if (!build_row_is(r, "ready") || !is_bare(r) || !r->snapshot)
             continue;
-        err_drop(store_build_remove(e->o.store, rows[i].id), "build");
-        drop_files(e, &rows[i]);
+        drop_files(e, r); /* first: a kill in between is made good by the next start */
+        free(TAKE_PTR(r->snapshot));
+        r->changed_ns = clock_real(e->o.clock);
+        err_drop(store_build_update(e->o.store, r, 1), "build");
     }
+}
+
+/* Others are their threads' to write. */
+static err *update_ready(engine *e, build_row *rows, size_t n)
+{
+    CLEANUP(freep) build_row *ready = xcalloc(n + 1, sizeof *ready); /* borrowed */
+    size_t nready = 0;
+
+    for (size_t i = 0; i < n; i++)
+        if (build_row_is(&rows[i], "ready"))
+            ready[nready++] = rows[i];
+    TRY(store_build_update(e->o.store, ready, nready));
+    build_drop_bare(e, rows, n);
+    return NULL;
 }
 
 /* The build gets these tags, and others of its template lose them; with `tags` held. */
 static err *assign(engine *e, build_row *rows, size_t n, build_row *to, json_t *tags)
 {
-    build_row *changed = xcalloc(n + 1, sizeof *changed);
-    size_t nchanged = 0, i, k;
+    size_t i, k;
     json_t *tag;
-    err *failure = NULL;
 
     json_array_foreach(tags, i, tag)
     {
         const char *name = json_string_value(tag);
-        if (!failure && str_eq(name, BUILD_DEFAULT))
-            failure = make_default(e, to);
+        if (str_eq(name, BUILD_DEFAULT))
+            TRY(make_default(e, to));
         for (k = 0; k < n; k++)
             if (&rows[k] != to && build_row_is(&rows[k], "ready"))
                 change_tag(&rows[k], name, false);
@@ -126,15 +141,7 @@ static err *assign(engine *e, build_row *rows, size_t n, build_row *to, json_t *
     }
     FAULT_KILL("build.named");
     to->changed_ns = clock_real(e->o.clock);
-    for (k = 0; k < n; k++)
-        if (build_row_is(&rows[k], "ready"))
-            changed[nchanged++] = rows[k]; /* borrowed */
-    if (!failure)
-        failure = store_build_update(e->o.store, changed, nchanged);
-    free(changed);
-    if (!failure)
-        drop_bare(e, rows, n);
-    return failure;
+    return update_ready(e, rows, n);
 }
 
 err *build_take_tags(engine *e, const build_row *row)
@@ -261,7 +268,7 @@ err *engine_build_list(engine *e, const caller *c, const char *of, build_row **r
 
     TRY(rows_of(e, c, of, &rows, &n));
     for (size_t i = 0; i < n; i++)
-        if (!build_row_is(&rows[i], "ready"))
+        if (!build_row_is(&rows[i], "ready") || is_bare(&rows[i]))
             build_row_done(&rows[i]);
         else if (kept++ != i)
             rows[kept - 1] = rows[i];
@@ -340,9 +347,7 @@ err *engine_build_untag(engine *e, const caller *c, const char *name, char *cons
         failure = r ? untag_one(e, r, tags[i]) : no_template(name);
     }
     if (!failure)
-        failure = store_build_update(e->o.store, rows, n);
-    if (!failure)
-        drop_bare(e, rows, n);
+        failure = update_ready(e, rows, n);
     build_rows_free(rows, n);
     return failure;
 }

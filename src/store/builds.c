@@ -47,9 +47,8 @@ typedef struct build_insert {
     size_t max;
 } build_insert;
 
-static err *run_build_insert(store_conn *c, void *arg)
+static err *insert_one(store_conn *c, const build_insert *in)
 {
-    const build_insert *in = arg;
     const build_row *r = in->row;
     CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
 
@@ -66,9 +65,29 @@ static err *run_build_insert(store_conn *c, void *arg)
     bind_time(st, 10, r->created_ns);
     bind_time(st, 11, r->changed_ns);
     bind_time(st, 12, in->max);
-    TRY(store_step_done(c, st, "record a build"));
+    return store_step_done(c, st, "record a build");
+}
+
+static err *forget_bare(store_conn *c, const char *owner)
+{
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_stmt(c, SQL_BUILD_FORGET_BARE, &st));
+    bind_text(st, 1, owner);
+    return store_step_done(c, st, "forget a build");
+}
+
+static err *run_build_insert(store_conn *c, void *arg)
+{
+    const build_insert *in = arg;
+    const build_row *r = in->row;
+
+    TRY(insert_one(c, in));
     if (sqlite3_changes(c->db))
         return NULL;
+    TRY(forget_bare(c, r->owner));
+    if (sqlite3_changes(c->db))
+        return insert_one(c, in);
     return err_remedy(err_new(ERR_QUOTA_EXCEEDED, "'%s' has %zu builds, as many as one may have",
                               r->owner, in->max),
                       "Remove templates that are not used any more.");

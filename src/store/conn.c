@@ -15,6 +15,7 @@
     "max_sandboxes, creates_milli, max_concurrent, max_ttl"
 #define BUILD_COLUMNS \
     "id, template, owner, name, tags, state, spec, reason, snapshot, created, changed"
+#define BUILD_IS_BARE    "(state = 'ready' AND tags = '[]' AND snapshot IS NULL)"
 #define SNAPSHOT_COLUMNS "id, owner, sandbox, image, bytes, entries, created"
 #define TEMPLATE_COLUMNS "id, owner, name, public, spec, created, changed"
 #define EVENT_COLUMNS    "seq, time, sandbox, owner, type, detail"
@@ -95,7 +96,11 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_BUILD_UPDATE] = "UPDATE builds SET tags = ?2, state = ?3, spec = ?4, reason = ?5, "
                          "snapshot = ?6, changed = ?7 WHERE id = ?1",
     [SQL_BUILD_REMOVE] = "DELETE FROM builds WHERE id = ?1",
-    [SQL_BUILD_FORGET] = "DELETE FROM builds WHERE changed < ?1 AND state IN ('waiting', 'error')",
+    [SQL_BUILD_FORGET] = "DELETE FROM builds WHERE changed < ?1 AND "
+                         "(state IN ('waiting', 'error') OR " BUILD_IS_BARE ")",
+    [SQL_BUILD_FORGET_BARE] =
+        "DELETE FROM builds WHERE id = (SELECT id FROM builds WHERE owner = ?1 AND " BUILD_IS_BARE
+        " ORDER BY changed LIMIT 1)",
     /* One for each index: the numbers are the order of all of them. */
     [SQL_EVENT_LIST] = "SELECT " EVENT_COLUMNS " FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2",
     [SQL_EVENT_LIST_OWNER] = "SELECT " EVENT_COLUMNS " FROM events WHERE owner = ?3 AND seq > ?1 "

@@ -178,7 +178,8 @@ typedef struct build_row {
 } build_row;
 void build_row_done(build_row *r);
 void build_rows_free(build_row *rows, size_t n);
-/* ERR_QUOTA_EXCEEDED over max of the owner's. */
+/* ERR_QUOTA_EXCEEDED over max of the owner's; one that is ready and has neither tags nor files any
+ * more makes room, the oldest first. */
 err *store_build_insert(store *s, const build_row *r, size_t max) ERR_MUST;
 /* Oldest first; owner NULL: everybody's; of: the id of a build or of a template, NULL: all. */
 err *store_build_list(store *s, const char *owner, const char *of, build_row **ret_rows,
@@ -187,7 +188,7 @@ err *store_build_list(store *s, const char *owner, const char *of, build_row **r
  * commit. A row that is gone is ERR_NOT_FOUND (kind "build"). */
 err *store_build_update(store *s, const build_row *rows, size_t n) ERR_MUST;
 err *store_build_remove(store *s, const char *id) ERR_MUST; /* a missing one is success */
-/* Those that wait or failed and have not changed since. */
+/* Those that wait, failed or have neither tags nor files any more, and have not changed since. */
 err *store_build_forget(store *s, uint64_t before_ns) ERR_MUST;
 
 /* Events: append-only, resumable by number. The file makes them of what happens to sandboxes, in

@@ -872,6 +872,43 @@ static void builds_of_one_name_are_of_one_template(void **state)
     assert_err(engine_build_start(node.engine, &c, a.template, a.id, &r), ERR_UNSUPPORTED);
 }
 
+static pthread_barrier_t at_once;
+
+static void *begin_one(void *arg)
+{
+    build_row *row = arg;
+    char *name = TAKE_PTR(row->name);
+
+    pthread_barrier_wait(&at_once);
+    assert_ok(engine_build_new(node.engine, &ann, name, NULL, &(limits){0}, row));
+    free(name);
+    return NULL;
+}
+
+static void builds_of_one_new_name_at_once_are_of_one_template(void **state)
+{
+    build_row rows[4] = {0};
+    pthread_t threads[ARRAY_LEN(rows)];
+
+    (void)state;
+    pthread_barrier_init(&at_once, NULL, ARRAY_LEN(rows));
+    for (int round = 0; round < 20; round++) {
+        for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+            rows[i].name = str_printf("name-%d", round);
+            assert_int_equal(pthread_create(&threads[i], NULL, begin_one, &rows[i]), 0);
+        }
+        for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+            pthread_join(threads[i], NULL);
+        for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+            assert_string_equal(rows[i].template, rows[0].template);
+            if (i)
+                build_row_done(&rows[i]);
+        }
+        build_row_done(&rows[0]);
+    }
+    pthread_barrier_destroy(&at_once);
+}
+
 static void what_is_copied_goes_below_the_root(void **state)
 {
     static const struct {
@@ -930,6 +967,7 @@ int main(void)
         CASE(interrupted_create_is_given_up_in_the_end),
         CASE(a_build_that_a_restart_has_lost_says_so),
         CASE(builds_of_one_name_are_of_one_template),
+        CASE(builds_of_one_new_name_at_once_are_of_one_template),
         CASE(what_is_copied_goes_below_the_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

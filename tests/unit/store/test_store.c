@@ -585,6 +585,33 @@ static void builds_are_changed_together_and_forgotten_when_they_failed(void **st
     assert_int_equal(builds_of(s, "alice", NULL), 0);
 }
 
+static void a_build_without_tags_and_files_makes_room(void **state)
+{
+    OPEN_STORE;
+    build_row old = build_of("b1", ID_A, "alice", 10), second = build_of("b2", ID_A, "alice", 20);
+    build_row third = build_of("b3", ID_A, "alice", 30);
+
+    (void)state;
+    assert_ok(store_build_insert(s, &old, 2));
+    assert_ok(store_build_insert(s, &second, 2));
+    old.state = (char *)"ready";
+    old.tags = (char *)"[]";
+    old.snapshot = (char *)ID_C;
+    assert_ok(store_build_update(s, &old, 1));
+    assert_ok(store_build_forget(s, 15)); /* its files are to go first */
+    assert_err(store_build_insert(s, &third, 2), ERR_QUOTA_EXCEEDED);
+    old.snapshot = NULL;
+    assert_ok(store_build_update(s, &old, 1));
+    assert_ok(store_build_insert(s, &third, 2));
+    assert_int_equal(builds_of(s, "alice", "b1"), 0);
+    assert_int_equal(builds_of(s, "alice", NULL), 2);
+    second.state = (char *)"ready";
+    second.tags = (char *)"[]";
+    assert_ok(store_build_update(s, &second, 1));
+    assert_ok(store_build_forget(s, 25));
+    assert_int_equal(builds_of(s, "alice", NULL), 1);
+}
+
 /* As a store of the first version is: without the columns. */
 static void a_store_without_walls_is_migrated(void **state)
 {
@@ -695,6 +722,7 @@ int main(void)
         cmocka_unit_test(snapshots_are_their_owners_and_listed_oldest_first),
         cmocka_unit_test(snapshots_of_an_owner_have_a_ceiling),
         cmocka_unit_test(builds_are_changed_together_and_forgotten_when_they_failed),
+        cmocka_unit_test(a_build_without_tags_and_files_makes_room),
         cmocka_unit_test(an_empty_file_is_migrated_and_private),
         cmocka_unit_test(a_newer_version_is_refused_with_a_remedy),
         cmocka_unit_test(what_is_no_database_is_refused),

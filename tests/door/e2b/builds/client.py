@@ -1,4 +1,5 @@
 """Templates built by e2b of PyPI: client.py DIRECTORY, whose files are made here. A line of JSON for each case."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -192,6 +193,17 @@ def again_under_the_same_name():
         equal(inside("twice", "cat v"), "2\n")
         equal(old.commands.run("cat v; touch w; ls w").stdout, "1\nw\n")
         check([t.build_id for t in first] != [t.build_id for t in Template.get_tags("twice")], "the build is the old one")
+
+
+@case
+def two_at_a_time_of_one_name():
+    """As trials of one task do it: both end well, and the name is one of the two."""
+    for name in ("pair", "pair-again"):
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            both = list(pool.map(lambda n: build(template().from_image("debian").run_cmd(f"echo {n} >v"), name)[0], "12"))
+        equal(len({info.template_id for info in both}), 1)
+        check(inside(name, "cat v") in ("1\n", "2\n"), "neither of both")
+        equal([str(Template.get_build_status(info).status.value) for info in both], ["ready"] * 2)
 
 
 @case
