@@ -435,6 +435,9 @@ void builds_open(engine *e)
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->tags, NULL);
     pthread_mutex_init(&d->uploads, NULL);
+    d->upload_owner_max = UPLOAD_OWNER_MAX;
+    d->upload_node_max = UPLOAD_NODE_MAX;
+    d->upload_floor = UPLOAD_FLOOR;
     cond_init(&d->idle);
 }
 

@@ -23,6 +23,9 @@
 #define BUILD_DEFAULT    "default"
 #define UPLOAD_MAX       (UINT64_C(4) << 30) /* bytes of one file */
 #define UPLOAD_OWNER_MAX (UINT64_C(16) << 30)
+#define UPLOAD_NODE_MAX  (UINT64_C(64) << 30)
+#define UPLOAD_FLOOR     (UINT64_C(512) << 20) /* of the disk stays free: the store is on it */
+#define UPLOADS_OWNER    32u                   /* at a time */
 #define UPLOAD_HASH_LEN  64u
 
 enum build_verb {

@@ -33,13 +33,17 @@ typedef struct build {
     bool full;
 } build;
 
+typedef struct upload_account upload_account;
 /* All of an engine's. */
 typedef struct build_desk {
     pthread_mutex_t lock;
     pthread_mutex_t tags;    /* held while tags change hands and ids are given; before `lock` */
-    pthread_mutex_t uploads; /* held while room is counted */
-    pthread_cond_t idle;     /* running fell to 0 */
-    map known;               /* id → build */
+    pthread_mutex_t uploads; /* held while room is taken, and for the two that follow */
+    upload_account *accounts;
+    uint64_t upload_bytes; /* of all owners, while anybody sends */
+    uint64_t upload_owner_max, upload_node_max, upload_floor; /* tests have smaller ones */
+    pthread_cond_t idle;                                      /* running fell to 0 */
+    map known;                                                /* id → build */
     build *queue, *old;
     size_t nold;
     unsigned running;

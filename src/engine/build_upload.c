@@ -1,11 +1,16 @@
 /* Files that were sent for COPY: below uploads/ of the state directory, named by whose and by hash.
- * They are read by builds alone. What nobody has used for a day goes. */
+ * They are read by builds alone. What nobody has used for a day goes.
+ *
+ * Room is taken before it is written to: of the owner's, of the node's, and of the disk, which
+ * belongs to the store, too. */
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -20,6 +25,15 @@
 #define NAME_LEN  (OWNER_HEX + 1 + UPLOAD_HASH_LEN)
 #define KEPT_S    (24 * 3600)
 #define PIECE     (64u * 1024)
+#define LOOK      (1u << 20) /* bytes between looks at what the disk has left */
+
+/* What an owner has and is sending, while they send: counted on the disk once, then by hand. */
+struct upload_account {
+    char owner[OWNER_HEX + 1];
+    uint64_t bytes;
+    unsigned sending;
+    struct upload_account *next;
+};
 
 bool build_hash_valid(const char *hash)
 {
@@ -70,60 +84,140 @@ bool engine_upload_present(engine *e, const char *owner, const char *hash)
     return there;
 }
 
-/* What the owner has; those that are too old go, of whomever. */
-static uint64_t sweep(int dir, const char *mine)
+/* Those that are too old go, of whomever; what is left, of the owner (or NULL) and of all. */
+static void sweep(int dir, const char *mine, uint64_t *ret_mine, uint64_t *ret_all)
 {
     int again = dup(dir);
     DIR *d = again >= 0 ? fdopendir(again) : NULL;
-    uint64_t bytes = 0, now_s = now_real_ns() / NS_PER_S;
+    uint64_t now_s = now_real_ns() / NS_PER_S;
     struct stat st;
 
+    *ret_mine = *ret_all = 0;
     if (!d) {
         if (again >= 0)
             close(again);
-        return 0;
+        return;
     }
     rewinddir(d);
     const struct dirent *one;
     while ((one = readdir(d))) { /* NOLINT(concurrency-mt-unsafe): the stream is ours */
         if (one->d_name[0] == '.' || fstatat(dir, one->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
-        if ((uint64_t)st.st_mtime + KEPT_S < now_s)
+        if ((uint64_t)st.st_mtime + KEPT_S < now_s) {
             unlinkat(dir, one->d_name, 0);
-        else if (mine && !strncmp(one->d_name, mine, OWNER_HEX))
-            bytes += (uint64_t)st.st_size;
+            continue;
+        }
+        *ret_all += (uint64_t)st.st_size;
+        if (mine && !strncmp(one->d_name, mine, OWNER_HEX))
+            *ret_mine += (uint64_t)st.st_size;
     }
     closedir(d);
-    return bytes;
 }
 
 void upload_sweep(engine *e)
 {
     CLEANUP(closep) int dir = -1;
+    uint64_t mine, all;
     err *failure = e->o.state_dir < 0 ? NULL : open_dir(e, &dir);
 
     err_drop(failure, "build");
     if (dir >= 0)
-        sweep(dir, NULL);
+        sweep(dir, NULL, &mine, &all);
 }
 
-static err *receive(int fd, uint64_t room, upload_read *read, void *arg)
+/* ---- room ---- */
+
+static err *account_open(build_desk *d, int dir, const char *name, upload_account **ret_account)
+{
+    LOCK_SCOPE(&d->uploads);
+    upload_account *a = d->accounts;
+    uint64_t all;
+
+    while (a && strncmp(a->owner, name, OWNER_HEX) != 0)
+        a = a->next;
+    if (a && a->sending >= UPLOADS_OWNER)
+        return err_retry_after(err_new(ERR_QUOTA_EXCEEDED,
+                                       "you are sending %u files, as many as one may at a time",
+                                       a->sending),
+                               1);
+    if (!a) {
+        a = xcalloc(1, sizeof *a);
+        str_copy(a->owner, sizeof a->owner, name);
+        sweep(dir, name, &a->bytes, &all);
+        if (!d->accounts) /* else what others are sending would be counted twice */
+            d->upload_bytes = all;
+        a->next = d->accounts;
+        d->accounts = a;
+    }
+    a->sending++;
+    *ret_account = a;
+    return NULL;
+}
+
+/* less: what was given up, or was there under the same name. */
+static void account_close(build_desk *d, upload_account *a, uint64_t less)
+{
+    LOCK_SCOPE(&d->uploads);
+    upload_account **at = &d->accounts;
+
+    less = less < a->bytes ? less : a->bytes;
+    a->bytes -= less;
+    d->upload_bytes -= less < d->upload_bytes ? less : d->upload_bytes;
+    if (--a->sending)
+        return;
+    while (*at != a)
+        at = &(*at)->next;
+    *at = a->next;
+    free(a);
+}
+
+static err *take_room(build_desk *d, upload_account *a, size_t n)
+{
+    LOCK_SCOPE(&d->uploads);
+
+    if (a->bytes + n > d->upload_owner_max)
+        return err_remedy(err_new(ERR_QUOTA_EXCEEDED, "the files that you have sent for builds "
+                                                      "take as much room as one may have"),
+                          "Leave out what the build does not need (.dockerignore), or wait a day.");
+    if (d->upload_bytes + n > d->upload_node_max)
+        return err_remedy(err_new(ERR_DISK_FULL, "the files that were sent for builds take as much "
+                                                 "room as the node has for them"),
+                          "They go when nobody has used them for a day.");
+    a->bytes += n;
+    d->upload_bytes += n;
+    return NULL;
+}
+
+static err *check_disk(const build_desk *d, int fd)
+{
+    struct statvfs v;
+
+    if (fstatvfs(fd, &v) < 0 || (uint64_t)v.f_bavail * v.f_frsize >= d->upload_floor)
+        return NULL;
+    return err_remedy(err_new(ERR_DISK_FULL, "the node's disk has no room for files of builds"),
+                      "Free some: what is left is kept for the store and for output.");
+}
+
+/* ---- one ---- */
+
+/* ret_all: what has been taken, also of a failure. */
+static err *receive(build_desk *d, upload_account *a, int fd, upload_read *read, void *arg,
+                    uint64_t *ret_all)
 {
     CLEANUP(freep) char *piece = xmalloc(PIECE);
-    uint64_t all = 0;
-    size_t n = 1;
+    size_t n = 1, since = LOOK;
 
     while (n) {
         TRY(read(arg, piece, PIECE, &n));
-        all += n;
-        if (all > UPLOAD_MAX)
+        if (*ret_all + n > UPLOAD_MAX)
             return err_new(ERR_TOO_LARGE, "an upload may have %llu bytes",
                            (unsigned long long)UPLOAD_MAX);
-        if (all > room)
-            return err_remedy(err_new(ERR_QUOTA_EXCEEDED, "the files that you have sent for builds "
-                                                          "take as much room as one may have"),
-                              "Leave out what the build does not need (.dockerignore), or wait a "
-                              "day.");
+        if ((since += n) >= LOOK) {
+            TRY(check_disk(d, fd));
+            since = 0;
+        }
+        TRY(take_room(d, a, n));
+        *ret_all += n;
         int e = fs_write_all(fd, piece, n);
         if (e)
             return fs_error(-e, "cannot keep the upload");
@@ -131,31 +225,43 @@ static err *receive(int fd, uint64_t room, upload_read *read, void *arg)
     return NULL;
 }
 
-/* Two at a time may together have somewhat more than one may have, which the next one finds. */
-err *engine_upload(engine *e, const char *owner, const char *hash, upload_read *read, void *arg)
+static err *keep(build_desk *d, upload_account *a, int dir, const char *name, upload_read *read,
+                 void *arg, uint64_t *ret_less)
 {
-    CLEANUP(closep) int dir = -1;
     CLEANUP(closep) int fd = -1;
-    char name[NAME_LEN + 1], temp[NAME_LEN + 32], random[17];
-    uint64_t used;
+    char temp[NAME_LEN + 32], random[17];
+    struct stat old;
 
-    if (!build_hash_valid(hash))
-        return err_new(ERR_INVALID_REQUEST, "a hash is %u hexadecimal digits", UPLOAD_HASH_LEN);
-    TRY(open_dir(e, &dir));
-    name_of(owner, hash, name);
-    {
-        LOCK_SCOPE(&e->builds->uploads);
-        used = sweep(dir, name);
-    }
     id_random(random, sizeof random - 1);
     snprintf(temp, sizeof temp, "%s.%s", name, random);
     fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return fs_error(errno, "cannot keep the upload");
-    err *failure = receive(fd, used < UPLOAD_OWNER_MAX ? UPLOAD_OWNER_MAX - used : 0, read, arg);
+    err *failure = receive(d, a, fd, read, arg, ret_less);
+    bool there = fstatat(dir, name, &old, AT_SYMLINK_NOFOLLOW) == 0;
     if (!failure && renameat(dir, temp, dir, name) < 0)
         failure = fs_error(errno, "cannot keep the upload");
     if (failure)
         unlinkat(dir, temp, 0);
+    else
+        *ret_less = there ? (uint64_t)old.st_size : 0;
+    return failure;
+}
+
+err *engine_upload(engine *e, const char *owner, const char *hash, upload_read *read, void *arg)
+{
+    CLEANUP(closep) int dir = -1;
+    char name[NAME_LEN + 1];
+    upload_account *a = NULL;
+    uint64_t less = 0;
+
+    if (!build_hash_valid(hash))
+        return err_new(ERR_INVALID_REQUEST, "a hash is %u hexadecimal digits", UPLOAD_HASH_LEN);
+    TRY(open_dir(e, &dir));
+    name_of(owner, hash, name);
+    TRY(account_open(e->builds, dir, name, &a));
+    assert(a);
+    err *failure = keep(e->builds, a, dir, name, read, arg, &less);
+    account_close(e->builds, a, less);
     return failure;
 }

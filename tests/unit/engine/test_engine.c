@@ -909,6 +909,99 @@ static void builds_of_one_new_name_at_once_are_of_one_template(void **state)
     pthread_barrier_destroy(&at_once);
 }
 
+/* ---- uploads ---- */
+
+typedef struct sending {
+    size_t left;
+    void (*before)(void); /* the first piece is asked for */
+} sending;
+
+static err *send_piece(void *arg, void *p, size_t max, size_t *ret_n)
+{
+    sending *s = arg;
+    void (*before)(void) = TAKE_PTR(s->before);
+
+    if (before)
+        before();
+    *ret_n = s->left < max ? s->left : max;
+    memset(p, 'x', *ret_n);
+    s->left -= *ret_n;
+    return NULL;
+}
+
+#define HASH_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define HASH_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+
+static err *upload(const char *owner, const char *hash, size_t n, void (*before)(void))
+{
+    sending s = {n, before};
+
+    node.engine->o.state_dir = node.fd;
+    return engine_upload(node.engine, owner, hash, send_piece, &s);
+}
+
+static void another_of_ann(void)
+{
+    assert_ok(upload("ann", HASH_B, 60000, NULL));
+}
+
+static void another_of_ben(void)
+{
+    assert_ok(upload("ben", HASH_B, 60000, NULL));
+}
+
+static void uploads_at_a_time_share_the_room_there_is(void **state)
+{
+    build_desk *d = node.engine->builds;
+
+    (void)state;
+    d->upload_owner_max = 100000;
+    assert_err(upload("ann", HASH_A, 60000, another_of_ann), ERR_QUOTA_EXCEEDED);
+    assert_false(engine_upload_present(node.engine, "ann", HASH_A));
+    assert_true(engine_upload_present(node.engine, "ann", HASH_B));
+    assert_ok(upload("ann", HASH_A, 40000, NULL)); /* what failed takes no room */
+    assert_err(upload("ann", HASH_A, 40001, NULL), ERR_QUOTA_EXCEEDED);
+    d->upload_node_max = 200000;
+    assert_err(upload("cid", HASH_A, 60000, another_of_ben), ERR_DISK_FULL);
+    assert_ok(upload("cid", HASH_A, 40000, NULL));
+    assert_null(d->accounts);
+}
+
+static void an_upload_that_takes_the_place_of_another_takes_its_room(void **state)
+{
+    (void)state;
+    assert_ok(upload("ann", HASH_A, 1000, NULL));
+    assert_ok(upload("ann", HASH_A, 3000, NULL));
+    assert_int_equal(node.engine->builds->upload_bytes, 3000);
+}
+
+static void uploads_leave_the_store_its_disk(void **state)
+{
+    (void)state;
+    node.engine->builds->upload_floor = UINT64_MAX;
+    assert_err(upload("ann", HASH_A, 1, NULL), ERR_DISK_FULL);
+    assert_false(engine_upload_present(node.engine, "ann", HASH_A));
+}
+
+static unsigned deep;
+
+static void one_more(void)
+{
+    unsigned at = ++deep;
+    err *failure = upload("ann", HASH_A, 1, one_more);
+
+    assert_int_equal(failure ? failure->code == ERR_QUOTA_EXCEEDED : 2, at > UPLOADS_OWNER ? 1 : 2);
+    err_free(failure);
+}
+
+static void few_uploads_of_an_owner_at_a_time(void **state)
+{
+    (void)state;
+    deep = 0;
+    one_more();
+    assert_int_equal(deep, UPLOADS_OWNER + 1);
+}
+
 static void what_is_copied_goes_below_the_root(void **state)
 {
     static const struct {
@@ -968,6 +1061,10 @@ int main(void)
         CASE(a_build_that_a_restart_has_lost_says_so),
         CASE(builds_of_one_name_are_of_one_template),
         CASE(builds_of_one_new_name_at_once_are_of_one_template),
+        CASE(uploads_at_a_time_share_the_room_there_is),
+        CASE(an_upload_that_takes_the_place_of_another_takes_its_room),
+        CASE(uploads_leave_the_store_its_disk),
+        CASE(few_uploads_of_an_owner_at_a_time),
         CASE(what_is_copied_goes_below_the_root),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
