@@ -13,6 +13,7 @@
 typedef struct asked {
     sandbox_spec spec;
     e2b_note note;
+    bool recipe; /* the template is one that was made here */
 } asked;
 
 static void asked_done(asked *a)
@@ -161,10 +162,17 @@ static err *use_recipe(const e2b *d, const caller *c, asked *a)
     }
     free(a->spec.image);
     a->spec.image = NULL;
+    a->recipe = true;
     a->spec.template = TAKE_PTR(found.template);
     a->spec.setuid = !a->spec.template; /* else the recipe says it */
     sandbox_spec_fill(&a->spec, &found);
     return NULL;
+}
+
+/* Neither a recipe, nor one of E2B's own, nor a whole reference. */
+static bool is_guess(const e2b *d, const asked *a)
+{
+    return !a->recipe && !strchr(a->note.template, '/') && !e2b_own_image(d, a->note.template);
 }
 
 /* ---- the answer ---- */
@@ -179,26 +187,29 @@ typedef struct waiting {
     wait_ticket *ticket;
     request_hold *hold;
     char *template; /* as the caller called it */
+    bool guessed;   /* it is a word that may be an image's name */
 } waiting;
 
-/* A plain word is a template's name to E2B's clients, which repeat a 502 and take a 401 for their
- * key's: that no image can be had by it is "not found". Of a whole reference the registry's own
- * word is told, as a refusal. Takes the failure. */
-static err *template_error(err *failure, const char *template)
+/* A word that no recipe has is a template's name to E2B's clients, and an image's to us: that the
+ * registry has none, or shows it to nobody without a login, is "not found". They repeat a 502, as
+ * they should if the way to the registry is broken, and take a 401 for their key's: of a recipe's
+ * image, or a whole reference, the registry's word is told as a refusal. Takes the failure. */
+static err *template_error(err *failure, const char *template, bool guessed)
 {
-    bool word = !strchr(template, '/');
     bool refused = failure->code == ERR_UNAUTHENTICATED;
+    bool unknown =
+        guessed && (refused || (failure->code == ERR_NOT_FOUND && str_eq(failure->kind, "image")));
 
-    if (!refused && (!word || failure->code != ERR_IMAGE_PULL_FAILED))
+    if (!refused && !unknown)
         return err_wrap(failure, "template '%s'", template);
-    err *told = err_because(word ? err_new(ERR_NOT_FOUND, "template '%s' was not found", template)
-                                 : err_new(ERR_FORBIDDEN, "template '%s'", template),
-                            "%s%s%s", failure->message, failure->cause ? ": " : "",
-                            str_or(failure->cause, ""));
-    told = word ? err_remedy(err_kind(told, "template"),
-                             "Make it with 'bothy template create', pull an image of that name on "
-                             "the node, or name an image by its whole reference.")
-                : err_remedy(told, "%s", err_remedy_of(failure));
+    err *told = err_because(
+        unknown ? err_new(ERR_NOT_FOUND, "template '%s' was not found", template)
+                : err_new(ERR_FORBIDDEN, "template '%s'", template),
+        "%s%s%s", failure->message, failure->cause ? ": " : "", str_or(failure->cause, ""));
+    told = unknown ? err_remedy(err_kind(told, "template"),
+                                "Make it with 'bothy template create', pull an image of that name "
+                                "on the node, or name an image by its whole reference.")
+                   : err_remedy(told, "%s", err_remedy_of(failure));
     err_free(failure);
     return told;
 }
@@ -208,7 +219,7 @@ static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
     waiting *w = arg;
 
     if (failure)
-        failure = template_error(failure, w->template);
+        failure = template_error(failure, w->template, w->guessed);
     wait_finish(w->ticket, failure, 201, sb ? view_made(w->door, sb) : NULL, replay);
     request_hold_free(w->hold);
     free(w->template);
@@ -254,7 +265,7 @@ static err *create(request *rq, response *rs, bool v2)
     creating *made = xcalloc(1, sizeof *made);
     waiting *w = xcalloc(1, sizeof *w);
     made->door = d;
-    *w = (waiting){d, wait_start(rq, rs, false), hold, xstrdup(a.note.template)};
+    *w = (waiting){d, wait_start(rq, rs, false), hold, xstrdup(a.note.template), is_guess(d, &a)};
     wait_over(w->ticket, create_over, made);
     made->sb =
         engine_create(d->o.engine, e2b_caller(rq), &a.spec, PULL_MISSING, &idem, on_created, w);
