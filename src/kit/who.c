@@ -1,5 +1,6 @@
 /* Paths as a person writes them, and what a person wants to know of a file: whose it is by name,
  * where a link leads, its own attributes. */
+#include <linux/capability.h>
 #include <linux/openat2.h>
 
 #include "kit/kit.h"
@@ -126,7 +127,8 @@ void who_tell_at(const char *path)
 static struct user whom;
 static bool is_for;
 
-/* Root is left to come back to: other processes of that user may signal us, but not look inside. */
+/* Root's rights are left to come back to: other processes of that user may signal us, but not look
+ * inside. */
 static void become(const char *name)
 {
     long r = user_resolve(name, &whom);
@@ -163,6 +165,27 @@ static long open_way(const char *path, const char **ret_base)
     return SYS(openat2, K_AT_FDCWD, way, &how, sizeof how);
 }
 
+/* As the user, with root's right to write in any directory: it is born as the user's, and none that
+ * somebody puts in its place is given away. */
+static long make_anywhere(int dir, const char *base, u32 mode)
+{
+    struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct own[2] = {{0}}, more[2];
+    long r = SYS(capget, &h, own);
+
+    if (r < 0)
+        return r;
+    memcpy(more, own, sizeof more);
+    more[0].effective |= 1u << CAP_DAC_OVERRIDE;
+    r = SYS(capset, &h, more);
+    if (r < 0)
+        return -EACCES; /* root has not got it here */
+    r = SYS(mkdirat, dir, base, mode);
+    if (SYS(capset, &h, own) < 0)
+        kit_exit(1);
+    return r;
+}
+
 long who_make_dir(const char *path, u32 mode)
 {
     const char *base;
@@ -170,14 +193,7 @@ long who_make_dir(const char *path, u32 mode)
 
     if (dir < 0)
         return -EACCES;
-    long r = SYS(setresuid, NO_CHANGE, 0, NO_CHANGE);
-    if (r >= 0) {
-        r = SYS(mkdirat, dir, base, mode);
-        if (r >= 0)
-            r = SYS(fchownat, dir, base, whom.uid, whom.gid, K_AT_SYMLINK_NOFOLLOW);
-        if (SYS(setresuid, NO_CHANGE, whom.uid, NO_CHANGE) < 0)
-            kit_exit(1);
-    }
+    long r = make_anywhere((int)dir, base, mode);
     SYS(close, dir);
     return r;
 }

@@ -25,8 +25,8 @@
  *
  * With KIT_F_FOR the kit is begun as root and becomes the user that `to` names (ENOKEY: the image
  * has none of that name) before it looks at anything. Only directories that are missing in a place
- * where that user may not make them are made by root, and given to the user; not on a way that
- * leads over a symbolic link, nor in a directory that the user may not search.
+ * where that user may not make them are made with root's right to write, as the user's; not on a
+ * way that leads over a symbolic link, nor in a directory that the user may not search.
  *
  * ERROR may come at any place: with KIT_E_FATAL END follows at once and nothing was done (or what
  * was done is told by END's counters); without, one entry was left out. PING may come at any place

@@ -673,6 +673,34 @@ static void a_link_in_a_new_directorys_place_gets_no_mode(void **state)
     assert_int_equal(st.st_mode & 07777, 0700);
 }
 
+static void swap_for_another(void)
+{
+    struct stat st;
+
+    if (lstat("box/old", &st) && !lstat("box/new", &st) && !rename("box/new", "box/old"))
+        assert_int_equal(mkdir("box/new", 0700), 0);
+}
+
+/* Needs root, as above. */
+static void a_directory_is_born_as_its_users_and_no_other_is_given(void **state)
+{
+    CLEANUP(freep) char *path = str_printf("%s/box/new/f", dir);
+    kit_request rq = ask(KIT_WRITE, path);
+    struct stat st;
+
+    (void)state;
+    if (geteuid())
+        skip();
+    assert_int_equal(chmod(dir, 0755) | mkdir("box", 0755), 0);
+    rq.flags = KIT_F_PARENTS | KIT_F_FOR;
+    rq.to = "12345:12346";
+    run_traced(&rq, swap_for_another);
+    assert_int_equal(stat("box/old", &st), 0);
+    assert_true(st.st_uid == 12345 && st.st_gid == 12346);
+    assert_int_equal(stat("box/new", &st), 0);
+    assert_true(st.st_uid == 0 && st.st_gid == 0);
+}
+
 static void a_directory_that_is_there_may_be_kept(void **state)
 {
     CLEANUP(buf_done) buf in = {0};
@@ -733,6 +761,7 @@ int main(int argc, char **argv)
         KIT_TEST(missing_directories_are_made_for_a_user_and_given),
         KIT_TEST(a_watch_tells_what_has_changed),
         KIT_TEST(a_link_in_a_new_directorys_place_gets_no_mode),
+        KIT_TEST(a_directory_is_born_as_its_users_and_no_other_is_given),
         KIT_TEST(a_directory_that_is_there_may_be_kept),
         KIT_TEST(a_request_of_another_version_is_refused),
     };
