@@ -463,7 +463,7 @@ static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
     fill_defaults(e, spec);
     TRY(quota_ttl(e, c, &spec->ttl_ms, e->o.ttl_ms));
     TRY(sandbox_spec_check(spec));
-    if (image_is_local_source(spec->image) && c->role != CALLER_ADMIN)
+    if (!spec->snapshot && image_is_local_source(spec->image) && c->role != CALLER_ADMIN)
         return err_remedy(err_new(ERR_FORBIDDEN, "only an admin may name a path of the node"),
                           "Let an admin pull it under a name, then use that name.");
     TRY(check_network(e, c, spec));

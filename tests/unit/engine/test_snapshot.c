@@ -512,6 +512,33 @@ static void nobody_waits_for_one_to_change_the_sandbox(void **state)
     assert_ok(engine_resume(node.engine, &ann, sb, &r));
 }
 
+static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
+{
+    (void)replay;
+    *(err_code *)arg = failure ? failure->code : ERR_INTERNAL;
+    err_free(failure);
+    sandbox_unref(sb);
+}
+
+/* Who has a snapshot names no path of the node, whatever its sandbox was made of. */
+static void one_of_an_image_by_its_path_is_its_owners_to_use(void **state)
+{
+    snapshot_row r = {.owner = "ann", .image = "oci:/images/app:1", .sandbox = ID};
+    CLEANUP(sandbox_spec_done) sandbox_spec by_path = {.image = xstrdup(r.image)};
+    CLEANUP(sandbox_spec_done) sandbox_spec spec = {.snapshot = xstrdup("t0000000000000000001")};
+    err_code code = ERR_INTERNAL;
+
+    (void)state;
+    strcpy(r.id, spec.snapshot);
+    assert_ok(store_snapshot_insert(node.store, &r, SNAPSHOTS_MAX));
+    sandbox_unref(engine_create(node.engine, &ann, &by_path, PULL_NEVER, &(idempotency){0},
+                                on_created, &code));
+    assert_int_equal(code, ERR_FORBIDDEN);
+    sandbox_unref(
+        engine_create(node.engine, &ann, &spec, PULL_NEVER, &(idempotency){0}, on_created, &code));
+    assert_int_equal(code, ERR_NOT_FOUND); /* its files are not here */
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -524,6 +551,7 @@ int main(void)
         CASE(an_image_of_as_many_layers_as_there_may_be_is_read_again),
         CASE(images_of_any_registry_are_no_snapshots),
         CASE(nobody_waits_for_one_to_change_the_sandbox),
+        CASE(one_of_an_image_by_its_path_is_its_owners_to_use),
         CASE(nobody_waits_and_there_are_only_so_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
