@@ -10,9 +10,10 @@
 #include "engine/build_internal.h"
 #include "engine/files.h"
 
-#define LOGS_KEPT 256u /* of builds that are over */
-#define FORGET_NS (24 * 3600 * NS_PER_S)
-#define LINES_MAX 100000u
+#define LOGS_KEPT  256u /* of builds that are over */
+#define LOGS_BYTES (UINT64_C(64) << 20)
+#define FORGET_NS  (24 * 3600 * NS_PER_S)
+#define LINE_COST  (sizeof(build_line) + 32) /* beside its bytes */
 
 const char *const BUILD_VERB_NAMES[BUILD_VERBS] = {"RUN", "COPY", "ENV", "WORKDIR", "USER"};
 
@@ -59,7 +60,7 @@ static void add_line(build *b, const char *level, char *owned)
     memcpy(l.step, b->step, sizeof l.step);
     if (!(b->nlines & (b->nlines + 1))) /* 0, 1, 3, 7, …: doubled */
         b->lines = xrealloc(b->lines, (2 * b->nlines + 1) * sizeof *b->lines);
-    b->bytes += strlen(owned);
+    b->bytes += strlen(owned) + LINE_COST;
     b->lines[b->nlines++] = l;
 }
 
@@ -71,7 +72,7 @@ void build_say_line(build *b, const char *level, const char *p, size_t n)
 
     if (b->full)
         return;
-    if (b->bytes + n > BUILD_LOG_MAX || b->nlines + 1 >= LINES_MAX) {
+    if (b->bytes + n + 2 * LINE_COST > BUILD_LOG_MAX) {
         b->full = true;
         add_line(b, "warn", xstrdup("the log is full: what follows is left out"));
         return;
@@ -120,23 +121,50 @@ bool build_is_off(build *b)
     return b->e->stopping || b->cancelled;
 }
 
-/* Its log is kept for a while; with the desk's lock. */
-static void retire(build_desk *d, build *b)
+static void forget_log(build_desk *d, build **at)
+{
+    build *b = *at;
+
+    *at = b->next;
+    d->nold--;
+    d->old_bytes -= b->bytes;
+    map_take_str(&d->known, b->id);
+    build_free(b);
+}
+
+/* The oldest: the owner's while they are too much, then anybody's. */
+static void forget_logs(build_desk *d, const char *owner)
+{
+    uint64_t mine = 0;
+
+    for (const build *b = d->old; b; b = b->next)
+        mine += str_eq(b->who.owner, owner) ? b->bytes : 0;
+    for (build **at = &d->old; *at && mine > BUILD_LOGS_OWNER;) {
+        if (str_eq((*at)->who.owner, owner)) {
+            mine -= (*at)->bytes;
+            forget_log(d, at);
+        } else {
+            at = &(*at)->next;
+        }
+    }
+    while (d->old && (d->nold > LOGS_KEPT || d->old_bytes > LOGS_BYTES))
+        forget_log(d, &d->old);
+}
+
+void build_retire(build_desk *d, build *b)
 {
     build **end = &d->old;
 
     b->over = true;
+    build_recipe_done(&b->recipe);
+    strv_free(TAKE_PTR(b->env));
     while (*end)
         end = &(*end)->next;
     b->next = NULL;
     *end = b;
-    if (++d->nold <= LOGS_KEPT)
-        return;
-    build *first = d->old;
-    d->old = first->next;
-    d->nold--;
-    map_take_str(&d->known, first->id);
-    build_free(first);
+    d->nold++;
+    d->old_bytes += b->bytes;
+    forget_logs(d, b->who.owner); /* not this one: it is less than an owner may have */
 }
 
 static char *reason_text(const build *b, const err *failure)
@@ -213,7 +241,7 @@ static void *worker(void *arg)
     while (b) {
         run_one(b);
         LOCK_SCOPE(&d->lock);
-        retire(d, b);
+        build_retire(d, b);
         b = d->queue;
         if (b)
             d->queue = b->next;
@@ -223,21 +251,43 @@ static void *worker(void *arg)
     return NULL;
 }
 
-/* With the desk's lock. */
-static err *enqueue(build_desk *d, build *b)
+static size_t recipe_bytes(const build_recipe *r)
 {
+    size_t n = r->nsteps * sizeof *r->steps;
+
+    for (size_t i = 0; i < r->nsteps; i++)
+        for (size_t k = 0; r->steps[i].args && r->steps[i].args[k]; k++)
+            n += strlen(r->steps[i].args[k]) + 32;
+    return n;
+}
+
+/* With the desk's lock. */
+static err *check_room(build_desk *d, const build *b)
+{
+    size_t bytes = recipe_bytes(&b->recipe);
     unsigned mine = 0;
     map_iter it = {0};
 
+    if (map_get_str(&d->known, b->id))
+        return err_new(ERR_CONFLICT, "build %s is under way already", b->id);
     while (map_next(&d->known, &it)) {
         const build *other = it.entry->value;
-        mine += !other->over && str_eq(other->who.owner, b->who.owner);
+        if (other->over || !str_eq(other->who.owner, b->who.owner))
+            continue;
+        mine++;
+        bytes += recipe_bytes(&other->recipe);
     }
-    if (mine >= BUILDS_OWNER)
-        return err_retry_after(err_new(ERR_QUOTA_EXCEEDED,
-                                       "'%s' has %u builds under way, as many as one may have",
-                                       b->who.owner, mine),
-                               5);
+    if (mine < BUILDS_OWNER && (!mine || bytes <= BUILD_RECIPES_OWNER))
+        return NULL;
+    return err_retry_after(
+        err_new(ERR_QUOTA_EXCEEDED, "'%s' has %u builds under way, as many%s as one may have",
+                b->who.owner, mine, mine < BUILDS_OWNER ? " bytes of steps" : ""),
+        5);
+}
+
+/* With the desk's lock. */
+static err *enqueue(build_desk *d, build *b)
+{
     if (d->running < BUILDS_RUNNING && thread_try_detach(worker, b)) {
         d->running++;
     } else if (!d->running) {
@@ -251,6 +301,25 @@ static err *enqueue(build_desk *d, build *b)
     }
     map_put_str(&d->known, b->id, b);
     return NULL;
+}
+
+/* A refusal leaves the row as it was: it may be started later. With the desk's lock. */
+static err *admit(build_desk *d, build *b, build_row *row)
+{
+    store *s = b->e->o.store;
+
+    TRY(check_room(d, b));
+    free(row->state);
+    row->state = xstrdup("building");
+    row->changed_ns = clock_real(b->e->o.clock);
+    TRY(store_build_update(s, row, 1));
+    err *failure = enqueue(d, b);
+    if (failure) {
+        free(row->state);
+        row->state = xstrdup("waiting");
+        err_drop(store_build_update(s, row, 1), "build");
+    }
+    return failure;
 }
 
 /* ---- verbs ---- */
@@ -412,15 +481,8 @@ err *engine_build_start(engine *e, const caller *c, const char *template, const 
     b->limits = spec.limits;
     strcpy(b->step, "base");
     pthread_mutex_init(&b->lock, NULL);
-    free(row.state);
-    row.state = xstrdup("building");
-    row.changed_ns = clock_real(e->o.clock);
     LOCK_SCOPE(&e->builds->lock);
-    err *failure = map_get_str(&e->builds->known, b->id)
-                       ? err_new(ERR_CONFLICT, "build %s is under way already", b->id)
-                       : store_build_update(e->o.store, &row, 1);
-    if (!failure)
-        failure = enqueue(e->builds, b);
+    err *failure = admit(e->builds, b, &row);
     if (failure)
         build_free(b);
     return failure;

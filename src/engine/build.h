@@ -12,21 +12,23 @@
 
 #include "engine/engine.h"
 
-#define BUILDS_MAX       1024u /* rows of an owner, those that failed included */
-#define BUILDS_RUNNING   8u    /* of the node; others wait */
-#define BUILDS_OWNER     32u   /* under way or waiting, of an owner */
-#define BUILD_STEPS_MAX  1000u
-#define BUILD_TAGS_MAX   32u
-#define BUILD_TAG_LEN    64u
-#define BUILD_LOG_MAX    (4u << 20) /* bytes of its messages; then the middle is left out */
-#define BUILD_LOG_LINE   (16u << 10)
-#define BUILD_DEFAULT    "default"
-#define UPLOAD_MAX       (UINT64_C(4) << 30) /* bytes of one file */
-#define UPLOAD_OWNER_MAX (UINT64_C(16) << 30)
-#define UPLOAD_NODE_MAX  (UINT64_C(64) << 30)
-#define UPLOAD_FLOOR     (UINT64_C(512) << 20) /* of the disk stays free: the store is on it */
-#define UPLOADS_OWNER    32u                   /* at a time */
-#define UPLOAD_HASH_LEN  64u
+#define BUILDS_MAX          1024u /* rows of an owner, those that failed included */
+#define BUILDS_RUNNING      8u    /* of the node; others wait */
+#define BUILDS_OWNER        32u   /* under way or waiting, of an owner */
+#define BUILD_STEPS_MAX     1000u
+#define BUILD_TAGS_MAX      32u
+#define BUILD_TAG_LEN       64u
+#define BUILD_LOG_MAX       (8u << 20)  /* bytes that its messages take; then the end is left out */
+#define BUILD_LOGS_OWNER    (16u << 20) /* of builds that are over: then the oldest go */
+#define BUILD_RECIPES_OWNER (16u << 20) /* bytes of steps, under way or waiting */
+#define BUILD_LOG_LINE      (16u << 10)
+#define BUILD_DEFAULT       "default"
+#define UPLOAD_MAX          (UINT64_C(4) << 30) /* bytes of one file */
+#define UPLOAD_OWNER_MAX    (UINT64_C(16) << 30)
+#define UPLOAD_NODE_MAX     (UINT64_C(64) << 30)
+#define UPLOAD_FLOOR        (UINT64_C(512) << 20) /* of the disk stays free: the store is on it */
+#define UPLOADS_OWNER       32u                   /* at a time */
+#define UPLOAD_HASH_LEN     64u
 
 enum build_verb {
     BUILD_RUN,     /* command, [user] */

@@ -46,12 +46,15 @@ typedef struct build_desk {
     map known;                                                /* id → build */
     build *queue, *old;
     size_t nold;
+    uint64_t old_bytes; /* of their logs */
     unsigned running;
     uint64_t swept_ns; /* uploads, last */
 } build_desk;
 
 /* ---- build.c ---- */
 void build_free(build *b);
+/* It is over: its log is kept for a while, its recipe is not. With the desk's lock. */
+void build_retire(build_desk *d, build *b);
 /* It is to end: cancelled, or we stop. */
 bool build_is_off(build *b);
 void build_say(build *b, const char *level, const char *fmt, ...)

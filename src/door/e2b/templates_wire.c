@@ -6,7 +6,7 @@
 #define MB           (UINT64_C(1) << 20)
 #define CPUS_MAX     1024
 #define MEMORY_MAX   (1 << 24) /* MB */
-#define ARGS_MAX     1024u     /* of a step */
+#define ARGS_ALL     8192u     /* of all steps */
 #define COMMAND_MAX  (64u << 10)
 #define STEP_ARG_MAX (1u << 20)
 
@@ -96,14 +96,22 @@ static err *parse_verb(const json_t *step, size_t i, enum build_verb *ret_verb)
         "Steps are RUN, COPY, ENV, WORKDIR and USER.");
 }
 
-static err *parse_step(const json_t *step, size_t i, build_step *ret_step)
+static const size_t ARGS_MAX[BUILD_VERBS] = {
+    [BUILD_RUN] = 2, [BUILD_COPY] = 4, [BUILD_ENV] = 1024, [BUILD_WORKDIR] = 2, [BUILD_USER] = 2};
+
+/* *left: of the arguments that all steps may have. */
+static err *parse_step(const json_t *step, size_t i, size_t *left, build_step *ret_step)
 {
+    const json_t *args = json_object_get(step, "args");
     const char *files = json_str(step, "filesHash");
     char what[48];
 
     snprintf(what, sizeof what, "steps[%zu].args", i);
     TRY(parse_verb(step, i, &ret_step->verb));
-    TRY(wire_strings(json_object_get(step, "args"), what, ARGS_MAX, STEP_ARG_MAX, &ret_step->args));
+    TRY(wire_strings(args, what, ARGS_MAX[ret_step->verb], STEP_ARG_MAX, &ret_step->args));
+    if (json_array_size(args) > *left)
+        return err_new(ERR_TOO_LARGE, "steps: at most %u arguments in all", ARGS_ALL);
+    *left -= json_array_size(args);
     if (ret_step->verb != BUILD_COPY)
         return NULL;
     if (!files || !build_hash_valid(files))
@@ -143,7 +151,7 @@ err *build_recipe_parse(const json_t *body, build_recipe *ret_recipe)
 {
     const json_t *steps = json_object_get(body, "steps"), *step;
     const json_t *login_for = json_object_get(body, "fromImageRegistry");
-    size_t i;
+    size_t i, left = ARGS_ALL;
 
     TRY(take_base(body, ret_recipe));
     if (login_for && !json_is_null(login_for))
@@ -155,7 +163,7 @@ err *build_recipe_parse(const json_t *body, build_recipe *ret_recipe)
         return err_new(ERR_TOO_LARGE, "steps: at most %u", BUILD_STEPS_MAX);
     ret_recipe->steps = xcalloc(json_array_size(steps) + 1, sizeof *ret_recipe->steps);
     json_array_foreach(steps, i, step)
-        TRY(parse_step(step, i, &ret_recipe->steps[ret_recipe->nsteps++]));
+        TRY(parse_step(step, i, &left, &ret_recipe->steps[ret_recipe->nsteps++]));
     TRY(take_command(body, "startCmd", &ret_recipe->start));
     return take_command(body, "readyCmd", &ret_recipe->ready);
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/thread.h"
 #include "engine/build_internal.h"
 #include "engine/internal.h"
 #include "exec/internal.h"
@@ -909,6 +910,104 @@ static void builds_of_one_new_name_at_once_are_of_one_template(void **state)
     pthread_barrier_destroy(&at_once);
 }
 
+/* ---- the desk of builds ---- */
+
+static build *put_build(const char *owner, unsigned number)
+{
+    build *b = xcalloc(1, sizeof *b);
+
+    snprintf(b->id, sizeof b->id, "%s-%u", owner, number);
+    b->e = node.engine;
+    b->who.owner = xstrdup(owner);
+    pthread_mutex_init(&b->lock, NULL);
+    map_put_str(&node.engine->builds->known, b->id, b);
+    return b;
+}
+
+static void end_build(const char *owner, unsigned number, size_t bytes)
+{
+    static char line[BUILD_LOG_LINE];
+    build *b = put_build(owner, number);
+
+    memset(line, 'x', sizeof line);
+    for (size_t n = 0; n < bytes; n += sizeof line)
+        build_say_line(b, "info", line, sizeof line);
+    b->recipe = (build_recipe){.steps = xcalloc(1, sizeof(build_step)), .nsteps = 1};
+    strv_push(&b->recipe.steps[0].args, xstrdup("make"));
+    LOCK_SCOPE(&node.engine->builds->lock);
+    build_retire(node.engine->builds, b);
+}
+
+static bool has_log(const char *id)
+{
+    build_line *lines = NULL;
+    size_t n = 0;
+
+    engine_build_log(node.engine, id, 0, 1, &lines, &n);
+    build_lines_free(lines, n);
+    return n;
+}
+
+static void builds_that_are_over_keep_logs_within_a_budget(void **state)
+{
+    (void)state;
+    end_build("ben", 0, 1 << 20);
+    for (unsigned i = 0; i < 6; i++)
+        end_build("ann", i, 5 << 20);
+    assert_false(has_log("ann-0"));
+    assert_false(has_log("ann-2"));
+    assert_true(has_log("ann-3") && has_log("ann-5"));
+    assert_true(has_log("ben-0"));
+    for (const build *b = node.engine->builds->old; b; b = b->next)
+        assert_int_equal(b->recipe.nsteps, 0);
+    for (unsigned i = 0; i < 20; i++) {
+        char owner[16];
+        snprintf(owner, sizeof owner, "other%u", i);
+        end_build(owner, 0, 5 << 20);
+    }
+    assert_false(has_log("ben-0"));
+    assert_true(has_log("other19-0"));
+    assert_true(node.engine->builds->old_bytes <= 64 << 20);
+}
+
+static void a_log_ends_where_lines_take_too_much(void **state)
+{
+    build *b = put_build("ann", 0);
+
+    (void)state;
+    for (int i = 0; i < 1000000; i++)
+        build_say_line(b, "info", "", 0);
+    assert_true(b->nlines < BUILD_LOG_MAX / sizeof(build_line));
+    assert_string_equal(b->lines[b->nlines - 1].level, "warn");
+}
+
+static err *no_snapshot(backend *b, const char *id, const uint8_t layer[32], box_snapshot *ret)
+{
+    (void)b, (void)id, (void)layer, (void)ret;
+    return err_new(ERR_UNAVAILABLE, "none");
+}
+
+static void a_build_that_may_not_start_yet_waits(void **state)
+{
+    backend_ops ops = HAND_OPS;
+    CLEANUP(build_row_done) build_row row = {0};
+    CLEANUP(build_row_done) build_row after = {0};
+    build_recipe r = {0};
+
+    (void)state;
+    ops.snapshot = no_snapshot;
+    hand.b.ops = &ops;
+    hand.b.caps.snapshot = hand.b.caps.files = CAP_NATIVE;
+    node.engine->o.kit_fd = node.fd;
+    assert_ok(engine_build_new(node.engine, &ann, "name", NULL, &(limits){0}, &row));
+    for (unsigned i = 0; i < BUILDS_OWNER; i++)
+        put_build("ann", i);
+    assert_err(engine_build_start(node.engine, &ann, row.template, row.id, &r), ERR_QUOTA_EXCEEDED);
+    assert_ok(engine_build_find(node.engine, &ann, row.template, row.id, &after));
+    assert_string_equal(after.state, "waiting");
+    hand.b.ops = &HAND_OPS;
+}
+
 /* ---- uploads ---- */
 
 typedef struct sending {
@@ -1061,6 +1160,9 @@ int main(void)
         CASE(a_build_that_a_restart_has_lost_says_so),
         CASE(builds_of_one_name_are_of_one_template),
         CASE(builds_of_one_new_name_at_once_are_of_one_template),
+        CASE(builds_that_are_over_keep_logs_within_a_budget),
+        CASE(a_log_ends_where_lines_take_too_much),
+        CASE(a_build_that_may_not_start_yet_waits),
         CASE(uploads_at_a_time_share_the_room_there_is),
         CASE(an_upload_that_takes_the_place_of_another_takes_its_room),
         CASE(uploads_leave_the_store_its_disk),
