@@ -207,6 +207,7 @@ static void drop(server *sv, size_t i)
     atomic_store(&c->closed, true);
     shutdown(c->fd, SHUT_RDWR);
     fifo_drop_of(sv->w, c);
+    layers_let_go(sv->w->layers, c);
     conn_unref(c);
 }
 

@@ -117,10 +117,13 @@ static bool is_of_this_boot(layers *l, const hex *id)
 
 static void set_pending(layers *l, const hex *id)
 {
-    uint64_t *when = xmalloc(sizeof *when);
+    waiting *w = map_get_str(&l->pending, id->text);
 
-    *when = now_mono_ns();
-    free(map_put_str(&l->pending, id->text, when));
+    if (!w) {
+        w = xcalloc(1, sizeof *w);
+        map_put_str(&l->pending, id->text, w);
+    }
+    w->since_ns = now_mono_ns();
 }
 
 /* A layer without an image was never synced: kept if the machine has run since it was made. */
@@ -265,13 +268,14 @@ static err *unpack_into(layers *l, int dir, const uint8_t diff_id[32], const cha
     return NULL;
 }
 
-static err *put_in_place(layers *l, const char *tmp, const hex *id)
+static err *put_in_place(layers *l, const char *tmp, const hex *id, const void *of)
 {
     LOCK_SCOPE(&l->lock);
     if (renameat(l->tmp_dir, tmp, l->layers_dir, id->text))
         return err_sys(ERR_INTERNAL, errno, "cannot put a layer in place");
     FAULT_KILL("unpack.placed");
     set_pending(l, id);
+    ((waiting *)map_get_str(&l->pending, id->text))->of = of;
     return NULL;
 }
 
@@ -288,7 +292,7 @@ static err *unpack_new(layers *l, const uint8_t diff_id[32], const char *format,
     if (!e)
         e = unpack_into(l, dir, diff_id, format, blob, ret_what);
     if (!e)
-        e = put_in_place(l, tmp, &id);
+        e = put_in_place(l, tmp, &id, NULL);
     if (e)
         err_drop(fs_remove(l->tmp_dir, tmp), "unpack");
     return err_wrap(e, "layer %.12s", id.text);
@@ -356,7 +360,7 @@ static err *copy_new(layers *l, const hex *id, const layers_copying *how, layers
         e = unwanted;
     }
     if (!e)
-        e = put_in_place(l, tmp, id);
+        e = put_in_place(l, tmp, id, how->of);
     if (e)
         err_drop(fs_remove(l->tmp_dir, tmp), "snapshot");
     return e;
@@ -374,6 +378,18 @@ err *layers_copy(layers *l, const uint8_t layer[32], const layers_copying *how,
     err *e = copy_new(l, &id, how, ret_what);
     release_layer(l, &id);
     return e;
+}
+
+void layers_let_go(layers *l, const void *of)
+{
+    map_iter it = {0};
+
+    LOCK_SCOPE(&l->lock);
+    while (map_next(&l->pending, &it)) {
+        waiting *w = it.entry->value;
+        if (w->of == of)
+            w->of = NULL;
+    }
 }
 
 /* ---- stacks ---- */
@@ -466,7 +482,10 @@ static void images_in_use(layers *l, const uint8_t (*in_use)[32], size_t n, map 
 /* Moves a doomed thing out of sight; the slow part is done without the lock. */
 static void doom(layers *l, int dir, const char *kind, const hex *id)
 {
-    CLEANUP(freep) char *tmp = str_printf("gone.%s.%s", kind, id->text);
+    char suffix[9];
+
+    id_random(suffix, 8); /* one of the same name may still be going */
+    CLEANUP(freep) char *tmp = str_printf("gone.%s.%s.%s", kind, id->text, suffix);
 
     if (renameat(dir, id->text, l->tmp_dir, tmp) && errno != ENOENT)
         log_warn("prune", "cannot remove %s %.12s: %s", kind, id->text, strerrordesc_np(errno));
@@ -503,10 +522,10 @@ static uint64_t bytes_of(layers *l, const hex *id)
 
 static bool is_awaited(layers *l, const hex *id, bool unclaimed)
 {
-    const uint64_t *since = map_get_str(&l->pending, id->text);
+    const waiting *w = map_get_str(&l->pending, id->text);
 
     return map_get_str(&l->busy, id->text) ||
-           (since && !unclaimed && now_mono_ns() - *since < PENDING_NS);
+           (w && (!unclaimed || w->of) && now_mono_ns() - w->since_ns < PENDING_NS);
 }
 
 static err *drop_layers(layers *l, bool unclaimed, layers_pruned *what)
@@ -530,7 +549,7 @@ static err *drop_layers(layers *l, bool unclaimed, layers_pruned *what)
     return NULL;
 }
 
-static err *remove_doomed(layers *l)
+static err *sweep(layers *l)
 {
     CLEANUP(strv_freep) char **names = NULL;
 
@@ -540,21 +559,59 @@ static err *remove_doomed(layers *l)
     return NULL;
 }
 
+static bool sweep_begin(layers *l)
+{
+    LOCK_SCOPE(&l->lock);
+
+    l->sweep_again = l->sweeping;
+    l->sweeping = true;
+    return !l->sweep_again;
+}
+
+/* False: more came meanwhile. */
+static bool sweep_end(layers *l, bool failed)
+{
+    LOCK_SCOPE(&l->lock);
+
+    l->sweeping = l->sweep_again && !failed;
+    l->sweep_again = false;
+    return !l->sweeping;
+}
+
+/* By one at a time, who also does what others add, and with no lock: nobody waits for the disk. */
+static err *remove_doomed(layers *l)
+{
+    err *e;
+
+    if (!sweep_begin(l))
+        return NULL;
+    do
+        e = sweep(l);
+    while (!sweep_end(l, e));
+    return e;
+}
+
+/* What goes is out of sight then. */
+static err *choose(layers *l, const uint8_t (*forget)[32], size_t nforget,
+                   const uint8_t (*in_use)[32], size_t nuse, bool unclaimed, layers_pruned *what)
+{
+    CLEANUP(map_done) map used = {0};
+
+    LOCK_SCOPE(&l->shape);
+    LOCK_SCOPE(&l->lock);
+    forget_images(l, forget, nforget);
+    FAULT_KILL("prune.forgotten");
+    images_in_use(l, in_use, nuse, &used);
+    TRY(drop_forgotten(l, &used));
+    return drop_layers(l, unclaimed, what);
+}
+
 err *layers_prune(layers *l, const uint8_t (*forget)[32], size_t nforget,
                   const uint8_t (*in_use)[32], size_t nuse, bool unclaimed, layers_pruned *ret_what)
 {
-    CLEANUP(map_done) map used = {0};
     layers_pruned what = {0};
 
-    LOCK_SCOPE(&l->shape);
-    {
-        LOCK_SCOPE(&l->lock);
-        forget_images(l, forget, nforget);
-        FAULT_KILL("prune.forgotten");
-        images_in_use(l, in_use, nuse, &used);
-        TRY(drop_forgotten(l, &used));
-        TRY(drop_layers(l, unclaimed, &what));
-    }
+    TRY(choose(l, forget, nforget, in_use, nuse, unclaimed, &what));
     TRY(remove_doomed(l));
     FAULT_KILL("prune.removed");
     *ret_what = what;

@@ -65,6 +65,8 @@ typedef struct layers_copying {
      * place or what there is of it is removed. With an error it is not put in place. */
     err *(*copied)(void *arg);
     void *arg;
+    const void *of; /* a name for who will define its image: until layers_let_go() or an hour later
+                     * no prune takes it, whatever it says of unclaimed ones */
 } layers_copying;
 #define LAYERS_KEEP_FREE 20u /* a copy leaves one part in so many of the file system free */
 /* A layer of the node's own, under an id that somebody made up: a copy of a directory in overlayfs'
@@ -72,6 +74,9 @@ typedef struct layers_copying {
  * what is refused. */
 err *layers_copy(layers *l, const uint8_t layer[32], const layers_copying *how,
                  layers_unpacked *ret_what) ERR_MUST;
+
+/* This one will define no image any more. */
+void layers_let_go(layers *l, const void *of);
 
 /* Which of them are here; those are kept for their image as if they had just been unpacked. */
 void layers_have(layers *l, const uint8_t (*diff_ids)[32], size_t n, uint8_t *ret_here);

@@ -20,19 +20,26 @@ typedef struct image_def {
     bool fix;
 } image_def;
 
+typedef struct waiting { /* a layer without an image */
+    uint64_t since_ns;
+    const void *of; /* who made it and will name its image; NULL: nobody knows */
+} waiting;
+
 struct layers {
     int dir, layers_dir, images_dir, fix_dir, forgotten_dir, tmp_dir;
     char *unpack;
     uint64_t timeout_ms;
     int join[LAYERS_JOIN_MAX];
     size_t njoin;
-    char boot[64];         /* of the running kernel; "" if not known */
-    pthread_mutex_t shape; /* one image definition or prune at a time; taken before lock */
-    pthread_mutex_t lock;  /* the maps below, and every rename in layers/ and images/ */
+    char boot[64]; /* of the running kernel; "" if not known */
+    pthread_mutex_t
+        shape; /* one image definition or choice of what goes at a time; taken before lock */
+    pthread_mutex_t lock; /* the maps below, and every rename in layers/ and images/ */
     pthread_cond_t changed;
-    map busy;    /* hex diff id: being unpacked */
-    map pending; /* hex diff id -> uint64_t *: unpacked then, still without an image */
-    map held;    /* hex image -> size_t *: stacks given out */
+    map busy;                   /* hex diff id: being unpacked */
+    map pending;                /* hex diff id -> waiting *: those still without an image */
+    map held;                   /* hex image -> size_t *: stacks given out */
+    bool sweeping, sweep_again; /* somebody removes what is doomed; more came */
     /* The definition that was asked for last, "" for none. One that is there never changes; when it
      * is forgotten, this is dropped. */
     hex last_id;

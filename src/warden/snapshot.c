@@ -178,7 +178,8 @@ static err *copy(taking *t, int upper, const uint8_t layer[32], layers_unpacked 
                                          .until_ns = t->until_ns,
                                          .given_up = is_given_up,
                                          .copied = copied,
-                                         .arg = t},
+                                         .arg = t,
+                                         .of = t->j->c},
                        ret_made);
 }
 
@@ -197,6 +198,8 @@ err *snapshot_take(warden *w, slot *s, const job *j, const struct wp_snapshot *a
     TRY(check_wanted(&t));
     TRY(begin(&t));
     TRY(copy(&t, upper, ask->layer.sha256, &made));
+    if (is_given_up(&t)) /* after its layer was put in place, or just before */
+        layers_let_go(w->layers, j->c);
     FAULT_KILL("snapshot.taken");
     *ret_what = (struct wp_snapshotted){
         .bytes = made.bytes, .entries = made.entries, .still_ns = t.still_ns};

@@ -207,8 +207,9 @@ struct wp_fate {
 #define WP_FATE_STATUS 2u /* the kernel told: of who was waited for it does from 6.15 on */
 
 /* Stands still while it is copied, and then as before. The layer's id is made up by who asks:
- * EEXIST if there is one of it. It waits for its IMAGE like one that was unpacked. EBUSY: a copy of
- * it is under way; ESRCH: it has ended; EAGAIN: it does not stand still. */
+ * EEXIST if there is one of it. It waits for its IMAGE like one that was unpacked, and while the
+ * connection lives WP_PRUNE_UNCLAIMED does not take it. EBUSY: a copy of it is under way; ESRCH: it
+ * has ended; EAGAIN: it does not stand still. */
 struct wp_snapshot {
     struct wp_id sandbox;
     struct wp_digest layer;

@@ -8,7 +8,7 @@
  *   client SOCKET exec ID EXEC [-u USER] ARGV...    attaches, runs, prints its streams, its status
  *   client SOCKET attach|destroy|freeze|thaw|socket ID [PORT]
  *   client SOCKET limits ID [KEY=VALUE...]
- *   client SOCKET list | stats ID... | metrics | pool [LOW HIGH] | prune [DIGEST...]
+ *   client SOCKET list | stats ID... | metrics | pool [LOW HIGH] | prune [unclaimed] [DIGEST...]
  *   client SOCKET snapshot ID LAYER [DEADLINE [SECONDS]]  in ms; stays connected so long
  *   client SOCKET raw HEX                           one frame as it is; prints the answer's errno
  *   client SOCKET hold SECONDS ID DIGEST [KEY=VALUE...]  sends a claim and waits without reading
@@ -603,6 +603,10 @@ static int do_prune(char **argv)
     } f = {0};
     struct wp_pruned a;
 
+    if (*argv && !strcmp(*argv, "unclaimed")) {
+        f.p.flags = WP_PRUNE_UNCLAIMED;
+        argv++;
+    }
     for (; *argv; argv++)
         f.d[f.p.n++] = digest_arg(*argv);
     ask(WP_PRUNE, &f, sizeof f.p + f.p.n * sizeof *f.d, -1);
