@@ -535,7 +535,7 @@ static err *oci_image(backend *b, const uint8_t image[32], const uint8_t (*diff_
                     &(warden_ask){.type = WP_IMAGE,
                                   .body = {{&ask, sizeof ask}, {(void *)diff_ids, n * 32}},
                                   .fd = -1,
-                                  .timeout_ms = OCI_SHORT_MS},
+                                  .timeout_ms = UNPACK_MS}, /* the disk gets all of them first */
                     &r);
     if (r.errnum == EBADMSG && !r.local)
         return err_because(err_sys(ERR_IMAGE_UNSUPPORTED, EBADMSG, "the image was refused"), "%s",

@@ -19,6 +19,8 @@ static err *begin(engine *e, sandbox *sb)
 {
     struct sandbox **place = NULL;
     unsigned own = 0;
+
+    TRY(store_snapshot_room(e->o.store, sb->owner, SNAPSHOTS_MAX)); /* before anything is copied */
     LOCK_SCOPE(&e->lock);
 
     for (size_t i = 0; i < SNAPSHOTS_AT_ONCE; i++) {

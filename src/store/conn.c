@@ -81,6 +81,7 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_SNAPSHOT_INSERT] =
         "INSERT INTO snapshots (" SNAPSHOT_COLUMNS ") SELECT ?1,?2,?3,?4,?5,?6,?7 "
         "WHERE (SELECT count(*) FROM snapshots WHERE owner = ?2) < ?8",
+    [SQL_SNAPSHOT_COUNT] = "SELECT count(*) FROM snapshots WHERE owner = ?1",
     [SQL_SNAPSHOT_FIND] =
         "SELECT " SNAPSHOT_COLUMNS " FROM snapshots WHERE id = ?1 AND (?2 IS NULL OR owner = ?2)",
     [SQL_SNAPSHOT_REMOVE] = "DELETE FROM snapshots WHERE id = ?1",

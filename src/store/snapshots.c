@@ -31,6 +31,26 @@ static err *no_snapshot(const char *id)
     return err_kind(err_new(ERR_NOT_FOUND, "there is no snapshot '%.64s'", id), "snapshot");
 }
 
+static err *no_room(const char *owner, size_t max)
+{
+    return err_remedy(
+        err_new(ERR_QUOTA_EXCEEDED, "'%s' has %zu snapshots, as many as one may have", owner, max),
+        "Remove some that are not used any more.");
+}
+
+err *store_snapshot_room(store *s, const char *owner, size_t max)
+{
+    CLEANUP(store_read_end) store_read r = {0};
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+
+    TRY(store_read_begin(s, &r));
+    TRY(store_stmt(r.c, SQL_SNAPSHOT_COUNT, &st));
+    bind_text(st, 1, owner);
+    if (sqlite3_step(st) != SQLITE_ROW)
+        return store_error(r.c, "count snapshots");
+    return (uint64_t)sqlite3_column_int64(st, 0) < max ? NULL : no_room(owner, max);
+}
+
 typedef struct snapshot_insert {
     const snapshot_row *row;
     size_t max;
@@ -52,11 +72,7 @@ static err *run_snapshot_insert(store_conn *c, void *arg)
     bind_time(st, 7, r->created_ns);
     bind_time(st, 8, in->max);
     TRY(store_step_done(c, st, "record a snapshot"));
-    if (sqlite3_changes(c->db))
-        return NULL;
-    return err_remedy(err_new(ERR_QUOTA_EXCEEDED, "'%s' has %zu snapshots, as many as one may have",
-                              r->owner, in->max),
-                      "Remove some that are not used any more.");
+    return sqlite3_changes(c->db) ? NULL : no_room(r->owner, in->max);
 }
 
 err *store_snapshot_insert(store *s, const snapshot_row *r, size_t max)

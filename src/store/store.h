@@ -153,7 +153,8 @@ typedef struct snapshot_row {
     uint64_t bytes, entries, created_ns;
 } snapshot_row;
 void snapshot_row_done(snapshot_row *r);
-/* ERR_QUOTA_EXCEEDED over max of the owner's. */
+/* ERR_QUOTA_EXCEEDED over max of the owner's, as the insert will say. */
+err *store_snapshot_room(store *s, const char *owner, size_t max) ERR_MUST;
 err *store_snapshot_insert(store *s, const snapshot_row *r, size_t max) ERR_MUST;
 /* ERR_NOT_FOUND (kind "snapshot"). owner NULL: anybody's. */
 err *store_snapshot_find(store *s, const char *owner, const char *id,

@@ -22,6 +22,7 @@ static struct {
     _Atomic err_code no_snapshot; /* fails */
     _Atomic int snapshots, prunes;
     _Atomic bool hold;     /* one does not come back */
+    bool another;          /* is recorded meanwhile */
     const char *listed;    /* the id of the one there is */
     size_t nlayers;        /* of the last image that was defined */
     uint8_t layer[32];     /* that was asked for last */
@@ -85,6 +86,14 @@ static err *hand_prune(backend *b, const uint8_t (*images)[32], size_t n, bool l
     return NULL;
 }
 
+static void insert_one(unsigned i)
+{
+    snapshot_row r = {.owner = "ann", .image = "any", .sandbox = ID};
+
+    snprintf(r.id, sizeof r.id, "t000%016u", i);
+    assert_ok(store_snapshot_insert(node.store, &r, SNAPSHOTS_MAX));
+}
+
 static err *hand_snapshot(backend *b, const char *id, const uint8_t layer[32],
                           box_snapshot *ret_what)
 {
@@ -92,6 +101,8 @@ static err *hand_snapshot(backend *b, const char *id, const uint8_t layer[32],
     assert_string_equal(id, ID);
     memcpy(hand.layer, layer, 32);
     hand.snapshots++;
+    if (hand.another)
+        insert_one(SNAPSHOTS_MAX);
     for (int i = 0; hand.hold && i < HOLD_MAX_MS; i++)
         usleep(1000);
     if (hand.no_snapshot)
@@ -323,14 +334,18 @@ static void one_that_fails_leaves_neither_an_image_nor_a_record(void **state)
     assert_err(engine_snapshot(node.engine, &ann, sb, &row, &still), ERR_DISK_FULL);
     assert_int_equal(derived() + recorded(&root), 0);
     hand.no_snapshot = 0;
-    for (unsigned i = 0; i < SNAPSHOTS_MAX; i++) {
-        snapshot_row r = {.owner = "ann", .image = "any", .sandbox = ID};
-        snprintf(r.id, sizeof r.id, "t000%016u", i);
-        assert_ok(store_snapshot_insert(node.store, &r, SNAPSHOTS_MAX));
-    }
+    for (unsigned i = 0; i < SNAPSHOTS_MAX - 1; i++)
+        insert_one(i);
+    hand.another = true;
     assert_err(engine_snapshot(node.engine, &ann, sb, &row, &still), ERR_QUOTA_EXCEEDED);
     assert_int_equal(derived(), 0);
     assert_int_equal(recorded(&root), SNAPSHOTS_MAX);
+    hand.another = false;
+    hand.snapshots = 0;
+    assert_err(engine_snapshot(node.engine, &ann, sb, &row, &still), ERR_QUOTA_EXCEEDED);
+    assert_int_equal(derived(), 0);
+    assert_int_equal(recorded(&root), SNAPSHOTS_MAX);
+    assert_int_equal(hand.snapshots, 0); /* nothing was copied in vain */
 }
 
 static void a_prune_takes_away_what_is_not_recorded(void **state)

@@ -501,6 +501,9 @@ static void snapshots_of_an_owner_have_a_ceiling(void **state)
 
     assert_ok(store_snapshot_insert(s, &a, 1));
     assert_err(store_snapshot_insert(s, &b, 1), ERR_QUOTA_EXCEEDED);
+    assert_err(store_snapshot_room(s, "alice", 1), ERR_QUOTA_EXCEEDED);
+    assert_ok(store_snapshot_room(s, "alice", 2));
+    assert_ok(store_snapshot_room(s, "bob", 1));
     assert_ok(store_snapshot_insert(s, &c, 1));
     assert_ok(store_snapshot_remove(s, ID_A));
     assert_ok(store_snapshot_insert(s, &b, 1));
