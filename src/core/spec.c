@@ -410,7 +410,7 @@ void sandbox_spec_fill(sandbox_spec *s, const sandbox_spec *otherwise)
     if (!s->has_umask && otherwise->has_umask)
         s->umask = otherwise->umask;
     s->has_umask |= otherwise->has_umask;
-    if (s->start.argv || !otherwise->start.argv)
+    if (s->no_start || s->start.argv || !otherwise->start.argv)
         return;
     s->start.argv = strv_copy(otherwise->start.argv);
     s->start.user = text_or(s->start.user, otherwise->start.user);

@@ -558,7 +558,7 @@ static void drop_snapshots(engine *e, sandbox *sb)
 
     err_drop(engine_snapshot_list(e, &owner, sb, &rows, &n), "build");
     for (size_t i = 0; i < n; i++) {
-        err_drop(engine_snapshot_remove(e, &owner, rows[i].id), "build");
+        err_drop(snapshot_remove_built(e, &owner, rows[i].id), "build");
         snapshot_row_done(&rows[i]);
     }
     free(rows);
@@ -604,7 +604,7 @@ static err *settle_lost(engine *e, build_row *r)
     r->reason = xstrdup("{\"message\":\"the build was lost by a restart of the node: start it "
                         "again\",\"step\":\"base\"}");
     if (r->snapshot)
-        err_drop(engine_snapshot_remove(e, &owner, r->snapshot), "build");
+        err_drop(snapshot_remove_built(e, &owner, r->snapshot), "build");
     free(r->snapshot);
     r->snapshot = NULL;
     return store_build_update(e->o.store, r, 1);

@@ -45,7 +45,7 @@ typedef struct build_step {
     char *files; /* COPY: the hash of its upload */
 } build_step;
 typedef struct build_recipe {
-    sandbox_spec base; /* one of image, template and snapshot, and its network */
+    sandbox_spec base; /* one of image, template and snapshot (its env, start), and its network */
     bool as_user;      /* the base is an image: steps begin as `user`, in their home */
     build_step *steps;
     size_t nsteps;

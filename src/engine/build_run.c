@@ -349,19 +349,21 @@ static char **copy_args(char *const *v)
 }
 
 /* What a template says beside its files goes into the image, too; its start command is kept unless
- * the recipe has one. */
+ * the recipe has one. What a tag names has come with the recipe. */
 static err *read_base(build *b, char ***ret_env, start_spec *ret_start)
 {
     CLEANUP(template_view_done) template_view t = {0};
+    const sandbox_spec *base = &b->recipe.base;
 
-    if (!b->recipe.base.template)
-        return NULL;
-    TRY(engine_template_find(b->e, &b->who, b->recipe.base.template, &t));
-    *ret_env = copy_args(t.spec.env);
-    if (t.spec.start.argv)
-        *ret_start = (start_spec){.argv = strv_copy(t.spec.start.argv),
-                                  .user = t.spec.start.user ? xstrdup(t.spec.start.user) : NULL,
-                                  .cwd = t.spec.start.cwd ? xstrdup(t.spec.start.cwd) : NULL};
+    if (base->template) {
+        TRY(engine_template_find(b->e, &b->who, base->template, &t));
+        base = &t.spec;
+    }
+    *ret_env = copy_args(base->env);
+    if (base->start.argv)
+        *ret_start = (start_spec){.argv = strv_copy(base->start.argv),
+                                  .user = base->start.user ? xstrdup(base->start.user) : NULL,
+                                  .cwd = base->start.cwd ? xstrdup(base->start.cwd) : NULL};
     return NULL;
 }
 
@@ -480,7 +482,8 @@ static void take_source(build *b, sandbox_spec *spec)
                            .template = base->template ? xstrdup(base->template) : NULL,
                            .snapshot = base->snapshot ? xstrdup(base->snapshot) : NULL,
                            .has_network = true,
-                           .network = base->network};
+                           .network = base->network,
+                           .no_start = true}; /* what it leaves would be in the files */
 }
 
 static err *make_files(build *b, char *const *env, snapshot_row *ret_row)
@@ -522,7 +525,7 @@ static err *build_all(build *b, build_row *row)
     if (!failure && start.argv && b->recipe.ready)
         failure = try_start(b, made.id, &start);
     if (failure) {
-        err_drop(engine_snapshot_remove(b->e, &b->who, made.id), "build");
+        err_drop(snapshot_remove_built(b->e, &b->who, made.id), "build");
         return failure;
     }
     spec.start = start;

@@ -87,7 +87,7 @@ static err *make_default(engine *e, const build_row *r)
 static void drop_files(engine *e, const build_row *r)
 {
     const caller owner = {.owner = r->owner, .role = CALLER_USER};
-    err *failure = r->snapshot ? engine_snapshot_remove(e, &owner, r->snapshot) : NULL;
+    err *failure = r->snapshot ? snapshot_remove_built(e, &owner, r->snapshot) : NULL;
 
     if (failure && failure->code == ERR_NOT_FOUND) {
         err_free(failure);

@@ -206,6 +206,8 @@ void snapshot_reconcile(engine *e); /* at start */
 err *snapshot_sweep(engine *e) ERR_MUST;
 bool engine_uses_image(engine *e, const uint8_t digest[32]); /* one that lives, or is being made */
 err *snapshot_check_can(engine *e, const caller *c) ERR_MUST;
+/* As engine_snapshot_remove(), by the build whose files they are. */
+err *snapshot_remove_built(engine *e, const caller *c, const char *id) ERR_MUST;
 /* Its record goes, without asking whose it is or what names it. */
 err *snapshot_forget(engine *e, const char *id) ERR_MUST;
 void snapshot_let_go(engine *e, const sandbox *sb); /* it has ended */

@@ -251,6 +251,25 @@ static err *check_unnamed(engine *e, const snapshot_row *row)
     return failure;
 }
 
+/* Nor would a build, of whichever tag, also one that is only about to be ready. */
+static err *check_unbuilt(engine *e, const snapshot_row *row)
+{
+    build_row *all = NULL;
+    size_t n = 0;
+    err *failure = NULL;
+
+    TRY(store_build_list(e->o.store, row->owner, NULL, &all, &n));
+    for (size_t i = 0; i < n && !failure; i++)
+        if (str_eq(all[i].snapshot, row->id))
+            failure = err_remedy(
+                err_kind(err_new(ERR_CONFLICT, "snapshot %s is the files of build %s of '%s'",
+                                 row->id, all[i].id, all[i].name),
+                         "build"),
+                "Remove the template, or the build's tags.");
+    build_rows_free(all, n);
+    return failure;
+}
+
 err *snapshot_forget(engine *e, const char *id)
 {
     TRY(store_snapshot_remove(e->o.store, id));
@@ -260,14 +279,26 @@ err *snapshot_forget(engine *e, const char *id)
     return NULL;
 }
 
-err *engine_snapshot_remove(engine *e, const caller *c, const char *id)
+static err *remove_one(engine *e, const caller *c, const char *id, bool built)
 {
     CLEANUP(snapshot_row_done) snapshot_row row = {0};
 
     TRY(caller_require(c, CALLER_USER));
     TRY(engine_snapshot_find(e, c, id, &row));
     TRY(check_unnamed(e, &row));
+    if (!built)
+        TRY(check_unbuilt(e, &row));
     return snapshot_forget(e, row.id);
+}
+
+err *engine_snapshot_remove(engine *e, const caller *c, const char *id)
+{
+    return remove_one(e, c, id, false);
+}
+
+err *snapshot_remove_built(engine *e, const caller *c, const char *id)
+{
+    return remove_one(e, c, id, true);
 }
 
 err *snapshot_apply(engine *e, const char *owner, sandbox_spec *spec)

@@ -161,9 +161,13 @@ def start_command():
 
 @case
 def from_template():
-    build(template().from_template("starts").run_cmd("echo more >more"), "child")
-    out = inside("child", "cat more; echo $MARK; whoami; for i in $(seq 100); do [ -s /tmp/alive ] && break; sleep 0.1; done; [ -s /tmp/alive ] && echo alive")
-    equal(out, "more\nhere\nuser\nalive\n")
+    Template.assign_tags("starts", ["v1"])
+    for base, child in (("starts", "child"), ("starts:v1", "child-of-tag")):
+        # The start command is the child's, and not of the sandbox that its steps run in.
+        build(template().from_template(base).run_cmd("sleep 1; test ! -e /tmp/alive && echo more >more"), child)
+        out = inside(child, "cat more; echo $MARK; whoami; for i in $(seq 100); do [ -s /tmp/alive ] && break; sleep 0.1; done; "
+                            "[ -s /tmp/alive ] && echo alive; cat /home/user/log")
+        equal(out, "more\nhere\nuser\nalive\nbegun\n")
     build(template().from_template("base").run_cmd("echo on base >on"), "on-base")
     equal(inside("on-base", "cat on"), "on base\n")
 
