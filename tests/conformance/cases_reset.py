@@ -215,8 +215,6 @@ def cases(suite, node):
     @suite.case("a reset and its first result take at most twice a create's, measured in turns")
     def _():
         able()
-        if node.foreign:
-            raise Skip("a network lies between")
         if node.backend == "fake":
             raise Skip("the backend fake is no measure: it waits for the end of the old box")
         created, again = [], []

@@ -115,8 +115,8 @@ class Client:
 
     @property
     def secure(self):
-        """Async terminals before 1.6 do not show the token: there, as by its default, sandboxes have none."""
-        return takes(self.maker, "secure") and not (self.is_async and VERSION < (1, 6, 0))
+        """Async terminals before 2.0 do not show the token: there, as by its default, sandboxes have none."""
+        return takes(self.maker, "secure") and not (self.is_async and VERSION < (2, 0, 0))
 
     async def make(self, template="base", timeout=120, **options):
         if takes(self.maker, "secure"):
