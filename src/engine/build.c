@@ -439,6 +439,56 @@ err *engine_build_new(engine *e, const caller *c, const char *name, char *const 
     return NULL;
 }
 
+/* A new template of the owner's. */
+static err *check_new_template(engine *e, const build_row *row)
+{
+    const caller owner = {.owner = row->owner, .role = CALLER_USER};
+    template_view *all = NULL;
+    size_t n = 0, mine = 0;
+    bool taken = false;
+
+    TRY(engine_template_list(e, &owner, &all, &n));
+    for (size_t i = 0; i < n; i++) {
+        mine += str_eq(all[i].owner, row->owner);
+        taken |= str_eq(all[i].owner, row->owner) && str_eq(all[i].name, row->name);
+        template_view_done(&all[i]);
+    }
+    free(all);
+    if (taken)
+        return err_remedy(err_new(ERR_CONFLICT, "there is a template named '%s'", row->name),
+                          "Begin the build anew, or choose another name.");
+    if (mine < TEMPLATES_MAX)
+        return NULL;
+    return err_remedy(err_new(ERR_QUOTA_EXCEEDED, "'%s' has %zu templates, as many as one may have",
+                              row->owner, mine),
+                      "Remove those that are not used any more.");
+}
+
+/* What can be known to be refused when all of it is done is refused before anything is. */
+static err *check_publish(engine *e, const caller *c, const build_row *row)
+{
+    const caller owner = {.owner = row->owner, .role = c->role};
+    CLEANUP(template_view_done) template_view t = {0};
+
+    TRY(store_snapshot_room(e->o.store, row->owner, SNAPSHOTS_MAX));
+    if (!build_has_tag(row, BUILD_DEFAULT))
+        return NULL;
+    err *unknown = engine_template_find(e, &owner, row->template, &t);
+    if (unknown && unknown->code != ERR_NOT_FOUND)
+        return unknown;
+    bool known = !unknown;
+    err_free(unknown);
+    if (!known)
+        return check_new_template(e, row);
+    if (t.public && c->role < CALLER_ADMIN)
+        return err_remedy(err_new(ERR_FORBIDDEN,
+                                  "the template '%s' is everybody's: only an "
+                                  "administrator builds it",
+                                  t.name),
+                          "Build it under another name, or with a tag.");
+    return NULL;
+}
+
 static err *check_recipe(engine *e, const caller *c, const build_row *row, const build_recipe *r)
 {
     backend *b = e->o.backend;
@@ -457,7 +507,7 @@ static err *check_recipe(engine *e, const caller *c, const build_row *row, const
             return err_remedy(err_new(ERR_INVALID_REQUEST,
                                       "step %zu: the files of this COPY were not sent", i + 1),
                               "Send them to the address that …/files/{hash} gives.");
-    return NULL;
+    return check_publish(e, c, row);
 }
 
 err *engine_build_start(engine *e, const caller *c, const char *template, const char *id,
@@ -596,7 +646,7 @@ static err *settle_lost(engine *e, build_row *r)
     const caller owner = {.owner = r->owner, .role = CALLER_USER};
 
     if (is_published(e, r))
-        return build_take_tags(e, r);
+        return build_take_tags(e, CALLER_ADMIN, r); /* the builder was let in */
     free(r->state);
     r->changed_ns = clock_real(e->o.clock);
     r->state = xstrdup("error");

@@ -98,8 +98,8 @@ void upload_sweep(engine *e); /* what nobody has used for a day */
 /* ---- build_tags.c ---- */
 err *build_publish(build *b, build_row *row) ERR_MUST;
 /* The build is ready and gets its tags, and others of its template lose them. With the desk's
- * `tags` held, or alone. */
-err *build_take_tags(engine *e, const build_row *row) ERR_MUST;
+ * `tags` held, or alone. role: the builder's, which a template for everybody asks for. */
+err *build_take_tags(engine *e, enum caller_role role, const build_row *row) ERR_MUST;
 /* Files of those that no tag leads to any more go. */
 void build_drop_bare(engine *e, build_row *rows, size_t n);
 bool build_row_is(const build_row *r, const char *state);

@@ -75,9 +75,9 @@ static err *spec_of(const build_row *r, sandbox_spec *ret_spec)
     return NULL;
 }
 
-static err *make_default(engine *e, const build_row *r)
+static err *make_default(engine *e, enum caller_role role, const build_row *r)
 {
-    const caller owner = {.owner = r->owner, .role = CALLER_USER};
+    const caller owner = {.owner = r->owner, .role = role};
     CLEANUP(sandbox_spec_done) sandbox_spec spec = {0};
 
     TRY(spec_of(r, &spec));
@@ -124,7 +124,8 @@ static err *update_ready(engine *e, build_row *rows, size_t n)
 }
 
 /* The build gets these tags, and others of its template lose them; with `tags` held. */
-static err *assign(engine *e, build_row *rows, size_t n, build_row *to, json_t *tags)
+static err *assign(engine *e, enum caller_role role, build_row *rows, size_t n, build_row *to,
+                   json_t *tags)
 {
     size_t i, k;
     json_t *tag;
@@ -133,7 +134,7 @@ static err *assign(engine *e, build_row *rows, size_t n, build_row *to, json_t *
     {
         const char *name = json_string_value(tag);
         if (str_eq(name, BUILD_DEFAULT))
-            TRY(make_default(e, to));
+            TRY(make_default(e, role, to));
         for (k = 0; k < n; k++)
             if (&rows[k] != to && build_row_is(&rows[k], "ready"))
                 change_tag(&rows[k], name, false);
@@ -144,7 +145,7 @@ static err *assign(engine *e, build_row *rows, size_t n, build_row *to, json_t *
     return update_ready(e, rows, n);
 }
 
-err *build_take_tags(engine *e, const build_row *row)
+err *build_take_tags(engine *e, enum caller_role role, const build_row *row)
 {
     build_row *rows = NULL, *mine = NULL;
     size_t n = 0;
@@ -160,7 +161,7 @@ err *build_take_tags(engine *e, const build_row *row)
         CLEANUP(json_decrefp) json_t *tags = tags_of(mine);
         free(mine->state);
         mine->state = xstrdup("ready");
-        failure = assign(e, rows, n, mine, tags);
+        failure = assign(e, role, rows, n, mine, tags);
     }
     build_rows_free(rows, n);
     return failure;
@@ -175,7 +176,7 @@ err *build_publish(build *b, build_row *row)
     if (!failure && build_is_off(b))
         failure = err_new(ERR_CONFLICT, "the template was removed meanwhile");
     if (!failure)
-        failure = build_take_tags(e, row);
+        failure = build_take_tags(e, b->who.role, row);
     if (failure)
         drop_files(e, row);
     return failure;
@@ -307,7 +308,7 @@ err *engine_build_tag(engine *e, const caller *c, const char *text, char *const 
     err *failure = NULL;
     if (!to)
         failure = no_template(text);
-    else if (!(failure = assign(e, rows, n, to, list)))
+    else if (!(failure = assign(e, c->role, rows, n, to, list)))
         memcpy(ret_build, to->id, sizeof to->id);
     build_rows_free(rows, n);
     return failure;

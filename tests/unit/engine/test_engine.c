@@ -987,25 +987,77 @@ static err *no_snapshot(backend *b, const char *id, const uint8_t layer[32], box
     return err_new(ERR_UNAVAILABLE, "none");
 }
 
-static void a_build_that_may_not_start_yet_waits(void **state)
+/* With a backend that takes snapshots, as far as a start can know. */
+static void starts_not(const caller *c, const char *name, err_code code)
 {
     backend_ops ops = HAND_OPS;
     CLEANUP(build_row_done) build_row row = {0};
     CLEANUP(build_row_done) build_row after = {0};
     build_recipe r = {0};
 
-    (void)state;
     ops.snapshot = no_snapshot;
     hand.b.ops = &ops;
     hand.b.caps.snapshot = hand.b.caps.files = CAP_NATIVE;
     node.engine->o.kit_fd = node.fd;
-    assert_ok(engine_build_new(node.engine, &ann, "name", NULL, &(limits){0}, &row));
-    for (unsigned i = 0; i < BUILDS_OWNER; i++)
-        put_build("ann", i);
-    assert_err(engine_build_start(node.engine, &ann, row.template, row.id, &r), ERR_QUOTA_EXCEEDED);
-    assert_ok(engine_build_find(node.engine, &ann, row.template, row.id, &after));
+    assert_ok(engine_build_new(node.engine, c, name, NULL, &(limits){0}, &row));
+    assert_err(engine_build_start(node.engine, c, row.template, row.id, &r), code);
+    assert_ok(engine_build_find(node.engine, c, row.template, row.id, &after));
     assert_string_equal(after.state, "waiting");
     hand.b.ops = &HAND_OPS;
+}
+
+static void a_build_that_may_not_start_yet_waits(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < BUILDS_OWNER; i++)
+        put_build("ann", i);
+    starts_not(&ann, "name", ERR_QUOTA_EXCEEDED);
+}
+
+static void make_template(const caller *c, const char *name, bool public)
+{
+    CLEANUP(template_view_done)
+    template_view t = {.name = xstrdup(name), .public = public, .spec = {.image = xstrdup("any")}};
+    CLEANUP(template_view_done) template_view made = {0};
+
+    assert_ok(engine_template_create(node.engine, c, &t, &made));
+}
+
+static void a_build_that_could_not_be_published_is_not_begun(void **state)
+{
+    const caller user = {root.owner, CALLER_USER};
+    snapshot_row files = {.owner = ben.owner, .image = (char *)"any"};
+
+    (void)state;
+    make_template(&root, "everybodys", true);
+    starts_not(&user, "everybodys", ERR_FORBIDDEN);
+    for (unsigned i = 0; i < TEMPLATES_MAX; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "one-%u", i);
+        make_template(&ann, name, false);
+    }
+    starts_not(&ann, "one-more", ERR_QUOTA_EXCEEDED);
+    for (unsigned i = 0; i < SNAPSHOTS_MAX; i++) {
+        snprintf(files.id, sizeof files.id, "t000%016u", i);
+        assert_ok(store_snapshot_insert(node.store, &files, SNAPSHOTS_MAX));
+    }
+    starts_not(&ben, "name", ERR_QUOTA_EXCEEDED);
+}
+
+static void a_template_for_everybody_is_built_by_an_administrator(void **state)
+{
+    CLEANUP(build_row_done) build_row row = {0};
+    snapshot_row files = {.owner = root.owner, .image = (char *)"any"};
+
+    (void)state;
+    make_template(&root, "everybodys", true);
+    snprintf(files.id, sizeof files.id, "%s", ID_A);
+    assert_ok(store_snapshot_insert(node.store, &files, SNAPSHOTS_MAX));
+    assert_ok(engine_build_new(node.engine, &root, "everybodys", NULL, &(limits){0}, &row));
+    row.snapshot = xstrdup(ID_A);
+    assert_ok(store_build_update(node.store, &row, 1));
+    assert_err(build_take_tags(node.engine, CALLER_USER, &row), ERR_FORBIDDEN);
+    assert_ok(build_take_tags(node.engine, CALLER_ADMIN, &row));
 }
 
 /* ---- uploads ---- */
@@ -1163,6 +1215,8 @@ int main(void)
         CASE(builds_that_are_over_keep_logs_within_a_budget),
         CASE(a_log_ends_where_lines_take_too_much),
         CASE(a_build_that_may_not_start_yet_waits),
+        CASE(a_build_that_could_not_be_published_is_not_begun),
+        CASE(a_template_for_everybody_is_built_by_an_administrator),
         CASE(uploads_at_a_time_share_the_room_there_is),
         CASE(an_upload_that_takes_the_place_of_another_takes_its_room),
         CASE(uploads_leave_the_store_its_disk),
