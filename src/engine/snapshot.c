@@ -322,6 +322,8 @@ void snapshot_reconcile(engine *e)
 
     if (ids) /* one of them may have been forgotten when we were killed */
         e->sweeps = PRUNES;
+    if (image_derive_was_cut(e->o.images))
+        e->prunes = PRUNES;
 }
 
 static err *sweep_one(engine *e, const char *id, bool *ret_removed)
@@ -393,9 +395,11 @@ static void *prune(void *arg)
     uint64_t bytes = 0;
 
     err_drop(snapshot_sweep(e), "snapshot");
-    if (has_to_prune(e))
-        err_drop(engine_prune_images(e, &us, false, &bytes), "snapshot");
+    err *failure = has_to_prune(e) ? engine_prune_images(e, &us, false, &bytes) : NULL;
+    bool failed = failure;
+    err_drop(failure, "snapshot");
     LOCK_SCOPE(&e->lock);
+    e->prunes += failed; /* the warden may be away: again */
     e->pruning = false;
     pthread_cond_broadcast(&e->wake);
     return NULL;

@@ -23,6 +23,83 @@ static void making(image_store *s, int change)
     s->pulling = (unsigned)((int)s->pulling + change);
 }
 
+/* ---- notes of layers under way ---- */
+
+#define NOTE "@making:" /* and the layer's id; as no reference can begin */
+
+bool derive_is_note(const char *name)
+{
+    return str_starts(name, NOTE);
+}
+
+void derive_load_note(image_store *s, const uint8_t layer[32])
+{
+    char hex[65];
+
+    hex_encode(layer, 32, hex);
+    LOCK_SCOPE(&s->lock);
+    map_put_str(&s->unmade, hex, s);
+}
+
+/* Durably, before there is such a layer: who starts after a kill knows that one may be left. Those
+ * of a pull stay for the next one, so a start prunes only if there is a note. */
+static err *note(image_store *s, const uint8_t layer[32])
+{
+    char name[sizeof NOTE + 64] = NOTE;
+    image_row r = {.name = name, .config = (char *)"{}", .created_ns = now_real_ns()};
+
+    hex_encode(layer, 32, name + strlen(NOTE));
+    memcpy(r.digest, layer, 32);
+    TRY(store_image_put(s->o.store, &r));
+    derive_load_note(s, layer);
+    return NULL;
+}
+
+static void drop_note(image_store *s, const char *hex)
+{
+    CLEANUP(freep) char *name = str_printf(NOTE "%s", hex);
+
+    {
+        LOCK_SCOPE(&s->lock);
+        if (!map_take_str(&s->unmade, hex))
+            return;
+    }
+    err_drop(store_image_remove(s->o.store, name), "image");
+}
+
+static void made_it(image_store *s, const uint8_t layer[32])
+{
+    char hex[65];
+
+    hex_encode(layer, 32, hex);
+    drop_note(s, hex);
+}
+
+char **derive_notes(image_store *s)
+{
+    char **notes = NULL;
+    map_iter it = {0};
+
+    LOCK_SCOPE(&s->lock);
+    while (map_next(&s->unmade, &it))
+        strv_push(&notes, xstrndup(it.entry->key, it.entry->len));
+    return notes;
+}
+
+void derive_drop_notes(image_store *s, char *const *notes)
+{
+    for (; notes && *notes; notes++)
+        drop_note(s, *notes);
+}
+
+bool image_derive_was_cut(image_store *s)
+{
+    LOCK_SCOPE(&s->lock);
+    return s->unmade.count;
+}
+
+/* ---- making one ---- */
+
 static image *over(const derivation *d, const uint8_t layer[32], uint64_t bytes)
 {
     const image *base = d->base;
@@ -56,12 +133,17 @@ err *image_derive(image_store *s, const derivation *d, image **ret_image)
             "Build an image of fewer layers with what is in the sandbox.");
     random_bytes(layer, sizeof layer);
     making(s, 1);
-    err *e = d->make(d->arg, layer, &bytes);
+    err *e = note(s, layer);
+    FAULT_KILL("derive.noted");
+    if (!e)
+        e = d->make(d->arg, layer, &bytes);
     if (!e) {
         FAULT_KILL("derive.made");
         made = over(d, layer, bytes);
         e = image_commit(s, made);
     }
+    if (!e)
+        made_it(s, layer);
     making(s, -1);
     if (e)
         return e;

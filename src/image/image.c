@@ -224,6 +224,8 @@ static err *load(image_store *s)
         if (is_grave(rows[k].name)) {
             hex_of(rows[k].digest, hex);
             map_put_str(&s->gone, hex, s);
+        } else if (derive_is_note(rows[k].name)) {
+            derive_load_note(s, rows[k].digest);
         } else {
             err *e = image_of_row(&rows[k], &s->here, &i);
             if (e)
@@ -433,10 +435,12 @@ err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[
 {
     CLEANUP(freep) uint8_t(*digests)[32] = NULL;
     CLEANUP(strv_freep) char **names = NULL;
+    CLEANUP(strv_freep) char **notes = derive_notes(s);
     uint64_t bytes = 0;
     size_t n = 0;
 
     LOCK_SCOPE(&s->commit);
+    bool unclaimed = !is_pulling(s);
     if (all)
         names = unused_names(s, in_use, arg);
     for (char **name = names; name && *name; name++)
@@ -446,11 +450,13 @@ err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[
         if (!in_use || !in_use(arg, digests[i]))
             memmove(digests[n++], digests[i], 32);
     if (s->o.backend->caps.images != CAP_ABSENT)
-        TRY(s->o.backend->ops->prune(s->o.backend, (const uint8_t(*)[32])digests, n, !is_pulling(s),
+        TRY(s->o.backend->ops->prune(s->o.backend, (const uint8_t(*)[32])digests, n, unclaimed,
                                      &bytes));
     FAULT_KILL("prune.answered");
     for (size_t i = 0; i < n; i++)
         unbury(s, digests[i]);
+    if (unclaimed)
+        derive_drop_notes(s, notes);
     *ret_bytes = bytes;
     return NULL;
 }
@@ -499,6 +505,7 @@ void image_store_free(image_store *s)
         image_unref(it.entry->value);
     map_done(&s->by_name);
     map_done(&s->gone);
+    map_done(&s->unmade);
     map_done(&s->jobs);
     map_done(&s->fetching);
     closep(&s->stop_fd);

@@ -115,6 +115,8 @@ typedef struct derivation {
 /* Blocking. A kill on the way leaves nothing that a prune does not find. They are neither listed
  * nor pruned as unused. */
 err *image_derive(image_store *s, const derivation *d, image **ret_image) ERR_MUST;
+/* One that was begun, now or in an earlier life, may have left a layer without an image. */
+bool image_derive_was_cut(image_store *s);
 /* ERR_NOT_FOUND, kind "snapshot". */
 err *image_derived(image_store *s, const char *id, image **ret_image) ERR_MUST;
 err *image_derived_remove(image_store *s, const char *id) ERR_MUST; /* a missing one is success */

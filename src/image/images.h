@@ -25,6 +25,7 @@ struct image_store {
     pthread_cond_t changed;
     map by_name;            /* name -> image, one reference each */
     map gone;               /* hex digest: no name has it any more, the backend still may */
+    map unmade;             /* hex id: a layer of our own that has no image yet, or never will */
     map jobs;               /* "policy name as login" -> pull_job */
     map fetching;           /* hex diff id: a pull has this layer under way */
     pull_job *first, *last; /* waiting */
@@ -43,6 +44,13 @@ image *image_new(const uint8_t digest[32], const char *name, image_config *taken
                  uint64_t created_ns);
 /* Records it under its name, durable, and gives the backend its layers. */
 err *image_commit(image_store *s, image *i) ERR_MUST;
+
+/* derive.c: rows that say which layers are being made. A prune that takes away what has no image
+ * asks for those there are before, and says so afterwards. */
+bool derive_is_note(const char *name);
+void derive_load_note(image_store *s, const uint8_t layer[32]);
+char **derive_notes(image_store *s);
+void derive_drop_notes(image_store *s, char *const *notes);
 
 /* pull.c */
 void pull_start(image_store *s);

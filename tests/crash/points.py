@@ -30,7 +30,7 @@ from load import Load, ends, patient, same
 from paused import paused
 from pulls import BUSYBOX, noise
 from registry import Image, Registry, tar_layer
-from snapshotted import snapshotted
+from snapshotted import snapshot_once, snapshotted
 
 POINTS_MIN = 40
 MEET = 8 * SLOW  # s: what a driver sets going in the background
@@ -266,8 +266,9 @@ TABLE = [
     *((WARDEN, at, paused) for at in ("pause.freezing", "resume.thawed")),
     *((BOTHYD, at, paused) for at in (
         "pause.recorded", "pause.frozen", "resume.noted", "resume.recorded", "resume.going_on")),
-    *((WARDEN, "snapshot." + at, snapshotted) for at in ("marked", "frozen", "copied", "taken")),
-    *((BOTHYD, at, snapshotted) for at in ("derive.made", "derive.named", "derive.recorded", "snapshot.forgotten")),
+    *((WARDEN, "snapshot." + at, drive) for at in ("marked", "frozen", "copied", "taken") for drive in (snapshotted, snapshot_once)),
+    *((BOTHYD, "derive." + at, drive) for at in ("noted", "made", "named", "recorded") for drive in (snapshotted, snapshot_once)),
+    (BOTHYD, "snapshot.forgotten", snapshotted),
     *((BOTHYD, "reset." + at, drive) for at in ("claimed", "noted", "committed", "swapped", "started") for drive in (was_reset, reset_once)),
     *((BOTHYD, "build." + at, built) for at in ("kept", "named")),
     *((BOTHYD, at, start_again(BOTHYD)) for at in ("reconcile.swept", "reconcile.adopted", "exec.recovered")),
@@ -401,9 +402,7 @@ def afterwards(w, drive):
     images = drive in (pull, pull_once, remove_and_prune)
     if images:
         remove_and_prune(w)
-    files = drive in (snapshotted, built)
-    if files:
-        w.prune()
+    files = drive in (snapshotted, snapshot_once, built)  # nobody asks for a prune of those
     left = w.audit.settle(pruned=images or files)
     equal(left, {}, "what is left")
     check(not w.load.failure, str(w.load.failure))
@@ -427,7 +426,7 @@ def run(suite, times, results):
         for (program, point, drive), turn in itertools.product(TABLE, range(1, times + 1)):
             if turn > 1 and hasattr(drive, "starts"):
                 continue  # a start meets it once
-            @suite.case(f"points: {program} dies at {point}{ONCE if drive in (pull_once, reset_once) else ''}" + (f", the {turn}. time" if turn > 1 else ""))
+            @suite.case(f"points: {program} dies at {point}{ONCE if drive in (pull_once, reset_once, snapshot_once) else ''}" + (f", the {turn}. time" if turn > 1 else ""))
             def _(program=program, point=point, drive=drive, turn=turn):
                 nonlocal hits
                 revive(w)

@@ -3,7 +3,7 @@ import contextlib
 import secrets
 
 from harness import ApiError, equal, eventually
-from load import bytes_of, patient, same
+from load import LOST, bytes_of, patient, same
 
 COUNT = "i=0; while :; do i=$((i+1)); echo $i; usleep 3000; done"
 
@@ -34,4 +34,16 @@ def snapshotted(w):
         with contextlib.suppress(ApiError):  # gone already, when the answer was lost
             w.patient("DELETE", f"/v1/snapshots/{snapshot['id']}")
     equal(w.patient("GET", at + "/snapshots")["snapshots"], [], "snapshots after their removal")
+    w.load.ask("DELETE", at)
+
+
+def snapshot_once(w):
+    """By somebody who gives up: what was made of it goes by itself, or is listed. Nobody takes another, whose end would clean up, too."""
+    sandbox = w.load.ask("POST", "/v1/sandboxes", {"image": "busybox", "queue_wait": 20}, {"Idempotency-Key": secrets.token_hex(8)})["id"]
+    at = "/v1/sandboxes/" + sandbox
+    with contextlib.suppress(*LOST):
+        w.node.call("POST", at + "/snapshots", timeout=60)
+    eventually("the node is back", lambda: w.patient("GET", "/v1/info"))
+    for snapshot in w.patient("GET", at + "/snapshots")["snapshots"]:
+        w.patient("DELETE", f"/v1/snapshots/{snapshot['id']}", ok=(404,))
     w.load.ask("DELETE", at)

@@ -365,6 +365,37 @@ static void a_prune_takes_away_what_is_not_recorded(void **state)
     assert_ok(image_derived(node.images, kept.id, &made));
 }
 
+static void begun_in_an_earlier_life(void)
+{
+    image_row r = {.name = "@making:"
+                           "0900000000000000000000000000000000000000000000000000000000000000",
+                   .config = "{}",
+                   .created_ns = 1,
+                   .digest = {9}};
+
+    assert_ok(store_image_put(node.store, &r));
+}
+
+/* Nobody else would look: what it has left is no image, and has no record. */
+static void a_start_prunes_what_a_kill_has_left_of_one(void **state)
+{
+    (void)state;
+    start_again(ID);
+    sandbox_unref(adopt());
+    assert_false(image_derive_was_cut(node.images));
+    hand.prunes = 0;
+    begun_in_an_earlier_life();
+    start_again(ID);
+    assert_true(image_derive_was_cut(node.images));
+    assert_ok(engine_reconcile(node.engine));
+    for (int i = 0; i < 10000 && image_derive_was_cut(node.images); i++)
+        usleep(1000);
+    assert_false(image_derive_was_cut(node.images));
+    assert_in_range(hand.prunes, 1, 2);
+    start_again(ID);
+    assert_false(image_derive_was_cut(node.images));
+}
+
 static void an_image_of_as_many_layers_as_there_may_be_is_read_again(void **state)
 {
     CLEANUP(snapshot_row_done) snapshot_row row = {0};
@@ -567,6 +598,7 @@ int main(void)
         CASE(images_of_any_registry_are_no_snapshots),
         CASE(nobody_waits_for_one_to_change_the_sandbox),
         CASE(one_of_an_image_by_its_path_is_its_owners_to_use),
+        CASE(a_start_prunes_what_a_kill_has_left_of_one),
         CASE(nobody_waits_and_there_are_only_so_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
