@@ -35,6 +35,7 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->look_lock, NULL);
     cond_init(&e->wake);
+    turns_init(&e->copies, SNAPSHOT_COPIES);
     for (enum cause_kind k = 0; k < CAUSES; k++)
         cause_labels[k] = cause_name(k);
     metric_register(ENGINE_METRICS, M_COUNT);
@@ -75,6 +76,7 @@ void engine_free(engine *e)
     quota_done(e);
     store_event_watch(e->o.store, NULL, NULL);
     pthread_mutex_destroy(&e->event_lock);
+    turns_done(&e->copies);
     pthread_cond_destroy(&e->wake);
     pthread_cond_destroy(&e->reset_wake);
     pthread_mutex_destroy(&e->look_lock);

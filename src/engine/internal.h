@@ -11,9 +11,12 @@
 #include "core/idle.h"
 #include "core/lifecycle.h"
 #include "engine/engine.h"
+#include "engine/turns.h"
 #include "wire/kit.h"
 
-/* Each has a thread for as long as it takes; the node copies fewer at a time than may wait here. */
+/* Each has a thread for as long as it takes. The backend copies few at a time, an owner's next one
+ * in turn: its time limit begins when it has its turn. */
+#define SNAPSHOT_COPIES    2u
 #define SNAPSHOTS_AT_ONCE  64u
 #define SNAPSHOTS_OF_OWNER 16u
 
@@ -37,6 +40,7 @@ struct engine {
     struct ending *endings;   /* pid 1 has ended, and why is known: the keeper finishes them */
     map buckets;              /* key id or owner → quota_bucket */
     struct sandbox *snapshotting[SNAPSHOTS_AT_ONCE]; /* under the lock, borrowed; NULL: none */
+    turns copies;                                    /* of snapshots, by the backend */
     unsigned sweeps;     /* likewise: still to come, as a snapshot, or who had one, is gone */
     unsigned prunes;     /* likewise: and as a sweep has found something */
     unsigned prune_wait; /* the keeper's: seconds until the next */

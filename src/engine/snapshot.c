@@ -6,6 +6,7 @@
  * a snapshot, or a sandbox made of one, has gone. */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -14,6 +15,7 @@
 
 #define PRUNES      2u /* a slot that is just going holds its image for a moment longer */
 #define PRUNE_EVERY 3u /* s */
+#define TURN_NS     (UINT64_C(180) * NS_PER_S) /* how long one waits to be copied */
 
 static err *begin(engine *e, sandbox *sb)
 {
@@ -82,7 +84,13 @@ static err *make_layer(void *arg, const uint8_t layer[32], uint64_t *ret_bytes)
     taking *t = arg;
     backend *b = t->e->o.backend;
 
-    TRY(b->ops->snapshot(b, sandbox_box(t->sb).id, layer, &t->what));
+    if (!turns_take(&t->e->copies, t->sb->owner, now_mono_ns() + TURN_NS))
+        return err_retry_after(
+            err_new(ERR_UNAVAILABLE, "too many snapshots were to be copied before this one"), 5);
+    err *failure = b->ops->snapshot(b, sandbox_box(t->sb).id, layer, &t->what);
+    turns_give(&t->e->copies);
+    if (failure)
+        return failure;
     *ret_bytes = t->what.bytes;
     return NULL;
 }
@@ -419,6 +427,7 @@ void snapshot_prune(engine *e)
 
 void snapshot_wait_all(engine *e)
 {
+    turns_close(&e->copies);
     LOCK_SCOPE(&e->lock);
 
     while (is_snapshotting(e) || e->forks || e->pruning)

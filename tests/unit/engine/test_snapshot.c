@@ -4,6 +4,7 @@
 #include <sys/utsname.h>
 
 #include "base/thread.h"
+#include "engine/internal.h"
 
 #include "node.h"
 
@@ -101,6 +102,7 @@ static err *hand_snapshot(backend *b, const char *id, const uint8_t layer[32],
     assert_string_equal(id, ID);
     memcpy(hand.layer, layer, 32);
     hand.snapshots++;
+    assert_int_equal(node.engine->copies.places, SNAPSHOT_COPIES - 1); /* it has a turn */
     if (hand.another)
         insert_one(SNAPSHOTS_MAX);
     for (int i = 0; hand.hold && i < HOLD_MAX_MS; i++)
@@ -333,6 +335,7 @@ static void one_that_fails_leaves_neither_an_image_nor_a_record(void **state)
     hand.no_snapshot = ERR_DISK_FULL;
     assert_err(engine_snapshot(node.engine, &ann, sb, &row, &still), ERR_DISK_FULL);
     assert_int_equal(derived() + recorded(&root), 0);
+    assert_int_equal(node.engine->copies.places, SNAPSHOT_COPIES);
     hand.no_snapshot = 0;
     for (unsigned i = 0; i < SNAPSHOTS_MAX - 1; i++)
         insert_one(i);

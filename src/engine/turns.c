@@ -1,0 +1,85 @@
+#include "engine/turns.h"
+
+#include "base/cleanup.h"
+#include "base/str.h"
+#include "base/thread.h"
+
+typedef struct turn {
+    struct turn *next;
+    const char *owner;
+    uint64_t after; /* turns there had been when its owner had its last, or when it came */
+} turn;
+
+void turns_init(turns *t, unsigned places)
+{
+    *t = (turns){.places = places};
+    pthread_mutex_init(&t->lock, NULL);
+    cond_init(&t->changed);
+}
+
+void turns_done(turns *t)
+{
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->lock);
+}
+
+/* Whose owner has waited for longest; of those the first. */
+static const turn *next_of(const turns *t)
+{
+    const turn *best = t->waiting;
+
+    for (const turn *i = best; i; i = i->next)
+        if (i->after < best->after)
+            best = i;
+    return best;
+}
+
+static turn **place_of(turns *t, const turn *who)
+{
+    turn **at = &t->waiting;
+
+    while (*at != who)
+        at = &(*at)->next;
+    return at;
+}
+
+static void begin(turns *t, const char *owner)
+{
+    t->places--;
+    t->begun++;
+    for (turn *i = t->waiting; i; i = i->next)
+        if (str_eq(i->owner, owner))
+            i->after = t->begun;
+}
+
+bool turns_take(turns *t, const char *owner, uint64_t until_ns)
+{
+    LOCK_SCOPE(&t->lock);
+    turn self = {.owner = owner, .after = t->begun};
+    bool mine, in_time = true;
+
+    *place_of(t, NULL) = &self;
+    while (!(mine = t->places && !t->closed && next_of(t) == &self) && !t->closed && in_time)
+        in_time = cond_wait_until(&t->changed, &t->lock, until_ns);
+    *place_of(t, &self) = self.next;
+    if (mine)
+        begin(t, owner);
+    pthread_cond_broadcast(&t->changed); /* the next one may be another now */
+    return mine;
+}
+
+void turns_give(turns *t)
+{
+    LOCK_SCOPE(&t->lock);
+
+    t->places++;
+    pthread_cond_broadcast(&t->changed);
+}
+
+void turns_close(turns *t)
+{
+    LOCK_SCOPE(&t->lock);
+
+    t->closed = true;
+    pthread_cond_broadcast(&t->changed);
+}
