@@ -78,11 +78,10 @@ static bool wait_made(making *m)
     return m->done;
 }
 
-static err *make_sandbox(build *b, sandbox_spec *spec, sandbox **ret_sandbox)
+static err *make_once(build *b, sandbox_spec *spec, sandbox **ret_sandbox)
 {
     engine *e = b->e;
     making *m = xcalloc(1, sizeof *m);
-    const quota q = quota_of(e, &b->who);
     const idempotency none = {0};
     CLEANUP(sandbox_unrefp) sandbox *under_way = NULL;
     err *failure = NULL;
@@ -90,11 +89,6 @@ static err *make_sandbox(build *b, sandbox_spec *spec, sandbox **ret_sandbox)
     pthread_mutex_init(&m->lock, NULL);
     cond_init(&m->told);
     m->refs = 2;
-    spec->ttl_ms = q.ttl_ms && q.ttl_ms < LIFE_MS ? q.ttl_ms : LIFE_MS;
-    spec->queue_ms = QUEUE_MS;
-    spec->limits = b->limits;
-    spec->setuid = true;
-    strv_push(&spec->labels, str_printf(BUILD_LABEL "=%s", b->id));
     under_way = engine_create(e, &b->who, spec, PULL_MISSING, &none, on_created, m);
     while (!wait_made(m))
         if (build_is_off(b)) {
@@ -107,6 +101,43 @@ static err *make_sandbox(build *b, sandbox_spec *spec, sandbox **ret_sandbox)
     *ret_sandbox = TAKE_PTR(m->sb);
     making_unref(m);
     return failure;
+}
+
+/* A create takes what it is given. */
+static sandbox_spec spec_copy(const sandbox_spec *s)
+{
+    sandbox_spec copy = {.template = s->template ? xstrdup(s->template) : NULL,
+                         .queue_ms = s->queue_ms,
+                         .no_start = s->no_start};
+
+    sandbox_spec_fill(&copy, s);
+    return copy;
+}
+
+/* How fast and how many at a time a key may create is waited for: nobody sits before it. */
+static err *make_sandbox(build *b, sandbox_spec *spec, sandbox **ret_sandbox)
+{
+    const quota q = quota_of(b->e, &b->who);
+    uint64_t by = now_mono_ns() + QUEUE_MS * NS_PER_MS;
+
+    spec->ttl_ms = q.ttl_ms && q.ttl_ms < LIFE_MS ? q.ttl_ms : LIFE_MS;
+    spec->queue_ms = QUEUE_MS;
+    spec->limits = b->limits;
+    spec->setuid = true;
+    strv_push(&spec->labels, str_printf(BUILD_LABEL "=%s", b->id));
+    for (;;) {
+        CLEANUP(sandbox_spec_done) sandbox_spec once = spec_copy(spec);
+        err *failure = make_once(b, &once, ret_sandbox);
+        uint64_t pause = failure ? quota_pause_ns(failure) : 0;
+        if (!pause || now_mono_ns() + pause > by)
+            return failure;
+        err_free(failure);
+        for (uint64_t until = now_mono_ns() + pause; now_mono_ns() < until;) {
+            if (build_is_off(b))
+                return off(b);
+            poll(NULL, 0, SLICE_MS / 2);
+        }
+    }
 }
 
 static void drop_sandbox(build *b, sandbox **sb)

@@ -22,7 +22,12 @@ typedef struct fork_job {
     pthread_cond_t answered_all;
     sandbox **made;
     size_t nmade, nanswered;
-    err *failure; /* the first */
+    sandbox **asked; /* as they come to be, for who gives up */
+    size_t nasked;
+    unsigned left;     /* to ask for yet */
+    uint64_t again_ns; /* not before: the key's rate or concurrency */
+    uint64_t by_ns;    /* how long that is waited for */
+    err *failure;      /* the first */
 } fork_job;
 
 static void job_free(fork_job *j)
@@ -30,6 +35,9 @@ static void job_free(fork_job *j)
     for (size_t i = 0; i < j->nmade; i++)
         sandbox_unref(j->made[i]);
     free(j->made);
+    for (size_t i = 0; i < j->nasked; i++)
+        sandbox_unref(j->asked[i]);
+    free(j->asked);
     sandbox_spec_done(&j->spec);
     sandbox_unref(j->parent);
     free(j->who.owner);
@@ -101,6 +109,18 @@ static sandbox_spec child_spec(const fork_job *j, const char *snapshot)
 
 /* ---- making them ---- */
 
+/* What a key may not do yet it may do later. */
+static bool asks_again(fork_job *j, const err *failure)
+{
+    uint64_t pause = failure ? quota_pause_ns(failure) : 0, now = now_mono_ns();
+
+    if (!pause || j->failure || now + pause > j->by_ns)
+        return false;
+    j->again_ns = now + pause;
+    j->left++;
+    return true;
+}
+
 static void on_child(void *arg, err *failure, sandbox *sb, bool replay)
 {
     fork_job *j = arg;
@@ -109,24 +129,76 @@ static void on_child(void *arg, err *failure, sandbox *sb, bool replay)
     (void)replay;
     if (sb)
         j->made[j->nmade++] = sb;
+    if (asks_again(j, failure)) {
+        err_free(failure);
+        return; /* our thread is in the create, or waits for another until again_ns */
+    }
     if (j->failure)
         err_free(failure);
     else
         j->failure = failure;
-    if (++j->nanswered == j->count)
-        pthread_cond_signal(&j->answered_all);
+    j->nanswered++;
+    pthread_cond_signal(&j->answered_all);
+}
+
+/* Nobody wants the others any more. With the lock. */
+static void give_up(fork_job *j)
+{
+    j->nanswered += j->left;
+    j->left = 0;
+    while (j->nasked) {
+        sandbox *one = j->asked[--j->nasked];
+        engine_create_leave(j->e, one);
+        sandbox_unref(one);
+    }
+}
+
+/* With the lock, which it lets go of. */
+static void ask_one(fork_job *j, const char *snapshot)
+{
+    CLEANUP(sandbox_spec_done) sandbox_spec s = child_spec(j, snapshot);
+
+    j->left--;
+    pthread_mutex_unlock(&j->lock);
+    sandbox *one = engine_create(j->e, &j->who, &s, PULL_NEVER, &(idempotency){0}, on_child, j);
+    pthread_mutex_lock(&j->lock);
+    if (!one)
+        return;
+    j->asked = xrealloc(j->asked, (j->nasked + 1) * sizeof(sandbox *));
+    j->asked[j->nasked++] = one;
+}
+
+static bool stopping(engine *e)
+{
+    LOCK_SCOPE(&e->lock);
+    return e->stopping;
 }
 
 static void make_all(fork_job *j, const char *snapshot)
 {
+    uint64_t queue_ms = j->spec.queue_ms ? j->spec.queue_ms : j->e->o.queue_ms;
+
     j->made = xcalloc(j->count, sizeof(sandbox *));
-    for (unsigned i = 0; i < j->count; i++) {
-        CLEANUP(sandbox_spec_done) sandbox_spec s = child_spec(j, snapshot);
-        sandbox_unref(engine_create(j->e, &j->who, &s, PULL_NEVER, &(idempotency){0}, on_child, j));
-    }
+    j->left = j->count;
+    j->by_ns = now_mono_ns() + queue_ms * NS_PER_MS;
     LOCK_SCOPE(&j->lock);
-    while (j->nanswered < j->count)
-        pthread_cond_wait(&j->answered_all, &j->lock);
+    while (j->nanswered < j->count) {
+        uint64_t now = now_mono_ns();
+        if (j->failure) {
+            give_up(j);
+            if (j->nanswered < j->count)
+                pthread_cond_wait(&j->answered_all, &j->lock);
+        } else if (j->left && now >= j->again_ns) {
+            ask_one(j, snapshot);
+        } else if (j->left) {
+            uint64_t slice = now + NS_PER_S / 2;
+            cond_wait_until(&j->answered_all, &j->lock, j->again_ns < slice ? j->again_ns : slice);
+            if (stopping(j->e) && !j->failure)
+                j->failure = err_new(ERR_UNAVAILABLE, "the node is being stopped");
+        } else {
+            pthread_cond_wait(&j->answered_all, &j->lock);
+        }
+    }
 }
 
 static err *run(fork_job *j, uint64_t *ret_still_ns)
@@ -185,6 +257,7 @@ err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_
 {
     TRY(snapshot_check_can(e, c));
     TRY(check(sb, r));
+    TRY(quota_room(e, c, r->count)); /* before the parent stands still */
     TRY(begin(e));
     fork_job *j = xcalloc(1, sizeof *j);
     *j = (fork_job){.e = e,

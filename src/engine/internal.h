@@ -317,6 +317,10 @@ uint64_t sandbox_idle_for(sandbox *sb);
 quota quota_of(const engine *e, const caller *c);
 /* Counts a create that has just entered; ERR_QUOTA_EXCEEDED with Retry-After. */
 err *quota_admit(engine *e, const caller *c, sandbox *sb) ERR_MUST;
+/* So many more at once, as far as their number is concerned. */
+err *quota_room(engine *e, const caller *c, unsigned more) ERR_MUST;
+/* When to ask again after a refusal that passes by itself (rate, concurrency); 0: it does not. */
+uint64_t quota_pause_ns(const err *refusal);
 /* Fills what is not asked for; ERR_FORBIDDEN beyond what the caller may have. */
 err *quota_ttl(const engine *e, const caller *c, uint64_t *ttl_ms, uint64_t otherwise) ERR_MUST;
 void quota_done(engine *e);

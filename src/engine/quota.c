@@ -102,6 +102,28 @@ err *quota_admit(engine *e, const caller *c, sandbox *sb)
     return NULL;
 }
 
+err *quota_room(engine *e, const caller *c, unsigned more)
+{
+    quota q = quota_of(e, c);
+    LOCK_SCOPE(&e->lock);
+    tally t = q.sandboxes ? count_owner(e, c) : (tally){0};
+
+    if (!q.sandboxes || (uint64_t)t.live + more <= q.sandboxes)
+        return NULL;
+    return refused(seconds_until(e, t.first_end_ns), "sandboxes",
+                   "'%s' has %llu live sandboxes, so many more this key does not allow", c->owner,
+                   t.live);
+}
+
+uint64_t quota_pause_ns(const err *refusal)
+{
+    if (refusal->code != ERR_QUOTA_EXCEEDED)
+        return 0;
+    return str_eq(refusal->kind, "concurrency") ? NS_PER_S / 4
+           : str_eq(refusal->kind, "rate")      ? (uint64_t)refusal->retry_after * NS_PER_S
+                                                : 0;
+}
+
 err *quota_ttl(const engine *e, const caller *c, uint64_t *ttl_ms, uint64_t otherwise)
 {
     uint64_t max = quota_of(e, c).ttl_ms;

@@ -257,6 +257,21 @@ def forks(suite, node):
         for one in [sb, *(c["id"] for c in children)]:
             api.delete(one)
 
+    @suite.case("a fork waits for what its key may do later: rate and creates at a time")
+    def _():
+        for owner, quota in (("slow", {"creates_per_second": 2}), ("narrow", {"max_concurrent": 1})):
+            _, api = key_for(node, owner, **quota)
+            sb = api.create()
+            made = [sb, *(c["id"] for c in fork(api, sb, count=4)["sandboxes"])]
+            equal(len(set(made)), 5, owner)
+            for one in made:
+                api.delete(one)
+        _, api = key_for(node, "hasty", creates_per_second=1)
+        sb = api.create()
+        expect_error(api.call("POST", f"/v1/sandboxes/{sb}/fork", {"count": 9, "queue_wait": 1}, timeout=60), 429, "quota_exceeded")
+        eventually("nothing is left but the parent", lambda: [s["id"] for s in api.ok("GET", "/v1/sandboxes")["sandboxes"]] == [sb])
+        api.delete(sb)
+
 
 def alone(suite, backend):
     """On a node of its own, whose file system shares no blocks."""
