@@ -32,6 +32,7 @@ struct kit_call {
     kit_order order;
     uint64_t begun_ns;
     uint64_t waits_ns;   /* since when nothing came; 0: something did */
+    uint64_t held_ns;    /* how long it had been held by snapshots then */
     uint64_t taken_seen; /* of its stdin, when we looked last */
     int event;           /* for waits on a thread */
     kit_wait *wait;
@@ -280,10 +281,12 @@ static err *wait_more(kit_call *k, uint64_t now, const exec_state *st)
         buf_done(&k->in); /* thousands wait */
     if (st->end.how != EXEC_RUNNING && k->at >= st->end.out_bytes)
         return died(k, &st->end);
-    if (!k->waits_ns || taken != k->taken_seen)
+    if (!k->waits_ns || taken != k->taken_seen) {
         k->waits_ns = now;
+        k->held_ns = exec_held_ns(k->x);
+    }
     k->taken_seen = taken;
-    return now - k->waits_ns >= SILENCE_NS ? silent(k) : NULL;
+    return now >= kit_call_deadline(k) ? silent(k) : NULL;
 }
 
 /* One record of what is there. */
@@ -341,7 +344,9 @@ err *kit_call_next(kit_call *k, uint64_t now, enum kit_next *ret_next, kit_recor
 
 uint64_t kit_call_deadline(const kit_call *k)
 {
-    return (k->waits_ns ? k->waits_ns : now_mono_ns()) + SILENCE_NS;
+    if (!k->waits_ns)
+        return now_mono_ns() + SILENCE_NS;
+    return k->waits_ns + SILENCE_NS + (exec_held_ns(k->x) - k->held_ns);
 }
 
 /* ---- its stdin ---- */

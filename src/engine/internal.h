@@ -355,6 +355,8 @@ void sandbox_move_end(sandbox *sb);
  * its own. */
 void sandbox_copy_begin(sandbox *sb);
 void sandbox_copy_end(sandbox *sb);
+/* After exec_table_hold(): commands and sessions, too. */
+void sandbox_let_go(sandbox *sb, uint64_t still_ns);
 /* ERR_UNAVAILABLE: one is under way, and who would pause, resume or reset does not wait for it.
  * While it is being moved: none begins. */
 err *sandbox_not_copied(sandbox *sb) ERR_MUST;

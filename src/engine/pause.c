@@ -130,17 +130,28 @@ static uint64_t later(uint64_t ends_ns, uint64_t from_ns, uint64_t to_ns)
     return ends_ns && to_ns > from_ns ? ends_ns + (to_ns - from_ns) : ends_ns;
 }
 
-static void go_on(sandbox *sb)
+static void wake_sessions(sandbox *sb)
 {
     session_table *sessions;
 
-    exec_table_resume(sb->table);
     {
         LOCK_SCOPE(&sb->lock);
         sessions = sb->sessions;
     }
     if (sessions)
         session_table_wake(sessions);
+}
+
+static void go_on(sandbox *sb)
+{
+    exec_table_resume(sb->table);
+    wake_sessions(sb);
+}
+
+void sandbox_let_go(sandbox *sb, uint64_t still_ns)
+{
+    exec_table_let_go(sb->table, still_ns);
+    wake_sessions(sb);
 }
 
 static void tell(sandbox *sb, const char *type, const char *by)

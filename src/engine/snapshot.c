@@ -87,7 +87,9 @@ static err *make_layer(void *arg, const uint8_t layer[32], uint64_t *ret_bytes)
     if (!turns_take(&t->e->copies, t->sb->owner, now_mono_ns() + TURN_NS))
         return err_retry_after(
             err_new(ERR_UNAVAILABLE, "too many snapshots were to be copied before this one"), 5);
+    exec_table_hold(t->sb->table);
     err *failure = b->ops->snapshot(b, sandbox_box(t->sb).id, layer, &t->what);
+    sandbox_let_go(t->sb, failure ? UINT64_MAX : t->what.still_ns);
     turns_give(&t->e->copies);
     if (failure)
         return failure;

@@ -94,7 +94,7 @@ static bool descriptors_short(const exec_hub *h)
 /* lock held */
 static err *check_awake(const exec_table *t)
 {
-    if (!t->paused_mono)
+    if (!t->paused_mono || t->briefly)
         return NULL;
     return err_kind(err_new(ERR_SANDBOX_PAUSED, "sandbox %s is paused", t->sandbox), "sandbox");
 }

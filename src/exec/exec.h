@@ -219,6 +219,12 @@ void exec_table_pause(exec_table *t, uint64_t since_ns);
 err *exec_table_note_pause(exec_table *t, uint64_t now_ns) ERR_MUST;
 void exec_table_resume(exec_table *t);
 bool exec_table_is_paused(exec_table *t);
+/* For a snapshot the sandbox stands still for a part of the time until it is let go: no time limit
+ * runs out meanwhile, and commands are started, and wait inside. Then limits go on, later by as
+ * long as it stood still; UINT64_MAX: all the time. Nothing of one that is paused. */
+void exec_table_hold(exec_table *t);
+void exec_table_let_go(exec_table *t, uint64_t still_ns);
+uint64_t exec_held_ns(exec *x); /* its table, so far: for who waits for it to say something */
 size_t exec_table_pauses(exec_table *t); /* so far */
 /* Monotonic, but for the times at which the sandbox was paused: time limits are counted by it. */
 uint64_t exec_table_clock(exec_table *t);

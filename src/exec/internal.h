@@ -121,6 +121,8 @@ struct exec_table {
     pause_spans pauses;   /* that are over */
     uint64_t paused_real; /* since when it is paused; 0: it is not */
     uint64_t paused_mono;
+    bool briefly;           /* paused_*: since when it is held, and it may stand still */
+    uint64_t held_ns;       /* so far, in this life of ours */
     uint64_t still_ns;      /* how much the table's clock is behind the monotonic one */
     uint64_t ooms;          /* the box's count when last looked at, while it lived */
     uint64_t busy_ns;       /* monotonic: when a command last began or ended */

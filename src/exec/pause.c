@@ -33,15 +33,32 @@ void exec_deadline(exec *x, uint64_t left_ns)
     arm(x);
 }
 
-void exec_table_pause(exec_table *t, uint64_t since_ns)
+/* lock held */
+static void stand_still(exec_table *t, uint64_t since_ns)
 {
-    LOCK_SCOPE(&t->lock);
-    if (t->paused_mono)
-        return;
     t->paused_real = since_ns;
     t->paused_mono = now_mono_ns();
     for (exec *x = t->live; x; x = x->live_next)
         pump_timer_cancel(t->hub->pump, &x->deadline);
+}
+
+/* lock held */
+static void go_on(exec_table *t, uint64_t still_ns)
+{
+    t->still_ns += still_ns;
+    t->paused_mono = t->paused_real = 0;
+    for (exec *x = t->live; x; x = x->live_next) {
+        if (!x->ended)
+            arm(x);
+        pump_kick(&x->job);
+    }
+}
+
+void exec_table_pause(exec_table *t, uint64_t since_ns)
+{
+    LOCK_SCOPE(&t->lock);
+    if (!t->paused_mono)
+        stand_still(t, since_ns);
 }
 
 err *exec_table_note_pause(exec_table *t, uint64_t now_ns)
@@ -60,21 +77,60 @@ err *exec_table_note_pause(exec_table *t, uint64_t now_ns)
 void exec_table_resume(exec_table *t)
 {
     LOCK_SCOPE(&t->lock);
-    if (!t->paused_mono)
-        return;
-    t->still_ns += now_mono_ns() - t->paused_mono;
-    t->paused_mono = t->paused_real = 0;
-    for (exec *x = t->live; x; x = x->live_next) {
-        if (!x->ended)
-            arm(x);
-        pump_kick(&x->job);
-    }
+    if (t->paused_mono)
+        go_on(t, now_mono_ns() - t->paused_mono);
 }
 
 bool exec_table_is_paused(exec_table *t)
 {
     LOCK_SCOPE(&t->lock);
-    return t->paused_mono;
+    return t->paused_mono && !t->briefly;
+}
+
+void exec_table_hold(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    if (t->paused_mono)
+        return;
+    stand_still(t, now_real_ns());
+    t->briefly = true;
+}
+
+/* lock held. In the journal, too, if it counts for anybody. */
+static void note_hold(exec_table *t, uint64_t still_ns)
+{
+    journal_rec r = {.type = JOURNAL_PAUSE, .exec = 1};
+    uint64_t now = now_real_ns();
+    bool counts = false;
+
+    for (exec *x = t->live; x; x = x->live_next)
+        counts |= x->timeout_ms && !x->ended;
+    if (!counts || !still_ns || t->pauses.n >= PAUSES_MAX)
+        return;
+    r.pause = (struct journal_pause){.from_ns = now - still_ns, .to_ns = now};
+    pause_spans_add(&t->pauses, r.pause.from_ns, r.pause.to_ns);
+    err_drop(journal_append(&t->journal, &r, NULL), "time limit");
+}
+
+void exec_table_let_go(exec_table *t, uint64_t still_ns)
+{
+    LOCK_SCOPE(&t->lock);
+    if (!t->briefly)
+        return;
+    uint64_t held = now_mono_ns() - t->paused_mono;
+    uint64_t still = still_ns < held ? still_ns : held;
+    t->briefly = false;
+    t->held_ns += held;
+    note_hold(t, still);
+    go_on(t, still);
+}
+
+uint64_t exec_held_ns(exec *x)
+{
+    const exec_table *t = x->table;
+
+    LOCK_SCOPE(&x->table->lock);
+    return t->held_ns + (t->briefly ? now_mono_ns() - t->paused_mono : 0);
 }
 
 size_t exec_table_pauses(exec_table *t)

@@ -22,12 +22,14 @@ static struct {
     box box;
     _Atomic err_code no_snapshot; /* fails */
     _Atomic int snapshots, prunes;
-    _Atomic bool hold;     /* one does not come back */
-    bool another;          /* is recorded meanwhile */
-    const char *listed;    /* the id of the one there is */
-    size_t nlayers;        /* of the last image that was defined */
-    uint8_t layer[32];     /* that was asked for last */
-    uint8_t top_layer[32]; /* of the last image */
+    exec_table *table;       /* whose clock is looked at */
+    _Atomic uint64_t ran_ns; /* by that clock, while one was taken */
+    _Atomic bool hold;       /* one does not come back */
+    bool another;            /* is recorded meanwhile */
+    const char *listed;      /* the id of the one there is */
+    size_t nlayers;          /* of the last image that was defined */
+    uint8_t layer[32];       /* that was asked for last */
+    uint8_t top_layer[32];   /* of the last image */
 } hand;
 
 static caller ann = {"ann", CALLER_USER}, ben = {"ben", CALLER_USER}, eve = {"eve", CALLER_READ},
@@ -105,8 +107,11 @@ static err *hand_snapshot(backend *b, const char *id, const uint8_t layer[32],
     assert_int_equal(node.engine->copies.places, SNAPSHOT_COPIES - 1); /* it has a turn */
     if (hand.another)
         insert_one(SNAPSHOTS_MAX);
+    uint64_t before = hand.table ? exec_table_clock(hand.table) : 0;
     for (int i = 0; hand.hold && i < HOLD_MAX_MS; i++)
         usleep(1000);
+    usleep(2000);
+    hand.ran_ns = hand.table ? exec_table_clock(hand.table) - before : 0;
     if (hand.no_snapshot)
         return err_new(hand.no_snapshot, "it fails");
     *ret_what = (box_snapshot){.bytes = 1000, .entries = 10, .still_ns = 5};
@@ -561,6 +566,22 @@ static void nobody_waits_for_one_to_change_the_sandbox(void **state)
     assert_ok(engine_resume(node.engine, &ann, sb, &r));
 }
 
+static void time_limits_of_commands_stand_still_meanwhile(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+    uint64_t still;
+
+    (void)state;
+    hand.ran_ns = 1;
+    hand.table = sb->table;
+    assert_ok(engine_snapshot(node.engine, &ann, sb, &row, &still));
+    assert_int_equal(hand.ran_ns, 0);
+    uint64_t before = exec_table_clock(sb->table);
+    usleep(2000);
+    assert_true(exec_table_clock(sb->table) > before);
+}
+
 static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
 {
     (void)replay;
@@ -602,6 +623,7 @@ int main(void)
         CASE(nobody_waits_for_one_to_change_the_sandbox),
         CASE(one_of_an_image_by_its_path_is_its_owners_to_use),
         CASE(a_start_prunes_what_a_kill_has_left_of_one),
+        CASE(time_limits_of_commands_stand_still_meanwhile),
         CASE(nobody_waits_and_there_are_only_so_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

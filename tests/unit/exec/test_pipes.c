@@ -605,6 +605,42 @@ static void time_limits_stand_still_while_it_is_paused(void **state)
     end(&w, &b);
 }
 
+/* As above: the command itself runs on. */
+static void time_limits_stand_still_while_it_is_held(void **state)
+{
+    world w;
+    box b;
+    exec_spec limited = spec_sh("sleep 100"), other = spec_sh("true");
+    exec_state st;
+
+    (void)state;
+    begin(&w, &b);
+    limited.timeout_ms = 1000;
+    exec *x = start(&w, &limited);
+    exec_table_hold(w.table);
+    assert_false(exec_table_is_paused(w.table));
+    exec *y = start(&w, &other);
+    assert_false(wait_for(x, is_ended, 0, 2, &st));
+    assert_true(exec_held_ns(x) >= 2 * NS_PER_S);
+    exec_table_let_go(w.table, UINT64_MAX);
+    assert_int_equal(exec_table_pauses(w.table), 1);
+    uint64_t going = now_mono_ns();
+    assert_int_equal(wait_end(x).end.how, EXEC_TIMED_OUT);
+    assert_true(now_mono_ns() - going > NS_PER_S / 3);
+    assert_int_equal(wait_end(y).end.how, EXEC_EXITED);
+    exec_table_hold(w.table);
+    exec_table_let_go(w.table, 0);
+    assert_int_equal(exec_table_pauses(w.table), 1); /* it counts for nobody */
+    exec_table_pause(w.table, now_real_ns());
+    exec_table_hold(w.table);
+    exec_table_let_go(w.table, UINT64_MAX);
+    assert_true(exec_table_is_paused(w.table)); /* that is another's */
+    exec_table_resume(w.table);
+    exec_unref(x);
+    exec_unref(y);
+    end(&w, &b);
+}
+
 static void a_journal_tells_how_long_it_was_paused(void **state)
 {
     world w;
@@ -651,6 +687,7 @@ int main(void)
         WORLD_TEST(a_full_disk_makes_commands_wait),
         WORLD_TEST(floods_do_not_starve_others),
         WORLD_TEST(time_limits_stand_still_while_it_is_paused),
+        WORLD_TEST(time_limits_stand_still_while_it_is_held),
         WORLD_TEST(a_journal_tells_how_long_it_was_paused),
     };
 
