@@ -89,7 +89,8 @@ err *engine_build_list(engine *e, const caller *c, const char *of, build_row **r
 err *engine_build_tag(engine *e, const caller *c, const char *text, char *const *tags,
                       char ret_build[BUILD_ID_LEN + 1]) ERR_MUST;
 err *engine_build_untag(engine *e, const caller *c, const char *name, char *const *tags) ERR_MUST;
-/* The template with all of its builds, by name or id; those under way end. */
+/* The template with all of its builds, by name or id; those under way end. Of "name:tag" the tag
+ * alone. */
 err *engine_build_remove(engine *e, const caller *c, const char *text) ERR_MUST;
 
 /* ---- files for COPY ---- */

@@ -391,6 +391,8 @@ err *engine_build_remove(engine *e, const caller *c, const char *text)
 
     TRY(caller_require(c, CALLER_USER));
     split(text, &name, &tag);
+    if (!str_eq(tag, BUILD_DEFAULT))
+        return engine_build_untag(e, c, name, (char *[]){tag, NULL});
     err *failure = engine_template_remove(e, c, name);
     if (!failure || failure->code != ERR_NOT_FOUND)
         return failure;
