@@ -92,12 +92,11 @@ static err *hand_attach(backend *b, const char *id, const box_events *ev, void *
     return NULL;
 }
 
-/* Every box ends with exactly one `gone`. */
+/* Every box ends with exactly one `gone`; the keeper may destroy it while a test ends. */
 static void box_die(box *x, const char *why)
 {
-    const box_events *ev = x->ev;
+    const box_events *ev = __atomic_exchange_n(&x->ev, NULL, __ATOMIC_ACQ_REL);
 
-    x->ev = NULL;
     if (ev)
         ev->gone(x->arg, why);
 }

@@ -335,6 +335,7 @@ static void a_link_to_a_path_that_is_too_long_is_too_large(void **state)
 
     (void)state;
     CLEANUP(closep) int fd = openat(at, "a", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    assert_true(fd >= 0);
     assert_int_equal(linkat(at, "a", at, "b", 0), 0);
     err *e = copy_tree(t.from, t.to, &(copy_how){0}, &what);
     assert_int_equal(e->errnum, E2BIG);
