@@ -213,6 +213,15 @@ static err *run(fork_job *j, uint64_t *ret_still_ns)
     return err_wrap(TAKE_PTR(j->failure), "a child of sandbox %s", j->parent->id);
 }
 
+static void end(engine *e, fork_job *j)
+{
+    CLEANUP(sandbox_unrefp) sandbox *parent = sandbox_ref(j->parent);
+
+    job_free(j); /* before the engine may be */
+    LOCK_SCOPE(&e->lock);
+    under_way_end(e, e->forking, parent);
+}
+
 static void *fork_thread(void *arg)
 {
     fork_job *j = arg;
@@ -222,10 +231,7 @@ static void *fork_thread(void *arg)
     LOG_ABOUT(j->parent->id, NULL, 0);
     err *failure = run(j, &still_ns);
     j->done(j->arg, failure, j->made, failure ? 0 : j->nmade, still_ns);
-    job_free(j);
-    LOCK_SCOPE(&e->lock);
-    e->forks--;
-    pthread_cond_broadcast(&e->wake);
+    end(e, j);
     return NULL;
 }
 
@@ -242,23 +248,13 @@ static err *check(const sandbox *sb, const fork_request *r)
         "Say despite_secrets: true if every child may have what is in its files.");
 }
 
-static err *begin(engine *e)
-{
-    LOCK_SCOPE(&e->lock);
-
-    if (e->forks >= SNAPSHOTS_AT_ONCE || e->stopping)
-        return err_retry_after(err_new(ERR_UNAVAILABLE, "too many forks are under way already"), 1);
-    e->forks++;
-    return NULL;
-}
-
 err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_done *done,
                  void *arg)
 {
     TRY(snapshot_check_can(e, c));
     TRY(check(sb, r));
     TRY(quota_room(e, c, r->count)); /* before the parent stands still */
-    TRY(begin(e));
+    TRY(under_way_begin(e, e->forking, "forks", sb));
     fork_job *j = xcalloc(1, sizeof *j);
     *j = (fork_job){.e = e,
                     .parent = sandbox_ref(sb),
@@ -274,8 +270,6 @@ err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_
     plan(j);
     if (thread_try_detach(fork_thread, j))
         return NULL;
-    job_free(j);
-    LOCK_SCOPE(&e->lock);
-    e->forks--;
+    end(e, j);
     return err_retry_after(err_new(ERR_UNAVAILABLE, "there is no thread for a fork"), 1);
 }

@@ -40,11 +40,11 @@ struct engine {
     struct ending *endings;   /* pid 1 has ended, and why is known: the keeper finishes them */
     map buckets;              /* key id or owner → quota_bucket */
     struct sandbox *snapshotting[SNAPSHOTS_AT_ONCE]; /* under the lock, borrowed; NULL: none */
+    struct sandbox *forking[SNAPSHOTS_AT_ONCE];      /* likewise */
     turns copies;                                    /* of snapshots, by the backend */
     unsigned sweeps;     /* likewise: still to come, as a snapshot, or who had one, is gone */
     unsigned prunes;     /* likewise: and as a sweep has found something */
     unsigned prune_wait; /* the keeper's: seconds until the next */
-    unsigned forks;      /* likewise: under way */
     bool pruning;        /* under the lock: a thread of its own does */
     struct build_desk *builds;
     pthread_mutex_t event_lock;
@@ -210,6 +210,10 @@ void snapshot_reconcile(engine *e); /* at start */
 err *snapshot_sweep(engine *e) ERR_MUST;
 bool engine_uses_image(engine *e, const uint8_t digest[32]); /* one that lives, or is being made */
 err *snapshot_check_can(engine *e, const caller *c) ERR_MUST;
+/* A place for a snapshot or a fork of sb among `all`: an owner has some of them. It ends with the
+ * lock, while sb is still there. */
+err *under_way_begin(engine *e, struct sandbox **all, const char *what, sandbox *sb) ERR_MUST;
+void under_way_end(engine *e, struct sandbox **all, const sandbox *sb);
 /* As engine_snapshot_remove(), by the build whose files they are. */
 err *snapshot_remove_built(engine *e, const caller *c, const char *id) ERR_MUST;
 /* Its record goes, without asking whose it is or what names it. */

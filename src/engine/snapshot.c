@@ -17,47 +17,57 @@
 #define PRUNE_EVERY 3u /* s */
 #define TURN_NS     (UINT64_C(180) * NS_PER_S) /* how long one waits to be copied */
 
-static err *begin(engine *e, sandbox *sb)
+err *under_way_begin(engine *e, struct sandbox **all, const char *what, sandbox *sb)
 {
     struct sandbox **place = NULL;
     unsigned own = 0;
-
-    TRY(store_snapshot_room(e->o.store, sb->owner, SNAPSHOTS_MAX)); /* before anything is copied */
     LOCK_SCOPE(&e->lock);
 
     for (size_t i = 0; i < SNAPSHOTS_AT_ONCE; i++) {
-        if (!e->snapshotting[i])
-            place = &e->snapshotting[i];
+        if (!all[i])
+            place = &all[i];
         else
-            own += str_eq(e->snapshotting[i]->owner, sb->owner);
+            own += str_eq(all[i]->owner, sb->owner);
     }
     if (!place || own >= SNAPSHOTS_OF_OWNER || e->stopping)
-        return err_retry_after(err_new(ERR_UNAVAILABLE, "too many snapshots are under way already"),
+        return err_retry_after(err_new(ERR_UNAVAILABLE, "too many %s are under way already", what),
                                1);
     *place = sb;
     return NULL;
 }
 
-/* failed: a layer may have been left. */
-static void end(engine *e, const sandbox *sb, bool failed)
+void under_way_end(engine *e, struct sandbox **all, const sandbox *sb)
 {
     size_t i = 0;
-    LOCK_SCOPE(&e->lock);
 
-    while (e->snapshotting[i] != sb)
+    while (all[i] != sb)
         i++;
-    e->snapshotting[i] = NULL;
-    if (failed)
-        e->sweeps = e->prunes = PRUNES;
+    all[i] = NULL;
     pthread_cond_broadcast(&e->wake);
 }
 
-static bool is_snapshotting(const engine *e)
+static bool is_under_way(struct sandbox *const *all)
 {
     for (size_t i = 0; i < SNAPSHOTS_AT_ONCE; i++)
-        if (e->snapshotting[i])
+        if (all[i])
             return true;
     return false;
+}
+
+static err *begin(engine *e, sandbox *sb)
+{
+    TRY(store_snapshot_room(e->o.store, sb->owner, SNAPSHOTS_MAX)); /* before anything is copied */
+    return under_way_begin(e, e->snapshotting, "snapshots", sb);
+}
+
+/* failed: a layer may have been left. */
+static void end(engine *e, const sandbox *sb, bool failed)
+{
+    LOCK_SCOPE(&e->lock);
+
+    if (failed)
+        e->sweeps = e->prunes = PRUNES;
+    under_way_end(e, e->snapshotting, sb);
 }
 
 err *snapshot_check_can(engine *e, const caller *c)
@@ -120,6 +130,7 @@ static err *record(engine *e, const sandbox *sb, const taking *t, snapshot_row *
     row->bytes = t->what.bytes;
     row->entries = t->what.entries;
     row->created_ns = clock_real(e->o.clock);
+    row->secrets = sb->secrets;
     return store_snapshot_insert(e->o.store, row, SNAPSHOTS_MAX);
 }
 
@@ -320,6 +331,7 @@ err *snapshot_apply(engine *e, const char *owner, sandbox_spec *spec)
     TRY(store_snapshot_find(e->o.store, owner, spec->snapshot, &row));
     free(spec->image);
     spec->image = TAKE_PTR(row.image);
+    spec->holds_secrets |= row.secrets;
     return NULL;
 }
 
@@ -366,7 +378,7 @@ err *snapshot_sweep(engine *e)
 
     {
         LOCK_SCOPE(&e->lock);
-        if (is_snapshotting(e)) {
+        if (is_under_way(e->snapshotting)) {
             e->sweeps = PRUNES;
             return NULL;
         }
@@ -432,6 +444,6 @@ void snapshot_wait_all(engine *e)
     turns_close(&e->copies);
     LOCK_SCOPE(&e->lock);
 
-    while (is_snapshotting(e) || e->forks || e->pruning)
+    while (is_under_way(e->snapshotting) || is_under_way(e->forking) || e->pruning)
         pthread_cond_wait(&e->wake, &e->lock);
 }

@@ -96,7 +96,8 @@ static const char *const MIGRATIONS[] = {
     "  image TEXT NOT NULL,"
     "  bytes INTEGER NOT NULL,"
     "  entries INTEGER NOT NULL,"
-    "  created INTEGER NOT NULL"
+    "  created INTEGER NOT NULL,"
+    "  secrets INTEGER NOT NULL"
     ") STRICT, WITHOUT ROWID;"
     "CREATE INDEX snapshots_owner ON snapshots (owner, created);",
     "CREATE TABLE builds ("

@@ -24,6 +24,7 @@ static void read_snapshot(sqlite3_stmt *st, snapshot_row *r)
     r->bytes = (uint64_t)sqlite3_column_int64(st, 4);
     r->entries = (uint64_t)sqlite3_column_int64(st, 5);
     r->created_ns = (uint64_t)sqlite3_column_int64(st, 6);
+    r->secrets = sqlite3_column_int64(st, 7);
 }
 
 static err *no_snapshot(const char *id)
@@ -71,6 +72,7 @@ static err *run_snapshot_insert(store_conn *c, void *arg)
     bind_time(st, 6, r->entries);
     bind_time(st, 7, r->created_ns);
     bind_time(st, 8, in->max);
+    bind_time(st, 9, r->secrets);
     TRY(store_step_done(c, st, "record a snapshot"));
     return sqlite3_changes(c->db) ? NULL : no_room(r->owner, in->max);
 }

@@ -151,6 +151,7 @@ typedef struct snapshot_row {
     char sandbox[SANDBOX_ID_LEN + 1]; /* that it was taken of */
     char *image;                      /* the name of that one's */
     uint64_t bytes, entries, created_ns;
+    bool secrets; /* that one was given some: its files may hold them */
 } snapshot_row;
 void snapshot_row_done(snapshot_row *r);
 /* ERR_QUOTA_EXCEEDED over max of the owner's, as the insert will say. */

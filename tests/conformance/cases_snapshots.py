@@ -1,4 +1,5 @@
 """Snapshots: the files of a sandbox, kept, and others begun with them."""
+import concurrent.futures
 import contextlib
 import os
 from urllib.parse import quote
@@ -227,6 +228,12 @@ def forks(suite, node):
             expect_error(node.call("POST", f"/v1/sandboxes/{child['id']}/fork", {}), 409, "conflict")
             given = fork(node, sb, despite_secrets=True, secrets={"TOKEN": "y"})["sandboxes"][0]
             equal(node.shell(given["id"], "echo [$TOKEN]"), "[y]\n", "one that is given another")
+            kept = take(node, sb)["id"]
+            later = node.ok("POST", "/v1/sandboxes", {"snapshot": kept})
+            check(later["holds_secrets"], "a sandbox of a snapshot does not know what its files may hold")
+            expect_error(node.call("POST", f"/v1/sandboxes/{later['id']}/fork", {}), 409, "conflict")
+            node.delete(later["id"])
+            remove(node, kept)
             for one in (child, given):
                 node.delete(one["id"])
         with node.sandbox() as sb:
@@ -271,6 +278,27 @@ def forks(suite, node):
         expect_error(api.call("POST", f"/v1/sandboxes/{sb}/fork", {"count": 9, "queue_wait": 1}, timeout=60), 429, "quota_exceeded")
         eventually("nothing is left but the parent", lambda: [s["id"] for s in api.ok("GET", "/v1/sandboxes")["sandboxes"]] == [sb])
         api.delete(sb)
+
+    @suite.case("an owner has 16 forks under way; one more is told to come later, and another owner's is made")
+    def _():
+        beside(node)
+        _, many = key_for(node, "many-forks", creates_per_second=1)
+        _, other = key_for(node, "other-forks")
+        sb, elsewhere = many.create(), other.create()
+        with concurrent.futures.ThreadPoolExecutor(20) as threads:
+            wait = {"count": 9, "queue_wait": 3}  # more than the key may make in that time
+            asked = [threads.submit(many.call, "POST", f"/v1/sandboxes/{sb}/fork", wait, timeout=60) for _ in range(20)]
+            eventually("some are refused", lambda: sum(one.done() for one in asked) >= 4)
+            made = fork(other, elsewhere)["sandboxes"]
+            check(not all(one.done() for one in asked), "too late to tell")
+            answers = [one.result() for one in asked]
+        late = [a for a in answers if a.status == 503]
+        equal([len(late), sum(a.status == 429 for a in answers)], [4, 16], "refused at once, and after a while")
+        for a in late:
+            check("too many forks" in a.error["message"] and a.headers.get("Retry-After"), f"{a}")
+        for api, one in ((many, sb), (other, elsewhere), (other, made[0]["id"])):
+            api.delete(one)
+        eventually("no child is left", lambda: not many.ok("GET", "/v1/sandboxes")["sandboxes"], 60)
 
 
 def alone(suite, backend):

@@ -241,6 +241,13 @@ class Api:
             with contextlib.suppress(ApiError, OSError, http.client.HTTPException):
                 self.delete(made)
 
+    def pool_full(self, seconds=60):
+        """Waits until as many slots are ready as there should be, and none is being made or taken apart. A server without a pool does not wait."""
+        def full():
+            p = self.ok("GET", "/v1/info")["pool"]
+            return p is None or (p["ready"] >= p["low"] and not p["making"] and not p["dying"])
+        eventually("the pool is full and nothing is being made or taken apart", full, seconds)
+
     def show(self, sandbox):
         return self.ok("GET", f"/v1/sandboxes/{sandbox}")
 
