@@ -1,6 +1,7 @@
 /* Where the daemon is, and calls to it. */
 #include <errno.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -9,6 +10,7 @@
 #include "base/id.h"
 #include "base/str.h"
 #include "cli/cli.h"
+#include "cli/out.h"
 
 #define POST_TRIES 4
 
@@ -193,4 +195,37 @@ err *cli_sandbox(cli *c, const char *word, bool gone_too, json_t **ret_sandbox)
         return TAKE_PTR(e);
     *ret_sandbox = found;
     return NULL;
+}
+
+/* ---- verbs of many words ---- */
+
+err *cli_each(cli *c, char *const *words, cli_one *one, void *arg)
+{
+    err *last = NULL;
+
+    for (; *words; words++) {
+        err *e = one(c, *words, arg);
+        if (!e)
+            continue;
+        if (last)
+            out_error(stderr, last, c->common.json, out_colours(stderr));
+        err_free(last);
+        last = e;
+    }
+    return last;
+}
+
+static err *remove_one(cli *c, const char *word, void *where)
+{
+    CLEANUP(freep) char *name = client_escape(word);
+
+    TRY(cli_call(c, "DELETE", NULL, NULL, "%s/%s", (const char *)where, name));
+    if (!c->common.json)
+        out_line(stdout, word);
+    return NULL;
+}
+
+err *cli_remove(cli *c, char *const *words, const char *where)
+{
+    return cli_each(c, words, remove_one, (void *)where);
 }

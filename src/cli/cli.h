@@ -87,6 +87,12 @@ err *cli_post(cli *c, json_t *body, json_t **ret_answer, const char *path_fmt, .
 err *cli_list(cli *c, const char *path, const char *member, json_t **ret_items) ERR_MUST;
 /* The full record of a sandbox given by id, name or unique beginning of an id. */
 err *cli_sandbox(cli *c, const char *word, bool gone_too, json_t **ret_sandbox) ERR_MUST;
+/* Each of the words. One that fails does not keep the others; its error is printed, the last one
+ * is returned. */
+typedef err *cli_one(cli *c, const char *word, void *arg);
+err *cli_each(cli *c, char *const *words, cli_one *one, void *arg) ERR_MUST;
+/* DELETE of each word below `where` ("/v1/keys"), and the word once it is done. */
+err *cli_remove(cli *c, char *const *words, const char *where) ERR_MUST;
 
 #define CLI_LIST_ALL                                                                      \
     "/v1/sandboxes?limit=1000&state=creating&state=running&state=paused&state=hibernated" \

@@ -236,13 +236,7 @@ static const opt RM_OPTS[] = {COMMON_OPTS(key_args)};
 static err *rm(cli *c, void *args, const opt_words *words, int *status)
 {
     (void)args, (void)status;
-    for (char **w = words->v; *w; w++) {
-        CLEANUP(freep) char *id = client_escape(*w);
-        TRY(cli_call(c, "DELETE", NULL, NULL, "/v1/keys/%s", id));
-        if (!c->common.json)
-            out_line(stdout, *w);
-    }
-    return NULL;
+    return cli_remove(c, words->v, "/v1/keys");
 }
 
 static const verb RM = {

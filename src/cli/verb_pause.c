@@ -68,42 +68,39 @@ static void print_resumed(const json_t *sandbox)
            json_number_value(json_object_get(r, "took_ms")));
 }
 
-static err *move_one(cli *c, const char *word, const char *what, bool quiet, json_t *moved)
+typedef struct moving {
+    const char *what;
+    bool quiet;
+    json_t *moved;
+} moving;
+
+static err *move_one(cli *c, const char *word, void *arg)
 {
+    const moving *m = arg;
     CLEANUP(json_decrefp) json_t *sandbox = NULL, *now = NULL;
 
     TRY(cli_sandbox(c, word, false, &sandbox));
     TRY(cli_call(c, "POST", NULL, &now, "/v1/sandboxes/%s/%s", str_or(json_str(sandbox, "id"), ""),
-                 what));
-    json_array_append(moved, now);
+                 m->what));
+    json_array_append(m->moved, now);
     if (c->common.json)
         return NULL;
     CLEANUP(buf_done) buf safe = {0};
     out_safe(&safe, word);
-    printf(quiet ? "%s\n" : "%s: ", buf_cstr(&safe));
-    if (!quiet)
-        str_eq(what, "pause") ? print_paused(now) : print_resumed(now);
+    printf(m->quiet ? "%s\n" : "%s: ", buf_cstr(&safe));
+    if (!m->quiet)
+        str_eq(m->what, "pause") ? print_paused(now) : print_resumed(now);
     return NULL;
 }
 
-/* Goes on after an error, so that one bad name does not keep the others; the last error counts. */
 static err *move_all(cli *c, char *const *words, const char *what, bool quiet)
 {
     CLEANUP(json_decrefp) json_t *moved = json_array();
-    err *last = NULL;
+    err *failure = cli_each(c, words, move_one, &(moving){what, quiet, moved});
 
-    for (; *words; words++) {
-        err *e = move_one(c, *words, what, quiet, moved);
-        if (!e)
-            continue;
-        if (last)
-            out_error(stderr, last, c->common.json, out_colours(stderr));
-        err_free(last);
-        last = e;
-    }
     if (c->common.json)
         out_json(stdout, moved);
-    return last;
+    return failure;
 }
 
 static err *run_pause(cli *c, void *args, const opt_words *words, int *status)

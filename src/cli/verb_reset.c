@@ -33,39 +33,34 @@ static err *body_of(const reset_args *a, json_t **ret_body)
     return NULL;
 }
 
-static err *reset_one(cli *c, const char *word, const json_t *body, json_t *all)
+typedef struct resetting {
+    json_t *body, *all;
+} resetting;
+
+static err *reset_one(cli *c, const char *word, void *arg)
 {
+    const resetting *r = arg;
     CLEANUP(json_decrefp) json_t *sandbox = NULL, *now = NULL;
 
     TRY(cli_sandbox(c, word, false, &sandbox));
-    TRY(cli_call(c, "POST", json_deep_copy(body), &now, "/v1/sandboxes/%s/reset",
+    TRY(cli_call(c, "POST", json_deep_copy(r->body), &now, "/v1/sandboxes/%s/reset",
                  str_or(json_str(sandbox, "id"), "")));
-    json_array_append(all, now);
+    json_array_append(r->all, now);
     if (!c->common.json)
         out_line(stdout, word);
     return NULL;
 }
 
-/* Goes on after an error, so that one bad name does not keep the others; the last error counts. */
 static err *run(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(json_decrefp) json_t *body = NULL, *all = json_array();
-    err *last = NULL;
 
     (void)status;
     TRY(body_of(args, &body));
-    for (char *const *w = words->v; *w; w++) {
-        err *e = reset_one(c, *w, body, all);
-        if (!e)
-            continue;
-        if (last)
-            out_error(stderr, last, c->common.json, out_colours(stderr));
-        err_free(last);
-        last = e;
-    }
+    err *failure = cli_each(c, words->v, reset_one, &(resetting){body, all});
     if (c->common.json)
         out_json(stdout, all);
-    return last;
+    return failure;
 }
 
 const verb VERB_RESET = {

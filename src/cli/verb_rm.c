@@ -32,42 +32,32 @@ static char *query_of(const rm_args *a)
     return str_printf("?cause=%s%s%s", a->cause, detail ? "&detail=" : "", detail ? detail : "");
 }
 
-static err *remove_one(cli *c, const rm_args *a, const char *word, bool force, json_t *removed)
+typedef struct removing {
+    const rm_args *args;
+    bool force;
+    json_t *removed;
+} removing;
+
+static err *remove_one(cli *c, const char *word, void *arg)
 {
+    const removing *r = arg;
     CLEANUP(json_decrefp) json_t *sandbox = NULL, *gone = NULL;
-    CLEANUP(freep) char *query = query_of(a);
+    CLEANUP(freep) char *query = query_of(r->args);
     CLEANUP(err_freep) err *e = cli_sandbox(c, word, false, &sandbox);
 
     if (!e)
         e = cli_call(c, "DELETE", NULL, &gone, "/v1/sandboxes/%s%s",
                      str_or(json_str(sandbox, "id"), ""), query);
     if (e)
-        return force && (e->code == ERR_NOT_FOUND || e->code == ERR_SANDBOX_GONE) ? NULL
-                                                                                  : TAKE_PTR(e);
-    json_array_append(removed, gone);
+        return r->force && (e->code == ERR_NOT_FOUND || e->code == ERR_SANDBOX_GONE) ? NULL
+                                                                                     : TAKE_PTR(e);
+    json_array_append(r->removed, gone);
     if (!c->common.json)
         out_line(stdout, word);
     return NULL;
 }
 
-/* Goes on after an error, so that one bad name does not keep the others; the last error counts. */
-static err *remove_words(cli *c, const rm_args *a, char *const *words, bool force, json_t *removed)
-{
-    err *last = NULL;
-
-    for (; *words; words++) {
-        err *e = remove_one(c, a, *words, force, removed);
-        if (!e)
-            continue;
-        if (last)
-            out_error(stderr, last, c->common.json, out_colours(stderr));
-        err_free(last);
-        last = e;
-    }
-    return last;
-}
-
-static err *remove_all(cli *c, const rm_args *a, json_t *removed)
+static err *remove_all(cli *c, removing *r)
 {
     CLEANUP(json_decrefp) json_t *items = NULL;
     CLEANUP(strv_freep) char **ids = NULL;
@@ -77,7 +67,8 @@ static err *remove_all(cli *c, const rm_args *a, json_t *removed)
     TRY(cli_list(c, "/v1/sandboxes?limit=1000", "sandboxes", &items));
     json_array_foreach(items, i, sandbox)
         strv_push(&ids, xstrdup(str_or(json_str(sandbox, "id"), "-")));
-    return ids ? remove_words(c, a, ids, true, removed) : NULL;
+    r->force = true; /* it may have ended meanwhile */
+    return ids ? cli_each(c, ids, remove_one, r) : NULL;
 }
 
 static err *run(cli *c, void *args, const opt_words *words, int *status)
@@ -90,7 +81,8 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
         return err_remedy(usage_error(a->all ? "--all and names contradict each other"
                                              : "'bothy rm' needs a sandbox"),
                           "Give the sandboxes to remove, or --all.");
-    err *e = a->all ? remove_all(c, a, removed) : remove_words(c, a, words->v, a->force, removed);
+    removing r = {a, a->force, removed};
+    err *e = a->all ? remove_all(c, &r) : cli_each(c, words->v, remove_one, &r);
     if (c->common.json)
         out_json(stdout, removed);
     return e;

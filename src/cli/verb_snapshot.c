@@ -101,13 +101,7 @@ static const verb LS = {
 static err *rm(cli *c, void *args, const opt_words *words, int *status)
 {
     (void)args, (void)status;
-    for (char **w = words->v; *w; w++) {
-        CLEANUP(freep) char *id = client_escape(*w);
-        TRY(cli_call(c, "DELETE", NULL, NULL, "/v1/snapshots/%s", id));
-        if (!c->common.json)
-            out_line(stdout, *w);
-    }
-    return NULL;
+    return cli_remove(c, words->v, "/v1/snapshots");
 }
 
 static const verb RM = {

@@ -53,6 +53,7 @@ void sandbox_spec_done(sandbox_spec *s)
     free(s->cwd);
     strv_free(s->labels);
     free(s->door);
+    free(s->heir_of);
     for (size_t i = 0; i < s->ntmpfs; i++)
         free(s->tmpfs[i].path);
     free(s->tmpfs);

@@ -392,7 +392,8 @@ static void take_spec(sandbox *sb, sandbox_spec *spec)
     sb->tmpfs = tmpfs_json(spec);
     sb->door = spec->door ? xstrdup(spec->door) : NULL;
     sb->start = start_json(&spec->start);
-    sb->template = spec->template ? xstrdup(spec->template) : NULL;
+    const char *template = spec->template ? spec->template : spec->heir_of;
+    sb->template = template ? xstrdup(template) : NULL;
     sb->snapshot = spec->snapshot ? xstrdup(spec->snapshot) : NULL;
     sb->secrets = spec->holds_secrets || (spec->secrets && *spec->secrets);
     sandbox_set_idle(sb, spec->idle_ms);

@@ -241,6 +241,8 @@ err *engine_reconcile(engine *e)
         err_drop(e->o.backend->ops->destroy(e->o.backend, b->id), "reconcile");
     }
     map_done(&boxes);
+    if (!failure)
+        failure = forks_reconcile(e);
     return failure ? failure : builds_reconcile(e);
 }
 

@@ -266,6 +266,7 @@ typedef struct fork_request {
     /* Of each child; what it does not say is as of the parent. Not so: name, env, secrets, ttl and
      * door, which are not kept or are each one's own. */
     sandbox_spec spec;
+    bool (*is_left)(void *arg); /* with done's arg: nobody wants it any more; or NULL */
 } fork_request;
 /* Called once, from another thread. The children are borrowed; after a failure there are none. */
 typedef void fork_done(void *arg, err *failure, sandbox *const *children, size_t n,

@@ -5,10 +5,13 @@
  * last of them. Each fork has a thread, because it waits for the disk and then for slots. */
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "engine/internal.h"
+
+#define LOOK_NS (NS_PER_S / 2) /* so long nobody notices that nobody waits */
 
 typedef struct fork_job {
     engine *e;
@@ -27,7 +30,8 @@ typedef struct fork_job {
     unsigned left;     /* to ask for yet */
     uint64_t again_ns; /* not before: the key's rate or concurrency */
     uint64_t by_ns;    /* how long that is waited for */
-    err *failure;      /* the first */
+    bool (*is_left)(void *arg);
+    err *failure; /* the first */
 } fork_job;
 
 static void job_free(fork_job *j)
@@ -101,6 +105,7 @@ static sandbox_spec child_spec(const fork_job *j, const char *snapshot)
                       .door = copy_of(j->spec.door),
                       .ttl_pauses = j->spec.ttl_pauses,
                       .holds_secrets = j->spec.holds_secrets,
+                      .heir_of = copy_of(j->parent->template),
                       .queue_ms = j->spec.queue_ms};
 
     sandbox_spec_fill(&s, &j->spec);
@@ -168,10 +173,13 @@ static void ask_one(fork_job *j, const char *snapshot)
     j->asked[j->nasked++] = one;
 }
 
-static bool stopping(engine *e)
+/* Why no more of them are wanted; NULL: they are. */
+static err *cut(fork_job *j)
 {
-    LOCK_SCOPE(&e->lock);
-    return e->stopping;
+    if (j->is_left && j->is_left(j->arg))
+        return err_new(ERR_UNAVAILABLE, "nobody waits for it any more");
+    LOCK_SCOPE(&j->e->lock);
+    return j->e->stopping ? err_new(ERR_UNAVAILABLE, "the node is being stopped") : NULL;
 }
 
 static void make_all(fork_job *j, const char *snapshot)
@@ -183,20 +191,18 @@ static void make_all(fork_job *j, const char *snapshot)
     j->by_ns = now_mono_ns() + queue_ms * NS_PER_MS;
     LOCK_SCOPE(&j->lock);
     while (j->nanswered < j->count) {
-        uint64_t now = now_mono_ns();
+        uint64_t now = now_mono_ns(), look = now + LOOK_NS;
+        if (!j->failure)
+            j->failure = cut(j);
         if (j->failure) {
             give_up(j);
             if (j->nanswered < j->count)
                 pthread_cond_wait(&j->answered_all, &j->lock);
         } else if (j->left && now >= j->again_ns) {
             ask_one(j, snapshot);
-        } else if (j->left) {
-            uint64_t slice = now + NS_PER_S / 2;
-            cond_wait_until(&j->answered_all, &j->lock, j->again_ns < slice ? j->again_ns : slice);
-            if (stopping(j->e) && !j->failure)
-                j->failure = err_new(ERR_UNAVAILABLE, "the node is being stopped");
         } else {
-            pthread_cond_wait(&j->answered_all, &j->lock);
+            bool again = j->left && j->again_ns < look;
+            cond_wait_until(&j->answered_all, &j->lock, again ? j->again_ns : look);
         }
     }
 }
@@ -205,11 +211,13 @@ static err *run(fork_job *j, uint64_t *ret_still_ns)
 {
     CLEANUP(snapshot_row_done) snapshot_row row = {0};
 
-    TRY(engine_snapshot(j->e, &j->who, j->parent, &row, ret_still_ns));
+    TRY(snapshot_as(j->e, &j->who, j->parent, &(snapshot_config){.fork = true}, &row,
+                    ret_still_ns));
     make_all(j, row.id);
-    err_drop(snapshot_forget(j->e, row.id), "fork");
+    FAULT_KILL("fork.made");
     for (size_t i = 0; j->failure && i < j->nmade; i++)
         err_drop(engine_delete(j->e, &j->who, j->made[i], CAUSE_REQUESTED, NULL), "fork");
+    err_drop(snapshot_forget(j->e, row.id), "fork");
     return err_wrap(TAKE_PTR(j->failure), "a child of sandbox %s", j->parent->id);
 }
 
@@ -258,6 +266,7 @@ err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_
     fork_job *j = xcalloc(1, sizeof *j);
     *j = (fork_job){.e = e,
                     .parent = sandbox_ref(sb),
+                    .is_left = r->is_left,
                     .who = *c,
                     .spec = r->spec,
                     .count = r->count,
@@ -272,4 +281,41 @@ err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_
         return NULL;
     end(e, j);
     return err_retry_after(err_new(ERR_UNAVAILABLE, "there is no thread for a fork"), 1);
+}
+
+/* ---- what a kill leaves ---- */
+
+static bool began_with(const sandbox *sb, const snapshot_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (str_eq(sb->snapshot, rows[i].id))
+            return true;
+    return false;
+}
+
+static void end_children(engine *e, const snapshot_row *rows, size_t nrows)
+{
+    size_t n = 0;
+    CLEANUP(freep) sandbox **all = engine_live_all(e, &n);
+
+    for (size_t i = 0; i < n; i++) {
+        if (began_with(all[i], rows, nrows))
+            engine_end(e, all[i], &(cause){.kind = CAUSE_INTERNAL, .detail = "its fork was lost"});
+        sandbox_unref(all[i]);
+    }
+}
+
+err *forks_reconcile(engine *e)
+{
+    CLEANUP(freep) snapshot_row *rows = NULL;
+    size_t n = 0;
+
+    TRY(store_snapshot_list(e->o.store, NULL, NULL, true, &rows, &n));
+    if (n)
+        end_children(e, rows, n);
+    for (size_t i = 0; i < n; i++) {
+        err_drop(snapshot_forget(e, rows[i].id), "fork");
+        snapshot_row_done(&rows[i]);
+    }
+    return NULL;
 }

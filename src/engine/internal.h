@@ -218,6 +218,8 @@ void under_way_end(engine *e, struct sandbox **all, const sandbox *sb);
 err *snapshot_remove_built(engine *e, const caller *c, const char *id) ERR_MUST;
 /* Its record goes, without asking whose it is or what names it. */
 err *snapshot_forget(engine *e, const char *id) ERR_MUST;
+/* At start, when sandboxes are attached: a fork that was cut has no children. */
+err *forks_reconcile(engine *e) ERR_MUST;
 void snapshot_let_go(engine *e, const sandbox *sb); /* it has ended */
 void snapshot_prune(engine *e);                     /* the keeper's */
 void snapshot_wait_all(engine *e);                  /* for those under way, when it stops */
@@ -226,6 +228,7 @@ void snapshot_wait_all(engine *e);                  /* for those under way, when
 typedef struct snapshot_config {
     char **env; /* all of it */
     const char *user, *cwd;
+    bool fork; /* it is recorded as the means of one */
 } snapshot_config;
 err *snapshot_as(engine *e, const caller *c, sandbox *sb, const snapshot_config *as,
                  snapshot_row *ret_snapshot, uint64_t *ret_still_ns) ERR_MUST;

@@ -142,6 +142,7 @@ static err *take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row
     CLEANUP(snapshot_row_done) snapshot_row row = {0};
     taking t = {.e = e, .sb = sb};
 
+    row.fork = as->fork;
     TRY(base_of(sb, &base));
     id_sandbox(e->o.cell, row.id);
     TRY(sandbox_told(sb, image_derive(e->o.images,
@@ -247,7 +248,7 @@ err *engine_snapshot_find(engine *e, const caller *c, const char *id, snapshot_r
 err *engine_snapshot_list(engine *e, const caller *c, const sandbox *sb, snapshot_row **ret_rows,
                           size_t *ret_n)
 {
-    return store_snapshot_list(e->o.store, whose(c), sb ? sb->id : NULL, ret_rows, ret_n);
+    return store_snapshot_list(e->o.store, whose(c), sb ? sb->id : NULL, false, ret_rows, ret_n);
 }
 
 /* A template that names it would make nothing any more. */

@@ -16,7 +16,7 @@
 #define BUILD_COLUMNS \
     "id, template, owner, name, tags, state, spec, reason, snapshot, created, changed"
 #define BUILD_IS_BARE    "(state = 'ready' AND tags = '[]' AND snapshot IS NULL)"
-#define SNAPSHOT_COLUMNS "id, owner, sandbox, image, bytes, entries, created, secrets"
+#define SNAPSHOT_COLUMNS "id, owner, sandbox, image, bytes, entries, created, secrets, fork"
 #define TEMPLATE_COLUMNS "id, owner, name, public, spec, created, changed"
 #define EVENT_COLUMNS    "seq, time, sandbox, owner, type, detail"
 
@@ -79,7 +79,7 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_TEMPLATE_LIST] = "SELECT " TEMPLATE_COLUMNS " FROM templates "
                           "WHERE ?2 OR public OR owner = ?1 ORDER BY name, created, id",
     [SQL_SNAPSHOT_INSERT] =
-        "INSERT INTO snapshots (" SNAPSHOT_COLUMNS ") SELECT ?1,?2,?3,?4,?5,?6,?7,?9 "
+        "INSERT INTO snapshots (" SNAPSHOT_COLUMNS ") SELECT ?1,?2,?3,?4,?5,?6,?7,?9,?10 "
         "WHERE (SELECT count(*) FROM snapshots WHERE owner = ?2) < ?8",
     [SQL_SNAPSHOT_COUNT] = "SELECT count(*) FROM snapshots WHERE owner = ?1",
     [SQL_SNAPSHOT_FIND] =
@@ -87,7 +87,7 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_SNAPSHOT_REMOVE] = "DELETE FROM snapshots WHERE id = ?1",
     [SQL_SNAPSHOT_LIST] = "SELECT " SNAPSHOT_COLUMNS " FROM snapshots WHERE "
                           "(?1 IS NULL OR owner = ?1) AND (?2 IS NULL OR sandbox = ?2) "
-                          "ORDER BY created, id",
+                          "AND fork = ?3 ORDER BY created, id",
     [SQL_BUILD_INSERT] =
         "INSERT INTO builds (" BUILD_COLUMNS ") SELECT ?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11 "
         "WHERE (SELECT count(*) FROM builds WHERE owner = ?3) < ?12",

@@ -97,7 +97,8 @@ static const char *const MIGRATIONS[] = {
     "  bytes INTEGER NOT NULL,"
     "  entries INTEGER NOT NULL,"
     "  created INTEGER NOT NULL,"
-    "  secrets INTEGER NOT NULL"
+    "  secrets INTEGER NOT NULL,"
+    "  fork INTEGER NOT NULL"
     ") STRICT, WITHOUT ROWID;"
     "CREATE INDEX snapshots_owner ON snapshots (owner, created);",
     "CREATE TABLE builds ("

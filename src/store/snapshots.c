@@ -25,6 +25,7 @@ static void read_snapshot(sqlite3_stmt *st, snapshot_row *r)
     r->entries = (uint64_t)sqlite3_column_int64(st, 5);
     r->created_ns = (uint64_t)sqlite3_column_int64(st, 6);
     r->secrets = sqlite3_column_int64(st, 7);
+    r->fork = sqlite3_column_int64(st, 8);
 }
 
 static err *no_snapshot(const char *id)
@@ -73,6 +74,7 @@ static err *run_snapshot_insert(store_conn *c, void *arg)
     bind_time(st, 7, r->created_ns);
     bind_time(st, 8, in->max);
     bind_time(st, 9, r->secrets);
+    bind_time(st, 10, r->fork);
     TRY(store_step_done(c, st, "record a snapshot"));
     return sqlite3_changes(c->db) ? NULL : no_room(r->owner, in->max);
 }
@@ -115,8 +117,8 @@ err *store_snapshot_remove(store *s, const char *id)
     return store_write(s, run_snapshot_remove, (void *)id);
 }
 
-err *store_snapshot_list(store *s, const char *owner, const char *sandbox, snapshot_row **ret_rows,
-                         size_t *ret_n)
+err *store_snapshot_list(store *s, const char *owner, const char *sandbox, bool forks,
+                         snapshot_row **ret_rows, size_t *ret_n)
 {
     CLEANUP(store_read_end) store_read r = {0};
     CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
@@ -128,6 +130,7 @@ err *store_snapshot_list(store *s, const char *owner, const char *sandbox, snaps
     TRY(store_stmt(r.c, SQL_SNAPSHOT_LIST, &st));
     bind_text(st, 1, owner);
     bind_text(st, 2, sandbox);
+    bind_time(st, 3, forks);
     while ((step = sqlite3_step(st)) == SQLITE_ROW) {
         if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
             rows = xrealloc(rows, (2 * n + 1) * sizeof *rows);

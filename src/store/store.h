@@ -152,6 +152,7 @@ typedef struct snapshot_row {
     char *image;                      /* the name of that one's */
     uint64_t bytes, entries, created_ns;
     bool secrets; /* that one was given some: its files may hold them */
+    bool fork;    /* it is the means of a fork that is under way, or was when we were killed */
 } snapshot_row;
 void snapshot_row_done(snapshot_row *r);
 /* ERR_QUOTA_EXCEEDED over max of the owner's, as the insert will say. */
@@ -161,9 +162,9 @@ err *store_snapshot_insert(store *s, const snapshot_row *r, size_t max) ERR_MUST
 err *store_snapshot_find(store *s, const char *owner, const char *id,
                          snapshot_row *ret_row) ERR_MUST;
 err *store_snapshot_remove(store *s, const char *id) ERR_MUST;
-/* Oldest first; owner NULL: everybody's, sandbox NULL: of any. */
-err *store_snapshot_list(store *s, const char *owner, const char *sandbox, snapshot_row **ret_rows,
-                         size_t *ret_n) ERR_MUST;
+/* Oldest first, those of forks or the others; owner NULL: everybody's, sandbox NULL: of any. */
+err *store_snapshot_list(store *s, const char *owner, const char *sandbox, bool forks,
+                         snapshot_row **ret_rows, size_t *ret_n) ERR_MUST;
 
 /* Builds of templates: what becomes of them, and which tags of the template they have. */
 #define BUILD_ID_LEN 36 /* a UUID */

@@ -2,6 +2,7 @@
 import concurrent.futures
 import contextlib
 import os
+import time
 from urllib.parse import quote
 
 from cases_owners import key_for
@@ -249,9 +250,36 @@ def forks(suite, node):
             c.request("POST", f"/v1/sandboxes/{sb}/fork", body, {"Content-Type": "application/json"})
             eventually("children come", lambda: of_label(node, "left=yes") or of_label(node, "left=yes", "gone"), 20)
             c.close()
-            eventually("children go", lambda: not of_label(node, "left=yes") and len(of_label(node, "left=yes", "gone")) >= 20, 60)
+            eventually("children go", lambda: of_label(node, "left=yes", "gone") and not of_label(node, "left=yes"), 60)
             equal(of_label(node, "left=no"), [sb], "the parent")
             equal(node.ok("GET", f"/v1/sandboxes/{sb}/snapshots")["snapshots"], [], "snapshots")
+
+    @suite.case("a fork that its caller has left makes no more children")
+    def _():
+        beside(node)
+        _, api = key_for(node, "leaving", creates_per_second=2)
+        with api.sandbox() as sb:
+            c = UnixConnection(node.path)
+            c.request("POST", f"/v1/sandboxes/{sb}/fork", b'{"count": 20, "labels": {"left": "early"}, "queue_wait": 30}',
+                      {"Content-Type": "application/json", "Authorization": f"Bearer {api.key}"})
+            eventually("a child comes", lambda: of_label(api, "left=early"), 20)
+            c.close()
+            eventually("children go", lambda: not of_label(api, "left=early"), 8)
+            time.sleep(1.5)
+            check(len(of_label(api, "left=early", "gone")) < 20 and not of_label(api, "left=early"), "it went on")
+
+    @suite.case("a child of a child has the variables of the template that its parent's parent was made of")
+    def _():
+        node.ok("POST", "/v1/templates", {"name": "with-env", "image": "busybox", "env": {"WHO": "template"}})
+        top = node.ok("POST", "/v1/sandboxes", {"template": "with-env"})["id"]
+        child = fork(node, top)["sandboxes"][0]["id"]
+        last = fork(node, child, env={"MORE": "said"})["sandboxes"][0]["id"]
+        equal([node.shell(one, "echo $WHO $MORE") for one in (top, child, last)], ["template\n", "template\n", "template said\n"], "variables")
+        reset = node.ok("POST", f"/v1/sandboxes/{last}/reset")
+        equal([reset["state"], node.shell(last, "echo $WHO")], ["running", "template\n"], "after a reset")
+        for one in (top, child, last):
+            node.delete(one)
+        equal(node.call("DELETE", "/v1/templates/with-env").status, 204, "the template")
 
     @suite.case("a fork that cannot have all its children has none")
     def _():

@@ -30,7 +30,7 @@ from load import Load, ends, patient, same
 from paused import paused
 from pulls import BUSYBOX, noise
 from registry import Image, Registry, tar_layer
-from snapshotted import snapshot_once, snapshotted
+from snapshotted import forked, snapshot_once, snapshotted
 
 POINTS_MIN = 40
 MEET = 8 * SLOW  # s: what a driver sets going in the background
@@ -269,6 +269,7 @@ TABLE = [
     *((WARDEN, "snapshot." + at, drive) for at in ("marked", "frozen", "copied", "taken") for drive in (snapshotted, snapshot_once)),
     *((BOTHYD, "derive." + at, drive) for at in ("noted", "made", "named", "recorded") for drive in (snapshotted, snapshot_once)),
     (BOTHYD, "snapshot.forgotten", snapshotted),
+    *((BOTHYD, at, forked) for at in ("derive.recorded", "fork.made")),
     *((BOTHYD, "reset." + at, drive) for at in ("claimed", "noted", "committed", "swapped", "started") for drive in (was_reset, reset_once)),
     *((BOTHYD, "build." + at, built) for at in ("kept", "named")),
     *((BOTHYD, at, start_again(BOTHYD)) for at in ("reconcile.swept", "reconcile.adopted", "exec.recovered")),

@@ -47,3 +47,29 @@ def snapshot_once(w):
     for snapshot in w.patient("GET", at + "/snapshots")["snapshots"]:
         w.patient("DELETE", f"/v1/snapshots/{snapshot['id']}", ok=(404,))
     w.load.ask("DELETE", at)
+
+
+def forked(w):
+    """One whose answer was lost has no children, nor anything else; asked for again it has all of them."""
+    mark = secrets.token_hex(8)
+    sandbox = w.load.ask("POST", "/v1/sandboxes", {"image": "busybox", "queue_wait": 20}, {"Idempotency-Key": secrets.token_hex(8)})["id"]
+    at = "/v1/sandboxes/" + sandbox
+    w.load.ask("POST", at + "/exec", {"argv": ["sh", "-c", f"echo {mark} >/file"]}, {"Idempotency-Key": secrets.token_hex(8)})
+    body = {"count": 3, "labels": {"fork": mark}, "queue_wait": 20}
+
+    def children():
+        return [s["id"] for s in w.patient("GET", f"/v1/sandboxes?label=fork%3D{mark}&state=running")["sandboxes"]]
+    made = None
+    with contextlib.suppress(*LOST):
+        made = w.node.ok("POST", at + "/fork", body, timeout=60)["sandboxes"]
+    if not made:
+        eventually("the node is back", lambda: w.patient("GET", "/v1/info"))
+        eventually("no child is left", lambda: not children(), 30)
+        made = w.node.ok("POST", at + "/fork", body, timeout=60)["sandboxes"]
+    equal(sorted(children()), sorted(c["id"] for c in made), "children")
+    for child in made:
+        got = w.load.ask("POST", f"/v1/sandboxes/{child['id']}/exec", {"argv": ["cat", "/file"]}, {"Idempotency-Key": secrets.token_hex(8)})
+        same(bytes_of(got["out"]), f"{mark}\n".encode(), f"files of child {child['id']}")
+        w.load.ask("DELETE", f"/v1/sandboxes/{child['id']}")
+    equal(w.patient("GET", at + "/snapshots")["snapshots"], [], "snapshots")
+    w.load.ask("DELETE", at)

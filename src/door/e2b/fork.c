@@ -1,49 +1,17 @@
 /* POST /sandboxes/{id}/fork: sandboxes that begin with the files of one; processes are not in
  * them, nor the environment that it was created with. All that are asked for, or none. */
-#include <stdatomic.h>
+#include "door/shared/fork.h"
 
 #include "door/e2b/templates.h"
-#include "door/shared/wait.h"
 
-typedef struct forking {
-    const e2b *door;
-    caller who; /* a copy */
-    wait_ticket *ticket;
-    _Atomic bool left; /* who asked has gone */
-    _Atomic int holders;
-} forking;
-
-static void forking_unref(forking *f)
+static json_t *view_forked(const void *door, sandbox *const *children, size_t n, uint64_t still_ns)
 {
-    if (--f->holders)
-        return;
-    free(f->who.owner);
-    free(f);
-}
-
-static void fork_over(void *arg, bool early)
-{
-    forking *f = arg;
-
-    f->left = early;
-    forking_unref(f);
-}
-
-static void on_forked(void *arg, err *failure, sandbox *const *children, size_t n,
-                      uint64_t still_ns)
-{
-    forking *f = arg;
     json_t *list = json_array();
 
     (void)still_ns;
-    for (size_t i = 0; i < n; i++) {
-        json_array_append_new(list, json_pack("{s:o}", "sandbox", view_made(f->door, children[i])));
-        if (f->left) /* nobody knows its id */
-            err_drop(engine_delete(f->door->o.engine, &f->who, children[i], CAUSE_REQUESTED, NULL),
-                     "e2b");
-    }
-    wait_finish(f->ticket, failure, 201, list, false);
-    forking_unref(f);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:o}", "sandbox", view_made(door, children[i])));
+    return list;
 }
 
 static err *parse_count(const json_t *body, unsigned *ret_count)
@@ -71,22 +39,17 @@ err *fork_sandboxes(request *rq, response *rs)
 {
     CLEANUP(json_decrefp) json_t *body = NULL;
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
-    fork_request r = {0};
     const e2b *d = e2b_of(rq);
+    fork_asked a = {.engine = d->o.engine, .who = e2b_caller(rq), .view = view_forked, .arg = d};
+    fork_request *r = &a.what;
 
     TRY(control_body(rq, NULL, &body));
-    TRY(parse_count(body, &r.count));
-    TRY(control_timeout(body, d->o.default_ttl_ms, &r.spec.ttl_ms));
+    TRY(parse_count(body, &r->count));
+    TRY(control_timeout(body, d->o.default_ttl_ms, &r->spec.ttl_ms));
     TRY(control_find(rq, &sb));
-    r.spec.door = note_for(sb, r.spec.ttl_ms);
-    forking *f = xcalloc(1, sizeof *f);
-    *f = (forking){.door = d, .who = *e2b_caller(rq), .holders = 2};
-    f->who.owner = xstrdup(f->who.owner);
-    f->ticket = wait_start(rq, rs, false);
-    wait_over(f->ticket, fork_over, f);
-    err *refused = engine_fork(d->o.engine, e2b_caller(rq), sb, &r, on_forked, f);
-    if (refused)
-        on_forked(f, refused, NULL, 0, 0);
-    sandbox_spec_done(&r.spec);
+    TRY(request_hold_new(rq, r->count * FORK_HELD, &a.hold));
+    a.parent = sb;
+    r->spec.door = note_for(sb, r->spec.ttl_ms);
+    fork_start(rq, rs, &a);
     return NULL;
 }

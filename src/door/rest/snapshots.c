@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "door/rest/internal.h"
 #include "door/rest/spec.h"
+#include "door/shared/fork.h"
 
 static json_t *view_snapshot(const snapshot_row *r)
 {
@@ -82,38 +83,13 @@ err *rest_snapshot_delete(request *rq, response *rs)
 
 /* ---- forks ---- */
 
-#define FORK_BODY_MAX (4 << 20)
-#define FORK_HELD     (128 << 10)
+#define FORK_BODY_MAX (4 << 20) /* each child has one of its own */
 
-typedef struct forking {
-    engine *engine;
-    caller who; /* a copy */
-    wait_ticket *ticket;
-    request_hold *hold;
-    _Atomic bool left; /* who asked has gone */
-    _Atomic int holders;
-} forking;
-
-static void forking_unref(forking *f)
-{
-    if (--f->holders)
-        return;
-    free(f->who.owner);
-    free(f);
-}
-
-static void fork_over(void *arg, bool early)
-{
-    forking *f = arg;
-
-    f->left = early;
-    forking_unref(f);
-}
-
-static json_t *view_forked(sandbox *const *children, size_t n, uint64_t still_ns)
+static json_t *view_forked(const void *arg, sandbox *const *children, size_t n, uint64_t still_ns)
 {
     json_t *list = json_array();
 
+    (void)arg;
     for (size_t i = 0; i < n; i++) {
         CLEANUP(sandbox_view_done) sandbox_view v = {0};
         sandbox_get(children[i], &v);
@@ -121,19 +97,6 @@ static json_t *view_forked(sandbox *const *children, size_t n, uint64_t still_ns
     }
     return json_pack("{s:o,s:s,s:f}", "sandboxes", list, "holds", "files", "still_ms",
                      (double)still_ns / 1e6);
-}
-
-static void on_forked(void *arg, err *failure, sandbox *const *children, size_t n,
-                      uint64_t still_ns)
-{
-    forking *f = arg;
-
-    for (size_t i = 0; f->left && i < n; i++) /* nobody knows their ids */
-        err_drop(engine_delete(f->engine, &f->who, children[i], CAUSE_REQUESTED, NULL), "fork");
-    wait_finish(f->ticket, failure, 201, failure ? NULL : view_forked(children, n, still_ns),
-                false);
-    request_hold_free(f->hold);
-    forking_unref(f);
 }
 
 static fork_request take_fork(fork_sandbox *in)
@@ -151,33 +114,20 @@ static fork_request take_fork(fork_sandbox *in)
     return r;
 }
 
-static void start_fork(request *rq, response *rs, sandbox *sb, fork_request *r, request_hold *hold)
-{
-    forking *f = xcalloc(1, sizeof *f);
-
-    *f = (forking){.engine = rest_engine(rq), .who = *rest_caller(rq), .hold = hold, .holders = 2};
-    f->who.owner = xstrdup(f->who.owner);
-    f->ticket = wait_start(rq, rs, false);
-    wait_over(f->ticket, fork_over, f);
-    err *refused = engine_fork(f->engine, rest_caller(rq), sb, r, on_forked, f);
-    if (refused)
-        on_forked(f, refused, NULL, 0, 0);
-}
-
 err *rest_sandbox_fork(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(fork_sandbox_done) fork_sandbox in = {.count = 1};
     CLEANUP(body_wipe) buf body = {0};
-    request_hold *hold = NULL;
+    fork_asked a = {.engine = rest_engine(rq), .who = rest_caller(rq), .view = view_forked};
 
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     TRY(request_body(rq, FORK_BODY_MAX, &body));
     if (body.len)
         TRY(fork_sandbox_decode(body.p, body.len, &in));
-    TRY(request_hold_new(rq, body.len + FORK_HELD, &hold));
-    fork_request r = take_fork(&in);
-    start_fork(rq, rs, sb, &r, hold);
-    sandbox_spec_done(&r.spec);
+    TRY(request_hold_new(rq, in.count * (body.len + FORK_HELD), &a.hold));
+    a.parent = sb;
+    a.what = take_fork(&in);
+    fork_start(rq, rs, &a);
     return NULL;
 }

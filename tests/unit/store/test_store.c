@@ -453,7 +453,7 @@ static void assert_snapshots(store *s, const char *owner, const char *sandbox, c
     snapshot_row *rows = NULL;
     size_t found = 0;
 
-    assert_ok(store_snapshot_list(s, owner, sandbox, &rows, &found));
+    assert_ok(store_snapshot_list(s, owner, sandbox, false, &rows, &found));
     assert_int_equal(found, n);
     if (n)
         assert_string_equal(rows[0].id, first);
