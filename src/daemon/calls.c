@@ -95,6 +95,7 @@ static const int ALLOWED[] = {
     SCMP_SYS(sendmmsg),
     SCMP_SYS(sendmsg),
     SCMP_SYS(sendto),
+    SCMP_SYS(setpriority),
     SCMP_SYS(setsockopt),
     SCMP_SYS(shutdown),
     SCMP_SYS(socketpair),

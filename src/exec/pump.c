@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -16,6 +17,7 @@
 #define FAST_MAX 4u
 #define BULK     2u
 #define BATCH    64
+#define NICE     10 /* of the bulk lanes: who floods takes time from nobody that needs it */
 
 struct pump_lane {
     int ep, wake;
@@ -127,6 +129,8 @@ static void *lane_run(void *arg)
     int timeout;
 
     own = l;
+    if (l->bulk)
+        (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
     while (look(l, &timeout)) {
         int n = epoll_wait(l->ep, ev, BATCH, timeout);
         if (n < 0 && errno != EINTR) {

@@ -185,7 +185,6 @@ typedef struct creating {
 typedef struct waiting {
     const e2b *door;
     wait_ticket *ticket;
-    request_hold *hold;
     char *template; /* as the caller called it */
     bool guessed;   /* it is a word that may be an image's name */
 } waiting;
@@ -221,7 +220,6 @@ static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
     if (failure)
         failure = template_error(failure, w->template, w->guessed);
     wait_finish(w->ticket, failure, 201, sb ? view_made(w->door, sb) : NULL, replay);
-    request_hold_free(w->hold);
     free(w->template);
     free(w);
     sandbox_unref(sb);
@@ -265,7 +263,8 @@ static err *create(request *rq, response *rs, bool v2)
     creating *made = xcalloc(1, sizeof *made);
     waiting *w = xcalloc(1, sizeof *w);
     made->door = d;
-    *w = (waiting){d, wait_start(rq, rs, false), hold, xstrdup(a.note.template), is_guess(d, &a)};
+    *w = (waiting){d, wait_start(rq, rs, false), xstrdup(a.note.template), is_guess(d, &a)};
+    wait_hold(w->ticket, hold);
     wait_over(w->ticket, create_over, made);
     made->sb =
         engine_create(d->o.engine, e2b_caller(rq), &a.spec, PULL_MISSING, &idem, on_created, w);

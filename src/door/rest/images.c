@@ -32,14 +32,9 @@ static int percent_of(const pull_progress *p)
     return p->bytes ? (int)((double)p->bytes_done * 99 / (double)p->bytes) : 0;
 }
 
-typedef struct pulling {
-    wait_ticket *ticket;
-    request_hold *hold; /* until it is done, also when its caller has gone */
-} pulling;
-
 static void on_progress(void *arg, const pull_progress *p)
 {
-    wait_event(((pulling *)arg)->ticket, "progress",
+    wait_event(arg, "progress",
                json_pack("{s:s,s:i,s:i,s:I,s:I,s:i}", "stage", p->stage, "layers", (int)p->layers,
                          "layers_done", (int)p->layers_done, "bytes", (json_int_t)p->bytes,
                          "bytes_done", (json_int_t)p->bytes_done, "percent", percent_of(p)));
@@ -47,11 +42,7 @@ static void on_progress(void *arg, const pull_progress *p)
 
 static void on_pulled(void *arg, err *failure, image *got)
 {
-    pulling *w = arg;
-
-    wait_finish(w->ticket, failure, 200, got ? view_image(got) : NULL, false);
-    request_hold_free(w->hold);
-    free(w);
+    wait_finish(arg, failure, 200, got ? view_image(got) : NULL, false);
     image_unref(got);
 }
 
@@ -90,13 +81,13 @@ err *rest_image_pull(request *rq, response *rs)
                               : in.pull == PULL_IMAGE_PULL_NEVER ? PULL_NEVER
                                                                  : PULL_ALWAYS;
     TRY(request_hold_new(rq, PULL_HELD, &hold));
-    pulling *w = xcalloc(1, sizeof *w);
-    *w = (pulling){wait_start(rq, rs, events), hold};
+    wait_ticket *t = wait_start(rq, rs, events);
+    wait_hold(t, hold);
     image_ensure(engine_images(rest_engine(rq)), in.source, in.name, policy,
                  &(pull_events){.owner = rest_caller(rq)->owner,
                                 .progress = events ? on_progress : NULL,
                                 .done = on_pulled,
-                                .arg = w});
+                                .arg = t});
     return NULL;
 }
 

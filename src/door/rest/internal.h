@@ -31,6 +31,7 @@ static inline const caller *rest_caller(request *rq)
 
 /* view.c: values as JSON, each a new reference */
 json_t *view_sandbox(const sandbox_view *v);
+json_t *view_sandbox_now(sandbox *sb);
 json_t *view_walls(const sandbox_view *v); /* the receipt; null: nobody tried any */
 json_t *view_pause(const sandbox_view *v); /* what is kept and lost; null: it is not paused */
 json_t *view_end(uint64_t exec_id, const exec_end *end, const char *cause_json);

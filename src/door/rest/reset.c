@@ -5,26 +5,9 @@
 #define BODY_MAX   (4 << 20)
 #define RESET_HELD (128 << 10) /* what a reset counts for beside its body */
 
-typedef struct waiting {
-    wait_ticket *ticket;
-    request_hold *hold; /* until it is done, also when its caller has gone */
-} waiting;
-
-static json_t *sandbox_json(sandbox *sb)
-{
-    CLEANUP(sandbox_view_done) sandbox_view v;
-
-    sandbox_get(sb, &v);
-    return view_sandbox(&v);
-}
-
 static void on_reset(void *arg, err *failure, sandbox *sb, bool replay)
 {
-    waiting *w = arg;
-
-    wait_finish(w->ticket, failure, 200, sb ? sandbox_json(sb) : NULL, replay);
-    request_hold_free(w->hold);
-    free(w);
+    wait_finish(arg, failure, 200, sb ? view_sandbox_now(sb) : NULL, replay);
     sandbox_unref(sb);
 }
 
@@ -46,8 +29,8 @@ err *rest_sandbox_reset(request *rq, response *rs)
     with.secrets = TAKE_PTR(in.secrets);
     with.queue_ms = in.has_queue_wait ? in.queue_wait * 1000 : 0;
     TRY(request_hold_new(rq, body.len + RESET_HELD, &hold));
-    waiting *w = xcalloc(1, sizeof *w);
-    *w = (waiting){wait_start(rq, rs, false), hold};
-    engine_reset(rest_engine(rq), rest_caller(rq), sb, &with, &idem, on_reset, w);
+    wait_ticket *t = wait_start(rq, rs, false);
+    wait_hold(t, hold);
+    engine_reset(rest_engine(rq), rest_caller(rq), sb, &with, &idem, on_reset, t);
     return NULL;
 }

@@ -10,14 +10,6 @@
 #define BODY_MAX    (4 << 20)
 #define CREATE_HELD (128 << 10) /* what a create counts for beside its body */
 
-static json_t *sandbox_json(sandbox *sb)
-{
-    CLEANUP(sandbox_view_done) sandbox_view v;
-
-    sandbox_get(sb, &v);
-    return view_sandbox(&v);
-}
-
 /* ---- create ---- */
 
 /* Moves the decoded request into a spec; what the spec cannot say is an error, never ignored. */
@@ -59,18 +51,9 @@ typedef struct creating {
     sandbox *sb;
 } creating;
 
-typedef struct waiting {
-    wait_ticket *ticket;
-    request_hold *hold; /* until it is done, also when its caller has gone */
-} waiting;
-
 static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
 {
-    waiting *w = arg;
-
-    wait_finish(w->ticket, failure, 201, sb ? sandbox_json(sb) : NULL, replay);
-    request_hold_free(w->hold);
-    free(w);
+    wait_finish(arg, failure, 201, sb ? view_sandbox_now(sb) : NULL, replay);
     sandbox_unref(sb);
 }
 
@@ -105,12 +88,12 @@ err *rest_sandbox_create(request *rq, response *rs)
     TRY(take_create(&in, &spec));
     TRY(request_hold_new(rq, body.len + CREATE_HELD, &hold));
     creating *made = xcalloc(1, sizeof *made);
-    waiting *w = xcalloc(1, sizeof *w);
+    wait_ticket *t = wait_start(rq, rs, false);
     made->engine = rest_engine(rq);
-    *w = (waiting){wait_start(rq, rs, false), hold};
-    wait_over(w->ticket, create_over, made);
+    wait_hold(t, hold);
+    wait_over(t, create_over, made);
     made->sb = engine_create(made->engine, rest_caller(rq), &spec, policy_of(in.pull), &idem,
-                             on_created, w);
+                             on_created, t);
     return NULL;
 }
 
@@ -204,7 +187,7 @@ err *rest_sandbox_update(request *rq, response *rs)
         spec_take_limits(&in.limits, &p.limits);
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     TRY(engine_update(rest_engine(rq), rest_caller(rq), sb, &p));
-    response_json(rs, 200, sandbox_json(sb));
+    response_json(rs, 200, view_sandbox_now(sb));
     return NULL;
 }
 
@@ -223,6 +206,6 @@ err *rest_sandbox_delete(request *rq, response *rs)
     TRY(sandbox_delete_query_decode(query_find, rq, &q));
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     TRY(engine_delete(rest_engine(rq), rest_caller(rq), sb, cause_of(q.cause), q.detail));
-    response_json(rs, 200, sandbox_json(sb));
+    response_json(rs, 200, view_sandbox_now(sb));
     return NULL;
 }

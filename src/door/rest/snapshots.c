@@ -90,11 +90,8 @@ static json_t *view_forked(const void *arg, sandbox *const *children, size_t n, 
     json_t *list = json_array();
 
     (void)arg;
-    for (size_t i = 0; i < n; i++) {
-        CLEANUP(sandbox_view_done) sandbox_view v = {0};
-        sandbox_get(children[i], &v);
-        json_array_append_new(list, view_sandbox(&v));
-    }
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, view_sandbox_now(children[i]));
     return json_pack("{s:o,s:s,s:f}", "sandboxes", list, "holds", "files", "still_ms",
                      (double)still_ns / 1e6);
 }

@@ -201,6 +201,14 @@ json_t *view_sandbox(const sandbox_view *v)
     return o;
 }
 
+json_t *view_sandbox_now(sandbox *sb)
+{
+    CLEANUP(sandbox_view_done) sandbox_view v = {0};
+
+    sandbox_get(sb, &v);
+    return view_sandbox(&v);
+}
+
 static const char *stage_name(int stage)
 {
     static const char *const NAMES[] = {"?",   "parse", "rlimit", "tty",  "cwd",  "groups",

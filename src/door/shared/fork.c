@@ -11,7 +11,6 @@ typedef struct forking {
     fork_view *view;
     const void *arg;
     wait_ticket *ticket;
-    request_hold *hold;
     _Atomic bool left; /* who asked has gone */
     _Atomic int holders;
 } forking;
@@ -48,7 +47,6 @@ static void on_forked(void *arg, err *failure, sandbox *const *children, size_t 
         err_drop(engine_delete(f->engine, &f->who, children[i], CAUSE_REQUESTED, NULL), "fork");
     wait_finish(f->ticket, failure, 201, failure ? NULL : f->view(f->arg, children, n, still_ns),
                 false);
-    request_hold_free(f->hold);
     unref(f);
 }
 
@@ -56,14 +54,11 @@ void fork_start(request *rq, response *rs, fork_asked *a)
 {
     forking *f = xcalloc(1, sizeof *f);
 
-    *f = (forking){.engine = a->engine,
-                   .who = *a->who,
-                   .view = a->view,
-                   .arg = a->arg,
-                   .hold = a->hold,
-                   .holders = 2};
+    *f = (forking){
+        .engine = a->engine, .who = *a->who, .view = a->view, .arg = a->arg, .holders = 2};
     f->who.owner = xstrdup(f->who.owner);
     f->ticket = wait_start(rq, rs, false);
+    wait_hold(f->ticket, a->hold);
     wait_over(f->ticket, over, f);
     a->what.is_left = is_left;
     err *refused = engine_fork(f->engine, a->who, a->parent, &a->what, on_forked, f);

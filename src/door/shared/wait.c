@@ -17,6 +17,7 @@ struct wait_ticket {
     char *request_id;
     const error_form *form;
     bool events;
+    request_hold *hold; /* whoever finishes gives it back */
     /* under the lock */
     buf pending; /* events not yet given to the relay */
     bool finished;
@@ -140,6 +141,11 @@ wait_ticket *wait_start(request *rq, response *rs, bool events)
     return t;
 }
 
+void wait_hold(wait_ticket *t, request_hold *hold)
+{
+    t->hold = hold;
+}
+
 void wait_over(wait_ticket *t, void (*over)(void *arg, bool early), void *arg)
 {
     t->over = over;
@@ -174,5 +180,6 @@ void wait_finish(wait_ticket *t, err *failure, int status, json_t *body, bool re
     t->finished = true;
     wake_locked(t);
     pthread_mutex_unlock(&t->lock);
+    request_hold_free(t->hold);
     ticket_unref(t);
 }

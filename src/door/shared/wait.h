@@ -12,6 +12,8 @@ typedef struct wait_ticket wait_ticket;
  * a body the answer has none. */
 wait_ticket *wait_start(request *rq, response *rs, bool events);
 void wait_finish(wait_ticket *t, err *failure, int status, json_t *body, bool replay);
+/* What the request holds until finish, also when its caller has gone. */
+void wait_hold(wait_ticket *t, request_hold *hold);
 /* Before the handler returns: called once when the connection is done with the answer; early: the
  * caller has gone before there was one. */
 void wait_over(wait_ticket *t, void (*over)(void *arg, bool early), void *arg);
