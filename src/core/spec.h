@@ -72,6 +72,7 @@ typedef struct sandbox_spec {
     char **env;         /* NAME=value; never stored */
     char **secrets;     /* NAME=value; never stored, wiped on free */
     bool holds_secrets; /* what it begins with may hold some of another's */
+    bool of_fork;       /* the snapshot is a fork's own, which nobody else may name */
     char *heir_of;      /* its parent's template, for its variables; NULL: none */
     char *user;         /* NULL: the image's */
     char *cwd;          /* NULL: the image's */

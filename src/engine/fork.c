@@ -31,7 +31,8 @@ typedef struct fork_job {
     uint64_t again_ns; /* not before: the key's rate or concurrency */
     uint64_t by_ns;    /* how long that is waited for */
     bool (*is_left)(void *arg);
-    err *failure; /* the first */
+    char *heir_of; /* the template of the children's children; or NULL */
+    err *failure;  /* the first */
 } fork_job;
 
 static void job_free(fork_job *j)
@@ -45,6 +46,7 @@ static void job_free(fork_job *j)
     sandbox_spec_done(&j->spec);
     sandbox_unref(j->parent);
     free(j->who.owner);
+    free(j->heir_of);
     pthread_cond_destroy(&j->answered_all);
     pthread_mutex_destroy(&j->lock);
     free(j);
@@ -81,9 +83,12 @@ static void fill_env(fork_job *j)
     if (!j->parent->template)
         return;
     err *gone = engine_template_find(j->e, &owner, j->parent->template, &t);
-    if (!gone)
-        sandbox_spec_fill(&j->spec, &(sandbox_spec){.env = t.spec.env});
     err_free(gone);
+    if (gone)
+        return;
+    sandbox_spec_fill(&j->spec, &(sandbox_spec){.env = t.spec.env});
+    if (t.public || str_eq(j->who.owner, owner.owner)) /* else it is another's, or of that name */
+        j->heir_of = xstrdup(t.id);
 }
 
 /* What the request does not say is as of the parent. */
@@ -105,7 +110,8 @@ static sandbox_spec child_spec(const fork_job *j, const char *snapshot)
                       .door = copy_of(j->spec.door),
                       .ttl_pauses = j->spec.ttl_pauses,
                       .holds_secrets = j->spec.holds_secrets,
-                      .heir_of = copy_of(j->parent->template),
+                      .of_fork = true,
+                      .heir_of = copy_of(j->heir_of),
                       .queue_ms = j->spec.queue_ms};
 
     sandbox_spec_fill(&s, &j->spec);
@@ -171,6 +177,7 @@ static void ask_one(fork_job *j, const char *snapshot)
         return;
     j->asked = xrealloc(j->asked, (j->nasked + 1) * sizeof(sandbox *));
     j->asked[j->nasked++] = one;
+    FAULT_KILL("fork.asked");
 }
 
 /* Why no more of them are wanted; NULL: they are. */
@@ -215,19 +222,26 @@ static err *run(fork_job *j, uint64_t *ret_still_ns)
                     ret_still_ns));
     make_all(j, row.id);
     FAULT_KILL("fork.made");
-    for (size_t i = 0; j->failure && i < j->nmade; i++)
+    if (!j->failure)
+        j->failure = cut(j);
+    if (!j->failure) /* with the record it is done: a start ends children of one that is there */
+        j->failure = snapshot_forget(j->e, row.id);
+    if (!j->failure)
+        return NULL;
+    for (size_t i = 0; i < j->nmade; i++)
         err_drop(engine_delete(j->e, &j->who, j->made[i], CAUSE_REQUESTED, NULL), "fork");
-    err_drop(snapshot_forget(j->e, row.id), "fork");
+    err_free(snapshot_forget(j->e, row.id)); /* else the next start does */
     return err_wrap(TAKE_PTR(j->failure), "a child of sandbox %s", j->parent->id);
 }
 
 static void end(engine *e, fork_job *j)
 {
-    CLEANUP(sandbox_unrefp) sandbox *parent = sandbox_ref(j->parent);
-
-    job_free(j); /* before the engine may be */
-    LOCK_SCOPE(&e->lock);
-    under_way_end(e, e->forking, parent);
+    {
+        LOCK_SCOPE(&e->lock);
+        under_way_end(e, e->forking, j->parent);
+    }
+    job_free(j);
+    under_way_left(e);
 }
 
 static void *fork_thread(void *arg)
@@ -251,9 +265,12 @@ static err *check(const sandbox *sb, const fork_request *r)
         return NULL;
     return err_remedy(
         err_kind(err_new(ERR_CONFLICT,
-                         "sandbox %s was given secrets, and what it wrote may hold them", sb->id),
+                         "sandbox %s was given secrets, or began with files of one that was: its "
+                         "files may hold them",
+                         sb->id),
                  "secrets"),
-        "Say despite_secrets: true if every child may have what is in its files.");
+        "Say despite_secrets: true (REST, 'bothy fork --despite-secrets') if every child may have "
+        "what is in its files.");
 }
 
 err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_done *done,

@@ -41,6 +41,7 @@ struct engine {
     map buckets;              /* key id or owner → quota_bucket */
     struct sandbox *snapshotting[SNAPSHOTS_AT_ONCE]; /* under the lock, borrowed; NULL: none */
     struct sandbox *forking[SNAPSHOTS_AT_ONCE];      /* likewise */
+    unsigned leaving;                                /* likewise: over, but for what they hold */
     turns copies;                                    /* of snapshots, by the backend */
     unsigned sweeps;     /* likewise: still to come, as a snapshot, or who had one, is gone */
     unsigned prunes;     /* likewise: and as a sweep has found something */
@@ -211,9 +212,10 @@ err *snapshot_sweep(engine *e) ERR_MUST;
 bool engine_uses_image(engine *e, const uint8_t digest[32]); /* one that lives, or is being made */
 err *snapshot_check_can(engine *e, const caller *c) ERR_MUST;
 /* A place for a snapshot or a fork of sb among `all`: an owner has some of them. It ends with the
- * lock, while sb is still there. */
+ * lock, while sb is still there; the engine stays until it is left, when sb has been let go. */
 err *under_way_begin(engine *e, struct sandbox **all, const char *what, sandbox *sb) ERR_MUST;
 void under_way_end(engine *e, struct sandbox **all, const sandbox *sb);
+void under_way_left(engine *e);
 /* As engine_snapshot_remove(), by the build whose files they are. */
 err *snapshot_remove_built(engine *e, const caller *c, const char *id) ERR_MUST;
 /* Its record goes, without asking whose it is or what names it. */

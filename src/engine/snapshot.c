@@ -43,6 +43,14 @@ void under_way_end(engine *e, struct sandbox **all, const sandbox *sb)
     while (all[i] != sb)
         i++;
     all[i] = NULL;
+    e->leaving++;
+}
+
+void under_way_left(engine *e)
+{
+    LOCK_SCOPE(&e->lock);
+
+    e->leaving--;
     pthread_cond_broadcast(&e->wake);
 }
 
@@ -54,9 +62,10 @@ static bool is_under_way(struct sandbox *const *all)
     return false;
 }
 
-static err *begin(engine *e, sandbox *sb)
+static err *begin(engine *e, sandbox *sb, bool fork)
 {
-    TRY(store_snapshot_room(e->o.store, sb->owner, SNAPSHOTS_MAX)); /* before anything is copied */
+    if (!fork) /* before anything is copied */
+        TRY(store_snapshot_room(e->o.store, sb->owner, SNAPSHOTS_MAX));
     return under_way_begin(e, e->snapshotting, "snapshots", sb);
 }
 
@@ -184,9 +193,10 @@ err *snapshot_as(engine *e, const caller *c, sandbox *sb, const snapshot_config 
                  snapshot_row *ret_snapshot, uint64_t *ret_still_ns)
 {
     TRY(snapshot_check_can(e, c));
-    TRY(begin(e, sb));
+    TRY(begin(e, sb, as->fork));
     err *failure = copy_and_take(e, sb, as, ret_snapshot, ret_still_ns);
     end(e, sb, failure);
+    under_way_left(e);
     return failure;
 }
 
@@ -216,13 +226,14 @@ static void *run_job(void *arg)
     end(e, j->sb, failed);
     sandbox_unref(j->sb);
     free(j);
+    under_way_left(e);
     return NULL;
 }
 
 err *engine_snapshot_start(engine *e, const caller *c, sandbox *sb, snapshot_done *done, void *arg)
 {
     TRY(snapshot_check_can(e, c));
-    TRY(begin(e, sb));
+    TRY(begin(e, sb, false));
     snapshot_job *j = xcalloc(1, sizeof *j);
     *j = (snapshot_job){.sb = sandbox_ref(sb), .done = done, .arg = arg};
     if (thread_try_detach(run_job, j))
@@ -230,6 +241,7 @@ err *engine_snapshot_start(engine *e, const caller *c, sandbox *sb, snapshot_don
     end(e, sb, false);
     sandbox_unref(j->sb);
     free(j);
+    under_way_left(e);
     return err_retry_after(err_new(ERR_UNAVAILABLE, "there is no thread for a snapshot"), 1);
 }
 
@@ -242,7 +254,7 @@ static const char *whose(const caller *c)
 
 err *engine_snapshot_find(engine *e, const caller *c, const char *id, snapshot_row *ret_snapshot)
 {
-    return store_snapshot_find(e->o.store, whose(c), id, ret_snapshot);
+    return store_snapshot_find(e->o.store, whose(c), id, false, ret_snapshot);
 }
 
 err *engine_snapshot_list(engine *e, const caller *c, const sandbox *sb, snapshot_row **ret_rows,
@@ -329,7 +341,7 @@ err *snapshot_apply(engine *e, const char *owner, sandbox_spec *spec)
 
     if (!spec->snapshot)
         return NULL;
-    TRY(store_snapshot_find(e->o.store, owner, spec->snapshot, &row));
+    TRY(store_snapshot_find(e->o.store, owner, spec->snapshot, spec->of_fork, &row));
     free(spec->image);
     spec->image = TAKE_PTR(row.image);
     spec->holds_secrets |= row.secrets;
@@ -353,7 +365,7 @@ static err *sweep_one(engine *e, const char *id, bool *ret_removed)
 {
     CLEANUP(snapshot_row_done) snapshot_row row = {0};
     CLEANUP(image_unrefp) image *i = NULL;
-    err *failure = store_snapshot_find(e->o.store, NULL, id, &row);
+    err *failure = store_snapshot_find(e->o.store, NULL, id, true, &row);
 
     if (!failure || failure->code != ERR_NOT_FOUND)
         return failure;
@@ -445,6 +457,6 @@ void snapshot_wait_all(engine *e)
     turns_close(&e->copies);
     LOCK_SCOPE(&e->lock);
 
-    while (is_under_way(e->snapshotting) || is_under_way(e->forking) || e->pruning)
+    while (is_under_way(e->snapshotting) || is_under_way(e->forking) || e->leaving || e->pruning)
         pthread_cond_wait(&e->wake, &e->lock);
 }

@@ -17,7 +17,7 @@
 #define FAST_MAX 4u
 #define BULK     2u
 #define BATCH    64
-#define NICE     10 /* of the bulk lanes: who floods takes time from nobody that needs it */
+#define NICE     10 /* of the bulk lanes: who floods takes little from the others */
 
 struct pump_lane {
     int ep, wake;
@@ -129,8 +129,9 @@ static void *lane_run(void *arg)
     int timeout;
 
     own = l;
-    if (l->bulk)
-        (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICE);
+    if (l->bulk && setpriority(PRIO_PROCESS, (id_t)gettid(), NICE))
+        log_warn("pump", "floods of output are moved at a full priority: %s",
+                 strerrordesc_np(errno));
     while (look(l, &timeout)) {
         int n = epoll_wait(l->ep, ev, BATCH, timeout);
         if (n < 0 && errno != EINTR) {

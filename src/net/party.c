@@ -197,6 +197,11 @@ err *request_hold_new(request *rq, size_t n, request_hold **ret_hold)
 {
     server *s = rq->server;
 
+    if (n > s->party_bytes)
+        return err_remedy(
+            err_new(ERR_TOO_LARGE, "this would take %zu MiB of memory while it waits", n >> 20),
+            "Ask for less at a time: %llu MiB may wait.",
+            (unsigned long long)(s->party_bytes >> 20));
     if (!party_take(s, rq->party, n, 0)) {
         metric_add(&NET_METRICS[M_REFUSED], 0, 1);
         return err_retry_after(

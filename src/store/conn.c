@@ -80,10 +80,10 @@ static const char *const SQL[SQL_STATEMENTS] = {
                           "WHERE ?2 OR public OR owner = ?1 ORDER BY name, created, id",
     [SQL_SNAPSHOT_INSERT] =
         "INSERT INTO snapshots (" SNAPSHOT_COLUMNS ") SELECT ?1,?2,?3,?4,?5,?6,?7,?9,?10 "
-        "WHERE (SELECT count(*) FROM snapshots WHERE owner = ?2) < ?8",
-    [SQL_SNAPSHOT_COUNT] = "SELECT count(*) FROM snapshots WHERE owner = ?1",
-    [SQL_SNAPSHOT_FIND] =
-        "SELECT " SNAPSHOT_COLUMNS " FROM snapshots WHERE id = ?1 AND (?2 IS NULL OR owner = ?2)",
+        "WHERE ?10 OR (SELECT count(*) FROM snapshots WHERE owner = ?2 AND NOT fork) < ?8",
+    [SQL_SNAPSHOT_COUNT] = "SELECT count(*) FROM snapshots WHERE owner = ?1 AND NOT fork",
+    [SQL_SNAPSHOT_FIND] = "SELECT " SNAPSHOT_COLUMNS " FROM snapshots "
+                          "WHERE id = ?1 AND (?2 IS NULL OR owner = ?2) AND (?3 OR NOT fork)",
     [SQL_SNAPSHOT_REMOVE] = "DELETE FROM snapshots WHERE id = ?1",
     [SQL_SNAPSHOT_LIST] = "SELECT " SNAPSHOT_COLUMNS " FROM snapshots WHERE "
                           "(?1 IS NULL OR owner = ?1) AND (?2 IS NULL OR sandbox = ?2) "

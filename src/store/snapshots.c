@@ -84,7 +84,8 @@ err *store_snapshot_insert(store *s, const snapshot_row *r, size_t max)
     return store_write(s, run_snapshot_insert, &(snapshot_insert){r, max});
 }
 
-err *store_snapshot_find(store *s, const char *owner, const char *id, snapshot_row *ret_row)
+err *store_snapshot_find(store *s, const char *owner, const char *id, bool forks,
+                         snapshot_row *ret_row)
 {
     CLEANUP(store_read_end) store_read r = {0};
     CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
@@ -93,6 +94,7 @@ err *store_snapshot_find(store *s, const char *owner, const char *id, snapshot_r
     TRY(store_stmt(r.c, SQL_SNAPSHOT_FIND, &st));
     bind_text(st, 1, id);
     bind_text(st, 2, owner);
+    bind_time(st, 3, forks);
     int step = sqlite3_step(st);
     if (step == SQLITE_DONE)
         return no_snapshot(id);

@@ -155,11 +155,12 @@ typedef struct snapshot_row {
     bool fork;    /* it is the means of a fork that is under way, or was when we were killed */
 } snapshot_row;
 void snapshot_row_done(snapshot_row *r);
-/* ERR_QUOTA_EXCEEDED over max of the owner's, as the insert will say. */
+/* ERR_QUOTA_EXCEEDED over max of the owner's, as the insert will say. Those of forks do not count.
+ */
 err *store_snapshot_room(store *s, const char *owner, size_t max) ERR_MUST;
 err *store_snapshot_insert(store *s, const snapshot_row *r, size_t max) ERR_MUST;
-/* ERR_NOT_FOUND (kind "snapshot"). owner NULL: anybody's. */
-err *store_snapshot_find(store *s, const char *owner, const char *id,
+/* ERR_NOT_FOUND (kind "snapshot"). owner NULL: anybody's; forks: also one that is a fork's. */
+err *store_snapshot_find(store *s, const char *owner, const char *id, bool forks,
                          snapshot_row *ret_row) ERR_MUST;
 err *store_snapshot_remove(store *s, const char *id) ERR_MUST;
 /* Oldest first, those of forks or the others; owner NULL: everybody's, sandbox NULL: of any. */

@@ -52,6 +52,7 @@ class Audit:
         try:
             rows = {i: (state, json.loads(cause or "null"), json.loads(spec))
                     for i, state, cause, spec in db.execute("SELECT id, state, cause, spec FROM sandboxes")}
+            self.forks = [i for (i,) in db.execute("SELECT id FROM snapshots WHERE fork")]
             return rows, {bytes(d).hex() for (d,) in db.execute("SELECT digest FROM images")}
         finally:
             db.close()
@@ -61,6 +62,7 @@ class Audit:
         """{kind: [what]}; pruned: layers of pulls that broke have been pruned, too."""
         found = {kind: [] for kind in KINDS}
         rows, images = self.rows()
+        found["files"] += [f"snapshot {i} of a fork" for i in self.forks]
         live = {i for i, (state, _, _) in rows.items() if state != "gone"}
         self.bothyd_files(found, rows)
         self.doubles(found, rows)

@@ -269,7 +269,7 @@ TABLE = [
     *((WARDEN, "snapshot." + at, drive) for at in ("marked", "frozen", "copied", "taken") for drive in (snapshotted, snapshot_once)),
     *((BOTHYD, "derive." + at, drive) for at in ("noted", "made", "named", "recorded") for drive in (snapshotted, snapshot_once)),
     (BOTHYD, "snapshot.forgotten", snapshotted),
-    *((BOTHYD, at, forked) for at in ("derive.recorded", "fork.made")),
+    *((BOTHYD, at, forked) for at in ("derive.recorded", "fork.asked", "fork.made")),
     *((BOTHYD, "reset." + at, drive) for at in ("claimed", "noted", "committed", "swapped", "started") for drive in (was_reset, reset_once)),
     *((BOTHYD, "build." + at, built) for at in ("kept", "named")),
     *((BOTHYD, at, start_again(BOTHYD)) for at in ("reconcile.swept", "reconcile.adopted", "exec.recovered")),
@@ -403,7 +403,7 @@ def afterwards(w, drive):
     images = drive in (pull, pull_once, remove_and_prune)
     if images:
         remove_and_prune(w)
-    files = drive in (snapshotted, snapshot_once, built)  # nobody asks for a prune of those
+    files = drive in (snapshotted, snapshot_once, forked, built)  # nobody asks for a prune of those
     left = w.audit.settle(pruned=images or files)
     equal(left, {}, "what is left")
     check(not w.load.failure, str(w.load.failure))

@@ -58,7 +58,7 @@ def forked(w):
     body = {"count": 3, "labels": {"fork": mark}, "queue_wait": 20}
 
     def children():
-        return [s["id"] for s in w.patient("GET", f"/v1/sandboxes?label=fork%3D{mark}&state=running")["sandboxes"]]
+        return [s["id"] for s in w.patient("GET", f"/v1/sandboxes?label=fork%3D{mark}")["sandboxes"]]
     made = None
     with contextlib.suppress(*LOST):
         made = w.node.ok("POST", at + "/fork", body, timeout=60)["sandboxes"]

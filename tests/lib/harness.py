@@ -244,8 +244,7 @@ class Api:
     def pool_full(self, seconds=60):
         """Waits until as many slots are ready as there should be, and none is being made or taken apart. A server without a pool does not wait."""
         def full():
-            p = self.ok("GET", "/v1/info")["pool"]
-            return p is None or (p["ready"] >= p["low"] and not p["making"] and not p["dying"])
+            return all(p["ready"] >= p["low"] and not p["making"] and not p["dying"] for p in self.ok("GET", "/v1/pools")["pools"])
         eventually("the pool is full and nothing is being made or taken apart", full, seconds)
 
     def show(self, sandbox):

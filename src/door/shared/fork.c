@@ -43,10 +43,10 @@ static void on_forked(void *arg, err *failure, sandbox *const *children, size_t 
 {
     forking *f = arg;
 
-    for (size_t i = 0; f->left && i < n; i++)
+    json_t *answer = failure ? NULL : f->view(f->arg, children, n, still_ns);
+    bool heard = wait_finish(f->ticket, failure, 201, answer, false);
+    for (size_t i = 0; !heard && i < n; i++)
         err_drop(engine_delete(f->engine, &f->who, children[i], CAUSE_REQUESTED, NULL), "fork");
-    wait_finish(f->ticket, failure, 201, failure ? NULL : f->view(f->arg, children, n, still_ns),
-                false);
     unref(f);
 }
 

@@ -19,8 +19,8 @@ struct wait_ticket {
     bool events;
     request_hold *hold; /* whoever finishes gives it back */
     /* under the lock */
-    buf pending; /* events not yet given to the relay */
-    bool finished;
+    buf pending;         /* events not yet given to the relay */
+    bool finished, gone; /* there is an answer; nobody waits for it */
     err *failure;
     int status;
     json_t *body;
@@ -57,6 +57,7 @@ static void on_free(void *ctx)
 
     pthread_mutex_lock(&t->lock);
     t->job = NULL;
+    t->gone = true;
     bool early = !t->finished;
     pthread_mutex_unlock(&t->lock);
     if (t->over)
@@ -170,7 +171,7 @@ void wait_event(wait_ticket *t, const char *event, json_t *data)
     wake_locked(t);
 }
 
-void wait_finish(wait_ticket *t, err *failure, int status, json_t *body, bool replay)
+bool wait_finish(wait_ticket *t, err *failure, int status, json_t *body, bool replay)
 {
     pthread_mutex_lock(&t->lock);
     t->failure = failure;
@@ -178,8 +179,10 @@ void wait_finish(wait_ticket *t, err *failure, int status, json_t *body, bool re
     t->body = body;
     t->replay = replay;
     t->finished = true;
+    bool gone = t->gone;
     wake_locked(t);
     pthread_mutex_unlock(&t->lock);
     request_hold_free(t->hold);
     ticket_unref(t);
+    return !gone;
 }

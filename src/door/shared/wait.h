@@ -9,9 +9,10 @@
 
 typedef struct wait_ticket wait_ticket;
 /* finish (any thread, once): the answer is status and body, or an error; both are consumed. Without
- * a body the answer has none. */
+ * a body the answer has none. False: the caller had gone already (over was, or is, called early).
+ */
 wait_ticket *wait_start(request *rq, response *rs, bool events);
-void wait_finish(wait_ticket *t, err *failure, int status, json_t *body, bool replay);
+bool wait_finish(wait_ticket *t, err *failure, int status, json_t *body, bool replay);
 /* What the request holds until finish, also when its caller has gone. */
 void wait_hold(wait_ticket *t, request_hold *hold);
 /* Before the handler returns: called once when the connection is done with the answer; early: the

@@ -477,7 +477,7 @@ static void snapshots_are_their_owners_and_listed_oldest_first(void **state)
     assert_snapshots(s, NULL, ID_A, ID_C, 2);
     assert_snapshots(s, "alice", ID_B, ID_A, 1);
     assert_snapshots(s, "carol", NULL, NULL, 0);
-    assert_ok(store_snapshot_find(s, "alice", ID_C, &got));
+    assert_ok(store_snapshot_find(s, "alice", ID_C, false, &got));
     assert_string_equal(got.owner, "alice");
     assert_string_equal(got.sandbox, ID_A);
     assert_string_equal(got.image, "busybox");
@@ -485,12 +485,36 @@ static void snapshots_are_their_owners_and_listed_oldest_first(void **state)
     assert_int_equal(got.entries, 7);
     assert_int_equal(got.created_ns, a.created_ns);
     snapshot_row_done(&got);
-    CLEANUP(err_freep) err *hers = kind_is(store_snapshot_find(s, "bob", ID_C, &got), "snapshot");
+    CLEANUP(err_freep)
+    err *hers = kind_is(store_snapshot_find(s, "bob", ID_C, false, &got), "snapshot");
     assert_int_equal(hers->code, ERR_NOT_FOUND);
-    assert_ok(store_snapshot_find(s, NULL, ID_C, &got)); /* anybody's */
+    assert_ok(store_snapshot_find(s, NULL, ID_C, false, &got)); /* anybody's */
     assert_ok(store_snapshot_remove(s, ID_C));
     CLEANUP(err_freep) err *gone = kind_is(store_snapshot_remove(s, ID_C), "snapshot");
     assert_int_equal(gone->code, ERR_NOT_FOUND);
+}
+
+static void snapshots_of_forks_are_nobodys(void **state)
+{
+    OPEN_STORE;
+    snapshot_row kept = snapshot_of(ID_A, "alice", ID_B), fork = snapshot_of(ID_B, "alice", ID_B);
+    CLEANUP(snapshot_row_done) snapshot_row got = {0};
+    snapshot_row *rows = NULL;
+    size_t n = 0;
+
+    fork.fork = kept.secrets = true;
+    assert_ok(store_snapshot_insert(s, &kept, 1));
+    assert_ok(store_snapshot_insert(s, &fork, 1)); /* beyond the owner's */
+    assert_ok(store_snapshot_room(s, "alice", 2));
+    assert_snapshots(s, "alice", NULL, ID_A, 1);
+    err_free(kind_is(store_snapshot_find(s, NULL, ID_B, false, &got), "snapshot"));
+    assert_ok(store_snapshot_find(s, "alice", ID_B, true, &got));
+    assert_true(got.fork && !got.secrets);
+    assert_ok(store_snapshot_list(s, NULL, NULL, true, &rows, &n));
+    assert_int_equal(n, 1);
+    assert_string_equal(rows[0].id, ID_B);
+    snapshot_row_done(&rows[0]);
+    free(rows);
 }
 
 static void snapshots_of_an_owner_have_a_ceiling(void **state)
@@ -723,6 +747,7 @@ int main(void)
         cmocka_unit_test(templates_have_a_ceiling_and_names_of_their_own),
         cmocka_unit_test(a_template_is_changed_by_who_has_seen_its_last_change),
         cmocka_unit_test(snapshots_are_their_owners_and_listed_oldest_first),
+        cmocka_unit_test(snapshots_of_forks_are_nobodys),
         cmocka_unit_test(snapshots_of_an_owner_have_a_ceiling),
         cmocka_unit_test(builds_are_changed_together_and_forgotten_when_they_failed),
         cmocka_unit_test(a_build_without_tags_and_files_makes_room),
