@@ -29,6 +29,7 @@ static void settle_creating(sandbox *sb, const struct sp_hello *hello)
     if (hello->flags & SP_HELLO_CLAIMED) {
         box_walls walls = box_walls_of(hello); /* what the warden tried itself is not in it */
         pthread_mutex_lock(&sb->lock);
+        sb->recovering = false; /* not before: a delete would take it for one that is being made */
         if (sb->state == LIFE_CREATING && !sb->deleting && sandbox_enter(sb, LIFE_RUNNING)) {
             receipt_take(sb, &walls);
             CLEANUP(freep) char *text = receipt_text(&sb->receipt);
@@ -48,7 +49,6 @@ static void deliver_attached(sandbox *sb, const struct sp_hello *hello, const st
     {
         LOCK_SCOPE(&sb->lock);
         interrupted = sb->recovering;
-        sb->recovering = false;
     }
     EXEC_BOX_EVENTS.attached(sb->table, hello, recs);
     if (interrupted)

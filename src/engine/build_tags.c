@@ -314,16 +314,12 @@ err *engine_build_tag(engine *e, const caller *c, const char *text, char *const 
     return failure;
 }
 
-/* The template goes before the build that it is made of. */
-static err *untag_one(engine *e, build_row *r, const char *tag)
+/* One that is not there is as good. */
+static err *remove_template(engine *e, const char *owner, const char *id)
 {
-    const caller owner = {.owner = r->owner, .role = CALLER_USER};
     CLEANUP(template_row_done) template_row t = {0};
+    err *failure = store_template_find(e->o.store, owner, false, id, &t);
 
-    change_tag(r, tag, false);
-    if (!str_eq(tag, BUILD_DEFAULT))
-        return NULL;
-    err *failure = store_template_find(e->o.store, owner.owner, false, r->template, &t);
     if (!failure)
         failure = store_template_remove(e->o.store, t.id);
     if (failure && failure->code == ERR_NOT_FOUND) {
@@ -331,6 +327,22 @@ static err *untag_one(engine *e, build_row *r, const char *tag)
         failure = NULL;
     }
     return failure;
+}
+
+/* The template goes before the build that it is made of. */
+static err *untag_one(engine *e, build_row *r, const char *tag)
+{
+    change_tag(r, tag, false);
+    return str_eq(tag, BUILD_DEFAULT) ? remove_template(e, r->owner, r->template) : NULL;
+}
+
+/* Before the first is taken: all of them, or none. */
+static err *check_tagged(build_row *rows, size_t n, const char *name, char *const *tags)
+{
+    for (size_t i = 0; tags[i]; i++)
+        if (!tagged(rows, n, tags[i]))
+            return no_template(name);
+    return NULL;
 }
 
 err *engine_build_untag(engine *e, const caller *c, const char *name, char *const *tags)
@@ -343,9 +355,10 @@ err *engine_build_untag(engine *e, const caller *c, const char *name, char *cons
     TRY(check_tags(tags));
     LOCK_SCOPE(&e->builds->tags);
     TRY(rows_of(e, c, name, &rows, &n));
+    failure = check_tagged(rows, n, name, tags);
     for (size_t i = 0; tags[i] && !failure; i++) {
-        build_row *r = tagged(rows, n, tags[i]);
-        failure = r ? untag_one(e, r, tags[i]) : no_template(name);
+        build_row *r = tagged(rows, n, tags[i]); /* NULL: it is named twice */
+        failure = r ? untag_one(e, r, tags[i]) : NULL;
     }
     if (!failure)
         failure = update_ready(e, rows, n);
@@ -373,6 +386,7 @@ void builds_forget(engine *e, const char *owner, const char *template)
     err *failure = store_build_list(e->o.store, owner, template, &rows, &n);
 
     err_drop(failure, "build");
+    err_drop(remove_template(e, owner, template), "build"); /* one was published meanwhile */
     for (size_t i = 0; i < n; i++) {
         cancel(e, rows[i].id);
         err_drop(store_build_remove(e->o.store, rows[i].id), "build");

@@ -579,6 +579,21 @@ static err *check_cause(const caller *c, enum cause_kind kind)
     return caller_require(c, CALLER_ADMIN);
 }
 
+/* It lives on, unless pid 1 has ended meanwhile, which nobody was surprised by. */
+static void delete_failed(sandbox *sb)
+{
+    bool lost;
+
+    {
+        LOCK_SCOPE(&sb->lock);
+        sb->deleting = false;
+        lost = !sb->tie && sb->state != LIFE_GONE && !sb->ending;
+        sb->ending |= lost;
+    }
+    if (lost)
+        ending_begin(sandbox_ref(sb), "it ended while its deletion could not be recorded");
+}
+
 err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind,
                    const char *detail)
 {
@@ -601,11 +616,12 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind
     }
     err *failure = store_sandbox_state(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
                                        clock_real(e->o.clock));
+    if (failure) {
+        delete_failed(sb);
+        return failure;
+    }
     {
         LOCK_SCOPE(&sb->lock);
-        sb->deleting = !failure;
-        if (failure)
-            return failure;
         sandbox_decide(sb, &why); /* before its commands hear of it */
     }
     FAULT_KILL("delete.committed");

@@ -57,7 +57,7 @@ static bool in_use(sandbox *sb)
     uint64_t began = sb->meter->n ? sb->meter->s[sb->meter->first].at_ns : UINT64_MAX;
     uint64_t last = 0;
 
-    if (sb->uses || sb->used_ns > began)
+    if (sb->uses || sb->moving || sb->used_ns > began)
         return true;
     if (sb->table && (exec_count_busy(sb->table, &last) || last > began))
         return true;

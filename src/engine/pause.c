@@ -105,6 +105,8 @@ static bool enter(sandbox *sb, enum lifecycle state, uint64_t paused_ns, uint64_
         return false;
     sb->paused_ns = paused_ns;
     sb->ends_ns = ends_ns;
+    if (state == LIFE_RUNNING)
+        sandbox_set_idle(sb, sb->idle_ms); /* it was not idle while it stood still */
     return true;
 }
 
@@ -246,8 +248,10 @@ static err *pause_now(engine *e, sandbox *sb)
     }
     FAULT_KILL("pause.recorded");
     uint64_t commit_ns = now_mono_ns() - begun;
-    if (!enter(sb, LIFE_PAUSED, since, ends))
+    if (!enter(sb, LIFE_PAUSED, since, ends)) {
+        go_on(sb);
         return ended_meanwhile(sb);
+    }
     failure = freeze(sb, commit_ns);
     if (!failure)
         return NULL;

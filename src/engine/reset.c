@@ -73,7 +73,7 @@ static void tell(reset_job *j, err *failure)
 static err *check_there(sandbox *sb)
 {
     TRY(sandbox_usable_locked(sb));
-    if (sb->ending || sb->deleting)
+    if (sb->ending || sb->deleting || !sb->tie)
         return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s is being ended", sb->id), "sandbox");
     return NULL;
 }

@@ -13,13 +13,14 @@
 #include "exec/internal.h"
 
 /* A time limit that has passed by the kernel's own account counts also when the process that sent
- * the signals was killed before it could say so. */
+ * the signals was killed before it could say so. Of a command of our own the timer is the word: the
+ * clock on the wall may be set. */
 static bool ran_out(const exec *x, const struct sp_rec *rec)
 {
     uint64_t still = pause_spans_between(&x->table->pauses, x->begin_ns, rec->end_real);
 
-    return x->timed_out ||
-           (x->timeout_ms && rec->end_real >= x->begin_ns + x->timeout_ms * NS_PER_MS + still);
+    return x->timed_out || (!x->here && x->timeout_ms &&
+                            rec->end_real >= x->begin_ns + x->timeout_ms * NS_PER_MS + still);
 }
 
 enum exec_how exec_how_of(const exec *x, const struct sp_rec *rec)

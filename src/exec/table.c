@@ -607,7 +607,9 @@ void exec_unref(exec *x)
         LOCK_SCOPE(&x->table->lock);
         if (atomic_fetch_sub(&x->refs, 1) != 1)
             return;
-        map_take_u64(&x->table->execs, x->id);
+        if (map_get_u64(&x->table->execs, x->id) ==
+            x) /* a BEGIN that failed left its id to another */
+            map_take_u64(&x->table->execs, x->id);
     }
     exec_free(x);
 }

@@ -190,3 +190,10 @@ def changed(suite, node):
             equal(node.show(sb)["state"], "paused", "state")
             node.ok("POST", f"/v1/sandboxes/{sb}/resume")
             ended_at(node, sb, 1 + late(1) + 3)
+        with node.sandbox(idle=3) as sb:
+            time.sleep(2)  # it has been looked at
+            node.ok("POST", f"/v1/sandboxes/{sb}/pause")
+            time.sleep(3)
+            began = time.monotonic()
+            node.ok("POST", f"/v1/sandboxes/{sb}/resume")
+            check(ended_at(node, sb, 3 + late(3) + 3) - began > 2.5, "its pause counted as idle")

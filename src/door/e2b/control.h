@@ -19,7 +19,8 @@ err *control_timeout(const json_t *body, uint64_t otherwise_ms, uint64_t *ret_ms
 /* ---- control_view.c: new references ---- */
 json_t *view_made(const e2b *d, sandbox *sb); /* Sandbox: what create and connect answer */
 json_t *view_listed(const sandbox_view *v, const e2b_note *note);
-json_t *view_detail(const e2b *d, sandbox *sb);
+/* Tokens are for callers that may use it. */
+json_t *view_detail(const e2b *d, const caller *c, sandbox *sb);
 json_t *view_when(uint64_t real_ns); /* RFC 3339 */
 /* Metadata as the caller gave it. */
 json_t *view_metadata(const sandbox_view *v, const e2b_note *note);

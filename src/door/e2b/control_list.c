@@ -85,17 +85,34 @@ static err *parse_token(const char *text, filter *f)
     return NULL;
 }
 
+/* "Z", nothing, or how far from UTC, as "+02:00"; its '+' may have been taken for a blank. Seconds.
+ */
+static bool parse_zone(const char *text, long *ret_offset)
+{
+    struct tm tm = {0};
+
+    *ret_offset = 0;
+    if (!*text || str_eq(text, "Z"))
+        return true;
+    const char *rest = strlen(text) == strlen("+00:00") ? strptime(text + 1, "%H:%M", &tm) : NULL;
+    *ret_offset = (*text == '-' ? -1 : 1) * (tm.tm_hour * 3600L + tm.tm_min * 60L);
+    return strchr("+- ", *text) && rest && !*rest;
+}
+
 /* "2026-01-02T03:04:05Z", with or without a fraction, which is not looked at. */
 static err *parse_after(const char *text, filter *f)
 {
     struct tm tm = {0};
+    long offset = 0;
 
     if (!text || !*text)
         return NULL;
     const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-    if (!rest || (*rest && *rest != 'Z' && *rest != '.' && *rest != '+' && *rest != ' '))
-        return err_new(ERR_INVALID_REQUEST, "startedAfter: must be a time as in RFC 3339, in UTC");
-    time_t s = timegm(&tm);
+    if (rest && *rest == '.')
+        rest += 1 + strspn(rest + 1, "0123456789");
+    if (!rest || !parse_zone(rest, &offset))
+        return err_new(ERR_INVALID_REQUEST, "startedAfter: must be a time as in RFC 3339");
+    time_t s = timegm(&tm) - offset;
     f->after_ns = s > 0 ? (uint64_t)s * NS_PER_S : 0;
     return NULL;
 }

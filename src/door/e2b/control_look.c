@@ -10,7 +10,7 @@ err *control_info(request *rq, response *rs)
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
 
     TRY(control_find(rq, &sb));
-    response_json(rs, 200, view_detail(e2b_of(rq), sb));
+    response_json(rs, 200, view_detail(e2b_of(rq), e2b_caller(rq), sb));
     return NULL;
 }
 

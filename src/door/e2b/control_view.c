@@ -89,7 +89,7 @@ json_t *view_listed(const sandbox_view *v, const e2b_note *note)
     return o;
 }
 
-json_t *view_detail(const e2b *d, sandbox *sb)
+json_t *view_detail(const e2b *d, const caller *c, sandbox *sb)
 {
     CLEANUP(sandbox_view_done) sandbox_view v;
     CLEANUP(e2b_note_done) e2b_note note = {0};
@@ -97,6 +97,7 @@ json_t *view_detail(const e2b *d, sandbox *sb)
     sandbox_get(sb, &v);
     e2b_note_read(sb, &note);
     json_t *o = view_listed(&v, &note);
+    note.secure &= c->role >= CALLER_USER; /* else no token is told */
     set_secrets(d, o, v.id, &note);
     json_object_set_new(o, "allowInternetAccess", json_boolean(v.network == NETWORK_OPEN));
     json_object_set_new(o, "lifecycle",

@@ -85,10 +85,10 @@ static err *admit_secured(const e2b *d, const e2b_way *way, const sandbox *sb, r
     const char *key = request_header(rq, "X-API-Key");
     bool port = way->port != E2B_ENVD_PORT;
 
+    if (port && traffic) /* the other header may be of the server inside */
+        return check_token(d, sb, E2B_FOR_TRAFFIC, traffic);
     if (token)
         return check_token(d, sb, E2B_FOR_ENVD, token);
-    if (port && traffic)
-        return check_token(d, sb, E2B_FOR_TRAFFIC, traffic);
     if (key)
         return check_key(d, sb, key);
     *ret_signed = !port && str_eq(request_path(rq), "/files");

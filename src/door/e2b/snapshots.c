@@ -11,6 +11,19 @@ static json_t *snapshot_json(const char *id, json_t *owned_names)
     return json_pack("{s:s,s:o}", "snapshotID", id, "names", owned_names);
 }
 
+/* With the snapshot its template goes, and with that all builds. */
+static err *check_unbuilt(engine *e, const caller *c, const template_view *t)
+{
+    build_row *rows = NULL;
+    size_t n = 0;
+
+    TRY(engine_build_list(e, c, t->id, &rows, &n));
+    build_rows_free(rows, n);
+    return n ? err_remedy(err_new(ERR_CONFLICT, "the template '%s' is built, not taken", t->name),
+                          "Give the snapshot another name.")
+             : NULL;
+}
+
 /* A template of this name is made of it, in the place of one that was there. */
 static err *name_it(engine *e, const caller *c, const char *name, const char *id)
 {
@@ -23,6 +36,7 @@ static err *name_it(engine *e, const caller *c, const char *name, const char *id
         return unknown;
     err_free(unknown);
     if (known) {
+        TRY(check_unbuilt(e, c, &t));
         sandbox_spec_done(&t.spec);
         t.spec = (sandbox_spec){.snapshot = xstrdup(id), .setuid = true};
         return engine_template_update(e, c, &t, &made);
