@@ -4,20 +4,14 @@
 #include "base/thread.h"
 #include "exec/internal.h"
 
-/* Of a brief hold only its end tells how much of it the sandbox stood still: until then it goes. */
-static bool stands(const exec_table *t)
-{
-    return t->paused_mono && !t->briefly;
-}
-
 uint64_t table_clock(const exec_table *t)
 {
-    return (stands(t) ? t->paused_mono : now_mono_ns()) - t->still_ns;
+    return (t->paused_mono ? t->paused_mono : now_mono_ns()) - t->still_ns;
 }
 
 uint64_t table_left(const exec_table *t, uint64_t begin_ns, uint64_t timeout_ms)
 {
-    uint64_t now = stands(t) ? t->paused_real : now_real_ns();
+    uint64_t now = t->paused_real ? t->paused_real : now_real_ns();
     uint64_t end =
         begin_ns + timeout_ms * NS_PER_MS + pause_spans_between(&t->pauses, begin_ns, now);
 
@@ -90,7 +84,7 @@ void exec_table_resume(exec_table *t)
 bool exec_table_is_paused(exec_table *t)
 {
     LOCK_SCOPE(&t->lock);
-    return stands(t);
+    return t->paused_mono && !t->briefly;
 }
 
 void exec_table_hold(exec_table *t)

@@ -641,29 +641,6 @@ static void time_limits_stand_still_while_it_is_held(void **state)
     end(&w, &b);
 }
 
-/* Most of a hold it waits for the disk, and goes on. */
-static void what_begins_while_it_is_held_has_all_its_time(void **state)
-{
-    world w;
-    box b;
-    exec_spec limited = spec_sh("sleep 100"), quick = spec_sh("sleep 1");
-
-    (void)state;
-    begin(&w, &b);
-    limited.timeout_ms = quick.timeout_ms = 1500;
-    exec_table_hold(w.table);
-    usleep(2000000);
-    exec *x = start(&w, &limited), *y = start(&w, &quick);
-    uint64_t begun = now_mono_ns();
-    exec_table_let_go(w.table, NS_PER_S / 10);
-    assert_int_equal(wait_end(y).end.how, EXEC_EXITED);
-    assert_int_equal(wait_end(x).end.how, EXEC_TIMED_OUT);
-    assert_true(now_mono_ns() - begun > NS_PER_S);
-    exec_unref(x);
-    exec_unref(y);
-    end(&w, &b);
-}
-
 static void a_journal_tells_how_long_it_was_paused(void **state)
 {
     world w;
@@ -711,7 +688,6 @@ int main(void)
         WORLD_TEST(floods_do_not_starve_others),
         WORLD_TEST(time_limits_stand_still_while_it_is_paused),
         WORLD_TEST(time_limits_stand_still_while_it_is_held),
-        WORLD_TEST(what_begins_while_it_is_held_has_all_its_time),
         WORLD_TEST(a_journal_tells_how_long_it_was_paused),
     };
 
