@@ -82,8 +82,7 @@ static void fill_env(fork_job *j)
 
     if (!j->parent->template)
         return;
-    err *gone = engine_template_find(j->e, &owner, j->parent->template, &t);
-    err_free(gone);
+    CLEANUP(err_freep) err *gone = engine_template_find(j->e, &owner, j->parent->template, &t);
     if (gone)
         return;
     sandbox_spec_fill(&j->spec, &(sandbox_spec){.env = t.spec.env});
