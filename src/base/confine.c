@@ -25,7 +25,6 @@ err *confine_no_core(void)
 
 bool confine_no_new_code(bool children)
 {
-    unsigned long how = REFUSE_EXEC_GAIN | (children ? 0 : NO_INHERIT);
-
-    return !CONFINE_SANITIZED && !prctl(SET_MDWE, how, 0, 0, 0);
+    return !CONFINE_SANITIZED &&
+           !prctl(SET_MDWE, REFUSE_EXEC_GAIN | (children ? 0UL : NO_INHERIT), 0, 0, 0);
 }

@@ -54,9 +54,9 @@ err *fs_error(int errnum, const char *fmt, ...)
                          "for writing and start what uses it again (bothyd, bothy-warden).");
 }
 
-err *fs_read(int dirfd, const char *name, size_t max, buf *ret_bytes)
+static err *read_opened(int opened, const char *name, size_t max, buf *ret_bytes)
 {
-    CLEANUP(closep) int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    CLEANUP(closep) int fd = opened;
     CLEANUP(buf_done) buf b = {0};
     struct stat st;
 
@@ -81,6 +81,17 @@ err *fs_read(int dirfd, const char *name, size_t max, buf *ret_bytes)
     *ret_bytes = b;
     b = (buf){0};
     return NULL;
+}
+
+err *fs_read(int dirfd, const char *name, size_t max, buf *ret_bytes)
+{
+    return read_opened(openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), name,
+                       max, ret_bytes);
+}
+
+err *fs_read_linked(const char *path, size_t max, buf *ret_bytes)
+{
+    return read_opened(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), path, max, ret_bytes);
 }
 
 int fs_write_all(int fd, const void *p, size_t n)

@@ -16,6 +16,9 @@ err *fs_error(int errnum, const char *fmt, ...) __attribute__((format(printf, 2,
 bool fs_is_no_room(int errnum);
 /* Reads a regular file of at most max bytes (ERR_TOO_LARGE beyond). */
 err *fs_read(int dirfd, const char *name, size_t max, buf *ret_bytes) ERR_MUST;
+/* The same through symbolic links, which whoever runs us has put there: what Kubernetes mounts of a
+ * Secret or a ConfigMap consists of them. */
+err *fs_read_linked(const char *path, size_t max, buf *ret_bytes) ERR_MUST;
 /* Replaces atomically: temporary file, rename; if durable, both are on the disk when it returns. */
 err *fs_write(int dirfd, const char *name, const void *p, size_t n, mode_t mode,
               bool durable) ERR_MUST;

@@ -24,18 +24,54 @@ static bool too_deep(const char *p, size_t n)
     return false;
 }
 
-err *json_parse(const void *p, size_t n, json_t **ret_root)
+static err *deep_error(void)
+{
+    return err_because(err_new(ERR_INVALID_REQUEST, "the body is not valid JSON"),
+                       "more than %d levels", JSON_DEPTH_MAX);
+}
+
+static err *syntax_error(const json_error_t *at)
+{
+    return err_because(err_new(ERR_INVALID_REQUEST, "the body is not valid JSON"),
+                       "%s at line %d, column %d", at->text, at->line, at->column);
+}
+
+static err *parse(const void *p, size_t n, size_t flags, json_t **ret_root)
 {
     json_error_t at;
 
     if (too_deep(p, n))
-        return err_because(err_new(ERR_INVALID_REQUEST, "the body is not valid JSON"),
-                           "more than %d levels", JSON_DEPTH_MAX);
-    json_t *root = json_loadb(p, n, JSON_REJECT_DUPLICATES, &at);
+        return deep_error();
+    json_t *root = json_loadb(p, n, JSON_REJECT_DUPLICATES | flags, &at);
 
     if (!root)
-        return err_because(err_new(ERR_INVALID_REQUEST, "the body is not valid JSON"),
-                           "%s at line %d, column %d", at.text, at.line, at.column);
+        return syntax_error(&at);
+    *ret_root = root;
+    return NULL;
+}
+
+err *json_parse(const void *p, size_t n, json_t **ret_root)
+{
+    return parse(p, n, 0, ret_root);
+}
+
+err *json_parse_nul(const void *p, size_t n, json_t **ret_root)
+{
+    return parse(p, n, JSON_ALLOW_NUL, ret_root);
+}
+
+err *json_parse_foreign(const void *p, size_t n, json_t **ret_root)
+{
+    json_error_t at;
+
+    if (too_deep(p, n))
+        return deep_error();
+    json_t *root = json_loadb(p, n, 0, &at);
+
+    if (!root && json_error_code(&at) == json_error_numeric_overflow)
+        root = json_loadb(p, n, JSON_DECODE_INT_AS_REAL, &at);
+    if (!root)
+        return syntax_error(&at);
     *ret_root = root;
     return NULL;
 }
@@ -146,6 +182,16 @@ int64_t json_int(const json_t *o, const char *key, int64_t otherwise)
     const json_t *v = json_object_get(o, key);
 
     return json_is_integer(v) ? json_integer_value(v) : otherwise;
+}
+
+uint64_t json_count(const json_t *o, const char *key)
+{
+    const json_t *v = json_object_get(o, key);
+
+    if (json_is_integer(v))
+        return json_integer_value(v) > 0 ? (uint64_t)json_integer_value(v) : 0;
+    double d = json_number_value(v); /* 0 of what is no number */
+    return d <= 0 ? 0 : d >= 0x1p64 ? UINT64_MAX : (uint64_t)d;
 }
 
 bool json_flag(const json_t *o, const char *key)

@@ -13,6 +13,11 @@
 #define JSON_DEPTH_MAX 64
 /* Parses one document. Reports ERR_INVALID_REQUEST with line and column. */
 err *json_parse(const void *p, size_t n, json_t **ret_root) ERR_MUST;
+/* The same, but \u0000 may be in its texts: who reads them looks at their lengths. */
+err *json_parse_nul(const void *p, size_t n, json_t **ret_root) ERR_MUST;
+/* The same for programs that are not ours (a container engine): a key that comes twice counts once,
+ * and where a number is beyond 63 bits, all numbers of the document are reals. */
+err *json_parse_foreign(const void *p, size_t n, json_t **ret_root) ERR_MUST;
 /* CLEANUP(json_decrefp) is jansson's own. */
 /* Appends compact JSON; in lines, for people. No control character is left in it as it is. */
 void json_write(buf *out, const json_t *j);
@@ -27,4 +32,6 @@ err *json_to_err(const json_t *root);
 /* Readers of optional members: the default when absent or of another type. */
 const char *json_str(const json_t *o, const char *key); /* or NULL */
 int64_t json_int(const json_t *o, const char *key, int64_t otherwise);
+/* Integers and reals; what is below zero, or no number, is 0, what is too large UINT64_MAX. */
+uint64_t json_count(const json_t *o, const char *key);
 bool json_flag(const json_t *o, const char *key);

@@ -54,7 +54,8 @@ err *spawn_start(const spawn_spec *spec, pid_t *ret_pid)
     posix_spawnattr_init(&attr);
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &all);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setflags(&attr, (short)(POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+                                            (spec->detached ? POSIX_SPAWN_SETSID : 0)));
     for (size_t i = 0; i < ARRAY_LEN(moved); i++)
         moved[i] = -1;
     int r = place_fds(&fa, spec, moved);

@@ -1,6 +1,7 @@
 /* Children by posix_spawn; nothing calls fork. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -12,6 +13,7 @@ typedef struct spawn_spec {
     char *const *envp; /* NULL: PATH and LANG=C.UTF-8 only */
     const int *fds; /* fds[i] becomes descriptor i of the child; -1: /dev/null. All others close */
     size_t nfds;
+    bool detached; /* a session of its own: it outlives us and our terminal */
 } spawn_spec;
 
 err *spawn_start(const spawn_spec *spec, pid_t *ret_pid) ERR_MUST;

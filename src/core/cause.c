@@ -57,6 +57,10 @@ cause cause_of_end(const end_facts *f, char buffer[CAUSE_DETAIL_MAX])
         return (cause){.kind = CAUSE_NODE_LOST, .detail = "the node does not have it any more"};
     if (!f->told)
         return (cause){.kind = CAUSE_EXITED, .detail = f->why};
+    if (f->lost)
+        return (cause){.kind = CAUSE_NODE_LOST, .detail = f->why};
+    if (*f->by)
+        return (cause){.kind = CAUSE_KILLED, .by = f->by, .detail = f->why};
     if (f->has_status && WIFEXITED(f->status)) {
         snprintf(buffer, CAUSE_DETAIL_MAX, "pid 1 exited with status %d", WEXITSTATUS(f->status));
         return (cause){.kind = CAUSE_EXITED, .detail = buffer};

@@ -45,6 +45,8 @@ typedef struct end_facts {
     int status;              /* as of wait(2) */
     uint64_t ooms, ooms_ago; /* kills for memory: counted, and those that commands have died of */
     uint64_t limit, peak;
+    char by[32];     /* somebody outside has ended it: who; "": not known to be so */
+    bool lost;       /* with the machine it ran on */
     const char *why; /* what the backend said, for people */
 } end_facts;
 /* detail points into buffer, or at why. */

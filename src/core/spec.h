@@ -127,6 +127,7 @@ typedef struct exec_spec {
     uint32_t nofile_hard; /* 0: SPEC_NOFILE_HARD */
     bool setuid;          /* the sandbox's grant */
     bool transient;       /* a verb's, not a caller's: see exec_discard() */
+    bool awaited;         /* whoever starts it follows its stdout from the first byte on */
     bool start;           /* the sandbox's start command: it does not keep it from being idle */
 } exec_spec;
 void exec_spec_done(exec_spec *s);

@@ -147,6 +147,8 @@ static err *attempt_once(image_store *s, const fetch_request *rq, uint64_t until
 {
     CLEANUP(scratch_done) scratch x = {0};
 
+    if (engine_has_images(s))
+        return engine_fetch(s, rq, until, ret_image);
     TRY(scratch_make(s, &x));
     return attempt_in(s, rq, until, x.path, ret_image);
 }

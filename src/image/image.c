@@ -86,7 +86,7 @@ static json_t *diff_id_strings(const image *i)
     return list;
 }
 
-static char *record_of(const image *i)
+char *image_record(const image *i)
 {
     CLEANUP(json_decrefp)
     json_t *j = json_pack("{s:s, s:s, s:I, s:{s:o, s:s, s:s, s:o, s:o}, s:{s:s, s:o}}", "os", i->os,
@@ -96,11 +96,13 @@ static char *record_of(const image *i)
                           "type", "layers", "diff_ids", diff_id_strings(i));
     buf text = {0};
 
+    if (!j)
+        return NULL;
     json_write(&text, j);
     return buf_take(&text);
 }
 
-static err *image_of_row(const image_row *r, const platform *here, image **ret_image)
+err *image_of_row(const image_row *r, const platform *here, image **ret_image)
 {
     CLEANUP(image_config_done) image_config c = {0};
     CLEANUP(json_decrefp) json_t *j = NULL;
@@ -137,6 +139,8 @@ static err *bury(image_store *s, const uint8_t digest[32])
 {
     char hex[65];
 
+    if (engine_has_images(s))
+        return NULL; /* what its store keeps is the engine's business */
     hex_of(digest, hex);
     {
         LOCK_SCOPE(&s->lock);
@@ -182,13 +186,13 @@ static void unbury(image_store *s, const uint8_t digest[32])
 
 err *image_commit(image_store *s, image *i)
 {
-    CLEANUP(freep) char *record = record_of(i);
+    CLEANUP(freep) char *record = image_record(i);
 
     LOCK_SCOPE(&s->commit);
     TRY(bury(s, i->digest));
     TRY(bury_named(s, i->name));
     FAULT_KILL("pull.buried");
-    if (s->o.backend->caps.images != CAP_ABSENT)
+    if (s->o.backend->caps.images == CAP_NATIVE)
         TRY(s->o.backend->ops->image(s->o.backend, i->digest, (const uint8_t(*)[32])i->diff_ids,
                                      i->nlayers));
     image_row r = {.name = i->name, .config = record, .created_ns = i->created_ns};
@@ -449,7 +453,7 @@ err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[
     for (size_t i = 0; i < total; i++)
         if (!in_use || !in_use(arg, digests[i]))
             memmove(digests[n++], digests[i], 32);
-    if (s->o.backend->caps.images != CAP_ABSENT)
+    if (s->o.backend->caps.images == CAP_NATIVE)
         TRY(s->o.backend->ops->prune(s->o.backend, (const uint8_t(*)[32])digests, n, unclaimed,
                                      &bytes));
     FAULT_KILL("prune.answered");

@@ -40,12 +40,6 @@ static inline void image_unrefp(image **i)
     image_unref(*i);
 }
 
-enum pull_policy {
-    PULL_MISSING,
-    PULL_ALWAYS,
-    PULL_NEVER
-};
-
 typedef struct image_options {
     int staging_dir;              /* descriptor; not owned */
     const char *staging_path;     /* the same by path, for skopeo */
@@ -78,14 +72,7 @@ err *image_find(image_store *s, const char *reference, image **ret_image) ERR_MU
 image *image_by_digest(image_store *s, const uint8_t digest[32]);
 void image_list(image_store *s, image ***ret_images, size_t *ret_n);
 
-/* Makes it be here. `as` names it (NULL: its reference). Progress comes when the stage changes and
- * up to four times a second; bytes and layers are 0 until the manifest is known, and count those
- * that are here already as done. done is called once. */
-typedef struct pull_progress {
-    const char *stage; /* "fetch", "unpack" (all bytes are here), "done" */
-    unsigned layers, layers_done;
-    uint64_t bytes, bytes_done; /* as they come from the registry */
-} pull_progress;
+/* Makes it be here. `as` names it (NULL: its reference). done is called once. */
 typedef struct pull_events {
     const char *owner; /* whose logins may be used; NULL: only those for everybody */
     void (*progress)(void *arg, const pull_progress *p); /* may be NULL */

@@ -1,5 +1,6 @@
 /* Inside src/image: the table of images (image.c), the pulls (pull.c), one fetch (fetch.c) and its
- * layers (stream.c), what may be reached (registry.c), who may read it (login.c). */
+ * layers (stream.c), or what an engine's own store has (engine_store.c), what may be reached
+ * (registry.c), who may read it (login.c). */
 #pragma once
 
 #include <pthread.h>
@@ -40,6 +41,9 @@ struct image_store {
 };
 
 /* image.c */
+/* An OCI config of the fields we use plus `size`; NULL if a text is not UTF-8. */
+char *image_record(const image *i);
+err *image_of_row(const image_row *r, const platform *here, image **ret_image) ERR_MUST;
 image *image_new(const uint8_t digest[32], const char *name, image_config *taken, uint64_t size,
                  uint64_t created_ns);
 /* Records it under its name, durable, and gives the backend its layers. */
@@ -68,6 +72,14 @@ typedef struct fetch_request {
     fetch_progress progress;
 } fetch_request;
 err *fetch_image(image_store *s, const fetch_request *rq, image **ret_image) ERR_MUST;
+
+/* engine_store.c: images of an engine's own store. The last two ask the backend, on a worker. */
+bool engine_has_images(const image_store *s);
+err *engine_check(const char *reference, const char *as) ERR_MUST;
+/* What the engine has of that name, now. ERR_NOT_FOUND, kind "image". */
+err *engine_look(image_store *s, const char *name, image **ret_image) ERR_MUST;
+err *engine_fetch(image_store *s, const fetch_request *rq, uint64_t until,
+                  image **ret_image) ERR_MUST;
 
 /* stream.c: brings the layers that the backend does not have. */
 typedef struct layer_source {
@@ -101,5 +113,8 @@ char *registry_of(const char *reference);
 err *login_clean(image_store *s) ERR_MUST;
 /* An authentication file in memory with what is needed for the reference; -1: nothing. */
 err *login_file(image_store *s, const char *owner, const char *reference, int *ret_fd) ERR_MUST;
+/* The same as words, the caller's to wipe; username NULL: nothing. */
+err *login_words(image_store *s, const char *owner, const char *reference,
+                 pull_login *ret_login) ERR_MUST;
 /* Tells pulls with different logins apart; 0 without. */
 uint64_t login_tag(image_store *s, const char *owner, const char *reference);

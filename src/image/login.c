@@ -235,6 +235,16 @@ static void add_auth(buf *out, const buf *own, const buf *shared, const char *ho
     buf_str(out, "\"}");
 }
 
+/* The lines of an owner, who may be NULL, and those for everybody. */
+static err *read_both(image_store *s, const char *owner, buf *own, buf *shared)
+{
+    LOCK_SCOPE(&s->logins);
+
+    if (owner)
+        TRY(read_file(s, owner, own));
+    return read_file(s, NULL, shared);
+}
+
 /* The host's own, and its mirrors': they are asked in its place. Empty: none. */
 static err *auths_of(image_store *s, const char *owner, const char *reference, buf *out)
 {
@@ -245,12 +255,7 @@ static err *auths_of(image_store *s, const char *owner, const char *reference, b
 
     if (!host || !s->o.conf_path)
         return NULL;
-    {
-        LOCK_SCOPE(&s->logins);
-        if (owner)
-            TRY(read_file(s, owner, &own));
-        TRY(read_file(s, NULL, &shared));
-    }
+    TRY(read_both(s, owner, &own, &shared));
     const registry *r = registries_find(image_registries(s, &listed_only), host);
     buf_reserve(out, own.len + shared.len + 1024);
     add_auth(out, &own, &shared, host);
@@ -283,6 +288,35 @@ err *login_file(image_store *s, const char *owner, const char *reference, int *r
     buf_append(&text, auths.p, auths.len);
     buf_str(&text, "}}");
     return memory_file(text.p, text.len, ret_fd);
+}
+
+/* "username:password" of a sound line. */
+static void take_words(const line *l, pull_login *ret_login)
+{
+    CLEANUP(secret_freep) char *pair = NULL;
+
+    if (!is_base64(l->auth, l->nauth, &pair))
+        return;
+    const char *colon = strchr(pair, ':');
+    if (!colon)
+        return;
+    *ret_login = (pull_login){.username = xstrndup(pair, (size_t)(colon - pair)),
+                              .password = xstrdup(colon + 1)};
+}
+
+err *login_words(image_store *s, const char *owner, const char *reference, pull_login *ret_login)
+{
+    CLEANUP(freep) char *host = registry_of(reference);
+    CLEANUP(wipe_buf) buf own = {0};
+    CLEANUP(wipe_buf) buf shared = {0};
+    line l;
+
+    if (!host || !s->o.conf_path)
+        return NULL;
+    TRY(read_both(s, owner, &own, &shared));
+    if (find_line(&own, host, &l) || find_line(&shared, host, &l))
+        take_words(&l, ret_login);
+    return NULL;
 }
 
 /* ---- logging in ---- */

@@ -26,8 +26,9 @@ struct pull_job {
     char *name;  /* under which it will be found */
     char *owner; /* the first who asked; others join only if they have the same login */
     enum pull_policy policy;
-    bool quick; /* it looks as if nothing has to be fetched */
-    err *bad;   /* its name cannot be one */
+    bool quick;  /* it looks as if nothing has to be fetched, or that is still to be found out */
+    bool looked; /* and was */
+    err *bad;    /* its name cannot be one */
     pull_events *waiter;
     size_t nwaiters;
 };
@@ -77,24 +78,32 @@ static err *not_here(const pull_job *j)
                     "image");
 }
 
-static err *run_job(image_store *s, pull_job *j, image **ret_image)
+/* Whether it is here already; ret_image stays NULL if it is not. */
+static err *look(image_store *s, const pull_job *j, image **ret_image)
+{
+    if (j->policy == PULL_ALWAYS || j->looked)
+        return NULL;
+    err *e = engine_has_images(s) ? engine_look(s, j->name, ret_image)
+                                  : image_find(s, j->name, ret_image);
+    if (!e)
+        metric_add(&METRICS[M_PULLS], 0, 1);
+    if (e && engine_has_images(s) && e->code != ERR_NOT_FOUND)
+        return e; /* it does not answer */
+    err_free(e);
+    return NULL;
+}
+
+static bool may_fetch(const pull_job *j)
+{
+    return j->policy != PULL_NEVER && !str_starts(j->reference, "sha256:") &&
+           !str_starts(j->name, "sha256:");
+}
+
+static err *fetch(image_store *s, pull_job *j, image **ret_image)
 {
     telling t = {s, j};
-
-    if (j->bad)
-        return TAKE_PTR(j->bad);
-    if (j->policy != PULL_ALWAYS) {
-        err *e = image_find(s, j->name, ret_image);
-        if (!e) {
-            metric_add(&METRICS[M_PULLS], 0, 1);
-            return NULL;
-        }
-        err_free(e);
-    }
-    if (j->policy == PULL_NEVER || str_starts(j->reference, "sha256:") ||
-        str_starts(j->name, "sha256:"))
-        return not_here(j);
     uint64_t began = now_mono_ns();
+
     err *e = fetch_image(s,
                          &(fetch_request){.owner = j->owner,
                                           .reference = j->reference,
@@ -104,6 +113,19 @@ static err *run_job(image_store *s, pull_job *j, image **ret_image)
     metric_add(&METRICS[M_PULLS], e ? 2 : 1, 1);
     metric_observe_ns(&METRICS[M_PULL_TIME], 0, now_mono_ns() - began);
     return e;
+}
+
+/* Neither an error nor an image: it has to be fetched, and only looking has no turn to wait for. */
+static err *run_job(image_store *s, pull_job *j, image **ret_image)
+{
+    if (j->bad)
+        return TAKE_PTR(j->bad);
+    TRY(look(s, j, ret_image));
+    if (*ret_image)
+        return NULL;
+    if (!may_fetch(j))
+        return not_here(j);
+    return engine_has_images(s) && j->quick ? NULL : fetch(s, j, ret_image);
 }
 
 /* From here on nobody joins it. */
@@ -201,6 +223,44 @@ static void end_pulling(image_store *s, const pull_job *j)
     pthread_cond_broadcast(&s->changed);
 }
 
+/* With the lock held. */
+static void enqueue(image_store *s, pull_job *j)
+{
+    j->next = NULL;
+    if (s->last)
+        s->last->next = j;
+    else
+        s->first = j;
+    s->last = j;
+    pthread_cond_broadcast(&s->changed);
+}
+
+/* With the lock held. Callers may have gone without a word: nothing else keeps the queue short. */
+static err *may_wait(const image_store *s, const pull_job *j)
+{
+    unsigned n = 0;
+
+    for (const pull_job *w = j->quick ? NULL : s->first; w; w = w->next)
+        n += !w->quick && str_eq(w->owner, j->owner);
+    if (n < IMAGE_QUEUED_EACH)
+        return NULL;
+    err *e = err_because(err_new(ERR_QUOTA_EXCEEDED, "too many of your pulls wait"),
+                         "%u are in the queue", n);
+    return err_retry_after(err_remedy(e, "Wait until some of them are done."), 5);
+}
+
+/* Its callers stay: the same pull, now with a turn to wait for. */
+static err *queue_again(image_store *s, pull_job *j)
+{
+    LOCK_SCOPE(&s->lock);
+
+    j->quick = false;
+    j->looked = true;
+    TRY(may_wait(s, j));
+    enqueue(s, j);
+    return NULL;
+}
+
 static void *run_worker(void *arg)
 {
     image_store *s = arg;
@@ -210,7 +270,10 @@ static void *run_worker(void *arg)
         image *got = NULL;
         err *failure = run_job(s, j, &got);
         end_pulling(s, j);
-        finish_job(s, j, failure, got);
+        if (!failure && !got)
+            failure = queue_again(s, j);
+        if (failure || got)
+            finish_job(s, j, failure, got);
     }
     return NULL;
 }
@@ -221,17 +284,6 @@ static void add_waiter(pull_job *j, const pull_events *ev)
 {
     j->waiter = xrealloc(j->waiter, (j->nwaiters + 1) * sizeof *j->waiter);
     j->waiter[j->nwaiters++] = *ev;
-}
-
-static void enqueue(image_store *s, pull_job *j)
-{
-    map_put_str(&s->jobs, j->key, j);
-    if (s->last)
-        s->last->next = j;
-    else
-        s->first = j;
-    s->last = j;
-    pthread_cond_broadcast(&s->changed);
 }
 
 /* A short digest is no name to fetch, and the name that the image has may move to another. */
@@ -257,31 +309,21 @@ static pull_job *job_new(image_store *s, const char *owner, const char *referenc
     j->bad = image_normalise(reference, &j->reference);
     if (!j->bad && as)
         j->bad = image_normalise_as(as, &j->name);
+    if (!j->bad && engine_has_images(s))
+        j->bad = engine_check(j->reference, j->name);
     if (!j->reference)
         j->reference = xstrdup(reference);
     if (!j->name)
         j->name = xstrdup(as ? as : j->reference);
     if (here && !as && !str_eq(here->name, j->name) && policy != PULL_ALWAYS)
         found_by_digest(j, here);
-    j->quick = j->bad || policy == PULL_NEVER || (here && policy == PULL_MISSING);
+    j->quick = j->bad || policy == PULL_NEVER ||
+               ((here || engine_has_images(s)) && policy == PULL_MISSING);
     j->owner = owner ? xstrdup(owner) : NULL;
+    bool stays_quick = j->quick && !engine_has_images(s);
     j->key = str_printf("%d %s %s %llx", (int)policy, j->name, j->reference,
-                        (unsigned long long)(j->quick ? 0 : login_tag(s, owner, j->reference)));
+                        (unsigned long long)(stays_quick ? 0 : login_tag(s, owner, j->reference)));
     return j;
-}
-
-/* With the lock held. Callers may have gone without a word: nothing else keeps the queue short. */
-static err *may_wait(const image_store *s, const pull_job *j)
-{
-    unsigned n = 0;
-
-    for (const pull_job *w = j->quick ? NULL : s->first; w; w = w->next)
-        n += !w->quick && str_eq(w->owner, j->owner);
-    if (n < IMAGE_QUEUED_EACH)
-        return NULL;
-    err *e = err_because(err_new(ERR_QUOTA_EXCEEDED, "too many of your pulls wait"),
-                         "%u are in the queue", n);
-    return err_retry_after(err_remedy(e, "Wait until some of them are done."), 5);
 }
 
 static err *ask(image_store *s, pull_job *j, const pull_events *ev)
@@ -290,10 +332,12 @@ static err *ask(image_store *s, pull_job *j, const pull_events *ev)
     pull_job *there = map_get_str(&s->jobs, j->key);
     err *refused = there ? NULL : may_wait(s, j);
 
-    if (refused || there)
+    if (refused || there) {
         job_free(j);
-    else
+    } else {
+        map_put_str(&s->jobs, j->key, j);
         enqueue(s, j);
+    }
     if (!refused)
         add_waiter(there ? there : j, ev);
     return refused;

@@ -25,7 +25,7 @@ enum {
 /* ---- main.c ---- */
 typedef void verb_fn(const kit_request *rq);
 verb_fn verb_stat, verb_read, verb_write, verb_list, verb_search, verb_mkdir, verb_move,
-    verb_remove, verb_watch, verb_pack, verb_unpack;
+    verb_remove, verb_watch, verb_pack, verb_unpack, verb_dial, verb_usage;
 u64 clock_ms(void);
 __attribute__((noreturn)) void kit_exit(int status);
 

@@ -1,9 +1,7 @@
 #include "net/client.h"
 
-#include <curl/curl.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -27,13 +25,6 @@ typedef struct transfer {
     bool too_large; /* by the ceiling */
     char why[CURL_ERROR_SIZE];
 } transfer;
-
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void global_init(void)
-{
-    curl_global_init(CURL_GLOBAL_DEFAULT);
-}
 
 /* sun_path has 108 bytes; longer paths go through a descriptor of their directory. */
 static err *set_socket(client *c, const char *path)
@@ -72,9 +63,8 @@ err *client_new(const char *url, const char *key, client **ret_client)
 {
     CLEANUP(client_freep) client *c = xcalloc(1, sizeof *c);
 
-    pthread_once(&once, global_init);
     c->socket_dir = -1;
-    pthread_mutex_init(&c->lock, NULL);
+    handles_init(&c->handles, CLIENT_IDLE);
     if (key && !ascii_visible(key))
         return err_new(ERR_INVALID_REQUEST, "the key has characters no key has");
     if (key)
@@ -88,48 +78,18 @@ void client_free(client *c)
 {
     if (!c)
         return;
-    while (c->nidle)
-        curl_easy_cleanup(c->idle[--c->nidle]);
+    handles_done(&c->handles);
     if (c->socket_dir >= 0)
         close(c->socket_dir);
     secret_freep(&c->key_line);
     free(c->base);
     free(c->socket_path);
-    pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
 void client_answer_done(client_answer *a)
 {
     buf_done(&a->body);
-}
-
-/* ---- handles: one a call, kept afterwards for the connection they hold ---- */
-
-static CURL *take_handle(client *c)
-{
-    pthread_mutex_lock(&c->lock);
-    CURL *h = c->nidle ? c->idle[--c->nidle] : NULL;
-    pthread_mutex_unlock(&c->lock);
-    if (h)
-        return h;
-    h = curl_easy_init();
-    if (!h)
-        abort();
-    return h;
-}
-
-static void give_handle(client *c, CURL *h)
-{
-    curl_easy_reset(h); /* options go, connections stay */
-    pthread_mutex_lock(&c->lock);
-    if (c->nidle < CLIENT_IDLE) {
-        c->idle[c->nidle++] = h;
-        h = NULL;
-    }
-    pthread_mutex_unlock(&c->lock);
-    if (h)
-        curl_easy_cleanup(h);
 }
 
 /* ---- a call ---- */
@@ -208,6 +168,8 @@ static struct curl_slist *header_lines(const client *c, const client_call *call)
     add_line(&list, "Accept", call->accept ? call->accept : "application/json");
     add_line(&list, "Idempotency-Key", call->idempotency_key);
     add_line(&list, "Last-Event-ID", call->last_event_id);
+    if (call->line)
+        list = curl_slist_append(list, call->line);
     return list;
 }
 
@@ -230,23 +192,49 @@ static void set_body(CURL *h, const client_call *call, const buf *json)
     curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, call->method);
 }
 
-static void set_options(const client *c, transfer *t, const char *url)
+const char *client_where(const client *c)
 {
-    CURL *h = t->curl;
+    return c->socket_path ? c->socket_path : c->base;
+}
 
+/* Of a socket curl tells the host and port it would have asked: what the kernel said is the cause.
+ */
+err *client_unreached(const client *c, CURL *h, CURLcode code, const char *why)
+{
+    err *e = err_new(ERR_UNAVAILABLE, "cannot reach the server at %s", client_where(c));
+    long errnum = 0;
+
+    if (code == CURLE_COULDNT_CONNECT)
+        curl_easy_getinfo(h, CURLINFO_OS_ERRNO, &errnum);
+    e->errnum = (int)errnum;
+    if (c->socket_path && errnum && strerrordesc_np(e->errnum))
+        return err_because(e, "%s (%s)", strerrordesc_np(e->errnum), strerrorname_np(e->errnum));
+    return err_because(e, "%s", *why ? why : curl_easy_strerror(code));
+}
+
+void client_prepare(const client *c, CURL *h, const char *url)
+{
     curl_easy_setopt(h, CURLOPT_URL, url);
     curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(h, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(h, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, CLIENT_CONNECT_MS);
+    curl_easy_setopt(h, CURLOPT_PROXY, ""); /* the environment decides nothing here */
+    if (c->socket_path)
+        curl_easy_setopt(h, CURLOPT_UNIX_SOCKET_PATH, c->socket_path);
+}
+
+static void set_options(transfer *t)
+{
+    CURL *h = t->curl;
+
     curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)t->call->timeout_ms);
     curl_easy_setopt(h, CURLOPT_ERRORBUFFER, t->why);
     curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_write);
     curl_easy_setopt(h, CURLOPT_WRITEDATA, t);
     curl_easy_setopt(h, CURLOPT_HEADERFUNCTION, on_header);
     curl_easy_setopt(h, CURLOPT_HEADERDATA, t);
-    curl_easy_setopt(h, CURLOPT_PROXY, ""); /* the environment decides nothing here */
     if (t->call->on_read) {
         curl_easy_setopt(h, CURLOPT_READFUNCTION, on_read);
         curl_easy_setopt(h, CURLOPT_READDATA, t);
@@ -257,13 +245,10 @@ static void set_options(const client *c, transfer *t, const char *url)
         curl_easy_setopt(h, CURLOPT_XFERINFODATA, t);
         curl_easy_setopt(h, CURLOPT_NOPROGRESS, 0L);
     }
-    if (c->socket_path)
-        curl_easy_setopt(h, CURLOPT_UNIX_SOCKET_PATH, c->socket_path);
 }
 
 static err *transport_error(const client *c, const transfer *t, CURLcode code)
 {
-    const char *why = t->why[0] ? t->why : curl_easy_strerror(code);
     double connected = 0;
 
     curl_easy_getinfo(t->curl, CURLINFO_PRETRANSFER_TIME, &connected);
@@ -273,12 +258,7 @@ static err *transport_error(const client *c, const transfer *t, CURLcode code)
     if (code == CURLE_OPERATION_TIMEDOUT && connected > 0)
         return err_new(ERR_TIMEOUT, "%s %s did not end within %llu ms", t->call->method,
                        t->call->path, (unsigned long long)t->call->timeout_ms);
-    err *e = err_new(ERR_UNAVAILABLE, "cannot reach the server at %s",
-                     c->socket_path ? c->socket_path : c->base);
-    long errnum = 0;
-    curl_easy_getinfo(t->curl, CURLINFO_OS_ERRNO, &errnum);
-    e->errnum = code == CURLE_COULDNT_CONNECT ? (int)errnum : 0;
-    return err_because(e, "%s", why);
+    return client_unreached(c, t->curl, code, t->why);
 }
 
 /* The table's first code with this status, for answers that are not ours (a proxy's). */
@@ -300,8 +280,9 @@ err *client_status_error(const char *method, const char *path, long status, cons
         e = json_to_err(root);
     if (e)
         return e;
-    return err_new(code_of_status(status), "%s %s was answered with status %ld", method, path,
-                   status);
+    e = err_new(code_of_status(status), "%s %s was answered with status %ld", method, path, status);
+    const char *why = json_str(root, "message"); /* as other servers write it */
+    return why ? err_because(e, "%s", why) : e;
 }
 
 static err *perform(const client *c, transfer *t, long *ret_status)
@@ -312,7 +293,8 @@ static err *perform(const client *c, transfer *t, long *ret_status)
 
     if (t->call->json)
         json_write(&json, t->call->json);
-    set_options(c, t, url);
+    client_prepare(c, t->curl, url);
+    set_options(t);
     curl_easy_setopt(t->curl, CURLOPT_HTTPHEADER, lines);
     set_body(t->curl, t->call, &json);
     CURLcode code = curl_easy_perform(t->curl);
@@ -326,11 +308,11 @@ static err *perform(const client *c, transfer *t, long *ret_status)
 
 err *client_do(client *c, const client_call *call, client_answer *ret_answer)
 {
-    transfer t = {.call = call, .curl = take_handle(c)};
+    transfer t = {.call = call, .curl = handles_take(&c->handles)};
     long status = 0;
     err *e = perform(c, &t, &status);
 
-    give_handle(c, t.curl);
+    handles_give(&c->handles, t.curl);
     if (e) {
         buf_done(&t.body);
         return e;

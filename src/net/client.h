@@ -37,6 +37,7 @@ typedef struct client_call {
     bool (*on_bytes)(void *arg, const void *p, size_t n);
     void *arg;
     const char *accept;
+    const char *line;    /* one more header, "Name: value", or NULL */
     uint64_t timeout_ms; /* 0: none */
     bool any_status;     /* every status is an answer; the caller looks at it */
 } client_call;
@@ -59,7 +60,11 @@ typedef struct client_stream client_stream;
  * 101; any other answer is an error, the one the server wrote if it did. */
 err *client_upgrade(client *c, const char *path, const char *protocol, const char *lines,
                     client_stream **ret_stream) ERR_MUST;
-/* Of the 101; NULL: it has none. */
+/* POST of a JSON body whose answer is the beginning of bytes both ways: 101, or 200 from a server
+ * that takes the connection over without saying so. timeout_ms for the answer. */
+err *client_hijack(client *c, const char *path, const json_t *json, uint64_t timeout_ms,
+                   client_stream **ret_stream) ERR_MUST;
+/* Of the answer's head; NULL: it has none. */
 const char *client_stream_header(const client_stream *s, const char *name);
 /* To poll. Try client_stream_recv first: bytes may have been read ahead. */
 int client_stream_fd(const client_stream *s);

@@ -27,6 +27,7 @@ conn *conn_new(server *s, int fd, bool is_unix)
     s->conns = c;
     pthread_mutex_unlock(&s->conns_lock);
     atomic_fetch_add(&s->nconn, 1);
+    atomic_fetch_add(&s->accepted, 1);
     metric_add(&NET_METRICS[M_CONNECTIONS], 0, 1);
     return c;
 }
@@ -48,6 +49,8 @@ void conn_close(conn *c)
     if (c->in_epoll)
         epoll_ctl(s->epfd, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
+    if (c->again)
+        request_close(c->again);
     buf_done(&c->in);
     free(c);
     metric_add(&NET_METRICS[M_CONNECTIONS], 0, -1);
@@ -72,7 +75,7 @@ static int arm(int epfd, int op, int fd, struct epoll_event *ev)
     return (int)syscall(SYS_epoll_ctl, epfd, op, fd, ev);
 }
 
-/* Bytes that wait in the buffer must wake somebody though the socket may stay silent: then being
+/* What waits in the buffer must wake somebody though the socket may stay silent: then being
  * writable is event enough, and it is needed to answer anyway. */
 void conn_park(conn *c)
 {
@@ -84,7 +87,7 @@ void conn_park(conn *c)
         conn_close(c);
         return;
     }
-    if (c->scanned < c->in.len)
+    if (c->again || c->scanned < c->in.len)
         ev.events |= EPOLLOUT;
     else if (!c->in.len)
         buf_done(&c->in); /* thousands are parked */
@@ -164,13 +167,18 @@ static access_answer answer_of(const request *rq)
                            .begun = rq->begun};
 }
 
+static void tell_thread(const request *rq)
+{
+    metric_observe_ns(&NET_METRICS[M_THREAD_SECONDS], 0, now_mono_ns() - rq->taken_up);
+}
+
 static void tell(const request *rq, int status)
 {
     access_answer a = answer_of(rq);
 
     a.status = status;
     access_answered(&a);
-    metric_observe_ns(&NET_METRICS[M_THREAD_SECONDS], 0, now_mono_ns() - rq->begun);
+    tell_thread(rq);
 }
 
 static size_t send_some(conn *c, const buf *out)
@@ -223,19 +231,26 @@ static void refuse_relay(response *rs)
     response_error(rs, e); /* frees the job */
 }
 
-/* True: the connection is still ours and serves its next request. */
-static bool answer(request *rq, response *rs)
+/* It waits for what it needs, and comes back with its connection. */
+static void set_aside(request *rq, response *rs)
 {
-    bool settled = request_settle(rq);
-    bool keep = settled && rq->h1.keep_alive && !atomic_load(&rq->server->draining);
+    CLEANUP(freep) char *party = rq->party;
+    relay_start j = {.conn = rq->conn,
+                     .ops = TAKE_PTR(rs->ops),
+                     .ctx = TAKE_PTR(rs->ctx),
+                     .answer = answer_of(rq),
+                     .party = party,
+                     .request = rq};
 
-    if (rs->ops && !party_take_relay(rq->server, rq->party)) {
-        refuse_relay(rs);
-        settled &= !rq->taken; /* nobody reads the body now */
-        keep &= settled;
-    }
-    if (!rs->ops)
-        return answer_bytes(rq, rs, keep, settled);
+    tell_thread(rq);
+    request_rest(rq);
+    rq->party = xstrdup("");
+    relay_add(rq->server->relay, &j);
+}
+
+/* The rest of the answer is the job's. */
+static void hand_over(request *rq, response *rs, bool keep, bool settled)
+{
     relay_start j = {.conn = rq->conn,
                      .ops = TAKE_PTR(rs->ops),
                      .ctx = TAKE_PTR(rs->ctx),
@@ -245,9 +260,32 @@ static bool answer(request *rq, response *rs)
                      .discard = !settled,
                      .answer = answer_of(rq),
                      .party = rq->party};
-    metric_observe_ns(&NET_METRICS[M_THREAD_SECONDS], 0, now_mono_ns() - rq->begun);
+
+    tell_thread(rq);
     relay_add(rq->server->relay, &j);
-    return false;
+}
+
+/* Takes the request. True: the connection is still ours and serves its next one. */
+static bool answer(request *rq, response *rs)
+{
+    bool refused = rs->ops && !party_take_relay(rq->server, rq->party), ours = false;
+
+    if (refused)
+        refuse_relay(rs);
+    if (rs->ops && rs->ops->again) {
+        set_aside(rq, rs);
+        return false;
+    }
+    bool settled = request_settle(rq);
+    if (refused)
+        settled &= !rq->taken; /* nobody reads the body now */
+    bool keep = settled && rq->h1.keep_alive && !atomic_load(&rq->server->draining);
+    if (rs->ops)
+        hand_over(rq, rs, keep, settled);
+    else
+        ours = answer_bytes(rq, rs, keep, settled);
+    request_close(rq);
+    return ours;
 }
 
 static err *dispatch(request *rq, response *rs, bool *ret_admitted)
@@ -291,14 +329,32 @@ static request *new_request(conn *c)
     return rq;
 }
 
-static bool conn_serve(conn *c)
+/* failure: taken; it has no head that can be served. */
+static bool serve(request *rq, err *failure)
 {
-    server *s = c->server;
-    request *rq = new_request(c);
+    server *s = rq->server;
     response rs = {.id = rq->id};
     bool admitted = false;
 
     access_forget();
+    log_id(LOG_REQUEST, rq->id);
+    rq->taken_up = now_mono_ns();
+    err *e = failure ? failure : dispatch(rq, &rs, &admitted);
+    if (e)
+        response_error(&rs, e);
+    err_free(e);
+    bool ours = answer(rq, &rs);
+    response_done(&rs);
+    log_ids_clear();
+    if (admitted)
+        server_release(s);
+    return ours;
+}
+
+static bool conn_serve(conn *c)
+{
+    request *rq = new_request(c);
+
     take_head(c, rq);
     err *e = http1_parse(rq->head.p, rq->head.len, &rq->h1);
     if (e) { /* what it read of the headers is not to be looked at */
@@ -306,38 +362,17 @@ static bool conn_serve(conn *c)
         rq->broken = true;
     }
     request_set_id(rq);
-    log_id(LOG_REQUEST, rq->id);
-    if (!e)
-        e = request_open(rq);
-    if (!e)
-        e = dispatch(rq, &rs, &admitted);
-    if (e)
-        response_error(&rs, e);
-    err_free(e);
-    bool ours = answer(rq, &rs);
-    response_done(&rs);
-    request_close(rq);
-    log_ids_clear();
-    if (admitted)
-        server_release(s);
-    return ours;
+    return serve(rq, e ? e : request_open(rq));
 }
 
 /* A head that the guard refuses has no request; answer and say no more. */
 static void conn_refuse(conn *c)
 {
     request *rq = new_request(c);
-    response rs = {.id = rq->id};
-    CLEANUP(err_freep) err *e = http1_guard_err(&c->guard);
 
     rq->broken = true;
     request_set_id(rq);
-    log_id(LOG_REQUEST, rq->id);
-    response_error(&rs, e);
-    answer(rq, &rs);
-    response_done(&rs);
-    request_close(rq);
-    log_ids_clear();
+    serve(rq, http1_guard_err(&c->guard));
 }
 
 /* Looks for the next head in the buffer. True: look again, there may be more. */
@@ -368,7 +403,10 @@ void conn_event(conn *c)
         linger_read(c);
         return;
     }
-    if (c->scanned == c->in.len) {
+    if (c->again) {
+        if (!serve(TAKE_PTR(c->again), NULL))
+            return;
+    } else if (c->scanned == c->in.len) {
         ssize_t n = conn_fill(c);
         if (n == -EAGAIN) {
             conn_park(c);

@@ -113,7 +113,7 @@ static void ask_socket(stream *s)
 {
     s->stage = STAGE_ASK;
     atomic_fetch_add(&s->refs, 1);
-    s->o.ask(s->o.arg, socket_came, s);
+    s->o.ask(s->o.arg, s->o.port, socket_came, s);
 }
 
 static int start_connect(const stream *s)
@@ -142,7 +142,7 @@ static int connect_result(const stream *s)
     int failed = 0;
     socklen_t n = sizeof failed;
 
-    if (s->refused)
+    if (s->refused || s->o.connected)
         return s->refused;
     if (poll(&p, 1, 0) == 0)
         return EINPROGRESS;
@@ -435,9 +435,11 @@ static enum relay_next step_ask(stream *s, relay_io *io)
     }
     if (!arrived)
         return RELAY_WAIT;
+    if (failure && s->o.connected && failure->code == ERR_PORT_CLOSED)
+        return fail(s, io, nothing_listens(s, failure->errnum));
     if (failure)
         return fail(s, io, TAKE_PTR(failure));
-    s->refused = start_connect(s);
+    s->refused = s->o.connected ? 0 : start_connect(s);
     if (!relay_watch(s->job, s->fd))
         return fail(s, io, err_new(ERR_UNAVAILABLE, "the node has no room for one more stream"));
     s->stage = STAGE_CONNECT;
@@ -496,6 +498,17 @@ static enum relay_next take(stream *s, relay_io *io, const char *p, size_t n)
     return RELAY_MORE;
 }
 
+/* At the end of its bytes: 0, or why they are not all. Once we have ended our side, too, a socket
+ * hangs up in any case. */
+static int end_error(const stream *s)
+{
+    struct pollfd p = {.fd = s->fd};
+
+    if (!s->o.connected || s->up_shut || poll(&p, 1, 0) != 1)
+        return 0;
+    return p.revents & POLLHUP ? ECONNRESET : 0;
+}
+
 /* Reads until there is nothing or enough. */
 static enum relay_next step_read(stream *s, relay_io *io)
 {
@@ -509,7 +522,8 @@ static enum relay_next step_read(stream *s, relay_io *io)
             return RELAY_WAIT;
         if (n > 0)
             touch(s);
-        enum relay_next next = n > 0 ? take(s, io, p, (size_t)n) : inner_end(s, io, n ? errno : 0);
+        enum relay_next next =
+            n > 0 ? take(s, io, p, (size_t)n) : inner_end(s, io, n ? errno : end_error(s));
         if (next != RELAY_MORE)
             return next;
     }

@@ -9,12 +9,15 @@
 #include "net/http.h"
 
 /* Called once, from any thread: a TCP socket that is not connected and does not block, or why not.
- */
+ * With `connected` any stream socket that does not block and stands; ERR_PORT_CLOSED with an errno:
+ * nobody listens there. What such a socket brings is whole if it ends while its peer is still
+ * there, and cut off if it hangs up with it (POLLHUP). */
 typedef void gateway_socket(void *ticket, err *failure, int fd);
 
 typedef struct gateway_options {
     /* Asks for a socket of the sandbox's network; does not wait. arg goes with `free`. */
-    void (*ask)(void *arg, gateway_socket *done, void *ticket);
+    void (*ask)(void *arg, uint16_t port, gateway_socket *done, void *ticket);
+    bool connected; /* what it brings is, to that port */
     void (*free)(void *arg);
     void *arg;
     uint16_t port;      /* on 127.0.0.1, and if that refuses on ::1 */

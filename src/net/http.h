@@ -58,6 +58,9 @@ void *request_door(const request *rq); /* the server's dispatch argument, or wha
 void request_set_door(request *rq, void *door);
 void *request_user(const request *rq); /* what dispatch put there: the caller */
 void request_set_user(request *rq, void *user, void (*release)(void *));
+/* Something that stays with the request when it is served again (relay_ops.again). */
+void *request_kept(const request *rq);
+void request_keep(request *rq, void *kept, void (*release)(void *));
 /* Whose it is: what one party may hold of threads and memory is limited. NULL: one that is not
  * limited. Until it is said, a request belongs to the party of all who have not said who they are.
  * ERR_QUOTA_EXCEEDED when it has too many threads, and none came free for a
@@ -67,6 +70,7 @@ err *request_set_party(request *rq, const char *name) ERR_MUST;
  * it goes. ERR_QUOTA_EXCEEDED when the party holds too much already. */
 typedef struct request_hold request_hold;
 err *request_hold_new(request *rq, size_t n, request_hold **ret_hold) ERR_MUST;
+err *request_hold_more(request_hold *h, size_t n) ERR_MUST; /* so many beyond what it has */
 void request_hold_free(request_hold *h);
 /* The whole body, at most max bytes (ERR_TOO_LARGE). Sends 100-continue when asked for. */
 err *request_body(request *rq, size_t max, buf *ret_body) ERR_MUST;
@@ -110,15 +114,16 @@ enum relay_next {
     RELAY_WAIT,  /* call again after relay_wake() or at io->wake_at */
     RELAY_DONE,  /* the answer is complete; the connection serves its next request */
     RELAY_CLOSE, /* the answer is complete or broken; close */
+    RELAY_AGAIN, /* of jobs with `again`: nothing was written, the request is served again */
 };
 typedef struct relay_io {
     buf *out;         /* append here; the relay sends it. Append at most ~64 KiB a step */
     uint64_t now;     /* monotonic ns */
-    uint64_t wake_at; /* set for a timer; 0: none */
+    uint64_t wake_at; /* set for a timer; 0: none. One that is over comes after others had a turn */
     bool keep_alive;  /* the peer allows it */
     bool http11;      /* chunks may be used; without them the answer ends with the connection */
     /* The peer has not taken a byte for 60 s while there were some. RELAY_CLOSE cuts it off; with
-     * anything else it gets another 60 s. */
+     * anything else it gets another 60 s. Not told of an answer that was complete: that is cut. */
     bool stalled;
     /* Set it: what the peer has sent cannot be taken yet. Nothing more is read from it until a step
      * leaves this unset; only its leaving is noticed. */
@@ -143,6 +148,10 @@ typedef struct relay_ops {
     bool (*second)(void *ctx);
     /* The end of the peer's bytes is not a disconnect: io tells of it. Only with input. */
     bool both_ways;
+    /* The job waits for what the handler needs before it can begin, and writes nothing: the request
+     * stays with it, its body unread, and is dispatched anew after RELAY_AGAIN. What request_keep()
+     * has outlives the job. */
+    bool again;
     enum stream_kind kind;
     /* The job is over, whatever the reason (also before start, when the server stops); after it
      * relay_wake must not be called any more. start, step, input and free of one job are called by

@@ -62,6 +62,7 @@ typedef struct conn {
     http1_guard guard;
     size_t scanned; /* bytes of in the guard has seen */
     buf in;         /* received, not yet consumed */
+    request *again; /* to be served before what is in `in`, or NULL */
 } conn;
 
 typedef struct query_param {
@@ -83,6 +84,8 @@ struct request {
     void *handler; /* of doors; NULL: the server's argument */
     void *user;
     void (*release)(void *);
+    void *kept;
+    void (*release_kept)(void *);
     bool continued;  /* 100 sent */
     bool broken;     /* the rest of the body cannot be found */
     bool taken;      /* the body is the relay's to read */
@@ -91,6 +94,7 @@ struct request {
     uint64_t waited; /* for the body */
     char *party;     /* NULL: not limited */
     uint64_t begun;
+    uint64_t taken_up;      /* by the thread that serves it now */
     size_t door, operation; /* of the server's lists */
     enum stream_kind kind;
 };
@@ -111,6 +115,8 @@ struct response {
 void request_set_id(request *rq);
 err *request_open(request *rq) ERR_MUST; /* after http1_parse */
 void request_close(request *rq);
+/* Gives back what it holds while it is served. */
+void request_rest(request *rq);
 bool request_is_head(const request *rq);
 void request_set_param(request *rq, size_t i, const char *raw, size_t n);
 /* Takes what is left of a small body from the socket, without waiting. True: the connection stands
@@ -173,6 +179,7 @@ typedef struct relay_start {
     bool counted; /* its status is in the metrics */
     access_answer answer;
     const char *party; /* has taken the relay, if there are ops */
+    request *request;  /* taken; of ops with `again`, else NULL */
 } relay_start;
 void relay_add(relay *r, const relay_start *start);
 
@@ -238,6 +245,7 @@ struct server {
     _Atomic bool stopping; /* connections are closed */
     bool handed_down;
     _Atomic unsigned nconn, nrelay;
+    _Atomic uint64_t accepted; /* connections, ever */
 
     pthread_mutex_t lock;   /* from here to busy */
     pthread_cond_t changed; /* while stopping */

@@ -193,28 +193,38 @@ struct request_hold {
     char *name;
 };
 
+static err *hold(server *s, const char *name, size_t before, size_t n)
+{
+    unsigned long long mib = s->party_bytes >> 20;
+
+    if (n + before > s->party_bytes)
+        return err_remedy(err_new(ERR_TOO_LARGE, "this would take %zu MiB of memory while it waits",
+                                  (n + before) >> 20),
+                          "Ask for less at a time: %llu MiB may wait.", mib);
+    if (party_take(s, name, n, 0))
+        return NULL;
+    metric_add(&NET_METRICS[M_REFUSED], 0, 1);
+    return err_retry_after(
+        err_remedy(err_because(err_new(ERR_QUOTA_EXCEEDED, "too much of yours waits"),
+                               "requests under way and answers that are not read may take %llu MiB",
+                               mib),
+                   "Read the answers to what you have asked, or ask for less at a time."),
+        NET_RETRY_AFTER);
+}
+
 err *request_hold_new(request *rq, size_t n, request_hold **ret_hold)
 {
-    server *s = rq->server;
-
-    if (n > s->party_bytes)
-        return err_remedy(
-            err_new(ERR_TOO_LARGE, "this would take %zu MiB of memory while it waits", n >> 20),
-            "Ask for less at a time: %llu MiB may wait.",
-            (unsigned long long)(s->party_bytes >> 20));
-    if (!party_take(s, rq->party, n, 0)) {
-        metric_add(&NET_METRICS[M_REFUSED], 0, 1);
-        return err_retry_after(
-            err_remedy(err_because(err_new(ERR_QUOTA_EXCEEDED, "too much of yours waits"),
-                                   "requests under way and answers that are not read may take %llu "
-                                   "MiB",
-                                   (unsigned long long)(s->party_bytes >> 20)),
-                       "Read the answers to what you have asked, or ask for less at a time."),
-            NET_RETRY_AFTER);
-    }
+    TRY(hold(rq->server, rq->party, 0, n));
     request_hold *h = xcalloc(1, sizeof *h);
-    *h = (request_hold){s, n, rq->party ? xstrdup(rq->party) : NULL};
+    *h = (request_hold){rq->server, n, rq->party ? xstrdup(rq->party) : NULL};
     *ret_hold = h;
+    return NULL;
+}
+
+err *request_hold_more(request_hold *h, size_t n)
+{
+    TRY(hold(h->server, h->name, h->bytes, n));
+    h->bytes += n;
     return NULL;
 }
 

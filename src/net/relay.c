@@ -13,140 +13,14 @@
 #include <sys/socket.h>
 
 #include "base/cleanup.h"
-#include "base/log.h"
 #include "base/str.h"
-#include "net/internal.h"
+#include "net/relay_internal.h"
 
 #define LANE_EVENTS 128
 #define LANE_QUEUE  256      /* woken jobs between two looks at epoll */
 #define JOB_STEPS   8        /* at a stretch, then others have their turn */
 #define JOB_KEEP    512      /* of a buffer that is empty: thousands wait */
 #define ANSWER_NS   NS_PER_S /* when we stop: how long an answer that is not begun is waited for */
-
-typedef struct lane lane;
-
-struct relay_job {
-    lane *lane;
-    conn *conn;
-    const relay_ops *ops; /* NULL: only what is in out */
-    void *ctx;
-    buf out;
-    size_t sent; /* of out */
-    enum relay_next next;
-    bool started, woken;
-    bool keep_alive, http11, head_only, discard, counted;
-    bool deaf;                /* the peer has ended its side, and may */
-    bool full;                /* enough of its bytes wait: no more are read */
-    bool ending, ended, gone; /* as in relay_io */
-    bool over;                /* waits to be freed: events of this turn may name it */
-    int second;               /* watched beside conn->fd, or -1 */
-    uint32_t interest;
-    uint64_t wake_at, stall_at, due;
-    size_t heap_at;                     /* 1-based; 0: no timer */
-    size_t input;                       /* bytes taken from the peer */
-    relay_job *prev, *following;        /* of the lane, by its thread */
-    relay_job *queue_prev, *queue_next; /* under the lane's lock */
-    bool queued;
-    access_answer answer;
-    enum stream_kind kind;
-    char *party;
-    uint64_t held; /* bytes the party is charged with */
-    log_ids ids;   /* lines about it carry these */
-};
-
-struct lane {
-    relay *relay;
-    pthread_t thread;
-    int epfd, evfd;
-    relay_job *jobs;
-    relay_job *over;  /* ended in this turn */
-    relay_job **heap; /* 1-based, by due */
-    size_t nheap, heap_cap;
-    pthread_mutex_t lock;
-    relay_job *first, *last; /* woken or new */
-    bool signalled, stopping;
-    uint64_t answer_at, stop_at; /* while stopping: until then answers, and bytes, are waited for */
-};
-
-struct relay {
-    server *server;
-    lane *lanes;
-    unsigned nlanes;
-    _Atomic unsigned turn;
-    bool stopped;
-};
-
-/* ---- timers ---- */
-
-static void heap_put(lane *l, size_t at, relay_job *j)
-{
-    l->heap[at] = j;
-    j->heap_at = at;
-}
-
-static void heap_up(lane *l, size_t at, relay_job *j)
-{
-    while (at > 1 && l->heap[at / 2]->due > j->due) {
-        heap_put(l, at, l->heap[at / 2]);
-        at /= 2;
-    }
-    heap_put(l, at, j);
-}
-
-static void heap_down(lane *l, size_t at, relay_job *j)
-{
-    for (size_t child; (child = 2 * at) <= l->nheap; at = child) {
-        if (child < l->nheap && l->heap[child + 1]->due < l->heap[child]->due)
-            child++;
-        if (l->heap[child]->due >= j->due)
-            break;
-        heap_put(l, at, l->heap[child]);
-    }
-    heap_put(l, at, j);
-}
-
-static void heap_move(lane *l, size_t at, relay_job *j)
-{
-    if (at > 1 && l->heap[at / 2]->due > j->due)
-        heap_up(l, at, j);
-    else
-        heap_down(l, at, j);
-}
-
-static void timer_clear(relay_job *j)
-{
-    lane *l = j->lane;
-    size_t at = j->heap_at;
-
-    if (!at)
-        return;
-    j->heap_at = 0;
-    relay_job *last = l->heap[l->nheap--];
-    if (last != j)
-        heap_move(l, at, last);
-}
-
-static void timer_set(relay_job *j, uint64_t due)
-{
-    lane *l = j->lane;
-
-    if (!due) {
-        timer_clear(j);
-        return;
-    }
-    if (j->heap_at && j->due == due)
-        return;
-    j->due = due;
-    if (j->heap_at) {
-        heap_move(l, j->heap_at, j);
-        return;
-    }
-    if (l->nheap + 2 > l->heap_cap) {
-        l->heap_cap = l->heap_cap ? 2 * l->heap_cap : 64;
-        l->heap = xrealloc(l->heap, l->heap_cap * sizeof(relay_job *));
-    }
-    heap_up(l, ++l->nheap, j);
-}
 
 /* ---- the queue ---- */
 
@@ -232,6 +106,8 @@ static void job_release(relay_job *j)
 
 static void job_free(relay_job *j)
 {
+    if (j->request)
+        request_close(j->request);
     free(j->party);
     buf_done(&j->out);
     free(j);
@@ -241,7 +117,7 @@ static void job_unlink(relay_job *j)
 {
     lane *l = j->lane;
 
-    timer_clear(j);
+    relay_timer_clear(j);
     if (j->prev)
         j->prev->following = j->following;
     else
@@ -254,6 +130,7 @@ static void job_unlink(relay_job *j)
 
 enum job_fate {
     FATE_REUSE, /* the connection serves its next request */
+    FATE_AGAIN, /* or this one */
     FATE_FINISH,
     FATE_CUT, /* the peer has gone, or is to go */
 };
@@ -292,7 +169,9 @@ static void job_end(relay_job *j, enum job_fate fate)
     j->following = l->over;
     l->over = j;
     job_count(j, -1);
-    if (fate == FATE_REUSE && !discard)
+    if (fate == FATE_AGAIN)
+        c->again = TAKE_PTR(j->request);
+    if (fate == FATE_AGAIN || (fate == FATE_REUSE && !discard))
         conn_park(c);
     else if (fate == FATE_CUT)
         conn_close(c);
@@ -336,6 +215,7 @@ static void job_step(relay_job *j, uint64_t now, bool stalled)
 
     j->woken = false;
     j->next = j->ops->step(j->ctx, &io);
+    assert(j->ops->again ? !j->out.len : j->next != RELAY_AGAIN);
     j->wake_at = io.wake_at;
     if (j->ops->input)
         j->full = io.full;
@@ -378,6 +258,19 @@ static bool job_pending(const relay_job *j)
     return j->sent < j->out.len;
 }
 
+/* Nothing of it is left but to be sent: it is not stepped again. */
+static bool job_has_said_all(const relay_job *j)
+{
+    return j->next == RELAY_DONE || j->next == RELAY_CLOSE || j->next == RELAY_AGAIN;
+}
+
+static enum job_fate job_fate(const relay_job *j)
+{
+    if (j->next == RELAY_AGAIN)
+        return FATE_AGAIN;
+    return j->next == RELAY_DONE && j->keep_alive ? FATE_REUSE : FATE_FINISH;
+}
+
 static bool both_ways(const relay_job *j)
 {
     return j->ops && j->ops->both_ways;
@@ -396,12 +289,20 @@ static uint32_t job_wants(const relay_job *j)
     return want;
 }
 
+/* 0: none. A time that is over is soon, not now: others have their turn. */
+static uint64_t job_due(const relay_job *j, uint64_t now)
+{
+    uint64_t due = job_pending(j) ? j->stall_at : j->next == RELAY_WAIT ? j->wake_at : 0;
+
+    return due && due <= now ? now + 1 : due;
+}
+
 /* Tells epoll and the timers what the job waits for. */
-static void job_arm(relay_job *j)
+static void job_arm(relay_job *j, uint64_t now)
 {
     uint32_t want = job_wants(j);
 
-    timer_set(j, job_pending(j) ? j->stall_at : j->next == RELAY_WAIT ? j->wake_at : 0);
+    relay_timer_set(j, job_due(j, now));
     if (want == j->interest)
         return;
     struct epoll_event ev = {.events = want, .data.ptr = j};
@@ -421,16 +322,16 @@ static void job_run(relay_job *j, uint64_t now)
         if (r && j->held)
             job_release(j);
         if (r == 0 || (j->next == RELAY_WAIT && !j->woken)) {
-            job_arm(j);
+            job_arm(j, now);
             return;
         }
-        if (j->next == RELAY_DONE || j->next == RELAY_CLOSE) {
-            job_end(j, j->next == RELAY_DONE && j->keep_alive ? FATE_REUSE : FATE_FINISH);
+        if (job_has_said_all(j)) {
+            job_end(j, job_fate(j));
             return;
         }
         job_step(j, now, false);
     }
-    job_arm(j);
+    job_arm(j, now);
     relay_wake(j);
 }
 
@@ -443,7 +344,7 @@ static void job_timer(relay_job *j, uint64_t now)
     }
     metric_add(&NET_METRICS[M_STALLED], 0, 1);
     j->stall_at = now + j->lane->relay->server->times.stall;
-    if (!j->ops) { /* the rest of an ordinary answer */
+    if (job_has_said_all(j)) {
         job_end(j, FATE_CUT);
         return;
     }
@@ -451,7 +352,7 @@ static void job_timer(relay_job *j, uint64_t now)
     if (j->next == RELAY_CLOSE)
         job_end(j, FATE_CUT);
     else
-        job_arm(j);
+        job_arm(j, now);
 }
 
 /* Bytes of the peer: input of a WebSocket, the next request, or the rest of a body nobody wants.
@@ -635,7 +536,7 @@ static void lane_timers(lane *l)
     /* A job that ends is no longer in the heap, which the analyzer does not see. */
     while (l->nheap && l->heap[1]->due <= now) { // NOLINT(clang-analyzer-unix.Malloc)
         relay_job *j = l->heap[1];
-        timer_clear(j);
+        relay_timer_clear(j);
         job_turn(j);
         job_timer(j, now);
     }
@@ -774,6 +675,7 @@ void relay_add(relay *r, const relay_start *start)
     j->kind = start->ops ? start->ops->kind : STREAM_ANSWER;
     j->ids = *log_ids_now();
     j->party = start->party ? xstrdup(start->party) : NULL;
+    j->request = start->request;
     job_count(j, 1);
     pthread_mutex_lock(&l->lock);
     bool late = l->stopping, tell = !late && enqueue(l, j);

@@ -102,13 +102,19 @@ err *request_query_as_form(request *rq)
     return query ? open_query(rq, query + 1, true) : NULL;
 }
 
-void request_close(request *rq)
+void request_rest(request *rq)
 {
-    if (rq->release)
-        rq->release(rq->user);
+    request_set_user(rq, NULL, NULL);
     if (rq->slow)
         party_give(rq->server, rq->party, 0, 1);
+    rq->slow = false;
     party_give_thread(rq);
+}
+
+void request_close(request *rq)
+{
+    request_rest(rq);
+    request_keep(rq, NULL, NULL);
     free(rq->party);
     close_query(rq);
     for (size_t i = 0; i < HTTP_PARAMS_MAX; i++)
@@ -239,6 +245,19 @@ void request_set_user(request *rq, void *user, void (*release)(void *))
         rq->release(rq->user);
     rq->user = user;
     rq->release = release;
+}
+
+void *request_kept(const request *rq)
+{
+    return rq->kept;
+}
+
+void request_keep(request *rq, void *kept, void (*release)(void *))
+{
+    if (rq->release_kept)
+        rq->release_kept(rq->kept);
+    rq->kept = kept;
+    rq->release_kept = release;
 }
 
 /* ---- the body ---- */

@@ -469,6 +469,8 @@ static void drain(server *s, uint64_t until)
     if (s->handed_down)
         leave_listeners(s);
     atomic_store(&s->draining, true);
+    if (s->o.stopping)
+        s->o.stopping(s->o.arg);
     while (busy_now(s) && now_mono_ns() < until)
         nap();
     uint64_t now = now_mono_ns();
@@ -565,5 +567,8 @@ void server_free(server *s)
 
 server_counts server_count(server *s)
 {
-    return (server_counts){atomic_load(&s->nconn), busy_now(s), atomic_load(&s->nrelay)};
+    return (server_counts){.connections = atomic_load(&s->nconn),
+                           .requests = busy_now(s),
+                           .relays = atomic_load(&s->nrelay),
+                           .accepted = atomic_load(&s->accepted)};
 }

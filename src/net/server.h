@@ -18,6 +18,9 @@ enum server_access {
 typedef struct server_options {
     /* Called in the request's thread. An error it returns becomes the answer. */
     err *(*dispatch)(void *arg, request *rq, response *rs);
+    /* The stop begins: running requests are about to be waited for, for 5 s. Whoever waits in a
+     * handler for something else is to be let go, so that it answers. NULL: nobody does. */
+    void (*stopping)(void *arg);
     void *arg;
     unsigned threads;       /* 512 */
     unsigned relay_threads; /* one a core */
@@ -41,6 +44,7 @@ void server_run(server *s);
 void server_stop(server *s); /* async-signal-safe */
 void server_free(server *s);
 typedef struct server_counts {
-    unsigned connections, requests, relays;
+    unsigned connections, requests, relays; /* now */
+    uint64_t accepted;                      /* connections, ever */
 } server_counts;
 server_counts server_count(server *s);

@@ -30,8 +30,8 @@ static const char *const SQL[SQL_STATEMENTS] = {
                           "walls = coalesce(?5, walls) WHERE id = ?1",
     [SQL_SANDBOX_SPEC] = "UPDATE sandboxes SET spec = ?2, ttl = ?3, pending = 0 "
                          "WHERE id = ?1 AND state <> 'gone'",
-    [SQL_SANDBOX_RESET] =
-        "UPDATE sandboxes SET spec = ?2, walls = ?3 WHERE id = ?1 AND state = 'running'",
+    [SQL_SANDBOX_RESET] = "UPDATE sandboxes SET spec = ?2, walls = ?3, state = 'running' "
+                          "WHERE id = ?1 AND state IN ('running', 'hibernated')",
     /* The change of the row was told as one of any sort. */
     [SQL_EVENT_RESET] = "UPDATE events SET type = 'reset' WHERE type = 'updated' AND seq = "
                         "(SELECT max(seq) FROM events WHERE sandbox = ?1)",

@@ -149,6 +149,8 @@ typedef struct store_writer {
     store_op *first, **last;
     size_t queued, awaited; /* all that wait; those that somebody waits for */
     uint64_t lazy_until;    /* the first may be put off so long */
+    uint64_t again_ns;      /* what is left of a batch that failed is not tried before */
+    bool failing;           /* the writer thread's: the last batch failed */
     bool
         naps; /* it looks by itself soon enough for what nobody waits for; else it is to be woken */
     bool stop;
@@ -174,7 +176,8 @@ struct store {
 err *store_write(store *s, store_write_fn *run, void *arg) ERR_MUST;
 /* The same in two steps; store_pending_end() is the second. */
 store_op *store_write_begin(store *s, store_write_fn *run, void *arg);
-/* The same without waiting; failures are logged. release frees arg. */
+/* The same without waiting. A batch that the disk did not take is tried again, so that run may
+ * come more than once; what the store refuses is logged. release frees arg. */
 void store_write_queued(store *s, store_write_fn *run, void *arg, void (*release)(void *arg));
 
 /* A connection for reading, given back at the end of the scope. */

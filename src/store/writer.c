@@ -13,12 +13,15 @@
 #define BATCH_MAX  512
 #define LAZY_NS    (5 * NS_PER_MS) /* how long a write that nobody waits for may be put off */
 #define QUEUED_MAX 65536 /* beyond it even queued writes wait: the disk is that far behind */
+#define KEPT_MAX   (QUEUED_MAX / 2) /* of a batch that failed: nobody is to wait for a full disk */
+#define AGAIN_NS   (500 * NS_PER_MS)
 
 enum {
     M_WRITES,
     M_COMMITS,
     M_COMMIT_TIME,
     M_FAILED,
+    M_LOST,
     M_QUEUE,
     M_WAIT
 };
@@ -28,8 +31,10 @@ static metric METRICS[] = {
     [M_COMMIT_TIME] =
         METRIC_HISTOGRAM("bothy_store_commit_seconds", "Time of a batch, with fsync."),
     [M_FAILED] = METRIC_COUNTER("bothy_store_commits_failed_total",
-                                "Batches that the store could not write: none of their writes has "
-                                "happened."),
+                                "Batches that the store could not write: who waited was told so, "
+                                "the other writes are tried again."),
+    [M_LOST] = METRIC_COUNTER("bothy_store_writes_lost_total",
+                              "Writes that nobody waited for and that were given up."),
     [M_QUEUE] = METRIC_GAUGE("bothy_store_queue", "Writes that wait for the next commit."),
     [M_WAIT] = METRIC_HISTOGRAM("bothy_store_wait_seconds",
                                 "Time somebody waited for a write, with its commit."),
@@ -49,7 +54,7 @@ static store_op *take_batch(store_writer *w)
 
     uint64_t nap_until = now_mono_ns() + LAZY_NS;
     w->naps = true;
-    while (!w->stop && !w->awaited && w->queued < BATCH_MAX)
+    while (!w->stop && !w->awaited && (w->queued < BATCH_MAX || now_mono_ns() < w->again_ns))
         if (w->first && !cond_wait_until(&w->work, &w->lock, w->lazy_until))
             break;
         else if (!w->first)
@@ -104,14 +109,37 @@ static void free_queued(store_op *o)
     free(o);
 }
 
-static void finish_batch(store_writer *w, store_op *batch)
+/* Locked. Before everything that has come since, in their order. */
+static void put_back(store_writer *w, store_op *kept, store_op **end, size_t n)
 {
+    *end = w->first;
+    if (!w->first)
+        w->last = end;
+    w->first = kept;
+    w->queued += n;
+    w->again_ns = w->lazy_until = now_mono_ns() + AGAIN_NS;
+}
+
+/* What nobody waits for nobody repeats either: how a sandbox ended would be lost with a disk that
+ * was full for a moment. */
+static void finish_batch(store_writer *w, store_op *batch, bool failed)
+{
+    store_op *kept = NULL, **end = &kept;
+    size_t n = 0;
     LOCK_SCOPE(&w->lock);
 
     for (store_op *o = batch, *next; o; o = next) {
         next = o->next;
+        if (failed && o->release && !w->stop && w->queued + n < KEPT_MAX) {
+            err_free(TAKE_PTR(o->result));
+            *end = o;
+            end = &o->next;
+            n++;
+            continue;
+        }
         metric_add(&METRICS[M_WRITES], 0, 1);
         if (o->release) {
+            metric_add(&METRICS[M_LOST], 0, failed);
             free_queued(o);
         } else {
             /* The op lies on the waiter's stack: it may be gone as soon as we unlock. */
@@ -119,6 +147,8 @@ static void finish_batch(store_writer *w, store_op *batch)
             pthread_cond_signal(&o->ended);
         }
     }
+    if (n)
+        put_back(w, kept, end, n);
 }
 
 static void *writer_main(void *arg)
@@ -132,11 +162,15 @@ static void *writer_main(void *arg)
         if (e) {
             fail_all(batch, e);
             metric_add(&METRICS[M_FAILED], 0, 1);
+            if (!w->failing)
+                log_error("store", "writes fail and are tried again: %s%s%s", e->message,
+                          e->cause ? ": " : "", str_or(e->cause, ""));
         }
+        w->failing = e != NULL;
         store_events_committed(&w->events, !e);
         metric_add(&METRICS[M_COMMITS], 0, 1);
         metric_observe_ns(&METRICS[M_COMMIT_TIME], 0, now_mono_ns() - begun);
-        finish_batch(w, batch);
+        finish_batch(w, batch, e != NULL);
     }
     return NULL;
 }

@@ -6,10 +6,11 @@
 /* ---- requests ---- */
 
 static const char *const VERBS[KIT_VERBS] = {
-    [KIT_STAT] = "stat", [KIT_READ] = "read",     [KIT_WRITE] = "write",
-    [KIT_LIST] = "list", [KIT_SEARCH] = "search", [KIT_MKDIR] = "mkdir",
-    [KIT_MOVE] = "move", [KIT_REMOVE] = "remove", [KIT_WATCH] = "watch",
-    [KIT_PACK] = "pack", [KIT_UNPACK] = "unpack",
+    [KIT_STAT] = "stat",   [KIT_READ] = "read",     [KIT_WRITE] = "write",
+    [KIT_LIST] = "list",   [KIT_SEARCH] = "search", [KIT_MKDIR] = "mkdir",
+    [KIT_MOVE] = "move",   [KIT_REMOVE] = "remove", [KIT_WATCH] = "watch",
+    [KIT_PACK] = "pack",   [KIT_UNPACK] = "unpack", [KIT_DIAL] = "dial",
+    [KIT_USAGE] = "usage",
 };
 
 const char *kit_verb_name(enum kit_verb verb)
@@ -463,4 +464,38 @@ size_t kit_encode_extents(const struct kit_extent *v, uint32_t n, void *to)
     copy(to, &h, sizeof h);
     copy((char *)to + sizeof h, v, h.size);
     return sizeof h + h.size;
+}
+
+/* ---- verbs without records ---- */
+
+bool kit_dialled_read(const void *p, size_t n, int *ret_errnum)
+{
+    struct kit_dialled d;
+
+    if (n != sizeof d)
+        return false;
+    copy(&d, p, sizeof d);
+    if (d.magic != KIT_DIALLED_MAGIC || d.errnum < 0 || d.errnum > 4095)
+        return false;
+    *ret_errnum = d.errnum;
+    return true;
+}
+
+bool kit_usage_read(const void *p, size_t n, struct kit_usage *ret_usage)
+{
+    struct kit_usage u;
+
+    if (n != sizeof u)
+        return false;
+    copy(&u, p, sizeof u);
+    const uint64_t all[] = {u.cpu_us,       u.cpu_throttled_us, u.memory,     u.memory_peak,
+                            u.memory_limit, u.oom_kills,        u.io_read,    u.io_written,
+                            u.net_rx,       u.net_tx,           u.net_dropped};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i] > KIT_USAGE_MAX)
+            return false;
+    if (u.magic != KIT_USAGE_MAGIC)
+        return false;
+    *ret_usage = u;
+    return true;
 }

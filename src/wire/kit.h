@@ -18,6 +18,9 @@
  *     pack     -> (ENTRY XATTR* EXTENTS? DATA*)* END
  *     unpack   <- (ENTRY XATTR* EXTENTS? DATA*)* END    -> END
  *
+ * Two verbs speak no records. dial: a kit_dialled, and if that says 0 what the server says; stdin
+ * is what it is told. usage: a kit_usage.
+ *
  * With KIT_F_HOME paths are a person's: relative ones and "~" begin at the user's home, and AT says
  * first what the path (of a move: the new one) became. With KIT_F_DETAIL an ENTRY of stat, list,
  * mkdir, move and write is followed by DETAIL and the file's user.* XATTRs, and an EVENT of watch
@@ -64,6 +67,9 @@ enum kit_verb {
     KIT_WATCH,
     KIT_PACK,
     KIT_UNPACK,
+    KIT_FILE_VERBS,            /* those above */
+    KIT_DIAL = KIT_FILE_VERBS, /* and two that are not about files */
+    KIT_USAGE,
     KIT_VERBS
 };
 
@@ -95,13 +101,13 @@ enum kit_verb {
 
 typedef struct kit_request {
     enum kit_verb verb;
-    uint32_t flags;  /* KIT_F_* */
-    uint32_t mode;   /* write, mkdir: permissions; KIT_MODE_NONE: as usual */
-    uint32_t depth;  /* list, search: levels below path; 0: path itself only */
-    uint64_t offset; /* read */
-    uint64_t length; /* read: at most so many bytes; UINT64_MAX: all */
-    uint64_t max;    /* list, search: at most so many entries or matches */
-    const char *path;
+    uint32_t flags;   /* KIT_F_* */
+    uint32_t mode;    /* write, mkdir: permissions; KIT_MODE_NONE: as usual */
+    uint32_t depth;   /* list, search: levels below path; 0: path itself only */
+    uint64_t offset;  /* read; dial: the port */
+    uint64_t length;  /* read: at most so many bytes; UINT64_MAX: all */
+    uint64_t max;     /* list, search: at most so many entries or matches */
+    const char *path; /* usage: where /proc and /sys lie */
     const char *to;   /* move: the new path; list: names up to this one are left out; search: a
                          glob for the last component, or for the whole name if it has a '/';
                          with KIT_F_FOR a user, as init knows them */
@@ -267,3 +273,36 @@ size_t kit_encode_extents(const struct kit_extent *v, uint32_t n, void *to);
 
 /* A relative name as names of entries must be. */
 bool kit_name_valid(const char *name, size_t n);
+
+/* ---- dial: a connection to a port of the sandbox's own loopback ----
+ *
+ * The first bytes of stdout say how the connect went, over 127.0.0.1 and then ::1. Then bytes go
+ * both ways and each side ends by itself: the end of stdin is the end of what the server gets, and
+ * when the server ends its side a byte is written to stderr and stdout is closed. A stdout that
+ * ends without that byte was cut off: the connection was reset, or the kit was killed. */
+struct kit_dialled {
+    uint32_t magic;
+    int32_t errnum; /* 0: it stands */
+};
+#define KIT_DIALLED_MAGIC 0x314c4944u /* "DIL1" */
+/* False: these n bytes are none. */
+bool kit_dialled_read(const void *p, size_t n, int *ret_errnum);
+
+/* ---- usage: what the container's own cgroup and network have counted ---- */
+/* 0 where that is not counted. Counters of a cgroup's life, which may be longer than the sandbox's.
+ */
+struct kit_usage {
+    uint32_t magic;
+    uint32_t flags; /* KIT_USAGE_CPU */
+    uint32_t pids, zero;
+    uint64_t cpu_us, cpu_throttled_us;
+    uint64_t memory, memory_peak, memory_limit, oom_kills;
+    uint64_t io_read, io_written;
+    uint64_t net_rx, net_tx, net_dropped;
+};
+#define KIT_USAGE_CPU   (1u << 0)           /* cpu_us was counted: a cgroup can be seen */
+#define KIT_USAGE_MAGIC 0x31475355u         /* "USG1" */
+#define KIT_USAGE_MAX   (UINT64_C(1) << 62) /* of each value: differences and sums stay numbers */
+_Static_assert(sizeof(struct kit_dialled) == 8 && sizeof(struct kit_usage) == 104, "layout");
+/* False: these n bytes are none, or a value is beyond what anything can have used. */
+bool kit_usage_read(const void *p, size_t n, struct kit_usage *ret_usage);

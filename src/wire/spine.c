@@ -87,6 +87,7 @@ err *spine_encode_claim(const spine_claim *c, spine_out *ret_out)
                          .grants = c->grants};
     buf *place = NULL;
 
+    memcpy(q.sandbox, c->sandbox, sizeof q.sandbox);
     TRY(choose_place(sizeof q, size, ret_out, &place));
     if (place == &ret_out->payload)
         q.flags |= SP_F_MEMFD;
@@ -442,6 +443,7 @@ err *spine_decode_claim(const struct sp_claim *q, const void *payload, size_t n,
 
     if (n != q->payload)
         return malformed("CLAIM");
+    memcpy(out.sandbox, q->sandbox, sizeof out.sandbox);
     out.user = take_string(&s);
     out.cwd = take_string(&s);
     out.env = take_vector(&s, q->envc);

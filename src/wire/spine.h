@@ -98,8 +98,10 @@ struct sp_claim {
     uint32_t payload;
     uint32_t envc;
     uint32_t umask;
-    uint32_t grants; /* SP_GRANT_* */
-    uint32_t reserved[7];
+    uint32_t grants;     /* SP_GRANT_* */
+    uint32_t sandbox[4]; /* stream form: whose it is from now on, in the sender's code; HELLO tells
+                            it; else 0 */
+    uint32_t reserved[3];
 };
 #define SP_GRANT_SETUID 1u
 
@@ -107,7 +109,7 @@ struct sp_claim {
 struct sp_op {
     struct sp_hdr h;
     uint32_t signo;
-    uint32_t scope; /* SIGNAL: enum sp_scope */
+    uint32_t scope; /* SIGNAL: enum sp_scope. PROC and no signal: EINPROGRESS before its exec */
     uint32_t mask;  /* CLOSE, ACK: bit n closes init's fd[n] */
     uint32_t pid;   /* SIGNAL, scopes PID and BELOW: in the slot's pid namespace */
     uint64_t since; /* SIGNAL, scope BELOW: CLOCK_BOOTTIME ns */

@@ -39,7 +39,8 @@ typedef struct spine_claim {
     const char *user, *cwd;
     char *const *env;
     uint32_t umask;
-    uint32_t grants; /* SP_GRANT_* */
+    uint32_t grants;     /* SP_GRANT_* */
+    uint32_t sandbox[4]; /* stream form; 0 elsewhere: an init of the last release refuses others */
 } spine_claim;
 err *spine_encode_claim(const spine_claim *c, spine_out *ret_out) ERR_MUST;
 

@@ -35,12 +35,13 @@ static const char *check_data(const sps_message *m, enum sps_side side)
 {
     const struct sps_data *d = m->record;
     bool piece = m->type == SPS_STDIN || m->type == SPS_STDIO;
+    bool beat = m->type == SPS_PING || m->type == SPS_PONG;
 
     if (m->size != sizeof *d)
         return "size of a data record";
     if ((m->type >= SPS_STDIO) != (side == SPS_ANSWERS))
         return "a data record of the other side";
-    if (!d->h.id)
+    if (!d->h.id && !beat)
         return "exec id 0";
     if (m->nextra > (piece ? SPS_CHUNK_MAX : 0))
         return "too many bytes";
@@ -57,8 +58,11 @@ static const char *check_data(const sps_message *m, enum sps_side side)
 
 static const char *check_spine(const sps_message *m, enum sps_side side)
 {
-    if (side == SPS_ANSWERS)
-        return m->nextra ? "extra bytes" : spine_check_answer(m->record, m->size, 0);
+    if (side == SPS_ANSWERS) {
+        size_t may = m->type == SP_HELLO ? SPS_SANDBOX : 0; /* spine_link.h */
+        return m->nextra && m->nextra != may ? "extra bytes"
+                                             : spine_check_answer(m->record, m->size, 0);
+    }
     bool memfd = false;
     uint32_t payload = 0;
     if (m->type == SP_SPAWN && m->size >= sizeof(struct sp_spawn)) {
@@ -73,14 +77,16 @@ static const char *check_spine(const sps_message *m, enum sps_side side)
     return spine_check_request(m->record, m->size, memfd);
 }
 
-static const char *check(const sps_message *m, enum sps_side side)
+const char *sps_check(const sps_message *m, enum sps_side side)
 {
     switch (m->type) {
     case SPS_RECEIVED:
     case SPS_STDIN:
     case SPS_RESIZE:
+    case SPS_PING:
     case SPS_STDIO:
     case SPS_TAKEN:
+    case SPS_PONG:
         return check_data(m, side);
     default:
         if (m->type >= SPS_PRIVATE)
@@ -109,7 +115,7 @@ long sps_next(const void *p, size_t n, enum sps_side side, sps_message *ret_mess
     m.extra = (const char *)m.record + padded(h.size);
     m.nextra = h.extra;
     memcpy(&m.type, m.record, sizeof m.type);
-    *ret_why = check(&m, side);
+    *ret_why = sps_check(&m, side);
     if (!*ret_why && (!is_zero((const char *)m.record + m.size, padded(m.size) - m.size) ||
                       !is_zero((const char *)m.extra + m.nextra, padded(m.nextra) - m.nextra)))
         *ret_why = "padding";

@@ -1,0 +1,249 @@
+/* usage: what this container's own cgroup and network have counted, of v2 or v1, where they are
+ * mounted. What is not there is 0: the reader knows nothing of it either. */
+#include "kit/kit.h"
+
+static const char *root; /* "" but in tests */
+static char *membership; /* /proc/self/cgroup */
+static char at[KIT_PATH_MAX + 1];
+
+/* root, then the parts, as a path in `at`; NULL if it is too long. */
+static const char *path_of(const char *a, const char *b, size_t bn, const char *c)
+{
+    const char *part[] = {root, a, b, c};
+    size_t n = 0;
+
+    for (int i = 0; i < 4; i++) {
+        size_t more = i == 2 ? bn : text_len(part[i]);
+        if (n + more > KIT_PATH_MAX)
+            return NULL;
+        memcpy(at + n, part[i], more);
+        n += more;
+    }
+    at[n] = 0;
+    return at;
+}
+
+static char *file_of(const char *a, const char *b, size_t bn, const char *c)
+{
+    const char *path = path_of(a, b, bn, c);
+
+    return path ? text_file(path) : NULL;
+}
+
+/* ---- text ---- */
+
+static const char *skip_blanks(const char *p)
+{
+    while (*p == ' ' || *p == '\t')
+        p++;
+    return p;
+}
+
+static const char *next_line(const char *p)
+{
+    while (*p && *p != '\n')
+        p++;
+    return *p ? p + 1 : p;
+}
+
+static const char *word_end(const char *p)
+{
+    while (*p && *p != ' ' && *p != '\t' && *p != '\n')
+        p++;
+    return p;
+}
+
+/* The number that text begins with; "max" and what is none is 0. Larger than anything can be: v1's
+ * word for no limit. */
+static u64 number(const char *p)
+{
+    u64 v = 0;
+
+    if (!p || !text_number(p, word_end(p), &v) || v > KIT_USAGE_MAX)
+        return 0;
+    return v;
+}
+
+static bool begins_with(const char *p, const char *word, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != word[i])
+            return false;
+    return true;
+}
+
+/* "key number" on a line of its own. */
+static u64 value(const char *text, const char *key)
+{
+    size_t n = text_len(key);
+
+    for (const char *p = text ? text : ""; *p; p = next_line(p))
+        if (begins_with(p, key, n) && p[n] == ' ')
+            return number(p + n + 1);
+    return 0;
+}
+
+static u64 sum(u64 a, u64 b)
+{
+    return a > KIT_USAGE_MAX - b ? KIT_USAGE_MAX : a + b;
+}
+
+/* The numbers behind every `key` of all lines: "rbytes=", "Read ". */
+static u64 total(const char *text, const char *key)
+{
+    size_t n = text_len(key);
+    u64 all = 0;
+
+    for (const char *p = text ? text : ""; *p; p++)
+        if ((p == text || p[-1] == ' ') && begins_with(p, key, n))
+            all = sum(all, number(p + n));
+    return all;
+}
+
+/* ---- where ---- */
+
+static bool lists(const char *p, const char *end, const char *controller)
+{
+    size_t n = text_len(controller);
+
+    while (p < end) {
+        const char *stop = p;
+        while (stop < end && *stop != ',')
+            stop++;
+        if ((size_t)(stop - p) == n && begins_with(p, controller, n))
+            return true;
+        p = stop + 1;
+    }
+    return false;
+}
+
+/* Our own group of a controller ("": of v2's hierarchy), as a path without its newline; of its
+ * mount's root the path is empty. */
+static const char *group_of(const char *controller, size_t *ret_n)
+{
+    *ret_n = 0;
+    for (const char *p = membership ? membership : ""; *p; p = next_line(p)) {
+        const char *names = p, *end;
+        while (*names && *names != ':' && *names != '\n')
+            names++;
+        if (*names != ':')
+            continue;
+        for (end = ++names; *end && *end != ':' && *end != '\n';)
+            end++;
+        if (*end != ':' || (*controller ? !lists(names, end, controller) : end != names))
+            continue;
+        const char *path = end + 1;
+        const char *stop = path;
+        while (*stop && *stop != '\n')
+            stop++;
+        *ret_n = stop - path > 1 ? (size_t)(stop - path) : 0;
+        return path;
+    }
+    return "";
+}
+
+/* A file of our group. Where a container sees the host's names, its mount begins at the group: then
+ * the file lies at the root of the mount. */
+static char *group_file(const char *mount, const char *controller, const char *name)
+{
+    size_t n;
+    const char *group = group_of(controller, &n);
+    char *text = n ? file_of(mount, group, n, name) : NULL;
+
+    return text ? text : file_of(mount, "", 0, name);
+}
+
+static char *v2(const char *name)
+{
+    return group_file("/sys/fs/cgroup", "", name);
+}
+
+/* cpu and cpuacct share a mount in most places. */
+static char *v1(const char *controller, const char *name)
+{
+    static const char *const SHARED = "/sys/fs/cgroup/cpu,cpuacct";
+    char mount[64] = "/sys/fs/cgroup/";
+    size_t n = text_len(mount);
+
+    memcpy(mount + n, controller, text_len(controller) + 1);
+    char *text = group_file(mount, controller, name);
+    return text || !begins_with(controller, "cpu", 3) ? text : group_file(SHARED, controller, name);
+}
+
+/* ---- what ---- */
+
+static void read_v2(struct kit_usage *u)
+{
+    const char *cpu = v2("/cpu.stat"), *io = v2("/io.stat");
+
+    u->flags = cpu ? KIT_USAGE_CPU : 0;
+    u->cpu_us = value(cpu, "usage_usec");
+    u->cpu_throttled_us = value(cpu, "throttled_usec");
+    u->memory = number(v2("/memory.current"));
+    u->memory_peak = number(v2("/memory.peak"));
+    u->memory_limit = number(v2("/memory.max"));
+    u->oom_kills = value(v2("/memory.events"), "oom_kill");
+    u->io_read = total(io, "rbytes=");
+    u->io_written = total(io, "wbytes=");
+    u->pids = (u32)number(v2("/pids.current"));
+}
+
+static void read_v1(struct kit_usage *u)
+{
+    const char *io = v1("blkio", "/blkio.throttle.io_service_bytes_recursive");
+    const char *cpu = v1("cpuacct", "/cpuacct.usage");
+
+    if (!io)
+        io = v1("blkio", "/blkio.throttle.io_service_bytes");
+    u->flags = cpu ? KIT_USAGE_CPU : 0;
+    u->cpu_us = number(cpu) / 1000;
+    u->cpu_throttled_us = value(v1("cpu", "/cpu.stat"), "throttled_time") / 1000;
+    u->memory = number(v1("memory", "/memory.usage_in_bytes"));
+    u->memory_peak = number(v1("memory", "/memory.max_usage_in_bytes"));
+    u->memory_limit = number(v1("memory", "/memory.limit_in_bytes"));
+    u->oom_kills = value(v1("memory", "/memory.oom_control"), "oom_kill");
+    u->io_read = total(io, "Read ");
+    u->io_written = total(io, "Write ");
+    u->pids = (u32)number(v1("pids", "/pids.current"));
+}
+
+/* The n-th number of a line, from 1; they are divided by blanks. */
+static u64 column(const char *p, u32 n)
+{
+    for (p = skip_blanks(p); n > 1; n--)
+        p = skip_blanks(word_end(p));
+    return number(p);
+}
+
+/* All interfaces but the loopback. Two lines of headings have no colon. */
+static void read_network(struct kit_usage *u)
+{
+    const char *text = file_of("/proc/net/dev", "", 0, "");
+
+    for (const char *p = text ? text : ""; *p; p = next_line(p)) {
+        const char *name = skip_blanks(p), *end = name;
+        while (*end && *end != ':' && *end != '\n')
+            end++;
+        if (*end != ':' || begins_with(name, "lo:", 3))
+            continue;
+        u->net_rx = sum(u->net_rx, column(end + 1, 1));
+        u->net_dropped = sum(u->net_dropped, column(end + 1, 4));
+        u->net_tx = sum(u->net_tx, column(end + 1, 9));
+        u->net_dropped = sum(u->net_dropped, column(end + 1, 12));
+    }
+}
+
+void verb_usage(const kit_request *rq)
+{
+    static struct kit_usage u = {.magic = KIT_USAGE_MAGIC};
+
+    root = text_equal(rq->path, "/") ? "" : rq->path;
+    membership = file_of("/proc/self/cgroup", "", 0, "");
+    if (v2("/cgroup.controllers"))
+        read_v2(&u);
+    else
+        read_v1(&u);
+    read_network(&u);
+    SYS(write, 1, &u, sizeof u);
+    kit_exit(0);
+}
