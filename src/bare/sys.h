@@ -92,6 +92,10 @@ struct k_ucred {
     int pid;
     u32 uid, gid;
 };
+struct k_unix { /* an abstract name begins with NUL and has no end */
+    unsigned short family;
+    char path[108];
+};
 struct k_rlimit {
     u64 soft, hard;
 };
@@ -115,6 +119,9 @@ enum {
     K_SCM_RIGHTS = 1,
     K_SO_SNDBUF = 7,
     K_SO_PEERCRED = 17,
+    K_AF_UNIX = 1,
+    K_SOCK_STREAM = 1,
+    K_SHUT_WR = 1,
     K_MSG_CTRUNC = 0x8,
     K_MSG_TRUNC = 0x20,
     K_MSG_DONTWAIT = 0x40,
@@ -134,9 +141,11 @@ enum {
     K_MAP_PRIVATE = 2,
     K_MAP_ANON = 0x20,
     K_MAP_NORESERVE = 0x4000,
+    K_MADV_DONTNEED = 4,
     K_MADV_DONTDUMP = 16,
     K_SEEK_SET = 0,
     K_SEEK_END = 2,
+    K_F_DUPFD_CLOEXEC = 1030,
     K_SIG_BLOCK = 0,
     K_SIG_SETMASK = 2,
     K_SIGSET_SIZE = 8,

@@ -6,6 +6,7 @@
 static const char default_path[] =
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 #define DEFAULT_UMASK 022
+#define IDS           65536u /* of a sandbox */
 
 struct request {
     const struct sp_rlimit *rlimits;
@@ -34,6 +35,8 @@ static void check(u32 stage, long r)
 
 static const char *map_payload(const struct job *j)
 {
+    if (j->extra)
+        return j->extra;
     if (j->payload < 0)
         return (const char *)(j->q + 1);
     /* A shorter file would end us by SIGBUS instead of an error. */
@@ -97,6 +100,12 @@ static void set_stdio(const struct job *j)
     SYS(close_range, j->execfd + 1, ~0u, 0);
 }
 
+/* To a container's init an id it may not take is one that is not there. */
+static long not_mapped(long r)
+{
+    return r == -EPERM && g.stream ? -EINVAL : r;
+}
+
 /* Else /dev/stdout cannot be opened by anyone but root. One fchown covers both ends of a pipe. */
 static void own_stdio(const struct sp_spawn *q, const struct user *u)
 {
@@ -106,7 +115,7 @@ static void own_stdio(const struct sp_spawn *q, const struct user *u)
     if (!u->uid && !u->gid)
         return;
     for (int i = pty || q->flags & SP_F_NOSTDIN; i < (pty ? 2 : 3); i++) {
-        long r = SYS(fchown, i, u->uid, gid);
+        long r = not_mapped(SYS(fchown, i, u->uid, gid));
         check(r == -EINVAL ? SP_ST_USER : SP_ST_TTY, r);
     }
 }
@@ -145,16 +154,61 @@ static void set_rlimits(const struct sp_spawn *q, const struct request *rq)
     }
 }
 
+static bool is_us(const struct user *u)
+{
+    return u->uid == (u32)SYS(geteuid) && u->gid == (u32)SYS(getegid);
+}
+
+/* In a container we may be anybody, without the right to become another: then "" is who we are, by
+ * uid and the engine's gid, whatever the image's files say of his groups. */
+static long resolve(const char *spec, struct user *ret)
+{
+    char digits[24], *end = digits + sizeof digits - 1;
+    u32 uid = (u32)SYS(geteuid);
+    bool named_group = false;
+
+    if (!g.stream || !uid)
+        return user_resolve(spec, ret);
+    *end = 0;
+    for (const char *s = spec; *s; s++)
+        named_group |= *s == ':';
+    long r = user_resolve(*spec ? spec : text_from_number(end, uid), ret);
+    if (!r && !named_group && ret->uid == uid)
+        ret->gid = (u32)SYS(getegid);
+    return r;
+}
+
+/* True if there is nothing left to do: we are the one, and keep the groups the engine gave. */
+static bool set_groups(const struct user *u)
+{
+    if (!u->ngroups &&
+        SYS(getgroups, 0, 0) <= 0) /* where setgroups is denied there is none to drop */
+        return false;
+    long r = SYS(setgroups, u->ngroups, u->groups);
+    if (r == -EPERM && g.stream && is_us(u))
+        return true;
+    r = not_mapped(r);
+    check(r == -EINVAL ? SP_ST_USER : SP_ST_GROUPS, r);
+    return false;
+}
+
+/* An engine may map every id there is; which ones a sandbox has does not depend on it. */
+static bool is_mapped(const struct user *u)
+{
+    return u->uid < IDS && u->gid < IDS;
+}
+
 static void set_user(const struct user *u)
 {
     long r;
 
-    if (u->ngroups ||
-        SYS(getgroups, 0, 0) > 0) /* where setgroups is denied there is none to drop */
-        check(SP_ST_GROUPS, SYS(setgroups, u->ngroups, u->groups));
-    r = SYS(setresgid, u->gid, u->gid, u->gid);
+    if (g.stream && !is_mapped(u) && !is_us(u))
+        fail(SP_ST_USER, -EINVAL);
+    if (set_groups(u))
+        return;
+    r = not_mapped(SYS(setresgid, u->gid, u->gid, u->gid));
     check(r == -EINVAL ? SP_ST_USER : SP_ST_GID, r);
-    r = SYS(setresuid, u->uid, u->uid, u->uid);
+    r = not_mapped(SYS(setresuid, u->uid, u->uid, u->uid));
     check(r == -EINVAL ? SP_ST_USER : SP_ST_UID, r);
 }
 
@@ -190,7 +244,8 @@ static void make_cwd(const char *path, const struct user *u)
 static void enter_cwd(const struct request *rq, const struct env *env)
 {
     const char *home = env_get(env, "HOME");
-    const char *cwd = *rq->cwd ? rq->cwd : g.claim.made ? g.claim.cwd : "";
+    const char *claimed = g.claim.made && *g.claim.cwd ? g.claim.cwd : g.cwd;
+    const char *cwd = *rq->cwd ? rq->cwd : claimed;
 
     if (cwd[0] == '~' && (!cwd[1] || cwd[1] == '/')) { /* home, or below it */
         check(SP_ST_CWD, SYS(chdir, home && *home ? home : "/"));
@@ -209,8 +264,11 @@ static void build_env(const struct sp_spawn *q, const struct request *rq, const 
     struct new_utsname names = {0};
     const char *p = g.claim.env;
 
-    check(SP_ST_PARSE, env_init(ret, 8 + g.claim.envc + q->envc));
+    check(SP_ST_PARSE, env_init(ret, 8 + g.envc + g.claim.envc + q->envc));
     env_put(ret, default_path);
+    for (u32 i = 0; i < g.envc; i++)
+        if (!text_equal(g.env[i], "TERM=xterm")) /* Podman's: there need not be a terminal */
+            env_put(ret, g.env[i]);
     env_put_pair(ret, "HOME", u->home);
     env_put_pair(ret, "SHELL", u->shell);
     if (u->name) {
@@ -300,7 +358,7 @@ void child_run(const struct job *j)
         check(SP_ST_TTY, SYS(ioctl, j->io[0], TIOCSCTTY, 0));
     parse(j, &rq);
     set_stdio(j);
-    check(SP_ST_USER, user_resolve(*rq.user ? rq.user : g.claim.made ? g.claim.user : "", &u));
+    check(SP_ST_USER, resolve(*rq.user ? rq.user : g.claim.made ? g.claim.user : "", &u));
     note->uid = u.uid;
     note->gid = u.gid;
     own_stdio(q, &u);

@@ -1,4 +1,5 @@
-/* Pid 1 of a slot: the poll loop, the table of execs, the connection.
+/* Pid 1 of a slot: the poll loop, the table of execs, the connection. (Container mode has its loop
+ * and its connections in serve.c, and shares the table.)
  *
  * fd 0: a bound AF_UNIX SOCK_SEQPACKET socket made by the warden
  * fd 1: anything; becomes /dev/null of the host, which lies in /dev
@@ -49,7 +50,7 @@ u32 entry_open_mask(const struct entry *e)
     for (u32 i = 0; i < SP_FDS_MAX; i++)
         if (e->fd[i] >= 0)
             mask |= 1u << i;
-    return mask;
+    return g.stream ? mask | flow_open_mask(e) : mask;
 }
 
 void entry_close(struct entry *e, u32 mask)
@@ -57,12 +58,16 @@ void entry_close(struct entry *e, u32 mask)
     for (u32 i = 0; i < SP_FDS_MAX; i++)
         if (mask & (1u << i))
             fd_close(&e->fd[i]);
+    if (g.stream)
+        flow_close(e, mask);
 }
 
 void entry_maybe_free(struct entry *e)
 {
     if (!e->acked || entry_open_mask(e))
         return;
+    if (g.stream)
+        flow_close(e, ~0u);
     e->used = false;
     g.used--;
     while (g.top && !g.tab[g.top - 1].used)
@@ -70,7 +75,7 @@ void entry_maybe_free(struct entry *e)
 }
 
 /* What only the notes and the descriptors know is put into the record before it leaves. */
-static const struct sp_rec *entry_record(struct entry *e)
+const struct sp_rec *entry_record(struct entry *e)
 {
     const struct note *n = &g.notes[entry_index(e)];
 
@@ -88,13 +93,15 @@ void conn_drop(void)
     g.want_out = g.paused = false;
 }
 
-long conn_send(void *p, size_t n, void *p2, size_t n2, const int *fds, u32 nfds)
+long conn_send(void *p, size_t n, const int *fds, u32 nfds)
 {
-    struct k_iovec v[2] = {{p, n}, {p2, n2}};
+    struct k_iovec v = {p, n};
     struct k_rights rights = {
         .len = RIGHTS_HEAD + nfds * sizeof(int), .level = K_SOL_SOCKET, .type = K_SCM_RIGHTS};
-    struct k_msghdr m = {.iov = v, .niov = p2 ? 2 : 1};
+    struct k_msghdr m = {.iov = &v, .niov = 1};
 
+    if (g.stream)
+        return link_send(p, n);
     if (g.conn < 0)
         return -EPIPE;
     if (nfds) {
@@ -119,12 +126,14 @@ bool conn_has_room(int share)
 void exits_flush(void)
 {
     g.want_out = false;
+    if (g.stream)
+        flow_flush();
     for (u32 i = 0; i < g.top && g.conn >= 0; i++) {
         struct entry *e = &g.tab[i];
         if (!e->used || e->sent || e->r.state == SP_LIVE)
             continue;
         struct sp_exit x = {.h = {.type = SP_EXIT, .id = e->r.id}, .r = *entry_record(e)};
-        long r = conn_has_room(4) ? conn_send(&x, sizeof x, NULL, 0, NULL, 0) : -EAGAIN;
+        long r = conn_has_room(4) ? conn_send(&x, sizeof x, NULL, 0) : -EAGAIN;
         if (r < 0) {
             g.want_out = r == -EAGAIN;
             return;
@@ -133,7 +142,7 @@ void exits_flush(void)
     }
 }
 
-static struct sp_rec *fill_records(struct sp_rec *recs, u32 *ret_n)
+static u32 fill_records(struct sp_rec *recs)
 {
     u32 n = 0;
     for (u32 i = 0; i < g.top; i++) {
@@ -143,25 +152,26 @@ static struct sp_rec *fill_records(struct sp_rec *recs, u32 *ret_n)
         recs[n++] = *entry_record(e);
         e->sent = e->r.state != SP_LIVE;
     }
-    *ret_n = n;
-    return n ? recs : NULL;
+    return n;
 }
 
-static void conn_greet(void)
+void conn_greet(void)
 {
-    static struct sp_rec recs[SP_MAX_EXEC];
-    struct sp_hello h = {.h = {.type = SP_HELLO, .id = SP_WALLS(g.walls.tried, g.walls.held)},
-                         .version = SP_VERSION,
-                         .instance = g.instance,
-                         .high = g.high,
-                         .boot_mono = g.boot_mono,
-                         .boot_real = g.boot_real,
-                         .capacity = SP_MAX_EXEC,
-                         .flags =
-                             g.claim.made ? SP_HELLO_CLAIMED | g.walls.again << SP_HELLO_WALLS : 0};
-    struct sp_rec *list = fill_records(recs, &h.nrec);
-
-    if (conn_send(&h, sizeof h, list, h.nrec * sizeof *list, NULL, 0) < 0)
+    static struct {
+        struct sp_hello h;
+        struct sp_rec recs[SP_MAX_EXEC];
+    } m;
+    m.h = (struct sp_hello){
+        .h = {.type = SP_HELLO, .id = SP_WALLS(g.walls.tried, g.walls.held)},
+        .version = SP_VERSION,
+        .instance = g.instance,
+        .high = g.high,
+        .boot_mono = g.boot_mono,
+        .boot_real = g.boot_real,
+        .capacity = SP_MAX_EXEC,
+        .flags = g.claim.made ? SP_HELLO_CLAIMED | g.walls.again << SP_HELLO_WALLS : 0};
+    m.h.nrec = fill_records(m.recs);
+    if (conn_send(&m, sizeof m.h + m.h.nrec * sizeof *m.recs, NULL, 0) < 0)
         conn_drop();
 }
 
@@ -220,6 +230,8 @@ void children_reap(void)
             struct entry *e = &g.tab[i];
             if (e->used && e->r.state == SP_LIVE && e->r.pid == (u32)pid) {
                 record_end(e, status, &ru);
+                if (g.stream)
+                    flow_exited(e);
                 break;
             }
         }
@@ -228,9 +240,10 @@ void children_reap(void)
 
 /* ---- start and loop ---- */
 
-static void fatal(int status)
+void fatal(int status)
 {
-    SYS(exit_group, status);
+    for (;;)
+        SYS(exit_group, status);
 }
 
 static void harden(void)
@@ -238,25 +251,25 @@ static void harden(void)
     /* First: closes /proc/1/{fd,mem,exe,root,...} and ptrace to the tenant. */
     SYS(prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
     /* prlimit(2) on us asks for equal ids, whatever dumpable says. With unequal gids nobody has
-     * them. A wall that cannot be built is an error. */
-    if (SYS(setresgid, -1, -1, SAVED_GID) < 0) {
+     * them. A wall that cannot be built is an error; in a container of an engine's it may be that
+     * we are not root: then a tenant can take from us what is its own sandbox's. */
+    if (SYS(setresgid, -1, -1, SAVED_GID) < 0 && !g.stream) {
 #ifndef HOSTED
         fatal(101);
 #endif
     }
 }
 
-/* Children inherit: no ignored signal, and SIGCHLD is the only one blocked. A blocked signal would
- * be queued even for pid 1, an unblocked one without a handler is thrown away. */
-static void signals_setup(void)
+/* Children inherit: no ignored signal, and none but these blocked. A blocked signal would be queued
+ * even for pid 1, an unblocked one without a handler is thrown away. */
+static void signals_setup(u64 signals)
 {
     static const struct k_sigaction dfl;
-    u64 chld = 1ul << (SIGCHLD - 1);
 
     for (int s = 1; s <= K_NSIG; s++)
         SYS(rt_sigaction, s, &dfl, 0, K_SIGSET_SIZE);
-    SYS(rt_sigprocmask, K_SIG_SETMASK, &chld, 0, K_SIGSET_SIZE);
-    g.sigfd = (int)SYS(signalfd4, -1, &chld, K_SIGSET_SIZE, K_SFD_CLOEXEC | K_SFD_NONBLOCK);
+    SYS(rt_sigprocmask, K_SIG_SETMASK, &signals, 0, K_SIGSET_SIZE);
+    g.sigfd = (int)SYS(signalfd4, -1, &signals, K_SIGSET_SIZE, K_SFD_CLOEXEC | K_SFD_NONBLOCK);
 }
 
 static void limits_setup(void)
@@ -283,14 +296,11 @@ static void open_null(void)
     SYS(close, fd);
 }
 
-static void setup(void)
+void init_setup(u64 signals)
 {
-    if (SYS(fcntl, FD_NULL, F_GETFD, 0) < 0 || SYS(fcntl, 2, F_GETFD, 0) < 0)
-        fatal(100); /* 0 to 2 must be taken, or pipes would land there */
-    open_null();
     g.conn = -1; /* not by an initialiser: that would put the whole table into the file */
     harden();
-    signals_setup();
+    signals_setup(signals);
     limits_setup();
     g.ptsdir = (int)SYS(openat, K_AT_FDCWD, "/dev/pts", O_DIRECTORY | O_CLOEXEC, 0);
     g.procdir = (int)SYS(openat, K_AT_FDCWD, "/proc", O_DIRECTORY | O_CLOEXEC, 0);
@@ -302,6 +312,14 @@ static void setup(void)
     SYS(getrandom, &g.instance, sizeof g.instance, 0);
     g.boot_mono = clock_now(K_CLOCK_MONOTONIC);
     g.boot_real = clock_now(K_CLOCK_REALTIME);
+}
+
+static void setup(void)
+{
+    if (SYS(fcntl, FD_NULL, F_GETFD, 0) < 0 || SYS(fcntl, 2, F_GETFD, 0) < 0)
+        fatal(100); /* 0 to 2 must be taken, or pipes would land there */
+    open_null();
+    init_setup(SIGNAL_BIT(SIGCHLD));
     SYS(fcntl, FD_LISTENER, F_SETFD, FD_CLOEXEC);
     SYS(fcntl, FD_LISTENER, F_SETFL, O_NONBLOCK);
     /* Again: whoever connects from now on sees our pid in SO_PEERCRED and SO_PEERPIDFD. */
@@ -344,20 +362,51 @@ static void loop_once(void)
         conn_accept();
 }
 
-#ifdef HOSTED
-int main(void)
-#else
-/* The stack is aligned by hand: the kernel's entry is not a call. */
-#    if defined(__x86_64__)
-__asm__(".globl _start\n_start:\n xor %ebp,%ebp\n and $-16,%rsp\n call init_main\n ud2\n");
-#    else
-__asm__(".globl _start\n_start:\n mov x29,#0\n mov x30,#0\n bl init_main\n brk #1\n");
-#    endif
-void init_main(void);
-void init_main(void)
-#endif
+static void slot_main(void)
 {
     setup();
     for (;;)
         loop_once();
 }
+
+/* No argument: a slot's pid 1. */
+static void choose(int argc, char **argv, char **envp)
+{
+    if (argc < 2)
+        slot_main();
+    if (text_equal(argv[1], "serve"))
+        serve_main(envp);
+    if (text_equal(argv[1], "attach"))
+        attach_main();
+    if (argc == 3 && text_equal(argv[1], "install"))
+        install_main(argv[2]);
+    if (argc == 5 && text_equal(argv[1], "reach"))
+        reach_main(argv[2], argv[3], argv[4]);
+    if (argc == 2 && text_equal(argv[1], "noop")) /* the image was pulled: that was all */
+        fatal(0);
+    fatal(2);
+}
+
+#ifdef HOSTED
+int main(int argc, char **argv, char **envp)
+{
+    choose(argc, argv, envp);
+    return 2;
+}
+#else
+/* The stack is aligned by hand: the kernel's entry is not a call. It begins with argc, argv, NULL,
+ * the environment, NULL. */
+#    if defined(__x86_64__)
+__asm__(".globl _start\n_start:\n xor %ebp,%ebp\n mov %rsp,%rdi\n and $-16,%rsp\n"
+        " call init_main\n ud2\n");
+#    else
+__asm__(".globl _start\n_start:\n mov x29,#0\n mov x30,#0\n mov x0,sp\n bl init_main\n brk #1\n");
+#    endif
+void init_main(long *stack);
+void init_main(long *stack)
+{
+    char **argv = (char **)(stack + 1);
+
+    choose((int)*stack, argv, argv + *stack + 1);
+}
+#endif

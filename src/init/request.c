@@ -4,30 +4,34 @@
 #define SPAWN_FLAGS \
     (SP_F_PTY | SP_F_MERGE | SP_F_NOSTDIN | SP_F_MEMFD | SP_F_KEEP | SP_F_EXECFD | SP_F_SETUID)
 
-static union {
+union request {
     struct sp_hdr h;
     struct sp_spawn spawn;
     struct sp_claim claim;
     struct sp_op op;
     char bytes[SP_INLINE_MAX];
-} rx __attribute__((aligned(16)));
+};
+static union request rx __attribute__((aligned(16)));
 
-/* Descriptors that came with a request; what is taken is set to -1, the rest is closed. */
+/* Descriptors that came with a request; what is taken is set to -1, the rest is closed. A stream
+ * brings none: there the bytes of the payload come behind the record. */
 struct attached {
     int fd[RIGHTS_MAX];
     u32 n;
+    const char *extra;
+    size_t nextra;
 };
 
 static void answer_done(u64 id, long r)
 {
     struct sp_hdr h = {.type = SP_DONE, .err = (int32_t)-r, .id = id};
-    conn_send(&h, sizeof h, NULL, 0, NULL, 0);
+    conn_send(&h, sizeof h, NULL, 0);
 }
 
 static void answer_refused(u32 type, u64 id, long r)
 {
     struct sp_started s = {.h = {.type = type, .err = (int32_t)-r, .id = id}};
-    conn_send(&s, sizeof s, NULL, 0, NULL, 0);
+    conn_send(&s, sizeof s, NULL, 0);
 }
 
 static void answer_started(u32 type, const struct entry *e)
@@ -35,18 +39,18 @@ static void answer_started(u32 type, const struct entry *e)
     struct sp_started s = {.h = {.type = type, .id = e->r.id},
                            .pid = e->r.pid,
                            .flags = e->r.flags & ~SP_F_ACKED,
-                           .fds = entry_open_mask(e),
+                           .fds = g.stream ? 0 : entry_open_mask(e),
                            .start_mono = e->r.start_mono,
                            .start_real = e->r.start_real};
     int fds[SP_FDS_MAX];
     u32 n = 0;
 
     for (u32 i = 0; i < SP_FDS_MAX; i++)
-        if (e->fd[i] >= 0)
+        if (s.fds & 1u << i && e->fd[i] >= 0)
             fds[n++] = e->fd[i];
-    if (conn_send(&s, sizeof s, NULL, 0, fds, n) == -ETOOMANYREFS) {
+    if (conn_send(&s, sizeof s, fds, n) == -ETOOMANYREFS) {
         s.fds = 0; /* the daemon may fetch them later */
-        conn_send(&s, sizeof s, NULL, 0, NULL, 0);
+        conn_send(&s, sizeof s, NULL, 0);
     }
 }
 
@@ -79,6 +83,11 @@ static long make_pty(const struct sp_spawn *q, int *fd, int *io)
         return r;
     io[0] = (int)r;
     SYS(ioctl, fd[SP_FD_IN], TIOCSWINSZ, &size);
+    if (g.stream) { /* we read it ourselves, and may end input before output */
+        r = SYS(fcntl, fd[SP_FD_IN], K_F_DUPFD_CLOEXEC, 3);
+        fd[SP_FD_OUT] = r < 0 ? -1 : (int)r;
+        return r < 0 ? r : 0;
+    }
     if ((r = SYS(pipe2, relay, O_CLOEXEC | O_NONBLOCK)) < 0)
         return r;
     fd[SP_FD_OUT] = relay[0];
@@ -106,24 +115,34 @@ static long make_pipes(const struct sp_spawn *q, int *fd, int *io)
     return 0;
 }
 
-static bool spawn_well_formed(const struct sp_spawn *q, size_t n, u32 nfds)
+/* The payload is where the record says. */
+static bool payload_there(bool apart, u32 payload, size_t behind, const struct attached *a)
+{
+    if (payload > SP_PAYLOAD_MAX || behind != (apart ? 0 : payload))
+        return false;
+    return !g.stream || a->nextra == (apart ? payload : 0);
+}
+
+static bool spawn_well_formed(const struct sp_spawn *q, size_t n, const struct attached *a)
 {
     bool memfd = q->flags & SP_F_MEMFD;
-    u32 want = !!memfd + !!(q->flags & SP_F_EXECFD) + !!(q->flags & SP_F_KEEP);
+    u32 want = !!(memfd && !g.stream) + !!(q->flags & SP_F_EXECFD) + !!(q->flags & SP_F_KEEP);
 
     for (u32 i = 0; i < sizeof q->reserved / sizeof *q->reserved; i++)
         if (q->reserved[i])
             return false;
-    return q->h.id && nfds == want && !(q->flags & ~SPAWN_FLAGS) && q->argc &&
-           q->payload <= SP_PAYLOAD_MAX && n == sizeof *q + (memfd ? 0 : q->payload) &&
-           q->argc <= q->payload && q->envc <= q->payload && q->nrlimits <= SP_RLIMITS_MAX &&
+    return q->h.id && a->n == want && !(q->flags & ~SPAWN_FLAGS) && q->argc &&
+           payload_there(memfd, q->payload, n - sizeof *q, a) && q->argc <= q->payload &&
+           q->envc <= q->payload && q->nrlimits <= SP_RLIMITS_MAX &&
            (q->umask <= 0777 || q->umask == SP_UMASK_CLAIM);
 }
 
 /* Everything that can be refused without a trace, before anything is made. */
-static long spawn_admit(const struct sp_spawn *q, size_t n, u32 nfds)
+static long spawn_admit(const struct sp_spawn *q, size_t n, const struct attached *a)
 {
-    if (!spawn_well_formed(q, n, nfds))
+    if (g.stream && q->flags & (SP_F_KEEP | SP_F_EXECFD))
+        return -EOPNOTSUPP;
+    if (!spawn_well_formed(q, n, a))
         return -EINVAL;
     if (q->h.id <= g.high)
         return -ESTALE; /* was refused or is forgotten: never a second time */
@@ -159,7 +178,9 @@ static long spawn_fork(const struct sp_spawn *q, struct attached *a, int *fd, in
 
     while (g.tab[at].used)
         at++;
-    if (q->flags & SP_F_MEMFD)
+    if (q->flags & SP_F_MEMFD && g.stream)
+        j.extra = a->extra;
+    else if (q->flags & SP_F_MEMFD)
         j.payload = a->fd[next++];
     if (q->flags & SP_F_EXECFD)
         j.execfd = a->fd[next++];
@@ -182,19 +203,23 @@ static long spawn_fork(const struct sp_spawn *q, struct attached *a, int *fd, in
     e->r.start_mono = mono;
     e->r.start_real = real;
     answer_started(SP_STARTED, e);
+    if (g.stream)
+        flow_begin(e);
     return 0;
 }
 
 static void do_spawn(const struct sp_spawn *q, size_t n, struct attached *a)
 {
     int fd[SP_FDS_MAX] = {-1, -1, -1, -1}, io[3] = {-1, -1, -1};
-    const struct entry *known = entry_find(q->h.id);
+    struct entry *known = entry_find(q->h.id);
 
     if (known) { /* sent again after a lost connection */
         answer_started(SP_STARTED, known);
+        if (g.stream && !flow_is_on(known))
+            flow_fetch(known);
         return;
     }
-    long r = spawn_admit(q, n, a->n);
+    long r = spawn_admit(q, n, a);
     if (!r)
         r = q->flags & SP_F_PTY ? make_pty(q, fd, io) : make_pipes(q, fd, io);
     if (r >= 0)
@@ -241,16 +266,16 @@ static long claim_parse(struct claim *c, const char *p, const char *end)
     return p == end ? 0 : -EINVAL;
 }
 
-static bool claim_well_formed(const struct sp_claim *q, size_t n, u32 nfds)
+static bool claim_well_formed(const struct sp_claim *q, size_t n, const struct attached *a)
 {
     bool memfd = q->flags & SP_F_MEMFD;
 
     for (u32 i = 0; i < sizeof q->reserved / sizeof *q->reserved; i++)
         if (q->reserved[i])
             return false;
-    return !q->h.id && !(q->flags & ~SP_F_MEMFD) && nfds == memfd && q->payload &&
-           q->payload <= SP_PAYLOAD_MAX && n == sizeof *q + (memfd ? 0 : q->payload) &&
-           q->envc <= q->payload && q->umask <= 0777 && !(q->grants & ~SP_GRANT_SETUID);
+    return !q->h.id && !(q->flags & ~SP_F_MEMFD) && a->n == (memfd && !g.stream) && q->payload &&
+           payload_there(memfd, q->payload, n - sizeof *q, a) && q->envc <= q->payload &&
+           q->umask <= 0777 && !(q->grants & ~SP_GRANT_SETUID);
 }
 
 /* The payload, secrets among it, stays in this one mapping; it is copied out of a memfd so that
@@ -260,16 +285,19 @@ static long take_claim(const struct sp_claim *q, size_t n, const struct attached
     struct claim c = {.made = true, .umask = q->umask, .grants = q->grants, .envc = q->envc};
     long r = 0;
 
-    if (!claim_well_formed(q, n, a->n))
+    if (!claim_well_formed(q, n, a))
         return -EINVAL;
     if (g.claim.made)
         return -EALREADY;
+    memcpy(c.sandbox, q->sandbox, sizeof c.sandbox);
     char *p = map_anon(q->payload);
     if (!p)
         return -ENOMEM;
     SYS(madvise, p, q->payload, K_MADV_DONTDUMP);
-    if (q->flags & SP_F_MEMFD)
+    if (q->flags & SP_F_MEMFD && !g.stream)
         r = copy_from_memfd(a->fd[0], p, q->payload);
+    else if (q->flags & SP_F_MEMFD)
+        memcpy(p, a->extra, q->payload);
     else
         memcpy(p, q + 1, q->payload);
     if (!r)
@@ -285,14 +313,17 @@ static long take_claim(const struct sp_claim *q, size_t n, const struct attached
 static void do_claim(const struct sp_claim *q, size_t n, const struct attached *a)
 {
     struct sp_hdr h = {.type = SP_DONE, .err = SP_EWALL};
-    u64 walls = g.claim.made ? SP_WALLS(g.walls.again, g.walls.again) : walls_try_again(q->grants);
+    u64 walls = SP_WALLS(g.walls.again, g.walls.again);
+
+    if (!g.claim.made && !g.stream) /* an engine's walls are the engine's */
+        walls = walls_try_again(q->grants);
 
     if (SP_TRIED(walls) == SP_HELD(walls))
         h.err = (int32_t)-take_claim(q, n, a);
     if (!h.err)
         g.walls.again = SP_HELD(walls);
     h.id = walls;
-    conn_send(&h, sizeof h, NULL, 0, NULL, 0);
+    conn_send(&h, sizeof h, NULL, 0);
 }
 
 /* ---- the rest ---- */
@@ -325,6 +356,8 @@ static void do_op(const struct sp_op *q)
             answer_started(SP_FDS, e);
         else
             answer_refused(SP_FDS, q->h.id, -ESRCH);
+        if (e && g.stream)
+            flow_fetch(e);
         break;
     case SP_SIGNAL:
         answer_done(q->h.id, signal_send(q));
@@ -350,20 +383,20 @@ static void refuse(u32 type, u64 id, long r)
         answer_done(id, r);
 }
 
-static void dispatch(size_t n, u32 flags, struct attached *a)
+static void dispatch(const union request *q, size_t n, u32 flags, struct attached *a)
 {
-    u32 type = n >= sizeof rx.h ? rx.h.type : 0;
-    u64 id = n >= sizeof rx.h ? rx.h.id : 0;
+    u32 type = n >= sizeof q->h ? q->h.type : 0;
+    u64 id = n >= sizeof q->h ? q->h.id : 0;
 
     if (flags & (K_MSG_TRUNC | K_MSG_CTRUNC))
         refuse(type, id, -EMSGSIZE);
-    else if (type == SP_SPAWN && n >= sizeof rx.spawn)
-        do_spawn(&rx.spawn, n, a);
-    else if (type == SP_CLAIM && n >= sizeof rx.claim)
-        do_claim(&rx.claim, n, a);
+    else if (type == SP_SPAWN && n >= sizeof q->spawn)
+        do_spawn(&q->spawn, n, a);
+    else if (type == SP_CLAIM && n >= sizeof q->claim)
+        do_claim(&q->claim, n, a);
     else if (type >= SP_FETCH && type <= SP_ACK)
-        if (n == sizeof rx.op && !a->n)
-            do_op(&rx.op);
+        if (n == sizeof q->op && !a->n && !a->nextra)
+            do_op(&q->op);
         else
             refuse(type, id, -EINVAL);
     else
@@ -389,7 +422,14 @@ void request_receive(void)
         a.n = (u32)((rights.len - RIGHTS_HEAD) / sizeof(int));
         memcpy(a.fd, rights.fd, a.n * sizeof(int));
     }
-    dispatch((size_t)n, m.flags, &a);
+    dispatch(&rx, (size_t)n, m.flags, &a);
     for (u32 i = 0; i < a.n; i++)
         fd_close(&a.fd[i]);
+}
+
+void request_take(const void *record, size_t n, const char *extra, size_t nextra)
+{
+    struct attached a = {.fd = {-1, -1, -1, -1}, .extra = extra, .nextra = nextra};
+
+    dispatch(record, n, 0, &a);
 }

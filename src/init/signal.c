@@ -6,10 +6,11 @@
  * /proc is listed, so the table is sorted as it comes. */
 #include "init/init.h"
 
-#define PROCS_MAX   32768
-#define PID_LIMIT   (1u << 22) /* the kernel's own */
-#define ROUNDS_MAX  64
-#define NS_PER_TICK 10000000u /* /proc counts start times in 1/100 s */
+#define PROCS_MAX       32768
+#define PID_LIMIT       (1u << 22) /* the kernel's own */
+#define ROUNDS_MAX      64
+#define NS_PER_TICK     10000000u /* /proc counts start times in 1/100 s */
+#define K_PF_FORKNOEXEC 0x40u     /* of the kernel's flags of a task */
 
 enum member {
     UNKNOWN,
@@ -19,8 +20,9 @@ enum member {
 struct proc {
     u32 pid, ppid, pgrp, sid;
     unsigned char member;
-    bool dead; /* waits to be reaped, no thread left */
-    u64 start; /* ticks since boot */
+    bool dead;   /* waits to be reaped, no thread left */
+    bool forked; /* and still our program */
+    u64 start;   /* ticks since boot */
 };
 
 struct look {
@@ -93,7 +95,8 @@ static bool read_proc(u32 pid, struct proc *ret)
                          .pgrp = (u32)stat_number(line, 5),
                          .sid = (u32)stat_number(line, 6),
                          .start = stat_number(line, 22),
-                         .dead = (*state == 'Z' || *state == 'X') && stat_number(line, 20) <= 1};
+                         .dead = (*state == 'Z' || *state == 'X') && stat_number(line, 20) <= 1,
+                         .forked = stat_number(line, 9) & K_PF_FORKNOEXEC};
     return true;
 }
 
@@ -308,11 +311,48 @@ static long signal_looking(const struct target *t)
     return r;
 }
 
-/* kill(-1) spares pid 1 only; anywhere but in a pid namespace of our own it would be the machine.
+bool signal_parent_of(u32 pid, u32 *ret_ppid)
+{
+    struct proc p;
+
+    if (!read_proc(pid, &p))
+        return false;
+    *ret_ppid = p.ppid;
+    return true;
+}
+
+/* Kills everybody but one. All are stopped at once, which no fork escapes; then a look finds them.
  */
+static long kill_all_but(u32 spared)
+{
+    struct look l = {.p = map_anon(PROCS_MAX * sizeof *l.p)};
+    long r = -ESRCH;
+
+    if (!l.p)
+        return -ENOMEM;
+    SYS(kill, -1, SIGSTOP);
+    look_around(&l);
+    for (u32 i = 0; i < l.n; i++)
+        if (l.p[i].pid > 1 && l.p[i].pid != spared && SYS(kill, l.p[i].pid, SIGKILL) >= 0)
+            r = 0;
+    SYS(munmap, l.p, PROCS_MAX * sizeof *l.p);
+    return r;
+}
+
+/* kill(-1) spares pid 1 only; anywhere but in a pid namespace of our own it would be the machine.
+ * The process that carries a stream is spared too, or nobody would hear that it was done; what can
+ * be ignored it ignores. */
 static long signal_all(u32 signo)
 {
-    return SYS(getpid) == 1 ? SYS(kill, -1, signo) : -EPERM;
+    u32 carrier = g.stream ? link_peer() : 0;
+
+    if (SYS(getpid) != 1)
+        return -EPERM;
+    if (!carrier)
+        return SYS(kill, -1, signo);
+    long r = signo == SIGKILL ? kill_all_but(carrier) : SYS(kill, -1, signo);
+    SYS(kill, carrier, SIGCONT);
+    return r;
 }
 
 /* After the leader's end its number may be another exec's: then nothing is left to signal. */
@@ -326,6 +366,15 @@ static bool number_reused(const struct entry *e)
     return false;
 }
 
+/* The daemon asks whether the exec behind a fork has succeeded. One that failed is not told here:
+ * its end says how. */
+static long probe(u32 pid)
+{
+    struct proc p;
+
+    return !read_proc(pid, &p) ? -ESRCH : p.forked ? -EINPROGRESS : 0;
+}
+
 long signal_send(const struct sp_op *q)
 {
     const struct entry *e = entry_find(q->h.id);
@@ -337,6 +386,8 @@ long signal_send(const struct sp_op *q)
     if (!e)
         return -ESRCH;
     bool live = e->r.state == SP_LIVE;
+    if (q->scope == SP_TO_PROC && live && !q->signo)
+        return probe(e->r.pid);
     if (q->scope == SP_TO_PROC)
         return live ? SYS(kill, e->r.pid, q->signo) : -ESRCH;
     if (q->scope == SP_TO_GROUP)
