@@ -31,7 +31,7 @@ static void settle_creating(sandbox *sb, const struct sp_hello *hello)
         pthread_mutex_lock(&sb->lock);
         sb->recovering = false; /* not before: a delete would take it for one that is being made */
         if (sb->state == LIFE_CREATING && !sb->deleting && sandbox_enter(sb, LIFE_RUNNING)) {
-            receipt_take(sb, &walls);
+            receipt_take(sb, &walls, NULL);
             CLEANUP(freep) char *text = receipt_text(&sb->receipt);
             store_sandbox_running_queued(e->o.store, sb->id, lifecycle_name(sb->state), text);
         }
@@ -225,14 +225,18 @@ static bool keep_gone(box_tie *t, const char *why)
 static void on_gone(void *arg, const char *why)
 {
     box_tie *t = arg;
-    bool loose, surprise;
+    bool loose, surprise, interrupted;
 
     if (keep_gone(t, why))
         return;
     {
         LOCK_SCOPE(&t->sb->lock);
         loose = t->loose;
-        surprise = !loose && !t->sb->deleting && t->sb->state != LIFE_GONE;
+        /* One that a crash of ours interrupted and whose init never said that it was claimed: as if
+         * it had been dead at the start. Its key makes another. */
+        interrupted =
+            !loose && t->sb->recovering && t->sb->state == LIFE_CREATING && !t->sb->deleting;
+        surprise = !loose && !interrupted && !t->sb->deleting && t->sb->state != LIFE_GONE;
         t->sb->ending |= surprise; /* nobody puts another box in its place */
     }
     if (loose) {
@@ -244,6 +248,8 @@ static void on_gone(void *arg, const char *why)
         ending_begin(sb, why); /* the box's reference goes with it */
         return;
     }
+    if (interrupted)
+        sandbox_give_up(sb);
     EXEC_BOX_EVENTS.gone(sb->table, why);
     sandbox_unref(sb); /* the box's */
 }

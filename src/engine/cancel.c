@@ -73,19 +73,44 @@ bool create_cancel(sandbox *sb, const char *by, err **ret_failure)
 
 /* ---- callers that left ---- */
 
+static const cause LEFT = {.kind = CAUSE_REQUESTED};
+
+/* One that was quicker than its caller is gone for everybody from here on. */
+static bool decide_left(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    if (sb->state == LIFE_CREATING || sb->state == LIFE_GONE || sb->deleting)
+        return false;
+    sb->deleting = true;
+    sandbox_decide(sb, &LEFT);
+    return true;
+}
+
 void engine_create_leave(engine *e, sandbox *sb)
 {
     if (sb->has_key)
         return; /* the retry of the key gets it */
+    left_create one = {.sb = sandbox_ref(sb), .decided = decide_left(sb)};
     LOCK_SCOPE(&e->lock);
-    e->left = xrealloc(e->left, (e->nleft + 1) * sizeof(sandbox *));
-    e->left[e->nleft++] = sandbox_ref(sb);
+    e->left = xrealloc(e->left, (e->nleft + 1) * sizeof one);
+    e->left[e->nleft++] = one;
     pthread_cond_signal(&e->wake);
+}
+
+static void cancel_left(engine *e, const left_create *l)
+{
+    err *failure = NULL;
+
+    if (l->decided)
+        engine_end_decided(e, l->sb, &LEFT);
+    else if (!create_cancel(l->sb, NULL, &failure))
+        engine_end(e, l->sb, &LEFT);
+    err_drop(failure, "cancel");
 }
 
 void create_cancel_left(engine *e)
 {
-    sandbox **left;
+    left_create *left;
     size_t n;
 
     {
@@ -95,11 +120,8 @@ void create_cancel_left(engine *e)
         e->nleft = 0;
     }
     for (size_t i = 0; i < n; i++) {
-        err *failure;
-        if (!create_cancel(left[i], NULL, &failure)) /* it was quicker: nobody knows of it */
-            engine_end(e, left[i], &(cause){.kind = CAUSE_REQUESTED});
-        err_drop(failure, "cancel");
-        sandbox_unref(left[i]);
+        cancel_left(e, &left[i]);
+        sandbox_unref(left[i].sb);
     }
     free(left);
 }

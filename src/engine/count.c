@@ -4,7 +4,7 @@
 
 static const char *const OUTCOMES[] = {"ok", "failed", NULL};
 static const char *state_names[LIFE_STATES + 1];
-static const char *verb_names[KIT_VERBS + 1];
+static const char *verb_names[KIT_FILE_VERBS + 1];
 
 enum {
     M_STATES,
@@ -65,7 +65,7 @@ void engine_count_init(engine *e)
 {
     for (enum lifecycle s = 0; s < LIFE_GONE; s++)
         state_names[s] = lifecycle_name(s);
-    for (enum kit_verb v = 0; v < KIT_VERBS; v++)
+    for (enum kit_verb v = 0; v < KIT_FILE_VERBS; v++)
         verb_names[v] = kit_verb_name(v);
     metric_register(METRICS, M_LOOKED);
     metric_look(look, e);

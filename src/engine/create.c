@@ -9,6 +9,7 @@
  * the commit: a box that was made belongs to nobody the store knows, and engine_reconcile destroys
  * it. After it: engine_reconcile settles it. Nobody is told of a create before both are there. */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -72,6 +73,7 @@ static void note_phases(const box_timing *t)
     metric_observe_ns(m, 2, t->swap_ns);
     metric_observe_ns(m, 3, t->claim_ns);
     metric_observe_ns(m, 4, t->commit_ns);
+    metric_add(&ENGINE_METRICS[M_CLAIMS], receipt_class(t->klass), 1);
 }
 
 static bool become_running(sandbox *sb)
@@ -81,7 +83,7 @@ static bool become_running(sandbox *sb)
     if (sb->state != LIFE_CREATING || sb->deleting || !sandbox_enter(sb, LIFE_RUNNING))
         return false;
     if (sb->has_timing)
-        receipt_take(sb, &sb->timing.walls);
+        receipt_take(sb, &sb->timing.walls, sb->timing.klass);
     CLEANUP(freep) char *walls = receipt_text(&sb->receipt);
     /* Under the lock: a delete that sees it running writes behind us. */
     store_sandbox_running_queued(sb->engine->o.store, sb->id, lifecycle_name(LIFE_RUNNING), walls);
@@ -99,6 +101,7 @@ static void undo(sandbox *sb)
 static void succeed(sandbox *sb)
 {
     engine *e = sb->engine;
+    const char *klass = str_or(sb->timing.klass, "unknown");
 
     if (sb->has_timing)
         note_phases(&sb->timing);
@@ -113,8 +116,10 @@ static void succeed(sandbox *sb)
     create_tell(sb, NULL);
     FAULT_KILL("create.told");
     if (running) {
-        metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0,
-                          clock_real(e->o.clock) - sb->created_ns);
+        uint64_t took = clock_real(e->o.clock) - sb->created_ns;
+        metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0, took);
+        LOG_ABOUT(sb->id, sb->request, 0);
+        log_info("create", "sandbox %s: %s, after %" PRIu64 " ms", sb->id, klass, took / NS_PER_MS);
     } /* else pid 1 has ended already, and who waits has heard of it */
     sandbox_unref(sb);
 }
@@ -205,6 +210,7 @@ void box_ask(sandbox *sb, const sandbox_spec *s, const char *id, box_tie *tie, c
     merge_env(&env, s->env);
     merge_env(&env, s->secrets);
     box_spec spec = {.hostname = str_eq(id, sb->id) ? NULL : sb->id,
+                     .image_name = sb->image->name,
                      .spec = s,
                      .env = env,
                      .user = s->user ? s->user : sb->image->user,
@@ -410,17 +416,38 @@ static void fill_defaults(const engine *e, sandbox_spec *s)
     s->queue_ms = s->queue_ms ? s->queue_ms : e->o.queue_ms;
 }
 
+/* Of what was asked for: a default that the backend does not hold is told by the receipt. */
+err *create_check_limits(const engine *e, const limits *l)
+{
+    const backend_caps *c = &e->o.backend->caps;
+    const struct {
+        const char *name;
+        uint64_t asked;
+        enum cap_level cap;
+    } rows[] = {{"memory", l->memory, c->memory_limit},
+                {"cpu", l->cpu_milli, c->cpu_limit},
+                {"pids", l->pids, c->pids_limit}};
+
+    if (l->disk && c->disk_limit == CAP_ABSENT)
+        return err_remedy(err_new(ERR_UNSUPPORTED, "this node cannot limit disk space"),
+                          "Leave limits.disk out, or use a node whose store has project quotas.");
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+        if (rows[i].asked && rows[i].cap == CAP_ABSENT)
+            return err_remedy(
+                err_new(ERR_UNSUPPORTED, "limits.%s: the backend '%s' does not hold it here",
+                        rows[i].name, c->name),
+                "Leave it out, or use a node whose caps have it; 'bothy doctor' says what lacks.");
+    return NULL;
+}
+
 /* What the backend cannot do is said before anything is made. */
 static err *check_caps(const engine *e, const sandbox_spec *s)
 {
     const backend_caps *c = &e->o.backend->caps;
 
-    if (s->limits.disk && c->disk_limit == CAP_ABSENT)
-        return err_remedy(err_new(ERR_UNSUPPORTED, "this node cannot limit disk space"),
-                          "Leave limits.disk out, or use a node whose store has project quotas.");
     if (s->read_only && c->read_only == CAP_ABSENT)
         return err_new(ERR_UNSUPPORTED, "this backend has no read-only root");
-    if (s->idle_ms && c->stats == CAP_ABSENT)
+    if (s->idle_ms && engine_stats_cap(e) == CAP_ABSENT)
         return err_remedy(
             err_new(ERR_UNSUPPORTED, "idle: the backend '%s' does not measure", c->name),
             "Leave idle out; ttl ends it.");
@@ -428,6 +455,10 @@ static err *check_caps(const engine *e, const sandbox_spec *s)
         return err_new(ERR_UNSUPPORTED, "the backend '%s' cannot pause a sandbox", c->name);
     if (s->ntmpfs && c->tmpfs == CAP_ABSENT)
         return err_new(ERR_UNSUPPORTED, "this backend has no tmpfs mounts");
+    if (s->setuid && c->setuid == CAP_ABSENT)
+        return err_remedy(
+            err_new(ERR_UNSUPPORTED, "setuid: on '%s' no command gains privileges", c->name),
+            "Leave the grant out, or use a backend whose caps have it.");
     return NULL;
 }
 
@@ -447,8 +478,9 @@ static err *check_network(const engine *e, const caller *c, const sandbox_spec *
     if (!b->ops->network || b->ops->network(b) == CAP_ABSENT)
         return err_remedy(
             err_new(ERR_UNSUPPORTED, "network: this node offers none"),
-            "Leave network out and bring files in through the API, or start the node's "
-            "bothy-warden with --network.");
+            "Leave network out and bring files in through the API, or have one offered: a node's "
+            "bothy-warden by its option --network, Docker's or Podman's by backend.network in "
+            "bothy.yaml.");
     return NULL;
 }
 
@@ -461,6 +493,7 @@ static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
 {
     TRY(caller_require(c, CALLER_USER));
     TRY(template_apply(e, c, spec));
+    const limits asked = spec->limits;
     fill_defaults(e, spec);
     TRY(quota_ttl(e, c, &spec->ttl_ms, e->o.ttl_ms));
     TRY(sandbox_spec_check(spec));
@@ -468,6 +501,7 @@ static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
         return err_remedy(err_new(ERR_FORBIDDEN, "only an admin may name a path of the node"),
                           "Let an admin pull it under a name, then use that name.");
     TRY(check_network(e, c, spec));
+    TRY(create_check_limits(e, &asked));
     return check_caps(e, spec);
 }
 
@@ -541,8 +575,9 @@ sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull
             go_on(sb, img);
         return creating;
     }
-    failure = pull == PULL_ALWAYS ? err_new(ERR_NOT_FOUND, "always")
-                                  : image_find(e->o.images, sb->image_name, &img);
+    failure = pull == PULL_ALWAYS || e->o.backend->caps.images == CAP_EMULATED
+                  ? err_new(ERR_NOT_FOUND, "somebody else is to be asked")
+                  : image_find(e->o.images, sb->image_name, &img);
     if (!failure) {
         go_on(sb, img);
         return creating;

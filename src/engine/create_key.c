@@ -116,6 +116,25 @@ err *create_find(engine *e, const char *key_text, const uint8_t key[16], const u
     }
 }
 
+err *engine_find_by_key(engine *e, const caller *c, const idempotency *idem, sandbox **ret_sandbox)
+{
+    uint8_t key[16], body[16];
+
+    *ret_sandbox = NULL;
+    idempotency_hash(c->owner, "create", "", idem, key, body);
+    {
+        LOCK_SCOPE(&e->lock);
+        sandbox *first = map_get(&e->creating, key, sizeof key);
+        if (first && memcmp(first->body, body, sizeof body) != 0)
+            return mismatch(idem->key);
+        if (first) {
+            *ret_sandbox = sandbox_ref(first);
+            return NULL;
+        }
+    }
+    return create_find(e, idem->key, key, body, ret_sandbox);
+}
+
 /* Enters the sandbox as creating, unless the key belongs to one already. */
 err *create_enter(engine *e, sandbox *sb, const idempotency *i, create_waiter *w,
                   enum key_outcome *ret_outcome, sandbox **ret_known)

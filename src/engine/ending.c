@@ -33,6 +33,8 @@ static void take_facts(end_facts *f, err *failure, const box_fate *fate)
     f->ooms = fate->oom_kills;
     f->limit = fate->memory_limit;
     f->peak = fate->memory_peak;
+    f->lost = fate->lost;
+    str_copy(f->by, sizeof f->by, fate->by);
 }
 
 static void on_fate(void *arg, err *failure, const box_fate *fate)

@@ -12,12 +12,17 @@
 /* Filled from the table of causes before the metrics are registered. */
 static const char *cause_labels[CAUSES + 1];
 static const char *const PHASES[] = {"queue", "build", "swap", "claim", "commit", NULL};
+/* BOX_CLASSES, and what is not known: receipt_class(). */
+static const char *const CLASSES[] = {"slot", "exact", "cold", "kubelet", "unknown", NULL};
 metric ENGINE_METRICS[M_COUNT] = {
     [M_CREATES] = METRIC_COUNTER("bothy_creates_total", "Sandboxes asked for."),
     [M_CREATE_FAILED] = METRIC_COUNTER("bothy_creates_failed_total", "Creates that failed."),
     [M_CREATE_SECONDS] = METRIC_HISTOGRAM("bothy_create_seconds", "From the request to running."),
     [M_PHASE_SECONDS] =
         METRIC_HISTOGRAM_BY("bothy_create_phase_seconds", "Parts of a create.", "phase", PHASES),
+    [M_CLAIMS] = METRIC_COUNTER_BY("bothy_claims_total",
+                                   "Creates that came to a sandbox, by what it was made of.",
+                                   "class", CLASSES),
     [M_ENDED] = METRIC_COUNTER_BY("bothy_sandboxes_ended_total", "Sandboxes ended, by cause.",
                                   "cause", cause_labels),
     [M_EXECS] = METRIC_COUNTER("bothy_execs_total", "Commands asked for."),
@@ -44,6 +49,9 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     events_open(e);
     pause_recall(e);
     builds_open(e);
+    usage_open(e);
+    pthread_mutex_init(&e->sleep.lock, NULL);
+    cond_init(&e->sleep.changed);
     cond_init(&e->reset_wake);
     e->keeper = thread_start("keeper", engine_keeper, e);
     e->resetter = thread_start("resetter", engine_resetter, e);
@@ -66,8 +74,9 @@ void engine_free(engine *e)
     builds_close(e);
     snapshot_wait_all(e);
     pthread_join(e->resetter, NULL);
+    usage_close(e);
     for (size_t i = 0; i < e->nleft; i++)
-        sandbox_unref(e->left[i]);
+        sandbox_unref(e->left[i].sb);
     free(e->left);
     while (map_next(&e->live, &it))
         sandbox_unref(it.entry->value);
@@ -79,6 +88,8 @@ void engine_free(engine *e)
     turns_done(&e->copies);
     pthread_cond_destroy(&e->wake);
     pthread_cond_destroy(&e->reset_wake);
+    pthread_cond_destroy(&e->sleep.changed);
+    pthread_mutex_destroy(&e->sleep.lock);
     pthread_mutex_destroy(&e->look_lock);
     pthread_mutex_destroy(&e->lock);
     free(e);
@@ -89,6 +100,39 @@ void engine_free(engine *e)
 /* How long an interrupted create may wait for its init's word. */
 #define RECOVER_NS (60 * NS_PER_S)
 
+/* In memory as it is in the store, its journal read; without a box. */
+static err *take_up(engine *e, const sandbox_row *row, sandbox **ret_sandbox)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = sandbox_from_row(e, row);
+
+    TRY(exec_table_open_box(e->o.execs, sb->id, sb->box_id, &sb->table));
+    exec_table_limit(sb->table, sb->limits.execs);
+    exec_table_own(sb->table, sb->owner);
+    sb->image = image_by_digest(e->o.images, sb->digest); /* may be gone */
+    *ret_sandbox = TAKE_PTR(sb);
+    return NULL;
+}
+
+static void make_live(engine *e, sandbox *sb)
+{
+    LOCK_SCOPE(&e->lock);
+
+    map_put_str(&e->live, sb->id, sandbox_ref(sb));
+    sb->counted = true;
+    metric_set(&ENGINE_METRICS[M_LIVE], 0, (int64_t)e->live.count);
+}
+
+/* One that sleeps has no box: what is there of one is destroyed with what is nobody's. */
+static err *adopt_asleep(engine *e, const sandbox_row *row)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+
+    TRY(take_up(e, row, &sb));
+    exec_table_sleep(sb->table, e->o.backend);
+    make_live(e, sb);
+    return NULL;
+}
+
 /* ret_unread: its journal cannot be read. Then it is let be: what it holds may be mended. */
 static err *adopt(engine *e, const sandbox_row *row, const box_status *status, bool *ret_unread)
 {
@@ -98,21 +142,12 @@ static err *adopt(engine *e, const sandbox_row *row, const box_status *status, b
     if (lifecycle_by_name(row->state) == LIFE_STATES) /* nobody knows what is to be done with it */
         return err_new(ERR_INTERNAL, "sandbox %s has the unknown state '%s' in the store", row->id,
                        row->state);
-    sb = sandbox_from_row(e, row);
-    err *unread = exec_table_open_box(e->o.execs, sb->id, sb->box_id, &sb->table);
+    err *unread = take_up(e, row, &sb);
     *ret_unread = unread != NULL;
     TRY(unread);
-    exec_table_limit(sb->table, sb->limits.execs);
-    exec_table_own(sb->table, sb->owner);
     if (sb->state == LIFE_PAUSED)
         exec_table_pause(sb->table, sb->paused_ns);
-    sb->image = image_by_digest(e->o.images, sb->digest); /* may be gone */
-    {
-        LOCK_SCOPE(&e->lock);
-        map_put_str(&e->live, sb->id, sandbox_ref(sb));
-        sb->counted = true;
-        metric_set(&ENGINE_METRICS[M_LIVE], 0, (int64_t)e->live.count);
-    }
+    make_live(e, sb);
     sb->recovering = sb->state == LIFE_CREATING;
     sb->recover_by_ns = clock_mono(e->o.clock) + RECOVER_NS;
     box_tie *tie = tie_new(sb);
@@ -165,6 +200,10 @@ static err *reconcile_row(engine *e, map *boxes, const sandbox_row *row)
     if (!strcmp(row->state, lifecycle_name(LIFE_GONE)))
         return NULL;
     LOG_ABOUT(row->id, NULL, 0);
+    if (!strcmp(row->state, lifecycle_name(LIFE_HIBERNATED))) {
+        err *unread_asleep = adopt_asleep(e, row);
+        return unread_asleep ? cannot_read(row->id, unread_asleep) : NULL;
+    }
     const box_name in = box_of_row(row);
     box_status *b = map_get_str(boxes, in.id);
     if (!b || b->dead) {
@@ -460,6 +499,8 @@ err *sandbox_usable_locked(sandbox *sb)
                                            sb->id),
                                    1);
         return err_new(ERR_CONFLICT, "sandbox %s is still being created", sb->id);
+    case LIFE_HIBERNATED:
+        return asleep_error(sb);
     default:
         return gone_error(sb);
     }
@@ -499,7 +540,7 @@ err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *sp
 {
     bool replay;
 
-    TRY(sandbox_usable(sb));
+    TRY(sandbox_wait_awake(sb));
     TRY(exec_spec_check(spec));
     TRY(sandbox_check_commands(e, c, sb));
     TRY(sandbox_use_begin(sb));
@@ -515,7 +556,7 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
     exec_key key = {0};
 
     TRY(caller_require(c, CALLER_USER));
-    TRY(sandbox_usable(sb));
+    TRY(sandbox_wait_awake(sb));
     TRY(exec_spec_check(spec));
     TRY(sandbox_check_commands(e, c, sb));
     spec->setuid = sb->setuid;
@@ -601,10 +642,12 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind
     cause why = {.kind = kind, .by = c->owner, .detail = detail};
     CLEANUP(freep) char *text = cause_json(&why);
     err *not_recorded;
+    bool asleep;
     if (create_cancel(sb, c->owner, &not_recorded))
         return not_recorded;
     {
         LOCK_SCOPE(&sb->lock);
+        asleep = sb->state == LIFE_HIBERNATED;
         if (sb->state == LIFE_GONE || sb->deleting)
             return NULL;
         if (sb->state == LIFE_CREATING)
@@ -630,6 +673,8 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind
     FAULT_KILL("delete.destroyed");
     metric_add(&ENGINE_METRICS[M_ENDED], kind, 1);
     sandbox_finish(sb, &why);
+    if (asleep)
+        EXEC_BOX_EVENTS.gone(sb->table, "it was hibernated"); /* no box will tell */
     FAULT_KILL("delete.finished");
     return NULL;
 }
@@ -667,7 +712,7 @@ image_store *engine_images(engine *e)
     return e->o.images;
 }
 
-backend *engine_backend(engine *e)
+backend *engine_backend(const engine *e)
 {
     return e->o.backend;
 }

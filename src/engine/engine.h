@@ -32,7 +32,8 @@ typedef struct engine_options {
     store *store;
     image_store *images;
     exec_hub *execs;
-    int kit_fd;    /* bothy-kit, sealed; -1: none. Not owned */
+    int kit_fd;      /* bothy-kit, sealed; -1: none. Not owned */
+    bool prefer_kit; /* also for what the backend gives by itself: ports, measurements. For tests */
     int state_dir; /* what is remembered over a restart beside the store; -1: nothing. Not owned */
     const clock_source *clock;
     limits defaults;         /* of a sandbox whose spec says nothing */
@@ -118,7 +119,8 @@ typedef void created_fn(void *arg, err *failure, sandbox *sb, bool replay);
 sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_policy pull,
                        const idempotency *idem, created_fn *done, void *arg) ERR_MUST;
 /* Who asked for it has gone before it was done: without a key nobody will ever ask for it, so it
- * leaves the queue or is destroyed. Any thread; does not wait. */
+ * leaves the queue or is destroyed. What was running already is gone, and counts no more, when this
+ * returns; its box goes soon. Any thread; does not wait. */
 void engine_create_leave(engine *e, sandbox *sb);
 /* A fresh slot of the same image under the same id, owner, labels, limits and time; ids of execs go
  * on. What runs is killed, sessions end, files are the image's again, the start command runs again.
@@ -127,9 +129,17 @@ void engine_create_leave(engine *e, sandbox *sb);
  * sandbox as it was. done as of a create; waits for who changes the sandbox. */
 void engine_reset(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
                   const idempotency *idem, created_fn *done, void *arg);
+/* What a sandbox of the caller's lives that is created without a ttl; 0: for ever. */
+uint64_t engine_default_ttl(const engine *e, const caller *c);
+/* So long, or the longest that the caller's key allows. */
+uint64_t engine_ttl_within(const engine *e, const caller *c, uint64_t ttl_ms);
 /* By id or name; gone ones by id until forgotten. What is not the caller's is ERR_NOT_FOUND. */
 err *engine_find(engine *e, const caller *c, const char *id_or_name,
                  sandbox **ret_sandbox) ERR_MUST;
+/* The sandbox that a create of the caller's with this key has made, or is making; it makes none.
+ * NULL: there is none, or the key is too old. ERR_IDEMPOTENCY_MISMATCH. */
+err *engine_find_by_key(engine *e, const caller *c, const idempotency *idem,
+                        sandbox **ret_sandbox) ERR_MUST;
 /* May the caller have a sandbox with network: open here? ERR_FORBIDDEN, ERR_UNSUPPORTED. */
 err *engine_check_network(engine *e, const caller *c) ERR_MUST;
 /* For doors whose callers prove in another way that it is theirs (a token of the sandbox): one that
@@ -172,13 +182,31 @@ err *engine_resume(engine *e, const caller *c, sandbox *sb, resumed *ret_resumed
 /* ERR_SANDBOX_PAUSED, for verbs that would wait inside; of any other state NULL. */
 err *engine_awake(sandbox *sb) ERR_MUST;
 
+/* Its box goes; its record stays, and what the backend keeps beside a box. Waits for a commit. Of
+ * one that sleeps: success. Commands, files, sessions and ports wait for it to wake, a minute at
+ * most; what else is asked of it answers ERR_UNAVAILABLE until then. */
+err *engine_hibernate(engine *e, const caller *c, sandbox *sb) ERR_MUST;
+/* A new box for one that sleeps: as engine_reset, whose `with` it takes. Of one that is awake:
+ * success. */
+void engine_wake(engine *e, const caller *c, sandbox *sb, sandbox_spec *with, created_fn *done,
+                 void *arg);
+/* Told when somebody asks something of one that sleeps; must not wait. Before the doors open. */
+void engine_on_asleep(engine *e, void (*wanted)(void *arg, const char *id), void *arg);
+/* bothyd is about to stop: requests that wait for one to wake are answered now (`unavailable`), and
+ * no other waits. Any thread. */
+void engine_let_go(engine *e);
+
 /* Which walls held when they were tried, and what this node does not enforce. */
 typedef struct receipt {
     box_walls walls;
-    uint32_t open; /* RECEIPT_OPEN_* */
+    uint32_t open;     /* RECEIPT_OPEN_* */
+    const char *klass; /* what its box was made of, box_timing's; NULL: not known */
 } receipt;
-#define RECEIPT_OPEN_DISK 1u /* the store has no quotas */
-#define RECEIPT_OPEN_SWAP 2u /* the kernel does not account swap */
+#define RECEIPT_OPEN_DISK   1u /* the store has no quotas */
+#define RECEIPT_OPEN_SWAP   2u /* the kernel does not account swap */
+#define RECEIPT_OPEN_MEMORY 4u /* the backend has no controller for it, nor for these */
+#define RECEIPT_OPEN_CPU    8u
+#define RECEIPT_OPEN_PIDS   16u
 
 typedef struct sandbox_view { /* a copy; sandbox_view_done() frees */
     char id[SANDBOX_ID_LEN + 1];
@@ -351,13 +379,24 @@ err *engine_session_run(sandbox *sb, session *s, const command_spec *spec, const
 /* May the caller reach ports of this sandbox, and can this node? As engine_exec says no. */
 err *engine_port_check(engine *e, const caller *c, sandbox *sb) ERR_MUST;
 /* A socket for a port on the sandbox's loopback, not connected yet (backend.h). Does not wait; done
- * is called once, from any thread. */
-void engine_port_socket(sandbox *sb, socket_done *done, void *arg);
+ * is called once, from any thread, and does not wait either. */
+void engine_port_socket(sandbox *sb, uint16_t port, socket_done *done, void *arg);
+/* The backend gives none, and the kit connects instead: what engine_port_socket() brings is
+ * connected to that port, or it says ERR_PORT_CLOSED with an errno; its end is an exec_tunnel()'s.
+ */
+bool engine_port_connects(const engine *e);
+enum cap_level engine_socket_cap(const engine *e);
+
+/* ---- measurements ---- */
+/* What each of these has used, in their order; free it. None is `known` where nobody counts or
+ * answers, or it does not live any more. Waits, two seconds at most where the kit is asked. */
+box_usage *engine_usage(engine *e, const sandbox_view *views, size_t n);
+enum cap_level engine_stats_cap(const engine *e);
 
 /* ---- the rest ---- */
 image_store *engine_images(engine *e);
 err *engine_prune_images(engine *e, const caller *c, bool all, uint64_t *ret_bytes) ERR_MUST;
-backend *engine_backend(engine *e);
+backend *engine_backend(const engine *e);
 const char *engine_cell(engine *e);
 typedef struct engine_counts {
     size_t creating, running, paused;

@@ -163,6 +163,13 @@ enum cap_level engine_files_cap(const engine *e)
     return e->o.kit_fd >= 0 && e->o.backend->caps.files == CAP_NATIVE ? CAP_NATIVE : CAP_EMULATED;
 }
 
+void kit_spec(const engine *e, const kit_request *rq, char numbers[KIT_NUMBERS],
+              const char *argv[KIT_ARGC + 1], exec_spec *ret_spec)
+{
+    kit_request_write(rq, numbers, argv);
+    *ret_spec = (exec_spec){.argv = (char **)argv, .exec_fd = e->o.kit_fd, .cwd = "/"};
+}
+
 static err *check_text(const char *name, const char *text)
 {
     if (text && strlen(text) > KIT_PATH_MAX)
@@ -205,7 +212,8 @@ err *engine_kit(engine *e, const caller *c, sandbox *sb, const kit_request *rq, 
     exec_spec spec = {.user = (char *)user,
                       .stdin_open = takes_input(rq->verb),
                       .exec_fd = -1,
-                      .transient = true};
+                      .transient = true,
+                      .awaited = true};
 
     *k = (kit_call){.verb = rq->verb, .path = xstrdup(rq->path), .event = -1};
     k->begun_ns = now_mono_ns();

@@ -133,18 +133,12 @@ void idle_look(engine *e)
     CLEANUP(freep) sandbox **all = collect(e, &n);
     if (!n)
         return;
-    char(*ids)[SANDBOX_ID_LEN + 1] = xcalloc(n, sizeof *ids);
     CLEANUP(freep) box_usage *used = xcalloc(n, sizeof *used);
 
-    for (size_t i = 0; i < n; i++)
-        memcpy(ids[i], sandbox_box(all[i]).id, sizeof *ids);
-    err *failure = e->o.backend->ops->usage_many(e->o.backend,
-                                                 (const char(*)[SANDBOX_ID_LEN + 1]) ids, n, used);
+    usage_of_live(e, all, n, used);
     for (size_t i = 0; i < n; i++) {
-        if (!failure && used[i].known && decide(all[i], &used[i])) /* not known: not idle */
+        if (used[i].known && decide(all[i], &used[i])) /* not known: not idle */
             engine_end_decided(e, all[i], &(cause){.kind = CAUSE_IDLE});
         sandbox_unref(all[i]);
     }
-    err_drop(failure, "idle");
-    free(ids);
 }

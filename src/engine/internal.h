@@ -22,7 +22,14 @@
 
 typedef struct box_tie box_tie;
 
+typedef struct left_create {
+    sandbox *sb;
+    bool decided; /* it was running: only its box has to go yet */
+} left_create;
+
 struct engine {
+    void (*asleep)(void *arg, const char *id); /* hibernate.c; set before the doors open */
+    void *asleep_arg;
     engine_options o;
     pthread_mutex_t lock;
     map live;     /* id → sandbox, one reference each: creating, running, paused */
@@ -31,8 +38,8 @@ struct engine {
     uint64_t dropped_until; /* streams of what ended before are gone; the keeper's */
     uint64_t shed_until;    /* likewise, because the disk was short */
     pthread_cond_t wake;
-    resume_times resumes; /* how long they took */
-    sandbox **left;       /* creates whose caller has gone; the keeper cancels them */
+    resume_times resumes;     /* how long they took */
+    struct left_create *left; /* whose caller has gone; the keeper cancels them */
     size_t nleft;
     pthread_t resetter;
     pthread_cond_t reset_wake;
@@ -55,6 +62,18 @@ struct engine {
     pthread_mutex_t look_lock; /* held during a look: who takes its own away waits for it */
     void (*look)(void *arg);
     void *look_arg;
+    struct {
+        pthread_mutex_t lock; /* inside all others */
+        pthread_cond_t changed;
+        unsigned running; /* runs of the kit that measure */
+    } usage;
+    struct {
+        pthread_mutex_t lock; /* inside all others */
+        pthread_cond_t changed;
+        unsigned changes; /* somebody woke, or ended */
+        unsigned waiting; /* requests */
+        bool over;        /* nobody waits any more: bothyd goes down */
+    } sleep;
     bool stopping;
 };
 
@@ -93,11 +112,12 @@ struct sandbox {
     char **labels;
     limits limits;
     uint64_t idle_ms;
-    bool ttl_pauses;   /* when its time is over it is paused, not ended */
-    unsigned uses;     /* streams and verbs under way */
-    uint64_t used_ns;  /* monotonic: when the last of them ended */
-    idle_meter *meter; /* the keeper's; NULL: it has no idle time */
-    bool counted;      /* in its owner's quota; under the engine's lock */
+    bool ttl_pauses;              /* when its time is over it is paused, not ended */
+    unsigned uses;                /* streams and verbs under way */
+    uint64_t used_ns;             /* monotonic: when the last of them ended */
+    struct usage_meter *measured; /* under the engine's usage.lock; NULL: never by the kit */
+    idle_meter *meter;            /* the keeper's; NULL: it has no idle time */
+    bool counted;                 /* in its owner's quota; under the engine's lock */
     char quota_key[9]; /* with which key it was made; "" is none, or one of an earlier life */
     enum lifecycle state;
     char *cause; /* as soon as its end is decided */
@@ -148,6 +168,7 @@ enum engine_metric {
     M_CREATE_FAILED,
     M_CREATE_SECONDS,
     M_PHASE_SECONDS,
+    M_CLAIMS,
     M_ENDED,
     M_EXECS,
     M_RESETS,
@@ -264,10 +285,18 @@ err *sandbox_check_commands(engine *e, const caller *c, const sandbox *sb) ERR_M
 /* session.c */
 err *sandbox_sessions(sandbox *sb, session_table **ret_table) ERR_MUST;
 
+/* hibernate.c. Lock held; tells who wakes it. */
+err *asleep_error(const sandbox *sb) ERR_MUST;
+/* As sandbox_usable(), of one that sleeps when it is awake: on a request's thread, no lock held. */
+err *sandbox_wait_awake(sandbox *sb) ERR_MUST;
+void sleep_changed(engine *e); /* one woke, or ended; no lock is needed */
+
 /* receipt.c. Caller holds the lock of a sandbox others know. */
-void receipt_take(sandbox *sb, const box_walls *w);
+void receipt_take(sandbox *sb, const box_walls *w, const char *klass);
 char *receipt_text(const receipt *r); /* for the store; NULL: nothing is known */
 void receipt_read(receipt *r, const char *text);
+/* Its place in BOX_CLASSES, or after them. */
+size_t receipt_class(const char *klass);
 
 /* create.c */
 /* Asks the backend for a box with this id; the image is the sandbox's. done gets the tie. */
@@ -399,7 +428,9 @@ err *create_find(engine *e, const char *key_text, const uint8_t key[16], const u
 /* These wait for first instead, or are told at once. */
 void create_hand_over(sandbox *first, create_waiter *w);
 
-/* create.c: tells everybody who waits for a create; failure is consumed. */
+/* create.c: what somebody asked for by name and the backend does not hold is `unsupported`. */
+err *create_check_limits(const engine *e, const limits *l) ERR_MUST;
+/* Tells everybody who waits for a create; failure is consumed. */
 void create_tell(sandbox *sb, err *failure);
 
 /* cancel.c. False: it is not being created. The create itself tells who waits. */
@@ -409,6 +440,16 @@ bool create_cancelled(sandbox *sb);
 err *create_cancel_error(sandbox *sb) ERR_MUST;
 /* False: it was cancelled before; otherwise a cancel goes to the backend from now on. */
 bool create_begin_claim(sandbox *sb);
+
+/* files.c: a run of the kit that is a tunnel, from "/"; argv and numbers are the spec's. */
+void kit_spec(const engine *e, const kit_request *rq, char numbers[KIT_NUMBERS],
+              const char *argv[KIT_ARGC + 1], exec_spec *ret_spec);
+
+/* usage.c */
+void usage_open(engine *e);
+void usage_close(engine *e); /* waits for what is under way */
+/* As engine_usage(), of these. */
+void usage_of_live(engine *e, sandbox *const *sbs, size_t n, box_usage *ret);
 
 /* engine.c: a transient exec of ours in this sandbox. */
 err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *spec,

@@ -137,6 +137,21 @@ err *quota_ttl(const engine *e, const caller *c, uint64_t *ttl_ms, uint64_t othe
         "Ask for at most so much, and for more while it lives.");
 }
 
+uint64_t engine_default_ttl(const engine *e, const caller *c)
+{
+    uint64_t ttl = 0;
+
+    err_free(quota_ttl(e, c, &ttl, e->o.ttl_ms)); /* none: it is within what the key allows */
+    return ttl;
+}
+
+uint64_t engine_ttl_within(const engine *e, const caller *c, uint64_t ttl_ms)
+{
+    uint64_t max = quota_of(e, c).ttl_ms;
+
+    return max && max < ttl_ms ? max : ttl_ms;
+}
+
 void quota_done(engine *e)
 {
     map_iter it = {0};

@@ -25,6 +25,7 @@ typedef struct reset_job {
     struct reset_job *next;
     sandbox *sb; /* referenced, and being moved */
     char *by;
+    bool wake; /* it sleeps, or is awake already */
     box_tie *tie;
     char box_id[SANDBOX_ID_LEN + 1];
     exec_key key;
@@ -70,10 +71,19 @@ static void tell(reset_job *j, err *failure)
 }
 
 /* lock held */
-static err *check_there(sandbox *sb)
+static bool is_asleep(const sandbox *sb)
 {
-    TRY(sandbox_usable_locked(sb));
-    if (sb->ending || sb->deleting || !sb->tie)
+    return sb->state == LIFE_HIBERNATED && !sb->cause;
+}
+
+/* lock held */
+static err *check_there(sandbox *sb, bool wake)
+{
+    bool asleep = wake && is_asleep(sb);
+
+    if (!asleep)
+        TRY(sandbox_usable_locked(sb));
+    if (sb->ending || sb->deleting || (!sb->tie && !asleep))
         return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s is being ended", sb->id), "sandbox");
     return NULL;
 }
@@ -89,7 +99,7 @@ static err *plan(reset_job *j)
     receipt before = sb->receipt;
     bool secrets = sb->secrets;
 
-    TRY(check_there(sb));
+    TRY(check_there(sb, j->wake));
     j->secrets |= sb->snapshot && secrets;
     sb->secrets = j->secrets;
     memcpy(now.id, sb->box_id, sizeof now.id);
@@ -99,7 +109,7 @@ static err *plan(reset_job *j)
     sb->secrets = secrets;
     sb->receipt = (receipt){0};
     if (j->has_timing)
-        receipt_take(sb, &j->timing.walls);
+        receipt_take(sb, &j->timing.walls, j->timing.klass);
     j->receipt = sb->receipt;
     sb->receipt = before;
     j->walls = receipt_text(&j->receipt);
@@ -128,8 +138,11 @@ static err *swap(reset_job *j, box **ret_box, box_name *ret_name)
     sandbox *sb = j->sb;
     LOCK_SCOPE(&sb->lock);
 
-    TRY(check_there(sb));
-    sb->tie->loose = true; /* its end is no surprise */
+    TRY(check_there(sb, j->wake));
+    if (is_asleep(sb) && !sandbox_enter(sb, LIFE_RUNNING))
+        return err_new(ERR_CONFLICT, "sandbox %s cannot wake now", sb->id);
+    if (sb->tie)
+        sb->tie->loose = true; /* its end is no surprise */
     *ret_box = sb->box;
     memcpy(ret_name->id, sb->box_id, sizeof ret_name->id);
     memcpy(sb->box_id, j->box_id, sizeof sb->box_id);
@@ -177,9 +190,11 @@ static err *go_over(reset_job *j)
     end_sessions(j); /* those that were read from the journal just now */
     FAULT_KILL("reset.swapped");
     engine_destroy_soon(e, name.id, "reset");
-    e->o.backend->ops->box_unref(left);
+    if (left)
+        e->o.backend->ops->box_unref(left);
     tie_over(j->tie, gone);
     sandbox_start(sb, true); /* before the caller can ask for it */
+    sleep_changed(e);
     FAULT_KILL("reset.started");
     return NULL;
 }
@@ -332,10 +347,10 @@ static err *check_can(engine *e, const caller *c)
                       "Let an administrator start the node's new bothy-warden; sandboxes live on.");
 }
 
-static err *check_state(sandbox *sb)
+static err *check_state(sandbox *sb, bool wake)
 {
     LOCK_SCOPE(&sb->lock);
-    return check_there(sb);
+    return check_there(sb, wake);
 }
 
 /* While it is being moved. *ret_was: this very reset was done already. */
@@ -344,11 +359,14 @@ static err *prepare(reset_job *j, bool *ret_was)
     sandbox *sb = j->sb;
     engine *e = sb->engine;
 
-    TRY(exec_table_reset_was(sb->table, &j->key, ret_was));
+    if (j->wake)
+        *ret_was = sandbox_state(sb) == LIFE_RUNNING;
+    else
+        TRY(exec_table_reset_was(sb->table, &j->key, ret_was));
     if (*ret_was)
         return NULL;
     TRY(sandbox_not_copied(sb));
-    TRY(check_state(sb));
+    TRY(check_state(sb, j->wake));
     TRY(template_env(e, sb, &j->spec));
     TRY(sandbox_spec_check(&j->spec));
     return find_image(e, sb);
@@ -376,13 +394,15 @@ static void start(reset_job *j)
     box_ask(sb, &j->spec, j->box_id, j->tie, on_box);
 }
 
-void engine_reset(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
+/* idem NULL: it is to wake. */
+static void begin(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
                   const idempotency *idem, created_fn *done, void *arg)
 {
+    bool wake = !idem;
     err *failure = check_can(e, c);
     exec_table *table = NULL;
 
-    if (!failure)
+    if (!failure && !wake)
         failure = sandbox_usable(sb);
     if (!failure)
         failure = sandbox_table(sb, &table);
@@ -393,10 +413,23 @@ void engine_reset(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
         return;
     }
     reset_job *j = xcalloc(1, sizeof *j);
-    *j = (reset_job){.sb = sandbox_ref(sb), .by = xstrdup(c->owner), .done = done, .arg = arg};
+    *j = (reset_job){
+        .sb = sandbox_ref(sb), .by = xstrdup(c->owner), .wake = wake, .done = done, .arg = arg};
     spec_of(sb, with, &j->spec);
     j->secrets = j->spec.secrets && *j->spec.secrets;
-    if (idem->key)
+    if (idem && idem->key)
         idempotency_hash(c->owner, "reset", sb->id, idem, j->key.key, j->key.body);
     start(j);
+}
+
+void engine_reset(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
+                  const idempotency *idem, created_fn *done, void *arg)
+{
+    begin(e, c, sb, with, idem, done, arg);
+}
+
+void engine_wake(engine *e, const caller *c, sandbox *sb, sandbox_spec *with, created_fn *done,
+                 void *arg)
+{
+    begin(e, c, sb, with, NULL, done, arg);
 }

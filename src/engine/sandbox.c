@@ -36,6 +36,7 @@ void sandbox_unref(sandbox *sb)
         sb->engine->o.backend->ops->box_unref(sb->box);
     session_table_close(sb->sessions);
     exec_table_unref(sb->table);
+    free(sb->measured);
     image_unref(sb->image);
     sandbox_spec_done(&sb->spec);
     json_decref(sb->tmpfs);
@@ -489,6 +490,7 @@ void sandbox_finish(sandbox *sb, const cause *c)
         metric_set(&ENGINE_METRICS[M_LIVE], 0, (int64_t)e->live.count);
     }
     snapshot_let_go(e, sb);
+    sleep_changed(e);
     if (was_live)
         sandbox_unref(sb); /* the live map's */
 }

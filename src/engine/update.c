@@ -45,6 +45,15 @@ static char **labels_without(char **labels, const char *name)
     return left;
 }
 
+/* Names with this prefix say whose a sandbox is to those who made it (the operator). */
+static bool is_reserved(const char *name)
+{
+    static const char OURS[] = "bothy.dev/";
+    const char *at = strstr(name, OURS);
+
+    return at && (at == name || at[-1] == '.');
+}
+
 static err *merge_labels(char ***labels, const json_t *patch)
 {
     const char *name;
@@ -54,6 +63,10 @@ static err *merge_labels(char ***labels, const json_t *patch)
     {
         if (!json_is_null(value) && !json_is_string(value))
             return err_new(ERR_INVALID_REQUEST, "labels.%.64s must be a string or null", name);
+        if (is_reserved(name))
+            return err_remedy(
+                err_new(ERR_INVALID_REQUEST, "the label '%.128s' is bothy's own", name),
+                "Use a name without the prefix bothy.dev/.");
         *labels = labels_without(*labels, name);
         if (json_is_string(value))
             strv_push(labels, str_printf("%s=%s", name, json_string_value(value)));
@@ -66,9 +79,7 @@ static err *merge_labels(char ***labels, const json_t *patch)
 static err *check_limits(const engine *e, const limits *l)
 {
     TRY(limits_check(l));
-    if (l->disk && e->o.backend->caps.disk_limit == CAP_ABSENT)
-        return err_remedy(err_new(ERR_UNSUPPORTED, "this node cannot limit disk space"),
-                          "Leave limits.disk out, or use a node whose store has project quotas.");
+    TRY(create_check_limits(e, l));
     if (l->shm_mib)
         return err_remedy(
             err_new(ERR_UNSUPPORTED, "limits.shm of a live sandbox cannot be changed"),
@@ -156,7 +167,7 @@ static err *check(engine *e, const caller *c, const sandbox_patch *p)
         TRY(quota_ttl(e, c, &ttl, ttl));
     if (p->has_idle && p->idle_ms > SPEC_IDLE_MAX_MS)
         return err_new(ERR_INVALID_REQUEST, "idle must be at most 30 days");
-    if (p->has_idle && p->idle_ms && e->o.backend->caps.stats == CAP_ABSENT)
+    if (p->has_idle && p->idle_ms && engine_stats_cap(e) == CAP_ABSENT)
         return err_new(ERR_UNSUPPORTED, "idle: the backend '%s' does not measure",
                        e->o.backend->caps.name);
     if (p->has_ttl_pauses && p->ttl_pauses && !e->o.backend->ops->freeze)

@@ -4,7 +4,7 @@
 #include "exec/internal.h"
 
 static const char *const PHASES[] = {"start", "run", "spool", NULL};
-static const char *const KINDS[] = {"command", "verb", NULL};
+static const char *const KINDS[] = {"command", "verb", "tunnel", NULL};
 static const char *how_names[EXEC_UNKNOWN + 1]; /* of exec_how_name(), without `running` */
 
 metric EXEC_METRICS[M_EXEC_COUNT] = {
@@ -18,8 +18,8 @@ metric EXEC_METRICS[M_EXEC_COUNT] = {
     [M_OOM] = METRIC_COUNTER("bothy_execs_oom_total",
                              "Commands that died of the sandbox's memory limit."),
     [M_LIVE] = METRIC_GAUGE_BY("bothy_execs_live",
-                               "Commands and file verbs that run, or whose descendants still "
-                               "hold their output.",
+                               "Commands, file verbs and connections to ports that run, or whose "
+                               "descendants still hold their output.",
                                "kind", KINDS),
     [M_SPOOLED] = METRIC_COUNTER("bothy_spool_bytes_total",
                                  "Bytes of output of commands and file verbs moved into spools."),

@@ -20,7 +20,8 @@ enum exec_phase {
 };
 enum exec_live {
     LIVE_COMMAND,
-    LIVE_VERB /* file verbs: runs of the kit */
+    LIVE_VERB, /* file verbs: runs of the kit */
+    LIVE_TUNNEL
 };
 extern metric EXEC_METRICS[M_EXEC_COUNT];
 

@@ -62,6 +62,8 @@ static void meet(exec_table *t, const struct sp_rec *rec)
     struct past *p = table_past(t, rec->id);
     exec *x;
 
+    if (tunnels_meet(t, rec))
+        return;
     if (!p) {
         log_warn("recover", "sandbox %s runs exec %lu, which its journal does not know", t->sandbox,
                  rec->id);
@@ -120,6 +122,7 @@ static void settle_hello(exec_table *t, const struct sp_hello *h, const struct s
     for (exec *x = t->live; x; x = x->live_next)
         if (!remembered(h, recs, x->id))
             miss(t, x, h->high);
+    tunnels_miss(t, h, recs);
     if (t->next_id <= h->high) {
         t->behind = true;
         t->next_id = h->high + 1;
@@ -205,8 +208,10 @@ static void on_started(void *arg, uint64_t id, int errnum, const struct sp_start
                        int fd[SP_FDS_MAX])
 {
     exec_table *t = arg;
-    CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
 
+    if (tunnel_started(t, id, errnum, fd))
+        return;
+    CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
     FAULT_KILL("exec.started");
     {
         LOCK_SCOPE(&t->lock);
@@ -240,9 +245,11 @@ static void on_started(void *arg, uint64_t id, int errnum, const struct sp_start
 static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const void *p, size_t n)
 {
     exec_table *t = arg;
-    CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
     size_t moved = 0;
 
+    if (tunnel_frame(t, id, stream, offset, p, n))
+        return;
+    CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
     if (!x || (stream != 1 && stream != 2))
         return;
     spool *s = &x->out[stream - 1];
@@ -254,7 +261,7 @@ static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const 
             x->stream_eof[stream - 1] = true;
     }
     enum spool_status st = n ? spool_write(s, offset, p, n, &moved) : SPOOL_EMPTY;
-    atomic_fetch_add(&t->spool_bytes, moved);
+    atomic_fetch_add(&t->spool_bytes, (int64_t)moved);
     count_spooled(moved);
     if (st == SPOOL_NOSPACE || st == SPOOL_HELD || st == SPOOL_GAP) {
         LOCK_SCOPE(&t->lock);
@@ -268,8 +275,7 @@ static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const 
     }
     if (moved)
         exec_notify(x);
-    if (!n || (st != SPOOL_EMPTY && st != SPOOL_CEILING) ||
-        atomic_load(&t->spool_bytes) > t->hub->o.sandbox_max)
+    if (!n || (st != SPOOL_EMPTY && st != SPOOL_CEILING) || table_is_over(t))
         pump_kick(&x->job);
 }
 
@@ -277,6 +283,8 @@ static void on_exited(void *arg, const struct sp_rec *rec)
 {
     exec_table *t = arg;
 
+    if (tunnel_exited(t, rec))
+        return;
     LOCK_SCOPE(&t->lock);
     exec *x = live_exec(t, rec->id);
     if (!x || x->ended || x->exited || x->stalled || rec->state == SP_LIVE)
@@ -294,8 +302,10 @@ static void on_exited(void *arg, const struct sp_rec *rec)
 static void on_stdin_taken(void *arg, uint64_t id, uint64_t offset)
 {
     exec_table *t = arg;
-    CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
 
+    if (tunnel_stdin_taken(t, id, offset))
+        return;
+    CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
     if (!x)
         return;
     {
@@ -312,13 +322,24 @@ static void on_stdin_taken(void *arg, uint64_t id, uint64_t offset)
     exec_notify(x); /* there is room again */
 }
 
+static void on_probed(exec *x, int errnum)
+{
+    if (!x || errnum)
+        return;
+    atomic_store(&x->runs, true);
+    exec_notify(x);
+}
+
 static void on_signalled(void *arg, uint64_t id, uint64_t cookie, int errnum)
 {
     exec_table *t = arg;
     CLEANUP(exec_unrefp) exec *x = live_ref(t, id);
     unsigned n = x ? atomic_load(&x->signals) : 0;
 
-    (void)cookie;
+    if (cookie == EXEC_PROBE) {
+        on_probed(x, errnum);
+        return;
+    }
     while (n && !atomic_compare_exchange_weak(&x->signals, &n, n - 1))
         continue;
     if (n)
@@ -337,6 +358,7 @@ static void lose_all(exec_table *t)
         x->lost = true;
         pump_kick(&x->job);
     }
+    tunnels_lose(t);
 }
 
 static void on_gone(void *arg, const char *why)

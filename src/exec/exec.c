@@ -113,8 +113,7 @@ static err *admit_live(const exec_table *t, bool transient)
     return NULL;
 }
 
-/* lock held */
-static err *admit(const exec_table *t, bool transient)
+err *table_admit(const exec_table *t)
 {
     if (t->gone || t->ended)
         return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", t->sandbox), "sandbox");
@@ -125,12 +124,19 @@ static err *admit(const exec_table *t, bool transient)
         return err_retry_after(
             err_kind(err_new(ERR_UNAVAILABLE, "sandbox %s is being reset", t->sandbox), "sandbox"),
             1);
-    TRY(admit_live(t, transient));
     if (descriptors_short(t->hub))
         return err_retry_after(
             err_because(err_new(ERR_UNAVAILABLE, "the node has too many live commands"),
                         "seven of eight descriptors are taken"),
             5);
+    return NULL;
+}
+
+/* lock held */
+static err *admit(const exec_table *t, bool transient)
+{
+    TRY(table_admit(t));
+    TRY(admit_live(t, transient));
     if (t->npast >= (transient ? VERBS_MAX : EXECS_MAX))
         return err_remedy(err_new(ERR_SANDBOX_EXHAUSTED,
                                   "the sandbox has run %zu commands and file requests", t->npast),
@@ -175,6 +181,7 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key,
         memcpy(r.begin.body, key->body, 16);
     }
     exec *x = table_exec_new(t, t->next_id, &r.begin);
+    x->out[0].awaited = spec->awaited;
     table_live_add(x); /* before anything can fail: an unref under the lock is never the last */
     err *e = spec->stdin_open && (t->frames || spec->stdio != STDIO_PTY) ? input_make(x, ret_keep)
                                                                          : NULL;
@@ -308,7 +315,7 @@ enum exec_start exec_table_start(exec_table *t, bool made)
 uint64_t exec_table_ooms(exec_table *t)
 {
     LOCK_SCOPE(&t->lock);
-    return t->ooms;
+    return t->ooms_ns && now_mono_ns() - t->ooms_ns < OOMS_SETTLE_NS ? t->ooms_before : t->ooms;
 }
 
 void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n)
@@ -375,6 +382,7 @@ void exec_get(exec *x, exec_state *ret_state)
         LOCK_SCOPE(&t->lock);
         ret_state->pid = x->pid;
         ret_state->started = x->answered || x->rec.state;
+        ret_state->runs = atomic_load(&x->runs);
         ret_state->stdin_open =
             !x->ended && !x->stdin_over && x->flags & JOURNAL_F_STDIN && !atomic_load(&x->in_eof);
         ret_state->lingering = x->ended && x->live;
@@ -552,6 +560,17 @@ err *exec_signal(exec *x, int signo, uint32_t scope)
     TRY(t->ops->signal(t->box, &s));
     FAULT_KILL("signal.sent");
     return NULL;
+}
+
+err *exec_probe(exec *x)
+{
+    exec_table *t = x->table;
+    signal_spec s = {.exec = x->id, .cookie = EXEC_PROBE, .scope = SP_TO_PROC};
+
+    LOCK_SCOPE(&t->lock);
+    TRY(check_live(x));
+    TRY(check_awake(t));
+    return t->ops->signal(t->box, &s);
 }
 
 void exec_discard(exec *x, enum exec_discard how)

@@ -101,6 +101,21 @@ enum exec_discard {
 #define TRANSIENT_MAX        128u
 #define TRANSIENT_STREAM_MAX (UINT64_C(8) << 20)
 void exec_discard(exec *x, enum exec_discard how);
+
+/* A tunnel: a command that is no exec but a connection. Its stdin and stdout are a stream socket,
+ * which done gets (the receiver's to close; it does not block) when `first` bytes can be read from
+ * it, or why that is not to be: called once, from any thread, unless this returns an error. No
+ * record and no file is made for it, nobody can find or list it, and it dies with us. It has
+ * spec->timeout_ms until `first` bytes; then it lives until the socket is closed or it ends.
+ *
+ * What it writes to stderr goes nowhere, but it is to write something there before it closes
+ * stdout: then the socket ends as a stream does. Otherwise it was cut off, and the socket hangs up
+ * (POLLHUP) with its end. What is written to the socket before it is closed arrives. */
+#define TUNNELS_MAX 256u /* of a sandbox, beside its commands and verbs */
+typedef void exec_tunnel_done(void *arg, err *failure, int fd);
+err *exec_tunnel(exec_table *t, const exec_spec *spec, size_t first, exec_tunnel_done *done,
+                 void *arg) ERR_MUST;
+
 err *exec_find(exec_table *t, uint64_t id, exec **ret_exec) ERR_MUST;
 /* The newest max of all known, oldest first; a malloc'ed array of references. */
 void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n);
@@ -121,7 +136,8 @@ enum exec_start exec_table_start(exec_table *t, bool made);
  * its start command nor shells of sessions, whose commands session_busy() counts. ret_last: when
  * one last began or ended (monotonic, 0: not since we began). */
 size_t exec_count_busy(exec_table *t, uint64_t *ret_last_ns);
-/* Out-of-memory kills of the box that commands have in their end records. */
+/* Out-of-memory kills of the box that commands have in their end records. Not those of the last
+ * seconds: among them may be its own. */
 uint64_t exec_table_ooms(exec_table *t);
 exec *exec_ref(exec *x);
 void exec_unref(exec *x);
@@ -156,8 +172,9 @@ typedef struct exec_state {
     uint64_t id;
     uint32_t pid; /* in the sandbox, 0 if not known */
     enum stdio_mode stdio;
-    bool started;
-    bool start; /* it is the sandbox's start command */
+    bool started; /* init has forked; the exec behind it may fail yet */
+    bool runs;    /* and has succeeded, as an exec_probe() has found */
+    bool start;   /* it is the sandbox's start command */
     bool stdin_open;
     bool lingering;     /* ended, but something still holds its streams */
     char command[128];  /* for people: the argv, shortened */
@@ -208,6 +225,8 @@ err *exec_stdin(exec *x, const void *p, size_t n, uint64_t offset, bool eof) ERR
 uint64_t exec_stdin_length(exec *x); /* bytes appended so far */
 uint64_t exec_stdin_taken(exec *x);  /* of them, those the command has got */
 err *exec_signal(exec *x, int signo, uint32_t scope) ERR_MUST;
+/* The box is asked whether its program runs: then exec_state.runs is set, and watchers are told. */
+err *exec_probe(exec *x) ERR_MUST;
 err *exec_resize(exec *x, uint16_t rows, uint16_t cols) ERR_MUST;
 
 /* ---- pause ---- */
@@ -241,6 +260,8 @@ err *exec_table_reset_begin(exec_table *t, const char *box, const exec_key *key,
 void exec_table_reset_undo(exec_table *t);
 /* What has not ended was killed; the start command is due again. Takes a reference to the box. */
 void exec_table_reset_end(exec_table *t, box *x);
+/* Of one that sleeps, after a restart: it has no box until a reset brings one. */
+void exec_table_sleep(exec_table *t, backend *b);
 /* The last reset had this key. ERR_IDEMPOTENCY_MISMATCH: with another body. */
 err *exec_table_reset_was(exec_table *t, const exec_key *key, bool *ret_was) ERR_MUST;
 uint64_t exec_table_reset_id(exec_table *t); /* the first id of this box; 0: it has the first one */

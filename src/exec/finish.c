@@ -46,6 +46,18 @@ static bool may_be_oom(const exec *x, enum exec_how how)
            WEXITSTATUS(x->rec.status) == 128 + SIGKILL;
 }
 
+/* lock held. A kill is counted before who was killed is gone: a look for a command may have counted
+ * the end of the box, too. See exec_table_ooms(). */
+static void note_ooms(exec_table *t, uint64_t n)
+{
+    uint64_t now = now_mono_ns();
+
+    if (!t->ooms_ns || now - t->ooms_ns >= OOMS_SETTLE_NS)
+        t->ooms_before = t->ooms;
+    t->ooms_ns = now;
+    t->ooms = n;
+}
+
 /* It was, if the box has counted a kill since it was last looked at. A box that has died meanwhile
  * counts that, too: it stays to be seen. */
 static void fate_came(void *arg, err *failure, const box_fate *fate)
@@ -59,7 +71,7 @@ static void fate_came(void *arg, err *failure, const box_fate *fate)
         x->oom = more ? OOM_YES : OOM_NO;
         x->ooms = more ? (uint32_t)fate->oom_kills : 0;
         if (more && !fate->dead && !x->reset)
-            t->ooms = fate->oom_kills;
+            note_ooms(t, fate->oom_kills);
     }
     err_drop(failure, "out of memory");
     pump_kick(&x->job);
@@ -83,7 +95,7 @@ static void ooms_came(void *arg, err *failure, const box_fate *fate)
         if (!failure && q->reset_id == q->t->reset_id && fate->oom_kills > q->t->ooms) {
             ooms = (uint32_t)fate->oom_kills;
             if (!fate->dead)
-                q->t->ooms = fate->oom_kills;
+                note_ooms(q->t, fate->oom_kills);
         }
     }
     err_drop(failure, "out of memory");

@@ -13,6 +13,8 @@
 #define WINDOW (256u * 1024)
 #define CHUNK  (64u * 1024)
 
+#define PIECE_MIN 512u
+
 /* Frames were dropped for want of space: ask for them again after a while. */
 void frames_refetch(exec *x)
 {
@@ -51,32 +53,63 @@ static bool may_send(exec *x)
     return x->answered && x->taken_known && !x->stdin_over && !x->lost && x->table->box;
 }
 
-static err *stdin_write(exec *x, uint64_t at, const void *p, size_t n, bool eof)
+static err *write_end(exec *x, uint64_t at)
 {
     const backend_ops *ops = x->table->ops;
     box *in = exec_box(x);
 
     if (!in)
         return NULL; /* nobody reads it any more */
-    err *e = ops->stdin_write(in, x->id, at, p, n, eof);
+    err *e = ops->stdin_write(in, x->id, at, NULL, 0, true);
     ops->box_unref(in);
     return e;
+}
+
+bool frames_is_full(err *e)
+{
+    bool full = e && e->errnum == EAGAIN;
+
+    if (full)
+        err_free(e);
+    else
+        err_drop(e, "stdin");
+    return full;
+}
+
+size_t frames_write_piece(const backend_ops *ops, box *in, uint64_t id, uint64_t at, const char *p,
+                          size_t n)
+{
+    err *e = ops->stdin_write(in, id, at, p, n, false);
+
+    while (e && e->errnum == EAGAIN && n > PIECE_MIN) {
+        n = n / 4 > PIECE_MIN ? n / 4 : PIECE_MIN;
+        err_free(e);
+        e = ops->stdin_write(in, id, at, p, n, false);
+    }
+    bool sent = !e;
+    frames_is_full(e);
+    return sent ? n : 0;
+}
+
+static size_t write_piece(exec *x, const char *chunk, size_t n)
+{
+    box *in = exec_box(x);
+
+    if (!in)
+        return n; /* nobody reads it any more */
+    n = frames_write_piece(x->table->ops, in, x->id, x->io.in_sent, chunk, n);
+    x->table->ops->box_unref(in);
+    return n;
 }
 
 static bool send_chunk(exec *x, int fd, char *chunk, uint64_t len)
 {
     uint64_t left = len - x->io.in_sent;
     ssize_t n = pread(fd, chunk, left < CHUNK ? (size_t)left : CHUNK, (off_t)x->io.in_sent);
+    size_t sent = n > 0 ? write_piece(x, chunk, (size_t)n) : 0;
 
-    if (n <= 0)
-        return false;
-    err *e = stdin_write(x, x->io.in_sent, chunk, (size_t)n, false);
-    if (e) {
-        err_drop(e, "stdin");
-        return false;
-    }
-    x->io.in_sent += (uint64_t)n;
-    return true;
+    x->io.in_sent += sent;
+    return sent;
 }
 
 void frames_input(exec *x)
@@ -95,10 +128,8 @@ void frames_input(exec *x)
             if (!send_chunk(x, fd, chunk, len))
                 break;
     }
-    if (eof && x->io.in_sent == len && !x->io.in_eof_sent) {
-        x->io.in_eof_sent = true;
-        err_drop(stdin_write(x, len, NULL, 0, true), "stdin");
-    }
+    if (eof && x->io.in_sent == len && !x->io.in_eof_sent)
+        x->io.in_eof_sent = !frames_is_full(write_end(x, len));
     if (!eof)
         input_punch(x, taken);
 }

@@ -61,7 +61,7 @@ static exec_table *unfinished(exec_hub *h)
 
     while (map_next(&h->tables, &it)) {
         exec_table *t = it.entry->value;
-        if (t->live || t->bound)
+        if (t->live || t->bound || t->tunnels.count)
             return t;
     }
     return NULL;

@@ -2,7 +2,8 @@
  *
  * Locks, in the order they are taken:
  *     exec.in_lock → table.lock → spool.lock → spool_set.lock, lane locks, the timer's lock
- *     exec.watch_lock is taken with none of ours held but in_lock, and nothing is taken under it
+ *     table.lock → tunnel.lock → lane locks, the timer's lock; bytes are moved with it, not waited
+ * for exec.watch_lock is taken with none of ours held but in_lock, and nothing is taken under it
  * None is held while bytes are moved. Backend functions are called with or without table.lock:
  * they only queue. */
 #pragma once
@@ -22,6 +23,9 @@
 #define EXECS_MAX   1000000u /* of a sandbox's life: its journal and index stay below 0.6 GiB */
 #define VERBS_MAX   750000u /* of them: so many files read, also by who may only read, leave room */
 #define KEY_LIFE_NS (UINT64_C(24) * 3600 * UINT64_C(1000000000))
+#define OOMS_SETTLE_NS \
+    (5 * NS_PER_S)    /* a box that ends so soon after its last kill was killed so */
+#define EXEC_PROBE 1u /* cookie of a signal that is none: exec_probe() */
 
 /* Live commands of one owner, in all its sandboxes. */
 struct exec_account {
@@ -39,7 +43,8 @@ struct exec_hub {
     pump *pump;
     pump_job sweep_job;
     pump_timer sweep_timer;
-    _Atomic int full; /* execs that wait for disk space */
+    _Atomic int full;              /* execs that wait for disk space */
+    _Atomic uint64_t tunnel_bytes; /* in the memory of all tunnels */
     pthread_mutex_t lock;
     map tables;   /* sandbox → exec_table, no reference; lock */
     map accounts; /* lock: by owner */
@@ -74,6 +79,7 @@ struct drop { /* a mark */
 
 struct frame_end { /* while the journal is read */
     uint64_t at, n;
+    uint64_t start[2]; /* of its output */
 };
 
 struct key_entry {
@@ -86,7 +92,7 @@ struct exec_table {
     _Atomic unsigned refs;
     exec_hub *hub;
     char sandbox[SANDBOX_ID_LEN + 1];
-    _Atomic uint64_t spool_bytes; /* kept bytes of all streams */
+    _Atomic int64_t spool_bytes; /* kept bytes of all streams; for a moment fewer than none */
 
     pthread_mutex_t lock; /* everything below */
     journal journal;
@@ -110,8 +116,11 @@ struct exec_table {
     map readers;    /* id → struct reader: what doors keep with execs */
     exec *live;     /* list; each is referenced */
     size_t nlive;
-    size_t ntransient;  /* of those */
-    bool had_transient; /* the journal tells of some */
+    size_t ntransient;         /* of those */
+    map tunnels;               /* id → struct tunnel, each is referenced */
+    _Atomic unsigned ntunnels; /* of them, those that the box has */
+    uint64_t ids_until;        /* below it ids that have no BEGIN may be tunnels' */
+    bool had_transient;        /* the journal tells of some */
     uint32_t live_max;
     backend *backend;
     const backend_ops *ops; /* also usable after the backend is freed: box_unref */
@@ -125,6 +134,8 @@ struct exec_table {
     uint64_t held_ns;       /* so far, in this life of ours */
     uint64_t still_ns;      /* how much the table's clock is behind the monotonic one */
     uint64_t ooms;          /* the box's count when last looked at, while it lived */
+    uint64_t ooms_before;   /* and before a look found more, */
+    uint64_t ooms_ns;       /* which was then */
     uint64_t busy_ns;       /* monotonic: when a command last began or ended */
     struct sp_hello *early; /* HELLO that came before bind, with its records */
     void (*on_gone)(void *arg, const char *why);
@@ -177,6 +188,7 @@ struct exec {
     _Atomic bool due, retry_due; /* timers that fired */
     _Atomic bool forgotten;      /* its streams were removed */
     _Atomic unsigned signals;    /* sent and not answered yet */
+    _Atomic bool runs;           /* an exec_probe() was answered so */
 
     /* table->lock */
     exec *live_prev, *live_next;
@@ -237,6 +249,8 @@ void table_live_add(exec *x);
 void table_log(exec_table *t, uint32_t index);
 /* Without the lock. */
 void table_live_drop(exec *x);
+/* More is kept than a sandbox may. */
+bool table_is_over(exec_table *t);
 void table_evict(exec_table *t);
 bool table_marker(void *arg, int stream, uint64_t from, uint64_t to);
 /* Removes the streams of a transient exec that has no writer any more. */
@@ -247,6 +261,8 @@ static inline bool exec_is_transient(const exec *x)
 }
 
 /* exec.c */
+/* lock held: can anything be begun? */
+err *table_admit(const exec_table *t) ERR_MUST;
 void exec_notify(exec *x);
 bool exec_key_is_set(const uint8_t key[16]);
 void exec_end_of(const journal_rec *r, exec_end *ret_end);
@@ -267,6 +283,19 @@ void readers_free(exec_table *t);
 void table_reset_load(exec_table *t, const journal_rec *r);
 /* The box it is in, as a reference; NULL: there is none, or it was left. Without the lock. */
 box *exec_box(exec *x);
+
+/* tunnel.c. The first three with table->lock held, the rest without. */
+/* The tunnels' part of HELLO: which of its records is one's; true: this is. */
+bool tunnels_meet(exec_table *t, const struct sp_rec *rec);
+void tunnels_miss(exec_table *t, const struct sp_hello *h, const struct sp_rec *recs);
+void tunnels_lose(exec_table *t);
+/* Events; false: it is no tunnel's. */
+bool tunnel_started(exec_table *t, uint64_t id, int errnum, int fd[SP_FDS_MAX]);
+bool tunnel_frame(exec_table *t, uint64_t id, int stream, uint64_t offset, const void *p, size_t n);
+bool tunnel_exited(exec_table *t, const struct sp_rec *rec);
+bool tunnel_stdin_taken(exec_table *t, uint64_t id, uint64_t offset);
+/* As table_abandon(). */
+void tunnels_abandon(exec_table *t);
 
 /* job.c: one exec's work on its pump thread */
 void job_init(exec *x);
@@ -294,6 +323,11 @@ void io_retry_later(exec *x, enum spool_status why);
 void io_set_full(exec *x, bool full);
 bool io_all_eof(const exec *x);
 void frames_input(exec *x);
+/* How much of a piece of stdin a box took. It may have room for less (EAGAIN): smaller pieces are
+ * tried, and when none fits, 0: its next stdin_taken is the time to come again. */
+size_t frames_write_piece(const backend_ops *ops, box *in, uint64_t id, uint64_t at, const char *p,
+                          size_t n);
+bool frames_is_full(err *e); /* no room now; takes the error */
 void frames_refetch(exec *x);
 
 /* input.c */

@@ -62,6 +62,8 @@ static bool is_sound(const journal_rec *r)
         return r->pause.from_ns <= r->pause.to_ns;
     case JOURNAL_RESET:
         return HAS_NUL(r->reset.box) && *r->reset.box;
+    case JOURNAL_IDS:
+        return r->ids.until > r->exec && r->ids.until <= SP_ID_MAX;
     case JOURNAL_SESSION:
         return r->session.shell && HAS_NUL(r->session.name) && HAS_NUL(r->session.user) &&
                HAS_NUL(r->session.program);

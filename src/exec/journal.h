@@ -29,6 +29,7 @@ enum journal_type {
     JOURNAL_SESSION = 7,     /* a shell is started for it, or it is closed; the last one holds */
     JOURNAL_PAUSE = 8,       /* the sandbox was paused; exec is 1 */
     JOURNAL_RESET = 9,       /* it goes on in another box; exec is the first id there */
+    JOURNAL_IDS = 10,        /* ids from this one on may have been a tunnel's, which has no BEGIN */
     JOURNAL_TYPES
 };
 static inline bool journal_is_session(unsigned type)
@@ -85,6 +86,10 @@ struct journal_reset {
     uint8_t key[16], body[16]; /* zero: no key */
     uint64_t real_ns;
     char box[JOURNAL_BOX_MAX]; /* NUL-terminated */
+};
+
+struct journal_ids {
+    uint64_t until; /* not with it */
 };
 
 #define JOURNAL_TOKEN     8u
@@ -163,6 +168,7 @@ typedef struct journal_rec {
         struct journal_asked asked;
         struct journal_pause pause;
         struct journal_reset reset;
+        struct journal_ids ids;
         struct journal_session session;
         struct journal_command command;
         struct journal_command_end command_end;

@@ -17,7 +17,7 @@ static void forget_box(exec_table *t, uint64_t first)
 {
     t->reset_id = first;
     t->start_id = 0;
-    t->ooms = 0;
+    t->ooms = t->ooms_before = t->ooms_ns = 0;
 }
 
 void table_reset_load(exec_table *t, const journal_rec *r)
@@ -74,11 +74,13 @@ void exec_table_reset_end(exec_table *t, box *x)
         old->reset = old->lost = true;
         pump_kick(&old->job);
     }
+    tunnels_lose(t);
     t->reset = t->reset_next;
     str_copy(t->box_id, sizeof t->box_id, t->reset.box);
     forget_box(t, t->next_id);
     t->ops->box_ref(x);
-    t->ops->box_unref(t->box);
+    if (t->box) /* else it slept over a restart */
+        t->ops->box_unref(t->box);
     t->box = x;
     t->attached = t->shut = false;
     t->busy_ns = now_mono_ns();
@@ -101,4 +103,18 @@ uint64_t exec_table_reset_id(exec_table *t)
 {
     LOCK_SCOPE(&t->lock);
     return t->reset_id;
+}
+
+void exec_table_sleep(exec_table *t, backend *b)
+{
+    LOCK_SCOPE(&t->lock);
+
+    t->backend = b;
+    t->ops = b->ops;
+    t->frames = b->caps.frames;
+    t->shut = true;
+    if (!t->bound) {
+        t->bound = true; /* until `gone`, of the box that a reset will bring */
+        exec_table_ref(t);
+    }
 }

@@ -278,8 +278,9 @@ static enum spool_status trouble(const spool *s, int errnum)
  * of the spool: one who comes again and again and reads nothing is always new. */
 static bool hold_back(spool *s, uint64_t end)
 {
-    uint64_t now = s->set->now(), patience = s->set->patience_ns;
     LOCK_SCOPE(&s->lock);
+    /* Under the lock: to a follower that moves meanwhile the wait would end before it begins. */
+    uint64_t now = s->set->now(), patience = s->set->patience_ns;
 
     if (s->waits_ns)
         s->waited_ns += now - s->waits_ns;
@@ -287,6 +288,8 @@ static bool hold_back(spool *s, uint64_t end)
     for (const spool_hold *h = s->holds; h && s->waited_ns < patience; h = h->next)
         if (h->at < end && now < h->moved_ns + patience)
             s->wanted = end;
+    if (s->awaited && s->waited_ns < patience)
+        s->wanted = end;
     if (s->wanted)
         s->waits_ns = now;
     return s->wanted;
@@ -303,9 +306,9 @@ static bool let_go(spool *s, uint64_t at)
 
 void spool_hold_add(spool *s, spool_hold *h, uint64_t at)
 {
-    *h = (spool_hold){.at = at, .moved_ns = s->set->now()};
     LOCK_SCOPE(&s->lock);
-    h->next = s->holds;
+    s->awaited = false;
+    *h = (spool_hold){.at = at, .moved_ns = s->set->now(), .next = s->holds};
     s->holds = h;
 }
 
@@ -352,8 +355,8 @@ static enum spool_status drop_middle(spool *s)
         start = h ? h->to : (s->base + unit + unit - 1) / unit * unit;
     }
     uint64_t end = start + (chunk ? chunk : unit);
-    if (hold_back(s, end))
-        return SPOOL_HELD;
+    if (end > atomic_load(&s->length) || hold_back(s, end))
+        return SPOOL_HELD; /* nothing goes that is still to be written, either */
     if (!s->mark(s->arg, s->stream, start, end))
         return SPOOL_NOSPACE;
     FAULT_KILL("exec.marked");
@@ -368,6 +371,17 @@ static enum spool_status drop_middle(spool *s)
     return SPOOL_MORE;
 }
 
+/* lock held: how far a follower that gets further lets things go. */
+static uint64_t held_from(const spool *s, uint64_t to)
+{
+    uint64_t now = s->set->now();
+
+    for (const spool_hold *h = s->holds; h; h = h->next)
+        if (h->at < to && now < h->moved_ns + s->set->patience_ns)
+            to = h->at;
+    return to;
+}
+
 /* lock held: how much of the beginning must go so that at most max bytes before base are kept. */
 static uint64_t too_old(const spool *s)
 {
@@ -380,7 +394,7 @@ static uint64_t too_old(const spool *s)
         excess -= s->holes[i].from - at;
         at = s->holes[i].to;
     }
-    return (at + excess) & ~(MIB - 1); /* in steps: marks stay few */
+    return held_from(s, at + excess) & ~(MIB - 1); /* in steps: marks stay few */
 }
 
 void spool_set_base(spool *s, uint64_t base)

@@ -73,6 +73,7 @@ typedef struct spool {
     size_t nholes;             /* lock */
     uint64_t base;             /* lock: the ceiling counts from here */
     spool_hold *holds;         /* lock */
+    bool awaited;              /* lock: one from the first byte on is about to come */
     uint64_t wanted;           /* lock: the writer waits until all are here; 0: it does not */
     uint64_t waits_ns;         /* lock: since when, 0: it does not */
     uint64_t waited_ns;        /* lock: in all before, since any follower got further */

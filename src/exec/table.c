@@ -129,7 +129,7 @@ static void load_end(exec_table *t, struct past *p, uint32_t index, const journa
     p->end = index + 1;
     if (p->transient)
         return; /* what is left of its streams goes when the journal has been read; no key */
-    atomic_fetch_add(&t->spool_bytes, r->end.length[0] + r->end.length[1]);
+    atomic_fetch_add(&t->spool_bytes, (int64_t)(r->end.length[0] + r->end.length[1]));
     if (!never_forked(&r->end))
         return;
     err_drop(journal_read(&t->journal, p->begin, &begin), "journal"); /* then no key is freed */
@@ -145,7 +145,7 @@ static void frame_note(exec_table *t, const struct journal_command *c)
         f = xcalloc(1, sizeof *f);
         map_put_u64(&t->frame_ends, c->shell, f);
     }
-    *f = (struct frame_end){c->in_offset, c->in_bytes};
+    *f = (struct frame_end){c->in_offset, c->in_bytes, {c->start[0], c->start[1]}};
 }
 
 static void load_record(void *arg, uint32_t index, const journal_rec *r)
@@ -158,7 +158,8 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
             log_error("journal", "exec %lu begins out of order and is ignored", r->exec);
             return;
         }
-        t->behind |= r->exec > t->next_id; /* nobody takes an id and begins nothing with it */
+        /* Nobody but a tunnel takes an id and begins nothing with it. */
+        t->behind |= r->exec > t->next_id && r->exec > t->ids_until;
         bool transient = r->begin.flags & JOURNAL_F_TRANSIENT;
         t->had_transient |= transient;
         table_begin(t, r->exec, index, transient);
@@ -176,6 +177,9 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
         p->asked |= 1u << r->asked.signo;
     } else if (r->type == JOURNAL_RESET) {
         table_reset_load(t, r);
+    } else if (r->type == JOURNAL_IDS) {
+        if (r->ids.until > t->ids_until)
+            t->ids_until = r->ids.until;
     } else if (r->type == JOURNAL_PAUSE) {
         pause_spans_add(&t->pauses, r->pause.from_ns, r->pause.to_ns);
     } else if (journal_is_session(r->type)) {
@@ -184,6 +188,22 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
             frame_note(t, &r->command);
         if (r->type == JOURNAL_COMMAND_END && r->command_end.ooms > t->ooms)
             t->ooms = r->command_end.ooms;
+    }
+}
+
+/* What it wrote before counts from here on. Of a verb nothing is kept: whoever read it is gone, and
+ * no mark says which of its bytes are in the file. */
+static void adopt_streams(exec_table *t, exec *x, const struct frame_end *f)
+{
+    for (int i = 0; i < 2; i++) {
+        spool *s = &x->out[i];
+        uint64_t length = atomic_load(&s->length);
+        if (f)
+            s->base = f->start[i]; /* its session comes later than its bytes */
+        if (!exec_is_transient(x))
+            atomic_fetch_add(&t->spool_bytes, (int64_t)length);
+        else if (length)
+            spool_set_mark(s, 0, length);
     }
 }
 
@@ -202,6 +222,7 @@ static err *adopt(exec_table *t)
         const struct frame_end *f = map_get_u64(&t->frame_ends, x->id);
         if (f)
             input_mend(x, f->at, f->n);
+        adopt_streams(t, x, f);
         table_live_add(x);
         if (x->reset)
             pump_kick(&x->job);
@@ -211,10 +232,8 @@ static err *adopt(exec_table *t)
         free(it.entry->value);
     map_done(&t->frame_ends);
     t->frame_ends = (map){0};
-    for (size_t i = 0; i < t->ndrops; i++) {
-        uint64_t n = t->drops[i].to - t->drops[i].from, have = atomic_load(&t->spool_bytes);
-        atomic_store(&t->spool_bytes, have > n ? have - n : 0);
-    }
+    for (size_t i = 0; i < t->ndrops; i++)
+        atomic_fetch_sub(&t->spool_bytes, (int64_t)(t->drops[i].to - t->drops[i].from));
     return NULL;
 }
 
@@ -243,7 +262,10 @@ static err *read_journal(exec_table *t)
 {
     CLEANUP(freep) char *path = str_printf("%s/journal", t->sandbox);
 
-    return journal_open(t->hub->o.spool_dir, path, &t->journal, load_record, t);
+    TRY(journal_open(t->hub->o.spool_dir, path, &t->journal, load_record, t));
+    if (t->next_id < t->ids_until)
+        t->next_id = t->ids_until;
+    return NULL;
 }
 
 /* Puts t into the hub's map, its lock held, and returns NULL; or a reference to the table that is
@@ -346,6 +368,7 @@ void table_abandon(exec_table *t)
         memset(x->fd, 0xff, sizeof x->fd);
         table_live_drop(x);
     }
+    tunnels_abandon(t);
     {
         LOCK_SCOPE(&t->lock);
         bound = t->bound;
@@ -395,18 +418,28 @@ exec_table *exec_table_ref(exec_table *t)
 
 /* ---- owners ---- */
 
-void exec_table_own(exec_table *t, const char *owner)
+/* Counted: it stays as long as the table does. */
+static struct exec_account *account_of(exec_hub *h, const char *owner)
 {
-    LOCK_SCOPE(&t->hub->lock);
-    struct exec_account *a = map_get_str(&t->hub->accounts, owner);
+    LOCK_SCOPE(&h->lock);
+    struct exec_account *a = map_get_str(&h->accounts, owner);
 
     if (!a) {
         size_t n = strlen(owner) + 1;
         a = xcalloc(1, sizeof *a + n);
         memcpy(a->owner, owner, n);
-        map_put_str(&t->hub->accounts, owner, a);
+        map_put_str(&h->accounts, owner, a);
     }
     a->tables++;
+    return a;
+}
+
+/* Execs of before may end meanwhile: both counts are one step. */
+void exec_table_own(exec_table *t, const char *owner)
+{
+    struct exec_account *a = account_of(t->hub, owner);
+    LOCK_SCOPE(&t->lock);
+
     atomic_fetch_add(&a->live, (unsigned)t->nlive);
     t->account = a;
 }
@@ -443,6 +476,7 @@ static void table_free(exec_table *t)
         free(it.entry->value);
     map_done(&t->keys);
     map_done(&t->execs);
+    map_done(&t->tunnels);
     readers_free(t);
     journal_close(&t->journal);
     pthread_mutex_destroy(&t->lock);
@@ -666,7 +700,7 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
     r.mark = (struct journal_mark){.stream = (uint32_t)stream, .from = from, .to = to};
     LOCK_SCOPE(&t->lock);
     if (exec_is_transient(x)) { /* after a restart nobody reads it */
-        atomic_fetch_sub(&t->spool_bytes, to - from);
+        atomic_fetch_sub(&t->spool_bytes, (int64_t)(to - from));
         return true;
     }
     err *e = journal_append(&t->journal, &r, NULL);
@@ -678,7 +712,7 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
     metric_add(&EXEC_METRICS[M_DROPPED], 0, (int64_t)(to - from));
     spool *s = &x->out[stream - 1];
     if (from || to < atomic_load(&s->length)) /* the whole stream: table_evict counts that itself */
-        atomic_fetch_sub(&t->spool_bytes, to - from - spool_dropped(s, from, to));
+        atomic_fetch_sub(&t->spool_bytes, (int64_t)(to - from - spool_dropped(s, from, to)));
     return true;
 }
 
@@ -689,87 +723,7 @@ void table_forget_streams(exec *x)
     for (int i = 0; i < 2; i++) {
         uint64_t length = atomic_load(&x->out[i].length);
         uint64_t kept = length - spool_dropped(&x->out[i], 0, length);
-        if (kept && spool_forget(&x->out[i]))
-            atomic_fetch_sub(&x->table->spool_bytes, kept);
+        if (length && spool_forget(&x->out[i]))
+            atomic_fetch_sub(&x->table->spool_bytes, (int64_t)kept);
     }
-}
-
-/* The oldest ended exec that still has streams, or NULL. */
-static exec *evictable(exec_table *t)
-{
-    exec *x = NULL;
-
-    LOCK_SCOPE(&t->lock);
-    while (t->evicted < t->npast && t->past[t->evicted].evicted)
-        t->evicted++;
-    for (size_t i = t->evicted; i < t->npast; i++) {
-        struct past *p = &t->past[i];
-        exec *there = map_get_u64(&t->execs, p->id);
-        if (!p->end || p->evicted || (there && there->live))
-            continue;
-        p->evicted = true;
-        err *e = table_exec(t, p, &x);
-        if (!e)
-            return x;
-        err_drop(e, "evict");
-    }
-    return NULL;
-}
-
-static bool evict_one(exec_table *t)
-{
-    CLEANUP(exec_unrefp) exec *x = evictable(t);
-
-    if (!x)
-        return false;
-    for (int i = 0; i < 2; i++) {
-        uint64_t length = atomic_load(&x->out[i].length);
-        uint64_t kept = length - spool_dropped(&x->out[i], 0, length);
-        if (spool_drop(&x->out[i]))
-            atomic_fetch_sub(&t->spool_bytes, kept);
-    }
-    return true;
-}
-
-void table_evict(exec_table *t)
-{
-    while (atomic_load(&t->spool_bytes) > t->hub->o.sandbox_max && evict_one(t))
-        continue;
-}
-
-/* A reference to the table with the most bytes below so many, or NULL. */
-static exec_table *largest(exec_hub *h, uint64_t below, uint64_t *ret_bytes)
-{
-    exec_table *found = NULL;
-    map_iter it = {0};
-
-    LOCK_SCOPE(&h->lock);
-    *ret_bytes = 0;
-    while (map_next(&h->tables, &it)) {
-        uint64_t bytes = atomic_load(&((exec_table *)it.entry->value)->spool_bytes);
-        if (bytes <= *ret_bytes || bytes >= below)
-            continue;
-        found = it.entry->value;
-        *ret_bytes = bytes;
-    }
-    return found ? exec_table_ref(found) : NULL;
-}
-
-bool exec_hub_evict(exec_hub *h)
-{
-    uint64_t below = UINT64_MAX;
-    exec_table *t;
-
-    while ((t = largest(h, below, &below))) {
-        bool done = evict_one(t);
-        exec_table_unref(t);
-        if (done)
-            return true;
-    }
-    return false;
-}
-
-bool exec_hub_is_short(exec_hub *h)
-{
-    return spool_set_is_short(&h->spools);
 }

@@ -1,0 +1,147 @@
+/* Sleep: the box goes, its record stays, and what the backend keeps beside a box (a volume). Memory
+ * and processes are lost; commands that ran read as killed by a reset when it wakes.
+ *
+ *     hibernate:  record `hibernated` -> its end is no surprise any more -> the box is destroyed
+ *     wake:       reset.c, with the state `running` in the same commit as the new box
+ *
+ * The record is committed first. A kill behind it leaves a box that belongs to nobody, which the
+ * next start destroys. */
+#include <string.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+#define WAKE_NS     (60 * NS_PER_S) /* that a request waits for its sandbox to wake */
+#define WAITING_MAX 128             /* requests; each has a thread meanwhile */
+
+/* lock held */
+static err *check_awake(sandbox *sb)
+{
+    TRY(sandbox_usable_locked(sb));
+    if (sb->ending || sb->deleting || !sb->tie)
+        return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s is being ended", sb->id), "sandbox");
+    return NULL;
+}
+
+/* *ret_was: it sleeps already. */
+static err *look(sandbox *sb, bool *ret_was, uint64_t *ret_ends)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    *ret_was = sb->state == LIFE_HIBERNATED && !sb->cause && !sb->deleting;
+    *ret_ends = sb->ends_ns;
+    return *ret_was ? NULL : check_awake(sb);
+}
+
+/* The sandbox's events stand still: from here on they concern nobody. */
+static err *leave(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->event_lock);
+    LOCK_SCOPE(&sb->lock);
+
+    TRY(check_awake(sb));
+    if (!sandbox_enter(sb, LIFE_HIBERNATED))
+        return err_new(ERR_CONFLICT, "sandbox %s cannot hibernate now", sb->id);
+    sb->tie->loose = true;
+    return NULL;
+}
+
+static err *sleep_now(engine *e, sandbox *sb)
+{
+    bool was;
+    uint64_t ends;
+
+    TRY(look(sb, &was, &ends));
+    if (was)
+        return NULL;
+    TRY(sandbox_not_copied(sb));
+    TRY(store_sandbox_pause(e->o.store, sb->id, lifecycle_name(LIFE_HIBERNATED), 0, ends));
+    TRY(leave(sb)); /* else it has ended, and its record says so */
+    engine_destroy_soon(e, sandbox_box(sb).id, "hibernate");
+    log_info("hibernate", "sandbox %s sleeps", sb->id);
+    return NULL;
+}
+
+err *engine_hibernate(engine *e, const caller *c, sandbox *sb)
+{
+    LOG_ABOUT(sb->id, NULL, 0);
+    TRY(caller_require(c, CALLER_USER));
+    TRY(sandbox_move_begin(sb));
+    err *failure = sleep_now(e, sb);
+    sandbox_move_end(sb);
+    return failure;
+}
+
+void engine_on_asleep(engine *e, void (*wanted)(void *arg, const char *id), void *arg)
+{
+    e->asleep_arg = arg;
+    e->asleep = wanted;
+}
+
+err *asleep_error(const sandbox *sb)
+{
+    const engine *e = sb->engine;
+
+    if (e->asleep)
+        e->asleep(e->asleep_arg, sb->id);
+    return err_retry_after(
+        err_new(ERR_UNAVAILABLE, "sandbox %s is hibernated, and is being resumed", sb->id), 1);
+}
+
+/* ---- requests of one that sleeps ---- */
+
+static bool is_asleep(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    return sb->state == LIFE_HIBERNATED && !sb->cause && !sb->deleting;
+}
+
+void sleep_changed(engine *e)
+{
+    LOCK_SCOPE(&e->sleep.lock);
+    e->sleep.changes++;
+    pthread_cond_broadcast(&e->sleep.changed);
+}
+
+static unsigned changes(engine *e)
+{
+    LOCK_SCOPE(&e->sleep.lock);
+    return e->sleep.changes;
+}
+
+void engine_let_go(engine *e)
+{
+    LOCK_SCOPE(&e->sleep.lock);
+    e->sleep.over = true;
+    pthread_cond_broadcast(&e->sleep.changed);
+}
+
+/* False: its time is over, or as many wait as may, or bothyd goes down. */
+static bool wait_change(engine *e, unsigned seen, uint64_t until)
+{
+    LOCK_SCOPE(&e->sleep.lock);
+
+    if (e->sleep.waiting >= WAITING_MAX)
+        return false;
+    e->sleep.waiting++;
+    while (e->sleep.changes == seen && !e->sleep.over && now_mono_ns() < until)
+        cond_wait_until(&e->sleep.changed, &e->sleep.lock, until);
+    e->sleep.waiting--;
+    return e->sleep.changes != seen;
+}
+
+/* Each look that finds it asleep asks for it again: a resume that failed is tried anew. */
+err *sandbox_wait_awake(sandbox *sb)
+{
+    engine *e = sb->engine;
+    uint64_t until = now_mono_ns() + WAKE_NS;
+
+    for (;;) {
+        unsigned seen = changes(e);
+        err *failure = sandbox_usable(sb);
+        if (!failure || !e->asleep || !is_asleep(sb) || !wait_change(e, seen, until))
+            return failure;
+        err_free(failure);
+    }
+}

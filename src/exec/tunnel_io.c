@@ -1,0 +1,451 @@
+/* The bytes of a tunnel. Nothing here blocks: the socket is ours, and of pipes, whose other
+ * descriptor is init's to change, splice is told not to. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "exec/tunnel.h"
+
+#define CHUNK   (64u * 1024)
+#define QUANTUM (512u * 1024)        /* of one run, each way */
+#define HELD    (UINT64_C(64) << 20) /* by all tunnels together */
+#define LITTLE  4096u                /* what one may have when they have more */
+#define DEAF_NS (5 * NS_PER_S)
+#define HANGUP  ((uint32_t)EPOLLHUP) /* always told; alone it says that nothing else is wanted */
+
+/* ---- how much is kept ---- */
+
+static void weigh(struct tunnel *u)
+{
+    uint64_t now = u->held.len + u->in.len;
+
+    atomic_fetch_add(&u->table->hub->tunnel_bytes, now - u->weight);
+    u->weight = now;
+}
+
+static size_t ceiling(const struct tunnel *u, size_t otherwise)
+{
+    return atomic_load(&u->table->hub->tunnel_bytes) < HELD ? otherwise : LITTLE;
+}
+
+/* ---- ends ---- */
+
+void tunnel_close_pipe(struct tunnel *u, int i)
+{
+    if (u->pipe[i] < 0)
+        return;
+    if (i < 2 && u->watched_pipe[i])
+        pump_watch(&u->job, u->pipe[i], u->watched_pipe[i], 0);
+    if (i < 2)
+        u->watched_pipe[i] = 0;
+    close(TAKE_FD(u->pipe[i]));
+}
+
+/* Its init has copies of the descriptors, which go, too. */
+static void close_there(struct tunnel *u, uint32_t mask)
+{
+    if (!u->over && !u->lost && u->answered)
+        u->table->ops->close(u->box, u->id, mask);
+}
+
+static void say_no_more(struct tunnel *u)
+{
+    tunnel_close_pipe(u, SP_FD_IN);
+    if (!u->table->frames)
+        close_there(u, 1u << SP_FD_IN);
+}
+
+void tunnel_shut(struct tunnel *u)
+{
+    if (u->fd >= 0) {
+        if (u->watched)
+            pump_watch(&u->job, u->fd, u->watched, 0);
+        u->watched = 0;
+        close(TAKE_FD(u->fd));
+    }
+    buf_done(&u->held);
+    weigh(u);
+    if (!u->in_eof)
+        say_no_more(u);
+    u->in_eof = true; /* what was said before still goes in */
+}
+
+static void takes_no_more(struct tunnel *u)
+{
+    u->in_over = true;
+    buf_done(&u->in);
+    weigh(u);
+    say_no_more(u);
+}
+
+/* Nobody reads: the command notices that its stdout leads nowhere. */
+static void peer_left(struct tunnel *u)
+{
+    u->gone = true;
+    buf_done(&u->held);
+    weigh(u);
+    tunnel_close_pipe(u, SP_FD_OUT);
+    tunnel_close_pipe(u, SP_FD_ERR);
+    close_there(u, 1u << SP_FD_OUT | 1u << SP_FD_ERR);
+}
+
+/* Once both directions have ended a closed end looks like one that was shut: then it does not
+ * matter. */
+static bool has_left(const struct tunnel *u)
+{
+    struct pollfd p = {.fd = u->fd};
+
+    return !u->whole && poll(&p, 1, 0) == 1 && p.revents & (POLLHUP | POLLERR);
+}
+
+/* ---- from the command ---- */
+
+static void sent(struct tunnel *u, size_t n)
+{
+    u->moved += n;
+    u->full = false;
+}
+
+/* How much of it the socket took; less than all: it is full, or nobody reads. */
+static size_t push(struct tunnel *u, const char *p, size_t n)
+{
+    size_t done = 0;
+
+    while (done < n && u->fd >= 0 && !u->gone) {
+        ssize_t r = send(u->fd, p + done, n - done, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (r < 0 && errno == EINTR)
+            continue;
+        if (r < 0 && errno != EAGAIN) {
+            peer_left(u);
+            return n;
+        }
+        if (r < 0) {
+            u->full = true;
+            break;
+        }
+        done += (size_t)r;
+        sent(u, (size_t)r);
+    }
+    return u->fd >= 0 && !u->gone ? done : n;
+}
+
+static void acknowledge(struct tunnel *u)
+{
+    if (!u->over && !u->lost)
+        u->table->ops->received(u->box, u->id, 1, u->out_at - u->held.len);
+}
+
+static void take_out(struct tunnel *u, uint64_t offset, const char *p, size_t n)
+{
+    uint64_t known = u->out_at - offset;
+
+    if (offset > u->out_at) { /* something is missing between */
+        u->stalled = true;
+        return;
+    }
+    if (!n && !known)
+        u->out_eof = true;
+    if (known >= n)
+        return;
+    p += known;
+    n -= (size_t)known;
+    size_t done = u->held.len ? 0 : push(u, p, n);
+    if (done < n && u->held.len + n - done <= ceiling(u, TUNNEL_OUT_MAX)) {
+        buf_append(&u->held, p + done, n - done);
+        weigh(u);
+        done = n;
+    }
+    u->out_at += done;
+    u->stalled = done < n;
+    acknowledge(u);
+}
+
+static void take_err(struct tunnel *u, uint64_t offset, size_t n)
+{
+    if (offset > u->err_at)
+        return;
+    u->err_said |= n > 0;
+    u->err_eof |= !n;
+    if (offset + n > u->err_at)
+        u->err_at = offset + n;
+    if (!u->over && !u->lost)
+        u->table->ops->received(u->box, u->id, 2, u->err_at);
+}
+
+void tunnel_take(struct tunnel *u, int stream, uint64_t offset, const char *p, size_t n)
+{
+    if (u->stalled || u->lost || n > SP_PAYLOAD_MAX || offset > INT64_MAX)
+        return; /* asked for again, from where we are */
+    if (stream == 1)
+        take_out(u, offset, p, n);
+    else
+        take_err(u, offset, n);
+}
+
+void tunnel_fetch(struct tunnel *u)
+{
+    u->stalled = false;
+    if (u->over || u->lost)
+        return;
+    u->taken_known = false;
+    u->table->ops->received(u->box, u->id, 1, u->out_at - u->held.len);
+    u->table->ops->received(u->box, u->id, 2, u->err_at);
+    err *e = u->table->ops->fetch(u->box, u->id);
+    if (!e)
+        return;
+    err_drop(e, "tunnel");
+    u->lost = true;
+}
+
+/* What was held goes first; then there is room for what was not taken. */
+static void flush_held(struct tunnel *u)
+{
+    if (u->held.len) {
+        size_t n = push(u, u->held.p, u->held.len);
+        buf_consume(&u->held, n < u->held.len ? n : u->held.len);
+        if (!u->held.len)
+            buf_done(&u->held); /* thousands wait */
+        weigh(u);
+        acknowledge(u);
+    }
+    struct pollfd p = {.fd = u->fd, .events = POLLOUT};
+    if (u->stalled && !u->held.len && (u->fd < 0 || u->gone || poll(&p, 1, 0) == 1)) {
+        u->full = false;
+        tunnel_fetch(u);
+    }
+}
+
+static int waiting(int fd)
+{
+    int n = 0;
+
+    return fd < 0 || ioctl(fd, FIONREAD, &n) ? 0 : n;
+}
+
+static void splice_out(struct tunnel *u)
+{
+    size_t left = QUANTUM;
+
+    if (u->answered && u->pipe[SP_FD_OUT] < 0) /* it came without one */
+        u->out_eof = u->err_eof = true;
+    while (u->pipe[SP_FD_OUT] >= 0 && u->fd >= 0 && left) {
+        ssize_t n = splice(u->pipe[SP_FD_OUT], NULL, u->fd, NULL, left < CHUNK ? left : CHUNK,
+                           SPLICE_F_NONBLOCK);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            u->full = waiting(u->pipe[SP_FD_OUT]) > 0;
+            return;
+        }
+        if (n < 0) {
+            peer_left(u);
+            return;
+        }
+        if (!n) {
+            u->out_eof = true;
+            u->err_said = waiting(u->pipe[SP_FD_ERR]) > 0; /* it came before the end */
+            u->err_eof = true;
+            tunnel_close_pipe(u, SP_FD_OUT);
+            return;
+        }
+        left -= (size_t)n;
+        sent(u, (size_t)n);
+    }
+}
+
+/* All of stdout is in the socket: is that all that there was to be? */
+static void end_output(struct tunnel *u)
+{
+    bool silent = u->err_eof || u->exited || u->lost;
+
+    if (!u->out_eof || u->held.len || u->stalled || u->whole || u->fd < 0 || u->gone)
+        return;
+    if (u->err_said) {
+        shutdown(u->fd, SHUT_WR);
+        u->whole = true;
+        u->whole_ns = now_mono_ns();
+    } else if (silent) {
+        tunnel_shut(u);
+    }
+}
+
+void tunnel_output(struct tunnel *u)
+{
+    if (u->fd >= 0 && !u->gone && has_left(u))
+        peer_left(u);
+    if (u->table->frames)
+        flush_held(u);
+    else
+        splice_out(u);
+    /* Behind an exit nothing comes; one that was lost may have said more. */
+    if (u->exited && u->table->frames && !u->stalled)
+        u->out_eof = true;
+    if (u->lost && u->fd >= 0 && !u->out_eof)
+        tunnel_shut(u);
+    end_output(u);
+}
+
+/* ---- to the command ---- */
+
+static void splice_in(struct tunnel *u)
+{
+    size_t left = QUANTUM;
+
+    while (u->pipe[SP_FD_IN] >= 0 && u->fd >= 0 && left && !u->in_eof) {
+        ssize_t n = splice(u->fd, NULL, u->pipe[SP_FD_IN], NULL, left < CHUNK ? left : CHUNK,
+                           SPLICE_F_NONBLOCK);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) {
+            u->in_full = waiting(u->fd) > 0;
+            return;
+        }
+        if (n < 0 && errno != ECONNRESET) { /* EPIPE: the command has closed it */
+            takes_no_more(u);
+            return;
+        }
+        u->in_full = false;
+        if (n <= 0) {
+            u->in_eof = true;
+            say_no_more(u);
+            return;
+        }
+        left -= (size_t)n;
+    }
+}
+
+static void read_in(struct tunnel *u)
+{
+    size_t max = ceiling(u, TUNNEL_IN_MAX);
+
+    while (u->in.len < max && !u->in_eof && u->fd >= 0) {
+        size_t room = max - u->in.len;
+        buf_reserve(&u->in, room < CHUNK ? room : CHUNK);
+        ssize_t n = recv(u->fd, u->in.p + u->in.len, room < CHUNK ? room : CHUNK, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            break;
+        if (n <= 0)
+            u->in_eof = true;
+        else
+            u->in.len += (size_t)n;
+    }
+    if (!u->in.len)
+        buf_done(&u->in);
+    weigh(u);
+}
+
+static void send_in(struct tunnel *u)
+{
+    const backend_ops *ops = u->table->ops;
+    uint64_t end = u->in_at + u->in.len;
+    size_t took = 1;
+
+    if (!u->taken_known)
+        return;
+    while (u->in_sent < end && took) {
+        uint64_t n = end - u->in_sent < CHUNK ? end - u->in_sent : CHUNK;
+        took = frames_write_piece(ops, u->box, u->id, u->in_sent, u->in.p + (u->in_sent - u->in_at),
+                                  (size_t)n);
+        u->in_sent += took;
+    }
+    if (u->in_sent == end && u->in_eof && !u->in_eof_sent)
+        u->in_eof_sent = !frames_is_full(ops->stdin_write(u->box, u->id, end, NULL, 0, true));
+}
+
+void tunnel_taken(struct tunnel *u, uint64_t offset)
+{
+    if (offset == UINT64_MAX && !u->in_over)
+        takes_no_more(u);
+    if (u->in_over)
+        return;
+    if (offset >= u->in_at && offset <= u->in_at + u->in.len) {
+        buf_consume(&u->in, (size_t)(offset - u->in_at));
+        u->in_at = offset;
+        weigh(u);
+    }
+    if (!u->taken_known) { /* of this connection: what lies behind is to be sent again */
+        u->in_sent = u->in_at;
+        u->in_eof_sent = false;
+    }
+    if (u->in_sent < u->in_at)
+        u->in_sent = u->in_at;
+    u->taken_known = true;
+}
+
+/* Nobody takes it any more. A peer that still speaks long after everything was said to it is not
+ * reading: it is hung up on, as by a server that has closed. */
+static void drop_in(struct tunnel *u)
+{
+    char some[4096];
+    size_t left = QUANTUM;
+    ssize_t n = 1;
+
+    while (u->fd >= 0 && !u->in_eof && left > sizeof some) {
+        n = recv(u->fd, some, sizeof some, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN)
+            return;
+        if (n <= 0)
+            u->in_eof = true;
+        else if (u->whole && now_mono_ns() - u->whole_ns > DEAF_NS)
+            tunnel_shut(u);
+        left -= n > 0 ? (size_t)n : 0;
+    }
+}
+
+void tunnel_input(struct tunnel *u)
+{
+    if ((u->over || u->lost) && !u->in_over)
+        takes_no_more(u);
+    if (u->in_over) {
+        drop_in(u);
+    } else if (u->answered && !u->table->frames) {
+        splice_in(u);
+    } else if (u->answered) {
+        read_in(u);
+        send_in(u);
+    }
+}
+
+/* ---- waiting ---- */
+
+static void watch(struct tunnel *u, int fd, uint32_t *watched, uint32_t events)
+{
+    if (fd >= 0 && pump_watch(&u->job, fd, *watched, events))
+        *watched = events;
+}
+
+static bool wants_in(const struct tunnel *u)
+{
+    if (u->in_eof || (!u->answered && !u->in_over))
+        return false;
+    return u->in_over         ? true
+           : u->table->frames ? u->in.len < ceiling(u, TUNNEL_IN_MAX)
+                              : !u->in_full;
+}
+
+void tunnel_rewatch(struct tunnel *u)
+{
+    bool out = u->full || (u->stalled && !u->gone) || u->held.len;
+
+    /* Of one that has left, or may have, we would be told all the time. */
+    if ((u->gone || u->whole) && !wants_in(u))
+        watch(u, u->fd, &u->watched, 0);
+    else
+        watch(u, u->fd, &u->watched,
+              HANGUP | (wants_in(u) ? EPOLLIN : 0) | (out && !u->gone ? EPOLLOUT : 0));
+    if (u->table->frames)
+        return;
+    watch(u, u->pipe[SP_FD_OUT], &u->watched_pipe[SP_FD_OUT], u->full ? 0 : EPOLLIN);
+    watch(u, u->pipe[SP_FD_IN], &u->watched_pipe[SP_FD_IN], u->in_full ? EPOLLOUT : 0);
+}
