@@ -15,10 +15,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/json.h"
+#include "base/str.h"
 #include "core/spec.h"
 #include "wire/spine.h"
 
@@ -27,8 +29,9 @@ typedef struct box box; /* refcounted: box_ref, box_unref */
 
 typedef struct box_spec {
     char id[SANDBOX_ID_LEN + 1];
-    const char *hostname; /* NULL: the id */
-    uint8_t image[32];    /* config digest of an image the backend has */
+    const char *hostname;   /* NULL: the id */
+    uint8_t image[32];      /* its digest; zero where images are names only */
+    const char *image_name; /* as the store knows it, normalised; names only: as it was written */
     const sandbox_spec *spec;
     char **env; /* image, template, sandbox, secrets: merged, later wins; wiped by the caller */
     const char *user; /* default user, "" for 0 */
@@ -79,8 +82,16 @@ static inline box_walls box_walls_of(const struct sp_hello *h)
                        .claim = h->flags >> SP_HELLO_WALLS & WALLS_ALL};
 }
 
+/* What a box was made of, as answers name it. */
+#define BOX_SLOT    "slot"    /* a slot, which takes any image */
+#define BOX_EXACT   "exact"   /* one that was kept warm for just this */
+#define BOX_COLD    "cold"    /* nothing: it was made when it was asked for */
+#define BOX_KUBELET "kubelet" /* a warm pod whose image was changed in place */
+#define BOX_CLASSES BOX_SLOT, BOX_EXACT, BOX_COLD, BOX_KUBELET
+
 typedef struct box_timing {
     uint64_t queue_ns, build_ns, swap_ns, claim_ns;
+    const char *klass;  /* one of BOX_CLASSES, static; NULL: not known */
     uint64_t commit_ns; /* the store's, beside the others: the engine's to fill */
     box_walls walls;
 } box_timing;
@@ -138,10 +149,25 @@ enum cap_level {
     CAP_EMULATED,
     CAP_NATIVE
 };
+/* What a sandbox of this backend has; /v1/info shows each (door/rest/operations.c has the table).
+ * native: as design and documentation say. emulated: in another way, with the same result but for
+ * what docs/internals/backend.md says. absent: a spec that asks for it is `unsupported`. */
 typedef struct backend_caps {
     const char *name;
-    enum cap_level images, user, stats, freeze, socket, snapshot, disk_limit, swap_limit, read_only,
-        tmpfs;
+    /* native: our layers (unpack, layers, image, prune). emulated: the engine's own store
+     * (image_get). absent: names only, whoever starts the box has it or fetches it. */
+    enum cap_level images;
+    enum cap_level user; /* absent: every command runs as the user of pid 1 */
+    enum cap_level stats, freeze, socket, snapshot, disk_limit, swap_limit, read_only, tmpfs;
+    /* absent: a spec that names the limit is `unsupported`; of one that does not, the receipt says
+     * that it is not held. */
+    enum cap_level memory_limit, cpu_limit, pids_limit;
+    enum cap_level setuid; /* whether the grant is one */
+    enum cap_level walls;  /* each is tried, and the receipt tells; absent: they are the engine's */
+    /* Ids inside. native: a range of the machine's that is this sandbox's alone. emulated: one that
+     * all sandboxes of an engine's user share (rootless). absent: they are the machine's own. */
+    enum cap_level ids;
+    enum cap_level hostname; /* its hostname is the sandbox's id; emulated: only $HOSTNAME is */
     /* Whether exec takes a program by descriptor (native: the kit can go there), or files are the
      * image's own tools' business. */
     enum cap_level files;
@@ -149,6 +175,59 @@ typedef struct backend_caps {
 } backend_caps;
 
 #define BACKEND_RELEASE_MAX 32
+
+/* ---- images of an engine's own store: caps.images is emulated ---- */
+
+enum pull_policy {
+    PULL_MISSING,
+    PULL_ALWAYS,
+    PULL_NEVER
+};
+
+/* Comes when the stage changes and up to four times a second; bytes and layers are 0 until they
+ * are known, and count those that are here already as done. */
+typedef struct pull_progress {
+    const char *stage; /* "fetch", "unpack" (all bytes are here), "done" */
+    unsigned layers, layers_done;
+    uint64_t bytes, bytes_done; /* as they come from the registry */
+} pull_progress;
+
+/* Of the registry that the name has. A secret: the caller wipes it after the call. */
+typedef struct pull_login {
+    const char *username, *password;
+} pull_login;
+
+typedef struct image_request {
+    /* "docker.io/library/busybox:latest", "host:5000/path@sha256:…" (never a tag and a digest), or
+     * "sha256:…" with 12 to 64 hexadecimal digits (policy never: the engine's id of an image). */
+    const char *name;
+    enum pull_policy policy; /* missing: the engine's own image of that name first */
+    const pull_login *login; /* NULL: none */
+    void (*progress)(void *arg, const pull_progress *p); /* from the calling thread; may be NULL */
+    void *arg;
+    int cancel_fd;  /* becomes readable: give up with ERR_DRAINING; -1: never */
+    uint64_t until; /* now_mono_ns(): give up with ERR_TIMEOUT */
+} image_request;
+
+/* Everything is a stranger's; the receiver keeps to MANIFEST_ENV_MAX and the like itself. */
+typedef struct image_facts {
+    uint8_t digest[32]; /* the engine's id of it: it stands for the content */
+    char **env, **entrypoint, **cmd;
+    char *user, *cwd; /* NULL or "": none */
+    char *os, *architecture;
+    uint64_t size; /* bytes, as the engine counts them */
+} image_facts;
+static inline void image_facts_done(image_facts *f)
+{
+    strv_free(f->env);
+    strv_free(f->entrypoint);
+    strv_free(f->cmd);
+    free(f->user);
+    free(f->cwd);
+    free(f->os);
+    free(f->architecture);
+    *f = (image_facts){0};
+}
 
 /* Called once, from any thread: a TCP socket (AF_INET6 for both families, AF_INET where the kernel
  * has no other) that does not block and is not connected, the receiver's to close; or why not. */
@@ -160,6 +239,9 @@ typedef struct box_fate {
     bool has_status;
     int status; /* as of wait(2): how pid 1 ended */
     uint64_t oom_kills, memory_peak, memory_limit;
+    /* Somebody outside has ended it: who, "kubelet", in a few words; "": not known to be so. */
+    char by[32];
+    bool lost; /* with the machine it ran on */
 } box_fate;
 /* Called once, from any thread. ERR_NOT_FOUND: the node has no such box. */
 typedef void fate_done(void *arg, err *failure, const box_fate *fate);
@@ -191,7 +273,8 @@ typedef struct backend_ops {
     void (*ack)(box *x, uint64_t exec, uint32_t mask);
     /* Frames form only: bytes up to offset are safe; after a restart called before fetch. */
     void (*received)(box *x, uint64_t exec, int stream, uint64_t offset);
-    /* Frames form only: bytes of stdin at an offset; eof after them. */
+    /* Frames form only: bytes of stdin at an offset; eof after them. errnum EAGAIN: no room for so
+     * many until the next stdin_taken, perhaps for fewer. */
     err *(*stdin_write)(box *x, uint64_t exec, uint64_t offset, const void *p, size_t n, bool eof);
     err *(*resize)(box *x, uint64_t exec, uint16_t rows, uint16_t cols); /* frames form only */
     /* Returns when the kill is sent; the rest is background work. A missing id is success. */
@@ -214,6 +297,13 @@ typedef struct backend_ops {
     /* unclaimed: also layers that came lately and have no image, because no pull is under way. */
     err *(*prune)(backend *b, const uint8_t (*images)[32], size_t n, bool unclaimed,
                   uint64_t *ret_bytes);
+    /* Images of the engine's own store: has it fetch what the policy says, and tells what it is.
+     * Blocking, as long as a registry takes (several threads of the caller's at a time).
+     * ERR_NOT_FOUND (kind "image"): it is not here and may not be fetched, or the registry has
+     * none. ERR_UNAUTHENTICATED, ERR_IMAGE_PULL_FAILED, ERR_IMAGE_UNSUPPORTED (another platform),
+     * ERR_DISK_FULL, ERR_TIMEOUT, ERR_DRAINING; ERR_UNAVAILABLE: no engine answers. The engine's
+     * words are the cause. */
+    err *(*image_get)(backend *b, const image_request *rq, image_facts *ret_facts);
     err *(*metrics)(backend *b, buf *out); /* may be NULL */
     /* What is kept warm; may be NULL. With `set` the watermarks change first (until the backend's
      * end: they are in its hands again then). Blocking, short. */
@@ -240,6 +330,9 @@ typedef struct backend_ops {
      * minutes at most. ERR_SANDBOX_GONE, ERR_TIMEOUT, ERR_TOO_LARGE, ERR_DISK_FULL. */
     err *(*snapshot)(backend *b, const char *id, const uint8_t layer[32],
                      box_snapshot *ret_what)ERR_MUST;
+    /* Optional. This process ends: what others would wait for is given back. Waits, two seconds at
+     * most; nothing is made or ended by it any more. */
+    void (*leave)(backend *b);
     void (*box_ref)(box *x);
     void (*box_unref)(box *x);
     void (*free)(backend *b);
@@ -263,3 +356,37 @@ typedef struct fake_options {
     unsigned cut_every, repeat_every;
 } fake_options;
 err *backend_fake_new(const fake_options *o, backend **ret_backend) ERR_MUST;
+
+/* Containers of a Docker or Podman engine. Texts are copied. */
+#define BACKEND_KEY_LEN 32
+typedef struct docker_options {
+    const char *socket;     /* the engine's unix socket */
+    const char *cell;       /* label of all that is ours: other cells' containers are not touched */
+    const char *init, *kit; /* static programs for the read-only volume */
+    const uint8_t *key;  /* BACKEND_KEY_LEN: what boxes' attach secrets are derived from; copied */
+    int state_dir;       /* where it may keep a directory `claims`; not consumed */
+    const char *network; /* the engine's network for who may have one; NULL: nobody has */
+    uint32_t warm;       /* containers kept ready for each recipe that was used lately; 0: none */
+    uint32_t max;        /* sandboxes at a time */
+} docker_options;
+err *backend_docker_new(const docker_options *o, backend **ret_backend) ERR_MUST;
+
+/* Pods of a Kubernetes cluster. */
+typedef struct kubernetes_options {
+    const char *kubeconfig; /* file; NULL: the pod's own service account */
+    const char *namespace;  /* of pods and pools; NULL: the kubeconfig's or the pod's own */
+    const char *cell;
+    const uint8_t *key;        /* as of Docker */
+    const char *bothy_image;   /* the image that brings bothy-init and bothy-kit into a pod */
+    const char *runtime_class; /* NULL: the cluster's default */
+    /* Who we are in the lease, which is taken over at once from a holder of this name: it must be
+     * certain that such a one is dead. NULL: a name that nobody had. */
+    const char *identity;
+    uint32_t warm; /* pods of the default pool; 0: only what pools say */
+    uint32_t max;
+    bool baseline;     /* root inside its pod; else what Pod Security calls restricted */
+    bool image_volume; /* the cluster mounts images as volumes: no init container */
+    bool unfenced;     /* without the cell's lease; for tests */
+    bool vouched;      /* somebody else keeps pods without a network from one */
+} kubernetes_options;
+err *backend_kubernetes_new(const kubernetes_options *o, backend **ret_backend) ERR_MUST;

@@ -85,6 +85,15 @@ static inline struct wp_id oci_id(const char *id)
 #define OCI_SHORT_MS 30000
 #define OCI_RETRY_S  5
 
+/* ---- create and attach (oci_create.c) ---- */
+
+void oci_create(backend *b, const box_spec *s, const box_events *ev, void *arg, create_done *done);
+err *oci_attach(backend *b, const char *id, const box_events *ev, void *arg,
+                box **ret_box) ERR_MUST;
+
+/* oci.c: nobody waits for its answer. */
+void oci_destroy_soon(backend *b, const char *id);
+
 /* ---- usage (oci_usage.c) ---- */
 
 err *oci_usage(backend *b, const char *id, box_usage *ret_usage) ERR_MUST;
@@ -208,3 +217,8 @@ struct oci {
     oci_loop *loop;
     bool closing; /* the loop's thread has ended; nothing is asked any more */
 };
+
+static inline oci *oci_of(backend *b)
+{
+    return (oci *)b;
+}

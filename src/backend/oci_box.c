@@ -538,6 +538,7 @@ static void opened(box *x)
     x->done = NULL;
     if (done) {
         x->timing.claim_ns = now_mono_ns() - x->begun_ns;
+        x->timing.klass = BOX_SLOT;
         note_walls(x, h);
         done(x->done_arg, NULL, x, &x->timing);
     }

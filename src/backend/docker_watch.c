@@ -1,0 +1,162 @@
+/* What the engine tells by itself: ends of containers. And, because a stream of events is cut when
+ * the engine is started again, a look at all of them after each beginning and every now and then:
+ * for boxes whose container has gone, and for containers that nobody knows any more, as one whose
+ * create was answered to nobody. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/docker.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+
+#define LOOK_NS      (30 * NS_PER_S)
+#define FIRST_LOOK   (NS_PER_S / 2) /* after a stream's beginning */
+#define BACK_OFF_MAX 2000
+#define STRAY_NS     (10 * NS_PER_S) /* known to nobody for so long */
+#define STRAY_LOOK   (5 * NS_PER_S)
+
+typedef struct watching {
+    docker *d;
+    uint64_t since_ns; /* of the engine's clock: up to here all was heard */
+    uint64_t look_ns;  /* when to look at all of them */
+    map strays;        /* containers that nobody knew in the last look: since when */
+} watching;
+
+static void die(docker *d, const docker_event *e)
+{
+    char why[64];
+
+    if (e->exit_code >= 0)
+        snprintf(why, sizeof why, "its container has ended with status %d", e->exit_code);
+    else
+        snprintf(why, sizeof why, "its container has ended");
+    docker_box_died(d, e->id, e->exit_code, why);
+}
+
+static bool on_event(void *arg, const docker_event *e)
+{
+    watching *w = arg;
+
+    if (e->time_ns > w->since_ns)
+        w->since_ns = e->time_ns;
+    /* Podman takes filters as one or the other. */
+    if (!str_eq(docker_label(e->labels, DOCKER_LABEL_CELL), w->d->cell))
+        return !atomic_load(&w->d->closing);
+    if (e->action == DOCKER_DIE)
+        die(w->d, e);
+    else if (e->action == DOCKER_DESTROY)
+        docker_box_died(w->d, e->id, -1, "its container was removed");
+    else if (e->action == DOCKER_OOM)
+        docker_box_oom(w->d, e->id);
+    return !atomic_load(&w->d->closing);
+}
+
+/* Since when nobody knows it. */
+static uint64_t astray_since(const map *strays, const char *id, uint64_t now)
+{
+    const uint64_t *since = map_get_str(strays, id);
+
+    return since ? *since : now;
+}
+
+static void forget_strays(map *strays)
+{
+    map_iter it = {0};
+
+    while (map_next(strays, &it))
+        free(it.entry->value);
+    map_done(strays);
+}
+
+static void remove_strays(watching *w, const docker_list *l)
+{
+    uint64_t now = now_mono_ns();
+    map still = {0};
+
+    for (size_t i = 0; i < l->n; i++) {
+        const docker_container *c = &l->c[i];
+        if (docker_knows(w->d, c))
+            continue;
+        uint64_t since = astray_since(&w->strays, c->id, now);
+        if (now - since >= STRAY_NS) {
+            log_warn("docker", "container %s is nobody's: it is removed",
+                     *c->name ? c->name : c->id);
+            docker_remove_soon(w->d, c->id);
+            continue;
+        }
+        uint64_t *kept = xcalloc(1, sizeof *kept);
+        *kept = since;
+        map_put_str(&still, c->id, kept);
+    }
+    forget_strays(&w->strays);
+    w->strays = still;
+}
+
+static void look(watching *w)
+{
+    CLEANUP(docker_list_done) docker_list l = {0};
+    err *e = docker_list_labelled(w->d->api, w->d->label, &l);
+
+    if (!e) {
+        docker_boxes_compare(w->d, &l);
+        remove_strays(w, &l);
+    }
+    err_free(e); /* it is away again; the stream will say so */
+    w->look_ns = now_mono_ns() + (w->strays.count ? STRAY_LOOK : LOOK_NS);
+}
+
+static bool on_tick(void *arg)
+{
+    watching *w = arg;
+
+    if (now_mono_ns() >= w->look_ns)
+        look(w);
+    return !atomic_load(&w->d->closing);
+}
+
+static void nap(docker *d, unsigned ms)
+{
+    for (unsigned i = 0; i < ms && !atomic_load(&d->closing); i += 50)
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+}
+
+static void *watch(void *arg)
+{
+    docker *d = arg;
+    watching w = {.d = d};
+    unsigned back_off = 50;
+
+    while (!atomic_load(&d->closing)) {
+        docker_watch q = {.label = d->label,
+                          .since_ns = w.since_ns,
+                          .on_event = on_event,
+                          .on_tick = on_tick,
+                          .arg = &w};
+        uint64_t began = now_mono_ns();
+        w.look_ns = began + FIRST_LOOK;
+        err *e = docker_events(d->api, &q);
+        if (e && !atomic_load(&d->closing) && back_off == 50)
+            log_warn("docker", "no events of the engine: %s (%s)", e->message,
+                     str_or(e->cause, "-"));
+        err_free(e);
+        back_off = now_mono_ns() - began > 5 * NS_PER_S ? 50 : back_off * 2;
+        back_off = back_off < BACK_OFF_MAX ? back_off : BACK_OFF_MAX;
+        nap(d, back_off);
+    }
+    forget_strays(&w.strays);
+    return NULL;
+}
+
+void docker_watch_start(docker *d)
+{
+    d->watcher = thread_start("docker-events", watch, d);
+}
+
+void docker_watch_stop(docker *d)
+{
+    if (d->watcher)
+        pthread_join(d->watcher, NULL);
+}

@@ -1,0 +1,106 @@
+/* How often memory has killed inside: init reads it of the container's own cgroup and tells it with
+ * each PONG. For backends whose engine does not say so of a container that lives. */
+#include "backend/link_internal.h"
+#include "base/thread.h"
+
+struct link_oom_wait {
+    link_oom_wait *next;
+    unsigned pongs; /* until one answers a PING that was sent after the question */
+    link_ooms_done *done;
+    void *arg;
+};
+
+static box *find(link_host *h, const char *id)
+{
+    LOCK_SCOPE(&h->lock);
+    box *x = map_get_str(&h->ids, id);
+
+    if (x)
+        link_ref(x);
+    return x;
+}
+
+/* Box's lock held. */
+static void ask(box *x, link_ooms_done *done, void *arg)
+{
+    link_oom_wait **at = &x->oom_waits, *w = xcalloc(1, sizeof *w);
+
+    while (*at)
+        at = &(*at)->next;
+    *w = (link_oom_wait){NULL, x->pinged ? 2 : 1, done, arg};
+    *at = w;
+    link_send_ping(x);
+    link_flush(x);
+}
+
+void link_ooms(link_host *h, const char *id, link_ooms_done *done, void *arg)
+{
+    box *x = find(h, id);
+    bool asked = false;
+    uint64_t known = 0;
+
+    if (x) {
+        LOCK_SCOPE(&x->lock);
+        known = x->ooms;
+        asked = x->state == LINK_OPEN && x->phase == LINK_BOX && !x->held;
+        if (asked)
+            ask(x, done, arg);
+    }
+    if (x)
+        link_unref(x);
+    if (!asked)
+        done(arg, known);
+}
+
+static void tell(link_oom_wait *due, uint64_t count)
+{
+    while (due) {
+        link_oom_wait *w = due;
+        due = w->next;
+        w->done(w->arg, count);
+        free(w);
+    }
+}
+
+void link_ooms_told(box *x, uint32_t count)
+{
+    link_oom_wait *due = NULL, **end = &due;
+    uint64_t known;
+
+    {
+        LOCK_SCOPE(&x->lock);
+        x->pinged = false;
+        x->ooms = count > x->ooms ? count : x->ooms;
+        known = x->ooms;
+        for (link_oom_wait **at = &x->oom_waits; *at;) {
+            link_oom_wait *w = *at;
+            if (--w->pongs) {
+                at = &w->next;
+                continue;
+            }
+            *at = w->next;
+            w->next = NULL;
+            *end = w;
+            end = &w->next;
+        }
+        if (x->oom_waits) {
+            link_send_ping(x);
+            link_flush(x);
+        }
+    }
+    tell(due, known);
+}
+
+void link_ooms_lost(box *x)
+{
+    link_oom_wait *due;
+    uint64_t known;
+
+    {
+        LOCK_SCOPE(&x->lock);
+        due = x->oom_waits;
+        x->oom_waits = NULL;
+        known = x->ooms;
+    }
+    tell(due, known);
+}

@@ -1,0 +1,23 @@
+/* How fast a pool is claimed: what autoscaling goes by. Pure; times are the caller's, of one clock,
+ * never going back. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define DEMAND_BUCKETS   60
+#define DEMAND_BUCKET_NS UINT64_C(5000000000) /* 60 of them are five minutes */
+
+typedef struct demand {
+    uint32_t count[DEMAND_BUCKETS]; /* a ring by time */
+    uint64_t bucket;                /* the newest, in buckets since 0 */
+    uint64_t began_ns;              /* the first look or claim; 0: none */
+    uint64_t last_ns;               /* the last claim; 0: none yet */
+    uint64_t refill_ms;             /* from a pod's create to warm; moving average, 0: not known */
+} demand;
+
+void demand_claimed(demand *d, uint64_t now);
+void demand_refilled(demand *d, uint64_t took_ms);
+/* Claims in a thousand seconds: the 95th percentile of the last five minutes, or of as much as
+ * there has been. */
+uint64_t demand_rate(demand *d, uint64_t now);

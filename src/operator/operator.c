@@ -1,0 +1,696 @@
+/* What is there, and what is to be looked at. */
+#include "operator/operator.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "operator/operator_internal.h"
+
+uint64_t op_now(const kube_operator *op)
+{
+    return clock_mono(op->o.clock);
+}
+
+uint64_t op_real(const kube_operator *op)
+{
+    return clock_real(op->o.clock);
+}
+
+bool op_held(const kube_operator *op)
+{
+    return op->o.host->held(op->o.host_arg);
+}
+
+/* ---- the queue ---- */
+
+/* True: it is due sooner than anything was. */
+static bool add_locked(kube_operator *op, uint64_t due, const char *fmt, va_list ap)
+{
+    char key[QUEUE_KEY_MAX + 1];
+    uint64_t before = queue_next(&op->queue);
+
+    vsnprintf(key, sizeof key, fmt, ap);
+    queue_add(&op->queue, key, due);
+    return !before || queue_next(&op->queue) < before;
+}
+
+void op_add_locked(kube_operator *op, uint64_t due, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    bool sooner = add_locked(op, due, fmt, ap);
+    va_end(ap);
+    if (sooner && op->o.wake)
+        op->o.wake(op->o.wake_arg);
+}
+
+void op_add(kube_operator *op, uint64_t due, const char *fmt, ...)
+{
+    va_list ap;
+    bool sooner;
+
+    va_start(ap, fmt);
+    {
+        LOCK_SCOPE(&op->lock);
+        sooner = add_locked(op, due, fmt, ap);
+    }
+    va_end(ap);
+    if (sooner && op->o.wake)
+        op->o.wake(op->o.wake_arg);
+}
+
+/* ---- objects ---- */
+
+static void seen_free(seen *s)
+{
+    switch (s->kind) {
+    case OPERATOR_TEMPLATE:
+        crd_template_done(&s->template);
+        break;
+    case OPERATOR_POOL:
+        crd_pool_done(&s->pool);
+        break;
+    case OPERATOR_SANDBOX:
+        crd_sandbox_done(&s->sandbox);
+        break;
+    case OPERATOR_POD:
+        pod_view_done(&s->pod);
+        break;
+    default:
+        break;
+    }
+    free(s->uid);
+    free(s->name);
+    free(s->error);
+    free(s);
+}
+
+static void unref_locked(seen *s)
+{
+    if (s && --s->refs == 0)
+        seen_free(s);
+}
+
+void seen_unref(kube_operator *op, seen *s)
+{
+    LOCK_SCOPE(&op->lock);
+    unref_locked(s);
+}
+
+static err *read_node(const json_t *j, seen *s)
+{
+    const json_t *all = json_object_get(json_object_get(j, "status"), "conditions");
+
+    s->node.unschedulable = json_flag(json_object_get(j, "spec"), "unschedulable");
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if (str_eq(json_str(json_array_get(all, i), "type"), "Ready"))
+            s->node.ready = str_eq(json_str(json_array_get(all, i), "status"), "True");
+    return NULL;
+}
+
+static err *read_object(const json_t *j, seen *s)
+{
+    switch (s->kind) {
+    case OPERATOR_TEMPLATE:
+        TRY(crd_template_decode(j, &s->template));
+        return crd_template_check(&s->template);
+    case OPERATOR_POOL:
+        TRY(crd_pool_decode(j, &s->pool));
+        return crd_pool_check(&s->pool);
+    case OPERATOR_SANDBOX:
+        TRY(crd_sandbox_decode(j, &s->sandbox));
+        return crd_sandbox_check(&s->sandbox);
+    case OPERATOR_POD:
+        return pod_view_decode(j, &s->pod);
+    default:
+        return read_node(j, s);
+    }
+}
+
+/* One that cannot be read is kept with its name and why: whoever uses it must hear of it. */
+static seen *seen_new(enum operator_kind kind, const char *uid, const json_t *j)
+{
+    seen *s = xcalloc(1, sizeof *s);
+    const char *name = json_str(json_object_get(j, "metadata"), "name");
+
+    *s = (seen){.refs = 1, .kind = kind, .uid = xstrdup(uid), .name = xstrdup(str_or(name, ""))};
+    err *e = read_object(j, s);
+    if (e)
+        s->error = xstrdup(e->message);
+    err_free(e);
+    return s;
+}
+
+seen *op_find(kube_operator *op, enum operator_kind kind, const char *uid)
+{
+    LOCK_SCOPE(&op->lock);
+    seen *s = map_get_str(&op->objects[kind], uid);
+
+    if (s)
+        s->refs++;
+    return s;
+}
+
+seen *op_find_name_locked(kube_operator *op, enum operator_kind kind, const char *name)
+{
+    map_iter it = {0};
+
+    while (name && map_next(&op->objects[kind], &it)) {
+        seen *s = it.entry->value;
+        if (!strcmp(s->name, name))
+            return s;
+    }
+    return NULL;
+}
+
+seen *op_find_name(kube_operator *op, enum operator_kind kind, const char *name)
+{
+    LOCK_SCOPE(&op->lock);
+    seen *s = op_find_name_locked(op, kind, name);
+
+    if (s)
+        s->refs++;
+    return s;
+}
+
+seen **op_pods_of(kube_operator *op, const char *pool, size_t *ret_n)
+{
+    LOCK_SCOPE(&op->lock);
+    map_iter it = {0};
+    seen **all = xcalloc(op->objects[OPERATOR_POD].count + 1, sizeof(void *));
+    size_t n = 0;
+
+    while (map_next(&op->objects[OPERATOR_POD], &it)) {
+        seen *s = it.entry->value;
+        if (!s->error && str_eq(pod_label(&s->pod, LABEL_POOL), pool)) {
+            s->refs++;
+            all[n++] = s;
+        }
+    }
+    *ret_n = n;
+    return all;
+}
+
+/* ---- tracks ---- */
+
+static void *track_of(map *m, const char *uid, size_t size)
+{
+    void *t = map_get_str(m, uid);
+
+    if (!t) {
+        t = xcalloc(1, size);
+        map_put_str(m, uid, t);
+    }
+    return t;
+}
+
+pod_track *op_pod_track(kube_operator *op, const char *uid)
+{
+    pod_track *t = track_of(&op->pods, uid, sizeof *t);
+
+    if (!t->seen_ns)
+        t->seen_ns = op_now(op);
+    return t;
+}
+
+pool_track *op_pool_track(kube_operator *op, const char *uid)
+{
+    pool_track *t = track_of(&op->pools, uid, sizeof *t);
+
+    if (!t->since_ns)
+        t->since_ns = op_now(op);
+    return t;
+}
+
+sandbox_track *op_sandbox_track(kube_operator *op, const char *uid)
+{
+    return track_of(&op->sandboxes, uid, sizeof(sandbox_track));
+}
+
+static void pool_track_free(pool_track *t)
+{
+    if (!t)
+        return;
+    pool_memory_done(&t->memory);
+    free(t->coming);
+    free(t);
+}
+
+static void sandbox_track_free(sandbox_track *t)
+{
+    if (!t)
+        return;
+    free(t->refused);
+    free(t);
+}
+
+static void drop_track(kube_operator *op, enum operator_kind kind, const char *uid)
+{
+    if (kind == OPERATOR_POD)
+        free(map_take_str(&op->pods, uid));
+    if (kind == OPERATOR_POOL)
+        pool_track_free(map_take_str(&op->pools, uid));
+    if (kind == OPERATOR_SANDBOX)
+        sandbox_track_free(map_take_str(&op->sandboxes, uid));
+}
+
+/* ---- who is concerned ---- */
+
+static void concern_pool(kube_operator *op, const char *label, uint64_t now)
+{
+    map_iter it = {0};
+    char is[KUBE_LABEL_MAX + 1];
+
+    while (label && map_next(&op->objects[OPERATOR_POOL], &it)) {
+        const seen *s = it.entry->value;
+        label_of_name(s->name, is);
+        if (!strcmp(is, label))
+            op_add_locked(op, now, "pool/%s", s->uid);
+    }
+}
+
+static void concern_template(kube_operator *op, const seen *t, uint64_t now)
+{
+    map_iter it = {0};
+
+    op_add_locked(op, now, "template/%s", t->uid);
+    while (map_next(&op->objects[OPERATOR_POOL], &it)) {
+        const seen *s = it.entry->value;
+        if (str_eq(s->pool.spec.template, t->name))
+            op_add_locked(op, now, "pool/%s", s->uid);
+    }
+    it = (map_iter){0};
+    while (map_next(&op->objects[OPERATOR_SANDBOX], &it)) {
+        const seen *s = it.entry->value;
+        if (str_eq(s->sandbox.spec.template, t->name))
+            op_add_locked(op, now, "sandbox/%s", s->uid);
+    }
+}
+
+static void concern_template_named(kube_operator *op, const char *name, uint64_t now)
+{
+    const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, name);
+
+    if (t)
+        op_add_locked(op, now, "template/%s", t->uid);
+}
+
+/* Those that wait for a pool's pod look again when something happens to it. */
+static void concern_waiting(kube_operator *op, const char *pool, uint64_t now)
+{
+    map_iter it = {0};
+
+    while (map_next(&op->objects[OPERATOR_SANDBOX], &it)) {
+        const seen *s = it.entry->value;
+        if (!s->sandbox.status.id && str_eq(s->sandbox.spec.pool, pool))
+            op_add_locked(op, now, "sandbox/%s", s->uid);
+    }
+}
+
+static void concern_sandbox_of(kube_operator *op, const pod_view *p, uint64_t now)
+{
+    const char *id = pod_label(p, LABEL_SANDBOX);
+    const char *uid = id ? map_get_str(&op->by_id, id) : NULL;
+
+    if (uid)
+        op_add_locked(op, now, "sandbox/%s", uid);
+}
+
+static void concern_node(kube_operator *op, const char *node, uint64_t now)
+{
+    map_iter it = {0};
+
+    while (map_next(&op->objects[OPERATOR_POD], &it)) {
+        const seen *s = it.entry->value;
+        if (s->error || !str_eq(s->pod.node, node))
+            continue;
+        op_add_locked(op, now, "pod/%s", s->uid);
+        concern_sandbox_of(op, &s->pod, now);
+    }
+}
+
+static void concern(kube_operator *op, const seen *s)
+{
+    uint64_t now = op_now(op);
+
+    switch (s->kind) {
+    case OPERATOR_TEMPLATE:
+        concern_template(op, s, now);
+        break;
+    case OPERATOR_POOL:
+        op_add_locked(op, now, "pool/%s", s->uid);
+        concern_template_named(op, s->pool.spec.template, now);
+        concern_waiting(op, s->name, now);
+        break;
+    case OPERATOR_SANDBOX:
+        op_add_locked(op, now, "sandbox/%s", s->uid);
+        break;
+    case OPERATOR_POD:
+        op_pod_track(op, s->uid);
+        op_add_locked(op, now, "pod/%s", s->uid);
+        concern_pool(op, pod_label(&s->pod, LABEL_POOL), now);
+        concern_sandbox_of(op, &s->pod, now);
+        break;
+    default:
+        concern_node(op, s->name, now);
+        break;
+    }
+}
+
+/* ---- what is told ---- */
+
+/* An id that an object's status names is its own: nobody but us writes statuses. */
+static void index_id(kube_operator *op, const seen *s)
+{
+    const char *id = s->sandbox.status.id;
+
+    if (s->kind == OPERATOR_SANDBOX && id && id_is_sandbox(id))
+        free(map_put_str(&op->by_id, id, xstrdup(s->uid)));
+}
+
+void operator_saw(kube_operator *op, enum operator_kind kind, const char *uid, const json_t *object)
+{
+    seen *s = seen_new(kind, uid, object);
+    LOCK_SCOPE(&op->lock);
+    map *all = &op->objects[kind];
+
+    if (all->count >= OPERATOR_OBJECTS_MAX && !map_get_str(all, uid)) {
+        log_warn("operator", "%s is left alone: there are too many", s->name);
+        unref_locked(s);
+        return;
+    }
+    unref_locked(map_put_str(all, uid, s));
+    index_id(op, s);
+    concern(op, s);
+}
+
+void operator_lost(kube_operator *op, enum operator_kind kind, const char *uid,
+                   const json_t *object)
+{
+    seen *s;
+
+    {
+        LOCK_SCOPE(&op->lock);
+        s = map_take_str(&op->objects[kind], uid);
+        if (s && kind == OPERATOR_SANDBOX && s->sandbox.status.id)
+            free(map_take_str(&op->by_id, s->sandbox.status.id));
+    }
+    if (kind == OPERATOR_POD && object) { /* its last words count */
+        seen *last = seen_new(kind, uid, object);
+        pod_gone(op, last);
+        seen_unref(op, last);
+    } else if (kind == OPERATOR_POD && s) {
+        pod_gone(op, s);
+    }
+    LOCK_SCOPE(&op->lock);
+    if (s)
+        concern(op, s);
+    drop_track(op, kind, uid);
+    unref_locked(s);
+}
+
+void operator_synced(kube_operator *op, enum operator_kind kind)
+{
+    LOCK_SCOPE(&op->lock);
+
+    op->synced[kind] = true;
+    op_add_locked(op, op_now(op), "sweep");
+}
+
+static bool is_synced(kube_operator *op)
+{
+    LOCK_SCOPE(&op->lock);
+
+    /* Who may not look at nodes does without them. */
+    for (int i = 0; i < OPERATOR_KINDS; i++)
+        if (!op->synced[i] && i != OPERATOR_NODE)
+            return false;
+    return true;
+}
+
+/* ---- what happened ---- */
+
+#define RETRY_FIRST_S 1u
+#define RETRY_MOST_S  60u
+
+void operator_created(kube_operator *op, const char *object_uid, const char *id, err *failure)
+{
+    LOCK_SCOPE(&op->lock);
+    sandbox_track *t = op_sandbox_track(op, object_uid);
+    unsigned wait = RETRY_FIRST_S;
+
+    t->claiming = false;
+    free(t->refused);
+    t->refused = NULL;
+    if (!failure) {
+        str_copy(t->id, sizeof t->id, id);
+        t->tries = 0;
+        free(map_put_str(&op->by_id, id, xstrdup(object_uid)));
+    } else {
+        for (unsigned i = 0; i < t->tries && wait < RETRY_MOST_S; i++)
+            wait *= 2;
+        t->tries++;
+        t->refused = str_printf("%s%s%s", failure->message, failure->cause ? ": " : "",
+                                str_or(failure->cause, ""));
+        t->retry_ns = op_real(op) + (wait < RETRY_MOST_S ? wait : RETRY_MOST_S) * NS_PER_S;
+    }
+    op_add_locked(op, op_now(op), "sandbox/%s", object_uid);
+    err_free(failure);
+}
+
+static void count_claim(pool_track *t, const char *class)
+{
+    if (!class)
+        t->failed++;
+    else if (!strcmp(class, "exact"))
+        t->exact++;
+    else if (!strcmp(class, "kubelet"))
+        t->kubelet++;
+    else
+        t->cold++;
+}
+
+void operator_claimed(kube_operator *op, const char *pool, const char *class)
+{
+    LOCK_SCOPE(&op->lock);
+    map_iter it = {0};
+    char is[KUBE_LABEL_MAX + 1];
+
+    while (map_next(&op->objects[OPERATOR_POOL], &it)) {
+        const seen *s = it.entry->value;
+        label_of_name(s->name, is);
+        if (strcmp(is, pool) != 0)
+            continue;
+        pool_track *t = op_pool_track(op, s->uid);
+        demand_claimed(&t->demand, op_now(op));
+        t->claimed_real_ns = op_real(op);
+        count_claim(t, class);
+        op_add_locked(op, op_now(op), "pool/%s", s->uid);
+    }
+}
+
+void operator_sandbox_changed(kube_operator *op, const char *id)
+{
+    LOCK_SCOPE(&op->lock);
+    const char *uid = map_get_str(&op->by_id, id);
+
+    if (uid)
+        op_add_locked(op, op_now(op), "sandbox/%s", uid);
+    else if (op->o.records)
+        op_add_locked(op, op_now(op), "record/%s", id);
+}
+
+void operator_pod_changed(kube_operator *op, const char *pod_uid)
+{
+    LOCK_SCOPE(&op->lock);
+    const seen *s = map_get_str(&op->objects[OPERATOR_POD], pod_uid);
+
+    if (!s)
+        return;
+    op_add_locked(op, op_now(op), "pod/%s", pod_uid);
+    concern_pool(op, pod_label(&s->pod, LABEL_POOL), op_now(op));
+}
+
+void operator_wanted(kube_operator *op, const char *id)
+{
+    LOCK_SCOPE(&op->lock);
+    const char *uid = map_get_str(&op->by_id, id);
+
+    if (!uid)
+        return;
+    op_sandbox_track(op, uid)->wanted = true;
+    op_add_locked(op, op_now(op), "sandbox/%s", uid);
+}
+
+static void concern_all_pools(kube_operator *op)
+{
+    map_iter it = {0};
+
+    while (map_next(&op->objects[OPERATOR_POOL], &it))
+        op_add_locked(op, op_now(op), "pool/%s", ((const seen *)it.entry->value)->uid);
+}
+
+void operator_policy_found(kube_operator *op, enum policy_state s)
+{
+    LOCK_SCOPE(&op->lock);
+
+    if (op->policy == s || op->policy == POLICY_VOUCHED)
+        return;
+    op->policy = s;
+    concern_all_pools(op);
+}
+
+enum policy_state operator_policy(kube_operator *op)
+{
+    LOCK_SCOPE(&op->lock);
+    return op->policy;
+}
+
+/* ---- the work ---- */
+
+static const struct {
+    const char *prefix;
+    err *(*look)(kube_operator *op, const char *what, uint64_t *again);
+} LOOKS[] = {
+    {"template/", reconcile_template}, {"pool/", reconcile_pool},     {"pod/", reconcile_pod},
+    {"sandbox/", reconcile_sandbox},   {"record/", reconcile_record}, {"sweep", reconcile_sweep},
+};
+
+static err *look(kube_operator *op, const char *key, uint64_t *again)
+{
+    for (size_t i = 0; i < ARRAY_LEN(LOOKS); i++)
+        if (str_starts(key, LOOKS[i].prefix))
+            return LOOKS[i].look(op, key + strlen(LOOKS[i].prefix), again);
+    return NULL;
+}
+
+/* An API server that is away is no news; the rest is. */
+static void finish(kube_operator *op, const char *key, err *failure, uint64_t again)
+{
+    if (failure && failure->code != ERR_UNAVAILABLE && failure->code != ERR_CONFLICT)
+        log_warn("operator", "%s: %s%s%s", key, failure->message, failure->cause ? ": " : "",
+                 str_or(failure->cause, ""));
+    {
+        LOCK_SCOPE(&op->lock);
+        if (failure)
+            queue_failed(&op->queue, key, op_now(op));
+        else
+            queue_succeeded(&op->queue, key);
+        if (!failure && again)
+            queue_add(&op->queue, key, again);
+    }
+    err_free(failure);
+}
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return !a || (b && b < a) ? b : a;
+}
+
+uint64_t operator_step(kube_operator *op)
+{
+    char key[QUEUE_KEY_MAX + 1];
+    uint64_t walls = step_walls(op);
+
+    if (!is_synced(op))
+        return sooner(walls, op_now(op) + UNHELD_NS);
+    for (;;) {
+        {
+            LOCK_SCOPE(&op->lock);
+            if (!queue_take(&op->queue, op_now(op), key))
+                return sooner(walls, queue_next(&op->queue));
+        }
+        uint64_t again = 0;
+        log_ids_clear(); /* the engine's: each look is about another */
+        if (!op_held(op)) {
+            op_add(op, op_now(op) + UNHELD_NS, "%s", key);
+            continue;
+        }
+        err *failure = look(op, key, &again);
+        finish(op, key, failure, again);
+    }
+}
+
+/* ---- from first to last ---- */
+
+kube_operator *operator_new(const operator_options *o)
+{
+    kube_operator *op = xcalloc(1, sizeof *op);
+
+    op->o = *o;
+    op->namespace = xstrdup(o->namespace);
+    op->cell = xstrdup(o->cell);
+    op->bothy_image = xstrdup(o->bothy_image);
+    op->instance = xstrdup(str_or(o->instance, OPERATOR_MANAGER));
+    op->manifest = (manifest_options){
+        .cell = op->cell, .bothy_image = op->bothy_image, .image_volume = o->image_volume};
+    op->policy = o->policy;
+    pthread_mutex_init(&op->lock, NULL);
+    return op;
+}
+
+static void free_values(map *m, void (*done)(void *value))
+{
+    map_iter it = {0};
+
+    while (map_next(m, &it))
+        done(it.entry->value);
+    map_done(m);
+}
+
+static void free_seen(void *s)
+{
+    unref_locked(s);
+}
+
+static void free_pool(void *t)
+{
+    pool_track_free(t);
+}
+
+static void free_sandbox(void *t)
+{
+    sandbox_track_free(t);
+}
+
+void operator_free(kube_operator *op)
+{
+    if (!op)
+        return;
+    for (int i = 0; i < OPERATOR_KINDS; i++)
+        free_values(&op->objects[i], free_seen);
+    free_values(&op->pods, free);
+    free_values(&op->pools, free_pool);
+    free_values(&op->sandboxes, free_sandbox);
+    free_values(&op->by_id, free);
+    free_values(&op->events, free);
+    free_values(&op->idle_disks, free);
+    free_values(&op->nodes_silent, free);
+    queue_done(&op->queue);
+    pthread_mutex_destroy(&op->lock);
+    secret_wipe(op->o.record_key, sizeof op->o.record_key);
+    free(op->namespace);
+    free(op->cell);
+    free(op->bothy_image);
+    free(op->instance);
+    free(op);
+}
+
+void operator_look_done(operator_look *l)
+{
+    free(l->cause);
+    free(l->cause_message);
+    free(l->owner);
+    free(l->image);
+    free(l->class);
+    free(l->box);
+    strv_free(l->labels);
+    *l = (operator_look){0};
+}

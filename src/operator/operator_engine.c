@@ -1,0 +1,502 @@
+#include "operator/operator_engine.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/kubernetes/kubernetes.h"
+#include "base/cleanup.h"
+#include "base/digest.h"
+#include "base/log.h"
+#include "base/map.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "operator/names.h"
+#include "operator/operator_run.h"
+
+/* A label of a create that was made for a Sandbox object. Counts only while such a create is under
+ * way: a caller who writes it himself is refused. */
+#define LABEL_OBJECT "bothy.dev/object"
+
+struct operator_daemon {
+    engine *engine;
+    backend *backend;
+    operator_run *run;
+    char *namespace;
+    pthread_mutex_t lock;
+    map claims; /* uid of a Sandbox object whose create is under way */
+    map waking; /* id of a sandbox whose resume is under way */
+};
+
+/* What the operator does, nobody else may forbid. */
+static char operator_owner[] = "operator";
+static const caller OPERATOR = {.owner = operator_owner, .role = CALLER_ADMIN};
+
+/* ---- pods ---- */
+
+static bool host_held(void *arg)
+{
+    operator_daemon *d = arg;
+    kube_lease *l = kubernetes_lease(d->backend);
+
+    return !l || kube_lease_held(l, NULL);
+}
+
+static enum init_state host_init(void *arg, const char *pod_uid)
+{
+    static const enum init_state STATES[] = {
+        [KUBERNETES_UNKNOWN] = INIT_UNKNOWN, [KUBERNETES_READY] = INIT_WARM,
+        [KUBERNETES_CLAIMED] = INIT_CLAIMED, [KUBERNETES_LOST] = INIT_UNREACHABLE,
+        [KUBERNETES_TAINTED] = INIT_TAINTED,
+    };
+    operator_daemon *d = arg;
+
+    return STATES[kubernetes_init_of(d->backend, pod_uid)];
+}
+
+static bool host_retire(void *arg, const char *pod_uid)
+{
+    return kubernetes_retire(((operator_daemon *)arg)->backend, pod_uid);
+}
+
+static uint32_t host_pending(void *arg, const char *pool)
+{
+    return kubernetes_pending(((operator_daemon *)arg)->backend, pool);
+}
+
+/* ---- what a sandbox is ---- */
+
+static enum engine_life life_of(const char *state)
+{
+    switch (lifecycle_by_name(state)) {
+    case LIFE_CREATING:
+        return LIFE_BEING_MADE;
+    case LIFE_RUNNING:
+    case LIFE_PAUSED:
+        return LIFE_LIVE;
+    case LIFE_HIBERNATED:
+        return LIFE_ASLEEP;
+    default:
+        return LIFE_ENDED;
+    }
+}
+
+static char *dup_or_null(const char *s)
+{
+    return s ? xstrdup(s) : NULL;
+}
+
+static void read_cause(const char *text, operator_look *l)
+{
+    json_t *j = NULL;
+    err *e = text ? json_parse(text, strlen(text), &j) : NULL;
+
+    if (!e) {
+        const char *by = json_str(j, "by");
+        /* The engine's causes are every backend's; objects have words of the cluster. */
+        l->cause = dup_or_null(by && strstr(by, "(eviction)") ? "evicted" : json_str(j, "kind"));
+        l->cause_message = dup_or_null(json_str(j, "detail"));
+    }
+    err_free(e);
+    json_decref(j);
+}
+
+static bool is_waking(operator_daemon *d, const char *id)
+{
+    LOCK_SCOPE(&d->lock);
+    return map_get_str(&d->waking, id);
+}
+
+static void read_view(operator_daemon *d, const sandbox_view *v, operator_look *l)
+{
+    uint64_t now = now_real_ns();
+
+    l->life = life_of(v->state);
+    if (l->life == LIFE_ASLEEP && is_waking(d, v->id))
+        l->life = LIFE_BEING_MADE;
+    l->box = strcmp(v->box, v->id) != 0 ? xstrdup(v->box) : NULL;
+    read_cause(v->cause, l);
+    l->owner = dup_or_null(v->owner);
+    l->image = dup_or_null(v->image_name);
+    l->class = dup_or_null(v->receipt.klass);
+    l->labels = v->labels ? strv_copy(v->labels) : NULL;
+    l->created_ns = v->created_ns;
+    l->ends_ns = l->life == LIFE_ENDED ? v->ended_ns : v->ends_ns;
+    l->busy = v->live_execs > 0;
+    if (v->idle_for_ns < now)
+        l->active_ns = now - v->idle_for_ns;
+}
+
+static bool host_look(void *arg, const char *id, operator_look *ret_look)
+{
+    operator_daemon *d = arg;
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    CLEANUP(sandbox_view_done) sandbox_view v = {0};
+    err *e = engine_find(d->engine, &OPERATOR, id, &sb);
+
+    if (e) {
+        err_free(e);
+        return false;
+    }
+    sandbox_get(sb, &v);
+    *ret_look = (operator_look){0};
+    read_view(d, &v, ret_look);
+    return true;
+}
+
+static size_t host_list(void *arg, char (**ret_ids)[SANDBOX_ID_LEN + 1])
+{
+    operator_daemon *d = arg;
+    size_t n = 0;
+    sandbox **all = engine_live_all(d->engine, &n);
+
+    *ret_ids = xcalloc(n + 1, sizeof **ret_ids);
+    for (size_t i = 0; i < n; i++) {
+        str_copy((*ret_ids)[i], sizeof **ret_ids, sandbox_id(all[i]));
+        sandbox_unref(all[i]);
+    }
+    free(all);
+    return n;
+}
+
+/* ---- its end ---- */
+
+static err *host_end(void *arg, const char *id, const char *why)
+{
+    operator_daemon *d = arg;
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    bool asked = !strcmp(why, "requested");
+
+    err *e = engine_find(d->engine, &OPERATOR, id, &sb);
+    if (e && e->code == ERR_NOT_FOUND) {
+        err_free(e);
+        return NULL;
+    }
+    TRY(e);
+    return engine_delete(d->engine, &OPERATOR, sb, asked ? CAUSE_REQUESTED : CAUSE_POLICY,
+                         asked ? "its Sandbox object was deleted" : why);
+}
+
+/* ---- creates ---- */
+
+static bool is_claiming(operator_daemon *d, const char *uid)
+{
+    LOCK_SCOPE(&d->lock);
+    return uid && map_get_str(&d->claims, uid);
+}
+
+static void set_waking(operator_daemon *d, const char *id, bool is)
+{
+    LOCK_SCOPE(&d->lock);
+
+    if (is)
+        map_put_str(&d->waking, id, d);
+    else
+        map_take_str(&d->waking, id);
+}
+
+static void set_claiming(operator_daemon *d, const char *uid, bool is)
+{
+    LOCK_SCOPE(&d->lock);
+
+    if (is)
+        map_put_str(&d->claims, uid, d);
+    else
+        map_take_str(&d->claims, uid);
+}
+
+typedef struct create_job {
+    operator_daemon *d;
+    char *uid;
+} create_job;
+
+static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
+{
+    create_job *j = arg;
+
+    (void)replay;
+    set_claiming(j->d, j->uid, false);
+    operator_created(operator_run_operator(j->d->run), j->uid, sb ? sandbox_id(sb) : NULL, failure);
+    sandbox_unref(sb);
+    free(j->uid);
+    free(j);
+}
+
+/* What its object and its template say; the pod's own environment has the template's variables. */
+static void spec_of(const operator_claim *c, sandbox_spec *s)
+{
+    const crd_sandbox *x = c->sandbox;
+    const template_spec *t = c->template ? &c->template->spec : NULL;
+    const char *named = x->spec.image && *x->spec.image ? x->spec.image : t ? t->image : "";
+    bool disk = t && t->workspace.path;
+
+    s->image = xstrdup(named);
+    s->ttl_ms = c->ttl_ms;
+    /* With a disk it sleeps when it is idle, which the operator sees to. */
+    if (!disk)
+        s->idle_ms = x->spec.has_idle ? x->spec.idle_s * 1000ull : t ? t->idle_ms : 0;
+    s->has_network = true;
+    s->network =
+        t && t->network.egress != EGRESS_NONE && !x->spec.has_egress ? NETWORK_OPEN : NETWORK_NONE;
+    if (t) {
+        s->limits.memory = t->memory;
+        s->limits.cpu_milli = (uint32_t)t->cpu_milli;
+    }
+    s->labels = x->spec.labels ? strv_copy(x->spec.labels) : NULL;
+    strv_push(&s->labels, str_printf(LABEL_OBJECT "=%s", x->meta.uid));
+    for (size_t i = 0; c->secrets && c->secrets[i]; i++)
+        strv_push(&s->secrets, xstrdup(c->secrets[i]));
+}
+
+/* Its owner is whom it names, else the namespace. A template is an administrator's word for what
+ * its sandboxes may have. */
+static void host_create(void *arg, kube_operator *op, const operator_claim *c)
+{
+    operator_daemon *d = arg;
+    CLEANUP(sandbox_spec_done) sandbox_spec spec = {0};
+    const char *tenant = c->sandbox->spec.tenant;
+    CLEANUP(freep) char *owner = xstrdup(tenant && *tenant ? tenant : d->namespace);
+    CLEANUP(freep) char *key = str_printf("sandbox-object-%s", c->sandbox->meta.uid);
+    const caller who = {.owner = owner, .role = c->template ? CALLER_ADMIN : CALLER_USER};
+    const idempotency once = {.key = key, .body = key, .nbody = strlen(key)};
+    create_job *j = xcalloc(1, sizeof *j);
+
+    (void)op;
+    *j = (create_job){d, xstrdup(c->sandbox->meta.uid)};
+    spec_of(c, &spec);
+    set_claiming(d, j->uid, true);
+    sandbox_unref(engine_create(d->engine, &who, &spec, PULL_MISSING, &once, on_created, j));
+}
+
+/* ---- sleep ---- */
+
+static err *host_hibernate(void *arg, const char *id)
+{
+    operator_daemon *d = arg;
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+
+    TRY(engine_find(d->engine, &OPERATOR, id, &sb));
+    TRY(engine_hibernate(d->engine, &OPERATOR, sb));
+    operator_sandbox_changed(operator_run_operator(d->run), id);
+    return NULL;
+}
+
+typedef struct wake_job {
+    operator_daemon *d;
+    char *uid; /* of its object */
+    char id[SANDBOX_ID_LEN + 1];
+} wake_job;
+
+static void on_woken(void *arg, err *failure, sandbox *sb, bool replay)
+{
+    wake_job *j = arg;
+    kube_operator *op = operator_run_operator(j->d->run);
+
+    (void)replay;
+    set_waking(j->d, j->id, false);
+    if (failure)
+        operator_created(op, j->uid, NULL, failure);
+    operator_sandbox_changed(op, j->id);
+    sandbox_unref(sb);
+    free(j->uid);
+    free(j);
+}
+
+static err *host_resume(void *arg, const char *id, const operator_claim *c)
+{
+    operator_daemon *d = arg;
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    CLEANUP(sandbox_spec_done) sandbox_spec with = {0};
+
+    if (is_waking(d, id))
+        return NULL;
+    TRY(engine_find(d->engine, &OPERATOR, id, &sb));
+    for (size_t i = 0; c->secrets && c->secrets[i]; i++)
+        strv_push(&with.secrets, xstrdup(c->secrets[i]));
+    wake_job *j = xcalloc(1, sizeof *j);
+    *j = (wake_job){.d = d, .uid = xstrdup(c->sandbox->meta.uid)};
+    str_copy(j->id, sizeof j->id, id);
+    set_waking(d, id, true);
+    engine_wake(d->engine, &OPERATOR, sb, &with, on_woken, j);
+    return NULL;
+}
+
+static const operator_host HOST = {.held = host_held,
+                                   .init = host_init,
+                                   .retire = host_retire,
+                                   .pending = host_pending,
+                                   .create = host_create,
+                                   .look = host_look,
+                                   .end = host_end,
+                                   .hibernate = host_hibernate,
+                                   .resume = host_resume,
+                                   .list = host_list};
+
+/* ---- what the backend asks and tells ---- */
+
+/* The object it is made for; an error: a caller has used a name of ours. */
+static err *object_of(operator_daemon *d, char *const *labels, const char **ret_uid)
+{
+    *ret_uid = NULL;
+    for (size_t i = 0; labels && labels[i]; i++) {
+        if (!name_is_reserved(labels[i]))
+            continue;
+        size_t n = strlen(LABEL_OBJECT);
+        bool ours = !strncmp(labels[i], LABEL_OBJECT, n) && labels[i][n] == '=';
+        if (!ours || !is_claiming(d, labels[i] + n + 1))
+            return err_remedy(
+                err_new(ERR_INVALID_REQUEST, "the label '%.128s' is bothy's own", labels[i]),
+                "Use a name without the prefix bothy.dev/.");
+        *ret_uid = labels[i] + n + 1;
+    }
+    return NULL;
+}
+
+/* What a pool's pods do not have keeps a create from them. */
+static bool is_plain(const sandbox_spec *s)
+{
+    return !s->ntmpfs && !s->read_only && !s->setuid;
+}
+
+static char *owner_of(operator_daemon *d, const box_spec *s)
+{
+    sandbox *sb = engine_find_live(d->engine, s->hostname ? s->hostname : s->id);
+    char *owner = sb ? xstrdup(sandbox_owner(sb)) : NULL;
+
+    sandbox_unref(sb);
+    return owner;
+}
+
+/* What a sandbox is kept from, it is kept from: or there is none. */
+static err *wall_of(operator_daemon *d, const box_spec *s, const operator_source *source)
+{
+    bool open = s->spec->network == NETWORK_OPEN;
+
+    if (!source && open)
+        return NULL;
+    if (source && source->open && !open)
+        return err_remedy(
+            err_new(ERR_WALL_FAILED, "its pods have a network, and the sandbox is to have none"),
+            "Use a template with egress 'None'.");
+    return operator_wall(operator_run_operator(d->run), source);
+}
+
+static err *on_wish(void *arg, const box_spec *spec, kubernetes_wish *wish)
+{
+    operator_daemon *d = arg;
+    operator_source source = {0};
+    const char *uid = NULL, *waking = NULL;
+
+    /* A reset's labels are those of the sandbox, which were looked at when it was made. */
+    if (!spec->hostname)
+        TRY(object_of(d, spec->spec->labels, &uid));
+    else if (is_waking(d, spec->hostname))
+        waking = spec->hostname;
+    if (!uid && !waking && !is_plain(spec->spec))
+        return wall_of(d, spec, NULL);
+    CLEANUP(freep) char *owner = owner_of(d, spec);
+    const operator_wish w = {.image = str_or(spec->image_name, ""),
+                             .owner = owner,
+                             .memory = spec->spec->limits.memory,
+                             .cpu_milli = spec->spec->limits.cpu_milli,
+                             .network = spec->spec->network == NETWORK_OPEN,
+                             .object_uid = uid,
+                             .waking = waking};
+    bool found = operator_source_of(operator_run_operator(d->run), &w, &source);
+    if (!found && waking)
+        return err_new(ERR_UNAVAILABLE, "the disk of sandbox %s is not known", waking);
+    err *e = wall_of(d, spec, found ? &source : NULL);
+    if (e || !found) {
+        json_decref(source.pod_spec);
+        return e;
+    }
+    free(wish->pool);
+    wish->pool = *source.pool ? xstrdup(source.pool) : NULL;
+    wish->any_image = source.any_image;
+    json_decref(wish->spec);
+    wish->spec = source.pod_spec;
+    str_copy(wish->hash, sizeof wish->hash, source.hash);
+    return NULL;
+}
+
+static void on_claimed(void *arg, const kubernetes_claim *c)
+{
+    operator_daemon *d = arg;
+    kube_operator *op = operator_run_operator(d->run);
+
+    if (c->pool && *c->pool)
+        operator_claimed(op, c->pool, c->klass);
+    operator_pod_changed(op, c->uid);
+    operator_sandbox_changed(op, c->id);
+}
+
+static void on_ended(void *arg, const char *id, const char *why)
+{
+    operator_daemon *d = arg;
+
+    (void)why;
+    operator_sandbox_changed(operator_run_operator(d->run), id);
+}
+
+static void on_asleep(void *arg, const char *id)
+{
+    operator_daemon *d = arg;
+
+    operator_wanted(operator_run_operator(d->run), id);
+}
+
+static const kubernetes_hooks HOOKS = {.wish = on_wish, .claimed = on_claimed, .ended = on_ended};
+
+/* ---- from first to last ---- */
+
+operator_daemon *operator_daemon_new(const operator_daemon_options *o)
+{
+    static const char PURPOSE[] = "records of the operator";
+    operator_daemon *d = xcalloc(1, sizeof *d);
+    const pod_world *w = kubernetes_world(o->backend);
+    operator_run_options r = {.k = kubernetes_kube(o->backend),
+                              .host = &HOST,
+                              .host_arg = d,
+                              .namespace = kubernetes_namespace(o->backend),
+                              .cell = o->cell,
+                              .bothy_image = w->bothy_image,
+                              .image_volume = w->image_volume,
+                              .instance = str_or(o->instance, o->cell),
+                              .policy = o->vouched ? POLICY_VOUCHED : POLICY_UNKNOWN,
+                              .records = true};
+
+    d->engine = o->engine;
+    d->backend = o->backend;
+    d->namespace = xstrdup(r.namespace);
+    pthread_mutex_init(&d->lock, NULL);
+    hmac_sha256(o->key, 32, PURPOSE, sizeof PURPOSE - 1, r.record_key);
+    d->run = operator_run_new(&r);
+    secret_wipe(r.record_key, sizeof r.record_key);
+    kubernetes_set_hooks(o->backend, &HOOKS, d);
+    engine_on_asleep(o->engine, on_asleep, d);
+    return d;
+}
+
+kube_operator *operator_daemon_operator(operator_daemon *d)
+{
+    return operator_run_operator(d->run);
+}
+
+err *operator_daemon_trouble(operator_daemon *d)
+{
+    return operator_run_trouble(d->run);
+}
+
+void operator_daemon_free(operator_daemon *d)
+{
+    if (!d)
+        return;
+    kubernetes_set_hooks(d->backend, NULL, NULL);
+    engine_on_asleep(d->engine, NULL, NULL);
+    operator_run_free(d->run);
+    map_done(&d->claims);
+    map_done(&d->waking);
+    pthread_mutex_destroy(&d->lock);
+    free(d->namespace);
+    free(d);
+}

@@ -1,0 +1,167 @@
+#include "operator/plan_pod.h"
+
+#include <string.h>
+
+#include "base/str.h"
+#include "operator/names.h"
+#include "operator/plan_pool_internal.h"
+
+const char *const POD_ACT_NAMES[POD_ACTS] = {
+    [POD_ACT_NONE] = "none",
+    [POD_ACT_OFFER] = "offer",
+    [POD_ACT_RECORD] = "record",
+    [POD_ACT_CORRECT] = "correct",
+    [POD_ACT_REFRESH] = "refresh",
+    [POD_ACT_STOP] = "stop",
+    [POD_ACT_ASK] = "ask",
+    [POD_ACT_FINISH] = "finish",
+    [POD_ACT_HIBERNATED] = "hibernated",
+    [POD_ACT_DELETE] = "delete",
+};
+
+static uint64_t since(uint64_t then, uint64_t now)
+{
+    return now > then ? now - then : 0;
+}
+
+static pod_orders order(enum pod_act act)
+{
+    return (pod_orders){.act = act};
+}
+
+static pod_orders wait_until(uint64_t at)
+{
+    return (pod_orders){.again_ns = at};
+}
+
+const char *pod_end_cause(const pod_view *p)
+{
+    if (str_eq(p->end_reason, "OOMKilled"))
+        return "oom";
+    if (str_eq(p->reason, "Evicted") || str_eq(p->reason, "Preempting"))
+        return "evicted";
+    if (p->phase == POD_LOST || str_eq(p->reason, "NodeLost") || str_eq(p->reason, "NodeShutdown"))
+        return "node_lost";
+    if (pod_trouble(p) == TROUBLE_IMAGE)
+        return "image_pull";
+    if (!p->has_end)
+        return "unknown";
+    return p->exit_code > 128 ? "killed" : "exited";
+}
+
+static pod_orders finish(const claim_world *w, const char *cause, const char *message)
+{
+    return (pod_orders){
+        .act = POD_ACT_FINISH, .cause = cause, .message = message, .keep_volume = w->hibernatable};
+}
+
+/* A disk that was in use outlives its pod; what ended by itself does not come back. */
+static pod_orders gone(const claim_world *w)
+{
+    const pod_view *p = w->pod;
+    bool by_itself = p->phase == POD_FAILED || p->phase == POD_SUCCEEDED;
+    const char *cause = by_itself ? pod_end_cause(p) : "deleted";
+
+    if (w->init != INIT_CLAIMED && !pod_is_claimed(p))
+        return order(POD_ACT_NONE); /* the pool sees that it is missing */
+    if (w->ended_ns)
+        return order(POD_ACT_NONE);
+    if (w->hibernatable && (!by_itself || !strcmp(cause, "evicted") || !strcmp(cause, "node_lost")))
+        return (pod_orders){.act = POD_ACT_HIBERNATED, .cause = cause, .message = p->message};
+    return finish(w, cause, p->message);
+}
+
+/* A volume that one node has must not be mounted by another before the pod is known to be gone: a
+ * hibernatable sandbox waits for that, however long. */
+static pod_orders node_lost(const claim_world *w)
+{
+    if (since(w->node_silent_ns, w->now) <= POD_NODE_NS)
+        return wait_until(w->node_silent_ns + POD_NODE_NS + 1);
+    if (w->hibernatable)
+        return (pod_orders){.act = w->pod->meta.deleting_ns ? POD_ACT_NONE : POD_ACT_DELETE,
+                            .keep_volume = true};
+    return finish(w, "node_lost", "its node does not answer");
+}
+
+static pod_orders suspect(const claim_world *w)
+{
+    uint64_t silent = w->silent_ns ? since(w->silent_ns, w->now) : 0;
+
+    if (w->failed_dials < POD_SUSPECT)
+        return order(POD_ACT_NONE);
+    if (!w->asked_another_way)
+        return order(POD_ACT_ASK);
+    if (w->answered) /* it lives; the stream will be there again */
+        return wait_until(w->now + POD_SUSPECT_NS);
+    if (silent <= POD_SUSPECT_NS)
+        return wait_until(w->silent_ns + POD_SUSPECT_NS + 1);
+    return finish(w, "unknown", "nothing reaches its init any more");
+}
+
+static bool another_image(const claim_world *w)
+{
+    return w->wanted_digest && w->pod->image_id && *w->pod->image_id &&
+           !strstr(w->pod->image_id, w->wanted_digest);
+}
+
+static pod_orders claimed(const claim_world *w)
+{
+    const char *record = pod_label(w->pod, LABEL_SANDBOX);
+    uint64_t quiet = w->active_ns > w->claimed_ns ? w->active_ns : w->claimed_ns;
+
+    /* Whoever claimed it died before anybody heard of it. */
+    if (!w->known || (!w->told && !w->active_ns)) {
+        if (since(quiet, w->now) > POD_ORPHAN_NS)
+            return order(POD_ACT_STOP);
+        if (!w->known)
+            return wait_until(quiet + POD_ORPHAN_NS + 1);
+    }
+    if (another_image(w))
+        return finish(w, "image_mismatch", "it runs another image than it was claimed for");
+    if (!w->claim)
+        return order(POD_ACT_NONE);
+    if (!record || !pod_is_claimed(w->pod))
+        return order(POD_ACT_RECORD);
+    if (strcmp(record, w->claim) != 0)
+        return order(POD_ACT_CORRECT);
+    if (w->active_ns && since(w->recorded_ns, w->active_ns) > POD_REFRESH_NS)
+        return order(POD_ACT_REFRESH);
+    return order(POD_ACT_NONE);
+}
+
+/* A label without a claim behind it: whoever wrote it died before the claim, and init has been
+ * nobody's. It is not given to another all the same. */
+static pod_orders warm(const claim_world *w)
+{
+    if (!pod_is_claimed(w->pod))
+        return order(POD_ACT_OFFER);
+    return order(w->known ? POD_ACT_NONE : POD_ACT_DELETE);
+}
+
+pod_orders plan_pod(const claim_world *w)
+{
+    const pod_view *p = w->pod;
+    bool ours = w->init == INIT_CLAIMED || pod_is_claimed(p);
+
+    if (w->gone)
+        return gone(w);
+    if (ours && w->ended_ns) {
+        if (since(w->ended_ns, w->now) <= POD_GRACE_NS)
+            return wait_until(w->ended_ns + POD_GRACE_NS + 1);
+        return (pod_orders){.act = p->meta.deleting_ns ? POD_ACT_NONE : POD_ACT_DELETE,
+                            .keep_volume = false};
+    }
+    if (w->init == INIT_TAINTED)
+        return ours ? finish(w, p->has_end ? pod_end_cause(p) : "killed",
+                             "its init is not the one that was claimed")
+                    : order(POD_ACT_DELETE);
+    if (ours && (p->phase == POD_FAILED || p->phase == POD_SUCCEEDED))
+        return finish(w, pod_end_cause(p), p->message);
+    if (ours && w->node_silent_ns)
+        return node_lost(w);
+    if (ours && (w->init == INIT_UNREACHABLE || w->init == INIT_UNKNOWN))
+        return suspect(w);
+    if (w->init == INIT_CLAIMED)
+        return claimed(w);
+    return w->init == INIT_WARM ? warm(w) : order(POD_ACT_NONE);
+}

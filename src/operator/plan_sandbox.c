@@ -1,0 +1,400 @@
+#include "operator/plan_sandbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "operator/names.h"
+#include "operator/status.h"
+#include "operator/text.h"
+
+const char *const SANDBOX_ACT_NAMES[SANDBOX_ACTS] = {
+    [SANDBOX_NOTHING] = "nothing",
+    [SANDBOX_ADD_FINALIZER] = "add finalizer",
+    [SANDBOX_CLAIM] = "claim",
+    [SANDBOX_HIBERNATE] = "hibernate",
+    [SANDBOX_RESUME] = "resume",
+    [SANDBOX_END] = "end",
+    [SANDBOX_DELETE_POD] = "delete pod",
+    [SANDBOX_DELETE_VOLUME] = "delete volume",
+    [SANDBOX_DROP_FINALIZER] = "drop finalizer",
+    [SANDBOX_FORGET] = "forget",
+};
+
+/* What a look comes to, before it is written down. */
+typedef struct verdict {
+    enum sandbox_act act;
+    const char *end;
+    bool want_running;
+    uint64_t again_ns;
+    enum sandbox_phase phase;
+    const char *ready_reason, *ready_message;
+    const char *asleep_reason; /* of the condition Hibernated */
+    sandbox_end over;          /* phase Terminated */
+    bool silent;               /* the status stays as it is */
+} verdict;
+
+static void sooner(uint64_t *at, uint64_t then)
+{
+    if (then && (!*at || then < *at))
+        *at = then;
+}
+
+uint64_t sandbox_expiry(const crd_sandbox *s, const crd_template *t)
+{
+    uint64_t born = s->meta.created_ns, max = t ? t->spec.max_ms * NS_PER_MS : 0;
+    uint64_t latest = born && max ? born + max : 0;
+
+    if (!s->spec.expires_ns)
+        return latest ? latest : s->status.expires_ns;
+    return latest && latest < s->spec.expires_ns ? latest : s->spec.expires_ns;
+}
+
+static uint64_t idle_ns(const sandbox_world *w)
+{
+    const crd_sandbox *s = w->sandbox;
+
+    if (s->spec.has_idle)
+        return s->spec.idle_s * NS_PER_S;
+    return w->template ? w->template->spec.idle_ms * NS_PER_MS : 0;
+}
+
+static bool has_workspace(const sandbox_world *w)
+{
+    return w->volume || w->sandbox->status.volume ||
+           (w->template && w->template->spec.workspace.path);
+}
+
+static const char *condition_reason(const crd_sandbox *s, const char *type)
+{
+    for (size_t i = 0; i < s->status.nconditions; i++)
+        if (str_eq(s->status.conditions[i].type, type))
+            return s->status.conditions[i].reason;
+    return NULL;
+}
+
+/* ---- its end ---- */
+
+static bool keeps_volume(const sandbox_world *w)
+{
+    /* Without the template nobody says that it may go. */
+    return !w->template || w->template->spec.workspace.reclaim == RECLAIM_RETAIN;
+}
+
+/* What is left of one that has ended: SANDBOX_NOTHING when that is nothing. */
+static enum sandbox_act sweep(const sandbox_world *w, bool *ret_wait)
+{
+    *ret_wait = w->pod_there && w->pod_going;
+    if (w->pod_there)
+        return w->pod_going ? SANDBOX_NOTHING : SANDBOX_DELETE_POD;
+    return w->volume_there && !keeps_volume(w) ? SANDBOX_DELETE_VOLUME : SANDBOX_NOTHING;
+}
+
+static bool is_alive(const sandbox_world *w)
+{
+    return w->has_id &&
+           (w->life == LIFE_BEING_MADE || w->life == LIFE_LIVE || w->life == LIFE_ASLEEP);
+}
+
+static verdict deleting(const sandbox_world *w)
+{
+    verdict v = {.silent = true, .phase = w->sandbox->status.phase};
+    bool wait;
+
+    if (w->claiming)
+        return v; /* its create is answered first: then there is something to end */
+    if (is_alive(w)) {
+        v.act = SANDBOX_END;
+        v.end = "requested";
+        return v;
+    }
+    v.act = sweep(w, &wait);
+    if (!v.act && !wait && object_has_finalizer(&w->sandbox->meta, FINALIZER_SANDBOX))
+        v.act = SANDBOX_DROP_FINALIZER;
+    return v;
+}
+
+static verdict terminated(const sandbox_world *w)
+{
+    const crd_sandbox *s = w->sandbox;
+    verdict v = {.silent = true, .phase = PHASE_TERMINATED};
+    uint64_t forget = s->status.cause.at_ns + SANDBOX_KEEP_NS;
+    bool wait;
+
+    v.act = sweep(w, &wait);
+    if (v.act || wait)
+        return v;
+    if (w->now >= forget)
+        v.act = SANDBOX_FORGET;
+    else
+        v.again_ns = forget;
+    return v;
+}
+
+static verdict over(sandbox_end end)
+{
+    return (verdict){.phase = PHASE_TERMINATED, .over = end, .ready_reason = "Finished"};
+}
+
+/* ---- before it lives ---- */
+
+static verdict pending(const char *reason, const char *message)
+{
+    return (verdict){.phase = PHASE_PENDING, .ready_reason = reason, .ready_message = message};
+}
+
+static verdict unclaimed(const sandbox_world *w)
+{
+    const crd_sandbox *s = w->sandbox;
+    uint64_t expiry = sandbox_expiry(s, w->template);
+    verdict v;
+
+    if (w->claiming)
+        return (verdict){.phase = PHASE_ARMING, .ready_reason = "Claiming"};
+    if (w->invalid)
+        return pending("InvalidSpec", w->invalid);
+    if (!object_has_finalizer(&s->meta, FINALIZER_SANDBOX))
+        return (verdict){.act = SANDBOX_ADD_FINALIZER, .silent = true, .phase = s->status.phase};
+    if (expiry && expiry <= w->now)
+        return over((sandbox_end){"ttl", "its time was over before it could be claimed", 0});
+    if (w->pool_missing)
+        v = pending("PoolMissing", "there is no SandboxPool of that name here");
+    else if (w->template_missing)
+        v = pending("TemplateMissing", "there is no SandboxTemplate of that name");
+    else if (s->spec.desired == DESIRED_HIBERNATED)
+        v = pending("Hibernated", "it is claimed when Running is desired");
+    else if (w->refused)
+        v = pending("NoCapacity", w->refused);
+    else
+        v = (verdict){.phase = PHASE_PENDING, .ready_reason = "Claiming"};
+    sooner(&v.again_ns, expiry);
+    if (strcmp(v.ready_reason, "NoCapacity") != 0 && strcmp(v.ready_reason, "Claiming") != 0)
+        return v;
+    if (w->now >= w->retry_ns)
+        v.act = SANDBOX_CLAIM;
+    else
+        sooner(&v.again_ns, w->retry_ns);
+    return v;
+}
+
+/* ---- while it lives ---- */
+
+static verdict live(const sandbox_world *w)
+{
+    const crd_sandbox *s = w->sandbox;
+    uint64_t expiry = sandbox_expiry(s, w->template), idle = idle_ns(w);
+    uint64_t quiet = w->active_ns > w->claimed_ns ? w->active_ns : w->claimed_ns;
+    verdict v = {.phase = PHASE_RUNNING, .ready_reason = "Running"};
+
+    if (expiry && expiry <= w->now) {
+        v.act = SANDBOX_END;
+        v.end = "ttl";
+        return v;
+    }
+    sooner(&v.again_ns, expiry);
+    bool wanted = s->spec.desired == DESIRED_HIBERNATED || w->node_draining;
+    if (wanted && has_workspace(w) && !w->wanted_now) {
+        v.act = SANDBOX_HIBERNATE;
+        v.phase = PHASE_HIBERNATING;
+        v.asleep_reason = w->node_draining && s->spec.desired == DESIRED_RUNNING ? "Drained" : NULL;
+        return v;
+    }
+    if (s->spec.desired == DESIRED_HIBERNATED && !has_workspace(w))
+        v.asleep_reason = "NoWorkspace";
+    if (!idle || w->busy || !quiet)
+        return v;
+    if (w->now < quiet + idle) {
+        sooner(&v.again_ns, quiet + idle);
+        return v;
+    }
+    v.act = has_workspace(w) ? SANDBOX_HIBERNATE : SANDBOX_END;
+    v.end = "idle";
+    v.phase = v.act == SANDBOX_HIBERNATE ? PHASE_HIBERNATING : PHASE_RUNNING;
+    v.asleep_reason = v.act == SANDBOX_HIBERNATE ? "Idle" : NULL;
+    return v;
+}
+
+/* Idleness put it to sleep although Running is desired: that alone does not wake it. */
+static bool should_wake(const sandbox_world *w)
+{
+    const crd_sandbox *s = w->sandbox;
+    bool idle = str_eq(condition_reason(s, "Hibernated"), "Idle");
+    bool changed = s->meta.generation > s->status.observed;
+
+    return w->wanted_now || (s->spec.desired == DESIRED_RUNNING && (!idle || changed));
+}
+
+static verdict asleep(const sandbox_world *w)
+{
+    const crd_sandbox *s = w->sandbox;
+    uint64_t expiry = sandbox_expiry(s, w->template);
+    verdict v = {.phase = PHASE_HIBERNATED, .ready_reason = "Hibernated"};
+
+    /* Its disk must not be in two pods: the old one goes first, whatever is wanted. */
+    if (w->pod_there) {
+        v.act = w->pod_going ? SANDBOX_NOTHING : SANDBOX_DELETE_POD;
+        v.phase = PHASE_HIBERNATING;
+        return v;
+    }
+    if (expiry && expiry <= w->now) {
+        v.act = SANDBOX_END;
+        v.end = "ttl";
+        return v;
+    }
+    sooner(&v.again_ns, expiry);
+    if (!should_wake(w))
+        return v;
+    if (w->now < w->retry_ns) {
+        sooner(&v.again_ns, w->retry_ns);
+        v.ready_message = w->refused;
+        return v;
+    }
+    v.act = SANDBOX_RESUME;
+    v.phase = PHASE_RESUMING;
+    v.want_running = s->spec.desired == DESIRED_HIBERNATED;
+    return v;
+}
+
+static verdict being_made(const sandbox_world *w)
+{
+    bool again =
+        w->sandbox->status.phase == PHASE_HIBERNATED || w->sandbox->status.phase == PHASE_RESUMING;
+
+    return (verdict){.phase = again ? PHASE_RESUMING : PHASE_ARMING, .ready_reason = "Claiming"};
+}
+
+static verdict decide(const sandbox_world *w)
+{
+    const crd_sandbox *s = w->sandbox;
+
+    if (s->meta.deleting_ns)
+        return deleting(w);
+    if (s->status.phase == PHASE_TERMINATED)
+        return terminated(w);
+    if (!w->has_id)
+        return unclaimed(w);
+    if (!object_has_finalizer(&s->meta, FINALIZER_SANDBOX))
+        return (verdict){.act = SANDBOX_ADD_FINALIZER, .silent = true, .phase = s->status.phase};
+    switch (w->life) {
+    case LIFE_BEING_MADE:
+        return being_made(w);
+    case LIFE_LIVE:
+        return live(w);
+    case LIFE_ASLEEP:
+        return asleep(w);
+    case LIFE_ENDED:
+        return over(w->end);
+    default:
+        return over((sandbox_end){"node_lost", "bothyd does not know it any more", 0});
+    }
+}
+
+/* ---- what is written ---- */
+
+static void set_text(json_t *o, const char *name, const char *now, const char *before)
+{
+    const char *s = now ? now : before;
+
+    if (s && *s)
+        json_object_set_new(o, name, status_text(s, STATUS_MESSAGE_MAX));
+}
+
+static void set_time(json_t *o, const char *name, uint64_t ns)
+{
+    char text[TIME_TEXT_MAX];
+
+    time_to_text(ns, text);
+    if (*text)
+        json_object_set_new(o, name, json_string(text));
+}
+
+static json_t *conditions(const sandbox_world *w, const verdict *v)
+{
+    const crd_sandbox *s = w->sandbox;
+    bool finished = v->phase == PHASE_TERMINATED;
+    bool asleep = v->phase == PHASE_HIBERNATED || v->phase == PHASE_HIBERNATING;
+    const char *before = condition_reason(s, "Hibernated");
+    const char *why = v->asleep_reason;
+
+    if (asleep && !why)
+        why = str_eq(before, "Idle") || str_eq(before, "Drained") ? before : "DiskKept";
+    if (!asleep && !why)
+        why = "NotHibernated";
+    const wanted_condition want[] = {
+        {"Ready", v->phase == PHASE_RUNNING, v->ready_reason, v->ready_message},
+        {"Hibernated", v->phase == PHASE_HIBERNATED, why,
+         asleep                       ? "the disk is kept, memory and processes are lost"
+         : str_eq(why, "NoWorkspace") ? "its template has no workspace to keep"
+                                      : NULL},
+        {"Finished", finished, finished ? str_or(v->over.code, "unknown") : "NotFinished",
+         finished ? v->over.message : NULL},
+    };
+    return status_conditions(s->status.conditions, s->status.nconditions, want, ARRAY_LEN(want),
+                             s->meta.generation, w->now);
+}
+
+static void write_cause(json_t *o, const sandbox_world *w, const verdict *v)
+{
+    char at[TIME_TEXT_MAX];
+
+    time_to_text(w->now, at);
+    json_t *cause = json_pack("{s:s, s:s}", "code", str_or(v->over.code, "unknown"), "at", at);
+    set_text(cause, "message", v->over.message, NULL);
+    if (v->over.exit_code)
+        json_object_set_new(cause, "exitCode", json_integer(v->over.exit_code));
+    json_object_set_new(o, "cause", cause);
+}
+
+static void write_where(json_t *o, const sandbox_world *w, const verdict *v)
+{
+    const crd_sandbox *s = w->sandbox;
+    bool here = v->phase != PHASE_HIBERNATED && v->phase != PHASE_PENDING;
+
+    set_text(o, "id", w->id, s->status.id);
+    if (here) {
+        set_text(o, "podName", w->pod, s->status.pod);
+        set_text(o, "podUID", w->pod_uid, s->status.pod_uid);
+        set_text(o, "node", w->node, s->status.node);
+    }
+    set_text(o, "claimClass", w->class, s->status.class);
+    set_text(o, "workspaceClaim", w->volume, s->status.volume);
+    set_time(o, "claimedAt", s->status.claimed_ns ? s->status.claimed_ns : w->claimed_ns);
+    bool moved = w->active_ns > s->status.active_ns + SANDBOX_REFRESH_NS;
+    set_time(o, "lastActiveAt", moved ? w->active_ns : s->status.active_ns);
+    set_time(o, "expiresAt", sandbox_expiry(s, w->template));
+}
+
+static json_t *status_of(const sandbox_world *w, const verdict *v)
+{
+    const crd_sandbox *s = w->sandbox;
+    bool resumed = v->phase == PHASE_RESUMING && s->status.phase != PHASE_RESUMING;
+    json_t *o =
+        json_pack("{s:I, s:I, s:s, s:o}", "observedGeneration", (json_int_t)s->meta.generation,
+                  "epoch", (json_int_t)(s->status.epoch + resumed), "phase", PHASE_NAMES[v->phase],
+                  "conditions", conditions(w, v));
+
+    write_where(o, w, v);
+    if (v->phase == PHASE_TERMINATED)
+        write_cause(o, w, v);
+    return o;
+}
+
+sandbox_orders plan_sandbox(const sandbox_world *w)
+{
+    verdict v = decide(w);
+
+    return (sandbox_orders){.act = v.act,
+                            .end = v.end,
+                            .want_running = v.want_running,
+                            .again_ns = v.again_ns,
+                            .phase = v.phase,
+                            .status = v.silent ? NULL : status_of(w, &v)};
+}
+
+void sandbox_orders_done(sandbox_orders *o)
+{
+    json_decref(o->status);
+    *o = (sandbox_orders){0};
+}

@@ -1,0 +1,204 @@
+/* Pods that are claimed, or look as if: what plan_pod() orders is done here. Most of it is done by
+ * whoever holds the stream to init; what is left is what only the API server knows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "operator/operator_internal.h"
+
+#define RECORD_LATE_NS UINT64_C(5000000000) /* the claim's own write has had its time */
+
+uint64_t op_mono_of(const kube_operator *op, uint64_t real_ns)
+{
+    uint64_t real = op_real(op), now = op_now(op);
+
+    if (!real_ns)
+        return 0;
+    if (real_ns >= real)
+        return now + (real_ns - real);
+    return now > real - real_ns ? now - (real - real_ns) : 1;
+}
+
+seen *op_pod_of(kube_operator *op, const char *id)
+{
+    LOCK_SCOPE(&op->lock);
+    map_iter it = {0};
+
+    while (map_next(&op->objects[OPERATOR_POD], &it)) {
+        seen *s = it.entry->value;
+        if (!s->error && str_eq(pod_label(&s->pod, LABEL_SANDBOX), id)) {
+            s->refs++;
+            return s;
+        }
+    }
+    return NULL;
+}
+
+bool op_node_draining(kube_operator *op, const char *node)
+{
+    LOCK_SCOPE(&op->lock);
+    const seen *s = op_find_name_locked(op, OPERATOR_NODE, node);
+
+    return s && s->node.unschedulable;
+}
+
+/* Since when its node does not answer; 0: it does, or nobody knows. */
+static uint64_t node_silent(kube_operator *op, const char *node)
+{
+    LOCK_SCOPE(&op->lock);
+    const seen *s = op_find_name_locked(op, OPERATOR_NODE, node);
+    uint64_t *at = node ? map_get_str(&op->nodes_silent, node) : NULL;
+
+    if (!s || s->node.ready) {
+        if (at)
+            free(map_take_str(&op->nodes_silent, node));
+        return 0;
+    }
+    if (!at) {
+        at = xcalloc(1, sizeof *at);
+        *at = op_now(op);
+        map_put_str(&op->nodes_silent, node, at);
+    }
+    return *at;
+}
+
+static bool is_hibernatable(kube_operator *op, const pod_view *p, const char *id)
+{
+    LOCK_SCOPE(&op->lock);
+    return p->volume && id && map_get_str(&op->by_id, id);
+}
+
+static claim_world world_of(kube_operator *op, const seen *s, const operator_look *l, bool known,
+                            const char *id)
+{
+    claim_world w = {.pod = &s->pod,
+                     .init = op->o.host->init(op->o.host_arg, s->uid),
+                     .claim = id,
+                     .known = !known || l->life != LIFE_ENDED,
+                     .told = true,
+                     .node_silent_ns = node_silent(op, s->pod.node),
+                     .hibernatable = is_hibernatable(op, &s->pod, id),
+                     .now = op_now(op)};
+
+    if (known && l->life == LIFE_ENDED)
+        w.ended_ns = op_mono_of(op, l->ends_ns ? l->ends_ns : op_real(op));
+    w.active_ns = w.recorded_ns = op_mono_of(op, l->active_ns);
+    LOCK_SCOPE(&op->lock);
+    pod_track *t = op_pod_track(op, s->uid);
+    if (!t->claimed_ns && (w.init == INIT_CLAIMED || pod_is_claimed(&s->pod)))
+        t->claimed_ns = w.now;
+    w.claimed_ns = t->claimed_ns;
+    return w;
+}
+
+static err *delete_pod(kube_operator *op, const seen *s)
+{
+    CLEANUP(freep) char *path = op_path(op, API_CORE, "pods", s->name, NULL);
+
+    TRY(op_remove(op, path, s->uid));
+    LOCK_SCOPE(&op->lock);
+    op_pod_track(op, s->uid)->going_ns = op_now(op);
+    return NULL;
+}
+
+static err *write_record(kube_operator *op, const seen *s, const char *id)
+{
+    CLEANUP(freep) char *path = op_path(op, API_CORE, "pods", s->name, NULL);
+    CLEANUP(json_decrefp)
+    json_t *patch = json_pack("{s:{s:s, s:{s:s, s:s}, s:{s:s}}}", "metadata", "uid", s->uid,
+                              "labels", LABEL_STATE, STATE_CLAIMED, LABEL_SANDBOX, id,
+                              "annotations", NOTE_SAFE_TO_EVICT, "false");
+
+    return op_merge(op, path, patch);
+}
+
+static err *finish(kube_operator *op, const seen *s, const char *id, const pod_orders *o)
+{
+    const event_about about = {"Pod", s->name, s->uid};
+
+    op_event(op, &about, true, "SandboxEnded", "Reconcile", "%s: %s", o->cause,
+             str_or(o->message, ""));
+    /* Of a container that has ended the engine hears from the backend, and knows better how. */
+    bool over = s->pod.phase == POD_FAILED || s->pod.phase == POD_SUCCEEDED;
+    if (id && !over)
+        err_drop(op->o.host->end(op->o.host_arg, id, o->cause), "a sandbox's end");
+    return s->pod.meta.deleting_ns ? NULL : delete_pod(op, s);
+}
+
+static err *execute(kube_operator *op, const seen *s, const char *id, const claim_world *w,
+                    const pod_orders *o, uint64_t *again)
+{
+    const event_about about = {"Pod", s->name, s->uid};
+
+    *again = o->again_ns ? o->again_ns : 0;
+    switch (o->act) {
+    case POD_ACT_RECORD:
+        if (!id || w->now < w->claimed_ns + RECORD_LATE_NS) {
+            *again = w->claimed_ns + RECORD_LATE_NS;
+            return NULL;
+        }
+        return write_record(op, s, id);
+    case POD_ACT_CORRECT:
+        op_event(op, &about, true, "ClaimCorrected", "Reconcile",
+                 "its label named another sandbox than its init");
+        return write_record(op, s, id);
+    case POD_ACT_STOP:
+        if (w->known)
+            return op->o.host->end(op->o.host_arg, id, "internal");
+        return delete_pod(op, s);
+    case POD_ACT_FINISH:
+        return finish(op, s, id, o);
+    case POD_ACT_DELETE:
+        return delete_pod(op, s);
+    default:
+        return NULL;
+    }
+}
+
+err *reconcile_pod(kube_operator *op, const char *uid, uint64_t *again)
+{
+    CLEANUP(operator_look_done) operator_look l = {0};
+    seen *s = op_find(op, OPERATOR_POD, uid);
+
+    if (!s)
+        return NULL;
+    const char *id = s->error ? NULL : pod_label(&s->pod, LABEL_SANDBOX);
+    bool claimed = !s->error && pod_is_claimed(&s->pod);
+    bool known = id && op->o.host->look(op->o.host_arg, id, &l);
+    /* What is left of one that sleeps goes with its Sandbox's plan. */
+    bool left = known && (l.life == LIFE_ASLEEP || l.life == LIFE_BEING_MADE);
+    err *e = NULL;
+    /* Boxes that were reset have names the engine does not find; what is nobody's is swept by
+     * whoever holds the streams. */
+    if (!left &&
+        (claimed || (!s->error && op->o.host->init(op->o.host_arg, uid) == INIT_CLAIMED))) {
+        claim_world w = world_of(op, s, &l, known, id);
+        pod_orders o = plan_pod(&w);
+        e = execute(op, s, id, &w, &o, again);
+        if (!*again)
+            *again = op_now(op) + POD_LOOK_NS;
+    }
+    seen_unref(op, s);
+    return e;
+}
+
+/* The engine hears of its end from the backend; what has a disk sleeps instead. */
+void pod_gone(kube_operator *op, const seen *s)
+{
+    CLEANUP(operator_look_done) operator_look l = {0};
+    const char *id = s->error ? NULL : pod_label(&s->pod, LABEL_SANDBOX);
+
+    if (!id || !pod_is_claimed(&s->pod))
+        return;
+    bool known = op->o.host->look(op->o.host_arg, id, &l);
+    claim_world w = world_of(op, s, &l, known, id);
+    w.gone = true;
+    w.init = INIT_CLAIMED;
+    pod_orders o = plan_pod(&w);
+    if (o.act == POD_ACT_HIBERNATED && known && l.life == LIFE_LIVE)
+        err_drop(op->o.host->hibernate(op->o.host_arg, id), "a sandbox whose pod is gone");
+    operator_sandbox_changed(op, id);
+}

@@ -1,0 +1,450 @@
+/* Pools: what plan_pool() orders is done here. Templates: their status. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/id.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "operator/operator_internal.h"
+#include "operator/status.h"
+#include "operator/text.h"
+
+/* ---- what is there ---- */
+
+/* Everything a look at a pool needs, as references. */
+typedef struct pool_scene {
+    kube_operator *op;
+    seen *pool, *template;
+    seen **pods;
+    size_t npods;
+    pool_pod *views;
+    char label[KUBE_LABEL_MAX + 1];
+    char hash[HASH_TEXT_LEN + 1]; /* "": none */
+    pool_track *track;            /* ours alone but for demand and counts */
+    pool_orders orders;
+} pool_scene;
+
+static void scene_done(pool_scene *s)
+{
+    if (!s->op)
+        return;
+    pool_orders_done(&s->orders);
+    for (size_t i = 0; i < s->npods; i++)
+        seen_unref(s->op, s->pods[i]);
+    free(s->pods);
+    free(s->views);
+    seen_unref(s->op, s->template);
+    seen_unref(s->op, s->pool);
+}
+
+/* Creates that were answered and whose pod has been seen, or never will be, are waited for no
+ * more. */
+static uint32_t count_coming(pool_scene *s, uint64_t now)
+{
+    pool_track *t = s->track;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < t->ncoming; i++) {
+        bool here = t->coming[i].until_ns <= now;
+        for (size_t k = 0; k < s->npods && !here; k++)
+            here = !strcmp(s->pods[k]->name, t->coming[i].name);
+        if (!here)
+            t->coming[kept++] = t->coming[i];
+    }
+    t->ncoming = kept;
+    return (uint32_t)kept;
+}
+
+/* What init says, and how long it has been so. */
+static pool_pod look_at(pool_scene *s, const seen *pod, uint64_t now)
+{
+    kube_operator *op = s->op;
+    pool_pod v = {.pod = &pod->pod, .init = op->o.host->init(op->o.host_arg, pod->uid)};
+    LOCK_SCOPE(&op->lock);
+    pod_track *t = op_pod_track(op, pod->uid);
+
+    v.seen_ns = t->seen_ns;
+    v.going = t->going_ns && now - t->going_ns < GOING_NS;
+    if (v.init == INIT_WARM && !t->was_warm) {
+        t->was_warm = true;
+        pool_note_warm(&s->track->memory, now);
+        demand_refilled(&s->track->demand, (now - t->seen_ns) / NS_PER_MS);
+    }
+    return v;
+}
+
+static pool_world world_of(pool_scene *s)
+{
+    kube_operator *op = s->op;
+    uint64_t now = op_now(op);
+    bool usable = s->template && !s->template->error;
+
+    for (size_t i = 0; i < s->npods; i++)
+        s->views[i] = look_at(s, s->pods[i], now);
+    uint32_t pending = op->o.host->pending(op->o.host_arg, s->label);
+    if (usable)
+        template_hash(&s->template->template, s->pool->pool.spec.any_image, &op->manifest, s->hash);
+    uint32_t coming = count_coming(s, now);
+    LOCK_SCOPE(&op->lock);
+    demand *d = &s->track->demand;
+    return (pool_world){.pool = &s->pool->pool,
+                        .template = s->template ? &s->template->template : NULL,
+                        .template_error = s->template ? s->template->error : NULL,
+                        .hash = usable ? s->hash : NULL,
+                        .policy = op->policy,
+                        .pods = s->views,
+                        .npods = s->npods,
+                        .coming = coming,
+                        .pending = pending,
+                        .rate = demand_rate(d, now),
+                        .refill_ms = d->refill_ms,
+                        .claimed_ago = now - (d->last_ns ? d->last_ns : s->track->since_ns),
+                        .now = now,
+                        .now_real = op_real(op)};
+}
+
+/* ---- beside the pods ---- */
+
+/* Applied when they differ from what was applied last; the walls before the first pod. */
+static err *apply(kube_operator *op, const char *api, const char *plural, json_t *object)
+{
+    CLEANUP(json_decrefp) json_t *owned = object;
+    const char *name = json_str(json_object_get(object, "metadata"), "name");
+
+    if (!object)
+        return NULL;
+    CLEANUP(freep) char *path = op_path(op, api, plural, name, NULL);
+    return op_apply(op, path, owned);
+}
+
+void op_applied_of(const crd_pool *p, const char *hash, char ret[HASH_TEXT_LEN + 1])
+{
+    CLEANUP(freep) char *all = str_printf("%s/%llu", hash, (unsigned long long)p->meta.generation);
+
+    hash_text(all, strlen(all), ret);
+}
+
+static err *apply_all(pool_scene *s)
+{
+    kube_operator *op = s->op;
+    const crd_pool *p = &s->pool->pool;
+    const crd_template *t = &s->template->template;
+    char now[HASH_TEXT_LEN + 1];
+
+    op_applied_of(p, s->hash, now);
+    if (!strcmp(now, s->track->applied))
+        return NULL;
+    TRY(apply(op, "apis/networking.k8s.io/v1", "networkpolicies",
+              manifest_network(t, &op->manifest, op->namespace, s->hash)));
+    TRY(apply(op, "apis/policy/v1", "poddisruptionbudgets", manifest_budget(p, &op->manifest)));
+    TRY(apply(op, "apis/apps/v1", "daemonsets", manifest_pre_pull(p, t, &op->manifest)));
+    str_copy(s->track->applied, sizeof s->track->applied, now);
+    return NULL;
+}
+
+/* What a pool leaves behind but for its pods and their walls. */
+static err *remove_all(pool_scene *s)
+{
+    kube_operator *op = s->op;
+    const struct {
+        const char *api, *plural, *prefix;
+    } CHILDREN[] = {{"apis/policy/v1", "poddisruptionbudgets", "bothy-claimed-"},
+                    {"apis/apps/v1", "daemonsets", "bothy-prepull-"}};
+
+    for (size_t i = 0; i < ARRAY_LEN(CHILDREN); i++) {
+        CLEANUP(freep) char *name = str_printf("%s%.200s", CHILDREN[i].prefix, s->pool->name);
+        CLEANUP(freep) char *path = op_path(op, CHILDREN[i].api, CHILDREN[i].plural, name, NULL);
+        TRY(op_remove(op, path, NULL));
+    }
+    return NULL;
+}
+
+/* ---- pods ---- */
+
+/* One that was claimed while we thought stays: retire() and a claim are decided by the same one. */
+static err *remove_one(pool_scene *s, const pool_removal *r)
+{
+    kube_operator *op = s->op;
+    const char *uid = r->pod->meta.uid;
+
+    if (r->retire && !op->o.host->retire(op->o.host_arg, uid))
+        return NULL;
+    CLEANUP(freep) char *path = op_path(op, API_CORE, "pods", r->pod->meta.name, NULL);
+    TRY(op_remove(op, path, uid));
+    LOCK_SCOPE(&op->lock);
+    op_pod_track(op, uid)->going_ns = op_now(op);
+    log_info("operator", "pool %s: pod %s goes: %s", s->pool->name, r->pod->meta.name,
+             removal_text(r->why));
+    return NULL;
+}
+
+static err *create_volume(pool_scene *s, const char *pod)
+{
+    kube_operator *op = s->op;
+    char name[KUBE_NAME_MAX + 1];
+
+    volume_name(pod, name);
+    CLEANUP(json_decrefp)
+    json_t *v = manifest_volume(&s->template->template, &op->manifest, op->namespace, name);
+    if (!v)
+        return NULL;
+    CLEANUP(freep) char *path = op_path(op, API_CORE, "persistentvolumeclaims", NULL, NULL);
+    return op_create(op, path, v);
+}
+
+static void expect(pool_track *t, const char *name, uint64_t until)
+{
+    t->coming = xrealloc(t->coming, (t->ncoming + 1) * sizeof *t->coming);
+    str_copy(t->coming[t->ncoming].name, sizeof t->coming->name, name);
+    t->coming[t->ncoming++].until_ns = until;
+}
+
+static err *create_one(pool_scene *s)
+{
+    kube_operator *op = s->op;
+    char name[KUBE_LABEL_MAX + 1], random[POD_NAME_RANDOM + 1];
+    pod_identity who = {.name = name, .namespace = op->namespace, .pool = s->pool->name};
+
+    id_random(random, POD_NAME_RANDOM);
+    pod_name_of(s->pool->name, random, name);
+    random_bytes(who.nonce, sizeof who.nonce);
+    TRY(create_volume(s, name));
+    CLEANUP(json_decrefp)
+    json_t *pod =
+        manifest_pod(&s->template->template, s->pool->pool.spec.any_image, &op->manifest, &who);
+    CLEANUP(freep) char *path = op_path(op, API_CORE, "pods", NULL, NULL);
+    /* Its name is known before the answer is: a create whose answer is lost is waited for, too. */
+    expect(s->track, name, op_now(op) + EXPECT_NS);
+    err *e = op_create(op, path, pod);
+    if (e && e->code != ERR_TIMEOUT)
+        s->track->ncoming--;
+    return e;
+}
+
+static void note_refused(pool_scene *s, const err *e)
+{
+    CLEANUP(freep)
+    char *text = str_printf("%s%s%s", e->message, e->cause ? ": " : "", str_or(e->cause, ""));
+    enum pool_trouble why = e->code == ERR_QUOTA_EXCEEDED ? TROUBLE_QUOTA : TROUBLE_FORBIDDEN;
+
+    pool_note_refused(&s->track->memory, why, text, op_now(s->op));
+}
+
+/* What the server says of this pod or this quota is the pool's trouble; what it says of itself is
+ * not. */
+static bool is_refusal(const err *e)
+{
+    return e->code == ERR_QUOTA_EXCEEDED || e->code == ERR_FORBIDDEN ||
+           e->code == ERR_INVALID_REQUEST || e->code == ERR_NOT_FOUND;
+}
+
+static err *create_all(pool_scene *s, bool *ret_refused)
+{
+    uint32_t n = s->orders.create;
+
+    for (uint32_t i = 0; i < n; i++) {
+        CLEANUP(err_freep) err *e = create_one(s);
+        if (!e)
+            continue;
+        if (!is_refusal(e))
+            return TAKE_PTR(e);
+        note_refused(s, e);
+        *ret_refused = true;
+        return NULL;
+    }
+    if (n) {
+        pool_note_created(&s->track->memory, n);
+        log_info("operator", "pool %s: %u pods were created", s->pool->name, n);
+    }
+    return NULL;
+}
+
+/* ---- its status ---- */
+
+static void add_claims(pool_scene *s, json_t *status)
+{
+    char when[TIME_TEXT_MAX];
+    LOCK_SCOPE(&s->op->lock);
+    const pool_track *t = s->track;
+
+    json_object_set_new(status, "claims",
+                        json_pack("{s:I, s:I, s:I, s:I}", "exact", (json_int_t)t->exact, "kubelet",
+                                  (json_int_t)t->kubelet, "cold", (json_int_t)t->cold, "failed",
+                                  (json_int_t)t->failed));
+    time_to_text(t->claimed_real_ns, when);
+    if (*when)
+        json_object_set_new(status, "lastClaimTime", json_string(when));
+}
+
+static err *write_status(pool_scene *s, uint64_t *again)
+{
+    kube_operator *op = s->op;
+    uint64_t now = op_now(op), next = s->track->status_ns + OPERATOR_STATUS_NS;
+    const json_t *is = s->pool->pool.status_json;
+
+    add_claims(s, s->orders.status);
+    if (!status_differs(is, s->orders.status))
+        return NULL;
+    if (s->track->status_ns && now < next) {
+        *again = *again && *again < next ? *again : next;
+        return NULL;
+    }
+    CLEANUP(json_decrefp) json_t *patch = status_patch(is, s->orders.status);
+    CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxpools", s->pool->name, "status");
+    s->track->status_ns = now;
+    return op_merge(op, path, patch);
+}
+
+static void tell_trouble(pool_scene *s)
+{
+    const pool_orders *o = &s->orders;
+    const event_about about = {"SandboxPool", s->pool->name, s->pool->uid};
+
+    if (o->trouble == s->track->trouble)
+        return;
+    s->track->trouble = o->trouble;
+    if (o->trouble)
+        op_event(s->op, &about, true, pool_trouble_reason(o->trouble), "Reconcile", "%s",
+                 str_or(o->trouble_message, ""));
+    else
+        op_event(s->op, &about, false, "Healthy", "Reconcile", "what was wrong is over");
+}
+
+/* ---- a look ---- */
+
+/* No watch tells when an init answers: while one is about to, it is asked. */
+static uint64_t look_soon(const pool_scene *s, uint64_t again)
+{
+    uint64_t soon = op_now(s->op) + INIT_LOOK_NS;
+    bool waits = false;
+
+    for (size_t i = 0; i < s->npods; i++)
+        waits |= s->views[i].init == INIT_UNREACHABLE ||
+                 (s->views[i].init == INIT_UNKNOWN && s->views[i].pod->started);
+    return waits && (!again || soon < again) ? soon : again;
+}
+
+static err *execute(pool_scene *s, uint64_t *again)
+{
+    kube_operator *op = s->op;
+    const pool_orders *o = &s->orders;
+    bool refused = false;
+    CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxpools", s->pool->name, NULL);
+
+    if (o->add_finalizer)
+        return op_finalizer(op, path, &s->pool->pool.meta, FINALIZER_POOL, true);
+    if (*s->hash && !s->pool->pool.meta.deleting_ns)
+        TRY(apply_all(s));
+    for (size_t i = 0; i < o->nremovals; i++)
+        TRY(remove_one(s, &o->removals[i]));
+    TRY(create_all(s, &refused));
+    tell_trouble(s);
+    TRY(write_status(s, again));
+    if (o->drop_finalizer) {
+        TRY(remove_all(s));
+        return op_finalizer(op, path, &s->pool->pool.meta, FINALIZER_POOL, false);
+    }
+    /* There may be more to do than this look was allowed. */
+    if (o->create || o->nremovals || refused)
+        *again = op_now(op) + (refused ? OPERATOR_STATUS_NS : 1);
+    return NULL;
+}
+
+err *reconcile_pool(kube_operator *op, const char *uid, uint64_t *again)
+{
+    CLEANUP(scene_done) pool_scene s = {.op = op, .pool = op_find(op, OPERATOR_POOL, uid)};
+
+    if (!s.pool)
+        return NULL;
+    if (s.pool->error) { /* the schema lets through what the check does not */
+        const event_about about = {"SandboxPool", s.pool->name, s.pool->uid};
+        op_event(op, &about, true, "InvalidSpec", "Reconcile", "%s", s.pool->error);
+        return NULL;
+    }
+    label_of_name(s.pool->name, s.label);
+    s.template = op_find_name(op, OPERATOR_TEMPLATE, s.pool->pool.spec.template);
+    s.pods = op_pods_of(op, s.label, &s.npods);
+    s.views = xcalloc(s.npods + 1, sizeof *s.views);
+    {
+        LOCK_SCOPE(&op->lock);
+        s.track = op_pool_track(op, uid);
+    }
+    pool_world w = world_of(&s);
+    plan_pool(&w, &s.track->memory, &s.orders);
+    *again = look_soon(&s, s.orders.again_ns);
+    return execute(&s, again);
+}
+
+/* ---- templates ---- */
+
+static uint64_t pools_of(kube_operator *op, const char *template)
+{
+    LOCK_SCOPE(&op->lock);
+    map_iter it = {0};
+    uint64_t n = 0;
+
+    while (map_next(&op->objects[OPERATOR_POOL], &it))
+        n += str_eq(((const seen *)it.entry->value)->pool.spec.template, template);
+    return n;
+}
+
+/* As a kubelet has found it: of any pod of the template's hash whose image it is. */
+static char *digest_of(kube_operator *op, const char *hash)
+{
+    LOCK_SCOPE(&op->lock);
+    map_iter it = {0};
+
+    while (map_next(&op->objects[OPERATOR_POD], &it)) {
+        const seen *s = it.entry->value;
+        if (s->error || !s->pod.image_id || !str_eq(pod_label(&s->pod, LABEL_TEMPLATE_HASH), hash))
+            continue;
+        const char *at = strstr(s->pod.image_id, "sha256:");
+        if (at)
+            return xstrndup(at, strlen("sha256:") + 64);
+    }
+    return NULL;
+}
+
+static json_t *template_status(kube_operator *op, const seen *s)
+{
+    const crd_template *t = &s->template;
+    char hash[HASH_TEXT_LEN + 1] = "";
+
+    if (!s->error)
+        template_hash(t, false, &op->manifest, hash);
+    CLEANUP(freep) char *digest = *hash ? digest_of(op, hash) : NULL;
+    const wanted_condition want[] = {
+        {"Accepted", !s->error, s->error ? "InvalidSpec" : "Valid", s->error},
+        {"ImageResolved", digest != NULL, digest ? "Resolved" : "NotSeen", NULL},
+    };
+    json_t *status =
+        json_pack("{s:I, s:I, s:o}", "observedGeneration", (json_int_t)t->meta.generation, "pools",
+                  (json_int_t)pools_of(op, s->name), "conditions",
+                  status_conditions(t->status.conditions, t->status.nconditions, want,
+                                    ARRAY_LEN(want), t->meta.generation, op_real(op)));
+    if (*hash)
+        json_object_set_new(status, "hash", json_string(hash));
+    if (digest)
+        json_object_set_new(status, "imageDigest", json_string(digest));
+    return status;
+}
+
+err *reconcile_template(kube_operator *op, const char *uid, uint64_t *again)
+{
+    seen *s = op_find(op, OPERATOR_TEMPLATE, uid);
+    err *e = NULL;
+
+    (void)again;
+    if (!s)
+        return NULL;
+    CLEANUP(json_decrefp) json_t *status = template_status(op, s);
+    if (status_differs(s->template.status_json, status)) {
+        CLEANUP(json_decrefp) json_t *patch = status_patch(s->template.status_json, status);
+        CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxtemplates", s->name, "status");
+        e = op_merge(op, path, patch);
+    }
+    seen_unref(op, s);
+    return e;
+}

@@ -1,0 +1,532 @@
+/* Sandbox objects: what plan_sandbox() orders is done here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "operator/operator_internal.h"
+#include "operator/status.h"
+#include "operator/text.h"
+
+#define LOOK_AGAIN_NS UINT64_C(5000000000) /* after something was asked for */
+#define SECRETS_MAX   (1u << 20)
+#define RECORD_PREFIX "sbx-"
+
+/* ---- what is there ---- */
+
+typedef struct sandbox_scene {
+    kube_operator *op;
+    seen *object, *pool, *template, *pod;
+    char id[SANDBOX_ID_LEN + 1]; /* "": none yet */
+    char hash[HASH_TEXT_LEN + 1];
+    char *refused;
+    bool known; /* the engine knows it: */
+    operator_look look;
+    sandbox_orders orders;
+    char *volume;
+} sandbox_scene;
+
+static void scene_done(sandbox_scene *s)
+{
+    sandbox_orders_done(&s->orders);
+    operator_look_done(&s->look);
+    free(s->refused);
+    free(s->volume);
+    seen_unref(s->op, s->pod);
+    seen_unref(s->op, s->template);
+    seen_unref(s->op, s->pool);
+    seen_unref(s->op, s->object);
+}
+
+/* The record of one that was made through the API: by its name, and our proof of it. */
+static const char *recorded_id(const kube_operator *op, const object_meta *m)
+{
+    const char *proof = strv_env_get(m->annotations, NOTE_RECORD);
+    char is[HASH_TEXT_LEN + 1];
+
+    if (!proof || !str_starts(m->name, RECORD_PREFIX))
+        return NULL;
+    const char *id = m->name + strlen(RECORD_PREFIX);
+    if (!id_is_sandbox(id))
+        return NULL;
+    record_proof(op->o.record_key, op->namespace, m->name, id, is);
+    return !strcmp(is, proof) ? id : NULL;
+}
+
+static void find_id(sandbox_scene *s)
+{
+    const crd_sandbox *x = &s->object->sandbox;
+    const char *recorded = recorded_id(s->op, &x->meta);
+    LOCK_SCOPE(&s->op->lock);
+    sandbox_track *t = op_sandbox_track(s->op, s->object->uid);
+    const char *id = x->status.id && id_is_sandbox(x->status.id) ? x->status.id : NULL;
+
+    if (!id)
+        id = *t->id ? t->id : recorded;
+    if (id) {
+        str_copy(s->id, sizeof s->id, id);
+        free(map_put_str(&s->op->by_id, id, xstrdup(s->object->uid)));
+    }
+}
+
+/* One that was reset or woken is in a box of another name. */
+static void ask_engine(sandbox_scene *s)
+{
+    kube_operator *op = s->op;
+
+    s->known = *s->id && op->o.host->look(op->o.host_arg, s->id, &s->look);
+    LOCK_SCOPE(&op->lock);
+    if (s->look.life == LIFE_LIVE) /* who waited for it has it */
+        op_sandbox_track(op, s->object->uid)->wanted = false;
+    if (s->look.box)
+        free(map_put_str(&op->by_id, s->look.box, xstrdup(s->object->uid)));
+}
+
+static void find_objects(sandbox_scene *s)
+{
+    kube_operator *op = s->op;
+    const crd_sandbox *x = &s->object->sandbox;
+    const char *template = x->spec.template;
+
+    if (x->spec.pool && *x->spec.pool) {
+        s->pool = op_find_name(op, OPERATOR_POOL, x->spec.pool);
+        template = s->pool ? s->pool->pool.spec.template : NULL;
+    }
+    if (template && *template)
+        s->template = op_find_name(op, OPERATOR_TEMPLATE, template);
+    if (s->template && !s->template->error)
+        template_hash(&s->template->template, s->pool && s->pool->pool.spec.any_image,
+                      &op->manifest, s->hash);
+    if (*s->id)
+        s->pod = op_pod_of(op, s->look.box ? s->look.box : s->id);
+    const char *volume = s->pod && s->pod->pod.volume ? s->pod->pod.volume : x->status.volume;
+    s->volume = volume && *volume ? xstrdup(volume) : NULL;
+}
+
+static sandbox_world world_of(sandbox_scene *s)
+{
+    kube_operator *op = s->op;
+    const crd_sandbox *x = &s->object->sandbox;
+    bool named = (x->spec.pool && *x->spec.pool) || (x->spec.template && *x->spec.template);
+    const pod_view *p = s->pod ? &s->pod->pod : NULL;
+    bool draining = p && p->node && op_node_draining(op, p->node);
+    LOCK_SCOPE(&op->lock);
+    const sandbox_track *t = op_sandbox_track(op, s->object->uid);
+
+    s->refused = t->refused ? xstrdup(t->refused) : NULL;
+    return (sandbox_world){.sandbox = x,
+                           .invalid = s->object->error,
+                           .pool_missing = x->spec.pool && *x->spec.pool && !s->pool,
+                           .template =
+                               s->template && !s->template->error ? &s->template->template : NULL,
+                           .template_missing = named && (!s->template || s->template->error),
+                           .claiming = t->claiming,
+                           .refused = s->refused,
+                           .retry_ns = t->retry_ns,
+                           .has_id = *s->id != 0,
+                           .id = *s->id ? s->id : NULL,
+                           .life = s->known ? s->look.life : LIFE_UNKNOWN,
+                           .end = {s->look.cause, s->look.cause_message, s->look.exit_code},
+                           .pod = p ? p->meta.name : NULL,
+                           .pod_uid = p ? p->meta.uid : NULL,
+                           .node = p ? p->node : NULL,
+                           .class = s->look.class,
+                           .volume = s->volume,
+                           .claimed_ns = s->look.created_ns,
+                           .active_ns = s->look.active_ns,
+                           .busy = s->look.busy,
+                           .wanted_now = t->wanted,
+                           .pod_there = p != NULL,
+                           .pod_going = p && p->meta.deleting_ns,
+                           .volume_there = s->volume && !t->volume_gone,
+                           .node_draining = draining,
+                           .now = op_real(op)};
+}
+
+/* ---- secrets ---- */
+
+static void wipe_json(json_t *j)
+{
+    const char *name;
+    json_t *v;
+
+    if (json_is_string(j))
+        secret_wipe((char *)json_string_value(j), json_string_length(j));
+    json_object_foreach(j, name, v) wipe_json(v);
+}
+
+/* Names that are no variables are passed over, as the kubelet does. */
+static void take_pair(char ***env, const char *name, const json_t *value)
+{
+    void *bytes = NULL;
+    size_t n = 0;
+    bool plain = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") ==
+                     strlen(name) &&
+                 *name && (*name < '0' || *name > '9');
+
+    if (!plain || !json_is_string(value) ||
+        !base64_decode(json_string_value(value), json_string_length(value), &bytes, &n))
+        return;
+    if (!memchr(bytes, 0, n))
+        strv_push(env, str_printf("%s=%.*s", name, (int)n, (const char *)bytes));
+    secret_wipe(bytes, n);
+    free(bytes);
+}
+
+static void free_secrets(char ***v)
+{
+    for (size_t i = 0; *v && (*v)[i]; i++)
+        secret_wipe((*v)[i], strlen((*v)[i]));
+    strv_free(*v);
+}
+
+static err *read_secret(sandbox_scene *s, const char *name, char ***env)
+{
+    kube_operator *op = s->op;
+    json_t *secret = NULL;
+    const char *key;
+    json_t *value;
+
+    if (!name_is_dns(name, KUBE_NAME_MAX))
+        return err_new(ERR_INVALID_REQUEST, "envFrom: '%.128s' is not a name of a Secret", name);
+    CLEANUP(freep) char *path = op_path(op, API_CORE, "secrets", name, NULL);
+    TRY(err_wrap(op->o.api->get(op->o.api_arg, path, &secret), "envFrom: the Secret '%s'", name));
+    json_t *data = json_object_get(secret, "data");
+    json_object_foreach(data, key, value) take_pair(env, key, value);
+    wipe_json(data);
+    json_decref(secret);
+    return NULL;
+}
+
+static err *read_secrets(sandbox_scene *s, char ***ret_env)
+{
+    const crd_sandbox *x = &s->object->sandbox;
+    CLEANUP(free_secrets) char **env = NULL;
+    size_t all = 0;
+
+    for (size_t i = 0; i < x->spec.nsecrets; i++)
+        TRY(read_secret(s, x->spec.secrets[i].name, &env));
+    for (size_t i = 0; env && env[i]; i++)
+        all += strlen(env[i]) + 1;
+    if (all > SECRETS_MAX)
+        return err_new(ERR_TOO_LARGE, "envFrom: its Secrets have %zu bytes, at most %u are taken",
+                       all, SECRETS_MAX);
+    *ret_env = TAKE_PTR(env);
+    return NULL;
+}
+
+/* ---- acts ---- */
+
+/* A pod that no pool makes has its walls before it: one of a template alone, one that is woken. */
+static err *build_walls(sandbox_scene *s, const crd_template *t)
+{
+    kube_operator *op = s->op;
+    char hash[HASH_TEXT_LEN + 1], name[KUBE_LABEL_MAX + 1];
+
+    template_hash(t, false, &op->manifest, hash);
+    network_name(hash, name);
+    CLEANUP(freep)
+    char *path = op_path(op, "apis/networking.k8s.io/v1", "networkpolicies", name, NULL);
+    CLEANUP(json_decrefp)
+    json_t *policy = manifest_network(t, &op->manifest, op->namespace, hash);
+    return op_apply(op, path, policy);
+}
+
+static err *claim_of(sandbox_scene *s, operator_claim *ret)
+{
+    const crd_template *t = s->template && !s->template->error ? &s->template->template : NULL;
+    const crd_sandbox *x = &s->object->sandbox;
+    uint64_t ends = sandbox_expiry(x, t), now = op_real(s->op);
+
+    if (x->spec.image && *x->spec.image && t)
+        TRY(template_image_check(&t->spec, x->spec.image));
+    if (t && !s->pool && !*s->id && t->spec.workspace.path)
+        return err_remedy(err_new(ERR_UNSUPPORTED, "a sandbox with a workspace comes from a pool"),
+                          "Make a SandboxPool of the template, if only with replicas 0, and name "
+                          "it as poolRef.");
+    if (t && (!s->pool || *s->id))
+        TRY(build_walls(s, t));
+    *ret = (operator_claim){.sandbox = x,
+                            .template = t,
+                            .pool = s->pool ? &s->pool->pool : NULL,
+                            .hash = *s->hash ? s->hash : NULL,
+                            .ttl_ms = ends > now ? (ends - now) / NS_PER_MS : 0};
+    return read_secrets(s, &ret->secrets);
+}
+
+/* What cannot be asked for is a create that was refused. */
+static void claim(sandbox_scene *s)
+{
+    kube_operator *op = s->op;
+    operator_claim c = {0};
+    err *e = claim_of(s, &c);
+
+    {
+        LOCK_SCOPE(&op->lock);
+        op_sandbox_track(op, s->object->uid)->claiming = true;
+    }
+    if (e)
+        operator_created(op, s->object->uid, NULL, e);
+    else
+        op->o.host->create(op->o.host_arg, op, &c);
+    free_secrets(&c.secrets);
+}
+
+static void refuse(sandbox_scene *s, err *e)
+{
+    if (e)
+        operator_created(s->op, s->object->uid, NULL, e);
+}
+
+static err *resume(sandbox_scene *s)
+{
+    kube_operator *op = s->op;
+    operator_claim c = {0};
+    err *e = claim_of(s, &c);
+
+    if (!e)
+        e = op->o.host->resume(op->o.host_arg, s->id, &c);
+    free_secrets(&c.secrets);
+    if (!e) {
+        LOCK_SCOPE(&op->lock);
+        op_sandbox_track(op, s->object->uid)->wanted = false;
+    }
+    refuse(s, e);
+    if (!s->orders.want_running)
+        return NULL;
+    CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxes", s->object->name, NULL);
+    CLEANUP(json_decrefp)
+    json_t *patch = json_pack("{s:{s:s}, s:{s:s}}", "metadata", "uid", s->object->uid, "spec",
+                              "desiredState", "Running");
+    return op_merge(op, path, patch);
+}
+
+static err *delete_pod(sandbox_scene *s)
+{
+    if (!s->pod)
+        return NULL;
+    CLEANUP(freep) char *path = op_path(s->op, API_CORE, "pods", s->pod->name, NULL);
+    return op_remove(s->op, path, s->pod->uid);
+}
+
+static err *delete_volume(sandbox_scene *s)
+{
+    kube_operator *op = s->op;
+    CLEANUP(freep)
+    char *path = op_path(op, API_CORE, "persistentvolumeclaims", s->volume, NULL);
+
+    TRY(op_remove(op, path, NULL));
+    LOCK_SCOPE(&op->lock);
+    op_sandbox_track(op, s->object->uid)->volume_gone = true;
+    return NULL;
+}
+
+/* A disk that is to stay is its owner's from here on: without our labels no sweep finds it. */
+static err *leave_volume(sandbox_scene *s)
+{
+    kube_operator *op = s->op;
+    bool gone;
+
+    {
+        LOCK_SCOPE(&op->lock);
+        gone = op_sandbox_track(op, s->object->uid)->volume_gone;
+    }
+    if (!s->volume || gone)
+        return NULL;
+    CLEANUP(freep)
+    char *path = op_path(op, API_CORE, "persistentvolumeclaims", s->volume, NULL);
+    CLEANUP(json_decrefp)
+    json_t *patch =
+        json_pack("{s:{s:{s:n, s:n}}}", "metadata", "labels", LABEL_MANAGED, LABEL_CELL);
+    err *e = op_merge(op, path, patch);
+    if (e && e->code == ERR_NOT_FOUND) {
+        err_free(e);
+        return NULL;
+    }
+    return e;
+}
+
+static err *write_status(sandbox_scene *s, bool now, uint64_t *again)
+{
+    kube_operator *op = s->op;
+    const json_t *is = s->object->sandbox.status_json;
+    uint64_t at = op_now(op), next;
+
+    if (!s->orders.status || !status_differs(is, s->orders.status))
+        return NULL;
+    {
+        LOCK_SCOPE(&op->lock);
+        sandbox_track *t = op_sandbox_track(op, s->object->uid);
+        next = t->status_ns ? t->status_ns + OPERATOR_STATUS_NS : 0;
+        if (now || at >= next)
+            t->status_ns = at;
+    }
+    if (!now && at < next) {
+        *again = *again && *again < next ? *again : next;
+        return NULL;
+    }
+    CLEANUP(json_decrefp) json_t *patch = status_patch(is, s->orders.status);
+    CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxes", s->object->name, "status");
+    return op_merge(op, path, patch);
+}
+
+static err *act(sandbox_scene *s)
+{
+    kube_operator *op = s->op;
+    const object_meta *m = &s->object->sandbox.meta;
+    CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxes", s->object->name, NULL);
+
+    switch (s->orders.act) {
+    case SANDBOX_ADD_FINALIZER:
+        return op_finalizer(op, path, m, FINALIZER_SANDBOX, true);
+    case SANDBOX_DROP_FINALIZER:
+        TRY(leave_volume(s));
+        return op_finalizer(op, path, m, FINALIZER_SANDBOX, false);
+    case SANDBOX_CLAIM:
+        claim(s);
+        return NULL;
+    case SANDBOX_HIBERNATE:
+        return op->o.host->hibernate(op->o.host_arg, s->id);
+    case SANDBOX_RESUME:
+        return resume(s);
+    case SANDBOX_END:
+        return op->o.host->end(op->o.host_arg, s->id, s->orders.end);
+    case SANDBOX_DELETE_POD:
+        return delete_pod(s);
+    case SANDBOX_DELETE_VOLUME:
+        return delete_volume(s);
+    case SANDBOX_FORGET:
+        return op_remove(op, path, m->uid);
+    default:
+        return NULL;
+    }
+}
+
+static void tell_end(sandbox_scene *s)
+{
+    const event_about about = {"Sandbox", s->object->name, s->object->uid};
+    const json_t *cause = json_object_get(s->orders.status, "cause");
+
+    if (s->orders.phase == PHASE_TERMINATED && cause)
+        op_event(s->op, &about, false, "Terminated", "Reconcile", "%s %s",
+                 str_or(json_str(cause, "code"), ""), str_or(json_str(cause, "message"), ""));
+}
+
+err *reconcile_sandbox(kube_operator *op, const char *uid, uint64_t *again)
+{
+    CLEANUP(scene_done) sandbox_scene s = {.op = op, .object = op_find(op, OPERATOR_SANDBOX, uid)};
+
+    if (!s.object || !s.object->sandbox.meta.name)
+        return NULL;
+    find_id(&s);
+    ask_engine(&s);
+    find_objects(&s);
+    sandbox_world w = world_of(&s);
+    s.orders = plan_sandbox(&w);
+    if (s.orders.again_ns)
+        *again = op_mono_of(op, s.orders.again_ns);
+    /* What sleeps is known by its object alone: it is written before the pod goes. */
+    bool first = s.orders.act == SANDBOX_HIBERNATE || s.orders.phase == PHASE_TERMINATED;
+    TRY(write_status(&s, first, again));
+    tell_end(&s);
+    TRY(act(&s));
+    if (s.orders.act && s.orders.act != SANDBOX_CLAIM) {
+        uint64_t soon = op_now(op) + LOOK_AGAIN_NS;
+        *again = *again && *again < soon ? *again : soon;
+    }
+    return NULL;
+}
+
+/* ---- records of what was made through the API ---- */
+
+static json_t *labels_json(char *const *labels)
+{
+    json_t *o = json_object();
+
+    for (size_t i = 0; labels && labels[i] && i < 64; i++) {
+        size_t n = strcspn(labels[i], "=");
+        CLEANUP(freep) char *name = xstrndup(labels[i], n);
+        if (labels[i][n] && strlen(labels[i] + n + 1) <= 256 && !name_is_reserved(name))
+            json_object_set_new(o, name, json_string(labels[i] + n + 1));
+    }
+    return o;
+}
+
+/* The pool its pod is of, as a name; NULL: none. */
+static char *pool_of(kube_operator *op, const seen *pod, uint64_t *ret_after_ms)
+{
+    LOCK_SCOPE(&op->lock);
+    const char *label = pod ? pod_label(&pod->pod, LABEL_POOL) : NULL;
+    map_iter it = {0};
+    char is[KUBE_LABEL_MAX + 1];
+
+    while (label && map_next(&op->objects[OPERATOR_POOL], &it)) {
+        const seen *s = it.entry->value;
+        label_of_name(s->name, is);
+        if (!strcmp(is, label)) {
+            *ret_after_ms = s->pool.spec.record_after_ms;
+            return xstrdup(s->name);
+        }
+    }
+    return NULL;
+}
+
+static json_t *record_of(kube_operator *op, const char *id, const operator_look *l,
+                         const char *pool)
+{
+    char name[sizeof RECORD_PREFIX + SANDBOX_ID_LEN], proof[HASH_TEXT_LEN + 1];
+    char ends[TIME_TEXT_MAX];
+
+    snprintf(name, sizeof name, RECORD_PREFIX "%s", id);
+    record_proof(op->o.record_key, op->namespace, name, id, proof);
+    time_to_text(l->ends_ns, ends);
+    json_t *spec = json_pack("{s:o}", "labels", labels_json(l->labels));
+    if (pool)
+        json_object_set_new(spec, "poolRef", json_string(pool));
+    else
+        json_object_set_new(spec, "image", status_text(str_or(l->image, "?"), 512));
+    json_object_set_new(spec, "tenant", status_text(str_or(l->owner, ""), 128));
+    json_object_set_new(spec, "idleSeconds", json_integer(0)); /* the engine sees to that */
+    if (*ends)
+        json_object_set_new(spec, "expiresAt", json_string(ends));
+    return json_pack("{s:s, s:s, s:{s:s, s:s, s:{s:s, s:s}, s:{s:s}, s:[s]}, s:o}", "apiVersion",
+                     OPERATOR_API_VERSION, "kind", "Sandbox", "metadata", "name", name, "namespace",
+                     op->namespace, "labels", LABEL_CELL, op->cell, LABEL_SANDBOX, id,
+                     "annotations", NOTE_RECORD, proof, "finalizers", FINALIZER_SANDBOX, "spec",
+                     spec);
+}
+
+static bool has_object(kube_operator *op, const char *id)
+{
+    LOCK_SCOPE(&op->lock);
+    return map_get_str(&op->by_id, id) != NULL;
+}
+
+err *reconcile_record(kube_operator *op, const char *id, uint64_t *again)
+{
+    CLEANUP(operator_look_done) operator_look l = {0};
+    uint64_t after_ms = 0;
+
+    if (!op->o.records || has_object(op, id) || !op->o.host->look(op->o.host_arg, id, &l) ||
+        l.life != LIFE_LIVE)
+        return NULL;
+    seen *pod = op_pod_of(op, id);
+    CLEANUP(freep) char *pool = pool_of(op, pod, &after_ms);
+    seen_unref(op, pod);
+    uint64_t due = op_mono_of(op, l.created_ns + after_ms * NS_PER_MS);
+    if (due > op_now(op)) {
+        *again = due;
+        return NULL;
+    }
+    CLEANUP(json_decrefp) json_t *record = record_of(op, id, &l, pool);
+    CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxes", NULL, NULL);
+    err *e = op_create(op, path, record);
+    if (e && e->code == ERR_CONFLICT) { /* it is there: the watch will tell */
+        err_free(e);
+        return NULL;
+    }
+    return e;
+}

@@ -1,0 +1,172 @@
+/* Now and then: walls and volumes that nobody needs any more, sandboxes without an object. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "operator/operator_internal.h"
+
+static err *list(kube_operator *op, const char *api, const char *plural, json_t **ret)
+{
+    CLEANUP(freep) char *path = op_path(op, api, plural, NULL, NULL);
+    CLEANUP(freep)
+    char *query = str_printf("%s?labelSelector=" OPERATOR_GROUP "%%2Fcell%%3D%s", path, op->cell);
+
+    return op->o.api->get(op->o.api_arg, query, ret);
+}
+
+/* ---- walls ---- */
+
+static bool is_hash_of_pool(kube_operator *op, const seen *pool, const char *hash)
+{
+    const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, pool->pool.spec.template);
+    char is[HASH_TEXT_LEN + 1];
+
+    if (!t || t->error)
+        return false;
+    template_hash(&t->template, pool->pool.spec.any_image, &op->manifest, is);
+    return !strcmp(is, hash);
+}
+
+/* Of one that has a pod of its own, or will have it again when it is woken. */
+static bool is_hash_of_sandbox(kube_operator *op, const seen *s, const char *hash)
+{
+    const seen *p = op_find_name_locked(op, OPERATOR_POOL, s->sandbox.spec.pool);
+    const char *name = p ? p->pool.spec.template : s->sandbox.spec.template;
+    const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, name);
+    char is[HASH_TEXT_LEN + 1];
+
+    if (!t || t->error || s->sandbox.status.phase == PHASE_TERMINATED)
+        return false;
+    template_hash(&t->template, false, &op->manifest, is);
+    return !strcmp(is, hash);
+}
+
+/* A pod has it, or will. */
+static bool is_hash_needed(kube_operator *op, const char *hash)
+{
+    LOCK_SCOPE(&op->lock);
+    map_iter it = {0};
+
+    while (map_next(&op->objects[OPERATOR_POD], &it)) {
+        const seen *s = it.entry->value;
+        if (!s->error && str_eq(pod_label(&s->pod, LABEL_TEMPLATE_HASH), hash))
+            return true;
+    }
+    it = (map_iter){0};
+    while (map_next(&op->objects[OPERATOR_POOL], &it))
+        if (is_hash_of_pool(op, it.entry->value, hash))
+            return true;
+    it = (map_iter){0};
+    while (map_next(&op->objects[OPERATOR_SANDBOX], &it))
+        if (is_hash_of_sandbox(op, it.entry->value, hash))
+            return true;
+    return false;
+}
+
+static err *sweep_walls(kube_operator *op)
+{
+    static const char API[] = "apis/networking.k8s.io/v1", PLURAL[] = "networkpolicies";
+    CLEANUP(json_decrefp) json_t *all = NULL;
+    const json_t *item;
+    size_t i;
+
+    TRY(list(op, API, PLURAL, &all));
+    json_array_foreach(json_object_get(all, "items"), i, item)
+    {
+        const json_t *m = json_object_get(item, "metadata");
+        const char *hash = json_str(json_object_get(m, "labels"), LABEL_TEMPLATE_HASH);
+        const char *name = json_str(m, "name"), *uid = json_str(m, "uid");
+        if (!hash || !name || !uid || is_hash_needed(op, hash))
+            continue;
+        CLEANUP(freep) char *path = op_path(op, API, PLURAL, name, NULL);
+        TRY(op_remove(op, path, uid));
+    }
+    return NULL;
+}
+
+/* ---- volumes ---- */
+
+static bool is_volume_named(kube_operator *op, const char *name)
+{
+    LOCK_SCOPE(&op->lock);
+    map_iter it = {0};
+
+    while (map_next(&op->objects[OPERATOR_POD], &it)) {
+        const seen *s = it.entry->value;
+        if (!s->error && str_eq(s->pod.volume, name))
+            return true;
+    }
+    it = (map_iter){0};
+    while (map_next(&op->objects[OPERATOR_SANDBOX], &it))
+        if (str_eq(((const seen *)it.entry->value)->sandbox.status.volume, name))
+            return true;
+    return false;
+}
+
+/* For how long nobody has named it. */
+static uint64_t unnamed_for(kube_operator *op, const char *name)
+{
+    bool named = is_volume_named(op, name);
+    LOCK_SCOPE(&op->lock);
+    uint64_t now = op_now(op), *since = map_get_str(&op->idle_disks, name);
+
+    if (named) {
+        free(map_take_str(&op->idle_disks, name));
+        return 0;
+    }
+    if (!since) {
+        since = xcalloc(1, sizeof *since);
+        *since = now;
+        map_put_str(&op->idle_disks, name, since);
+    }
+    return now - *since;
+}
+
+/* A volume is made before its pod, and stays when the pod goes: only one that has been nobody's for
+ * long is deleted. What a template tells to retain is named by its Sandbox until that is forgotten,
+ * and carries no label of ours then. */
+static err *sweep_volumes(kube_operator *op)
+{
+    CLEANUP(json_decrefp) json_t *all = NULL;
+    const json_t *item;
+    size_t i;
+
+    TRY(list(op, API_CORE, "persistentvolumeclaims", &all));
+    json_array_foreach(json_object_get(all, "items"), i, item)
+    {
+        const json_t *m = json_object_get(item, "metadata");
+        const char *name = json_str(m, "name"), *uid = json_str(m, "uid");
+        if (!name || !uid || unnamed_for(op, name) <= ORPHAN_DISK_NS)
+            continue;
+        CLEANUP(freep) char *path = op_path(op, API_CORE, "persistentvolumeclaims", name, NULL);
+        TRY(op_remove(op, path, uid));
+        log_info("operator", "volume %s goes: nobody names it", name);
+    }
+    return NULL;
+}
+
+/* ---- records ---- */
+
+static void sweep_records(kube_operator *op)
+{
+    char(*ids)[SANDBOX_ID_LEN + 1] = NULL;
+    size_t n = op->o.records ? op->o.host->list(op->o.host_arg, &ids) : 0;
+    LOCK_SCOPE(&op->lock);
+
+    for (size_t i = 0; i < n; i++)
+        if (!map_get_str(&op->by_id, ids[i]))
+            op_add_locked(op, op_now(op), "record/%s", ids[i]);
+    free(ids);
+}
+
+err *reconcile_sweep(kube_operator *op, const char *what, uint64_t *again)
+{
+    (void)what;
+    *again = op_now(op) + SWEEP_NS;
+    sweep_records(op);
+    TRY(sweep_walls(op));
+    return sweep_volumes(op);
+}
