@@ -5,12 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/id.h"
+#include "base/sock.h"
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/out.h"
+#include "cli/user.h"
 
 #define POST_TRIES 4
 
@@ -35,12 +38,13 @@ err *cli_address(const common_args *common, char **ret_url)
                           "Give one of them.");
     if (!url && !socket) {
         url = cli_setting("BOTHY_URL");
-        socket = url ? NULL : str_or(cli_setting("BOTHY_SOCKET"), CLI_SOCKET);
+        socket = url ? NULL : cli_setting("BOTHY_SOCKET");
     }
     if (url && !str_starts(url, "http://") && !str_starts(url, "https://"))
         return err_remedy(usage_error("'%s' is not an address of a daemon", url),
                           "Give http://HOST:PORT, or --socket PATH for a socket.");
-    *ret_url = url ? xstrdup(url) : str_printf("unix:%s", socket);
+    if (url || socket)
+        *ret_url = url ? xstrdup(url) : str_printf("unix:%s", socket);
     return NULL;
 }
 
@@ -51,19 +55,39 @@ err *cli_client(const cli *c, client **ret_client)
     return client_new(c->url, tcp ? cli_setting("BOTHY_KEY") : NULL, ret_client);
 }
 
+/* Whoever gives commands without naming a daemon gets one, if this is not a node. */
+static err *find_daemon(cli *c)
+{
+    c->url = user_address();
+    CLEANUP(closep) int fd = -1;
+    CLEANUP(err_freep)
+    err *absent = sock_connect_path(c->url + strlen("unix:"), SOCK_STREAM | SOCK_NONBLOCK, &fd);
+    if (!absent || absent->errnum == EAGAIN || c->no_start || !user_has_no_node())
+        return NULL;
+    free(TAKE_PTR(c->url));
+    return user_start(!c->common.json && isatty(STDERR_FILENO), &c->url);
+}
+
 err *cli_connect(cli *c)
 {
     if (c->client)
         return NULL;
+    free(TAKE_PTR(c->url));
     TRY(cli_address(&c->common, &c->url));
+    if (!c->url)
+        TRY(find_daemon(c));
     return cli_client(c, &c->client);
 }
 
-/* Nothing came back at all: say what starts a daemon and who knows more. */
+/* Nothing came back at all: say what starts a daemon and who knows more, or who lets us in. */
 static err *explain(err *e)
 {
     if (!e || e->code != ERR_UNAVAILABLE || e->remedy)
         return e;
+    if (e->errnum == EACCES)
+        return err_remedy(e, "The socket is there, but your user may not use it: join its group "
+                             "(usermod -aG bothy-users USER, then log in again), or use a key over "
+                             "TCP with --url.");
     return err_remedy(e, "Start the daemon, name its socket with --socket or $BOTHY_SOCKET, or see "
                          "what 'bothy doctor' says.");
 }

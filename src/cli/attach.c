@@ -112,7 +112,7 @@ static void write_out(attached *s, int stream, const char *p, size_t n)
         modes_see(&s->modes, p, n);
     int rc = s->fatal ? 0 : fs_write_all(stream ? STDERR_FILENO : STDOUT_FILENO, p, n);
     if (rc)
-        s->fatal = err_sys(ERR_INTERNAL, -rc, "cannot write the command's output");
+        s->fatal = out_failed(-rc, "the command's output");
 }
 
 static void take_gap(attached *s, const json_t *gap)

@@ -31,7 +31,7 @@ typedef struct common_args {
 
 #define COMMON_OPTS(type)                                                                      \
     OPT(0, "socket", "PATH", OPT_TEXT, type, common.socket,                                    \
-        "the daemon's socket (default $BOTHY_SOCKET, else " CLI_SOCKET ")"),                   \
+        "the daemon's socket (default $BOTHY_SOCKET, else " CLI_SOCKET ", else your own)"),    \
         OPT(0, "url", "URL", OPT_TEXT, type, common.url,                                       \
             "the daemon over TCP, http://HOST:PORT, with the key in $BOTHY_KEY ($BOTHY_URL)"), \
         OPT(0, "json", NULL, OPT_FLAG, type, common.json,                                      \
@@ -42,6 +42,7 @@ typedef struct cli {
     common_args common; /* of this call */
     char *url;          /* where client goes, for messages */
     client *client;     /* made by cli_connect */
+    bool no_start;      /* a daemon that is not there is not to be started */
 } cli;
 
 typedef struct verb verb;
@@ -75,7 +76,7 @@ const verb *verb_find(const verb *const *table, const char *name);
 err *cli_connect(cli *c) ERR_MUST;
 /* Another connection to the same daemon, for another thread. */
 err *cli_client(const cli *c, client **ret_client) ERR_MUST;
-/* The address the options and the environment name: "unix:/path" or "http://...". */
+/* The address the options and the environment name: "unix:/path" or "http://..."; NULL: none. */
 err *cli_address(const common_args *common, char **ret_url) ERR_MUST;
 /* One JSON call. body is taken over and may be NULL; so may ret_answer. */
 err *cli_call(cli *c, const char *method, json_t *body, json_t **ret_answer, const char *path_fmt,

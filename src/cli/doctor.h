@@ -28,6 +28,7 @@ struct doctor_check {
     const char *remedy;  /* when it is missing or too small */
     uint64_t least;      /* sysctl */
     doctor_level level;  /* when it is missing */
+    bool user;           /* a user's own daemon needs it, too */
 };
 extern const doctor_check DOCTOR_CHECKS[]; /* ends with a NULL name */
 
@@ -35,6 +36,7 @@ struct doctor {
     cli *c;
     json_t *lines; /* not owned: {"name","level","message","remedy"} */
     doctor_level worst;
+    bool user; /* this machine is no node */
 };
 /* Adds a line. remedy may be NULL. */
 void doctor_say(doctor *d, const char *name, doctor_level level, const char *remedy,
@@ -52,6 +54,7 @@ void doctor_try_group(doctor *d, const doctor_check *k);
 void doctor_try_file(doctor *d, const doctor_check *k);
 void doctor_try_filesystem(doctor *d, const doctor_check *k);
 void doctor_try_daemon(doctor *d, const doctor_check *k);
+void doctor_try_engine(doctor *d, const doctor_check *k);
 
 /* In the child: tries one kernel feature. Prints why not on stderr. Returns the exit status. */
 int doctor_probe(const char *name);

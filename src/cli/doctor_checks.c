@@ -14,7 +14,7 @@
 #define HURDLE(subject_, why_, remedy_)                                                        \
     {                                                                                          \
         .name = "kernel." subject_, .run = doctor_try_probe, .subject = subject_, .why = why_, \
-        .remedy = remedy_, .level = DOCTOR_WARN                                                \
+        .remedy = remedy_, .level = DOCTOR_WARN, .user = true                                  \
     }
 #define CONTROLLER(subject_, why_)                                                     \
     {                                                                                  \
@@ -33,6 +33,13 @@
     {                                                                                       \
         .name = "tool." subject_, .run = doctor_try_tool, .subject = subject_, .why = why_, \
         .remedy = remedy_, .level = level_                                                  \
+    }
+/* Also what a user's own daemon needs. */
+#define USER_TOOL(subject_, level_, why_)                                                   \
+    {                                                                                       \
+        .name = "tool." subject_, .run = doctor_try_tool, .subject = subject_, .why = why_, \
+        .remedy = "Put bothy's programs on PATH or into libexec/bothy.", .level = level_,   \
+        .user = true                                                                        \
     }
 /* Too small is a warning, because the warden raises it when it starts; missing is what level says.
  */
@@ -83,14 +90,11 @@ const doctor_check DOCTOR_CHECKS[] = {
      .remedy = "modprobe xfs; without it disk limits are 'unsupported'."},
     TOOL("crun", DOCTOR_FAIL, "makes slots", INSTALL "crun"),
     TOOL("skopeo", DOCTOR_FAIL, "fetches images", INSTALL "skopeo"),
-    TOOL("bothyd", DOCTOR_FAIL, "the daemon",
-         "Put bothy's programs on PATH or into libexec/bothy."),
+    USER_TOOL("bothyd", DOCTOR_FAIL, "the daemon"),
     TOOL("bothy-warden", DOCTOR_FAIL, "the root process of the node",
          "Put bothy's programs on PATH or into libexec/bothy."),
-    TOOL("bothy-init", DOCTOR_FAIL, "pid 1 of every sandbox",
-         "Put bothy's programs on PATH or into libexec/bothy."),
-    TOOL("bothy-kit", DOCTOR_WARN, "does file verbs in sandboxes; without it their sh does",
-         "Put bothy's programs on PATH or into libexec/bothy."),
+    USER_TOOL("bothy-init", DOCTOR_FAIL, "pid 1 of every sandbox"),
+    USER_TOOL("bothy-kit", DOCTOR_WARN, "does file verbs in sandboxes; without it their sh does"),
     TOOL("bothy-unpack", DOCTOR_FAIL, "unpacks layers",
          "Put bothy's programs on PATH or into libexec/bothy."),
     TOOL("nft", DOCTOR_WARN, "judges what sandboxes with a network send (bothy-warden --network)",
@@ -111,9 +115,15 @@ const doctor_check DOCTOR_CHECKS[] = {
      .why = "its members may use the socket",
      .level = DOCTOR_WARN,
      .remedy = "groupadd --system bothy-users"},
+    {.name = "engine",
+     .run = doctor_try_engine,
+     .why = "Docker or Podman, for a daemon of one user",
+     .level = DOCTOR_FAIL,
+     .user = true},
     {.name = "daemon",
      .run = doctor_try_daemon,
      .why = "takes requests",
+     .user = true,
      .level = DOCTOR_WARN,
      .remedy = "Start bothy-warden and bothyd, or name the socket with --socket or $BOTHY_SOCKET."},
     {.name = NULL},

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/fs.h"
+#include "base/home.h"
 #include "base/str.h"
 #include "cli/doctor.h"
 #include "core/sysctl.h"
@@ -245,13 +246,22 @@ static void tell_ready(doctor *d, const json_t *ready)
     }
 }
 
+#define CONTROLLERS                                                                               \
+    "Docker, Podman: give the engine's user the cgroup controllers (systemd: Delegate=memory "    \
+    "cpu pids of user@.service). Kubernetes: pids of pods are the kubelet's podPidsLimit. Until " \
+    "then a spec that names the limit is 'unsupported'."
+
 /* What a node without it does not hold, and how it would. */
 static const struct {
     const char *cap, *what, *remedy;
 } LIMIT_CAPS[] = {
     {"disk_limit", "disk space of sandboxes is not limited",
-     "Put the warden's state directory on XFS mounted with pquota, of a kernel with "
-     "CONFIG_XFS_QUOTA; until then a spec that names a disk limit is 'unsupported'."},
+     "A node: put the warden's state directory on XFS mounted with pquota, of a kernel with "
+     "CONFIG_XFS_QUOTA. Containers of Docker or Podman have no such limit. Until then a spec that "
+     "names one is 'unsupported'."},
+    {"memory_limit", "memory of sandboxes is not limited", CONTROLLERS},
+    {"cpu_limit", "processor time of sandboxes is not limited", CONTROLLERS},
+    {"pids_limit", "processes of sandboxes are not limited", CONTROLLERS},
     {"swap_limit", "sandboxes may use swap beyond their memory limit",
      "Turn swap off, or boot with swapaccount=1."},
 };
@@ -282,6 +292,23 @@ static void tell_caps(doctor *d)
     }
     json_object_foreach(json_object_get(info, "caps"), name, v)
         tell_cap(d, name, str_or(json_string_value(v), "?"));
+}
+
+/* On a node nothing needs one. */
+void doctor_try_engine(doctor *d, const doctor_check *k)
+{
+    CLEANUP(freep) char *path = NULL;
+    CLEANUP(err_freep)
+    err *e = doctor_pretends(k->name) ? err_new(ERR_UNAVAILABLE, "no container engine answers")
+                                      : home_engine(cli_setting("BOTHY_BACKEND_SOCKET"), &path);
+
+    if (!e)
+        doctor_say(d, k->name, DOCTOR_OK, NULL, "answers at %s", path);
+    else if (d->user)
+        doctor_say(d, k->name, k->level, err_remedy_of(e), "%s%s%s (%s)", e->message,
+                   e->cause ? ": " : "", str_or(e->cause, ""), k->why);
+    else if (doctor_pretends(k->name))
+        doctor_say(d, k->name, DOCTOR_WARN, err_remedy_of(e), "%s (%s)", e->message, k->why);
 }
 
 /* /readyz answers 503 with the same body when it is not ready. */
@@ -326,6 +353,10 @@ void doctor_try_daemon(doctor *d, const doctor_check *k)
 
     if (e && tell_failure(d, k))
         return;
+    if (e && d->user && !named && !doctor_pretends(k->name)) {
+        doctor_say(d, k->name, DOCTOR_OK, NULL, "none runs; the next 'bothy run' starts one");
+        return;
+    }
     if (e) {
         doctor_say(d, k->name, named ? DOCTOR_FAIL : k->level, k->remedy,
                    "%s does not answer: %s%s%s", str_or(d->c->url, "it"), e->message,

@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 #include "cli/cli.h"
+#include "cli/out.h"
 #include "wire/sse.h"
 
 #define PATIENCE_S   60
@@ -56,7 +57,7 @@ static err *sink_write(follow_sink *s, const char *p, size_t n)
     s->offset += n;
     if (s->fd >= 0) {
         int rc = fs_write_all(s->fd, p, n);
-        return rc ? err_sys(ERR_INTERNAL, -rc, "cannot write the command's output") : NULL;
+        return rc ? out_failed(-rc, "the command's output") : NULL;
     }
     size_t room = s->keep_max > s->kept.len ? s->keep_max - s->kept.len : 0;
     buf_append(&s->kept, p, n < room ? n : room);

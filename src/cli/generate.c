@@ -111,7 +111,11 @@ static const char MAN_TAIL[] =
     ".TP\nBOTHY_SOCKET\nthe daemon's socket\n"
     ".TP\nBOTHY_PATIENCE\nhow many seconds a lost daemon is waited for (default 60)\n"
     ".TP\nNO_COLOR\nno colours\n"
-    ".SH FILES\n.TP\n" CLI_SOCKET "\nthe daemon's socket\n"
+    ".SH FILES\n.TP\n" CLI_SOCKET "\nthe socket of the node's daemon\n"
+    ".TP\n$XDG_RUNTIME_DIR/bothy/bothyd.sock\nthe socket of your own daemon, which is started where "
+    "there is neither a node nor a daemon, and runs sandboxes on Docker or Podman\n"
+    ".TP\n$XDG_STATE_HOME/bothy\nits state and its log, bothyd.log (~/.local/state/bothy)\n"
+    ".TP\n$XDG_CONFIG_HOME/bothy/bothy.yaml\nits configuration (~/.config/bothy/bothy.yaml)\n"
     ".SH EXAMPLES\n.nf\nbothy run busybox \\-\\- sh \\-c 'echo hello; exit 3'\n"
     "id=$(bothy create \\-\\-ttl 10m debian)\nbothy exec \"$id\" python3 \\-c 'print(1+1)'\n"
     "bothy rm \"$id\"\n.fi\n";

@@ -1,7 +1,9 @@
 #include "cli/input.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -19,6 +21,13 @@ typedef struct input {
     int fd;
     uint64_t offset; /* bytes the command's stdin has */
 } input;
+
+static _Atomic bool failed;
+
+bool input_has_failed(void)
+{
+    return atomic_load(&failed);
+}
 
 static void input_free(input *in)
 {
@@ -81,16 +90,36 @@ static err *send_piece(input *in, const char *p, size_t n, bool eof)
     }
 }
 
+/* Waits also where somebody who shares the descriptor wants that nobody waits. */
+static ssize_t read_piece(int fd, char *piece)
+{
+    for (;;) {
+        ssize_t n = read(fd, piece, PIECE);
+        if (n >= 0 || (errno != EINTR && errno != EAGAIN))
+            return n;
+        if (errno == EAGAIN)
+            poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, -1);
+    }
+}
+
+/* The command is told the end: it would wait for ever. */
+static err *unreadable(input *in, int errnum)
+{
+    atomic_store(&failed, true);
+    err_drop(send_piece(in, NULL, 0, true), "stdin");
+    return err_remedy(err_sys(ERR_INTERNAL, errnum, "cannot read stdin"),
+                      "Give it a file, a pipe or a terminal, or leave -i out. The command was told "
+                      "that its input ends here.");
+}
+
 static err *pump(input *in)
 {
     CLEANUP(freep) char *piece = xmalloc(PIECE);
 
     for (;;) {
-        ssize_t n = read(in->fd, piece, PIECE);
-        if (n < 0 && errno == EINTR)
-            continue;
+        ssize_t n = read_piece(in->fd, piece);
         if (n < 0)
-            return err_sys(ERR_INTERNAL, errno, "cannot read stdin");
+            return unreadable(in, errno);
         TRY(send_piece(in, piece, (size_t)n, n == 0));
         if (!n)
             return NULL;

@@ -2,8 +2,12 @@
  * arrived is not. Runs in a thread of its own until end of file, or until the program ends. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/err.h"
 #include "cli/cli.h"
 
 /* Both strings are copied. */
 err *input_start(const cli *c, const char *sandbox, const char *exec, int fd) ERR_MUST;
+/* Some of it could not be read: whatever the command made of the rest is no success. */
+bool input_has_failed(void);

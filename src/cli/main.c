@@ -1,8 +1,12 @@
 /* Finding the verb, parsing by its table, printing help and errors. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 #include "base/log.h"
@@ -10,6 +14,7 @@
 #include "cli/cli.h"
 #include "cli/exit.h"
 #include "cli/generate.h"
+#include "cli/input.h"
 #include "cli/out.h"
 
 const verb *verb_find(const verb *const *table, const char *name)
@@ -163,11 +168,42 @@ static err *run_top(cli *c, int argc, char **argv, int *status)
     return run_named(c, CLI_VERBS, "bothy", NULL, words.n, words.v, status);
 }
 
+static bool nobody_reads(void)
+{
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+
+    return poll(&p, 1, 0) > 0 && p.revents & POLLERR;
+}
+
+/* Whatever is still buffered, and what was lost before. Who closed the pipe knows; everybody else
+ * is told that something is missing. */
+static int finish_output(const cli *c, int status)
+{
+    int errnum = fflush(stdout) ? errno : 0;
+
+    if ((!errnum && !ferror(stdout)) || status)
+        return status;
+    if (errnum != EPIPE && !nobody_reads()) {
+        CLEANUP(err_freep) err *e = out_failed(errnum, "the output");
+        out_error(stderr, e, c->common.json, out_colours(stderr));
+    }
+    return CLI_FAILED;
+}
+
+/* Of those that are closed the next file or socket would become one. Using these is an error. */
+static void fill_standard(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+            _exit(CLI_FAILED);
+}
+
 int cli_main(int argc, char **argv)
 {
     cli c = {0};
     int status = 0;
 
+    fill_standard();
     signal(SIGPIPE, SIG_IGN); /* a lost reader is a write error, said once */
     log_init("bothy", LOG_WARN);
     log_set_plain();
@@ -179,7 +215,7 @@ int cli_main(int argc, char **argv)
     }
     client_free(c.client);
     free(c.url);
-    if (fflush(stdout) && !status)
+    if (!status && input_has_failed())
         status = CLI_FAILED;
-    return status;
+    return finish_output(&c, status);
 }

@@ -72,6 +72,14 @@ void out_error(FILE *f, const err *e, bool json, bool colours)
     error_line(f, "  remedy: ", err_remedy_of(e), colours);
 }
 
+err *out_failed(int errnum, const char *what)
+{
+    err *e = errnum ? err_sys(ERR_INTERNAL, errnum, "cannot write %s", what)
+                    : err_new(ERR_INTERNAL, "cannot write all of %s", what);
+
+    return err_remedy(e, "Look at where it was sent: the disk may be full, or the file closed.");
+}
+
 void out_json(FILE *f, const json_t *j)
 {
     CLEANUP(buf_done) buf b = {0};

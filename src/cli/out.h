@@ -17,6 +17,8 @@
 bool out_colours(FILE *f);
 /* `bothy: <message>`, then the cause and the remedy; or {"error":{...}} on one line. */
 void out_error(FILE *f, const err *e, bool json, bool colours);
+/* Nothing more can be written to where `what` goes; errnum 0 where it is not known any more why. */
+err *out_failed(int errnum, const char *what) ERR_MUST;
 /* JSON with a newline: indented on a terminal, else compact. */
 void out_json(FILE *f, const json_t *j);
 /* Escapes control characters and bytes that are not UTF-8. NULL prints as "-". */

@@ -150,7 +150,12 @@ err *cli_pull_before(cli *c, json_t *create_body)
     const pull_wish wish = {
         .source = image, .policy = str_or(policy, "missing"), .quiet = c->common.json};
     json_decref(TAKE_PTR(got));
-    TRY(cli_pull(c, &wish, &got));
+    err *e = cli_pull(c, &wish, &got);
+    if (e && e->code == ERR_UNSUPPORTED) { /* the create has it fetched */
+        err_free(e);
+        return NULL;
+    }
+    TRY(e);
     json_object_set_new(create_body, "pull", json_string("missing"));
     return NULL;
 }

@@ -9,16 +9,19 @@
 #include "base/str.h"
 #include "cli/doctor.h"
 #include "cli/out.h"
+#include "cli/user.h"
 #include "cli/verbs.h"
 
 typedef struct doctor_args {
     common_args common;
     const char *probe;
-    bool quiet;
+    bool quiet, node;
 } doctor_args;
 
 static const opt OPTS[] = {
     OPT('q', "quiet", NULL, OPT_FLAG, doctor_args, quiet, "only what is not in order"),
+    OPT(0, "node", NULL, OPT_FLAG, doctor_args, node,
+        "what a node needs, although this machine is none"),
     OPT(0, "probe", "NAME", OPT_TEXT, doctor_args, probe, NULL),
     COMMON_OPTS(doctor_args),
 };
@@ -109,8 +112,11 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
         /* At once: what has entered a namespace is not fit for anything else. */
         _exit(doctor_probe(a->probe));
     }
+    c->no_start = true;
+    d.user = !a->node && user_has_no_node();
     for (const doctor_check *k = DOCTOR_CHECKS; k->name; k++)
-        k->run(&d, k);
+        if (k->user || !d.user)
+            k->run(&d, k);
     *status = d.worst == DOCTOR_FAIL;
     if (c->common.json) {
         CLEANUP(json_decrefp)
@@ -128,7 +134,8 @@ const verb VERB_DOCTOR = {
     .summary = "Check what this machine has and lacks for sandboxes",
     .text =
         "Works without a daemon. Each line is ok, warn or fail with what to do; the status is 1\n"
-        "if anything fails. As root it also tries what only root can.",
+        "if anything fails. As root it also tries what only root can. Where there is no node, it\n"
+        "is about what your own daemon needs; --node asks for the rest.",
     .opts = OPTS,
     .args_size = sizeof(doctor_args),
     .run = run,

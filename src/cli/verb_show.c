@@ -44,10 +44,10 @@ static void print_walls(const json_t *walls)
         held += json_flag(w, "refill");
         again += json_flag(w, "claim");
     }
-    if (json_is_object(walls))
+    if (held)
         buf_printf(&b, "%zu held, %zu tried again after the claim", held, again);
     else
-        buf_char(&b, '-');
+        buf_str(&b, json_is_object(walls) ? "the engine's own, none tried" : "-");
     json_array_foreach(json_object_get(walls, "not_enforced"), i, w)
     {
         buf_str(&b, i ? "; " : "; not enforced: ");

@@ -1,7 +1,7 @@
 #include "daemon/config.h"
 
 #include <ctype.h>
-#include <fcntl.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -250,31 +250,55 @@ err *config_check(const config *c)
         return err_new(ERR_INVALID_REQUEST, "pool.low must not be above pool.high");
     if (c->retention_spool > c->retention_record)
         return err_new(ERR_INVALID_REQUEST, "retention.spool must not be above retention.record");
+    if (str_eq(c->backend_name, "kubernetes") && !*c->kubernetes_image)
+        return err_new(ERR_INVALID_REQUEST,
+                       "kubernetes.image is needed for the backend 'kubernetes'");
     if (str_eq(c->backend_name, "fake") && !*c->backend_fake_dir)
         return err_new(ERR_INVALID_REQUEST, "backend.fake_dir is needed for the backend 'fake'");
     return NULL;
 }
 
+/* One that is there and cannot be read is an error: its walls and quotas would be left out. */
 static err *load_file(const char *path, bool must_exist, config *c)
 {
     CLEANUP(buf_done) buf text = {0};
     struct stat st;
 
-    if (!must_exist && stat(path, &st))
+    if (!must_exist && stat(path, &st) && (errno == ENOENT || errno == ENOTDIR))
         return NULL;
-    TRY(fs_read(AT_FDCWD, path, FILE_MAX, &text));
+    err *e = fs_read_linked(path, FILE_MAX, &text);
+    if (e)
+        return err_remedy(e, "Name a file with --config, and let bothyd's user read it: it runs as "
+                             "the user bothy, with --user as you.");
     return config_parse(path, text.p, text.len, c);
+}
+
+/* A request has no part in this. */
+static err *of_config(err *e)
+{
+    return !e || e->remedy ? e
+                           : err_remedy(e, "Correct it in the file or the environment, and start "
+                                           "again; 'bothyd --print-config' "
+                                           "explains every key.");
 }
 
 err *config_load(const char *path, bool must_exist, char *const *env, config *ret_config)
 {
+    return config_load_over(NULL, path, must_exist, env, ret_config);
+}
+
+err *config_load_over(config_preset *preset, const char *path, bool must_exist, char *const *env,
+                      config *ret_config)
+{
     CLEANUP(config_done) config c = {0};
 
     config_init(&c);
+    if (preset)
+        preset(&c);
     if (path)
-        TRY(load_file(path, must_exist, &c));
-    TRY(config_override(env, &c));
-    TRY(config_check(&c));
+        TRY(of_config(load_file(path, must_exist, &c)));
+    TRY(of_config(config_override(env, &c)));
+    TRY(of_config(config_check(&c)));
     *ret_config = c;
     memset(&c, 0, sizeof c);
     return NULL;

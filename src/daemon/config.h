@@ -43,6 +43,11 @@ typedef struct config {
 /* path NULL: no file. A missing file is an error only if must_exist (it was named by the caller).
  */
 err *config_load(const char *path, bool must_exist, char *const *env, config *ret_config) ERR_MUST;
+/* The same over other defaults: what `preset` changed stands until the file or the environment says
+ * otherwise. */
+typedef void config_preset(config *c);
+err *config_load_over(config_preset *preset, const char *path, bool must_exist, char *const *env,
+                      config *ret_config) ERR_MUST;
 /* The pieces of config_load: all defaults; a file's text over them; overrides over both; rules
  * between keys. */
 void config_init(config *c);

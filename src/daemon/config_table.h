@@ -31,14 +31,61 @@ CONFIG_SECTION(warden, "The root process of the node.")
 CONFIG_ROW(warden, socket, TEXT, "/run/bothy/warden.sock", 1, 4096, NULL, "Its unix socket.")
 
 CONFIG_SECTION(backend, "What provides sandboxes.")
-CONFIG_ROW(backend, name, TEXT, "oci", 1, 16, "oci|fake",
-           "oci: containers made by the warden. fake: plain processes without walls, for tests.")
+CONFIG_ROW(
+    backend, name, TEXT, "oci", 1, 16, "oci|docker|kubernetes|fake",
+    "oci: containers made by the warden. docker: containers of Docker or Podman. kubernetes: "
+    "pods of a cluster. fake: plain processes without walls, for tests. With --user the "
+    "default is docker.")
+CONFIG_ROW(backend, socket, TEXT, "", 0, 4096, NULL,
+           "docker: the engine's unix socket. Empty: the one of $DOCKER_HOST, else the first of "
+           "Docker's and Podman's that answers.")
+CONFIG_ROW(backend, warm, COUNT, "2", 0, 1000, NULL,
+           "docker, kubernetes: containers or pods kept ready for each kind that was used lately. "
+           "0: each is made when it is asked for.")
+CONFIG_ROW(backend, max, COUNT, "100", 1, 100000, NULL,
+           "docker, kubernetes: sandboxes at a time; what comes then waits.")
+CONFIG_ROW(
+    backend, network, TEXT, "", 0, 128, NULL,
+    "docker: the engine's network for sandboxes that ask for network: open, as 'bridge'. "
+    "They reach whatever it leads to, this machine and its neighbours too. Empty: none does.")
+CONFIG_ROW(backend, init, TEXT, "/usr/libexec/bothy/bothy-init", 1, 4096, NULL,
+           "docker: the static program that is pid 1 of every container.")
 CONFIG_ROW(backend, fake_dir, TEXT, "", 0, 4096, NULL, "fake: state and sockets of its node.")
 CONFIG_ROW(backend, fake_program, TEXT, "bothy-fake-node", 0, 4096, NULL, "fake: the node program.")
 CONFIG_ROW(backend, fake_cut_every, COUNT, "0", 0, UINT32_MAX, NULL,
            "fake: every n-th frame cuts the connection. 0: never.")
 CONFIG_ROW(backend, fake_repeat_every, COUNT, "0", 0, UINT32_MAX, NULL,
            "fake: every n-th frame is delivered again. 0: never.")
+CONFIG_ROW(backend, prefer_kit, BOOL, "false", 0, 1, NULL,
+           "For tests: ports and measurements by the kit, as on a backend that has none.")
+
+CONFIG_SECTION(kubernetes, "The backend 'kubernetes'.")
+CONFIG_ROW(kubernetes, kubeconfig, TEXT, "", 0, 4096, NULL,
+           "How the cluster is reached. Empty: as the pod that bothyd runs in.")
+CONFIG_ROW(kubernetes, namespace, TEXT, "", 0, 63, NULL,
+           "Of pods and pools. Empty: the kubeconfig's, or bothyd's own.")
+CONFIG_ROW(kubernetes, image, TEXT, "", 0, 1024, NULL,
+           "The image of bothy: it brings bothy-init and bothy-kit into a pod.")
+CONFIG_ROW(kubernetes, runtime_class, TEXT, "", 0, 253, NULL,
+           "RuntimeClass of pods whose pool names none. Empty: the cluster's default.")
+CONFIG_ROW(kubernetes, security, TEXT, "restricted", 1, 16, "restricted|baseline",
+           "The Pod Security Standard that pods keep to. restricted: one user, which is not root, "
+           "and no capability. baseline: root inside its pod, so that commands may be any user's.")
+CONFIG_ROW(kubernetes, image_volume, BOOL, "false", 0, 1, NULL,
+           "true: the cluster mounts images as volumes, and no init container copies bothy-init.")
+CONFIG_ROW(kubernetes, unfenced, BOOL, "false", 0, 1, NULL,
+           "For tests: without the cell's lease, so that two of a cell may run at once.")
+CONFIG_ROW(kubernetes, operator, BOOL, "true", 0, 1, NULL,
+           "bothyd keeps the pools of its namespace, and its sandboxes have Sandbox objects.")
+CONFIG_ROW(kubernetes, policies, TEXT, "tried", 1, 16, "tried|vouched",
+           "tried: whether the cluster enforces NetworkPolicies is found out; where it does not, "
+           "sandboxes without a network are refused, and pools whose template needs policies stay "
+           "empty. vouched: it is not tried, because something else holds sandboxes back.")
+
+CONFIG_SECTION(user, "A bothyd of one user (bothyd --user).")
+CONFIG_ROW(user, idle_exit, TIME, "10m", 0, UINT64_C(365) * 86400000, NULL,
+           "After so long without a sandbox and without a request it ends; the next 'bothy' starts "
+           "it again. 0: it stays.")
 
 CONFIG_SECTION(files, "Files of sandboxes over HTTP.")
 CONFIG_ROW(
@@ -134,6 +181,22 @@ CONFIG_ROW(e2b, public_ports, BOOL, "false", 0, 1, NULL,
 CONFIG_ROW(e2b, watcher_idle, TIME, "1h", 1000, 86400000, NULL,
            "A watcher that nobody has asked for so long goes; until then it keeps its sandbox from "
            "being idle.")
+
+CONFIG_SECTION(swerex, "The door for clients of SWE-ReX, on the same listeners.")
+CONFIG_ROW(swerex, enabled, BOOL, "true", 0, 1, NULL, "false: its paths are nobody's.")
+CONFIG_SECTION(mcp, "The door for models (the Model Context Protocol), /mcp on the same listeners.")
+CONFIG_ROW(mcp, enabled, BOOL, "true", 0, 1, NULL, "false: /mcp is nobody's.")
+CONFIG_ROW(mcp, image, TEXT, "docker.io/library/python:3.12", 1, 1024, NULL,
+           "The image of a sandbox for which none is named.")
+CONFIG_ROW(mcp, idle, TIME, "30m", 1000, UINT64_C(30) * 86400000, NULL,
+           "A sandbox of this door that nobody has used for so long ends.")
+CONFIG_ROW(mcp, ttl, TIME, "12h", 1000, UINT64_C(30) * 86400000, NULL,
+           "The longest life of a sandbox of this door whose creator names none.")
+
+CONFIG_SECTION(code, "Snippets of code, each in a sandbox of its own.")
+CONFIG_ROW(code, image, TEXT, "", 0, 1024, NULL,
+           "The image with the languages (tools/code-images makes it), fetched when bothyd starts. "
+           "Empty: there is none, and code_run answers unsupported.")
 
 CONFIG_SECTION(images, "Where images come from.")
 CONFIG_ROW(images, skopeo, TEXT, "skopeo", 1, 4096, NULL, "The program that fetches them.")

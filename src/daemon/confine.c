@@ -121,6 +121,19 @@ static void add_programs(rules *r, bool by_directory)
     }
 }
 
+/* What goes into containers, and how a cluster is reached; both are replaced while we run. */
+static void add_engine(rules *r)
+{
+    if (str_eq(cfg->backend_name, "docker")) {
+        rule(r, directory_of(cfg->backend_init), LANDLOCK_READ, true);
+        rule(r, directory_of(cfg->files_kit), LANDLOCK_READ, true);
+    }
+    if (!str_eq(cfg->backend_name, "kubernetes"))
+        return;
+    rule(r, xstrdup("/var/run/secrets/kubernetes.io"), LANDLOCK_READ, true);
+    rule(r, directory_of(cfg->kubernetes_kubeconfig), LANDLOCK_READ, true);
+}
+
 static uint16_t tcp_port(const char *listen)
 {
     const char *colon = strrchr(listen, ':');
@@ -136,6 +149,7 @@ static err *enclose_daemon(void)
     add_programs(&r, true);
     add_local(&r, cfg->images_local);
     rule(&r, xstrdup("/proc"), LANDLOCK_READ, true);
+    add_engine(&r);
     rule(&r, xstrdup(cfg->state_dir), LANDLOCK_READ | LANDLOCK_WRITE, false);
     rule(&r, directory_of(cfg->listen_socket), LANDLOCK_READ | LANDLOCK_WRITE, true);
     for (size_t i = 0; i < cfg->registries.n; i++)

@@ -20,6 +20,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/home.h"
 #include "base/log.h"
 #include "base/sock.h"
 #include "base/str.h"
@@ -31,9 +32,14 @@
 #include "daemon/count.h"
 #include "daemon/inherit.h"
 #include "daemon/kit.h"
+#include "daemon/provide.h"
 #include "daemon/restore.h"
+#include "daemon/user.h"
 #include "door/e2b/e2b.h"
+#include "door/mcp/mcp.h"
 #include "door/rest/rest.h"
+#include "door/shared/code.h"
+#include "door/swerex/swerex.h"
 #include "engine/engine.h"
 #include "net/server.h"
 
@@ -46,6 +52,7 @@
 /* Everything the daemon owns, in the order it is opened; closed the other way round. */
 typedef struct node {
     config cfg;
+    bool user; /* of one user: no node, no warden */
     int state, lock, spool, staging, registries, kit;
     store *store;
     backend *backend;
@@ -53,7 +60,9 @@ typedef struct node {
     exec_hub *execs;
     engine *engine;
     rest *rest;
-    e2b *e2b; /* NULL: switched off */
+    e2b *e2b;       /* NULL: switched off */
+    swerex *swerex; /* likewise */
+    mcp *mcp;       /* likewise */
     const char **operations;
     server *server;
     inherited given; /* listeners */
@@ -71,8 +80,12 @@ static bool has_capabilities(void)
     return d[0].effective || d[1].effective || d[0].permitted || d[1].permitted;
 }
 
-static err *check_privileges(void)
+static err *check_privileges(const node *n)
 {
+    if (n->user && (geteuid() == 0 || has_capabilities()))
+        return err_remedy(err_new(ERR_UNSUPPORTED, "bothyd --user must not run with privileges"),
+                          "Run it, or 'bothy', as an ordinary user who may use Docker (group "
+                          "docker) or has Podman. For root there is the node: docs/guide.");
     if (geteuid() == 0 || has_capabilities())
         return err_remedy(err_new(ERR_INTERNAL, "bothyd must not run with privileges"),
                           "Start it as user bothy without capabilities: setpriv --reuid bothy "
@@ -115,24 +128,6 @@ static err *open_state(node *n)
     return fs_dir(n->state, "staging", 0700, &n->staging);
 }
 
-static err *open_backend(node *n)
-{
-    const config *c = &n->cfg;
-
-    if (!strcmp(c->backend_name, "fake")) {
-        TRY(fs_mkdirs(c->backend_fake_dir, 0700));
-        return backend_fake_new(
-            &(fake_options){.dir = c->backend_fake_dir,
-                            .node_program = c->backend_fake_program,
-                            .kit = n->kit < 0 ? NULL : c->files_kit,
-                            .cut_every = (unsigned)c->backend_fake_cut_every,
-                            .repeat_every = (unsigned)c->backend_fake_repeat_every},
-            &n->backend);
-    }
-    const pool_marks marks = {.low = (uint32_t)c->pool_low, .high = (uint32_t)c->pool_high};
-    return backend_oci_new(c->warden_socket, marks.high ? &marks : NULL, &n->backend);
-}
-
 static err *open_images(node *n)
 {
     CLEANUP(freep) char *path = str_printf("%s/staging", n->cfg.state_dir);
@@ -161,6 +156,7 @@ static err *open_engine(node *n)
                         .images = n->images,
                         .execs = n->execs,
                         .kit_fd = n->kit,
+                        .prefer_kit = c->backend_prefer_kit,
                         .clock = &CLOCK_SYSTEM,
                         .defaults = config_limits(c),
                         .ttl_ms = c->limits_ttl,
@@ -179,7 +175,7 @@ static err *open_engine(node *n)
     TRY(engine_new(&o, &n->engine));
     TRY(engine_reconcile(n->engine));
     boot_remember(n->state);
-    return NULL;
+    return provide_operator(c, n->state, n->engine, n->backend);
 }
 
 static err *open_parts(node *n)
@@ -188,7 +184,7 @@ static err *open_parts(node *n)
 
     TRY(open_state(n));
     TRY(store_open(n->state, "store.db", c->store_sync, &n->store));
-    TRY(open_backend(n));
+    TRY(provide_backend(c, n->state, n->kit, &n->backend));
     TRY(open_images(n));
     TRY(exec_hub_new(&(exec_options){.spool_dir = n->spool,
                                      .stream_max = c->exec_stream_max,
@@ -436,11 +432,22 @@ static err *dispatch(void *arg, request *rq, response *rs)
 
     if (n->e2b && e2b_claims(n->e2b, rq))
         return e2b_dispatch(n->e2b, rq, rs);
+    if (n->swerex && swerex_claims(n->swerex, rq))
+        return swerex_dispatch(n->swerex, rq, rs);
+    if (n->mcp && mcp_claims(rq))
+        return mcp_dispatch(n->mcp, rq, rs);
     return rest_dispatch(n->rest, rq, rs);
 }
 
-static const char *const DOORS[] = {"rest", "e2b", NULL};
-#define DOOR_E2B 1
+static void stopping(void *arg)
+{
+    engine_let_go(((node *)arg)->engine);
+}
+
+static const char *const DOORS[] = {"rest", "e2b", "swerex", "mcp", NULL};
+#define DOOR_E2B    1
+#define DOOR_SWEREX 2
+#define DOOR_MCP    3
 
 static err *open_e2b(node *n, size_t first_operation)
 {
@@ -451,6 +458,7 @@ static err *open_e2b(node *n, size_t first_operation)
         return NULL;
     TRY(e2b_secret_load(n->state, secret));
     n->e2b = e2b_new(&(e2b_options){.engine = n->engine,
+                                    .sudo = n->backend->caps.setuid != CAP_ABSENT,
                                     .secret = secret,
                                     .door = DOOR_E2B,
                                     .operation = first_operation,
@@ -467,6 +475,33 @@ static err *open_e2b(node *n, size_t first_operation)
     return NULL;
 }
 
+static void open_swerex(node *n, size_t first_operation)
+{
+    if (n->cfg.swerex_enabled)
+        n->swerex = swerex_new(&(swerex_options){.engine = n->engine,
+                                                 .staging = n->staging,
+                                                 .door = DOOR_SWEREX,
+                                                 .operation = first_operation});
+}
+
+static void open_mcp(node *n, gid_t group, size_t first_operation)
+{
+    const config *c = &n->cfg;
+
+    if (!c->mcp_enabled)
+        return;
+    n->mcp = mcp_new(&(mcp_options){.engine = n->engine,
+                                    .group = group,
+                                    .door = DOOR_MCP,
+                                    .operation = first_operation,
+                                    .version = BOTHY_VERSION,
+                                    .image = c->mcp_image,
+                                    .code_image = c->code_image,
+                                    .idle_ms = c->mcp_idle,
+                                    .ttl_ms = c->mcp_ttl,
+                                    .max_ttl_ms = c->quota_max_ttl});
+}
+
 static size_t list_len(const char *const *list)
 {
     size_t n = 0;
@@ -476,7 +511,18 @@ static size_t list_len(const char *const *list)
     return n;
 }
 
-/* One list for the server: the native API's operations, then E2B's. */
+/* One list for the server. The place of the first of these. */
+static size_t add_operations(node *n, const char *const *more)
+{
+    size_t have = n->operations ? list_len((const char *const *)n->operations) : 0;
+    size_t nmore = list_len(more);
+
+    n->operations = xrealloc(n->operations, (have + nmore + 1) * sizeof *n->operations);
+    memcpy(n->operations + have, more, nmore * sizeof *more);
+    n->operations[have + nmore] = NULL;
+    return have;
+}
+
 static err *open_doors(node *n, gid_t group)
 {
     n->rest = rest_new(&(rest_options){.engine = n->engine,
@@ -486,15 +532,16 @@ static err *open_doors(node *n, gid_t group)
                                        .arg = n,
                                        .listen_tcp = *n->cfg.listen_tcp ? n->cfg.listen_tcp : NULL,
                                        .e2b = n->cfg.e2b_enabled,
+                                       .code_image = n->cfg.code_image,
                                        .port_domain = n->cfg.ports_domain,
                                        .port_answer_ms = n->cfg.ports_answer_wait,
                                        .port_idle_ms = n->cfg.ports_idle});
-    const char *const *native = rest_operations(n->rest);
-    size_t nnative = list_len(native), ne2b = list_len(E2B_OPERATIONS);
-    n->operations = xcalloc(nnative + ne2b + 1, sizeof *n->operations);
-    memcpy(n->operations, native, nnative * sizeof *native);
-    memcpy(n->operations + nnative, E2B_OPERATIONS, ne2b * sizeof *n->operations);
-    return open_e2b(n, nnative);
+    add_operations(n, rest_operations(n->rest));
+    size_t of_e2b = add_operations(n, E2B_OPERATIONS);
+    open_swerex(n, add_operations(n, SWEREX_OPERATIONS));
+    open_mcp(n, group, add_operations(n, MCP_OPERATIONS));
+    code_fetch_ahead(n->engine, n->cfg.code_image);
+    return open_e2b(n, of_e2b);
 }
 
 static err *serve(node *n)
@@ -504,6 +551,7 @@ static err *serve(node *n)
 
     TRY(open_doors(n, group));
     TRY(server_new(&(server_options){.dispatch = dispatch,
+                                     .stopping = stopping,
                                      .arg = n,
                                      .doors = DOORS,
                                      .operations = n->operations,
@@ -519,17 +567,23 @@ static err *serve(node *n)
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGINT, &stop, NULL);
     TRY(listen_all(n, group));
+    if (n->user)
+        TRY(user_begin(&n->cfg, n->state, &(user_watch){n->engine, n->server}));
     tell(&n->cfg, NULL);
     log_info("start", "bothyd " BOTHY_VERSION " serves on %s", n->cfg.listen_socket);
     server_run(n->server);
+    if (n->backend->ops->leave)
+        n->backend->ops->leave(n->backend);
     log_info("stop", "sandboxes live on");
     return NULL;
 }
 
 static err *run(node *n)
 {
-    TRY(check_privileges());
+    TRY(check_privileges(n));
     raise_descriptors();
+    if (n->user)
+        TRY(user_prepare(&n->cfg));
     TRY(open_state_dir(n));
     TRY(kit_load(n->cfg.files_kit, &n->kit));
     TRY(confine_daemon(&n->cfg));
@@ -542,7 +596,7 @@ static err *restore(node *n, const char *path)
 {
     CLEANUP(closep) int from = -1;
 
-    TRY(check_privileges());
+    TRY(check_privileges(n));
     TRY(restore_open(path, &from));
     TRY(open_state_dir(n));
     TRY(confine_daemon(&n->cfg));
@@ -592,11 +646,13 @@ static void print_error(const err *e)
 
 static int usage(FILE *out, int status)
 {
-    fputs("usage: bothyd [--config FILE] [--print-config] [--version]\n"
+    fputs("usage: bothyd [--user] [--config FILE] [--print-config] [--version]\n"
           "       bothyd [--config FILE] --restore FILE|-\n\n"
           "Serves sandboxes over HTTP on a unix socket and, if configured, TCP.\n"
           "Runs as user bothy, never as root. Configuration: /etc/bothy/bothy.yaml;\n"
           "BOTHY_<SECTION>_<KEY> in the environment overrides a key.\n"
+          "--user: for one user, on Docker or Podman; state in $XDG_STATE_HOME/bothy, socket in\n"
+          "$XDG_RUNTIME_DIR/bothy, configuration in $XDG_CONFIG_HOME/bothy/bothy.yaml.\n"
           "--restore puts back what 'bothy backup' wrote, while no bothyd runs, and ends.\n"
           "Status 3: another start would come to the same; the remedy says what to do first.\n",
           out);
@@ -614,10 +670,13 @@ static int print_config(const config *c)
 
 int main(int argc, char **argv)
 {
-    static const struct option OPTIONS[] = {
-        {"config", required_argument, NULL, 'c'},  {"print-config", no_argument, NULL, 'p'},
-        {"restore", required_argument, NULL, 'r'}, {"version", no_argument, NULL, 'v'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
+    static const struct option OPTIONS[] = {{"config", required_argument, NULL, 'c'},
+                                            {"print-config", no_argument, NULL, 'p'},
+                                            {"restore", required_argument, NULL, 'r'},
+                                            {"version", no_argument, NULL, 'v'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {"user", no_argument, NULL, 'u'},
+                                            {NULL, 0, NULL, 0}};
     node n = {.state = -1, .lock = -1, .spool = -1, .staging = -1, .registries = -1, .kit = -1};
     const char *path = NULL, *backup = NULL;
     bool print = false;
@@ -631,6 +690,8 @@ int main(int argc, char **argv)
             backup = optarg;
         else if (o == 'p')
             print = true;
+        else if (o == 'u')
+            n.user = true;
         else if (o == 'v')
             return puts("bothyd " BOTHY_VERSION), 0;
         else
@@ -642,7 +703,9 @@ int main(int argc, char **argv)
     /* libarchive reads and writes names by the locale: in this one bytes stay bytes.
      * NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
     setlocale(LC_CTYPE, "C.UTF-8");
-    err *failure = config_load(path ? path : CONFIG_PATH, path != NULL, environ, &n.cfg);
+    CLEANUP(freep) char *own = n.user ? home_config() : xstrdup(CONFIG_PATH);
+    err *failure = config_load_over(n.user ? user_preset : NULL, path ? path : own, path != NULL,
+                                    environ, &n.cfg);
     if (!failure && print)
         return print_config(&n.cfg);
     if (!failure)

@@ -32,7 +32,7 @@ static err *take_template(const e2b *d, const json_t *body, asked *a)
     a->note.template = xstrdup(name);
     const char *own = e2b_own_image(d, name);
     a->spec.image = xstrdup(own ? own : name);
-    a->spec.setuid = own != NULL; /* sudo works in E2B's own */
+    a->spec.setuid = own && d->o.sudo; /* it works in E2B's own */
     return NULL;
 }
 
@@ -164,7 +164,7 @@ static err *use_recipe(const e2b *d, const caller *c, asked *a)
     a->spec.image = NULL;
     a->recipe = true;
     a->spec.template = TAKE_PTR(found.template);
-    a->spec.setuid = !a->spec.template; /* else the recipe says it */
+    a->spec.setuid = !a->spec.template && d->o.sudo; /* else the recipe says it */
     sandbox_spec_fill(&a->spec, &found);
     return NULL;
 }

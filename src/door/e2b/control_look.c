@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "door/e2b/control.h"
-#include "door/shared/usage.h"
 
 err *control_info(request *rq, response *rs)
 {
@@ -23,7 +22,7 @@ bool look_usage(engine *e, sandbox *sb, usage_look *ret)
     CLEANUP(sandbox_view_done) sandbox_view v;
 
     sandbox_get(sb, &v);
-    CLEANUP(freep) box_usage *u = usage_of(e, &v, 1);
+    CLEANUP(freep) box_usage *u = engine_usage(e, &v, 1);
     uint64_t now = now_real_ns(), life_us = (now - v.created_ns) / 1000;
     *ret = (usage_look){.at_ns = now,
                         .cores = (v.limits.cpu_milli + 999) / 1000,

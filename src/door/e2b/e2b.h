@@ -20,6 +20,7 @@ typedef struct e2b_options {
     const char *base_image, *code_interpreter_image; /* what these templates are */
     uint64_t default_ttl_ms;
     bool internet_warns; /* a sandbox without the internet that was asked for, instead of none */
+    bool sudo;           /* a command may gain privileges here; else sudo just does not work */
     bool public_ports;   /* <port>-<id>.<domain> needs no token */
     uint64_t watcher_idle_ms; /* one that nobody has asked for so long goes */
 } e2b_options;

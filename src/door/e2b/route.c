@@ -134,7 +134,7 @@ static void by_token(const e2b_asked *a, e2b_way *way)
 
     way->plane = PLANE_DATA;
     parse_port(a->port, &way->port);
-    if (is_token(a->token)) {
+    if (a->token && is_token(a->token)) {
         memcpy(id, a->token, SANDBOX_ID_LEN);
         id[SANDBOX_ID_LEN] = 0;
         e2b_id(id, way->id);

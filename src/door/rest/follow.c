@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/str.h"
-#include "base/thread.h"
 #include "door/rest/internal.h"
+#include "door/shared/brief.h"
 #include "wire/sse.h"
 
 #define CHUNK (16 * 1024)
@@ -267,64 +267,33 @@ const follow_form FOLLOW_RAW = {.refuse = refuse, .head = head_raw, .hold = true
 
 /* ---- the end of what takes no time ---- */
 
-#define BRIEF_NS  (2 * UINT64_C(1000000))
-#define BRIEF_MAX 8 /* threads that wait so at a time: they are everybody's */
-
 struct brief {
-    pthread_mutex_t lock;
-    pthread_cond_t cond;
-    bool news;
+    follow *f;
+    exec_state st;
 };
 
-static void on_brief(void *arg)
+static bool is_over(void *arg)
 {
     struct brief *b = arg;
 
-    LOCK_SCOPE(&b->lock);
-    b->news = true;
-    pthread_cond_signal(&b->cond);
-}
-
-/* True when it has ended by then. */
-static bool wait_brief(follow *f, exec_state *st)
-{
-    struct brief b = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    exec_watch w = {.notify = on_brief, .arg = &b};
-    uint64_t until = now_mono_ns() + BRIEF_NS;
-
-    cond_init(&b.cond);
-    session_watch_add(f->s, &w);
-    for (;;) {
-        follow_look(f, st);
-        if (st->end.how != EXEC_RUNNING || now_mono_ns() >= until)
-            break;
-        LOCK_SCOPE(&b.lock);
-        while (!b.news && now_mono_ns() < until)
-            cond_wait_until(&b.cond, &b.lock, until);
-        b.news = false;
-    }
-    session_unwatch(f->s, &w);
-    pthread_cond_destroy(&b.cond);
-    return st->end.how != EXEC_RUNNING;
+    follow_look(b->f, &b->st);
+    return b->st.end.how != EXEC_RUNNING;
 }
 
 bool follow_brief(response *rs, sandbox *sb, const follow_options *o)
 {
-    static _Atomic int waiting;
     follow f = {.s = o->session, .sb = sb, .o = *o};
+    struct brief b = {.f = &f};
     CLEANUP(json_decrefp) json_t *body = NULL;
-    exec_state st;
 
-    bool over = atomic_fetch_add(&waiting, 1) < BRIEF_MAX && wait_brief(&f, &st) && st.id == o->seq;
-    atomic_fetch_sub(&waiting, 1);
-    if (!over)
+    if (!brief_wait(f.s, is_over, &b) || b.st.id != o->seq)
         return false;
-    err *e = result_json(&f, &st, &body);
+    err *e = result_json(&f, &b.st, &body);
     if (e) {
         err_free(e);
         return false;
     }
-    response_header(rs, "Bothy-Seq", "%lu", st.id);
+    response_header(rs, "Bothy-Seq", "%lu", b.st.id);
     if (o->replay)
         response_header(rs, "Idempotent-Replay", "true");
     response_json(rs, 200, TAKE_PTR(body));

@@ -65,6 +65,17 @@ static err *check_name(const caller *c, const pull_image *in)
              : NULL;
 }
 
+static err *check_store(const backend *b)
+{
+    if (b->caps.images != CAP_ABSENT)
+        return NULL;
+    return err_remedy(err_new(ERR_UNSUPPORTED,
+                              "images are only names here: '%s' has them fetched when a sandbox "
+                              "is made",
+                              b->caps.name),
+                      "Create a sandbox of it.");
+}
+
 err *rest_image_pull(request *rq, response *rs)
 {
     CLEANUP(pull_image_done) pull_image in = {0};
@@ -77,6 +88,7 @@ err *rest_image_pull(request *rq, response *rs)
     if (image_is_local_source(in.source))
         TRY(err_wrap(caller_require(rest_caller(rq), CALLER_ADMIN), "a path of the node"));
     TRY(check_name(rest_caller(rq), &in));
+    TRY(check_store(engine_backend(rest_engine(rq))));
     enum pull_policy policy = in.pull == PULL_IMAGE_PULL_MISSING ? PULL_MISSING
                               : in.pull == PULL_IMAGE_PULL_NEVER ? PULL_NEVER
                                                                  : PULL_ALWAYS;

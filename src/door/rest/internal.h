@@ -7,7 +7,6 @@
 #include "door/shared/follow.h"
 #include "door/shared/port.h"
 #include "door/shared/stream.h"
-#include "door/shared/usage.h"
 #include "door/shared/wait.h"
 #include "wire/gateway.h"
 

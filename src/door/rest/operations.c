@@ -14,25 +14,70 @@ static const char *cap_name(enum cap_level level)
     return NAMES[level];
 }
 
-static enum cap_level network_cap(backend *b)
+static enum cap_level network_cap(const engine *e)
 {
+    backend *b = engine_backend(e);
+
     return b->ops->network ? b->ops->network(b) : CAP_ABSENT;
 }
 
-static enum cap_level reset_cap(backend *b)
+static enum cap_level reset_cap(const engine *e)
 {
+    backend *b = engine_backend(e);
+
     return !b->ops->names || b->ops->names(b) ? CAP_NATIVE : CAP_ABSENT;
 }
 
-static json_t *view_caps(engine *e, const backend_caps *c)
+static enum cap_level limits_cap(const engine *e)
 {
-    return json_pack(
-        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "images", cap_name(c->images), "user",
-        cap_name(c->user), "stats", cap_name(c->stats), "freeze", cap_name(c->freeze), "socket",
-        cap_name(c->socket), "snapshot", cap_name(c->snapshot), "disk_limit",
-        cap_name(c->disk_limit), "read_only", cap_name(c->read_only), "tmpfs", cap_name(c->tmpfs),
-        "files", cap_name(engine_files_cap(e)), "network", cap_name(network_cap(engine_backend(e))),
-        "reset", cap_name(reset_cap(engine_backend(e))));
+    return engine_backend(e)->ops->limits ? CAP_NATIVE : CAP_ABSENT;
+}
+
+static enum cap_level fate_cap(const engine *e)
+{
+    return engine_backend(e)->ops->fate ? CAP_NATIVE : CAP_ABSENT;
+}
+
+/* What the backend says of itself, or what the engine makes of it, now. */
+static const struct {
+    const char *name;
+    size_t at; /* in backend_caps */
+    enum cap_level (*ask)(const engine *e);
+} CAPS[] = {
+    {"images", offsetof(backend_caps, images), NULL},
+    {"user", offsetof(backend_caps, user), NULL},
+    {"stats", 0, engine_stats_cap},
+    {"freeze", offsetof(backend_caps, freeze), NULL},
+    {"socket", 0, engine_socket_cap},
+    {"snapshot", offsetof(backend_caps, snapshot), NULL},
+    {"disk_limit", offsetof(backend_caps, disk_limit), NULL},
+    {"memory_limit", offsetof(backend_caps, memory_limit), NULL},
+    {"cpu_limit", offsetof(backend_caps, cpu_limit), NULL},
+    {"pids_limit", offsetof(backend_caps, pids_limit), NULL},
+    {"swap_limit", offsetof(backend_caps, swap_limit), NULL},
+    {"read_only", offsetof(backend_caps, read_only), NULL},
+    {"tmpfs", offsetof(backend_caps, tmpfs), NULL},
+    {"setuid", offsetof(backend_caps, setuid), NULL},
+    {"hostname", offsetof(backend_caps, hostname), NULL},
+    {"walls", offsetof(backend_caps, walls), NULL},
+    {"ids", offsetof(backend_caps, ids), NULL},
+    {"files", 0, engine_files_cap},
+    {"network", 0, network_cap},
+    {"reset", 0, reset_cap},
+    {"limits", 0, limits_cap},
+    {"fate", 0, fate_cap},
+};
+
+static json_t *view_caps(engine *e)
+{
+    json_t *o = json_object();
+
+    for (size_t i = 0; i < ARRAY_LEN(CAPS); i++) {
+        const void *at = (const char *)&engine_backend(e)->caps + CAPS[i].at;
+        enum cap_level level = CAPS[i].ask ? CAPS[i].ask(e) : *(const enum cap_level *)at;
+        json_object_set_new(o, CAPS[i].name, json_string(cap_name(level)));
+    }
+    return o;
 }
 
 static json_t *view_releases(const char *own, backend *b)
@@ -63,7 +108,7 @@ err *rest_info_get(request *rq, response *rs)
     json_object_set_new(o, "version", json_string(rest_of(rq)->o.version));
     json_object_set_new(o, "cell", json_string(engine_cell(e)));
     json_object_set_new(o, "backend", json_string(b->caps.name));
-    json_object_set_new(o, "caps", view_caps(e, &b->caps));
+    json_object_set_new(o, "caps", view_caps(e));
     json_object_set_new(o, "versions",
                         json_pack("{s:i,s:i,s:i,s:i,s:i,s:i}", "api", 1, "warden", (int)WP_VERSION,
                                   "spine", (int)SP_VERSION, "kit",

@@ -1,12 +1,12 @@
 /* Dispatch: who asks, which route, may they. */
 #include "door/rest/rest.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "api/openapi.h"
 #include "base/str.h"
 #include "door/rest/internal.h"
+#include "door/shared/admit.h"
 
 rest *rest_new(const rest_options *o)
 {
@@ -31,55 +31,9 @@ void rest_free(rest *r)
     free(r);
 }
 
-static const char *key_of(const request *rq)
-{
-    const char *bearer = request_header(rq, "Authorization");
-
-    if (bearer && str_starts(bearer, "Bearer "))
-        return bearer + strlen("Bearer ");
-    return bearer ? bearer : request_header(rq, "X-API-Key");
-}
-
-/* A key is taken on every listener; without one the unix peer's credentials count, unless a page
- * may be behind the request: whatever brings a browser to the socket must not lend it to every site
- * that the browser shows. */
-static err *authenticate(const rest *r, request *rq, caller **ret_caller)
-{
-    const char *key = key_of(rq);
-
-    if (key)
-        return caller_by_key(r->o.engine, key, ret_caller);
-    if (request_header(rq, "Origin"))
-        return err_remedy(err_new(ERR_UNAUTHENTICATED, "a page's request carries no key"),
-                          "Send a key in the header Authorization, or leave Origin out.");
-    if (request_is_unix(rq))
-        return caller_by_peer(request_socket(rq), r->o.group, ret_caller);
-    return err_new(ERR_UNAUTHENTICATED, "the request carries no key");
-}
-
-static enum caller_role needed(enum route_role role)
-{
-    static const enum caller_role ROLES[] = {[ROLE_ANYONE] = CALLER_NOBODY,
-                                             [ROLE_READ] = CALLER_READ,
-                                             [ROLE_USER] = CALLER_USER,
-                                             [ROLE_ADMIN] = CALLER_ADMIN};
-    return ROLES[role];
-}
-
-static void release_caller(void *c)
-{
-    caller_free(c);
-}
-
 static err *admit(const rest *r, request *rq, enum route_role role)
 {
-    caller *c = NULL;
-
-    TRY(authenticate(r, rq, &c));
-    assert(c);
-    request_set_user(rq, c, release_caller);
-    TRY(request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner));
-    return caller_require(c, needed(role));
+    return admit_caller(r->o.engine, r->o.group, rq, role);
 }
 
 /* Whatever is below the ports' domain is a sandbox's origin: no route of ours is found there. */

@@ -17,6 +17,7 @@ typedef struct rest_options {
     void *arg;
     const char *listen_tcp;  /* for /v1/info; NULL: none */
     bool e2b;                /* likewise: that door is open */
+    const char *code_image;  /* of code_run; "" or NULL: none */
     const char *port_domain; /* of the host form; "" or NULL: off */
     uint64_t port_answer_ms, port_idle_ms;
 } rest_options;

@@ -133,7 +133,7 @@ err *rest_sandbox_list(request *rq, response *rs)
     sandbox_filter f = {
         .labels = labels, .states = states, .name = q.name, .after = q.cursor, .max = q.limit};
     TRY(engine_list(rest_engine(rq), rest_caller(rq), &f, &views, &n, &next));
-    CLEANUP(freep) box_usage *usage = q.usage ? usage_of(rest_engine(rq), views, n) : NULL;
+    CLEANUP(freep) box_usage *usage = q.usage ? engine_usage(rest_engine(rq), views, n) : NULL;
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
         json_t *one = view_sandbox(&views[i]);
@@ -163,7 +163,7 @@ err *rest_sandbox_get(request *rq, response *rs)
     json_t *o = view_sandbox(&v);
     json_object_set_new(o, "pause", view_pause(&v));
     json_object_set_new(o, "walls", view_walls(&v));
-    CLEANUP(freep) box_usage *usage = usage_of(rest_engine(rq), &v, q.usage ? 1 : 0);
+    CLEANUP(freep) box_usage *usage = engine_usage(rest_engine(rq), &v, q.usage ? 1 : 0);
     if (q.usage)
         json_object_set_new(o, "usage", view_box_usage(usage));
     response_json(rs, 200, o);

@@ -132,7 +132,7 @@ err *rest_metrics_sandboxes(request *rq, response *rs)
 
     TRY(engine_list(rest_engine(rq), rest_caller(rq), &(sandbox_filter){.max = SANDBOXES_MAX},
                     &c.views, &c.n, &next));
-    c.usage = usage_of(rest_engine(rq), c.views, c.n);
+    c.usage = engine_usage(rest_engine(rq), c.views, c.n);
     for (size_t i = 0; i < ARRAY_LEN(ROWS); i++)
         write_row(&text, i, &c);
     write_counts(&text, &c);

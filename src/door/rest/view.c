@@ -106,15 +106,27 @@ static void add_open(json_t *list, const char *name, const char *why)
     json_array_append_new(list, json_pack("{s:s,s:s}", "name", name, "why", why));
 }
 
+#define NO_CONTROLLER "unsupported: the backend has no controller for it here"
+
+static const struct {
+    uint32_t bit;
+    const char *name, *why;
+} OPEN[] = {
+    {RECEIPT_OPEN_DISK, "disk", "unsupported: the node's store has no quotas"},
+    {RECEIPT_OPEN_SWAP, "swap", "unsupported: the node's kernel does not account swap"},
+    {RECEIPT_OPEN_MEMORY, "memory", NO_CONTROLLER},
+    {RECEIPT_OPEN_CPU, "cpu", NO_CONTROLLER},
+    {RECEIPT_OPEN_PIDS, "pids", NO_CONTROLLER},
+};
+
 /* What a reader might take for granted and does not have. */
 static json_t *view_open(const sandbox_view *v)
 {
     json_t *list = json_array();
 
-    if (v->receipt.open & RECEIPT_OPEN_DISK)
-        add_open(list, "disk", "unsupported: the node's store has no quotas");
-    if (v->receipt.open & RECEIPT_OPEN_SWAP)
-        add_open(list, "swap", "unsupported: the node's kernel does not account swap");
+    for (size_t i = 0; i < ARRAY_LEN(OPEN); i++)
+        if (v->receipt.open & OPEN[i].bit)
+            add_open(list, OPEN[i].name, OPEN[i].why);
     if (v->setuid)
         add_open(list, "nnp", "granted: set-uid programs may gain privileges inside");
     return list;
@@ -125,7 +137,7 @@ json_t *view_walls(const sandbox_view *v)
     const box_walls *w = &v->receipt.walls;
     json_t *list = json_array();
 
-    if (!w->refill) {
+    if (!w->refill && !v->receipt.klass) { /* it never ran */
         json_decref(list);
         return json_null();
     }
@@ -190,6 +202,7 @@ json_t *view_sandbox(const sandbox_view *v)
     json_object_set_new(o, "umask", view_octal(v->umask));
     json_object_set_new(o, "grants", v->setuid ? json_pack("[s]", "setuid") : json_array());
     json_object_set_new(o, "tier", json_string("light"));
+    json_object_set_new(o, "class", text_or_null(v->receipt.klass));
     json_object_set_new(o, "network", json_string(network_grant_name(v->network)));
     json_object_set_new(o, "running_execs", json_integer((json_int_t)v->live_execs));
     json_object_set_new(o, "template", text_or_null(v->template));

@@ -10,9 +10,11 @@
 
 #define CHUNK      (16 * 1024)
 #define STEP_BYTES (64 * 1024)
-/* How long the head of an answer waits for the first byte or a failed start, so that a command that
- * does not exist is an ordinary error. */
+/* The head of an answer waits for the first byte or a failed start, so that a command that does not
+ * exist is an ordinary error. From here on the box is asked whether it runs, again and again: */
 #define EARLY_NS (20 * NS_PER_MS)
+/* and then it is enough: somebody inside may have stopped it between fork and exec. */
+#define EARLY_LAST_NS (2 * NS_PER_S)
 /* An acknowledgement is nothing that anybody tells of: it is looked for, ever more seldom. */
 #define LOOK_FIRST_NS (5 * NS_PER_MS)
 #define LOOK_LAST_NS  NS_PER_S
@@ -169,7 +171,24 @@ err *follow_start_error(const exec_state *st)
     return err_wrap(exec_end_error(&st->end), "'%s'", st->command);
 }
 
-/* init tells of the fork, not of the exec behind it; one that fails does so at once. */
+/* True: whether it runs will not be known sooner. */
+static bool has_waited(follow *f, relay_io *io)
+{
+    uint64_t since = io->now - f->forked;
+
+    if (since >= EARLY_LAST_NS)
+        return true;
+    if (since >= EARLY_NS && io->now >= f->probe_at) {
+        CLEANUP(err_freep) err *away = exec_probe(f->x);
+        if (away)
+            return true;
+        f->probe_at = io->now + EARLY_NS;
+    }
+    wake_by(io, since < EARLY_NS ? f->forked + EARLY_NS : f->probe_at);
+    return false;
+}
+
+/* init tells of the fork, not of the exec behind it. */
 bool follow_head_due(follow *f, relay_io *io, const exec_state *st, err **ret_failure)
 {
     *ret_failure = NULL;
@@ -183,10 +202,7 @@ bool follow_head_due(follow *f, relay_io *io, const exec_state *st, err **ret_fa
         return false;
     if (!f->forked)
         f->forked = io->now;
-    if (st->length[0] || st->length[1] || io->now - f->forked >= EARLY_NS)
-        return true;
-    wake_by(io, f->forked + EARLY_NS);
-    return false;
+    return st->runs || st->length[0] || st->length[1] || has_waited(f, io);
 }
 
 /* ---- streams ---- */

@@ -76,6 +76,7 @@ struct follow {
     uint64_t last_sent;
     uint64_t began;           /* the first step */
     uint64_t forked;          /* when we heard that it was; 0: not yet */
+    uint64_t probe_at;        /* not before is it asked for again */
     uint64_t partial[3];      /* since when an unfinished character waits; 0: none does */
     struct follow_acks *acks; /* with o.resume */
     bool head_sent;

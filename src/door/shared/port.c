@@ -4,9 +4,9 @@
 #include "base/str.h"
 #include "net/gateway.h"
 
-static void ask_socket(void *arg, gateway_socket *done, void *ticket)
+static void ask_socket(void *arg, uint16_t port, gateway_socket *done, void *ticket)
 {
-    engine_port_socket(arg, done, ticket);
+    engine_port_socket(arg, port, done, ticket);
 }
 
 static void release_sandbox(void *arg)
@@ -24,6 +24,7 @@ err *port_start(request *rq, response *rs, engine *e, const caller *c, sandbox *
     CLEANUP(freep) char *where = str_printf("port %u of sandbox %s", w->port, sandbox_id(sb));
     return gateway_start(rq, rs,
                          &(gateway_options){.ask = ask_socket,
+                                            .connected = engine_port_connects(e),
                                             .free = release_sandbox,
                                             .arg = sandbox_ref(sb),
                                             .port = w->port,

@@ -1,0 +1,172 @@
+#include "daemon/user.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/home.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+
+/* ---- places ---- */
+
+/* The text is taken. */
+static void set(char **key, char *value)
+{
+    free(*key);
+    *key = value;
+}
+
+/* Beside us as in an archive, or where an installation has it. NULL: neither. */
+static char *find_beside(const char *name)
+{
+    static const char *const WHERE[] = {".", "../libexec/bothy", "../share/bothy"};
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    self[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(self, '/');
+    if (!slash)
+        return NULL;
+    *slash = 0;
+    for (size_t i = 0; i < ARRAY_LEN(WHERE); i++) {
+        CLEANUP(freep) char *path = str_printf("%s/%s/%s", self, WHERE[i], name);
+        char *real = realpath(path, NULL);
+        if (real)
+            return real;
+    }
+    return NULL;
+}
+
+void user_preset(config *c)
+{
+    CLEANUP(freep) char *run = home_run();
+    char *init = find_beside("bothy-init"), *kit = find_beside("bothy-kit");
+
+    set(&c->backend_name, xstrdup("docker"));
+    set(&c->state_dir, home_state());
+    set(&c->listen_socket, str_printf("%s/" HOME_SOCKET, run));
+    set(&c->listen_group, xstrdup(""));
+    if (init)
+        set(&c->backend_init, init);
+    if (kit)
+        set(&c->files_kit, kit);
+}
+
+err *user_prepare(const config *c)
+{
+    CLEANUP(freep) char *dir = xstrdup(c->listen_socket);
+    char *slash = strrchr(dir, '/');
+
+    if (chdir("/"))
+        return err_sys(ERR_INTERNAL, errno, "cannot leave the directory we were started in");
+    TRY(fs_mkdirs(c->state_dir, 0700));
+    if (!slash || slash == dir)
+        return NULL;
+    *slash = 0;
+    return fs_mkdirs(dir, 0700);
+}
+
+static err *leave_way(const config *c, int state_dir)
+{
+    unlinkat(state_dir, HOME_SOCKET, 0);
+    if (symlinkat(c->listen_socket, state_dir, HOME_SOCKET))
+        return err_sys(ERR_INTERNAL, errno, "cannot leave the way to the socket in %s",
+                       c->state_dir);
+    return NULL;
+}
+
+/* ---- nothing to do ---- */
+
+#define LEAVE_MS 50 /* until whoever has connected is accepted */
+
+static struct {
+    user_watch of;
+    uint64_t idle_ms;
+    char *socket;
+    uint64_t accepted; /* connections, until the last look */
+} watched;
+
+/* Now, or since the last look: most requests are shorter than what lies between two. */
+static bool is_used(void)
+{
+    engine_counts n = engine_count(watched.of.engine);
+    server_counts s = server_count(watched.of.server);
+    bool came = s.accepted != watched.accepted;
+
+    watched.accepted = s.accepted;
+    return came || s.connections || n.running || n.paused || n.creating || s.relays;
+}
+
+static void nap(uint64_t ms)
+{
+    nanosleep(
+        &(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000},
+        NULL);
+}
+
+/* Out of sight first: whoever comes then starts another, which waits for our lock, and whoever has
+ * connected before is not left without an answer. False: somebody had. */
+static bool leave(void)
+{
+    CLEANUP(freep) char *aside = str_printf("%s.leaving", watched.socket);
+
+    if (rename(watched.socket, aside))
+        return true; /* somebody has removed it: nobody finds us */
+    nap(LEAVE_MS);
+    if (is_used()) {
+        if (!rename(aside, watched.socket))
+            return false;
+        log_warn("stop", "cannot come back to %s: %m", watched.socket);
+    }
+    unlink(aside);
+    return true;
+}
+
+/* Containers that wait for the next create are of no use without us. */
+static void drop_warm(backend *b)
+{
+    pool_status status;
+
+    if (b->ops->pool)
+        err_drop(b->ops->pool(b, &(pool_marks){0}, &status), "stop");
+}
+
+static void *watch(void *arg)
+{
+    uint64_t since = now_mono_ns();
+
+    (void)arg;
+    for (;;) {
+        nap(watched.idle_ms / 8 + 1);
+        if (is_used())
+            since = now_mono_ns();
+        if (now_mono_ns() - since < watched.idle_ms * NS_PER_MS)
+            continue;
+        if (!leave()) {
+            since = now_mono_ns();
+            continue;
+        }
+        log_info("stop", "nothing to do: ending (user.idle_exit)");
+        drop_warm(engine_backend(watched.of.engine));
+        server_stop(watched.of.server);
+        return NULL;
+    }
+}
+
+err *user_begin(const config *c, int state_dir, const user_watch *w)
+{
+    watched.of = *w;
+    watched.idle_ms = c->user_idle_exit;
+    watched.socket = xstrdup(c->listen_socket);
+    if (watched.idle_ms)
+        thread_detach("idle", watch, NULL);
+    return leave_way(c, state_dir);
+}
