@@ -1,0 +1,122 @@
+"""The node: its sandboxes, images, snapshots and templates."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from .._errors import ApiError, BothyError, Unreachable
+from .._models import Image, NodeInfo, SandboxInfo, Snapshot, Template
+from .._request import ENDING, PATIENCE, SLOW, Address, Request, given, keyed, path
+from .._wait import shielded
+from .sandbox import Sandbox
+from .transport import Transport
+
+
+class Client:
+    """A node of bothy. Without an address it is found as the command line finds it: `$BOTHY_URL` (with `$BOTHY_KEY`), `$BOTHY_SOCKET`, else
+    `/run/bothy/bothyd.sock`. `patience`: for so many seconds a node that does not answer any more, or has no room, is asked again."""
+
+    def __init__(self, url: str | None = None, *, socket: str | None = None, key: str | None = None, patience: float | None = None) -> None:
+        if url is not None and socket is not None:
+            raise ValueError("url and socket contradict each other: give one of them")
+        self.address = Address.of(url, socket, key)
+        self.transport = Transport(self.address, float(os.environ.get("BOTHY_PATIENCE") or PATIENCE) if patience is None else patience)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.transport.close()
+
+    def call(self, method: str, target: str, json: Mapping[str, Any] | None = None, *, query: Mapping[str, str] | None = None) -> Any:
+        """Any verb of the API by its path (`/v1/…`); what it answers. GET, PUT, HEAD and DELETE are repeated when an answer is lost."""
+        return self.transport.json(Request(method, target, query=query or {}, json=json, silence=SLOW,
+                                                 again=method in ("GET", "HEAD", "PUT", "DELETE")))
+
+    def info(self) -> NodeInfo:
+        return NodeInfo.of(self.transport.json(Request("GET", "/v1/info")))
+
+    # ---- sandboxes ----
+    def create(self, image: str | None = None, *, template: str | None = None, snapshot: str | None = None, name: str | None = None,
+                     env: Mapping[str, str] | None = None, secrets: Mapping[str, str] | None = None, user: str | None = None,
+                     cwd: str | None = None, labels: Mapping[str, str] | None = None, limits: Mapping[str, float] | None = None,
+                     tmpfs: Sequence[Mapping[str, Any]] | None = None, ttl: int | None = None, idle: int | None = None,
+                     queue_wait: int | None = None, read_only: bool | None = None, grants: Sequence[str] | None = None,
+                     umask: str | None = None, network: str | None = None, start: Mapping[str, Any] | None = None, pull: str | None = None,
+                     key: str | None = None) -> Sandbox:
+        """A sandbox in which commands can be run. Members are those of `POST /v1/sandboxes`; `key` is the Idempotency-Key. Who is cancelled,
+        interrupted or runs out of patience leaves none behind, unless the key is the caller's: it finds the sandbox again."""
+        spec = given(image=image, template=template, snapshot=snapshot, name=name, env=env, secrets=secrets, user=user, cwd=cwd, labels=labels,
+                     limits=limits, tmpfs=tmpfs, ttl=ttl, idle=idle, queue_wait=queue_wait, read_only=read_only, grants=grants, umask=umask,
+                     network=network, start=start, pull=pull)
+        request = Request("POST", "/v1/sandboxes", json=spec, headers=keyed(key), silence=SLOW + (queue_wait or 0))
+        try:
+            return Sandbox(self.transport, SandboxInfo.of(self.transport.json(request)))
+        except (ApiError, Unreachable):  # nothing was made
+            raise
+        except BaseException:
+            if key is None:
+                self._undo(request)
+            raise
+
+    def _undo(self, create: Request) -> None:
+        """Ends the sandbox that nobody was told of: the same key again tells it, and makes it first if it was not."""
+        with shielded(ENDING), contextlib.suppress(BothyError):
+            made = self.transport.json(dataclasses.replace(create, silence=ENDING), ENDING)
+            self.transport.call(Request("DELETE", path("sandboxes", made["id"]), silence=ENDING), ENDING)
+
+    def get(self, sandbox: str) -> Sandbox:
+        """One that is there, by id or name; also one that has ended, whose `info.cause` says why."""
+        return Sandbox(self.transport, SandboxInfo.of(self.transport.json(Request("GET", path("sandboxes", sandbox)))))
+
+    def list(self, *, state: Sequence[str] = (), label: Sequence[str] = (), name: str | None = None) -> Iterator[SandboxInfo]:
+        """Yours, oldest first; all but `gone` unless `state` says otherwise."""
+        query: dict[str, str | Sequence[str]] = {"limit": "1000", "state": list(state), "label": list(label), **given(name=name)}
+        while True:
+            page = self.transport.json(Request("GET", "/v1/sandboxes", query=query))
+            for one in page["sandboxes"]:
+                yield SandboxInfo.of(one)
+            if not page["next"]:
+                return
+            query["cursor"] = page["next"]
+
+    # ---- images ----
+    def images(self) -> Sequence[Image]:
+        return [Image.of(one) for one in (self.transport.json(Request("GET", "/v1/images")))["images"]]
+
+    def image(self, name: str) -> Image:
+        return Image.of(self.transport.json(Request("GET", path("images", name))))
+
+    def pull(self, source: str, *, name: str | None = None, pull: str | None = None) -> Image:
+        """Brings an image onto the node. One that is there is fetched again unless `pull` is "missing"."""
+        asked = given(source=source, name=name, pull=pull)
+        return Image.of(self.transport.json(Request("POST", "/v1/images", json=asked, silence=SLOW)))
+
+    # ---- snapshots and templates ----
+    def snapshots(self) -> Sequence[Snapshot]:
+        return [Snapshot.of(one) for one in (self.transport.json(Request("GET", "/v1/snapshots")))["snapshots"]]
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        self.transport.remove(Request("DELETE", path("snapshots", snapshot)))
+
+    def templates(self) -> Sequence[Template]:
+        return [Template.of(one) for one in (self.transport.json(Request("GET", "/v1/templates")))["templates"]]
+
+    def template(self, name: str) -> Template:
+        return Template.of(self.transport.json(Request("GET", path("templates", name))))
+
+    def create_template(self, name: str, **members: Any) -> Template:
+        """Members are those of `POST /v1/templates`. A lost answer is not asked for again: look whether it is there."""
+        spec = {"name": name, **given(**members)}
+        return Template.of(self.transport.json(Request("POST", "/v1/templates", json=spec, again=False)))
+
+    def delete_template(self, name: str) -> None:
+        self.transport.remove(Request("DELETE", path("templates", name)))
