@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tests" / "lib")]
 
+import engines  # noqa: E402
 import harness  # noqa: E402
 
 CLIENT = harness.BUILD / "bench" / "bench-client"
@@ -68,7 +68,7 @@ def show(lines, as_json):
         return
     for line in lines:
         if "p50_ms" in line:
-            print(f"{line['bench']:<10}{line['subject']:<14}{line['n']:>6}"
+            print(f"{line['bench']:<12}{line['subject']:<14}{line['n']:>6}"
                   f"{line['p50_ms']:>12.3f}{line['p95_ms']:>12.3f}{line['p99_ms']:>12.3f}")
         else:
             print(" ".join(f"{k} {v}" for k, v in line.items()))
@@ -233,86 +233,22 @@ class Rivals:
         return path
 
 
-def cgroups():
-    """Ours in every hierarchy, innermost first."""
-    tops = [path for pattern in ("", "*/") for path in pathlib.Path("/sys/fs/cgroup").glob(pattern + CGROUP.strip("/"))]
-    return sorted({part for top in tops for part in (top, *top.glob("**/"))}, reverse=True)
-
-
-def remove_cgroups(seconds=10):
+def remove_cgroups():
     """A run that was cut off leaves containers: what is in our cgroups is ours to kill."""
-    end = time.monotonic() + seconds
-    while (left := cgroups()) and time.monotonic() < end:
-        for part in left:
-            with contextlib.suppress(OSError):
-                for pid in (part / "cgroup.procs").read_text().split():
-                    os.kill(int(pid), signal.SIGKILL)
-                part.rmdir()
-        time.sleep(0.02)
+    engines.remove_cgroups(CGROUP)
 
 
 # ---- rivals: docker ----
 
-class Docker:
-    """A dockerd and a containerd of our own: own roots, sockets, cgroup; no bridge, no firewall
-    rules, no CRI. Never the machine's. Its state is on the file system of bothyd's."""
+class Docker(engines.Dockerd):
+    """A dockerd of our own (tests/lib/engines.py), by its command line."""
 
     def __init__(self, *images):
-        self.images = images
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="bothy-docker-"))
-        self.host = f"unix://{self.dir}/docker.sock"
-        self.daemons = []
+        super().__init__(*images, cgroup=CGROUP)
 
-    def __enter__(self):
-        try:
-            self.start()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def start(self):
-        (self.dir / "containerd.toml").write_text(
-            f'version = 2\nroot = "{self.dir}/c-root"\nstate = "{self.dir}/c-state"\n'
-            f'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "{self.dir}/c.sock"\n')
-        self.daemon("containerd", "--config", self.dir / "containerd.toml")
-        self.wait(lambda: (self.dir / "c.sock").exists())
-        self.daemon("dockerd", "--containerd", self.dir / "c.sock", "--data-root", self.dir / "d-root",
-                    "--exec-root", self.dir / "d-exec", "--pidfile", self.dir / "docker.pid", "--host", self.host,
-                    "--config-file", self.empty_config(), "--bridge", "none", "--iptables=false", "--ip6tables=false",
-                    "--ip-forward=false", "--cgroup-parent", CGROUP, "--storage-driver", "overlay2")
-        self.wait(lambda: self.docker("version", check=False).returncode == 0)
-        for image in self.images:
-            self.load(image)
-
-    def load(self, image):
-        """Decompressed first: this docker does not know zstd."""
-        plain, archive = self.dir / image, self.dir / f"{image}.tar"
-        copy = ["skopeo", "--insecure-policy", "copy", "-q"]
-        subprocess.run([*copy, "--dest-decompress", f"oci:{CACHE}/images/{image}:latest", f"dir:{plain}"], check=True)
-        subprocess.run([*copy, f"dir:{plain}", f"docker-archive:{archive}:{image}:latest"], check=True)
-        self.docker("load", "--input", archive)
-        archive.unlink()
-        shutil.rmtree(plain)
-
-    def empty_config(self):
-        path = self.dir / "daemon.json"
-        path.write_text("{}\n")
-        return path
-
-    def daemon(self, *words):
-        with (self.dir / f"{words[0]}.log").open("wb") as log:
-            self.daemons.append(subprocess.Popen([str(w) for w in words], stdout=log, stderr=log,
-                                                 stdin=subprocess.DEVNULL, start_new_session=True))
-
-    def wait(self, ready, seconds=60):
-        end = time.monotonic() + seconds
-        while not ready():
-            if time.monotonic() > end or any(d.poll() is not None for d in self.daemons):
-                for log in self.dir.glob("*.log"):
-                    print(log.read_text(errors="replace")[-2000:], file=sys.stderr)
-                raise RuntimeError("docker did not come up")
-            time.sleep(0.05)
+    @property
+    def host(self):
+        return f"unix://{self.socket}"
 
     @staticmethod
     def program():
@@ -333,21 +269,3 @@ class Docker:
         """The words of bench-client for an exec in a container that sleeps. It goes with the daemon."""
         live = self.docker("run", "--detach", "--network", "none", image, "sleep", "100000").stdout.strip()
         return ["--", "docker-exec", "plain", *self.command("exec", live, *argv)]
-
-    def __exit__(self, *_):
-        if len(self.daemons) > 1 and self.daemons[1].poll() is None:
-            left = self.docker("ps", "-aq", check=False).stdout.split()
-            if left:
-                self.docker("rm", "-f", *left, check=False)
-        for daemon in reversed(self.daemons):
-            daemon.send_signal(signal.SIGTERM)
-            try:
-                daemon.wait(15)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
-        for line in reversed(pathlib.Path("/proc/self/mounts").read_text().splitlines()):
-            if line.split()[1].startswith(f"{self.dir}/"):
-                subprocess.run(["umount", "-l", line.split()[1]], check=False)
-        shutil.rmtree(self.dir, ignore_errors=True)
-        remove_cgroups()

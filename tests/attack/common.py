@@ -11,7 +11,7 @@ import time
 
 import census
 import leftovers
-from harness import BUILD, alive, bytes_of, check, equal, eventually, read_bytes
+from harness import BUILD, Watch, alive, bytes_of, check, equal, eventually, read_bytes
 
 INTRUDER = BUILD / "tests" / "attack" / "intruder"
 USER = "1000"
@@ -63,7 +63,7 @@ def armed(node, **spec):
 
 def intrude(node, sandbox, *words, **spec):
     """What it printed; it must not have been stopped."""
-    r = node.exec(sandbox, ["/intruder", *words], **{"timeout_ms": 30000, **spec})
+    r = node.exec(sandbox, ["/intruder", *words], **{"timeout_ms": 90000, **spec})
     check(r["end"]["how"] == "exited" and not bytes_of(r["err"]), f"the intruder: {r['end']} {bytes_of(r['err'])!r}")
     return bytes_of(r["out"]).decode()
 
@@ -151,9 +151,9 @@ class Guard:
             for name, was in self.processes.items():
                 equal(identity(self.node.pid(name)), was, name)
                 check(alive(was[0]), f"{name} is dead")
-            equal(self.node.call("GET", "/readyz").status, 200, "readyz")
-            end = time.monotonic() + SETTLE_S
-            while (found := self.left()) and time.monotonic() < end:
+            eventually("readyz is 200", lambda: self.node.call("GET", "/readyz").status == 200, SETTLE_S)  # what was deleted goes behind
+            limit = Watch(SETTLE_S)
+            while (found := self.left()) and not limit.over():
                 time.sleep(0.1)
             check(not found, f"left: {found}; bothyd has {descriptors(self.node.pid('bothyd'))}")
             equal(host_state(self.node), self.host, "the host")

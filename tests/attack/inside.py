@@ -132,7 +132,7 @@ def results(node, *names, **more):
     found = {}
 
     def body(sandbox, user, way):
-        for line in intrude(node, sandbox, *names, user=user, env=env, timeout_ms=60000).splitlines():
+        for line in intrude(node, sandbox, *names, user=user, env=env, timeout_ms=120000).splitlines():
             name, _, result = line.partition(" ")
             found.setdefault(name, {})[way] = result.strip()
         answers(node, sandbox)

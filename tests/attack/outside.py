@@ -125,7 +125,7 @@ def tables(attack, wire):
                     # The body of somebody unknown is not looked at.
                     data = data.replace(H, H + wire.key) if door == "TCP" else data
                     for step in (0, 1) if len(data) < 400 else (0,):
-                        got = exchange(connect(), data, step)
+                        got = exchange(connect(), data, step, closes=closed)
                         check(got[0] in statuses.split("|") and got[1] == closed, f"{door}, step {step}: {got}, not {(statuses, closed)}")
 
 
@@ -135,13 +135,13 @@ def bodies(attack, node, wire):
 
     @attack.attempt("body: 5 GB declared: refused before it is sent", ("unix",))
     def _():
-        got = exchange(wire.unix(), CREATE + b"Content-Length: 5000000000\r\n\r\n{")
+        got = exchange(wire.unix(), CREATE + b"Content-Length: 5000000000\r\n\r\n{", closes=True)
         equal(got, ("413", True), "answer")
 
     @attack.attempt("body: chunks without end: refused at the ceiling", ("unix",))
     def _():
         chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
-        equal(exchange(wire.unix(), CREATE + TE + b"\r\n" + chunk * 80), ("413", True), "answer")
+        equal(exchange(wire.unix(), CREATE + TE + b"\r\n" + chunk * 80, closes=True), ("413", True), "answer")
 
     @attack.attempt("body: 100,000 brackets, 100,000 objects within each other", ("unix",))
     def _():

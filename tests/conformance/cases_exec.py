@@ -5,7 +5,7 @@ import json
 import threading
 import time
 
-from harness import bytes_of, check, collect, equal, eventually, expect_error
+from harness import Watch, bytes_of, check, collect, equal, eventually, expect_error
 
 BOTH = "echo out; echo err >&2; exit 3"
 
@@ -218,6 +218,16 @@ def refused(suite, node, sb):
     def _():
         for _ in range(20):
             expect_error(node.call("POST", f"/v1/sandboxes/{sb}/processes", {"argv": ["/no/such"]}), 400, "exec_failed")
+
+    @suite.case("a start that takes its time to fail is exec_failed, one that takes its time to say something is not")
+    def _():
+        slow = {"argv": ["no-such-program"], "env": {"PATH": "/n:" * 43000}}  # each is looked at
+        expect_error(node.call("POST", f"/v1/sandboxes/{sb}/processes", slow), 400, "exec_failed")
+        watch = Watch()
+        a = node.call("POST", f"/v1/sandboxes/{sb}/processes", {"argv": ["sleep", "30"]})
+        check(watch.within(1.5), f"its start was told too late, it was not found to run: {watch}")
+        equal(a.status, 201, "a silent one")
+        node.ok("POST", node.at(sb, a.json["exec"], "/signal"), {"signal": "KILL"})
 
     @suite.case("a file that cannot be run is exec_failed")
     def _():

@@ -58,13 +58,14 @@ def cases(suite, node):
 
     @suite.case("a create by template takes what it does not say itself; env and labels are put together")
     def _():
-        make(node, "by-name", env={"A": "template", "B": "template"}, labels={"a": "t", "b": "t"}, cwd="/tmp", ttl=500, limits={"pids": 77},
+        pids, memory = node.held_limits({"pids": 77}), node.held_limits({"memory": 128 << 20})
+        make(node, "by-name", env={"A": "template", "B": "template"}, labels={"a": "t", "b": "t"}, cwd="/tmp", ttl=500, limits=pids,
              grants=["setuid"], umask="027")
         try:
-            sb = node.ok("POST", "/v1/sandboxes", {"template": "by-name", "env": {"B": "own"}, "labels": {"b": "own"}, "limits": {"memory": 128 << 20}})
+            sb = node.ok("POST", "/v1/sandboxes", {"template": "by-name", "env": {"B": "own"}, "labels": {"b": "own"}, "limits": memory})
             try:
                 equal((sb["template"], sb["image"]["name"], sb["labels"], sb["cwd"], sb["limits"]["pids"], sb["limits"]["memory"], sb["grants"], sb["umask"]),
-                      ("by-name", "busybox", {"a": "t", "b": "own"}, "/tmp", 77, 128 << 20, ["setuid"], "027"), "what it became")
+                      ("by-name", "busybox", {"a": "t", "b": "own"}, "/tmp", pids.get("pids", 512), memory.get("memory", 2**30), ["setuid"], "027"), "what it became")
                 check(sb["ttl_left"] <= 500, f"ttl: {sb['ttl_left']}")
                 equal(node.shell(sb["id"], "echo $A $B; umask"), "template own\n0027\n", "inside")
                 if node.backend != "fake":  # which has no root of its own
@@ -178,11 +179,13 @@ def cases(suite, node):
         beside(node)
         make(node, "kept", env={"K": "1"})
         with node.sandbox(start={"argv": ["sleep", "600"]}) as sb:
+            eventually("it has begun", lambda: "sleep 600" in node.shell(sb, "ps -o args"))  # what is only on its way is begun anew
             before = node.show(sb)["start"]
             node.kill("bothyd", 15)
             node.restart("bothyd")
             equal(node.show(sb)["start"], before, "start")
-            equal(len(node.ok("GET", f"/v1/sandboxes/{sb}/processes")["processes"]), 1, "processes")
+            begun = [p for p in node.ok("GET", f"/v1/sandboxes/{sb}/processes")["processes"] if p["start"]]
+            equal(len(begun), 1, "start commands")
             check(node.process(sb, before["exec"])["running"], "it runs")
         equal(node.ok("GET", "/v1/templates/kept")["env"], {"K": "1"}, "template")
         remove(node, "kept")

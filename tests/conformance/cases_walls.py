@@ -5,8 +5,8 @@ import pathlib
 import random
 
 import image
-from common import beside, needs, walls
-from harness import SLOW, bytes_of, check, equal, eventually, expect_error, find_process, read_bytes, status_of
+from common import OWN_IDS, OWN_WALLS, beside, native, needs, walls
+from harness import SLOW, Skip, bytes_of, check, equal, eventually, expect_error, find_process, read_bytes, status_of
 
 
 def cases(suite, node):
@@ -39,7 +39,7 @@ def cgroup_file(pid, controller, name):
 def receipt(suite, node):
     @suite.case("a sandbox has a receipt of its walls; what is not enforced is told")
     def _():
-        walls(node)
+        native(node, "walls", OWN_WALLS)
         with node.sandbox() as sb, node.sandbox(grants=["setuid"]) as granted:
             got = node.show(sb)["walls"]
             names = [w["name"] for w in got["held"]]
@@ -56,18 +56,46 @@ def receipt(suite, node):
         equal(node.show(sb)["walls"], got, "the receipt of one that has ended")
 
 
+    @suite.case("limits that nobody holds are absent in caps, and each sandbox's receipt says so")
+    def _():
+        absent = {name for name in ("disk", "swap", "memory", "cpu", "pids") if node.caps.get(f"{name}_limit", "absent") == "absent"}
+        with node.sandbox() as sb:
+            receipt_ = node.show(sb)["walls"]
+            equal({o["name"] for o in receipt_["not_enforced"]} if receipt_ else set(), absent, "not enforced")
+
+
 def limits(suite, node):
+    @suite.case("a limit that the backend does not hold is unsupported when it is named, and the receipt tells of it when it is not")
+    def _():
+        walls(node)
+        some = {"memory": 64 << 20, "cpu": 0.5, "pids": 50, "disk": 1 << 30}
+        absent = {name for name in some if node.caps[f"{name}_limit"] == "absent"}
+        with node.sandbox() as sb:
+            told = {o["name"]: o["why"] for o in node.show(sb)["walls"]["not_enforced"]}
+            equal({name for name in told if name in some}, absent, "not enforced")
+            check(all(why.startswith("unsupported: ") for why in told.values()), told)
+            equal(node.show(sb)["limits"]["memory"], 2**30, "the default")
+        for name in some:
+            a = node.call("POST", "/v1/sandboxes", {"image": "busybox", "limits": {name: some[name]}}, timeout=90)
+            if name in absent:
+                check("limit" in expect_error(a, 501, "unsupported")["message"], a)
+            else:
+                equal((a.status, a.json["limits"][name]), (201, some[name]), name)
+                node.delete(a.json["id"])
+
     @suite.case("limits are those of the cgroup: memory with swap, pids, cpu")
     def _():
         walls(node)
-        with node.sandbox(limits={"memory": 64 << 20, "pids": 50, "cpu": 0.5}) as sb:
+        needs(node, "memory_limit", "cpu_limit")
+        with node.sandbox(limits=node.held_limits({"memory": 64 << 20, "pids": 50, "cpu": 0.5})) as sb:
             equal(node.show(sb)["limits"]["memory"], 64 << 20, "limits shown")
             pid, _ = outside(node, sb)
             memory = cgroup_file(pid, "memory", "memory.limit_in_bytes") or cgroup_file(pid, "memory", "memory.max")
             equal(int(memory), 64 << 20, "memory")
             swap = cgroup_file(pid, "memory", "memory.memsw.limit_in_bytes")
-            check(swap is None or int(swap) == 64 << 20, f"memory with swap is {swap}")
-            equal(cgroup_file(pid, "pids", "pids.max"), "50", "pids")
+            check(swap is None or int(swap) == 64 << 20 or node.caps["swap_limit"] == "absent", f"memory with swap is {swap}")
+            if node.caps["pids_limit"] != "absent":
+                equal(cgroup_file(pid, "pids", "pids.max"), "50", "pids")
             quota = cgroup_file(pid, "cpu", "cpu.cfs_quota_us")
             if quota:
                 equal(int(quota) / int(cgroup_file(pid, "cpu", "cpu.cfs_period_us")), 0.5, "cpu")
@@ -75,6 +103,7 @@ def limits(suite, node):
     @suite.case("over the memory limit a command dies of it and its end says oom")
     def _():
         walls(node)
+        needs(node, "memory_limit")
         with node.sandbox(limits={"memory": 32 << 20}) as sb:
             end = node.exec(sb, "dd if=/dev/zero of=/dev/null bs=100M count=1")["end"]
             equal((end["how"], end["signal"], end["oom"]), ("signalled", 9, True), "end")
@@ -83,6 +112,7 @@ def limits(suite, node):
     @suite.case("over the limit of processes fork fails inside, and only there")
     def _():
         walls(node)
+        needs(node, "pids_limit")
         with node.sandbox(limits={"pids": 20}) as sb, node.sandbox() as other:
             r = node.exec(sb, f"for i in $(seq 40); do sleep {5 * SLOW} & done; wait", timeout_ms=1500 * SLOW)
             check(b"fork" in bytes_of(r["err"]) or r["end"]["exit_code"] not in (0, None), f"forty processes: {r}")
@@ -127,9 +157,10 @@ def root(suite, node):
             equal(bytes_of(r["out"]), b"1048576\n", "what fit")
             plant = "printf '#!/bin/sh\\necho ran\\n' >{0}/s; chmod 755 {0}/s; {0}/s"
             equal(bytes_of(node.exec(sb, plant.format("/scratch"))["out"]), b"ran\n", "with exec")
-            r = node.exec(sb, plant.format("/tmp"))
-            check(r["end"]["exit_code"] == 126 and not bytes_of(r["out"]), f"without exec: {r}")
-            equal(node.shell(sb, "stat -c %a /scratch /tmp").split(), ["755", "1777"], "modes")
+            if node.caps["tmpfs"] == "native":  # a volume of a pod's has no word for them
+                r = node.exec(sb, plant.format("/tmp"))
+                check(r["end"]["exit_code"] == 126 and not bytes_of(r["out"]), f"without exec: {r}")
+                equal(node.shell(sb, "stat -c %a /scratch /tmp").split(), ["755", "1777"], "modes")
             shown = node.show(sb)
             equal((shown["read_only"], len(shown.get("tmpfs", []))), (True, 2), "shown")
 
@@ -138,6 +169,8 @@ def separation(suite, node):
     @suite.case("no network interface but a loopback of its own that is up")
     def _():
         walls(node)
+        if node.backend == "kubernetes":
+            raise Skip("caps.network is emulated: a pod has an interface, and what it reaches is a NetworkPolicy's (tests/k8s)")
         with node.sandbox() as sb:
             names = [line.split(":")[0].strip() for line in node.shell(sb, "cat /proc/net/dev").splitlines()[2:]]
             equal(names, ["lo"], "interfaces")
@@ -149,6 +182,7 @@ def separation(suite, node):
     @suite.case("no socket of a family that network namespaces do not separate")
     def _():
         walls(node)
+        native(node, "walls", OWN_WALLS)
         probe = """
 import socket
 for family in 40, 1, 10, 16:  # AF_VSOCK; AF_UNIX, AF_INET6, AF_NETLINK
@@ -160,11 +194,13 @@ for family in 40, 1, 10, 16:  # AF_VSOCK; AF_UNIX, AF_INET6, AF_NETLINK
 """
         with node.sandbox("debian") as sb:
             r = node.exec(sb, ["python3", "-c", probe])
-            equal(bytes_of(r["out"]).split(), [b"38", b"made", b"made", b"made"], f"families, in {r}")
+            got = bytes_of(r["out"]).split()
+            check(got[:1] in ([b"38"], [b"1"]) and got[1:] == [b"made"] * 3, f"families, in {r}")  # an engine refuses with another errno
 
     @suite.case("a command cannot lock its output against the pumps, which others need too")
     def _():
         walls(node)
+        native(node, "walls", OWN_WALLS)
         image.load(node, "clamp")
         with node.sandbox("clamp") as sb, node.sandbox() as neighbour:
             tries = [node.start(sb, ["/clamp", way]) for way in ("splice", "sendfile") for _ in range(4)]
@@ -185,7 +221,7 @@ for family in 40, 1, 10, 16:  # AF_VSOCK; AF_UNIX, AF_INET6, AF_NETLINK
 
     @suite.case("a file written by uid 1000 inside belongs to the right id of the range outside")
     def _():
-        walls(node)
+        native(node, "ids", OWN_IDS)
         with node.sandbox(user="1000:1001") as sb, node.sandbox() as other:
             pid, _ = outside(node, sb)
             node.shell(sb, "echo x >/tmp/mine")
@@ -220,6 +256,8 @@ for family in 40, 1, 10, 16:  # AF_VSOCK; AF_UNIX, AF_INET6, AF_NETLINK
             equal(r["end"]["exit_code"], 0, f"exit code ({r})")
             pid, key = map(int, r["out"]["text"].split())
             check(pid > 1, f"getpid answered {pid}")
+            if key > 0:  # Podman's own list lets it through
+                native(node, "walls", OWN_WALLS)
             check(key in (-1, -38), f"keyctl answered {key}")
 
     @suite.case("no capability beyond docker's default, seccomp on, no device nodes, keyrings or mounts")

@@ -9,6 +9,22 @@ def needs(node, *caps):
             raise Skip(f"the backend {node.backend} has no {cap}")
 
 
+def native(node, cap, why):
+    """Skips where the backend has it in another way."""
+    if node.caps.get(cap, "absent") != "native":
+        raise Skip(f"the backend {node.backend} has caps.{cap} {node.caps.get(cap, 'absent')}: {why}")
+
+
+def told(node):
+    """Whether bothyd knows an image's configuration; where images are names only, it is the container's alone."""
+    return node.caps.get("images", "absent") != "absent"
+
+
+OWN_STORE = "images are in the engine's own store, which takes no local source and no other name"
+OWN_IDS = "no range of the machine's ids is a sandbox's alone"
+OWN_WALLS = "walls are the engine's, and none is tried"
+
+
 def beside(node):
     """Skips where the node is elsewhere: the case looks at it from outside."""
     if node.foreign:

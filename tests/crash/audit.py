@@ -12,7 +12,7 @@ import subprocess
 import time
 
 import census
-from harness import SLOW, pids, read_bytes
+from harness import SLOW, Watch, pids, read_bytes
 
 KINDS = ("slots", "layers", "mounts", "cgroups", "processes", "files", "doubles", "networks")
 HELPERS = ("skopeo", "crun", "runtime", "bothy-unpack")
@@ -168,12 +168,12 @@ class Audit:
 
     def settle(self, pruned=False, wait=WAIT):
         """What is still there when nothing changes any more; {} is good."""
-        end = time.monotonic() + wait * SLOW
+        limit = Watch(wait * SLOW)
         while True:
             try:
                 found = {kind: what for kind, what in self.look(pruned).items() if what}
             except (OSError, ValueError, sqlite3.Error) as e:  # it changed under our eyes
                 found = {"files": [repr(e)]}
-            if not found or time.monotonic() > end:
+            if not found or limit.over():
                 return found
             time.sleep(0.05)

@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 
-from harness import SLOW, ApiError, bytes_of, collect
+from harness import SLOW, ApiError, Watch, bytes_of, collect
 
 LOST = (OSError, http.client.HTTPException, json.JSONDecodeError, EOFError)
 COUNTS = ("lost", "wrong_ends", "wrong_bytes", "doubles")  # of what must not happen
@@ -32,15 +32,15 @@ class Unanswered(Trouble):
 
 def patient(ask, seconds=60, again=lambda: None):
     """Repeats a request until it is answered: lost connections and retryable errors are no answer."""
-    end = time.monotonic() + seconds * SLOW
+    limit = Watch(seconds * SLOW)
     while True:
         try:
             return ask()
         except ApiError as e:
-            if not retryable(e.answer) or time.monotonic() > end:
+            if not retryable(e.answer) or limit.over():
                 raise
         except LOST as e:
-            if time.monotonic() > end:
+            if limit.over():
                 raise Unanswered(f"no answer in {seconds} s: {e!r}") from e
         again()
         time.sleep(0.03)
@@ -228,8 +228,8 @@ class Load:
     def follow(self, where):
         """The whole event stream, resumed at its last event however often it breaks."""
         events, last = [], None
-        end = time.monotonic() + 120 * SLOW
-        while time.monotonic() < end:
+        limit = Watch(120 * SLOW)
+        while not limit.over():
             try:
                 headers = {"Last-Event-ID": last} if last else {}
                 for event in self.node.events("GET", where + "/output?follow=end", headers=headers, timeout=30):

@@ -11,7 +11,7 @@ import zipfile
 
 from cases_verbs import NAMES
 from common import (directory, hardlink, member, names_of, noise, rss_mib, scratch, symlink, tar, tar_of, well)
-from harness import check, equal, expect_error
+from harness import Skip, check, equal, expect_error
 
 SMALL = 20_000
 
@@ -164,12 +164,46 @@ def formats(suite, f):
         expect_error(f.unpack("/tmp/priv", tar(member("new", b"x")), user="1000"), 403, "forbidden")
 
 
+def small_files():
+    """Names and contents, and all of them as an archive."""
+    want = {f"d{i // 200}/f{i}": b"%d " % i * (20 + i % 300) for i in range(SMALL)}
+    return want, tar(*[member(name, content) for name, content in want.items()], form=tarfile.USTAR_FORMAT)
+
+
+def same_files(back, want):
+    with tar_of(back) as t:
+        got = {m.name: t.extractfile(m).read() for m in t if m.isfile()}
+    check(got == want, "the files are not the same")
+
+
+def there_and_back(f, packed, path, best):
+    """The archive that comes back; best has the least seconds of each way."""
+    began = time.monotonic()
+    a = f.unpack(path, packed, mkdir=True)
+    best["in"] = min(best["in"], time.monotonic() - began)
+    equal((a.status, a.json["left_out"]), (200, 0), f"{a!r}")
+    began = time.monotonic()
+    back = f.pack(path)
+    best["out"] = min(best["out"], time.monotonic() - began)
+    return back
+
+
+def speed_of_engine(f, figures):
+    """Its disk is not the host's: there is no tar to compare with, and none is run."""
+    want, packed = small_files()
+    best = {"in": 1e9, "out": 1e9}
+    same_files(there_and_back(f, packed, "/tmp/many", best), want)
+    figures["small_files"] = {"count": SMALL, "in_ms": int(best["in"] * 1000), "out_ms": int(best["out"] * 1000)}
+    raise Skip(f"the same files; the time is held on slots only, whose disk is the host's: {figures['small_files']}")
+
+
 def speed(suite, node, f, figures):
     @suite.case("20,000 small files in and out, each within three times tar | tar on the host")
     def _():
+        if node.engine:
+            speed_of_engine(f, figures)
         with scratch(os.path.join(node.dir, "warden")) as top:  # on the disk that the sandbox is on
-            want = {f"d{i // 200}/f{i}": b"%d " % i * (20 + i % 300) for i in range(SMALL)}
-            packed = tar(*[member(name, content) for name, content in want.items()], form=tarfile.USTAR_FORMAT)
+            want, packed = small_files()
             host_untar(packed, top / "src")
             # The machine is not ours alone: the best of three turns of each, of six where three do not tell.
             best = {"tar": 1e9, "in": 1e9, "out": 1e9}
@@ -180,17 +214,9 @@ def speed(suite, node, f, figures):
                 subprocess.run(f"mkdir {top}/dst; tar -C {top}/src -cf - . | tar -C {top}/dst -xf -", shell=True, check=True)
                 best["tar"] = min(best["tar"], time.monotonic() - began)
                 shutil.rmtree(top / "dst")
-                began = time.monotonic()
-                a = f.unpack(f"/tmp/many{turn}", packed, mkdir=True)
-                best["in"] = min(best["in"], time.monotonic() - began)
-                equal((a.status, a.json["left_out"]), (200, 0), f"{a!r}")
-                began = time.monotonic()
-                back = f.pack(f"/tmp/many{turn}")
-                best["out"] = min(best["out"], time.monotonic() - began)
+                back = there_and_back(f, packed, f"/tmp/many{turn}", best)
                 f.remove(f"/tmp/many{turn}", recursive=True)
-            with tar_of(back) as t:
-                got = {m.name: t.extractfile(m).read() for m in t if m.isfile()}
-            check(got == want, "the files are not the same")
+            same_files(back, want)
             figures["small_files"] = {"count": SMALL, "tar_ms": int(best["tar"] * 1000), "in_ms": int(best["in"] * 1000),
                                       "out_ms": int(best["out"] * 1000), "in_ratio": round(best["in"] / best["tar"], 2),
                                       "out_ratio": round(best["out"] / best["tar"], 2)}
@@ -308,7 +334,7 @@ def hostile(suite, node, f, canary):
 def out_of_bounds(suite, node, f):
     @suite.case("a sparse file of 4 EiB: left out of an archive, and bothyd serves on")
     def _():
-        f.shell("mkdir -p /tmp/vast; truncate -s 4611686018427387904 /tmp/vast/big || truncate -s 1T /tmp/vast/big; echo x > /tmp/vast/small")
+        f.shell("mkdir -p /tmp/vast; truncate -s 4611686018427387904 /tmp/vast/big 2>/dev/null || truncate -s $((1 << 40)) /tmp/vast/big; echo x > /tmp/vast/small")
         c, r = node.open("GET", f.url("/archive", "/tmp/vast"), timeout=60)
         data = r.read(10 << 20)
         c.close()

@@ -293,7 +293,7 @@ def flood(suite):
     name = "attack: an answer that goes on for ever keeps nobody else waiting"
     if not suite.wants(name):
         return
-    with Node(images="busybox", pool="2:2", env="BOTHY_FILES_KIT= BOTHY_HTTP_RELAY_THREADS=1") as node:
+    with Node(suite.args.backend, images="busybox", pool="2:2", env="BOTHY_FILES_KIT= BOTHY_HTTP_RELAY_THREADS=1") as node:
         evil, other = Files(node, node.create()), node.create()
         evil.shell(r"printf 'S81a4 0 0 1 0 0 1 1\n\0\0' > /e; i=0; while [ $i -lt 16 ]; do cat /e /e > /f; mv /f /e; i=$((i+1)); done;"
                    r" printf '#!/bin/busybox ash\nwhile :; do /bin/busybox cat /e /e /e /e; done\n' > /sh; chmod 755 /sh; mv /sh /bin/sh")

@@ -181,9 +181,13 @@ def interrupted(suite, node, f):
             with open(top / "big", "wb") as big:
                 for piece in noise(400 << 20):
                     big.write(piece)
-            status, err = interrupt([str(top / "big"), f"{sb}:/tmp/int/f"], lambda: len(f.shell("ls -A /tmp/int").split()) > 2)
+
+            def inside():
+                # ls looks at each name again, and says so if one is gone by then.
+                return sorted(f.shell("ls -A /tmp/int || :").split())
+            status, err = interrupt([str(top / "big"), f"{sb}:/tmp/int/f"], lambda: len(inside()) > 2)
             equal(status, 130, f"status ({err!r})")
-            eventually("nothing of it inside", lambda: sorted(f.shell("ls -A /tmp/int").split()) == ["d", "f"], 15)
+            eventually("nothing of it inside", lambda: inside() == ["d", "f"], 15)
             equal(f.read("/tmp/int/f"), b"old\n", "the file inside")
         f.shell("rm -rf /tmp/int")
 

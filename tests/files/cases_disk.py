@@ -1,12 +1,18 @@
 """A full disk: a clean error, what was there stays, and afterwards everything works again."""
 from common import Files, member, noise, tar
-from harness import Node, check, equal, expect_error
+from harness import Node, Skip, check, equal, expect_error
 
 MIB = 1 << 20
 
 
 def run(suite):
     if not suite.wants("a full disk: write", "a full disk: archive"):
+        return
+    if suite.args.backend != "oci":
+        for name in ("a full disk: write", "a full disk: archive"):
+            @suite.case(name)
+            def _():
+                raise Skip("the disk of sandboxes is the engine's, and not ours to fill")
         return
     with Node(images="busybox", pool="1:1", disk="512M") as node:
         f = Files(node, node.create())

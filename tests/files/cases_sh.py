@@ -13,7 +13,7 @@ def run(suite):
         return
     os.environ["BOTHY_NODE_KIT"] = ""
     try:
-        with Node(images="busybox", pool="1:1") as node:
+        with Node(suite.args.backend, images="busybox", pool="1:1") as node:
             cases(suite, node, Files(node, node.create()))
     finally:
         del os.environ["BOTHY_NODE_KIT"]

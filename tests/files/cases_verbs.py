@@ -133,7 +133,7 @@ def tree(suite, f):
         for _ in range(3):
             with f.half_sent("", "/tmp/cut/file", b"n" * 500_000):
                 pass
-        eventually("only the old file", lambda: f.shell("ls -A /tmp/cut") == "file\n", 15)
+        eventually("only the old file", lambda: f.shell("ls -A /tmp/cut 2>/dev/null || true") == "file\n", 15)
         equal(f.read("/tmp/cut/file"), b"old", "content")
 
 

@@ -65,8 +65,10 @@ static void check_note(const asked *a)
 
 static void run_create(json_t *body, bool v2)
 {
-    static const e2b DOOR = {
-        .o = {.base_image = "base:1", .code_interpreter_image = "ci:1", .default_ttl_ms = 300000}};
+    static const e2b DOOR = {.o = {.base_image = "base:1",
+                                   .code_interpreter_image = "ci:1",
+                                   .default_ttl_ms = 300000,
+                                   .sudo = true}};
     CLEANUP(asked_done) asked a = {0};
 
     /* Whether the network may be had is the engine's to say. */

@@ -2,9 +2,12 @@
  * any order. Whatever it is, every exec has one end when the sandbox has ended, reading the journal
  * again finds the same, ids go up, and no descriptor stays behind.
  *
- * First byte: 1 for the frames form, then how many execs began before and how many of those have
- * ended. Then events: a letter's byte, an exec's number, and what it needs. */
+ * First byte: 1 for the frames form, 6 how many tunnels are begun behind them, each of which is
+ * told of once, 8 that ids may be those of tunnels of an earlier life. Then how many execs began
+ * before and how many of those have ended. Then events: a letter's byte, an exec's number, and what
+ * it needs. */
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #include "wire/spine_codec.h"
 
@@ -18,6 +21,12 @@
 static void no_ref(box *x)
 {
     (void)x;
+}
+
+static err *no_exec(box *x, uint64_t id, const exec_spec *spec, int keep)
+{
+    (void)x, (void)id, (void)spec, (void)keep;
+    return NULL;
 }
 
 static err *no_fetch(box *x, uint64_t id)
@@ -54,7 +63,8 @@ static err *no_usage(backend *b, const char *id, box_usage *ret_usage)
     return err_new(ERR_UNSUPPORTED, "there is none");
 }
 
-static const backend_ops OPS = {.fetch = no_fetch,
+static const backend_ops OPS = {.exec = no_exec,
+                                .fetch = no_fetch,
                                 .signal = no_signal,
                                 .close = no_answer,
                                 .ack = no_answer,
@@ -66,9 +76,14 @@ static const backend_ops OPS = {.fetch = no_fetch,
 
 /* ---- an earlier life ---- */
 
-static void write_journal(unsigned begun, unsigned ended, uint8_t flags)
+static void write_journal(unsigned begun, unsigned ended, uint8_t flags, bool ids)
 {
     CLEANUP(closep) int fd = world_journal();
+    journal_rec given = {.type = JOURNAL_IDS, .exec = 1, .ids = {.until = IDS}};
+
+    journal_seal(&given);
+    if (ids)
+        MUST(!fs_write_all(fd, &given, sizeof given));
 
     for (unsigned i = 1; i <= begun; i++) {
         journal_rec r = {.type = JOURNAL_BEGIN, .exec = i, .begin = {.flags = flags, .real_ns = 1}};
@@ -81,6 +96,85 @@ static void write_journal(unsigned begun, unsigned ended, uint8_t flags)
         journal_seal(&r);
         MUST(!fs_write_all(fd, &r, sizeof r));
     }
+}
+
+/* ---- tunnels ---- */
+
+#define TUNNELS 3
+static struct peer {
+    pthread_mutex_t lock;
+    bool asked, told;
+    int fd;
+} peers[TUNNELS] = {{.lock = PTHREAD_MUTEX_INITIALIZER},
+                    {.lock = PTHREAD_MUTEX_INITIALIZER},
+                    {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+static void on_tunnel(void *arg, err *failure, int fd)
+{
+    struct peer *p = arg;
+
+    LOCK_SCOPE(&p->lock);
+    MUST(p->asked && !p->told && (fd < 0) == (failure != NULL));
+    p->told = true;
+    p->fd = fd;
+    err_free(failure);
+}
+
+static void begin_tunnels(exec_table *t, unsigned n)
+{
+    exec_spec spec = {.argv = (char *[]){"x", NULL}, .exec_fd = -1, .timeout_ms = 60000};
+
+    for (unsigned i = 0; i < TUNNELS; i++) {
+        peers[i].asked = i < n;
+        peers[i].told = false;
+        peers[i].fd = -1;
+        spec.stdin_open = i != 1;
+        if (i < n)
+            MUST(!exec_tunnel(t, &spec, 1 + 2 * i, on_tunnel, &peers[i]));
+    }
+}
+
+static void peer_acts(fuzz_in *in)
+{
+    struct peer *p = &peers[fuzz_byte(in) % TUNNELS];
+    uint8_t what = fuzz_byte(in) % 4;
+    char some[256] = "what a caller says";
+
+    LOCK_SCOPE(&p->lock);
+    if (what == 0)
+        closep(&p->fd), p->fd = -1;
+    else if (what == 1)
+        shutdown(p->fd, SHUT_WR);
+    else if (what == 2)
+        (void)!send(p->fd, some, sizeof some, MSG_DONTWAIT | MSG_NOSIGNAL);
+    else
+        (void)!recv(p->fd, some, sizeof some, MSG_DONTWAIT);
+}
+
+static bool tunnels_are_told(exec_table *t)
+{
+    (void)t;
+    for (int i = 0; i < TUNNELS; i++) {
+        LOCK_SCOPE(&peers[i].lock);
+        if (peers[i].asked && !peers[i].told)
+            return false;
+    }
+    return true;
+}
+
+static bool no_tunnel_is_left(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    return !t->tunnels.count && !atomic_load(&t->ntunnels);
+}
+
+static void end_tunnels(exec_table *t)
+{
+    world_wait(tunnels_are_told, t);
+    for (int i = 0; i < TUNNELS; i++)
+        closep(&peers[i].fd);
+    world_wait(no_tunnel_is_left, t);
+    MUST(!atomic_load(&hub->tunnel_bytes));
 }
 
 /* ---- events ---- */
@@ -156,7 +250,7 @@ static void tell_frame(exec_table *t, fuzz_in *in, uint64_t id)
     free(p);
 }
 
-static void tell(exec_table *t, fuzz_in *in, bool frames)
+static void tell(exec_table *t, fuzz_in *in, bool frames, bool tunnels)
 {
     uint8_t what = fuzz_byte(in) % 6;
     uint64_t id = 1 + fuzz_byte(in) % (IDS + 1);
@@ -173,6 +267,8 @@ static void tell(exec_table *t, fuzz_in *in, bool frames)
         tell_frame(t, in, id);
     } else if (what == 4 && frames) {
         EXEC_BOX_EVENTS.stdin_taken(t, id, fuzz_number(in, 8));
+    } else if (what == 5 && tunnels) {
+        peer_acts(in);
     } else {
         EXEC_BOX_EVENTS.signalled(t, id, 0, fuzz_byte(in));
     }
@@ -201,19 +297,22 @@ static int count_fds(void)
 
 static void run(fuzz_in *in)
 {
-    bool frames = fuzz_byte(in) & 1;
+    uint8_t form = fuzz_byte(in);
+    bool frames = form & 1;
     backend b = {.ops = &OPS, .caps = {.frames = frames}};
     unsigned begun = fuzz_byte(in) % IDS, ended = fuzz_byte(in) % (begun + 1);
     exec_table *t = NULL;
     int nothing;
 
-    write_journal(begun, ended, fuzz_byte(in));
+    write_journal(begun, ended, fuzz_byte(in), form & 8);
     MUST(!exec_table_open(hub, BOX, &t));
     exec_table_bind(t, &b, (box *)&nothing, NULL, NULL);
+    begin_tunnels(t, (form & 6) >> 1);
     for (int i = 0; i < EVENTS && in->n; i++)
-        tell(t, in, frames);
+        tell(t, in, frames, form & 6);
     EXEC_BOX_EVENTS.gone(t, "it was fuzzed");
     exec_table_end(t);
+    end_tunnels(t);
     world_wait(no_exec_lives, t);
     size_t first = check_ends(t);
     exec_table_unref(t);

@@ -11,9 +11,9 @@
 
 #define ID_LEN 20
 
-static const char *const NEVER[] = {
-    "authorization", "x-api-key",        "x-access-token", "connection-listed", "keep-alive", "te",
-    "trailer",       "proxy-connection", "expect",         "forwarded"};
+static const char *const NEVER[] = {"authorization",    "x-api-key", "x-access-token",
+                                    "keep-alive",       "te",        "trailer",
+                                    "proxy-connection", "expect",    "forwarded"};
 
 /* As CGI, and a careless reader, would see a name. */
 static void bare(const char *name, char *to, size_t size)

@@ -31,6 +31,8 @@ import threading
 import time
 import traceback
 
+from watch import Watch
+
 TOP = pathlib.Path(os.environ.get("BOTHY_TOP") or pathlib.Path(__file__).resolve().parents[2])
 BUILD = pathlib.Path(os.environ.get("BOTHY_BUILD") or TOP / "build")
 BOTHY = str(BUILD / "bin" / "bothy")
@@ -50,8 +52,9 @@ class Suite:
         parser = argparse.ArgumentParser(prog=name)
         parser.add_argument("--long", action="store_true", help="the full size")
         parser.add_argument("--seed", type=int, default=int(time.time()))
-        parser.add_argument("--backend", default=backend, choices=["oci", "fake", "both"])
+        parser.add_argument("--backend", default=backend, choices=["oci", "fake", "both", "docker", "podman", "kubernetes"])
         parser.add_argument("--only", default="", help="cases whose name contains this")
+        parser.add_argument("--json", help="write the result of each case here")
         parser.add_argument("--cases", help="a file with parts of names, one a line; one that no case has fails")
         for flag, options in extra.items():
             parser.add_argument("--" + flag.replace("_", "-"), **options)
@@ -62,6 +65,8 @@ class Suite:
         self.prefix = ""
         self.lock = threading.Lock()  # cases may run beside each other
         self.results = []  # of every case: name, result, ms, why
+        self.group = name  # of the cases that follow, for tools/conformance-table
+        self.caps = None  # of the backend, if the suite has asked
         self.commit = commit_of(TOP) if os.environ.get("BOTHY_MEASURED") else ""  # now: a long run may see it change
         random.seed(self.args.seed)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))  # nodes are taken down
@@ -122,7 +127,7 @@ class Suite:
                 traceback.print_exception(error, limit=-3)
 
     def note(self, name, result, began, why=None):
-        self.results.append({"case": name, "result": result, "ms": round((time.monotonic() - began) * 1000),
+        self.results.append({"case": name, "group": self.group, "result": result, "ms": round((time.monotonic() - began) * 1000),
                              "why": None if why is None else str(why)})
 
     def count(self, passed, failed, skipped=0):
@@ -146,6 +151,10 @@ class Suite:
         for part in self.missed():
             self.failed += 1
             print(f"FAIL  no case is called {part}", flush=True)
+        if self.args.json:
+            pathlib.Path(self.args.json).write_text(json.dumps(
+                {"suite": self.name, "backend": self.args.backend, "url": getattr(self.args, "url", None), "passed": self.passed, "failed": self.failed,
+                 "skipped": self.skipped, "caps": self.caps, "cases": self.results}, indent=1) + "\n", encoding="utf-8")
         print(f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped", flush=True)
         return 0 if self.failed == 0 and self.passed > 0 else 1
 
@@ -213,6 +222,11 @@ class Api:
         with contextlib.suppress(BrokenPipeError):  # refused before all of it was sent: read why
             c.request(method, path, body=body, headers=headers)
         return c, c.getresponse()
+
+    def held_limits(self, limits):
+        """Of these limits those that the backend holds: another one that is named is unsupported."""
+        caps = self.ok("GET", "/v1/info")["caps"]
+        return {name: n for name, n in limits.items() if caps.get(f"{name}_limit") != "absent"}
 
     def call(self, method, path, body=None, headers=None, timeout=30):
         c, r = self.open(method, path, body, headers, timeout)
@@ -345,6 +359,7 @@ class Node(Api):
         self.backend, self.images, self.pool, self.config, self.env = backend, images, pool, config, env
         self.wrap, self.warden, self.disk, self.faults = list(wrap), warden, disk, faults
         self.build, self.tools, self.held, self.holding, self.netns = build, tools, held, None, netns
+        self.engine = None  # of docker, podman, kubernetes: what runs the containers
         super().__init__(path=f"{self.dir}/run/bothyd.sock")
 
     @property
@@ -363,7 +378,8 @@ class Node(Api):
                 "BOTHY_NODE_BACKEND": self.backend, "BOTHY_NODE_IMAGES": self.images,
                 "BOTHY_NODE_POOL": self.pool, "BOTHY_NODE_CONFIG": self.config,
                 "BOTHY_NODE_ENV": words, "BOTHY_NODE_WARDEN": self.warden,
-                "BOTHY_NODE_DISK": self.disk, "BOTHY_NODE_NETNS": self.netns}
+                "BOTHY_NODE_DISK": self.disk, "BOTHY_NODE_NETNS": self.netns,
+                "BOTHY_NODE_ENGINE": str(self.engine.door) if self.engine else ""}
 
     # ---- faults (src/base/fault.h): each program has a directory of its own ----
     def fault(self, program, name):
@@ -407,6 +423,10 @@ class Node(Api):
             self.make_faults()
         if self.held:
             self.hold()
+        self.engine = provider(self.backend)
+        if self.engine:
+            self.engine.bring(self.images.split())
+            self.env += self.engine.words()
         r = self.node("up", env=self.environment(), stdout=subprocess.PIPE, text=True)
         if r.returncode:
             shutil.rmtree(self.dir, ignore_errors=True)
@@ -420,6 +440,8 @@ class Node(Api):
             return
         found = self.sanitizer_reports()
         subprocess.run([*self.wrap, TOP / "tools" / "node", "down", self.dir], env=self.environment(), check=False)
+        if self.engine:
+            self.engine.clean()
         shutil.rmtree(self.dir, ignore_errors=True)
         if found:
             raise AssertionError("a sanitizer complained:\n" + found)
@@ -463,6 +485,19 @@ class Node(Api):
     def cli(self, *args, input=None, timeout=120, env=None):
         return subprocess.run([BOTHY, *args], env={**os.environ, "BOTHY_SOCKET": self.path, **(env or {})},
                               input=input, capture_output=True, timeout=timeout * SLOW, check=False)
+
+
+PROVIDERS = {}
+
+
+def provider(backend):
+    """What runs the containers of this backend, one for all nodes of this process, gone with it; None: the node itself does."""
+    if backend in ("oci", "fake"):
+        return None
+    if backend not in PROVIDERS:
+        import providers  # noqa: PLC0415: it needs us
+        PROVIDERS[backend] = providers.start(backend)
+    return PROVIDERS[backend]
 
 
 def free_port():
@@ -528,13 +563,13 @@ def expect_error(answer, status, code):
 
 def eventually(what, holds, seconds=10, every=0.02):
     """Waits until holds() gives something true, and gives that."""
-    end = time.monotonic() + seconds * SLOW
+    limit = Watch(seconds * SLOW)
     while True:
         got = holds()
         if got:
             return got
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {seconds} s")
+        if limit.over():
+            raise AssertionError(f"{what}: not within {seconds} s ({limit})")
         time.sleep(every)
 
 

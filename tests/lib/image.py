@@ -92,19 +92,22 @@ def program(name):
     return (BUILD / "tests" / "images" / name).with_suffix(".program")
 
 
-def _pull(node, name):
+def pull(node, name):
+    if getattr(node, "engine", None):
+        node.engine.bring([name], {name: BUILD / "tests" / "images" / name})
+        return subprocess.CompletedProcess([], 0, b"", b"")
     return node.cli("image", "pull", "--as", name, f"oci:/mnt/build/tests/images/{name}:latest")
 
 
 def load(node, name, variant=""):
     make(name, variant)
-    _pull(node, name + variant)
+    pull(node, name + variant)
 
 
 def load_tree(node, name, entries, **settings):
     """An image of these entries; settings are those of its configuration (User, WorkingDir, ...). Gives what the pull said."""
     _write(name, _layer(entries), settings)
-    return _pull(node, name)
+    return pull(node, name)
 
 
 PYTHON = "/usr/bin/python3"
@@ -138,3 +141,23 @@ def load_python(node):
     entries += [file(name[1:], data, 0o755) for name, data in files.items()]
     entries += [link(f"bin/{name}", "busybox") for name in ("sh", "cat", "sleep", "true", "echo")]
     return load_tree(node, "python", entries, Env=["PATH=/usr/bin:/bin", "PYTHONNOUSERSITE=1"])
+
+
+def derive(base, name, entries):
+    """An image of the cache with one more layer; its layout, which bothyd of a scratch node sees, too."""
+    layout = pathlib.Path(os.environ.get("BOTHY_CACHE", "/var/cache/bothy-dev")) / "images" / base
+    out, layer = BUILD / "tests" / "images" / name, _layer(entries)
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(layout, out)
+    blobs = out / "blobs" / "sha256"
+    read = lambda digest: json.loads((blobs / digest.removeprefix("sha256:")).read_text())  # noqa: E731
+    manifest = read(json.loads((out / "index.json").read_text())["manifests"][0]["digest"])
+    config = read(manifest["config"]["digest"])
+    config["rootfs"]["diff_ids"].append("sha256:" + hashlib.sha256(layer).hexdigest())
+    config.pop("history", None)
+    manifest["config"] = _blob(out, json.dumps(config).encode(), "config.v1+json")
+    manifest["layers"].append(_blob(out, layer, "layer.v1.tar"))
+    entry = _blob(out, json.dumps(manifest).encode(), "manifest.v1+json")
+    entry["annotations"] = {"org.opencontainers.image.ref.name": "latest"}
+    (out / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
+    return out

@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 import time
 
-from harness import pids, read_bytes
+from harness import Watch, pids, read_bytes
 
 NAMESPACES = ("mnt", "net", "pid", "user", "ipc", "uts", "cgroup")
 
@@ -23,8 +23,8 @@ def namespaces_of(pid):
 
 
 class Spaces(set):
-    """Namespaces, and when they were noted: the kernel gives a number that is free again to somebody else."""
-    until = float("inf")
+    """Namespaces, when they were noted, and the cgroup of their node: the kernel gives a number that is free again to somebody else."""
+    until, cgroup = float("inf"), ""
 
 
 def began(pid):
@@ -33,16 +33,22 @@ def began(pid):
     return int(fields[19]) / os.sysconf("SC_CLK_TCK") if len(fields) > 19 else float("inf")
 
 
+def elsewhere(pid, cgroup):
+    """Whether it is in a cgroup that is neither the node's nor ours: a container of another test's engine."""
+    own = read_bytes("/proc/self/cgroup").splitlines()
+    return any(line not in own and f"/{cgroup}".encode() not in line for line in read_bytes(f"/proc/{pid}/cgroup").splitlines())
+
+
 def holds(pid, spaces):
-    """The namespaces among these that a process is in which is old enough to have been there then."""
+    """The namespaces among these that a process is in which may have been there then."""
     held = namespaces_of(pid) & set(spaces)
-    return held if held and began(pid) <= getattr(spaces, "until", float("inf")) else set()
+    return held if held and began(pid) <= spaces.until and not elsewhere(pid, spaces.cgroup) else set()
 
 
 def processes(node, spaces=frozenset()):
     """Of this node: in its cgroup, named by its directory, or in a namespace of its own."""
     theirs = Spaces(set(spaces) - namespaces_of(os.getpid()))
-    theirs.until = getattr(spaces, "until", float("inf"))
+    theirs.until, theirs.cgroup = getattr(spaces, "until", float("inf")), node.cgroup
     mine = set()
     for pid in pids():
         if pid == os.getpid():
@@ -65,7 +71,7 @@ def note(node):
     for pid in processes(node, spaces):
         spaces |= namespaces_of(pid)
     noted = Spaces(spaces - own)
-    noted.until = float(read_bytes("/proc/uptime").split()[0]) + 0.1
+    noted.until, noted.cgroup = float(read_bytes("/proc/uptime").split()[0]) + 0.1, node.cgroup
     return noted
 
 
@@ -109,8 +115,8 @@ def describe(pid):
 def left(node, spaces, seconds=5):
     """Everything that should be gone and is not, for people; empty is good. Waits for pid 1 of the
     machine to reap what died."""
-    end = time.monotonic() + seconds
-    while (found := left_now(node, spaces)) and time.monotonic() < end:
+    limit = Watch(seconds)
+    while (found := left_now(node, spaces)) and not limit.over():
         time.sleep(0.1)
     return found
 

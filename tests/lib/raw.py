@@ -4,23 +4,28 @@
 import contextlib
 import re
 import socket
-import time
+
+from watch import Watch
 
 
-def exchange(s, data, step=0, seconds=5, wanted=1, quiet=0.15):
-    """Closes s. With as many answers as wanted it listens for `quiet` seconds more: does the server close?"""
+def exchange(s, data, step=0, seconds=5, wanted=1, quiet=0.15, closes=False):
+    """Closes s. With as many answers as wanted it listens for `quiet` seconds more: does the server close? closes: it has to, and gets
+    all of `seconds` for it."""
+    quiet = seconds if closes else quiet
     s.settimeout(seconds)
     out, closed = b"", False
     with contextlib.suppress(OSError):  # refused before all was sent
         for i in range(0, len(data), step or len(data)):
             s.sendall(data[i:i + (step or len(data))])
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and not closed:
-        s.settimeout(quiet if len(statuses(out)) >= wanted else seconds)
+    limit, answered = Watch(seconds), None
+    while not closed and not limit.over() and not (answered and answered.over()):
+        if len(statuses(out)) >= wanted and not answered:
+            answered = Watch(quiet)
+        s.settimeout(quiet if answered else seconds)
         try:
             got = s.recv(1 << 16)
         except socket.timeout:
-            break
+            continue
         except ConnectionResetError:
             got = b""
         closed = not got

@@ -69,7 +69,7 @@ def oom(node):
     while node.show(sb)["state"] != "gone" and time.monotonic() < end:  # each command makes pid 1 ask for memory
         node.call("POST", f"/v1/sandboxes/{sb}/exec", {"argv": ["true"], "timeout_ms": 1000})
     found = cause(node, sb, 1)
-    equal(found.get("limit"), 32 * MIB, "the limit of the cause")
+    equal(found.get("limit"), 32 * MIB, f"the limit of the cause {found}")
     check(found["peak"] > 24 * MIB, f"its peak: {found}")
     return sb, {"kind": "oom", "limit": 32 * MIB, "peak": found["peak"]}
 

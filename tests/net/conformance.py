@@ -63,10 +63,10 @@ CASES = {
 }
 
 
-def exchange(port, data, step, want):
+def exchange(port, data, step, want, closes):
     s = socket.create_connection(("127.0.0.1", port))
     s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return raw.exchange(s, data, step, wanted=len(want.split()), quiet=0.05)
+    return raw.exchange(s, data, step, wanted=len(want.split()), quiet=0.05, closes=closes)
 
 
 def python_client(port):
@@ -95,7 +95,7 @@ def main():
         # An unread body that trickles in costs the connection, and may.
         whole = len(data) > 1000 or name.startswith("unread")
         for step in (len(data),) if whole else (len(data), 1):
-            got = exchange(port, data, step, statuses)
+            got = exchange(port, data, step, statuses, closed)
             if got != (statuses, closed):
                 print(f"{name}, step {step}: got {got}, want {(statuses, closed)}")
                 failed += 1

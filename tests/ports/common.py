@@ -10,7 +10,7 @@ import struct
 import time
 
 import inside
-from harness import Api, UnixConnection
+from harness import Api, UnixConnection, Watch
 
 SOURCE = pathlib.Path(inside.__file__).read_text()
 SECRET = "e2b_c0ffee"  # what must never be seen inside
@@ -34,9 +34,9 @@ class Inside:
 
     def start(self):
         self.exec = self.node.start(self.id, ["python3", "-c", SOURCE, str(self.base)])
-        end = time.monotonic() + 60
+        limit = Watch(60)
         while b"ready" not in self.node.output(self.id, self.exec):
-            if time.monotonic() > end or self.node.process(self.id, self.exec)["end"]:
+            if limit.over() or self.node.process(self.id, self.exec)["end"]:
                 return False
             time.sleep(0.05)
         self.ipv6 = b"without" not in self.node.output(self.id, self.exec)

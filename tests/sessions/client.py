@@ -7,7 +7,7 @@ import json
 import secrets
 import time
 
-from harness import ApiError, bytes_of
+from harness import ApiError, Watch, bytes_of
 from play import Result
 
 LOST = (OSError, http.client.HTTPException, json.JSONDecodeError, EOFError)
@@ -23,15 +23,15 @@ def retryable(answer):
 
 
 def patient(ask, seconds=60):
-    end = time.monotonic() + seconds
+    watch = Watch(seconds)
     while True:
         try:
             return ask()
         except ApiError as e:
-            if not retryable(e.answer) or time.monotonic() > end:
+            if not retryable(e.answer) or watch.over():
                 raise
         except LOST:
-            if time.monotonic() > end:
+            if watch.over():
                 raise
         time.sleep(0.03)
 
@@ -86,12 +86,12 @@ class Session:
 
     def result(self, ticket):
         seq, limit, began = ticket
-        end = time.monotonic() + limit + LADDER
+        watch = Watch(limit + LADDER)
         while True:
             got = patient(lambda: self.api.ok("GET", f"{self.at}/commands/{seq}?wait_ms=5000"))
             if got["kind"] != "running":
                 return self.told(got, began)
-            if time.monotonic() > end:
+            if watch.over():
                 raise AssertionError(f"command {seq} does not end")
 
     def queue(self, texts, limit=20):

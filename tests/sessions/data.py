@@ -7,6 +7,7 @@
 A case has a fresh session. Of a case:
   shells    those it is for; all if left out
   skip      {shell or mode: reason}: cannot pass there
+  long      shells of which the short size leaves it out: the bytes are the same ones
   session   members of the request that opens its sessions (user, cwd, env)
   sandbox   members of a create: it gets a sandbox of its own
   alone     nothing runs beside it
@@ -18,7 +19,7 @@ Of a step, what is done:
   interrupt so often; kill: a program of the node, started again; sleep: seconds
   session   the name of another session of this case; merge: err goes into out
 and what must hold:
-  rc        "any": it ends, and the session is usable; kind, cwd, out, err, out_bytes as they are
+  rc        a list: one of these; "any": it ends, and the session is usable; kind, cwd, out, err, out_bytes as they are
   out_has, err_has    parts of it; out_match, err_match    a pattern found in it
   limit     the time limit that is sent, in seconds; LIMIT if left out, and then it must not be reached
   rung      which rung of the ladder must suffice: interrupt, kill_tree, kill_shell; timed_out: whether the limit was reached
@@ -36,7 +37,7 @@ LIMIT = 20  # s; the slowest take one
 BIG = random.Random(1).randbytes(300000)
 MAKE_BIG = "import random, sys; open(sys.argv[1], 'wb').write(random.Random(1).randbytes(300000))"
 
-CASE = {"id", "name", "shells", "skip", "session", "sandbox", "alone", "mode", "steps"}
+CASE = {"id", "name", "shells", "skip", "long", "session", "sandbox", "alone", "mode", "steps"}
 DOES = {"run", "start", "await", "together", "interrupt", "kill", "sleep"}
 MORE = {"times", "session", "merge", "rc", "kind", "cwd", "out", "err", "out_bytes", "out_has", "err_has", "out_match", "err_match",
         "limit", "rung", "timed_out", "within"}

@@ -64,7 +64,7 @@ def wrong_streams(step, got, text):
 def wrong_end(step, got, text, turn):
     """What is wrong with how it ended."""
     rc = turn if step["rc"] == "@I@" else step["rc"]
-    if rc != "any" and got.rc != rc:
+    if rc != "any" and got.rc not in (rc if isinstance(rc, list) else [rc]):
         yield f"rc is {got.rc}, not {rc}"
     if "kind" in step and got.kind != step["kind"]:
         yield f"kind is {got.kind}, not {step['kind']}"

@@ -1,7 +1,9 @@
 """What a node has, again and again, and whether it grows.
 
 Growth is the slope of a least-squares line over the second half of the run, times its length. It is too much when it is more than the
-bound of its row and a twentieth of the mean, and cannot be the noise around the line (three standard errors)."""
+bound of its row and a twentieth of the mean, and cannot be the noise around the line (three standard errors; what is in flight rises and
+falls with the machine's speed, so one sample says something of the next, and as many as tell the same count as one). What is kept for a
+while after an end follows the speed of the machine: half of the mean is its share, and the suite asks for its end afterwards."""
 import math
 import os
 import pathlib
@@ -16,6 +18,7 @@ BOUNDS = {
     "bothyd threads": 4, "warden threads": 4, "cgroups": 40, "mounts of the warden": 20, "slots": 8, "uppers": 8,
     "inodes of the warden": 500, "spool files": 500, "spool kB": 8192, "store kB": 1024,
 }
+KEPT = {"spool files", "spool kB"}
 
 
 def tree(path):
@@ -52,17 +55,20 @@ def line(points):
     mx, my, n = statistics.fmean(xs), statistics.fmean(ys), len(points)
     sxx = sum((x - mx) ** 2 for x in xs)
     slope = sum((x - mx) * (y - my) for x, y in points) / sxx
-    rest = sum((y - my - slope * (x - mx)) ** 2 for x, y in points)
+    off = [y - my - slope * (x - mx) for x, y in points]
+    rest = sum(r * r for r in off)
+    alike = sum(a * b for a, b in zip(off, off[1:])) / rest if rest else 0  # of neighbours
+    same = (1 + alike) / (1 - alike) if alike > 0 else 1  # how many samples tell what one does
     length = xs[-1] - xs[0]
-    return slope * length, 3 * length * math.sqrt(rest / max(1, n - 2) / sxx)
+    return slope * length, 3 * length * math.sqrt(rest / max(1, n - 2) / sxx * same)
 
 
-def verdict(points, bound):
+def verdict(points, bound, share=20):
     """(grows?, figures) of [(seconds, value)], the whole run's."""
     half = points[len(points) // 2:]
     growth, noise = line(half)
     mean = statistics.fmean(y for _, y in half)
-    allowed = max(bound, mean / 20)
+    allowed = max(bound, mean / share)
     return growth > allowed and growth > noise, {
         "mean": round(mean, 1), "slope_per_hour": round(growth / (half[-1][0] - half[0][0]) * 3600, 1),
         "growth_in_half": round(growth, 1), "allowed": round(allowed, 1), "noise": round(noise, 1),
@@ -83,4 +89,4 @@ class Sampler:
             time.sleep(max(0.0, self.every - (time.monotonic() - at)))
 
     def verdicts(self):
-        return {name: verdict([(t, row[name]) for t, row in self.rows], bound) for name, bound in BOUNDS.items()}
+        return {name: verdict([(t, row[name]) for t, row in self.rows], bound, 2 if name in KEPT else 20) for name, bound in BOUNDS.items()}

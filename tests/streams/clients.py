@@ -5,7 +5,7 @@ import socket
 import time
 
 from commands import Trouble
-from harness import Answer, ApiError, bytes_of, read_events
+from harness import Answer, ApiError, Watch, bytes_of, read_events
 from websocket import BINARY, Closed, Refused, WebSocket
 
 GIVE_UP = 90  # s, for one stream
@@ -108,7 +108,7 @@ class Client:
 
     def again(self, work):
         """Repeats until it is answered: what is broken or may be asked again is no answer."""
-        until = time.monotonic() + GIVE_UP
+        limit = Watch(GIVE_UP)
         while True:
             try:
                 return work()
@@ -117,10 +117,10 @@ class Client:
                     retryable = e.answer.error["retryable"]
                 except ValueError:
                     retryable = True
-                if not retryable or time.monotonic() > until:
+                if not retryable or limit.over():
                     raise
             except (Broken, Closed, OSError) as e:
-                if time.monotonic() > until:
+                if limit.over():
                     raise Trouble("unanswered", f"in {GIVE_UP} s: {e!r}") from e
             self.resumed += 1
             time.sleep(self.draw.uniform(0, 0.05))

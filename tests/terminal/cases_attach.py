@@ -158,7 +158,7 @@ def cases(suite, node):
 
     @suite.case("the terminal belongs to its user, who can open it by name")
     def _():
-        with node.sandbox("user") as other:
+        with node.sandbox("user", user="alice") as other:  # named: where images are names only their USER is not known
             a = Attached(node, f"/v1/sandboxes/{other}/terminal")
             a.type("id -un; echo hello > $(tty) && echo opened; exit\n")
             a.until(b"opened\r\n")

@@ -1,5 +1,5 @@
 """What the cases share."""
-import time
+from harness import eventually
 
 
 def equal(got, wanted, what=""):
@@ -8,11 +8,4 @@ def equal(got, wanted, what=""):
 
 
 def until(what, condition, seconds=30):
-    end = time.monotonic() + seconds
-    while True:
-        got = condition()
-        if got:
-            return got
-        if time.monotonic() > end:
-            raise AssertionError(f"not in {seconds} s: {what}")
-        time.sleep(0.02)
+    return eventually(what, condition, seconds)

@@ -6,7 +6,7 @@ import tempfile
 import time
 import uuid
 
-from harness import BOTHY
+from harness import BOTHY, Watch
 
 
 class Screen:
@@ -83,13 +83,13 @@ class Screen:
 
     def until(self, pattern, seconds=30, escapes=False, history=False):
         """Waits until the screen (without empty lines at its end) matches."""
-        end = time.monotonic() + seconds
+        limit = Watch(seconds)
         while True:
             text = self.show(escapes, history).rstrip("\n")
             found = re.search(pattern, text, re.M)
             if found:
                 return found
-            if time.monotonic() > end:
+            if limit.over():
                 raise AssertionError(f"{pattern!r} is not on the screen:\n{text}\n{'-' * 40}")
             time.sleep(0.05)
 

@@ -6,6 +6,7 @@ import subprocess
 import time
 
 from evil import entry, tar
+from watch import Watch
 
 CAPS = {name: number for number, name in enumerate(
     "chown dac_override dac_read_search fowner fsetid kill setgid setuid setpcap linux_immutable "
@@ -41,8 +42,8 @@ def children_of(pid):
 
 def family(pid):
     """outer, writer, decompressor, once all three have their filters."""
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
+    limit = Watch(20)
+    while not limit.over():
         chain = [pid]
         while len(chain) < 3 and (next_ones := children_of(chain[-1])):
             chain.append(next_ones[0])
@@ -91,8 +92,8 @@ def root_faults(pid, layer):
 
 def is_alive_after(pid, seconds):
     """A zombie that waits for its reaper is dead."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    limit = Watch(seconds)
+    while not limit.over():
         try:
             if status_of(pid)["State"].startswith("Z"):
                 return False

@@ -95,12 +95,13 @@ def header(api):
                 seen.add(e.ctype)
                 out += "\n" + emit_enum(e)
         out += "\n" + emit_struct(t)
+    upper = api.name.upper()
     if api.operations:
-        upper = api.name.upper()
         out += f"\n/* The handlers; the door defines them. */\n"
         for op in api.operations:
             out += f"err *{api.handlers}{op.id}(request *rq, response *rs);\n"
         out += f"extern const route {upper}_ROUTES[];\nextern const size_t {upper}_NROUTES;\n"
+    if api.embeds:
         out += f"/* The file as JSON. */\nextern const char {upper}_JSON[];\n"
         out += f"extern const size_t {upper}_JSON_LEN;\n"
     return out
@@ -224,9 +225,17 @@ def public(node):
     return [public(v) for v in node] if isinstance(node, list) else node
 
 
+def flat(api, node):
+    """Without references: for readers that take one schema out of the file."""
+    if isinstance(node, dict):
+        return {k: flat(api, v) for k, v in api.resolve(node)[0].items()}
+    return [flat(api, v) for v in node] if isinstance(node, list) else node
+
+
 def embedded(api):
     upper = api.name.upper()
-    text = json.dumps(public(api.doc), ensure_ascii=True, separators=(",", ":"), default=str)
+    doc = api.doc if api.operations else flat(api, api.doc)
+    text = json.dumps(public(doc), ensure_ascii=True, separators=(",", ":"), default=str)
     lines = [quoted(p) for p in re.findall(r".{1,80}", text)]
     out = note(api) + f'#include "api/{api.name}.h"\n\nconst char {upper}_JSON[] =\n    '
     return out + "\n    ".join(lines) + f";\nconst size_t {upper}_JSON_LEN = sizeof {upper}_JSON - 1;\n"

@@ -116,6 +116,7 @@ class Api:
         self.enums = {}
         self.building = []
         self.operations = self._operations()
+        self.embeds = bool(self.operations) or doc.get("x-embed", False)
         self._wanted_types()
 
     # ---- references ----

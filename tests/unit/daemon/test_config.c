@@ -1,5 +1,9 @@
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/fs.h"
 #include "base/str.h"
 #include "daemon/config.h"
 
@@ -53,6 +57,33 @@ static void defaults_hold_without_a_file(void **state)
     assert_int_equal(c.images_pull_timeout, 1800 * 1000);
     assert_int_equal(config_log_level(&c), LOG_INFO);
     assert_err(config_load("/nonexistent/bothy.yaml", true, NULL, &c), ERR_NOT_FOUND);
+}
+
+/* Dotfiles are links often, and so is what Kubernetes mounts. */
+static void a_file_may_be_a_link(void **state)
+{
+    char dir[] = "/tmp/bothy-config-XXXXXX";
+    CLEANUP(config_done) config c = {0};
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    CLEANUP(freep) char *file = str_printf("%s/file", dir);
+    CLEANUP(freep) char *link = str_printf("%s/link", dir);
+    CLEANUP(freep) char *loop = str_printf("%s/loop", dir);
+    CLEANUP(closep) int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_ok(fs_write(fd, "file", "node: {cell: zzzz}\n", 19, 0600, false));
+    assert_int_equal(symlink("file", link), 0);
+    assert_int_equal(symlink("loop", loop), 0);
+    assert_ok(config_load(link, false, NULL, &c));
+    assert_string_equal(c.node_cell, "zzzz");
+    err *e = config_load(loop, false, NULL, &c); /* there, but not to be read: no defaults for it */
+    assert_non_null(e);
+    assert_non_null(strstr(e->remedy, "--config"));
+    err_free(e);
+    unlink(file);
+    unlink(link);
+    unlink(loop);
+    rmdir(dir);
 }
 
 static void assert_limits_equal(const limits *a, const limits *b)
@@ -155,6 +186,7 @@ static void rules_between_keys(void **state)
     parse_refused("listen: {tcp: '::1:7070'}\n", "listen.tcp");
     parse_refused("retention: {record: 1h, spool: 2h}\n", "retention.spool");
     parse_refused("backend: {name: fake}\n", "backend.fake_dir");
+    parse_refused("backend: {name: kubernetes}\n", "kubernetes.image");
     CLEANUP(config_done) config c = {0};
     parse_ok("listen: {tcp: '[::1]:7070'}\n", &c);
 }
@@ -213,6 +245,29 @@ static void the_environment_wins(void **state)
     assert_err(config_override(wrong, &c), ERR_INVALID_REQUEST);
 }
 
+static void preset_docker(config *c)
+{
+    free(c->backend_name);
+    c->backend_name = xstrdup("docker");
+    c->user_idle_exit = 5000;
+}
+
+static void presets_lie_under_file_and_environment(void **state)
+{
+    char *none[] = {NULL}, *env[] = {"BOTHY_BACKEND_NAME=oci", NULL};
+    config c = {0};
+
+    (void)state;
+    assert_ok(config_load_over(preset_docker, NULL, false, none, &c));
+    assert_string_equal(c.backend_name, "docker");
+    assert_int_equal(c.user_idle_exit, 5000);
+    assert_string_equal(c.store_sync, "full"); /* what it does not change */
+    config_done(&c);
+    assert_ok(config_load_over(preset_docker, NULL, false, env, &c));
+    assert_string_equal(c.backend_name, "oci");
+    config_done(&c);
+}
+
 static void what_is_printed_can_be_read(void **state)
 {
     CLEANUP(config_done) config c = {0};
@@ -239,6 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_hold_without_a_file),
+        cmocka_unit_test(a_file_may_be_a_link),
         cmocka_unit_test(the_default_limits_are_those_of_core),
         cmocka_unit_test(a_file_is_read),
         cmocka_unit_test(empty_files_are_fine),
@@ -247,6 +303,7 @@ int main(void)
         cmocka_unit_test(rules_between_keys),
         cmocka_unit_test(registries_have_a_section_of_their_own),
         cmocka_unit_test(the_environment_wins),
+        cmocka_unit_test(presets_lie_under_file_and_environment),
         cmocka_unit_test(what_is_printed_can_be_read),
     };
 

@@ -35,9 +35,10 @@ static struct {
     bool claimed;         /* the bit in the HELLO of attach */
     bool hello_in_attach; /* deliver `attached` before attach returns */
     char last_env[256];
-    bool at_once;            /* create is answered before it returns: ahead of the record */
-    bool dies_at_once;       /* and the box ends, too */
-    int *told, told_at_once; /* what a caller had heard by then */
+    const box_timing *timing; /* of what is answered; may be NULL */
+    bool at_once;             /* create is answered before it returns: ahead of the record */
+    bool dies_at_once;        /* and the box ends, too */
+    int *told, told_at_once;  /* what a caller had heard by then */
 } hand;
 
 static void say_hello(box *x, bool claimed)
@@ -80,7 +81,7 @@ static void answer(size_t i, err *failure)
 {
     if (failure)
         hand.asked[i].x->ev = NULL; /* a box that was not made says nothing */
-    hand.asked[i].done(hand.asked[i].arg, failure, failure ? NULL : hand.asked[i].x, NULL);
+    hand.asked[i].done(hand.asked[i].arg, failure, failure ? NULL : hand.asked[i].x, hand.timing);
 }
 
 static err *hand_attach(backend *b, const char *id, const box_events *ev, void *arg, box **ret_box)
@@ -277,6 +278,86 @@ static void second_caller_of_a_key_waits_for_the_first(void **state)
     assert_true(d.replay);
     assert_string_equal(sandbox_id(d.sb), sandbox_id(a.sb));
     got_done(&a), got_done(&b), got_done(&c), got_done(&d);
+}
+
+static sandbox *by_key(const caller *c, const char *key)
+{
+    sandbox *sb = NULL;
+
+    assert_ok(engine_find_by_key(node.engine, c,
+                                 &(idempotency){.key = key, .body = "{}", .nbody = 2}, &sb));
+    return sb;
+}
+
+static void assert_by_key(const char *key, const sandbox *wanted)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = by_key(&ann, key);
+
+    assert_non_null(sb);
+    assert_string_equal(sandbox_id(sb), sandbox_id(wanted));
+}
+
+static void a_sandbox_is_found_by_its_key_and_none_is_made(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *creating = NULL;
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    got a = {0};
+
+    (void)state;
+    assert_null(by_key(&ann, "k1"));
+    assert_int_equal(hand.nasked, 0);
+    ask(&ann, NULL, "k1", "{}", &a);
+    creating = by_key(&ann, "k1");
+    assert_non_null(creating);
+    answer(0, NULL);
+    assert_by_key("k1", creating);
+    assert_null(by_key(&(caller){.owner = (char *)"bob", .role = CALLER_USER}, "k1"));
+    assert_err(engine_find_by_key(node.engine, &ann,
+                                  &(idempotency){.key = "k1", .body = "[]", .nbody = 2}, &sb),
+               ERR_IDEMPOTENCY_MISMATCH);
+    assert_ok(engine_delete(node.engine, &ann, a.sb, CAUSE_REQUESTED, NULL));
+    assert_by_key("k1", a.sb); /* also when it has ended */
+    assert_int_equal(hand.nasked, 1);
+    got_done(&a);
+}
+
+static void ask_limits(limits l, got *g)
+{
+    CLEANUP(sandbox_spec_done) sandbox_spec s = {.image = xstrdup("any"), .limits = l};
+
+    sandbox_unref(engine_create(node.engine, &ann, &s, PULL_MISSING,
+                                &(idempotency){.body = "", .nbody = 0}, on_created, g));
+}
+
+static void a_limit_that_is_not_held_is_refused_when_it_is_named(void **state)
+{
+    const limits asked[] = {{.memory = 64 << 20}, {.cpu_milli = 500}, {.pids = 50}};
+    enum cap_level *caps[] = {&hand.b.caps.memory_limit, &hand.b.caps.cpu_limit,
+                              &hand.b.caps.pids_limit};
+    CLEANUP(sandbox_view_done) sandbox_view v = {0};
+
+    (void)state;
+    hand.at_once = true;
+    hand.timing = &(box_timing){.klass = BOX_COLD};
+    for (size_t i = 0; i < ARRAY_LEN(asked); i++) {
+        got a = {0}, b = {0};
+        ask_limits(asked[i], &a);
+        assert_int_equal(a.calls, 1);
+        assert_non_null(a.failure);
+        assert_int_equal(a.failure->code, ERR_UNSUPPORTED);
+        *caps[i] = CAP_NATIVE;
+        ask_limits(asked[i], &b);
+        assert_null(b.failure);
+        got_done(&a), got_done(&b);
+    }
+    *caps[0] = CAP_ABSENT;
+    got c = {0};
+    ask_limits((limits){.nofile = 100}, &c); /* what nobody named is told by the receipt */
+    assert_null(c.failure);
+    sandbox_get(c.sb, &v);
+    assert_int_equal(v.receipt.open, RECEIPT_OPEN_DISK | RECEIPT_OPEN_SWAP | RECEIPT_OPEN_MEMORY);
+    assert_int_equal(v.limits.memory, LIMITS_DEFAULT.memory);
+    got_done(&c);
 }
 
 static void nobody_hears_of_a_box_before_its_record(void **state)
@@ -778,6 +859,20 @@ static void interrupted_create_without_claim_is_destroyed(void **state)
     assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row), ERR_NOT_FOUND);
 }
 
+static void interrupted_create_whose_box_ends_unheard_frees_its_key(void **state)
+{
+    sandbox_row row = {0};
+
+    (void)state;
+    put_row(ID_A, "creating", 1);
+    put_box(ID_A);
+    assert_ok(engine_reconcile(node.engine));
+    box_die(&hand.box[0], "tainted: it knows no secret");
+    found(ID_A, "gone", "create_failed");
+    assert_ok(store_flush(node.store));
+    assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row), ERR_NOT_FOUND);
+}
+
 static void interrupted_create_of_a_newer_release_waits(void **state)
 {
     (void)state;
@@ -1181,6 +1276,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CASE(second_caller_of_a_key_waits_for_the_first),
+        CASE(a_sandbox_is_found_by_its_key_and_none_is_made),
+        CASE(a_limit_that_is_not_held_is_refused_when_it_is_named),
         CASE(nobody_hears_of_a_box_before_its_record),
         CASE(box_that_ends_before_its_record_is_a_failed_create),
         CASE(delete_while_creating_is_durable_and_takes_the_claim_back),
@@ -1205,6 +1302,7 @@ int main(void)
         CASE(spools_of_nobody_go_at_the_start),
         CASE(interrupted_create_is_settled_by_the_claimed_bit),
         CASE(interrupted_create_without_claim_is_destroyed),
+        CASE(interrupted_create_whose_box_ends_unheard_frees_its_key),
         CASE(interrupted_create_of_a_newer_release_waits),
         CASE(a_start_command_without_a_program_is_none),
         CASE(interrupted_create_is_given_up_in_the_end),

@@ -414,6 +414,48 @@ static void what_is_only_in_the_way_of_a_pause_ends_nothing(void **state)
     assert_true(becomes(sb, LIFE_PAUSED));
 }
 
+static _Atomic int wanted; /* how often somebody asked for one that sleeps */
+
+static void note_wanted(void *arg, const char *id)
+{
+    (void)arg;
+    assert_string_equal(id, ID);
+    wanted++;
+}
+
+static void *ask_sleeper(void *arg)
+{
+    exec_spec spec = {0};
+    exec *x = NULL;
+    bool replay;
+
+    return engine_exec(node.engine, &ann, arg, &spec, &(idempotency){0}, &x, &replay);
+}
+
+/* Nobody wakes it any more: who waits for that is told so while there is time. */
+static void who_waits_for_a_sleeper_is_answered_at_the_stop(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+    err *told = NULL;
+
+    (void)state;
+    wanted = 0;
+    engine_on_asleep(node.engine, note_wanted, NULL);
+    assert_ok(engine_hibernate(node.engine, &ann, sb));
+    uint64_t began = now_mono_ns();
+    pthread_t asker = thread_start("asker", ask_sleeper, sb);
+    while (!wanted)
+        usleep(1000);
+    engine_let_go(node.engine);
+    pthread_join(asker, (void **)&told);
+    assert_true(now_mono_ns() - began < 30 * NS_PER_S);
+    assert_true(told && told->retryable);
+    assert_err(told, ERR_UNAVAILABLE);
+    told = ask_sleeper(sb); /* nor does anybody wait anew */
+    assert_true(now_mono_ns() - began < 30 * NS_PER_S);
+    assert_err(told, ERR_UNAVAILABLE);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -430,6 +472,7 @@ int main(void)
         CASE(one_that_cannot_be_paused_then_ends),
         CASE(other_time_forgives_what_it_resisted),
         CASE(what_is_only_in_the_way_of_a_pause_ends_nothing),
+        CASE(who_waits_for_a_sleeper_is_answered_at_the_stop),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

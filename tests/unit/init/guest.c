@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -112,7 +114,29 @@ static void build_root(const char *init_program)
     copy_program(init_program, "init");
 }
 
-static void become_init(int listener, const char *init_program)
+/* What Docker leaves to a container's root. */
+static const int docker_caps[] = {0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31};
+#define CAPS_MAX 64
+
+static bool docker_gives(int cap)
+{
+    for (size_t i = 0; i < sizeof docker_caps / sizeof *docker_caps; i++)
+        if (docker_caps[i] == cap)
+            return true;
+    return false;
+}
+
+static void become_user(const guest_serve *o)
+{
+    for (int cap = 0; cap < CAPS_MAX; cap++)
+        if (o->uid || !docker_gives(cap))
+            prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+    if (o->uid && (setgroups(0, NULL) || setresgid(o->gid, o->gid, o->gid) ||
+                   setresuid(o->uid, o->uid, o->uid)))
+        die("become user");
+}
+
+static void become_init(int listener, const char *init_program, const guest_serve *serve)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     struct rlimit nofile = {256, 16384};
@@ -124,12 +148,16 @@ static void become_init(int listener, const char *init_program)
     if (chroot(".") || chdir("/"))
         die("chroot");
     setrlimit(RLIMIT_NOFILE, &nofile);
-    if (dup2(listener, 0) || dup2(null, 1) != 1)
+    if (dup2(serve ? null : listener, 0) || dup2(null, 1) != 1)
         die("dup2");
     close_range(3, ~0u, 0); /* fd 2 stays: reports of the sanitizers */
-    char *argv[] = {"/init", NULL};
+    char *argv[] = {"/init", serve ? "serve" : NULL, NULL};
     char *envp[] = {"ASAN_OPTIONS=detect_leaks=0", NULL};
-    execve("/init", argv, envp);
+    if (serve) {
+        become_user(serve);
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* a change of ids has taken it */
+    }
+    execve("/init", argv, serve && serve->env ? serve->env : envp);
     die("exec init");
 }
 
@@ -199,10 +227,83 @@ void guest_start(guest *g, const char *init_program)
             map_self(uid, gid);
         if (chdir(g->dir))
             die(g->dir);
-        become_init(listener, program);
+        become_init(listener, program, NULL);
     }
     free(program);
     close(listener);
+}
+
+void guest_start_serve(guest *g, const char *init_program, const guest_serve *o)
+{
+    uid_t uid = geteuid();
+    gid_t gid = getegid();
+    char *program = realpath(init_program, NULL);
+
+    if (!program)
+        die(init_program);
+    g->socket[0] = 0;
+    snprintf(g->dir, sizeof g->dir, "/tmp/bothy-guest-XXXXXX");
+    if (!mkdtemp(g->dir))
+        die("mkdtemp");
+    g->pid = (pid_t)syscall(SYS_clone, clone_flags() | CLONE_NEWNET | SIGCHLD, 0, 0, 0, 0);
+    if (g->pid < 0)
+        die("clone");
+    if (!g->pid) {
+        if (uid)
+            map_self(uid, gid);
+        if (chdir(g->dir))
+            die(g->dir);
+        become_init(-1, program, o);
+    }
+    free(program);
+}
+
+static int open_of(const guest *g, const char *what)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)g->pid, what);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* In a child of ours; its own child is the one inside. */
+static void enter(const guest *g, const guest_serve *o, char *const *argv, int stdio)
+{
+    static const char *const names[] = {"ns/user", "ns/net", "ns/mnt", "ns/uts", "ns/pid"};
+    char *envp[] = {"ASAN_OPTIONS=detect_leaks=0", NULL};
+    int ns[5], root = open_of(g, "root");
+
+    for (size_t i = 0; i < 5; i++)
+        ns[i] = open_of(g, names[i]);
+    for (size_t i = geteuid() ? 0 : 1; i < 5; i++)
+        if (setns(ns[i], 0))
+            die(names[i]);
+    if (fchdir(root) || chroot("."))
+        die("root");
+    pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (pid)
+        _exit(pid < 0);
+    if (dup2(stdio, 0) || dup2(stdio, 1) != 1)
+        die("dup2");
+    close_range(3, ~0u, 0);
+    become_user(o);
+    execve(argv[0], argv, envp);
+    _exit(99); /* the root is not there yet: the caller tries again */
+}
+
+int guest_exec(const guest *g, const guest_serve *o, char *const *argv, pid_t *ret_pid)
+{
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+        die("socketpair");
+    *ret_pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (*ret_pid < 0)
+        die("clone");
+    if (!*ret_pid)
+        enter(g, o, argv, pair[1]);
+    close(pair[1]);
+    return pair[0];
 }
 
 bool guest_runs(const char *init_program, const char **ret_why)
@@ -234,13 +335,25 @@ int guest_connect(const guest *g)
     return fd;
 }
 
+/* A pid 1 is gone when all in its namespace are reaped, also those that came from outside and may
+ * be ours. */
+static void reap(const guest *g)
+{
+    pid_t pid;
+
+    do
+        pid = waitpid(g->socket[0] ? g->pid : -1, NULL, 0);
+    while (pid > 0 && pid != g->pid);
+}
+
 void guest_stop(guest *g)
 {
     if (g->pid > 0) {
         kill(g->pid, SIGKILL);
-        waitpid(g->pid, NULL, 0);
+        reap(g);
     }
-    unlink(g->socket);
+    if (g->socket[0])
+        unlink(g->socket);
     rmdir(g->dir);
     g->pid = 0;
 }

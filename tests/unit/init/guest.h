@@ -19,6 +19,17 @@ bool guest_possible(const char **ret_why);
  * need id 65533 and so more than the one id that a user namespace of ours maps. */
 bool guest_runs(const char *init_program, const char **ret_why);
 void guest_start(guest *g, const char *init_program);
+/* The same in container mode (`/init serve`), as an engine would: in a network namespace of its
+ * own, with the capabilities that Docker gives (uid 0) or none. */
+typedef struct guest_serve {
+    uid_t uid;
+    gid_t gid;
+    char *const *env; /* of pid 1; NULL: none */
+} guest_serve;
+void guest_start_serve(guest *g, const char *init_program, const guest_serve *o);
+/* Runs argv inside as the engine's exec does: its parent is not visible there. Its stdin and stdout
+ * are the socket that is returned; *ret_pid is to be reaped. */
+int guest_exec(const guest *g, const guest_serve *o, char *const *argv, pid_t *ret_pid);
 /* Another connection to the socket. */
 int guest_connect(const guest *g);
 void guest_stop(guest *g);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -26,7 +28,9 @@ typedef struct demo {
     unsigned value;
     relay_job *job[DEMO_FOLLOWERS];
     size_t njobs;
-    atomic_uint freed, stalls, inputs;
+    atomic_uint freed, stalls, inputs, steps;
+    atomic_int
+        connected; /* gates get one end of a pair: 1, and then the other; -1: nobody listens */
     atomic_int send_buffer; /* of sockets to servers; 0: as the kernel likes */
     atomic_uint blocked;    /* handlers in /block */
     atomic_bool open;       /* lets them go */
@@ -222,6 +226,37 @@ static inline err *demo_regret(request *rq, response *rs)
     return NULL;
 }
 
+/* Wants to be woken at a time that is over, for ever; "whole": answers with 16 MiB at once. */
+static inline enum relay_next restless_step(void *ctx, relay_io *io)
+{
+    atomic_fetch_add(&((demo *)ctx)->steps, 1);
+    io->wake_at = 1;
+    return RELAY_WAIT;
+}
+
+static inline enum relay_next whole_step(void *ctx, relay_io *io)
+{
+    size_t n = 16 << 20;
+
+    atomic_fetch_add(&((demo *)ctx)->steps, 1);
+    http_head_write(io->out, &(http_head){.status = 200,
+                                          .type = "text/plain",
+                                          .length = (int64_t)n,
+                                          .keep_alive = io->keep_alive});
+    buf_reserve(io->out, n);
+    memset(io->out->p + io->out->len, 'w', n);
+    io->out->len += n;
+    return RELAY_DONE;
+}
+
+static inline err *demo_steps(request *rq, response *rs)
+{
+    static const relay_ops RESTLESS = {.step = restless_step}, WHOLE = {.step = whole_step};
+
+    response_relay(rs, request_query(rq, "whole") ? &WHOLE : &RESTLESS, request_door(rq));
+    return NULL;
+}
+
 /* Follows demo.value until it is `until`; "flood" pours out letters without end; "full" takes no
  * bytes of the peer before the value is 1. */
 typedef struct follow {
@@ -330,6 +365,84 @@ static inline err *demo_follow(request *rq, response *rs)
     return NULL;
 }
 
+/* "/late": served when demo.value is 1, "twice": again when it is 2; "fail": with an error. Says
+ * how often it was dispatched, and its body. */
+typedef struct late {
+    demo *demo;
+    unsigned passes, until;
+    size_t slot;
+    relay_job *job;
+} late;
+
+static inline void late_start(void *ctx, relay_job *job)
+{
+    late *l = ctx;
+
+    LOCK_SCOPE(&l->demo->lock);
+    l->slot = l->demo->njobs++;
+    l->demo->job[l->slot] = l->job = job;
+}
+
+static inline bool late_is_due(late *l)
+{
+    LOCK_SCOPE(&l->demo->lock);
+    return l->demo->value >= l->until;
+}
+
+static inline enum relay_next late_step(void *ctx, relay_io *io)
+{
+    (void)io;
+    return late_is_due(ctx) ? RELAY_AGAIN : RELAY_WAIT;
+}
+
+static inline void late_end(void *ctx)
+{
+    late *l = ctx;
+
+    LOCK_SCOPE(&l->demo->lock);
+    if (l->job)
+        l->demo->job[l->slot] = NULL;
+    l->job = NULL;
+}
+
+static inline void late_free(void *kept)
+{
+    atomic_fetch_add(&((late *)kept)->demo->freed, 1);
+    free(kept);
+}
+
+static inline late *late_of(request *rq)
+{
+    late *l = request_kept(rq);
+
+    if (!l) {
+        l = xcalloc(1, sizeof *l);
+        l->demo = request_door(rq);
+        request_keep(rq, l, late_free);
+    }
+    return l;
+}
+
+static inline err *demo_late(request *rq, response *rs)
+{
+    static const relay_ops OPS = {
+        .again = true, .start = late_start, .step = late_step, .free = late_end};
+    CLEANUP(buf_done) buf body = {0};
+    late *l = late_of(rq);
+
+    if (l->passes++ < (request_query(rq, "twice") ? 2 : 1)) {
+        l->until = l->passes;
+        response_relay(rs, &OPS, l);
+        return NULL;
+    }
+    if (request_query(rq, "fail"))
+        return err_new(ERR_CONFLICT, "not made");
+    TRY(request_body(rq, 1 << 20, &body));
+    response_header(rs, "X-Passes", "%u", l->passes);
+    response_bytes(rs, "application/octet-stream", body.p, body.len);
+    return NULL;
+}
+
 /* Hands over, then fails: the job must be freed, the error told. */
 static inline err *demo_change_mind(request *rq, response *rs)
 {
@@ -337,12 +450,34 @@ static inline err *demo_change_mind(request *rq, response *rs)
     return err_new(ERR_CONFLICT, "changed my mind");
 }
 
+/* As where somebody else connects: the server is the test, at the other end of a pair. */
+static inline void gate_ask_connected(demo *d, gateway_socket *done, void *ticket)
+{
+    int pair[2];
+
+    if (atomic_load(&d->connected) < 0) {
+        done(ticket, err_sys(ERR_PORT_CLOSED, ECONNREFUSED, "nobody"), -1);
+        return;
+    }
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair))
+        abort();
+    fcntl(pair[0], F_SETFL, 0);
+    atomic_store(&d->connected, pair[0]);
+    done(ticket, NULL, pair[1]);
+}
+
 /* A server on this machine's loopback, as if it were in a sandbox. */
-static inline void gate_ask(void *arg, gateway_socket *done, void *ticket)
+static inline void gate_ask(void *arg, uint16_t port, gateway_socket *done, void *ticket)
 {
     int off = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int small = atomic_load(&((demo *)arg)->send_buffer);
 
+    (void)port;
+    if (atomic_load(&((demo *)arg)->connected)) {
+        close(fd);
+        gate_ask_connected(arg, done, ticket);
+        return;
+    }
     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     if (small)
         setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
@@ -357,14 +492,16 @@ static inline void gate_free(void *arg)
 static inline err *demo_gate(request *rq, response *rs)
 {
     uint64_t port = 0;
+    demo *d = request_door(rq);
     bool tunnel = str_starts(request_path(rq), "/tunnel");
     CLEANUP(freep) char *prefix = str_printf("/gate/%s", request_param(rq, 0));
 
     str_to_u64(request_param(rq, 0), UINT16_MAX, &port);
     return gateway_start(rq, rs,
                          &(gateway_options){.ask = gate_ask,
+                                            .connected = atomic_load(&d->connected) != 0,
                                             .free = gate_free,
-                                            .arg = request_door(rq),
+                                            .arg = d,
                                             .port = (uint16_t)port,
                                             .where = "the port",
                                             .tunnel = tunnel,
@@ -390,7 +527,9 @@ static const route DEMO_ROUTES[] = {
     {"DELETE", "/nothing", demo_nothing, ROLE_ANYONE, "nothing"},
     {"GET", "/ticks", demo_ticks, ROLE_ANYONE, "ticks"},
     {"GET", "/regret", demo_regret, ROLE_ANYONE, "regret"},
+    {"GET", "/steps", demo_steps, ROLE_ANYONE, "steps"},
     {"GET", "/follow", demo_follow, ROLE_ANYONE, "follow"},
+    {"POST", "/late", demo_late, ROLE_ANYONE, "late"},
     {"GET", "/mind", demo_change_mind, ROLE_ANYONE, "mind"},
 };
 

@@ -302,6 +302,55 @@ TEST(nothing_listens, 0)
     assert_int_equal(ask(fd, "/hello"), 200);
 }
 
+/* A gate whose server is the other end of a pair, and a request that it has. */
+static int open_connected(fixture *f, int *ret_server)
+{
+    inner none = {.port = 80};
+    CLEANUP(buf_done) buf got = {0};
+
+    atomic_store(&f->demo.connected, 1);
+    int fd = open_gate(f, &none, "GET", "");
+    EVENTUALLY(atomic_load(&f->demo.connected) > 2);
+    *ret_server = atomic_load(&f->demo.connected);
+    assert_true(hear_until(*ret_server, &got, "\r\n\r\n", 20000));
+    return fd;
+}
+
+TEST(an_answer_over_a_connected_socket_is_whole_or_cut_off, 0)
+{
+    static const char TO_END[] = "HTTP/1.1 200 OK\r\n\r\nall of it";
+    CLEANUP(buf_done) buf in = {0};
+    CLEANUP(buf_done) buf cut = {0};
+    int at = -1, fd = open_connected(f, &at);
+
+    say(at, TO_END);
+    shutdown(at, SHUT_WR);
+    assert_true(hear_until(fd, &in, "all of it\r\n0\r\n\r\n", 20000)); /* with the last chunk */
+    close(at);
+    close(fd);
+    fd = open_connected(f, &at);
+    say(at, TO_END);
+    close(at); /* as a tunnel does whose command was killed */
+    while (hear_some(fd, &cut, 5000) > 0)
+        continue;
+    assert_non_null(memmem(cut.p, cut.len, "all of it", 9));
+    assert_null(memmem(cut.p, cut.len, "\r\n0\r\n", 5)); /* without */
+    close(fd);
+}
+
+TEST(a_connect_that_was_refused_elsewhere_reads_the_same, 0)
+{
+    inner none = {.port = 80};
+    CLEANUP(buf_done) buf in = {0};
+    CLEANUP(buf_done) buf body = {0};
+
+    atomic_store(&f->demo.connected, -1);
+    CLEANUP(closep) int fd = open_gate(f, &none, "GET", "");
+    assert_int_equal(hear(fd, &in, &body), 502);
+    assert_non_null(strstr(body.p, "nothing listens on the port"));
+    assert_non_null(strstr(body.p, "Connection refused"));
+}
+
 TEST(stopping_ends_streams, 0)
 {
     inner i = inner_up();
@@ -329,6 +378,8 @@ int main(void)
         cmocka_unit_test(head_cannot_become_another_protocol),
         cmocka_unit_test(a_request_behind_a_refused_upgrade_is_served),
         cmocka_unit_test(nothing_listens),
+        cmocka_unit_test(an_answer_over_a_connected_socket_is_whole_or_cut_off),
+        cmocka_unit_test(a_connect_that_was_refused_elsewhere_reads_the_same),
         cmocka_unit_test(stopping_ends_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

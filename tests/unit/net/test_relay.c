@@ -164,6 +164,28 @@ TEST_BRIEF(a_stalled_peer_is_told_of, 0)
     assert_int_equal(relays(f), 1);
 }
 
+/* A second answer behind the first would be taken for the next request's. */
+TEST_BRIEF(an_answer_that_is_complete_is_not_given_again, 0)
+{
+    CLEANUP(closep) int fd = dial(f);
+
+    get(fd, "/steps?whole");
+    EVENTUALLY(atomic_load(&f->demo.steps) == 1);
+    EVENTUALLY(relays(f) == 0);
+    assert_int_equal(atomic_load(&f->demo.steps), 1);
+}
+
+TEST(a_time_that_is_over_does_not_starve_others, .relay_threads = 1)
+{
+    CLEANUP(closep) int restless = dial(f), fd = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+
+    get(restless, "/steps");
+    EVENTUALLY(atomic_load(&f->demo.steps) > 2);
+    get(fd, "/ticks?n=5&ms=1");
+    assert_true(hear_until(fd, &in, "\r\n0\r\n\r\n", 20000));
+}
+
 TEST(a_flood_does_not_starve_others, .relay_threads = 1)
 {
     CLEANUP(closep) int flood = dial(f), fd = dial(f);
@@ -280,6 +302,8 @@ int main(void)
         cmocka_unit_test(a_full_job_reads_no_more),
         cmocka_unit_test(input_is_heard_while_output_waits),
         cmocka_unit_test(a_stalled_peer_is_told_of),
+        cmocka_unit_test(an_answer_that_is_complete_is_not_given_again),
+        cmocka_unit_test(a_time_that_is_over_does_not_starve_others),
         cmocka_unit_test(a_flood_does_not_starve_others),
         cmocka_unit_test(wakes_come_from_any_thread),
         cmocka_unit_test(thousands_of_followers_wait_without_threads),

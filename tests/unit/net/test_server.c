@@ -437,6 +437,25 @@ TEST(stopping_lets_requests_end, .threads = 4)
     assert_true(closes(fd, 20000));
 }
 
+static void open_the_gate(void *arg)
+{
+    atomic_store(&((demo *)arg)->open, true);
+}
+
+/* It waits for what will not come any more. */
+TEST(stopping_lets_handlers_go_that_wait, .threads = 4, .stopping = open_the_gate)
+{
+    CLEANUP(closep) int fd = dial(f);
+    CLEANUP(buf_done) buf in = {0};
+
+    get(fd, "/block");
+    EVENTUALLY(atomic_load(&f->demo.blocked) == 1);
+    assert_false(atomic_load(&f->demo.open));
+    server_stop(f->server);
+    assert_true(hear_until(fd, &in, "\r\nConnection: close\r\n", 20000));
+    assert_int_equal(hear(fd, &in, NULL), 200);
+}
+
 /* A handler that outlives the grace keeps the server's memory, not server_run(). */
 static void a_stuck_handler_does_not_keep_the_server(void **state)
 {
@@ -489,6 +508,7 @@ int main(void)
         cmocka_unit_test(a_reader_that_stopped_is_cut),
         cmocka_unit_test(old_clients_and_close),
         cmocka_unit_test(stopping_lets_requests_end),
+        cmocka_unit_test(stopping_lets_handlers_go_that_wait),
         cmocka_unit_test(a_stuck_handler_does_not_keep_the_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

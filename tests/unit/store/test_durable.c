@@ -108,6 +108,37 @@ static void writes_nobody_waits_for_are_not_put_off_for_long(void **state)
     }
 }
 
+/* Who waits is told that the disk was full; what nobody waited for is there when it has room again,
+ * and in the order it was said. */
+static void writes_nobody_waits_for_outlast_a_full_disk(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    CLEANUP(store_closep_) store *s = NULL;
+    CLEANUP(sandbox_row_done) sandbox_row got = {0};
+    sandbox_row r = row_of("b0000000000000000001", "alice", NULL);
+    sandbox_row late = row_of("b0000000000000000002", "alice", NULL);
+    struct rlimit all, none;
+
+    (void)state;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_ok(store_open(d.fd, "store.db", "full", &s));
+    assert_ok(store_sandbox_insert(s, &r));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    none = (struct rlimit){0, all.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    store_sandbox_state_queued(s, r.id, "paused", NULL, 0);
+    store_sandbox_state_queued(s, r.id, "gone", "{}", 5);
+    err *full = store_sandbox_insert(s, &late);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+    assert_non_null(full);
+    err_free(full);
+    assert_ok(store_flush(s));
+    assert_ok(store_sandbox_get(s, r.id, &got));
+    assert_string_equal(got.state, "gone");
+    assert_int_equal(got.ended_ns, 5);
+    assert_int_equal(metric_of("bothy_store_writes_lost_total"), 0);
+}
+
 /* The WAL has its full length from the start, and survives a kill with zeros behind its frames:
  * every_acknowledged_insert_survives_a_kill reads such a one. */
 static void wal_does_not_grow_with_commits(void **state)
@@ -313,6 +344,7 @@ int main(void)
         cmocka_unit_test(every_acknowledged_insert_survives_a_kill),
         cmocka_unit_test(writes_nobody_waits_for_go_with_the_next_one),
         cmocka_unit_test(writes_nobody_waits_for_are_not_put_off_for_long),
+        cmocka_unit_test(writes_nobody_waits_for_outlast_a_full_disk),
         cmocka_unit_test(wal_does_not_grow_with_commits),
         cmocka_unit_test(a_wal_that_cannot_be_lengthened_keeps_no_zeros),
         cmocka_unit_test(many_writers_share_few_commits),

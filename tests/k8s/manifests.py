@@ -1,0 +1,133 @@
+"""deploy/kubernetes as it is: it applies, twice, and gives bothyd the rights it needs and no more."""
+import json
+import subprocess
+
+from harness import TOP, check, equal
+from kube import path_of, pod
+
+DEPLOY = TOP / "deploy" / "kubernetes"
+SYSTEM, SANDBOXES = "bothy-system", "bothy-sandboxes"
+BOTHYD = f"system:serviceaccount:{SYSTEM}:bothyd"
+
+EVERYTHING = ["get", "list", "watch", "create", "patch", "delete"]
+# (group/resource, verbs) in the namespace of the sandboxes, and everywhere. More than these is a failure, as fewer are.
+INSIDE = {
+    "/pods": EVERYTHING, "/pods/exec": ["get", "create"], "/persistentvolumeclaims": EVERYTHING, "/secrets": ["get"],
+    "/events": ["create", "patch"], "events.k8s.io/events": ["create", "patch"], "coordination.k8s.io/leases": ["get", "create", "update"],
+    "networking.k8s.io/networkpolicies": EVERYTHING, "policy/poddisruptionbudgets": EVERYTHING, "apps/daemonsets": EVERYTHING,
+    "bothy.dev/sandboxpools": ["get", "list", "watch", "patch"], "bothy.dev/sandboxes": EVERYTHING,
+    **{f"bothy.dev/{r}": ["patch", "update"] for r in ("sandboxpools/status", "sandboxes/status", "sandboxpools/finalizers", "sandboxes/finalizers")},
+}
+EVERYWHERE = {"bothy.dev/sandboxtemplates": ["get", "list", "watch"], "bothy.dev/sandboxtemplates/status": ["patch", "update"], "/nodes": ["get", "list", "watch"]}
+# What every account may ask about itself.
+ALWAYS = ("authorization.k8s.io/", "authentication.k8s.io/")
+# As kubectl auth can-i has it: words, and the answer.
+CAN = [
+    (["create", "pods", "-n", SANDBOXES], True), (["get", "pods", "--subresource=exec", "-n", SANDBOXES], True), (["create", "pods", "--subresource=exec", "-n", SANDBOXES], True),
+    (["get", "secrets", "-n", SANDBOXES], True), (["patch", "sandboxpools.bothy.dev", "--subresource=status", "-n", SANDBOXES], True), (["watch", "sandboxtemplates.bothy.dev"], True),
+    (["create", "pods"], False), (["create", "pods", "-n", SYSTEM], False), (["list", "secrets", "-n", SANDBOXES], False), (["watch", "secrets", "-n", SANDBOXES], False),
+    (["get", "secrets", "-n", SYSTEM], False), (["get", "pods", "--subresource=log", "-n", SANDBOXES], False), (["get", "nodes", "--subresource=proxy"], False),
+    (["create", "sandboxtemplates.bothy.dev"], False), (["create", "rolebindings.rbac.authorization.k8s.io", "-n", SANDBOXES], False), (["delete", "namespaces"], False),
+    (["create", "serviceaccounts", "--subresource=token", "-n", SANDBOXES], False), (["impersonate", "users"], False), (["escalate", "clusterroles.rbac.authorization.k8s.io"], False),
+]
+
+
+def install(k):
+    """Everything but bothyd itself, which needs a volume and an image."""
+    k.kubectl("apply", "-k", DEPLOY)
+    k.kubectl("-n", SYSTEM, "scale", "deployment/bothyd", "--replicas=0")
+
+
+def rights(server, namespace):
+    """{group/resource: verbs} that an account has there, as the server itself says."""
+    made = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}}
+    found = {}
+    for rule in server.ok("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", made)["status"]["resourceRules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                found.setdefault(f"{group}/{resource}", set()).update(rule["verbs"])
+    return {name: verbs for name, verbs in found.items() if not name.startswith(ALWAYS)}
+
+
+def sets(table):
+    return {name: set(verbs) for name, verbs in table.items()}
+
+
+def cases(suite, k):
+    if k.borrowed:
+        return
+    install(k)
+
+    @suite.case("manifests: applied again they change nothing")
+    def _():
+        k.kubectl("-n", SYSTEM, "scale", "deployment/bothyd", "--replicas=1")
+        again = k.kubectl("apply", "-k", DEPLOY).splitlines()
+        k.kubectl("-n", SYSTEM, "scale", "deployment/bothyd", "--replicas=0")
+        equal([line for line in again if not line.endswith(" unchanged")], [], "changes")
+
+    @suite.case("manifests: the example applies, and has no warning")
+    def _():
+        r = k.kubectl("apply", "-k", DEPLOY / "example", "--dry-run=server", "--warnings-as-errors")
+        equal(len(r.splitlines()), 3, f"things made ({r})")
+
+    @suite.case("manifests: bothyd has exactly the rights that are listed")
+    def _():
+        me = k.by_token(SYSTEM, "bothyd")
+        equal(rights(me, SANDBOXES), sets({**INSIDE, **EVERYWHERE}), "rights where the sandboxes are")
+        for namespace in ("default", "kube-system", SYSTEM):
+            equal(rights(me, namespace), sets(EVERYWHERE), f"rights in {namespace}")
+
+    @suite.case(f"manifests: {len(CAN)} answers of kubectl auth can-i")
+    def _():
+        for words, wanted in CAN:
+            equal(can(k, words), wanted, f"can-i {' '.join(words)}")
+
+    @suite.case("manifests: exec needs both get and create, and bothyd's account has them")
+    def _():
+        me, made = k.by_token(SYSTEM, "bothyd"), pod("rights", SANDBOXES, restricted=True)
+        path = path_of(made) + "/exec?command=true&container=c&stdout=true"
+        me.ok("POST", path_of(made, named=False), made)
+        try:
+            # Whoever may is told that this is no WebSocket, or that there is nothing to run in yet; who may not gets 403.
+            for method in ("GET", "POST"):
+                check(me.call(method, path).status != 403, f"{method} was forbidden")
+            equal(k.by_token(SANDBOXES, "default").call("GET", path).status, 403, "somebody else's GET")
+        finally:
+            k.call("DELETE", path_of(made))
+
+    @suite.case("manifests: people who may edit a namespace have pools and sandboxes, but not templates")
+    def _():
+        may = {name: verbs for name, verbs in role_rules(k, "edit").items() if name.startswith("bothy.dev/")}
+        check({"create", "delete", "patch"} <= may["bothy.dev/sandboxes"] and "patch" in may["bothy.dev/sandboxpools/scale"], f"edit has {may}")
+        equal(may["bothy.dev/sandboxtemplates"], {"get", "list", "watch"}, "edit of templates")
+        equal({v for n, verbs in role_rules(k, "view").items() if n.startswith("bothy.dev/") for v in verbs}, {"get", "list", "watch"}, "view")
+
+    @suite.case("manifests: bothyd's pod passes `restricted`, and one that wants a little more does not, there and among the sandboxes")
+    def _():
+        template = json.loads(k.kubectl("-n", SYSTEM, "get", "deployment/bothyd", "-o", "json"))["spec"]["template"]
+        made = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "as-deployed", "namespace": SYSTEM}, "spec": template["spec"]}
+        k.ok("POST", path_of(made, named=False) + "?dryRun=All", made)
+        # What `baseline` would take.
+        made["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+        for namespace in (SYSTEM, SANDBOXES):
+            made["metadata"]["namespace"] = namespace
+            made["spec"]["serviceAccountName"] = "default"
+            status, text = k.refused("POST", path_of(made, named=False) + "?dryRun=All", made)
+            check(status == 403 and 'violates PodSecurity "restricted' in text, text)
+
+
+def can(k, words):
+    """kubectl's answer; no is a status, too."""
+    r = subprocess.run([k.dir / "bin" / "kubectl", "auth", "can-i", *words, f"--as={BOTHYD}"], env=k.environment, capture_output=True, text=True, check=False)
+    answer = r.stdout.split(" ")[0].strip()
+    check(answer in ("yes", "no"), r.stderr)
+    return answer == "yes"
+
+
+def role_rules(k, name):
+    found = {}
+    for rule in k.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{name}")["rules"]:
+        for group in rule.get("apiGroups", []):
+            for resource in rule.get("resources", []):
+                found.setdefault(f"{group}/{resource}", set()).update(rule["verbs"])
+    return found

@@ -1,0 +1,269 @@
+/* Pods as the watch tells of them, and the creates that wait for one. There is no API server: what
+ * would be asked of it stays in the queue; streams are dialled in vain. */
+#include <string.h>
+
+#include "backend/kubernetes/internal.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "base/thread.h"
+
+#include "../../unit.h"
+
+#define ID  "t000aaaaaaaaaaaaaaaa"
+#define OLD "sha256:1"
+#define NEW "sha256:2"
+
+static kubernetes *b;
+static err *told; /* what became of the create */
+static bool is_told;
+
+/* ---- the world ---- */
+
+static err *dial(void *arg, const char *handle, unsigned timeout_ms, link_stream *ret_stream)
+{
+    (void)arg, (void)handle, (void)timeout_ms, (void)ret_stream;
+    return err_new(ERR_UNAVAILABLE, "nobody is there");
+}
+
+static void condemned(void *arg, const char *handle, const char *why)
+{
+    (void)arg, (void)handle, (void)why;
+}
+
+static err *wish(void *arg, const box_spec *spec, kubernetes_wish *w)
+{
+    (void)arg, (void)spec;
+    json_decref(TAKE_PTR(w->spec));
+    w->pool = xstrdup("any");
+    w->any_image = true;
+    return NULL;
+}
+
+static const kubernetes_hooks HOOKS = {.wish = wish};
+
+static int setup(void **state)
+{
+    (void)state;
+    b = xcalloc(1, sizeof *b);
+    pthread_mutex_init(&b->lock, NULL);
+    pthread_rwlock_init(&b->hooks_lock, NULL);
+    cond_init(&b->changed);
+    b->ns = (char *)"ns";
+    b->cell = (char *)"t000";
+    b->world = (pod_world){.ns = "ns", .cell = "t000", .bothy_image = "bothy"};
+    b->hooks = &HOOKS;
+    b->synced = true;
+    told = NULL;
+    is_told = false;
+    assert_ok(link_host_new(
+        &(link_options){.name = "pods", .dial = dial, .condemned = condemned, .arg = b},
+        &b->links));
+    return 0;
+}
+
+static work *take_work(void)
+{
+    work *w = b->queue;
+
+    if (w) {
+        b->queue = w->next;
+        b->nqueue--;
+    }
+    return w;
+}
+
+/* Callers are told; the API server is not. */
+static void run_told(void)
+{
+    for (work *w; (w = take_work());)
+        if (w->failure)
+            w->run(b, w);
+        else
+            work_free(w);
+}
+
+static int teardown(void **state)
+{
+    map_iter it = {0}, ended = {0};
+
+    (void)state;
+    b->stop = true;
+    link_host_free(b->links);
+    requests_end_all(b);
+    run_told();
+    err_free(told);
+    while (map_next(&b->pods, &it)) {
+        pod *p = it.entry->value;
+        free(p->handle);
+        free(p->id_before);
+        pod_facts_done(&p->f);
+        free(p);
+    }
+    while (map_next(&b->ended, &ended))
+        free(ended.entry->value);
+    map_done(&b->pods);
+    map_done(&b->ids);
+    map_done(&b->handles);
+    map_done(&b->ended);
+    pthread_cond_destroy(&b->changed);
+    pthread_rwlock_destroy(&b->hooks_lock);
+    pthread_mutex_destroy(&b->lock);
+    free(b);
+    return 0;
+}
+
+/* ---- what the watch brings ---- */
+
+static pod *seen(const char *uid, bool claimed, unsigned restarts, const char *image_id,
+                 const char *what)
+{
+    CLEANUP(freep)
+    char *text = str_printf(
+        "{\"metadata\":{\"uid\":\"%s\",\"name\":\"%s\",\"labels\":{\"" POD_POOL
+        "\":\"any\",\"" POD_STATE "\":\"%s\"%s},\"annotations\":{\"" POD_NONCE
+        "\":\"00000000000000000000000000000000\"}},\"spec\":{\"containers\":[{\"name\":\"sandbox\","
+        "\"image\":\"%s\"}]},\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":"
+        "\"sandbox\",\"restartCount\":%u,\"imageID\":\"%s\",\"state\":{%s}}]}}",
+        uid, uid, claimed ? POD_CLAIMED : POD_WARM,
+        claimed ? ",\"" POD_SANDBOX "\":\"" ID "\"" : "", claimed ? "asked" : "idle", restarts,
+        image_id, what);
+    CLEANUP(json_decrefp) json_t *o = NULL;
+
+    assert_ok(json_parse(text, strlen(text), &o));
+    PODS_WATCH.there(b, uid, o);
+    return pods_by_uid(b, uid);
+}
+
+#define RUNS    "\"running\":{}"
+#define WAITING "\"waiting\":{\"reason\":\"CreateContainerError\",\"message\":\"no\"}"
+
+static void on_done(void *arg, err *failure, box *made, const box_timing *timing)
+{
+    (void)arg, (void)made, (void)timing;
+    told = failure;
+    is_told = true;
+}
+
+/* A warm one that is ready. */
+static pod *warm(const char *uid)
+{
+    pod *p = seen(uid, false, 0, OLD, RUNS);
+
+    assert_non_null(p->warm);
+    p->ready = p->was_ready = p->greeted = true;
+    return p;
+}
+
+/* The patch is done as the API server would. */
+static void patched(pod *p)
+{
+    LOCK_SCOPE(&b->lock);
+    work *w = take_work();
+
+    assert_true(w && w->r && str_eq(w->uid, p->f.uid));
+    w->r->state = REQUEST_STARTS;
+    p->marked = true;
+    p->r = TAKE_PTR(w->r);
+    work_free(w);
+    pods_look(b, p);
+}
+
+static void ask(void)
+{
+    static sandbox_spec s = {.network = NETWORK_OPEN};
+    box_spec spec = {.image_name = "asked", .spec = &s, .queue_ms = 1000};
+
+    str_copy(spec.id, sizeof spec.id, ID);
+    requests_begin(&b->base, &spec, NULL, NULL, on_done);
+}
+
+static void look(void)
+{
+    LOCK_SCOPE(&b->lock);
+    requests_expire(b, now_mono_ns());
+}
+
+static bool is_claimed(void)
+{
+    return b->requests && b->requests->state == REQUEST_CLAIMS;
+}
+
+/* ---- the cases ---- */
+
+static void a_container_with_another_image_is_claimed(void **state)
+{
+    pod *p = warm("u1");
+
+    (void)state;
+    ask();
+    patched(p);
+    seen("u1", true, 0, OLD, RUNS);
+    assert_false(is_claimed());
+    seen("u1", true, 1, NEW, RUNS);
+    assert_true(is_claimed());
+    assert_string_equal(p->klass, BOX_KUBELET);
+}
+
+/* It died by itself when its image was changed: the kubelet had not seen that. */
+static void the_old_image_once_more_is_not_claimed(void **state)
+{
+    pod *p = warm("u1"), *other = warm("u2");
+
+    (void)state;
+    other->seen_ns++;
+    ask();
+    patched(p);
+    seen("u1", true, 1, OLD, RUNS);
+    look();
+    assert_false(is_claimed());
+    seen("u1", true, 2, NEW, RUNS); /* which one that is, nobody knows: another pod is taken */
+    assert_true(p->going && !*p->id);
+    assert_ptr_equal(pods_by_id(b, ID), other);
+    assert_string_equal(other->klass, BOX_KUBELET);
+    assert_false(is_told);
+}
+
+/* Another name of the same image has the same id. */
+static void the_same_image_is_claimed_when_it_stays(void **state)
+{
+    pod *p = warm("u1");
+
+    (void)state;
+    ask();
+    patched(p);
+    seen("u1", true, 1, OLD, RUNS);
+    assert_false(is_claimed());
+    p->same_ns -= POD_SAME_NS;
+    look();
+    assert_true(is_claimed());
+}
+
+/* Its label names the sandbox: it must not stay beside the pod that serves it. */
+static void a_pod_that_does_not_start_goes(void **state)
+{
+    pod *p = warm("u1"), *other = warm("u2");
+
+    (void)state;
+    other->seen_ns++;
+    ask();
+    patched(p);
+    seen("u1", true, 1, NEW, WAITING);
+    assert_true(p->going && !*p->id);
+    assert_ptr_equal(pods_by_id(b, ID), other);
+    seen("u1", true, 1, NEW, WAITING); /* nor is it taken for it again */
+    assert_ptr_equal(pods_by_id(b, ID), other);
+    assert_string_equal(p->id, "");
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        CASE(a_container_with_another_image_is_claimed),
+        CASE(the_old_image_once_more_is_not_claimed),
+        CASE(the_same_image_is_claimed_when_it_stays),
+        CASE(a_pod_that_does_not_start_goes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

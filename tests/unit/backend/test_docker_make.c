@@ -1,0 +1,45 @@
+/* What the engine is given. */
+#include <string.h>
+
+#include "backend/docker.h"
+
+#include "../unit.h"
+
+#define BLOCK 512u
+
+static bool is_zero(const char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i])
+            return false;
+    return true;
+}
+
+/* An engine that has read the end of an archive reads no further: what is behind it cannot be
+ * written any more (Podman: EPIPE, and the volume is not filled). */
+static void the_volume_has_nothing_behind_its_end(void **state)
+{
+    static const char program[] = "/proc/version"; /* a short file that is everywhere */
+    CLEANUP(buf_done) buf one = {0};
+    CLEANUP(buf_done) buf two = {0};
+
+    (void)state;
+    assert_ok(docker_volume_tar(program, NULL, &one));
+    assert_ok(docker_volume_tar(program, program, &two));
+    /* Of each file its head and a block of its bytes, the head of the mark, and the end. */
+    assert_int_equal(one.len, (2 + 1 + 2) * BLOCK);
+    assert_int_equal(two.len, (2 + 2 + 1 + 2) * BLOCK);
+    assert_string_equal(one.p, "bothy-init");
+    assert_string_equal(two.p + 2 * (size_t)BLOCK, "bothy-kit");
+    assert_string_equal(two.p + 4 * (size_t)BLOCK, "complete");
+    assert_true(is_zero(two.p + 5 * (size_t)BLOCK, 2 * (size_t)BLOCK));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_volume_has_nothing_behind_its_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
