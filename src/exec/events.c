@@ -35,12 +35,14 @@ static void fetch(exec_table *t, exec *x)
     if (t->frames) {
         x->taken_known = false;
         x->stalled = false;
+        x->fetching = true;
         for (int i = 0; i < 2; i++)
             t->ops->received(t->box, x->id, i + 1, atomic_load(&x->out[i].length));
     }
     err *e = t->ops->fetch(t->box, x->id);
     if (e) {
         err_drop(e, "fetch");
+        x->fetching = false;
         x->fetch_failed = true;
     }
 }
@@ -215,6 +217,8 @@ static void on_started(void *arg, uint64_t id, int errnum, const struct sp_start
     FAULT_KILL("exec.started");
     {
         LOCK_SCOPE(&t->lock);
+        if (x)
+            x->fetching = false;
         if (x && errnum) {
             if (x->here && !x->answered)
                 x->refused = errnum;
@@ -255,7 +259,7 @@ static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const 
     spool *s = &x->out[stream - 1];
     {
         LOCK_SCOPE(&t->lock);
-        if (x->stalled || x->reset)
+        if (x->stalled || x->fetching || x->reset)
             return; /* asked for again, from where the file ends; or of a box that was left */
         if (!n && offset == atomic_load(&s->length))
             x->stream_eof[stream - 1] = true;
@@ -287,7 +291,7 @@ static void on_exited(void *arg, const struct sp_rec *rec)
         return;
     LOCK_SCOPE(&t->lock);
     exec *x = live_exec(t, rec->id);
-    if (!x || x->ended || x->exited || x->stalled || rec->state == SP_LIVE)
+    if (!x || x->ended || x->exited || x->stalled || x->fetching || rec->state == SP_LIVE)
         return;
     FAULT_KILL("exec.exited");
     x->exited = true;
@@ -310,6 +314,8 @@ static void on_stdin_taken(void *arg, uint64_t id, uint64_t offset)
         return;
     {
         LOCK_SCOPE(&t->lock);
+        if (x->fetching)
+            return;
         if (offset == UINT64_MAX)
             x->stdin_over = true;
         else if (offset <= atomic_load(&x->in_len))

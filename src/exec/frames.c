@@ -34,11 +34,15 @@ void frames_refetch(exec *x)
         return;
     x->io.parked = false;
     io_set_full(x, false);
-    x->stalled = false;
     x->taken_known = false;
     for (int i = 0; i < 2; i++)
         t->ops->received(t->box, x->id, i + 1, atomic_load(&x->out[i].length));
-    err_drop(t->ops->fetch(t->box, x->id), "fetch");
+    err *e = t->ops->fetch(t->box, x->id);
+    x->fetching = !e;
+    x->stalled = e;
+    if (e)
+        io_retry_later(x, x->stalled_by);
+    err_drop(e, "fetch");
 }
 
 /* The box's word about stdin; false while it is not known or there is nothing to send to. */

@@ -201,6 +201,7 @@ struct exec {
     bool fetch_failed;
     bool stalled; /* frames form: bytes were dropped for want of room; fetch again */
     enum spool_status stalled_by;
+    bool fetching; /* frames form: what comes before the answer was sent before it was asked */
     bool timed_out;
     bool discarded; /* transient: nobody reads it any more */
     bool shell;     /* of a session: its commands count, it does not */

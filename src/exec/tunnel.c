@@ -388,6 +388,7 @@ bool tunnel_started(exec_table *t, uint64_t id, int errnum, int fd[SP_FDS_MAX])
         return false;
     {
         LOCK_SCOPE(&u->lock);
+        u->fetching = false;
         if (errnum && !u->answered)
             u->refused = errnum;
         else if (errnum)
@@ -430,7 +431,7 @@ bool tunnel_exited(exec_table *t, const struct sp_rec *rec)
         return false;
     {
         LOCK_SCOPE(&u->lock);
-        if (!u->stalled && rec->state != SP_LIVE && !u->exited) {
+        if (!u->stalled && !u->fetching && rec->state != SP_LIVE && !u->exited) {
             u->exited = true;
             u->rec = *rec;
         }
@@ -447,7 +448,8 @@ bool tunnel_stdin_taken(exec_table *t, uint64_t id, uint64_t offset)
         return false;
     {
         LOCK_SCOPE(&u->lock);
-        tunnel_taken(u, offset);
+        if (!u->fetching)
+            tunnel_taken(u, offset);
     }
     pump_kick(&u->job);
     return true;

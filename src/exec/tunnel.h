@@ -51,10 +51,11 @@ struct tunnel {
     uint64_t out_at, err_at; /* bytes that came, in order */
     uint64_t moved;          /* of stdout, into the socket */
     bool out_eof, err_said, err_eof;
-    bool full;    /* the socket takes no more now */
-    bool stalled; /* frames: some were dropped for want of room; to be fetched */
-    buf held;     /* frames: came, and is not in the socket */
-    int pipe[3];  /* descriptors form */
+    bool full;     /* the socket takes no more now */
+    bool stalled;  /* frames: some were dropped for want of room; to be fetched */
+    bool fetching; /* frames: what comes before the answer was sent before it was asked */
+    buf held;      /* frames: came, and is not in the socket */
+    int pipe[3];   /* descriptors form */
     /* to it */
     bool in_eof, in_over; /* the peer has said all; the command takes no more */
     bool in_full;         /* descriptors form: its pipe takes no more now */

@@ -144,12 +144,13 @@ static void acknowledge(struct tunnel *u)
 
 static void take_out(struct tunnel *u, uint64_t offset, const char *p, size_t n)
 {
-    uint64_t known = u->out_at - offset;
-
+    if (u->gone && offset > u->out_at) /* nobody misses what an earlier life of ours has taken */
+        u->out_at = offset;
     if (offset > u->out_at) { /* something is missing between */
         u->stalled = true;
         return;
     }
+    uint64_t known = u->out_at - offset;
     if (!n && !known)
         u->out_eof = true;
     if (known >= n)
@@ -181,7 +182,7 @@ static void take_err(struct tunnel *u, uint64_t offset, size_t n)
 
 void tunnel_take(struct tunnel *u, int stream, uint64_t offset, const char *p, size_t n)
 {
-    if (u->stalled || u->lost || n > SP_PAYLOAD_MAX || offset > INT64_MAX)
+    if (u->stalled || u->fetching || u->lost || n > SP_PAYLOAD_MAX || offset > INT64_MAX)
         return; /* asked for again, from where we are */
     if (stream == 1)
         take_out(u, offset, p, n);
@@ -198,6 +199,7 @@ void tunnel_fetch(struct tunnel *u)
     u->table->ops->received(u->box, u->id, 1, u->out_at - u->held.len);
     u->table->ops->received(u->box, u->id, 2, u->err_at);
     err *e = u->table->ops->fetch(u->box, u->id);
+    u->fetching = !e;
     if (!e)
         return;
     err_drop(e, "tunnel");
