@@ -211,9 +211,10 @@ static size_t output_room(const struct output *o)
     return room < left ? room : left;
 }
 
+/* Less than was known: who has the pipe open for reading has taken some of it. */
 static void output_settle(struct output *o, u64 at)
 {
-    if (!o->settled)
+    if (!o->settled || at < o->at_exit)
         o->at_exit = at;
     o->settled = true;
 }

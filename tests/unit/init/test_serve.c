@@ -304,6 +304,26 @@ static void ends_come_after_the_bytes_before_them(void **state)
     assert_int_equal(c->hello.nrec, 0);
 }
 
+/* What init could not read yet is read from its pipe by somebody inside. */
+static void bytes_that_a_tenant_takes_back_keep_no_end(void **state)
+{
+    lclient *c = claimed(state);
+    lproc *p = lc_sh(c, NULL, SP_F_NOSTDIN,
+                     "exec 3</proc/self/fd/1; yes | head -c 270336;"
+                     "(while kill -0 $$; do sleep 0.1; done 2>&-; head -c 8192 <&3; echo taken >&2)"
+                     " >/dev/null &");
+
+    p->credit = 0;
+    lc_until_bytes(c, p, 2, 6);
+    p->credit = 1u << 20;
+    struct sps_data d = {{SPS_RECEIVED, 0, p->id}, 1, p->credit, p->out[0].len};
+    spl_window_grant(&p->win[0], d.offset, d.b);
+    lc_send(c, &d, sizeof d, NULL, 0);
+    lc_until_exit(c, p);
+    assert_string_equal(text(p, 2), "taken\n");
+    assert_int_equal(p->out[0].len, SPL_KEPT);
+}
+
 /* ---- lost connections ---- */
 
 static void check_seq(const lproc *p, int stream, unsigned to)
@@ -880,6 +900,7 @@ int main(int argc, char **argv)
         IN_WORLD(sixty_four_at_once),
         IN_WORLD(slow_readers_stop_only_themselves),
         IN_WORLD(ends_come_after_the_bytes_before_them),
+        IN_WORLD(bytes_that_a_tenant_takes_back_keep_no_end),
         IN_WORLD(cut_anywhere_loses_nothing),
         IN_WORLD(kill_of_everybody_by_a_tenant_loses_nothing),
         IN_WORLD(a_stopped_attach_process_is_left_behind),
