@@ -501,9 +501,12 @@ def provider(backend):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """One that is used later, and again after a kill: below those that the kernel gives to whoever asks for any, and not by
+    the suite's seed, which another suite may have."""
+    while True:
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", random.SystemRandom().randrange(15000, 30000)))
+            return s.getsockname()[1]
 
 
 def pids():

@@ -23,6 +23,8 @@ import threading
 import time
 import urllib.request
 
+from harness import free_port
+
 OCI = "application/vnd.oci.image."
 DOCKER = "application/vnd.docker."
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, "unknown")
@@ -106,12 +108,6 @@ class ImageList:
             {"mediaType": i.media, "digest": i.digest, "size": len(i.manifest), "platform": {"os": "linux", "architecture": i.arch}}
             for i in images]}).encode()
         self.digest = digest(self.manifest)
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def make_ca(scratch, name="127.0.0.1"):
