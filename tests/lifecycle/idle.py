@@ -8,7 +8,7 @@ import http.client
 import threading
 import time
 
-from harness import Skip, check, equal, eventually
+from harness import Skip, Watch, check, equal, eventually
 import websocket
 
 IDLE = 4
@@ -120,10 +120,11 @@ def cases(suite, node):
             sb = all_of_them.enter_context(node.sandbox(idle=IDLE, start=WAKES))
             parked(node, sb)
             check(node.process(sb, node.show(sb)["start"]["exec"])["running"], "its start command does not run")
-            began = time.monotonic()
-            found["parked"] = ended_at(node, sb, IDLE + late(IDLE) + 10) - began
+            watch = Watch()
+            ended_at(node, sb, IDLE + late(IDLE) + 10)
+            found["parked"], in_time = watch.seconds(), watch.within(IDLE + late(IDLE) + 2)
             check(found["parked"] >= IDLE - 0.5, f"not before its time: {found}")
-            check(found["parked"] <= IDLE + late(IDLE) + 2, f"not later than promised: {found}")
+            check(in_time, f"not later than promised: {watch}")
             time.sleep(IDLE)
             lost = {name: node.show(sb)["cause"] for name, sb in busy.items() if node.show(sb)["state"] != "running"}
             equal(lost, {}, "busy ones that were ended")
@@ -154,23 +155,23 @@ def terminal(suite, node):
 def anew(suite, node):
     @suite.case("idle: each command begins its time anew")
     def _():
-        with node.sandbox(idle=3) as sb:
+        with node.sandbox(idle=4) as sb:
             for _ in range(5):
                 node.exec(sb, "true")
                 time.sleep(2)
             equal(node.show(sb)["state"], "running", "after ten seconds of short commands")
-            ended_at(node, sb, 3 + late(3) + 3)
+            ended_at(node, sb, 4 + late(4) + 3)
 
 
 def looking(suite, node):
     @suite.case("idle: looking at it does not keep it")
     def _():
         with node.sandbox(idle=2) as sb:
-            began = time.monotonic()
+            watch = Watch()
             while node.show(sb)["state"] == "running":
                 node.ok("GET", f"/v1/sandboxes/{sb}/processes")
                 node.ok("GET", "/v1/sandboxes")
-                check(time.monotonic() - began < 2 + late(2) + 3, "it lives on")
+                check(watch.within(2 + late(2) + 3), f"it lives on: {watch}")
                 time.sleep(0.1)
             equal(node.show(sb)["cause"], {"kind": "idle"}, "cause")
 
