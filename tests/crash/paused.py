@@ -22,8 +22,13 @@ def paused(w):
     eventually("it counts", length)
     before = w.patient("POST", at + "/pause")
     equal(before["state"], "paused", "state")
-    time.sleep(0.1)  # what was in the pipe
-    still = length()
+
+    def settled():
+        """What was in the pipe has come, also to a bothyd that has just started."""
+        n = length()
+        time.sleep(0.15)
+        return n == length() and n
+    still = eventually("its output stands still", settled)
     time.sleep(0.3)
     equal(length(), still, "what it has counted while it is paused")
     equal(w.patient("GET", at)["state"], "paused", "state")
