@@ -7,7 +7,7 @@ import re
 import time
 
 import census
-from harness import Answer, ApiError, bytes_of, check, equal, eventually
+from harness import Answer, ApiError, Watch, bytes_of, check, equal, eventually
 
 LOST = (OSError, http.client.HTTPException, ValueError)
 # A failure of one of these on the caller's own connection may cost it that connection: nobody can be told anything then.
@@ -42,12 +42,12 @@ class Verb:
     def ask(self, method, path, body=None):
         """One request, once."""
         self.answer, self.lost, self.said = None, False, ""
-        began = time.monotonic()
+        watch = Watch()
         try:
             self.answer = self.node.call(method, path, body, timeout=40)
         except LOST as e:
             self.lost, self.why = True, e
-        self.took = time.monotonic() - began
+        self.took = watch.seconds() - watch.taken()
 
     def linger(self):
         time.sleep(0.15)
