@@ -173,8 +173,18 @@ class Registry:
         self.stop()
         shutil.rmtree(self.dir, ignore_errors=True)
 
+    def settle(self):
+        """A request is written down when its answer has gone: who asked may be ahead of that."""
+        size = -1
+        for _ in range(40):
+            before, size = size, (self.dir / "log").stat().st_size
+            if size == before:
+                return
+            time.sleep(0.05)
+
     def requests(self):
         """Method and path of what was asked so far."""
+        self.settle()
         out = []
         for line in (self.dir / "log").read_text(errors="replace").splitlines():
             if '"GET ' in line or '"HEAD ' in line:

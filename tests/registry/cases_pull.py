@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 
-from common import BUSYBOX, forget_all, helpers, image_of, is_here, layers_on_disk, nothing_under_way, pull, pulled
+from common import BUSYBOX, forget_all, held, helpers, image_of, is_here, layers_on_disk, nothing_under_way, pull, pulled
 from harness import BOTHY, Watch, check, equal, eventually, expect_error, read_bytes
 from registry import DOCKER, Image, ImageList, digest, tar_layer
 
@@ -135,13 +135,13 @@ def sharing(suite, world):
         t = threading.Thread(target=lambda: pull(node, big))
         slow.after(300_000)
         t.start()
-        slow.wait_reached()
-        watch = Watch()
-        equal(pull(node, here, pull="missing").status, 200, "status")
-        with node.sandbox(here):
-            pass
-        check(watch.within(3), f"it took {watch}")
-        check(t.is_alive(), "the slow pull was over too early to tell")
+        with held(slow):
+            watch = Watch()
+            equal(pull(node, here, pull="missing").status, 200, "status")
+            with node.sandbox(here):
+                pass
+            check(watch.within(3), f"it took {watch}")
+            check(t.is_alive(), "the slow pull was over too early to tell")
         t.join()
 
 
@@ -151,8 +151,8 @@ def sharing(suite, world):
         t = threading.Thread(target=lambda: pull(node, ref))
         slow.after(300_000)
         t.start()
-        slow.wait_reached()
-        found = [read_bytes(f"/proc/{pid}/cgroup").decode() for pid in eventually("it unpacks", lambda: helpers(node, "bothy-unpack"))]
+        with held(slow):
+            found = [read_bytes(f"/proc/{pid}/cgroup").decode() for pid in eventually("it unpacks", lambda: helpers(node, "bothy-unpack"))]
         t.join()
         inside = f"/{node.cgroup}/unpack"
         lines = [[line.split(":")[1] for line in text.splitlines() if line.endswith(inside)] for text in found if text]

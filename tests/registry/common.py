@@ -9,6 +9,17 @@ from pulls import (BUSYBOX, BUSYBOX_GZ, forget_all, helpers, image_of, is_here, 
 from registry import Registry, Slow, free_port, make_ca
 
 
+@contextlib.contextmanager
+def held(slow):
+    """A pull through the slow line stands still in the middle, where after() says, until the end of the block."""
+    slow.wait_reached()
+    slow.held.clear()
+    try:
+        yield
+    finally:
+        slow.held.set()
+
+
 class World:
     """plain, tls and locked registries, `spare` that is a mirror, `slow` before plain; one node that knows them."""
 
