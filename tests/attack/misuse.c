@@ -14,7 +14,7 @@
 
 #include "intruder.h"
 
-#define LATE_MS 300
+#define LATE_MS 900
 
 static void put(const char *text)
 {

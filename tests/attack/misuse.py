@@ -42,7 +42,7 @@ def processes(attack, node):
             r = node.exec(sandbox, ["/intruder", "misuse", "daemonise"], user=user)
             equal((r["end"]["exit_code"], bytes_of(r["out"])), (7, b"parent\n"), f"{way}")
             check(watch.within(2), f"the end waited for the daemon: {watch}")
-            eventually("late words", lambda: node.output(sandbox, r["exec"]) == b"parent\nlate\n", 3)
+            eventually("late words", lambda: node.output(sandbox, r["exec"]) == b"parent\nlate\n", 10)
             equal(node.process(sandbox, r["exec"])["end"], r["end"], "its end afterwards")
         each_way(node, body)
 
