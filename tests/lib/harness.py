@@ -292,13 +292,7 @@ class Api:
         return self.ok("GET", f"/v1/sandboxes/{sandbox}/processes/{exec_id}")
 
     def wait(self, sandbox, exec_id, seconds=60):
-        end = time.monotonic() + seconds * SLOW
-        while time.monotonic() < end:
-            p = self.process(sandbox, exec_id)
-            if p["end"]:
-                return p["end"]
-            time.sleep(0.02)
-        raise AssertionError(f"exec {exec_id} of {sandbox} did not end in {seconds} s")
+        return eventually(f"the end of exec {exec_id} of {sandbox}", lambda: self.process(sandbox, exec_id)["end"], seconds)
 
     def output(self, sandbox, exec_id, stream="out", offset=0):
         """Everything that is there now, from offset."""
@@ -471,11 +465,11 @@ class Node(Api):
         pid = self.pid(program)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signo)
-        for _ in range(int(500 * SLOW)):
-            if not alive(pid):
-                return
+        limit = Watch(20 * SLOW)  # at a polite end it writes its store to a disk that others may keep busy
+        while alive(pid):
+            if limit.over():
+                raise AssertionError(f"{program} did not die: {limit}")
             time.sleep(0.01)
-        raise AssertionError(f"{program} did not die")
 
     def restart(self, program, wait=True):
         r = self.node("start-" + program, env={**self.environment(), "BOTHY_NODE_NOWAIT": "" if wait else "1"})
