@@ -291,20 +291,29 @@ static void time_limits_reach_the_whole_tree(void **state)
     exec_spec soft = spec_sh("sleep 100 & sleep 100");
     exec_spec hard = spec_sh("trap '' TERM; (trap '' TERM; while :; do sleep 0.1; done) & wait");
     exec_state st;
+    exec *x = NULL;
 
     (void)state;
     world_create(&w, 0, 0);
-    soft.timeout_ms = hard.timeout_ms = 300;
-    uint64_t begun = now_mono_ns();
-    exec *x = start(&w, &soft), *y = start(&w, &hard);
-    st = wait_end(x);
-    assert_int_equal(st.end.how, EXEC_TIMED_OUT);
-    assert_int_equal(st.end.signal, SIGTERM);
-    assert_true(now_mono_ns() - begun < 2 * NS_PER_S);
+    soft.timeout_ms = 300;
+    hard.timeout_ms = 1500; /* its traps are set by then */
+    uint64_t begun = now_mono_ns(), took = UINT64_MAX;
+    exec *y = start(&w, &hard);
+    for (int i = 0; i < 10 && took >= 2 * NS_PER_S; i++) { /* a busy machine is late at times */
+        uint64_t since = now_mono_ns();
+        if (x)
+            exec_unref(x);
+        x = start(&w, &soft);
+        st = wait_end(x);
+        assert_int_equal(st.end.how, EXEC_TIMED_OUT);
+        assert_int_equal(st.end.signal, SIGTERM);
+        took = now_mono_ns() - since;
+    }
+    assert_true(took < 2 * NS_PER_S);
     st = wait_end(y);
     assert_int_equal(st.end.how, EXEC_TIMED_OUT);
     assert_int_equal(st.end.signal, SIGKILL);
-    assert_true(now_mono_ns() - begun > 2 * NS_PER_S);
+    assert_true(now_mono_ns() - begun > 3200 * NS_PER_MS);
     /* Nothing of it is left to hold the streams. */
     assert_true(wait_for(x, is_over, 0, 10, &st));
     assert_true(wait_for(y, is_over, 0, 10, &st));
@@ -469,7 +478,8 @@ static void a_silent_start_is_told(void **state)
 static void late_output_never_changes_the_end(void **state)
 {
     world w;
-    exec_spec s = spec_sh("echo now; (sleep 0.4; echo late) &");
+    exec_spec s = spec_sh("echo now; (until [ -e go ]; do sleep 0.02; done; echo late) &");
+    exec_spec go = spec_sh(": >go");
     exec_state st;
 
     (void)state;
@@ -478,6 +488,9 @@ static void late_output_never_changes_the_end(void **state)
     st = wait_end(x);
     assert_int_equal(st.end.out_bytes, 4);
     assert_true(st.lingering);
+    exec *y = start(&w, &go);
+    assert_int_equal(wait_end(y).end.exit_code, 0);
+    exec_unref(y);
     assert_true(wait_for(x, is_over, 0, 10, &st));
     assert_int_equal(st.length[0], 9);
     assert_int_equal(st.end.out_bytes, 4);
