@@ -282,7 +282,9 @@ static void slow_readers_stop_only_themselves(void **state)
 static void ends_come_after_the_bytes_before_them(void **state)
 {
     lclient *c = claimed(state);
-    lproc *p = lc_sh(c, NULL, SP_F_NOSTDIN, "yes | head -c 150000; (sleep 0.5; echo late) &");
+    lproc *p = lc_sh(c, NULL, SP_F_NOSTDIN,
+                     "yes | head -c 150000; "
+                     "(until [ -e /tmp/go ]; do sleep 0.05; done; echo late) &");
 
     p->credit = 0;
     lc_until_bytes(c, p, 1, SPL_CREDIT);
@@ -295,6 +297,7 @@ static void ends_come_after_the_bytes_before_them(void **state)
     lc_until_exit(c, p);
     assert_int_equal(p->out[0].len, 150000);
     lc_ack(c, p, 1); /* lingers */
+    run(c, NULL, 0, "touch /tmp/go");
     lc_until_bytes(c, p, 1, 150005);
     while (!p->eof[0] || !p->eof[1])
         assert_true(lc_pump(c, 1000));
@@ -585,6 +588,10 @@ static void stdin_is_bounded_in_sum(void **state)
         lc_until_started(c, &c->procs[i]);
         lc_stdin(c, &c->procs[i], 0, bytes, 4000, false);
     }
+    uint64_t end = now_mono_ns() + 20 * NS_PER_S;
+    for (size_t i = 0; i < 75; i++)
+        while (c->procs[i].taken != 4000 && now_mono_ns() < end)
+            assert_true(lc_pump(c, 100));
     settle(c, 1000);
     for (size_t i = 0; i < 75; i++) {
         lproc *p = &c->procs[i];
@@ -674,7 +681,11 @@ static void everybody_is_killed_but_who_carries_the_answer(void **state)
     for (size_t i = 0; i < 10; i++)
         lc_until_exit(c, p[i]);
     assert_int_equal(c->fd, fd); /* one connection all the time */
-    assert_string_equal(run(c, NULL, 0, "pgrep -c sleep"), "0\n");
+    /* What was killed takes a moment to be gone. */
+    assert_string_equal(run(c, NULL, 0,
+                            "i=0; while [ $i -lt 200 ] && pgrep -c sleep >/dev/null; do "
+                            "i=$((i+1)); sleep 0.05; done; pgrep -c sleep"),
+                        "0\n");
 }
 
 /* ---- who is not bothyd ---- */
@@ -746,9 +757,12 @@ static void a_flood_of_connections_keeps_nobody_out(void **state)
     size_t greeted = 0;
     for (size_t i = 0; i < 24; i++)
         lc_until_started(c, p[i]);
-    settle(c, 1000);
-    for (size_t i = 0; i < 24; i++)
-        greeted += p[i]->out[0].len > 0;
+    for (int k = 0; k < 20 && greeted < SPL_UNPROVED_MAX; k++) { /* a busy machine connects later */
+        settle(c, 1000);
+        greeted = 0;
+        for (size_t i = 0; i < 24; i++)
+            greeted += p[i]->out[0].len > 0;
+    }
     assert_int_equal(greeted, SPL_UNPROVED_MAX);
     for (int i = 0; i < 3; i++)
         assert_true(lc_dial(c)); /* at the first try */
