@@ -12,7 +12,7 @@
 #define HANDLE  "container-1"
 #define KIT     "/.bothy/bothy-kit"
 #define PING_MS 150
-#define PONG_MS 300
+#define PONG_MS 1000 /* a busy machine answers late, but not so late */
 
 typedef struct world {
     peer_wire wire;

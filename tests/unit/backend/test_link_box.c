@@ -468,7 +468,7 @@ static void held_box_sends_nothing_and_silence_is_no_sign(void **state)
     link_hold(w->box, true);
     run(w, 1, false);
     link_ack(w->box, 9, 15);
-    assert_int_equal(peer_next(&w->conn, &m, 1000), 0); /* no PING either */
+    assert_int_equal(peer_next(&w->conn, &m, 2 * (PING_MS + PONG_MS)), 0); /* no PING either */
     assert_int_equal(peer_dials(&w->wire), 1);
     link_hold(w->box, false);
     expect(w, SP_SPAWN, &m);
@@ -510,14 +510,18 @@ static void commands_are_refused_while_the_engine_is_away(void **state)
     world *w = *state;
     static char *argv[] = {"/bin/true", NULL};
     exec_spec s = command(argv);
+    link_options o = options(w);
     sps_message m;
 
+    o.away_ms = 1500;
+    link_host_free(w->host);
+    assert_ok(link_host_new(&o, &w->host));
     claim(w);
     peer_wire_fail(&w->wire, true, ERR_UNAVAILABLE);
     peer_close(&w->conn);
     usleep(100000);
     run(w, 1, false); /* a cut is not seen */
-    usleep(400000);
+    usleep(2400000);
     assert_err(link_exec(w->box, 2, &s, -1), ERR_UNAVAILABLE);
     assert_ok(link_signal(w->box, &(signal_spec){.exec = 1, .signo = SIGTERM}));
     peer_wire_fail(&w->wire, false, 0);

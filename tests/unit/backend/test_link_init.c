@@ -344,11 +344,11 @@ static void commands_outlive_bothyd(void **state)
     CLEANUP(buf_done) buf spool = {0};
     box *b;
 
-    run(k, 1, "seq 1 1000; sleep 0.6; seq 1001 30000; exit 5");
+    run(k, 1, "seq 1 1000; sleep 2; seq 1001 30000; exit 5");
     assert_true(SEEN_WAIT(&k->s, k->s.x[1].out[0].len == 3893));
     buf_append(&spool, k->s.x[1].out[0].p, k->s.x[1].out[0].len);
     end_bothyd(w);
-    usleep(800000);
+    usleep(2200000);
     start_bothyd(w, 1);
     k = w->k;
     buf_append(&k->s.x[1].out[0], spool.p, spool.len);
