@@ -68,15 +68,20 @@ static void bytes_are_sent_without_asking_first(void **state)
 {
     (void)state;
     CLEANUP(client_freep) client *c = over_unix(NULL);
-    CLEANUP(client_answer_done) client_answer a = {0};
     CLEANUP(freep) char *p = xcalloc(1, 500000);
+    uint64_t took = UINT64_MAX;
 
-    /* With an Expect header curl would wait a second for the answer 100. */
-    uint64_t begun = now_mono_ns();
-    assert_ok(client_do(
-        c, &(client_call){.method = "POST", .path = "/echo", .bytes = p, .nbytes = 500000}, &a));
-    assert_true(now_mono_ns() - begun < 900 * NS_PER_MS);
-    assert_int_equal(a.body.len, 500000);
+    /* With an Expect header curl would wait a second for the answer 100, each time. */
+    for (int i = 0; i < 10 && took >= 900 * NS_PER_MS; i++) {
+        CLEANUP(client_answer_done) client_answer a = {0};
+        uint64_t begun = now_mono_ns();
+        assert_ok(client_do(
+            c, &(client_call){.method = "POST", .path = "/echo", .bytes = p, .nbytes = 500000},
+            &a));
+        took = now_mono_ns() - begun;
+        assert_int_equal(a.body.len, 500000);
+    }
+    assert_true(took < 900 * NS_PER_MS);
 }
 
 static void errors_come_back_as_they_were(void **state)
@@ -123,13 +128,18 @@ static void timeouts_are_kept(void **state)
     (void)state;
     CLEANUP(client_freep) client *c = over_unix(NULL);
     client_answer a;
-    uint64_t begun = now_mono_ns();
+    uint64_t took = UINT64_MAX;
 
-    assert_err(
-        client_do(c, &(client_call){.method = "GET", .path = "/slow/x?ms=700", .timeout_ms = 100},
-                  &a),
-        ERR_TIMEOUT);
-    assert_true(now_mono_ns() - begun < 600 * NS_PER_MS);
+    for (int i = 0; i < 10 && took >= 600 * NS_PER_MS; i++) { /* a busy machine is late at times */
+        uint64_t begun = now_mono_ns();
+        assert_err(
+            client_do(c,
+                      &(client_call){.method = "GET", .path = "/slow/x?ms=700", .timeout_ms = 100},
+                      &a),
+            ERR_TIMEOUT);
+        took = now_mono_ns() - begun;
+    }
+    assert_true(took < 600 * NS_PER_MS);
 }
 
 typedef struct events {
@@ -196,7 +206,7 @@ static void a_cut_stream_is_an_error(void **state)
                                         .path = "/ticks?n=100000&ms=1",
                                         .on_bytes = on_bytes,
                                         .arg = &v,
-                                        .timeout_ms = 100},
+                                        .timeout_ms = 1000},
                          &a),
                ERR_TIMEOUT);
     assert_true(v.n > 0);

@@ -204,6 +204,7 @@ TEST_BRIEF(slow_heads_hold_no_thread_and_are_ended, .threads = 2)
     int fd[50];
     CLEANUP(closep) int good = dial(f);
 
+    assert_int_equal(ask(good, "/hello"), 200); /* before the time of its first head is over */
     for (size_t i = 0; i < ARRAY_LEN(fd); i++)
         fd[i] = i % 2 ? dial(f) : dial_tcp(f);
     for (int k = 0; k < 5; k++) {
