@@ -909,6 +909,7 @@ static void a_start_command_without_a_program_is_none(void **state)
 static void interrupted_create_is_given_up_in_the_end(void **state)
 {
     sandbox_row row = {0};
+    int tries = 1000;
 
     (void)state;
     put_row(ID_A, "creating", 1);
@@ -916,10 +917,16 @@ static void interrupted_create_is_given_up_in_the_end(void **state)
     assert_ok(engine_reconcile(node.engine));
     found(ID_A, "creating", NULL); /* its init says nothing */
     fake_now += 61 * NS_PER_S;
-    for (int i = 0; i < 400 && !hand.ndestroyed; i++)
+    for (bool gone = false; !gone && tries--;) {
+        CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+        CLEANUP(sandbox_view_done) sandbox_view v;
         usleep(10000);
-    usleep(100000);
+        assert_ok(engine_find(node.engine, &ann, ID_A, &sb));
+        sandbox_get(sb, &v);
+        gone = !strcmp(v.state, "gone");
+    }
     found(ID_A, "gone", "create_failed");
+    assert_ok(store_flush(node.store));
     assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row), ERR_NOT_FOUND);
 }
 
