@@ -1,8 +1,8 @@
 """The node itself: operations, closed directories, coming up anywhere, leaving nothing."""
 import os
 import re
+import sqlite3
 import stat
-import time
 
 import leftovers
 import metrics_text
@@ -93,6 +93,15 @@ def closed(suite, node):
         equal(stat.S_IMODE(os.stat(f"{node.dir}/run/bothyd.sock").st_mode), 0o660, "mode of the socket")
 
 
+def receipt(node, sandbox):
+    """What the store has of how it was made."""
+    db = sqlite3.connect(f"file:{node.dir}/bothyd/store.db?mode=ro", uri=True, timeout=5)
+    try:
+        return db.execute("SELECT walls FROM sandboxes WHERE id = ?", (sandbox,)).fetchone()[0] or ""
+    finally:
+        db.close()
+
+
 def classes(suite, node):
     @suite.case("answers, lists and metrics say what a sandbox was made of, after a restart too")
     def _():
@@ -106,7 +115,8 @@ def classes(suite, node):
             text = node.call("GET", "/metrics").body.decode()
             counted = re.search(rf'^bothy_claims_total{{class="{made["class"]}"}} (\d+)$', text, re.M)
             check(counted and int(counted[1]) > 0, "it is not counted")
-            time.sleep(0.5)  # it is written behind the answer; of one that a kill was faster than, the class is not known
+            # It is written behind the answer; of one that a kill was faster than, the class is not known.
+            eventually("its class is written", lambda: f'"class":"{made["class"]}"' in receipt(node, made["id"]))
             node.kill("bothyd")
             node.restart("bothyd")
             equal(node.show(made["id"])["class"], made["class"], "class after a restart")

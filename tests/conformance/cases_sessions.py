@@ -30,7 +30,7 @@ def cases(suite, node):
     @suite.case("a time limit interrupts a command of a session")
     def _():
         at = opened()
-        got = run(at, "echo begun; sleep 100", timeout_ms=300)
+        got = run(at, "echo begun; sleep 100", timeout_ms=1000)
         check(got["timed_out"] and got["rung"], f"{got}")
         equal(bytes_of(got["out"]), b"begun\n")
         equal(run(at, "true")["exit_code"], 0)
@@ -39,7 +39,7 @@ def cases(suite, node):
     def _():
         at = opened()
         key = {"Idempotency-Key": "once"}
-        body = {"command": "N=$((N+1)); sleep 1; echo $N", "wait": False}
+        body = {"command": "N=$((N+1)); sleep 2; echo $N", "wait": False}
         first = node.ok("POST", at + "/commands", body, key)
         equal(first["kind"], "running")
         equal(node.call("POST", at + "/commands", {"command": "true"}).status, 409)

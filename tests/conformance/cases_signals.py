@@ -38,8 +38,8 @@ def timeouts(suite, node, sb):
     def _():
         n = number()
         watch = Watch()
-        r = node.exec(sb, f"trap '' TERM; sleep {n}; sleep {n}", timeout_ms=200)
-        check(watch.seconds() > 2.0 and watch.within(4.5), f"it took {watch}")
+        r = node.exec(sb, f"trap '' TERM; sleep {n}; sleep {n}", timeout_ms=1000)  # its trap is set by then
+        check(watch.seconds() > 2.8 and watch.within(5.3), f"it took {watch}")
         equal((r["end"]["how"], r["end"]["signal"]), ("timed_out", 9), "end")
         eventually("nothing sleeps", lambda: not sleeping(node, sb, n), 3)
 
@@ -47,6 +47,7 @@ def timeouts(suite, node, sb):
     def _():
         n = number()
         x = node.start(sb, ["sleep", n])
+        eventually("it sleeps", lambda: sleeping(node, sb, n))
         node.exec(sb, ["sleep", "60"], timeout_ms=100)
         check(sleeping(node, sb, n), "another command died too")
         node.ok("DELETE", node.at(sb, x))

@@ -76,9 +76,13 @@ def by_offset(suite, node, sb):
 def background(suite, node, sb):
     @suite.case("exit does not wait for what was left in the background; follow=eof does")
     def _():
-        watch = Watch()
-        r = node.exec(sb, "(sleep 1; echo late) & echo early")
-        check(watch.within(0.9), f"the answer waited for the background: {watch}")
+        for _ in range(10):  # a busy machine is late at times, but not always
+            watch = Watch()
+            r = node.exec(sb, "(sleep 3; echo late) & echo early")
+            if watch.within(0.9):
+                break
+        else:
+            raise AssertionError(f"the answer waited for the background: {watch}")
         equal((r["out"]["text"], r["end"]["out_bytes"]), ("early\n", 6), "answer")
         x = r["exec"]
         check(node.process(sb, x)["lingering"], "it does not linger")
@@ -89,7 +93,7 @@ def background(suite, node, sb):
 
     @suite.case("follow=eof as events ends with the end record, once")
     def _():
-        x = node.start(sb, "(sleep 0.4; echo late >&2) & echo early; exit 5")
+        x = node.start(sb, "(sleep 2; echo late >&2) & echo early; exit 5")
         out, err, end, kinds = collect(node.events("GET", node.at(sb, x, "/output?follow=eof")))
         equal((out, err, end["exit_code"], end["err_bytes"]), (b"early\n", b"late\n", 5, 0), "events")
         equal(kinds.count("end"), 1, "ends")
