@@ -8,6 +8,8 @@ import time
 
 from data import LIMIT, Text
 
+RUNGS = ("", "int", "kill_tree", "kill_shell", "restart")
+
 
 @dataclasses.dataclass
 class Result:
@@ -78,10 +80,15 @@ def wrong_end(step, got, text, turn):
         yield f"timed_out is {got.timed_out}"
 
 
+def went_further(step, got):
+    """Than it should: what a rung had asked for was not done when the next one's time came."""
+    return "rung" in step and RUNGS.index(got.rung) > RUNGS.index(step["rung"])
+
+
 def judge(step, got, text, turn):
     bad = [*wrong_end(step, got, text, turn), *wrong_streams(step, got, text)]
     if bad:
-        raise Wrong("; ".join(bad) + (f"; err {brief(got.err)}" if "err" not in step and got.err else ""))
+        raise Wrong("; ".join(bad) + (f"; err {brief(got.err)}" if "err" not in step and got.err else ""), late=went_further(step, got))
     if "within" in step and got.seconds > step["within"]:
         raise Wrong(f"it took {got.seconds:.2f} s, not {step['within']}", late=True)
 
