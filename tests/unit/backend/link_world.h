@@ -11,7 +11,7 @@
 #define OTHER   "testbbbbbbbbbbbbbbbb"
 #define HANDLE  "container-1"
 #define KIT     "/.bothy/bothy-kit"
-#define PING_MS 150
+#define PING_MS 500
 #define PONG_MS 1000 /* a busy machine answers late, but not so late */
 
 typedef struct world {
