@@ -212,7 +212,7 @@ def two_at_a_time_of_one_name():
 
 @case
 def in_the_background():
-    info = Template.build_in_background(template().from_image("debian").run_cmd("sleep 1; echo slept"), "background")
+    info = Template.build_in_background(template().from_image("debian").run_cmd("sleep 4; echo slept"), "background")
     equal(str(Template.get_build_status(info).status.value), "building")
     for _ in range(200):
         if Template.get_build_status(info).status.value != "building":
