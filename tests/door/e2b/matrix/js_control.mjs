@@ -230,8 +230,8 @@ behaviour('paused_kill', async t => {
 behaviour('timeout_pauses', async t => {
   have(atLeast(2, 0, 0), 'pause at the end of its time')
   const sb = t.Sandbox.betaCreate
-    ? await t.Sandbox.betaCreate('base', { timeoutMs: 2000, autoPause: true })
-    : await t.make('base', { timeoutMs: 2000, lifecycle: { onTimeout: 'pause' } })
+    ? await t.Sandbox.betaCreate('base', { timeoutMs: 6000, autoPause: true })
+    : await t.make('base', { timeoutMs: 6000, lifecycle: { onTimeout: 'pause' } })
   try {
     await sb.files.write('/tmp/kept', 'kept')
     await t.eventually('it pauses', () => notRunning(sb), 20)

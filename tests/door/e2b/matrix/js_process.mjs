@@ -12,7 +12,7 @@ behaviour('run_output', async t => {
 })
 behaviour('run_callbacks', async t => {
   const out = [], err = []
-  const r = await t.run('echo a; sleep 0.3; echo b; echo c >&2', { onStdout: x => { out.push(x) }, onStderr: x => { err.push(x) } })
+  const r = await t.run('echo a; sleep 1; echo b; echo c >&2', { onStdout: x => { out.push(x) }, onStderr: x => { err.push(x) } })
   equal([out.join(''), err.join('')], ['a\nb\n', 'c\n'], 'what callbacks got')
   check(out.length >= 2, 'output comes as it is written')
   equal(r.stdout, 'a\nb\n', 'stdout')
@@ -126,24 +126,32 @@ behaviour('kill_pid', async t => {
   await raises(EXIT, () => handle.wait())
   equal(await t.sb.commands.kill(MISSING), false, 'kill of a missing one')
 })
+// Shell that waits until a file is there: go(t) writes it, when everybody who is to see what follows is connected.
+const held = t => `until [ -e ${t.dir}/go ]; do sleep 0.1; done`
+const go = t => t.sb.files.write(`${t.dir}/go`, '1')
 behaviour('background_disconnect', async t => {
-  const handle = await t.start('sleep 1; echo late; echo done >/tmp/disconnected')
+  const handle = await t.start(`${held(t)}; echo late; echo done >/tmp/disconnected`)
   await handle.disconnect()
-  const r = await (await t.sb.commands.connect(handle.pid)).wait()
+  const again = await t.sb.commands.connect(handle.pid)
+  await go(t)
+  const r = await again.wait()
   check(r.stdout.includes('late') && r.exitCode === 0, r)
   equal(await t.sb.files.read('/tmp/disconnected'), 'done\n', 'what it did')
 })
 behaviour('connect_pid', async t => {
-  const handle = await t.start('sleep 1; echo seen by both; exit 0')
+  const handle = await t.start(`${held(t)}; echo seen by both; exit 0`)
   const again = await t.sb.commands.connect(handle.pid)
   equal(again.pid, handle.pid, 'pid')
+  await go(t)
   equal((await Promise.all([handle.wait(), again.wait()])).map(r => r.stdout), ['seen by both\n', 'seen by both\n'], 'what both got')
 })
 behaviour('connect_pid_from_elsewhere', async t => {
-  const handle = await t.start('sleep 1.5; echo found; exit 4')
+  const handle = await t.start(`${held(t)}; echo found; exit 4`)
   await handle.disconnect()
   const sb = await t.Sandbox.connect(t.sb.sandboxId)
-  const e = await raises(EXIT, async () => (await sb.commands.connect(handle.pid)).wait())
+  const again = await sb.commands.connect(handle.pid)
+  await go(t)
+  const e = await raises(EXIT, () => again.wait())
   equal([e.exitCode, e.stdout], [4, 'found\n'], 'result')
 })
 behaviour('connect_pid_ended', async t => {

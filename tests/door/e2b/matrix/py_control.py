@@ -339,10 +339,10 @@ async def paused_kill(t):
 @behaviour
 async def timeout_pauses(t):
     if takes(t.maker, "lifecycle"):
-        made = await t.make(timeout=2, lifecycle={"on_timeout": "pause"})
+        made = await t.make(timeout=6, lifecycle={"on_timeout": "pause"})
     else:
         have(hasattr(t.Sandbox, "beta_create"), "pause at the end of its time")
-        made = await A(t.Sandbox.beta_create(template="base", timeout=2, auto_pause=True))
+        made = await A(t.Sandbox.beta_create(template="base", timeout=6, auto_pause=True))
     try:
         await A(made.files.write("/tmp/kept", "kept"))
         await t.eventually("it pauses", lambda: not_running(made), 20)

@@ -19,7 +19,7 @@ async def run_output(t):
 @behaviour
 async def run_callbacks(t):
     got = []
-    r = await t.run("echo a; sleep 0.3; echo b; echo c >&2", on_stdout=lambda x: got.append(("o", x)), on_stderr=lambda x: got.append(("e", x)))
+    r = await t.run("echo a; sleep 1; echo b; echo c >&2", on_stdout=lambda x: got.append(("o", x)), on_stderr=lambda x: got.append(("e", x)))
     text = ["".join(str(getattr(x, "line", x)) for kind, x in got if kind == k) for k in "oe"]
     equal(text, ["a\nb\n", "c\n"], "what callbacks got")
     check(len([k for k, _ in got if k == "o"]) >= 2, "output comes as it is written")
@@ -228,11 +228,21 @@ async def kill_pid(t):
     equal(await A(t.sb.commands.kill(MISSING)), False, "kill of a missing one")
 
 
+def held(t):
+    """Shell that waits until a file is there: go(t) writes it, when everybody who is to see what follows is connected."""
+    return f"until [ -e {t.dir}/go ]; do sleep 0.1; done"
+
+
+async def go(t):
+    await A(t.sb.files.write(f"{t.dir}/go", "1"))
+
+
 @behaviour
 async def background_disconnect(t):
-    handle = await t.start("sleep 1; echo late; echo done >/tmp/disconnected")
+    handle = await t.start(f"{held(t)}; echo late; echo done >/tmp/disconnected")
     await A(handle.disconnect())
     again = await A(t.sb.commands.connect(handle.pid))
+    await go(t)
     r = await A(again.wait())
     check("late" in r.stdout and r.exit_code == 0, r)
     equal(await A(t.sb.files.read("/tmp/disconnected")), "done\n", "what it did")
@@ -240,18 +250,21 @@ async def background_disconnect(t):
 
 @behaviour
 async def connect_pid(t):
-    handle = await t.start("sleep 1; echo seen by both; exit 0")
+    handle = await t.start(f"{held(t)}; echo seen by both; exit 0")
     again = await A(t.sb.commands.connect(handle.pid))
     equal(again.pid, handle.pid, "pid")
+    await go(t)
     equal([(await A(h.wait())).stdout for h in (handle, again)], ["seen by both\n"] * 2, "what both got")
 
 
 @behaviour
 async def connect_pid_from_elsewhere(t):
-    handle = await t.start("sleep 1.5; echo found; exit 4")
+    handle = await t.start(f"{held(t)}; echo found; exit 4")
     await A(handle.disconnect())
     sb = await t.connect(t.sb.sandbox_id)
-    e = await raises(CommandExit, lambda: connected(sb, handle.pid))
+    again = await A(sb.commands.connect(handle.pid))
+    await go(t)
+    e = await raises(CommandExit, lambda: again.wait())
     equal((e.exit_code, e.stdout), (4, "found\n"), "result")
 
 
