@@ -273,6 +273,19 @@ def restarts(suite, node, engine):
             engine_restart(node, engine, how)
 
 
+def how_it_is(node, sb):
+    """gone or lives; None: its end is not known yet."""
+    state = node.show(sb)
+    if state["state"] == "gone":  # dockerd ends its containers when it ends
+        assert state["cause"]["kind"] in ("killed", "exited", "node_lost"), state["cause"]
+        return "gone"
+    try:
+        assert node.shell(sb, "echo lives") == "lives\n"
+    except ApiError:
+        return None
+    return "lives"
+
+
 def engine_restart(node, engine, how):
     lives = [create(node)["id"] for _ in range(2)]
     full(node)
@@ -308,11 +321,7 @@ def engine_restart(node, engine, how):
     for status, body in answers:
         assert status < 500 or b'"retryable":true' in body, (status, body)
     for sb in lives:
-        state = node.show(sb)
-        if state["state"] == "gone":  # dockerd ends its containers when it ends
-            assert state["cause"]["kind"] in ("killed", "exited", "node_lost"), state["cause"]
-        else:
-            assert node.shell(sb, "echo lives") == "lives\n"
+        if eventually("it lives, or has ended", lambda sb=sb: how_it_is(node, sb), 30) == "lives":
             node.delete(sb)
     sb = eventually("a new one", lambda: (lambda a: a.status < 300 and a.json["id"])(node.call("POST", "/v1/sandboxes", {"image": "busybox"}, timeout=90)), 60)
     assert node.shell(sb, "echo new") == "new\n"

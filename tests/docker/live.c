@@ -96,7 +96,8 @@ static void a_container_lives_and_dies(void **state)
     assert_int_equal(l.c[0].state, DOCKER_RUNNING);
 
     int code = -1;
-    assert_err(docker_wait(api, id, 300, &code), ERR_TIMEOUT);
+    /* By then its trap is set: without one, pid 1 does not hear the signal. */
+    assert_err(docker_wait(api, id, 2000, &code), ERR_TIMEOUT);
     assert_ok(docker_kill(api, id, "TERM"));
     assert_ok(docker_wait(api, id, WAIT_MS, &code));
     assert_int_equal(code, 7);
@@ -286,7 +287,7 @@ static void a_command_ends_with_its_stream(void **state)
     const char *argv[] = {"sh", "-c", "cat; touch /ended", NULL};
     const char *look[] = {
         "sh", "-c",
-        "for i in 1 2 3 4 5 6 7 8 9; do [ -e /ended ] && echo yes && exit; sleep 0.3; "
+        "i=0; while [ $i -lt 100 ]; do [ -e /ended ] && echo yes && exit; i=$((i+1)); sleep 0.3; "
         "done; echo no",
         NULL};
     docker_exec *x;
@@ -331,7 +332,7 @@ static bool on_tick(void *arg)
 
 static void *kill_soon(void *arg)
 {
-    struct timespec t = {.tv_nsec = 700000000};
+    struct timespec t = {.tv_sec = 3}; /* until the watch is there */
 
     nanosleep(&t, NULL);
     assert_ok(docker_kill(api, arg, "KILL"));
