@@ -143,7 +143,7 @@ def sandbox_cases(suite, k):
         mine = k.get(path_of(made))["status"]["id"]
         bothy(k, "exec", mine, "--", "sh", "-c", "echo kept >/tmp/kept; sleep 600 & echo $! >/tmp/pid")
         k.kubectl("-n", SYSTEM, "delete", "pod", "-l", "app.kubernetes.io/name=bothyd", "--wait=true")
-        eventually("bothyd is available again", lambda: available(k), 90, 0.5)
+        eventually("bothyd is available again", lambda: available(k) and command(k, "ls").returncode == 0, 90, 0.5)
         equal(bothy(k, "exec", mine, "--", "sh", "-c", "cat /tmp/kept; kill -0 $(cat /tmp/pid) && echo alive"), "kept\nalive\n", "what is left")
 
     @suite.case(NAMES[5])
