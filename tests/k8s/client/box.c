@@ -663,6 +663,21 @@ static err *case_retire(rig *r)
     return NULL;
 }
 
+/* What the cases before have left is warm or gone: no stream is dialled, and none breaks by itself.
+ */
+static err *wait_settled(rig *r)
+{
+    pool_status s = {0};
+
+    for (int i = 0; i < 600; i++) {
+        TRY(r->b->ops->pool(r->b, NULL, &s));
+        if (s.ready && !s.making && !s.dying)
+            return NULL;
+        nap_ms(100);
+    }
+    FAIL("%u pods are warm, %u are made and %u go after a minute", s.ready, s.making, s.dying);
+}
+
 /* A second bothyd of the cell: it makes nothing, and takes no stream from the first. */
 static err *case_fence(rig *r)
 {
@@ -670,7 +685,7 @@ static err *case_fence(rig *r)
     guest *g = guest_new(&other);
     link_stats before = {0}, after = {0};
 
-    TRY(wait_ready(r, 1));
+    TRY(wait_settled(r));
     link_host_stats(kubernetes_of(r->b)->links, &before);
     TRY(backend_kubernetes_new(&other.o, &other.b));
     nap_ms(3000);
