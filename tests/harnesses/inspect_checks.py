@@ -24,7 +24,7 @@ async def test_a_beginning_that_fails_leaves_no_sandbox():
 
 async def test_output_before_a_time_limit_is_told(sandbox_env):
     with pytest.raises(TimeoutError) as caught:
-        await sandbox_env.exec(["sh", "-c", "echo begun; sleep 60"], timeout=1, timeout_retry=False)
+        await sandbox_env.exec(["sh", "-c", "echo begun; sleep 60"], timeout=3, timeout_retry=False)
     assert caught.value.truncated_output == "begun\n"
 
 
@@ -40,7 +40,7 @@ async def test_output_that_is_missing_is_told(sandbox_env):
     between(sandbox_env.bothy).forgets = True
     assert (await sandbox_env.exec(["sh", "-c", COMMAND])).stdout == TOLD
     with pytest.raises(TimeoutError) as caught:
-        await sandbox_env.exec(["sh", "-c", f"{COMMAND}; sleep 60"], timeout=1, timeout_retry=False)
+        await sandbox_env.exec(["sh", "-c", f"{COMMAND}; sleep 60"], timeout=3, timeout_retry=False)
     assert caught.value.truncated_output == TOLD
 
 

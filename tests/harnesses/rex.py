@@ -49,7 +49,7 @@ async def sessions(rex):
     assert "syntax error near" in wrong and "/tmp/begun" in wrong, wrong
     await rex.run_in_session(bash("test ! -e /tmp/begun", error_msg="a part of several lines that are wrong was run"))
     assert (await rex.run_in_session(bash("for i in 1 2\ndo\n  echo $i\ndone\ncat <<X\nthree\nX"))).output == "1\n2\nthree\n"
-    assert "begun" in await raises(E.CommandTimeoutError, rex.run_in_session(bash("echo begun; sleep 60", timeout=1, check="silent")))
+    assert "begun" in await raises(E.CommandTimeoutError, rex.run_in_session(bash("echo begun; sleep 60", timeout=3, check="silent")))
     await rex.run_in_session(BashInterruptAction())
     assert (await rex.run_in_session(bash("echo $FOO; exit 3", check="silent"))).exit_code == 3
     assert (await rex.run_in_session(bash("echo still $FOO"))).output == "still bar\n", "the session outlives exit and a time limit"
@@ -57,7 +57,7 @@ async def sessions(rex):
     await rex.close_session(CloseBashSessionRequest())
     await raises(E.SessionDoesNotExistError, rex.run_in_session(bash("true")))
     await rex.write_file(WriteFileRequest(path="/tmp/slow.sh", content="echo begun; sleep 60\n"))
-    slow = CreateBashSessionRequest(session="slow", startup_source=["/tmp/slow.sh"], startup_timeout=1)
+    slow = CreateBashSessionRequest(session="slow", startup_source=["/tmp/slow.sh"], startup_timeout=4)
     assert "begun" in await raises(E.CommandTimeoutError, rex.create_session(slow)), "a file that was not sourced to its end"
     await raises(E.SessionDoesNotExistError, rex.run_in_session(bash("true", session="slow")))
     for _ in range(100):  # an end is asked for, and comes
