@@ -243,7 +243,7 @@ class Api:
 
     # ---- the verbs the suites use most ----
     def create(self, image="busybox", headers=None, **spec):
-        return self.ok("POST", "/v1/sandboxes", {"image": image, **spec}, headers)["id"]
+        return self.ok("POST", "/v1/sandboxes", {"image": image, **spec}, headers, timeout=90)["id"]  # a pod that is made for it takes its time
 
     @contextlib.contextmanager
     def sandbox(self, image="busybox", **spec):
