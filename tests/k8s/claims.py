@@ -229,7 +229,8 @@ def said(node, sb, x, seconds=120):
 
 
 def forge(node, sb, how, seconds, patience=60):
-    return said(node, sb, node.start(sb, ["/tmp/forge", how, str(seconds)]), patience + seconds)
+    begun = node.ok("POST", f"/v1/sandboxes/{sb}/processes", {"argv": ["/tmp/forge", how, str(seconds)]}, timeout=90)  # it may stop the stream that answers
+    return said(node, sb, begun["exec"], patience + seconds)
 
 
 @contextlib.contextmanager
