@@ -149,6 +149,13 @@ def schema_cases(suite, k, template, pool, sandbox):
             equal(k.refused("PATCH", path_of(sandbox) + "/status", {"status": bad}, MERGE)[0], 422, f"status of {bad}")
 
 
+def explains(k, path, text):
+    """The server tells of the members a moment after it has the definition."""
+    with contextlib.suppress(AssertionError):
+        return text in k.kubectl("explain", path)
+    return False
+
+
 def people_cases(suite, k, ns, template, pool, sandbox):
     @suite.case("definitions: kubectl knows the short names and shows the columns")
     def _():
@@ -159,7 +166,7 @@ def people_cases(suite, k, ns, template, pool, sandbox):
         for short, columns in COLUMNS.items():
             equal(k.kubectl("-n", ns, "get", short).splitlines()[0].split(), columns, short)
         equal(k.kubectl("-n", ns, "get", "sbp", "--no-headers").split()[:4], ["p", "True", "2", "1"], "row of the pool")
-        check("Unclaimed pods wanted" in k.kubectl("explain", "sbp.spec.replicas"), "explain has no description")
+        eventually("explain has the description", lambda: explains(k, "sbp.spec.replicas", "Unclaimed pods wanted"), 30, 0.5)
 
     @suite.case("definitions: kubectl scale works, and a controller's apply without replicas keeps it")
     def _():
