@@ -589,6 +589,7 @@ static void loop(void)
     }
     while (node.boxes)
         box_destroy(node.boxes);
+    tree_kill_rest();
 }
 
 static err *prepare(void)

@@ -80,3 +80,4 @@ void proc_free(proc *p);
 
 /* fake_tree.c */
 int tree_signal(nbox *b, proc *p, const struct sp_op *op); /* 0 or errno */
+void tree_kill_rest(void); /* what has left the trees of all boxes, with the node's end */

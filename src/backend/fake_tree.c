@@ -161,6 +161,11 @@ static int kill_below(pid_t root, const struct sp_op *op)
     return 0;
 }
 
+void tree_kill_rest(void)
+{
+    kill_tree(getpid(), SIGKILL);
+}
+
 static int errno_of(int r)
 {
     return r ? errno : 0;

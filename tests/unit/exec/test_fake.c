@@ -934,6 +934,42 @@ static void a_lost_journal_begins_no_start_command(void **state)
     world_end(&w);
 }
 
+#ifndef OVER_LINK
+static bool runs(pid_t pid)
+{
+    char path[32], line[256] = "";
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (f && !fgets(line, sizeof line, f))
+        line[0] = 0;
+    if (f)
+        fclose(f);
+    return line[0] && !strstr(line, ") Z ");
+}
+
+static void what_left_every_tree_ends_with_the_node(void **state)
+{
+    world w;
+    exec_spec s = spec_sh("setsid sleep 600 </dev/null >/dev/null 2>&1 & echo $!");
+    uint64_t stop = now_mono_ns() + 20 * NS_PER_S;
+    CLEANUP(buf_done) buf said = {0};
+
+    (void)state;
+    world_create(&w, 0, 0);
+    exec *x = start(&w, &s);
+    wait_end(x);
+    read_stream(x, 1, &said);
+    pid_t pid = (pid_t)strtol(buf_cstr(&said), NULL, 10);
+    assert_true(pid > 1 && runs(pid));
+    exec_unref(x);
+    world_end(&w);
+    while (runs(pid) && now_mono_ns() < stop)
+        usleep(10000);
+    assert_false(runs(pid));
+}
+#endif
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -966,6 +1002,9 @@ int main(int argc, char **argv)
         WORLD_TEST(an_awaited_stream_waits_for_its_follower),
         WORLD_TEST(what_a_restart_ends_takes_no_others_output_along),
         WORLD_TEST(a_transient_exec_dies_with_its_daemon),
+#ifndef OVER_LINK
+        WORLD_TEST(what_left_every_tree_ends_with_the_node),
+#endif
     };
 
     signal(SIGPIPE, SIG_IGN);
