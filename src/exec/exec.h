@@ -222,6 +222,10 @@ char *exec_note(exec *x);
 /* offset UINT64_MAX: append. Otherwise only at the present length, else ERR_CONFLICT (its kind is
  * "stdin", the message names the length). */
 err *exec_stdin(exec *x, const void *p, size_t n, uint64_t offset, bool eof) ERR_MUST;
+/* All that it is to get, and its end. What an earlier call, or an earlier life of ours, has
+ * appended of it is not repeated. One that has ended before it read anything is no error: its end
+ * says why. With any other error it is killed: it would wait for ever. */
+err *exec_stdin_all(exec *x, const void *p, size_t n) ERR_MUST;
 uint64_t exec_stdin_length(exec *x); /* bytes appended so far */
 uint64_t exec_stdin_taken(exec *x);  /* of them, those the command has got */
 err *exec_signal(exec *x, int signo, uint32_t scope) ERR_MUST;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -205,6 +206,20 @@ err *exec_stdin(exec *x, const void *p, size_t n, uint64_t offset, bool eof)
     }
     pump_kick(&x->job);
     return NULL;
+}
+
+err *exec_stdin_all(exec *x, const void *p, size_t n)
+{
+    uint64_t at = exec_stdin_length(x);
+    err *e = at <= n ? exec_stdin(x, (const char *)p + at, n - at, at, true) : NULL;
+
+    if (e && e->code == ERR_CONFLICT) {
+        err_free(e);
+        return NULL;
+    }
+    if (e)
+        err_drop(exec_signal(x, SIGKILL, SP_TO_TREE), "stdin");
+    return e;
 }
 
 uint64_t exec_stdin_length(exec *x)

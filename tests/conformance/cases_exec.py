@@ -238,6 +238,13 @@ def refused(suite, node, sb):
         else:
             raise AssertionError(f"its start was told too late, it was not found to run: {watch}")
 
+    @suite.case("who ends before reading its stdin has its own end, and a missing program its own error")
+    def _():
+        for _ in range(20):
+            equal(node.exec(sb, ["true"], stdin={"text": "nobody reads it\n"})["end"]["exit_code"], 0, "exit code")
+            a = node.call("POST", f"/v1/sandboxes/{sb}/exec", {"argv": ["no-such-program"], "stdin": {"text": "x"}})
+            expect_error(a, 400, "exec_failed")
+
     @suite.case("a file that cannot be run is exec_failed")
     def _():
         e = expect_error(node.call("POST", f"/v1/sandboxes/{sb}/exec", {"argv": ["/etc/passwd"]}), 400, "exec_failed")

@@ -79,6 +79,12 @@ def stdin(lines, code, ident):
     return {"argv": ["sh", "-c", script], "stdin_open": True}, raw, raw, b"end\n", code
 
 
+def whole(lines, code, ident):
+    """Its stdin comes with the request: whoever repeats that must not find it without its end."""
+    body, raw, out, err, code = stdin(lines, code, ident)
+    return {"argv": body["argv"], "stdin": {"text": raw.decode()}}, None, out, err, code
+
+
 def burst(lines, code, ident):
     """Much at once: the kill falls into the middle of a drain."""
     n = lines * 1000
@@ -96,7 +102,7 @@ def tty(lines, code, ident):
     return {"argv": ["sh", "-c", script], "stdio": "pty", "stdin_open": True}, raw, out, b"", code
 
 
-KINDS = (pipes, merged, pty, stdin, burst)
+KINDS = (pipes, merged, pty, stdin, whole, burst)
 
 
 def twice(ask):

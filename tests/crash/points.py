@@ -38,6 +38,7 @@ MEET = 8 * SLOW  # s: what a driver sets going in the background
 RACES = 3  # times more that a driver may try: a slot that is just ready may be taken instead of the one it means
 STREAM_MAX = 4 << 20
 ONCE = ", and its client gives up"
+WHOLE = ", its stdin came along"
 WORLDS = 2  # beside each other
 
 
@@ -92,6 +93,9 @@ def command(kind):
         w.count += 1
         w.load.command(random.Random(w.count), w.load.sandboxes[0], kind, f"point.{w.count}")
     return drive
+
+
+with_stdin = command(kinds.whole)
 
 
 def flood(w):
@@ -283,6 +287,7 @@ TABLE = [
     (BOTHYD, "exec.relayed", command(kinds.pty)),
     *((BOTHYD, "exec." + at, flood) for at in ("marked", "punched")),
     *((BOTHYD, "stdin." + at, command(kinds.stdin)) for at in ("appended", "ended", "moved", "left")),
+    *((BOTHYD, at, with_stdin) for at in ("exec.begun", "exec.spawn_sent", "stdin.appended")),
     *((BOTHYD, "signal." + at, killed) for at in ("recorded", "sent")),
     # a command in a session
     *((BOTHYD, "session." + at, in_session) for at in (
@@ -422,13 +427,18 @@ def table_is_whole():
 
 def run(suite, times, results):
     """Each point so many times; the n-th of them at the n-th time it is reached."""
-    if not suite.wants("points", *(f"{program} dies at {point}" for program, point, _ in TABLE)):
+    if not suite.wants("points", *(f"{program} dies at {point}{mark(drive)}" for program, point, drive in TABLE)):
         return
     suite.case("points: every one of the source has a driver, and there are enough")(table_is_whole)
     with concurrent.futures.ThreadPoolExecutor(WORLDS) as pool:  # they wait more than they compute
         done = list(pool.map(lambda n: run_some(suite, TABLE[n::WORLDS], times, n + 1), range(WORLDS)))
     results["points"] = {"points": len(points_of_source()), "hit": sum(hits for hits, _ in done),
                          **{name: sum(counts[name] for _, counts in done) for name in done[0][1]}}
+
+
+def mark(drive):
+    """What tells its cases from others' at the same point."""
+    return ONCE if drive in (pull_once, reset_once, snapshot_once) else WHOLE if drive is with_stdin else ""
 
 
 def run_some(suite, table, times, nth):
@@ -439,7 +449,7 @@ def run_some(suite, table, times, nth):
         for (program, point, drive), turn in itertools.product(table, range(1, times + 1)):
             if turn > 1 and hasattr(drive, "starts"):
                 continue  # a start meets it once
-            @suite.case(f"points: {program} dies at {point}{ONCE if drive in (pull_once, reset_once, snapshot_once) else ''}" + (f", the {turn}. time" if turn > 1 else ""))
+            @suite.case(f"points: {program} dies at {point}{mark(drive)}" + (f", the {turn}. time" if turn > 1 else ""))
             def _(program=program, point=point, drive=drive, turn=turn):
                 nonlocal hits
                 revive(w)

@@ -40,13 +40,17 @@ static err *read_err(void *arg, uint64_t offset, void *p, size_t max, size_t *re
     return read_exec(arg, offset, p, max, ret_n, ret_gap_to, 2);
 }
 
-/* How a model asks for what it is not shown. */
+/* How a model asks for what it is not shown. With the sandbox: another one has such numbers, too.
+ */
 static char *rest_call(const mcp_call *c, const char *stream)
 {
+    const char *sb = sandbox_id(c->sb);
+
     if (!c->sh)
-        return str_printf("output(exec=\"%lu\", stream=\"%s\", ", exec_id(c->x), stream);
-    return str_printf("output(session=\"%lu\", command=\"%lu\", stream=\"%s\", ", session_id(c->sh),
-                      c->seq, stream);
+        return str_printf("output(sandbox=\"%s\", exec=\"%lu\", stream=\"%s\", ", sb, exec_id(c->x),
+                          stream);
+    return str_printf("output(sandbox=\"%s\", session=\"%lu\", command=\"%lu\", stream=\"%s\", ",
+                      sb, session_id(c->sh), c->seq, stream);
 }
 
 static err *put_stream(mcp_call *c, int stream, uint64_t length, buf *out, bool *cut)
@@ -123,11 +127,7 @@ err *tool_run_begin(mcp_call *c)
     TRY(engine_exec(c->door->o.engine, &c->who, c->sb, &spec, &none, &c->x, &replay));
     c->watch = (exec_watch){.notify = mcp_call_wake, .arg = c};
     exec_watch_add(c->x, &c->watch);
-    err *e = in->stdin ? exec_stdin(c->x, in->stdin, strlen(in->stdin), 0, true) : NULL;
-    if (!e || e->code != ERR_CONFLICT)
-        return e;
-    err_free(e); /* it has ended before it read anything: its end says why */
-    return NULL;
+    return in->stdin ? exec_stdin_all(c->x, in->stdin, strlen(in->stdin)) : NULL;
 }
 
 void tool_run_stop(mcp_call *c)
@@ -217,8 +217,10 @@ static err *answer_background(mcp_call *c, const exec_state *st)
     put_end_data(c, st, 0);
     TRY(put_streams(c, NOTHING));
     buf_clear(&c->text);
-    buf_printf(&c->text, "It runs as exec %lu. Its output: output(exec=\"%lu\", wait_ms=10000).",
-               st->id, st->id);
+    buf_printf(&c->text,
+               "It runs as exec %lu. Its output: output(sandbox=\"%s\", exec=\"%lu\", "
+               "wait_ms=10000).",
+               st->id, sandbox_id(c->sb), st->id);
     return NULL;
 }
 

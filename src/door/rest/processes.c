@@ -67,8 +67,9 @@ static err *start(request *rq, sandbox *sb, exec **ret_exec, bool *ret_replay)
                           "Start it with stdin_open and send the bytes to .../stdin.");
     take_exec(&in, &spec);
     TRY(engine_exec(rest_engine(rq), rest_caller(rq), sb, &spec, &idem, &x, ret_replay));
-    if (in.stdin.n && !*ret_replay)
-        TRY(exec_stdin(x, in.stdin.p, in.stdin.n, 0, true));
+    /* A replay's may have been cut off by a kill of ours; what a terminal has got is not known. */
+    if (in.stdin.n && (!*ret_replay || spec.stdio != STDIO_PTY))
+        TRY(exec_stdin_all(x, in.stdin.p, in.stdin.n));
     *ret_exec = TAKE_PTR(x);
     return NULL;
 }

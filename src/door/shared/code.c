@@ -107,13 +107,7 @@ static err *begin(code_run *r)
     TRY(engine_exec(r->engine, &r->who, r->sb, &spec, &none, &r->x, &replay));
     r->watch = (exec_watch){.notify = on_news, .arg = r->waiter.job};
     exec_watch_add(r->x, &r->watch);
-    err *e = exec_stdin(r->x, r->text, strlen(r->text), 0, true);
-    /* It may have ended before it read anything: its end says why. */
-    if (e && e->code == ERR_CONFLICT) {
-        err_free(e);
-        e = NULL;
-    }
-    return e;
+    return exec_stdin_all(r->x, r->text, strlen(r->text));
 }
 
 err *code_run_poll(code_run *r, bool *ret_done)

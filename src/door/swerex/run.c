@@ -99,8 +99,12 @@ static err *check_begin(run *r)
     r->check = x;
     r->on_check = (exec_watch){.notify = on_news, .arg = r->job};
     exec_watch_add(x, &r->on_check);
-    TRY(exec_stdin(x, r->a.command, r->a.n, UINT64_MAX, false));
-    return exec_stdin(x, "\n", 1, UINT64_MAX, true);
+    err *e = exec_stdin(x, r->a.command, r->a.n, UINT64_MAX, false);
+    if (!e)
+        e = exec_stdin(x, "\n", 1, UINT64_MAX, true);
+    if (e && e->code != ERR_CONFLICT) /* of one that has ended its end tells */
+        check_drop(r);
+    return e;
 }
 
 static err *read_exec(void *from, int stream, uint64_t offset, void *p, size_t max, size_t *ret_n,
