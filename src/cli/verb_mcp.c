@@ -18,6 +18,7 @@
 #include "base/id.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "cli/user.h"
 #include "cli/verbs.h"
 #include "wire/sse.h"
 
@@ -61,6 +62,8 @@ typedef struct asked { /* a request under way; a thread has it */
 
 typedef struct bridge {
     client *client;
+    const char *own;          /* the user's own daemon's address: it is started again; or NULL */
+    pthread_mutex_t starting; /* of one at a time */
     char *path, *header;
     pthread_mutex_t lock; /* stdout, the list */
     pthread_cond_t idle;
@@ -177,16 +180,49 @@ static void put_refusal(asked *a, const client_answer *answer)
     put_json(a->b, o);
 }
 
+/* Nobody was there to be asked. */
+static bool is_absent(const err *e)
+{
+    return e && e->code == ERR_UNAVAILABLE && e->errnum;
+}
+
+/* A daemon that had nothing to do has ended: true if one answers there again. */
+static bool start_again(bridge *b)
+{
+    CLEANUP(freep) char *url = NULL;
+
+    if (!b->own)
+        return false;
+    LOCK_SCOPE(&b->starting);
+    CLEANUP(err_freep) err *e = user_start(false, &url);
+    return !e && str_eq(url, b->own);
+}
+
+static void put_failure(const asked *a, const err *e)
+{
+    bool lost = e->code == ERR_UNAVAILABLE && !e->errnum;
+    CLEANUP(freep)
+    char *text = lost ? str_printf("the connection to the daemon was lost: whether the call was "
+                                   "done is not known. Look at what it may have changed before you "
+                                   "repeat it.")
+                      : str_printf("%s. %s", e->message, err_remedy_of(e));
+
+    put_error(a->b, a->id, RPC_BUSY, text);
+}
+
 static void carry(asked *a)
 {
     CLEANUP(client_answer_done) client_answer answer = {0};
     CLEANUP(err_freep) err *e = post(a->b, a->line, a, &answer);
 
+    if (is_absent(e) && start_again(a->b)) {
+        err_free(e);
+        e = post(a->b, a->line, a, &answer);
+    }
     if (atomic_load(&a->cancelled))
         return;
     if (e) {
-        CLEANUP(freep) char *text = str_printf("%s. %s", e->message, err_remedy_of(e));
-        put_error(a->b, a->id, RPC_BUSY, text);
+        put_failure(a, e);
     } else if (answer.status < 200 || answer.status > 299) {
         put_refusal(a, &answer);
     } else {
@@ -401,10 +437,13 @@ static char *path_of(const mcp_args *a)
 static err *bridge_run(cli *c, bridge *b, const mcp_args *a)
 {
     CLEANUP(closep) int signals = open_signals();
+    CLEANUP(freep) char *named = NULL;
     bool hurry = false;
 
     TRY(cli_connect(c));
     TRY(cli_client(c, &b->client));
+    TRY(cli_address(&c->common, &named));
+    b->own = !named && user_has_no_node() ? c->url : NULL;
     err *e = run_loop(b, signals, &hurry);
     if (!hurry && !e)
         wait_idle(b, signals);
@@ -429,7 +468,7 @@ static void bridge_leave(bridge *b)
 
 static err *run(cli *c, void *args, const opt_words *words, int *status)
 {
-    static bridge b = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    static bridge b = {.lock = PTHREAD_MUTEX_INITIALIZER, .starting = PTHREAD_MUTEX_INITIALIZER};
     char id[33];
 
     (void)words, (void)status;

@@ -229,6 +229,12 @@ static void set_options(transfer *t)
 {
     CURL *h = t->curl;
 
+    /* On a connection that was kept curl would send a request again which the server may have done
+     * before it died. */
+    bool once = str_eq(t->call->method, "POST") && !t->call->idempotency_key;
+
+    curl_easy_setopt(h, CURLOPT_FRESH_CONNECT, (long)once);
+    curl_easy_setopt(h, CURLOPT_FORBID_REUSE, (long)once);
     curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, (long)t->call->timeout_ms);
     curl_easy_setopt(h, CURLOPT_ERRORBUFFER, t->why);
     curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, on_write);

@@ -47,7 +47,8 @@ typedef struct client_answer {
     bool replay; /* Idempotent-Replay: true */
 } client_answer;
 void client_answer_done(client_answer *a);
-/* Transport errors are ERR_UNAVAILABLE, with the errno of a connection that could not be made;
+/* A POST without a key is sent once, on a connection of its own.
+ * Transport errors are ERR_UNAVAILABLE, with the errno of a connection that could not be made;
  * timeout_ms passed is ERR_TIMEOUT; an answer with {"error":{...}} comes back as that error. */
 err *client_do(client *c, const client_call *call, client_answer *ret_answer) ERR_MUST;
 /* The same for JSON answers. */

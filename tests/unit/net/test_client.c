@@ -235,6 +235,58 @@ static void long_socket_paths_work(void **state)
     rmdir(dir);
 }
 
+static _Atomic int posts;
+
+/* Answers a GET; takes a POST, and is gone. */
+static void *serve_dying(void *arg)
+{
+    static const char GOOD[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+    CLEANUP(closep) int fd = (int)(intptr_t)arg;
+    char text[4096];
+    ssize_t n;
+
+    while ((n = recv(fd, text, sizeof text, 0)) > 0 && text[0] == 'G')
+        assert_int_equal(send(fd, GOOD, sizeof GOOD - 1, MSG_NOSIGNAL), sizeof GOOD - 1);
+    atomic_fetch_add(&posts, n > 0);
+    return NULL;
+}
+
+static void *accept_dying(void *arg)
+{
+    int fd;
+
+    while ((fd = accept4(*(int *)arg, NULL, NULL, SOCK_CLOEXEC)) >= 0)
+        thread_detach("dying", serve_dying,
+                      (void *)(intptr_t)fd); /* NOLINT(performance-no-int-to-ptr) */
+    return NULL;
+}
+
+static void a_post_is_sent_once(void **state)
+{
+    (void)state;
+    char path[200];
+    int fd;
+
+    snprintf(path, sizeof path, "%s/dying", fx.dir);
+    assert_ok(sock_bind_path(path, SOCK_STREAM, 0600, &fd));
+    assert_false(listen(fd, 16));
+    pthread_t thread = thread_start("dying", accept_dying, &fd);
+    CLEANUP(freep) char *url = str_printf("unix:%s", path);
+    CLEANUP(client_freep) client *c = NULL;
+    CLEANUP(client_answer_done) client_answer got = {0}, none = {0};
+    assert_ok(client_new(url, NULL, &c));
+    assert_ok(client_do(c, &(client_call){.method = "GET", .path = "/"}, &got)); /* is kept */
+    err *e = client_do(c, &(client_call){.method = "POST", .path = "/"}, &none);
+    assert_non_null(e);
+    assert_int_equal(e->errnum, 0); /* it was connected */
+    assert_err(e, ERR_UNAVAILABLE);
+    shutdown(fd, SHUT_RDWR);
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&posts), 1);
+    close(fd);
+    unlink(path);
+}
+
 static void text_is_escaped(void **state)
 {
     (void)state;
@@ -255,6 +307,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(streams_are_delivered_and_can_be_left, up, down),
         cmocka_unit_test_setup_teardown(a_cut_stream_is_an_error, up, down),
         cmocka_unit_test_setup_teardown(long_socket_paths_work, up, down),
+        cmocka_unit_test_setup_teardown(a_post_is_sent_once, up, down),
         cmocka_unit_test(text_is_escaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
