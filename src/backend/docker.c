@@ -273,6 +273,10 @@ static err *dial(void *arg, const char *handle, unsigned timeout_ms, link_stream
 
     if (e && e->code == ERR_CONFLICT && is_in_state(d, handle, DOCKER_DEAD))
         e->code = ERR_SANDBOX_GONE;
+    /* An engine that was started again between an exec's two questions does not know the first. */
+    if (e && e->code == ERR_NOT_FOUND &&
+        (is_in_state(d, handle, DOCKER_RUNNING) || is_in_state(d, handle, DOCKER_PAUSED)))
+        e->code = ERR_UNAVAILABLE;
     TRY(e);
     *ret_stream = (link_stream){&STREAM, x};
     return NULL;

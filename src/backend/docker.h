@@ -125,8 +125,11 @@ bool docker_id_of(docker *d, const docker_container *c, char ret_id[SANDBOX_ID_L
 /* The engine says that a container has ended (exit_code -1: not how). */
 void docker_box_died(docker *d, const char *handle, int exit_code, const char *why);
 void docker_box_oom(docker *d, const char *handle);
+/* Handles of boxes that should run; malloc'ed. Asked for before the list that they are looked for
+ * in: one that is made meanwhile need not be there. */
+char **docker_boxes_expected(docker *d);
 /* Ends those that are not among the engine's containers any more. */
-void docker_boxes_compare(docker *d, const docker_list *l);
+void docker_boxes_compare(docker *d, char **expected, const docker_list *l);
 /* Around the making of a container by its name, or a change by its id: it is somebody's meanwhile.
  */
 void docker_making_begin(docker *d, const char *name);

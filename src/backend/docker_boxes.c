@@ -11,8 +11,10 @@
 #include "base/str.h"
 #include "base/thread.h"
 
-#define RETRY_MS 1000
-#define NAME     "bothy-"
+#define RETRY_MS  1000
+#define RENAME_MS 30000 /* until one that was refused for a reason of the engine's is tried again \
+                         */
+#define NAME "bothy-"
 
 void docker_name_of(const char *id, char ret_name[DOCKER_NAME_MAX])
 {
@@ -106,8 +108,7 @@ void docker_box_oom(docker *d, const char *handle)
         x->ooms++;
 }
 
-/* Handles of boxes that should run; malloc'ed. */
-static char **expected(docker *d)
+char **docker_boxes_expected(docker *d)
 {
     char **all = NULL;
     map_iter it = {0};
@@ -130,11 +131,9 @@ static const docker_container *listed(const docker_list *l, const char *handle)
     return NULL;
 }
 
-void docker_boxes_compare(docker *d, const docker_list *l)
+void docker_boxes_compare(docker *d, char **expected, const docker_list *l)
 {
-    CLEANUP(strv_freep) char **all = expected(d);
-
-    for (char **handle = all; handle && *handle; handle++) {
+    for (char **handle = expected; handle && *handle; handle++) {
         const docker_container *c = listed(l, *handle);
         if (!c)
             docker_box_died(d, *handle, -1, "its container is not there any more");
@@ -222,13 +221,14 @@ static void rename_job(void *arg)
     bool wanted = !atomic_load(&d->closing) && docker_claim_read(d, r->handle, id);
     err *e = wanted ? docker_rename(d->api, r->handle, name) : NULL;
     FAULT_KILL("docker.renamed");
-    if (e && e->code == ERR_UNAVAILABLE) { /* the note does it until then */
-        docker_work_post(d->work, RETRY_MS, rename_job, r);
-    } else {
-        if (wanted)
-            docker_claim_erase(d, r->handle);
+    /* Without a name the note says whose it is: it goes with the name only, or with the container.
+     */
+    if (wanted && (!e || e->code == ERR_NOT_FOUND))
+        docker_claim_erase(d, r->handle);
+    if (e && (e->code == ERR_UNAVAILABLE || e->code == ERR_TIMEOUT || e->code == ERR_INTERNAL))
+        docker_work_post(d->work, e->code == ERR_UNAVAILABLE ? RETRY_MS : RENAME_MS, rename_job, r);
+    else
         free(r);
-    }
     err_free(e);
 }
 

@@ -97,11 +97,12 @@ static void remove_strays(watching *w, const docker_list *l)
 
 static void look(watching *w)
 {
+    CLEANUP(strv_freep) char **expected = docker_boxes_expected(w->d);
     CLEANUP(docker_list_done) docker_list l = {0};
     err *e = docker_list_labelled(w->d->api, w->d->label, &l);
 
     if (!e) {
-        docker_boxes_compare(w->d, &l);
+        docker_boxes_compare(w->d, expected, &l);
         remove_strays(w, &l);
     }
     err_free(e); /* it is away again; the stream will say so */
