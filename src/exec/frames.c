@@ -124,6 +124,8 @@ void frames_input(exec *x)
         return;
     bool eof = atomic_load(&x->in_eof); /* before the length: nothing follows the end */
     uint64_t len = atomic_load(&x->in_len), taken = atomic_load(&x->in_taken);
+    if (x->io.in_sent < taken) /* it had more of the connection before than it said first */
+        x->io.in_sent = taken;
     if (x->io.in_sent < len && x->io.in_sent - taken < WINDOW) {
         CLEANUP(freep) char *chunk = xmalloc(CHUNK);
         input_path(x, path);

@@ -9,7 +9,8 @@ struct box {
     backend b;
     world w;
     _Atomic int fetches;
-    _Atomic int refuse; /* so many fetches */
+    _Atomic int refuse;              /* so many fetches */
+    _Atomic uint64_t limit, written; /* of stdin */
 };
 
 static err *do_exec(box *x, uint64_t id, const exec_spec *s, int keep)
@@ -45,6 +46,15 @@ static void do_received(box *x, uint64_t id, int stream, uint64_t offset)
     (void)x, (void)id, (void)stream, (void)offset;
 }
 
+static err *do_stdin(box *x, uint64_t id, uint64_t offset, const void *p, size_t n, bool eof)
+{
+    (void)id, (void)p, (void)eof;
+    if (offset + n > atomic_load(&x->limit))
+        return err_sys(ERR_UNAVAILABLE, EAGAIN, "no credit");
+    atomic_store(&x->written, offset + n);
+    return NULL;
+}
+
 static void do_ref(box *x)
 {
     (void)x;
@@ -62,6 +72,7 @@ static const backend_ops OPS = {
     .close = do_mask,
     .ack = do_mask,
     .received = do_received,
+    .stdin_write = do_stdin,
     .box_ref = do_ref,
     .box_unref = do_ref,
     .free = do_free,
@@ -178,6 +189,37 @@ static void a_fetch_that_was_refused_is_tried_again(void **state)
     end(&b);
 }
 
+/* It says that it has taken more than was sent to it on this connection. */
+static void stdin_goes_on_behind_what_was_taken(void **state)
+{
+    exec_spec s = spec_sh("cat");
+    static const char BYTES[5000];
+    uint64_t stop = now_mono_ns() + 20 * NS_PER_S;
+    exec_state st;
+    box b;
+
+    (void)state;
+    begin(&b);
+    s.stdin_open = true;
+    exec *x = start(&b.w, &s);
+    exec_get(x, &st);
+    assert_ok(exec_stdin(x, BYTES, sizeof BYTES, 0, false));
+    atomic_store(&b.limit, 4096);
+    say_started(&b, st.id, SP_STARTED);
+    EXEC_BOX_EVENTS.stdin_taken(b.w.table, st.id, 0);
+    while (!atomic_load(&b.written) && now_mono_ns() < stop)
+        usleep(1000);
+    usleep(50000); /* as much as the credit allows */
+    assert_in_range(atomic_load(&b.written), 1, 4095);
+    atomic_store(&b.limit, 8192);
+    EXEC_BOX_EVENTS.stdin_taken(b.w.table, st.id, 4096);
+    while (atomic_load(&b.written) < sizeof BYTES && now_mono_ns() < stop)
+        usleep(1000);
+    assert_int_equal(atomic_load(&b.written), sizeof BYTES);
+    exec_unref(x);
+    end(&b);
+}
+
 static void take_socket(void *arg, err *failure, int fd)
 {
     assert_null(failure);
@@ -220,6 +262,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WORLD_TEST(an_exit_before_the_bytes_counts_behind_them),
         WORLD_TEST(a_fetch_that_was_refused_is_tried_again),
+        WORLD_TEST(stdin_goes_on_behind_what_was_taken),
         WORLD_TEST(a_tunnels_exit_before_its_bytes_counts_behind_them),
     };
 
