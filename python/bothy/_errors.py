@@ -91,6 +91,11 @@ class Overloaded(ApiError):
     """The node takes no work now: no slot is free, it is draining, or a part of it is missing."""
 
 
+class NotAnswered(ApiError):
+    """Something between us and the node could not reach it, or did not wait for it. Nobody is told so: it is a lost answer (Attempts)."""
+
+
+GATEWAY = frozenset({502, 503, 504})
 _BY_CODE: dict[str, type[ApiError]] = {
     "invalid_request": InvalidRequest,
     "unauthenticated": Unauthenticated,
@@ -115,8 +120,9 @@ _BY_CODE: dict[str, type[ApiError]] = {
 def api_error(status: int, body: object) -> ApiError:
     """Of an answer's body; one that is no error of the API's comes from something between us and it."""
     error = body.get("error") if isinstance(body, dict) else None
-    if not isinstance(error, dict):
+    if not isinstance(error, dict) or not isinstance(error.get("code"), str):
         error = {"code": "unknown", "message": f"the answer is no error of bothy: status {status}, {str(body)[:200]!r}"}
+        return (NotAnswered if status in GATEWAY else ApiError)(status, error)
     return _BY_CODE.get(str(error.get("code")), ApiError)(status, error)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from ._errors import ApiError, BothyError, ConnectionLost, Unreachable
+from ._errors import ApiError, BothyError, ConnectionLost, NotAnswered, Unreachable
 
 SOCKET = "/run/bothy/bothyd.sock"
 PATIENCE = 60.0  # seconds for which a node that has answered before is asked again, unless $BOTHY_PATIENCE says another number
@@ -136,6 +136,7 @@ class Attempts:
         self.count = 0
         self.unanswered = False  # one was sent, and its answer was lost
         self.since = 0.0  # of the first failure in a row
+        self.begun = time.monotonic()
 
     def progress(self) -> None:
         """Something came: patience begins anew."""
@@ -166,8 +167,20 @@ class Attempts:
         return self._pause(0, why)
 
     def refused(self, error: ApiError) -> float:
-        """An error answer. Nothing was done, so that it may be asked for again if time can help."""
+        """An error answer. Nothing was done, so that it may be asked for again if time can help; unless it is none of the node's."""
+        if isinstance(error, NotAnswered):
+            return self._not_answered(error)
         error.repeated = self.unanswered
         if not error.retryable or error.code not in WORTH_WAITING:
             raise error
         return self._pause(error.retry_after or 0, error)
+
+    def _not_answered(self, error: NotAnswered) -> float:
+        """The node may have the request, or have done it already."""
+        self.unanswered = True
+        why = ConnectionLost(f"{self.request.method} {self.request.path}: {error.message}")
+        if not self.request.again:
+            raise why
+        if error.status == 504 and time.monotonic() - self.begun < self.request.silence:  # it was waited for, as we would have waited
+            self.since = time.monotonic()
+        return self._pause(0, why)

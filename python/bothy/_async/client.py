@@ -60,10 +60,9 @@ class AsyncClient:
         request = Request("POST", "/v1/sandboxes", json=spec, headers=keyed(key), silence=SLOW + (queue_wait or 0))
         try:
             return AsyncSandbox(self.transport, SandboxInfo.of(await self.transport.json(request)))
-        except (ApiError, Unreachable):  # nothing was made
-            raise
-        except BaseException:
-            if key is None:
+        except BaseException as e:
+            none_made = isinstance(e, Unreachable) or (isinstance(e, ApiError) and not e.repeated)
+            if key is None and not none_made:
                 await self._undo(request)
             raise
 
