@@ -7,7 +7,6 @@ import dataclasses
 import io
 import posixpath
 import tarfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from . import dockerfile
@@ -32,9 +31,11 @@ TAIL = 2000  # characters of what a failed RUN wrote
 
 @dataclasses.dataclass
 class State:
-    """What later instructions build on. `args` are for the build, `env` for the sandboxes, too; `known` has the image's."""
+    """What later instructions build on. `args` are for the build, `env` for the sandboxes, too; `known` has the image's, `before` the
+    args from before FROM, which are to be declared again."""
 
     known: dict[str, str]
+    before: dict[str, str] = dataclasses.field(default_factory=dict)
     env: dict[str, str] = dataclasses.field(default_factory=dict)
     args: dict[str, str] = dataclasses.field(default_factory=dict)
     user: str | None = None
@@ -43,7 +44,7 @@ class State:
 
     @property
     def variables(self) -> dict[str, str]:
-        return {**self.args, **self.known, **self.env}
+        return {**self.known, **self.args, **self.env}
 
 
 class Build:
@@ -63,8 +64,7 @@ class Build:
         self.state.env.update(dockerfile.pairs(instruction, self.state.variables))
 
     async def arg(self, instruction: Instruction) -> None:
-        if "=" in instruction.value:
-            self.state.args.update(dockerfile.pairs(instruction, self.state.variables))
+        self.state.args.update(dockerfile.declared(instruction, self.state.variables, self.state.before))
 
     async def shell(self, instruction: Instruction) -> None:
         self.state.shell = tuple(instruction.words or ()) or self.state.shell
@@ -158,18 +158,18 @@ def tarfile_name(source: str) -> bool:
     return source.endswith((".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".tar.zst"))
 
 
-def base_of(instructions: list[Instruction], args: Mapping[str, str]) -> tuple[str, list[Instruction]]:
-    """The image of FROM, and what follows."""
-    known = dict(args)
+def base_of(instructions: list[Instruction]) -> tuple[str, dict[str, str], list[Instruction]]:
+    """The image of FROM, the args before it, and what follows."""
+    known: dict[str, str] = {}
     for at, instruction in enumerate(instructions):
         if instruction.name == "ARG":
-            known.update(dockerfile.pairs(instruction, known) if "=" in instruction.value else {})
+            known.update(dockerfile.declared(instruction, known, {}))
         elif instruction.name == "FROM":
             rest = instructions[at + 1:]
             later = next((one for one in rest if one.name == "FROM"), None)
             if later:
                 raise later.wrong("several stages cannot be built here; build the image elsewhere and name it instead")
-            return dockerfile.expand(instruction.value, known).split()[0], rest
+            return dockerfile.expand(instruction.value, known).split()[0], known, rest
         else:
             raise instruction.wrong("it comes before FROM")
     raise DockerfileError("the Dockerfile has no FROM")
@@ -183,9 +183,9 @@ async def build_template(client: AsyncClient, name: str, context: Path, *, file:
     if before and not replace:
         return before
     instructions = list(dockerfile.parse((file or context / "Dockerfile").read_text()))
-    base, rest = base_of(instructions, {})
+    base, before_it, rest = base_of(instructions)
     image = await client.pull(base, pull="missing")
-    state = State(dict(image.env), user=image.user or None, cwd=image.cwd or "/")
+    state = State(dict(image.env), before_it, user=image.user or None, cwd=image.cwd or "/")
     async with await client.create(base, network=network, ttl=ttl, labels={"bothy.build": name}) as sandbox:
         build = Build(sandbox, Context(context), state, timeout)
         for instruction in rest:

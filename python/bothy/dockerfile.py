@@ -12,6 +12,7 @@ from ._errors import BothyError
 
 HEREDOC = re.compile(r"(?<!\S)\d*<<(-?)(['\"]?)([A-Za-z_]\w*)\2")  # a word's beginning, as BuildKit has it: `1<<3` and `<<<` are the shell's
 VARIABLE = re.compile(r"\\(.)|\$(?:(\w+)|\{(\w+)(?:(:[-+])([^}]*))?\})")
+WORD = re.compile(r"(?:\\.|[^\s\"'\\]|\"(?:\\.|[^\"])*\"|'[^']*')+")
 WITH_HEREDOC = ("RUN", "COPY", "ADD")
 
 
@@ -63,16 +64,26 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def pairs(instruction: Instruction, variables: Mapping[str, str]) -> dict[str, str]:
-    """Of ENV and ARG: NAME=value…, or NAME value."""
+    """Of ENV: NAME=value…, or NAME value."""
     if "=" not in instruction.value.split(None, 1)[0]:
         name, _, value = instruction.value.partition(" ")
         return {name: expand(value.strip(), variables)}
     found = {}
-    for word in re.findall(r"(?:\\.|[^\s\"'\\]|\"(?:\\.|[^\"])*\"|'[^']*')+", instruction.value):
+    for word in WORD.findall(instruction.value):
         name, equals, value = word.partition("=")
         if not equals:
             raise instruction.wrong(f"{word!r} has no value")
         found[name] = _unquoted(value, variables)
+    return found
+
+
+def declared(instruction: Instruction, variables: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """Of ARG: NAME=value…, each with those before it, or NAME, which has its value from before FROM."""
+    found: dict[str, str] = {}
+    for word in WORD.findall(instruction.value):
+        name, equals, value = word.partition("=")
+        if equals or name in before:
+            found[name] = _unquoted(value, {**variables, **found}) if equals else before[name]
     return found
 
 
