@@ -7,14 +7,17 @@ import dataclasses
 import io
 import posixpath
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from . import dockerfile
 from ._async.client import AsyncClient
 from ._async.sandbox import AsyncSandbox
 from ._context import Context, Owner, is_directory_target
-from ._errors import BothyError, Conflict, NotFound
+from ._errors import ApiError, BothyError, Conflict, NotFound
 from ._models import ExecResult, Template
+from ._request import Request, path
 from ._wait import async_in_thread
 from .dockerfile import DockerfileError, Heredoc, Instruction
 
@@ -191,13 +194,15 @@ async def build_template(client: AsyncClient, name: str, context: Path, *, file:
         for instruction in rest:
             await build.step(instruction)
         snapshot = await sandbox.snapshot()
-    if before:
-        await remove_template(client, before)
+    recipe = {"snapshot": snapshot.id, "env": state.env, "user": state.user, "cwd": state.cwd}
     try:
-        return await client.create_template(name, snapshot=snapshot.id, env=state.env, user=state.user, cwd=state.cwd)
-    except Conflict:  # somebody else was faster
-        await client.delete_snapshot(snapshot.id)
-        return await client.template(name)
+        return await replace_template(client, before, recipe) if before else await client.create_template(name, **recipe)
+    except ApiError as e:  # nothing has the snapshot; of a lost answer nobody knows
+        with contextlib.suppress(BothyError):
+            await client.delete_snapshot(snapshot.id)
+        if isinstance(e, Conflict) and not before:  # somebody else was faster
+            return await client.template(name)
+        raise
 
 
 async def find_template(client: AsyncClient, name: str) -> Template | None:
@@ -207,9 +212,12 @@ async def find_template(client: AsyncClient, name: str) -> Template | None:
         return None
 
 
-async def remove_template(client: AsyncClient, template: Template) -> None:
-    """With the snapshot that was made for it."""
-    await client.delete_template(template.name)
-    if template.snapshot:
+async def replace_template(client: AsyncClient, before: Template, recipe: Mapping[str, Any]) -> Template:
+    """In one step, nothing of it is left but its name and id; then the snapshot that was made for it goes."""
+    other = {member: None for member in before.raw if member not in ("id", "name", "owner", "created", "changed")}
+    request = Request("PATCH", path("templates", before.id), json={**other, **recipe})
+    made = Template.of(await client.transport.json(request))
+    if before.snapshot:
         with contextlib.suppress(BothyError):  # another template has it
-            await client.delete_snapshot(template.snapshot)
+            await client.delete_snapshot(before.snapshot)
+    return made

@@ -222,6 +222,29 @@ async def build_and_read(node, context):
             await client.delete_template(template.name)
 
 
+async def refused_builds(client, context):
+    """A template that is refused, when there is none of its name and when there is one; then one that is taken."""
+    async def build(lines, **options):
+        (context / "Dockerfile").write_text(f"FROM busybox\n{lines}")
+        return await build_template(client, "again", context, **options)
+
+    async def kept():
+        return [one.id for one in await client.snapshots()]
+    too_long = "".join(f"ENV V{n}={'x' * 50_000}\n" for n in range(3))  # together more than a template may have
+    await raised(bothy.ApiError, build(too_long))
+    equal(await kept(), [], "snapshots after a template that was refused")
+    first = await build("RUN echo first >/said\nENV A=1\nUSER 1000\n")
+    await raised(bothy.ApiError, build(too_long, replace=True))
+    equal(((await client.template("again")).snapshot, await kept()), (first.snapshot, [first.snapshot]), "the one that was to be replaced")
+    second = await build("RUN echo second >/said\n", replace=True)
+    equal((await client.template("again"), await kept()), (second, [second.snapshot]), "the one in its place")
+    equal((second.raw["env"], second.raw["user"]), ({}, None), "nothing of the first")
+    async with await client.create(template="again") as sandbox:
+        equal((await sandbox.exec("cat /said")).text, "second\n", "its files")
+    await client.delete_template("again")
+    await client.delete_snapshot(second.snapshot)
+
+
 def plain_cases(suite, node):
     @suite.case("every member that is read of an answer is one that the API describes")
     def _():
@@ -264,6 +287,15 @@ def plain_cases(suite, node):
             pathlib.Path(here, "a").write_text("file\n")
             equal(asyncio.run(build_and_read(node, pathlib.Path(here))), "1\nfile\n", "its files")
         equal(seen, {False}, "in the main thread")
+
+    @suite.case("a build whose template is refused leaves no snapshot, and the template that it was to replace")
+    def _():
+        async def builds(context):
+            key = node.ok("POST", "/v1/keys", {"owner": "builder", "role": "user"})["key"]
+            async with bothy.AsyncClient(f"http://127.0.0.1:{node.port}", key=key, patience=0) as client:
+                await refused_builds(client, context)
+        with tempfile.TemporaryDirectory() as here:
+            asyncio.run(builds(pathlib.Path(here)))
 
     @suite.case("no daemon: told at once, with what to do")
     def _():
