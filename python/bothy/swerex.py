@@ -144,18 +144,21 @@ class BothyRuntime(AbstractRuntime):
 
     # ---- commands and files ----
     async def execute(self, command: Command) -> CommandResponse:
-        words: list[str] = ["/bin/sh", "-c", str(command.command)] if command.shell else \
-            [command.command] if isinstance(command.command, str) else list(command.command)
+        """As subprocess.run() has it: of a list behind a shell the first is the script, the rest its arguments; a signal that ended it is -n."""
+        words = [command.command] if isinstance(command.command, str) else list(command.command)
+        if command.shell:
+            words = ["/bin/sh", "-c", *words]
         ended = await self.sandbox.exec(words, timeout=command.timeout, env=command.env, cwd=command.cwd, merged=command.merge_output_streams)
         if ended.timed_out:
             raise CommandTimeoutError(f"Timeout ({command.timeout}s) exceeded while running command")
-        if ended.status is None:
+        code = -ended.end.signal if ended.end.how in ("signalled", "killed") and ended.end.signal else ended.exit_code
+        if code is None:
             raise NoExitCodeError(f"nobody saw how the command ended ({ended.said})")
         out, err = ended.told, ended.told_err
-        if command.check and ended.status != 0:
+        if command.check and code != 0:
             told = f"{command.error_msg}: " if command.error_msg else ""
-            raise NonZeroExitCodeError(f"{told}Command {command.command!r} failed with exit code {ended.status}. Stdout:\n{out!r}\nStderr:\n{err!r}")
-        return CommandResponse(stdout=out, stderr=err, exit_code=ended.status)
+            raise NonZeroExitCodeError(f"{told}Command {command.command!r} failed with exit code {code}. Stdout:\n{out!r}\nStderr:\n{err!r}")
+        return CommandResponse(stdout=out, stderr=err, exit_code=code)
 
     async def read_file(self, request: ReadFileRequest) -> ReadFileResponse:
         with _as_os_errors(request.path):

@@ -19,6 +19,7 @@ from swerex.runtime.abstract import (
     UploadRequest,
     WriteFileRequest,
 )
+from swerex.runtime.local import LocalRuntime
 
 
 async def raises(kind, awaitable):
@@ -74,6 +75,10 @@ async def commands(rex):
     done = await rex.execute(Command(command="echo $A; echo e >&2; exit 4", shell=True, env={"A": "1"}, cwd="/tmp"))
     assert (done.stdout, done.stderr, done.exit_code) == ("1\n", "e\n", 4), done
     assert (await rex.execute(Command(command=["sh", "-c", "echo a; echo b >&2"], merge_output_streams=True))).stdout == "a\nb\n"
+    for command in (Command(command=["echo $0 $1", "a", "b c"], shell=True), Command(command=["sh", "-c", "kill -9 $$"])):
+        here = await LocalRuntime().execute(command)
+        assert await rex.execute(command) == here, f"{command} is {await rex.execute(command)}, not {here}"
+    assert "exit code -15." in await raises(E.NonZeroExitCodeError, rex.execute(Command(command="kill $$", shell=True, check=True)))
     assert "m: " in await raises(E.NonZeroExitCodeError, rex.execute(Command(command=["false"], check=True, error_msg="m")))
     await raises(E.CommandTimeoutError, rex.execute(Command(command=["sleep", "60"], timeout=0.5)))
 
