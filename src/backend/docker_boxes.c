@@ -12,9 +12,8 @@
 #include "base/thread.h"
 
 #define RETRY_MS  1000
-#define RENAME_MS 30000 /* until one that was refused for a reason of the engine's is tried again \
-                         */
-#define NAME "bothy-"
+#define RENAME_MS 30000 /* of one that the engine has refused */
+#define NAME      "bothy-"
 
 void docker_name_of(const char *id, char ret_name[DOCKER_NAME_MAX])
 {
