@@ -23,6 +23,7 @@ static struct {
     buf in;
     struct {
         spl_window win[2];
+        uint64_t told[2]; /* RECEIVED, also of what never came */
         bool eof[2], exited, known;
     } exec[EXECS];
 } peer;
@@ -136,8 +137,12 @@ static void on_stdio(const sps_message *m)
     const struct sps_data *d = m->record;
     size_t i = d->h.id % EXECS;
 
+    spl_window *w = &peer.exec[i].win[d->a - 1];
+
     MUST(peer.exec[i].known); /* nothing flows that was not asked for */
-    MUST(spl_window_take(&peer.exec[i].win[d->a - 1], d->offset, m->nextra) == SPL_TAKE_OK);
+    if (d->offset > w->next && d->offset <= peer.exec[i].told[d->a - 1])
+        w->next = d->offset; /* we said that we have what is before it */
+    MUST(spl_window_take(w, d->offset, m->nextra) == SPL_TAKE_OK);
     MUST(!peer.exec[i].eof[d->a - 1]);
     peer.exec[i].eof[d->a - 1] = !m->nextra;
 }
@@ -159,6 +164,7 @@ static void on_begin(uint64_t id)
         const struct output *o = &flow_of(e)->out[k];
         peer.exec[id % EXECS].win[k] = (spl_window){o->base, o->limit};
         peer.exec[id % EXECS].eof[k] = false;
+        peer.exec[id % EXECS].told[k] = 0;
     }
     peer.exec[id % EXECS].known = true;
     peer.exec[id % EXECS].exited = false;
@@ -207,8 +213,11 @@ static void tell(const void *record, size_t size, const void *extra, size_t next
     char *out = xmalloc(spl_size(size, nextra));
     size_t n = spl_put(&peer.end, out, record, size, extra, nextra);
 
-    if (size == sizeof *d && d->h.type == SPS_RECEIVED && (d->a == 1 || d->a == 2))
+    if (size == sizeof *d && d->h.type == SPS_RECEIVED && (d->a == 1 || d->a == 2)) {
+        uint64_t *told = &peer.exec[d->h.id % EXECS].told[d->a - 1];
+        *told = d->offset > *told ? d->offset : *told;
         spl_window_grant(&peer.exec[d->h.id % EXECS].win[d->a - 1], d->offset, d->b);
+    }
     now.to_init = (fuzz_in){(uint8_t *)out, n};
     while (lnk.fd && now.to_init.n && link_may_read()) {
         link_read();
