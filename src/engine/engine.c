@@ -550,18 +550,39 @@ err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *sp
     return sandbox_told(sb, failure);
 }
 
+/* What was begun with this key has its answer, whatever the sandbox's state and the owner's quota
+ * are now. */
+static err *find_replay(sandbox *sb, const exec_key *key, exec **ret_exec)
+{
+    exec_table *t = NULL;
+
+    *ret_exec = NULL;
+    {
+        LOCK_SCOPE(&sb->lock);
+        if (!sb->table && sb->state != LIFE_GONE)
+            return NULL;
+    }
+    TRY(sandbox_table(sb, &t));
+    return exec_replay(t, key, ret_exec);
+}
+
 err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const idempotency *idem,
                  exec **ret_exec, bool *ret_replay)
 {
     exec_key key = {0};
 
     TRY(caller_require(c, CALLER_USER));
+    if (idem->key) {
+        idempotency_hash(c->owner, "exec", sb->id, idem, key.key, key.body);
+        TRY(find_replay(sb, &key, ret_exec));
+        *ret_replay = *ret_exec;
+        if (*ret_exec)
+            return NULL;
+    }
     TRY(sandbox_wait_awake(sb));
     TRY(exec_spec_check(spec));
     TRY(sandbox_check_commands(e, c, sb));
     spec->setuid = sb->setuid;
-    if (idem->key)
-        idempotency_hash(c->owner, "exec", sb->id, idem, key.key, key.body);
     metric_add(&ENGINE_METRICS[M_EXECS], 0, 1);
     TRY(sandbox_use_begin(sb));
     sandbox_files(sb, &spec->nofile, &spec->nofile_hard);

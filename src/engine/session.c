@@ -77,6 +77,11 @@ bool engine_session_key(const caller *c, sandbox *sb, session *s, const idempote
 err *engine_session_run(sandbox *sb, session *s, const command_spec *spec, const exec_key *key,
                         uint64_t *ret_seq, bool *ret_replay)
 {
+    TRY(session_replay(s, key,
+                       ret_seq)); /* it has its answer, whatever the sandbox's state is now */
+    *ret_replay = *ret_seq;
+    if (*ret_seq)
+        return NULL;
     TRY(sandbox_use_begin(sb));
     err *failure = session_run(s, spec, key, ret_seq, ret_replay);
     sandbox_use_end(sb);

@@ -264,6 +264,12 @@ err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *ke
     return e;
 }
 
+err *exec_replay(exec_table *t, const exec_key *key, exec **ret_exec)
+{
+    LOCK_SCOPE(&t->lock);
+    return replay(t, &(exec_spec){0}, key, ret_exec);
+}
+
 err *exec_find(exec_table *t, uint64_t id, exec **ret_exec)
 {
     LOCK_SCOPE(&t->lock);

@@ -116,6 +116,9 @@ typedef void exec_tunnel_done(void *arg, err *failure, int fd);
 err *exec_tunnel(exec_table *t, const exec_spec *spec, size_t first, exec_tunnel_done *done,
                  void *arg) ERR_MUST;
 
+/* The exec of this key, also of a table that has ended; NULL: there is none.
+ * ERR_IDEMPOTENCY_MISMATCH. */
+err *exec_replay(exec_table *t, const exec_key *key, exec **ret_exec) ERR_MUST;
 err *exec_find(exec_table *t, uint64_t id, exec **ret_exec) ERR_MUST;
 /* The newest max of all known, oldest first; a malloc'ed array of references. */
 void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n);

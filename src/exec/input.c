@@ -157,8 +157,11 @@ static err *append(exec *x, const void *p, size_t n, bool eof)
     input_path(x, path);
     CLEANUP(closep)
     int fd = openat(x->table->hub->o.spool_dir, path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+    int errnum = errno;
     if (fd < 0)
-        return fs_error(errno, "cannot open the command's stdin");
+        TRY(check_open(x)); /* it goes with its command's end */
+    if (fd < 0)
+        return fs_error(errnum, "cannot open the command's stdin");
     uint64_t len = atomic_load(&x->in_len);
     int r = fs_pwrite_all(fd, p, n, len);
     if (r) { /* what was written of it must not be taken for input */
@@ -213,7 +216,7 @@ err *exec_stdin_all(exec *x, const void *p, size_t n)
     uint64_t at = exec_stdin_length(x);
     err *e = at <= n ? exec_stdin(x, (const char *)p + at, n - at, at, true) : NULL;
 
-    if (e && e->code == ERR_CONFLICT) {
+    if (e && (e->code == ERR_CONFLICT || e->code == ERR_SANDBOX_GONE)) {
         err_free(e);
         return NULL;
     }

@@ -312,6 +312,12 @@ static void undo(session *s)
     s->life = SESSION_IDLE;
 }
 
+err *session_replay(session *s, const exec_key *key, uint64_t *ret_seq)
+{
+    LOCK_SCOPE(&s->lock);
+    return replay(s, key, ret_seq);
+}
+
 err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_t *ret_seq,
                  bool *ret_replay)
 {

@@ -105,6 +105,8 @@ typedef struct command_spec {
  */
 err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_t *ret_seq,
                  bool *ret_replay) ERR_MUST;
+/* The command of this key, or 0; also of a session that has ended. ERR_IDEMPOTENCY_MISMATCH. */
+err *session_replay(session *s, const exec_key *key, uint64_t *ret_seq) ERR_MUST;
 bool session_is_busy(const err *e); /* one of those two */
 
 enum command_kind {

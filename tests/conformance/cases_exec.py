@@ -238,6 +238,22 @@ def refused(suite, node, sb):
         else:
             raise AssertionError(f"its start was told too late, it was not found to run: {watch}")
 
+    @suite.case("the same key gives the same answer also when the sandbox has ended")
+    def _():
+        with node.sandbox() as one:
+            key, body = {"Idempotency-Key": "kept"}, {"argv": ["sh", "-c", "cat; exit 3"], "stdin": {"text": "said\n"}}
+            first = node.ok("POST", f"/v1/sandboxes/{one}/exec", body, key)
+            at = node.ok("POST", f"/v1/sandboxes/{one}/sessions", {"shell": "sh"})["id"]
+            command = {"command": "echo of a session; (exit 4)"}
+            ran = node.ok("POST", f"/v1/sandboxes/{one}/sessions/{at}/commands", command, key)
+            node.delete(one)
+            a = node.call("POST", f"/v1/sandboxes/{one}/exec", body, key)
+            equal((a.status, a.headers.get("Idempotent-Replay")), (200, "true"), f"{a!r}")
+            equal((a.json["end"], a.json["out"]), (first["end"], first["out"]), "the answer")
+            again = node.ok("POST", f"/v1/sandboxes/{one}/sessions/{at}/commands", command, key)
+            equal((again["exit_code"], again["out"]), (ran["exit_code"], ran["out"]), "the answer of a session")
+            expect_error(node.call("POST", f"/v1/sandboxes/{one}/exec", body, {"Idempotency-Key": "another"}), 410, "sandbox_gone")
+
     @suite.case("who ends before reading its stdin has its own end, and a missing program its own error")
     def _():
         for _ in range(20):

@@ -45,11 +45,11 @@ err *control_connect(request *rq, response *rs)
     TRY(control_body(rq, NULL, &body));
     TRY(control_timeout(body, d->o.default_ttl_ms, &p.ttl_ms));
     TRY(control_find(rq, &sb));
-    bool paused = is_paused(sb);
+    if (!is_paused(sb)) /* later, never earlier */
+        TRY(engine_update(d->o.engine, e2b_caller(rq), sb, &p));
+    bool paused = is_paused(sb); /* also by a pause that was under way */
     if (paused)
         TRY(wake(d, e2b_caller(rq), sb, &p));
-    else /* later, never earlier */
-        TRY(engine_update(d->o.engine, e2b_caller(rq), sb, &p));
     response_json(rs, paused ? 201 : 200, view_made(d, sb));
     return NULL;
 }
@@ -83,6 +83,8 @@ static err *extend(request *rq, response *rs, const sandbox_patch *p)
     if (is_paused(sb))
         return not_running(sb);
     TRY(engine_update(e2b_engine(rq), e2b_caller(rq), sb, p));
+    if (is_paused(sb))
+        return not_running(sb);
     response_status(rs, 204);
     return NULL;
 }

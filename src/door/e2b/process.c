@@ -177,6 +177,10 @@ static err *start_exec(envd_call *c, process_start *s, uint64_t timeout_ms, exec
     TRY(engine_exec(c->door->o.engine, c->as, c->sb, &spec, &(idempotency){0}, &x, &replay));
     exec_note_set(x, TAKE_PTR(note));
     err *e = fed ? feed_text(x, &text) : NULL;
+    if (e && e->code == ERR_CONFLICT) { /* it has ended already: its end says why */
+        err_free(e);
+        e = NULL;
+    }
     if (e) { /* half a text is not to be run, and nobody knows the process */
         err_drop(exec_signal(x, SIGKILL, SP_TO_TREE), "e2b");
         return e;
