@@ -4,18 +4,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/id.h"
 #include "base/sock.h"
 #include "base/str.h"
 #include "cli/cli.h"
+#include "cli/follow.h"
 #include "cli/out.h"
 #include "cli/user.h"
 
-#define POST_TRIES 4
+#define PAUSE_MAX_MS 2000
 
 const char *cli_env(const char *name)
 {
@@ -116,20 +117,13 @@ err *cli_call(cli *c, const char *method, json_t *body, json_t **ret_answer, con
     return explain(do_json(c, method, path, owned, NULL, ret_answer));
 }
 
-static void pause_ms(unsigned ms)
-{
-    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
-
-    nanosleep(&t, NULL);
-}
-
 /* The answer was lost on the way; with the same key the request may be sent again. A daemon that is
- * not there at all is told at once. */
-static bool was_lost(const err *e)
+ * not there at all is told at once, unless it was before: it may have done what was asked. */
+static bool was_lost(const err *e, bool before)
 {
     bool absent = e->errnum == ENOENT || e->errnum == ECONNREFUSED || e->errnum == EACCES;
 
-    return e->code == ERR_UNAVAILABLE && !absent && !e->remedy;
+    return e->code == ERR_UNAVAILABLE && (before || !absent) && !e->remedy;
 }
 
 err *cli_post(cli *c, json_t *body, json_t **ret_answer, const char *path_fmt, ...)
@@ -143,12 +137,17 @@ err *cli_post(cli *c, json_t *body, json_t **ret_answer, const char *path_fmt, .
     CLEANUP(freep) char *path = str_vprintf(path_fmt, ap);
     va_end(ap);
     id_random(key, sizeof key - 1);
+    uint64_t until = 0; /* since the first one was lost */
     for (unsigned attempt = 1;; attempt++) {
         err *e = do_json(c, "POST", path, owned, key, ret_answer);
-        if (!e || !was_lost(e) || attempt == POST_TRIES)
+        if (!e || !was_lost(e, until))
+            return explain(e);
+        if (!until)
+            until = now_mono_ns() + follow_patience_ns();
+        if (now_mono_ns() >= until)
             return explain(e);
         err_free(e);
-        pause_ms(100U << attempt);
+        follow_pause_ms(attempt < 5 ? 100U << attempt : PAUSE_MAX_MS);
     }
 }
 

@@ -452,6 +452,7 @@ err *attach_run(cli *c, const attach_args *a, enum attach_how *ret_how, int *sta
     }
     json_decref(s.end);
     if (s.fatal && s.fatal->errnum == EPIPE) { /* nobody reads any more: as with a broken pipe */
+        *ret_how = ATTACH_SIGNAL;
         *status = CLI_SIGNAL + SIGPIPE;
         err_free(TAKE_PTR(s.fatal));
         return NULL;

@@ -27,7 +27,7 @@ typedef struct attach_args {
 enum attach_how {
     ATTACH_ENDED,    /* status is the command's */
     ATTACH_DETACHED, /* by the keys */
-    ATTACH_SIGNAL,   /* by TERM or HUP; status is 128 + n */
+    ATTACH_SIGNAL,   /* by TERM or HUP, or PIPE: nobody reads; status is 128 + n */
 };
 /* Says what there is to say on stderr: how it ended, how to come back. */
 err *attach_run(cli *c, const attach_args *a, enum attach_how *ret_how, int *status) ERR_MUST;

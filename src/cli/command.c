@@ -48,6 +48,15 @@ err *command_start(cli *c, const command *cmd, char **ret_exec)
     return NULL;
 }
 
+/* The reader of our stdout has gone: end the command as a broken pipe would. */
+static err *reader_gone(cli *c, const command *cmd, const char *exec, int *status)
+{
+    err_drop(cli_call(c, "DELETE", NULL, NULL, "/v1/sandboxes/%s/processes/%s", cmd->sandbox, exec),
+             "end the command");
+    *status = CLI_SIGNAL + SIGPIPE;
+    return NULL;
+}
+
 err *command_attach(cli *c, const command *cmd, const keys *detach, enum attach_how *ret_how,
                     int *status)
 {
@@ -60,7 +69,10 @@ err *command_attach(cli *c, const command *cmd, const keys *detach, enum attach_
 
     TRY(command_start(c, cmd, &exec));
     a.exec = exec;
-    return attach_run(c, &a, ret_how, status);
+    TRY(attach_run(c, &a, ret_how, status));
+    if (*ret_how == ATTACH_SIGNAL && *status == CLI_SIGNAL + SIGPIPE)
+        return reader_gone(c, cmd, exec, status);
+    return NULL;
 }
 
 static json_t *stream_to_json(const follow_sink *s)
@@ -94,15 +106,6 @@ static void print_end(const follow *f)
 
     if (e)
         out_error(stderr, e, false, out_colours(stderr));
-}
-
-/* The reader of our stdout has gone: end the command as a broken pipe would. */
-static err *reader_gone(cli *c, const command *cmd, const char *exec, int *status)
-{
-    err_drop(cli_call(c, "DELETE", NULL, NULL, "/v1/sandboxes/%s/processes/%s", cmd->sandbox, exec),
-             "end the command");
-    *status = CLI_SIGNAL + SIGPIPE;
-    return NULL;
 }
 
 err *command_follow(cli *c, const command *cmd, const char *exec, int *status)

@@ -63,9 +63,10 @@ static err *resync(input *in, uint64_t begin, size_t n)
     return NULL;
 }
 
+/* The offset makes it safe to send it again, also when there was no room for it. */
 static bool is_lost(const err *e)
 {
-    return e->code == ERR_UNAVAILABLE || e->code == ERR_DRAINING;
+    return e->retryable;
 }
 
 /* Brings p[0..n) behind what was sent before. */
@@ -103,10 +104,15 @@ static ssize_t read_piece(int fd, char *piece)
 }
 
 /* The command is told the end: it would wait for ever. */
-static err *unreadable(input *in, int errnum)
+static void give_up(input *in)
 {
     atomic_store(&failed, true);
     err_drop(send_piece(in, NULL, 0, true), "stdin");
+}
+
+static err *unreadable(input *in, int errnum)
+{
+    give_up(in);
     return err_remedy(err_sys(ERR_INTERNAL, errnum, "cannot read stdin"),
                       "Give it a file, a pipe or a terminal, or leave -i out. The command was told "
                       "that its input ends here.");
@@ -132,8 +138,11 @@ static void *run(void *arg)
     input *in = arg;
     CLEANUP(err_freep) err *e = pump(in);
 
-    if (e && e->code != ERR_CONFLICT && e->code != ERR_SANDBOX_GONE && e->code != ERR_NOT_FOUND)
+    if (e && e->code != ERR_CONFLICT && e->code != ERR_SANDBOX_GONE && e->code != ERR_NOT_FOUND) {
         out_error(stderr, err_wrap(e, "stdin"), false, false);
+        if (!input_has_failed())
+            give_up(in);
+    }
     input_free(in);
     return NULL;
 }

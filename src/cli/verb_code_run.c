@@ -48,7 +48,8 @@ static err *read_code(const char *word, buf *b)
     return read_all(fd, word, b);
 }
 
-static void write_stream(FILE *to, const json_t *stream)
+/* What there is of it; false: that is not all. */
+static bool write_stream(FILE *to, const json_t *stream)
 {
     const char *text = json_str(stream, "text"), *b64 = json_str(stream, "b64");
     CLEANUP(freep) void *bytes = NULL;
@@ -59,6 +60,7 @@ static void write_stream(FILE *to, const json_t *stream)
     else if (b64 && base64_decode(b64, strlen(b64), &bytes, &n))
         fwrite(bytes, 1, n, to);
     fflush(to);
+    return !json_flag(stream, "truncated");
 }
 
 static err *run(cli *c, void *args, const opt_words *words, int *status)
@@ -82,8 +84,12 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
         out_json(stdout, answer);
         return NULL;
     }
-    write_stream(stdout, json_object_get(answer, "out"));
-    write_stream(stderr, json_object_get(answer, "err"));
+    bool whole = write_stream(stdout, json_object_get(answer, "out"));
+    if (write_stream(stderr, json_object_get(answer, "err")) && whole)
+        return NULL;
+    fprintf(stderr, "bothy: the program has written more than is kept; the rest is lost\n");
+    if (!*status)
+        *status = CLI_FAILED;
     return NULL;
 }
 

@@ -220,7 +220,10 @@ void client_prepare(const client *c, CURL *h, const char *url)
     curl_easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(h, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, CLIENT_CONNECT_MS);
-    curl_easy_setopt(h, CURLOPT_PROXY, ""); /* the environment decides nothing here */
+    curl_easy_setopt(h, CURLOPT_PROXY, "");         /* the environment decides nothing here */
+    curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L); /* a server without power says nothing */
+    curl_easy_setopt(h, CURLOPT_TCP_KEEPIDLE, 30L);
+    curl_easy_setopt(h, CURLOPT_TCP_KEEPINTVL, 10L);
     if (c->socket_path)
         curl_easy_setopt(h, CURLOPT_UNIX_SOCKET_PATH, c->socket_path);
 }
