@@ -404,8 +404,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle_fault(self, method, path):
         pattern, problem = WORLD["faults"].get("error", [None, None])
-        if pattern and re.search(pattern, f"{method} {path}"):
-            body = {k: v for k, v in problem.items() if k != "http"}
+        if pattern and re.search(pattern, f"{method} {path}") and problem.get("times", 1):
+            if "times" in problem:
+                problem["times"] -= 1
+            body = {k: v for k, v in problem.items() if k not in ("http", "times")}
             raise Problem(problem["http"], body["code"], body["message"],
                           **{k: v for k, v in body.items() if k not in ("code", "message")})
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/docker.h"
+#include "base/str.h"
 
 #include "../unit.h"
 
@@ -35,10 +36,31 @@ static void the_volume_has_nothing_behind_its_end(void **state)
     assert_true(is_zero(two.p + 5 * (size_t)BLOCK, 2 * (size_t)BLOCK));
 }
 
+/* The engine has written its list before a box was made that is looked for in it. */
+static void what_is_made_while_the_engine_lists_is_not_missed(void **state)
+{
+    docker d = {0};
+    docker_list none = {0};
+    docker_made made = {0};
+
+    (void)state;
+    pthread_mutex_init(&d.lock, NULL);
+    CLEANUP(strv_freep) char **expected = docker_boxes_expected(&d);
+    docker_box *x = docker_box_add(&d, "b000aaaaaaaaaaaaaaaa");
+    str_copy(made.handle, sizeof made.handle, "aaaa");
+    docker_box_contain(&d, x, &made);
+    docker_boxes_compare(&d, expected, &none);
+    assert_false(x->dead);
+    docker_box_forget(&d, "b000aaaaaaaaaaaaaaaa");
+    map_done(&d.boxes);
+    map_done(&d.handles);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_volume_has_nothing_behind_its_end),
+        cmocka_unit_test(what_is_made_while_the_engine_lists_is_not_missed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
