@@ -50,7 +50,8 @@ def cases(suite, node, engine):
         warm = {c["Id"] for n, c in containers(engine).items() if n.startswith("bothy-warm-")} - {stray}
         eventually("it is removed", lambda: engine.call("GET", f"/containers/{stray}/json")[0] == 404, 60)
         assert warm and warm <= {c["Id"] for c in containers(engine).values()}
-        assert node.log().count("is nobody's") == 1, node.log()[-3000:]
+        # By its name: Docker's own list may have one without a name that it has removed, and does not know when it is asked for it.
+        assert node.log().count("container bothy-warm-stray is nobody's") == 1, node.log()[-3000:]
     restarts(suite, node, engine)
 
 
