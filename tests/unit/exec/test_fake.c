@@ -225,6 +225,35 @@ static void stdin_is_appended_only_at_its_length(void **state)
     world_end(&w);
 }
 
+static void all_of_stdin_comes_once_or_the_end_says_why(void **state)
+{
+    world w;
+    exec_spec ends = spec_sh("exit 4"), reads = spec_sh("cat");
+    CLEANUP(freep) char *much = xcalloc(1, 2 << 20);
+
+    (void)state;
+    world_create(&w, 0, 0);
+    ends.stdin_open = reads.stdin_open = true;
+    exec *x = start(&w, &ends);
+    assert_int_equal(wait_end(x).end.exit_code, 4);
+    assert_ok(exec_stdin_all(x, "late", 4)); /* nobody reads it */
+    exec_unref(x);
+
+    x = start(&w, &reads);
+    assert_ok(exec_stdin(x, "one ", 4, 0, false)); /* as far as an earlier life of ours came */
+    assert_ok(exec_stdin_all(x, "one two", 7));
+    assert_ok(exec_stdin_all(x, "one two", 7));
+    assert_int_equal(wait_end(x).end.exit_code, 0);
+    assert_stream(x, 1, "one two");
+    exec_unref(x);
+
+    x = start(&w, &reads);
+    assert_err(exec_stdin_all(x, much, 2 << 20), ERR_TOO_LARGE);
+    assert_int_equal(wait_end(x).end.how, EXEC_KILLED); /* it would wait for ever */
+    exec_unref(x);
+    world_end(&w);
+}
+
 static void failures_name_their_stage(void **state)
 {
     world w;
@@ -978,6 +1007,7 @@ int main(int argc, char **argv)
         WORLD_TEST(known_output_with_cuts_and_repeats),
         WORLD_TEST(stdin_arrives_once_and_whole),
         WORLD_TEST(stdin_is_appended_only_at_its_length),
+        WORLD_TEST(all_of_stdin_comes_once_or_the_end_says_why),
         WORLD_TEST(failures_name_their_stage),
         WORLD_TEST(kills_are_told_from_deaths),
         WORLD_TEST(time_limits_reach_the_whole_tree),
