@@ -7,7 +7,9 @@
  * renew, 5 s lie between the last write of one and the first of the other.
  *
  * A fence: ask kube_lease_held() immediately before each write. A process that was stopped and goes
- * on finds its time over, whatever its thread has not noticed yet. */
+ * on finds its time over, whatever its thread has not noticed yet. Stopped between the question and
+ * the write it still writes, late: a write that must not come late names the resourceVersion, uid
+ * or value that it is about, or a name that nobody else gives. */
 #pragma once
 
 #include <stdbool.h>

@@ -189,25 +189,37 @@ err *case_lease(world *w)
     return NULL;
 }
 
+/* One write, of what is there now: who is stopped between the question whether it holds the lease
+ * and its write comes too late, and finds that another has written. */
+static err *write_epoch(world *w, kube_lease *l, const char *identity, unsigned turn)
+{
+    CLEANUP(freep) char *path = in_ns(w, &CONFIG_MAPS, "fenced");
+    CLEANUP(freep) char *turns = str_printf("%u", turn);
+    CLEANUP(json_decrefp) json_t *there = NULL;
+    uint64_t epoch = 0;
+
+    TRY(kube_get(w->k, path, &there));
+    const char *version = json_str(json_object_get(there, "metadata"), "resourceVersion");
+    MUST(version);
+    if (!kube_lease_held(l, &epoch))
+        return NULL;
+    CLEANUP(freep) char *text = str_printf("%llu", (unsigned long long)epoch);
+    CLEANUP(json_decrefp)
+    json_t *patch = json_pack("{s:{s:s}, s:{s:s, s:s, s:s}}", "metadata", "resourceVersion",
+                              version, "data", "value", text, "who", identity, "turn", turns);
+    return kube_patch(w->k, path, KUBE_PATCH_MERGE, patch, NULL);
+}
+
 /* Writes its epoch as long as it holds the lease, for the parent to look at. */
 int lease_writer(world *w, const char *identity)
 {
     kube_lease *l = candidate(w, w->k, "two", identity);
-    CLEANUP(freep) char *path = in_ns(w, &CONFIG_MAPS, "fenced");
-    uint64_t epoch = 0;
-    unsigned n = 0;
 
-    for (;;) {
-        if (!kube_lease_held(l, &epoch)) {
+    for (unsigned n = 1;; n++) {
+        if (kube_lease_held(l, NULL))
+            err_free(write_epoch(w, l, identity, n));
+        else
             nap_ms(5);
-            continue;
-        }
-        CLEANUP(freep) char *text = str_printf("%llu", (unsigned long long)epoch);
-        CLEANUP(freep) char *turn = str_printf("%u", ++n);
-        CLEANUP(json_decrefp)
-        json_t *patch =
-            json_pack("{s:{s:s, s:s, s:s}}", "data", "value", text, "who", identity, "turn", turn);
-        err_free(kube_patch(w->k, path, KUBE_PATCH_MERGE, patch, NULL));
     }
 }
 
