@@ -293,6 +293,28 @@ static err *make(kubernetes *b, const request *r, json_t **ret_object)
     return find_made(b, r, name, ret_object);
 }
 
+/* Lock held. The answer was lost, or did not come in time: the pod may be there by now, or later. */
+static void note_unmade(kubernetes *b, const request *r)
+{
+    pod *p = pods_by_id(b, r->spec.id);
+    map_iter it = {0};
+
+    if (b->unmade.count >= UNMADE_MAX && map_next(&b->unmade, &it)) /* any: most come at once */
+        map_take(&b->unmade, it.entry->key, it.entry->len);
+    map_put_str(&b->unmade, r->spec.id, b);
+    if (p)
+        requests_look_unmade(b, p);
+}
+
+void requests_look_unmade(kubernetes *b, pod *p)
+{
+    if (p->r || p->going || !map_get_str(&b->unmade, p->f.sandbox))
+        return;
+    pods_set_id(b, p, "");
+    p->retired = true;
+    pods_remove(b, p, "its create has failed");
+}
+
 static void run_make(kubernetes *b, work *w)
 {
     CLEANUP(json_decrefp) json_t *object = NULL;
@@ -302,6 +324,8 @@ static void run_make(kubernetes *b, work *w)
     work_free(w);
     LOCK_SCOPE(&b->lock);
     b->nmaking--;
+    if (e && e->retryable)
+        note_unmade(b, r);
     pod *p = e ? NULL : pods_put(b, object);
     if (!p) {
         fail(b, r, e ? e : err_new(ERR_INTERNAL, "the API server made no pod"));
@@ -577,6 +601,7 @@ static err *begin_known(kubernetes *b, request *r)
 {
     pod *p = pods_by_id(b, r->spec.id);
 
+    map_take_str(&b->unmade, r->spec.id);
     if (p)
         return adopt(b, r, p);
     begin(b, r);

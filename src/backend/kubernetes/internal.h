@@ -21,6 +21,7 @@
 #define RECIPES_MAX 16
 #define RECIPE_NS   (UINT64_C(600) * 1000000000) /* used lately */
 #define ENDED_MAX   4096                         /* fates that are remembered */
+#define UNMADE_MAX  1024                         /* creates that failed unheard */
 #define WORK_MAX    20000
 
 typedef struct kubernetes kubernetes;
@@ -114,6 +115,7 @@ struct kubernetes {
     map ids;                /* sandbox → pod */
     map handles;            /* link handle → pod */
     map ended;              /* sandbox → box_fate */
+    map unmade;             /* sandboxes whose pod may come though its create failed → the backend */
     request *requests;
     unsigned nrequests;
     unsigned nmaking; /* pods that are asked for and have no id in the table yet */
@@ -164,6 +166,8 @@ void requests_offer(kubernetes *b);
 void requests_cancel(kubernetes *b, const char *id);
 void requests_expire(kubernetes *b, uint64_t now);
 void requests_end_all(kubernetes *b);
+/* A pod whose create has failed without a word of the API server's goes. */
+void requests_look_unmade(kubernetes *b, pod *p);
 
 /* refill.c; lock held */
 void refill_used(kubernetes *b, const request *r);

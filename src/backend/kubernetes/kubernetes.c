@@ -371,6 +371,7 @@ static void free_pods(kubernetes *b)
     map_done(&b->ids);
     map_done(&b->handles);
     map_done(&b->ended);
+    map_done(&b->unmade);
 }
 
 static void run_rest(kubernetes *b)

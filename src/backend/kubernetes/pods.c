@@ -375,7 +375,9 @@ static void on_there(void *arg, const char *uid, const json_t *object)
         return;
     }
     LOCK_SCOPE(&b->lock);
-    pods_look(b, put(b, &f));
+    pod *p = put(b, &f);
+    requests_look_unmade(b, p);
+    pods_look(b, p);
     pthread_cond_broadcast(&b->changed);
 }
 

@@ -2,6 +2,7 @@
  * used, lost and found again. Run with an image that has bothy-init and bothy-kit in its root. */
 #include <getopt.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "tests/k8s/client/client.h"
+
+#define UNHEARD_BYTES 2800 /* more than a connection and a renewed lease, less than a pod */
 
 typedef struct rig {
     world w;
@@ -559,6 +562,69 @@ static err *case_away(rig *r)
     return NULL;
 }
 
+/* What another client sees of one pod. */
+typedef struct sighting {
+    atomic_uint there, gone;
+} sighting;
+
+static void on_seen(void *arg, const char *uid, const json_t *object)
+{
+    sighting *s = arg;
+
+    (void)uid, (void)object;
+    s->there++;
+}
+
+static void on_seen_gone(void *arg, const char *uid, const json_t *object)
+{
+    sighting *s = arg;
+
+    (void)uid, (void)object;
+    s->gone++;
+}
+
+static const kube_watch_events SIGHTING = {on_seen, on_seen_gone, NULL};
+
+static bool wait_count(atomic_uint *n, unsigned ms)
+{
+    uint64_t until = now_mono_ns() + ms * NS_PER_MS;
+
+    while (!*n && now_mono_ns() < until)
+        nap_ms(20);
+    return *n;
+}
+
+/* Its pod is made and nobody hears of it: the create fails, and the pod does not stay. */
+static err *case_unheard(rig *r)
+{
+    proxy *p = proxy_new(r->w.config.server);
+    CLEANUP(freep) char *file = str_printf("%s/kubeconfig.%d", r->w.dir, (int)getpid());
+    CLEANUP(freep) char *path = kube_path(&KUBE_PODS, r->w.ns, NULL, NULL);
+    sighting s = {0};
+    rig cut;
+    guest *g = guest_new(&cut);
+
+    TRY(proxied(r, p, "unheard", file, &cut));
+    CLEANUP(freep) char *fields = str_printf("metadata.name=bothy-%s", g->id);
+    kube_watcher *watcher = kube_watcher_new(
+        r->w.k,
+        &(kube_watch_options){.path = path, .fields = fields, .events = &SIGHTING, .arg = &s});
+    proxy_lose_after(p, UNHEARD_BYTES);
+    proxy_cut_now(p); /* what is sent on a kept connection is sent again, and the pod is found */
+    err *e = guest_create(g, r->w.image);
+    proxy_lose_after(p, 0);
+    printf("           unheard: %s\n", e ? str_or(e->cause, e->message) : "it was heard");
+    bool made = wait_count(&s.there, 30000), gone = made && wait_count(&s.gone, 60000);
+    kube_watcher_free(watcher);
+    bool retryable = e && e->code == ERR_UNAVAILABLE && e->retryable;
+    err_free(e);
+    MUST(retryable && made && gone);
+    guest_free(g);
+    rig_stop(&cut);
+    proxy_free(p);
+    return NULL;
+}
+
 /* ---- pools that take any image ---- */
 
 static err *any_wish(void *arg, const box_spec *spec, kubernetes_wish *wish)
@@ -806,6 +872,7 @@ static const struct {
     {"max", case_max},
     {"oom", case_oom},
     {"away", case_away},
+    {"unheard", case_unheard},
 };
 
 static err *make_ns(rig *r)

@@ -55,6 +55,9 @@ int proxy_port(const proxy *p);
  */
 void proxy_cut_after(proxy *p, size_t bytes);
 void proxy_cut_now(proxy *p);
+/* Who has sent more than this (0: as much as they like) is not answered: the connection is cut when
+ * the answer comes. */
+void proxy_lose_after(proxy *p, size_t bytes);
 void proxy_refuse(proxy *p, bool refuses); /* new ones and those that are open */
 unsigned proxy_connections(proxy *p);
 void proxy_free(proxy *p);

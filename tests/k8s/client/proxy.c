@@ -10,7 +10,8 @@
 #include "base/thread.h"
 #include "tests/k8s/client/client.h"
 
-#define LINES 64
+#define LINES       64
+#define LOST_ANSWER 600 /* bytes: then it was one */
 
 struct proxy {
     struct sockaddr_storage to;
@@ -19,7 +20,7 @@ struct proxy {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t idle;
-    size_t cut_after;
+    size_t cut_after, lose_after;
     unsigned made, live;
     bool refuses;
     int fds[LINES][2];
@@ -47,10 +48,26 @@ static bool pass(int from, int to, size_t *ret_n)
     return true;
 }
 
-static size_t limit(proxy *p)
+static bool is_over(proxy *p, size_t answered)
 {
     LOCK_SCOPE(&p->lock);
-    return p->cut_after;
+    return p->cut_after && answered > p->cut_after;
+}
+
+static bool is_lost(proxy *p, size_t asked)
+{
+    LOCK_SCOPE(&p->lock);
+    return p->lose_after && asked > p->lose_after;
+}
+
+/* An answer that nobody gets. What comes before it is shorter: TLS has something to say, too. */
+static bool lose(int server, size_t *lost)
+{
+    char b[16384];
+    ssize_t n = recv(server, b, sizeof b, 0);
+
+    *lost += n > 0 ? (size_t)n : 0;
+    return n > 0 && *lost <= LOST_ANSWER;
 }
 
 static void *run_line(void *arg)
@@ -58,7 +75,7 @@ static void *run_line(void *arg)
     line *l = arg;
     proxy *p = l->p;
     int client = p->fds[l->at][0], server = p->fds[l->at][1];
-    size_t answered = 0, n;
+    size_t answered = 0, asked = 0, lost = 0, n = 0;
 
     for (;;) {
         struct pollfd f[2] = {{client, POLLIN, 0}, {server, POLLIN, 0}};
@@ -66,11 +83,18 @@ static void *run_line(void *arg)
             break;
         if (f[0].revents && !pass(client, server, &n))
             break;
-        if (f[1].revents && !pass(server, client, &n))
+        asked += f[0].revents ? n : 0;
+        if (!f[1].revents)
+            continue;
+        if (is_lost(p, asked)) {
+            if (!lose(server, &lost))
+                break;
+            continue;
+        }
+        if (!pass(server, client, &n))
             break;
-        answered += f[1].revents ? n : 0;
-        size_t most = limit(p);
-        if (most && answered > most)
+        answered += n;
+        if (is_over(p, answered))
             break;
     }
     pthread_mutex_lock(&p->lock);
@@ -156,6 +180,12 @@ void proxy_cut_after(proxy *p, size_t bytes)
 {
     LOCK_SCOPE(&p->lock);
     p->cut_after = bytes;
+}
+
+void proxy_lose_after(proxy *p, size_t bytes)
+{
+    LOCK_SCOPE(&p->lock);
+    p->lose_after = bytes;
 }
 
 void proxy_refuse(proxy *p, bool refuses)
