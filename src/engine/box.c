@@ -37,6 +37,7 @@ static void settle_creating(sandbox *sb, const struct sp_hello *hello)
         }
         pthread_mutex_unlock(&sb->lock);
         create_tell(sb, NULL);
+        sleep_changed(e);
         return;
     }
     sandbox_give_up(sb);

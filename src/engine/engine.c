@@ -540,7 +540,7 @@ err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *sp
 {
     bool replay;
 
-    TRY(sandbox_wait_awake(sb));
+    TRY(engine_wait_awake(sb));
     TRY(exec_spec_check(spec));
     TRY(sandbox_check_commands(e, c, sb));
     TRY(sandbox_use_begin(sb));
@@ -579,7 +579,7 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
         if (*ret_exec)
             return NULL;
     }
-    TRY(sandbox_wait_awake(sb));
+    TRY(engine_wait_awake(sb));
     TRY(exec_spec_check(spec));
     TRY(sandbox_check_commands(e, c, sb));
     spec->setuid = sb->setuid;

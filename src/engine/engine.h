@@ -186,6 +186,9 @@ err *engine_awake(sandbox *sb) ERR_MUST;
  * one that sleeps: success. Commands, files, sessions and ports wait for it to wake, a minute at
  * most; what else is asked of it answers ERR_UNAVAILABLE until then. */
 err *engine_hibernate(engine *e, const caller *c, sandbox *sb) ERR_MUST;
+/* On a request's thread. Of one that sleeps, or is being taken up after a restart of ours: when it
+ * is awake, a minute at most. NULL, or why nothing can be done in it. */
+err *engine_wait_awake(sandbox *sb) ERR_MUST;
 /* A new box for one that sleeps: as engine_reset, whose `with` it takes. Of one that is awake:
  * success. */
 void engine_wake(engine *e, const caller *c, sandbox *sb, sandbox_spec *with, created_fn *done,

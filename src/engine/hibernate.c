@@ -91,10 +91,14 @@ err *asleep_error(const sandbox *sb)
 
 /* ---- requests of one that sleeps ---- */
 
-static bool is_asleep(sandbox *sb)
+/* Somebody wakes it, or its pid 1 is about to say that it is claimed. */
+static bool is_coming(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
-    return sb->state == LIFE_HIBERNATED && !sb->cause && !sb->deleting;
+    if (sb->cause || sb->deleting)
+        return false;
+    return sb->state == LIFE_HIBERNATED ? sb->engine->asleep != NULL
+                                        : sb->state == LIFE_CREATING && sb->recovering;
 }
 
 void sleep_changed(engine *e)
@@ -132,7 +136,7 @@ static bool wait_change(engine *e, unsigned seen, uint64_t until)
 }
 
 /* Each look that finds it asleep asks for it again: a resume that failed is tried anew. */
-err *sandbox_wait_awake(sandbox *sb)
+err *engine_wait_awake(sandbox *sb)
 {
     engine *e = sb->engine;
     uint64_t until = now_mono_ns() + WAKE_NS;
@@ -140,7 +144,7 @@ err *sandbox_wait_awake(sandbox *sb)
     for (;;) {
         unsigned seen = changes(e);
         err *failure = sandbox_usable(sb);
-        if (!failure || !e->asleep || !is_asleep(sb) || !wait_change(e, seen, until))
+        if (!failure || !is_coming(sb) || !wait_change(e, seen, until))
             return failure;
         err_free(failure);
     }

@@ -287,9 +287,7 @@ err *sandbox_sessions(sandbox *sb, session_table **ret_table) ERR_MUST;
 
 /* hibernate.c. Lock held; tells who wakes it. */
 err *asleep_error(const sandbox *sb) ERR_MUST;
-/* As sandbox_usable(), of one that sleeps when it is awake: on a request's thread, no lock held. */
-err *sandbox_wait_awake(sandbox *sb) ERR_MUST;
-void sleep_changed(engine *e); /* one woke, or ended; no lock is needed */
+void sleep_changed(engine *e); /* one woke, was taken up, or ended; no lock is needed */
 
 /* receipt.c. Caller holds the lock of a sandbox others know. */
 void receipt_take(sandbox *sb, const box_walls *w, const char *klass);

@@ -25,7 +25,7 @@ enum cap_level engine_socket_cap(const engine *e)
 err *engine_port_check(engine *e, const caller *c, sandbox *sb)
 {
     TRY(caller_require(c, CALLER_USER));
-    TRY(sandbox_wait_awake(sb));
+    TRY(engine_wait_awake(sb));
     if (engine_port_connects(e))
         return sandbox_check_commands(e, c, sb);
     if (!e->o.backend->ops->socket)

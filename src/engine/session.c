@@ -26,7 +26,7 @@ err *engine_session_new(engine *e, const caller *c, sandbox *sb, session_spec *s
     exec_key key = {0};
 
     TRY(caller_require(c, CALLER_USER));
-    TRY(sandbox_wait_awake(sb));
+    TRY(engine_wait_awake(sb));
     TRY(sandbox_sessions(sb, &t));
     TRY(sandbox_check_commands(e, c, sb));
     spec->setuid = sb->setuid;

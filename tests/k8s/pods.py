@@ -259,6 +259,29 @@ def served(node, sb):
     return a if a.status == 200 else None
 
 
+def e2b_state(e2b, sb):
+    """In the list and alone; neither wakes it."""
+    listed = {found["sandboxID"]: found["state"] for found in e2b("GET", "/v2/sandboxes").json}
+    return [listed.get(sb), e2b("GET", f"/sandboxes/{sb}").json["state"]]
+
+
+def e2b_wakes(node, ns, sb):
+    """E2B's clients see one that is paused, and connect."""
+    key = node.ok("POST", "/v1/keys", {"owner": ns, "role": "user"})["key"]
+
+    def e2b(method, path, body=None):
+        return node.call(method, path, body, {"X-API-Key": key}, timeout=120)
+
+    def connected():
+        a = e2b("POST", f"/sandboxes/{sb}/connect", {"timeout": 600})
+        check(a.status in (200, 201) or (a.status == 503 and a.headers.get("Retry-After")), repr(a))
+        return a.status < 300
+
+    equal(e2b_state(e2b, sb), ["paused"] * 2, "its state for E2B")
+    eventually("connect brings it back", connected, 90, 0.5)
+    equal(e2b_state(e2b, sb), ["running"] * 2, "its state for E2B when it is back")
+
+
 def one_disk(k, node, ns, name, reclaim):
     made = thing("Sandbox", f"on-{name}", ns, {"poolRef": name})
     k.apply(made)
@@ -272,6 +295,8 @@ def one_disk(k, node, ns, name, reclaim):
         eventually("it sleeps", lambda: has(k, made, phase="Hibernated"), 60, 0.1)
         eventually("no pod has its disk", lambda: not users_of(k, ns, volume), 30, 0.1)
         check(not k.gone(path_of(claim)), "its disk is gone")
+        if turn:
+            e2b_wakes(node, ns, sb)
         a = eventually(f"turn {turn}: a request wakes it, and is served when it comes again", lambda: served(node, sb), 90, 0.5)
         equal(bytes_of(a.json["out"]), b"kept\n", "its files")
     equal(watcher.end(), 1, "pods that had the disk at once")

@@ -136,6 +136,17 @@ static err *unknown_sandbox(const char *id)
     return err_kind(err_new(ERR_NOT_FOUND, "sandbox %.64s was not found", id), "sandbox");
 }
 
+/* Its id was told before a restart of ours; else it is known to nobody yet. */
+static err *wait_known(sandbox *sb, const char *named)
+{
+    err *e = engine_wait_awake(sb);
+
+    if (!e || e->code != ERR_CONFLICT)
+        return e;
+    err_free(e);
+    return unknown_sandbox(named);
+}
+
 /* Its end has no record here: SDKs know running, paused, and not found. */
 err *control_find_id(request *rq, const char *named, sandbox **ret_sandbox)
 {
@@ -148,8 +159,10 @@ err *control_find_id(request *rq, const char *named, sandbox **ret_sandbox)
         return e;
     err_free(e);
     enum lifecycle state = sb ? sandbox_state(sb) : LIFE_GONE;
-    if (state != LIFE_RUNNING && state != LIFE_PAUSED)
+    if (state == LIFE_GONE)
         return unknown_sandbox(named);
+    if (state == LIFE_CREATING)
+        TRY(wait_known(sb, named));
     *ret_sandbox = TAKE_PTR(sb);
     return NULL;
 }

@@ -18,6 +18,7 @@ err *control_timeout(const json_t *body, uint64_t otherwise_ms, uint64_t *ret_ms
 
 /* ---- control_view.c: new references ---- */
 json_t *view_made(const e2b *d, sandbox *sb); /* Sandbox: what create and connect answer */
+bool view_is_paused(const sandbox_view *v);   /* or hibernated: a connect brings it back */
 json_t *view_listed(const sandbox_view *v, const e2b_note *note);
 /* Tokens are for callers that may use it. */
 json_t *view_detail(const e2b *d, const caller *c, sandbox *sb);

@@ -8,7 +8,9 @@
 
 static bool is_paused(sandbox *sb)
 {
-    return sandbox_state(sb) == LIFE_PAUSED;
+    enum lifecycle state = sandbox_state(sb);
+
+    return state == LIFE_PAUSED || state == LIFE_HIBERNATED;
 }
 
 static err *not_running(const sandbox *sb)
@@ -22,6 +24,10 @@ static err *wake(const e2b *d, const caller *c, sandbox *sb, const sandbox_patch
 {
     resumed ignored;
 
+    if (sandbox_state(sb) == LIFE_HIBERNATED) {
+        TRY(engine_wait_awake(sb));
+        return engine_update(d->o.engine, c, sb, p);
+    }
     TRY(engine_update(d->o.engine, c, sb, p));
     return engine_resume(d->o.engine, c, sb, &ignored);
 }

@@ -140,7 +140,7 @@ static err *parse_filter(const request *rq, filter *f)
 
 static bool passes(const filter *f, const entry *e)
 {
-    bool paused = e->view.paused_ns != 0;
+    bool paused = view_is_paused(&e->view);
 
     if (paused ? !f->paused : !f->running)
         return false;
@@ -187,7 +187,8 @@ static err *collect(request *rq, const filter *f, listing *l)
 {
     CLEANUP(freep) sandbox_view *views = NULL;
     CLEANUP(freep) char *next = NULL;
-    sandbox_filter all = {.states = 1u << LIFE_RUNNING | 1u << LIFE_PAUSED, .max = LOOKED_AT};
+    sandbox_filter all = {.states = 1u << LIFE_RUNNING | 1u << LIFE_PAUSED | 1u << LIFE_HIBERNATED,
+                          .max = LOOKED_AT};
     size_t n = 0;
 
     TRY(engine_list(e2b_engine(rq), e2b_caller(rq), &all, &views, &n, &next));

@@ -71,19 +71,23 @@ json_t *view_metadata(const sandbox_view *v, const e2b_note *note)
     return o;
 }
 
+bool view_is_paused(const sandbox_view *v)
+{
+    return v->paused_ns || str_eq(v->state, lifecycle_name(LIFE_HIBERNATED));
+}
+
 #define MIB (1u << 20)
 
 json_t *view_listed(const sandbox_view *v, const e2b_note *note)
 {
     uint32_t cores = (v->limits.cpu_milli + 999) / 1000;
-    bool paused = v->paused_ns != 0;
 
     json_t *o = json_pack(
         "{s:s,s:s,s:s,s:o,s:o,s:i,s:I,s:I,s:s,s:s,s:o,s:[]}", "sandboxID", v->id, "templateID",
         template_of(v, note), "clientID", CLIENT_ID, "startedAt", view_when(v->created_ns), "endAt",
         view_when(v->ends_ns), "cpuCount", (int)(cores ? cores : 1), "memoryMB",
         (json_int_t)(v->limits.memory / MIB), "diskSizeMB", (json_int_t)(v->limits.disk / MIB),
-        "state", paused ? "paused" : "running", "envdVersion", ENVD_VERSION, "metadata",
+        "state", view_is_paused(v) ? "paused" : "running", "envdVersion", ENVD_VERSION, "metadata",
         view_metadata(v, note), "volumeMounts");
     json_object_set_new(o, "alias", json_string(template_of(v, note)));
     return o;

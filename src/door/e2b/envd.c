@@ -295,15 +295,15 @@ static bool wakes(const sandbox *sb)
 static err *awake(const e2b *d, const e2b_way *way, sandbox *sb, request *rq, bool *ret_runs)
 {
     enum lifecycle state = sb ? sandbox_state(sb) : LIFE_GONE;
+    bool comes = state == LIFE_HIBERNATED || state == LIFE_CREATING, is_signed;
     const caller *as = NULL;
-    bool is_signed;
 
     *ret_runs = state == LIFE_RUNNING;
-    if (state != LIFE_PAUSED || !wakes(sb))
+    if (!comes && (state != LIFE_PAUSED || !wakes(sb)))
         return NULL;
     TRY(admit(d, way, sb, rq, &is_signed));
     TRY(act_for_owner(rq, sb, &as));
-    TRY(e2b_wake(d, as, sb));
+    TRY(comes ? engine_wait_awake(sb) : e2b_wake(d, as, sb));
     *ret_runs = true;
     return NULL;
 }

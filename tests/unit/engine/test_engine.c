@@ -844,6 +844,37 @@ static void interrupted_create_is_settled_by_the_claimed_bit(void **state)
     assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){2}, &row), ERR_NOT_FOUND);
 }
 
+static void *wait_for(void *sb)
+{
+    return engine_wait_awake(sb);
+}
+
+/* Somebody may have been told of it before the restart. */
+static void who_asks_for_an_interrupted_create_waits_for_its_word(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *a = NULL, *b = NULL;
+    err *told = NULL;
+
+    (void)state;
+    hand.claimed = true;
+    put_row(ID_A, "creating", 1);
+    put_box(ID_A);
+    put_row(ID_B, "creating", 2);
+    put_box(ID_B);
+    assert_ok(engine_reconcile(node.engine));
+    assert_ok(engine_find(node.engine, &ann, ID_A, &a));
+    assert_ok(engine_find(node.engine, &ann, ID_B, &b));
+    pthread_t asker = thread_start("asker", wait_for, a),
+              other = thread_start("other", wait_for, b);
+    usleep(100000);
+    say_hello(&hand.box[0], true);
+    pthread_join(asker, (void **)&told);
+    assert_ok(told);
+    box_die(&hand.box[1], "killed");
+    pthread_join(other, (void **)&told);
+    assert_err(told, ERR_SANDBOX_GONE);
+}
+
 static void interrupted_create_without_claim_is_destroyed(void **state)
 {
     sandbox_row row = {0};
@@ -1308,6 +1339,7 @@ int main(void)
         CASE(a_template_that_cannot_be_read_hides_no_other),
         CASE(spools_of_nobody_go_at_the_start),
         CASE(interrupted_create_is_settled_by_the_claimed_bit),
+        CASE(who_asks_for_an_interrupted_create_waits_for_its_word),
         CASE(interrupted_create_without_claim_is_destroyed),
         CASE(interrupted_create_whose_box_ends_unheard_frees_its_key),
         CASE(interrupted_create_of_a_newer_release_waits),
