@@ -439,6 +439,18 @@ static err *dispatch(void *arg, request *rq, response *rs)
     return rest_dispatch(n->rest, rq, rs);
 }
 
+static void form(void *arg, request *rq, response *rs)
+{
+    node *n = arg;
+
+    if (n->e2b && e2b_claims(n->e2b, rq))
+        e2b_form(n->e2b, rq, rs);
+    else if (n->swerex && swerex_claims(n->swerex, rq))
+        swerex_form(rs);
+    else if (n->mcp && mcp_claims(rq))
+        mcp_form(rs);
+}
+
 static void stopping(void *arg)
 {
     engine_let_go(((node *)arg)->engine);
@@ -551,6 +563,7 @@ static err *serve(node *n)
 
     TRY(open_doors(n, group));
     TRY(server_new(&(server_options){.dispatch = dispatch,
+                                     .form = form,
                                      .stopping = stopping,
                                      .arg = n,
                                      .doors = DOORS,

@@ -288,17 +288,27 @@ static bool answer(request *rq, response *rs)
     return ours;
 }
 
+/* In the words of the door that it is for. */
+static err *refuse(request *rq, response *rs, err *why)
+{
+    const server *s = rq->server;
+
+    if (s->o.form)
+        s->o.form(s->o.arg, rq, rs);
+    return err_retry_after(why, NET_RETRY_AFTER);
+}
+
 static err *dispatch(request *rq, response *rs, bool *ret_admitted)
 {
     server *s = rq->server;
 
     if (atomic_load(&s->draining))
-        return err_retry_after(err_new(ERR_DRAINING, "bothyd is being stopped"), NET_RETRY_AFTER);
+        return refuse(rq, rs, err_new(ERR_DRAINING, "bothyd is being stopped"));
     *ret_admitted = server_admit(s);
     if (!*ret_admitted) {
         metric_add(&NET_METRICS[M_REFUSED], 0, 1);
-        err *e = err_new(ERR_UNAVAILABLE, "all %u request threads are busy", s->o.threads);
-        return err_retry_after(e, NET_RETRY_AFTER);
+        return refuse(rq, rs,
+                      err_new(ERR_UNAVAILABLE, "all %u request threads are busy", s->o.threads));
     }
     return s->o.dispatch(s->o.arg, rq, rs);
 }

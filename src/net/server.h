@@ -18,6 +18,9 @@ enum server_access {
 typedef struct server_options {
     /* Called in the request's thread. An error it returns becomes the answer. */
     err *(*dispatch)(void *arg, request *rq, response *rs);
+    /* How errors of a request are told that is refused without a dispatch (all threads are busy,
+     * the stop has begun): response_set_form(). NULL: natively. */
+    void (*form)(void *arg, request *rq, response *rs);
     /* The stop begins: running requests are about to be waited for, for 5 s. Whoever waits in a
      * handler for something else is to be let go, so that it answers. NULL: nobody does. */
     void (*stopping)(void *arg);

@@ -80,12 +80,27 @@ bool e2b_claims(e2b *d, request *rq)
     return way.plane != PLANE_OTHER && (!way.native || is_public(d, way.id));
 }
 
+static void set_form(const e2b_way *way, const request *rq, response *rs)
+{
+    if (way->plane == PLANE_CONTROL)
+        response_set_form(rs, &E2B_FORM_HTTP);
+    else
+        envd_set_form(way, rq, rs);
+}
+
+void e2b_form(e2b *d, request *rq, response *rs)
+{
+    e2b_way way = way_of(d, rq);
+
+    set_form(&way, rq, rs);
+}
+
 err *e2b_dispatch(e2b *d, request *rq, response *rs)
 {
     e2b_way way = way_of(d, rq);
 
     request_set_door(rq, d);
-    response_set_form(rs, &E2B_FORM_HTTP);
+    set_form(&way, rq, rs);
     TRY(request_query_as_form(rq));
     e2b_set_operation(rq, "e2b_none");
     if (way.plane == PLANE_CONTROL)

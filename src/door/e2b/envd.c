@@ -251,14 +251,17 @@ static const service *service_of(const char *path)
     return NULL;
 }
 
-static void set_form(const request *rq, response *rs)
+void envd_set_form(const e2b_way *way, const request *rq, response *rs)
 {
     const char *type = request_header(rq, "Content-Type");
-
-    if (!e2b_is_rpc_path(request_path(rq)))
-        return;
     bool stream = type && str_starts(type, "application/connect+");
-    response_set_form(rs, stream ? &E2B_FORM_STREAM : &E2B_FORM_UNARY);
+
+    if (way->port != E2B_ENVD_PORT)
+        response_set_form(rs, &E2B_FORM_PORT);
+    else if (!e2b_is_rpc_path(request_path(rq)))
+        response_set_form(rs, &E2B_FORM_HTTP);
+    else
+        response_set_form(rs, stream ? &E2B_FORM_STREAM : &E2B_FORM_UNARY);
 }
 
 static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
@@ -313,10 +316,6 @@ err *envd_dispatch(e2b *d, const e2b_way *way, request *rq, response *rs)
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     bool runs = false;
 
-    if (way->port == E2B_ENVD_PORT)
-        set_form(rq, rs);
-    else
-        response_set_form(rs, &E2B_FORM_PORT);
     TRY(find(d, way, rq, &sb));
     TRY(awake(d, way, sb, rq, &runs));
     if (!runs) {

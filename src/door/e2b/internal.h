@@ -122,6 +122,7 @@ typedef struct envd_call {
     const char *user; /* who runs it inside; NULL: the sandbox's own */
     uint16_t port;
 } envd_call;
+void envd_set_form(const e2b_way *way, const request *rq, response *rs);
 err *envd_dispatch(e2b *d, const e2b_way *way, request *rq, response *rs) ERR_MUST;
 /* Of "Basic <base64 of user:>", as SDKs name the user of a call; NULL: none. ERR_UNAUTHENTICATED.
  */

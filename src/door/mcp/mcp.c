@@ -246,12 +246,17 @@ static err *end(mcp *d, request *rq, response *rs)
     return NULL;
 }
 
+void mcp_form(response *rs)
+{
+    response_set_form(rs, &FORM);
+}
+
 err *mcp_dispatch(mcp *d, request *rq, response *rs)
 {
     const char *method = request_method(rq);
 
     request_set_door(rq, d);
-    response_set_form(rs, &FORM);
+    mcp_form(rs);
     operate(d, rq, OP_OTHER);
     TRY(check_origin(rq));
     TRY(admit_caller(d->o.engine, d->o.group, rq, ROLE_USER));

@@ -32,4 +32,5 @@ extern const char *const MCP_OPERATIONS[];
 /* Is the request for this door? */
 bool mcp_claims(const request *rq);
 /* Answers, errors too: what it returns is to be told in the form that it has set. */
+void mcp_form(response *rs); /* of its errors */
 err *mcp_dispatch(mcp *d, request *rq, response *rs) ERR_MUST;

@@ -145,12 +145,17 @@ static err *serve(request *rq, response *rs, const verb *v, const rex_path *path
     return sb || !v->makes ? v->handle(rq, rs, &w, sb) : NULL;
 }
 
+void swerex_form(response *rs)
+{
+    response_set_form(rs, &REX_FORM);
+}
+
 err *swerex_dispatch(swerex *d, request *rq, response *rs)
 {
     rex_path path = {.verb = ""};
 
     request_set_door(rq, d);
-    response_set_form(rs, &REX_FORM);
+    swerex_form(rs);
     request_set_operation(rq, d->o.door, d->o.operation);
     if (!str_eq(request_path(rq), "/"))
         rex_path_parse(request_path(rq), &path);
