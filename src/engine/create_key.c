@@ -84,7 +84,7 @@ static bool is_over(sandbox *sb)
     return sb->state == LIFE_GONE;
 }
 
-/* The sandbox of this key, or NULL. The key of a create that has just failed is free as soon as the
+/* The sandbox of this key, or NULL; body NULL: whatever it was made of. The key of a create that has just failed is free as soon as the
  * store has heard of it: a row whose sandbox is not alive any more is read again behind that. */
 err *create_find(engine *e, const char *key_text, const uint8_t key[16], const uint8_t body[16],
                  sandbox **ret_sandbox)
@@ -107,7 +107,7 @@ err *create_find(engine *e, const char *key_text, const uint8_t key[16], const u
             TRY(store_flush(e->o.store));
             continue;
         }
-        if (memcmp(row.body, body, sizeof row.body) != 0)
+        if (body && memcmp(row.body, body, sizeof row.body) != 0)
             return mismatch(key_text);
         if (!sb)
             TRY(sandbox_of_row(e, &row, &sb));
@@ -118,14 +118,15 @@ err *create_find(engine *e, const char *key_text, const uint8_t key[16], const u
 
 err *engine_find_by_key(engine *e, const caller *c, const idempotency *idem, sandbox **ret_sandbox)
 {
-    uint8_t key[16], body[16];
+    uint8_t key[16], hash[16];
+    const uint8_t *body = idem->body ? hash : NULL;
 
     *ret_sandbox = NULL;
-    idempotency_hash(c->owner, "create", "", idem, key, body);
+    idempotency_hash(c->owner, "create", "", idem, key, hash);
     {
         LOCK_SCOPE(&e->lock);
         sandbox *first = map_get(&e->creating, key, sizeof key);
-        if (first && memcmp(first->body, body, sizeof body) != 0)
+        if (first && body && memcmp(first->body, body, sizeof hash) != 0)
             return mismatch(idem->key);
         if (first) {
             *ret_sandbox = sandbox_ref(first);

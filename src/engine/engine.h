@@ -137,7 +137,7 @@ uint64_t engine_ttl_within(const engine *e, const caller *c, uint64_t ttl_ms);
 err *engine_find(engine *e, const caller *c, const char *id_or_name,
                  sandbox **ret_sandbox) ERR_MUST;
 /* The sandbox that a create of the caller's with this key has made, or is making; it makes none.
- * NULL: there is none, or the key is too old. ERR_IDEMPOTENCY_MISMATCH. */
+ * NULL: there is none, or the key is too old. ERR_IDEMPOTENCY_MISMATCH, unless idem has no body. */
 err *engine_find_by_key(engine *e, const caller *c, const idempotency *idem,
                         sandbox **ret_sandbox) ERR_MUST;
 /* May the caller have a sandbox with network: open here? ERR_FORBIDDEN, ERR_UNSUPPORTED. */

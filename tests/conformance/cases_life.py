@@ -40,6 +40,15 @@ def creating(suite, node):
         expect_error(other, 422, "idempotency_mismatch")
         node.delete(first.json["id"])
 
+    @suite.case("what was created with a key is ended by it, without its body")
+    def _():
+        made = node.call("POST", "/v1/sandboxes", {"image": "busybox"}, {"Idempotency-Key": "undone"}).json["id"]
+        for turn in ("first", "second"):
+            a = node.call("DELETE", "/v1/sandboxes", None, {"Idempotency-Key": "undone"})
+            equal((a.status, a.json["id"], a.json["state"], a.json["cause"]["kind"]), (200, made, "gone", "requested"), f"the {turn} time")
+        expect_error(node.call("DELETE", "/v1/sandboxes", None, {"Idempotency-Key": "nobodys"}), 404, "not_found")
+        expect_error(node.call("DELETE", "/v1/sandboxes"), 400, "invalid_request")
+
     @suite.case("four creates at once with one key make one sandbox")
     def _():
         got = []

@@ -4,7 +4,7 @@ import asyncio
 import anyio
 import bothy
 import httpx
-from harness import check, equal, eventually
+from harness import Node, Watch, check, equal, eventually
 
 
 class Losing(httpx.BaseTransport, httpx.AsyncBaseTransport):
@@ -106,6 +106,21 @@ def cases(suite, node):
         asyncio.run(create_cancelled())
         for label in ("scope", "task", "block"):
             none_left(label)
+
+    @suite.case("a create that is cancelled while it waits for a slot leaves the queue at once")
+    def _():
+        async def cancel_waiting(full):
+            async with bothy.AsyncClient(socket=full.path) as client, await client.create("busybox"):
+                task = asyncio.create_task(client.create("busybox", labels={"lost": "queue"}, queue_wait=300))
+                await anyio.to_thread.run_sync(lambda: eventually("it waits", lambda: full.ok("GET", "/v1/info")["counts"]["creating"] == 1))
+                task.cancel()
+                began = Watch()
+                await asyncio.gather(task, return_exceptions=True)
+                check(began.within(5), f"it took {began.seconds():.1f} s")
+        with Node(images="busybox", pool="0:1", warden="--max 1") as full:
+            asyncio.run(cancel_waiting(full))
+            eventually("nothing waits", lambda: full.ok("GET", "/v1/info")["counts"]["creating"] == 0)
+            equal(list(bothy.Client(socket=full.path).list()), [], "what is left when there is room")
 
     @suite.case("a lost answer to the end of standard input is no error, and the command goes on to its end")
     def _():

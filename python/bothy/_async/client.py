@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from .._errors import ApiError, BothyError, Unreachable
+from .._errors import ApiError, BothyError, NotFound, Unreachable
 from .._models import Image, NodeInfo, SandboxInfo, Snapshot, Template
 from .._request import ENDING, PATIENCE, SLOW, Address, Request, given, keyed, path
-from .._wait import async_shielded
+from .._wait import async_shielded, async_sleep
 from .sandbox import AsyncSandbox
 from .transport import AsyncTransport
+
+UNREAD = 0.5  # seconds that a node has to read what was sent to it
 
 
 class AsyncClient:
@@ -67,10 +68,15 @@ class AsyncClient:
             raise
 
     async def _undo(self, create: Request) -> None:
-        """Ends the sandbox that nobody was told of: the same key again tells it, and makes it first if it was not."""
+        """Ends the sandbox that nobody was told of, by its key, also while it waits for an image or a slot; asked twice, for the node may not have
+        read the create yet."""
+        end = Request("DELETE", "/v1/sandboxes", headers=create.headers, silence=ENDING)
         with async_shielded(ENDING), contextlib.suppress(BothyError):
-            made = await self.transport.json(dataclasses.replace(create, silence=ENDING), ENDING)
-            await self.transport.call(Request("DELETE", path("sandboxes", made["id"]), silence=ENDING), ENDING)
+            try:
+                await self.transport.call(end, ENDING)
+            except NotFound:
+                await async_sleep(UNREAD)
+                await self.transport.call(end, ENDING)
 
     async def get(self, sandbox: str) -> AsyncSandbox:
         """One that is there, by id or name; also one that has ended, whose `info.cause` says why."""

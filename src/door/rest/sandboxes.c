@@ -198,6 +198,27 @@ static enum cause_kind cause_of(enum sandbox_delete_query_cause c)
                                                     : CAUSE_REQUESTED;
 }
 
+/* Who does not wait for a create any more cannot know its id. */
+err *rest_sandbox_undo(request *rq, response *rs)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    const buf any = {0}; /* whatever it was asked for with */
+    idempotency idem;
+
+    TRY(rest_idempotency(rq, &any, &idem));
+    if (!idem.key)
+        return err_remedy(err_new(ERR_INVALID_REQUEST, "Idempotency-Key: is missing"),
+                          "Send the key of the create that is to be undone, or end a sandbox by "
+                          "its id.");
+    TRY(engine_find_by_key(rest_engine(rq), rest_caller(rq), &idem, &sb));
+    if (!sb)
+        return err_kind(err_new(ERR_NOT_FOUND, "no sandbox of yours was created with this key"),
+                        "sandbox");
+    TRY(engine_delete(rest_engine(rq), rest_caller(rq), sb, CAUSE_REQUESTED, NULL));
+    response_json(rs, 200, view_sandbox_now(sb));
+    return NULL;
+}
+
 err *rest_sandbox_delete(request *rq, response *rs)
 {
     CLEANUP(sandbox_delete_query_done) sandbox_delete_query q = {0};
