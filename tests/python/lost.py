@@ -8,10 +8,10 @@ from harness import Node, Watch, check, equal, eventually
 
 
 class Losing(httpx.BaseTransport, httpx.AsyncBaseTransport):
-    """Sends every request. Of one that `picks` it calls `lose` instead of giving its answer, `times` times."""
+    """Sends every request. Of one that `picks` it calls `lose` instead of giving its answer, `times` times; when it is there, or not `whole`: begins."""
 
-    def __init__(self, inner, picks, times=1, lose=None):
-        self.inner, self.picks, self.times, self.lose = inner, picks, times, lose or self.cut
+    def __init__(self, inner, picks, times=1, lose=None, whole=True):
+        self.inner, self.picks, self.times, self.lose, self.whole = inner, picks, times, lose or self.cut, whole
 
     @staticmethod
     def cut():
@@ -25,14 +25,17 @@ class Losing(httpx.BaseTransport, httpx.AsyncBaseTransport):
     def handle_request(self, request):
         answer = self.inner.handle_request(request)
         if self.taken(request):
-            answer.read()
+            if self.whole:
+                answer.read()
+            else:
+                answer.close()
             self.lose()
         return answer
 
     async def handle_async_request(self, request):
         answer = await self.inner.handle_async_request(request)
         if self.taken(request):
-            await answer.aread()
+            await (answer.aread() if self.whole else answer.aclose())
             await self.lose()
         return answer
 
@@ -121,6 +124,29 @@ def cases(suite, node):
             asyncio.run(cancel_waiting(full))
             eventually("nothing waits", lambda: full.ok("GET", "/v1/info")["counts"]["creating"] == 0)
             equal(list(bothy.Client(socket=full.path).list()), [], "what is left when there is room")
+
+    @suite.case("a command whose caller is cancelled or interrupted ends, also one that was not heard of yet; with a key of the caller's it goes on")
+    def _():
+        async def cancel_all(running):
+            async with bothy.AsyncClient(socket=node.path) as client, await client.create("busybox") as sandbox:
+                for options in ({}, {"stdin": b"x" * 1_500_000}):
+                    with anyio.move_on_after(1):
+                        await sandbox.exec("cat >/dev/null; sleep 1000", **options)
+                    equal(await running(sandbox), 0, f"that run after a cancel with {list(options)}")
+                losing(client, "POST", "/exec", lose=lambda: cancelled(task.cancel), whole=False)
+                task = asyncio.create_task(sandbox.exec("sleep 1000"))
+                await asyncio.gather(task, return_exceptions=True)
+                equal(await running(sandbox), 0, "that run after a cancel before the answer")
+                with anyio.move_on_after(1):
+                    await sandbox.exec("sleep 1000", key="of-the-caller")
+                equal(await running(sandbox), 1, "that run with a key of the caller's")
+
+        async def running(sandbox):
+            return len([p for p in await sandbox.processes() if p.running])
+        asyncio.run(cancel_all(running))
+        with losing(connected(), "POST", "/exec", lose=interrupted, whole=False) as client, client.create("busybox") as sandbox:
+            raised(KeyboardInterrupt, sandbox.exec, "sleep 1000")
+            equal([p for p in sandbox.processes() if p.running], [], "that run after an interrupt")
 
     @suite.case("a lost answer to the end of standard input is no error, and the command goes on to its end")
     def _():

@@ -9,7 +9,7 @@ import httpx
 from .._errors import ApiError
 from .._events import EventParser, Finished, Progress
 from .._models import Chunk, Gap
-from .._request import SILENCE, Request
+from .._request import ENDING, SILENCE, Request
 from .._wait import async_sleep
 from .transport import AsyncTransport
 
@@ -32,6 +32,14 @@ class AsyncFollow:
             assert self._begin is not None
             return self._begin
         return Request("GET", self.output, query={"follow": "end", "offset": self.progress.offset}, headers=EVENTS, silence=SILENCE)
+
+    async def abandon(self) -> None:
+        """Kills the command; one of which nothing was heard yet is asked for by its key."""
+        if self.output is None:
+            async with self._transport.open(self._request()) as response:
+                self.output = self._learn(response.headers)
+        if self.output is not None:
+            await self._transport.call(Request("DELETE", self.output.removesuffix("/output"), silence=ENDING), ENDING)
 
     async def events(self) -> AsyncIterator[Chunk | Gap]:
         attempts = self._transport.attempts(self._request())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,8 @@ import httpx
 from .._errors import BothyError, Conflict
 from .._events import Collector, Progress
 from .._models import Chunk, End, ExecResult, Gap, ProcessInfo
-from .._request import SILENCE, Request, given, milliseconds, path
+from .._request import ENDING, SILENCE, Request, given, keyed, milliseconds, path
+from .._wait import async_shielded
 from .follow import EVENTS, AsyncFollow
 from .transport import AsyncTransport
 
@@ -35,13 +37,22 @@ async def collect(follow: AsyncFollow, keep: int | None) -> ExecResult:
     return ExecResult(end.exec, end, kept.out, kept.err, tuple(kept.gaps), kept.cut)
 
 
-async def run_to_end(transport: AsyncTransport, sandbox: str, body: Mapping[str, Any], key: Mapping[str, str], keep: int | None) -> ExecResult:
+async def run_to_end(transport: AsyncTransport, sandbox: str, body: Mapping[str, Any], key: str | None, keep: int | None) -> ExecResult:
     def learn(headers: httpx.Headers) -> str | None:
         found = headers.get("bothy-exec")
         return path("sandboxes", sandbox, "processes", found, "output") if found else None
 
-    begin = Request("POST", path("sandboxes", sandbox, "exec"), json=body, headers={**key, **EVENTS}, silence=SILENCE)
-    return await collect(AsyncFollow(transport, begin, learn), keep)
+    begin = Request("POST", path("sandboxes", sandbox, "exec"), json=body, headers={**keyed(key), **EVENTS}, silence=SILENCE)
+    follow = AsyncFollow(transport, begin, learn)
+    try:
+        return await collect(follow, keep)
+    except Exception:
+        raise
+    except BaseException:  # who waited does not any more
+        if key is None:
+            with async_shielded(ENDING), contextlib.suppress(BothyError, httpx.TransportError):
+                await follow.abandon()
+        raise
 
 
 class AsyncProcess:

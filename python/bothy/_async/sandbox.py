@@ -88,21 +88,25 @@ class AsyncSandbox:
         """Runs a command to its end; a string is given to `sh -c`. `timeout`: seconds, then it and all it started are ended by the node.
         `merged`: stderr goes to `out`, in the order written. `keep`: at most so many bytes of each stream.
 
-        A lost connection is taken up again where it was. A command that could not be started is an error, one that failed is a result."""
+        A lost connection is taken up again where it was. A command that could not be started is an error, one that failed is a result. Who is
+        cancelled or interrupted ends the command, unless the key is the caller's: it finds the command again."""
         if stdin is not None and len(stdin if isinstance(stdin, bytes) else stdin.encode()) > STDIN_AT_ONCE:
             process = await self.start(argv, env=env, user=user, cwd=cwd, timeout=timeout, merged=merged, stdin_open=True, key=key)
-            await self._feed(process, stdin if isinstance(stdin, bytes) else stdin.encode())
-            return await process.wait(keep=keep)
+            return await self._through(process, stdin if isinstance(stdin, bytes) else stdin.encode(), keep, key is None)
         body = exec_body(argv, env, user, cwd, timeout, "merged" if merged else None, stdin)
-        return await run_to_end(self.transport, self.id, body, keyed(key), keep)
+        return await run_to_end(self.transport, self.id, body, key, keep)
 
-    async def _feed(self, process: AsyncProcess, data: bytes) -> None:
-        """Who gives up leaves no command that waits for the rest."""
+    async def _through(self, process: AsyncProcess, data: bytes, keep: int | None, ours: bool) -> ExecResult:
+        """Who gives up leaves no command that waits for the rest; who is cancelled leaves none."""
+        fed = False
         try:
             await process.write_all(data)
-        except BaseException:
-            with async_shielded(ENDING), contextlib.suppress(BothyError):
-                await process.kill()
+            fed = True
+            return await process.wait(keep=keep)
+        except BaseException as e:
+            if not fed or (ours and not isinstance(e, Exception)):
+                with async_shielded(ENDING), contextlib.suppress(BothyError):
+                    await process.kill()
             raise
 
     async def start(self, argv: str | Sequence[str], *, env: Mapping[str, str] | None = None, user: str | None = None, cwd: str | None = None,
