@@ -21,6 +21,7 @@
 #include "cli/pack.h"
 #include "cli/unpack.h"
 #include "cli/verbs.h"
+#include "wire/archive.h"
 
 typedef struct cp_args {
     common_args common;
@@ -50,9 +51,10 @@ typedef struct copy {
     int raw_out;    /* down to a tar on stdout, -1: not */
     bar bar;
     bool show;
-    uint64_t total;     /* 0: not known */
-    uint64_t raw_bytes; /* that have passed */
-    err *failed;        /* on this side */
+    uint64_t total;               /* 0: not known */
+    uint64_t raw_bytes;           /* that have passed */
+    char last[ARCHIVE_NOTE_SIZE]; /* of them, down */
+    err *failed;                  /* on this side */
 } copy;
 
 /* ---- Ctrl-C ---- */
@@ -148,11 +150,36 @@ static ssize_t on_read(void *arg, void *p, size_t max)
     return got;
 }
 
+static void keep_last(copy *c, const char *p, size_t n)
+{
+    size_t keep = n < sizeof c->last ? sizeof c->last - n : 0, more = sizeof c->last - keep;
+
+    memmove(c->last, c->last + sizeof c->last - keep, keep);
+    memcpy(c->last + keep, p + n - more, more);
+}
+
+/* What the sandbox's side could not read, as it says behind the archive. */
+static err *check_unread(const copy *c)
+{
+    CLEANUP(freep) char *note = xstrndup(c->last, sizeof c->last - 1);
+    uint64_t n = 0;
+
+    note[strcspn(note, "\n")] = 0;
+    if (!str_starts(note, ARCHIVE_NOTE) ||
+        !str_to_u64(note + strlen(ARCHIVE_NOTE), UINT64_MAX, &n) || !n)
+        return NULL;
+    return err_remedy(err_new(ERR_FORBIDDEN,
+                              "%llu of the entries cannot be read and %s not in the copy",
+                              (unsigned long long)n, n == 1 ? "is" : "are"),
+                      "Copy as somebody who may read them: --user root.");
+}
+
 static bool on_bytes(void *arg, const void *p, size_t n)
 {
     copy *c = arg;
 
     c->raw_bytes += n;
+    keep_last(c, p, n);
     if (interrupted)
         return false;
     if (c->unpack)
@@ -320,7 +347,9 @@ static err *down_tree(copy *c, const plan *p, bool from_dir)
      * taking fails here. */
     if (transport)
         return transport;
-    return interrupted ? stopped() : TAKE_PTR(here);
+    if (interrupted)
+        return stopped();
+    return here ? TAKE_PTR(here) : check_unread(c);
 }
 
 static err *copy_down(copy *c, const char *id, const char *from, const char *to)
@@ -331,14 +360,15 @@ static err *copy_down(copy *c, const char *id, const char *from, const char *to)
 
     if (!*from)
         from = "/";
-    c->url = files_url(c, id, "/archive", from, "");
+    c->url = files_url(c, id, "/archive", from, "&notes=true");
     TRY(look(c, id, from, &source, &c->total));
     if (raw && isatty(STDOUT_FILENO))
         return err_remedy(usage_error("an archive is not written to a terminal"),
                           "Give it to a file or a program: bothy cp SANDBOX:PATH - | tar tv");
     if (raw) {
         c->raw_out = STDOUT_FILENO;
-        return transfer(c, false, NULL);
+        TRY(transfer(c, false, NULL));
+        return check_unread(c);
     }
     bool from_dir = source == FOUND_DIR;
     TRY(local_found(to, &found));

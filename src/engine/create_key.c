@@ -84,8 +84,9 @@ static bool is_over(sandbox *sb)
     return sb->state == LIFE_GONE;
 }
 
-/* The sandbox of this key, or NULL; body NULL: whatever it was made of. The key of a create that has just failed is free as soon as the
- * store has heard of it: a row whose sandbox is not alive any more is read again behind that. */
+/* The sandbox of this key, or NULL; body NULL: whatever it was made of. The key of a create that
+ * has just failed is free as soon as the store has heard of it: a row whose sandbox is not alive
+ * any more is read again behind that. */
 err *create_find(engine *e, const char *key_text, const uint8_t key[16], const uint8_t body[16],
                  sandbox **ret_sandbox)
 {

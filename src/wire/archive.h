@@ -42,6 +42,11 @@ err *archive_out_new(enum archive_format format, const char *name, buf *to,
 err *archive_out_put(archive_out *o, const kit_record *r, bool *ret_again) ERR_MUST;
 /* Entries that are not in it: too large, of no kind the format knows, or told by the kit. */
 uint64_t archive_out_left_out(const archive_out *o);
+uint64_t archive_out_unread(const archive_out *o); /* those of them that the kit told */
+/* Behind the end of a tar of which something is missing: a block that no reader of tars looks at,
+ * "Bothy-Unread: N" and zeros. */
+#define ARCHIVE_NOTE      "Bothy-Unread: "
+#define ARCHIVE_NOTE_SIZE 512
 void archive_out_free(archive_out *o);
 static inline void archive_out_freep(archive_out **o)
 {

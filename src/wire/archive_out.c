@@ -31,7 +31,7 @@ struct archive_out {
     uint32_t nextents, extent;  /* the one that at lies in or before */
     uint64_t at, size;
     uint64_t directory; /* of a zip, so far */
-    uint64_t left_out;
+    uint64_t left_out, unread;
 };
 
 static la_ssize_t take_bytes(struct archive *a, void *arg, const void *p, size_t n)
@@ -103,9 +103,14 @@ void archive_out_free(archive_out *o)
     free(o);
 }
 
+uint64_t archive_out_unread(const archive_out *o)
+{
+    return o->unread;
+}
+
 uint64_t archive_out_left_out(const archive_out *o)
 {
-    return o->left_out;
+    return o->left_out + o->unread;
 }
 
 /* ---- content ---- */
@@ -344,7 +349,7 @@ err *archive_out_put(archive_out *o, const kit_record *r, bool *ret_again)
     case KIT_DATA:
         return take_data(o, r, ret_again);
     case KIT_ERROR:
-        o->left_out += !(r->error.flags & KIT_E_FATAL);
+        o->unread += !(r->error.flags & KIT_E_FATAL);
         return NULL;
     case KIT_END:
         return finish(o, ret_again);

@@ -69,6 +69,19 @@ def rules(suite, node, f):
         with tarfile.open(fileobj=io.BytesIO(cp(node, f"{sb}:/tmp/pipe", "-").stdout)) as t:
             equal(t.extractfile("x/y").read(), b"piped", "on stdout")
 
+    @suite.case("cp: what cannot be read there is no success")
+    def _():
+        f.shell("mkdir -p /tmp/part; echo a >/tmp/part/a; echo b >/tmp/part/b; chmod 600 /tmp/part/b")
+        with scratch() as top:
+            for to in (top / "part", "-"):
+                r = node.cli("cp", "-u", "1000", f"{sb}:/tmp/part", to)
+                check(r.returncode == 125 and b"1 of the entries cannot be read and is not in the copy" in r.stderr and b"--user root" in r.stderr, repr(r))
+            equal(sorted(os.listdir(top / "part")), ["a"], "what came")
+            with tarfile.open(fileobj=io.BytesIO(r.stdout)) as t:
+                equal(t.getnames()[1:], ["a"], "what is in the tar")
+            cp(node, "-u", "root", f"{sb}:/tmp/part", top / "all")
+            equal(sorted(os.listdir(top / "all")), ["a", "b"], "what root has")
+
     @suite.case("cp -a: everything survives there and back; without it owners are the user's")
     def _():
         with scratch() as top:

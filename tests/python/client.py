@@ -152,6 +152,19 @@ async def _(client, node):
             equal(pathlib.Path(here, "one", "x").read_text(), "x", "one file")
 
 
+@both("a tree of which something cannot be read is no result")
+async def _(client, node):
+    async with await client.create("busybox") as sandbox:
+        await sandbox.exec("mkdir -p /tmp/t/closed; echo a >/tmp/t/a; echo b >/tmp/t/b; chmod 600 /tmp/t/b; chmod 700 /tmp/t/closed")
+        with tempfile.TemporaryDirectory() as here:
+            for get in (sandbox.files.get_archive("/tmp/t", user="1000"), sandbox.files.download("/tmp/t", here, user="1000")):
+                e = await raised(bothy.BothyError, get)
+                check(str(e).startswith("2 entries below /tmp/t cannot be read"), str(e))
+            equal(os.listdir(here), [], "what was downloaded")
+            await sandbox.files.download("/tmp/t", here)
+            equal(sorted(os.listdir(here)), ["a", "b", "closed"], "what root has")
+
+
 @both("pause, reset, snapshot, fork, template, update, list, and the cause of an end")
 async def _(client, node):
     async with await client.create("busybox", labels={"of": "life"}, ttl=600) as sandbox:

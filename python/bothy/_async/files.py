@@ -100,8 +100,9 @@ class AsyncFiles:
             raise BothyError(f"{done['left_out']} entries of the archive are not in {where}: {done['left_out_entries'][:3]}")
 
     async def get_archive(self, where: str, *, user: str | None = None) -> bytes:
-        """A tree as tar."""
-        return (await self.transport.call(self._request("GET", where, user, "archive", query=flags(follow=True), silence=600))).content
+        """A tree as tar. One of which entries cannot be read is an error, not a part."""
+        request = self._request("GET", where, user, "archive", query=flags(follow=True, notes=True), silence=600)
+        return whole((await self.transport.call(request)).content, where)
 
     async def download(self, where: str, target: str | os.PathLike[str], *, user: str | None = None) -> None:
         """A file becomes `target`; of a directory, its content goes into the directory `target`. Devices, links that lead out of it and
@@ -114,6 +115,17 @@ class AsyncFiles:
             return
         archive = await self.get_archive(where, user=user)
         await async_in_thread(lambda: unpack(archive, local))
+
+
+NOTE, NOTE_SIZE = b"Bothy-Unread: ", 512  # behind the end of a tar
+
+
+def whole(archive: bytes, where: str) -> bytes:
+    note = archive[-NOTE_SIZE:]
+    if note.startswith(NOTE):
+        unread = int(note[len(NOTE):].split(b"\n")[0])
+        raise BothyError(f"{unread} entries below {where} cannot be read and are not in the archive: read them as root (user=\"0\")")
+    return archive
 
 
 def packed(local: Path) -> bytes:

@@ -115,7 +115,7 @@ struct kubernetes {
     map ids;                /* sandbox → pod */
     map handles;            /* link handle → pod */
     map ended;              /* sandbox → box_fate */
-    map unmade;             /* sandboxes whose pod may come though its create failed → the backend */
+    map unmade; /* sandboxes whose pod may come though its create failed → the backend */
     request *requests;
     unsigned nrequests;
     unsigned nmaking; /* pods that are asked for and have no id in the table yet */

@@ -35,6 +35,7 @@ typedef struct packing {
     bool again; /* the record has more to give */
     bool over;  /* it is the last */
     bool head_sent;
+    bool notes;        /* what could not be read is told behind the archive, too */
     uint64_t left_out; /* raw: told by the shell */
     bool raw;          /* no kit: DATA are the bytes of a tar */
     const char *type;
@@ -95,6 +96,13 @@ static void packing_send(packing *p, relay_io *io)
 /* The last chunk, with how many entries are not in the archive. */
 static enum relay_next packing_end(packing *p, relay_io *io)
 {
+    unsigned long long unread = p->left_out + archive_out_unread(p->out);
+
+    if (p->notes && unread) {
+        char note[ARCHIVE_NOTE_SIZE] = "";
+        snprintf(note, sizeof note, ARCHIVE_NOTE "%llu\n", unread);
+        buf_append(&p->made, note, sizeof note);
+    }
     packing_send(p, io);
     if (io->http11)
         buf_printf(io->out, "0\r\nBothy-Left-Out: %llu\r\n\r\n",
@@ -169,6 +177,9 @@ err *rest_archive_get(request *rq, response *rs)
     if (zip && raw)
         return err_remedy(err_new(ERR_UNSUPPORTED, "this node makes no zips: it has no kit"),
                           "Ask for a tar.");
+    if (zip && q.notes)
+        return err_remedy(err_new(ERR_INVALID_REQUEST, "notes: a zip has no place for them"),
+                          "Ask for a tar, or read the trailer Bothy-Left-Out.");
     const kit_request kr = {.verb = KIT_PACK,
                             .flags =
                                 (q.follow ? KIT_F_FOLLOW : 0) | (zip ? KIT_F_COPIES : KIT_F_XATTRS),
@@ -186,6 +197,7 @@ err *rest_archive_get(request *rq, response *rs)
     }
     p->call = TAKE_PTR(call);
     p->raw = raw;
+    p->notes = q.notes;
     p->type = zip ? "application/zip" : "application/x-tar";
     p->request_id = xstrdup(request_id(rq));
     response_relay(rs, &PACKING_OPS, p);
