@@ -8,8 +8,6 @@ import time
 
 from data import LIMIT, Text
 
-RUNGS = ("", "int", "kill_tree", "kill_shell", "restart")
-
 
 @dataclasses.dataclass
 class Result:
@@ -80,15 +78,18 @@ def wrong_end(step, got, text, turn):
         yield f"timed_out is {got.timed_out}"
 
 
-def went_further(step, got):
-    """Than it should: what a rung had asked for was not done when the next one's time came."""
-    return "rung" in step and RUNGS.index(got.rung) > RUNGS.index(step["rung"])
+def at_another_time(step, got, text):
+    """What a rung had asked for was not done when the next one's time came; or the shell had not come as far as it should when the deadline did."""
+    if "rung" not in step or not got.rung:
+        return False
+    wanted = text.bytes(step.get("out", ""))
+    return got.rung != step["rung"] or got.out != wanted and wanted.startswith(got.out)
 
 
 def judge(step, got, text, turn):
     bad = [*wrong_end(step, got, text, turn), *wrong_streams(step, got, text)]
     if bad:
-        raise Wrong("; ".join(bad) + (f"; err {brief(got.err)}" if "err" not in step and got.err else ""), late=went_further(step, got))
+        raise Wrong("; ".join(bad) + (f"; err {brief(got.err)}" if "err" not in step and got.err else ""), late=at_another_time(step, got, text))
     if "within" in step and got.seconds > step["within"]:
         raise Wrong(f"it took {got.seconds:.2f} s, not {step['within']}", late=True)
 
