@@ -270,7 +270,7 @@ def cases_life(suite, node, there):
         equal(there.call("/slow").body, b"slow", "byte by byte")
         began = time.monotonic()
         e = expect_error(there.call("/never/timeout"), 504, "timeout")
-        check(1.5 < time.monotonic() - began < 25, f"{time.monotonic() - began:.1f} s")
+        check(4.5 < time.monotonic() - began < 25, f"{time.monotonic() - began:.1f} s")
         check("ports.answer_wait" in e["remedy"], e)
 
     @suite.case("a caller that leaves is noticed inside")
