@@ -210,7 +210,7 @@ def cases(suite, node):
             s.keys("C-p", "Enter")  # not held: the line before
             s.until(r"(?s)^one$.*^one$")
             s.line("cat -v")
-            s.until("cat -v")
+            in_front(node, box, "cat -v")
             s.keys("C-x")
             s.type("e")
             s.keys("Enter")
