@@ -44,8 +44,9 @@ class Under:
 def kills(suite, world):
     node, reg, slow = world.node, world.plain, world.slow
 
-    def begin(name, *sizes):
-        """A pull through the slow line, of layers of these sizes, stopped when the first is whole and the last is not."""
+    @contextlib.contextmanager
+    def begun(name, *sizes):
+        """A pull through the slow line, of layers of these sizes, that stands still in the block: the first is whole and the last is not."""
         forget_all(node)
         image = image_of(*sizes)
         ref = reg.push(image, name).replace(reg.host, slow.host)
@@ -56,7 +57,7 @@ def kills(suite, world):
             before = len(reg.blob_gets())
             time.sleep(random.uniform(0, 0.3))
             check(under.thread.is_alive(), "the pull was over too early")
-        return image, ref, under, before
+            yield image, ref, under, before
 
     def resumes(image, ref, before):
         """The same pull goes through, fetches only the last layer, and the content is right."""
@@ -70,8 +71,8 @@ def kills(suite, world):
 
     @suite.case("bothyd killed in a pull: nothing half visible, and it resumes")
     def _():
-        image, ref, under, before = begin("kill/bothyd:1", 1000, 6_000_000)
-        node.kill("bothyd")
+        with begun("kill/bothyd:1", 1000, 6_000_000) as (image, ref, under, before):
+            node.kill("bothyd")
         under.end()
         check(under.failure is not None, f"an answer came: {under.answer}")
         eventually("skopeo and bothy-unpack end without bothyd", lambda: not helpers(node, "skopeo", "bothy-unpack"), 10)
@@ -83,8 +84,8 @@ def kills(suite, world):
 
     @suite.case("the warden killed in a pull: the pull goes on when it is back")
     def _():
-        image, ref, under, before = begin("kill/warden:1", 1000, 6_000_000)
-        node.kill("warden")
+        with begun("kill/warden:1", 1000, 6_000_000) as (image, ref, under, before):
+            node.kill("warden")
         node.restart("warden")
         a = under.end()
         equal(a.status, 200, f"{a!r}")
@@ -97,8 +98,8 @@ def kills(suite, world):
     for victim in ("skopeo", "bothy-unpack"):
         @suite.case(f"{victim} killed in a pull: the pull goes on")
         def _(victim=victim):
-            image, ref, under, before = begin(f"kill/{victim}:1", 1000, 6_000_000)
-            kill_helper(node, victim)
+            with begun(f"kill/{victim}:1", 1000, 6_000_000) as (image, ref, under, before):
+                kill_helper(node, victim)
             a = under.end()
             equal(a.status, 200, f"{a!r}")
             gets = [b for b in reg.blob_gets()[before:] if b in image.layers]
@@ -107,8 +108,8 @@ def kills(suite, world):
 
     @suite.case("the registry killed in a pull: image_pull_failed; when it is back the pull resumes")
     def _():
-        image, ref, under, before = begin("kill/registry:1", 1000, 6_000_000)
-        reg.stop(signal.SIGKILL)
+        with begun("kill/registry:1", 1000, 6_000_000) as (image, ref, under, before):
+            reg.stop(signal.SIGKILL)
         watch = Watch()
         try:
             e = expect_error(under.end(), 502, "image_pull_failed")
@@ -122,8 +123,8 @@ def kills(suite, world):
 
     @suite.case("the registry away for a moment: the pull goes on by itself")
     def _():
-        image, ref, under, before = begin("kill/blink:1", 1000, 6_000_000)
-        reg.stop(signal.SIGKILL)
+        with begun("kill/blink:1", 1000, 6_000_000) as (image, ref, under, before):
+            reg.stop(signal.SIGKILL)
         reg.start()
         a = under.end()
         equal(a.status, 200, f"{a!r}")
@@ -131,8 +132,8 @@ def kills(suite, world):
 
     @suite.case("after a pull that failed for good, prune leaves nothing of it")
     def _():
-        image, ref, under, before = begin("kill/forget:1", 1000, 6_000_000)
-        node.kill("bothyd")
+        with begun("kill/forget:1", 1000, 6_000_000) as (image, ref, under, before):
+            node.kill("bothyd")
         under.end()
         node.restart("bothyd")
         check(layers_on_disk(node), "nothing had come")
