@@ -280,18 +280,18 @@ def alone(suite, backend):
 
     @suite.case("retention: records, causes and events are forgotten in time, output before")
     def _():
-        with Node(backend, env="BOTHY_RETENTION_RECORD=6s BOTHY_RETENTION_SPOOL=2s") as node:
+        with Node(backend, env="BOTHY_RETENTION_RECORD=10s BOTHY_RETENTION_SPOOL=4s") as node:
             sb = node.create()
             x = node.exec(sb, "echo kept")["exec"]
             node.delete(sb)
             ended = time.monotonic()
             equal(node.output(sb, x), b"kept\n", "output right after the end")
             eventually("its output is gone", lambda: node.call("GET", node.at(sb, x, "/output")).body == b"", 10)
-            check(time.monotonic() - ended > 1.5, "output was kept for its time")
+            check(time.monotonic() - ended > 3.5, "output was kept for its time")
             equal(node.process(sb, x)["end"]["exit_code"], 0, "the end record, after its output")
             equal(node.show(sb)["cause"]["kind"], "requested", "cause, after its output")
             eventually("its record is gone", lambda: node.call("GET", f"/v1/sandboxes/{sb}").status == 404, 20)
-            check(time.monotonic() - ended > 5.5, "the record was kept for its time")
+            check(time.monotonic() - ended > 9.5, "the record was kept for its time")
             page = node.ok("GET", "/v1/events")
             check(not [e for e in page["events"] if e["sandbox"] == sb and e["type"] == "gone"] or
-                  time.monotonic() - ended < 14, "its events are gone")
+                  time.monotonic() - ended < 18, "its events are gone")

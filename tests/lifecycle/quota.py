@@ -153,7 +153,7 @@ def alone(suite, backend):
             if backend == "oci":
                 tenant.create()
                 answers = []
-                waiting = [threading.Thread(target=lambda: answers.append(create(tenant, queue_wait=4))) for _ in range(2)]
+                waiting = [threading.Thread(target=lambda: answers.append(create(tenant, queue_wait=7))) for _ in range(2)]
                 for t in waiting:
                     t.start()
                 eventually("two wait", lambda: node.ok("GET", "/v1/info")["counts"]["creating"] == 2, 10)
