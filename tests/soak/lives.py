@@ -129,7 +129,11 @@ def failed(life):
 
 def pause(life):
     made = life.api.start(life.id, "i=0; while :; do i=$((i+1)); echo $i; sleep 0.05; done")
-    life.api.ok("POST", life.at + "/pause", {})
+    for _ in range(3):
+        a = life.api.call("POST", life.at + "/pause", {})
+        if a.status != 504:  # what did not stand still in time runs on
+            break
+    equal(a.status, 200, f"a pause's answer ({a})")
     a = life.api.call("POST", life.at + "/exec", {"argv": ["true"]})
     equal((a.status, a.error["code"]), (409, "sandbox_paused"), "a command while it is paused")
     if life.draw.random() < 0.3:
