@@ -671,17 +671,29 @@ static void metrics_do_not_wait_for_a_warden_that_is_away(void **state)
 {
     CLEANUP(buf_done) buf text = {0};
     box_usage u;
+    pool_status p;
+    char away[sizeof fw.path + 1];
+    uint64_t first = UINT64_MAX, then = UINT64_MAX;
 
     (void)state;
-    pthread_mutex_lock(&fw.lock);
-    fw.cut_on = WP_METRICS;
-    pthread_mutex_unlock(&fw.lock);
-    assert_false(unlink(fw.path));
-    uint64_t begun = now_mono_ns();
-    assert_err(be->ops->metrics(be, &text), ERR_UNAVAILABLE);
-    uint64_t first = now_mono_ns() - begun, then = UINT64_MAX;
-    for (int i = 0; i < 10 && then >= 400 * NS_PER_MS; i++) { /* a busy machine is late at times */
-        begun = now_mono_ns();
+    snprintf(away, sizeof away, "%s-", fw.path);
+    /* Both are measured again: a busy machine is late at times. */
+    for (int i = 0; i < 10 && first >= 1500 * NS_PER_MS; i++) {
+        if (i) {
+            assert_false(rename(away, fw.path));
+            assert_ok(be->ops->pool(be, NULL, &p)); /* waits for it */
+        }
+        pthread_mutex_lock(&fw.lock);
+        fw.cut_on = WP_METRICS;
+        pthread_mutex_unlock(&fw.lock);
+        assert_false(rename(fw.path, away));
+        uint64_t begun = now_mono_ns();
+        assert_err(be->ops->metrics(be, &text), ERR_UNAVAILABLE);
+        first = now_mono_ns() - begun;
+    }
+    assert_false(unlink(away));
+    for (int i = 0; i < 10 && then >= 400 * NS_PER_MS; i++) {
+        uint64_t begun = now_mono_ns();
         assert_err(be->ops->metrics(be, &text), ERR_UNAVAILABLE);
         assert_err(be->ops->usage_many(be, (const char(*)[SANDBOX_ID_LEN + 1]) & ID_A, 1, &u),
                    ERR_UNAVAILABLE);
