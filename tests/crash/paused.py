@@ -26,8 +26,11 @@ def paused(w):
     def settled():
         """What was in the pipe has come, also to a bothyd that has just started."""
         n = length()
-        time.sleep(0.15)
-        return n == length() and n
+        for _ in range(2):
+            time.sleep(0.25)
+            if length() != n:
+                return None
+        return n
     still = eventually("its output stands still", settled)
     time.sleep(0.3)
     equal(length(), still, "what it has counted while it is paused")

@@ -25,7 +25,7 @@ from again import reset_once, was_reset
 from audit import Audit, names, read
 from built import built
 from changed import changed
-from harness import SLOW, TOP, ApiError, Node, alive, check, equal, eventually
+from harness import SLOW, TOP, ApiError, Node, Watch, alive, check, equal, eventually
 from in_session import closed_detached, in_session, new_shell, without_a_frame
 from load import Load, ends, patient, same
 from paused import paused
@@ -388,8 +388,8 @@ def strike(w, program, point, drive, turn=1):
     until = None
     while w.node.is_armed(program, point):
         if not thread.is_alive():
-            until = until or time.monotonic() + MEET
-        if until and time.monotonic() > until:
+            until = until or Watch(MEET)
+        if until and until.over():
             w.node.disarm(program)
             raise trouble[0] if trouble else AssertionError("its driver does not meet it")
         time.sleep(0.002)
