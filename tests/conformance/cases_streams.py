@@ -176,9 +176,10 @@ def ceiling(suite, node, sb):
     @suite.case("a follower that pauses gets every byte: the command waits for it at the ceiling")
     def _():
         needs_ceiling()
-        x = node.start(sb, NUMBERED)
+        x = node.start(sb, f"read -r l; {NUMBERED}", stdin_open=True)  # nothing is dropped before the follower is there
         c, r = node.open("GET", node.at(sb, x, "/output?stream=out&follow=end"))
         try:
+            node.ok("POST", node.at(sb, x, "/stdin?eof=true"), b"\n")
             got = r.read(65536)
             time.sleep(1.5)
             equal(node.process(sb, x)["end"], None, "end while nobody reads")
