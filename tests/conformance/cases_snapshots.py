@@ -257,10 +257,11 @@ def forks(suite, node):
     @suite.case("a fork whose caller leaves before the answer leaves no children")
     def _():
         beside(node)
-        with node.sandbox(labels={"left": "no"}) as sb:
-            body = b'{"count": 20, "labels": {"left": "yes"}}'
+        _, api = key_for(node, "left", creates_per_second=10)  # so that all of them take some seconds
+        with api.sandbox(labels={"left": "no"}) as sb:
             c = UnixConnection(node.path)
-            c.request("POST", f"/v1/sandboxes/{sb}/fork", body, {"Content-Type": "application/json"})
+            c.request("POST", f"/v1/sandboxes/{sb}/fork", b'{"count": 60, "labels": {"left": "yes"}, "queue_wait": 30}',
+                      {"Content-Type": "application/json", "Authorization": f"Bearer {api.key}"})
             eventually("children come", lambda: of_label(node, "left=yes") or of_label(node, "left=yes", "gone"), 20)
             c.close()
             eventually("children go", lambda: of_label(node, "left=yes", "gone") and not of_label(node, "left=yes"), 60)
