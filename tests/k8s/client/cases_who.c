@@ -309,7 +309,7 @@ static err *stop_and_go(world *w, const pid_t pids[2], unsigned rounds)
         nap_ms(500);
         pid_t pid = pids[str_eq(who, "b")];
         kill(pid, SIGSTOP);
-        err *e = wait_holder(w, who, next, sizeof next, 3000 * 2);
+        err *e = wait_holder(w, who, next, sizeof next, 20000);
         nap_ms(500);
         kill(pid, SIGCONT);
         nap_ms(1500);
