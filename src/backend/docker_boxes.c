@@ -42,6 +42,8 @@ void docker_box_contain(docker *d, docker_box *x, const docker_made *m)
 {
     if (*x->handle)
         map_take_str(&d->handles, x->handle);
+    d->live += x->dead; /* that was the one before, which nobody could claim */
+    x->dead = x->has_exit_code = false;
     str_copy(x->handle, sizeof x->handle, m->handle);
     memcpy(x->nonce, m->nonce, sizeof x->nonce);
     x->memory_limit = m->limits.memory;

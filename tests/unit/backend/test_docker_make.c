@@ -56,11 +56,33 @@ static void what_is_made_while_the_engine_lists_is_not_missed(void **state)
     map_done(&d.handles);
 }
 
+/* The first was warm, could not be claimed and was removed; the box is not dead of that. */
+static void another_container_lives_anew(void **state)
+{
+    docker d = {0};
+    docker_made made = {.handle = "aaaa"};
+
+    (void)state;
+    docker_box *x = docker_box_add(&d, "b000aaaaaaaaaaaaaaaa");
+    docker_box_contain(&d, x, &made);
+    x->dead = x->has_exit_code = true;
+    d.live--;
+    str_copy(made.handle, sizeof made.handle, "bbbb");
+    docker_box_contain(&d, x, &made);
+    assert_false(x->dead || x->has_exit_code);
+    assert_int_equal(d.live, 1);
+    docker_box_forget(&d, "b000aaaaaaaaaaaaaaaa");
+    assert_int_equal(d.live, 0);
+    map_done(&d.boxes);
+    map_done(&d.handles);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_volume_has_nothing_behind_its_end),
         cmocka_unit_test(what_is_made_while_the_engine_lists_is_not_missed),
+        cmocka_unit_test(another_container_lives_anew),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
