@@ -12,9 +12,10 @@
 #include "base/str.h"
 #include "base/thread.h"
 
-#define SYNC_NS  (60 * NS_PER_S) /* for the API server to tell of the pods, at start */
-#define GREET_NS (15 * NS_PER_S) /* for their inits to tell whose they are */
-#define HOST_MAX 64
+#define SYNC_NS      (60 * NS_PER_S)  /* for the API server to tell of the pods, at start */
+#define GREET_NS     (15 * NS_PER_S)  /* for the next of their inits to tell whose it is */
+#define GREET_ALL_NS (300 * NS_PER_S) /* for all of them */
+#define HOST_MAX     64
 
 /* ---- after a restart ---- */
 
@@ -42,22 +43,40 @@ static err *kubernetes_attach(backend *base, const char *id, const box_events *e
     return NULL;
 }
 
-/* Lock held: whether every pod that might have been claimed has said so. */
-static bool all_greeted(kubernetes *b)
+/* Lock held: pods that might have been claimed and have not said so yet. */
+static size_t ungreeted(kubernetes *b)
 {
     map_iter it = {0};
+    size_t n = 0;
 
     while (map_next(&b->pods, &it)) {
         const pod *p = it.entry->value;
-        if (pods_is_warm(p) && p->f.phase == POD_RUNS && p->warm && !p->greeted)
-            return false;
+        n += pods_is_warm(p) && p->f.phase == POD_RUNS && p->warm && !p->greeted;
     }
-    return true;
+    return n;
+}
+
+/* Lock held. As long as one after the other speaks: a sandbox whose pod has not spoken is taken for
+ * lost. */
+static void wait_greeted(kubernetes *b)
+{
+    uint64_t all_by = now_mono_ns() + GREET_ALL_NS, next_by = now_mono_ns() + GREET_NS;
+
+    for (size_t left = ungreeted(b), before; left && !b->stop;) {
+        uint64_t until = next_by < all_by ? next_by : all_by;
+        if (now_mono_ns() >= until)
+            return;
+        cond_wait_until(&b->changed, &b->lock, until);
+        before = left;
+        left = ungreeted(b);
+        if (left < before)
+            next_by = now_mono_ns() + GREET_NS;
+    }
 }
 
 static err *wait_known(kubernetes *b)
 {
-    uint64_t now = now_mono_ns(), sync_by = now + SYNC_NS, greet_by;
+    uint64_t sync_by = now_mono_ns() + SYNC_NS;
 
     while (!b->synced && now_mono_ns() < sync_by && !b->stop)
         cond_wait_until(&b->changed, &b->lock, sync_by);
@@ -67,9 +86,7 @@ static err *wait_known(kubernetes *b)
                    : err_new(ERR_UNAVAILABLE, "the API server at %s does not tell of its pods",
                              kube_server(b->k));
     }
-    greet_by = now_mono_ns() + GREET_NS;
-    while (!all_greeted(b) && now_mono_ns() < greet_by && !b->stop)
-        cond_wait_until(&b->changed, &b->lock, greet_by);
+    wait_greeted(b);
     return NULL;
 }
 
