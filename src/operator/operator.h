@@ -159,8 +159,8 @@ typedef struct operator_source {
     bool walled;      /* a NetworkPolicy keeps them from something */
     bool built;       /* and the API server has it */
 } operator_source;
-/* For an image as a template names it, the limits asked for, whose it is, and whether it may have a
- * network. False: no pool is for that. */
+/* For an image as a template names it, which a pod that is made for it runs, the limits asked for,
+ * whose it is, and whether it may have a network. False: no pool is for that. */
 typedef struct operator_wish {
     const char *image, *owner;
     uint64_t memory;

@@ -32,10 +32,20 @@ static int match(const operator_wish *w, const crd_pool *p, const crd_template *
     return allowed ? 1 : 0;
 }
 
-static void fill(kube_operator *op, const seen *pool, const crd_template *t, operator_source *ret)
+/* A pod that is made for one sandbox runs that one's image from the first; NULL: the template's. */
+static const char *asked(const operator_wish *w)
+{
+    return w->image && *w->image ? w->image : NULL;
+}
+
+static void fill(kube_operator *op, const seen *pool, const crd_template *t, const operator_wish *w,
+                 operator_source *ret)
 {
     const crd_pool *p = &pool->pool;
-    const pod_identity who = {.name = "", .namespace = op->namespace, .pool = p->meta.name};
+    const pod_identity who = {.name = "",
+                              .namespace = op->namespace,
+                              .pool = p->meta.name,
+                              .image = p->spec.any_image ? asked(w) : NULL};
     json_t *pod = manifest_pod(t, p->spec.any_image, &op->manifest, &who);
     char applied[HASH_TEXT_LEN + 1];
 
@@ -55,9 +65,10 @@ static void fill(kube_operator *op, const seen *pool, const crd_template *t, ope
 /* A pod of its own as the template has it, whose walls reconcile_sandbox() has built. narrow:
  * without a network, whatever the template gives. Policies only add to each other, so that one must
  * not have the hash of the others; the label `none` is its wall. */
-static void fill_alone(kube_operator *op, const crd_template *t, bool narrow, operator_source *ret)
+static void fill_alone(kube_operator *op, const crd_template *t, const operator_wish *w,
+                       bool narrow, operator_source *ret)
 {
-    const pod_identity who = {.name = "", .namespace = op->namespace};
+    const pod_identity who = {.name = "", .namespace = op->namespace, .image = asked(w)};
     crd_template is = *t; /* borrows everything */
 
     if (narrow)
@@ -75,10 +86,10 @@ static void fill_alone(kube_operator *op, const crd_template *t, bool narrow, op
 /* No pool is called so: a pod on somebody's disk is nobody else's, and is not kept ready. */
 #define POOL_OF_SLEEPERS "0_woken"
 
-/* A pod of its own on the disk it had; whichever pool it came from. */
-static bool source_of_sleeper(kube_operator *op, const char *id, operator_source *ret)
+/* A pod of its own on the disk it had, with the image it had; whichever pool it came from. */
+static bool source_of_sleeper(kube_operator *op, const operator_wish *w, operator_source *ret)
 {
-    const char *uid = map_get_str(&op->by_id, id);
+    const char *uid = map_get_str(&op->by_id, w->waking);
     const seen *s = uid ? map_get_str(&op->objects[OPERATOR_SANDBOX], uid) : NULL;
     const seen *p = s ? op_find_name_locked(op, OPERATOR_POOL, s->sandbox.spec.pool) : NULL;
     const char *name = p ? p->pool.spec.template : s ? s->sandbox.spec.template : NULL;
@@ -86,8 +97,10 @@ static bool source_of_sleeper(kube_operator *op, const char *id, operator_source
 
     if (!s || !t || t->error || !s->sandbox.status.volume)
         return false;
-    const pod_identity who = {
-        .name = "", .namespace = op->namespace, .volume = s->sandbox.status.volume};
+    const pod_identity who = {.name = "",
+                              .namespace = op->namespace,
+                              .image = asked(w),
+                              .volume = s->sandbox.status.volume};
     json_t *pod = manifest_pod(&t->template, false, &op->manifest, &who);
     *ret = (operator_source){.pod_spec = json_incref(json_object_get(pod, "spec")),
                              .open = t->template.spec.network.egress != EGRESS_NONE,
@@ -110,9 +123,9 @@ static bool is_alone(const seen *object, const seen *pool, const seen *template)
 }
 
 /* Whose pool is taken is the object's word, not the wish's. */
-static bool source_of_object(kube_operator *op, const char *uid, operator_source *ret)
+static bool source_of_object(kube_operator *op, const operator_wish *w, operator_source *ret)
 {
-    const seen *s = map_get_str(&op->objects[OPERATOR_SANDBOX], uid);
+    const seen *s = map_get_str(&op->objects[OPERATOR_SANDBOX], w->object_uid);
     const seen *p = s ? op_find_name_locked(op, OPERATOR_POOL, s->sandbox.spec.pool) : NULL;
     const char *name = p ? p->pool.spec.template : s ? s->sandbox.spec.template : NULL;
     const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, name);
@@ -120,9 +133,9 @@ static bool source_of_object(kube_operator *op, const char *uid, operator_source
     if (!s || !t || t->error || (p && p->error))
         return false;
     if (is_alone(s, p, t))
-        fill_alone(op, &t->template, s->sandbox.spec.has_egress, ret);
+        fill_alone(op, &t->template, w, s->sandbox.spec.has_egress, ret);
     else if (p)
-        fill(op, p, &t->template, ret);
+        fill(op, p, &t->template, w, ret);
     return p || is_alone(s, p, t);
 }
 
@@ -134,9 +147,9 @@ bool operator_source_of(kube_operator *op, const operator_wish *w, operator_sour
     int how = 0;
 
     if (w->waking)
-        return source_of_sleeper(op, w->waking, ret_source);
+        return source_of_sleeper(op, w, ret_source);
     if (w->object_uid)
-        return source_of_object(op, w->object_uid, ret_source);
+        return source_of_object(op, w, ret_source);
     while (map_next(&op->objects[OPERATOR_POOL], &it)) {
         const seen *s = it.entry->value;
         const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, s->pool.spec.template);
@@ -147,6 +160,6 @@ bool operator_source_of(kube_operator *op, const operator_wish *w, operator_sour
     if (!best)
         return false;
     fill(op, best, &op_find_name_locked(op, OPERATOR_TEMPLATE, best->pool.spec.template)->template,
-         ret_source);
+         w, ret_source);
     return true;
 }

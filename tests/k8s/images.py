@@ -1,4 +1,5 @@
 """Images in pods: every kind of image runs; those that a claim brings into a waiting pod, by any of their names; those that do not come."""
+import concurrent.futures
 import hashlib
 import os
 import pathlib
@@ -25,6 +26,7 @@ int main(void)
 """
 MATRIX = "images: {}: runs, and files go in and out"
 KINDS = ("scratch with a static program", "libraries and no shell", "USER root", "USER by name", "ENTRYPOINT and CMD of its own", "a large layer")
+BURST = "images: more claims at once than the pool has pods: each runs the image it asked for"
 NAMES = ("images: one for another machine has its files, and its programs are refused with the reason", "images: a claim by any name of the same image gets it",
          "images: one that does not come fails the claim at the first try, and its pod is replaced", "images: so it is without a pool",
          "images: how soon the kubelet holds back a pod that is given images again and again")
@@ -178,6 +180,16 @@ def swaps(suite, k):
                     check(len(before - set(p.pods())) == 1, f"{name}: one pod was to be replaced")
                 check(not any("/blobs/" in r for r in locked.requests()), "something was pulled")
 
+        @suite.case(BURST)
+        def _():
+            p.full()
+            made = burst(node, [B] * 5)
+            check("cold" in {m["class"] for m in made}, f"the pool had enough: {[m['class'] for m in made]}")
+            said = [node.shell(m["id"], "cat /version") for m in made]
+            for m in made:
+                node.delete(m["id"])
+            equal(said, ["b\n"] * 5, "what they run")
+
     with bothyd(k, "BOTHY_KUBERNETES_SECURITY=restricted") as (node, ns), pool(k, ns) as p:
         @suite.case(NAMES[3])
         def _():
@@ -186,6 +198,11 @@ def swaps(suite, k):
             check(took < 30, f"{took:.1f} s")
             eventually("its pod is gone", lambda: len(k.get(f"/api/v1/namespaces/{ns}/pods")["items"]) == 1, 30, 0.2)
             p.full()
+
+
+def burst(node, names):
+    with concurrent.futures.ThreadPoolExecutor(len(names)) as many:
+        return list(many.map(lambda name: node.ok("POST", "/v1/sandboxes", {"image": name}, timeout=120), names))
 
 
 def image_id(k, ns, sandbox):
@@ -236,6 +253,6 @@ def settled(k, made, turn):
 def cases(suite, k):
     if suite.wants(*[MATRIX.format(kind) for kind in KINDS], NAMES[0]):
         matrix(suite, k)
-    if suite.wants(*NAMES[1:4]):
+    if suite.wants(*NAMES[1:4], BURST):
         swaps(suite, k)
     back_off(suite, k)

@@ -97,6 +97,7 @@ static err *was_cancelled(const request *r)
 
 /* ---- which pod ---- */
 
+/* A template's hash is that of its own image: a pod made for another one has the same. */
 static bool fits(const pod *p, const request *r)
 {
     const kubernetes_wish *w = &r->wish;
@@ -105,7 +106,7 @@ static bool fits(const pod *p, const request *r)
         return false;
     if (w->pool)
         return str_eq(p->f.pool, w->pool);
-    return !*p->f.pool && str_eq(p->f.hash, w->hash);
+    return !*p->f.pool && str_eq(p->f.hash, w->hash) && str_eq(p->f.image, r->spec.image_name);
 }
 
 static bool needs_swap(const pod *p, const request *r)

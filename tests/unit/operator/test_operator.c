@@ -479,6 +479,12 @@ static void a_try_that_finds_nothing_unsays_nothing(void **state)
     fake_end_all(&f);
 }
 
+/* What the pod runs that would be made. */
+static const char *image_of(const operator_source *s)
+{
+    return json_str(json_array_get(json_object_get(s->pod_spec, "containers"), 0), "image");
+}
+
 static void a_template_without_a_pool_has_its_walls_first(void **state)
 {
     fake f;
@@ -486,14 +492,16 @@ static void a_template_without_a_pool_has_its_walls_first(void **state)
 
     (void)state;
     fake_begin(&f, false);
-    fake_make_template(&f, "{'image':'i','runtimeClassName':'tier','network':{'egress':'Public'}}");
-    fake_make_sandbox(&f, "s", "{'templateRef':'t'}");
+    fake_make_template(&f, "{'image':'i','imagePolicy':{'allow':['j']},'runtimeClassName':'tier',"
+                           "'network':{'egress':'Public'}}");
+    fake_make_sandbox(&f, "s", "{'templateRef':'t','image':'j'}");
     fake_settle(&f);
     CLEANUP(freep)
     char *uid = xstrdup(json_str(fake_meta(fake_get(&f, SANDBOX_S)), "uid"));
-    operator_wish w = {.image = "i", .network = true, .object_uid = uid};
+    operator_wish w = {.image = "j", .network = true, .object_uid = uid};
     assert_true(operator_source_of(f.op, &w, &s));
     assert_string_equal(s.pool, "");
+    assert_string_equal(image_of(&s), "j");
     assert_string_equal(json_str(s.pod_spec, "runtimeClassName"), "tier");
     assert_true(s.open && s.walled && s.built);
     CLEANUP(freep) char *path = str_printf("/networkpolicies/bothy-%s", s.hash);
@@ -761,12 +769,13 @@ static void sleep_keeps_the_disk_and_a_request_wakes(void **state)
     fake_settle(&f);
     assert_int_equal(f.sleeps, 2);
     operator_source source = {0};
-    const operator_wish again = {.image = "i", .waking = id};
+    const operator_wish again = {.image = "had", .waking = id};
     assert_true(operator_source_of(f.op, &again, &source));
     assert_true(*source.pool && strchr(source.pool, '_')); /* no pool's pod will do, nor is kept */
     const json_t *disk = json_array_get(json_object_get(source.pod_spec, "volumes"), 1);
     assert_string_equal(json_str(json_object_get(disk, "persistentVolumeClaim"), "claimName"),
                         volume);
+    assert_string_equal(image_of(&source), "had"); /* not what the template says by now */
     json_decref(source.pod_spec);
     assert_ok(fake_api_remove(&f, SANDBOX_S, NULL));
     fake_settle(&f);
@@ -908,6 +917,7 @@ static void a_create_takes_the_pool_that_is_just_that(void **state)
     assert_true(operator_source_of(f.op, &w, &s));
     assert_string_equal(s.pool, "q");
     assert_true(s.any_image);
+    assert_string_equal(image_of(&s), "j"); /* where none is warm, too */
     json_decref(s.pod_spec);
     w.owner = "other";
     assert_false(operator_source_of(f.op, &w, &s));
