@@ -58,6 +58,17 @@ static void request_free(request *r)
     free(r);
 }
 
+/* Lock held. Behind all who are there. */
+static void list(kubernetes *b, request *r)
+{
+    request **at = &b->requests;
+
+    while (*at)
+        at = &(*at)->next;
+    *at = r;
+    b->nrequests++;
+}
+
 /* Lock held. */
 static void unlist(kubernetes *b, const request *r)
 {
@@ -132,8 +143,6 @@ static pod *pick(kubernetes *b, const request *r)
 }
 
 /* ---- claims ---- */
-
-static void begin(kubernetes *b, request *r);
 
 static void tell_claim(kubernetes *b, const request *r, const pod_facts *f, const char *klass)
 {
@@ -222,7 +231,8 @@ void requests_pod_failed(kubernetes *b, request *r, err *why)
     }
     log_info("kubernetes", "sandbox %s: %s: another pod is tried", r->spec.id, why->message);
     err_free(why);
-    begin(b, r);
+    r->state = REQUEST_WAITS;
+    requests_offer(b);
 }
 
 void requests_claim(kubernetes *b, request *r, pod *p)
@@ -294,8 +304,7 @@ static err *make(kubernetes *b, const request *r, json_t **ret_object)
     return find_made(b, r, name, ret_object);
 }
 
-/* Lock held. The answer was lost, or did not come in time: the pod may be there by now, or later.
- */
+/* Lock held. The answer was lost, or did not come in time: the pod may be there by now, or later. */
 static void note_unmade(kubernetes *b, const request *r)
 {
     pod *p = pods_by_id(b, r->spec.id);
@@ -469,12 +478,21 @@ static void begin(kubernetes *b, request *r)
     work_add(b, w);
 }
 
+/* In the order they came. What one does not find, those behind it for the same pool do not. */
 void requests_offer(kubernetes *b)
 {
+    const request *in_vain = NULL;
+
     for (request *r = b->requests, *next; r; r = next) {
         next = r->next;
+        if (r->state != REQUEST_WAITS ||
+            (in_vain && r->wish.pool && str_eq(r->wish.pool, in_vain->wish.pool)))
+            continue;
+        if (!has_room(b))
+            return;
+        begin(b, r);
         if (r->state == REQUEST_WAITS)
-            begin(b, r);
+            in_vain = r;
     }
 }
 
@@ -598,7 +616,8 @@ static err *adopt(kubernetes *b, request *r, pod *p)
     return NULL;
 }
 
-/* Lock held; the request is listed. */
+/* Lock held; the request is listed. Who came before is asked first: what they wait for may have
+ * become free a moment ago. */
 static err *begin_known(kubernetes *b, request *r)
 {
     pod *p = pods_by_id(b, r->spec.id);
@@ -606,7 +625,7 @@ static err *begin_known(kubernetes *b, request *r)
     map_take_str(&b->unmade, r->spec.id);
     if (p)
         return adopt(b, r, p);
-    begin(b, r);
+    requests_offer(b);
     return NULL;
 }
 
@@ -627,9 +646,7 @@ void requests_begin(backend *base, const box_spec *spec, const box_events *ev, v
         e = may_begin(b);
     if (!e && in_use(b, spec->id, pods_by_id(b, spec->id)))
         e = err_new(ERR_CONFLICT, "sandbox %s is attached already", spec->id);
-    r->next = b->requests;
-    b->requests = r;
-    b->nrequests++;
+    list(b, r);
     if (!e)
         e = begin_known(b, r);
     if (e)

@@ -10,6 +10,8 @@
 #include "../../unit.h"
 
 #define ID  "t000aaaaaaaaaaaaaaaa"
+#define ID2 "t000bbbbbbbbbbbbbbbb"
+#define ID3 "t000cccccccccccccccc"
 #define OLD "sha256:1"
 #define NEW "sha256:2"
 
@@ -140,6 +142,7 @@ static pod *seen(const char *uid, bool claimed, unsigned restarts, const char *i
 static void on_done(void *arg, err *failure, box *made, const box_timing *timing)
 {
     (void)arg, (void)made, (void)timing;
+    err_free(told);
     told = failure;
     is_told = true;
 }
@@ -168,13 +171,24 @@ static void patched(pod *p)
     pods_look(b, p);
 }
 
-static void ask(void)
+static void ask_for(const char *id)
 {
     static sandbox_spec s = {.network = NETWORK_OPEN};
     box_spec spec = {.image_name = "asked", .spec = &s, .queue_ms = 1000};
 
-    str_copy(spec.id, sizeof spec.id, ID);
+    str_copy(spec.id, sizeof spec.id, id);
     requests_begin(&b->base, &spec, NULL, NULL, on_done);
+}
+
+static void ask(void)
+{
+    ask_for(ID);
+}
+
+static void offer(void)
+{
+    LOCK_SCOPE(&b->lock);
+    requests_offer(b);
 }
 
 static void look(void)
@@ -255,6 +269,38 @@ static void a_pod_that_does_not_start_goes(void **state)
     assert_string_equal(p->id, "");
 }
 
+static void who_waits_longest_is_served_first(void **state)
+{
+    (void)state;
+    ask_for(ID);
+    ask_for(ID2);
+    pod *p = warm("u1");
+    offer();
+    assert_ptr_equal(pods_by_id(b, ID), p);
+    assert_null(pods_by_id(b, ID2));
+    p = warm("u2"); /* nobody has been told of it when another comes */
+    ask_for(ID3);
+    assert_ptr_equal(pods_by_id(b, ID2), p);
+    assert_null(pods_by_id(b, ID3));
+}
+
+static void room_is_for_who_waits_longest(void **state)
+{
+    pod *first = warm("u1"), *second = warm("u2");
+
+    (void)state;
+    second->seen_ns++;
+    b->max = 1;
+    ask_for(ID);
+    assert_ptr_equal(pods_by_id(b, ID), first);
+    ask_for(ID2);
+    assert_null(pods_by_id(b, ID2));
+    first->going = true;
+    ask_for(ID3);
+    assert_ptr_equal(pods_by_id(b, ID2), second);
+    assert_null(pods_by_id(b, ID3));
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -263,6 +309,8 @@ int main(void)
         CASE(the_old_image_once_more_is_not_claimed),
         CASE(the_same_image_is_claimed_when_it_stays),
         CASE(a_pod_that_does_not_start_goes),
+        CASE(who_waits_longest_is_served_first),
+        CASE(room_is_for_who_waits_longest),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
