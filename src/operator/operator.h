@@ -154,6 +154,7 @@ typedef struct operator_source {
     char pool[KUBE_LABEL_MAX + 1]; /* as its label; "": none */
     char hash[HASH_TEXT_LEN + 1];
     bool any_image;
+    uint32_t most;    /* pods of the pool; 0: no cap */
     json_t *pod_spec; /* of a pod to be made if none is warm */
     bool open;        /* its pods reach something */
     bool walled;      /* a NetworkPolicy keeps them from something */

@@ -413,6 +413,7 @@ static err *on_wish(void *arg, const box_spec *spec, kubernetes_wish *wish)
     free(wish->pool);
     wish->pool = *source.pool ? xstrdup(source.pool) : NULL;
     wish->any_image = source.any_image;
+    wish->most = source.most;
     json_decref(wish->spec);
     wish->spec = source.pod_spec;
     str_copy(wish->hash, sizeof wish->hash, source.hash);

@@ -50,6 +50,7 @@ static void fill(kube_operator *op, const seen *pool, const crd_template *t, con
     char applied[HASH_TEXT_LEN + 1];
 
     *ret = (operator_source){.any_image = p->spec.any_image,
+                             .most = p->spec.max_sandboxes,
                              .open = t->spec.network.egress != EGRESS_NONE,
                              .walled = t->spec.network.egress != EGRESS_ALL};
     label_of_name(p->meta.name, ret->pool);

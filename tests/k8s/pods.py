@@ -1,4 +1,5 @@
 """Pods as sandboxes: how they end and what is told of it, what tenants try, claims that race a scale-down, disks that are kept, and what it all costs the API server."""
+import concurrent.futures
 import contextlib
 import random
 import socket
@@ -16,6 +17,7 @@ CAUSES = ("pods: memory used up ends the command, and the sandbox lives", "pods:
           "pods: a container that is stopped: its cause is told, and its pool is full again", "pods: one that was claimed is never used again by a restart")
 TENANT = ("pods: {}: a tenant gets neither at pid 1 nor at its programs", "pods: nobody gets a label of bothy's through a field that users fill")
 RACE = "pods: scale-downs race claims: each pod is claimed or deleted, never both"
+CAP = "pods: a pool has no more than maxSandboxes: who comes then waits, and is refused when its time is over"
 DISKS = "pods: asleep there is a disk and no pod, awake one pod has it; Delete and Retain do what they say"
 WRITES = ("pods: a claim of a waiting pod waits for no write", "pods: what a sandbox costs the API server in writes")
 
@@ -27,10 +29,11 @@ def cases(suite, k):
             tenant(suite, node, "root")
             labels(suite, k, node, ns)
             writes(suite, k, node, ns)
-    if suite.wants(TENANT[0].format("restricted"), RACE, DISKS):
+    if suite.wants(TENANT[0].format("restricted"), RACE, CAP, DISKS):
         with bothyd(k, "BOTHY_KUBERNETES_SECURITY=restricted") as (node, ns):
             tenant(suite, node, "restricted")
             race(suite, k, node, ns)
+            cap(suite, k, node, ns)
             disks(suite, k, node, ns)
 
 
@@ -189,6 +192,23 @@ def race(suite, k, node, ns):
         print(f"      {turns * pods} claims: {counts}", flush=True)
         check(counts.get("exact"), "no claim of a waiting pod won")
         check(not set(counts) - {"exact", "cold", "refused"}, f"{counts}")
+
+
+def cap(suite, k, node, ns):
+    @suite.case(CAP)
+    def _():
+        with pool(k, ns, "cap", replicas=1, maxSandboxes=2) as p, concurrent.futures.ThreadPoolExecutor(4) as many:
+            answers = list(many.map(lambda wait: node.call("POST", "/v1/sandboxes", {"image": A, "queue_wait": wait}, timeout=90), [3] * 4))
+            made, refused = [a.json["id"] for a in answers if a.status < 300], [a for a in answers if a.status >= 300]
+            for id in made[2:]:
+                node.delete(id)
+            there = len(p.pods(state="claimed"))
+            late = many.submit(node.ok, "POST", "/v1/sandboxes", {"image": A, "queue_wait": 60}, timeout=90)
+            for id in made[:2]:
+                node.delete(id)
+            node.delete(late.result()["id"])
+            equal((len(made), there), (2, 2), "how many were made, and pods of them")
+            equal([a.error["code"] for a in refused], ["pool_exhausted"] * 2, "the rest")
 
 
 def claim_late(node, delay, results):

@@ -304,7 +304,7 @@ static err *make(kubernetes *b, const request *r, json_t **ret_object)
     return find_made(b, r, name, ret_object);
 }
 
-/* Lock held. The answer was lost, or did not come in time: the pod may be there by now, or later. */
+/* Lock held. The answer was lost, or did not come in time: the pod may be there, now or later. */
 static void note_unmade(kubernetes *b, const request *r)
 {
     pod *p = pods_by_id(b, r->spec.id);
@@ -448,8 +448,13 @@ static bool take(kubernetes *b, request *r)
     return true;
 }
 
-/* Lock held: whether one more may be there. Those that are made have their id already; those that
- * go do not count, though their objects stay for seconds. */
+/* Those that go do not count, though their objects stay for seconds. */
+static bool counts(const pod *p)
+{
+    return !p->going && !p->f.deleting && p->f.phase != POD_ENDED;
+}
+
+/* Lock held: whether one more may be there. Those that are made have their id already. */
 static bool has_room(const kubernetes *b)
 {
     map_iter it = {0};
@@ -457,18 +462,37 @@ static bool has_room(const kubernetes *b)
 
     if (!b->max || b->ids.count + b->nmaking < b->max)
         return true;
-    while (map_next(&b->ids, &it)) {
-        const pod *p = it.entry->value;
-        n += !p->going && !p->f.deleting && p->f.phase != POD_ENDED;
-    }
+    while (map_next(&b->ids, &it))
+        n += counts(it.entry->value);
     return n < b->max;
+}
+
+/* Lock held: whether its pool may have one more in use, or one more pod (another). */
+static bool pool_has_room(kubernetes *b, const request *r, bool another)
+{
+    const kubernetes_wish *w = &r->wish;
+    map_iter it = {0};
+    size_t n = 0;
+
+    if (!w->most)
+        return true;
+    while (map_next(&b->pods, &it)) {
+        const pod *p = it.entry->value;
+        n += counts(p) && str_eq(p->f.pool, w->pool) && (another || *p->id || p->f.claimed);
+    }
+    for (const request *o = b->requests; o; o = o->next) /* asked for, and not seen yet */
+        n += o->state == REQUEST_MAKES && str_eq(o->wish.pool, w->pool) &&
+             !pods_by_id(b, o->spec.id);
+    return n < w->most;
 }
 
 /* Lock held. */
 static void begin(kubernetes *b, request *r)
 {
     r->state = REQUEST_WAITS;
-    if (!has_room(b) || take(b, r) || !r->wish.spec)
+    if (!has_room(b) || !pool_has_room(b, r, false) || take(b, r))
+        return;
+    if (!r->wish.spec || !pool_has_room(b, r, true))
         return;
     work *w = work_new(run_make);
     r->state = REQUEST_MAKES;
@@ -503,6 +527,11 @@ static err *no_pod_in_time(kubernetes *b, const request *r)
     if (r->state == REQUEST_WAITS && !has_room(b))
         return err_retry_after(
             err_new(ERR_POOL_EXHAUSTED, "%u sandboxes are as many as may be", b->max), 5);
+    if (r->state == REQUEST_WAITS && !pool_has_room(b, r, false))
+        return err_retry_after(err_new(ERR_POOL_EXHAUSTED,
+                                       "%u sandboxes are as many as pool %s may have", r->wish.most,
+                                       r->wish.pool),
+                               5);
     if (r->state == REQUEST_WAITS)
         return err_retry_after(err_because(err_new(ERR_POOL_EXHAUSTED,
                                                    "no pod of pool %s was free "

@@ -16,6 +16,7 @@ const pod_world *kubernetes_world(const backend *b);
 typedef struct kubernetes_wish {
     char *pool;     /* its warm pods, as their label has it; NULL: any pod of the hash */
     bool any_image; /* pods of it take the image at the claim */
+    uint32_t most;  /* pods of it, claimed or not; 0: as many as there may be */
     json_t *spec;   /* of the pod to make if there is none warm; NULL: none is made */
     char hash[POD_HASH_LEN + 1]; /* of that spec: warm pods of it are exact */
 } kubernetes_wish;

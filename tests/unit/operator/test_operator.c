@@ -894,9 +894,10 @@ static void a_create_takes_the_pool_that_is_just_that(void **state)
     (void)state;
     fake_begin(&f, false);
     fake_make_template(&f, "{'image':'i','resources':{'limits':{'memory':'1Gi','cpu':'1'}}}");
-    fake_make_pool(&f, "{'templateRef':'t'}");
+    fake_make_pool(&f, "{'templateRef':'t','maxSandboxes':7}");
     assert_true(operator_source_of(f.op, &w, &s));
     assert_string_equal(s.pool, "p");
+    assert_int_equal(s.most, 7);
     assert_non_null(s.pod_spec);
     json_decref(s.pod_spec);
     w.memory = 1 << 20;

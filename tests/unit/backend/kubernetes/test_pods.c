@@ -32,10 +32,14 @@ static void condemned(void *arg, const char *handle, const char *why)
     (void)arg, (void)handle, (void)why;
 }
 
+static uint32_t most; /* 0: no cap, and no pod is made for one */
+
 static err *wish(void *arg, const box_spec *spec, kubernetes_wish *w)
 {
     (void)arg, (void)spec;
-    json_decref(TAKE_PTR(w->spec));
+    if (!most)
+        json_decref(TAKE_PTR(w->spec));
+    w->most = most;
     w->pool = xstrdup("any");
     w->any_image = true;
     return NULL;
@@ -57,6 +61,7 @@ static int setup(void **state)
     b->synced = true;
     told = NULL;
     is_told = false;
+    most = 0;
     assert_ok(link_host_new(
         &(link_options){.name = "pods", .dial = dial, .condemned = condemned, .arg = b},
         &b->links));
@@ -136,8 +141,9 @@ static pod *seen(const char *uid, bool claimed, unsigned restarts, const char *i
     return pods_by_uid(b, uid);
 }
 
-#define RUNS    "\"running\":{}"
-#define WAITING "\"waiting\":{\"reason\":\"CreateContainerError\",\"message\":\"no\"}"
+#define RUNS     "\"running\":{}"
+#define STARTING "\"waiting\":{\"reason\":\"ContainerCreating\"}"
+#define WAITING  "\"waiting\":{\"reason\":\"CreateContainerError\",\"message\":\"no\"}"
 
 static void on_done(void *arg, err *failure, box *made, const box_timing *timing)
 {
@@ -301,6 +307,52 @@ static void room_is_for_who_waits_longest(void **state)
     assert_null(pods_by_id(b, ID3));
 }
 
+static unsigned waiting(void)
+{
+    return kubernetes_pending(&b->base, "any");
+}
+
+/* Those that are ready, those that start and those that are asked for are all pods of it. */
+static void a_pool_has_no_more_pods_than_it_may_have(void **state)
+{
+    (void)state;
+    most = 2;
+    seen("u1", false, 0, OLD, STARTING);
+    ask_for(ID);
+    assert_int_equal(b->nmaking, 1);
+    ask_for(ID2);
+    assert_int_equal(b->nmaking, 1);
+    assert_int_equal(waiting(), 1);
+    pod *p = warm("u1");
+    offer();
+    assert_ptr_equal(pods_by_id(b, ID2), p);
+    ask_for(ID3);
+    assert_int_equal(waiting(), 1);
+    {
+        LOCK_SCOPE(&b->lock);
+        requests_expire(b, now_mono_ns() + 2000 * NS_PER_MS);
+    }
+    run_told();
+    assert_true(told && told->code == ERR_POOL_EXHAUSTED && strstr(told->message, "may have"));
+}
+
+/* Its cap was lowered. */
+static void a_pod_that_is_too_many_is_not_claimed(void **state)
+{
+    pod *p = warm("u1"), *other = warm("u2");
+
+    (void)state;
+    other->seen_ns++;
+    most = 1;
+    ask_for(ID);
+    assert_ptr_equal(pods_by_id(b, ID), p);
+    ask_for(ID2);
+    assert_null(pods_by_id(b, ID2));
+    p->going = true;
+    offer();
+    assert_ptr_equal(pods_by_id(b, ID2), other);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -311,6 +363,8 @@ int main(void)
         CASE(a_pod_that_does_not_start_goes),
         CASE(who_waits_longest_is_served_first),
         CASE(room_is_for_who_waits_longest),
+        CASE(a_pool_has_no_more_pods_than_it_may_have),
+        CASE(a_pod_that_is_too_many_is_not_claimed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
