@@ -151,6 +151,7 @@ err *provide_operator(const config *c, int state_dir, engine *e, backend *b)
         &(operator_daemon_options){.engine = e,
                                    .backend = b,
                                    .cell = c->node_cell,
+                                   .defaults = config_limits(c),
                                    .key = key,
                                    .vouched = str_eq(c->kubernetes_policies, "vouched")});
     secret_wipe(key, sizeof key);

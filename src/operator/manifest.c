@@ -1,5 +1,6 @@
 #include "operator/manifest.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -74,27 +75,39 @@ static json_t *pod_security(const template_spec *t)
     return s;
 }
 
-static json_t *resource_json(const resource_set *r, const char *cpu, const char *memory)
+static json_t *resource_json(const resource_set *r, const char *cpu, const char *memory,
+                             const char *storage)
 {
     json_t *o = json_object();
 
     set_text(o, "cpu", r->cpu ? r->cpu : cpu);
     set_text(o, "memory", r->memory ? r->memory : memory);
-    set_text(o, "ephemeral-storage", r->storage);
+    set_text(o, "ephemeral-storage", r->storage ? r->storage : storage);
     return o;
 }
 
-/* What is asked for lies below the limits: a small limit is asked for whole. */
-static json_t *resources(const template_spec *t)
+uint64_t template_disk(const template_spec *t, const manifest_options *o)
+{
+    if (t->storage || !o->disk)
+        return t->storage;
+    return t->storage_asked > o->disk ? t->storage_asked : o->disk;
+}
+
+/* What is asked for lies below the limits: a small limit is asked for whole. Of a disk whose limit
+ * is the default little is asked for: without a word that would be all of it. */
+static json_t *resources(const template_spec *t, const manifest_options *o)
 {
     bool small_cpu = t->cpu_milli && t->cpu_milli < 50;
     bool small_memory = t->memory && t->memory < (64u << 20);
     const resource_set *l = &t->resources.limits;
+    uint64_t most = l->storage ? 0 : template_disk(t, o);
+    CLEANUP(freep) char *disk = most ? str_printf("%" PRIu64, most) : NULL;
 
     return json_pack("{s:o, s:o}", "requests",
                      resource_json(&t->resources.requests, small_cpu ? l->cpu : "50m",
-                                   small_memory ? l->memory : "64Mi"),
-                     "limits", resource_json(l, "1", "1Gi"));
+                                   small_memory ? l->memory : "64Mi",
+                                   most > (16u << 20) ? "16Mi" : disk),
+                     "limits", resource_json(l, "1", "1Gi", disk));
 }
 
 static json_t *small_resources(void)
@@ -124,7 +137,7 @@ static json_t *install_container(const manifest_options *o, enum template_profil
                      "bothy", "mountPath", BOTHY_DIR);
 }
 
-static json_t *mounts(const template_spec *t)
+static json_t *mounts(const template_spec *t, const manifest_options *o)
 {
     json_t *a =
         json_pack("[{s:s, s:s, s:b}]", "name", "bothy", "mountPath", BOTHY_DIR, "readOnly", 1);
@@ -132,16 +145,19 @@ static json_t *mounts(const template_spec *t)
     if (t->workspace.path)
         json_array_append_new(
             a, json_pack("{s:s, s:s}", "name", "workspace", "mountPath", t->workspace.path));
+    if (o->shm_mib)
+        json_array_append_new(a, json_pack("{s:s, s:s}", "name", "shm", "mountPath", "/dev/shm"));
     return a;
 }
 
-static json_t *sandbox_container(const template_spec *t, const char *image)
+static json_t *sandbox_container(const template_spec *t, const manifest_options *o,
+                                 const char *image)
 {
     return json_pack("{s:s, s:s, s:s, s:[s, s], s:o, s:o, s:o, s:o}", "name", SANDBOX_CONTAINER,
                      "image", image, "imagePullPolicy", "IfNotPresent", "command",
                      BOTHY_DIR "/bothy-init", "serve", "env", env_json(t), "resources",
-                     resources(t), "securityContext", container_security(t->profile),
-                     "volumeMounts", mounts(t));
+                     resources(t, o), "securityContext", container_security(t->profile),
+                     "volumeMounts", mounts(t, o));
 }
 
 static json_t *bothy_volume(const manifest_options *o)
@@ -159,6 +175,14 @@ void volume_name(const char *pod, char ret_name[KUBE_NAME_MAX + 1])
     snprintf(ret_name, KUBE_NAME_MAX + 1, "ws-%.200s", pod);
 }
 
+static json_t *shm_volume(uint32_t mib)
+{
+    CLEANUP(freep) char *size = str_printf("%" PRIu32 "Mi", mib);
+
+    return json_pack("{s:s, s:{s:s, s:s}}", "name", "shm", "emptyDir", "medium", "Memory",
+                     "sizeLimit", size);
+}
+
 static json_t *volumes(const template_spec *t, const manifest_options *o, const pod_identity *who)
 {
     char name[KUBE_NAME_MAX + 1];
@@ -169,6 +193,8 @@ static json_t *volumes(const template_spec *t, const manifest_options *o, const 
         json_array_append_new(a, json_pack("{s:s, s:{s:s}}", "name", "workspace",
                                            "persistentVolumeClaim", "claimName",
                                            who->volume ? who->volume : name));
+    if (o->shm_mib)
+        json_array_append_new(a, shm_volume(o->shm_mib));
     return a;
 }
 
@@ -210,7 +236,7 @@ static json_t *pod_spec(const template_spec *t, bool any_image, const manifest_o
                           any_image ? "Always" : "Never", "terminationGracePeriodSeconds", 2,
                           "automountServiceAccountToken", 0, "enableServiceLinks", 0, "dnsPolicy",
                           named ? "ClusterFirst" : "Default", "securityContext", pod_security(t),
-                          "containers", sandbox_container(t, image_of(t, any_image, who)),
+                          "containers", sandbox_container(t, o, image_of(t, any_image, who)),
                           "volumes", volumes(t, o, who));
 
     if (!o->image_volume)
@@ -327,7 +353,7 @@ static json_t *pull_spec(const crd_pool *p, const crd_template *t, const manifes
 {
     const pod_identity nobody = {.name = "", .namespace = ""};
     json_t *spec = pod_spec(&t->spec, true, o, &nobody);
-    json_t *inits = json_array(), *main = sandbox_container(&t->spec, t->spec.image);
+    json_t *inits = json_array(), *main = sandbox_container(&t->spec, o, t->spec.image);
 
     if (!o->image_volume)
         json_array_append_new(inits, install_container(o, t->spec.profile));

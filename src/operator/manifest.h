@@ -10,6 +10,8 @@ typedef struct manifest_options {
     const char *cell;
     const char *bothy_image; /* brings bothy-init and bothy-kit into a pod */
     bool image_volume;       /* the cluster mounts images; else an init container copies */
+    uint64_t disk;           /* bytes a pod may have whose template does not say; 0: no limit */
+    uint32_t shm_mib;        /* of /dev/shm, which no template says; 0: the runtime's */
 } manifest_options;
 
 #define POD_NONCE_LEN 16
@@ -28,6 +30,8 @@ typedef struct pod_identity {
 /* any_image: its container may be restarted with another image. */
 json_t *manifest_pod(const crd_template *t, bool any_image, const manifest_options *o,
                      const pod_identity *who);
+/* Bytes its pods may have on the node's disk; 0: no limit. */
+uint64_t template_disk(const template_spec *t, const manifest_options *o);
 /* 128 bits of everything that makes a pod of this template what it is: another hash, another
  * pod. */
 void template_hash(const crd_template *t, bool any_image, const manifest_options *o,

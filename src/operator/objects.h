@@ -102,6 +102,7 @@ typedef struct template_spec {
     /* filled by the check */
     uint64_t startup_ms, idle_ms, max_ms;
     uint64_t cpu_milli, memory, storage; /* the limits */
+    uint64_t storage_asked;
 } template_spec;
 
 typedef struct crd_template {

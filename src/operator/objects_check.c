@@ -45,7 +45,7 @@ static err *quantity(const char *text, const char *member, bool milli, uint64_t 
 static err *resources_check(template_spec *t)
 {
     const resource_set *r = &t->resources.requests, *l = &t->resources.limits;
-    uint64_t cpu = 0, memory = 0, storage = 0;
+    uint64_t cpu = 0, memory = 0;
 
     t->cpu_milli = DEFAULT_CPU;
     t->memory = DEFAULT_MEMORY;
@@ -54,8 +54,8 @@ static err *resources_check(template_spec *t)
     TRY(quantity(l->storage, "resources.limits.ephemeral-storage", false, &t->storage));
     TRY(quantity(r->cpu, "resources.requests.cpu", true, &cpu));
     TRY(quantity(r->memory, "resources.requests.memory", false, &memory));
-    TRY(quantity(r->storage, "resources.requests.ephemeral-storage", false, &storage));
-    if (cpu > t->cpu_milli || memory > t->memory || (t->storage && storage > t->storage))
+    TRY(quantity(r->storage, "resources.requests.ephemeral-storage", false, &t->storage_asked));
+    if (cpu > t->cpu_milli || memory > t->memory || (t->storage && t->storage_asked > t->storage))
         return wrong("resources.requests", "are above the limits");
     return NULL;
 }

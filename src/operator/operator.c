@@ -629,8 +629,11 @@ kube_operator *operator_new(const operator_options *o)
     op->cell = xstrdup(o->cell);
     op->bothy_image = xstrdup(o->bothy_image);
     op->instance = xstrdup(str_or(o->instance, OPERATOR_MANAGER));
-    op->manifest = (manifest_options){
-        .cell = op->cell, .bothy_image = op->bothy_image, .image_volume = o->image_volume};
+    op->manifest = (manifest_options){.cell = op->cell,
+                                      .bothy_image = op->bothy_image,
+                                      .image_volume = o->image_volume,
+                                      .disk = o->disk,
+                                      .shm_mib = o->shm_mib};
     op->policy = o->policy;
     pthread_mutex_init(&op->lock, NULL);
     return op;

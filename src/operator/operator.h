@@ -112,6 +112,8 @@ typedef struct operator_options {
     const char *namespace; /* copied, as all texts */
     const char *cell, *bothy_image;
     bool image_volume;
+    uint64_t disk; /* as manifest_options has them */
+    uint32_t shm_mib;
     const char *instance;     /* who reports events */
     uint8_t record_key[32];   /* record_proof()'s */
     enum policy_state policy; /* POLICY_VOUCHED or POLICY_UNKNOWN */
@@ -164,8 +166,8 @@ typedef struct operator_source {
  * whose it is, and whether it may have a network. False: no pool is for that. */
 typedef struct operator_wish {
     const char *image, *owner;
-    uint64_t memory;
-    uint32_t cpu_milli;
+    uint64_t memory, disk;
+    uint32_t cpu_milli, shm_mib;
     bool network;
     const char *object_uid; /* of the Sandbox it is made for: its pool is taken; or NULL */
     const char *waking;     /* id of one that sleeps: it gets its disk again; or NULL */

@@ -241,6 +241,7 @@ static void spec_of(const operator_claim *c, sandbox_spec *s)
     if (t) {
         s->limits.memory = t->memory;
         s->limits.cpu_milli = (uint32_t)t->cpu_milli;
+        s->limits.disk = t->storage; /* 0: the default, which its pod has, too */
     }
     s->labels = x->spec.labels ? strv_copy(x->spec.labels) : NULL;
     strv_push(&s->labels, str_printf(LABEL_OBJECT "=%s", x->meta.uid));
@@ -398,7 +399,9 @@ static err *on_wish(void *arg, const box_spec *spec, kubernetes_wish *wish)
     const operator_wish w = {.image = str_or(spec->image_name, ""),
                              .owner = owner,
                              .memory = spec->spec->limits.memory,
+                             .disk = spec->spec->limits.disk,
                              .cpu_milli = spec->spec->limits.cpu_milli,
+                             .shm_mib = spec->spec->limits.shm_mib,
                              .network = spec->spec->network == NETWORK_OPEN,
                              .object_uid = uid,
                              .waking = waking};
@@ -462,6 +465,8 @@ operator_daemon *operator_daemon_new(const operator_daemon_options *o)
                               .cell = o->cell,
                               .bothy_image = w->bothy_image,
                               .image_volume = w->image_volume,
+                              .disk = o->defaults.disk,
+                              .shm_mib = o->defaults.shm_mib,
                               .instance = str_or(o->instance, o->cell),
                               .policy = o->vouched ? POLICY_VOUCHED : POLICY_UNKNOWN,
                               .records = true};

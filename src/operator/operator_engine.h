@@ -10,6 +10,7 @@ typedef struct operator_daemon_options {
     engine *engine;   /* both outlive it */
     backend *backend; /* `kubernetes` */
     const char *cell;
+    limits defaults;      /* of a sandbox: pods have them where no template says */
     const uint8_t *key;   /* 32 bytes, this bothyd's: proofs of records are derived from it */
     const char *instance; /* who reports events; NULL: the cell */
     bool vouched;         /* the administrator says that NetworkPolicies hold here */

@@ -154,6 +154,8 @@ operator_run *operator_run_new(const operator_run_options *o)
                            .cell = o->cell,
                            .bothy_image = o->bothy_image,
                            .image_volume = o->image_volume,
+                           .disk = o->disk,
+                           .shm_mib = o->shm_mib,
                            .instance = o->instance,
                            .policy = o->policy,
                            .records = o->records};

@@ -12,6 +12,8 @@ typedef struct operator_run_options {
     void *host_arg;
     const char *namespace, *cell, *bothy_image, *instance;
     bool image_volume;
+    uint64_t disk; /* as manifest_options has them */
+    uint32_t shm_mib;
     uint8_t record_key[32];
     enum policy_state policy;
     bool records;

@@ -6,12 +6,15 @@
 #include "operator/operator_internal.h"
 
 /* A template's limits are what its pods have: less would not be kept, more not be had. */
-static bool fits(const operator_wish *w, const crd_template *t)
+static bool fits(const kube_operator *op, const operator_wish *w, const crd_template *t)
 {
+    const manifest_options *o = &op->manifest;
     bool open = t->spec.network.egress != EGRESS_NONE;
 
     return (!w->memory || w->memory == t->spec.memory) &&
-           (!w->cpu_milli || w->cpu_milli == t->spec.cpu_milli) && w->network == open;
+           (!w->disk || w->disk == template_disk(&t->spec, o)) &&
+           (!w->cpu_milli || w->cpu_milli == t->spec.cpu_milli) &&
+           (!w->shm_mib || w->shm_mib == o->shm_mib) && w->network == open;
 }
 
 static bool is_for(const crd_pool *p, const char *owner)
@@ -20,9 +23,10 @@ static bool is_for(const crd_pool *p, const char *owner)
 }
 
 /* 2: pods of it are just that; 1: they become it; 0: no. */
-static int match(const operator_wish *w, const crd_pool *p, const crd_template *t)
+static int match(const kube_operator *op, const operator_wish *w, const crd_pool *p,
+                 const crd_template *t)
 {
-    if (p->meta.deleting_ns || !is_for(p, w->owner) || !fits(w, t))
+    if (p->meta.deleting_ns || !is_for(p, w->owner) || !fits(op, w, t))
         return 0;
     if (!p->spec.any_image)
         return str_eq(t->spec.image, w->image) ? 2 : 0;
@@ -154,7 +158,7 @@ bool operator_source_of(kube_operator *op, const operator_wish *w, operator_sour
     while (map_next(&op->objects[OPERATOR_POOL], &it)) {
         const seen *s = it.entry->value;
         const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, s->pool.spec.template);
-        int m = !s->error && t && !t->error ? match(w, &s->pool, &t->template) : 0;
+        int m = !s->error && t && !t->error ? match(op, w, &s->pool, &t->template) : 0;
         if (m > how || (best && m == how && strcmp(s->name, best->name) < 0))
             best = s, how = m;
     }

@@ -18,6 +18,7 @@ CAUSES = ("pods: memory used up ends the command, and the sandbox lives", "pods:
 TENANT = ("pods: {}: a tenant gets neither at pid 1 nor at its programs", "pods: nobody gets a label of bothy's through a field that users fill")
 RACE = "pods: scale-downs race claims: each pod is claimed or deleted, never both"
 CAP = "pods: a pool has no more than maxSandboxes: who comes then waits, and is refused when its time is over"
+HOLDS = "pods: a pool's pod has the disk limit and the /dev/shm that are told of it; who asks for others gets a pod of its own"
 DISKS = "pods: asleep there is a disk and no pod, awake one pod has it; Delete and Retain do what they say"
 WRITES = ("pods: a claim of a waiting pod waits for no write", "pods: what a sandbox costs the API server in writes")
 
@@ -29,11 +30,12 @@ def cases(suite, k):
             tenant(suite, node, "root")
             labels(suite, k, node, ns)
             writes(suite, k, node, ns)
-    if suite.wants(TENANT[0].format("restricted"), RACE, CAP, DISKS):
+    if suite.wants(TENANT[0].format("restricted"), RACE, CAP, HOLDS, DISKS):
         with bothyd(k, "BOTHY_KUBERNETES_SECURITY=restricted") as (node, ns):
             tenant(suite, node, "restricted")
             race(suite, k, node, ns)
             cap(suite, k, node, ns)
+            holds(suite, k, node, ns)
             disks(suite, k, node, ns)
 
 
@@ -209,6 +211,18 @@ def cap(suite, k, node, ns):
             node.delete(late.result()["id"])
             equal((len(made), there), (2, 2), "how many were made, and pods of them")
             equal([a.error["code"] for a in refused], ["pool_exhausted"] * 2, "the rest")
+
+
+def holds(suite, k, node, ns):
+    @suite.case(HOLDS)
+    def _():
+        for limits, klass in (({}, "exact"), ({"disk": 32 << 20}, "cold"), ({"shm": 16 << 20}, "cold")):
+            with pool(k, ns, "holds"), node.sandbox(A, limits=limits) as sb:
+                told, has = node.show(sb), pod_of(k, ns, sb)["spec"]["containers"][0]["resources"]["limits"]
+                equal(told["class"], klass, f"{limits}: class")
+                equal(int(has["ephemeral-storage"]), told["limits"]["disk"], f"{limits}: its disk")
+                equal(int(node.shell(sb, "df -k /dev/shm | awk 'NR == 2 {print $2}'")) << 10, told["limits"]["shm"], f"{limits}: its /dev/shm")
+                node.shell(sb, "echo x >/dev/shm/x")
 
 
 def claim_late(node, delay, results):

@@ -541,6 +541,8 @@ static void fake_begin_as(fake *f, bool records, enum policy_state policy)
                                 .namespace = "ns",
                                 .cell = "abcd",
                                 .bothy_image = "bothy:1",
+                                .disk = 10 << 20,
+                                .shm_mib = 64,
                                 .record_key = {7},
                                 .policy = policy,
                                 .records = records};

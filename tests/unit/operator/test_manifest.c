@@ -112,6 +112,53 @@ static void a_template_says_what_a_pod_is(void **state)
     crd_template_done(&t);
 }
 
+/* The container's resources, in a cell whose sandboxes have so much disk. */
+static json_t *resources_of(const char *resources, uint64_t disk)
+{
+    CLEANUP(freep) char *text = str_printf("{'image':'i','resources':%s}", resources);
+    crd_template t = make_template(text);
+    manifest_options o = OPTIONS;
+
+    o.disk = disk;
+    CLEANUP(json_decrefp) json_t *p = manifest_pod(&t, false, &o, &WHO);
+    json_t *r = json_incref((json_t *)at(p, "spec.containers.0.resources"));
+    crd_template_done(&t);
+    return r;
+}
+
+static void assert_disk(const char *resources, uint64_t disk, const char *limit, const char *asked)
+{
+    CLEANUP(json_decrefp) json_t *r = resources_of(resources, disk);
+
+    assert_true(str_eq(json_str(json_object_get(r, "limits"), "ephemeral-storage"), limit));
+    assert_true(str_eq(json_str(json_object_get(r, "requests"), "ephemeral-storage"), asked));
+}
+
+static void a_pod_has_a_disk_limit_whatever_its_template_says(void **state)
+{
+    (void)state;
+    assert_disk("{}", 1 << 30, "1073741824", "16Mi");
+    assert_disk("{}", 1 << 20, "1048576", "1048576");
+    assert_disk("{'limits':{'ephemeral-storage':'2Gi'}}", 1 << 30, "2Gi", NULL);
+    assert_disk("{'requests':{'ephemeral-storage':'2Mi'}}", 1 << 30, "1073741824", "2Mi");
+    assert_disk("{'requests':{'ephemeral-storage':'2Gi'}}", 1 << 30, "2147483648", "2Gi");
+    assert_disk("{}", 0, NULL, NULL);
+}
+
+static void shm_is_as_large_as_the_cell_says(void **state)
+{
+    crd_template t = make_template("{'image':'i'}");
+    manifest_options o = OPTIONS;
+
+    (void)state;
+    o.shm_mib = 64;
+    CLEANUP(json_decrefp) json_t *p = manifest_pod(&t, false, &o, &WHO);
+    assert_string_equal(text_at(p, "spec.volumes.1.emptyDir.sizeLimit"), "64Mi");
+    assert_string_equal(text_at(p, "spec.volumes.1.emptyDir.medium"), "Memory");
+    assert_string_equal(text_at(p, "spec.containers.0.volumeMounts.1.mountPath"), "/dev/shm");
+    crd_template_done(&t);
+}
+
 static void a_pod_made_for_a_sandbox_is_claimed_from_birth(void **state)
 {
     crd_template t = make_template("{'image':'i','workspace':{'mountPath':'/w','size':'1Gi'}}");
@@ -304,6 +351,8 @@ int main(void)
         cmocka_unit_test(a_restricted_pod_passes_pod_security),
         cmocka_unit_test(our_labels_are_written_last),
         cmocka_unit_test(a_template_says_what_a_pod_is),
+        cmocka_unit_test(a_pod_has_a_disk_limit_whatever_its_template_says),
+        cmocka_unit_test(shm_is_as_large_as_the_cell_says),
         cmocka_unit_test(a_pod_made_for_a_sandbox_is_claimed_from_birth),
         cmocka_unit_test(an_image_volume_needs_no_copy),
         cmocka_unit_test(whatever_makes_another_pod_makes_another_hash),

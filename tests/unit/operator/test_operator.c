@@ -905,6 +905,16 @@ static void a_create_takes_the_pool_that_is_just_that(void **state)
     w.memory = 1 << 30;
     assert_true(operator_source_of(f.op, &w, &s));
     json_decref(s.pod_spec);
+    w.disk = 10 << 20; /* which its pods have though the template does not say */
+    w.shm_mib = 64;
+    assert_true(operator_source_of(f.op, &w, &s));
+    json_decref(s.pod_spec);
+    w.disk++;
+    assert_false(operator_source_of(f.op, &w, &s));
+    w.disk = 0;
+    w.shm_mib = 65;
+    assert_false(operator_source_of(f.op, &w, &s));
+    w.shm_mib = 0;
     w.network = true;
     assert_false(operator_source_of(f.op, &w, &s));
     w.network = false;
