@@ -235,6 +235,18 @@ static err *build_walls(sandbox_scene *s, const crd_template *t)
     return op_apply(op, path, policy);
 }
 
+/* A pool's pods run the template's image, unless they take any at the claim. */
+static err *check_image(const sandbox_scene *s, const crd_template *t, const char *image)
+{
+    TRY(template_image_check(&t->spec, image));
+    if (!s->pool || s->pool->pool.spec.any_image || *s->id || str_eq(image, t->spec.image))
+        return NULL;
+    return err_remedy(err_new(ERR_FORBIDDEN,
+                              "pods of pool %s run %.256s only: it does not have anyImage",
+                              s->pool->name, t->spec.image),
+                      "Leave the image out, or use a pool with anyImage.");
+}
+
 static err *claim_of(sandbox_scene *s, operator_claim *ret)
 {
     const crd_template *t = s->template && !s->template->error ? &s->template->template : NULL;
@@ -242,7 +254,7 @@ static err *claim_of(sandbox_scene *s, operator_claim *ret)
     uint64_t ends = sandbox_expiry(x, t), now = op_real(s->op);
 
     if (x->spec.image && *x->spec.image && t)
-        TRY(template_image_check(&t->spec, x->spec.image));
+        TRY(check_image(s, t, x->spec.image));
     if (t && !s->pool && !*s->id && t->spec.workspace.path)
         return err_remedy(err_new(ERR_UNSUPPORTED, "a sandbox with a workspace comes from a pool"),
                           "Make a SandboxPool of the template, if only with replicas 0, and name "

@@ -680,6 +680,25 @@ static void secrets_are_read_once_and_written_nowhere(void **state)
     fake_end_all(&f);
 }
 
+static void a_pool_of_one_image_gives_no_other(void **state)
+{
+    fake f;
+
+    (void)state;
+    fake_begin(&f, false);
+    fake_make_template(&f, "{'image':'i','imagePolicy':{'allow':['j']}}");
+    fake_make_pool(&f, "{'templateRef':'t','replicas':1}");
+    fake_make_sandbox(&f, "s", "{'poolRef':'p','image':'j'}");
+    fake_settle(&f);
+    const json_t *s = fake_status_of(&f, SANDBOX_S);
+    assert_int_equal(f.engine_creates, 0);
+    assert_non_null(strstr(condition_of(s, "Ready", "message"), "anyImage"));
+    fake_make_sandbox(&f, "s2", "{'poolRef':'p','image':'i'}");
+    fake_settle(&f);
+    assert_int_equal(f.engine_creates, 1);
+    fake_end_all(&f);
+}
+
 static void one_of_the_api_gets_its_object_behind_it(void **state)
 {
     fake f;
@@ -1012,6 +1031,7 @@ int main(void)
         cmocka_unit_test(a_sandbox_that_is_deleted_while_it_is_claimed_leaves_nothing),
         cmocka_unit_test(an_end_is_told_and_the_object_forgotten_in_time),
         cmocka_unit_test(secrets_are_read_once_and_written_nowhere),
+        cmocka_unit_test(a_pool_of_one_image_gives_no_other),
         cmocka_unit_test(one_of_the_api_gets_its_object_behind_it),
         cmocka_unit_test(a_forged_record_is_nobodys),
         cmocka_unit_test(sleep_keeps_the_disk_and_a_request_wakes),
