@@ -304,7 +304,8 @@ static err *make(kubernetes *b, const request *r, json_t **ret_object)
     return find_made(b, r, name, ret_object);
 }
 
-/* Lock held. The answer was lost, or did not come in time: the pod may be there, now or later. */
+/* Lock held. The answer was lost, or did not come in time: the pod may be there by now, or later.
+ */
 static void note_unmade(kubernetes *b, const request *r)
 {
     pod *p = pods_by_id(b, r->spec.id);
