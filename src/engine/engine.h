@@ -165,6 +165,10 @@ typedef struct sandbox_patch {
 } sandbox_patch;
 /* All of it or nothing; answers when it is committed and in force. One at a time for a sandbox. */
 err *engine_update(engine *e, const caller *c, sandbox *sb, const sandbox_patch *p) ERR_MUST;
+/* For who is told its time elsewhere (the operator): the keeper ends it then, 30 days from now at
+ * most. Also of one that sleeps, which sleeps on and is ended by who put it to sleep. Waits for a
+ * commit, but not for who changes the sandbox: ERR_UNAVAILABLE. */
+err *engine_end_at(engine *e, sandbox *sb, uint64_t ends_ns) ERR_MUST;
 
 /* A stream is attached to it: it is not idle until the end. False, without an end: it is gone. */
 bool sandbox_stream_begin(sandbox *sb);

@@ -386,6 +386,7 @@ uint64_t sandbox_now(const sandbox *sb);
  * must be held by neither. */
 /* Waits for its turn, with few others: a thread of requests each. */
 err *sandbox_move_begin(sandbox *sb) ERR_MUST;
+err *sandbox_move_try(sandbox *sb) ERR_MUST; /* ERR_UNAVAILABLE instead of waiting */
 void sandbox_move_end(sandbox *sb);
 /* A snapshot's turn: no other of it, no pause and no resume until the end. Waits, with a thread of
  * its own. */

@@ -47,6 +47,16 @@ err *sandbox_move_begin(sandbox *sb)
     return NULL;
 }
 
+err *sandbox_move_try(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    if (sb->moving)
+        return err_retry_after(err_new(ERR_UNAVAILABLE, "sandbox %s is being changed", sb->id), 1);
+    sb->moving = true;
+    return NULL;
+}
+
 void sandbox_move_end(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);

@@ -250,21 +250,26 @@ static void take(sandbox *sb, change *c, bool idle)
         exec_table_limit(sb->table, sb->limits.execs);
 }
 
+static err *commit(engine *e, sandbox *sb, change *c, bool idle)
+{
+    CLEANUP(freep) char *text = text_of(sb, c);
+
+    TRY(store_sandbox_spec(e->o.store, sb->id, text, c->ends_ns));
+    FAULT_KILL("update.committed");
+    take(sb, c, idle);
+    return NULL;
+}
+
 static err *update(engine *e, sandbox *sb, const sandbox_patch *p)
 {
     CLEANUP(change_done) change c = {0};
 
     TRY(plan(sb, p, &c));
     TRY(limit_node(e, sb, &c));
-    CLEANUP(freep) char *text = text_of(sb, &c);
-    err *failure = store_sandbox_spec(e->o.store, sb->id, text, c.ends_ns);
-    if (failure) {
+    err *failure = commit(e, sb, &c, p->has_idle);
+    if (failure)
         (void)unlimit_node(e, sb, &c);
-        return failure;
-    }
-    FAULT_KILL("update.committed");
-    take(sb, &c, p->has_idle);
-    return NULL;
+    return failure;
 }
 
 err *engine_update(engine *e, const caller *c, sandbox *sb, const sandbox_patch *p)
@@ -282,4 +287,34 @@ err *engine_update(engine *e, const caller *c, sandbox *sb, const sandbox_patch 
         return failure;
     err_free(failure);
     return gone;
+}
+
+/* ---- its time alone ---- */
+
+/* Whether its time can be changed: one that sleeps is not woken for it. */
+static err *check_timed(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+    bool asleep = sb->state == LIFE_HIBERNATED && !sb->cause && !sb->deleting;
+
+    return asleep ? NULL : sandbox_usable_locked(sb);
+}
+
+static err *end_at(engine *e, sandbox *sb, uint64_t ends_ns)
+{
+    CLEANUP(change_done) change c = {0};
+    uint64_t latest = clock_real(e->o.clock) + SPEC_TTL_MAX_MS * NS_PER_MS;
+
+    TRY(check_timed(sb));
+    TRY(plan(sb, &(sandbox_patch){0}, &c));
+    c.ends_ns = ends_ns < latest ? ends_ns : latest;
+    return commit(e, sb, &c, false);
+}
+
+err *engine_end_at(engine *e, sandbox *sb, uint64_t ends_ns)
+{
+    TRY(sandbox_move_try(sb));
+    err *failure = end_at(e, sb, ends_ns);
+    sandbox_move_end(sb);
+    return failure;
 }

@@ -67,7 +67,8 @@ typedef struct operator_look { /* texts are the receiver's to free: operator_loo
     char *owner, *image, *class;
     char *box; /* what its pod's label says; NULL: its id */
     char **labels;
-    uint64_t created_ns, ends_ns, active_ns; /* real time; 0: not known */
+    uint64_t created_ns, active_ns; /* real time; 0: not known */
+    uint64_t ends_ns;               /* by its time, 0: never; LIFE_ENDED: when it has ended */
     bool busy;
 } operator_look;
 void operator_look_done(operator_look *l);
@@ -94,6 +95,8 @@ typedef struct operator_host {
     bool (*look)(void *arg, const char *id, operator_look *ret_look); /* false: never heard of */
     /* Ends it for that cause; success also when it has ended. */
     err *(*end)(void *arg, const char *id, const char *cause);
+    /* Its time is over then, whatever it was before; what runs ends by itself. */
+    err *(*end_at)(void *arg, const char *id, uint64_t real_ns);
     /* The pod goes, the record and the disk stay; and back. Answered by what look() says then. */
     err *(*hibernate)(void *arg, const char *id);
     err *(*resume)(void *arg, const char *id, const operator_claim *c);

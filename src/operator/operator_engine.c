@@ -177,6 +177,17 @@ static err *host_end(void *arg, const char *id, const char *why)
                          asked ? "its Sandbox object was deleted" : why);
 }
 
+static err *host_end_at(void *arg, const char *id, uint64_t real_ns)
+{
+    operator_daemon *d = arg;
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+
+    TRY(engine_find(d->engine, &OPERATOR, id, &sb));
+    TRY(engine_end_at(d->engine, sb, real_ns));
+    operator_sandbox_changed(operator_run_operator(d->run), id);
+    return NULL;
+}
+
 /* ---- creates ---- */
 
 static bool is_claiming(operator_daemon *d, const char *uid)
@@ -329,6 +340,7 @@ static const operator_host HOST = {.held = host_held,
                                    .create = host_create,
                                    .look = host_look,
                                    .end = host_end,
+                                   .end_at = host_end_at,
                                    .hibernate = host_hibernate,
                                    .resume = host_resume,
                                    .list = host_list};

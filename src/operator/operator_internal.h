@@ -71,7 +71,9 @@ typedef struct sandbox_track {
     uint64_t retry_ns; /* real time */
     unsigned tries;
     bool wanted;
-    bool volume_gone; /* it was deleted */
+    bool volume_gone;    /* it was deleted */
+    bool timed;          /* the engine has a time of it: */
+    uint64_t expires_ns; /* spec.expiresAt then */
     uint64_t status_ns;
 } sandbox_track;
 

@@ -16,6 +16,7 @@ const char *const SANDBOX_ACT_NAMES[SANDBOX_ACTS] = {
     [SANDBOX_CLAIM] = "claim",
     [SANDBOX_HIBERNATE] = "hibernate",
     [SANDBOX_RESUME] = "resume",
+    [SANDBOX_TIME] = "time",
     [SANDBOX_END] = "end",
     [SANDBOX_DELETE_POD] = "delete pod",
     [SANDBOX_DELETE_VOLUME] = "delete volume",
@@ -27,6 +28,7 @@ const char *const SANDBOX_ACT_NAMES[SANDBOX_ACTS] = {
 typedef struct verdict {
     enum sandbox_act act;
     const char *end;
+    uint64_t ends_ns;
     bool want_running;
     uint64_t again_ns;
     enum sandbox_phase phase;
@@ -42,14 +44,44 @@ static void sooner(uint64_t *at, uint64_t then)
         *at = then;
 }
 
-uint64_t sandbox_expiry(const crd_sandbox *s, const crd_template *t)
+/* What its template allows; 0: anything. */
+static uint64_t latest_end(const crd_sandbox *s, const crd_template *t)
 {
     uint64_t born = s->meta.created_ns, max = t ? t->spec.max_ms * NS_PER_MS : 0;
-    uint64_t latest = born && max ? born + max : 0;
+
+    return born && max ? born + max : 0;
+}
+
+uint64_t sandbox_expiry(const crd_sandbox *s, const crd_template *t)
+{
+    uint64_t latest = latest_end(s, t);
 
     if (!s->spec.expires_ns)
         return latest ? latest : s->status.expires_ns;
     return latest && latest < s->spec.expires_ns ? latest : s->spec.expires_ns;
+}
+
+/* When one that lives is to end: as the engine has it, unless its object was told another time
+ * since or its template allows less. 0: never. */
+static uint64_t wanted_end(const sandbox_world *w)
+{
+    uint64_t latest = latest_end(w->sandbox, w->template), ends = w->ends_ns;
+
+    if (w->retimed)
+        ends = w->sandbox->spec.expires_ns ? w->sandbox->spec.expires_ns : latest ? latest : ends;
+    return latest && (!ends || ends > latest + SANDBOX_SLACK_NS) ? latest : ends;
+}
+
+/* The engine is told when it is to end; false: it knows. */
+static bool retime(const sandbox_world *w, verdict *v)
+{
+    uint64_t ends = wanted_end(w);
+
+    if (!ends || (ends == w->ends_ns && !w->retimed))
+        return false;
+    v->act = SANDBOX_TIME;
+    v->ends_ns = ends;
+    return true;
 }
 
 static uint64_t idle_ns(const sandbox_world *w)
@@ -184,16 +216,15 @@ static verdict unclaimed(const sandbox_world *w)
 static verdict live(const sandbox_world *w)
 {
     const crd_sandbox *s = w->sandbox;
-    uint64_t expiry = sandbox_expiry(s, w->template), idle = idle_ns(w);
+    uint64_t idle = idle_ns(w);
     uint64_t quiet = w->active_ns > w->claimed_ns ? w->active_ns : w->claimed_ns;
     verdict v = {.phase = PHASE_RUNNING, .ready_reason = "Running"};
 
-    if (expiry && expiry <= w->now) {
-        v.act = SANDBOX_END;
-        v.end = "ttl";
+    if (retime(w, &v))
         return v;
-    }
-    sooner(&v.again_ns, expiry);
+    /* Then it ends, or the API has given it other time, which the status shows from then on. */
+    if (w->ends_ns)
+        sooner(&v.again_ns, w->ends_ns > w->now ? w->ends_ns : w->now + SANDBOX_LATE_NS);
     bool wanted = s->spec.desired == DESIRED_HIBERNATED || w->node_draining;
     if (wanted && has_workspace(w) && !w->wanted_now) {
         v.act = SANDBOX_HIBERNATE;
@@ -229,7 +260,6 @@ static bool should_wake(const sandbox_world *w)
 static verdict asleep(const sandbox_world *w)
 {
     const crd_sandbox *s = w->sandbox;
-    uint64_t expiry = sandbox_expiry(s, w->template);
     verdict v = {.phase = PHASE_HIBERNATED, .ready_reason = "Hibernated"};
 
     /* Its disk must not be in two pods: the old one goes first, whatever is wanted. */
@@ -238,12 +268,16 @@ static verdict asleep(const sandbox_world *w)
         v.phase = PHASE_HIBERNATING;
         return v;
     }
-    if (expiry && expiry <= w->now) {
+    if (retime(w, &v)) {
+        v.silent = true; /* that its spec has changed may be a reason to wake it */
+        return v;
+    }
+    if (w->ends_ns && w->ends_ns <= w->now) { /* the engine ends what runs */
         v.act = SANDBOX_END;
         v.end = "ttl";
         return v;
     }
-    sooner(&v.again_ns, expiry);
+    sooner(&v.again_ns, w->ends_ns);
     if (!should_wake(w))
         return v;
     if (w->now < w->retry_ns) {
@@ -347,6 +381,16 @@ static void write_cause(json_t *o, const sandbox_world *w, const verdict *v)
     json_object_set_new(o, "cause", cause);
 }
 
+static uint64_t shown_end(const sandbox_world *w)
+{
+    const crd_sandbox *s = w->sandbox;
+
+    if (is_alive(w))
+        return wanted_end(w);
+    return w->has_id && s->status.expires_ns ? s->status.expires_ns
+                                             : sandbox_expiry(s, w->template);
+}
+
 static void write_where(json_t *o, const sandbox_world *w, const verdict *v)
 {
     const crd_sandbox *s = w->sandbox;
@@ -363,7 +407,7 @@ static void write_where(json_t *o, const sandbox_world *w, const verdict *v)
     set_time(o, "claimedAt", s->status.claimed_ns ? s->status.claimed_ns : w->claimed_ns);
     bool moved = w->active_ns > s->status.active_ns + SANDBOX_REFRESH_NS;
     set_time(o, "lastActiveAt", moved ? w->active_ns : s->status.active_ns);
-    set_time(o, "expiresAt", sandbox_expiry(s, w->template));
+    set_time(o, "expiresAt", shown_end(w));
 }
 
 static json_t *status_of(const sandbox_world *w, const verdict *v)
@@ -387,6 +431,7 @@ sandbox_orders plan_sandbox(const sandbox_world *w)
 
     return (sandbox_orders){.act = v.act,
                             .end = v.end,
+                            .ends_ns = v.ends_ns,
                             .want_running = v.want_running,
                             .again_ns = v.again_ns,
                             .phase = v.phase,

@@ -5,7 +5,10 @@
  *
  * An object that was made with kubectl is claimed through the engine's create and is from then on
  * what a create through the API makes; one that was made through the API gets its object behind it
- * (record_proof() tells the two apart). Pure. */
+ * (record_proof() tells the two apart). Pure.
+ *
+ * Its time is the engine's, which both the API and spec.expiresAt change: whoever spoke last. The
+ * engine ends what runs, the operator what sleeps. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,6 +18,8 @@
 
 #define SANDBOX_KEEP_NS    UINT64_C(3600000000000) /* objects of what has ended */
 #define SANDBOX_REFRESH_NS UINT64_C(60000000000)   /* how old lastActiveAt may be */
+#define SANDBOX_LATE_NS    UINT64_C(5000000000)    /* the engine may take to end what is over */
+#define SANDBOX_SLACK_NS   UINT64_C(1000000000)    /* times are told in seconds */
 
 enum engine_life {
     LIFE_UNKNOWN,    /* the engine has never heard of it */
@@ -45,8 +50,10 @@ typedef struct sandbox_world { /* borrowed */
     sandbox_end end;                                   /* LIFE_ENDED */
     const char *pod, *pod_uid, *node, *class, *volume; /* now; NULL: none */
     uint64_t claimed_ns, active_ns;                    /* real time; 0: not known */
-    bool busy;       /* commands, streams, processors: it is not idle */
-    bool wanted_now; /* a request waits for it to be awake */
+    uint64_t ends_ns; /* when the engine ends it by its time, while it lives; 0: never */
+    bool retimed;     /* spec.expiresAt is another than the engine was given */
+    bool busy;        /* commands, streams, processors: it is not idle */
+    bool wanted_now;  /* a request waits for it to be awake */
     bool pod_there, pod_going;
     bool volume_there;
     bool node_draining; /* its node takes no more pods and wants to be rid of these */
@@ -59,7 +66,8 @@ enum sandbox_act {
     SANDBOX_CLAIM,
     SANDBOX_HIBERNATE,
     SANDBOX_RESUME,
-    SANDBOX_END, /* for `end` */
+    SANDBOX_TIME, /* the engine is to end it at `ends_ns` */
+    SANDBOX_END,  /* for `end` */
     SANDBOX_DELETE_POD,
     SANDBOX_DELETE_VOLUME,
     SANDBOX_DROP_FINALIZER,
@@ -71,6 +79,7 @@ extern const char *const SANDBOX_ACT_NAMES[SANDBOX_ACTS];
 typedef struct sandbox_orders {
     enum sandbox_act act;
     const char *end;   /* SANDBOX_END: the cause's code; static */
+    uint64_t ends_ns;  /* SANDBOX_TIME: real time */
     bool want_running; /* spec.desiredState is to become Running: a request woke it */
     uint64_t again_ns; /* real time; 0: no need */
     enum sandbox_phase phase;

@@ -106,6 +106,20 @@ static void find_objects(sandbox_scene *s)
     s->volume = volume && *volume ? xstrdup(volume) : NULL;
 }
 
+/* Whether spec.expiresAt is another than the engine was given; lock held. What was written while no
+ * bothyd looked is seen by its generation. */
+static bool is_retimed(const sandbox_scene *s, sandbox_track *t)
+{
+    const crd_sandbox *x = &s->object->sandbox;
+    bool missed = x->status.observed && x->meta.generation > x->status.observed;
+
+    if (!t->timed && s->known) {
+        t->timed = true;
+        t->expires_ns = missed ? UINT64_MAX : x->spec.expires_ns;
+    }
+    return t->timed && t->expires_ns != x->spec.expires_ns;
+}
+
 static sandbox_world world_of(sandbox_scene *s)
 {
     kube_operator *op = s->op;
@@ -114,7 +128,7 @@ static sandbox_world world_of(sandbox_scene *s)
     const pod_view *p = s->pod ? &s->pod->pod : NULL;
     bool draining = p && p->node && op_node_draining(op, p->node);
     LOCK_SCOPE(&op->lock);
-    const sandbox_track *t = op_sandbox_track(op, s->object->uid);
+    sandbox_track *t = op_sandbox_track(op, s->object->uid);
 
     s->refused = t->refused ? xstrdup(t->refused) : NULL;
     return (sandbox_world){.sandbox = x,
@@ -137,6 +151,8 @@ static sandbox_world world_of(sandbox_scene *s)
                            .volume = s->volume,
                            .claimed_ns = s->look.created_ns,
                            .active_ns = s->look.active_ns,
+                           .ends_ns = s->look.ends_ns,
+                           .retimed = is_retimed(s, t),
                            .busy = s->look.busy,
                            .wanted_now = t->wanted,
                            .pod_there = p != NULL,
@@ -269,6 +285,25 @@ static err *claim_of(sandbox_scene *s, operator_claim *ret)
     return read_secrets(s, &ret->secrets);
 }
 
+/* The engine has its time from here on: another one in its spec is a change. */
+static void timed(sandbox_scene *s)
+{
+    LOCK_SCOPE(&s->op->lock);
+    sandbox_track *t = op_sandbox_track(s->op, s->object->uid);
+
+    t->timed = true;
+    t->expires_ns = s->object->sandbox.spec.expires_ns;
+}
+
+static err *set_time(sandbox_scene *s)
+{
+    kube_operator *op = s->op;
+
+    TRY(op->o.host->end_at(op->o.host_arg, s->id, s->orders.ends_ns));
+    timed(s);
+    return NULL;
+}
+
 /* What cannot be asked for is a create that was refused. */
 static void claim(sandbox_scene *s)
 {
@@ -276,6 +311,7 @@ static void claim(sandbox_scene *s)
     operator_claim c = {0};
     err *e = claim_of(s, &c);
 
+    timed(s);
     {
         LOCK_SCOPE(&op->lock);
         op_sandbox_track(op, s->object->uid)->claiming = true;
@@ -404,6 +440,8 @@ static err *act(sandbox_scene *s)
         return op->o.host->hibernate(op->o.host_arg, s->id);
     case SANDBOX_RESUME:
         return resume(s);
+    case SANDBOX_TIME:
+        return set_time(s);
     case SANDBOX_END:
         return op->o.host->end(op->o.host_arg, s->id, s->orders.end);
     case SANDBOX_DELETE_POD:
@@ -490,20 +528,17 @@ static json_t *record_of(kube_operator *op, const char *id, const operator_look 
                          const char *pool)
 {
     char name[sizeof RECORD_PREFIX + SANDBOX_ID_LEN], proof[HASH_TEXT_LEN + 1];
-    char ends[TIME_TEXT_MAX];
 
     snprintf(name, sizeof name, RECORD_PREFIX "%s", id);
     record_proof(op->o.record_key, op->namespace, name, id, proof);
-    time_to_text(l->ends_ns, ends);
     json_t *spec = json_pack("{s:o}", "labels", labels_json(l->labels));
     if (pool)
         json_object_set_new(spec, "poolRef", json_string(pool));
     else
         json_object_set_new(spec, "image", status_text(str_or(l->image, "?"), 512));
     json_object_set_new(spec, "tenant", status_text(str_or(l->owner, ""), 128));
-    json_object_set_new(spec, "idleSeconds", json_integer(0)); /* the engine sees to that */
-    if (*ends)
-        json_object_set_new(spec, "expiresAt", json_string(ends));
+    /* The engine sees to that, and to its time, which the API may change: the status shows it. */
+    json_object_set_new(spec, "idleSeconds", json_integer(0));
     return json_pack("{s:s, s:s, s:{s:s, s:s, s:{s:s, s:s}, s:{s:s}, s:[s]}, s:o}", "apiVersion",
                      OPERATOR_API_VERSION, "kind", "Sandbox", "metadata", "name", name, "namespace",
                      op->namespace, "labels", LABEL_CELL, op->cell, LABEL_SANDBOX, id,

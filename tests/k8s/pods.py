@@ -15,6 +15,7 @@ SMALL = {"cpu": 0.5, "memory": 64 << 20}
 CAUSES = ("pods: memory used up ends the command, and the sandbox lives", "pods: a fork bomb meets the node's limit, and the sandbox lives",
           "pods: a tmpfs that is full says so, and the sandbox lives", "pods: more on the disk than it may have: evicted, and the cause says so",
           "pods: a container that is stopped: its cause is told, and its pool is full again", "pods: one that was claimed is never used again by a restart")
+TIME = "pods: a time that the API or kubectl gives it counts, and its end reads ttl in both"
 TENANT = ("pods: {}: a tenant gets neither at pid 1 nor at its programs", "pods: nobody gets a label of bothy's through a field that users fill")
 RACE = "pods: scale-downs race claims: each pod is claimed or deleted, never both"
 CAP = "pods: a pool has no more than maxSandboxes: who comes then waits, and is refused when its time is over"
@@ -24,9 +25,10 @@ WRITES = ("pods: a claim of a waiting pod waits for no write", "pods: what a san
 
 
 def cases(suite, k):
-    if suite.wants(*CAUSES, TENANT[0].format("root"), TENANT[1], *WRITES):
+    if suite.wants(*CAUSES, TIME, TENANT[0].format("root"), TENANT[1], *WRITES):
         with bothyd(k) as (node, ns):
             causes(suite, k, node, ns)
+            times(suite, k, node, ns)
             tenant(suite, node, "root")
             labels(suite, k, node, ns)
             writes(suite, k, node, ns)
@@ -92,6 +94,28 @@ def causes(suite, k, node, ns):
                 eventually("its pod is gone", lambda: k.gone(path_of(before | {"kind": "Pod"})), 60, 0.2)
                 p.full()
                 check(before["metadata"]["name"] not in p.pods(), "it is there again")
+
+
+def times(suite, k, node, ns):
+    @suite.case(TIME)
+    def _():
+        began, ttl = time.time(), int(6 * SLOW)
+        kept, left = (node.create(A, limits=SMALL, ttl=ttl) for _ in range(2))
+        first = record(k, ns, kept, phase="Running")["expiresAt"]
+        node.ok("PATCH", f"/v1/sandboxes/{kept}", {"ttl": 600})
+        time.sleep(max(0, began + ttl + 4 - time.time()))  # its first time, and another look of the operator at it
+        check(here(node, kept), "it does not run any more")
+        check(record(k, ns, kept, phase="Running")["expiresAt"] > first, "its object has its first time")
+        over(k, node, ns, left)
+        made = thing("Sandbox", f"sbx-{kept}", ns)
+        k.ok("PATCH", path_of(made), {"spec": {"expiresAt": time.strftime("%FT%TZ", time.gmtime(time.time() + 2))}}, MERGE)
+        over(k, node, ns, kept)
+
+
+def over(k, node, ns, sb):
+    """Its time has ended it: in the API and in its object."""
+    equal(ended(node, sb)["kind"], "ttl", "its cause")
+    equal(record(k, ns, sb, phase="Terminated")["cause"]["code"], "ttl", "cause of its object")
 
 
 def reasons(found):

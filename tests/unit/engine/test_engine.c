@@ -645,6 +645,26 @@ static void time_to_live_ends_it_with_its_cause(void **state)
     got_done(&a);
 }
 
+/* Who is told its time elsewhere: the keeper ends it, for that cause. */
+static void another_time_ends_it_with_its_cause(void **state)
+{
+    got a = {0};
+
+    (void)state;
+    ask(&ann, NULL, NULL, "", &a);
+    answer(0, NULL);
+    assert_ok(engine_end_at(node.engine, a.sb, fake_now + 60 * NS_PER_S));
+    fake_now += 2 * NS_PER_S; /* its first time is over */
+    usleep(1200000);
+    assert_state(a.sb, "running", NULL);
+    assert_ok(engine_end_at(node.engine, a.sb, fake_now - NS_PER_S));
+    for (int i = 0; i < 400 && sandbox_state(a.sb) != LIFE_GONE; i++)
+        usleep(10000);
+    assert_state(a.sb, "gone", "\"ttl\"");
+    assert_err(engine_end_at(node.engine, a.sb, fake_now + NS_PER_S), ERR_SANDBOX_GONE);
+    got_done(&a);
+}
+
 static void *look_for_idle(void *arg)
 {
     idle_look(arg);
@@ -1331,6 +1351,7 @@ int main(void)
         CASE(a_list_goes_on_only_after_ones_own),
         CASE(delete_is_kept_and_the_kill_is_sent),
         CASE(time_to_live_ends_it_with_its_cause),
+        CASE(another_time_ends_it_with_its_cause),
         CASE(looking_for_idle_ones_holds_up_nobody),
         CASE(an_end_of_ours_does_not_wait_for_the_node),
         CASE(death_of_pid_1_is_an_end_with_its_cause),

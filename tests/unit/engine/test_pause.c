@@ -432,6 +432,23 @@ static void *ask_sleeper(void *arg)
     return engine_exec(node.engine, &ann, arg, &spec, &(idempotency){0}, &x, &replay);
 }
 
+static void other_time_wakes_no_sleeper(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+    CLEANUP(sandbox_view_done) sandbox_view v = {0};
+
+    (void)state;
+    wanted = 0;
+    engine_on_asleep(node.engine, note_wanted, NULL);
+    assert_ok(engine_hibernate(node.engine, &ann, sb));
+    uint64_t then = fake_now + 3600 * NS_PER_S;
+    assert_ok(engine_end_at(node.engine, sb, then));
+    sandbox_get(sb, &v);
+    assert_string_equal(v.state, "hibernated");
+    assert_int_equal(v.ends_ns, then);
+    assert_int_equal(wanted, 0);
+}
+
 /* Nobody wakes it any more: who waits for that is told so while there is time. */
 static void who_waits_for_a_sleeper_is_answered_at_the_stop(void **state)
 {
@@ -472,6 +489,7 @@ int main(void)
         CASE(one_that_cannot_be_paused_then_ends),
         CASE(other_time_forgives_what_it_resisted),
         CASE(what_is_only_in_the_way_of_a_pause_ends_nothing),
+        CASE(other_time_wakes_no_sleeper),
         CASE(who_waits_for_a_sleeper_is_answered_at_the_stop),
     };
 

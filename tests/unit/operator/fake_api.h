@@ -20,6 +20,7 @@ typedef struct fake_pod {
 typedef struct fake_sandbox {
     enum engine_life life;
     const char *cause;
+    uint64_t ends_ns;
 } fake_sandbox;
 
 typedef struct fake {
@@ -30,7 +31,7 @@ typedef struct fake {
     uint64_t now, real;
     unsigned uids, versions;
     unsigned creates, patches, applies, removes, statuses, events, engine_creates, ends;
-    unsigned sleeps, resumes, retired;
+    unsigned sleeps, resumes, retired, retimed;
     bool held;
     unsigned quota;        /* pods there may be; 0: any number */
     bool refuse_creates;   /* the engine has no room */
@@ -406,7 +407,8 @@ static void fake_create(void *arg, kube_operator *op, const operator_claim *c)
         return;
     }
     f->engine_creates++;
-    fake_sandbox_of(f, id)->life = LIFE_LIVE;
+    *fake_sandbox_of(f, id) =
+        (fake_sandbox){.life = LIFE_LIVE, .ends_ns = f->real + c->ttl_ms * NS_PER_MS};
     operator_created(op, uid, id, NULL);
 }
 
@@ -422,7 +424,8 @@ static bool fake_look(void *arg, const char *id, operator_look *ret)
                            .owner = xstrdup("acme"),
                            .image = xstrdup("i"),
                            .class = xstrdup("exact"),
-                           .created_ns = f->real - NS_PER_S};
+                           .created_ns = f->real - NS_PER_S,
+                           .ends_ns = s->life == LIFE_ENDED ? 0 : s->ends_ns};
     strv_push(&ret->labels, xstrdup("team=x"));
     strv_push(&ret->labels, xstrdup(LABEL_POOL "=forged"));
     return true;
@@ -436,6 +439,16 @@ static err *fake_end(void *arg, const char *id, const char *cause)
     f->ends++;
     s->life = LIFE_ENDED;
     s->cause = cause;
+    operator_sandbox_changed(f->op, id);
+    return NULL;
+}
+
+static err *fake_end_at(void *arg, const char *id, uint64_t real_ns)
+{
+    fake *f = arg;
+
+    f->retimed++;
+    fake_sandbox_of(f, id)->ends_ns = real_ns;
     operator_sandbox_changed(f->op, id);
     return NULL;
 }
@@ -481,6 +494,7 @@ static const operator_host FAKE_HOST = {.held = fake_held,
                                         .create = fake_create,
                                         .look = fake_look,
                                         .end = fake_end,
+                                        .end_at = fake_end_at,
                                         .hibernate = fake_hibernate,
                                         .resume = fake_resume,
                                         .list = fake_ids};

@@ -730,6 +730,67 @@ static void one_of_the_api_gets_its_object_behind_it(void **state)
     fake_end_all(&f);
 }
 
+/* Ends are the engine's: nothing but a change of its time is asked for. */
+static void its_time_is_what_was_said_last(void **state)
+{
+    fake f;
+    static const char RECORD[] = OURS "namespaces/ns/sandboxes/sbx-abcd0000000000000007";
+
+    (void)state;
+    fake_begin(&f, true);
+    fake_make_template(&f, "{'image':'i','timeouts':{'max':'1h'}}");
+    fake_make_sandbox(&f, "s", "{'templateRef':'t','expiresAt':'2026-01-02T03:01:00Z'}");
+    fake_sandbox *a = fake_sandbox_of(&f, "abcd0000000000000007");
+    *a = (fake_sandbox){.life = LIFE_LIVE, .ends_ns = f.real + 60 * NS_PER_S};
+    operator_sandbox_changed(f.op, "abcd0000000000000007");
+    fake_settle(&f);
+    assert_null(json_str(json_object_get(fake_get(&f, RECORD), "spec"), "expiresAt"));
+    assert_string_equal(json_str(fake_status_of(&f, RECORD), "expiresAt"), "2026-01-02T03:01:00Z");
+    CLEANUP(freep) char *id = xstrdup(json_str(fake_status_of(&f, SANDBOX_S), "id"));
+    fake_sandbox *b = fake_sandbox_of(&f, id);
+    assert_int_equal(f.retimed, 0);
+    a->ends_ns += 600 * NS_PER_S; /* through the API */
+    b->ends_ns += 600 * NS_PER_S;
+    fake_pass(&f, 60);
+    fake_settle(&f);
+    assert_int_equal(f.ends + f.retimed, 0);
+    assert_string_equal(json_str(fake_status_of(&f, RECORD), "expiresAt"), "2026-01-02T03:11:00Z");
+    assert_string_equal(json_str(fake_status_of(&f, SANDBOX_S), "expiresAt"),
+                        "2026-01-02T03:11:00Z");
+    fake_edit(&f, RECORD, "{'spec':{'expiresAt':'2026-01-02T03:30:00Z'}}");
+    fake_edit(&f, SANDBOX_S, "{'spec':{'expiresAt':'2030-01-01T00:00:00Z'}}");
+    fake_settle(&f);
+    assert_int_equal(f.ends, 0);
+    assert_int_equal(f.retimed, 2);
+    assert_int_equal((a->ends_ns - UINT64_C(1767322800000000000)) / NS_PER_S, 1800);
+    assert_int_equal((b->ends_ns - UINT64_C(1767322800000000000)) / NS_PER_S, 3600);
+    fake_end_all(&f);
+}
+
+/* A time that is written while its create is under way is not the one its create was given. */
+static void a_time_that_changes_while_it_is_made_counts(void **state)
+{
+    fake f;
+    char id[SANDBOX_ID_LEN + 1];
+
+    (void)state;
+    fake_begin(&f, false);
+    f.hold_creates = true;
+    fake_make_template(&f, "{'image':'i'}");
+    fake_make_sandbox(&f, "s", "{'templateRef':'t','expiresAt':'2026-01-02T03:10:00Z'}");
+    fake_settle(&f);
+    fake_edit(&f, SANDBOX_S, "{'spec':{'expiresAt':'2026-01-02T03:20:00Z'}}");
+    fake_settle(&f);
+    fake_id(id, 42);
+    *fake_sandbox_of(&f, id) = (fake_sandbox){.life = LIFE_LIVE, .ends_ns = f.real + NS_PER_S};
+    operator_created(f.op, f.held_uid, id, NULL);
+    fake_settle(&f);
+    assert_int_equal(f.retimed, 1);
+    assert_string_equal(json_str(fake_status_of(&f, SANDBOX_S), "expiresAt"),
+                        "2026-01-02T03:20:00Z");
+    fake_end_all(&f);
+}
+
 static void a_forged_record_is_nobodys(void **state)
 {
     fake f;
@@ -1033,6 +1094,8 @@ int main(void)
         cmocka_unit_test(secrets_are_read_once_and_written_nowhere),
         cmocka_unit_test(a_pool_of_one_image_gives_no_other),
         cmocka_unit_test(one_of_the_api_gets_its_object_behind_it),
+        cmocka_unit_test(its_time_is_what_was_said_last),
+        cmocka_unit_test(a_time_that_changes_while_it_is_made_counts),
         cmocka_unit_test(a_forged_record_is_nobodys),
         cmocka_unit_test(sleep_keeps_the_disk_and_a_request_wakes),
         cmocka_unit_test(a_pod_that_is_taken_away_leaves_one_asleep),

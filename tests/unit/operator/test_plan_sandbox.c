@@ -29,6 +29,7 @@ static const struct situation {
     const char *phase; /* of the status; NULL: it is not written */
     const char *ready, *asleep, *finished;
     uint64_t again_s; /* from now; 0: none */
+    uint64_t ends_s;  /* likewise: what the engine is told */
 } SITUATIONS[] = {
     /* Running / Pending (kubectl-created) */
     {"a new one gets its finalizer first", .meta = "", .act = SANDBOX_ADD_FINALIZER},
@@ -112,16 +113,30 @@ static const struct situation {
      .w = {.has_id = true, .life = LIFE_BEING_MADE}, .phase = "Resuming"},
 
     /* expired or idle */
-    {"its time is over", "{'poolRef':'p','expiresAt':'2026-01-02T03:16:00Z'}", .status = RUNNING,
-     .w = {.has_id = true, .life = LIFE_LIVE}, .act = SANDBOX_END, .end = "ttl",
-     .phase = "Running"},
+    {"what runs is ended by the engine", "{'poolRef':'p','expiresAt':'2026-01-02T03:16:00Z'}",
+     .status = RUNNING, .w = {.has_id = true, .life = LIFE_LIVE, .ends_ns = NOW - S(40)},
+     .phase = "Running", .again_s = 5},
+    {"not before the API wants it", "{'poolRef':'p','expiresAt':'2026-01-02T03:16:00Z'}",
+     .status = RUNNING, .w = {.has_id = true, .life = LIFE_LIVE, .ends_ns = NOW + S(300)},
+     .phase = "Running", .again_s = 300},
+    {"kubectl gives it other time", "{'poolRef':'p','expiresAt':'2026-01-02T03:20:00Z'}",
+     .status = RUNNING,
+     .w = {.has_id = true, .life = LIFE_LIVE, .ends_ns = NOW + S(60), .retimed = true},
+     .act = SANDBOX_TIME, .ends_s = 200, .phase = "Running"},
     {"never later than the template says", "{'poolRef':'p','expiresAt':'2030-01-01T00:00:00Z'}",
-     .status = RUNNING, .template = "{'image':'i','timeouts':{'max':'10m'}}",
-     .w = {.has_id = true, .life = LIFE_LIVE}, .act = SANDBOX_END, .end = "ttl",
-     .phase = "Running"},
-    {"also asleep", .status = ASLEEP("Idle"), .template = "{'image':'i','timeouts':{'max':'10m'}}",
-     .w = {.has_id = true, .life = LIFE_ASLEEP}, .act = SANDBOX_END, .end = "ttl",
-     .phase = "Hibernated"},
+     .status = RUNNING, .template = "{'image':'i','timeouts':{'max':'20m'}}",
+     .w = {.has_id = true, .life = LIFE_LIVE, .ends_ns = NOW + S(60), .retimed = true},
+     .act = SANDBOX_TIME, .ends_s = 200, .phase = "Running"},
+    {"nor for the API", .status = RUNNING, .template = "{'image':'i','timeouts':{'max':'20m'}}",
+     .w = {.has_id = true, .life = LIFE_LIVE, .ends_ns = NOW + S(9000)}, .act = SANDBOX_TIME,
+     .ends_s = 200, .phase = "Running"},
+    {"asleep the operator ends it", .status = ASLEEP("Idle"), .template = DISK,
+     .w = {.has_id = true, .life = LIFE_ASLEEP, .ends_ns = NOW - S(1)}, .act = SANDBOX_END,
+     .end = "ttl", .phase = "Hibernated"},
+    {"not before its other time", "{'poolRef':'p','expiresAt':'2026-01-02T03:20:00Z'}",
+     .status = ASLEEP("Idle"), .template = DISK,
+     .w = {.has_id = true, .life = LIFE_ASLEEP, .ends_ns = NOW - S(1), .retimed = true},
+     .act = SANDBOX_TIME, .ends_s = 200},
     {"idle without a disk it ends", "{'poolRef':'p','idleSeconds':60}", .status = RUNNING,
      .w = {.has_id = true, .life = LIFE_LIVE, .active_ns = 61}, .act = SANDBOX_END, .end = "idle",
      .phase = "Running", .again_s = 85400},
@@ -204,10 +219,11 @@ static void check(const struct situation *s, const sandbox_orders *o)
     uint64_t again = o->again_ns > NOW ? (o->again_ns - NOW) / NS_PER_S : 0;
 
     if (o->act != s->act || !str_eq(o->end, s->end) || o->want_running != s->want_running ||
-        !str_eq(phase, s->phase) || again != s->again_s)
-        fail_msg("%s: %s, end %s, phase %s, again in %d s, wake %d", s->name,
+        !str_eq(phase, s->phase) || again != s->again_s ||
+        o->ends_ns != (s->ends_s ? NOW + S(s->ends_s) : 0))
+        fail_msg("%s: %s, end %s, phase %s, again in %d s, wake %d, its time %llu", s->name,
                  SANDBOX_ACT_NAMES[o->act], str_or(o->end, "-"), str_or(phase, "-"), (int)again,
-                 o->want_running);
+                 o->want_running, (unsigned long long)o->ends_ns);
     if (s->ready && !str_eq(condition_of(o->status, "Ready", "reason"), s->ready))
         fail_msg("%s: Ready %s", s->name, condition_of(o->status, "Ready", "reason"));
     if (s->asleep && !str_eq(condition_of(o->status, "Hibernated", "reason"), s->asleep))
@@ -229,6 +245,7 @@ static void every_row_of_the_table(void **state)
         w.now = NOW;
         w.id = w.has_id ? "abcd0123456789abcdef" : NULL;
         w.active_ns = w.active_ns ? NOW - S(w.active_ns) : 0;
+        w.ends_ns = w.ends_ns ? w.ends_ns : BORN + S(86400);
         sandbox_orders o = plan_sandbox(&w);
         check(s, &o);
         sandbox_orders_done(&o);
@@ -253,6 +270,7 @@ static void the_status_says_where_it_is(void **state)
                        .volume = "ws-pod",
                        .claimed_ns = BORN + S(5),
                        .active_ns = NOW - S(1),
+                       .ends_ns = BORN + S(3600),
                        .now = NOW};
     sandbox_orders o = plan_sandbox(&w);
 
@@ -265,7 +283,7 @@ static void the_status_says_where_it_is(void **state)
     assert_string_equal(json_str(o.status, "workspaceClaim"), "ws-pod");
     assert_string_equal(json_str(o.status, "claimedAt"), "2026-01-02T03:00:05Z");
     assert_string_equal(json_str(o.status, "lastActiveAt"), "2026-01-02T03:16:39Z");
-    assert_string_equal(json_str(o.status, "expiresAt"), "2026-01-03T03:00:00Z");
+    assert_string_equal(json_str(o.status, "expiresAt"), "2026-01-02T04:00:00Z");
     assert_string_equal(condition_of(o.status, "Ready", "status"), "True");
     sandbox_orders_done(&o);
     w.life = LIFE_ASLEEP; /* a sleeping one is nowhere, and keeps its disk */
