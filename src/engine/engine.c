@@ -656,15 +656,13 @@ static void delete_failed(sandbox *sb)
         ending_begin(sandbox_ref(sb), "it ended while its deletion could not be recorded");
 }
 
-err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind,
-                   const char *detail)
+err *engine_end_for(engine *e, sandbox *sb, const cause *why)
 {
-    TRY(check_cause(c, kind));
-    cause why = {.kind = kind, .by = c->owner, .detail = detail};
-    CLEANUP(freep) char *text = cause_json(&why);
+    CLEANUP(freep) char *text = cause_json(why);
     err *not_recorded;
     bool asleep;
-    if (create_cancel(sb, c->owner, &not_recorded))
+
+    if (create_cancel(sb, why->by, &not_recorded))
         return not_recorded;
     {
         LOCK_SCOPE(&sb->lock);
@@ -686,18 +684,25 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind
     }
     {
         LOCK_SCOPE(&sb->lock);
-        sandbox_decide(sb, &why); /* before its commands hear of it */
+        sandbox_decide(sb, why); /* before its commands hear of it */
     }
     FAULT_KILL("delete.committed");
     err_drop(e->o.backend->ops->destroy(e->o.backend, sandbox_box(sb).id),
              "delete"); /* else reconciled later */
     FAULT_KILL("delete.destroyed");
-    metric_add(&ENGINE_METRICS[M_ENDED], kind, 1);
-    sandbox_finish(sb, &why);
+    metric_add(&ENGINE_METRICS[M_ENDED], why->kind, 1);
+    sandbox_finish(sb, why);
     if (asleep)
         EXEC_BOX_EVENTS.gone(sb->table, "it was hibernated"); /* no box will tell */
     FAULT_KILL("delete.finished");
     return NULL;
+}
+
+err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind,
+                   const char *detail)
+{
+    TRY(check_cause(c, kind));
+    return engine_end_for(e, sb, &(cause){.kind = kind, .by = c->owner, .detail = detail});
 }
 
 /* ---- the rest ---- */

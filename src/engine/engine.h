@@ -154,6 +154,9 @@ sandbox **engine_live_all(engine *e, size_t *ret_n);
  * CAUSE_REQUESTED, or of an administrator CAUSE_BUDGET or CAUSE_POLICY; detail may be NULL. */
 err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind,
                    const char *detail) ERR_MUST;
+/* The same for who watches over sandboxes and knows why (the operator): any cause. why->by: who. No
+ * request comes here. */
+err *engine_end_for(engine *e, sandbox *sb, const cause *why) ERR_MUST;
 
 typedef struct sandbox_patch {
     bool has_ttl, has_idle, has_ttl_pauses;

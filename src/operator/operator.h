@@ -93,8 +93,9 @@ typedef struct operator_host {
      * is answered by operator_created(), once, from any thread. */
     void (*create)(void *arg, kube_operator *o, const operator_claim *c);
     bool (*look)(void *arg, const char *id, operator_look *ret_look); /* false: never heard of */
-    /* Ends it for that cause; success also when it has ended. */
-    err *(*end)(void *arg, const char *id, const char *cause);
+    /* Ends it for that cause, a code of Sandbox.status.cause; message: for people, or NULL. Success
+     * also when it has ended. */
+    err *(*end)(void *arg, const char *id, const char *cause, const char *message);
     /* Its time is over then, whatever it was before; what runs ends by itself. */
     err *(*end_at)(void *arg, const char *id, uint64_t real_ns);
     /* The pod goes, the record and the disk stay; and back. Answered by what look() says then. */

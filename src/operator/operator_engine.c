@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "operator/names.h"
 #include "operator/operator_run.h"
+#include "operator/status.h"
 
 /* A label of a create that was made for a Sandbox object. Counts only while such a create is under
  * way: a caller who writes it himself is refused. */
@@ -161,11 +162,11 @@ static size_t host_list(void *arg, char (**ret_ids)[SANDBOX_ID_LEN + 1])
 
 /* ---- its end ---- */
 
-static err *host_end(void *arg, const char *id, const char *why)
+static err *host_end(void *arg, const char *id, const char *code, const char *message)
 {
     operator_daemon *d = arg;
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
-    bool asked = !strcmp(why, "requested");
+    const cause why = {.kind = status_cause_kind(code), .by = OPERATOR.owner, .detail = message};
 
     err *e = engine_find(d->engine, &OPERATOR, id, &sb);
     if (e && e->code == ERR_NOT_FOUND) {
@@ -173,8 +174,7 @@ static err *host_end(void *arg, const char *id, const char *why)
         return NULL;
     }
     TRY(e);
-    return engine_delete(d->engine, &OPERATOR, sb, asked ? CAUSE_REQUESTED : CAUSE_POLICY,
-                         asked ? "its Sandbox object was deleted" : why);
+    return engine_end_for(d->engine, sb, &why);
 }
 
 static err *host_end_at(void *arg, const char *id, uint64_t real_ns)

@@ -27,7 +27,7 @@ const char *const SANDBOX_ACT_NAMES[SANDBOX_ACTS] = {
 /* What a look comes to, before it is written down. */
 typedef struct verdict {
     enum sandbox_act act;
-    const char *end;
+    const char *end, *why;
     uint64_t ends_ns;
     bool want_running;
     uint64_t again_ns;
@@ -140,6 +140,7 @@ static verdict deleting(const sandbox_world *w)
     if (is_alive(w)) {
         v.act = SANDBOX_END;
         v.end = "requested";
+        v.why = "its Sandbox object was deleted";
         return v;
     }
     v.act = sweep(w, &wait);
@@ -374,11 +375,11 @@ static void write_cause(json_t *o, const sandbox_world *w, const verdict *v)
     char at[TIME_TEXT_MAX];
 
     time_to_text(w->now, at);
-    json_t *cause = json_pack("{s:s, s:s}", "code", str_or(v->over.code, "unknown"), "at", at);
-    set_text(cause, "message", v->over.message, NULL);
+    json_t *why = json_pack("{s:s, s:s}", "code", str_or(v->over.code, "unknown"), "at", at);
+    set_text(why, "message", v->over.message, NULL);
     if (v->over.exit_code)
-        json_object_set_new(cause, "exitCode", json_integer(v->over.exit_code));
-    json_object_set_new(o, "cause", cause);
+        json_object_set_new(why, "exitCode", json_integer(v->over.exit_code));
+    json_object_set_new(o, "cause", why);
 }
 
 static uint64_t shown_end(const sandbox_world *w)
@@ -431,6 +432,7 @@ sandbox_orders plan_sandbox(const sandbox_world *w)
 
     return (sandbox_orders){.act = v.act,
                             .end = v.end,
+                            .why = v.why,
                             .ends_ns = v.ends_ns,
                             .want_running = v.want_running,
                             .again_ns = v.again_ns,

@@ -79,6 +79,7 @@ extern const char *const SANDBOX_ACT_NAMES[SANDBOX_ACTS];
 typedef struct sandbox_orders {
     enum sandbox_act act;
     const char *end;   /* SANDBOX_END: the cause's code; static */
+    const char *why;   /* likewise: for people, or NULL */
     uint64_t ends_ns;  /* SANDBOX_TIME: real time */
     bool want_running; /* spec.desiredState is to become Running: a request woke it */
     uint64_t again_ns; /* real time; 0: no need */

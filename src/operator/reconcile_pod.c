@@ -124,7 +124,7 @@ static err *finish(kube_operator *op, const seen *s, const char *id, const pod_o
     /* Of a container that has ended the engine hears from the backend, and knows better how. */
     bool over = s->pod.phase == POD_FAILED || s->pod.phase == POD_SUCCEEDED;
     if (id && !over)
-        err_drop(op->o.host->end(op->o.host_arg, id, o->cause), "a sandbox's end");
+        err_drop(op->o.host->end(op->o.host_arg, id, o->cause, o->message), "a sandbox's end");
     return s->pod.meta.deleting_ns ? NULL : delete_pod(op, s);
 }
 
@@ -147,7 +147,7 @@ static err *execute(kube_operator *op, const seen *s, const char *id, const clai
         return write_record(op, s, id);
     case POD_ACT_STOP:
         if (w->known)
-            return op->o.host->end(op->o.host_arg, id, "internal");
+            return op->o.host->end(op->o.host_arg, id, "internal", "nobody has heard of its claim");
         return delete_pod(op, s);
     case POD_ACT_FINISH:
         return finish(op, s, id, o);

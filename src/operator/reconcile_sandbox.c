@@ -443,7 +443,7 @@ static err *act(sandbox_scene *s)
     case SANDBOX_TIME:
         return set_time(s);
     case SANDBOX_END:
-        return op->o.host->end(op->o.host_arg, s->id, s->orders.end);
+        return op->o.host->end(op->o.host_arg, s->id, s->orders.end, s->orders.why);
     case SANDBOX_DELETE_POD:
         return delete_pod(s);
     case SANDBOX_DELETE_VOLUME:
@@ -458,11 +458,11 @@ static err *act(sandbox_scene *s)
 static void tell_end(sandbox_scene *s)
 {
     const event_about about = {"Sandbox", s->object->name, s->object->uid};
-    const json_t *cause = json_object_get(s->orders.status, "cause");
+    const json_t *why = json_object_get(s->orders.status, "cause");
 
-    if (s->orders.phase == PHASE_TERMINATED && cause)
+    if (s->orders.phase == PHASE_TERMINATED && why)
         op_event(s->op, &about, false, "Terminated", "Reconcile", "%s %s",
-                 str_or(json_str(cause, "code"), ""), str_or(json_str(cause, "message"), ""));
+                 str_or(json_str(why, "code"), ""), str_or(json_str(why, "message"), ""));
 }
 
 err *reconcile_sandbox(kube_operator *op, const char *uid, uint64_t *again)

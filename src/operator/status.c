@@ -73,3 +73,13 @@ json_t *status_patch(const json_t *is, const json_t *wanted)
     }
     return json_pack("{s:o}", "status", status);
 }
+
+enum cause_kind status_cause_kind(const char *code)
+{
+    enum cause_kind k = cause_by_name(code);
+
+    if (k != CAUSES)
+        return k;
+    /* What nothing reaches is lost to whoever uses it, and he may try again. */
+    return str_eq(code, "unknown") ? CAUSE_NODE_LOST : CAUSE_POLICY;
+}

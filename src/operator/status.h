@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "core/cause.h"
 #include "operator/objects.h"
 
 /* What is to be said; texts are borrowed. */
@@ -24,3 +25,5 @@ json_t *status_text(const char *s, size_t max);
 bool status_differs(const json_t *is, const json_t *wanted);
 /* A merge patch of the status subresource: what has gone is taken away by a null. */
 json_t *status_patch(const json_t *is, const json_t *wanted);
+/* What a code of Sandbox.status.cause is for the engine, whose causes are every backend's. */
+enum cause_kind status_cause_kind(const char *code);

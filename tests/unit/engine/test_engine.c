@@ -626,6 +626,24 @@ static void delete_is_kept_and_the_kill_is_sent(void **state)
     got_done(&a);
 }
 
+/* What a caller may not say, who watches over the node may. */
+static void who_watches_over_them_ends_one_for_any_cause(void **state)
+{
+    static const cause LOST = {.kind = CAUSE_NODE_LOST, .by = "operator", .detail = "it is away"};
+    got a = {0};
+
+    (void)state;
+    ask(&ann, NULL, NULL, "", &a);
+    answer(0, NULL);
+    assert_err(engine_delete(node.engine, &root, a.sb, CAUSE_NODE_LOST, NULL), ERR_INVALID_REQUEST);
+    assert_state(a.sb, "running", NULL);
+    assert_ok(engine_end_for(node.engine, a.sb, &LOST));
+    assert_int_equal(hand.ndestroyed, 1);
+    assert_state(a.sb, "gone", "{\"kind\":\"node_lost\",\"detail\":\"it is away\"}");
+    assert_ok(engine_end_for(node.engine, a.sb, &LOST)); /* again: nothing happens */
+    got_done(&a);
+}
+
 static void time_to_live_ends_it_with_its_cause(void **state)
 {
     got a = {0};
@@ -1350,6 +1368,7 @@ int main(void)
         CASE(what_is_not_yours_is_not_found),
         CASE(a_list_goes_on_only_after_ones_own),
         CASE(delete_is_kept_and_the_kill_is_sent),
+        CASE(who_watches_over_them_ends_one_for_any_cause),
         CASE(time_to_live_ends_it_with_its_cause),
         CASE(another_time_ends_it_with_its_cause),
         CASE(looking_for_idle_ones_holds_up_nobody),

@@ -19,7 +19,7 @@ typedef struct fake_pod {
 
 typedef struct fake_sandbox {
     enum engine_life life;
-    const char *cause;
+    const char *cause, *message;
     uint64_t ends_ns;
 } fake_sandbox;
 
@@ -421,6 +421,7 @@ static bool fake_look(void *arg, const char *id, operator_look *ret)
         return false;
     *ret = (operator_look){.life = s->life,
                            .cause = s->cause ? xstrdup(s->cause) : NULL,
+                           .cause_message = s->message ? xstrdup(s->message) : NULL,
                            .owner = xstrdup("acme"),
                            .image = xstrdup("i"),
                            .class = xstrdup("exact"),
@@ -431,7 +432,7 @@ static bool fake_look(void *arg, const char *id, operator_look *ret)
     return true;
 }
 
-static err *fake_end(void *arg, const char *id, const char *cause)
+static err *fake_end(void *arg, const char *id, const char *cause, const char *message)
 {
     fake *f = arg;
     fake_sandbox *s = fake_sandbox_of(f, id);
@@ -439,6 +440,7 @@ static err *fake_end(void *arg, const char *id, const char *cause)
     f->ends++;
     s->life = LIFE_ENDED;
     s->cause = cause;
+    s->message = message;
     operator_sandbox_changed(f->op, id);
     return NULL;
 }

@@ -643,7 +643,7 @@ static void an_end_is_told_and_the_object_forgotten_in_time(void **state)
     fake_settle(&f);
     fake_settle(&f);
     CLEANUP(freep) char *id = xstrdup(json_str(fake_status_of(&f, SANDBOX_S), "id"));
-    assert_ok(fake_end(&f, id, "oom"));
+    assert_ok(fake_end(&f, id, "oom", NULL));
     fake_settle(&f);
     const json_t *s = fake_status_of(&f, SANDBOX_S);
     assert_string_equal(json_str(s, "phase"), "Terminated");
@@ -864,6 +864,32 @@ static void sleep_keeps_the_disk_and_a_request_wakes(void **state)
     fake_end_all(&f);
 }
 
+static void a_sleeper_whose_time_is_over_ends(void **state)
+{
+    fake f;
+
+    (void)state;
+    fake_begin(&f, false);
+    fake_make_template(&f, DISK);
+    fake_make_pool(&f, "{'templateRef':'t','replicas':1}");
+    fake_make_sandbox(&f, "s", "{'poolRef':'p','expiresAt':'2026-01-02T03:10:00Z'}");
+    fake_settle(&f);
+    fake_edit(&f, SANDBOX_S, "{'spec':{'desiredState':'Hibernated'}}");
+    fake_settle(&f);
+    fake_edit(&f, SANDBOX_S, "{'spec':{'expiresAt':'2026-01-02T03:20:00Z'}}");
+    fake_settle(&f);
+    fake_pass(&f, 600);
+    fake_settle(&f);
+    assert_string_equal(json_str(fake_status_of(&f, SANDBOX_S), "phase"), "Hibernated");
+    assert_int_equal(f.resumes, 0);
+    fake_pass(&f, 600);
+    fake_settle(&f);
+    const json_t *s = fake_status_of(&f, SANDBOX_S);
+    assert_string_equal(json_str(s, "phase"), "Terminated");
+    assert_string_equal(json_str(json_object_get(s, "cause"), "code"), "ttl");
+    fake_end_all(&f);
+}
+
 static void a_pod_that_is_taken_away_leaves_one_asleep(void **state)
 {
     fake f;
@@ -958,8 +984,9 @@ static void a_lost_node_ends_what_has_no_disk(void **state)
     operator_step(f.op);
     assert_int_equal(f.ends, 1);
     fake_settle(&f);
-    assert_string_equal(json_str(json_object_get(fake_status_of(&f, SANDBOX_S), "cause"), "code"),
-                        "node_lost");
+    const json_t *cause = json_object_get(fake_status_of(&f, SANDBOX_S), "cause");
+    assert_string_equal(json_str(cause, "code"), "node_lost");
+    assert_string_equal(json_str(cause, "message"), "its node does not answer");
     fake_end_all(&f);
 }
 
@@ -1098,6 +1125,7 @@ int main(void)
         cmocka_unit_test(a_time_that_changes_while_it_is_made_counts),
         cmocka_unit_test(a_forged_record_is_nobodys),
         cmocka_unit_test(sleep_keeps_the_disk_and_a_request_wakes),
+        cmocka_unit_test(a_sleeper_whose_time_is_over_ends),
         cmocka_unit_test(a_pod_that_is_taken_away_leaves_one_asleep),
         cmocka_unit_test(a_pod_that_ends_under_a_sleeper_ends_nothing),
         cmocka_unit_test(volumes_that_nobody_names_go_after_a_while),

@@ -1,5 +1,6 @@
 #include "base/clock.h"
 #include "operator/plan_sandbox.h"
+#include "operator/status.h"
 
 #include "make.h"
 
@@ -300,11 +301,28 @@ static void the_status_says_where_it_is(void **state)
     crd_template_done(&t);
 }
 
+/* A harness that makes a new one behind `node_lost` must read it. */
+static void the_engine_is_told_the_cause_it_was(void **state)
+{
+    static const struct {
+        const char *code;
+        enum cause_kind kind;
+    } ROWS[] = {{"requested", CAUSE_REQUESTED}, {"ttl", CAUSE_TTL},
+                {"idle", CAUSE_IDLE},           {"node_lost", CAUSE_NODE_LOST},
+                {"killed", CAUSE_KILLED},       {"internal", CAUSE_INTERNAL},
+                {"unknown", CAUSE_NODE_LOST},   {"image_mismatch", CAUSE_POLICY}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(ROWS); i++)
+        assert_int_equal(status_cause_kind(ROWS[i].code), ROWS[i].kind);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_of_the_table),
         cmocka_unit_test(the_status_says_where_it_is),
+        cmocka_unit_test(the_engine_is_told_the_cause_it_was),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
