@@ -16,6 +16,7 @@
 
 #define MCP_SESSION_LABEL "mcp-session"
 #define MCP_ID_LEN        32 /* of ids of ours */
+#define MCP_NOT_KNOWN     "it is not known how it ended: do not take it for a success"
 
 struct mcp {
     mcp_options o;

@@ -66,7 +66,11 @@ static err *put_stream(mcp_call *c, int stream, uint64_t length, buf *out, bool 
 
 static void put_text(mcp_call *c, const code_end *end, const buf *out, const buf *errors)
 {
-    buf_printf(&c->text, "exit code %d%s\n", end->exit_code, end->oom ? "; out of memory" : "");
+    if (end->known)
+        buf_printf(&c->text, "exit code %d", end->exit_code);
+    else
+        buf_str(&c->text, MCP_NOT_KNOWN);
+    buf_printf(&c->text, "%s\n", end->oom ? "; out of memory" : "");
     buf_append(&c->text, out->p, out->len);
     if (!errors->len)
         return;
@@ -90,9 +94,9 @@ static err *poll_run(mcp_call *c, bool *ret_done)
     if (end.timed_out)
         code_put_late(&errors);
     put_text(c, &end, &out, &errors);
-    c->data = json_pack("{s:i,s:s,s:s,s:b,s:b,s:b}", "exit_code", end.exit_code, "stdout",
-                        buf_cstr(&out), "stderr", buf_cstr(&errors), "timed_out", end.timed_out,
-                        "out_of_memory", end.oom, "truncated", cut);
+    c->data = json_pack("{s:i,s:s,s:s,s:s,s:b,s:b,s:b}", "exit_code", end.exit_code, "how", end.how,
+                        "stdout", buf_cstr(&out), "stderr", buf_cstr(&errors), "timed_out",
+                        end.timed_out, "out_of_memory", end.oom, "truncated", cut);
     return NULL;
 }
 

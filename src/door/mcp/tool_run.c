@@ -185,7 +185,7 @@ static void put_end(mcp_call *c, const exec_state *st, double seconds)
         buf_printf(&c->text, "timed out after %.1f s and was killed; what it had started, too",
                    seconds);
     else if (end->how == EXEC_UNKNOWN)
-        buf_str(&c->text, "it is not known how it ended: do not take it for a success");
+        buf_str(&c->text, MCP_NOT_KNOWN);
     else
         buf_printf(&c->text, "%s by signal %d (%s)", exec_how_name(end->how), end->signal,
                    str_or(sigabbrev_np(end->signal), "?"));
@@ -353,7 +353,7 @@ static void put_command(mcp_call *c, const command_state *st)
     c->data = json_pack("{s:s,s:s,s:s,s:b,s:b}", "session", id, "command", seq, "kind",
                         command_kind_name(st->kind), "timed_out", late, "out_of_memory", killed);
     if (st->kind == COMMAND_UNKNOWN || st->kind == COMMAND_NOT_RUN)
-        buf_str(&c->text, "it is not known how it ended: do not take it for a success");
+        buf_str(&c->text, MCP_NOT_KNOWN);
     else
         buf_printf(&c->text, "exit code %d", st->status);
     if (st->kind != COMMAND_UNKNOWN && st->kind != COMMAND_NOT_RUN)

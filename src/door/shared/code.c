@@ -178,6 +178,7 @@ code_end code_run_end(const code_run *r)
                       .how = exec_how_name(end->how),
                       .timed_out = end->how == EXEC_TIMED_OUT,
                       .oom = end->oom,
+                      .known = end->how != EXEC_UNKNOWN,
                       .seconds = (double)(end->ended_ns - end->started_ns) / (double)NS_PER_S,
                       .length = {end->out_bytes, end->err_bytes}};
 }

@@ -36,7 +36,7 @@ void code_run_free(code_run *r);
 typedef struct code_end {
     int exit_code; /* 124: timed out, 128 + n: a signal, 125: it is not known */
     const char *how;
-    bool timed_out, oom;
+    bool timed_out, oom, known;
     double seconds;
     uint64_t length[2]; /* of out and err, without our own words */
 } code_end;
