@@ -343,32 +343,62 @@ static err *try_command(mcp_call *c, uint64_t now, bool *ret_runs)
     return no_shell(c, now);
 }
 
-static void put_command(mcp_call *c, const command_state *st)
+static bool is_known(const command_state *st)
+{
+    return st->kind != COMMAND_UNKNOWN && st->kind != COMMAND_NOT_RUN;
+}
+
+static void put_command_data(mcp_call *c, const command_state *st)
 {
     bool late = st->flags & COMMAND_F_TIMED_OUT, killed = st->flags & COMMAND_F_OOM;
+    bool restarted = st->flags & COMMAND_F_RESTARTED;
     char id[24], seq[24];
 
     snprintf(id, sizeof id, "%lu", st->session);
     snprintf(seq, sizeof seq, "%lu", st->seq);
-    c->data = json_pack("{s:s,s:s,s:s,s:b,s:b}", "session", id, "command", seq, "kind",
-                        command_kind_name(st->kind), "timed_out", late, "out_of_memory", killed);
-    if (st->kind == COMMAND_UNKNOWN || st->kind == COMMAND_NOT_RUN)
+    c->data = json_pack("{s:s,s:s,s:s,s:b,s:b,s:b}", "session", id, "command", seq, "kind",
+                        command_kind_name(st->kind), "timed_out", late, "out_of_memory", killed,
+                        "restarted", restarted);
+    if (is_known(st))
+        json_object_set_new(c->data, "exit_code", json_integer(st->status));
+    if (st->cwd)
+        json_object_set_new(c->data, "cwd", fit_json(st->cwd, strlen(st->cwd)));
+}
+
+/* What the next command finds, where a model might think otherwise. */
+static const char *kept_after(const command_state *st)
+{
+    if (st->kind == COMMAND_EXITED)
+        return "; the session goes on, its directory, variables and functions are kept";
+    if (st->kind == COMMAND_RESUMED && st->flags & COMMAND_F_RESTARTED)
+        return "; the shell was lost and started again: only the directory and exported variables "
+               "from before this command are kept; functions, other variables and background jobs "
+               "are gone";
+    if (st->kind == COMMAND_RESUMED)
+        return "; the shell was replaced or killed: directory, variables and functions are again "
+               "what they were before this command";
+    return st->kind == COMMAND_ENDED && st->flags & COMMAND_F_TIMED_OUT ? "; the session goes on"
+                                                                        : "";
+}
+
+static void put_command(mcp_call *c, const command_state *st)
+{
+    if (st->kind == COMMAND_NOT_RUN)
+        buf_str(&c->text, "it was not run, and nothing has changed: send it again");
+    else if (st->kind == COMMAND_UNKNOWN)
         buf_str(&c->text, MCP_NOT_KNOWN);
     else
         buf_printf(&c->text, "exit code %d", st->status);
-    if (st->kind != COMMAND_UNKNOWN && st->kind != COMMAND_NOT_RUN)
-        json_object_set_new(c->data, "exit_code", json_integer(st->status));
-    if (late)
-        buf_str(&c->text, "; timed out and was interrupted, the session goes on");
-    if (killed)
-        buf_str(&c->text, "; out of memory");
-    if (st->kind == COMMAND_EXITED)
-        buf_str(&c->text, "; it ended the shell, which was started again");
     if (st->cwd) {
-        json_object_set_new(c->data, "cwd", fit_json(st->cwd, strlen(st->cwd)));
         buf_str(&c->text, ", in ");
         fit_text(&c->text, st->cwd, strlen(st->cwd));
     }
+    if (st->flags & COMMAND_F_TIMED_OUT)
+        buf_printf(&c->text, "; timed out and was %s",
+                   st->rung > RUNG_INT ? "killed" : "interrupted");
+    if (st->flags & COMMAND_F_OOM)
+        buf_str(&c->text, "; out of memory");
+    buf_str(&c->text, kept_after(st));
     buf_char(&c->text, '\n');
 }
 
@@ -386,6 +416,7 @@ err *tool_session_poll(mcp_call *c, uint64_t now, bool *ret_done)
         return NULL;
     *ret_done = true;
     put_command(c, &st);
+    put_command_data(c, &st);
     return put_streams(c, st.length);
 }
 
