@@ -248,6 +248,16 @@ class CommandResult(Output):
     def said(self) -> str:
         return f"{self.kind} {self.exit_code}"
 
+    @property
+    def kept(self) -> str:
+        """What the session's next command finds, in words."""
+        if self.kind == "unknown":
+            return "it is not known whether the session goes on"
+        if self.restarted:
+            return ("the shell was lost and started again: only the directory and exported variables from before this command are kept; functions, "
+                    "other variables and background jobs are gone")
+        return "the session goes on" + (" as it was before this command" if self.kind == "resumed" else "")
+
     def check(self) -> CommandResult:
         """Itself, if it ended with 0."""
         if self.ok:

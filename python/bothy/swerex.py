@@ -124,7 +124,7 @@ class BothyRuntime(AbstractRuntime):
         ended = await session.run(action.command, timeout=action.timeout)
         if ended.timed_out:
             raise CommandTimeoutError(f"timeout after {action.timeout} seconds while running command {action.command!r}; it was interrupted, "
-                                      f"the session goes on. Its output until then:\n{ended.told}")
+                                      f"{ended.kept}. Its output until then:\n{ended.told}")
         if ended.exit_code == SYNTAX_ERROR:
             await self._check_syntax(action.command)
         return _observed(action, ended)

@@ -17,7 +17,7 @@ from . import AsyncClient, AsyncSandbox, AsyncSession, BothyError
 
 
 class BothyShell:
-    """A session of bothy's: directory, variables and functions stay, also after `exit`, `set -e` and a time limit."""
+    """A session of bothy's: directory, variables and functions stay, also after `exit`, `set -e` and a time limit; what does not is told."""
 
     def __init__(self, session: AsyncSession) -> None:
         self.session = session
@@ -25,7 +25,7 @@ class BothyShell:
     async def run(self, command: str, *, timeout: float | None = None) -> ExecResult:
         ended = await self.session.run(command, timeout=timeout)
         if ended.timed_out:
-            raise asyncio.TimeoutError(f"the command was interrupted after {timeout} seconds; the shell goes on. Output until then: {ended.told}")
+            raise asyncio.TimeoutError(f"the command was interrupted after {timeout} seconds; {ended.kept}. Output until then: {ended.told}")
         if ended.exit_code is None or ended.kind == "unknown":
             raise BothyError(f"nobody saw how the command ended ({ended.said})")
         return ExecResult(exit_code=ended.exit_code, stdout=ended.told, stderr=ended.told_err)

@@ -54,6 +54,9 @@ async def sessions(rex):
     await rex.run_in_session(BashInterruptAction())
     assert (await rex.run_in_session(bash("echo $FOO; exit 3", check="silent"))).exit_code == 3
     assert (await rex.run_in_session(bash("echo still $FOO"))).output == "still bar\n", "the session outlives exit and a time limit"
+    late = await raises(E.CommandTimeoutError, rex.run_in_session(bash("FOO=lost; trap '' INT; while :; do :; done", timeout=1)))
+    assert "the session goes on as it was before this command" in late, late
+    assert (await rex.run_in_session(bash("echo $FOO"))).output == "bar\n", "what was before the command"
     await raises(E.SwerexException, rex.run_in_session(bash("python3", is_interactive_command=True)))
     await rex.close_session(CloseBashSessionRequest())
     await raises(E.SessionDoesNotExistError, rex.run_in_session(bash("true")))

@@ -27,6 +27,11 @@ async def main():
             raise AssertionError("no time limit")
         except TimeoutError:
             pass
+        try:
+            await shell.run("X=8; trap '' INT; while :; do :; done", timeout=1)
+            raise AssertionError("no time limit")
+        except TimeoutError as e:
+            assert "the session goes on as it was before this command" in str(e), e
         assert (await shell.run("echo $X $PWD >&2")).stderr == "7 /\n", "the shell outlives exit and a time limit"
         await shell.close()
         await sandbox.write_file("/tmp/d/f", b"\0\xff")

@@ -111,11 +111,16 @@ async def _(client, node):
         equal((r.out, r.err, r.cwd, r.kind, r.ok, r.seq), (b"f7\n/\n", b"oh\n", "/", "ended", True, 2), "state")
         r = await session.run("echo begun; sleep 100", timeout=2)
         equal((r.out, r.timed_out, r.ok), (b"begun\n", True, False), "a time limit")
+        equal(r.kept, "the session goes on", "what is kept after it")
+        r = await session.run("f() { echo lost; }; exec true")
+        equal((r.kind, r.kept), ("resumed", "the session goes on as it was before this command"), "a shell that was replaced")
         equal((await session.run("echo a; echo b >&2", merge=True)).out, b"a\nb\n", "merged")
         equal((await session.run(b"printf '\xff'")).out, b"\xff", "bytes")
         equal((await session.refresh()).state, "idle", "state")
         same = await sandbox.get_session(session.id)
         equal((await same.run("echo $X")).text, "7\n", "by its id")
+        r = await session.run("kill -9 $$")
+        check(r.restarted and "only the directory and exported variables" in r.kept, f"a shell that was lost: {r}")
 
 
 @both("files: content, modes, listing in pages, trees both ways, odd names")
