@@ -18,6 +18,7 @@
 #include "base/id.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "cli/mcp_line.h"
 #include "cli/user.h"
 #include "cli/verbs.h"
 #include "wire/sse.h"
@@ -299,6 +300,15 @@ static void tell(bridge *b, const char *line)
     err_drop(post(b, line, NULL, &answer), "mcp");
 }
 
+/* Without its id a client over stdio would wait for ever. */
+static void refuse_line(bridge *b, const char *p, size_t n, const err *e)
+{
+    CLEANUP(json_decrefp) json_t *id = mcp_line_id(p, n);
+    CLEANUP(freep) char *text = mcp_line_refusal(e);
+
+    put_error(b, id, RPC_PARSE, text);
+}
+
 static void take_line(bridge *b, const char *p, size_t n)
 {
     CLEANUP(json_decrefp) json_t *o = NULL;
@@ -310,7 +320,7 @@ static void take_line(bridge *b, const char *p, size_t n)
         return;
     e = json_parse(p, n, &o);
     if (e) {
-        put_error(b, NULL, RPC_PARSE, e->message);
+        refuse_line(b, p, n, e);
         return;
     }
     CLEANUP(secret_freep) char *line = xstrndup(p, n);
