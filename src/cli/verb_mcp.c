@@ -26,6 +26,7 @@
 #define LINE_MAX_BYTES (4 << 20)
 #define ASKED_MAX      64              /* requests under way */
 #define GRACE_NS       (10 * NS_PER_S) /* for what is under way when stdin ends */
+#define TELL_MS        3000            /* for what needs no answer: the thread that reads waits */
 #define RPC_PARSE      (-32700)
 #define RPC_BUSY       (-32000)
 #define RPC_CANCELLED  (-32800)
@@ -160,6 +161,7 @@ static err *post(bridge *b, const char *line, asked *a, client_answer *ret_answe
                                     .on_bytes = a ? on_bytes : NULL,
                                     .on_tick = a ? on_tick : NULL,
                                     .arg = a,
+                                    .timeout_ms = a ? 0 : TELL_MS,
                                     .any_status = true},
                      ret_answer);
 }
@@ -284,7 +286,6 @@ static void ask(bridge *b, char *line, const json_t *id)
 
 /* ---- in ---- */
 
-/* The daemon is told, too: it may know the request already and act at once. */
 static void cancel(bridge *b, const json_t *id)
 {
     LOCK_SCOPE(&b->lock);
@@ -329,10 +330,10 @@ static void take_line(bridge *b, const char *p, size_t n)
         ask(b, TAKE_PTR(line), id);
         return;
     }
-    tell(b, line);
     const json_t *which = json_object_get(json_object_get(o, "params"), "requestId");
     if (which && str_eq(json_str(o, "method"), "notifications/cancelled"))
         cancel(b, which);
+    tell(b, line); /* also of a cancel: the daemon may know the request already and act at once */
 }
 
 static err *take_lines(bridge *b, buf *in)
