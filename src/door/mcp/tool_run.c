@@ -317,8 +317,10 @@ static err *no_shell(mcp_call *c, uint64_t now)
     if (st.life == SESSION_ENDED)
         return err_remedy(err_new(ERR_EXEC_FAILED, "the image has no shell that works"),
                           "Use run with argv, or an image that has bash or sh.");
-    if (st.life != SESSION_STARTING)
-        return NULL; /* another command runs: its end wakes us */
+    if (st.life != SESSION_STARTING) {
+        c->since = 0; /* another command runs: its end wakes us, and may start a shell again */
+        return NULL;
+    }
     if (!c->since)
         c->since = now;
     c->wake_at = c->since + START_NS;

@@ -32,7 +32,8 @@ typedef struct run {
     relay_job *job;
     exec_key key;
     bool has_key, watched, held;
-    uint64_t seq, began;
+    uint64_t seq;
+    uint64_t starting; /* since when its shell was seen to start; 0: it does not */
     command_state end;
     buf output;
     int status; /* of the answer; 0: there is none yet */
@@ -264,13 +265,17 @@ static void tell_end(run *r)
 /* ---- steps ---- */
 
 /* A shell that never said anything is none. */
-static err *no_shell(const run *r, const relay_io *io)
+static err *no_shell(run *r, const relay_io *io)
 {
     CLEANUP(session_state_done) session_state st;
 
     session_get(r->g.s, &st);
     bool dead = st.life == SESSION_ENDED && !st.commands;
-    bool mute = st.life == SESSION_STARTING && io->now - r->began >= START_NS;
+    if (st.life != SESSION_STARTING)
+        r->starting = 0; /* a command before this one may have its shell started again */
+    else if (!r->starting)
+        r->starting = io->now;
+    bool mute = r->starting && io->now - r->starting >= START_NS;
     if (!dead && !mute)
         return NULL;
     err *e = dead ? exec_end_error(&st.shell.end) : NULL;
@@ -409,8 +414,6 @@ static enum relay_next run_step(void *ctx, relay_io *io)
 {
     run *r = ctx;
 
-    if (!r->began)
-        r->began = io->now;
     if (r->stage == STAGE_CHECK || r->stage == STAGE_CLASSIFY)
         step_check(r);
     if (!r->status && r->stage == STAGE_TURN)
