@@ -3,7 +3,8 @@
  *
  *   backend's thread   gone: the question is sent
  *   backend's thread   the answer comes: it is put on the list
- *   keeper             the cause is recorded, the slot destroyed, commands and callers are told */
+ *   keeper             the cause is recorded, the slot destroyed, commands and callers are told;
+ * one that was taken away and whose disk is kept sleeps (hibernate.c) */
 #include <string.h>
 
 #include "base/log.h"
@@ -49,21 +50,37 @@ static void on_fate(void *arg, err *failure, const box_fate *fate)
     pthread_cond_signal(&e->wake);
 }
 
+static void ending_free(ending *x)
+{
+    sandbox_unref(x->sb);
+    free(x->why);
+    free(x);
+}
+
+/* Nothing in it has ended it: where its disk is kept it may come back. */
+static bool was_taken(const end_facts *f)
+{
+    return f->told && !f->distrusted && (f->lost || *f->by);
+}
+
 static void finish(ending *x)
 {
     sandbox *sb = x->sb;
     char detail[CAUSE_DETAIL_MAX];
 
     LOG_ABOUT(sb->id, NULL, 0);
+    if (was_taken(&x->facts) && sleep_instead(sb)) {
+        log_warn("gone", "sandbox %s sleeps: its box is gone: %s", sb->id, x->why);
+        ending_free(x);
+        return;
+    }
     x->facts.ooms_ago = exec_table_ooms(sb->table);
     cause why = cause_of_end(&x->facts, detail);
     log_warn("gone", "sandbox %s: pid 1 has ended: %s", sb->id, x->why);
     engine_end(sb->engine, sb, &why);
     EXEC_BOX_EVENTS.gone(sb->table, x->why);
     create_tell(sb, err_new(ERR_CREATE_FAILED, "sandbox %s ended while it was created", sb->id));
-    sandbox_unref(sb);
-    free(x->why);
-    free(x);
+    ending_free(x);
 }
 
 void ending_begin(sandbox *sb, const char *why)

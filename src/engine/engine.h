@@ -202,6 +202,10 @@ void engine_wake(engine *e, const caller *c, sandbox *sb, sandbox_spec *with, cr
                  void *arg);
 /* Told when somebody asks something of one that sleeps; must not wait. Before the doors open. */
 void engine_on_asleep(engine *e, void (*wanted)(void *arg, const char *id), void *arg);
+/* Asked when a box has ended because somebody outside took it away, or with its machine: whether
+ * what it worked on is kept. Then the sandbox sleeps and does not end, which is told (`asleep`).
+ * Must not wait, nor ask anything of the engine. */
+void engine_on_taken(engine *e, bool (*taken)(void *arg, const char *id, bool asleep), void *arg);
 /* bothyd is about to stop: requests that wait for one to wake are answered now (`unavailable`), and
  * no other waits. Any thread. */
 void engine_let_go(engine *e);

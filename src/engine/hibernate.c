@@ -73,6 +73,66 @@ err *engine_hibernate(engine *e, const caller *c, sandbox *sb)
     return failure;
 }
 
+/* ---- one whose box was taken away ---- */
+
+void engine_on_taken(engine *e, bool (*taken)(void *arg, const char *id, bool asleep), void *arg)
+{
+    LOCK_SCOPE(&e->sleep.lock);
+
+    e->taken_arg = arg;
+    e->taken = taken;
+}
+
+/* Whoever is asked is there as long as the lock is held. */
+static bool tell_taken(engine *e, const char *id, bool asleep)
+{
+    LOCK_SCOPE(&e->sleep.lock);
+    return e->taken && e->taken(e->taken_arg, id, asleep);
+}
+
+/* It is nobody else's to move: the keeper does not wait. */
+static bool take_move(sandbox *sb, uint64_t *ret_ends)
+{
+    LOCK_SCOPE(&sb->lock);
+    bool lived = sb->state == LIFE_RUNNING || sb->state == LIFE_PAUSED;
+
+    *ret_ends = sb->ends_ns;
+    if (!lived || sb->deleting || sb->cause || sb->moving || sb->movers)
+        return false;
+    return sb->moving = true;
+}
+
+static bool lie_down(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->event_lock);
+    LOCK_SCOPE(&sb->lock);
+
+    if (sb->deleting || !sandbox_enter(sb, LIFE_HIBERNATED))
+        return false;
+    sb->ending = false;
+    return true;
+}
+
+bool sleep_instead(sandbox *sb)
+{
+    engine *e = sb->engine;
+    uint64_t ends;
+
+    if (!tell_taken(e, sb->id, false) || !take_move(sb, &ends))
+        return false;
+    err *failure =
+        store_sandbox_pause(e->o.store, sb->id, lifecycle_name(LIFE_HIBERNATED), 0, ends);
+    bool asleep = !failure && lie_down(sb);
+    if (failure)
+        err_drop(failure, "hibernate");
+    if (asleep)
+        engine_destroy_soon(e, sandbox_box(sb).id, "hibernate");
+    sandbox_move_end(sb);
+    if (asleep)
+        tell_taken(e, sb->id, true);
+    return asleep;
+}
+
 void engine_on_asleep(engine *e, void (*wanted)(void *arg, const char *id), void *arg)
 {
     e->asleep_arg = arg;

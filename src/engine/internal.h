@@ -30,6 +30,8 @@ typedef struct left_create {
 struct engine {
     void (*asleep)(void *arg, const char *id); /* hibernate.c; set before the doors open */
     void *asleep_arg;
+    bool (*taken)(void *arg, const char *id, bool asleep); /* of sleep.lock; hibernate.c */
+    void *taken_arg;
     engine_options o;
     pthread_mutex_t lock;
     map live;     /* id → sandbox, one reference each: creating, running, paused */
@@ -287,6 +289,8 @@ err *sandbox_sessions(sandbox *sb, session_table **ret_table) ERR_MUST;
 
 /* hibernate.c. Lock held; tells who wakes it. */
 err *asleep_error(const sandbox *sb) ERR_MUST;
+/* The keeper's, of one whose box was taken away: false, it cannot and ends. Waits for a commit. */
+bool sleep_instead(sandbox *sb);
 void sleep_changed(engine *e); /* one woke, was taken up, or ended; no lock is needed */
 
 /* receipt.c. Caller holds the lock of a sandbox others know. */

@@ -529,6 +529,16 @@ void operator_wanted(kube_operator *op, const char *id)
     op_add_locked(op, op_now(op), "sandbox/%s", uid);
 }
 
+bool operator_keeps(kube_operator *op, const char *id)
+{
+    LOCK_SCOPE(&op->lock);
+    const char *uid = map_get_str(&op->by_id, id);
+    const seen *s = uid ? map_get_str(&op->objects[OPERATOR_SANDBOX], uid) : NULL;
+
+    return s && !s->error && s->sandbox.status.volume && !s->sandbox.meta.deleting_ns &&
+           s->sandbox.status.phase != PHASE_TERMINATED;
+}
+
 static void concern_all_pools(kube_operator *op)
 {
     map_iter it = {0};

@@ -145,6 +145,8 @@ void operator_sandbox_changed(kube_operator *op, const char *id);  /* began, end
 void operator_pod_changed(kube_operator *op, const char *pod_uid); /* what its init says */
 /* A request is there for one that sleeps. */
 void operator_wanted(kube_operator *op, const char *id);
+/* Its pod was taken away: its disk is known, and it may sleep on it. */
+bool operator_keeps(kube_operator *op, const char *id);
 /* What the self-test of NetworkPolicies has found. */
 void operator_policy_found(kube_operator *op, enum policy_state s);
 enum policy_state operator_policy(kube_operator *op);

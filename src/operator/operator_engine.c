@@ -461,6 +461,15 @@ static void on_asleep(void *arg, const char *id)
     operator_wanted(operator_run_operator(d->run), id);
 }
 
+static bool on_taken(void *arg, const char *id, bool asleep)
+{
+    kube_operator *op = operator_run_operator(((operator_daemon *)arg)->run);
+
+    if (asleep)
+        operator_sandbox_changed(op, id);
+    return asleep || operator_keeps(op, id);
+}
+
 static const kubernetes_hooks HOOKS = {.wish = on_wish, .claimed = on_claimed, .ended = on_ended};
 
 /* ---- from first to last ---- */
@@ -492,6 +501,7 @@ operator_daemon *operator_daemon_new(const operator_daemon_options *o)
     secret_wipe(r.record_key, sizeof r.record_key);
     kubernetes_set_hooks(o->backend, &HOOKS, d);
     engine_on_asleep(o->engine, on_asleep, d);
+    engine_on_taken(o->engine, on_taken, d);
     return d;
 }
 
@@ -511,6 +521,7 @@ void operator_daemon_free(operator_daemon *d)
         return;
     kubernetes_set_hooks(d->backend, NULL, NULL);
     engine_on_asleep(d->engine, NULL, NULL);
+    engine_on_taken(d->engine, NULL, NULL);
     operator_run_free(d->run);
     map_done(&d->claims);
     map_done(&d->waking);

@@ -34,6 +34,7 @@ typedef struct verdict {
     enum sandbox_phase phase;
     const char *ready_reason, *ready_message;
     const char *asleep_reason; /* of the condition Hibernated */
+    const char *disk;          /* the claim that outlives it; NULL: none */
     sandbox_end over;          /* phase Terminated */
     bool silent;               /* the status stays as it is */
 } verdict;
@@ -115,13 +116,41 @@ static bool keeps_volume(const sandbox_world *w)
     return !w->template || w->template->spec.workspace.reclaim == RECLAIM_RETAIN;
 }
 
+static bool is_one_of(const char *s, const char *const *all, size_t n)
+{
+    for (size_t i = 0; s && i < n; i++)
+        if (!strcmp(s, all[i]))
+            return true;
+    return false;
+}
+
+/* Somebody wanted that end. What the operator ends, the engine calls a policy and tells the
+ * operator's word for it: some of those are accidents, too. */
+static bool is_decided(const char *code, const char *message)
+{
+    static const char *const DECIDED[] = {"requested", "ttl", "idle", "budget", "policy"};
+    static const char *const ACCIDENTS[] = {"oom",        "exited",         "killed",
+                                            "node_lost",  "internal",       "evicted",
+                                            "image_pull", "image_mismatch", "unknown"};
+
+    return is_one_of(code, DECIDED, ARRAY_LEN(DECIDED)) &&
+           !(!strcmp(code, "policy") && is_one_of(message, ACCIDENTS, ARRAY_LEN(ACCIDENTS)));
+}
+
+/* An accident takes nobody's files with it: the disk stays as long as the sandbox would have had
+ * it, or until somebody deletes the object. */
+static bool outlives(const sandbox_world *w, const char *code, const char *message)
+{
+    return w->volume_there && !keeps_volume(w) && !is_decided(code, message);
+}
+
 /* What is left of one that has ended: SANDBOX_NOTHING when that is nothing. */
-static enum sandbox_act sweep(const sandbox_world *w, bool *ret_wait)
+static enum sandbox_act sweep(const sandbox_world *w, bool keep, bool *ret_wait)
 {
     *ret_wait = w->pod_there && w->pod_going;
     if (w->pod_there)
         return w->pod_going ? SANDBOX_NOTHING : SANDBOX_DELETE_POD;
-    return w->volume_there && !keeps_volume(w) ? SANDBOX_DELETE_VOLUME : SANDBOX_NOTHING;
+    return w->volume_there && !keep ? SANDBOX_DELETE_VOLUME : SANDBOX_NOTHING;
 }
 
 static bool is_alive(const sandbox_world *w)
@@ -143,7 +172,7 @@ static verdict deleting(const sandbox_world *w)
         v.why = "its Sandbox object was deleted";
         return v;
     }
-    v.act = sweep(w, &wait);
+    v.act = sweep(w, keeps_volume(w), &wait);
     if (!v.act && !wait && object_has_finalizer(&w->sandbox->meta, FINALIZER_SANDBOX))
         v.act = SANDBOX_DROP_FINALIZER;
     return v;
@@ -154,11 +183,14 @@ static verdict terminated(const sandbox_world *w)
     const crd_sandbox *s = w->sandbox;
     verdict v = {.silent = true, .phase = PHASE_TERMINATED};
     uint64_t forget = s->status.cause.at_ns + SANDBOX_KEEP_NS;
-    bool wait;
+    uint64_t expiry = sandbox_expiry(s, w->template);
+    bool outlived = outlives(w, s->status.cause.code, s->status.cause.message), wait;
 
-    v.act = sweep(w, &wait);
-    if (v.act || wait)
+    v.act = sweep(w, outlived || keeps_volume(w), &wait);
+    if (v.act || wait || (outlived && !expiry))
         return v;
+    if (outlived && expiry > forget)
+        forget = expiry;
     if (w->now >= forget)
         v.act = SANDBOX_FORGET;
     else
@@ -166,9 +198,14 @@ static verdict terminated(const sandbox_world *w)
     return v;
 }
 
-static verdict over(sandbox_end end)
+static verdict over(const sandbox_world *w, sandbox_end end)
 {
-    return (verdict){.phase = PHASE_TERMINATED, .over = end, .ready_reason = "Finished"};
+    return (verdict){.phase = PHASE_TERMINATED,
+                     .over = end,
+                     .ready_reason = "Finished",
+                     .disk = outlives(w, str_or(end.code, "unknown"), end.message)
+                                 ? str_or(w->volume, w->sandbox->status.volume)
+                                 : NULL};
 }
 
 /* ---- before it lives ---- */
@@ -191,7 +228,7 @@ static verdict unclaimed(const sandbox_world *w)
     if (!object_has_finalizer(&s->meta, FINALIZER_SANDBOX))
         return (verdict){.act = SANDBOX_ADD_FINALIZER, .silent = true, .phase = s->status.phase};
     if (expiry && expiry <= w->now)
-        return over((sandbox_end){"ttl", "its time was over before it could be claimed", 0});
+        return over(w, (sandbox_end){"ttl", "its time was over before it could be claimed", 0});
     if (w->pool_missing)
         v = pending("PoolMissing", "there is no SandboxPool of that name here");
     else if (w->template_missing)
@@ -320,9 +357,9 @@ static verdict decide(const sandbox_world *w)
     case LIFE_ASLEEP:
         return asleep(w);
     case LIFE_ENDED:
-        return over(w->end);
+        return over(w, w->end);
     default:
-        return over((sandbox_end){"node_lost", "bothyd does not know it any more", 0});
+        return over(w, (sandbox_end){"node_lost", "bothyd does not know it any more", 0});
     }
 }
 
@@ -356,13 +393,18 @@ static json_t *conditions(const sandbox_world *w, const verdict *v)
     if (asleep && !why)
         why = str_eq(before, "Idle") || str_eq(before, "Drained") ? before : "DiskKept";
     if (!asleep && !why)
-        why = "NotHibernated";
+        why = v->disk ? "DiskKept" : "NotHibernated";
+    CLEANUP(freep)
+    char *kept = v->disk ? str_printf("the disk is kept as the PersistentVolumeClaim %s: it goes "
+                                      "with this object",
+                                      v->disk)
+                         : NULL;
     const wanted_condition want[] = {
         {"Ready", v->phase == PHASE_RUNNING, v->ready_reason, v->ready_message},
         {"Hibernated", v->phase == PHASE_HIBERNATED, why,
          asleep                       ? "the disk is kept, memory and processes are lost"
          : str_eq(why, "NoWorkspace") ? "its template has no workspace to keep"
-                                      : NULL},
+                                      : kept},
         {"Finished", finished, finished ? str_or(v->over.code, "unknown") : "NotFinished",
          finished ? v->over.message : NULL},
     };

@@ -20,7 +20,7 @@ TENANT = ("pods: {}: a tenant gets neither at pid 1 nor at its programs", "pods:
 RACE = "pods: scale-downs race claims: each pod is claimed or deleted, never both"
 CAP = "pods: a pool has no more than maxSandboxes: who comes then waits, and is refused when its time is over"
 HOLDS = "pods: a pool's pod has the disk limit and the /dev/shm that are told of it; who asks for others gets a pod of its own"
-DISKS = "pods: asleep there is a disk and no pod, awake one pod has it; Delete and Retain do what they say"
+DISKS = "pods: asleep there is a disk and no pod, awake one pod has it; Delete and Retain do what they say; whoever deletes the pod takes no files"
 WRITES = ("pods: a claim of a waiting pod waits for no write", "pods: what a sandbox costs the API server in writes")
 
 
@@ -340,6 +340,17 @@ def e2b_wakes(node, ns, sb):
     equal(e2b_state(e2b, sb), ["running"] * 2, "its state for E2B when it is back")
 
 
+def deleted_outside(k, node, ns, made, sb, volume):
+    """Its pod goes by kubectl: it comes back on its disk, in another."""
+    before = eventually("it runs again", lambda: has(k, made, phase="Running"), 60, 0.1)["podName"]
+    k.ok("DELETE", path_of(thing("Pod", before, ns)))
+    eventually("that pod is gone", lambda: before not in users_of(k, ns, volume), 60, 0.1)
+    check(not k.gone(path_of(thing("PersistentVolumeClaim", volume, ns))), "its disk went with its pod")
+    eventually("it runs in another", lambda: (has(k, made, phase="Running") or {}).get("podName") not in (None, before), 90, 0.1)
+    a = eventually("it answers", lambda: served(node, sb), 90, 0.5)
+    equal(bytes_of(a.json["out"]), b"kept\n", "its files")
+
+
 def one_disk(k, node, ns, name, reclaim):
     made = thing("Sandbox", f"on-{name}", ns, {"poolRef": name})
     k.apply(made)
@@ -357,6 +368,7 @@ def one_disk(k, node, ns, name, reclaim):
             e2b_wakes(node, ns, sb)
         a = eventually(f"turn {turn}: a request wakes it, and is served when it comes again", lambda: served(node, sb), 90, 0.5)
         equal(bytes_of(a.json["out"]), b"kept\n", "its files")
+    deleted_outside(k, node, ns, made, sb, volume)
     equal(watcher.end(), 1, "pods that had the disk at once")
     k.ok("DELETE", path_of(made))
     eventually("it is gone", lambda: k.gone(path_of(made)), 60, 0.1)

@@ -20,6 +20,7 @@ static struct {
     _Atomic err_code no_freeze, no_thaw; /* these fail */
     _Atomic int destroyed;
     _Atomic bool hold;      /* a freeze does not come back */
+    const char *taken_by;   /* who ended the box; "": it did */
     char row_at_freeze[16]; /* the state the record had by then */
 } hand;
 
@@ -93,7 +94,17 @@ static void hand_ref(box *x)
     (void)x;
 }
 
+static void hand_fate(backend *b, const char *id, unsigned wait_ms, fate_done *done, void *arg)
+{
+    box_fate fate = {.dead = true};
+
+    (void)b, (void)id, (void)wait_ms;
+    snprintf(fate.by, sizeof fate.by, "%s", hand.taken_by);
+    done(arg, NULL, &fate);
+}
+
 static const backend_ops HAND_OPS = {.attach = hand_attach,
+                                     .fate = hand_fate,
                                      .destroy = hand_destroy,
                                      .list = hand_list,
                                      .freeze = hand_freeze,
@@ -110,6 +121,7 @@ static int setup(void **state)
     hand.b.ops = &HAND_OPS;
     hand.b.caps.name = "hand";
     hand.listed = true;
+    hand.taken_by = "";
     node_open(&hand.b);
     node_open_engine(0, 60000);
     return 0;
@@ -473,6 +485,60 @@ static void who_waits_for_a_sleeper_is_answered_at_the_stop(void **state)
     assert_err(told, ERR_UNAVAILABLE);
 }
 
+static _Atomic int slept;
+
+static bool keeps_all(void *arg, const char *id, bool asleep)
+{
+    (void)arg;
+    assert_string_equal(id, ID);
+    slept += asleep;
+    return true;
+}
+
+static void ends_as(sandbox *sb, const char *state)
+{
+    for (int i = 0; i < 5000; i++) {
+        CLEANUP(sandbox_view_done) sandbox_view v = {0};
+        sandbox_get(sb, &v);
+        if (!strcmp(v.state, state))
+            return;
+        usleep(1000);
+    }
+    fail_msg("it is not %s", state);
+}
+
+/* Somebody outside has ended its box: with a disk that is kept it sleeps. */
+static void one_whose_box_is_taken_away_sleeps_on_its_disk(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+
+    (void)state;
+    slept = 0;
+    hand.taken_by = "somebody in the cluster";
+    engine_on_taken(node.engine, keeps_all, NULL);
+    die();
+    ends_as(sb, "hibernated");
+    while (!slept)
+        usleep(1000);
+    sandbox_view v = look(sb, "hibernated");
+    assert_null(v.cause);
+    sandbox_view_done(&v);
+    engine_on_taken(node.engine, NULL, NULL);
+    assert_ok(engine_delete(node.engine, &ann, sb, CAUSE_REQUESTED, NULL));
+    ends_as(sb, "gone");
+}
+
+static void one_that_ended_by_itself_is_gone(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+
+    (void)state;
+    engine_on_taken(node.engine, keeps_all, NULL);
+    die();
+    ends_as(sb, "gone");
+    assert_int_equal(slept, 0);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -491,6 +557,8 @@ int main(void)
         CASE(what_is_only_in_the_way_of_a_pause_ends_nothing),
         CASE(other_time_wakes_no_sleeper),
         CASE(who_waits_for_a_sleeper_is_answered_at_the_stop),
+        CASE(one_that_ended_by_itself_is_gone),
+        CASE(one_whose_box_is_taken_away_sleeps_on_its_disk),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -904,8 +904,13 @@ static void a_pod_that_is_taken_away_leaves_one_asleep(void **state)
     CLEANUP(freep)
     char *pod = str_printf("/api/v1/namespaces/ns/pods/%s",
                            json_str(fake_status_of(&f, SANDBOX_S), "podName"));
+    CLEANUP(freep) char *id = xstrdup(json_str(fake_status_of(&f, SANDBOX_S), "id"));
+    assert_true(operator_keeps(f.op, id)); /* the engine asks when it hears of it first */
+    assert_false(operator_keeps(f.op, "abcd0123456789abcdef"));
     fake_drop(&f, pod);
     assert_int_equal(f.sleeps, 1);
+    assert_ok(fake_api_remove(&f, SANDBOX_S, NULL)); /* its finalizer holds it */
+    assert_false(operator_keeps(f.op, id));
     fake_end_all(&f);
 }
 

@@ -17,8 +17,9 @@
 #define ASLEEP(reason)                                                                        \
     "{'phase':'Hibernated','observedGeneration':2," ID ",'conditions':[{'type':'Hibernated'," \
     "'status':'True','reason':'" reason "'}]}"
-#define RUNNING "{'phase':'Running'," ID "}"
-#define ENDED   "{'phase':'Terminated'," ID ",'cause':{'code':'ttl','at':'2026-01-02T03:10:00Z'}}"
+#define RUNNING  "{'phase':'Running'," ID "}"
+#define LOST(at) "{'phase':'Terminated'," ID ",'cause':{'code':'node_lost','at':'" at "'}}"
+#define ENDED    "{'phase':'Terminated'," ID ",'cause':{'code':'ttl','at':'2026-01-02T03:10:00Z'}}"
 
 static const struct situation {
     const char *name;
@@ -171,6 +172,38 @@ static const struct situation {
      .w = {.has_id = true, .life = LIFE_ENDED, .volume_there = true}, .act = SANDBOX_DELETE_VOLUME},
     {"unless it is to stay", .status = ENDED, .template = KEPT,
      .w = {.has_id = true, .life = LIFE_ENDED, .volume_there = true}, .again_s = 3200},
+    {"an end that nobody wanted leaves it", .status = RUNNING, .template = DISK,
+     .w = {.has_id = true,
+           .life = LIFE_ENDED,
+           .end = {"killed", NULL, 137},
+           .volume = "ws-pod",
+           .volume_there = true},
+     .phase = "Terminated", .asleep = "DiskKept", .finished = "killed"},
+    {"also where the operator called it so", .status = RUNNING, .template = DISK,
+     .w = {.has_id = true,
+           .life = LIFE_ENDED,
+           .end = {"policy", "image_mismatch", 0},
+           .volume = "ws-pod",
+           .volume_there = true},
+     .phase = "Terminated", .asleep = "DiskKept"},
+    {"one that was wanted does not", .status = RUNNING, .template = DISK,
+     .w = {.has_id = true,
+           .life = LIFE_ENDED,
+           .end = {"policy", "ttl", 0},
+           .volume = "ws-pod",
+           .volume_there = true},
+     .phase = "Terminated", .asleep = "NotHibernated"},
+    {"then it stays for as long as the sandbox had", .status = LOST("2026-01-02T03:10:00Z"),
+     .template = DISK, .w = {.has_id = true, .life = LIFE_ENDED, .volume_there = true},
+     .again_s = 85400},
+    {"also when others are forgotten", .status = LOST("2026-01-02T02:10:00Z"), .template = DISK,
+     .w = {.has_id = true, .life = LIFE_ENDED, .volume_there = true}, .again_s = 85400},
+    {"and goes with the object", "{'poolRef':'p','expiresAt':'2026-01-02T03:16:00Z'}",
+     .status = LOST("2026-01-02T02:10:00Z"), .template = DISK,
+     .w = {.has_id = true, .life = LIFE_ENDED, .volume_there = true}, .act = SANDBOX_FORGET},
+    {"whoever deletes that decides it", .meta = DELETED, .status = LOST("2026-01-02T03:10:00Z"),
+     .template = DISK, .w = {.has_id = true, .life = LIFE_ENDED, .volume_there = true},
+     .act = SANDBOX_DELETE_VOLUME},
     {"the object is kept for an hour", .status = ENDED, .w = {.has_id = true, .life = LIFE_ENDED},
      .again_s = 3200},
     {"and then forgotten",
