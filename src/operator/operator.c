@@ -234,13 +234,34 @@ sandbox_track *op_sandbox_track(kube_operator *op, const char *uid)
     return track_of(&op->sandboxes, uid, sizeof(sandbox_track));
 }
 
+/* lock held */
 static void pool_track_free(pool_track *t)
 {
     if (!t)
         return;
+    t->lost = true;
+    if (t->looks)
+        return;
     pool_memory_done(&t->memory);
     free(t->coming);
     free(t);
+}
+
+pool_track *op_pool_track_hold(kube_operator *op, const char *uid)
+{
+    LOCK_SCOPE(&op->lock);
+    pool_track *t = op_pool_track(op, uid);
+
+    t->looks++;
+    return t;
+}
+
+void op_pool_track_drop(kube_operator *op, pool_track *t)
+{
+    LOCK_SCOPE(&op->lock);
+
+    if (t && !--t->looks && t->lost)
+        pool_track_free(t);
 }
 
 static void sandbox_track_free(sandbox_track *t)

@@ -51,6 +51,8 @@ typedef struct expected {
 
 /* A pool, likewise; by uid. */
 typedef struct pool_track {
+    unsigned looks; /* that use it without the lock */
+    bool lost;      /* its pool is gone: the last of them frees it */
     pool_memory memory;
     demand demand;
     uint64_t since_ns;
@@ -117,6 +119,9 @@ seen **op_pods_of(kube_operator *op, const char *pool, size_t *ret_n);
 pod_track *op_pod_track(kube_operator *op, const char *uid);         /* lock held */
 pool_track *op_pool_track(kube_operator *op, const char *uid);       /* lock held */
 sandbox_track *op_sandbox_track(kube_operator *op, const char *uid); /* lock held */
+/* For a look, which takes long: the pool may be lost meanwhile, not its track. */
+pool_track *op_pool_track_hold(kube_operator *op, const char *uid);
+void op_pool_track_drop(kube_operator *op, pool_track *t);
 
 /* api.c: each write is fenced: ERR_UNAVAILABLE without the lease */
 char *op_path(const kube_operator *op, const char *api, const char *plural, const char *name,

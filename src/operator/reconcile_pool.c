@@ -37,6 +37,7 @@ static void scene_done(pool_scene *s)
     free(s->views);
     seen_unref(s->op, s->template);
     seen_unref(s->op, s->pool);
+    op_pool_track_drop(s->op, s->track);
 }
 
 /* Creates that were answered and whose pod has been seen, or never will be, are waited for no
@@ -367,10 +368,7 @@ err *reconcile_pool(kube_operator *op, const char *uid, uint64_t *again)
     s.template = op_find_name(op, OPERATOR_TEMPLATE, s.pool->pool.spec.template);
     s.pods = op_pods_of(op, s.label, &s.npods);
     s.views = xcalloc(s.npods + 1, sizeof *s.views);
-    {
-        LOCK_SCOPE(&op->lock);
-        s.track = op_pool_track(op, uid);
-    }
+    s.track = op_pool_track_hold(op, uid);
     pool_world w = world_of(&s);
     plan_pool(&w, &s.track->memory, &s.orders);
     *again = look_soon(&s, s.orders.again_ns);

@@ -33,11 +33,12 @@ typedef struct fake {
     unsigned creates, patches, applies, removes, statuses, events, engine_creates, ends;
     unsigned sleeps, resumes, retired, retimed;
     bool held;
-    unsigned quota;        /* pods there may be; 0: any number */
-    bool refuse_creates;   /* the engine has no room */
-    bool hold_creates;     /* and does not answer */
-    bool away;             /* the server is */
-    bool claims_in_retire; /* somebody is faster */
+    unsigned quota;             /* pods there may be; 0: any number */
+    bool refuse_creates;        /* the engine has no room */
+    bool hold_creates;          /* and does not answer */
+    bool away;                  /* the server is */
+    bool claims_in_retire;      /* somebody is faster */
+    const char *lost_in_create; /* a path that goes while a pod is made */
     uint32_t pending;
     char last_secret[64];
     char held_uid[128];
@@ -200,6 +201,8 @@ static err *fake_api_create(void *arg, const char *path, const json_t *object, j
         f->events++;
         return NULL;
     }
+    if (str_ends(path, "/pods") && f->lost_in_create)
+        fake_drop(f, f->lost_in_create);
     if (str_ends(path, "/pods") && f->quota && fake_count(f, "/pods/") >= f->quota)
         return err_because(err_new(ERR_QUOTA_EXCEEDED, "POST %s", path), "exceeded quota: q");
     snprintf(full, sizeof full, "%s/%s", path, json_str(fake_meta(object), "name"));

@@ -52,6 +52,21 @@ static void a_pool_that_is_as_it_should_be_is_not_written(void **state)
     fake_end_all(&f);
 }
 
+/* The watch has its own thread: what a look has in its hands is not freed. */
+static void a_pool_that_goes_in_the_middle_of_a_look_is_looked_at_to_the_end(void **state)
+{
+    fake f;
+
+    (void)state;
+    fake_begin(&f, false);
+    fake_make_template(&f, "{'image':'i'}");
+    fake_make_pool(&f, "{'templateRef':'t','replicas':2}");
+    f.lost_in_create = POOL_P;
+    fake_settle(&f);
+    assert_null(fake_get(&f, POOL_P));
+    fake_end_all(&f);
+}
+
 static void a_pool_follows_its_scale(void **state)
 {
     fake f;
@@ -1099,6 +1114,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pool_is_filled_and_told),
         cmocka_unit_test(a_pool_that_is_as_it_should_be_is_not_written),
+        cmocka_unit_test(a_pool_that_goes_in_the_middle_of_a_look_is_looked_at_to_the_end),
         cmocka_unit_test(a_pool_follows_its_scale),
         cmocka_unit_test(who_is_claimed_while_it_is_to_go_stays),
         cmocka_unit_test(a_status_is_written_once_a_second),
