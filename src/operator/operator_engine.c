@@ -48,7 +48,7 @@ static enum init_state host_init(void *arg, const char *pod_uid)
     static const enum init_state STATES[] = {
         [KUBERNETES_UNKNOWN] = INIT_UNKNOWN, [KUBERNETES_READY] = INIT_WARM,
         [KUBERNETES_CLAIMED] = INIT_CLAIMED, [KUBERNETES_LOST] = INIT_UNREACHABLE,
-        [KUBERNETES_TAINTED] = INIT_TAINTED,
+        [KUBERNETES_TAINTED] = INIT_TAINTED, [KUBERNETES_RETIRED] = INIT_RETIRED,
     };
     operator_daemon *d = arg;
 

@@ -147,6 +147,8 @@ enum pod_kind pod_kind_of(const pool_pod *p)
         return KIND_ENDED;
     if (p->init == INIT_TAINTED)
         return KIND_TAINTED;
+    if (p->init == INIT_RETIRED)
+        return KIND_RETIRED;
     return p->init == INIT_WARM ? KIND_READY : KIND_STARTING;
 }
 
@@ -175,7 +177,7 @@ static void count(const pool_world *w, pool_counts *c)
 {
     for (size_t i = 0; i < w->npods; i++) {
         enum pod_kind k = pod_kind_of(&w->pods[i]);
-        c->going += k == KIND_GOING;
+        c->going += k == KIND_GOING || k == KIND_RETIRED;
         c->claimed += k == KIND_CLAIMED;
         c->failed += k == KIND_ENDED || k == KIND_TAINTED;
         c->ready += k == KIND_READY;
@@ -212,6 +214,14 @@ static void take_away(const pool_world *w, removals *r, size_t i, enum removal_w
     r->gone[i] = true;
     r->o->removals[r->o->nremovals++] =
         (pool_removal){w->pods[i].pod, why, k == KIND_READY || k == KIND_STARTING};
+}
+
+/* Their deletion was ordered before, and failed: nobody gets them, whatever is wanted by now. */
+static void remove_retired(const pool_world *w, removals *r)
+{
+    for (size_t i = 0; i < w->npods; i++)
+        if (pod_kind_of(&w->pods[i]) == KIND_RETIRED)
+            take_away(w, r, i, REMOVE_EXCESS);
 }
 
 /* A failure is counted once for each pod; what it means for creates, once for the look. */
@@ -527,6 +537,7 @@ void plan_pool(const pool_world *w, pool_memory *m, pool_orders *ret_orders)
     *o = (pool_orders){.removals = xcalloc(w->npods + 1, sizeof *o->removals)};
     begin_anew(w, m);
     count(w, &o->counts);
+    remove_retired(w, &r);
     remove_failed(w, m, &r);
     find_trouble(w, m, o);
     o->target = target_of(w, m, o);

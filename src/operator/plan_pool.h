@@ -45,6 +45,7 @@ enum init_state {
     INIT_CLAIMED,
     INIT_TAINTED,
     INIT_UNREACHABLE, /* it was reached before */
+    INIT_RETIRED,     /* it is not given to anybody any more, and is to go */
 };
 
 typedef struct pool_pod {

@@ -8,6 +8,7 @@ enum pod_kind {
     KIND_CLAIMED,
     KIND_ENDED,
     KIND_TAINTED,
+    KIND_RETIRED,
     KIND_READY,
     KIND_STARTING
 };

@@ -305,6 +305,8 @@ enum kubernetes_init kubernetes_init_of(backend *base, const char *uid)
         return KUBERNETES_TAINTED;
     if (*p->id && !p->r)
         return KUBERNETES_CLAIMED;
+    if (p->retired)
+        return KUBERNETES_RETIRED;
     return p->ready ? KUBERNETES_READY : p->was_ready ? KUBERNETES_LOST : KUBERNETES_UNKNOWN;
 }
 

@@ -44,6 +44,7 @@ enum kubernetes_init { /* what init says, through the stream to it */
     KUBERNETES_CLAIMED,
     KUBERNETES_LOST,    /* it was ready before */
     KUBERNETES_TAINTED, /* not to be believed */
+    KUBERNETES_RETIRED, /* kubernetes_retire() */
 };
 enum kubernetes_init kubernetes_init_of(backend *b, const char *uid);
 /* Creates that wait for a pod of this pool. */

@@ -37,6 +37,7 @@ typedef struct fake {
     bool refuse_creates;        /* the engine has no room */
     bool hold_creates;          /* and does not answer */
     bool away;                  /* the server is */
+    bool refuse_removes;        /* the server does */
     bool claims_in_retire;      /* somebody is faster */
     const char *lost_in_create; /* a path that goes while a pod is made */
     uint32_t pending;
@@ -302,6 +303,8 @@ static err *fake_api_remove(void *arg, const char *path, const char *uid)
     json_t *o = fake_get(f, path);
 
     TRY(fake_here(f));
+    if (f->refuse_removes)
+        return err_new(ERR_UNAVAILABLE, "not now");
     if (!o || (uid && !str_eq(uid, json_str(fake_meta(o), "uid"))))
         return NULL;
     f->removes++;
@@ -355,6 +358,8 @@ static bool fake_retire(void *arg, const char *uid)
     if (f->claims_in_retire)
         p->init = INIT_CLAIMED;
     f->retired++;
+    if (p->init != INIT_CLAIMED)
+        p->init = INIT_RETIRED;
     return p->init != INIT_CLAIMED;
 }
 

@@ -105,6 +105,31 @@ static void who_is_claimed_while_it_is_to_go_stays(void **state)
     fake_end_all(&f);
 }
 
+/* Nobody can claim it any more, and it was counted as one that starts. */
+static void one_that_was_to_go_goes_though_it_is_wanted_again(void **state)
+{
+    fake f;
+
+    (void)state;
+    fake_begin(&f, false);
+    fake_make_template(&f, "{'image':'i'}");
+    fake_make_pool(&f, "{'templateRef':'t','replicas':2}");
+    fake_settle(&f);
+    f.refuse_removes = true;
+    fake_edit(&f, POOL_P, "{'spec':{'replicas':1}}");
+    operator_step(f.op);
+    assert_int_equal(f.retired, 1);
+    assert_int_equal(f.removes, 0);
+    f.refuse_removes = false;
+    fake_edit(&f, POOL_P, "{'spec':{'replicas':2}}");
+    fake_settle(&f);
+    fake_settle(&f);
+    assert_int_equal(f.removes, 1);
+    assert_int_equal(fake_count(&f, "/pods/"), 2);
+    assert_int_equal(json_int(fake_status_of(&f, POOL_P), "readyReplicas", 0), 2);
+    fake_end_all(&f);
+}
+
 static void a_status_is_written_once_a_second(void **state)
 {
     fake f;
@@ -1117,6 +1142,7 @@ int main(void)
         cmocka_unit_test(a_pool_that_goes_in_the_middle_of_a_look_is_looked_at_to_the_end),
         cmocka_unit_test(a_pool_follows_its_scale),
         cmocka_unit_test(who_is_claimed_while_it_is_to_go_stays),
+        cmocka_unit_test(one_that_was_to_go_goes_though_it_is_wanted_again),
         cmocka_unit_test(a_status_is_written_once_a_second),
         cmocka_unit_test(a_quota_is_a_cause_and_no_hot_loop),
         cmocka_unit_test(a_new_template_rolls_the_unclaimed),
