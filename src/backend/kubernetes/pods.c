@@ -279,7 +279,7 @@ static bool is_current(const pod *p)
 static bool may_link(const pod *p)
 {
     return is_current(p) && !p->warm && !p->greeted && !p->going && p->f.has_nonce &&
-           (p->r || (!*p->id && !p->f.claimed));
+           (p->r || (!*p->id && !p->f.claimed && !p->f.deleting && !p->retired));
 }
 
 /* Whoever does not hold the lease leaves the streams to who does. */
@@ -308,7 +308,9 @@ void pods_look(kubernetes *b, pod *p)
         look_trouble(b, p, why);
     else
         err_free(why);
-    if (p->warm && p->f.claimed && !p->r) { /* another's claim is recorded: its stream is, too */
+    /* Another's claim is recorded: its stream is, too. One that goes is dialled no more: where its
+     * node is lost each dial takes a dialler's whole time. */
+    if (p->warm && !p->r && (p->f.claimed || p->going || p->f.deleting)) {
         drop_warm(p);
         p->greeted = true;
     }

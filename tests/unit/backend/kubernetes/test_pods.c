@@ -18,6 +18,7 @@
 static kubernetes *b;
 static err *told; /* what became of the create */
 static bool is_told;
+static bool deleted; /* pods have a deletionTimestamp from here on */
 
 /* ---- the world ---- */
 
@@ -60,7 +61,7 @@ static int setup(void **state)
     b->hooks = &HOOKS;
     b->synced = true;
     told = NULL;
-    is_told = false;
+    is_told = deleted = false;
     most = 0;
     assert_ok(link_host_new(
         &(link_options){.name = "pods", .dial = dial, .condemned = condemned, .arg = b},
@@ -128,12 +129,13 @@ static pod *seen(const char *uid, bool claimed, unsigned restarts, const char *i
     char *text = str_printf(
         "{\"metadata\":{\"uid\":\"%s\",\"name\":\"%s\",\"labels\":{\"" POD_POOL
         "\":\"any\",\"" POD_STATE "\":\"%s\"%s},\"annotations\":{\"" POD_NONCE
-        "\":\"00000000000000000000000000000000\"}},\"spec\":{\"containers\":[{\"name\":\"sandbox\","
+        "\":\"00000000000000000000000000000000\"}%s},\"spec\":{\"containers\":[{\"name\":\"sandbox\","
         "\"image\":\"%s\"}]},\"status\":{\"phase\":\"Running\",\"containerStatuses\":[{\"name\":"
         "\"sandbox\",\"restartCount\":%u,\"imageID\":\"%s\",\"state\":{%s}}]}}",
         uid, uid, claimed ? POD_CLAIMED : POD_WARM,
-        claimed ? ",\"" POD_SANDBOX "\":\"" ID "\"" : "", claimed ? "asked" : "idle", restarts,
-        image_id, what);
+        claimed ? ",\"" POD_SANDBOX "\":\"" ID "\"" : "",
+        deleted ? ",\"deletionTimestamp\":\"2026-01-02T03:00:00Z\"" : "",
+        claimed ? "asked" : "idle", restarts, image_id, what);
     CLEANUP(json_decrefp) json_t *o = NULL;
 
     assert_ok(json_parse(text, strlen(text), &o));
@@ -258,6 +260,29 @@ static void the_same_image_is_claimed_when_it_stays(void **state)
     assert_true(is_claimed());
 }
 
+/* Where its kubelet is lost, each dial would take a dialler's whole time, for ever. */
+static void a_warm_pod_that_goes_is_dialled_no_more(void **state)
+{
+    (void)state;
+    pod *p = seen("warm", false, 0, OLD, RUNS);
+    assert_non_null(p->warm);
+    deleted = true;
+    seen("warm", false, 0, OLD, RUNS);
+    assert_null(p->warm);
+    seen("warm", false, 0, OLD, RUNS); /* nor linked anew */
+    assert_null(p->warm);
+}
+
+static void a_pod_that_was_retired_says_so(void **state)
+{
+    (void)state;
+    seen("warm", false, 0, OLD, RUNS)->was_ready = true;
+    assert_int_equal(kubernetes_init_of(&b->base, "warm"), KUBERNETES_LOST);
+    assert_true(kubernetes_retire(&b->base, "warm"));
+    assert_int_equal(kubernetes_init_of(&b->base, "warm"), KUBERNETES_RETIRED);
+    assert_null(seen("warm", false, 0, OLD, RUNS)->warm); /* nor is it dialled */
+}
+
 /* Its label names the sandbox: it must not stay beside the pod that serves it. */
 static void a_pod_that_does_not_start_goes(void **state)
 {
@@ -360,6 +385,8 @@ int main(void)
         CASE(a_container_with_another_image_is_claimed),
         CASE(the_old_image_once_more_is_not_claimed),
         CASE(the_same_image_is_claimed_when_it_stays),
+        CASE(a_warm_pod_that_goes_is_dialled_no_more),
+        CASE(a_pod_that_was_retired_says_so),
         CASE(a_pod_that_does_not_start_goes),
         CASE(who_waits_longest_is_served_first),
         CASE(room_is_for_who_waits_longest),
