@@ -51,8 +51,8 @@ void network_name(const char hash[HASH_TEXT_LEN + 1], char ret_name[KUBE_LABEL_M
 /* One for the cell: pods that are labelled to have no network reach nobody, whoever made them. */
 json_t *manifest_no_network(const manifest_options *o, const char *namespace);
 void no_network_name(const char *cell, char ret_name[KUBE_NAME_MAX + 1]);
-/* Whether a policy as the API server has it forbids what that one does. */
-bool network_is_none(const json_t *policy, const manifest_options *o);
+/* Whether a policy, as the API server has it (NULL: it has none), is what was written. */
+bool network_is(const json_t *policy, const json_t *wanted);
 
 /* Nobody drains a claimed pod. NULL if the pool does not want it. The number is the largest there
  * is: a percentage needs something with a scale behind the pods. */

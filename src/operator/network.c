@@ -105,16 +105,21 @@ json_t *manifest_no_network(const manifest_options *o, const char *namespace)
                      "egress");
 }
 
-/* The server leaves empty lists out, and somebody may have put rules in. */
-bool network_is_none(const json_t *policy, const manifest_options *o)
+/* The server leaves empty lists out. */
+static bool is_same_list(const json_t *a, const json_t *b)
 {
-    CLEANUP(json_decrefp) json_t *wanted = manifest_no_network(o, "");
+    return (!json_array_size(a) && !json_array_size(b)) || json_equal(a, b);
+}
+
+/* Somebody may have put rules in, or taken some out. */
+bool network_is(const json_t *policy, const json_t *wanted)
+{
     const json_t *is = json_object_get(policy, "spec"), *want = json_object_get(wanted, "spec");
 
     return json_equal(json_object_get(is, "podSelector"), json_object_get(want, "podSelector")) &&
            json_equal(json_object_get(is, "policyTypes"), json_object_get(want, "policyTypes")) &&
-           !json_array_size(json_object_get(is, "ingress")) &&
-           !json_array_size(json_object_get(is, "egress"));
+           is_same_list(json_object_get(is, "ingress"), json_object_get(want, "ingress")) &&
+           is_same_list(json_object_get(is, "egress"), json_object_get(want, "egress"));
 }
 
 /* ---- does it hold? ---- */

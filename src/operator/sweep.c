@@ -66,6 +66,59 @@ static bool is_hash_needed(kube_operator *op, const char *hash)
     return false;
 }
 
+/* lock held. As it is in the list; NULL: it is not. */
+static const json_t *wall_of(const json_t *all, const json_t *wanted)
+{
+    const char *name = json_str(json_object_get(wanted, "metadata"), "name");
+    const json_t *item;
+    size_t i;
+
+    json_array_foreach(json_object_get(all, "items"), i, item)
+    {
+        if (str_eq(json_str(json_object_get(item, "metadata"), "name"), name))
+            return item;
+    }
+    return NULL;
+}
+
+/* lock held. One that is to be written anyway counts as there. */
+static bool has_wall(kube_operator *op, const seen *pool, const pool_track *track,
+                     const json_t *all)
+{
+    const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, pool->pool.spec.template);
+    char hash[HASH_TEXT_LEN + 1], applied[HASH_TEXT_LEN + 1];
+
+    if (!t || t->error)
+        return true;
+    template_hash(&t->template, pool->pool.spec.any_image, &op->manifest, hash);
+    op_applied_of(&pool->pool, hash, applied);
+    if (strcmp(applied, track->applied) != 0)
+        return true;
+    CLEANUP(json_decrefp)
+    json_t *wanted = manifest_network(&t->template, &op->manifest, op->namespace, hash);
+    return network_is(wall_of(all, wanted), wanted);
+}
+
+/* Somebody may have taken one away, or put a hole in: it does not count as built from here on, and
+ * is written again. */
+static void mend_walls(kube_operator *op, const json_t *all)
+{
+    LOCK_SCOPE(&op->lock);
+    map_iter it = {0};
+
+    while (map_next(&op->objects[OPERATOR_POOL], &it)) {
+        const seen *s = it.entry->value;
+        if (s->error || s->pool.meta.deleting_ns)
+            continue;
+        pool_track *t = op_pool_track(op, s->uid);
+        if (has_wall(op, s, t, all))
+            continue;
+        *t->applied = 0;
+        op_add_locked(op, op_now(op), "pool/%s", s->uid);
+        log_warn("operator", "pool %s: its NetworkPolicy was changed by somebody else", s->name);
+    }
+}
+
 static err *sweep_walls(kube_operator *op)
 {
     static const char API[] = "apis/networking.k8s.io/v1", PLURAL[] = "networkpolicies";
@@ -74,6 +127,7 @@ static err *sweep_walls(kube_operator *op)
     size_t i;
 
     TRY(list(op, API, PLURAL, &all));
+    mend_walls(op, all);
     json_array_foreach(json_object_get(all, "items"), i, item)
     {
         const json_t *m = json_object_get(item, "metadata");

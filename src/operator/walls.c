@@ -25,6 +25,7 @@ static err *build_none(kube_operator *op)
 {
     char name[KUBE_NAME_MAX + 1];
     CLEANUP(json_decrefp) json_t *is = NULL;
+    CLEANUP(json_decrefp) json_t *policy = manifest_no_network(&op->manifest, op->namespace);
 
     no_network_name(op->cell, name);
     CLEANUP(freep) char *path = op_path(op, API_NETWORK, "networkpolicies", name, NULL);
@@ -32,8 +33,7 @@ static err *build_none(kube_operator *op)
     if (e && e->code != ERR_NOT_FOUND)
         return e;
     err_free(e);
-    if (!is || !network_is_none(is, &op->manifest)) {
-        CLEANUP(json_decrefp) json_t *policy = manifest_no_network(&op->manifest, op->namespace);
+    if (!network_is(is, policy)) {
         set_built(op, false);
         TRY(op_apply(op, path, policy));
     }

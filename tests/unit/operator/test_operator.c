@@ -492,7 +492,9 @@ static void the_wall_of_those_without_a_network_is_kept(void **state)
         fake_edit(&f, NONE, HARM[i]);
         fake_pass(&f, 61);
         operator_step(f.op);
-        assert_true(network_is_none(fake_get(&f, NONE), &(manifest_options){.cell = "abcd"}));
+        CLEANUP(json_decrefp)
+        json_t *none = manifest_no_network(&(manifest_options){.cell = "abcd"}, "ns");
+        assert_true(network_is(fake_get(&f, NONE), none));
     }
     assert_ok(fake_api_remove(&f, NONE, NULL));
     fake_pass(&f, 61);
@@ -501,6 +503,54 @@ static void the_wall_of_those_without_a_network_is_kept(void **state)
     fake_pass(&f, 7200); /* no sweep takes it */
     fake_settle(&f);
     assert_non_null(fake_get(&f, NONE));
+    fake_end_all(&f);
+}
+
+/* The path of the only one that belongs to a template. */
+static char *wall_path(fake *f)
+{
+    map_iter it = {0};
+
+    while (map_next(&f->objects, &it)) {
+        const json_t *labels = json_object_get(fake_meta(it.entry->value), "labels");
+        if (str_eq(json_str(it.entry->value, "kind"), "NetworkPolicy") &&
+            json_str(labels, LABEL_TEMPLATE_HASH))
+            return xstrndup(it.entry->key, it.entry->len);
+    }
+    fail_msg("there is none");
+    return NULL;
+}
+
+static void the_wall_of_a_pool_is_kept(void **state)
+{
+    static const char *const HARM[] = {"{'spec':{'egress':[{}]}}",
+                                       "{'spec':{'policyTypes':['Ingress']}}", NULL};
+    operator_source s = {0};
+    fake f;
+
+    (void)state;
+    fake_begin_as(&f, false, POLICY_VOUCHED);
+    fake_make_template(&f, "{'image':'i','network':{'egress':'Public'}}");
+    fake_make_pool(&f, "{'templateRef':'t','replicas':1}");
+    fake_settle(&f);
+    CLEANUP(freep) char *path = wall_path(&f);
+    CLEANUP(json_decrefp) json_t *wanted = json_deep_copy(fake_get(&f, path));
+    for (size_t i = 0; i < ARRAY_LEN(HARM); i++) {
+        unsigned before = f.applies;
+        fake_pass(&f, 61);
+        fake_settle(&f);
+        assert_int_equal(f.applies, before); /* nobody has touched it */
+        if (HARM[i])
+            fake_edit(&f, path, HARM[i]);
+        else
+            fake_drop(&f, path);
+        fake_pass(&f, 61);
+        fake_settle(&f);
+        assert_true(network_is(fake_get(&f, path), wanted));
+    }
+    assert_true(operator_source_of(f.op, &(operator_wish){.image = "i", .network = true}, &s));
+    assert_true(s.built);
+    json_decref(s.pod_spec);
     fake_end_all(&f);
 }
 
@@ -1155,6 +1205,7 @@ int main(void)
         cmocka_unit_test(the_walls_are_tried),
         cmocka_unit_test(walls_that_are_vouched_for_are_not_tried),
         cmocka_unit_test(a_try_that_does_not_end_is_given_up),
+        cmocka_unit_test(the_wall_of_a_pool_is_kept),
         cmocka_unit_test(a_try_that_finds_nothing_unsays_nothing),
         cmocka_unit_test(without_a_network_needs_a_wall_that_is_known_to_hold),
         cmocka_unit_test(the_wall_of_those_without_a_network_is_kept),
