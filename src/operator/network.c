@@ -13,9 +13,10 @@ static const char *const PRIVATE_V4[] = {
     "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",  "192.168.0.0/16",
     "198.18.0.0/15",  "224.0.0.0/4",   "240.0.0.0/4",
 };
-/* And what would lead to such an address by another family. */
+/* And what would lead to such an address by another family. IPv4-mapped ones are in the first: API
+ * servers refuse them by their own name, ::ffff:0:0/96. */
 static const char *const PRIVATE_V6[] = {
-    "::/127", "::ffff:0:0/96", "64:ff9b::/96", "2002::/16", "fc00::/7", "fe80::/10", "ff00::/8",
+    "::/80", "64:ff9b::/96", "2002::/16", "fc00::/7", "fe80::/10", "ff00::/8",
 };
 
 void network_name(const char hash[HASH_TEXT_LEN + 1], char ret_name[KUBE_LABEL_MAX + 1])
