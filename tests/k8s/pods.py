@@ -21,6 +21,7 @@ RACE = "pods: scale-downs race claims: each pod is claimed or deleted, never bot
 CAP = "pods: a pool has no more than maxSandboxes: who comes then waits, and is refused when its time is over"
 HOLDS = "pods: a pool's pod has the disk limit and the /dev/shm that are told of it; who asks for others gets a pod of its own"
 DISKS = "pods: asleep there is a disk and no pod, awake one pod has it; Delete and Retain do what they say; whoever deletes the pod takes no files"
+POLICIES = "pods: the NetworkPolicy of a pool that somebody has deleted is written again, and the others stay as they are"
 WRITES = ("pods: a claim of a waiting pod waits for no write", "pods: what a sandbox costs the API server in writes")
 
 
@@ -32,13 +33,14 @@ def cases(suite, k):
             tenant(suite, node, "root")
             labels(suite, k, node, ns)
             writes(suite, k, node, ns)
-    if suite.wants(TENANT[0].format("restricted"), RACE, CAP, HOLDS, DISKS):
+    if suite.wants(TENANT[0].format("restricted"), RACE, CAP, HOLDS, DISKS, POLICIES):
         with bothyd(k, "BOTHY_KUBERNETES_SECURITY=restricted") as (node, ns):
             tenant(suite, node, "restricted")
             race(suite, k, node, ns)
             cap(suite, k, node, ns)
             holds(suite, k, node, ns)
             disks(suite, k, node, ns)
+            policies(suite, k, node, ns)
 
 
 # ---- ends ----
@@ -379,6 +381,27 @@ def one_disk(k, node, ns, name, reclaim):
         time.sleep(3)
         check(not k.gone(path_of(claim)), "its disk was to be retained")
         k.ok("DELETE", path_of(claim))
+
+
+# ---- walls ----
+def policies(suite, k, node, ns):
+    @suite.case(POLICIES)
+    def _():
+        path = f"/apis/networking.k8s.io/v1/namespaces/{ns}/networkpolicies"
+
+        def walls():
+            return {p["metadata"]["name"]: p["metadata"]["uid"] for p in k.get(path)["items"] if "bothy.dev/template-hash" in p["metadata"]["labels"]}
+
+        with contextlib.ExitStack() as stack:
+            for egress in ("None", "Public", "List", "All"):
+                network = {"egress": egress, **({"allowCIDRs": ["192.0.2.0/24"]} if egress == "List" else {})}
+                stack.enter_context(pool(k, ns, f"wall-{egress.lower()}", {"network": network}, 0))
+            before = eventually("each has its policy", lambda: len(walls()) == 4 and walls(), 30, 0.2)
+            taken = sorted(before)[0]
+            k.ok("DELETE", f"{path}/{taken}")
+            eventually("it is there again", lambda: walls().get(taken) not in (None, before[taken]), 90, 0.5)
+            equal({name: uid for name, uid in walls().items() if name != taken}, {n: u for n, u in before.items() if n != taken}, "the others")
+            equal(node.log().count("its NetworkPolicy was changed by somebody else"), 1, "policies that were taken for changed")
 
 
 # ---- what it costs ----
