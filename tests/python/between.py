@@ -97,13 +97,16 @@ def cases(suite):
     @suite.case("a create that a proxy gives up leaves no sandbox, unless the key is the caller's")
     def _():
         async def body(play):
-            undone = ["POST /v1/sandboxes"] * 2 + ["DELETE /v1/sandboxes/b1"]
-            client, script = play(page(504), made(), httpx.Response(200, json=SANDBOX), patience=0)
+            undone = ["POST /v1/sandboxes", "DELETE /v1/sandboxes"]
+            client, script = play(page(504), httpx.Response(200, json=SANDBOX), patience=0)
             await raised(bothy.ConnectionLost, client.create("busybox"))
             equal((script.sent, len(script.keys)), (undone, 1), "sent after a 504")
-            client, script = play(page(502), error(401, "unauthenticated"), made(), httpx.Response(200, json=SANDBOX))
+            client, script = play(page(502), error(401, "unauthenticated"), httpx.Response(200, json=SANDBOX))
             await raised(bothy.Unauthenticated, client.create("busybox"))
             equal((script.sent, len(script.keys)), (undone[:1] + undone, 1), "sent after an error behind a 502")
+            client, script = play(page(504), error(404, "not_found"), httpx.Response(200, json=SANDBOX), patience=0)
+            await raised(bothy.ConnectionLost, client.create("busybox"))
+            equal((script.sent, len(script.keys)), ([*undone, undone[1]], 1), "sent when the node had not read it yet")
             client, script = play(error(400, "invalid_request"))
             await raised(bothy.InvalidRequest, client.create("busybox"))
             equal(len(script.sent), 1, "sent after an error alone")
