@@ -116,32 +116,22 @@ static bool keeps_volume(const sandbox_world *w)
     return !w->template || w->template->spec.workspace.reclaim == RECLAIM_RETAIN;
 }
 
-static bool is_one_of(const char *s, const char *const *all, size_t n)
+/* Somebody wanted that end. */
+static bool is_decided(const char *code)
 {
-    for (size_t i = 0; s && i < n; i++)
-        if (!strcmp(s, all[i]))
+    static const char *const DECIDED[] = {"requested", "ttl", "idle", "budget", "policy"};
+
+    for (size_t i = 0; code && i < ARRAY_LEN(DECIDED); i++)
+        if (!strcmp(code, DECIDED[i]))
             return true;
     return false;
 }
 
-/* Somebody wanted that end. What the operator ends, the engine calls a policy and tells the
- * operator's word for it: some of those are accidents, too. */
-static bool is_decided(const char *code, const char *message)
-{
-    static const char *const DECIDED[] = {"requested", "ttl", "idle", "budget", "policy"};
-    static const char *const ACCIDENTS[] = {"oom",        "exited",         "killed",
-                                            "node_lost",  "internal",       "evicted",
-                                            "image_pull", "image_mismatch", "unknown"};
-
-    return is_one_of(code, DECIDED, ARRAY_LEN(DECIDED)) &&
-           !(!strcmp(code, "policy") && is_one_of(message, ACCIDENTS, ARRAY_LEN(ACCIDENTS)));
-}
-
 /* An accident takes nobody's files with it: the disk stays as long as the sandbox would have had
  * it, or until somebody deletes the object. */
-static bool outlives(const sandbox_world *w, const char *code, const char *message)
+static bool outlives(const sandbox_world *w, const char *code)
 {
-    return w->volume_there && !keeps_volume(w) && !is_decided(code, message);
+    return w->volume_there && !keeps_volume(w) && !is_decided(code);
 }
 
 /* What is left of one that has ended: SANDBOX_NOTHING when that is nothing. */
@@ -184,7 +174,7 @@ static verdict terminated(const sandbox_world *w)
     verdict v = {.silent = true, .phase = PHASE_TERMINATED};
     uint64_t forget = s->status.cause.at_ns + SANDBOX_KEEP_NS;
     uint64_t expiry = sandbox_expiry(s, w->template);
-    bool outlived = outlives(w, s->status.cause.code, s->status.cause.message), wait;
+    bool outlived = outlives(w, s->status.cause.code), wait;
 
     v.act = sweep(w, outlived || keeps_volume(w), &wait);
     if (v.act || wait || (outlived && !expiry))
@@ -203,7 +193,7 @@ static verdict over(const sandbox_world *w, sandbox_end end)
     return (verdict){.phase = PHASE_TERMINATED,
                      .over = end,
                      .ready_reason = "Finished",
-                     .disk = outlives(w, str_or(end.code, "unknown"), end.message)
+                     .disk = outlives(w, str_or(end.code, "unknown"))
                                  ? str_or(w->volume, w->sandbox->status.volume)
                                  : NULL};
 }
