@@ -114,6 +114,17 @@ void ending_finish_all(engine *e)
     }
 }
 
+/* The next start finds their boxes dead. */
+void ending_drop_all(engine *e)
+{
+    ending *all = TAKE_PTR(e->endings);
+
+    for (ending *next; all; all = next) {
+        next = all->next;
+        ending_free(all);
+    }
+}
+
 /* ---- at start ---- */
 
 typedef struct answer {

@@ -78,6 +78,7 @@ void engine_free(engine *e)
     for (size_t i = 0; i < e->nleft; i++)
         sandbox_unref(e->left[i].sb);
     free(e->left);
+    ending_drop_all(e);
     while (map_next(&e->live, &it))
         sandbox_unref(it.entry->value);
     map_done(&e->live);

@@ -341,6 +341,7 @@ void engine_count_port(bool ok);
 /* ending.c: pid 1 has ended unasked; takes the reference. Does not wait. */
 void ending_begin(sandbox *sb, const char *why);
 void ending_finish_all(engine *e); /* the keeper's */
+void ending_drop_all(engine *e);   /* the keeper has ended */
 /* The same for one that is found dead at start. Waits. */
 cause ending_cause(engine *e, const char *id, char buffer[CAUSE_DETAIL_MAX]);
 

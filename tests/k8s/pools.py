@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import tempfile
+import time
 
 import definitions
 import harness
@@ -35,10 +36,14 @@ class Pool:
         return self.k.get(path_of(self.pool)).get("status", {})
 
     def full(self, seconds=90):
+        """As its status and its pods say, and still do a moment later: the status is behind a claim that was quick."""
         def is_full():
             s = self.status
-            return s.get("readyReplicas") == s.get("replicas") == self.replicas and not s.get("claimedReplicas")
+            return (s.get("readyReplicas") == s.get("replicas") == self.replicas == len(self.pods(state="warm"))
+                    and not s.get("claimedReplicas"))
         eventually(f"pool {self.name} is full", is_full, seconds, 0.1)
+        time.sleep(0.5)
+        eventually(f"pool {self.name} stays full", is_full, seconds, 0.1)
 
     def scale(self, replicas):
         self.replicas = replicas
