@@ -3,6 +3,7 @@
 #include "cli/mcp_line.h"
 
 #include "base/cleanup.h"
+
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
