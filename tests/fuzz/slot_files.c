@@ -48,7 +48,7 @@ static void check_state(const warden *w)
     MUST(s.pid > 1);
     CLEANUP(freep) char *old = text_of[0];
     slot second = {0};
-    text_of[0] = str_printf("%s%s\n", again, text_of[3]);
+    text_of[0] = str_printf("%s%.*s\n", again, BOOT_LEN, text_of[3]);
     if (!strpbrk(text_of[3], " \t\n\v\f\r"))
         MUST(slot_read_state(w, &second) == SLOT_FOUND && second.pid == s.pid &&
              second.start == s.start);
