@@ -6,7 +6,8 @@
 
 #define MCP_ID_MAX 256 /* bytes of an id as it is written */
 
-/* The id in the outermost object, a number or a text; NULL if none can be read. Takes any bytes. */
+/* The id in the outermost object, a number or a text, a new reference; NULL if none can be read.
+ * Takes any bytes. */
 json_t *mcp_line_id(const char *p, size_t n);
 /* What is told of it. Malloc'ed. */
 char *mcp_line_refusal(const err *e);

@@ -94,6 +94,19 @@ def cases(suite):
             equal((e.code, e.status, len(script.sent)), ("unknown", 413, 1), "a refusal of the proxy's own")
         with_both(body)
 
+    @suite.case("a note behind an archive counts if it is one")
+    def _():
+        async def body(play):
+            for end, wrong in ((b"Bothy-Unread: 3\n", True), (b"Bothy-Unread: many\n", False), (b"Bothy-Unread: " + b"9" * 400, False)):
+                archive = b"tar" + end.ljust(512, b"\0")
+                client, script = play(made(), httpx.Response(200, content=archive))
+                sandbox = await client.create("busybox")
+                if wrong:
+                    check("3 entries" in str(await raised(bothy.BothyError, sandbox.files.get_archive("/"))), "its number")
+                else:
+                    equal(await sandbox.files.get_archive("/"), archive, "archive")
+        with_both(body)
+
     @suite.case("a create that a proxy gives up leaves no sandbox, unless the key is the caller's")
     def _():
         async def body(play):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 
 import httpx
@@ -36,7 +37,7 @@ class AsyncFollow:
     async def abandon(self) -> None:
         """Kills the command; one of which nothing was heard yet is asked for by its key."""
         if self.output is None:
-            async with self._transport.open(self._request()) as response:
+            async with self._transport.open(dataclasses.replace(self._request(), silence=ENDING)) as response:
                 self.output = self._learn(response.headers)
         if self.output is not None:
             await self._transport.call(Request("DELETE", self.output.removesuffix("/output"), silence=ENDING), ENDING)

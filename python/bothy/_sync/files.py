@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -117,14 +118,13 @@ class Files:
         in_thread(lambda: unpack(archive, local))
 
 
-NOTE, NOTE_SIZE = b"Bothy-Unread: ", 512  # behind the end of a tar
+NOTE, NOTE_SIZE = re.compile(rb"Bothy-Unread: ([0-9]{1,20})\n"), 512  # behind the end of a tar
 
 
 def whole(archive: bytes, where: str) -> bytes:
-    note = archive[-NOTE_SIZE:]
-    if note.startswith(NOTE):
-        unread = int(note[len(NOTE):].split(b"\n")[0])
-        raise BothyError(f"{unread} entries below {where} cannot be read and are not in the archive: read them as root (user=\"0\")")
+    note = NOTE.match(archive[-NOTE_SIZE:])
+    if note:
+        raise BothyError(f"{int(note[1])} entries below {where} cannot be read and are not in the archive: read them as root (user=\"0\")")
     return archive
 
 

@@ -36,6 +36,6 @@ extern const char *const E2B_OPERATIONS[];
 
 /* Is the request for this door? */
 bool e2b_claims(e2b *d, request *rq);
-/* Answers, errors too: what it returns is to be told in the form that it has set. */
 void e2b_form(e2b *d, request *rq, response *rs); /* of its errors */
+/* Answers, errors too: what it returns is to be told in the form that it has set. */
 err *e2b_dispatch(e2b *d, request *rq, response *rs) ERR_MUST;

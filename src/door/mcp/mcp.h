@@ -31,6 +31,6 @@ extern const char *const MCP_OPERATIONS[];
 
 /* Is the request for this door? */
 bool mcp_claims(const request *rq);
-/* Answers, errors too: what it returns is to be told in the form that it has set. */
 void mcp_form(response *rs); /* of its errors */
+/* Answers, errors too: what it returns is to be told in the form that it has set. */
 err *mcp_dispatch(mcp *d, request *rq, response *rs) ERR_MUST;

@@ -24,6 +24,6 @@ extern const char *const SWEREX_OPERATIONS[];
 
 /* Is the request for this door? After E2B's: a server inside may have the same paths. */
 bool swerex_claims(const swerex *d, const request *rq);
-/* Answers, errors too: what it returns is to be told in the form that it has set. */
 void swerex_form(response *rs); /* of its errors */
+/* Answers, errors too: what it returns is to be told in the form that it has set. */
 err *swerex_dispatch(swerex *d, request *rq, response *rs) ERR_MUST;
