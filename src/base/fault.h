@@ -4,9 +4,10 @@
  * even the names are in the program. The variable BOTHY_FAULTS names a directory; what is armed is
  * a file in it, so a test arms, disarms and sees what was hit while the program runs.
  *
- *     FAULT_KILL("claim.moved");     dies here, once: the file is removed by the one who dies of
- * it; files claim.moved.1 to .8 beside it let it pass once each if (!FAULT("wall.seccomp"))    as
- * long as the file is there write_seccomp(out);
+ *     FAULT_KILL("claim.moved");     dies here, once: the dying process removes the file;
+ *                                    files claim.moved.1 to .8 beside it let it pass once each
+ *     if (!FAULT("wall.seccomp"))    true as long as the file is there
+ *         write_seccomp(out);
  *
  * Names are literals, so that a test can read them from the source. */
 #pragma once

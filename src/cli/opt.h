@@ -6,8 +6,8 @@
  *
  *     typedef struct ls_args { bool all, quiet; } ls_args;
  *     static const opt OPTS[] = {
- *         OPT('a', "all", NULL, OPT_FLAG, ls_args, all, "also those that are gone, with their
- * cause"), OPT_END};
+ *         OPT('a', "all", NULL, OPT_FLAG, ls_args, all, "also sandboxes that are gone"),
+ *         OPT_END};
  *
  * Parsed strings belong to argv; lists and nothing else are allocated (opt_args_done). */
 #pragma once

@@ -1,10 +1,11 @@
 /* The walls that bothyd builds around itself before it opens anything (README.md has the picture).
  *
- *   all of it     no core, no new code in memory; Landlock: its own directories, and reading what
- * it needs; system calls by an allow list its threads   above all that: no program can be started
- *   "starter"     the one thread that can: skopeo, and nothing else
- *   skopeo        above the first: Landlock: its scratch directory, certificates, name service;
- *                 no listening; few descriptors, small files
+ *   all of bothyd    no core, no new code in memory; Landlock: its own directories, and reading
+ *                    what it needs; system calls by an allow list
+ *   its threads      in addition: no program can be started
+ *   "starter"        the one thread that can start a program: skopeo, and nothing else
+ *   skopeo           the walls of bothyd, and: Landlock: its scratch directory, certificates, name
+ *                    service; no listening; few descriptors, small files
  *
  * Threads share memory: what only some of them lack is a hurdle, not a wall. */
 #pragma once

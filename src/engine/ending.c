@@ -4,7 +4,7 @@
  *   backend's thread   gone: the question is sent
  *   backend's thread   the answer comes: it is put on the list
  *   keeper             the cause is recorded, the slot destroyed, commands and callers are told;
- * one that was taken away and whose disk is kept sleeps (hibernate.c) */
+ *                      one that was taken away and whose disk is kept sleeps (hibernate.c) */
 #include <string.h>
 
 #include "base/log.h"

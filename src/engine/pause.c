@@ -5,8 +5,8 @@
  * is paused and thaws what runs. A freezer that does not obey takes the record back.
  *
  *     pause:  time limits stop -> record `paused`, since when -> FREEZE -> answer
- *     resume: journal: until when -> record `running`, later ttl -> THAW -> time limits go on ->
- * answer
+ *     resume: journal: until when -> record `running`, later ttl -> THAW -> time limits run on
+ *             -> answer
  *
  * The journal's part is written before the record, because the record forgets since when. */
 #include <string.h>

@@ -1,11 +1,12 @@
-/* What the files of this folder share. Nobody outside includes it.
+/* Shared by the files of this folder; no other folder includes it.
  *
  * Locks, in the order they are taken:
  *     exec.in_lock → table.lock → spool.lock → spool_set.lock, lane locks, the timer's lock
- *     table.lock → tunnel.lock → lane locks, the timer's lock; bytes are moved with it, not waited
- * for exec.watch_lock is taken with none of ours held but in_lock, and nothing is taken under it
- * None is held while bytes are moved. Backend functions are called with or without table.lock:
- * they only queue. */
+ *     table.lock → tunnel.lock → lane locks, the timer's lock
+ *     exec.in_lock → exec.watch_lock → nothing
+ *
+ * Bytes are moved with no lock held, but for tunnel.lock, and that move never waits.
+ * Backend functions may be called with or without table.lock: they only queue. */
 #pragma once
 
 #include <pthread.h>

@@ -7,11 +7,12 @@
  * frames, whose sender goes on until it is told where to stop, also here, up to a ceiling.
  *
  * How the peer, who holds the other end, learns of an end:
- *     stdout has ended whole            our end is shut for writing, and stays open
- *     it was cut off (the command said nothing on stderr, or was killed)     our end is closed
- * and the other way: the peer that shuts its end has said all; one that closes it does not read any
- * more, but what it has said still goes in. What is said to a command that takes no more is
- * dropped. */
+ *     stdout has ended whole     our end is shut for writing, and stays open
+ *     stdout was cut off         our end is closed (the command was killed, or wrote no stderr)
+ *
+ * The other way: a peer that shuts its end for writing has sent everything. A peer that closes its
+ * end reads no more, but the bytes it sent are still delivered. Bytes for a command that takes no
+ * more input are dropped. */
 #pragma once
 
 #include "exec/internal.h"

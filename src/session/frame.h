@@ -15,7 +15,7 @@
 
 #define FRAME_TOKEN 16u        /* hex digits */
 #define FRAME_TEXT  (2u << 20) /* of a command, at most */
-#define FRAME_SYNC                                                                 \
+#define FRAME_SYNC \
     "__by_b=6 __by_Y=%03u\n" /* 1 to 255: the status of the trailer Y that answers \
                               */
 #define TRAILER_MAX   8192u

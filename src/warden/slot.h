@@ -7,9 +7,12 @@
  *   slots/<n>/snapshot      it stands still for a copy of what it wrote (snapshot.h)
  *   slots/<n>/ahead         "<image>\n" before it is put under it ahead of a claim, "ok\n" after
  *   slots/<n>/claim         empty, "<sandbox>\n<image>\n" before the first move, "ok\n" after the
- * last slots/<n>/dead          the claim, renamed when destruction was decided uppers/<n>/{u,w} the
- * writable layer uppers/<n>/b/{u,w}      the same, of one that was claimed for another image than
- * it had ahead trash/                  uppers of slots that are gone
+ *                           last
+ *   slots/<n>/dead          the claim, renamed when destruction was decided
+ *   uppers/<n>/{u,w}        the writable layer
+ *   uppers/<n>/b/{u,w}      the writable layer of a slot that was claimed for another image than
+ *                           the one put under it ahead
+ *   trash/                  uppers of slots that are gone
  *
  *   view/<n>.{mem,cpu}      what it sees of its limits (view.h)
  *

@@ -3,8 +3,7 @@
  *
  *     TRY(multipart_new(content_type, &OPS, arg, &m));
  *     TRY(multipart_feed(m, p, n));                 as often as there are bytes
- *     TRY(multipart_finish(m));                     ERR_INVALID_REQUEST: the last boundary is
- * missing
+ *     TRY(multipart_finish(m));                     ERR_INVALID_REQUEST without a last boundary
  *
  * Names of files are what clients of all kinds mean by them: quoted with `\"` and `\\` (a backslash
  * before anything that needs none is itself), `%22` and control characters as `%0A` (how browsers

@@ -15,7 +15,7 @@
 #define SP_VERSION     1u
 #define SP_VERSION_MIN 1u    /* the oldest that is still spoken: slots outlive us */
 #define SP_MAX_EXEC    1024u /* entries: live, exited but unacknowledged, lingering */
-#define SP_INLINE_MAX                                                          \
+#define SP_INLINE_MAX \
     (32u * 1024) /* a whole record; a larger payload travels in a sealed memfd \
                   */
 #define SP_PAYLOAD_MAX (8u << 20)
@@ -60,7 +60,7 @@ struct sp_hdr { /* 16 bytes */
 #define SP_F_NOSTDIN (1u << 2) /* stdin is the host's /dev/null */
 #define SP_F_MEMFD   (1u << 3) /* the payload is in the first attached descriptor */
 #define SP_F_KEEP    (1u << 4) /* the last attached descriptor is kept and handed back by FETCH */
-#define SP_F_EXECFD                                                              \
+#define SP_F_EXECFD \
     (1u << 5) /* the next attached descriptor (after MEMFD's) is run by execveat \
                */
 #define SP_F_SETUID \

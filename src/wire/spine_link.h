@@ -48,12 +48,13 @@
  *    another instance has been restarted: it is tainted, never attached or claimed again. Only
  *    bothyd can know that: init has no place to write that the tenant could not.
  *
- * bothyd:                                        init:
- *     spl_begin_link(&e, nonce);                     spl_begin_init(&e, nonce, instance, owned,
- * out) n = spl_next(&e, p, len, &m, &why)             n = spl_next(&e, p, len, &m, &why) m:
- * GREETING: look at it, then                  m: ATTACH: spl_attach(&e, secret, out) spl_admit(&e,
- * m.record, secret, &owned) m: HELLO or REFUSED, and then all          spl_put(), spl_next() that
- * comes: sps_check(&m, SPS_ANSWERS)  */
+ *     bothyd                                     init
+ *     spl_begin_link(&e, nonce)                  spl_begin_init(&e, nonce, instance, owned, out)
+ *     n = spl_next(&e, p, len, &m, &why)         n = spl_next(&e, p, len, &m, &why)
+ *       m is GREETING: check it, then              m is ATTACH:
+ *       spl_attach(&e, secret, out)                spl_admit(&e, m.record, secret, &owned)
+ *       m is HELLO or REFUSED                    then spl_put(), spl_next()
+ *     then each message: sps_check(&m, SPS_ANSWERS) */
 #pragma once
 
 #include <stdbool.h>

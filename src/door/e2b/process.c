@@ -16,7 +16,7 @@
 #define START_MAX   (8u << 20)
 #define KEEPALIVE_S 90      /* without a header, as envd has it */
 #define ARG_MAX_LEN 131072u /* the kernel's: one argument with its NUL */
-#define DEADLINE_NS                                                             \
+#define DEADLINE_NS \
     (100 * NS_PER_MS) /* a stream ends that long before its time limit: clients \
                          that stop by themselves then would not read why */
 

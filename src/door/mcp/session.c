@@ -9,7 +9,7 @@
 #include "door/mcp/internal.h"
 
 #define LIST_MAX 100 /* sandboxes at a time */
-#define KNOWN_MAX                                                                \
+#define KNOWN_MAX \
     4096 /* known at a time; then the one that was used longest ago is forgotten \
           */
 #define NAME_BYTES 64
