@@ -54,6 +54,7 @@ void sandbox_spec_done(sandbox_spec *s)
     strv_free(s->labels);
     free(s->door);
     free(s->heir_of);
+    free(s->object);
     for (size_t i = 0; i < s->ntmpfs; i++)
         free(s->tmpfs[i].path);
     free(s->tmpfs);

@@ -93,6 +93,7 @@ typedef struct sandbox_spec {
     char *door; /* what a door keeps with it, JSON, or NULL; stored, shown by no other door */
     start_spec start;
     bool no_start; /* nor its template's */
+    char *object;  /* uid of the cluster's object it is made for, or NULL; no request says it */
 } sandbox_spec;
 void sandbox_spec_done(sandbox_spec *s);
 /* Ranges, names, env form, tmpfs paths; fills defaults (design, section 17) but for the disk limit

@@ -469,7 +469,7 @@ static err *check_network(const engine *e, const caller *c, const sandbox_spec *
 
     if (s->network == NETWORK_NONE)
         return NULL;
-    if (c->role < CALLER_ADMIN && !e->o.network_for_users)
+    if (c->role < CALLER_ADMIN && !c->granted && !e->o.network_for_users)
         return err_remedy(
             err_new(ERR_FORBIDDEN, "network: only an administrator may ask for '%s'",
                     network_grant_name(s->network)),

@@ -67,6 +67,7 @@ typedef struct caller {
     char key[9];         /* its id; "": by peer */
     uint64_t expires_ns; /* the key; 0: never */
     quota quota;         /* the key's own */
+    bool granted;        /* a user for whom an administrator has chosen network and limits */
 } caller;
 void caller_free(caller *c);
 /* By bearer key; ERR_UNAUTHENTICATED. */

@@ -174,6 +174,11 @@ typedef struct crd_pool {
 
 err *crd_pool_decode(const json_t *j, crd_pool *ret_pool) ERR_MUST;
 err *crd_pool_check(crd_pool *p) ERR_MUST;
+bool pool_serves(const pool_spec *p, const char *owner); /* owner NULL: not known */
+/* Whether sandboxes of this owner in this namespace may have pods of the template, and of the pool
+ * (NULL: of none). ERR_FORBIDDEN: its kind is the reason for a condition. */
+err *template_grant_check(const crd_template *t, const crd_pool *p, const char *namespace,
+                          const char *owner) ERR_MUST;
 /* How many of so many may be missing during a roll; at least 1. */
 uint32_t pool_max_unavailable(const pool_spec *p, uint32_t of);
 void crd_pool_done(crd_pool *p);

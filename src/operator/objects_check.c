@@ -198,6 +198,29 @@ uint32_t pool_max_unavailable(const pool_spec *p, uint32_t of)
     return n ? (uint32_t)n : 1;
 }
 
+bool pool_serves(const pool_spec *p, const char *owner)
+{
+    return !p->tenant || !*p->tenant || str_eq(p->tenant, owner);
+}
+
+err *template_grant_check(const crd_template *t, const crd_pool *p, const char *namespace,
+                          const char *owner)
+{
+    if (!template_allows_namespace(&t->spec, namespace))
+        return err_remedy(
+            err_kind(err_new(ERR_FORBIDDEN, "the template '%s' is not for the namespace '%s'",
+                             str_or(t->meta.name, ""), namespace),
+                     "NamespaceNotAllowed"),
+            "Name another template, or let an administrator add the namespace to its "
+            "allowedNamespaces.");
+    if (p && !pool_serves(&p->spec, owner))
+        return err_remedy(err_kind(err_new(ERR_FORBIDDEN, "the pool '%s' serves the tenant '%s'",
+                                           str_or(p->meta.name, ""), p->spec.tenant),
+                                   "TenantNotAllowed"),
+                          "Name a pool of the sandbox's own tenant, or one without a tenant.");
+    return NULL;
+}
+
 err *crd_pool_check(crd_pool *p)
 {
     pool_spec *s = &p->spec;

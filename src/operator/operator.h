@@ -79,6 +79,7 @@ typedef struct operator_claim {
     const crd_template *template; /* or NULL: of an image alone */
     const crd_pool *pool;         /* or NULL */
     const char *hash;             /* of the template's pods; NULL without one */
+    const char *owner;            /* the tenant it names, else its namespace */
     char **secrets;               /* NAME=value; taken, and wiped by the receiver */
     uint64_t ttl_ms;
 } operator_claim;
@@ -167,9 +168,11 @@ typedef struct operator_source {
     bool open;        /* its pods reach something */
     bool walled;      /* a NetworkPolicy keeps them from something */
     bool built;       /* and the API server has it */
+    bool refused;     /* none: its Sandbox object may not have what it names, or that is gone */
 } operator_source;
 /* For an image as a template names it, which a pod that is made for it runs, the limits asked for,
- * whose it is, and whether it may have a network. False: no pool is for that. */
+ * whose it is, and whether it may have a network. False: no pool is for that, or it is `refused`.
+ */
 typedef struct operator_wish {
     const char *image, *owner;
     uint64_t memory, disk;

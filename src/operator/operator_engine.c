@@ -15,17 +15,11 @@
 #include "operator/operator_run.h"
 #include "operator/status.h"
 
-/* A label of a create that was made for a Sandbox object. Counts only while such a create is under
- * way: a caller who writes it himself is refused. */
-#define LABEL_OBJECT "bothy.dev/object"
-
 struct operator_daemon {
     engine *engine;
     backend *backend;
     operator_run *run;
-    char *namespace;
     pthread_mutex_t lock;
-    map claims; /* uid of a Sandbox object whose create is under way */
     map waking; /* id of a sandbox whose resume is under way */
 };
 
@@ -190,12 +184,6 @@ static err *host_end_at(void *arg, const char *id, uint64_t real_ns)
 
 /* ---- creates ---- */
 
-static bool is_claiming(operator_daemon *d, const char *uid)
-{
-    LOCK_SCOPE(&d->lock);
-    return uid && map_get_str(&d->claims, uid);
-}
-
 static void set_waking(operator_daemon *d, const char *id, bool is)
 {
     LOCK_SCOPE(&d->lock);
@@ -204,16 +192,6 @@ static void set_waking(operator_daemon *d, const char *id, bool is)
         map_put_str(&d->waking, id, d);
     else
         map_take_str(&d->waking, id);
-}
-
-static void set_claiming(operator_daemon *d, const char *uid, bool is)
-{
-    LOCK_SCOPE(&d->lock);
-
-    if (is)
-        map_put_str(&d->claims, uid, d);
-    else
-        map_take_str(&d->claims, uid);
 }
 
 typedef struct create_job {
@@ -226,7 +204,6 @@ static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
     create_job *j = arg;
 
     (void)replay;
-    set_claiming(j->d, j->uid, false);
     operator_created(operator_run_operator(j->d->run), j->uid, sb ? sandbox_id(sb) : NULL, failure);
     sandbox_unref(sb);
     free(j->uid);
@@ -255,28 +232,27 @@ static void spec_of(const operator_claim *c, sandbox_spec *s)
         s->limits.disk = t->storage; /* 0: the default, which its pod has, too */
     }
     s->labels = x->spec.labels ? strv_copy(x->spec.labels) : NULL;
-    strv_push(&s->labels, str_printf(LABEL_OBJECT "=%s", x->meta.uid));
+    s->object = xstrdup(x->meta.uid);
     for (size_t i = 0; c->secrets && c->secrets[i]; i++)
         strv_push(&s->secrets, xstrdup(c->secrets[i]));
 }
 
-/* Its owner is whom it names, else the namespace. A template is an administrator's word for what
- * its sandboxes may have. */
+/* The sandbox counts against its owner's quotas like one of the API. A template is an
+ * administrator's word for its network and limits, and for nothing else. */
 static void host_create(void *arg, kube_operator *op, const operator_claim *c)
 {
     operator_daemon *d = arg;
     CLEANUP(sandbox_spec_done) sandbox_spec spec = {0};
-    const char *tenant = c->sandbox->spec.tenant;
-    CLEANUP(freep) char *owner = xstrdup(tenant && *tenant ? tenant : d->namespace);
+    CLEANUP(freep) char *owner = xstrdup(c->owner);
     CLEANUP(freep) char *key = str_printf("sandbox-object-%s", c->sandbox->meta.uid);
-    const caller who = {.owner = owner, .role = c->template ? CALLER_ADMIN : CALLER_USER};
+    const caller who = {.owner = owner, .role = CALLER_USER, .granted = c->template};
     const idempotency once = {.key = key, .body = key, .nbody = strlen(key)};
     create_job *j = xcalloc(1, sizeof *j);
 
     (void)op;
     *j = (create_job){d, xstrdup(c->sandbox->meta.uid)};
     spec_of(c, &spec);
-    set_claiming(d, j->uid, true);
+    spec.ttl_ms = engine_ttl_within(d->engine, &who, spec.ttl_ms);
     sandbox_unref(engine_create(d->engine, &who, &spec, PULL_MISSING, &once, on_created, j));
 }
 
@@ -347,21 +323,13 @@ static const operator_host HOST = {.held = host_held,
 
 /* ---- what the backend asks and tells ---- */
 
-/* The object it is made for; an error: a caller has used a name of ours. */
-static err *object_of(operator_daemon *d, char *const *labels, const char **ret_uid)
+static err *check_labels(char *const *labels)
 {
-    *ret_uid = NULL;
-    for (size_t i = 0; labels && labels[i]; i++) {
-        if (!name_is_reserved(labels[i]))
-            continue;
-        size_t n = strlen(LABEL_OBJECT);
-        bool ours = !strncmp(labels[i], LABEL_OBJECT, n) && labels[i][n] == '=';
-        if (!ours || !is_claiming(d, labels[i] + n + 1))
+    for (size_t i = 0; labels && labels[i]; i++)
+        if (name_is_reserved(labels[i]))
             return err_remedy(
                 err_new(ERR_INVALID_REQUEST, "the label '%.128s' is bothy's own", labels[i]),
                 "Use a name without the prefix bothy.dev/.");
-        *ret_uid = labels[i] + n + 1;
-    }
     return NULL;
 }
 
@@ -398,11 +366,11 @@ static err *on_wish(void *arg, const box_spec *spec, kubernetes_wish *wish)
 {
     operator_daemon *d = arg;
     operator_source source = {0};
-    const char *uid = NULL, *waking = NULL;
+    const char *uid = spec->hostname ? NULL : spec->spec->object, *waking = NULL;
 
     /* A reset's labels are those of the sandbox, which were looked at when it was made. */
     if (!spec->hostname)
-        TRY(object_of(d, spec->spec->labels, &uid));
+        TRY(check_labels(spec->spec->labels));
     else if (is_waking(d, spec->hostname))
         waking = spec->hostname;
     if (!uid && !waking && !is_plain(spec->spec))
@@ -420,6 +388,8 @@ static err *on_wish(void *arg, const box_spec *spec, kubernetes_wish *wish)
     bool found = operator_source_of(operator_run_operator(d->run), &w, &source);
     if (!found && waking)
         return err_new(ERR_UNAVAILABLE, "the disk of sandbox %s is not known", waking);
+    if (!found && source.refused)
+        return err_new(ERR_FORBIDDEN, "its Sandbox object has no pool or template that it may use");
     err *e = wall_of(d, spec, found ? &source : NULL);
     if (e || !found) {
         json_decref(source.pod_spec);
@@ -494,7 +464,6 @@ operator_daemon *operator_daemon_new(const operator_daemon_options *o)
 
     d->engine = o->engine;
     d->backend = o->backend;
-    d->namespace = xstrdup(r.namespace);
     pthread_mutex_init(&d->lock, NULL);
     hmac_sha256(o->key, 32, PURPOSE, sizeof PURPOSE - 1, r.record_key);
     d->run = operator_run_new(&r);
@@ -523,9 +492,7 @@ void operator_daemon_free(operator_daemon *d)
     engine_on_asleep(d->engine, NULL, NULL);
     engine_on_taken(d->engine, NULL, NULL);
     operator_run_free(d->run);
-    map_done(&d->claims);
     map_done(&d->waking);
     pthread_mutex_destroy(&d->lock);
-    free(d->namespace);
     free(d);
 }

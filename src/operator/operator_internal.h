@@ -147,6 +147,9 @@ uint64_t op_mono_of(const kube_operator *op, uint64_t real_ns);
 seen *op_pod_of(kube_operator *op, const char *id);
 bool op_node_draining(kube_operator *op, const char *node);
 
+/* source.c: whose sandbox an object asks for: the tenant it names, else its namespace. */
+const char *op_owner_of(const kube_operator *op, const crd_sandbox *s);
+
 /* reconcile_pool.c: pool_track.applied, of pods of this hash. */
 void op_applied_of(const crd_pool *p, const char *hash, char ret[HASH_TEXT_LEN + 1]);
 

@@ -223,6 +223,8 @@ static verdict unclaimed(const sandbox_world *w)
         v = pending("PoolMissing", "there is no SandboxPool of that name here");
     else if (w->template_missing)
         v = pending("TemplateMissing", "there is no SandboxTemplate of that name");
+    else if (w->forbidden)
+        v = pending(w->forbidden_reason, w->forbidden);
     else if (s->spec.desired == DESIRED_HIBERNATED)
         v = pending("Hibernated", "it is claimed when Running is desired");
     else if (w->refused)

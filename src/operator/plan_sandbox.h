@@ -41,6 +41,8 @@ typedef struct sandbox_world { /* borrowed */
     bool pool_missing;            /* it names one, and there is none */
     const crd_template *template; /* its own or its pool's; NULL: none */
     bool template_missing;        /* there should be one */
+    const char *forbidden;        /* why it may not have that template or pool; NULL: it may */
+    const char *forbidden_reason; /* the same for its condition */
     bool claiming;                /* a create is under way for it, and has no id yet */
     const char *refused;          /* why the last create failed; NULL: it did not */
     uint64_t retry_ns;            /* not before that, real time */

@@ -23,7 +23,8 @@ typedef struct sandbox_scene {
     char id[SANDBOX_ID_LEN + 1]; /* "": none yet */
     char hash[HASH_TEXT_LEN + 1];
     char *refused;
-    bool known; /* the engine knows it: */
+    err *forbidden; /* it may not have what it names; NULL: it may */
+    bool known;     /* the engine knows it: */
     operator_look look;
     sandbox_orders orders;
     char *volume;
@@ -34,6 +35,7 @@ static void scene_done(sandbox_scene *s)
     sandbox_orders_done(&s->orders);
     operator_look_done(&s->look);
     free(s->refused);
+    err_free(s->forbidden);
     free(s->volume);
     seen_unref(s->op, s->pod);
     seen_unref(s->op, s->template);
@@ -100,6 +102,9 @@ static void find_objects(sandbox_scene *s)
     if (s->template && !s->template->error)
         template_hash(&s->template->template, s->pool && s->pool->pool.spec.any_image,
                       &op->manifest, s->hash);
+    if (s->template && !s->template->error)
+        s->forbidden = template_grant_check(&s->template->template, s->pool ? &s->pool->pool : NULL,
+                                            op->namespace, op_owner_of(op, x));
     if (*s->id)
         s->pod = op_pod_of(op, s->look.box ? s->look.box : s->id);
     const char *volume = s->pod && s->pod->pod.volume ? s->pod->pod.volume : x->status.volume;
@@ -137,6 +142,8 @@ static sandbox_world world_of(sandbox_scene *s)
                            .template =
                                s->template && !s->template->error ? &s->template->template : NULL,
                            .template_missing = named && (!s->template || s->template->error),
+                           .forbidden = s->forbidden ? s->forbidden->message : NULL,
+                           .forbidden_reason = s->forbidden ? s->forbidden->kind : NULL,
                            .claiming = t->claiming,
                            .refused = s->refused,
                            .retry_ns = t->retry_ns,
@@ -269,6 +276,7 @@ static err *claim_of(sandbox_scene *s, operator_claim *ret)
     const crd_sandbox *x = &s->object->sandbox;
     uint64_t ends = sandbox_expiry(x, t), now = op_real(s->op);
 
+    TRY(TAKE_PTR(s->forbidden));
     if (x->spec.image && *x->spec.image && t)
         TRY(check_image(s, t, x->spec.image));
     if (t && !s->pool && !*s->id && t->spec.workspace.path)
@@ -281,6 +289,7 @@ static err *claim_of(sandbox_scene *s, operator_claim *ret)
                             .template = t,
                             .pool = s->pool ? &s->pool->pool : NULL,
                             .hash = *s->hash ? s->hash : NULL,
+                            .owner = op_owner_of(s->op, x),
                             .ttl_ms = ends > now ? (ends - now) / NS_PER_MS : 0};
     return read_secrets(s, &ret->secrets);
 }

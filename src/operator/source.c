@@ -17,16 +17,26 @@ static bool fits(const kube_operator *op, const operator_wish *w, const crd_temp
            (!w->shm_mib || w->shm_mib == o->shm_mib) && w->network == open;
 }
 
-static bool is_for(const crd_pool *p, const char *owner)
+const char *op_owner_of(const kube_operator *op, const crd_sandbox *s)
 {
-    return !p->spec.tenant || !*p->spec.tenant || str_eq(p->spec.tenant, owner);
+    return s->spec.tenant && *s->spec.tenant ? s->spec.tenant : op->namespace;
+}
+
+static bool is_granted(const kube_operator *op, const crd_template *t, const crd_pool *p,
+                       const char *owner)
+{
+    err *e = template_grant_check(t, p, op->namespace, owner);
+    bool granted = !e;
+
+    err_free(e);
+    return granted;
 }
 
 /* 2: pods of it are just that; 1: they become it; 0: no. */
 static int match(const kube_operator *op, const operator_wish *w, const crd_pool *p,
                  const crd_template *t)
 {
-    if (p->meta.deleting_ns || !is_for(p, w->owner) || !fits(op, w, t))
+    if (p->meta.deleting_ns || !is_granted(op, t, p, w->owner) || !fits(op, w, t))
         return 0;
     if (!p->spec.any_image)
         return str_eq(t->spec.image, w->image) ? 2 : 0;
@@ -100,7 +110,8 @@ static bool source_of_sleeper(kube_operator *op, const operator_wish *w, operato
     const char *name = p ? p->pool.spec.template : s ? s->sandbox.spec.template : NULL;
     const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, name);
 
-    if (!s || !t || t->error || !s->sandbox.status.volume)
+    if (!s || !t || t->error || !s->sandbox.status.volume ||
+        !is_granted(op, &t->template, p ? &p->pool : NULL, op_owner_of(op, &s->sandbox)))
         return false;
     const pod_identity who = {.name = "",
                               .namespace = op->namespace,
@@ -127,7 +138,14 @@ static bool is_alone(const seen *object, const seen *pool, const seen *template)
     return (!pool || narrow) && !template->template.spec.workspace.path;
 }
 
-/* Whose pool is taken is the object's word, not the wish's. */
+/* Of an image alone: there is no template whose word counts. */
+static bool names_nothing(const crd_sandbox *s)
+{
+    return !(s->spec.pool && *s->spec.pool) && !(s->spec.template && *s->spec.template);
+}
+
+/* Whose pool is taken is the object's word, not the wish's. An object that names a pool or a
+ * template has its pods or none: without them it would have another's limits and walls. */
 static bool source_of_object(kube_operator *op, const operator_wish *w, operator_source *ret)
 {
     const seen *s = map_get_str(&op->objects[OPERATOR_SANDBOX], w->object_uid);
@@ -135,7 +153,11 @@ static bool source_of_object(kube_operator *op, const operator_wish *w, operator
     const char *name = p ? p->pool.spec.template : s ? s->sandbox.spec.template : NULL;
     const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, name);
 
-    if (!s || !t || t->error || (p && p->error))
+    if (s && names_nothing(&s->sandbox))
+        return false;
+    ret->refused = true;
+    if (!s || !t || t->error || (p && p->error) ||
+        !is_granted(op, &t->template, p ? &p->pool : NULL, op_owner_of(op, &s->sandbox)))
         return false;
     if (is_alone(s, p, t))
         fill_alone(op, &t->template, w, s->sandbox.spec.has_egress, ret);
@@ -151,6 +173,7 @@ bool operator_source_of(kube_operator *op, const operator_wish *w, operator_sour
     const seen *best = NULL;
     int how = 0;
 
+    *ret_source = (operator_source){0};
     if (w->waking)
         return source_of_sleeper(op, w, ret_source);
     if (w->object_uid)

@@ -999,6 +999,18 @@ static void interrupted_create_is_given_up_in_the_end(void **state)
     assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row), ERR_NOT_FOUND);
 }
 
+/* A template of the cluster's administrator gives it to a user, who stays one otherwise. */
+static void a_network_may_be_granted_to_a_user(void **state)
+{
+    caller granted = ann;
+
+    (void)state;
+    granted.granted = true;
+    assert_err(engine_check_network(node.engine, &ann), ERR_FORBIDDEN);
+    assert_err(engine_check_network(node.engine, &granted),
+               ERR_UNSUPPORTED); /* the node has none */
+}
+
 static void a_build_that_a_restart_has_lost_says_so(void **state)
 {
     const caller c = {.owner = (char *)"alice", .role = CALLER_USER};
@@ -1385,6 +1397,7 @@ int main(void)
         CASE(interrupted_create_of_a_newer_release_waits),
         CASE(a_start_command_without_a_program_is_none),
         CASE(interrupted_create_is_given_up_in_the_end),
+        CASE(a_network_may_be_granted_to_a_user),
         CASE(a_build_that_a_restart_has_lost_says_so),
         CASE(builds_of_one_name_are_of_one_template),
         CASE(builds_of_one_new_name_at_once_are_of_one_template),
