@@ -1,4 +1,4 @@
-/* The backend contract: what provides sandboxes (design, section 5).
+/* The backend contract: what provides sandboxes.
  *
  * A backend gives create, attach, exec, fetch, signal, close, ack, destroy, list. Everything else
  * is built above it. Nothing here blocks on a peer: requests are queued, answers come as events.

@@ -1,4 +1,4 @@
-/* The error table (design, section 11). No include guard: included with ERR_ROW defined.
+/* The error table. No include guard: included with ERR_ROW defined.
  *
  * ERR_ROW(ID, name, HTTP, Connect, CLI, retryable, default remedy)
  *

@@ -22,7 +22,7 @@ err *json_parse_foreign(const void *p, size_t n, json_t **ret_root) ERR_MUST;
 /* Appends compact JSON; in lines, for people. No control character is left in it as it is. */
 void json_write(buf *out, const json_t *j);
 void json_write_indented(buf *out, const json_t *j);
-/* {"text":...} when valid UTF-8 without NUL, else {"b64":...} (design, section 11). */
+/* {"text":...} when valid UTF-8 without NUL, else {"b64":...}. */
 json_t *json_bytes(const void *p, size_t n);
 /* {"code","message","cause","remedy","retryable",...}; kind and retry_after if set. */
 json_t *json_of_err(const err *e, const char *request_id);

@@ -1,7 +1,7 @@
 /* Strings, string vectors, numbers, and the encodings every part needs.
  *
  * The x-functions abort when memory is out: small allocations are not worth a path of their own,
- * sandboxes survive us (design, section 10). Anything sized by a peer is checked before. */
+ * sandboxes survive us. Anything sized by a peer is checked before. */
 #pragma once
 
 #include <stdarg.h>

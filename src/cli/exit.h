@@ -1,4 +1,4 @@
-/* Exit statuses: the command's own, or docker's habits (design, section 11). */
+/* Exit statuses: the command's own, or docker's habits. */
 #pragma once
 
 #include "base/err.h"

@@ -1,4 +1,4 @@
-/* May one more sandbox come in (design, section 6)? Arithmetic only; the caller reads the figures.
+/* May one more sandbox come in? Arithmetic only; the caller reads the figures.
  *
  * Limits are ceilings, not reservations: their sum may be `overcommit` times the memory there is.
  * What protects the node is the reserve of memory that must be free right now. */

@@ -1,4 +1,4 @@
-/* Why a sandbox ended (design, section 9). Plain values; the text form is the JSON object of the
+/* Why a sandbox ended. Plain values; the text form is the JSON object of the
  * store and of the API: {"kind":"oom","limit":…,"peak":…}. */
 #pragma once
 

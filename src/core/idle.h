@@ -1,4 +1,4 @@
-/* When a sandbox is idle (design, section 9). Pure: samples and the time come from the caller.
+/* When a sandbox is idle. Pure: samples and the time come from the caller.
  *
  * Whoever keeps the meter empties it while a command runs or a stream is attached. What it then
  * sees over the idle time is either work without a caller or nothing: below 1 % of a core and

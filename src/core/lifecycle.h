@@ -1,4 +1,4 @@
-/* The states of a sandbox and the moves between them (design, section 9):
+/* The states of a sandbox and the moves between them:
  *
  *     creating → running ⇄ paused        running/paused → hibernated → running
  *        └────────────┴──────────┴──────────────┴──► gone

@@ -1,4 +1,4 @@
-/* Pausing a sandbox (design, section 9): what is kept and what is lost, how long a resume takes,
+/* Pausing a sandbox: what is kept and what is lost, how long a resume takes,
  * how much time stood still. Pure; times come in. */
 #pragma once
 

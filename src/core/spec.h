@@ -96,7 +96,7 @@ typedef struct sandbox_spec {
     char *object;  /* uid of the cluster's object it is made for, or NULL; no request says it */
 } sandbox_spec;
 void sandbox_spec_done(sandbox_spec *s);
-/* Ranges, names, env form, tmpfs paths; fills defaults (design, section 17) but for the disk limit
+/* Ranges, names, env form, tmpfs paths; fills defaults but for the disk limit
  * (limits_fill). Other defaults than the built-in ones are filled in before the call. */
 err *sandbox_spec_check(sandbox_spec *s) ERR_MUST;
 /* What is not said is as of the other, which stays as it is: a template. Its env and labels lie

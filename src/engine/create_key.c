@@ -1,4 +1,4 @@
-/* Creates with an idempotency key: one sandbox for all who send the same one (design, section 9).
+/* Creates with an idempotency key: one sandbox for all who send the same one.
  *
  * A second caller finds the first in the map of creates under way, or its row in the store. A row
  * is written after its sandbox became live, and the store refuses a second row with the key:

@@ -1,4 +1,4 @@
-/* Execs of a sandbox: ids, journal, spools, end records (design, section 7).
+/* Execs of a sandbox: ids, journal, spools, end records.
  *
  * An exec_table belongs to one sandbox, an exec to its table; both are refcounted because readers
  * (relays) outlive them. All functions may be called from any thread. Nothing here waits for the

@@ -1,4 +1,4 @@
-/* Images: from a reference to layers the backend has unpacked (design, section 6).
+/* Images: from a reference to layers the backend has unpacked.
  *
  * skopeo, as our own user, asks the registry and gives manifest, config and the layers that the
  * backend does not have, size and digest checked; each layer runs through a pipe into the backend's

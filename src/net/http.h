@@ -2,7 +2,7 @@
  *
  * A request has a thread and is straight-line code. A handler either fills the response, returns an
  * error (the server writes it as {"error":{...}}), or calls response_relay(): then it returns at
- * once, the thread is free, and the relay drives the connection (design, section 10). */
+ * once, the thread is free, and the relay drives the connection. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,4 +1,4 @@
-/* Sessions: shells whose commands keep their state (design, section 8).
+/* Sessions: shells whose commands keep their state.
  *
  * A session is one exec of a shell with our driver as its argument; everything here is built on
  * exec alone and does not know which backend runs it. Commands run one at a time. Each is in the

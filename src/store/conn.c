@@ -115,7 +115,7 @@ static const char *const SQL[SQL_STATEMENTS] = {
 };
 
 /* SQLite's own VFS resolves every symbolic link of a path, so /proc/self/fd/N/store.db would become
- * the directory's real path, which bothyd may be unable to walk (design, section 16). Ours keeps
+ * the directory's real path, which bothyd may be unable to walk. Ours keeps
  * the path as it is. */
 static int keep_path(sqlite3_vfs *vfs, const char *path, int n, char *out)
 {

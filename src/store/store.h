@@ -1,4 +1,4 @@
-/* The store: one SQLite file, WAL, one writer thread with group commit (design, section 9).
+/* The store: one SQLite file, WAL, one writer thread with group commit.
  *
  * Blocking writes return when their commit is durable; queued ones return at once and are in the
  * order of the calls. Reads use a connection of the calling thread's pool and see every write that

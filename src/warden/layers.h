@@ -1,4 +1,4 @@
-/* The node's layers: unpacked once per diff id, stacked per image (design, section 6).
+/* The node's layers: unpacked once per diff id, stacked per image.
  *
  * Everything lies below one root-owned 0700 directory on the file system of the uppers:
  *

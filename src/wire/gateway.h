@@ -1,5 +1,5 @@
 /* Heads on their way through us, without I/O: a caller's request to a server inside a sandbox, and
- * that server's answer back. Neither side is believed (design, section 13, rule 6).
+ * that server's answer back. Neither side is believed.
  *
  * Inwards no credential and no hop-by-hop header passes, however it is spelled: names are compared
  * without case and with "_" read as "-", as CGI does. Outwards the path form shares its origin with

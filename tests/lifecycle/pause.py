@@ -1,4 +1,4 @@
-"""Pause and resume (F10): what the answer says is compared with what is found, also over kills of bothyd and the warden."""
+"""Pause and resume: what the answer says is compared with what is found, also over kills of bothyd and the warden."""
 import contextlib
 import datetime
 import http.client
