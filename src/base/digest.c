@@ -26,25 +26,6 @@ void hmac_sha256(const void *key, size_t nkey, const void *p, size_t n,
         abort();
 }
 
-bool sha256_fd(int fd, unsigned char ret_digest[SHA256_LEN])
-{
-    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-    char chunk[65536];
-    off_t at = 0;
-    ssize_t n;
-
-    if (!ctx || !EVP_DigestInit_ex(ctx, EVP_sha256(), NULL))
-        abort();
-    while ((n = pread(fd, chunk, sizeof chunk, at)) > 0 || (n < 0 && errno == EINTR))
-        if (n > 0) {
-            EVP_DigestUpdate(ctx, chunk, (size_t)n);
-            at += n;
-        }
-    EVP_DigestFinal_ex(ctx, ret_digest, NULL);
-    EVP_MD_CTX_free(ctx);
-    return n == 0;
-}
-
 bool bytes_equal_ct(const void *a, const void *b, size_t n)
 {
     return CRYPTO_memcmp(a, b, n) == 0;

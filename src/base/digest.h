@@ -13,6 +13,4 @@ void sha256(const void *p, size_t n, unsigned char ret_digest[SHA256_LEN]);
 void sha1(const void *p, size_t n, unsigned char ret_digest[SHA1_LEN]);
 void hmac_sha256(const void *key, size_t nkey, const void *p, size_t n,
                  unsigned char ret_mac[SHA256_LEN]);
-/* Of a whole file from its start; false on a read error. */
-bool sha256_fd(int fd, unsigned char ret_digest[SHA256_LEN]);
 bool bytes_equal_ct(const void *a, const void *b, size_t n); /* constant time */

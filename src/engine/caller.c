@@ -12,11 +12,6 @@
 
 static const char *const ROLES[] = {"nobody", "read", "user", "admin"};
 
-const char *caller_role_name(enum caller_role role)
-{
-    return ROLES[role];
-}
-
 static enum caller_role role_by_name(const char *name)
 {
     for (size_t i = 1; i < ARRAY_LEN(ROLES); i++)

@@ -79,7 +79,6 @@ err *caller_by_peer(int socket, gid_t group, caller **ret_caller) ERR_MUST;
 bool caller_has_lapsed(engine *e, const caller *c, unsigned *seen);
 /* ERR_FORBIDDEN unless the caller has at least this role. */
 err *caller_require(const caller *c, enum caller_role role) ERR_MUST;
-const char *caller_role_name(enum caller_role role);
 
 /* ---- keys; admin only ---- */
 /* ret_secret is the key itself, shown once; free it with secret_freep. */

@@ -178,14 +178,6 @@ kube_operator *operator_run_operator(operator_run *r)
     return r->op;
 }
 
-bool operator_run_synced(operator_run *r, uint64_t until)
-{
-    for (int i = 0; i < OPERATOR_KINDS; i++)
-        if (i != OPERATOR_NODE && !kube_watcher_synced(r->watch[i].watcher, until))
-            return false;
-    return true;
-}
-
 err *operator_run_trouble(operator_run *r)
 {
     for (int i = 0; i < OPERATOR_KINDS; i++) {

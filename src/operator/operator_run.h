@@ -21,8 +21,6 @@ typedef struct operator_run_options {
 
 operator_run *operator_run_new(const operator_run_options *o);
 kube_operator *operator_run_operator(operator_run *r);
-/* Whether everything has been listed once; waits for that until the CLOCK_MONOTONIC time. */
-bool operator_run_synced(operator_run *r, uint64_t until);
 /* Why a list or a watch fails just now, copied; NULL: none does. */
 err *operator_run_trouble(operator_run *r);
 /* Waits for its threads, a second or two. */

@@ -287,13 +287,6 @@ err *cgroup_open(const char *path, cgroups *ret_cg)
     return NULL;
 }
 
-void cgroup_done(cgroups *cg)
-{
-    for (size_t i = 0; i < cg->nhier; i++)
-        close(cg->hier[i]);
-    cg->nhier = 0;
-}
-
 /* ---- limits ---- */
 
 /* v1 keeps limit <= memsw at every moment: the order depends on the direction. */

@@ -35,7 +35,6 @@ typedef struct cgroups {
 
 /* Finds the hierarchies, leaves the slots' parent if we sit in it, turns controllers on. */
 err *cgroup_open(const char *path, cgroups *ret_cg) ERR_MUST;
-void cgroup_done(cgroups *cg);
 
 /* cgroup_helpers.c: <path>/unpack, for all unpackers together. A process joins by writing "0" to
  * each of ret_join, which the caller owns. */

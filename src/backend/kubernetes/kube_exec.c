@@ -175,13 +175,6 @@ bool kube_exec_stdin_end(kube_exec *x)
     return can;
 }
 
-void kube_exec_resize(kube_exec *x, unsigned rows, unsigned cols)
-{
-    if (x->out.len < OUT_FULL)
-        kube_frames_resize(x->frames, &x->out, rows, cols);
-    send_out(x);
-}
-
 /* ---- receiving ---- */
 
 static ssize_t take(kube_exec *x, void *p, size_t n)

@@ -73,7 +73,6 @@ ssize_t kube_exec_write(kube_exec *x, const void *p, size_t n);
 bool kube_exec_wants_out(const kube_exec *x);
 /* False: version 4, which has no word for it. */
 bool kube_exec_stdin_end(kube_exec *x);
-void kube_exec_resize(kube_exec *x, unsigned rows, unsigned cols);
 const kube_end *kube_exec_end(const kube_exec *x);
 /* What there is to say about its end, malloced, or NULL. */
 char *kube_exec_why(const kube_exec *x);
