@@ -32,7 +32,7 @@ class ApiError(BothyError):
 
     def __str__(self) -> str:
         cause = f" ({self.cause})" if self.cause else ""
-        return f"{self.code}: {self.message}{cause}" + (f" {self.remedy}" if self.remedy else "")
+        return f"{self.code}: {self.message}{cause}" + (f". {self.remedy}" if self.remedy else "")
 
 
 class InvalidRequest(ApiError):
@@ -140,7 +140,7 @@ class CommandFailed(BothyError):
     def __init__(self, result: ExecResult | CommandResult) -> None:
         self.result = result
         tail = (result.err or result.out)[-500:].decode(errors="replace")
-        super().__init__(f"the command ended with {result.said}: {tail}")
+        super().__init__(f"the command did not succeed ({result.said})" + (f": {tail}" if tail else ""))
 
 
 class UnknownEnd(CommandFailed):

@@ -15,8 +15,8 @@ from typing import Any
 import httpx
 
 from ._errors import ApiError, BothyError, ConnectionLost, NotAnswered, Unreachable
+from ._find import find_socket
 
-SOCKET = "/run/bothy/bothyd.sock"
 PATIENCE = 60.0  # seconds for which a node that has answered before is asked again, unless $BOTHY_PATIENCE says another number
 SILENCE = 45.0  # seconds without a byte: the daemon pings an event stream every 15
 ANSWER = 60.0  # seconds for any other answer
@@ -37,9 +37,11 @@ class Address:
 
     @classmethod
     def of(cls, url: str | None, socket: str | None, key: str | None) -> Address:
-        """As the command line finds it: what is named, else $BOTHY_URL with $BOTHY_KEY, else $BOTHY_SOCKET, else the node's own."""
+        """Finds the daemon as the command line does: the named one, else $BOTHY_URL with $BOTHY_KEY, else $BOTHY_SOCKET, else `find_socket`."""
         if url is None and socket is None:
-            url, socket = os.environ.get("BOTHY_URL"), os.environ.get("BOTHY_SOCKET") or SOCKET
+            url, socket = os.environ.get("BOTHY_URL"), os.environ.get("BOTHY_SOCKET")
+        if not url and not socket:
+            socket = find_socket()
         if url:
             if not url.startswith(("http://", "https://")):
                 raise ValueError(f"{url!r} is no address: give http://HOST:PORT, or the path of a socket as `socket` or $BOTHY_SOCKET")

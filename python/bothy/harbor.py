@@ -18,6 +18,7 @@ from harbor.environments.definition import SNAPSHOT_HASH_LEN, require_agent_envi
 from harbor.models.task.config import NetworkMode
 
 from . import AsyncClient, AsyncSandbox, BothyError, NotFound
+from ._find import find_socket
 from ._wait import async_in_thread
 from .build import build_template
 from .dockerfile import DockerfileError
@@ -42,7 +43,7 @@ class BothyEnvironment(BaseEnvironment):
 
     @classmethod
     def preflight(cls) -> None:
-        if not (os.environ.get("BOTHY_URL") or os.environ.get("BOTHY_SOCKET") or os.path.exists("/run/bothy/bothyd.sock")):
+        if not (os.environ.get("BOTHY_URL") or os.environ.get("BOTHY_SOCKET") or os.path.exists(find_socket())):
             raise SystemExit("No node of bothy is named: set BOTHY_SOCKET, or BOTHY_URL and BOTHY_KEY.")
 
     @classmethod

@@ -1,9 +1,11 @@
 #include "base/home.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -40,6 +42,35 @@ static char *xdg(const char *name, const char *otherwise, const char *below)
 
     return dir && *dir == '/' ? str_printf("%s/%s", dir, below)
                               : str_printf("%s/%s/%s", home, otherwise, below);
+}
+
+/* Returns the directory of the running program, or NULL. */
+static char *own_directory(void)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    self[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(self, '/');
+    return slash ? xstrndup(self, (size_t)(slash - self)) : NULL;
+}
+
+char *home_program(const char *name)
+{
+    static const char *const WHERE[] = {".", "../sbin", "../libexec/bothy", "../share/bothy",
+                                        "../../bin"};
+    CLEANUP(freep) char *own = own_directory();
+    struct stat st;
+
+    for (size_t i = 0; own && i < ARRAY_LEN(WHERE); i++) {
+        CLEANUP(freep) char *path = str_printf("%s/%s/%s", own, WHERE[i], name);
+        if (access(path, R_OK) || stat(path, &st) || !S_ISREG(st.st_mode))
+            continue;
+        char *real = realpath(path, NULL);
+        if (real)
+            return real;
+    }
+    return NULL;
 }
 
 char *home_state(void)

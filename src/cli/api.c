@@ -89,6 +89,10 @@ static err *explain(err *e)
         return err_remedy(e, "The socket is there, but your user may not use it: join its group "
                              "(usermod -aG bothy-users USER, then log in again), or use a key over "
                              "TCP with --url.");
+    if (geteuid() == 0)
+        return err_remedy(e, "Start the daemon, name its socket with --socket or $BOTHY_SOCKET, or "
+                             "see what 'bothy doctor' says. As root 'bothy' starts none on Docker "
+                             "or Podman by itself: run it as a user who may use the engine.");
     return err_remedy(e, "Start the daemon, name its socket with --socket or $BOTHY_SOCKET, or see "
                          "what 'bothy doctor' says.");
 }

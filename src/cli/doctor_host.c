@@ -49,28 +49,13 @@ static char *on_path(const char *tool)
     return NULL;
 }
 
-/* bothy's own programs lie beside us, or in libexec. */
-static char *beside_us(const char *tool)
-{
-    char self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    char *slash = n > 0 ? memrchr(self, '/', (size_t)n) : NULL;
-
-    if (!str_starts(tool, "bothy") || !slash)
-        return NULL;
-    *slash = 0;
-    char *path = in_dir(self, strlen(self), tool);
-    CLEANUP(freep) char *libexec = str_printf("%s/../libexec/bothy", self);
-    return path ? path : in_dir(libexec, strlen(libexec), tool);
-}
-
 void doctor_try_tool(doctor *d, const doctor_check *k)
 {
     bool pretends = doctor_pretends(k->name);
     CLEANUP(freep) char *path = pretends ? NULL : on_path(k->subject);
 
-    if (!path && !pretends)
-        path = beside_us(k->subject);
+    if (!path && !pretends && str_starts(k->subject, "bothy"))
+        path = home_program(k->subject);
     if (path)
         doctor_say(d, k->name, DOCTOR_OK, NULL, "%s", path);
     else

@@ -132,28 +132,6 @@ static err *open_log(starting *s)
     return NULL;
 }
 
-static err *find_daemon(char **ret_program)
-{
-    static const char *const WHERE[] = {".", "../sbin", "../libexec/bothy"};
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-
-    self[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(self, '/');
-    if (slash)
-        *slash = 0;
-    for (size_t i = 0; slash && i < ARRAY_LEN(WHERE); i++) {
-        char *path = str_printf("%s/%s/bothyd", self, WHERE[i]);
-        if (!access(path, X_OK)) {
-            *ret_program = path;
-            return NULL;
-        }
-        free(path);
-    }
-    *ret_program = xstrdup("bothyd"); /* on the PATH, perhaps */
-    return NULL;
-}
-
 /* A key for elsewhere is none of its business. */
 static char **daemon_env(void)
 {
@@ -266,7 +244,9 @@ err *user_start(bool tell, char **ret_url)
     TRY(of_state(&s, take_turn(&s, ret_url)));
     if (*ret_url)
         return NULL;
-    TRY(find_daemon(&s.program));
+    s.program = home_program("bothyd");
+    if (!s.program)
+        s.program = xstrdup("bothyd"); /* on the PATH, perhaps */
     TRY(of_state(&s, open_log(&s)));
     forget_failure();
     if (tell)

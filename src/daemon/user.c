@@ -1,7 +1,6 @@
 #include "daemon/user.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -24,31 +23,10 @@ static void set(char **key, char *value)
     *key = value;
 }
 
-/* Beside us as in an archive, or where an installation has it. NULL: neither. */
-static char *find_beside(const char *name)
-{
-    static const char *const WHERE[] = {".", "../libexec/bothy", "../share/bothy"};
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-
-    self[n > 0 ? n : 0] = 0;
-    char *slash = strrchr(self, '/');
-    if (!slash)
-        return NULL;
-    *slash = 0;
-    for (size_t i = 0; i < ARRAY_LEN(WHERE); i++) {
-        CLEANUP(freep) char *path = str_printf("%s/%s/%s", self, WHERE[i], name);
-        char *real = realpath(path, NULL);
-        if (real)
-            return real;
-    }
-    return NULL;
-}
-
 void user_preset(config *c)
 {
     CLEANUP(freep) char *run = home_run();
-    char *init = find_beside("bothy-init"), *kit = find_beside("bothy-kit");
+    char *init = home_program("bothy-init"), *kit = home_program("bothy-kit");
 
     set(&c->backend_name, xstrdup("docker"));
     set(&c->state_dir, home_state());

@@ -19,8 +19,8 @@ UNREAD = 0.5  # seconds that a node has to read what was sent to it
 
 
 class Client:
-    """A node of bothy. Without an address it is found as the command line finds it: `$BOTHY_URL` (with `$BOTHY_KEY`), `$BOTHY_SOCKET`, else
-    `/run/bothy/bothyd.sock`. `patience`: for so many seconds a node that does not answer any more, or has no room, is asked again."""
+    """A node of bothy. Without an address it is found as the command line finds it: `$BOTHY_URL` (with `$BOTHY_KEY`), `$BOTHY_SOCKET`, else the
+    node's `/run/bothy/bothyd.sock`, else the user's own daemon, which is started if `bothy` is installed. `patience`: for so many seconds a node that does not answer any more, or has no room, is asked again."""
 
     def __init__(self, url: str | None = None, *, socket: str | None = None, key: str | None = None, patience: float | None = None) -> None:
         if url is not None and socket is not None:
