@@ -14,6 +14,7 @@
 #include "base/str.h"
 #include "cli/exit.h"
 #include "cli/follow.h"
+#include "cli/input.h"
 #include "cli/modes.h"
 #include "cli/out.h"
 #include "cli/tty.h"
@@ -39,6 +40,7 @@ typedef struct attached {
     bool known;     /* at is */
     bool pty, raw;
     bool reads; /* our stdin, for the command's */
+    bool fed;   /* a thread sends it by offset */
     bool again; /* a screen to be drawn anew */
     int signals;
     unsigned asked; /* signals passed on */
@@ -137,6 +139,18 @@ static void go_raw(attached *s)
     s->raw = !s->fatal;
 }
 
+/* A file or a pipe is sent by offset, so that a lost connection loses none of it. Typed bytes, and
+ * all that goes to a terminal, are sent as they come: others may type, too. */
+static void feed_stdin(attached *s)
+{
+    if (!s->reads || s->pty || isatty(STDIN_FILENO))
+        return;
+    s->reads = false;
+    if (!s->fed)
+        s->fatal = input_start(s->cli, s->a->sandbox, s->a->exec, STDIN_FILENO, true);
+    s->fed = true;
+}
+
 /* Docker's trick: a size that changes and changes back makes a full-screen program draw itself. */
 static void take_hello(attached *s, const json_t *hello)
 {
@@ -153,6 +167,7 @@ static void take_hello(attached *s, const json_t *hello)
     s->pty = str_eq(json_str(hello, "stdio"), "pty");
     s->reads = s->a->input && json_flag(hello, "stdin");
     go_raw(s);
+    feed_stdin(s);
     if (s->again)
         put_size(s, 1);
     put_size(s, 0);

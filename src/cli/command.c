@@ -121,7 +121,7 @@ err *command_follow(cli *c, const command *cmd, const char *exec, int *status)
                          {.fd = json ? -1 : STDERR_FILENO, .keep_max = JSON_STREAM_MAX}}};
 
     if (cmd->stdin_open)
-        TRY(input_start(c, cmd->sandbox, exec, STDIN_FILENO));
+        TRY(input_start(c, cmd->sandbox, exec, STDIN_FILENO, false));
     CLEANUP(err_freep) err *e = follow_run(&f);
     if (e && e->errnum == EPIPE)
         return reader_gone(c, cmd, exec, status);

@@ -19,6 +19,7 @@ typedef struct input {
     client *client; /* its own */
     char *path;     /* .../stdin */
     int fd;
+    bool joins;
     uint64_t offset; /* bytes the command's stdin has */
 } input;
 
@@ -91,6 +92,19 @@ static err *send_piece(input *in, const char *p, size_t n, bool eof)
     }
 }
 
+/* Asks how much the command's stdin has been given so far. */
+static err *find_length(input *in)
+{
+    uint64_t deadline = now_mono_ns() + follow_patience_ns();
+
+    for (;;) {
+        CLEANUP(err_freep) err *e = post(in, "", NULL, 0, &in->offset);
+        if (!e || !is_lost(e) || now_mono_ns() > deadline)
+            return TAKE_PTR(e);
+        follow_pause_ms(100);
+    }
+}
+
 /* Waits also where somebody who shares the descriptor wants that nobody waits. */
 static ssize_t read_piece(int fd, char *piece)
 {
@@ -122,6 +136,8 @@ static err *pump(input *in)
 {
     CLEANUP(freep) char *piece = xmalloc(PIECE);
 
+    if (in->joins)
+        TRY(find_length(in));
     for (;;) {
         ssize_t n = read_piece(in->fd, piece);
         if (n < 0)
@@ -147,12 +163,13 @@ static void *run(void *arg)
     return NULL;
 }
 
-err *input_start(const cli *c, const char *sandbox, const char *exec, int fd)
+err *input_start(const cli *c, const char *sandbox, const char *exec, int fd, bool joins)
 {
     input *in = xcalloc(1, sizeof *in);
     pthread_t thread;
 
     in->fd = fd;
+    in->joins = joins;
     in->path = str_printf("/v1/sandboxes/%s/processes/%s/stdin", sandbox, exec);
     err *e = cli_client(c, &in->client);
     int rc = e ? 0 : pthread_create(&thread, NULL, run, in);

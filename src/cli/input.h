@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "cli/cli.h"
 
-/* Both strings are copied. */
-err *input_start(const cli *c, const char *sandbox, const char *exec, int fd) ERR_MUST;
+/* Copies both strings. joins: the command's stdin has bytes already; ours come behind them. */
+err *input_start(const cli *c, const char *sandbox, const char *exec, int fd, bool joins) ERR_MUST;
 /* Some of it could not be read: whatever the command made of the rest is no success. */
 bool input_has_failed(void);

@@ -60,10 +60,18 @@ typedef struct copy {
 /* ---- Ctrl-C ---- */
 
 static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t asking; /* nothing has been changed yet: the signal ends us at once */
 
 static void on_signal(int signo)
 {
+    static const char TEXT[] = "bothy: the copy was interrupted before it began\n";
+
     interrupted = signo;
+    if (!asking)
+        return;
+    if (write(STDERR_FILENO, TEXT, sizeof TEXT - 1) >= 0)
+        _exit(CLI_SIGNAL + signo);
+    _exit(CLI_SIGNAL + signo);
 }
 
 static void watch_signals(void)
@@ -93,8 +101,10 @@ static err *look(copy *c, const char *id, const char *path, enum found *ret_foun
 {
     CLEANUP(freep) char *url = files_url(c, id, "/stat", path, "&follow=true");
     CLEANUP(json_decrefp) json_t *st = NULL;
-    CLEANUP(err_freep) err *e = cli_call(c->cli, "GET", NULL, &st, "%s", url);
 
+    asking = 1;
+    CLEANUP(err_freep) err *e = cli_call(c->cli, "GET", NULL, &st, "%s", url);
+    asking = 0;
     *ret_found = FOUND_NOTHING;
     if (e && e->code == ERR_NOT_FOUND && str_eq(e->kind, "path"))
         return NULL;
@@ -411,7 +421,9 @@ static err *copy_between(copy *c, const place *from, const place *to)
     if (!from->sandbox == !to->sandbox)
         return err_remedy(usage_error("one side is a sandbox's, SANDBOX:PATH, and one is here"),
                           "usage: bothy cp LOCAL SANDBOX:PATH, or bothy cp SANDBOX:PATH LOCAL");
+    asking = 1;
     TRY(cli_sandbox(c->cli, word, false, &sandbox));
+    asking = 0;
     const char *id = str_or(json_str(sandbox, "id"), word);
     return from->sandbox ? copy_down(c, id, from->path, to->path)
                          : copy_up(c, from->path, id, to->path);

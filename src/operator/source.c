@@ -144,7 +144,7 @@ static bool names_nothing(const crd_sandbox *s)
     return !(s->spec.pool && *s->spec.pool) && !(s->spec.template && *s->spec.template);
 }
 
-/* Whose pool is taken is the object's word, not the wish's. An object that names a pool or a
+/* The object, not the request, says whose pool is taken. An object that names a pool or a
  * template has its pods or none: without them it would have another's limits and walls. */
 static bool source_of_object(kube_operator *op, const operator_wish *w, operator_source *ret)
 {

@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import socketserver
 import stat
 import subprocess
@@ -183,6 +184,20 @@ def interrupted(suite, node, f):
             if p.returncode:
                 break
         return p.returncode, err
+
+    @suite.case("cp: Ctrl-C ends it at once while the daemon does not answer")
+    def _():
+        with scratch() as top, socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(str(top / "s"))
+            silent.listen()
+            (top / "f").write_text("one file")
+            p = subprocess.Popen([BOTHY, "cp", str(top / "f"), "some:/tmp/"], env={**os.environ, "BOTHY_SOCKET": str(top / "s")}, stderr=subprocess.PIPE)
+            connection = silent.accept()[0]
+            with connection:
+                connection.recv(1)
+                p.send_signal(signal.SIGINT)
+                err = p.communicate(timeout=10)[1]
+            equal((p.returncode, b"interrupted" in err), (130, True), f"status, and what it says ({err!r})")
 
     @suite.case("cp: Ctrl-C leaves a message and no half file, on either side")
     def _():

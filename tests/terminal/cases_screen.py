@@ -2,9 +2,11 @@
 import hashlib
 import os
 import signal
+import subprocess
 import time
 
 from common import equal, until
+from harness import BUILD
 from screen import Screen
 
 IMAGE = "agent"
@@ -395,6 +397,23 @@ def cases(suite, node):
             y = node.start(box, "cat; exit 1", stdin_open=True)
             out = s.run(f"printf 'a\\nb\\n' | bothy attach {box} {y}; echo status=$?")
             assert out.endswith("a\nb\nstatus=1"), out
+
+    @suite.case("screen: a pipe into attach arrives whole while bothyd is killed")
+    def _():
+        lines = b"".join(b"line %06d\n" % n for n in range(60000))
+        x = node.start(box, "head -c 3; echo; sha256sum; wc -c </dev/null", stdin_open=True)
+        api = ("POST", f"/v1/sandboxes/{box}/processes/{x}/stdin")
+        node.ok(*api, body=b"one")
+        with subprocess.Popen([BUILD / "bin/bothy", "attach", "--all", box, str(x)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              env={**os.environ, "BOTHY_SOCKET": node.path}) as p:
+            for n in range(0, len(lines), 60000):
+                p.stdin.write(lines[n:n + 60000])
+                p.stdin.flush()
+                if n in (240000, 480000):
+                    node.kill("bothyd")
+                    node.restart("bothyd")
+            out = p.communicate(timeout=60)[0].decode()
+        equal(out, f"one\n{hashlib.sha256(lines).hexdigest()}  -\n0\n", "what the command read")
 
     @suite.case("screen: bothyd is killed under a shell: it goes on by itself, or by attach")
     def _():
