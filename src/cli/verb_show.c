@@ -78,6 +78,84 @@ static void print_pause(const json_t *pause)
                json_number_value(json_object_get(resume, "worst_ms")));
 }
 
+/* Returns whether a member says nothing: null, false, "", [] or {}. */
+static bool is_nothing(const json_t *v)
+{
+    return !v || json_is_null(v) || json_is_false(v) ||
+           (json_is_string(v) && !json_string_length(v)) ||
+           (json_is_array(v) && !json_array_size(v)) || (json_is_object(v) && !json_object_size(v));
+}
+
+static void text_of(const json_t *v, buf *out)
+{
+    if (json_is_string(v))
+        out_safe(out, json_string_value(v));
+    else if (json_is_real(v))
+        buf_printf(out, "%.3g", json_number_value(v));
+    else
+        json_write(out, v);
+}
+
+/* Prints the members of an object on one line: "claim_ms 6.33, commit_ms 0.567". Lists are left to
+ * --json. */
+static void print_members(const char *name, json_t *o)
+{
+    CLEANUP(buf_done) buf line = {0};
+    const char *member;
+    json_t *v;
+
+    json_object_foreach(o, member, v)
+    {
+        if (is_nothing(v) || json_is_object(v) || json_is_array(v))
+            continue;
+        buf_str(&line, line.len ? ", " : "");
+        out_safe(&line, member);
+        buf_char(&line, str_eq(name, "labels") ? '=' : ' ');
+        text_of(v, &line);
+    }
+    if (line.len)
+        printf("%-10s  %s\n", name, buf_cstr(&line));
+}
+
+static void print_image(const json_t *image)
+{
+    CLEANUP(buf_done) buf line = {0};
+
+    out_safe(&line, str_or(json_str(image, "name"), "-"));
+    buf_str(&line, " (");
+    out_safe(&line, str_or(json_str(image, "digest"), "no digest"));
+    buf_char(&line, ')');
+    printf("%-10s  %s\n", "image", buf_cstr(&line));
+}
+
+static void print_left(const json_t *v)
+{
+    CLEANUP(buf_done) buf line = {0};
+
+    out_age(&line, (uint64_t)json_number_value(v));
+    printf("%-10s  %s\n", "ttl_left", buf_cstr(&line));
+}
+
+static void print_member(const char *name, json_t *v)
+{
+    if (str_eq(name, "walls"))
+        print_walls(v);
+    else if (str_eq(name, "pause"))
+        print_pause(v);
+    else if (str_eq(name, "limits"))
+        print_limits(v);
+    else if (is_nothing(v))
+        return;
+    else if (str_eq(name, "image"))
+        print_image(v);
+    else if (str_eq(name, "ttl_left"))
+        print_left(v);
+    else if (json_is_object(v))
+        print_members(name, v);
+    else
+        out_field(name, v);
+}
+
 static void end_of(const json_t *process, buf *out)
 {
     const json_t *end = json_object_get(process, "end");
@@ -136,17 +214,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
         out_json(stdout, sandbox);
         return NULL;
     }
-    json_object_foreach(sandbox, name, v)
-    {
-        if (str_eq(name, "walls"))
-            print_walls(v);
-        else if (str_eq(name, "pause"))
-            print_pause(v);
-        else if (str_eq(name, "limits"))
-            print_limits(v);
-        else
-            out_field(name, v);
-    }
+    json_object_foreach(sandbox, name, v) print_member(name, v);
     print_processes(list);
     return NULL;
 }
@@ -156,6 +224,7 @@ const verb VERB_SHOW = {
     .alias = "inspect",
     .usage = "SANDBOX",
     .summary = "Show a sandbox, why it ended, and its commands",
+    .text = "Members that are empty are left out; --json has all of them.",
     .opts = OPTS,
     .args_size = sizeof(show_args),
     .words_min = 1,
