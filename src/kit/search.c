@@ -59,9 +59,10 @@ static void tell(walk *w, struct scan *s, const struct statx *st, const char *p,
     tally.bytes++;
 }
 
+/* A search by content counts lines, not the files that they are in. */
 static bool at_limit(const kit_request *rq)
 {
-    if (tally.entries + tally.bytes < rq->max)
+    if ((*rq->text ? tally.bytes : tally.entries) < rq->max)
         return false;
     tally.flags |= KIT_E_MORE;
     return true;
