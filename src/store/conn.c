@@ -26,8 +26,10 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_ROLLBACK] = "ROLLBACK",
     [SQL_SANDBOX_INSERT] = "INSERT INTO sandboxes (" SANDBOX_COLUMNS ") "
                            "VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)",
+    /* An end is final, also for a write that a full disk has delayed. */
     [SQL_SANDBOX_STATE] = "UPDATE sandboxes SET state = ?2, cause = ?3, ended = ?4, "
-                          "walls = coalesce(?5, walls) WHERE id = ?1",
+                          "walls = coalesce(?5, walls) "
+                          "WHERE id = ?1 AND (state <> 'gone' OR ?2 = 'gone')",
     [SQL_SANDBOX_SPEC] = "UPDATE sandboxes SET spec = ?2, ttl = ?3, pending = 0 "
                          "WHERE id = ?1 AND state <> 'gone'",
     [SQL_SANDBOX_RESET] = "UPDATE sandboxes SET spec = ?2, walls = ?3, state = 'running' "
@@ -173,6 +175,8 @@ err *store_error(store_conn *c, const char *doing)
     switch (code & 0xff) {
     case SQLITE_FULL:
         return err_because(err_new(ERR_DISK_FULL, "cannot %s", doing), "%s", text);
+    case SQLITE_NOMEM:
+        return err_because(err_new(ERR_UNAVAILABLE, "cannot %s", doing), "%s", text);
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
         return store_damaged(doing, text);

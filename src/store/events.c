@@ -39,15 +39,21 @@ err *store_events_open(store_events *ev, store_conn *writer)
     return NULL;
 }
 
-void store_events_committed(store_events *ev, bool done)
+bool store_events_committed(store_events *ev, bool done)
 {
     uint64_t newest = ev->newest;
 
     ev->newest = 0;
     if (!newest || !done)
-        return;
+        return false;
     atomic_store(&ev->last, newest);
+    return true;
+}
+
+void store_events_notify(store_events *ev)
+{
     LOCK_SCOPE(&ev->lock);
+
     if (ev->notify)
         ev->notify(ev->arg);
 }

@@ -121,12 +121,20 @@ typedef struct store_pending {
     struct store_pending *next;
     store_write_fn *run;
     void *arg;
+    const char *subject;        /* id of the sandbox it is about, or NULL; borrowed */
     void (*release)(void *arg); /* queued ones only: frees arg, then the op is freed too */
+    void (*told)(void *arg, bool settled); /* queued ones only, or NULL: see store_queued */
+    bool flush;                            /* waits for the queued ones before it */
     err *result;
     bool done;
     pthread_cond_t ended; /* blocking ones only */
     uint64_t begun_ns;
 } store_op;
+
+typedef struct store_queue {
+    store_op *first, **last;
+    size_t n;
+} store_queue;
 
 /* What the writer's connection has to say about events (events.c). */
 typedef struct store_events {
@@ -137,7 +145,9 @@ typedef struct store_events {
     void *arg;
 } store_events;
 err *store_events_open(store_events *ev, store_conn *writer) ERR_MUST;
-void store_events_committed(store_events *ev, bool done);
+/* Returns true if the commit had events: store_events_notify() is then due. */
+bool store_events_committed(store_events *ev, bool done);
+void store_events_notify(store_events *ev);
 
 typedef struct store_writer {
     store_events events;
@@ -146,11 +156,13 @@ typedef struct store_writer {
     pthread_mutex_t lock;
     pthread_cond_t work; /* something was queued, or stop */
     pthread_cond_t room; /* the queue got shorter */
-    store_op *first, **last;
-    size_t queued, awaited; /* all that wait; those that somebody waits for */
-    uint64_t lazy_until;    /* the first may be put off so long */
-    uint64_t again_ns;      /* what is left of a batch that failed is not tried before */
-    bool failing;           /* the writer thread's: the last batch failed */
+    store_queue fresh;   /* not tried yet, in the order of the calls */
+    store_queue kept;    /* queued ones of batches that failed, and what waits behind them */
+    size_t awaited;      /* of the fresh ones */
+    uint64_t lazy_until; /* the first of the fresh ones may be put off so long */
+    uint64_t again_ns;   /* the kept ones are not tried before */
+    bool again;          /* the writer thread's: the last batch was of kept ones */
+    bool failing;        /* likewise: it has been logged that writes fail */
     bool
         naps; /* it looks by itself soon enough for what nobody waits for; else it is to be woken */
     bool stop;
@@ -174,11 +186,22 @@ struct store {
 /* Runs in the writer thread inside a transaction shared with others; returns when it is durable.
  * One statement that changes anything at most: if it fails, the others of the batch stay. */
 err *store_write(store *s, store_write_fn *run, void *arg) ERR_MUST;
+/* The same about a sandbox: in order with queued writes about it. */
+err *store_write_about(store *s, const char *subject, store_write_fn *run, void *arg) ERR_MUST;
 /* The same in two steps; store_pending_end() is the second. */
-store_op *store_write_begin(store *s, store_write_fn *run, void *arg);
-/* The same without waiting. A batch that the disk did not take is tried again, so that run may
- * come more than once; what the store refuses is logged. release frees arg. */
-void store_write_queued(store *s, store_write_fn *run, void *arg, void (*release)(void *arg));
+store_op *store_write_begin(store *s, const char *subject, store_write_fn *run, void *arg);
+/* A write without waiting. A batch that the disk did not take is tried again, so that run may come
+ * more than once; what the store refuses is logged. */
+typedef struct store_queued {
+    const char *subject; /* id of the sandbox it is about, or NULL; of arg */
+    store_write_fn *run;
+    void *arg;
+    void (*release)(void *arg); /* frees arg */
+    /* On the writer's thread, or NULL: after a failed try, which is repeated, with false; at the
+     * end, committed or given up, once with true. Must not wait for the store. */
+    void (*told)(void *arg, bool settled);
+} store_queued;
+void store_write_queued(store *s, const store_queued *q);
 
 /* A connection for reading, given back at the end of the scope. */
 typedef struct store_read {

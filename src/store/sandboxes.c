@@ -128,12 +128,12 @@ static err *run_insert(store_conn *c, void *arg)
 
 err *store_sandbox_insert(store *s, const sandbox_row *r)
 {
-    return store_write(s, run_insert, (void *)r);
+    return store_write_about(s, r->id, run_insert, (void *)r);
 }
 
 store_pending *store_sandbox_insert_begin(store *s, const sandbox_row *r)
 {
-    return store_write_begin(s, run_insert, (void *)r);
+    return store_write_begin(s, r->id, run_insert, (void *)r);
 }
 
 /* ---- updates ---- */
@@ -158,6 +158,13 @@ static void update_free(void *arg)
     free(u->spec);
     free(u->walls);
     free(u);
+}
+
+/* Takes ownership of u. */
+static void update_queue(store *s, update *u, store_write_fn *run)
+{
+    store_write_queued(
+        s, &(store_queued){.subject = u->id, .run = run, .arg = u, .release = update_free});
 }
 
 static err *run_update(store_conn *c, sqlite3_stmt *st, const char *id)
@@ -186,7 +193,7 @@ err *store_sandbox_state(store *s, const char *id, const char *state, const char
     update u = {.state = (char *)state, .cause = (char *)cause, .time = ended_ns};
 
     set_id(&u, id);
-    return store_write(s, run_state, &u);
+    return store_write_about(s, u.id, run_state, &u);
 }
 
 void store_sandbox_state_queued(store *s, const char *id, const char *state, const char *cause,
@@ -198,7 +205,7 @@ void store_sandbox_state_queued(store *s, const char *id, const char *state, con
     u->state = xstrdup(state);
     u->cause = cause ? xstrdup(cause) : NULL;
     u->time = ended_ns;
-    store_write_queued(s, run_state, u, update_free);
+    update_queue(s, u, run_state);
 }
 
 void store_sandbox_running_queued(store *s, const char *id, const char *state, const char *walls)
@@ -208,7 +215,7 @@ void store_sandbox_running_queued(store *s, const char *id, const char *state, c
     set_id(u, id);
     u->state = xstrdup(state);
     u->walls = walls ? xstrdup(walls) : NULL;
-    store_write_queued(s, run_state, u, update_free);
+    update_queue(s, u, run_state);
 }
 
 static err *run_pause(store_conn *c, void *arg)
@@ -230,7 +237,7 @@ err *store_sandbox_pause(store *s, const char *id, const char *state, uint64_t p
     update u = {.state = (char *)state, .time = paused_ns, .ttl = ttl_ns};
 
     set_id(&u, id);
-    return store_write(s, run_pause, &u);
+    return store_write_about(s, u.id, run_pause, &u);
 }
 
 static err *run_spec(store_conn *c, void *arg)
@@ -250,7 +257,7 @@ err *store_sandbox_spec(store *s, const char *id, const char *spec, uint64_t ttl
     update u = {.spec = (char *)spec, .time = ttl_ns};
 
     set_id(&u, id);
-    return store_write(s, run_spec, &u);
+    return store_write_about(s, u.id, run_spec, &u);
 }
 
 static err *run_reset(store_conn *c, void *arg)
@@ -271,7 +278,7 @@ static err *run_reset(store_conn *c, void *arg)
 
 store_pending *store_sandbox_reset_begin(store *s, const sandbox_reset *r)
 {
-    return store_write_begin(s, run_reset, (void *)r);
+    return store_write_begin(s, r->id, run_reset, (void *)r);
 }
 
 static err *run_pending(store_conn *c, void *arg)
@@ -290,7 +297,7 @@ err *store_sandbox_pending(store *s, const char *id, bool pending)
     update u = {.time = pending};
 
     set_id(&u, id);
-    return store_write(s, run_pending, &u);
+    return store_write_about(s, u.id, run_pending, &u);
 }
 
 static err *run_free_key(store_conn *c, void *arg)
@@ -308,7 +315,7 @@ void store_sandbox_free_key_queued(store *s, const char *id)
     update *u = xcalloc(1, sizeof *u);
 
     set_id(u, id);
-    store_write_queued(s, run_free_key, u, update_free);
+    update_queue(s, u, run_free_key);
 }
 
 /* ---- reads ---- */

@@ -1,10 +1,15 @@
 /* Group commit: while one batch is on its way to the disk, the next gathers. A batch is one
- * transaction; nobody hears of success before its commit. Writes that nobody waits for are put off
- * for a moment, and go with the next one that somebody waits for: a create costs one commit, not
- * two, and its second write is not in the way of the sandbox's first command. */
+ * transaction; success is reported after its commit. Queued writes are put off for a moment and go
+ * with the next awaited one: a create costs one commit, not two, and its second write does not
+ * delay the sandbox's first command.
+ *
+ * There are two queues. Fresh writes are tried once, in the order of the calls. Queued writes of a
+ * batch that failed are kept, tried again twice a second, and never delay an awaited write; only
+ * writes about the same sandbox stay in order across both. */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/metric.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -13,7 +18,7 @@
 #define BATCH_MAX  512
 #define LAZY_NS    (5 * NS_PER_MS) /* how long a write that nobody waits for may be put off */
 #define QUEUED_MAX 65536 /* beyond it even queued writes wait: the disk is that far behind */
-#define KEPT_MAX   (QUEUED_MAX / 2) /* of a batch that failed: nobody is to wait for a full disk */
+#define KEPT_MAX   (QUEUED_MAX / 2) /* of batches that failed; further ones are given up */
 #define AGAIN_NS   (500 * NS_PER_MS)
 
 enum {
@@ -45,36 +50,132 @@ static void look(void *arg)
     store_writer *w = arg;
     LOCK_SCOPE(&w->lock);
 
-    metric_set(&METRICS[M_QUEUE], 0, (int64_t)w->queued);
+    metric_set(&METRICS[M_QUEUE], 0, (int64_t)(w->fresh.n + w->kept.n));
 }
 
-static store_op *take_batch(store_writer *w)
+/* ---- queues; the writer's lock is held ---- */
+
+static void queue_init(store_queue *q)
+{
+    *q = (store_queue){.last = &q->first};
+}
+
+static void queue_append(store_queue *q, store_op *o)
+{
+    o->next = NULL;
+    *q->last = o;
+    q->last = &o->next;
+    q->n++;
+}
+
+static store_op *queue_pop(store_queue *q)
+{
+    store_op *o = q->first;
+
+    if (!o)
+        return NULL;
+    q->first = o->next;
+    if (!q->first)
+        q->last = &q->first;
+    q->n--;
+    o->next = NULL;
+    return o;
+}
+
+/* Moves every write of from to the end of to. */
+static void queue_move(store_queue *to, store_queue *from)
+{
+    if (!from->first)
+        return;
+    *to->last = from->first;
+    to->last = from->last;
+    to->n += from->n;
+    queue_init(from);
+}
+
+/* Moves the writes of `from` that `wanted` accepts to the end of `to`; both keep their order. */
+static void queue_select(store_queue *to, store_queue *from,
+                         bool (*wanted)(const store_op *o, void *arg), void *arg)
+{
+    store_queue rest;
+
+    queue_init(&rest);
+    for (store_op *o; (o = queue_pop(from));)
+        queue_append(wanted(o, arg) ? to : &rest, o);
+    queue_move(from, &rest);
+}
+
+/* ---- batches ---- */
+
+/* Returns when the next batch is due: 0 is at once, UINT64_MAX is never. Lock held. */
+static uint64_t batch_due(const store_writer *w)
+{
+    uint64_t due = UINT64_MAX;
+
+    if (w->fresh.n)
+        due = w->stop || w->awaited || w->fresh.n >= BATCH_MAX ? 0 : w->lazy_until;
+    if (w->kept.n && (w->stop || w->again_ns < due))
+        due = w->stop ? 0 : w->again_ns;
+    return due;
+}
+
+static bool is_of_subject(const store_op *o, void *arg)
+{
+    return o->subject && map_get_str(arg, o->subject);
+}
+
+/* Moves kept writes about the sandboxes that the batch's awaited writes are about in front of
+ * these: an awaited write overtakes only writes about other sandboxes. Lock held. */
+static void batch_take_along(store_writer *w, store_queue *batch)
+{
+    store_queue along;
+    map subjects = {0};
+
+    queue_init(&along);
+    for (store_op *o = batch->first; o; o = o->next)
+        if (!o->release && o->subject)
+            map_put_str(&subjects, o->subject, o);
+    if (subjects.count)
+        queue_select(&along, &w->kept, is_of_subject, &subjects);
+    map_done(&subjects);
+    queue_move(&along, batch);
+    queue_move(batch, &along);
+}
+
+/* Takes kept writes if their time has come, in turns with awaited ones, else fresh ones. Lock
+ * held. */
+static void batch_fill(store_writer *w, store_queue *batch)
+{
+    bool due = w->kept.n && (w->stop || w->again_ns <= now_mono_ns());
+
+    w->again = due && !(w->again && w->awaited) && !(w->stop && w->fresh.n);
+    store_queue *from = w->again ? &w->kept : &w->fresh;
+    while (batch->n < BATCH_MAX && from->n) {
+        store_op *o = queue_pop(from);
+        w->awaited -= !w->again && !o->release;
+        queue_append(!w->again && o->flush && w->kept.n ? &w->kept : batch, o);
+    }
+    if (!w->again && w->kept.n)
+        batch_take_along(w, batch);
+}
+
+/* Waits for a batch; it is empty when the writer is to stop. */
+static void batch_wait(store_writer *w, store_queue *batch)
 {
     LOCK_SCOPE(&w->lock);
+    uint64_t nap_until = now_mono_ns() + LAZY_NS, due;
 
-    uint64_t nap_until = now_mono_ns() + LAZY_NS;
     w->naps = true;
-    while (!w->stop && !w->awaited && (w->queued < BATCH_MAX || now_mono_ns() < w->again_ns))
-        if (w->first && !cond_wait_until(&w->work, &w->lock, w->lazy_until))
-            break;
-        else if (!w->first)
+    while ((due = batch_due(w)) > now_mono_ns() && !w->stop)
+        if (due < UINT64_MAX)
+            cond_wait_until(&w->work, &w->lock, due);
+        else
             w->naps &= cond_wait_until(&w->work, &w->lock, w->naps ? nap_until : 0);
-    store_op *batch = w->first, **end = &w->first;
-    size_t n = 0;
-    for (; *end && n < BATCH_MAX; n++) {
-        w->awaited -= !(*end)->release;
-        end = &(*end)->next;
-    }
-    w->first = *end;
-    *end = NULL;
-    if (!w->first)
-        w->last = &w->first;
-    w->queued -= n;
+    batch_fill(w, batch);
     pthread_cond_broadcast(&w->room);
-    return batch;
 }
 
-static void fail_all(store_op *batch, const err *why)
+static void batch_fail(store_op *batch, const err *why)
 {
     for (store_op *o = batch; o; o = o->next) {
         err_free(o->result);
@@ -82,104 +183,160 @@ static void fail_all(store_op *batch, const err *why)
     }
 }
 
-/* Runs each in one transaction. What one refuses (a name that is taken) concerns it alone; when
- * SQLite itself has rolled back (disk full, I/O error), none of them has happened. */
-static err *run_batch(store_conn *c, store_op *batch)
+/* Returns true if the disk or the memory refused a write, not a rule of the store. */
+static bool is_trouble(const err *e)
 {
+    return e && (e->code == ERR_DISK_FULL || e->code == ERR_UNAVAILABLE);
+}
+
+/* Runs each in one transaction. What one refuses (a name that is taken) concerns it alone. When
+ * SQLite has rolled back, or the disk or the memory refused one, none of them has happened. */
+static err *batch_run(store_conn *c, store_op *batch)
+{
+    err *e = NULL;
+
     TRY(store_run(c, SQL_BEGIN, "begin a transaction"));
-    for (store_op *o = batch; o; o = o->next) {
+    for (store_op *o = batch; o && !e; o = o->next) {
         o->result = o->run(c, o->arg);
         if (sqlite3_get_autocommit(c->db))
             return o->result ? err_copy(o->result)
                              : err_new(ERR_INTERNAL, "the transaction was rolled back");
+        if (is_trouble(o->result))
+            e = err_copy(o->result);
     }
     FAULT_KILL("store.uncommitted");
-    err *e = store_run(c, SQL_COMMIT, "commit");
+    if (!e)
+        e = store_run(c, SQL_COMMIT, "commit");
     FAULT_KILL("store.committed");
     if (e && !sqlite3_get_autocommit(c->db))
         err_drop(store_run(c, SQL_ROLLBACK, "roll back"), "store");
     return e;
 }
 
-static void free_queued(store_op *o)
+/* Lock held. The op lies on the waiter's stack: it may be gone as soon as the lock is released. */
+static void op_answer(store_op *o)
 {
+    o->done = true;
+    pthread_cond_signal(&o->ended);
+}
+
+static void op_free(store_op *o)
+{
+    bool lost = o->result && o->result->code != ERR_NOT_FOUND;
+
+    metric_add(&METRICS[M_LOST], 0, lost);
     err_drop(o->result, "a queued write to the store failed");
-    if (o->release)
-        o->release(o->arg);
+    if (o->told)
+        o->told(o->arg, true);
+    o->release(o->arg);
     free(o);
 }
 
-/* Locked. Before everything that has come since, in their order. */
-static void put_back(store_writer *w, store_op *kept, store_op **end, size_t n)
+static bool is_awaited(const store_op *o, void *arg)
 {
-    *end = w->first;
-    if (!w->first)
-        w->last = end;
-    w->first = kept;
-    w->queued += n;
-    w->again_ns = w->lazy_until = now_mono_ns() + AGAIN_NS;
+    (void)arg;
+    return !o->release;
 }
 
-/* What nobody waits for nobody repeats either: how a sandbox ended would be lost with a disk that
- * was full for a moment. */
-static void finish_batch(store_writer *w, store_op *batch, bool failed)
+/* Puts writes of a failed batch back: before the kept ones if they come from there, else behind
+ * them. A flush behind them fails with them. Lock held. */
+static void batch_keep(store_writer *w, store_queue *back, const err *why)
 {
-    store_op *kept = NULL, **end = &kept;
-    size_t n = 0;
+    store_queue flushes;
+    uint64_t now = now_mono_ns();
+
+    if (w->again) {
+        queue_move(back, &w->kept);
+        queue_init(&flushes);
+        queue_select(&flushes, back, is_awaited, NULL);
+        batch_fail(flushes.first, why);
+        for (store_op *o; (o = queue_pop(&flushes));)
+            op_answer(o);
+    }
+    queue_move(&w->kept, back);
+    if (w->again || w->again_ns <= now)
+        w->again_ns = now + AGAIN_NS;
+}
+
+/* Answers who waits, keeps queued writes of a failed batch, and collects the other queued ones. */
+static void batch_sort(store_writer *w, store_queue *batch, const err *why, store_queue *over)
+{
+    store_queue back;
     LOCK_SCOPE(&w->lock);
 
-    for (store_op *o = batch, *next; o; o = next) {
-        next = o->next;
-        if (failed && o->release && !w->stop && w->queued + n < KEPT_MAX) {
+    queue_init(&back);
+    for (store_op *o; (o = queue_pop(batch));) {
+        if (why && o->release && !w->stop && w->kept.n + back.n < KEPT_MAX) {
             err_free(TAKE_PTR(o->result));
-            *end = o;
-            end = &o->next;
-            n++;
+            queue_append(&back, o);
             continue;
         }
         metric_add(&METRICS[M_WRITES], 0, 1);
-        if (o->release) {
-            metric_add(&METRICS[M_LOST], 0, failed);
-            free_queued(o);
-        } else {
-            /* The op lies on the waiter's stack: it may be gone as soon as we unlock. */
-            o->done = true;
-            pthread_cond_signal(&o->ended);
-        }
+        if (o->release)
+            queue_append(over, o);
+        else
+            op_answer(o);
     }
-    if (n)
-        put_back(w, kept, end, n);
+    if (back.n)
+        batch_keep(w, &back, why);
+    else if (w->again && !why)
+        w->again_ns = 0;
+    w->failing = why || w->kept.n;
+}
+
+/* How a sandbox ended would be lost with a disk that was full for a moment, if queued writes were
+ * not tried again. */
+static void batch_finish(store_writer *w, store_queue *batch, const err *why)
+{
+    store_queue over;
+
+    for (store_op *o = batch->first; why && o; o = o->next)
+        if (o->told)
+            o->told(o->arg, false);
+    queue_init(&over);
+    batch_sort(w, batch, why, &over);
+    for (store_op *o; (o = queue_pop(&over));)
+        op_free(o);
+}
+
+static void batch_failed(store_writer *w, store_op *batch, const err *e)
+{
+    batch_fail(batch, e);
+    metric_add(&METRICS[M_FAILED], 0, 1);
+    if (!w->failing)
+        log_error("store", "writes fail and are tried again: %s%s%s", e->message,
+                  e->cause ? ": " : "", str_or(e->cause, ""));
 }
 
 static void *writer_main(void *arg)
 {
     store_writer *w = arg;
-    store_op *batch;
 
-    while ((batch = take_batch(w))) {
+    for (;;) {
+        store_queue batch;
+        queue_init(&batch);
+        batch_wait(w, &batch);
+        if (!batch.n)
+            return NULL;
         uint64_t begun = now_mono_ns();
-        CLEANUP(err_freep) err *e = run_batch(w->conn, batch);
-        if (e) {
-            fail_all(batch, e);
-            metric_add(&METRICS[M_FAILED], 0, 1);
-            if (!w->failing)
-                log_error("store", "writes fail and are tried again: %s%s%s", e->message,
-                          e->cause ? ": " : "", str_or(e->cause, ""));
-        }
-        w->failing = e != NULL;
-        store_events_committed(&w->events, !e);
+        CLEANUP(err_freep) err *e = batch_run(w->conn, batch.first);
+        if (e)
+            batch_failed(w, batch.first, e);
+        bool news = store_events_committed(&w->events, !e);
         metric_add(&METRICS[M_COMMITS], 0, 1);
         metric_observe_ns(&METRICS[M_COMMIT_TIME], 0, now_mono_ns() - begun);
-        finish_batch(w, batch, e != NULL);
+        batch_finish(w, &batch, e);
+        if (news) /* behind the answers: there may be thousands of watchers */
+            store_events_notify(&w->events);
     }
-    return NULL;
 }
 
 void store_writer_start(store_writer *w, store_conn *conn)
 {
     metric_register(METRICS, ARRAY_LEN(METRICS));
     w->conn = conn;
-    w->last = &w->first;
+    queue_init(&w->fresh);
+    queue_init(&w->kept);
     pthread_mutex_init(&w->lock, NULL);
     cond_init(&w->work);
     cond_init(&w->room);
@@ -202,33 +359,42 @@ void store_writer_stop(store_writer *w)
     pthread_mutex_destroy(&w->lock);
 }
 
-/* Locked. */
-static void enqueue(store_writer *w, store_op *o)
+/* Behind kept writes a queued one waits with them, so that writes about a sandbox stay in order.
+ * Lock held. */
+static bool op_waits_with_kept(const store_writer *w, const store_op *o)
 {
-    while (w->queued >= QUEUED_MAX)
+    return (o->release || o->flush) && w->kept.n && w->kept.n < KEPT_MAX && !w->stop;
+}
+
+/* Lock held. */
+static void op_enqueue(store_writer *w, store_op *o)
+{
+    while (w->fresh.n >= QUEUED_MAX)
         pthread_cond_wait(&w->room, &w->lock);
-    if (!w->first) {
+    if (op_waits_with_kept(w, o)) {
+        queue_append(&w->kept, o);
+        return;
+    }
+    if (!w->fresh.n) {
         w->lazy_until = now_mono_ns() + LAZY_NS;
         if (!w->naps)
             pthread_cond_signal(&w->work);
     }
-    *w->last = o;
-    w->last = &o->next;
-    w->queued++;
+    queue_append(&w->fresh, o);
     w->awaited += !o->release;
-    if (!o->release || w->queued >= BATCH_MAX)
+    if (!o->release || w->fresh.n >= BATCH_MAX)
         pthread_cond_signal(&w->work);
 }
 
-static void begin(store *s, store_op *o)
+static void op_begin(store *s, store_op *o)
 {
     cond_init(&o->ended);
     o->begun_ns = now_mono_ns();
     LOCK_SCOPE(&s->writer.lock);
-    enqueue(&s->writer, o);
+    op_enqueue(&s->writer, o);
 }
 
-static err *end(store *s, store_op *o)
+static err *op_end(store *s, store_op *o)
 {
     pthread_mutex_lock(&s->writer.lock);
     while (!o->done)
@@ -239,26 +405,31 @@ static err *end(store *s, store_op *o)
     return o->result;
 }
 
-err *store_write(store *s, store_write_fn *run, void *arg)
+err *store_write_about(store *s, const char *subject, store_write_fn *run, void *arg)
 {
-    store_op o = {.run = run, .arg = arg};
+    store_op o = {.run = run, .arg = arg, .subject = subject};
 
-    begin(s, &o);
-    return end(s, &o);
+    op_begin(s, &o);
+    return op_end(s, &o);
 }
 
-store_op *store_write_begin(store *s, store_write_fn *run, void *arg)
+err *store_write(store *s, store_write_fn *run, void *arg)
+{
+    return store_write_about(s, NULL, run, arg);
+}
+
+store_op *store_write_begin(store *s, const char *subject, store_write_fn *run, void *arg)
 {
     store_op *o = xcalloc(1, sizeof *o);
 
-    *o = (store_op){.run = run, .arg = arg};
-    begin(s, o);
+    *o = (store_op){.run = run, .arg = arg, .subject = subject};
+    op_begin(s, o);
     return o;
 }
 
 err *store_pending_end(store *s, store_pending *p)
 {
-    err *e = end(s, p);
+    err *e = op_end(s, p);
 
     free(p);
     return e;
@@ -273,14 +444,21 @@ static err *write_nothing(store_conn *c, void *arg)
 
 err *store_flush(store *s)
 {
-    return store_write(s, write_nothing, NULL);
+    store_op o = {.run = write_nothing, .flush = true};
+
+    op_begin(s, &o);
+    return op_end(s, &o);
 }
 
-void store_write_queued(store *s, store_write_fn *run, void *arg, void (*release)(void *arg))
+void store_write_queued(store *s, const store_queued *q)
 {
     store_op *o = xcalloc(1, sizeof *o);
 
-    *o = (store_op){.run = run, .arg = arg, .release = release};
+    *o = (store_op){.run = q->run,
+                    .arg = q->arg,
+                    .subject = q->subject,
+                    .release = q->release,
+                    .told = q->told};
     LOCK_SCOPE(&s->writer.lock);
-    enqueue(&s->writer, o);
+    op_enqueue(&s->writer, o);
 }

@@ -144,6 +144,176 @@ static void writes_nobody_waits_for_outlast_a_full_disk(void **state)
     assert_int_equal(metric_of("bothy_store_writes_lost_total"), 0);
 }
 
+#define BACKLOG 1000
+
+/* The disk refuses writes from here on, until disk_mend(). */
+static struct rlimit disk_break(void)
+{
+    struct rlimit all, none;
+
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    none = (struct rlimit){0, all.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    return all;
+}
+
+static void disk_mend(struct rlimit all)
+{
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+}
+
+static void insert_backlog(store *s)
+{
+    for (int i = 0; i < BACKLOG; i++) {
+        char id[32];
+        snprintf(id, sizeof id, "b000%016d", i);
+        sandbox_row r = row_of(id, "alice", NULL);
+        assert_ok(store_sandbox_insert(s, &r));
+    }
+}
+
+static void end_backlog(store *s)
+{
+    for (int i = 0; i < BACKLOG; i++) {
+        char id[32];
+        snprintf(id, sizeof id, "b000%016d", i);
+        store_sandbox_state_queued(s, id, "gone", "{}", 5);
+    }
+}
+
+static void assert_backlog_ended(store *s)
+{
+    for (int i = 0; i < BACKLOG; i++) {
+        CLEANUP(sandbox_row_done) sandbox_row got = {0};
+        char id[32];
+        snprintf(id, sizeof id, "b000%016d", i);
+        assert_ok(store_sandbox_get(s, id, &got));
+        assert_string_equal(got.state, "gone");
+    }
+}
+
+/* On a full disk with more queued writes than a batch has: an awaited write is answered within a
+ * second, kept ones are tried twice a second and not in a loop, and none is lost. */
+static void awaited_writes_overtake_kept_ones(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    CLEANUP(store_closep_) store *s = NULL;
+    sandbox_row late = row_of("b1000000000000000001", "alice", NULL);
+
+    (void)state;
+    assert_ok(store_open(d.fd, "store.db", "normal", &s));
+    insert_backlog(s);
+    uint64_t lost = metric_of("bothy_store_writes_lost_total");
+    struct rlimit all = disk_break();
+    end_backlog(s);
+    usleep(100000); /* they are tried, and kept */
+    uint64_t failed = metric_of("bothy_store_commits_failed_total"), begun = now_mono_ns();
+    err *full[5], *unflushed;
+    for (int i = 0; i < 5; i++)
+        full[i] = store_sandbox_insert(s, &late);
+    uint64_t took = now_mono_ns() - begun;
+    unflushed = store_flush(s);
+    uint64_t flushed = now_mono_ns() - begun;
+    failed = metric_of("bothy_store_commits_failed_total") - failed;
+    disk_mend(all);
+    for (int i = 0; i < 5; i++) {
+        assert_non_null(full[i]);
+        err_free(full[i]);
+    }
+    assert_non_null(unflushed); /* what is queued is not committed */
+    err_free(unflushed);
+    assert_true(took < NS_PER_S);
+    assert_true(failed <= 8 + 4 * flushed / NS_PER_S);
+    assert_ok(store_flush(s));
+    assert_ok(store_sandbox_insert(s, &late));
+    assert_backlog_ended(s);
+    assert_int_equal(metric_of("bothy_store_writes_lost_total"), lost);
+}
+
+/* With room again, an awaited write about a sandbox is not overtaken by an older kept one. */
+static void writes_about_a_sandbox_stay_in_order(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    CLEANUP(store_closep_) store *s = NULL;
+    CLEANUP(sandbox_row_done) sandbox_row paused = {0};
+    CLEANUP(sandbox_row_done) sandbox_row gone = {0};
+    const char *one = "b0000000000000000001", *two = "b0000000000000000002";
+
+    (void)state;
+    assert_ok(store_open(d.fd, "store.db", "normal", &s));
+    insert_backlog(s);
+    struct rlimit all = disk_break();
+    end_backlog(s);
+    usleep(100000);
+    sandbox_row r = row_of("b1000000000000000001", "alice", NULL);
+    r.state = (char *)"creating";
+    disk_mend(all);
+    assert_ok(store_sandbox_insert(s, &r));
+    all = disk_break();
+    store_sandbox_running_queued(s, r.id, "running", NULL);
+    usleep(100000);
+    disk_mend(all);
+    assert_ok(store_sandbox_pause(s, r.id, "paused", 7, 0));
+    err *ended =
+        store_sandbox_pause(s, one, "paused", 7, 0); /* its end was kept, and comes first */
+    assert_err(ended, ERR_NOT_FOUND);
+    store_sandbox_running_queued(s, two, "running", NULL); /* nor does it live again */
+    err_drop(store_flush(s), "the last is refused");
+    assert_ok(store_sandbox_get(s, r.id, &paused));
+    assert_string_equal(paused.state, "paused");
+    assert_ok(store_sandbox_get(s, two, &gone));
+    assert_string_equal(gone.state, "gone");
+    assert_backlog_ended(s);
+}
+
+typedef struct moody {
+    _Atomic int runs, refused, settled, released;
+} moody;
+
+static err *run_moody(store_conn *c, void *arg)
+{
+    moody *m = arg;
+
+    (void)c;
+    return atomic_fetch_add(&m->runs, 1) < 2 ? err_new(ERR_DISK_FULL, "no room for it") : NULL;
+}
+
+static void release_moody(void *arg)
+{
+    ((moody *)arg)->released++;
+}
+
+static void told_moody(void *arg, bool settled)
+{
+    moody *m = arg;
+
+    m->refused += !settled;
+    m->settled += settled;
+}
+
+/* SQLite may refuse one write for want of room and keep the transaction. */
+static void a_queued_write_that_fails_alone_is_tried_again(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    CLEANUP(store_closep_) store *s = NULL;
+    moody m = {0};
+
+    (void)state;
+    assert_ok(store_open(d.fd, "store.db", "normal", &s));
+    uint64_t lost = metric_of("bothy_store_writes_lost_total");
+    store_write_queued(
+        s,
+        &(store_queued){.run = run_moody, .arg = &m, .release = release_moody, .told = told_moody});
+    for (int i = 0; i < 500 && !m.released; i++)
+        usleep(10000);
+    assert_int_equal(m.runs, 3);
+    assert_int_equal(m.refused, 2);
+    assert_int_equal(m.settled, 1);
+    assert_int_equal(m.released, 1);
+    assert_int_equal(metric_of("bothy_store_writes_lost_total"), lost);
+}
+
 /* The WAL has its full length from the start, and survives a kill with zeros behind its frames:
  * every_acknowledged_insert_survives_a_kill reads such a one. */
 static void wal_does_not_grow_with_commits(void **state)
@@ -360,6 +530,9 @@ int main(void)
         cmocka_unit_test(writes_nobody_waits_for_go_with_the_next_one),
         cmocka_unit_test(writes_nobody_waits_for_are_not_put_off_for_long),
         cmocka_unit_test(writes_nobody_waits_for_outlast_a_full_disk),
+        cmocka_unit_test(awaited_writes_overtake_kept_ones),
+        cmocka_unit_test(writes_about_a_sandbox_stay_in_order),
+        cmocka_unit_test(a_queued_write_that_fails_alone_is_tried_again),
         cmocka_unit_test(wal_does_not_grow_with_commits),
         cmocka_unit_test(a_wal_that_cannot_be_lengthened_keeps_no_zeros),
         cmocka_unit_test(many_writers_share_few_commits),
