@@ -17,7 +17,7 @@
 void sandbox_give_up(sandbox *sb)
 {
     store_sandbox_free_key_queued(sb->engine->o.store, sb->id);
-    engine_end(sb->engine, sb, &(cause){.kind = CAUSE_CREATE_FAILED, .stage = "interrupted"});
+    engine_end(sb, &(cause){.kind = CAUSE_CREATE_FAILED, .stage = "interrupted"});
     create_tell(sb, err_new(ERR_CREATE_FAILED, "the create of sandbox %s was interrupted", sb->id));
 }
 

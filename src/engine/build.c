@@ -623,7 +623,7 @@ static void end_sandboxes(engine *e, const build_row *rows, size_t nrows)
     for (size_t i = 0; i < n; i++) {
         if (is_of_build(all[i], rows, nrows)) {
             drop_snapshots(e, all[i]);
-            engine_end(e, all[i], &(cause){.kind = CAUSE_INTERNAL, .detail = "its build was lost"});
+            engine_end(all[i], &(cause){.kind = CAUSE_INTERNAL, .detail = "its build was lost"});
         }
         sandbox_unref(all[i]);
     }

@@ -97,14 +97,14 @@ void engine_create_leave(engine *e, sandbox *sb)
     pthread_cond_signal(&e->wake);
 }
 
-static void cancel_left(engine *e, const left_create *l)
+static void cancel_left(const left_create *l)
 {
     err *failure = NULL;
 
     if (l->decided)
-        engine_end_decided(e, l->sb, &LEFT);
+        engine_end_decided(l->sb, &LEFT);
     else if (!create_cancel(l->sb, NULL, &failure))
-        engine_end(e, l->sb, &LEFT);
+        engine_end(l->sb, &LEFT);
     err_drop(failure, "cancel");
 }
 
@@ -120,7 +120,7 @@ void create_cancel_left(engine *e)
         e->nleft = 0;
     }
     for (size_t i = 0; i < n; i++) {
-        cancel_left(e, &left[i]);
+        cancel_left(&left[i]);
         sandbox_unref(left[i].sb);
     }
     free(left);

@@ -43,7 +43,6 @@ static void create_failed(sandbox *sb, err *failure, const char *stage, bool rec
     cause why = {.kind = CAUSE_CREATE_FAILED, .stage = stage, .detail = failure->message};
     if (create_cancelled(sb) && sb->deleted_by)
         why = (cause){.kind = CAUSE_REQUESTED, .by = sb->deleted_by};
-    CLEANUP(freep) char *text = cause_json(&why);
 
     metric_add(&ENGINE_METRICS[M_CREATE_FAILED], 0, 1);
     LOG_ABOUT(sb->id, sb->request, 0);
@@ -51,8 +50,7 @@ static void create_failed(sandbox *sb, err *failure, const char *stage, bool rec
              failure->cause ? ": " : "", str_or(failure->cause, ""));
     if (recorded) {
         store_sandbox_free_key_queued(e->o.store, sb->id);
-        store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
-                                   clock_real(e->o.clock));
+        end_record(sb, &why, false);
     }
     create_forget(sb);
     sandbox_finish(sb, &why);

@@ -77,7 +77,7 @@ static void finish(ending *x)
     x->facts.ooms_ago = exec_table_ooms(sb->table);
     cause why = cause_of_end(&x->facts, detail);
     log_warn("gone", "sandbox %s: pid 1 has ended: %s", sb->id, x->why);
-    engine_end(sb->engine, sb, &why);
+    engine_end(sb, &why);
     EXEC_BOX_EVENTS.gone(sb->table, x->why);
     create_tell(sb, err_new(ERR_CREATE_FAILED, "sandbox %s ended while it was created", sb->id));
     ending_free(x);

@@ -47,6 +47,7 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     session_count();
     engine_count_init(e);
     events_open(e);
+    ended_open(e);
     pause_recall(e);
     builds_open(e);
     usage_open(e);
@@ -75,6 +76,7 @@ void engine_free(engine *e)
     snapshot_wait_all(e);
     pthread_join(e->resetter, NULL);
     usage_close(e);
+    ended_close(e);
     for (size_t i = 0; i < e->nleft; i++)
         sandbox_unref(e->left[i].sb);
     free(e->left);
@@ -167,21 +169,6 @@ static err *adopt(engine *e, const sandbox_row *row, const box_status *status, b
     return NULL;
 }
 
-static void mark_gone(engine *e, const sandbox_row *row, cause why)
-{
-    bool creating = !strcmp(row->state, lifecycle_name(LIFE_CREATING));
-    /* After a power cut nobody knows whether it was answered: it was lost, in either case. */
-    if (creating && !e->o.rebooted)
-        why = (cause){.kind = CAUSE_CREATE_FAILED, .stage = "interrupted"};
-    CLEANUP(freep) char *text = cause_json(&why);
-
-    if (creating)
-        store_sandbox_free_key_queued(e->o.store, row->id);
-    store_sandbox_state_queued(e->o.store, row->id, lifecycle_name(LIFE_GONE), text,
-                               clock_real(e->o.clock));
-    metric_add(&ENGINE_METRICS[M_ENDED], why.kind, 1);
-}
-
 /* A node that starts without it would have to end the sandbox, or to forget its commands. */
 static err *cannot_read(const char *id, err *why)
 {
@@ -209,7 +196,9 @@ static err *reconcile_row(engine *e, map *boxes, const sandbox_row *row)
     box_status *b = map_get_str(boxes, in.id);
     if (!b || b->dead) {
         char detail[CAUSE_DETAIL_MAX];
-        mark_gone(e, row, b ? ending_cause(e, in.id, detail) : (cause){.kind = CAUSE_NODE_LOST});
+        cause known = b ? ending_cause(e, in.id, detail) : (cause){0};
+        end_row(e, row, b ? &known : NULL, b);
+        map_take_str(boxes, in.id); /* its exit status stays until the row is written */
         return NULL;
     }
     err *failure = adopt(e, row, b, &unread);
@@ -218,7 +207,7 @@ static err *reconcile_row(engine *e, map *boxes, const sandbox_row *row)
     if (failure) {
         log_error("reconcile", "sandbox %s cannot be taken up: %s", row->id, failure->message);
         err_drop(e->o.backend->ops->destroy(e->o.backend, in.id), "reconcile");
-        mark_gone(e, row, (cause){.kind = CAUSE_INTERNAL, .detail = failure->message});
+        end_row(e, row, &(cause){.kind = CAUSE_INTERNAL, .detail = failure->message}, false);
         err_free(failure);
         return NULL;
     }

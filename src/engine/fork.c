@@ -316,7 +316,7 @@ static void end_children(engine *e, const snapshot_row *rows, size_t nrows)
 
     for (size_t i = 0; i < n; i++) {
         if (began_with(all[i], rows, nrows))
-            engine_end(e, all[i], &(cause){.kind = CAUSE_INTERNAL, .detail = "its fork was lost"});
+            engine_end(all[i], &(cause){.kind = CAUSE_INTERNAL, .detail = "its fork was lost"});
         sandbox_unref(all[i]);
     }
 }

@@ -138,7 +138,7 @@ void idle_look(engine *e)
     usage_of_live(e, all, n, used);
     for (size_t i = 0; i < n; i++) {
         if (used[i].known && decide(all[i], &used[i])) /* not known: not idle */
-            engine_end_decided(e, all[i], &(cause){.kind = CAUSE_IDLE});
+            engine_end_decided(all[i], &(cause){.kind = CAUSE_IDLE});
         sandbox_unref(all[i]);
     }
 }

@@ -47,6 +47,8 @@ struct engine {
     pthread_cond_t reset_wake;
     struct reset_job *resets; /* whose box has come, or will not */
     struct ending *endings;   /* pid 1 has ended, and why is known: the keeper finishes them */
+    map ended;                /* id → sandbox, a reference each: their row is queued (ended.c) */
+    struct sandbox *written;  /* of them, by next_ended: for the keeper, a reference each */
     map buckets;              /* key id or owner → quota_bucket */
     struct sandbox *snapshotting[SNAPSHOTS_AT_ONCE]; /* under the lock, borrowed; NULL: none */
     struct sandbox *forking[SNAPSHOTS_AT_ONCE];      /* likewise */
@@ -151,6 +153,12 @@ struct sandbox {
     bool recovering;        /* found in `creating` at start: init's claimed bit decides */
     uint64_t recover_by_ns; /* monotonic: then it is given up */
     bool deleting;
+    /* under the engine's lock; ended.c */
+    struct sandbox *next_ended;
+    bool end_destroys; /* its box is to be destroyed when the row of its end is written */
+    bool end_early;    /* or when the disk refuses it */
+    bool end_written, end_handed;
+    /* under the lock */
     bool claiming;    /* a create has asked for its slot, or is about to */
     bool cancelled;   /* a create nobody wants any more */
     char *deleted_by; /* who said so; NULL: its caller left. Immutable once cancelled */
@@ -192,8 +200,8 @@ sandbox *sandbox_from_row(engine *e, const sandbox_row *r);
 void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row); /* borrows strings but spec */
 /* What a box of it is asked to be, but for env and secrets; to be checked before it is used. */
 void sandbox_to_spec(sandbox *sb, sandbox_spec *ret_spec);
-/* The sandbox of a row that was just read: the live one, or a gone one made from the row. May wait
- * for the store: an end that is queued is read, too. */
+/* The sandbox of a row that was just read: the live one, one whose end is queued, or a gone one made
+ * from the row. */
 err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_MUST;
 /* The machine's step; logs and refuses what the table forbids. Caller holds the lock. */
 bool sandbox_enter(sandbox *sb, enum lifecycle state);
@@ -345,6 +353,16 @@ void ending_drop_all(engine *e);   /* the keeper has ended */
 /* The same for one that is found dead at start. Waits. */
 cause ending_cause(engine *e, const char *id, char buffer[CAUSE_DETAIL_MAX]);
 
+/* ended.c: ends whose row is queued. */
+void ended_open(engine *e);
+void ended_close(engine *e); /* the keeper has ended */
+/* Queues the row of an end; destroy: its box, too, behind the row. Does not wait. */
+void end_record(sandbox *sb, const cause *c, bool destroy);
+sandbox *ended_find(engine *e, const char *id); /* a reference, or NULL */
+void ended_finish_all(engine *e);               /* the keeper's */
+/* At start: ends what has no box (known NULL), or a dead one that ended so. Does not wait. */
+void end_row(engine *e, const sandbox_row *row, const cause *known, bool destroy);
+
 /* idle.c: a verb is under way. One step with sandbox_usable: what is in use is not found idle. */
 err *sandbox_use_begin(sandbox *sb) ERR_MUST;
 void sandbox_use_end(sandbox *sb);
@@ -378,9 +396,9 @@ void *engine_keeper(void *arg);
 /* Of threads that others wait for: the node may be away. */
 void engine_destroy_soon(engine *e, const char *id, const char *what);
 /* Ends a live sandbox for a reason of our own. */
-void engine_end(engine *e, sandbox *sb, const cause *c);
+void engine_end(sandbox *sb, const cause *c);
 /* The same when it is decided already. */
-void engine_end_decided(engine *e, sandbox *sb, const cause *c);
+void engine_end_decided(sandbox *sb, const cause *c);
 
 /* pause.c */
 /* Before the engine is anybody's. */

@@ -20,20 +20,16 @@ void engine_destroy_soon(engine *e, const char *id, const char *what)
         err_drop(ops->destroy(e->o.backend, id), what);
 }
 
-void engine_end_decided(engine *e, sandbox *sb, const cause *c)
+void engine_end_decided(sandbox *sb, const cause *c)
 {
-    CLEANUP(freep) char *text = cause_json(c);
-
     LOG_ABOUT(sb->id, NULL, 0);
     metric_add(&ENGINE_METRICS[M_ENDED], c->kind, 1);
     log_info("end", "sandbox %s: %s", sb->id, cause_name(c->kind));
-    store_sandbox_state_queued(e->o.store, sb->id, lifecycle_name(LIFE_GONE), text,
-                               clock_real(e->o.clock));
-    engine_destroy_soon(e, sandbox_box(sb).id, "end");
+    end_record(sb, c, true);
     sandbox_finish(sb, c);
 }
 
-void engine_end(engine *e, sandbox *sb, const cause *c)
+void engine_end(sandbox *sb, const cause *c)
 {
     {
         LOCK_SCOPE(&sb->lock);
@@ -42,7 +38,7 @@ void engine_end(engine *e, sandbox *sb, const cause *c)
         sb->deleting = true;
         sandbox_decide(sb, c);
     }
-    engine_end_decided(e, sb, c);
+    engine_end_decided(sb, c);
 }
 
 /* One whose TTL has passed and that ends with it, as a reference; NULL when there is none. What is
@@ -155,7 +151,7 @@ static bool wait_a_second(engine *e, bool busy)
 {
     LOCK_SCOPE(&e->lock);
 
-    if (!busy && !e->stopping && !e->nleft && !e->endings)
+    if (!busy && !e->stopping && !e->nleft && !e->endings && !e->written)
         cond_wait_until(&e->wake, &e->lock, now_mono_ns() + NS_PER_S);
     return !e->stopping;
 }
@@ -184,10 +180,13 @@ void *engine_keeper(void *arg)
     bool busy = false;
 
     while (wait_a_second(e, busy)) {
+        if (exec_hub_is_short(e->o.execs))
+            shed(e); /* first: it makes room for what the others write */
         create_cancel_left(e);
         ending_finish_all(e);
+        ended_finish_all(e);
         for (sandbox *sb; (sb = expired(e));) {
-            engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
+            engine_end(sb, &(cause){.kind = CAUSE_TTL});
             sandbox_unref(sb);
         }
         for (sandbox *sb; (sb = pause_expired(e));) {
@@ -203,8 +202,6 @@ void *engine_keeper(void *arg)
             sandbox_give_up(sb);
             sandbox_unref(sb);
         }
-        if (exec_hub_is_short(e->o.execs))
-            shed(e);
         if (clock_mono(e->o.clock) - swept > sweep_every(e)) {
             swept = clock_mono(e->o.clock);
             sweep(e);

@@ -353,7 +353,7 @@ static void pause_for_ttl(engine *e, sandbox *sb)
     if (!failure && now)
         tell(sb, "paused", "its time");
     if (failure && put_off(sb, failure))
-        engine_end(e, sb, &(cause){.kind = CAUSE_TTL});
+        engine_end(sb, &(cause){.kind = CAUSE_TTL});
     err_drop(failure, "pause");
 }
 
@@ -482,5 +482,5 @@ void pause_end(engine *e, sandbox *sb)
     char *detail = str_printf("it was paused for longer than the %lu s that one is kept",
                               e->o.keep_paused_ms / 1000);
 
-    engine_end(e, sb, &(cause){.kind = CAUSE_TTL, .detail = detail});
+    engine_end(sb, &(cause){.kind = CAUSE_TTL, .detail = detail});
 }

@@ -336,19 +336,20 @@ sandbox *engine_find_live(engine *e, const char *id)
     return sb ? sandbox_ref(sb) : NULL;
 }
 
-/* A row is written after its sandbox has become live: one that is not live any more has ended, even
- * if its end is still on the way to the store or never got there (a full disk). */
+/* A row is written after its sandbox has become live, and its sandbox is kept until its end is
+ * written: a row that is neither has ended since it was read, or its end was given up. */
 err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
 {
     CLEANUP(sandbox_row_done) sandbox_row settled = {0};
     sandbox *sb = engine_find_live(e, r->id);
 
+    if (!sb)
+        sb = ended_find(e, r->id);
     if (sb) {
         *ret_sandbox = sb;
         return NULL;
     }
     if (strcmp(r->state, lifecycle_name(LIFE_GONE)) != 0) {
-        err_drop(store_flush(e->o.store), "store");
         TRY(store_sandbox_get(e->o.store, r->id, &settled));
         r = &settled;
     }

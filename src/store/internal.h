@@ -172,11 +172,18 @@ void store_writer_start(store_writer *w, store_conn *conn);
 /* Writes what is queued, then ends. Accepts one that never started. */
 void store_writer_stop(store_writer *w);
 
+typedef struct store_states {
+    pthread_mutex_t lock; /* of the watcher; held while it is told */
+    void (*notify)(void *arg, const char *id, bool settled);
+    void *arg;
+} store_states;
+
 /* ---- store.c ---- */
 struct store {
     int dirfd;
     char *name, *sync;
     store_writer writer;
+    store_states states;
     pthread_mutex_t copying;
     pthread_mutex_t lock;
     store_conn *idle;

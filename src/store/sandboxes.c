@@ -1,6 +1,7 @@
 #include <string.h>
 
 #include "base/str.h"
+#include "base/thread.h"
 #include "store/internal.h"
 
 void sandbox_row_done(sandbox_row *r)
@@ -139,6 +140,7 @@ store_pending *store_sandbox_insert_begin(store *s, const sandbox_row *r)
 /* ---- updates ---- */
 
 typedef struct update { /* its strings are owned only when queued */
+    store_states *told; /* whose watcher is told; NULL: none is */
     char id[SANDBOX_ID_LEN + 1];
     char *state, *cause, *spec, *walls;
     uint64_t time, ttl;
@@ -160,11 +162,32 @@ static void update_free(void *arg)
     free(u);
 }
 
+static void update_told(void *arg, bool settled)
+{
+    update *u = arg;
+
+    if (!u->told)
+        return;
+    LOCK_SCOPE(&u->told->lock);
+    if (u->told->notify)
+        u->told->notify(u->told->arg, u->id, settled);
+}
+
+void store_state_watch(store *s, void (*notify)(void *arg, const char *id, bool settled), void *arg)
+{
+    LOCK_SCOPE(&s->states.lock);
+
+    s->states.notify = notify;
+    s->states.arg = arg;
+}
+
 /* Takes ownership of u. */
 static void update_queue(store *s, update *u, store_write_fn *run)
 {
     store_write_queued(
-        s, &(store_queued){.subject = u->id, .run = run, .arg = u, .release = update_free});
+        s,
+        &(store_queued){
+            .subject = u->id, .run = run, .arg = u, .release = update_free, .told = update_told});
 }
 
 static err *run_update(store_conn *c, sqlite3_stmt *st, const char *id)
@@ -201,6 +224,7 @@ void store_sandbox_state_queued(store *s, const char *id, const char *state, con
 {
     update *u = xcalloc(1, sizeof *u);
 
+    u->told = &s->states;
     set_id(u, id);
     u->state = xstrdup(state);
     u->cause = cause ? xstrdup(cause) : NULL;

@@ -53,6 +53,7 @@ err *store_open(int dirfd, const char *path, const char *sync, store **ret_store
 
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->copying, NULL);
+    pthread_mutex_init(&s->states.lock, NULL);
     pthread_mutex_init(&s->writer.events.lock, NULL);
     s->name = xstrdup(path);
     s->sync = xstrdup(sync);
@@ -96,6 +97,7 @@ void store_close(store *s)
     free(s->sync);
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->copying);
+    pthread_mutex_destroy(&s->states.lock);
     pthread_mutex_destroy(&s->writer.events.lock);
     free(s);
 }

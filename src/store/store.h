@@ -58,6 +58,11 @@ err *store_sandbox_state(store *s, const char *id, const char *state, const char
                          uint64_t ended_ns) ERR_MUST;
 void store_sandbox_state_queued(store *s, const char *id, const char *state, const char *cause,
                                 uint64_t ended_ns);
+/* One watcher, called on the writer's thread for each of these: settled false after a try that failed
+ * and will be repeated, true once when it is written or given up. NULL: none from the return on.
+ * notify must not wait for the store. */
+void store_state_watch(store *s, void (*notify)(void *arg, const char *id, bool settled),
+                       void *arg);
 /* It runs, and these are its walls. */
 void store_sandbox_running_queued(store *s, const char *id, const char *state, const char *walls);
 /* It is paused (since paused_ns) or runs again, unless it has ended: ERR_NOT_FOUND. */

@@ -39,6 +39,7 @@ RACES = 3  # times more that a driver may try: a slot that is just ready may be 
 STREAM_MAX = 4 << 20
 ONCE = ", and its client gives up"
 WHOLE = ", its stdin came along"
+IDLE = ", of one that is idle"
 WORLDS = 2  # beside each other
 
 
@@ -81,6 +82,24 @@ def with_start(w):
     ran = [p["exec"] for p in found if p["start"] and (p["end"] or {}).get("how") != "not_started"]
     equal(ran, [begun()], "start commands that ran")
     w.load.ask("DELETE", f"/v1/sandboxes/{made}")
+
+
+def timed(w):
+    """A sandbox whose time is over ends for that reason, wherever bothyd dies: its box, its row and its cause agree."""
+    ended(w, "ttl", ttl=1)
+
+
+def idled(w):
+    """The same for one that is idle; a box whose row was not written yet lives, and is idle once more."""
+    ended(w, "idle", idle=1, ttl=600)
+
+
+def ended(w, cause, **spec):
+    body = {"image": "busybox", "queue_wait": 20, **spec}
+    made = w.load.ask("POST", "/v1/sandboxes", body, {"Idempotency-Key": secrets.token_hex(8)})["id"]
+    eventually("it ends", lambda: w.load.ask("GET", f"/v1/sandboxes/{made}")["state"] == "gone" and not w.is_aimed(), 30)
+    eventually("its end stays", lambda: w.load.ask("GET", f"/v1/sandboxes/{made}")["state"] == "gone", 30)
+    ends(w.load.ask("GET", f"/v1/sandboxes/{made}")["cause"]["kind"], cause)
 
 
 def networked(w):
@@ -270,6 +289,7 @@ TABLE = [
     (BOTHYD, "store.copied", back_up),
     (BOTHYD, "restore.aside", put_back),
     *((BOTHYD, "delete." + at, come_and_go) for at in ("committed", "destroyed", "finished")),
+    *((BOTHYD, "end." + at, drive) for at in ("decided", "recorded", "destroyed") for drive in (timed, idled)),
     *((BOTHYD, at, changed) for at in ("update.intended", "update.applied", "update.committed")),
     *((WARDEN, at, paused) for at in ("pause.freezing", "resume.thawed")),
     *((BOTHYD, at, paused) for at in (
@@ -438,7 +458,7 @@ def run(suite, times, results):
 
 def mark(drive):
     """What tells its cases from others' at the same point."""
-    return ONCE if drive in (pull_once, reset_once, snapshot_once) else WHOLE if drive is with_stdin else ""
+    return ONCE if drive in (pull_once, reset_once, snapshot_once) else WHOLE if drive is with_stdin else IDLE if drive is idled else ""
 
 
 def run_some(suite, table, times, nth):

@@ -1,5 +1,7 @@
 /* The engine over a real store and a backend that does what the test says, when it says so. */
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "base/thread.h"
@@ -779,6 +781,98 @@ static void ended_one_is_gone_before_the_store_knows(void **state)
     }
 }
 
+/* ---- on a full disk ---- */
+
+/* The disk refuses writes from here on, until disk_mend(). */
+static struct rlimit disk_break(void)
+{
+    struct rlimit all, none;
+
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &all), 0);
+    none = (struct rlimit){0, all.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    return all;
+}
+
+static void disk_mend(struct rlimit all)
+{
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &all), 0);
+}
+
+static void has_cause(const char *id, char why[64])
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    CLEANUP(sandbox_view_done) sandbox_view v = {0};
+    err *e = engine_find(node.engine, &ann, id, &sb);
+
+    if (!e)
+        sandbox_get(sb, &v);
+    snprintf(why, 64, "%s", e ? e->message : str_or(v.cause, "none"));
+    err_free(e);
+}
+
+static void row_says(const char *id, const char *why)
+{
+    CLEANUP(sandbox_row_done) sandbox_row row = {0};
+
+    assert_ok(store_flush(node.store));
+    assert_ok(store_sandbox_get(node.store, id, &row));
+    assert_string_equal(row.state, "gone");
+    assert_non_null(strstr(str_or(row.cause, ""), why));
+}
+
+static size_t destroyed_within(unsigned ms, size_t wanted)
+{
+    for (unsigned i = 0; i < ms / 10 && atomic_load(&hand.ndestroyed) < wanted; i++)
+        usleep(10000);
+    return atomic_load(&hand.ndestroyed);
+}
+
+/* Its cause is known before its row is, and its box does not run on. */
+static void an_end_by_time_is_known_while_the_disk_is_full(void **state)
+{
+    char why[64];
+    got a = {0};
+
+    (void)state;
+    ask(&ann, NULL, NULL, "", &a);
+    answer(0, NULL);
+    assert_ok(store_flush(node.store));
+    struct rlimit all = disk_break();
+    fake_now += 2 * NS_PER_S;
+    size_t destroyed = destroyed_within(10000, 1);
+    has_cause(sandbox_id(a.sb), why);
+    disk_mend(all);
+    assert_int_equal(destroyed, 1);
+    assert_string_equal(why, "{\"kind\":\"ttl\"}");
+    row_says(sandbox_id(a.sb), "ttl");
+    assert_int_equal(destroyed_within(1500, 2), 1); /* once */
+    got_done(&a);
+}
+
+/* A row cannot tell that it was idle: a start after a kill finds it alive, and ends it then. */
+static void an_idle_end_is_written_before_its_box_goes(void **state)
+{
+    char why[64];
+    got a = {0};
+
+    (void)state;
+    ask(&ann, NULL, NULL, "", &a);
+    answer(0, NULL);
+    assert_ok(store_flush(node.store));
+    struct rlimit all = disk_break();
+    engine_end(a.sb, &(cause){.kind = CAUSE_IDLE});
+    size_t destroyed = destroyed_within(1500, 1);
+    has_cause(sandbox_id(a.sb), why);
+    disk_mend(all);
+    assert_int_equal(destroyed, 0);
+    assert_string_equal(why, "{\"kind\":\"idle\"}");
+    assert_int_equal(destroyed_within(10000, 1), 1);
+    row_says(sandbox_id(a.sb), "idle");
+    got_done(&a);
+}
+
 /* ---- after a crash ---- */
 
 static void put_row(const char *id, const char *state, uint8_t key)
@@ -826,6 +920,50 @@ static void reconcile_settles_rows_and_boxes(void **state)
     found(ID_B, "gone", "node_lost");
     assert_int_equal(hand.ndestroyed, 1);
     assert_string_equal(hand.destroyed[0], ID_C);
+}
+
+static void put_row_of_time(const char *id, const char *spec, uint64_t ttl_ns)
+{
+    sandbox_row r = {.owner = "ann",
+                     .state = "running",
+                     .image = "any",
+                     .spec = (char *)spec,
+                     .created_ns = fake_now,
+                     .ttl_ns = ttl_ns};
+
+    snprintf(r.id, sizeof r.id, "%s", id);
+    assert_ok(store_sandbox_insert(node.store, &r));
+}
+
+/* A kill came between the destroy of its box and its row. */
+static void a_lost_box_whose_time_is_over_has_ended_by_time(void **state)
+{
+    (void)state;
+    put_row_of_time(ID_A, "{}", fake_now - 1);
+    put_row_of_time(ID_B, "{}", fake_now + NS_PER_S * 1000);
+    put_row_of_time(ID_C, "{}", fake_now - 1);
+    assert_ok(store_sandbox_pause(node.store, ID_C, "paused", fake_now - NS_PER_S, fake_now - 1));
+    assert_ok(engine_reconcile(node.engine));
+    found(ID_A, "gone", "ttl");
+    found(ID_B, "gone", "node_lost");
+    found(ID_C, "gone", "node_lost"); /* its time stood still */
+}
+
+/* A dead box holds its exit status, which another start may need. */
+static void a_dead_box_stays_until_its_end_is_written(void **state)
+{
+    (void)state;
+    put_row(ID_A, "running", 1);
+    put_box(ID_A);
+    hand.listed[0].dead = true;
+    struct rlimit all = disk_break();
+    err *failure = engine_reconcile(node.engine);
+    size_t destroyed = destroyed_within(1500, 1);
+    disk_mend(all);
+    assert_ok(failure);
+    assert_int_equal(destroyed, 0);
+    assert_int_equal(destroyed_within(10000, 1), 1);
+    row_says(ID_A, "exited");
 }
 
 static void a_template_that_cannot_be_read_hides_no_other(void **state)
@@ -877,6 +1015,7 @@ static void interrupted_create_is_settled_by_the_claimed_bit(void **state)
     say_hello(&hand.box[0], true); /* it answers later */
     found(ID_A, "running", NULL);
     found(ID_B, "gone", "create_failed");
+    assert_ok(store_flush(node.store));
     assert_ok(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row));
     sandbox_row_done(&row);
     assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){2}, &row), ERR_NOT_FOUND);
@@ -924,7 +1063,8 @@ static void interrupted_create_without_claim_is_destroyed(void **state)
     put_box(ID_A);
     assert_ok(engine_reconcile(node.engine));
     found(ID_A, "gone", "create_failed");
-    assert_int_equal(hand.ndestroyed, 1);
+    assert_int_equal(destroyed_within(10000, 1), 1);
+    assert_ok(store_flush(node.store));
     assert_err(store_sandbox_by_key(node.store, (uint8_t[16]){1}, &row), ERR_NOT_FOUND);
 }
 
@@ -1387,6 +1527,10 @@ int main(void)
         CASE(an_end_of_ours_does_not_wait_for_the_node),
         CASE(death_of_pid_1_is_an_end_with_its_cause),
         CASE(ended_one_is_gone_before_the_store_knows),
+        CASE(an_end_by_time_is_known_while_the_disk_is_full),
+        CASE(an_idle_end_is_written_before_its_box_goes),
+        CASE(a_lost_box_whose_time_is_over_has_ended_by_time),
+        CASE(a_dead_box_stays_until_its_end_is_written),
         CASE(reconcile_settles_rows_and_boxes),
         CASE(a_template_that_cannot_be_read_hides_no_other),
         CASE(spools_of_nobody_go_at_the_start),
