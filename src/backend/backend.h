@@ -320,7 +320,8 @@ typedef struct backend_ops {
      * stand still, and goes on. A failed thaw leaves it frozen. Not from an event. */
     err *(*freeze)(box *x);
     err *(*thaw)(box *x);
-    /* Does not wait; may be NULL. The node does, for up to wait_ms (1000) if pid 1 still ends. */
+    /* Does not wait; may be NULL. The node does, for up to wait_ms (1000) if pid 1 still ends. With
+     * 0 a caller waits for the answer: a node that is silent is an error after seconds. */
     void (*fate)(backend *b, const char *id, unsigned wait_ms, fate_done *done, void *arg);
     /* Changes memory, cpu_milli, pids and disk of a box where they are not 0, and reads them back;
      * blocking, may be NULL. ERR_CONFLICT (kind "memory"): it uses more than that. */

@@ -360,7 +360,9 @@ static err *oci_metrics(backend *b, buf *out)
 
     oci_warden_call(
         oci_of(b)->warden,
-        &(warden_ask){.type = WP_METRICS, .fd = -1, .timeout_ms = OCI_COUNT_MS, .now = true}, &r);
+        &(warden_ask){
+            .type = WP_METRICS, .fd = -1, .timeout_ms = OCI_COUNT_MS, .now = true, .prompt = true},
+        &r);
     if (r.errnum)
         return oci_call_error(&r, "cannot read the warden's metrics");
     buf_append(out, r.body.p, r.body.len);
@@ -403,7 +405,8 @@ static err *oci_pool(backend *b, const pool_marks *set, pool_status *ret_status)
                     &(warden_ask){.type = WP_POOL,
                                   .body = {{&ask, sizeof ask}},
                                   .fd = -1,
-                                  .timeout_ms = set ? OCI_SHORT_MS : OCI_LOOK_MS},
+                                  .timeout_ms = set ? OCI_SHORT_MS : OCI_LOOK_MS,
+                                  .prompt = true},
                     &r);
     if (r.errnum == EINVAL && !r.local)
         return err_new(ERR_INVALID_REQUEST, "%s", r.text);

@@ -40,6 +40,7 @@ typedef struct warden_ask {
     uint64_t
         deadline_ms; /* CLAIM, SNAPSHOT: its deadline, counted from now; sent again it is shorter */
     bool now;        /* a call: without a warden it is a local ENOTCONN at once */
+    bool prompt;     /* a call: beside a warden that is silent it is a local ENOTCONN at once */
     bool once;       /* fd can be read once: lost with the connection, a local ECONNRESET */
 } warden_ask;
 

@@ -41,11 +41,12 @@ void oci_fate(backend *b, const char *id, unsigned wait_ms, fate_done *done, voi
         return;
     }
     *q = (fate_ask){done, arg};
-    oci_warden_send(
-        ((oci *)b)->warden,
-        &(warden_ask){
-            .type = WP_FATE, .body = {{&w, sizeof w}}, .fd = -1, .timeout_ms = OCI_SHORT_MS},
-        fate_answered, q);
+    oci_warden_send(((oci *)b)->warden,
+                    &(warden_ask){.type = WP_FATE,
+                                  .body = {{&w, sizeof w}},
+                                  .fd = -1,
+                                  .timeout_ms = wait_ms ? OCI_SHORT_MS : OCI_LOOK_MS},
+                    fate_answered, q);
 }
 
 err *oci_limits(backend *b, const char *id, const limits *l)
@@ -56,11 +57,13 @@ err *oci_limits(backend *b, const char *id, const limits *l)
             .memory = l->memory, .cpu_milli = l->cpu_milli, .pids = l->pids, .disk = l->disk}};
     CLEANUP(warden_reply_done) warden_reply r;
 
-    oci_warden_call(
-        ((oci *)b)->warden,
-        &(warden_ask){
-            .type = WP_LIMITS, .body = {{&ask, sizeof ask}}, .fd = -1, .timeout_ms = OCI_SHORT_MS},
-        &r);
+    oci_warden_call(((oci *)b)->warden,
+                    &(warden_ask){.type = WP_LIMITS,
+                                  .body = {{&ask, sizeof ask}},
+                                  .fd = -1,
+                                  .timeout_ms = OCI_SHORT_MS,
+                                  .prompt = true},
+                    &r);
     if (!r.errnum)
         return NULL;
     if (!r.local && r.errnum == ENOMEM)

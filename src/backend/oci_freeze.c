@@ -26,10 +26,13 @@ static err *freezer_call(box *x, uint32_t type, uint32_t undo, const char *what)
     struct wp_id w = oci_id(x->id);
     CLEANUP(warden_reply_done) warden_reply r;
 
-    oci_warden_call(
-        x->b->warden,
-        &(warden_ask){.type = type, .body = {{&w, sizeof w}}, .fd = -1, .timeout_ms = FREEZER_MS},
-        &r);
+    oci_warden_call(x->b->warden,
+                    &(warden_ask){.type = type,
+                                  .body = {{&w, sizeof w}},
+                                  .fd = -1,
+                                  .timeout_ms = FREEZER_MS,
+                                  .prompt = true},
+                    &r);
     if (!r.errnum)
         return NULL;
     if (!r.local && (r.errnum == ENOENT || r.errnum == ESRCH))

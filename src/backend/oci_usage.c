@@ -37,7 +37,8 @@ static err *stats(oci_warden *w, const struct wp_id *ids, uint32_t n, bool now, 
                                   .body = {{&ask, sizeof ask}, {(void *)ids, n * sizeof *ids}},
                                   .fd = -1,
                                   .timeout_ms = OCI_LOOK_MS,
-                                  .now = now},
+                                  .now = now,
+                                  .prompt = true},
                     &r);
     if (r.errnum)
         return oci_call_error(&r, "cannot read the sandboxes' usage");

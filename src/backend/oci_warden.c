@@ -23,6 +23,10 @@
 #define BACKOFF_MAX_MS 1000
 #define HELLO_MS       5000
 #define LOOK_MS        5000 /* how late the end of a time limit is noticed at most */
+#define PING_AFTER_MS  1000 /* a request has no answer, and nothing else has come for so long */
+#define SILENT_MS      2000 /* and so long after the ping: the warden is silent */
+#define LOOKS_MAX      16   /* calls that may wait for their whole time; others for CROWD_MS */
+#define CROWD_MS       250
 
 typedef struct request {
     struct request *prev, *next;
@@ -32,7 +36,7 @@ typedef struct request {
     int fd;
     uint64_t expires_ns;  /* 0: never */
     uint64_t deadline_ns; /* CLAIM */
-    bool once;
+    bool once, prompt;
     warden_done *done;
     void *arg;
 } request;
@@ -52,6 +56,10 @@ struct oci_warden {
     int fd;
     bool want_out;
     uint64_t looks_ns; /* when the thread next looks at time limits by itself */
+    uint64_t heard_ns; /* the last frame came, or the first request after it was sent */
+    uint64_t ping_ns;  /* a ping has no answer since then; 0: none is under way */
+    bool silent;       /* it was not answered: calls that are prompt do not wait */
+    unsigned looks;    /* prompt calls that wait */
     uint64_t next_id;
     map by_id;
     request *head, *tail, *unsent;
@@ -122,12 +130,49 @@ static void send_unsent(oci_warden *w)
     }
 }
 
+/* Asks the warden for its release, which its reading thread answers without a lock or the disk
+ * (lock held). The number is that of no request. */
+static void warden_ping(oci_warden *w, uint64_t now)
+{
+    struct wp_hdr h = {.type = WP_RELEASE};
+    struct iovec v = {&h, sizeof h};
+
+    w->ping_ns = now;
+    (void)sock_send(w->fd, &v, 1, NULL, 0, MSG_DONTWAIT); /* no room: it has not read for long */
+}
+
+/* Pings a warden that has not answered for a while, and sets `silent` if the ping has no answer
+ * either; returns when to call it again, 0 for not before the next request (lock held). */
+static uint64_t warden_watch(oci_warden *w, uint64_t now)
+{
+    if (!w->connected || !w->head || w->silent || !(w->caps & WP_CAP_RELEASE))
+        return 0;
+    if (!w->ping_ns && now < w->heard_ns + PING_AFTER_MS * NS_PER_MS)
+        return w->heard_ns + PING_AFTER_MS * NS_PER_MS;
+    if (!w->ping_ns)
+        warden_ping(w, now);
+    w->silent = now >= w->ping_ns + SILENT_MS * NS_PER_MS;
+    if (w->silent)
+        log_warn("warden", "the warden is silent: what only it can answer is refused");
+    return w->silent ? 0 : w->ping_ns + SILENT_MS * NS_PER_MS;
+}
+
+/* Lock held. */
+static void warden_heard(oci_warden *w)
+{
+    w->heard_ns = now_mono_ns();
+    w->ping_ns = 0;
+    w->silent = false;
+}
+
 /* When a request gives up, 0 for never (lock held). A claim that no warden has got waits no longer
  * than it may queue: the time of its own work has not begun. */
 static uint64_t end_of(const oci_warden *w, const request *r)
 {
     bool nobody_has_it = r->type == WP_CLAIM && !w->connected;
 
+    if (r->prompt && w->silent)
+        return 1;
     return nobody_has_it && r->deadline_ns < r->expires_ns ? r->deadline_ns : r->expires_ns;
 }
 
@@ -146,6 +191,7 @@ void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, vo
     r->type = ask->type;
     r->fd = ask->fd >= 0 ? fcntl(ask->fd, F_DUPFD_CLOEXEC, 3) : -1;
     r->once = ask->once;
+    r->prompt = ask->prompt;
     r->done = done;
     r->arg = arg;
     r->expires_ns = ask->timeout_ms ? now + ask->timeout_ms * NS_PER_MS : 0;
@@ -156,10 +202,13 @@ void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, vo
             buf_append(&r->frame, ask->body[i].iov_base, ask->body[i].iov_len);
     LOCK_SCOPE(&w->lock);
     r->id = ((struct wp_hdr *)r->frame.p)->request = ++w->next_id;
+    if (!w->head)
+        w->heard_ns = now; /* there was nothing to answer */
     list_append(w, r);
     if (w->unsent == r) /* nothing waits before it */
         send_unsent(w);
-    if (w->want_out || (r->expires_ns && end_of(w, r) < w->looks_ns))
+    if (w->want_out || (r->expires_ns && end_of(w, r) < w->looks_ns) ||
+        now + PING_AFTER_MS * NS_PER_MS < w->looks_ns)
         wake(w);
 }
 
@@ -186,6 +235,7 @@ static void deliver(oci_warden *w, size_t n, int fd)
     request *r;
 
     pthread_mutex_lock(&w->lock);
+    warden_heard(w);
     r = map_get_u64(&w->by_id, h->request);
     if (r)
         list_remove(w, r);
@@ -233,6 +283,8 @@ static int expire(oci_warden *w)
     request *late = NULL, *r, *following;
 
     pthread_mutex_lock(&w->lock);
+    uint64_t watch = warden_watch(w, now);
+    next = watch && watch < next ? watch : next;
     for (r = w->head; r; r = following) {
         following = r->next;
         uint64_t end = end_of(w, r);
@@ -348,6 +400,7 @@ static err *connect_once(oci_warden *w)
     w->caps = caps;
     memcpy(w->release, release, sizeof release);
     w->connected = true;
+    warden_heard(w);
     w->unsent = w->head;
     send_marks(w);
     send_unsent(w);
@@ -399,7 +452,7 @@ static void hang_up(oci_warden *w)
     pthread_mutex_lock(&w->lock);
     close(w->fd);
     w->fd = -1;
-    w->connected = w->want_out = false;
+    w->connected = w->want_out = w->silent = false;
     lost = take_lost(w);
     w->unsent = w->head;
     pthread_mutex_unlock(&w->lock);
@@ -566,22 +619,39 @@ static void call_done(void *arg, warden_answer *a)
     pthread_cond_signal(&c->cond);
 }
 
-static bool is_connected(oci_warden *w)
+/* False, with the reply: the warden is away or silent. Shortens the time to wait when many wait
+ * already: a warden that answers is faster than that, and one that is not takes no more threads. */
+static bool call_begin(oci_warden *w, warden_ask *ask, warden_reply *ret_reply)
 {
     LOCK_SCOPE(&w->lock);
-    return w->connected;
-}
-
-void oci_warden_call(oci_warden *w, const warden_ask *ask, warden_reply *ret_reply)
-{
-    waiting c = {.reply = ret_reply};
 
     *ret_reply = (warden_reply){.fd = -1};
-    if (ask->now && !is_connected(w)) {
+    if (ask->now && !w->connected)
         *ret_reply = (warden_reply){
             .errnum = ENOTCONN, .local = true, .text = "no warden is there", .fd = -1};
+    else if (ask->prompt && w->silent)
+        *ret_reply = (warden_reply){
+            .errnum = ENOTCONN, .local = true, .text = "the warden does not answer", .fd = -1};
+    if (ret_reply->errnum)
+        return false;
+    if (ask->prompt && w->looks++ >= LOOKS_MAX && ask->timeout_ms <= OCI_LOOK_MS)
+        ask->timeout_ms = CROWD_MS;
+    return true;
+}
+
+static void call_end(oci_warden *w, const warden_ask *ask)
+{
+    LOCK_SCOPE(&w->lock);
+    w->looks -= ask->prompt;
+}
+
+void oci_warden_call(oci_warden *w, const warden_ask *asked, warden_reply *ret_reply)
+{
+    waiting c = {.reply = ret_reply};
+    warden_ask copy = *asked, *ask = &copy;
+
+    if (!call_begin(w, ask, ret_reply))
         return;
-    }
     pthread_mutex_init(&c.lock, NULL);
     cond_init(&c.cond);
     oci_warden_send(w, ask, call_done, &c);
@@ -589,6 +659,7 @@ void oci_warden_call(oci_warden *w, const warden_ask *ask, warden_reply *ret_rep
     while (!c.ready)
         cond_wait_until(&c.cond, &c.lock, 0);
     pthread_mutex_unlock(&c.lock);
+    call_end(w, ask);
     pthread_mutex_destroy(&c.lock);
     pthread_cond_destroy(&c.cond);
 }

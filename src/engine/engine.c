@@ -677,8 +677,8 @@ err *engine_end_for(engine *e, sandbox *sb, const cause *why)
         sandbox_decide(sb, why); /* before its commands hear of it */
     }
     FAULT_KILL("delete.committed");
-    err_drop(e->o.backend->ops->destroy(e->o.backend, sandbox_box(sb).id),
-             "delete"); /* else reconciled later */
+    /* The end is committed: no request waits for a node that is silent. */
+    engine_destroy_soon(e, sandbox_box(sb).id, "delete");
     FAULT_KILL("delete.destroyed");
     metric_add(&ENGINE_METRICS[M_ENDED], why->kind, 1);
     sandbox_finish(sb, why);

@@ -169,8 +169,10 @@ static void do_pool(fake_warden *w, const struct wp_watermarks *q, answer *a)
 
 static void serve(fake_warden *w, uint32_t type, const void *body, answer *a)
 {
-    struct wp_hello h = {
-        .min = 1, .max = 1, .caps = WP_CAP_DISK_LIMIT | (w->old ? 0 : WP_CAP_USAGE)};
+    struct wp_hello h = {.min = 1,
+                         .max = 1,
+                         .caps = WP_CAP_DISK_LIMIT |
+                                 (w->old ? 0 : WP_CAP_USAGE | WP_CAP_RELEASE | WP_CAP_FATE)};
 
     switch (type) {
     case WP_HELLO:
@@ -186,6 +188,9 @@ static void serve(fake_warden *w, uint32_t type, const void *body, answer *a)
         break;
     case WP_ATTACH:
         do_attach(w, body, a);
+        break;
+    case WP_RELEASE:
+        put(a, "1.0", 3);
         break;
     case WP_DESTROY:
         do_destroy(w, body, a);
@@ -268,6 +273,12 @@ static bool stopping(fake_warden *w)
     return w->stop;
 }
 
+static bool is_mute(fake_warden *w)
+{
+    LOCK_SCOPE(&w->lock);
+    return w->mute;
+}
+
 static void *run(void *arg)
 {
     fake_warden *w = arg;
@@ -280,13 +291,13 @@ static void *run(void *arg)
         abort();
     while (!stopping(w)) {
         struct pollfd p[2] = {{listener, POLLIN, 0}, {conn, POLLIN, 0}};
-        poll(p, conn >= 0 ? 2 : 1, 20);
+        poll(p, conn >= 0 && !is_mute(w) ? 2 : 1, 20);
         if (p[0].revents) {
             closep(&conn);
             conn = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
             LOCK_SCOPE(&w->lock);
             w->connections++;
-        } else if (conn >= 0 && p[1].revents && !one_request(w, conn)) {
+        } else if (conn >= 0 && p[1].revents && !is_mute(w) && !one_request(w, conn)) {
             close(conn);
             conn = -1;
         }

@@ -39,6 +39,7 @@ typedef struct fake_warden {
     uint64_t last_deadline;
     bool lose_fd; /* the next CLAIM is done, and its answer comes without the descriptor */
     bool old;     /* its wp_usage is the first one's */
+    bool mute;    /* it reads nothing, as if it were stopped */
     bool stop;
 } fake_warden;
 

@@ -1025,6 +1025,107 @@ static void unanswered_requests_survive_a_break(void **state)
     close(third);
 }
 
+/* ---- a warden that is silent ---- */
+
+static void fw_mute(bool mute)
+{
+    LOCK_SCOPE(&fw.lock);
+    fw.mute = mute;
+}
+
+static void on_fate(void *arg, err *failure, const box_fate *fate)
+{
+    uint64_t *at = arg;
+    (void)fate;
+
+    assert_non_null(failure);
+    assert_int_equal(failure->code, ERR_UNAVAILABLE);
+    err_free(failure);
+    CHANGE(&ev_a);
+    *at = now_mono_ns();
+}
+
+/* Whether memory ran out is the only thing that a command's end waits for. */
+static void fate_for_a_command_does_not_wait_long_for_a_silent_warden(void **state)
+{
+    (void)state;
+    uint64_t began = now_mono_ns(), at = 0;
+
+    fw_mute(true);
+    be->ops->fate(be, ID_A, 0, on_fate, &at);
+    WAIT(&ev_a, at != 0);
+    assert_true(at - began < 10 * NS_PER_S);
+    fw_mute(false);
+}
+
+/* Returns whether the warden answered, and how long that took. */
+static bool ask_pool(uint64_t *ret_ns)
+{
+    uint64_t began = now_mono_ns();
+    pool_status p;
+    err *e = be->ops->pool(be, NULL, &p);
+    bool ok = !e;
+
+    err_free(e);
+    *ret_ns = now_mono_ns() - began;
+    return ok;
+}
+
+static void silent_warden_is_not_waited_for(void **state)
+{
+    (void)state;
+    uint64_t took = 0, began = now_mono_ns();
+
+    assert_true(ask_pool(&took));
+    fw_mute(true);
+    /* Not a look: it would wait for half a minute, and ends when the silence is noticed. */
+    err *e = be->ops->limits(be, ID_A, &(limits){.pids = 5});
+    assert_non_null(e);
+    assert_int_equal(e->code, ERR_UNAVAILABLE);
+    err_free(e);
+    assert_true(now_mono_ns() - began < 15 * NS_PER_S);
+    /* From then on nothing is sent: a hundred take less than one look did. */
+    unsigned sent = fake_warden_count(&fw, WP_POOL);
+    began = now_mono_ns();
+    for (int i = 0; i < 100; i++)
+        assert_false(ask_pool(&took));
+    assert_true(now_mono_ns() - began < NS_PER_S);
+    fw_mute(false);
+    for (int i = 0; i < 1000 && !ask_pool(&took); i++)
+        usleep(10000);
+    assert_true(ask_pool(&took));
+    assert_true(fake_warden_count(&fw, WP_POOL) <= sent + 3);
+}
+
+static void *one_look(void *arg)
+{
+    ask_pool(arg);
+    return NULL;
+}
+
+/* A few may wait for their whole time, the others for a part of it: threads come back. */
+static void a_crowd_of_looks_waits_for_less(void **state)
+{
+    (void)state;
+    enum {
+        CROWD = 64
+    };
+    pthread_t threads[CROWD];
+    uint64_t took[CROWD];
+    int whole = 0;
+
+    fw_mute(true);
+    for (int i = 0; i < CROWD; i++)
+        threads[i] = thread_start("look", one_look, &took[i]);
+    for (int i = 0; i < CROWD; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < CROWD; i++)
+        whole += took[i] >= 1900 * NS_PER_MS;
+    assert_true(whole >= 1);
+    assert_true(whole <= CROWD / 2);
+    fw_mute(false);
+}
+
 static void unref_ends_events(void **state)
 {
     (void)state;
@@ -1071,6 +1172,9 @@ int main(int argc, char **argv)
         T(lying_init_ends_the_box, setup_none),
         T(descriptors_that_linger_hold_up_nobody, setup),
         T(unanswered_requests_survive_a_break, setup_none),
+        T(fate_for_a_command_does_not_wait_long_for_a_silent_warden, setup),
+        T(silent_warden_is_not_waited_for, setup),
+        T(a_crowd_of_looks_waits_for_less, setup_none),
         T(unref_ends_events, setup_none),
         cmocka_unit_test_setup_teardown(watermarks_are_told_at_each_connection, setup, teardown),
         cmocka_unit_test(missing_warden_is_said),
