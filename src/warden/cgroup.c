@@ -18,8 +18,7 @@
 #include "base/fs.h"
 #include "base/str.h"
 
-#define CPU_PERIOD_US  100000u
-#define FREEZE_TIME_NS (2 * NS_PER_S)
+#define CPU_PERIOD_US 100000u
 
 static const char *const CONTROLLER_NAMES[CG_CONTROLLERS] = {"cpu", "cpuacct", "memory", "pids",
                                                              "freezer"};
@@ -435,29 +434,41 @@ static int set_frozen(const cgroups *cg, uint32_t n, bool freeze)
                   : slot_write(cg, CG_FREEZER, n, "freezer.state", freeze ? "FROZEN" : "THAWED");
 }
 
+err *cgroup_freeze_try(const cgroups *cg, uint32_t n, bool freeze, bool *ret_done)
+{
+    int r = set_frozen(cg, n, freeze);
+
+    if (r)
+        return err_sys(ERR_INTERNAL, -r, "cannot %s the cgroup", freeze ? "freeze" : "thaw");
+    if (!freeze)
+        FAULT_KILL("resume.thawed");
+    else
+        FAULT_KILL("pause.freezing");
+    *ret_done = !freeze || cgroup_frozen(cg, n);
+    return NULL;
+}
+
+err *cgroup_freeze_failed(const cgroups *cg, uint32_t n)
+{
+    (void)set_frozen(cg, n, false);
+    return err_sys(ERR_TIMEOUT, ETIMEDOUT, "the sandbox did not freeze");
+}
+
 err *cgroup_freeze(const cgroups *cg, uint32_t n, bool freeze)
 {
-    uint64_t end = now_mono_ns() + FREEZE_TIME_NS;
+    uint64_t end = now_mono_ns() + CGROUP_FREEZE_NS;
     unsigned wait_us = 200;
+    bool done = false;
 
-    for (;;) { /* v1 may hang in FREEZING until the state is written again */
-        int r = set_frozen(cg, n, freeze);
-        if (r)
-            return err_sys(ERR_INTERNAL, -r, "cannot %s the cgroup", freeze ? "freeze" : "thaw");
-        if (!freeze) {
-            FAULT_KILL("resume.thawed");
-            return NULL;
-        }
-        FAULT_KILL("pause.freezing");
-        if (cgroup_frozen(cg, n))
+    for (;;) {
+        TRY(cgroup_freeze_try(cg, n, freeze, &done));
+        if (done)
             return NULL;
         if (now_mono_ns() > end)
-            break;
+            return cgroup_freeze_failed(cg, n);
         usleep(wait_us);
         wait_us = wait_us < 10000 ? wait_us * 2 : wait_us;
     }
-    (void)set_frozen(cg, n, false);
-    return err_sys(ERR_TIMEOUT, ETIMEDOUT, "the sandbox did not freeze");
 }
 
 /* ---- the end ---- */

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "core/cpus.h"
 #include "wire/wardenp.h"
@@ -86,8 +87,14 @@ void cgroup_io_of_processes(const cgroups *cg, int proc_fd, uint32_t n, struct w
 uint64_t cgroup_memory_held(const cgroups *cg, uint32_t n);
 /* cgroup_usage.c: what the cgroup counts, the rest stays. False if the cgroup is not there. */
 bool cgroup_usage(const cgroups *cg, uint32_t n, struct wp_usage *ret_usage);
-/* Freezing waits until it holds, at most 2 s, then thaws again: ERR_TIMEOUT. */
+/* Freezing waits until it holds, at most CGROUP_FREEZE_NS, then thaws again: ERR_TIMEOUT. */
+#define CGROUP_FREEZE_NS (2 * NS_PER_S)
 err *cgroup_freeze(const cgroups *cg, uint32_t n, bool freeze) ERR_MUST;
+/* The same in steps: asks once, without waiting. Called again until it is done, because v1 may hang
+ * in FREEZING until the state is written again; or given up by cgroup_freeze_failed(), which thaws
+ * and returns the error. */
+err *cgroup_freeze_try(const cgroups *cg, uint32_t n, bool freeze, bool *ret_done) ERR_MUST;
+err *cgroup_freeze_failed(const cgroups *cg, uint32_t n) ERR_MUST;
 /* It stands still / nobody has asked it to, or it is not there. Between the two it is stopping. */
 bool cgroup_frozen(const cgroups *cg, uint32_t n);
 bool cgroup_thawed(const cgroups *cg, uint32_t n);

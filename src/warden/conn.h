@@ -21,7 +21,10 @@ typedef struct job { /* one request under way; owned by whoever answers it */
     uint32_t type;
     uint64_t request;
     uint64_t received_ns;
-    int fd; /* -1, or what the request brought */
+    uint64_t again_ns; /* queue.c: put back until then */
+    uint64_t begun_ns; /* freezing.c: 0 until its first step */
+    uint32_t turn;     /* freezing.c: which FREEZE or THAW of its slot it is */
+    int fd;            /* -1, or what the request brought */
     size_t n;
     _Alignas(8) uint8_t body[];
 } job;

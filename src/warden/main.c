@@ -328,7 +328,6 @@ static void init_table(warden *w)
     cond_init(&w->refill);
     destroy_init(w);
     cond_init(&w->trash);
-    cond_init(&w->limited);
     w->nslots = w->o.max + NUMBERS_HEADROOM;
     if (w->nslots < SLOTS_MAX / 4)
         w->nslots = SLOTS_MAX / 4; /* what a warden with a larger limit left behind */

@@ -24,9 +24,11 @@
 #include "warden/counters.h"
 #include "warden/destroy.h"
 #include "warden/fifo.h"
+#include "warden/freezing.h"
 #include "warden/host.h"
 #include "warden/network.h"
 #include "warden/privs.h"
+#include "warden/queue.h"
 #include "warden/quota.h"
 #include "warden/refill.h"
 #include "warden/snapshot.h"
@@ -34,63 +36,18 @@
 #include "warden/walls.h"
 #include "warden/warden.h"
 
-#define OPS_WORKERS    2
-#define FREEZE_WORKERS 2 /* of their own, as one that resists takes seconds; a queue each */
-#define FATE_WORKERS   2 /* of their own, as one waits for a pid 1 that is on its way out */
-#define LOOK_WORKERS   2 /* of their own, as usage is read of every process on cgroup v1 */
-#define LAYERS_WORKERS 2
-#define COPY_WORKERS   2 /* of their own, as a snapshot takes as long as its files do */
-#define UNPACK_WORKERS 9 /* bothyd has as many layers under way; most of the time they wait */
-#define LIST_PAGE      1000u
-#define QUEUE_MAX      4096u
+#define OPS_WORKERS     2
+#define FREEZE_WORKERS  2 /* a queue each; one that resists is put back */
+#define LIMITS_WORKERS  4 /* of their own, as less memory is had back from files first */
+#define FATE_WORKERS    2 /* of their own, as one waits for a pid 1 that is on its way out */
+#define LOOK_WORKERS    2 /* of their own, as usage is read of every process on cgroup v1 */
+#define LAYERS_WORKERS  2
+#define COPY_WORKERS    2 /* of their own, as a snapshot takes as long as its files do */
+#define UNPACK_WORKERS  9 /* bothyd has as many layers under way; most of the time they wait */
+#define LIST_PAGE       1000u
+#define LIMITS_AGAIN_NS (10 * NS_PER_MS)
 
-/* ---- queues ---- */
-
-typedef struct queue {
-    pthread_mutex_t lock;
-    pthread_cond_t cond;
-    job *head, **tail;
-    size_t count;
-    warden *w;
-} queue;
-
-static queue ops, freezes[FREEZE_WORKERS], fates, looks, slow, unpacks, copies;
-
-static void queue_init(queue *q, warden *w)
-{
-    pthread_mutex_init(&q->lock, NULL);
-    cond_init(&q->cond);
-    q->tail = &q->head;
-    q->w = w;
-}
-
-static bool queue_put(queue *q, job *j)
-{
-    LOCK_SCOPE(&q->lock);
-
-    if (q->count >= QUEUE_MAX)
-        return false;
-    j->next = NULL;
-    *q->tail = j;
-    q->tail = &j->next;
-    q->count++;
-    pthread_cond_signal(&q->cond);
-    return true;
-}
-
-static job *queue_get(queue *q)
-{
-    LOCK_SCOPE(&q->lock);
-
-    while (!q->head)
-        pthread_cond_wait(&q->cond, &q->lock);
-    job *j = q->head;
-    q->head = j->next;
-    if (!q->head)
-        q->tail = &q->head;
-    q->count--;
-    return j;
-}
+static queue ops, freezes[FREEZE_WORKERS], limits, fates, looks, slow, unpacks, copies;
 
 /* ---- finding the slot ---- */
 
@@ -263,35 +220,28 @@ static void op_metrics(warden *w, job *j)
     job_answer(j, text.p, text.len, NULL, 0, -1);
 }
 
-/* Those of one sandbox come one after the other (ops_take): the last one holds in the end. But a
- * destroy in the meantime has thawed it so that the kill is acted upon, and that must hold, too. */
-static err *set_frozen(warden *w, slot *s, bool freeze)
+/* Always the same one for a sandbox, whose steps come one after the other: its id is random to the
+ * end. */
+static queue *freezes_of(const job *j)
 {
-    if (snapshot_leaves(w, s, freeze))
-        return NULL;
-    err *e = cgroup_freeze(&w->cg, s->n, freeze);
-
-    pthread_mutex_lock(&w->lock);
-    s->frozen = !cgroup_thawed(&w->cg, s->n);
-    s->freezing = false;
-    bool dying = s->state != SLOT_CLAIMED;
-    pthread_mutex_unlock(&w->lock);
-    if (dying && freeze)
-        err_drop(cgroup_freeze(&w->cg, s->n, false), "freeze");
-    return e;
+    return freezes + (unsigned char)j->body[SANDBOX_ID_LEN - 1] % FREEZE_WORKERS;
 }
 
 static void op_freeze(warden *w, job *j)
 {
     struct wp_id id = id_of(j);
+    uint64_t again = 0;
     slot *s = NULL;
-    err *e = hold_living(w, &id, &s);
+    err *e = j->begun_ns ? hold(w, &id, &s) : hold_living(w, &id, &s);
 
     if (s) {
-        e = set_frozen(w, s, j->type == WP_FREEZE);
+        again = freezing_step(w, s, j, &e);
         release(w, s);
     }
-    job_end(j, e);
+    if (again)
+        queue_later(freezes_of(j), j, again);
+    else
+        job_end(j, e);
 }
 
 /* With the lock: a higher memory limit is admitted like a sandbox that comes with it. */
@@ -356,13 +306,20 @@ static err *apply_limits(warden *w, slot *s, uint64_t before, const struct wp_li
     return l->memory ? view_show_memory(w, s) : NULL;
 }
 
-/* Counted before it is set, so that nobody else is promised the same. */
+/* False: a LIMITS of it is under way. What is counted is what the last one has set. */
+static bool limiting_begin(warden *w, slot *s)
+{
+    LOCK_SCOPE(&w->lock);
+    bool mine = !s->limiting;
+
+    s->limiting = true;
+    return mine;
+}
+
+/* Counted before it is set, so that no other is promised the same. */
 static err *set_limits(warden *w, slot *s, const struct wp_limits *l)
 {
     pthread_mutex_lock(&w->lock);
-    while (s->limiting) /* one at a time: what is counted is what the last one has set */
-        cond_wait_until(&w->limited, &w->lock, 0);
-    s->limiting = true;
     uint64_t before = s->limits.memory;
     err *e = l->memory ? admit_limit(w, s, l->memory) : NULL;
     if (!e) {
@@ -377,7 +334,6 @@ static err *set_limits(warden *w, slot *s, const struct wp_limits *l)
             account_memory(w, s, before);
     }
     s->limiting = false;
-    pthread_cond_broadcast(&w->limited);
     pthread_mutex_unlock(&w->lock);
     return e;
 }
@@ -395,11 +351,15 @@ static void op_limits(warden *w, job *j)
         return;
     }
     err *e = hold(w, &l.sandbox, &s);
-    if (s) {
+    bool turn = !s || limiting_begin(w, s);
+    if (s && turn)
         e = set_limits(w, s, &l.limits);
+    if (s)
         release(w, s);
-    }
-    job_end(j, e);
+    if (turn)
+        job_end(j, e);
+    else
+        queue_later(&limits, j, now_mono_ns() + LIMITS_AGAIN_NS);
 }
 
 /* How pid 1 is, or how it ended as far as the kernel tells. Its cgroup is there until it is
@@ -681,7 +641,7 @@ static const struct {
     [WP_ATTACH] = {op_attach, &ops},     [WP_DESTROY] = {op_destroy, &ops},
     [WP_LIST] = {op_list, NULL},         [WP_STATS] = {op_stats, &looks},
     [WP_METRICS] = {op_metrics, &looks}, [WP_FREEZE] = {op_freeze, freezes},
-    [WP_THAW] = {op_freeze, freezes},    [WP_LIMITS] = {op_limits, &ops},
+    [WP_THAW] = {op_freeze, freezes},    [WP_LIMITS] = {op_limits, &limits},
     [WP_SOCKET] = {op_socket, &ops},     [WP_UNPACK] = {op_unpack, &unpacks},
     [WP_IMAGE] = {op_image, &slow},      [WP_PRUNE] = {op_prune, &slow},
     [WP_POOL] = {op_pool, NULL},         [WP_LAYERS] = {op_layers, &ops},
@@ -709,6 +669,7 @@ static void *work(void *arg)
 void ops_start(warden *w)
 {
     queue_init(&ops, w);
+    queue_init(&limits, w);
     queue_init(&fates, w);
     queue_init(&looks, w);
     queue_init(&slow, w);
@@ -720,6 +681,8 @@ void ops_start(warden *w)
         queue_init(&freezes[i], w);
         thread_detach("ops", work, &freezes[i]);
     }
+    for (int i = 0; i < LIMITS_WORKERS; i++)
+        thread_detach("ops", work, &limits);
     for (int i = 0; i < FATE_WORKERS; i++)
         thread_detach("ops", work, &fates);
     for (int i = 0; i < LOOK_WORKERS; i++)
@@ -736,8 +699,8 @@ void ops_take(warden *w, job *j)
 {
     queue *q = OPS[j->type].in;
 
-    if (q == freezes) /* a sandbox's always in the same one: its id is random to the end */
-        q += (unsigned char)j->body[SANDBOX_ID_LEN - 1] % FREEZE_WORKERS;
+    if (q == freezes)
+        q = freezes_of(j);
     if (!q)
         OPS[j->type].run(w, j);
     else if (!queue_put(q, j))

@@ -44,13 +44,14 @@ typedef struct slot {
     uint32_t n;
     enum slot_state state;
     unsigned refs;
-    bool doomed;   /* destruction was asked for while it was being claimed */
-    bool frozen;   /* or about to be: asked for, not for a copy's sake */
-    bool still;    /* a copy of it is under way, for which it stands still */
-    bool freezing; /* a FREEZE or THAW is under way */
-    bool network;  /* it has one, or the making of it has begun */
-    bool foreign;  /* made by a warden of another release */
-    bool limiting; /* a LIMITS is under way */
+    bool doomed;      /* destruction was asked for while it was being claimed */
+    bool frozen;      /* or about to be: asked for, not for a copy's sake */
+    bool still;       /* a copy of it is under way, for which it stands still */
+    bool freezing;    /* a FREEZE or THAW is under way */
+    uint32_t freezes; /* FREEZEs and THAWs so far: the last one holds */
+    bool network;     /* it has one, or the making of it has begun */
+    bool foreign;     /* made by a warden of another release */
+    bool limiting;    /* a LIMITS is under way */
     pid_t pid;
     uint64_t start; /* start time of pid, in clock ticks: a recycled pid has another */
     int dirfd;

@@ -1,0 +1,26 @@
+/* Queues of requests between the thread that reads frames and the workers that answer. A worker
+ * that would have to wait puts its job back and takes the next one. Any thread. */
+#pragma once
+
+#include <pthread.h>
+
+#include "warden/conn.h"
+
+#define QUEUE_MAX 4096u
+
+typedef struct queue {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    job *head, **tail;
+    job *later; /* put back; in no order */
+    size_t count;
+    struct warden *w;
+} queue;
+
+void queue_init(queue *q, struct warden *w);
+/* False: QUEUE_MAX wait already. */
+bool queue_put(queue *q, job *j);
+/* Puts a job back that queue_get() returned; it comes again at that time. */
+void queue_later(queue *q, job *j, uint64_t at_ns);
+/* Waits for one: the first that was put, or else one that was put back and whose time has come. */
+job *queue_get(queue *q);
