@@ -40,7 +40,9 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->look_lock, NULL);
     cond_init(&e->wake);
-    turns_init(&e->copies, SNAPSHOT_COPIES);
+    turns_init(&e->copies, SNAPSHOT_COPIES, SNAPSHOT_COPIES);
+    turns_init(&e->freezes, FREEZES, FREEZES_OWNER);
+    turns_init(&e->limits, LIMITINGS, LIMITINGS_OWNER);
     for (enum cause_kind k = 0; k < CAUSES; k++)
         cause_labels[k] = cause_name(k);
     metric_register(ENGINE_METRICS, M_COUNT);
@@ -89,6 +91,8 @@ void engine_free(engine *e)
     store_event_watch(e->o.store, NULL, NULL);
     pthread_mutex_destroy(&e->event_lock);
     turns_done(&e->copies);
+    turns_done(&e->freezes);
+    turns_done(&e->limits);
     pthread_cond_destroy(&e->wake);
     pthread_cond_destroy(&e->reset_wake);
     pthread_cond_destroy(&e->sleep.changed);

@@ -17,6 +17,10 @@
 /* Each has a thread for as long as it takes. The backend copies few at a time, an owner's next one
  * in turn: its time limit begins when it has its turn. */
 #define SNAPSHOT_COPIES    2u
+#define FREEZES            128u /* pauses under way; the warden takes them in steps */
+#define FREEZES_OWNER      8u
+#define LIMITINGS          4u /* changes of limits that the backend works on: the warden's threads */
+#define LIMITINGS_OWNER    2u
 #define SNAPSHOTS_AT_ONCE  64u
 #define SNAPSHOTS_OF_OWNER 16u
 
@@ -54,6 +58,7 @@ struct engine {
     struct sandbox *forking[SNAPSHOTS_AT_ONCE];      /* likewise */
     unsigned leaving;                                /* likewise: over, but for what they hold */
     turns copies;                                    /* of snapshots, by the backend */
+    turns freezes, limits;                           /* pauses and changes of limits, likewise */
     unsigned sweeps;     /* likewise: still to come, as a snapshot, or who had one, is gone */
     unsigned prunes;     /* likewise: and as a sweep has found something */
     unsigned prune_wait; /* the keeper's: seconds until the next */

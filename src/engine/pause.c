@@ -24,6 +24,7 @@
 #define AGAIN_MAX 6u               /* doublings of that */
 #define RESISTS   3u               /* so often it may not stand still, then it ends */
 #define RESUME_NS (300 * NS_PER_S) /* of one whose time is over, unless it is given other time */
+#define TURN_NS   (5 * NS_PER_S)   /* that a pause waits for those of its owner */
 #define RESUMES   "resumes"        /* a struct resume_times: how long the last ones took */
 
 uint64_t sandbox_now(const sandbox *sb)
@@ -288,9 +289,14 @@ static err *pause_it(engine *e, const caller *c, sandbox *sb)
         return NULL;
     TRY(sandbox_usable(sb));
     TRY(sandbox_not_copied(sb));
-    TRY(pause_now(e, sb));
-    tell(sb, "paused", c->owner);
-    return NULL;
+    if (!turns_take(&e->freezes, sb->owner, now_mono_ns() + TURN_NS))
+        return err_retry_after(
+            err_new(ERR_UNAVAILABLE, "too many pauses of '%s' are under way", sb->owner), 1);
+    err *failure = pause_now(e, sb);
+    turns_give(&e->freezes, sb->owner);
+    if (!failure)
+        tell(sb, "paused", c->owner);
+    return failure;
 }
 
 err *engine_pause(engine *e, const caller *c, sandbox *sb)

@@ -109,7 +109,7 @@ static err *make_layer(void *arg, const uint8_t layer[32], uint64_t *ret_bytes)
     exec_table_hold(t->sb->table);
     err *failure = b->ops->snapshot(b, sandbox_box(t->sb).id, layer, &t->what);
     sandbox_let_go(t->sb, failure ? UINT64_MAX : t->what.still_ns);
-    turns_give(&t->e->copies);
+    turns_give(&t->e->copies, t->sb->owner);
     if (failure)
         return failure;
     *ret_bytes = t->what.bytes;
@@ -455,6 +455,8 @@ void snapshot_prune(engine *e)
 void snapshot_wait_all(engine *e)
 {
     turns_close(&e->copies);
+    turns_close(&e->freezes);
+    turns_close(&e->limits);
     LOCK_SCOPE(&e->lock);
 
     while (is_under_way(e->snapshotting) || is_under_way(e->forking) || e->leaving || e->pruning)

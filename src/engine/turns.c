@@ -1,5 +1,7 @@
 #include "engine/turns.h"
 
+#include <stdlib.h>
+
 #include "base/cleanup.h"
 #include "base/str.h"
 #include "base/thread.h"
@@ -10,9 +12,15 @@ typedef struct turn {
     uint64_t after; /* turns there had been when its owner had its last, or when it came */
 } turn;
 
-void turns_init(turns *t, unsigned places)
+typedef struct holder {
+    struct holder *next;
+    unsigned n;
+    char *owner;
+} holder;
+
+void turns_init(turns *t, unsigned places, unsigned each)
 {
-    *t = (turns){.places = places};
+    *t = (turns){.places = places, .each = each};
     pthread_mutex_init(&t->lock, NULL);
     cond_init(&t->changed);
 }
@@ -23,14 +31,25 @@ void turns_done(turns *t)
     pthread_mutex_destroy(&t->lock);
 }
 
-/* Whose owner has waited for longest; of those the first. */
-static const turn *next_of(const turns *t)
+static holder **holder_of(turns *t, const char *owner)
 {
-    const turn *best = t->waiting;
+    holder **at = &t->holders;
 
-    for (const turn *i = best; i; i = i->next)
-        if (i->after < best->after)
+    while (*at && !str_eq((*at)->owner, owner))
+        at = &(*at)->next;
+    return at;
+}
+
+/* The first of the owner who has waited for longest and may have another place. */
+static const turn *next_of(turns *t)
+{
+    const turn *best = NULL;
+
+    for (const turn *i = t->waiting; i; i = i->next) {
+        const holder *h = *holder_of(t, i->owner);
+        if ((!h || h->n < t->each) && (!best || i->after < best->after))
             best = i;
+    }
     return best;
 }
 
@@ -45,6 +64,13 @@ static turn **place_of(turns *t, const turn *who)
 
 static void begin(turns *t, const char *owner)
 {
+    holder **h = holder_of(t, owner);
+
+    if (!*h) {
+        *h = xcalloc(1, sizeof **h);
+        (*h)->owner = xstrdup(owner);
+    }
+    (*h)->n++;
     t->places--;
     t->begun++;
     for (turn *i = t->waiting; i; i = i->next)
@@ -68,11 +94,17 @@ bool turns_take(turns *t, const char *owner, uint64_t until_ns)
     return mine;
 }
 
-void turns_give(turns *t)
+void turns_give(turns *t, const char *owner)
 {
     LOCK_SCOPE(&t->lock);
+    holder **h = holder_of(t, owner), *gone = *h;
 
     t->places++;
+    if (!--gone->n) {
+        *h = gone->next;
+        free(gone->owner);
+        free(gone);
+    }
     pthread_cond_broadcast(&t->changed);
 }
 

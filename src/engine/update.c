@@ -12,6 +12,8 @@
 #include "base/thread.h"
 #include "engine/internal.h"
 
+#define TURN_NS (15 * NS_PER_S) /* that a change of limits waits for others */
+
 /* What it will be; the fields are its own until they change places with the sandbox's. */
 typedef struct change {
     char **labels;
@@ -123,19 +125,32 @@ static bool unlimit_node(engine *e, sandbox *sb, const change *c)
 
 /* One that fails may have done half of it, and of one that was not answered nobody knows. The row
  * stays pending until the node is known to have what it had. */
-static err *limit_node(engine *e, sandbox *sb, const change *c)
+static err *limit_in_turn(engine *e, sandbox *sb, const change *c)
 {
     backend *b = e->o.backend;
     limits l;
 
-    if (!node_limits(&c->before, &c->limits, &l))
-        return NULL;
+    (void)node_limits(&c->before, &c->limits, &l);
     TRY(store_sandbox_pending(e->o.store, sb->id, true));
     FAULT_KILL("update.intended");
     err *failure = b->ops->limits(b, sandbox_box(sb).id, &l);
     FAULT_KILL("update.applied");
     if (failure && unlimit_node(e, sb, c))
         err_drop(store_sandbox_pending(e->o.store, sb->id, false), "update");
+    return failure;
+}
+
+static err *limit_node(engine *e, sandbox *sb, const change *c)
+{
+    limits l;
+
+    if (!node_limits(&c->before, &c->limits, &l))
+        return NULL;
+    if (!turns_take(&e->limits, sb->owner, now_mono_ns() + TURN_NS))
+        return err_retry_after(err_new(ERR_UNAVAILABLE, "too many changes of limits are under way"),
+                               1);
+    err *failure = limit_in_turn(e, sb, c);
+    turns_give(&e->limits, sb->owner);
     return failure;
 }
 

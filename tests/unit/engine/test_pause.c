@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "engine/internal.h"
 
 #include "node.h"
 
@@ -259,6 +260,27 @@ static void few_wait_for_their_turn(void **state)
         pthread_join(all[i], NULL);
     assert_int_equal(refused, 3);
     assert_int_equal(left(sb, "paused"), 10);
+}
+
+static void a_pause_waits_for_others_of_its_owner(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt("running", false);
+    turns *t = &node.engine->freezes;
+    uint64_t soon = now_mono_ns() + NS_PER_S;
+
+    (void)state;
+    for (unsigned i = 0; i < FREEZES_OWNER; i++)
+        assert_true(turns_take(t, "ann", soon));
+    pthread_t thread = thread_start("pause", pause_too, sb);
+    usleep(100000);
+    assert_int_equal(hand.freezes, 0);
+    assert_true(turns_take(t, "eve", soon)); /* another one does not */
+    turns_give(t, "ann");
+    pthread_join(thread, NULL);
+    assert_int_equal(left(sb, "paused"), 10);
+    turns_give(t, "eve");
+    for (unsigned i = 1; i < FREEZES_OWNER; i++)
+        turns_give(t, "ann");
 }
 
 static void at_start_the_freezer_is_brought_to_the_record(void **state)
@@ -546,6 +568,7 @@ int main(void)
         CASE(the_record_comes_before_the_freezer),
         CASE(a_freezer_that_resists_takes_the_record_back),
         CASE(few_wait_for_their_turn),
+        CASE(a_pause_waits_for_others_of_its_owner),
         CASE(at_start_the_freezer_is_brought_to_the_record),
         CASE(at_start_what_runs_is_thawed),
         CASE(at_start_what_resists_runs),

@@ -24,7 +24,7 @@ static int setup(void **state)
     (void)state;
     memset(&all, 0, sizeof all);
     pthread_mutex_init(&all.lock, NULL);
-    turns_init(&all.t, 1);
+    turns_init(&all.t, 1, 1);
     return 0;
 }
 
@@ -47,7 +47,7 @@ static void *comes(void *owner)
     pthread_mutex_lock(&all.lock);
     all.order[all.n++] = *(const char *)owner;
     pthread_mutex_unlock(&all.lock);
-    turns_give(&all.t);
+    turns_give(&all.t, owner);
     return NULL;
 }
 
@@ -87,7 +87,7 @@ static void owners_take_turns(void **state)
     (void)state;
     assert_true(turns_take(&all.t, "ann", soon(1)));
     come(OWNERS, ARRAY_LEN(OWNERS));
-    turns_give(&all.t);
+    turns_give(&all.t, "ann");
     join();
     assert_string_equal(all.order, "abcabaa");
 }
@@ -98,7 +98,7 @@ static void who_waits_in_vain_goes_and_holds_up_nobody(void **state)
     assert_true(turns_take(&all.t, "ann", soon(1)));
     assert_false(turns_take(&all.t, "ben", soon(5)));
     assert_int_equal(waiting(), 0);
-    turns_give(&all.t);
+    turns_give(&all.t, "ann");
     assert_true(turns_take(&all.t, "ben", soon(1)));
 }
 
@@ -111,9 +111,29 @@ static void nobody_waits_for_what_is_closed(void **state)
     come(OWNERS, ARRAY_LEN(OWNERS));
     turns_close(&all.t);
     join();
-    turns_give(&all.t);
+    turns_give(&all.t, "ann");
     assert_false(turns_take(&all.t, "ann", soon(1)));
     assert_string_equal(all.order, "");
+}
+
+/* Where an owner may have fewer places than there are, another one does not wait at all. */
+static void an_owner_leaves_places_to_others(void **state)
+{
+    (void)state;
+    turns_done(&all.t);
+    turns_init(&all.t, 3, 2);
+    assert_true(turns_take(&all.t, "ann", soon(1)));
+    assert_true(turns_take(&all.t, "ann", soon(1)));
+    assert_false(turns_take(&all.t, "ann", soon(5)));
+    come((const char *const[]){"ann"}, 1); /* the first in the line, and not in the way */
+    assert_true(turns_take(&all.t, "ben", soon(1000)));
+    turns_give(&all.t, "ben");
+    assert_string_equal(all.order, "");
+    turns_give(&all.t, "ann");
+    join();
+    assert_string_equal(all.order, "a");
+    turns_give(&all.t, "ann");
+    assert_null(all.t.holders);
 }
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -123,6 +143,7 @@ int main(void)
         CASE(owners_take_turns),
         CASE(who_waits_in_vain_goes_and_holds_up_nobody),
         CASE(nobody_waits_for_what_is_closed),
+        CASE(an_owner_leaves_places_to_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
