@@ -155,7 +155,9 @@ void build_retire(build_desk *d, build *b)
 {
     build **end = &d->old;
 
+    d->running -= b->runs;
     b->over = true;
+    b->runs = false;
     build_recipe_done(&b->recipe);
     strv_free(TAKE_PTR(b->env));
     while (*end)
@@ -232,6 +234,65 @@ static void run_one(build *b)
     build_rows_free(rows, n);
 }
 
+/* How many of this owner's run. With the desk's lock. */
+static unsigned running_of(build_desk *d, const char *owner)
+{
+    map_iter it = {0};
+    unsigned n = 0;
+
+    while (map_next(&d->known, &it)) {
+        const build *b = it.entry->value;
+        n += b->runs && str_eq(b->who.owner, owner);
+    }
+    return n;
+}
+
+bool build_has_place(build_desk *d, const char *owner)
+{
+    return d->running < BUILDS_RUNNING && running_of(d, owner) < BUILDS_SHARE;
+}
+
+static void count_running(build_desk *d, build *b)
+{
+    b->next = NULL;
+    b->runs = true;
+    d->running++;
+}
+
+bool build_place(build_desk *d, build *b)
+{
+    build **end = &d->queue;
+
+    if (build_has_place(d, b->who.owner)) {
+        count_running(d, b);
+        return true;
+    }
+    while (*end)
+        end = &(*end)->next;
+    *end = b;
+    return false;
+}
+
+build *build_next(build_desk *d)
+{
+    build **best = NULL, *b;
+    unsigned fewest = BUILDS_SHARE;
+
+    for (build **at = &d->queue; *at && d->running < BUILDS_RUNNING; at = &(*at)->next) {
+        unsigned n = running_of(d, (*at)->who.owner);
+        if (n < fewest) {
+            fewest = n;
+            best = at;
+        }
+    }
+    if (!best)
+        return NULL;
+    b = *best;
+    *best = b->next;
+    count_running(d, b);
+    return b;
+}
+
 static void *worker(void *arg)
 {
     build *b = arg;
@@ -242,10 +303,8 @@ static void *worker(void *arg)
         run_one(b);
         LOCK_SCOPE(&d->lock);
         build_retire(d, b);
-        b = d->queue;
-        if (b)
-            d->queue = b->next;
-        else if (!--d->running)
+        b = build_next(d);
+        if (!d->running)
             pthread_cond_broadcast(&d->idle);
     }
     return NULL;
@@ -288,17 +347,15 @@ static err *check_room(build_desk *d, const build *b)
 /* With the desk's lock. */
 static err *enqueue(build_desk *d, build *b)
 {
-    if (d->running < BUILDS_RUNNING && thread_try_detach(worker, b)) {
-        d->running++;
-    } else if (!d->running) {
-        return err_new(ERR_UNAVAILABLE, "there is no room for a thread");
-    } else {
-        build **end = &d->queue;
-        while (*end)
-            end = &(*end)->next;
-        *end = b;
-        build_say(b, "info", "%u builds are under way: it waits for its turn", d->running);
+    bool runs = build_place(d, b);
+
+    if (runs && !thread_try_detach(worker, b)) {
+        d->running--;
+        b->runs = false;
+        return err_retry_after(err_new(ERR_UNAVAILABLE, "there is no room for a thread"), 5);
     }
+    if (!runs)
+        build_say(b, "info", "%u builds are under way: it waits for its turn", d->running);
     map_put_str(&d->known, b->id, b);
     return NULL;
 }

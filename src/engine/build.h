@@ -12,9 +12,10 @@
 
 #include "engine/engine.h"
 
-#define BUILDS_MAX          1024u /* rows of an owner, those that failed included */
-#define BUILDS_RUNNING      8u    /* of the node; others wait */
-#define BUILDS_OWNER        32u   /* under way or waiting, of an owner */
+#define BUILDS_MAX          1024u                /* rows of an owner, those that failed included */
+#define BUILDS_RUNNING      8u                   /* of the node; others wait */
+#define BUILDS_SHARE        (BUILDS_RUNNING / 2) /* of an owner, also when no one else builds */
+#define BUILDS_OWNER        32u                  /* under way or waiting, of an owner */
 #define BUILD_STEPS_MAX     1000u
 #define BUILD_TAGS_MAX      32u
 #define BUILD_TAG_LEN       64u

@@ -18,7 +18,7 @@ typedef struct build {
     limits limits;
     struct build *next; /* in the queue, or of those that are over, oldest first */
     _Atomic bool cancelled;
-    bool over; /* under the desk's lock */
+    bool runs, over; /* under the desk's lock */
 
     /* the thread's alone */
     sandbox *sb;
@@ -53,6 +53,14 @@ typedef struct build_desk {
 
 /* ---- build.c ---- */
 void build_free(build *b);
+/* Whether another build of this owner may run now. With the desk's lock. */
+bool build_has_place(build_desk *d, const char *owner);
+/* Counts it as running, or puts it into the queue if there is no place for it; true: it runs. With
+ * the desk's lock; `known` has it. */
+bool build_place(build_desk *d, build *b);
+/* The next one of the queue, counted as running: that of the owner with the fewest that run, or
+ * the first of those. NULL: none may run. With the desk's lock. */
+build *build_next(build_desk *d);
 /* It is over: its log is kept for a while, its recipe is not. With the desk's lock. */
 void build_retire(build_desk *d, build *b);
 /* It is to end: cancelled, or we stop. */
