@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "cli/cli.h"
+#include "core/sysctl.h"
 
 typedef enum doctor_level {
     DOCTOR_OK,
@@ -23,12 +24,12 @@ typedef struct doctor_check doctor_check;
 struct doctor_check {
     const char *name; /* "kernel.openat2" */
     void (*run)(doctor *d, const doctor_check *k);
-    const char *subject; /* of the probe, tool, sysctl, controller */
-    const char *why;     /* what it is needed for */
-    const char *remedy;  /* when it is missing or too small */
-    uint64_t least;      /* sysctl */
-    doctor_level level;  /* when it is missing */
-    bool user;           /* a user's own daemon needs it, too */
+    const char *subject;     /* of the probe, tool, sysctl, controller */
+    const char *why;         /* what it is needed for */
+    const char *remedy;      /* when it is missing or too small */
+    const sysctl_need *need; /* sysctl */
+    doctor_level level;      /* when it is missing */
+    bool user;               /* a user's own daemon needs it, too */
 };
 extern const doctor_check DOCTOR_CHECKS[]; /* ends with a NULL name */
 

@@ -1,6 +1,5 @@
 /* The table of checks, in the order they are told. */
 #include "cli/doctor.h"
-#include "core/sysctl.h"
 
 #define KERNEL_REMEDY "Use a kernel of 6.1 or later (Debian 12's) with it enabled."
 #define INSTALL       "Install it: apt install "
@@ -43,12 +42,12 @@
     }
 /* Too small is a warning, because the warden raises it when it starts; missing is what level says.
  */
-#define SYSCTL(name_, base_, each_, vital_, why_)           \
-    {.name = "sysctl." name_,                               \
-     .run = doctor_try_sysctl,                              \
-     .subject = name_,                                      \
-     .why = why_,                                           \
-     .least = (base_) + (uint64_t)(each_)*SYSCTL_SANDBOXES, \
+#define SYSCTL(name_, base_, each_, per_, vital_, why_)                             \
+    {.name = "sysctl." name_,                                                       \
+     .run = doctor_try_sysctl,                                                      \
+     .subject = name_,                                                              \
+     .why = why_,                                                                   \
+     .need = &(const sysctl_need){.base = (base_), .each = (each_), .per = (per_)}, \
      .level = (vital_) ? DOCTOR_FAIL : DOCTOR_WARN},
 
 const doctor_check DOCTOR_CHECKS[] = {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -15,7 +16,6 @@
 #include "base/home.h"
 #include "base/str.h"
 #include "cli/doctor.h"
-#include "core/sysctl.h"
 
 static void missing(doctor *d, const doctor_check *k, const char *what)
 {
@@ -74,11 +74,18 @@ static err *read_sysctl(const char *name, buf *ret_text)
     return fs_read(AT_FDCWD, path, 4096, ret_text);
 }
 
+static uint64_t memory_total(void)
+{
+    struct sysinfo si;
+
+    return sysinfo(&si) ? 0 : (uint64_t)si.totalram * si.mem_unit;
+}
+
 void doctor_try_sysctl(doctor *d, const doctor_check *k)
 {
     CLEANUP(buf_done) buf text = {0};
     CLEANUP(err_freep) err *e = read_sysctl(k->subject, &text);
-    uint64_t value = 0;
+    uint64_t value = 0, least = sysctl_need_for(k->need, SYSCTL_SANDBOXES, memory_total());
 
     if (e || doctor_pretends(k->name)) {
         doctor_say(d, k->name, k->level, "Use a kernel that has it, with /proc mounted.",
@@ -86,14 +93,13 @@ void doctor_try_sysctl(doctor *d, const doctor_check *k)
         return;
     }
     CLEANUP(freep) char *number = xstrndup(buf_cstr(&text), strcspn(buf_cstr(&text), " \t\n"));
-    if (str_to_u64(number, UINT64_MAX, &value) && value < k->least) {
+    if (str_to_u64(number, UINT64_MAX, &value) && value < least) {
         CLEANUP(freep)
         char *remedy = str_printf("sysctl -w %s=%llu (in /etc/sysctl.d to keep it)", k->subject,
-                                  (unsigned long long)k->least);
+                                  (unsigned long long)least);
         doctor_say(d, k->name, value ? DOCTOR_WARN : k->level, remedy,
                    "%llu is less than %llu, which the warden raises it to for %d sandboxes (%s)",
-                   (unsigned long long)value, (unsigned long long)k->least, SYSCTL_SANDBOXES,
-                   k->why);
+                   (unsigned long long)value, (unsigned long long)least, SYSCTL_SANDBOXES, k->why);
         return;
     }
     doctor_say(d, k->name, DOCTOR_OK, NULL, "%s", number);

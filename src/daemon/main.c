@@ -355,7 +355,7 @@ static err *check_sysctls(const node *n, const pool_status *p)
     (void)n;
     for (size_t i = 0; i < SYSCTL_NEEDS_N; i++) {
         const sysctl_need *s = &SYSCTL_NEEDS[i];
-        uint64_t value, least = sysctl_need_for(s, p->max);
+        uint64_t value, least = sysctl_need_for(s, p->max, p->memory);
         if (sysctl_get(proc, s->name, &value) || value >= least)
             continue;
         buf_printf(&low, "%s%s is %" PRIu64 ", %" PRIu64 " are needed", low.len ? "; " : "",

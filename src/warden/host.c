@@ -21,12 +21,20 @@ void host_raise_sysctls(uint32_t sandboxes)
 
     for (size_t i = 0; i < SYSCTL_NEEDS_N; i++) {
         const sysctl_need *s = &SYSCTL_NEEDS[i];
-        uint64_t least = sysctl_need_for(s, sandboxes);
+        uint64_t least = sysctl_goal_for(s, sandboxes);
         int r = sysctl_raise(proc, s->name, least);
         if (r && r != -ENOENT)
             log_warn("sysctl", "cannot raise %s to %" PRIu64 " (%s): errno %d", s->name, least,
                      s->why, -r);
     }
+}
+
+uint64_t host_threads_max(void)
+{
+    CLEANUP(closep) int proc = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    uint64_t threads = 0;
+
+    return sysctl_get(proc, "kernel.threads-max", &threads) ? 0 : threads;
 }
 
 void host_raise_shared(void)

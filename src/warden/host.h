@@ -9,6 +9,7 @@
 
 /* Raises what is too small for so many sandboxes (core/sysctl.h), never lowers. What cannot be
  * raised is a warning here, in /readyz and in `bothy doctor`. */
+uint64_t host_threads_max(void); /* kernel.threads-max; 0: not known */
 void host_raise_sysctls(uint32_t sandboxes);
 
 /* What the kernel counts for all user namespaces that one user made: the warden's own limit is
