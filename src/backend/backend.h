@@ -38,6 +38,7 @@ typedef struct box_spec {
     const char *cwd;  /* default directory, "" for HOME */
     uint32_t umask;
     uint64_t queue_ms;
+    uint64_t owner; /* the same number for all boxes of an owner, for queues in turn; 0: none */
 } box_spec;
 
 typedef struct box_events {

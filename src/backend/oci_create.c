@@ -102,7 +102,8 @@ static err *encode_claim(const box_spec *s, oci_out **ret_out)
     return oci_out_new(&record, NULL, 0, ret_out);
 }
 
-static struct wp_claim claim_frame(const box_spec *s)
+/* A warden of an earlier release takes no owner, and its claims wait in one line. */
+static struct wp_claim claim_frame(const box_spec *s, bool owned)
 {
     const limits *l = &s->spec->limits;
     struct wp_claim f = {.sandbox = oci_id(s->id),
@@ -115,7 +116,7 @@ static struct wp_claim claim_frame(const box_spec *s)
                          .flags = (s->spec->read_only ? WP_CLAIM_READ_ONLY : 0) |
                                   (s->spec->setuid ? WP_CLAIM_SETUID : 0) |
                                   (s->spec->network == NETWORK_OPEN ? WP_CLAIM_NETWORK_OPEN : 0) |
-                                  (s->hostname ? WP_CLAIM_NAMED : 0),
+                                  (s->hostname ? WP_CLAIM_NAMED : 0) | (owned ? WP_CLAIM_OWNED : 0),
                          .ntmpfs = (uint32_t)s->spec->ntmpfs};
 
     memcpy(f.image.sha256, s->image, sizeof f.image.sha256);
@@ -153,21 +154,24 @@ static void create_refused(void *arg)
     free(f);
 }
 
-/* What follows the frame: mounts, and the name. */
-static void put_rest(const box_spec *s, const struct wp_tmpfs *tmpfs, buf *out)
+/* What follows the frame: mounts, the name, the owner. */
+static void put_rest(const box_spec *s, const struct wp_tmpfs *tmpfs, bool owned, buf *out)
 {
     buf_append(out, tmpfs, s->spec->ntmpfs * sizeof *tmpfs);
-    if (!s->hostname)
-        return;
-    struct wp_id name = oci_id(s->hostname);
-    buf_append(out, &name, sizeof name);
+    if (s->hostname) {
+        struct wp_id name = oci_id(s->hostname);
+        buf_append(out, &name, sizeof name);
+    }
+    if (owned)
+        buf_append(out, &(struct wp_owner){s->owner}, sizeof(struct wp_owner));
 }
 
 void oci_create(backend *b, const box_spec *s, const box_events *ev, void *arg, create_done *done)
 {
     oci *o = oci_of(b);
     box *x = oci_box_new(o, s->id, ev, arg);
-    struct wp_claim frame = claim_frame(s);
+    bool owned = s->owner && oci_warden_caps(o->warden) & WP_CAP_OWNED;
+    struct wp_claim frame = claim_frame(s, owned);
     struct wp_tmpfs tmpfs[WP_TMPFS_MAX];
     CLEANUP(buf_done) buf rest = {0};
 
@@ -182,7 +186,7 @@ void oci_create(backend *b, const box_spec *s, const box_events *ev, void *arg, 
         oci_loop_post(o->loop, create_refused, f);
         return;
     }
-    put_rest(s, tmpfs, &rest);
+    put_rest(s, tmpfs, owned, &rest);
     oci_warden_send(o->warden,
                     &(warden_ask){.type = WP_CLAIM,
                                   .body = {{&frame, sizeof frame}, {rest.p, rest.len}},

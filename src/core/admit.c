@@ -13,20 +13,44 @@ static uint64_t ceiling(const admit_rules *r, const admit_node *n)
     return __builtin_mul_overflow(n->memory, r->overcommit, &c) ? UINT64_MAX : c;
 }
 
-enum admit_verdict admit(const admit_rules *r, const admit_node *n, uint64_t memory_limit)
+uint64_t admit_pids_max(const admit_node *n)
 {
-    uint64_t most = ceiling(r, n);
+    return n->threads ? n->threads / 2 : UINT64_MAX;
+}
 
-    if (memory_limit > most)
+uint64_t admit_counted(uint64_t memory, uint64_t memory_limit)
+{
+    return memory && memory_limit > memory ? memory : memory_limit;
+}
+
+enum admit_verdict admit(const admit_rules *r, const admit_node *n, const admit_ask *ask)
+{
+    uint64_t most = ceiling(r, n), pids_most = admit_pids_max(n);
+
+    if (ask->memory > most)
         return ADMIT_NEVER;
+    if (ask->pids > pids_most)
+        return ADMIT_NEVER_PIDS;
     if (n->sandboxes >= r->max_sandboxes)
         return ADMIT_WAIT_COUNT;
-    if (n->limits_sum > most - memory_limit)
+    if (n->limits_sum > most - admit_counted(n->memory, ask->memory))
         return ADMIT_WAIT_LIMITS;
+    if (n->pids_sum > pids_most - ask->pids)
+        return ADMIT_WAIT_PIDS;
     /* Divided first: a percentage of memory never overflows this way. */
     if (n->available < n->memory / 100 * r->reserve_percent)
         return ADMIT_WAIT_RESERVE;
     return ADMIT_NOW;
+}
+
+bool admit_is_never(enum admit_verdict v)
+{
+    return v == ADMIT_NEVER || v == ADMIT_NEVER_PIDS;
+}
+
+bool admit_holds_all(enum admit_verdict v)
+{
+    return v == ADMIT_WAIT_COUNT || v == ADMIT_WAIT_RESERVE;
 }
 
 const char *admit_text(enum admit_verdict v)
@@ -38,6 +62,11 @@ const char *admit_text(enum admit_verdict v)
             "the memory limits of the node's sandboxes are as high as they may be",
         [ADMIT_WAIT_RESERVE] = "too little of the node's memory is free",
         [ADMIT_NEVER] = "the memory limit asked for is more than this node may promise in all",
+        [ADMIT_WAIT_PIDS] =
+            "the limits of processes of the node's sandboxes are as high as they may be, half of "
+            "kernel.threads-max",
+        [ADMIT_NEVER_PIDS] = "the limit of processes asked for is more than this node may promise "
+                             "in all, half of kernel.threads-max",
     };
 
     return TEXTS[v < ADMIT_VERDICTS ? v : ADMIT_NEVER];

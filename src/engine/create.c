@@ -15,6 +15,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/map.h"
 #include "base/str.h"
 #include "base/thread.h"
 #include "engine/internal.h"
@@ -214,7 +215,8 @@ void box_ask(sandbox *sb, const sandbox_spec *s, const char *id, box_tie *tie, c
                      .user = s->user ? s->user : sb->image->user,
                      .cwd = s->cwd ? s->cwd : sb->image->cwd,
                      .umask = sb->umask,
-                     .queue_ms = s->queue_ms};
+                     .queue_ms = s->queue_ms,
+                     .owner = hash_bytes(sb->owner, strlen(sb->owner))};
     str_copy(spec.id, sizeof spec.id, id);
     memcpy(spec.image, sb->digest, sizeof spec.image);
     e->o.backend->ops->create(e->o.backend, &spec, &ENGINE_BOX_EVENTS, tie, done);

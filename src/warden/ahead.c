@@ -70,7 +70,8 @@ slot *ahead_begin(warden *w, uint64_t *ret_again_ns)
     uint64_t now = now_mono_ns();
 
     *ret_again_ns = 0;
-    if (!w->expects || w->fifo.head)
+    /* Claims that wait for room take no slot that is ready. */
+    if (!w->expects || (w->fifo.head && w->fifo.held_by == ADMIT_NOW))
         return NULL;
     for (slot *s = w->ready_tail; s; s = s->prev) {
         if (!is_bare(s))

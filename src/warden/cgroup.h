@@ -87,6 +87,7 @@ void cgroup_io_of_processes(const cgroups *cg, int proc_fd, uint32_t n, struct w
 uint64_t cgroup_memory_held(const cgroups *cg, uint32_t n);
 /* cgroup_usage.c: what the cgroup counts, the rest stays. False if the cgroup is not there. */
 bool cgroup_usage(const cgroups *cg, uint32_t n, struct wp_usage *ret_usage);
+uint32_t cgroup_pids_limit(const cgroups *cg, uint32_t n); /* 0: none */
 /* Freezing waits until it holds, at most CGROUP_FREEZE_NS, then thaws again: ERR_TIMEOUT. */
 #define CGROUP_FREEZE_NS (2 * NS_PER_S)
 err *cgroup_freeze(const cgroups *cg, uint32_t n, bool freeze) ERR_MUST;

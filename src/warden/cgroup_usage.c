@@ -131,6 +131,11 @@ uint64_t cgroup_memory_used(const cgroups *cg, uint32_t n)
     return number_of(cg, CG_MEMORY, n, cg->v2 ? "memory.current" : "memory.usage_in_bytes");
 }
 
+uint32_t cgroup_pids_limit(const cgroups *cg, uint32_t n)
+{
+    return (uint32_t)number_of(cg, CG_PIDS, n, "pids.max");
+}
+
 bool cgroup_memory_of(const cgroups *cg, uint32_t n, cgroup_memory *ret_memory)
 {
     char text[4096];

@@ -24,7 +24,7 @@ static const char *const STAGES[] = {"queue", "build", "swap", NULL};
 static const char *const LEFT[] = {"served", "expired", "cancelled", NULL};
 static const char *const REFUSED[] = {"exists",      "image", "queue_full",
                                       "unsupported", "other", NULL};
-static const char *const ADMISSION[] = {"count", "limits", "memory", NULL};
+static const char *const ADMISSION[] = {"count", "limits", "memory", "pids", NULL};
 static const char *const MARKS[] = {"low", "high", "max", NULL};
 
 #define WALL_ROW(id, name, refill, claim, what) name,
@@ -82,11 +82,12 @@ static metric METRICS[] = {
                             "Time claims stood in the queue, by how they left it.", "left", LEFT),
     [M_REFUSED] = METRIC_COUNTER_BY("bothy_warden_claims_refused_total",
                                     "Claims refused at once, by reason.", "reason", REFUSED),
-    [M_ADMISSION] =
-        METRIC_COUNTER_BY("bothy_warden_admission_waits_total",
-                          "Claims whose turn came and that had to wait for room: the number of "
-                          "sandboxes, the sum of their memory limits, free memory.",
-                          "reason", ADMISSION),
+    [M_ADMISSION] = METRIC_COUNTER_BY(
+        "bothy_warden_admission_waits_total",
+        "Claims whose turn came and that had to wait for room: the number of "
+        "sandboxes, the sum of their memory limits, free memory, the sum of their "
+        "limits of processes.",
+        "reason", ADMISSION),
     [M_REFILL] = METRIC_HISTOGRAM("bothy_warden_refill_seconds", "Time to make a slot."),
     [M_REFILLS_FAILED] =
         METRIC_COUNTER("bothy_warden_refills_failed_total", "Slots that could not be made."),
@@ -162,6 +163,7 @@ void count_admission_wait(enum admit_verdict v)
     metric_add(&METRICS[M_ADMISSION],
                v == ADMIT_WAIT_COUNT    ? 0
                : v == ADMIT_WAIT_LIMITS ? 1
+               : v == ADMIT_WAIT_PIDS   ? 3
                                         : 2,
                1);
 }

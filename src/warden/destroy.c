@@ -38,7 +38,7 @@ static void leave_counts(warden *w, slot *s)
         slot_leave_ready(w, s);
     if (s->state == SLOT_CLAIMING || s->state == SLOT_CLAIMED) {
         w->claimed--;
-        w->memory_claimed -= s->limits.memory;
+        slot_unpromise(w, s);
         view_forget_cpus(w, s);
         pool_left(&w->pool, now_mono_ns());
     }

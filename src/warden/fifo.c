@@ -1,6 +1,7 @@
 #include "warden/fifo.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,7 +20,7 @@
 #include "warden/warden.h"
 
 #define DEADLINE_MAX_MS (24u * 3600 * 1000)
-#define WAITING_MAX     4096
+#define WAITING_MAX     4096 /* of all owners; a full queue takes from its longest line */
 #define ADMISSION_NS    (200 * NS_PER_MS) /* how often available memory is looked at again */
 #define AVAILABLE_NS    (5 * NS_PER_MS)
 
@@ -33,15 +34,29 @@ static void fill_defaults(struct wp_limits *l)
     l->shm_mib = l->shm_mib ? l->shm_mib : BUNDLE_SHM_MIB;
 }
 
+static claim_job *claim_at(rounds_entry *e)
+{
+    return e ? (claim_job *)((char *)e - offsetof(claim_job, turn)) : NULL;
+}
+
+/* What follows the mounts, by the frame's flags. */
+static void read_rest(claim_job *c)
+{
+    const char *rest = (const char *)(c->tmpfs + c->spec.ntmpfs);
+    bool named = c->spec.flags & WP_CLAIM_NAMED;
+
+    memcpy(c->hostname, named ? rest : c->spec.sandbox.id, sizeof c->hostname);
+    if (c->spec.flags & WP_CLAIM_OWNED)
+        memcpy(&c->owner, rest + (named ? sizeof(struct wp_id) : 0), sizeof c->owner);
+}
+
 static claim_job *job_of(job *j)
 {
     claim_job *c = xcalloc(1, sizeof *c);
 
     memcpy(&c->spec, j->body, sizeof c->spec);
     c->tmpfs = (const struct wp_tmpfs *)(j->body + sizeof c->spec);
-    const void *name = c->spec.flags & WP_CLAIM_NAMED ? (const void *)(c->tmpfs + c->spec.ntmpfs)
-                                                      : c->spec.sandbox.id;
-    memcpy(c->hostname, name, sizeof c->hostname);
+    read_rest(c);
     c->j = j;
     uint64_t ms = c->spec.deadline_ms < DEADLINE_MAX_MS ? c->spec.deadline_ms : DEADLINE_MAX_MS;
     c->deadline_ns = j->received_ns + ms * NS_PER_MS;
@@ -70,13 +85,16 @@ static void append(fifo *f, claim_job *c)
     *(f->tail ? &f->tail->next : &f->head) = c;
     f->tail = c;
     f->n++;
+    rounds_add(&f->turns, &c->turn, c->owner);
     map_put_str(&f->by_id, c->spec.sandbox.id, c);
     if (!f->earliest_ns || c->deadline_ns < f->earliest_ns)
         f->earliest_ns = c->deadline_ns;
 }
 
-static void unlink_job(fifo *f, claim_job *c)
+/* served: its owner's next turn is behind all others'. */
+static void unlink_job(fifo *f, claim_job *c, bool served)
 {
+    (served ? rounds_serve : rounds_remove)(&f->turns, &c->turn);
     *(c->prev ? &c->prev->next : &f->head) = c->next;
     *(c->next ? &c->next->prev : &f->tail) = c->prev;
     c->prev = c->next = NULL;
@@ -94,7 +112,7 @@ claim_job *fifo_cancel(warden *w, const char *id)
 
     if (!c)
         return NULL;
-    unlink_job(&w->fifo, c);
+    unlink_job(&w->fifo, c, false);
     count_queue(QUEUE_CANCELLED, now_mono_ns() - c->j->received_ns);
     pthread_cond_signal(&w->claims); /* it may have held up those behind it */
     return c;
@@ -104,14 +122,13 @@ claim_job *fifo_cancel(warden *w, const char *id)
 typedef struct taken {
     claim_job *head; /* the last first */
     uint32_t n;
-    enum admit_verdict held_by;
     char refills[WP_POOL_ERROR]; /* why they fail; "": they do not */
     int refills_errnum;
 } taken;
 
 static void take_out(warden *w, claim_job *c, taken *to)
 {
-    unlink_job(&w->fifo, c);
+    unlink_job(&w->fifo, c, false);
     c->next = to->head;
     to->head = c;
 }
@@ -160,30 +177,58 @@ static admit_rules rules_of(const warden *w)
         .max_sandboxes = w->o.max, .overcommit = w->o.overcommit, .reserve_percent = w->o.reserve};
 }
 
-enum admit_verdict fifo_admit(warden *w, uint64_t memory, const slot *instead_of)
+static admit_ask ask_of(const claim_job *c)
 {
+    return (admit_ask){.memory = c->spec.limits.memory, .pids = c->spec.limits.pids};
+}
+
+enum admit_verdict fifo_admit(warden *w, const admit_ask *ask, const slot *instead_of)
+{
+    static const struct wp_limits NONE;
     const admit_rules rules = rules_of(w);
+    const struct wp_limits *less = instead_of ? &instead_of->limits : &NONE;
     const admit_node node = {.memory = w->memory_total,
                              .available = memory_available(w),
                              .limits_sum =
-                                 w->memory_claimed - (instead_of ? instead_of->limits.memory : 0),
+                                 w->memory_claimed - admit_counted(w->memory_total, less->memory),
+                             .threads = w->threads,
+                             .pids_sum = w->pids_claimed - less->pids,
                              .sandboxes = w->claimed - (instead_of ? 1 : 0)};
 
-    return admit(&rules, &node, memory);
+    return admit(&rules, &node, ask);
 }
 
-/* The first that waits; what holds it up is remembered, and counted once. */
-static bool admits(warden *w, claim_job *c)
+/* What holds it up is remembered, and counted once. */
+static enum admit_verdict try_claim(warden *w, claim_job *c)
 {
-    enum admit_verdict v = fifo_admit(w, c->spec.limits.memory, NULL);
+    const admit_ask ask = ask_of(c);
+    enum admit_verdict v = fifo_admit(w, &ask, NULL);
 
-    w->fifo.held_by = v;
-    if (v == ADMIT_NOW)
-        return true;
-    if (!c->held)
+    if (v != ADMIT_NOW && c->held == ADMIT_NOW)
         count_admission_wait(v);
-    c->held = true;
-    return false;
+    if (v != ADMIT_NOW)
+        c->held = v;
+    return v;
+}
+
+/* The first in turn that has room. A claim that is held up by its own limits steps aside for those
+ * of other owners. */
+static claim_job *first_admitted(warden *w)
+{
+    enum admit_verdict held_by = ADMIT_NOW;
+
+    for (rounds_entry *e = NULL; (e = rounds_next(&w->fifo.turns, e));) {
+        enum admit_verdict v = try_claim(w, claim_at(e));
+        if (v == ADMIT_NOW) {
+            w->fifo.held_by = ADMIT_NOW;
+            return claim_at(e);
+        }
+        held_by = held_by == ADMIT_NOW ? v : held_by;
+        if (admit_holds_all(v))
+            break;
+    }
+    w->fifo.held_by = held_by;
+    return NULL;
 }
 
 /* ---- arriving ---- */
@@ -194,29 +239,55 @@ static err *refuse(const warden *w, const claim_job *c)
         return err_sys(ERR_CONFLICT, EEXIST, "sandbox %s exists", c->spec.sandbox.id);
     if (map_get_str(&w->fifo.by_id, c->spec.sandbox.id))
         return err_sys(ERR_CONFLICT, EEXIST, "sandbox %s waits already", c->spec.sandbox.id);
-    if (w->fifo.n >= WAITING_MAX)
-        return err_retry_after(
-            err_sys(ERR_UNAVAILABLE, EAGAIN, "%u claims wait already", w->fifo.n),
-            (int)refill_retry_after(w, w->fifo.n));
     if (c->spec.limits.disk && !w->quota)
         return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node cannot limit disk space");
     if (c->spec.flags & WP_CLAIM_NETWORK_OPEN && !network_offered(w))
         return err_sys(ERR_UNSUPPORTED, ENOTSUP, "this node offers no network");
     const admit_rules rules = rules_of(w);
-    const admit_node empty = {.memory = w->memory_total, .available = w->memory_total};
-    if (admit(&rules, &empty, c->spec.limits.memory) == ADMIT_NEVER)
-        return err_sys(ERR_UNSUPPORTED, ENOTSUP, "%s", admit_text(ADMIT_NEVER));
+    const admit_node empty = {
+        .memory = w->memory_total, .available = w->memory_total, .threads = w->threads};
+    const admit_ask ask = ask_of(c);
+    enum admit_verdict v = admit(&rules, &empty, &ask);
+    return admit_is_never(v) ? err_sys(ERR_UNSUPPORTED, ENOTSUP, "%s", admit_text(v)) : NULL;
+}
+
+static err *too_many(const warden *w)
+{
+    return err_retry_after(err_sys(ERR_UNAVAILABLE, EAGAIN, "%u claims wait already", w->fifo.n),
+                           (int)refill_retry_after(w, w->fifo.n));
+}
+
+/* A full queue gives up the last claim of its longest line for an owner with a shorter one. */
+static err *make_room(warden *w, const claim_job *c, taken *ret_pushed)
+{
+    if (w->fifo.n < WAITING_MAX)
+        return NULL;
+    claim_job *last = claim_at(rounds_longest(&w->fifo.turns));
+    if (last->turn.line->n <= rounds_waiting(&w->fifo.turns, c->owner) + 1)
+        return too_many(w);
+    take_out(w, last, ret_pushed);
     return NULL;
+}
+
+static void end_pushed(claim_job *c, err *e)
+{
+    count_queue(QUEUE_EXPIRED, now_mono_ns() - c->j->received_ns);
+    claim_job_end(c, e);
 }
 
 void fifo_add(warden *w, job *j)
 {
     claim_job *c = job_of(j);
-    err *e = layers_stack_of(w->layers, c->spec.image.sha256, &c->stack);
+    err *e = layers_stack_of(w->layers, c->spec.image.sha256, &c->stack), *full = NULL;
+    taken pushed = {0};
 
     pthread_mutex_lock(&w->lock);
     if (!e)
         e = refuse(w, c);
+    if (!e)
+        e = make_room(w, c, &pushed);
+    if (pushed.head)
+        full = too_many(w);
     if (!e) {
         append(&w->fifo, c);
         pthread_cond_signal(&w->claims);
@@ -224,6 +295,8 @@ void fifo_add(warden *w, job *j)
             pthread_cond_signal(&w->refill);
     }
     pthread_mutex_unlock(&w->lock);
+    if (pushed.head)
+        end_pushed(pushed.head, full);
     if (e) {
         count_refused(e);
         job_end(j, e);
@@ -241,7 +314,6 @@ static void take_expired(warden *w, uint64_t now, taken *ret_late)
     if (!f->earliest_ns || f->earliest_ns > now)
         return;
     f->earliest_ns = 0;
-    ret_late->held_by = f->held_by;
     if (w->pool.failures) {
         memcpy(ret_late->refills, w->refill_error, sizeof ret_late->refills);
         ret_late->refills_errnum = w->refill_errnum;
@@ -267,7 +339,7 @@ static int errnum_of(const claim_job *c, const taken *late)
 {
     int e = late->refills_errnum;
 
-    return !c->held && (e == EROFS || fs_is_no_room(e)) ? e : ETIMEDOUT;
+    return c->held == ADMIT_NOW && (e == EROFS || fs_is_no_room(e)) ? e : ETIMEDOUT;
 }
 
 /* Each is told of those that come back before it. */
@@ -279,8 +351,8 @@ static void end_expired(const taken *late)
         following = c->next;
         err *e = err_sys(ERR_POOL_EXHAUSTED, errnum_of(c, late),
                          "no slot was free in time; retry after %u s", c->retry_after);
-        if (c->held)
-            e = err_because(e, "%s", admit_text(late->held_by));
+        if (c->held != ADMIT_NOW)
+            e = err_because(e, "%s", admit_text(c->held));
         else if (*late->refills)
             e = err_because(e, "refills fail: %s", late->refills);
         count_queue(QUEUE_EXPIRED, now_mono_ns() - c->j->received_ns);
@@ -288,15 +360,15 @@ static void end_expired(const taken *late)
     }
 }
 
-/* When the head of the FIFO and a slot meet, both leave their places. */
+/* When the claim whose turn it is and a slot meet, both leave their places. */
 static claim_job *match(warden *w, slot **ret_slot)
 {
-    claim_job *c = w->fifo.head;
-    slot *s = c && admits(w, c) ? ahead_pick(w, &c->spec) : NULL;
+    claim_job *c = first_admitted(w);
+    slot *s = c ? ahead_pick(w, &c->spec) : NULL;
 
     if (!s)
         return NULL;
-    unlink_job(&w->fifo, c);
+    unlink_job(&w->fifo, c, true);
     slot_leave_ready(w, s);
     s->state = SLOT_CLAIMING;
     memcpy(s->id, c->spec.sandbox.id, sizeof s->id);
@@ -304,7 +376,7 @@ static claim_job *match(warden *w, slot **ret_slot)
     s->limits = c->spec.limits;
     map_put_str(&w->by_id, s->id, s);
     w->claimed++;
-    w->memory_claimed += s->limits.memory;
+    slot_promise(w, s);
     uint64_t now = now_mono_ns();
     pool_claimed(&w->pool, now);
     ahead_expect(w, &c->spec);

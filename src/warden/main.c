@@ -413,6 +413,7 @@ static err *start(warden *w)
     TRY(move_in(w));
     if (!w->o.keep_sysctls)
         host_raise_sysctls(w->o.max);
+    w->threads = host_threads_max();
     bundle_look_at_host();
     TRY(network_start(w)); /* a child has no more than its parent had */
     TRY(privs_drop_caps());

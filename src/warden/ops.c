@@ -244,13 +244,15 @@ static void op_freeze(warden *w, job *j)
         job_end(j, e);
 }
 
-/* With the lock: a higher memory limit is admitted like a sandbox that comes with it. */
-static err *admit_limit(warden *w, slot *s, uint64_t memory)
+/* With the lock: higher limits are admitted like a sandbox that comes with them. */
+static err *admit_limit(warden *w, slot *s, const struct wp_limits *l)
 {
-    enum admit_verdict v =
-        memory > s->limits.memory ? fifo_admit(w, memory, s) : ADMIT_NOW; /* lower always goes */
+    const admit_ask ask = {.memory = l->memory ? l->memory : s->limits.memory,
+                           .pids = l->pids ? l->pids : s->limits.pids};
+    bool higher = ask.memory > s->limits.memory || ask.pids > s->limits.pids;
+    enum admit_verdict v = higher ? fifo_admit(w, &ask, s) : ADMIT_NOW; /* lower always goes */
 
-    if (v == ADMIT_NEVER)
+    if (admit_is_never(v))
         return err_sys(ERR_UNSUPPORTED, ENOTSUP, "%s", admit_text(v));
     if (v != ADMIT_NOW)
         return err_retry_after(err_sys(ERR_UNAVAILABLE, EAGAIN, "%s", admit_text(v)),
@@ -258,14 +260,23 @@ static err *admit_limit(warden *w, slot *s, uint64_t memory)
     return NULL;
 }
 
-/* With the lock; one that is being destroyed has left the sum. */
-static void account_memory(warden *w, slot *s, uint64_t memory)
+/* With the lock; one that is being destroyed has left the sums. A limit of 0 stays as it is. */
+static void account_limits(warden *w, slot *s, const struct wp_limits *l)
 {
     if (s->state != SLOT_CLAIMED)
         return;
-    w->memory_claimed += memory - s->limits.memory;
-    s->limits.memory = memory;
+    slot_unpromise(w, s);
+    s->limits.memory = l->memory ? l->memory : s->limits.memory;
+    s->limits.pids = l->pids ? l->pids : s->limits.pids;
+    slot_promise(w, s);
     pthread_cond_signal(&w->claims);
+}
+
+/* The larger of what it has and what it is to have. */
+static struct wp_limits higher_of(const struct wp_limits *a, const struct wp_limits *b)
+{
+    return (struct wp_limits){.memory = a->memory > b->memory ? a->memory : b->memory,
+                              .pids = a->pids > b->pids ? a->pids : b->pids};
 }
 
 /* A kernel of cgroup v2 would kill to get there. */
@@ -320,18 +331,16 @@ static bool limiting_begin(warden *w, slot *s)
 static err *set_limits(warden *w, slot *s, const struct wp_limits *l)
 {
     pthread_mutex_lock(&w->lock);
-    uint64_t before = s->limits.memory;
-    err *e = l->memory ? admit_limit(w, s, l->memory) : NULL;
+    const struct wp_limits before = s->limits, meanwhile = higher_of(&before, l);
+    err *e = admit_limit(w, s, l);
     if (!e) {
-        if (l->memory > before)
-            account_memory(w, s, l->memory);
+        account_limits(w, s, &meanwhile);
         pthread_mutex_unlock(&w->lock);
-        e = apply_limits(w, s, before, l);
+        e = apply_limits(w, s, before.memory, l);
         pthread_mutex_lock(&w->lock);
-        if (!e && l->memory)
-            account_memory(w, s, l->memory);
-        if (e && l->memory)
-            account_memory(w, s, before);
+        account_limits(w, s, &before);
+        if (!e)
+            account_limits(w, s, l);
     }
     s->limiting = false;
     pthread_mutex_unlock(&w->lock);
@@ -584,7 +593,7 @@ static void op_hello(warden *w, job *j)
                                   (w->cg.swap ? WP_CAP_SWAP_LIMIT : 0) |
                                   (w->quota ? WP_CAP_DISK_LIMIT : 0) | WP_CAP_WALLS | WP_CAP_USAGE |
                                   WP_CAP_RELEASE | WP_CAP_FATE | WP_CAP_SNAPSHOT | WP_CAP_NAMED |
-                                  (network_offered(w) ? WP_CAP_NETWORK : 0)};
+                                  WP_CAP_OWNED | (network_offered(w) ? WP_CAP_NETWORK : 0)};
     job_answer(j, &h, sizeof h, NULL, 0, -1);
 }
 

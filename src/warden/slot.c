@@ -109,6 +109,18 @@ void slot_enter_ready(warden *w, slot *s)
     w->ready++;
 }
 
+void slot_promise(warden *w, const slot *s)
+{
+    w->memory_claimed += admit_counted(w->memory_total, s->limits.memory);
+    w->pids_claimed += s->limits.pids;
+}
+
+void slot_unpromise(warden *w, const slot *s)
+{
+    w->memory_claimed -= admit_counted(w->memory_total, s->limits.memory);
+    w->pids_claimed -= s->limits.pids;
+}
+
 void slot_leave_ready(warden *w, slot *s)
 {
     *(s->prev ? &s->prev->next : &w->ready_head) = s->next;
@@ -444,6 +456,7 @@ static bool recover_one(warden *w, slot *s)
         s->frozen = !cgroup_thawed(&w->cg, s->n);
         s->network = network_has(w, s->n);
         s->limits.memory = cgroup_usage(&w->cg, s->n, &u) ? u.memory_limit : 0;
+        s->limits.pids = cgroup_pids_limit(&w->cg, s->n);
         return true;
     }
     if (s->foreign) { /* no new sandbox gets the pid 1 of another release */
@@ -488,7 +501,7 @@ static void recover_number(warden *w, uint32_t n)
     } else if (s->state == SLOT_CLAIMED) {
         map_put_str(&w->by_id, s->id, s);
         w->claimed++;
-        w->memory_claimed += s->limits.memory;
+        slot_promise(w, s);
         view_recover(w, s);
     } else {
         view_recover(w, s);

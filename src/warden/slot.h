@@ -85,6 +85,9 @@ void slot_drop_ahead(struct warden *w, slot *s);
 /* A number for slot_add; it is free again after the last reference. UINT32_MAX: none. */
 uint32_t slot_take_number(struct warden *w);
 void slot_enter_ready(struct warden *w, slot *s); /* behind the others */
+/* The sums that admission counts have its limits, or have them no more. */
+void slot_promise(struct warden *w, const slot *s);
+void slot_unpromise(struct warden *w, const slot *s);
 void slot_leave_ready(struct warden *w, slot *s); /* its state is the caller's to set */
 
 /* Gives the lock back, and then the images that slots had ahead: a prune may hold the lock of the

@@ -27,6 +27,7 @@
 #include "core/admit.h"
 #include "core/cpus.h"
 #include "core/pool.h"
+#include "core/rounds.h"
 #include "warden/cgroup.h"
 #include "warden/layers.h"
 #include "warden/nettable.h"
@@ -59,10 +60,11 @@ typedef struct warden_options {
 
 typedef struct fifo { /* fifo.c */
     struct claim_job *head, *tail;
-    map by_id; /* sandbox id -> claim_job */
+    rounds turns; /* the same, by owner */
+    map by_id;    /* sandbox id -> claim_job */
     uint32_t n;
     uint64_t earliest_ns;       /* no deadline is before this; 0: none waits */
-    enum admit_verdict held_by; /* what the first waits for, besides a slot */
+    enum admit_verdict held_by; /* what all of them wait for, besides a slot: the first's */
 } fifo;
 
 typedef struct refill_worker { /* refill.c */
@@ -108,8 +110,10 @@ typedef struct warden {
     uint32_t refills_failed;
     char refill_error[WP_POOL_ERROR]; /* the last one's */
     int refill_errnum;                /* its errno, or 0 */
-    uint64_t memory_claimed;          /* sum of the limits */
+    uint64_t memory_claimed;          /* sum of the limits, as admit_counted() has them */
+    uint64_t pids_claimed;            /* sum of the limits of processes */
     uint64_t memory_total;
+    uint64_t threads;      /* kernel.threads-max; 0: not known */
     cpus cpus;             /* what is promised of each processor */
     uint32_t next_project; /* to be looked at for the next slot */
     int meminfo_fd;

@@ -84,8 +84,8 @@ static bool claim_ok(const void *body, size_t n)
 {
     BODY(wp_claim, c);
     if (!id_ok(&c.sandbox) || !limits_ok(&c.limits) || c.ntmpfs > WP_TMPFS_MAX ||
-        (c.flags &
-         ~(WP_CLAIM_READ_ONLY | WP_CLAIM_SETUID | WP_CLAIM_NETWORK_OPEN | WP_CLAIM_NAMED)))
+        (c.flags & ~(WP_CLAIM_READ_ONLY | WP_CLAIM_SETUID | WP_CLAIM_NETWORK_OPEN | WP_CLAIM_NAMED |
+                     WP_CLAIM_OWNED)))
         return false;
     for (uint32_t i = 0; i < c.ntmpfs; i++) {
         BODY(wp_tmpfs, t);
@@ -97,7 +97,7 @@ static bool claim_ok(const void *body, size_t n)
         if (!id_ok(&name))
             return false;
     }
-    return !n;
+    return n == (c.flags & WP_CLAIM_OWNED ? sizeof(struct wp_owner) : 0);
 }
 
 static bool hello_ok(const void *body, size_t n)

@@ -96,14 +96,15 @@ struct wp_digest { /* sha256 of an image's config, or a layer's diff id */
 #define WP_CAP_CGROUP_V2  1u
 #define WP_CAP_DISK_LIMIT 2u
 #define WP_CAP_SWAP_LIMIT 4u
-#define WP_CAP_WALLS      8u   /* it knows WALLS */
-#define WP_CAP_USAGE      16u  /* STATS takes wp_stats.size */
-#define WP_CAP_NETWORK    32u  /* it knows WP_CLAIM_NETWORK_OPEN, and can give it */
-#define WP_CAP_RELEASE    64u  /* it knows RELEASE */
-#define WP_CAP_FATE       128u /* it knows FATE */
-#define WP_CAP_SNAPSHOT   256u /* it knows SNAPSHOT */
-#define WP_CAP_NAMED      512u /* it knows WP_CLAIM_NAMED */
-struct wp_hello {              /* request: min, max; answer: version in both, caps */
+#define WP_CAP_WALLS      8u    /* it knows WALLS */
+#define WP_CAP_USAGE      16u   /* STATS takes wp_stats.size */
+#define WP_CAP_NETWORK    32u   /* it knows WP_CLAIM_NETWORK_OPEN, and can give it */
+#define WP_CAP_RELEASE    64u   /* it knows RELEASE */
+#define WP_CAP_FATE       128u  /* it knows FATE */
+#define WP_CAP_SNAPSHOT   256u  /* it knows SNAPSHOT */
+#define WP_CAP_NAMED      512u  /* it knows WP_CLAIM_NAMED */
+#define WP_CAP_OWNED      1024u /* it knows WP_CLAIM_OWNED */
+struct wp_hello {               /* request: min, max; answer: version in both, caps */
     uint32_t min, max;
     uint32_t caps;
     uint32_t reserved;
@@ -140,6 +141,11 @@ struct wp_claim {
 /* Behind the tmpfs mounts a wp_id follows: the host name, where that is not the slot's own id. A
  * sandbox that was reset has a slot of another id, and the name that it always had. */
 #define WP_CLAIM_NAMED 8u
+/* Behind all that a wp_owner follows. Claims of one owner wait in a queue of their own. */
+#define WP_CLAIM_OWNED 16u
+struct wp_owner {
+    uint64_t number; /* opaque; the same for all claims of an owner while bothyd runs */
+};
 struct wp_claimed {
     uint32_t slot; /* number: ids of the slot begin at uid_base */
     uint32_t uid_base;

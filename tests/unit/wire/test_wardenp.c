@@ -86,11 +86,31 @@ static void a_named_claim_has_its_name_behind_the_mounts(void **state)
     assert_false(wp_request_ok(WP_CLAIM, &f, sizeof f));
 }
 
+static void an_owned_claim_has_its_owner_last(void **state)
+{
+    struct {
+        struct wp_claim c;
+        struct wp_id name;
+        struct wp_owner owner;
+    } f = {.c = {.sandbox = an_id(), .flags = WP_CLAIM_NAMED | WP_CLAIM_OWNED},
+           .name = an_id(),
+           .owner = {UINT64_MAX}};
+
+    (void)state;
+    assert_true(wp_request_ok(WP_CLAIM, &f, sizeof f));
+    assert_false(wp_request_ok(WP_CLAIM, &f, sizeof f - 1));
+    assert_false(wp_request_ok(WP_CLAIM, &f, sizeof f - sizeof f.owner));
+    f.c.flags = WP_CLAIM_NAMED;
+    assert_false(wp_request_ok(WP_CLAIM, &f, sizeof f));
+    f.c.flags = WP_CLAIM_OWNED; /* the name is one thing too many */
+    assert_false(wp_request_ok(WP_CLAIM, &f, sizeof f));
+}
+
 static void claim_refuses_unknown_flags_and_reserved(void **state)
 {
     (void)state;
     struct claim_frame f = a_claim(0);
-    f.c.flags = 16;
+    f.c.flags = 32;
     assert_false(claim_passes(&f));
     f = a_claim(0);
     f.c.limits.reserved = 1;
@@ -287,6 +307,7 @@ int main(void)
         cmocka_unit_test(claim_takes_up_to_the_limit_of_tmpfs),
         cmocka_unit_test(claim_length_is_exact),
         cmocka_unit_test(a_named_claim_has_its_name_behind_the_mounts),
+        cmocka_unit_test(an_owned_claim_has_its_owner_last),
         cmocka_unit_test(claim_refuses_unknown_flags_and_reserved),
         cmocka_unit_test(ids_have_one_alphabet),
         cmocka_unit_test(tmpfs_paths),
