@@ -8,6 +8,8 @@ void quota_fill(quota *q, const quota *otherwise)
     q->creates_milli = q->creates_milli ? q->creates_milli : otherwise->creates_milli;
     q->creating = q->creating ? q->creating : otherwise->creating;
     q->ttl_ms = q->ttl_ms ? q->ttl_ms : otherwise->ttl_ms;
+    q->memory = q->memory ? q->memory : otherwise->memory;
+    q->cpu_milli = q->cpu_milli ? q->cpu_milli : otherwise->cpu_milli;
 }
 
 /* What comes back in this time, without overflow. */

@@ -148,6 +148,51 @@ err *limits_check(const limits *l)
     return NULL;
 }
 
+typedef struct ceiling_row {
+    const char *name; /* of the member, and behind max_ of the key */
+    limit_row row;
+    double unit; /* of the member in the field's */
+} ceiling_row;
+
+#define CEILING(name, field, wide, unit)                                      \
+    {                                                                         \
+#        name, {#        field, offsetof(limits, field), wide, 0, 0 }, (unit) \
+    }
+static const ceiling_row CEILINGS[] = {
+    CEILING(memory, memory, true, 1),        CEILING(cpu, cpu_milli, false, 1000),
+    CEILING(pids, pids, false, 1),           CEILING(disk, disk, true, 1),
+    CEILING(shm, shm_mib, false, 1.0 / MIB),
+};
+
+err *limits_check_most(const limits *l, const limits *most)
+{
+    for (size_t i = 0; i < ARRAY_LEN(CEILINGS); i++) {
+        const ceiling_row *c = &CEILINGS[i];
+        uint64_t v = limit_get(l, &c->row), top = limit_get(most, &c->row);
+        if (!top || v <= top)
+            continue;
+        CLEANUP(freep)
+        char *remedy = str_printf("Ask for at most so much, or let an administrator of the node "
+                                  "raise limits.max_%s in bothy.yaml.",
+                                  c->name);
+        return err_remedy(err_new(ERR_FORBIDDEN,
+                                  "limits.%s: this node allows at most %.15g, not %.15g", c->name,
+                                  (double)top / c->unit, (double)v / c->unit),
+                          "%s", remedy);
+    }
+    return NULL;
+}
+
+void limits_lift(limits *most, const limits *l)
+{
+    for (size_t i = 0; i < ARRAY_LEN(CEILINGS); i++) {
+        const limit_row *r = &CEILINGS[i].row;
+        uint64_t top = limit_get(most, r), v = limit_get(l, r);
+        if (top && v > top)
+            limit_set(most, r, v);
+    }
+}
+
 /* ---- texts ---- */
 
 static bool has_control(const char *s)

@@ -26,6 +26,12 @@ void limits_fill(limits *l, const limits *otherwise);
 /* Ranges of what is set, and that no process begins with more files than it may have. */
 err *limits_check(const limits *l) ERR_MUST;
 
+/* Refuses what is set and above an administrator's ceiling (limits.max_* of bothy.yaml); 0 in `most`
+ * is none. Memory, cpu, pids, disk and shm have one. */
+err *limits_check_most(const limits *l, const limits *most) ERR_MUST;
+/* Lifts each ceiling to at least this. */
+void limits_lift(limits *most, const limits *l);
+
 #define SPEC_NOFILE_HARD      65536u
 #define SPEC_TTL_DEFAULT_MS   (UINT64_C(3600) * 1000)
 #define SPEC_TTL_MAX_MS       (UINT64_C(30) * 86400 * 1000)

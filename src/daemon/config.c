@@ -304,6 +304,11 @@ err *config_load_over(config_preset *preset, const char *path, bool must_exist, 
     return NULL;
 }
 
+static uint32_t mib_of(uint64_t bytes)
+{
+    return (uint32_t)((bytes + (1u << 20) - 1) >> 20);
+}
+
 limits config_limits(const config *c)
 {
     return (limits){
@@ -313,9 +318,22 @@ limits config_limits(const config *c)
         .pids = (uint32_t)c->limits_pids,
         .nofile = (uint32_t)c->limits_nofile,
         .nofile_hard = (uint32_t)c->limits_nofile_hard,
-        .shm_mib = (uint32_t)((c->limits_shm + (1u << 20) - 1) >> 20),
+        .shm_mib = mib_of(c->limits_shm),
         .execs = (uint32_t)c->exec_live_max,
     };
+}
+
+limits config_limits_most(const config *c, uint64_t memory, uint32_t processors)
+{
+    const limits defaults = config_limits(c);
+    limits most = {.memory = c->limits_max_memory ? c->limits_max_memory : memory,
+                   .cpu_milli = c->limits_max_cpu ? (uint32_t)c->limits_max_cpu : processors * 1000,
+                   .pids = (uint32_t)c->limits_max_pids,
+                   .disk = c->limits_max_disk};
+
+    most.shm_mib = mib_of(c->limits_max_shm ? c->limits_max_shm : most.memory);
+    limits_lift(&most, &defaults);
+    return most;
 }
 
 enum log_level config_log_level(const config *c)

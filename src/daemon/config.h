@@ -60,4 +60,6 @@ void config_done(config *c);
 
 /* The defaults of a sandbox, for limits_fill(). Its disk is for where there are quotas. */
 limits config_limits(const config *c);
+/* limits.max_*, none below its default. A machine of 0 processors or bytes holds nobody back. */
+limits config_limits_most(const config *c, uint64_t memory, uint32_t processors);
 enum log_level config_log_level(const config *c);

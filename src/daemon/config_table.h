@@ -93,7 +93,8 @@ CONFIG_ROW(
     "The program that is run in a sandbox for each file verb. Empty, or where it is missing: "
     "the image's sh and its tools do what they can.")
 
-CONFIG_SECTION(limits, "What a sandbox gets that asks for nothing else.")
+CONFIG_SECTION(limits,
+               "What a sandbox gets that asks for nothing else, and the most it may ask for.")
 CONFIG_ROW(limits, memory, SIZE, "1g", 8u << 20, UINT64_C(1) << 46, NULL, "Swap included.")
 CONFIG_ROW(limits, cpu, MILLI, "1", 10, 1024000, NULL, "Cores; 0.5 is half of one.")
 CONFIG_ROW(limits, pids, COUNT, "512", 4, 1u << 22, NULL, "Processes and threads.")
@@ -103,6 +104,16 @@ CONFIG_ROW(limits, nofile, COUNT, "1024", 16, 65536, NULL, "Open files a process
 CONFIG_ROW(limits, nofile_hard, COUNT, "65536", 16, 65536, NULL,
            "Open files a process may raise that to.")
 CONFIG_ROW(limits, shm, SIZE, "64m", 1u << 20, UINT64_C(1) << 40, NULL, "/dev/shm.")
+CONFIG_ROW(limits, max_memory, SIZE, "0", 0, UINT64_C(1) << 46, NULL,
+           "The most that callers but administrators may ask for, also in templates and changes. "
+           "A default above it is the ceiling. 0: the machine's memory; on Kubernetes any.")
+CONFIG_ROW(limits, max_cpu, MILLI, "0", 0, 1024000, NULL,
+           "Likewise. 0: the machine's processors; on Kubernetes any.")
+CONFIG_ROW(limits, max_pids, COUNT, "4096", 0, 1u << 22, NULL,
+           "Likewise. 0: any. All sandboxes together have half of kernel.threads-max.")
+CONFIG_ROW(limits, max_disk, SIZE, "0", 0, UINT64_C(1) << 46, NULL, "Likewise. 0: any.")
+CONFIG_ROW(limits, max_shm, SIZE, "0", 0, UINT64_C(1) << 40, NULL,
+           "Likewise. 0: as limits.max_memory.")
 CONFIG_ROW(limits, ttl, TIME, "1h", 1000, UINT64_C(30) * 86400000, NULL, "Life of a sandbox.")
 CONFIG_ROW(limits, queue_wait, TIME, "60s", 1000, 3600000, NULL,
            "How long a create may wait for a slot.")
@@ -118,6 +129,9 @@ CONFIG_ROW(quota, creates_per_second, MILLI, "0", 0, 100000000, NULL,
            "Creates on average; a burst of one second's may come at once.")
 CONFIG_ROW(quota, max_concurrent, COUNT, "0", 0, 100000, NULL, "Creates under way at once.")
 CONFIG_ROW(quota, max_ttl, TIME, "0", 0, UINT64_C(30) * 86400000, NULL, "The longest ttl.")
+CONFIG_ROW(quota, max_memory, SIZE, "0", 0, UINT64_C(1) << 50, NULL,
+           "Sum of the memory limits of an owner's live sandboxes.")
+CONFIG_ROW(quota, max_cpu, MILLI, "0", 0, 1000000000, NULL, "Sum of their cpu limits.")
 
 CONFIG_SECTION(pool, "Slots that are kept ready.")
 CONFIG_ROW(pool, low, COUNT, "0", 0, 16384, NULL,

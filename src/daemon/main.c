@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 
 #include "backend/backend.h"
 #include "base/cleanup.h"
@@ -147,6 +148,16 @@ static err *open_images(node *n)
                            &n->images);
 }
 
+/* A cluster's nodes are not this machine. */
+static limits limits_most(const config *c)
+{
+    struct sysinfo si;
+    bool here = !str_eq(c->backend_name, "kubernetes") && !sysinfo(&si);
+
+    return config_limits_most(c, here ? (uint64_t)si.totalram * si.mem_unit : 0,
+                              here ? (uint32_t)get_nprocs() : 0);
+}
+
 static err *open_engine(node *n)
 {
     const config *c = &n->cfg;
@@ -159,6 +170,7 @@ static err *open_engine(node *n)
                         .prefer_kit = c->backend_prefer_kit,
                         .clock = &CLOCK_SYSTEM,
                         .defaults = config_limits(c),
+                        .most = limits_most(c),
                         .ttl_ms = c->limits_ttl,
                         .queue_ms = c->limits_queue_wait,
                         .keep_record_ms = c->retention_record,
@@ -168,7 +180,9 @@ static err *open_engine(node *n)
                         .quota = {.sandboxes = (uint32_t)c->quota_max_sandboxes,
                                   .creates_milli = (uint32_t)c->quota_creates_per_second,
                                   .creating = (uint32_t)c->quota_max_concurrent,
-                                  .ttl_ms = c->quota_max_ttl}};
+                                  .ttl_ms = c->quota_max_ttl,
+                                  .memory = c->quota_max_memory,
+                                  .cpu_milli = (uint32_t)c->quota_max_cpu}};
 
     memcpy(o.cell, c->node_cell, sizeof o.cell);
     o.rebooted = boot_is_new(n->state);

@@ -452,7 +452,8 @@ bool build_tag_valid(const char *tag)
            strspn(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == n;
 }
 
-static err *check_new(const caller *c, const char *name, char *const *tags, const limits *l)
+static err *check_new(const engine *e, const caller *c, const char *name, char *const *tags,
+                      const limits *l)
 {
     TRY(caller_require(c, CALLER_USER));
     if (!name || !spec_name_valid(name))
@@ -467,7 +468,8 @@ static err *check_new(const caller *c, const char *name, char *const *tags, cons
             return err_new(ERR_INVALID_REQUEST,
                            "a tag is 1 to %u letters, digits, _ . -; '%.64s' is not", BUILD_TAG_LEN,
                            tags[i]);
-    return limits_check(l);
+    TRY(limits_check(l));
+    return quota_ceilings(e, c, l);
 }
 
 err *engine_build_new(engine *e, const caller *c, const char *name, char *const *tags,
@@ -481,7 +483,7 @@ err *engine_build_new(engine *e, const caller *c, const char *name, char *const 
     CLEANUP(json_decrefp) json_t *list = strv_json((char **)tags);
     CLEANUP(buf_done) buf text = {0};
 
-    TRY(check_new(c, name, tags, l));
+    TRY(check_new(e, c, name, tags, l));
     if (!tags || !*tags)
         json_array_append_new(list, json_string(BUILD_DEFAULT));
     json_write(&text, list);

@@ -491,8 +491,13 @@ err *engine_check_network(engine *e, const caller *c)
 
 static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
 {
+    bool public = false;
+
     TRY(caller_require(c, CALLER_USER));
-    TRY(template_apply(e, c, spec));
+    TRY(quota_ceilings(e, c, &spec->limits));
+    TRY(template_apply(e, c, spec, &public));
+    if (!public) /* else it is an administrator's word for its limits */
+        TRY(quota_ceilings(e, c, &spec->limits));
     const limits asked = spec->limits;
     fill_defaults(e, spec);
     TRY(quota_ttl(e, c, &spec->ttl_ms, e->o.ttl_ms));

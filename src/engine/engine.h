@@ -37,6 +37,7 @@ typedef struct engine_options {
     int state_dir; /* what is remembered over a restart beside the store; -1: nothing. Not owned */
     const clock_source *clock;
     limits defaults;         /* of a sandbox whose spec says nothing */
+    limits most;             /* that callers but admins may ask for; 0: any */
     uint64_t ttl_ms;         /* default; 0: none */
     uint64_t queue_ms;       /* how long a create may wait for a slot */
     uint64_t keep_record_ms; /* after the end */

@@ -127,6 +127,7 @@ struct sandbox {
     struct usage_meter *measured; /* under the engine's usage.lock; NULL: never by the kit */
     idle_meter *meter;            /* the keeper's; NULL: it has no idle time */
     bool counted;                 /* in its owner's quota; under the engine's lock */
+    limits raising;               /* a change under way; likewise. 0: as limits */
     char quota_key[9]; /* with which key it was made; "" is none, or one of an earlier life */
     enum lifecycle state;
     char *cause; /* as soon as its end is decided */
@@ -286,7 +287,7 @@ err *template_spec_read(const char *name, const char *text, sandbox_spec *ret_sp
 err *template_put(engine *e, const caller *c, const char *id, const char *name,
                   sandbox_spec *spec) ERR_MUST;
 /* template.c: what a create's template says, where the spec says nothing. */
-err *template_apply(engine *e, const caller *c, sandbox_spec *spec) ERR_MUST;
+err *template_apply(engine *e, const caller *c, sandbox_spec *spec, bool *ret_public) ERR_MUST;
 
 /* engine.c */
 /* References to those that live and are wanted, malloc'ed. wanted is asked with the engine's lock
@@ -379,6 +380,11 @@ uint64_t sandbox_idle_for(sandbox *sb);
 
 /* quota.c */
 quota quota_of(const engine *e, const caller *c);
+/* ERR_FORBIDDEN for limits above those that the node allows this caller. */
+err *quota_ceilings(const engine *e, const caller *c, const limits *l) ERR_MUST;
+/* A change of a live sandbox's limits, counted from now until quota_raised(). */
+err *quota_raise(engine *e, const caller *c, sandbox *sb, const limits *to) ERR_MUST;
+void quota_raised(engine *e, sandbox *sb);
 /* Counts a create that has just entered; ERR_QUOTA_EXCEEDED with Retry-After. */
 err *quota_admit(engine *e, const caller *c, sandbox *sb) ERR_MUST;
 /* So many more at once, as far as their number is concerned. */

@@ -17,25 +17,44 @@ quota quota_of(const engine *e, const caller *c)
     return q;
 }
 
+err *quota_ceilings(const engine *e, const caller *c, const limits *l)
+{
+    return c->role == CALLER_ADMIN || c->granted ? NULL : limits_check_most(l, &e->o.most);
+}
+
 typedef struct tally {
     uint32_t live, creating;
+    uint64_t memory, cpu_milli;
     uint64_t first_end_ns; /* real time; 0: none ends by itself */
 } tally;
 
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The locks of engine and sandbox are held. */
+static void tally_limits(tally *t, const sandbox *sb)
+{
+    t->memory += larger(sb->limits.memory, sb->raising.memory);
+    t->cpu_milli += larger(sb->limits.cpu_milli, sb->raising.cpu_milli);
+}
+
 /* The engine's lock is held. */
-static tally count_owner(engine *e, const caller *c)
+static tally count_owner(engine *e, const caller *c, const sandbox *but)
 {
     map_iter it = {0};
     tally t = {0};
 
     while (map_next(&e->live, &it)) {
         sandbox *sb = it.entry->value;
-        if (!sb->counted || strcmp(sb->owner, c->owner) != 0)
+        if (sb == but || !sb->counted || strcmp(sb->owner, c->owner) != 0)
             continue;
         LOCK_SCOPE(&sb->lock);
         if (sb->deleting)
             continue;
         t.live++;
+        tally_limits(&t, sb);
         t.creating += sb->state == LIFE_CREATING && !strcmp(sb->quota_key, c->key);
         if (sb->ends_ns && (!t.first_end_ns || sb->ends_ns < t.first_end_ns))
             t.first_end_ns = sb->ends_ns;
@@ -70,11 +89,35 @@ static err *refused(int retry_s, const char *kind, const char *fmt, const char *
         err_kind(err_new(ERR_QUOTA_EXCEEDED, fmt, who, (unsigned long long)n), kind), retry_s);
 }
 
+static bool has_sums(const quota *q)
+{
+    return q->memory || q->cpu_milli;
+}
+
+/* Whether the owner may have these limits besides what it has. */
+static err *admit_limits(const engine *e, const caller *c, const quota *q, const tally *t,
+                         const limits *more)
+{
+    int retry_s = seconds_until(e, t->first_end_ns);
+
+    if (q->memory && t->memory + more->memory > q->memory)
+        return refused(retry_s, "memory",
+                       "the live sandboxes of '%s' would have more memory than the %llu bytes that "
+                       "quota.max_memory allows them together",
+                       c->owner, q->memory);
+    if (q->cpu_milli && t->cpu_milli + more->cpu_milli > q->cpu_milli)
+        return refused(retry_s, "cpu",
+                       "the live sandboxes of '%s' would have more processors than the %llu/1000 "
+                       "that quota.max_cpu allows them together",
+                       c->owner, q->cpu_milli);
+    return NULL;
+}
+
 /* The engine's lock is held. */
-static err *admit(engine *e, const caller *c, const quota *q)
+static err *admit(engine *e, const caller *c, const quota *q, const limits *more)
 {
     uint64_t wait_ns = 0;
-    tally t = q->sandboxes || q->creating ? count_owner(e, c) : (tally){0};
+    tally t = q->sandboxes || q->creating || has_sums(q) ? count_owner(e, c, NULL) : (tally){0};
 
     if (q->sandboxes && t.live >= q->sandboxes)
         return refused(seconds_until(e, t.first_end_ns), "sandboxes",
@@ -84,6 +127,7 @@ static err *admit(engine *e, const caller *c, const quota *q)
         return refused(1, "concurrency",
                        "'%s' has %llu creates under way, as many as this key allows", c->owner,
                        t.creating);
+    TRY(admit_limits(e, c, q, &t, more));
     if (!quota_take(bucket_of(e, c), q->creates_milli, clock_mono(e->o.clock), &wait_ns))
         return refused((int)(wait_ns / NS_PER_S) + 1, "rate",
                        "'%s' creates faster than the %llu/1000 a second that this key allows",
@@ -97,16 +141,39 @@ err *quota_admit(engine *e, const caller *c, sandbox *sb)
     LOCK_SCOPE(&e->lock);
 
     memcpy(sb->quota_key, c->key, sizeof sb->quota_key);
-    TRY(admit(e, c, &q));
+    TRY(admit(e, c, &q, &sb->limits));
     sb->counted = true;
     return NULL;
+}
+
+err *quota_raise(engine *e, const caller *c, sandbox *sb, const limits *to)
+{
+    quota q = quota_of(e, c);
+    const bool higher = to->memory > sb->limits.memory || to->cpu_milli > sb->limits.cpu_milli;
+
+    if (!has_sums(&q) || !higher)
+        return NULL;
+    LOCK_SCOPE(&e->lock);
+    tally t = count_owner(e, c, sb);
+    TRY(admit_limits(e, c, &q, &t, to));
+    LOCK_SCOPE(&sb->lock);
+    sb->raising = *to;
+    return NULL;
+}
+
+void quota_raised(engine *e, sandbox *sb)
+{
+    LOCK_SCOPE(&e->lock);
+    LOCK_SCOPE(&sb->lock);
+
+    sb->raising = (limits){0};
 }
 
 err *quota_room(engine *e, const caller *c, unsigned more)
 {
     quota q = quota_of(e, c);
     LOCK_SCOPE(&e->lock);
-    tally t = q.sandboxes ? count_owner(e, c) : (tally){0};
+    tally t = q.sandboxes ? count_owner(e, c, NULL) : (tally){0};
 
     if (!q.sandboxes || (uint64_t)t.live + more <= q.sandboxes)
         return NULL;

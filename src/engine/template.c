@@ -161,6 +161,7 @@ static err *check(engine *e, const caller *c, const template_view *t, const char
     TRY(template_spec_read(t->name, text, &tried));
     TRY(check_source(&tried));
     TRY(snapshot_apply(e, str_or(t->owner, c->owner), &tried)); /* as a create of it will */
+    TRY(quota_ceilings(e, c, &tried.limits));
     return sandbox_spec_check(&tried);
 }
 
@@ -279,7 +280,7 @@ err *engine_template_list(engine *e, const caller *c, template_view **ret_templa
 
 /* ---- a create ---- */
 
-err *template_apply(engine *e, const caller *c, sandbox_spec *spec)
+err *template_apply(engine *e, const caller *c, sandbox_spec *spec, bool *ret_public)
 {
     CLEANUP(template_view_done) template_view t = {0};
 
@@ -288,6 +289,7 @@ err *template_apply(engine *e, const caller *c, sandbox_spec *spec)
         return snapshot_apply(e, c->role == CALLER_ADMIN ? NULL : c->owner, spec);
     TRY(engine_template_find(e, c, spec->template, &t));
     sandbox_spec_fill(spec, &t.spec);
+    *ret_public = t.public;
     return snapshot_apply(e, t.owner,
                           spec); /* who may use the template may use what it is made of */
 }

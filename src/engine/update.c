@@ -78,9 +78,10 @@ static err *merge_labels(char ***labels, const json_t *patch)
 
 /* ---- limits ---- */
 
-static err *check_limits(const engine *e, const limits *l)
+static err *check_limits(const engine *e, const caller *c, const limits *l)
 {
     TRY(limits_check(l));
+    TRY(quota_ceilings(e, c, l));
     TRY(create_check_limits(e, l));
     if (l->shm_mib)
         return err_remedy(
@@ -188,7 +189,7 @@ static err *check(engine *e, const caller *c, const sandbox_patch *p)
     if (p->has_ttl_pauses && p->ttl_pauses && !e->o.backend->ops->freeze)
         return err_new(ERR_UNSUPPORTED, "the backend '%s' cannot pause a sandbox",
                        e->o.backend->caps.name);
-    return check_limits(e, &p->limits);
+    return check_limits(e, c, &p->limits);
 }
 
 /* A paused one's time and labels can be changed, what is inside cannot. */
@@ -275,11 +276,12 @@ static err *commit(engine *e, sandbox *sb, change *c, bool idle)
     return NULL;
 }
 
-static err *update(engine *e, sandbox *sb, const sandbox_patch *p)
+static err *update(engine *e, const caller *who, sandbox *sb, const sandbox_patch *p)
 {
     CLEANUP(change_done) change c = {0};
 
     TRY(plan(sb, p, &c));
+    TRY(quota_raise(e, who, sb, &c.limits));
     TRY(limit_node(e, sb, &c));
     err *failure = commit(e, sb, &c, p->has_idle);
     if (failure)
@@ -293,7 +295,8 @@ err *engine_update(engine *e, const caller *c, sandbox *sb, const sandbox_patch 
     TRY(sandbox_move_begin(sb));
     err *failure = check_state(sb, p);
     if (!failure)
-        failure = update(e, sb, p);
+        failure = update(e, c, sb, p);
+    quota_raised(e, sb);
     sandbox_move_end(sb);
     if (!failure || (failure->code != ERR_NOT_FOUND && failure->code != ERR_SANDBOX_GONE))
         return failure;

@@ -57,6 +57,16 @@ def cases(attack, node):
     table = list(routes(node))
     check(len(table) >= 25, f"only {len(table)} routes")
     sandbox = ann.create(name="hers")
+
+    @attack.attempt("limits: nobody but an administrator is given the host's processes, memory or processors, at create or later", ("pids", "memory", "cpu", "shm"))
+    def _():
+        memory = next(int(line.split()[1]) * 1024 for line in pathlib.Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+        for name, much in {"pids": 4194304, "memory": memory * 50 - (1 << 20), "cpu": 1024, "shm": memory * 2}.items():
+            e = expect_error(ann.call("POST", "/v1/sandboxes", {"image": "busybox", "limits": {name: much}}), 403, "forbidden")
+            check(f"limits.{name}" in e["message"] and f"limits.max_{name}" in e["remedy"], e)
+            if name != "shm":
+                expect_error(ann.call("PATCH", f"/v1/sandboxes/{sandbox}", {"limits": {name: much}}), 403, "forbidden")
+
     x = ann.exec(sandbox, ["echo", "hers"])["exec"]
     owned = [r for r in table if "{id}" in r[1] and "/sandboxes/" in r[1]]
 

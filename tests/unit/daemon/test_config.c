@@ -108,6 +108,32 @@ static void the_default_limits_are_those_of_core(void **state)
     assert_limits_equal(&l, &LIMITS_DEFAULT);
 }
 
+static void ceilings_are_the_machine_and_no_default_is_above_one(void **state)
+{
+    CLEANUP(config_done) config c = {0}, large = {0};
+    const uint64_t gib = UINT64_C(1) << 30;
+
+    (void)state;
+    config_init(&c);
+    limits l = config_limits_most(&c, 8 * gib, 4);
+    assert_int_equal(l.memory, 8 * gib);
+    assert_int_equal(l.cpu_milli, 4000);
+    assert_int_equal(l.pids, 4096);
+    assert_int_equal(l.shm_mib, 8192);
+    assert_int_equal(l.disk, 0);
+    l = config_limits_most(&c, 0, 0); /* a cluster */
+    assert_int_equal(l.memory, 0);
+    assert_int_equal(l.cpu_milli, 0);
+    parse_ok(
+        "limits:\n  pids: 9000\n  memory: 4g\n  max_memory: 2g\n  max_cpu: 1.5\n  max_disk: 20g\n",
+        &large);
+    l = config_limits_most(&large, 8 * gib, 4);
+    assert_int_equal(l.memory, 4 * gib);
+    assert_int_equal(l.pids, 9000);
+    assert_int_equal(l.cpu_milli, 1500);
+    assert_int_equal(l.disk, 20 * gib);
+}
+
 static void a_file_is_read(void **state)
 {
     CLEANUP(config_done) config c = {0};
@@ -296,6 +322,7 @@ int main(void)
         cmocka_unit_test(defaults_hold_without_a_file),
         cmocka_unit_test(a_file_may_be_a_link),
         cmocka_unit_test(the_default_limits_are_those_of_core),
+        cmocka_unit_test(ceilings_are_the_machine_and_no_default_is_above_one),
         cmocka_unit_test(a_file_is_read),
         cmocka_unit_test(empty_files_are_fine),
         cmocka_unit_test(mistakes_are_named_with_their_line),

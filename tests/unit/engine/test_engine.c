@@ -149,10 +149,17 @@ static err *hand_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], s
     return NULL;
 }
 
+static err *hand_limits(backend *b, const char *id, const limits *l)
+{
+    (void)b, (void)id, (void)l;
+    return NULL;
+}
+
 static const backend_ops HAND_OPS = {.create = hand_create,
                                      .attach = hand_attach,
                                      .destroy = hand_destroy,
                                      .list = hand_list,
+                                     .limits = hand_limits,
                                      .usage_many = hand_usage_many,
                                      .box_ref = hand_ref,
                                      .box_unref = hand_ref};
@@ -360,6 +367,106 @@ static void a_limit_that_is_not_held_is_refused_when_it_is_named(void **state)
     assert_int_equal(v.receipt.open, RECEIPT_OPEN_DISK | RECEIPT_OPEN_SWAP | RECEIPT_OPEN_MEMORY);
     assert_int_equal(v.limits.memory, LIMITS_DEFAULT.memory);
     got_done(&c);
+}
+
+static void assert_refused(got *g, err_code code, const char *words)
+{
+    assert_int_equal(g->calls, 1);
+    assert_non_null(g->failure);
+    assert_int_equal(g->failure->code, code);
+    assert_non_null(strstr(g->failure->message, words));
+    got_done(g);
+}
+
+static void hold_all_limits(void)
+{
+    hand.at_once = true;
+    hand.timing = &(box_timing){.klass = BOX_COLD};
+    hand.b.caps.memory_limit = hand.b.caps.cpu_limit = hand.b.caps.pids_limit = CAP_NATIVE;
+}
+
+static void create_limited(const caller *c, const char *template, limits l, got *g)
+{
+    CLEANUP(sandbox_spec_done)
+    sandbox_spec s = {.image = template ? NULL : xstrdup("any"),
+                      .template = template ? xstrdup(template) : NULL,
+                      .limits = l};
+
+    sandbox_unref(engine_create(node.engine, c, &s, PULL_MISSING,
+                                &(idempotency){.body = "", .nbody = 0}, on_created, g));
+}
+
+static err *template_limited(const caller *c, const char *name, bool public, uint32_t pids)
+{
+    CLEANUP(template_view_done)
+    template_view t = {.name = xstrdup(name),
+                       .public = public,
+                       .spec = {.image = xstrdup("any"), .limits.pids = pids}};
+    CLEANUP(template_view_done) template_view made = {0};
+
+    return engine_template_create(node.engine, c, &t, &made);
+}
+
+static err *patch_pids(const caller *c, sandbox *sb, uint32_t pids)
+{
+    return engine_update(node.engine, c, sb, &(sandbox_patch){.limits.pids = pids});
+}
+
+static void limits_above_the_ceiling_are_an_administrators(void **state)
+{
+    CLEANUP(build_row_done) build_row row = {0};
+    const limits many = {.pids = 4097};
+    caller granted = ann;
+    got a = {0}, b = {0}, c = {0}, d = {0}, e = {0};
+
+    (void)state;
+    hold_all_limits();
+    node.engine->o.most = (limits){.pids = 4096, .memory = 2ull << 30};
+    create_limited(&ann, NULL, many, &a);
+    assert_refused(&a, ERR_FORBIDDEN, "limits.pids: this node allows at most 4096, not 4097");
+    create_limited(&ann, NULL, (limits){.memory = 3ull << 30}, &a);
+    assert_refused(&a, ERR_FORBIDDEN, "limits.memory");
+    create_limited(&ann, NULL, (limits){.pids = 4096}, &a);
+    create_limited(&root, NULL, many, &b);
+    granted.granted = true;
+    create_limited(&granted, NULL, many, &c);
+    assert_non_null(a.sb), assert_non_null(b.sb), assert_non_null(c.sb);
+    assert_err(patch_pids(&ann, a.sb, 4097), ERR_FORBIDDEN);
+    assert_ok(patch_pids(&ann, a.sb, 4095));
+    assert_ok(patch_pids(&root, a.sb, 5000));
+    assert_err(template_limited(&ann, "own", false, 4097), ERR_FORBIDDEN);
+    assert_err(engine_build_new(node.engine, &ann, "name", NULL, &many, &row), ERR_FORBIDDEN);
+    /* A template for everybody is an administrator's word for its limits, and for no others. */
+    assert_ok(template_limited(&root, "large", true, 5000));
+    create_limited(&ann, "large", (limits){0}, &d);
+    assert_non_null(d.sb);
+    create_limited(&ann, "large", (limits){.pids = 5000}, &e);
+    assert_refused(&e, ERR_FORBIDDEN, "limits.pids");
+    got_done(&a), got_done(&b), got_done(&c), got_done(&d);
+}
+
+static void limits_of_an_owner_add_up_to_its_quota(void **state)
+{
+    got a = {0}, b = {0}, c = {0}, d = {0};
+    const sandbox_patch larger = {.limits.memory = 3ull << 30},
+                        most = {.limits.memory = 2ull << 30};
+
+    (void)state;
+    hold_all_limits();
+    node.engine->o.quota = (quota){.memory = 3ull << 30, .cpu_milli = 2500};
+    create_limited(&ann, NULL, (limits){.memory = 1ull << 30}, &a);
+    create_limited(&ann, NULL, (limits){.memory = (2ull << 30) + 1}, &b);
+    assert_refused(&b, ERR_QUOTA_EXCEEDED, "quota.max_memory");
+    create_limited(&ann, NULL, (limits){.cpu_milli = 1501}, &b);
+    assert_refused(&b, ERR_QUOTA_EXCEEDED, "quota.max_cpu");
+    create_limited(&ben, NULL, (limits){.memory = 3ull << 30}, &c);
+    create_limited(&root, NULL, (limits){.memory = 30ull << 30}, &d);
+    create_limited(&ann, NULL, (limits){.memory = 1ull << 30}, &b);
+    assert_non_null(b.sb), assert_non_null(c.sb), assert_non_null(d.sb);
+    assert_err(engine_update(node.engine, &ann, a.sb, &larger), ERR_QUOTA_EXCEEDED);
+    assert_ok(engine_update(node.engine, &ann, a.sb, &most));
+    assert_err(engine_update(node.engine, &ann, b.sb, &most), ERR_QUOTA_EXCEEDED);
+    got_done(&a), got_done(&b), got_done(&c), got_done(&d);
 }
 
 static void nobody_hears_of_a_box_before_its_record(void **state)
@@ -1506,6 +1613,8 @@ int main(void)
         CASE(second_caller_of_a_key_waits_for_the_first),
         CASE(a_sandbox_is_found_by_its_key_and_none_is_made),
         CASE(a_limit_that_is_not_held_is_refused_when_it_is_named),
+        CASE(limits_above_the_ceiling_are_an_administrators),
+        CASE(limits_of_an_owner_add_up_to_its_quota),
         CASE(nobody_hears_of_a_box_before_its_record),
         CASE(box_that_ends_before_its_record_is_a_failed_create),
         CASE(delete_while_creating_is_durable_and_takes_the_claim_back),
