@@ -77,6 +77,8 @@ def limits(suite):
             equal(values["AmbientCapabilities"], [], "AmbientCapabilities")
             equal(values["ProtectSystem"], ["strict"], "ProtectSystem")
             equal(values["OOMPolicy"], ["continue"], "OOMPolicy")
+            equal(values.get("StartLimitIntervalSec"), ["0"], "StartLimitIntervalSec: a node is never given up")
+            check(int(values.get("OOMScoreAdjust", ["0"])[0]) <= -250, "sandboxes (200) run out of the host's memory first")
         for key, value in (("User", "bothy"), ("NoNewPrivileges", "yes"), ("MemoryDenyWriteExecute", "yes"), ("RestrictNamespaces", "yes"),
                            ("SystemCallArchitectures", "native")):
             equal(daemon[key], [value], key)
