@@ -207,6 +207,9 @@ void engine_on_asleep(engine *e, void (*wanted)(void *arg, const char *id), void
  * what it worked on is kept. Then the sandbox sleeps and does not end, which is told (`asleep`).
  * Must not wait, nor ask anything of the engine. */
 void engine_on_taken(engine *e, bool (*taken)(void *arg, const char *id, bool asleep), void *arg);
+/* Asked when a sandbox has done nothing for its idle time: true: it is put to sleep by the one asked,
+ * and the engine does not end it. Must not wait, nor ask anything of the engine. */
+void engine_on_idle(engine *e, bool (*idle)(void *arg, const char *id), void *arg);
 /* bothyd is about to stop: requests that wait for one to wake are answered now (`unavailable`), and
  * no other waits. Any thread. */
 void engine_let_go(engine *e);

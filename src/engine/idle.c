@@ -109,9 +109,25 @@ static sandbox **collect(engine *e, size_t *ret_n)
     return v;
 }
 
-/* Takes the sample; true if the sandbox is to end. Whoever begins to use it from here on is told
- * that it has ended. */
-static bool decide(sandbox *sb, const box_usage *u)
+void engine_on_idle(engine *e, bool (*idle)(void *arg, const char *id), void *arg)
+{
+    LOCK_SCOPE(&e->sleep.lock);
+
+    e->idle_arg = arg;
+    e->idle = idle;
+}
+
+/* Returns true if the operator puts it to sleep instead. No lock of the sandbox held. */
+static bool sleeps_instead(sandbox *sb)
+{
+    engine *e = sb->engine;
+    LOCK_SCOPE(&e->sleep.lock);
+
+    return e->idle && e->idle(e->idle_arg, sb->id);
+}
+
+/* Takes the sample; true if the sandbox is idle with it. */
+static bool is_idle(sandbox *sb, const box_usage *u)
 {
     LOCK_SCOPE(&sb->lock);
 
@@ -121,7 +137,16 @@ static bool decide(sandbox *sb, const box_usage *u)
              &(idle_sample){.at_ns = clock_mono(sb->engine->o.clock),
                             .cpu_us = u->cpu_us,
                             .bytes = u->io_read + u->io_written + u->net_rx + u->net_tx});
-    if (!idle_is(sb->meter, sb->idle_ms))
+    return idle_is(sb->meter, sb->idle_ms);
+}
+
+/* Returns true if the sandbox is to end: nothing has used it since the sample. Callers that begin
+ * to use it from here on get the answer that it has ended. */
+static bool decide(sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    if (!sb->meter || sb->deleting || sb->state != LIFE_RUNNING || in_use(sb))
         return false;
     sb->deleting = true;
     return sandbox_decide(sb, &(cause){.kind = CAUSE_IDLE});
@@ -137,7 +162,8 @@ void idle_look(engine *e)
 
     usage_of_live(e, all, n, used);
     for (size_t i = 0; i < n; i++) {
-        if (used[i].known && decide(all[i], &used[i])) /* not known: not idle */
+        /* not known: not idle */
+        if (used[i].known && is_idle(all[i], &used[i]) && !sleeps_instead(all[i]) && decide(all[i]))
             engine_end_decided(all[i], &(cause){.kind = CAUSE_IDLE});
         sandbox_unref(all[i]);
     }

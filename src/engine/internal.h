@@ -36,6 +36,8 @@ struct engine {
     void *asleep_arg;
     bool (*taken)(void *arg, const char *id, bool asleep); /* of sleep.lock; hibernate.c */
     void *taken_arg;
+    bool (*idle)(void *arg, const char *id); /* of sleep.lock; idle.c */
+    void *idle_arg;
     engine_options o;
     pthread_mutex_t lock;
     map live;     /* id → sandbox, one reference each: creating, running, paused */

@@ -560,6 +560,30 @@ bool operator_keeps(kube_operator *op, const char *id)
            s->sandbox.status.phase != PHASE_TERMINATED;
 }
 
+/* lock held */
+static const crd_template *template_of(kube_operator *op, const crd_sandbox *x)
+{
+    const seen *p = op_find_name_locked(op, OPERATOR_POOL, x->spec.pool);
+    const char *name = p ? p->pool.spec.template : x->spec.template;
+    const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, name);
+
+    return t && !t->error ? &t->template : NULL;
+}
+
+bool operator_idle(kube_operator *op, const char *id)
+{
+    LOCK_SCOPE(&op->lock);
+    const char *uid = map_get_str(&op->by_id, id);
+    const seen *s = uid ? map_get_str(&op->objects[OPERATOR_SANDBOX], uid) : NULL;
+    const crd_template *t = s ? template_of(op, &s->sandbox) : NULL;
+    bool disk = s && (s->sandbox.status.volume || (t && t->spec.workspace.path));
+
+    if (!s || s->error || !disk || !sandbox_idle_ms(&s->sandbox, t))
+        return false;
+    op_add_locked(op, op_now(op), "sandbox/%s", uid);
+    return true;
+}
+
 static void concern_all_pools(kube_operator *op)
 {
     map_iter it = {0};

@@ -69,6 +69,7 @@ typedef struct operator_look { /* texts are the receiver's to free: operator_loo
     char **labels;
     uint64_t created_ns, active_ns; /* real time; 0: not known */
     uint64_t ends_ns;               /* by its time, 0: never; LIFE_ENDED: when it has ended */
+    uint64_t idle_ms;               /* that it ends or sleeps after; 0: never */
     bool busy;
 } operator_look;
 void operator_look_done(operator_look *l);
@@ -99,6 +100,8 @@ typedef struct operator_host {
     err *(*end)(void *arg, const char *id, const char *cause, const char *message);
     /* Its time is over then, whatever it was before; what runs ends by itself. */
     err *(*end_at)(void *arg, const char *id, uint64_t real_ns);
+    /* It is idle after that time from here on. */
+    err *(*idle)(void *arg, const char *id, uint64_t idle_ms);
     /* The pod goes, the record and the disk stay; and back. Answered by what look() says then. */
     err *(*hibernate)(void *arg, const char *id);
     err *(*resume)(void *arg, const char *id, const operator_claim *c);
@@ -148,6 +151,8 @@ void operator_pod_changed(kube_operator *op, const char *pod_uid); /* what its i
 void operator_wanted(kube_operator *op, const char *id);
 /* Its pod was taken away: its disk is known, and it may sleep on it. */
 bool operator_keeps(kube_operator *op, const char *id);
+/* It has done nothing for its idle time: true: it has a disk and is put to sleep. */
+bool operator_idle(kube_operator *op, const char *id);
 /* What the self-test of NetworkPolicies has found. */
 void operator_policy_found(kube_operator *op, enum policy_state s);
 enum policy_state operator_policy(kube_operator *op);

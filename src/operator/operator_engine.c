@@ -117,7 +117,9 @@ static void read_view(operator_daemon *d, const sandbox_view *v, operator_look *
     l->labels = v->labels ? strv_copy(v->labels) : NULL;
     l->created_ns = v->created_ns;
     l->ends_ns = l->life == LIFE_ENDED ? v->ended_ns : v->ends_ns;
-    l->busy = v->live_execs > 0;
+    l->idle_ms = v->idle_ms;
+    /* An open shell is a command that runs, and no activity: a meter knows better. */
+    l->busy = v->idle_for_ns == UINT64_MAX && v->live_execs > 0;
     if (v->idle_for_ns < now)
         l->active_ns = now - v->idle_for_ns;
 }
@@ -182,6 +184,17 @@ static err *host_end_at(void *arg, const char *id, uint64_t real_ns)
     return NULL;
 }
 
+/* What it sleeps or ends after, once its object says another time than it was made with. */
+static err *host_idle(void *arg, const char *id, uint64_t idle_ms)
+{
+    operator_daemon *d = arg;
+    CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
+    const sandbox_patch p = {.has_idle = true, .idle_ms = idle_ms};
+
+    TRY(engine_find(d->engine, &OPERATOR, id, &sb));
+    return engine_update(d->engine, &OPERATOR, sb, &p);
+}
+
 /* ---- creates ---- */
 
 static void set_waking(operator_daemon *d, const char *id, bool is)
@@ -216,13 +229,10 @@ static void spec_of(const operator_claim *c, sandbox_spec *s)
     const crd_sandbox *x = c->sandbox;
     const template_spec *t = c->template ? &c->template->spec : NULL;
     const char *named = x->spec.image && *x->spec.image ? x->spec.image : t ? t->image : "";
-    bool disk = t && t->workspace.path;
 
     s->image = xstrdup(named);
     s->ttl_ms = c->ttl_ms;
-    /* With a disk it sleeps when it is idle, which the operator sees to. */
-    if (!disk)
-        s->idle_ms = x->spec.has_idle ? x->spec.idle_s * 1000ull : t ? t->idle_ms : 0;
+    s->idle_ms = sandbox_idle_ms(x, c->template);
     s->has_network = true;
     s->network =
         t && t->network.egress != EGRESS_NONE && !x->spec.has_egress ? NETWORK_OPEN : NETWORK_NONE;
@@ -317,6 +327,7 @@ static const operator_host HOST = {.held = host_held,
                                    .look = host_look,
                                    .end = host_end,
                                    .end_at = host_end_at,
+                                   .idle = host_idle,
                                    .hibernate = host_hibernate,
                                    .resume = host_resume,
                                    .list = host_list};
@@ -440,6 +451,11 @@ static bool on_taken(void *arg, const char *id, bool asleep)
     return asleep || operator_keeps(op, id);
 }
 
+static bool on_idle(void *arg, const char *id)
+{
+    return operator_idle(operator_run_operator(((operator_daemon *)arg)->run), id);
+}
+
 static const kubernetes_hooks HOOKS = {.wish = on_wish, .claimed = on_claimed, .ended = on_ended};
 
 /* ---- from first to last ---- */
@@ -471,6 +487,7 @@ operator_daemon *operator_daemon_new(const operator_daemon_options *o)
     kubernetes_set_hooks(o->backend, &HOOKS, d);
     engine_on_asleep(o->engine, on_asleep, d);
     engine_on_taken(o->engine, on_taken, d);
+    engine_on_idle(o->engine, on_idle, d);
     return d;
 }
 
@@ -491,6 +508,7 @@ void operator_daemon_free(operator_daemon *d)
     kubernetes_set_hooks(d->backend, NULL, NULL);
     engine_on_asleep(d->engine, NULL, NULL);
     engine_on_taken(d->engine, NULL, NULL);
+    engine_on_idle(d->engine, NULL, NULL);
     operator_run_free(d->run);
     map_done(&d->waking);
     pthread_mutex_destroy(&d->lock);

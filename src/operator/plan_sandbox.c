@@ -85,13 +85,11 @@ static bool retime(const sandbox_world *w, verdict *v)
     return true;
 }
 
-static uint64_t idle_ns(const sandbox_world *w)
+uint64_t sandbox_idle_ms(const crd_sandbox *s, const crd_template *t)
 {
-    const crd_sandbox *s = w->sandbox;
-
     if (s->spec.has_idle)
-        return s->spec.idle_s * NS_PER_S;
-    return w->template ? w->template->spec.idle_ms * NS_PER_MS : 0;
+        return s->spec.idle_s * 1000ull;
+    return t ? t->spec.idle_ms : 0;
 }
 
 static bool has_workspace(const sandbox_world *w)
@@ -246,7 +244,7 @@ static verdict unclaimed(const sandbox_world *w)
 static verdict live(const sandbox_world *w)
 {
     const crd_sandbox *s = w->sandbox;
-    uint64_t idle = idle_ns(w);
+    uint64_t idle = sandbox_idle_ms(s, w->template) * NS_PER_MS;
     uint64_t quiet = w->active_ns > w->claimed_ns ? w->active_ns : w->claimed_ns;
     verdict v = {.phase = PHASE_RUNNING, .ready_reason = "Running"};
 
@@ -267,7 +265,9 @@ static verdict live(const sandbox_world *w)
     if (!idle || w->busy || !quiet)
         return v;
     if (w->now < quiet + idle) {
-        sooner(&v.again_ns, quiet + idle);
+        /* The engine measures in steps: between two of them looks find nothing new. */
+        uint64_t then = w->now + SANDBOX_SLACK_NS;
+        sooner(&v.again_ns, quiet + idle > then ? quiet + idle : then);
         return v;
     }
     v.act = has_workspace(w) ? SANDBOX_HIBERNATE : SANDBOX_END;

@@ -91,6 +91,8 @@ typedef struct sandbox_orders {
 void sandbox_orders_done(sandbox_orders *o);
 
 sandbox_orders plan_sandbox(const sandbox_world *w);
+/* The time after which it is idle: what it asks for, else its template's; 0: never. t: or NULL. */
+uint64_t sandbox_idle_ms(const crd_sandbox *s, const crd_template *t);
 /* When it ends by its time: what it asked for, and never later than its template allows. 0: not
  * known. */
 uint64_t sandbox_expiry(const crd_sandbox *s, const crd_template *t);

@@ -313,6 +313,20 @@ static err *set_time(sandbox_scene *s)
     return NULL;
 }
 
+/* An object that was made with kubectl says when its sandbox is idle; of a record the API does. */
+static err *set_idle(sandbox_scene *s)
+{
+    kube_operator *op = s->op;
+    const crd_sandbox *x = &s->object->sandbox;
+    const crd_template *t = s->template && !s->template->error ? &s->template->template : NULL;
+    uint64_t idle = sandbox_idle_ms(x, t);
+
+    if (s->look.life != LIFE_LIVE || idle == s->look.idle_ms || x->meta.deleting_ns ||
+        recorded_id(op, &x->meta) || (!t && !x->spec.has_idle))
+        return NULL;
+    return op->o.host->idle(op->o.host_arg, s->id, idle);
+}
+
 /* What cannot be asked for is a create that was refused. */
 static void claim(sandbox_scene *s)
 {
@@ -491,6 +505,7 @@ err *reconcile_sandbox(kube_operator *op, const char *uid, uint64_t *again)
     bool first = s.orders.act == SANDBOX_HIBERNATE || s.orders.phase == PHASE_TERMINATED;
     TRY(write_status(&s, first, again));
     tell_end(&s);
+    TRY(set_idle(&s));
     TRY(act(&s));
     if (s.orders.act && s.orders.act != SANDBOX_CLAIM) {
         uint64_t soon = op_now(op) + LOOK_AGAIN_NS;

@@ -832,6 +832,55 @@ static void looking_for_idle_ones_holds_up_nobody(void **state)
     got_done(&a);
 }
 
+static err *quiet_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t n,
+                             box_usage *ret)
+{
+    (void)b, (void)ids;
+    for (size_t i = 0; i < n; i++)
+        ret[i] = (box_usage){.known = true};
+    return NULL;
+}
+
+static bool puts_to_sleep(void *arg, const char *id)
+{
+    (void)id;
+    ++*(_Atomic int *)arg;
+    return true;
+}
+
+static void an_idle_one_that_is_put_to_sleep_is_not_ended(void **state)
+{
+    static backend_ops quiet;
+    _Atomic int told = 0;
+    got a = {0};
+
+    (void)state;
+    quiet = HAND_OPS;
+    quiet.usage_many = quiet_usage_many;
+    hand.b.ops = &quiet;
+    ask(&ann, NULL, NULL, "", &a);
+    answer(0, NULL);
+    assert_ok(engine_end_at(node.engine, a.sb, fake_now + 3600 * NS_PER_S));
+    pthread_mutex_lock(&a.sb->lock);
+    sandbox_set_idle(a.sb, 16000);
+    pthread_mutex_unlock(&a.sb->lock);
+    engine_on_idle(node.engine, puts_to_sleep, (void *)&told);
+    for (int i = 0; i < 40 && !told; i++) {
+        assert_true(i > 15 || !told);
+        idle_look(node.engine);
+        fake_now += NS_PER_S;
+    }
+    assert_true(told > 0);
+    assert_state(a.sb, "running", NULL);
+    engine_on_idle(node.engine, NULL, NULL);
+    fake_now += NS_PER_S;
+    idle_look(node.engine);
+    for (int i = 0; i < 400 && sandbox_state(a.sb) != LIFE_GONE; i++)
+        usleep(10000);
+    assert_state(a.sb, "gone", "\"idle\"");
+    got_done(&a);
+}
+
 /* The keeper has others to end, too. */
 static void an_end_of_ours_does_not_wait_for_the_node(void **state)
 {
@@ -1633,6 +1682,7 @@ int main(void)
         CASE(time_to_live_ends_it_with_its_cause),
         CASE(another_time_ends_it_with_its_cause),
         CASE(looking_for_idle_ones_holds_up_nobody),
+        CASE(an_idle_one_that_is_put_to_sleep_is_not_ended),
         CASE(an_end_of_ours_does_not_wait_for_the_node),
         CASE(death_of_pid_1_is_an_end_with_its_cause),
         CASE(ended_one_is_gone_before_the_store_knows),

@@ -20,7 +20,8 @@ typedef struct fake_pod {
 typedef struct fake_sandbox {
     enum engine_life life;
     const char *cause, *message;
-    uint64_t ends_ns;
+    uint64_t ends_ns, active_ns, idle_ms;
+    uint64_t created_ns; /* 0: a second ago */
 } fake_sandbox;
 
 typedef struct fake {
@@ -433,7 +434,9 @@ static bool fake_look(void *arg, const char *id, operator_look *ret)
                            .owner = xstrdup("acme"),
                            .image = xstrdup("i"),
                            .class = xstrdup("exact"),
-                           .created_ns = f->real - NS_PER_S,
+                           .created_ns = s->created_ns ? s->created_ns : f->real - NS_PER_S,
+                           .active_ns = s->active_ns,
+                           .idle_ms = s->idle_ms,
                            .ends_ns = s->life == LIFE_ENDED ? 0 : s->ends_ns};
     strv_push(&ret->labels, xstrdup("team=x"));
     strv_push(&ret->labels, xstrdup(LABEL_POOL "=forged"));
@@ -460,6 +463,12 @@ static err *fake_end_at(void *arg, const char *id, uint64_t real_ns)
     f->retimed++;
     fake_sandbox_of(f, id)->ends_ns = real_ns;
     operator_sandbox_changed(f->op, id);
+    return NULL;
+}
+
+static err *fake_idle(void *arg, const char *id, uint64_t idle_ms)
+{
+    fake_sandbox_of(arg, id)->idle_ms = idle_ms;
     return NULL;
 }
 
@@ -505,6 +514,7 @@ static const operator_host FAKE_HOST = {.held = fake_held,
                                         .look = fake_look,
                                         .end = fake_end,
                                         .end_at = fake_end_at,
+                                        .idle = fake_idle,
                                         .hibernate = fake_hibernate,
                                         .resume = fake_resume,
                                         .list = fake_ids};

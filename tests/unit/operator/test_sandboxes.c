@@ -1,0 +1,69 @@
+#include "fake_api.h"
+
+/* ---- idle ---- */
+
+static const char IDLE_DISK[] = "{'image':'i','workspace':{'mountPath':'/w','size':'1Gi'},"
+                                "'timeouts':{'idle':'1m'}}";
+
+static fake_sandbox *begin_with_disk(fake *f, char ret_id[SANDBOX_ID_LEN + 1])
+{
+    fake_begin(f, false);
+    fake_make_template(f, IDLE_DISK);
+    fake_make_pool(f, "{'templateRef':'t','replicas':1}");
+    fake_settle(f);
+    fake_make_sandbox(f, "s", "{'poolRef':'p'}");
+    fake_settle(f);
+    str_copy(ret_id, SANDBOX_ID_LEN + 1, json_str(fake_status_of(f, SANDBOX_S), "id"));
+    return fake_sandbox_of(f, ret_id);
+}
+
+static void one_with_a_disk_sleeps_after_its_last_activity(void **state)
+{
+    char id[SANDBOX_ID_LEN + 1];
+    fake f;
+
+    (void)state;
+    fake_sandbox *s = begin_with_disk(&f, id);
+    s->created_ns = f.real;
+    for (int i = 0; i < 30; i++) { /* busy for five minutes */
+        s->active_ns = f.real;
+        fake_pass(&f, 10);
+        operator_step(f.op);
+    }
+    assert_int_equal(f.sleeps, 0);
+    assert_true(operator_idle(f.op, id)); /* and the engine leaves it alone */
+    fake_pass(&f, 61);
+    operator_step(f.op);
+    assert_int_equal(f.sleeps, 1);
+    fake_end_all(&f);
+}
+
+static void the_engine_measures_what_the_object_says(void **state)
+{
+    char id[SANDBOX_ID_LEN + 1];
+    fake f;
+
+    (void)state;
+    fake_sandbox *s = begin_with_disk(&f, id);
+    assert_int_equal(s->idle_ms, 60000);
+    s->active_ns = f.real;
+    fake_edit(&f, SANDBOX_S, "{'spec':{'idleSeconds':7200}}");
+    operator_step(f.op);
+    assert_int_equal(s->idle_ms, 7200000);
+    fake_edit(&f, SANDBOX_S, "{'spec':{'idleSeconds':0}}");
+    operator_step(f.op);
+    assert_int_equal(s->idle_ms, 0);
+    assert_false(operator_idle(f.op, id));
+    assert_false(operator_idle(f.op, "abcd9999999999999999"));
+    fake_end_all(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_with_a_disk_sleeps_after_its_last_activity),
+        cmocka_unit_test(the_engine_measures_what_the_object_says),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
