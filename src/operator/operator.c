@@ -269,6 +269,7 @@ static void sandbox_track_free(sandbox_track *t)
     if (!t)
         return;
     free(t->refused);
+    free(t->pod_uid);
     free(t);
 }
 

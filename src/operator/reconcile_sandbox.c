@@ -420,28 +420,49 @@ static err *leave_volume(sandbox_scene *s)
     return e;
 }
 
-static err *write_status(sandbox_scene *s, bool now, uint64_t *again)
+/* Returns when the status may be written: now, if its phase or its pod is another than was written
+ * last, which callers wait for; the rest once in OPERATOR_STATUS_NS. */
+static uint64_t status_due(sandbox_scene *s, uint64_t now)
+{
+    LOCK_SCOPE(&s->op->lock);
+    const sandbox_track *t = op_sandbox_track(s->op, s->object->uid);
+    uint64_t next = t->status_ns ? t->status_ns + OPERATOR_STATUS_NS : 0;
+    bool moved = t->phase != s->orders.phase || (s->pod && !str_eq(t->pod_uid, s->pod->uid));
+
+    return moved || next < now ? now : next;
+}
+
+static void status_written(sandbox_scene *s, uint64_t now)
+{
+    LOCK_SCOPE(&s->op->lock);
+    sandbox_track *t = op_sandbox_track(s->op, s->object->uid);
+
+    t->status_ns = now;
+    t->phase = s->orders.phase;
+    if (s->pod) {
+        free(t->pod_uid);
+        t->pod_uid = xstrdup(s->pod->uid);
+    }
+}
+
+static err *write_status(sandbox_scene *s, uint64_t *again)
 {
     kube_operator *op = s->op;
     const json_t *is = s->object->sandbox.status_json;
-    uint64_t at = op_now(op), next;
+    uint64_t now = op_now(op);
 
     if (!s->orders.status || !status_differs(is, s->orders.status))
         return NULL;
-    {
-        LOCK_SCOPE(&op->lock);
-        sandbox_track *t = op_sandbox_track(op, s->object->uid);
-        next = t->status_ns ? t->status_ns + OPERATOR_STATUS_NS : 0;
-        if (now || at >= next)
-            t->status_ns = at;
-    }
-    if (!now && at < next) {
-        *again = *again && *again < next ? *again : next;
+    uint64_t due = status_due(s, now);
+    if (due > now) {
+        *again = *again && *again < due ? *again : due;
         return NULL;
     }
     CLEANUP(json_decrefp) json_t *patch = status_patch(is, s->orders.status);
     CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxes", s->object->name, "status");
-    return op_merge(op, path, patch);
+    TRY(op_merge(op, path, patch));
+    status_written(s, now);
+    return NULL;
 }
 
 static err *act(sandbox_scene *s)
@@ -501,12 +522,15 @@ err *reconcile_sandbox(kube_operator *op, const char *uid, uint64_t *again)
     s.orders = plan_sandbox(&w);
     if (s.orders.again_ns)
         *again = op_mono_of(op, s.orders.again_ns);
-    /* What sleeps is known by its object alone: it is written before the pod goes. */
-    bool first = s.orders.act == SANDBOX_HIBERNATE || s.orders.phase == PHASE_TERMINATED;
-    TRY(write_status(&s, first, again));
+    /* A claim does not wait for a write. Before all else the status comes first: a sandbox that
+     * sleeps is known by its object alone, which must be written before the pod goes. */
+    if (s.orders.act == SANDBOX_CLAIM)
+        TRY(act(&s));
+    TRY(write_status(&s, again));
     tell_end(&s);
     TRY(set_idle(&s));
-    TRY(act(&s));
+    if (s.orders.act != SANDBOX_CLAIM)
+        TRY(act(&s));
     if (s.orders.act && s.orders.act != SANDBOX_CLAIM) {
         uint64_t soon = op_now(op) + LOOK_AGAIN_NS;
         *again = *again && *again < soon ? *again : soon;

@@ -58,11 +58,42 @@ static void the_engine_measures_what_the_object_says(void **state)
     fake_end_all(&f);
 }
 
+/* ---- its status ---- */
+
+static void running_is_shown_at_once(void **state)
+{
+    fake f;
+
+    (void)state;
+    fake_begin(&f, false);
+    fake_make_template(&f, "{'image':'i'}");
+    fake_make_pool(&f, "{'templateRef':'t','replicas':1}");
+    fake_settle(&f);
+    fake_make_sandbox(&f, "s", "{'poolRef':'p'}");
+    for (int i = 0; i < 10; i++) { /* a hundredth of a second */
+        operator_step(f.op);
+        fake_pass(&f, 0.001);
+    }
+    const json_t *s = fake_status_of(&f, SANDBOX_S);
+    assert_string_equal(json_str(s, "phase"), "Running");
+    assert_non_null(json_str(s, "podName"));
+    unsigned before = f.statuses;
+    for (int i = 0; i < 20; i++) { /* what is not its phase is not written more often */
+        CLEANUP(freep) char *patch = str_printf("{'spec':{'labels':{'n':'%d'}}}", i);
+        fake_edit(&f, SANDBOX_S, patch);
+        fake_pass(&f, 0.05);
+        operator_step(f.op);
+    }
+    assert_true(f.statuses - before <= 2);
+    fake_end_all(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_with_a_disk_sleeps_after_its_last_activity),
         cmocka_unit_test(the_engine_measures_what_the_object_says),
+        cmocka_unit_test(running_is_shown_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
