@@ -234,6 +234,15 @@ sandbox_track *op_sandbox_track(kube_operator *op, const char *uid)
     return track_of(&op->sandboxes, uid, sizeof(sandbox_track));
 }
 
+record_track *op_record_track(kube_operator *op, const char *id)
+{
+    record_track *t = track_of(&op->records, id, sizeof *t);
+
+    if (!t->since_ns)
+        t->since_ns = op_now(op);
+    return t;
+}
+
 /* lock held */
 static void pool_track_free(pool_track *t)
 {
@@ -343,6 +352,8 @@ static void concern_sandbox_of(kube_operator *op, const pod_view *p, uint64_t no
 
     if (uid)
         op_add_locked(op, now, "sandbox/%s", uid);
+    else if (id && op->o.records && map_get_str(&op->records, id))
+        op_add_locked(op, now, "record/%s", id);
 }
 
 static void concern_node(kube_operator *op, const char *node, uint64_t now)
@@ -516,6 +527,18 @@ void operator_claimed(kube_operator *op, const char *pool, const char *class)
         count_claim(t, class);
         op_add_locked(op, op_now(op), "pool/%s", s->uid);
     }
+}
+
+void operator_placed(kube_operator *op, const char *id, const char *pool)
+{
+    LOCK_SCOPE(&op->lock);
+
+    if (!op->o.records || map_get_str(&op->by_id, id))
+        return;
+    record_track *t = op_record_track(op, id);
+    t->placed = true;
+    str_copy(t->pool, sizeof t->pool, pool);
+    op_add_locked(op, op_now(op), "record/%s", id);
 }
 
 void operator_sandbox_changed(kube_operator *op, const char *id)
@@ -728,6 +751,7 @@ void operator_free(kube_operator *op)
     free_values(&op->pods, free);
     free_values(&op->pools, free_pool);
     free_values(&op->sandboxes, free_sandbox);
+    free_values(&op->records, free);
     free_values(&op->by_id, free);
     free_values(&op->events, free);
     free_values(&op->idle_disks, free);

@@ -145,6 +145,8 @@ void operator_synced(kube_operator *op, enum operator_kind kind);
 void operator_created(kube_operator *op, const char *object_uid, const char *id, err *failure);
 /* A pod was claimed, or a create failed for want of one (class NULL). pool: as its label has it. */
 void operator_claimed(kube_operator *op, const char *pool, const char *class);
+/* This sandbox has a pod of that pool, by its label; "": of none. */
+void operator_placed(kube_operator *op, const char *id, const char *pool);
 void operator_sandbox_changed(kube_operator *op, const char *id);  /* began, ended, moved */
 void operator_pod_changed(kube_operator *op, const char *pod_uid); /* what its init says */
 /* A request is there for one that sleeps. */

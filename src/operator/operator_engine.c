@@ -423,6 +423,8 @@ static void on_claimed(void *arg, const kubernetes_claim *c)
 
     if (c->pool && *c->pool)
         operator_claimed(op, c->pool, c->klass);
+    if (c->klass)
+        operator_placed(op, c->id, str_or(c->pool, ""));
     operator_pod_changed(op, c->uid);
     operator_sandbox_changed(op, c->id);
 }

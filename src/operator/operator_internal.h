@@ -81,6 +81,13 @@ typedef struct sandbox_track {
     char *pod_uid;
 } sandbox_track;
 
+/* A sandbox that was made through the API and has no object yet; by id. */
+typedef struct record_track {
+    uint64_t since_ns;
+    bool placed; /* its pool is known: */
+    char pool[KUBE_LABEL_MAX + 1];
+} record_track;
+
 struct kube_operator {
     operator_options o;
     char *namespace, *cell, *bothy_image, *instance;
@@ -89,6 +96,7 @@ struct kube_operator {
     map objects[OPERATOR_KINDS]; /* uid → seen */
     bool synced[OPERATOR_KINDS];
     map pods, pools, sandboxes; /* uid → track */
+    map records;                /* sandbox id → record_track */
     map by_id;                  /* sandbox id → uid of its object, xstrdup'ed */
     map events;                 /* what was told lately → time */
     map idle_disks;             /* volume → since when nobody names it */
@@ -121,6 +129,7 @@ seen **op_pods_of(kube_operator *op, const char *pool, size_t *ret_n);
 pod_track *op_pod_track(kube_operator *op, const char *uid);         /* lock held */
 pool_track *op_pool_track(kube_operator *op, const char *uid);       /* lock held */
 sandbox_track *op_sandbox_track(kube_operator *op, const char *uid); /* lock held */
+record_track *op_record_track(kube_operator *op, const char *id);    /* lock held */
 /* For a look, which takes long: the pool may be lost meanwhile, not its track. */
 pool_track *op_pool_track_hold(kube_operator *op, const char *uid);
 void op_pool_track_drop(kube_operator *op, pool_track *t);

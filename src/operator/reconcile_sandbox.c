@@ -11,9 +11,11 @@
 #include "operator/status.h"
 #include "operator/text.h"
 
-#define LOOK_AGAIN_NS UINT64_C(5000000000) /* after something was asked for */
-#define SECRETS_MAX   (1u << 20)
-#define RECORD_PREFIX "sbx-"
+#define LOOK_AGAIN_NS  UINT64_C(5000000000) /* after something was asked for */
+#define SECRETS_MAX    (1u << 20)
+#define RECORD_PREFIX  "sbx-"
+#define RECORD_POD_NS  UINT64_C(15000000000) /* until one that has no pod of a pool is of none */
+#define RECORD_LOOK_NS UINT64_C(300000000)
 
 /* ---- what is there ---- */
 
@@ -553,23 +555,27 @@ static json_t *labels_json(char *const *labels)
     return o;
 }
 
-/* The pool its pod is of, as a name; NULL: none. */
-static char *pool_of(kube_operator *op, const seen *pod, uint64_t *ret_after_ms)
+/* Sets the pool's name, NULL if it is of none, and its recordAfter. Returns false while neither the
+ * claim nor the pod's label has said which pool it is, for RECORD_POD_NS. */
+static bool find_pool(kube_operator *op, const char *id, const seen *pod, char **ret_pool,
+                      uint64_t *ret_after_ms)
 {
     LOCK_SCOPE(&op->lock);
-    const char *label = pod ? pod_label(&pod->pod, LABEL_POOL) : NULL;
+    const record_track *t = op_record_track(op, id);
+    const char *label = pod ? pod_label(&pod->pod, LABEL_POOL) : t->placed ? t->pool : NULL;
     map_iter it = {0};
     char is[KUBE_LABEL_MAX + 1];
 
-    while (label && map_next(&op->objects[OPERATOR_POOL], &it)) {
+    while (label && *label && map_next(&op->objects[OPERATOR_POOL], &it)) {
         const seen *s = it.entry->value;
         label_of_name(s->name, is);
         if (!strcmp(is, label)) {
             *ret_after_ms = s->pool.spec.record_after_ms;
-            return xstrdup(s->name);
+            *ret_pool = xstrdup(s->name);
+            return true;
         }
     }
-    return NULL;
+    return pod || t->placed || op_now(op) >= t->since_ns + RECORD_POD_NS;
 }
 
 static json_t *record_of(kube_operator *op, const char *id, const operator_look *l,
@@ -600,28 +606,63 @@ static bool has_object(kube_operator *op, const char *id)
     return map_get_str(&op->by_id, id) != NULL;
 }
 
+static void forget_record(kube_operator *op, const char *id)
+{
+    LOCK_SCOPE(&op->lock);
+    free(map_take_str(&op->records, id));
+}
+
+/* Returns true if it is to be looked at again soon: its create is not committed yet, or was claimed
+ * just now and the engine does not say so yet. */
+static bool is_early(kube_operator *op, const char *id, bool known, const operator_look *l)
+{
+    LOCK_SCOPE(&op->lock);
+    const record_track *t = map_get_str(&op->records, id);
+
+    if (known)
+        return l->life == LIFE_BEING_MADE;
+    return t && t->placed && op_now(op) < t->since_ns + RECORD_POD_NS;
+}
+
+static err *create_record(kube_operator *op, const char *id, const operator_look *l,
+                          const char *pool)
+{
+    CLEANUP(json_decrefp) json_t *record = record_of(op, id, l, pool);
+    CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxes", NULL, NULL);
+    err *e = op_create(op, path, record);
+
+    if (e && e->code == ERR_CONFLICT) { /* it is there: the watch will tell */
+        err_free(e);
+        e = NULL;
+    }
+    if (!e)
+        forget_record(op, id);
+    return e;
+}
+
 err *reconcile_record(kube_operator *op, const char *id, uint64_t *again)
 {
     CLEANUP(operator_look_done) operator_look l = {0};
+    CLEANUP(freep) char *pool = NULL;
     uint64_t after_ms = 0;
 
-    if (!op->o.records || has_object(op, id) || !op->o.host->look(op->o.host_arg, id, &l) ||
-        l.life != LIFE_LIVE)
+    bool wanted = op->o.records && !has_object(op, id);
+    bool known = wanted && op->o.host->look(op->o.host_arg, id, &l);
+    if (!known || l.life != LIFE_LIVE) {
+        if (wanted && is_early(op, id, known, &l))
+            *again = op_now(op) + RECORD_LOOK_NS;
+        else
+            forget_record(op, id);
         return NULL;
-    seen *pod = op_pod_of(op, id);
-    CLEANUP(freep) char *pool = pool_of(op, pod, &after_ms);
+    }
+    seen *pod = op_pod_of(op, l.box ? l.box : id);
+    bool found = find_pool(op, id, pod, &pool, &after_ms);
     seen_unref(op, pod);
-    uint64_t due = op_mono_of(op, l.created_ns + after_ms * NS_PER_MS);
+    uint64_t due =
+        found ? op_mono_of(op, l.created_ns + after_ms * NS_PER_MS) : op_now(op) + RECORD_LOOK_NS;
     if (due > op_now(op)) {
         *again = due;
         return NULL;
     }
-    CLEANUP(json_decrefp) json_t *record = record_of(op, id, &l, pool);
-    CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxes", NULL, NULL);
-    err *e = op_create(op, path, record);
-    if (e && e->code == ERR_CONFLICT) { /* it is there: the watch will tell */
-        err_free(e);
-        return NULL;
-    }
-    return e;
+    return create_record(op, id, &l, pool);
 }

@@ -88,12 +88,84 @@ static void running_is_shown_at_once(void **state)
     fake_end_all(&f);
 }
 
+/* ---- records ---- */
+
+#define ID_7   "abcd0000000000000007"
+#define PATH_7 OURS "namespaces/ns/sandboxes/sbx-" ID_7
+
+static void begin_records(fake *f, const char *pool)
+{
+    fake_begin(f, true);
+    fake_make_template(f, "{'image':'i'}");
+    fake_make_pool(f, pool);
+    fake_settle(f);
+}
+
+static const char *pool_of_record(fake *f)
+{
+    return json_str(json_object_get(fake_get(f, PATH_7), "spec"), "poolRef");
+}
+
+/* The label comes through the API server, the claim does not. */
+static void a_record_knows_its_pool_before_the_label_is_seen(void **state)
+{
+    fake f;
+
+    (void)state;
+    begin_records(&f, "{'templateRef':'t','replicas':1}");
+    fake_sandbox_of(&f, ID_7)->life = LIFE_BEING_MADE;
+    operator_placed(f.op, ID_7, "p");
+    operator_sandbox_changed(f.op, ID_7);
+    operator_step(f.op);
+    assert_null(fake_get(&f, PATH_7));
+    fake_sandbox_of(&f, ID_7)->life = LIFE_LIVE; /* committed now, and no event says so */
+    fake_pass(&f, 0.5);
+    operator_step(f.op);
+    assert_string_equal(pool_of_record(&f), "p");
+    fake_end_all(&f);
+}
+
+static void a_record_waits_for_its_label(void **state)
+{
+    fake f;
+
+    (void)state;
+    begin_records(&f, "{'templateRef':'t','replicas':1}");
+    fake_sandbox_of(&f, ID_7)->life = LIFE_LIVE;
+    operator_sandbox_changed(f.op, ID_7); /* of a bothyd before this one */
+    operator_step(f.op);
+    assert_null(fake_get(&f, PATH_7));
+    assert_true(fake_claim(&f, "p", ID_7));
+    operator_step(f.op);
+    assert_string_equal(pool_of_record(&f), "p");
+    fake_end_all(&f);
+}
+
+static void record_after_holds_without_a_label(void **state)
+{
+    fake f;
+
+    (void)state;
+    begin_records(&f, "{'templateRef':'t','replicas':1,'recordAfter':'1m'}");
+    *fake_sandbox_of(&f, ID_7) = (fake_sandbox){.life = LIFE_LIVE, .created_ns = f.real};
+    operator_placed(f.op, ID_7, "p");
+    fake_settle(&f);
+    assert_null(fake_get(&f, PATH_7));
+    fake_pass(&f, 60);
+    operator_step(f.op);
+    assert_string_equal(pool_of_record(&f), "p");
+    fake_end_all(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_with_a_disk_sleeps_after_its_last_activity),
         cmocka_unit_test(the_engine_measures_what_the_object_says),
         cmocka_unit_test(running_is_shown_at_once),
+        cmocka_unit_test(a_record_knows_its_pool_before_the_label_is_seen),
+        cmocka_unit_test(a_record_waits_for_its_label),
+        cmocka_unit_test(record_after_holds_without_a_label),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
