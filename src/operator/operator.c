@@ -1,6 +1,7 @@
 /* What is there, and what is to be looked at. */
 #include "operator/operator.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +146,8 @@ static seen *seen_new(enum operator_kind kind, const char *uid, const json_t *j)
     if (e)
         s->error = xstrdup(e->message);
     err_free(e);
+    if (kind == OPERATOR_POOL)
+        label_of_name(s->name, s->label);
     return s;
 }
 
@@ -160,14 +163,13 @@ seen *op_find(kube_operator *op, enum operator_kind kind, const char *uid)
 
 seen *op_find_name_locked(kube_operator *op, enum operator_kind kind, const char *name)
 {
-    map_iter it = {0};
+    static const enum index_by BY[OPERATOR_KINDS] = {[OPERATOR_TEMPLATE] = TEMPLATES_BY_NAME,
+                                                     [OPERATOR_POOL] = POOLS_BY_NAME,
+                                                     [OPERATOR_NODE] = NODES_BY_NAME};
+    assert(kind != OPERATOR_SANDBOX && kind != OPERATOR_POD);
+    const seen_list *l = index_find(&op->index, BY[kind], name);
 
-    while (name && map_next(&op->objects[kind], &it)) {
-        seen *s = it.entry->value;
-        if (!strcmp(s->name, name))
-            return s;
-    }
-    return NULL;
+    return l->n ? l->v[l->n - 1] : NULL;
 }
 
 seen *op_find_name(kube_operator *op, enum operator_kind kind, const char *name)
@@ -183,18 +185,14 @@ seen *op_find_name(kube_operator *op, enum operator_kind kind, const char *name)
 seen **op_pods_of(kube_operator *op, const char *pool, size_t *ret_n)
 {
     LOCK_SCOPE(&op->lock);
-    map_iter it = {0};
-    seen **all = xcalloc(op->objects[OPERATOR_POD].count + 1, sizeof(void *));
-    size_t n = 0;
+    const seen_list *l = index_find(&op->index, PODS_BY_POOL, pool);
+    seen **all = xcalloc(l->n + 1, sizeof(void *));
 
-    while (map_next(&op->objects[OPERATOR_POD], &it)) {
-        seen *s = it.entry->value;
-        if (!s->error && str_eq(pod_label(&s->pod, LABEL_POOL), pool)) {
-            s->refs++;
-            all[n++] = s;
-        }
+    for (size_t i = 0; i < l->n; i++) {
+        all[i] = l->v[i];
+        all[i]->refs++;
     }
-    *ret_n = n;
+    *ret_n = l->n;
     return all;
 }
 
@@ -294,55 +292,29 @@ static void drop_track(kube_operator *op, enum operator_kind kind, const char *u
 
 /* ---- who is concerned ---- */
 
+static void concern_all(kube_operator *op, enum index_by by, const char *key, const char *prefix,
+                        uint64_t due)
+{
+    const seen_list *l = index_find(&op->index, by, key);
+
+    for (size_t i = 0; i < l->n; i++)
+        op_add_locked(op, due, "%s/%s", prefix, l->v[i]->uid);
+}
+
+/* A look at a pool takes as long as it has pods: of a large one not every event gets its own. */
 static void concern_pool(kube_operator *op, const char *label, uint64_t now)
 {
-    map_iter it = {0};
-    char is[KUBE_LABEL_MAX + 1];
+    size_t n = index_find(&op->index, PODS_BY_POOL, label)->n;
 
-    while (label && map_next(&op->objects[OPERATOR_POOL], &it)) {
-        const seen *s = it.entry->value;
-        label_of_name(s->name, is);
-        if (!strcmp(is, label))
-            op_add_locked(op, now, "pool/%s", s->uid);
-    }
+    concern_all(op, POOLS_BY_LABEL, label, "pool",
+                n < POOL_LARGE ? now : now + n * POOL_LOOK_NS_PER_POD);
 }
 
 static void concern_template(kube_operator *op, const seen *t, uint64_t now)
 {
-    map_iter it = {0};
-
     op_add_locked(op, now, "template/%s", t->uid);
-    while (map_next(&op->objects[OPERATOR_POOL], &it)) {
-        const seen *s = it.entry->value;
-        if (str_eq(s->pool.spec.template, t->name))
-            op_add_locked(op, now, "pool/%s", s->uid);
-    }
-    it = (map_iter){0};
-    while (map_next(&op->objects[OPERATOR_SANDBOX], &it)) {
-        const seen *s = it.entry->value;
-        if (str_eq(s->sandbox.spec.template, t->name))
-            op_add_locked(op, now, "sandbox/%s", s->uid);
-    }
-}
-
-static void concern_template_named(kube_operator *op, const char *name, uint64_t now)
-{
-    const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, name);
-
-    if (t)
-        op_add_locked(op, now, "template/%s", t->uid);
-}
-
-/* Those that wait for a pool's pod look again when something happens to it. */
-static void concern_waiting(kube_operator *op, const char *pool, uint64_t now)
-{
-    map_iter it = {0};
-
-    while (map_next(&op->objects[OPERATOR_SANDBOX], &it)) {
-        const seen *s = it.entry->value;
-        if (!s->sandbox.status.id && str_eq(s->sandbox.spec.pool, pool))
-            op_add_locked(op, now, "sandbox/%s", s->uid);
-    }
+    concern_all(op, POOLS_BY_TEMPLATE, t->name, "pool", now);
+    concern_all(op, SANDBOXES_BY_TEMPLATE, t->name, "sandbox", now);
 }
 
 static void concern_sandbox_of(kube_operator *op, const pod_view *p, uint64_t now)
@@ -358,14 +330,11 @@ static void concern_sandbox_of(kube_operator *op, const pod_view *p, uint64_t no
 
 static void concern_node(kube_operator *op, const char *node, uint64_t now)
 {
-    map_iter it = {0};
+    const seen_list *l = index_find(&op->index, PODS_BY_NODE, node);
 
-    while (map_next(&op->objects[OPERATOR_POD], &it)) {
-        const seen *s = it.entry->value;
-        if (s->error || !str_eq(s->pod.node, node))
-            continue;
-        op_add_locked(op, now, "pod/%s", s->uid);
-        concern_sandbox_of(op, &s->pod, now);
+    for (size_t i = 0; i < l->n; i++) {
+        op_add_locked(op, now, "pod/%s", l->v[i]->uid);
+        concern_sandbox_of(op, &l->v[i]->pod, now);
     }
 }
 
@@ -379,8 +348,9 @@ static void concern(kube_operator *op, const seen *s)
         break;
     case OPERATOR_POOL:
         op_add_locked(op, now, "pool/%s", s->uid);
-        concern_template_named(op, s->pool.spec.template, now);
-        concern_waiting(op, s->name, now);
+        concern_all(op, TEMPLATES_BY_NAME, s->pool.spec.template, "template", now);
+        /* Those that wait for a pool's pod look again when something happens to it. */
+        concern_all(op, SANDBOXES_WAITING, s->name, "sandbox", now);
         break;
     case OPERATOR_SANDBOX:
         op_add_locked(op, now, "sandbox/%s", s->uid);
@@ -419,7 +389,10 @@ void operator_saw(kube_operator *op, enum operator_kind kind, const char *uid, c
         unref_locked(s);
         return;
     }
-    unref_locked(map_put_str(all, uid, s));
+    seen *old = map_put_str(all, uid, s);
+    index_take(&op->index, old);
+    unref_locked(old);
+    index_put(&op->index, s);
     index_id(op, s);
     concern(op, s);
 }
@@ -432,6 +405,7 @@ void operator_lost(kube_operator *op, enum operator_kind kind, const char *uid,
     {
         LOCK_SCOPE(&op->lock);
         s = map_take_str(&op->objects[kind], uid);
+        index_take(&op->index, s);
         if (s && kind == OPERATOR_SANDBOX && s->sandbox.status.id)
             free(map_take_str(&op->by_id, s->sandbox.status.id));
     }
@@ -513,20 +487,15 @@ static void count_claim(pool_track *t, const char *class)
 void operator_claimed(kube_operator *op, const char *pool, const char *class)
 {
     LOCK_SCOPE(&op->lock);
-    map_iter it = {0};
-    char is[KUBE_LABEL_MAX + 1];
+    const seen_list *l = index_find(&op->index, POOLS_BY_LABEL, pool);
 
-    while (map_next(&op->objects[OPERATOR_POOL], &it)) {
-        const seen *s = it.entry->value;
-        label_of_name(s->name, is);
-        if (strcmp(is, pool) != 0)
-            continue;
-        pool_track *t = op_pool_track(op, s->uid);
+    for (size_t i = 0; i < l->n; i++) {
+        pool_track *t = op_pool_track(op, l->v[i]->uid);
         demand_claimed(&t->demand, op_now(op));
         t->claimed_real_ns = op_real(op);
         count_claim(t, class);
-        op_add_locked(op, op_now(op), "pool/%s", s->uid);
     }
+    concern_pool(op, pool, op_now(op));
 }
 
 void operator_placed(kube_operator *op, const char *id, const char *pool)
@@ -746,6 +715,7 @@ void operator_free(kube_operator *op)
 {
     if (!op)
         return;
+    index_done(&op->index);
     for (int i = 0; i < OPERATOR_KINDS; i++)
         free_values(&op->objects[i], free_seen);
     free_values(&op->pods, free);

@@ -4,24 +4,29 @@
 #include <pthread.h>
 
 #include "base/map.h"
+#include "operator/index.h"
 #include "operator/names.h"
 #include "operator/operator.h"
 #include "operator/plan_pod.h"
 #include "operator/queue.h"
 
-#define SWEEP_NS       UINT64_C(60000000000)
-#define ORPHAN_DISK_NS UINT64_C(600000000000) /* a volume that nobody names */
-#define EXPECT_NS      UINT64_C(300000000000) /* a pod that was created and is not seen */
-#define GOING_NS       UINT64_C(30000000000)  /* a deletion that is not seen is asked for again */
-#define EVENT_NS       UINT64_C(60000000000)
-#define EVENTS_MAX     4096
-#define UNHELD_NS      UINT64_C(2000000000) /* without the lease: look again then */
-#define POD_LOOK_NS    UINT64_C(60000000000)
-#define INIT_LOOK_NS   UINT64_C(300000000)
+#define SWEEP_NS             UINT64_C(60000000000)
+#define ORPHAN_DISK_NS       UINT64_C(600000000000) /* a volume that nobody names */
+#define EXPECT_NS            UINT64_C(300000000000) /* a pod that was created and is not seen */
+#define GOING_NS             UINT64_C(30000000000) /* a deletion that is not seen is asked for again */
+#define EVENT_NS             UINT64_C(60000000000)
+#define EVENTS_MAX           4096
+#define UNHELD_NS            UINT64_C(2000000000) /* without the lease: look again then */
+#define POD_LOOK_NS          UINT64_C(60000000000)
+#define INIT_LOOK_NS         UINT64_C(300000000)
+#define POOL_LARGE           500 /* pods; from there on events wait for a common look: */
+#define POOL_LOOK_NS_PER_POD UINT64_C(20000)
 
 /* An object as it was last seen. Not changed once it is there: another takes its place. */
-typedef struct seen {
-    unsigned refs; /* of the operator's lock */
+struct seen {
+    unsigned refs;                  /* of the operator's lock */
+    uint32_t at[INDEXES];           /* its places in the lists of index.h */
+    char label[KUBE_LABEL_MAX + 1]; /* a pool's, of its pods */
     enum operator_kind kind;
     char *uid, *name;
     char *error; /* why it cannot be used; NULL: it can */
@@ -34,7 +39,7 @@ typedef struct seen {
             bool ready, unschedulable;
         } node;
     };
-} seen;
+};
 
 /* A pod, beyond what its object says; by uid. */
 typedef struct pod_track {
@@ -94,6 +99,7 @@ struct kube_operator {
     manifest_options manifest;
     pthread_mutex_t lock;
     map objects[OPERATOR_KINDS]; /* uid → seen */
+    seen_index index;            /* of all of them */
     bool synced[OPERATOR_KINDS];
     map pods, pools, sandboxes; /* uid → track */
     map records;                /* sandbox id → record_track */

@@ -1,19 +1,95 @@
 #include "operator/queue.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/str.h"
 
+/* ---- the heap ---- */
+
+static bool is_before(const queue_item *a, const queue_item *b)
+{
+    return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->order < b->order;
+}
+
+static void place(queue *q, queue_item *i, size_t at)
+{
+    q->heap[at - 1] = i;
+    i->at = at;
+}
+
+static void heap_up(queue *q, queue_item *i, size_t at)
+{
+    for (; at > 1 && is_before(i, q->heap[at / 2 - 1]); at /= 2)
+        place(q, q->heap[at / 2 - 1], at);
+    place(q, i, at);
+}
+
+static void heap_down(queue *q, queue_item *i, size_t at)
+{
+    for (size_t next; (next = at * 2) <= q->n; at = next) {
+        if (next < q->n && is_before(q->heap[next], q->heap[next - 1]))
+            next++;
+        if (!is_before(q->heap[next - 1], i))
+            break;
+        place(q, q->heap[next - 1], at);
+    }
+    place(q, i, at);
+}
+
+static void heap_put(queue *q, queue_item *i)
+{
+    if (q->n == q->room) {
+        q->room = q->room ? q->room * 2 : 64;
+        q->heap = xrealloc(q->heap, q->room * sizeof(void *));
+    }
+    heap_up(q, i, ++q->n);
+}
+
+/* Waits until then, whatever it waited for before. */
+static void wait_until(queue *q, queue_item *i, uint64_t due)
+{
+    i->due_ns = due ? due : 1;
+    i->order = q->orders++;
+    if (!i->at) {
+        heap_put(q, i);
+        return;
+    }
+    heap_up(q, i, i->at);
+    heap_down(q, i, i->at);
+}
+
+static queue_item *heap_take_first(queue *q)
+{
+    queue_item *first = q->heap[0], *last = q->heap[--q->n];
+
+    if (first != last)
+        heap_down(q, last, 1);
+    first->at = 0;
+    return first;
+}
+
+/* ---- keys ---- */
+
 static queue_item *item_of(queue *q, const char *key)
 {
-    queue_item *i = map_get_str(&q->items, key);
+    size_t n = strnlen(key, QUEUE_KEY_MAX);
+    queue_item *i = map_get(&q->items, key, n);
 
     if (!i) {
-        i = xcalloc(1, sizeof *i);
-        str_copy(i->key, sizeof i->key, key);
-        map_put_str(&q->items, i->key, i);
+        i = xcalloc(1, sizeof *i + n + 1);
+        memcpy(i->key, key, n);
+        map_put(&q->items, key, n, i);
     }
     return i;
+}
+
+static void forget(queue *q, queue_item *i)
+{
+    if (i->at || i->failures)
+        return;
+    map_take_str(&q->items, i->key);
+    free(i);
 }
 
 void queue_done(queue *q)
@@ -23,6 +99,8 @@ void queue_done(queue *q)
     while (map_next(&q->items, &it))
         free(it.entry->value);
     map_done(&q->items);
+    free(q->heap);
+    *q = (queue){0};
 }
 
 void queue_add(queue *q, const char *key, uint64_t due)
@@ -31,48 +109,23 @@ void queue_add(queue *q, const char *key, uint64_t due)
 
     if (due < i->not_before_ns)
         due = i->not_before_ns;
-    if (!i->due_ns || due < i->due_ns)
-        i->due_ns = due ? due : 1;
-}
-
-static queue_item *first(const queue *q)
-{
-    map_iter it = {0};
-    queue_item *best = NULL;
-
-    while (map_next(&q->items, &it)) {
-        queue_item *i = it.entry->value;
-        if (i->due_ns && (!best || i->due_ns < best->due_ns))
-            best = i;
-    }
-    return best;
-}
-
-static void forget(queue *q, queue_item *i)
-{
-    if (i->due_ns || i->failures)
-        return;
-    map_take_str(&q->items, i->key);
-    free(i);
+    if (!i->at || due < i->due_ns)
+        wait_until(q, i, due);
 }
 
 bool queue_take(queue *q, uint64_t now, char ret_key[QUEUE_KEY_MAX + 1])
 {
-    queue_item *i = first(q);
-
-    if (!i || i->due_ns > now)
+    if (!q->n || q->heap[0]->due_ns > now)
         return false;
+    queue_item *i = heap_take_first(q);
     str_copy(ret_key, QUEUE_KEY_MAX + 1, i->key);
-    i->due_ns = 0;
     forget(q, i);
     return true;
 }
 
 uint64_t queue_next(const queue *q)
 {
-    const queue_item *i = first(q);
-
-    return i ? i->due_ns : 0;
+    return q->n ? q->heap[0]->due_ns : 0;
 }
 
 void queue_failed(queue *q, const char *key, uint64_t now)
@@ -84,7 +137,7 @@ void queue_failed(queue *q, const char *key, uint64_t now)
         wait *= 2;
     i->failures++;
     i->not_before_ns = now + (wait < QUEUE_BACKOFF_MAX_NS ? wait : QUEUE_BACKOFF_MAX_NS);
-    i->due_ns = i->not_before_ns;
+    wait_until(q, i, i->not_before_ns);
 }
 
 void queue_succeeded(queue *q, const char *key)
@@ -100,10 +153,5 @@ void queue_succeeded(queue *q, const char *key)
 
 size_t queue_waiting(const queue *q)
 {
-    map_iter it = {0};
-    size_t n = 0;
-
-    while (map_next(&q->items, &it))
-        n += ((const queue_item *)it.entry->value)->due_ns != 0;
-    return n;
+    return q->n;
 }

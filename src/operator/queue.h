@@ -2,7 +2,9 @@
  *
  * A key that is asked for again while it waits is looked at once, at the earlier time. One that
  * fails waits QUEUE_BACKOFF_NS, twice that, ... QUEUE_BACKOFF_MAX_NS, and what happens meanwhile
- * does not shorten that: whoever is refused does not come back sooner because others are busy. */
+ * does not shorten that: whoever is refused does not come back sooner because others are busy.
+ *
+ * A heap by time and a map by key: each call costs the logarithm of the keys that wait. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,14 +18,19 @@
 #define QUEUE_KEY_MAX        320
 
 typedef struct queue_item {
-    char key[QUEUE_KEY_MAX + 1];
-    uint64_t due_ns;        /* 0: it does not wait */
+    uint64_t due_ns;
+    uint64_t order;         /* of equal times the first asked for is first */
     uint64_t not_before_ns; /* after a failure */
     unsigned failures;      /* in a row */
+    size_t at;              /* its place in the heap, from 1; 0: it does not wait */
+    char key[];
 } queue_item;
 
 typedef struct queue {
     map items; /* key → queue_item */
+    queue_item **heap;
+    size_t n, room;
+    uint64_t orders;
 } queue;
 
 void queue_done(queue *q);

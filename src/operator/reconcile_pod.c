@@ -25,16 +25,11 @@ uint64_t op_mono_of(const kube_operator *op, uint64_t real_ns)
 seen *op_pod_of(kube_operator *op, const char *id)
 {
     LOCK_SCOPE(&op->lock);
-    map_iter it = {0};
+    const seen_list *l = index_find(&op->index, PODS_BY_SANDBOX, id);
 
-    while (map_next(&op->objects[OPERATOR_POD], &it)) {
-        seen *s = it.entry->value;
-        if (!s->error && str_eq(pod_label(&s->pod, LABEL_SANDBOX), id)) {
-            s->refs++;
-            return s;
-        }
-    }
-    return NULL;
+    if (l->n)
+        l->v[0]->refs++;
+    return l->n ? l->v[0] : NULL;
 }
 
 bool op_node_draining(kube_operator *op, const char *node)

@@ -380,25 +380,17 @@ err *reconcile_pool(kube_operator *op, const char *uid, uint64_t *again)
 static uint64_t pools_of(kube_operator *op, const char *template)
 {
     LOCK_SCOPE(&op->lock);
-    map_iter it = {0};
-    uint64_t n = 0;
-
-    while (map_next(&op->objects[OPERATOR_POOL], &it))
-        n += str_eq(((const seen *)it.entry->value)->pool.spec.template, template);
-    return n;
+    return index_find(&op->index, POOLS_BY_TEMPLATE, template)->n;
 }
 
 /* As a kubelet has found it: of any pod of the template's hash whose image it is. */
 static char *digest_of(kube_operator *op, const char *hash)
 {
     LOCK_SCOPE(&op->lock);
-    map_iter it = {0};
+    const seen_list *l = index_find(&op->index, PODS_BY_HASH, hash);
 
-    while (map_next(&op->objects[OPERATOR_POD], &it)) {
-        const seen *s = it.entry->value;
-        if (s->error || !s->pod.image_id || !str_eq(pod_label(&s->pod, LABEL_TEMPLATE_HASH), hash))
-            continue;
-        const char *at = strstr(s->pod.image_id, "sha256:");
+    for (size_t i = 0; i < l->n; i++) {
+        const char *id = l->v[i]->pod.image_id, *at = id ? strstr(id, "sha256:") : NULL;
         if (at)
             return xstrndup(at, strlen("sha256:") + 64);
     }

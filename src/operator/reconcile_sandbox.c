@@ -563,19 +563,13 @@ static bool find_pool(kube_operator *op, const char *id, const seen *pod, char *
     LOCK_SCOPE(&op->lock);
     const record_track *t = op_record_track(op, id);
     const char *label = pod ? pod_label(&pod->pod, LABEL_POOL) : t->placed ? t->pool : NULL;
-    map_iter it = {0};
-    char is[KUBE_LABEL_MAX + 1];
+    const seen_list *l = index_find(&op->index, POOLS_BY_LABEL, label);
 
-    while (label && *label && map_next(&op->objects[OPERATOR_POOL], &it)) {
-        const seen *s = it.entry->value;
-        label_of_name(s->name, is);
-        if (!strcmp(is, label)) {
-            *ret_after_ms = s->pool.spec.record_after_ms;
-            *ret_pool = xstrdup(s->name);
-            return true;
-        }
+    if (l->n) {
+        *ret_after_ms = l->v[0]->pool.spec.record_after_ms;
+        *ret_pool = xstrdup(l->v[0]->name);
     }
-    return pod || t->placed || op_now(op) >= t->since_ns + RECORD_POD_NS;
+    return l->n || pod || t->placed || op_now(op) >= t->since_ns + RECORD_POD_NS;
 }
 
 static json_t *record_of(kube_operator *op, const char *id, const operator_look *l,

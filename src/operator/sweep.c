@@ -50,12 +50,8 @@ static bool is_hash_needed(kube_operator *op, const char *hash)
     LOCK_SCOPE(&op->lock);
     map_iter it = {0};
 
-    while (map_next(&op->objects[OPERATOR_POD], &it)) {
-        const seen *s = it.entry->value;
-        if (!s->error && str_eq(pod_label(&s->pod, LABEL_TEMPLATE_HASH), hash))
-            return true;
-    }
-    it = (map_iter){0};
+    if (index_find(&op->index, PODS_BY_HASH, hash)->n)
+        return true;
     while (map_next(&op->objects[OPERATOR_POOL], &it))
         if (is_hash_of_pool(op, it.entry->value, hash))
             return true;
@@ -146,18 +142,9 @@ static err *sweep_walls(kube_operator *op)
 static bool is_volume_named(kube_operator *op, const char *name)
 {
     LOCK_SCOPE(&op->lock);
-    map_iter it = {0};
 
-    while (map_next(&op->objects[OPERATOR_POD], &it)) {
-        const seen *s = it.entry->value;
-        if (!s->error && str_eq(s->pod.volume, name))
-            return true;
-    }
-    it = (map_iter){0};
-    while (map_next(&op->objects[OPERATOR_SANDBOX], &it))
-        if (str_eq(((const seen *)it.entry->value)->sandbox.status.volume, name))
-            return true;
-    return false;
+    return index_find(&op->index, PODS_BY_VOLUME, name)->n ||
+           index_find(&op->index, SANDBOXES_BY_VOLUME, name)->n;
 }
 
 /* For how long nobody has named it. */
