@@ -284,6 +284,8 @@ static void drop_track(kube_operator *op, enum operator_kind kind, const char *u
 {
     if (kind == OPERATOR_POD)
         free(map_take_str(&op->pods, uid));
+    if (kind == OPERATOR_TEMPLATE)
+        free(map_take_str(&op->templates, uid));
     if (kind == OPERATOR_POOL)
         pool_track_free(map_take_str(&op->pools, uid));
     if (kind == OPERATOR_SANDBOX)
@@ -338,13 +340,24 @@ static void concern_node(kube_operator *op, const char *node, uint64_t now)
     }
 }
 
-static void concern(kube_operator *op, const seen *s)
+/* Its spec is as it was: some cell has written its status. */
+static bool is_same_spec(const seen *a, const seen *b)
+{
+    return a && !a->error && !b->error &&
+           a->template.meta.generation == b->template.meta.generation;
+}
+
+/* before: the object that it replaces, or NULL. */
+static void concern(kube_operator *op, const seen *s, const seen *before)
 {
     uint64_t now = op_now(op);
 
     switch (s->kind) {
     case OPERATOR_TEMPLATE:
-        concern_template(op, s, now);
+        if (is_same_spec(before, s))
+            op_add_locked(op, now, "template/%s", s->uid);
+        else
+            concern_template(op, s, now);
         break;
     case OPERATOR_POOL:
         op_add_locked(op, now, "pool/%s", s->uid);
@@ -391,10 +404,10 @@ void operator_saw(kube_operator *op, enum operator_kind kind, const char *uid, c
     }
     seen *old = map_put_str(all, uid, s);
     index_take(&op->index, old);
-    unref_locked(old);
     index_put(&op->index, s);
     index_id(op, s);
-    concern(op, s);
+    concern(op, s, old);
+    unref_locked(old);
 }
 
 void operator_lost(kube_operator *op, enum operator_kind kind, const char *uid,
@@ -418,7 +431,7 @@ void operator_lost(kube_operator *op, enum operator_kind kind, const char *uid,
     }
     LOCK_SCOPE(&op->lock);
     if (s)
-        concern(op, s);
+        concern(op, s, NULL);
     drop_track(op, kind, uid);
     unref_locked(s);
 }
@@ -721,6 +734,7 @@ void operator_free(kube_operator *op)
     free_values(&op->pods, free);
     free_values(&op->pools, free_pool);
     free_values(&op->sandboxes, free_sandbox);
+    free_values(&op->templates, free);
     free_values(&op->records, free);
     free_values(&op->by_id, free);
     free_values(&op->events, free);

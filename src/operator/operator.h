@@ -14,7 +14,7 @@
  * with the version that was seen, and a claim is settled by init alone.
  *
  * Ceilings: OPERATOR_OBJECTS_MAX of each kind; statuses at most once a second for each pool and
- * each sandbox, but for a change of the sandbox's phase or pod; events at most one a minute for an object and a reason. */
+ * each sandbox, every five for each template, but for a change of the sandbox's phase or pod; events at most one a minute for an object and a reason. */
 #pragma once
 
 #include <stdbool.h>

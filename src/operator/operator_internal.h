@@ -14,6 +14,7 @@
 #define ORPHAN_DISK_NS       UINT64_C(600000000000) /* a volume that nobody names */
 #define EXPECT_NS            UINT64_C(300000000000) /* a pod that was created and is not seen */
 #define GOING_NS             UINT64_C(30000000000) /* a deletion that is not seen is asked for again */
+#define TEMPLATE_STATUS_NS   UINT64_C(5000000000) /* between two writes of one: cells share it */
 #define EVENT_NS             UINT64_C(60000000000)
 #define EVENTS_MAX           4096
 #define UNHELD_NS            UINT64_C(2000000000) /* without the lease: look again then */
@@ -102,6 +103,7 @@ struct kube_operator {
     seen_index index;            /* of all of them */
     bool synced[OPERATOR_KINDS];
     map pods, pools, sandboxes; /* uid → track */
+    map templates;              /* uid → when its status was written */
     map records;                /* sandbox id → record_track */
     map by_id;                  /* sandbox id → uid of its object, xstrdup'ed */
     map events;                 /* what was told lately → time */

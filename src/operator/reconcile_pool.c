@@ -397,44 +397,146 @@ static char *digest_of(kube_operator *op, const char *hash)
     return NULL;
 }
 
-static json_t *template_status(kube_operator *op, const seen *s)
+/* The entry of this cell in status.cells; NULL: it has no pool of the template. */
+static json_t *template_entry(kube_operator *op, const seen *s, const char *hash)
+{
+    uint64_t pools = pools_of(op, s->name);
+    CLEANUP(freep) char *digest = *hash ? digest_of(op, hash) : NULL;
+
+    if (!pools)
+        return NULL;
+    return json_pack("{s:I, s:s*, s:s*}", "pools", (json_int_t)pools, "hash", *hash ? hash : NULL,
+                     "imageDigest", digest);
+}
+
+/* Entries of all cells, this one's as it is now. */
+static json_t *template_cells(kube_operator *op, const json_t *is, json_t *entry)
+{
+    CLEANUP(json_decrefp) json_t *cells = json_deep_copy(json_object_get(is, "cells"));
+
+    if (!json_is_object(cells)) {
+        json_decref(cells);
+        cells = json_object();
+    }
+    if (entry)
+        json_object_set(cells, op->cell, entry);
+    else
+        json_object_del(cells, op->cell);
+    return TAKE_PTR(cells);
+}
+
+/* The value of the first cell by name that has one; NULL: none has. */
+static const char *first_of_cells(const json_t *cells, const char *member)
+{
+    const char *cell, *first = NULL, *found = NULL;
+    json_t *entry;
+
+    json_object_foreach((json_t *)cells, cell, entry)
+    {
+        const char *v = json_str(entry, member);
+        if (v && (!first || strcmp(cell, first) < 0)) {
+            first = cell;
+            found = v;
+        }
+    }
+    return found;
+}
+
+static json_int_t sum_of_cells(const json_t *cells)
+{
+    const char *cell;
+    json_t *entry;
+    json_int_t n = 0;
+
+    json_object_foreach((json_t *)cells, cell, entry) n += json_int(entry, "pools", 0);
+    return n;
+}
+
+/* Computed from the entries of all cells alone, so that two cells which have seen the same agree.
+ * Where no cell has a pool of it the first one to look says the hash. */
+static json_t *template_status(kube_operator *op, const seen *s, const char *own, json_t *entry)
 {
     const crd_template *t = &s->template;
-    char hash[HASH_TEXT_LEN + 1] = "";
+    CLEANUP(json_decrefp) json_t *cells = template_cells(op, t->status_json, entry);
+    bool fresh =
+        json_int(t->status_json, "observedGeneration", 0) == (json_int_t)t->meta.generation;
+    bool listed = json_object_size(cells) || json_object_get(t->status_json, "cells");
+    const char *hash = first_of_cells(cells, "hash");
+    const char *digest = first_of_cells(cells, "imageDigest");
+    const char *before = json_str(t->status_json, "hash");
 
-    if (!s->error)
-        template_hash(t, false, &op->manifest, hash);
-    CLEANUP(freep) char *digest = *hash ? digest_of(op, hash) : NULL;
+    if (!hash && !s->error)
+        hash = fresh && before ? before : *own ? own : NULL;
     const wanted_condition want[] = {
         {"Accepted", !s->error, s->error ? "InvalidSpec" : "Valid", s->error},
         {"ImageResolved", digest != NULL, digest ? "Resolved" : "NotSeen", NULL},
     };
-    json_t *status =
-        json_pack("{s:I, s:I, s:o}", "observedGeneration", (json_int_t)t->meta.generation, "pools",
-                  (json_int_t)pools_of(op, s->name), "conditions",
-                  status_conditions(t->status.conditions, t->status.nconditions, want,
-                                    ARRAY_LEN(want), t->meta.generation, op_real(op)));
-    if (*hash)
-        json_object_set_new(status, "hash", json_string(hash));
-    if (digest)
-        json_object_set_new(status, "imageDigest", json_string(digest));
-    return status;
+    return json_pack("{s:I, s:I, s:o, s:s*, s:s*, s:o*}", "observedGeneration",
+                     (json_int_t)t->meta.generation, "pools", sum_of_cells(cells), "conditions",
+                     status_conditions(t->status.conditions, t->status.nconditions, want,
+                                       ARRAY_LEN(want), t->meta.generation, op_real(op)),
+                     "hash", hash, "imageDigest", digest, "cells",
+                     listed ? json_incref(cells) : NULL);
+}
+
+/* Entries of other cells are theirs to write. */
+static json_t *template_patch(kube_operator *op, const json_t *is, const json_t *status,
+                              json_t *entry)
+{
+    json_t *patch = status_patch(is, status), *all = json_object_get(patch, "status");
+    bool had = json_object_get(json_object_get(is, "cells"), op->cell);
+
+    json_object_del(all, "cells");
+    if (entry || had) {
+        json_t *own = json_object();
+        json_object_set_new(own, op->cell, entry ? json_incref(entry) : json_null());
+        json_object_set_new(all, "cells", own);
+    }
+    return patch;
+}
+
+/* Returns when the status may be written; now: it counts as written. */
+static uint64_t template_due(kube_operator *op, const char *uid)
+{
+    LOCK_SCOPE(&op->lock);
+    uint64_t now = op_now(op), *at = map_get_str(&op->templates, uid);
+
+    if (at && now < *at + TEMPLATE_STATUS_NS)
+        return *at + TEMPLATE_STATUS_NS;
+    if (!at) {
+        at = xcalloc(1, sizeof *at);
+        map_put_str(&op->templates, uid, at);
+    }
+    *at = now;
+    return now;
+}
+
+static err *write_template(kube_operator *op, const seen *s, uint64_t *again)
+{
+    const json_t *is = s->template.status_json;
+    char hash[HASH_TEXT_LEN + 1] = "";
+
+    if (!s->error)
+        template_hash(&s->template, false, &op->manifest, hash);
+    CLEANUP(json_decrefp) json_t *entry = template_entry(op, s, hash);
+    CLEANUP(json_decrefp) json_t *status = template_status(op, s, hash, entry);
+    if (!status_differs(is, status))
+        return NULL;
+    uint64_t due = template_due(op, s->uid);
+    if (due > op_now(op)) {
+        *again = due;
+        return NULL;
+    }
+    CLEANUP(json_decrefp) json_t *patch = template_patch(op, is, status, entry);
+    CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxtemplates", s->name, "status");
+    return op_merge(op, path, patch);
 }
 
 err *reconcile_template(kube_operator *op, const char *uid, uint64_t *again)
 {
     seen *s = op_find(op, OPERATOR_TEMPLATE, uid);
-    err *e = NULL;
+    err *e = s ? write_template(op, s, again) : NULL;
 
-    (void)again;
-    if (!s)
-        return NULL;
-    CLEANUP(json_decrefp) json_t *status = template_status(op, s);
-    if (status_differs(s->template.status_json, status)) {
-        CLEANUP(json_decrefp) json_t *patch = status_patch(s->template.status_json, status);
-        CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxtemplates", s->name, "status");
-        e = op_merge(op, path, patch);
-    }
     seen_unref(op, s);
     return e;
 }

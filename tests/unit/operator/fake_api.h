@@ -26,9 +26,10 @@ typedef struct fake_sandbox {
 
 typedef struct fake {
     kube_operator *op;
-    map objects; /* path → json_t */
-    map pods;    /* uid → fake_pod */
-    map live;    /* id → fake_sandbox */
+    kube_operator *other; /* of another cell, which sees cluster-scoped objects; or NULL */
+    map objects;          /* path → json_t */
+    map pods;             /* uid → fake_pod */
+    map live;             /* id → fake_sandbox */
     uint64_t now, real;
     unsigned uids, versions;
     unsigned creates, patches, applies, removes, statuses, events, engine_creates, ends;
@@ -96,6 +97,8 @@ static void fake_tell(fake *f, const char *path, const json_t *o)
 
     if (fake_kind(path, &kind))
         operator_saw(f->op, kind, json_str(fake_meta(o), "uid"), o);
+    if (f->other && fake_kind(path, &kind) && kind == OPERATOR_TEMPLATE)
+        operator_saw(f->other, kind, json_str(fake_meta(o), "uid"), o);
 }
 
 static json_t *fake_get(fake *f, const char *path)

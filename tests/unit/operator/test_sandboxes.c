@@ -157,6 +157,79 @@ static void record_after_holds_without_a_label(void **state)
     fake_end_all(&f);
 }
 
+/* ---- two cells ---- */
+
+static kube_operator *another_cell(fake *f)
+{
+    static clock_source clock = {fake_mono, fake_real, NULL};
+    clock.arg = f;
+    const operator_options o = {.api = &FAKE_API,
+                                .api_arg = f,
+                                .host = &FAKE_HOST,
+                                .host_arg = f,
+                                .clock = &clock,
+                                .namespace = "ns2",
+                                .cell = "wxyz",
+                                .bothy_image = "bothy:2",
+                                .policy = POLICY_VOUCHED};
+    kube_operator *op = operator_new(&o);
+
+    for (int i = 0; i < OPERATOR_KINDS; i++)
+        operator_synced(op, (enum operator_kind)i);
+    return op;
+}
+
+static unsigned writes_of_templates(fake *f)
+{
+    unsigned before = f->statuses;
+
+    for (int i = 0; i < 200; i++) { /* twenty seconds */
+        operator_step(f->op);
+        operator_step(f->other);
+        fake_pass(f, 0.1);
+    }
+    return f->statuses - before;
+}
+
+#define TEMPLATE_T OURS "sandboxtemplates/t"
+
+static void two_cells_agree_about_a_template(void **state)
+{
+    fake f;
+
+    (void)state;
+    fake_begin(&f, false);
+    f.other = another_cell(&f);
+    fake_make_template(&f, "{'image':'i'}");
+    assert_true(writes_of_templates(&f) <= 2);
+    fake_make_pool(&f, "{'templateRef':'t','replicas':0}");
+    CLEANUP(json_decrefp)
+    json_t *pool =
+        parse("{'metadata':{'name':'q','namespace':'ns2','uid':'other-q','generation':1},"
+              "'spec':{'templateRef':'t','replicas':0}}");
+    operator_saw(f.other, OPERATOR_POOL, "other-q", pool);
+    writes_of_templates(&f);
+    const json_t *s = fake_status_of(&f, TEMPLATE_T), *cells = json_object_get(s, "cells");
+    assert_int_equal(json_int(s, "pools", -1), 2);
+    assert_int_equal(json_int(json_object_get(cells, "abcd"), "pools", -1), 1);
+    assert_int_equal(json_int(json_object_get(cells, "wxyz"), "pools", -1), 1);
+    assert_string_not_equal(json_str(json_object_get(cells, "abcd"), "hash"),
+                            json_str(json_object_get(cells, "wxyz"), "hash"));
+    assert_int_equal(writes_of_templates(&f), 0);
+    operator_lost(f.other, OPERATOR_POOL, "other-q", NULL);
+    writes_of_templates(&f);
+    s = fake_status_of(&f, TEMPLATE_T);
+    assert_int_equal(json_int(s, "pools", -1), 1);
+    assert_null(json_object_get(json_object_get(s, "cells"), "wxyz"));
+    assert_ok(fake_api_remove(&f, POOL_P, NULL));
+    writes_of_templates(&f);
+    assert_int_equal(json_int(fake_status_of(&f, TEMPLATE_T), "pools", -1), 0);
+    assert_int_equal(writes_of_templates(&f), 0);
+    operator_free(f.other);
+    f.other = NULL;
+    fake_end_all(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +239,7 @@ int main(void)
         cmocka_unit_test(a_record_knows_its_pool_before_the_label_is_seen),
         cmocka_unit_test(a_record_waits_for_its_label),
         cmocka_unit_test(record_after_holds_without_a_label),
+        cmocka_unit_test(two_cells_agree_about_a_template),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
