@@ -44,8 +44,10 @@ struct seen {
 
 /* A pod, beyond what its object says; by uid. */
 typedef struct pod_track {
-    uint64_t seen_ns;  /* first */
-    uint64_t going_ns; /* its deletion was asked for; 0: not */
+    uint64_t seen_ns;   /* first */
+    uint64_t placed_ns; /* first on a node; 0: it was from the first */
+    bool unplaced;      /* it was seen without one */
+    uint64_t going_ns;  /* its deletion was asked for; 0: not */
     bool was_warm;
     uint64_t claimed_ns; /* first seen to be */
 } pod_track;

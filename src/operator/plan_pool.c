@@ -91,6 +91,7 @@ static void note_outcome(pool_memory *m, bool good, uint64_t now)
 void pool_note_warm(pool_memory *m, uint64_t now)
 {
     note_outcome(m, true, now);
+    m->warm_ns = now;
     m->failures = 0;
     if (m->why != TROUBLE_QUOTA && m->why != TROUBLE_FORBIDDEN) {
         m->not_before_ns = 0;
@@ -165,12 +166,37 @@ static uint64_t startup_ns(const pool_world *w)
     return ms * NS_PER_MS;
 }
 
-/* One that was reached before is no late one: streams break for reasons of their own, and
- * plan_pod() sees to it. One that cannot be scheduled waits: a new one could not be, either. */
-static bool is_stuck(const pool_world *w, const pool_pod *p)
+bool pod_is_placed(const pod_view *p)
 {
-    return p->init == INIT_UNKNOWN && !p->pod->unschedulable &&
-           since(p->seen_ns, w->now) > startup_ns(w);
+    return !p->unschedulable && (p->node || p->phase != POD_PENDING || p->waiting);
+}
+
+static bool are_many_starting(const pool_world *w)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < w->npods && n < POOL_MANY; i++)
+        n += pod_kind_of(&w->pods[i]) == KIND_STARTING;
+    return n == POOL_MANY;
+}
+
+/* When a pod's time to come up is over. It begins on its node; a node that starts many does so one
+ * after the other, and each that comes up says that it is the next one's turn. */
+static uint64_t startup_end(const pool_world *w, const pool_memory *m, const pool_pod *p, bool many)
+{
+    uint64_t all = startup_ns(w), began = p->placed_ns > p->seen_ns ? p->placed_ns : p->seen_ns;
+    uint64_t latest = began + all * (POOL_TURNS - 1);
+
+    if (many && m->warm_ns > began)
+        began = m->warm_ns < latest ? m->warm_ns : latest;
+    return began + all;
+}
+
+/* One that was reached before is no late one: streams break for reasons of their own, and
+ * plan_pod() sees to it. One that has no node waits: a new one would have none, either. */
+static bool is_stuck(const pool_world *w, const pool_memory *m, const pool_pod *p, bool many)
+{
+    return p->init == INIT_UNKNOWN && pod_is_placed(p->pod) && w->now > startup_end(w, m, p, many);
 }
 
 static void count(const pool_world *w, pool_counts *c)
@@ -229,11 +255,13 @@ static void remove_failed(const pool_world *w, pool_memory *m, removals *r)
 {
     const pod_view *worst = NULL;
     enum pool_trouble why = TROUBLE_NONE;
+    const char *how = NULL;
+    bool many = are_many_starting(w);
 
     for (size_t i = 0; i < w->npods; i++) {
         const pool_pod *p = &w->pods[i];
         enum pod_kind k = pod_kind_of(p);
-        bool stuck = k == KIND_STARTING && is_stuck(w, p);
+        bool stuck = k == KIND_STARTING && is_stuck(w, m, p, many);
         if (k != KIND_ENDED && k != KIND_TAINTED && !stuck)
             continue;
         take_away(w, r, i, stuck ? REMOVE_STUCK : k == KIND_ENDED ? REMOVE_ENDED : REMOVE_TAINTED);
@@ -242,15 +270,18 @@ static void remove_failed(const pool_world *w, pool_memory *m, removals *r)
         note_outcome(m, false, w->now);
         worst = p->pod;
         why = pod_trouble(p->pod);
+        how = stuck ? "it did not come up in its time (timeouts.startup)" : "it ended";
+        if (why == TROUBLE_NONE)
+            why = stuck ? TROUBLE_STARTUP : TROUBLE_CRASH;
     }
     if (!worst || !is_failing(m, w->now))
         return;
     const char *said = worst->waiting_message ? worst->waiting_message : worst->message;
     CLEANUP(freep)
     char *text = str_printf("pod %s: %s%s%s", worst->meta.name,
-                            str_or(worst->waiting ? worst->waiting : worst->reason, "it ended"),
+                            str_or(worst->waiting ? worst->waiting : worst->reason, how),
                             said ? ": " : "", str_or(said, ""));
-    pause_creates(m, why == TROUBLE_NONE ? TROUBLE_CRASH : why, text, w->now);
+    pause_creates(m, why, text, w->now);
 }
 
 typedef struct candidate {
@@ -390,6 +421,7 @@ static const char *const TROUBLE_REASONS[TROUBLES] = {
     [TROUBLE_CONFIG] = "ConfigError",
     [TROUBLE_CRASH] = "CrashLoop",
     [TROUBLE_UNSCHEDULABLE] = "Unschedulable",
+    [TROUBLE_STARTUP] = "StartupTimeout",
 };
 
 const char *pool_trouble_reason(enum pool_trouble t)
@@ -478,6 +510,7 @@ static uint64_t next_look(const pool_world *w, const pool_memory *m, const pool_
 {
     const pool_spec *s = &w->pool->spec;
     uint64_t at = 0;
+    bool many = are_many_starting(w);
 
     if (m->not_before_ns > w->now)
         sooner(&at, m->not_before_ns);
@@ -485,7 +518,8 @@ static uint64_t next_look(const pool_world *w, const pool_memory *m, const pool_
         const pool_pod *p = &w->pods[i];
         if (pod_kind_of(p) != KIND_STARTING)
             continue;
-        uint64_t then = p->seen_ns + (p->pod->unschedulable ? POOL_UNSCHEDULED_NS : startup_ns(w));
+        uint64_t then =
+            pod_is_placed(p->pod) ? startup_end(w, m, p, many) : p->seen_ns + POOL_UNSCHEDULED_NS;
         if (then >= w->now)
             sooner(&at, then + 1);
     }

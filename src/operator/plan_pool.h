@@ -33,6 +33,8 @@
 #define POOL_PAUSE_MAX_NS   UINT64_C(300000000000) /* five minutes */
 #define POOL_QUOTA_NS       UINT64_C(30000000000)  /* after a refusal for quota */
 #define POOL_UNSCHEDULED_NS UINT64_C(60000000000)  /* until it counts as such */
+#define POOL_MANY           8u /* pods that start at once: they may take turns, so that each has */
+#define POOL_TURNS          5u /* its time from the last one that came up, so often at most */
 #define POOL_OUTCOMES       64u
 #define POOL_OUTCOMES_NS    UINT64_C(300000000000)
 #define POOL_DOWN_PERCENT   20u                   /* of the target, */
@@ -51,8 +53,9 @@ enum init_state {
 typedef struct pool_pod {
     const pod_view *pod;
     enum init_state init;
-    uint64_t seen_ns; /* when this operator first saw it: its clock, not the API server's */
-    bool going;       /* its deletion was asked for, and is not seen yet */
+    uint64_t seen_ns;   /* when this operator first saw it: its clock, not the API server's */
+    uint64_t placed_ns; /* when it first saw it on a node, after it had none; 0: it always had */
+    bool going;         /* its deletion was asked for, and is not seen yet */
 } pool_pod;
 
 enum pool_trouble {
@@ -67,6 +70,7 @@ enum pool_trouble {
     TROUBLE_CONFIG,
     TROUBLE_CRASH,
     TROUBLE_UNSCHEDULABLE,
+    TROUBLE_STARTUP,
     TROUBLES
 };
 const char *pool_trouble_reason(enum pool_trouble t); /* of the condition Degraded */
@@ -85,6 +89,7 @@ typedef struct pool_memory {
     uint32_t noutcomes;       /* ever */
     uint32_t target;          /* the last one; autoscaling's */
     bool has_target;
+    uint64_t warm_ns;    /* the last pod that came up */
     uint64_t lowered_ns; /* the last step down */
     uint64_t scaled_ns;  /* the last change of the target, real time */
 } pool_memory;
@@ -95,6 +100,8 @@ void pool_note_created(pool_memory *m, uint32_t n); /* a batch was created whole
 /* A create was refused: 403 of a quota, another refusal, or an error. message may be NULL. */
 void pool_note_refused(pool_memory *m, enum pool_trouble why, const char *message, uint64_t now);
 void pool_note_warm(pool_memory *m, uint64_t now); /* a pod became ready for the first time */
+
+bool pod_is_placed(const pod_view *p); /* on a node, as far as it says */
 
 typedef struct pool_world { /* what is seen; borrowed */
     const crd_pool *pool;

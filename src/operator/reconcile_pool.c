@@ -66,7 +66,12 @@ static pool_pod look_at(pool_scene *s, const seen *pod, uint64_t now)
     LOCK_SCOPE(&op->lock);
     pod_track *t = op_pod_track(op, pod->uid);
 
+    if (!pod_is_placed(&pod->pod))
+        t->unplaced = true;
+    else if (t->unplaced && !t->placed_ns)
+        t->placed_ns = now;
     v.seen_ns = t->seen_ns;
+    v.placed_ns = t->placed_ns;
     v.going = t->going_ns && now - t->going_ns < GOING_NS;
     if (v.init == INIT_WARM && !t->was_warm) {
         t->was_warm = true;

@@ -27,6 +27,8 @@ enum shape {
     NO_CONFIG,
     CRASHING,
     NO_NODE,
+    UNPLACED, /* no scheduler has looked at it */
+    PLACED,   /* a second ago, after a long time */
     GOING
 };
 
@@ -192,6 +194,16 @@ static const struct situation {
     {"what does not come up is removed", .batch = 50, .good = 8,
      .pods = {{WARM, 2}, {STARTING, 1, 121}}, .create = 1, .removed = 1, .removal = REMOVE_STUCK,
      .want_target = 3},
+    {"one that no scheduler has looked at waits", .batch = 50, .pods = {{UNPLACED, 3, 9999}},
+     .want_target = 3},
+    {"its time begins on its node", .batch = 50, .pods = {{PLACED, 3, 9999}}, .want_target = 3},
+    {"where many start they take turns", "{'templateRef':'t','replicas':20}", .batch = 50,
+     .good = 1, .pods = {{WARM, 1}, {STARTING, 19, 400}}, .want_target = 20},
+    {"but not for ever", "{'templateRef':'t','replicas':20}", .batch = 50, .good = 19,
+     .pods = {{WARM, 10}, {STARTING, 10, 601}}, .create = 10, .removed = 10,
+     .removal = REMOVE_STUCK, .want_target = 20},
+    {"late ones are no crash", .batch = 50, .pods = {{STARTING, 3, 121}}, .removed = 3,
+     .removal = REMOVE_STUCK, .want_target = 3, .trouble = TROUBLE_STARTUP},
     {"an image that is not there is told at once", .batch = 50, .pods = {{NO_IMAGE, 1, 2}},
      .want_target = 3, .trouble = TROUBLE_IMAGE},
     {"and is given up in the end", .batch = 50, .pods = {{NO_IMAGE, 1, 121}}, .removed = 1,
@@ -275,6 +287,10 @@ static pod_view shaped(enum shape s, const char *name)
         return make_pod(name, CURRENT, "", STATUS_WAITING("CrashLoopBackOff", "back-off"));
     case NO_NODE:
         return make_pod(name, CURRENT, "", STATUS_UNSCHEDULABLE);
+    case UNPLACED:
+        return make_pod(name, CURRENT, "", ",'status':{'phase':'Pending'}");
+    case PLACED:
+        return make_pod(name, CURRENT, "", ",'spec':{'nodeName':'n'},'status':{'phase':'Pending'}");
     case GOING:
         return make_pod(name, CURRENT, ",'deletionTimestamp':'2026-01-02T03:00:00Z'",
                         STATUS_RUNNING);
@@ -319,6 +335,8 @@ static void make_pods(const group g[4], made *m)
             m->pod[m->n] = shaped(g[i].shape, name);
             m->seen[m->n] = (pool_pod){
                 .pod = &m->pod[m->n], .init = init_of(g[i].shape), .seen_ns = T0 - S(g[i].age_s)};
+            if (g[i].shape == PLACED)
+                m->seen[m->n].placed_ns = T0 - S(1);
         }
 }
 
