@@ -68,6 +68,7 @@ typedef struct pool_track {
     size_t ncoming;
     uint64_t status_ns;              /* the last write */
     char applied[HASH_TEXT_LEN + 1]; /* of the manifests beside its pods, as they were written */
+    bool no_budget, no_pre_pull;     /* known not to be there */
     uint64_t exact, kubelet, cold, failed; /* claims */
     uint64_t claimed_real_ns;
     enum pool_trouble trouble; /* the last one told */

@@ -113,16 +113,42 @@ static pool_world world_of(pool_scene *s)
 
 /* ---- beside the pods ---- */
 
-/* Applied when they differ from what was applied last; the walls before the first pod. */
+/* Objects of a pool that carry its name. */
+static const struct child {
+    const char *api, *plural, *prefix;
+} BUDGET = {"apis/policy/v1", "poddisruptionbudgets", "bothy-claimed-"},
+  PRE_PULL = {"apis/apps/v1", "daemonsets", "bothy-prepull-"};
+
+static err *remove_child(pool_scene *s, const struct child *c)
+{
+    CLEANUP(freep) char *name = str_printf("%s%.200s", c->prefix, s->pool->name);
+    CLEANUP(freep) char *path = op_path(s->op, c->api, c->plural, name, NULL);
+
+    return op_remove(s->op, path, NULL);
+}
+
+/* Takes the object over. */
 static err *apply(kube_operator *op, const char *api, const char *plural, json_t *object)
 {
     CLEANUP(json_decrefp) json_t *owned = object;
     const char *name = json_str(json_object_get(object, "metadata"), "name");
-
-    if (!object)
-        return NULL;
     CLEANUP(freep) char *path = op_path(op, api, plural, name, NULL);
+
     return op_apply(op, path, owned);
+}
+
+/* NULL: the pool does not want it, or not any more. *gone: it is known not to be there. */
+static err *apply_child(pool_scene *s, const struct child *c, json_t *object, bool *gone)
+{
+    if (object) {
+        *gone = false;
+        return apply(s->op, c->api, c->plural, object);
+    }
+    if (*gone)
+        return NULL;
+    TRY(remove_child(s, c));
+    *gone = true;
+    return NULL;
 }
 
 void op_applied_of(const crd_pool *p, const char *hash, char ret[HASH_TEXT_LEN + 1])
@@ -132,6 +158,7 @@ void op_applied_of(const crd_pool *p, const char *hash, char ret[HASH_TEXT_LEN +
     hash_text(all, strlen(all), ret);
 }
 
+/* Written when they differ from what was written last; the walls before the first pod. */
 static err *apply_all(pool_scene *s)
 {
     kube_operator *op = s->op;
@@ -144,8 +171,8 @@ static err *apply_all(pool_scene *s)
         return NULL;
     TRY(apply(op, "apis/networking.k8s.io/v1", "networkpolicies",
               manifest_network(t, &op->manifest, op->namespace, s->hash)));
-    TRY(apply(op, "apis/policy/v1", "poddisruptionbudgets", manifest_budget(p, &op->manifest)));
-    TRY(apply(op, "apis/apps/v1", "daemonsets", manifest_pre_pull(p, t, &op->manifest)));
+    TRY(apply_child(s, &BUDGET, manifest_budget(p, &op->manifest), &s->track->no_budget));
+    TRY(apply_child(s, &PRE_PULL, manifest_pre_pull(p, t, &op->manifest), &s->track->no_pre_pull));
     str_copy(s->track->applied, sizeof s->track->applied, now);
     return NULL;
 }
@@ -153,18 +180,8 @@ static err *apply_all(pool_scene *s)
 /* What a pool leaves behind but for its pods and their walls. */
 static err *remove_all(pool_scene *s)
 {
-    kube_operator *op = s->op;
-    const struct {
-        const char *api, *plural, *prefix;
-    } CHILDREN[] = {{"apis/policy/v1", "poddisruptionbudgets", "bothy-claimed-"},
-                    {"apis/apps/v1", "daemonsets", "bothy-prepull-"}};
-
-    for (size_t i = 0; i < ARRAY_LEN(CHILDREN); i++) {
-        CLEANUP(freep) char *name = str_printf("%s%.200s", CHILDREN[i].prefix, s->pool->name);
-        CLEANUP(freep) char *path = op_path(op, CHILDREN[i].api, CHILDREN[i].plural, name, NULL);
-        TRY(op_remove(op, path, NULL));
-    }
-    return NULL;
+    TRY(remove_child(s, &BUDGET));
+    return remove_child(s, &PRE_PULL);
 }
 
 /* ---- pods ---- */

@@ -230,6 +230,26 @@ static void two_cells_agree_about_a_template(void **state)
     fake_end_all(&f);
 }
 
+/* ---- beside the pods ---- */
+
+static void what_a_pool_no_longer_wants_is_deleted(void **state)
+{
+    fake f;
+
+    (void)state;
+    fake_begin(&f, false);
+    fake_make_template(&f, "{'image':'i'}");
+    fake_make_pool(&f, "{'templateRef':'t','replicas':1,'prePull':{'images':['i']}}");
+    fake_settle(&f);
+    assert_int_equal(fake_count(&f, "/poddisruptionbudgets/bothy-claimed-p"), 1);
+    assert_int_equal(fake_count(&f, "/daemonsets/bothy-prepull-p"), 1);
+    fake_edit(&f, POOL_P, "{'spec':{'disruption':{'protectClaimed':false},'prePull':null}}");
+    fake_settle(&f);
+    assert_int_equal(fake_count(&f, "/poddisruptionbudgets/"), 0);
+    assert_int_equal(fake_count(&f, "/daemonsets/"), 0);
+    fake_end_all(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +260,7 @@ int main(void)
         cmocka_unit_test(a_record_waits_for_its_label),
         cmocka_unit_test(record_after_holds_without_a_label),
         cmocka_unit_test(two_cells_agree_about_a_template),
+        cmocka_unit_test(what_a_pool_no_longer_wants_is_deleted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
