@@ -348,6 +348,16 @@ static json_t *pull_container(size_t i, const char *image, enum template_profile
                      "name", "bothy", "mountPath", BOTHY_DIR, "readOnly", 1);
 }
 
+bool pre_pull_allows(const template_spec *t, const char *image)
+{
+    if (str_eq(t->idle_image, image))
+        return true;
+    err *e = template_image_check(t, image);
+    bool allowed = !e;
+    err_free(e);
+    return allowed;
+}
+
 /* An image is pulled by running something of ours in it, so that it needs no shell. */
 static json_t *pull_spec(const crd_pool *p, const crd_template *t, const manifest_options *o)
 {
@@ -358,8 +368,9 @@ static json_t *pull_spec(const crd_pool *p, const crd_template *t, const manifes
     if (!o->image_volume)
         json_array_append_new(inits, install_container(o, t->spec.profile));
     for (size_t i = 0; p->spec.pre_pull.images[i]; i++)
-        json_array_append_new(inits,
-                              pull_container(i, p->spec.pre_pull.images[i], t->spec.profile));
+        if (pre_pull_allows(&t->spec, p->spec.pre_pull.images[i]))
+            json_array_append_new(inits,
+                                  pull_container(i, p->spec.pre_pull.images[i], t->spec.profile));
     json_object_set_new(main, "resources", small_resources());
     json_object_set_new(
         main, "volumeMounts",
@@ -372,11 +383,21 @@ static json_t *pull_spec(const crd_pool *p, const crd_template *t, const manifes
     return spec;
 }
 
+static bool pulls_any(const crd_pool *p, const crd_template *t)
+{
+    char **images = p->spec.pre_pull.images;
+
+    for (size_t i = 0; images && images[i]; i++)
+        if (pre_pull_allows(&t->spec, images[i]))
+            return true;
+    return false;
+}
+
 json_t *manifest_pre_pull(const crd_pool *p, const crd_template *t, const manifest_options *o)
 {
     char name[KUBE_NAME_MAX + 1], label[KUBE_LABEL_MAX + 1];
 
-    if (!p->spec.pre_pull.images || !*p->spec.pre_pull.images)
+    if (!pulls_any(p, t))
         return NULL;
     snprintf(name, sizeof name, "bothy-prepull-%.200s", p->meta.name);
     label_of_name(name, label);

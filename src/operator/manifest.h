@@ -57,7 +57,9 @@ bool network_is(const json_t *policy, const json_t *wanted);
 /* Nobody drains a claimed pod. NULL if the pool does not want it. The number is the largest there
  * is: a percentage needs something with a scale behind the pods. */
 json_t *manifest_budget(const crd_pool *p, const manifest_options *o);
-/* Pulls the pool's images ahead; NULL if it names none. */
+/* Whether pods of the template may run the image, so that a pool may have it pulled. */
+bool pre_pull_allows(const template_spec *t, const char *image);
+/* Pulls the pool's images ahead, those that its template allows; NULL if it names none. */
 json_t *manifest_pre_pull(const crd_pool *p, const crd_template *t, const manifest_options *o);
 
 /* What was found when the policy was tried. */

@@ -158,6 +158,19 @@ void op_applied_of(const crd_pool *p, const char *hash, char ret[HASH_TEXT_LEN +
     hash_text(all, strlen(all), ret);
 }
 
+/* With the template's pull secret every image of a registry could be had on every node. */
+static void tell_not_pulled(const pool_scene *s)
+{
+    const event_about about = {"SandboxPool", s->pool->name, s->pool->uid};
+    char **images = s->pool->pool.spec.pre_pull.images;
+
+    for (size_t i = 0; images && images[i]; i++)
+        if (!pre_pull_allows(&s->template->template.spec, images[i]))
+            op_event(s->op, &about, true, "ImageNotAllowed", "Reconcile",
+                     "prePull: the template %s does not allow the image '%.256s' (imagePolicy)",
+                     s->template->name, images[i]);
+}
+
 /* Written when they differ from what was written last; the walls before the first pod. */
 static err *apply_all(pool_scene *s)
 {
@@ -173,6 +186,7 @@ static err *apply_all(pool_scene *s)
               manifest_network(t, &op->manifest, op->namespace, s->hash)));
     TRY(apply_child(s, &BUDGET, manifest_budget(p, &op->manifest), &s->track->no_budget));
     TRY(apply_child(s, &PRE_PULL, manifest_pre_pull(p, t, &op->manifest), &s->track->no_pre_pull));
+    tell_not_pulled(s);
     str_copy(s->track->applied, sizeof s->track->applied, now);
     return NULL;
 }

@@ -312,7 +312,8 @@ static void images_are_pulled_without_a_shell(void **state)
     crd_pool p =
         make_pool("{'templateRef':'t','prePull':{'images':['a','b'],'everywhere':true}}", "");
     crd_pool none = make_pool("{'templateRef':'t'}", "");
-    crd_template t = make_template("{'image':'i','podOverrides':{'nodeSelector':{'a':'b'}}}");
+    crd_template t = make_template("{'image':'i','imagePolicy':{'allow':['a','b']},"
+                                   "'podOverrides':{'nodeSelector':{'a':'b'}}}");
     CLEANUP(json_decrefp) json_t *d = manifest_pre_pull(&p, &t, &OPTIONS);
 
     (void)state;

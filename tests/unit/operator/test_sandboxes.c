@@ -250,6 +250,27 @@ static void what_a_pool_no_longer_wants_is_deleted(void **state)
     fake_end_all(&f);
 }
 
+static void images_that_a_template_forbids_are_not_pulled(void **state)
+{
+    fake f;
+
+    (void)state;
+    fake_begin(&f, false);
+    fake_make_template(&f, "{'image':'i','idleImage':'idle','imagePolicy':{'allow':['ours/*']}}");
+    fake_make_pool(&f, "{'templateRef':'t','replicas':0,'anyImage':true,'prePull':{'images':"
+                       "['i','idle','ours/a','theirs/b']}}");
+    fake_settle(&f);
+    CLEANUP(freep)
+    char *made = json_dumps(fake_get(&f, "/apis/apps/v1/namespaces/ns/daemonsets/bothy-prepull-p"),
+                            JSON_COMPACT);
+    assert_non_null(made);
+    assert_non_null(strstr(made, "\"ours/a\""));
+    assert_non_null(strstr(made, "\"idle\""));
+    assert_null(strstr(made, "theirs"));
+    assert_int_equal(f.events, 1);
+    fake_end_all(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +282,7 @@ int main(void)
         cmocka_unit_test(record_after_holds_without_a_label),
         cmocka_unit_test(two_cells_agree_about_a_template),
         cmocka_unit_test(what_a_pool_no_longer_wants_is_deleted),
+        cmocka_unit_test(images_that_a_template_forbids_are_not_pulled),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
