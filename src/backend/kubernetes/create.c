@@ -526,13 +526,17 @@ static err *no_pod_in_time(kubernetes *b, const request *r)
     const pod *p = pods_by_id(b, r->spec.id);
 
     if (r->state == REQUEST_WAITS && !has_room(b))
-        return err_retry_after(
-            err_new(ERR_POOL_EXHAUSTED, "%u sandboxes are as many as may be", b->max), 5);
+        return err_remedy(
+            err_retry_after(err_new(ERR_POOL_EXHAUSTED,
+                                    "%u sandboxes are as many as this cell may have", b->max),
+                            5),
+            "Wait as long as Retry-After says, or raise backend.max in bothyd's configuration.");
     if (r->state == REQUEST_WAITS && !pool_has_room(b, r, false))
-        return err_retry_after(err_new(ERR_POOL_EXHAUSTED,
-                                       "%u sandboxes are as many as pool %s may have", r->wish.most,
-                                       r->wish.pool),
-                               5);
+        return err_remedy(err_retry_after(err_new(ERR_POOL_EXHAUSTED,
+                                                  "%u sandboxes are as many as pool %s may have",
+                                                  r->wish.most, r->wish.pool),
+                                          5),
+                          "Wait as long as Retry-After says, or raise the pool's maxSandboxes.");
     if (r->state == REQUEST_WAITS)
         return err_retry_after(err_because(err_new(ERR_POOL_EXHAUSTED,
                                                    "no pod of pool %s was free "

@@ -332,6 +332,25 @@ static void room_is_for_who_waits_longest(void **state)
     assert_null(pods_by_id(b, ID3));
 }
 
+static void a_full_cell_names_what_to_raise(void **state)
+{
+    (void)state;
+    warm("u1");
+    warm("u2");
+    b->max = 1;
+    ask_for(ID);
+    ask_for(ID2);
+    {
+        LOCK_SCOPE(&b->lock);
+        requests_expire(b, now_mono_ns() + 3600 * NS_PER_S);
+    }
+    run_told();
+    assert_true(is_told);
+    assert_int_equal(told->code, ERR_POOL_EXHAUSTED);
+    assert_non_null(told->remedy);
+    assert_non_null(strstr(told->remedy, "backend.max"));
+}
+
 static unsigned waiting(void)
 {
     return kubernetes_pending(&b->base, "any");
@@ -390,6 +409,7 @@ int main(void)
         CASE(a_pod_that_does_not_start_goes),
         CASE(who_waits_longest_is_served_first),
         CASE(room_is_for_who_waits_longest),
+        CASE(a_full_cell_names_what_to_raise),
         CASE(a_pool_has_no_more_pods_than_it_may_have),
         CASE(a_pod_that_is_too_many_is_not_claimed),
     };
