@@ -179,10 +179,14 @@ static verdict terminated(const sandbox_world *w)
         return v;
     if (outlived && expiry > forget)
         forget = expiry;
-    if (w->now >= forget)
+    if (w->now >= forget) {
         v.act = SANDBOX_FORGET;
-    else
-        v.again_ns = forget;
+        return v;
+    }
+    v.again_ns = forget;
+    /* Nothing is left that its deletion would have to wait for. */
+    if (!w->volume_there && object_has_finalizer(&s->meta, FINALIZER_SANDBOX))
+        v.act = SANDBOX_DROP_FINALIZER;
     return v;
 }
 
