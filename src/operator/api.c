@@ -26,28 +26,34 @@ static err *fence(const kube_operator *op)
     return op_held(op) ? NULL : err_new(ERR_UNAVAILABLE, "the lease is another's");
 }
 
+static err *counted(err *e)
+{
+    count_write(e);
+    return e;
+}
+
 err *op_create(kube_operator *op, const char *path, const json_t *object)
 {
     TRY(fence(op));
-    return op->o.api->create(op->o.api_arg, path, object, NULL);
+    return counted(op->o.api->create(op->o.api_arg, path, object, NULL));
 }
 
 err *op_merge(kube_operator *op, const char *path, const json_t *patch)
 {
     TRY(fence(op));
-    return op->o.api->patch(op->o.api_arg, path, OPERATOR_MERGE, patch);
+    return counted(op->o.api->patch(op->o.api_arg, path, OPERATOR_MERGE, patch));
 }
 
 err *op_apply(kube_operator *op, const char *path, const json_t *object)
 {
     TRY(fence(op));
-    return op->o.api->patch(op->o.api_arg, path, OPERATOR_APPLY, object);
+    return counted(op->o.api->patch(op->o.api_arg, path, OPERATOR_APPLY, object));
 }
 
 err *op_remove(kube_operator *op, const char *path, const char *uid)
 {
     TRY(fence(op));
-    return op->o.api->remove(op->o.api_arg, path, uid);
+    return counted(op->o.api->remove(op->o.api_arg, path, uid));
 }
 
 /* With the version that was seen: a list is replaced whole, and another's entry must not be lost.

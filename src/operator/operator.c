@@ -244,11 +244,14 @@ record_track *op_record_track(kube_operator *op, const char *id)
 /* lock held */
 static void pool_track_free(pool_track *t)
 {
+    static const pool_counts NONE = {0};
+
     if (!t)
         return;
     t->lost = true;
     if (t->looks)
         return;
+    count_pool(&NONE, 0, &t->counts, t->pending);
     pool_memory_done(&t->memory);
     free(t->coming);
     free(t);
@@ -618,17 +621,27 @@ enum policy_state operator_policy(kube_operator *op)
 
 static const struct {
     const char *prefix;
+    enum operator_work work;
     err *(*look)(kube_operator *op, const char *what, uint64_t *again);
 } LOOKS[] = {
-    {"template/", reconcile_template}, {"pool/", reconcile_pool},     {"pod/", reconcile_pod},
-    {"sandbox/", reconcile_sandbox},   {"record/", reconcile_record}, {"sweep", reconcile_sweep},
+    {"template/", WORK_TEMPLATE, reconcile_template},
+    {"pool/", WORK_POOL, reconcile_pool},
+    {"pod/", WORK_POD, reconcile_pod},
+    {"sandbox/", WORK_SANDBOX, reconcile_sandbox},
+    {"record/", WORK_RECORD, reconcile_record},
+    {"sweep", WORK_SWEEP, reconcile_sweep},
 };
 
 static err *look(kube_operator *op, const char *key, uint64_t *again)
 {
+    uint64_t began = op_now(op);
+
     for (size_t i = 0; i < ARRAY_LEN(LOOKS); i++)
-        if (str_starts(key, LOOKS[i].prefix))
-            return LOOKS[i].look(op, key + strlen(LOOKS[i].prefix), again);
+        if (str_starts(key, LOOKS[i].prefix)) {
+            err *e = LOOKS[i].look(op, key + strlen(LOOKS[i].prefix), again);
+            count_look(LOOKS[i].work, e, op_now(op) - began);
+            return e;
+        }
     return NULL;
 }
 
@@ -655,6 +668,14 @@ static uint64_t sooner(uint64_t a, uint64_t b)
     return !a || (b && b < a) ? b : a;
 }
 
+/* lock held */
+static void count_all(kube_operator *op)
+{
+    count_waiting(queue_waiting(&op->queue));
+    for (int i = 0; i < OPERATOR_KINDS; i++)
+        count_objects(i, op->objects[i].count);
+}
+
 uint64_t operator_step(kube_operator *op)
 {
     char key[QUEUE_KEY_MAX + 1];
@@ -665,7 +686,10 @@ uint64_t operator_step(kube_operator *op)
     for (;;) {
         {
             LOCK_SCOPE(&op->lock);
-            if (!queue_take(&op->queue, op_now(op), key))
+            bool is_due = queue_take(&op->queue, op_now(op), key);
+            if (!is_due)
+                count_all(op);
+            if (!is_due)
                 return sooner(walls, queue_next(&op->queue));
         }
         uint64_t again = 0;
@@ -697,6 +721,7 @@ kube_operator *operator_new(const operator_options *o)
                                       .shm_mib = o->shm_mib};
     op->policy = o->policy;
     pthread_mutex_init(&op->lock, NULL);
+    operator_metrics_init();
     return op;
 }
 

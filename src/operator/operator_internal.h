@@ -5,6 +5,7 @@
 
 #include "base/map.h"
 #include "operator/index.h"
+#include "operator/metrics.h"
 #include "operator/names.h"
 #include "operator/operator.h"
 #include "operator/plan_pod.h"
@@ -68,6 +69,8 @@ typedef struct pool_track {
     size_t ncoming;
     uint64_t status_ns;              /* the last write */
     char applied[HASH_TEXT_LEN + 1]; /* of the manifests beside its pods, as they were written */
+    pool_counts counts;              /* as metrics have them */
+    uint32_t pending;                /* likewise */
     bool no_budget, no_pre_pull;     /* known not to be there */
     uint64_t exact, kubelet, cold, failed; /* claims */
     uint64_t claimed_real_ns;

@@ -407,6 +407,9 @@ err *reconcile_pool(kube_operator *op, const char *uid, uint64_t *again)
     s.track = op_pool_track_hold(op, uid);
     pool_world w = world_of(&s);
     plan_pool(&w, &s.track->memory, &s.orders);
+    count_pool(&s.orders.counts, w.pending, &s.track->counts, s.track->pending);
+    s.track->counts = s.orders.counts;
+    s.track->pending = w.pending;
     *again = look_soon(&s, s.orders.again_ns);
     return execute(&s, again);
 }

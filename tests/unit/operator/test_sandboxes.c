@@ -1,3 +1,6 @@
+#include "base/buf.h"
+#include "base/metric.h"
+
 #include "fake_api.h"
 
 /* ---- idle ---- */
@@ -271,6 +274,41 @@ static void images_that_a_template_forbids_are_not_pulled(void **state)
     fake_end_all(&f);
 }
 
+/* ---- metrics ---- */
+
+static void assert_metric(const char *line)
+{
+    CLEANUP(buf_done) buf out = {0};
+
+    metric_write(&out);
+    if (!strstr(buf_cstr(&out), line))
+        fail_msg("there is no %s", line);
+}
+
+static void pools_are_measured(void **state)
+{
+    fake f;
+
+    (void)state;
+    fake_begin(&f, false);
+    fake_make_template(&f, "{'image':'i'}");
+    fake_make_pool(&f, "{'templateRef':'t','replicas':3}");
+    fake_settle(&f);
+    assert_true(fake_claim(&f, "p", ID_7));
+    fake_sandbox_of(&f, ID_7)->life = LIFE_LIVE;
+    f.pending = 4;
+    fake_settle(&f);
+    assert_metric("bothy_pool_pods{state=\"ready\"} 3\n");
+    assert_metric("bothy_pool_pods{state=\"claimed\"} 1\n");
+    assert_metric("bothy_pool_pending_claims 4\n");
+    assert_metric("bothy_operator_objects{kind=\"pod\"} 4\n");
+    assert_metric("bothy_operator_reconciles_total{kind=\"pool\",result=\"ok\"} ");
+    assert_metric("bothy_operator_writes_total{result=\"ok\"} ");
+    operator_lost(f.op, OPERATOR_POOL, json_str(fake_meta(fake_get(&f, POOL_P)), "uid"), NULL);
+    assert_metric("bothy_pool_pods{state=\"ready\"} 0\n");
+    fake_end_all(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +321,7 @@ int main(void)
         cmocka_unit_test(two_cells_agree_about_a_template),
         cmocka_unit_test(what_a_pool_no_longer_wants_is_deleted),
         cmocka_unit_test(images_that_a_template_forbids_are_not_pulled),
+        cmocka_unit_test(pools_are_measured),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
