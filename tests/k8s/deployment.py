@@ -18,7 +18,8 @@ NAMES = ("deployment: bothyd comes up with its own account, and holds its lease"
          "deployment: a Sandbox made with kubectl is one of bothyd's", "deployment: one made through bothyd has a Sandbox object",
          "deployment: a sandbox and what runs in it outlive bothyd's pod", "deployment: a deleted Sandbox's pod goes, and the pool is filled up",
          "deployment: no sandbox without a network is handed out where no policy holds, and its policy is kept",
-         "deployment: a template whose policy nobody enforces gets no pods, and is told so", "deployment: bothyd was refused nothing")
+         "deployment: a template whose policy nobody enforces gets no pods, and is told so", "deployment: bothyd was refused nothing",
+         "deployment: what the guide deletes before bothyd goes, with sandboxes that live and that have ended")
 
 
 def command(k, *words):
@@ -99,6 +100,7 @@ def cases(suite, k):
             pool_cases(suite, k)
             sandbox_cases(suite, k)
             end_cases(suite, k, since)
+            uninstall_case(suite, k)
         k.kubectl("-n", SYSTEM, "delete", "deployment/bothyd", "pvc/bothyd")
 
 
@@ -198,3 +200,20 @@ def end_cases(suite, k, since):
         k.ok("PATCH", path_of(POOL), {"spec": {"replicas": 0}}, MERGE)
         k.ok("DELETE", path_of(POOL))
         eventually("the pool is gone, and its pods", lambda: k.gone(path_of(POOL)), 60, 0.2)
+
+
+def uninstall_case(suite, k):
+    @suite.case(NAMES[9])
+    @explained(k)
+    def _():
+        made = thing("Sandbox", "last", SANDBOXES, {"poolRef": "busybox"})
+        ended = bothy(k, "create", "--network", "open", "localhost/busybox:a").split()[-1]
+        k.apply(POOL)
+        k.apply(made)
+        eventually("it runs", lambda: has(k, made, phase="Running"), 60, 0.2)
+        bothy(k, "rm", ended)
+        record = thing("Sandbox", f"sbx-{ended}", SANDBOXES)
+        eventually("an ended one has no finalizer", lambda: has(k, record, phase="Terminated") and not k.get(path_of(record))["metadata"].get("finalizers"), 30, 0.2)
+        k.kubectl("-n", SANDBOXES, "annotate", "sbp", "--all", "bothy.dev/force=true")
+        k.kubectl("-n", SANDBOXES, "delete", "sbx,sbp", "--all", "--timeout=60s")
+        equal(k.kubectl("-n", SANDBOXES, "get", "sbx,sbp", "-o", "name"), "", "what is left")

@@ -2,8 +2,8 @@
 import json
 import subprocess
 
-from harness import TOP, check, equal
-from kube import path_of, pod
+from harness import TOP, check, equal, eventually
+from kube import JSON_PATCH, MERGE, path_of, pod
 
 DEPLOY = TOP / "deploy" / "kubernetes"
 SYSTEM, SANDBOXES = "bothy-system", "bothy-sandboxes"
@@ -94,6 +94,32 @@ def cases(suite, k):
             equal(k.by_token(SANDBOXES, "default").call("GET", path).status, 403, "somebody else's GET")
         finally:
             k.call("DELETE", path_of(made))
+
+    @suite.case("manifests: nobody but bothyd makes or changes a pod that looks like bothyd's")
+    def _():
+        k.kubectl("-n", SANDBOXES, "create", "serviceaccount", "editor")
+        k.kubectl("-n", SANDBOXES, "create", "rolebinding", "editor", "--clusterrole=edit", f"--serviceaccount={SANDBOXES}:editor")
+        editor, bothyd, made = k.by_token(SANDBOXES, "editor"), k.by_token(SYSTEM, "bothyd"), pod("forged", SANDBOXES, restricted=True)
+        made["metadata"]["labels"] = {"bothy.dev/managed": "1", "bothy.dev/cell": "b000", "bothy.dev/pool": "p", "bothy.dev/state": "warm"}
+        made["metadata"]["annotations"] = {"bothy.dev/nonce": "00" * 16}
+        path = path_of(made, named=False)
+        plain = pod("plain", SANDBOXES, restricted=True)
+        eventually("the policy holds", lambda: editor.call("POST", path + "?dryRun=All", made).status == 422, 30, 0.2)
+        status, text = editor.refused("POST", path, made)
+        check("made by bothyd alone" in text, text)
+        bothyd.ok("POST", path, made)
+        editor.ok("POST", path, plain)
+        try:
+            for change in ({"metadata": {"labels": {"bothy.dev/sandbox": "b0000000000000000000"}}}, {"metadata": {"labels": {"bothy.dev/cell": None}}},
+                           {"metadata": {"annotations": {"bothy.dev/nonce": "11" * 16}}}):
+                editor.refused("PATCH", path_of(made), change, MERGE)
+            editor.refused("PATCH", path_of(made), [{"op": "replace", "path": "/spec/containers/0/image", "value": "x"}], JSON_PATCH)
+            editor.refused("PATCH", path_of(plain), {"metadata": {"labels": made["metadata"]["labels"]}}, MERGE)
+            editor.ok("PATCH", path_of(made), {"metadata": {"labels": {"mine": "x"}}}, MERGE)
+            bothyd.ok("PATCH", path_of(made), {"metadata": {"labels": {"bothy.dev/state": "claimed"}}}, MERGE)
+        finally:
+            for one in (made, plain):
+                k.call("DELETE", path_of(one))
 
     @suite.case("manifests: people who may edit a namespace have pools and sandboxes, but not templates")
     def _():
