@@ -70,6 +70,7 @@ struct past {
     uint32_t asked; /* as of the exec */
     bool evicted;   /* its streams were removed for space, or are their verb's to remove */
     bool transient;
+    bool lost; /* bytes of its streams went with the power, and spool_bytes counts them no more */
 };
 
 struct drop { /* a mark */
@@ -81,6 +82,7 @@ struct drop { /* a mark */
 struct frame_end { /* while the journal is read */
     uint64_t at, n;
     uint64_t start[2]; /* of its output */
+    uint64_t least[2]; /* its shell's streams reached at least so far */
 };
 
 struct key_entry {
@@ -111,7 +113,8 @@ struct exec_table {
     size_t ndrops, drops_cap;
     uint32_t *logs; /* records of its sessions, in order */
     size_t nlogs, logs_cap;
-    map frame_ends; /* only while it is opened: exec → struct frame_end */
+    map frame_ends; /* only while it is opened: exec → struct frame_end, */
+    map carriers;   /* and session → the one of its newest command */
     map keys;       /* key → key_entry */
     map execs;      /* id → exec, those that exist */
     map readers;    /* id → struct reader: what doors keep with execs */

@@ -216,16 +216,21 @@ void spool_set_mark(spool *s, uint64_t from, uint64_t to)
     hole_add(s, from, to);
 }
 
-void spool_load(spool *s)
+uint64_t spool_load(spool *s, uint64_t least)
 {
     struct stat st;
-    uint64_t length = 0;
+    uint64_t size = 0;
 
     if (!fstatat(s->set->root, s->path, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode))
-        length = (uint64_t)st.st_size;
+        size = (uint64_t)st.st_size;
     LOCK_SCOPE(&s->lock);
-    uint64_t to = s->nholes ? s->holes[s->nholes - 1].to : 0;
-    atomic_store(&s->length, length > to ? length : to);
+    uint64_t to = s->nholes ? s->holes[s->nholes - 1].to : 0, length = to > least ? to : least;
+    uint64_t known = hole_bytes(s, 0, UINT64_MAX);
+
+    if (length > size)
+        hole_add(s, size, length);
+    atomic_store(&s->length, length > size ? length : size);
+    return hole_bytes(s, 0, UINT64_MAX) - known;
 }
 
 uint64_t spool_dropped(spool *s, uint64_t from, uint64_t to)

@@ -86,8 +86,10 @@ void spool_done(spool *s);
 void spool_limit(spool *s, uint64_t max);
 /* A mark found in the journal. */
 void spool_set_mark(spool *s, uint64_t from, uint64_t to);
-/* The length after a restart: the file's, or where its mark ends. */
-void spool_load(spool *s);
+/* Finds the length after a restart: the file's, where its last mark ends, or `least`, which the
+ * journal says that it had. Bytes below it that the file lacks were lost with the power and become
+ * a hole. Returns how many of them no mark tells of. */
+uint64_t spool_load(spool *s, uint64_t least);
 uint64_t spool_dropped(spool *s, uint64_t from, uint64_t to);
 /* From now on the ceiling, and the head that stays, count from here; of what lies before at most
  * another ceiling is kept, the newest. */

@@ -136,8 +136,15 @@ static void load_end(exec_table *t, struct past *p, uint32_t index, const journa
     table_never_forked(t, p->id, begin.begin.key, &r->end);
 }
 
+static void frame_reach(struct frame_end *f, const uint64_t to[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (to[i] > f->least[i])
+            f->least[i] = to[i];
+}
+
 /* The newest frame of each shell that has not ended: where its stdin must go on. */
-static void frame_note(exec_table *t, const struct journal_command *c)
+static void frame_note(exec_table *t, uint64_t session, const struct journal_command *c)
 {
     struct frame_end *f = map_get_u64(&t->frame_ends, c->shell);
 
@@ -145,7 +152,21 @@ static void frame_note(exec_table *t, const struct journal_command *c)
         f = xcalloc(1, sizeof *f);
         map_put_u64(&t->frame_ends, c->shell, f);
     }
-    *f = (struct frame_end){c->in_offset, c->in_bytes, {c->start[0], c->start[1]}};
+    f->at = c->in_offset;
+    f->n = c->in_bytes;
+    memcpy(f->start, c->start, sizeof f->start);
+    frame_reach(f, c->start);
+    map_put_u64(&t->carriers, session, f);
+}
+
+/* An end is in the journal behind the bytes that it closes: they were in the spool. */
+static void frame_over(exec_table *t, uint64_t session, const struct journal_command_end *e)
+{
+    struct frame_end *f = map_get_u64(&t->carriers, session);
+    uint64_t to[2] = {e->stop[0] + e->tail[0], e->stop[1] + e->tail[1]};
+
+    if (f)
+        frame_reach(f, to);
 }
 
 static void load_record(void *arg, uint32_t index, const journal_rec *r)
@@ -185,7 +206,9 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
     } else if (journal_is_session(r->type)) {
         table_log(t, index);
         if (r->type == JOURNAL_COMMAND)
-            frame_note(t, &r->command);
+            frame_note(t, r->exec, &r->command);
+        if (r->type == JOURNAL_COMMAND_END)
+            frame_over(t, r->exec, &r->command_end);
         if (r->type == JOURNAL_COMMAND_END && r->command_end.ooms > t->ooms)
             t->ooms = r->command_end.ooms;
     }
@@ -231,7 +254,8 @@ static err *adopt(exec_table *t)
     while (map_next(&t->frame_ends, &it))
         free(it.entry->value);
     map_done(&t->frame_ends);
-    t->frame_ends = (map){0};
+    map_done(&t->carriers);
+    t->frame_ends = t->carriers = (map){0};
     for (size_t i = 0; i < t->ndrops; i++)
         atomic_fetch_sub(&t->spool_bytes, (int64_t)(t->drops[i].to - t->drops[i].from));
     return NULL;
@@ -574,8 +598,21 @@ exec *table_exec_new(exec_table *t, uint64_t id, const struct journal_begin *b)
     return x;
 }
 
+/* The journal is on the disk sooner than the file system writes the file. */
+static void load_streams(exec_table *t, struct past *p, exec *x, const uint64_t least[2])
+{
+    uint64_t lost = 0;
+
+    for (int i = 0; i < 2; i++)
+        lost += spool_load(&x->out[i], least[i]);
+    if (lost && !p->lost && !p->transient)
+        atomic_fetch_sub(&t->spool_bytes, (int64_t)lost);
+    p->lost = lost;
+}
+
 err *table_exec(exec_table *t, struct past *p, exec **ret_exec)
 {
+    static const uint64_t NONE[2];
     journal_rec begin, end;
     exec *x = map_get_u64(&t->execs, p->id);
 
@@ -591,8 +628,8 @@ err *table_exec(exec_table *t, struct past *p, exec **ret_exec)
     for (size_t i = 0; i < t->ndrops; i++)
         if (t->drops[i].id == p->id)
             spool_set_mark(&x->out[t->drops[i].stream - 1], t->drops[i].from, t->drops[i].to);
-    for (int i = 0; i < 2; i++)
-        spool_load(&x->out[i]);
+    const struct frame_end *f = map_get_u64(&t->frame_ends, p->id);
+    load_streams(t, p, x, p->end ? end.end.length : f ? f->least : NONE);
     input_load(x);
     if (p->end) {
         x->ended = x->stdin_over = true;

@@ -1,0 +1,150 @@
+/* Journals that are read: a synthetic one is written record by record, no box is there. */
+#include "exec/internal.h"
+
+#include "drive.h"
+
+typedef struct script {
+    world w;
+    journal j;
+} script;
+
+static void ignore(void *arg, uint32_t index, const journal_rec *r)
+{
+    (void)arg, (void)index, (void)r;
+}
+
+static void script_begin(script *s)
+{
+    world_init(&s->w);
+    assert_int_equal(mkdirat(s->w.spool, SANDBOX, 0700), 0);
+    assert_ok(journal_open(s->w.spool, SANDBOX "/journal", &s->j, ignore, NULL));
+}
+
+static void put(script *s, journal_rec r)
+{
+    assert_ok(journal_append(&s->j, &r, NULL));
+}
+
+static void put_begin(script *s, uint64_t id)
+{
+    put(s, (journal_rec){.type = JOURNAL_BEGIN, .exec = id, .begin = {.real_ns = now_real_ns()}});
+}
+
+static void put_end(script *s, uint64_t id, uint64_t out)
+{
+    put(s,
+        (journal_rec){
+            .type = JOURNAL_END,
+            .exec = id,
+            .end = {.rec = {.id = id, .state = SP_EXITED}, .length = {out}, .how = EXEC_EXITED}});
+}
+
+static void put_file(script *s, uint64_t id, const char *bytes)
+{
+    char path[SPOOL_PATH_MAX];
+
+    snprintf(path, sizeof path, SANDBOX "/%lu.out", id);
+    int fd = openat(s->w.spool, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, bytes, strlen(bytes)), strlen(bytes));
+    close(fd);
+}
+
+static void script_open(script *s)
+{
+    journal_close(&s->j);
+    assert_ok(exec_hub_new(&s->w.options, &s->w.hub));
+    assert_ok(exec_table_open(s->w.hub, SANDBOX, &s->w.table));
+}
+
+static void script_close(script *s)
+{
+    exec_table_unref(TAKE_PTR(s->w.table));
+    exec_hub_free(TAKE_PTR(s->w.hub));
+}
+
+/* Its first bytes, then a gap up to `length`. */
+static void assert_cut(script *s, uint64_t id, const char *kept, uint64_t length)
+{
+    CLEANUP(exec_unrefp) exec *x = NULL;
+    exec_state st;
+    char got[64];
+    uint64_t gap = 0;
+    size_t n = 0;
+
+    assert_ok(exec_find(s->w.table, id, &x));
+    exec_get(x, &st);
+    assert_int_equal(st.length[0], length);
+    assert_int_equal(st.end.out_dropped, length - strlen(kept));
+    assert_ok(exec_read(x, 1, 0, got, sizeof got, &n, &gap));
+    assert_int_equal(n, strlen(kept));
+    assert_memory_equal(got, kept, n);
+    assert_ok(exec_read(x, 1, n, got, sizeof got, &n, &gap));
+    assert_int_equal(n, 0);
+    assert_int_equal(gap, length);
+}
+
+static void bytes_that_went_with_the_power_are_told_as_dropped(void **state)
+{
+    script s;
+
+    (void)state;
+    script_begin(&s);
+    put_begin(&s, 1);
+    put_end(&s, 1, 100);
+    put_file(&s, 1, "some");
+    put_begin(&s, 2);
+    put_end(&s, 2, 200);
+    put_begin(&s, 3);
+    put_end(&s, 3, 5);
+    put_file(&s, 3, "whole");
+    script_open(&s);
+    assert_int_equal(atomic_load(&s.w.table->spool_bytes), 305);
+    for (int i = 0; i < 2; i++) {
+        assert_cut(&s, 1, "some", 100);
+        assert_cut(&s, 2, "", 200);
+        assert_int_equal(atomic_load(&s.w.table->spool_bytes), 9);
+    }
+    CLEANUP(exec_unrefp) exec *x = NULL;
+    assert_ok(exec_find(s.w.table, 3, &x));
+    assert_stream(x, 1, "whole");
+    exec_unref(TAKE_PTR(x));
+    script_close(&s);
+    world_done(&s.w);
+}
+
+/* A shell has no END when the power goes, but its commands have. */
+static void a_shell_that_the_power_ended_tells_what_its_commands_lost(void **state)
+{
+    script s;
+    exec *x;
+
+    (void)state;
+    script_begin(&s);
+    put(&s, (journal_rec){.type = JOURNAL_SESSION, .exec = 1, .session = {.shell = 1}});
+    put_begin(&s, 1);
+    put(&s, (journal_rec){.type = JOURNAL_COMMAND,
+                          .exec = 1,
+                          .command = {.seq = 1, .shell = 1, .start = {8}}});
+    put(&s, (journal_rec){.type = JOURNAL_COMMAND_END,
+                          .exec = 1,
+                          .command_end = {.seq = 1, .stop = {60}, .tail = {30}}});
+    put_file(&s, 1, "greeting");
+    script_open(&s);
+    assert_ok(exec_find(s.w.table, 1, &x));
+    assert_int_equal(exec_length(x, 1), 90);
+    exec_unref(x);
+    assert_cut(&s, 1, "greeting", 90);
+    assert_int_equal(atomic_load(&s.w.table->spool_bytes), 8);
+    script_close(&s);
+    world_done(&s.w);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest TESTS[] = {
+        WORLD_TEST(bytes_that_went_with_the_power_are_told_as_dropped),
+        WORLD_TEST(a_shell_that_the_power_ended_tells_what_its_commands_lost),
+    };
+
+    return cmocka_run_group_tests(TESTS, NULL, NULL);
+}
