@@ -292,6 +292,8 @@ err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *ke
 bool exec_is_known(exec_table *t, const exec_key *key); /* it would be a replay */
 /* Appends a record of a session; reads one; all there are, in order. */
 err *exec_log(exec_table *t, journal_rec *r, uint32_t *ret_index) ERR_MUST;
+/* The same of an end that counts bytes of this exec. */
+err *exec_log_end(exec *x, journal_rec *r, uint32_t *ret_index) ERR_MUST;
 /* Whether the box has killed for memory since anybody last looked: how many it has counted then,
  * else 0. Told from the backend's thread, or before it returns. */
 typedef void oom_done(void *arg, uint32_t ooms);

@@ -193,6 +193,8 @@ bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2
         }
         FAULT_KILL("exec.ended");
         p->end = index + 1;
+        if (!p->transient && (length[0] || length[1]))
+            sync_note(t, x->id);
         exec_end_of(&r, &x->end);
         x->ended = x->stdin_over = true;
         reader_ended(t, x->id);

@@ -35,7 +35,18 @@ struct exec_account {
     char owner[];
 };
 
+/* Execs whose streams go to the disk before the journal tells of their ends. */
+struct sync_due {
+    uint64_t *id;
+    size_t n, cap;
+};
+
 #define SYNC_LEFT_MAX 1024u
+struct sync_left { /* of a table that is gone */
+    int fd;        /* of its journal */
+    char sandbox[SANDBOX_ID_LEN + 1];
+    struct sync_due due;
+};
 
 struct exec_hub {
     exec_options o;
@@ -50,17 +61,19 @@ struct exec_hub {
     map tables;   /* sandbox → exec_table, no reference; lock */
     map accounts; /* lock: by owner */
     pthread_t sync_thread;
-    pthread_cond_t sync_wake; /* lock */
-    bool sync_stop;           /* lock */
-    int left[SYNC_LEFT_MAX];  /* lock: journals whose tables are gone */
+    pthread_cond_t sync_wake;             /* lock */
+    bool sync_stop;                       /* lock */
+    struct sync_left left[SYNC_LEFT_MAX]; /* lock */
     size_t nleft;
 };
 
-/* sync.c: journals are on the disk within about a second. */
+/* sync.c: journals, and the output that their ends count, are on the disk within about a second. */
 void sync_start(exec_hub *h);
 void sync_stop(exec_hub *h);
-/* The hub's lock is held. A table goes: what its journal has not on the disk yet is seen to. */
-void sync_leave(exec_hub *h, journal *j);
+/* table->lock held: an end was appended that counts bytes of this exec. */
+void sync_note(exec_table *t, uint64_t id);
+/* The hub's lock is held, and no reference to the table is left. */
+void sync_leave(exec_hub *h, exec_table *t);
 
 /* An exec the journal knows. Only those that live or are looked at have an `exec`. */
 struct past {
@@ -111,6 +124,7 @@ struct exec_table {
     size_t npast, past_cap, evicted;
     struct drop *drops;
     size_t ndrops, drops_cap;
+    struct sync_due due;
     uint32_t *logs; /* records of its sessions, in order */
     size_t nlogs, logs_cap;
     map frame_ends; /* only while it is opened: exec → struct frame_end, */

@@ -77,6 +77,15 @@ err *exec_log(exec_table *t, journal_rec *r, uint32_t *ret_index)
     return NULL;
 }
 
+err *exec_log_end(exec *x, journal_rec *r, uint32_t *ret_index)
+{
+    {
+        LOCK_SCOPE(&x->table->lock);
+        sync_note(x->table, x->id);
+    }
+    return exec_log(x->table, r, ret_index);
+}
+
 err *exec_log_read(exec_table *t, uint32_t index, journal_rec *ret_rec)
 {
     LOCK_SCOPE(&t->lock);

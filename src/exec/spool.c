@@ -142,11 +142,16 @@ void spool_set_sweep(spool_set *set, uint64_t now_ns, uint64_t idle_ns)
     }
 }
 
+void spool_path(const char *sandbox, uint64_t exec, int stream, char ret_path[SPOOL_PATH_MAX])
+{
+    snprintf(ret_path, SPOOL_PATH_MAX, "%s/%lu.%s", sandbox, exec, stream == 1 ? "out" : "err");
+}
+
 void spool_init(spool *s, spool_set *set, const char *sandbox, uint64_t exec, int stream,
                 spool_marker *mark, void *arg)
 {
     *s = (spool){.set = set, .mark = mark, .arg = arg, .stream = stream, .max = set->max, .fd = -1};
-    snprintf(s->path, sizeof s->path, "%s/%lu.%s", sandbox, exec, stream == 1 ? "out" : "err");
+    spool_path(sandbox, exec, stream, s->path);
     pthread_mutex_init(&s->lock, NULL);
 }
 

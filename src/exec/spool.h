@@ -55,6 +55,8 @@ typedef struct spool_hold { /* a follower's; the spool's lock guards it */
 typedef bool spool_marker(void *arg, int stream, uint64_t from, uint64_t to);
 
 #define SPOOL_PATH_MAX 64
+/* Its file's name, below the set's root. */
+void spool_path(const char *sandbox, uint64_t exec, int stream, char ret_path[SPOOL_PATH_MAX]);
 typedef struct spool {
     spool_set *set;
     spool_marker *mark;

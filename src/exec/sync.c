@@ -1,8 +1,10 @@
-/* Journals on the disk. A command waits for no disk; what was appended is written within about a
- * second, so that a power loss takes the records of the last one and no older ones. One thread of
- * its own: a slow disk holds nobody else up. */
+/* Journals on the disk, and the output that their ends count. A command waits for no disk; what was
+ * appended is written within about a second, so that a power loss takes the records of the last one
+ * and no older ones. One thread of its own: a slow disk holds nobody else up. */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -12,8 +14,10 @@
 #include "base/thread.h"
 #include "exec/internal.h"
 
+#define SHARE (UINT64_C(16) << 20) /* of output that one table makes the others wait for, a round */
+
 /* References to all tables whose journals have something new. */
-static exec_table **unsynced(exec_hub *h, size_t *ret_n)
+static exec_table **sync_tables(exec_hub *h, size_t *ret_n)
 {
     map_iter it = {0};
     size_t n = 0;
@@ -29,53 +33,154 @@ static exec_table **unsynced(exec_hub *h, size_t *ret_n)
     return found;
 }
 
-/* The mark goes first: what is appended meanwhile sets it again. A file system that keeps a log
- * writes the name of a new file with it. */
-static void sync_one(exec_table *t)
+/* ---- output ---- */
+
+void sync_note(exec_table *t, uint64_t id)
 {
-    atomic_store(&t->journal.unsynced, false);
-    if (fdatasync(t->journal.fd))
-        log_error("journal", "that of %s cannot be written to the disk: %s", t->sandbox,
-                  strerrordesc_np(errno));
+    struct sync_due *d = &t->due;
+
+    if (d->n && d->id[d->n - 1] == id) /* commands of one shell */
+        return;
+    if (d->n == d->cap) {
+        d->cap = d->cap ? 2 * d->cap : 16;
+        d->id = xrealloc(d->id, d->cap * sizeof *d->id);
+    }
+    d->id[d->n++] = id;
 }
 
-void sync_leave(exec_hub *h, journal *j)
+static struct sync_due sync_take_due(exec_table *t)
 {
+    LOCK_SCOPE(&t->lock);
+    struct sync_due d = t->due;
+
+    t->due = (struct sync_due){0};
+    return d;
+}
+
+/* Returns the size of the file; 0 if there is none. */
+static uint64_t sync_stream(exec_hub *h, const char *sandbox, uint64_t id, int stream,
+                            unsigned flags)
+{
+    char path[SPOOL_PATH_MAX];
+    struct stat st;
+
+    spool_path(sandbox, id, stream, path);
+    CLEANUP(closep) int fd = openat(h->o.spool_dir, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 || fstat(fd, &st))
+        return 0; /* evicted, or it never had a byte */
+    if (sync_file_range(fd, 0, 0, flags))
+        log_error("spool", "%s cannot be written to the disk: %s", path, strerrordesc_np(errno));
+    return (uint64_t)st.st_size;
+}
+
+/* Sends the bytes to the disk, or waits for them. They count when the journal's own sync has made
+ * the disk keep what it was sent: ext4 and XFS then write the inodes of both in one log. Where that
+ * does not hold, and beyond the share, the next load after a power loss finds what is missing. */
+static void sync_streams(exec_hub *h, const char *sandbox, const struct sync_due *d, bool wait)
+{
+    unsigned flags = SYNC_FILE_RANGE_WRITE;
+    uint64_t size = 0;
+
+    if (wait)
+        flags |= SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER;
+    for (size_t i = 0; i < d->n && size < SHARE; i++)
+        for (int stream = 1; stream <= 2; stream++)
+            size += sync_stream(h, sandbox, d->id[i], stream, flags);
+}
+
+/* All are sent before the first is waited for. What ends meanwhile is the next round's. */
+static void sync_output(exec_hub *h, exec_table **tables, size_t n)
+{
+    CLEANUP(freep) struct sync_due *due = xcalloc(n + 1, sizeof *due);
+
+    for (size_t i = 0; i < n; i++) {
+        due[i] = sync_take_due(tables[i]);
+        sync_streams(h, tables[i]->sandbox, &due[i], false);
+    }
+    for (size_t i = 0; i < n; i++) {
+        sync_streams(h, tables[i]->sandbox, &due[i], true);
+        free(due[i].id);
+    }
+}
+
+/* ---- journals ---- */
+
+/* The kernel forgets pages that it could not write: records may be missing after a power loss, and
+ * the next round tries again with those that come. */
+static void sync_failed(exec_table *t, int errnum)
+{
+    LOCK_SCOPE(&t->lock);
+
+    if (!t->journal.damaged)
+        log_error("journal", "that of %s cannot be written to the disk: %s", t->sandbox,
+                  strerrordesc_np(errnum));
+    t->journal.damaged = true;
+    atomic_store(&t->journal.unsynced, true);
+}
+
+/* The mark goes first: what is appended meanwhile sets it again. All journals are sent before the
+ * first is waited for, so that one commit of the file system's log holds many. A file system that
+ * keeps a log writes the name of a new file with it. */
+static void sync_journals(exec_table **tables, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        atomic_store(&tables[i]->journal.unsynced, false);
+        (void)sync_file_range(tables[i]->journal.fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (fdatasync(tables[i]->journal.fd))
+            sync_failed(tables[i], errno);
+}
+
+void sync_leave(exec_hub *h, exec_table *t)
+{
+    journal *j = &t->journal;
+
     if (!atomic_load(&j->unsynced))
         return;
-    if (h->sync_stop)
-        (void)fdatasync(j->fd); /* nobody waits for the lock any more */
-    else if (h->nleft < SYNC_LEFT_MAX)
-        h->left[h->nleft++] = TAKE_FD(j->fd);
-    else
+    if (h->sync_stop) {
+        sync_streams(h, t->sandbox, &t->due, true); /* nobody waits for the lock any more */
+        (void)fdatasync(j->fd);
+    } else if (h->nleft < SYNC_LEFT_MAX) {
+        struct sync_left *l = &h->left[h->nleft++];
+        *l = (struct sync_left){.fd = TAKE_FD(j->fd), .due = t->due};
+        memcpy(l->sandbox, t->sandbox, sizeof l->sandbox);
+        t->due = (struct sync_due){0};
+    } else {
         log_warn("journal", "the disk is too slow: that of a sandbox that has ended is left to it");
+    }
 }
 
-static int take_left(exec_hub *h)
+static bool sync_take_left(exec_hub *h, struct sync_left *ret_left)
 {
     LOCK_SCOPE(&h->lock);
 
-    return h->nleft ? h->left[--h->nleft] : -1;
+    if (!h->nleft)
+        return false;
+    *ret_left = h->left[--h->nleft];
+    return true;
 }
 
 static void sync_left(exec_hub *h)
 {
-    for (int fd; (fd = take_left(h)) >= 0; close(fd))
-        if (fdatasync(fd))
-            log_error("journal",
-                      "that of a sandbox that has ended cannot be written to the disk: %s",
-                      strerrordesc_np(errno));
+    for (struct sync_left l; sync_take_left(h, &l); close(l.fd)) {
+        sync_streams(h, l.sandbox, &l.due, true);
+        free(l.due.id);
+        if (fdatasync(l.fd))
+            log_error("journal", "that of %s, which has ended, cannot be written to the disk: %s",
+                      l.sandbox, strerrordesc_np(errno));
+    }
 }
 
 static void sync_all(exec_hub *h)
 {
     size_t n;
-    CLEANUP(freep) exec_table **dirty = unsynced(h, &n);
+    CLEANUP(freep) exec_table **dirty = sync_tables(h, &n);
 
-    for (size_t i = 0; i < n; i++) {
-        sync_one(dirty[i]);
+    sync_output(h, dirty, n);
+    sync_journals(dirty, n);
+    for (size_t i = 0; i < n; i++)
         exec_table_unref(dirty[i]);
-    }
     sync_left(h);
 }
 

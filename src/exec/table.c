@@ -509,6 +509,7 @@ static void table_free(exec_table *t)
     pause_spans_done(&t->pauses);
     free(t->logs);
     free(t->early);
+    free(t->due.id);
     free(t);
 }
 
@@ -522,7 +523,7 @@ void exec_table_unref(exec_table *t)
             return;
         if (map_get_str(&t->hub->tables, t->sandbox) == t)
             map_take_str(&t->hub->tables, t->sandbox);
-        sync_leave(t->hub, &t->journal);
+        sync_leave(t->hub, t);
     }
     table_free(t);
 }

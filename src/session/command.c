@@ -172,7 +172,7 @@ bool command_finish(session *s, enum command_kind kind, int status)
         return false;
     FAULT_KILL("session.command_over");
     fill_end(s, kind, status, &r);
-    err *e = exec_log(s->execs, &r, &index);
+    err *e = exec_log_end(s->shell, &r, &index);
     if (e) {
         err_drop(e, "session");
         return false;

@@ -76,6 +76,17 @@ class Verdict:
             elif (end["how"], end["exit_code"]) != ("exited", code):
                 self.wrong_end += 1
                 self.notes.append(f"exec {number} of {sandbox} ended with {code} and reads {end}")
+            else:
+                self.judge_output(f"exec {number} of {sandbox}", f"{code}\n", end, told < ledger.cut_at - SAFE)
+
+    def judge_output(self, name, want, end, safe):
+        """Bytes may be missing for a moment after they were told, if the end says so."""
+        if not want.startswith(end["out"]) or len(end["out"]) + end["dropped"] != len(want):
+            self.wrong_output += 1
+            self.notes.append(f"{name} wrote {want!r} and reads {end}")
+        elif safe and end["dropped"]:
+            self.forgotten += 1
+            self.notes.append(f"{name} was told long before the cut and lacks {end['dropped']} bytes")
 
 
 def audit(guest, ledger, verdict):

@@ -2,6 +2,8 @@
  * disk, and going on after the daemon's side was forgotten. */
 #include <sys/mount.h>
 
+#include "exec/internal.h"
+
 #include "pipes.h"
 
 static void kill_procs(box *x)
@@ -681,6 +683,102 @@ static void a_journal_tells_how_long_it_was_paused(void **state)
     end(&w, &b);
 }
 
+/* ---- the disk: these come before libc's ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    char call[4096][32];
+    unsigned n;
+    bool fails;
+} synced = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void note_sync(const char *call, int fd)
+{
+    char path[64], name[256] = "";
+
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (readlink(path, name, sizeof name - 1) < 0)
+        return;
+    LOCK_SCOPE(&synced.lock);
+    if (synced.n < ARRAY_LEN(synced.call))
+        snprintf(synced.call[synced.n++], sizeof synced.call[0], "%s %.20s", call,
+                 strrchr(name, '/') + 1);
+}
+
+int fdatasync(int fd)
+{
+    note_sync("sync", fd);
+    LOCK_SCOPE(&synced.lock);
+    if (!synced.fails)
+        return 0;
+    errno = EIO;
+    return -1;
+}
+
+int sync_file_range(int fd, off64_t from, off64_t n, unsigned flags)
+{
+    assert_int_equal(from, 0);
+    assert_int_equal(n, 0);
+    if (flags & SYNC_FILE_RANGE_WAIT_AFTER)
+        note_sync("wait", fd);
+    return 0;
+}
+
+/* Waits for the call, from the n-th on; returns the place behind it. */
+static unsigned wait_synced(const char *call, unsigned from)
+{
+    for (uint64_t end = now_mono_ns() + 30 * NS_PER_S; now_mono_ns() < end; usleep(5000)) {
+        LOCK_SCOPE(&synced.lock);
+        for (unsigned i = from; i < synced.n; i++)
+            if (!strcmp(synced.call[i], call))
+                return i + 1;
+    }
+    fail_msg("no %s", call);
+    return 0;
+}
+
+static void output_is_on_the_disk_before_its_end(void **state)
+{
+    world w;
+    box b;
+    exec_spec s = spec_sh("echo hi");
+
+    (void)state;
+    synced.n = 0;
+    begin(&w, &b);
+    exec *x = start(&w, &s);
+    wait_end(x);
+    exec_unref(x);
+    wait_synced("sync journal", wait_synced("wait 1.out", 0));
+    end(&w, &b);
+}
+
+static void a_journal_that_could_not_be_written_is_written_again(void **state)
+{
+    world w;
+    box b;
+    exec_spec s = spec_sh("true");
+
+    (void)state;
+    synced.n = 0;
+    begin(&w, &b);
+    synced.fails = true;
+    exec *x = start(&w, &s);
+    wait_end(x);
+    exec_unref(x);
+    unsigned at = wait_synced("sync journal", wait_synced("sync journal", 0));
+    {
+        LOCK_SCOPE(&synced.lock);
+        synced.fails = false;
+    }
+    wait_synced("sync journal", at);
+    {
+        LOCK_SCOPE(&w.table->lock);
+        assert_true(w.table->journal.damaged);
+    }
+    end(&w, &b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -702,6 +800,8 @@ int main(void)
         WORLD_TEST(time_limits_stand_still_while_it_is_paused),
         WORLD_TEST(time_limits_stand_still_while_it_is_held),
         WORLD_TEST(a_journal_tells_how_long_it_was_paused),
+        WORLD_TEST(output_is_on_the_disk_before_its_end),
+        WORLD_TEST(a_journal_that_could_not_be_written_is_written_again),
     };
 
     signal(SIGPIPE, SIG_IGN);
