@@ -11,10 +11,8 @@ static exec *evictable(exec_table *t)
     exec *x = NULL;
 
     LOCK_SCOPE(&t->lock);
-    while (t->evicted < t->npast && t->past[t->evicted].evicted)
-        t->evicted++;
-    for (size_t i = t->evicted; i < t->npast; i++) {
-        struct past *p = &t->past[i];
+    while (t->evicted < t->npast) {
+        struct past *p = &t->past[t->evicted++];
         exec *there = map_get_u64(&t->execs, p->id);
         if (!p->end || p->evicted || (there && there->live))
             continue;

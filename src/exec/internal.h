@@ -79,17 +79,13 @@ void sync_leave(exec_hub *h, exec_table *t);
 struct past {
     uint64_t id;
     uint32_t begin;
-    uint32_t end;   /* record number + 1; 0: none */
-    uint32_t asked; /* as of the exec */
-    bool evicted;   /* its streams were removed for space, or are their verb's to remove */
+    uint32_t end;     /* record number + 1; 0: none */
+    uint32_t asked;   /* as of the exec */
+    uint32_t gone[2]; /* record number + 1 of the mark by which a stream went as a whole; 0: none */
+    bool evicted;     /* its streams were removed for space, or are their verb's to remove */
     bool transient;
-    bool lost; /* bytes of its streams went with the power, and spool_bytes counts them no more */
-};
-
-struct drop { /* a mark */
-    uint64_t id;
-    uint64_t from, to;
-    int stream;
+    uint8_t has; /* while the journal is read: a bit for each stream that has bytes */
+    bool lost;   /* bytes of its streams went with the power, and spool_bytes counts them no more */
 };
 
 struct frame_end { /* while the journal is read */
@@ -121,9 +117,9 @@ struct exec_table {
     bool shut;                       /* a reset is under way: nothing is begun */
     bool behind;                     /* ids were given of which the journal does not know */
     struct past *past;               /* ascending ids */
-    size_t npast, past_cap, evicted;
-    struct drop *drops;
-    size_t ndrops, drops_cap;
+    size_t npast, past_cap;
+    size_t evicted; /* before this one nothing can be evicted that is not live */
+    map drops;      /* stream of an exec → spans: marks, beside those that `gone` names */
     struct sync_due due;
     uint32_t *logs; /* records of its sessions, in order */
     size_t nlogs, logs_cap;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,22 +17,40 @@
 
 const unsigned EXEC_JOURNAL_FORMAT = JOURNAL_FORMAT;
 
-/* CRC-32 (IEEE), four bits at a step: the table stays small and the records are few. */
+/* CRC-32 (IEEE), eight bytes at a step: a start reads three million records within seconds. */
+static uint32_t crc_table[8][256];
+static pthread_once_t crc_once = PTHREAD_ONCE_INIT;
+
+static void crc_make(void)
+{
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t c = i;
+        for (int bit = 0; bit < 8; bit++)
+            c = c >> 1 ^ (c & 1 ? 0xedb88320u : 0);
+        crc_table[0][i] = c;
+    }
+    for (int k = 1; k < 8; k++)
+        for (uint32_t i = 0; i < 256; i++) {
+            uint32_t c = crc_table[k - 1][i];
+            crc_table[k][i] = c >> 8 ^ crc_table[0][c & 255];
+        }
+}
+
 static uint32_t crc32_of(const void *p, size_t n)
 {
-    static const uint32_t NIBBLE[16] = {
-        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,
-        0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
-        0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c,
-    };
     const uint8_t *at = p;
     uint32_t crc = 0xffffffffu;
 
-    for (size_t i = 0; i < n; i++) {
-        crc ^= at[i];
-        crc = crc >> 4 ^ NIBBLE[crc & 15];
-        crc = crc >> 4 ^ NIBBLE[crc & 15];
+    pthread_once(&crc_once, crc_make);
+    for (; n >= 8; at += 8, n -= 8) {
+        uint32_t low =
+            crc ^ (at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
+        crc = crc_table[7][low & 255] ^ crc_table[6][low >> 8 & 255] ^
+              crc_table[5][low >> 16 & 255] ^ crc_table[4][low >> 24] ^ crc_table[3][at[4]] ^
+              crc_table[2][at[5]] ^ crc_table[1][at[6]] ^ crc_table[0][at[7]];
     }
+    for (; n; at++, n--)
+        crc = crc >> 8 ^ crc_table[0][(crc ^ *at) & 255];
     return ~crc;
 }
 

@@ -170,47 +170,16 @@ void spool_done(spool *s)
             list_take(s);
         }
     }
-    free(s->holes);
+    spans_done(&s->holes);
     pthread_mutex_destroy(&s->lock);
 }
 
 /* ---- holes ---- */
 
-/* lock held: adds a range; those it touches become one with it. */
-static void hole_add(spool *s, uint64_t from, uint64_t to)
-{
-    size_t i = 0, j;
-
-    while (i < s->nholes && s->holes[i].to < from)
-        i++;
-    for (j = i; j < s->nholes && s->holes[j].from <= to; j++) {
-        from = s->holes[j].from < from ? s->holes[j].from : from;
-        to = s->holes[j].to > to ? s->holes[j].to : to;
-    }
-    if (i == j)
-        s->holes = xrealloc(s->holes, (s->nholes + 1) * sizeof *s->holes);
-    memmove(s->holes + i + 1, s->holes + j, (s->nholes - j) * sizeof *s->holes);
-    s->holes[i] = (struct spool_hole){from, to};
-    s->nholes = s->nholes - (j - i) + 1;
-}
-
-/* lock held: bytes of [from, to) that are in holes. */
-static uint64_t hole_bytes(const spool *s, uint64_t from, uint64_t to)
-{
-    uint64_t n = 0;
-
-    for (size_t i = 0; i < s->nholes; i++) {
-        uint64_t a = s->holes[i].from > from ? s->holes[i].from : from;
-        uint64_t b = s->holes[i].to < to ? s->holes[i].to : to;
-        n += b > a ? b - a : 0;
-    }
-    return n;
-}
-
 /* lock held: the hole of the present window, or NULL. It is the last one. */
-static const struct spool_hole *hole_now(const spool *s)
+static const span *hole_now(const spool *s)
 {
-    const struct spool_hole *h = s->nholes ? &s->holes[s->nholes - 1] : NULL;
+    const span *h = s->holes.n ? &s->holes.at[s->holes.n - 1] : NULL;
 
     return h && h->to > s->base ? h : NULL;
 }
@@ -218,7 +187,7 @@ static const struct spool_hole *hole_now(const spool *s)
 void spool_set_mark(spool *s, uint64_t from, uint64_t to)
 {
     LOCK_SCOPE(&s->lock);
-    hole_add(s, from, to);
+    spans_add(&s->holes, from, to);
 }
 
 uint64_t spool_load(spool *s, uint64_t least)
@@ -229,19 +198,19 @@ uint64_t spool_load(spool *s, uint64_t least)
     if (!fstatat(s->set->root, s->path, &st, AT_SYMLINK_NOFOLLOW) && S_ISREG(st.st_mode))
         size = (uint64_t)st.st_size;
     LOCK_SCOPE(&s->lock);
-    uint64_t to = s->nholes ? s->holes[s->nholes - 1].to : 0, length = to > least ? to : least;
-    uint64_t known = hole_bytes(s, 0, UINT64_MAX);
+    uint64_t to = s->holes.n ? s->holes.at[s->holes.n - 1].to : 0, length = to > least ? to : least;
+    uint64_t known = spans_bytes(&s->holes, 0, UINT64_MAX);
 
     if (length > size)
-        hole_add(s, size, length);
+        spans_add(&s->holes, size, length);
     atomic_store(&s->length, length > size ? length : size);
-    return hole_bytes(s, 0, UINT64_MAX) - known;
+    return spans_bytes(&s->holes, 0, UINT64_MAX) - known;
 }
 
 uint64_t spool_dropped(spool *s, uint64_t from, uint64_t to)
 {
     LOCK_SCOPE(&s->lock);
-    return hole_bytes(s, from, to);
+    return spans_bytes(&s->holes, from, to);
 }
 
 /* The descriptor, for as long as the caller counts among the users; -errno. */
@@ -254,8 +223,8 @@ static int acquire(spool *s, bool create)
         if (fd < 0)
             return -errno;
         /* A kill between mark and hole left the bytes there. */
-        for (size_t i = 0; create && s->set->punch && i < s->nholes; i++)
-            punch(fd, s->holes[i].from, s->holes[i].to);
+        for (size_t i = 0; create && s->set->punch && i < s->holes.n; i++)
+            punch(fd, s->holes.at[i].from, s->holes.at[i].to);
         LOCK_SCOPE(&s->set->lock);
         s->fd = fd;
         s->next = s->set->open;
@@ -361,7 +330,7 @@ static enum spool_status drop_middle(spool *s)
         return SPOOL_CEILING;
     {
         LOCK_SCOPE(&s->lock);
-        const struct spool_hole *h = hole_now(s);
+        const span *h = hole_now(s);
         start = h ? h->to : (s->base + unit + unit - 1) / unit * unit;
     }
     uint64_t end = start + (chunk ? chunk : unit);
@@ -395,14 +364,14 @@ static uint64_t held_from(const spool *s, uint64_t to)
 /* lock held: how much of the beginning must go so that at most max bytes before base are kept. */
 static uint64_t too_old(const spool *s)
 {
-    uint64_t kept = s->base - hole_bytes(s, 0, s->base), at = 0;
+    uint64_t kept = s->base - spans_bytes(&s->holes, 0, s->base), at = 0;
 
     if (kept <= s->max)
         return 0;
     uint64_t excess = kept - s->max;
-    for (size_t i = 0; i < s->nholes && s->holes[i].from < at + excess; i++) {
-        excess -= s->holes[i].from - at;
-        at = s->holes[i].to;
+    for (size_t i = 0; i < s->holes.n && s->holes.at[i].from < at + excess; i++) {
+        excess -= s->holes.at[i].from - at;
+        at = s->holes.at[i].to;
     }
     return held_from(s, at + excess) & ~(MIB - 1); /* in steps: marks stay few */
 }
@@ -416,7 +385,7 @@ void spool_set_base(spool *s, uint64_t base)
         if (base <= s->base)
             return;
         s->base = base;
-        done = s->nholes && !s->holes[0].from ? s->holes[0].to : 0;
+        done = s->holes.n && !s->holes.at[0].from ? s->holes.at[0].to : 0;
         if (s->set->punch && base > s->max)
             to = too_old(s);
     }
@@ -437,7 +406,7 @@ static enum spool_status make_room(spool *s, size_t *ret_room)
         uint64_t length = atomic_load(&s->length), kept;
         {
             LOCK_SCOPE(&s->lock);
-            kept = length - s->base - hole_bytes(s, s->base, length);
+            kept = length - s->base - spans_bytes(&s->holes, s->base, length);
         }
         if (kept < s->max) {
             size_t allowed = allowance(s->set);
@@ -468,7 +437,7 @@ enum spool_status spool_splice(spool *s, int pipe, size_t max, size_t *ret_moved
     loff_t at = (loff_t)atomic_load(&s->length);
 
     *ret_moved = 0;
-    if (!at || s->nholes) { /* also: do not punch for a pipe that is empty */
+    if (!at || s->holes.n) { /* also: do not punch for a pipe that is empty */
         enum spool_status st = peek(pipe);
         if (st != SPOOL_MORE)
             return st;
@@ -535,17 +504,13 @@ enum spool_status spool_write(spool *s, uint64_t offset, const void *p, size_t n
 static bool in_hole(spool *s, uint64_t offset, size_t *n, uint64_t *ret_gap_to)
 {
     LOCK_SCOPE(&s->lock);
-    for (size_t i = 0; i < s->nholes; i++) {
-        const struct spool_hole *h = &s->holes[i];
-        if (offset >= h->from && offset < h->to) {
-            *ret_gap_to = h->to;
-            return true;
-        }
-        if (offset < h->from && offset + *n > h->from) {
-            *n = (size_t)(h->from - offset);
-            return false;
-        }
+    const span *h = spans_find(&s->holes, offset);
+    if (h && offset >= h->from) {
+        *ret_gap_to = h->to;
+        return true;
     }
+    if (h && offset + *n > h->from)
+        *n = (size_t)(h->from - offset);
     return false;
 }
 

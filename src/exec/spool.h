@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "exec/spans.h"
 
 struct spool;
 typedef struct spool_set {
@@ -66,13 +67,10 @@ typedef struct spool {
     char path[SPOOL_PATH_MAX];
     _Atomic uint64_t length; /* grows; only the writer changes it */
     pthread_mutex_t lock;
-    int fd;           /* lock */
-    unsigned users;   /* lock: calls that use fd now */
-    uint64_t used_ns; /* lock */
-    struct spool_hole {
-        uint64_t from, to;
-    } * holes;                 /* lock: dropped ranges, ascending, none touches another */
-    size_t nholes;             /* lock */
+    int fd;                    /* lock */
+    unsigned users;            /* lock: calls that use fd now */
+    uint64_t used_ns;          /* lock */
+    spans holes;               /* lock: what was dropped */
     uint64_t base;             /* lock: the ceiling counts from here */
     spool_hold *holds;         /* lock */
     bool awaited;              /* lock: one from the first byte on is about to come */

@@ -44,22 +44,71 @@ struct past *table_begin(exec_table *t, uint64_t id, uint32_t index, bool transi
     return &t->past[t->npast++];
 }
 
-/* Ranges that touch become one. */
-static void drop_add(exec_table *t, uint64_t id, int stream, uint64_t from, uint64_t to)
+static uint64_t drop_key(uint64_t id, unsigned stream)
 {
-    for (size_t i = t->ndrops; i-- > 0;) {
-        struct drop *d = &t->drops[i];
-        if (d->id != id || d->stream != stream || d->from > to || d->to < from)
+    return 2 * id + stream - 1;
+}
+
+static uint64_t drop_span(exec_table *t, uint64_t key, const struct journal_mark *m)
+{
+    spans *s = map_get_u64(&t->drops, key);
+
+    if (!s) {
+        s = xcalloc(1, sizeof *s);
+        map_put_u64(&t->drops, key, s);
+    }
+    uint64_t before = spans_bytes(s, 0, UINT64_MAX);
+    spans_add(s, m->from, m->to);
+    return spans_bytes(s, 0, UINT64_MAX) - before;
+}
+
+/* Notes a mark and returns how many of its bytes no earlier mark had. Eviction leaves one for each
+ * stream: the record is enough, so that a million of them take no memory. */
+static uint64_t drop_add(exec_table *t, struct past *p, const struct journal_mark *m,
+                         uint32_t index)
+{
+    uint64_t key = drop_key(p->id, m->stream);
+    uint32_t *gone = &p->gone[m->stream - 1];
+    journal_rec old;
+
+    if (p->end && !m->from && !*gone && !map_get_u64(&t->drops, key)) {
+        *gone = index + 1;
+        return m->to;
+    }
+    if (*gone) { /* more came after it: rare */
+        err *e = journal_read(&t->journal, *gone - 1, &old);
+        if (!e)
+            drop_span(t, key, &old.mark);
+        err_drop(e, "mark");
+        *gone = 0;
+    }
+    return drop_span(t, key, m);
+}
+
+static err *drop_load(exec_table *t, const struct past *p, exec *x)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        const spans *s = map_get_u64(&t->drops, drop_key(p->id, i + 1));
+        journal_rec r;
+        for (size_t k = 0; s && k < s->n; k++)
+            spool_set_mark(&x->out[i], s->at[k].from, s->at[k].to);
+        if (!p->gone[i])
             continue;
-        from = d->from < from ? d->from : from;
-        to = d->to > to ? d->to : to;
-        *d = t->drops[--t->ndrops];
+        TRY(journal_read(&t->journal, p->gone[i] - 1, &r));
+        spool_set_mark(&x->out[i], r.mark.from, r.mark.to);
     }
-    if (t->ndrops == t->drops_cap) {
-        t->drops_cap = t->drops_cap ? 2 * t->drops_cap : 8;
-        t->drops = xrealloc(t->drops, t->drops_cap * sizeof *t->drops);
+    return NULL;
+}
+
+static void drops_free(exec_table *t)
+{
+    map_iter it = {0};
+
+    while (map_next(&t->drops, &it)) {
+        spans_done(it.entry->value);
+        free(it.entry->value);
     }
-    t->drops[t->ndrops++] = (struct drop){id, from, to, stream};
+    map_done(&t->drops);
 }
 
 bool exec_key_is_set(const uint8_t key[16])
@@ -129,6 +178,8 @@ static void load_end(exec_table *t, struct past *p, uint32_t index, const journa
     p->end = index + 1;
     if (p->transient)
         return; /* what is left of its streams goes when the journal has been read; no key */
+    for (unsigned i = 0; i < 2; i++)
+        p->has |= r->end.length[i] ? 1u << i : 0;
     atomic_fetch_add(&t->spool_bytes, (int64_t)(r->end.length[0] + r->end.length[1]));
     if (!never_forked(&r->end))
         return;
@@ -169,6 +220,15 @@ static void frame_over(exec_table *t, uint64_t session, const struct journal_com
         frame_reach(f, to);
 }
 
+static void load_mark(exec_table *t, struct past *p, uint32_t index, const struct journal_mark *m)
+{
+    atomic_fetch_sub(&t->spool_bytes, (int64_t)drop_add(t, p, m, index));
+    if (!p->gone[m->stream - 1])
+        return;
+    p->has &= (uint8_t)~m->stream; /* which is its bit, too */
+    p->evicted |= !p->has;
+}
+
 static void load_record(void *arg, uint32_t index, const journal_rec *r)
 {
     exec_table *t = arg;
@@ -193,7 +253,7 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
             t->ooms = r->end.ooms;
         load_end(t, p, index, r);
     } else if (r->type == JOURNAL_MARK && p) {
-        drop_add(t, r->exec, (int)r->mark.stream, r->mark.from, r->mark.to);
+        load_mark(t, p, index, &r->mark);
     } else if (r->type == JOURNAL_ASKED && p) {
         p->asked |= 1u << r->asked.signo;
     } else if (r->type == JOURNAL_RESET) {
@@ -256,8 +316,6 @@ static err *adopt(exec_table *t)
     map_done(&t->frame_ends);
     map_done(&t->carriers);
     t->frame_ends = t->carriers = (map){0};
-    for (size_t i = 0; i < t->ndrops; i++)
-        atomic_fetch_sub(&t->spool_bytes, (int64_t)(t->drops[i].to - t->drops[i].from));
     return NULL;
 }
 
@@ -505,7 +563,7 @@ static void table_free(exec_table *t)
     journal_close(&t->journal);
     pthread_mutex_destroy(&t->lock);
     free(t->past);
-    free(t->drops);
+    drops_free(t);
     pause_spans_done(&t->pauses);
     free(t->logs);
     free(t->early);
@@ -626,9 +684,7 @@ err *table_exec(exec_table *t, struct past *p, exec **ret_exec)
         TRY(journal_read(&t->journal, p->end - 1, &end));
     x = table_exec_new(t, p->id, &begin.begin);
     x->asked = p->asked;
-    for (size_t i = 0; i < t->ndrops; i++)
-        if (t->drops[i].id == p->id)
-            spool_set_mark(&x->out[t->drops[i].stream - 1], t->drops[i].from, t->drops[i].to);
+    err_drop(drop_load(t, p, x), "mark"); /* then its bytes read as lost */
     const struct frame_end *f = map_get_u64(&t->frame_ends, p->id);
     load_streams(t, p, x, p->end ? end.end.length : f ? f->least : NONE);
     input_load(x);
@@ -714,6 +770,9 @@ void table_live_drop(exec *x)
         if (!x->live)
             return;
         x->live = false;
+        const struct past *p = table_past(t, x->id);
+        if (p && (size_t)(p - t->past) < t->evicted) /* it was passed over */
+            t->evicted = (size_t)(p - t->past);
         if (x->live_prev)
             x->live_prev->live_next = x->live_next;
         else
@@ -741,12 +800,14 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
         atomic_fetch_sub(&t->spool_bytes, (int64_t)(to - from));
         return true;
     }
-    err *e = journal_append(&t->journal, &r, NULL);
-    if (e) {
+    uint32_t index;
+    struct past *p = table_past(t, x->id);
+    err *e = journal_append(&t->journal, &r, &index);
+    if (e || !p) {
         err_drop(e, "mark");
         return false;
     }
-    drop_add(t, x->id, stream, from, to);
+    drop_add(t, p, &r.mark, index);
     metric_add(&EXEC_METRICS[M_DROPPED], 0, (int64_t)(to - from));
     spool *s = &x->out[stream - 1];
     if (from || to < atomic_load(&s->length)) /* the whole stream: table_evict counts that itself */

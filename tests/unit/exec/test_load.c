@@ -139,11 +139,138 @@ static void a_shell_that_the_power_ended_tells_what_its_commands_lost(void **sta
     world_done(&s.w);
 }
 
+/* ---- what was evicted ---- */
+
+static void put_mark(script *s, uint64_t id, uint64_t to)
+{
+    put(s, (journal_rec){.type = JOURNAL_MARK, .exec = id, .mark = {.stream = 1, .to = to}});
+}
+
+/* The shortest time that the journal of so many evicted commands takes; others use the machine. */
+static uint64_t load_ns(unsigned n)
+{
+    uint64_t best = UINT64_MAX;
+    CLEANUP(exec_unrefp) exec *x = NULL;
+    exec_state st;
+    script s;
+
+    script_begin(&s);
+    for (unsigned i = 1; i <= n; i++) {
+        put_begin(&s, i);
+        put_end(&s, i, 2000);
+        put_mark(&s, i, 2000);
+    }
+    journal_close(&s.j);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(exec_hub_new(&s.w.options, &s.w.hub));
+        uint64_t begun = now_mono_ns();
+        assert_ok(exec_table_open(s.w.hub, SANDBOX, &s.w.table));
+        uint64_t took = now_mono_ns() - begun;
+        best = took < best ? took : best;
+        assert_int_equal(atomic_load(&s.w.table->spool_bytes), 0);
+        assert_ok(exec_find(s.w.table, n, &x));
+        exec_get(x, &st);
+        assert_int_equal(st.length[0], 2000);
+        assert_int_equal(st.end.out_dropped, 2000);
+        exec_unref(TAKE_PTR(x));
+        script_close(&s);
+    }
+    world_done(&s.w);
+    return best;
+}
+
+static void evicted_output_costs_a_start_no_more_than_it_is_long(void **state)
+{
+    (void)state;
+    uint64_t few = load_ns(20000), many = load_ns(200000);
+    print_message("20,000: %lu us, 200,000: %lu us\n", few / 1000, many / 1000);
+    assert_true(many < 40 * few); /* ten times as long; a scan for each would take a hundred */
+}
+
+static uint64_t evict_ns(unsigned n)
+{
+    script s;
+
+    script_begin(&s);
+    put_begin(&s, 1); /* lives */
+    for (unsigned i = 2; i <= n + 1; i++) {
+        put_begin(&s, i);
+        put_end(&s, i, 10);
+    }
+    script_open(&s);
+    uint64_t begun = now_mono_ns(), evicted = 0;
+    while (exec_hub_evict(s.w.hub))
+        evicted++;
+    uint64_t took = now_mono_ns() - begun;
+    assert_int_equal(evicted, n);
+    script_close(&s);
+    world_done(&s.w);
+    return took;
+}
+
+static void a_command_that_lives_makes_eviction_no_slower(void **state)
+{
+    (void)state;
+    uint64_t few = evict_ns(3000), many = evict_ns(30000);
+    print_message("3,000: %lu us, 30,000: %lu us\n", few / 1000, many / 1000);
+    assert_true(many < 40 * few);
+}
+
+/* A live stream loses its middle several times, and then as a whole. */
+static void marks_of_one_stream_are_counted_once(void **state)
+{
+    CLEANUP(exec_unrefp) exec *x = NULL;
+    exec_state st;
+    script s;
+
+    (void)state;
+    script_begin(&s);
+    put_begin(&s, 1);
+    put(&s, (journal_rec){.type = JOURNAL_MARK, .exec = 1, .mark = {1, 0, 100, 200}});
+    put(&s, (journal_rec){.type = JOURNAL_MARK, .exec = 1, .mark = {1, 0, 150, 300}});
+    put_end(&s, 1, 1000);
+    put_begin(&s, 2);
+    put_end(&s, 2, 1000);
+    put_mark(&s, 2, 1000);
+    put_mark(&s, 2, 1200); /* what lingered */
+    script_open(&s);
+    assert_int_equal(atomic_load(&s.w.table->spool_bytes), 800 - 200);
+    assert_ok(exec_find(s.w.table, 2, &x));
+    exec_get(x, &st);
+    assert_int_equal(st.end.out_dropped, 1200);
+    exec_unref(TAKE_PTR(x));
+    script_close(&s);
+    world_done(&s.w);
+}
+
+/* As it was when the first journals were written. */
+static void the_checksum_is_crc_32(void **state)
+{
+    journal_rec r = {.type = JOURNAL_IDS, .exec = 1, .ids = {.until = 257}};
+    const uint8_t *at = (const uint8_t *)&r;
+    uint32_t crc = 0xffffffffu;
+
+    (void)state;
+    journal_seal(&r);
+    uint32_t sum = r.checksum;
+    r.checksum = 0;
+    for (size_t i = 0; i < sizeof r; i++) {
+        crc ^= at[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    assert_int_equal(sum, ~crc);
+}
+
 int main(void)
 {
     static const struct CMUnitTest TESTS[] = {
         WORLD_TEST(bytes_that_went_with_the_power_are_told_as_dropped),
         WORLD_TEST(a_shell_that_the_power_ended_tells_what_its_commands_lost),
+        WORLD_TEST(evicted_output_costs_a_start_no_more_than_it_is_long),
+        WORLD_TEST(a_command_that_lives_makes_eviction_no_slower),
+        cmocka_unit_test(the_checksum_is_crc_32),
+        WORLD_TEST(marks_of_one_stream_are_counted_once),
     };
 
     return cmocka_run_group_tests(TESTS, NULL, NULL);
