@@ -4,8 +4,10 @@
 #include "base/digest.h"
 #include "base/fault.h"
 #include "base/id.h"
+#include "base/map.h"
 #include "base/sock.h"
 #include "base/str.h"
+#include "base/thread.h"
 #include "engine/internal.h"
 
 #define KEY_PREFIX "e2b_"
@@ -41,6 +43,11 @@ static err *refused(void)
     return err_new(ERR_UNAUTHENTICATED, "the key is not valid");
 }
 
+static _Atomic unsigned *key_removals(engine *e, const char *id)
+{
+    return &e->keys.removals[hash_bytes(id, strlen(id)) % KEY_REMOVALS];
+}
+
 err *caller_by_key(engine *e, const char *key, caller **ret_caller)
 {
     unsigned char hash[SHA256_LEN];
@@ -49,18 +56,24 @@ err *caller_by_key(engine *e, const char *key, caller **ret_caller)
     if (!str_starts(key, KEY_PREFIX) || strlen(key) > 128)
         return refused();
     sha256(key, strlen(key), hash);
+    unsigned removed = atomic_load(&e->keys.removed);
     err *failure = store_key_by_hash(e->o.store, hash, &row);
     if (failure && failure->code == ERR_NOT_FOUND) {
         err_free(failure);
         return refused();
     }
     TRY(failure);
+    /* A removal between the two reads of this number may have been counted already: look again. */
+    unsigned removals = atomic_load(key_removals(e, row.id));
+    if (atomic_load(&e->keys.removed) != removed)
+        removals--;
     bool ok = bytes_equal_ct(hash, row.sha256, sizeof hash) &&
               (!row.expires_ns || row.expires_ns > clock_real(e->o.clock));
     if (ok) {
         caller *c = caller_new(TAKE_PTR(row.owner), role_by_name(row.role));
         memcpy(c->key, row.id, sizeof c->key);
         c->expires_ns = row.expires_ns;
+        c->removals = removals;
         c->quota = row.quota;
         *ret_caller = c;
     }
@@ -84,23 +97,80 @@ err *caller_by_peer(int socket, gid_t group, caller **ret_caller)
     return NULL;
 }
 
-bool caller_has_lapsed(engine *e, const caller *c, unsigned *seen)
+/* ---- removed keys ---- */
+
+static bool key_is_gone(engine *e, caller *c)
 {
     CLEANUP(key_row_done) key_row row = {0};
-    unsigned removed = 1 + atomic_load(&e->keys_removed);
+    unsigned removals = atomic_load(key_removals(e, c->key));
 
-    if (!*c->key)
-        return false;
-    if (c->expires_ns && c->expires_ns <= clock_real(e->o.clock))
-        return true;
-    if (*seen == removed)
+    if (c->removals == removals)
         return false;
     err *failure = store_key_get(e->o.store, c->key, &row);
     bool gone = failure && failure->code == ERR_NOT_FOUND;
     if (!failure) /* else it is asked again */
-        *seen = removed;
+        c->removals = removals;
     err_free(failure);
     return gone;
+}
+
+bool caller_has_lapsed(engine *e, caller *c)
+{
+    if (c->expires_ns && c->expires_ns <= clock_real(e->o.clock))
+        return true;
+    if (c->by_token)
+        return engine_key_epoch(e, c->owner) != c->epoch;
+    return *c->key && key_is_gone(e, c);
+}
+
+/* Lock held. */
+static uint64_t epoch_of(const engine *e, const char *owner)
+{
+    const uint64_t *n = map_get_str(&e->keys.epochs, owner);
+
+    return n ? *n : 0;
+}
+
+uint64_t engine_key_epoch(engine *e, const char *owner)
+{
+    LOCK_SCOPE(&e->keys.lock);
+
+    return epoch_of(e, owner) + epoch_of(e, "");
+}
+
+/* Lock held, or before there are threads. */
+static void epoch_set(void *arg, const char *owner, uint64_t epoch)
+{
+    engine *e = arg;
+    uint64_t *n = xmalloc(sizeof *n);
+
+    *n = epoch;
+    free(map_put_str(&e->keys.epochs, owner, n));
+}
+
+/* Does to the copy here what the store's trigger did to the row. */
+static void epoch_raise(engine *e, const key_row *removed)
+{
+    const char *owner = role_by_name(removed->role) == CALLER_ADMIN ? "" : removed->owner;
+
+    LOCK_SCOPE(&e->keys.lock);
+    epoch_set(e, owner, epoch_of(e, owner) + 1);
+}
+
+err *keys_open(engine *e)
+{
+    pthread_mutex_init(&e->keys.lock, NULL);
+    return store_epoch_each(e->o.store, epoch_set, e);
+}
+
+void keys_close(engine *e)
+{
+    map_iter it = {0};
+
+    while (map_next(&e->keys.epochs, &it))
+        free(it.entry->value);
+    map_done(&e->keys.epochs);
+    pthread_mutex_destroy(&e->keys.lock);
 }
 
 err *caller_require(const caller *c, enum caller_role role)
@@ -177,9 +247,13 @@ err *engine_key_update(engine *e, const caller *c, const char *id, const quota *
 
 err *engine_key_remove(engine *e, const caller *c, const char *id)
 {
+    CLEANUP(key_row_done) key_row row = {0};
+
     TRY(caller_require(c, CALLER_ADMIN));
+    TRY(store_key_get(e->o.store, id, &row));
     TRY(store_key_remove(e->o.store, id));
-    atomic_fetch_add(&e->keys_removed, 1);
-    events_tell(e); /* streams look whether theirs is still there */
+    epoch_raise(e, &row);
+    atomic_fetch_add(&e->keys.removed, 1);
+    atomic_fetch_add(key_removals(e, id), 1);
     return NULL;
 }

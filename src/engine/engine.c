@@ -56,8 +56,13 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     pthread_mutex_init(&e->sleep.lock, NULL);
     cond_init(&e->sleep.changed);
     cond_init(&e->reset_wake);
+    err *failure = keys_open(e);
     e->keeper = thread_start("keeper", engine_keeper, e);
     e->resetter = thread_start("resetter", engine_resetter, e);
+    if (failure) {
+        engine_free(e);
+        return failure;
+    }
     *ret_engine = e;
     return NULL;
 }
@@ -88,6 +93,7 @@ void engine_free(engine *e)
     map_done(&e->live);
     map_done(&e->creating);
     quota_done(e);
+    keys_close(e);
     store_event_watch(e->o.store, NULL, NULL);
     pthread_mutex_destroy(&e->event_lock);
     turns_done(&e->copies);

@@ -67,6 +67,9 @@ typedef struct caller {
     enum caller_role role;
     char key[9];         /* its id; "": by peer */
     uint64_t expires_ns; /* the key; 0: never */
+    unsigned removals;   /* of keys, when this one was read: caller_has_lapsed() */
+    bool by_token;       /* no key: a token that was made of the owner's epoch */
+    uint64_t epoch;      /* that one */
     quota quota;         /* the key's own */
     bool granted;        /* a user for whom an administrator has chosen network and limits */
 } caller;
@@ -75,9 +78,11 @@ void caller_free(caller *c);
 err *caller_by_key(engine *e, const char *key, caller **ret_caller) ERR_MUST;
 /* By unix peer credentials: uid 0 and our own are admin, the group is user `uid:<n>`. */
 err *caller_by_peer(int socket, gid_t group, caller **ret_caller) ERR_MUST;
-/* Whether its key was removed or is too old by now: for what goes on after the request. *seen is 0
- * before the first time; the store is asked only when keys have been removed since. */
-bool caller_has_lapsed(engine *e, const caller *c, unsigned *seen);
+/* Returns true if the caller's key was removed or has expired, or if a key was removed that ends its
+ * token. Cheap: the store is read only after a removal. Any thread, a caller for each. */
+bool caller_has_lapsed(engine *e, caller *c);
+/* Grows whenever a key is removed that could have read tokens of this owner's sandboxes. */
+uint64_t engine_key_epoch(engine *e, const char *owner);
 /* ERR_FORBIDDEN unless the caller has at least this role. */
 err *caller_require(const caller *c, enum caller_role role) ERR_MUST;
 

@@ -10,7 +10,7 @@ const char *const EVENT_TYPES[] = {"creating", "running", "paused", "hibernated"
 
 #define PAGE_MAX 256
 
-void events_tell(engine *e)
+static void events_tell(engine *e)
 {
     LOCK_SCOPE(&e->event_lock);
 

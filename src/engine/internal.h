@@ -24,6 +24,8 @@
 #define SNAPSHOTS_AT_ONCE  64u
 #define SNAPSHOTS_OF_OWNER 16u
 
+#define KEY_REMOVALS 256u /* counters: a removed key makes few streams read the store */
+
 typedef struct box_tie box_tie;
 
 typedef struct left_create {
@@ -69,7 +71,12 @@ struct engine {
     pthread_mutex_t event_lock;
     event_watch *watches; /* under event_lock */
     _Atomic unsigned nwatches;
-    _Atomic unsigned keys_removed;
+    struct {
+        _Atomic unsigned removed;                /* keys, ever */
+        _Atomic unsigned removals[KEY_REMOVALS]; /* by a hash of the key's id */
+        pthread_mutex_t lock;                    /* of epochs; inside all others */
+        map epochs;                              /* owner → uint64_t, as the store has them */
+    } keys;
     pthread_mutex_t look_lock; /* held during a look: who takes its own away waits for it */
     void (*look)(void *arg);
     void *look_arg;
@@ -399,7 +406,10 @@ void quota_done(engine *e);
 
 /* events.c */
 void events_open(engine *e);
-void events_tell(engine *e); /* all watches */
+
+/* ---- caller.c ---- */
+err *keys_open(engine *e) ERR_MUST;
+void keys_close(engine *e);
 
 /* update.c: a change of limits that a kill interrupted; at start. */
 void update_settle(engine *e, sandbox *sb);

@@ -240,7 +240,8 @@ static void set_aside(request *rq, response *rs)
                      .ctx = TAKE_PTR(rs->ctx),
                      .answer = answer_of(rq),
                      .party = party,
-                     .request = rq};
+                     .request = rq,
+                     .lapse = request_take_lapse(rq)};
 
     tell_thread(rq);
     request_rest(rq);
@@ -259,7 +260,8 @@ static void hand_over(request *rq, response *rs, bool keep, bool settled)
                      .head_only = request_is_head(rq),
                      .discard = !settled,
                      .answer = answer_of(rq),
-                     .party = rq->party};
+                     .party = rq->party,
+                     .lapse = request_take_lapse(rq)};
 
     tell_thread(rq);
     relay_add(rq->server->relay, &j);

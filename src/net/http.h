@@ -58,6 +58,11 @@ void *request_door(const request *rq); /* the server's dispatch argument, or wha
 void request_set_door(request *rq, void *door);
 void *request_user(const request *rq); /* what dispatch put there: the caller */
 void request_set_user(request *rq, void *user, void (*release)(void *));
+/* Returns true when the caller may not be served any longer. Asked about once a second, by one thread
+ * at a time, while a body is read and while the relay drives the answer, which is then cut. Takes arg
+ * and releases it when the answer has ended. */
+void request_set_lapse(request *rq, void *arg, bool (*lapsed)(void *arg),
+                       void (*release)(void *arg));
 /* Something that stays with the request when it is served again (relay_ops.again). */
 void *request_kept(const request *rq);
 void request_keep(request *rq, void *kept, void (*release)(void *));

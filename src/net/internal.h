@@ -24,6 +24,7 @@
 #define NET_SHED        UINT64_MAX
 #define NET_ID_MAX      64
 #define NET_RETRY_AFTER 1        /* seconds, when every thread is busy */
+#define NET_LAPSE       NS_PER_S /* between two questions whether a caller has lapsed */
 #define NET_BODY_GRACE  NS_PER_S /* of waiting for a body, then its thread counts as slow */
 
 /* Nanoseconds. Tests shorten them. */
@@ -65,6 +66,13 @@ typedef struct conn {
     request *again; /* to be served before what is in `in`, or NULL */
 } conn;
 
+/* request_set_lapse(). */
+typedef struct lapse {
+    void *arg;
+    bool (*lapsed)(void *arg); /* NULL: never */
+    void (*release)(void *arg);
+} lapse;
+
 typedef struct query_param {
     char *name;
     char *value;
@@ -86,13 +94,15 @@ struct request {
     void (*release)(void *);
     void *kept;
     void (*release_kept)(void *);
-    bool continued;  /* 100 sent */
-    bool broken;     /* the rest of the body cannot be found */
-    bool taken;      /* the body is the relay's to read */
-    bool threaded;   /* its party's account has its thread */
-    bool slow;       /* its thread has waited too long for the body: its party's account has it */
-    uint64_t waited; /* for the body */
-    char *party;     /* NULL: not limited */
+    lapse lapse;
+    uint64_t lapse_at; /* when it is asked next, while the body is read */
+    bool continued;    /* 100 sent */
+    bool broken;       /* the rest of the body cannot be found */
+    bool taken;        /* the body is the relay's to read */
+    bool threaded;     /* its party's account has its thread */
+    bool slow;         /* its thread has waited too long for the body: its party's account has it */
+    uint64_t waited;   /* for the body */
+    char *party;       /* NULL: not limited */
     uint64_t begun;
     uint64_t taken_up;      /* by the thread that serves it now */
     size_t door, operation; /* of the server's lists */
@@ -115,6 +125,8 @@ struct response {
 void request_set_id(request *rq);
 err *request_open(request *rq) ERR_MUST; /* after http1_parse */
 void request_close(request *rq);
+lapse request_take_lapse(request *rq);
+void lapse_done(lapse *l);
 /* Gives back what it holds while it is served. */
 void request_rest(request *rq);
 bool request_is_head(const request *rq);
@@ -180,6 +192,7 @@ typedef struct relay_start {
     access_answer answer;
     const char *party; /* has taken the relay, if there are ops */
     request *request;  /* taken; of ops with `again`, else NULL */
+    lapse lapse;       /* taken */
 } relay_start;
 void relay_add(relay *r, const relay_start *start);
 

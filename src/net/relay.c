@@ -108,6 +108,7 @@ static void job_free(relay_job *j)
 {
     if (j->request)
         request_close(j->request);
+    lapse_done(&j->lapse);
     free(j->party);
     buf_done(&j->out);
     free(j);
@@ -124,6 +125,8 @@ static void job_unlink(relay_job *j)
         l->jobs = j->following;
     if (j->following)
         j->following->prev = j->prev;
+    if (j->lapse.lapsed)
+        l->nlapses--;
     epoll_ctl(l->epfd, EPOLL_CTL_DEL, j->conn->fd, NULL);
     assert(j->second < 0);
 }
@@ -500,6 +503,8 @@ static void job_start(relay_job *j)
     if (j->following)
         j->following->prev = j;
     l->jobs = j;
+    if (j->lapse.lapsed && !l->nlapses++)
+        l->lapses_at = now_mono_ns() + NET_LAPSE;
     if (epoll_ctl(l->epfd, EPOLL_CTL_ADD, j->conn->fd, &ev)) {
         job_end(j, FATE_CUT);
         return;
@@ -542,6 +547,24 @@ static void lane_timers(lane *l)
     }
 }
 
+/* Cuts the jobs whose callers may not be served any longer. */
+static void lane_lapses(lane *l)
+{
+    uint64_t now = l->nlapses ? now_mono_ns() : 0;
+
+    if (!now || now < l->lapses_at)
+        return;
+    l->lapses_at = now + NET_LAPSE;
+    for (relay_job *j = l->jobs, *next; j; j = next) {
+        next = j->following;
+        if (!j->lapse.lapsed || !j->lapse.lapsed(j->lapse.arg))
+            continue;
+        job_turn(j);
+        log_debug("relay", "the caller's key is not valid any more");
+        job_end(j, FATE_CUT);
+    }
+}
+
 /* How long epoll may sleep; clears the flag that keeps wakers from signalling. */
 static int lane_timeout(lane *l)
 {
@@ -558,6 +581,8 @@ static int lane_timeout(lane *l)
         return 0;
     if (l->nheap && (!due || l->heap[1]->due < due))
         due = l->heap[1]->due;
+    if (l->nlapses && (!due || l->lapses_at < due))
+        due = l->lapses_at;
     if (!due)
         return -1;
     uint64_t ms = due > now ? (due - now + NS_PER_MS - 1) / NS_PER_MS : 0;
@@ -609,6 +634,7 @@ static void *lane_run(void *arg)
         }
         lane_queue(l);
         lane_timers(l);
+        lane_lapses(l);
         bool last = lane_stop(l);
         free_over(l);
         if (last)
@@ -676,6 +702,7 @@ void relay_add(relay *r, const relay_start *start)
     j->ids = *log_ids_now();
     j->party = start->party ? xstrdup(start->party) : NULL;
     j->request = start->request;
+    j->lapse = start->lapse;
     job_count(j, 1);
     pthread_mutex_lock(&l->lock);
     bool late = l->stopping, tell = !late && enqueue(l, j);

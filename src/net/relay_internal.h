@@ -34,6 +34,7 @@ struct relay_job {
     uint64_t held; /* bytes the party is charged with */
     log_ids ids;   /* lines about it carry these */
     request *request;
+    lapse lapse;
 };
 
 struct lane {
@@ -44,6 +45,8 @@ struct lane {
     relay_job *over;  /* ended in this turn */
     relay_job **heap; /* 1-based, by due */
     size_t nheap, heap_cap;
+    size_t nlapses;     /* jobs whose callers may lapse */
+    uint64_t lapses_at; /* when they are asked next */
     pthread_mutex_t lock;
     relay_job *first, *last; /* woken or new */
     bool signalled, stopping;

@@ -102,9 +102,25 @@ err *request_query_as_form(request *rq)
     return query ? open_query(rq, query + 1, true) : NULL;
 }
 
+void lapse_done(lapse *l)
+{
+    if (l->release)
+        l->release(l->arg);
+    *l = (lapse){0};
+}
+
+lapse request_take_lapse(request *rq)
+{
+    lapse l = rq->lapse;
+
+    rq->lapse = (lapse){0};
+    return l;
+}
+
 void request_rest(request *rq)
 {
     request_set_user(rq, NULL, NULL);
+    lapse_done(&rq->lapse);
     if (rq->slow)
         party_give(rq->server, rq->party, 0, 1);
     rq->slow = false;
@@ -260,6 +276,13 @@ void request_keep(request *rq, void *kept, void (*release)(void *))
     rq->release_kept = release;
 }
 
+void request_set_lapse(request *rq, void *arg, bool (*lapsed)(void *), void (*release)(void *))
+{
+    lapse_done(&rq->lapse);
+    rq->lapse = (lapse){arg, lapsed, release};
+    rq->lapse_at = now_mono_ns() + NET_LAPSE;
+}
+
 /* ---- the body ---- */
 
 static err *broken(request *rq, err *e)
@@ -302,6 +325,18 @@ static err *count_slow(request *rq)
     return NULL;
 }
 
+static err *check_lapse(request *rq)
+{
+    uint64_t now = rq->lapse.lapsed ? now_mono_ns() : 0;
+
+    if (!now || now < rq->lapse_at)
+        return NULL;
+    rq->lapse_at = now + NET_LAPSE;
+    if (!rq->lapse.lapsed(rq->lapse.arg))
+        return NULL;
+    return broken(rq, err_new(ERR_UNAUTHENTICATED, "the key is not valid any more"));
+}
+
 static err *no_body(const request *rq)
 {
     return err_because(err_new(ERR_TIMEOUT, "the request's body did not come"),
@@ -315,10 +350,13 @@ static err *poll_readable(request *rq)
 
     for (;;) {
         TRY(count_slow(rq));
+        TRY(check_lapse(rq));
         struct pollfd p = {.fd = rq->conn->fd, .events = POLLIN};
         uint64_t left = now < until ? until - now : 0;
         if (!rq->slow && left > NET_BODY_GRACE - rq->waited)
             left = NET_BODY_GRACE - rq->waited;
+        if (rq->lapse.lapsed && left > NET_LAPSE)
+            left = NET_LAPSE;
         int n = poll(&p, 1, left ? (int)(left / NS_PER_MS) + 1 : 0);
         uint64_t then = now;
         now = now_mono_ns();
@@ -359,6 +397,7 @@ err *request_wait(request *rq, int fd, int ms)
     body_wait w = {.conn = rq->conn, .elsewhere = true};
 
     TRY(count_slow(rq));
+    TRY(check_lapse(rq));
     uint64_t then = now_mono_ns();
     server_wait_begin(rq->server, &w);
     poll(&p, 1, ms);
@@ -420,6 +459,7 @@ err *request_body_read(request *rq, void *p, size_t max, size_t *ret_n)
     if (rq->broken)
         return err_new(ERR_INVALID_REQUEST, "the request's body ended early");
     say_continue(rq);
+    TRY(check_lapse(rq));
     while (!n && !http1_body_ended(&rq->h1.body))
         TRY(body_step(rq, p, max, &n));
     net_count_bytes(M_RECEIVED, rq->door, rq->kind, n);

@@ -63,6 +63,7 @@ static const char *const SQL[SQL_STATEMENTS] = {
                       "max_concurrent = ?4, max_ttl = ?5 WHERE id = ?1",
     [SQL_KEY_LIST] = "SELECT " KEY_COLUMNS " FROM keys ORDER BY created, id",
     [SQL_KEY_REMOVE] = "DELETE FROM keys WHERE id = ?1",
+    [SQL_EPOCH_LIST] = "SELECT owner, epoch FROM epochs",
     [SQL_IMAGE_PUT] = "INSERT INTO images (name, digest, config, created) VALUES (?1,?2,?3,?4) "
                       "ON CONFLICT (name) DO UPDATE SET digest = excluded.digest, "
                       "config = excluded.config, created = excluded.created",

@@ -36,6 +36,7 @@ enum store_sql {
     SQL_KEY_QUOTA,
     SQL_KEY_LIST,
     SQL_KEY_REMOVE,
+    SQL_EPOCH_LIST,
     SQL_IMAGE_PUT,
     SQL_IMAGE_REMOVE,
     SQL_IMAGE_LIST,

@@ -176,6 +176,22 @@ err *store_key_remove(store *s, const char *id)
     return store_write(s, run_key_remove, (void *)id);
 }
 
+err *store_epoch_each(store *s, void (*each)(void *arg, const char *owner, uint64_t epoch),
+                      void *arg)
+{
+    CLEANUP(store_read_end) store_read r = {0};
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+    int step;
+
+    TRY(store_read_begin(s, &r));
+    TRY(store_stmt(r.c, SQL_EPOCH_LIST, &st));
+    while ((step = sqlite3_step(st)) == SQLITE_ROW) {
+        CLEANUP(freep) char *owner = column_text(st, 0);
+        each(arg, str_or(owner, ""), (uint64_t)sqlite3_column_int64(st, 1));
+    }
+    return step == SQLITE_DONE ? NULL : store_error(r.c, "list epochs");
+}
+
 /* ---- images ---- */
 
 void image_row_done(image_row *r)

@@ -116,6 +116,16 @@ static const char *const MIGRATIONS[] = {
     ") STRICT, WITHOUT ROWID;"
     "CREATE INDEX builds_owner ON builds (owner, created);"
     "CREATE INDEX builds_template ON builds (template);",
+    /* Tokens that are made of an owner's epoch are worth nothing after a key was removed. An
+     * administrator's key may have read tokens of every owner: '' counts for all of them. */
+    "CREATE TABLE epochs ("
+    "  owner TEXT PRIMARY KEY,"
+    "  epoch INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE TRIGGER key_removed AFTER DELETE ON keys BEGIN"
+    "  INSERT INTO epochs (owner, epoch)"
+    "  VALUES (CASE OLD.role WHEN 'admin' THEN '' ELSE OLD.owner END, 1)"
+    "  ON CONFLICT (owner) DO UPDATE SET epoch = epoch + 1; END;",
 };
 _Static_assert(ARRAY_LEN(MIGRATIONS) == STORE_VERSION, "a migration for each version");
 

@@ -13,7 +13,7 @@
 #include "base/id.h"
 #include "core/quota.h"
 
-#define STORE_VERSION 7 /* user_version of the file */
+#define STORE_VERSION 8 /* user_version of the file */
 
 typedef struct store store;
 
@@ -112,6 +112,10 @@ void key_row_done(key_row *r);
 err *store_key_insert(store *s, const key_row *r) ERR_MUST;
 err *store_key_by_hash(store *s, const uint8_t sha256[32], key_row *ret_row) ERR_MUST;
 err *store_key_list(store *s, key_row **ret_rows, size_t *ret_n) ERR_MUST;
+/* Calls back for every owner of whom keys were removed, with their number. The owner "" stands for
+ * all: keys of administrators count there. The count and the removal are one commit. */
+err *store_epoch_each(store *s, void (*each)(void *arg, const char *owner, uint64_t epoch),
+                      void *arg) ERR_MUST;
 err *store_key_get(store *s, const char *id, key_row *ret_row) ERR_MUST;
 err *store_key_quota(store *s, const char *id, const quota *q) ERR_MUST;
 err *store_key_remove(store *s, const char *id) ERR_MUST;

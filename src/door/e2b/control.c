@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "door/e2b/templates.h"
+#include "door/shared/admit.h"
 #include "door/shared/stream.h"
 #include "net/router.h"
 
@@ -78,11 +79,6 @@ static const char *key_of(const request *rq)
     return bearer && str_starts(bearer, "Bearer ") ? bearer + strlen("Bearer ") : NULL;
 }
 
-static void release_caller(void *c)
-{
-    caller_free(c);
-}
-
 static err *admit(const e2b *d, request *rq, enum route_role role)
 {
     const char *key = key_of(rq);
@@ -92,8 +88,7 @@ static err *admit(const e2b *d, request *rq, enum route_role role)
         return err_remedy(err_new(ERR_UNAUTHENTICATED, "the request carries no key"),
                           "Set E2B_API_KEY; 'bothy e2b-env' prints what to set.");
     TRY(caller_by_key(d->o.engine, key, &c));
-    request_set_user(rq, c, release_caller);
-    TRY(request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner));
+    TRY(admit_as(d->o.engine, rq, c));
     return caller_require(c, role == ROLE_READ ? CALLER_READ : CALLER_USER);
 }
 

@@ -23,22 +23,22 @@ static const char *template_of(const sandbox_view *v, const e2b_note *note)
     return str_or(note->template, v->image_name);
 }
 
-static json_t *token_json(const e2b *d, const char *id, enum e2b_purpose purpose)
+static json_t *token_json(const e2b *d, const sandbox_view *v, enum e2b_purpose purpose)
 {
     char token[E2B_TOKEN_LEN + 1];
 
-    e2b_token(d, id, purpose, token);
+    e2b_token(d, v->id, engine_key_epoch(d->o.engine, v->owner), purpose, token);
     return json_string(token);
 }
 
-static void set_secrets(const e2b *d, json_t *o, const char *id, const e2b_note *note)
+static void set_secrets(const e2b *d, json_t *o, const sandbox_view *v, const e2b_note *note)
 {
     bool has = d->o.domain && *d->o.domain;
 
     json_object_set_new(o, "envdAccessToken",
-                        note->secure ? token_json(d, id, E2B_FOR_ENVD) : json_null());
+                        note->secure ? token_json(d, v, E2B_FOR_ENVD) : json_null());
     json_object_set_new(o, "trafficAccessToken",
-                        note->secure && !d->o.public_ports ? token_json(d, id, E2B_FOR_TRAFFIC)
+                        note->secure && !d->o.public_ports ? token_json(d, v, E2B_FOR_TRAFFIC)
                                                            : json_null());
     json_object_set_new(o, "domain", has ? json_string(d->o.domain) : json_null());
 }
@@ -53,7 +53,7 @@ json_t *view_made(const e2b *d, sandbox *sb)
     json_t *o =
         json_pack("{s:s,s:s,s:s,s:s}", "sandboxID", v.id, "templateID", template_of(&v, &note),
                   "clientID", CLIENT_ID, "envdVersion", ENVD_VERSION);
-    set_secrets(d, o, v.id, &note);
+    set_secrets(d, o, &v, &note);
     return o;
 }
 
@@ -102,7 +102,7 @@ json_t *view_detail(const e2b *d, const caller *c, sandbox *sb)
     e2b_note_read(sb, &note);
     json_t *o = view_listed(&v, &note);
     note.secure &= c->role >= CALLER_USER; /* else no token is told */
-    set_secrets(d, o, v.id, &note);
+    set_secrets(d, o, &v, &note);
     json_object_set_new(o, "allowInternetAccess", json_boolean(v.network == NETWORK_OPEN));
     json_object_set_new(o, "lifecycle",
                         json_pack("{s:s,s:b}", "onTimeout", v.ttl_pauses ? "pause" : "kill",

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "door/e2b/internal.h"
+#include "door/shared/admit.h"
 #include "door/shared/port.h"
 
 void envd_not_found(response *rs, const char *id)
@@ -34,12 +35,12 @@ static err *check_signed(const e2b_signed *s)
     return NULL;
 }
 
-static err *check_signature(const e2b *d, const char *id, const request *rq)
+static err *check_signature(const e2b *d, const char *id, uint64_t epoch, const request *rq)
 {
     e2b_signed s = signature_of(rq);
     char token[E2B_TOKEN_LEN + 1];
 
-    e2b_token(d, id, E2B_FOR_ENVD, token);
+    e2b_token(d, id, epoch, E2B_FOR_ENVD, token);
     if (!s.signature)
         return err_remedy(err_new(ERR_UNAUTHENTICATED, "the request has no access token"),
                           "Send the sandbox's envdAccessToken in X-Access-Token, or sign the URL.");
@@ -49,7 +50,8 @@ static err *check_signature(const e2b *d, const char *id, const request *rq)
     return NULL;
 }
 
-static err *check_key(const e2b *d, const sandbox *sb, const char *key)
+/* *ret_key: the caller that the key belongs to. */
+static err *check_key(const e2b *d, const sandbox *sb, const char *key, caller **ret_key)
 {
     CLEANUP(sandbox_unrefp) sandbox *found = NULL;
     caller *c = NULL;
@@ -58,7 +60,10 @@ static err *check_key(const e2b *d, const sandbox *sb, const char *key)
     err *e = caller_require(c, CALLER_USER);
     if (!e)
         e = engine_find(d->o.engine, c, sandbox_id(sb), &found);
-    caller_free(c);
+    if (e)
+        caller_free(c);
+    else
+        *ret_key = c;
     return e;
 }
 
@@ -68,46 +73,59 @@ static err *no_token(void)
                       "Send the sandbox's envdAccessToken in X-Access-Token.");
 }
 
-static err *check_token(const e2b *d, const sandbox *sb, enum e2b_purpose purpose,
+static err *check_token(const e2b *d, const sandbox *sb, uint64_t epoch, enum e2b_purpose purpose,
                         const char *token)
 {
-    if (e2b_token_is(d, sandbox_id(sb), purpose, token))
+    if (e2b_token_is(d, sandbox_id(sb), epoch, purpose, token))
         return NULL;
     return err_new(ERR_UNAUTHENTICATED, "the access token is not this sandbox's");
 }
 
+/* How a request was let in. */
+typedef struct admission {
+    bool is_signed; /* what the URL's signature covers is all that its bearer may */
+    bool by_token;  /* or by a signature, which is made of the token */
+    uint64_t epoch; /* of the owner */
+    caller *key;    /* by this one; NULL: by a token, or it needs none */
+} admission;
+
+static void admission_done(admission *a)
+{
+    caller_free(a->key);
+}
+
 /* By what the caller has: the sandbox's token, one for its ports, a key, a signature. */
 static err *admit_secured(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq,
-                          bool *ret_signed)
+                          admission *a)
 {
     const char *token = request_header(rq, "X-Access-Token");
     const char *traffic = request_header(rq, "E2B-Traffic-Access-Token");
     const char *key = request_header(rq, "X-API-Key");
     bool port = way->port != E2B_ENVD_PORT;
 
+    a->by_token = token || !key || (port && traffic);
     if (port && traffic) /* the other header may be of the server inside */
-        return check_token(d, sb, E2B_FOR_TRAFFIC, traffic);
+        return check_token(d, sb, a->epoch, E2B_FOR_TRAFFIC, traffic);
     if (token)
-        return check_token(d, sb, E2B_FOR_ENVD, token);
+        return check_token(d, sb, a->epoch, E2B_FOR_ENVD, token);
     if (key)
-        return check_key(d, sb, key);
-    *ret_signed = !port && str_eq(request_path(rq), "/files");
-    return *ret_signed ? check_signature(d, sandbox_id(sb), rq) : no_token();
+        return check_key(d, sb, key, &a->key);
+    a->is_signed = !port && str_eq(request_path(rq), "/files");
+    return a->is_signed ? check_signature(d, sandbox_id(sb), a->epoch, rq) : no_token();
 }
 
-/* Of a sandbox without a token everybody who knows its id may use the data plane, as E2B has it.
- * *ret_signed: what the URL's signature covers is all that its bearer may. */
-static err *admit(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq,
-                  bool *ret_signed)
+/* Of a sandbox without a token everybody who knows its id may use the data plane, as E2B has it. */
+static err *admit(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq, admission *ret)
 {
     CLEANUP(e2b_note_done) e2b_note note = {0};
     bool public = way->port != E2B_ENVD_PORT && way->by_host && d->o.public_ports;
 
     e2b_note_read(sb, &note);
-    *ret_signed = way->plane == PLANE_SIGNED; /* it may not know the id */
+    *ret = (admission){.is_signed = way->plane == PLANE_SIGNED, /* it may not know the id */
+                       .epoch = engine_key_epoch(d->o.engine, sandbox_owner(sb))};
     if (!note.secure || (public && note.ours))
         return NULL;
-    return admit_secured(d, way, sb, rq, ret_signed);
+    return admit_secured(d, way, sb, rq, ret);
 }
 
 err *envd_basic_user(const char *header, char **ret_user)
@@ -139,20 +157,22 @@ static err *user_of(const request *rq, bool is_signed, char **ret_user)
     return NULL;
 }
 
-static void release_caller(void *c)
-{
-    caller_free(c);
-}
-
-/* Who holds the token acts for the owner, with what a user of that name may. */
-static err *act_for_owner(request *rq, const sandbox *sb, const caller **ret_caller)
+/* The holder of a token acts for the owner, with the rights of a user, and no longer than the
+ * token or the key is valid. */
+static err *act_for_owner(const e2b *d, request *rq, const sandbox *sb, const admission *a,
+                          const caller **ret_caller)
 {
     caller *c = xcalloc(1, sizeof *c);
 
-    *c = (caller){.owner = xstrdup(sandbox_owner(sb)), .role = CALLER_USER};
-    request_set_user(rq, c, release_caller);
+    if (a->key)
+        *c = *a->key;
+    c->owner = xstrdup(sandbox_owner(sb));
+    c->role = CALLER_USER;
+    c->quota = (quota){0};
+    c->by_token = a->by_token;
+    c->epoch = a->epoch;
     *ret_caller = c;
-    return request_set_party(rq, c->owner);
+    return admit_as(d->o.engine, rq, c);
 }
 
 /* ---- which ---- */
@@ -170,7 +190,8 @@ static err *find_signer(const e2b *d, const request *rq, sandbox **ret_sandbox)
     for (size_t i = 0; i < n; i++) {
         char token[E2B_TOKEN_LEN + 1];
         if (!found)
-            e2b_token(d, sandbox_id(all[i]), E2B_FOR_ENVD, token);
+            e2b_token(d, sandbox_id(all[i]), engine_key_epoch(d->o.engine, sandbox_owner(all[i])),
+                      E2B_FOR_ENVD, token);
         if (!found && e2b_signature_is(&s, token))
             found = all[i];
         else
@@ -267,19 +288,20 @@ void envd_set_form(const e2b_way *way, const request *rq, response *rs)
 static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
 {
     const service *s = way->port == E2B_ENVD_PORT ? service_of(request_path(rq)) : NULL;
+    CLEANUP(admission_done) admission a = {0};
     CLEANUP(freep) char *user = NULL;
-    bool port = way->port != E2B_ENVD_PORT, is_signed = false;
+    bool port = way->port != E2B_ENVD_PORT;
 
     e2b_set_operation(rq, port ? "e2b_port" : s ? s->operation : "e2b_envd");
     if (s && s->serve == envd_health)
         return envd_health(c, rq, rs); /* everybody's: nothing is done for it */
-    TRY(admit(c->door, way, c->sb, rq, &is_signed));
-    TRY(act_for_owner(rq, c->sb, &c->as));
+    TRY(admit(c->door, way, c->sb, rq, &a));
+    TRY(act_for_owner(c->door, rq, c->sb, &a, &c->as));
     if (port)
         return envd_port(c, rq, rs);
     if (!s)
         return e2b_missing(MISSING_ROUTE, "envd has no %s", request_path(rq));
-    TRY(user_of(rq, is_signed, &user));
+    TRY(user_of(rq, a.is_signed, &user));
     c->user = user;
     TRY(e2b_user(c, rq));
     return s->serve(c, rq, rs);
@@ -298,14 +320,15 @@ static bool wakes(const sandbox *sb)
 static err *awake(const e2b *d, const e2b_way *way, sandbox *sb, request *rq, bool *ret_runs)
 {
     enum lifecycle state = sb ? sandbox_state(sb) : LIFE_GONE;
-    bool comes = state == LIFE_HIBERNATED || state == LIFE_CREATING, is_signed;
+    bool comes = state == LIFE_HIBERNATED || state == LIFE_CREATING;
+    CLEANUP(admission_done) admission a = {0};
     const caller *as = NULL;
 
     *ret_runs = state == LIFE_RUNNING;
     if (!comes && (state != LIFE_PAUSED || !wakes(sb)))
         return NULL;
-    TRY(admit(d, way, sb, rq, &is_signed));
-    TRY(act_for_owner(rq, sb, &as));
+    TRY(admit(d, way, sb, rq, &a));
+    TRY(act_for_owner(d, rq, sb, &a, &as));
     TRY(comes ? engine_wait_awake(sb) : e2b_wake(d, as, sb));
     *ret_runs = true;
     return NULL;

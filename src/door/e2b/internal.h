@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/cleanup.h"
+#include "base/digest.h"
 #include "base/json.h"
 #include "base/str.h"
 #include "door/e2b/e2b.h"
@@ -64,9 +65,14 @@ enum e2b_purpose {
     E2B_FOR_ENVD,
     E2B_FOR_TRAFFIC, /* ports alone */
 };
-void e2b_token(const e2b *d, const char *id, enum e2b_purpose purpose,
+/* Whatever is given out so that it ends with the owner's keys. text has a prefix of its own for each
+ * purpose. */
+void e2b_mac(const e2b *d, const char *text, uint64_t epoch, char ret_hex[2 * SHA256_LEN + 1]);
+/* epoch: engine_key_epoch() of the sandbox's owner. */
+void e2b_token(const e2b *d, const char *id, uint64_t epoch, enum e2b_purpose purpose,
                char ret_token[E2B_TOKEN_LEN + 1]);
-bool e2b_token_is(const e2b *d, const char *id, enum e2b_purpose purpose, const char *token);
+bool e2b_token_is(const e2b *d, const char *id, uint64_t epoch, enum e2b_purpose purpose,
+                  const char *token);
 /* A file URL's signature: "v1_" and the base64 of SHA-256 of "path:operation:user:token[:expiry]"
  * without "=". */
 typedef struct e2b_signed {

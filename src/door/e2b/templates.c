@@ -184,25 +184,24 @@ err *templates_logs(request *rq, response *rs)
 
 /* ---- files ---- */
 
-/* Only to who asked with a key, for this template and hash, for a while. */
-static void sign(const e2b *d, const char *template, const char *hash, const char *until,
-                 char ret_text[2 * SHA256_LEN + 1])
+/* Signs an address for an upload: for this template and hash, until then, and for as long as no key of
+ * the template's owner is removed. */
+static void upload_sign(const e2b *d, const char *owner, const char *template, const char *hash,
+                        const char *until, char ret_text[2 * SHA256_LEN + 1])
 {
     CLEANUP(freep) char *text = str_printf("upload:%s:%s:%s", template, hash, until);
-    uint8_t mac[SHA256_LEN];
 
-    hmac_sha256(d->secret, sizeof d->secret, text, strlen(text), mac);
-    hex_encode(mac, sizeof mac, ret_text);
+    e2b_mac(d, text, engine_key_epoch(d->o.engine, owner), ret_text);
 }
 
-static char *link_for(request *rq, const char *template, const char *hash)
+static char *link_for(request *rq, const char *owner, const char *template, const char *hash)
 {
     const char *host = request_header(rq, "Host"), *proto = request_header(rq, "X-Forwarded-Proto");
     char until[24], signature[2 * SHA256_LEN + 1];
 
     snprintf(until, sizeof until, "%llu",
              (unsigned long long)(now_real_ns() / NS_PER_S + UPLOAD_TIME));
-    sign(e2b_of(rq), template, hash, until, signature);
+    upload_sign(e2b_of(rq), owner, template, hash, until, signature);
     return str_printf("%s://%s/templates/%s/files/%s?until=%s&signature=%s",
                       str_eq(proto, "https") ? "https" : "http", str_or(host, "localhost"),
                       template, hash, until, signature);
@@ -220,7 +219,7 @@ err *templates_link(request *rq, response *rs)
     if (!str_eq(owner, c->owner) && c->role != CALLER_ADMIN)
         return err_kind(err_new(ERR_NOT_FOUND, "there is no template '%.64s'", template),
                         "template");
-    CLEANUP(freep) char *url = link_for(rq, template, hash);
+    CLEANUP(freep) char *url = link_for(rq, owner, template, hash);
     bool there = engine_upload_present(e2b_engine(rq), owner, hash);
     response_json(rs, 201, json_pack("{s:b,s:s}", "present", there, "url", url));
     return NULL;
@@ -231,21 +230,33 @@ static err *read_body(void *arg, void *p, size_t max, size_t *ret_n)
     return request_body_read(arg, p, max, ret_n);
 }
 
-static err *check_signature(request *rq, const char *template, const char *hash)
+static err *no_address(void)
+{
+    return err_new(ERR_UNAUTHENTICATED, "the address for an upload is not one of ours");
+}
+
+static err *check_signature(request *rq, const char *template, const char *hash, char **ret_owner)
 {
     const char *until = request_query(rq, "until"), *given = request_query(rq, "signature");
+    CLEANUP(freep) char *owner = NULL;
     char right[2 * SHA256_LEN + 1];
     uint64_t s = 0;
 
     if (!until || !given || strlen(until) > 20 || strlen(template) > SANDBOX_ID_LEN ||
         !build_hash_valid(hash))
-        return err_new(ERR_UNAUTHENTICATED, "the address for an upload is not one of ours");
-    sign(e2b_of(rq), template, hash, until, right);
-    if (strlen(given) != sizeof right - 1 || !bytes_equal_ct(given, right, sizeof right - 1))
-        return err_new(ERR_UNAUTHENTICATED, "the address for an upload is not one of ours");
+        return no_address();
+    err *e = engine_build_owner(e2b_engine(rq), template, &owner);
+    if (e && e->code != ERR_NOT_FOUND)
+        return e;
+    err_free(e);
+    upload_sign(e2b_of(rq), str_or(owner, ""), template, hash, until, right);
+    if (strlen(given) != sizeof right - 1 || !bytes_equal_ct(given, right, sizeof right - 1) ||
+        !owner)
+        return no_address();
     if (!str_to_u64(until, UINT64_MAX, &s) || s < now_real_ns() / NS_PER_S)
         return err_remedy(err_new(ERR_FORBIDDEN, "the time for this upload is over"),
                           "Ask for another address.");
+    *ret_owner = TAKE_PTR(owner);
     return NULL;
 }
 
@@ -254,8 +265,7 @@ err *templates_upload(request *rq, response *rs)
     const char *template = request_param(rq, 0), *hash = request_param(rq, 1);
     CLEANUP(freep) char *owner = NULL;
 
-    TRY(check_signature(rq, template, hash));
-    TRY(engine_build_owner(e2b_engine(rq), template, &owner));
+    TRY(check_signature(rq, template, hash, &owner));
     TRY(request_set_party(rq, owner));
     request_set_kind(rq, STREAM_FILES);
     TRY(engine_upload(e2b_engine(rq), owner, hash, read_body, rq));

@@ -2,7 +2,8 @@
  *
  *     <id><the first 40 hexadecimal digits of HMAC-SHA256(secret, "envd:" id)>
  *
- * and one for its ports alone, with "traffic:" instead. */
+ * and one for its ports alone, with "traffic:" instead. Once a key of the owner was removed, ":" and
+ * the owner's epoch (engine_key_epoch) follow the id: tokens of before are worth nothing. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,23 +43,31 @@ err *e2b_secret_load(int state_dir, uint8_t ret_secret[E2B_SECRET_LEN])
     return NULL;
 }
 
-void e2b_token(const e2b *d, const char *id, enum e2b_purpose purpose,
+void e2b_mac(const e2b *d, const char *text, uint64_t epoch, char ret_hex[2 * SHA256_LEN + 1])
+{
+    CLEANUP(freep) char *full = epoch ? str_printf("%s:%lu", text, epoch) : xstrdup(text);
+    uint8_t mac[SHA256_LEN];
+
+    hmac_sha256(d->secret, sizeof d->secret, full, strlen(full), mac);
+    hex_encode(mac, sizeof mac, ret_hex);
+}
+
+void e2b_token(const e2b *d, const char *id, uint64_t epoch, enum e2b_purpose purpose,
                char ret_token[E2B_TOKEN_LEN + 1])
 {
     char text[16 + SANDBOX_ID_LEN], hex[2 * SHA256_LEN + 1];
-    uint8_t mac[SHA256_LEN];
 
     snprintf(text, sizeof text, "%s:%s", purpose == E2B_FOR_ENVD ? "envd" : "traffic", id);
-    hmac_sha256(d->secret, sizeof d->secret, text, strlen(text), mac);
-    hex_encode(mac, sizeof mac, hex);
+    e2b_mac(d, text, epoch, hex);
     snprintf(ret_token, E2B_TOKEN_LEN + 1, "%s%.40s", id, hex);
 }
 
-bool e2b_token_is(const e2b *d, const char *id, enum e2b_purpose purpose, const char *token)
+bool e2b_token_is(const e2b *d, const char *id, uint64_t epoch, enum e2b_purpose purpose,
+                  const char *token)
 {
     char right[E2B_TOKEN_LEN + 1];
 
-    e2b_token(d, id, purpose, right);
+    e2b_token(d, id, epoch, purpose, right);
     return strlen(token) == E2B_TOKEN_LEN && bytes_equal_ct(right, token, E2B_TOKEN_LEN);
 }
 

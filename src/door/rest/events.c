@@ -112,7 +112,6 @@ typedef struct stream {
     relay_job *job;
     char *request_id;
     uint64_t looked_ns, sent_ns;
-    unsigned removals; /* caller_has_lapsed() */
     bool head_sent;
 } stream;
 
@@ -197,25 +196,12 @@ static enum relay_next wait_for_more(stream *s, relay_io *io, bool soon)
     return RELAY_WAIT;
 }
 
-/* The key was removed or its time is over. Before the head that can be said; later the stream ends,
- * and whoever comes back hears it. */
-static enum relay_next turn_away(const stream *s, relay_io *io)
-{
-    if (s->head_sent)
-        return RELAY_CLOSE;
-    CLEANUP(err_freep) err *e = err_new(ERR_UNAUTHENTICATED, "the key is not valid any more");
-    http_error_answer(io->out, e, io->keep_alive, s->request_id);
-    return RELAY_DONE;
-}
-
 static enum relay_next on_step(void *ctx, relay_io *io)
 {
     stream *s = ctx;
     CLEANUP(buf_done) buf out = {0};
     bool more = false, news = engine_event_last(s->engine) > s->filter.after;
 
-    if (caller_has_lapsed(s->engine, &s->who, &s->removals))
-        return turn_away(s, io);
     if (!s->head_sent)
         put_head(s, io, &out);
     bool soon = news && s->looked_ns && io->now < next_look(s);

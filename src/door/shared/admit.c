@@ -44,13 +44,44 @@ static void release_caller(void *c)
     caller_free(c);
 }
 
+typedef struct lapsing {
+    engine *engine;
+    caller who;
+} lapsing;
+
+static bool lapsing_over(void *arg)
+{
+    lapsing *l = arg;
+
+    return caller_has_lapsed(l->engine, &l->who);
+}
+
+static void lapsing_free(void *arg)
+{
+    lapsing *l = arg;
+
+    free(l->who.owner);
+    free(l);
+}
+
+err *admit_as(engine *e, request *rq, caller *c)
+{
+    request_set_user(rq, c, release_caller);
+    if (*c->key || c->by_token) {
+        lapsing *l = xmalloc(sizeof *l);
+        *l = (lapsing){e, *c};
+        l->who.owner = xstrdup(c->owner);
+        request_set_lapse(rq, l, lapsing_over, lapsing_free);
+    }
+    return request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner);
+}
+
 err *admit_caller(engine *e, gid_t group, request *rq, enum route_role role)
 {
     caller *c = NULL;
 
     TRY(authenticate(e, group, rq, &c));
     assert(c);
-    request_set_user(rq, c, release_caller);
-    TRY(request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner));
+    TRY(admit_as(e, rq, c));
     return caller_require(c, needed(role));
 }

@@ -9,6 +9,7 @@
 
 #include "base/digest.h"
 #include "base/thread.h"
+#include "door/shared/admit.h"
 #include "door/shared/making.h"
 #include "door/swerex/internal.h"
 
@@ -24,11 +25,6 @@ void rex_who_done(rex_who *w)
 
 /* ---- who ---- */
 
-static void release_caller(void *c)
-{
-    caller_free(c);
-}
-
 static err *take_caller(request *rq, const char *key)
 {
     caller *c = NULL;
@@ -38,8 +34,7 @@ static err *take_caller(request *rq, const char *key)
         return err_new(ERR_UNAUTHENTICATED, "Invalid API Key");
     if (e)
         return TAKE_PTR(e);
-    request_set_user(rq, c, release_caller);
-    TRY(request_set_party(rq, c->role == CALLER_ADMIN ? NULL : c->owner));
+    TRY(admit_as(rex_engine(rq), rq, c));
     return caller_require(c, CALLER_USER);
 }
 

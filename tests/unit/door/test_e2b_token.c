@@ -21,27 +21,39 @@ static void a_token_is_of_one_sandbox_and_one_secret(void **state)
     char a[E2B_TOKEN_LEN + 1], b[E2B_TOKEN_LEN + 1];
 
     (void)state;
-    e2b_token(&DOOR, ID, E2B_FOR_ENVD, a);
+    e2b_token(&DOOR, ID, 0, E2B_FOR_ENVD, a);
     assert_int_equal(strlen(a), E2B_TOKEN_LEN);
     assert_memory_equal(a, ID, SANDBOX_ID_LEN);
-    assert_true(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, a));
-    assert_false(e2b_token_is(&DOOR, OTHER, E2B_FOR_ENVD, a));
-    assert_false(e2b_token_is(&other, ID, E2B_FOR_ENVD, a));
-    e2b_token(&DOOR, OTHER, E2B_FOR_ENVD, b);
+    assert_true(e2b_token_is(&DOOR, ID, 0, E2B_FOR_ENVD, a));
+    assert_false(e2b_token_is(&DOOR, OTHER, 0, E2B_FOR_ENVD, a));
+    assert_false(e2b_token_is(&other, ID, 0, E2B_FOR_ENVD, a));
+    e2b_token(&DOOR, OTHER, 0, E2B_FOR_ENVD, b);
     assert_string_not_equal(a + SANDBOX_ID_LEN, b + SANDBOX_ID_LEN);
     memcpy(b, ID, SANDBOX_ID_LEN);
-    assert_false(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, b));
-    e2b_token(&DOOR, ID, E2B_FOR_TRAFFIC, b);
-    assert_false(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, b));
-    assert_true(e2b_token_is(&DOOR, ID, E2B_FOR_TRAFFIC, b));
+    assert_false(e2b_token_is(&DOOR, ID, 0, E2B_FOR_ENVD, b));
+    e2b_token(&DOOR, ID, 0, E2B_FOR_TRAFFIC, b);
+    assert_false(e2b_token_is(&DOOR, ID, 0, E2B_FOR_ENVD, b));
+    assert_true(e2b_token_is(&DOOR, ID, 0, E2B_FOR_TRAFFIC, b));
     a[E2B_TOKEN_LEN - 1] ^= 1;
-    assert_false(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, a));
+    assert_false(e2b_token_is(&DOOR, ID, 0, E2B_FOR_ENVD, a));
     a[E2B_TOKEN_LEN - 1] = 0;
-    assert_false(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, a));
-    assert_false(e2b_token_is(&DOOR, ID, E2B_FOR_ENVD, ""));
+    assert_false(e2b_token_is(&DOOR, ID, 0, E2B_FOR_ENVD, a));
+    assert_false(e2b_token_is(&DOOR, ID, 0, E2B_FOR_ENVD, ""));
 }
 
-/* echo -n … | openssl dgst -sha256 -hmac … */
+static void a_token_is_of_one_epoch(void **state)
+{
+    char a[E2B_TOKEN_LEN + 1];
+
+    (void)state;
+    e2b_token(&DOOR, ID, 1, E2B_FOR_ENVD, a);
+    assert_true(e2b_token_is(&DOOR, ID, 1, E2B_FOR_ENVD, a));
+    assert_false(e2b_token_is(&DOOR, ID, 0, E2B_FOR_ENVD, a));
+    assert_false(e2b_token_is(&DOOR, ID, 2, E2B_FOR_ENVD, a));
+    assert_false(e2b_token_is(&DOOR, ID, 1, E2B_FOR_TRAFFIC, a));
+}
+
+/* Of epoch 0 it is what it was before there were epochs. echo -n … | openssl dgst -sha256 -hmac … */
 static void a_token_is_the_known_mac(void **state)
 {
     static const uint8_t SECRET[E2B_SECRET_LEN] = "0123456789abcdef0123456789abcdef";
@@ -50,7 +62,7 @@ static void a_token_is_the_known_mac(void **state)
 
     (void)state;
     memcpy(d.secret, SECRET, sizeof d.secret);
-    e2b_token(&d, ID, E2B_FOR_ENVD, t);
+    e2b_token(&d, ID, 0, E2B_FOR_ENVD, t);
     assert_string_equal(t + SANDBOX_ID_LEN, "a48cfb20211ee5ec61edecd25cb4582ed4ba198e");
 }
 
@@ -121,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_is_of_one_sandbox_and_one_secret),
         cmocka_unit_test(a_token_is_the_known_mac),
+        cmocka_unit_test(a_token_is_of_one_epoch),
         cmocka_unit_test(signatures_are_those_of_the_sdks),
         cmocka_unit_test(signatures_expire),
         cmocka_unit_test(the_secret_is_made_once_and_for_us_alone),

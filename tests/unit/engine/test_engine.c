@@ -1654,6 +1654,69 @@ static void what_is_copied_goes_below_the_root(void **state)
     }
 }
 
+/* ---- keys ---- */
+
+static caller boss = {"boss", CALLER_ADMIN};
+
+/* A key and the caller that came with it. */
+static caller *come_with(const char *owner, const char *role, uint64_t ttl_ms)
+{
+    CLEANUP(key_row_done) key_row row = {0};
+    CLEANUP(secret_freep) char *secret = NULL;
+    const key_request k = {.owner = owner, .role = role, .ttl_ms = ttl_ms};
+    caller *c = NULL;
+
+    assert_ok(engine_key_create(node.engine, &boss, &k, &row, &secret));
+    assert_ok(caller_by_key(node.engine, secret, &c));
+    return c;
+}
+
+static void a_caller_lapses_with_the_key(void **state)
+{
+    caller *hers = come_with("ann", "user", 0), *other = come_with("ann", "user", 0),
+           *brief = come_with("ann", "user", 1000);
+
+    (void)state;
+    assert_false(caller_has_lapsed(node.engine, hers));
+    assert_ok(engine_key_remove(node.engine, &boss, hers->key));
+    assert_true(caller_has_lapsed(node.engine, hers));
+    assert_true(caller_has_lapsed(node.engine, hers));
+    assert_false(caller_has_lapsed(node.engine, other));
+    assert_false(caller_has_lapsed(node.engine, brief));
+    assert_false(caller_has_lapsed(node.engine, &ann)); /* by peer */
+    fake_now += NS_PER_S;
+    assert_true(caller_has_lapsed(node.engine, brief));
+    assert_false(caller_has_lapsed(node.engine, other));
+    caller_free(hers), caller_free(other), caller_free(brief);
+}
+
+/* An administrator's may have read everybody's tokens. */
+static void a_token_lapses_with_a_key_that_could_read_it(void **state)
+{
+    caller *hers = come_with("ann", "user", 0), *his = come_with("ben", "user", 0),
+           *admins = come_with("boss", "admin", 0);
+    caller token = {.owner = (char *)"ann", .role = CALLER_USER, .by_token = true};
+
+    (void)state;
+    assert_int_equal(engine_key_epoch(node.engine, "ann"), 0);
+    assert_ok(engine_key_remove(node.engine, &boss, his->key));
+    assert_int_equal(engine_key_epoch(node.engine, "ann"), 0);
+    assert_int_equal(engine_key_epoch(node.engine, "ben"), 1);
+    assert_false(caller_has_lapsed(node.engine, &token));
+    assert_ok(engine_key_remove(node.engine, &boss, hers->key));
+    assert_true(caller_has_lapsed(node.engine, &token));
+    token.epoch = engine_key_epoch(node.engine, "ann");
+    assert_false(caller_has_lapsed(node.engine, &token));
+    assert_ok(engine_key_remove(node.engine, &boss, admins->key));
+    assert_true(caller_has_lapsed(node.engine, &token));
+    engine_free(node.engine);
+    node.engine = NULL;
+    open_engine();
+    assert_int_equal(engine_key_epoch(node.engine, "ann"), 2);
+    assert_int_equal(engine_key_epoch(node.engine, "ben"), 2);
+    caller_free(hers), caller_free(his), caller_free(admins);
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -1714,6 +1777,8 @@ int main(void)
         CASE(uploads_leave_the_store_its_disk),
         CASE(few_uploads_of_an_owner_at_a_time),
         CASE(what_is_copied_goes_below_the_root),
+        CASE(a_caller_lapses_with_the_key),
+        CASE(a_token_lapses_with_a_key_that_could_read_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,7 @@ typedef struct demo {
     relay_job *job[DEMO_FOLLOWERS];
     size_t njobs;
     atomic_uint freed, stalls, inputs, steps;
+    atomic_bool lapsed; /* callers with ?key may not be served any more */
     atomic_int
         connected; /* gates get one end of a pair: 1, and then the other; -1: nobody listens */
     atomic_int send_buffer; /* of sockets to servers; 0: as the kernel likes */
@@ -255,6 +256,16 @@ static inline err *demo_steps(request *rq, response *rs)
 
     response_relay(rs, request_query(rq, "whole") ? &WHOLE : &RESTLESS, request_door(rq));
     return NULL;
+}
+
+static inline bool demo_has_lapsed(void *d)
+{
+    return atomic_load(&((demo *)d)->lapsed);
+}
+
+static inline void demo_lapse_freed(void *d)
+{
+    atomic_fetch_add(&((demo *)d)->freed, 100);
 }
 
 /* Follows demo.value until it is `until`; "flood" pours out letters without end; "full" takes no
@@ -541,6 +552,8 @@ static inline err *demo_dispatch(void *arg, request *rq, response *rs)
     (void)arg;
     if (party)
         TRY(request_set_party(rq, str_eq(party, "-") ? NULL : party));
+    if (request_query(rq, "key"))
+        request_set_lapse(rq, request_door(rq), demo_has_lapsed, demo_lapse_freed);
     TRY(router_match(DEMO_ROUTES, ARRAY_LEN(DEMO_ROUTES), rq, rs, &r));
     return r->handle(rq, rs);
 }

@@ -294,6 +294,47 @@ TEST(stopping_ends_relays, 0)
     /* The other takes nothing; fixture_down() joins, and finds no relay left. */
 }
 
+/* Two streams with a key, of which one is paused, and one without. */
+TEST(streams_end_with_the_right_to_them, .relay_threads = 1)
+{
+    CLEANUP(closep) int with = dial(f), parked = dial(f), without = dial(f);
+    CLEANUP(buf_done) buf in = {0}, other = {0};
+
+    get(with, "/follow?key");
+    assert_true(hear_until(with, &in, "\r\n\r\n", 20000));
+    get(without, "/follow");
+    assert_true(hear_until(without, &other, "\r\n\r\n", 20000));
+    say(parked, "POST /late?key HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    EVENTUALLY(relays(f) == 3);
+    poll(NULL, 0, 1200); /* they are asked about, and stay */
+    assert_int_equal(relays(f), 3);
+    atomic_store(&f->demo.lapsed, true);
+    assert_true(hear_until(with, &in, NULL, 20000));
+    assert_true(hear_until(parked, &in, NULL, 20000));
+    EVENTUALLY(relays(f) == 1);
+    EVENTUALLY(atomic_load(&f->demo.freed) == 202); /* both jobs, both rights */
+    demo_set(&f->demo, 1);
+    assert_true(hear_until(without, &other, "\r\n0\r\n\r\n", 20000));
+}
+
+/* A sender that never stops, and one that sends nothing. */
+TEST(bodies_end_with_the_right_to_them, 0)
+{
+    CLEANUP(closep) int busy = dial(f), idle = dial(f);
+    CLEANUP(buf_done) buf in = {0}, other = {0};
+
+    say(busy, "POST /upload?key HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+    say(idle, "POST /upload?key HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n");
+    atomic_store(&f->demo.lapsed, true);
+    for (int i = 0; i < 1000 && !in.len; i++) {
+        (void)!send(busy, "x", 1, MSG_NOSIGNAL);
+        hear_until(busy, &in, "\r\n\r\n", 20);
+    }
+    assert_non_null(memmem(in.p, in.len, "HTTP/1.1 401 ", 13));
+    assert_true(hear_until(idle, &other, "\r\n\r\n", 20000));
+    assert_non_null(memmem(other.p, other.len, "HTTP/1.1 401 ", 13));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +354,8 @@ int main(void)
         cmocka_unit_test(wakes_come_from_any_thread),
         cmocka_unit_test(thousands_of_followers_wait_without_threads),
         cmocka_unit_test(stopping_ends_relays),
+        cmocka_unit_test(streams_end_with_the_right_to_them),
+        cmocka_unit_test(bodies_end_with_the_right_to_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

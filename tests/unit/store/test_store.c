@@ -286,6 +286,45 @@ static void keys_are_found_by_hash(void **state)
     assert_err(store_key_insert(s, &k), ERR_INVALID_REQUEST);
 }
 
+typedef struct epochs {
+    unsigned alice, all, rows;
+} epochs;
+
+static void take_epoch(void *arg, const char *owner, uint64_t epoch)
+{
+    epochs *e = arg;
+
+    e->rows++;
+    *(*owner ? &e->alice : &e->all) = (unsigned)epoch;
+}
+
+/* Also over a restart; what was not removed counts nothing. */
+static void removed_keys_are_counted_by_owner(void **state)
+{
+    OPEN_STORE;
+    key_row k = {.owner = (char *)"alice", .role = (char *)"user", .created_ns = 3};
+    epochs e = {0};
+
+    for (int i = 0; i < 4; i++) {
+        snprintf(k.id, sizeof k.id, "k%d", i);
+        memset(k.sha256, i, sizeof k.sha256);
+        k.role = (char *)(i == 3 ? "admin" : "user");
+        assert_ok(store_key_insert(s, &k));
+    }
+    assert_ok(store_epoch_each(s, take_epoch, &e));
+    assert_int_equal(e.rows, 0);
+    assert_ok(store_key_remove(s, "k0"));
+    assert_ok(store_key_remove(s, "k1"));
+    assert_err(store_key_remove(s, "k1"), ERR_NOT_FOUND);
+    assert_ok(store_key_remove(s, "k3"));
+    store_close(TAKE_PTR(s));
+    assert_ok(store_open(d.fd, "store.db", "full", &s));
+    assert_ok(store_epoch_each(s, take_epoch, &e));
+    assert_int_equal(e.rows, 2);
+    assert_int_equal(e.alice, 2);
+    assert_int_equal(e.all, 1);
+}
+
 static void an_image_is_replaced_by_name(void **state)
 {
     OPEN_STORE;
@@ -648,7 +687,8 @@ static void a_store_without_walls_is_migrated(void **state)
 
     assert_ok(store_sandbox_insert(s, &a));
     store_close(TAKE_PTR(s));
-    execute(&d, "DROP TABLE builds; DROP TABLE snapshots; DROP TABLE templates; "
+    execute(&d, "DROP TABLE epochs; DROP TRIGGER key_removed; "
+                "DROP TABLE builds; DROP TABLE snapshots; DROP TABLE templates; "
                 "DROP TRIGGER sandbox_made; DROP TRIGGER sandbox_moved; "
                 "DROP TRIGGER sandbox_changed; DROP INDEX events_owner; DROP INDEX events_sandbox; "
                 "ALTER TABLE events DROP COLUMN owner; "
@@ -741,6 +781,7 @@ int main(void)
         cmocka_unit_test(only_old_ended_ones_are_forgotten),
         cmocka_unit_test(what_ended_in_a_span_is_found),
         cmocka_unit_test(keys_are_found_by_hash),
+        cmocka_unit_test(removed_keys_are_counted_by_owner),
         cmocka_unit_test(an_image_is_replaced_by_name),
         cmocka_unit_test(closing_writes_what_is_queued),
         cmocka_unit_test(templates_are_found_by_their_owner_and_public_ones_by_all),
