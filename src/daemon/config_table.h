@@ -165,6 +165,9 @@ CONFIG_ROW(http, threads, COUNT, "512", 1, 4096, NULL, "Requests at a time; stre
 CONFIG_ROW(http, relay_threads, COUNT, "0", 0, 256, NULL,
            "Threads that move streams. 0: one a core.")
 CONFIG_ROW(http, connections, COUNT, "20000", 1, 1000000, NULL, "Open connections.")
+CONFIG_ROW(http, owner_memory, SIZE, "0", 0, UINT64_C(1) << 46, NULL,
+           "What answers that are not read and requests that wait may hold for one owner, at least "
+           "64m. 0: a thirty-second of the machine's memory.")
 CONFIG_ROW(http, stall, TIME, "60s", 100, 3600000, NULL,
            "A peer that takes no byte of an answer for so long is cut off.")
 

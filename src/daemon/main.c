@@ -588,6 +588,7 @@ static err *serve(node *n)
                                      .threads = (unsigned)n->cfg.http_threads,
                                      .relay_threads = (unsigned)n->cfg.http_relay_threads,
                                      .stall_ns = n->cfg.http_stall * NS_PER_MS,
+                                     .party_bytes = n->cfg.http_owner_memory,
                                      .connections = (unsigned)n->cfg.http_connections},
                    &n->server));
     running = n->server;

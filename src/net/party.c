@@ -27,7 +27,7 @@ void party_limits(server *s)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     uint64_t ram = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-    uint64_t part = ram / PARTY_BYTES_OF;
+    uint64_t part = s->o.party_bytes ? s->o.party_bytes : ram / PARTY_BYTES_OF;
 
     s->party_bytes = part > PARTY_BYTES_MIN ? part : PARTY_BYTES_MIN;
     s->party_slow = s->o.threads / PARTY_SLOW_OF ? s->o.threads / PARTY_SLOW_OF : 1;

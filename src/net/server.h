@@ -28,7 +28,8 @@ typedef struct server_options {
     unsigned threads;       /* 512 */
     unsigned relay_threads; /* one a core */
     unsigned connections;   /* 20000 */
-    uint64_t stall_ns;      /* a relay's peer that takes no byte for so long is cut: 60 s */
+    uint64_t party_bytes; /* of memory for one party, at least 64 MiB; 0: a part of the machine's */
+    uint64_t stall_ns;    /* a relay's peer that takes no byte for so long is cut: 60 s */
     /* Values of labels, NULL-terminated, living for ever, one list for all servers of a process;
      * request_set_operation() has indices into them. NULL: there is one, "none". */
     const char *const *doors, *const *operations;

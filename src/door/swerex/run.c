@@ -13,6 +13,7 @@
 
 #define CHECK_MAX (512u << 10)    /* of a text that is checked before it is run */
 #define START_NS  (10 * NS_PER_S) /* a shell that says nothing for so long is none */
+#define ROOM_NS   (NS_PER_S / 2)  /* between two tries to get room for an output */
 #define START_MS  10000           /* for what it sources by itself */
 
 enum stage {
@@ -32,6 +33,7 @@ typedef struct run {
     relay_job *job;
     exec_key key;
     bool has_key, watched, held;
+    bool crowded; /* it has ended, and its owner has no room for the output */
     uint64_t seq;
     uint64_t starting; /* since when its shell was seen to start; 0: it does not */
     command_state end;
@@ -352,20 +354,31 @@ static size_t size_of(const command_state *c)
     return 2 * n;
 }
 
+/* Takes room for the output of the command, which has ended. Returns false if its owner holds too much
+ * at the moment: the answer waits then. An error would make clients send the command again, and the
+ * protocol has nothing by which the second one could be told from the first. */
+static bool has_room(run *r)
+{
+    CLEANUP(err_freep) err *e = NULL;
+
+    if (!r->held)
+        e = request_hold_more(r->g.hold, size_of(&r->end));
+    r->held = !e;
+    r->crowded = e != NULL;
+    return r->held;
+}
+
 /* True: it has ended, and its output is there, or an error is. */
 static bool has_ended(void *arg)
 {
     run *r = arg;
     err *e = session_command(r->g.s, r->seq, &r->end);
 
-    if (!e && r->end.kind == COMMAND_RUNNING) {
+    if (!e && (r->end.kind == COMMAND_RUNNING || !has_room(r))) {
         command_state_done(&r->end);
         r->end = (command_state){0};
         return false;
     }
-    if (!e && !r->held)
-        e = request_hold_more(r->g.hold, size_of(&r->end));
-    r->held = !e;
     if (!e)
         e = read_output(r->g.s, &r->end, &r->output);
     if (e)
@@ -379,9 +392,13 @@ static bool is_answer(run *r)
     return r->opening || r->check || !looks_wrong(r);
 }
 
-static void step_run(run *r)
+static void step_run(run *r, relay_io *io)
 {
-    if (!has_ended(r) || r->status)
+    if (!has_ended(r)) {
+        io->wake_at = r->crowded ? io->now + ROOM_NS : 0;
+        return;
+    }
+    if (r->status)
         return;
     if (!is_answer(r)) {
         r->stage = STAGE_CLASSIFY;
@@ -419,7 +436,7 @@ static enum relay_next run_step(void *ctx, relay_io *io)
     if (!r->status && r->stage == STAGE_TURN)
         step_turn(r, io);
     if (!r->status && r->stage == STAGE_RUN)
-        step_run(r);
+        step_run(r, io);
     return r->status ? rex_answer(io, r->status, &r->body, r->g.request_id) : RELAY_WAIT;
 }
 
