@@ -10,11 +10,17 @@
 typedef struct e2b_args {
     common_args common;
     const char *owner;
+    uint64_t expires_ms;
 } e2b_args;
+
+/* It is run anew for every shell: keys that nobody removes must end by themselves. */
+#define EXPIRES_S (30 * 86400)
 
 static const opt OPTS[] = {
     OPT(0, "owner", "NAME", OPT_TEXT, e2b_args, owner,
         "whose sandboxes they are, for a new key (default e2b)"),
+    OPT(0, "expires", "TIME", OPT_DURATION, e2b_args, expires_ms,
+        "for how long a new key is taken (default 30d)"),
     COMMON_OPTS(e2b_args),
 };
 
@@ -66,13 +72,14 @@ static err *find_key(cli *c, const e2b_args *a, char **ret_key)
     CLEANUP(json_decrefp) json_t *key = NULL;
     const char *own = cli_setting("BOTHY_KEY");
 
-    if (own && !a->owner) {
+    if (own && !a->owner && !a->expires_ms) {
         *ret_key = xstrdup(own);
         return NULL;
     }
+    json_int_t expires = a->expires_ms ? (json_int_t)(a->expires_ms / 1000) : EXPIRES_S;
     TRY(err_remedy(cli_call(c, "POST",
-                            json_pack("{s:s,s:s,s:s}", "owner", str_or(a->owner, "e2b"), "role",
-                                      "user", "note", "bothy e2b-env"),
+                            json_pack("{s:s,s:s,s:s,s:I}", "owner", str_or(a->owner, "e2b"), "role",
+                                      "user", "note", "bothy e2b-env", "expires_in", expires),
                             &key, "/v1/keys"),
                    "Only an administrator makes keys: have one made, and put it into BOTHY_KEY."));
     *ret_key = xstrdup(str_or(json_str(key, "key"), ""));
@@ -103,11 +110,12 @@ static err *e2b_env(cli *c, void *args, const opt_words *words, int *status)
 
 const verb VERB_E2B_ENV = {
     .name = "e2b-env",
-    .usage = "[--owner NAME]",
+    .usage = "[--owner NAME] [--expires TIME]",
     .summary = "Print what E2B's SDKs have to be told: eval \"$(bothy e2b-env)\"",
-    .text = "The address is the one that --url or BOTHY_URL names, else the node's listen.tcp. The "
-            "key is BOTHY_KEY, or a new one of the role user, which only an administrator can "
-            "make. SDKs before 2.7 know no E2B_SANDBOX_URL: the guide for E2B says what they need.",
+    .text =
+        "The address is the one that --url or BOTHY_URL names, else the node's listen.tcp. The "
+        "key is BOTHY_KEY, or a new one of the role user for 30 days, which only an "
+        "administrator can make. SDKs before 2.7 know no E2B_SANDBOX_URL: the guide for E2B says what they need.",
     .opts = OPTS,
     .args_size = sizeof(e2b_args),
     .run = e2b_env,

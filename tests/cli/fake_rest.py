@@ -220,7 +220,7 @@ def image(name):
 
 def make_key(body):
     key = {"id": secrets.token_hex(4), "owner": body["owner"], "role": body.get("role", "user"),
-           "note": body.get("note"), "created": now(), "expires": None}
+           "note": body.get("note"), "created": now(), "expires": None, "expires_in": body.get("expires_in")}
     WORLD["keys"][key["id"]] = key
     return 201, {**key, "key": "e2b_" + secrets.token_hex(20)}
 
