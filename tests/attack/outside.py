@@ -1,11 +1,13 @@
 """From outside: what a caller sends to the unix socket and to the TCP listener, byte by byte if need be."""
+import concurrent.futures
 import contextlib
 import json
 import os
 import socket
 import time
 
-from harness import Api, check, equal, eventually, expect_error
+from harness import Api, Watch, alive, check, equal, eventually, expect_error
+from owners import api_for
 from raw import exchange
 
 ALLOWED = (r"503 unavailable: \d+ requests wait for their bodies",)  # what its own flood of bodies was answered
@@ -114,6 +116,7 @@ def cases(attack, node):
     bodies(attack, node, wire)
     paths(attack, node, wire)
     crowds(attack, node, wire, slow)
+    patterns(attack, node)
 
 
 def tables(attack, wire):
@@ -269,3 +272,47 @@ def crowds(attack, node, wire, slow):
                     pass
                 check(not got or b" 408 " in got or b" 400 " in got, f"{got!r}")
             s.close()
+
+
+def patterns(attack, node):
+    """What a caller of the SWE-ReX door waits for on a terminal is a regular expression."""
+    def rex(api, sandbox, path, body):
+        return Api(tcp=api.tcp).call("POST", path, {"session": "default", **body}, {"X-API-Key": f"{api.key}.{sandbox}"})
+
+    def waits(api, sandbox, pattern, command="cat", timeout=2):
+        return rex(api, sandbox, "/run_in_session", {
+            "action_type": "bash", "command": command, "is_interactive_command": True, "expect": [pattern], "timeout": timeout})
+
+    def started(api):
+        sandbox = api.create(image="debian")
+        equal(rex(api, sandbox, "/create_session", {"startup_timeout": 10}).status, 200, "a session")
+        return sandbox
+
+    @attack.attempt("patterns: nested 511 deep, counts in counts: refused, and the daemon lives")
+    def _():
+        api, pid = api_for(node, "rex"), node.pid("bothyd")
+        sandbox = started(api)
+        for pattern in ("(" * 511 + "a" + ")" * 511, "(" * 340 + "a" + ")*" * 340, "(" * 13 + "a" + "){2}" * 13):
+            equal(waits(api, sandbox, pattern).status, 422, pattern[:20])
+        equal((node.pid("bothyd"), alive(pid)), (pid, True), "bothyd")
+        api.delete(sandbox)
+
+    @attack.attempt("patterns: one with very many states, on output without end: it ends in its time, a neighbour's commands stay quick")
+    def _():
+        api = api_for(node, "rex")
+        sandbox = started(api)
+        with node.sandbox() as neighbour, concurrent.futures.ThreadPoolExecutor() as beside:
+            def slowest():
+                watches = []
+                for _ in range(30):
+                    watch = Watch()
+                    node.exec(neighbour, ["true"])
+                    watches.append(watch.seconds())
+                return max(watches)
+            before = slowest()
+            got = beside.submit(waits, api, sandbox, "(a|b)*a(a|b){60}c", "tr -dc ab </dev/urandom", 10)
+            time.sleep(2)  # its shell is there, and writes
+            during = slowest()
+            check(during < max(1, 20 * before), f"{during} s, {before} s without it")
+            check(b"CommandTimeoutError" in got.result().body, f"{got.result()!r}")
+        api.delete(sandbox)

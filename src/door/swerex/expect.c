@@ -1,281 +1,58 @@
 #include "door/swerex/expect.h"
 
-#include <ctype.h>
-#include <regex.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 #include "base/str.h"
+#include "door/swerex/pattern.h"
+#include "door/swerex/text.h"
+
+#define NOWHERE UINT32_MAX /* in the program */
+#define NO_CHAR UINT32_MAX /* the text begins or ends */
+
+typedef struct place { /* in the program, of a match that began at `from` */
+    uint32_t pc;
+    uint64_t from;
+} place;
+
+typedef struct places { /* those with more right first */
+    place *at;
+    size_t n;
+} places;
 
 struct rex_expect {
-    size_t n;
     char **pattern;
-    regex_t *re;
-    regex_t *any; /* the same behind anything, from the text's first byte: see has_any() */
-    char *last;
+    size_t n; /* patterns; their number is that of `last` */
+    rex_program program;
+    uint64_t begin, at; /* of the text: where the search began, the next byte */
+    uint32_t before;    /* the character before it */
+    places now, next;
+    uint32_t *seen; /* the round in which an instruction was reached */
+    uint32_t *todo; /* a stack of instructions to be followed */
+    uint32_t round;
+    size_t work;
+    bool found;
+    rex_match match;
 };
 
-/* ---- translation ---- */
+/* ---- an expect ---- */
 
-typedef struct translation {
-    const char *p;
-    buf *out;
-    unsigned repetitions;
-    bool after_group, after_repetition; /* what was translated last */
-} translation;
-
-static err *unsupported(const char *pattern, const char *what)
+static err *expect_compile(rex_expect *e, char *const *patterns, const char *last)
 {
-    return err_remedy(err_new(ERR_INVALID_REQUEST, "expect: '%.80s': %s", pattern, what),
-                      "Use literal text, classes, groups, alternatives and * + ?.");
-}
+    rex_program *p = &e->program;
 
-static int hex_of(const char *p)
-{
-    char digits[3] = {p[0], p[0] ? p[1] : 0, 0};
-
-    return isxdigit((unsigned char)digits[0]) && isxdigit((unsigned char)digits[1])
-               ? (int)strtol(digits, NULL, 16)
-               : -1;
-}
-
-/* The character that a backslash and this letter stand for; 0: none. */
-static char control_of(char c)
-{
-    static const char FROM[] = "ntrfvae", TO[] = "\n\t\r\f\v\a\033";
-    const char *at = c ? strchr(FROM, c) : NULL;
-
-    return at ? TO[at - FROM] : 0;
-}
-
-static void put_literal(buf *out, char c)
-{
-    if (strchr(".[]{}()*+?^$|\\", c))
-        buf_char(out, '\\');
-    buf_char(out, c);
-}
-
-/* Behind a backslash, outside a class. */
-static err *escape(translation *t)
-{
-    char c = *t->p++, control = control_of(c);
-
-    if (!c)
-        return unsupported("\\", "it ends with a backslash");
-    if (control)
-        buf_char(t->out, control);
-    else if (c == 'd')
-        buf_str(t->out, "[0-9]");
-    else if (c == 'D')
-        buf_str(t->out, "[^0-9]");
-    else if (c == 'A')
-        buf_char(t->out, '^');
-    else if (c == 'Z')
-        buf_char(t->out, '$');
-    else if (strchr("wWsSbB", c))
-        buf_printf(t->out, "\\%c", c);
-    else if (c == 'x' && hex_of(t->p) > 0) {
-        put_literal(t->out, (char)hex_of(t->p));
-        t->p += 2;
-    } else if (isalnum((unsigned char)c))
-        return unsupported(t->p - 2, "there is no such escape here");
-    else
-        put_literal(t->out, c);
-    return NULL;
-}
-
-typedef struct class_parts { /* POSIX wants "]" first and "-" last */
-    buf inner;
-    bool bracket, dash;
-} class_parts;
-
-static void class_parts_done(class_parts *c)
-{
-    buf_done(&c->inner);
-}
-
-static err *class_escape(translation *t, class_parts *c)
-{
-    char k = *t->p++, control = control_of(k);
-
-    if (control)
-        buf_char(&c->inner, control);
-    else if (k == 'd')
-        buf_str(&c->inner, "0-9");
-    else if (k == 'w')
-        buf_str(&c->inner, "[:alnum:]_");
-    else if (k == 's')
-        buf_str(&c->inner, "[:space:]");
-    else if (k == ']')
-        c->bracket = true;
-    else if (k == '-')
-        c->dash = true;
-    else if (!k || isalnum((unsigned char)k))
-        return unsupported(k ? t->p - 2 : "[\\", "there is no such escape in a class");
-    else
-        buf_char(&c->inner, k);
-    return NULL;
-}
-
-static err *class_of(translation *t)
-{
-    CLEANUP(class_parts_done) class_parts c = {0};
-    bool negated = *t->p == '^', first = true;
-    err *e = NULL;
-
-    t->p += negated;
-    for (; !e && *t->p && (first || *t->p != ']'); first = false) {
-        char k = *t->p++;
-        if (k == '\\')
-            e = class_escape(t, &c);
-        else if (k == ']')
-            c.bracket = true;
-        else if (k == '-' && (first || *t->p == ']'))
-            c.dash = true;
-        else if (k == '[' && strchr(":.=", *t->p) && *t->p)
-            e = unsupported(t->p - 1, "classes have no names here");
-        else
-            buf_char(&c.inner, k);
+    for (size_t i = 0; i < e->n; i++) {
+        size_t split = p->n;
+        rex_program_put(p, REX_SPLIT_NEXT, 0);
+        TRY(rex_program_add(p, patterns[i], (int32_t)i));
+        p->step[split].x = (int32_t)(p->n - split);
+        if (p->n > REX_PROGRAMS_MAX)
+            return err_remedy(err_new(ERR_INVALID_REQUEST, "expect: the patterns are too large"),
+                              "Use fewer or shorter ones, or smaller repetitions.");
     }
-    TRY(e);
-    if (*t->p++ != ']')
-        return unsupported("[", "a class does not end");
-    if (c.bracket && !c.inner.len && !c.dash) {
-        buf_str(t->out, negated ? "[^]]" : "[]]");
-        return NULL;
-    }
-    buf_printf(t->out, "[%s%s%.*s%s]", negated ? "^" : "", c.bracket ? "]" : "", (int)c.inner.len,
-               c.inner.len ? c.inner.p : "", c.dash ? "-" : "");
+    rex_program_add_text(p, last, (int32_t)e->n);
     return NULL;
-}
-
-static err *group(translation *t)
-{
-    buf_char(t->out, '(');
-    if (*t->p != '?')
-        return NULL;
-    if (t->p[1] == ':') {
-        t->p += 2;
-        return NULL;
-    }
-    const char *end = str_starts(t->p, "?P<") ? strchr(t->p, '>') : NULL;
-    if (!end)
-        return unsupported(t->p - 1, "only plain groups can be had");
-    t->p = end + 1;
-    return NULL;
-}
-
-/* {m}, {m,}, {,n}, {m,n}; anything else in braces is literal, as in Python. */
-static err *repetition(translation *t)
-{
-    size_t n = strspn(t->p, "0123456789,");
-    unsigned most = 0;
-
-    if (!n || t->p[n] != '}' || (n == 1 && *t->p == ',')) {
-        buf_str(t->out, "\\{");
-        return NULL;
-    }
-    for (size_t i = 0, v = 0; i < n; i++) {
-        v = t->p[i] == ',' ? 0 : v * 10 + (size_t)(t->p[i] - '0');
-        if (v > REX_REPETITIONS_MAX)
-            return unsupported(t->p - 1, "too many repetitions");
-        most = v > most ? (unsigned)v : most;
-    }
-    t->repetitions *= most ? most : 1;
-    if (t->repetitions > REX_REPETITIONS_MAX)
-        return unsupported(t->p - 1, "too many repetitions");
-    buf_printf(t->out, "{%s%.*s}", *t->p == ',' ? "0" : "", (int)n, t->p);
-    t->p += n + 1;
-    return NULL;
-}
-
-/* glibc writes down what + repeats twice: of groups in groups that is a power of two. */
-static err *admit_repetition(translation *t, char c)
-{
-    if (t->after_repetition)
-        return unsupported(t->p - 1, "a repetition is repeated");
-    if (c == '+' && t->after_group)
-        t->repetitions *= 2;
-    return t->repetitions > REX_REPETITIONS_MAX ? unsupported(t->p - 1, "too many repetitions")
-                                                : NULL;
-}
-
-static bool is_repetition(const translation *t, char c)
-{
-    return c == '*' || c == '+' || c == '?' ||
-           (c == '{' && isdigit((unsigned char)t->p[*t->p == ',']));
-}
-
-static err *translate_token(translation *t, char c)
-{
-    if (c == '\\')
-        return escape(t);
-    if (c == '[')
-        return class_of(t);
-    if (c == '(')
-        return group(t);
-    if (c == '{')
-        TRY(repetition(t));
-    else if (c == '}')
-        buf_str(t->out, "\\}");
-    else
-        buf_char(t->out, c);
-    if (c && strchr("*+?{", c) && *t->p == '?')
-        t->p++; /* as little as it can: nothing that POSIX knows */
-    return NULL;
-}
-
-static err *translate_one(translation *t)
-{
-    char c = *t->p++;
-    bool repeats = is_repetition(t, c);
-
-    if (repeats)
-        TRY(admit_repetition(t, c));
-    TRY(translate_token(t, c));
-    t->after_group = c == ')';
-    t->after_repetition = repeats;
-    return NULL;
-}
-
-err *rex_pattern_translate(const char *pattern, buf *out)
-{
-    translation t = {.p = pattern, .out = out, .repetitions = 1};
-
-    while (*t.p)
-        TRY(translate_one(&t));
-    return NULL;
-}
-
-/* ---- search ---- */
-
-static err *compile_posix(const char *pattern, const char *posix, int flags, regex_t *ret)
-{
-    char why[128];
-    int bad = regcomp(ret, posix, REG_EXTENDED | flags);
-
-    if (!bad)
-        return NULL;
-    regerror(bad, ret, why, sizeof why);
-    return unsupported(pattern, why);
-}
-
-static err *compile(const char *pattern, regex_t *ret, regex_t *ret_any)
-{
-    CLEANUP(buf_done) buf posix = {0};
-
-    if (!*pattern)
-        return unsupported("", "it is empty");
-    if (strlen(pattern) > REX_PATTERN_MAX)
-        return unsupported(pattern, "it is too long");
-    TRY(rex_pattern_translate(pattern, &posix));
-    TRY(compile_posix(pattern, buf_cstr(&posix), 0, ret));
-    CLEANUP(freep) char *behind = str_printf("^.*(%s)", buf_cstr(&posix));
-    err *e = compile_posix(pattern, behind, REG_NOSUB, ret_any);
-    if (e)
-        regfree(ret);
-    return e;
 }
 
 err *rex_expect_new(char *const *patterns, const char *last, rex_expect **ret_expect)
@@ -286,16 +63,17 @@ err *rex_expect_new(char *const *patterns, const char *last, rex_expect **ret_ex
         return err_new(ERR_INVALID_REQUEST, "expect: more than %u patterns", REX_EXPECT_MAX);
     rex_expect *e = xcalloc(1, sizeof *e);
     e->pattern = strv_copy(patterns);
-    e->re = xcalloc(n + 1, sizeof *e->re);
-    e->any = xcalloc(n + 1, sizeof *e->any);
-    e->last = xstrdup(last);
-    for (; e->n < n; e->n++) {
-        err *failure = compile(patterns[e->n], &e->re[e->n], &e->any[e->n]);
-        if (failure) {
-            rex_expect_free(e);
-            return failure;
-        }
+    e->n = n;
+    err *failure = expect_compile(e, patterns, last);
+    if (failure) {
+        rex_expect_free(e);
+        return failure;
     }
+    e->now.at = xcalloc(e->program.n, sizeof *e->now.at);
+    e->next.at = xcalloc(e->program.n, sizeof *e->next.at);
+    e->seen = xcalloc(e->program.n, sizeof *e->seen);
+    e->todo = xcalloc(e->program.n + 1, sizeof *e->todo);
+    rex_expect_begin(e, 0);
     *ret_expect = e;
     return NULL;
 }
@@ -304,58 +82,181 @@ void rex_expect_free(rex_expect *e)
 {
     if (!e)
         return;
-    for (size_t i = 0; i < e->n; i++) {
-        regfree(&e->re[i]);
-        regfree(&e->any[i]);
-    }
     strv_free(e->pattern);
-    free(e->re);
-    free(e->any);
-    free(e->last);
+    rex_program_done(&e->program);
+    free(e->now.at);
+    free(e->next.at);
+    free(e->seen);
+    free(e->todo);
     free(e);
 }
 
-/* Whether there may be a match. glibc begins anew at every byte of a text, and may read to its end
- * each time; of what is bound to the first byte it reads each byte once. */
-static bool has_any(const regex_t *any, const char *text, size_t n, int flags)
+size_t rex_expect_size(const rex_expect *e)
 {
-    regmatch_t m = {.rm_so = 0, .rm_eo = (regoff_t)n};
+    const rex_program *p = &e->program;
 
-    return regexec(any, text, 0, &m, REG_STARTEND | flags) == 0;
+    return p->cap * sizeof *p->step + p->classes_cap * sizeof *p->class +
+           p->ranges_cap * sizeof *p->range +
+           p->n * (2 * sizeof(place) + sizeof *e->seen + sizeof *e->todo);
 }
 
-/* The patterns alone, in [from, to) of n bytes. */
-static bool find_within(const rex_expect *e, const char *text, size_t from, size_t to, size_t n,
-                        rex_match *ret_match)
+void rex_expect_begin(rex_expect *e, uint64_t at)
 {
-    int flags = to < n ? REG_NOTEOL : 0;
-    bool found = false;
-
-    for (size_t i = e->n; i-- > 0;) {
-        regmatch_t m = {.rm_so = (regoff_t)from, .rm_eo = (regoff_t)to};
-        if (!has_any(&e->any[i], text + from, to - from, flags) ||
-            regexec(&e->re[i], text, 1, &m, REG_STARTEND | flags) != 0)
-            continue;
-        if (!found || (size_t)m.rm_so <= ret_match->from)
-            *ret_match = (rex_match){(size_t)m.rm_so, (size_t)m.rm_eo, e->pattern[i], false};
-        found = true;
-    }
-    return found;
+    e->begin = e->at = at;
+    e->before = NO_CHAR;
+    e->now.n = 0;
+    e->found = false;
 }
 
-bool rex_expect_find(const rex_expect *e, const char *text, size_t n, size_t from,
-                     rex_match *ret_match)
+uint64_t rex_expect_begun(const rex_expect *e)
 {
-    size_t nlast = strlen(e->last);
-    const char *at = memmem(text + from, n - from, e->last, nlast);
-    size_t last = at ? (size_t)(at - text) : n;
+    return e->begin;
+}
 
-    for (size_t to = from; e->n && to < n && from <= last; from += REX_WINDOW) {
-        to = n - from > 2 * REX_WINDOW ? from + 2 * REX_WINDOW : n;
-        if (find_within(e, text, from, to, n, ret_match) && (!at || ret_match->from <= last))
-            return true;
+uint64_t rex_expect_at(const rex_expect *e)
+{
+    return e->at;
+}
+
+/* ---- the machine ---- */
+
+static void expect_new_round(rex_expect *e)
+{
+    if (++e->round)
+        return;
+    memset(e->seen, 0, e->program.n * sizeof *e->seen);
+    e->round = 1;
+}
+
+static bool is_word(uint32_t c)
+{
+    return c != NO_CHAR && rex_is_word(c);
+}
+
+static bool expect_consumes(rex_expect *e, const rex_step *s, uint32_t c)
+{
+    if (c == NO_CHAR || s->op != REX_CLASS)
+        return c != NO_CHAR && (s->op == REX_ANY || (uint32_t)s->x == c);
+    const rex_class *class = &e->program.class[s->x];
+    e->work += c < 128 ? 0 : class->n;
+    return rex_class_has(&e->program, class, c);
+}
+
+static bool expect_holds(const rex_expect *e, enum rex_op op, uint32_t c)
+{
+    if (op == REX_START)
+        return e->at == e->begin;
+    if (op == REX_END)
+        return c == NO_CHAR;
+    return (is_word(e->before) != is_word(c)) == (op == REX_EDGE);
+}
+
+static void expect_match(rex_expect *e, size_t number, uint64_t from)
+{
+    bool last = number == e->n;
+
+    e->found = true;
+    e->match = (rex_match){from, e->at, last ? NULL : e->pattern[number], last};
+}
+
+/* Follows one instruction in front of the character c. Returns the next one, or NOWHERE; another
+ * one, with less right, goes to `todo`. */
+static uint32_t expect_step(rex_expect *e, uint32_t pc, uint64_t from, uint32_t c, size_t *ntodo)
+{
+    const rex_step *s = &e->program.step[pc];
+    uint32_t jump = (uint32_t)((int32_t)pc + s->x);
+
+    switch (s->op) {
+    case REX_JUMP:
+        return jump;
+    case REX_SPLIT_NEXT:
+        e->todo[(*ntodo)++] = jump;
+        return pc + 1;
+    case REX_SPLIT_JUMP:
+        e->todo[(*ntodo)++] = pc + 1;
+        return jump;
+    case REX_START:
+    case REX_END:
+    case REX_EDGE:
+    case REX_NO_EDGE:
+        return expect_holds(e, s->op, c) ? pc + 1 : NOWHERE;
+    default:
+        if (expect_consumes(e, s, c))
+            e->next.at[e->next.n++] = (place){pc + 1, from};
+        return NOWHERE;
     }
-    if (at)
-        *ret_match = (rex_match){last, last + nlast, e->last, true};
-    return at != NULL;
+}
+
+/* Follows all that a place leads to in front of c. Each instruction is followed once a round, by
+ * the place with the most right. True: to a match, so what has less right is over. */
+static bool expect_follow(rex_expect *e, place at, uint32_t c)
+{
+    size_t n = 0;
+
+    e->todo[n++] = at.pc;
+    while (n) {
+        uint32_t pc = e->todo[--n];
+        while (pc != NOWHERE && e->seen[pc] != e->round) {
+            e->seen[pc] = e->round;
+            e->work++;
+            if (e->program.step[pc].op == REX_MATCH) {
+                expect_match(e, (size_t)e->program.step[pc].x, at.from);
+                return true;
+            }
+            pc = expect_step(e, pc, at.from, c, &n);
+        }
+    }
+    return false;
+}
+
+/* All places in front of c, and one more match that may begin here. `next` are those behind it. */
+static void expect_round(rex_expect *e, uint32_t c)
+{
+    bool over = false;
+
+    expect_new_round(e);
+    e->next.n = 0;
+    for (size_t i = 0; i < e->now.n && !over; i++)
+        over = expect_follow(e, e->now.at[i], c);
+    if (!over && !e->found)
+        expect_follow(e, (place){0, e->at}, c);
+}
+
+static void expect_advance(rex_expect *e, uint32_t c, size_t bytes)
+{
+    places was = e->now;
+
+    expect_round(e, c);
+    e->now = e->next;
+    e->next = was;
+    e->before = c;
+    e->at += bytes;
+}
+
+static enum rex_found expect_told(rex_expect *e, rex_match *ret_match)
+{
+    *ret_match = e->match;
+    rex_expect_begin(e, e->match.to);
+    return REX_FOUND;
+}
+
+enum rex_found rex_expect_read(rex_expect *e, const char *p, size_t n, bool all,
+                               rex_match *ret_match)
+{
+    uint32_t c;
+
+    e->work = 0;
+    for (size_t k; n; p += k, n -= k) {
+        if (e->work >= REX_WORK_MAX)
+            return REX_MORE;
+        k = rex_char(p, n, &c);
+        expect_advance(e, c, k);
+        if (e->found && (!e->now.n || e->at - e->match.to > REX_WINDOW))
+            return expect_told(e, ret_match);
+    }
+    if (!all)
+        return REX_NOTHING;
+    if (e->at > e->begin)
+        expect_round(e, NO_CHAR);
+    return e->found ? expect_told(e, ret_match) : REX_NOTHING;
 }

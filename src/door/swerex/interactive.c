@@ -61,7 +61,7 @@ typedef struct act {
     exec *watched; /* whose watch on_output is; a reference */
     relay_job *job;
     bool sent, took, raises;
-    uint64_t seq, deadline, searched;
+    uint64_t seq, deadline;
     int tries;
     char *text; /* of a command of the session */
     buf output;
@@ -190,7 +190,6 @@ static void expect_own(act *a, const char *text)
 static void enter(act *a, relay_io *io, enum stage stage, uint64_t ns)
 {
     a->stage = stage;
-    a->searched = 0;
     a->deadline = ns == UINT64_MAX ? 0 : io->now + ns;
 }
 
@@ -466,15 +465,14 @@ static enum relay_next look(act *a, relay_io *io)
         return send_action(a, io);
     bool callers = a->stage == STAGE_WAIT || a->stage == STAGE_STOP || a->stage == STAGE_KILL;
     bool ended = rex_terminal_over(a->t); /* before its bytes */
-    enum rex_found found =
-        rex_terminal_find(a->t, callers ? a->wanted : a->own, &a->searched, &said, &m);
-    if (found != REX_NOTHING)
-        return found == REX_FOUND ? arrived(a, io, &said, &m) : RELAY_MORE;
-    if (ended)
+    enum rex_found found = rex_terminal_find(a->t, callers ? a->wanted : a->own, &said, &m);
+    if (found == REX_FOUND)
+        return arrived(a, io, &said, &m);
+    if (ended && found == REX_NOTHING)
         return over(a, io);
     if (a->deadline && io->now >= a->deadline)
         return late(a, io);
-    io->wake_at = a->deadline;
+    io->wake_at = found == REX_MORE ? io->now : a->deadline; /* others on the lane have a turn */
     return RELAY_WAIT;
 }
 
@@ -576,7 +574,7 @@ static err *act_begin(request *rq, response *rs, sandbox *sb, session *s, rex_ac
     a->t = t;
     err *e = rex_expect_new(in->expect, REX_PROMPT, &a->wanted);
     if (!e)
-        e = rex_ground_take(rq, sb, s, in->n + REX_PENDING_MAX, &a->g);
+        e = rex_ground_take(rq, sb, s, in->n + REX_PENDING_MAX + rex_expect_size(a->wanted), &a->g);
     if (!e) {
         a->a = *in;
         *in = (rex_action){0};

@@ -8,7 +8,7 @@
 #include "door/swerex/text.h"
 
 #define CHUNK 16384u
-#define PIECE 32768u /* that is searched at a stretch */
+#define PIECE 32768u /* that is read at a stretch */
 
 struct rex_terminals {
     pthread_mutex_t lock; /* before a terminal's */
@@ -174,17 +174,19 @@ static void take(rex_terminal *t, const char *p, size_t n)
         forget(t, t->pending.len - REX_PENDING_MAX);
 }
 
-static void pull(rex_terminal *t)
+/* Takes what has come, but not much more than a piece: the rest waits where it is stored, and is
+ * searched before anything of it is dropped. False: there may be more. Lock held. */
+static bool terminal_pull(rex_terminal *t)
 {
     char chunk[CHUNK];
-    uint64_t gap = 0;
+    uint64_t gap = 0, end = t->at + PIECE;
     size_t n = 1;
 
-    while (t->x && n) {
+    while (t->x && n && t->at < end) {
         err *e = exec_read(t->x, 1, t->at, chunk, sizeof chunk, &n, &gap);
         if (e) {
             err_drop(e, "swerex");
-            return;
+            return true;
         }
         if (gap > t->at) {
             t->at = gap;
@@ -193,13 +195,13 @@ static void pull(rex_terminal *t)
             take(t, chunk, n);
         }
     }
+    return !t->x || !n;
 }
 
-typedef struct piece { /* of what is pending, with what a match may have before it */
+typedef struct piece { /* of what is pending */
     buf text;
-    uint64_t at; /* its first byte, of all */
-    size_t from; /* where in it the search begins: a byte before that is there for its kind */
-    bool last;   /* nothing is behind it */
+    uint64_t matched; /* as it was then */
+    bool last;        /* nothing is behind it */
 } piece;
 
 static void piece_done(piece *p)
@@ -207,44 +209,59 @@ static void piece_done(piece *p)
     buf_done(&p->text);
 }
 
-static void take_piece(rex_terminal *t, uint64_t searched, piece *ret)
+/* A search begins anew behind each match, whoever's it was, and where bytes were dropped before it
+ * came to them. Lock held. */
+static void terminal_aim(const rex_terminal *t, rex_expect *e)
 {
-    LOCK_SCOPE(&t->lock);
-
-    pull(t);
-    uint64_t end = t->gone + t->pending.len;
-    uint64_t to = searched > t->gone ? searched + PIECE : t->gone + PIECE;
-    ret->at = searched > t->gone + REX_WINDOW ? searched - REX_WINDOW - 1 : t->gone;
-    ret->from = ret->at > t->gone;
-    ret->last = to >= end;
-    to = ret->last ? end : to;
-    if (to > ret->at)
-        buf_append(&ret->text, t->pending.p + (ret->at - t->gone), to - ret->at);
+    if (rex_expect_begun(e) < t->matched || rex_expect_at(e) < t->gone)
+        rex_expect_begin(e, t->gone);
 }
 
-/* False: another has taken it meanwhile. */
-static bool take_match(rex_terminal *t, const piece *p, const rex_match *m, buf *ret_before)
+/* A piece ends between two characters. */
+static void terminal_take_piece(rex_terminal *t, rex_expect *e, piece *ret)
 {
     LOCK_SCOPE(&t->lock);
 
-    if (p->at + m->from < t->gone)
+    terminal_aim(t, e);
+    bool drained = rex_expect_at(e) == t->gone + t->pending.len && terminal_pull(t);
+    terminal_aim(t, e);
+    size_t from = rex_expect_at(e) - t->gone, n = t->pending.len - from;
+    ret->last = drained && n <= 2 * PIECE;
+    if (n > 2 * PIECE)
+        n = rex_whole(t->pending.p + from, 2 * PIECE);
+    ret->matched = t->matched;
+    if (n)
+        buf_append(&ret->text, t->pending.p + from, n);
+}
+
+/* False: another has taken it meanwhile. Of a match whose beginning was dropped there is the rest. */
+static bool terminal_take_match(rex_terminal *t, const piece *p, const rex_match *m,
+                                buf *ret_before)
+{
+    LOCK_SCOPE(&t->lock);
+
+    if (p->matched != t->matched || m->to < t->gone)
         return false;
-    buf_append(ret_before, t->pending.p, p->at + m->from - t->gone);
-    forget(t, p->at + m->to - t->gone);
+    if (m->from > t->gone)
+        buf_append(ret_before, t->pending.p, m->from - t->gone);
+    forget(t, m->to - t->gone);
+    t->matched = m->to;
     t->program = !m->last;
     return true;
 }
 
-enum rex_found rex_terminal_find(rex_terminal *t, const rex_expect *e, uint64_t *searched,
-                                 buf *ret_before, rex_match *ret_match)
+enum rex_found rex_terminal_find(rex_terminal *t, rex_expect *e, buf *ret_before,
+                                 rex_match *ret_match)
 {
     CLEANUP(piece_done) piece p = {0};
 
-    take_piece(t, *searched, &p);
-    if (p.text.len > p.from && rex_expect_find(e, buf_cstr(&p.text), p.text.len, p.from, ret_match))
-        return take_match(t, &p, ret_match, ret_before) ? REX_FOUND : REX_MORE;
-    *searched = p.at + p.text.len;
-    return p.last ? REX_NOTHING : REX_MORE;
+    terminal_take_piece(t, e, &p);
+    enum rex_found found = rex_expect_read(e, p.text.p, p.text.len, p.last, ret_match);
+    if (found == REX_FOUND && !terminal_take_match(t, &p, ret_match, ret_before)) {
+        rex_expect_begin(e, 0);
+        return REX_MORE;
+    }
+    return p.last || found == REX_FOUND ? found : REX_MORE;
 }
 
 bool rex_terminal_over(rex_terminal *t)

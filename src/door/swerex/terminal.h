@@ -11,12 +11,13 @@
 typedef struct rex_terminal {
     pthread_mutex_t lock; /* from here to the next blank line */
     unsigned refs;
-    exec *x;       /* NULL: it is being started */
-    uint64_t at;   /* read so far */
-    buf pending;   /* decoded, not matched yet */
-    uint64_t gone; /* decoded bytes before it: matched, or too many */
-    bool program;  /* the prompt is not what came last: something is in front of the shell */
-    bool taken;    /* an action waits */
+    exec *x;          /* NULL: it is being started */
+    uint64_t at;      /* read so far */
+    buf pending;      /* decoded, not matched yet */
+    uint64_t gone;    /* decoded bytes before it: matched, or too many */
+    uint64_t matched; /* the end of the last match: searches begin behind it */
+    bool program;     /* the prompt is not what came last: something is in front of the shell */
+    bool taken;       /* an action waits */
 
     rex_terminals *table;
     char key[SANDBOX_ID_LEN + 24];
@@ -29,16 +30,10 @@ bool rex_terminal_busy(rex_terminal *t); /* a program is in front of its shell *
 bool rex_terminal_left(rex_terminal *t); /* its shell is at the prompt, and nobody waits */
 /* Its shell ends; the next one to ask gets another terminal. */
 void rex_terminal_end(rex_terminal *t);
-/* Takes what has come and searches a piece of it, without the lock. *searched: how far has been
- * searched before, of all that was ever decoded; 0 at first. FOUND: it is taken with what was
- * before it. */
-enum rex_found {
-    REX_FOUND,
-    REX_NOTHING,
-    REX_MORE /* there are pieces left: call again */
-};
-enum rex_found rex_terminal_find(rex_terminal *t, const rex_expect *e, uint64_t *searched,
-                                 buf *ret_before, rex_match *ret_match);
+/* Takes what has come and searches a piece of it, without the lock. FOUND: it is taken with what was
+ * before it. MORE: there are pieces left; others have their turn before the next. */
+enum rex_found rex_terminal_find(rex_terminal *t, rex_expect *e, buf *ret_before,
+                                 rex_match *ret_match);
 /* The shell has ended. */
 bool rex_terminal_over(rex_terminal *t);
 err *rex_terminal_type(rex_terminal *t, const char *p, size_t n) ERR_MUST;

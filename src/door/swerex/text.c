@@ -47,6 +47,22 @@ static size_t step(const char *text, size_t n, enum utf8_fault *ret_fault)
     return i;
 }
 
+size_t rex_char(const char *p, size_t n, uint32_t *ret_char)
+{
+    static const unsigned char HEAD[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    enum utf8_fault fault;
+    size_t len = step(p, n, &fault);
+
+    if (fault != UTF8_FINE) {
+        *ret_char = 0xdc00 | (unsigned char)*p;
+        return 1;
+    }
+    *ret_char = (unsigned char)*p & HEAD[len];
+    for (size_t i = 1; i < len; i++)
+        *ret_char = *ret_char << 6 | ((unsigned char)p[i] & 0x3f);
+    return len;
+}
+
 static void escape(buf *out, const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)

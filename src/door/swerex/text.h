@@ -4,11 +4,15 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 
 /* bytes.decode("utf-8", errors="backslashreplace"): always valid UTF-8. */
 void rex_decode(buf *out, const char *p, size_t n);
+/* Reads the character at the front of n bytes (at least one) and returns its length. A byte that is
+ * not UTF-8 is a character of its own, as Python's surrogateescape has it. */
+size_t rex_char(const char *p, size_t n, uint32_t *ret_char);
 /* Of n bytes those in front of a character that is not all there. */
 size_t rex_whole(const char *p, size_t n);
 /* What SWE-ReX does to a terminal's output: escape sequences go, \r\n is \n. In place. */
