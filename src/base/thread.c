@@ -71,6 +71,17 @@ pthread_t thread_start(const char *name, void *(*run)(void *), void *arg)
     return t;
 }
 
+err *thread_try_start(const char *name, void *(*run)(void *), void *arg, pthread_t *ret_thread)
+{
+    int bad = start(name, run, arg, 0, ret_thread);
+
+    if (!bad)
+        return NULL;
+    return err_remedy(err_sys(ERR_UNAVAILABLE, bad, "cannot start the thread '%s'", name),
+                      "Try again later. The machine has no room for more threads: see "
+                      "kernel.threads-max and the memory that is free.");
+}
+
 void thread_detach(const char *name, void *(*run)(void *), void *arg)
 {
     pthread_t t;

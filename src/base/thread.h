@@ -7,14 +7,18 @@
 #include <stdint.h>
 
 #include "base/cleanup.h"
+#include "base/err.h"
 
 #define THREAD_STACK (256 * 1024)
 
 /* Starts a thread with all signals blocked; 15 bytes of its name count. Aborts when the machine has
- * no room for it. */
+ * no room for it: for threads of the program itself, at its start. */
 pthread_t thread_start(const char *name, void *(*run)(void *), void *arg);
 /* The same, detached. */
 void thread_detach(const char *name, void *(*run)(void *), void *arg);
+/* The same, for threads that a request causes. ERR_UNAVAILABLE: there is no room for it now. */
+err *thread_try_start(const char *name, void *(*run)(void *), void *arg,
+                      pthread_t *ret_thread) ERR_MUST;
 /* The same, for a thread one can do without: false when there is no room for it. */
 bool thread_try_detach(void *(*run)(void *), void *arg);
 

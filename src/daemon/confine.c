@@ -215,13 +215,22 @@ static err *launch_confined(const order *o)
     return o->local ? NULL : confine_limit(*o->ret_pid, RLIMIT_FSIZE, SKOPEO_FSIZE);
 }
 
-/* A thread for each program: a domain cannot be left. */
 static void *launch(void *arg)
 {
     order *o = arg;
 
     o->failure = launch_confined(o);
     return NULL;
+}
+
+/* A thread for each program: a domain cannot be left. */
+static void launch_apart(order *o)
+{
+    pthread_t thread;
+
+    o->failure = thread_try_start("launch", launch, o, &thread);
+    if (!o->failure)
+        pthread_join(thread, NULL);
 }
 
 static void *start_programs(void *arg)
@@ -233,7 +242,7 @@ static void *start_programs(void *arg)
             pthread_cond_wait(&starter.changed, &starter.lock);
         order *o = starter.waiting;
         pthread_mutex_unlock(&starter.lock);
-        pthread_join(thread_start("launch", launch, o), NULL);
+        launch_apart(o);
         pthread_mutex_lock(&starter.lock);
         o->done = true;
         starter.waiting = NULL;

@@ -188,8 +188,12 @@ static err *start_unpacker(lane *l)
     fcntl(l->out, F_SETFL, O_NONBLOCK);
     l->format = format_of(l->head, l->nhead);
     l->nhead = HEAD_LEN + 1;
+    err *e = thread_try_start("layer", run_unpacker, l, &l->thread);
+    if (e) {
+        close(TAKE_FD(l->in));
+        return e;
+    }
     l->started = true;
-    l->thread = thread_start("layer", run_unpacker, l);
     FAULT_KILL("pull.handing_over");
     return NULL;
 }

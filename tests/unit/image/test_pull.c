@@ -1,5 +1,6 @@
 /* Pulls with the real skopeo from an OCI layout made here, a real store and a backend that only
  * takes notes. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,6 +17,19 @@
 #include "image/manifest.h"
 
 #include "../unit.h"
+
+/* ---- a machine without room for threads ---- */
+
+static atomic_bool no_threads;
+
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *),
+                          void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+    return no_threads ? EAGAIN : __real_pthread_create(t, attr, run, arg);
+}
 
 /* ---- a backend that counts ---- */
 
@@ -492,6 +506,21 @@ static void failures_have_their_codes(void **state)
     assert_true(staging_is_empty(p));
 }
 
+static void a_pull_fails_for_want_of_a_thread_and_no_more(void **state)
+{
+    place *p = *state;
+    CLEANUP(image_unrefp) image *got = NULL;
+
+    no_threads = true;
+    err *e = pull(p, p->source, "mine", PULL_MISSING, &got);
+    no_threads = false;
+    assert_err(e, ERR_UNAVAILABLE);
+    assert_int_equal(p->notes.unpacked, 0);
+    assert_ok(pull(p, p->source, "mine", PULL_MISSING, &got));
+    assert_int_equal(p->notes.unpacked, 2);
+    assert_true(staging_is_empty(p));
+}
+
 static void images_survive_a_restart(void **state)
 {
     place *p = *state;
@@ -603,6 +632,7 @@ int main(void)
         TEST(pulls_that_never_end_keep_a_place_for_others),
         TEST(pulls_of_one_owner_that_wait_are_limited),
         TEST(failures_have_their_codes),
+        TEST(a_pull_fails_for_want_of_a_thread_and_no_more),
         TEST(images_survive_a_restart),
         TEST(prune_forgets_what_has_no_name),
         TEST(prune_all_keeps_what_is_used),
