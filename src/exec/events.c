@@ -53,6 +53,7 @@ static void rearm(exec_table *t, exec *x)
     if (x->discarded && !x->ended) { /* its verb died with an earlier life of ours */
         x->timed_out = true;
         atomic_store(&x->due, true);
+        pump_kick(&x->limit);
     }
     if (x->timeout_ms && !x->ended && !x->here)
         exec_deadline(x, table_left(t, x->begin_ns, x->timeout_ms));
@@ -188,18 +189,12 @@ void exec_table_bind(exec_table *t, backend *b, box *x, void (*on_gone)(void *ar
         on_gone(arg, "pid 1 is dead");
 }
 
-static void close_fds(int fd[SP_FDS_MAX])
-{
-    for (int i = 0; i < SP_FDS_MAX; i++)
-        closep(&fd[i]);
-}
-
 /* lock held. The keep descriptor is the same open file as the one we gave. */
 static void take_fds(exec *x, int fd[SP_FDS_MAX])
 {
     for (int i = 0; i < SP_FDS_MAX; i++) {
         if (i == SP_FD_KEEP && x->fd[i] >= 0)
-            close(fd[i] >= 0 ? TAKE_FD(fd[i]) : -1);
+            x->keep_copy = TAKE_FD(fd[i]);
         else
             x->fd[i] = TAKE_FD(fd[i]);
     }
@@ -240,7 +235,7 @@ static void on_started(void *arg, uint64_t id, int errnum, const struct sp_start
             pump_kick(&x->job);
     }
     if (!errnum)
-        close_fds(fd);
+        close_soon(t, fd, SP_FDS_MAX); /* it has them, or has ended */
     if (x)
         exec_notify(x); /* whoever waits for the start of a silent command */
 }

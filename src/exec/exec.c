@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -595,6 +594,7 @@ void exec_discard(exec *x, enum exec_discard how)
         } else if (live) { /* the time limit's first or second step */
             x->timed_out = how == DISCARD_KILL;
             atomic_store(&x->due, true);
+            pump_kick(&x->limit);
         }
     }
     if (live)
@@ -615,11 +615,7 @@ err *exec_resize(exec *x, uint16_t rows, uint16_t cols)
     TRY(check_live(x));
     if (t->frames)
         return t->ops->resize(t->box, x->id, rows, cols);
-    x->rows = rows;
-    x->cols = cols;
-    if (x->fd[SP_FD_IN] >= 0 && !x->fds_new) {
-        struct winsize ws = {.ws_row = rows, .ws_col = cols};
-        ioctl(x->fd[SP_FD_IN], TIOCSWINSZ, &ws);
-    }
+    atomic_store(&x->size, (uint32_t)rows << 16 | cols);
+    pump_kick(&x->job);
     return NULL;
 }

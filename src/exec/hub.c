@@ -73,8 +73,10 @@ void exec_hub_free(exec_hub *h)
 
     if (!h)
         return;
-    pump_stop(h->pump);
+    bool stopped = pump_stop(h->pump);
     sync_stop(h);
+    if (!stopped)
+        return; /* what a thread still uses goes with the process */
     do {
         {
             LOCK_SCOPE(&h->lock);

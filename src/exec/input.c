@@ -257,8 +257,6 @@ err *exec_feed(exec *x, const void *p, size_t n, uint64_t offset)
         if (FAULT("session.half_frame"))
             feed_half(x, p, n);
         TRY(append(x, p, n, false));
-        if (!x->table->frames && io_feed(x, n))
-            return NULL;
     }
     pump_kick(&x->job);
     return NULL;

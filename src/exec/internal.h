@@ -5,7 +5,9 @@
  *     table.lock → tunnel.lock → lane locks, the timer's lock
  *     exec.in_lock → exec.watch_lock → nothing
  *
- * Bytes are moved with no lock held, but for tunnel.lock, and that move never waits.
+ * No lock is held during a call on a descriptor of a sandbox (splice, ioctl, fcntl, the last close):
+ * a command can hold its pipe's mutex in the kernel, and the call waits for it. Such calls are made
+ * on lanes of the pump only, which survive that; closes elsewhere go through close_soon().
  * Backend functions may be called with or without table.lock: they only queue. */
 #pragma once
 
@@ -123,6 +125,10 @@ struct exec_table {
     struct sync_due due;
     uint32_t *logs; /* records of its sessions, in order */
     size_t nlogs, logs_cap;
+    pump_party party; /* its own synchronisation, as the next */
+    pump_job close_job;
+    int *closing; /* descriptors of the sandbox, for it */
+    size_t nclosing;
     map frame_ends; /* only while it is opened: exec → struct frame_end, */
     map carriers;   /* and session → the one of its newest command */
     map keys;       /* key → key_entry */
@@ -166,7 +172,6 @@ enum oom_known {
 
 /* The part of an exec that only its job touches. */
 struct exec_io {
-    uint32_t watched[SP_FDS_MAX];
     bool installed; /* the descriptors have been looked at */
     bool eof[2];
     bool ceiling[2];
@@ -175,6 +180,7 @@ struct exec_io {
     bool acked;
     bool hung_up;  /* pty: no slave open now */
     bool tty_full; /* pty: input waits for room */
+    buf tty;       /* pty: input taken from tty_in that is not written yet */
     bool full;     /* counts in hub->full */
     bool parked;   /* nothing is watched until the retry timer */
     unsigned backoff_ms;
@@ -196,6 +202,7 @@ struct exec {
     char command[JOURNAL_COMMAND_MAX];
     spool out[2];
     pump_job job;
+    pump_job limit; /* its time limit: on the pump's own lanes, whatever the sandbox's pipes do */
     pump_timer deadline, retry;
     uint64_t deadline_at; /* by the table's clock; 0: none. table->lock */
     struct exec_io io;
@@ -232,13 +239,14 @@ struct exec {
     exec_end end;
     int fd[SP_FDS_MAX];     /* changed by the job (and once by `started`) under the lock */
     bool fds_have, fds_new; /* they came; the job has not seen them yet */
-    bool in_open;           /* stdin is a pipe, and it and its file have been checked */
+    int keep_copy;          /* of fd[SP_FD_KEEP], to be closed by the job */
     bool stream_eof[2];     /* frames form */
     uint64_t at_exit[2];    /* frames form: lengths when `exited` came */
-    uint16_t rows, cols;    /* asked for; 0: nothing new */
     buf tty_in;
 
-    pthread_mutex_t in_lock; /* the stdin file's end, and who moves it into the pipe */
+    _Atomic uint32_t size; /* pty: rows and columns asked for, 16 bits each; 0: nothing new */
+
+    pthread_mutex_t in_lock; /* the stdin file's end */
     _Atomic uint64_t in_len, in_taken;
     _Atomic bool in_eof;
 
@@ -314,6 +322,13 @@ void tunnels_abandon(exec_table *t);
 
 /* job.c: one exec's work on its pump thread */
 void job_init(exec *x);
+void job_done(exec *x);
+
+/* close.c */
+void close_init(exec_table *t);
+void close_done(exec_table *t);
+/* Takes the descriptors, of which any may be -1, and closes them on a lane. Without the lock. */
+void close_soon(exec_table *t, int *fd, size_t n);
 
 /* pause.c; table->lock held */
 uint64_t table_clock(const exec_table *t);
@@ -327,9 +342,6 @@ void io_output(exec *x);
 /* After the exit: moves what is there. False: the disk is full, come again. */
 bool io_drain(exec *x);
 void io_input(exec *x);
-/* Any thread, in_lock held: the last n bytes of the stdin file straight into the pipe, which spares
- * them the way over the pump's thread. False: the job has to do it. */
-bool io_feed(exec *x, size_t n);
 /* The last thing a run does: the job may be running on its new lane when this returns. */
 void io_choose_lane(exec *x);
 void io_close_all(exec *x);

@@ -57,15 +57,22 @@ static bool is_kind(int fd, int i, bool pty, int root, const char *in_path)
 
 static void shut(exec *x, int i)
 {
+    CLEANUP(closep) int fd = -1;
+
     if (x->fd[i] < 0)
         return;
-    if (x->io.watched[i])
-        pump_watch(&x->job, x->fd[i], x->io.watched[i], 0);
-    x->io.watched[i] = 0;
+    pump_watch(&x->job, x->fd[i], 0);
     LOCK_SCOPE(&x->table->lock);
-    if (i == SP_FD_IN || i == SP_FD_KEEP)
-        x->in_open = false;
-    close(TAKE_FD(x->fd[i]));
+    fd = TAKE_FD(x->fd[i]); /* closed behind the lock */
+}
+
+static void io_resize(exec *x)
+{
+    uint32_t size = is_pty(x) && x->fd[SP_FD_IN] >= 0 ? atomic_exchange(&x->size, 0) : 0;
+    struct winsize ws = {.ws_row = (uint16_t)(size >> 16), .ws_col = (uint16_t)size};
+
+    if (size)
+        ioctl(x->fd[SP_FD_IN], TIOCSWINSZ, &ws);
 }
 
 void io_install(exec *x)
@@ -78,6 +85,8 @@ void io_install(exec *x)
             return;
         x->fds_new = false;
     }
+    closep(&x->keep_copy);
+    x->keep_copy = -1;
     input_path(x, path);
     for (int i = 0; i < SP_FDS_MAX; i++)
         if (x->fd[i] >= 0 && !is_kind(x->fd[i], i, is_pty(x), x->table->hub->o.spool_dir, path)) {
@@ -87,14 +96,6 @@ void io_install(exec *x)
             shut(x, i);
         }
     x->io.installed = true;
-    LOCK_SCOPE(&x->table->lock);
-    x->in_open =
-        x->flags & JOURNAL_F_STDIN && !is_pty(x) && x->fd[SP_FD_IN] >= 0 && x->fd[SP_FD_KEEP] >= 0;
-    if (is_pty(x) && x->fd[SP_FD_IN] >= 0) {
-        struct winsize ws = {.ws_row = x->rows, .ws_col = x->cols};
-        if (ws.ws_row)
-            ioctl(x->fd[SP_FD_IN], TIOCSWINSZ, &ws);
-    }
 }
 
 /* ---- output ---- */
@@ -228,25 +229,22 @@ static void watch(exec *x, int i, uint32_t events)
 {
     if (x->fd[i] < 0)
         return;
-    if (pump_watch(&x->job, x->fd[i], x->io.watched[i], events))
-        x->io.watched[i] = events;
-    else if (events) /* nobody would tell of its bytes: look again */
+    if (!pump_watch(&x->job, x->fd[i], events) &&
+        events) /* nobody would tell of its bytes: look again */
         pump_timer_set(x->table->hub->pump, &x->retry, now_mono_ns() + BACKOFF_MIN * NS_PER_MS);
 }
 
-static void rewatch(exec *x, bool any)
+static void rewatch(exec *x)
 {
     for (int s = 0; s < 2; s++) {
-        bool want = any && !x->io.parked && !x->io.eof[s] && !x->io.ceiling[s];
+        bool want = !x->io.parked && !x->io.eof[s] && !x->io.ceiling[s];
         if (!is_pty(x))
             watch(x, SP_FD_OUT + s, want ? EPOLLIN : 0);
         else if (!s)
             watch(x, SP_FD_IN,
                   (want && !x->io.hung_up ? EPOLLIN : 0) |
-                      (any && x->io.tty_full && !x->io.hung_up ? EPOLLOUT : 0));
+                      (x->io.tty_full && !x->io.hung_up ? EPOLLOUT : 0));
     }
-    if (!any && !is_pty(x))
-        watch(x, SP_FD_IN, 0);
 }
 
 /* The command and the pump run side by side instead of in turns. The memory is the sandbox's. */
@@ -272,7 +270,6 @@ void io_choose_lane(exec *x)
     }
     if (want == bulk)
         return;
-    rewatch(x, false);
     if (want && !is_pty(x))
         widen(x);
     pump_move(x->table->hub->pump, &x->job, want);
@@ -298,7 +295,7 @@ void io_output(exec *x)
         io_retry_later(x, st);
     else
         unpark(x);
-    rewatch(x, true);
+    rewatch(x);
     x->io.window_bytes += moved;
     if (moved)
         exec_notify(x);
@@ -318,7 +315,7 @@ bool io_drain(exec *x)
         exec_notify(x);
     if (st != SPOOL_MORE) {
         io_retry_later(x, st);
-        rewatch(x, true);
+        rewatch(x);
         return false;
     }
     FAULT_KILL("exec.drained");
@@ -361,7 +358,7 @@ static void note_taken(exec *x, uint64_t position)
 
 /* The position lives in the open file that init keeps and the kernel moves it in the same call that
  * fills the pipe: after a kill the next one goes on exactly there. Two at once would move the same
- * bytes: in_lock is held. */
+ * bytes: only the job does. */
 static ssize_t move_input(exec *x, uint64_t left)
 {
     ssize_t n;
@@ -373,19 +370,6 @@ static ssize_t move_input(exec *x, uint64_t left)
     if (n > 0)
         FAULT_KILL("stdin.moved");
     return n;
-}
-
-bool io_feed(exec *x, size_t n)
-{
-    uint64_t len = atomic_load(&x->in_len);
-
-    LOCK_SCOPE(
-        &x->table->lock); /* nobody closes the descriptors meanwhile; the pipe does not block */
-    if (!x->in_open || n > IN_CHUNK || atomic_load(&x->in_taken) + n != len ||
-        move_input(x, n) != (ssize_t)n)
-        return false;
-    atomic_store(&x->in_taken, len);
-    return true;
 }
 
 static void pipe_input(exec *x)
@@ -420,27 +404,38 @@ static void pipe_input(exec *x)
         exec_notify(x);
 }
 
-static void tty_input(exec *x)
+/* Returns how many bytes of waiting input the terminal took; *ret_full: it takes no more now. */
+static size_t tty_write(exec *x, const buf *in, bool *ret_full)
 {
-    bool full = false;
     size_t done = 0;
 
+    *ret_full = false;
+    while (done < in->len && !*ret_full) {
+        ssize_t n = write(x->fd[SP_FD_IN], in->p + done, in->len - done);
+        if (n > 0)
+            done += (size_t)n;
+        else if (n < 0 && errno == EAGAIN)
+            *ret_full = true;
+        else if (n == 0 || errno != EINTR)
+            done = in->len; /* nobody can read it */
+    }
+    return done;
+}
+
+static void tty_input(exec *x)
+{
     {
         LOCK_SCOPE(&x->table->lock);
-        while (done < x->tty_in.len && !full) {
-            ssize_t n = write(x->fd[SP_FD_IN], x->tty_in.p + done, x->tty_in.len - done);
-            if (n > 0)
-                done += (size_t)n;
-            else if (n < 0 && errno == EAGAIN)
-                full = true;
-            else if (n == 0 || errno != EINTR)
-                done = x->tty_in.len; /* nobody can read it */
-        }
-        buf_consume(&x->tty_in, done);
-        atomic_store(&x->in_taken, atomic_load(&x->in_len) - x->tty_in.len);
+        buf_append(&x->io.tty, x->tty_in.p, x->tty_in.len);
+        buf_clear(&x->tty_in);
     }
-    x->io.tty_full = full;
-    rewatch(x, true);
+    size_t done = tty_write(x, &x->io.tty, &x->io.tty_full);
+    buf_consume(&x->io.tty, done);
+    if (done) {
+        LOCK_SCOPE(&x->table->lock);
+        atomic_store(&x->in_taken, atomic_load(&x->in_len) - x->tty_in.len - x->io.tty.len);
+    }
+    rewatch(x);
     if (done)
         exec_notify(x);
 }
@@ -449,12 +444,11 @@ void io_input(exec *x)
 {
     if (!x->io.installed || x->fd[SP_FD_IN] < 0)
         return;
+    io_resize(x);
     if (is_pty(x))
         tty_input(x);
     else if (!(x->flags & JOURNAL_F_STDIN))
         end_input(x);
-    else if (!x->stdin_over) {
-        LOCK_SCOPE(&x->in_lock);
+    else if (!x->stdin_over)
         pipe_input(x);
-    }
 }

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -138,7 +139,6 @@ static void job_run(pump_job *j)
 
     if (!look(x, &s))
         return;
-    on_deadline(x);
     if (x->table->frames) {
         frames_refetch(x);
         frames_input(x);
@@ -165,12 +165,32 @@ static void job_unref(pump_job *j)
     exec_unref(exec_of(j));
 }
 
+static exec *limit_exec(pump_job *j)
+{
+    return (exec *)((char *)j - offsetof(exec, limit));
+}
+
+static void limit_run(pump_job *j)
+{
+    on_deadline(limit_exec(j));
+}
+
+static void limit_ref(pump_job *j)
+{
+    exec_ref(limit_exec(j));
+}
+
+static void limit_unref(pump_job *j)
+{
+    exec_unref(limit_exec(j));
+}
+
 static void deadline_fire(pump_timer *t)
 {
     exec *x = (exec *)((char *)t - offsetof(exec, deadline));
 
     atomic_store(&x->due, true);
-    pump_kick(&x->job);
+    pump_kick(&x->limit);
 }
 
 static void retry_fire(pump_timer *t)
@@ -183,9 +203,22 @@ static void retry_fire(pump_timer *t)
 
 void job_init(exec *x)
 {
-    x->job = (pump_job){.run = job_run, .ref = job_ref, .unref = job_unref};
-    pump_job_init(x->table->hub->pump, &x->job, hash_bytes(&x->table, sizeof(void *)) + x->id);
+    uint64_t spread = hash_bytes(&x->table, sizeof(void *)) + x->id;
+
+    x->job =
+        (pump_job){.run = job_run, .ref = job_ref, .unref = job_unref, .party = &x->table->party};
+    x->limit = (pump_job){.run = limit_run, .ref = limit_ref, .unref = limit_unref};
+    pump_job_init(x->table->hub->pump, &x->job, spread);
+    pump_job_init(x->table->hub->pump, &x->limit, spread);
+    x->keep_copy = -1;
     x->deadline.fire = deadline_fire;
     x->retry.fire = retry_fire;
     x->taken_known = true;
+}
+
+void job_done(exec *x)
+{
+    buf_done(&x->io.tty);
+    closep(&x->keep_copy);
+    pump_job_done(&x->job);
 }

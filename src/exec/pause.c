@@ -50,6 +50,7 @@ static void go_on(exec_table *t, uint64_t still_ns)
     for (exec *x = t->live; x; x = x->live_next) {
         if (!x->ended)
             arm(x);
+        pump_kick(&x->limit);
         pump_kick(&x->job);
     }
 }

@@ -1,3 +1,4 @@
+/* The pump's threads, and the watch that notices one that blocks. */
 #include "exec/pump.h"
 
 #include <errno.h>
@@ -13,287 +14,392 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "base/thread.h"
+#include "exec/lane.h"
 
-#define FAST_MAX 4u
-#define BULK     2u
-#define BATCH    64
-#define NICE     10 /* of the bulk lanes: who floods takes little from the others */
+#define BATCH 64
+#define NICE  10 /* of lanes of those that flood or block: they take little from the others */
 
-struct pump_lane {
-    int ep, wake;
-    bool bulk, started;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pump_job *head, **tail; /* lock */
-    bool stop, woken;       /* lock */
-};
+#define TICK_NS     (40 * NS_PER_MS)
+#define STUCK_TICKS 2u
+#define STUCK_NS    (STUCK_TICKS * TICK_NS)
+#define QUIET_NS    (10 * NS_PER_S) /* without a block; twice as long each time, up to */
+#define STRIKES_MAX 6u
+#define EXTRA_MAX   256u /* threads beyond one a lane: then lanes wait, as every thread does */
+#define LANE_OVER   (-2)
+#define STOP_NS     (3 * NS_PER_S)
 
-struct pump {
-    unsigned nfast;
-    pump_lane lane[FAST_MAX + BULK];
-    _Atomic unsigned next_bulk;
-    pthread_mutex_t lock; /* timers */
-    pthread_cond_t cond;
-    pthread_t timer_thread;
-    pump_timer **heap;
-    size_t nheap, cap;
-    bool stop, timer_started;
-};
+/* ---- threads ---- */
 
-/* ---- lanes ---- */
-
-static _Thread_local pump_lane *own; /* of a lane's thread */
-
-/* lock held */
-static void enqueue(pump_lane *l, pump_job *j)
+static void worker_be_nice(void)
 {
-    if (j->queued)
-        return;
-    j->queued = true;
-    j->ref(j);
-    j->next = NULL;
-    *l->tail = j;
-    l->tail = &j->next;
+    if (setpriority(PRIO_PROCESS, (id_t)gettid(), NICE))
+        log_warn("pump", "floods of output are moved at a full priority: %s",
+                 strerrordesc_np(errno));
 }
 
-void pump_kick(pump_job *j)
+/* Locks of all held. The thread that blocks gets the party's lane if that has none yet. */
+static void lane_give(pump_lane *to, pump_worker *w, const pump_party *party)
 {
-    for (;;) {
-        pump_lane *l = atomic_load(&j->lane);
+    to->leaving = false;
+    if (to->worker) {
+        w->lane = NULL;
+        return;
+    }
+    to->worker = w;
+    w->lane = to;
+    to->quiet_ns = now_mono_ns() + (to->p->quiet_ns << to->strikes);
+    to->strikes += to->strikes < STRIKES_MAX;
+    log_info("pump", "sandbox %s gets a thread of its own: a call on one of its pipes blocks",
+             party->name ? party->name : "?");
+}
+
+/* Returns the lane of a party; *spare becomes it if it has none. alone_lock held. */
+static pump_lane *party_lane(pump *p, pump_party *party, pump_lane **spare)
+{
+    pump_lane *l = atomic_load(&party->alone);
+
+    if (l || !*spare)
+        return l;
+    l = TAKE_PTR(*spare);
+    l->next = p->alone;
+    p->alone = l;
+    atomic_store(&party->alone, l);
+    return l;
+}
+
+/* Takes over a lane whose thread is still in the run it was in when this one was started. */
+static bool worker_take_over(pump_worker *w)
+{
+    pump_lane *l = w->lane, *spare = lane_new_alone(w->p);
+    pump_job *j, *unref = NULL;
+    bool taken = false;
+
+    {
+        LOCK_SCOPE(&w->p->alone_lock);
         LOCK_SCOPE(&l->lock);
-        if (atomic_load(&j->lane) != l)
-            continue; /* it moved in between */
-        enqueue(l, j);
-        if (!l->woken && l != own) { /* which looks at its queue before it sleeps */
-            l->woken = true;
-            eventfd_write(l->wake, 1);
+        l->relief = false;
+        j = l->runs == w->run && !l->stop ? l->running : NULL;
+        pump_lane *to = j && atomic_load(&j->lane) == l ? party_lane(w->p, j->party, &spare) : NULL;
+        if (to) {
+            LOCK_SCOPE(&to->lock);
+            lane_give(to, l->worker, j->party);
+            unref = job_send_away(l, to, j) ? j : NULL;
+            l->worker = w;
+            l->running = NULL;
+            taken = true;
         }
-        return;
     }
+    if (spare)
+        lane_free(spare);
+    if (unref)
+        unref->unref(unref);
+    return taken;
 }
 
-void pump_beside(pump_job *j, pump_job *other)
+/* The run of a job has ended whose lane another thread took over meanwhile. */
+static void worker_bring_back(pump_job *j)
 {
-    atomic_store(&j->lane, atomic_load(&other->lane));
+    pump_lane *l = job_lock(j);
+
+    j->away = false;
+    l->naway--;
+    lane_enqueue(l, j);
+    lane_wake(l);
+    pthread_mutex_unlock(&l->lock);
+    j->unref(j);
 }
 
-/* Everything queued now: what is kicked meanwhile waits for the next round, behind the events. */
-static pump_job *take_round(pump_lane *l)
-{
-    LOCK_SCOPE(&l->lock);
-    pump_job *round = l->head;
-    l->head = NULL;
-    l->tail = &l->head;
-    return round;
-}
-
-static pump_job *next_of(pump_lane *l, pump_job **round)
-{
-    LOCK_SCOPE(&l->lock);
-    pump_job *j = *round;
-    if (j) {
-        *round = j->next;
-        j->queued = false;
-    }
-    return j;
-}
-
-static void take_events(pump_lane *l, const struct epoll_event *ev, int n)
+/* Events only queue jobs, and each job runs at most once for them: nothing that a run frees can
+ * still be named by an event of the same batch. Jobs leave a lane between batches. */
+static void lane_take_events(pump_lane *l, const struct epoll_event *ev, int n)
 {
     LOCK_SCOPE(&l->lock);
     for (int i = 0; i < n; i++) {
         if (ev[i].data.ptr) {
-            enqueue(l, ev[i].data.ptr);
+            lane_enqueue(l, ev[i].data.ptr);
             continue;
         }
         eventfd_t v;
         eventfd_read(l->wake, &v);
         l->woken = false;
     }
+    /* Everything queued now: what is kicked meanwhile waits for the next round, behind the
+     * events. */
+    l->round = l->head;
+    l->head = NULL;
+    l->tail = &l->head;
 }
 
-/* False: it is to stop. */
-static bool look(pump_lane *l, int *ret_timeout)
+/* Ends the run of *job and takes the next of the round; NULL: there is none. False: another thread
+ * has the lane, and *job is away. */
+static bool lane_next(pump_lane *l, const pump_worker *w, pump_job **job)
 {
+    pump_job *j;
+
     LOCK_SCOPE(&l->lock);
-    *ret_timeout = l->head ? 0 : -1;
-    return !l->stop;
-}
-
-/* Events only queue jobs, and each job runs at most once for them: nothing that a run frees can
- * still be named by an event of the same batch. */
-static void *lane_run(void *arg)
-{
-    pump_lane *l = arg;
-    struct epoll_event ev[BATCH];
-    int timeout;
-
-    own = l;
-    if (l->bulk && setpriority(PRIO_PROCESS, (id_t)gettid(), NICE))
-        log_warn("pump", "floods of output are moved at a full priority: %s",
-                 strerrordesc_np(errno));
-    while (look(l, &timeout)) {
-        int n = epoll_wait(l->ep, ev, BATCH, timeout);
-        if (n < 0 && errno != EINTR) {
-            log_error("pump", "epoll_wait: %s", strerrordesc_np(errno));
-            abort();
-        }
-        take_events(l, ev, n);
-        pump_job *round = take_round(l), *j;
-        while ((j = next_of(l, &round))) {
-            j->run(j);
-            j->unref(j);
-        }
+    if (l->worker != w)
+        return false;
+    while ((j = l->round)) {
+        l->round = j->next;
+        j->queued = false;
+        if (!job_goes_alone(l, j))
+            break;
     }
-    return NULL;
-}
-
-bool pump_watch(pump_job *j, int fd, uint32_t before, uint32_t events)
-{
-    struct epoll_event e = {.events = events, .data.ptr = j};
-    int op = !before ? EPOLL_CTL_ADD : events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
-
-    if (before == events)
-        return true;
-    if (!epoll_ctl(atomic_load(&j->lane)->ep, op, fd, &e))
-        return true;
-    log_error("pump", "epoll_ctl: %s", strerrordesc_np(errno));
-    return false;
-}
-
-bool pump_is_bulk(const pump_job *j)
-{
-    return atomic_load(&j->lane)->bulk;
-}
-
-bool pump_move(pump *p, pump_job *j, bool bulk)
-{
-    pump_lane *from = atomic_load(&j->lane);
-    unsigned n = atomic_fetch_add(&p->next_bulk, 1);
-    pump_lane *to = bulk ? &p->lane[p->nfast + n % BULK] : &p->lane[n % p->nfast];
-
-    {
-        LOCK_SCOPE(&from->lock);
-        if (j->queued)
-            return false;
-        atomic_store(&j->lane, to);
-    }
-    pump_kick(j);
+    if (j && j->disarmed)
+        job_arm(l, j);
+    l->running = j;
+    l->runs++;
+    *job = j;
     return true;
 }
 
-void pump_job_init(pump *p, pump_job *j, uint64_t spread)
+/* A tick after the lanes were idle; the lane works now, and one may be needed. */
+static void pump_rouse(pump *p)
 {
-    atomic_store(&j->lane, &p->lane[spread % p->nfast]);
+    LOCK_SCOPE(&p->lock);
+    if (!atomic_load(&p->dozing))
+        return;
+    atomic_store(&p->dozing, false);
+    p->tick_ns = now_mono_ns() + TICK_NS;
+    pthread_cond_signal(&p->cond);
 }
 
-static err *lane_start(pump_lane *l, bool bulk)
+static void lane_run_job(pump_lane *l, pump_job *j)
 {
-    struct epoll_event e = {.events = EPOLLIN};
+    if (atomic_load(&l->p->dozing))
+        pump_rouse(l->p);
+    uint64_t began = l->alone ? now_mono_ns() : 0;
+    j->run(j);
+    uint64_t now = l->alone ? now_mono_ns() : 0;
+    if (now - began < STUCK_NS)
+        return;
+    LOCK_SCOPE(&l->lock);
+    l->quiet_ns = now + (l->p->quiet_ns << l->strikes);
+}
 
+/* False: the thread has another lane now, or none. */
+static bool lane_run_round(pump_lane *l, const pump_worker *w)
+{
+    pump_job *j = NULL;
+
+    for (;;) {
+        pump_job *was = j;
+        if (!lane_next(l, w, &j)) {
+            worker_bring_back(was);
+            return false;
+        }
+        if (was)
+            was->unref(was);
+        if (!j)
+            return true;
+        lane_run_job(l, j);
+    }
+}
+
+/* Returns the milliseconds to wait for events, or LANE_OVER: the thread has left the lane, and frees
+ * it if *ret_free says so. */
+static int lane_patience(pump_lane *l, bool *ret_free)
+{
+    {
+        LOCK_SCOPE(&l->lock);
+        if (l->stop) {
+            *ret_free = lane_detach(l);
+            return LANE_OVER;
+        }
+        if (l->head)
+            return 0;
+        if (!l->alone)
+            return -1;
+        uint64_t now = now_mono_ns();
+        if (now < l->quiet_ns)
+            return (int)((l->quiet_ns - now) / NS_PER_MS) + 1;
+    }
+    return lane_leave(l, ret_free) ? LANE_OVER : (int)(TICK_NS / NS_PER_MS);
+}
+
+static void lane_wait(pump_lane *l, int timeout)
+{
+    struct epoll_event ev[BATCH];
+    int n = epoll_wait(l->ep, ev, BATCH, timeout);
+
+    if (n < 0 && errno != EINTR) {
+        log_error("pump", "epoll_wait: %s", strerrordesc_np(errno));
+        abort();
+    }
+    lane_take_events(l, ev, n);
+}
+
+/* Serves a lane until it stops, or another thread has taken it over. */
+static void worker_serve(const pump_worker *w, pump_lane *l)
+{
+    bool gone = false;
+    int timeout;
+
+    lane_own = l;
+    if (!lane_run_round(l, w)) /* what the thread before has left of one */
+        return;
+    while ((timeout = lane_patience(l, &gone)) != LANE_OVER) {
+        lane_wait(l, timeout);
+        if (!lane_run_round(l, w))
+            return;
+    }
+    if (gone)
+        lane_free(l);
+}
+
+static void worker_end(pump_worker *w)
+{
+    pump *p = w->p;
+
+    free(w);
+    LOCK_SCOPE(&p->lock);
+    p->nworkers--;
+    pthread_cond_broadcast(&p->ended);
+}
+
+static void *worker_run(void *arg)
+{
+    pump_worker *w = arg;
+    pump_lane *l = w->lane;
+
+    pthread_setname_np(pthread_self(), l->bulk ? "pump-bulk" : "pump");
+    if (l->bulk)
+        worker_be_nice();
+    if (!w->run || worker_take_over(w)) {
+        worker_serve(w, l);
+        if (w->lane && w->lane != l) { /* it blocked, and has its party's now */
+            pthread_setname_np(pthread_self(), "pump-alone");
+            worker_be_nice();
+            worker_serve(w, w->lane);
+        }
+    }
+    worker_end(w);
+    return NULL;
+}
+
+static bool pump_admit(pump *p)
+{
+    LOCK_SCOPE(&p->lock);
+    bool room = p->nworkers < p->nfast + BULK + EXTRA_MAX;
+
+    p->nworkers += room;
+    return room;
+}
+
+/* False: there is no room for another thread. */
+static bool worker_start(pump *p, pump_lane *l, uint64_t run)
+{
+    pump_worker *w = xcalloc(1, sizeof *w);
+
+    *w = (pump_worker){.p = p, .lane = l, .run = run};
+    if (!run)
+        l->worker = w;
+    if (pump_admit(p)) {
+        if (thread_try_detach(worker_run, w))
+            return true;
+        LOCK_SCOPE(&p->lock);
+        p->nworkers--;
+    }
+    if (!run)
+        l->worker = NULL;
+    free(w);
+    return false;
+}
+
+static err *lane_start(pump *p, pump_lane *l, bool bulk)
+{
     l->bulk = bulk;
-    l->tail = &l->head;
-    pthread_mutex_init(&l->lock, NULL);
-    l->ep = epoll_create1(EPOLL_CLOEXEC);
-    l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (l->ep < 0 || l->wake < 0 || epoll_ctl(l->ep, EPOLL_CTL_ADD, l->wake, &e))
+    if (!lane_init(p, l))
         return err_sys(ERR_INTERNAL, errno, "cannot start a pump");
-    l->thread = thread_start(bulk ? "pump-bulk" : "pump", lane_run, l);
-    l->started = true;
+    if (!worker_start(p, l, 0))
+        return err_new(ERR_INTERNAL, "cannot start a thread for commands");
     return NULL;
 }
 
 static void lane_stop(pump_lane *l)
 {
-    if (!l->started)
-        return;
-    {
-        LOCK_SCOPE(&l->lock);
-        l->stop = true;
-        eventfd_write(l->wake, 1);
+    LOCK_SCOPE(&l->lock);
+    l->stop = true;
+    l->woken = true;
+    eventfd_write(l->wake, 1);
+}
+
+static pump_job *lane_drop(pump_lane *l)
+{
+    LOCK_SCOPE(&l->lock);
+    pump_job **from = l->round ? &l->round : &l->head, *j = *from;
+
+    if (!j)
+        return NULL;
+    *from = j->next;
+    if (!l->head)
+        l->tail = &l->head;
+    j->queued = false;
+    return j;
+}
+
+/* Returns a job that is still queued, when all threads have ended. */
+static pump_job *pump_drop(pump *p)
+{
+    pump_job *j = NULL;
+
+    for (unsigned i = 0; i < p->nfast + BULK && !j; i++)
+        j = p->lane[i].tail ? lane_drop(&p->lane[i]) : NULL;
+    LOCK_SCOPE(&p->alone_lock);
+    for (pump_lane *l = p->alone; l && !j; l = l->next)
+        j = lane_drop(l);
+    return j;
+}
+
+/* ---- the watch over lanes ---- */
+
+/* Looks at a lane; returns the run it has been in for too long, or 0. Sets *idle to false if it
+ * works. */
+static uint64_t lane_look(pump_lane *l, bool *idle)
+{
+    LOCK_SCOPE(&l->lock);
+    bool same = l->runs == l->seen;
+
+    l->seen = l->runs;
+    l->ticks = same && l->running ? l->ticks + 1 : 0;
+    *idle &= same && !l->running;
+    if (l->ticks < STUCK_TICKS || l->relief || l->stop || !l->running->party)
+        return 0;
+    l->relief = true;
+    return l->runs;
+}
+
+/* Nothing locked. False: all lanes have been idle since the last time. */
+static bool pump_look(pump *p)
+{
+    bool idle = true;
+
+    for (unsigned i = 0; i < p->nfast + BULK; i++) {
+        uint64_t run = lane_look(&p->lane[i], &idle);
+        if (!run || worker_start(p, &p->lane[i], run))
+            continue;
+        log_warn("pump", "a command's pipe blocks a lane, and there is no thread to take over");
+        LOCK_SCOPE(&p->lane[i].lock);
+        p->lane[i].relief = false;
+        p->lane[i].ticks = 0;
     }
-    pthread_join(l->thread, NULL);
-    l->started = false;
-    pump_job *round = take_round(l), *j;
-    while ((j = next_of(l, &round)))
-        j->unref(j);
+    return !idle;
 }
 
-static void lane_done(pump_lane *l)
+/* The pump's lock is held, and released meanwhile. A lane that begins to work after the second look
+ * sees that the watch dozes. */
+static void pump_tick(pump *p)
 {
-    if (!l->tail)
-        return;
-    closep(&l->ep);
-    closep(&l->wake);
-    pthread_mutex_destroy(&l->lock);
-}
-
-/* ---- timers: a binary heap ---- */
-
-static void heap_place(pump *p, size_t i, pump_timer *t)
-{
-    p->heap[i] = t;
-    t->heap = i + 1;
-}
-
-static void heap_up(pump *p, size_t i, pump_timer *t)
-{
-    while (i && p->heap[(i - 1) / 2]->at_ns > t->at_ns) {
-        heap_place(p, i, p->heap[(i - 1) / 2]);
-        i = (i - 1) / 2;
+    pthread_mutex_unlock(&p->lock);
+    bool busy = pump_look(p);
+    if (!busy) {
+        atomic_store(&p->dozing, true);
+        busy = pump_look(p);
     }
-    heap_place(p, i, t);
-}
-
-static void heap_down(pump *p, size_t i, pump_timer *t)
-{
-    for (;;) {
-        size_t c = 2 * i + 1;
-        if (c + 1 < p->nheap && p->heap[c + 1]->at_ns < p->heap[c]->at_ns)
-            c++;
-        if (c >= p->nheap || p->heap[c]->at_ns >= t->at_ns)
-            break;
-        heap_place(p, i, p->heap[c]);
-        i = c;
-    }
-    heap_place(p, i, t);
-}
-
-static void heap_take(pump *p, pump_timer *t)
-{
-    size_t i = t->heap - 1;
-    pump_timer *last = p->heap[--p->nheap];
-
-    t->heap = 0;
-    if (last == t)
-        return;
-    if (i && p->heap[(i - 1) / 2]->at_ns > last->at_ns)
-        heap_up(p, i, last);
-    else
-        heap_down(p, i, last);
-}
-
-void pump_timer_set(pump *p, pump_timer *t, uint64_t at_ns)
-{
-    LOCK_SCOPE(&p->lock);
-    if (t->heap)
-        heap_take(p, t);
-    if (p->nheap == p->cap) {
-        p->cap = p->cap ? 2 * p->cap : 64;
-        p->heap = xrealloc(p->heap, p->cap * sizeof(pump_timer *));
-    }
-    t->at_ns = at_ns;
-    p->nheap++;
-    heap_up(p, p->nheap - 1, t);
-    if (t->heap == 1)
-        pthread_cond_signal(&p->cond);
-}
-
-void pump_timer_cancel(pump *p, pump_timer *t)
-{
-    LOCK_SCOPE(&p->lock);
-    if (t->heap)
-        heap_take(p, t);
+    pthread_mutex_lock(&p->lock);
+    if (busy)
+        atomic_store(&p->dozing, false);
+    p->tick_ns = now_mono_ns() + TICK_NS;
 }
 
 static void *timer_run(void *arg)
@@ -302,13 +408,20 @@ static void *timer_run(void *arg)
 
     LOCK_SCOPE(&p->lock);
     while (!p->stop) {
-        if (!p->nheap || p->heap[0]->at_ns > now_mono_ns()) {
-            cond_wait_until(&p->cond, &p->lock, p->nheap ? p->heap[0]->at_ns : 0);
+        uint64_t now = now_mono_ns(), next;
+        pump_timer *t = timers_take(p, now, &next);
+        if (t) {
+            t->fire(t);
             continue;
         }
-        pump_timer *t = p->heap[0];
-        heap_take(p, t);
-        t->fire(t);
+        bool dozing = atomic_load(&p->dozing);
+        if (!dozing && p->tick_ns <= now) {
+            pump_tick(p);
+            continue;
+        }
+        if (!dozing && (!next || p->tick_ns < next))
+            next = p->tick_ns;
+        cond_wait_until(&p->cond, &p->lock, next);
     }
     return NULL;
 }
@@ -321,11 +434,14 @@ err *pump_new(pump **ret_pump)
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     err *e = NULL;
 
+    p->quiet_ns = QUIET_NS;
     p->nfast = cpus < 1 ? 1 : cpus > (long)FAST_MAX ? FAST_MAX : (unsigned)cpus;
     pthread_mutex_init(&p->lock, NULL);
+    pthread_mutex_init(&p->alone_lock, NULL);
     cond_init(&p->cond);
+    cond_init(&p->ended);
     for (unsigned i = 0; i < p->nfast + BULK && !e; i++)
-        e = lane_start(&p->lane[i], i >= p->nfast);
+        e = lane_start(p, &p->lane[i], i >= p->nfast);
     if (e) {
         pump_free(p);
         return e;
@@ -336,30 +452,59 @@ err *pump_new(pump **ret_pump)
     return NULL;
 }
 
-void pump_stop(pump *p)
+static void pump_stop_timer(pump *p)
 {
-    if (p->timer_started) {
-        {
-            LOCK_SCOPE(&p->lock);
-            p->stop = true;
-            pthread_cond_signal(&p->cond);
-        }
-        pthread_join(p->timer_thread, NULL);
-        p->timer_started = false;
+    if (!p->timer_started)
+        return;
+    {
+        LOCK_SCOPE(&p->lock);
+        p->stop = true;
+        pthread_cond_signal(&p->cond);
     }
+    pthread_join(p->timer_thread, NULL);
+    p->timer_started = false;
+}
+
+bool pump_stop(pump *p)
+{
+    uint64_t until = now_mono_ns() + STOP_NS;
+    pump_job *j;
+
+    pump_stop_timer(p); /* from here on no thread is started */
     for (unsigned i = 0; i < p->nfast + BULK; i++)
-        lane_stop(&p->lane[i]);
+        if (p->lane[i].tail)
+            lane_stop(&p->lane[i]);
+    {
+        LOCK_SCOPE(&p->alone_lock);
+        for (pump_lane *l = p->alone; l; l = l->next)
+            lane_stop(l);
+    }
+    {
+        LOCK_SCOPE(&p->lock);
+        while (p->nworkers)
+            if (!cond_wait_until(&p->ended, &p->lock, until))
+                break;
+        if (p->nworkers) {
+            log_warn("pump", "%u threads are still in calls on pipes of commands", p->nworkers);
+            return false;
+        }
+    }
+    while ((j = pump_drop(p)))
+        j->unref(j);
+    return true;
 }
 
 void pump_free(pump *p)
 {
-    if (!p)
+    if (!p || !pump_stop(p))
         return;
-    pump_stop(p);
     for (unsigned i = 0; i < p->nfast + BULK; i++)
-        lane_done(&p->lane[i]);
+        if (p->lane[i].tail)
+            lane_free(&p->lane[i]);
     pthread_cond_destroy(&p->cond);
+    pthread_cond_destroy(&p->ended);
     pthread_mutex_destroy(&p->lock);
+    pthread_mutex_destroy(&p->alone_lock);
     free(p->heap);
     free(p);
 }

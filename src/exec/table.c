@@ -409,6 +409,7 @@ static exec_table *table_alloc(exec_hub *h, const char *sandbox)
     snprintf(t->sandbox, sizeof t->sandbox, "%s", sandbox);
     snprintf(t->box_id, sizeof t->box_id, "%s", sandbox);
     pthread_mutex_init(&t->lock, NULL);
+    close_init(t);
     return t;
 }
 
@@ -560,6 +561,7 @@ static void table_free(exec_table *t)
     map_done(&t->execs);
     map_done(&t->tunnels);
     readers_free(t);
+    close_done(t);
     journal_close(&t->journal);
     pthread_mutex_destroy(&t->lock);
     free(t->past);
@@ -704,8 +706,8 @@ static void exec_free(exec *x)
 
     pump_timer_cancel(t->hub->pump, &x->deadline);
     pump_timer_cancel(t->hub->pump, &x->retry);
-    for (int i = 0; i < SP_FDS_MAX; i++)
-        closep(&x->fd[i]);
+    close_soon(t, x->fd, SP_FDS_MAX);
+    job_done(x);
     spool_done(&x->out[0]);
     spool_done(&x->out[1]);
     buf_done(&x->tty_in);

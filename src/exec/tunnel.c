@@ -34,8 +34,9 @@ static void tunnel_unref(struct tunnel *u)
     if (!u || atomic_fetch_sub(&u->refs, 1) != 1)
         return;
     t = u->table;
-    for (int i = 0; i < 3; i++)
-        closep(&u->pipe[i]);
+    close_soon(t, u->pipe, 3);
+    close_soon(t, u->closing, 3);
+    pump_job_done(&u->job);
     closep(&u->fd);
     closep(&u->peer);
     atomic_fetch_sub(&t->hub->tunnel_bytes, u->weight);
@@ -171,6 +172,8 @@ static bool settle(struct tunnel *u)
         u->left = true;
         set_timer(u, LINGER_NS);
     }
+    for (int i = 0; i < 3 && u->over && u->fd < 0; i++)
+        tunnel_close_pipe(u, i);
     return u->over && u->fd < 0;
 }
 
@@ -187,6 +190,10 @@ static void run(pump_job *j)
         tunnel_input(u);
         ended = settle(u);
         tunnel_rewatch(u);
+    }
+    for (int i = 0; i < 3; i++) {
+        closep(&u->closing[i]);
+        u->closing[i] = -1;
     }
     tell(u);
     if (ended)
@@ -225,9 +232,10 @@ static struct tunnel *enter(exec_table *t, uint64_t id)
     t->ops->box_ref(u->box);
     u->fd = u->peer = -1;
     memset(u->pipe, 0xff, sizeof u->pipe);
+    memset(u->closing, 0xff, sizeof u->closing);
     u->taken_known = true;
     pthread_mutex_init(&u->lock, NULL);
-    u->job = (pump_job){.run = run, .ref = job_ref, .unref = job_unref};
+    u->job = (pump_job){.run = run, .ref = job_ref, .unref = job_unref, .party = &t->party};
     pump_job_init(t->hub->pump, &u->job, hash_bytes(&t, sizeof(void *)) + id);
     u->timer.fire = fire;
     map_put_u64(&t->tunnels, id, u);
@@ -397,8 +405,8 @@ bool tunnel_started(exec_table *t, uint64_t id, int errnum, int fd[SP_FDS_MAX])
             u->pipe[i] = TAKE_FD(fd[i]);
         u->answered |= !errnum;
     }
-    for (int i = 0; i < SP_FDS_MAX && !errnum; i++)
-        closep(&fd[i]);
+    if (!errnum)
+        close_soon(t, fd, SP_FDS_MAX);
     pump_kick(&u->job);
     return true;
 }

@@ -29,7 +29,7 @@ struct tunnel {
     pump_job job;
     pump_timer timer;
     _Atomic bool due;                  /* it fired */
-    uint32_t watched, watched_pipe[2]; /* the job's */
+    int closing[3]; /* the job's: pipes that are closed when no lock is held */
 
     pthread_mutex_t lock;   /* everything below; inside the table's, around the backend's */
     exec_tunnel_done *done; /* NULL: told */

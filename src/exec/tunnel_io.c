@@ -1,5 +1,6 @@
-/* The bytes of a tunnel. Nothing here blocks: the socket is ours, and of pipes, whose other
- * descriptor is init's to change, splice is told not to. */
+/* The bytes of a tunnel. Of pipes, whose other descriptor is init's to change, splice is told not to
+ * block; it still waits for the pipe's mutex, so the lock is released around each call on one. Only
+ * the job makes these, and changes descriptors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -41,11 +42,16 @@ void tunnel_close_pipe(struct tunnel *u, int i)
 {
     if (u->pipe[i] < 0)
         return;
-    if (i < 2 && u->watched_pipe[i])
-        pump_watch(&u->job, u->pipe[i], u->watched_pipe[i], 0);
-    if (i < 2)
-        u->watched_pipe[i] = 0;
-    close(TAKE_FD(u->pipe[i]));
+    pump_watch(&u->job, u->pipe[i], 0);
+    u->closing[i] = TAKE_FD(u->pipe[i]); /* by the job, behind the lock */
+}
+
+static ssize_t tunnel_splice(struct tunnel *u, int from, int to, size_t n)
+{
+    pthread_mutex_unlock(&u->lock);
+    ssize_t r = splice(from, NULL, to, NULL, n < CHUNK ? n : CHUNK, SPLICE_F_NONBLOCK);
+    pthread_mutex_lock(&u->lock);
+    return r;
 }
 
 /* Its init has copies of the descriptors, which go, too. */
@@ -65,9 +71,7 @@ static void say_no_more(struct tunnel *u)
 void tunnel_shut(struct tunnel *u)
 {
     if (u->fd >= 0) {
-        if (u->watched)
-            pump_watch(&u->job, u->fd, u->watched, 0);
-        u->watched = 0;
+        pump_watch(&u->job, u->fd, 0);
         close(TAKE_FD(u->fd));
     }
     buf_done(&u->held);
@@ -224,11 +228,15 @@ static void flush_held(struct tunnel *u)
     }
 }
 
-static int waiting(int fd)
+static int waiting(struct tunnel *u, int fd)
 {
     int n = 0;
 
-    return fd < 0 || ioctl(fd, FIONREAD, &n) ? 0 : n;
+    pthread_mutex_unlock(&u->lock);
+    if (fd < 0 || ioctl(fd, FIONREAD, &n))
+        n = 0;
+    pthread_mutex_lock(&u->lock);
+    return n;
 }
 
 static void splice_out(struct tunnel *u)
@@ -238,12 +246,11 @@ static void splice_out(struct tunnel *u)
     if (u->answered && u->pipe[SP_FD_OUT] < 0) /* it came without one */
         u->out_eof = u->err_eof = true;
     while (u->pipe[SP_FD_OUT] >= 0 && u->fd >= 0 && left) {
-        ssize_t n = splice(u->pipe[SP_FD_OUT], NULL, u->fd, NULL, left < CHUNK ? left : CHUNK,
-                           SPLICE_F_NONBLOCK);
+        ssize_t n = tunnel_splice(u, u->pipe[SP_FD_OUT], u->fd, left);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
-            u->full = waiting(u->pipe[SP_FD_OUT]) > 0;
+            u->full = waiting(u, u->pipe[SP_FD_OUT]) > 0;
             return;
         }
         if (n < 0) {
@@ -252,7 +259,7 @@ static void splice_out(struct tunnel *u)
         }
         if (!n) {
             u->out_eof = true;
-            u->err_said = waiting(u->pipe[SP_FD_ERR]) > 0; /* it came before the end */
+            u->err_said = waiting(u, u->pipe[SP_FD_ERR]) > 0; /* it came before the end */
             u->err_eof = true;
             tunnel_close_pipe(u, SP_FD_OUT);
             return;
@@ -301,12 +308,11 @@ static void splice_in(struct tunnel *u)
     size_t left = QUANTUM;
 
     while (u->pipe[SP_FD_IN] >= 0 && u->fd >= 0 && left && !u->in_eof) {
-        ssize_t n = splice(u->fd, NULL, u->pipe[SP_FD_IN], NULL, left < CHUNK ? left : CHUNK,
-                           SPLICE_F_NONBLOCK);
+        ssize_t n = tunnel_splice(u, u->fd, u->pipe[SP_FD_IN], left);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
-            u->in_full = waiting(u->fd) > 0;
+            u->in_full = waiting(u, u->fd) > 0;
             return;
         }
         if (n < 0 && errno != ECONNRESET) { /* EPIPE: the command has closed it */
@@ -421,10 +427,10 @@ void tunnel_input(struct tunnel *u)
 
 /* ---- waiting ---- */
 
-static void watch(struct tunnel *u, int fd, uint32_t *watched, uint32_t events)
+static void watch(struct tunnel *u, int fd, uint32_t events)
 {
-    if (fd >= 0 && pump_watch(&u->job, fd, *watched, events))
-        *watched = events;
+    if (fd >= 0)
+        pump_watch(&u->job, fd, events);
 }
 
 static bool wants_in(const struct tunnel *u)
@@ -442,12 +448,11 @@ void tunnel_rewatch(struct tunnel *u)
 
     /* Of one that has left, or may have, we would be told all the time. */
     if ((u->gone || u->whole) && !wants_in(u))
-        watch(u, u->fd, &u->watched, 0);
+        watch(u, u->fd, 0);
     else
-        watch(u, u->fd, &u->watched,
-              HANGUP | (wants_in(u) ? EPOLLIN : 0) | (out && !u->gone ? EPOLLOUT : 0));
+        watch(u, u->fd, HANGUP | (wants_in(u) ? EPOLLIN : 0) | (out && !u->gone ? EPOLLOUT : 0));
     if (u->table->frames)
         return;
-    watch(u, u->pipe[SP_FD_OUT], &u->watched_pipe[SP_FD_OUT], u->full ? 0 : EPOLLIN);
-    watch(u, u->pipe[SP_FD_IN], &u->watched_pipe[SP_FD_IN], u->in_full ? EPOLLOUT : 0);
+    watch(u, u->pipe[SP_FD_OUT], u->full ? 0 : EPOLLIN);
+    watch(u, u->pipe[SP_FD_IN], u->in_full ? EPOLLOUT : 0);
 }
