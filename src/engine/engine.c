@@ -56,8 +56,10 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     pthread_mutex_init(&e->sleep.lock, NULL);
     cond_init(&e->sleep.changed);
     cond_init(&e->reset_wake);
+    cond_init(&e->sweep_wake);
     err *failure = keys_open(e);
     e->keeper = thread_start("keeper", engine_keeper, e);
+    e->sweeper = thread_start("sweeper", engine_sweeper, e);
     e->resetter = thread_start("resetter", engine_resetter, e);
     if (failure) {
         engine_free(e);
@@ -77,8 +79,10 @@ void engine_free(engine *e)
     e->stopping = true;
     pthread_cond_signal(&e->wake);
     pthread_cond_signal(&e->reset_wake);
+    pthread_cond_signal(&e->sweep_wake);
     pthread_mutex_unlock(&e->lock);
     pthread_join(e->keeper, NULL);
+    pthread_join(e->sweeper, NULL);
     builds_close(e);
     snapshot_wait_all(e);
     pthread_join(e->resetter, NULL);
@@ -101,6 +105,7 @@ void engine_free(engine *e)
     turns_done(&e->limits);
     pthread_cond_destroy(&e->wake);
     pthread_cond_destroy(&e->reset_wake);
+    pthread_cond_destroy(&e->sweep_wake);
     pthread_cond_destroy(&e->sleep.changed);
     pthread_mutex_destroy(&e->sleep.lock);
     pthread_mutex_destroy(&e->look_lock);
@@ -234,7 +239,8 @@ static err *reconcile_rows(engine *e, map *boxes)
         sandbox_row *rows = NULL;
         size_t n = 0;
         err *failure = NULL;
-        TRY(store_sandbox_list(e->o.store, &(sandbox_page){after, 256}, &rows, &n));
+        const sandbox_page page = {.after = after, .max = 256, .without_gone = true};
+        TRY(store_sandbox_list(e->o.store, &page, &rows, &n));
         for (size_t i = 0; i < n; i++) {
             if (!failure)
                 failure = reconcile_row(e, boxes, &rows[i]);
@@ -247,17 +253,6 @@ static err *reconcile_rows(engine *e, map *boxes)
     }
 }
 
-/* Unknown only when the store says so; a store that cannot answer keeps everything. */
-static bool is_known(void *arg, const char *id)
-{
-    engine *e = arg;
-    sandbox_row row = {0};
-    CLEANUP(err_freep) err *failure = store_sandbox_get(e->o.store, id, &row);
-
-    sandbox_row_done(&row);
-    return !failure || failure->code != ERR_NOT_FOUND;
-}
-
 err *engine_reconcile(engine *e)
 {
     CLEANUP(freep) box_status *list = NULL;
@@ -266,8 +261,7 @@ err *engine_reconcile(engine *e)
     size_t n = 0;
 
     snapshot_reconcile(e);
-    TRY(exec_hub_sweep(e->o.execs, is_known, e));
-    FAULT_KILL("reconcile.swept");
+    FAULT_KILL("reconcile.begun");
     TRY(e->o.backend->ops->list(e->o.backend, &list, &n));
     for (size_t i = 0; i < n; i++)
         map_put_str(&boxes, list[i].id, &list[i]);
@@ -282,7 +276,11 @@ err *engine_reconcile(engine *e)
     map_done(&boxes);
     if (!failure)
         failure = forks_reconcile(e);
-    return failure ? failure : builds_reconcile(e);
+    if (!failure)
+        failure = builds_reconcile(e);
+    if (!failure)
+        sweep_orphans(e);
+    return failure;
 }
 
 /* ---- find and list ---- */

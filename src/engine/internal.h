@@ -45,7 +45,10 @@ struct engine {
     map live;     /* id → sandbox, one reference each: creating, running, paused */
     map creating; /* 16 byte key hash → sandbox, no reference: creates under way with a key */
     pthread_t keeper;
-    uint64_t dropped_until; /* streams of what ended before are gone; the keeper's */
+    pthread_t sweeper;
+    pthread_cond_t sweep_wake;
+    bool orphans;           /* the sweeper is to look for spools without a sandbox */
+    uint64_t dropped_until; /* streams of what ended before are gone; the sweeper's */
     uint64_t shed_until;    /* likewise, because the disk was short */
     pthread_cond_t wake;
     resume_times resumes;     /* how long they took */
@@ -414,7 +417,11 @@ void keys_close(engine *e);
 /* update.c: a change of limits that a kill interrupted; at start. */
 void update_settle(engine *e, sandbox *sb);
 
-/* keep.c: TTL and retention */
+/* sweep.c: retention */
+void *engine_sweeper(void *arg); /* the engine */
+void sweep_orphans(engine *e);   /* at start, when sandboxes are attached; does not wait */
+
+/* keep.c: TTL */
 void *engine_keeper(void *arg);
 /* Of threads that others wait for: the node may be away. */
 void engine_destroy_soon(engine *e, const char *id, const char *what);

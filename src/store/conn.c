@@ -10,6 +10,9 @@
 
 #define SANDBOX_COLUMNS \
     "id, owner, name, state, cause, image, digest, spec, created, ttl, ended, key, body"
+#define SANDBOX_LIST(from, which)                                                   \
+    "SELECT " SANDBOX_COLUMNS ", walls, paused, pending FROM " from " WHERE " which \
+    " AND seq > ?1 ORDER BY seq LIMIT ?2"
 #define KEY_COLUMNS                                     \
     "id, owner, role, note, sha256, created, expires, " \
     "max_sandboxes, creates_milli, max_concurrent, max_ttl"
@@ -48,13 +51,17 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_SANDBOX_BY_NAME] =
         "SELECT 1 FROM sandboxes WHERE owner = ?1 AND name = ?2 AND state <> 'gone'",
     [SQL_SANDBOX_SEQ] = "SELECT seq FROM sandboxes WHERE id = ?1 AND (?2 IS NULL OR owner = ?2)",
-    [SQL_SANDBOX_LIST] =
-        "SELECT " SANDBOX_COLUMNS ", walls, paused, pending FROM sandboxes WHERE seq > ?1 "
-        "AND (?3 IS NULL OR owner = ?3) AND (NOT ?4 OR state <> 'gone') ORDER BY seq LIMIT ?2",
+    /* One for each index. */
+    [SQL_SANDBOX_LIST] = SANDBOX_LIST("sandboxes", "true"),
+    [SQL_SANDBOX_LIST_OWNER] = SANDBOX_LIST("sandboxes INDEXED BY sandboxes_owner", "owner = ?3"),
+    [SQL_SANDBOX_LIST_LIVE] = SANDBOX_LIST("sandboxes INDEXED BY sandboxes_live",
+                                           "state <> 'gone' AND (?3 IS NULL OR owner = ?3)"),
     [SQL_SANDBOX_ENDED] =
         "SELECT id FROM sandboxes WHERE state = 'gone' AND ended >= ?1 AND ended < ?2 "
         "ORDER BY ended",
-    [SQL_SANDBOX_FORGET] = "DELETE FROM sandboxes WHERE state = 'gone' AND ended < ?1 RETURNING id",
+    [SQL_SANDBOX_FORGET] = "DELETE FROM sandboxes WHERE seq IN (SELECT seq FROM sandboxes "
+                           "WHERE state = 'gone' AND ended < ?1 ORDER BY ended LIMIT 1000) "
+                           "RETURNING id",
     [SQL_KEY_INSERT] = "INSERT INTO keys (" KEY_COLUMNS ") "
                        "VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)",
     [SQL_KEY_BY_HASH] = "SELECT " KEY_COLUMNS " FROM keys WHERE sha256 = ?1",
@@ -114,7 +121,8 @@ static const char *const SQL[SQL_STATEMENTS] = {
         "AND (?3 IS NULL OR owner = ?3) ORDER BY seq LIMIT ?2",
     [SQL_EVENT_FIRST] = "SELECT min(seq) FROM events",
     [SQL_EVENT_LAST] = "SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'",
-    [SQL_EVENT_FORGET] = "DELETE FROM events WHERE time < ?1",
+    [SQL_EVENT_FORGET] = "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE time < ?1 "
+                         "ORDER BY time LIMIT 4000)",
 };
 
 /* SQLite's own VFS resolves every symbolic link of a path, so /proc/self/fd/N/store.db would become

@@ -425,11 +425,15 @@ err *store_sandbox_list(store *s, const sandbox_page *page, sandbox_row **ret_ro
     TRY(store_read_begin(s, &r));
     if (*page->after)
         TRY(seq_of(r.c, page, &seq));
-    TRY(store_stmt(r.c, SQL_SANDBOX_LIST, &st));
+    TRY(store_stmt(r.c,
+                   page->without_gone ? SQL_SANDBOX_LIST_LIVE
+                   : page->owner      ? SQL_SANDBOX_LIST_OWNER
+                                      : SQL_SANDBOX_LIST,
+                   &st));
     sqlite3_bind_int64(st, 1, seq);
     sqlite3_bind_int64(st, 2, page->max > INT32_MAX ? INT32_MAX : (sqlite3_int64)page->max);
-    bind_text(st, 3, page->owner);
-    sqlite3_bind_int64(st, 4, page->without_gone);
+    if (page->without_gone || page->owner)
+        bind_text(st, 3, page->owner);
     while ((step = sqlite3_step(st)) == SQLITE_ROW) {
         if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
             rows = xrealloc(rows, (2 * n + 1) * sizeof *rows);
@@ -495,21 +499,32 @@ static err *run_forget(store_conn *c, void *arg)
     return collect_ids(c, st, f);
 }
 
+typedef struct forgotten_events {
+    uint64_t before;
+    int n;
+} forgotten_events;
+
 static err *run_forget_events(store_conn *c, void *arg)
 {
+    forgotten_events *f = arg;
     CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
 
     TRY(store_stmt(c, SQL_EVENT_FORGET, &st));
-    bind_time(st, 1, *(const uint64_t *)arg);
-    return store_step_done(c, st, "forget events");
+    bind_time(st, 1, f->before);
+    TRY(store_step_done(c, st, "forget events"));
+    f->n = sqlite3_changes(c->db);
+    return NULL;
 }
 
 err *store_sandbox_forget(store *s, uint64_t before_ns, char (**ret_ids)[SANDBOX_ID_LEN + 1],
                           size_t *ret_n)
 {
     forgotten f = {.before = before_ns};
-    err *e = store_write(s, run_forget_events, &before_ns);
+    forgotten_events events = {.before = before_ns, .n = 1};
+    err *e = NULL;
 
+    while (!e && events.n) /* in pieces: others write between them */
+        e = store_write(s, run_forget_events, &events);
     if (!e)
         e = store_write(s, run_forget, &f);
     if (e) {

@@ -125,7 +125,10 @@ static const char *const MIGRATIONS[] = {
     "CREATE TRIGGER key_removed AFTER DELETE ON keys BEGIN"
     "  INSERT INTO epochs (owner, epoch)"
     "  VALUES (CASE OLD.role WHEN 'admin' THEN '' ELSE OLD.owner END, 1)"
-    "  ON CONFLICT (owner) DO UPDATE SET epoch = epoch + 1; END;",
+    "  ON CONFLICT (owner) DO UPDATE SET epoch = epoch + 1; END;"
+    /* Lists read what lives, or an owner's rows, in the order of seq, however many have ended. */
+    "CREATE INDEX sandboxes_live ON sandboxes (seq) WHERE state <> 'gone';"
+    "CREATE INDEX sandboxes_owner ON sandboxes (owner, seq);",
 };
 _Static_assert(ARRAY_LEN(MIGRATIONS) == STORE_VERSION, "a migration for each version");
 

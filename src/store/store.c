@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -46,6 +47,69 @@ static err *lengthen_wal(const store *s)
     return fs_error(errnum, "cannot lengthen the store's WAL");
 }
 
+/* ---- the check of pages ---- */
+
+/* A store that was closed in order leaves its file's identity beside it. A file that is still the same
+ * needs no check, which reads all of it: a day's records make that many seconds. */
+typedef struct identity {
+    uint64_t ino, size, changed_ns, written_ns;
+} identity;
+
+static uint64_t ns_of(struct timespec t)
+{
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static bool identity_of(const store *s, identity *ret)
+{
+    struct stat st;
+
+    if (fstatat(s->dirfd, s->name, &st, AT_SYMLINK_NOFOLLOW))
+        return false;
+    *ret = (identity){.ino = st.st_ino,
+                      .size = (uint64_t)st.st_size,
+                      .changed_ns = ns_of(st.st_ctim),
+                      .written_ns = ns_of(st.st_mtim)};
+    return true;
+}
+
+static char *closed_name(const store *s)
+{
+    return str_printf("%s.closed", s->name);
+}
+
+/* SQLite removes the WAL when the last connection is closed in order. */
+static bool has_wal(const store *s)
+{
+    CLEANUP(freep) char *name = str_printf("%s-wal", s->name);
+
+    return !faccessat(s->dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW);
+}
+
+/* Returns true if the file is as the last process closed it. Asked before it is opened. */
+static bool was_closed(const store *s)
+{
+    CLEANUP(freep) char *name = closed_name(s);
+    CLEANUP(buf_done) buf b = {0};
+    identity now;
+    err *failure = fs_read(s->dirfd, name, sizeof now, &b);
+    bool same = !failure && b.len == sizeof now && identity_of(s, &now) &&
+                !memcmp(b.p, &now, sizeof now) && !has_wal(s);
+
+    err_free(failure);
+    return same;
+}
+
+/* Without it the next start checks the pages. */
+static void note_closed(const store *s)
+{
+    CLEANUP(freep) char *name = closed_name(s);
+    identity now;
+
+    if (!has_wal(s) && identity_of(s, &now))
+        err_drop(fs_write(s->dirfd, name, &now, sizeof now, 0600, false), "store");
+}
+
 err *store_open(int dirfd, const char *path, const char *sync, store **ret_store)
 {
     CLEANUP(store_closep) store *s = xcalloc(1, sizeof *s);
@@ -65,8 +129,9 @@ err *store_open(int dirfd, const char *path, const char *sync, store **ret_store
         return err_new(ERR_INVALID_REQUEST, "store.sync must be 'full' or 'normal', not '%s'",
                        sync);
     TRY(store_finish_restore(s->dirfd));
+    bool closed = was_closed(s);
     TRY(store_conn_open(s->dirfd, s->name, s->sync, true, &c));
-    err *e = store_check_pages(c, "quick_check");
+    err *e = closed ? NULL : store_check_pages(c, "quick_check");
     if (!e)
         e = store_migrate(c);
     if (!e)
@@ -90,7 +155,10 @@ void store_close(store *s)
         next = c->next;
         store_conn_free(c);
     }
+    bool opened = s->writer.conn;
     store_writer_stop(&s->writer);
+    if (opened)
+        note_closed(s);
     if (s->dirfd >= 0)
         close(s->dirfd);
     free(s->name);

@@ -95,7 +95,8 @@ err *store_sandbox_by_key(store *s, const uint8_t key[16], sandbox_row *ret_row)
  */
 err *store_sandbox_ended(store *s, uint64_t from_ns, uint64_t before_ns,
                          char (**ret_ids)[SANDBOX_ID_LEN + 1], size_t *ret_n) ERR_MUST;
-/* Rows that ended before the time go; their ids come back for the spools. */
+/* Forgets rows that ended before the time, and events of before it, a thousand rows at most; the rows'
+ * ids come back for the spools. None: there are no more. */
 err *store_sandbox_forget(store *s, uint64_t before_ns, char (**ret_ids)[SANDBOX_ID_LEN + 1],
                           size_t *ret_n) ERR_MUST;
 

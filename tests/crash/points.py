@@ -300,7 +300,7 @@ TABLE = [
     *((BOTHYD, at, forked) for at in ("derive.recorded", "fork.asked", "fork.made")),
     *((BOTHYD, "reset." + at, drive) for at in ("claimed", "noted", "committed", "swapped", "started") for drive in (was_reset, reset_once)),
     *((BOTHYD, "build." + at, built) for at in ("kept", "named")),
-    *((BOTHYD, at, start_again(BOTHYD)) for at in ("reconcile.swept", "reconcile.adopted", "exec.recovered")),
+    *((BOTHYD, at, start_again(BOTHYD)) for at in ("reconcile.begun", "reconcile.adopted", "exec.recovered")),
     # a command
     *((BOTHYD, "exec." + at, command(kinds.pipes)) for at in (
         "id_taken", "begun", "spawn_sent", "started", "moved", "exited", "drained", "ended", "acked")),

@@ -688,6 +688,7 @@ static void a_store_without_walls_is_migrated(void **state)
     assert_ok(store_sandbox_insert(s, &a));
     store_close(TAKE_PTR(s));
     execute(&d, "DROP TABLE epochs; DROP TRIGGER key_removed; "
+                "DROP INDEX sandboxes_live; DROP INDEX sandboxes_owner; "
                 "DROP TABLE builds; DROP TABLE snapshots; DROP TABLE templates; "
                 "DROP TRIGGER sandbox_made; DROP TRIGGER sandbox_moved; "
                 "DROP TRIGGER sandbox_changed; DROP INDEX events_owner; DROP INDEX events_sandbox; "

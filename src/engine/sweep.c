@@ -1,0 +1,181 @@
+/* The sweeper: a thread that forgets records and spools after their time and makes room when the
+ * disk of the spools is short. It removes many files and waits for the store: the keeper, which ends
+ * sandboxes in time, does not. */
+#include <string.h>
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "base/thread.h"
+#include "engine/internal.h"
+
+#define SWEEP_EVERY_NS (60 * NS_PER_S)
+#define SHED_AT_ONCE   256
+#define SHED_MARGIN_NS (2 * NS_PER_S) /* an end is committed a moment after its time */
+#define DROPPED        "dropped"      /* dropped_until, of the previous process */
+
+static bool is_stopping(engine *e)
+{
+    LOCK_SCOPE(&e->lock);
+    return e->stopping;
+}
+
+/* No record stays for twice its time, however short that is. */
+static uint64_t sweep_every(const engine *e)
+{
+    uint64_t every = SWEEP_EVERY_NS, record = e->o.keep_record_ms * NS_PER_MS,
+             spool = e->o.keep_spool_ms * NS_PER_MS;
+
+    every = record < every ? record : every;
+    every = spool < every ? spool : every;
+    return every > NS_PER_S ? every : NS_PER_S;
+}
+
+/* ---- orphans ---- */
+
+/* Returns false only for a spool whose sandbox is neither in memory nor in the store. A sandbox is in
+ * memory before its spool is made, and until its row is written. */
+static bool is_known(void *arg, const char *id)
+{
+    engine *e = arg;
+    CLEANUP(sandbox_unrefp) sandbox *live = engine_find_live(e, id);
+    CLEANUP(sandbox_unrefp) sandbox *ended = live ? NULL : ended_find(e, id);
+    sandbox_row row = {0};
+
+    if (live || ended || is_stopping(e))
+        return true;
+    CLEANUP(err_freep) err *failure = store_sandbox_get(e->o.store, id, &row);
+    sandbox_row_done(&row);
+    return !failure || failure->code != ERR_NOT_FOUND;
+}
+
+/* ---- retention ---- */
+
+static void sweep(engine *e)
+{
+    uint64_t now = clock_real(e->o.clock), keep = e->o.keep_record_ms * NS_PER_MS;
+
+    for (size_t n = 1; n && !is_stopping(e);) {
+        char(*ids)[SANDBOX_ID_LEN + 1] = NULL;
+        n = 0;
+        err_drop(store_sandbox_forget(e->o.store, now > keep ? now - keep : 0, &ids, &n), "sweep");
+        for (size_t i = 0; i < n; i++)
+            err_drop(exec_table_remove(e->o.execs, ids[i], false), "sweep");
+        free(ids);
+    }
+}
+
+/* A file that is missing or not whole says nothing: then every ended sandbox is looked at. */
+static void recall_dropped(engine *e)
+{
+    CLEANUP(buf_done) buf b = {0};
+
+    if (e->o.state_dir < 0)
+        return;
+    err *failure = fs_read(e->o.state_dir, DROPPED, sizeof e->dropped_until, &b);
+    if (!failure && b.len == sizeof e->dropped_until)
+        memcpy(&e->dropped_until, b.p, sizeof e->dropped_until);
+    err_free(failure);
+}
+
+static void note_dropped(engine *e, uint64_t until)
+{
+    e->dropped_until = until;
+    if (e->o.state_dir >= 0)
+        err_drop(fs_write(e->o.state_dir, DROPPED, &until, sizeof until, 0600, false), "sweep");
+}
+
+/* Removes streams of sandboxes that ended long enough ago; their journals stay with the record. Each
+ * look begins a little before the last one's end: an end is committed a moment after its time. */
+static void drop_spools(engine *e)
+{
+    uint64_t now = clock_real(e->o.clock), keep = e->o.keep_spool_ms * NS_PER_MS;
+    uint64_t before = now > keep ? now - keep : 0;
+    char(*ids)[SANDBOX_ID_LEN + 1] = NULL;
+    size_t n = 0, i = 0;
+
+    if (before < e->dropped_until) /* the clock was set back */
+        e->dropped_until = 0;
+    uint64_t from = e->dropped_until > SWEEP_EVERY_NS ? e->dropped_until - SWEEP_EVERY_NS : 0;
+    err *failure = store_sandbox_ended(e->o.store, from, before, &ids, &n);
+    if (failure) {
+        err_drop(failure, "sweep");
+        return;
+    }
+    for (; i < n && !is_stopping(e); i++)
+        err_drop(exec_table_remove(e->o.execs, ids[i], true), "sweep");
+    free(ids);
+    if (i == n)
+        note_dropped(e, before);
+}
+
+/* ---- a short disk ---- */
+
+/* The disk of the spools is short: streams go, of ended sandboxes the oldest first, then of ended
+ * commands of the sandbox that has most. Commands that run are not touched: they wait. */
+static void shed(engine *e)
+{
+    uint64_t now = clock_real(e->o.clock);
+    uint64_t from = e->shed_until > e->dropped_until ? e->shed_until : e->dropped_until;
+    char(*ids)[SANDBOX_ID_LEN + 1] = NULL;
+    size_t n = 0, i = 0, commands = 0;
+
+    from = from > SHED_MARGIN_NS && from <= now ? from - SHED_MARGIN_NS : 0;
+    err_drop(store_sandbox_ended(e->o.store, from, now, &ids, &n), "shed");
+    for (; i < n && exec_hub_is_short(e->o.execs) && !is_stopping(e); i++)
+        err_drop(exec_table_remove(e->o.execs, ids[i], true), "shed");
+    free(ids);
+    if (i == n)
+        e->shed_until = now;
+    while (commands < SHED_AT_ONCE && exec_hub_is_short(e->o.execs) && exec_hub_evict(e->o.execs))
+        commands++;
+    if (i || commands)
+        log_warn("disk_full",
+                 "the spools' disk is short: output of %zu sandboxes that have ended "
+                 "and of %zu commands is gone",
+                 i, commands);
+}
+
+/* ---- the thread ---- */
+
+/* Waits a second; returns false if the engine stops. ret_orphans: reconciling is over, and spools of
+ * no sandbox are to be looked for. */
+static bool wait_a_second(engine *e, bool *ret_orphans)
+{
+    LOCK_SCOPE(&e->lock);
+
+    if (!e->stopping && !e->orphans)
+        cond_wait_until(&e->sweep_wake, &e->lock, now_mono_ns() + NS_PER_S);
+    *ret_orphans = e->orphans;
+    e->orphans = false;
+    return !e->stopping;
+}
+
+void sweep_orphans(engine *e)
+{
+    LOCK_SCOPE(&e->lock);
+
+    e->orphans = true;
+    pthread_cond_signal(&e->sweep_wake);
+}
+
+void *engine_sweeper(void *arg)
+{
+    engine *e = arg;
+    uint64_t swept = clock_mono(e->o.clock);
+    bool orphans;
+
+    recall_dropped(e);
+    while (wait_a_second(e, &orphans)) {
+        if (exec_hub_is_short(e->o.execs))
+            shed(e); /* first: it makes room for what is written below */
+        if (orphans)
+            err_drop(exec_hub_sweep(e->o.execs, is_known, e), "sweep");
+        if (clock_mono(e->o.clock) - swept <= sweep_every(e))
+            continue;
+        swept = clock_mono(e->o.clock);
+        sweep(e);
+        drop_spools(e);
+    }
+    return NULL;
+}
