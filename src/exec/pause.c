@@ -27,9 +27,14 @@ static void arm(exec *x)
         pump_timer_set(t->hub->pump, &x->deadline, x->deadline_at + t->still_ns);
 }
 
+/* A command that begins while a snapshot holds its sandbox runs until the files are copied: its
+ * time limit begins now, not when the hold did. */
 void exec_deadline(exec *x, uint64_t left_ns)
 {
-    x->deadline_at = table_clock(x->table) + left_ns;
+    const exec_table *t = x->table;
+    uint64_t now = t->briefly ? now_mono_ns() - t->still_ns : table_clock(t);
+
+    x->deadline_at = now + left_ns;
     arm(x);
 }
 
@@ -113,6 +118,16 @@ static void note_hold(exec_table *t, uint64_t still_ns)
     err_drop(journal_append(&t->journal, &r, NULL), "time limit");
 }
 
+/* lock held: a command that began while all stood still has stood still for less. */
+static void shorten_late(exec_table *t, uint64_t still_ns)
+{
+    uint64_t from = now_mono_ns() - still_ns;
+
+    for (exec *x = t->live; x; x = x->live_next)
+        if (x->here && x->deadline_at && x->asked_ns > from)
+            x->deadline_at -= x->asked_ns - from;
+}
+
 void exec_table_let_go(exec_table *t, uint64_t still_ns)
 {
     LOCK_SCOPE(&t->lock);
@@ -123,6 +138,7 @@ void exec_table_let_go(exec_table *t, uint64_t still_ns)
     t->briefly = false;
     t->held_ns += held;
     note_hold(t, still);
+    shorten_late(t, still);
     go_on(t, still);
 }
 

@@ -656,6 +656,30 @@ static void time_limits_stand_still_while_it_is_held(void **state)
     end(&w, &b);
 }
 
+/* It runs until the files are copied, so the time before it began is not its own. */
+static void a_time_limit_that_begins_in_a_hold_is_whole(void **state)
+{
+    static const uint64_t STILL[] = {0, NS_PER_S / 2, UINT64_MAX};
+    exec_spec limited = spec_sh("sleep 100");
+
+    (void)state;
+    limited.timeout_ms = 1000;
+    for (size_t i = 0; i < ARRAY_LEN(STILL); i++) {
+        world w;
+        box b;
+        begin(&w, &b);
+        exec_table_hold(w.table);
+        usleep(1500000);
+        uint64_t began = now_mono_ns();
+        exec *x = start(&w, &limited);
+        exec_table_let_go(w.table, STILL[i]);
+        assert_int_equal(wait_end(x).end.how, EXEC_TIMED_OUT);
+        assert_true(now_mono_ns() - began >= NS_PER_S * 9 / 10);
+        exec_unref(x);
+        end(&w, &b);
+    }
+}
+
 static void a_journal_tells_how_long_it_was_paused(void **state)
 {
     world w;
@@ -799,6 +823,7 @@ int main(void)
         WORLD_TEST(floods_do_not_starve_others),
         WORLD_TEST(time_limits_stand_still_while_it_is_paused),
         WORLD_TEST(time_limits_stand_still_while_it_is_held),
+        WORLD_TEST(a_time_limit_that_begins_in_a_hold_is_whole),
         WORLD_TEST(a_journal_tells_how_long_it_was_paused),
         WORLD_TEST(output_is_on_the_disk_before_its_end),
         WORLD_TEST(a_journal_that_could_not_be_written_is_written_again),
