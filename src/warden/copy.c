@@ -22,6 +22,7 @@
 
 #define XATTRS_MAX   (64u << 10)
 #define CHUNK        (8u << 20)
+#define FLUSH_PIECE  (4 << 20)
 #define LOOK_BYTES   (64u << 20) /* how often the room is looked at */
 #define LOOK_ENTRIES 1024u
 #define OVERLAY      "trusted.overlay."
@@ -197,6 +198,29 @@ static err *copy_data(copying *c, int from, int to, off_t size)
     return ftruncate(to, size) ? failed("size a file") : NULL;
 }
 
+/* Has the disk get the next piece of a file's data and waits for that; returns where to go on, -1
+ * behind the last one. A tenant's rate may make the whole of a file take hours, and a thread that
+ * waits for it cannot be interrupted. */
+static off_t flush_piece(int fd, off_t at, off_t size)
+{
+    off_t data = lseek(fd, at, SEEK_DATA);
+
+    if (data < 0 || data >= size)
+        return -1;
+    (void)sync_file_range(fd, data, FLUSH_PIECE,
+                          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                              SYNC_FILE_RANGE_WAIT_AFTER);
+    return size - data > FLUSH_PIECE ? data + FLUSH_PIECE : -1;
+}
+
+/* Sharing waits for all that lies in memory, without a limit: so that comes first. */
+static err *flush_before_sharing(copying *c, int from, off_t size)
+{
+    for (off_t at = flush_piece(from, 0, size); at >= 0; at = flush_piece(from, at, size))
+        TRY(check(c));
+    return NULL;
+}
+
 static err *fill(copying *c, int from, int to, off_t size)
 {
     if (!size)
@@ -204,6 +228,8 @@ static err *fill(copying *c, int from, int to, off_t size)
     c->what.bytes += (uint64_t)size; /* neither of the two is above INT64_MAX */
     if (c->what.bytes > INT64_MAX)   /* files may be holes */
         c->what.bytes = INT64_MAX;
+    if (!c->no_share)
+        TRY(flush_before_sharing(c, from, size));
     if (!c->no_share && !ioctl(to, FICLONE, from))
         return NULL;
     if (!c->no_share && errno != EOPNOTSUPP && errno != ENOTTY && errno != EINVAL && errno != EXDEV)
@@ -427,12 +453,20 @@ err *copy_tree(int from, int to, const copy_how *how, copy_what *ret_what)
 /* ---- ahead of a copy ---- */
 
 typedef struct flushing {
-    unsigned how; /* of sync_file_range() */
+    bool wait; /* for the disk; otherwise it is only begun */
     unsigned depth;
     uint64_t entries, until_ns;
 } flushing;
 
 static void flush_dir(flushing *f, int dir);
+
+static void flush_file(const flushing *f, int fd, off_t size)
+{
+    if (!f->wait)
+        (void)sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    for (off_t at = f->wait ? 0 : -1; at >= 0 && now_mono_ns() < f->until_ns;)
+        at = flush_piece(fd, at, size);
+}
 
 static void flush_entry(flushing *f, int dir, const char *name)
 {
@@ -443,7 +477,7 @@ static void flush_entry(flushing *f, int dir, const char *name)
     if (fd < 0 || fstat(fd, &st))
         return;
     if (S_ISREG(st.st_mode) && st.st_size)
-        (void)sync_file_range(fd, 0, 0, f->how);
+        flush_file(f, fd, st.st_size);
     if (S_ISDIR(st.st_mode) && f->depth < COPY_DEPTH_MAX) {
         f->depth++;
         flush_dir(f, fd);
@@ -472,11 +506,8 @@ static void flush_dir(flushing *f, int dir)
 /* All are begun before the first is waited for. */
 void copy_flush(int tree)
 {
-    static const unsigned STEPS[] = {SYNC_FILE_RANGE_WRITE, SYNC_FILE_RANGE_WAIT_BEFORE |
-                                                                SYNC_FILE_RANGE_WRITE |
-                                                                SYNC_FILE_RANGE_WAIT_AFTER};
     uint64_t until_ns = now_mono_ns() + COPY_FLUSH_NS;
 
-    for (size_t i = 0; i < ARRAY_LEN(STEPS); i++)
-        flush_dir(&(flushing){.how = STEPS[i], .until_ns = until_ns}, tree);
+    flush_dir(&(flushing){.until_ns = until_ns}, tree);
+    flush_dir(&(flushing){.wait = true, .until_ns = until_ns}, tree);
 }

@@ -23,9 +23,27 @@ static struct {
     int top, from, to;
 } t;
 
+/* In place of the system's: how the disk was waited for. */
+static struct {
+    unsigned waits;
+    off_t longest; /* bytes of a call; INT64_MAX: of a whole file */
+} disk;
+
+int sync_file_range(int fd, off_t offset, off_t bytes, unsigned flags)
+{
+    (void)fd, (void)offset;
+    if (!(flags & (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WAIT_AFTER)))
+        return 0;
+    bytes = bytes ? bytes : INT64_MAX;
+    disk.waits++;
+    disk.longest = bytes > disk.longest ? bytes : disk.longest;
+    return 0;
+}
+
 static int setup(void **state)
 {
     (void)state;
+    memset(&disk, 0, sizeof disk);
     snprintf(t.place, sizeof t.place, "/dev/shm/bothy-copy-XXXXXX");
     if (!mkdtemp(t.place))
         return -1;
@@ -270,6 +288,47 @@ static void flushing_changes_nothing_and_follows_nothing(void **state)
     assert_int_equal(before.st_size, after.st_size);
 }
 
+static void big_file(const char *name, unsigned mib)
+{
+    CLEANUP(closep) int fd = openat(t.from, name, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    static char bytes[MIB];
+
+    for (unsigned i = 0; i < mib; i++)
+        assert_int_equal(write(fd, bytes, sizeof bytes), sizeof bytes);
+    assert_int_equal(ftruncate(fd, (off_t)4096 * MIB), 0); /* and a hole behind it */
+}
+
+/* No call waits for more than a piece of a file, however much of it lies in memory. */
+static void flushing_waits_for_a_piece_at_a_time(void **state)
+{
+    (void)state;
+    big_file("big", 17);
+    copy_flush(t.from);
+    assert_int_equal(disk.longest, 4 * MIB);
+    assert_true(disk.waits >= 5 && disk.waits <= 6);
+}
+
+static bool first_time(void *arg)
+{
+    return !(*(int *)arg)--;
+}
+
+/* Also while the sandbox stands still: sharing its blocks would wait for all of them. */
+static void a_copy_can_be_given_up_between_pieces(void **state)
+{
+    (void)state;
+    copy_what what;
+    int asks = 3; /* the file itself, and two of its pieces */
+
+    big_file("big", 17);
+    err *e = copy_tree(t.from, t.to, &(copy_how){.given_up = first_time, .arg = &asks}, &what);
+    assert_non_null(e);
+    assert_int_equal(e->errnum, ECANCELED);
+    err_free(e);
+    assert_int_equal(disk.longest, 4 * MIB);
+    assert_true(disk.waits >= 1 && disk.waits < 5);
+}
+
 /* A chain of directories with long names below from; its last one. */
 static int deep(unsigned levels)
 {
@@ -432,6 +491,8 @@ int main(void)
         CASE(a_device_is_left_out),
         CASE(directories_have_a_ceiling_of_depth),
         CASE(flushing_changes_nothing_and_follows_nothing),
+        CASE(flushing_waits_for_a_piece_at_a_time),
+        CASE(a_copy_can_be_given_up_between_pieces),
         CASE(linked_names_of_a_deep_directory_are_remembered_with_one_path),
         CASE(what_is_remembered_of_links_has_a_ceiling),
         CASE(a_link_to_a_path_that_is_too_long_is_too_large),
