@@ -226,6 +226,7 @@ static const decode_field PRE_PULL_ROWS[] = {
 PART(PRE_PULL, "prePull", PRE_PULL_ROWS);
 static const decode_field DISRUPTION_ROWS[] = {
     FLAG(crd_pool, spec.protect_claimed, "protectClaimed", true),
+    STRING_OR(crd_pool, spec.drain_after, "drainAfter", SHORT_MAX, "0s"),
 };
 PART(DISRUPTION, "disruption", DISRUPTION_ROWS);
 

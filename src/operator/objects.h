@@ -154,8 +154,9 @@ typedef struct pool_spec {
         char **images;
         bool everywhere;
     } pre_pull;
-    char *record_after;
+    char *record_after, *drain_after;
     uint64_t record_after_ms;
+    uint64_t drain_after_ms; /* 0: never */
     bool protect_claimed;
     /* Who else has set replicas through the scale subresource; NULL: nobody. */
     char *scaled_by;

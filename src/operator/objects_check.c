@@ -230,6 +230,7 @@ err *crd_pool_check(crd_pool *p)
         !str_to_u64(s->update.max_unavailable, OBJECT_REPLICAS_MAX, &n))
         return wrong("update.maxUnavailable", "is not a number and not a percentage");
     TRY(duration(s->record_after, "recordAfter", MAX_MS_MAX, &s->record_after_ms));
+    TRY(duration(s->drain_after, "disruption.drainAfter", MAX_MS_MAX, &s->drain_after_ms));
     if (!s->has_autoscale)
         return NULL;
     TRY(duration(s->autoscale.idle_after, "autoscale.idleAfter", MAX_MS_MAX,

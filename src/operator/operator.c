@@ -765,6 +765,7 @@ void operator_free(kube_operator *op)
     free_values(&op->events, free);
     free_values(&op->idle_disks, free);
     free_values(&op->nodes_silent, free);
+    free_values(&op->nodes_draining, free);
     queue_done(&op->queue);
     pthread_mutex_destroy(&op->lock);
     secret_wipe(op->o.record_key, sizeof op->o.record_key);

@@ -115,6 +115,7 @@ struct kube_operator {
     map events;                 /* what was told lately → time */
     map idle_disks;             /* volume → since when nobody names it */
     map nodes_silent;           /* node → since when */
+    map nodes_draining;         /* likewise */
     queue queue;
     enum policy_state policy;
     uint64_t probe_ns;      /* when the self-test that is under way began; 0: none is */

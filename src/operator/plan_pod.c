@@ -83,6 +83,17 @@ static pod_orders node_lost(const claim_world *w)
     return finish(w, "node_lost", "its node does not answer");
 }
 
+/* With a disk it is hibernated by its Sandbox's plan. */
+static bool is_drained(const claim_world *w)
+{
+    return w->draining_ns && w->drain_after_ns && !w->hibernatable;
+}
+
+static pod_orders drain(const claim_world *w)
+{
+    return finish(w, "evicted", "its node is drained, and drainAfter of its pool is over");
+}
+
 static pod_orders suspect(const claim_world *w)
 {
     uint64_t silent = w->silent_ns ? since(w->silent_ns, w->now) : 0;
@@ -138,7 +149,7 @@ static pod_orders warm(const claim_world *w)
     return order(w->known ? POD_ACT_NONE : POD_ACT_DELETE);
 }
 
-pod_orders plan_pod(const claim_world *w)
+static pod_orders decide(const claim_world *w)
 {
     const pod_view *p = w->pod;
     bool ours = w->init == INIT_CLAIMED || pod_is_claimed(p);
@@ -159,9 +170,22 @@ pod_orders plan_pod(const claim_world *w)
         return finish(w, pod_end_cause(p), p->message);
     if (ours && w->node_silent_ns)
         return node_lost(w);
+    if (ours && is_drained(w) && since(w->draining_ns, w->now) > w->drain_after_ns)
+        return drain(w);
     if (ours && (w->init == INIT_UNREACHABLE || w->init == INIT_UNKNOWN))
         return suspect(w);
     if (w->init == INIT_CLAIMED)
         return claimed(w);
     return w->init == INIT_WARM ? warm(w) : order(POD_ACT_NONE);
+}
+
+/* It is looked at again when the deadline of its drain is over, at the latest. */
+pod_orders plan_pod(const claim_world *w)
+{
+    pod_orders o = decide(w);
+    uint64_t then = w->draining_ns + w->drain_after_ns + 1;
+
+    if (!o.act && is_drained(w) && then > w->now && (!o.again_ns || then < o.again_ns))
+        o.again_ns = then;
+    return o;
 }

@@ -32,6 +32,8 @@ typedef struct claim_world {
     bool asked_another_way;    /* by a fresh exec, after it became suspect, */
     bool answered;             /* and it answered */
     uint64_t node_silent_ns;   /* since when its node is not ready; 0: it is */
+    uint64_t draining_ns;      /* since when its node takes no more pods; 0: it does */
+    uint64_t drain_after_ns;   /* its pool ends it so long after that; 0: never */
     uint64_t ended_ns;         /* when its sandbox ended; 0: it lives, or there is none */
     bool hibernatable;         /* it has a workspace, and a Sandbox object to keep it */
     const char *wanted_digest; /* that the image must have ("sha256:…"); NULL: not known */

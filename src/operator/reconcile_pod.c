@@ -40,24 +40,48 @@ bool op_node_draining(kube_operator *op, const char *node)
     return s && s->node.unschedulable;
 }
 
-/* Since when its node does not answer; 0: it does, or nobody knows. */
-static uint64_t node_silent(kube_operator *op, const char *node)
+/* lock held. Since when it is so, by this operator's clock; 0: it is not. */
+static uint64_t since_when(kube_operator *op, map *nodes, const char *node, bool is)
 {
-    LOCK_SCOPE(&op->lock);
-    const seen *s = op_find_name_locked(op, OPERATOR_NODE, node);
-    uint64_t *at = node ? map_get_str(&op->nodes_silent, node) : NULL;
+    uint64_t *at = node ? map_get_str(nodes, node) : NULL;
 
-    if (!s || s->node.ready) {
+    if (!is || !node) {
         if (at)
-            free(map_take_str(&op->nodes_silent, node));
+            free(map_take_str(nodes, node));
         return 0;
     }
     if (!at) {
         at = xcalloc(1, sizeof *at);
         *at = op_now(op);
-        map_put_str(&op->nodes_silent, node, at);
+        map_put_str(nodes, node, at);
     }
     return *at;
+}
+
+/* Since when its node does not answer; 0: it does, or it is not known. */
+static uint64_t node_silent(kube_operator *op, const char *node)
+{
+    LOCK_SCOPE(&op->lock);
+    const seen *s = op_find_name_locked(op, OPERATOR_NODE, node);
+
+    return since_when(op, &op->nodes_silent, node, s && !s->node.ready);
+}
+
+static uint64_t node_draining(kube_operator *op, const char *node)
+{
+    LOCK_SCOPE(&op->lock);
+    const seen *s = op_find_name_locked(op, OPERATOR_NODE, node);
+
+    return since_when(op, &op->nodes_draining, node, s && s->node.unschedulable);
+}
+
+/* Its pool's; 0: never. */
+static uint64_t drain_after_ns(kube_operator *op, const pod_view *p)
+{
+    LOCK_SCOPE(&op->lock);
+    const seen_list *l = index_find(&op->index, POOLS_BY_LABEL, pod_label(p, LABEL_POOL));
+
+    return l->n && !l->v[0]->error ? l->v[0]->pool.spec.drain_after_ms * NS_PER_MS : 0;
 }
 
 static bool is_hibernatable(kube_operator *op, const pod_view *p, const char *id)
@@ -75,6 +99,8 @@ static claim_world world_of(kube_operator *op, const seen *s, const operator_loo
                      .known = !known || l->life != LIFE_ENDED,
                      .told = true,
                      .node_silent_ns = node_silent(op, s->pod.node),
+                     .draining_ns = node_draining(op, s->pod.node),
+                     .drain_after_ns = drain_after_ns(op, &s->pod),
                      .hibernatable = is_hibernatable(op, &s->pod, id),
                      .now = op_now(op)};
 

@@ -104,6 +104,34 @@ static const struct situation {
     {"after a restart of bothyd likewise", L_CLAIMED,
      .w = {.init = INIT_UNKNOWN, .failed_dials = 3, .silent_ns = 5}, .act = POD_ACT_ASK},
 
+    /* drained */
+    {"one without a disk may hold a drain up", L_CLAIMED,
+     .w = {.init = INIT_CLAIMED, .claim = "abc", .known = true, .told = true, .draining_ns = 9999}},
+    {"until its pool's deadline", L_CLAIMED,
+     .w = {.init = INIT_CLAIMED,
+           .claim = "abc",
+           .known = true,
+           .told = true,
+           .draining_ns = 50,
+           .drain_after_ns = 60},
+     .again_s = 10},
+    {"then it ends", L_CLAIMED,
+     .w = {.init = INIT_CLAIMED,
+           .claim = "abc",
+           .known = true,
+           .told = true,
+           .draining_ns = 61,
+           .drain_after_ns = 60},
+     .act = POD_ACT_FINISH, .cause = "evicted"},
+    {"one with a disk sleeps instead", L_CLAIMED,
+     .w = {.init = INIT_CLAIMED,
+           .claim = "abc",
+           .known = true,
+           .told = true,
+           .hibernatable = true,
+           .draining_ns = 61,
+           .drain_after_ns = 60}},
+
     /* gone */
     {"deleted by somebody", L_CLAIMED, .w = {.init = INIT_CLAIMED, .gone = true},
      .act = POD_ACT_FINISH, .cause = "deleted"},
@@ -195,6 +223,8 @@ static void every_row_of_the_table(void **state)
         w.recorded_ns = ago(w.recorded_ns);
         w.silent_ns = ago(w.silent_ns);
         w.node_silent_ns = ago(w.node_silent_ns);
+        w.draining_ns = ago(w.draining_ns);
+        w.drain_after_ns = S(w.drain_after_ns);
         w.ended_ns = ago(w.ended_ns);
         pod_orders o = plan_pod(&w);
         uint64_t again = o.again_ns > T0 ? (o.again_ns - T0) / NS_PER_S : 0;
