@@ -345,7 +345,11 @@ err *engine_template_create(engine *e, const caller *c, template_view *t,
 /* By id or name. What is not the caller's and not public is ERR_NOT_FOUND. */
 err *engine_template_find(engine *e, const caller *c, const char *id_or_name,
                           template_view *ret_template) ERR_MUST;
-/* As create, in the place of the one that engine_template_find() gave: of its id and its time. */
+/* Likewise, to show or change it: an administrator names another owner's by its name, too, unless
+ * several have it (ERR_CONFLICT). A create does not take such a one. */
+err *engine_template_manage(engine *e, const caller *c, const char *id_or_name,
+                            template_view *ret_template) ERR_MUST;
+/* As create, in the place of the one that was found: of its id and its time. */
 err *engine_template_update(engine *e, const caller *c, template_view *t,
                             template_view *ret_made) ERR_MUST;
 /* Sandboxes that were made of it stay as they are. */

@@ -186,6 +186,29 @@ err *engine_template_create(engine *e, const caller *c, template_view *t, templa
     return make(e, c, t, ret_made);
 }
 
+/* Finds the template that a verb is to show, change or remove: for an administrator also by a name that
+ * only another owner has. */
+static err *find_to_manage(engine *e, const caller *c, const char *id_or_name,
+                           template_row *ret_row)
+{
+    bool admin = c->role == CALLER_ADMIN;
+    err *failure = store_template_find(e->o.store, c->owner, admin, id_or_name, ret_row);
+
+    if (!failure || failure->code != ERR_NOT_FOUND || !admin)
+        return failure;
+    err_free(failure);
+    return store_template_by_name(e->o.store, id_or_name, ret_row);
+}
+
+err *engine_template_manage(engine *e, const caller *c, const char *id_or_name,
+                            template_view *ret_template)
+{
+    CLEANUP(template_row_done) template_row row = {0};
+
+    TRY(find_to_manage(e, c, id_or_name, &row));
+    return view_of(&row, ret_template);
+}
+
 err *engine_template_find(engine *e, const caller *c, const char *id_or_name,
                           template_view *ret_template)
 {
@@ -250,7 +273,7 @@ err *engine_template_remove(engine *e, const caller *c, const char *id_or_name)
 {
     CLEANUP(template_row_done) template_row row = {0};
 
-    TRY(store_template_find(e->o.store, c->owner, c->role == CALLER_ADMIN, id_or_name, &row));
+    TRY(find_to_manage(e, c, id_or_name, &row));
     TRY(may_change(c, row.owner, row.name));
     TRY(store_template_remove(e->o.store, row.id));
     builds_forget(e, row.owner, row.id);

@@ -83,6 +83,7 @@ static const char *const SQL[SQL_STATEMENTS] = {
         "SELECT " TEMPLATE_COLUMNS " FROM templates "
         "WHERE (id = ?1 AND (?3 OR public OR owner = ?2)) OR (name = ?1 AND (public OR owner = ?2)) "
         "ORDER BY owner = ?2 DESC LIMIT 1",
+    [SQL_TEMPLATE_BY_NAME] = "SELECT " TEMPLATE_COLUMNS " FROM templates WHERE name = ?1 LIMIT 2",
     [SQL_TEMPLATE_UPDATE] = "UPDATE templates SET name = ?2, public = ?3, spec = ?4, changed = ?5 "
                             "WHERE id = ?1 AND changed = ?6",
     [SQL_TEMPLATE_REMOVE] = "DELETE FROM templates WHERE id = ?1",

@@ -147,6 +147,8 @@ err *store_template_insert(store *s, const template_row *r, size_t max) ERR_MUST
 /* By id, or by name: the owner's own before a public one. everybody: by id also those of others. */
 err *store_template_find(store *s, const char *owner, bool everybody, const char *id_or_name,
                          template_row *ret_row) ERR_MUST;
+/* By name, whoever owns it: ERR_CONFLICT (kind "template") if several owners have one of that name. */
+err *store_template_by_name(store *s, const char *name, template_row *ret_row) ERR_MUST;
 /* name, public and spec of the row of this id, if nobody changed it after r->changed_ns: else
  * ERR_CONFLICT (kind "template"), as for a name that is taken. */
 err *store_template_update(store *s, const template_row *r, uint64_t now_ns) ERR_MUST;

@@ -102,6 +102,34 @@ err *store_template_find(store *s, const char *owner, bool everybody, const char
     return NULL;
 }
 
+err *store_template_by_name(store *s, const char *name, template_row *ret_row)
+{
+    CLEANUP(store_read_end) store_read r = {0};
+    CLEANUP(stmt_resetp) sqlite3_stmt *st = NULL;
+    CLEANUP(template_row_done) template_row row = {0};
+
+    TRY(store_read_begin(s, &r));
+    TRY(store_stmt(r.c, SQL_TEMPLATE_BY_NAME, &st));
+    bind_text(st, 1, name);
+    int step = sqlite3_step(st);
+    if (step == SQLITE_DONE)
+        return no_template(name);
+    if (step == SQLITE_ROW) {
+        read_template(st, &row);
+        step = sqlite3_step(st);
+    }
+    if (step == SQLITE_ROW)
+        return err_remedy(
+            err_kind(err_new(ERR_CONFLICT, "several owners have a template '%.64s'", name),
+                     "template"),
+            "Name it by its id: 'bothy template ls' shows it.");
+    if (step != SQLITE_DONE)
+        return store_error(r.c, "read a template");
+    *ret_row = row;
+    row = (template_row){0};
+    return NULL;
+}
+
 typedef struct template_update {
     const template_row *row;
     uint64_t now_ns;

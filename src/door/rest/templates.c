@@ -197,7 +197,7 @@ err *rest_template_get(request *rq, response *rs)
 {
     CLEANUP(template_view_done) template_view t = {0};
 
-    TRY(engine_template_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &t));
+    TRY(engine_template_manage(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &t));
     response_json(rs, 200, view_template(&t));
     return NULL;
 }
@@ -233,7 +233,7 @@ err *rest_template_update(request *rq, response *rs)
     CLEANUP(buf_done) buf body = {0};
 
     TRY(request_body(rq, BODY_MAX, &body));
-    TRY(engine_template_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &t));
+    TRY(engine_template_manage(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &t));
     TRY(patched(&t, &body, &in));
     free(t.name);
     sandbox_spec_done(&t.spec);

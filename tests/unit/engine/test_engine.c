@@ -1146,6 +1146,37 @@ static void a_template_that_cannot_be_read_hides_no_other(void **state)
     assert_err(engine_template_remove(node.engine, &c, "bad"), ERR_NOT_FOUND);
 }
 
+static void put_template(const char *id, const char *owner, const char *name)
+{
+    const template_row row = {.owner = (char *)owner, .name = (char *)name, .spec = (char *)"{}"};
+    template_row r = row;
+
+    snprintf(r.id, sizeof r.id, "%s", id);
+    assert_ok(store_template_insert(node.store, &r, 9));
+}
+
+/* A list shows it, so that showing and removing must find it; a create must not take it by chance. */
+static void an_administrator_manages_others_templates_by_name(void **state)
+{
+    template_view t = {0};
+
+    (void)state;
+    put_template(ID_A, "ann", "hers");
+    put_template(ID_B, "ben", "both");
+    put_template(ID_C, "ann", "both");
+    assert_err(engine_template_manage(node.engine, &ben, "hers", &t), ERR_NOT_FOUND);
+    assert_err(engine_template_find(node.engine, &root, "hers", &t), ERR_NOT_FOUND);
+    assert_ok(engine_template_manage(node.engine, &root, "hers", &t));
+    assert_string_equal(t.id, ID_A);
+    template_view_done(&t);
+    assert_err(engine_template_manage(node.engine, &root, "both", &t), ERR_CONFLICT);
+    assert_err(engine_template_remove(node.engine, &root, "both"), ERR_CONFLICT);
+    assert_ok(engine_template_remove(node.engine, &root, ID_B));
+    assert_ok(engine_template_remove(node.engine, &root, "both"));
+    assert_ok(engine_template_remove(node.engine, &root, "hers"));
+    assert_err(engine_template_manage(node.engine, &root, "hers", &t), ERR_NOT_FOUND);
+}
+
 static void spools_of_nobody_go_at_the_start(void **state)
 {
     (void)state;
@@ -1755,6 +1786,7 @@ int main(void)
         CASE(an_idle_end_is_written_before_its_box_goes),
         CASE(a_lost_box_whose_time_is_over_has_ended_by_time),
         CASE(a_dead_box_stays_until_its_end_is_written),
+        CASE(an_administrator_manages_others_templates_by_name),
         CASE(reconcile_settles_rows_and_boxes),
         CASE(a_template_that_cannot_be_read_hides_no_other),
         CASE(spools_of_nobody_go_at_the_start),
