@@ -22,6 +22,7 @@ struct mcp {
     mcp_options o;
     pthread_mutex_t lock; /* of the map; before a session's */
     map sessions;         /* owner and name -> mcp_session, one reference */
+    map owners;           /* owner -> how many of them are its own, as uintptr_t */
 };
 
 typedef struct mcp_call mcp_call;

@@ -44,6 +44,7 @@ void mcp_free(mcp *d)
     while (map_next(&d->sessions, &it))
         mcp_session_unref(it.entry->value);
     map_done(&d->sessions);
+    map_done(&d->owners);
     pthread_mutex_destroy(&d->lock);
     free(d);
 }

@@ -8,10 +8,8 @@
 #include "base/id.h"
 #include "door/mcp/internal.h"
 
-#define LIST_MAX 100 /* sandboxes at a time */
-#define KNOWN_MAX \
-    4096 /* known at a time; then the one that was used longest ago is forgotten \
-          */
+#define LIST_MAX   100  /* sandboxes at a time */
+#define KNOWN_MAX  4096 /* known at a time; then the owner of most of them loses its oldest */
 #define NAME_BYTES 64
 #define LEFT_MAX   32 /* clients that have left a named sandbox, remembered */
 
@@ -19,7 +17,7 @@ struct mcp_session {
     _Atomic unsigned refs;
     mcp *door;
     enum mcp_session_kind kind;
-    char *key, *id;
+    char *key, *owner, *id;
     pthread_mutex_t seating; /* who looks for a seat: of calls that come at the same time the first
                                 finds or begins it. Before `lock`; in threads of requests only */
     pthread_mutex_t lock;
@@ -44,6 +42,7 @@ static mcp_session *alloc(mcp *d, enum mcp_session_kind kind, const char *owner,
     s->door = d;
     s->kind = kind;
     s->id = xstrdup(id);
+    s->owner = xstrdup(owner);
     s->key = key_of(kind, owner, id);
     pthread_mutex_init(&s->seating, NULL);
     pthread_mutex_init(&s->lock, NULL);
@@ -64,6 +63,7 @@ void mcp_session_unref(mcp_session *s)
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->seating);
     free(s->key);
+    free(s->owner);
     free(s->id);
     free(s);
 }
@@ -75,22 +75,50 @@ const char *mcp_session_id(const mcp_session *s)
 
 /* ---- the map ---- */
 
-static void forget_oldest_locked(mcp *d)
+static uintptr_t session_count_locked(mcp *d, const char *owner)
+{
+    return (uintptr_t)map_get_str(&d->owners, owner);
+}
+
+static void session_add_locked(mcp *d, mcp_session *s)
+{
+    map_put_str(&d->sessions, s->key, s);
+    map_put_str(&d->owners, s->owner, (void *)(session_count_locked(d, s->owner) + 1));
+}
+
+/* Takes a session out of the map. Returns its reference, or NULL if it is not there. */
+static mcp_session *session_take_locked(mcp *d, const char *key)
+{
+    mcp_session *s = map_take_str(&d->sessions, key);
+    uintptr_t left = s ? session_count_locked(d, s->owner) - 1 : 0;
+
+    if (left)
+        map_put_str(&d->owners, s->owner, (void *)left);
+    else if (s)
+        map_take_str(&d->owners, s->owner);
+    return s;
+}
+
+/* Makes room for one more. The owner of most sessions loses the one that it used longest ago, so
+ * an owner with many cannot push out those of others. */
+static void session_make_room_locked(mcp *d)
 {
     mcp_session *oldest = NULL;
+    uintptr_t most = 0;
     map_iter it = {0};
 
     if (d->sessions.count < KNOWN_MAX)
         return;
     while (map_next(&d->sessions, &it)) {
         mcp_session *s = it.entry->value;
-        if (s->refs == 1 && (!oldest || s->used_ns < oldest->used_ns))
-            oldest = s;
+        uintptr_t n = session_count_locked(d, s->owner);
+        if (s->refs > 1 || n < most || (n == most && oldest && s->used_ns >= oldest->used_ns))
+            continue;
+        oldest = s;
+        most = n;
     }
-    if (!oldest)
-        return;
-    map_take_str(&d->sessions, oldest->key);
-    mcp_session_unref(oldest);
+    if (oldest)
+        mcp_session_unref(session_take_locked(d, oldest->key));
 }
 
 /* The one of this key, made if there is none. */
@@ -101,9 +129,9 @@ static mcp_session *put(mcp *d, enum mcp_session_kind kind, const char *owner, c
 
     mcp_session *s = map_get_str(&d->sessions, key);
     if (!s) {
-        forget_oldest_locked(d);
+        session_make_room_locked(d);
         s = alloc(d, kind, owner, id);
-        map_put_str(&d->sessions, key, s);
+        session_add_locked(d, s);
     }
     s->used_ns = now_mono_ns();
     return ref(s);
@@ -444,7 +472,7 @@ static void forget(mcp_session *s)
     mcp *d = s->door;
 
     pthread_mutex_lock(&d->lock);
-    mcp_session *known = map_take_str(&d->sessions, s->key);
+    mcp_session *known = session_take_locked(d, s->key);
     pthread_mutex_unlock(&d->lock);
     mcp_session_unref(known);
     LOCK_SCOPE(&s->lock);
