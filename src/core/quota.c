@@ -10,6 +10,7 @@ void quota_fill(quota *q, const quota *otherwise)
     q->ttl_ms = q->ttl_ms ? q->ttl_ms : otherwise->ttl_ms;
     q->memory = q->memory ? q->memory : otherwise->memory;
     q->cpu_milli = q->cpu_milli ? q->cpu_milli : otherwise->cpu_milli;
+    q->snapshot_bytes = q->snapshot_bytes ? q->snapshot_bytes : otherwise->snapshot_bytes;
 }
 
 /* What comes back in this time, without overflow. */

@@ -10,8 +10,9 @@ typedef struct quota {      /* 0: no limit */
     uint32_t creates_milli; /* thousandths of a create, a second */
     uint32_t creating;      /* creates under way at once, with the key */
     uint64_t ttl_ms;
-    uint64_t memory;    /* sum of the limits of the owner's live sandboxes, bytes */
-    uint32_t cpu_milli; /* likewise, thousandths of a core */
+    uint64_t memory;         /* sum of the limits of the owner's live sandboxes, bytes */
+    uint32_t cpu_milli;      /* likewise, thousandths of a core */
+    uint64_t snapshot_bytes; /* of the owner's snapshots together */
 } quota;
 /* What is not set comes from `otherwise`. */
 void quota_fill(quota *q, const quota *otherwise);

@@ -132,6 +132,8 @@ CONFIG_ROW(quota, max_ttl, TIME, "0", 0, UINT64_C(30) * 86400000, NULL, "The lon
 CONFIG_ROW(quota, max_memory, SIZE, "0", 0, UINT64_C(1) << 50, NULL,
            "Sum of the memory limits of an owner's live sandboxes.")
 CONFIG_ROW(quota, max_cpu, MILLI, "0", 0, 1000000000, NULL, "Sum of their cpu limits.")
+CONFIG_ROW(quota, max_snapshot_bytes, SIZE, "0", 0, UINT64_C(1) << 60, NULL,
+           "Bytes of the files of snapshots together, as each one's `bytes`.")
 
 CONFIG_SECTION(pool, "Slots that are kept ready.")
 CONFIG_ROW(pool, low, COUNT, "0", 0, 16384, NULL,

@@ -182,7 +182,8 @@ static err *open_engine(node *n)
                                   .creating = (uint32_t)c->quota_max_concurrent,
                                   .ttl_ms = c->quota_max_ttl,
                                   .memory = c->quota_max_memory,
-                                  .cpu_milli = (uint32_t)c->quota_max_cpu}};
+                                  .cpu_milli = (uint32_t)c->quota_max_cpu,
+                                  .snapshot_bytes = c->quota_max_snapshot_bytes}};
 
     memcpy(o.cell, c->node_cell, sizeof o.cell);
     o.rebooted = boot_is_new(n->state);

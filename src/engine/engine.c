@@ -39,6 +39,7 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     e->o = *o;
     pthread_mutex_init(&e->lock, NULL);
     pthread_mutex_init(&e->look_lock, NULL);
+    pthread_mutex_init(&e->snapshot_lock, NULL);
     cond_init(&e->wake);
     turns_init(&e->copies, SNAPSHOT_COPIES, SNAPSHOT_COPIES);
     turns_init(&e->freezes, FREEZES, FREEZES_OWNER);
@@ -108,6 +109,7 @@ void engine_free(engine *e)
     pthread_cond_destroy(&e->sweep_wake);
     pthread_cond_destroy(&e->sleep.changed);
     pthread_mutex_destroy(&e->sleep.lock);
+    pthread_mutex_destroy(&e->snapshot_lock);
     pthread_mutex_destroy(&e->look_lock);
     pthread_mutex_destroy(&e->lock);
     free(e);

@@ -64,8 +64,9 @@ struct engine {
     struct sandbox *snapshotting[SNAPSHOTS_AT_ONCE]; /* under the lock, borrowed; NULL: none */
     struct sandbox *forking[SNAPSHOTS_AT_ONCE];      /* likewise */
     unsigned leaving;                                /* likewise: over, but for what they hold */
-    turns copies;                                    /* of snapshots, by the backend */
-    turns freezes, limits;                           /* pauses and changes of limits, likewise */
+    pthread_mutex_t snapshot_lock; /* held while bytes of snapshots are counted and recorded */
+    turns copies;                  /* of snapshots, by the backend */
+    turns freezes, limits;         /* pauses and changes of limits, likewise */
     unsigned sweeps;     /* likewise: still to come, as a snapshot, or who had one, is gone */
     unsigned prunes;     /* likewise: and as a sweep has found something */
     unsigned prune_wait; /* the keeper's: seconds until the next */
@@ -279,7 +280,8 @@ void snapshot_wait_all(engine *e);                  /* for those under way, when
 typedef struct snapshot_config {
     char **env; /* all of it */
     const char *user, *cwd;
-    bool fork; /* it is recorded as the means of one */
+    bool fork;          /* it is recorded as the means of one */
+    uint64_t max_bytes; /* of the owner's together, as the caller's quota says; 0: any */
 } snapshot_config;
 err *snapshot_as(engine *e, const caller *c, sandbox *sb, const snapshot_config *as,
                  snapshot_row *ret_snapshot, uint64_t *ret_still_ns) ERR_MUST;

@@ -62,10 +62,49 @@ static bool is_under_way(struct sandbox *const *all)
     return false;
 }
 
-static err *begin(engine *e, sandbox *sb, bool fork)
+/* Bytes of the owner's snapshots together, those of forks left out. */
+static err *count_bytes(engine *e, const char *owner, uint64_t *ret_bytes)
 {
-    if (!fork) /* before anything is copied */
+    snapshot_row *rows = NULL;
+    uint64_t bytes = 0;
+    size_t n = 0;
+
+    TRY(store_snapshot_list(e->o.store, owner, NULL, false, &rows, &n));
+    for (size_t i = 0; i < n; i++) {
+        bytes = rows[i].bytes > UINT64_MAX - bytes ? UINT64_MAX : bytes + rows[i].bytes;
+        snapshot_row_done(&rows[i]);
+    }
+    free(rows);
+    *ret_bytes = bytes;
+    return NULL;
+}
+
+/* Whether the owner may have one more snapshot of so many bytes, at least one. */
+static err *check_bytes(engine *e, const char *owner, uint64_t max, uint64_t more)
+{
+    uint64_t have = 0;
+
+    if (!max)
+        return NULL;
+    TRY(count_bytes(e, owner, &have));
+    if (have < max && more <= max - have)
+        return NULL;
+    return err_remedy(
+        err_kind(err_new(ERR_QUOTA_EXCEEDED,
+                         "the snapshots of '%s' have %llu bytes of files, %llu are allowed "
+                         "(quota.max_snapshot_bytes)%s",
+                         owner, (unsigned long long)have, (unsigned long long)max,
+                         more > 1 ? ", and this one would be more than what is left" : ""),
+                 "snapshot_bytes"),
+        "Remove snapshots that are not needed any more: bothy snapshot rm.");
+}
+
+static err *begin(engine *e, sandbox *sb, const snapshot_config *as)
+{
+    if (!as->fork) { /* before anything is copied */
         TRY(store_snapshot_room(e->o.store, sb->owner, SNAPSHOTS_MAX));
+        TRY(check_bytes(e, sb->owner, as->max_bytes, 1));
+    }
     return under_way_begin(e, e->snapshotting, "snapshots", sb);
 }
 
@@ -131,7 +170,8 @@ static err *base_of(sandbox *sb, image **ret_base)
     return NULL;
 }
 
-static err *record(engine *e, const sandbox *sb, const taking *t, snapshot_row *row)
+static err *record(engine *e, const sandbox *sb, const taking *t, uint64_t max_bytes,
+                   snapshot_row *row)
 {
     row->owner = xstrdup(sb->owner);
     row->image = xstrdup(str_or(sb->image_name, ""));
@@ -140,6 +180,9 @@ static err *record(engine *e, const sandbox *sb, const taking *t, snapshot_row *
     row->entries = t->what.entries;
     row->created_ns = clock_real(e->o.clock);
     row->secrets = sb->secrets;
+    LOCK_SCOPE(&e->snapshot_lock);
+    if (!row->fork)
+        TRY(check_bytes(e, sb->owner, max_bytes, row->bytes));
     return store_snapshot_insert(e->o.store, row, SNAPSHOTS_MAX);
 }
 
@@ -164,7 +207,7 @@ static err *take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row
                                                     .arg = &t},
                                       &made)));
     FAULT_KILL("derive.named");
-    err *failure = record(e, sb, &t, &row);
+    err *failure = record(e, sb, &t, as->max_bytes, &row);
     if (failure) {
         err_drop(image_derived_remove(e->o.images, row.id), "snapshot");
         return failure;
@@ -193,8 +236,10 @@ err *snapshot_as(engine *e, const caller *c, sandbox *sb, const snapshot_config 
                  snapshot_row *ret_snapshot, uint64_t *ret_still_ns)
 {
     TRY(snapshot_check_can(e, c));
-    TRY(begin(e, sb, as->fork));
-    err *failure = copy_and_take(e, sb, as, ret_snapshot, ret_still_ns);
+    snapshot_config within = *as;
+    within.max_bytes = quota_of(e, c).snapshot_bytes;
+    TRY(begin(e, sb, &within));
+    err *failure = copy_and_take(e, sb, &within, ret_snapshot, ret_still_ns);
     end(e, sb, failure);
     under_way_left(e);
     return failure;
@@ -208,6 +253,7 @@ err *engine_snapshot(engine *e, const caller *c, sandbox *sb, snapshot_row *ret_
 
 typedef struct snapshot_job {
     sandbox *sb;
+    snapshot_config as;
     snapshot_done *done;
     void *arg;
 } snapshot_job;
@@ -220,7 +266,7 @@ static void *run_job(void *arg)
     uint64_t still_ns = 0;
 
     LOG_ABOUT(j->sb->id, NULL, 0);
-    err *failure = copy_and_take(e, j->sb, &(snapshot_config){0}, &row, &still_ns);
+    err *failure = copy_and_take(e, j->sb, &j->as, &row, &still_ns);
     bool failed = failure;
     j->done(j->arg, failure, failure ? NULL : &row, still_ns);
     end(e, j->sb, failed);
@@ -233,9 +279,10 @@ static void *run_job(void *arg)
 err *engine_snapshot_start(engine *e, const caller *c, sandbox *sb, snapshot_done *done, void *arg)
 {
     TRY(snapshot_check_can(e, c));
-    TRY(begin(e, sb, false));
+    const snapshot_config as = {.max_bytes = quota_of(e, c).snapshot_bytes};
+    TRY(begin(e, sb, &as));
     snapshot_job *j = xcalloc(1, sizeof *j);
-    *j = (snapshot_job){.sb = sandbox_ref(sb), .done = done, .arg = arg};
+    *j = (snapshot_job){.sb = sandbox_ref(sb), .as = as, .done = done, .arg = arg};
     if (thread_try_detach(run_job, j))
         return NULL;
     end(e, sb, false);

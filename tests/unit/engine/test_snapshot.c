@@ -496,6 +496,61 @@ static void on_done(void *arg, err *failure, const snapshot_row *row, uint64_t s
     told.done++;
 }
 
+static err *take_one(const caller *c, sandbox *sb, snapshot_row *ret)
+{
+    uint64_t still = 0;
+
+    snapshot_row_done(ret);
+    *ret = (snapshot_row){0};
+    return engine_snapshot(node.engine, c, sb, ret, &still);
+}
+
+/* Each has a thousand. */
+static void an_owners_snapshots_have_so_many_bytes_together(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
+    CLEANUP(snapshot_row_done) snapshot_row row = {0};
+
+    (void)state;
+    node.engine->o.quota.snapshot_bytes = 2500;
+    assert_ok(take_one(&ann, sb, &row));
+    assert_ok(take_one(&ann, sb, &row));
+    err *refused = take_one(&ann, sb, &row); /* it was copied, and is too large */
+    assert_non_null(refused);
+    assert_string_equal(refused->kind, "snapshot_bytes");
+    assert_non_null(strstr(refused->message, "2000 bytes"));
+    assert_err(refused, ERR_QUOTA_EXCEEDED);
+    assert_int_equal(hand.snapshots, 3);
+    assert_int_equal(recorded(&ann), 2);
+    node.engine->o.quota.snapshot_bytes = 2000;
+    assert_err(take_one(&ann, sb, &row), ERR_QUOTA_EXCEEDED);
+    assert_int_equal(hand.snapshots, 3);  /* nothing was copied */
+    assert_ok(take_one(&root, sb, &row)); /* not of administrators */
+    assert_ok(engine_snapshot_remove(node.engine, &ann, row.id));
+    node.engine->o.quota.snapshot_bytes = 3000;
+    assert_ok(take_one(&ann, sb, &row));
+    assert_int_equal(recorded(&ann), 3);
+}
+
+/* Also when they are taken at the same time. */
+static void bytes_of_snapshots_under_way_count_once_each(void **state)
+{
+    CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
+
+    (void)state;
+    told.done = told.failed = 0;
+    hand.hold = true;
+    node.engine->o.quota.snapshot_bytes = 1500;
+    for (int i = 0; i < 2; i++)
+        assert_ok(engine_snapshot_start(node.engine, &ann, sb, on_done, NULL));
+    hand.hold = false;
+    for (int i = 0; i < 5000 && told.done < 2; i++)
+        usleep(1000);
+    assert_int_equal(told.done, 2);
+    assert_int_equal(told.failed, 1);
+    assert_int_equal(recorded(&ann), 1);
+}
+
 static void nobody_waits_and_there_are_only_so_many(void **state)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = adopt();
@@ -624,6 +679,8 @@ int main(void)
         CASE(one_of_an_image_by_its_path_is_its_owners_to_use),
         CASE(a_start_prunes_what_a_kill_has_left_of_one),
         CASE(time_limits_of_commands_stand_still_meanwhile),
+        CASE(an_owners_snapshots_have_so_many_bytes_together),
+        CASE(bytes_of_snapshots_under_way_count_once_each),
         CASE(nobody_waits_and_there_are_only_so_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
