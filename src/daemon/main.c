@@ -490,6 +490,7 @@ static err *open_e2b(node *n, size_t first_operation)
                                     .door = DOOR_E2B,
                                     .operation = first_operation,
                                     .domain = c->ports_domain,
+                                    .tcp = c->listen_tcp,
                                     .port_answer_ms = c->ports_answer_wait,
                                     .port_idle_ms = c->ports_idle,
                                     .base_image = c->e2b_base_image,

@@ -40,7 +40,7 @@ static void set_secrets(const e2b *d, json_t *o, const sandbox_view *v, const e2
     json_object_set_new(o, "trafficAccessToken",
                         note->secure && !d->o.public_ports ? token_json(d, v, E2B_FOR_TRAFFIC)
                                                            : json_null());
-    json_object_set_new(o, "domain", has ? json_string(d->o.domain) : json_null());
+    json_object_set_new(o, "domain", json_string(has ? d->o.domain : d->domain));
 }
 
 json_t *view_made(const e2b *d, sandbox *sb)

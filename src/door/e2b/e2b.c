@@ -2,6 +2,7 @@
 #include "door/e2b/e2b.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "door/e2b/internal.h"
@@ -23,12 +24,22 @@ void e2b_set_operation(request *rq, const char *name)
     request_set_operation(rq, d->o.door, d->o.operation + i);
 }
 
+/* An SDK that is not given a domain puts e2b.app behind the names of ports, and a program would send
+ * its request there. Names below localhost lead to the caller's own machine, or nowhere. */
+static void e2b_set_domain(e2b *d)
+{
+    const char *port = d->o.tcp ? strrchr(d->o.tcp, ':') : NULL;
+
+    snprintf(d->domain, sizeof d->domain, "localhost%s", str_or(port, ""));
+}
+
 e2b *e2b_new(const e2b_options *o)
 {
     e2b *d = xcalloc(1, sizeof *d);
 
     d->o = *o;
     d->o.secret = NULL;
+    e2b_set_domain(d);
     memcpy(d->secret, o->secret, sizeof d->secret);
     d->users = e2b_users_new();
     d->watchers = e2b_watchers_new(o->watcher_idle_ms);

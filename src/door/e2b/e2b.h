@@ -16,6 +16,7 @@ typedef struct e2b_options {
     size_t door;           /* of the server's lists: this door, */
     size_t operation;      /* and its first operation */
     const char *domain;    /* ports.domain; "" or NULL: none */
+    const char *tcp;       /* listen.tcp; "" or NULL: none */
     uint64_t port_answer_ms, port_idle_ms;
     const char *base_image, *code_interpreter_image; /* what these templates are */
     uint64_t default_ttl_ms;

@@ -13,6 +13,7 @@ typedef struct e2b_watchers e2b_watchers;
 
 struct e2b {
     e2b_options o;
+    char domain[64]; /* what SDKs make host names of where ports.domain is not set */
     uint8_t secret[E2B_SECRET_LEN];
     e2b_users *users;
     e2b_watchers *watchers;
