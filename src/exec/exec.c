@@ -16,7 +16,9 @@
 #include "base/thread.h"
 #include "exec/internal.h"
 
-#define DISCARD_NS NS_PER_S
+#define DISCARD_NS    NS_PER_S
+#define LIST_PAGE     16u
+#define LIST_PAUSE_US 30u
 
 static const char *const HOW[] = {
     [EXEC_RUNNING] = "running",     [EXEC_EXITED] = "exited", [EXEC_SIGNALLED] = "signalled",
@@ -323,25 +325,55 @@ uint64_t exec_table_ooms(exec_table *t)
     return t->ooms_ns && now_mono_ns() - t->ooms_ns < OOMS_SETTLE_NS ? t->ooms_before : t->ooms;
 }
 
-void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n)
+/* Returns the ids of the newest execs that callers see, in order. */
+static uint64_t *list_ids(exec_table *t, size_t max, size_t *ret_n)
 {
     LOCK_SCOPE(&t->lock);
     size_t first = t->npast, n = 0;
 
     for (size_t count = 0; first && count < max; first--)
         count += !t->past[first - 1].transient;
-    exec **list = xcalloc(max < t->npast ? max + 1 : t->npast + 1, sizeof(exec *));
-    for (size_t i = first; i < t->npast; i++) {
-        if (t->past[i].transient)
-            continue;
-        err *e = table_exec(t, &t->past[i], &list[n]);
+    uint64_t *ids = xcalloc(t->npast - first + 1, sizeof *ids);
+    for (size_t i = first; i < t->npast; i++)
+        if (!t->past[i].transient)
+            ids[n++] = t->past[i].id;
+    *ret_n = n;
+    return ids;
+}
+
+static size_t list_page(exec_table *t, const uint64_t *ids, size_t n, exec **list)
+{
+    size_t found = 0;
+
+    LOCK_SCOPE(&t->lock);
+    for (size_t i = 0; i < n; i++) {
+        struct past *p = table_past(t, ids[i]);
+        err *e = p ? table_exec(t, p, &list[found]) : NULL;
         if (e)
             err_drop(e, "exec_list");
         else
-            n++;
+            found += p != NULL;
+    }
+    return found;
+}
+
+/* Each ended exec costs some system calls. The table's lock, for which the thread of all boxes may
+ * wait, is held for a page of them, by one list at a time, and left alone for a moment after it: who
+ * waits for it would not get it from a loop that takes it again at once. */
+void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n)
+{
+    size_t n, found = 0;
+    CLEANUP(freep) uint64_t *ids = list_ids(t, max, &n);
+    exec **list = xcalloc(n + 1, sizeof(exec *));
+
+    LOCK_SCOPE(&t->list_lock);
+    for (size_t at = 0; at < n; at += LIST_PAGE) {
+        if (at)
+            usleep(LIST_PAUSE_US);
+        found += list_page(t, ids + at, n - at < LIST_PAGE ? n - at : LIST_PAGE, list + found);
     }
     *ret_execs = list;
-    *ret_n = n;
+    *ret_n = found;
 }
 
 /* ---- looking ---- */

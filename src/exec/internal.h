@@ -108,7 +108,8 @@ struct exec_table {
     char sandbox[SANDBOX_ID_LEN + 1];
     _Atomic int64_t spool_bytes; /* kept bytes of all streams; for a moment fewer than none */
 
-    pthread_mutex_t lock; /* everything below */
+    pthread_mutex_t list_lock; /* before the next: lists take turns */
+    pthread_mutex_t lock;      /* everything below */
     journal journal;
     uint64_t next_id;
     uint64_t start_id; /* of the last start command; 0: none, or it was never forked */

@@ -409,6 +409,7 @@ static exec_table *table_alloc(exec_hub *h, const char *sandbox)
     snprintf(t->sandbox, sizeof t->sandbox, "%s", sandbox);
     snprintf(t->box_id, sizeof t->box_id, "%s", sandbox);
     pthread_mutex_init(&t->lock, NULL);
+    pthread_mutex_init(&t->list_lock, NULL);
     close_init(t);
     return t;
 }
@@ -564,6 +565,7 @@ static void table_free(exec_table *t)
     close_done(t);
     journal_close(&t->journal);
     pthread_mutex_destroy(&t->lock);
+    pthread_mutex_destroy(&t->list_lock);
     free(t->past);
     drops_free(t);
     pause_spans_done(&t->pauses);
