@@ -95,7 +95,7 @@ static bool lane_watch(pump_lane *l, pump_job *j, int op, int fd, uint32_t event
     return false;
 }
 
-/* Lock held. What cannot be watched is forgotten: the run that follows tries it again, and knows. */
+/* Lock held. Descriptors that cannot be watched are forgotten: the run that follows tries again, and knows. */
 void job_arm(pump_lane *l, pump_job *j)
 {
     for (unsigned i = 0; i < PUMP_WATCHES; i++)
@@ -126,7 +126,7 @@ bool pump_watch(pump_job *j, int fd, uint32_t events)
 
     if (i == PUMP_WATCHES)
         return !events;
-    uint32_t before = j->watch[i].events; /* nobody but the run changes it */
+    uint32_t before = j->watch[i].events; /* only the run changes it */
     if (before == events)
         return true;
     pump_lane *l = job_lock(j);

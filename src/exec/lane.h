@@ -47,7 +47,7 @@ struct pump {
     _Atomic unsigned next_bulk;
     pthread_mutex_t alone_lock; /* around lanes' locks */
     pump_lane *alone;           /* alone_lock: lanes of parties */
-    pthread_mutex_t lock;       /* timers, and below; inside lanes' locks nobody takes it */
+    pthread_mutex_t lock;       /* timers, and below; never taken inside a lane's lock */
     pthread_cond_t cond;
     pthread_t timer_thread;
     pump_timer **heap;

@@ -28,8 +28,8 @@ struct tunnel {
     size_t first;
     pump_job job;
     pump_timer timer;
-    _Atomic bool due;                  /* it fired */
-    int closing[3]; /* the job's: pipes that are closed when no lock is held */
+    _Atomic bool due; /* it fired */
+    int closing[3];   /* the job's: pipes that are closed when no lock is held */
 
     pthread_mutex_t lock;   /* everything below; inside the table's, around the backend's */
     exec_tunnel_done *done; /* NULL: told */

@@ -1,5 +1,5 @@
-/* The bytes of a tunnel. Of pipes, whose other descriptor is init's to change, splice is told not to
- * block; it still waits for the pipe's mutex, so the lock is released around each call on one. Only
+/* The bytes of a tunnel. On pipes, whose other descriptor is init's to change, splice does not block
+ * for bytes or room; it still waits for the pipe's mutex, so the lock is released around each call on one. Only
  * the job makes these, and changes descriptors. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,7 @@
-/* Locks that are not held for long. A command that holds the mutex of its own pipe in the kernel: neither its sandbox's lock nor a
- * neighbour's command may wait for it. A splice from a socket that has nothing holds it here; inside
- * a sandbox, where that call is refused, a write does whose page comes late. */
+/* Locks that others wait for. A command that holds the mutex of its own pipe in the kernel: neither
+ * its sandbox's lock nor a neighbour's command may wait for it. A splice from a socket that has
+ * nothing holds it here; inside a sandbox, where that call is refused, a write does whose page comes
+ * late. And lists of very many commands. */
 #include <semaphore.h>
 #include <sys/socket.h>
 
@@ -133,7 +134,7 @@ static bool runs(const exec_state *s, uint64_t arg)
     return s->pid && s->started;
 }
 
-/* What callers and the backend's thread do with the sandbox. */
+/* Does as callers and the backend's thread do with the sandbox. */
 static void table_answers(world *w, const holder *h)
 {
     exec_spec more = spec_sh("exec sleep 600");
