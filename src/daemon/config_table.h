@@ -146,7 +146,11 @@ CONFIG_ROW(exec, live_max, COUNT, "256", 1, 1024, NULL, "Commands of one sandbox
 CONFIG_ROW(exec, stream_max, SIZE, "64m", 4u << 20, UINT64_C(1) << 40, NULL,
            "Of a longer stream the middle is dropped.")
 CONFIG_ROW(exec, sandbox_max, SIZE, "1g", 4u << 20, UINT64_C(1) << 46, NULL,
-           "Of a sandbox with more output the oldest ended commands lose theirs.")
+           "Of a sandbox with more output the oldest ended commands lose theirs, then live ones "
+           "the oldest bytes.")
+CONFIG_ROW(exec, owner_max, SIZE, "0", 0, UINT64_C(1) << 60, NULL,
+           "The same of all sandboxes of an owner together. In any case an owner has a quarter of "
+           "the room for output, or less if more than three owners have some. 0: that alone.")
 CONFIG_ROW(exec, stdin_max, SIZE, "1m", 64u << 10, 1u << 30, NULL,
            "Input a command has not read; more makes its sender wait.")
 CONFIG_ROW(exec, hold, TIME, "60s", 100, 3600000, NULL,

@@ -205,6 +205,7 @@ static err *open_parts(node *n)
                                      .stream_max = c->exec_stream_max,
                                      .hold_ns = c->exec_hold * NS_PER_MS,
                                      .sandbox_max = c->exec_sandbox_max,
+                                     .owner_max = c->exec_owner_max,
                                      .live_max = (uint32_t)c->exec_live_max,
                                      .stdin_max = c->exec_stdin_max},
                      &n->execs));

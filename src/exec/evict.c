@@ -1,6 +1,9 @@
-/* Output of ended execs that goes for room: a sandbox's when it keeps more than it may, the largest
- * one's when the disk is short. The oldest first, with a mark in the journal. */
+/* Output that goes for room, with a mark in the journal: when a sandbox or its owner keeps more than
+ * it may, and when the disk is short. First that of ended execs, the oldest first; then the oldest
+ * bytes of live streams, the longest first. What followers have still to read stays, and then the
+ * command waits. */
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "exec/internal.h"
@@ -31,30 +34,134 @@ static bool evict_one(exec_table *t)
 
     if (!x)
         return false;
-    for (int i = 0; i < 2; i++) {
-        uint64_t length = atomic_load(&x->out[i].length);
-        uint64_t kept = length - spool_dropped(&x->out[i], 0, length);
-        if (spool_drop(&x->out[i]))
-            atomic_fetch_sub(&t->spool_bytes, (int64_t)kept);
-    }
+    for (int i = 0; i < 2; i++)
+        spool_drop(&x->out[i]);
     return true;
+}
+
+/* ---- shares ---- */
+
+#define SHARE_NS   (100 * NS_PER_MS)
+#define OWNERS_MIN 4u                   /* an owner has no more of the room than one of so many */
+#define LIVE_MIN   (UINT64_C(64) << 10) /* what each live stream keeps */
+#define VERB_MAX   (UINT64_C(1) << 20)  /* a verb's stream that is held back */
+#define TRIES      16u
+
+void table_count_bytes(exec_table *t, int64_t n)
+{
+    struct exec_account *a = atomic_load(&t->account);
+
+    atomic_fetch_add(&t->spool_bytes, n);
+    atomic_fetch_add(&t->hub->spool_bytes, n);
+    if (!a)
+        return;
+    atomic_fetch_add(&a->bytes, n);
+    atomic_fetch_add(&t->counted, n);
+}
+
+/* Owners who have output, and one more who is about to. */
+static uint64_t share_parts(exec_hub *h)
+{
+    map_iter it = {0};
+    uint64_t n = 1;
+
+    LOCK_SCOPE(&h->lock);
+    while (map_next(&h->accounts, &it))
+        n += atomic_load(&((struct exec_account *)it.entry->value)->bytes) > (int64_t)LIVE_MIN;
+    return n > OWNERS_MIN ? n : OWNERS_MIN;
+}
+
+/* An owner's part of the room for output: of what is free and what all output has. */
+static uint64_t share_of_owner(exec_hub *h)
+{
+    uint64_t now = now_mono_ns(), kept;
+
+    if (now - atomic_load(&h->share_ns) < SHARE_NS)
+        return atomic_load(&h->share);
+    int64_t used = atomic_load(&h->spool_bytes);
+    uint64_t space = h->spools.space(h->spools.root, &kept);
+    uint64_t share = space == UINT64_MAX ? space : (space + (used > 0 ? (uint64_t)used : 0));
+
+    if (share != UINT64_MAX)
+        share /= share_parts(h);
+    if (h->o.owner_max && share > h->o.owner_max)
+        share = h->o.owner_max;
+    atomic_store(&h->share, share);
+    atomic_store(&h->share_ns, now);
+    return share;
+}
+
+/* By more than one part in `slack`; 0: at all. */
+static bool share_is_above(int64_t kept, uint64_t max, unsigned slack)
+{
+    return kept > 0 && (uint64_t)kept > max && (!slack || (uint64_t)kept - max > max / slack);
+}
+
+static bool table_is_above(exec_table *t, unsigned slack)
+{
+    return share_is_above(atomic_load(&t->spool_bytes), t->hub->o.sandbox_max, slack);
+}
+
+static bool owner_is_above(exec_table *t, unsigned slack)
+{
+    struct exec_account *a = atomic_load(&t->account);
+
+    return a && share_is_above(atomic_load(&a->bytes), share_of_owner(t->hub), slack);
 }
 
 bool table_is_over(exec_table *t)
 {
-    int64_t kept = atomic_load(&t->spool_bytes);
-
-    return kept > 0 && (uint64_t)kept > t->hub->o.sandbox_max;
+    return table_is_above(t, 0) || owner_is_above(t, 0);
 }
 
-void table_evict(exec_table *t)
+/* ---- making room ---- */
+
+static uint64_t stream_kept(spool *s)
 {
-    while (table_is_over(t) && evict_one(t))
-        continue;
+    uint64_t length = atomic_load(&s->length);
+
+    return length - spool_dropped(s, 0, length);
 }
 
-/* A reference to the table with the most bytes below so many, or NULL. */
-static exec_table *largest(exec_hub *h, uint64_t below, uint64_t *ret_bytes)
+/* A reference to the live exec whose stream keeps most below so many, or NULL. */
+static exec *longest_stream(exec_table *t, uint64_t *below, int *ret_i)
+{
+    uint64_t most = LIVE_MIN;
+    exec *found = NULL;
+
+    LOCK_SCOPE(&t->lock);
+    for (exec *x = t->live; x; x = x->live_next)
+        for (int i = 0; i < 2 && !exec_is_transient(x); i++) {
+            uint64_t kept = stream_kept(&x->out[i]);
+            if (kept <= most || kept >= *below)
+                continue;
+            most = kept;
+            found = x;
+            *ret_i = i;
+        }
+    *below = most;
+    return found ? exec_ref(found) : NULL;
+}
+
+/* Halves the longest live stream that can be shortened. */
+static bool table_trim(exec_table *t)
+{
+    uint64_t below = UINT64_MAX;
+
+    for (unsigned i = 0; i < TRIES; i++) {
+        int stream;
+        CLEANUP(exec_unrefp) exec *x = longest_stream(t, &below, &stream);
+        if (!x)
+            return false;
+        if (spool_trim(&x->out[stream], below / 2 > LIVE_MIN ? below / 2 : LIVE_MIN))
+            return true;
+    }
+    return false;
+}
+
+/* A reference to the table with the most bytes below so many, or NULL; of one owner, or of any. */
+static exec_table *largest(exec_hub *h, const struct exec_account *of, uint64_t below,
+                           uint64_t *ret_bytes)
 {
     exec_table *found = NULL;
     map_iter it = {0};
@@ -62,21 +169,71 @@ static exec_table *largest(exec_hub *h, uint64_t below, uint64_t *ret_bytes)
     LOCK_SCOPE(&h->lock);
     *ret_bytes = 0;
     while (map_next(&h->tables, &it)) {
-        int64_t kept = atomic_load(&((exec_table *)it.entry->value)->spool_bytes);
-        if (kept <= 0 || (uint64_t)kept <= *ret_bytes || (uint64_t)kept >= below)
+        exec_table *t = it.entry->value;
+        int64_t kept = atomic_load(&t->spool_bytes);
+        if (kept <= 0 || (uint64_t)kept <= *ret_bytes || (uint64_t)kept >= below ||
+            (of && atomic_load(&t->account) != of))
             continue;
-        found = it.entry->value;
+        found = t;
         *ret_bytes = (uint64_t)kept;
     }
     return found ? exec_table_ref(found) : NULL;
 }
+
+/* Gets something from the owner's sandboxes, the largest first. */
+static bool owner_shrink(exec_table *t, bool (*shrink)(exec_table *t))
+{
+    uint64_t below = UINT64_MAX;
+
+    for (unsigned i = 0; i < TRIES; i++) {
+        exec_table *of = largest(t->hub, atomic_load(&t->account), below, &below);
+        if (!of)
+            return false;
+        bool done = shrink(of);
+        exec_table_unref(of);
+        if (done)
+            return true;
+    }
+    return false;
+}
+
+void table_make_room(exec_table *t)
+{
+    while (table_is_above(t, 0) && (evict_one(t) || table_trim(t)))
+        continue;
+    while (owner_is_above(t, 0) && (owner_shrink(t, evict_one) || owner_shrink(t, table_trim)))
+        continue;
+}
+
+/* Its job has made what room there was: it is a little above while it does. */
+static bool table_is_choked(exec_table *t)
+{
+    return table_is_above(t, 8) || owner_is_above(t, 8);
+}
+
+bool exec_is_choked(exec *x, int i)
+{
+    if (!table_is_choked(x->table))
+        return false;
+    if (!exec_is_transient(x))
+        return stream_kept(&x->out[i]) >= LIVE_MIN;
+    spool_limit(&x->out[i], VERB_MAX); /* as far as its reader is, it goes on */
+    return false;
+}
+
+size_t exec_quantum(exec *x, size_t max)
+{
+    return max > LIVE_MIN && table_is_choked(x->table) ? (size_t)LIVE_MIN : max;
+}
+
+/* ---- a disk that is short ---- */
 
 bool exec_hub_evict(exec_hub *h)
 {
     uint64_t below = UINT64_MAX;
     exec_table *t;
 
-    while ((t = largest(h, below, &below))) {
+    while ((t = largest(h, NULL, below, &below))) {
         bool done = evict_one(t);
         exec_table_unref(t);
         if (done)

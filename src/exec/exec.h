@@ -28,6 +28,7 @@ typedef struct exec_options {
     uint64_t stream_max;  /* ceiling a stream, 64 MiB */
     uint64_t hold_ns;     /* how long a follower that stands still is waited for; 0: 60 s */
     uint64_t sandbox_max; /* 1 GiB */
+    uint64_t owner_max;   /* 0: its part of the room, a quarter at most */
     uint32_t live_max;    /* 256 live execs a sandbox */
     uint64_t stdin_max;   /* unread stdin, 1 MiB */
 } exec_options;

@@ -34,6 +34,7 @@
 struct exec_account {
     unsigned tables; /* hub's lock: that count here */
     _Atomic unsigned live;
+    _Atomic int64_t bytes; /* of output that is kept */
     char owner[];
 };
 
@@ -58,6 +59,9 @@ struct exec_hub {
     pump_job sweep_job;
     pump_timer sweep_timer;
     _Atomic int full;              /* execs that wait for disk space */
+    _Atomic int64_t spool_bytes;   /* of all tables */
+    _Atomic uint64_t share;        /* of an owner, */
+    _Atomic uint64_t share_ns;     /* as it was then */
     _Atomic uint64_t tunnel_bytes; /* in the memory of all tunnels */
     pthread_mutex_t lock;
     map tables;   /* sandbox → exec_table, no reference; lock */
@@ -102,7 +106,8 @@ struct key_entry {
 };
 
 struct exec_table {
-    struct exec_account *account; /* of its owner; NULL: nobody's */
+    _Atomic(struct exec_account *) account; /* of its owner; NULL: nobody's */
+    _Atomic int64_t counted;                /* of spool_bytes, in the account */
     _Atomic unsigned refs;
     exec_hub *hub;
     char sandbox[SANDBOX_ID_LEN + 1];
@@ -273,9 +278,18 @@ void table_live_add(exec *x);
 void table_log(exec_table *t, uint32_t index);
 /* Without the lock. */
 void table_live_drop(exec *x);
-/* More is kept than a sandbox may. */
+
+/* evict.c; without the lock */
+/* Counts bytes of output that are kept, or no more (n < 0). Any thread, any lock. */
+void table_count_bytes(exec_table *t, int64_t n);
+/* More is kept than a sandbox, or its owner, may. */
 bool table_is_over(exec_table *t);
-void table_evict(exec_table *t);
+/* Evicts, then shortens live streams, until no more is kept than may be. */
+void table_make_room(exec_table *t);
+/* Room was wanted and there is none: this stream must wait. */
+bool exec_is_choked(exec *x, int i);
+/* How much a stream may move at a time. */
+size_t exec_quantum(exec *x, size_t max);
 bool table_marker(void *arg, int stream, uint64_t from, uint64_t to);
 /* Removes the streams of a transient exec that has no writer any more. */
 void table_forget_streams(exec *x);

@@ -288,8 +288,9 @@ void io_output(exec *x)
         return;
     for (int s = 0; s < 2 && st == SPOOL_MORE; s++)
         if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
-            st = turn(x, s, QUANTUM / 2, &moved);
-    atomic_fetch_add(&x->table->spool_bytes, (int64_t)moved);
+            st = exec_is_choked(x, s) ? SPOOL_HELD
+                                      : turn(x, s, exec_quantum(x, QUANTUM / 2), &moved);
+    table_count_bytes(x->table, (int64_t)moved);
     count_spooled(moved);
     if (st != SPOOL_MORE)
         io_retry_later(x, st);
@@ -309,7 +310,7 @@ bool io_drain(exec *x)
     for (int s = 0; s < 2 && st == SPOOL_MORE && x->io.installed && !x->io.drained; s++)
         if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
             st = turn(x, s, DRAIN_MAX, &moved);
-    atomic_fetch_add(&x->table->spool_bytes, (int64_t)moved);
+    table_count_bytes(x->table, (int64_t)moved);
     count_spooled(moved);
     if (moved)
         exec_notify(x);

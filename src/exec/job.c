@@ -147,7 +147,7 @@ static void job_run(pump_job *j)
         io_output(x);
         io_input(x);
     }
-    table_evict(x->table);
+    table_make_room(x->table);
     /* Looked at again: bytes that were moved above are those before what is seen here. */
     if (look(x, &s) && (s.ended || finish(x, &s)))
         after_end(x, &s);

@@ -153,6 +153,7 @@ void spool_init(spool *s, spool_set *set, const char *sandbox, uint64_t exec, in
     *s = (spool){.set = set, .mark = mark, .arg = arg, .stream = stream, .max = set->max, .fd = -1};
     spool_path(sandbox, exec, stream, s->path);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->drop_lock, NULL);
 }
 
 void spool_limit(spool *s, uint64_t max)
@@ -172,6 +173,7 @@ void spool_done(spool *s)
     }
     spans_done(&s->holes);
     pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->drop_lock);
 }
 
 /* ---- holes ---- */
@@ -328,6 +330,7 @@ static enum spool_status drop_middle(spool *s)
 
     if (!s->set->punch || !unit)
         return SPOOL_CEILING;
+    LOCK_SCOPE(&s->drop_lock);
     {
         LOCK_SCOPE(&s->lock);
         const span *h = hole_now(s);
@@ -355,6 +358,8 @@ static uint64_t held_from(const spool *s, uint64_t to)
 {
     uint64_t now = s->set->now();
 
+    if (s->awaited && s->waited_ns < s->set->patience_ns)
+        return 0;
     for (const spool_hold *h = s->holds; h; h = h->next)
         if (h->at < to && now < h->moved_ns + s->set->patience_ns)
             to = h->at;
@@ -380,6 +385,7 @@ void spool_set_base(spool *s, uint64_t base)
 {
     uint64_t to = 0, done = 0;
 
+    LOCK_SCOPE(&s->drop_lock);
     {
         LOCK_SCOPE(&s->lock);
         if (base <= s->base)
@@ -397,6 +403,37 @@ void spool_set_base(spool *s, uint64_t base)
         return;
     punch(fd, done, to);
     release(s);
+}
+
+/* lock held: how far the oldest bytes go; at most ret_done: nothing may go. */
+static uint64_t trim_end(spool *s, uint64_t keep, uint64_t *ret_done)
+{
+    uint64_t length = atomic_load(&s->length);
+
+    *ret_done = s->holes.n && !s->holes.at[0].from ? s->holes.at[0].to : 0;
+    return length > keep ? held_from(s, length - keep) & ~UINT64_C(4095) : 0;
+}
+
+bool spool_trim(spool *s, uint64_t keep)
+{
+    uint64_t to, done;
+
+    if (!s->set->punch)
+        return false;
+    LOCK_SCOPE(&s->drop_lock);
+    {
+        LOCK_SCOPE(&s->lock);
+        to = trim_end(s, keep, &done);
+    }
+    if (to <= done || !s->mark(s->arg, s->stream, done, to))
+        return false;
+    spool_set_mark(s, done, to);
+    int fd = acquire(s, true);
+    if (fd < 0)
+        return true; /* the next one that opens it makes the hole */
+    punch(fd, done, to);
+    release(s);
+    return true;
 }
 
 /* How many bytes fit below the ceiling; makes room if it can. */
@@ -571,6 +608,7 @@ bool spool_drop(spool *s)
 {
     uint64_t length = atomic_load(&s->length);
 
+    LOCK_SCOPE(&s->drop_lock);
     if (!length || spool_dropped(s, 0, length) == length)
         return true;
     return s->mark(s->arg, s->stream, 0, length) && spool_forget(s);

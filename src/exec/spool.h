@@ -65,7 +65,8 @@ typedef struct spool {
     int stream;   /* 1 out, 2 err */
     uint64_t max; /* its ceiling */
     char path[SPOOL_PATH_MAX];
-    _Atomic uint64_t length; /* grows; only the writer changes it */
+    _Atomic uint64_t length;   /* grows; only the writer changes it */
+    pthread_mutex_t drop_lock; /* before a table's: a mark, its hole, and what both are made of */
     pthread_mutex_t lock;
     int fd;                    /* lock */
     unsigned users;            /* lock: calls that use fd now */
@@ -115,6 +116,9 @@ void spool_hold_add(spool *s, spool_hold *h, uint64_t at);
 /* True: the writer waited for this and can go on. */
 bool spool_hold_move(spool *s, spool_hold *h, uint64_t at);
 bool spool_hold_remove(spool *s, spool_hold *h);
+/* Drops the oldest bytes of a live stream until at most `keep` are left, but none that a follower
+ * has still to read. Any thread. False: nothing could go. */
+bool spool_trim(spool *s, uint64_t keep);
 /* Marks everything as dropped and removes the file. Only when there is no writer. */
 bool spool_drop(spool *s);
 /* The same without a mark in the journal: nobody will ask for it. */

@@ -180,7 +180,7 @@ static void load_end(exec_table *t, struct past *p, uint32_t index, const journa
         return; /* what is left of its streams goes when the journal has been read; no key */
     for (unsigned i = 0; i < 2; i++)
         p->has |= r->end.length[i] ? 1u << i : 0;
-    atomic_fetch_add(&t->spool_bytes, (int64_t)(r->end.length[0] + r->end.length[1]));
+    table_count_bytes(t, (int64_t)(r->end.length[0] + r->end.length[1]));
     if (!never_forked(&r->end))
         return;
     err_drop(journal_read(&t->journal, p->begin, &begin), "journal"); /* then no key is freed */
@@ -222,7 +222,7 @@ static void frame_over(exec_table *t, uint64_t session, const struct journal_com
 
 static void load_mark(exec_table *t, struct past *p, uint32_t index, const struct journal_mark *m)
 {
-    atomic_fetch_sub(&t->spool_bytes, (int64_t)drop_add(t, p, m, index));
+    table_count_bytes(t, -(int64_t)drop_add(t, p, m, index));
     if (!p->gone[m->stream - 1])
         return;
     p->has &= (uint8_t)~m->stream; /* which is its bit, too */
@@ -284,7 +284,7 @@ static void adopt_streams(exec_table *t, exec *x, const struct frame_end *f)
         if (f)
             s->base = f->start[i]; /* its session comes later than its bytes */
         if (!exec_is_transient(x))
-            atomic_fetch_add(&t->spool_bytes, (int64_t)length);
+            table_count_bytes(t, (int64_t)length);
         else if (length)
             spool_set_mark(s, 0, length);
     }
@@ -524,15 +524,22 @@ void exec_table_own(exec_table *t, const char *owner)
     struct exec_account *a = account_of(t->hub, owner);
     LOCK_SCOPE(&t->lock);
 
+    int64_t kept = atomic_load(&t->spool_bytes);
+
     atomic_fetch_add(&a->live, (unsigned)t->nlive);
-    t->account = a;
+    atomic_fetch_add(&a->bytes, kept);
+    atomic_fetch_add(&t->counted, kept);
+    atomic_store(&t->account, a);
 }
 
 static void disown(exec_table *t)
 {
-    struct exec_account *a = t->account;
-    LOCK_SCOPE(&t->hub->lock);
+    struct exec_account *a = atomic_load(&t->account);
 
+    atomic_fetch_sub(&t->hub->spool_bytes, atomic_load(&t->spool_bytes));
+    LOCK_SCOPE(&t->hub->lock);
+    if (a)
+        atomic_fetch_sub(&a->bytes, atomic_load(&t->counted));
     if (a && !--a->tables)
         free(map_take_str(&t->hub->accounts, a->owner));
 }
@@ -669,7 +676,7 @@ static void load_streams(exec_table *t, struct past *p, exec *x, const uint64_t 
     for (int i = 0; i < 2; i++)
         lost += spool_load(&x->out[i], least[i]);
     if (lost && !p->lost && !p->transient)
-        atomic_fetch_sub(&t->spool_bytes, (int64_t)lost);
+        table_count_bytes(t, -(int64_t)lost);
     p->lost = lost;
 }
 
@@ -800,8 +807,9 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
 
     r.mark = (struct journal_mark){.stream = (uint32_t)stream, .from = from, .to = to};
     LOCK_SCOPE(&t->lock);
+    int64_t went = (int64_t)(to - from - spool_dropped(&x->out[stream - 1], from, to));
     if (exec_is_transient(x)) { /* after a restart nobody reads it */
-        atomic_fetch_sub(&t->spool_bytes, (int64_t)(to - from));
+        table_count_bytes(t, -went);
         return true;
     }
     uint32_t index;
@@ -812,10 +820,8 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
         return false;
     }
     drop_add(t, p, &r.mark, index);
-    metric_add(&EXEC_METRICS[M_DROPPED], 0, (int64_t)(to - from));
-    spool *s = &x->out[stream - 1];
-    if (from || to < atomic_load(&s->length)) /* the whole stream: table_evict counts that itself */
-        atomic_fetch_sub(&t->spool_bytes, (int64_t)(to - from - spool_dropped(s, from, to)));
+    metric_add(&EXEC_METRICS[M_DROPPED], 0, went);
+    table_count_bytes(t, -went);
     return true;
 }
 
@@ -827,6 +833,6 @@ void table_forget_streams(exec *x)
         uint64_t length = atomic_load(&x->out[i].length);
         uint64_t kept = length - spool_dropped(&x->out[i], 0, length);
         if (length && spool_forget(&x->out[i]))
-            atomic_fetch_sub(&x->table->spool_bytes, (int64_t)kept);
+            table_count_bytes(x->table, -(int64_t)kept);
     }
 }

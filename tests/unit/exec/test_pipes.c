@@ -707,6 +707,171 @@ static void a_journal_tells_how_long_it_was_paused(void **state)
     end(&w, &b);
 }
 
+/* ---- shares ---- */
+
+/* What stays of a live command's output is the newest of it. */
+static void assert_ends_with(exec *x, const exec_state *st, const char *want)
+{
+    char got[64];
+    uint64_t gap = 0;
+    size_t n = 0;
+
+    assert_ok(exec_read(x, 1, st->length[0] - strlen(want), got, sizeof got, &n, &gap));
+    assert_int_equal(n, strlen(want));
+    assert_memory_equal(got, want, n);
+}
+
+static bool is_below(_Atomic int64_t *bytes, int64_t max)
+{
+    for (uint64_t end = now_mono_ns() + 20 * NS_PER_S; now_mono_ns() < end; usleep(1000))
+        if (atomic_load(bytes) <= max)
+            return true;
+    return false;
+}
+
+static void live_output_keeps_to_its_sandboxs_share(void **state)
+{
+    world w;
+    box b;
+    exec_spec flood = spec_sh("head -c 30000000 /dev/zero; echo end; exec sleep 100");
+    exec_state st;
+    exec *x[3];
+
+    (void)state;
+    pipes_init(&w, &b);
+    w.options.sandbox_max = 8 << 20;
+    pipes_attach(&w, &b);
+    for (int i = 0; i < 3; i++)
+        x[i] = start(&w, &flood);
+    for (int i = 0; i < 3; i++) {
+        assert_true(wait_for(x[i], has_out, 30000004, 20, &st));
+        assert_ends_with(x[i], &st, "end\n");
+    }
+    assert_true(is_below(&w.table->spool_bytes, 8 << 20));
+    for (int i = 0; i < 3; i++) {
+        exec_get(x[i], &st);
+        assert_true(st.end.out_dropped > 20000000);
+        assert_ends_with(x[i], &st, "end\n");
+        exec_unref(x[i]);
+    }
+    end(&w, &b);
+}
+
+/* A sandbox whose one command has ended with so many bytes. */
+static exec_table *kept_output(world *w, const char *sandbox, const char *owner, size_t n)
+{
+    journal_rec begun = {.type = JOURNAL_BEGIN, .exec = 1}, over = {.type = JOURNAL_END, .exec = 1};
+    static const char zeros[1 << 20];
+    char path[64];
+    exec_table *t;
+    int fd;
+
+    over.end = (struct journal_end){
+        .rec = {.id = 1, .state = SP_EXITED}, .how = EXEC_EXITED, .length = {n}};
+    assert_int_equal(mkdirat(w->spool, sandbox, 0700), 0);
+    journal_seal(&begun);
+    journal_seal(&over);
+    snprintf(path, sizeof path, "%s/journal", sandbox);
+    assert_true((fd = openat(w->spool, path, O_WRONLY | O_CREAT, 0600)) >= 0);
+    assert_int_equal(write(fd, &begun, sizeof begun), sizeof begun);
+    assert_int_equal(write(fd, &over, sizeof over), sizeof over);
+    close(fd);
+    snprintf(path, sizeof path, "%s/1.out", sandbox);
+    assert_true((fd = openat(w->spool, path, O_WRONLY | O_CREAT, 0600)) >= 0);
+    for (size_t at = 0; at < n; at += sizeof zeros)
+        assert_int_equal(write(fd, zeros, sizeof zeros), sizeof zeros);
+    close(fd);
+    assert_ok(exec_table_open(w->hub, sandbox, &t));
+    exec_table_own(t, owner);
+    return t;
+}
+
+static exec_hub *small_disk;
+
+/* 64 MiB, of which output is all that is there. */
+static uint64_t space_of_small_disk(int root, uint64_t *ret_kept)
+{
+    int64_t used = atomic_load(&small_disk->spool_bytes);
+
+    (void)root;
+    *ret_kept = 4 << 20;
+    return used < 64 << 20 ? (uint64_t)((64 << 20) - used) : 0;
+}
+
+static uint64_t dropped_of(exec_table *t)
+{
+    CLEANUP(exec_unrefp) exec *x = NULL;
+    exec_state st;
+
+    assert_ok(exec_find(t, 1, &x));
+    exec_get(x, &st);
+    return st.end.out_dropped;
+}
+
+static void an_owner_who_floods_pays_alone(void **state)
+{
+    world w;
+    box b;
+    exec_spec flood = spec_sh("head -c 60000000 /dev/zero; echo end; exec sleep 100");
+    exec_state st;
+    exec *x[2];
+
+    (void)state;
+    pipes_init(&w, &b);
+    pipes_attach(&w, &b);
+    small_disk = w.hub;
+    w.hub->spools.space = space_of_small_disk;
+    exec_table_own(w.table, "mallory");
+    exec_table *other = kept_output(&w, "otheraaaaaaaaaaaaaaa", "mallory", 4 << 20);
+    exec_table *victim = kept_output(&w, "victimaaaaaaaaaaaaaa", "victim", 8 << 20);
+    for (int i = 0; i < 2; i++)
+        x[i] = start(&w, &flood);
+    for (int i = 0; i < 2; i++)
+        assert_true(wait_for(x[i], has_out, 60000004, 20, &st));
+    struct exec_account *a = atomic_load(&w.table->account);
+    assert_true(is_below(&a->bytes, 16 << 20));
+    for (int i = 0; i < 2; i++) {
+        exec_get(x[i], &st);
+        assert_ends_with(x[i], &st, "end\n");
+        exec_unref(x[i]);
+    }
+    assert_int_equal(dropped_of(other), 4 << 20);
+    assert_int_equal(dropped_of(victim), 0);
+    assert_int_equal(atomic_load(&w.hub->full), 0);
+    exec_table_unref(other);
+    exec_table_unref(victim);
+    end(&w, &b);
+}
+
+/* A reader who is still at the beginning: nothing may go, so the command waits, with its minimum. */
+static void a_flood_that_is_followed_waits_at_its_share(void **state)
+{
+    world w;
+    box b;
+    exec_spec flood = spec_sh("head -c 30000000 /dev/zero; exec sleep 100"),
+              small = spec_sh("echo small");
+    exec_state st;
+
+    (void)state;
+    pipes_init(&w, &b);
+    w.options.sandbox_max = 8 << 20;
+    pipes_attach(&w, &b);
+    exec *x = start(&w, &flood);
+    exec_hold *h = exec_hold_new(x, 1, 0);
+    assert_true(wait_for(x, has_out, 8 << 20, 20, &st));
+    assert_false(wait_for(x, has_out, 12 << 20, 1, &st));
+    exec_get(x, &st);
+    assert_int_equal(st.end.out_dropped, 0);
+    exec *y = start(&w, &small);
+    wait_end(y);
+    assert_stream(y, 1, "small\n");
+    exec_unref(y);
+    exec_hold_free(h);
+    assert_true(wait_for(x, has_out, 30000000, 20, &st));
+    exec_unref(x);
+    end(&w, &b);
+}
+
 /* ---- the disk: these come before libc's ---- */
 
 static struct {
@@ -825,6 +990,9 @@ int main(void)
         WORLD_TEST(time_limits_stand_still_while_it_is_held),
         WORLD_TEST(a_time_limit_that_begins_in_a_hold_is_whole),
         WORLD_TEST(a_journal_tells_how_long_it_was_paused),
+        WORLD_TEST(live_output_keeps_to_its_sandboxs_share),
+        WORLD_TEST(an_owner_who_floods_pays_alone),
+        WORLD_TEST(a_flood_that_is_followed_waits_at_its_share),
         WORLD_TEST(output_is_on_the_disk_before_its_end),
         WORLD_TEST(a_journal_that_could_not_be_written_is_written_again),
     };
