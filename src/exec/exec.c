@@ -189,10 +189,13 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key,
     FAULT_KILL("exec.id_taken");
     if (!e && log)
         e = begin_session(t, log);
+    bool recorded = !e && log;
     if (!e)
         e = journal_append(&t->journal, &r, &index);
     FAULT_KILL("exec.begun");
     *ret_exec = x;
+    if (e && recorded) /* the id is that shell's, which never began */
+        t->next_id++;
     if (e)
         return e;
     t->next_id++;

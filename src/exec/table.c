@@ -229,6 +229,17 @@ static void load_mark(exec_table *t, struct past *p, uint32_t index, const struc
     p->evicted |= !p->has;
 }
 
+/* A shell whose BEGIN was never written leaves its id to nobody: that exec would be the session. */
+static void table_take_shell_id(exec_table *t, const journal_rec *r)
+{
+    uint64_t shell = r->type == JOURNAL_SESSION   ? r->session.shell
+                     : r->type == JOURNAL_COMMAND ? r->command.shell
+                                                  : 0;
+
+    if (shell >= t->next_id)
+        t->next_id = shell + 1;
+}
+
 static void load_record(void *arg, uint32_t index, const journal_rec *r)
 {
     exec_table *t = arg;
@@ -265,6 +276,7 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
         pause_spans_add(&t->pauses, r->pause.from_ns, r->pause.to_ns);
     } else if (journal_is_session(r->type)) {
         table_log(t, index);
+        table_take_shell_id(t, r);
         if (r->type == JOURNAL_COMMAND)
             frame_note(t, r->exec, &r->command);
         if (r->type == JOURNAL_COMMAND_END)

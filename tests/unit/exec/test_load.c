@@ -243,6 +243,21 @@ static void marks_of_one_stream_are_counted_once(void **state)
     world_done(&s.w);
 }
 
+/* A full disk took the record of a shell and not its BEGIN. */
+static void a_shell_that_never_began_keeps_its_id(void **state)
+{
+    script s;
+
+    (void)state;
+    script_begin(&s);
+    put_begin(&s, 1);
+    put(&s, (journal_rec){.type = JOURNAL_SESSION, .exec = 2, .session = {.shell = 2}});
+    script_open(&s);
+    assert_int_equal(s.w.table->next_id, 3);
+    script_close(&s);
+    world_done(&s.w);
+}
+
 /* As it was when the first journals were written. */
 static void the_checksum_is_crc_32(void **state)
 {
@@ -269,6 +284,7 @@ int main(void)
         WORLD_TEST(a_shell_that_the_power_ended_tells_what_its_commands_lost),
         WORLD_TEST(evicted_output_costs_a_start_no_more_than_it_is_long),
         WORLD_TEST(a_command_that_lives_makes_eviction_no_slower),
+        WORLD_TEST(a_shell_that_never_began_keeps_its_id),
         cmocka_unit_test(the_checksum_is_crc_32),
         WORLD_TEST(marks_of_one_stream_are_counted_once),
     };
