@@ -68,6 +68,8 @@ void input_mend(exec *x, uint64_t at, uint64_t n)
     char path[SPOOL_PATH_MAX];
     uint64_t len = atomic_load(&x->in_len), whole = len;
 
+    if (atomic_load(&x->in_eof)) /* comes behind whole bytes, and none behind it */
+        return;
     if (len > at && len < at + n)
         whole = at;
     else if (len > at + n)

@@ -234,6 +234,11 @@ static err *replay(session *s, const exec_key *key, uint64_t *ret_seq)
     *ret_seq = key && has_key(key->key) ? (uintptr_t)map_get(&s->keys, key->key, 16) : 0;
     if (!*ret_seq)
         return NULL;
+    if (*ret_seq == s->run.seq && s->run.refused)
+        return err_retry_after(err_new(ERR_DISK_FULL,
+                                       "command %lu was not run, and there is no room to say so",
+                                       *ret_seq),
+                               1);
     TRY(find(s, *ret_seq, &cmd, &end));
     if (now_real_ns() > cmd.command.real_ns + KEY_LIFE_NS) {
         *ret_seq = 0;
@@ -297,19 +302,22 @@ static void begin(session *s, const journal_rec *r)
     exec_table_touch(s->execs);
 }
 
-/* The frame could not be kept: it was never run. */
-static void undo(session *s)
+bool command_undo(session *s)
 {
+    struct stretch before[2] = {s->s[0], s->s[1]};
+
     s->s[0].stop = s->s[0].start;
     s->s[1].stop = s->s[1].start;
-    if (s->run.record_flags & JOURNAL_C_SAVEPOINT)
+    if (s->run.record_flags & JOURNAL_C_SAVEPOINT && !s->run.refused)
         s->depth--;
+    s->run.refused = true;
+    s->run.deadline_ns = 0;
     s->run.ladder = (ladder){0};
-    struct stretch before[2] = {s->s[0], s->s[1]};
-    if (!command_finish(s, COMMAND_NOT_RUN, 0)) /* then the next start says so */
-        s->run = (struct running){0};
+    bool done = command_finish(s, COMMAND_NOT_RUN, 0);
     memcpy(s->s, before, sizeof before);
-    s->life = SESSION_IDLE;
+    if (done)
+        s->life = SESSION_IDLE;
+    return done;
 }
 
 err *session_replay(session *s, const exec_key *key, uint64_t *ret_seq)
@@ -365,7 +373,10 @@ err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_
         buf_append(&s->frame, text.p, text.len);
     secret_wipe(text.p, text.len);
     if (e) {
-        undo(s);
+        if (session_is_detached(s))
+            detached_release_unfed(s);
+        command_undo(s);
+        pump_kick(&s->job); /* it tries again if that could not be written */
         return e;
     }
     s->killed = false;

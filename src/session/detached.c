@@ -97,6 +97,11 @@ void detached_release(session *s)
     err_free(e); /* it has gone: the next one removes them */
 }
 
+void detached_release_unfed(session *s)
+{
+    err_free(exec_stdin(s->shell, NULL, 0, UINT64_MAX, true)); /* it has gone */
+}
+
 enum detached_news detached_news(const exec_end *end)
 {
     static const struct {

@@ -44,6 +44,7 @@ struct running {
     uint64_t begun_ns;    /* as this process knows it */
     uint32_t flags;       /* COMMAND_F_* */
     uint32_t record_flags;
+    bool refused;      /* its frame could not be kept: an end that says so is owed */
     bool found;        /* its own trailer, on stdout: */
     uint64_t wait_ns;  /* its end is known, but not what its signals do; 0: it is not */
     bool adopted;      /* an earlier life of ours began it */
@@ -137,6 +138,8 @@ err *detached_carry(session *s, journal_rec *r, size_t bytes, uint32_t *ret_inde
 err *detached_feed(session *s) ERR_MUST;
 /* What it carried is in the journal: its files can go. */
 void detached_release(session *s);
+/* It gets no frame, or no whole one: it ends. */
+void detached_release_unfed(session *s);
 err *detached_help(session *s, const char *verb) ERR_MUST;
 void detached_drop_helper(session *s);
 bool detached_is_helped(const session *s); /* a helper runs */
@@ -170,4 +173,6 @@ void command_note(session *s, const journal_rec *r, uint32_t index);
 void command_note_end(session *s, const journal_rec *r, uint32_t index);
 /* Appends the end of the command that runs; false: the journal could not be written. */
 bool command_finish(session *s, enum command_kind kind, int status);
+/* The same of one whose frame could not be kept: it was never run. */
+bool command_undo(session *s);
 void command_start_stretch(session *s, const uint64_t at[2]);

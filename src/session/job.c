@@ -453,6 +453,8 @@ static bool work(session *s, char *chunk)
 
     if (s->retry_ns && now >= s->retry_ns)
         s->retry_ns = 0;
+    if (s->run.refused && !s->retry_ns && !command_undo(s))
+        s->retry_ns = now + RETRY_NS;
     /* State before bytes: an end seen here means that every byte of it can be read below. */
     exec_get(s->shell, &st);
     bool more = scan(s, chunk);

@@ -146,6 +146,8 @@ static void forget_frame(session *s)
     s->s[0].stop = at[0];
     s->s[1].stop = at[1];
     FAULT_KILL("session.not_run");
+    if (session_is_detached(s))
+        detached_release_unfed(s); /* it waits for the rest */
     if (!command_finish(s, COMMAND_NOT_RUN, 0))
         return;
     command_start_stretch(s, at);
@@ -225,12 +227,35 @@ static void look_back(session *s)
     s->after_exit = true; /* maybe: a savepoint too many does no harm */
 }
 
+/* A command with another behind it does not run. Only one whose frame found no room has no end. */
+static err *settle_old(session *s)
+{
+    for (size_t i = 0; i + 1 < s->ncommands; i++) {
+        struct command_ref *c = &s->commands[i];
+        journal_rec begin, r = {.type = JOURNAL_COMMAND_END, .exec = s->id};
+        uint32_t index;
+        if (c->end)
+            continue;
+        TRY(exec_log_read(s->execs, c->begin, &begin));
+        if ((uintptr_t)map_get(&s->keys, begin.command.key, 16) == i + 1)
+            map_take(&s->keys, begin.command.key, 16);
+        r.command_end.seq = i + 1;
+        r.command_end.real_ns = now_real_ns();
+        r.command_end.kind = COMMAND_NOT_RUN;
+        memcpy(r.command_end.stop, begin.command.start, sizeof r.command_end.stop);
+        TRY(exec_log(s->execs, &r, &index));
+        c->end = index + 1;
+    }
+    return NULL;
+}
+
 err *session_load(session_table *t)
 {
     TRY(exec_log_each(t->execs, on_record, t));
     for (size_t i = 0; i < t->n; i++) {
         session *s = t->all[i];
         LOCK_SCOPE(&s->lock);
+        err_drop(settle_old(s), "session"); /* no room yet: the next start says so */
         TRY(take_shell(s));
         if (s->id < exec_table_reset_id(t->execs))
             session_reset(s);

@@ -472,9 +472,10 @@ err *session_close(session *s)
     if (session_is_detached(s))
         return detached_close(s);
     if (!(s->info.flags & JOURNAL_S_CLOSED)) {
-        s->info.flags |= JOURNAL_S_CLOSED;
         r.session = s->info;
+        r.session.flags |= JOURNAL_S_CLOSED;
         TRY(exec_log(s->execs, &r, NULL));
+        s->info = r.session;
         FAULT_KILL("session.closed");
     }
     err *e = exec_signal(s->shell, SIGKILL, SP_TO_TREE);

@@ -1,5 +1,8 @@
 /* Sessions over the fake backend: real shells, bytes as frames, and new daemons over what the old
  * ones left. */
+#include <sys/syscall.h>
+
+#include "exec/internal.h"
 #include "session/session.h"
 
 #include "../exec/drive.h"
@@ -311,6 +314,90 @@ static void a_detached_command_is_asked_for_again(void **state)
     world_end(&w, t);
 }
 
+/* ---- a full disk: this comes before libc's ---- */
+
+static _Atomic bool no_ends;
+
+ssize_t write(int fd, const void *p, size_t n)
+{
+    const journal_rec *r = p;
+
+    if (n == sizeof *r && r->magic == JOURNAL_MAGIC && r->type == JOURNAL_COMMAND_END &&
+        atomic_load(&no_ends)) {
+        errno = ENOSPC;
+        return -1;
+    }
+    return syscall(SYS_write, fd, p, n);
+}
+
+static uint64_t no_space(int root, uint64_t *ret_kept)
+{
+    (void)root;
+    *ret_kept = 1;
+    return 0;
+}
+
+static void full_disk(world *w, uint64_t (*space)(int, uint64_t *))
+{
+    w->hub->spools.space = space;
+    atomic_store(&w->hub->spools.allowance, 0);
+    atomic_store(&no_ends, space == no_space);
+}
+
+/* Its end and the frame find no room: with room again it reads `not_run`, and its key is free. */
+static void refused(enum session_mode mode)
+{
+    world w;
+    session_table *t = world_create(&w, 0);
+    session *s = open_mode(t, "sh", mode);
+    uint64_t (*space)(int, uint64_t *) = w.hub->spools.space, seq = 0;
+    command_spec c = {.text = "echo once", .n = 9};
+    exec_key key = {{1}, {1}};
+    bool replay;
+
+    assert_run(s, "echo first", COMMAND_ENDED, 0, "first\n");
+    full_disk(&w, no_space);
+    assert_err(session_run(s, &c, &key, &seq, &replay), ERR_DISK_FULL);
+    assert_err(session_run(s, &c, &key, &seq, &replay), ERR_DISK_FULL);
+    full_disk(&w, space);
+    command_state st = end_of(s, 2);
+    assert_int_equal(st.kind, COMMAND_NOT_RUN);
+    command_state_done(&st);
+    assert_ok(session_run(s, &c, &key, &seq, &replay));
+    assert_false(replay);
+    assert_int_equal(seq, 3);
+    st = end_of(s, 3);
+    assert_int_equal(st.kind, COMMAND_ENDED);
+    command_state_done(&st);
+    if (mode ==
+        SESSION_DETACHED) { /* its shell, and what carried command 3: it waits for nothing */
+        uint64_t until = now_mono_ns() + 20 * NS_PER_S, last;
+        while (exec_count_busy(w.table, &last) && now_mono_ns() < until)
+            usleep(2000);
+        assert_int_equal(exec_count_busy(w.table, &last), 0);
+        CLEANUP(exec_unrefp) exec *x = NULL;
+        exec_state carrier;
+        assert_ok(exec_find(w.table, 3, &x)); /* of command 2, which got no frame */
+        while (exec_get(x, &carrier), carrier.end.how == EXEC_RUNNING && now_mono_ns() < until)
+            usleep(2000);
+        assert_int_equal(carrier.end.exit_code, 122);
+    }
+    end_session(s);
+    world_end(&w, t);
+}
+
+static void a_command_that_finds_no_room_was_not_run(void **state)
+{
+    (void)state;
+    refused(SESSION_ATTACHED);
+}
+
+static void a_carrier_that_gets_no_frame_ends(void **state)
+{
+    (void)state;
+    refused(SESSION_DETACHED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +407,8 @@ int main(void)
         cmocka_unit_test(a_new_daemon_finds_the_command),
         cmocka_unit_test(cut_connections_change_nothing),
         cmocka_unit_test(a_detached_command_is_asked_for_again),
+        cmocka_unit_test(a_command_that_finds_no_room_was_not_run),
+        cmocka_unit_test(a_carrier_that_gets_no_frame_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
