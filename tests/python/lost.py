@@ -46,6 +46,25 @@ class Losing(httpx.BaseTransport, httpx.AsyncBaseTransport):
         await self.inner.aclose()
 
 
+class Halving(httpx.BaseTransport):
+    """Of the first pieces of standard input it sends half, without an end, and gives no answer: a daemon that is killed in its pwrite."""
+
+    def __init__(self, inner, times=2):
+        self.inner, self.times = inner, times
+
+    def handle_request(self, request):
+        if not (self.times and "/stdin" in str(request.url) and request.content):
+            return self.inner.handle_request(request)
+        self.times -= 1
+        half = request.content[:len(request.content) // 2]
+        headers = {k: v for k, v in request.headers.items() if k != "content-length"}
+        self.inner.handle_request(httpx.Request(request.method, request.url.copy_remove_param("eof"), headers=headers, content=half)).read()
+        raise httpx.ReadError("the answer was lost")
+
+    def close(self):
+        self.inner.close()
+
+
 def losing(client, method, part, **options):
     http = client.transport._http
     http._transport = Losing(http._transport, lambda how, url: how == method and part in url, **options)
@@ -157,6 +176,16 @@ def cases(suite, node):
             client.transport._http._transport.picks = twice(lambda how, url: how == "POST" and "/stdin" in url)
             r = sandbox.exec("wc -c; sleep 1; echo end", stdin=data)
             equal((r.out, r.exit_code), (b"1500000\nend\n", 0), "result")
+
+    @suite.case("of standard input that a killed daemon kept in part the rest is sent")
+    def _():
+        with connected() as client, client.create("busybox") as sandbox:
+            client.transport._http._transport = Halving(client.transport._http._transport)
+            process = sandbox.start(["cat"], stdin_open=True)
+            process.write(b"0123456789")
+            process.write(b"abcdefghij", eof=True)
+            equal(client.transport._http._transport.times, 0, "halves")
+            equal(process.wait().out, b"0123456789abcdefghij", "output")
 
     @suite.case("who gives up while standard input is sent leaves no command behind")
     def _():

@@ -94,13 +94,23 @@ class AsyncProcess:
         """To its standard input. An answer that was lost is asked for again by offset: no byte is written twice."""
         if self._written is None:
             self._written = await self._length() or 0
-        after = self._written + len(data)
+        begin, after = self._written, self._written + len(data)
+        while not await self._append(data[self._written - begin:], after, eof):
+            pass
+
+    async def _append(self, data: bytes, after: int, eof: bool) -> bool:
+        """Sends it once, and whether all of it is there now. A daemon that was killed while it appended has kept the first bytes of it."""
         try:
             await self.transport.json(self._stdin(data, {"offset": str(self._written), **({"eof": "true"} if eof else {})}))
         except Conflict as e:
-            if not e.repeated or await self._length() != (None if eof else after):  # else the first sending has appended them
+            length = await self._length() if e.repeated else -1
+            if length is not None and (self._written or 0) < length <= after and (eof or length < after):
+                self._written = length
+                return False
+            if length != (None if eof else after):  # else the first sending has appended them
                 raise
         self._written = after
+        return True
 
     def _stdin(self, data: bytes, query: Mapping[str, str]) -> Request:
         octets = {"Content-Type": "application/octet-stream"}
