@@ -47,7 +47,8 @@ struct engine {
     pthread_t keeper;
     pthread_t sweeper;
     pthread_cond_t sweep_wake;
-    bool orphans;           /* the sweeper is to look for spools without a sandbox */
+    map strays;   /* the sweeper's: ids of boxes that belonged to no sandbox at its last look */
+    bool orphans; /* the sweeper is to look for spools without a sandbox */
     uint64_t dropped_until; /* streams of what ended before are gone; the sweeper's */
     uint64_t shed_until;    /* likewise, because the disk was short */
     pthread_cond_t wake;
@@ -159,7 +160,8 @@ struct sandbox {
     unsigned start_tries;
     int start_told; /* why it was not, as the log has it; 0: nothing */
     receipt receipt;
-    char box_id[SANDBOX_ID_LEN + 1]; /* of its box: its own, unless it was reset */
+    char box_id[SANDBOX_ID_LEN + 1];      /* of its box: its own, unless it was reset */
+    char next_box_id[SANDBOX_ID_LEN + 1]; /* of the box that a reset is making, or "" */
     exec_table *table;
     session_table *sessions; /* of the table; NULL: nobody asked yet */
     box *box;

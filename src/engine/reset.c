@@ -44,6 +44,13 @@ typedef struct reset_job {
     void *arg;
 } reset_job;
 
+/* Names the box that a reset is making, which is no stray one meanwhile; "": there is none. */
+static void reset_note_box(sandbox *sb, const char *box_id)
+{
+    LOCK_SCOPE(&sb->lock);
+    str_copy(sb->next_box_id, sizeof sb->next_box_id, box_id);
+}
+
 static void job_free(reset_job *j)
 {
     sandbox_spec_done(&j->spec);
@@ -64,6 +71,7 @@ static void tell(reset_job *j, err *failure)
         metric_add(&ENGINE_METRICS[M_RESETS_FAILED], 0, 1);
     else
         log_info("reset", "sandbox %s: by %s", sb->id, j->by);
+    reset_note_box(sb, "");
     sandbox_move_end(sb);
     j->done(j->arg, failure, failure ? NULL : sandbox_ref(sb), false);
     sandbox_unref(sb);
@@ -389,6 +397,7 @@ static void start(reset_job *j)
         return;
     }
     id_sandbox(sb->engine->o.cell, j->box_id);
+    reset_note_box(sb, j->box_id);
     j->tie = tie_new(sb);
     j->tie->reset = j;
     box_ask(sb, &j->spec, j->box_id, j->tie, on_box);

@@ -49,6 +49,65 @@ static bool is_known(void *arg, const char *id)
     return !failure || failure->code != ERR_NOT_FOUND;
 }
 
+/* ---- stray boxes ---- */
+
+#define STRAYS_EVERY_NS (60 * NS_PER_S)
+
+/* Adds the ids of the boxes that a sandbox has, or is about to have. Engine's lock held. */
+static void add_boxes(map *known, sandbox *sb)
+{
+    LOCK_SCOPE(&sb->lock);
+
+    if (sb->state != LIFE_HIBERNATED) /* its box was to go */
+        map_put_str(known, sb->box_id, sb);
+    if (sb->state == LIFE_CREATING)
+        map_put_str(known, sb->id, sb);
+    if (*sb->next_box_id)
+        map_put_str(known, sb->next_box_id, sb);
+}
+
+static void collect_boxes(engine *e, map *known)
+{
+    LOCK_SCOPE(&e->lock);
+    map_iter live = {0}, ended = {0};
+
+    while (map_next(&e->live, &live))
+        add_boxes(known, live.entry->value);
+    while (map_next(&e->ended, &ended)) {
+        sandbox *sb = ended.entry->value;
+        if (sb->end_destroys) /* behind its row */
+            add_boxes(known, sb);
+    }
+}
+
+/* Destroys boxes that belonged to no sandbox at two looks in a row: a destroy that the node refused, as
+ * too many requests waited, is not repeated otherwise. */
+static void destroy_strays(engine *e)
+{
+    CLEANUP(freep) box_status *list = NULL;
+    map known = {0}, strays = {0};
+    size_t n = 0;
+    err *failure = e->o.backend->ops->list(e->o.backend, &list, &n); /* before the sandboxes */
+
+    if (failure) {
+        err_drop(failure, "sweep");
+        return;
+    }
+    collect_boxes(e, &known);
+    for (size_t i = 0; i < n; i++) {
+        if (map_get_str(&known, list[i].id))
+            continue;
+        if (map_get_str(&e->strays, list[i].id)) {
+            log_warn("sweep", "box %s belongs to no sandbox: it is destroyed", list[i].id);
+            engine_destroy_soon(e, list[i].id, "sweep");
+        }
+        map_put_str(&strays, list[i].id, e);
+    }
+    map_done(&known);
+    map_done(&e->strays);
+    e->strays = strays;
+}
+
 /* ---- retention ---- */
 
 static void sweep(engine *e)
@@ -162,20 +221,28 @@ void sweep_orphans(engine *e)
 void *engine_sweeper(void *arg)
 {
     engine *e = arg;
-    uint64_t swept = clock_mono(e->o.clock);
+    uint64_t swept = clock_mono(e->o.clock), looked = 0; /* 0: reconciling is not over */
     bool orphans;
 
     recall_dropped(e);
     while (wait_a_second(e, &orphans)) {
         if (exec_hub_is_short(e->o.execs))
-            shed(e); /* first: it makes room for what is written below */
-        if (orphans)
+            shed(e); /* first: it makes room for the writes below */
+        uint64_t now = clock_mono(e->o.clock);
+        if (orphans) {
+            looked = now;
             err_drop(exec_hub_sweep(e->o.execs, is_known, e), "sweep");
+        }
+        if (looked && now - looked >= STRAYS_EVERY_NS) {
+            looked = now;
+            destroy_strays(e);
+        }
         if (clock_mono(e->o.clock) - swept <= sweep_every(e))
             continue;
         swept = clock_mono(e->o.clock);
         sweep(e);
         drop_spools(e);
     }
+    map_done(&e->strays);
     return NULL;
 }

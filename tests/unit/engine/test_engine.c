@@ -1146,6 +1146,22 @@ static void a_template_that_cannot_be_read_hides_no_other(void **state)
     assert_err(engine_template_remove(node.engine, &c, "bad"), ERR_NOT_FOUND);
 }
 
+/* Its destroy was refused, or lost. */
+static void a_box_of_no_sandbox_goes_at_the_second_look(void **state)
+{
+    (void)state;
+    hand.hello_in_attach = true;
+    put_row(ID_A, "running", 1);
+    put_box(ID_A);
+    assert_ok(engine_reconcile(node.engine));
+    put_box(ID_B);
+    for (int look = 0; look < 20 && !destroyed_within(1500, 1); look++)
+        fake_now += 61 * NS_PER_S;
+    assert_int_equal(destroyed_within(10000, 1), 1);
+    assert_string_equal(hand.destroyed[0], ID_B);
+    found(ID_A, "running", NULL);
+}
+
 static void put_template(const char *id, const char *owner, const char *name)
 {
     const template_row row = {.owner = (char *)owner, .name = (char *)name, .spec = (char *)"{}"};
@@ -1787,6 +1803,7 @@ int main(void)
         CASE(a_lost_box_whose_time_is_over_has_ended_by_time),
         CASE(a_dead_box_stays_until_its_end_is_written),
         CASE(an_administrator_manages_others_templates_by_name),
+        CASE(a_box_of_no_sandbox_goes_at_the_second_look),
         CASE(reconcile_settles_rows_and_boxes),
         CASE(a_template_that_cannot_be_read_hides_no_other),
         CASE(spools_of_nobody_go_at_the_start),
