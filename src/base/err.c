@@ -1,5 +1,6 @@
 #include "base/err.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,10 +49,19 @@ err *err_new(err_code code, const char *fmt, ...)
     return e;
 }
 
+/* A process that has no descriptor left has one as soon as another request is over. */
+static bool is_out_of_files(err_code code, int errnum)
+{
+    return code == ERR_INTERNAL && (errnum == EMFILE || errnum == ENFILE);
+}
+
 err *err_sys(err_code code, int errnum, const char *fmt, ...)
 {
+    bool out_of_files = is_out_of_files(code, errnum);
     va_list ap;
 
+    if (out_of_files)
+        code = ERR_UNAVAILABLE;
     va_start(ap, fmt);
     err *e = err_make(code, fmt, ap);
     va_end(ap);
@@ -59,7 +69,11 @@ err *err_sys(err_code code, int errnum, const char *fmt, ...)
     const char *text = strerrordesc_np(errnum);
     const char *name = strerrorname_np(errnum);
     e->cause = str_printf("%s (%s)", text ? text : "unknown error", name ? name : "?");
-    return e;
+    if (!out_of_files)
+        return e;
+    return err_retry_after(err_remedy(e, "Try again; if it stays, raise the limit of open files "
+                                         "(LimitNOFILE of the systemd unit)."),
+                           1);
 }
 
 err *err_wrap(err *e, const char *fmt, ...)

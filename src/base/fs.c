@@ -48,7 +48,7 @@ err *fs_error(int errnum, const char *fmt, ...)
     what = str_vprintf(fmt, ap);
     va_end(ap);
     err *e = err_sys(code_of(errnum), errnum, "%s", what);
-    if (e->code != ERR_UNAVAILABLE)
+    if (code_of(errnum) != ERR_UNAVAILABLE)
         return e;
     return err_remedy(e, "Look for the reason in the kernel's log, mend the file system, mount it "
                          "for writing and start what uses it again (bothyd, bothy-warden).");

@@ -181,7 +181,10 @@ err *store_error(store_conn *c, const char *doing)
 {
     int code = sqlite3_extended_errcode(c->db);
     const char *text = sqlite3_errmsg(c->db);
+    int errnum = sqlite3_system_errno(c->db);
 
+    if ((code & 0xff) == SQLITE_CANTOPEN && (errnum == EMFILE || errnum == ENFILE))
+        return err_sys(ERR_INTERNAL, errnum, "cannot %s", doing);
     switch (code & 0xff) {
     case SQLITE_FULL:
         return err_because(err_new(ERR_DISK_FULL, "cannot %s", doing), "%s", text);

@@ -1,6 +1,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/fs.h"
 #include "base/json.h"
 
 #include "../unit.h"
@@ -58,10 +59,30 @@ static void bytes_that_are_not_utf8_do_not_lose_the_answer(void **state)
     err_free(e);
 }
 
+static void a_want_of_descriptors_passes(void **state)
+{
+    const int all[] = {EMFILE, ENFILE};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        CLEANUP(err_freep) err *e = err_sys(ERR_INTERNAL, all[i], "cannot open a pipe");
+        CLEANUP(err_freep) err *f = fs_error(all[i], "cannot open a file");
+        assert_int_equal(e->code, ERR_UNAVAILABLE);
+        assert_int_equal(f->code, ERR_UNAVAILABLE);
+        assert_true(e->retryable && f->retryable);
+        assert_int_equal(e->retry_after, 1);
+        assert_non_null(strstr(e->remedy, "LimitNOFILE"));
+        assert_non_null(strstr(f->remedy, "LimitNOFILE"));
+    }
+    CLEANUP(err_freep) err *other = err_sys(ERR_INTERNAL, EPERM, "cannot open a pipe");
+    assert_int_equal(other->code, ERR_INTERNAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(table_is_complete_and_unambiguous),
+        cmocka_unit_test(a_want_of_descriptors_passes),
         cmocka_unit_test(wrapping_keeps_code_and_cause),
         cmocka_unit_test(json_form_comes_back_as_the_same_error),
         cmocka_unit_test(bytes_that_are_not_utf8_do_not_lose_the_answer),
