@@ -324,6 +324,8 @@ static sandbox *find_live(engine *e, const caller *c, const char *id_or_name)
 
     if (sb)
         return may_see(c, sb->owner) ? sandbox_ref(sb) : NULL;
+    if (id_is_sandbox(id_or_name)) /* no name looks so, and the others need not be asked */
+        return NULL;
     while (map_next(&e->live, &it)) {
         sb = it.entry->value;
         if (sb->name && !strcmp(sb->name, id_or_name) && !strcmp(sb->owner, c->owner))

@@ -37,22 +37,27 @@ void engine_end(sandbox *sb, const cause *c)
     engine_end_decided(sb, c);
 }
 
-/* One whose TTL has passed and that ends with it, as a reference; NULL when there is none. What is
- * being moved may be given other time, which was asked for in time. */
-static sandbox *expired(engine *e)
+/* Returns true if the TTL of sb has passed and it ends with it. One that is being moved may be given
+ * other time, which was asked for in time. */
+static bool is_expired(sandbox *sb)
 {
-    uint64_t now = clock_real(e->o.clock);
-    LOCK_SCOPE(&e->lock);
-    map_iter it = {0};
+    uint64_t now = clock_real(sb->engine->o.clock);
+    LOCK_SCOPE(&sb->lock);
 
-    while (map_next(&e->live, &it)) {
-        sandbox *sb = it.entry->value;
-        LOCK_SCOPE(&sb->lock);
-        if (sb->state == LIFE_RUNNING && !sb->deleting && !sb->moving && sb->ends_ns &&
-            sb->ends_ns <= now && !pause_at_ttl(sb))
-            return sandbox_ref(sb);
+    return sb->state == LIFE_RUNNING && !sb->deleting && !sb->moving && sb->ends_ns &&
+           sb->ends_ns <= now && !pause_at_ttl(sb);
+}
+
+static void end_expired(engine *e)
+{
+    size_t n = 0;
+    CLEANUP(freep) sandbox **all = engine_live_where(e, is_expired, &n);
+
+    for (size_t i = 0; i < n; i++) {
+        if (is_expired(all[i])) /* still */
+            engine_end(all[i], &(cause){.kind = CAUSE_TTL});
+        sandbox_unref(all[i]);
     }
-    return NULL;
 }
 
 /* An interrupted create whose init has not spoken in time. */
@@ -106,10 +111,7 @@ void *engine_keeper(void *arg)
         create_cancel_left(e);
         ending_finish_all(e);
         ended_finish_all(e);
-        for (sandbox *sb; (sb = expired(e));) {
-            engine_end(sb, &(cause){.kind = CAUSE_TTL});
-            sandbox_unref(sb);
-        }
+        end_expired(e);
         for (sandbox *sb; (sb = pause_expired(e));) {
             pause_end(e, sb);
             sandbox_unref(sb);
