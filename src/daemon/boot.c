@@ -36,6 +36,14 @@ bool boot_is_new(int state)
            !str_eq(buf_cstr(&now), buf_cstr(&then));
 }
 
+bool boot_is_same(int state)
+{
+    CLEANUP(buf_done) buf now = {0}, then = {0};
+
+    return read_now(&now) && read_id(state, FILE_NAME, &then) &&
+           str_eq(buf_cstr(&now), buf_cstr(&then));
+}
+
 void boot_remember(int state)
 {
     CLEANUP(buf_done) buf now = {0};

@@ -8,6 +8,8 @@
 
 /* The machine was started since boot_remember(); false if that is not known. */
 bool boot_is_new(int state);
+/* Returns true if it was not; false if that is not known. */
+bool boot_is_same(int state);
 /* When everything of before has been settled. */
 void boot_remember(int state);
 /* A name for whoever works on this state: the same until the machine is started again, and of no

@@ -187,6 +187,7 @@ static err *open_engine(node *n)
 
     memcpy(o.cell, c->node_cell, sizeof o.cell);
     o.rebooted = boot_is_new(n->state);
+    o.same_boot = boot_is_same(n->state);
     TRY(engine_new(&o, &n->engine));
     TRY(engine_reconcile(n->engine));
     boot_remember(n->state);

@@ -142,8 +142,8 @@ static cause cause_without_box(engine *e, const sandbox *sb)
     uint64_t now = clock_real(e->o.clock), keep = e->o.keep_paused_ms * NS_PER_MS;
     bool over = sb->state == LIFE_RUNNING && sb->ends_ns && sb->ends_ns <= now && !pause_at_ttl(sb);
 
-    /* What ran until the machine went down was lost with it. */
-    if (e->o.rebooted)
+    /* Sandboxes that ran until the machine went down were lost with it. */
+    if (!e->o.same_boot)
         return (cause){.kind = CAUSE_NODE_LOST};
     if (over || (sb->state == LIFE_PAUSED && sb->paused_ns + keep <= now))
         return (cause){.kind = CAUSE_TTL};

@@ -45,6 +45,7 @@ typedef struct engine_options {
     bool network_for_users;  /* else only administrators may ask for one */
     uint64_t keep_paused_ms; /* then a paused one ends */
     bool rebooted;           /* the machine was started since the store was last in use */
+    bool same_boot;          /* it was not; neither: that is not known */
     quota quota;             /* of callers whose key says nothing else; not of admins */
 } engine_options;
 

@@ -67,6 +67,7 @@ static inline void node_open_engine(uint64_t ttl_ms, uint64_t keep_paused_ms)
                         .execs = node.execs,
                         .state_dir = -1,
                         .clock = &FAKE_CLOCK,
+                        .same_boot = true,
                         .defaults = LIMITS_DEFAULT,
                         .ttl_ms = ttl_ms,
                         .queue_ms = 1000,
