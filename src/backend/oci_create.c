@@ -154,7 +154,7 @@ static void create_refused(void *arg)
     free(f);
 }
 
-/* What follows the frame: mounts, the name, the owner. */
+/* Appends the mounts, the name and the owner, which follow the frame. */
 static void put_rest(const box_spec *s, const struct wp_tmpfs *tmpfs, bool owned, buf *out)
 {
     buf_append(out, tmpfs, s->spec->ntmpfs * sizeof *tmpfs);

@@ -94,7 +94,7 @@ CONFIG_ROW(
     "the image's sh and its tools do what they can.")
 
 CONFIG_SECTION(limits,
-               "What a sandbox gets that asks for nothing else, and the most it may ask for.")
+               "Defaults of a sandbox that asks for nothing else, and the most a caller may ask for.")
 CONFIG_ROW(limits, memory, SIZE, "1g", 8u << 20, UINT64_C(1) << 46, NULL, "Swap included.")
 CONFIG_ROW(limits, cpu, MILLI, "1", 10, 1024000, NULL, "Cores; 0.5 is half of one.")
 CONFIG_ROW(limits, pids, COUNT, "512", 4, 1u << 22, NULL, "Processes and threads.")

@@ -39,7 +39,7 @@ static claim_job *claim_at(rounds_entry *e)
     return e ? (claim_job *)((char *)e - offsetof(claim_job, turn)) : NULL;
 }
 
-/* What follows the mounts, by the frame's flags. */
+/* Reads the members behind the mounts that the frame's flags announce. */
 static void read_rest(claim_job *c)
 {
     const char *rest = (const char *)(c->tmpfs + c->spec.ntmpfs);
@@ -198,7 +198,7 @@ enum admit_verdict fifo_admit(warden *w, const admit_ask *ask, const slot *inste
     return admit(&rules, &node, ask);
 }
 
-/* What holds it up is remembered, and counted once. */
+/* Remembers why admission holds a claim up, and counts it once. */
 static enum admit_verdict try_claim(warden *w, claim_job *c)
 {
     const admit_ask ask = ask_of(c);
