@@ -304,6 +304,9 @@ err *config_load_over(config_preset *preset, const char *path, bool must_exist, 
     return NULL;
 }
 
+/* E2B's SDKs ask for two if nothing is named; on a smaller machine that is only a higher quota. */
+#define CORES_LEAST 2u
+
 static uint32_t mib_of(uint64_t bytes)
 {
     return (uint32_t)((bytes + (1u << 20) - 1) >> 20);
@@ -326,8 +329,9 @@ limits config_limits(const config *c)
 limits config_limits_most(const config *c, uint64_t memory, uint32_t processors)
 {
     const limits defaults = config_limits(c);
+    const uint32_t cores = processors == 1 ? CORES_LEAST : processors;
     limits most = {.memory = c->limits_max_memory ? c->limits_max_memory : memory,
-                   .cpu_milli = c->limits_max_cpu ? (uint32_t)c->limits_max_cpu : processors * 1000,
+                   .cpu_milli = c->limits_max_cpu ? (uint32_t)c->limits_max_cpu : cores * 1000,
                    .pids = (uint32_t)c->limits_max_pids,
                    .disk = c->limits_max_disk};
 

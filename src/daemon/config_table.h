@@ -93,8 +93,8 @@ CONFIG_ROW(
     "The program that is run in a sandbox for each file verb. Empty, or where it is missing: "
     "the image's sh and its tools do what they can.")
 
-CONFIG_SECTION(limits,
-               "Defaults of a sandbox that asks for nothing else, and the most a caller may ask for.")
+CONFIG_SECTION(
+    limits, "Defaults of a sandbox that asks for nothing else, and the most a caller may ask for.")
 CONFIG_ROW(limits, memory, SIZE, "1g", 8u << 20, UINT64_C(1) << 46, NULL, "Swap included.")
 CONFIG_ROW(limits, cpu, MILLI, "1", 10, 1024000, NULL, "Cores; 0.5 is half of one.")
 CONFIG_ROW(limits, pids, COUNT, "512", 4, 1u << 22, NULL, "Processes and threads.")
@@ -108,7 +108,7 @@ CONFIG_ROW(limits, max_memory, SIZE, "0", 0, UINT64_C(1) << 46, NULL,
            "The most that callers but administrators may ask for, also in templates and changes. "
            "A default above it is the ceiling. 0: the machine's memory; on Kubernetes any.")
 CONFIG_ROW(limits, max_cpu, MILLI, "0", 0, 1024000, NULL,
-           "Likewise. 0: the machine's processors; on Kubernetes any.")
+           "Likewise. 0: the machine's processors, at least 2; on Kubernetes any.")
 CONFIG_ROW(limits, max_pids, COUNT, "4096", 0, 1u << 22, NULL,
            "Likewise. 0: any. All sandboxes together have half of kernel.threads-max.")
 CONFIG_ROW(limits, max_disk, SIZE, "0", 0, UINT64_C(1) << 46, NULL, "Likewise. 0: any.")

@@ -121,6 +121,8 @@ static void ceilings_are_the_machine_and_no_default_is_above_one(void **state)
     assert_int_equal(l.pids, 4096);
     assert_int_equal(l.shm_mib, 8192);
     assert_int_equal(l.disk, 0);
+    l = config_limits_most(&c, 8 * gib, 1);
+    assert_int_equal(l.cpu_milli, 2000);
     l = config_limits_most(&c, 0, 0); /* a cluster */
     assert_int_equal(l.memory, 0);
     assert_int_equal(l.cpu_milli, 0);
