@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "base/str.h"
 
 #define CPU_PERIOD_US 100000u
+#define KILL_AT_ONCE  64
 
 static const char *const CONTROLLER_NAMES[CG_CONTROLLERS] = {"cpu", "cpuacct", "memory", "pids",
                                                              "freezer"};
@@ -483,18 +485,53 @@ bool cgroup_pids(const cgroups *cg, uint32_t n, buf *ret_text)
     return !e;
 }
 
+/* A few of the listed processes, held so that their numbers cannot come to mean others. */
+typedef struct victims {
+    struct {
+        pid_t pid;
+        int fd;
+    } of[KILL_AT_ONCE];
+    size_t n;
+} victims;
+
+/* Kills those that are in the cgroup still: one that had ended before it was held has left its
+ * number to a process that may be anywhere. */
+static void kill_held(const cgroups *cg, uint32_t n, victims *v)
+{
+    CLEANUP(buf_done) buf b = {0};
+    char *save = NULL;
+
+    if (v->n && cgroup_pids(cg, n, &b))
+        for (char *line = strtok_r(b.p, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+            uint64_t pid = 0;
+            (void)str_to_u64(line, INT32_MAX, &pid);
+            for (size_t i = 0; i < v->n; i++)
+                if (v->of[i].pid == (pid_t)pid)
+                    (void)pidfd_send_signal(v->of[i].fd, SIGKILL, NULL, 0);
+        }
+    while (v->n)
+        close(v->of[--v->n].fd);
+}
+
 static void kill_listed(const cgroups *cg, uint32_t n)
 {
     CLEANUP(buf_done) buf b = {0};
+    victims v = {0};
     char *save = NULL;
 
     if (!cgroup_pids(cg, n, &b)) /* no such cgroup: nothing to kill */
         return;
     for (char *line = strtok_r(b.p, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         uint64_t pid;
-        if (str_to_u64(line, INT32_MAX, &pid) && pid > 1)
-            kill((pid_t)pid, SIGKILL);
+        int fd = str_to_u64(line, INT32_MAX, &pid) && pid > 1 ? pidfd_open((pid_t)pid, 0) : -1;
+        if (fd < 0) /* it has ended, or is killed again */
+            continue;
+        v.of[v.n].pid = (pid_t)pid;
+        v.of[v.n++].fd = fd;
+        if (v.n == KILL_AT_ONCE)
+            kill_held(cg, n, &v);
     }
+    kill_held(cg, n, &v);
 }
 
 void cgroup_kill(const cgroups *cg, uint32_t n)
