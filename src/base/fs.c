@@ -181,11 +181,17 @@ err *fs_mkdirs(const char *path, mode_t mode)
  * than this is moved up to the top and removed from there. */
 #define REMOVE_DEPTH 64
 
-static int empty_dir(int fd, int top, int depth);
+/* budget: so many entries may still go, or NULL; -EAGAIN when there is more. */
+static int empty_dir(int fd, int top, int depth, unsigned *budget);
 
-static int remove_entry(int dirfd, const char *name, int top, int depth)
+static int remove_entry(int dirfd, const char *name, int top, int depth, unsigned *budget)
 {
     char up[20] = ".deep";
+
+    if (budget && !*budget)
+        return -EAGAIN;
+    if (budget)
+        --*budget;
 
     if (!unlinkat(dirfd, name, 0) || errno == ENOENT)
         return 0;
@@ -198,14 +204,14 @@ static int remove_entry(int dirfd, const char *name, int top, int depth)
     int fd = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    int r = empty_dir(fd, top, depth + 1);
+    int r = empty_dir(fd, top, depth + 1, budget);
     if (!r && unlinkat(dirfd, name, AT_REMOVEDIR) && errno != ENOENT)
         r = -errno;
     return r;
 }
 
 /* Consumes fd. */
-static int empty_dir(int fd, int top, int depth)
+static int empty_dir(int fd, int top, int depth, unsigned *budget)
 {
     DIR *d = fdopendir(fd);
     struct dirent *e;
@@ -217,13 +223,13 @@ static int empty_dir(int fd, int top, int depth)
     }
     while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            r = remove_entry(fd, e->d_name, top, depth);
+            r = remove_entry(fd, e->d_name, top, depth, budget);
     closedir(d);
     return r;
 }
 
 /* Passes over the directory until nothing was moved up into it any more. */
-static int remove_dir(int dirfd, const char *name)
+static int remove_dir(int dirfd, const char *name, unsigned *budget)
 {
     CLEANUP(closep) int top = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
@@ -231,7 +237,7 @@ static int remove_dir(int dirfd, const char *name)
         return errno == ENOENT ? 0 : -errno;
     for (;;) {
         int fd = openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        int r = fd < 0 ? -errno : empty_dir(fd, top, 0);
+        int r = fd < 0 ? -errno : empty_dir(fd, top, 0, budget);
         if (r)
             return r;
         if (!unlinkat(dirfd, name, AT_REMOVEDIR) || errno == ENOENT)
@@ -241,25 +247,26 @@ static int remove_dir(int dirfd, const char *name)
     }
 }
 
-static int remove_tree(int dirfd, const char *name)
+static int remove_tree(int dirfd, const char *name, unsigned *budget)
 {
     if (!unlinkat(dirfd, name, 0) || errno == ENOENT)
         return 0;
-    return errno == EISDIR || errno == EPERM ? remove_dir(dirfd, name) : -errno;
+    return errno == EISDIR || errno == EPERM ? remove_dir(dirfd, name, budget) : -errno;
 }
 
 err *fs_remove(int dirfd, const char *name)
 {
-    int r = remove_tree(dirfd, name);
+    int r = remove_tree(dirfd, name, NULL);
 
     return r ? fs_error(-r, "cannot remove %s", name) : NULL;
 }
 
-err *fs_empty(int dirfd)
+err *fs_empty_some(int dirfd, unsigned each, bool *ret_more)
 {
     int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     struct dirent *e;
+    bool more = false;
 
     if (!d) {
         closep(&fd);
@@ -268,11 +275,20 @@ err *fs_empty(int dirfd)
     while ((e = readdir(d))) { /* NOLINT(concurrency-mt-unsafe): the stream is ours */
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
             continue;
-        int k = remove_tree(fd, e->d_name);
-        r = r ? r : k; /* what cannot go does not keep the rest */
+        unsigned budget = each;
+        int k = remove_tree(fd, e->d_name, each ? &budget : NULL);
+        more |= k == -EAGAIN;
+        r = r || k == -EAGAIN ? r : k; /* what cannot go does not keep the rest */
     }
     closedir(d);
+    if (ret_more)
+        *ret_more = more;
     return r ? fs_error(-r, "cannot empty a directory") : NULL;
+}
+
+err *fs_empty(int dirfd)
+{
+    return fs_empty_some(dirfd, 0, NULL);
 }
 
 int fs_open_in_root(int rootfd, const char *path, int flags)

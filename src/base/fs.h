@@ -30,6 +30,9 @@ err *fs_mkdirs(const char *path, mode_t mode) ERR_MUST;
 err *fs_remove(int dirfd, const char *name) ERR_MUST;
 /* The same for everything in the directory, which stays. */
 err *fs_empty(int dirfd) ERR_MUST;
+/* One pass of that, which removes at most so many entries of each tree (0: all; else 100 or more, as
+ * it comes to the first of a deep tree): a large one holds up no other. ret_more, also set on error: another pass would remove more. */
+err *fs_empty_some(int dirfd, unsigned each, bool *ret_more) ERR_MUST;
 /* openat2 with RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS. Returns the descriptor or -errno. */
 int fs_open_in_root(int rootfd, const char *path, int flags);
 /* write(2) until all is written; -errno or 0. */

@@ -26,6 +26,7 @@
 #include "warden/warden.h"
 
 #define REAP_MAX      64
+#define TRASH_TURN    1000 /* entries of a tree, then the next one */
 #define RETRY_MIN_MS  1
 #define RETRY_MAX_MS  200
 #define KILL_AGAIN_MS 1000
@@ -248,6 +249,21 @@ void *destroy_run(void *arg)
 
 /* ---- uppers of what is gone ---- */
 
+/* In turns: an upper of a million files holds up the room of no other sandbox. */
+static void trash_empty(const warden *w)
+{
+    bool more = true;
+
+    while (more) {
+        more = false;
+        err *e = fs_empty_some(w->trash_fd, TRASH_TURN, &more);
+        if (more) /* said once, in the last pass */
+            err_free(e);
+        else
+            err_drop(e, "trash");
+    }
+}
+
 void *destroy_trash_run(void *arg)
 {
     warden *w = arg;
@@ -255,7 +271,7 @@ void *destroy_trash_run(void *arg)
     privs_thread("trash");
     setpriority(PRIO_PROCESS, (id_t)gettid(), 10);
     for (;;) {
-        err_drop(fs_empty(w->trash_fd), "trash");
+        trash_empty(w);
         FAULT_KILL("destroy.trash_empty");
         LOCK_SCOPE(&w->lock);
         while (!w->trash_full)

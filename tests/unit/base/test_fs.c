@@ -155,11 +155,59 @@ static void what_cannot_go_does_not_keep_the_rest(void **state)
     assert_int_equal(left, 1);
 }
 
+/* A tree of that many files, one of them below so many directories. */
+static void make_tree(int d, const char *name, int files, int depth)
+{
+    int fd = -1;
+    char file[16];
+
+    assert_ok(fs_dir(d, name, 0700, &fd));
+    for (int i = 0; i < files; i++) {
+        snprintf(file, sizeof file, "%d", i);
+        assert_int_equal(close(openat(fd, file, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)), 0);
+    }
+    for (int i = 0; i < depth; i++) {
+        int below = -1;
+        assert_ok(fs_dir(fd, "d", 0700, &below));
+        close(fd);
+        fd = below;
+    }
+    close(fd);
+}
+
+static void large_trees_go_in_turns_with_small_ones(void **state)
+{
+    int d = scratch(), passes = 1;
+    bool more = false;
+    char name[16];
+
+    (void)state;
+    make_tree(d, "large", 1000, 300);
+    for (int i = 0; i < 40; i++) {
+        snprintf(name, sizeof name, "small%d", i);
+        make_tree(d, name, 3, 3);
+    }
+    assert_ok(fs_empty_some(d, 100, &more));
+    assert_true(more);
+    assert_int_equal(faccessat(d, "large", F_OK, 0), 0);
+    for (int i = 0; i < 40; i++) {
+        snprintf(name, sizeof name, "small%d", i);
+        assert_int_equal(faccessat(d, name, F_OK, 0), -1);
+    }
+    for (; more && passes < 1000; passes++)
+        assert_ok(fs_empty_some(d, 100, &more));
+    assert_false(more);
+    assert_true(passes >= 10);
+    assert_int_equal(faccessat(d, "large", F_OK, 0), -1);
+    drop(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_deep_tree_is_removed),
         cmocka_unit_test(what_cannot_go_does_not_keep_the_rest),
+        cmocka_unit_test(large_trees_go_in_turns_with_small_ones),
         cmocka_unit_test(write_replaces_and_read_has_a_ceiling),
         cmocka_unit_test(links_are_not_followed),
         cmocka_unit_test(a_lock_is_held_once),
