@@ -193,6 +193,8 @@ CONFIG_ROW(e2b, base_image, TEXT, "docker.io/e2bdev/base:latest", 1, 1024, NULL,
            "The image of the template 'base'.")
 CONFIG_ROW(e2b, code_interpreter_image, TEXT, "docker.io/e2bdev/code-interpreter:latest", 1, 1024,
            NULL, "The image of the template 'code-interpreter-v1'.")
+CONFIG_ROW(e2b, code_interpreter_start, TEXT, "code-interpreter", 0, 4096, NULL,
+           "The command that its sandboxes begin with, by sh: the server of run_code. \"\": none.")
 CONFIG_ROW(e2b, default_ttl, TIME, "5m", 1000, UINT64_C(30) * 86400000, NULL,
            "Life of a sandbox whose creator names no timeout.")
 CONFIG_ROW(e2b, internet, TEXT, "refuse", 1, 16, "refuse|warn",

@@ -497,6 +497,7 @@ static err *open_e2b(node *n, size_t first_operation)
                                     .port_idle_ms = c->ports_idle,
                                     .base_image = c->e2b_base_image,
                                     .code_interpreter_image = c->e2b_code_interpreter_image,
+                                    .code_interpreter_start = c->e2b_code_interpreter_start,
                                     .default_ttl_ms = c->e2b_default_ttl,
                                     .internet_warns = str_eq(c->e2b_internet, "warn"),
                                     .public_ports = c->e2b_public_ports,

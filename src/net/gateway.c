@@ -18,12 +18,14 @@
 #define UP_MAX      (32 * 1024) /* held for the server, beyond it the caller is not read */
 #define STEP_BYTES  (64 * 1024) /* of the answer, in one step */
 #define CONNECT_NS  (10 * NS_PER_S)
+#define AGAIN_NS    (100 * NS_PER_MS)
 #define HALF_NS     (60 * NS_PER_S) /* the server has ended its side and the caller says nothing */
 #define INTERIM_MAX 8               /* answers before the answer */
 
 enum stage {
     STAGE_ASK,     /* a socket is awaited */
     STAGE_CONNECT, /* its connection */
+    STAGE_LATER,   /* it was refused, and is tried again */
     STAGE_HEAD,    /* the head of the answer */
     STAGE_BODY,
     STAGE_RAW, /* bytes, both ways */
@@ -421,6 +423,26 @@ static enum relay_next inner_end(stream *s, relay_io *io, int errnum)
 
 /* ---- steps, by stage: called when the caller has taken everything ---- */
 
+/* Nothing listens: an error, or, where a server may still be starting, another try a moment later. */
+static enum relay_next refused(stream *s, relay_io *io, int errnum)
+{
+    if (io->now >= s->o.patient_until)
+        return fail(s, io, nothing_listens(s, errnum));
+    s->second_try = false;
+    s->stage = STAGE_LATER;
+    touch(s);
+    return RELAY_WAIT;
+}
+
+static enum relay_next step_later(stream *s, relay_io *io)
+{
+    if (io->now < s->touched + AGAIN_NS)
+        return RELAY_WAIT;
+    touch(s);
+    ask_socket(s);
+    return RELAY_WAIT;
+}
+
 static enum relay_next step_ask(stream *s, relay_io *io)
 {
     CLEANUP(err_freep) err *failure = NULL;
@@ -436,7 +458,7 @@ static enum relay_next step_ask(stream *s, relay_io *io)
     if (!arrived)
         return RELAY_WAIT;
     if (failure && s->o.connected && failure->code == ERR_PORT_CLOSED)
-        return fail(s, io, nothing_listens(s, failure->errnum));
+        return refused(s, io, failure->errnum);
     if (failure)
         return fail(s, io, TAKE_PTR(failure));
     s->refused = s->o.connected ? 0 : start_connect(s);
@@ -481,7 +503,7 @@ static enum relay_next step_connect(stream *s, relay_io *io)
         return connected(s, io);
     close_inner(s);
     if (s->second_try)
-        return fail(s, io, nothing_listens(s, errnum));
+        return refused(s, io, errnum);
     /* Another socket: one that was refused over IPv4 does not speak IPv6 any more. */
     s->second_try = true;
     ask_socket(s);
@@ -559,6 +581,8 @@ static enum relay_next step_raw(stream *s, relay_io *io)
 
 static uint64_t limit_of(const stream *s)
 {
+    if (s->stage == STAGE_LATER)
+        return AGAIN_NS;
     if (s->stage < STAGE_HEAD)
         return CONNECT_NS;
     if (s->stage == STAGE_HEAD)
@@ -569,8 +593,8 @@ static uint64_t limit_of(const stream *s)
 static enum relay_next on_step(void *ctx, relay_io *io)
 {
     static enum relay_next (*const STEPS[STAGES])(stream *, relay_io *) = {
-        [STAGE_ASK] = step_ask,   [STAGE_CONNECT] = step_connect, [STAGE_HEAD] = step_http,
-        [STAGE_BODY] = step_http, [STAGE_RAW] = step_raw,
+        [STAGE_ASK] = step_ask,   [STAGE_CONNECT] = step_connect, [STAGE_LATER] = step_later,
+        [STAGE_HEAD] = step_http, [STAGE_BODY] = step_http,       [STAGE_RAW] = step_raw,
     };
     stream *s = ctx;
 

@@ -26,6 +26,8 @@ typedef struct gateway_options {
     const char *prefix; /* path form: what is cut off the target; NULL: host form */
     uint64_t answer_ms; /* until an answer has begun */
     uint64_t idle_ms;   /* without a byte in either direction */
+    uint64_t
+        patient_until; /* monotonic ns; so long a refused connection is tried again. 0: never */
 } gateway_options;
 
 /* Takes arg, also when it fails. Everything else is copied. */

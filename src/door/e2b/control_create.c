@@ -36,6 +36,18 @@ static err *take_template(const e2b *d, const json_t *body, asked *a)
     return NULL;
 }
 
+/* The server that run_code() talks to; a template of that name on the node goes before it. */
+static void take_start(const e2b *d, asked *a)
+{
+    const char *start = d->o.code_interpreter_start;
+
+    if (!start || !*start || e2b_own_image(d, a->note.template) != d->o.code_interpreter_image)
+        return;
+    strv_push(&a->spec.start.argv, xstrdup("sh"));
+    strv_push(&a->spec.start.argv, xstrdup("-c"));
+    strv_push(&a->spec.start.argv, xstrdup(start));
+}
+
 static err *take_env(const json_t *env, char ***ret_env)
 {
     const char *name;
@@ -157,6 +169,7 @@ static err *use_recipe(const e2b *d, const caller *c, asked *a)
         return e;
     if (e) {
         a->spec.has_network = true;
+        take_start(d, a);
         err_free(e);
         return NULL;
     }

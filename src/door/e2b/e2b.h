@@ -19,6 +19,7 @@ typedef struct e2b_options {
     const char *tcp;       /* listen.tcp; "" or NULL: none */
     uint64_t port_answer_ms, port_idle_ms;
     const char *base_image, *code_interpreter_image; /* what these templates are */
+    const char *code_interpreter_start; /* its start command, for sh; "" or NULL: none */
     uint64_t default_ttl_ms;
     bool internet_warns; /* a sandbox without the internet that was asked for, instead of none */
     bool sudo;           /* a command may gain privileges here; else sudo just does not work */

@@ -7,6 +7,9 @@
 #include "door/shared/admit.h"
 #include "door/shared/port.h"
 
+#define START_NS   (60 * NS_PER_S) /* of a sandbox's life: its start command may open ports yet */
+#define PATIENT_NS (30 * NS_PER_S) /* of one request */
+
 void envd_not_found(response *rs, const char *id)
 {
     response_json(rs, 502,
@@ -240,13 +243,28 @@ static err *envd_metrics(envd_call *c, request *rq, response *rs)
     return NULL;
 }
 
+/* E2B's sandboxes begin with their servers running. Here the start command begins with the sandbox, so
+ * a request to a port that it has not opened yet waits for it, within the sandbox's first minute. */
+static uint64_t patience_of(sandbox *sb)
+{
+    CLEANUP(sandbox_view_done) sandbox_view v;
+    uint64_t real = now_real_ns(), until;
+
+    sandbox_get(sb, &v);
+    until = v.start ? v.created_ns + START_NS : 0;
+    uint64_t left = until > real ? until - real : 0;
+    return left ? now_mono_ns() + (left < PATIENT_NS ? left : PATIENT_NS) : 0;
+}
+
 static err *envd_port(envd_call *c, request *rq, response *rs)
 {
     const e2b_options *o = &c->door->o;
 
-    return port_start(
-        rq, rs, o->engine, c->as, c->sb,
-        &(port_way){.port = c->port, .answer_ms = o->port_answer_ms, .idle_ms = o->port_idle_ms});
+    return port_start(rq, rs, o->engine, c->as, c->sb,
+                      &(port_way){.port = c->port,
+                                  .answer_ms = o->port_answer_ms,
+                                  .idle_ms = o->port_idle_ms,
+                                  .patient_until = patience_of(c->sb)});
 }
 
 typedef struct service {

@@ -32,5 +32,6 @@ err *port_start(request *rq, response *rs, engine *e, const caller *c, sandbox *
                                             .tunnel = w->tunnel,
                                             .prefix = w->prefix,
                                             .answer_ms = w->answer_ms,
-                                            .idle_ms = w->idle_ms});
+                                            .idle_ms = w->idle_ms,
+                                            .patient_until = w->patient_until});
 }

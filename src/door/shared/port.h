@@ -8,7 +8,7 @@ typedef struct port_way {
     uint16_t port;
     const char *prefix; /* path form; NULL: host form */
     bool tunnel;
-    uint64_t answer_ms, idle_ms; /* as in net/gateway.h */
+    uint64_t answer_ms, idle_ms, patient_until; /* as in net/gateway.h */
 } port_way;
 
 /* Hands the connection to the relay, which keeps the sandbox from being idle meanwhile. Takes a

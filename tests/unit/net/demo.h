@@ -29,7 +29,8 @@ typedef struct demo {
     relay_job *job[DEMO_FOLLOWERS];
     size_t njobs;
     atomic_uint freed, stalls, inputs, steps;
-    atomic_bool lapsed; /* callers with ?key may not be served any more */
+    _Atomic uint64_t patient_until; /* of gates */
+    atomic_bool lapsed;             /* callers with ?key may not be served any more */
     atomic_int
         connected; /* gates get one end of a pair: 1, and then the other; -1: nobody listens */
     atomic_int send_buffer; /* of sockets to servers; 0: as the kernel likes */
@@ -518,7 +519,8 @@ static inline err *demo_gate(request *rq, response *rs)
                                             .tunnel = tunnel,
                                             .prefix = tunnel ? NULL : prefix,
                                             .answer_ms = 20000,
-                                            .idle_ms = 20000});
+                                            .idle_ms = 20000,
+                                            .patient_until = atomic_load(&d->patient_until)});
 }
 
 static const route DEMO_ROUTES[] = {

@@ -302,6 +302,55 @@ TEST(nothing_listens, 0)
     assert_int_equal(ask(fd, "/hello"), 200);
 }
 
+/* The port is ours, and nothing listens on it yet. */
+static inner inner_bound(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    inner i = {.listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+
+    assert_false(bind(i.listener, (struct sockaddr *)&a, n));
+    assert_false(getsockname(i.listener, (struct sockaddr *)&a, &n));
+    i.port = ntohs(a.sin_port);
+    return i;
+}
+
+TEST(a_server_that_still_starts_is_waited_for, 0)
+{
+    inner i = inner_bound();
+    CLEANUP(buf_done) buf in = {0};
+    CLEANUP(buf_done) buf body = {0};
+
+    atomic_store(&f->demo.patient_until, now_mono_ns() + 60 * NS_PER_S);
+    CLEANUP(closep) int fd = open_gate(f, &i, "POST", "Content-Length: 4\r\n");
+    say(fd, "body");
+    assert_false(hear_until(fd, &in, "HTTP", 500)); /* no answer while nothing listens */
+    assert_int_equal(in.len, 0);
+    assert_false(listen(i.listener, 8));
+    CLEANUP(closep) int at = inner_accept(&i);
+    CLEANUP(buf_done) buf got = {0};
+    assert_true(hear_until(at, &got, "\r\n\r\nbody", 20000));
+    say(at, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes");
+    assert_int_equal(hear(fd, &in, &body), 200);
+    assert_int_equal(ask(fd, "/hello"), 200);
+    close(i.listener);
+}
+
+TEST(a_server_that_never_starts_is_not_waited_for_for_ever, 0)
+{
+    inner i = inner_bound();
+    CLEANUP(buf_done) buf in = {0};
+    CLEANUP(buf_done) buf body = {0};
+    uint64_t begun = now_mono_ns();
+
+    atomic_store(&f->demo.patient_until, begun + 500 * NS_PER_MS);
+    CLEANUP(closep) int fd = open_gate(f, &i, "GET", "");
+    assert_int_equal(hear(fd, &in, &body), 502);
+    assert_true(now_mono_ns() - begun >= 500 * NS_PER_MS);
+    assert_non_null(strstr(body.p, "nothing listens on the port"));
+    close(i.listener);
+}
+
 /* A gate whose server is the other end of a pair, and a request that it has. */
 static int open_connected(fixture *f, int *ret_server)
 {
@@ -378,6 +427,8 @@ int main(void)
         cmocka_unit_test(head_cannot_become_another_protocol),
         cmocka_unit_test(a_request_behind_a_refused_upgrade_is_served),
         cmocka_unit_test(nothing_listens),
+        cmocka_unit_test(a_server_that_still_starts_is_waited_for),
+        cmocka_unit_test(a_server_that_never_starts_is_not_waited_for_for_ever),
         cmocka_unit_test(an_answer_over_a_connected_socket_is_whole_or_cut_off),
         cmocka_unit_test(a_connect_that_was_refused_elsewhere_reads_the_same),
         cmocka_unit_test(stopping_ends_streams),

@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 import time
+import urllib.request
 
 from e2b import Sandbox, Template
 
@@ -157,6 +158,21 @@ def start_command():
     out = inside("starts", "for i in $(seq 100); do [ -s /tmp/alive ] && break; sleep 0.1; done; cat /tmp/mark /home/user/log; [ -s /tmp/alive ] && echo alive")
     equal(out, "here\nbegun\nalive\n")
     fails(template().from_image("debian").set_start_cmd("echo no port >&2; exit 3", "test -s /nothing"), "failing", "start command", "3", "no port")
+
+
+@case
+def start_command_opens_a_port():
+    """The first request comes before the server does, and waits for it."""
+    serve = ("perl -MIO::Socket -e '$s = IO::Socket::INET->new(LocalPort => 8000, Listen => 5) or die $!; "
+             "while ($c = $s->accept) { 1 while defined($_ = <$c>) && /\\S/; print $c \"HTTP/1.0 200 OK\\r\\n\\r\\nserved\"; close $c }'")
+    build(template().from_image("debian").set_start_cmd(f"sleep 3; exec {serve}", "true"), "serves")
+    sb = Sandbox.create("serves")
+    try:
+        asked = urllib.request.Request(os.environ["E2B_SANDBOX_URL"] + "/x", headers={
+            "E2b-Sandbox-Id": sb.sandbox_id, "E2b-Sandbox-Port": "8000", "E2B-Traffic-Access-Token": sb.traffic_access_token})
+        equal(urllib.request.urlopen(asked, timeout=60).read(), b"served")
+    finally:
+        sb.kill()
 
 
 @case

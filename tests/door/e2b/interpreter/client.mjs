@@ -5,8 +5,6 @@ import { createRequire } from 'node:module'
 const [directory, file] = process.argv.slice(2)
 const { Sandbox } = createRequire(directory + '/x.js')('@e2b/code-interpreter')
 const cells = JSON.parse(fs.readFileSync(0, 'utf8'))
-const START = 'code-interpreter >/tmp/code-interpreter.log 2>&1'
-const HEALTHY = 'for i in $(seq 300); do curl -sf http://127.0.0.1:49999/health && exit 0; sleep 0.1; done; cat /tmp/code-interpreter.log; exit 1'
 const check = (condition, what) => { if (!condition) throw new Error((typeof what === 'string' ? what : JSON.stringify(what) ?? 'nothing').slice(0, 400)) }
 const text = parts => parts.join('')
 
@@ -81,10 +79,6 @@ const CASES = {
 
 const sb = await Sandbox.create({ timeoutMs: 300000 })
 try {
-  await sb.commands.run('curl -sf http://127.0.0.1:49999/health').catch(async () => {
-    (await sb.commands.run(START, { background: true, timeoutMs: 0 })).wait().catch(() => {})
-    await sb.commands.run(HEALTHY)
-  })
   for (const [name, body] of Object.entries(CASES)) {
     const began = Date.now()
     let why = null

@@ -8,8 +8,6 @@ import time
 import cells
 from e2b_code_interpreter import Sandbox
 
-START = "code-interpreter >/tmp/code-interpreter.log 2>&1"
-HEALTHY = "for i in $(seq 300); do curl -sf http://127.0.0.1:49999/health && exit 0; sleep 0.1; done; cat /tmp/code-interpreter.log; exit 1"
 CASES = []
 
 
@@ -21,15 +19,6 @@ def case(function):
 def check(condition, what):
     if not condition:
         raise AssertionError(str(what)[:400])
-
-
-def ready(sb):
-    """A template without a start command has its server started here."""
-    try:
-        sb.commands.run("curl -sf http://127.0.0.1:49999/health")
-    except Exception:
-        sb.commands.run(START, background=True, timeout=0)
-        sb.commands.run(HEALTHY)
 
 
 @case
@@ -128,7 +117,6 @@ def cell_timeout(sb):
 def main():
     sb = Sandbox.create(timeout=300)
     try:
-        ready(sb)
         for function in CASES:
             began, why = time.monotonic(), None
             try:
