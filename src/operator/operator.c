@@ -196,6 +196,11 @@ seen **op_pods_of(kube_operator *op, const char *pool, size_t *ret_n)
     return all;
 }
 
+bool op_is_crowded(const kube_operator *op)
+{
+    return op->objects[OPERATOR_SANDBOX].count > OPERATOR_OBJECTS_MAX / 2;
+}
+
 /* ---- tracks ---- */
 
 static void *track_of(map *m, const char *uid, size_t size)

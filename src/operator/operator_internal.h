@@ -167,6 +167,9 @@ typedef struct event_about {
 void op_event(kube_operator *op, const event_about *about, bool warning, const char *reason,
               const char *action, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 
+/* Half of OPERATOR_OBJECTS_MAX Sandbox objects are there; lock held. */
+bool op_is_crowded(const kube_operator *op);
+
 /* reconcile_pod.c: of real time, in the clock of op_now(); 0 stays 0 */
 uint64_t op_mono_of(const kube_operator *op, uint64_t real_ns);
 /* The pod whose sandbox this is, as a reference; or NULL. */

@@ -170,7 +170,7 @@ static verdict terminated(const sandbox_world *w)
 {
     const crd_sandbox *s = w->sandbox;
     verdict v = {.silent = true, .phase = PHASE_TERMINATED};
-    uint64_t forget = s->status.cause.at_ns + SANDBOX_KEEP_NS;
+    uint64_t forget = s->status.cause.at_ns + (w->crowded ? SANDBOX_CROWD_NS : SANDBOX_KEEP_NS);
     uint64_t expiry = sandbox_expiry(s, w->template);
     bool outlived = outlives(w, s->status.cause.code), wait;
 

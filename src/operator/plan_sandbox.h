@@ -17,6 +17,7 @@
 #include "operator/objects.h"
 
 #define SANDBOX_KEEP_NS    UINT64_C(3600000000000) /* objects of what has ended */
+#define SANDBOX_CROWD_NS   UINT64_C(60000000000)   /* likewise, where there are many objects */
 #define SANDBOX_REFRESH_NS UINT64_C(60000000000)   /* how old lastActiveAt may be */
 #define SANDBOX_LATE_NS    UINT64_C(5000000000)    /* the engine may take to end what is over */
 #define SANDBOX_SLACK_NS   UINT64_C(1000000000)    /* times are told in seconds */
@@ -59,6 +60,7 @@ typedef struct sandbox_world { /* borrowed */
     bool pod_there, pod_going;
     bool volume_there;
     bool node_draining; /* its node takes no more pods and wants to be rid of these */
+    bool crowded;       /* room for objects runs out: ended ones are kept for a minute */
     uint64_t now;       /* real time */
 } sandbox_world;
 

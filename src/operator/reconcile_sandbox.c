@@ -168,6 +168,7 @@ static sandbox_world world_of(sandbox_scene *s)
                            .pod_going = p && p->meta.deleting_ns,
                            .volume_there = s->volume && !t->volume_gone,
                            .node_draining = draining,
+                           .crowded = op_is_crowded(op),
                            .now = op_real(op)};
 }
 

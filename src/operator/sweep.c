@@ -203,11 +203,25 @@ static void sweep_records(kube_operator *op)
     free(ids);
 }
 
+/* Ended ones were to be kept for an hour when they were looked at last. */
+static void sweep_ended(kube_operator *op)
+{
+    LOCK_SCOPE(&op->lock);
+    map_iter it = {0};
+
+    while (op_is_crowded(op) && map_next(&op->objects[OPERATOR_SANDBOX], &it)) {
+        const seen *s = it.entry->value;
+        if (!s->error && s->sandbox.status.phase == PHASE_TERMINATED)
+            op_add_locked(op, op_now(op), "sandbox/%s", s->uid);
+    }
+}
+
 err *reconcile_sweep(kube_operator *op, const char *what, uint64_t *again)
 {
     (void)what;
     *again = op_now(op) + SWEEP_NS;
     sweep_records(op);
+    sweep_ended(op);
     TRY(sweep_walls(op));
     return sweep_volumes(op);
 }

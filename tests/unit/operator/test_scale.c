@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "operator/operator.h"
 #include "operator/queue.h"
+#include "operator/text.h"
 
 #include "make.h"
 
@@ -50,7 +51,7 @@ static void the_queue_holds_many_keys(void **state)
 
 /* ---- the operator ---- */
 
-static unsigned long writes;
+static unsigned long writes, removed;
 
 static err *api_get(void *arg, const char *path, json_t **ret)
 {
@@ -75,8 +76,9 @@ static err *api_patch(void *arg, const char *path, enum operator_patch how, cons
 
 static err *api_remove(void *arg, const char *path, const char *uid)
 {
-    (void)arg, (void)path, (void)uid;
+    (void)arg, (void)uid;
     writes++;
+    removed += strstr(path, "/sandboxes/") != NULL;
     return NULL;
 }
 
@@ -231,11 +233,42 @@ static void many_objects_cost_no_more_each(void **state)
     assert_true(slower < slow * 30 + 0.5);
 }
 
+/* Two minutes after their end. */
+static unsigned long forgotten_of(unsigned n)
+{
+    kube_operator *op = begin();
+    char at[TIME_TEXT_MAX];
+
+    time_to_text(now_real_ns() - 120 * NS_PER_S, at);
+    for (unsigned i = 0; i < n; i++) {
+        CLEANUP(freep)
+        char *text = str_printf("{'metadata':{'name':'s-%u','namespace':'ns','uid':'s%u'},'spec':"
+                                "{'poolRef':'bench'},'status':{'phase':'Terminated','id':"
+                                "'b000%016u','cause':{'code':'ttl','at':'%s'}}}",
+                                i, i, i, at);
+        saw(op, OPERATOR_SANDBOX, text);
+    }
+    for (int k = 0; k < OPERATOR_KINDS; k++)
+        operator_synced(op, (enum operator_kind)k);
+    removed = 0;
+    operator_step(op);
+    operator_free(op);
+    return removed;
+}
+
+static void ended_ones_make_room(void **state)
+{
+    (void)state;
+    assert_int_equal(forgotten_of(100), 0);
+    assert_true(forgotten_of(OPERATOR_OBJECTS_MAX / 2 + 100) > OPERATOR_OBJECTS_MAX / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_queue_holds_many_keys),
         cmocka_unit_test(many_objects_cost_no_more_each),
+        cmocka_unit_test(ended_ones_make_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
