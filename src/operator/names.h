@@ -22,7 +22,6 @@
 #define LABEL_STATE         "bothy.dev/state" /* warm, claimed */
 #define LABEL_TEMPLATE_HASH "bothy.dev/template-hash"
 #define LABEL_SANDBOX       "bothy.dev/sandbox" /* its id */
-#define LABEL_TENANT_HASH   "bothy.dev/tenant-hash"
 #define LABEL_NETWORK       "bothy.dev/network" /* none, open; of pods that no pool made */
 #define NOTE_CLAIM          "bothy.dev/claim"   /* annotation: the claim without secrets, JSON */
 #define NOTE_RECORD         "bothy.dev/record"  /* annotation: proof that we made this Sandbox */

@@ -45,7 +45,9 @@ static json_t *conditions(const pool_world *w, const pool_orders *o, uint32_t ha
     CLEANUP(freep)
     char *conflict = o->scaling_conflict
                          ? str_printf("replicas is set by '%s' through the scale subresource: "
-                                      "autoscale is ignored. Remove one of the two",
+                                      "autoscale is ignored. Stop scaling it, then give replicas "
+                                      "another value with kubectl patch or edit; or remove "
+                                      "autoscale",
                                       p->spec.scaled_by)
                          : NULL;
     const wanted_condition want[] = {

@@ -435,8 +435,22 @@ static uint64_t status_due(sandbox_scene *s, uint64_t now)
     return moved || next < now ? now : next;
 }
 
+/* Only what is rare and costs its user something: an event is a write. */
+static void tell_sleep(sandbox_scene *s, enum sandbox_phase before)
+{
+    const event_about about = {"Sandbox", s->object->name, s->object->uid};
+
+    if (s->orders.phase == PHASE_HIBERNATED && before == PHASE_HIBERNATING)
+        op_event(s->op, &about, false, "Hibernated", "Reconcile",
+                 "its disk is kept; memory and processes are lost");
+    if (s->orders.phase == PHASE_RUNNING && before == PHASE_RESUMING)
+        op_event(s->op, &about, false, "Resumed", "Reconcile", "it runs in pod %s on its disk",
+                 s->pod ? s->pod->name : "(not seen yet)");
+}
+
 static void status_written(sandbox_scene *s, uint64_t now)
 {
+    tell_sleep(s, s->object->sandbox.status.phase);
     LOCK_SCOPE(&s->op->lock);
     sandbox_track *t = op_sandbox_track(s->op, s->object->uid);
 

@@ -38,6 +38,9 @@ static void one_with_a_disk_sleeps_after_its_last_activity(void **state)
     fake_pass(&f, 61);
     operator_step(f.op);
     assert_int_equal(f.sleeps, 1);
+    fake_settle(&f);
+    assert_string_equal(json_str(fake_status_of(&f, SANDBOX_S), "phase"), "Hibernated");
+    assert_int_equal(f.events, 1); /* a line for kubectl describe */
     fake_end_all(&f);
 }
 
