@@ -88,6 +88,7 @@ typedef struct sandbox_track {
     bool volume_gone;    /* it was deleted */
     bool timed;          /* the engine has a time of it: */
     uint64_t expires_ns; /* spec.expiresAt then */
+    uint64_t podless_ns; /* since when it lives and its pod is not seen */
     uint64_t status_ns;  /* the last write of its status, which had: */
     enum sandbox_phase phase;
     char *pod_uid;

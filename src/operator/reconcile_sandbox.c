@@ -13,6 +13,7 @@
 
 #define LOOK_AGAIN_NS  UINT64_C(5000000000) /* after something was asked for */
 #define SECRETS_MAX    (1u << 20)
+#define LABEL_SEEN_NS  UINT64_C(2000000000) /* from a claim to its label in the watch */
 #define RECORD_PREFIX  "sbx-"
 #define RECORD_POD_NS  UINT64_C(15000000000) /* until one that has no pod of a pool is of none */
 #define RECORD_LOOK_NS UINT64_C(300000000)
@@ -424,14 +425,21 @@ static err *leave_volume(sandbox_scene *s)
 }
 
 /* Returns when the status may be written: now, if its phase or its pod is another than was written
- * last, which callers wait for; the rest once in OPERATOR_STATUS_NS. */
+ * last, which callers wait for; the rest once in OPERATOR_STATUS_NS. Running waits for the pod's
+ * label, so that a caller which sees it finds the pod, node and disk beside it. */
 static uint64_t status_due(sandbox_scene *s, uint64_t now)
 {
     LOCK_SCOPE(&s->op->lock);
-    const sandbox_track *t = op_sandbox_track(s->op, s->object->uid);
+    sandbox_track *t = op_sandbox_track(s->op, s->object->uid);
     uint64_t next = t->status_ns ? t->status_ns + OPERATOR_STATUS_NS : 0;
     bool moved = t->phase != s->orders.phase || (s->pod && !str_eq(t->pod_uid, s->pod->uid));
 
+    if (s->orders.phase != PHASE_RUNNING || s->pod)
+        t->podless_ns = 0;
+    else if (!t->podless_ns)
+        t->podless_ns = now;
+    if (t->podless_ns && t->phase != PHASE_RUNNING && now < t->podless_ns + LABEL_SEEN_NS)
+        return t->podless_ns + LABEL_SEEN_NS;
     return moved || next < now ? now : next;
 }
 

@@ -3,6 +3,8 @@
 
 #include "fake_api.h"
 
+#define ID_7 "abcd0000000000000007"
+
 /* ---- idle ---- */
 
 static const char IDLE_DISK[] = "{'image':'i','workspace':{'mountPath':'/w','size':'1Gi'},"
@@ -94,9 +96,32 @@ static void running_is_shown_at_once(void **state)
     fake_end_all(&f);
 }
 
+static void running_is_shown_with_its_pod(void **state)
+{
+    fake f;
+
+    (void)state;
+    fake_begin(&f, false);
+    fake_make_template(&f, "{'image':'i'}");
+    fake_make_pool(&f, "{'templateRef':'t','replicas':1}");
+    fake_settle(&f);
+    f.hold_creates = true;
+    fake_make_sandbox(&f, "s", "{'poolRef':'p'}");
+    fake_settle(&f);
+    fake_sandbox_of(&f, ID_7)->life = LIFE_LIVE;
+    operator_created(f.op, f.held_uid, ID_7, NULL); /* its pod's label is on its way */
+    fake_pass(&f, 1.1);
+    operator_step(f.op);
+    assert_string_not_equal(json_str(fake_status_of(&f, SANDBOX_S), "phase"), "Running");
+    assert_true(fake_claim(&f, "p", ID_7));
+    operator_step(f.op);
+    assert_string_equal(json_str(fake_status_of(&f, SANDBOX_S), "phase"), "Running");
+    assert_non_null(json_str(fake_status_of(&f, SANDBOX_S), "podName"));
+    fake_end_all(&f);
+}
+
 /* ---- records ---- */
 
-#define ID_7   "abcd0000000000000007"
 #define PATH_7 OURS "namespaces/ns/sandboxes/sbx-" ID_7
 
 static void begin_records(fake *f, const char *pool)
@@ -318,6 +343,7 @@ int main(void)
         cmocka_unit_test(one_with_a_disk_sleeps_after_its_last_activity),
         cmocka_unit_test(the_engine_measures_what_the_object_says),
         cmocka_unit_test(running_is_shown_at_once),
+        cmocka_unit_test(running_is_shown_with_its_pod),
         cmocka_unit_test(a_record_knows_its_pool_before_the_label_is_seen),
         cmocka_unit_test(a_record_waits_for_its_label),
         cmocka_unit_test(record_after_holds_without_a_label),
