@@ -97,7 +97,8 @@ typedef struct sandbox_track {
 /* A sandbox that was made through the API and has no object yet; by id. */
 typedef struct record_track {
     uint64_t since_ns;
-    bool placed; /* its pool is known: */
+    uint64_t made_ns; /* its object was; the watch shows it later */
+    bool placed;      /* its pool is known: */
     char pool[KUBE_LABEL_MAX + 1];
 } record_track;
 

@@ -652,9 +652,21 @@ static err *create_record(kube_operator *op, const char *id, const operator_look
         err_free(e);
         e = NULL;
     }
-    if (!e)
-        forget_record(op, id);
+    if (!e) {
+        LOCK_SCOPE(&op->lock);
+        op_record_track(op, id)->made_ns = op_now(op);
+    }
     return e;
+}
+
+/* Returns until when the watch may take to show a record that was made; 0: none was. */
+static uint64_t made_until(kube_operator *op, const char *id)
+{
+    LOCK_SCOPE(&op->lock);
+    const record_track *t = map_get_str(&op->records, id);
+    uint64_t until = t && t->made_ns ? t->made_ns + RECORD_POD_NS : 0;
+
+    return until > op_now(op) ? until : 0;
 }
 
 err *reconcile_record(kube_operator *op, const char *id, uint64_t *again)
@@ -672,6 +684,9 @@ err *reconcile_record(kube_operator *op, const char *id, uint64_t *again)
             forget_record(op, id);
         return NULL;
     }
+    *again = made_until(op, id);
+    if (*again)
+        return NULL;
     seen *pod = op_pod_of(op, l.box ? l.box : id);
     bool found = find_pool(op, id, pod, &pool, &after_ms);
     seen_unref(op, pod);

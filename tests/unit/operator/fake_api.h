@@ -33,7 +33,8 @@ typedef struct fake {
     uint64_t now, real;
     unsigned uids, versions;
     unsigned creates, patches, applies, removes, statuses, events, engine_creates, ends;
-    unsigned sleeps, resumes, retired, retimed;
+    unsigned sleeps, resumes, retired, retimed, conflicts;
+    bool deaf; /* the watch of Sandboxes is late */
     bool held;
     unsigned quota;             /* pods there may be; 0: any number */
     bool refuse_creates;        /* the engine has no room */
@@ -95,7 +96,7 @@ static void fake_tell(fake *f, const char *path, const json_t *o)
 {
     enum operator_kind kind;
 
-    if (fake_kind(path, &kind))
+    if (fake_kind(path, &kind) && !(f->deaf && kind == OPERATOR_SANDBOX))
         operator_saw(f->op, kind, json_str(fake_meta(o), "uid"), o);
     if (f->other && fake_kind(path, &kind) && kind == OPERATOR_TEMPLATE)
         operator_saw(f->other, kind, json_str(fake_meta(o), "uid"), o);
@@ -211,6 +212,7 @@ static err *fake_api_create(void *arg, const char *path, const json_t *object, j
     if (str_ends(path, "/pods") && f->quota && fake_count(f, "/pods/") >= f->quota)
         return err_because(err_new(ERR_QUOTA_EXCEEDED, "POST %s", path), "exceeded quota: q");
     snprintf(full, sizeof full, "%s/%s", path, json_str(fake_meta(object), "name"));
+    f->conflicts += fake_get(f, full) != NULL;
     if (fake_get(f, full))
         return err_new(ERR_CONFLICT, "%s is there", full);
     f->creates++;

@@ -172,6 +172,27 @@ static void a_record_waits_for_its_label(void **state)
     fake_end_all(&f);
 }
 
+static void a_record_is_made_once(void **state)
+{
+    fake f;
+
+    (void)state;
+    begin_records(&f, "{'templateRef':'t','replicas':1}");
+    fake_sandbox_of(&f, ID_7)->life = LIFE_LIVE;
+    f.deaf = true;
+    operator_placed(f.op, ID_7, "p");
+    operator_step(f.op);
+    assert_string_equal(pool_of_record(&f), "p");
+    assert_true(fake_claim(&f, "p", ID_7));
+    for (int i = 0; i < 10; i++) {
+        operator_sandbox_changed(f.op, ID_7);
+        fake_pass(&f, 0.1);
+        operator_step(f.op);
+    }
+    assert_int_equal(f.conflicts, 0);
+    fake_end_all(&f);
+}
+
 static void record_after_holds_without_a_label(void **state)
 {
     fake f;
@@ -346,6 +367,7 @@ int main(void)
         cmocka_unit_test(running_is_shown_with_its_pod),
         cmocka_unit_test(a_record_knows_its_pool_before_the_label_is_seen),
         cmocka_unit_test(a_record_waits_for_its_label),
+        cmocka_unit_test(a_record_is_made_once),
         cmocka_unit_test(record_after_holds_without_a_label),
         cmocka_unit_test(two_cells_agree_about_a_template),
         cmocka_unit_test(what_a_pool_no_longer_wants_is_deleted),
