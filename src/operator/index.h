@@ -38,5 +38,5 @@ typedef struct seen_index {
 void index_put(seen_index *x, seen *s);
 void index_take(seen_index *x, seen *s);
 void index_done(seen_index *x);
-/* Those with the key; key: or NULL. Never NULL, valid until the next put or take. */
+/* Returns the objects with the key; key: or NULL. Never NULL, valid until the next put or take. */
 const seen_list *index_find(const seen_index *x, enum index_by by, const char *key);

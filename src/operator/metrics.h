@@ -1,4 +1,4 @@
-/* What the operator counts; any thread. */
+/* Metrics of the operator; any thread. */
 #pragma once
 
 #include <stddef.h>

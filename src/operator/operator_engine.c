@@ -184,7 +184,7 @@ static err *host_end_at(void *arg, const char *id, uint64_t real_ns)
     return NULL;
 }
 
-/* What it sleeps or ends after, once its object says another time than it was made with. */
+/* Sets its idle time, once its object says another than it was made with. */
 static err *host_idle(void *arg, const char *id, uint64_t idle_ms)
 {
     operator_daemon *d = arg;

@@ -193,7 +193,7 @@ static uint64_t startup_end(const pool_world *w, const pool_memory *m, const poo
 }
 
 /* One that was reached before is no late one: streams break for reasons of their own, and
- * plan_pod() sees to it. One that has no node waits: a new one would have none, either. */
+ * plan_pod() sees to it. A pod without a node waits: a new one would have none, either. */
 static bool is_stuck(const pool_world *w, const pool_memory *m, const pool_pod *p, bool many)
 {
     return p->init == INIT_UNKNOWN && pod_is_placed(p->pod) && w->now > startup_end(w, m, p, many);

@@ -323,6 +323,44 @@ static void images_that_a_template_forbids_are_not_pulled(void **state)
     fake_end_all(&f);
 }
 
+/* ---- drains ---- */
+
+static void a_drain_ends_one_without_a_disk_after_its_time(void **state)
+{
+    fake f;
+
+    (void)state;
+    fake_begin(&f, false);
+    fake_make_template(&f, "{'image':'i'}");
+    fake_make_pool(&f, "{'templateRef':'t','replicas':1,'disruption':{'drainAfter':'2m'}}");
+    fake_make(&f, "/api/v1/nodes/n",
+              "{'metadata':{'name':'n'},'status':{'conditions':[{'type':"
+              "'Ready','status':'True'}]}}");
+    fake_settle(&f);
+    fake_sandbox_of(&f, ID_7)->life = LIFE_LIVE;
+    assert_true(fake_claim(&f, "p", ID_7));
+    map_iter it = {0};
+    while (map_next(&f.objects, &it)) {
+        if (!str_eq(json_str(it.entry->value, "kind"), "Pod"))
+            continue;
+        CLEANUP(freep) char *path = xstrndup(it.entry->key, it.entry->len);
+        json_object_set_new(json_object_get(it.entry->value, "spec"), "nodeName", json_string("n"));
+        fake_changed(&f, path, it.entry->value);
+    }
+    operator_step(f.op);
+    fake_edit(&f, "/api/v1/nodes/n", "{'spec':{'unschedulable':true}}");
+    fake_settle(&f); /* 22 seconds */
+    assert_int_equal(f.ends, 0);
+    fake_pass(&f, 90);
+    operator_step(f.op);
+    assert_int_equal(f.ends, 0);
+    fake_pass(&f, 15);
+    operator_step(f.op);
+    assert_int_equal(f.ends, 1);
+    assert_string_equal(fake_sandbox_of(&f, ID_7)->cause, "evicted");
+    fake_end_all(&f);
+}
+
 /* ---- metrics ---- */
 
 static void assert_metric(const char *line)
@@ -372,6 +410,7 @@ int main(void)
         cmocka_unit_test(two_cells_agree_about_a_template),
         cmocka_unit_test(what_a_pool_no_longer_wants_is_deleted),
         cmocka_unit_test(images_that_a_template_forbids_are_not_pulled),
+        cmocka_unit_test(a_drain_ends_one_without_a_disk_after_its_time),
         cmocka_unit_test(pools_are_measured),
     };
 

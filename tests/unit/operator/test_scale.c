@@ -1,4 +1,4 @@
-/* What the operator costs with tens of thousands of objects: CPU time of this thread, so that other
+/* Costs of the operator with tens of thousands of objects: CPU time of this thread, so that other
  * work on the machine does not count. The server answers at once. */
 #include <time.h>
 
