@@ -175,7 +175,7 @@ err *journal_open(int dirfd, const char *path, journal *j,
     /* One by one: the thread that syncs looks at its mark all the time. */
     j->fd = openat(dirfd, path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     j->count = 0;
-    j->damaged = false;
+    j->damaged = j->torn = false;
     atomic_store(&j->unsynced, false);
     if (j->fd < 0)
         return fs_error(errno, "cannot open %s", path);
@@ -187,10 +187,22 @@ err *journal_open(int dirfd, const char *path, journal *j,
     return e;
 }
 
+/* Cuts half a record off. Behind one that stays every later record would be out of step. */
+static void journal_cut(journal *j)
+{
+    j->torn = ftruncate(j->fd, (off_t)j->count * JOURNAL_REC);
+    if (j->torn)
+        log_error("journal", "cannot cut a half-written record: %s", strerrordesc_np(errno));
+}
+
 err *journal_append(journal *j, journal_rec *r, uint32_t *ret_index)
 {
     ssize_t n;
 
+    if (j->torn)
+        journal_cut(j);
+    if (j->torn)
+        return fs_error(EIO, "cannot write to the sandbox's journal");
     journal_seal(r);
     do
         n = write(j->fd, r, sizeof *r);
@@ -203,8 +215,8 @@ err *journal_append(journal *j, journal_rec *r, uint32_t *ret_index)
         return NULL;
     }
     int errnum = n < 0 ? errno : ENOSPC;
-    if (n > 0 && ftruncate(j->fd, (off_t)j->count * JOURNAL_REC))
-        log_error("journal", "cannot cut a half-written record: %s", strerrordesc_np(errno));
+    if (n > 0)
+        journal_cut(j);
     return fs_error(errnum, "cannot write to the sandbox's journal");
 }
 

@@ -194,6 +194,7 @@ typedef struct journal {
     int fd;
     uint32_t count;        /* records in the file, torn ones included */
     bool damaged;          /* something was torn: a missing record is possible */
+    bool torn;             /* half a record is at its end and could not be cut */
     _Atomic bool unsynced; /* something was appended that is not on the disk yet, maybe */
 } journal;
 /* Opens or makes it, cuts a torn tail, and hands every valid record to each(). */

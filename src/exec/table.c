@@ -808,6 +808,9 @@ void table_live_drop(exec *x)
         if (t->account)
             atomic_fetch_sub(&t->account->live, 1);
     }
+    /* No timer fires for one that nothing references any more. */
+    pump_timer_cancel(t->hub->pump, &x->deadline);
+    pump_timer_cancel(t->hub->pump, &x->retry);
     exec_unref(x);
 }
 

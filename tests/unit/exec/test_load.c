@@ -1,4 +1,6 @@
 /* Journals that are read: a synthetic one is written record by record, no box is there. */
+#include <sys/syscall.h>
+
 #include "exec/internal.h"
 
 #include "drive.h"
@@ -258,6 +260,54 @@ static void a_shell_that_never_began_keeps_its_id(void **state)
     world_done(&s.w);
 }
 
+/* ---- a disk that fails: these come before libc's ---- */
+
+static bool tears, cannot_cut;
+
+ssize_t write(int fd, const void *p, size_t n)
+{
+    return syscall(SYS_write, fd, p, tears && n == JOURNAL_REC ? n / 2 : n);
+}
+
+int ftruncate(int fd, off_t n)
+{
+    if (!cannot_cut)
+        return (int)syscall(SYS_ftruncate, fd, n);
+    errno = EIO;
+    return -1;
+}
+
+static void count(void *arg, uint32_t index, const journal_rec *r)
+{
+    (void)index, (void)r;
+    ++*(unsigned *)arg;
+}
+
+static void nothing_is_written_behind_half_a_record(void **state)
+{
+    journal_rec r = {.type = JOURNAL_BEGIN, .exec = 2};
+    unsigned n = 0;
+    script s;
+
+    (void)state;
+    script_begin(&s);
+    put_begin(&s, 1);
+    tears = cannot_cut = true;
+    assert_err(journal_append(&s.j, &r, NULL), ERR_DISK_FULL);
+    tears = false;
+    err *e = journal_append(&s.j, &r, NULL);
+    assert_non_null(e);
+    err_free(e);
+    cannot_cut = false;
+    put_begin(&s, 2);
+    journal_close(&s.j);
+    assert_ok(journal_open(s.w.spool, SANDBOX "/journal", &s.j, count, &n));
+    assert_int_equal(n, 2);
+    assert_false(s.j.damaged);
+    journal_close(&s.j);
+    world_done(&s.w);
+}
+
 /* As it was when the first journals were written. */
 static void the_checksum_is_crc_32(void **state)
 {
@@ -285,6 +335,7 @@ int main(void)
         WORLD_TEST(evicted_output_costs_a_start_no_more_than_it_is_long),
         WORLD_TEST(a_command_that_lives_makes_eviction_no_slower),
         WORLD_TEST(a_shell_that_never_began_keeps_its_id),
+        WORLD_TEST(nothing_is_written_behind_half_a_record),
         cmocka_unit_test(the_checksum_is_crc_32),
         WORLD_TEST(marks_of_one_stream_are_counted_once),
     };
