@@ -1,7 +1,7 @@
 /* Output that goes for room, with a mark in the journal: when a sandbox or its owner keeps more than
  * it may, and when the disk is short. First that of ended execs, the oldest first; then the oldest
- * bytes of live streams, the longest first. What followers have still to read stays, and then the
- * command waits. */
+ * bytes of live streams, the longest first. Bytes that a follower has still to read stay, and then
+ * the command waits. */
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 /* Journals on the disk, and the output that their ends count. A command waits for no disk; what was
  * appended is written within about a second, so that a power loss takes the records of the last one
- * and no older ones. One thread of its own: a slow disk holds nobody else up. */
+ * and no older ones. One thread of its own: a slow disk holds up no other thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -88,7 +88,7 @@ static void sync_streams(exec_hub *h, const char *sandbox, const struct sync_due
             size += sync_stream(h, sandbox, d->id[i], stream, flags);
 }
 
-/* All are sent before the first is waited for. What ends meanwhile is the next round's. */
+/* All are sent before the first is waited for. Execs that end meanwhile are the next round's. */
 static void sync_output(exec_hub *h, exec_table **tables, size_t n)
 {
     CLEANUP(freep) struct sync_due *due = xcalloc(n + 1, sizeof *due);

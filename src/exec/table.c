@@ -229,7 +229,7 @@ static void load_mark(exec_table *t, struct past *p, uint32_t index, const struc
     p->evicted |= !p->has;
 }
 
-/* A shell whose BEGIN was never written leaves its id to nobody: that exec would be the session. */
+/* A shell whose BEGIN was never written leaves its id unused: an exec with it would be the session. */
 static void table_take_shell_id(exec_table *t, const journal_rec *r)
 {
     uint64_t shell = r->type == JOURNAL_SESSION   ? r->session.shell

@@ -80,7 +80,7 @@ class Verdict:
                 self.judge_output(f"exec {number} of {sandbox}", f"{code}\n", end, told < ledger.cut_at - SAFE)
 
     def judge_output(self, name, want, end, safe):
-        """Bytes may be missing for a moment after they were told, if the end says so."""
+        """Counts bytes that are missing and not reported as dropped, or missing long after their end was answered."""
         if not want.startswith(end["out"]) or len(end["out"]) + end["dropped"] != len(want):
             self.wrong_output += 1
             self.notes.append(f"{name} wrote {want!r} and reads {end}")

@@ -709,7 +709,7 @@ static void a_journal_tells_how_long_it_was_paused(void **state)
 
 /* ---- shares ---- */
 
-/* What stays of a live command's output is the newest of it. */
+/* The newest bytes of a live command's output stay. */
 static void assert_ends_with(exec *x, const exec_state *st, const char *want)
 {
     char got[64];
