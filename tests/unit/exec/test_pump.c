@@ -20,8 +20,8 @@ typedef struct worked {
     _Atomic int refs, runs, inside;
     _Atomic int *crowd; /* in runs of the party; NULL */
     _Atomic int *most;
-    sem_t *gate; /* it blocks there; NULL: it does not */
-    int fd;      /* read when there is something; -1 */
+    _Atomic(sem_t *) gate; /* it blocks there; NULL: it does not */
+    int fd;                /* read when there is something; -1 */
 } worked;
 
 static worked *worked_of(pump_job *j)
@@ -38,10 +38,11 @@ static void worked_run(pump_job *j)
     int now = w->crowd ? atomic_fetch_add(w->crowd, 1) + 1 : 0;
     if (w->most && now > atomic_load(w->most))
         atomic_store(w->most, now);
-    if (w->gate) {
-        while (sem_wait(w->gate))
+    sem_t *gate = atomic_load(&w->gate);
+    if (gate) {
+        while (sem_wait(gate))
             continue;
-        sem_post(w->gate); /* open for all */
+        sem_post(gate); /* open for all */
     }
     if (w->fd >= 0) {
         (void)!read(w->fd, &c, 1);
@@ -210,7 +211,7 @@ static void a_job_keeps_its_descriptors_through_it_all(void **state)
     assert_int_equal(write(raw[1], "ab", 2), 2);
     pump_kick(&w.job);
     assert_true(runs(&w, 2)); /* the second for what is left */
-    w.gate = &gate;
+    atomic_store(&w.gate, &gate);
     int before = atomic_load(&w.runs);
     assert_int_equal(write(raw[1], "c", 1), 1);
     wait_alone(&party, true);
