@@ -88,9 +88,9 @@ typedef struct warden {
     bool quota;              /* uppers can be limited (quota.c) */
 
     pthread_mutex_t lock;
-    pthread_cond_t claims;  /* a slot, a claim or room came */
-    pthread_cond_t refill;  /* a slot went, a watermark changed */
-    pthread_cond_t trash;   /* so has the remover */
+    pthread_cond_t claims; /* a slot, a claim or room came */
+    pthread_cond_t refill; /* a slot went, a watermark changed */
+    pthread_cond_t trash;  /* so has the remover */
     bool trash_full;
     slot **slots;    /* by number */
     uint32_t nslots; /* numbers there are: o.max and some that are being taken apart */
