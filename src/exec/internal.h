@@ -298,6 +298,13 @@ static inline bool exec_is_transient(const exec *x)
     return x->flags & JOURNAL_F_TRANSIENT;
 }
 
+/* drops.c; table->lock held */
+/* Notes a mark and returns how many of its bytes no earlier mark had. */
+uint64_t drops_add(exec_table *t, struct past *p, const struct journal_mark *m, uint32_t index);
+/* Gives an exec the marks of its streams. */
+err *drops_load(exec_table *t, const struct past *p, exec *x) ERR_MUST;
+void drops_free(exec_table *t);
+
 /* exec.c */
 /* lock held: can anything be begun? */
 err *table_admit(const exec_table *t) ERR_MUST;

@@ -44,73 +44,6 @@ struct past *table_begin(exec_table *t, uint64_t id, uint32_t index, bool transi
     return &t->past[t->npast++];
 }
 
-static uint64_t drop_key(uint64_t id, unsigned stream)
-{
-    return 2 * id + stream - 1;
-}
-
-static uint64_t drop_span(exec_table *t, uint64_t key, const struct journal_mark *m)
-{
-    spans *s = map_get_u64(&t->drops, key);
-
-    if (!s) {
-        s = xcalloc(1, sizeof *s);
-        map_put_u64(&t->drops, key, s);
-    }
-    uint64_t before = spans_bytes(s, 0, UINT64_MAX);
-    spans_add(s, m->from, m->to);
-    return spans_bytes(s, 0, UINT64_MAX) - before;
-}
-
-/* Notes a mark and returns how many of its bytes no earlier mark had. Eviction leaves one for each
- * stream: the record is enough, so that a million of them take no memory. */
-static uint64_t drop_add(exec_table *t, struct past *p, const struct journal_mark *m,
-                         uint32_t index)
-{
-    uint64_t key = drop_key(p->id, m->stream);
-    uint32_t *gone = &p->gone[m->stream - 1];
-    journal_rec old;
-
-    if (p->end && !m->from && !*gone && !map_get_u64(&t->drops, key)) {
-        *gone = index + 1;
-        return m->to;
-    }
-    if (*gone) { /* more came after it: rare */
-        err *e = journal_read(&t->journal, *gone - 1, &old);
-        if (!e)
-            drop_span(t, key, &old.mark);
-        err_drop(e, "mark");
-        *gone = 0;
-    }
-    return drop_span(t, key, m);
-}
-
-static err *drop_load(exec_table *t, const struct past *p, exec *x)
-{
-    for (unsigned i = 0; i < 2; i++) {
-        const spans *s = map_get_u64(&t->drops, drop_key(p->id, i + 1));
-        journal_rec r;
-        for (size_t k = 0; s && k < s->n; k++)
-            spool_set_mark(&x->out[i], s->at[k].from, s->at[k].to);
-        if (!p->gone[i])
-            continue;
-        TRY(journal_read(&t->journal, p->gone[i] - 1, &r));
-        spool_set_mark(&x->out[i], r.mark.from, r.mark.to);
-    }
-    return NULL;
-}
-
-static void drops_free(exec_table *t)
-{
-    map_iter it = {0};
-
-    while (map_next(&t->drops, &it)) {
-        spans_done(it.entry->value);
-        free(it.entry->value);
-    }
-    map_done(&t->drops);
-}
-
 bool exec_key_is_set(const uint8_t key[16])
 {
     static const uint8_t none[16];
@@ -222,7 +155,7 @@ static void frame_over(exec_table *t, uint64_t session, const struct journal_com
 
 static void load_mark(exec_table *t, struct past *p, uint32_t index, const struct journal_mark *m)
 {
-    table_count_bytes(t, -(int64_t)drop_add(t, p, m, index));
+    table_count_bytes(t, -(int64_t)drops_add(t, p, m, index));
     if (!p->gone[m->stream - 1])
         return;
     p->has &= (uint8_t)~m->stream; /* which is its bit, too */
@@ -707,7 +640,7 @@ err *table_exec(exec_table *t, struct past *p, exec **ret_exec)
         TRY(journal_read(&t->journal, p->end - 1, &end));
     x = table_exec_new(t, p->id, &begin.begin);
     x->asked = p->asked;
-    err_drop(drop_load(t, p, x), "mark"); /* then its bytes read as lost */
+    err_drop(drops_load(t, p, x), "mark"); /* then its bytes read as lost */
     const struct frame_end *f = map_get_u64(&t->frame_ends, p->id);
     load_streams(t, p, x, p->end ? end.end.length : f ? f->least : NONE);
     input_load(x);
@@ -834,7 +767,7 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
         err_drop(e, "mark");
         return false;
     }
-    drop_add(t, p, &r.mark, index);
+    drops_add(t, p, &r.mark, index);
     metric_add(&EXEC_METRICS[M_DROPPED], 0, went);
     table_count_bytes(t, -went);
     return true;
