@@ -57,13 +57,16 @@ static bool is_kind(int fd, int i, bool pty, int root, const char *in_path)
 
 static void shut(exec *x, int i)
 {
-    CLEANUP(closep) int fd = -1;
+    int fd;
 
     if (x->fd[i] < 0)
         return;
     pump_watch(&x->job, x->fd[i], 0);
-    LOCK_SCOPE(&x->table->lock);
-    fd = TAKE_FD(x->fd[i]); /* closed behind the lock */
+    {
+        LOCK_SCOPE(&x->table->lock);
+        fd = TAKE_FD(x->fd[i]);
+    }
+    close(fd);
 }
 
 static void io_resize(exec *x)

@@ -1,6 +1,7 @@
 /* The pump's threads, and the watch that notices one that blocks. */
 #include "exec/pump.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,6 +186,7 @@ static bool lane_run_round(pump_lane *l, const pump_worker *w)
     for (;;) {
         pump_job *was = j;
         if (!lane_next(l, w, &j)) {
+            assert(was); /* only a thread that is in a run loses its lane */
             worker_bring_back(was);
             return false;
         }

@@ -628,7 +628,7 @@ static void load_streams(exec_table *t, struct past *p, exec *x, const uint64_t 
 err *table_exec(exec_table *t, struct past *p, exec **ret_exec)
 {
     static const uint64_t NONE[2];
-    journal_rec begin, end;
+    journal_rec begin, end = {0};
     exec *x = map_get_u64(&t->execs, p->id);
 
     if (x) {
