@@ -52,6 +52,7 @@ int __wrap_main(int argc, char **argv)
         fputs("cannot start a thread\n", stderr);
         return 2;
     }
+    pthread_attr_destroy(&attr);
     pthread_join(thread, NULL);
     return program.status;
 }

@@ -63,6 +63,8 @@ static box *box_new(const char *id, const box_events *ev, void *arg)
     return x;
 }
 
+static const box_timing COLD = {.klass = BOX_COLD};
+
 static void answer_at_once(void);
 
 static void hand_create(backend *b, const box_spec *spec, const box_events *ev, void *arg,
@@ -347,7 +349,7 @@ static void a_limit_that_is_not_held_is_refused_when_it_is_named(void **state)
 
     (void)state;
     hand.at_once = true;
-    hand.timing = &(box_timing){.klass = BOX_COLD};
+    hand.timing = &COLD;
     for (size_t i = 0; i < ARRAY_LEN(asked); i++) {
         got a = {0}, b = {0};
         ask_limits(asked[i], &a);
@@ -381,7 +383,7 @@ static void assert_refused(got *g, err_code code, const char *words)
 static void hold_all_limits(void)
 {
     hand.at_once = true;
-    hand.timing = &(box_timing){.klass = BOX_COLD};
+    hand.timing = &COLD;
     hand.b.caps.memory_limit = hand.b.caps.cpu_limit = hand.b.caps.pids_limit = CAP_NATIVE;
 }
 

@@ -100,6 +100,7 @@ static void who_waits_in_vain_goes_and_holds_up_nobody(void **state)
     assert_int_equal(waiting(), 0);
     turns_give(&all.t, "ann");
     assert_true(turns_take(&all.t, "ben", soon(1)));
+    turns_give(&all.t, "ben");
 }
 
 static void nobody_waits_for_what_is_closed(void **state)

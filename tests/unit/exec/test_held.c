@@ -93,6 +93,10 @@ static void neighbour_begin(world *w, neighbour *n)
 static void neighbour_end(neighbour *n)
 {
     pipes_free(&n->b.b);
+    for (pproc *p; (p = n->b.procs);) { /* the last ones are not acknowledged yet */
+        n->b.procs = p->next;
+        free(p);
+    }
     exec_table_unref(n->table);
 }
 

@@ -92,10 +92,15 @@ static void run_told(void)
 
 static int teardown(void **state)
 {
-    map_iter it = {0}, ended = {0};
+    map_iter left = {0}, it = {0}, ended = {0};
 
     (void)state;
     b->stop = true;
+    while (map_next(&b->pods, &left)) {
+        pod *p = left.entry->value;
+        if (p->warm)
+            link_warm_drop(TAKE_PTR(p->warm));
+    }
     link_host_free(b->links);
     requests_end_all(b);
     run_told();
