@@ -60,6 +60,7 @@ err *engine_new(const engine_options *o, engine **ret_engine)
     cond_init(&e->sweep_wake);
     err *failure = keys_open(e);
     e->keeper = thread_start("keeper", engine_keeper, e);
+    engine_recall_dropped(e);
     e->sweeper = thread_start("sweeper", engine_sweeper, e);
     e->resetter = thread_start("resetter", engine_resetter, e);
     if (failure) {

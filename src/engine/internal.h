@@ -422,8 +422,9 @@ void keys_close(engine *e);
 void update_settle(engine *e, sandbox *sb);
 
 /* sweep.c: retention */
-void *engine_sweeper(void *arg); /* the engine */
-void sweep_orphans(engine *e);   /* at start, when sandboxes are attached; does not wait */
+void engine_recall_dropped(engine *e); /* before the sweeper starts */
+void *engine_sweeper(void *arg);       /* the engine */
+void sweep_orphans(engine *e);         /* at start, when sandboxes are attached; does not wait */
 
 /* keep.c: TTL */
 void *engine_keeper(void *arg);

@@ -125,7 +125,7 @@ static void sweep(engine *e)
 }
 
 /* A file that is missing or not whole says nothing: then every ended sandbox is looked at. */
-static void recall_dropped(engine *e)
+void engine_recall_dropped(engine *e)
 {
     CLEANUP(buf_done) buf b = {0};
 
@@ -224,7 +224,6 @@ void *engine_sweeper(void *arg)
     uint64_t swept = clock_mono(e->o.clock), looked = 0; /* 0: reconciling is not over */
     bool orphans;
 
-    recall_dropped(e);
     while (wait_a_second(e, &orphans)) {
         if (exec_hub_is_short(e->o.execs))
             shed(e); /* first: it makes room for the writes below */

@@ -42,6 +42,7 @@ struct pump_lane {
 
 struct pump {
     unsigned nfast;
+    unsigned nlanes;   /* of `lane` that were begun: all, unless one of them failed */
     uint64_t quiet_ns; /* a party that blocked is alone for so long */
     pump_lane lane[FAST_MAX + BULK];
     _Atomic unsigned next_bulk;

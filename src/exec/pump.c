@@ -311,6 +311,7 @@ static bool worker_start(pump *p, pump_lane *l, uint64_t run)
 static err *lane_start(pump *p, pump_lane *l, bool bulk)
 {
     l->bulk = bulk;
+    p->nlanes++;
     if (!lane_init(p, l))
         return err_sys(ERR_INTERNAL, errno, "cannot start a pump");
     if (!worker_start(p, l, 0))
@@ -345,8 +346,8 @@ static pump_job *pump_drop(pump *p)
 {
     pump_job *j = NULL;
 
-    for (unsigned i = 0; i < p->nfast + BULK && !j; i++)
-        j = p->lane[i].tail ? lane_drop(&p->lane[i]) : NULL;
+    for (unsigned i = 0; i < p->nlanes && !j; i++)
+        j = lane_drop(&p->lane[i]);
     LOCK_SCOPE(&p->alone_lock);
     for (pump_lane *l = p->alone; l && !j; l = l->next)
         j = lane_drop(l);
@@ -473,9 +474,8 @@ bool pump_stop(pump *p)
     pump_job *j;
 
     pump_stop_timer(p); /* from here on no thread is started */
-    for (unsigned i = 0; i < p->nfast + BULK; i++)
-        if (p->lane[i].tail)
-            lane_stop(&p->lane[i]);
+    for (unsigned i = 0; i < p->nlanes; i++)
+        lane_stop(&p->lane[i]);
     {
         LOCK_SCOPE(&p->alone_lock);
         for (pump_lane *l = p->alone; l; l = l->next)
@@ -500,9 +500,8 @@ void pump_free(pump *p)
 {
     if (!p || !pump_stop(p))
         return;
-    for (unsigned i = 0; i < p->nfast + BULK; i++)
-        if (p->lane[i].tail)
-            lane_free(&p->lane[i]);
+    for (unsigned i = 0; i < p->nlanes; i++)
+        lane_free(&p->lane[i]);
     pthread_cond_destroy(&p->cond);
     pthread_cond_destroy(&p->ended);
     pthread_mutex_destroy(&p->lock);

@@ -468,13 +468,19 @@ static enum spool_status peek(int pipe)
     return p.revents & POLLHUP ? SPOOL_EOF : SPOOL_EMPTY;
 }
 
+static bool has_holes(spool *s)
+{
+    LOCK_SCOPE(&s->lock);
+    return s->holes.n > 0;
+}
+
 enum spool_status spool_splice(spool *s, int pipe, size_t max, size_t *ret_moved)
 {
     size_t room;
     loff_t at = (loff_t)atomic_load(&s->length);
 
     *ret_moved = 0;
-    if (!at || s->holes.n) { /* also: do not punch for a pipe that is empty */
+    if (!at || has_holes(s)) { /* also: do not punch for a pipe that is empty */
         enum spool_status st = peek(pipe);
         if (st != SPOOL_MORE)
             return st;
