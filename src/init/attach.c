@@ -1,18 +1,19 @@
-/* `bothy-init attach`: connects its stdio with the socket of the container's pid 1 and copies
- * bytes, nothing else. It knows no key and reads no message: a tenant that stops it, kills it or
- * starts its own has a broken stream, as any network can make it. */
+/* `bothy-init attach`: connects its stdio to the socket of the container's pid 1 and copies bytes
+ * in both directions. It holds no key and parses no message. A tenant that stops it, kills it or
+ * starts its own gets a broken stream, as any network failure would cause. */
 #include "init/init.h"
 
 #define COPY_MAX (64u * 1024)
 
 struct copy {
-    int from, to; /* from -1: this way has ended */
+    int from, to; /* -1: this direction has ended */
     size_t at, len;
     char bytes[COPY_MAX];
 };
 static struct copy in, out;
 
-/* What can be ignored is: a tenant's kill(-1, TERM), and bothyd's, do not end the stream. */
+/* Ignores every signal that can be ignored, so that kill(-1, TERM) by the tenant or by bothyd does
+ * not end the stream. */
 static void ignore_signals(void)
 {
     struct k_sigaction ignore = {.words = {1}}; /* SIG_IGN */
@@ -33,7 +34,7 @@ static int connect_init(void)
     return (int)fd;
 }
 
-/* False: this way has ended. */
+/* Returns false when this direction has ended. */
 static bool copy_read(struct copy *c)
 {
     long n = SYS(read, c->from, c->bytes, COPY_MAX);
@@ -87,7 +88,7 @@ void attach_main(void)
             continue;
         if (!copy_step(&out, &p[1]))
             fatal(0);
-        if (!copy_step(&in, &p[0])) { /* init closes its end then, or has, with a last word */
+        if (!copy_step(&in, &p[0])) { /* init closes its end then, or has already */
             SYS(shutdown, fd, K_SHUT_WR);
             in.from = -1;
         }

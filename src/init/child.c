@@ -1,12 +1,12 @@
-/* The forked child, from fork to exec. It alone reads the request's payload and the image's files;
- * what goes wrong here ends in its note, not in pid 1. */
+/* The forked child, from fork to exec. Only the child reads the request's payload and the image's
+ * files. Errors here are written to its note and do not affect pid 1. */
 #include "init/init.h"
 
-/* A child's own: the image's PATH is in the claim's environment and comes later. */
+/* Default PATH of a child. The image's PATH is in the claim's environment and overrides it. */
 static const char default_path[] =
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 #define DEFAULT_UMASK 022
-#define IDS           65536u /* of a sandbox */
+#define IDS           65536u /* ids that a sandbox has */
 
 struct request {
     const struct sp_rlimit *rlimits;
@@ -39,7 +39,7 @@ static const char *map_payload(const struct job *j)
         return j->extra;
     if (j->payload < 0)
         return (const char *)(j->q + 1);
-    /* A shorter file would end us by SIGBUS instead of an error. */
+    /* Reading past the end of a shorter file would raise SIGBUS instead of an error. */
     if (SYS(lseek, j->payload, 0, K_SEEK_END) < (long)j->q->payload)
         fail(SP_ST_PARSE, -EINVAL);
     long r = SYS(mmap, 0, j->q->payload, K_PROT_READ, K_MAP_PRIVATE, j->payload, 0);
@@ -85,11 +85,11 @@ static void parse(const struct job *j, struct request *ret)
 
 /* ---- identity and surroundings ---- */
 
-/* Before anything of the image is opened: a link in it to /proc/self/fd then finds nothing of
- * pid 1's. */
+/* Called before any file of the image is opened: a link in the image to /proc/self/fd then leads to
+ * no descriptor of pid 1. */
 static void set_stdio(const struct job *j)
 {
-    for (int i = 0; i < 3; i++) /* io[0] may be our fd 1, all others are above 2 */
+    for (int i = 0; i < 3; i++) /* io[0] may be pid 1's fd 1, all others are above 2 */
         check(SP_ST_TTY, SYS(dup3, j->io[i], i, 0));
     if (j->execfd < 0) {
         SYS(close_range, 3, ~0u, 0);
@@ -100,13 +100,15 @@ static void set_stdio(const struct job *j)
     SYS(close_range, j->execfd + 1, ~0u, 0);
 }
 
-/* To a container's init an id it may not take is one that is not there. */
+/* In container mode, reports an id that the kernel refuses (EPERM) as one that is not mapped
+ * (EINVAL). */
 static long not_mapped(long r)
 {
     return r == -EPERM && g.stream ? -EINVAL : r;
 }
 
-/* Else /dev/stdout cannot be opened by anyone but root. One fchown covers both ends of a pipe. */
+/* Gives stdio to the user; otherwise only root could open /dev/stdout. One fchown covers both ends
+ * of a pipe. */
 static void own_stdio(const struct sp_spawn *q, const struct user *u)
 {
     bool pty = q->flags & SP_F_PTY;
@@ -120,7 +122,8 @@ static void own_stdio(const struct sp_spawn *q, const struct user *u)
     }
 }
 
-/* Pid 1 has raised its own; a request that names a number of files replaces ours, not adds. */
+/* Returns true if the request sets RLIMIT_NOFILE. Pid 1 has raised its own limit, so a child needs
+ * g.nofile unless the request names a limit of its own. */
 static bool names_nofile(const struct sp_spawn *q, const struct request *rq)
 {
     for (u32 i = 0; i < q->nrlimits; i++)
@@ -129,8 +132,8 @@ static bool names_nofile(const struct sp_spawn *q, const struct request *rq)
     return false;
 }
 
-/* What lies beyond the slot's own hard limit becomes that: nobody inside may raise it, and a host
- * may have given the slot less than bothyd knows. */
+/* Lowers a requested limit to the slot's own hard limit: no process inside may raise that limit,
+ * and the host may have given the slot less than bothyd knows. */
 static struct k_rlimit within_ours(const struct sp_rlimit *wanted)
 {
     struct k_rlimit ours = g.nofile, l = {wanted->soft, wanted->hard};
@@ -159,8 +162,9 @@ static bool is_us(const struct user *u)
     return u->uid == (u32)SYS(geteuid) && u->gid == (u32)SYS(getegid);
 }
 
-/* In a container we may be anybody, without the right to become another: then "" is who we are, by
- * uid and the engine's gid, whatever the image's files say of his groups. */
+/* Resolves the user of a command. In container mode init may run as any user, without the right to
+ * become another. "" then means init's own uid and the gid the engine gave, whatever groups the
+ * image's files list for that user. */
 static long resolve(const char *spec, struct user *ret)
 {
     char digits[24], *end = digits + sizeof digits - 1;
@@ -178,11 +182,11 @@ static long resolve(const char *spec, struct user *ret)
     return r;
 }
 
-/* True if there is nothing left to do: we are the one, and keep the groups the engine gave. */
+/* Returns true if no id has to be changed: init already is this user and keeps the engine's groups.
+ */
 static bool set_groups(const struct user *u)
 {
-    if (!u->ngroups &&
-        SYS(getgroups, 0, 0) <= 0) /* where setgroups is denied there is none to drop */
+    if (!u->ngroups && SYS(getgroups, 0, 0) <= 0) /* no groups to drop where setgroups is denied */
         return false;
     long r = SYS(setgroups, u->ngroups, u->groups);
     if (r == -EPERM && g.stream && is_us(u))
@@ -192,7 +196,8 @@ static bool set_groups(const struct user *u)
     return false;
 }
 
-/* An engine may map every id there is; which ones a sandbox has does not depend on it. */
+/* Returns true if both ids are below IDS. An engine may map every id; the ids a sandbox has do not
+ * depend on that. */
 static bool is_mapped(const struct user *u)
 {
     return u->uid < IDS && u->gid < IDS;
@@ -212,8 +217,8 @@ static void set_user(const struct user *u)
     check(r == -EINVAL ? SP_ST_USER : SP_ST_UID, r);
 }
 
-/* The claim's directory and its parents, if absent; the last one for the user. Errors show when
- * it is entered. */
+/* Creates the claim's directory and its missing parents; gives the last one to the user. Errors are
+ * reported later, when the directory is entered. */
 static void make_cwd(const char *path, const struct user *u)
 {
     char b[4096];
@@ -240,14 +245,15 @@ static void make_cwd(const char *path, const struct user *u)
     }
 }
 
-/* As the user: root may not be able to enter, or must not, what the user can. */
+/* Called as the user: root may be unable, or not allowed, to enter a directory that the user can.
+ */
 static void enter_cwd(const struct request *rq, const struct env *env)
 {
     const char *home = env_get(env, "HOME");
     const char *claimed = g.claim.made && *g.claim.cwd ? g.claim.cwd : g.cwd;
     const char *cwd = *rq->cwd ? rq->cwd : claimed;
 
-    if (cwd[0] == '~' && (!cwd[1] || cwd[1] == '/')) { /* home, or below it */
+    if (cwd[0] == '~' && (!cwd[1] || cwd[1] == '/')) { /* home, or a path below it */
         check(SP_ST_CWD, SYS(chdir, home && *home ? home : "/"));
         cwd += cwd[1] ? 2 : 1;
         if (*cwd)
@@ -267,7 +273,7 @@ static void build_env(const struct sp_spawn *q, const struct request *rq, const 
     check(SP_ST_PARSE, env_init(ret, 8 + g.envc + g.claim.envc + q->envc));
     env_put(ret, default_path);
     for (u32 i = 0; i < g.envc; i++)
-        if (!text_equal(g.env[i], "TERM=xterm")) /* Podman's: there need not be a terminal */
+        if (!text_equal(g.env[i], "TERM=xterm")) /* set by Podman even without a terminal */
             env_put(ret, g.env[i]);
     env_put_pair(ret, "HOME", u->home);
     env_put_pair(ret, "SHELL", u->shell);
@@ -288,7 +294,7 @@ static void build_env(const struct sp_spawn *q, const struct request *rq, const 
 
 /* ---- exec ---- */
 
-/* dir/file into b; the length of dir is n. */
+/* Writes dir/file into b; n is the length of dir. */
 static long join(char *b, size_t max, const char *dir, size_t n, const char *file)
 {
     size_t m = text_len(file);
@@ -346,7 +352,7 @@ long child_no_new_privs(void)
 
 void child_run(const struct job *j)
 {
-    static struct user u; /* static: large */
+    static struct user u; /* static because it is large */
     const struct sp_spawn *q = j->q;
     struct request rq;
     struct env env;

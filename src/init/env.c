@@ -1,5 +1,5 @@
-/* The environment of a child: later wins. Names are hashed, because a request may bring very many
- * of them. Memory is never given back: exec takes it all. */
+/* The environment of a child; a later value replaces an earlier one. Names are hashed because a
+ * request may bring very many of them. Memory is never freed: exec discards it. */
 #include "init/init.h"
 
 #define VALUE_MAX 4096
@@ -33,7 +33,7 @@ long env_init(struct env *e, u32 max)
     return e->v && e->slot ? 0 : -ENOMEM;
 }
 
-/* The slot of this name, or the free one where it belongs. */
+/* Returns the hash slot that holds this name, or the free slot where it belongs. */
 static u32 *find(const struct env *e, const char *name)
 {
     u32 i = name_hash(name) & e->mask;
@@ -62,7 +62,7 @@ void env_put_pair(struct env *e, const char *name, const char *value)
     size_t n = text_len(name), m = text_len(value);
 
     if (m > VALUE_MAX || at + n + m + 2 > sizeof room)
-        return; /* no path and no name is that long */
+        return; /* paths and names are never that long */
     char *p = room + at;
     memcpy(p, name, n);
     p[n] = '=';

@@ -1,24 +1,25 @@
 /* Pid 1 of a slot: the poll loop, the table of execs, the connection. (Container mode has its loop
- * and its connections in serve.c, and shares the table.)
+ * and its connections in serve.c and shares the table.)
  *
  * fd 0: a bound AF_UNIX SOCK_SEQPACKET socket made by the warden
  * fd 1: anything; becomes /dev/null of the host, which lies in /dev
  * fd 2: anything; likewise
  *
  * Rules this file keeps:
- *  - It never waits for anything the tenant controls: plain fork (a vfork'ed child that is stopped
- *    would stop us), MSG_DONTWAIT everywhere, and no path of the image is ever opened (ptys come
- *    from a descriptor of devpts taken at boot).
+ *  - It never waits for anything the tenant controls: plain fork (a stopped vfork child would stop
+ *    pid 1 too), MSG_DONTWAIT everywhere, and no path of the image is ever opened (ptys come from a
+ *    descriptor of devpts opened at boot).
  *  - A failure before fork leaves no trace and does not use up the id. After fork there is exactly
  *    one record until it is acknowledged.
- *  - What the daemon asked for before it died is done. */
+ *  - Requests that the daemon sent before it died are carried out. */
 #include "init/init.h"
 
 struct state g;
 
-#define SAVED_GID 65533 /* nobody's: see harden() */
-/* Descriptors in flight are counted by user and compared with the sender's own limit. Children get
- * a limit lower by this much, so a tenant that parks all it can never keeps us from handing out. */
+#define SAVED_GID 65533 /* no process has this gid: see harden() */
+/* The kernel counts descriptors in flight by user and compares the count with the sender's own
+ * limit. Children get a limit lower by this much, so that a tenant that parks as many as it may
+ * cannot keep pid 1 from passing descriptors. */
 #define NOFILE_SPARE 1024
 #define NOFILE_SMALL 8192
 
@@ -74,7 +75,8 @@ void entry_maybe_free(struct entry *e)
         g.top--;
 }
 
-/* What only the notes and the descriptors know is put into the record before it leaves. */
+/* Completes the record with the uid and gid from the note and the set of open descriptors. Called
+ * before the record is sent. */
 const struct sp_rec *entry_record(struct entry *e)
 {
     const struct note *n = &g.notes[entry_index(e)];
@@ -109,14 +111,15 @@ long conn_send(void *p, size_t n, const int *fds, u32 nfds)
         m.control = &rights;
         m.controllen = rights.len;
     }
-    /* A dead peer is noticed by request_receive(), behind what it still had queued for us. */
+    /* request_receive() notices a dead peer, after reading what the peer had still queued. */
     long r = SYS(sendmsg, g.conn, &m, K_MSG_DONTWAIT | K_MSG_NOSIGNAL);
     return r < 0 ? r : 0;
 }
 
 /* Flow control. Exits may fill a quarter of the send buffer (the kernel's own limit for POLLOUT),
- * answers half of it: exits never keep us from reading their acknowledgements, and an answer always
- * fits. With at most SP_UNANSWERED requests under way neither side can block the other. */
+ * answers half of it. Exits therefore never keep pid 1 from reading their acknowledgements, and an
+ * answer always fits. With at most SP_UNANSWERED requests under way neither side can block the
+ * other. */
 bool conn_has_room(int share)
 {
     int queued = 0;
@@ -185,14 +188,14 @@ static void conn_accept(void)
         return;
     int fd = (int)r;
     SYS(getsockopt, fd, K_SOL_SOCKET, K_SO_PEERCRED, &peer, &len);
-    /* A pid other than 0 is visible in our pid namespace: a process of the tenant, which can only
-     * come here if the socket leaked. The uid says nothing: from here the host's are overflow ids.
-     */
-    if (peer.pid != 0 && g.walls.held & WALL_BIT(PIDNS)) { /* without it we see the warden itself */
+    /* A pid other than 0 is visible in our pid namespace, so it is a process of the tenant, which
+     * can only connect if the socket leaked. The uid proves nothing: the host's uids appear as
+     * overflow ids in here. */
+    if (peer.pid != 0 && g.walls.held & WALL_BIT(PIDNS)) { /* without it the warden is visible */
         SYS(close, fd);
         return;
     }
-    conn_drop(); /* the newest wins */
+    conn_drop(); /* the newest connection replaces the old one */
     g.conn = fd;
     len = sizeof g.sndbuf;
     SYS(getsockopt, g.conn, K_SOL_SOCKET, K_SO_SNDBUF, &g.sndbuf, &len);
@@ -248,11 +251,11 @@ void fatal(int status)
 
 static void harden(void)
 {
-    /* First: closes /proc/1/{fd,mem,exe,root,...} and ptrace to the tenant. */
+    /* First of all: denies the tenant /proc/1/{fd,mem,exe,root,...} and ptrace. */
     SYS(prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
-    /* prlimit(2) on us asks for equal ids, whatever dumpable says. With unequal gids nobody has
-     * them. A wall that cannot be built is an error; in a container of an engine's it may be that
-     * we are not root: then a tenant can take from us what is its own sandbox's. */
+    /* prlimit(2) on another process requires equal ids, dumpable or not. With unequal gids no
+     * process has equal ids. A failure is fatal in a slot. In an engine's container init may not be
+     * root: then a tenant can only harm its own sandbox. */
     if (SYS(setresgid, -1, -1, SAVED_GID) < 0 && !g.stream) {
 #ifndef HOSTED
         fatal(101);
@@ -260,8 +263,9 @@ static void harden(void)
     }
 }
 
-/* Children inherit: no ignored signal, and none but these blocked. A blocked signal would be queued
- * even for pid 1, an unblocked one without a handler is thrown away. */
+/* Resets all signals to default, blocks only `signals` and opens the signalfd; children inherit the
+ * dispositions. A blocked signal is queued even for pid 1; an unblocked one without a handler is
+ * discarded. */
 static void signals_setup(u64 signals)
 {
     static const struct k_sigaction dfl;
@@ -283,14 +287,14 @@ static void limits_setup(void)
         g.nofile.soft = g.nofile.hard;
 }
 
-/* Not the runtime's doing: it gives what it passes as stdio to the slot's root, and that must never
- * be the host's own device. */
+/* Opens /dev/null here rather than taking the runtime's: a runtime gives the stdio it passes to the
+ * slot's root, and that must never happen to the host's own device. */
 static void open_null(void)
 {
     long fd = SYS(openat, K_AT_FDCWD, "/dev/null", O_RDWR | O_CLOEXEC, 0);
 
     if (fd < 0)
-        return; /* the walls will tell */
+        return; /* walls_try() will report it */
     SYS(dup3, fd, FD_NULL, 0);
     SYS(dup3, fd, 2, 0);
     SYS(close, fd);
@@ -298,7 +302,7 @@ static void open_null(void)
 
 void init_setup(u64 signals)
 {
-    g.conn = -1; /* not by an initialiser: that would put the whole table into the file */
+    g.conn = -1; /* not by an initialiser, which would put the whole table into the file */
     harden();
     signals_setup(signals);
     limits_setup();
@@ -322,10 +326,11 @@ static void setup(void)
     init_setup(SIGNAL_BIT(SIGCHLD));
     SYS(fcntl, FD_LISTENER, F_SETFD, FD_CLOEXEC);
     SYS(fcntl, FD_LISTENER, F_SETFL, O_NONBLOCK);
-    /* Again: whoever connects from now on sees our pid in SO_PEERCRED and SO_PEERPIDFD. */
+    /* Listens again, as this process: peers that connect from now on see our pid in SO_PEERCRED and
+     * SO_PEERPIDFD. */
     if (SYS(listen, FD_LISTENER, 8) < 0)
         fatal(103);
-    walls_try(); /* while the warden connects */
+    walls_try(); /* meanwhile the warden connects */
 }
 
 static void serve_conn(short revents)
@@ -369,7 +374,7 @@ static void slot_main(void)
         loop_once();
 }
 
-/* No argument: a slot's pid 1. */
+/* Runs the mode that argv[1] names; without arguments runs as pid 1 of a slot. */
 static void choose(int argc, char **argv, char **envp)
 {
     if (argc < 2)
@@ -382,7 +387,7 @@ static void choose(int argc, char **argv, char **envp)
         install_main(argv[2]);
     if (argc == 5 && text_equal(argv[1], "reach"))
         reach_main(argv[2], argv[3], argv[4]);
-    if (argc == 2 && text_equal(argv[1], "noop")) /* the image was pulled: that was all */
+    if (argc == 2 && text_equal(argv[1], "noop")) /* used only to have the image pulled */
         fatal(0);
     fatal(2);
 }

@@ -1,10 +1,10 @@
 /* `bothy-init install DIR`: copies bothy-init and bothy-kit from the root of their image into DIR,
- * which is the volume that a pod's container runs them from. For clusters that cannot mount the
- * image itself. May be repeated: a copy appears whole, by rename. */
+ * the volume from which a pod's container runs them. Used on clusters that cannot mount the image
+ * itself. It may be repeated: each copy appears whole, by rename. */
 #include "init/init.h"
 
 #define PIECE     (64u * 1024)
-#define MODE      0555 /* nobody writes to them, whoever the pod's user is */
+#define MODE      0555 /* not writable for any user, so that the pod's user does not matter */
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 
 static char piece[PIECE];
@@ -29,7 +29,7 @@ static void copy_program(int root, int dir, const char *name, const char *temp)
 {
     int from = (int)check(SYS(openat, root, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0));
 
-    SYS(unlinkat, dir, temp, 0); /* of a copy that was cut */
+    SYS(unlinkat, dir, temp, 0); /* left by an interrupted copy */
     int to = (int)check(SYS(openat, dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, MODE));
     for (long n; (n = check(SYS(read, from, piece, PIECE))) > 0;)
         write_all(to, piece, (size_t)n);

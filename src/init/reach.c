@@ -1,7 +1,7 @@
-/* `bothy-init reach ADDRESS PORT TIMES`: whether packets get from here to there. For the self-test
- * of a cluster's NetworkPolicies: whoever answers a connection, if only by refusing it, was
- * reached. Tries so often, once a second, because walls are built a moment after a pod; ends with 3
- * as soon as one try stays without an answer, with 0 when all had one. IPv4. */
+/* `bothy-init reach ADDRESS PORT TIMES`: tests whether packets reach an IPv4 address, for the
+ * self-test of a cluster's NetworkPolicies. A refused connection counts as reached. Tries TIMES
+ * times, once a second, because policies take effect a moment after a pod starts. Exit status 3 as
+ * soon as one try gets no answer, 0 if all were answered. */
 #include "init/init.h"
 
 enum {
@@ -19,7 +19,7 @@ struct r_timeval {
     long seconds, micro;
 };
 
-/* Digits up to `end`, at most max; moves behind it. */
+/* Parses digits up to `end`, at most max; moves *text behind `end`. */
 static u32 number(const char **text, char end, u32 max)
 {
     u32 v = 0;

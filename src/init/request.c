@@ -1,4 +1,4 @@
-/* Requests of the daemon: SPAWN, FETCH, SIGNAL, CLOSE, ACK, CLAIM. */
+/* Handles the daemon's requests: SPAWN, FETCH, SIGNAL, CLOSE, ACK, CLAIM. */
 #include "init/init.h"
 
 #define SPAWN_FLAGS \
@@ -13,8 +13,8 @@ union request {
 };
 static union request rx __attribute__((aligned(16)));
 
-/* Descriptors that came with a request; what is taken is set to -1, the rest is closed. A stream
- * brings none: there the bytes of the payload come behind the record. */
+/* Descriptors that came with a request. A taken one is set to -1; the rest are closed. A stream
+ * carries none: there the payload's bytes follow the record in `extra`. */
 struct attached {
     int fd[RIGHTS_MAX];
     u32 n;
@@ -56,7 +56,7 @@ static void answer_started(u32 type, const struct entry *e)
 
 /* ---- SPAWN ---- */
 
-/* child: which end the command gets. The other, the host's, does not block. */
+/* Makes a pipe whose host end, ends[host], does not block; the command gets the other end. */
 static long make_pipe(int ends[2], int host)
 {
     long r = SYS(pipe2, ends, O_CLOEXEC);
@@ -65,8 +65,9 @@ static long make_pipe(int ends[2], int host)
     return SYS(fcntl, ends[host], F_SETFL, O_NONBLOCK);
 }
 
-/* A terminal of the slot's own devpts. The relay pipe stands between it and the spool: what the
- * daemon has taken from the terminal but not yet written must survive it, so we hold the pipe. */
+/* Opens a terminal of the slot's own devpts. The relay pipe lies between terminal and spool: bytes
+ * that the daemon has read from the terminal but not yet written must survive it, so init holds the
+ * pipe. */
 static long make_pty(const struct sp_spawn *q, int *fd, int *io)
 {
     struct k_winsize size = {q->rows, q->cols, 0, 0};
@@ -83,7 +84,7 @@ static long make_pty(const struct sp_spawn *q, int *fd, int *io)
         return r;
     io[0] = (int)r;
     SYS(ioctl, fd[SP_FD_IN], TIOCSWINSZ, &size);
-    if (g.stream) { /* we read it ourselves, and may end input before output */
+    if (g.stream) { /* init reads the terminal itself and may end input before output */
         r = SYS(fcntl, fd[SP_FD_IN], K_F_DUPFD_CLOEXEC, 3);
         fd[SP_FD_OUT] = r < 0 ? -1 : (int)r;
         return r < 0 ? r : 0;
@@ -115,7 +116,7 @@ static long make_pipes(const struct sp_spawn *q, int *fd, int *io)
     return 0;
 }
 
-/* The payload is where the record says. */
+/* Returns true if the payload is where the record says. */
 static bool payload_there(bool apart, u32 payload, size_t behind, const struct attached *a)
 {
     if (payload > SP_PAYLOAD_MAX || behind != (apart ? 0 : payload))
@@ -137,7 +138,7 @@ static bool spawn_well_formed(const struct sp_spawn *q, size_t n, const struct a
            (q->umask <= 0777 || q->umask == SP_UMASK_CLAIM);
 }
 
-/* Everything that can be refused without a trace, before anything is made. */
+/* Returns the error for requests that can be refused before anything is made. */
 static long spawn_admit(const struct sp_spawn *q, size_t n, const struct attached *a)
 {
     if (g.stream && q->flags & (SP_F_KEEP | SP_F_EXECFD))
@@ -145,7 +146,7 @@ static long spawn_admit(const struct sp_spawn *q, size_t n, const struct attache
     if (!spawn_well_formed(q, n, a))
         return -EINVAL;
     if (q->h.id <= g.high)
-        return -ESTALE; /* was refused or is forgotten: never a second time */
+        return -ESTALE; /* refused before, or already forgotten: an id never runs twice */
     if (q->flags & SP_F_SETUID && !(g.claim.grants & SP_GRANT_SETUID))
         return -EPERM;
     return g.used < SP_MAX_EXEC ? 0 : -ENOSPC;
@@ -169,7 +170,8 @@ static struct entry *entry_take(const struct sp_spawn *q, u32 at, u32 pid, const
     return e;
 }
 
-/* io[]: the command's own ends; the caller closes them. On success fd[] belongs to the table. */
+/* Forks the command. io[] holds the command's own ends, which the caller closes. On success fd[]
+ * belongs to the table. */
 static long spawn_fork(const struct sp_spawn *q, struct attached *a, int *fd, int *io)
 {
     struct job j = {.q = q, .payload = -1, .execfd = -1};
@@ -213,7 +215,7 @@ static void do_spawn(const struct sp_spawn *q, size_t n, struct attached *a)
     int fd[SP_FDS_MAX] = {-1, -1, -1, -1}, io[3] = {-1, -1, -1};
     struct entry *known = entry_find(q->h.id);
 
-    if (known) { /* sent again after a lost connection */
+    if (known) { /* repeated after a lost connection */
         answer_started(SP_STARTED, known);
         if (g.stream && !flow_is_on(known))
             flow_fetch(known);
@@ -246,7 +248,7 @@ static long copy_from_memfd(int fd, char *p, size_t n)
     return 0;
 }
 
-/* The end of the string at s, one past its NUL; NULL if it does not end. */
+/* Returns the position behind the NUL of the string at s, or NULL if the string does not end. */
 static const char *string_end(const char *s, const char *end)
 {
     while (s < end && *s)
@@ -278,8 +280,8 @@ static bool claim_well_formed(const struct sp_claim *q, size_t n, const struct a
            q->umask <= 0777 && !(q->grants & ~SP_GRANT_SETUID);
 }
 
-/* The payload, secrets among it, stays in this one mapping; it is copied out of a memfd so that
- * nobody else holds the pages. */
+/* Takes the claim. The payload, which holds secrets, stays in this one mapping. It is copied out of
+ * a memfd so that no other process holds the pages. */
 static long take_claim(const struct sp_claim *q, size_t n, const struct attached *a)
 {
     struct claim c = {.made = true, .umask = q->umask, .grants = q->grants, .envc = q->envc};
@@ -309,13 +311,13 @@ static long take_claim(const struct sp_claim *q, size_t n, const struct attached
     return r;
 }
 
-/* A second one is answered by what the first one found. */
+/* Handles CLAIM. A repeated claim is answered with the walls that the first one found. */
 static void do_claim(const struct sp_claim *q, size_t n, const struct attached *a)
 {
     struct sp_hdr h = {.type = SP_DONE, .err = SP_EWALL};
     u64 walls = SP_WALLS(g.walls.again, g.walls.again);
 
-    if (!g.claim.made && !g.stream) /* an engine's walls are the engine's */
+    if (!g.claim.made && !g.stream) /* in container mode the walls are the engine's */
         walls = walls_try_again(q->grants);
 
     if (SP_TRIED(walls) == SP_HELD(walls))
@@ -361,7 +363,7 @@ static void do_op(const struct sp_op *q)
         break;
     case SP_SIGNAL:
         answer_done(q->h.id, signal_send(q));
-        exits_flush(); /* signal_send reaps on its way */
+        exits_flush(); /* signal_send() may have reaped children */
         break;
     case SP_ACK:
         do_ack(e, q->mask);
@@ -374,7 +376,8 @@ static void do_op(const struct sp_op *q)
     }
 }
 
-/* A request that cannot be read gets the answer its type promises, so nobody waits for ever. */
+/* Refuses an unreadable request with the answer its type promises, so that the sender does not wait
+ * for ever. */
 static void refuse(u32 type, u64 id, long r)
 {
     if (type == SP_SPAWN || type == SP_FETCH)
@@ -411,7 +414,7 @@ void request_receive(void)
     struct attached a = {.fd = {-1, -1, -1, -1}};
     long n = SYS(recvmsg, g.conn, &m, K_MSG_CMSG_CLOEXEC | K_MSG_DONTWAIT);
 
-    /* ECONNRESET may come once before what the peer had queued: not the end. */
+    /* ECONNRESET may be reported once before data the peer had queued; it is not the end. */
     if (n == -EAGAIN || n == -EINTR || n == -ECONNRESET)
         return;
     if (n <= 0) {

@@ -1,20 +1,20 @@
 /* Container mode: pid 1 of a container that an engine has made (`bothy-init serve`).
  *
- * Nobody hands us a socket: we listen on an abstract name in the container's network namespace, and
- * `bothy-init attach`, which the engine starts for bothyd, connects its stdio to it. So does, if it
- * likes, every process of the tenant. Who connects is greeted and must prove the secret
- * (wire/spine_link.h); until then it is one of a few, for a few seconds. The newest proved
- * connection is the one.
+ * Pid 1 is handed no socket here. It listens on an abstract name in the container's network
+ * namespace, and `bothy-init attach`, which the engine starts for bothyd, connects its stdio to it.
+ * Any process of the tenant can connect as well. A peer is greeted and must prove the secret
+ * (wire/spine_link.h). Until then it is one of a few peers, and only for a few seconds. The newest
+ * proved connection replaces the one before.
  *
- * The rules of init.c hold here too. Walls are the engine's, and not tried. */
+ * The rules of init.c hold here too. The walls are the engine's and are not tried. */
 #include "init/init.h"
 #include "wire/spine_link.h"
 
 #define TX_MAX  (512u * 1024)
-#define TX_HIGH (96u * 1024)  /* output and ends stop here */
-#define TX_READ (320u * 1024) /* requests wait: their answers must fit */
+#define TX_HIGH (96u * 1024)  /* limit for output and exits */
+#define TX_READ (320u * 1024) /* above this requests wait, because their answers must fit */
 #define RX_STEP (64u * 1024)
-#define RX_KEEP (1u << 20) /* of a large request more is given back to the kernel */
+#define RX_KEEP (1u << 20) /* beyond this, after a large request, returned to the kernel */
 #define BACKLOG 64
 #define NS_MS   1000000ul
 
@@ -22,7 +22,7 @@ _Static_assert(TX_HIGH + SPL_SIZE(sizeof(struct sps_data), SPS_CHUNK_MAX) < TX_R
 _Static_assert(SPL_SIZE(SP_HELLO_MAX, SPS_SANDBOX) < TX_READ && TX_READ + 4096 < TX_MAX,
                "answers fit");
 
-struct peer { /* not proved yet */
+struct peer { /* a peer that has not proved the secret yet */
     int fd;   /* 0: none */
     bool outside;
     u32 pid;
@@ -45,7 +45,7 @@ static struct { /* the proved connection */
     spl_end end;
     char *rx, *tx;
     size_t have, high;    /* of rx */
-    size_t at, len, open; /* of tx: sent, filled; the message that is being made */
+    size_t at, len, open; /* of tx: sent, filled; start of the message being built */
 } lnk;
 
 /* ---- the connection ---- */
@@ -70,7 +70,7 @@ bool link_has_room(void)
     return lnk.fd && lnk.len - lnk.at < TX_HIGH;
 }
 
-/* Forward, over itself. */
+/* Copies forward; the ranges may overlap, `to` before `from`. */
 static void move_down(char *to, const char *from, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -92,7 +92,7 @@ void link_end(void)
     lnk.len += spl_put_end(&lnk.end, lnk.tx + lnk.open);
 }
 
-/* HELLO tells whose we are, once we are somebody's. */
+/* Sends a record. After a claim HELLO also carries the sandbox id. */
 long link_send(const void *record, size_t n)
 {
     bool tells = ((const struct sp_hdr *)record)->type == SP_HELLO && g.claim.made;
@@ -108,7 +108,7 @@ long link_send(const void *record, size_t n)
     return 0;
 }
 
-/* A dead peer is noticed by who reads. */
+/* Sends what the socket takes. A dead peer is noticed by the reading side. */
 static void link_write(void)
 {
     while (lnk.fd && lnk.at < lnk.len) {
@@ -120,7 +120,7 @@ static void link_write(void)
             break;
         lnk.at += (size_t)n;
     }
-    if (lnk.at > TX_MAX / 4) { /* 8-byte steps: records in it stay aligned */
+    if (lnk.at > TX_MAX / 4) { /* whole 8 bytes only, so that the records in tx stay aligned */
         size_t whole = lnk.at & ~(size_t)7;
         move_down(lnk.tx, lnk.tx + whole, lnk.len - whole);
         lnk.at -= whole;
@@ -130,7 +130,7 @@ static void link_write(void)
 
 /* ---- messages ---- */
 
-/* The number behind "oom_kill " at the beginning of a line. */
+/* Returns the number behind "oom_kill " at the beginning of a line. */
 static u32 oom_count(const char *p)
 {
     static const char KEY[] = "oom_kill ";
@@ -149,8 +149,9 @@ static u32 oom_count(const char *p)
     return count;
 }
 
-/* Of our own cgroup, as the container shows it: v2, v1. What is mounted there is the engine's;
- * where nothing is, a tenant may have put anything there, and nothing waits for that. */
+/* Returns the OOM kills of our own cgroup as the container shows it (v2, then v1). The engine
+ * mounts these files. Where it mounts none a tenant may have put anything there, so nothing here
+ * may block. */
 static u32 oom_kills(void)
 {
     static const char *const FILES[] = {"/sys/fs/cgroup/memory.events",
@@ -178,7 +179,7 @@ static void pong(const struct sps_data *ping)
     link_send(&d, sizeof d);
 }
 
-/* False: the peer broke the rules. */
+/* Returns false if the peer violated the protocol. */
 static bool on_message(const sps_message *m)
 {
     switch (m->type) {
@@ -195,7 +196,7 @@ static bool on_message(const sps_message *m)
             return false;
         request_take(m->record, m->size, m->extra, m->nextra);
         if (m->type == SP_CLAIM)
-            seal_wipe((void *)m->record, m->size + m->nextra); /* secrets: only our copy stays */
+            seal_wipe((void *)m->record, m->size + m->nextra); /* secrets: only the claim stays */
         return true;
     }
 }
@@ -205,7 +206,7 @@ static bool link_may_read(void)
     return lnk.fd && lnk.len - lnk.at < TX_READ;
 }
 
-/* True: what is there waits for room. */
+/* Handles the complete messages. Returns true if bytes remain because answers lack room. */
 static bool link_parse(void)
 {
     size_t at = 0;
@@ -248,8 +249,8 @@ static void link_read(void)
         lnk.high = lnk.have;
 }
 
-/* Answers, output and ends as far as they go. If all of it went, nothing would wake us for what had
- * no room. */
+/* Sends answers, output and exits as far as they go. Repeats when everything was sent, because then
+ * no poll event would wake us for what had no room before. */
 static void link_serve(void)
 {
     bool cut;
@@ -291,12 +292,12 @@ static void peer_refuse(struct peer *p, int errnum)
     peer_drop(p);
 }
 
-/* Nothing may follow ATTACH before its answer, so no byte more than it is read. */
+/* Reads no byte beyond ATTACH: nothing may follow it before its answer. */
 static void peer_read(struct peer *p)
 {
     sps_message m;
     const char *why;
-    size_t left = SPL_ATTACH_ROOM - sizeof(u64) - p->have; /* it has no seal */
+    size_t left = SPL_ATTACH_ROOM - sizeof(u64) - p->have; /* ATTACH has no seal */
     long n = SYS(recvfrom, p->fd, (char *)p->in + p->have, left, K_MSG_DONTWAIT, 0, 0);
 
     if (n == -EAGAIN || n == -EINTR)
@@ -315,8 +316,9 @@ static void peer_read(struct peer *p)
         peer_proved(p);
 }
 
-/* Who was started from outside this pid namespace has no parent in it. That proves nothing, but a
- * tenant that connects all day must not keep bothyd's process waiting. */
+/* Returns true if the peer was started from outside this pid namespace: then it has no parent in
+ * it. That proves nothing, but a tenant that keeps connecting must not keep bothyd's process
+ * waiting. */
 static bool is_from_outside(u32 pid)
 {
     u32 parent;
@@ -369,7 +371,7 @@ static void peer_accept(void)
         peer_drop(p);
 }
 
-/* True if somebody is still waited for. */
+/* Drops peers whose time for the proof is over. Returns true if any are still waiting. */
 static bool peers_expire(void)
 {
     u64 now = clock_now(K_CLOCK_MONOTONIC);
@@ -386,7 +388,7 @@ static bool peers_expire(void)
 
 /* ---- signals ---- */
 
-/* What engines stop a container by: TERM, or what the image names. */
+/* Signals with which engines stop a container: TERM, or the one the image names. */
 #define ENDING                                                                             \
     (SIGNAL_BIT(SIGTERM) | SIGNAL_BIT(SIGINT) | SIGNAL_BIT(SIGQUIT) | SIGNAL_BIT(SIGHUP) | \
      SIGNAL_BIT(SIGUSR1) | SIGNAL_BIT(SIGUSR2) | SIGNAL_BIT(SIGPWR) | SIGNAL_BIT(SIGWINCH))
@@ -398,10 +400,11 @@ struct k_signalfd {
     char rest[K_SIGINFO_SIZE - 16];
 };
 
-/* A signal of the tenant's own comes from a process that we can see. Our status is that of a
- * process that a signal killed: a pod whose container ends with 0 has succeeded, and the kubelet
- * forgets that it evicted it. Everybody in the namespace dies with us; a process that the engine
- * has started must be reaped by it before we are gone. */
+/* Ends init on an engine's signal; reaps children. A signal from the tenant comes from a pid that
+ * is visible here and is ignored. The exit status is that of a process killed by the signal: a pod
+ * whose container ends with 0 has succeeded, and the kubelet forgets that it evicted it. All
+ * processes of the namespace die with pid 1; the engine must reap a process it started before pid 1
+ * is gone. */
 static void on_signals(void)
 {
     struct k_signalfd s;
@@ -414,7 +417,8 @@ static void on_signals(void)
 
 /* ---- start and loop ---- */
 
-/* The engine's descriptors are for its log; our commands have others. */
+/* Replaces the engine's stdio, which goes to its log, with /dev/null; commands get stdio of their
+ * own. */
 static void stdio_setup(void)
 {
     long fd;
@@ -426,7 +430,7 @@ static void stdio_setup(void)
         fatal(100);
     SYS(dup3, fd, 0, 0);
     SYS(dup3, fd, FD_NULL, 0);
-#ifndef HOSTED /* reports of the sanitizers */
+#ifndef HOSTED /* sanitizers report on stderr */
     SYS(dup3, fd, 2, 0);
 #endif
     SYS(close, fd);
@@ -465,7 +469,7 @@ static void serve_setup(char **envp)
 {
     u64 signals = ENDING | SIGNAL_BIT(SIGCHLD);
 
-    /* First: a signal that comes before this is lost to pid 1. */
+    /* First of all: pid 1 loses a signal that comes before this. */
     SYS(rt_sigprocmask, K_SIG_SETMASK, &signals, 0, K_SIGSET_SIZE);
     g.stream = true;
     stdio_setup();
@@ -473,8 +477,8 @@ static void serve_setup(char **envp)
     g.env = envp;
     while (envp[g.envc])
         g.envc++;
-    /* The image's WORKDIR, by where the engine has put us: it may be all that knows of it. The root
-     * is no image's wish. */
+    /* The image's WORKDIR, taken from where the engine put us: nothing else may know it. The root
+     * directory does not count as a WORKDIR. */
     if (SYS(getcwd, g.cwd, sizeof g.cwd) < 0 || g.cwd[0] != '/' || !g.cwd[1])
         g.cwd[0] = 0;
     lnk.rx = map_anon_lazy(SPL_REQUEST_MAX);
@@ -515,8 +519,8 @@ static void serve_once(void)
 
     if (SYS(ppoll, p, n, waiting ? &second : NULL, 0, K_SIGSET_SIZE) <= 0)
         return;
-    /* Bytes before ends, ends before requests: nothing here makes an entry a request could not
-     * find, and flow_polled() knows the descriptors it was given. */
+    /* Bytes before exits, exits before requests. Nothing here creates an entry that a request could
+     * not find, and flow_polled() compares the descriptors with those it polled. */
     flow_polled(p + P_FLOW);
     if (p[P_SIGNALS].revents)
         on_signals();

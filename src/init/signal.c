@@ -1,16 +1,16 @@
 /* SIGNAL: to a process, a group, a session, a tree, a subtree, everything.
  *
- * Only the exec's own main process can be signalled by number alone: we are its only reaper, so
- * its pid is not used again before we say so. All other scopes look at /proc (a descriptor taken at
- * boot). A look is a snapshot; what forks meanwhile is found by the next round. Pids go up while
- * /proc is listed, so the table is sorted as it comes. */
+ * Only the exec's own main process can be signalled by number alone: init is its only reaper, so
+ * its pid is not reused before init reaps it. All other scopes scan /proc (through a descriptor
+ * opened at boot). A scan is a snapshot; processes forked meanwhile are found by the next round.
+ * /proc lists pids in ascending order, so the table is already sorted. */
 #include "init/init.h"
 
 #define PROCS_MAX       32768
-#define PID_LIMIT       (1u << 22) /* the kernel's own */
+#define PID_LIMIT       (1u << 22) /* the kernel's own limit */
 #define ROUNDS_MAX      64
 #define NS_PER_TICK     10000000u /* /proc counts start times in 1/100 s */
-#define K_PF_FORKNOEXEC 0x40u     /* of the kernel's flags of a task */
+#define K_PF_FORKNOEXEC 0x40u     /* a bit of the kernel's task flags */
 
 enum member {
     UNKNOWN,
@@ -20,30 +20,30 @@ enum member {
 struct proc {
     u32 pid, ppid, pgrp, sid;
     unsigned char member;
-    bool dead;   /* waits to be reaped, no thread left */
-    bool forked; /* and still our program */
+    bool dead;   /* a zombie without living threads */
+    bool forked; /* forked from init and has not called exec yet */
     u64 start;   /* ticks since boot */
 };
 
 struct look {
-    struct proc *p; /* PROCS_MAX of them, one mapping for all rounds */
+    struct proc *p; /* PROCS_MAX entries, one mapping for all rounds */
     u32 n;
     unsigned char *seen;   /* bitmap of pids signalled in an earlier round */
     unsigned char *groups; /* bitmap of process groups: not to be killed, or killed already */
 };
 
-/* Whom a round is for. */
+/* The processes that a round is for. */
 struct target {
     const struct sp_op *q;
     u32 leader; /* the exec's main pid */
-    bool live;  /* it has not been reaped */
+    bool live;  /* the leader has not been reaped */
     u64 until;  /* BELOW: roots that began in this tick or later are left alone */
 };
 
 /* ---- /proc ---- */
 
-/* The value of field `want` (3 is the state), counted from behind the command's name, which may
- * hold anything. */
+/* Returns the value of field `want` (3 is the state). Fields are counted from behind the command's
+ * name, which may contain any character. */
 static const char *stat_field(const char *line, u32 want)
 {
     const char *p = NULL;
@@ -89,7 +89,7 @@ static bool read_proc(u32 pid, struct proc *ret)
     const char *state = stat_field(line, 3);
     if (!state)
         return false;
-    /* A leader whose threads live on is a zombie to look at and no corpse. */
+    /* A leader whose threads are still alive shows as a zombie but is not dead. */
     *ret = (struct proc){.pid = pid,
                          .ppid = (u32)stat_number(line, 4),
                          .pgrp = (u32)stat_number(line, 5),
@@ -140,8 +140,9 @@ static bool in_session(const struct target *t, const struct proc *p)
     return p->sid == t->leader || (t->live && p->pid == t->leader);
 }
 
-/* The child of t->q->pid that p is or descends from began late enough; and before the signal came,
- * because a shell whose command dies of it may start the next thing at once. */
+/* Returns true if p starts a subtree that is to be signalled. For BELOW that is a child of q->pid
+ * that began at or after q->since and before the signal came: a shell whose command dies of the
+ * signal may start the next command at once. */
 static bool is_root(const struct target *t, const struct proc *p)
 {
     if (t->q->scope == SP_TO_BELOW)
@@ -149,8 +150,9 @@ static bool is_root(const struct target *t, const struct proc *p)
     return in_session(t, p);
 }
 
-/* Settles p by the nearest ancestor that is settled or a root; every step of the way is then
- * settled too, so a look costs n log n. A snapshot may hold circles: the steps are counted. */
+/* Decides about p by its nearest ancestor that is decided or a root. Every process on the way is
+ * then decided too, so a scan costs n log n. A snapshot may contain cycles, so the steps are
+ * counted. */
 static void settle(const struct look *l, const struct target *t, struct proc *p)
 {
     enum member m = OUT;
@@ -189,8 +191,9 @@ static void bit_set(unsigned char *map, u32 i)
     map[i / 8] |= (unsigned char)(1u << i % 8);
 }
 
-/* Process groups of which everybody belongs, killed as one: the kernel lets nobody of a group fork
- * out of that, so a fork bomb that is one group is over at once, and not a race with its forks. */
+/* Kills process groups whose members all belong to the target, each with one call. The kernel does
+ * not let a member fork out of such a kill, so a fork bomb in a single group ends at once and
+ * without a race. */
 static void kill_groups(struct look *l)
 {
     for (u32 i = 0; i < PID_LIMIT / 8; i++)
@@ -207,13 +210,13 @@ static void kill_groups(struct look *l)
     }
 }
 
-/* Signals what belongs and was not signalled before; the number of those. SIGKILL is sent again
- * to what has not died yet. */
+/* Signals processes of the target that were not signalled before; returns their number. SIGKILL is
+ * sent again to processes that are still alive. */
 static u32 round_once(struct look *l, const struct target *t)
 {
     u32 fresh = 0;
 
-    children_reap(); /* orphans we have killed: else they would be found again */
+    children_reap(); /* reap orphans already killed, or they would be found again */
     look_around(l);
     settle_all(l, t);
     if (t->q->signo == SIGKILL)
@@ -232,9 +235,9 @@ static u32 round_once(struct look *l, const struct target *t)
     return fresh;
 }
 
-/* Before the first look, which takes long beside a fork bomb: the leader's own group, all of which
- * is its session, stands still. It is not killed yet: what its members have started in groups of
- * their own would be nobody's descendants before they were found. */
+/* Stops the leader's own group before the first scan, which takes long beside a fork bomb; the
+ * whole group belongs to the session. It is not killed yet: children in groups of their own would
+ * lose their ancestry before they were found. */
 static bool stop_first(const struct target *t)
 {
     return t->q->signo == SIGKILL && t->q->scope != SP_TO_BELOW && t->live &&
@@ -251,11 +254,12 @@ static long rounds(struct look *l, const struct target *t)
         quiet = fresh ? 0 : quiet + 1;
     }
     if (quiet < 2)
-        return -EAGAIN; /* it forks faster than we look: ask again, or SP_TO_ALL */
+        return -EAGAIN; /* it forks faster than we scan: ask again, or use SP_TO_ALL */
     return total ? 0 : -ESRCH;
 }
 
-/* The pidfd is taken before the look, so the process that was looked at is the one that gets it. */
+/* Signals one process of the exec's tree. The pidfd is opened before the scan, so the process that
+ * was checked is the one that is signalled. */
 static long signal_pid(struct look *l, const struct target *t)
 {
     struct sp_op tree = *t->q;
@@ -274,7 +278,7 @@ static long signal_pid(struct look *l, const struct target *t)
     return r;
 }
 
-/* BELOW is only for what belongs to the exec: pid must be in its tree. */
+/* Returns true if q->pid is in the exec's tree. BELOW is only allowed for such pids. */
 static bool pid_in_tree(struct look *l, const struct target *t)
 {
     struct sp_op tree = *t->q;
@@ -321,8 +325,8 @@ bool signal_parent_of(u32 pid, u32 *ret_ppid)
     return true;
 }
 
-/* Kills everybody but one. All are stopped at once, which no fork escapes; then a look finds them.
- */
+/* Kills all processes but pid 1 and one other. Stops all at once first, which no fork escapes; then
+ * a scan finds them. */
 static long kill_all_but(u32 spared)
 {
     struct look l = {.p = map_anon(PROCS_MAX * sizeof *l.p)};
@@ -339,9 +343,9 @@ static long kill_all_but(u32 spared)
     return r;
 }
 
-/* kill(-1) spares pid 1 only; anywhere but in a pid namespace of our own it would be the machine.
- * The process that carries a stream is spared too, or nobody would hear that it was done; what can
- * be ignored it ignores. */
+/* Signals all processes. kill(-1) spares pid 1 only; outside a pid namespace of our own it would
+ * hit the whole machine. The process that carries the stream is spared too, or the answer could not
+ * be sent; it ignores every signal that can be ignored. */
 static long signal_all(u32 signo)
 {
     u32 carrier = g.stream ? link_peer() : 0;
@@ -355,7 +359,8 @@ static long signal_all(u32 signo)
     return r;
 }
 
-/* After the leader's end its number may be another exec's: then nothing is left to signal. */
+/* Returns true if a later exec has this exec's pid: after the leader's end no process is left to
+ * signal. */
 static bool number_reused(const struct entry *e)
 {
     for (u32 i = 0; i < g.top; i++) {
@@ -366,8 +371,8 @@ static bool number_reused(const struct entry *e)
     return false;
 }
 
-/* The daemon asks whether the exec behind a fork has succeeded. One that failed is not told here:
- * its end says how. */
+/* Returns 0 if the exec behind a fork has succeeded, -EINPROGRESS if it is still under way. A
+ * failed exec is not reported here but by its exit record. */
 static long probe(u32 pid)
 {
     struct proc p;

@@ -1,22 +1,22 @@
-/* Bytes of stdio on a stream: what init keeps of each exec's output until it is received, and of
- * its stdin until it is written.
+/* Bytes of stdio on a stream: init keeps each exec's output until it is received, and its stdin
+ * until it is written.
  *
- * Memory is pages of two pools, taken when bytes come. Every queue has a few pages for sure, so one
- * exec whose reader is slow does not stop the others; the rest is shared, who comes first. What
- * does not fit stays in the pipe, and the command waits. */
+ * Memory consists of pages from two pools, taken when bytes come. Every queue has a few guaranteed
+ * pages, so one exec with a slow reader does not stop the others; the rest is shared, first come
+ * first served. Bytes that do not fit stay in the pipe, and the command waits. */
 #include "init/init.h"
 #include "wire/spine_link.h"
 
 #define PAGE     4096u
 #define NO_PAGE  0xffffffffu
 #define READ_MAX SPS_CHUNK_MAX
-#define SEND_MAX (16u * 1024) /* of one stream before another has its turn */
-#define PTY_REST SPL_KEPT     /* of a terminal, at most, after the end */
+#define SEND_MAX (16u * 1024) /* of one stream, before the next stream has its turn */
+#define PTY_REST SPL_KEPT     /* most bytes read from a terminal after the command's end */
 
 enum {
     OUT_PAGES = SPL_KEPT_ALL / PAGE,
-    OUT_SURE = 1, /* pages of one stream for sure: half of all */
-    IN_SURE = 2,  /* so that SPL_STDIN_CREDIT bytes fit wherever they begin */
+    OUT_SURE = 1, /* guaranteed pages of one stream: half of all pages in total */
+    IN_SURE = 2,  /* so that SPL_STDIN_CREDIT bytes fit at any offset */
     IN_SHARED = 1024,
     IN_PAGES = SP_MAX_EXEC * IN_SURE + IN_SHARED,
     IN_LARGE = SPL_STDIN_KEPT / PAGE + 1 - IN_SURE, /* shared pages of a large window */
@@ -26,12 +26,12 @@ _Static_assert(SPL_STDIN_CREDIT <= PAGE * (IN_SURE - 1), "the first credit alway
 
 struct pool {
     char *base;
-    u32 *next; /* of a page: the one behind it, in a queue or among the free */
+    u32 *next; /* by page: the next page in its queue or in the free list */
     u32 pages, sure;
-    u32 free;   /* given back */
-    u32 fresh;  /* pages from here on were never used */
+    u32 free;   /* head of the list of free pages */
+    u32 fresh;  /* first page that was never used */
     u32 used;   /* in queues */
-    u32 shared; /* of those, beyond what is sure */
+    u32 shared; /* of the used ones, beyond the guaranteed */
     u32 shared_max;
 };
 static struct pool out_pool = {.pages = OUT_PAGES,
@@ -40,40 +40,40 @@ static struct pool out_pool = {.pages = OUT_PAGES,
                                .shared_max = OUT_PAGES - 2 * SP_MAX_EXEC * OUT_SURE};
 static struct pool in_pool = {
     .pages = IN_PAGES, .sure = IN_SURE, .free = NO_PAGE, .shared_max = IN_SHARED};
-static u32 in_large; /* shared pages of stdin that windows promise */
+static u32 in_large; /* shared stdin pages promised by windows */
 
 struct queue {
-    u32 head, tail; /* pages, if any */
+    u32 head, tail; /* pages; valid if pages > 0 */
     u32 pages;
     u32 at;   /* of the first byte in head */
-    u32 fill; /* of tail */
+    u32 fill; /* bytes used in tail */
     u32 len;
 };
 
-struct place { /* in a queue */
+struct place { /* a position in a queue */
     u32 page, at;
 };
 
 struct output {
     struct queue q;
-    u64 base;  /* received; the first byte kept */
+    u64 base;  /* offset of the first byte kept: all before it were received */
     u64 sent;  /* on this connection */
     u64 limit; /* may be sent up to here */
     u64 at_exit;
     struct place next; /* where `sent` is */
     bool eof, eof_sent;
     bool settled; /* at_exit is known */
-    bool hung_up; /* a terminal nobody has open: looked at again at the exit */
+    bool hung_up; /* a terminal that no process has open: read again at the exit */
 };
 
 struct flow {
     struct output out[2];
     struct queue in;
-    u64 in_base; /* written */
+    u64 in_base; /* offset up to which bytes were written to the command */
     u64 in_limit;
     bool in_eof, in_over, in_large;
     bool taken_due;
-    bool on; /* asked for on this connection */
+    bool on; /* requested on this connection */
     bool exit_sent;
 };
 static struct flow flows[SP_MAX_EXEC];
@@ -123,7 +123,7 @@ static bool page_add(struct pool *p, struct queue *q)
     return true;
 }
 
-/* The head goes. With the last page in use all memory is the kernel's again. */
+/* Frees the head page. When the last used page is freed, all memory goes back to the kernel. */
 static void page_drop(struct pool *p, struct queue *q)
 {
     u32 i = q->head;
@@ -147,7 +147,7 @@ static size_t queue_room(const struct pool *p, const struct queue *q)
     return (q->pages ? PAGE - q->fill : 0) + (size_t)pool_room(p, q) * PAGE;
 }
 
-/* What does not fit is not there: the caller has asked for the room. */
+/* Appends bytes. The caller has checked the room: bytes that do not fit are lost. */
 static void queue_put(struct pool *p, struct queue *q, const char *b, size_t n)
 {
     while (n) {
@@ -177,7 +177,7 @@ static void queue_drop(struct pool *p, struct queue *q, size_t n)
         page_drop(p, q);
 }
 
-/* The bytes at a place, in one piece; moves the place behind them. */
+/* Returns the contiguous bytes at a place, at most max; moves the place behind them. */
 static size_t queue_piece(const struct pool *p, const struct queue *q, struct place *at, size_t max,
                           const char **ret)
 {
@@ -211,7 +211,8 @@ static size_t output_room(const struct output *o)
     return room < left ? room : left;
 }
 
-/* Less than was known: who has the pipe open for reading has taken some of it. */
+/* Fixes how much output there was at the exit. The number may go down: another reader of the pipe
+ * may have taken some of it. */
 static void output_settle(struct output *o, u64 at)
 {
     if (!o->settled || at < o->at_exit)
@@ -229,7 +230,7 @@ static void output_over(struct entry *e, u32 i)
         output_settle(o, output_end(o));
 }
 
-/* True if there may be more. */
+/* Returns true if there may be more to read. */
 static bool output_read(struct entry *e, u32 i)
 {
     static char bytes[READ_MAX];
@@ -250,7 +251,7 @@ static bool output_read(struct entry *e, u32 i)
         return true;
     if (n == -EAGAIN) {
         if (!live)
-            output_settle(o, output_end(o)); /* what there was at the end has been read */
+            output_settle(o, output_end(o)); /* all output from before the exit has been read */
         return false;
     }
     if (pty && live)
@@ -300,7 +301,7 @@ static bool output_send(struct entry *e, u32 i, size_t n)
 
     if (!to)
         return false;
-    if (o->sent == o->base) /* the queue may have been empty when the place was taken */
+    if (o->sent == o->base) /* the queue may have been empty when the place was set */
         o->next = queue_begin(&o->q);
     o->sent += n;
     while (n) {
@@ -314,7 +315,7 @@ static bool output_send(struct entry *e, u32 i, size_t n)
     return true;
 }
 
-/* True if something was sent. */
+/* Returns true if something was sent. */
 static bool output_flush(struct entry *e, u32 i)
 {
     struct output *o = &flow_of(e)->out[i];
@@ -348,7 +349,7 @@ static void input_over(struct entry *e)
     input_end(f);
 }
 
-/* A terminal is told by its own sign that nothing follows. */
+/* Ends stdin. A terminal gets the end-of-file character instead of a close alone. */
 static void input_finish(struct entry *e)
 {
     char end = 4;
@@ -415,7 +416,7 @@ static bool input_take(struct entry *e, const struct sps_data *d, const char *by
     u64 have = f->in_base + f->in.len;
 
     if (e->fd[SP_FD_IN] < 0)
-        return true; /* it was told, or will be */
+        return true; /* the end of stdin was reported, or will be */
     if (d->offset > have || d->offset + n < d->offset || (n && d->offset + n > f->in_limit))
         return false;
     if (d->offset + n > have && !f->in_eof) {
@@ -471,8 +472,8 @@ void flow_hold_all(void)
     }
 }
 
-/* What is in the pipes now was written before the end. A terminal does not tell how much it has: it
- * is read until it has no more. */
+/* Called at the command's exit. Bytes in a pipe now were written before the end. A terminal does
+ * not report how much it holds, so it is read until it is empty. */
 void flow_exited(struct entry *e)
 {
     struct flow *f = flow_of(e);
@@ -494,7 +495,7 @@ void flow_exited(struct entry *e)
     }
 }
 
-/* Its bytes were not received, or its end was not told. */
+/* Returns true if output is not yet received or its end not yet sent. */
 static bool output_is_open(const struct output *o)
 {
     return o->q.len || (o->eof && !o->eof_sent);
@@ -524,7 +525,7 @@ void flow_close(struct entry *e, u32 mask)
         queue_drop(&out_pool, &o->q, o->q.len);
         o->base = o->sent = o->at_exit = end;
         o->settled |= e->r.state != SP_LIVE;
-        o->eof = o->eof_sent = true; /* nobody waits for it */
+        o->eof = o->eof_sent = true; /* no reader waits for it */
     }
 }
 
@@ -555,11 +556,12 @@ static bool flush_entry(struct entry *e)
         sent |= output_flush(e, i);
     if (link_has_room())
         sent |= exit_flush(e);
-    entry_maybe_free(e); /* an end may have been the last thing to say */
+    entry_maybe_free(e); /* an end may have been the last message */
     return sent;
 }
 
-/* Everybody has a turn, then everybody again. Who was cut short begins the next time. */
+/* Gives each exec a turn, round after round, while there is room. The next call begins after the
+ * exec that was served last. */
 bool flow_flush(void)
 {
     static u32 first;
@@ -599,7 +601,7 @@ bool flow_message(const sps_message *m)
     if (m->type == SPS_RECEIVED && (d->a < 1 || d->a > 2))
         return false;
     if (!e)
-        return true; /* it has been forgotten since */
+        return true; /* the exec has been forgotten meanwhile */
     if (m->type == SPS_RECEIVED)
         output_received(e, d->a - 1, d->offset, d->b);
     else if (m->type == SPS_STDIN)

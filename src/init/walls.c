@@ -1,11 +1,11 @@
-/* Pid 1 tries its own walls: all of them before it first says HELLO, some again when it is claimed.
+/* Pid 1 tries its own walls: all of them before the first HELLO, some again at the claim.
  *
- * Tried, not only read: what a wall forbids is done, in a form that would get another answer if the
- * wall were not there and would do no harm. What cannot be tried from inside, because nothing
- * here tells one namespace from another, the warden compares from outside.
+ * A wall is tried, not only read: the forbidden operation is carried out, in a form that would get
+ * another answer without the wall and would do no harm. Walls that cannot be tried from inside,
+ * because nothing here tells one namespace from another, are compared by the warden from outside.
  *
- * At boot there is no tenant and no image. At the claim the image's root is under us: paths are
- * looked up there, none is opened but below our own descriptors. */
+ * At boot there is no tenant and no image. At the claim the image's root is mounted: paths are
+ * looked up there, but files are opened only below descriptors of our own. */
 #include <asm/statfs.h>
 #include <linux/capability.h>
 #include <linux/seccomp.h>
@@ -27,14 +27,14 @@ enum {
     K_ST_NOSUID = 2,
     K_ST_NODEV = 4,
     K_OVERLAYFS = 0x794c7630,
-    K_ID_RANGE_MIN = 65536, /* ids below are people's and daemons' */
+    K_ID_RANGE_MIN = 65536, /* lower ids belong to the host's users and daemons */
 };
 
-static char text[32768]; /* of one file of /proc at a time */
+static char text[32768]; /* content of one /proc file at a time */
 
 /* ---- helpers ---- */
 
-/* The whole of a file of /proc; false if it is not there or does not fit. */
+/* Reads a whole file of /proc into text. Returns false if it is missing or does not fit. */
 static bool read_proc(const char *name)
 {
     size_t n = 0;
@@ -49,7 +49,7 @@ static bool read_proc(const char *name)
     return !r;
 }
 
-/* The line at *at, cut; NULL at the end. */
+/* Returns the line at *at, NUL-terminated; NULL at the end. */
 static char *next_line(char **at)
 {
     char *line = *at, *p = line;
@@ -64,7 +64,7 @@ static char *next_line(char **at)
     return line;
 }
 
-/* Past the blanks, the word there, cut; "" at the end of the line. */
+/* Skips blanks; returns the next word, NUL-terminated, or "" at the end of the line. */
 static char *next_word(char **at)
 {
     char *p = *at;
@@ -93,7 +93,8 @@ static bool look(int dir, const char *name, int flags, struct statx *ret)
 
 /* ---- ids, calls, capabilities ---- */
 
-/* One line, "0 <first> <count>", whose first is no id of the host's own people. */
+/* Returns true if the map is a single line "0 <first> <count>" and first is above the ids of the
+ * host's own users. */
 static bool map_is_own(const char *name)
 {
     char *at = text, *rest;
@@ -107,8 +108,9 @@ static bool map_is_own(const char *name)
            outside >= K_ID_RANGE_MIN;
 }
 
-/* What belongs to the host's root is not ours to change, although we are root: a device of its own,
- * given the mode it has. (Of /dev/null another runtime may have changed the owner.) */
+/* Although root, init must not be able to change files of the host's root: tries to set the mode of
+ * a device to the value it has. (/dev/zero, because a runtime may have changed the owner of
+ * /dev/null.) */
 static bool userns_holds(void)
 {
     static const char name[] = "/dev/zero";
@@ -119,8 +121,8 @@ static bool userns_holds(void)
            SYS(fchmodat, K_AT_FDCWD, name, st.stx_mode & 07777) == -EPERM;
 }
 
-/* With these arguments no kernel answers EPERM by itself. The last two are refused by the warden's
- * own filter as well, which we inherit; the first two only by the slot's. */
+/* No kernel answers EPERM by itself to these arguments. The last two calls are refused by the
+ * warden's own filter as well, which init inherits; the first two only by the slot's. */
 static bool filter_holds(void)
 {
     return SYS(prctl, PR_GET_SECCOMP, 0, 0, 0, 0) == SECCOMP_MODE_FILTER &&
@@ -156,8 +158,8 @@ struct k_ifreq {
     char rest[22];
 };
 
-/* lo, given the flags it has: that alone takes CAP_NET_ADMIN, which root of the namespace's owner
- * would have. */
+/* Returns true if lo cannot be changed: sets its flags to the values they have. That alone takes
+ * CAP_NET_ADMIN, which root would have if its user namespace owned the network namespace. */
 static bool lo_is_not_ours(void)
 {
     struct k_ifreq lo = {.name = "lo"};
@@ -175,7 +177,7 @@ static bool capabilities_hold(void)
 {
     for (u32 c = 0; c < 64; c++) {
         long r = SYS(prctl, PR_CAPBSET_READ, c, 0, 0, 0);
-        if (r < 0) /* the kernel has no more */
+        if (r < 0) /* the kernel knows no more capabilities */
             break;
         if (r != (long)(allowed >> c & 1) ||
             SYS(prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, c, 0, 0) > 0)
@@ -195,7 +197,7 @@ static int wait_for(long pid)
     return status;
 }
 
-/* By the very step that precedes every command. */
+/* Uses the very function that is called before every command. */
 static bool nnp_holds(void)
 {
     long pid = SYS(clone, SIGCHLD, 0, 0, 0, 0);
@@ -210,13 +212,13 @@ static bool nnp_holds(void)
 }
 
 #ifdef HOSTED
-#    define CLONE_DEAD SIGCHLD /* the child would return over libc's frame of the parent's call */
+#    define CLONE_DEAD SIGCHLD /* on shared memory the child would return over libc's frame */
 #else
 #    define CLONE_DEAD (SIGCHLD | K_CLONE_VM | K_CLONE_VFORK)
 #endif
 
-/* A child that is over at once, in our memory, which costs a fifth of a copy. It counts until it is
- * waited for. */
+/* Starts a child that exits at once, in our own memory, which costs a fifth of a copy. It counts
+ * against the pids limit until it is reaped. */
 static long clone_dead(void)
 {
     long pid = SYS(clone, CLONE_DEAD, 0, 0, 0, 0);
@@ -227,7 +229,7 @@ static long clone_dead(void)
     return pid;
 }
 
-/* The limit of these moments is small: we run into it. */
+/* Returns true if forking runs into the pids limit, which the warden made small for this moment. */
 static bool cgroup_holds(void)
 {
     long child[WALL_PIDS_TRIED];
@@ -243,7 +245,7 @@ static bool cgroup_holds(void)
 
 /* ---- files of the host ---- */
 
-/* Its mode, given once more: the mount refuses before anybody asks whose it is. */
+/* Sets a file's mode to the value it has: the mount must refuse before ownership is checked. */
 static bool mount_refuses(const char *name)
 {
     struct statx st;
@@ -265,7 +267,7 @@ static bool sys_holds(void)
     return SYS(mkdirat, K_AT_FDCWD, "/sys/bothy", 0700) == -EROFS;
 }
 
-/* Covered by the null device, or not there. */
+/* Returns true if the file is covered by the null device, or is missing. */
 static bool file_is_masked(const char *name)
 {
     struct statx st;
@@ -275,7 +277,7 @@ static bool file_is_masked(const char *name)
 
 typedef bool entry_fn(int dir, const char *name);
 
-/* True if each entry is right; also if there is no such directory. */
+/* Returns true if right() accepts each entry, or if there is no such directory. */
 static bool each_entry(int at, const char *path, entry_fn *right)
 {
     char b[4096] __attribute__((aligned(8)));
@@ -327,8 +329,8 @@ static bool device_is_right(int dir, const char *name)
 #undef DEVICE_ROW
 }
 
-/* None but the harmless ones is there, and none can be made; could it be made, it could not be
- * opened. 1:1 is the machine's memory. */
+/* Returns true if only harmless devices exist, and no other can be made, or at least not opened.
+ * 1:1 is the machine's memory. */
 static bool devices_hold(void)
 {
     static const char name[] = "/dev/bothy";
@@ -374,7 +376,8 @@ static bool interface_is_down(long fd, const char *name)
            (SYS(ioctl, fd, K_SIOCGIFFLAGS, &q) >= 0 && !(q.flags & K_IFF_UP));
 }
 
-/* A host with tunnel modules has their devices in every namespace; they are down. */
+/* Returns true if no interface but lo is up. A host with tunnel modules has their devices in every
+ * namespace; they are down. */
 static bool only_lo_is_up(long fd)
 {
     char *at = text, *line;
@@ -396,7 +399,7 @@ struct k_sockaddr_in {
     unsigned char address[4], zero[8];
 };
 
-/* Addresses of documentation: every host that has a way out has one to them. */
+/* Connects to documentation addresses: any host with a route to the outside has one to them. */
 static bool network_holds(void)
 {
     struct k_sockaddr_in v4 = {K_AF_INET, 0x0900, {198, 51, 100, 1}, {0}};
@@ -415,7 +418,7 @@ static bool network_holds(void)
     return ok;
 }
 
-/* Nobody to signal, nobody above. */
+/* Returns true if no other process can be signalled and there is no parent. */
 static bool pidns_holds(void)
 {
     return SYS(getpid) == 1 && SYS(getppid) == 0 && SYS(kill, -1, 0) == -ESRCH;
@@ -426,7 +429,7 @@ static bool is_below(const char *path, const char *top)
     return text_starts(path, top) && (!path[text_len(top)] || path[text_len(top)] == '/');
 }
 
-/* "id parent dev root POINT ...": the root, and what belongs to it. */
+/* Parses "id parent dev root POINT ...": only the root and mounts below /proc, /sys and /dev. */
 static bool mountns_holds(void)
 {
     char *at = text, *line;
@@ -464,7 +467,7 @@ static bool utsns_holds(void)
     return SYS(uname, &names) >= 0 && text_equal(names.nodename, WALL_HOSTNAME);
 }
 
-/* "id:controllers:path": ours is the top of every hierarchy. */
+/* Parses "id:controllers:path": our own group is the top of every hierarchy. */
 static bool cgroupns_holds(void)
 {
     char *at = text, *line;
@@ -479,7 +482,7 @@ static bool cgroupns_holds(void)
 
 /* ---- the root ---- */
 
-/* Above the root is the root: were another mounted under or over it, this is how one gets there. */
+/* Returns true if "/.." is "/": a root mounted over another could be left this way. */
 static bool root_is_the_top(void)
 {
     struct statx root, above;
@@ -494,7 +497,7 @@ static bool root_holds(void)
     return root_is_the_top() && SYS(mkdirat, K_AT_FDCWD, "/bothy", 0700) == -EROFS;
 }
 
-/* The image's: an overlay without devices, and without set-uid programs unless they are granted. */
+/* Returns true if the root is the image's: an overlay with nodev, and nosuid unless granted. */
 static bool claimed_root_holds(u32 grants)
 {
     u32 flags = K_ST_NODEV | (grants & SP_GRANT_SETUID ? 0 : K_ST_NOSUID);
@@ -504,7 +507,8 @@ static bool claimed_root_holds(u32 grants)
            ((u32)st.f_flags & flags) == flags;
 }
 
-/* /proc is where it was, and it is ours: what held of it, holds at its new place. */
+/* Returns true if /proc is the mount opened at boot, at its new place: its earlier results then
+ * still hold. */
 static bool proc_is_ours(void)
 {
     struct statx now, ours;
@@ -556,7 +560,7 @@ void walls_try(void)
 
 u64 walls_try_again(u32 grants)
 {
-    /* What did not hold at first is known: nobody claims such a slot, except in tests of ours. */
+    /* Walls that did not hold at boot are known: such a slot is never claimed, except in tests. */
     u32 tried = WALLS_CLAIM_INSIDE & g.walls.held, held = 0;
 
     if (filter_holds())
