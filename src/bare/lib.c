@@ -1,3 +1,4 @@
+/* Implements lib.h, including memset() and memcpy() where no libc provides them. */
 #include "bare/lib.h"
 
 #ifndef HOSTED

@@ -1,3 +1,4 @@
+/* Parses the passwd and group files for user_resolve(). */
 #include "bare/passwd.h"
 
 #include "bare/lib.h"
@@ -46,7 +47,7 @@ static bool take_user(const char *const field[TEXT_FIELDS], struct user *ret)
     return true;
 }
 
-/* First by name, then by number; the first line that fits wins. */
+/* Searches by name, then by number; the first matching line wins. */
 static long find_user(char *file, const char *who, struct user *ret)
 {
     const char *field[TEXT_FIELDS];

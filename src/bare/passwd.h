@@ -1,8 +1,7 @@
-/* Users by name, in the image's passwd and group: a FIFO, a device or an endless file there is the
- * tenant's own affair, so this runs in init's forked child and in the kit. The rules are docker's:
- * a name wins over a number, a number needs no entry, extra groups come only when no group was
- * named.
- */
+/* Looks up users by name in the image's passwd and group files. A FIFO, a device or an endless file
+ * there harms only the tenant: this code runs in init's forked child and in the kit. The rules are
+ * docker's: a name wins over a number, a number needs no entry, extra groups are added only when no
+ * group was named. */
 #pragma once
 
 #include "bare/sys.h"
@@ -17,6 +16,6 @@ struct user {
     const char *home;  /* never NULL */
     const char *shell; /* never NULL */
 };
-/* "name", "uid", "name:group", "uid:gid", "" for 0. -ENOENT: not in the image's files; -EINVAL: not
- * a user or an id beyond 32 bits. */
+/* Resolves "name", "uid", "name:group", "uid:gid"; "" is 0. -ENOENT: not in the image's files;
+ * -EINVAL: not a user, or an id beyond 32 bits. */
 long user_resolve(const char *spec, struct user *ret);

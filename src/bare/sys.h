@@ -1,5 +1,5 @@
-/* System calls without libc (x86-64, arm64). -DHOSTED goes through libc's syscall() instead, so the
- * very same code runs under the sanitizers in tests. Only calls of the generic table are used.
+/* System calls without libc (x86-64, arm64). -DHOSTED calls libc's syscall() instead, so the same
+ * code runs under the sanitizers in tests. Only calls of the generic table are used.
  *
  *     long r = SYS(read, fd, buf, len);      r < 0: -errno */
 #pragma once
@@ -67,7 +67,7 @@ static inline long sys_call(long n, long a, long b, long c, long d, long e, long
     sys_call(__NR_##n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 #define SYS(...) SYS_PAD(__VA_ARGS__, 0, 0, 0, 0, 0, 0, 0)
 
-/* Kernel structures the UAPI headers do not give without libc. */
+/* Kernel structures that the UAPI headers do not define without libc. */
 struct k_iovec {
     void *base;
     size_t len;
@@ -92,7 +92,7 @@ struct k_ucred {
     int pid;
     u32 uid, gid;
 };
-struct k_unix { /* an abstract name begins with NUL and has no end */
+struct k_unix { /* an abstract name begins with NUL and is not terminated */
     unsigned short family;
     char path[108];
 };
