@@ -1,9 +1,9 @@
-/* dial: a connection to a port of this network's loopback, which stdin and stdout become. It opens
- * no file, and ends when both directions have, or when nobody reads what the server says. */
+/* dial: connects stdin and stdout to a port of this network's loopback. It opens no file. It ends
+ * when both directions have ended, or when the reader of stdout has gone. */
 #include "kit/kit.h"
 
 #define ROOM   (64u * 1024)
-#define LEFT_S 30 /* nobody reads, and the server does not take what is still to be said */
+#define LEFT_S 30 /* seconds without progress once the reader has gone */
 
 enum {
     K_AF_INET = 2,
@@ -25,13 +25,13 @@ struct k_sockaddr_in6 {
 
 struct way {
     int from, to;
-    size_t at, n; /* [at, n) of the room is still to be written */
+    size_t at, n; /* bytes [at, n) of room are still to be written */
     bool over;
     char room[ROOM];
 };
 static struct way up, down;
 static int server = -1;
-static bool left; /* nobody reads what the server says */
+static bool left; /* the reader of stdout has gone */
 
 /* ---- connecting ---- */
 
@@ -48,8 +48,9 @@ static long try(int family, const void *address, size_t n)
     return r;
 }
 
-/* Two sockets: one that was refused over IPv4 does not speak IPv6 any more. What the first said is
- * told: a kernel without IPv6 refuses the second for that. */
+/* Connects over IPv4, then IPv6, with a new socket for each: a refused one cannot be used for the
+ * other. Returns the first error: a kernel without IPv6 refuses the second try for that reason
+ * alone. */
 static long connect_port(u64 port)
 {
     unsigned short p = __builtin_bswap16((unsigned short)port);
@@ -63,7 +64,7 @@ static long connect_port(u64 port)
     return second >= 0 ? second : first;
 }
 
-/* One write: whoever reads has all of it or nothing. */
+/* Reports the result in one write, so that the reader gets all of it or nothing. */
 static void tell(long r)
 {
     struct kit_dialled d = {KIT_DIALLED_MAGIC, r < 0 ? (int32_t)-r : 0};
@@ -75,7 +76,7 @@ static void tell(long r)
 
 /* ---- bytes ---- */
 
-/* The server takes no more; what it has said before is still to be read. */
+/* Stops sending: the server takes no more. Bytes it sent before are still read. */
 static void up_broken(void)
 {
     SYS(close, 0);
@@ -88,7 +89,8 @@ static void up_ended(void)
     up.over = true;
 }
 
-/* The byte comes first: whoever sees the end of stdout finds it. */
+/* Ends stdout. The byte on stderr is written first, so that it is there when the end of stdout is
+ * seen. */
 static void down_ended(void)
 {
     SYS(write, 2, "", 1);
@@ -115,7 +117,7 @@ static void fill(struct way *w)
     if (w == &up)
         up_ended();
     else if (n)
-        kit_exit(1); /* reset */
+        kit_exit(1); /* connection reset */
     else
         down_ended();
 }
@@ -159,7 +161,8 @@ static void step(struct way *w, const struct pollfd *p)
         empty(w);
 }
 
-/* While stdin is open it may have more to say; once nobody reads the answers, not for ever. */
+/* Copies in both directions. An open stdin may have more to send, but once the reader of stdout has
+ * gone, the wait is limited. */
 static void copy_both(void)
 {
     while (!up.over || !down.over) {

@@ -1,5 +1,5 @@
-/* read and write: one regular file. Nothing else is opened for its content: a FIFO would wait for a
- * stranger and a device has no end. */
+/* read and write: one regular file. No other type is opened for its content: a FIFO would block
+ * until another process opens it, and a device has no end. */
 #include "kit/kit.h"
 
 #define LINKS_MAX 16
@@ -24,7 +24,7 @@ static long open_regular(const char *path, struct statx *ret_st)
     return fd;
 }
 
-/* Fills the room of a DATA record as far as the file goes. */
+/* Reads into the room of a DATA record, as far as the file goes. */
 static long read_full(int fd, char *to, size_t max, u64 at)
 {
     size_t got = 0;
@@ -42,7 +42,7 @@ static long read_full(int fd, char *to, size_t max, u64 at)
     return (long)got;
 }
 
-/* The next byte at or after `at` that is no hole; the end if there is none. */
+/* Returns the offset of the next data at or after `at`, or the end if only a hole follows. */
 static u64 skip_hole(int fd, u64 at, u64 end)
 {
     long r = SYS(lseek, fd, at, K_SEEK_DATA);
@@ -54,7 +54,7 @@ static u64 skip_hole(int fd, u64 at, u64 end)
 
 static void send(int fd, u64 at, u64 end)
 {
-    u64 hole = at; /* where to look for one next */
+    u64 hole = at; /* where to search for a hole next */
 
     while (at < end) {
         if (at >= hole) {
@@ -69,15 +69,14 @@ static void send(int fd, u64 at, u64 end)
         if (n < 0)
             out_fail(n);
         if (!n)
-            out_fail(-ESTALE); /* it became shorter under our hands */
+            out_fail(-ESTALE); /* the file became shorter meanwhile */
         out_data(at, (size_t)n);
         at += (u64)n;
     }
 }
 
-/* What says it is empty may be a file of /proc or /sys: its length is known when it has been read.
- * A range of it is not asked for: the whole is sent.
- */
+/* Sends a file whose size is 0. It may be a file of /proc or /sys, whose length is known only after
+ * reading it. Always sends the whole; a range is ignored. */
 static void send_unsized(int fd, const struct statx *st)
 {
     u64 at = 0;
@@ -118,14 +117,14 @@ void verb_read(const kit_request *rq)
         return;
     u64 end = rq->length < size - at ? at + rq->length : size;
     if (end - at > KIT_DATA_MAX)
-        out_flush(); /* the head of the answer need not wait for the first bytes */
+        out_flush(); /* do not delay the head of the answer until the first bytes */
     send((int)fd, at, end);
 }
 
 /* ---- write ---- */
 
-/* A last symbolic link is followed, also one to what is not there yet: dir and base become those of
- * what it points to. */
+/* Finds the directory and name to write to. Follows a final symbolic link, even if its target does
+ * not exist yet: dir and base are then the target's. */
 static long resolve(const kit_request *rq, int *dir, char base[256])
 {
     char target[KIT_PATH_MAX + 1];
@@ -134,11 +133,11 @@ static long resolve(const kit_request *rq, int *dir, char base[256])
     for (int i = 0; r >= 0; i++) {
         long n = SYS(readlinkat, *dir, base, target, sizeof target - 1);
         if (n < 0)
-            return 0; /* no link */
+            return 0; /* not a link */
         if (i == LINKS_MAX)
             return -ELOOP;
         target[n] = 0;
-        r = SYS(fchdir, *dir); /* relative targets begin here */
+        r = SYS(fchdir, *dir); /* relative targets are resolved from here */
         fd_close(dir);
         if (r >= 0)
             r = path_parent(target, rq->flags & KIT_F_PARENTS, dir, base);
@@ -150,7 +149,7 @@ long temp_name(char ret_name[TEMP_LEN])
 {
     static const char HEX[] = "0123456789abcdef";
     static const char PREFIX[] = KIT_TEMP;
-    static u64 next; /* by chance once, then in a row: an archive has many */
+    static u64 next; /* random at first, then counted up: an archive has many files */
     unsigned char r[sizeof next];
     long n = next ? 0 : SYS(getrandom, &next, sizeof next, 0);
 
@@ -203,7 +202,8 @@ long write_full(int fd, const char *p, size_t n, u64 at)
     return 0;
 }
 
-/* Only user.*. A file system that knows none loses them: the content counts more. */
+/* Sets a user.* attribute; others are refused. A file system without attributes drops them: the
+ * content matters more. */
 static long set_xattr(int fd, const kit_record *r)
 {
     char key[256];
@@ -216,8 +216,8 @@ static long set_xattr(int fd, const kit_record *r)
     return e == -EOPNOTSUPP ? 0 : e;
 }
 
-/* From stdin into fd, until END; of several files until the next ENTRY, too. That record is left.
- */
+/* Receives from stdin into fd, until END; with many, also until the next ENTRY. *ret_last is the
+ * record that ended it. */
 static long receive(int fd, bool many, kit_record *ret_last)
 {
     kit_record *r = ret_last;
@@ -242,7 +242,8 @@ static long receive(int fd, bool many, kit_record *ret_last)
     return SYS(ftruncate, fd, size);
 }
 
-/* Permissions and owner of what is replaced stay, as far as this user may give them. */
+/* Keeps the replaced file's owner, as far as this user may, and its mode unless the request names
+ * one. */
 static long dress(int fd, const kit_request *rq, const struct statx *old)
 {
     u32 mode = rq->mode;
@@ -250,7 +251,7 @@ static long dress(int fd, const kit_request *rq, const struct statx *old)
     if (old && (SYS(geteuid) == 0) && SYS(fchown, fd, old->stx_uid, old->stx_gid) < 0)
         (void)!SYS(fchown, fd, NO_CHANGE, old->stx_gid);
     if (mode == KIT_MODE_NONE && old)
-        mode = old->stx_mode & 01777; /* set-id bits do not outlive the content */
+        mode = old->stx_mode & 01777; /* set-id bits are dropped with the old content */
     return mode == KIT_MODE_NONE ? 0 : SYS(fchmod, fd, mode);
 }
 
@@ -304,7 +305,7 @@ static long write_one(const kit_request *rq, kit_record *ret_last)
     return r;
 }
 
-/* Each entry's target is where it goes. */
+/* Writes several files; each entry's target is the path to write to. */
 static long write_many(const kit_request *rq)
 {
     static char given[KIT_PATH_MAX + 1], path[KIT_PATH_MAX + 1];

@@ -1,8 +1,10 @@
+/* Matches names against patterns, for the search verb. */
 #include "kit/kit.h"
 
-#define STEPS_MAX 100000u /* of one name: a pattern of many stars must not take for ever */
+#define STEPS_MAX 100000u /* of one name, so that a pattern of many stars ends */
 
-/* The set at p ('[' is behind us) takes c? *ret_end is behind its ']'; NULL: it has none. */
+/* Returns whether the set at p (behind its '[') contains c. *ret_end is behind its ']', or NULL if
+ * it has none. */
 static bool in_set(const char *p, char c, const char **ret_end)
 {
     bool not = *p == '!' || *p == '^', found = false;
@@ -20,7 +22,7 @@ static bool in_set(const char *p, char c, const char **ret_end)
     return found != not ;
 }
 
-/* One of pattern against one character; *ret_next is the pattern behind it. */
+/* Matches one element of the pattern against one character; *ret_next is the pattern behind it. */
 static bool one(const char *p, char c, const char **ret_next)
 {
     const char *end;
@@ -54,7 +56,7 @@ static bool match(const char *p, const char *s, u32 *steps)
             while (*p == '*')
                 p++;
             if (deep && *p == '/' && match(p + 1, s, steps))
-                return true; /* a/ ** /b takes a/b */
+                return true; /* a/ ** /b matches a/b */
             for (;; s++) {
                 if (match(p, s, steps))
                     return true;

@@ -1,7 +1,8 @@
+/* Reads the record stream on stdin. */
 #include "kit/kit.h"
 
 static char room[4 * KIT_RECORD_MAX];
-static size_t from, to; /* [from, to) has not been looked at */
+static size_t from, to; /* bytes [from, to) are not parsed yet */
 static kit_order order;
 
 static long fill(void)

@@ -1,10 +1,11 @@
-/* bothy-kit: file verbs inside a sandbox, with the identity of its user. What its files share.
+/* bothy-kit: file verbs inside a sandbox, with the identity of its user. Declarations its files
+ * share.
  *
- * One verb a run, one thread, no libc. Requests and records are wire/kit.h's. Whatever the user
- * could do with a shell it can do here and nothing else (but KIT_F_FOR); what protects others is
- * the sandbox. What protects the kit from the tenant's own files: nothing is opened that could
- * block (FIFOs, devices), a walk goes by descriptors and follows no link, nothing grows with what
- * is found but the arena. */
+ * One verb per run, one thread, no libc. Requests and records are defined in wire/kit.h. The kit
+ * can do what the user could do with a shell and nothing else (except KIT_F_FOR); the sandbox
+ * protects everyone else. Three rules protect the kit from the tenant's own files: nothing is
+ * opened that could block (FIFOs, devices), a walk uses descriptors and follows no link, and only
+ * the arena grows with the number of files found. */
 #pragma once
 
 #include "bare/lib.h"
@@ -19,7 +20,7 @@ enum {
     K_S_IFDIR = 0040000,
     K_S_IFLNK = 0120000,
 };
-#define NO_CHANGE 0xffffffffu /* an owner that stays */
+#define NO_CHANGE 0xffffffffu /* an owner that is not changed */
 #define DIR_FLAGS (O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK)
 
 /* ---- main.c ---- */
@@ -30,7 +31,7 @@ u64 clock_ms(void);
 __attribute__((noreturn)) void kit_exit(int status);
 
 /* ---- out.c: the stream on stdout ---- */
-/* Counted for END. */
+/* Counts for END. */
 extern struct tally {
     u64 entries, bytes;
     u32 flags; /* KIT_E_MORE */
@@ -38,39 +39,40 @@ extern struct tally {
 void out_record(const kit_record *r);
 void out_entry(const char *name, size_t n, const struct statx *st, const char *target, size_t tn,
                u32 flags);
-/* Room for the bytes of a DATA record, KIT_DATA_MAX of them; then how many there are. */
+/* Returns room for the bytes of a DATA record, KIT_DATA_MAX of them; out_data() then sends n of
+ * them. */
 char *out_data_room(void);
 void out_data(u64 offset, size_t n);
 void out_extents(const struct kit_extent *v, u32 n);
 void out_flush(void);
-/* To be called in loops that may stay silent for long: now and then says PING. */
+/* Sends PING now and then. Called in loops that may be silent for long. */
 void out_alive(void);
 void out_error(long r, const char *name, size_t n); /* r: -errno; this entry is left out */
 __attribute__((noreturn)) void out_end(void);
-/* The verb has failed with r (-errno). */
+/* Reports that the verb failed with r (-errno), and exits. */
 __attribute__((noreturn)) void out_fail(long r);
-__attribute__((noreturn)) void out_fail_at(long r, const char *name, size_t n); /* at this entry */
+__attribute__((noreturn)) void out_fail_at(long r, const char *name, size_t n); /* at entry */
 
 /* ---- in.c: the stream on stdin ---- */
-/* The next record, which lives until the next call. The end of the input before END, and what is
- * no record, is -EPIPE and -EPROTO. */
+/* Reads the next record, valid until the next call. -EPIPE if the input ends before END, -EPROTO if
+ * it is not a valid record. */
 long in_record(kit_record *ret);
 
 /* ---- file.c ---- */
-/* A name nobody else has, and a new file of such a name. */
+/* temp_name() makes a unique name; temp_open() creates a new file with one. */
 #define TEMP_LEN 32
 long temp_name(char ret_name[TEMP_LEN]);
-/* fresh: it is going to be a name that is not there yet; the temporary one says so to those who
- * watch (wire/kit.h). */
+/* fresh: the final name does not exist yet; the temporary name shows that to a watch (wire/kit.h).
+ */
 long temp_open(int dir, u32 mode, bool fresh, char ret_name[TEMP_LEN]);
-/* Removes it. Its room on the disk is free when this returns, not some time after. */
+/* Removes the file. Its disk space is free when this returns, not some time later. */
 void temp_drop(int dir, const char *name, int fd);
 long write_full(int fd, const char *p, size_t n, u64 at);
 
 /* ---- tree.c ---- */
 long path_stat(int dir, const char *path, u32 flags, struct statx *ret);
-/* Opens the directory that `path` lies in and says what it is called there. parents: makes what is
- * missing. A trailing slash does not matter. */
+/* Opens the directory that `path` lies in and returns its name there. parents: creates missing
+ * directories. A trailing slash does not matter. */
 long path_parent(const char *path, bool parents, int *ret_dir, char ret_base[256]);
 static inline bool is_dir(const struct statx *st)
 {
@@ -84,44 +86,45 @@ static inline bool is_link(const struct statx *st)
 {
     return (st->stx_mode & K_S_IFMT) == K_S_IFLNK;
 }
-/* ENTRY of what `base` in dir is, with the target of a link. */
+/* Sends the ENTRY of `base` in dir, with the target if it is a link. */
 void entry_of(int dir, const char *base, const struct statx *st, const char *name, size_t n);
 
 /* ---- who.c: home, owners, what a link leads to ---- */
-/* Before the verb begins. KIT_F_HOME: the request's paths become absolute, and AT is told. */
+/* Called before the verb begins. KIT_F_HOME: makes the request's paths absolute, and sends AT. */
 void who_begin(kit_request *rq);
-/* One path of a person's as an absolute one, and AT. */
+/* Makes a path relative to the home directory, or with "~", absolute. */
 long who_path(const char *path, char ret_path[KIT_PATH_MAX + 1]);
 void who_tell_at(const char *path);
-/* With KIT_F_DETAIL: DETAIL and XATTRs of the entry that was told last, `base` in dir. */
+/* With KIT_F_DETAIL: sends DETAIL and XATTRs of the entry sent last, `base` in dir. */
 void detail_of(int dir, const char *base, const struct statx *st);
 bool with_detail(void);
-/* With KIT_F_FOR: a directory (an absolute path) that the user may not make. -EACCES: nor may we.
- */
+/* With KIT_F_FOR: makes a directory (an absolute path) where the user may not make one. -EACCES if
+ * the kit may not either. */
 long who_make_dir(const char *path, u32 mode);
 
 /* ---- walk.c ---- */
-#define WALK_DEPTH_MAX 200 /* a descriptor each */
-/* Everything below a directory, parents first, sorted by bytes within each. */
+#define WALK_DEPTH_MAX 200 /* each level takes a descriptor */
+/* Visits everything below a directory, parents first, sorted by bytes within each directory. */
 typedef struct walk {
     char name[KIT_PATH_MAX + 1]; /* of the entry being visited, relative to the root */
     size_t len;
-    u32 depth;         /* levels to go down */
-    const char *after; /* names up to and with this one are not visited; "" none */
-    /* base in dir; false: no further. */
+    u32 depth;         /* levels to descend */
+    const char *after; /* names up to and including this one are not visited; "" none */
+    /* Called for base in dir. Returns false to stop the walk. */
     bool (*visit)(struct walk *w, int dir, const char *base, const struct statx *st);
-    /* After what lies in a directory; or NULL. */
+    /* Called after the content of a directory; may be NULL. */
     bool (*leave)(struct walk *w, int dir, const char *base);
     const kit_request *rq;
-    bool shallow; /* visit sets it: what lies in this directory is not visited */
+    bool shallow; /* set by visit: the content of this directory is not visited */
     bool stopped;
 } walk;
 void walk_below(walk *w, int dir);
-/* Memory that is never given back to the system; released by its mark. NULL: out of memory. */
+/* Memory that is never returned to the system; arena_release() frees all taken after a mark. NULL
+ * if out of memory. */
 void *arena_take(size_t n);
 size_t arena_mark(void);
 void arena_release(size_t mark);
 
 /* ---- glob.c ---- */
-/* '*' (not '/'), '**', '?', '[a-z]', '\': on bytes. */
+/* Matches '*' (not '/'), '**', '?', '[a-z]' and '\', by bytes. */
 bool glob_match(const char *pattern, const char *s);

@@ -1,5 +1,5 @@
-/* Entry, verbs by name. The exit status is 0 when END was written, 2 for a request of another
- * version: bothyd and the kit it gives are of one build, so that is a fault. */
+/* The entry point and the table of verbs. Exit status 0: END was written; 2: a request of another
+ * version. bothyd and the kit it provides come from one build, so the latter is a bug. */
 #include "kit/kit.h"
 
 static verb_fn *const VERBS[KIT_VERBS] = {
@@ -29,7 +29,8 @@ static void run(int argc, char **argv)
     kit_request rq;
 
 #ifndef HOSTED
-    /* Its file has mode 0111; a container's root reads it nevertheless, and could trace us. */
+    /* The file has mode 0111, but a container's root can read it anyway, and could trace the kit.
+     */
     SYS(prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
 #endif
     if (!kit_request_read(argc, argv, &rq))
@@ -49,7 +50,8 @@ int main(int argc, char **argv)
     run(argc, argv);
 }
 #else
-/* The stack as the kernel left it: argc, argv. It is aligned by hand: the entry is not a call. */
+/* The kernel leaves argc and argv on the stack. It is aligned by hand, because the entry is not a
+ * call. */
 #    if defined(__x86_64__)
 __asm__(".globl _start\n_start:\n xor %ebp,%ebp\n mov %rsp,%rdi\n and $-16,%rsp\n"
         " call kit_main\n ud2\n");

@@ -1,8 +1,9 @@
+/* Writes the record stream on stdout. */
 #include "kit/kit.h"
 
 #define ROOM       (4 * KIT_RECORD_MAX)
 #define ALIVE_MS   5000
-#define ALIVE_STEP 256 /* calls between two looks at the clock */
+#define ALIVE_STEP 256 /* calls between two checks of the clock */
 
 struct tally tally;
 static char room[ROOM];
@@ -18,7 +19,7 @@ void out_flush(void)
         if (n == -EINTR)
             continue;
         if (n <= 0)
-            kit_exit(1); /* nobody reads */
+            kit_exit(1); /* the reader has gone */
         at += (size_t)n;
     }
     used = 0;

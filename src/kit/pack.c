@@ -1,5 +1,5 @@
-/* pack: a tree as an entry stream, to become an archive elsewhere. Stays on the mount it begins on:
- * what is mounted below (/proc, /sys, tmpfs) is an empty directory in it. */
+/* pack: sends a tree as an entry stream, from which an archive is made elsewhere. It stays on the
+ * mount where it begins: other mounts below (/proc, /sys, tmpfs) become empty directories. */
 #include "kit/kit.h"
 
 #define LINK_SLOTS (1u << 16)
@@ -21,7 +21,7 @@ struct link {
     size_t len;
 };
 static struct link *links;
-static char *texts; /* of their names */
+static char *texts; /* bytes of the names */
 static size_t texts_used;
 static u32 links_used;
 
@@ -34,7 +34,7 @@ static bool links_make(void)
     return links && texts;
 }
 
-/* The slot of a file, or the free one where it would be. */
+/* Returns the slot of a file, or the free slot where it belongs. */
 static struct link *link_slot(u64 dev, u64 ino)
 {
     u64 h = (ino * 0x9e3779b97f4a7c15ull) ^ dev;
@@ -46,8 +46,8 @@ static struct link *link_slot(u64 dev, u64 ino)
     }
 }
 
-/* NULL: it comes for the first time. When there is no room for more of them, a file with two names
- * comes as two files. */
+/* Returns the first name of a file with several; NULL if it was not sent before. When the table is
+ * full, a file with two names is sent as two files. */
 static const struct link *link_known(const struct statx *st, const char *name, size_t n)
 {
     u64 dev = (u64)st->stx_dev_major << 32 | st->stx_dev_minor;
@@ -74,12 +74,12 @@ static void send_xattr(int fd, const char *key, size_t n)
     long len = SYS(fgetxattr, fd, key, value, sizeof value);
 
     if (len < 0 || n > 255)
-        return; /* gone, or too large for the stream: the file counts more */
+        return; /* gone, or too large for the stream: the file matters more */
     out_record(&(kit_record){
         .type = KIT_XATTR, .name = key, .name_len = n, .bytes = value, .bytes_len = (size_t)len});
 }
 
-/* Only user.*: everything else belongs to the node or to the kernel. */
+/* Sends only user.* attributes: all others belong to the node or to the kernel. */
 static void send_xattrs(int fd)
 {
     static char list[XATTR_LIST];
@@ -96,7 +96,7 @@ static void send_xattrs(int fd)
     }
 }
 
-/* Where data are, at most KIT_EXTENTS_MAX pieces: the last one goes to the end. */
+/* Finds the ranges that hold data, at most KIT_EXTENTS_MAX: the last one extends to the end. */
 static u32 find_extents(int fd, u64 size, struct kit_extent *v)
 {
     u32 n = 0;
@@ -119,7 +119,8 @@ static u32 find_extents(int fd, u64 size, struct kit_extent *v)
     return n;
 }
 
-/* A file that became shorter ends in zeros: its length has been told. */
+/* Sends one extent. The reader pads a file that became shorter with zeros: its length was sent
+ * already. */
 static long send_extent(int fd, const struct kit_extent *e)
 {
     for (u64 at = e->from, end = e->from + e->size; at < end;) {
@@ -147,7 +148,7 @@ static void send_content(int fd, const struct statx *st, const char *name, size_
     }
     for (u32 i = 0; i < count; i++) {
         long r = send_extent(fd, &extents[i]);
-        if (r < 0) /* its entry is under way: the stream ends with it */
+        if (r < 0) /* its entry was sent already, so the stream ends here */
             out_fail_at(r, name, n);
     }
 }
@@ -159,9 +160,9 @@ static void pack_file(int dir, const char *base, const char *name, size_t n)
     long fd = SYS(openat, dir, base, how, 0);
     long r = fd < 0 ? fd : SYS(statx, fd, "", K_AT_EMPTY_PATH, STATX_BASIC_STATS, &st);
 
-    if (r >= 0 && !is_file(&st)) /* exchanged since it was looked at */
+    if (r >= 0 && !is_file(&st)) /* replaced since the directory was read */
         r = -ESTALE;
-    if (r < 0 && !n) /* it was asked for */
+    if (r < 0 && !n) /* the request named it */
         out_fail(r);
     if (r < 0) {
         if (r != -ENOENT)
@@ -211,7 +212,7 @@ static void pack_one(int dir, const char *base, const struct statx *st, const ch
     else if (type == K_S_IFDIR)
         pack_directory(dir, base, st, name, n);
     else if (type == K_S_IFSOCK)
-        out_error(-ENXIO, name, n); /* nothing of it outlives who made it */
+        out_error(-ENXIO, name, n); /* a socket is useless without the process that made it */
     else
         entry_of(dir, base, st, name, n);
 }

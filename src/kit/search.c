@@ -10,7 +10,7 @@ static char lower(char c, bool caseless)
     return caseless && c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c;
 }
 
-/* The first place of text in [p, p + n), or n. */
+/* Returns the first position of text in [p, p + n), or n. */
 static size_t find(const char *p, size_t n, const char *text, size_t len, bool caseless)
 {
     char first = lower(text[0], caseless);
@@ -40,8 +40,8 @@ struct scan {
     const kit_request *rq;
     size_t len;       /* of the text */
     u64 line, offset; /* of the window's start */
-    bool found;       /* in this line already */
-    bool told;        /* its ENTRY */
+    bool found;       /* a match in this line was sent */
+    bool told;        /* its ENTRY was sent */
 };
 
 static void tell(walk *w, struct scan *s, const struct statx *st, const char *p, size_t n,
@@ -59,7 +59,7 @@ static void tell(walk *w, struct scan *s, const struct statx *st, const char *p,
     tally.bytes++;
 }
 
-/* A search by content counts lines, not the files that they are in. */
+/* Returns true at the limit. A search by content counts lines, not files. */
 static bool at_limit(const kit_request *rq)
 {
     if ((*rq->text ? tally.bytes : tally.entries) < rq->max)
@@ -68,7 +68,7 @@ static bool at_limit(const kit_request *rq)
     return true;
 }
 
-/* A line, or a piece of a long one. */
+/* Searches a line, or a piece of a long one. */
 static void look(walk *w, struct scan *s, const struct statx *st, const char *p, size_t n)
 {
     if (s->found)
@@ -78,7 +78,7 @@ static void look(walk *w, struct scan *s, const struct statx *st, const char *p,
         tell(w, s, st, p, n, at);
 }
 
-/* Looks at what the window has; returns how much of it is done with. */
+/* Searches the bytes of the window; returns how many are finished. */
 static size_t scan_window(walk *w, struct scan *s, const struct statx *st, size_t have, bool eof)
 {
     size_t at = 0;
@@ -91,7 +91,7 @@ static size_t scan_window(walk *w, struct scan *s, const struct statx *st, size_
             break; /* the rest of the line comes with the next bytes */
         s->offset = start + at;
         look(w, s, st, window + at, n);
-        if (!whole) { /* longer than the window: what may begin a match stays */
+        if (!whole) { /* longer than the window: keep what may begin a match */
             at += n - (s->len - 1);
             break;
         }

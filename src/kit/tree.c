@@ -3,7 +3,7 @@
 
 #define COMPONENT_MAX 255
 #define MKDIR_MODE    0777
-#define OWN_MODE      0700 /* until it has the one that was asked for */
+#define OWN_MODE      0700 /* until the requested mode is set */
 
 long path_stat(int dir, const char *path, u32 flags, struct statx *ret)
 {
@@ -32,7 +32,7 @@ void entry_of(int dir, const char *base, const struct statx *st, const char *nam
 
 /* ---- paths ---- */
 
-/* mkdir -p of path[0, n), which is writable for the moment. */
+/* Does mkdir -p of path[0, n); path is modified temporarily. */
 static long make_parents(char *path, size_t n)
 {
     for (size_t i = 1; i <= n; i++) {
@@ -45,8 +45,8 @@ static long make_parents(char *path, size_t n)
             r = who_make_dir(path, MKDIR_MODE);
         path[i] = c;
         if (r < 0 && r != -EEXIST) {
-            /* A parent that exists may refuse to be made for another reason (read-only, no
-             * permission): what counts is whether the way goes on. */
+            /* mkdir on an existing parent may fail with another error (read-only, no permission).
+             * Only a missing parent is an error here. */
             struct statx st;
             path[i] = 0;
             long there = path_stat(K_AT_FDCWD, path, 0, &st);
@@ -81,7 +81,7 @@ long path_parent(const char *path, bool parents, int *ret_dir, char ret_base[256
     size_t len = n - base;
     if (!len || (len == 1 && at[base] == '.') ||
         (len == 2 && at[base] == '.' && at[base + 1] == '.'))
-        return -EBUSY; /* a root, or what has no name of its own here */
+        return -EBUSY; /* a root, or a path without a name of its own */
     if (len > COMPONENT_MAX)
         return -ENAMETOOLONG;
     memcpy(ret_base, at + base, len + 1);
@@ -118,7 +118,8 @@ static bool list_one(walk *w, int dir, const char *base, const struct statx *st)
     return true;
 }
 
-/* The path itself may be a link to a directory; links below are not followed. */
+/* Lists a directory. The path itself may be a link to a directory; links below it are not followed.
+ */
 void verb_list(const kit_request *rq)
 {
     static walk w;
@@ -142,8 +143,8 @@ static void entry_now(int dir, const char *base)
         entry_of(dir, base, &st, "", 0);
 }
 
-/* As asked, not less by the umask. By descriptor: whoever owns the directory above may have put a
- * link in its place, and we may be root. */
+/* Sets exactly the requested mode, whatever the umask. Uses a descriptor: the owner of the parent
+ * directory may have put a link in its place, and the kit may be root. */
 static long set_mode(int dir, const char *base, u32 mode)
 {
     int fd = (int)SYS(openat, dir, base, DIR_FLAGS | O_NOFOLLOW, 0);
@@ -160,7 +161,7 @@ void verb_mkdir(const kit_request *rq)
     int dir = -1;
     long r = path_parent(rq->path, rq->flags & KIT_F_PARENTS, &dir, base);
 
-    /* "/" and "." are there, whatever they are called. */
+    /* "/" and "." exist, although they have no name in a parent. */
     if (r == -EBUSY && need_stat(rq->path, true, &st) >= 0)
         r = -EEXIST;
     else if (r >= 0)
@@ -191,11 +192,12 @@ void verb_move(const kit_request *rq)
     entry_now(to, to_base);
 }
 
-/* Goes on after what cannot be removed, and tells each; what is left makes the directory stay. */
+/* Removes an entry. Reports each failure and continues; a directory that is not empty then stays.
+ */
 static bool remove_one(walk *w, int dir, const char *base, const struct statx *st)
 {
     if (is_dir(st))
-        return true; /* when what is in it has gone */
+        return true; /* removed after its content */
     long r = SYS(unlinkat, dir, base, 0);
     if (r < 0 && r != -ENOENT)
         out_error(r, w->name, w->len);

@@ -1,15 +1,15 @@
-/* unpack: an entry stream into a directory. The stream is whatever a caller has sent; names have no
- * ".." (wire/kit.h), and no name leads out of the directory over a link: what would is an error.
+/* unpack: writes an entry stream into a directory. The stream is untrusted. Names have no ".."
+ * (wire/kit.h), and a name that leads out of the directory through a link is an error.
  *
- * A file is written under a temporary name and renamed, so that a stream that breaks off leaves no
- * half file. Modes and times of directories come last. */
+ * A file is written under a temporary name and renamed, so that a broken stream leaves no partial
+ * file. Modes and times of directories are set last. */
 #include <linux/openat2.h>
 
 #include "kit/kit.h"
 
 #define DIR_MODE  0777
-#define WRITABLE  0200 /* user.* attributes need it */
-#define OWN_MODE  0700 /* what we need of a directory while we write into it */
+#define WRITABLE  0200 /* setting user.* attributes needs it */
+#define OWN_MODE  0700 /* the mode of a directory while it is filled */
 #define PERMS     01777
 #define PERMS_ALL 07777
 
@@ -20,9 +20,9 @@ enum {
 
 static int root;
 static u64 resolve_how;
-static u32 flags; /* of the request */
+static u32 flags; /* the request's */
 static bool is_root;
-static u32 mask; /* for directories that no entry names; entries have their modes */
+static u32 mask; /* umask for directories that no entry names; entries have their modes */
 
 /* ---- directories, whose modes and times come last ---- */
 
@@ -31,7 +31,7 @@ struct later {
     struct kit_entry entry;
     char name[];
 };
-static struct later *dirs; /* the last one first */
+static struct later *dirs; /* linked list, the last one first */
 
 static long remember(const kit_record *r)
 {
@@ -59,7 +59,7 @@ static u32 mode_of(const struct kit_entry *e)
     return e->mode & (flags & KIT_F_OWNERS && is_root ? PERMS_ALL : PERMS);
 }
 
-/* As tar does it: only root gives files away, others keep what they make. */
+/* Sets the owner. As with tar, only root gives files away; other users keep their own files. */
 static long set_owner(int dir, const char *base, const struct kit_entry *e)
 {
     if (!(flags & KIT_F_OWNERS) || !is_root)
@@ -80,7 +80,7 @@ static long finish_dir(const struct later *l)
     long fd = open_below(l->name, DIR_FLAGS), r;
 
     if (fd < 0)
-        return fd == -ENOENT ? 0 : fd; /* replaced by what came later */
+        return fd == -ENOENT ? 0 : fd; /* replaced by a later entry */
     r = set_owner((int)fd, "", &l->entry);
     if (r >= 0)
         r = SYS(fchmod, fd, mode_of(&l->entry));
@@ -90,7 +90,8 @@ static long finish_dir(const struct later *l)
     return r;
 }
 
-/* One that is not ours, as "." of /tmp, stays as it is. */
+/* Sets modes and times of directories. A directory of another user, such as "." of /tmp, stays as
+ * it is. */
 static void finish_dirs(void)
 {
     for (const struct later *l = dirs; l; l = l->next) {
@@ -132,7 +133,8 @@ static long make_way(char *name)
     }
 }
 
-/* The directory that a name lies in, kept for the next one of it; what is missing is made. */
+/* Opens the directory that a name lies in, creating it if missing. Kept open for the next name in
+ * it. */
 static long open_parent(const char *name, size_t n, int *ret_dir, char ret_base[256])
 {
     size_t base = n;
@@ -167,7 +169,7 @@ static long open_parent(const char *name, size_t n, int *ret_dir, char ret_base[
 
 /* ---- entries ---- */
 
-/* The one under way. */
+/* The current entry. */
 static struct now {
     struct kit_entry entry;
     char name[KIT_PATH_MAX + 1];
@@ -187,8 +189,9 @@ static void drop_now(void)
     fd_close(&now.fd);
 }
 
-/* Replaces whatever is there, links included, but no directory. Two names of one file stay two
- * names: then the temporary one is still there. */
+/* Renames the file into place. It replaces anything except a directory; a link is replaced, not
+ * followed. Renaming a hard link over another name of the same file does nothing, so the temporary
+ * name is removed. */
 static long put_in_place(void)
 {
     long r = SYS(renameat2, now.dir, now.temp, now.dir, now.base, 0);
@@ -198,7 +201,7 @@ static long put_in_place(void)
     return r;
 }
 
-/* Order: a change of owner clears bits of the mode. */
+/* Sets the owner before the mode: a change of owner clears bits of the mode. */
 static long finish_file(void)
 {
     long r = now.end < now.entry.size ? SYS(ftruncate, now.fd, now.entry.size) : 0;
@@ -239,7 +242,7 @@ static long begin_directory(const kit_record *r)
 {
     long e = SYS(mkdirat, now.dir, now.base, OWN_MODE);
 
-    if (e == -EEXIST) { /* a link to one below serves as well */
+    if (e == -EEXIST) { /* a link to a directory below the root will do */
         long fd = open_below(now.name, O_PATH | O_DIRECTORY);
         if (fd < 0)
             return fd == -ENOTDIR ? -EEXIST : fd;
@@ -278,7 +281,8 @@ static long put_symlink(const char *target, size_t n)
     return put_node(SYS(symlinkat, text, now.dir, now.temp));
 }
 
-/* It has its mode at once: by its name somebody else's link might get it. */
+/* Creates the FIFO with its final mode: changing the mode by name could reach a link that another
+ * process put there. */
 static long put_fifo(void)
 {
     temp_name(now.temp);
@@ -309,7 +313,7 @@ static long put_hard_link(const char *target, size_t n)
     return r < 0 ? r : put_in_place();
 }
 
-/* What a user cannot make is left out and told. */
+/* Reports an entry or attribute that the user cannot create, and skips it. */
 static long leave_out(long why)
 {
     out_error(why, now.name, now.len);
@@ -343,7 +347,7 @@ static long begin(const kit_record *r)
     memcpy(now.name, r->name, r->name_len);
     now.name[now.len] = 0;
     tally.entries++;
-    if (!now.len) /* the directory itself: it is there, and only its mode and time may change */
+    if (!now.len) /* the directory itself: it exists, only its mode and time may change */
         return (r->entry.mode & K_S_IFMT) == K_S_IFDIR ? remember(r) : -EISDIR;
     long e = open_parent(now.name, now.len, &now.dir, now.base);
     if (e >= 0)
@@ -369,7 +373,7 @@ static long put_xattr(const kit_record *r)
     long e = fd < 0 ? -EOPNOTSUPP : SYS(fsetxattr, fd, key, r->bytes, r->bytes_len, 0);
     if (fd >= 0 && fd != now.fd)
         SYS(close, fd);
-    return e < 0 ? leave_out(e) : 0; /* the file itself is there */
+    return e < 0 ? leave_out(e) : 0; /* the file itself was written */
 }
 
 static long put_data(const kit_record *r)
@@ -430,7 +434,8 @@ static long open_root(const kit_request *rq)
     return r < 0 && r != -EEXIST ? r : SYS(openat, K_AT_FDCWD, rq->path, DIR_FLAGS, 0);
 }
 
-/* Absolute links of the sandbox's own tree are good when the whole tree is the target. */
+/* Absolute links are allowed when the target is the sandbox's whole tree; they resolve inside it.
+ */
 static u64 how_to_resolve(void)
 {
     struct statx here, top;

@@ -1,12 +1,12 @@
-/* usage: what this container's own cgroup and network have counted, of v2 or v1, where they are
- * mounted. What is not there is 0: the reader knows nothing of it either. */
+/* usage: counters of this container's own cgroup (v2 or v1, where it is mounted) and network. A
+ * missing counter is sent as 0. */
 #include "kit/kit.h"
 
-static const char *root; /* "" but in tests */
-static char *membership; /* /proc/self/cgroup */
+static const char *root; /* "" except in tests */
+static char *membership; /* content of /proc/self/cgroup */
 static char at[KIT_PATH_MAX + 1];
 
-/* root, then the parts, as a path in `at`; NULL if it is too long. */
+/* Joins root and the parts to a path in `at`; NULL if it is too long. */
 static const char *path_of(const char *a, const char *b, size_t bn, const char *c)
 {
     const char *part[] = {root, a, b, c};
@@ -53,8 +53,8 @@ static const char *word_end(const char *p)
     return p;
 }
 
-/* The number that text begins with; "max" and what is none is 0. Larger than anything can be: v1's
- * word for no limit. */
+/* Returns the number at the start of text. "max" and anything that is no number is 0, and so is a
+ * value larger than possible: that is v1's form of no limit. */
 static u64 number(const char *p)
 {
     u64 v = 0;
@@ -72,7 +72,7 @@ static bool begins_with(const char *p, const char *word, size_t n)
     return true;
 }
 
-/* "key number" on a line of its own. */
+/* Returns the number of the line "key number". */
 static u64 value(const char *text, const char *key)
 {
     size_t n = text_len(key);
@@ -88,7 +88,7 @@ static u64 sum(u64 a, u64 b)
     return a > KIT_USAGE_MAX - b ? KIT_USAGE_MAX : a + b;
 }
 
-/* The numbers behind every `key` of all lines: "rbytes=", "Read ". */
+/* Adds the numbers behind every `key` in all lines: "rbytes=", "Read ". */
 static u64 total(const char *text, const char *key)
 {
     size_t n = text_len(key);
@@ -117,8 +117,8 @@ static bool lists(const char *p, const char *end, const char *controller)
     return false;
 }
 
-/* Our own group of a controller ("": of v2's hierarchy), as a path without its newline; of its
- * mount's root the path is empty. */
+/* Returns our own group for a controller ("": the v2 hierarchy), as a path without its newline;
+ * empty if it is the mount's root. */
 static const char *group_of(const char *controller, size_t *ret_n)
 {
     *ret_n = 0;
@@ -142,8 +142,8 @@ static const char *group_of(const char *controller, size_t *ret_n)
     return "";
 }
 
-/* A file of our group. Where a container sees the host's names, its mount begins at the group: then
- * the file lies at the root of the mount. */
+/* Reads a file of our group. If the container sees the host's group names, its mount begins at our
+ * own group, and the file lies at the mount's root. */
 static char *group_file(const char *mount, const char *controller, const char *name)
 {
     size_t n;
@@ -158,7 +158,7 @@ static char *v2(const char *name)
     return group_file("/sys/fs/cgroup", "", name);
 }
 
-/* cpu and cpuacct share a mount in most places. */
+/* Reads a v1 file. cpu and cpuacct share a mount on most systems. */
 static char *v1(const char *controller, const char *name)
 {
     static const char *const SHARED = "/sys/fs/cgroup/cpu,cpuacct";
@@ -207,7 +207,7 @@ static void read_v1(struct kit_usage *u)
     u->pids = (u32)number(v1("pids", "/pids.current"));
 }
 
-/* The n-th number of a line, from 1; they are divided by blanks. */
+/* Returns the n-th number of a line, from 1; blanks separate them. */
 static u64 column(const char *p, u32 n)
 {
     for (p = skip_blanks(p); n > 1; n--)
@@ -215,7 +215,7 @@ static u64 column(const char *p, u32 n)
     return number(p);
 }
 
-/* All interfaces but the loopback. Two lines of headings have no colon. */
+/* Adds all interfaces except the loopback. The two heading lines have no colon. */
 static void read_network(struct kit_usage *u)
 {
     const char *text = file_of("/proc/net/dev", "", 0, "");

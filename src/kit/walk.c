@@ -1,5 +1,6 @@
-/* Walking a tree by descriptors. Names of a directory are read whole and sorted before any of them
- * is visited: what visiting changes is not met again, and two walks of one tree are alike. */
+/* Walks a tree by descriptors. The names of a directory are read whole and sorted before any is
+ * visited: changes made while visiting are not visited, and two walks of one tree have the same
+ * order. */
 #include "kit/kit.h"
 
 #define ARENA_MAX  (1ul << 30)
@@ -85,7 +86,7 @@ static bool is_dots(const char *s)
     return s[0] == '.' && (!s[1] || (s[1] == '.' && !s[2]));
 }
 
-/* Texts in a row into the arena; how many. */
+/* Copies the names into the arena, one behind the other; returns their number. */
 static long read_texts(int dir, char **ret_first)
 {
     static char dents[DENTS_ROOM];
@@ -134,8 +135,8 @@ static long read_names(int dir, struct names *ret)
 
 static void below(walk *w, int dir, u32 level, const char *after);
 
-/* What `after` says about this name: < 0 it was visited and so was all below it, 0 it was and what
- * is below `*rest` was, > 0 it comes after. */
+/* Compares a name with `after`. < 0: the name and all below it were visited. 0: it was visited, and
+ * below it everything up to `*rest`. > 0: it comes after. */
 static int against(const char *name, const char *after, const char **rest)
 {
     size_t n = 0;
@@ -177,7 +178,7 @@ static void one(walk *w, int dir, const char *base, u32 level, int order, const 
 
     out_alive();
     if (r < 0) {
-        if (r != -ENOENT) /* gone since it was read: nothing to tell */
+        if (r != -ENOENT) /* removed since the names were read */
             out_error(r, w->name, w->len);
         return;
     }

@@ -1,21 +1,21 @@
-/* watch: changes as they happen, by inotify. A watched directory is a node: its parent's watch and
- * its own name there, so that a rename changes one node and the names below follow.
+/* watch: reports changes as they happen, by inotify. Each watched directory is a node, with its
+ * parent's watch and its own name, so that a rename changes one node and all names below follow.
  *
- * What cannot be promised is told: OVERFLOW when the kernel dropped events, and for a directory
- * that appears with content, CREATED for what was found in it (it may come a second time). */
+ * Uncertainty is reported: OVERFLOW when the kernel dropped events, and for a directory that
+ * appears with content, CREATED for each entry found in it (which may be sent twice). */
 #include <linux/inotify.h>
 
 #include "kit/kit.h"
 
-#define WATCHES_MAX (1u << 20) /* highest watch number; the kernel counts them up */
+#define WATCHES_MAX (1u << 20) /* highest watch number; numbers ascend */
 #define PING_MS     10000
-#define PAIR_MS     20 /* the second half of a move comes right behind the first */
+#define PAIR_MS     20 /* the second half of a move follows the first at once */
 #define MASK                                                                       \
     (IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB | \
      IN_DELETE_SELF | IN_MOVE_SELF)
 
 struct node {
-    int32_t parent; /* watch number; 0: the root */
+    int32_t parent; /* watch number; 0: this is the root */
     bool used;
     char name[256];
 };
@@ -47,8 +47,8 @@ static size_t put_before(char *room, size_t at, const char *s)
     return at;
 }
 
-/* The name of `base` in the directory of a watch, or of the directory itself. False: the way is
- * longer than a path may be, or broken. */
+/* Builds the name of `base` in the directory of a watch, or of the directory itself if base is "".
+ * Returns false if the path is too long, or a parent is unknown. */
 static bool name_of(int wd, const char *base, char ret[KIT_PATH_MAX + 1], size_t *ret_len)
 {
     static char room[KIT_PATH_MAX + 1];
@@ -82,7 +82,7 @@ static void tell(enum kit_change what, bool dir, const char *name, size_t n, con
 
 static const char *path_of(const char *name);
 
-/* What an event is about, before the event. */
+/* Sends the ENTRY that an event is about, before the event. */
 static void tell_entry(const char *name, size_t n)
 {
     const char *path = with_detail() ? path_of(name) : NULL;
@@ -94,8 +94,8 @@ static void tell_entry(const char *name, size_t n)
 
 /* ---- watching a tree ---- */
 
-/* A name below the root as a path. It is not entered: a directory that somebody is in is never told
- * to be gone. NULL: longer than a path may be. */
+/* Returns a name below the root as a path; NULL if it is too long. The kit does not change into the
+ * root directory: inotify does not report a directory as deleted while a process is in it. */
 static const char *path_of(const char *name)
 {
     static char room[KIT_PATH_MAX + 1];
@@ -111,7 +111,7 @@ static const char *path_of(const char *name)
     return room;
 }
 
-/* By a name relative to the root; "" is the root itself. */
+/* Watches a name relative to the root; "" is the root itself. */
 static long add(const char *path, int parent, const char *base, bool *ret_known)
 {
     const char *full = path_of(path);
@@ -134,11 +134,11 @@ static long add(const char *path, int parent, const char *base, bool *ret_known)
 }
 
 struct adding {
-    walk w;                     /* first: visit() gets it back */
-    int wd[WALK_DEPTH_MAX + 1]; /* the watches of the levels above */
+    walk w;                     /* first member: visit() casts it back */
+    int wd[WALK_DEPTH_MAX + 1]; /* the watches of the parents, by level */
     char prefix[KIT_PATH_MAX + 1];
     size_t prefix_len;
-    bool tell; /* what is found appeared after the watch began */
+    bool tell; /* send what is found: it appeared after the watch began */
 };
 static struct adding adding;
 
@@ -178,7 +178,7 @@ static bool visit(walk *w, int dir, const char *base, const struct statx *st)
     return true;
 }
 
-/* Everything below a directory that is watched already. */
+/* Watches everything below a directory that is already watched. */
 static void add_below(const char *path, size_t len, int wd, bool say)
 {
     const char *full = path_of(path);
@@ -207,7 +207,8 @@ static void forget(int wd)
 
 /* ---- events ---- */
 
-/* The second half does not come: it has left, and what is below it is no longer ours. */
+/* Reports a move without a second half: the file has left the tree, and everything below it is no
+ * longer watched. */
 static void flush_half(void)
 {
     static char name[KIT_PATH_MAX + 1];
@@ -224,7 +225,8 @@ static void flush_half(void)
     half.is = false;
 }
 
-/* One that was watched before has only moved; of any other what lies in it is told. */
+/* Watches a directory that appeared. If it was watched before, it has only moved; otherwise its
+ * content is reported. */
 static void appeared(int wd, const char *base, const char *name, size_t len)
 {
     bool known = false;
@@ -282,12 +284,12 @@ static void on_event(const struct inotify_event *e)
     }
     if (e->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT)) {
         if (e->wd == root_wd)
-            on_root_gone(); /* also when it has another name now: paths below it lead nowhere */
+            on_root_gone(); /* also after a rename: paths below it are no longer valid */
         if (e->wd > 0 && e->wd <= highest && e->mask & IN_IGNORED)
             nodes[e->wd].used = false;
         return;
     }
-    /* A directory's own attributes are told by its parent, too. */
+    /* The parent's watch reports a directory's own attributes, too. */
     if (!name_of(e->wd, base, name, &len) || (!*base && e->wd != root_wd))
         return;
     if (e->mask & (IN_MOVED_FROM | IN_MOVED_TO)) {
@@ -345,7 +347,7 @@ static void loop(void)
     }
 }
 
-/* A file is watched by itself: its events have the name "". */
+/* Watches a single file: its events have the name "". */
 static long watch_file(const char *path)
 {
     return SYS(inotify_add_watch, notify, path, MASK);

@@ -1,5 +1,5 @@
-/* Paths as a person writes them, and what a person wants to know of a file: whose it is by name,
- * where a link leads, its own attributes. */
+/* Users and owners: becoming a user (KIT_F_FOR), paths with a home directory or "~", and the
+ * details of a file: its owner's name, where a link leads, its user.* attributes. */
 #include <linux/capability.h>
 #include <linux/openat2.h>
 
@@ -8,7 +8,7 @@
 #define XATTR_LIST 65536u
 #define FD_PATH    32 /* "/proc/self/fd/N/" */
 
-static u32 flags; /* of the request */
+static u32 flags; /* the request's */
 
 /* ---- names of ids ---- */
 
@@ -20,7 +20,7 @@ struct id_name {
 static struct names {
     struct id_name *v;
     size_t n;
-    const struct id_name *last; /* files beside each other are of one owner */
+    const struct id_name *last; /* neighbouring files usually have the same owner */
 } users, groups;
 static const char *home;
 
@@ -30,7 +30,8 @@ enum {
     HOME = 5
 };
 
-/* The first line of an id counts. Of passwd also the home of our own user is kept. */
+/* Loads the names of ids; the first line of an id counts. From passwd it also takes the home of our
+ * own user. */
 static void load(struct names *to, const char *path, u32 self)
 {
     const char *field[TEXT_FIELDS];
@@ -66,7 +67,7 @@ static const struct id_name *find(struct names *in, u32 id)
 
 /* ---- paths ---- */
 
-/* Without ".", ".." and empty components; absolute. */
+/* Makes the path absolute, without ".", ".." and empty components. */
 static void clean(char *path)
 {
     char *to = path;
@@ -99,7 +100,7 @@ long who_path(const char *path, char ret_path[KIT_PATH_MAX + 1])
 
     if (path[0] == '~') {
         if (path[1] && path[1] != '/')
-            return -EINVAL; /* another user's */
+            return -EINVAL; /* another user's home */
         path++;
         n--;
     } else if (path[0] == '/') {
@@ -127,8 +128,8 @@ void who_tell_at(const char *path)
 static struct user whom;
 static bool is_for;
 
-/* Root's rights are left to come back to: other processes of that user may signal us, but not look
- * inside. */
+/* Becomes the user but keeps root as saved id, to raise its rights later. Other processes of the
+ * user may signal the kit, but not look inside it. */
 static void become(const char *name)
 {
     long r = user_resolve(name, &whom);
@@ -145,8 +146,9 @@ static void become(const char *name)
     is_for = true;
 }
 
-/* The directory that `path` lies in, and what it is called there. Over no link, which somebody else
- * may have made; the last "." asks whether the user may search it. */
+/* Opens the directory that `path` lies in; ret_base is its name there. Follows no link, because
+ * another user may have made it. The "." at the end checks that the user may search the directory.
+ */
 static long open_way(const char *path, const char **ret_base)
 {
     static char way[KIT_PATH_MAX + 3];
@@ -165,8 +167,8 @@ static long open_way(const char *path, const char **ret_base)
     return SYS(openat2, K_AT_FDCWD, way, &how, sizeof how);
 }
 
-/* As the user, with root's right to write in any directory: it is born as the user's, and none that
- * somebody puts in its place is given away. */
+/* Creates a directory as the user, but with root's right to write in any directory. It belongs to
+ * the user from the start, so no directory that is put in its place can be given away. */
 static long make_anywhere(int dir, const char *base, u32 mode)
 {
     struct __user_cap_header_struct h = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -179,7 +181,7 @@ static long make_anywhere(int dir, const char *base, u32 mode)
     more[0].effective |= 1u << CAP_DAC_OVERRIDE;
     r = SYS(capset, &h, more);
     if (r < 0)
-        return -EACCES; /* root has not got it here */
+        return -EACCES; /* root lacks the capability here */
     r = SYS(mkdirat, dir, base, mode);
     if (SYS(capset, &h, own) < 0)
         kit_exit(1);
@@ -230,7 +232,7 @@ bool with_detail(void)
     return flags & KIT_F_DETAIL;
 }
 
-/* base in dir as a path of its own, for calls that know no directories. */
+/* Writes base in dir as a path, for system calls that take no directory. */
 static bool path_in(int dir, const char *base, char *room, size_t size)
 {
     static const char BEFORE[] = "/proc/self/fd/";
@@ -280,8 +282,7 @@ static void send_xattrs(int dir, const char *base)
     }
 }
 
-/* Where a link leads: the kernel says it of what it has opened. Nothing is opened for its content.
- */
+/* Resolves a link: the kernel names the file that was opened. Nothing is opened for its content. */
 static size_t follow(int dir, const char *base, char *room, size_t size, u32 *ret_mode)
 {
     char path[FD_PATH + 2];
