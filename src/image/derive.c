@@ -1,4 +1,4 @@
-/* Images of our own: a layer that the backend makes over those of another image. */
+/* Derived images: a layer that the backend makes on top of another image's layers. */
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -16,7 +16,8 @@ bool image_is_derived(const image *i)
     return str_starts(i->name, IMAGE_DERIVED);
 }
 
-/* A prune leaves layers alone that wait for their image while somebody fetches, or makes one. */
+/* Counts a derivation as a pull under way. While there is one, a prune keeps layers that wait for
+ * their image. */
 static void making(image_store *s, int change)
 {
     LOCK_SCOPE(&s->lock);
@@ -25,7 +26,7 @@ static void making(image_store *s, int change)
 
 /* ---- notes of layers under way ---- */
 
-#define NOTE "@making:" /* and the layer's id; as no reference can begin */
+#define NOTE "@making:" /* then the layer's id; no reference can begin with it */
 
 bool derive_is_note(const char *name)
 {
@@ -41,8 +42,9 @@ void derive_load_note(image_store *s, const uint8_t layer[32])
     map_put_str(&s->unmade, hex, s);
 }
 
-/* Durably, before there is such a layer: who starts after a kill knows that one may be left. Those
- * of a pull stay for the next one, so a start prunes only if there is a note. */
+/* Records durably that a layer will be made, before it exists: after a kill the next start knows
+ * that one may be left. Layers of pulls are kept for the next pull, so a start prunes only if there
+ * is a note. */
 static err *note(image_store *s, const uint8_t layer[32])
 {
     char name[sizeof NOTE + 64] = NOTE;

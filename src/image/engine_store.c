@@ -1,6 +1,6 @@
-/* Images of an engine's own store (Docker, Podman): the backend fetches, we keep what we need to
- * know. The engine's store is the truth: a name is looked up there each time, because its users
- * build, tag and remove images without telling us. */
+/* Images of an engine's own store (Docker, Podman). The backend fetches them; bothyd keeps only the
+ * facts it needs. The engine's store is authoritative: a name is looked up there each time, because
+ * its users build, tag and remove images without notifying bothyd. */
 #include <assert.h>
 #include <string.h>
 
@@ -16,7 +16,8 @@ bool engine_has_images(const image_store *s)
 
 /* ---- what it is ---- */
 
-/* Facts are a stranger's: they become a record and are read as one. */
+/* Turns facts into an image. They are untrusted, so they become a record, which is parsed as one.
+ */
 static err *image_of_facts(const image_store *s, const char *name, const image_facts *f,
                            image **ret_image)
 {
@@ -38,7 +39,7 @@ static err *image_of_facts(const image_store *s, const char *name, const image_f
     return image_of_row(&row, &s->here, ret_image);
 }
 
-/* A digest is no name: nothing is recorded, and whoever asks again asks the engine again. */
+/* Returns the name to record. A digest is not recorded: the next request asks the engine again. */
 static err *name_of(const char *name, const image_facts *f, char **ret_name)
 {
     char hex[65];
@@ -62,7 +63,7 @@ static bool is_same(const image *a, const image *b)
     return memcmp(a->digest, b->digest, sizeof a->digest) == 0 && str_eq(one, two);
 }
 
-/* Most of the time it is what it was, and nothing is written. */
+/* Stores the image if it changed; usually it has not, and nothing is written. */
 static err *take_in(image_store *s, const char *name, const image_facts *f, image **ret_image)
 {
     CLEANUP(image_unrefp) image *got = NULL;
@@ -87,7 +88,8 @@ static err *take_in(image_store *s, const char *name, const image_facts *f, imag
 
 /* ---- asking ---- */
 
-/* Registries and engines take a digest or a tag, not both; the digest is the stronger. */
+/* Returns the name to ask for. Registries and engines take a digest or a tag, not both; the digest
+ * is the more specific. */
 static char *asked_name(const char *reference)
 {
     const char *at = strchr(reference, '@'),
@@ -132,7 +134,7 @@ err *engine_fetch(image_store *s, const fetch_request *rq, uint64_t until, image
     TRY(login_words(s, rq->owner, rq->reference, &who));
     return get(s,
                &(image_request){.name = asked,
-                                .policy = PULL_ALWAYS, /* whether it is here was looked at */
+                                .policy = PULL_ALWAYS, /* it was looked for already */
                                 .login = who.username ? &who : NULL,
                                 .progress = rq->progress.tell,
                                 .arg = rq->progress.arg,

@@ -1,4 +1,5 @@
-/* One pull: what the image is, its missing layers, its record. Tried again when the way broke. */
+/* One pull: reads the manifest, fetches the missing layers, writes the record. Retries when the
+ * transport failed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -32,7 +33,8 @@ static void attempt_freep(attempt **a)
     free(*a);
 }
 
-/* Registries take a digest or a tag, not both; the digest is the stronger. */
+/* Returns skopeo's name of the source. Registries take a digest or a tag, not both; the digest is
+ * the more specific. */
 static char *source_of(const char *reference)
 {
     if (image_is_local_source(reference))
@@ -63,7 +65,8 @@ static err *open_image(attempt *a)
     return NULL;
 }
 
-/* Lists of manifests are resolved by skopeo, Docker's manifests given in OCI's form. */
+/* Reads manifest and config. skopeo resolves manifest lists and converts Docker's manifests to OCI
+ * form. */
 static err *read_parts(const image_store *s, attempt *a)
 {
     CLEANUP(buf_done) buf text = {0};
@@ -155,8 +158,9 @@ static err *attempt_once(image_store *s, const fetch_request *rq, uint64_t until
 
 /* ---- trying again ---- */
 
-/* The connection, skopeo, an unpacker or the warden was lost, or a prune took a layer that had
- * been found here. Names that do not exist and the like stay as they are. */
+/* Returns true if a retry may help: the connection, skopeo, an unpacker or the warden was lost, or
+ * a prune removed a layer that had been found here. Errors such as an unknown name do not change.
+ */
 static bool may_help(const err *e)
 {
     return e->errnum == FETCH_AGAIN || e->code == ERR_UNAVAILABLE ||

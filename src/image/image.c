@@ -1,3 +1,4 @@
+/* The table of images, in memory and in the store: find, commit, remove, prune. */
 #include "image/image.h"
 
 #include <assert.h>
@@ -13,7 +14,7 @@
 #include "base/str.h"
 #include "image/images.h"
 
-/* A row of this name stands for an image that lost its last name and waits for a prune. */
+/* A row with this prefix stands for an image that lost its last name and waits for a prune. */
 #define GONE_PREFIX "gone:"
 #define HEX_MIN     12
 
@@ -121,7 +122,7 @@ static void hex_of(const uint8_t digest[32], char ret_text[65])
     hex_encode(digest, 32, ret_text);
 }
 
-/* With the lock held. */
+/* Lock held. */
 static bool digest_has_name(const image_store *s, const uint8_t digest[32])
 {
     map_iter it = {0};
@@ -132,15 +133,15 @@ static bool digest_has_name(const image_store *s, const uint8_t digest[32])
     return false;
 }
 
-/* Remembers, durably, that the backend has or may have it. Before anything that makes it nameless,
- * or makes it at all: a kill in between leaves nothing that no prune finds. While it has a name the
- * row means nothing. Without the lock. */
+/* Records durably that the backend has the image, or may have it soon. Called before any step that
+ * creates the image or removes its last name, so that after a kill a prune finds it. While the
+ * image has a name the row means nothing. Called without the lock. */
 static err *bury(image_store *s, const uint8_t digest[32])
 {
     char hex[65];
 
     if (engine_has_images(s))
-        return NULL; /* what its store keeps is the engine's business */
+        return NULL; /* an engine manages its own store */
     hex_of(digest, hex);
     {
         LOCK_SCOPE(&s->lock);
@@ -156,7 +157,7 @@ static err *bury(image_store *s, const uint8_t digest[32])
     return NULL;
 }
 
-/* Before its row is written over or removed. */
+/* Buries the image that has this name, before its row is overwritten or removed. */
 static err *bury_named(image_store *s, const char *name)
 {
     CLEANUP(image_unrefp) image *old = NULL;
@@ -208,7 +209,8 @@ err *image_commit(image_store *s, image *i)
     return NULL;
 }
 
-/* "gone:5000/app:latest" is an image of a host of that name. */
+/* Returns true for a row of an image without a name. "gone:5000/app:latest" is not one, but an
+ * image of the host "gone". */
 static bool is_grave(const char *name)
 {
     return str_starts(name, GONE_PREFIX) &&
@@ -233,7 +235,7 @@ static err *load(image_store *s)
         } else {
             err *e = image_of_row(&rows[k], &s->here, &i);
             if (e)
-                err_drop(e, rows[k].name); /* a record of another machine: not usable here */
+                err_drop(e, rows[k].name); /* made for another machine: not usable here */
             else
                 image_unref(map_put_str(&s->by_name, i->name, i));
         }
@@ -245,8 +247,8 @@ static err *load(image_store *s)
 
 /* ---- finding ---- */
 
-/* With the lock held: by a digest's prefix, if only one image has it. None of our own: they are
- * somebody's, and anybody sees digests. */
+/* Finds an image by a prefix of its digest, if only one matches. Lock held. Skips derived images:
+ * they belong to an owner, and every tenant can see digests. */
 static image *find_digest(const image_store *s, const char *prefix)
 {
     size_t n = strlen(prefix);
@@ -270,7 +272,7 @@ static image *find_digest(const image_store *s, const char *prefix)
 
 static image *find_any(const image_store *s, const char *reference, const char *name)
 {
-    bool digest = str_starts(reference, "sha256:"); /* no name may stand for one */
+    bool digest = str_starts(reference, "sha256:"); /* a name never matches a digest */
     image *i = find_digest(s, digest ? reference + strlen("sha256:") : reference);
 
     if (str_starts(reference, IMAGE_DERIVED))
@@ -336,14 +338,14 @@ void image_list(image_store *s, image ***ret_images, size_t *ret_n)
 
 /* ---- forgetting ---- */
 
-/* The names that a reference means: its own, or for a digest all that have it. */
+/* Returns the names that a reference means: its own, or for a digest all names of that image. */
 static char **names_of(image_store *s, const char *reference, const image *found)
 {
     CLEANUP(freep) char *name = NULL;
     char **names = NULL;
     map_iter it = {0};
 
-    err_free(image_normalise(reference, &name)); /* a short digest is none */
+    err_free(image_normalise(reference, &name)); /* fails for a short digest */
     LOCK_SCOPE(&s->lock);
     if (str_eq(found->name, reference) || str_eq(found->name, name)) {
         strv_push(&names, xstrdup(found->name));
@@ -392,7 +394,7 @@ err *image_derived_remove(image_store *s, const char *id)
     return NULL;
 }
 
-/* Names of images that nothing uses. */
+/* Returns the names of images that are not in use. */
 static char **unused_names(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[32]),
                            void *arg)
 {
@@ -426,8 +428,9 @@ static size_t gone_digests(image_store *s, uint8_t (**ret_digests)[32])
     return n;
 }
 
-/* Without a pull under way, layers that wait for an image wait in vain. One that begins now and
- * finds a layer just before it goes will be told so, and fetches it. */
+/* Returns true while a pull is under way. Without one, no image will come for layers that have
+ * none. A pull that begins now and finds a layer just before it is removed gets an error and
+ * fetches it again. */
 static bool is_pulling(image_store *s)
 {
     LOCK_SCOPE(&s->lock);

@@ -1,9 +1,10 @@
-/* Logins: one file for each owner, one for everybody, 0600 in our own directory. At login skopeo
- * writes a second one, in a scratch directory that goes when it ends, or at our next start.
+/* Logins: one file for each owner and one shared by all, mode 0600 in our own directory. During a
+ * login skopeo writes another one in a scratch directory, which is removed when skopeo ends, or at
+ * the next start of bothyd.
  *
- * A file is lines of "host created base64(username) base64(username:password)", so that no JSON
- * library keeps copies; whoever reads one wipes it. skopeo gets what one pull needs as a file in
- * memory. */
+ * A file consists of lines "host created base64(username) base64(username:password)". It is not
+ * JSON, so that no library keeps copies. Every buffer that held a file is wiped. skopeo gets the
+ * logins for one pull as a file in memory. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -54,13 +55,13 @@ static char *file_of(const char *owner)
     return str_printf("logins-%.32s", hex);
 }
 
-typedef struct line { /* points into the file's text */
+typedef struct line { /* one line of a file; points into its text */
     const char *at, *next;
     const char *host, *created, *username, *auth;
     size_t nhost, nusername, nauth;
 } line;
 
-/* The next line after `l`, or the first after the head. False at the end. */
+/* Parses the line after `l`, or the first after the head. Returns false at the end. */
 static bool next_line(const buf *text, line *l)
 {
     if (!text->len)
@@ -101,7 +102,8 @@ static bool is_base64(const char *s, size_t n, char **ret_text)
     return good;
 }
 
-/* Its parts are what image_login() writes: they go as they are into a file for skopeo. */
+/* Returns true if the parts have the form that image_login() writes: they are copied unchanged into
+ * skopeo's file. */
 static bool is_sound(const line *l)
 {
     CLEANUP(freep) char *host = xstrndup(l->host, l->nhost);
@@ -114,7 +116,8 @@ static bool is_sound(const line *l)
            strlen(username) <= LOGIN_USERNAME_MAX && is_base64(l->auth, l->nauth, NULL);
 }
 
-/* Every line, before one is used: whoever writes the file anew would drop what it cannot read. */
+/* Checks every line before any is used: rewriting a damaged file would drop the lines that cannot
+ * be parsed. */
 static err *check_file(const char *name, buf *text)
 {
     line l = {0};
@@ -143,8 +146,8 @@ static err *read_file(image_store *s, const char *owner, buf *ret_text)
     return e ? e : check_file(name, ret_text);
 }
 
-/* fs_write's temporary files, which a kill leaves: of logins, with a password, and of what skopeo
- * reads. */
+/* Removes temporary files of fs_write() that a kill left: of logins, with a password, and of
+ * skopeo's configuration. */
 err *login_clean(image_store *s)
 {
     struct dirent *e;
@@ -156,7 +159,7 @@ err *login_clean(image_store *s)
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (!d)
         return err_sys(ERR_INTERNAL, errno, "cannot look for logins half written");
-    (void)TAKE_FD(fd);             /* closedir's */
+    (void)TAKE_FD(fd);             /* owned by d now */
     while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
         if (e->d_name[0] == '.' && e->d_name[1] && e->d_name[1] != '.' &&
             unlinkat(s->o.conf_dir, e->d_name, 0))
@@ -182,7 +185,7 @@ static bool find_line(const buf *text, const char *host, line *ret_line)
     return false;
 }
 
-/* Writes the file without the host's line, and with `added` if there is one. */
+/* Writes the file without the host's line, and with `added` if it is not NULL. */
 static err *replace_line(image_store *s, const char *owner, const char *host, const char *added,
                          bool *ret_was_there)
 {
@@ -209,7 +212,8 @@ static err *replace_line(image_store *s, const char *owner, const char *host, co
     return NULL;
 }
 
-/* For skopeo to read: a pipe takes only a page or two when our user has many. */
+/* Makes a file in memory for skopeo. A pipe could hold only a page or two when our user has many.
+ */
 static err *memory_file(const void *p, size_t n, int *ret_fd)
 {
     CLEANUP(closep) int fd = memfd_create("login", MFD_CLOEXEC);
@@ -223,7 +227,7 @@ static err *memory_file(const void *p, size_t n, int *ret_fd)
 
 /* ---- for a pull ---- */
 
-/* Adds the host's login, the owner's own before that for everybody. */
+/* Adds the host's login; the owner's own comes before the shared one. */
 static void add_auth(buf *out, const buf *own, const buf *shared, const char *host)
 {
     line l;
@@ -235,7 +239,7 @@ static void add_auth(buf *out, const buf *own, const buf *shared, const char *ho
     buf_str(out, "\"}");
 }
 
-/* The lines of an owner, who may be NULL, and those for everybody. */
+/* Reads the owner's lines (owner may be NULL) and the shared ones. */
 static err *read_both(image_store *s, const char *owner, buf *own, buf *shared)
 {
     LOCK_SCOPE(&s->logins);
@@ -245,7 +249,8 @@ static err *read_both(image_store *s, const char *owner, buf *own, buf *shared)
     return read_file(s, NULL, shared);
 }
 
-/* The host's own, and its mirrors': they are asked in its place. Empty: none. */
+/* Writes the logins for the reference's host and for its mirrors, which may be asked in its place.
+ * Empty if there are none. */
 static err *auths_of(image_store *s, const char *owner, const char *reference, buf *out)
 {
     CLEANUP(freep) char *host = registry_of(reference);
@@ -290,7 +295,7 @@ err *login_file(image_store *s, const char *owner, const char *reference, int *r
     return memory_file(text.p, text.len, ret_fd);
 }
 
-/* "username:password" of a sound line. */
+/* Splits "username:password" of a line that has passed is_sound(). */
 static void take_words(const line *l, pull_login *ret_login)
 {
     CLEANUP(secret_freep) char *pair = NULL;
@@ -405,7 +410,8 @@ static err *verify_in(image_store *s, const char *place, const char *host, const
     return status ? refused(host, &output) : NULL;
 }
 
-/* skopeo leaves the proven login in a file of the scratch directory, which goes at once. */
+/* Verifies a login. skopeo leaves it in a file of the scratch directory, which is removed at once.
+ */
 static err *verify(image_store *s, const char *host, const char *username, const char *password)
 {
     CLEANUP(scratch_done) scratch x = {0};
@@ -423,7 +429,7 @@ err *image_login(image_store *s, const char *owner, const char *host, const char
     bool was_there;
 
     TRY(check_words(host, username, password));
-    assert(username && password); /* it has looked */
+    assert(username && password); /* check_words() has tested them */
     if (!s->o.conf_path)
         return err_new(ERR_UNSUPPORTED, "this node keeps no logins");
     TRY(registry_check_host(s, host));

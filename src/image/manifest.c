@@ -1,3 +1,4 @@
+/* Parsers of index, manifest and config. */
 #include "image/manifest.h"
 
 #include <string.h>
@@ -104,7 +105,8 @@ static bool is_usable(const json_t *entry)
            is_one_of(media, MANIFESTS, ARRAY_LEN(MANIFESTS));
 }
 
-/* One entry without a platform is taken as it is; its config tells the platform. */
+/* Chooses the entry for this platform. A single entry without a platform is accepted; its config
+ * names the platform. */
 static const json_t *choose(const json_t *list, const platform *here)
 {
     const json_t *entry, *only = NULL;
@@ -191,7 +193,7 @@ void image_config_done(image_config *c)
     *c = (image_config){0};
 }
 
-/* null and absent are empty. */
+/* Parses a list of strings; null and absent mean empty. */
 static err *parse_strings(const json_t *j, size_t max, const char *what, char ***ret_strings)
 {
     CLEANUP(strv_freep) char **v = NULL;
@@ -212,7 +214,8 @@ static err *parse_strings(const json_t *j, size_t max, const char *what, char **
     return NULL;
 }
 
-/* Docker sets no rule for a variable without '='; a shell could not export it either. */
+/* Drops variables without a name or without '='. Docker defines no meaning for them, and a shell
+ * could not export them. */
 static void drop_bad_env(char **env)
 {
     size_t n = 0;

@@ -1,4 +1,4 @@
-/* OCI and Docker manifests: from bytes to plain values. Pure; everything is a stranger's. */
+/* OCI and Docker manifests: from bytes to plain values. Pure; all input is untrusted. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +18,7 @@ typedef struct descriptor {
     uint64_t size;
 } descriptor;
 
-enum layer_format { /* as wp_format and backend_ops.unpack have it */
+enum layer_format { /* same values as wp_format and backend_ops.unpack */
     LAYER_PLAIN,
     LAYER_GZIP,
     LAYER_ZSTD
@@ -42,18 +42,18 @@ typedef struct image_config {
 typedef struct platform {
     const char *os, *architecture; /* Go's names: "linux", "amd64" */
 } platform;
-/* This machine's; os is "linux". */
+/* Returns this machine's platform; os is "linux". */
 platform platform_here(void);
 
-/* index.json or an image index: the manifest for the platform, the only one if there is one.
- * ret_is_index: what it points to is an index again. */
+/* Parses index.json or an image index. Returns the manifest for the platform, or the only one if
+ * there is just one. ret_is_index: the result points to another index. */
 err *index_parse(const void *p, size_t n, const platform *here, descriptor *ret_manifest,
                  bool *ret_is_index) ERR_MUST;
 err *manifest_parse(const void *p, size_t n, manifest *ret_manifest) ERR_MUST;
-/* ERR_IMAGE_UNSUPPORTED when it is for another platform. */
+/* Parses a config. ERR_IMAGE_UNSUPPORTED if it is for another platform. */
 err *image_config_parse(const void *p, size_t n, const platform *here,
                         image_config *ret_config) ERR_MUST;
 void image_config_done(image_config *c);
 
-/* "sha256:" and 64 hexadecimal digits. */
+/* Parses "sha256:" and 64 hexadecimal digits. Returns false if it has another form. */
 bool digest_parse(const char *text, uint8_t ret_digest[32]);

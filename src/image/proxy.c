@@ -14,7 +14,7 @@
 #include "base/str.h"
 #include "image/skopeo.h"
 
-#define MESSAGE_MAX (64u << 10) /* skopeo's own ceiling is 32 KiB */
+#define MESSAGE_MAX (64u << 10) /* skopeo's own limit is 32 KiB */
 #define LOG_MAX     (16u << 10)
 
 struct proxy {
@@ -49,7 +49,7 @@ static err *spawn(const skopeo_where *w, int auth_fd, int theirs, proxy *p)
         &p->pid);
 }
 
-/* What it logs goes to memory: a pipe that nobody reads would hold it up. */
+/* Starts the proxy. Its log goes to memory: a pipe without a reader would block it. */
 err *proxy_start(const skopeo_where *w, int auth_fd, const char *what, proxy **ret_proxy)
 {
     int pair[2];
@@ -75,7 +75,7 @@ void proxy_free(proxy *p)
     closep(&p->sock);
     closep(&p->log);
     if (p->pid > 0) {
-        kill(p->pid, SIGKILL); /* it has nothing that must be put away */
+        kill(p->pid, SIGKILL); /* it has no state to save */
         err_free(spawn_wait(p->pid, 0, &status));
     }
     free(p->what);
@@ -194,7 +194,8 @@ static err *read_all(const skopeo_limit *l, int fd, size_t max, buf *out)
     }
 }
 
-/* The pipe ends when FinishPipe has been asked, and that is answered when all of it was read. */
+/* Asks and reads a text. The pipe ends only after FinishPipe was asked, and that is answered only
+ * when the pipe has been read to the end. */
 err *proxy_text(proxy *p, const skopeo_limit *l, const char *method, json_t *args, size_t max,
                 buf *ret_text)
 {

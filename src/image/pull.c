@@ -1,4 +1,4 @@
-/* Pulls: a queue, a few workers, and callers that join what is under way. */
+/* Pulls: a queue, a few workers, and callers that join a pull under way. */
 #include <errno.h>
 #include <string.h>
 
@@ -21,14 +21,14 @@ static metric METRICS[] = {
 
 struct pull_job {
     pull_job *next;
-    char *key; /* in image_store.jobs until its callers are told */
+    char *key; /* in image_store.jobs until its callers are notified */
     char *reference;
-    char *name;  /* under which it will be found */
-    char *owner; /* the first who asked; others join only if they have the same login */
+    char *name;  /* the name it will be found by */
+    char *owner; /* the first caller; others join only with the same login */
     enum pull_policy policy;
-    bool quick;  /* it looks as if nothing has to be fetched, or that is still to be found out */
-    bool looked; /* and was */
-    err *bad;    /* its name cannot be one */
+    bool quick;  /* needs no fetch as far as known, so it waits for no turn */
+    bool looked; /* it was searched for, and is missing */
+    err *bad;    /* error of an invalid name */
     pull_events *waiter;
     size_t nwaiters;
 };
@@ -51,7 +51,7 @@ typedef struct telling {
     pull_job *j;
 } telling;
 
-/* Callers may join at any time: the list is copied, and nobody is called with the lock held. */
+/* Copies the list of callers. They may join at any time, and callbacks run without the lock. */
 static size_t copy_waiters(image_store *s, const pull_job *j, pull_events **ret_list)
 {
     LOCK_SCOPE(&s->lock);
@@ -78,7 +78,7 @@ static err *not_here(const pull_job *j)
                     "image");
 }
 
-/* Whether it is here already; ret_image stays NULL if it is not. */
+/* Searches for the image; *ret_image stays NULL if it is missing or must be fetched anyway. */
 static err *look(image_store *s, const pull_job *j, image **ret_image)
 {
     if (j->policy == PULL_ALWAYS || j->looked)
@@ -88,7 +88,7 @@ static err *look(image_store *s, const pull_job *j, image **ret_image)
     if (!e)
         metric_add(&METRICS[M_PULLS], 0, 1);
     if (e && engine_has_images(s) && e->code != ERR_NOT_FOUND)
-        return e; /* it does not answer */
+        return e; /* the engine does not answer */
     err_free(e);
     return NULL;
 }
@@ -115,7 +115,8 @@ static err *fetch(image_store *s, pull_job *j, image **ret_image)
     return e;
 }
 
-/* Neither an error nor an image: it has to be fetched, and only looking has no turn to wait for. */
+/* Runs a job. Returns neither error nor image if it has to be fetched and must wait for a turn
+ * first. */
 static err *run_job(image_store *s, pull_job *j, image **ret_image)
 {
     if (j->bad)
@@ -128,7 +129,7 @@ static err *run_job(image_store *s, pull_job *j, image **ret_image)
     return engine_has_images(s) && j->quick ? NULL : fetch(s, j, ret_image);
 }
 
-/* From here on nobody joins it. */
+/* Notifies all callers and frees the job. After the first step no caller can join it. */
 static void finish_job(image_store *s, pull_job *j, err *failure, image *got)
 {
     {
@@ -152,7 +153,8 @@ static unsigned running_of(const image_store *s, const char *owner)
     return n;
 }
 
-/* Somebody without a pull under way comes before the second of another. */
+/* Returns true if an owner without a running pull waits: it goes before another owner's second
+ * pull. */
 static bool others_wait(const image_store *s, const char *owner)
 {
     for (const pull_job *j = s->first; j; j = j->next)
@@ -180,7 +182,7 @@ static void begin_pulling(image_store *s, const pull_job *j)
     s->pulling++;
 }
 
-/* With the lock held: the first job that may start, taken out of the queue. */
+/* Takes the first job that may start out of the queue. Lock held. */
 static pull_job *take_job(image_store *s)
 {
     pull_job *before = NULL;
@@ -211,7 +213,7 @@ static pull_job *wait_job(image_store *s)
     return s->stopping ? NULL : j;
 }
 
-/* Before the job is freed: others look at whose it is. */
+/* Frees the job's turn. Called before the job is freed, because other threads read its owner. */
 static void end_pulling(image_store *s, const pull_job *j)
 {
     LOCK_SCOPE(&s->lock);
@@ -223,7 +225,7 @@ static void end_pulling(image_store *s, const pull_job *j)
     pthread_cond_broadcast(&s->changed);
 }
 
-/* With the lock held. */
+/* Lock held. */
 static void enqueue(image_store *s, pull_job *j)
 {
     j->next = NULL;
@@ -235,7 +237,8 @@ static void enqueue(image_store *s, pull_job *j)
     pthread_cond_broadcast(&s->changed);
 }
 
-/* With the lock held. Callers may have gone without a word: nothing else keeps the queue short. */
+/* Refuses a job if its owner has too many waiting. Lock held. Callers may disconnect without
+ * notice, so nothing else bounds the queue. */
 static err *may_wait(const image_store *s, const pull_job *j)
 {
     unsigned n = 0;
@@ -249,7 +252,7 @@ static err *may_wait(const image_store *s, const pull_job *j)
     return err_retry_after(err_remedy(e, "Wait until some of them are done."), 5);
 }
 
-/* Its callers stay: the same pull, now with a turn to wait for. */
+/* Puts a job back, now waiting for a turn to fetch; its callers stay. */
 static err *queue_again(image_store *s, pull_job *j)
 {
     LOCK_SCOPE(&s->lock);
@@ -286,7 +289,8 @@ static void add_waiter(pull_job *j, const pull_events *ev)
     j->waiter[j->nwaiters++] = *ev;
 }
 
-/* A short digest is no name to fetch, and the name that the image has may move to another. */
+/* Renames the job to the full digest. A short digest cannot be fetched, and the image's name may
+ * move to another image. */
 static void found_by_digest(pull_job *j, const image *here)
 {
     char hex[65];
@@ -297,7 +301,7 @@ static void found_by_digest(pull_job *j, const image *here)
     j->name = str_printf("sha256:%s", hex);
 }
 
-/* A new job for what is asked; a name that is none becomes a job that fails. */
+/* Makes a job for a request; an invalid name becomes a job that fails. */
 static pull_job *job_new(image_store *s, const char *owner, const char *reference, const char *as,
                          enum pull_policy policy)
 {

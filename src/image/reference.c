@@ -12,7 +12,7 @@
 #define HEX_MIN      12
 #define HEX_FULL     64
 #define SOURCE_MAX   4096
-#define SHORT_PREFIX "docker.io/library/" /* what a single word is completed with */
+#define SHORT_PREFIX "docker.io/library/" /* prefix added to a single word */
 
 static const char *const LOCAL_SOURCES[] = {"oci:", "docker-archive:", "dir:"};
 
@@ -36,7 +36,8 @@ static bool is_lower_alnum(char c)
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
 }
 
-/* Between two alphanumerics: one dot, one or two underscores, any number of dashes. */
+/* Returns the length of a separator between two alphanumerics: one dot, one or two underscores, or
+ * any number of dashes. */
 static size_t separator_len(const char *s)
 {
     if (*s == '.')
@@ -87,7 +88,7 @@ static bool is_tag(const char *tag)
     return true;
 }
 
-/* Host names, addresses, an optional port. */
+/* Accepts host names, addresses and an optional port. */
 static bool is_domain(const char *domain)
 {
     const char *port = strrchr(domain, ':');
@@ -101,7 +102,7 @@ static bool is_domain(const char *domain)
     return domain[0] != '-' && domain[0] != '.' && domain[n - 1] != '-' && domain[n - 1] != '.';
 }
 
-typedef struct parts { /* of one reference; all point into text */
+typedef struct parts { /* of a reference; all point into text */
     char *text;
     const char *domain, *path, *tag, *digest;
 } parts;
@@ -119,7 +120,8 @@ static bool has_upper(const char *s)
     return false;
 }
 
-/* The first component is a host if it looks like one: a dot, a port, "localhost", capitals. */
+/* Splits off the host. The first component is a host if it has a dot, a port or capitals, or is
+ * "localhost". */
 static void split_domain(parts *p, char *name)
 {
     char *slash = strchr(name, '/');
@@ -163,13 +165,14 @@ static err *bad(const char *reference, const char *why)
         "a local source as oci:PATH:TAG, docker-archive:FILE or dir:PATH.");
 }
 
-/* A single word of docker.io is one of its library. */
+/* Returns true for a single word of docker.io: it is in its "library". */
 static bool is_official(const parts *p)
 {
     return str_eq(p->domain, "docker.io") && !strchr(p->path, '/');
 }
 
-/* What a name is completed with counts: a normal one must stay valid. */
+/* Checks all parts. The length includes what normalising adds: the normalised name must be valid
+ * too. */
 static err *check_parts(const char *reference, const parts *p)
 {
     size_t completed = is_official(p) ? strlen("library/") : 0;
@@ -226,7 +229,8 @@ err *image_normalise(const char *reference, char **ret_name)
     return NULL;
 }
 
-/* "docker.io/library/0123456789ab:latest" is what "0123456789ab" would find. */
+/* Returns true if the name could be taken for a digest: "0123456789ab" would find
+ * "docker.io/library/0123456789ab:latest". */
 static bool looks_like_digest(const char *name)
 {
     const char *last = str_starts(name, SHORT_PREFIX) ? name + strlen(SHORT_PREFIX) : "";

@@ -1,4 +1,4 @@
-/* Registries: what skopeo is told about them, and which of them may be asked. */
+/* Registries: writes skopeo's configuration of them, and decides which may be asked. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -30,7 +30,7 @@ static bool is_insecure(const registries *all, const char *mirror)
     return r && r->insecure;
 }
 
-/* Hosts and mirrors are checked names: nothing in them needs quoting. */
+/* Writes one registry. Hosts and mirrors are validated names, so nothing needs quoting. */
 static void write_registry(buf *out, const registries *all, const registry *r)
 {
     buf_printf(out, "\n[[registry]]\nlocation = \"%s\"\ninsecure = %s\n", r->host,
@@ -59,7 +59,7 @@ static err *write_ca(int home, const registry *r)
     return fs_write(fd, "ca.crt", pem.p, pem.len, 0600, false);
 }
 
-/* Written anew at each start: the configuration is the truth. */
+/* Writes skopeo's files anew at each start, from the configuration. */
 err *registry_write_conf(image_store *s)
 {
     bool listed_only;
@@ -105,8 +105,9 @@ static err *not_public(const char *host)
         "If it is meant to be used, an administrator names it below 'registries' in bothy.yaml.");
 }
 
-/* A wall against using the node to reach what only the node can. skopeo looks the name up again: a
- * name that changes its address in between, or a registry that redirects, is not held by it. */
+/* Refuses hosts at non-public addresses, so that tenants cannot use the node to reach what only the
+ * node can. skopeo resolves the name again: a name that changes its address in between, or a
+ * registry that redirects, is not covered. */
 static err *check_addresses(const char *host)
 {
     CLEANUP(freep)

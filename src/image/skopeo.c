@@ -1,4 +1,4 @@
-/* How skopeo is called, and what its words mean. */
+/* How skopeo is called, and how its messages become errors. */
 #include "image/skopeo.h"
 
 #include <errno.h>
@@ -13,12 +13,12 @@ char **skopeo_env(const skopeo_where *w)
 
     strv_push(&env, xstrdup("PATH=/usr/local/bin:/usr/bin:/bin"));
     strv_push(&env, xstrdup("LANG=C.UTF-8"));
-    /* Certificates of hosts are looked for below HOME; nothing is to come from anywhere else. */
+    /* skopeo searches for certificates of hosts below HOME; no other directory must be used. */
     strv_push(&env,
               w->conf ? str_printf("HOME=%s/home", w->conf) : str_printf("HOME=%s", w->scratch));
     strv_push(&env, str_printf("TMPDIR=%s", w->scratch));
     strv_push(&env, str_printf("XDG_RUNTIME_DIR=%s", w->scratch));
-    strv_push(&env, str_printf("XDG_DATA_HOME=%s", w->scratch)); /* a cache that knows nothing */
+    strv_push(&env, str_printf("XDG_DATA_HOME=%s", w->scratch)); /* an empty cache */
     return env;
 }
 
@@ -27,7 +27,7 @@ char **skopeo_argv(const skopeo_where *w)
     char **argv = NULL;
 
     strv_push(&argv, xstrdup(w->program));
-    strv_push(&argv, xstrdup("--insecure-policy")); /* no signatures are asked for */
+    strv_push(&argv, xstrdup("--insecure-policy")); /* signatures are not required */
     if (w->conf) {
         strv_push(&argv, xstrdup("--registries-conf"));
         strv_push(&argv, str_printf("%s/registries.conf", w->conf));
@@ -42,12 +42,13 @@ err *skopeo_start(const skopeo_where *w, const spawn_spec *spec, pid_t *ret_pid)
 
 /* ---- reasons ---- */
 
-/* By what the text contains, the first that fits. again: the way broke, not the image. */
+/* Reasons, by a part of the text; the first match counts. again: the transport failed, not the
+ * image. */
 static const struct reason {
     const char *part;
     err_code code;
     bool again;
-    const char *message; /* about %s */
+    const char *message; /* %s is the image or host */
     const char *remedy;  /* NULL: the code's */
 } REASONS[] = {
     {"corrupted blob", ERR_IMAGE_PULL_FAILED, false,
@@ -123,7 +124,7 @@ static const struct reason {
     {"", ERR_IMAGE_PULL_FAILED, false, "image '%.200s' cannot be fetched", NULL},
 };
 
-/* The remedy with the host of the image for HOST. */
+/* Adds the remedy, with the image's host for HOST. */
 static err *with_remedy(err *e, const char *remedy, const char *what)
 {
     const char *at = strstr(remedy, "HOST");
@@ -152,7 +153,7 @@ err *skopeo_reason(const char *what, const char *text)
     return *text ? err_because(e, "%.400s", text) : e;
 }
 
-/* It logs 'time="..." level=fatal msg="..."'; the message is what people want. */
+/* Returns the message of skopeo's last fatal log line: 'time="..." level=fatal msg="..."'. */
 char *skopeo_log_text(buf *log)
 {
     const char *text = buf_cstr(log), *last = strstr(text, "level=fatal");

@@ -1,14 +1,14 @@
-/* The layers of one image, from the registry to the backend without a stop on disk.
+/* Streams the layers of one image from the registry to the backend, without a copy on disk.
  *
- * skopeo gives each blob as a pipe, the backend unpacks from a pipe; the pull's worker splices
- * between the two and counts. The layer counts when the unpacker has seen the diff id it should
- * have and skopeo has said that size and digest of the blob are right. What was unpacked stays with
- * the backend, so a pull that broke goes on with the layers that are missing.
+ * skopeo returns each blob as a pipe, and the backend unpacks from a pipe. The pull's worker
+ * splices between the two and counts bytes. A layer is accepted when the unpacker has confirmed its
+ * diff id and skopeo has confirmed size and digest of the blob. Unpacked layers stay with the
+ * backend, so a retried pull fetches only the missing ones.
  *
- * A lane is one layer under way: its blob is asked for, its first bytes tell its format, then it
- * moves. The proxy answers one question at a time and FinishPipe keeps it from others until the
- * blob has ended, so that is asked only when all bytes are there, or when none came for a while:
- * skopeo tells of a broken connection only then. */
+ * A lane is one layer under way. Its blob is requested, the first bytes show its format, then it
+ * moves. The proxy answers one request at a time, and FinishPipe blocks it until the blob has
+ * ended. So FinishPipe is sent only when all bytes have come, or when none came for a while: only
+ * then does skopeo report a broken connection. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,18 +27,18 @@
 #define SPLICE_MAX  (1u << 20)
 #define PIPE_LEN    (1 << 20)
 #define TICK_MS     250
-#define WAIT_MS     50                         /* for a layer another pull fetches */
-#define SILENCE_NS  (UINT64_C(2) * NS_PER_S)   /* then skopeo is asked */
-#define SILENCE_MAX (UINT64_C(120) * NS_PER_S) /* then it is given up */
+#define WAIT_MS     50 /* poll interval for a layer that another pull fetches */
+#define SILENCE_NS  (UINT64_C(2) * NS_PER_S)   /* after this FinishPipe is sent */
+#define SILENCE_MAX (UINT64_C(120) * NS_PER_S) /* after this the pull fails */
 #define LANES       IMAGE_LANES
 
 typedef struct stream stream;
 
 enum lane_state {
     LANE_FREE,
-    LANE_OPENING, /* GetBlob is to be asked, or is */
+    LANE_OPENING, /* GetBlob is sent, or will be */
     LANE_MOVING,
-    LANE_ENDING /* nothing left to move: the unpacker's end is awaited */
+    LANE_ENDING /* all bytes moved: waits for the unpacker */
 };
 
 typedef struct lane {
@@ -49,17 +49,17 @@ typedef struct lane {
     uint32_t pipe; /* skopeo's number of the blob */
     uint64_t moved, heard_ns;
     char head[HEAD_LEN];
-    size_t nhead; /* of it read and not yet passed on, until the format is known */
+    size_t nhead; /* bytes in head, not passed on until the format is known */
     bool out_full;
-    bool finish_asked, finished; /* FinishPipe: asked; answered well */
-    /* the unpacker */
+    bool finish_asked, finished; /* FinishPipe: sent; answered without error */
+    /* the unpacker's thread */
     bool started;
     pthread_t thread;
     int in;
     enum layer_format format;
-    _Atomic bool unpacked; /* failure is set before */
+    _Atomic bool unpacked; /* failure is set before this */
     err *failure;
-    bool failed; /* it failed; the rest of the blob is only read to hear whether it was whole */
+    bool failed; /* the unpacker failed; the rest is read to learn whether the blob was whole */
 } lane;
 
 struct stream {
@@ -70,9 +70,9 @@ struct stream {
         MOVING,
         HERE
     } state[MANIFEST_LAYERS_MAX];
-    bool waited[MANIFEST_LAYERS_MAX]; /* another pull had it */
+    bool waited[MANIFEST_LAYERS_MAX]; /* another pull was fetching it */
     lane lane[LANES];
-    lane *asking; /* whose question is out */
+    lane *asking; /* whose request is unanswered */
     int wake;
     uint64_t told_ns;
     const char *told_stage;
@@ -90,7 +90,8 @@ static const uint8_t *diff_of(const stream *t, size_t layer)
 
 /* ---- who fetches what ---- */
 
-/* One pull at a time fetches a layer, also when two layers of an image are the same. */
+/* Claims a layer. Returns false if it is being fetched already, by another pull or as an equal
+ * layer of this image. */
 static bool claim_layer(stream *t, size_t layer)
 {
     char hex[65];
@@ -126,7 +127,8 @@ static err *ask_backend(stream *t, size_t from, size_t n)
     return NULL;
 }
 
-/* The next layer to fetch, claimed; false when there is none that nobody else fetches. */
+/* Finds and claims the next layer to fetch. *ret_found is false if all that are missing are being
+ * fetched elsewhere. */
 static err *next_layer(stream *t, size_t *ret_layer, bool *ret_found)
 {
     *ret_found = false;
@@ -166,8 +168,8 @@ static void *run_unpacker(void *arg)
     return NULL;
 }
 
-/* What the bytes are counts, not what the manifest calls them: archives of docker save call plain
- * tars compressed, and other tools do as Docker does. */
+/* Returns the format by the bytes, not by the manifest's type: archives of docker save call plain
+ * tars compressed, and other tools do the same. */
 static enum layer_format format_of(const char *head, size_t n)
 {
     if (n >= 2 && !memcmp(head, "\x1f\x8b", 2))
@@ -183,7 +185,7 @@ static err *start_unpacker(lane *l)
         return err_sys(ERR_INTERNAL, errno, "cannot make a pipe");
     l->in = p[0];
     l->out = p[1];
-    (void)!fcntl(l->out, F_SETPIPE_SZ, PIPE_LEN); /* smaller is slower, and works */
+    (void)!fcntl(l->out, F_SETPIPE_SZ, PIPE_LEN); /* a smaller pipe works, but slower */
     (void)!write(l->out, l->head, l->nhead);      /* the pipe is empty: it fits */
     fcntl(l->out, F_SETFL, O_NONBLOCK);
     l->format = format_of(l->head, l->nhead);
@@ -209,7 +211,7 @@ static json_t *blob_args(const lane *l)
                      (json_int_t)blob_of(l)->size);
 }
 
-/* For how long skopeo has given nothing although there was room for it. */
+/* Returns for how long skopeo has sent nothing although there was room. */
 static uint64_t silence_of(const lane *l, uint64_t now)
 {
     return l->out_full || now < l->heard_ns ? 0 : now - l->heard_ns;
@@ -221,7 +223,8 @@ static bool wants_finish(const lane *l, uint64_t now)
            (l->moved == blob_of(l)->size || silence_of(l, now) > SILENCE_NS);
 }
 
-/* Ends are asked for first: they are answered at once and set a lane free. */
+/* Sends the next request. FinishPipe goes first, because it is answered at once and frees a lane.
+ */
 static err *ask_next(stream *t, uint64_t now)
 {
     for (lane *l = t->lane; l < t->lane + LANES && !t->asking; l++)
@@ -296,7 +299,7 @@ static err *read_head(lane *l)
     return start_unpacker(l);
 }
 
-/* The unpacker is gone: what still comes is thrown away. */
+/* Discards the rest of the blob after the unpacker has ended. */
 static err *read_on_for_nothing(lane *l)
 {
     closep(&l->out);
@@ -337,7 +340,7 @@ static err *move_some(lane *l)
     if (errno != EAGAIN && errno != EINTR)
         return err_sys(ERR_INTERNAL, errno, "cannot move a layer");
     struct pollfd p = {l->blob, POLLIN, 0};
-    l->out_full = poll(&p, 1, 0) > 0; /* there is something, so it was the other side */
+    l->out_full = poll(&p, 1, 0) > 0; /* skopeo has data, so the unpacker's pipe is full */
     return NULL;
 }
 
@@ -355,7 +358,7 @@ static void lane_clear(lane *l)
     *l = (lane){.of = l->of, .blob = -1, .out = -1, .in = -1};
 }
 
-/* The blob was whole. If the layer was not, it is the unpacker's word that counts. */
+/* Ends a lane; the unpacker's result decides about the layer. */
 static err *end_lane(lane *l)
 {
     err *e = TAKE_PTR(l->failure);
@@ -367,13 +370,15 @@ static err *end_lane(lane *l)
     return e;
 }
 
-/* Errors that say nothing of the blob need not wait for its end. */
+/* Returns true if the error is about the blob's content. Other errors need not wait for the blob's
+ * end. */
 static bool is_about_content(const err *e)
 {
     return e->code == ERR_IMAGE_UNSUPPORTED || e->code == ERR_IMAGE_PULL_FAILED;
 }
 
-/* The pipe has ended too early. If skopeo has been asked how the blob ended, it knows why. */
+/* Returns true if the pipe ended too early. If FinishPipe was sent, waits for its answer first,
+ * because skopeo knows the reason. */
 static bool is_cut_off(const lane *l)
 {
     return l->state == LANE_MOVING && l->blob < 0 && l->moved < blob_of(l)->size &&
@@ -392,7 +397,7 @@ static err *check_lane(lane *l, uint64_t now)
         return broke_off(l);
     if (l->state == LANE_MOVING && l->moved == blob_of(l)->size && is_started(l)) {
         if (l->blob >= 0)
-            close(TAKE_FD(l->blob)); /* if it is longer than it should be, skopeo sees this */
+            close(TAKE_FD(l->blob)); /* skopeo notices if the blob is too long */
         if (l->finished) {
             closep(&l->out);
             l->out = -1;
@@ -513,7 +518,7 @@ static err *step(stream *t)
     return NULL;
 }
 
-/* Whatever happened: the threads end, because their pipes do. */
+/* Cleans up after success or failure. The unpackers' threads end because their pipes are closed. */
 static void finish(stream *t)
 {
     for (lane *l = t->lane; l < t->lane + LANES; l++)
