@@ -1,4 +1,4 @@
-/* Commands of a session: run, look, read. */
+/* Commands of a session: run, query, read. */
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -12,8 +12,8 @@
 #include "base/thread.h"
 #include "session/internal.h"
 
-#define DEPTH_MAX  128u /* shells that wait: from there on nothing new is kept */
-#define DEPTH_FOLD 24u  /* bash: from there on they are made one again */
+#define DEPTH_MAX  128u /* most waiting shells: from here on no savepoint is made */
+#define DEPTH_FOLD 24u  /* bash: from here on waiting shells are merged into one */
 
 const char *command_kind_name(enum command_kind k)
 {
@@ -44,7 +44,7 @@ static bool has_key(const uint8_t key[16])
 
 void command_note(session *s, const journal_rec *r, uint32_t index)
 {
-    if (r->command.seq == s->ncommands) { /* carried again */
+    if (r->command.seq == s->ncommands) { /* carried by another exec */
         s->commands[s->ncommands - 1].begin = index;
         s->last = *r;
         return;
@@ -70,7 +70,7 @@ void command_note_end(session *s, const journal_rec *r, uint32_t index)
         map_take(&s->keys, s->last.command.key, 16);
 }
 
-/* lock held. The records of a command; *ret_end.type is 0 while it runs. */
+/* Lock held. Returns the records of a command; *ret_end.type is 0 while it runs. */
 static err *find(session *s, uint64_t seq, journal_rec *ret_cmd, journal_rec *ret_end)
 {
     if (!seq || seq > s->ncommands)
@@ -135,14 +135,16 @@ static void oom_answered(void *arg, uint32_t ooms)
     session_unref(q->s);
 }
 
-/* A command of which something was killed by nobody we know: was it the memory limit? */
+/* Returns true if the status is that of SIGKILL and neither time limit nor interrupt sent it: it
+ * may have been the memory limit. */
 static bool may_be_oom(const session *s, int status)
 {
     return status == 128 + SIGKILL &&
            !(s->run.flags & (COMMAND_F_TIMED_OUT | COMMAND_F_INTERRUPTED));
 }
 
-/* False: the node is being asked, the job runs again when it has answered. */
+/* Returns false while the node is being asked for OOM kills; the job runs again when it has
+ * answered. */
 static bool oom_known(session *s, int status)
 {
     uint64_t told = atomic_load(&s->oom_told);
@@ -226,7 +228,7 @@ static err *check_idle(const session *s)
     return NULL;
 }
 
-/* The command of this key, or 0. */
+/* Returns the command of this key, or 0. */
 static err *replay(session *s, const exec_key *key, uint64_t *ret_seq)
 {
     journal_rec cmd = {0}, end = {0};
@@ -250,7 +252,7 @@ static err *replay(session *s, const exec_key *key, uint64_t *ret_seq)
     return NULL;
 }
 
-/* For people: the first bytes, as far as they are text. */
+/* Copies the first bytes for display, if they are valid UTF-8. */
 static void display(const command_spec *c, char ret_text[JOURNAL_TEXT_MAX])
 {
     size_t n = c->n < JOURNAL_TEXT_MAX - 1 ? c->n : JOURNAL_TEXT_MAX - 4;
@@ -282,7 +284,7 @@ static void make_frame(session *s, const command_spec *c, const char *token, fra
     memcpy(ret_frame->token, token, FRAME_TOKEN + 1);
 }
 
-/* From here on it runs, whatever happens to us. */
+/* Marks the command as running. From here on it runs, even if bothyd dies. */
 static void begin(session *s, const journal_rec *r)
 {
     uint64_t now = exec_table_clock(s->execs);
@@ -295,7 +297,7 @@ static void begin(session *s, const journal_rec *r)
     if (r->command.timeout_ms)
         s->run.deadline_ns = now + r->command.timeout_ms * NS_PER_MS;
     if (r->command.flags & JOURNAL_C_FOLD)
-        s->depth = 1; /* the one that becomes it again says so, and is none then */
+        s->depth = 1; /* the shell that takes over says so, and none waits then */
     if (r->command.flags & JOURNAL_C_SAVEPOINT)
         s->depth++;
     s->life = SESSION_RUNNING;
@@ -376,7 +378,7 @@ err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_
         if (session_is_detached(s))
             detached_release_unfed(s);
         command_undo(s);
-        pump_kick(&s->job); /* it tries again if that could not be written */
+        pump_kick(&s->job); /* the job retries if that could not be written */
         return e;
     }
     s->killed = false;
@@ -388,7 +390,7 @@ err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_
 
 /* ---- look ---- */
 
-/* lock held. What is where: of one that runs from memory, else from its end record. */
+/* Lock held. A command's range of a stream: from memory while it runs, else from its end record. */
 struct extent {
     uint64_t start, stop;
     const struct journal_cut *cut;
@@ -425,7 +427,7 @@ static uint64_t extent_length(const struct extent *x)
     return n;
 }
 
-/* Where a byte of the command's stream is; *ret_n: how many follow it without a cut. */
+/* Returns the stream position of a command's byte; *ret_n: bytes that follow it without a cut. */
 static uint64_t extent_map(const struct extent *x, uint64_t offset, uint64_t *ret_n)
 {
     uint64_t at = offset;
@@ -441,7 +443,7 @@ static uint64_t extent_map(const struct extent *x, uint64_t offset, uint64_t *re
     return x->start + at;
 }
 
-/* The other way round. */
+/* The inverse of extent_map(). */
 static uint64_t extent_offset(const struct extent *x, uint64_t where)
 {
     uint64_t at = where > x->start ? where - x->start : 0, less = 0;
@@ -451,7 +453,7 @@ static uint64_t extent_offset(const struct extent *x, uint64_t where)
     return at - less;
 }
 
-/* A reference to the exec the command ran in. */
+/* Returns a reference to the exec that the command ran in. */
 static err *shell_of(session *s, const journal_rec *cmd, exec **ret_exec)
 {
     if (s->shell && cmd->command.shell == exec_id(s->shell)) {
@@ -461,7 +463,7 @@ static err *shell_of(session *s, const journal_rec *cmd, exec **ret_exec)
     return exec_find(s->execs, cmd->command.shell, ret_exec);
 }
 
-/* A directory too long for the record is in the trailer, while that is kept. */
+/* Reads a directory that is too long for the record from the trailer, while that is kept. */
 static char *long_cwd(exec *x, const journal_rec *end, const char *token)
 {
     const struct journal_command_end *e = &end->command_end;
@@ -545,7 +547,7 @@ err *session_read(session *s, uint64_t seq, int stream, uint64_t offset, void *p
     TRY(shell_of(s, &cmd, &x));
     struct extent at = extent_of(s, &cmd, &end, stream - 1);
     uint64_t length = extent_length(&at);
-    if (offset > length && s->run.carried && seq == s->run.seq) { /* it is read once more */
+    if (offset > length && s->run.carried && seq == s->run.seq) { /* it is read again */
         *ret_n = 0;
         *ret_gap_to = 0;
         return NULL;

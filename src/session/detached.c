@@ -1,6 +1,7 @@
-/* Detached sessions: the shell hangs on no stream of an exec. One exec starts it, one short exec
- * carries each command and tells what becomes of it, one is a step of the ladder, one ends it
- * (detached.sh). Whatever is cut is asked for again; a command is taken by its shell once. */
+/* Detached sessions: the shell is connected to no stream of an exec. One exec starts it. A short
+ * exec carries each command and reports its result. Other execs run a step of the ladder, and end
+ * the shell (detached.sh). An interrupted exec is replaced by another; the shell takes a command
+ * only once. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,7 @@
 
 extern const char SESSION_DETACHED_SH[]; /* detached.sh */
 
-/* Each shell of a session has a directory of its own. */
+/* Names the directory of the session's shell; each shell has its own. */
 static void name_of(const session *s, char ret_name[64])
 {
     snprintf(ret_name, 64, ".by-%s.%u", s->token, s->info.restarts);
@@ -41,7 +42,7 @@ char **detached_argv(const session *s, const char *verb, char **words)
     return argv;
 }
 
-/* An exec of ours beside the shell, as the session's user. */
+/* Fills the spec of an exec beside the shell, as the session's user. */
 static void fill(const session *s, const char *verb, char **words, exec_spec *ret_spec)
 {
     *ret_spec = (exec_spec){.exec_fd = -1,
@@ -94,12 +95,12 @@ void detached_release(session *s)
 {
     err *e = exec_stdin(s->shell, "\n", 1, UINT64_MAX, true);
 
-    err_free(e); /* it has gone: the next one removes them */
+    err_free(e); /* the exec is gone: the next one removes the files */
 }
 
 void detached_release_unfed(session *s)
 {
-    err_free(exec_stdin(s->shell, NULL, 0, UINT64_MAX, true)); /* it has gone */
+    err_free(exec_stdin(s->shell, NULL, 0, UINT64_MAX, true)); /* the exec is gone */
 }
 
 enum detached_news detached_news(const exec_end *end)
@@ -165,7 +166,8 @@ bool detached_is_helped(const session *s)
 
 /* ---- the end ---- */
 
-/* From here on its shell is the exec that ends it: when that has ended, so has the session. */
+/* Ends the session. Its shell is from here on the exec that kills it: the session ends with that
+ * exec. */
 err *detached_close(session *s)
 {
     CLEANUP(exec_spec_done) exec_spec spec = {.exec_fd = -1};

@@ -1,3 +1,4 @@
+/* Frames, trailers, and the risks of a command's text. No I/O. */
 #include "session/frame.h"
 
 #include <string.h>
@@ -20,7 +21,7 @@ err *frame_check(const char *text, size_t n)
     return NULL;
 }
 
-/* Inside the quotes only a quote and a newline mean anything. */
+/* Quotes a text. Inside single quotes only a quote and a newline need care. */
 static void put_quoted(buf *out, const char *p, size_t n)
 {
     buf_char(out, '\'');
@@ -45,7 +46,7 @@ static void put_head(const frame *f, buf *out)
 
 void frame_write(const frame *f, buf *out)
 {
-    bool open = !f->n || f->text[f->n - 1] != '\n'; /* a last line without its end */
+    bool open = !f->n || f->text[f->n - 1] != '\n'; /* the last line has no newline */
 
     if (f->lead)
         buf_char(out, '\n');
@@ -87,7 +88,7 @@ static bool take_number(const char **p, const char *end, uint64_t max, uint64_t 
     return true;
 }
 
-/* Between token and RS: " kind status pid cwd". */
+/* Parses the part between token and RS: " kind status pid cwd". */
 static bool parse_body(const char *p, const char *end, trailer *t)
 {
     uint64_t status = 0, pid = 0;
@@ -105,7 +106,7 @@ static bool parse_body(const char *p, const char *end, trailer *t)
     return true;
 }
 
-/* The RS that a newline follows, or NULL. */
+/* Returns the RS that a newline follows, or NULL. */
 static const char *find_end(const char *p, size_t n)
 {
     const char *at = p, *end = p + n;
@@ -118,7 +119,7 @@ static const char *find_end(const char *p, size_t n)
     return NULL;
 }
 
-/* What begins with RS at p: not a trailer, half of one, or one. */
+/* Decides about the bytes at p, which begin with RS: a trailer, a part of one, or none. */
 static enum trailer_found look(const char *p, size_t n, const char *session, const char *command,
                                trailer *t)
 {
@@ -199,7 +200,7 @@ static unsigned word_risks(const char *p, size_t n, bool ash)
     return 0;
 }
 
-/* ash: an error in an expansion, and the dot command. */
+/* For ash: an error in an expansion, or the dot command. */
 static bool is_sharp(const char *p, size_t i, size_t n)
 {
     char before = i ? p[i - 1] : '\n';

@@ -1,5 +1,5 @@
-/* A session's work on a pump thread: it looks for trailers in what the shell has written, ends
- * commands, climbs the ladder, starts a shell that died again. */
+/* A session's work on a pump thread: scans the shell's output for trailers, ends commands, steps
+ * through the ladder, restarts a shell that died. */
 #include <signal.h>
 #include <string.h>
 
@@ -12,14 +12,14 @@
 #include "session/internal.h"
 
 #define CHUNK        (64u * 1024)
-#define QUANTUM      (4u << 20) /* a run looks at no more of a stream */
+#define QUANTUM      (4u << 20) /* most bytes of a stream scanned in one run */
 #define RETRY_NS     (200 * NS_PER_MS)
 #define KILLS_NS     (15 * NS_PER_MS)
-#define CARRIED_NS   (500 * NS_PER_MS) /* the same, where an exec has to look */
+#define CARRIED_NS   (500 * NS_PER_MS) /* the same where an exec has to check */
 #define SIGNALS_NS   (2 * NS_PER_S)
 #define RESTARTS_MAX 1000u
 #define FAILURES_MAX 5u
-#define HELPER_NS    (5 * NS_PER_S) /* the ladder waits for a step to be done, so long */
+#define HELPER_NS    (5 * NS_PER_S) /* the ladder waits at most this long for a step to finish */
 #define CARRIED_MAX  120u
 
 /* ---- trailers ---- */
@@ -30,7 +30,8 @@ static void set_cwd(session *s, const trailer *t)
     s->cwd = xstrndup(t->cwd, t->ncwd);
 }
 
-/* The driver's bytes are not output. More than fit become one, with what lies between. */
+/* Records bytes of the driver as a cut: they are not output. When all cuts are used, the last one
+ * grows and includes the bytes between. */
 static void cut(struct stretch *st, uint64_t at, size_t n)
 {
     uint64_t from = at - st->start;
@@ -43,8 +44,9 @@ static void cut(struct stretch *st, uint64_t at, size_t n)
     st->cut[st->ncut++] = (struct journal_cut){.at = from, .n = (uint32_t)n};
 }
 
-/* A shell that was lost is back with the state from before. Whether it was lost before or in the
- * command that runs, what comes first tells: the command's own trailer, or the answer to this. */
+/* Returns the id of a SYNC request. After a lost shell is back with its earlier state, it is
+ * unclear whether it was lost before or during the running command. The trailer that comes first
+ * decides: the command's own, or the answer to SYNC. */
 static unsigned sync_id(const session *s)
 {
     return 1 + (unsigned)(s->run.seq % 255);
@@ -56,8 +58,7 @@ static void ask_sync(session *s)
 
     if (!s->run.seq || session_is_detached(s))
         return;
-    snprintf(text, sizeof text, FRAME_SYNC,
-             sync_id(s)); /* always as long: input_mend counts on it */
+    snprintf(text, sizeof text, FRAME_SYNC, sync_id(s)); /* fixed length: input_mend relies on it */
     err_drop(exec_feed(s->shell, text, strlen(text), exec_stdin_length(s->shell)), "session");
 }
 
@@ -79,7 +80,7 @@ static void note_pid(session *s, const trailer *t)
         set_cwd(s, t);
 }
 
-/* One with the session's token, on stdout. */
+/* Handles a trailer with the session's token, on stdout. */
 static void on_session_trailer(session *s, const trailer *t)
 {
     note_pid(s, t);
@@ -127,7 +128,7 @@ static void on_trailer(session *s, int i, uint64_t at, const trailer *t)
 
 /* ---- scanning ---- */
 
-/* One piece of a stream; false when there is nothing more to be had now. */
+/* Scans one piece of a stream. Returns false if there is no more for now. */
 static bool scan_chunk(session *s, int i, char *chunk)
 {
     struct stretch *st = &s->s[i];
@@ -155,11 +156,12 @@ static bool scan_chunk(session *s, int i, char *chunk)
         on_trailer(s, i, where, &t);
         return !st->found;
     }
-    /* A half at the end of what there is waits; one at the end of the chunk is read again. */
+    /* A partial trailer at the end of the output waits; one at the end of the chunk is read again.
+     */
     return f == TRAILER_NONE ? n == CHUNK : n == CHUNK && at > 0;
 }
 
-/* True: there is more, come again. */
+/* Returns true if there is more: run again. */
 static bool scan(session *s, char *chunk)
 {
     bool more = false;
@@ -184,7 +186,7 @@ static bool finish_found(session *s)
 {
     if (!s->run.found)
         return command_finish(s, COMMAND_RESUMED, s->run.resumed_status);
-    if (s->run.kind == TRAILER_EXITED && !s->run.exit_counted) { /* an end may need several tries */
+    if (s->run.kind == TRAILER_EXITED && !s->run.exit_counted) { /* ending may take several tries */
         s->run.exit_counted = true;
         s->after_exit = true;
         s->depth++;
@@ -193,9 +195,9 @@ static bool finish_found(session *s)
                           s->run.status);
 }
 
-/* A command that is over may have killed the shell below, or may have been killed by signals of
- * ours that still look around: what begins now must not be their prey. A while, then it is enough.
- */
+/* Returns true if the next command may begin. A command that is over may have killed the shell
+ * below, or signals that bothyd sent may still be searching for processes; neither must hit the
+ * next command. Waits for a limited time only. */
 static bool is_settled(session *s)
 {
     uint64_t now = exec_table_clock(s->execs);
@@ -209,7 +211,7 @@ static bool is_settled(session *s)
     return !s->run.wait_ns || now >= s->run.wait_ns || (!kills && !pending);
 }
 
-/* True: a command has ended; what follows it has not been looked at. */
+/* Returns true if a command has ended and the output behind it has not been scanned. */
 static bool settle(session *s)
 {
     if (!s->run.seq || s->run.over || !s->s[0].found || !s->s[1].found || !is_settled(s))
@@ -254,7 +256,7 @@ static bool may_restart(session *s)
            s->info.restarts < RESTARTS_MAX && s->failures < FAILURES_MAX;
 }
 
-/* A new shell in the last directory. What the old one left behind goes with it. */
+/* Starts a new shell in the last directory; kills all that the old one left behind. */
 static void restart(session *s)
 {
     exec *x = NULL;
@@ -266,7 +268,7 @@ static void restart(session *s)
         err_drop(detached_help(s, "end"), "session");
     } else {
         err *old = exec_signal_part(s->shell, SIGKILL, SP_TO_TREE, 0, 0);
-        err_free(old); /* nothing of it is left */
+        err_free(old); /* fails if no process is left */
     }
     s->info.restarts++;
     err *e = session_start_shell(s, NULL, &replay, &x);
@@ -306,8 +308,8 @@ static void on_shell_end(session *s, const exec_end *end)
 
 /* ---- the end of what carried a command ---- */
 
-/* The command is not run again: its files, or its shell, tell. A sandbox that is full may need a
- * while until somebody can look. */
+/* Carries the command again. It does not run twice: its files, or its shell, hold the result. In a
+ * full sandbox it may take a while until an exec can start. */
 static void carry_again(session *s)
 {
     journal_rec r = s->last;
@@ -353,7 +355,7 @@ static void on_carrier_end(session *s, const exec_end *end)
         return;
     }
     if (news == DETACHED_DEAD_BEFORE && s->frame.len && may_restart(s)) {
-        restart(s); /* and then carry_again() */
+        restart(s); /* carry_again() follows */
         return;
     }
     if (s->run.seq && (news == DETACHED_NEVER || news == DETACHED_DEAD_BEFORE))
@@ -389,7 +391,8 @@ static err *send_rung(session *s, enum rung rung)
     }
 }
 
-/* Its steps take a while to get there, and the last one leaves what carries the command waiting. */
+/* Gives the steps more time, because each is an exec. The last step does not end the exec that
+ * carries the command, so that one is killed here. */
 static void climb_detached(session *s, uint64_t now)
 {
     ladder *l = &s->run.ladder;
@@ -419,7 +422,7 @@ static void climb(session *s, uint64_t now)
     ladder before = r->ladder;
     enum rung rung = ladder_step(&r->ladder, now, s->pid > 1 || session_is_detached(s));
     err *e = send_rung(s, rung);
-    if (e && e->code == ERR_UNAVAILABLE) { /* nothing was sent: a rung counts when it was tried */
+    if (e && e->code == ERR_UNAVAILABLE) { /* nothing was sent: only a step that was tried counts */
         r->ladder = before;
         r->ladder.next_ns = now + RETRY_NS;
     } else if (rung == RUNG_KILL_SHELL) {
@@ -445,7 +448,7 @@ void session_arm(session *s)
         exec_table_timer(s->execs, &s->timer, at);
 }
 
-/* lock held. True: come again at once. */
+/* Lock held. Returns true if it must run again at once. */
 static bool work(session *s, char *chunk)
 {
     exec_state st;
@@ -455,11 +458,12 @@ static bool work(session *s, char *chunk)
         s->retry_ns = 0;
     if (s->run.refused && !s->retry_ns && !command_undo(s))
         s->retry_ns = now + RETRY_NS;
-    /* State before bytes: an end seen here means that every byte of it can be read below. */
+    /* Reads the state before the bytes: if it shows the end, every byte can be read below. */
     exec_get(s->shell, &st);
     bool more = scan(s, chunk);
     more = settle(s) || more;
-    if (exec_table_is_paused(s->execs)) /* nothing is begun or signalled; session_table_wake() */
+    /* Nothing is begun or signalled until session_table_wake(). */
+    if (exec_table_is_paused(s->execs))
         return more;
     if (st.end.how != EXEC_RUNNING && !more && s->life != SESSION_ENDED && !s->retry_ns)
         session_is_detached(s) ? on_carrier_end(s, &st.end) : on_shell_end(s, &st.end);

@@ -1,3 +1,4 @@
+/* The timed steps of ladder.h. */
 #include "session/ladder.h"
 
 #include <stddef.h>
@@ -5,7 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 
-/* How long each has to work. A machine under load takes its time to kill. */
+/* The time each step has to work. A machine under load may be slow to kill. */
 static const struct {
     const char *name;
     uint64_t wait_ns;

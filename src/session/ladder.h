@@ -1,5 +1,5 @@
-/* How a command is made to end: SIGINT, SIGKILL to what it started, SIGKILL to the shell, a new
- * shell. Pure: time comes in, what to do comes out. */
+/* The steps that end a command: SIGINT, SIGKILL to its descendants, SIGKILL to the shell, a new
+ * shell. Pure: the time is a parameter, the result is the step to take. */
 #pragma once
 
 #include <stdbool.h>
@@ -16,12 +16,12 @@ enum rung {
 const char *rung_name(enum rung r); /* NULL for none */
 
 typedef struct ladder {
-    enum rung rung;   /* the one last done */
-    uint64_t next_ns; /* when to look again; 0: not on it, or at its end */
-    bool again;       /* SIGINT once more: the first may have come before the command */
+    enum rung rung;   /* the last step taken */
+    uint64_t next_ns; /* time of the next step; 0: not started, or at the end */
+    bool again;       /* SIGINT is sent twice: the first may come before the command starts */
 } ladder;
-/* young: the command may not have begun yet. Does nothing when it is on its way already. */
+/* Starts the ladder; does nothing if it has been started. young: the command may not run yet. */
 void ladder_start(ladder *l, uint64_t now_ns, bool young);
-/* What to do now; RUNG_NONE: wait until next_ns. Without a shell's pid the two rungs that need it
- * are left out. */
+/* Returns the step to take now; RUNG_NONE: wait until next_ns. If the shell's pid is unknown, skips
+ * the two steps that need it. */
 enum rung ladder_step(ladder *l, uint64_t now_ns, bool shell_known);

@@ -1,4 +1,4 @@
-/* Sessions after a restart: what the journal knows, and what becomes of a command that ran. */
+/* Sessions after a restart: reads them from the journal, and decides about commands that ran. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,7 +27,7 @@ static session *enter(session_table *t, uint64_t id)
     return t->all[t->n++] = session_alloc(t->execs, id);
 }
 
-/* A record of a session whose shell was never begun counts for nothing. */
+/* Returns false if the session's shell was never begun: such a record is ignored. */
 static bool has_shell(session_table *t, uint64_t id)
 {
     exec *x = NULL;
@@ -41,7 +41,8 @@ static bool has_shell(session_table *t, uint64_t id)
     return true;
 }
 
-/* The next one, or the newest once more: carried by another exec, or by one that never began. */
+/* Returns true for the next command, or for the newest once more: carried by another exec, or by
+ * one that never began. */
 static bool fits(const session *s, uint64_t seq)
 {
     return seq == s->ncommands + 1 ||
@@ -72,7 +73,7 @@ static void on_record(void *arg, uint32_t index, const journal_rec *r)
     }
 }
 
-/* The time limit goes on from the wall clock. */
+/* Returns the deadline: the time limit continues by the wall clock. */
 static uint64_t deadline_of(const session *s, const struct journal_command *c)
 {
     if (!c->timeout_ms)
@@ -80,7 +81,7 @@ static uint64_t deadline_of(const session *s, const struct journal_command *c)
     return exec_table_clock(s->execs) + exec_table_left(s->execs, c->real_ns, c->timeout_ms);
 }
 
-/* What the end of the command before it says about the shell: its pid and its depth. */
+/* Takes the shell's pid and depth from the end of the previous command. */
 static void take_before(session *s)
 {
     const struct command_ref *c = s->ncommands > 1 ? &s->commands[s->ncommands - 2] : NULL;
@@ -98,7 +99,7 @@ static void take_before(session *s)
     err_drop(e, "session");
 }
 
-/* Begun and not ended, as the journal has it. */
+/* Takes up a command that the journal shows as begun and not ended. */
 static void take_up(session *s)
 {
     const struct journal_command *c = &s->last.command;
@@ -120,14 +121,14 @@ static void take_up(session *s)
     s->life = SESSION_RUNNING;
 }
 
-/* What the last end says about the shell: where its next output begins, its pid, its depth. */
+/* Takes the shell's state from the last end record: start of its next output, pid, depth. */
 static void take_last(session *s)
 {
     const struct journal_command_end *e = &s->last_end.command_end;
 
     for (int i = 0; i < 2; i++) {
         uint64_t at = e->stop[i] + e->tail[i];
-        if (e->kind == COMMAND_NOT_RUN) /* what lies before its start was cut from it */
+        if (e->kind == COMMAND_NOT_RUN) /* bytes before its start were cut from it */
             at = s->last.command.start[i];
         s->s[i] = (struct stretch){.start = at, .pos = at};
     }
@@ -138,7 +139,7 @@ static void take_last(session *s)
     s->life = SESSION_IDLE;
 }
 
-/* Its frame never came to be: the shell does not know of it. */
+/* Ends a command whose frame was not written whole: the shell does not know of it. */
 static void forget_frame(session *s)
 {
     uint64_t at[2] = {s->s[0].start, s->s[1].start};
@@ -147,15 +148,15 @@ static void forget_frame(session *s)
     s->s[1].stop = at[1];
     FAULT_KILL("session.not_run");
     if (session_is_detached(s))
-        detached_release_unfed(s); /* it waits for the rest */
+        detached_release_unfed(s); /* it waits for the rest of the frame */
     if (!command_finish(s, COMMAND_NOT_RUN, 0))
         return;
     command_start_stretch(s, at);
     s->life = SESSION_IDLE;
 }
 
-/* The exec whose streams are looked at. Of a detached session that of its newest command, unless
- * its shell is newer; one that never began did not carry anything. */
+/* Finds the exec whose streams are read. For a detached session it is the newest command's, unless
+ * the shell is newer. An exec that never began carried nothing. */
 static err *find_shell(session *s, exec **ret_exec)
 {
     bool carried = session_is_detached(s) && s->ncommands;
@@ -188,7 +189,7 @@ static err *take_shell(session *s)
         take_up(s);
     uint64_t base[2] = {s->s[0].start, s->s[1].start};
     exec_set_base(x, base);
-    /* Which shell it is stands at the beginning of its output, if that is still kept. */
+    /* The dialect is stated at the beginning of the shell's output, if that is still kept. */
     s->greeted = here;
     s->dialect = here ? DIALECT_UNKNOWN : s->dialect;
     if (s->run.seq &&
@@ -197,13 +198,14 @@ static err *take_shell(session *s)
           exec_stdin_length(x) < s->last.command.in_offset + s->last.command.in_bytes)))
         forget_frame(s);
     else if (s->run.seq && session_is_detached(s) && st.end.how == EXEC_RUNNING)
-        err_free(exec_feed_read(x, s->last.command.in_bytes, &s->frame)); /* then it has it */
+        /* If this fails, the shell has the frame already. */
+        err_free(exec_feed_read(x, s->last.command.in_bytes, &s->frame));
     else if (session_is_detached(s) && here && s->last_end.type)
         detached_release(s);
     return NULL;
 }
 
-/* The first trailer says which shell it is. */
+/* Learns the dialect from the first trailer. */
 static void look_back(session *s)
 {
     char text[1024];
@@ -224,10 +226,11 @@ static void look_back(session *s)
     s->dialect = t.kind == TRAILER_BASH   ? DIALECT_BASH
                  : t.kind == TRAILER_DASH ? DIALECT_DASH
                                           : DIALECT_ASH;
-    s->after_exit = true; /* maybe: a savepoint too many does no harm */
+    s->after_exit = true; /* perhaps: an unneeded savepoint does no harm */
 }
 
-/* A command with another behind it does not run. Only one whose frame found no room has no end. */
+/* Ends old commands without an end record. A command with a later one does not run; only one whose
+ * frame could not be stored has no end. */
 static err *settle_old(session *s)
 {
     for (size_t i = 0; i + 1 < s->ncommands; i++) {
@@ -255,7 +258,7 @@ err *session_load(session_table *t)
     for (size_t i = 0; i < t->n; i++) {
         session *s = t->all[i];
         LOCK_SCOPE(&s->lock);
-        err_drop(settle_old(s), "session"); /* no room yet: the next start says so */
+        err_drop(settle_old(s), "session"); /* no room yet: done at the next start */
         TRY(take_shell(s));
         if (s->id < exec_table_reset_id(t->execs))
             session_reset(s);

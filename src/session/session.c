@@ -1,4 +1,4 @@
-/* Sessions of a sandbox: open, find, look, close. */
+/* Sessions of a sandbox: open, find, query, close. */
 #include "session/session.h"
 
 #include <signal.h>
@@ -62,7 +62,7 @@ void session_table_wake(session_table *t)
         pump_kick(&t->all[i]->job);
 }
 
-/* lock held. Nothing carries a detached one that could tell. */
+/* Lock held. Ends a detached session here: no exec carries it that could report the end. */
 void session_reset(session *s)
 {
     s->info.flags |= JOURNAL_S_CLOSED;
@@ -181,7 +181,8 @@ void session_take_shell(session *s, exec *x)
     exec_watch_add(x, &s->watch);
 }
 
-/* Without a lock that a watcher wants: the notify only kicks. */
+/* May be called with the session's lock held. exec_unwatch() waits for a running notify, which
+ * takes no session lock. */
 void session_drop_shell(session *s)
 {
     if (!s->shell)
@@ -196,7 +197,7 @@ void session_drop_shell(session *s)
 
 /* ---- starting a shell ---- */
 
-/* bash if it runs, else sh: found out by sh itself, in the same exec. */
+/* Uses bash if it works, else sh. sh itself finds out, in the same exec. */
 #define CHOOSE                                                           \
     "if command -v bash >/dev/null 2>&1 && bash -c : 2>/dev/null; then " \
     "exec bash -c \"$0\"; fi; exec /bin/sh -c \"$0\""
@@ -225,7 +226,8 @@ static char **shell_argv(const char *program, const char *script)
     return argv;
 }
 
-/* The directory of a shell that is started again may have gone: then it starts where it can. */
+/* Builds the shell's script. A restarted shell's directory may be gone: then it starts where it
+ * can. */
 static char *script_of(const session *s)
 {
     CLEANUP(buf_done) buf b = {0};
@@ -253,7 +255,7 @@ err *session_start_shell(session *s, const exec_key *key, bool *ret_replay, exec
     journal_rec r = {.type = JOURNAL_SESSION, .exec = s->id};
     CLEANUP(exec_spec_done) exec_spec spec = {.exec_fd = -1};
 
-    if (!s->info.restarts) /* the kept variables are found by it */
+    if (!s->info.restarts) /* kept variables are found by the token */
         random_bytes(s->info.token, sizeof s->info.token);
     hex_encode(s->info.token, sizeof s->info.token, s->token);
     s->info.real_ns = now_real_ns();
@@ -294,7 +296,7 @@ static session *by_id(session_table *t, uint64_t id)
     return NULL;
 }
 
-/* The live one of this name, or else the last. */
+/* Returns the live session of this name, or else the last one. */
 static session *by_name(session_table *t, const char *name)
 {
     session *found = NULL;
