@@ -1,3 +1,4 @@
+/* Compares the kernel's boot id with the one stored in the state directory. */
 #include "daemon/boot.h"
 
 #include <fcntl.h>
@@ -54,8 +55,8 @@ void boot_remember(int state)
 
 /* ---- who works on it ---- */
 
-/* This directory under this kernel. A copy of it is another: its lock keeps nobody out of this one.
- * NULL: that is not known. */
+/* Returns an identity of this directory under this kernel. A copy differs, because its lock does
+ * not exclude a bothyd on this one. NULL: unknown. */
 static char *place_of(int state)
 {
     CLEANUP(buf_done) buf now = {0};
@@ -82,7 +83,7 @@ err *boot_holder(int state, char **ret_name)
     CLEANUP(freep) char *place = place_of(state), *name = NULL;
     CLEANUP(buf_done) buf line = {0};
 
-    err_free(fs_read(state, HOLDER_NAME, HOLDER_MAX, &line)); /* none is another's */
+    err_free(fs_read(state, HOLDER_NAME, HOLDER_MAX, &line)); /* a missing file does not match */
     if (place && str_starts(buf_cstr(&line), place)) {
         const char *from = buf_cstr(&line) + strlen(place);
         *ret_name = xstrndup(from, strcspn(from, "\n"));

@@ -1,17 +1,18 @@
-/* Which start of the machine the state belongs to: after another one nothing that ran can be there.
- */
+/* Tells whether the machine was restarted since the state was written: then nothing that ran can
+ * still be there. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "base/err.h"
 
-/* The machine was started since boot_remember(); false if that is not known. */
+/* Returns true if the machine was restarted since boot_remember(); false if not, or unknown. */
 bool boot_is_new(int state);
-/* Returns true if it was not; false if that is not known. */
+/* Returns true if it was not restarted; false if it was, or unknown. */
 bool boot_is_same(int state);
-/* When everything of before has been settled. */
+/* Records this boot. Called when everything from before the restart has been settled. */
 void boot_remember(int state);
-/* A name for whoever works on this state: the same until the machine is started again, and of no
- * copy of it. The state's lock is held, so whoever had the name before is dead. */
+/* Returns a name for the bothyd that uses this state directory. It stays the same until the machine
+ * restarts, and a copy of the directory gets another. The caller holds the state's lock, so a
+ * previous holder of the name is dead. */
 err *boot_holder(int state, char **ret_name) ERR_MUST;

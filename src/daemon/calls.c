@@ -1,3 +1,4 @@
+/* The allow list of system calls, as seccomp filters. */
 #include "daemon/calls.h"
 
 #include <sched.h>
@@ -37,7 +38,7 @@ static const int ALLOWED[] = {
     SCMP_SYS(ftruncate),
     SCMP_SYS(getcwd),
     SCMP_SYS(getdents64),
-    SCMP_SYS(ioctl), /* devices are Landlock's to refuse */
+    SCMP_SYS(ioctl), /* Landlock refuses devices */
     SCMP_SYS(link),
     SCMP_SYS(linkat),
     SCMP_SYS(lseek),
@@ -80,7 +81,7 @@ static const int ALLOWED[] = {
     SCMP_SYS(utimensat),
     SCMP_SYS(write),
     SCMP_SYS(writev),
-    /* sockets; which families, below */
+    /* sockets; the families are below */
     SCMP_SYS(accept),
     SCMP_SYS(accept4),
     SCMP_SYS(bind),
@@ -122,7 +123,7 @@ static const int ALLOWED[] = {
     SCMP_SYS(timerfd_gettime),
     SCMP_SYS(timerfd_settime),
     SCMP_SYS(times),
-    /* memory; what becomes code, MDWE refuses */
+    /* memory; MDWE refuses to make it executable */
     SCMP_SYS(brk),
     SCMP_SYS(madvise),
     SCMP_SYS(mincore),
@@ -133,7 +134,7 @@ static const int ALLOWED[] = {
     SCMP_SYS(msync),
     SCMP_SYS(munlock),
     SCMP_SYS(munmap),
-    /* threads, signals, ourselves */
+    /* threads, signals, own process */
     SCMP_SYS(arch_prctl),
     SCMP_SYS(capget),
     SCMP_SYS(exit),
@@ -181,7 +182,7 @@ static const int ALLOWED[] = {
     SCMP_SYS(uname),
     SCMP_SYS(wait4),
     SCMP_SYS(waitid),
-    /* starting skopeo, and building its walls */
+    /* starting skopeo, and confining it */
     SCMP_SYS(execve),
     SCMP_SYS(landlock_add_rule),
     SCMP_SYS(landlock_create_ruleset),
@@ -214,7 +215,7 @@ err *calls_no_programs(void)
     return filter_load(&f, false);
 }
 
-/* It asks and is answered; what it opens for reading and writing is Landlock's to say. */
+/* skopeo only sends requests. Landlock decides which files it opens. */
 static const int NOT_SKOPEO[] = {
     SCMP_SYS(accept),     SCMP_SYS(accept4),           SCMP_SYS(chown),
     SCMP_SYS(fchown),     SCMP_SYS(fchownat),          SCMP_SYS(listen),

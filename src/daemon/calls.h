@@ -4,10 +4,11 @@
 
 #include "base/err.h"
 
-/* For the whole process and what it starts. Every other call answers ENOSYS, on which libraries
- * fall back to older calls, as they must from clone3, whose flags no filter can read. */
+/* Loads the filter for the whole process and the programs it starts. Every other call returns
+ * ENOSYS, on which libraries fall back to older calls. For clone3 they must, because no filter can
+ * read its flags. */
 err *calls_all(void) ERR_MUST;
-/* Above it, for threads that start no program. */
+/* Adds a filter for threads that start no program. */
 err *calls_no_programs(void) ERR_MUST;
-/* Above calls_all(), for skopeo. */
+/* Adds to calls_all() a filter for skopeo. */
 err *calls_skopeo(void) ERR_MUST;

@@ -1,3 +1,4 @@
+/* The configuration table: values, overrides, defaults and rules between keys. */
 #include "daemon/config.h"
 
 #include <ctype.h>
@@ -45,7 +46,7 @@ static bool to_number(enum config_type type, const char *text, uint64_t *ret)
         return str_to_bytes(text, ret);
     case CONFIG_IS_TIME:
         return str_to_duration_ms(text, ret);
-    default: /* seconds as milliseconds are thousandths of a plain number, too */
+    default: /* a plain number parses as seconds, and its milliseconds are the thousandths */
         return text[strspn(text, "0123456789.")] == 0 && str_to_duration_ms(text, ret);
     }
 }
@@ -161,8 +162,8 @@ err *config_find(const char *section, const char *key, const config_row **ret_ro
 
 /* ---- overrides ---- */
 
-/* BOTHY_LISTEN_TCP=… A variable that begins with no section's name is not ours: BOTHY_SOCKET is
- * the command line's. */
+/* Applies BOTHY_LISTEN_TCP=… Skips a variable that begins with no section's name: BOTHY_SOCKET
+ * belongs to the command line. */
 static err *override_one(const char *pair, config *c)
 {
     const char *name = pair + strlen("BOTHY_"), *eq = strchr(pair, '=');
@@ -258,7 +259,8 @@ err *config_check(const config *c)
     return NULL;
 }
 
-/* One that is there and cannot be read is an error: its walls and quotas would be left out. */
+/* Loads a file. If it exists but cannot be read, that is an error: its limits and restrictions
+ * would be missing. */
 static err *load_file(const char *path, bool must_exist, config *c)
 {
     CLEANUP(buf_done) buf text = {0};
@@ -273,7 +275,7 @@ static err *load_file(const char *path, bool must_exist, config *c)
     return config_parse(path, text.p, text.len, c);
 }
 
-/* A request has no part in this. */
+/* Adds the remedy of a configuration error, in place of one for requests. */
 static err *of_config(err *e)
 {
     return !e || e->remedy ? e
@@ -304,7 +306,7 @@ err *config_load_over(config_preset *preset, const char *path, bool must_exist, 
     return NULL;
 }
 
-/* E2B's SDKs ask for two if nothing is named; on a smaller machine that is only a higher quota. */
+/* E2B's SDKs ask for two if none is named; on a smaller machine that is only a higher quota. */
 #define CORES_LEAST 2u
 
 static uint32_t mib_of(uint64_t bytes)

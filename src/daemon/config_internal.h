@@ -1,4 +1,4 @@
-/* The table as data, between config.c and config_yaml.c. */
+/* The configuration table as data, shared by config.c and config_yaml.c. */
 #pragma once
 
 #include "daemon/config.h"
@@ -15,7 +15,7 @@ enum config_type {
 
 typedef struct config_row {
     const char *section;
-    const char *key; /* NULL: the section itself */
+    const char *key; /* NULL: this row is the section itself */
     enum config_type type;
     size_t at;
     const char *preset;
@@ -32,5 +32,5 @@ extern const size_t CONFIG_NROWS;
 err *config_find_section(const char *section, const char **ret_section) ERR_MUST;
 err *config_find(const char *section, const char *key, const config_row **ret_row) ERR_MUST;
 err *config_set(const config_row *r, const char *text, config *c) ERR_MUST;
-/* As it would be written in the file: "64m", "1h", "0.5". */
+/* Formats a number as in the file: "64m", "1h", "0.5". */
 char *config_number_text(enum config_type type, uint64_t v);

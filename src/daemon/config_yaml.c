@@ -1,6 +1,6 @@
-/* The file, read and written. The grammar is small on purpose: a mapping of sections, each a
- * mapping of keys to scalars; registries have a mapping for each host. Everything else YAML can do
- * is refused with its line. */
+/* Reads and writes the configuration file. The grammar is small on purpose: a mapping of sections,
+ * each a mapping of keys to scalars; registries have a mapping for each host. All other YAML is
+ * refused with its line number. */
 #include <string.h>
 #include <yaml.h>
 
@@ -13,7 +13,7 @@ typedef struct reader {
     yaml_event_t event; /* the current one; deleted before the next */
     const char *file;
     config *config;
-    bool *seen; /* one for each row: a key may stand once */
+    bool *seen; /* one for each row: a key may appear once */
 } reader;
 
 static size_t line_of(const reader *r)
@@ -31,7 +31,7 @@ __attribute__((format(printf, 2, 3))) static err *refuse(const reader *r, const 
     return err_new(ERR_INVALID_REQUEST, "%s:%zu: %s", r->file, line_of(r), what);
 }
 
-/* Puts the file and the line before what another function found. */
+/* Prefixes an error of another function with file and line. */
 static err *at_line(const reader *r, err *e)
 {
     return err_wrap(e, "%s:%zu", r->file, line_of(r));
@@ -59,7 +59,7 @@ static err *check_plain(const reader *r, const yaml_char_t *anchor, const yaml_c
     return NULL;
 }
 
-/* The current event must be a scalar; the text belongs to it. */
+/* Reads the current event, which must be a scalar. The text belongs to the event. */
 static err *scalar(const reader *r, const char *what, const char **ret_text)
 {
     if (r->event.type != YAML_SCALAR_EVENT)
@@ -80,7 +80,7 @@ static err *begin_mapping(const reader *r, const char *what)
     return check_plain(r, r->event.data.mapping_start.anchor, r->event.data.mapping_start.tag);
 }
 
-/* The current event is a scalar that says nothing. */
+/* Returns true if the current event is an empty or null scalar. */
 static bool is_null(const reader *r)
 {
     const char *text = (const char *)r->event.data.scalar.value;
@@ -241,7 +241,7 @@ static err *read_section(reader *r)
         return refuse(r, "section '%s' is there twice", section);
     r->seen[row - CONFIG_ROWS] = true;
     TRY(next(r));
-    /* A section whose keys are all commented out. */
+    /* all keys of the section are commented out */
     if (r->event.type == YAML_SCALAR_EVENT) {
         TRY(scalar(r, section, &text));
         if (is_null(r))
@@ -261,7 +261,7 @@ static err *read_stream(reader *r)
         return NULL;
     TRY(next(r)); /* the document */
     if (r->event.type == YAML_SCALAR_EVENT && !*(const char *)r->event.data.scalar.value)
-        return scalar(r, "the file", &text); /* only comments */
+        return scalar(r, "the file", &text); /* the file has only comments */
     TRY(begin_mapping(r, "the file"));
     for (;;) {
         TRY(next(r));
@@ -300,7 +300,7 @@ static const unit SIZES[] = {
     {"t", UINT64_C(1) << 40}, {"g", 1u << 30}, {"m", 1u << 20}, {"k", 1u << 10}, {"", 1}};
 static const unit TIMES[] = {{"d", 86400000}, {"h", 3600000}, {"m", 60000}, {"s", 1000}, {"ms", 1}};
 
-/* The largest unit that leaves no rest. */
+/* Uses the largest unit that divides the value. */
 static char *in_units(uint64_t v, const unit *units)
 {
     while (units->factor > 1 && (!v || v % units->factor))
@@ -324,7 +324,7 @@ char *config_number_text(enum config_type type, uint64_t v)
     }
 }
 
-/* Wrapped at 96 columns, each line with the prefix. */
+/* Wraps at 96 columns; each line has the prefix. */
 static void comment(buf *out, const char *prefix, const char *text)
 {
     while (*text) {
@@ -337,8 +337,9 @@ static void comment(buf *out, const char *prefix, const char *text)
     }
 }
 
-/* A JSON string, which YAML takes but for what it counts as a line's end or as no character: NEL,
- * the separators, DEL and its kin, the mark of byte order. Those are escaped, too. */
+/* Writes a JSON string. YAML accepts it except for characters that YAML treats as line ends or as
+ * invalid: NEL, the line separators, DEL and similar, the byte order mark. Those are escaped, too.
+ */
 static void print_text(buf *out, const char *text)
 {
     CLEANUP(buf_done) buf json = {0};

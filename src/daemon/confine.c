@@ -1,3 +1,4 @@
+/* Builds the Landlock rules and filters, and runs the thread that starts skopeo. */
 #include "daemon/confine.h"
 
 #include <errno.h>
@@ -16,12 +17,12 @@
 #include "daemon/calls.h"
 
 #define SKOPEO_FILES 256
-#define SKOPEO_FSIZE (UINT64_C(64) << 20) /* from registries: layers go through pipes */
+#define SKOPEO_FSIZE (UINT64_C(64) << 20) /* for data from registries: layers go through pipes */
 
 /* ---- rules that grow ---- */
 
 typedef struct rules {
-    landlock_rule *v; /* their paths are owned */
+    landlock_rule *v; /* owns the paths */
     size_t n;
 } rules;
 
@@ -32,7 +33,7 @@ static void rules_done(rules *r)
     free(r->v);
 }
 
-/* The path is taken; NULL is none. */
+/* Adds a rule. Takes ownership of path; NULL adds nothing. */
 static void rule(rules *r, char *path, unsigned rights, bool optional)
 {
     if (!path)
@@ -48,16 +49,16 @@ static char *directory_of(const char *path)
     return slash ? xstrndup(path, (size_t)(slash - path) + (slash == path)) : NULL;
 }
 
-/* Whole directories, because files in them are replaced while we run, and a rule holds for the file
- * that was there. What others may not read there stays unreadable by its mode. */
+/* Whole directories, because files in them are replaced while bothyd runs, and a rule holds for the
+ * file that was there. Files there that others may not read stay protected by their mode. */
 static const char *const READABLE[] = {
     "/etc", /* name service, certificates, users */
     "/usr",
     "/lib",
     "/lib64",                   /* libraries that are loaded late; certificates */
-    "/var/lib/ca-certificates", /* elsewhere than in Debian */
+    "/var/lib/ca-certificates", /* in other distributions than Debian */
     "/var/lib/sss/mc",
-    "/dev/urandom", /* name service by sssd; Go before it knew getrandom */
+    "/dev/urandom", /* sssd's name service; Go before it knew getrandom */
 };
 static const char *const LOADERS[] = {"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1",
                                       "/lib/ld-musl-x86_64.so.1", "/lib/ld-musl-aarch64.so.1"};
@@ -67,11 +68,11 @@ static void add_common(rules *r)
     for (size_t i = 0; i < ARRAY_LEN(READABLE); i++)
         rule(r, xstrdup(READABLE[i]), LANDLOCK_READ, true);
     rule(r, xstrdup("/dev/null"), LANDLOCK_READ | LANDLOCK_WRITE, true);
-    CLEANUP(freep) char *resolv = realpath("/etc/resolv.conf", NULL); /* often a link to /run */
+    CLEANUP(freep) char *resolv = realpath("/etc/resolv.conf", NULL); /* often a link into /run */
     rule(r, directory_of(resolv), LANDLOCK_READ, true);
 }
 
-/* "/srv:/images" */
+/* Adds each directory of a list like "/srv:/images". */
 static void add_local(rules *r, const char *list)
 {
     for (const char *at = list; *at; at += strspn(at, ":")) {
@@ -104,7 +105,7 @@ static char *find_program(const char *name)
     return NULL;
 }
 
-/* For bothyd by directory: an upgrade replaces the files. */
+/* Adds skopeo and the loaders. For bothyd by directory, because an upgrade replaces the files. */
 static void add_programs(rules *r, bool by_directory)
 {
     CLEANUP(freep) char *skopeo = find_program(cfg->images_skopeo);
@@ -121,7 +122,8 @@ static void add_programs(rules *r, bool by_directory)
     }
 }
 
-/* What goes into containers, and how a cluster is reached; both are replaced while we run. */
+/* Adds the directories of the programs for containers, or of a cluster's credentials; both are
+ * replaced while bothyd runs. */
 static void add_engine(rules *r)
 {
     if (str_eq(cfg->backend_name, "docker")) {
@@ -182,7 +184,7 @@ typedef struct order {
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    order *waiting; /* one at a time; the others wait for the place */
+    order *waiting; /* one at a time; others wait until it is done */
 } starter = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static err *enclose_skopeo(const order *o)
@@ -203,7 +205,8 @@ static err *enclose_skopeo(const order *o)
                            .scoped = true});
 }
 
-/* Limits are set when it is there already: posix_spawn has none. It has asked nobody yet. */
+/* Starts skopeo. Its limits are set after the start, because posix_spawn has none; it has contacted
+ * no one yet. */
 static err *launch_confined(const order *o)
 {
     TRY(enclose_skopeo(o));
@@ -223,7 +226,7 @@ static void *launch(void *arg)
     return NULL;
 }
 
-/* A thread for each program: a domain cannot be left. */
+/* Uses a thread for each program, because a thread cannot leave a Landlock domain. */
 static void launch_apart(order *o)
 {
     pthread_t thread;
@@ -270,8 +273,8 @@ err *confine_start(const spawn_spec *spec, const char *scratch, bool local, pid_
 
 /* ---- all of it ---- */
 
-/* A hurdle that the kernel does not have is no reason not to serve; 'bothy doctor' tells it, too.
- */
+/* Logs which features the kernel lacks. That is no reason not to serve; 'bothy doctor' reports it,
+ * too. */
 static void tell(bool code)
 {
     if (!landlock_abi())

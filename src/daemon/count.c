@@ -1,3 +1,4 @@
+/* The metrics of bothyd's process and its disk. */
 #include "daemon/count.h"
 
 #include <sys/statvfs.h>

@@ -1,5 +1,5 @@
-/* What bothyd says about itself in its metrics: version, process, disk. */
+/* Metrics of bothyd itself: version, process, disk. */
 #pragma once
 
-/* state: a descriptor of the state directory, for ever. */
+/* state: descriptor of the state directory; must stay open. */
 void daemon_metrics(int state, const char *version);

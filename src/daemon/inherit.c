@@ -1,3 +1,4 @@
+/* Takes the descriptors that LISTEN_FDS announces. */
 #include "daemon/inherit.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 
 #define FIRST_FD 3
 
-/* There is one thread yet. */
+/* Call while there is one thread. */
 static bool take_number(const char *name, uint64_t max, uint64_t *ret)
 {
     const char *text = getenv(name); /* NOLINT(concurrency-mt-unsafe) */

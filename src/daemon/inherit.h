@@ -1,6 +1,6 @@
-/* Listening sockets that somebody gave us (systemd's socket units, or any parent that speaks the
- * same: LISTEN_FDS of them from descriptor 3 on, for the process LISTEN_PID). They are held by the
- * giver, too: while bothyd is replaced, who connects waits. */
+/* Listening sockets passed to bothyd by systemd's socket units, or by any parent that uses the same
+ * protocol: LISTEN_FDS of them from descriptor 3 on, for the process LISTEN_PID. The parent keeps
+ * them, too: while bothyd is replaced, clients that connect wait. */
 #pragma once
 
 #include "base/err.h"
@@ -13,5 +13,6 @@ typedef struct inherited {
     unsigned n;
 } inherited;
 
-/* Takes what was given, none included. Before there are threads; the variables are removed. */
+/* Takes the passed sockets; there may be none. Call before there are threads; removes the
+ * variables. */
 err *inherit_listeners(inherited *ret_listeners) ERR_MUST;

@@ -1,3 +1,4 @@
+/* Copies bothy-kit into a sealed memory file. */
 #include "daemon/kit.h"
 
 #include <errno.h>
@@ -16,8 +17,8 @@
 #endif
 #define KIT_MAX (16u << 20)
 #define SEALS   (F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)
-/* May be run by everybody and read by nobody but us: the kernel then lets nobody in a sandbox trace
- * or dump the process, root there included. */
+/* Everyone may run it, but only bothyd may read it: the kernel then lets no process in a sandbox
+ * trace or dump it, not even root there. */
 #define KIT_MODE 0111
 
 static int memory_file(void)
@@ -28,7 +29,8 @@ static int memory_file(void)
                                      : fd;
 }
 
-/* The writer's descriptor could write until it is sealed; sandboxes get one that only reads. */
+/* Seals the file and opens it again. The writer's descriptor could write until it is sealed;
+ * sandboxes get a read-only one. */
 static err *seal(int fd, int *ret_fd)
 {
     CLEANUP(freep) char *path = str_printf("/proc/self/fd/%d", fd);

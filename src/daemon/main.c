@@ -1,4 +1,4 @@
-/* bothyd: wiring. The order of opening is the order of the layers; see README.md. */
+/* bothyd: wiring. Parts are opened in the order of the layers; see README.md. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -48,12 +48,13 @@
 #    define BOTHY_VERSION "0"
 #endif
 #define FAILURE_FILE "bothyd.failure"     /* cli/doctor_checks.c reads it */
-#define DISK_MIN     (UINT64_C(64) << 20) /* below it /readyz says disk_full */
+#define DISK_MIN     (UINT64_C(64) << 20) /* /readyz reports disk_full below this */
 
-/* Everything the daemon owns, in the order it is opened; closed the other way round. */
+/* Everything the daemon owns, in the order of opening. Nothing is closed: main() ends with _exit().
+ */
 typedef struct node {
     config cfg;
-    bool user; /* of one user: no node, no warden */
+    bool user; /* for one user: no node, no warden */
     int state, lock, spool, staging, registries, kit;
     store *store;
     backend *backend;
@@ -61,12 +62,12 @@ typedef struct node {
     exec_hub *execs;
     engine *engine;
     rest *rest;
-    e2b *e2b;       /* NULL: switched off */
+    e2b *e2b;       /* NULL: disabled */
     swerex *swerex; /* likewise */
     mcp *mcp;       /* likewise */
     const char **operations;
     server *server;
-    inherited given; /* listeners */
+    inherited given; /* inherited listeners */
 } node;
 
 /* ---- what we must not have ---- */
@@ -148,7 +149,7 @@ static err *open_images(node *n)
                            &n->images);
 }
 
-/* A cluster's nodes are not this machine. */
+/* Returns the most a sandbox may have. On Kubernetes this machine's size does not count. */
 static limits limits_most(const config *c)
 {
     struct sysinfo si;
@@ -242,7 +243,7 @@ static err *tcp_socket(const struct addrinfo *a, int *ret_fd)
     return NULL;
 }
 
-/* "127.0.0.1:7070", "[::1]:7070": addresses only, names are not looked up. */
+/* Listens on "127.0.0.1:7070" or "[::1]:7070". Takes addresses only; names are not resolved. */
 static err *listen_tcp(node *n)
 {
     const char *text = n->cfg.listen_tcp, *colon = strrchr(text, ':');
@@ -268,7 +269,7 @@ static err *listen_tcp(node *n)
     return NULL;
 }
 
-/* What we were given goes before what the configuration names, each sort by itself. */
+/* Listens. For each kind, inherited sockets replace those that the configuration names. */
 static err *listen_all(node *n, gid_t group)
 {
     bool given[2] = {0};
@@ -300,7 +301,7 @@ static gid_t group_id(const char *name)
 
 static bool is_read_only(const node *n, const struct statvfs *v)
 {
-    /* A file system that found itself damaged does not always say so in its flags. */
+    /* A damaged file system does not always show it in its flags. */
     return v->f_flag & ST_RDONLY ||
            (utimensat(n->state, "lock", NULL, 0) && (errno == EROFS || errno == EIO));
 }
@@ -346,7 +347,8 @@ static err *check_refill(const node *n, const pool_status *p)
                       "Look into the warden's log; sandboxes that run are not concerned.");
 }
 
-/* As long as slots are ready sandboxes come of them: but what they write has no place either. */
+/* Reports a full or read-only disk of the warden. Ready slots still become sandboxes, but these
+ * cannot write either. */
 static err *check_warden_disk(const node *n, const pool_status *p)
 {
     (void)n;
@@ -363,7 +365,8 @@ static err *check_warden_disk(const node *n, const pool_status *p)
     return NULL;
 }
 
-/* The warden raises them unless it was told not to, or /proc/sys is read-only. */
+/* Checks the sysctls. The warden raises them unless it was told not to, or /proc/sys is read-only.
+ */
 static err *check_sysctls(const node *n, const pool_status *p)
 {
     CLEANUP(closep) int proc = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -386,8 +389,9 @@ static err *check_sysctls(const node *n, const pool_status *p)
         "sysctl -w%s", buf_cstr(&remedy));
 }
 
-/* Each sandbox has a connection to its init; each of its running commands two or three pipes and a
- * file. Planned for: one such command in each, and a quarter of the connections we accept. */
+/* Checks the descriptor limit. Each sandbox has a connection to its init; each running command has
+ * two or three pipes and a file. Assumes one such command in each, and a quarter of the accepted
+ * connections. */
 static err *check_descriptors(const node *n, const pool_status *p)
 {
     struct rlimit r;
@@ -412,11 +416,11 @@ static err *ready(void *arg, size_t i, const pool_status *pool, const char **ret
     static const struct {
         const char *name;
         err *(*check)(const node *n, const pool_status *p);
-        bool warns; /* worth a look, no reason to take no work */
+        bool warns; /* a warning that does not make bothyd unready */
     } CHECKS[] = {
         {"disk", check_disk, false},
         {"spools", check_spools, false},
-        /* From here on of the pool: not made without one. */
+        /* The rest is about the pool: skipped without one. */
         {"refill", check_refill, true},
         {"warden_disk", check_warden_disk, false},
         {"sysctls", check_sysctls, true},
@@ -441,8 +445,8 @@ static void on_signal(int signo)
     server_stop(running);
 }
 
-/* E2B's headers and hosts go before native paths: they name the server inside, and its paths are
- * its own. */
+/* Chooses the door. E2B's headers and hosts go before native paths: they name a server inside a
+ * sandbox, and all paths belong to it. */
 static err *dispatch(void *arg, request *rq, response *rs)
 {
     node *n = arg;
@@ -542,7 +546,7 @@ static size_t list_len(const char *const *list)
     return n;
 }
 
-/* One list for the server. The place of the first of these. */
+/* Appends to the server's one list of operations. Returns the index of the first new one. */
 static size_t add_operations(node *n, const char *const *more)
 {
     size_t have = n->operations ? list_len((const char *const *)n->operations) : 0;
@@ -639,7 +643,7 @@ static err *restore(node *n, const char *path)
 
 /* ---- why it did not start ---- */
 
-#define STATUS_HOPELESS 3 /* another start comes to the same: units do not try it */
+#define STATUS_HOPELESS 3 /* another start would fail too: units do not retry */
 
 static bool is_hopeless(const err *e)
 {
@@ -647,7 +651,8 @@ static bool is_hopeless(const err *e)
            str_eq(e->kind, "damaged");
 }
 
-/* Beside the socket, where 'bothy doctor' looks when nobody answers. e NULL: it did. */
+/* Writes the failure beside the socket, where 'bothy doctor' finds it if bothyd does not answer. e
+ * NULL: started, removes the file. */
 static void tell(const config *c, const err *e)
 {
     CLEANUP(freep) char *path = xstrdup(str_or(c->listen_socket, "")); /* "": no configuration */
@@ -733,7 +738,7 @@ int main(int argc, char **argv)
     if (optind < argc)
         return usage(stderr, 2);
     signal(SIGPIPE, SIG_IGN);
-    /* libarchive reads and writes names by the locale: in this one bytes stay bytes.
+    /* libarchive converts names by the locale: in this one bytes stay unchanged.
      * NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
     setlocale(LC_CTYPE, "C.UTF-8");
     CLEANUP(freep) char *own = n.user ? home_config() : xstrdup(CONFIG_PATH);
@@ -752,7 +757,7 @@ int main(int argc, char **argv)
         if (!backup)
             tell(&n.cfg, failure);
     }
-    /* Threads of the parts may still be at work; sandboxes do not need us to tidy up. */
+    /* Exits without cleanup: threads may still be at work, and sandboxes do not depend on it. */
     fflush(NULL);
     _exit(!failure ? 0 : is_hopeless(failure) ? STATUS_HOPELESS : 1);
 }

@@ -1,3 +1,4 @@
+/* Makes the backend, and keeps the key for the secrets of containers and pods. */
 #include "daemon/provide.h"
 
 #include <errno.h>
@@ -22,7 +23,8 @@ static err *make_key(int state_dir, uint8_t ret_key[BACKEND_KEY_LEN])
     return fs_write(state_dir, KEY_FILE, ret_key, BACKEND_KEY_LEN, 0600, true);
 }
 
-/* Sandboxes that live know secrets made from it: without the file they are out of reach. */
+/* Loads the key, or makes it. Live sandboxes have secrets derived from it: if the file is lost,
+ * they cannot be reached. */
 static err *load_key(int state_dir, uint8_t ret_key[BACKEND_KEY_LEN])
 {
     CLEANUP(buf_done) buf text = {0};
@@ -44,7 +46,8 @@ static err *load_key(int state_dir, uint8_t ret_key[BACKEND_KEY_LEN])
     return NULL;
 }
 
-/* Two users of an engine may both have the cell b000: what is ours bears a mark of our key. */
+/* Returns the label of our containers. Two users of one engine may both have the cell b000, so it
+ * contains a hash of our key. */
 static char *label_of(const config *c, const uint8_t key[BACKEND_KEY_LEN])
 {
     uint8_t mac[SHA256_LEN];

@@ -1,3 +1,4 @@
+/* Restores a backup of the store and reports it. */
 #include "daemon/restore.h"
 
 #include <dirent.h>

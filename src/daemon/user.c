@@ -1,3 +1,4 @@
+/* Defaults of a user's bothyd, and its exit when it is idle. */
 #include "daemon/user.h"
 
 #include <errno.h>
@@ -16,7 +17,7 @@
 
 /* ---- places ---- */
 
-/* The text is taken. */
+/* Takes ownership of value. */
 static void set(char **key, char *value)
 {
     free(*key);
@@ -63,16 +64,17 @@ static err *leave_way(const config *c, int state_dir)
 
 /* ---- nothing to do ---- */
 
-#define LEAVE_MS 50 /* until whoever has connected is accepted */
+#define LEAVE_MS 50 /* time to accept clients that have already connected */
 
 static struct {
     user_watch of;
     uint64_t idle_ms;
     char *socket;
-    uint64_t accepted; /* connections, until the last look */
+    uint64_t accepted; /* connections at the last check */
 } watched;
 
-/* Now, or since the last look: most requests are shorter than what lies between two. */
+/* Returns true if bothyd is in use, or was since the last check: most requests are shorter than the
+ * interval. */
 static bool is_used(void)
 {
     engine_counts n = engine_count(watched.of.engine);
@@ -90,14 +92,14 @@ static void nap(uint64_t ms)
         NULL);
 }
 
-/* Out of sight first: whoever comes then starts another, which waits for our lock, and whoever has
- * connected before is not left without an answer. False: somebody had. */
+/* Moves the socket aside first: a client that comes then starts another bothyd, which waits for our
+ * lock. A client that connected before must get an answer. Returns false if there was one. */
 static bool leave(void)
 {
     CLEANUP(freep) char *aside = str_printf("%s.leaving", watched.socket);
 
     if (rename(watched.socket, aside))
-        return true; /* somebody has removed it: nobody finds us */
+        return true; /* already removed: clients cannot find us */
     nap(LEAVE_MS);
     if (is_used()) {
         if (!rename(aside, watched.socket))
@@ -108,7 +110,7 @@ static bool leave(void)
     return true;
 }
 
-/* Containers that wait for the next create are of no use without us. */
+/* Removes the containers kept for the next create: without bothyd they are of no use. */
 static void drop_warm(backend *b)
 {
     pool_status status;

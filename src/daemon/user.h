@@ -1,7 +1,7 @@
-/* bothyd --user: a bothyd of one user, on Docker or Podman, without a node.
+/* bothyd --user: a bothyd for one user, on Docker or Podman, without a node.
  *
- * Its places are base/home.h's; single by the lock of its state directory, as every bothyd. It ends
- * by itself when it has had nothing to do for user.idle_exit, because nobody started it on purpose:
+ * Its paths come from base/home.h. As with every bothyd, the lock of its state directory makes it
+ * the only one. It exits after user.idle_exit without work, because the user did not start it:
  * 'bothy' does, when none answers (cli/user.c). */
 #pragma once
 
@@ -9,15 +9,16 @@
 #include "engine/engine.h"
 #include "net/server.h"
 
-/* A config_preset: state, socket, backend, and programs that lie beside us. */
+/* Sets the defaults, as config_preset: state, socket, backend, and programs that lie beside bothyd.
+ */
 void user_preset(config *c);
-/* Makes the directories, 0700. */
+/* Creates the directories, mode 0700. */
 err *user_prepare(const config *c) ERR_MUST;
 
 typedef struct user_watch {
     engine *engine;
     server *server;
 } user_watch;
-/* When it listens: leaves the way to the socket in the state directory, for callers who have
- * another $XDG_RUNTIME_DIR or none, and watches for having nothing to do. */
+/* Called when bothyd listens. Leaves a link to the socket in the state directory, for callers with
+ * another $XDG_RUNTIME_DIR or none. Starts to watch for idleness. */
 err *user_begin(const config *c, int state_dir, const user_watch *w) ERR_MUST;
