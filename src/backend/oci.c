@@ -82,7 +82,7 @@ static uint32_t spawn_flags(const exec_spec *s, int keep_fd)
            (s->setuid ? SP_F_SETUID : 0);
 }
 
-/* Duplicates behind fds[*n]; what was there is closed when it fails. */
+/* Appends a duplicate of fd to fds, unless fd is negative. On failure closes all of fds. */
 static err *dup_behind(int fd, int *fds, size_t *n)
 {
     if (fd < 0)
@@ -137,7 +137,8 @@ static err *oci_signal(box *x, const signal_spec *s)
     return oci_box_push(x, oci_out_op(&op, s->cookie));
 }
 
-/* A box that is gone has nothing to close or forget. */
+/* Queues a record without an answer. Ignores errors: a box that is gone has nothing to close or
+ * forget. */
 static void tell(box *x, struct sp_op op)
 {
     err_free(oci_box_push(x, oci_out_op(&op, 0)));
@@ -155,7 +156,7 @@ static void oci_ack(box *x, uint64_t id, uint32_t mask)
 
 static void oci_received(box *x, uint64_t id, int stream, uint64_t offset)
 {
-    (void)x, (void)id, (void)stream, (void)offset; /* splice moves bytes and position in one step */
+    (void)x, (void)id, (void)stream, (void)offset; /* splice moves bytes and offset in one step */
 }
 
 static err *frames_only(void)
@@ -175,7 +176,7 @@ static err *oci_resize(box *x, uint64_t id, uint16_t rows, uint16_t cols)
     return frames_only();
 }
 
-/* ---- the rest of the warden ---- */
+/* ---- other requests to the warden ---- */
 
 static enum cap_level oci_network(backend *b)
 {
@@ -214,8 +215,8 @@ static err *oci_destroy(backend *b, const char *id)
         &r);
     if (!r.errnum || (!r.local && (r.errnum == ENOENT || r.errnum == ESRCH)))
         return NULL;
-    /* The warden is away, or did not understand. Whoever asked goes on as if it were done: it will
-     * be, and to destroy twice does no harm. */
+    /* The warden is away, or refused. The caller continues as if it were done, so destroy later:
+     * repeating it does no harm. */
     if (r.errnum != ECANCELED)
         oci_destroy_soon(b, id);
     return oci_call_error(&r, "cannot destroy the sandbox");
@@ -274,7 +275,7 @@ static err *oci_unpack(backend *b, const uint8_t diff_id[32], int format, int bl
                                   .timeout_ms = UNPACK_MS,
                                   .once = true},
                     &r);
-    if (r.errnum == EBADMSG && !r.local) /* the layer's own fault, as the text says */
+    if (r.errnum == EBADMSG && !r.local) /* the layer itself is at fault; the text says how */
         return err_because(err_sys(ERR_IMAGE_UNSUPPORTED, EBADMSG, "a layer was refused"), "%s",
                            r.text);
     if (r.errnum == EILSEQ && !r.local)
@@ -317,7 +318,7 @@ static err *oci_image(backend *b, const uint8_t image[32], const uint8_t (*diff_
                     &(warden_ask){.type = WP_IMAGE,
                                   .body = {{&ask, sizeof ask}, {(void *)diff_ids, n * 32}},
                                   .fd = -1,
-                                  .timeout_ms = UNPACK_MS}, /* the disk gets all of them first */
+                                  .timeout_ms = UNPACK_MS}, /* the disk gets all layers first */
                     &r);
     if (r.errnum == EBADMSG && !r.local)
         return err_because(err_sys(ERR_IMAGE_UNSUPPORTED, EBADMSG, "the image was refused"), "%s",
@@ -412,7 +413,7 @@ static err *oci_pool(backend *b, const pool_marks *set, pool_status *ret_status)
         return err_new(ERR_INVALID_REQUEST, "%s", r.text);
     if (r.errnum)
         return oci_call_error(&r, set ? "cannot change the pool" : "cannot read the pool's state");
-    if (set) /* a warden that is started again is told again */
+    if (set) /* sent again when the warden restarts */
         oci_warden_remember(oci_of(b)->warden, &ask);
     pool_view((const struct wp_pool *)r.body.p, ret_status);
     return NULL;
@@ -454,7 +455,7 @@ static void socket_answered(void *arg, warden_answer *a)
     socklen_t n = sizeof type;
     if (a->fd < 0 || getsockopt(a->fd, SOL_SOCKET, SO_TYPE, &type, &n) || type != SOCK_STREAM ||
         fcntl(a->fd, F_SETFL, O_NONBLOCK)) {
-        /* Most likely our own table was full when it came. */
+        /* Most likely this process's descriptor table was full when it came. */
         q->done(q->arg, err_new(ERR_UNAVAILABLE, "no descriptor is left for a socket"), -1);
         return;
     }
@@ -497,7 +498,8 @@ static void forget(void *arg)
     oci_box_unref(x);
 }
 
-/* The last user's: no event comes any more; the sandbox itself lives on. */
+/* Drops a user's reference. After the last one no event comes any more; the sandbox itself lives
+ * on. */
 static void oci_unref(box *x)
 {
     if (!x || atomic_fetch_sub(&x->users, 1) != 1)
@@ -517,7 +519,7 @@ static void oci_free(backend *b)
 
     oci_loop_stop(o->loop);
     o->closing = true;
-    oci_warden_free(o->warden); /* creates that wait are answered here */
+    oci_warden_free(o->warden); /* answers creates that wait */
     oci_loop_free(o->loop);
     free(o);
 }

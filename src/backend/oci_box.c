@@ -2,9 +2,9 @@
  *
  * Any thread queues records under the box's lock; they leave in order, at most SP_UNANSWERED of
  * them unanswered. Only the loop's thread reads, and only it delivers events. A connection that
- * breaks while init lives comes back through ATTACH: after HELLO, what had no answer is sent again
- * (SPAWN and FETCH are idempotent on their id; a signal other than SIGKILL is not, and is reported
- * lost).
+ * breaks while init lives is replaced through ATTACH: after HELLO, unanswered records are sent
+ * again (SPAWN and FETCH are idempotent on their id; a signal other than SIGKILL is not, and is
+ * reported lost).
  *
  * Init is not trusted: a record or a descriptor it should not have sent ends the box. */
 #include <errno.h>
@@ -22,11 +22,11 @@
 #include "base/thread.h"
 
 #define QUEUE_MAX      4096
-#define RECORDS_A_TURN 64 /* then the other boxes */
+#define RECORDS_A_TURN 64 /* per box, before the other boxes are served */
 #define RETRY_MIN_MS   20
 #define RETRY_MAX_MS   2000
 #define ATTACH_MS      30000
-#define GREET_MS       30000 /* a create's: HELLO and the answer to CLAIM */
+#define GREET_MS       30000 /* of a create: HELLO and the answer to CLAIM */
 #define OUT_FDS_MAX    3
 #define RX_MAX         SP_HELLO_MAX
 
@@ -102,7 +102,7 @@ void oci_out_free(oci_out *o)
     for (size_t i = 0; i < o->nfds; i++)
         close(o->fds[i]);
     if (o->record.p)
-        secret_wipe(o->record.p, o->record.len); /* CLAIM has secrets, SPAWN may */
+        secret_wipe(o->record.p, o->record.len); /* CLAIM contains secrets, SPAWN may */
     buf_done(&o->record);
     free(o);
 }
@@ -165,19 +165,19 @@ void oci_box_unref(box *x)
     free(x);
 }
 
-/* Loop's thread: no connection from now on. */
+/* Closes the connection and sets the state. Loop's thread. */
 static void disconnect(box *x, enum box_state state)
 {
     LOCK_SCOPE(&x->lock);
     if (x->fd >= 0) {
         oci_loop_unwatch(x->b->loop, x);
-        shutdown(x->fd, SHUT_RDWR); /* init hears of it at once */
+        shutdown(x->fd, SHUT_RDWR); /* init notices at once */
         oci_discard(x, &x->fd, 1);
         x->fd = -1;
     }
     x->want_out = false;
     x->state = state;
-    x->timer_ns = 0; /* of this connection: it must not ask for a second one beside the next */
+    x->timer_ns = 0; /* this connection's: it must not cause a second ATTACH */
 }
 
 void oci_box_shut(box *x)
@@ -196,7 +196,8 @@ static bool wanted(box *x)
     return atomic_load(&x->users) > 0;
 }
 
-/* A create that will not come to be: the slot, if there is one, is nobody's. */
+/* Reports a failed create and drops the box. Does not destroy the slot. Takes ownership of the
+ * error. */
 void oci_box_failed(box *x, err *why)
 {
     create_done *done = x->done;
@@ -227,7 +228,7 @@ static void destroy_slot(box *x)
                     destroy_ignored, NULL);
 }
 
-/* The last event. */
+/* Ends the box: sends its last event, or fails its create. */
 static void end(box *x, const char *why)
 {
     if (state_of(x) == BOX_GONE)
@@ -275,7 +276,8 @@ static void try_later(void *arg)
     oci_box_unref(x);
 }
 
-/* Lock held. A dead peer is left to the reader to find: until then it is tried again. */
+/* Sends queued records until the socket is full. A dead peer is noticed by the reader; until then
+ * sending is retried. Lock held. */
 static void flush(box *x)
 {
     bool full = false;
@@ -285,7 +287,7 @@ static void flush(box *x)
             break;
         int e = out_send(x->fd, x->queue);
         full = e == -EAGAIN;
-        if (e && !full) { /* no memory, too many descriptors under way: no event will tell */
+        if (e && !full) { /* no memory or too many fds in flight: epoll is no help */
             oci_box_ref(x);
             oci_loop_post(x->b->loop, try_later, x);
         }
@@ -341,7 +343,7 @@ void oci_box_writable(box *x)
 
 /* ---- connecting ---- */
 
-typedef struct arrival { /* of a connection, from the warden's thread to the loop */
+typedef struct arrival { /* a new connection on its way from the warden's thread to the loop */
     box *x;
     int fd;
     int errnum;
@@ -419,8 +421,8 @@ void oci_box_timer(box *x)
         oci_box_writable(x);
 }
 
-/* What had no answer goes to the front of the queue again; signals that would be a second one are
- * given back to be reported. Lock held. */
+/* Puts unanswered records back at the front of the queue. Returns the signals that must not be sent
+ * twice, to be reported as lost. Lock held. */
 static oci_out *take_back(box *x)
 {
     oci_out *again = NULL, **again_end = &again, *lost = NULL, **lost_end = &lost;
@@ -450,15 +452,15 @@ static void violated(box *x, const char *why)
 {
     LOG_ABOUT(x->id, NULL, 0);
     log_error("spine", "sandbox %s: %s", x->id, why);
-    if (!x->done) {      /* else end() does it */
-        destroy_slot(x); /* whoever speaks there now, it is no init of ours */
+    if (!x->done) {      /* otherwise end() destroys it */
+        destroy_slot(x); /* whatever speaks there now is not bothy's init */
         if (wanted(x) && x->ev->distrusted)
             x->ev->distrusted(x->arg);
     }
     end(x, why);
 }
 
-/* The connection broke; whether init did, the warden knows. */
+/* Handles a broken connection. The warden knows whether init is still alive. */
 static void broken(box *x)
 {
     disconnect(x, BOX_CONNECTING);
@@ -483,7 +485,7 @@ static void broken(box *x)
     x->attempts += !x->attempts;
 }
 
-/* What it was. */
+/* Sets `newer`; returns the previous value. */
 static bool set_newer(box *x, bool newer)
 {
     LOCK_SCOPE(&x->lock);
@@ -493,7 +495,7 @@ static bool set_newer(box *x, bool newer)
     return was;
 }
 
-/* A bothyd that was taken back finds what a newer one made: it is not ours to end. */
+/* After a downgrade, bothyd may find boxes of a newer release: it must not end them. */
 static void too_new(box *x)
 {
     bool told = set_newer(x, true);
@@ -507,26 +509,26 @@ static void too_new(box *x)
     }
     if (!told && wanted(x) && x->ev->newer)
         x->ev->newer(x->arg);
-    x->attempts += !x->attempts; /* who asks again at once hears the same */
+    x->attempts += !x->attempts; /* an immediate retry would get the same greeting */
     broken(x);
 }
 
 /* ---- HELLO and CLAIM ---- */
 
-/* The warden's part of what holds after the claim is there already. */
+/* Combines the walls that init reports with those the warden checked after the claim. */
 static void note_walls(box *x, const struct sp_hello *h)
 {
     box_walls *w = &x->timing.walls;
     uint32_t by_warden = w->claim;
 
-    *w = box_walls_of(h); /* of an earlier create: it greets as claimed */
+    *w = box_walls_of(h); /* init already greets as claimed after an earlier create of this id */
     w->claim |= by_warden | (SP_HELD(x->walls) & WALLS_ALL);
     if (w->claim)
         w->claim_ns = now_real_ns();
 }
 
-/* Reachable: the creator hears of it first, then the receiver of events. What they queue leaves
- * behind what had no answer. */
+/* The box is reachable: notifies the creator first, then the receiver of events. Records that they
+ * queue are sent after the unanswered ones. */
 static void opened(box *x)
 {
     CLEANUP(freep) struct sp_hello *h = TAKE_PTR(x->hello);
@@ -568,8 +570,7 @@ static void greeted(box *x, const void *hello, size_t n)
         opened(x);
         return;
     }
-    /* First of all records: the queue of a new connection takes it, or the connection is no good.
-     */
+    /* The first record on a new connection always fits its buffer; otherwise reconnect. */
     if (!x->claim_sent && out_send(x->fd, x->claim)) {
         broken(x);
         return;
@@ -577,8 +578,8 @@ static void greeted(box *x, const void *hello, size_t n)
     x->claim_sent = true;
 }
 
-/* The slot is destroyed by the warden, which counts. One that cannot count destroys it all the
- * same. */
+/* Reports failed walls to the warden, which counts them and destroys the slot. For a warden without
+ * that capability, only destroys the slot. */
 static void tell_walls(box *x, uint32_t failed)
 {
     struct wp_walls f = {.failed = failed};
@@ -611,7 +612,7 @@ static void wall_failed(box *x, uint32_t failed)
     if (failed)
         tell_walls(x, failed);
     else
-        destroy_slot(x); /* a newer init's, of which we have not heard */
+        destroy_slot(x); /* walls of a newer init that this release does not know */
     oci_box_failed(x, walls_error(failed));
 }
 
@@ -643,7 +644,7 @@ void oci_box_connected(box *x, int fd, const void *hello, size_t n)
     x->state = BOX_GREETING;
     oci_loop_watch(x->b->loop, x, true, false);
     pthread_mutex_unlock(&x->lock);
-    if (x->done) /* whoever waits for a create must hear; one that is paused may take its time */
+    if (x->done) /* a create has a time limit; attaching to a paused box may take longer */
         oci_loop_timer(x->b->loop, x, GREET_MS);
     if (!hello)
         return;
@@ -656,7 +657,7 @@ void oci_box_connected(box *x, int fd, const void *hello, size_t n)
 
 /* ---- receiving ---- */
 
-/* The request this answers, or NULL when init was not asked that. Answers come in order. */
+/* Returns the request that this answers, or NULL if init was not asked. Answers come in order. */
 static oci_out *take_answered(box *x, uint32_t type, uint64_t id)
 {
     LOCK_SCOPE(&x->lock);
@@ -694,7 +695,7 @@ static const char *got_started(box *x, const struct sp_started *st, const int *f
 
 static const char *got_done(box *x, const struct sp_hdr *h)
 {
-    if (x->claim_sent) { /* it is sent first and alone */
+    if (x->claim_sent) { /* CLAIM is sent first and alone */
         claim_answered(x, h->err, h->id);
         return NULL;
     }
@@ -707,8 +708,8 @@ static const char *got_done(box *x, const struct sp_hdr *h)
     return NULL;
 }
 
-/* First HELLO, then CLAIM's answer, exits between: NULL, or what is wrong. Nothing is taken over.
- */
+/* Checks the order while greeting: HELLO first, then CLAIM's answer, with exits between. Returns
+ * NULL, or what is wrong. Consumes nothing. */
 static const char *out_of_turn(box *x, const struct sp_hdr *h)
 {
     if (state_of(x) != BOX_GREETING)
@@ -726,7 +727,7 @@ static const char *got_record(box *x, const void *p, size_t n, const int *fds)
         greeted(x, p, n);
         return NULL;
     }
-    x->attempts = 0; /* it works */
+    x->attempts = 0; /* the connection works */
     switch (h->type) {
     case SP_STARTED:
     case SP_FDS:
@@ -754,15 +755,15 @@ void oci_box_readable(box *x)
             oci_discard(x, fds, nfds);
         if (n == -EAGAIN)
             return;
-        if (n == -ECONNRESET) /* comes once, before what is still queued */
+        if (n == -ECONNRESET) /* reported once, before data that is still queued */
             continue;
         if (n == -EMSGSIZE) {
             violated(x, "init's record is too long");
             return;
         }
-        if (n == -EMFILE) { /* our fault, not init's: it keeps them, and gives them again */
+        if (n == -EMFILE) { /* not init's fault: it keeps the descriptors and sends them again */
             log_warn("descriptors", "sandbox %s: none free for what init sends", x->id);
-            x->attempts += !x->attempts; /* a little later */
+            x->attempts += !x->attempts; /* retry with a delay */
         }
         if (n <= 0) {
             broken(x);
@@ -776,7 +777,7 @@ void oci_box_readable(box *x)
         const char *why = spine_check_answer(rx, (size_t)n, nfds);
         if (!why)
             why = out_of_turn(x, (const struct sp_hdr *)rx);
-        if (why) /* its descriptors, too, are ours to close */
+        if (why) /* the refused record's descriptors must be closed, too */
             for (size_t k = 0; k < nfds; k++)
                 close(fds[k]);
         else

@@ -1,13 +1,13 @@
-/* A claim's way to the warden and its answer's way to the loop. */
+/* Create and attach: sends a claim to the warden, hands its answer to the loop. */
 #include <errno.h>
 #include <string.h>
 
 #include "backend/oci.h"
 #include "base/fault.h"
 
-#define GRACE_MS 30000 /* a claim's own work, behind its time in the queue */
+#define GRACE_MS 30000 /* for the claim itself, after its time in the queue */
 
-typedef struct creation { /* from the warden's thread to the loop */
+typedef struct creation { /* an answer on its way from the warden's thread to the loop */
     box *x;
     int errnum;
     bool local;
@@ -27,7 +27,7 @@ static void create_arrived(void *arg)
     if (!c->errnum) {
         oci_box_connected(x, c->fd, c->hello, c->nhello);
     } else if (c->errnum == EEXIST && !c->local && !x->b->closing) {
-        oci_box_attach(x); /* made by an earlier request of the same id */
+        oci_box_attach(x); /* made by an earlier request with the same id */
     } else {
         err *e = oci_error(&(warden_answer){.errnum = c->errnum,
                                             .local = c->local,
@@ -63,9 +63,9 @@ static void take_claimed(creation *c, warden_answer *a)
     FAULT_KILL("create.claim_record");
 }
 
-/* Whether a slot may be claimed for this create though it fails: the answer did not come, or not
- * whole (its descriptor found no place here). The others the warden has refused, or taken apart
- * itself. */
+/* Returns whether a slot may be claimed although this create fails: the answer did not come, or
+ * came incomplete (no free descriptor here). After any other error the warden has refused the claim
+ * or cleaned up itself. */
 static bool may_be_claimed(const creation *c)
 {
     return c->errnum && (c->local ? c->errnum == ETIMEDOUT
@@ -84,7 +84,7 @@ static void create_answered(void *arg, warden_answer *a)
     strncpy(c->text, a->text, sizeof c->text - 1);
     if (!a->errnum)
         take_claimed(c, a);
-    if (may_be_claimed(c)) /* for nobody */
+    if (may_be_claimed(c)) /* no create owns it */
         oci_destroy_soon(&c->x->b->base, c->x->id);
     oci_loop_post(c->x->b->loop, create_arrived, c);
 }
@@ -102,7 +102,8 @@ static err *encode_claim(const box_spec *s, oci_out **ret_out)
     return oci_out_new(&record, NULL, 0, ret_out);
 }
 
-/* A warden of an earlier release takes no owner, and its claims wait in one line. */
+/* Builds the claim's frame. A warden of an earlier release takes no owner; its claims wait in one
+ * common queue. */
 static struct wp_claim claim_frame(const box_spec *s, bool owned)
 {
     const limits *l = &s->spec->limits;

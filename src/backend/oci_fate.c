@@ -1,4 +1,4 @@
-/* How a sandbox ended, and limits of one that lives. */
+/* How a sandbox ended, and the limits of a running one. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,6 +1,7 @@
-/* Descriptors that init returns are untrusted: whoever owns pid 1 could hand out a file whose
- * server never answers, and the pump's thread would hang in it. So: a pipe of pipefs or a terminal,
- * open the right way round, and never blocking. Nothing here asks a file system. */
+/* Checks the descriptors that init returns. They are untrusted: a hostile pid 1 could pass a file
+ * whose server never answers, and the pump's thread would hang in it. So only pipes of pipefs and
+ * terminals are accepted, opened in the right direction and set non-blocking. No check here calls
+ * into a file system. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,7 +21,7 @@ static bool look(int fd, struct statx *ret)
     return !statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, ret);
 }
 
-/* All pipes of the machine live on one device; a FIFO with a name does not. */
+/* All pipes of the machine live on one device; a named FIFO does not. */
 static void find_pipefs(void)
 {
     int p[2];
@@ -94,7 +95,7 @@ const char *oci_check_fds(uint32_t flags, const int fd[SP_FDS_MAX])
 
     if (why)
         return why;
-    /* Which file it is only the exec layer knows, which gave it. */
+    /* Only the exec layer, which passed the file, knows which one it must be. */
     if (fd[SP_FD_KEEP] >= 0 && !is_file(fd[SP_FD_KEEP]))
         return "what init kept is no file";
     return NULL;

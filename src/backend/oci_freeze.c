@@ -1,9 +1,9 @@
-/* A box stands still and goes on: the warden's freezer, and the box's queue. */
+/* Freeze and thaw of a box: asks the warden's freezer and holds the box's queue. */
 #include <errno.h>
 
 #include "backend/oci.h"
 
-#define FREEZER_MS 15000 /* the warden gives up itself after two seconds a sandbox */
+#define FREEZER_MS 15000 /* the warden itself gives up after two seconds a sandbox */
 
 static void ignored(void *arg, warden_answer *a)
 {
@@ -11,8 +11,8 @@ static void ignored(void *arg, warden_answer *a)
     (void)a;
 }
 
-/* The outcome of a request that was not answered in time is not known: once the warden is back it
- * hears of it, and then of this one. */
+/* Undoes a request that timed out: a warden that only hung still carries that one out, and then
+ * this opposite. */
 static void send_behind(box *x, uint32_t type)
 {
     struct wp_id w = oci_id(x->id);

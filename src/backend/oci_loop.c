@@ -1,4 +1,4 @@
-/* One thread with every connection to an init: epoll, timers, and what other threads post. */
+/* One thread with every connection to an init: epoll, timers, posted work. */
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -25,8 +25,8 @@ struct oci_loop {
     pthread_mutex_t lock;
     post *first, **last; /* under the lock */
     bool stop;
-    box *boxes;   /* the thread's */
-    uint64_t due; /* no timer is earlier: a thousand idle boxes are not looked at for every event */
+    box *boxes;   /* loop's thread only */
+    uint64_t due; /* no timer is earlier: idle boxes are not scanned for every event */
 };
 
 void oci_loop_post(oci_loop *l, void (*fn)(void *arg), void *arg)
@@ -50,7 +50,7 @@ void oci_loop_watch(oci_loop *l, box *x, bool first, bool want_out)
 
     if (!first)
         return;
-    x->unwatched = r != 0; /* out of memory or of watches: run_timers() tries again */
+    x->unwatched = r != 0; /* out of memory or of watches: run_timers() retries */
     if (r && now_mono_ns() + REWATCH_NS < l->due)
         l->due = now_mono_ns() + REWATCH_NS;
 }
@@ -112,15 +112,15 @@ static bool run_posts(oci_loop *l)
     return !stop;
 }
 
-/* The time until the next timer, in ms; those that are due have run. A box may leave the list in
- * its own timer, so the next is taken first. */
+/* Runs due timers; returns the time until the next one, in ms. A box may leave the list in its own
+ * timer, so the next box is read first. */
 static int run_timers(oci_loop *l)
 {
     uint64_t now = now_mono_ns(), due = now + IDLE_MS * NS_PER_MS;
 
     if (now < l->due)
         return (int)((l->due - now) / NS_PER_MS) + 1;
-    l->due = due; /* timers of boxes that are looked at may be set again */
+    l->due = due; /* the timers below may set it again */
     for (box *x = l->boxes, *next; x; x = next) {
         next = x->next;
         if (x->unwatched)
@@ -146,7 +146,7 @@ static void *run(void *arg)
     while (going) {
         int n = epoll_wait(l->epoll, e, EVENTS_MAX, run_timers(l));
         bool posted = false;
-        for (int i = 0; i < n; i++) /* references first: one box's event may end another's */
+        for (int i = 0; i < n; i++) /* references first: one box's event may end another box */
             if (e[i].data.ptr)
                 oci_box_ref(e[i].data.ptr);
         for (int i = 0; i < n; i++) {
@@ -175,7 +175,7 @@ oci_loop *oci_loop_new(void)
     l->last = &l->first;
     pthread_mutex_init(&l->lock, NULL);
     if (l->epoll < 0 || l->wake < 0 || epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->wake, &e))
-        abort(); /* at start-up, without descriptors nothing works */
+        abort(); /* at start-up; nothing works without descriptors */
     l->thread = thread_start("boxes", run, l);
     return l;
 }

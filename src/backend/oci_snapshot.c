@@ -1,4 +1,4 @@
-/* A snapshot of a box's files: the warden's work, asked for once. */
+/* A snapshot of a box's files: one request to the warden, never repeated. */
 #include <errno.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "base/cleanup.h"
 
 #define SNAPSHOT_MS (UINT64_C(180) * 1000)
-#define GRACE_MS    (UINT64_C(10) * 1000) /* behind the warden's deadline: it removes what it has */
+#define GRACE_MS    (UINT64_C(10) * 1000) /* after its deadline the warden removes partial work */
 
 static err *failure_of(const warden_reply *r, const char *id)
 {

@@ -1,4 +1,4 @@
-/* What sandboxes have used, as the warden counts it. */
+/* Resource usage of sandboxes, as the warden counts it. */
 #include "backend/oci.h"
 
 static box_usage usage_from(const struct wp_usage *u)
@@ -24,8 +24,8 @@ static box_usage usage_from(const struct wp_usage *u)
                        .frozen = u->flags & WP_BOX_FROZEN};
 }
 
-/* At most WP_STATS_MAX. now: whoever asks for many asks again. An older warden takes no size and
- * answers with the first fields. */
+/* Reads usage of at most WP_STATS_MAX boxes. now: fails at once without a warden; a caller that
+ * reads many will ask again. An older warden takes no size and answers with the first fields. */
 static err *stats(oci_warden *w, const struct wp_id *ids, uint32_t n, bool now, box_usage *ret)
 {
     struct wp_stats ask = {.n = n,

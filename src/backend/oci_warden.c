@@ -1,8 +1,8 @@
-/* The warden's client: one SEQPACKET connection, one thread, requests by number.
+/* The warden's client: one SEQPACKET connection, one thread, numbered requests.
  *
- * Requests stand in a list in the order of their numbers; what has not been sent on the present
- * connection is always its tail. When the connection breaks (the warden was restarted) the whole
- * list is that tail, and is sent again after the next HELLO. */
+ * The list of requests is in the order of their numbers; those not yet sent on the present
+ * connection are always its tail. When the connection breaks (the warden restarted) the whole list
+ * becomes that tail, and is sent again after the next HELLO. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -22,10 +22,10 @@
 #define BACKOFF_MIN_MS 20
 #define BACKOFF_MAX_MS 1000
 #define HELLO_MS       5000
-#define LOOK_MS        5000 /* how late the end of a time limit is noticed at most */
-#define PING_AFTER_MS  1000 /* a request has no answer, and nothing else has come for so long */
-#define SILENT_MS      2000 /* and so long after the ping: the warden is silent */
-#define LOOKS_MAX      16   /* calls that may wait for their whole time; others for CROWD_MS */
+#define LOOK_MS        5000 /* the latest time at which an expired request is noticed */
+#define PING_AFTER_MS  1000 /* a request is unanswered, and nothing else was received for so long */
+#define SILENT_MS      2000 /* this long after the ping without an answer: the warden is silent */
+#define LOOKS_MAX      16   /* calls that may wait for their whole time; more wait CROWD_MS */
 #define CROWD_MS       250
 
 typedef struct request {
@@ -55,15 +55,15 @@ struct oci_warden {
     struct wp_watermarks marks; /* flags 0: the warden's own */
     int fd;
     bool want_out;
-    uint64_t looks_ns; /* when the thread next looks at time limits by itself */
-    uint64_t heard_ns; /* the last frame came, or the first request after it was sent */
-    uint64_t ping_ns;  /* a ping has no answer since then; 0: none is under way */
-    bool silent;       /* it was not answered: calls that are prompt do not wait */
-    unsigned looks;    /* prompt calls that wait */
+    uint64_t looks_ns; /* when the thread next checks time limits by itself */
+    uint64_t heard_ns; /* when the last frame came, or the first request after it was sent */
+    uint64_t ping_ns;  /* when the unanswered ping was sent; 0: none is under way */
+    bool silent;       /* the ping was not answered: prompt calls fail at once */
+    unsigned looks;    /* prompt calls that wait now */
     uint64_t next_id;
     map by_id;
     request *head, *tail, *unsent;
-    char rx[WP_FRAME_MAX] __attribute__((aligned(8))); /* the thread's */
+    char rx[WP_FRAME_MAX] __attribute__((aligned(8))); /* warden thread only */
 };
 
 /* ---- the list (lock held) ---- */
@@ -99,7 +99,7 @@ static void request_free(request *r)
 
 /* ---- sending (lock held) ---- */
 
-/* What is left of a deadline: it counts from the receipt of the frame. */
+/* Writes the rest of the deadline into the frame: the warden counts from its receipt. */
 static void refresh_deadline(request *r)
 {
     char *body = r->frame.p + sizeof(struct wp_hdr);
@@ -122,7 +122,7 @@ static void send_unsent(oci_warden *w)
         int e = sock_send(w->fd, &v, 1, &r->fd, r->fd >= 0, MSG_DONTWAIT);
         if (e) {
             w->want_out = e == -EAGAIN;
-            if (!w->want_out) /* no event would tell when it can go on: begin anew */
+            if (!w->want_out) /* no event would say when to continue: reconnect */
                 shutdown(w->fd, SHUT_RDWR);
             return;
         }
@@ -130,19 +130,20 @@ static void send_unsent(oci_warden *w)
     }
 }
 
-/* Asks the warden for its release, which its reading thread answers without a lock or the disk
- * (lock held). The number is that of no request. */
+/* Asks the warden for its release, which its reading thread answers without a lock or the disk.
+ * Uses request number 0, which no request has. Lock held. */
 static void warden_ping(oci_warden *w, uint64_t now)
 {
     struct wp_hdr h = {.type = WP_RELEASE};
     struct iovec v = {&h, sizeof h};
 
     w->ping_ns = now;
-    (void)sock_send(w->fd, &v, 1, NULL, 0, MSG_DONTWAIT); /* no room: it has not read for long */
+    /* Fails if the socket is full: then the warden has not read for long. */
+    (void)sock_send(w->fd, &v, 1, NULL, 0, MSG_DONTWAIT);
 }
 
 /* Pings a warden that has not answered for a while, and sets `silent` if the ping has no answer
- * either; returns when to call it again, 0 for not before the next request (lock held). */
+ * either. Returns when to call it again, 0 for not before the next request. Lock held. */
 static uint64_t warden_watch(oci_warden *w, uint64_t now)
 {
     if (!w->connected || !w->head || w->silent || !(w->caps & WP_CAP_RELEASE))
@@ -157,7 +158,7 @@ static uint64_t warden_watch(oci_warden *w, uint64_t now)
     return w->silent ? 0 : w->ping_ns + SILENT_MS * NS_PER_MS;
 }
 
-/* Lock held. */
+/* Notes that the warden is alive. Lock held. */
 static void warden_heard(oci_warden *w)
 {
     w->heard_ns = now_mono_ns();
@@ -165,8 +166,8 @@ static void warden_heard(oci_warden *w)
     w->silent = false;
 }
 
-/* When a request gives up, 0 for never (lock held). A claim that no warden has got waits no longer
- * than it may queue: the time of its own work has not begun. */
+/* Returns when a request times out, 0 for never. While disconnected, a claim times out at its queue
+ * deadline; the extra time for the claim itself starts only once the warden has it. Lock held. */
 static uint64_t end_of(const oci_warden *w, const request *r)
 {
     bool nobody_has_it = r->type == WP_CLAIM && !w->connected;
@@ -203,9 +204,9 @@ void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, vo
     LOCK_SCOPE(&w->lock);
     r->id = ((struct wp_hdr *)r->frame.p)->request = ++w->next_id;
     if (!w->head)
-        w->heard_ns = now; /* there was nothing to answer */
+        w->heard_ns = now; /* until now there was nothing to answer */
     list_append(w, r);
-    if (w->unsent == r) /* nothing waits before it */
+    if (w->unsent == r) /* nothing else is queued before it */
         send_unsent(w);
     if (w->want_out || (r->expires_ns && end_of(w, r) < w->looks_ns) ||
         now + PING_AFTER_MS * NS_PER_MS < w->looks_ns)
@@ -240,7 +241,7 @@ static void deliver(oci_warden *w, size_t n, int fd)
     if (r)
         list_remove(w, r);
     pthread_mutex_unlock(&w->lock);
-    if (!r) { /* given up before, or the watermarks */
+    if (!r) { /* timed out before, or the answer to the watermarks */
         if (h->err && h->type == (WP_POOL | WP_ANSWER))
             log_warn("warden", "the configured watermarks of the pool are refused");
         closep(&fd);
@@ -259,12 +260,12 @@ static void deliver(oci_warden *w, size_t n, int fd)
     finish(r, &a);
 }
 
-/* False when the connection has ended. */
+/* Returns false if the connection has ended. */
 static bool receive(oci_warden *w, int fd)
 {
     for (;;) {
         int got;
-        /* Without its descriptor an answer concerns who asked, and nobody else. */
+        /* An answer that lost its descriptor fails only its own request, not the connection. */
         ssize_t n = sock_recv_lost(fd, w->rx, sizeof w->rx, &got, MSG_DONTWAIT);
         if (n == -EAGAIN)
             return true;
@@ -276,7 +277,7 @@ static bool receive(oci_warden *w, int fd)
     }
 }
 
-/* Ends requests whose time is over; the time until the next one is, in ms. */
+/* Ends requests that have timed out. Returns the time until the next one does, in ms. */
 static int expire(oci_warden *w)
 {
     uint64_t now = now_mono_ns(), next = now + LOOK_MS * NS_PER_MS;
@@ -319,7 +320,8 @@ static err *other_version(const struct wp_hdr *h, size_t n)
     return err_remedy(e, "Run bothyd and bothy-warden of one release; upgrade bothyd first.");
 }
 
-/* One frame and its answer in w->rx, of *ret_n bytes: before the connection is everybody's. */
+/* Sends one frame and reads its answer into w->rx, *ret_n bytes; before others use the
+ * connection. */
 static err *ask_first(oci_warden *w, int fd, const void *frame, size_t n, size_t *ret_n)
 {
     const struct wp_hdr *asked = frame, *h = (const struct wp_hdr *)w->rx;
@@ -357,7 +359,7 @@ static err *greet(oci_warden *w, int fd, uint32_t *ret_caps)
     return NULL;
 }
 
-/* "" of one that does not tell. It is the same as long as the connection lasts. */
+/* Asks for the release, "" if the warden does not say. It cannot change during a connection. */
 static err *ask_release(oci_warden *w, int fd, uint32_t caps, char ret_release[WP_RELEASE_MAX])
 {
     struct wp_hdr ask = {.type = WP_RELEASE};
@@ -373,7 +375,7 @@ static err *ask_release(oci_warden *w, int fd, uint32_t caps, char ret_release[W
     return NULL;
 }
 
-/* With the lock. Nobody waits for the answer: its number is nobody's. */
+/* Sends the configured watermarks as request number 0, so the answer has no receiver. Lock held. */
 static void send_marks(oci_warden *w)
 {
     struct {
@@ -429,7 +431,7 @@ static bool stopping(oci_warden *w)
     return w->stop;
 }
 
-/* The connection has ended: what can be sent again will be, the rest is taken out (lock held). */
+/* After the connection ended: takes out the requests that must not be sent again. Lock held. */
 static request *take_lost(oci_warden *w)
 {
     request *lost = NULL, *following;
@@ -462,7 +464,7 @@ static void hang_up(oci_warden *w)
     }
 }
 
-/* Until the connection ends. */
+/* Runs until the connection ends. */
 static void serve(oci_warden *w)
 {
     short events;
@@ -479,7 +481,8 @@ static void serve(oci_warden *w)
     hang_up(w);
 }
 
-/* Whoever waits for the first greeting is told; a version that is not ours will not change. */
+/* Stores the error; wakes a waiting oci_warden_new() at once if the warden's version is
+ * unsupported. */
 static void note_failure(oci_warden *w, err *e)
 {
     LOCK_SCOPE(&w->lock);
@@ -619,8 +622,9 @@ static void call_done(void *arg, warden_answer *a)
     pthread_cond_signal(&c->cond);
 }
 
-/* False, with the reply: the warden is away or silent. Shortens the time to wait when many wait
- * already: a warden that answers is faster than that, and one that is not takes no more threads. */
+/* Returns false, with the reply, if the warden is disconnected or silent. Shortens the timeout when
+ * many calls wait already: a healthy warden answers within it, and a hung one blocks no more
+ * threads. */
 static bool call_begin(oci_warden *w, warden_ask *ask, warden_reply *ret_reply)
 {
     LOCK_SCOPE(&w->lock);
