@@ -270,7 +270,8 @@ typedef struct backend_ops {
     /* Makes a box, then calls done. Idempotent on the id: a box that already exists is attached. */
     void (*create)(backend *b, const box_spec *spec, const box_events *ev, void *arg,
                    create_done *done);
-    /* Connects to a box after a restart of bothyd. `attached` follows when it answers, or `gone`. */
+    /* Connects to a box after a restart of bothyd. `attached` follows when it answers, or
+     * `gone`. */
     err *(*attach)(backend *b, const char *id, const box_events *ev, void *arg, box **ret_box);
     /* Starts a command. keep_fd (-1: none) is kept with the exec and returned by fetch (descriptors
      * form: the stdin file, read by position). Not consumed. `started` answers exactly once, also
@@ -280,13 +281,15 @@ typedef struct backend_ops {
     err *(*signal)(box *x, const signal_spec *s);
     void (*close)(box *x, uint64_t exec, uint32_t mask);
     void (*ack)(box *x, uint64_t exec, uint32_t mask);
-    /* Frames form only: reports bytes up to offset as stored. After a restart called before fetch. */
+    /* Frames form only: reports bytes up to offset as stored. After a restart, call it before
+     * fetch. */
     void (*received)(box *x, uint64_t exec, int stream, uint64_t offset);
     /* Frames form only: writes bytes of stdin at an offset, then eof if set. errnum EAGAIN: no room
      * for that many until the next stdin_taken; fewer may fit. */
     err *(*stdin_write)(box *x, uint64_t exec, uint64_t offset, const void *p, size_t n, bool eof);
     err *(*resize)(box *x, uint64_t exec, uint16_t rows, uint16_t cols); /* frames form only */
-    /* Ends a box. Returns once the kill is sent; the rest is background work. A missing id is success. */
+    /* Ends a box. Returns once the kill is sent; the rest is background work. A missing id is
+     * success. */
     err *(*destroy)(backend *b, const char *id);
     /* Optional: as destroy, but does not wait. Done when the node is able to, however late. */
     void (*destroy_soon)(backend *b, const char *id);

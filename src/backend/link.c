@@ -1,4 +1,5 @@
-/* The calls of link.h: warm ones, claims, boxes. They encode and queue; the rest is the loop's. */
+/* The calls of link.h for warm containers, claims and boxes. They encode and queue; the loop does
+ * the rest. */
 #include "backend/link.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include "base/thread.h"
 #include "wire/spine_seal.h"
 
-#define CREDIT (256u * 1024) /* of output under way for each stream: the spool writes at once */
+#define CREDIT (256u * 1024) /* output in flight for each stream: the spool writes at once */
 
 /* ---- warm ---- */
 
@@ -60,12 +61,13 @@ bool link_warm_ready(link_warm *w)
     return w->phase == LINK_WARM && w->state == LINK_OPEN;
 }
 
-/* Its owner's reference goes; the list's, unless it had ended. */
+/* Drops the owner's reference, and the list's unless the box had ended. */
 static void leave(void *arg)
 {
     box *x = arg;
 
-    link_box_end(x, ERR_INTERNAL, 0, "nobody wants it any more"); /* no event: it has no user */
+    /* no event: the box has no user */
+    link_box_end(x, ERR_INTERNAL, 0, "nobody wants it any more");
     link_unref(x);
 }
 
@@ -91,7 +93,8 @@ void link_warm_drop(link_warm *w)
 #define ID_LETTERS "0123456789abcdefghijklmnopqrstuvwxyz"
 #define ID_MARK    0xb07d1du /* above the 104 bits that 36^20 needs */
 
-/* Reversible: after a kill between a claim and its record, HELLO is all that tells whose it is. */
+/* Packs a sandbox id into 16 bytes, reversibly: after a kill between a claim and its record, only
+ * HELLO says which sandbox owns the container. */
 static void pack_sandbox(const char *id, uint32_t ret_packed[4])
 {
     unsigned __int128 n = 0;
@@ -125,8 +128,8 @@ const char *link_warm_whose(const link_warm *w)
     return w->whose;
 }
 
-/* A container that was warm has a name of its own, which cannot be changed from in there. The
- * strings are not copied: there are secrets among them. */
+/* Puts HOSTNAME in front of env, as a warm container keeps its own hostname. Copies only pointers,
+ * because the strings contain secrets. */
 static char **with_hostname(char **env, char *hostname)
 {
     size_t n = env ? strv_len(env) : 0;
@@ -174,7 +177,7 @@ err *link_claim(link_warm *w, const box_spec *spec, unsigned timeout_ms, const b
         w->claim_ns = now_mono_ns();
         w->claim_due_ns = w->claim_ns + timeout_ms * NS_PER_MS;
         atomic_store(&w->users, 1);
-        link_ref(w); /* done may have come, and the box may be gone, before this returns */
+        link_ref(w); /* done may run, and the box may be gone, before this returns */
         if (w->state == LINK_OPEN)
             link_send_claim(w);
     }
@@ -222,7 +225,8 @@ void link_box_ref(box *x)
     atomic_fetch_add(&x->users, 1);
 }
 
-/* The last user's: no event comes any more; the sandbox itself lives on. */
+/* Drops a user's reference. After the last one no event comes any more; the sandbox itself lives
+ * on. */
 void link_box_unref(box *x)
 {
     if (!x || atomic_fetch_sub(&x->users, 1) != 1)
@@ -279,7 +283,8 @@ static uint32_t spawn_flags(const exec_spec *s)
     return f | (s->setuid ? SP_F_SETUID : 0);
 }
 
-/* Descriptors do not travel here: what is run so is the kit, and it has a path. */
+/* Replaces argv[0] by the kit's path: this link carries no descriptors, and only the kit is run by
+ * descriptor. */
 static err *by_path(const box *x, const exec_spec *s, char ***ret_argv)
 {
     size_t n = strv_len(s->argv);
@@ -311,7 +316,7 @@ err *link_exec(box *x, uint64_t exec, const exec_spec *s, int keep_fd)
                      .argv = s->argv,
                      .env = s->env};
 
-    (void)keep_fd; /* stdin comes by frames */
+    (void)keep_fd; /* stdin comes in frames */
     if (s->exec_fd >= 0) {
         TRY(by_path(x, s, &argv));
         q.argv = argv;
@@ -339,7 +344,7 @@ err *link_signal(box *x, const signal_spec *s)
     return link_push(x, o);
 }
 
-/* Of what needs no answer: a box that has ended needs it no more. */
+/* Queues a message without an answer. Ignores errors: a box that has ended does not need it. */
 static void tell(box *x, link_out *o)
 {
     err_free(link_push(x, o));
@@ -372,8 +377,8 @@ void link_received(box *x, uint64_t exec, int stream, uint64_t offset)
     tell(x, of_data(SPS_RECEIVED, exec, (uint32_t)stream, CREDIT, offset));
 }
 
-/* lock held. Whether init takes it in this connection; what it does not take now is asked for by
- * the next stdin_taken. */
+/* Checks that init accepts this piece in this connection. A refused piece is requested again by the
+ * next stdin_taken. Lock held. */
 static err *take_stdin(box *x, uint64_t exec, uint64_t offset, size_t n)
 {
     link_stdin *in = x->state == LINK_OPEN ? map_get_u64(&x->stdins, exec) : NULL;
@@ -392,7 +397,7 @@ err *link_stdin_write(box *x, uint64_t exec, uint64_t offset, const void *p, siz
     if (n > SPS_CHUNK_MAX)
         return err_new(ERR_INTERNAL, "a piece of stdin has %zu bytes", n);
     LOCK_SCOPE(&x->lock);
-    TRY(take_stdin(x, exec, offset, n)); /* first: who has no room is asked often */
+    TRY(take_stdin(x, exec, offset, n)); /* before copying: a full stdin is tried often */
     link_out *o = of_data(SPS_STDIN, exec, eof ? SPS_STDIN_EOF : 0, 0, offset);
     if (n)
         buf_append(&o->extra, p, n);

@@ -1,7 +1,7 @@
-/* A box of a link: its stream's life, and what init says on it.
+/* A box of a link: the life of its stream, and the messages of init.
  *
  * Any thread queues under the box's lock (link_out.c). Only the loop's thread reads, dials again,
- * and delivers events. Init is not trusted: what it should not have said ends the box. */
+ * and delivers events. Init is not trusted: a message it should not have sent ends the box. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,11 +15,12 @@
 #include "wire/spine_seal.h"
 
 #define READ_CHUNK   (64u * 1024)
-#define READ_TURN    (256u * 1024) /* then the other boxes */
+#define READ_TURN    (256u * 1024) /* per box, before the other boxes are served */
 #define RETRY_MIN_MS 50
 #define RETRY_MAX_MS 2000
-#define STEADY_NS    (5 * NS_PER_S) /* a stream that held so long is dialled again at once, */
-#define OPENED_TRIES 2              /* one that opened, soon */
+#define STEADY_NS    (5 * NS_PER_S) /* a stream that lasted so long is dialled again at once */
+/* limit of `attempts` (of the delay) after a stream that opened */
+#define OPENED_TRIES 2
 
 /* ---- life ---- */
 
@@ -93,13 +94,13 @@ static bool is_held(box *x)
     return x->held;
 }
 
-/* The receiver of a box's events, as long as somebody holds the box. */
+/* Returns the receiver of the box's events, NULL if the box has no user. */
 static const box_events *events_of(box *x)
 {
     return phase_of(x) == LINK_BOX && atomic_load(&x->users) ? x->ev : NULL;
 }
 
-/* For the log. It is written before the phase, and once. */
+/* Returns the sandbox id for the log, or NULL. The id is written once, before the phase. */
 static const char *sandbox_of(box *x)
 {
     enum link_phase phase = phase_of(x);
@@ -107,7 +108,7 @@ static const char *sandbox_of(box *x)
     return phase == LINK_CLAIMING || phase == LINK_BOX ? x->id : NULL;
 }
 
-/* The log of a stream's end is the engine's word, if it has one. */
+/* Logs the end of a stream, with the engine's message if it has one. */
 static void log_end(box *x, const link_stream *s, const char *why)
 {
     CLEANUP(freep) char *said = s->ops->why ? s->ops->why(s->s) : NULL;
@@ -117,7 +118,7 @@ static void log_end(box *x, const link_stream *s, const char *why)
               str_or(said, ""));
 }
 
-/* No stream from now on. */
+/* Closes the stream and sets the state. */
 static void disconnect(box *x, enum link_state state, const char *why)
 {
     link_stream s;
@@ -160,7 +161,7 @@ static err *claim_error(const box *x, err_code code, int errnum, const char *why
     return err_because(e, "%s", why);
 }
 
-/* A claim that will not come to be; there will be no user. */
+/* Fails a claim and drops its reference. Takes ownership of the error. */
 static void fail_claim(box *x, err *e)
 {
     create_done *done = x->done;
@@ -180,7 +181,7 @@ void link_box_end(box *x, err_code code, int errnum, const char *why)
         return;
     link_ref(x);
     disconnect(x, LINK_GONE, why);
-    link_unregister(x); /* first: who hears of it may use its handle again */
+    link_unregister(x); /* first: the receiver may use its handle again */
     if (phase == LINK_CLAIMING)
         fail_claim(x, claim_error(x, code, errnum, why));
     else if (phase == LINK_WARM && x->wev->ended)
@@ -225,7 +226,8 @@ static void dial_now(box *x)
     link_dial(x, phase_of(x) == LINK_CLAIMING);
 }
 
-/* 50 ms to 2 s, and a quarter more or less, so that a thousand boxes do not come back at once. */
+/* Dials after 50 ms to 2 s, a quarter more or less, so that a thousand boxes do not return at
+ * once. */
 static void dial_later(box *x)
 {
     uint64_t ms = (uint64_t)RETRY_MIN_MS << (x->attempts < 6 ? x->attempts : 6);
@@ -292,7 +294,7 @@ static void connected(box *x, const link_stream *s)
         link_box_broken(x, "it cannot be watched");
         return;
     }
-    link_box_readable(x); /* what came with it may lie in a library's buffer */
+    link_box_readable(x); /* bytes that came with it may lie in a library's buffer */
 }
 
 void link_box_arrived(box *x, link_stream *s, err *e)
@@ -322,7 +324,7 @@ static void tell_lost(box *x, link_out *lost)
     }
 }
 
-/* The stream broke; whether init did, too, the next dial tells. */
+/* Handles a broken stream. The next dial shows whether init still lives. */
 void link_box_broken(box *x, const char *why)
 {
     bool opened = state_of(x) == LINK_OPEN;
@@ -359,7 +361,7 @@ static void beat(box *x, uint64_t now)
 
     if (is_held(x)) {
         x->ping_ns = 0;
-        x->heard_ns = now; /* silence is no sign */
+        x->heard_ns = now; /* a held box cannot answer */
         link_timer(x, now + x->h->o.ping_ms * NS_PER_MS);
         return;
     }
@@ -434,7 +436,7 @@ static void look(void *arg)
         if (failed)
             link_box_broken(x, "it cannot be written to");
         else if (state_of(x) == LINK_DOWN && !x->timer_ns)
-            dial_now(x); /* it was held */
+            dial_now(x); /* it was held before */
         x->ping_ns = 0;
         x->heard_ns = now_mono_ns();
     }
@@ -459,10 +461,10 @@ void link_hold(box *x, bool held)
     link_box_look_soon(x);
 }
 
-/* ---- what init says ---- */
+/* ---- messages of init ---- */
 
-/* Only of what was asked for: init does not decide how many there are. What was started now has
- * taken nothing yet; how far another one is, TAKEN will tell. */
+/* Tracks the stdin of an exec that was requested; init cannot add any by itself. A new exec has
+ * taken nothing yet; for a fetched one TAKEN brings the offset. */
 static void open_stdin(box *x, const struct sp_started *st)
 {
     bool begins = st->h.type == SP_STARTED;
@@ -531,7 +533,7 @@ static const char *on_pong(box *x, const struct sps_data *d)
     return o ? NULL : "init answers what was not asked";
 }
 
-/* What flows of an exec. */
+/* Handles exits, output and stdin offsets of an exec. */
 static void on_flow(box *x, const sps_message *m)
 {
     const struct sps_data *d = m->record;
@@ -547,7 +549,7 @@ static void on_flow(box *x, const sps_message *m)
         ev->frame(x->arg, d->h.id, (int)d->a, d->offset, m->extra, m->nextra);
 }
 
-/* Of a box that is open: NULL, or what is wrong. */
+/* Handles a message of an open box. Returns NULL, or what is wrong. */
 static const char *on_open(box *x, const sps_message *m)
 {
     switch (m->type) {
@@ -568,7 +570,7 @@ static const char *on_open(box *x, const sps_message *m)
     }
 }
 
-/* False: the stream has ended. */
+/* Returns false if the stream has ended. */
 static bool on_message(box *x, const sps_message *m)
 {
     enum link_state state = state_of(x);
@@ -598,14 +600,14 @@ static bool on_message(box *x, const sps_message *m)
 
 /* ---- reading ---- */
 
-/* As spl_next(), of the bytes from `at` on. */
+/* As spl_next(), for the bytes from `at` on. */
 static long next_message(box *x, size_t at, sps_message *ret_message, const char **ret_why)
 {
     LOCK_SCOPE(&x->lock);
     return spl_next(&x->end, x->in.p + at, x->in.len - at, ret_message, ret_why);
 }
 
-/* False: the stream has ended. */
+/* Returns false if the stream has ended. */
 static bool take_messages(box *x)
 {
     size_t at = 0;
@@ -629,7 +631,7 @@ static bool take_messages(box *x)
     }
     buf_consume(&x->in, at);
     if (!x->in.len)
-        buf_done(&x->in); /* a thousand that are silent hold nothing */
+        buf_done(&x->in); /* a thousand silent boxes hold no buffer */
     return true;
 }
 
@@ -645,7 +647,7 @@ static ssize_t read_some(box *x)
     return x->stream.ops->read(x->stream.s, x->in.p + x->in.len, READ_CHUNK);
 }
 
-/* What the events asked for leaves together. */
+/* Sends together all that the events have queued. */
 static void end_turn(box *x)
 {
     LOCK_SCOPE(&x->lock);
@@ -681,7 +683,7 @@ void link_box_readable(box *x)
             return;
         end_turn(x);
     }
-    link_ref(x); /* more may lie in a library's buffer, which no event tells */
+    link_ref(x); /* more may lie in a library's buffer, for which epoll reports nothing */
     link_post(x->h, read_again, x);
 }
 

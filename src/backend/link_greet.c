@@ -1,9 +1,10 @@
-/* From a dialled stream to an open one: whose init is it, is it the same, and was it claimed.
+/* From a dialled stream to an open one: checks which init it is, that it is the same as before, and
+ * whether it was claimed.
  *
- * GREETING and REFUSED are not sealed: whoever sits between may have made them. A box that was
- * claimed believes of them only what would end it anyway; the secret is given to an init that
- * greets as fresh only while no tenant's code can have run there. HELLO is sealed by the secret, so
- * it is of the init that was left it. */
+ * GREETING and REFUSED are not sealed: anything in between may have forged them. A claimed box
+ * accepts from them only what would end it anyway. An init that greets as fresh gets the secret
+ * only while no tenant's code can have run there. HELLO is sealed with the secret, so it comes from
+ * the init that was given the secret. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +39,7 @@ bool link_on_greeting(box *x, const struct spl_greeting *g)
     LOCK_SCOPE(&x->lock);
     buf_reserve(&x->out, SPL_ATTACH_ROOM);
     x->out.len += spl_attach(&x->end, x->secret, x->out.p + x->out.len);
-    return true; /* it leaves when this turn ends */
+    return true; /* sent when this turn ends */
 }
 
 bool link_on_refused(box *x, const struct sp_hdr *h)
@@ -65,8 +66,8 @@ static void is_up(box *x)
     link_timer(x, x->heard_ns + x->h->o.ping_ms * NS_PER_MS);
 }
 
-/* The creator hears of it first, then the receiver of events. What they queue leaves behind what
- * had no answer. */
+/* Notifies the creator first, then the receiver of events. Messages that they queue are sent after
+ * the unanswered ones. */
 static bool opened(box *x)
 {
     create_done *done;
@@ -128,7 +129,8 @@ static bool claimed_by_another(box *x)
     return false;
 }
 
-/* A box knows its own, or it is another's: a container that was found by the wrong name. */
+/* Handles HELLO of a known box. A claim of another sandbox means that the container was found by a
+ * wrong name. */
 static bool greet_box(box *x, bool claimed, bool mine)
 {
     if (claimed && !mine)
@@ -178,7 +180,7 @@ bool link_on_hello(box *x, const sps_message *m)
                                    : greet_other(x, claimed, is_mine(x, m));
 }
 
-/* A bothyd that was taken back finds what a newer one made: it is not ours to end. */
+/* After a downgrade, bothyd may find boxes of a newer release: it must not end them. */
 bool link_on_newer(box *x)
 {
     bool told;

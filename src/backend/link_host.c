@@ -1,5 +1,5 @@
 /* The threads of a link host: one loop with every stream (epoll, timers, posted work), and a few
- * that dial. */
+ * dial threads. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -31,7 +31,7 @@ struct link_dial_item {
     box *x; /* referenced */
 };
 
-/* ---- what other threads ask of the loop ---- */
+/* ---- posting work to the loop ---- */
 
 void link_post(link_host *h, void (*fn)(void *arg), void *arg)
 {
@@ -103,14 +103,14 @@ static void run_timer(link_host *h, box *x, uint64_t now)
     link_unref(x);
 }
 
-/* In ms, until the next one; those that are due have run. A box may leave the list in its own timer
- * (and in no other's: events only post), so the next is taken first. */
+/* Runs due timers; returns the time until the next one, in ms. A box may leave the list in its own
+ * timer (and in no other box's: events only post), so the next box is read first. */
 static int run_timers(link_host *h)
 {
     uint64_t now = now_mono_ns();
 
     if (now >= h->due) {
-        h->due = now + IDLE_NS; /* those that are looked at may set theirs again */
+        h->due = now + IDLE_NS; /* the timers below may set it again */
         for (box *x = h->boxes, *next; x; x = next) {
             next = x->next;
             run_timer(h, x, now);
@@ -149,7 +149,7 @@ static void *run_loop(void *arg)
     while (going) {
         int n = epoll_wait(h->epoll, e, EVENTS_MAX, run_timers(h));
         bool posted = false;
-        for (int i = 0; i < n; i++) /* references first: one box's event may end another's */
+        for (int i = 0; i < n; i++) /* references first: one box's event may end another box */
             if (e[i].data.ptr)
                 link_ref(e[i].data.ptr);
         for (int i = 0; i < n; i++) {
@@ -168,8 +168,8 @@ static void *run_loop(void *arg)
 
 /* ---- dialling ---- */
 
-typedef struct arrival { /* from a dial thread to the loop */
-    box *x;              /* the dial's reference */
+typedef struct arrival { /* on its way from a dial thread to the loop */
+    box *x;              /* referenced by the dial */
     link_stream stream;
     err *failure;
 } arrival;
@@ -256,7 +256,7 @@ void link_dial(box *x, bool urgent)
     pthread_cond_signal(&h->dial_cond);
 }
 
-/* ---- who is here ---- */
+/* ---- maps of known boxes ---- */
 
 err *link_register(link_host *h, box *x)
 {
@@ -474,12 +474,12 @@ void link_host_free(link_host *h)
     atomic_store(&h->closing, true);
     stop_dialers(h);
     stop_loop(h);
-    run_posts(h); /* on this thread, which is the loop's now */
+    run_posts(h); /* on this thread, which acts as the loop now */
     while (h->boxes) {
         box *x = h->boxes;
         link_box_shut(x);
         link_unregister(x);
     }
-    run_posts(h); /* what those asked for */
+    run_posts(h); /* work that shutting down has posted */
     link_host_unref(h);
 }

@@ -1,11 +1,11 @@
-/* How often memory has killed inside: init reads it of the container's own cgroup and tells it with
- * each PONG. For backends whose engine does not say so of a container that lives. */
+/* Counts OOM kills inside: init reads the container's own cgroup and reports the count with each
+ * PONG. For backends whose engine does not report it for a running container. */
 #include "backend/link_internal.h"
 #include "base/thread.h"
 
 struct link_oom_wait {
     link_oom_wait *next;
-    unsigned pongs; /* until one answers a PING that was sent after the question */
+    unsigned pongs; /* PONGs to wait for, so that the last answers a PING sent after the question */
     link_ooms_done *done;
     void *arg;
 };
@@ -20,7 +20,7 @@ static box *find(link_host *h, const char *id)
     return x;
 }
 
-/* Box's lock held. */
+/* Queues a question and sends a PING. Box's lock held. */
 static void ask(box *x, link_ooms_done *done, void *arg)
 {
     link_oom_wait **at = &x->oom_waits, *w = xcalloc(1, sizeof *w);

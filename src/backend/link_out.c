@@ -1,4 +1,4 @@
-/* What is sent to init: one ordered queue for a box, sealed when the stream takes it. */
+/* Messages to init: one ordered queue per box, sealed when the stream takes them. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "base/thread.h"
 
 #define QUEUE_MAX   4096
-#define BATCH       (64u * 1024) /* sealed at a time: what waits is not in the stream yet */
-#define UNHEARD_MAX 64           /* without an answer of their own: then PING asks */
+#define BATCH       (64u * 1024) /* sealed at a time; the rest stays in the queue */
+#define UNHEARD_MAX 64           /* sent messages that get no answer: more of them cause a PING */
 
 /* ---- queues ---- */
 
@@ -51,7 +51,7 @@ void link_queue_done(link_queue *q)
         link_out_free(o);
 }
 
-/* Everything of `from` behind what is in `to`. */
+/* Appends everything of `from` to `to`. */
 static void queue_move(link_queue *to, link_queue *from)
 {
     link_out *o;
@@ -88,7 +88,7 @@ void link_out_free(link_out *o)
     if (!o)
         return;
     if (o->record.p)
-        secret_wipe(o->record.p, o->record.len); /* CLAIM has secrets, SPAWN may */
+        secret_wipe(o->record.p, o->record.len); /* CLAIM contains secrets, SPAWN may */
     if (o->extra.p)
         secret_wipe(o->extra.p, o->extra.len);
     buf_done(&o->record);
@@ -103,7 +103,8 @@ static bool is_asked(const link_out *o)
     return o->type == SP_SPAWN || o->type == SP_FETCH || o->type == SP_SIGNAL;
 }
 
-/* Of one connection: the next one begins with what the receiver has. */
+/* Returns whether a message is valid in one connection only: the receiver sends it anew in the
+ * next. */
 static bool is_of_connection(const link_out *o)
 {
     return o->type == SPS_RECEIVED || o->type == SPS_STDIN || o->type == SPS_PING;
@@ -123,7 +124,7 @@ static void seal(box *x, const link_out *o)
                           o->extra.len);
 }
 
-/* What was sealed is on its way: it is kept while it may have to be said again. */
+/* Keeps a sealed message as long as it may have to be sent again. */
 static void sealed(box *x, link_out *o)
 {
     if (o->type == SPS_RECEIVED || o->type == SPS_STDIN) {
@@ -160,7 +161,7 @@ static void refill(box *x)
         link_send_ping(x);
 }
 
-/* False: not now. */
+/* Returns false if the stream takes nothing now. */
 static bool write_some(box *x)
 {
     size_t n = x->out.len - x->out_sent;
@@ -168,7 +169,7 @@ static bool write_some(box *x)
 
     if (r < 0 && errno == EINTR)
         return true;
-    if (r < 0 && errno != EAGAIN) { /* whether reading tells it, too, is the stream's affair */
+    if (r < 0 && errno != EAGAIN) { /* reading may report the error too, or may not */
         x->write_failed = true;
         link_box_look_soon(x);
     }
@@ -220,7 +221,7 @@ void link_send_ping(box *x)
 
 /* ---- queueing ---- */
 
-/* RECEIVED says all there is to say with its last offset. */
+/* Updates the offset of a queued RECEIVED instead of queueing a second one. */
 static bool merge_received(box *x, const link_out *o)
 {
     const struct sps_data *d = (const struct sps_data *)o->record.p;
@@ -238,7 +239,7 @@ static bool merge_received(box *x, const link_out *o)
     return false;
 }
 
-/* lock held */
+/* Returns the error if a message cannot be queued now. Lock held. */
 static err *refusal(const box *x, const link_out *o)
 {
     if (x->state == LINK_GONE)
@@ -251,7 +252,7 @@ static err *refusal(const box *x, const link_out *o)
         return err_remedy(
             err_new(ERR_UNAVAILABLE, "sandbox %s is of a newer release than this bothyd", x->id),
             "Run the newer bothyd again; the sandbox lives on.");
-    if (away && o->type == SP_SPAWN) /* the rest is about what runs, and can wait */
+    if (away && o->type == SP_SPAWN) /* other requests concern running execs and can wait */
         return err_retry_after(
             err_because(err_new(ERR_UNAVAILABLE, "sandbox %s cannot be reached now", x->id),
                         "%s does not answer; the sandbox lives on and is tried again",
@@ -275,7 +276,7 @@ err *link_push(box *x, link_out *o)
     return NULL;
 }
 
-/* ---- answers, and none ---- */
+/* ---- answered and unanswered messages ---- */
 
 static bool holds(const link_queue *q, uint32_t type, uint64_t id)
 {
