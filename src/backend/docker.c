@@ -1,8 +1,8 @@
 /* The backend `docker`: sandboxes are containers of Docker or Podman, commands go through link.h.
  *
- * A create takes a warm container of its shape (class exact) or has one made (cold). Either is
- * claimed by one record on the stream that is open to its init. Names and labels are for people and
- * for the next bothyd: nothing here is decided by them while this one lives. */
+ * A create takes a warm container of its shape (class exact) or has one made (cold). Both are
+ * claimed by one record on the stream that is open to their init. Names and labels are for people
+ * and for the next bothyd: while this one lives, it does not decide by them. */
 #include "backend/docker.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@
 
 #define WORKERS    6
 #define DIALERS    4
-#define VOLUMES_MS 5000 /* what an earlier release kept warm is gone then */
+#define VOLUMES_MS 5000 /* by then the warm containers of an earlier release are gone */
 
 static docker *docker_of(backend *b)
 {
@@ -47,7 +47,7 @@ static void docker_destroy_soon(backend *b, const char *id)
     docker_box_remove_soon(docker_of(b), id, target);
 }
 
-/* Whoever asked goes on as if it were done: it will be, however long the engine is away. */
+/* The caller continues as if it were done: it will be, however long the engine is away. */
 static err *docker_destroy(backend *b, const char *id)
 {
     docker_destroy_soon(b, id);
@@ -56,7 +56,7 @@ static err *docker_destroy(backend *b, const char *id)
 
 /* ---- after a restart ---- */
 
-/* What the engine has becomes what we know. */
+/* Records a container of an earlier bothyd as a box. */
 static void learn(docker *d, const docker_container *c, const char *id)
 {
     docker_made m = {0};
@@ -77,8 +77,9 @@ static void learn(docker *d, const docker_container *c, const char *id)
     }
 }
 
-/* A note that was left is turned into a name. Not before all is listed: who reads a list from
- * before the name, and looks for the note after it, finds neither and leaves an orphan. */
+/* Renames a container by its leftover note. Only after the list was read: if the rename came
+ * between list and note, a reader would find neither name nor note, and the container would be
+ * orphaned. */
 static void name_noted(docker *d, const docker_container *c)
 {
     char id[SANDBOX_ID_LEN + 1];
@@ -122,7 +123,8 @@ static err *docker_attach(backend *b, const char *id, const box_events *ev, void
 
     if (!id_is_sandbox(id))
         return err_kind(err_new(ERR_NOT_FOUND, "%s is no sandbox id", id), "sandbox");
-    docker_name_of(id, name); /* of one that list() did not have: it will be found to be gone */
+    /* of a box that list() did not return: the dial finds that it is gone */
+    docker_name_of(id, name);
     c.handle = docker_box_get(d, id, &known) ? known.handle : name;
     memcpy(c.nonce, known.nonce, sizeof c.nonce);
     TRY(link_attach(d->links, id, &c, ev, arg, ret_box));
@@ -135,8 +137,7 @@ static err *docker_attach(backend *b, const char *id, const box_events *ev, void
     return NULL;
 }
 
-/* What bears no box's name, and of which no note says whose it is, was kept warm by a bothyd that
- * is no more. */
+/* Removes containers with neither a box's name nor a note: an earlier bothyd kept them warm. */
 static err *sweep(docker *d)
 {
     CLEANUP(docker_list_done) docker_list l = {0};
@@ -149,7 +150,7 @@ static err *sweep(docker *d)
     return NULL;
 }
 
-/* ---- standing still ---- */
+/* ---- freezing ---- */
 
 static bool is_in_state(docker *d, const char *handle, enum docker_state state)
 {
@@ -205,7 +206,7 @@ static err *docker_thaw(box *x)
     return NULL;
 }
 
-/* ---- the rest ---- */
+/* ---- network and pool ---- */
 
 static enum cap_level docker_network(backend *b)
 {
@@ -216,7 +217,7 @@ static enum cap_level docker_network(backend *b)
     err *e = docker_network_inspect(d->api, d->network);
     bool there = !e;
     err_free(e);
-    return there ? CAP_EMULATED : CAP_ABSENT; /* it leads also to what is near */
+    return there ? CAP_EMULATED : CAP_ABSENT; /* emulated, because it also reaches the neighbours */
 }
 
 static err *docker_pool_op(backend *b, const pool_marks *set, pool_status *ret_status)
@@ -273,7 +274,7 @@ static err *dial(void *arg, const char *handle, unsigned timeout_ms, link_stream
 
     if (e && e->code == ERR_CONFLICT && is_in_state(d, handle, DOCKER_DEAD))
         e->code = ERR_SANDBOX_GONE;
-    /* An engine that was started again between an exec's two questions does not know the first. */
+    /* An engine that restarts between the two calls of an exec does not know the first one's id. */
     if (e && e->code == ERR_NOT_FOUND &&
         (is_in_state(d, handle, DOCKER_RUNNING) || is_in_state(d, handle, DOCKER_PAUSED)))
         e->code = ERR_UNAVAILABLE;
@@ -302,7 +303,7 @@ static void docker_free(backend *b)
     if (d->work)
         docker_create_expire(d); /* all that wait */
     docker_work_stop(d->work);
-    link_host_free(d->links); /* claims under way are answered here */
+    link_host_free(d->links); /* answers claims under way */
     docker_work_free(d->work);
     docker_pool_free(d->pool);
     docker_api_free(d->api);
@@ -341,7 +342,7 @@ static const backend_ops docker_ops = {
     .free = docker_free,
 };
 
-/* Without a cgroup of the second version, its user has none that stops. */
+/* Returns whether containers can be frozen: a rootless engine needs cgroup v2 for it. */
 static bool stands_still(const docker_engine *e)
 {
     return !(e->rootless && e->cgroup == 1);

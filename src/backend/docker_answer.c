@@ -33,7 +33,7 @@ static err *parse_object(const void *p, size_t n, const char *what, json_t **ret
     return shape(what);
 }
 
-/* What does not fit is cut: these are for people, or compared with short words. */
+/* Copies a text, cut to size: it is for people, or compared with short words. */
 static void copy_text(char *to, size_t size, const json_t *o, const char *key)
 {
     str_copy(to, size, str_or(json_str(o, key), ""));
@@ -44,7 +44,7 @@ static int clamp_int(int64_t v)
     return v < INT32_MIN ? INT32_MIN : v > INT32_MAX ? INT32_MAX : (int)v;
 }
 
-/* A number that may come as a text. */
+/* Reads a number that may be given as a string. */
 static int number_of(const json_t *v, int otherwise)
 {
     const char *s = json_string_value(v);
@@ -65,7 +65,7 @@ static bool take_id(const char *s, char ret_id[DOCKER_ID_LEN + 1])
     return true;
 }
 
-/* "sha256:<hex>", or the hex alone (Podman). */
+/* Accepts "sha256:<hex>", or the hex alone (Podman). */
 static bool take_digest(const char *s, char ret_id[DOCKER_ID_LEN + 1])
 {
     if (s && str_starts(s, "sha256:"))
@@ -73,7 +73,7 @@ static bool take_digest(const char *s, char ret_id[DOCKER_ID_LEN + 1])
     return take_id(s, ret_id);
 }
 
-/* The strings of an array, behind what is there; others are left out. */
+/* Appends the strings of an array; skips other values. */
 static void add_words(const json_t *array, char ***words)
 {
     size_t i, n = strv_len(*words);
@@ -91,7 +91,7 @@ static char **words_of(const json_t *array)
     return words;
 }
 
-/* "key=value" of an object's strings. */
+/* Returns "key=value" for each string of an object. */
 static char **pairs_of(json_t *object)
 {
     char **pairs = NULL;
@@ -114,7 +114,7 @@ const char *docker_parse_message(const void *p, size_t n, char ret[DOCKER_TEXT_M
     CLEANUP(json_decrefp) json_t *root = NULL;
     err *e = parse(p, n, "an error", &root);
 
-    err_free(e); /* what is no JSON has no message */
+    err_free(e); /* an answer that is not JSON has no message */
     const char *text = root ? json_str(root, "message") : NULL;
     if (!text)
         return NULL;
@@ -124,7 +124,7 @@ const char *docker_parse_message(const void *p, size_t n, char ret[DOCKER_TEXT_M
 
 /* ---- the engine ---- */
 
-/* "1.41" as 41; 0 of what is no version 1. */
+/* Returns 41 for "1.41"; 0 for any other form. */
 static unsigned api_of(const char *s)
 {
     uint64_t minor = 0;
@@ -159,7 +159,7 @@ err *docker_parse_version(const void *p, size_t n, docker_engine *e)
     return NULL;
 }
 
-/* "name=rootless", "name=seccomp,profile=default" */
+/* options look like "name=rootless", "name=seccomp,profile=default" */
 static bool has_option(const json_t *options, const char *name)
 {
     size_t i;
@@ -188,7 +188,7 @@ err *docker_parse_info(const void *p, size_t n, docker_engine *e)
     e->memory_limit = json_flag(root, "MemoryLimit");
     e->swap_limit = json_flag(root, "SwapLimit");
     e->cpu_limit = json_flag(root, "CpuCfsQuota");
-    /* Podman says yes also where its user was given no controller at all. */
+    /* Podman says yes even if its user was given no controller at all. */
     e->pids_limit = json_flag(root, "PidsLimit") && (e->memory_limit || !e->rootless);
     e->live_restore = json_flag(root, "LiveRestoreEnabled");
     return NULL;
@@ -241,7 +241,7 @@ static void take_name(const char *s, char ret_name[DOCKER_NAME_MAX])
     str_copy(ret_name, DOCKER_NAME_MAX, *s == '/' ? s + 1 : s);
 }
 
-/* Engines keep a limit in thousand millionths of a core, or as a quota of a period. */
+/* Engines store the limit in billionths of a core, or as a quota of a period. */
 static uint32_t cpu_milli_of(const json_t *host)
 {
     uint64_t nano = json_count(host, "NanoCpus"), quota = json_count(host, "CpuQuota"),
@@ -341,7 +341,7 @@ static void take_networks(json_t *networks, docker_stats *s)
     }
 }
 
-/* 9223372036854771712 and the like: the kernel's way to say that there is none. */
+/* Returns 0 for 9223372036854771712 and the like, the kernel's way to say "no limit". */
 static uint64_t real_limit(uint64_t limit)
 {
     return limit >> 62 ? 0 : limit;
@@ -449,7 +449,7 @@ err *docker_parse_images(const void *p, size_t n, docker_images *ret)
     return NULL;
 }
 
-/* It becomes part of a path. */
+/* Checks a volume's name, because it becomes part of a path. */
 static bool is_name(const char *s)
 {
     static const char LETTERS[] =
@@ -528,7 +528,7 @@ void docker_event_done(docker_event *e)
     e->labels = NULL;
 }
 
-/* Podman's own words are among them: its versions do not agree on which to use. */
+/* Includes Podman's own words, which differ between its versions. */
 static enum docker_action action_of(const char *s)
 {
     static const struct {

@@ -1,9 +1,9 @@
-/* What a container engine answers (Docker's Engine API, and Podman's form of it), taken apart:
- * bytes in, plain values out. No I/O; any thread.
+/* Parses the answers of a container engine (Docker's Engine API, and Podman's form of it): bytes
+ * in, plain values out. No I/O; any thread.
  *
- * An engine is not a stranger, but what it says holds names, labels and output of others: sizes
- * have ceilings, ids and digests their form, and what is missing is empty. A document that is not
- * JSON, or of another shape, is ERR_INTERNAL: the engine's fault, not a caller's. */
+ * The engine is trusted, but its answers contain names, labels and output of others. So sizes have
+ * ceilings, ids and digests are checked, and missing fields are empty. A document that is not JSON,
+ * or of another shape, is ERR_INTERNAL: the engine's fault, not a caller's. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,11 +17,12 @@
 #define DOCKER_NAME_MAX   128
 #define DOCKER_TEXT_MAX   512
 #define DOCKER_ANSWER_MAX (16u << 20)
-#define DOCKER_LINE_MAX   (1u << 20) /* of a stream of documents */
+#define DOCKER_LINE_MAX   (1u << 20) /* per line of a stream of documents */
 #define DOCKER_LIST_MAX   16384
-#define DOCKER_WORDS_MAX  4096 /* of an image's environment, of labels */
+#define DOCKER_WORDS_MAX  4096 /* entries of an image's environment, of labels */
 
-/* Written into `ret` as far as it fits, for people. NULL if the answer has no message. */
+/* Copies the message of an error answer to `ret`, cut to its size; for people. Returns NULL if
+ * there is none. */
 const char *docker_parse_message(const void *p, size_t n, char ret[DOCKER_TEXT_MAX]);
 
 /* ---- the engine ---- */
@@ -30,18 +31,18 @@ typedef struct docker_engine {
     char version[DOCKER_NAME_MAX];
     char os[32], arch[32];
     unsigned api, api_min; /* minor numbers of version 1 */
-    unsigned cgroup;       /* 1, 2; 0: it does not tell */
+    unsigned cgroup;       /* 1, 2; 0: not reported */
     bool podman, rootless, seccomp;
     bool memory_limit, swap_limit, cpu_limit, pids_limit;
     bool live_restore; /* containers outlive a restart of the daemon */
 } docker_engine;
 err *docker_parse_version(const void *p, size_t n, docker_engine *e) ERR_MUST;
-/* Adds to what the version has told. */
+/* Adds to what docker_parse_version has filled in. */
 err *docker_parse_info(const void *p, size_t n, docker_engine *e) ERR_MUST;
 
 /* ---- containers ---- */
 enum docker_state {
-    DOCKER_UNKNOWN, /* a word we do not know: alive, for all we know */
+    DOCKER_UNKNOWN, /* an unknown state: assumed to be alive */
     DOCKER_CREATED,
     DOCKER_RUNNING,
     DOCKER_PAUSED,
@@ -49,7 +50,7 @@ enum docker_state {
 };
 typedef struct docker_container {
     char id[DOCKER_ID_LEN + 1];
-    char name[DOCKER_NAME_MAX]; /* the first, without its slash */
+    char name[DOCKER_NAME_MAX]; /* the first one, without its slash */
     char **labels;              /* "key=value" */
     enum docker_state state;
     bool oom_killed;
@@ -64,10 +65,10 @@ typedef struct docker_list {
     size_t n;
 } docker_list;
 void docker_list_done(docker_list *l);
-/* The id of what was made: a container, an exec. */
+/* Parses the id of a new object: a container, an exec. */
 err *docker_parse_made(const void *p, size_t n, char ret_id[DOCKER_ID_LEN + 1]) ERR_MUST;
 err *docker_parse_container(const void *p, size_t n, docker_container *ret) ERR_MUST;
-/* Of a list there are ids, names, labels and states. */
+/* A list has only ids, names, labels and states. */
 err *docker_parse_list(const void *p, size_t n, docker_list *ret) ERR_MUST;
 err *docker_parse_wait(const void *p, size_t n, int *ret_exit_code) ERR_MUST;
 
@@ -96,21 +97,21 @@ typedef struct docker_images {
     size_t n;
 } docker_images;
 void docker_images_done(docker_images *l);
-/* Of a list there are digests, names and sizes. */
+/* A list has only digests, names and sizes. */
 err *docker_parse_images(const void *p, size_t n, docker_images *ret) ERR_MUST;
 
-/* Names of volumes; what cannot be one is left out. NULL: there are none. */
+/* Parses names of volumes; skips invalid ones. NULL: there are none. */
 err *docker_parse_volumes(const void *p, size_t n, char ***ret_names) ERR_MUST;
 
 /* ---- streams of documents, one a line ---- */
 typedef struct docker_lines {
-    buf part; /* of a line that has not ended */
+    buf part; /* an incomplete line */
 } docker_lines;
 typedef err *docker_line(void *arg, const char *p, size_t n);
-/* Calls for every whole line that is not empty; the first error ends it. */
+/* Calls `line` for every complete line that is not empty; stops at the first error. */
 err *docker_lines_feed(docker_lines *l, const void *p, size_t n, docker_line *line,
                        void *arg) ERR_MUST;
-/* What was left without an end of line is one. */
+/* Handles a last line without an end of line. */
 err *docker_lines_end(docker_lines *l, docker_line *line, void *arg) ERR_MUST;
 void docker_lines_done(docker_lines *l);
 
@@ -124,19 +125,19 @@ typedef struct docker_event {
     enum docker_action action;
     char id[DOCKER_ID_LEN + 1];
     uint64_t time_ns; /* of the engine's clock */
-    int exit_code;    /* of DIE; -1: not told */
+    int exit_code;    /* of DIE; -1: not reported */
     char **labels;    /* the container's, and other attributes */
 } docker_event;
 void docker_event_done(docker_event *e);
 err *docker_parse_event(const void *p, size_t n, docker_event *ret) ERR_MUST;
 
 typedef struct docker_progress {
-    char layer[DOCKER_NAME_MAX]; /* "" of the whole */
+    char layer[DOCKER_NAME_MAX]; /* "": of the whole image */
     char status[DOCKER_TEXT_MAX];
     char error[DOCKER_TEXT_MAX]; /* "": none */
     uint64_t current, total;
 } docker_progress;
 err *docker_parse_progress(const void *p, size_t n, docker_progress *ret) ERR_MUST;
 
-/* The value of a label, or NULL. */
+/* Returns the value of a label, or NULL. */
 const char *docker_label(char *const *labels, const char *key);

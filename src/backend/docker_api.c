@@ -1,3 +1,4 @@
+/* The calls of the Engine API: paths, status codes, streams of documents. */
 #include "backend/docker_api.h"
 
 #include <stdio.h>
@@ -7,12 +8,12 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-#define API_KNOWN 41 /* the newest minor version whose answers we have seen */
+#define API_KNOWN 41 /* the newest minor version whose answers are tested */
 
 #define LIBPOD "/v4.0.0/libpod" /* Podman's own API */
 
-#define SHORT_MS 30000  /* what the engine only looks up */
-#define WORK_MS  120000 /* what it does: create, start, remove */
+#define SHORT_MS 30000  /* calls that only read */
+#define WORK_MS  120000 /* calls that change something: create, start, remove */
 
 /* ---- calls ---- */
 
@@ -41,9 +42,9 @@ err *docker_error(const char *what, long status, const buf *body)
     const char *why = docker_parse_message(body->p, body->len, text);
     err_code code = code_of(status);
 
-    if (why && strstr(why, "container state improper")) /* Podman's conflict */
+    if (why && strstr(why, "container state improper")) /* Podman's form of a conflict */
         code = ERR_CONFLICT;
-    if (!why && status == 404) /* not a thing it does not have, but a call it does not know */
+    if (!why && status == 404) /* the call is unknown, not the object */
         code = ERR_UNSUPPORTED;
     err *e = err_new(code, "the engine cannot %s", what);
     return why ? err_because(e, "%s", why) : err_because(e, "its answer has status %ld", status);
@@ -56,7 +57,7 @@ static err *no_engine(err *e)
     return e;
 }
 
-/* what: for "the engine cannot ...". Statuses besides 2xx that are a success are in `fine`. */
+/* Sends a call. what: for "the engine cannot ...". fine: a status besides 2xx that is a success. */
 static err *ask(docker_api *a, const char *what, client_call *call, long fine,
                 client_answer *ret_answer)
 {
@@ -74,7 +75,7 @@ static err *ask(docker_api *a, const char *what, client_call *call, long fine,
     return docker_error(what, status, &ret_answer->body);
 }
 
-/* Formats the path and does without an answer's body. */
+/* Sends a call whose answer has no body of interest. Frees path. */
 static err *tell(docker_api *a, const char *what, const char *method, long fine, const json_t *body,
                  char *path)
 {
@@ -109,7 +110,7 @@ err *docker_api_ask(docker_api *a, docker_engine *ret_engine)
     return NULL;
 }
 
-/* What we know, or the oldest it still speaks. */
+/* Returns API_KNOWN, or the nearest version that the engine speaks. */
 static unsigned choose_api(const docker_engine *e)
 {
     unsigned v = e->api_min > API_KNOWN ? e->api_min : API_KNOWN;
@@ -122,7 +123,7 @@ err *docker_api_new(const char *url, docker_api **ret_api)
     CLEANUP(docker_api_freep) docker_api *a = xcalloc(1, sizeof *a);
 
     TRY(client_new(url, NULL, &a->client));
-    TRY(docker_api_ask(a, &a->engine)); /* without a prefix: whatever it speaks */
+    TRY(docker_api_ask(a, &a->engine)); /* without a prefix, so with any version */
     snprintf(a->prefix, sizeof a->prefix, "/v1.%u", choose_api(&a->engine));
     *ret_api = TAKE_PTR(a);
     return NULL;
@@ -169,7 +170,7 @@ err *docker_inspect(docker_api *a, const char *id, docker_container *ret)
     return docker_parse_container(answer.body.p, answer.body.len, ret);
 }
 
-/* {"label":["key=value"]}, percent-encoded. */
+/* Returns {"label":["key=value"]}, percent-encoded. */
 static char *filter_of(const char *name, const char *value)
 {
     CLEANUP(json_decrefp) json_t *o = json_pack("{s:[s]}", name, value);
@@ -195,7 +196,8 @@ err *docker_rename(docker_api *a, const char *id, const char *name)
                 str_printf("/containers/%s/rename?name=%s", id, name));
 }
 
-/* Podman waits for seconds where Docker ends a container at once; its own calls do not. */
+/* Returns the prefix of Podman's own API, whose kill and remove act at once like Docker's; Podman's
+ * Docker calls wait for seconds. */
 static const char *own(const docker_api *a)
 {
     return a->engine.podman ? LIBPOD : "";
@@ -285,8 +287,8 @@ typedef struct reading {
     const docker_pull_request *pull;
     bool (*on_tick)(void *arg);
     void *arg;
-    err *failure; /* of a line */
-    bool ended;   /* by who reads */
+    err *failure; /* from a line */
+    bool ended;   /* by the reader's callback */
 } reading;
 
 static bool on_bytes(void *arg, const void *p, size_t n)
@@ -316,7 +318,7 @@ static err *read_stream(docker_api *a, const char *what, client_call *call, read
     if (!e && !r->failure && !r->ended)
         e = docker_lines_end(&r->lines, r->line, r);
     docker_lines_done(&r->lines);
-    if (r->failure || r->ended) { /* libcurl's word for it is of no use */
+    if (r->failure || r->ended) { /* libcurl's error is of no use then */
         err_free(e);
         return r->failure;
     }
@@ -335,7 +337,7 @@ static err *event_line(void *arg, const char *p, size_t n)
     return NULL;
 }
 
-/* Seconds with a fraction, as the engine takes them. */
+/* Writes the time as seconds with a fraction, as the engine expects. */
 static char *events_path(const docker_watch *w)
 {
     CLEANUP(json_decrefp)
@@ -400,7 +402,7 @@ err *docker_image_inspect(docker_api *a, const char *name, docker_image *ret)
 {
     CLEANUP(client_answer_done) client_answer answer = {0};
 
-    /* A name's slashes stand as they are: it is the engine's own path. */
+    /* Slashes in the name are not escaped: the engine's path contains them. */
     TRY(err_kind(get(a, "show an image", str_printf("/images/%s/json", name), &answer), "image"));
     return docker_parse_image(answer.body.p, answer.body.len, ret);
 }
@@ -413,7 +415,8 @@ err *docker_image_list(docker_api *a, docker_images *ret)
     return docker_parse_images(answer.body.p, answer.body.len, ret);
 }
 
-/* A JSON document in the URL-safe alphabet; the header's line, to be wiped. */
+/* Makes the header line of a login: JSON in base64 with the URL-safe alphabet. The caller wipes
+ * it. */
 static char *login_line(const docker_login *l)
 {
     CLEANUP(json_decrefp)

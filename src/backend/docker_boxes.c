@@ -1,5 +1,5 @@
-/* What is known of boxes and their containers, whose a container is until it bears the name, and
- * how one is removed. */
+/* Boxes and their containers, notes of claims until the container is renamed, and removal of
+ * containers. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 #include "base/thread.h"
 
 #define RETRY_MS  1000
-#define RENAME_MS 30000 /* of one that the engine has refused */
+#define RENAME_MS 30000 /* after the engine has refused it */
 #define NAME      "bothy-"
 
 void docker_name_of(const char *id, char ret_name[DOCKER_NAME_MAX])
@@ -42,7 +42,7 @@ void docker_box_contain(docker *d, docker_box *x, const docker_made *m)
 {
     if (*x->handle)
         map_take_str(&d->handles, x->handle);
-    d->live += x->dead; /* that was the one before, which nobody could claim */
+    d->live += x->dead; /* the previous container, which could not be claimed */
     x->dead = x->has_exit_code = false;
     str_copy(x->handle, sizeof x->handle, m->handle);
     memcpy(x->nonce, m->nonce, sizeof x->nonce);
@@ -123,7 +123,7 @@ char **docker_boxes_expected(docker *d)
     return all;
 }
 
-/* What the list says of a container; NULL: it is not among them. */
+/* Returns the list's entry for a container; NULL if it has none. */
 static const docker_container *listed(const docker_list *l, const char *handle)
 {
     for (size_t i = 0; i < l->n; i++)
@@ -169,7 +169,7 @@ bool docker_knows(docker *d, const docker_container *c)
     return docker_pool_has(d->pool, c->id);
 }
 
-/* ---- whose a warm container has become, until it bears the name ---- */
+/* ---- notes of claims ---- */
 
 err *docker_claim_write(docker *d, const char *handle, const char *id)
 {
@@ -222,8 +222,8 @@ static void rename_job(void *arg)
     bool wanted = !atomic_load(&d->closing) && docker_claim_read(d, r->handle, id);
     err *e = wanted ? docker_rename(d->api, r->handle, name) : NULL;
     FAULT_KILL("docker.renamed");
-    /* Without a name the note says whose it is: it goes with the name only, or with the container.
-     */
+    /* Until it is renamed, only the note names the box: erase it only after the rename, or when the
+     * container is gone. */
     if (wanted && (!e || e->code == ERR_NOT_FOUND))
         docker_claim_erase(d, r->handle);
     if (e && (e->code == ERR_UNAVAILABLE || e->code == ERR_TIMEOUT || e->code == ERR_INTERNAL))
@@ -247,7 +247,7 @@ void docker_rename_soon(docker *d, const char *handle, const char *id, unsigned 
 
 typedef struct removal {
     docker *d;
-    char id[SANDBOX_ID_LEN + 1]; /* "": of no box */
+    char id[SANDBOX_ID_LEN + 1]; /* "": not a box's */
     char target[DOCKER_NAME_MAX];
     unsigned tries;
 } removal;

@@ -1,4 +1,4 @@
-/* Creates: a warm container that is claimed, or one that is made; and the queue before them. */
+/* Creates: claims a warm container or makes one; and the queue of waiting creates. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,11 +8,11 @@
 #include "base/str.h"
 #include "base/thread.h"
 
-#define CLAIM_MS  30000 /* from a container that runs to a claimed sandbox */
-#define TRIES     3     /* of a create whose warm container was lost on the way */
-#define RENAME_MS 300   /* not beside the claim: nobody waits for it */
+#define CLAIM_MS  30000 /* from a running container to a claimed sandbox */
+#define TRIES     3     /* of a create that lost its warm container on the way */
+#define RENAME_MS 300   /* delayed to keep off the claim; no caller waits for it */
 
-/* Of an engine that would not make a container. */
+/* Converts the error of an engine that could not make a container. */
 static err *make_error(err *e)
 {
     if (!e || e->code == ERR_UNAVAILABLE)
@@ -28,9 +28,9 @@ static err *make_error(err *e)
 /* ---- create ---- */
 
 struct creation {
-    creation *next; /* of those that wait */
+    creation *next; /* in the queue of waiting creates */
     docker *d;
-    box_spec spec; /* a copy: the caller's goes when create returns */
+    box_spec spec; /* a copy: the caller's is gone when create returns */
     sandbox_spec inner;
     docker_shape shape;
     const box_events *ev;
@@ -85,7 +85,7 @@ static creation *creation_new(docker *d, const box_spec *s, const box_events *ev
     return c;
 }
 
-/* Its end without a box. The place goes to the next that waits. */
+/* Ends a create without a box. Its place goes to the next waiting create. */
 static void fail(creation *c, err *e)
 {
     docker *d = c->d;
@@ -112,7 +112,7 @@ static void fail_job(void *arg)
     free(r);
 }
 
-/* The same from a thread of ours: `done` is not for who calls create. */
+/* Fails on a worker thread: `done` must not be called inside create. */
 static void fail_soon(creation *c, err *e)
 {
     refusal *r = xcalloc(1, sizeof *r);
@@ -123,7 +123,7 @@ static void fail_soon(creation *c, err *e)
 
 static void cold_job(void *arg);
 
-/* Whether nobody has destroyed it meanwhile. */
+/* Returns false if the box was destroyed meanwhile. */
 static bool is_wanted(const creation *c)
 {
     docker_box x;
@@ -137,7 +137,8 @@ static bool may_try_again(const creation *c, const err *e)
            e->code != ERR_WALL_FAILED && !atomic_load(&c->d->closing);
 }
 
-/* A container that ended on the way is no sandbox that has ended. */
+/* Converts the error of a failed claim: a container that ended on the way is a failed create, not a
+ * sandbox that ended. */
 static err *claim_error(err *e)
 {
     if (e->code == ERR_SANDBOX_GONE)
@@ -154,7 +155,7 @@ static void claimed(void *arg, err *failure, box *made, const box_timing *timing
     docker *d = c->d;
 
     if (failure) {
-        docker_claim_erase(d, c->made.handle); /* nor will it get the name */
+        docker_claim_erase(d, c->made.handle); /* the container will not be renamed either */
         docker_remove_soon(d, c->made.handle);
         if (!may_try_again(c, failure)) {
             fail(c, claim_error(failure));
@@ -179,7 +180,7 @@ static void claimed(void *arg, err *failure, box *made, const box_timing *timing
     creation_free(c);
 }
 
-/* The container is there, and its link; nothing waits from here on. */
+/* Claims the container through its link. Does not wait. */
 static void claim(creation *c)
 {
     docker *d = c->d;
@@ -205,7 +206,8 @@ static void claim(creation *c)
         docker_rename_soon(d, handle, c->spec.id, RENAME_MS);
     link_warm *link = c->link;
     if (!e)
-        e = link_claim(link, &c->spec, CLAIM_MS, c->ev, c->arg, claimed, c); /* c may be gone */
+        /* c may be freed by now */
+        e = link_claim(link, &c->spec, CLAIM_MS, c->ev, c->arg, claimed, c);
     if (!e)
         return;
     link_warm_drop(link);
@@ -213,8 +215,8 @@ static void claim(creation *c)
     fail_soon(c, e);
 }
 
-/* One of this name is there: made by an earlier request of the same id, before bothyd was killed.
- */
+/* Takes over the container of this name: an earlier request with the same id made it before bothyd
+ * was killed. */
 static err *take_existing(creation *c, const char *name)
 {
     docker *d = c->d;
@@ -268,7 +270,7 @@ static void cold_job(void *arg)
         claim(c);
 }
 
-/* A warm one with other limits gets these. */
+/* Changes the limits of a warm container, then claims it. */
 static void update_job(void *arg)
 {
     creation *c = arg;
@@ -297,7 +299,7 @@ static bool limits_fit(const creation *c)
     return a->memory == b->memory && a->cpu_milli == b->cpu_milli && a->pids == b->pids;
 }
 
-/* It has a place. Does not wait. */
+/* Begins a create that has a place. Does not wait. */
 static void begin(creation *c)
 {
     docker *d = c->d;
@@ -315,7 +317,7 @@ static void begin(creation *c)
         claim(c);
         return;
     }
-    docker_making_begin(d, c->made.handle); /* neither the pool's nor a box's meanwhile */
+    docker_making_begin(d, c->made.handle); /* it belongs to neither the pool nor a box meanwhile */
     docker_work_post(d->work, 0, update_job, c);
 }
 
@@ -339,7 +341,7 @@ static bool take_place(docker *d, creation *c)
     return false;
 }
 
-/* The first that waits, if there is room for it now. */
+/* Takes the first waiting create if there is room for it; otherwise returns NULL. */
 static creation *next_waiting(docker *d)
 {
     LOCK_SCOPE(&d->lock);

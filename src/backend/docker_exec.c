@@ -1,4 +1,4 @@
-/* A command inside a container as a stream: the connection on which it was started. */
+/* A command inside a container as a stream, on the connection that started it. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,12 +13,12 @@
 struct docker_exec {
     client_stream *stream;
     dockermux mux;
-    uint8_t in[READ_AHEAD]; /* what was received; in[at..n) is still to be taken apart */
+    uint8_t in[READ_AHEAD]; /* received bytes; in[at..n) is not parsed yet */
     size_t at, n;
     const uint8_t *piece; /* of stdout, within `in` */
     size_t npiece;
     bool ended;
-    buf why; /* stderr, and the engine's word */
+    buf why; /* stderr, and the engine's message */
 };
 
 void docker_exec_close(docker_exec *x)
@@ -88,7 +88,7 @@ static void keep_why(docker_exec *x, const dockermux_piece *piece)
     buf_append(&x->why, piece->p, piece->n < room ? piece->n : room);
 }
 
-/* The next piece of stdout within what was received; false: there is none. */
+/* Finds the next piece of stdout in the received bytes. Returns false if there is none. */
 static bool next_piece(docker_exec *x)
 {
     while (!x->npiece && x->at < x->n) {
@@ -97,7 +97,7 @@ static bool next_piece(docker_exec *x)
         enum dockermux_result r =
             dockermux_feed(&x->mux, x->in + x->at, x->n - x->at, &used, &piece);
         x->at += used;
-        if (r == DOCKERMUX_BAD) { /* the engine's own words, without a head */
+        if (r == DOCKERMUX_BAD) { /* plain text of the engine, without a frame's head */
             x->ended = true;
             x->at = x->n;
         } else if (r == DOCKERMUX_PIECE && piece.stream == DOCKERMUX_OUT) {
@@ -110,7 +110,7 @@ static bool next_piece(docker_exec *x)
     return x->npiece;
 }
 
-/* Receives once; false at the end, or when there is nothing now (errno). */
+/* Receives once. Returns false at the end, or if there is nothing now (errno). */
 static bool receive(docker_exec *x)
 {
     ssize_t n = client_stream_recv(x->stream, x->in, sizeof x->in);

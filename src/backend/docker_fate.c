@@ -1,4 +1,4 @@
-/* What boxes use, limits of those that live, and how they ended. */
+/* Resource usage of boxes, changes of limits, and how boxes ended. */
 #include <string.h>
 #include <time.h>
 
@@ -8,7 +8,7 @@
 #include "base/thread.h"
 
 #define FATE_STEP   20
-#define OOM_WAIT_MS 50 /* the engine's word about it comes a little behind the end */
+#define OOM_WAIT_MS 50 /* the engine reports an OOM kill slightly after the end */
 
 static docker *docker_of(backend *b)
 {
@@ -58,7 +58,7 @@ err *docker_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t
         err *e = docker_usage_of(b, ids[i], &ret[i]);
         if (e && e->code == ERR_UNAVAILABLE)
             return e;
-        err_free(e); /* not known */
+        err_free(e); /* ret[i].known stays false */
     }
     return NULL;
 }
@@ -79,7 +79,7 @@ static err *limits_error(err *e, const limits *l)
     return docker_away(e);
 }
 
-/* Which of those that are asked for the engine cannot hold; NULL: none. */
+/* Returns the first requested limit that the engine cannot enforce; NULL if it can enforce all. */
 static const char *cannot_hold(const docker_engine *e, const limits *l)
 {
     return l->memory && !e->memory_limit   ? "memory"
@@ -117,7 +117,7 @@ typedef struct fate_ask {
     void *arg;
 } fate_ask;
 
-/* As wait(2) has it: what a shell would call 137 was a signal. */
+/* Converts to the form of wait(2): 137 in a shell means killed by signal 9. */
 static int status_of(int exit_code)
 {
     return exit_code > 128 && exit_code < 128 + 65 ? exit_code - 128 : (exit_code & 0xff) << 8;
@@ -137,7 +137,7 @@ static err *look_at_end(fate_ask *q, const docker_box *known, box_fate *f)
     for (;;) {
         CLEANUP(docker_container_done) docker_container c = {0};
         err *e = docker_inspect(q->d->api, target, &c);
-        if (e && e->code == ERR_NOT_FOUND && known->has_exit_code) { /* somebody else removed it */
+        if (e && e->code == ERR_NOT_FOUND && known->has_exit_code) { /* removed by another client */
             err_free(e);
             *f =
                 (box_fate){.dead = true, .has_status = true, .status = status_of(known->exit_code)};
@@ -165,7 +165,8 @@ static void fate_job(void *arg)
     if (!q->wait_ms)
         nap(OOM_WAIT_MS);
     bool known = docker_box_get(q->d, q->id, &x);
-    if (known && !x.dead && !q->wait_ms) /* of a command: what was counted is enough */
+    /* a command is in question: the counted OOM kills suffice */
+    if (known && !x.dead && !q->wait_ms)
         f.memory_limit = x.memory_limit;
     else
         e = look_at_end(q, &x, &f);

@@ -1,4 +1,4 @@
-/* Images of the engine's own store: it fetches them, and tells what they are. */
+/* Images of the engine's own store: fetches and describes them. */
 #include <poll.h>
 #include <string.h>
 
@@ -58,7 +58,8 @@ static layer *layer_of(pulling *p, const char *id)
     return l;
 }
 
-/* Lines of other things have ids, too: a tag ("latest"), or nothing we know. */
+/* Reads a progress line. Not every id is a layer: a line may be about a tag ("latest") or
+ * unknown. */
 static void take_line(pulling *p, const docker_progress *line)
 {
     static const char *const FETCHED[] = {"Download complete", "Verifying Checksum", "Extracting"};
@@ -117,7 +118,7 @@ static bool on_progress(void *arg, const docker_progress *line)
     return goes_on(p);
 }
 
-/* ---- errors: registries' words, as engines pass them on ---- */
+/* ---- errors: messages of registries, as engines pass them on ---- */
 
 static err *sort(err *e, const char *name)
 {
@@ -187,7 +188,7 @@ static void facts_of(docker_image *i, image_facts *ret)
                          .os = xstrdup(i->os),
                          .architecture = xstrdup(i->arch),
                          .size = i->size};
-    hex_decode(i->digest, ret->digest, sizeof ret->digest); /* it has its form */
+    hex_decode(i->digest, ret->digest, sizeof ret->digest); /* the parser has checked its form */
 }
 
 static err *inspect(docker *d, const char *name, image_facts *ret)

@@ -1,4 +1,4 @@
-/* What docker_api.c and docker_exec.c share. */
+/* Shared by docker_api.c and docker_exec.c. */
 #pragma once
 
 #include "backend/docker_api.h"
@@ -12,5 +12,5 @@ struct docker_api {
     char prefix[16]; /* "/v1.41" */
 };
 
-/* What the engine answered as an error: "the engine cannot <what>", its own words as cause. */
+/* Makes an error from the engine's answer: "the engine cannot <what>", its own words as cause. */
 err *docker_error(const char *what, long status, const buf *body) ERR_MUST;

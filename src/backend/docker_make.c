@@ -1,4 +1,4 @@
-/* Containers as the engine is asked for them, and the volume that brings init and kit into them. */
+/* Making containers, and the volume that provides init and kit in them. */
 #include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 #define PROGRAM_MAX (16u << 20)
 #define INIT        DOCKER_AT "/bothy-init"
-#define COMPLETE    "complete" /* the last file of the volume: what has it has all of it */
+#define COMPLETE    "complete" /* written last: its presence proves that the volume is complete */
 
 /* ---- shapes ---- */
 
@@ -77,7 +77,8 @@ static void put(json_t *o, const char *key, uint64_t value)
     json_object_set_new(o, key, json_integer((json_int_t)value));
 }
 
-/* What the engine cannot hold it is not told: it would refuse, or say nothing and not do it. */
+/* Leaves out limits that the engine cannot enforce: it would refuse them or silently ignore
+ * them. */
 json_t *docker_limits_json(const docker_engine *e, const limits *l)
 {
     json_t *o = json_object();
@@ -85,7 +86,7 @@ json_t *docker_limits_json(const docker_engine *e, const limits *l)
     if (l->memory && e->memory_limit) {
         put(o, "Memory", l->memory);
         if (e->swap_limit)
-            put(o, "MemorySwap", l->memory); /* swap included: none of its own */
+            put(o, "MemorySwap", l->memory); /* includes swap, so this means no swap */
     }
     if (l->cpu_milli && e->cpu_limit)
         put(o, "NanoCpus", (uint64_t)l->cpu_milli * 1000000);
@@ -98,7 +99,7 @@ json_t *docker_limits_json(const docker_engine *e, const limits *l)
 
 static json_t *mount_of(const docker *d, bool read_only)
 {
-    /* NoCopy: what an image happens to have there stays out of the volume. */
+    /* NoCopy: files that the image has at this path are not copied into the volume. */
     return json_pack("{s:s,s:s,s:s,s:b,s:{s:b}}", "Type", "volume", "Source", d->volume, "Target",
                      DOCKER_AT, "ReadOnly", read_only, "VolumeOptions", "NoCopy", 1);
 }
@@ -139,13 +140,14 @@ static json_t *host_of(const docker *d, const docker_shape *s, const limits *l)
         put(o, "ShmSize", (uint64_t)s->shm_mib << 20);
     if (!s->setuid)
         json_object_set_new(o, "SecurityOpt", json_pack("[s]", "no-new-privileges"));
-    /* Open files are limited by init, command by command, below what the engine gives. */
+    /* init limits open files for each command, below the engine's own limit. */
     if (!e->rootless)
         json_object_set_new(o, "Ulimits", json_pack("[o]", ulimit("core", 0)));
     return o;
 }
 
-/* init is pid 1 whatever the image would run; its health checks would be commands of nobody's. */
+/* Makes the body of a create call. init is pid 1 instead of the image's command; health checks are
+ * off, because they would run outside of any exec. */
 static json_t *body_of(const docker *d, const docker_shape *s, const limits *l)
 {
     CLEANUP(freep) char *image = str_printf("sha256:%s", s->image);
@@ -182,7 +184,7 @@ static err *read_program(const char *path, buf *ret_bytes)
                       "Install bothy's programs, or correct backend.init and files.kit.");
 }
 
-/* By what is in it: releases, and builds of one, do not share it. */
+/* Derives the volume's name from its content: releases and builds do not share a volume. */
 err *docker_volume_name(const char *init, const char *kit, char **ret_name)
 {
     CLEANUP(buf_done) buf all = {0};
@@ -231,7 +233,8 @@ err *docker_volume_tar(const char *init_path, const char *kit_path, buf *ret_tar
         TRY(read_program(kit_path, &kit));
     struct archive *a = archive_write_new();
     archive_write_set_format_ustar(a);
-    /* Nothing behind its end: Podman stops reading there, and its writer then fails with EPIPE. */
+    /* No padding after the end: Podman stops reading there, and its writer then fails with
+     * EPIPE. */
     archive_write_set_bytes_in_last_block(a, 1);
     archive_write_open(a, ret_tar, NULL, append, NULL);
     add_file(a, "bothy-init", 0555, &init);
@@ -251,7 +254,7 @@ static void warm_name(char ret_name[WARM_LEN])
     id_random(ret_name + strlen(ret_name), 12);
 }
 
-/* Through a container that never runs: the engine may be on another machine. */
+/* Fills the volume through a container that never runs: the engine may be on another machine. */
 static err *fill(docker *d, const char *helper, bool *ret_fresh)
 {
     CLEANUP(buf_done) buf tar = {0};
@@ -265,7 +268,7 @@ static err *fill(docker *d, const char *helper, bool *ret_fresh)
     return docker_put(d->api, helper, DOCKER_AT, tar.p, tar.len);
 }
 
-/* An engine that was cut off may have made it. */
+/* Removes a container that may exist although its create got no answer. Returns e. */
 static err *lost(docker *d, const char *name, err *e)
 {
     if (e && (e->code == ERR_UNAVAILABLE || e->code == ERR_TIMEOUT))
@@ -286,7 +289,7 @@ static err *fill_through(docker *d, const json_t *body, const char *name, bool *
     return e;
 }
 
-/* fresh: it was not there, or not whole. */
+/* Fills the volume unless it is known to be filled. fresh: it was missing or incomplete. */
 static err *volume_ready(docker *d, const docker_shape *s, bool *ret_fresh)
 {
     *ret_fresh = false;
@@ -309,7 +312,7 @@ static err *volume_ready(docker *d, const docker_shape *s, bool *ret_fresh)
     return err_wrap(e, "cannot bring bothy-init into the engine's volume %s", d->volume);
 }
 
-/* One that is in use the engine does not remove. What another bothyd is about to use it fills
+/* The engine does not remove a volume in use. Another bothyd that needs a removed one fills it
  * again. */
 void docker_volumes_sweep(void *arg)
 {
@@ -318,13 +321,13 @@ void docker_volumes_sweep(void *arg)
 
     if (atomic_load(&d->closing))
         return;
-    err_free(docker_volume_list(d->api, DOCKER_LABEL_OURS, &names)); /* the next start does it */
+    err_free(docker_volume_list(d->api, DOCKER_LABEL_OURS, &names)); /* the next start retries */
     for (char **name = names; name && *name; name++)
         if (str_starts(*name, "bothy-") && strcmp(*name, d->volume) != 0)
             err_free(docker_volume_remove(d->api, *name));
 }
 
-/* Somebody may have removed the volume, or emptied it by making another of its name. */
+/* Forgets that the volume is filled: another client may have removed it or made an empty one. */
 static void doubt_volume(docker *d)
 {
     LOCK_SCOPE(&d->volume_lock);
@@ -339,14 +342,15 @@ static err *begin(docker *d, const json_t *body, const char *name, docker_made *
     err *e = docker_start(d->api, m->handle);
     if (!e)
         return NULL;
-    err *left = docker_remove(d->api, m->handle); /* now: its name may be wanted again */
+    err *left = docker_remove(d->api, m->handle); /* now, because its name may be needed again */
     if (left)
         docker_remove_soon(d, m->handle);
     err_free(left);
     return e;
 }
 
-/* Nobody can begin where init is not: a volume that was removed is made again, once. */
+/* Makes and starts a container. Without init in the volume no container starts: if the volume was
+ * lost, fills it again and retries once. */
 static err *begin_again(docker *d, const docker_shape *s, const json_t *body, const char *name,
                         docker_made *m)
 {

@@ -1,5 +1,5 @@
-/* Containers kept warm for shapes that were used lately. They run init, and their streams are
- * proved: to claim one takes a record, not an engine. */
+/* Containers kept warm for recently used shapes. They run init, and their streams are
+ * authenticated: a claim sends one record and needs no call to the engine. */
 #include <string.h>
 
 #include "backend/docker.h"
@@ -9,12 +9,12 @@
 #include "base/thread.h"
 
 #define RECIPES_MAX 16
-#define WARM_MAX    64               /* in all */
-#define MAKING_MAX  2                /* at a time: whoever waits for one comes first */
-#define LATELY_NS   (600 * NS_PER_S) /* a shape that nobody asked for is not kept any longer */
-#define BACK_OFF_NS (60 * NS_PER_S)  /* at most, between refills that fail */
+#define WARM_MAX    64               /* in total */
+#define MAKING_MAX  2                /* at a time: a create that waits goes first */
+#define LATELY_NS   (600 * NS_PER_S) /* how long an unused shape is kept */
+#define BACK_OFF_NS (60 * NS_PER_S)  /* at most, between failed refills */
 #define SWEEP_MS    30000
-#define REFILL_MS   100 /* after a claim: its first command does not compete with it */
+#define REFILL_MS   100 /* after a claim: a refill must not slow down the sandbox's first command */
 
 typedef struct warm {
     struct warm *next;
@@ -24,9 +24,9 @@ typedef struct warm {
 } warm;
 
 typedef struct recipe {
-    char key[DOCKER_KEY_LEN + 1]; /* "": free */
+    char key[DOCKER_KEY_LEN + 1]; /* "": unused entry */
     docker_shape shape;
-    limits limits; /* of who asked last */
+    limits limits; /* those of the last create */
     warm *all;
     unsigned n, making;
     uint64_t used_ns, next_try_ns;
@@ -37,12 +37,12 @@ struct docker_pool {
     docker *d;
     pthread_mutex_t lock;
     recipe recipe[RECIPES_MAX];
-    uint32_t want; /* of each */
+    uint32_t want; /* per recipe */
     unsigned total, making;
     uint32_t refills_failed;
-    uint64_t refill_ns; /* of the last */
+    uint64_t refill_ns; /* of the last refill */
     bool stopping;
-    bool sweeping; /* a job that looks again is queued */
+    bool sweeping; /* a sweep is queued */
     char last_error[POOL_ERROR_MAX];
 };
 
@@ -61,7 +61,7 @@ static recipe *find(docker_pool *p, const char *key)
     return NULL;
 }
 
-/* ---- going ---- */
+/* ---- removing ---- */
 
 static warm *unlink_warm(docker_pool *p, recipe *r, warm **at)
 {
@@ -93,7 +93,8 @@ static void forget(docker_pool *p, recipe *r)
     *r = (recipe){0};
 }
 
-/* ---- what links tell; the argument is the pool: a warm one may have been taken meanwhile ---- */
+/* ---- events of links; arg is the pool, because a warm container may have been taken meanwhile
+ * ---- */
 
 static warm **place_of(docker_pool *p, const link_warm *link, recipe **ret_recipe)
 {
@@ -144,9 +145,10 @@ static void on_ended(void *arg, link_warm *link, const char *why)
 
 static const link_warm_events EVENTS = {.ready = on_ready, .lost = on_lost, .ended = on_ended};
 
-/* ---- coming ---- */
+/* ---- adding ---- */
 
-/* The lock is held while the link is made: its first event waits for the entry. */
+/* Adds a container. The lock is held while the link is made, so that its first event finds the
+ * entry. */
 static err *keep(docker_pool *p, const char *key, const docker_made *m)
 {
     LOCK_SCOPE(&p->lock);
@@ -154,7 +156,7 @@ static err *keep(docker_pool *p, const char *key, const docker_made *m)
     link_container c = {.handle = m->handle};
     warm *w;
 
-    if (p->stopping || !r) /* nobody wants it any more */
+    if (p->stopping || !r) /* not needed any more */
         return err_new(ERR_CONFLICT, "the pool has changed");
     memcpy(c.nonce, m->nonce, sizeof c.nonce);
     w = xcalloc(1, sizeof *w);
@@ -188,7 +190,7 @@ static void failed(docker_pool *p, const char *key, const err *e)
     log_warn("pool", "a container cannot be kept warm: %s (%s)", e->message, str_or(e->cause, "-"));
 }
 
-/* A recipe that lacks one, whose time has come. */
+/* Returns a recipe that lacks a container and may be tried now, or NULL. */
 static recipe *next_lack(docker_pool *p)
 {
     uint64_t now = now_mono_ns();
@@ -230,7 +232,7 @@ static void end(docker_pool *p, const char *key, uint64_t took_ns)
         r->making--;
 }
 
-/* Shapes that nobody asks for go; what lacks one is looked at again. */
+/* Forgets shapes that were not used lately, then refills the others. */
 static void sweep(void *arg)
 {
     docker_pool *p = arg;
@@ -252,7 +254,7 @@ static void sweep(void *arg)
     refill(p);
 }
 
-/* One container, and again as long as one lacks. */
+/* Makes containers until no recipe lacks one. */
 static void refill(void *arg)
 {
     docker_pool *p = arg;
@@ -278,7 +280,7 @@ static void refill(void *arg)
 
 /* ---- taking ---- */
 
-/* The one of this key, or the place of the one that was not used for longest. */
+/* Returns the recipe of this key, or reuses that of the least recently used one. */
 static recipe *recipe_for(docker_pool *p, const char *key, const docker_shape *s)
 {
     recipe *r = find(p, key), *oldest = NULL;
@@ -341,7 +343,7 @@ bool docker_pool_take(docker_pool *p, const docker_shape *s, const limits *l, do
     return at != NULL;
 }
 
-/* ---- what there is, and the end ---- */
+/* ---- status, and the end ---- */
 
 bool docker_pool_has(docker_pool *p, const char *handle)
 {
@@ -368,7 +370,7 @@ void docker_pool_status(docker_pool *p, const pool_marks *set, pool_status *ret)
     for (size_t i = 0; i < RECIPES_MAX; i++) {
         for (warm *w = p->recipe[i].all; w; w = w->next)
             ret->ready += w->ready;
-        ret->high += *p->recipe[i].key ? p->want : 0; /* of all shapes together */
+        ret->high += *p->recipe[i].key ? p->want : 0; /* all shapes together */
         if (p->recipe[i].failures > ret->failures)
             ret->failures = p->recipe[i].failures;
     }

@@ -1,7 +1,7 @@
-/* What the engine tells by itself: ends of containers. And, because a stream of events is cut when
- * the engine is started again, a look at all of them after each beginning and every now and then:
- * for boxes whose container has gone, and for containers that nobody knows any more, as one whose
- * create was answered to nobody. */
+/* Watches the engine's events for ends of containers. The stream of events is cut when the engine
+ * restarts, so all containers are also listed after each start of the stream and periodically: to
+ * find boxes whose container is gone, and orphaned containers, such as one whose create's answer
+ * was lost. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,16 +13,16 @@
 #include "base/thread.h"
 
 #define LOOK_NS      (30 * NS_PER_S)
-#define FIRST_LOOK   (NS_PER_S / 2) /* after a stream's beginning */
+#define FIRST_LOOK   (NS_PER_S / 2) /* after the start of a stream */
 #define BACK_OFF_MAX 2000
-#define STRAY_NS     (10 * NS_PER_S) /* known to nobody for so long */
+#define STRAY_NS     (10 * NS_PER_S) /* orphaned for so long before it is removed */
 #define STRAY_LOOK   (5 * NS_PER_S)
 
 typedef struct watching {
     docker *d;
-    uint64_t since_ns; /* of the engine's clock: up to here all was heard */
-    uint64_t look_ns;  /* when to look at all of them */
-    map strays;        /* containers that nobody knew in the last look: since when */
+    uint64_t since_ns; /* of the engine's clock: all events before were received */
+    uint64_t look_ns;  /* when to list all containers */
+    map strays;        /* containers orphaned at the last check -> since when */
 } watching;
 
 static void die(docker *d, const docker_event *e)
@@ -42,7 +42,7 @@ static bool on_event(void *arg, const docker_event *e)
 
     if (e->time_ns > w->since_ns)
         w->since_ns = e->time_ns;
-    /* Podman takes filters as one or the other. */
+    /* Podman matches any of several filters, Docker all. */
     if (!str_eq(docker_label(e->labels, DOCKER_LABEL_CELL), w->d->cell))
         return !atomic_load(&w->d->closing);
     if (e->action == DOCKER_DIE)
@@ -54,7 +54,7 @@ static bool on_event(void *arg, const docker_event *e)
     return !atomic_load(&w->d->closing);
 }
 
-/* Since when nobody knows it. */
+/* Returns when a container was first seen as orphaned. */
 static uint64_t astray_since(const map *strays, const char *id, uint64_t now)
 {
     const uint64_t *since = map_get_str(strays, id);
@@ -105,7 +105,7 @@ static void look(watching *w)
         docker_boxes_compare(w->d, expected, &l);
         remove_strays(w, &l);
     }
-    err_free(e); /* it is away again; the stream will say so */
+    err_free(e); /* the engine is away again; the stream reports it */
     w->look_ns = now_mono_ns() + (w->strays.count ? STRAY_LOOK : LOOK_NS);
 }
 

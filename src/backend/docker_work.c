@@ -1,4 +1,4 @@
-/* A few threads for what waits for the engine. */
+/* A few threads for work that waits for the engine. */
 #include <stdlib.h>
 
 #include "backend/docker.h"
@@ -22,7 +22,7 @@ struct docker_work {
     pthread_t thread[];
 };
 
-/* The next that is due; NULL: the threads end. */
+/* Returns the next job that is due; NULL when the threads must end. */
 static job *next_job(docker_work *w)
 {
     LOCK_SCOPE(&w->lock);
