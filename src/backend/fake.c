@@ -1,4 +1,4 @@
-/* The fake backend: real processes without walls, kept by bothy-fake-node, bytes as frames. */
+/* The fake backend: real processes without isolation, kept by bothy-fake-node, bytes as frames. */
 #include "backend/fake.h"
 
 #include <errno.h>
@@ -43,7 +43,8 @@ static err *encode_claim(const box_spec *spec, buf *ret_message)
     CLEANUP(spine_out_done) spine_out o = {0};
     CLEANUP(strv_freep) char **env = strv_copy(spec->env);
 
-    if (spec->hostname && !strv_env_get(env, "HOSTNAME")) /* it has no other */
+    /* the sandbox's only form of a hostname */
+    if (spec->hostname && !strv_env_get(env, "HOSTNAME"))
         strv_env_set(&env, "HOSTNAME", spec->hostname);
     TRY(spine_encode_claim(&(spine_claim){.user = str_or(spec->user, ""),
                                           .cwd = str_or(spec->cwd, ""),
@@ -121,8 +122,8 @@ static err *fake_exec(box *x, uint64_t exec, const exec_spec *spec, int keep_fd)
                      .argv = spec->argv,
                      .env = spec->env};
 
-    (void)keep_fd; /* stdin comes by frames */
-    /* Descriptors do not travel here: what is run so is the kit, and it has a path. */
+    (void)keep_fd; /* stdin comes in frames */
+    /* This stream carries no descriptors. Only the kit is run by descriptor, so use its path. */
     CLEANUP(freep) char **argv = NULL;
     if (spec->exec_fd >= 0) {
         if (!x->owner->kit)
@@ -206,7 +207,7 @@ static err *fake_resize(box *x, uint64_t exec, uint16_t rows, uint16_t cols)
     return fake_post_checked(x, &d, sizeof d, NULL, 0);
 }
 
-/* Asks the node on a connection of its own and waits for the answer. */
+/* Sends a request to the node on a separate connection and waits for the answer. */
 static err *ask(fake *f, const struct fake_request *q, buf *ret_extra)
 {
     CLEANUP(freep) char *path = str_printf("%s/" FAKE_SOCKET, f->dir);
@@ -299,7 +300,7 @@ static err *fake_prune(backend *b, const uint8_t (*images)[32], size_t n, bool u
     return NULL;
 }
 
-/* No walls, no networks: a port of a sandbox is one of the host's. */
+/* Opens a socket of the host: the fake backend has no isolation and no network of its own. */
 static void fake_socket(backend *b, const char *id, socket_done *done, void *arg)
 {
     CLEANUP(fake_box_unrefp) box *x = find((fake *)b, id);
@@ -317,7 +318,7 @@ static void fake_socket(backend *b, const char *id, socket_done *done, void *arg
     done(arg, fd < 0 ? err_sys(ERR_INTERNAL, errno, "cannot make a socket") : NULL, fd);
 }
 
-/* Boxes outlive us in their holders' hands; without the thread they are silent. */
+/* Boxes may outlive the backend in their holders' hands; without the thread they get no events. */
 static void fake_free(backend *b)
 {
     fake *f = (fake *)b;
@@ -370,7 +371,8 @@ static const backend_ops FAKE_OPS = {
     .free = fake_free,
 };
 
-/* The node leaves this process's session and answers before its starter is told. */
+/* Starts the node. It leaves this process's session and accepts connections before its starter
+ * returns. */
 static err *start_node(const char *program, const char *dir)
 {
     char *argv[] = {(char *)program, (char *)dir, NULL};
@@ -406,7 +408,7 @@ err *backend_fake_new(const fake_options *o, backend **ret_backend)
         err_free(e);
         e = start_node(o->node_program, o->dir);
     }
-    if (e && probe < 0) { /* somebody else may have started it at the same time */
+    if (e && probe < 0) { /* another process may have started it at the same time */
         err *still = sock_connect_path(path, SOCK_STREAM, &probe);
         if (still) {
             err_free(still);
@@ -420,10 +422,10 @@ err *backend_fake_new(const fake_options *o, backend **ret_backend)
     f->b.caps = (backend_caps){.name = "fake",
                                .socket = CAP_EMULATED,
                                .files = f->kit ? CAP_NATIVE : CAP_EMULATED,
-                               .memory_limit = CAP_EMULATED, /* nothing is held: for tests */
+                               .memory_limit = CAP_EMULATED, /* for tests: no limit is enforced */
                                .cpu_limit = CAP_EMULATED,
                                .pids_limit = CAP_EMULATED,
-                               .setuid = CAP_EMULATED, /* there is no wall to let through */
+                               .setuid = CAP_EMULATED, /* there is no isolation to relax */
                                .frames = true};
     f->dir = xstrdup(o->dir);
     f->program = xstrdup(o->node_program);

@@ -1,5 +1,5 @@
-/* Inside the fake backend: boxes and their connections to bothy-fake-node. Nobody else includes
- * this. */
+/* Internals of the fake backend: boxes and their connections to bothy-fake-node. Only fake*.c
+ * include this. */
 #pragma once
 
 #include <pthread.h>
@@ -28,7 +28,7 @@ struct box {
     void *arg;
     box *next; /* owner->lock */
 
-    /* the thread's own */
+    /* connection thread only */
     buf in;
     create_done *done; /* a create under way */
     bool claiming;
@@ -41,17 +41,17 @@ struct box {
     bool gone;               /* lock */
     bool want_write;         /* lock: EPOLLOUT is on */
     buf out;                 /* lock: whole messages */
-    size_t sent;             /* lock: bytes of the first message that this connection took */
+    size_t sent;             /* lock: bytes of the first message already sent on this connection */
     buf claim;               /* lock: the CLAIM message until it is sent; wiped */
-    struct pending *pending; /* lock, oldest first */
-    buf cookies;             /* lock: of the signals under way on this connection, oldest first */
+    struct pending *pending; /* lock; oldest first */
+    buf cookies;             /* lock: of the signals in flight on this connection, oldest first */
 };
 
 struct fake {
     backend b;
     char *dir, *program, *kit;
     unsigned cut_every, repeat_every;
-    unsigned long frames; /* the thread's own */
+    unsigned long frames; /* connection thread only */
     int ep, wake;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -65,9 +65,9 @@ void fake_box_unref(box *x);
 DEFINE_CLEANUP(box, fake_box_unref)
 void fake_pending_free(struct pending *p);
 
-/* A record for the node, kept until a connection has taken it. */
+/* Queues a record for the node; kept until a connection has sent it. */
 void fake_post(box *x, const void *record, size_t size, const void *extra, size_t n);
-/* ERR_SANDBOX_GONE. */
+/* As fake_post, but ERR_SANDBOX_GONE if the box has ended. */
 err *fake_post_checked(box *x, const void *record, size_t size, const void *extra,
                        size_t n) ERR_MUST;
 void fake_flush(box *x); /* lock held */
@@ -77,5 +77,5 @@ void fake_disconnect(box *x); /* lock held */
 /* Drops the backend's own reference. */
 void fake_forget(box *x);
 
-/* The thread of all connections; arg is the backend. */
+/* Runs the thread of all connections; arg is the backend. */
 void *fake_run(void *arg);

@@ -1,8 +1,8 @@
 /* Boxes of the fake backend, and the thread that serves their connections.
  *
- * Requests are put into the box's buffer and sent at once if the socket takes them; what a cut
- * connection had not taken whole is sent again on the next one, and SPAWN until it is answered (the
- * node knows the id). */
+ * Requests are appended to the box's buffer and sent at once if the socket takes them. A request
+ * that a broken connection had not sent completely is sent again on the next one; SPAWN is repeated
+ * until it is answered (the node knows the id). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -71,7 +71,7 @@ box *fake_box_new(fake *f, const char *id, const box_events *ev, void *arg)
 
 /* ---- sending ---- */
 
-/* lock held. EPOLLOUT only while something waits. */
+/* Sets EPOLLOUT only while data waits. Lock held. */
 static void rearm(box *x, bool write)
 {
     struct epoll_event e = {.events = EPOLLIN | (write ? EPOLLOUT : 0), .data.ptr = x};
@@ -82,7 +82,7 @@ static void rearm(box *x, bool write)
     epoll_ctl(x->owner->ep, EPOLL_CTL_MOD, x->fd, &e);
 }
 
-/* The length of the first message in the buffer. */
+/* Returns the length of the first message in the buffer. */
 static size_t first_message(const buf *b)
 {
     uint32_t head[2];
@@ -91,7 +91,7 @@ static size_t first_message(const buf *b)
     return 8 + ((head[0] + 7u) & ~7u) + ((size_t)(head[1] + 7u) & ~(size_t)7);
 }
 
-/* lock held. A failed send is noticed by the reader of the same socket. */
+/* The reader of the same socket notices a failed send. Lock held. */
 void fake_flush(box *x)
 {
     while (x->ready && x->fd >= 0 && x->out.len) {
@@ -136,9 +136,9 @@ err *fake_post_checked(box *x, const void *record, size_t size, const void *extr
     return NULL;
 }
 
-/* ---- connections (the thread) ---- */
+/* ---- connections (connection thread) ---- */
 
-/* lock held */
+/* Lock held. */
 void fake_disconnect(box *x)
 {
     closep(&x->fd);
@@ -188,7 +188,7 @@ void fake_forget(box *x)
         fake_box_unref(x);
 }
 
-/* The node does not know it, or is dead itself. */
+/* Ends a box: the node does not know it, or is dead. */
 static void lose(box *x, const char *why)
 {
     create_done *done = x->done;
@@ -222,9 +222,9 @@ static void reconnect(box *x)
     }
 }
 
-/* ---- what the node says (the thread) ---- */
+/* ---- messages of the node (connection thread) ---- */
 
-/* Everything the last connection may not have brought over goes first. */
+/* Requests that the last connection may not have delivered go first. */
 static void resume_sending(box *x)
 {
     buf all = {0};
@@ -296,7 +296,7 @@ static void on_claimed(box *x, const struct sp_hdr *h)
     tell_attached(x, (const struct sp_hello *)x->hello.p);
 }
 
-/* False: this answer was given before. */
+/* Returns false if this answer came before. */
 static bool take_pending(box *x, uint64_t id)
 {
     LOCK_SCOPE(&x->lock);
@@ -318,7 +318,7 @@ static void on_started(box *x, const struct sp_started *st)
         x->ev->started(x->arg, st->h.id, st->h.err, st, fd);
 }
 
-/* True: cut here. */
+/* Returns true if the connection must be cut here (cut_every). */
 static bool on_stdio(box *x, const sps_message *m)
 {
     const struct sps_data *d = m->record;
@@ -345,7 +345,7 @@ static uint64_t next_cookie(box *x)
     return cookie;
 }
 
-/* False: the connection is not to be read any further. */
+/* Returns false if the connection must not be read any further. */
 static bool on_message(box *x, const sps_message *m)
 {
     const struct sp_hdr *h = m->record;
@@ -391,7 +391,7 @@ static void read_messages(box *x)
     size_t at = 0;
     buf in = x->in;
 
-    x->in = (buf){0}; /* an event may cut the connection: what is read then is nobody's */
+    x->in = (buf){0}; /* an event may cut the connection: the rest is dropped then */
     while (at < in.len) {
         sps_message m;
         const char *why;
@@ -446,7 +446,7 @@ void *fake_run(void *arg)
 
     while (!stopping(f)) {
         struct epoll_event ev;
-        /* One at a time: an event may end another box whose event would be in the same batch. */
+        /* One event at a time: it may end another box that has an event in the same batch. */
         if (epoll_wait(f->ep, &ev, 1, -1) != 1)
             continue;
         if (!ev.data.ptr)

@@ -1,6 +1,6 @@
-/* bothy-fake-node DIR: the node of the fake backend. It answers on DIR/node.sock before its starter
- * returns, lives until it is told to end (SIGTERM) or DIR is gone, and then kills what it started.
- * A sandbox is the directory DIR/box/<id>, used as HOME and working directory. */
+/* bothy-fake-node DIR: the node of the fake backend. It accepts connections on DIR/node.sock before
+ * its starter returns, runs until SIGTERM or until DIR is gone, and then kills all it started. A
+ * sandbox is the directory DIR/box/<id>, used as HOME and working directory. */
 #include "backend/fake_node.h"
 
 #include <errno.h>
@@ -164,7 +164,8 @@ static void put_hello(conn *c, nbox *b)
 
 static void serve_conn(conn *c);
 
-/* A new connection replaces the old one; what the old one had sent is done first. */
+/* Attaches a connection to a box. It replaces the old one, whose pending requests are served
+ * first. */
 static void open_box(conn *c, const struct fake_request *q)
 {
     nbox *b = box_find(q->id);
@@ -384,8 +385,8 @@ static void read_messages(conn *c)
     buf_consume(&c->in, at);
 }
 
-/* Reads all there is: a peer that left may have left requests. ECONNRESET comes once before them.
- */
+/* Reads all available requests, also those of a peer that has left. ECONNRESET is reported once
+ * before them. */
 static void serve_conn(conn *c)
 {
     bool reset = false;
@@ -418,7 +419,7 @@ static void send_out(conn *c)
             continue;
         if (n < 0) {
             if (errno != EAGAIN)
-                buf_clear(&c->out); /* the reader finds the end, after what was sent to us */
+                buf_clear(&c->out); /* the reader notices the end, after pending requests */
             return;
         }
         buf_consume(&c->out, (size_t)n);
@@ -530,7 +531,8 @@ static void collect(void)
             add_proc(p);
 }
 
-/* Procs before connections: a request may free a proc, nothing a proc does frees anything. */
+/* Call it for procs before connections: a request may free a proc, but a proc's event frees
+ * nothing. */
 static void dispatch(enum what first, enum what last)
 {
     const struct pollfd *p = (const void *)fds.p;
@@ -602,9 +604,10 @@ static err *prepare(void)
     if (node.dirfd < 0)
         return err_sys(ERR_UNAVAILABLE, errno, "cannot open %s", node.dir);
     TRY(fs_lock(node.dirfd, FAKE_LOCK, &lock));
-    if (ftruncate(lock, 0) || dprintf(lock, "%d\n", getpid()) < 0) /* for who wants to end us */
+    /* tells others which process to end */
+    if (ftruncate(lock, 0) || dprintf(lock, "%d\n", getpid()) < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot write %s", FAKE_LOCK);
-    lock = -1; /* held for life */
+    lock = -1; /* held until the process ends */
     TRY(sock_bind(node.dirfd, FAKE_SOCKET, SOCK_STREAM, 0600, &node.listener));
     if (listen(node.listener, 1024) || fstatat(node.dirfd, FAKE_SOCKET, &st, 0))
         return err_sys(ERR_INTERNAL, errno, "cannot listen");
@@ -620,7 +623,7 @@ static err *prepare(void)
     return NULL;
 }
 
-/* The starter learns by our end that the node answers. */
+/* Forks; the parent exits once the node accepts connections, with status 0 if it does. */
 static void leave_starter(const int ready[2])
 {
     char ok = 0;

@@ -1,6 +1,6 @@
-/* What the files of bothy-fake-node share. One process, one thread, one poll loop; it outlives the
- * daemon as a slot does, and remembers like bothy-init: exits until they are acknowledged, output
- * until it is received (at most OUT_MAX a stream, then the command waits). */
+/* Internals of bothy-fake-node. One process, one thread, one poll loop; it outlives the daemon as a
+ * slot does, and remembers like bothy-init: exits until they are acknowledged, output until it is
+ * received (at most OUT_MAX a stream, then the command waits). */
 #pragma once
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ typedef struct stream {
     int fd;        /* read end; -1: closed */
     bool hung_up;  /* pty without a slave: read again at the exit */
     buf bytes;     /* [base, base + len) */
-    uint64_t base; /* received by the daemon */
+    uint64_t base; /* offset up to which the daemon has received */
     uint64_t sent; /* on this connection */
     uint64_t at_exit;
     bool eof, eof_sent;
@@ -38,10 +38,10 @@ struct proc {
     stream out[2];
     int in_fd;
     buf in;           /* accepted, not yet written */
-    uint64_t in_base; /* written */
+    uint64_t in_base; /* offset up to which stdin is written */
     bool in_eof, in_over;
     uint64_t taken_told;
-    bool flowing; /* asked for on this connection */
+    bool flowing; /* frames are wanted on this connection */
     bool exit_sent, acked;
 };
 
@@ -67,17 +67,18 @@ struct nbox {
 };
 
 /* fake_proc.c */
-/* 0, or errno of a refusal. A command that could not be run is a proc all the same. */
+/* Starts a command. Returns 0, or errno of a refusal. A command that failed to execute is a proc,
+ * too. */
 int proc_spawn(nbox *b, const spine_spawn *s, proc **ret_proc);
 proc *proc_find(nbox *b, uint64_t id);
-void proc_read(proc *p, int i); /* output is there */
+void proc_read(proc *p, int i); /* output is available */
 void proc_write(proc *p);       /* stdin has room */
 void proc_reaped(proc *p, int status, const void *rusage);
-void proc_flush(proc *p); /* frames and the exit to the connection */
+void proc_flush(proc *p); /* sends frames and the exit to the connection */
 void proc_close(proc *p, uint32_t mask);
 bool proc_is_done(const proc *p); /* nothing left to remember */
 void proc_free(proc *p);
 
 /* fake_tree.c */
 int tree_signal(nbox *b, proc *p, const struct sp_op *op); /* 0 or errno */
-void tree_kill_rest(void); /* what has left the trees of all boxes, with the node's end */
+void tree_kill_rest(void); /* kills processes outside the trees of all boxes, when the node ends */

@@ -1,4 +1,4 @@
-/* One command of the fake node: its process, its pipes or pty, what is remembered of it. */
+/* A command of the fake node: its process, its pipes or pty, and the record of it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -23,7 +23,7 @@
 #define DRAIN_MAX  (2u << 20)
 #define PATH_ENV   "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-struct ends { /* [0] ours, [1] the child's */
+struct ends { /* [0] the node's end, [1] the child's */
     int in[2], out[2], err[2], report[2];
 };
 
@@ -203,7 +203,7 @@ int proc_spawn(nbox *b, const spine_spawn *s, proc **ret_proc)
     close(TAKE_FD(e.report[1]));
     fcntl(e.report[0], F_SETFL, 0);
     if (read(e.report[0], word, sizeof word) == (ssize_t)sizeof word) {
-        p->rec.state = SP_FAILED; /* told as such when it is reaped */
+        p->rec.state = SP_FAILED; /* reported when it is reaped */
         p->rec.status = word[0];
         p->rec.stage = (uint32_t)word[1];
     }
@@ -235,7 +235,7 @@ static void end_stream(stream *s)
     s->eof = true;
 }
 
-/* True if there may be more. */
+/* Returns true if there may be more. */
 static bool read_some(proc *p, stream *s)
 {
     buf_reserve(&s->bytes, READ_CHUNK);

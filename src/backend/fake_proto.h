@@ -1,6 +1,6 @@
-/* Between backend_fake and bothy-fake-node: the stream form of the spine (wire/spine_stream.h), one
- * connection per box, and these records besides. The first one of a connection says what it is for.
- * Both programs come from one build: there are no versions. */
+/* The protocol between backend_fake and bothy-fake-node: the stream form of the spine
+ * (wire/spine_stream.h), one connection per box, and the records below. The first record of a
+ * connection says what it is for. Both programs come from one build, so there are no versions. */
 #pragma once
 
 #include <stdint.h>
@@ -18,7 +18,7 @@ enum fake_type {
 struct fake_request {
     struct sp_hdr h;
     char id[SANDBOX_ID_LEN + 1];
-    uint8_t create; /* OPEN: make it if it is not there */
+    uint8_t create; /* OPEN: make the box if it does not exist */
     uint8_t zero[2];
 };
 

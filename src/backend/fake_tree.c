@@ -1,5 +1,5 @@
-/* Signals to commands, found by reading /proc: scopes as bothy-init has them. The node is a
- * subreaper, so what loses its parent stays below it, but leaves the tree of its exec. */
+/* Signals to commands, found by reading /proc, with the scopes of bothy-init. The node is a
+ * subreaper: a process that loses its parent stays below the node, but leaves its exec's tree. */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-#define FIELDS 19 /* of /proc/PID/stat, behind the state */
+#define FIELDS 19 /* of /proc/PID/stat, after the state */
 
 struct entry {
     pid_t pid, parent, group, session;
@@ -35,7 +35,7 @@ static bool read_stat(pid_t pid, struct entry *ret)
     if (f)
         fclose(f);
     line[n] = 0;
-    char *at = strrchr(line, ')'); /* the name before it may hold anything */
+    char *at = strrchr(line, ')'); /* the name before it may contain any character */
     if (!at || at[1] != ' ' || at[2] == 'Z')
         return false;
     uint64_t field[FIELDS]; /* 4 parent, 5 group, 6 session, 22 start time; signs do not matter */
@@ -76,7 +76,7 @@ static void scan(struct list *l)
         closedir(d);
 }
 
-/* Marks what descends from a marked one, until nothing is new. */
+/* Marks all descendants of marked processes. */
 static void mark_below(struct list *l)
 {
     for (bool more = true; more;) {
@@ -95,7 +95,7 @@ static void mark_tree(struct list *l, pid_t root)
     mark_below(l);
 }
 
-/* A root is a direct child of pid that began at or after since. */
+/* Marks direct children of pid that began at or after since, and their descendants. */
 static void mark_since(struct list *l, pid_t pid, uint64_t since_ns)
 {
     uint64_t ticks = since_ns / (UINT64_C(1000000000) / (uint64_t)sysconf(_SC_CLK_TCK));
@@ -115,7 +115,8 @@ static size_t kill_marked(const struct list *l, int signo)
     return n;
 }
 
-/* KILL in rounds until two find none; any other signal once. */
+/* Signals a tree. SIGKILL is repeated until two rounds find no process; other signals are sent
+ * once. */
 static int kill_tree(pid_t root, int signo)
 {
     struct list l = {0};
