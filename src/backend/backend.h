@@ -155,7 +155,7 @@ enum cap_level {
     CAP_EMULATED,
     CAP_NATIVE
 };
-/* What a sandbox of this backend can have; /v1/info shows each (door/rest/operations.c has the
+/* Features that sandboxes of this backend have; /v1/info shows each (door/rest/operations.c has the
  * table). native: as the documentation says. emulated: done in another way, with the same result
  * except for what docs/internals/backend.md lists. absent: a spec that asks for it is
  * `unsupported`. */
@@ -248,7 +248,7 @@ typedef struct box_fate {
     bool has_status;
     int status; /* as of wait(2): how pid 1 ended */
     uint64_t oom_kills, memory_peak, memory_limit;
-    /* What outside of bothy ended it, in a few words, e.g. "kubelet"; "": not known. */
+    /* The cause outside of bothy that ended it, in a few words, e.g. "kubelet"; "": unknown. */
     char by[32];
     bool lost; /* the machine it ran on was lost */
 } box_fate;

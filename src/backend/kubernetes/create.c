@@ -1,5 +1,6 @@
 /* Creates: a warm pod that fits is claimed at once (exact); one of a pool that takes any image gets
- * it first (kubelet); else a pod is made (cold). Whoever is told EALREADY by init takes another. */
+ * the image first (kubelet); otherwise a pod is made (cold). After EALREADY from init another pod
+ * is taken. */
 #include <errno.h>
 #include <string.h>
 
@@ -24,7 +25,7 @@ static char *dup_or_null(const char *s)
     return s ? xstrdup(s) : NULL;
 }
 
-/* What a claim needs of it; what a pod needs is in the wish. */
+/* Copies what a claim needs from the spec; the wish contains what a pod needs. */
 static request *request_new(kubernetes *b, const box_spec *s)
 {
     request *r = xcalloc(1, sizeof *r);
@@ -58,7 +59,7 @@ static void request_free(request *r)
     free(r);
 }
 
-/* Lock held. Behind all who are there. */
+/* Appends a request to the list. Lock held. */
 static void list(kubernetes *b, request *r)
 {
     request **at = &b->requests;
@@ -69,7 +70,7 @@ static void list(kubernetes *b, request *r)
     b->nrequests++;
 }
 
-/* Lock held. */
+/* Removes a request from the list. Lock held. */
 static void unlist(kubernetes *b, const request *r)
 {
     request **at = &b->requests;
@@ -90,7 +91,7 @@ static void run_fail(kubernetes *b, work *w)
     work_free(w);
 }
 
-/* Lock held; takes both. The caller is told by a worker. */
+/* Fails a request; a worker calls done. Takes ownership of both. Lock held. */
 static void fail(kubernetes *b, request *r, err *why)
 {
     work *w = work_new(run_fail);
@@ -108,7 +109,8 @@ static err *was_cancelled(const request *r)
 
 /* ---- which pod ---- */
 
-/* A template's hash is that of its own image: a pod made for another one has the same. */
+/* Returns whether a warm pod serves the request. Compares the image too: a template's hash is that
+ * of its own image, also for a pod with another one. */
 static bool fits(const pod *p, const request *r)
 {
     const kubernetes_wish *w = &r->wish;
@@ -125,7 +127,7 @@ static bool needs_swap(const pod *p, const request *r)
     return r->wish.any_image && !str_eq(p->f.image, r->spec.image_name);
 }
 
-/* Lock held: the one that has waited longest; one that has the image before one that has not. */
+/* Returns the oldest warm pod that fits, preferring one that has the image. Lock held. */
 static pod *pick(kubernetes *b, const request *r)
 {
     map_iter it = {0};
@@ -191,8 +193,8 @@ static void claimed(kubernetes *b, request *r, box *made, const box_timing *timi
     request_free(r);
 }
 
-/* Another pod may do what this one did not. That somebody else was faster is no failure of ours: it
- * costs a pod, and no try. */
+/* Returns whether another pod may be tried. Losing a pod to another claim (EALREADY) does not count
+ * as a try. */
 static bool may_try_again(const request *r, const err *why)
 {
     if (r->cancelled || now_mono_ns() >= r->until_ns)
@@ -247,7 +249,7 @@ void requests_claim(kubernetes *b, request *r, pod *p)
     FAULT_KILL("kubernetes.picked");
     err *e = link_claim(p->warm, &r->spec, left < CLAIM_MS || p->ready ? CLAIM_MS : (unsigned)left,
                         r->ev, r->arg, on_claimed, r);
-    if (e) { /* it stays warm */
+    if (e) { /* the pod stays warm */
         pods_set_id(b, p, "");
         if (p->f.claimed)
             pods_remove(b, p, e->message);
@@ -258,9 +260,9 @@ void requests_claim(kubernetes *b, request *r, pod *p)
     p->ready = false;
 }
 
-/* ---- pods that are made for one ---- */
+/* ---- making a pod ---- */
 
-/* The name is the sandbox's: a create that is repeated finds what the first has made. */
+/* The name is derived from the sandbox's id, so a repeated create finds the pod of the first. */
 static char *name_of(const request *r)
 {
     return r->tries > 1 ? str_printf("bothy-%s-%u", r->spec.id, r->tries)
@@ -304,14 +306,15 @@ static err *make(kubernetes *b, const request *r, json_t **ret_object)
     return find_made(b, r, name, ret_object);
 }
 
-/* Lock held. The answer was lost, or did not come in time: the pod may be there by now, or later.
- */
+/* Remembers a create that failed without an answer: its pod may exist, or appear later. Lock
+ * held. */
 static void note_unmade(kubernetes *b, const request *r)
 {
     pod *p = pods_by_id(b, r->spec.id);
     map_iter it = {0};
 
-    if (b->unmade.count >= UNMADE_MAX && map_next(&b->unmade, &it)) /* any: most come at once */
+    /* any entry: most pods appear at once */
+    if (b->unmade.count >= UNMADE_MAX && map_next(&b->unmade, &it))
         map_take(&b->unmade, it.entry->key, it.entry->len);
     map_put_str(&b->unmade, r->spec.id, b);
     if (p)
@@ -357,7 +360,7 @@ static void run_make(kubernetes *b, work *w)
     pods_look(b, p);
 }
 
-/* ---- pods that get another image ---- */
+/* ---- changing a pod's image ---- */
 
 static json_t *swap_patch(const work *w, const request *r)
 {
@@ -410,7 +413,8 @@ static void run_swap(kubernetes *b, work *w)
     requests_pod_failed(b, r, err_new(ERR_CREATE_FAILED, "the pod was not there to be changed"));
 }
 
-/* Lock held. Its stream goes first: what is attached now is the container that ends. */
+/* Changes the image of a warm pod. Drops its stream first: it leads to the container that ends.
+ * Lock held. */
 static void swap(kubernetes *b, request *r, pod *p)
 {
     work *w = work_new(run_swap);
@@ -432,9 +436,9 @@ static void swap(kubernetes *b, request *r, pod *p)
     work_add(b, w);
 }
 
-/* ---- the way of a create ---- */
+/* ---- starting a create ---- */
 
-/* Lock held. */
+/* Takes a warm pod. Returns false if none fits. Lock held. */
 static bool take(kubernetes *b, request *r)
 {
     pod *p = pick(b, r);
@@ -449,13 +453,15 @@ static bool take(kubernetes *b, request *r)
     return true;
 }
 
-/* Those that go do not count, though their objects stay for seconds. */
+/* Returns whether a pod counts as used. Ending pods do not, although their objects stay for
+ * seconds. */
 static bool counts(const pod *p)
 {
     return !p->going && !p->f.deleting && p->f.phase != POD_ENDED;
 }
 
-/* Lock held: whether one more may be there. Those that are made have their id already. */
+/* Returns whether the cell has room for one more. Existing pods are counted by their id, coming
+ * ones by nmaking. Lock held. */
 static bool has_room(const kubernetes *b)
 {
     map_iter it = {0};
@@ -468,7 +474,7 @@ static bool has_room(const kubernetes *b)
     return n < b->max;
 }
 
-/* Lock held: whether its pool may have one more in use, or one more pod (another). */
+/* Returns whether the pool may have one more sandbox, or one more pod (another). Lock held. */
 static bool pool_has_room(kubernetes *b, const request *r, bool another)
 {
     const kubernetes_wish *w = &r->wish;
@@ -481,13 +487,13 @@ static bool pool_has_room(kubernetes *b, const request *r, bool another)
         const pod *p = it.entry->value;
         n += counts(p) && str_eq(p->f.pool, w->pool) && (another || *p->id || p->f.claimed);
     }
-    for (const request *o = b->requests; o; o = o->next) /* asked for, and not seen yet */
+    for (const request *o = b->requests; o; o = o->next) /* being made, not seen yet */
         n += o->state == REQUEST_MAKES && str_eq(o->wish.pool, w->pool) &&
              !pods_by_id(b, o->spec.id);
     return n < w->most;
 }
 
-/* Lock held. */
+/* Takes a warm pod or makes one, if there is room. Lock held. */
 static void begin(kubernetes *b, request *r)
 {
     r->state = REQUEST_WAITS;
@@ -503,7 +509,8 @@ static void begin(kubernetes *b, request *r)
     work_add(b, w);
 }
 
-/* In the order they came. What one does not find, those behind it for the same pool do not. */
+/* Serves waiting creates in order of arrival. If one finds no pod, later ones of its pool find
+ * none. */
 void requests_offer(kubernetes *b)
 {
     const request *in_vain = NULL;
@@ -549,7 +556,8 @@ static err *no_pod_in_time(kubernetes *b, const request *r)
         p && p->f.message ? p->f.message : "the cluster does not say why");
 }
 
-/* Lock held. That nothing happens to a pod is told by no watch. */
+/* Checks a pod whose image was changed: the watch does not report that nothing happens. Lock
+ * held. */
 static void look_swapped(kubernetes *b, const request *r)
 {
     pod *p = r->state == REQUEST_STARTS ? pods_by_id(b, r->spec.id) : NULL;
@@ -586,7 +594,7 @@ void requests_cancel(kubernetes *b, const char *id)
         r = r->next;
     if (!r)
         return;
-    r->cancelled = true; /* whoever has it sees that */
+    r->cancelled = true; /* the worker or link that has it checks this */
     if (r->state != REQUEST_WAITS && r->state != REQUEST_STARTS)
         return;
     if (p && p->r == r)
@@ -611,7 +619,7 @@ static err *make_wish(kubernetes *b, const box_spec *s, request *r)
     return hooks_wish(b, s, &r->wish);
 }
 
-/* Lock held. */
+/* Returns the error if no create may begin now. Lock held. */
 static err *may_begin(const kubernetes *b)
 {
     if (b->stop)
@@ -621,7 +629,8 @@ static err *may_begin(const kubernetes *b)
     return NULL;
 }
 
-/* Lock held. Somebody has it here already: it is made for them, or they have its box. */
+/* Returns whether the sandbox is in use here: it is being made, or its box is attached. Lock
+ * held. */
 static bool in_use(kubernetes *b, const char *id, const pod *p)
 {
     const request *r = b->requests;
@@ -632,13 +641,13 @@ static bool in_use(kubernetes *b, const char *id, const pod *p)
     return r || handle || (p && p->r);
 }
 
-/* Lock held. A pod that bears its name is its own, from a create whose answer was lost: the claim
- * is made, or found to have been made. */
+/* Takes over a pod that already bears the sandbox's name, from a create whose answer was lost:
+ * claims it, or finds that it is claimed. Lock held. */
 static err *adopt(kubernetes *b, request *r, pod *p)
 {
     if (p->going || p->f.deleting || p->tainted || p->f.phase == POD_ENDED)
         return err_new(ERR_SANDBOX_GONE, "the pod of sandbox %s is at its end", r->spec.id);
-    if (p->f.restarts) /* a tenant may have been in there, and its init would know of no claim */
+    if (p->f.restarts) /* a tenant may have run in it, and the new init has no claim */
         return err_new(ERR_SANDBOX_GONE, "the pod of sandbox %s was started again", r->spec.id);
     r->state = REQUEST_STARTS;
     r->tries++;
@@ -650,8 +659,8 @@ static err *adopt(kubernetes *b, request *r, pod *p)
     return NULL;
 }
 
-/* Lock held; the request is listed. Who came before is asked first: what they wait for may have
- * become free a moment ago. */
+/* Begins a listed request. Earlier requests go first: a pod they wait for may just have become
+ * free. Lock held. */
 static err *begin_known(kubernetes *b, request *r)
 {
     pod *p = pods_by_id(b, r->spec.id);

@@ -11,11 +11,11 @@
 #define SERVICE_ACCOUNT "/var/run/secrets/kubernetes.io/serviceaccount"
 #define GROUPS_MAX      64
 
-/* A file of KUBECONFIG. */
+/* One file of KUBECONFIG. */
 typedef struct doc {
     json_t *root;
     char *file;
-    char *dir; /* relative paths in it are below it */
+    char *dir; /* relative paths in the file are below it */
 } doc;
 typedef struct docs {
     doc all[KUBE_FILES_MAX];
@@ -56,7 +56,7 @@ static err *refuse(const doc *d, const char *what)
     return err_new(ERR_INVALID_REQUEST, "%s: %s", d->file, what);
 }
 
-/* A text member, copied; NULL where there is none. */
+/* Copies a text member; leaves *ret_text NULL if there is none. */
 static err *text_of(const doc *d, const json_t *from, const char *key, char **ret_text)
 {
     const json_t *v = json_object_get(from, key);
@@ -80,7 +80,7 @@ static err *path_of(const doc *d, const json_t *from, const char *key, char **re
     return NULL;
 }
 
-/* Base64 of PEM; line breaks in it are not looked at. */
+/* Decodes base64 of PEM; ignores white space in it. */
 static err *data_of(const doc *d, const json_t *from, const char *key, char **ret_pem)
 {
     const char *text = json_str(from, key);
@@ -105,7 +105,7 @@ static err *data_of(const doc *d, const json_t *from, const char *key, char **re
 
 /* ---- lists of names ---- */
 
-/* The member `what` of the first entry of this name in any file. */
+/* Finds the member `what` of the first entry with this name in any file. */
 static err *find(const docs *d, const char *list, const char *what, const char *name,
                  const doc **ret_doc, const json_t **ret_object)
 {
@@ -220,7 +220,7 @@ static err *read_as(const doc *d, const json_t *from, kube_config *c)
             return refuse(d, "'as-groups' must be lines of text");
         strv_push(&c->as, str_printf("Impersonate-Group: %s", json_string_value(group)));
     }
-    /* A server that saw groups without a user would refuse; one that ignored it would do worse. */
+    /* Sent without a user, groups would be refused by the server, or ignored, which is worse. */
     if (c->as && !user)
         return refuse(d, "'as-groups' and 'as-uid' need 'as'");
     return json_object_size(json_object_get(from, "as-user-extra"))
@@ -278,7 +278,7 @@ static err *config_finish(const docs *d, const char *context, kube_config *ret_c
             err_new(ERR_INVALID_REQUEST, "a token is not sent over plain http to %s", c.server),
             "Use the server's https address.");
     *ret_config = c;
-    memset(&c, 0, sizeof c); /* it is the caller's now */
+    memset(&c, 0, sizeof c); /* the caller owns it now */
     return NULL;
 }
 
@@ -341,7 +341,7 @@ err *kube_config_load(const char *paths, const char *context, kube_config *ret_c
     return config_finish(&d, context, ret_config);
 }
 
-/* ---- inside ---- */
+/* ---- inside a cluster ---- */
 
 err *kube_config_in_cluster(const char *host, const char *port, const char *dir,
                             kube_config *ret_config)
@@ -364,6 +364,6 @@ err *kube_config_in_cluster(const char *host, const char *port, const char *dir,
                           "Mount one: automountServiceAccountToken must be true for bothyd's pod.");
     c.ns = xstrndup(ns.p ? ns.p : "", ns.len ? strcspn(buf_cstr(&ns), " \t\r\n") : 0);
     *ret_config = c;
-    memset(&c, 0, sizeof c); /* it is the caller's now */
+    memset(&c, 0, sizeof c); /* the caller owns it now */
     return NULL;
 }

@@ -1,3 +1,4 @@
+/* A command in a container: the exec protocol over a WebSocket connection. */
 #include "backend/kubernetes/kube_exec.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include "base/str.h"
 #include "wire/ws.h"
 
-/* What is to be sent lies at one address until it is sent: room for a piece and for pongs. */
+/* The bytes to send keep their address until they are sent: room for a piece and for pongs. */
 #define OUT_ROOM (128 * 1024)
 #define OUT_FULL (64 * 1024)
 
@@ -19,9 +20,9 @@ struct kube_exec {
     client_stream *stream;
     kube_frames *frames;
     int version;
-    buf out;     /* to be sent; never grows beyond OUT_ROOM */
-    size_t sent; /* of it */
-    bool lost;   /* the connection is */
+    buf out;     /* bytes to send; never grows beyond OUT_ROOM */
+    size_t sent; /* bytes of out already sent */
+    bool lost;   /* the connection is lost */
 };
 
 static const char *protocol_name(int version)
@@ -65,7 +66,7 @@ static err *check_answer(const client_stream *s, const char *key, kube_exec *x)
     return NULL;
 }
 
-/* Before the container runs, and after, the answer is 500 in plain text. */
+/* Adds kind or remedy. A container that does not run yet, or any more, is a 500 in plain text. */
 static err *explain(err *e, const kube_exec_spec *s)
 {
     if (e && e->code == ERR_NOT_FOUND)
@@ -132,7 +133,7 @@ static void send_out(kube_exec *x)
     x->sent = 0;
 }
 
-/* Pongs and the close, when there is room for them. */
+/* Sends pongs and the close, if there is room for them. */
 static void send_control(kube_exec *x)
 {
     if (x->out.len < OUT_FULL)
@@ -223,7 +224,7 @@ char *kube_exec_why(const kube_exec *x)
     return end->message ? xstrdup(end->message) : NULL;
 }
 
-/* ---- to its end ---- */
+/* ---- running to the end ---- */
 
 static bool wait_exec(const kube_exec *x, bool sends, uint64_t until)
 {
@@ -233,7 +234,7 @@ static bool wait_exec(const kube_exec *x, bool sends, uint64_t until)
     return now < until && poll(&p, 1, (int)((until - now) / NS_PER_MS) + 1) != 0;
 }
 
-/* Sends what it can of the input, and then its end. */
+/* Sends what it can of the input, then its end. Returns true if bytes remain unsent. */
 static bool feed(kube_exec *x, const buf *input, size_t *at)
 {
     while (input && *at <= input->len) {

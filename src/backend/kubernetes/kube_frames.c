@@ -1,4 +1,4 @@
-/* The channel protocol of exec: every message is binary, its first byte says what it is. */
+/* The channel protocol of exec: each message is binary, and its first byte is the channel. */
 #include <string.h>
 
 #include "backend/kubernetes/kube_exec.h"
@@ -12,7 +12,7 @@ enum channel {
     CHANNEL_ERR,
     CHANNEL_STATUS,
     CHANNEL_RESIZE,
-    CHANNEL_CLOSE = 255, /* version 5: the next byte says which */
+    CHANNEL_CLOSE = 255, /* version 5: the next byte is the channel to close */
 };
 
 struct kube_frames {
@@ -22,7 +22,7 @@ struct kube_frames {
     kube_end end;
 };
 
-/* Exit statuses come as decimal text among the causes. */
+/* Reads the exit status: decimal text among the causes. */
 static bool exit_code_of(const json_t *status, int *ret_code)
 {
     size_t i;
@@ -46,7 +46,7 @@ static void take_status(kube_frames *f, const void *p, size_t n)
 
     if (f->end.known)
         return;
-    err_free(json_parse(p, n, &root)); /* what is no Status leaves the end unknown */
+    err_free(json_parse(p, n, &root)); /* without a Status the end stays unknown */
     if (!json_is_object(root))
         return;
     if (str_eq(json_str(root, "status"), "Success")) {

@@ -1,3 +1,4 @@
+/* Calls to the API server with libcurl: address, TLS, credentials, retries. */
 #include "backend/kubernetes/kube_http.h"
 
 #include <errno.h>
@@ -14,8 +15,8 @@
 #include "base/str.h"
 #include "base/thread.h"
 
-#define TOKEN_NS   (60 * NS_PER_S) /* then it is read again */
-#define BUSY_TRIES 4               /* of a call that is answered 429 */
+#define TOKEN_NS   (60 * NS_PER_S) /* after which it is read again */
+#define BUSY_TRIES 4               /* for a call that is answered 429 */
 
 /* One call in progress. */
 typedef struct transfer {
@@ -55,7 +56,8 @@ static kube_config config_copy(const kube_config *c)
     };
 }
 
-/* The address with another host: libcurl checks the certificate for that one. */
+/* Builds the base URL. With tls_name its host is that name, so that libcurl checks the certificate
+ * for it. */
 static err *set_address(kube *k)
 {
     CURLU *u = curl_url();
@@ -146,7 +148,7 @@ static err *read_token(const char *path, char **ret_token)
     return NULL;
 }
 
-/* Under the lock. A file that cannot be read leaves the token that was. */
+/* Reads the token file again if needed. If that fails, the old token stays in use. Lock held. */
 static err *refresh_token(kube *k, bool fresh)
 {
     uint64_t now = now_mono_ns();
@@ -180,7 +182,7 @@ err *kube_credentials(kube *k, bool fresh, char **ret_line)
     return NULL;
 }
 
-/* ---- how it is reached ---- */
+/* ---- TLS and connection ---- */
 
 static void set_blob(CURL *h, CURLoption what, char *pem)
 {
@@ -195,7 +197,7 @@ static void set_tls(const kube_config *c, CURL *h)
         set_blob(h, CURLOPT_CAINFO_BLOB, c->ca);
     else if (c->ca_file)
         curl_easy_setopt(h, CURLOPT_CAINFO, c->ca_file);
-    /* A file that is replaced counts for the next connection. */
+    /* A replaced file takes effect with the next connection. */
     curl_easy_setopt(h, CURLOPT_CA_CACHE_TIMEOUT, 0L);
     if (c->cert)
         set_blob(h, CURLOPT_SSLCERT_BLOB, c->cert);
@@ -221,7 +223,7 @@ void kube_prepare(kube *k, CURL *h, const char *url)
     curl_easy_setopt(h, CURLOPT_TCP_KEEPIDLE, 30L);
     curl_easy_setopt(h, CURLOPT_TCP_KEEPINTVL, 10L);
     curl_easy_setopt(h, CURLOPT_PROXY,
-                     str_or(k->c.proxy, "")); /* the environment decides nothing */
+                     str_or(k->c.proxy, "")); /* ignore the environment's proxy settings */
     if (k->connect_to)
         curl_easy_setopt(h, CURLOPT_CONNECT_TO, k->connect_to);
     set_tls(&k->c, h);
@@ -269,7 +271,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *arg)
     CLEANUP(freep) char *value = xstrndup(p + sizeof AFTER - 1, n - (sizeof AFTER - 1));
     const char *from = value + strspn(value, " \t");
     value[(size_t)(from - value) + strcspn(from, "\r\n ")] = 0;
-    if (str_to_u64(from, 86400, &seconds)) /* a date is not used by API servers */
+    if (str_to_u64(from, 86400, &seconds)) /* API servers do not send dates here */
         t->retry_after = (long)seconds;
     return n;
 }
@@ -339,7 +341,7 @@ err *kube_transport_err(const kube *k, CURL *h, CURLcode code, const char *why)
     curl_easy_getinfo(h, CURLINFO_OS_ERRNO, &errnum);
     e->errnum = code == CURLE_COULDNT_CONNECT ? (int)errnum : 0;
     e = err_because(e, "%s", why && *why ? why : curl_easy_strerror(code));
-    /* "alert certificate expired" and the like: the server has told what it thinks of ours. */
+    /* "alert certificate expired" and the like: the server rejected our certificate. */
     const char *remedy = strstr(e->cause, "alert certificate")
                              ? transport_remedy(CURLE_SSL_CERTPROBLEM)
                              : transport_remedy(code);
@@ -362,7 +364,7 @@ static err *failed(const kube *k, const transfer *t, CURLcode code)
     return kube_transport_err(k, t->curl, code, t->why);
 }
 
-/* Sends it once. An answer of any status is success. */
+/* Sends the call once. An answer of any status is success. */
 static err *perform(kube *k, transfer *t, const buf *json, bool fresh)
 {
     CLEANUP(freep) char *url = str_printf("%s%s", k->base, t->call->path);
@@ -414,7 +416,7 @@ static void sleep_s(int seconds)
         continue;
 }
 
-/* Whether it should be sent again, after the wait it asks for. */
+/* Returns whether to send the call again; waits first if the server asked for it. */
 static bool again(kube *k, const kube_call *call, const err *e, unsigned tries, uint64_t until)
 {
     int wait = e->retry_after ? e->retry_after : 1;

@@ -1,3 +1,4 @@
+/* The lease's thread, and the decisions about it without I/O. */
 #include "backend/kubernetes/kube_lease.h"
 
 #include <stdio.h>
@@ -17,8 +18,8 @@ struct kube_lease {
     kube *k;
     kube_lease_options o;
     char *ns, *name, *identity, *path;
-    kube_lease_seen seen; /* its thread's */
-    json_t *object;       /* as last read or written; its thread's */
+    kube_lease_seen seen; /* lease thread only */
+    json_t *object;       /* as last read or written; lease thread only */
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -59,7 +60,7 @@ void kube_lease_look(kube_lease_seen *seen, const json_t *object, uint64_t now)
     seen->there = true;
     str_copy(seen->version, sizeof seen->version, version);
     str_copy(seen->holder, sizeof seen->holder, str_or(json_str(spec, "holderIdentity"), ""));
-    /* What is absurd must not keep everybody out for ever. */
+    /* Clamp absurd durations: a candidate must be able to take over in the end. */
     seen->duration_ms = seconds < 1 ? 1000 : seconds > 3600 ? 3600000 : (uint64_t)seconds * 1000;
     seen->transitions = turns > 0 ? (uint64_t)turns : 0;
 }
@@ -78,7 +79,7 @@ enum kube_lease_act kube_lease_decide(const kube_lease_seen *seen, const char *i
 
 /* ---- the record ---- */
 
-/* The object with our spec in it; what else it has stays. */
+/* Returns the lease object with our spec; keeps its other fields. */
 static json_t *record(const kube_lease *l, enum kube_lease_act act, const char *holder,
                       unsigned duration_ms)
 {
@@ -122,7 +123,7 @@ static err *send(kube_lease *l, enum kube_lease_act act, const char *holder, uns
                    ret_object);
 }
 
-/* ---- what others may know ---- */
+/* ---- state for other threads ---- */
 
 static void told(kube_lease *l, bool held)
 {
@@ -131,7 +132,7 @@ static void told(kube_lease *l, bool held)
     log_info("kubernetes", held ? "lease %s/%s is held" : "lease %s/%s is lost", l->ns, l->name);
 }
 
-/* until 0: it is another's. */
+/* Stores the state; calls `changed` if it did. until 0: not held. */
 static void publish(kube_lease *l, uint64_t until)
 {
     pthread_mutex_lock(&l->lock);
@@ -202,8 +203,8 @@ static err *look(kube_lease *l)
     return e;
 }
 
-/* One turn. A holder renews what it wrote last without reading it: a conflict says that it changed.
- */
+/* Renews, takes or checks the lease once. A holder renews its last version without reading it: a
+ * conflict shows that it changed. */
 static err *turn(kube_lease *l)
 {
     uint64_t now = now_mono_ns();
@@ -218,7 +219,7 @@ static err *turn(kube_lease *l)
     }
     now = now_mono_ns();
     err *e = send(l, act, l->identity, l->o.duration_ms, &object);
-    if (e && e->code == ERR_CONFLICT) { /* somebody was faster, or we were and did not hear of it */
+    if (e && e->code == ERR_CONFLICT) { /* another was faster, or our write's answer was lost */
         err_free(e);
         TRY(look(l));
         if (!str_eq(l->seen.holder, l->identity))
@@ -238,7 +239,7 @@ static bool rest(kube_lease *l)
     random_bytes(&random, sizeof random);
     LOCK_SCOPE(&l->lock);
     unsigned ms = l->o.retry_ms;
-    if (!l->until) /* candidates come at different times */
+    if (!l->until) /* candidates try at different times */
         ms += random % (ms + ms / 5 + 1);
     uint64_t until = now_mono_ns() + ms * NS_PER_MS;
     while (!l->stop && now_mono_ns() < until)

@@ -1,4 +1,4 @@
-/* What an API server says when it does not do something, as an error. */
+/* Converts failed answers of an API server to errors. */
 #include <string.h>
 
 #include "backend/kubernetes/kube_http.h"
@@ -11,7 +11,7 @@
 typedef struct verdict {
     long status;
     err_code code;
-    const char *kind; /* where the Status has no reason */
+    const char *kind; /* if the Status has no reason */
 } verdict;
 
 static const verdict VERDICTS[] = {
@@ -43,7 +43,7 @@ bool kube_is(const err *e, const char *kind)
     return e && str_eq(e->kind, kind);
 }
 
-/* Admission says these in words only. */
+/* Returns whether a 403 is about a quota: admission says so only in its message. */
 static bool is_quota(long status, const char *message)
 {
     return status == 403 && message &&
@@ -51,14 +51,14 @@ static bool is_quota(long status, const char *message)
             strstr(message, "usage per "));
 }
 
-/* A test that did not hold has no causes; what is against a schema names its fields. */
+/* Returns whether a JSON Patch's test failed: then there are no causes; a schema error has some. */
 static bool is_failed_test(const kube_reply *r, const json_t *status)
 {
     return r->json_patch && r->status == 422 &&
            !json_array_size(json_object_get(json_object_get(status, "details"), "causes"));
 }
 
-/* A merge patch with a uid for what has another one by now. */
+/* Returns whether a merge patch named a uid, and the object has another one by now. */
 static bool is_another(const kube_reply *r, const json_t *status)
 {
     size_t i;
@@ -114,7 +114,7 @@ static err *make(const kube_reply *r, const json_t *status, const char *what)
     return err_retry_after(e, seconds_of(r, status));
 }
 
-/* Text that is no Status is the cause as it is, if it can be shown. */
+/* Makes an error of an answer that is not a Status: its text is the cause, if it is printable. */
 static err *make_of_text(const kube_reply *r, const char *what)
 {
     err *e = make(r, NULL, what);
@@ -131,10 +131,11 @@ static err *make_of_text(const kube_reply *r, const char *what)
 err *kube_reply_err(const kube_reply *r, const char *method, const char *path)
 {
     CLEANUP(json_decrefp) json_t *root = NULL;
-    /* Queries may be long, and say nothing that the path does not. */
+    /* The query may be long, and adds nothing to the path. */
     CLEANUP(freep) char *what = str_printf("%s %.*s", method, (int)strcspn(path, "?"), path);
 
-    err_free(json_parse(r->nbody ? r->body : "", r->nbody, &root)); /* a proxy's may be HTML */
+    /* a proxy's answer may be HTML */
+    err_free(json_parse(r->nbody ? r->body : "", r->nbody, &root));
     if (json_is_object(root) && str_eq(json_str(root, "kind"), "Status"))
         return make(r, root, what);
     return make_of_text(r, what);

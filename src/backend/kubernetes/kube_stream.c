@@ -1,3 +1,4 @@
+/* Upgrades a connection to the API server to a byte stream. */
 #include "backend/kubernetes/kube_stream.h"
 
 #include <string.h>
@@ -86,6 +87,6 @@ err *kube_upgrade(kube *k, const char *path, const char *lines, unsigned timeout
 
     if (!kube_is(e, "Unauthorized") || !k->c.token_file)
         return e;
-    err_free(e); /* the token in the file may be newer than ours */
+    err_free(e); /* the token file may have a newer token */
     return attempt(k, path, lines, true, until, ret_stream);
 }

@@ -1,4 +1,4 @@
-/* Paths, verbs and patches: what every user of the API writes again and again. */
+/* Paths, verbs and patches of the API. */
 #include <stdio.h>
 #include <string.h>
 
@@ -102,8 +102,8 @@ err *kube_apply(kube *k, const char *path, const char *manager, bool force, cons
                    ret_object);
 }
 
-/* "the UID in the precondition (...) does not match the UID in record": the name is another's now,
- * ours is gone. */
+/* Matches "the UID in the precondition (...) does not match the UID in record": the name belongs to
+ * another object now, and the one to delete is gone. */
 static bool is_another(const err *e)
 {
     return e->code == ERR_CONFLICT && e->cause && strstr(e->cause, "UID in");

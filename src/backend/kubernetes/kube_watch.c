@@ -1,3 +1,4 @@
+/* List and watch as a machine without I/O. */
 #include "backend/kubernetes/kube_watch.h"
 
 #include <string.h>
@@ -9,14 +10,14 @@
 
 #define BACKOFF_MS     800
 #define BACKOFF_MAX_MS 30000
-#define EXPIRED_MAX    3    /* continuations in a row, then the list comes whole */
-#define SHORT_MS       1000 /* a watch that ends sooner, without an event, is a failure */
+#define EXPIRED_MAX    3    /* continuations in a row until the list comes without pages */
+#define SHORT_MS       1000 /* a watch that ends sooner without an event counts as a failure */
 #define VERSION_MAX    128
 #define UID_MAX        128
-#define WATCH_S        300 /* and up to twice that */
+#define WATCH_S        300 /* seconds; at random up to twice that */
 #define INITIAL_END    "k8s.io/initial-events-end"
 
-/* An object that is there. */
+/* An object that exists. */
 typedef struct known {
     uint64_t round; /* of the list that had it last */
     char version[];
@@ -27,15 +28,15 @@ struct kube_watch {
     kube_watch_options o;
     map objects; /* uid -> known */
     buf path;
-    buf line;         /* the beginning of an event */
+    buf line;         /* an incomplete event */
     char *version;    /* "" or NULL: list first */
-    char *more;       /* the list's continuation */
-    uint64_t round;   /* of lists, whole or not */
-    bool initial;     /* the stream under way, or the next, is a list first */
-    bool fresh;       /* the stream has brought an event */
-    bool broken;      /* what it brought is not understood */
-    err *said;        /* an ERROR event's */
-    unsigned expired; /* continuations in a row */
+    char *more;       /* the list's continuation token */
+    uint64_t round;   /* counts lists, complete or not */
+    bool initial;     /* this stream, or the next, begins with a list */
+    bool fresh;       /* this stream has brought an event */
+    bool broken;      /* this stream's content is malformed */
+    err *said;        /* from an ERROR event */
+    unsigned expired; /* expired continuations in a row */
     unsigned failed;  /* in a row */
     uint64_t wait_ms;
     kube_watch_counts counts;
@@ -165,7 +166,7 @@ static void set_version(kube_watch *w, const char *version)
     w->version = xstrdup(version);
 }
 
-/* False: it is no object. */
+/* Handles an object that exists. Returns false if it is malformed. */
 static bool there(kube_watch *w, const json_t *object)
 {
     const json_t *meta = json_object_get(object, "metadata");
@@ -203,7 +204,7 @@ static bool gone(kube_watch *w, const json_t *object)
     return true;
 }
 
-/* A whole list has come: what it did not have is no more. */
+/* Ends a complete list: objects that it did not contain are gone. */
 static void end_round(kube_watch *w)
 {
     map_iter it = {0};
@@ -282,7 +283,8 @@ static bool on_bookmark(kube_watch *w, const json_t *object)
     if (!version)
         return false;
     w->counts.bookmarks++;
-    if (w->initial && !whole) /* the list is not there yet: from here on would miss some of it */
+    /* the initial list is incomplete: resuming from this version would miss objects */
+    if (w->initial && !whole)
         return true;
     set_version(w, version);
     if (w->initial)
@@ -365,7 +367,8 @@ static bool is_expired(const err *e)
     return kube_is(e, KUBE_EXPIRED) || kube_is(e, "Gone") || kube_is(e, "ResourceExpired");
 }
 
-/* The request itself is wrong: a new list will not be better soon, but the watch never will. */
+/* Returns whether the request itself is refused. Repeating the watch would never help; a new list
+ * may, later. */
 static bool is_refused(const err *e)
 {
     return e->code == ERR_INVALID_REQUEST || e->code == ERR_FORBIDDEN || e->code == ERR_NOT_FOUND ||
@@ -378,7 +381,7 @@ static void failed_initial(kube_watch *w, const err *e)
         back_off(w, e->retry_after);
         return;
     }
-    list_again(w); /* the server does not know it; this one is asked no more */
+    list_again(w); /* the server does not know sendInitialEvents; do not use it again */
     w->o.initial_events = false;
 }
 

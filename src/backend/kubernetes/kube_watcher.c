@@ -1,4 +1,4 @@
-/* The thread that asks what the machine says. */
+/* The thread that makes the requests of kube_watch. */
 #include <string.h>
 
 #include "backend/kubernetes/kube_watch.h"
@@ -10,7 +10,7 @@
 
 struct kube_watcher {
     kube *k;
-    kube_watch *watch; /* its thread's */
+    kube_watch *watch; /* watcher thread only */
     const kube_watch_events *events;
     void *arg;
     char *path;
@@ -63,11 +63,11 @@ static bool on_bytes(void *arg, const void *p, size_t n)
     bool more = kube_watch_feed(w->watch, p, n);
 
     LOCK_SCOPE(&w->lock);
-    kube_watch_count(w->watch, &w->counts); /* a stream lasts for minutes */
+    kube_watch_count(w->watch, &w->counts); /* now, because a stream lasts for minutes */
     return more;
 }
 
-/* Remembers what is wrong, and says it when it begins. */
+/* Stores the last error; logs it when it is the first after a success. */
 static void note(kube_watcher *w, const err *e)
 {
     LOCK_SCOPE(&w->lock);
@@ -80,7 +80,7 @@ static void note(kube_watcher *w, const err *e)
         log_warn("kubernetes", "%s: %s: %s", w->path, e->message, str_or(e->cause, "-"));
 }
 
-/* False: it was stopped. */
+/* Returns false if the watcher was stopped. */
 static bool wait_ms(kube_watcher *w, uint64_t ms)
 {
     uint64_t until = now_mono_ns() + ms * NS_PER_MS;

@@ -1,4 +1,4 @@
-/* YAML as JSON, for kubeconfigs: no aliases, anchors or tags, one document, bounded. */
+/* YAML to JSON, for kubeconfigs: no aliases, anchors or tags, one document, bounded. */
 #include <string.h>
 #include <yaml.h>
 
@@ -110,7 +110,7 @@ static err *read_mapping(reader *r, unsigned depth, json_t **ret_value)
     return NULL;
 }
 
-/* Of the current event. */
+/* Reads the value that begins with the current event. */
 static err *read_node(reader *r, unsigned depth, json_t **ret_value)
 {
     if (depth > DEPTH_MAX)
@@ -125,7 +125,7 @@ static err *read_document(reader *r, json_t **ret_root)
 {
     CLEANUP(json_decrefp) json_t *root = NULL;
 
-    do /* the stream's and the document's beginning */
+    do /* skip the start of stream and document */
         TRY(next(r));
     while (r->event.type == YAML_STREAM_START_EVENT || r->event.type == YAML_DOCUMENT_START_EVENT);
     if (r->event.type == YAML_STREAM_END_EVENT)

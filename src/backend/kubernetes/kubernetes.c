@@ -12,9 +12,9 @@
 #include "base/str.h"
 #include "base/thread.h"
 
-#define SYNC_NS      (60 * NS_PER_S)  /* for the API server to tell of the pods, at start */
-#define GREET_NS     (15 * NS_PER_S)  /* for the next of their inits to tell whose it is */
-#define GREET_ALL_NS (300 * NS_PER_S) /* for all of them */
+#define SYNC_NS      (60 * NS_PER_S)  /* at start: until the API server has listed the pods */
+#define GREET_NS     (15 * NS_PER_S)  /* until the next init has said whether it is claimed */
+#define GREET_ALL_NS (300 * NS_PER_S) /* until all of them have */
 #define HOST_MAX     64
 
 /* ---- after a restart ---- */
@@ -43,7 +43,7 @@ static err *kubernetes_attach(backend *base, const char *id, const box_events *e
     return NULL;
 }
 
-/* Lock held: pods that might have been claimed and have not said so yet. */
+/* Counts the pods that might be claimed and have not said so yet. Lock held. */
 static size_t ungreeted(kubernetes *b)
 {
     map_iter it = {0};
@@ -56,8 +56,8 @@ static size_t ungreeted(kubernetes *b)
     return n;
 }
 
-/* Lock held. As long as one after the other speaks: a sandbox whose pod has not spoken is taken for
- * lost. */
+/* Waits until all have answered, as long as one after the other does: a sandbox whose pod has not
+ * answered would be taken for lost. Lock held. */
 static void wait_greeted(kubernetes *b)
 {
     uint64_t all_by = now_mono_ns() + GREET_ALL_NS, next_by = now_mono_ns() + GREET_NS;
@@ -90,7 +90,7 @@ static err *wait_known(kubernetes *b)
     return NULL;
 }
 
-/* Others may still end what they have under way. */
+/* Waits for the lease, which another bothyd may still hold. */
 static err *wait_lease(kubernetes *b)
 {
     uint64_t until = now_mono_ns() + SYNC_NS;
@@ -138,7 +138,7 @@ static void destroy_soon(backend *base, const char *id)
     free(map_take_str(&b->ended, id));
 }
 
-/* The intent is the engine's: a worker sends it, as often as that takes. */
+/* Returns at once: a worker requests the deletion until it succeeds. */
 static err *kubernetes_destroy(backend *base, const char *id)
 {
     destroy_soon(base, id);
@@ -151,7 +151,7 @@ typedef struct fate_ask {
     void *arg;
 } fate_ask;
 
-/* The object tells of pid 1 alone; what memory has killed beside it, init does. */
+/* The pod's object only reports an OOM kill of pid 1; init reports those of other processes. */
 static void on_ooms(void *arg, uint64_t count)
 {
     CLEANUP(freep) fate_ask *q = arg;
@@ -180,7 +180,7 @@ static void kubernetes_fate(backend *base, const char *id, unsigned wait_ms, fat
         else if (old)
             fate = *old;
     }
-    if (!known || fate.dead || going) { /* its init answers no more */
+    if (!known || fate.dead || going) { /* its init does not answer any more */
         done(arg, known ? NULL : not_here(id), known ? &fate : NULL);
         return;
     }
@@ -189,7 +189,7 @@ static void kubernetes_fate(backend *base, const char *id, unsigned wait_ms, fat
     link_ooms(b->links, id, on_ooms, q);
 }
 
-/* ---- what it has and has not ---- */
+/* ---- capabilities and counts ---- */
 
 static err *no_statistics(void)
 {
@@ -209,7 +209,7 @@ static err *kubernetes_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN +
     return no_statistics();
 }
 
-/* Which of the pods reach what is a NetworkPolicy's, by their label. */
+/* NetworkPolicies decide by the pods' label. */
 static enum cap_level kubernetes_network(backend *b)
 {
     (void)b;
@@ -254,7 +254,7 @@ static err *kubernetes_pool(backend *base, const pool_marks *set, pool_status *r
     return NULL;
 }
 
-/* ---- the operator's ---- */
+/* ---- for the operator (kubernetes.h) ---- */
 
 kube *kubernetes_kube(backend *b)
 {
@@ -347,7 +347,7 @@ void hooks_ended(kubernetes *b, const char *id, const char *why)
     pthread_rwlock_unlock(&b->hooks_lock);
 }
 
-/* Without the operator nobody generates a NetworkPolicy, or knows whether it would hold. */
+/* Without the operator no NetworkPolicy is generated or known to be enforced. */
 static err *no_wall(void)
 {
     err *e = err_new(ERR_WALL_FAILED, "nobody keeps the sandbox from the network");
@@ -371,7 +371,7 @@ err *hooks_wish(kubernetes *b, const box_spec *spec, kubernetes_wish *wish)
     return e;
 }
 
-/* ---- the whole ---- */
+/* ---- start and end ---- */
 
 static void free_pods(kubernetes *b)
 {
@@ -395,7 +395,7 @@ static void free_pods(kubernetes *b)
 
 static void run_rest(kubernetes *b)
 {
-    while (b->queue) { /* callers are told; what was to be asked of the server is not */
+    while (b->queue) { /* callers are notified; calls to the API server are dropped */
         work *w = b->queue;
         b->queue = w->next;
         if (w->failure)
@@ -471,11 +471,11 @@ static backend_caps caps_of(const pod_world *w)
         .name = "kubernetes",
         .images = CAP_ABSENT, /* the kubelet has or pulls them */
         .user = w->baseline ? CAP_NATIVE : CAP_ABSENT,
-        /* stats, socket: none of its own, so that the engine has them by the kit */
+        /* stats, socket: not by this backend; the engine provides them through the kit */
         .disk_limit = CAP_EMULATED, /* the kubelet evicts */
         .memory_limit = CAP_NATIVE,
         .cpu_limit = CAP_NATIVE,
-        .pids_limit = CAP_ABSENT, /* of all pods of a node alike, by the kubelet */
+        .pids_limit = CAP_ABSENT, /* the kubelet sets one limit for all pods of a node */
         .read_only = CAP_NATIVE,
         .tmpfs = CAP_EMULATED, /* the kubelet decides about exec */
         .setuid = w->baseline ? CAP_NATIVE : CAP_ABSENT,
@@ -490,7 +490,7 @@ static err *load_config(const kubernetes_options *o, kube_config *ret_config)
     if (o->kubeconfig)
         return kube_config_load(o->kubeconfig, NULL, ret_config);
     const char *host = getenv("KUBERNETES_SERVICE_HOST"); /* NOLINT(concurrency-mt-unsafe) */
-    const char *port = getenv("KUBERNETES_SERVICE_PORT"); /* NOLINT: nobody here changes them */
+    const char *port = getenv("KUBERNETES_SERVICE_PORT"); /* NOLINT: bothyd sets no variables */
     return kube_config_in_cluster(host, port, NULL, ret_config);
 }
 
@@ -550,7 +550,7 @@ static err *start(kubernetes *b, const kubernetes_options *o)
     err *e = link_host_new(&links, &b->links);
     secret_wipe(links.key, sizeof links.key);
     TRY(e);
-    pthread_mutex_lock(&b->lock); /* its first word may come before this returns */
+    pthread_mutex_lock(&b->lock); /* the first callback may come before kube_lease_new returns */
     if (!o->unfenced)
         b->lease = kube_lease_new(b->k, &(kube_lease_options){.ns = b->ns,
                                                               .name = lease,

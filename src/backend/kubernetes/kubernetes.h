@@ -1,4 +1,4 @@
-/* What the operator, which runs in the same bothyd, needs of the backend beside its contract
+/* The backend's interface for the operator, which runs in the same bothyd, beside the contract
  * (backend.h). Any thread. */
 #pragma once
 
@@ -9,16 +9,16 @@
 
 kube *kubernetes_kube(backend *b);
 const char *kubernetes_namespace(const backend *b);
-kube_lease *kubernetes_lease(backend *b); /* of the cell; NULL: it runs without */
+kube_lease *kubernetes_lease(backend *b); /* of the cell; NULL: runs without a lease */
 const pod_world *kubernetes_world(const backend *b);
 
-/* Where a sandbox comes from. */
+/* Where a sandbox's pod comes from. */
 typedef struct kubernetes_wish {
-    char *pool;     /* its warm pods, as their label has it; NULL: any pod of the hash */
-    bool any_image; /* pods of it take the image at the claim */
-    uint32_t most;  /* pods of it, claimed or not; 0: as many as there may be */
-    json_t *spec;   /* of the pod to make if there is none warm; NULL: none is made */
-    char hash[POD_HASH_LEN + 1]; /* of that spec: warm pods of it are exact */
+    char *pool;     /* warm pods of this pool, by their label; NULL: any pod with the hash */
+    bool any_image; /* its pods take the image at the claim */
+    uint32_t most;  /* pods of the pool, claimed or not; 0: no limit */
+    json_t *spec;   /* spec of the pod to make if none is warm; NULL: do not make one */
+    char hash[POD_HASH_LEN + 1]; /* of that spec: a warm pod with it is `exact` */
 } kubernetes_wish;
 void kubernetes_wish_done(kubernetes_wish *w);
 
@@ -27,25 +27,25 @@ typedef struct kubernetes_claim {
 } kubernetes_claim;
 
 typedef struct kubernetes_hooks { /* each may be NULL; must not wait */
-    /* Fills what it knows better than the default, which is in *wish. */
+    /* Changes *wish, which contains the defaults. */
     err *(*wish)(void *arg, const box_spec *spec, kubernetes_wish *wish);
     void (*claimed)(void *arg, const kubernetes_claim *c);
     void (*ended)(void *arg, const char *id, const char *why);
 } kubernetes_hooks;
-/* NULL: none. Waits for those that run; not from one of them. */
+/* Sets the hooks; NULL: none. Waits for running hooks, so must not be called from one. */
 void kubernetes_set_hooks(backend *b, const kubernetes_hooks *h, void *arg);
 
-/* Takes an unclaimed pod out: true when nobody has claimed it and nobody will, so that it may be
- * deleted (by its uid). */
+/* Takes an unclaimed pod out of use. Returns true if it is not claimed and will not be, so that it
+ * may be deleted (by its uid). */
 bool kubernetes_retire(backend *b, const char *uid);
-enum kubernetes_init { /* what init says, through the stream to it */
+enum kubernetes_init { /* state of a pod's init, as its stream shows */
     KUBERNETES_UNKNOWN,
     KUBERNETES_READY,
     KUBERNETES_CLAIMED,
-    KUBERNETES_LOST,    /* it was ready before */
-    KUBERNETES_TAINTED, /* not to be believed */
+    KUBERNETES_LOST,    /* was ready before */
+    KUBERNETES_TAINTED, /* violated the protocol */
     KUBERNETES_RETIRED, /* kubernetes_retire() */
 };
 enum kubernetes_init kubernetes_init_of(backend *b, const char *uid);
-/* Creates that wait for a pod of this pool. */
+/* Counts the creates that wait for a pod of this pool. */
 unsigned kubernetes_pending(backend *b, const char *pool);

@@ -1,3 +1,4 @@
+/* Makes the manifest of a sandbox's pod, and reads pod objects. */
 #include "backend/kubernetes/pod.h"
 
 #include <string.h>
@@ -32,7 +33,7 @@ static json_t *pod_security(const pod_world *w)
     if (!w->baseline) {
         json_object_set_new(o, "runAsNonRoot", json_true());
         json_object_set_new(o, "fsGroup",
-                            json_integer(POD_UID)); /* its tmpfs mounts are writable */
+                            json_integer(POD_UID)); /* makes its tmpfs mounts writable */
     }
     return o;
 }
@@ -44,7 +45,7 @@ static void set_amount(json_t *o, const char *name, uint64_t n, const char *unit
     json_object_set_new(o, name, json_string(text));
 }
 
-/* Limits are ceilings, not reservations: little is asked for, and never more than the limit. */
+/* Limits are ceilings, not reservations: the request is small, and never above the limit. */
 static json_t *resources(const limits *l)
 {
     json_t *most = json_object(), *asked = json_object();
@@ -119,7 +120,7 @@ static json_t *container(const pod_world *w, const box_spec *s)
                      "securityContext", security(w, s->spec), "volumeMounts", mounts(s->spec));
 }
 
-/* Copies the programs into the volume they are run from. */
+/* Copies the programs into the volume that they run from. */
 static json_t *install(const pod_world *w)
 {
     return json_pack("{s:s, s:s, s:s, s:[s, s, s], s:o, s:o, s:[{s:s, s:s}]}", "name",
@@ -252,7 +253,7 @@ static void read_end(const json_t *end, pod_facts *f)
         note(f, reason, json_str(end, "message"));
 }
 
-/* The container our command runs in, whatever has been put beside it. */
+/* Reads the status of our container; others may have been added to the pod. */
 static void read_container(const json_t *status, pod_facts *f)
 {
     const json_t *state = json_object_get(status, "state");
@@ -319,12 +320,12 @@ static void read_status(const json_t *status, pod_facts *f)
     note(f, reason, json_str(status, "message"));
     read_conditions(status, f);
     read_statuses(status, f);
-    /* A container that ended in a pod that is restarted has not ended for good. */
+    /* A container that ended in a pod that restarts it has not ended for good. */
     if (str_eq(phase, "Failed") || str_eq(phase, "Succeeded"))
         f->phase = POD_ENDED;
 }
 
-/* A quantity as the API server writes those we gave it: "1Gi", "1536Mi", "1000000". */
+/* Parses a quantity in the forms that we send: "1Gi", "1536Mi", "1000000". */
 static uint64_t bytes_of(const char *quantity)
 {
     CLEANUP(freep) char *text = str_printf(str_ends(quantity, "i") ? "%sb" : "%s", quantity);
@@ -435,7 +436,7 @@ void pod_fate(const pod_facts *f, box_fate *ret_fate)
                            .lost = f->node_lost};
     if (f->evicted)
         str_copy(ret_fate->by, sizeof ret_fate->by, "the cluster (eviction)");
-    /* Shells' way to tell a signal is the kubelet's, too. */
+    /* The kubelet reports signals as shells do. */
     if (code >= 0)
         ret_fate->status = code > 128 && code < 128 + 65 ? code - 128 : code << 8;
 }

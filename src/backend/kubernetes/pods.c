@@ -1,4 +1,4 @@
-/* The pods of the cell: as the watch tells of them, and a link to each that nobody has claimed. */
+/* The pods of the cell as the watch reports them, and a link to each unclaimed one. */
 #include <errno.h>
 #include <string.h>
 
@@ -59,13 +59,13 @@ static void drop_warm(pod *p)
     p->ready = false;
 }
 
-/* Somebody has deleted it, and it was not us, nor the cluster for a reason that it tells. */
+/* Returns whether something other than this bothyd deleted it, and the cluster gave no reason. */
 static bool deleted_outside(const pod *p)
 {
     return p->f.deleting && !p->going && !p->f.evicted && !p->f.node_lost && !p->f.oom;
 }
 
-/* What ended it, for people: who did it before how it died of that. */
+/* Returns why it ended, for people. A deletion from outside comes before the way it died of it. */
 static char *why_of(const pod *p)
 {
     return deleted_outside(p) ? xstrdup("its pod was deleted by somebody else") : pod_why(&p->f);
@@ -84,7 +84,7 @@ static void remember_fate(kubernetes *b, const pod *p)
     box_fate *fate = xcalloc(1, sizeof *fate);
 
     if (b->ended.count >= ENDED_MAX &&
-        map_next(&b->ended, &it)) /* any: they are asked for at once */
+        map_next(&b->ended, &it)) /* any entry: they are read soon after the end */
         free(map_take(&b->ended, it.entry->key, it.entry->len));
     pods_fate(p, fate);
     fate->dead = true;
@@ -154,9 +154,8 @@ static void on_lost(void *arg, link_warm *w)
         p->ready = false;
 }
 
-/* Somebody has claimed it before we could: a bothyd that was killed between its claim and the
- * record, or, where no lease keeps two apart, one that lives. Whose claim is recorded is no orphan.
- */
+/* Handles a warm pod that turns out to be claimed: by a bothyd that was killed between claim and
+ * record or, without a lease, by another live one. A recorded claim is not an orphan. */
 static void was_claimed(kubernetes *b, pod *p, const char *whose)
 {
     pods_set_id(b, p, whose);
@@ -166,7 +165,7 @@ static void was_claimed(kubernetes *b, pod *p, const char *whose)
     log_info("kubernetes", "pod %s was claimed by %s before", p->f.name, whose);
 }
 
-/* Died, tainted, or claimed. */
+/* The warm pod died, is tainted, or was claimed. */
 static void on_ended(void *arg, link_warm *w, const char *why)
 {
     kubernetes *b = arg;
@@ -195,7 +194,7 @@ static void on_ended(void *arg, link_warm *w, const char *why)
 
 const link_warm_events PODS_LINK = {on_ready, on_lost, on_ended};
 
-/* ---- what a pod asks for ---- */
+/* ---- handling a pod's state ---- */
 
 static enum pod_swap swap_of(const pod *p)
 {
@@ -221,12 +220,14 @@ static err *trouble_of(const pod *p)
     return NULL;
 }
 
-/* The container is no more, or is another than it was. */
+/* Returns whether the container has ended, or was replaced by another one. */
 static bool has_died(const pod *p)
 {
-    if (p->f.deleting && p->f.node_lost) /* its object stays until that kubelet answers: never */
+    /* its object may stay for ever: only that node's kubelet removes it */
+    if (p->f.deleting && p->f.node_lost)
         return true;
-    if (p->f.restarts < p->swapped) /* its image is being changed: one ends, another begins */
+    /* its image is being changed: one container ends, another starts */
+    if (p->f.restarts < p->swapped)
         return p->f.phase == POD_ENDED;
     return p->f.phase == POD_ENDED || (p->f.exit_code >= 0 && p->f.phase != POD_RUNS) ||
            (p->was_ready && p->f.restarts != p->swapped);
@@ -260,14 +261,15 @@ static void look_trouble(kubernetes *b, pod *p, err *why)
         err_free(why);
         return;
     }
-    /* Its record may say whose it was to be; another pod is, or none. */
+    /* The pod's label may still name this sandbox; detach it so that another pod can take the
+     * id. */
     pods_set_id(b, p, "");
     p->retired = true;
     requests_pod_failed(b, r, why);
 }
 
-/* A restart that was asked for (another image): the container of that number is the one, if it has
- * that image. */
+/* Returns whether the container is the expected one. After a change of its image it must have the
+ * expected restart count and run the new image. */
 static bool is_current(const pod *p)
 {
     if (p->r && p->id_before)
@@ -275,14 +277,14 @@ static bool is_current(const pod *p)
     return p->f.phase == POD_RUNS && p->f.restarts == p->swapped;
 }
 
-/* Unclaimed as far as is known, or made for somebody who waits. */
+/* Returns whether to link it: unclaimed as far as is known, or made for a waiting create. */
 static bool may_link(const pod *p)
 {
     return is_current(p) && !p->warm && !p->greeted && !p->going && p->f.has_nonce &&
            (p->r || (!*p->id && !p->f.claimed && !p->f.deleting && !p->retired));
 }
 
-/* Whoever does not hold the lease leaves the streams to who does. */
+/* Links the pods once the lease is held: only its holder may own the streams. */
 void pods_on_lease(void *arg, bool held, uint64_t epoch)
 {
     kubernetes *b = arg;
@@ -308,8 +310,9 @@ void pods_look(kubernetes *b, pod *p)
         look_trouble(b, p, why);
     else
         err_free(why);
-    /* Another's claim is recorded: its stream is, too. One that goes is dialled no more: where its
-     * node is lost each dial takes a dialler's whole time. */
+    /* Drop the link if another claim is recorded, since its stream belongs to that claim. Also if
+     * the pod is going: if its node is lost, each dial would block a dialler for its whole
+     * timeout. */
     if (p->warm && !p->r && (p->f.claimed || p->going || p->f.deleting)) {
         drop_warm(p);
         p->greeted = true;
@@ -357,7 +360,7 @@ pod *pods_put(kubernetes *b, const json_t *object)
         err_drop(e, "a pod");
         return NULL;
     }
-    pod *known = pods_by_uid(b, f.uid); /* what the watch brought is newer */
+    pod *known = pods_by_uid(b, f.uid); /* the watch is newer than this object */
     if (known) {
         pod_facts_done(&f);
         return known;
@@ -383,7 +386,7 @@ static void on_there(void *arg, const char *uid, const json_t *object)
     pthread_cond_broadcast(&b->changed);
 }
 
-/* Its last state tells how it ended; a list that does not have it any more does not. */
+/* Takes the last state, which says how it ended. If a new list just lacks the pod there is none. */
 static void take_last(pod *p, const json_t *object)
 {
     pod_facts last;
@@ -483,8 +486,8 @@ static bool is_alive(kubernetes *b, const char *handle)
     return p && p->f.phase != POD_ENDED && !p->f.deleting && !p->going;
 }
 
-/* A kubelet that was started again answers "not found" until it has looked at its pods. Whether one
- * is gone is the watch's to say, which tells the link by itself. */
+/* Turns "not found" for a live pod into a retryable error: a restarted kubelet says so until it has
+ * read its pods. The end of a pod is reported by the watch, which notifies the link. */
 static err *not_yet(kubernetes *b, const char *handle, err *e)
 {
     if (!e || (e->code != ERR_NOT_FOUND && e->code != ERR_SANDBOX_GONE) || !is_alive(b, handle))
@@ -495,7 +498,8 @@ static err *not_yet(kubernetes *b, const char *handle, err *e)
     return later;
 }
 
-/* The pod's name is in the handle, behind the namespace; names are ours and never used twice. */
+/* The handle contains the pod's name after the namespace. bothy chooses the names and never reuses
+ * one. */
 err *pods_dial(void *arg, const char *handle, unsigned timeout_ms, link_stream *ret_stream)
 {
     static const char *const ATTACH[] = {POD_DIR "/bothy-init", "attach", NULL};

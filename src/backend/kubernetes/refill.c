@@ -1,5 +1,5 @@
-/* Pods kept warm without a pool: for each recipe that was asked for lately. What pools of the
- * operator keep warm is the operator's. */
+/* Pods kept warm without a pool, for each recently used recipe. The operator keeps the pods of its
+ * pools warm. */
 #include <string.h>
 
 #include "backend/kubernetes/internal.h"
@@ -12,8 +12,8 @@
 
 #define PAUSE_NS     (2 * NS_PER_S)
 #define PAUSE_MAX_NS (120 * NS_PER_S)
-/* Pods that are too many stay so long: if the lease fails to keep a second bothyd of the cell away,
- * what it has claimed is written down by then. */
+/* How long surplus pods stay. If the lease fails to keep a second bothyd of the cell away, its
+ * claims are recorded by then. */
 #define EXTRA_NS (20 * NS_PER_S)
 
 static recipe *find(kubernetes *b, const char *hash)
@@ -24,7 +24,8 @@ static recipe *find(kubernetes *b, const char *hash)
     return NULL;
 }
 
-/* A place for another: a free one, or that of who was used longest ago and makes nothing now. */
+/* Returns a place for a new recipe: a free one, or that of the least recently used one that makes
+ * no pod now. NULL if there is none. */
 static recipe *place(kubernetes *b)
 {
     recipe *oldest = NULL;
@@ -140,7 +141,7 @@ static void count_extra(kubernetes *b, uint64_t now)
     }
 }
 
-/* One of too many, which they were for a while. */
+/* Returns whether a pod is surplus, and has been for a while. */
 static bool is_extra(kubernetes *b, const recipe *of, const pod *p, uint64_t now)
 {
     uint64_t since = of ? of->extra_ns : p->seen_ns;
@@ -148,7 +149,7 @@ static bool is_extra(kubernetes *b, const recipe *of, const pod *p, uint64_t now
     return count(b, p->f.hash) > b->warm && since && now - since >= EXTRA_NS;
 }
 
-/* Warm pods of what nobody has asked for lately, and those that are too many. */
+/* Deletes warm pods of recipes not used lately, and surplus pods. */
 static void retire(kubernetes *b, uint64_t now)
 {
     map_iter it = {0};

@@ -1,5 +1,5 @@
-/* What is asked of the API server without anybody waiting: deletions and the record of claims. It
- * is done again until it succeeds or cannot, and never by who does not hold the cell's lease. */
+/* Background calls to the API server: deletions and records of claims. Each is retried until it
+ * succeeds or is refused, and never made without the cell's lease. */
 #include <string.h>
 
 #include "backend/kubernetes/internal.h"
@@ -83,7 +83,7 @@ static json_t *claim_note(const work *w)
     return s;
 }
 
-/* The uid makes it this pod's and no successor's. */
+/* Records a claim. The uid in the patch keeps it from a later pod of the same name. */
 static void run_mark(kubernetes *b, work *w)
 {
     CLEANUP(freep) char *path = kube_path(&KUBE_PODS, b->ns, w->name, NULL);
@@ -156,7 +156,7 @@ void pods_remove(kubernetes *b, pod *p, const char *why)
 
 /* ---- the threads ---- */
 
-/* Claims that the record does not know are given a minute to be asked for. */
+/* Deletes pods with an unrecorded claim that were not attached within a minute. */
 static void look_for_orphans(kubernetes *b, uint64_t now)
 {
     map_iter it = {0};
