@@ -1,3 +1,4 @@
+/* Parses the answers of a container engine. */
 #include "backend/docker_answer.h"
 
 #include <string.h>

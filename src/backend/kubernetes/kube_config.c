@@ -1,3 +1,4 @@
+/* Reads kubeconfigs and the files of a service account. */
 #include "backend/kubernetes/kube_config.h"
 
 #include <errno.h>
