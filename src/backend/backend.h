@@ -303,7 +303,7 @@ typedef struct backend_ops {
     /* Images: unpack a layer from a blob, register an image from its layers, prune. Blocking (on a
      * thread of the caller). ERR_UNSUPPORTED where the backend manages images itself. */
     err *(*unpack)(backend *b, const uint8_t diff_id[32], int format, int blob_fd);
-    /* Reports which layers are here already, and keeps them for a coming image; NULL: none. */
+    /* Reports which layers are here already, and keeps them for a coming image; may be NULL. */
     err *(*layers)(backend *b, const uint8_t (*diff_ids)[32], size_t n, bool *ret_here);
     err *(*image)(backend *b, const uint8_t image[32], const uint8_t (*diff_ids)[32], size_t n);
     /* Forgets these images, then removes the layers that nothing uses. unclaimed: also recent

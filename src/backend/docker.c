@@ -77,9 +77,9 @@ static void learn(docker *d, const docker_container *c, const char *id)
     }
 }
 
-/* Renames a container by its leftover note. Only after the list was read: if the rename came
- * between list and note, a reader would find neither name nor note, and the container would be
- * orphaned. */
+/* Renames a container by its leftover note. Only once the list is read: if the rename ran between
+ * reading the list and reading the note, neither name nor note would be found, and the container
+ * would be orphaned. */
 static void name_noted(docker *d, const docker_container *c)
 {
     char id[SANDBOX_ID_LEN + 1];

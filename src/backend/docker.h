@@ -96,7 +96,7 @@ struct docker_box {
     char id[SANDBOX_ID_LEN + 1];
     char handle[DOCKER_ID_LEN + 1]; /* "" before it has a container */
     uint8_t nonce[LINK_NONCE_LEN];
-    bool making; /* not yet attached or claimed: the watcher must not miss it */
+    bool making; /* not claimed or attached yet: the watcher does not expect its container */
     bool frozen;
     bool dead;
     bool has_exit_code;

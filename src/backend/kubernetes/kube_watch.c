@@ -19,7 +19,7 @@
 
 /* An object that exists. */
 typedef struct known {
-    uint64_t round; /* of the list that had it last */
+    uint64_t round; /* of the last list that contained it */
     char version[];
 } known;
 
