@@ -93,8 +93,9 @@ static void forget(docker_pool *p, recipe *r)
     *r = (recipe){0};
 }
 
-/* ---- events of links; arg is the pool, because a warm container may have been taken meanwhile
- * ---- */
+/* ---- events of links ---- */
+
+/* Their arg is the pool: a warm container may have been taken meanwhile. */
 
 static warm **place_of(docker_pool *p, const link_warm *link, recipe **ret_recipe)
 {

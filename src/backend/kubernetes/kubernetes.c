@@ -490,7 +490,7 @@ static err *load_config(const kubernetes_options *o, kube_config *ret_config)
     if (o->kubeconfig)
         return kube_config_load(o->kubeconfig, NULL, ret_config);
     const char *host = getenv("KUBERNETES_SERVICE_HOST"); /* NOLINT(concurrency-mt-unsafe) */
-    const char *port = getenv("KUBERNETES_SERVICE_PORT"); /* NOLINT: bothyd sets no variables */
+    const char *port = getenv("KUBERNETES_SERVICE_PORT"); /* NOLINT: nothing here changes them */
     return kube_config_in_cluster(host, port, NULL, ret_config);
 }
 
