@@ -1,4 +1,4 @@
-/* Writes, fenced; events. */
+/* Writes to the API server, behind the fence, and events. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -56,8 +56,8 @@ err *op_remove(kube_operator *op, const char *path, const char *uid)
     return counted(op->o.api->remove(op->o.api_arg, path, uid));
 }
 
-/* With the version that was seen: a list is replaced whole, and another's entry must not be lost.
- */
+/* Adds or removes a finalizer, with the resourceVersion that was seen: the list is replaced whole,
+ * and an entry of another controller must not be lost. */
 err *op_finalizer(kube_operator *op, const char *path, const object_meta *m, const char *name,
                   bool add)
 {
@@ -81,7 +81,7 @@ err *op_finalizer(kube_operator *op, const char *path, const object_meta *m, con
 
 /* ---- events ---- */
 
-/* Whether the same was told a moment ago. */
+/* Returns whether the same event was sent a moment ago. */
 static bool is_repeated(kube_operator *op, const char *uid, const char *reason)
 {
     CLEANUP(freep) char *key = str_printf("%s/%s", uid, reason);
@@ -90,7 +90,8 @@ static bool is_repeated(kube_operator *op, const char *uid, const char *reason)
 
     if (at && now - *at < EVENT_NS)
         return true;
-    if (!at && op->events.count >= EVENTS_MAX) { /* whoever is that busy loses some */
+    /* too many: forget them all, which may repeat some events */
+    if (!at && op->events.count >= EVENTS_MAX) {
         map_iter it = {0};
         while (map_next(&op->events, &it))
             free(map_take(&op->events, it.entry->key, it.entry->len));
@@ -127,5 +128,5 @@ void op_event(kube_operator *op, const event_about *about, bool warning, const c
         strcmp(about->kind, "Pod") ? OPERATOR_API_VERSION : "v1", "kind", about->kind, "name",
         about->name, "namespace", op->namespace, "uid", about->uid);
     CLEANUP(freep) char *path = op_path(op, "apis/events.k8s.io/v1", "events", NULL, NULL);
-    err_free(op_create(op, path, event)); /* losing one is fine */
+    err_free(op_create(op, path, event)); /* losing one is acceptable */
 }

@@ -14,7 +14,7 @@ static void move_to(demand *d, uint64_t now)
     for (unsigned i = 0; d->bucket < bucket && i < DEMAND_BUCKETS; i++)
         d->count[++d->bucket % DEMAND_BUCKETS] = 0;
     if (d->bucket < bucket)
-        d->bucket = bucket; /* it was long ago: all are empty */
+        d->bucket = bucket; /* more than five minutes have passed: all are empty */
 }
 
 void demand_claimed(demand *d, uint64_t now)

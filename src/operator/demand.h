@@ -1,5 +1,5 @@
-/* How fast a pool is claimed: what autoscaling goes by. Pure; times are the caller's, of one clock,
- * never going back. */
+/* The rate at which a pool is claimed, for autoscaling. Pure; the caller
+ * passes times of one monotonic clock. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,14 +10,14 @@
 
 typedef struct demand {
     uint32_t count[DEMAND_BUCKETS]; /* a ring by time */
-    uint64_t bucket;                /* the newest, in buckets since 0 */
-    uint64_t began_ns;              /* the first look or claim; 0: none */
+    uint64_t bucket;                /* the newest, in buckets since time 0 */
+    uint64_t began_ns;              /* the first claim or question; 0: none */
     uint64_t last_ns;               /* the last claim; 0: none yet */
-    uint64_t refill_ms;             /* from a pod's create to warm; moving average, 0: not known */
+    uint64_t refill_ms;             /* moving average from a pod's create to warm; 0: unknown */
 } demand;
 
 void demand_claimed(demand *d, uint64_t now);
 void demand_refilled(demand *d, uint64_t took_ms);
-/* Claims in a thousand seconds: the 95th percentile of the last five minutes, or of as much as
- * there has been. */
+/* Returns claims in a thousand seconds: the 95th percentile of the last five minutes, or of the
+ * time since the start if that is shorter. */
 uint64_t demand_rate(demand *d, uint64_t now);

@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "operator/operator_internal.h"
 
-/* ---- keys; NULL: it has none ---- */
+/* ---- keys of an object; NULL: it has none ---- */
 
 static const char *key_name(const seen *s)
 {
@@ -82,7 +82,8 @@ static const struct {
     [NODES_BY_NAME] = {OPERATOR_NODE, key_name},
 };
 
-/* A pod that cannot be read has no labels to be believed. */
+/* Returns an object's key for an index. A pod that cannot be read has
+ * no labels that could be trusted. */
 static const char *key_of(const seen *s, int by)
 {
     if (KEYS[by].kind != s->kind || (s->kind == OPERATOR_POD && s->error))

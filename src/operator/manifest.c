@@ -1,3 +1,4 @@
+/* Makes the Kubernetes objects of templates and pools (manifest.h). */
 #include "operator/manifest.h"
 
 #include <inttypes.h>
@@ -50,7 +51,8 @@ static json_t *object(const char *version, const char *kind, const char *namespa
 
 /* ---- containers ---- */
 
-/* What every profile has, in the form that Pod Security's `restricted` asks for. */
+/* Returns the security context that every profile has, in the form that
+ * Pod Security `restricted` wants. */
 static json_t *container_security(enum template_profile p)
 {
     json_t *s = json_pack("{s:b, s:{s:s}}", "allowPrivilegeEscalation", p == PROFILE_TRUSTED,
@@ -93,8 +95,9 @@ uint64_t template_disk(const template_spec *t, const manifest_options *o)
     return t->storage_asked > o->disk ? t->storage_asked : o->disk;
 }
 
-/* What is asked for lies below the limits: a small limit is asked for whole. Of a disk whose limit
- * is the default little is asked for: without a word that would be all of it. */
+/* Makes requests and limits. The default requests lie below the limits; a smaller limit is
+ * requested whole. Without a request, Kubernetes would reserve all of a default disk
+ * limit, so little is requested. */
 static json_t *resources(const template_spec *t, const manifest_options *o)
 {
     bool small_cpu = t->cpu_milli && t->cpu_milli < 50;
@@ -126,8 +129,8 @@ static json_t *env_json(const template_spec *t)
     return a;
 }
 
-/* Copies the programs into the volume they are run from. Idempotent: it runs again when a node
- * makes the pod's sandbox anew. */
+/* Copies the programs into the volume they run from. Idempotent: it runs again when a
+ * node recreates the pod's sandbox. */
 static json_t *install_container(const manifest_options *o, enum template_profile p)
 {
     return json_pack("{s:s, s:s, s:s, s:[s, s, s], s:o, s:o, s:[{s:s, s:s}]}", "name",
@@ -227,7 +230,7 @@ static const char *image_of(const template_spec *t, bool any_image, const pod_id
     return any_image && t->idle_image && *t->idle_image ? t->idle_image : t->image;
 }
 
-/* A pod whose image changes under it is restarted; any other has one life. */
+/* Makes a pod's spec. A pod whose image may change is restarted; any other runs once. */
 static json_t *pod_spec(const template_spec *t, bool any_image, const manifest_options *o,
                         const pod_identity *who)
 {
@@ -268,7 +271,8 @@ void template_hash(const crd_template *t, bool any_image, const manifest_options
     hash_json(all, ret_hash);
 }
 
-/* Ours are written last: whatever a template says, these are what we select by. */
+/* Makes the labels. The operator's own come last, so that a template
+ * cannot override its selectors. */
 static json_t *pod_labels(const crd_template *t, bool any_image, const manifest_options *o,
                           const pod_identity *who)
 {
@@ -358,7 +362,8 @@ bool pre_pull_allows(const template_spec *t, const char *image)
     return allowed;
 }
 
-/* An image is pulled by running something of ours in it, so that it needs no shell. */
+/* Makes the spec of pods that pull images. Each image is pulled by running bothy's program in
+ * it, so that it needs no shell. */
 static json_t *pull_spec(const crd_pool *p, const crd_template *t, const manifest_options *o)
 {
     const pod_identity nobody = {.name = "", .namespace = ""};

@@ -20,7 +20,8 @@ bool name_is_reserved(const char *key)
     return n == d || key[n - d - 1] == '.';
 }
 
-/* Letters and digits at both ends; - _ . (in names of DNS no _) between them. */
+/* Returns whether s has letters and digits at both ends, and between them
+ * also - _ . (in DNS names no _). */
 static bool is_word(const char *s, size_t n, size_t max, bool dns)
 {
     if (!n || n > max)
@@ -41,7 +42,7 @@ bool name_is_dns(const char *name, size_t max)
            !strstr(name, "-.");
 }
 
-/* [prefix/]name of n bytes. */
+/* Returns whether the n bytes are [prefix/]name. */
 static bool is_key(const char *key, size_t n)
 {
     const char *slash = memchr(key, '/', n);
@@ -126,7 +127,7 @@ void record_proof(const uint8_t key[32], const char *namespace, const char *name
     CLEANUP(buf_done) buf text = {0};
     unsigned char mac[SHA256_LEN];
 
-    /* Neither can hold a slash. */
+    /* Neither the namespace nor the name can contain a slash. */
     buf_printf(&text, "record/%s/%s/%s", namespace, name, id);
     hmac_sha256(key, 32, text.p, text.len, mac);
     hex_encode(mac, HASH_TEXT_LEN / 2, ret_proof);

@@ -1,8 +1,8 @@
-/* What the operator's objects are called, and what users may not call theirs.
+/* Names of the operator's objects and labels, and the names that users may not use.
  *
- * Labels and annotations of `bothy.dev/` are the operator's alone: it selects pods by them, and
- * NetworkPolicies do. User input with such a name is refused, not filtered: whoever wrote it meant
- * something by it. Hashes in names are 128 bits of SHA-256. */
+ * Labels and annotations of `bothy.dev/` belong to the operator: it selects pods by them, and so do
+ * NetworkPolicies. User input with such a name is refused, not filtered: filtering would silently
+ * drop what the user meant. Hashes in names are 128 bits of SHA-256. */
 #pragma once
 
 #include <stdbool.h>
@@ -22,10 +22,10 @@
 #define LABEL_STATE         "bothy.dev/state" /* warm, claimed */
 #define LABEL_TEMPLATE_HASH "bothy.dev/template-hash"
 #define LABEL_SANDBOX       "bothy.dev/sandbox" /* its id */
-#define LABEL_NETWORK       "bothy.dev/network" /* none, open; of pods that no pool made */
+#define LABEL_NETWORK       "bothy.dev/network" /* none, open; on pods that no pool made */
 #define NOTE_CLAIM          "bothy.dev/claim"   /* annotation: the claim without secrets, JSON */
-#define NOTE_RECORD         "bothy.dev/record"  /* annotation: proof that we made this Sandbox */
-#define NOTE_FORCE          "bothy.dev/force"   /* annotation of a pool that is being deleted */
+#define NOTE_RECORD         "bothy.dev/record" /* annotation: proof that bothyd made this Sandbox */
+#define NOTE_FORCE          "bothy.dev/force"  /* annotation of a pool that is being deleted */
 #define NOTE_SAFE_TO_EVICT  "cluster-autoscaler.kubernetes.io/safe-to-evict"
 #define FINALIZER_SANDBOX   "bothy.dev/sandbox"
 #define FINALIZER_POOL      "bothy.dev/pool"
@@ -37,28 +37,29 @@
 #define KUBE_LABEL_MAX 63
 #define HASH_TEXT_LEN  32 /* hex digits of 128 bits */
 
-/* "bothy.dev/x", "x.bothy.dev/y": the operator's. */
+/* Returns whether the name is reserved for the operator: "bothy.dev/x", "x.bothy.dev/y". */
 bool name_is_reserved(const char *key);
-/* Names and values of labels as Kubernetes takes them, none of them reserved; what names the
- * member. ERR_INVALID_REQUEST. */
+/* Checks that names and values are valid Kubernetes labels, and that none is reserved. what: the
+ * member, for the message. ERR_INVALID_REQUEST. */
 err *labels_check(char *const *labels, const char *what) ERR_MUST;
-/* The same of annotations, whose values may be anything. */
+/* Checks annotations in the same way; their values may be anything. */
 err *annotations_check(char *const *annotations, const char *what) ERR_MUST;
 bool name_is_dns(const char *name, size_t max); /* a DNS-1123 subdomain */
 
 void hash_text(const void *p, size_t n, char ret_text[HASH_TEXT_LEN + 1]);
-/* Of a JSON value, whatever the order of its members. */
+/* Hashes a JSON value, independent of the order of its members. */
 void hash_json(const json_t *j, char ret_text[HASH_TEXT_LEN + 1]);
 
-/* "<pool>-<10 of [a-z0-9]>", at most 63 bytes: a long name of a pool is cut. Chosen by us, so that
- * a create whose answer was lost can be asked again. */
+/* "<pool>-<10 of [a-z0-9]>", at most 63 bytes: a long pool name is cut. The operator chooses the
+ * name, not the API server, so that it recognises a pod whose create got no answer. */
 #define POD_NAME_RANDOM 10
 void pod_name_of(const char *pool, const char random[POD_NAME_RANDOM + 1],
                  char ret_name[KUBE_LABEL_MAX + 1]);
-/* As a label value: the name itself if it is one, else its hash. */
+/* Makes a label value: the name itself if it is a valid one, else its hash. */
 void label_of_name(const char *name, char ret_value[KUBE_LABEL_MAX + 1]);
 
-/* What makes a Sandbox object the record of one of ours: an HMAC of where it is and which id it
- * has, by this cell's key. Nobody who may only write objects can make one. */
+/* Computes the HMAC, under this cell's key, of an object's namespace, its name and
+ * its sandbox id. It proves that bothyd made the Sandbox object: a user who may only
+ * write objects cannot forge it. */
 void record_proof(const uint8_t key[32], const char *namespace, const char *name, const char *id,
                   char ret_proof[HASH_TEXT_LEN + 1]);

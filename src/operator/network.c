@@ -1,4 +1,4 @@
-/* A template's network as a NetworkPolicy, and whether the cluster keeps to it. */
+/* Makes a NetworkPolicy from a template's network, and evaluates the self-test of policies. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,14 +7,15 @@
 #include "operator/manifest.h"
 #include "operator/text.h"
 
-/* What is not public. Carriers' and link-local addresses, where clouds have their metadata. */
+/* Ranges that are not public, among them carrier-grade NAT and link-local addresses,
+ * where clouds serve their metadata. */
 static const char *const PRIVATE_V4[] = {
     "0.0.0.0/8",      "10.0.0.0/8",    "100.64.0.0/10", "127.0.0.0/8",
     "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",  "192.168.0.0/16",
     "198.18.0.0/15",  "224.0.0.0/4",   "240.0.0.0/4",
 };
-/* And what would lead to such an address by another family. IPv4-mapped ones are in the first: API
- * servers refuse them by their own name, ::ffff:0:0/96. */
+/* The same for IPv6, with ranges that embed such IPv4 addresses. ::/80 includes the IPv4-mapped
+ * ones: API servers refuse their own prefix, ::ffff:0:0/96. */
 static const char *const PRIVATE_V6[] = {
     "::/80", "64:ff9b::/96", "2002::/16", "fc00::/7", "fe80::/10", "ff00::/8",
 };
@@ -64,7 +65,7 @@ static json_t *egress_rules(const network_spec *n)
         json_array_append_new(rules, json_object());
     if (n->egress == EGRESS_PUBLIC)
         json_array_append_new(rules, public_rule());
-    /* A rule without a destination allows every one of them. */
+    /* A rule without a destination would allow all of them. */
     if (n->egress == EGRESS_LIST && n->cidrs && *n->cidrs)
         json_array_append_new(rules, list_rule(n->cidrs));
     if (n->dns && (n->egress == EGRESS_PUBLIC || n->egress == EGRESS_LIST))
@@ -106,13 +107,13 @@ json_t *manifest_no_network(const manifest_options *o, const char *namespace)
                      "egress");
 }
 
-/* The server leaves empty lists out. */
+/* Compares two lists. The API server omits empty ones. */
 static bool is_same_list(const json_t *a, const json_t *b)
 {
     return (!json_array_size(a) && !json_array_size(b)) || json_equal(a, b);
 }
 
-/* Somebody may have put rules in, or taken some out. */
+/* Compares all rules: a user may have added or removed some. */
 bool network_is(const json_t *policy, const json_t *wanted)
 {
     const json_t *is = json_object_get(policy, "spec"), *want = json_object_get(wanted, "spec");
@@ -127,7 +128,7 @@ bool network_is(const json_t *policy, const json_t *wanted)
 
 enum policy_state policy_of_dials(enum dial_outcome forbidden, enum dial_outcome free)
 {
-    /* What nobody reaches proves nothing. */
+    /* If even the free pod does not reach the target, the test proves nothing. */
     if (free != DIAL_REACHED || forbidden == DIAL_NOT_TRIED)
         return POLICY_UNKNOWN;
     return forbidden == DIAL_REACHED ? POLICY_NOT_ENFORCED : POLICY_HOLDS;

@@ -12,9 +12,9 @@
 #define IMAGE_MAX    512
 #define SHORT_MAX    64
 #define TEXT_MAX     (32u << 10)
-#define NOTE_MAX     (256u << 10) /* all annotations of an object together, as Kubernetes has it */
+#define NOTE_MAX     (256u << 10) /* all annotations of an object together, as in Kubernetes */
 
-/* ---- what every kind has ---- */
+/* ---- common members ---- */
 
 static const decode_field META_ROWS[] = {
     REQUIRED(object_meta, name, "name", NAME_LEN_MAX),
@@ -59,7 +59,7 @@ void object_times(object_meta *m, condition *c, size_t n)
 {
     m->created_ns = object_time(m->created);
     m->deleting_ns = object_time(m->deleting);
-    /* A deletion we cannot read the time of is one all the same. */
+    /* A deletion with an unreadable time still counts as one. */
     if (m->deleting && !m->deleting_ns)
         m->deleting_ns = 1;
     for (size_t i = 0; i < n; i++)
@@ -78,7 +78,7 @@ static err *kind_check(const json_t *j, const char *kind)
 {
     const char *is = json_str(j, "kind"), *version = json_str(j, "apiVersion");
 
-    /* Items of a list have neither. */
+    /* Items of a list have neither kind nor apiVersion. */
     if ((is && strcmp(is, kind) != 0) || (version && !str_starts(version, OPERATOR_GROUP "/")))
         return err_new(ERR_INVALID_REQUEST, "a %.64s of %.64s where a %s was expected",
                        str_or(is, "thing"), str_or(version, "nobody"), kind);
@@ -258,8 +258,9 @@ TYPE(POOL, "SandboxPool", crd_pool, POOL_ROWS);
 
 #define MANAGERS_MAX 256
 
-/* Who has written spec.replicas through the scale subresource: an HPA, `kubectl scale`. Whoever
- * wrote the object has written it too, by the schema's default at least, and does not count. */
+/* Returns who wrote spec.replicas through the scale subresource: an HPA, `kubectl
+ * scale`. Writers of the object itself do not count, because the schema's default
+ * makes all of them write replicas. */
 static char *scaled_by(const json_t *j)
 {
     const json_t *managers = json_object_get(json_object_get(j, "metadata"), "managedFields");

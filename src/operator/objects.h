@@ -1,10 +1,10 @@
-/* The objects the operator looks at, as values: SandboxTemplate, SandboxPool and Sandbox of
- * bothy.dev/v1alpha1, and what it needs to know of a pod.
+/* The Kubernetes objects of the operator as C values: SandboxTemplate, SandboxPool and Sandbox of
+ * bothy.dev/v1alpha1, and the parts of a pod that it needs.
  *
- * Decoders take what an API server says, bounded: unknown members are passed over (a newer server,
- * another release of the definitions), absent ones get the schema's defaults. What the schema
- * cannot say is checked by the _check functions, whose message goes into a condition. Values own
- * their strings; _done frees and takes a zeroed one. */
+ * Decoders bound what an API server sends. They ignore unknown members (a newer server, another
+ * release of the definitions) and give absent ones the schema's defaults. The _check functions
+ * check rules that the schema cannot express; their message goes into a condition. Values own their
+ * strings; _done frees them and accepts a zeroed value. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,8 +20,8 @@ typedef struct object_meta {
     char *name, *namespace, *uid;
     char *version; /* resourceVersion: opaque */
     uint64_t generation;
-    char *created, *deleting;         /* as they came */
-    uint64_t created_ns, deleting_ns; /* 0: not */
+    char *created, *deleting;         /* as received */
+    uint64_t created_ns, deleting_ns; /* 0: not set */
     char **labels, **annotations;     /* NAME=value */
     char **finalizers;
 } object_meta;
@@ -29,7 +29,7 @@ bool object_has_finalizer(const object_meta *m, const char *name);
 
 typedef struct condition {
     char *type, *status, *reason, *message;
-    char *since; /* lastTransitionTime, as it came */
+    char *since; /* lastTransitionTime, as received */
     uint64_t since_ns;
     uint64_t generation;
 } condition;
@@ -53,7 +53,7 @@ typedef struct env_pair {
     char *name, *value;
 } env_pair;
 
-typedef struct resource_set { /* quantities as they were written; NULL: not said */
+typedef struct resource_set { /* quantities as written; NULL: absent */
     char *cpu, *memory, *storage;
 } resource_set;
 
@@ -62,7 +62,7 @@ enum reclaim {
     RECLAIM_RETAIN /* the volume stays when the sandbox ends */
 };
 typedef struct workspace_spec {
-    char *path; /* NULL: there is none */
+    char *path; /* NULL: no workspace */
     char *size, *storage_class;
     enum reclaim reclaim;
 } workspace_spec;
@@ -75,7 +75,7 @@ typedef struct network_spec {
 
 typedef struct pod_overrides {
     char **node_selector, **labels, **annotations; /* NAME=value */
-    json_t *tolerations, *affinity, *spread;       /* as they came, or NULL */
+    json_t *tolerations, *affinity, *spread;       /* as received, or NULL */
     char *priority_class;
 } pod_overrides;
 
@@ -115,13 +115,14 @@ typedef struct crd_template {
         condition *conditions;
         size_t nconditions;
     } status;
-    json_t *status_json; /* as it is there; NULL: none. What is as it should be is not written */
+    /* as in the API server; NULL: none. A status is written only if it differs from this */
+    json_t *status_json;
 } crd_template;
 
 err *crd_template_decode(const json_t *j, crd_template *ret_template) ERR_MUST;
-/* What a schema cannot say; fills the numbers. */
+/* Checks the rules that a schema cannot express, and fills in the numbers. */
 err *crd_template_check(crd_template *t) ERR_MUST;
-/* May a sandbox of an anyImage pool run it? NULL: yes. */
+/* Checks that a sandbox of an anyImage pool may run the image. */
 err *template_image_check(const template_spec *t, const char *image) ERR_MUST;
 bool template_allows_namespace(const template_spec *t, const char *namespace);
 void crd_template_done(crd_template *t);
@@ -158,7 +159,7 @@ typedef struct pool_spec {
     uint64_t record_after_ms;
     uint64_t drain_after_ms; /* 0: never */
     bool protect_claimed;
-    /* Who else has set replicas through the scale subresource; NULL: nobody. */
+    /* Another field manager that set replicas through the scale subresource; NULL: none. */
     char *scaled_by;
 } pool_spec;
 
@@ -175,19 +176,19 @@ typedef struct crd_pool {
 
 err *crd_pool_decode(const json_t *j, crd_pool *ret_pool) ERR_MUST;
 err *crd_pool_check(crd_pool *p) ERR_MUST;
-bool pool_serves(const pool_spec *p, const char *owner); /* owner NULL: not known */
-/* Whether sandboxes of this owner in this namespace may have pods of the template, and of the pool
- * (NULL: of none). ERR_FORBIDDEN: its kind is the reason for a condition. */
+bool pool_serves(const pool_spec *p, const char *owner); /* owner NULL: unknown */
+/* Checks that sandboxes of this owner in this namespace may have pods of the template, and of the
+ * pool (NULL: of none). ERR_FORBIDDEN: the err's kind is the reason for the condition. */
 err *template_grant_check(const crd_template *t, const crd_pool *p, const char *namespace,
                           const char *owner) ERR_MUST;
-/* How many of so many may be missing during a roll; at least 1. */
+/* Returns how many of `of` pods may be missing during a roll; at least 1. */
 uint32_t pool_max_unavailable(const pool_spec *p, uint32_t of);
 void crd_pool_done(crd_pool *p);
 
 /* ---- Sandbox ---- */
 
 enum sandbox_phase {
-    PHASE_NONE, /* nobody has looked at it yet */
+    PHASE_NONE, /* not reconciled yet */
     PHASE_PENDING,
     PHASE_ARMING,
     PHASE_RUNNING,
@@ -214,12 +215,12 @@ typedef struct crd_sandbox {
         char *pool, *template, *image, *tenant;
         enum desired_state desired;
         char *expires;
-        uint64_t expires_ns; /* 0: not said */
+        uint64_t expires_ns; /* 0: absent */
         bool has_idle;
         uint32_t idle_s;
         struct secret_source *secrets;
         size_t nsecrets;
-        bool has_egress; /* else as the template says */
+        bool has_egress; /* if false, the template's counts */
         enum egress egress;
         char **labels; /* NAME=value */
     } spec;
@@ -260,12 +261,11 @@ typedef struct pod_view {
     char *volume; /* claim name of its workspace, or NULL */
     enum pod_phase phase;
     char *reason, *message; /* status.reason: Evicted, NodeLost, …; or NULL */
-    bool started;           /* the sandbox container runs */
+    bool started;           /* the sandbox container is running */
     bool unschedulable;
     char *unschedulable_why;
     uint64_t unschedulable_ns; /* since when */
-    /* What a container that does not start waits for: ErrImagePull, CreateContainerConfigError, …
-     */
+    /* Why a container does not start: ErrImagePull, CreateContainerConfigError, … */
     char *waiting, *waiting_message;
     bool has_end; /* the sandbox container's last end */
     int32_t exit_code;
@@ -275,8 +275,8 @@ typedef struct pod_view {
 
 err *pod_view_decode(const json_t *j, pod_view *ret_pod) ERR_MUST;
 void pod_view_done(pod_view *p);
-const char *pod_label(const pod_view *p, const char *name); /* or NULL */
-/* The claimed ones, by their label. */
+const char *pod_label(const pod_view *p, const char *name); /* NULL: it has no such label */
+/* Returns whether the pod's labels say that it is claimed. */
 bool pod_is_claimed(const pod_view *p);
 
 #define SANDBOX_CONTAINER "sandbox"

@@ -1,4 +1,4 @@
-/* What a schema cannot say of our objects. */
+/* Checks the rules of the operator's objects that a schema cannot express. */
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ static err *resources_check(template_spec *t)
     return NULL;
 }
 
-/* Where a volume may not be: over what makes a sandbox one. */
+/* Paths where no volume may be mounted, as the sandbox itself depends on them. */
 static const char *const TAKEN[] = {"/", "/.bothy", "/proc", "/sys", "/dev"};
 
 static bool is_below(const char *path, const char *top)
@@ -155,7 +155,7 @@ err *template_image_check(const template_spec *t, const char *image)
 
     if (t->image_policy.require_digest && !strstr(image, "@sha256:"))
         return err_new(ERR_FORBIDDEN, "the template takes images by digest only");
-    /* No FNM_PATHNAME: one star covers an organisation and its repositories. */
+    /* Without FNM_PATHNAME one star covers an organisation and its repositories. */
     for (size_t i = 0; !allowed && t->image_policy.allow && t->image_policy.allow[i]; i++)
         allowed = !fnmatch(t->image_policy.allow[i], image, FNM_NOESCAPE);
     return allowed

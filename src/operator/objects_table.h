@@ -1,4 +1,4 @@
-/* Rows for base/decode, as the objects' tables need them. */
+/* Macros for rows of base/decode, for the tables of objects.c and pod_view.c. */
 #pragma once
 
 #include "base/cleanup.h"
@@ -27,7 +27,7 @@
     ROW_(t, m, json, DECODE_ENUM, .names = (values), .nnames = ARRAY_LEN(values))
 #define MAP(t, m, json, items, max) \
     ROW_(t, m, json, DECODE_MAP, .count_max = (items), .len_max = (max))
-/* Not sizeof its pointer: what it points to is another's kind of thing. */
+/* The size is that of a pointer, not of the json_t that the member points to. */
 #define ANY(t, m, json)                                                                     \
     {                                                                                       \
         .name = (json), .kind = DECODE_ANY, .at = offsetof(t, m), .has_at = DECODE_NOWHERE, \
@@ -55,7 +55,7 @@
                                     .size = sizeof(t),      \
                                     .fields = (rows),       \
                                     .nfields = ARRAY_LEN(rows)}
-/* A member whose own members lie in the same struct: what is nested there is flat here. */
+/* A member whose own members lie in the same struct: nested in JSON, flat in C. */
 #define INTO(json, of)                                                            \
     {                                                                             \
         .name = (json), .kind = DECODE_OBJECT, .at = 0, .has_at = DECODE_NOWHERE, \
@@ -66,16 +66,16 @@
         .name = (json), .kind = DECODE_OBJECT, .at = 0, .has_at = DECODE_NOWHERE, \
         .count_at = DECODE_NOWHERE, .type = &(of), .required = true               \
     }
-/* Its size is 0: it is not its own to clear. */
+/* Its size is 0: the struct around it is the one to clear. */
 #define PART(var, text, rows)        \
     static const decode_type var = { \
         .name = (text), .mode = DECODE_LENIENT, .fields = (rows), .nfields = ARRAY_LEN(rows)}
 
-/* metadata and conditions, which every kind has (objects.c). */
+/* Metadata and conditions, which every kind has (objects.c). */
 extern const decode_type OBJECT_META, OBJECT_CONDITION;
 #define CONDITIONS_MAX 32
 struct object_meta;
 struct condition;
-/* The times of what was decoded; one that is none is 0. */
+/* Fills in the numeric times of decoded metadata and conditions; an invalid time becomes 0. */
 void object_times(struct object_meta *m, struct condition *c, size_t n);
-uint64_t object_time(const char *text); /* 0: none, or not one */
+uint64_t object_time(const char *text); /* 0: absent or invalid */

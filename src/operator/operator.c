@@ -1,4 +1,4 @@
-/* What is there, and what is to be looked at. */
+/* The operator's object cache and reconcile queue. */
 #include "operator/operator.h"
 
 #include <assert.h>
@@ -30,7 +30,7 @@ bool op_held(const kube_operator *op)
 
 /* ---- the queue ---- */
 
-/* True: it is due sooner than anything was. */
+/* Returns true if the key is due sooner than any other was. */
 static bool add_locked(kube_operator *op, uint64_t due, const char *fmt, va_list ap)
 {
     char key[QUEUE_KEY_MAX + 1];
@@ -135,7 +135,8 @@ static err *read_object(const json_t *j, seen *s)
     }
 }
 
-/* One that cannot be read is kept with its name and why: whoever uses it must hear of it. */
+/* Makes the cached copy of an object. An invalid object is kept with its name and error, because
+ * its users must report the error. */
 static seen *seen_new(enum operator_kind kind, const char *uid, const json_t *j)
 {
     seen *s = xcalloc(1, sizeof *s);
@@ -246,7 +247,7 @@ record_track *op_record_track(kube_operator *op, const char *id)
     return t;
 }
 
-/* lock held */
+/* Lock held. */
 static void pool_track_free(pool_track *t)
 {
     static const pool_counts NONE = {0};
@@ -300,7 +301,7 @@ static void drop_track(kube_operator *op, enum operator_kind kind, const char *u
         sandbox_track_free(map_take_str(&op->sandboxes, uid));
 }
 
-/* ---- who is concerned ---- */
+/* ---- which keys an event affects ---- */
 
 static void concern_all(kube_operator *op, enum index_by by, const char *key, const char *prefix,
                         uint64_t due)
@@ -311,7 +312,8 @@ static void concern_all(kube_operator *op, enum index_by by, const char *key, co
         op_add_locked(op, due, "%s/%s", prefix, l->v[i]->uid);
 }
 
-/* A look at a pool takes as long as it has pods: of a large one not every event gets its own. */
+/* Enqueues the pools with this label. A reconcile takes as long as the pool has pods, so
+ * events of a large pool share one. */
 static void concern_pool(kube_operator *op, const char *label, uint64_t now)
 {
     size_t n = index_find(&op->index, PODS_BY_POOL, label)->n;
@@ -348,14 +350,14 @@ static void concern_node(kube_operator *op, const char *node, uint64_t now)
     }
 }
 
-/* Its spec is as it was: some cell has written its status. */
+/* Returns true if the spec is unchanged: some cell wrote the status. */
 static bool is_same_spec(const seen *a, const seen *b)
 {
     return a && !a->error && !b->error &&
            a->template.meta.generation == b->template.meta.generation;
 }
 
-/* before: the object that it replaces, or NULL. */
+/* Enqueues all keys that a change of s affects. before: the object it replaces, or NULL. */
 static void concern(kube_operator *op, const seen *s, const seen *before)
 {
     uint64_t now = op_now(op);
@@ -370,7 +372,7 @@ static void concern(kube_operator *op, const seen *s, const seen *before)
     case OPERATOR_POOL:
         op_add_locked(op, now, "pool/%s", s->uid);
         concern_all(op, TEMPLATES_BY_NAME, s->pool.spec.template, "template", now);
-        /* Those that wait for a pool's pod look again when something happens to it. */
+        /* Sandboxes that wait for a pod of the pool are reconciled when anything happens to it. */
         concern_all(op, SANDBOXES_WAITING, s->name, "sandbox", now);
         break;
     case OPERATOR_SANDBOX:
@@ -388,9 +390,10 @@ static void concern(kube_operator *op, const seen *s, const seen *before)
     }
 }
 
-/* ---- what is told ---- */
+/* ---- reports of the watches ---- */
 
-/* An id that an object's status names is its own: nobody but us writes statuses. */
+/* Indexes a Sandbox by the id in its status, which can be trusted:
+ * only the operator writes statuses. */
 static void index_id(kube_operator *op, const seen *s)
 {
     const char *id = s->sandbox.status.id;
@@ -430,7 +433,7 @@ void operator_lost(kube_operator *op, enum operator_kind kind, const char *uid,
         if (s && kind == OPERATOR_SANDBOX && s->sandbox.status.id)
             free(map_take_str(&op->by_id, s->sandbox.status.id));
     }
-    if (kind == OPERATOR_POD && object) { /* its last words count */
+    if (kind == OPERATOR_POD && object) { /* its last state counts */
         seen *last = seen_new(kind, uid, object);
         pod_gone(op, last);
         seen_unref(op, last);
@@ -456,14 +459,14 @@ static bool is_synced(kube_operator *op)
 {
     LOCK_SCOPE(&op->lock);
 
-    /* Who may not look at nodes does without them. */
+    /* The Node watch is optional: RBAC may forbid it. */
     for (int i = 0; i < OPERATOR_KINDS; i++)
         if (!op->synced[i] && i != OPERATOR_NODE)
             return false;
     return true;
 }
 
-/* ---- what happened ---- */
+/* ---- events ---- */
 
 #define RETRY_FIRST_S 1u
 #define RETRY_MOST_S  60u
@@ -574,7 +577,7 @@ bool operator_keeps(kube_operator *op, const char *id)
            s->sandbox.status.phase != PHASE_TERMINATED;
 }
 
-/* lock held */
+/* Lock held. */
 static const crd_template *template_of(kube_operator *op, const crd_sandbox *x)
 {
     const seen *p = op_find_name_locked(op, OPERATOR_POOL, x->spec.pool);
@@ -650,7 +653,8 @@ static err *look(kube_operator *op, const char *key, uint64_t *again)
     return NULL;
 }
 
-/* An API server that is away is no news; the rest is. */
+/* Requeues or forgets a key after its reconcile. Logs a failure, unless the API server is away
+ * or the object changed meanwhile. */
 static void finish(kube_operator *op, const char *key, err *failure, uint64_t again)
 {
     if (failure && failure->code != ERR_UNAVAILABLE && failure->code != ERR_CONFLICT)
@@ -673,7 +677,7 @@ static uint64_t sooner(uint64_t a, uint64_t b)
     return !a || (b && b < a) ? b : a;
 }
 
-/* lock held */
+/* Lock held. */
 static void count_all(kube_operator *op)
 {
     count_waiting(queue_waiting(&op->queue));
@@ -698,7 +702,7 @@ uint64_t operator_step(kube_operator *op)
                 return sooner(walls, queue_next(&op->queue));
         }
         uint64_t again = 0;
-        log_ids_clear(); /* the engine's: each look is about another */
+        log_ids_clear(); /* the engine's log ids: each reconcile has other ones */
         if (!op_held(op)) {
             op_add(op, op_now(op) + UNHELD_NS, "%s", key);
             continue;
@@ -708,7 +712,7 @@ uint64_t operator_step(kube_operator *op)
     }
 }
 
-/* ---- from first to last ---- */
+/* ---- start and end ---- */
 
 kube_operator *operator_new(const operator_options *o)
 {

@@ -1,20 +1,23 @@
-/* The operator: looks at the objects of one namespace, asks the planners, and writes.
+/* The Kubernetes operator: watches the objects of one namespace, lets the planners decide, and
+ * writes the results to the API server.
  *
- * It runs in bothyd, which is the one that claims pods. What it needs of the outside comes in as
- * two tables of functions: `operator_api` (an API server) and `operator_host` (the engine and the
- * backend of this bothyd), so that a test can be both. operator_run.h makes them of a real cluster
- * and a real engine.
+ * It runs inside bothyd, because bothyd claims the pods. Its outside comes in as two tables of
+ * functions: `operator_api` (an API server) and `operator_host` (this bothyd's engine and
+ * backend). A test can implement both. operator_run.h and operator_engine.h implement them over a
+ * real cluster and a real engine.
  *
- * What is there is told by operator_saw() and operator_lost(), from any thread: they keep a copy
- * and put what is concerned on the queue. operator_step() does the work that is due; one thread at
- * a time, which may wait for the API server. Nothing of ours is locked meanwhile.
+ * Watches report objects through operator_saw() and operator_lost(), from any thread. These
+ * keep a copy and enqueue every key that the change affects. operator_step() does the work
+ * that is due. One thread at a time calls it; it may wait for the API server, and holds no
+ * lock of the operator meanwhile.
  *
  * The fence. Every write asks host.held() immediately before: a bothyd that has lost its lease
  * writes nothing, whatever it had planned. Besides, a pod is deleted by its uid, finalizers change
- * with the version that was seen, and a claim is settled by init alone.
+ * with the version that was seen, and init alone decides a claim.
  *
- * Ceilings: OPERATOR_OBJECTS_MAX of each kind; statuses at most once a second for each pool and
- * each sandbox, every five for each template, but for a change of the sandbox's phase or pod; events at most one a minute for an object and a reason. */
+ * Ceilings: OPERATOR_OBJECTS_MAX of each kind. A status is written at most once a second for each
+ * pool and each sandbox, every five seconds for each template. A change of a sandbox's phase or pod
+ * is written at once. At most one event a minute is sent for an object and a reason. */
 #pragma once
 
 #include <stdbool.h>
@@ -43,69 +46,74 @@ enum operator_kind {
     OPERATOR_KINDS
 };
 
-/* ---- the API server; each waits ---- */
+/* ---- the API server; each function waits for it ---- */
 
 enum operator_patch {
     OPERATOR_MERGE,
-    OPERATOR_APPLY, /* server-side, by force: what we generate is ours */
+    OPERATOR_APPLY, /* server-side apply, forced: the operator owns what it generates */
 };
-/* Paths as of the server. Errors as backend/kubernetes/kube_http.h has them. */
+/* Paths are those of the API server. Errors as backend/kubernetes/kube_http.h has them. */
 typedef struct operator_api {
     err *(*get)(void *arg, const char *path, json_t **ret_object);
     err *(*create)(void *arg, const char *path, const json_t *object, json_t **ret_object);
     err *(*patch)(void *arg, const char *path, enum operator_patch how, const json_t *patch);
-    /* uid NULL: whichever has the name. What is gone is success. */
+    /* uid NULL: delete whichever object has the name. A missing object is success. */
     err *(*remove)(void *arg, const char *path, const char *uid);
 } operator_api;
 
-/* ---- this bothyd; none waits ---- */
+/* ---- this bothyd; no function waits ---- */
 
-typedef struct operator_look { /* texts are the receiver's to free: operator_look_done() */
+typedef struct operator_look { /* the receiver frees the texts: operator_look_done() */
     enum engine_life life;
     char *cause, *cause_message; /* LIFE_ENDED: a code of Sandbox.status.cause */
     int32_t exit_code;
     char *owner, *image, *class;
-    char *box; /* what its pod's label says; NULL: its id */
+    char *box; /* the value of its pod's sandbox label; NULL: equal to its id */
     char **labels;
-    uint64_t created_ns, active_ns; /* real time; 0: not known */
-    uint64_t ends_ns;               /* by its time, 0: never; LIFE_ENDED: when it has ended */
-    uint64_t idle_ms;               /* that it ends or sleeps after; 0: never */
+    uint64_t created_ns, active_ns; /* real time; 0: unknown */
+    /* real time; when its ttl ends it, 0: never. LIFE_ENDED: when it ended */
+    uint64_t ends_ns;
+    uint64_t idle_ms; /* idle time after which it ends or hibernates; 0: never */
     bool busy;
 } operator_look;
 void operator_look_done(operator_look *l);
 
-/* A create for a Sandbox object; texts are borrowed for the call. */
+/* A create for a Sandbox object. The texts are borrowed for the call. */
 typedef struct operator_claim {
     const crd_sandbox *sandbox;
-    const crd_template *template; /* or NULL: of an image alone */
+    const crd_template *template; /* NULL: the object names an image only */
     const crd_pool *pool;         /* or NULL */
-    const char *hash;             /* of the template's pods; NULL without one */
-    const char *owner;            /* the tenant it names, else its namespace */
-    char **secrets;               /* NAME=value; taken, and wiped by the receiver */
+    const char *hash;             /* of the template's pods; NULL without a template */
+    const char *owner;            /* the tenant that the object names, else its namespace */
+    char **secrets;               /* NAME=value; borrowed: the caller wipes them after the call */
     uint64_t ttl_ms;
 } operator_claim;
 
 typedef struct operator_host {
-    bool (*held)(void *arg); /* the lease is ours, now */
+    bool (*held)(void *arg); /* Returns whether this bothyd holds the lease now. */
     enum init_state (*init)(void *arg, const char *pod_uid);
-    /* Takes an unclaimed pod out of what may be claimed; false: it is claimed. */
+    /* Withdraws an unclaimed pod from claims. Returns false if it is claimed. */
     bool (*retire)(void *arg, const char *pod_uid);
-    uint32_t (*pending)(void *arg, const char *pool); /* creates that wait for a pod of it */
-    /* Through the engine's create, with a key of the object's uid: asked twice, there is one. It
-     * is answered by operator_created(), once, from any thread. */
+    uint32_t (*pending)(void *arg, const char *pool); /* creates that wait for a pod of the pool */
+    /* Creates a sandbox through the engine, with the object's uid in the idempotency
+     * key: a repeated call makes no second one. The result comes through
+     * operator_created(), once, from any thread. */
     void (*create)(void *arg, kube_operator *o, const operator_claim *c);
-    bool (*look)(void *arg, const char *id, operator_look *ret_look); /* false: never heard of */
-    /* Ends it for that cause, a code of Sandbox.status.cause; message: for people, or NULL. Success
-     * also when it has ended. */
+    /* Returns false if the engine does not know it. */
+    bool (*look)(void *arg, const char *id, operator_look *ret_look);
+    /* Ends the sandbox for `cause`, a code of Sandbox.status.cause. message: for people, or NULL.
+     * Success also if it has ended already. */
     err *(*end)(void *arg, const char *id, const char *cause, const char *message);
-    /* Its time is over then, whatever it was before; what runs ends by itself. */
+    /* Sets when the ttl is over, whatever it was before. The engine
+     * ends running sandboxes itself. */
     err *(*end_at)(void *arg, const char *id, uint64_t real_ns);
-    /* It is idle after that time from here on. */
+    /* Sets the idle time. */
     err *(*idle)(void *arg, const char *id, uint64_t idle_ms);
-    /* The pod goes, the record and the disk stay; and back. Answered by what look() says then. */
+    /* hibernate deletes the pod and keeps the record and the disk; resume makes a new pod. Later
+     * calls of look() show the result. */
     err *(*hibernate)(void *arg, const char *id);
     err *(*resume)(void *arg, const char *id, const operator_claim *c);
-    /* Ids of the sandboxes that live, for those that have no object yet; malloc'ed. */
+    /* Lists the ids of all live sandboxes, so that those without an object get one. malloc'ed. */
     size_t (*list)(void *arg, char (**ret_ids)[SANDBOX_ID_LEN + 1]);
 } operator_host;
 
@@ -115,81 +123,81 @@ typedef struct operator_options {
     const operator_host *host;
     void *host_arg;
     const clock_source *clock;
-    void (*wake)(void *arg); /* something is due sooner than operator_step() said; may be NULL */
+    void (*wake)(void *arg); /* something is due sooner than operator_step() said; or NULL */
     void *wake_arg;
-    const char *namespace; /* copied, as all texts */
+    const char *namespace; /* copied, like all texts here */
     const char *cell, *bothy_image;
     bool image_volume;
-    uint64_t disk; /* as manifest_options has them */
+    uint64_t disk; /* as in manifest_options */
     uint32_t shm_mib;
-    const char *instance;     /* who reports events */
-    uint8_t record_key[32];   /* record_proof()'s */
+    const char *instance;     /* the reporter of events */
+    uint8_t record_key[32];   /* key of record_proof() */
     enum policy_state policy; /* POLICY_VOUCHED or POLICY_UNKNOWN */
-    bool records;             /* sandboxes made through the API get their object */
+    bool records;             /* sandboxes made through the API get a Sandbox object */
 } operator_options;
 
 kube_operator *operator_new(const operator_options *o);
 void operator_free(kube_operator *op);
 
-/* What is there; any thread. The object is copied. */
+/* Reports an object that exists; any thread. The object is copied. */
 void operator_saw(kube_operator *op, enum operator_kind kind, const char *uid,
                   const json_t *object);
-/* object: its last state, or NULL. */
+/* Reports a deleted object; any thread. object: its last state, or NULL. */
 void operator_lost(kube_operator *op, enum operator_kind kind, const char *uid,
                    const json_t *object);
-/* The kind's whole list has been told: nothing is done before each has. */
+/* The first full list of the kind is complete. Nothing but the walls is done before every kind
+ * is synced; nodes are optional. */
 void operator_synced(kube_operator *op, enum operator_kind kind);
 
-/* What happened; any thread. */
-/* A create was answered: id, or why not (taken). */
+/* Events; any thread. */
+/* A create was answered. id: the sandbox, NULL if it failed; failure: why (takes ownership). */
 void operator_created(kube_operator *op, const char *object_uid, const char *id, err *failure);
-/* A pod was claimed, or a create failed for want of one (class NULL). pool: as its label has it. */
+/* A pod was claimed, or a create failed because none was free (class NULL). pool: label value. */
 void operator_claimed(kube_operator *op, const char *pool, const char *class);
-/* This sandbox has a pod of that pool, by its label; "": of none. */
+/* The sandbox has a pod of the pool with this label value; "": of no pool. */
 void operator_placed(kube_operator *op, const char *id, const char *pool);
-void operator_sandbox_changed(kube_operator *op, const char *id);  /* began, ended, moved */
-void operator_pod_changed(kube_operator *op, const char *pod_uid); /* what its init says */
-/* A request is there for one that sleeps. */
+void operator_sandbox_changed(kube_operator *op, const char *id);  /* it began, ended or moved */
+void operator_pod_changed(kube_operator *op, const char *pod_uid); /* its init's state changed */
+/* A request waits for a hibernated sandbox. */
 void operator_wanted(kube_operator *op, const char *id);
-/* Its pod was taken away: its disk is known, and it may sleep on it. */
+/* The sandbox's pod was taken away. Returns true if its disk is known, so that it can hibernate. */
 bool operator_keeps(kube_operator *op, const char *id);
-/* It has done nothing for its idle time: true: it has a disk and is put to sleep. */
+/* The sandbox was idle for its idle time. Returns true if it has a disk: it will hibernate. */
 bool operator_idle(kube_operator *op, const char *id);
-/* What the self-test of NetworkPolicies has found. */
+/* The self-test of NetworkPolicies came to this result. */
 void operator_policy_found(kube_operator *op, enum policy_state s);
 enum policy_state operator_policy(kube_operator *op);
-/* Builds the wall of sandboxes without a network now, if it can, and not only when operator_step()
- * gets there: before the first create. Waits for the API server. */
+/* Builds the NetworkPolicy for sandboxes without a network now, if possible, instead of at the next
+ * operator_step(): it must exist before the first create. Waits for the API server. */
 void operator_build_walls(kube_operator *op);
 
-/* Does what is due. Returns when something will be (CLOCK_MONOTONIC; 0: nothing is waited for). */
+/* Does all work that is due. Returns when to call it next (CLOCK_MONOTONIC; 0: no work waits). */
 uint64_t operator_step(kube_operator *op);
 
-/* Which pool a create through the API takes its pod from. */
+/* The pool that a create through the API takes its pod from. */
 typedef struct operator_source {
-    char pool[KUBE_LABEL_MAX + 1]; /* as its label; "": none */
+    char pool[KUBE_LABEL_MAX + 1]; /* label value; "": no pool */
     char hash[HASH_TEXT_LEN + 1];
     bool any_image;
-    uint32_t most;    /* pods of the pool; 0: no cap */
-    json_t *pod_spec; /* of a pod to be made if none is warm */
-    bool open;        /* its pods reach something */
-    bool walled;      /* a NetworkPolicy keeps them from something */
-    bool built;       /* and the API server has it */
-    bool refused;     /* none: its Sandbox object may not have what it names, or that is gone */
+    uint32_t most;    /* ceiling of the pool's pods; 0: none */
+    json_t *pod_spec; /* for a new pod, if none is warm */
+    bool open;        /* its pods have egress */
+    bool walled;      /* a NetworkPolicy restricts them, */
+    bool built;       /* and exists in the API server */
+    bool refused;     /* no source: the object names what it may not use, or is gone */
 } operator_source;
-/* For an image as a template names it, which a pod that is made for it runs, the limits asked for,
- * whose it is, and whether it may have a network. False: no pool is for that, or it is `refused`.
- */
+/* A request for a pod: the image as a template names it, the limits, the owner, and whether it may
+ * have a network. operator_source_of() returns false if no pool serves it, or if it is refused. */
 typedef struct operator_wish {
     const char *image, *owner;
     uint64_t memory, disk;
     uint32_t cpu_milli, shm_mib;
     bool network;
-    const char *object_uid; /* of the Sandbox it is made for: its pool is taken; or NULL */
-    const char *waking;     /* id of one that sleeps: it gets its disk again; or NULL */
+    const char *object_uid; /* uid of the Sandbox it is made for, whose pool is used; or NULL */
+    const char *waking;     /* id of the hibernated sandbox that gets its disk again; or NULL */
 } operator_wish;
 bool operator_source_of(kube_operator *op, const operator_wish *w, operator_source *ret_source);
-/* Whether a sandbox may be handed out that counts on a NetworkPolicy: it is there, and the cluster
- * is known to enforce them. s: where its pod comes from; NULL: of no pool, without a network.
- * ERR_WALL_FAILED: it would not hold. ERR_UNAVAILABLE: that is not known yet. */
+/* Checks that a sandbox which relies on a NetworkPolicy may be handed out: the policy exists, and
+ * the cluster is known to enforce policies. s: source of its pod; NULL: no pool and no network.
+ * ERR_WALL_FAILED: the policy would not hold. ERR_UNAVAILABLE: not known yet. */
 err *operator_wall(kube_operator *op, const operator_source *s) ERR_MUST;

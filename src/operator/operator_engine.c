@@ -1,3 +1,5 @@
+/* Implements operator_host over this bothyd's engine and its `kubernetes` backend,
+ * and answers the hooks of both. */
 #include "operator/operator_engine.h"
 
 #include <pthread.h>
@@ -20,10 +22,10 @@ struct operator_daemon {
     backend *backend;
     operator_run *run;
     pthread_mutex_t lock;
-    map waking; /* id of a sandbox whose resume is under way */
+    map waking; /* id of a sandbox that is being resumed */
 };
 
-/* What the operator does, nobody else may forbid. */
+/* An administrator: no owner check may refuse the operator's acts. */
 static char operator_owner[] = "operator";
 static const caller OPERATOR = {.owner = operator_owner, .role = CALLER_ADMIN};
 
@@ -59,7 +61,7 @@ static uint32_t host_pending(void *arg, const char *pool)
     return kubernetes_pending(((operator_daemon *)arg)->backend, pool);
 }
 
-/* ---- what a sandbox is ---- */
+/* ---- the state of a sandbox ---- */
 
 static enum engine_life life_of(const char *state)
 {
@@ -88,7 +90,7 @@ static void read_cause(const char *text, operator_look *l)
 
     if (!e) {
         const char *by = json_str(j, "by");
-        /* The engine's causes are every backend's; objects have words of the cluster. */
+        /* All backends share the engine's causes; objects use the cluster's words. */
         l->cause = dup_or_null(by && strstr(by, "(eviction)") ? "evicted" : json_str(j, "kind"));
         l->cause_message = dup_or_null(json_str(j, "detail"));
     }
@@ -118,7 +120,7 @@ static void read_view(operator_daemon *d, const sandbox_view *v, operator_look *
     l->created_ns = v->created_ns;
     l->ends_ns = l->life == LIFE_ENDED ? v->ended_ns : v->ends_ns;
     l->idle_ms = v->idle_ms;
-    /* An open shell is a command that runs, and no activity: a meter knows better. */
+    /* Where idle time is measured, that alone counts: an open shell runs without activity. */
     l->busy = v->idle_for_ns == UINT64_MAX && v->live_execs > 0;
     if (v->idle_for_ns < now)
         l->active_ns = now - v->idle_for_ns;
@@ -156,7 +158,7 @@ static size_t host_list(void *arg, char (**ret_ids)[SANDBOX_ID_LEN + 1])
     return n;
 }
 
-/* ---- its end ---- */
+/* ---- end, end time, idle time ---- */
 
 static err *host_end(void *arg, const char *id, const char *code, const char *message)
 {
@@ -184,7 +186,7 @@ static err *host_end_at(void *arg, const char *id, uint64_t real_ns)
     return NULL;
 }
 
-/* Sets its idle time, once its object says another than it was made with. */
+/* Sets the idle time of a sandbox after its object changed it. */
 static err *host_idle(void *arg, const char *id, uint64_t idle_ms)
 {
     operator_daemon *d = arg;
@@ -223,7 +225,8 @@ static void on_created(void *arg, err *failure, sandbox *sb, bool replay)
     free(j);
 }
 
-/* What its object and its template say; the pod's own environment has the template's variables. */
+/* Fills in a spec from the object and its template. The template's variables
+ * are in the pod's own environment. */
 static void spec_of(const operator_claim *c, sandbox_spec *s)
 {
     const crd_sandbox *x = c->sandbox;
@@ -247,8 +250,8 @@ static void spec_of(const operator_claim *c, sandbox_spec *s)
         strv_push(&s->secrets, xstrdup(c->secrets[i]));
 }
 
-/* The sandbox counts against its owner's quotas like one of the API. A template is an
- * administrator's word for its network and limits, and for nothing else. */
+/* Creates the sandbox of an object. It counts against its owner's quotas, as if made through the
+ * API. A template grants the network and limits that its administrator chose, and nothing else. */
 static void host_create(void *arg, kube_operator *op, const operator_claim *c)
 {
     operator_daemon *d = arg;
@@ -266,7 +269,7 @@ static void host_create(void *arg, kube_operator *op, const operator_claim *c)
     sandbox_unref(engine_create(d->engine, &who, &spec, PULL_MISSING, &once, on_created, j));
 }
 
-/* ---- sleep ---- */
+/* ---- hibernate and resume ---- */
 
 static err *host_hibernate(void *arg, const char *id)
 {
@@ -332,7 +335,7 @@ static const operator_host HOST = {.held = host_held,
                                    .resume = host_resume,
                                    .list = host_list};
 
-/* ---- what the backend asks and tells ---- */
+/* ---- hooks of the backend and the engine ---- */
 
 static err *check_labels(char *const *labels)
 {
@@ -344,7 +347,7 @@ static err *check_labels(char *const *labels)
     return NULL;
 }
 
-/* What a pool's pods do not have keeps a create from them. */
+/* Returns false if the spec asks for something that a pool's pods do not have. */
 static bool is_plain(const sandbox_spec *s)
 {
     return !s->ntmpfs && !s->read_only && !s->setuid;
@@ -359,7 +362,7 @@ static char *owner_of(operator_daemon *d, const box_spec *s)
     return owner;
 }
 
-/* What a sandbox is kept from, it is kept from: or there is none. */
+/* Refuses a sandbox whose network isolation would not hold. */
 static err *wall_of(operator_daemon *d, const box_spec *s, const operator_source *source)
 {
     bool open = s->spec->network == NETWORK_OPEN;
@@ -379,7 +382,7 @@ static err *on_wish(void *arg, const box_spec *spec, kubernetes_wish *wish)
     operator_source source = {0};
     const char *uid = spec->hostname ? NULL : spec->spec->object, *waking = NULL;
 
-    /* A reset's labels are those of the sandbox, which were looked at when it was made. */
+    /* A reset keeps the sandbox's labels, which were checked at its create. */
     if (!spec->hostname)
         TRY(check_labels(spec->spec->labels));
     else if (is_waking(d, spec->hostname))
@@ -460,7 +463,7 @@ static bool on_idle(void *arg, const char *id)
 
 static const kubernetes_hooks HOOKS = {.wish = on_wish, .claimed = on_claimed, .ended = on_ended};
 
-/* ---- from first to last ---- */
+/* ---- start and end ---- */
 
 operator_daemon *operator_daemon_new(const operator_daemon_options *o)
 {

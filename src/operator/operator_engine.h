@@ -1,4 +1,5 @@
-/* The operator in bothyd: over its engine and its backend `kubernetes`. */
+/* The operator inside bothyd: implements operator_host over the engine and the `kubernetes`
+ * backend. */
 #pragma once
 
 #include "engine/engine.h"
@@ -7,19 +8,19 @@
 typedef struct operator_daemon operator_daemon;
 
 typedef struct operator_daemon_options {
-    engine *engine;   /* both outlive it */
+    engine *engine;   /* engine and backend must outlive it */
     backend *backend; /* `kubernetes` */
     const char *cell;
-    limits defaults;      /* of a sandbox: pods have them where no template says */
-    const uint8_t *key;   /* 32 bytes, this bothyd's: proofs of records are derived from it */
-    const char *instance; /* who reports events; NULL: the cell */
-    bool vouched;         /* the administrator says that NetworkPolicies hold here */
+    limits defaults;      /* limits of sandboxes: pods get them where the template names none */
+    const uint8_t *key;   /* 32 bytes, this bothyd's; record_proof()'s key is derived from it */
+    const char *instance; /* the reporter of events; NULL: the cell */
+    bool vouched;         /* the administrator says that NetworkPolicies hold in this cluster */
 } operator_daemon_options;
 
-/* After engine_reconcile(), before the doors open. */
+/* Call it after engine_reconcile() and before the doors open. */
 operator_daemon *operator_daemon_new(const operator_daemon_options *o);
 kube_operator *operator_daemon_operator(operator_daemon *d);
-/* NULL, or why it does not see the cluster's objects: definitions that are not installed, rights
- * that are missing. */
+/* Returns why it cannot watch the cluster's objects: definitions or rights are missing. NULL: it
+ * can. */
 err *operator_daemon_trouble(operator_daemon *d);
 void operator_daemon_free(operator_daemon *d);

@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "operator/names.h"
 
-#define DELETE_GRACE_S (-1) /* the pod's own */
+#define DELETE_GRACE_S (-1) /* the pod's own grace period */
 
 typedef struct run_watch {
     operator_run *run;
@@ -117,7 +117,7 @@ static void wake(void *arg)
     pthread_cond_signal(&r->woken);
 }
 
-/* False: it is over. */
+/* Waits until something is due. Returns false if the operator is stopping. */
 static bool rest(operator_run *r, uint64_t until)
 {
     LOCK_SCOPE(&r->lock);
@@ -138,7 +138,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* ---- from first to last ---- */
+/* ---- start and end ---- */
 
 operator_run *operator_run_new(const operator_run_options *o)
 {

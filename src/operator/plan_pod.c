@@ -1,3 +1,4 @@
+/* Plans one claimed pod (plan_pod.h). */
 #include "operator/plan_pod.h"
 
 #include <string.h>
@@ -55,7 +56,7 @@ static pod_orders finish(const claim_world *w, const char *cause, const char *me
         .act = POD_ACT_FINISH, .cause = cause, .message = message, .keep_volume = w->hibernatable};
 }
 
-/* A disk that was in use outlives its pod; what ended by itself does not come back. */
+/* Plans for a deleted pod. A sandbox with a disk hibernates, unless it ended by itself. */
 static pod_orders gone(const claim_world *w)
 {
     const pod_view *p = w->pod;
@@ -63,7 +64,7 @@ static pod_orders gone(const claim_world *w)
     const char *cause = by_itself ? pod_end_cause(p) : "deleted";
 
     if (w->init != INIT_CLAIMED && !pod_is_claimed(p))
-        return order(POD_ACT_NONE); /* the pool sees that it is missing */
+        return order(POD_ACT_NONE); /* the pool's plan replaces it */
     if (w->ended_ns)
         return order(POD_ACT_NONE);
     if (w->hibernatable && (!by_itself || !strcmp(cause, "evicted") || !strcmp(cause, "node_lost")))
@@ -71,8 +72,8 @@ static pod_orders gone(const claim_world *w)
     return finish(w, cause, p->message);
 }
 
-/* A volume that one node has must not be mounted by another before the pod is known to be gone: a
- * hibernatable sandbox waits for that, however long. */
+/* Plans for a pod whose node is silent. No other node may mount its volume before the pod is known
+ * to be gone, so a sandbox with a disk waits for that without a limit. */
 static pod_orders node_lost(const claim_world *w)
 {
     if (since(w->node_silent_ns, w->now) <= POD_NODE_NS)
@@ -83,7 +84,8 @@ static pod_orders node_lost(const claim_world *w)
     return finish(w, "node_lost", "its node does not answer");
 }
 
-/* With a disk it is hibernated by its Sandbox's plan. */
+/* Returns whether drainAfter applies. A sandbox with a disk hibernates
+ * instead, by its Sandbox's plan. */
 static bool is_drained(const claim_world *w)
 {
     return w->draining_ns && w->drain_after_ns && !w->hibernatable;
@@ -102,7 +104,7 @@ static pod_orders suspect(const claim_world *w)
         return order(POD_ACT_NONE);
     if (!w->asked_another_way)
         return order(POD_ACT_ASK);
-    if (w->answered) /* it lives; the stream will be there again */
+    if (w->answered) /* it is alive; the stream will come back */
         return wait_until(w->now + POD_SUSPECT_NS);
     if (silent <= POD_SUSPECT_NS)
         return wait_until(w->silent_ns + POD_SUSPECT_NS + 1);
@@ -120,7 +122,7 @@ static pod_orders claimed(const claim_world *w)
     const char *record = pod_label(w->pod, LABEL_SANDBOX);
     uint64_t quiet = w->active_ns > w->claimed_ns ? w->active_ns : w->claimed_ns;
 
-    /* Whoever claimed it died before anybody heard of it. */
+    /* The process that claimed it died before any caller got the sandbox. */
     if (!w->known || (!w->told && !w->active_ns)) {
         if (since(quiet, w->now) > POD_ORPHAN_NS)
             return order(POD_ACT_STOP);
@@ -140,8 +142,8 @@ static pod_orders claimed(const claim_world *w)
     return order(POD_ACT_NONE);
 }
 
-/* A label without a claim behind it: whoever wrote it died before the claim, and init has been
- * nobody's. It is not given to another all the same. */
+/* Plans for a warm pod. If its label says claimed, the process that wrote it died before the claim,
+ * and init is unused. The pod is deleted all the same, and not offered again. */
 static pod_orders warm(const claim_world *w)
 {
     if (!pod_is_claimed(w->pod))
@@ -179,7 +181,7 @@ static pod_orders decide(const claim_world *w)
     return w->init == INIT_WARM ? warm(w) : order(POD_ACT_NONE);
 }
 
-/* It is looked at again when the deadline of its drain is over, at the latest. */
+/* Plans one pod. It is reconciled again at the latest when drainAfter is over. */
 pod_orders plan_pod(const claim_world *w)
 {
     pod_orders o = decide(w);

@@ -1,3 +1,4 @@
+/* Plans the creates, removals, target and status of a pool (plan_pool.h). */
 #include "operator/plan_pool.h"
 
 #include <stdlib.h>
@@ -9,8 +10,8 @@
 #include "operator/names.h"
 #include "operator/plan_pool_internal.h"
 
-#define STARTUP_MS 120000 /* of a pool whose template is not there to say it */
-#define REFILL_MS  5000   /* until one has been measured */
+#define STARTUP_MS 120000 /* of a pool whose template does not exist */
+#define REFILL_MS  5000   /* before one was measured */
 
 static uint32_t minus(uint32_t a, uint32_t b)
 {
@@ -32,7 +33,7 @@ static uint64_t since(uint64_t then, uint64_t now)
     return now > then ? now - then : 0;
 }
 
-/* ---- what happened ---- */
+/* ---- notes of outcomes ---- */
 
 void pool_memory_done(pool_memory *m)
 {
@@ -57,7 +58,7 @@ void pool_note_created(pool_memory *m, uint32_t n)
         remember(m, TROUBLE_NONE, NULL);
 }
 
-/* Doubles with each failure in a row. */
+/* Pauses creates; the pause doubles with each consecutive failure. */
 static void pause_creates(pool_memory *m, enum pool_trouble why, const char *message, uint64_t now)
 {
     uint64_t pause = POOL_PAUSE_NS;
@@ -76,7 +77,7 @@ void pool_note_refused(pool_memory *m, enum pool_trouble why, const char *messag
         pause_creates(m, why, message, now);
         return;
     }
-    /* Room comes when others leave, not by waiting longer and longer. */
+    /* A quota has room when other pods go, so the pause does not grow. */
     m->batch = 1;
     m->not_before_ns = now + POOL_QUOTA_NS;
     remember(m, why, message);
@@ -99,7 +100,7 @@ void pool_note_warm(pool_memory *m, uint64_t now)
     }
 }
 
-/* More than half of those of the last minutes. */
+/* Returns whether more than half of the starts in the last minutes failed. */
 static bool is_failing(const pool_memory *m, uint64_t now)
 {
     uint32_t n = least(m->noutcomes, POOL_OUTCOMES), bad = 0, all = 0;
@@ -112,7 +113,7 @@ static bool is_failing(const pool_memory *m, uint64_t now)
     return bad * 2 > all;
 }
 
-/* ---- what a pod is ---- */
+/* ---- the state of a pod ---- */
 
 static const char *const IMAGE_REASONS[] = {
     "ErrImagePull",      "ImagePullBackOff",    "InvalidImageName",         "ErrImageNeverPull",
@@ -180,8 +181,8 @@ static bool are_many_starting(const pool_world *w)
     return n == POOL_MANY;
 }
 
-/* When a pod's time to come up is over. It begins on its node; a node that starts many does so one
- * after the other, and each that comes up says that it is the next one's turn. */
+/* Returns when a pod's time to start is over. The time begins when it gets a node. A node starts
+ * many pods one after the other; when another pod comes up, the time begins again. */
 static uint64_t startup_end(const pool_world *w, const pool_memory *m, const pool_pod *p, bool many)
 {
     uint64_t all = startup_ns(w), began = p->placed_ns > p->seen_ns ? p->placed_ns : p->seen_ns;
@@ -192,8 +193,9 @@ static uint64_t startup_end(const pool_world *w, const pool_memory *m, const poo
     return began + all;
 }
 
-/* One that was reached before is no late one: streams break for reasons of their own, and
- * plan_pod() sees to it. A pod without a node waits: a new one would have none, either. */
+/* Returns whether a pod did not come up in time. A pod that was reached before is not
+ * late: its stream broke, and plan_pod() handles that. A pod without a node waits: a
+ * new one would not get one either. */
 static bool is_stuck(const pool_world *w, const pool_memory *m, const pool_pod *p, bool many)
 {
     return p->init == INIT_UNKNOWN && pod_is_placed(p->pod) && w->now > startup_end(w, m, p, many);
@@ -230,7 +232,7 @@ const char *removal_text(enum removal_why why)
 
 typedef struct removals {
     pool_orders *o;
-    bool *gone; /* by the pod's place */
+    bool *gone; /* by index of the pod */
 } removals;
 
 static void take_away(const pool_world *w, removals *r, size_t i, enum removal_why why)
@@ -242,7 +244,8 @@ static void take_away(const pool_world *w, removals *r, size_t i, enum removal_w
         (pool_removal){w->pods[i].pod, why, k == KIND_READY || k == KIND_STARTING};
 }
 
-/* Their deletion was ordered before, and failed: nobody gets them, whatever is wanted by now. */
+/* Removes retired pods, whatever the target is now: their deletion failed
+ * before, and no claim gets them. */
 static void remove_retired(const pool_world *w, removals *r)
 {
     for (size_t i = 0; i < w->npods; i++)
@@ -250,7 +253,8 @@ static void remove_retired(const pool_world *w, removals *r)
             take_away(w, r, i, REMOVE_EXCESS);
 }
 
-/* A failure is counted once for each pod; what it means for creates, once for the look. */
+/* Removes failed pods. Counts a failure for each pod, but pauses
+ * creates at most once in a reconcile. */
 static void remove_failed(const pool_world *w, pool_memory *m, removals *r)
 {
     const pod_view *worst = NULL;
@@ -286,7 +290,7 @@ static void remove_failed(const pool_world *w, pool_memory *m, removals *r)
 
 typedef struct candidate {
     size_t at;
-    int rank; /* the lower goes first */
+    int rank; /* lower ones are removed first */
     uint64_t seen_ns;
 } candidate;
 
@@ -299,8 +303,8 @@ static int by_rank(const void *a, const void *b)
     return x->seen_ns > y->seen_ns ? -1 : x->seen_ns < y->seen_ns;
 }
 
-/* The unclaimed that stay, those to go first before others: not ready, then of an older template,
- * then the newest. */
+/* Returns the unclaimed pods that stay, in the order of removal: not ready ones, then those of an
+ * older template, then the newest. */
 static candidate *unclaimed(const pool_world *w, const removals *r, size_t *ret_n)
 {
     candidate *all = xcalloc(w->npods + 1, sizeof *all);
@@ -327,8 +331,8 @@ static void remove_excess(const pool_world *w, uint32_t target, removals *r, enu
         take_away(w, r, all[i].at, why);
 }
 
-/* Those that are not ready are missed by nobody; of the ready so many that no more than
- * maxUnavailable are missing, and none while they could not be made again. */
+/* Removes all stale pods that are not ready. Of the ready ones it removes at most maxUnavailable,
+ * and none while creates are failing. */
 static void remove_stale(const pool_world *w, uint32_t target, bool ready_too, removals *r)
 {
     size_t n;
@@ -357,14 +361,14 @@ static void remove_claimed(const pool_world *w, removals *r)
 
 /* ---- the target ---- */
 
-/* What demand asks for, whatever was before. */
+/* Returns the target that demand asks for, independent of the last target. */
 static uint32_t demanded(const pool_world *w, bool idle)
 {
     const autoscale_spec *a = &w->pool->spec.autoscale;
     uint64_t seconds_milli = (w->refill_ms ? w->refill_ms : REFILL_MS) + a->headroom_s * 1000ull;
     uint64_t want = (w->rate * seconds_milli + 999999) / 1000000;
 
-    /* Who has claimed lately will again, however rarely. */
+    /* A pool that was claimed lately keeps one pod, however rarely it is claimed. */
     if (!idle && !want)
         want = 1;
     if (idle)
@@ -380,7 +384,7 @@ static uint32_t autoscaled(const pool_world *w, pool_memory *m, uint32_t have)
     bool idle = !w->pending && w->claimed_ago >= a->idle_after_ms * NS_PER_MS;
     uint32_t want = demanded(w, idle);
 
-    /* What an operator before this one has kept goes down by steps, too. */
+    /* Pods of a previous operator process are scaled down in steps, too. */
     uint32_t was = m->has_target ? m->target : least(most(have, a->min), a->max);
     if (want >= was || idle)
         return want;
@@ -456,7 +460,7 @@ static bool template_trouble(const pool_world *w, pool_orders *o)
     return o->trouble != TROUBLE_NONE;
 }
 
-/* A pod of the current template that does not come up: more of them would not, either. */
+/* Reports a pod of the current template that does not come up: more pods would not either. */
 static void pods_trouble(const pool_world *w, pool_orders *o)
 {
     for (size_t i = 0; i < w->npods && !o->trouble; i++) {
@@ -505,7 +509,7 @@ static void sooner(uint64_t *at, uint64_t then)
         *at = then;
 }
 
-/* When something changes by the clock alone. */
+/* Returns when the plan changes through time alone. */
 static uint64_t next_look(const pool_world *w, const pool_memory *m, const pool_orders *o)
 {
     const pool_spec *s = &w->pool->spec;

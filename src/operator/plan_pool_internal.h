@@ -1,4 +1,4 @@
-/* Between plan_pool.c and pool_status.c. */
+/* Shared by plan_pool.c and pool_status.c. */
 #pragma once
 
 #include "operator/plan_pool.h"

@@ -1,3 +1,4 @@
+/* Plans one Sandbox object (plan_sandbox.h). */
 #include "operator/plan_sandbox.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ const char *const SANDBOX_ACT_NAMES[SANDBOX_ACTS] = {
     [SANDBOX_FORGET] = "forget",
 };
 
-/* What a look comes to, before it is written down. */
+/* The result of the plan, before the status is made from it. */
 typedef struct verdict {
     enum sandbox_act act;
     const char *end, *why;
@@ -34,7 +35,7 @@ typedef struct verdict {
     enum sandbox_phase phase;
     const char *ready_reason, *ready_message;
     const char *asleep_reason; /* of the condition Hibernated */
-    const char *disk;          /* the claim that outlives it; NULL: none */
+    const char *disk;          /* the PersistentVolumeClaim that outlives it; NULL: none */
     sandbox_end over;          /* phase Terminated */
     bool silent;               /* the status stays as it is */
 } verdict;
@@ -45,7 +46,7 @@ static void sooner(uint64_t *at, uint64_t then)
         *at = then;
 }
 
-/* What its template allows; 0: anything. */
+/* Returns the latest end that the template allows; 0: no limit. */
 static uint64_t latest_end(const crd_sandbox *s, const crd_template *t)
 {
     uint64_t born = s->meta.created_ns, max = t ? t->spec.max_ms * NS_PER_MS : 0;
@@ -62,8 +63,8 @@ uint64_t sandbox_expiry(const crd_sandbox *s, const crd_template *t)
     return latest && latest < s->spec.expires_ns ? latest : s->spec.expires_ns;
 }
 
-/* When one that lives is to end: as the engine has it, unless its object was told another time
- * since or its template allows less. 0: never. */
+/* Returns when a live sandbox should end: the engine's time, unless its object's spec changed since
+ * or its template allows less. 0: never. */
 static uint64_t wanted_end(const sandbox_world *w)
 {
     uint64_t latest = latest_end(w->sandbox, w->template), ends = w->ends_ns;
@@ -73,7 +74,7 @@ static uint64_t wanted_end(const sandbox_world *w)
     return latest && (!ends || ends > latest + SANDBOX_SLACK_NS) ? latest : ends;
 }
 
-/* The engine is told when it is to end; false: it knows. */
+/* Orders a new end time for the engine. Returns false if the engine has the right one. */
 static bool retime(const sandbox_world *w, verdict *v)
 {
     uint64_t ends = wanted_end(w);
@@ -106,15 +107,15 @@ static const char *condition_reason(const crd_sandbox *s, const char *type)
     return NULL;
 }
 
-/* ---- its end ---- */
+/* ---- the end ---- */
 
 static bool keeps_volume(const sandbox_world *w)
 {
-    /* Without the template nobody says that it may go. */
+    /* Without its template the reclaim policy is unknown, so the volume stays. */
     return !w->template || w->template->spec.workspace.reclaim == RECLAIM_RETAIN;
 }
 
-/* Somebody wanted that end. */
+/* Returns whether a user or a rule decided the end, as opposed to an accident. */
 static bool is_decided(const char *code)
 {
     static const char *const DECIDED[] = {"requested", "ttl", "idle", "budget", "policy"};
@@ -125,14 +126,15 @@ static bool is_decided(const char *code)
     return false;
 }
 
-/* An accident takes nobody's files with it: the disk stays as long as the sandbox would have had
- * it, or until somebody deletes the object. */
+/* Returns whether the disk outlives the sandbox. After an accident it stays as long as the sandbox
+ * would have had it, or until a user deletes the object. */
 static bool outlives(const sandbox_world *w, const char *code)
 {
     return w->volume_there && !keeps_volume(w) && !is_decided(code);
 }
 
-/* What is left of one that has ended: SANDBOX_NOTHING when that is nothing. */
+/* Returns the next act to clean up after an ended sandbox; SANDBOX_NOTHING if nothing is left or
+ * the pod is still going (*ret_wait). */
 static enum sandbox_act sweep(const sandbox_world *w, bool keep, bool *ret_wait)
 {
     *ret_wait = w->pod_there && w->pod_going;
@@ -153,7 +155,7 @@ static verdict deleting(const sandbox_world *w)
     bool wait;
 
     if (w->claiming)
-        return v; /* its create is answered first: then there is something to end */
+        return v; /* wait until the create is answered, then end the sandbox */
     if (is_alive(w)) {
         v.act = SANDBOX_END;
         v.end = "requested";
@@ -184,7 +186,7 @@ static verdict terminated(const sandbox_world *w)
         return v;
     }
     v.again_ns = forget;
-    /* Nothing is left that its deletion would have to wait for. */
+    /* Nothing is left, so its deletion need not wait for the operator. */
     if (!w->volume_there && object_has_finalizer(&s->meta, FINALIZER_SANDBOX))
         v.act = SANDBOX_DROP_FINALIZER;
     return v;
@@ -200,7 +202,7 @@ static verdict over(const sandbox_world *w, sandbox_end end)
                                  : NULL};
 }
 
-/* ---- before it lives ---- */
+/* ---- before the claim ---- */
 
 static verdict pending(const char *reason, const char *message)
 {
@@ -243,7 +245,7 @@ static verdict unclaimed(const sandbox_world *w)
     return v;
 }
 
-/* ---- while it lives ---- */
+/* ---- alive ---- */
 
 static verdict live(const sandbox_world *w)
 {
@@ -254,7 +256,7 @@ static verdict live(const sandbox_world *w)
 
     if (retime(w, &v))
         return v;
-    /* Then it ends, or the API has given it other time, which the status shows from then on. */
+    /* At that time it ends, or the API has extended it, which the status then shows. */
     if (w->ends_ns)
         sooner(&v.again_ns, w->ends_ns > w->now ? w->ends_ns : w->now + SANDBOX_LATE_NS);
     bool wanted = s->spec.desired == DESIRED_HIBERNATED || w->node_draining;
@@ -269,7 +271,8 @@ static verdict live(const sandbox_world *w)
     if (!idle || w->busy || !quiet)
         return v;
     if (w->now < quiet + idle) {
-        /* The engine measures in steps: between two of them looks find nothing new. */
+        /* The engine measures idleness in steps: a reconcile between two
+         * of them would see nothing new. */
         uint64_t then = w->now + SANDBOX_SLACK_NS;
         sooner(&v.again_ns, quiet + idle > then ? quiet + idle : then);
         return v;
@@ -281,7 +284,8 @@ static verdict live(const sandbox_world *w)
     return v;
 }
 
-/* Idleness put it to sleep although Running is desired: that alone does not wake it. */
+/* Returns whether to resume. A sandbox hibernated for idleness is not resumed only because its spec
+ * says Running: the spec must have changed, or a request must want it. */
 static bool should_wake(const sandbox_world *w)
 {
     const crd_sandbox *s = w->sandbox;
@@ -296,17 +300,18 @@ static verdict asleep(const sandbox_world *w)
     const crd_sandbox *s = w->sandbox;
     verdict v = {.phase = PHASE_HIBERNATED, .ready_reason = "Hibernated"};
 
-    /* Its disk must not be in two pods: the old one goes first, whatever is wanted. */
+    /* Two pods must not mount its disk: the old one is deleted first, before any resume. */
     if (w->pod_there) {
         v.act = w->pod_going ? SANDBOX_NOTHING : SANDBOX_DELETE_POD;
         v.phase = PHASE_HIBERNATING;
         return v;
     }
     if (retime(w, &v)) {
-        v.silent = true; /* that its spec has changed may be a reason to wake it */
+        /* the status must not hide that the spec changed: that may be a reason to wake it */
+        v.silent = true;
         return v;
     }
-    if (w->ends_ns && w->ends_ns <= w->now) { /* the engine ends what runs */
+    if (w->ends_ns && w->ends_ns <= w->now) { /* the engine ends only running ones */
         v.act = SANDBOX_END;
         v.end = "ttl";
         return v;
@@ -359,7 +364,7 @@ static verdict decide(const sandbox_world *w)
     }
 }
 
-/* ---- what is written ---- */
+/* ---- the status ---- */
 
 static void set_text(json_t *o, const char *name, const char *now, const char *before)
 {

@@ -1,4 +1,4 @@
-/* Of a pod, what the planners need to know. */
+/* Decodes the parts of a pod that the planners need. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,9 +129,9 @@ static const decode_field POD_ROWS[] = {
 };
 TYPE(POD, "Pod", pod_wire, POD_ROWS);
 
-/* ---- what of it counts ---- */
+/* ---- the parts that count ---- */
 
-/* What a container waits for on its way is no trouble. */
+/* Returns whether a waiting container is in trouble, and not just starting. */
 static bool is_trouble(const char *reason)
 {
     return reason && strcmp(reason, "ContainerCreating") != 0 &&
@@ -154,7 +154,8 @@ static void take_end(container_end *e, pod_view *p)
     p->end_reason = TAKE_PTR(e->reason);
 }
 
-/* The container our command runs in: by its name, whatever has been injected beside it. */
+/* Reads the status of the container that runs bothy's command, by its name: other
+ * containers may be injected beside it. */
 static void take_sandbox(pod_wire *w, pod_view *p)
 {
     for (size_t i = 0; i < w->nmains; i++) {

@@ -1,4 +1,4 @@
-/* What a pool's status says. */
+/* Makes the status of a SandboxPool. */
 #include <stdio.h>
 
 #include "base/cleanup.h"

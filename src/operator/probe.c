@@ -1,9 +1,11 @@
-/* Whether this cluster enforces NetworkPolicies, found out by trying: three small pods of bothy's
- * image. One is to be reached; one dials it under a policy that forbids that, one without. Whoever
- * gets an answer, if only a refusal, got through (`bothy-init reach`).
+/* The self-test: finds out whether this cluster enforces NetworkPolicies. It runs three
+ * small pods of bothy's image: a target, a pod that dials it under a policy that forbids
+ * this, and a pod that dials it without a policy. A dial that gets any answer, even a
+ * refusal, got through (`bothy-init reach`).
  *
- * Level-triggered like the rest: what there is of the three decides the next step, so a bothyd that
- * begins in the middle goes on. They have none of the labels that make a pod a sandbox's. */
+ * Level-triggered like the rest of the operator: the next step depends on which of the
+ * three pods exist, so a bothyd that starts in the middle continues. The pods carry
+ * none of a sandbox pod's labels. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,13 +16,13 @@
 #include "operator/operator_internal.h"
 
 #define PROBE_LABEL    "bothy.dev/probe"
-#define PROBE_PORT     "9"  /* nobody listens: a refusal is an answer */
-#define PROBE_TIMES    "15" /* walls are built a moment after a pod */
+#define PROBE_PORT     "9"  /* closed: a refusal is an answer */
+#define PROBE_TIMES    "15" /* policies take effect a moment after a pod starts */
 #define PROBE_LOOK_NS  UINT64_C(1000000000)
-#define PROBE_LIMIT_NS UINT64_C(180000000000)  /* then nothing was found out */
-#define PROBE_AGAIN_NS UINT64_C(600000000000)  /* without walls */
-#define PROBE_RETRY_NS UINT64_C(120000000000)  /* without a finding */
-#define PROBE_HOLDS_NS UINT64_C(3600000000000) /* with them */
+#define PROBE_LIMIT_NS UINT64_C(180000000000)  /* then the test ends without a result */
+#define PROBE_AGAIN_NS UINT64_C(600000000000)  /* after "not enforced" */
+#define PROBE_RETRY_NS UINT64_C(120000000000)  /* after no result */
+#define PROBE_HOLDS_NS UINT64_C(3600000000000) /* after "enforced" */
 
 enum probe_role {
     PROBE_TARGET,
@@ -35,7 +37,7 @@ static char *name_of(const kube_operator *op, enum probe_role r)
     return str_printf("bothy-probe-%s-%s", op->cell, ROLES[r]);
 }
 
-/* ---- what is made ---- */
+/* ---- the pods and the policy ---- */
 
 static json_t *argv_of(enum probe_role r, const char *address)
 {
@@ -45,7 +47,7 @@ static json_t *argv_of(enum probe_role r, const char *address)
                      r == PROBE_FREE ? "1" : PROBE_TIMES);
 }
 
-/* `restricted`, whatever the namespace asks for. */
+/* Makes a pod that Pod Security's `restricted` allows, in case the namespace enforces it. */
 static json_t *pod_of(const kube_operator *op, enum probe_role r, const char *address)
 {
     CLEANUP(freep) char *name = name_of(op, r);
@@ -81,7 +83,7 @@ static err *make(kube_operator *op, enum probe_role r, const char *address)
     CLEANUP(json_decrefp) json_t *pod = pod_of(op, r, address);
     err *e = op_create(op, path, pod);
 
-    if (e && e->code == ERR_CONFLICT) { /* it is there */
+    if (e && e->code == ERR_CONFLICT) { /* it exists already */
         err_free(e);
         return NULL;
     }
@@ -98,7 +100,7 @@ static err *clear(kube_operator *op)
     return NULL;
 }
 
-/* ---- what is found ---- */
+/* ---- reading the pods ---- */
 
 typedef struct probe_pod {
     bool there, runs, ended;
@@ -157,7 +159,7 @@ static void tell(kube_operator *op, enum policy_state s)
         log_info("operator", "%s", TEXTS[s]);
     else
         log_warn("operator", "%s", TEXTS[s]);
-    /* One that has found nothing out does not unsay what an earlier one has. */
+    /* A test without a result does not revoke an earlier result. */
     if (s != POLICY_UNKNOWN)
         operator_policy_found(op, s);
     LOCK_SCOPE(&op->lock);
@@ -166,7 +168,7 @@ static void tell(kube_operator *op, enum policy_state s)
 
 /* ---- the steps ---- */
 
-/* True: it is over, and s says what was found. */
+/* Does the next step of the test. Sets *ret_over and *ret_state when the test has ended. */
 static err *step(kube_operator *op, const probe_pod pod[PROBE_ROLES], bool *ret_over,
                  enum policy_state *ret_state)
 {
@@ -181,7 +183,7 @@ static err *step(kube_operator *op, const probe_pod pod[PROBE_ROLES], bool *ret_
         TRY(op_apply(op, path, policy));
         return make(op, PROBE_TARGET, NULL);
     }
-    if (target->ended) { /* it must not have */
+    if (target->ended) { /* unexpected: it should run until it is deleted */
         *ret_over = true;
         *ret_state = POLICY_UNKNOWN;
         return NULL;

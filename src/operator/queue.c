@@ -46,7 +46,7 @@ static void heap_put(queue *q, queue_item *i)
     heap_up(q, i, ++q->n);
 }
 
-/* Waits until then, whatever it waited for before. */
+/* Sets when the item is due, whether it waits already or not. */
 static void wait_until(queue *q, queue_item *i, uint64_t due)
 {
     i->due_ns = due ? due : 1;

@@ -1,10 +1,11 @@
-/* Work by key: what is to be looked at, and when. Pure; the owner locks, and brings the time.
+/* A queue of keys to reconcile, each with its due time. Pure: the owner locks and passes the time
+ * in.
  *
- * A key that is asked for again while it waits is looked at once, at the earlier time. One that
- * fails waits QUEUE_BACKOFF_NS, twice that, ... QUEUE_BACKOFF_MAX_NS, and what happens meanwhile
- * does not shorten that: whoever is refused does not come back sooner because others are busy.
+ * A key that is added again while it waits is reconciled once, at the earlier time. A key that
+ * failed waits QUEUE_BACKOFF_NS, then twice that, ... up to QUEUE_BACKOFF_MAX_NS. New events do not
+ * shorten that wait: a failing key must not retry faster because other objects are busy.
  *
- * A heap by time and a map by key: each call costs the logarithm of the keys that wait. */
+ * A heap by time and a map by key: each call costs the logarithm of the number of waiting keys. */
 #pragma once
 
 #include <stdbool.h>
@@ -19,9 +20,9 @@
 
 typedef struct queue_item {
     uint64_t due_ns;
-    uint64_t order;         /* of equal times the first asked for is first */
-    uint64_t not_before_ns; /* after a failure */
-    unsigned failures;      /* in a row */
+    uint64_t order;         /* among equal due times, the key added first comes first */
+    uint64_t not_before_ns; /* earliest retry after a failure */
+    unsigned failures;      /* consecutive */
     size_t at;              /* its place in the heap, from 1; 0: it does not wait */
     char key[];
 } queue_item;
@@ -34,12 +35,13 @@ typedef struct queue {
 } queue;
 
 void queue_done(queue *q);
-/* At the latest then; sooner if it was asked for sooner. */
+/* Enqueues the key for `due`, or earlier if it waits for an earlier time already. */
 void queue_add(queue *q, const char *key, uint64_t due);
-/* The one that is due first, if it is due by now: copied to ret_key, and it waits no more. */
+/* Takes the first key that is due by `now` out of the queue, into ret_key. Returns false if none
+ * is. */
 bool queue_take(queue *q, uint64_t now, char ret_key[QUEUE_KEY_MAX + 1]);
-uint64_t queue_next(const queue *q); /* when something is due; 0: nothing waits */
-/* How the look went: a failure waits, success forgets its failures. */
+uint64_t queue_next(const queue *q); /* when the next key is due; 0: none waits */
+/* Reports how a reconcile ended. A failed key waits for its retry; success resets its failures. */
 void queue_failed(queue *q, const char *key, uint64_t now);
 void queue_succeeded(queue *q, const char *key);
 size_t queue_waiting(const queue *q);

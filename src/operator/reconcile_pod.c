@@ -1,5 +1,6 @@
-/* Pods that are claimed, or look as if: what plan_pod() orders is done here. Most of it is done by
- * whoever holds the stream to init; what is left is what only the API server knows. */
+/* Reconciles claimed pods: carries out what plan_pool() leaves to plan_pod(). The
+ * backend, which holds the stream to init, does most of the work; only the part
+ * that needs the API server is here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 #include "base/thread.h"
 #include "operator/operator_internal.h"
 
-#define RECORD_LATE_NS UINT64_C(5000000000) /* the claim's own write has had its time */
+#define RECORD_LATE_NS UINT64_C(5000000000) /* for the claim's own write of the labels */
 
 uint64_t op_mono_of(const kube_operator *op, uint64_t real_ns)
 {
@@ -40,7 +41,8 @@ bool op_node_draining(kube_operator *op, const char *node)
     return s && s->node.unschedulable;
 }
 
-/* lock held. Since when it is so, by this operator's clock; 0: it is not. */
+/* Returns since when `is` has been true of the node, by this operator's
+ * clock; 0 if it is false. Lock held. */
 static uint64_t since_when(kube_operator *op, map *nodes, const char *node, bool is)
 {
     uint64_t *at = node ? map_get_str(nodes, node) : NULL;
@@ -58,7 +60,7 @@ static uint64_t since_when(kube_operator *op, map *nodes, const char *node, bool
     return *at;
 }
 
-/* Since when its node does not answer; 0: it does, or it is not known. */
+/* Returns since when the node does not answer; 0 if it does or is unknown. */
 static uint64_t node_silent(kube_operator *op, const char *node)
 {
     LOCK_SCOPE(&op->lock);
@@ -75,7 +77,7 @@ static uint64_t node_draining(kube_operator *op, const char *node)
     return since_when(op, &op->nodes_draining, node, s && s->node.unschedulable);
 }
 
-/* Its pool's; 0: never. */
+/* Returns the drainAfter of the pod's pool; 0: never. */
 static uint64_t drain_after_ns(kube_operator *op, const pod_view *p)
 {
     LOCK_SCOPE(&op->lock);
@@ -142,7 +144,7 @@ static err *finish(kube_operator *op, const seen *s, const char *id, const pod_o
 
     op_event(op, &about, true, "SandboxEnded", "Reconcile", "%s: %s", o->cause,
              str_or(o->message, ""));
-    /* Of a container that has ended the engine hears from the backend, and knows better how. */
+    /* The backend reports the end of a container to the engine, with more detail. */
     bool over = s->pod.phase == POD_FAILED || s->pod.phase == POD_SUCCEEDED;
     if (id && !over)
         err_drop(op->o.host->end(op->o.host_arg, id, o->cause, o->message), "a sandbox's end");
@@ -189,11 +191,11 @@ err *reconcile_pod(kube_operator *op, const char *uid, uint64_t *again)
     const char *id = s->error ? NULL : pod_label(&s->pod, LABEL_SANDBOX);
     bool claimed = !s->error && pod_is_claimed(&s->pod);
     bool known = id && op->o.host->look(op->o.host_arg, id, &l);
-    /* What is left of one that sleeps goes with its Sandbox's plan. */
+    /* The Sandbox's own plan deletes the pod of a hibernated sandbox. */
     bool left = known && (l.life == LIFE_ASLEEP || l.life == LIFE_BEING_MADE);
     err *e = NULL;
-    /* Boxes that were reset have names the engine does not find; what is nobody's is swept by
-     * whoever holds the streams. */
+    /* A box that was reset has a name the engine does not find. The
+     * backend sweeps unclaimed leftovers. */
     if (!left &&
         (claimed || (!s->error && op->o.host->init(op->o.host_arg, uid) == INIT_CLAIMED))) {
         claim_world w = world_of(op, s, &l, known, id);
@@ -206,7 +208,8 @@ err *reconcile_pod(kube_operator *op, const char *uid, uint64_t *again)
     return e;
 }
 
-/* The engine hears of its end from the backend; what has a disk sleeps instead. */
+/* Hibernates the sandbox of a deleted pod if it has a disk. The backend
+ * reports other ends to the engine. */
 void pod_gone(kube_operator *op, const seen *s)
 {
     CLEANUP(operator_look_done) operator_look l = {0};

@@ -1,4 +1,5 @@
-/* Pools: what plan_pool() orders is done here. Templates: their status. */
+/* Reconciles pools: carries out what plan_pool() orders. Reconciles
+ * templates: writes their status. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,9 +12,9 @@
 #include "operator/status.h"
 #include "operator/text.h"
 
-/* ---- what is there ---- */
+/* ---- the present state ---- */
 
-/* Everything a look at a pool needs, as references. */
+/* Everything that a reconcile of a pool needs, as references. */
 typedef struct pool_scene {
     kube_operator *op;
     seen *pool, *template;
@@ -22,7 +23,8 @@ typedef struct pool_scene {
     pool_pod *views;
     char label[KUBE_LABEL_MAX + 1];
     char hash[HASH_TEXT_LEN + 1]; /* "": none */
-    pool_track *track;            /* ours alone but for demand and counts */
+    /* this reconcile's alone, except demand and counts, which are under the lock */
+    pool_track *track;
     pool_orders orders;
 } pool_scene;
 
@@ -40,8 +42,8 @@ static void scene_done(pool_scene *s)
     op_pool_track_drop(s->op, s->track);
 }
 
-/* Creates that were answered and whose pod has been seen, or never will be, are waited for no
- * more. */
+/* Returns how many created pods have not appeared yet. Forgets those that
+ * did, and those that are overdue. */
 static uint32_t count_coming(pool_scene *s, uint64_t now)
 {
     pool_track *t = s->track;
@@ -58,7 +60,7 @@ static uint32_t count_coming(pool_scene *s, uint64_t now)
     return (uint32_t)kept;
 }
 
-/* What init says, and how long it has been so. */
+/* Reads the state of a pod's init, and how long it has been seen. */
 static pool_pod look_at(pool_scene *s, const seen *pod, uint64_t now)
 {
     kube_operator *op = s->op;
@@ -111,9 +113,9 @@ static pool_world world_of(pool_scene *s)
                         .now_real = op_real(op)};
 }
 
-/* ---- beside the pods ---- */
+/* ---- objects beside the pods ---- */
 
-/* Objects of a pool that carry its name. */
+/* An object that carries the pool's name. */
 static const struct child {
     const char *api, *plural, *prefix;
 } BUDGET = {"apis/policy/v1", "poddisruptionbudgets", "bothy-claimed-"},
@@ -127,7 +129,7 @@ static err *remove_child(pool_scene *s, const struct child *c)
     return op_remove(s->op, path, NULL);
 }
 
-/* Takes the object over. */
+/* Applies an object; takes ownership of it. */
 static err *apply(kube_operator *op, const char *api, const char *plural, json_t *object)
 {
     CLEANUP(json_decrefp) json_t *owned = object;
@@ -137,7 +139,8 @@ static err *apply(kube_operator *op, const char *api, const char *plural, json_t
     return op_apply(op, path, owned);
 }
 
-/* NULL: the pool does not want it, or not any more. *gone: it is known not to be there. */
+/* Applies or deletes a pool's object. object NULL: the pool does not want it.
+ * *gone: it is known to be absent. */
 static err *apply_child(pool_scene *s, const struct child *c, json_t *object, bool *gone)
 {
     if (object) {
@@ -158,7 +161,8 @@ void op_applied_of(const crd_pool *p, const char *hash, char ret[HASH_TEXT_LEN +
     hash_text(all, strlen(all), ret);
 }
 
-/* With the template's pull secret every image of a registry could be had on every node. */
+/* Sends an event for each image that is not pre-pulled because the template does not allow it.
+ * Otherwise the template's pull secret would give every node any image of the registry. */
 static void tell_not_pulled(const pool_scene *s)
 {
     const event_about about = {"SandboxPool", s->pool->name, s->pool->uid};
@@ -171,7 +175,7 @@ static void tell_not_pulled(const pool_scene *s)
                      s->template->name, images[i]);
 }
 
-/* Written when they differ from what was written last; the walls before the first pod. */
+/* Applies the objects beside the pods if they changed; the NetworkPolicy precedes the first pod. */
 static err *apply_all(pool_scene *s)
 {
     kube_operator *op = s->op;
@@ -191,7 +195,7 @@ static err *apply_all(pool_scene *s)
     return NULL;
 }
 
-/* What a pool leaves behind but for its pods and their walls. */
+/* Deletes the objects that a pool leaves, other than its pods and their NetworkPolicies. */
 static err *remove_all(pool_scene *s)
 {
     TRY(remove_child(s, &BUDGET));
@@ -200,7 +204,8 @@ static err *remove_all(pool_scene *s)
 
 /* ---- pods ---- */
 
-/* One that was claimed while we thought stays: retire() and a claim are decided by the same one. */
+/* Deletes a pod, unless it was claimed since the plan was made: the backend
+ * decides both retire() and claims. */
 static err *remove_one(pool_scene *s, const pool_removal *r)
 {
     kube_operator *op = s->op;
@@ -252,7 +257,7 @@ static err *create_one(pool_scene *s)
     json_t *pod =
         manifest_pod(&s->template->template, s->pool->pool.spec.any_image, &op->manifest, &who);
     CLEANUP(freep) char *path = op_path(op, API_CORE, "pods", NULL, NULL);
-    /* Its name is known before the answer is: a create whose answer is lost is waited for, too. */
+    /* The name is known before the answer: a create that timed out is expected, too. */
     expect(s->track, name, op_now(op) + EXPECT_NS);
     err *e = op_create(op, path, pod);
     if (e && e->code != ERR_TIMEOUT)
@@ -269,8 +274,8 @@ static void note_refused(pool_scene *s, const err *e)
     pool_note_refused(&s->track->memory, why, text, op_now(s->op));
 }
 
-/* What the server says of this pod or this quota is the pool's trouble; what it says of itself is
- * not. */
+/* Returns whether the error is about this pod or quota, and so the pool's trouble. Errors of
+ * the API server itself are not. */
 static bool is_refusal(const err *e)
 {
     return e->code == ERR_QUOTA_EXCEEDED || e->code == ERR_FORBIDDEN ||
@@ -298,7 +303,7 @@ static err *create_all(pool_scene *s, bool *ret_refused)
     return NULL;
 }
 
-/* ---- its status ---- */
+/* ---- status ---- */
 
 static void add_claims(pool_scene *s, json_t *status)
 {
@@ -349,9 +354,10 @@ static void tell_trouble(pool_scene *s)
         op_event(s->op, &about, false, "Healthy", "Reconcile", "what was wrong is over");
 }
 
-/* ---- a look ---- */
+/* ---- the reconcile ---- */
 
-/* No watch tells when an init answers: while one is about to, it is asked. */
+/* Returns when to reconcile again. No watch reports that an init answers, so the state is
+ * polled while one is expected to. */
 static uint64_t look_soon(const pool_scene *s, uint64_t again)
 {
     uint64_t soon = op_now(s->op) + INIT_LOOK_NS;
@@ -383,7 +389,7 @@ static err *execute(pool_scene *s, uint64_t *again)
         TRY(remove_all(s));
         return op_finalizer(op, path, &s->pool->pool.meta, FINALIZER_POOL, false);
     }
-    /* There may be more to do than this look was allowed. */
+    /* One reconcile creates only a batch of pods: continue soon. */
     if (o->create || o->nremovals || refused)
         *again = op_now(op) + (refused ? OPERATOR_STATUS_NS : 1);
     return NULL;
@@ -395,7 +401,7 @@ err *reconcile_pool(kube_operator *op, const char *uid, uint64_t *again)
 
     if (!s.pool)
         return NULL;
-    if (s.pool->error) { /* the schema lets through what the check does not */
+    if (s.pool->error) { /* the check is stricter than the schema */
         const event_about about = {"SandboxPool", s.pool->name, s.pool->uid};
         op_event(op, &about, true, "InvalidSpec", "Reconcile", "%s", s.pool->error);
         return NULL;
@@ -422,7 +428,8 @@ static uint64_t pools_of(kube_operator *op, const char *template)
     return index_find(&op->index, POOLS_BY_TEMPLATE, template)->n;
 }
 
-/* As a kubelet has found it: of any pod of the template's hash whose image it is. */
+/* Returns the image digest that a kubelet reported for any pod of the hash; NULL if none is
+ * known. */
 static char *digest_of(kube_operator *op, const char *hash)
 {
     LOCK_SCOPE(&op->lock);
@@ -436,7 +443,7 @@ static char *digest_of(kube_operator *op, const char *hash)
     return NULL;
 }
 
-/* The entry of this cell in status.cells; NULL: it has no pool of the template. */
+/* Makes this cell's entry in status.cells; NULL if the cell has no pool of the template. */
 static json_t *template_entry(kube_operator *op, const seen *s, const char *hash)
 {
     uint64_t pools = pools_of(op, s->name);
@@ -448,7 +455,7 @@ static json_t *template_entry(kube_operator *op, const seen *s, const char *hash
                      "imageDigest", digest);
 }
 
-/* Entries of all cells, this one's as it is now. */
+/* Returns the entries of all cells, with this one's replaced. */
 static json_t *template_cells(kube_operator *op, const json_t *is, json_t *entry)
 {
     CLEANUP(json_decrefp) json_t *cells = json_deep_copy(json_object_get(is, "cells"));
@@ -464,7 +471,7 @@ static json_t *template_cells(kube_operator *op, const json_t *is, json_t *entry
     return TAKE_PTR(cells);
 }
 
-/* The value of the first cell by name that has one; NULL: none has. */
+/* Returns the member's value in the first cell, by name, that has one; NULL if none has. */
 static const char *first_of_cells(const json_t *cells, const char *member)
 {
     const char *cell, *first = NULL, *found = NULL;
@@ -491,8 +498,9 @@ static json_int_t sum_of_cells(const json_t *cells)
     return n;
 }
 
-/* Computed from the entries of all cells alone, so that two cells which have seen the same agree.
- * Where no cell has a pool of it the first one to look says the hash. */
+/* Makes the status from the entries of all cells alone, so that two cells which
+ * see the same entries agree. If no cell has a pool of the template, the first
+ * cell to reconcile writes the hash. */
 static json_t *template_status(kube_operator *op, const seen *s, const char *own, json_t *entry)
 {
     const crd_template *t = &s->template;
@@ -518,7 +526,7 @@ static json_t *template_status(kube_operator *op, const seen *s, const char *own
                      listed ? json_incref(cells) : NULL);
 }
 
-/* Entries of other cells are theirs to write. */
+/* Makes a patch without the entries of other cells, which only they write. */
 static json_t *template_patch(kube_operator *op, const json_t *is, const json_t *status,
                               json_t *entry)
 {
@@ -534,7 +542,7 @@ static json_t *template_patch(kube_operator *op, const json_t *is, const json_t 
     return patch;
 }
 
-/* Returns when the status may be written; now: it counts as written. */
+/* Returns when the status may be written. If that is now, counts it as written. */
 static uint64_t template_due(kube_operator *op, const char *uid)
 {
     LOCK_SCOPE(&op->lock);

@@ -1,4 +1,5 @@
-/* Sandbox objects: what plan_sandbox() orders is done here. */
+/* Reconciles Sandbox objects: carries out what plan_sandbox() orders. Makes the objects of
+ * sandboxes that were made through the API (records). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +12,14 @@
 #include "operator/status.h"
 #include "operator/text.h"
 
-#define LOOK_AGAIN_NS  UINT64_C(5000000000) /* after something was asked for */
+#define LOOK_AGAIN_NS  UINT64_C(5000000000) /* after an act was ordered */
 #define SECRETS_MAX    (1u << 20)
 #define LABEL_SEEN_NS  UINT64_C(2000000000) /* from a claim to its label in the watch */
 #define RECORD_PREFIX  "sbx-"
-#define RECORD_POD_NS  UINT64_C(15000000000) /* until one that has no pod of a pool is of none */
+#define RECORD_POD_NS  UINT64_C(15000000000) /* until a sandbox counts as of no pool */
 #define RECORD_LOOK_NS UINT64_C(300000000)
 
-/* ---- what is there ---- */
+/* ---- the present state ---- */
 
 typedef struct sandbox_scene {
     kube_operator *op;
@@ -26,7 +27,7 @@ typedef struct sandbox_scene {
     char id[SANDBOX_ID_LEN + 1]; /* "": none yet */
     char hash[HASH_TEXT_LEN + 1];
     char *refused;
-    err *forbidden; /* it may not have what it names; NULL: it may */
+    err *forbidden; /* why it may not have what it names; NULL: it may */
     bool known;     /* the engine knows it: */
     operator_look look;
     sandbox_orders orders;
@@ -46,7 +47,8 @@ static void scene_done(sandbox_scene *s)
     seen_unref(s->op, s->object);
 }
 
-/* The record of one that was made through the API: by its name, and our proof of it. */
+/* Returns the sandbox id of a record, by its name, if its proof is
+ * valid; NULL: it is not a record. */
 static const char *recorded_id(const kube_operator *op, const object_meta *m)
 {
     const char *proof = strv_env_get(m->annotations, NOTE_RECORD);
@@ -77,14 +79,14 @@ static void find_id(sandbox_scene *s)
     }
 }
 
-/* One that was reset or woken is in a box of another name. */
+/* Reads the engine's state of the sandbox. After a reset or a resume its box has another name. */
 static void ask_engine(sandbox_scene *s)
 {
     kube_operator *op = s->op;
 
     s->known = *s->id && op->o.host->look(op->o.host_arg, s->id, &s->look);
     LOCK_SCOPE(&op->lock);
-    if (s->look.life == LIFE_LIVE) /* who waited for it has it */
+    if (s->look.life == LIFE_LIVE) /* the request that waited for it is served */
         op_sandbox_track(op, s->object->uid)->wanted = false;
     if (s->look.box)
         free(map_put_str(&op->by_id, s->look.box, xstrdup(s->object->uid)));
@@ -114,8 +116,8 @@ static void find_objects(sandbox_scene *s)
     s->volume = volume && *volume ? xstrdup(volume) : NULL;
 }
 
-/* Whether spec.expiresAt is another than the engine was given; lock held. What was written while no
- * bothyd looked is seen by its generation. */
+/* Returns whether spec.expiresAt differs from the time that the engine got. A change made while no
+ * bothyd ran shows in the generation. Lock held. */
 static bool is_retimed(const sandbox_scene *s, sandbox_track *t)
 {
     const crd_sandbox *x = &s->object->sandbox;
@@ -185,7 +187,8 @@ static void wipe_json(json_t *j)
     json_object_foreach(j, name, v) wipe_json(v);
 }
 
-/* Names that are no variables are passed over, as the kubelet does. */
+/* Adds one variable of a Secret. Names that are not valid variables
+ * are skipped, as the kubelet does. */
 static void take_pair(char ***env, const char *name, const json_t *value)
 {
     void *bytes = NULL;
@@ -247,7 +250,8 @@ static err *read_secrets(sandbox_scene *s, char ***ret_env)
 
 /* ---- acts ---- */
 
-/* A pod that no pool makes has its walls before it: one of a template alone, one that is woken. */
+/* Builds the NetworkPolicy of a pod that no pool makes, before the pod: for a sandbox that names
+ * only a template, or is resumed. */
 static err *build_walls(sandbox_scene *s, const crd_template *t)
 {
     kube_operator *op = s->op;
@@ -262,7 +266,8 @@ static err *build_walls(sandbox_scene *s, const crd_template *t)
     return op_apply(op, path, policy);
 }
 
-/* A pool's pods run the template's image, unless they take any at the claim. */
+/* Checks the image. A pool's pods run the template's image, unless
+ * they take any image at the claim. */
 static err *check_image(const sandbox_scene *s, const crd_template *t, const char *image)
 {
     TRY(template_image_check(&t->spec, image));
@@ -298,7 +303,7 @@ static err *claim_of(sandbox_scene *s, operator_claim *ret)
     return read_secrets(s, &ret->secrets);
 }
 
-/* The engine has its time from here on: another one in its spec is a change. */
+/* Records that the engine has this end time: from now on another one in the spec is a change. */
 static void timed(sandbox_scene *s)
 {
     LOCK_SCOPE(&s->op->lock);
@@ -317,7 +322,8 @@ static err *set_time(sandbox_scene *s)
     return NULL;
 }
 
-/* An object that was made with kubectl says when its sandbox is idle; of a record the API does. */
+/* Sets the idle time of a sandbox made with kubectl, from its object.
+ * For a record, the API sets it. */
 static err *set_idle(sandbox_scene *s)
 {
     kube_operator *op = s->op;
@@ -331,7 +337,7 @@ static err *set_idle(sandbox_scene *s)
     return op->o.host->idle(op->o.host_arg, s->id, idle);
 }
 
-/* What cannot be asked for is a create that was refused. */
+/* Creates the sandbox. An invalid request counts as a refused create. */
 static void claim(sandbox_scene *s)
 {
     kube_operator *op = s->op;
@@ -399,7 +405,7 @@ static err *delete_volume(sandbox_scene *s)
     return NULL;
 }
 
-/* A disk that is to stay is its owner's from here on: without our labels no sweep finds it. */
+/* Hands a retained disk over to its owner: without the operator's labels no sweep finds it. */
 static err *leave_volume(sandbox_scene *s)
 {
     kube_operator *op = s->op;
@@ -424,9 +430,9 @@ static err *leave_volume(sandbox_scene *s)
     return e;
 }
 
-/* Returns when the status may be written: now, if its phase or its pod is another than was written
- * last, which callers wait for; the rest once in OPERATOR_STATUS_NS. Running waits for the pod's
- * label, so that a caller which sees it finds the pod, node and disk beside it. */
+/* Returns when the status may be written. A new phase or pod is written at once, as callers wait
+ * for it; other changes once in OPERATOR_STATUS_NS. Running waits for the pod's label, so that a
+ * caller which sees it finds the pod, node and disk beside it. */
 static uint64_t status_due(sandbox_scene *s, uint64_t now)
 {
     LOCK_SCOPE(&s->op->lock);
@@ -443,7 +449,8 @@ static uint64_t status_due(sandbox_scene *s, uint64_t now)
     return moved || next < now ? now : next;
 }
 
-/* Only what is rare and costs its user something: an event is a write. */
+/* Sends events for rare changes that cost the user something. There are no
+ * others: each event is a write. */
 static void tell_sleep(sandbox_scene *s, enum sandbox_phase before)
 {
     const event_about about = {"Sandbox", s->object->name, s->object->uid};
@@ -547,8 +554,8 @@ err *reconcile_sandbox(kube_operator *op, const char *uid, uint64_t *again)
     s.orders = plan_sandbox(&w);
     if (s.orders.again_ns)
         *again = op_mono_of(op, s.orders.again_ns);
-    /* A claim does not wait for a write. Before all else the status comes first: a sandbox that
-     * sleeps is known by its object alone, which must be written before the pod goes. */
+    /* A claim does not wait for the status to be written. For other acts the status comes first:
+     * only the object knows of a hibernated sandbox, so it must be written before the pod goes. */
     if (s.orders.act == SANDBOX_CLAIM)
         TRY(act(&s));
     TRY(write_status(&s, again));
@@ -608,7 +615,7 @@ static json_t *record_of(kube_operator *op, const char *id, const operator_look 
     else
         json_object_set_new(spec, "image", status_text(str_or(l->image, "?"), 512));
     json_object_set_new(spec, "tenant", status_text(str_or(l->owner, ""), 128));
-    /* The engine sees to that, and to its time, which the API may change: the status shows it. */
+    /* 0: the engine ends an idle or expired record, by the API's times. */
     json_object_set_new(spec, "idleSeconds", json_integer(0));
     return json_pack("{s:s, s:s, s:{s:s, s:s, s:{s:s, s:s}, s:{s:s}, s:[s]}, s:o}", "apiVersion",
                      OPERATOR_API_VERSION, "kind", "Sandbox", "metadata", "name", name, "namespace",
@@ -629,8 +636,8 @@ static void forget_record(kube_operator *op, const char *id)
     free(map_take_str(&op->records, id));
 }
 
-/* Returns true if it is to be looked at again soon: its create is not committed yet, or was claimed
- * just now and the engine does not say so yet. */
+/* Returns true if the record is to be retried soon: its create is not committed yet, or the engine
+ * does not know of the claim yet. */
 static bool is_early(kube_operator *op, const char *id, bool known, const operator_look *l)
 {
     LOCK_SCOPE(&op->lock);
@@ -648,7 +655,7 @@ static err *create_record(kube_operator *op, const char *id, const operator_look
     CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxes", NULL, NULL);
     err *e = op_create(op, path, record);
 
-    if (e && e->code == ERR_CONFLICT) { /* it is there: the watch will tell */
+    if (e && e->code == ERR_CONFLICT) { /* it exists: the watch will show it */
         err_free(e);
         e = NULL;
     }

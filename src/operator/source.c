@@ -1,11 +1,12 @@
-/* Which pool a create takes its pod from. */
+/* Decides which pool a create takes its pod from. */
 #include <string.h>
 
 #include "base/str.h"
 #include "base/thread.h"
 #include "operator/operator_internal.h"
 
-/* A template's limits are what its pods have: less would not be kept, more not be had. */
+/* Returns whether the template's limits, which its pods have, are those asked for. Lower limits
+ * would not be enforced, higher ones not be provided. */
 static bool fits(const kube_operator *op, const operator_wish *w, const crd_template *t)
 {
     const manifest_options *o = &op->manifest;
@@ -32,7 +33,8 @@ static bool is_granted(const kube_operator *op, const crd_template *t, const crd
     return granted;
 }
 
-/* 2: pods of it are just that; 1: they become it; 0: no. */
+/* Returns 2 if the pool's pods run the image already, 1 if they can take
+ * it at the claim, 0 if neither. */
 static int match(const kube_operator *op, const operator_wish *w, const crd_pool *p,
                  const crd_template *t)
 {
@@ -46,7 +48,7 @@ static int match(const kube_operator *op, const operator_wish *w, const crd_pool
     return allowed ? 1 : 0;
 }
 
-/* A pod that is made for one sandbox runs that one's image from the first; NULL: the template's. */
+/* Returns the image of a pod made for one sandbox; NULL: the template's. */
 static const char *asked(const operator_wish *w)
 {
     return w->image && *w->image ? w->image : NULL;
@@ -71,15 +73,16 @@ static void fill(kube_operator *op, const seen *pool, const crd_template *t, con
     template_hash(t, p->spec.any_image, &op->manifest, ret->hash);
     op_applied_of(p, ret->hash, applied);
     ret->built = !strcmp(applied, op_pool_track(op, pool->uid)->applied);
-    /* A pod that is made for one sandbox has no volume that was made for it. */
+    /* No volume is made for the pod of one sandbox, so a template with
+     * a workspace gives no such pod. */
     if (!t->spec.workspace.path)
         ret->pod_spec = json_incref(json_object_get(pod, "spec"));
     json_decref(pod);
 }
 
-/* A pod of its own as the template has it, whose walls reconcile_sandbox() has built. narrow:
- * without a network, whatever the template gives. Policies only add to each other, so that one must
- * not have the hash of the others; the label `none` is its wall. */
+/* Fills in a pod of its own from the template. reconcile_sandbox() has built its NetworkPolicy.
+ * narrow: without a network, even if the template gives one. Policies only add up, so a narrowed
+ * pod must not have the hash of the others; the policy for the label `none` isolates it. */
 static void fill_alone(kube_operator *op, const crd_template *t, const operator_wish *w,
                        bool narrow, operator_source *ret)
 {
@@ -98,10 +101,12 @@ static void fill_alone(kube_operator *op, const crd_template *t, const operator_
     json_decref(pod);
 }
 
-/* No pool is called so: a pod on somebody's disk is nobody else's, and is not kept ready. */
+/* A name that no pool can have: a pod on a sandbox's old disk is for that
+ * sandbox only, never for a warm pool. */
 #define POOL_OF_SLEEPERS "0_woken"
 
-/* A pod of its own on the disk it had, with the image it had; whichever pool it came from. */
+/* Fills in a pod for a hibernated sandbox, with the disk and the image it
+ * had, whichever pool it came from. */
 static bool source_of_sleeper(kube_operator *op, const operator_wish *w, operator_source *ret)
 {
     const char *uid = map_get_str(&op->by_id, w->waking);
@@ -121,15 +126,15 @@ static bool source_of_sleeper(kube_operator *op, const operator_wish *w, operato
     *ret = (operator_source){.pod_spec = json_incref(json_object_get(pod, "spec")),
                              .open = t->template.spec.network.egress != EGRESS_NONE,
                              .walled = t->template.spec.network.egress != EGRESS_ALL,
-                             .built = true}; /* before it is woken */
+                             .built = true}; /* reconcile_sandbox() builds it before the resume */
     template_hash(&t->template, false, &op->manifest, ret->hash);
     str_copy(ret->pool, sizeof ret->pool, POOL_OF_SLEEPERS);
     json_decref(pod);
     return true;
 }
 
-/* A pool's pods have what its template gives; one that is to have less gets a pod of its own. So
- * does one of a template alone. */
+/* Returns whether the sandbox needs a pod of its own: it names only a template, or it wants less
+ * network than the pool's pods have. */
 static bool is_alone(const seen *object, const seen *pool, const seen *template)
 {
     bool narrow =
@@ -138,14 +143,15 @@ static bool is_alone(const seen *object, const seen *pool, const seen *template)
     return (!pool || narrow) && !template->template.spec.workspace.path;
 }
 
-/* Of an image alone: there is no template whose word counts. */
+/* Returns whether the object names only an image, so that no template restricts it. */
 static bool names_nothing(const crd_sandbox *s)
 {
     return !(s->spec.pool && *s->spec.pool) && !(s->spec.template && *s->spec.template);
 }
 
-/* The object, not the request, says whose pool is taken. An object that names a pool or a
- * template has its pods or none: without them it would have another's limits and walls. */
+/* Finds the source for a Sandbox object. The object decides which pool is used, not the
+ * request. An object that names a pool or template gets a pod of that or none: another's would
+ * have other limits and NetworkPolicies. */
 static bool source_of_object(kube_operator *op, const operator_wish *w, operator_source *ret)
 {
     const seen *s = map_get_str(&op->objects[OPERATOR_SANDBOX], w->object_uid);

@@ -80,6 +80,7 @@ enum cause_kind status_cause_kind(const char *code)
 
     if (k != CAUSES)
         return k;
-    /* What nothing reaches is lost to whoever uses it, and he may try again. */
+    /* `unknown`: the sandbox is unreachable. That counts as a lost
+     * node, which its user may retry. */
     return str_eq(code, "unknown") ? CAUSE_NODE_LOST : CAUSE_POLICY;
 }

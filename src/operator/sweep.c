@@ -1,4 +1,5 @@
-/* Now and then: walls and volumes that nobody needs any more, sandboxes without an object. */
+/* Cleans up once a minute: deletes unneeded NetworkPolicies and volumes, and enqueues
+ * sandboxes that have no object yet. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ static bool is_hash_of_pool(kube_operator *op, const seen *pool, const char *has
     return !strcmp(is, hash);
 }
 
-/* Of one that has a pod of its own, or will have it again when it is woken. */
+/* Returns whether the hash is that of a sandbox with a pod of its own, now or after a resume. */
 static bool is_hash_of_sandbox(kube_operator *op, const seen *s, const char *hash)
 {
     const seen *p = op_find_name_locked(op, OPERATOR_POOL, s->sandbox.spec.pool);
@@ -44,7 +45,7 @@ static bool is_hash_of_sandbox(kube_operator *op, const seen *s, const char *has
     return !strcmp(is, hash);
 }
 
-/* A pod has it, or will. */
+/* Returns whether a pod has the hash, or may get it. */
 static bool is_hash_needed(kube_operator *op, const char *hash)
 {
     LOCK_SCOPE(&op->lock);
@@ -62,7 +63,7 @@ static bool is_hash_needed(kube_operator *op, const char *hash)
     return false;
 }
 
-/* lock held. As it is in the list; NULL: it is not. */
+/* Returns the policy as it is in the list; NULL if it is missing. Lock held. */
 static const json_t *wall_of(const json_t *all, const json_t *wanted)
 {
     const char *name = json_str(json_object_get(wanted, "metadata"), "name");
@@ -77,7 +78,8 @@ static const json_t *wall_of(const json_t *all, const json_t *wanted)
     return NULL;
 }
 
-/* lock held. One that is to be written anyway counts as there. */
+/* Returns whether the pool's policy is intact. A policy that is to be written
+ * anyway counts as intact. Lock held. */
 static bool has_wall(kube_operator *op, const seen *pool, const pool_track *track,
                      const json_t *all)
 {
@@ -95,8 +97,8 @@ static bool has_wall(kube_operator *op, const seen *pool, const pool_track *trac
     return network_is(wall_of(all, wanted), wanted);
 }
 
-/* Somebody may have taken one away, or put a hole in: it does not count as built from here on, and
- * is written again. */
+/* Enqueues pools whose policy a user deleted or changed. The policy does not count as
+ * built until it is written again. */
 static void mend_walls(kube_operator *op, const json_t *all)
 {
     LOCK_SCOPE(&op->lock);
@@ -147,7 +149,7 @@ static bool is_volume_named(kube_operator *op, const char *name)
            index_find(&op->index, SANDBOXES_BY_VOLUME, name)->n;
 }
 
-/* For how long nobody has named it. */
+/* Returns for how long no object has named the volume, in ns. */
 static uint64_t unnamed_for(kube_operator *op, const char *name)
 {
     bool named = is_volume_named(op, name);
@@ -166,9 +168,9 @@ static uint64_t unnamed_for(kube_operator *op, const char *name)
     return now - *since;
 }
 
-/* A volume is made before its pod, and stays when the pod goes: only one that has been nobody's for
- * long is deleted. What a template tells to retain is named by its Sandbox until that is forgotten,
- * and carries no label of ours then. */
+/* Deletes volumes that no pod or Sandbox has named for ORPHAN_DISK_NS. The delay is needed because
+ * a volume is made before its pod. A volume that its template retains is named by its Sandbox, and
+ * when that is forgotten, the volume has lost the operator's labels. */
 static err *sweep_volumes(kube_operator *op)
 {
     CLEANUP(json_decrefp) json_t *all = NULL;
@@ -203,7 +205,8 @@ static void sweep_records(kube_operator *op)
     free(ids);
 }
 
-/* Ended ones were to be kept for an hour when they were looked at last. */
+/* Enqueues ended Sandboxes when there are many: their last reconcile
+ * planned to keep them for an hour. */
 static void sweep_ended(kube_operator *op)
 {
     LOCK_SCOPE(&op->lock);

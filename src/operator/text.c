@@ -16,8 +16,8 @@ typedef unsigned __int128 wide;
 
 static const struct {
     const char *suffix;
-    uint64_t factor;  /* of thousandths, */
-    uint64_t divisor; /* and by what it is divided */
+    uint64_t factor;  /* multiplies the number into thousandths, */
+    uint64_t divisor; /* divides the result */
 } SUFFIXES[] = {
     {"n", 1, 1000000},
     {"u", 1, 1000},
@@ -45,7 +45,7 @@ static bool to_result(wide value, wide divisor, uint64_t *ret)
     return true;
 }
 
-/* "e3", "E6": what Kubernetes' own encoder writes; up to 15 here. */
+/* Parses "e3", "E6", as Kubernetes' own encoder writes them; up to 15 here. */
 static bool exponent(const char *s, uint64_t *ret_factor)
 {
     uint64_t e;
@@ -70,7 +70,7 @@ static bool suffix_of(const char *s, uint64_t *ret_factor, uint64_t *ret_divisor
     return exponent(s, ret_factor);
 }
 
-#define DIGITS_MAX 18 /* so that no product leaves 128 bits */
+#define DIGITS_MAX 18 /* so that no product exceeds 128 bits */
 
 bool quantity_to_milli(const char *s, uint64_t *ret_milli)
 {
@@ -117,7 +117,7 @@ static bool offset_of_text(const char *s, int64_t *ret_seconds)
     return true;
 }
 
-#define SECONDS_MAX INT64_C(9000000000) /* the year 2255: its nanoseconds fit */
+#define SECONDS_MAX INT64_C(9000000000) /* the year 2255: its nanoseconds fit into 64 bits */
 
 bool time_of_text(const char *s, uint64_t *ret_ns)
 {

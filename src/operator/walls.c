@@ -1,6 +1,6 @@
-/* The wall of sandboxes without a network that no pool made, and whether a create may count on a
- * wall at all. Neither needs an object of ours: they are seen to even where the definitions are not
- * installed, because the API makes such sandboxes there, too. */
+/* Keeps the NetworkPolicy of pods without a network that no pool made, and decides whether a create
+ * may rely on a policy. Neither needs the operator's own objects, so both work where the
+ * definitions are not installed: the API makes such sandboxes there, too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static void set_built(kube_operator *op, bool is)
     op->none_built = is;
 }
 
-/* Somebody may have taken it away, or put a hole in: then it is written again. */
+/* Writes the policy unless it exists as wanted: a user may have deleted or changed it. */
 static err *build_none(kube_operator *op)
 {
     char name[KUBE_NAME_MAX + 1];
@@ -41,7 +41,8 @@ static err *build_none(kube_operator *op)
     return NULL;
 }
 
-/* An API server that is away takes no wall down: what was built stands until it is seen not to. */
+/* Checks the policy, and returns when to check again. While the API server is away, a policy
+ * that was built counts as built. */
 static uint64_t look_at_none(kube_operator *op)
 {
     err *e = build_none(op);
@@ -85,9 +86,9 @@ void operator_build_walls(kube_operator *op)
         op->none_next_ns = look_at_none(op);
 }
 
-/* ---- may a create count on it? ---- */
+/* ---- may a create rely on it? ---- */
 
-/* again: it may be otherwise later, without anybody's doing. */
+/* again: a retry may succeed without any change by a user. */
 static err *fails(const char *why, bool again)
 {
     err *e = err_new(ERR_WALL_FAILED, "the sandbox would reach what it must not");
