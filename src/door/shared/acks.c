@@ -5,7 +5,7 @@
 
 #include "base/str.h"
 
-#define ACKS_MAX 256 /* beyond it the newest two are one: what is known is less exact then */
+#define ACKS_MAX 256 /* beyond it the newest two are merged, so that less is known exactly */
 
 void follow_acks_note(follow_acks *a, size_t bytes, const uint64_t at[2])
 {
@@ -38,7 +38,7 @@ bool follow_acks_take(follow_acks *a, uint64_t unacked, uint64_t ret_at[2])
     memcpy(ret_at, a->list[n - 1].at, sizeof a->list[0].at);
     a->n -= n;
     memmove(a->list, a->list + n, a->n * sizeof *a->list);
-    if (!a->n) { /* thousands wait */
+    if (!a->n) { /* thousands of streams may wait: keep no empty list */
         free(a->list);
         a->list = NULL;
         a->cap = 0;

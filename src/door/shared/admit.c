@@ -14,8 +14,8 @@ static const char *key_of(const request *rq)
     return bearer ? bearer : request_header(rq, "X-API-Key");
 }
 
-/* Without a key a page must not be behind the request: whatever brings a browser to the socket must
- * not lend it to every site that the browser shows. */
+/* Finds the caller of a request. A request without a key must not come from a web page: a browser
+ * that can reach the socket would otherwise give every site it shows the rights of its user. */
 static err *authenticate(engine *e, gid_t group, request *rq, caller **ret_caller)
 {
     const char *key = key_of(rq);

@@ -7,7 +7,7 @@
 #include "base/thread.h"
 
 #define BRIEF_NS  (2 * NS_PER_MS)
-#define BRIEF_MAX 8 /* threads that wait so at a time */
+#define BRIEF_MAX 8 /* threads that may wait at the same time */
 
 struct brief {
     pthread_mutex_t lock;

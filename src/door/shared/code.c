@@ -12,7 +12,7 @@
 #define ROOM     (UINT64_C(64) << 20)
 #define NOBODY   "65534:65534"
 #define LATE     "Execution timed out\n"
-#define SPARE_MS 60000 /* the sandbox's life beyond the snippet's: for its create and our death */
+#define SPARE_MS 60000 /* added to the snippet's time: for the create, and in case bothyd dies */
 
 struct code_run {
     engine *engine;
@@ -28,10 +28,10 @@ struct code_run {
     exec_state st;
 };
 
-/* ---- begin ---- */
+/* ---- start ---- */
 
-/* A key that allows less has less to spare; one that does not allow the snippet's own time is told
- * so. */
+/* Returns the sandbox's ttl. Where the key's limit allows less than the spare time, that is cut. A
+ * limit below the snippet's own time makes the create fail with an error that says so. */
 static uint64_t ttl_of(const engine *e, const caller *c, uint64_t timeout_ms)
 {
     uint64_t ttl = engine_ttl_within(e, c, timeout_ms + SPARE_MS);
@@ -153,7 +153,7 @@ void code_run_free(code_run *r)
     free(r);
 }
 
-/* ---- done ---- */
+/* ---- after the end ---- */
 
 static int exit_code_of(const exec_end *end)
 {
@@ -196,7 +196,7 @@ err *code_run_read(code_run *r, int stream, uint64_t offset, void *p, size_t max
     return exec_read(r->x, stream, offset, p, max, ret_n, ret_gap_to);
 }
 
-/* ---- ahead ---- */
+/* ---- pulling ahead ---- */
 
 static void on_fetched(void *arg, err *failure, image *got)
 {

@@ -45,7 +45,8 @@ bool feed_is_full(const err *e)
     return e && e->code == ERR_QUOTA_EXCEEDED && str_eq(e->kind, "stdin");
 }
 
-/* What could be refused for its size goes in pieces; an offset is the whole body's. */
+/* Appends the body. A large body is appended in pieces, as a whole it could be refused for its
+ * size. With an offset it stays whole, as the offset is that of the whole body. */
 static err *append(feed *f)
 {
     bool pieces = f->o.offset == UINT64_MAX && f->body.len > FEED_WHOLE;

@@ -1,4 +1,4 @@
-/* Input of a command: appended at once, or without a thread when the command has read enough. */
+/* Appends input to a command: at once, or when the command has read enough. No thread waits. */
 #pragma once
 
 #include "engine/engine.h"
@@ -7,15 +7,16 @@
 typedef struct feed_options {
     uint64_t offset; /* UINT64_MAX: append */
     bool eof;
-    uint64_t deadline_ns; /* monotonic: ERR_TIMEOUT then; 0: none */
-    /* When all of it was appended. */
+    uint64_t deadline_ns; /* monotonic; afterwards ERR_TIMEOUT; 0: none */
+    /* Writes the answer after all input was appended. */
     void (*answer)(relay_io *io, exec *x, const char *request_id);
-    /* How an error is told: takes it and returns it, or another; NULL: as it is. */
+    /* Converts an error for this door; takes it and returns it or another.
+     * NULL: errors stay as they are. */
     err *(*told)(exec *x, err *e);
 } feed_options;
-/* Takes the body, which is wiped, on success; errors that come later are in the response's form. */
+/* Takes ownership of the body on success, and wipes it. Later errors are in the response's form. */
 err *feed_start(request *rq, response *rs, exec *x, buf *body, const feed_options *o) ERR_MUST;
-/* Pushed back: more waits to be read than may. */
+/* Returns true if the command's input buffer is full, so that the caller must retry. */
 bool feed_is_full(const err *e);
-#define FEED_WHOLE (UINT64_C(1) << 20) /* up to so much is appended as a whole; of more: */
+#define FEED_WHOLE (UINT64_C(1) << 20) /* up to so much is appended whole; more in pieces: */
 #define FEED_PIECE (UINT64_C(256) << 10)

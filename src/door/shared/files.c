@@ -1,4 +1,4 @@
-/* The job, and files on their way in. */
+/* The relay job of file verbs, and uploads. */
 #include "door/shared/files.h"
 
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "base/str.h"
 
 #define STEP_BYTES   (64 * 1024)
-#define BATCH        (192 * 1024) /* of an upload, given to the kit at once */
-#define STEP_RECORDS 512          /* what is said inside may go on for ever and become nothing */
+#define BATCH        (192 * 1024) /* bytes of an upload that are given to the kit at once */
+#define STEP_RECORDS 512 /* limit of a step: records may come without end and produce no output */
 
 /* ---- the job ---- */
 
@@ -53,12 +53,12 @@ static enum relay_next fail(file_job *f, relay_io *io, err *failure)
     CLEANUP(err_freep) err *e = failure;
 
     if (f->head_sent) {
-        /* The peer sees a connection that ends: here is why. */
+        /* The peer sees only a closed connection, so the reason is logged. */
         log_warn("files", "request %s is cut: %s%s%s", f->request_id, e->message,
                  e->cause ? ": " : "", str_or(e->cause, ""));
         return finish(f, io, f->form->failed ? f->form->failed(f, io, e) : FILE_CUT);
     }
-    /* What hindered a removal says more than that something is left. */
+    /* If a removal was incomplete, the error of the first entry says more than the conflict. */
     if (f->errnum && e->code == ERR_CONFLICT) {
         err_free(e);
         e = kit_error(f->rq.verb, f->errnum, f->rq.path);
@@ -163,7 +163,7 @@ const char *file_path(const file_job *f)
     return f->at ? f->at : f->rq.verb == KIT_MOVE ? f->rq.to : f->rq.path;
 }
 
-/* ---- in ---- */
+/* ---- uploads ---- */
 
 err *file_wait(void *rq, int fd, int ms)
 {

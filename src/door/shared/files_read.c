@@ -1,13 +1,13 @@
-/* A file's content as an answer: head, range, holes. What the kit says is checked against what the
- * head has promised. */
+/* Sends a file's content: head, range, holes. The kit's records are checked
+ * against the head that was sent. */
 #include <string.h>
 
 #include "base/log.h"
 #include "door/shared/files.h"
 
-#define FILL 32768 /* zeros at a time */
+#define FILL 32768 /* zeros appended at a time */
 
-/* ---- what is asked for ---- */
+/* ---- the request ---- */
 
 char *file_etag(const struct kit_entry *e)
 {
@@ -15,7 +15,8 @@ char *file_etag(const struct kit_entry *e)
                       e->mtime_ns, e->size);
 }
 
-/* "bytes=FROM-TO", "bytes=FROM-", "bytes=-LAST"; anything else is answered with the whole. */
+/* Parses "bytes=FROM-TO", "bytes=FROM-", "bytes=-LAST". Returns false for anything
+ * else, which gets the whole file. */
 static bool parse_range(const char *text, kit_request *q)
 {
     const char *p = text + 6, *dash = strchr(p, '-');
@@ -55,7 +56,7 @@ void file_read_begin(file_job *f, const file_wish *w)
 
 /* ---- the answer ---- */
 
-/* Begins again from the first byte: the file is not the one that the range was meant for. */
+/* Starts again without the range: the file has changed since the client got its ETag (If-Range). */
 static enum file_go begin_again(file_job *f)
 {
     kit_call *call = NULL;
@@ -108,7 +109,7 @@ static void write_head(file_job *f, relay_io *io, const kit_record *r, const cha
     f->stream = !sized;
 }
 
-/* Which bytes are going to be sent; false: none of them are there. */
+/* Sets which bytes to send. Returns false if the range lies outside the file. */
 static bool set_span(file_job *f, const struct kit_entry *e)
 {
     f->sized = !(e->flags & KIT_E_UNSIZED);
@@ -159,7 +160,7 @@ static enum file_go read_entry(file_job *f, relay_io *io, const kit_record *r)
     return FILE_ON;
 }
 
-/* Bytes of a hole up to `to`; false: the step is full. */
+/* Sends a hole's zeros up to `to`. Returns false if the output is full. */
 static bool fill(file_job *f, relay_io *io, uint64_t to)
 {
     static const char ZEROS[FILL];
@@ -184,7 +185,7 @@ enum file_go file_read_record(file_job *f, relay_io *io, const kit_record *r)
     if (r->type != KIT_DATA)
         return FILE_ON;
     if (!f->head_sent || r->offset < f->from || (f->sized && r->offset + r->bytes_len > f->end))
-        return FILE_CUT; /* not what the head has promised */
+        return FILE_CUT; /* contradicts the head */
     if (!fill(f, io, r->offset))
         return FILE_AGAIN;
     if (f->sized)

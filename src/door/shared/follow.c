@@ -10,12 +10,13 @@
 
 #define CHUNK      (16 * 1024)
 #define STEP_BYTES (64 * 1024)
-/* The head of an answer waits for the first byte or a failed start, so that a command that does not
- * exist is an ordinary error. From here on the box is asked whether it runs, again and again: */
+/* The head of an answer waits for the first byte or a failed start, so that a missing command gets
+ * an ordinary error. After EARLY_NS the box is probed repeatedly whether the command runs. */
 #define EARLY_NS (20 * NS_PER_MS)
-/* and then it is enough: somebody inside may have stopped it between fork and exec. */
+/* The head waits no longer than this: a process inside may have been
+ * stopped between fork and exec. */
 #define EARLY_LAST_NS (2 * NS_PER_S)
-/* An acknowledgement is nothing that anybody tells of: it is looked for, ever more seldom. */
+/* No event reports an acknowledgement: it is polled, at growing intervals. */
 #define LOOK_FIRST_NS (5 * NS_PER_MS)
 #define LOOK_LAST_NS  NS_PER_S
 
@@ -59,7 +60,7 @@ static void on_start(void *ctx, relay_job *job)
         hold_streams(f);
 }
 
-/* ---- what the peer has ---- */
+/* ---- acknowledgements ---- */
 
 static void look_at_acks(follow *f)
 {
@@ -69,7 +70,7 @@ static void look_at_acks(follow *f)
         exec_reader_move(f->x, f->acks->reader, at);
 }
 
-/* After a step that has written so many bytes. */
+/* Notes the bytes that a step wrote, and schedules the next poll. */
 static void note_acks(follow *f, relay_io *io, size_t bytes)
 {
     follow_acks *a = f->acks;
@@ -171,7 +172,7 @@ err *follow_start_error(const exec_state *st)
     return err_wrap(exec_end_error(&st->end), "'%s'", st->command);
 }
 
-/* True: whether it runs will not be known sooner. */
+/* Returns true if the head need not wait for a probe any longer. */
 static bool has_waited(follow *f, relay_io *io)
 {
     uint64_t since = io->now - f->forked;
@@ -188,7 +189,7 @@ static bool has_waited(follow *f, relay_io *io)
     return false;
 }
 
-/* init tells of the fork, not of the exec behind it. */
+/* Decides on the head. init reports the fork, not whether the exec after it succeeds. */
 bool follow_head_due(follow *f, relay_io *io, const exec_state *st, err **ret_failure)
 {
     *ret_failure = NULL;
@@ -207,8 +208,8 @@ bool follow_head_due(follow *f, relay_io *io, const exec_state *st, err **ret_fa
 
 /* ---- streams ---- */
 
-/* Bytes at the end that begin a character of UTF-8 and are not all of it, so that text stays text
- * across messages. */
+/* Returns how many bytes at the end begin a UTF-8 character without its rest, so that
+ * text stays valid across messages. */
 static size_t unfinished(const char *p, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
@@ -223,15 +224,15 @@ static size_t unfinished(const char *p, size_t n)
 
 enum pour {
     POUR_DRY,
-    POUR_PARTIAL, /* but for the beginning of a character, whose rest may come */
+    POUR_PARTIAL, /* like dry, but a split character waits for its rest */
     POUR_MORE,
-    POUR_HOLD,  /* not before the peer has what was sent */
-    POUR_GAP,   /* that cannot be said: the connection is cut */
-    POUR_ENDED, /* that was the last word */
+    POUR_HOLD,  /* the peer must first have everything that was sent */
+    POUR_GAP,   /* a gap that the form cannot render: cut the connection */
+    POUR_ENDED, /* that ended the answer */
     POUR_FAILED
 };
 
-/* How much of n bytes is sent now; 0: the rest of a character is waited for. */
+/* Returns how many of n bytes to send now; 0: wait for the rest of a split character. */
 static size_t whole_text(uint64_t *since, relay_io *io, uint64_t patience, const char *p, size_t n)
 {
     size_t whole = n - unfinished(p, n);
@@ -250,14 +251,15 @@ static size_t whole_text(uint64_t *since, relay_io *io, uint64_t patience, const
     return 0;
 }
 
-/* Before an end that is known nothing more comes: what has no rest there ends at a gap. */
+/* Returns how long to wait for the rest of a split UTF-8 character. Once the stream's
+ * end is known, it does not wait. */
 static uint64_t patience_of(const follow *f, uint64_t limit)
 {
     return limit == UINT64_MAX ? form_of(f)->partial_ns : 0;
 }
 
-/* One that ends the stream waits until the peer has all before it: the next stream begins behind
- * the gap, whoever it is that reads. */
+/* Renders a gap. If the gap ends the answer, it is held back until the peer has everything before
+ * it, because the peer's next stream begins behind it. */
 static enum pour pour_gap(follow *f, buf *body, int stream, uint64_t to)
 {
     uint64_t from = f->at[stream];
@@ -298,11 +300,11 @@ static err *pour_chunk(follow *f, relay_io *io, buf *body, int stream, uint64_t 
     if (n && form->bytes)
         form->bytes(f, body, stream, from, chunk, n);
     else
-        body->len += n; /* they are there already */
+        body->len += n; /* the read put them into the body directly */
     return NULL;
 }
 
-/* Takes what one stream has, up to its limit, while the step has room. */
+/* Sends what one stream has, up to its limit, while the step has room. */
 static enum pour pour(follow *f, relay_io *io, buf *body, int stream, uint64_t limit,
                       err **ret_failure)
 {
@@ -320,7 +322,7 @@ static uint64_t limit_of(const follow *f, const exec_state *st, int stream)
     if (f->o.until == UNTIL_NOW)
         return f->now[stream];
     if (f->s)
-        return st->length[stream - 1]; /* what follows may be a trailer */
+        return st->length[stream - 1]; /* the bytes after that may be a trailer */
     if (f->o.until == UNTIL_EOF || st->end.how == EXEC_RUNNING)
         return UINT64_MAX;
     return stream == 1 ? st->end.out_bytes : st->end.err_bytes;
@@ -346,7 +348,7 @@ static bool is_late(const follow *f, const relay_io *io)
     return f->o.deadline_ns && io->now >= f->o.deadline_ns;
 }
 
-/* False: it is too early. */
+/* Starts the answer. Returns false if it is too early. */
 static bool begin(follow *f, relay_io *io, const exec_state *st, err **ret_failure)
 {
     if (!follow_head_due(f, io, st, ret_failure) && !is_late(f, io)) {
@@ -371,7 +373,7 @@ static enum pour pour_all(follow *f, relay_io *io, buf *body, const exec_state *
         if (!(f->o.streams & 1u << s))
             continue;
         enum pour one = pour(f, io, body, s, limit_of(f, st, s), ret_failure);
-        got = one == POUR_DRY ? got : one; /* neither is dry while one has something left */
+        got = one == POUR_DRY ? got : one; /* the result is dry only if both streams are */
     }
     for (int s = 1; s <= 2; s++)
         if (f->hold[s])
@@ -379,7 +381,7 @@ static enum pour pour_all(follow *f, relay_io *io, buf *body, const exec_state *
     return got;
 }
 
-/* Its last word; false: there is more to come. */
+/* Appends the end of the answer, if it has come. Returns false if there is more to come. */
 static bool last_word(follow *f, relay_io *io, buf *body, const exec_state *st, enum pour got,
                       const err *failure)
 {
@@ -419,7 +421,8 @@ static enum relay_next step_stream(follow *f, relay_io *io, const exec_state *st
         f->last_sent = io->now;
     }
     if (io->stalled || (!done && (got == POUR_FAILED || got == POUR_GAP)))
-        return RELAY_CLOSE; /* without the last chunk: the client sees that it is not whole */
+        /* without the last chunk, so that the client sees that the body is incomplete */
+        return RELAY_CLOSE;
     if (done) {
         stream_put(io, NULL, 0);
         return stream_done(io);
@@ -431,7 +434,7 @@ static enum relay_next step_stream(follow *f, relay_io *io, const exec_state *st
 
 /* ---- the job ---- */
 
-/* True: its turn has come, or it never will (*ret_failure). */
+/* Tries to begin the session's command. Returns true if it began, or never will (*ret_failure). */
 static bool take_turn(follow *f, err **ret_failure)
 {
     err *e = f->o.turn_try(f->o.turn, &f->o.seq, &f->o.replay);
@@ -468,7 +471,7 @@ static enum relay_next step(follow *f, relay_io *io)
     if (!f->began)
         f->began = io->now;
     if (!f->now[0]) {
-        f->now[0] = 1; /* taken */
+        f->now[0] = 1; /* the lengths are taken */
         f->now[1] = st.length[0];
         f->now[2] = st.length[1];
     }

@@ -1,8 +1,8 @@
-/* Answers made of an exec's streams as they come: what every door has in common.
+/* Sends an exec's streams to a caller as they come: the part that all doors share.
  *
- * One job per connection, driven by the relay; the exec's watch wakes it. Everything is read by
- * offset from the spool, so a job holds no bytes of its own but what the peer has not taken yet.
- * How bytes, gaps and ends look is the form's: pure functions that append to a buffer. */
+ * There is one job per connection. The relay drives it; the exec's watch wakes it. All bytes are
+ * read by offset from the spool, so a job holds none but those that the peer has not taken yet. A
+ * form decides how bytes, gaps and ends look: pure functions that append to a buffer. */
 #pragma once
 
 #include "door/shared/stream.h"
@@ -12,25 +12,27 @@
 typedef struct follow follow;
 
 typedef struct follow_form {
-    /* The whole answer is the form's own; what follows is not used then, but for hold. */
+    /* Makes the whole answer itself. The members below are then unused, except hold. */
     enum relay_next (*step)(follow *f, relay_io *io, const exec_state *st);
-    /* It never ran, and that is the answer. */
+    /* Answers with the error of a command that never ran. */
     void (*refuse)(follow *f, relay_io *io, const exec_state *st, const err *why);
     void (*head)(follow *f, relay_io *io, const exec_state *st);
-    /* n bytes that began at the offset; f->at[stream] is behind them. NULL: they go into the body
-     * as they are. */
+    /* Renders n bytes from the offset; f->at[stream] is behind them. NULL:
+     * they go into the body unchanged. */
     void (*bytes)(follow *f, buf *body, int stream, uint64_t offset, const char *p, size_t n);
-    /* What was from there to f->at[stream] is lost. False: that was the last that is said; the next
-     * stream goes on behind it. NULL: it cannot be said, and the connection is closed before it. */
+    /* Renders the loss of the bytes from `from` to f->at[stream]. Returns false if the
+     * answer ends there; the next stream continues behind the gap. NULL: a gap cannot be
+     * rendered, so the connection is closed. */
     bool (*gap)(follow *f, buf *body, int stream, uint64_t from);
     void (*ping)(follow *f, buf *body);                      /* or NULL */
     void (*end)(follow *f, buf *body, const exec_state *st); /* or NULL */
-    /* It ends without its end: why. NULL: the connection is closed without a last chunk. */
+    /* Called when the stream is aborted before the command's end record; `why` is the reason. NULL:
+     * the connection is closed without a last chunk. */
     void (*broken)(follow *f, buf *body, const err *why);
-    void (*free)(void *arg); /* of o.arg; or NULL */
-    uint64_t partial_ns;     /* how long an unfinished character waits for the rest of it */
-    bool hold;               /* the streams it sends are held back until it has them */
-    bool text;               /* characters are not cut in two, if that can be */
+    void (*free)(void *arg); /* frees o.arg; or NULL */
+    uint64_t partial_ns;     /* how long to wait for the rest of a split UTF-8 character */
+    bool hold;               /* bytes it has not sent yet are not dropped (exec_hold) */
+    bool text;               /* do not split UTF-8 characters, where possible */
 } follow_form;
 
 enum follow_until {
@@ -40,20 +42,21 @@ enum follow_until {
 };
 typedef struct follow_options {
     const follow_form *form;
-    void *arg; /* the form's */
+    void *arg; /* the form's data */
     enum follow_until until;
     unsigned streams;     /* bit 1: out, bit 2: err */
-    uint64_t from[3];     /* by stream */
-    bool resume;          /* begin where the peer of the last such stream is known to be, instead */
-    bool replay;          /* say so in the head */
-    bool is_exec;         /* a command that never started is an error, not an answer */
-    uint64_t ping_ns;     /* without a byte; 0: FOLLOW_PING_NS */
-    uint64_t deadline_ns; /* monotonic: broken with ERR_TIMEOUT then; 0: none */
-    session *session;     /* a command of it instead of an exec: */
+    uint64_t from[3];     /* start offset, by stream */
+    bool resume;          /* instead, start where the peer of the last such stream is known to be */
+    bool replay;          /* report a replay in the head */
+    bool is_exec;         /* a command that never started is an error */
+    uint64_t ping_ns;     /* time without a byte; 0: FOLLOW_PING_NS */
+    uint64_t deadline_ns; /* monotonic; afterwards broken() with ERR_TIMEOUT; 0: none */
+    session *session;     /* follow a command of this session instead of an exec: */
     uint64_t seq;
-    uint64_t wait_ns; /* of a form that answers once: then at the latest; 0: no such time, or: */
-    bool look;        /* at once */
-    /* The command has still to begin; ERR_* as session_run. Taken over. */
+    uint64_t wait_ns; /* for forms that answer once: the latest time to answer; 0: none, or: */
+    bool look;        /* answer at once */
+    /* The command has not begun: turn_try() begins it when the session is free. Errors as
+     * session_run. Takes ownership of `turn`. */
     void *turn;
     err *(*turn_try)(void *turn, uint64_t *ret_seq, bool *ret_replay);
     void (*turn_free)(void *turn);
@@ -63,40 +66,41 @@ typedef struct follow_options {
 
 struct follow {
     exec *x;    /* or: */
-    session *s; /* whose command o.seq is followed */
+    session *s; /* the session whose command o.seq is followed */
     sandbox *sb;
     follow_options o;
     exec_watch watch;
     relay_job *job;
-    exec_hold *hold[3]; /* of the streams it sends as they come */
+    exec_hold *hold[3]; /* of the streams it sends */
     char *request_id;
-    char *cause; /* of the sandbox, for an unknown end; read once */
+    char *cause; /* of the sandbox's end, for an unknown end; read once */
     uint64_t at[3];
-    uint64_t now[3]; /* lengths when it began: where UNTIL_NOW stops */
+    /* lengths at the first step, where UNTIL_NOW stops; [0]: set once they are taken */
+    uint64_t now[3];
     uint64_t last_sent;
-    uint64_t began;           /* the first step */
-    uint64_t forked;          /* when we heard that it was; 0: not yet */
-    uint64_t probe_at;        /* not before is it asked for again */
-    uint64_t partial[3];      /* since when an unfinished character waits; 0: none does */
+    uint64_t began;           /* time of the first step */
+    uint64_t forked;          /* when the fork was first seen; 0: not yet */
+    uint64_t probe_at;        /* no earlier exec_probe() */
+    uint64_t partial[3];      /* since when a split character waits; 0: none waits */
     struct follow_acks *acks; /* with o.resume */
     bool head_sent;
-    bool uses; /* it keeps the sandbox from being idle */
-};             /* thousands wait: no bytes in it */
+    bool uses; /* it counts as activity of the sandbox */
+};             /* no byte buffers in here: thousands of follows may wait */
 
-/* Hands the connection to the relay. Takes references of its own; x is NULL for a session's. */
+/* Hands the connection to the relay. Takes its own references. x: NULL for a session's command. */
 void follow_start(request *rq, response *rs, sandbox *sb, exec *x, const follow_options *o);
 
 /* ---- for forms ---- */
-/* A command of a session looks like an exec: what follows them is the same. */
+/* Reads the state. A command of a session is shown as an exec, so that forms treat both alike. */
 void follow_look(follow *f, exec_state *ret);
 err *follow_read(const follow *f, int stream, uint64_t offset, void *p, size_t max, size_t *ret_n,
                  uint64_t *ret_gap_to) ERR_MUST;
-/* Of the sandbox, as JSON, or NULL. */
+/* Returns the cause of the sandbox's end, as JSON, or NULL. */
 const char *follow_cause(follow *f);
-/* f->at was set ahead, over what cannot be had any more: the next stream begins there. */
+/* Notes that f->at was moved over lost bytes: the peer's next stream begins there. */
 void follow_skipped(follow *f);
-/* Why a command never ran, with the command; NULL for any other end. */
+/* Returns why a command never ran, with its name; NULL for any other end. */
 err *follow_start_error(const exec_state *st) ERR_MUST;
-/* May the head go out? Sets *ret_failure when the answer is an error instead. */
+/* Returns whether the head may be sent. Sets *ret_failure if the answer is an error instead. */
 bool follow_head_due(follow *f, relay_io *io, const exec_state *st, err **ret_failure);
 enum relay_next follow_finish(const relay_io *io);

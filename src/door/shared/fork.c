@@ -11,7 +11,7 @@ typedef struct forking {
     fork_view *view;
     const void *arg;
     wait_ticket *ticket;
-    _Atomic bool left; /* who asked has gone */
+    _Atomic bool left; /* the caller has disconnected */
     _Atomic int holders;
 } forking;
 

@@ -1,11 +1,11 @@
-/* Forks for who waits for the answer. */
+/* Forks a sandbox, and answers when the children are made. */
 #pragma once
 
 #include "base/json.h"
 #include "engine/engine.h"
 #include "net/http.h"
 
-#define FORK_HELD (128u << 10) /* what each child counts for beside what is asked of it */
+#define FORK_HELD (128u << 10) /* memory that each child counts for, in addition to its request */
 
 typedef json_t *fork_view(const void *arg, sandbox *const *children, size_t n, uint64_t still_ns);
 
@@ -13,12 +13,12 @@ typedef struct fork_asked {
     engine *engine;
     const caller *who;
     sandbox *parent;
-    fork_request what;  /* of it the spec is taken */
-    request_hold *hold; /* or NULL; given back at the end */
-    fork_view *view;    /* makes the answer, 201, of all children */
+    fork_request what;  /* its spec is taken */
+    request_hold *hold; /* or NULL; released at the end */
+    fork_view *view;    /* makes the answer (201) from all children */
     const void *arg;
 } fork_asked;
 
-/* A caller that has gone before the answer knows no ids: its children are unmade, and those to come
- * are not made. */
+/* Starts a fork. If the caller disconnects before the answer, it cannot know the ids: children that
+ * exist are deleted, and no more are made. */
 void fork_start(request *rq, response *rs, fork_asked *a);

@@ -9,7 +9,7 @@ struct making {
     _Atomic unsigned refs;
     pthread_mutex_t lock;
     bool done, left;
-    sandbox *pending; /* for engine_create_leave */
+    sandbox *pending; /* for engine_create_leave() */
     sandbox *sb;
     err *failure;
     making_waiter *waiters;

@@ -1,5 +1,5 @@
-/* A sandbox that is being made, and the jobs that wait for it: no thread does. Refcounted; any
- * thread may call. */
+/* A sandbox that is being created, and the jobs that wait for it. No thread
+ * waits. Refcounted; any thread. */
 #pragma once
 
 #include "engine/engine.h"
@@ -10,19 +10,19 @@ typedef struct making_waiter {
     relay_job *job;
     struct making_waiter *next;
 } making_waiter;
-/* Takes what is in spec. idem: as of the create, or NULL. */
+/* Starts a create. Takes what is in spec. idem: as in engine_create(), or NULL. */
 making *making_new(engine *e, const caller *c, sandbox_spec *spec, const idempotency *idem);
-/* One that is there already; takes the reference. */
+/* Wraps a sandbox that exists already. Takes ownership of the reference. */
 making *making_of(sandbox *sb);
 making *making_ref(making *m);
 void making_unref(making *m);
-bool making_ended(making *m); /* well or not */
-/* False: not yet. Else a reference, or a copy of why not. */
+bool making_ended(making *m); /* by success or failure */
+/* Returns false if the create has not ended. Else sets a reference, or a copy of the error. */
 bool making_look(making *m, sandbox **ret_sandbox, err **ret_failure);
-/* Its job is woken when it is done. */
+/* Wakes the waiter's job when the create ends. */
 void making_wait(making *m, making_waiter *w);
 void making_unwait(making *m, making_waiter *w);
-/* Nobody wants it any more, unless it is done already. */
+/* Cancels the create, as no caller wants its result. Does nothing if it has ended. */
 void making_leave(engine *e, making *m);
-/* The same, done or not: what was made goes, too. */
+/* The same, but deletes the sandbox if it was made already. */
 void making_drop(engine *e, making *m);

@@ -17,17 +17,17 @@ struct wait_ticket {
     char *request_id;
     const error_form *form;
     bool events;
-    request_hold *hold; /* whoever finishes gives it back */
+    request_hold *hold; /* released by wait_finish() */
     /* under the lock */
-    buf pending;         /* events not yet given to the relay */
-    bool finished, gone; /* there is an answer; nobody waits for it */
+    buf pending;         /* events that the relay has not got yet */
+    bool finished, gone; /* there is an answer; the caller has disconnected */
     err *failure;
     int status;
     json_t *body;
     bool replay;
     void (*over)(void *arg, bool early);
     void *over_arg;
-    /* the relay's alone */
+    /* used by the relay only */
     bool head_sent;
 };
 
@@ -84,7 +84,7 @@ static void last_event(wait_ticket *t, buf *events)
     CLEANUP(buf_done) buf data = {0};
     CLEANUP(json_decrefp)
     json_t *e = t->failure ? json_pack("{s:o}", "error", json_of_err(t->failure, t->request_id))
-                           : NULL; /* the same form as an error answer */
+                           : NULL; /* in the form of an error answer */
 
     json_write(&data, e ? e : t->body);
     sse_write(events, e ? "error" : "image", NULL, data.p, data.len);
@@ -120,7 +120,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     wait_ticket *t = ctx;
     LOCK_SCOPE(&t->lock);
 
-    /* A pull that fails at once is still an ordinary error answer. */
+    /* A pull that fails before its first event gets an ordinary error answer. */
     if (t->events && !(t->finished && t->failure && !t->head_sent))
         return answer_events(t, io);
     return t->finished ? answer_whole(t, io) : RELAY_WAIT;
