@@ -1,8 +1,8 @@
-/* One tools/call: waits for its sandbox, does the tool's work, tells how far it is, answers.
+/* One tools/call: waits for its sandbox, runs the tool, reports progress, answers.
  *
- * A job of the relay; no thread waits. The answer is one JSON document if it comes within a second
- * (or the peer takes nothing else), and a stream of events otherwise: peers and what is between
- * give up on answers whose head does not come. */
+ * A job of the relay; no thread waits. An answer within a second, or to a peer that accepts no
+ * stream, is one JSON document. Later answers are a stream of events, because clients and
+ * proxies time out when no head comes. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -14,10 +14,10 @@
 
 #define STREAM_AFTER_NS NS_PER_S
 #define PING_NS         (15 * NS_PER_S)
-#define TELL_NS         (NS_PER_S / 2) /* between two progresses, */
-#define TELL_ANYWAY_NS  (5 * NS_PER_S) /* also without news */
+#define TELL_NS         (NS_PER_S / 2) /* between two progress messages, */
+#define TELL_ANYWAY_NS  (5 * NS_PER_S) /* also without new output */
 
-/* ---- what a model is told of an error ---- */
+/* ---- errors for a model ---- */
 
 typedef struct advice {
     err_code code;
@@ -55,7 +55,7 @@ static json_t *failure_result(const mcp_call *c, const err *e)
                             e->message, e->cause ? ": " : "", str_or(e->cause, ""), remedy);
 
     json_object_set_new(data, "remedy", json_string(remedy));
-    /* Not as structuredContent: clients hold that to the schema of a success. */
+    /* Not as structuredContent, which clients validate against the schema of a success. */
     return json_pack("{s:[{s:s,s:o}],s:{s:o},s:b}", "content", "type", "text", "text",
                      fit_json(text, strlen(text)), "_meta", "dev.bothy/error", data, "isError", 1);
 }
@@ -122,7 +122,8 @@ static enum relay_next answer_done(mcp_call *c, relay_io *io)
                                    text, "structuredContent", c->data, "isError", 0));
 }
 
-/* A sandbox of the session's that has ended makes room for the next one. */
+/* Answers with an error. If the session's sandbox has ended, forgets it, so that
+ * the next call makes a new one. */
 static enum relay_next answer_failure(mcp_call *c, relay_io *io, err *failure)
 {
     CLEANUP(err_freep) err *e = failure;
@@ -247,7 +248,7 @@ static void on_start(void *ctx, relay_job *job)
         mcp_session_join(c->s, c);
 }
 
-/* *ret_done: the tool has its answer. */
+/* Does the next part of the work. Sets *ret_done when the tool has its answer. */
 static err *go_on(mcp_call *c, uint64_t now, bool *ret_done)
 {
     if (!c->sb && c->seat) {
@@ -284,15 +285,15 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     return done ? answer_done(c, io) : keep_waiting(c, io);
 }
 
-/* Clients of the older era over HTTP say when they do not want an answer any more: a connection
- * that ends is none. Of all others it is. */
+/* Returns whether a closed connection cancels the call. Clients of the older era over HTTP cancel
+ * with a message, so for them it does not. */
 static bool leaving_cancels(const mcp_call *c)
 {
     return c->modern || !c->announced;
 }
 
-/* What was to be the call's own goes with it, also if it is there already; and what was begun for a
- * session that ended meanwhile, which did not find it. */
+/* Deletes the sandbox of a call that never began: if it was made for this call alone, or if the
+ * session ended meanwhile and did not find it. */
 static void leave_seat(mcp_call *c)
 {
     if (c->tool->sandbox_at == SIZE_MAX || mcp_session_has_ended(c->s))
@@ -345,7 +346,7 @@ static void on_free(void *ctx)
 static const relay_ops CALL_OPS = {
     .kind = STREAM_OUTPUT, .start = on_start, .step = on_step, .free = on_free};
 
-/* ---- begin ---- */
+/* ---- start ---- */
 
 static const mcp_tool *tool_by_name(const char *name)
 {
@@ -380,7 +381,7 @@ static err *find_sandbox(mcp_call *c, request *rq)
                       "call: this connection has no session that would remember it.");
 }
 
-/* Arguments are checked before anything is made for them. */
+/* Prepares a call. The arguments are checked before a sandbox is made. */
 static err *prepare(mcp_call *c, request *rq)
 {
     const json_t *given = json_object_get(c->msg.params, "arguments");

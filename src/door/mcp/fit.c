@@ -9,7 +9,7 @@
 
 /* ---- text ---- */
 
-/* Bytes of the character at p, 0 if it is none. */
+/* Returns the length of the character at p, 0 if it is invalid. */
 static size_t character(const char *p, size_t n)
 {
     unsigned char c = (unsigned char)*p;
@@ -77,7 +77,7 @@ size_t fit_tail(const char *p, size_t n, size_t max)
 
 /* ---- streams ---- */
 
-/* Reads [from, to) up to the first hole; a hole at `from` is passed over. */
+/* Reads [from, to) up to the first hole; a hole at `from` is skipped. */
 static err *read_span(const fit_source *s, uint64_t from, uint64_t to, buf *b, uint64_t *ret_first)
 {
     uint64_t at = from;

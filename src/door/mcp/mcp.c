@@ -1,4 +1,4 @@
-/* Dispatch: who asks, which session, which method. */
+/* Dispatches requests of the MCP door: caller, session, method. */
 #include "door/mcp/mcp.h"
 
 #include <assert.h>
@@ -177,7 +177,7 @@ static void take_notification(const request *rq, mcp_session *s, const rpc_messa
 
 /* ---- HTTP ---- */
 
-/* A page of another site must not reach a server on this machine under a name of its own. */
+/* Refuses requests of web pages from other sites: their host name may resolve to this machine. */
 static err *check_origin(const request *rq)
 {
     static const char *const HERE[] = {"localhost", "127.0.0.1", "[::1]"};
@@ -212,7 +212,8 @@ static err *post(mcp *d, request *rq, response *rs)
 
     TRY(request_body(rq, BODY_MAX, &body));
     err *e = rpc_parse(body.p, body.len, &m);
-    if (!e && !(m.kind == RPC_REQUEST && m.version)) /* that era says it in its answer */
+    if (!e && !(m.kind == RPC_REQUEST &&
+                m.version)) /* in the newer era the answer reports a wrong version */
         e = check_version(rq);
     if (!e)
         e = mcp_session_find(d, rq, request_user(rq), &s);

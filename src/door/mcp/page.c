@@ -19,10 +19,10 @@ void page_done(page *p)
 
 static bool is_before(const page *p)
 {
-    return p->line < p->first; /* by bytes: never */
+    return p->line < p->first; /* in a part by bytes: never */
 }
 
-/* NULL: zeros. */
+/* Keeps bytes of the part, as far as there is room. bytes NULL: zeros. */
 static void keep(page *p, const char *bytes, uint64_t n)
 {
     size_t room = p->limit - p->bytes.len, take = n < room ? (size_t)n : room;
@@ -37,7 +37,7 @@ static void keep(page *p, const char *bytes, uint64_t n)
     p->full = p->bytes.len == p->limit;
 }
 
-/* No line ends in it. */
+/* Adds a hole. A hole has no line ends. */
 static void take_hole(page *p, uint64_t n)
 {
     if (is_before(p))
@@ -46,7 +46,7 @@ static void take_hole(page *p, uint64_t n)
         keep(p, NULL, n);
 }
 
-/* Skips to the first line that is wanted, and ends behind the last one. */
+/* Skips to the first requested line, and stops behind the last one. */
 static void take_lines(page *p, const char *bytes, size_t n)
 {
     for (size_t i = 0; i < n && !p->full;) {

@@ -7,7 +7,7 @@
 #include "door/mcp/fit.h"
 
 #define META_VERSION "io.modelcontextprotocol/protocolVersion"
-#define ID_MAX       256 /* bytes of one that is a string */
+#define ID_MAX       256 /* bytes of an id that is a string */
 
 static const char *const HANDSHAKES[] = {RPC_NEWEST, "2025-06-18", "2025-03-26", "2024-11-05"};
 
@@ -33,7 +33,7 @@ const char *rpc_agree(const char *asked)
     return RPC_NEWEST;
 }
 
-/* ---- in ---- */
+/* ---- parsing ---- */
 
 static err *invalid(const char *what)
 {
@@ -99,7 +99,7 @@ err *rpc_parse(const void *p, size_t n, rpc_message *ret_message)
     return take(ret_message);
 }
 
-/* ---- out ---- */
+/* ---- writing ---- */
 
 static json_t *envelope(const json_t *id)
 {

@@ -1,8 +1,8 @@
-/* JSON-RPC 2.0 as MCP uses it: one message in, messages out. Pure.
+/* JSON-RPC 2.0 as MCP uses it: parses one message, writes messages. Pure.
  *
- * Two eras of the protocol are spoken. In the older one (2024-11-05 to 2025-11-25) a client
- * initializes and may have a session; in the newer one (2026-07-28) every request says its version
- * in `_meta`, and there is no session. */
+ * The door supports two eras of the protocol. In the older one (2024-11-05 to 2025-11-25) a client
+ * initializes and may have a session. In the newer one (2026-07-28) every request names its version
+ * in `_meta`, and there are no sessions. */
 #pragma once
 
 #include <stdbool.h>
@@ -21,35 +21,37 @@
 #define RPC_CANCELLED (-32800)
 
 #define RPC_MODERN "2026-07-28"
-#define RPC_NEWEST "2025-11-25" /* of those with a handshake */
+#define RPC_NEWEST "2025-11-25" /* the newest version with a handshake */
 
 enum rpc_kind {
     RPC_REQUEST,
     RPC_NOTIFICATION,
-    RPC_RESPONSE, /* to what we never ask: taken and forgotten */
+    RPC_RESPONSE, /* to a request of the server, which sends none: ignored */
 };
 typedef struct rpc_message {
     enum rpc_kind kind;
-    json_t *root;         /* owns what follows */
+    json_t *root;         /* owns all members below */
     const json_t *id;     /* of a request: a string or an integer */
     const char *method;   /* NULL: a response */
     const json_t *params; /* an object, or NULL */
-    const char *version;  /* of its _meta: the newer era; NULL: the older one */
-    const json_t *token;  /* of progress: a string or an integer, or NULL: not wanted */
+    const char *version;  /* from its _meta: the newer era; NULL: the older one */
+    const json_t *token;  /* for progress: a string or an integer; NULL: not wanted */
 } rpc_message;
 void rpc_message_done(rpc_message *m);
 
-/* An error says which JSON-RPC code it has by rpc_code(). On an error ret_message may still have
- * the id that the answer is for. */
+/* Parses a message. rpc_code() gives the JSON-RPC code of an error. On an error ret_message may
+ * still have the id that the answer needs. */
 err *rpc_parse(const void *p, size_t n, rpc_message *ret_message) ERR_MUST;
 int rpc_code(const err *e);
-/* A version with a handshake that we know; any other one is answered with the newest. */
+/* Returns the requested version if it is a supported one with a
+ * handshake, else the newest of these. */
 const char *rpc_agree(const char *asked);
 bool rpc_knows(const char *version);
 
-/* Each appends one message without a line end; result, data and params are taken. id NULL: null. */
+/* Each appends one message without a line end, and takes ownership of result,
+ * data and params. id NULL: null. */
 void rpc_result(buf *out, const json_t *id, json_t *result);
 void rpc_error(buf *out, const json_t *id, int code, const char *message, json_t *data);
 void rpc_notify(buf *out, const char *method, json_t *params);
-/* One of our errors, with all that it says as data. */
+/* Appends a bothy error, with all its members as data. */
 void rpc_failure(buf *out, const json_t *id, const err *e, const char *request_id);

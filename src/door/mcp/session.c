@@ -1,29 +1,29 @@
-/* Sessions of clients: a name, the sandbox that goes with it, the calls under way.
+/* Sessions of clients: a name, its sandbox, its running calls.
  *
- * They are in memory only. What outlives us is the sandbox, which has its session as a label: a
- * session that we do not know is one of ours if such a sandbox is there. */
+ * Sessions are in memory only. Their sandboxes outlive bothyd, and carry the session as a label: an
+ * unknown session id is accepted if such a sandbox exists. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/id.h"
 #include "door/mcp/internal.h"
 
-#define LIST_MAX   100  /* sandboxes at a time */
-#define KNOWN_MAX  4096 /* known at a time; then the owner of most of them loses its oldest */
+#define LIST_MAX   100  /* sandboxes that are listed at a time */
+#define KNOWN_MAX  4096 /* sessions known at a time; beyond it the owner of most loses its oldest */
 #define NAME_BYTES 64
-#define LEFT_MAX   32 /* clients that have left a named sandbox, remembered */
+#define LEFT_MAX   32 /* remembered clients that have left a named sandbox */
 
 struct mcp_session {
     _Atomic unsigned refs;
     mcp *door;
     enum mcp_session_kind kind;
     char *key, *owner, *id;
-    pthread_mutex_t seating; /* who looks for a seat: of calls that come at the same time the first
-                                finds or begins it. Before `lock`; in threads of requests only */
+    pthread_mutex_t seating; /* held to look for the session's sandbox: of concurrent calls the
+                                first finds or creates it. Before `lock`; request threads only */
     pthread_mutex_t lock;
     making *seat;
     bool ended;
-    char left[LEFT_MAX][MCP_ID_LEN + 1]; /* ids of ours whose client has ended, a ring */
+    char left[LEFT_MAX][MCP_ID_LEN + 1]; /* issued ids whose client has ended, a ring */
     unsigned nleft;
     mcp_call *calls;
     _Atomic uint64_t used_ns;
@@ -121,7 +121,7 @@ static void session_make_room_locked(mcp *d)
         mcp_session_unref(session_take_locked(d, oldest->key));
 }
 
-/* The one of this key, made if there is none. */
+/* Returns the session of this key, made if there is none. */
 static mcp_session *put(mcp *d, enum mcp_session_kind kind, const char *owner, const char *id)
 {
     CLEANUP(freep) char *key = key_of(kind, owner, id);
@@ -148,9 +148,10 @@ static mcp_session *get(mcp *d, enum mcp_session_kind kind, const char *owner, c
     return s ? ref(s) : NULL;
 }
 
-/* ---- its sandboxes ---- */
+/* ---- the session's sandboxes ---- */
 
-/* Of the caller's own: an administrator sees everybody's, and anybody may set the label. */
+/* Lists the session's sandboxes among the caller's own: an administrator sees those of all owners,
+ * and any owner may set the label. */
 static err *list_own(mcp *d, const caller *c, const char *id, sandbox_view **ret_views,
                      size_t *ret_n)
 {
@@ -164,7 +165,7 @@ static err *list_own(mcp *d, const caller *c, const char *id, sandbox_view **ret
     return e;
 }
 
-/* The newest of a session's sandboxes that live, as what it sits on; NULL: there is none. */
+/* Finds the newest live sandbox of a session; *ret_seat is NULL if there is none. */
 static err *find_own(mcp *d, const caller *c, const char *id, making **ret_seat)
 {
     CLEANUP(freep) sandbox_view *views = NULL;
@@ -184,7 +185,7 @@ static err *find_own(mcp *d, const caller *c, const char *id, making **ret_seat)
     return NULL;
 }
 
-/* ---- begin and find ---- */
+/* ---- making and finding sessions ---- */
 
 mcp_session *mcp_session_issue(mcp *d, const caller *c)
 {
@@ -225,7 +226,7 @@ static bool has_left_locked(const mcp_session *s, const char *client)
     return false;
 }
 
-/* The sandbox stays, the id that a client had for it does not. */
+/* Remembers that a client's issued id has ended. The named sandbox stays. */
 static void leave(mcp_session *s, const char *issued)
 {
     LOCK_SCOPE(&s->lock);
@@ -291,9 +292,9 @@ char *mcp_session_label(const mcp_session *s)
     return s && s->kind != MCP_NAMED ? str_printf(MCP_SESSION_LABEL "=%s", s->id) : NULL;
 }
 
-/* ---- the seat ---- */
+/* ---- the session's sandbox (its seat) ---- */
 
-/* Where one is to be found that nobody here has made. */
+/* Finds an existing sandbox for a session that has none in memory. */
 static err *find_seat(mcp_session *s, const caller *c, making **ret_seat)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -314,7 +315,8 @@ static making *seat_of(mcp_session *s)
     return s->seat ? making_ref(s->seat) : NULL;
 }
 
-/* A create may have taken the seat meanwhile: then that is it. */
+/* Makes `mine` the session's sandbox, unless a create has set another
+ * meanwhile. Returns the session's. */
 static making *sit(mcp_session *s, making *mine)
 {
     LOCK_SCOPE(&s->lock);
@@ -331,7 +333,8 @@ static bool has_failed(making *m)
     return making_look(m, &sb, &e) && e;
 }
 
-/* The one that is there; else one is begun, if fill() says how; else NULL. */
+/* Finds the session's sandbox. If there is none, starts a create as fill()
+ * says; without fill() sets NULL. */
 static err *find_or_begin(mcp_session *s, const caller *c,
                           err *(*fill)(request *rq, sandbox_spec *ret_spec), request *rq,
                           making **ret_seat)
@@ -444,7 +447,8 @@ bool mcp_session_has_ended(mcp_session *s)
     return s->ended;
 }
 
-/* Some of them; *ret_n says how many there were. The first failure is told. */
+/* Deletes one list of the session's sandboxes; *ret_n: how many there
+ * were. Returns the first error. */
 static err *end_some(mcp_session *s, const caller *c, size_t *ret_n)
 {
     CLEANUP(freep) sandbox_view *views = NULL;
@@ -466,7 +470,7 @@ static err *end_some(mcp_session *s, const caller *c, size_t *ret_n)
     return first;
 }
 
-/* Calls that come from here on, by who has found it before, are cancelled as they join. */
+/* Forgets a session. Calls of threads that found it before are cancelled when they join. */
 static void forget(mcp_session *s)
 {
     mcp *d = s->door;
@@ -479,7 +483,8 @@ static void forget(mcp_session *s)
     s->ended = true;
 }
 
-/* What has a name is found by it: who comes next is not told of one that went before. */
+/* Forgets a named session's sandbox: the next client finds it by its name, so that it gets no
+ * error about one that has ended. */
 static void look_again(mcp_session *s)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;

@@ -1,4 +1,4 @@
-/* code_run. */
+/* The tool code_run. */
 #include <string.h>
 
 #include "api/mcp.h"

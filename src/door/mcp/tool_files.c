@@ -1,4 +1,4 @@
-/* read, write, edit, list, search: verbs of the kit, a record at a time. */
+/* The tools read, write, edit, list and search: file verbs of the kit, a record at a time. */
 #include <string.h>
 #include <sys/stat.h>
 
@@ -7,16 +7,16 @@
 #include "door/mcp/internal.h"
 #include "door/mcp/page.h"
 
-#define EDIT_MAX (768u << 10) /* so that it goes to the kit at once: nobody waits here */
+#define EDIT_MAX (768u << 10) /* goes to the kit at once, as relay threads must not wait */
 #define SHOW_MAX (48u << 10)  /* bytes of a list */
-#define RECORDS  512          /* a step; what is said inside may go on for ever */
+#define RECORDS  512          /* in a step, as the kit may send records without end */
 
-/* What one verb gathers. */
+/* State of one file verb. */
 typedef struct work {
     page page;
     bool unsized, full;
     struct kit_entry entry;
-    uint64_t size; /* of what is written */
+    uint64_t size; /* of the written file */
     json_t *list;
     buf name; /* of the last entry */
     uint64_t replaced;
@@ -42,7 +42,7 @@ static work *work_of(mcp_call *c)
     return c->own;
 }
 
-/* Gives each record to `take` until it has enough or they are over. */
+/* Gives each record to `take` until the part is full or the records end. */
 static err *each_record(mcp_call *c, uint64_t now, err *(*take)(mcp_call *c, const kit_record *r),
                         bool *ret_over, bool *ret_more)
 {
@@ -64,7 +64,7 @@ static err *each_record(mcp_call *c, uint64_t now, err *(*take)(mcp_call *c, con
     }
     *ret_over = *ret_more = w->full;
     if (!w->full)
-        mcp_call_wake(c); /* once more, after others */
+        mcp_call_wake(c); /* continue after other jobs had their turn */
     return NULL;
 }
 
@@ -90,7 +90,7 @@ err *tool_read_begin(mcp_call *c)
     return mcp_call_kit(c, &rq, in->user);
 }
 
-/* Also of an edit. */
+/* Takes a record of a read, for read and edit. */
 static void take_piece(work *w, const kit_record *r)
 {
     if (r->type == KIT_ENTRY) {
@@ -101,7 +101,7 @@ static void take_piece(work *w, const kit_record *r)
         page_take(&w->page, r->offset, r->bytes, r->bytes_len);
 }
 
-/* Nobody sends the hole at a file's end. */
+/* Adds the hole at a file's end, for which no record comes. */
 static void take_end(work *w)
 {
     if (!w->unsized)
@@ -169,7 +169,7 @@ static err *no_room(void *arg, int fd, int ms)
     return err_new(ERR_UNAVAILABLE, "the sandbox does not take the file");
 }
 
-/* All at once: within what a kit may leave unread. */
+/* Sends a file at once: it fits into what a kit may leave unread. */
 static err *send_file(mcp_call *c, const char *path, const char *user, uint32_t mode, const char *p,
                       size_t n)
 {

@@ -1,4 +1,4 @@
-/* run, session_run, output. */
+/* The tools run, session_run and output. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,14 +8,15 @@
 #include "door/mcp/fit.h"
 #include "door/mcp/internal.h"
 
-/* What of a stream is shown: more of the end, where builds and tests say what went wrong. */
+/* Bytes of a stream that are shown. The tail is larger: there builds
+ * and tests say what went wrong. */
 #define OUT_HEAD 8192
 #define OUT_TAIL 16384
 #define ERR_HEAD 2048
 #define ERR_TAIL 8192
-#define LAST     160              /* bytes of a last line that are looked at */
-#define EARLY_NS (20 * NS_PER_MS) /* until then a program that cannot be run has said so */
-#define START_NS (10 * NS_PER_S)  /* a shell that says nothing for so long is told as it is */
+#define LAST     160              /* bytes of output that are searched for the last line */
+#define EARLY_NS (20 * NS_PER_MS) /* by then a program that cannot be run has failed */
+#define START_NS (10 * NS_PER_S)  /* time limit for a shell to start */
 
 /* ---- streams as text ---- */
 
@@ -40,8 +41,8 @@ static err *read_err(void *arg, uint64_t offset, void *p, size_t max, size_t *re
     return read_exec(arg, offset, p, max, ret_n, ret_gap_to, 2);
 }
 
-/* How a model asks for what it is not shown. With the sandbox: another one has such numbers, too.
- */
+/* Returns the call that reads the rest of a stream. It names the sandbox, as ids of execs and
+ * sessions are unique only within one. */
 static char *rest_call(const mcp_call *c, const char *stream)
 {
     const char *sb = sandbox_id(c->sb);
@@ -69,7 +70,7 @@ static err *put_stream(mcp_call *c, int stream, uint64_t length, buf *out, bool 
     return NULL;
 }
 
-/* Both streams, in the text and apart in the data. */
+/* Puts both streams into the text, and separately into the data. */
 static err *put_streams(mcp_call *c, const uint64_t length[2])
 {
     CLEANUP(buf_done) buf out = {0}, errors = {0};
@@ -136,7 +137,7 @@ void tool_run_stop(mcp_call *c)
         err_drop(exec_signal(c->x, SIGKILL, SP_TO_TREE), "mcp");
 }
 
-/* The last line of output that is whole. */
+/* Copies the last complete line of output. */
 static size_t last_line(mcp_call *c, uint64_t length, char line[LAST])
 {
     uint64_t gap = 0, from = length > LAST ? length - LAST : 0;
@@ -174,7 +175,7 @@ static const char *plural(uint64_t n)
     return n == 1 ? "" : "s";
 }
 
-/* The first line of what a model reads. */
+/* Puts the first line that a model reads. */
 static void put_end(mcp_call *c, const exec_state *st, double seconds)
 {
     const exec_end *end = &st->end;
@@ -224,7 +225,7 @@ static err *answer_background(mcp_call *c, const exec_state *st)
     return NULL;
 }
 
-/* Far enough that a program which cannot be run would have said so. */
+/* Returns true if a program that cannot be run would have failed by now. */
 static bool is_under_way(mcp_call *c, const exec_state *st, uint64_t now)
 {
     if (!st->started)
@@ -256,7 +257,7 @@ err *tool_run_poll(mcp_call *c, uint64_t now, bool *ret_done)
 
 /* ---- session_run ---- */
 
-/* The session of that name, begun if there is none that lives. */
+/* Finds the live session of that name, or makes one. */
 static err *find_session(mcp_call *c, const char *name)
 {
     const idempotency none = {0};
@@ -282,7 +283,7 @@ err *tool_session_begin(mcp_call *c)
     const mcp_session_run *in = c->args;
     err *e = find_session(c, in->session);
 
-    if (e && e->code == ERR_CONFLICT) { /* another call has just begun it */
+    if (e && e->code == ERR_CONFLICT) { /* another call has just made it */
         err_free(e);
         e = find_session(c, in->session);
     }
@@ -305,7 +306,8 @@ void tool_session_stop(mcp_call *c)
     err_drop(e, "mcp");
 }
 
-/* A shell that ended without a word was none. */
+/* Returns why the shell cannot run a command; NULL while it may still start. A shell that
+ * ended without output does not work. */
 static err *no_shell(mcp_call *c, uint64_t now)
 {
     CLEANUP(session_state_done) session_state st = {0};
@@ -318,7 +320,8 @@ static err *no_shell(mcp_call *c, uint64_t now)
         return err_remedy(err_new(ERR_EXEC_FAILED, "the image has no shell that works"),
                           "Use run with argv, or an image that has bash or sh.");
     if (st.life != SESSION_STARTING) {
-        c->since = 0; /* another command runs: its end wakes us, and may start a shell again */
+        /* another command runs: its end wakes the call, and may start a shell again */
+        c->since = 0;
         return NULL;
     }
     if (!c->since)
@@ -327,7 +330,7 @@ static err *no_shell(mcp_call *c, uint64_t now)
     return now >= c->wake_at ? err_new(ERR_TIMEOUT, "the shell does not start") : NULL;
 }
 
-/* False: it is not its turn yet. */
+/* Tries to begin the command. *ret_runs is false while it is not its turn. */
 static err *try_command(mcp_call *c, uint64_t now, bool *ret_runs)
 {
     const mcp_session_run *in = c->args;
@@ -367,7 +370,7 @@ static void put_command_data(mcp_call *c, const command_state *st)
         json_object_set_new(c->data, "cwd", fit_json(st->cwd, strlen(st->cwd)));
 }
 
-/* What the next command finds, where a model might think otherwise. */
+/* Returns what state the next command finds, where a model might expect another. */
 static const char *kept_after(const command_state *st)
 {
     if (st->kind == COMMAND_EXITED)
@@ -532,7 +535,7 @@ err *tool_output_poll(mcp_call *c, uint64_t now, bool *ret_done)
     progress p;
     uint64_t at = 0;
 
-    /* State before bytes: an end seen here means that all of them can be read. */
+    /* The state is read before the bytes: if it shows the end, all bytes can be read. */
     TRY(look(c, stream, &p));
     c->wake_at = c->began + in->wait_ms * NS_PER_MS;
     if (!p.ended && p.length <= in->offset && now < c->wake_at)

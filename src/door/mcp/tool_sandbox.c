@@ -1,4 +1,4 @@
-/* The tools' table; create and delete. */
+/* The table of tools, and the tools create and delete. */
 #include "api/mcp.h"
 #include "door/mcp/internal.h"
 
@@ -83,7 +83,7 @@ err *mcp_spec_of_url(request *rq, sandbox_spec *ret_spec)
     return NULL;
 }
 
-/* As long as this door wants it, unless the key allows less. */
+/* Returns the ttl of this door's sandboxes, or the key's limit if that is less. */
 static uint64_t ttl_of(const mcp *d, const caller *c)
 {
     uint64_t max = c->quota.ttl_ms || c->role == CALLER_ADMIN ? c->quota.ttl_ms : d->o.max_ttl_ms;
@@ -148,7 +148,7 @@ err *tool_create_begin(mcp_call *c)
 
 /* ---- delete ---- */
 
-/* A delete waits for a commit. */
+/* Deletes the sandbox in the request's thread, because a delete waits for a commit. */
 err *tool_delete_prepare(mcp_call *c)
 {
     err *failure = NULL;

@@ -15,7 +15,7 @@ static json_t *schema_of(const json_t *doc, const json_t *tool, const char *whic
     return json_deep_copy(json_object_get(all, json_str(tool, which)));
 }
 
-/* Where a connection has no session there is nothing that a call without `sandbox` could mean. */
+/* Makes `sandbox` required, because a connection without a session has no default for it. */
 static void require_sandbox(json_t *schema)
 {
     if (!json_object_get(json_object_get(schema, "properties"), "sandbox"))
