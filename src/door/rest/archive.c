@@ -1,8 +1,8 @@
-/* Trees as archives: GET and PUT .../files/archive.
+/* Directory trees as archives: GET and PUT .../files/archive.
  *
- * Between bothyd and the kit runs an entry stream; tar and zip are made and read here. A download
- * is a relay job. An upload holds its request's thread while the body comes, and waits for the
- * kit's last word without one. */
+ * bothyd and the kit exchange an entry stream; tar and zip are written and parsed here. A download
+ * is a relay job. An upload holds its request's thread while the body comes, and then waits for the
+ * kit's end record without a thread. */
 #include "wire/archive.h"
 
 #include <string.h>
@@ -13,31 +13,31 @@
 #include "door/rest/files.h"
 
 #define STEP_BYTES   (64u * 1024)
-#define STEP_RECORDS 512u          /* what is said inside may go on for ever and become nothing */
-#define STEP_WORK    (256u * 1024) /* bytes that are compressed, whatever becomes of them */
-#define BATCH        (256u * 1024) /* records that go to the kit at a time */
-#define LISTED_MAX   100           /* entries left out that are named */
-#define TAIL_MAX     (1u << 20)    /* of padding behind an archive */
+#define STEP_RECORDS 512u          /* records may come without end and produce no output */
+#define STEP_WORK    (256u * 1024) /* bytes to compress in a step, even if they produce no output */
+#define BATCH        (256u * 1024) /* bytes of records that go to the kit at a time */
+#define LISTED_MAX   100           /* left-out entries that are named in the answer */
+#define TAIL_MAX     (1u << 20)    /* bytes of padding behind an archive */
 
 static const char *query_find(void *arg, const char *name)
 {
     return request_query(arg, name);
 }
 
-/* ---- out ---- */
+/* ---- downloads ---- */
 
 typedef struct packing {
     kit_call *call;
     archive_out *out;
-    buf made; /* of the archive, not yet sent */
+    buf made; /* archive bytes that are not sent yet */
     request_hold *memory;
     kit_record record;
-    bool again; /* the record has more to give */
-    bool over;  /* it is the last */
+    bool again; /* the record has more output to give */
+    bool over;  /* it is the last record */
     bool head_sent;
-    bool notes;        /* what could not be read is told behind the archive, too */
-    uint64_t left_out; /* raw: told by the shell */
-    bool raw;          /* no kit: DATA are the bytes of a tar */
+    bool notes;        /* the number of unreadable entries also follows the archive */
+    uint64_t left_out; /* raw: as counted by the shell */
+    bool raw;          /* no kit: DATA records are the bytes of a tar */
     const char *type;
     char *request_id;
 } packing;
@@ -64,8 +64,8 @@ static void packing_free(void *ctx)
     free(p);
 }
 
-/* A failure before the first byte is an answer; after it the connection breaks, so that nobody
- * takes a part for the whole. */
+/* Ends a failed download. Before the first byte an error is sent; after it the connection is cut,
+ * so that the client does not take a part for the whole. */
 static enum relay_next packing_fail(packing *p, relay_io *io, err *owned)
 {
     CLEANUP(err_freep) err *e = owned;
@@ -93,7 +93,7 @@ static void packing_send(packing *p, relay_io *io)
     buf_clear(&p->made);
 }
 
-/* The last chunk, with how many entries are not in the archive. */
+/* Sends the last chunk, with the number of entries that are not in the archive. */
 static enum relay_next packing_end(packing *p, relay_io *io)
 {
     unsigned long long unread = p->left_out + archive_out_unread(p->out);
@@ -204,17 +204,17 @@ err *rest_archive_get(request *rq, response *rs)
     return NULL;
 }
 
-/* ---- in ---- */
+/* ---- uploads ---- */
 
 typedef struct unpacking {
     kit_call *call;
-    request *rq; /* while the body comes */
+    request *rq; /* only while the body comes */
     request_hold *memory;
     buf batch;
-    archive_out *tar; /* no kit: the image's tar gets one */
-    bool skips;       /* the entry under way */
+    archive_out *tar; /* no kit: the image's tar gets this one */
+    bool skips;       /* the current entry is skipped */
     uint64_t entries, bytes, left_out;
-    json_t *listed; /* of them, the first ones */
+    json_t *listed; /* the first left-out entries */
     char *request_id;
 } unpacking;
 
@@ -244,7 +244,8 @@ static void note_left_out(unpacking *u, const kit_record *r)
         json_array_append_new(u->listed, view_file_error(r));
 }
 
-/* What the kit has said meanwhile; a failure of its ends the upload. KIT_RECORD: there is more. */
+/* Takes the kit's records so far; an error of the kit ends the upload. KIT_RECORD: more may
+ * follow. */
 static err *take_answers(unpacking *u, uint64_t now, enum kit_next *ret_next, kit_record *ret_last)
 {
     for (unsigned n = 0; n < STEP_RECORDS; n++) {
@@ -267,13 +268,14 @@ static err *flush(unpacking *u, bool last)
     return last ? NULL : take_answers(u, now_mono_ns(), &next, &r);
 }
 
-/* No user of a sandbox can make one; its tar would fail for all of the archive. */
+/* Returns whether the entry is a device. No user of a sandbox can make one, and the image's tar
+ * would fail for the whole archive. */
 static bool is_device(const kit_record *r)
 {
     return S_ISCHR(r->entry.mode) || S_ISBLK(r->entry.mode);
 }
 
-/* Into a tar again, with names that are checked and of the one form that every tar reads. */
+/* Writes a record as tar again, with checked names and in the one form that every tar reads. */
 static err *to_tar(unpacking *u, const kit_record *r)
 {
     bool again = true;
@@ -316,7 +318,7 @@ static err *on_read(void *arg, void *p, size_t max, size_t *ret_n)
     return request_body_read(((unpacking *)arg)->rq, p, max, ret_n);
 }
 
-/* The window of a zstd stream is the sender's choice: it is counted as his. */
+/* Reserves memory for a zstd stream. The sender chooses its window, so the sender pays for it. */
 static err *on_packed(void *arg, const char *by)
 {
     unpacking *u = arg;
@@ -324,7 +326,7 @@ static err *on_packed(void *arg, const char *by)
     return str_eq(by, "zstd") ? request_hold_new(u->rq, ARCHIVE_IN_MEMORY, &u->memory) : NULL;
 }
 
-/* Zeros behind a tar's end, so that the connection can be used again. */
+/* Reads the zeros behind a tar's end, so that the connection can be reused. */
 static err *drop_tail(request *rq)
 {
     char skipped[4096];

@@ -1,8 +1,9 @@
-/* A WebSocket to one command: its output from an offset, then live; its input; control messages.
+/* A WebSocket to one command: its output from an offset and then live, its input, control messages.
  *
- * One relay job per connection. Output is read from the spool by offset, so that whoever comes back
- * goes on where it was. Input goes to the command as it comes, also while the peer takes no output;
- * what the command cannot take yet waits here, a message at most, and the peer is not read. */
+ * One relay job per connection. Output is read from the spool by offset, so that a client
+ * that reconnects continues where it was. Input goes to the command as it comes, also while
+ * the peer takes no output. At most one message waits if the command's buffer is full;
+ * meanwhile the peer is not read. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,10 +17,10 @@
 #define MESSAGE_MAX (64 * 1024)
 #define CHUNK       (16 * 1024)
 #define STEP_BYTES  (64 * 1024)
-#define SAID_MAX    (16 * 1024)       /* answers to control messages that wait */
-#define MEMORY      (2 * MESSAGE_MAX) /* of one connection, at most, besides the output */
+#define SAID_MAX    (16 * 1024)       /* bytes of answers to control messages that wait */
+#define MEMORY      (2 * MESSAGE_MAX) /* of one connection at most, without the output */
 #define EARLY_NS    (20 * NS_PER_MS)  /* as in follow.c: time for a start to fail */
-#define LINGER_NS   (2 * NS_PER_S)    /* for the peer's close, after ours */
+#define LINGER_NS   (2 * NS_PER_S)    /* for the peer's close frame, after bothyd's */
 
 enum { /* first byte of a message */
     KIND_IN,
@@ -36,14 +37,14 @@ typedef struct attach {
     exec_hold *hold[3]; /* by stream */
     request_hold *memory;
     uint64_t at[3]; /* by stream: the next byte to send */
-    buf lines;      /* of the head */
-    buf pending;    /* input the command has no room for */
+    buf lines;      /* for the response head */
+    buf pending;    /* input that the command has no room for */
     buf said;       /* frames that answer control messages */
     char *request_id;
     uint64_t forked, close_by;
     bool is_new, begun, refused;
-    bool eof;  /* input ends behind what is pending */
-    bool uses; /* it keeps the sandbox from being idle */
+    bool eof;  /* input ends behind `pending` */
+    bool uses; /* it counts as activity of the sandbox */
 } attach;
 
 /* ---- input ---- */
@@ -63,7 +64,7 @@ static void say(attach *a, buf *out, json_t *owned)
     ws_put(a->ws, out, &HEAD, 1, text.p, text.len);
 }
 
-/* Something the peer sent had no effect. */
+/* Reports that a message of the peer had no effect. */
 static void complain(attach *a, err *e)
 {
     if (e)
@@ -71,7 +72,7 @@ static void complain(attach *a, err *e)
     err_free(e);
 }
 
-/* Input that cannot be taken any more is told once, and dropped from then on. */
+/* Reports once that input is no longer accepted; later input is dropped. */
 static void refuse_input(attach *a, err *e)
 {
     if (!a->refused)
@@ -84,7 +85,7 @@ static void refuse_input(attach *a, err *e)
     buf_done(&a->pending);
 }
 
-/* Gives the command what it has room for. */
+/* Gives the command as much input as it has room for. */
 static void feed(attach *a)
 {
     size_t done = 0;
@@ -213,7 +214,7 @@ enum pour {
     POUR_FAILED
 };
 
-/* Takes what one stream has, up to its limit, while the step has room. */
+/* Sends what one stream has, up to its limit, while the step has room. */
 static enum pour pour(attach *a, buf *out, int stream, uint64_t limit)
 {
     char chunk[CHUNK];
@@ -270,7 +271,7 @@ static void say_end(attach *a, relay_io *io, const exec_state *st)
     a->close_by = io->now + LINGER_NS;
 }
 
-/* Has the start succeeded, as far as can be told so soon? */
+/* Returns whether the start has succeeded, as far as that is known so early. */
 static bool is_due(attach *a, relay_io *io, const exec_state *st)
 {
     if (!a->is_new || st->end.how != EXEC_RUNNING)
@@ -283,7 +284,8 @@ static bool is_due(attach *a, relay_io *io, const exec_state *st)
     return st->length[0] || st->length[1] || io->now >= io->wake_at;
 }
 
-/* Our close has been sent: the peer's is waited for, or it would lose what it has not read yet. */
+/* Waits for the peer's close frame after bothyd's was sent. Otherwise the
+ * peer would lose unread output. */
 static enum relay_next step_closing(attach *a, relay_io *io)
 {
     ws_flush(a->ws, io->out);
@@ -302,7 +304,7 @@ static enum relay_next step_open(attach *a, relay_io *io, const exec_state *st)
     feed(a);
     buf_append(io->out, a->said.p, a->said.len);
     buf_done(&a->said);
-    ws_flush(a->ws, io->out); /* before has_enough() looks */
+    ws_flush(a->ws, io->out); /* before has_enough() checks */
     enum pour got = pour_both(a, io->out, st);
     if (got == POUR_FAILED) {
         ws_close(a->ws, WS_INTERNAL, "the output cannot be read");
@@ -327,11 +329,11 @@ static enum relay_next on_step(void *ctx, relay_io *io)
 
     if (io->stalled)
         return RELAY_CLOSE;
-    /* State before bytes: an end seen here means every byte of it can be read below. */
+    /* The state is read before the bytes: if it shows the end, all bytes can be read below. */
     exec_get(a->x, &st);
     if (!a->begun) {
         if (!is_due(a, io, &st)) {
-            io->full = true; /* nobody to give it to yet */
+            io->full = true; /* take no input before the command has begun */
             return RELAY_WAIT;
         }
         CLEANUP(err_freep) err *failure = a->is_new ? exec_end_error(&st.end) : NULL;
@@ -344,7 +346,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     return ws_is_closing(a->ws) ? step_closing(a, io) : step_open(a, io, &st);
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 static void on_news(void *arg)
 {

@@ -1,4 +1,4 @@
-/* GET /v1/backup: made by the request's thread, sent by the relay. */
+/* GET /v1/backup: the request's thread makes the copy, the relay sends it. */
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,7 +31,8 @@ static enum relay_next on_step(void *ctx, relay_io *io)
                                               .request_id = j->request_id});
     ssize_t n = pread(j->fd, part, sizeof part, j->at);
     if (n <= 0)
-        return RELAY_CLOSE; /* shorter than its length: the peer sees that */
+        /* the file is shorter than the promised length, which the peer notices */
+        return RELAY_CLOSE;
     buf_append(io->out, part, (size_t)n);
     j->at += n;
     if (j->at < j->size)

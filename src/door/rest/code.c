@@ -1,4 +1,4 @@
-/* /v1/code-run: a snippet, its output, nothing left. */
+/* /v1/code-run: runs a snippet in a sandbox of its own, and answers with its output. */
 #include "door/shared/code.h"
 
 #include "api/openapi.h"
@@ -27,7 +27,7 @@ static void on_free(void *ctx)
     free(j);
 }
 
-/* The first part of a stream; what is beyond it was for nobody. */
+/* Reads the first part of a stream; the rest is discarded. */
 static err *read_stream(code_run *r, int stream, uint64_t length, buf *out)
 {
     while (out->len < length && out->len < CODE_OUTPUT_MAX) {

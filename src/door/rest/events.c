@@ -1,8 +1,8 @@
-/* /v1/events: a page, or a stream that goes on.
+/* /v1/events: a page, or a continuing stream.
  *
- * A stream holds a number and nothing else; each step reads what is committed behind it. Steps that
- * the store's commits wake are at least a moment apart, which is longer the more streams there are:
- * for all of them together a busy node reads some thousand times a second and no more. */
+ * A stream holds only a sequence number; each step reads the events committed after it. Steps woken
+ * by commits are at least a moment apart, and the moment grows with the number of streams: all
+ * streams together read a busy node's store a few thousand times a second at most. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,12 +15,12 @@
 
 #define STEP_EVENTS 64
 #define MOMENT_NS   (20 * NS_PER_MS)
-#define SHARE_NS    (NS_PER_MS / 5) /* a moment is at least so long for each stream */
+#define SHARE_NS    (NS_PER_MS / 5) /* the moment is at least so long for each stream */
 #define PING_NS     (15 * NS_PER_S)
 
 typedef struct events_ask {
     event_filter filter;
-    uint64_t gap; /* the last number that has been forgotten; 0: none that was asked for */
+    uint64_t gap; /* the last forgotten number; 0: none of the requested ones is forgotten */
 } events_ask;
 
 static const char *query_find(void *arg, const char *name)
@@ -35,7 +35,7 @@ static void collect_type(void *arg, const char *name, const char *value)
             *(unsigned *)arg |= 1u << i;
 }
 
-/* The decoder sees the first only. */
+/* Checks every `type`: the decoder sees only the first. */
 static void check_type(void *arg, const char *name, const char *value)
 {
     unsigned known = 0;
@@ -50,7 +50,7 @@ static err *read_after(request *rq, const char *after, uint64_t *ret_after)
     const char *last = request_header(rq, "Last-Event-ID");
 
     *ret_after = 0;
-    if (last) /* what the stream has told goes before where it was begun */
+    if (last) /* the last event that the client has precedes `after` */
         after = last;
     if (str_eq(after, "now"))
         *ret_after = engine_event_last(rest_engine(rq));
@@ -165,10 +165,10 @@ static void put_head(stream *s, relay_io *io, buf *out)
         put_json(out, "gap", json_string_value(to),
                  json_pack("{s:o,s:O}", "from", number_text(s->filter.after), "to", to));
     }
-    sse_write_comment(out, "events"); /* the head is told at once, also before the first */
+    sse_write_comment(out, "events"); /* sends the head at once, before the first event */
 }
 
-/* What is committed behind the number, a few at a time. */
+/* Appends a few of the events committed after the stream's number. */
 static err *put_events(stream *s, buf *out, bool *ret_more)
 {
     CLEANUP(freep) event_row *rows = NULL;
@@ -208,7 +208,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     if (news && !soon) {
         s->looked_ns = io->now;
         err *failure = put_events(s, &out, &more);
-        if (failure) { /* the stream ends without a word; it is taken up by its number */
+        if (failure) { /* the stream ends silently; the client continues it by its number */
             err_drop(failure, "events");
             return RELAY_CLOSE;
         }

@@ -1,4 +1,4 @@
-/* …/files: handlers, and answers that come once. */
+/* …/files: the handlers, and single answers. */
 #include "door/rest/files.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ void rest_files_done(void *own)
     free(v);
 }
 
-/* Starts the verb; ret_own (or NULL): what the form wants to know besides. */
+/* Starts the verb. ret_job (or NULL) lets the handler set more members. */
 static err *start(request *rq, response *rs, const file_form *form, const kit_request *q,
                   const char *user, file_job **ret_job)
 {
@@ -40,7 +40,7 @@ static err *start(request *rq, response *rs, const file_form *form, const kit_re
     return NULL;
 }
 
-/* ---- answers that come once ---- */
+/* ---- single answers ---- */
 
 static enum file_go once_record(file_job *f, relay_io *io, const kit_record *r)
 {
@@ -123,8 +123,8 @@ err *rest_file_remove(request *rq, response *rs)
 
 /* ---- write ---- */
 
-/* The body as DATA. A kit that has ended early is answered for by the relay; the rest of the body
- * is nobody's. */
+/* Sends the body as DATA. If the kit has ended early, the relay answers, and
+ * the rest of the body is not read. */
 static err *send_body(request *rq, kit_call *k)
 {
     CLEANUP(freep) char *chunk = xmalloc(KIT_DATA_MAX);
@@ -162,7 +162,7 @@ err *rest_file_write(request *rq, response *rs)
 
 /* ---- read ---- */
 
-/* What the file is, beside its bytes. */
+/* Returns the header line with the file's metadata. */
 static char *read_lines(const file_job *f, const kit_record *r)
 {
     CLEANUP(json_decrefp) json_t *o = view_file(r, "", 0);

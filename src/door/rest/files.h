@@ -1,13 +1,13 @@
-/* The native API's forms of a kit's records (door/shared/files.h has the job). files.c has the
- * handlers and answers that come once, files_view.c values as JSON, files_list.c lists, searches
- * and watches. */
+/* The native API's forms of a kit's records; door/shared/files.h has the relay job.
+ * files.c has the handlers and the single answers, files_view.c the values as JSON,
+ * files_list.c lists, searches and watches. */
 #pragma once
 
 #include "door/rest/internal.h"
 #include "door/shared/files.h"
 
 typedef struct rest_files { /* file_job.own */
-    /* once */
+    /* single answers */
     json_t *entry;
 
     /* list, search */

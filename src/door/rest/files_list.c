@@ -54,7 +54,7 @@ static enum file_go failed_lines(file_job *f, relay_io *io, const err *e)
     return FILE_DONE;
 }
 
-/* Of a page or of lines; false: the page is full. */
+/* Adds an item to the page or the lines. Returns false if the page is full. */
 static bool put_item(file_job *f, relay_io *io, json_t *owned)
 {
     own(f)->count++;
@@ -106,7 +106,8 @@ static enum file_go page_of_files(file_job *f, relay_io *io, bool more)
     return answer_page(f, io, "entries", cursor, true);
 }
 
-/* A page that is full asks for one entry more than it has: whether there is one, END says. */
+/* Adds an entry. The kit sends at most rq.max entries, and says in END whether there are more: a
+ * further entry cuts the answer. A page of PAGE_BYTES ends early. */
 static enum file_go list_record(file_job *f, relay_io *io, const kit_record *r)
 {
     if (r->type == KIT_ERROR) {

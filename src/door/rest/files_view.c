@@ -30,7 +30,7 @@ static const char *type_name(uint32_t mode)
     return "other";
 }
 
-/* null for times that cannot be told as nanoseconds of ours. */
+/* Returns a file's time; null for times outside the range of uint64_t nanoseconds. */
 static json_t *mtime_json(const struct kit_entry *e)
 {
     if (e->mtime < 0 || (uint64_t)e->mtime > UINT64_MAX / NS_PER_S - 1)

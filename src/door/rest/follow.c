@@ -1,5 +1,5 @@
-/* Answers made of an exec's streams: run-to-end results, event streams, raw bytes. What they have
- * in common is door/shared/follow.c; these are its forms. */
+/* The native API's forms for an exec's streams: run-to-end results, event streams, raw bytes.
+ * door/shared/follow.c has the part that all doors share. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "wire/sse.h"
 
 #define CHUNK (16 * 1024)
-#define HALF  (512 * 1024) /* of a run-to-end answer: head and tail */
+#define HALF  (512 * 1024) /* bytes of a run-to-end answer's head, and of its tail */
 
 static void refuse(follow *f, relay_io *io, const exec_state *st, const err *why)
 {
@@ -20,7 +20,8 @@ static void refuse(follow *f, relay_io *io, const exec_state *st, const err *why
 
 /* ---- run to the end, answer once ---- */
 
-/* Reads [from, to) into b, skipping holes; returns the offset of the first byte got. */
+/* Reads [from, to) into b, skipping holes at the front. Sets *ret_first
+ * to the offset of the first byte. */
 static err *read_span(const follow *f, int stream, uint64_t from, uint64_t to, buf *b,
                       uint64_t *ret_first)
 {
@@ -122,7 +123,7 @@ static err *result_json(follow *f, const exec_state *st, json_t **ret)
     return NULL;
 }
 
-/* Who waits for a command's end does not wait longer than it said. */
+/* Returns whether the request's own time to wait is over. */
 static bool is_late(const follow *f, relay_io *io)
 {
     if (!f->o.wait_ns)
@@ -150,7 +151,7 @@ static enum relay_next step_result(follow *f, relay_io *io, const exec_state *st
 
 const follow_form FOLLOW_RESULT = {.step = step_result, .refuse = refuse};
 
-/* ---- start, answer when it runs ---- */
+/* ---- start, answer when the command runs ---- */
 
 static enum relay_next step_started(follow *f, relay_io *io, const exec_state *st)
 {
@@ -237,8 +238,8 @@ const follow_form FOLLOW_EVENTS = {.refuse = refuse,
                                    .hold = true,
                                    .text = true};
 
-/* Raw bytes cannot say "gap" but in the head, by where they begin: whoever asks again begins behind
- * it. */
+/* Moves the start of raw bytes behind a gap. Raw bytes cannot express a gap, only the head can, by
+ * its start offset; a client that asks again starts behind it. */
 static void skip_gap(follow *f, int stream)
 {
     uint64_t gap = 0;
@@ -265,7 +266,7 @@ static void head_raw(follow *f, relay_io *io, const exec_state *st)
 
 const follow_form FOLLOW_RAW = {.refuse = refuse, .head = head_raw, .hold = true};
 
-/* ---- the end of what takes no time ---- */
+/* ---- commands that end at once ---- */
 
 struct brief {
     follow *f;

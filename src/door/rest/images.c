@@ -1,4 +1,4 @@
-/* /v1/images and /v1/keys. */
+/* /v1/images. */
 #include <string.h>
 
 #include "api/openapi.h"
@@ -6,7 +6,7 @@
 #include "door/rest/internal.h"
 
 #define BODY_MAX  (64 * 1024)
-#define PULL_HELD (64 * 1024) /* what a pull counts for */
+#define PULL_HELD (64 * 1024) /* memory that a pull counts for */
 
 err *rest_image_list(request *rq, response *rs)
 {
@@ -24,7 +24,8 @@ err *rest_image_list(request *rq, response *rs)
     return NULL;
 }
 
-/* All bytes are there before all layers are: the last of the hundred is for them. */
+/* Returns the progress. The bytes are complete before the layers are, so
+ * the last percent is for layers. */
 static int percent_of(const pull_progress *p)
 {
     if (str_eq(p->stage, "done"))
@@ -46,7 +47,8 @@ static void on_pulled(void *arg, err *failure, image *got)
     image_unref(got);
 }
 
-/* Names are the node's: who gives one to what comes from elsewhere decides what all others get. */
+/* Checks the name of a pull. Names are shared by the node, so only administrators may give an
+ * image another name than its source. */
 static err *check_name(const caller *c, const pull_image *in)
 {
     CLEANUP(freep) char *name = NULL;

@@ -1,11 +1,11 @@
-/* /v1/keys: who may call over TCP, and how much. */
+/* /v1/keys: the keys of callers, with their quotas. */
 #include "api/openapi.h"
 #include "base/str.h"
 #include "door/rest/internal.h"
 
 #define BODY_MAX (64 << 10)
 
-/* A rate that rounds to none is the smallest there is. */
+/* Converts a rate to thousandths. A rate that would round to none becomes the smallest one. */
 static uint32_t milli_of(double a_second)
 {
     uint32_t milli = (uint32_t)(a_second * 1000 + 0.5);

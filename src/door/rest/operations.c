@@ -38,7 +38,7 @@ static enum cap_level fate_cap(const engine *e)
     return engine_backend(e)->ops->fate ? CAP_NATIVE : CAP_ABSENT;
 }
 
-/* What the backend says of itself, or what the engine makes of it, now. */
+/* Capabilities as the backend states them, or as the engine computes them now. */
 static const struct {
     const char *name;
     size_t at; /* in backend_caps */
@@ -137,7 +137,7 @@ err *rest_healthz(request *rq, response *rs)
     return NULL;
 }
 
-/* True if it does not speak against taking work. */
+/* Adds a readiness check. Returns false if the node should take no work. */
 static bool add_check(json_t *checks, const char *name, bool warns, err *failure)
 {
     bool ok = !failure || warns;
@@ -190,7 +190,7 @@ err *rest_metrics(request *rq, response *rs)
 
     metric_register(METRICS, ARRAY_LEN(METRICS));
     metric_set(METRICS, 0, !e);
-    err_drop(e, "metrics"); /* ours are still worth having */
+    err_drop(e, "metrics"); /* bothyd's own metrics are still useful */
     metric_write(&text);
     buf_append(&text, theirs.p, theirs.len);
     response_bytes(rs, "text/plain; version=0.0.4; charset=utf-8", text.p, text.len);

@@ -1,4 +1,4 @@
-/* …/pause and …/resume; what a paused sandbox keeps. */
+/* …/pause and …/resume, and which state a paused sandbox keeps. */
 #include "core/pause.h"
 
 #include "api/openapi.h"

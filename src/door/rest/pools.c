@@ -1,4 +1,4 @@
-/* /v1/pools: what is kept warm. */
+/* /v1/pools: the backend's pool of warm boxes. */
 #include "api/openapi.h"
 #include "base/clock.h"
 #include "door/rest/internal.h"
@@ -84,7 +84,7 @@ err *rest_pool_list(request *rq, response *rs)
     return NULL;
 }
 
-/* Asks, and with `set` changes, the pool the path names. */
+/* Reads the pool that the path names. With `set`, changes it first. */
 static err *ask(request *rq, const pool_marks *set, pool_status *ret_status)
 {
     backend *b = engine_backend(rest_engine(rq));

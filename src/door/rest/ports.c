@@ -24,7 +24,7 @@ static err *go(request *rq, response *rs, const char *id, port_way w)
     return port_start(rq, rs, rest_engine(rq), rest_caller(rq), sb, &w);
 }
 
-/* "/v1/sandboxes/x/ports/80" of a target, as the caller wrote it. */
+/* Returns the part "/v1/sandboxes/x/ports/80" of a target, as the caller wrote it. */
 static char *prefix_of(const char *target)
 {
     const char *p = target;
@@ -43,7 +43,8 @@ err *rest_port(request *rq, response *rs)
     return go(rq, rs, request_param(rq, 0), w);
 }
 
-/* Without the slash behind the port relative links would lead elsewhere. */
+/* Redirects to the path with a slash behind the port: without it,
+ * relative links would lead elsewhere. */
 err *rest_port_slash(request *rq, response *rs)
 {
     CLEANUP(freep) char *prefix = prefix_of(request_target(rq));

@@ -48,7 +48,7 @@ static void take_exec(exec_request *in, exec_spec *out)
                        .exec_fd = -1};
 }
 
-/* Starts the command and feeds it what came with the request. */
+/* Starts the command and appends the stdin that came with the request. */
 static err *start(request *rq, sandbox *sb, exec **ret_exec, bool *ret_replay)
 {
     CLEANUP(exec_request_done) exec_request in = {0};
@@ -67,7 +67,8 @@ static err *start(request *rq, sandbox *sb, exec **ret_exec, bool *ret_replay)
                           "Start it with stdin_open and send the bytes to .../stdin.");
     take_exec(&in, &spec);
     TRY(engine_exec(rest_engine(rq), rest_caller(rq), sb, &spec, &idem, &x, ret_replay));
-    /* A replay's may have been cut off by a kill of ours; what a terminal has got is not known. */
+    /* On a replay, a kill of bothyd may have cut the first input off, so it is sent again. Not to a
+     * terminal: how much of it arrived is unknown. */
     if (in.stdin.n && (!*ret_replay || spec.stdio != STDIO_PTY))
         TRY(exec_stdin_all(x, in.stdin.p, in.stdin.n));
     *ret_exec = TAKE_PTR(x);
@@ -113,7 +114,7 @@ static json_t *process_json(sandbox *sb, exec *x)
     return view_process(&st, v.cause);
 }
 
-/* A start answers at once when the command is known to run; the relay waits for that. */
+/* POST …/processes: starts a command, and answers through the relay when it is known to run. */
 err *rest_process_start(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -126,7 +127,7 @@ err *rest_process_start(request *rq, response *rs)
     return NULL;
 }
 
-/* ---- look ---- */
+/* ---- list and get ---- */
 
 err *rest_process_list(request *rq, response *rs)
 {
@@ -202,7 +203,7 @@ static err *output_range(request *rq, const process_output_query *q, bool events
     return NULL;
 }
 
-/* What is there now, as raw bytes. */
+/* Answers with the bytes that exist now. */
 static err *output_now(response *rs, exec *x, const follow_options *o, size_t max)
 {
     int stream = o->streams & 2 ? 1 : 2;

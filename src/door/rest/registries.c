@@ -1,4 +1,4 @@
-/* /v1/registries. */
+/* /v1/registries: mirrors and logins. */
 #include <pthread.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "door/rest/internal.h"
 
 #define BODY_MAX    (64 * 1024)
-#define LOGINS_MAX  8 /* being proven at a time; each has a thread and a process */
+#define LOGINS_MAX  8 /* logins that are tested at a time; each has a thread and a process */
 #define LOGINS_EACH 2 /* of one owner: a registry may take a minute to answer */
 
 static json_t *view_login(const char *host, const char *username, bool shared, uint64_t created_ns)
@@ -47,13 +47,13 @@ err *rest_registry_list(request *rq, response *rs)
     return NULL;
 }
 
-/* ---- login: a registry may take its time, a thread of the server is not to wait for it ---- */
+/* ---- login: a registry may be slow, so a thread of its own waits, not one of the server ---- */
 
 typedef struct proving {
-    struct proving *next; /* of those under way */
+    struct proving *next; /* in the list of running tests */
     image_store *images;
     wait_ticket *ticket;
-    char *by; /* the owner who asked */
+    char *by; /* owner who requested it */
     bool shared;
     char *host, *username, *password;
 } proving;

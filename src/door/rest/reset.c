@@ -3,7 +3,7 @@
 #include "door/rest/internal.h"
 
 #define BODY_MAX   (4 << 20)
-#define RESET_HELD (128 << 10) /* what a reset counts for beside its body */
+#define RESET_HELD (128 << 10) /* memory that a reset counts for, in addition to its body */
 
 static void on_reset(void *arg, err *failure, sandbox *sb, bool replay)
 {

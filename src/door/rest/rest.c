@@ -1,4 +1,4 @@
-/* Dispatch: who asks, which route, may they. */
+/* Dispatches requests of the native API: caller, route, permission. */
 #include "door/rest/rest.h"
 
 #include <string.h>
@@ -36,7 +36,8 @@ static err *admit(const rest *r, request *rq, enum route_role role)
     return admit_caller(r->o.engine, r->o.group, rq, role);
 }
 
-/* Whatever is below the ports' domain is a sandbox's origin: no route of ours is found there. */
+/* Dispatches requests in the host form. Every host below the ports' domain is a sandbox's origin,
+ * so the API's routes are not available there. */
 static err *dispatch_host(rest *r, request *rq, response *rs, bool *ret_done)
 {
     char id[SANDBOX_ID_LEN + 1];

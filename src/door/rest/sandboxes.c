@@ -8,11 +8,12 @@
 #include "door/rest/spec.h"
 
 #define BODY_MAX    (4 << 20)
-#define CREATE_HELD (128 << 10) /* what a create counts for beside its body */
+#define CREATE_HELD (128 << 10) /* memory that a create counts for, in addition to its body */
 
 /* ---- create ---- */
 
-/* Moves the decoded request into a spec; what the spec cannot say is an error, never ignored. */
+/* Moves the decoded request into a spec. A member that a spec cannot
+ * express is an error, never ignored. */
 static err *take_create(create_sandbox *in, sandbox_spec *out)
 {
     if (in->tier == CREATE_SANDBOX_TIER_STRONG)
@@ -148,9 +149,10 @@ err *rest_sandbox_list(request *rq, response *rs)
     return NULL;
 }
 
-/* ---- one ---- */
+/* ---- one sandbox ---- */
 
-/* The receipt, and what a pause keeps, are here only: they would be most of a long list. */
+/* GET /v1/sandboxes/{id}. Only here with the receipt and the pause facts:
+ * they would be most of a long list. */
 err *rest_sandbox_get(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -198,11 +200,12 @@ static enum cause_kind cause_of(enum sandbox_delete_query_cause c)
                                                     : CAUSE_REQUESTED;
 }
 
-/* Who does not wait for a create any more cannot know its id. */
+/* DELETE /v1/sandboxes with an Idempotency-Key: ends the sandbox of a create
+ * whose id the client never learned. */
 err *rest_sandbox_undo(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
-    const buf any = {0}; /* whatever it was asked for with */
+    const buf any = {0}; /* matches any body of the create */
     idempotency idem;
 
     TRY(rest_idempotency(rq, &any, &idem));

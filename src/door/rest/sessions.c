@@ -1,4 +1,4 @@
-/* …/sessions: open, run, look, interrupt, end. */
+/* …/sessions: create, run, list, interrupt, end. */
 #include <string.h>
 
 #include "api/openapi.h"
@@ -8,7 +8,7 @@
 
 #define BODY_MAX (4 << 20) /* a command of 2 MiB, escaped */
 #define LIST_MAX 1000
-#define START_NS (10 * NS_PER_S) /* a session that says nothing for so long is told as it is */
+#define START_NS (10 * NS_PER_S) /* a session that still starts is then reported as it is */
 #define ONLY_OUT (1u << 1)
 #define BOTH     (1u << 1 | 1u << 2)
 
@@ -56,7 +56,7 @@ static json_t *session_json(sandbox *sb, session *s)
 
 /* ---- open ---- */
 
-/* Answers when the shell has said hello, or cannot. */
+/* A new session whose answer waits until its shell is ready, or has failed. */
 typedef struct opening {
     sandbox *sb;
     session *s;
@@ -103,7 +103,8 @@ static enum relay_next answer(relay_io *io, err *failure, int status, json_t *bo
     return io->keep_alive ? RELAY_DONE : RELAY_CLOSE;
 }
 
-/* A shell that ended without a word was none. */
+/* Returns an error if the shell could not be started or ended without running a command, else
+ * NULL. */
 static err *no_shell(const session_state *st)
 {
     err *e = exec_end_error(&st->shell.end);
@@ -172,7 +173,7 @@ err *rest_session_create(request *rq, response *rs)
     return NULL;
 }
 
-/* ---- look and end ---- */
+/* ---- list, get, end ---- */
 
 err *rest_session_list(request *rq, response *rs)
 {
@@ -237,7 +238,7 @@ static err *run_options(request *rq, bool wait, follow_options *o)
     return last ? rest_parse_offsets(last, &o->from[1], &o->from[2]) : NULL;
 }
 
-/* A command that waits for its turn. */
+/* A command that waits until its session is free. */
 typedef struct command_turn {
     sandbox *sb;
     session *s;
@@ -290,8 +291,9 @@ static err *turn_new(request *rq, sandbox *sb, session *s, run_command *in, cons
     return NULL;
 }
 
-/* POST …/commands — run, then answer at the end, or as events, or at once. What cannot begin now
- * waits without a thread: for a shell that starts always, for another command if it says so. */
+/* POST …/commands: runs a command, and answers at the end, as events, or at once. If it
+ * cannot begin now, it waits without a thread: always for a shell that starts, for
+ * another command only with `queue`. */
 err *rest_command_run(request *rq, response *rs)
 {
     CLEANUP(run_command_done) run_command in = {0};
@@ -391,7 +393,7 @@ static err *output_range(request *rq, const command_output_query *q, bool events
     return NULL;
 }
 
-/* What is there now, as raw bytes. */
+/* Answers with the bytes that exist now. */
 static err *output_now(response *rs, session *s, const follow_options *o, size_t max)
 {
     int stream = o->streams & ONLY_OUT ? 1 : 2;

@@ -1,4 +1,4 @@
-/* /v1/snapshots, and those of a sandbox. */
+/* /v1/snapshots, snapshots of a sandbox, and forks. */
 #include "api/openapi.h"
 #include "base/json.h"
 #include "door/rest/internal.h"
@@ -24,7 +24,7 @@ static void on_taken(void *arg, err *failure, const snapshot_row *row, uint64_t 
     wait_finish(arg, failure, 201, o, false);
 }
 
-/* The disk decides how long it takes: no thread of requests waits. */
+/* Starts a snapshot. The disk decides how long it takes, so no request thread waits. */
 err *rest_snapshot_create(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -83,7 +83,7 @@ err *rest_snapshot_delete(request *rq, response *rs)
 
 /* ---- forks ---- */
 
-#define FORK_BODY_MAX (4 << 20) /* each child has one of its own */
+#define FORK_BODY_MAX (4 << 20) /* each child has a spec of its own */
 
 static json_t *view_forked(const void *arg, sandbox *const *children, size_t n, uint64_t still_ns)
 {

@@ -1,3 +1,4 @@
+/* Moves decoded limits, tmpfs mounts and start commands into a spec (spec.h). */
 #include "door/rest/spec.h"
 
 #include "base/cleanup.h"

@@ -1,4 +1,5 @@
-/* Parts of a sandbox's spec that several requests have: from what was decoded, which they empty. */
+/* Moves the parts of a decoded request that several requests share into a
+ * sandbox's spec, or its limits. */
 #pragma once
 
 #include "api/openapi.h"

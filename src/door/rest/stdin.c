@@ -1,4 +1,4 @@
-/* POST …/stdin: appends at once, or waits without a thread until the command has read enough. */
+/* POST …/stdin: appends input at once, or when the command has read enough; no thread waits. */
 #include <string.h>
 
 #include "api/openapi.h"

@@ -1,4 +1,4 @@
-/* /v1/templates: recipes for sandboxes. */
+/* /v1/templates: named sets of defaults for sandboxes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static void set_octal(json_t *o, const char *name, uint32_t n)
     json_object_set_new(o, name, json_string(text));
 }
 
-/* NAME=value each. */
+/* Converts NAME=value strings to an object. */
 static json_t *pairs_json(char *const *v)
 {
     json_t *o = json_object();
@@ -52,7 +52,7 @@ static void set_count(json_t *o, const char *name, uint64_t n)
         json_object_set_new(o, name, json_integer((json_int_t)n));
 }
 
-/* What was asked for; view_limits() shows them all. */
+/* Returns only the limits that the template sets; view_limits() shows all of them. */
 static json_t *limits_asked(const limits *l)
 {
     json_t *o = json_object();
@@ -92,7 +92,7 @@ static void set_start(json_t *o, const start_spec *s)
     json_object_set_new(o, "start", start);
 }
 
-/* As it can be sent to make the same one again. */
+/* Returns the request that would make the same template again. */
 static json_t *template_request(const template_view *t)
 {
     const sandbox_spec *s = &t->spec;
@@ -133,7 +133,7 @@ static json_t *view_template(const template_view *t)
 
 /* ---- requests ---- */
 
-/* Name, public and spec. */
+/* Moves name, public and spec out of the request. */
 static void take_template(create_template *in, template_view *out)
 {
     sandbox_spec *s = &out->spec;
@@ -202,7 +202,8 @@ err *rest_template_get(request *rq, response *rs)
     return NULL;
 }
 
-/* The request that would make the changed one: decoded and checked like one. */
+/* Applies a patch to the template's request, so that the result is
+ * decoded and checked like a new one. */
 static err *patched(const template_view *t, const buf *body, create_template *ret_in)
 {
     CLEANUP(buf_done) buf text = {0};

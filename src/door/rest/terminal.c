@@ -1,4 +1,4 @@
-/* …/attach, …/resize, …/terminal: commands with somebody in front of them. */
+/* …/attach, …/resize, …/terminal: interactive commands. */
 #include <string.h>
 
 #include "api/openapi.h"
@@ -6,9 +6,9 @@
 #include "door/rest/internal.h"
 
 #define BODY_MAX    4096
-#define LINE_SEARCH 4096 /* how far the beginning of a line is looked for */
+#define LINE_SEARCH 4096 /* how far to search for the start of a line */
 #define ENV_MAX     1024 /* variables */
-/* bash if there is one, else sh; what it is called with is $0. */
+/* Runs bash if the image has it, else sh. $0 is the shell's option, -l or -i. */
 #define SHELL_SCRIPT "command -v bash >/dev/null 2>&1 && exec bash $0; exec sh $0"
 
 static const char *query_find(void *arg, const char *name)
@@ -32,8 +32,8 @@ err *rest_process_resize(request *rq, response *rs)
     return NULL;
 }
 
-/* The last n bytes of a stream, from the beginning of a line: a screen that begins inside of an
- * escape sequence or a character is no screen. */
+/* Finds where the last n bytes of a stream begin, at the start of a line: a screen must not begin
+ * inside an escape sequence or a character. */
 static err *scrollback(exec *x, int stream, uint64_t length, uint64_t n, uint64_t *ret_from)
 {
     char text[LINE_SEARCH];

@@ -1,4 +1,4 @@
-/* What sandboxes have used: in lists, and as metrics of their own. */
+/* The resource usage of sandboxes: in lists, and as metrics of each sandbox. */
 #include <string.h>
 
 #include "api/openapi.h"
@@ -36,8 +36,8 @@ json_t *view_box_usage(const box_usage *u)
 static const struct {
     const char *name, *help;
     bool counts;
-    size_t at;   /* a uint64_t of box_usage */
-    double unit; /* what 1 of it is */
+    size_t at;   /* offset of a uint64_t in box_usage */
+    double unit; /* the value of 1 in the metric's unit */
 } ROWS[] = {
     SANDBOX_COUNTER("bothy_sandbox_cpu_seconds_total", cpu_us, 1e-6, "Processor time."),
     SANDBOX_COUNTER("bothy_sandbox_cpu_throttled_seconds_total", cpu_throttled_us, 1e-6,
@@ -75,7 +75,7 @@ static void crowd_done(crowd *c)
     free(c->usage);
 }
 
-/* Label values: a quote, a backslash and a line break are escaped. */
+/* Writes a label. Quotes, backslashes and line breaks in its value are escaped. */
 static void write_label(buf *out, const char *name, const char *value)
 {
     buf_printf(out, "%s=\"", name);

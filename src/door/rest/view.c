@@ -119,7 +119,7 @@ static const struct {
     {RECEIPT_OPEN_PIDS, "pids", NO_CONTROLLER},
 };
 
-/* What a reader might take for granted and does not have. */
+/* Lists the protections that a reader may expect and this sandbox does not have. */
 static json_t *view_open(const sandbox_view *v)
 {
     json_t *list = json_array();
@@ -143,7 +143,7 @@ json_t *view_walls(const sandbox_view *v)
     }
     for (unsigned i = 0; i < WALL_COUNT; i++) {
         if (!((w->refill | w->claim) >> i & 1))
-            continue; /* not one of this sandbox's, or of this node's: view_open() */
+            continue; /* not a wall of this sandbox, or of this node: view_open() lists it */
         json_array_append_new(list, json_pack("{s:s,s:s,s:b,s:b}", "name", wall_info(i)->name,
                                               "what", wall_info(i)->what, "refill",
                                               w->refill >> i & 1, "claim", w->claim >> i & 1));
@@ -298,7 +298,7 @@ json_t *view_process(const exec_state *st, const char *cause_json)
     return o;
 }
 
-/* Text for people out of a sandbox: what is not UTF-8 is replaced. */
+/* Returns text from a sandbox as JSON. Invalid UTF-8 is replaced. */
 static json_t *view_text(const char *text)
 {
     CLEANUP(buf_done) buf b = {0};
