@@ -181,8 +181,9 @@ static bool are_many_starting(const pool_world *w)
     return n == POOL_MANY;
 }
 
-/* Returns when a pod's time to start is over. The time begins when it gets a node. A node starts
- * many pods one after the other; when another pod comes up, the time begins again. */
+/* Returns when a pod's time to start is over. The time begins when it gets a node.
+ * A node starts many pods one after the other, so the time begins again when
+ * another pod comes up, up to a limit. */
 static uint64_t startup_end(const pool_world *w, const pool_memory *m, const pool_pod *p, bool many)
 {
     uint64_t all = startup_ns(w), began = p->placed_ns > p->seen_ns ? p->placed_ns : p->seen_ns;

@@ -1,6 +1,6 @@
-/* Reconciles claimed pods: carries out what plan_pool() leaves to plan_pod(). The
- * backend, which holds the stream to init, does most of the work; only the part
- * that needs the API server is here. */
+/* Reconciles pods that are claimed, or seem to be: carries out what plan_pod() orders.
+ * The backend holds the stream to init and does most of the work; here is only the
+ * part that needs the API server. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,7 +195,7 @@ err *reconcile_pod(kube_operator *op, const char *uid, uint64_t *again)
     bool left = known && (l.life == LIFE_ASLEEP || l.life == LIFE_BEING_MADE);
     err *e = NULL;
     /* A box that was reset has a name the engine does not find. The
-     * backend sweeps unclaimed leftovers. */
+     * backend sweeps orphaned boxes. */
     if (!left &&
         (claimed || (!s->error && op->o.host->init(op->o.host_arg, uid) == INIT_CLAIMED))) {
         claim_world w = world_of(op, s, &l, known, id);

@@ -23,7 +23,7 @@ typedef struct pool_scene {
     pool_pod *views;
     char label[KUBE_LABEL_MAX + 1];
     char hash[HASH_TEXT_LEN + 1]; /* "": none */
-    /* this reconcile's alone, except demand and counts, which are under the lock */
+    /* this reconcile's alone, except demand and claims: other threads change them under the lock */
     pool_track *track;
     pool_orders orders;
 } pool_scene;
@@ -60,7 +60,7 @@ static uint32_t count_coming(pool_scene *s, uint64_t now)
     return (uint32_t)kept;
 }
 
-/* Reads the state of a pod's init, and how long it has been seen. */
+/* Reads the state of a pod's init, and since when the pod is seen. */
 static pool_pod look_at(pool_scene *s, const seen *pod, uint64_t now)
 {
     kube_operator *op = s->op;

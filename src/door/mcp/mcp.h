@@ -16,10 +16,10 @@ typedef struct mcp_options {
     size_t operation; /* and its first operation */
     const char *version;
     const char *image;      /* of a sandbox whose create names none */
-    const char *code_image; /* of code_run; "": none */
+    const char *code_image; /* image of code_run; "": none */
     /* of sessions' sandboxes, as their client may vanish without ending them */
     uint64_t idle_ms;
-    uint64_t ttl_ms;     /* of sandboxes of this door, */
+    uint64_t ttl_ms;     /* ttl of sandboxes of this door, */
     uint64_t max_ttl_ms; /* if their owner's limit allows it; 0: no limit */
 } mcp_options;
 

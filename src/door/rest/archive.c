@@ -36,7 +36,7 @@ typedef struct packing {
     bool over;  /* it is the last record */
     bool head_sent;
     bool notes;        /* the number of unreadable entries also follows the archive */
-    uint64_t left_out; /* raw: as counted by the shell */
+    uint64_t left_out; /* raw: entries that the shell reported */
     bool raw;          /* no kit: DATA records are the bytes of a tar */
     const char *type;
     char *request_id;

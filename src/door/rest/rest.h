@@ -9,7 +9,7 @@
 typedef struct rest_options {
     engine *engine;
     gid_t group;         /* members may use the unix socket as users; (gid_t)-1: no group */
-    const char *version; /* of the program */
+    const char *version; /* version of the program */
     /* Further readiness checks, or NULL. Sets *ret_name to the check, and *ret_warns if its failure
      * is only a warning. pool is NULL if there is none, or if it does not answer. */
     err *(*ready)(void *arg, size_t i, const pool_status *pool, const char **ret_name,
@@ -17,8 +17,8 @@ typedef struct rest_options {
     void *arg;
     const char *listen_tcp;  /* for /v1/info; NULL: none */
     bool e2b;                /* for /v1/info: the E2B door is open */
-    const char *code_image;  /* of code_run; "" or NULL: none */
-    const char *port_domain; /* of the host form; "" or NULL: off */
+    const char *code_image;  /* image of code_run; "" or NULL: none */
+    const char *port_domain; /* domain of the host form; "" or NULL: off */
     uint64_t port_answer_ms, port_idle_ms;
 } rest_options;
 
