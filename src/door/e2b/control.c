@@ -1,4 +1,4 @@
-/* The control plane: routes, and who may. */
+/* The control plane: its routes, and the check of the caller's key and role. */
 #include "door/e2b/control.h"
 
 #include <string.h>
@@ -103,7 +103,7 @@ err *control_dispatch(e2b *d, request *rq, response *rs)
     return found->handle(rq, rs);
 }
 
-/* ---- what handlers share ---- */
+/* ---- shared by the handlers ---- */
 
 err *control_body(request *rq, buf *ret_text, json_t **ret_body)
 {
@@ -131,7 +131,8 @@ static err *unknown_sandbox(const char *id)
     return err_kind(err_new(ERR_NOT_FOUND, "sandbox %.64s was not found", id), "sandbox");
 }
 
-/* Its id was told before a restart of ours; else it is known to nobody yet. */
+/* Waits for a sandbox in creation: after a restart of bothyd its client may know the id already. If
+ * it is still being created (ERR_CONFLICT), no client has its id yet, so it is not found. */
 static err *wait_known(sandbox *sb, const char *named)
 {
     err *e = engine_wait_awake(sb);
@@ -142,7 +143,7 @@ static err *wait_known(sandbox *sb, const char *named)
     return unknown_sandbox(named);
 }
 
-/* Its end has no record here: SDKs know running, paused, and not found. */
+/* Does not find ended sandboxes: SDKs know running, paused and not found. */
 err *control_find_id(request *rq, const char *named, sandbox **ret_sandbox)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -177,6 +178,6 @@ err *control_timeout(const json_t *body, uint64_t otherwise_ms, uint64_t *ret_ms
     json_int_t s = json_integer_value(v);
     if (!json_is_integer(v) || s < 0 || (uint64_t)s > SPEC_TTL_MAX_MS / 1000)
         return err_new(ERR_INVALID_REQUEST, "timeout: must be seconds, at most 30 days");
-    *ret_ms = s ? (uint64_t)s * 1000 : 1; /* none left: it ends at once */
+    *ret_ms = s ? (uint64_t)s * 1000 : 1; /* no time left: it ends at once */
     return NULL;
 }

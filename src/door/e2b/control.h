@@ -1,35 +1,38 @@
-/* What the files of the control plane share. */
+/* Shared declarations of the control plane's files. */
 #pragma once
 
 #include "door/e2b/internal.h"
 
 #define CONTROL_BODY_MAX (4u << 20)
-#define ENVD_VERSION     "0.6.4" /* what SDKs may ask of our envd */
+#define ENVD_VERSION     "0.6.4" /* the version of envd that SDKs derive their features from */
 #define CLIENT_ID        "bothy"
 
 /* ---- control.c ---- */
-/* The body as an object; an empty one is {}. Wipes it. ret_text, if not NULL, is its bytes. */
+/* Parses the body as an object, {} if it is empty or null. If ret_text is not NULL it gets the
+ * bytes; otherwise they are wiped. */
 err *control_body(request *rq, buf *ret_text, json_t **ret_body) ERR_MUST;
-/* The caller's sandbox of the route's first parameter, running or paused; ERR_NOT_FOUND. */
+/* Finds the caller's sandbox named by the route's first parameter, running or paused.
+ * ERR_NOT_FOUND. */
 err *control_find(request *rq, sandbox **ret_sandbox) ERR_MUST;
 err *control_find_id(request *rq, const char *named, sandbox **ret_sandbox) ERR_MUST;
-/* Member "timeout", seconds; absent: otherwise. ERR_INVALID_REQUEST. */
+/* Reads the member "timeout", in seconds; otherwise_ms if it is absent. ERR_INVALID_REQUEST. */
 err *control_timeout(const json_t *body, uint64_t otherwise_ms, uint64_t *ret_ms) ERR_MUST;
 
-/* ---- control_view.c: new references ---- */
-json_t *view_made(const e2b *d, sandbox *sb); /* Sandbox: what create and connect answer */
-bool view_is_paused(const sandbox_view *v);   /* or hibernated: a connect brings it back */
+/* ---- control_view.c: each returns a new reference ---- */
+json_t *view_made(const e2b *d, sandbox *sb); /* the object Sandbox, answer of create and connect */
+bool view_is_paused(const sandbox_view *v);   /* paused or hibernated: a connect resumes it */
 json_t *view_listed(const sandbox_view *v, const e2b_note *note);
-/* Tokens are for callers that may use it. */
+/* Includes tokens only if the caller may use the sandbox. */
 json_t *view_detail(const e2b *d, const caller *c, sandbox *sb);
 json_t *view_when(uint64_t real_ns); /* RFC 3339 */
-/* Metadata as the caller gave it. */
+/* Returns the metadata as the caller gave it. */
 json_t *view_metadata(const sandbox_view *v, const e2b_note *note);
 
 /* ---- metadata.c ---- */
-/* Labels, if every one of them can be; else NULL. */
+/* Returns the metadata as labels, or NULL if one entry cannot be a label. */
 char **metadata_labels(const json_t *metadata);
-/* A list's filter, of which the query was decoded once already: pairs of name and value. ERR_* */
+/* Parses a list's metadata filter into pairs of name and value. The query was decoded once already;
+ * each part is decoded again. ERR_* */
 err *metadata_filter(const char *text, json_t **ret_pairs) ERR_MUST;
 bool metadata_matches(const json_t *metadata, const json_t *pairs);
 

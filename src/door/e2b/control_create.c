@@ -1,4 +1,4 @@
-/* POST /sandboxes and /v2/sandboxes. */
+/* Creating sandboxes: POST /sandboxes and /v2/sandboxes. */
 #include <string.h>
 
 #include "base/log.h"
@@ -6,14 +6,14 @@
 #include "door/shared/stream.h"
 #include "door/shared/wait.h"
 
-#define CREATE_HELD (128 << 10) /* what a create counts for beside its body */
+#define CREATE_HELD (128 << 10) /* bytes charged for a create in addition to its body */
 
-/* ---- what is asked for ---- */
+/* ---- the request ---- */
 
 typedef struct asked {
     sandbox_spec spec;
     e2b_note note;
-    bool recipe; /* the template is one that was made here */
+    bool recipe; /* the template was made on this node */
 } asked;
 
 static void asked_done(asked *a)
@@ -32,11 +32,12 @@ static err *take_template(const e2b *d, const json_t *body, asked *a)
     a->note.template = xstrdup(name);
     const char *own = e2b_own_image(d, name);
     a->spec.image = xstrdup(own ? own : name);
-    a->spec.setuid = own && d->o.sudo; /* it works in E2B's own */
+    a->spec.setuid = own && d->o.sudo; /* E2B's own images have a working sudo */
     return NULL;
 }
 
-/* The server that run_code() talks to; a template of that name on the node goes before it. */
+/* Sets the start command of E2B's code interpreter: the server that run_code() talks to. A template
+ * of that name on the node takes precedence. */
 static void take_start(const e2b *d, asked *a)
 {
     const char *start = d->o.code_interpreter_start;
@@ -64,7 +65,8 @@ static err *take_env(const json_t *env, char ***ret_env)
     return NULL;
 }
 
-/* Labels where they fit, so that the native API shows and finds them; else the door keeps them. */
+/* Stores metadata as labels if all of it can be, so that the native API shows and finds it;
+ * otherwise the door's note keeps it. */
 static err *take_metadata(json_t *metadata, asked *a)
 {
     const char *name;
@@ -82,7 +84,7 @@ static err *take_metadata(json_t *metadata, asked *a)
     return NULL;
 }
 
-/* What would be left out without a word changes what the sandbox is. */
+/* Refuses fields that would change what the sandbox is if they were silently ignored. */
 static err *refuse_rest(const json_t *body)
 {
     static const char *const FIELDS[] = {"volumeMounts", "mcp", "iam", "secrets"};
@@ -104,7 +106,8 @@ static bool is_everything(const json_t *hosts)
            str_eq(json_string_value(json_array_get(hosts, 0)), "0.0.0.0/0");
 }
 
-/* Lists of destinations cannot be held here; everything or nothing can. */
+/* Sets *ret_closed if the rules deny everything. Refuses lists of destinations: the node can only
+ * allow all or nothing. */
 static err *closed_by_rules(const json_t *network, bool *ret_closed)
 {
     const json_t *allow = json_object_get(network, "allowOut");
@@ -119,15 +122,16 @@ static err *closed_by_rules(const json_t *network, bool *ret_closed)
     return NULL;
 }
 
-/* A `true` of the first generation is what SDKs 1.11 to 2.50 say of themselves with every create:
- * it means what nothing means in the second, "if it may be". There a `true` is the caller's own. */
+/* Sets the network. In the first generation of the API, SDKs 1.11 to 2.50 send `true` with every
+ * create by themselves, so it means the same as no value in the second: "if possible". In the
+ * second generation a `true` is the caller's own wish. */
 static err *take_network(const e2b *d, const caller *c, const json_t *body, bool v2, asked *a)
 {
     const json_t *said = json_object_get(body, "allow_internet_access");
     bool closed = false;
 
     TRY(closed_by_rules(json_object_get(body, "network"), &closed));
-    a->spec.has_network = json_is_false(said) || closed; /* else a template may say it */
+    a->spec.has_network = json_is_false(said) || closed; /* otherwise a template may decide */
     if (a->spec.has_network)
         return NULL;
     err *e = engine_check_network(d->o.engine, c);
@@ -159,7 +163,8 @@ static err *take(const e2b *d, const caller *c, json_t *body, bool v2, asked *a)
     return NULL;
 }
 
-/* A recipe of this name goes before the names that E2B has, and before images. */
+/* Uses the template of this name that was made here, if there is one. It takes precedence over
+ * E2B's own names and over images. */
 static err *use_recipe(const e2b *d, const caller *c, asked *a)
 {
     CLEANUP(sandbox_spec_done) sandbox_spec found = {0};
@@ -177,12 +182,13 @@ static err *use_recipe(const e2b *d, const caller *c, asked *a)
     a->spec.image = NULL;
     a->recipe = true;
     a->spec.template = TAKE_PTR(found.template);
-    a->spec.setuid = !a->spec.template && d->o.sudo; /* else the recipe says it */
+    a->spec.setuid = !a->spec.template && d->o.sudo; /* otherwise the template decides */
     sandbox_spec_fill(&a->spec, &found);
     return NULL;
 }
 
-/* Neither a recipe, nor one of E2B's own, nor a whole reference. */
+/* Returns true if the name is not a template made here, not one of E2B's own, and not a whole image
+ * reference. */
 static bool is_guess(const e2b *d, const asked *a)
 {
     return !a->recipe && !strchr(a->note.template, '/') && !e2b_own_image(d, a->note.template);
@@ -198,14 +204,15 @@ typedef struct creating {
 typedef struct waiting {
     const e2b *door;
     wait_ticket *ticket;
-    char *template; /* as the caller called it */
-    bool guessed;   /* it is a word that may be an image's name */
+    char *template; /* the name the caller used */
+    bool guessed;   /* a bare word that may be an image's name */
 } waiting;
 
-/* A word that no recipe has is a template's name to E2B's clients, and an image's to us: that the
- * registry has none, or shows it to nobody without a login, is "not found". They repeat a 502, as
- * they should if the way to the registry is broken, and take a 401 for their key's: of a recipe's
- * image, or a whole reference, the registry's word is told as a refusal. Takes the failure. */
+/* Rewords a failed create. A word that no template has may be an image's name: if the registry has
+ * no such image, or demands a login for it, the template is "not found". A registry's refusal of a
+ * template's image or of a whole reference becomes ERR_FORBIDDEN, because clients would take a 401
+ * for a wrong key of their own. Other failures keep their code: clients repeat a 502, as they
+ * should while the registry cannot be reached. Takes the failure. */
 static err *template_error(err *failure, const char *template, bool guessed)
 {
     bool refused = failure->code == ERR_UNAUTHENTICATED;

@@ -1,9 +1,9 @@
-/* Connect, resume, time, pause, end. */
+/* A sandbox's life on the control plane: connect, resume, timeout, pause, kill. */
 #include <string.h>
 
 #include "door/e2b/control.h"
 
-#define RESUME_MS  (UINT64_C(300) * 1000) /* of one that is resumed without a timeout */
+#define RESUME_MS  (UINT64_C(300) * 1000) /* time to live after a resume without a timeout */
 #define REFRESH_MS (UINT64_C(60) * 1000)
 
 static bool is_paused(sandbox *sb)
@@ -18,8 +18,8 @@ static err *not_running(const sandbox *sb)
     return err_kind(err_new(ERR_NOT_FOUND, "sandbox %s is not running", sandbox_id(sb)), "sandbox");
 }
 
-/* A paused one gets its new time first: it is measured from the pause, and moves with the resume.
- */
+/* Resumes a sandbox with a new time to live. A paused one gets it first: it is measured from the
+ * pause and shifts with the resume. */
 static err *wake(const e2b *d, const caller *c, sandbox *sb, const sandbox_patch *p)
 {
     resumed ignored;
@@ -51,16 +51,16 @@ err *control_connect(request *rq, response *rs)
     TRY(control_body(rq, NULL, &body));
     TRY(control_timeout(body, d->o.default_ttl_ms, &p.ttl_ms));
     TRY(control_find(rq, &sb));
-    if (!is_paused(sb)) /* later, never earlier */
+    if (!is_paused(sb)) /* extends the time, never shortens it */
         TRY(engine_update(d->o.engine, e2b_caller(rq), sb, &p));
-    bool paused = is_paused(sb); /* also by a pause that was under way */
+    bool paused = is_paused(sb); /* checked again: a pause may have been under way */
     if (paused)
         TRY(wake(d, e2b_caller(rq), sb, &p));
     response_json(rs, paused ? 201 : 200, view_made(d, sb));
     return NULL;
 }
 
-/* The older way of SDKs 2.0 to 2.5. */
+/* Resumes a paused sandbox: the call that SDKs 2.0 to 2.5 use. */
 err *control_resume(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -80,7 +80,8 @@ err *control_resume(request *rq, response *rs)
     return NULL;
 }
 
-/* Of a paused one not found: SDKs 2.0 to 2.5 learn from it that they have to resume. */
+/* Changes the time to live of a running sandbox. A paused one is not found: that tells SDKs 2.0 to
+ * 2.5 to resume it. */
 static err *extend(request *rq, response *rs, const sandbox_patch *p)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;

@@ -1,5 +1,5 @@
-/* Lists: filters, order, pages. A node has at most some thousand sandboxes that live: all of the
- * caller's are looked at, the newest first, and a page ends where the next token begins. */
+/* Lists of sandboxes: filters, order, pages. A node has at most some thousand live sandboxes, so
+ * every request reads all of the caller's and sorts them; a page ends where its token says. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -42,7 +42,7 @@ typedef struct filter {
     uint64_t after_ns;    /* started */
     bool ascending;
     size_t limit;
-    uint64_t from_ns; /* the token: behind this one */
+    uint64_t from_ns; /* the page token: begin after this sandbox */
     char from_id[SANDBOX_ID_LEN + 1];
 } filter;
 
@@ -71,7 +71,7 @@ static err *parse_states(const char *text, filter *f)
     return NULL;
 }
 
-/* "<created, ns>-<id>" */
+/* Parses a page token: "<created, ns>-<id>". */
 static err *parse_token(const char *text, filter *f)
 {
     const char *dash = text ? strchr(text, '-') : NULL;
@@ -85,8 +85,8 @@ static err *parse_token(const char *text, filter *f)
     return NULL;
 }
 
-/* "Z", nothing, or how far from UTC, as "+02:00"; its '+' may have been taken for a blank. Seconds.
- */
+/* Parses a time zone: "Z", nothing, or an offset from UTC such as "+02:00", whose '+' may have been
+ * decoded to a space. *ret_offset is in seconds. */
 static bool parse_zone(const char *text, long *ret_offset)
 {
     struct tm tm = {0};
@@ -99,7 +99,7 @@ static bool parse_zone(const char *text, long *ret_offset)
     return strchr("+- ", *text) && rest && !*rest;
 }
 
-/* "2026-01-02T03:04:05Z", with or without a fraction, which is not looked at. */
+/* Parses "2026-01-02T03:04:05Z". A fraction of a second is ignored. */
 static err *parse_after(const char *text, filter *f)
 {
     struct tm tm = {0};
@@ -234,7 +234,7 @@ err *control_list(request *rq, response *rs)
 
     TRY(parse_filter(rq, &f));
     if (!request_query(rq, "state"))
-        f.paused = false; /* the first generation knew none */
+        f.paused = false; /* the first generation of the API had no pause */
     return answer(rq, rs, &f);
 }
 

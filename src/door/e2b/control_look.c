@@ -1,4 +1,4 @@
-/* One sandbox: what it is, what it uses, what happened to it. */
+/* Reading one sandbox: its details, usage and events. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -15,7 +15,7 @@ err *control_info(request *rq, response *rs)
 
 #define METRICS_MAX 100
 
-/* ---- metrics: one look, now; its processor share is the mean of its life ---- */
+/* ---- metrics: one sample, taken now; its CPU share is the mean since the create ---- */
 
 bool look_usage(engine *e, sandbox *sb, usage_look *ret)
 {
@@ -70,7 +70,7 @@ static err *add_metrics(request *rq, const char *id, json_t *all)
     return NULL;
 }
 
-/* Of those among ?sandbox_ids=a,b that are the caller's and live. */
+/* Returns the metrics of the live sandboxes among ?sandbox_ids=a,b that belong to the caller. */
 err *control_metrics_many(request *rq, response *rs)
 {
     CLEANUP(json_decrefp) json_t *all = json_object();
@@ -90,7 +90,7 @@ err *control_metrics_many(request *rq, response *rs)
     return NULL;
 }
 
-/* ---- logs: its events ---- */
+/* ---- logs: the sandbox's events ---- */
 
 #define LOGS_MAX 1000
 

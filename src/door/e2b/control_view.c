@@ -1,4 +1,4 @@
-/* Sandboxes as E2B's clients expect them: Python's raise KeyError for a member that is missing. */
+/* Sandboxes as JSON for E2B's clients. No member may be missing: Python's raise KeyError. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -101,7 +101,7 @@ json_t *view_detail(const e2b *d, const caller *c, sandbox *sb)
     sandbox_get(sb, &v);
     e2b_note_read(sb, &note);
     json_t *o = view_listed(&v, &note);
-    note.secure &= c->role >= CALLER_USER; /* else no token is told */
+    note.secure &= c->role >= CALLER_USER; /* readers get no tokens */
     set_secrets(d, o, &v, &note);
     json_object_set_new(o, "allowInternetAccess", json_boolean(v.network == NETWORK_OPEN));
     json_object_set_new(o, "lifecycle",

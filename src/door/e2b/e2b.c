@@ -1,4 +1,4 @@
-/* Dispatch: which plane a request is for. */
+/* The door's entry points: decides the plane of a request and dispatches it. */
 #include "door/e2b/e2b.h"
 
 #include <assert.h>
@@ -24,8 +24,9 @@ void e2b_set_operation(request *rq, const char *name)
     request_set_operation(rq, d->o.door, d->o.operation + i);
 }
 
-/* An SDK that is not given a domain puts e2b.app behind the names of ports, and a program would send
- * its request there. Names below localhost lead to the caller's own machine, or nowhere. */
+/* Sets the domain for port host names. Without one, SDKs append e2b.app to them, and a program
+ * would send its requests there. Names below localhost lead to the client's own machine, or
+ * nowhere. */
 static void e2b_set_domain(e2b *d)
 {
     const char *port = d->o.tcp ? strrchr(d->o.tcp, ':') : NULL;
@@ -72,7 +73,8 @@ static e2b_way way_of(const e2b *d, const request *rq)
                                   .domain = d->o.domain});
 }
 
-/* Where both doors could serve a host, this one does only if a stranger may see it. */
+/* Returns true if ports of this sandbox need no token. A host that both doors could serve goes to
+ * this door only then. */
 static bool is_public(const e2b *d, const char *id)
 {
     CLEANUP(sandbox_unrefp)

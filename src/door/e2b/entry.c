@@ -41,7 +41,8 @@ void fs_permissions(uint32_t mode, char ret_text[FS_PERMISSIONS_LEN])
     *to = 0;
 }
 
-/* What a link leads to counts as its type; what leads nowhere has none. */
+/* Returns the type of a file, of a link's target for a link; NULL if the link is dangling or the
+ * type is another. */
 static const char *type_name(uint32_t mode)
 {
     return S_ISREG(mode) ? "FILE_TYPE_FILE" : S_ISDIR(mode) ? "FILE_TYPE_DIRECTORY" : NULL;
@@ -67,7 +68,7 @@ char *fs_join(const char *path, const char *name, size_t n)
     return str_printf("%.*s/%.*s", (int)len, path, (int)n, name);
 }
 
-/* RFC 3339; false: a year that it cannot tell. */
+/* Appends a time as RFC 3339. Returns false if its year cannot be written that way. */
 static bool put_time(buf *out, int64_t seconds, uint32_t ns)
 {
     time_t t = (time_t)seconds;
@@ -138,7 +139,7 @@ static void put_text(buf *out, const char *key, const char *value)
     buf_json_string(out, value, strlen(value));
 }
 
-/* By name, or by number where nobody has that id. */
+/* Appends the owner by name, or by number if the id has no name. */
 static void put_owner(buf *out, const char *key, const char *name, uint32_t id)
 {
     if (name && *name)
@@ -186,7 +187,8 @@ void fs_entry_write(buf *out, const fs_entry *x, const char *path, bool brief)
 
 /* ---- events ---- */
 
-/* A name under which the kit writes a file before it has its own. */
+/* Returns true for the temporary name of a file that the kit is writing. *ret_fresh: the file is
+ * new. */
 static bool is_temporary(const char *name, size_t n, bool *ret_fresh)
 {
     size_t from = n;
@@ -226,7 +228,7 @@ static void moved(const kit_record *r, fs_event *ev, size_t *n)
     bool fresh = false;
 
     if (is_temporary(r->name, r->name_len, &fresh) && r->bytes_len) {
-        /* The end of an upload. */
+        /* The rename that completes an upload. */
         if (fresh)
             add(ev, n, CREATE, r->bytes, r->bytes_len, true);
         add(ev, n, WRITE, r->bytes, r->bytes_len, true);

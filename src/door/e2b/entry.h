@@ -1,42 +1,45 @@
-/* A file as E2B tells it (filesystem.EntryInfo), put together of a kit's records; and what an event
- * of a watch becomes. Pure: records in, JSON out. */
+/* Builds E2B's filesystem.EntryInfo from a kit's records, and its events from the records of a
+ * watch. Pure: records in, JSON out. */
 #pragma once
 
 #include "base/buf.h"
 #include "base/json.h"
 #include "wire/kit.h"
 
-/* Zero-initialised is none. */
+/* A file as E2B reports it. Zero-initialised it is empty. */
 typedef struct fs_entry {
     bool is;
     struct kit_entry e;
-    char *name; /* relative to what was asked for */
+    char *name; /* relative to the path asked for */
     char *owner, *group, *real;
     uint32_t real_mode;
     json_t *metadata; /* or NULL */
 } fs_entry;
-/* Takes ENTRY (a new one begins), DETAIL and XATTR; others are not its business. */
+/* Takes ENTRY (which begins a new entry), DETAIL and XATTR records; ignores others. */
 void fs_entry_take(fs_entry *x, const kit_record *r);
-void fs_entry_done(fs_entry *x); /* and none again */
+void fs_entry_done(fs_entry *x); /* frees, and makes it empty again */
 
-/* As JSON. path: absolute. brief: name, type and path only, for clients that know nothing else. */
+/* Writes the entry as JSON. path is absolute. brief: only name, type and path, for clients that
+ * fail on other members. */
 void fs_entry_write(buf *out, const fs_entry *x, const char *path, bool brief);
-/* Permissions as Go's os.FileMode prints them. */
+/* Writes permissions as Go's os.FileMode prints them. */
 #define FS_PERMISSIONS_LEN 24
 void fs_permissions(uint32_t mode, char ret_text[FS_PERMISSIONS_LEN]);
-/* Attributes "user.e2b.*" of a file as {"key":"value"}; adds one, NULL grows. */
+/* Adds an attribute "user.e2b.KEY" of a file to the metadata as {"KEY":"value"}; ignores other
+ * attributes. Makes the object if *metadata is NULL. */
 #define FS_METADATA_PREFIX "user.e2b."
 void fs_metadata_add(json_t **metadata, const kit_record *xattr);
-/* The last component; of "/" that itself. Free it. */
+/* Returns the last component; "/" for "/" itself. Free it. */
 char *fs_base_name(const char *path);
 char *fs_join(const char *path, const char *name, size_t n);
 
-/* One record of a watch as {"name","type","entry"?} objects, at most two; the entry is the one that
- * came before it. What only our own writing does is not told. Returns how many. */
+/* Turns one record of a watch into {"name","type","entry"?} objects, at most two; the entry is the
+ * one that came before the record. Events of the temporary files the kit itself writes are left
+ * out. The caller frees the names. */
 enum fs_told {
     FS_NOTHING,
     FS_EVENTS,
-    FS_LOST /* some were not seen: nothing after it can be believed */
+    FS_LOST /* events were lost: nothing after this can be trusted */
 };
 typedef struct fs_event {
     char *name;

@@ -1,5 +1,5 @@
-/* envd: a sandbox's data plane. Which sandbox, may they, as whom; then one of its services, or a
- * server inside. */
+/* envd, a sandbox's data plane. Finds the sandbox, checks the token and the user, then calls a
+ * service of envd or a server inside. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -7,8 +7,8 @@
 #include "door/shared/admit.h"
 #include "door/shared/port.h"
 
-#define START_NS   (60 * NS_PER_S) /* of a sandbox's life: its start command may open ports yet */
-#define PATIENT_NS (30 * NS_PER_S) /* of one request */
+#define START_NS   (60 * NS_PER_S) /* after a create: the start command may still open its ports */
+#define PATIENT_NS (30 * NS_PER_S) /* limit of that wait for one request */
 
 void envd_not_found(response *rs, const char *id)
 {
@@ -17,7 +17,7 @@ void envd_not_found(response *rs, const char *id)
                             "The sandbox was not found", "code", 502));
 }
 
-/* ---- who ---- */
+/* ---- who may call ---- */
 
 static e2b_signed signature_of(const request *rq)
 {
@@ -28,7 +28,8 @@ static e2b_signed signature_of(const request *rq)
                         .signature = request_query(rq, "signature")};
 }
 
-/* What can be said of it without a hash, let alone one for each sandbox. */
+/* Checks a signature's form and expiry, before any hash is computed, let alone one for each
+ * sandbox. */
 static err *check_signed(const e2b_signed *s)
 {
     if (!e2b_signature_formed(s->signature))
@@ -53,7 +54,7 @@ static err *check_signature(const e2b *d, const char *id, uint64_t epoch, const 
     return NULL;
 }
 
-/* *ret_key: the caller that the key belongs to. */
+/* Checks an API key; *ret_key is the caller it belongs to. */
 static err *check_key(const e2b *d, const sandbox *sb, const char *key, caller **ret_key)
 {
     CLEANUP(sandbox_unrefp) sandbox *found = NULL;
@@ -84,12 +85,12 @@ static err *check_token(const e2b *d, const sandbox *sb, uint64_t epoch, enum e2
     return err_new(ERR_UNAUTHENTICATED, "the access token is not this sandbox's");
 }
 
-/* How a request was let in. */
+/* How a request was admitted. */
 typedef struct admission {
-    bool is_signed; /* what the URL's signature covers is all that its bearer may */
-    bool by_token;  /* or by a signature, which is made of the token */
+    bool is_signed; /* by a signed URL: only the parts that the signature covers are trusted */
+    bool by_token;  /* by a token, or by a signature, which is made of the token */
     uint64_t epoch; /* of the owner */
-    caller *key;    /* by this one; NULL: by a token, or it needs none */
+    caller *key;    /* the caller whose key admitted it; NULL: a token did, or none is needed */
 } admission;
 
 static void admission_done(admission *a)
@@ -97,7 +98,7 @@ static void admission_done(admission *a)
     caller_free(a->key);
 }
 
-/* By what the caller has: the sandbox's token, one for its ports, a key, a signature. */
+/* Admits a caller by the sandbox's token, its token for ports, an API key, or a signed URL. */
 static err *admit_secured(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq,
                           admission *a)
 {
@@ -107,7 +108,7 @@ static err *admit_secured(const e2b *d, const e2b_way *way, const sandbox *sb, r
     bool port = way->port != E2B_ENVD_PORT;
 
     a->by_token = token || !key || (port && traffic);
-    if (port && traffic) /* the other header may be of the server inside */
+    if (port && traffic) /* X-Access-Token may be meant for the server inside */
         return check_token(d, sb, a->epoch, E2B_FOR_TRAFFIC, traffic);
     if (token)
         return check_token(d, sb, a->epoch, E2B_FOR_ENVD, token);
@@ -117,14 +118,15 @@ static err *admit_secured(const e2b *d, const e2b_way *way, const sandbox *sb, r
     return a->is_signed ? check_signature(d, sandbox_id(sb), a->epoch, rq) : no_token();
 }
 
-/* Of a sandbox without a token everybody who knows its id may use the data plane, as E2B has it. */
+/* Checks who may use the data plane. As in E2B, a sandbox without a token is open to everyone who
+ * knows its id. */
 static err *admit(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq, admission *ret)
 {
     CLEANUP(e2b_note_done) e2b_note note = {0};
     bool public = way->port != E2B_ENVD_PORT && way->by_host && d->o.public_ports;
 
     e2b_note_read(sb, &note);
-    *ret = (admission){.is_signed = way->plane == PLANE_SIGNED, /* it may not know the id */
+    *ret = (admission){.is_signed = way->plane == PLANE_SIGNED, /* its sender may not know the id */
                        .epoch = engine_key_epoch(d->o.engine, sandbox_owner(sb))};
     if (!note.secure || (public && note.ours))
         return NULL;
@@ -147,7 +149,8 @@ err *envd_basic_user(const char *header, char **ret_user)
     return NULL;
 }
 
-/* A signature covers the name in the query, and no header. */
+/* Returns the user that the request names. A signed URL covers the name in the query, but no
+ * header, so the header is then ignored. */
 static err *user_of(const request *rq, bool is_signed, char **ret_user)
 {
     const char *basic = request_header(rq, "Authorization");
@@ -160,8 +163,8 @@ static err *user_of(const request *rq, bool is_signed, char **ret_user)
     return NULL;
 }
 
-/* The holder of a token acts for the owner, with the rights of a user, and no longer than the
- * token or the key is valid. */
+/* Makes the holder of a token act for the sandbox's owner, with the role user, and only as long as
+ * the token or the key is valid. */
 static err *act_for_owner(const e2b *d, request *rq, const sandbox *sb, const admission *a,
                           const caller **ret_caller)
 {
@@ -178,9 +181,9 @@ static err *act_for_owner(const e2b *d, request *rq, const sandbox *sb, const ad
     return admit_as(d->o.engine, rq, c);
 }
 
-/* ---- which ---- */
+/* ---- which sandbox ---- */
 
-/* A signed URL names no sandbox: whose signature is it? */
+/* Finds the live sandbox whose token signed the URL: a signed URL names no sandbox. */
 static err *find_signer(const e2b *d, const request *rq, sandbox **ret_sandbox)
 {
     e2b_signed s = signature_of(rq);
@@ -243,8 +246,9 @@ static err *envd_metrics(envd_call *c, request *rq, response *rs)
     return NULL;
 }
 
-/* E2B's sandboxes begin with their servers running. Here the start command begins with the sandbox, so
- * a request to a port that it has not opened yet waits for it, within the sandbox's first minute. */
+/* Returns until when a request to a closed port waits. E2B's sandboxes begin with their servers
+ * running; here the start command begins with the sandbox and may open its ports during the first
+ * minute. */
 static uint64_t patience_of(sandbox *sb)
 {
     CLEANUP(sandbox_view_done) sandbox_view v;
@@ -312,7 +316,7 @@ static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
 
     e2b_set_operation(rq, port ? "e2b_port" : s ? s->operation : "e2b_envd");
     if (s && s->serve == envd_health)
-        return envd_health(c, rq, rs); /* everybody's: nothing is done for it */
+        return envd_health(c, rq, rs); /* needs no token: it reveals and changes nothing */
     TRY(admit(c->door, way, c->sb, rq, &a));
     TRY(act_for_owner(c->door, rq, c->sb, &a, &c->as));
     if (port)
@@ -325,7 +329,7 @@ static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
     return s->serve(c, rq, rs);
 }
 
-/* One that is to be woken by requests is woken by those who may use it. */
+/* Returns true if requests resume the sandbox when it is paused. */
 static bool wakes(const sandbox *sb)
 {
     CLEANUP(e2b_note_done) e2b_note note = {0};
@@ -334,7 +338,8 @@ static bool wakes(const sandbox *sb)
     return note.auto_resume;
 }
 
-/* False: it does not run, and stays so. */
+/* Waits for a sandbox that is being created or woken, and resumes a paused one if requests may.
+ * *ret_runs is false if it does not run and will not. Only an admitted caller causes a resume. */
 static err *awake(const e2b *d, const e2b_way *way, sandbox *sb, request *rq, bool *ret_runs)
 {
     enum lifecycle state = sb ? sandbox_state(sb) : LIFE_GONE;

@@ -1,7 +1,7 @@
-/* GET and POST /files: content of files, one out, any number in.
+/* GET and POST /files: reads one file, writes any number of files.
  *
- * An upload holds its request's thread while the body comes; one run of the kit writes all files of
- * it, each whole or not at all, and its last word is waited for without a thread. */
+ * An upload holds its request's thread while the body comes. One run of the kit writes all its
+ * files, each whole or not at all. The relay waits for the kit's final record, without a thread. */
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
@@ -12,19 +12,19 @@
 #include "wire/gunzip.h"
 #include "wire/multipart.h"
 
-#define FILES_MAX      65536u     /* of one request */
-#define KEPT_MAX       (8u << 20) /* bytes of their names, and of the answer */
-#define KEPT_STEP      (1u << 20) /* is charged at a time, but for the first few: */
+#define FILES_MAX      65536u     /* in one request */
+#define KEPT_MAX       (8u << 20) /* bytes of names and answer in one request */
+#define KEPT_STEP      (1u << 20) /* bytes charged to the caller at a time, beyond */
 #define KEPT_FREE      (64u << 10)
 #define KEPT_STEPS     (KEPT_MAX / KEPT_STEP)
-#define ENTRY_MARKS    40u                 /* bytes of an answer that are the same for each */
-#define ANSWERS_EVERY  256u                /* files: what the kit says of them is taken meanwhile */
-#define DRAIN_MAX      (UINT64_C(4) << 30) /* of a body nobody wants any more */
+#define ENTRY_MARKS    40u                 /* constant bytes of each file's entry in the answer */
+#define ANSWERS_EVERY  256u                /* files between two reads of the kit's records */
+#define DRAIN_MAX      (UINT64_C(4) << 30) /* bytes read of a body after the kit has ended */
 #define METADATA_NAME  "X-Metadata-"
 #define METADATA_TOTAL 4096u
 #define METADATA_KEY   (255u - (unsigned)sizeof FS_METADATA_PREFIX + 1)
 
-/* ---- out ---- */
+/* ---- download ---- */
 
 static err *in_words(err *e, err_code code, const char *format, const char *path)
 {
@@ -43,7 +43,7 @@ static err *read_refused(file_job *f, relay_io *io, err *e)
     return fs_refused(f, io, e);
 }
 
-/* What the file is called, for those who save it. */
+/* Returns the Content-Disposition header, which names the file for clients that save it. */
 static char *read_lines(const file_job *f, const kit_record *r)
 {
     CLEANUP(freep) char *name = fs_base_name(file_path(f));
@@ -85,16 +85,16 @@ static err *files_get(envd_call *c, request *rq, response *rs, bool head)
     return NULL;
 }
 
-/* ---- what the kit says of files it has written ---- */
+/* ---- the kit's records of written files ---- */
 
 typedef struct written {
     buf json;
-    char *user; /* for whom, where that is not root */
-    char *path; /* of the one under way */
-    bool is;    /* it is there */
+    char *user; /* who owns the files, if not root */
+    char *path; /* of the file under way */
+    bool is;    /* the kit has written that file */
     json_t *metadata;
-    size_t names;    /* bytes of those that were sent */
-    size_t expected; /* of names and answer, by what was sent */
+    size_t names;    /* bytes of all paths sent */
+    size_t expected; /* estimated bytes of names and answer */
     request_hold *holds[KEPT_STEPS];
     size_t nholds;
     bool full;
@@ -126,7 +126,8 @@ static err *too_much(void)
                       "Send fewer files in one request.");
 }
 
-/* For one file more, before it is sent. */
+/* Counts one more file before it is sent, and charges memory for its name and its entry in the
+ * answer. */
 static err *expect_written(written *w, request *rq, const char *path, const json_t *metadata)
 {
     CLEANUP(freep) char *name = fs_base_name(path);
@@ -148,7 +149,8 @@ static err *expect_written(written *w, request *rq, const char *path, const json
     return NULL;
 }
 
-/* A path may be longer than it was sent, and so are characters that are escaped. */
+/* Appends the finished file to the answer. Checks the limit again: the kit's path may be longer
+ * than the one sent, and so are escaped characters. */
 static void put_written(written *w)
 {
     w->full = w->full || w->names + w->json.len > KEPT_MAX;
@@ -244,18 +246,18 @@ static err *write_refused(file_job *f, relay_io *io, err *e)
 static const file_form WRITE = {
     .record = write_record, .over = write_over, .refused = write_refused, .done = written_free};
 
-/* ---- in ---- */
+/* ---- upload ---- */
 
 typedef struct upload {
     request *rq;
-    const char *path; /* of the query, or NULL */
+    const char *path; /* from the query, or NULL */
     kit_call *call;
     file_sender sender;
     gunzip *gz;
-    json_t *metadata; /* attributes of every file, by their whole names */
-    map seen;         /* names of parts */
+    json_t *metadata; /* attributes for every file, by their full names */
+    map seen;         /* paths already uploaded */
     size_t files;
-    bool in_file; /* the part under way is one */
+    bool in_file; /* the current part is a file */
     written *done;
 } upload;
 
@@ -269,7 +271,7 @@ static void upload_done(upload *u)
     written_free(u->done);
 }
 
-/* A failure of the kit's is the upload's. */
+/* Takes the kit's records that have arrived. A failure of the kit fails the upload. */
 static err *take_answers(upload *u)
 {
     enum kit_next next = KIT_RECORD;
@@ -361,8 +363,8 @@ static err *read_plain(upload *u, void *p, size_t max, size_t *ret_n)
     return u->gz ? gunzip_read(u->gz, p, max, ret_n) : read_sent(u, p, max, ret_n);
 }
 
-/* The body, as the file it is, or as a form of them (m). Also when the kit has enough: who sends
- * does not look for an answer before he is done. */
+/* Passes the body to the kit: as one file, or as the files of a form (m). Reads on after the kit
+ * has ended, up to DRAIN_MAX: clients read no answer before they have sent everything. */
 static err *receive(upload *u, multipart *m)
 {
     CLEANUP(freep) char *piece = xmalloc(KIT_DATA_MAX);
@@ -442,7 +444,7 @@ static void on_header(void *arg, const char *name, const char *value)
     for (char *p = key; *p; p++)
         *p = (char)tolower((unsigned char)*p);
     if (json_object_get(h->metadata, key))
-        return; /* the first of a name counts */
+        return; /* the first header of a name counts */
     h->total += strlen(key) + strlen(value);
     h->failure = check_metadata(key + strlen(FS_METADATA_PREFIX), value, h->total);
     if (!h->failure)
@@ -476,8 +478,9 @@ static bool is_root(const char *user)
     return !user || !*user || str_eq(user, "0") || str_eq(user, "root");
 }
 
-/* As E2B's server does it, an upload makes directories where its user may not, and they are the
- * user's: harnesses put their files below the root of images that have a user. */
+/* Lets the kit write as root for the user, if the user is not root. As in E2B, an upload makes
+ * missing directories where its user may not, and the user owns them: harnesses put their files
+ * below the root of images that have a user. */
 static void set_user(const envd_call *c, kit_request *q, file_place *place)
 {
     const char *user = place->user ? place->user : sandbox_user(c->sb);

@@ -1,4 +1,4 @@
-/* filesystem.Filesystem over Connect: calls with one answer. */
+/* filesystem.Filesystem over Connect: the calls with one answer. */
 #include "door/e2b/filesystem.h"
 
 #include <errno.h>
@@ -7,9 +7,9 @@
 #include "wire/connect.h"
 
 #define BODY_MAX  (64u * 1024)
-#define WHOLE_MAX (256u * 1024) /* a list that is longer is sent in pieces */
+#define WHOLE_MAX (256u * 1024) /* a longer list is sent in chunks */
 
-/* ---- what is asked ---- */
+/* ---- the request ---- */
 
 static const json_t *member(const json_t *in, const char *name, const char *camel)
 {
@@ -40,7 +40,7 @@ err *fs_number(const json_t *in, const char *name, uint32_t *ret_number)
     const json_t *v = member(in, name, NULL);
     uint64_t n = 0;
 
-    if (json_is_string(v)) { /* JSON of a protobuf may have numbers as texts */
+    if (json_is_string(v)) { /* JSON of a protobuf may write numbers as strings */
         if (!str_to_u64(json_string_value(v), UINT32_MAX, &n))
             return wrong(name, "a number of 32 bits");
     } else if (v) {
@@ -96,7 +96,7 @@ err *fs_place(envd_call *c, request *rq, file_place *ret_place)
 typedef struct fs_job { /* file_job.own */
     bool brief;
     fs_entry now;
-    buf body; /* of a list */
+    buf body; /* of a list: the answer so far */
     uint64_t count;
 } fs_job;
 
@@ -146,14 +146,14 @@ err *fs_refused(file_job *f, relay_io *io, err *e)
         return in_words(f, e, "path is not a directory: %s");
     if (errnum == ENOTDIR && verb == KIT_MKDIR)
         return in_words(f, e, "path already exists but it is not a directory: %s");
-    if (errnum && f->at) { /* the same with the whole path */
+    if (errnum && f->at) { /* the same error, with the whole path */
         err_free(e);
         e = kit_error(verb, errnum, verb == KIT_MOVE ? f->rq.path : f->at);
     }
     return e2b_user_error(e);
 }
 
-/* What is not there is removed already. */
+/* Handles a failed removal. A path that does not exist counts as removed. */
 static err *remove_refused(file_job *f, relay_io *io, err *e)
 {
     static const buf NOTHING = {.p = (char *)"{}", .len = 2};
@@ -196,7 +196,7 @@ static const file_form REMOVE = {
 
 /* ---- list ---- */
 
-/* The entry whose records have all come. */
+/* Appends the current entry to the list, once all its records have come. */
 static void put_entry(file_job *f)
 {
     fs_job *j = f->own;
@@ -225,7 +225,7 @@ static void send_piece(file_job *f, relay_io *io)
     buf_clear(&j->body);
 }
 
-/* What cannot be read below the directory is left out. */
+/* Takes one record of a list. Paths below the directory that cannot be read are left out. */
 static enum file_go list_record(file_job *f, relay_io *io, const kit_record *r)
 {
     fs_job *j = f->own;

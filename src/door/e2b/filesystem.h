@@ -1,31 +1,34 @@
-/* What the files of filesystem.Filesystem and /files share. */
+/* Shared declarations of filesystem.Filesystem and /files. */
 #pragma once
 
 #include "door/e2b/entry.h"
 #include "door/e2b/internal.h"
 #include "door/shared/files.h"
 
-/* What the kit is to know of every path of E2B's. */
+/* Flags of the kit requests that report on paths to E2B's clients. */
 #define FS_FLAGS (KIT_F_HOME | KIT_F_DETAIL)
 
-/* A call's place inside, with its user. ERR_* as e2b_user. */
+/* Returns where a call's file verbs run: sandbox, caller and user inside. An error if the node has
+ * no kit. */
 err *fs_place(envd_call *c, request *rq, file_place *ret_place) ERR_MUST;
-/* ERR_INVALID_REQUEST for what the kit would not understand; "" is home. Its text or "~". */
+/* Checks a path and returns it, or "~" for an empty one. ERR_INVALID_REQUEST for paths that the kit
+ * does not understand. */
 err *fs_check_path(const char *path, const char **ret_path) ERR_MUST;
-/* Clients so old that a member they do not know is an error to them. */
+/* Returns true for clients so old that they fail on a member they do not know. */
 bool fs_is_brief(const request *rq);
-/* What the kernel said of the path; 0: the error is another. */
+/* Returns the errno that the kernel gave for the path; 0 if it is another kind of error. */
 int fs_errno(const err *e);
-/* An error of a kit's verb in E2B's words, with the path as the kit understood it. */
+/* Rewords a kit error for E2B's clients, with the path as the kit resolved it. Takes the error. */
 err *fs_refused(file_job *f, relay_io *io, err *e);
 
-/* ---- watch.c; in: the request's message ---- */
+/* ---- watch.c; `in` is the request's message ---- */
 err *fs_watch_dir(envd_call *c, request *rq, response *rs, const json_t *in) ERR_MUST;
 err *fs_create_watcher(envd_call *c, request *rq, response *rs, const json_t *in) ERR_MUST;
 err *fs_watcher_events(envd_call *c, request *rq, response *rs, const json_t *in) ERR_MUST;
 err *fs_remove_watcher(envd_call *c, request *rq, response *rs, const json_t *in) ERR_MUST;
 
-/* Members by either of the two names that JSON of a protobuf may have; NULL, 0, false if absent. */
+/* Read a member by either of its two names: JSON of a protobuf may use snake case or camel case. An
+ * absent member is "", 0 or false. */
 err *fs_text(const json_t *in, const char *name, const char *camel, const char **ret_text) ERR_MUST;
 err *fs_number(const json_t *in, const char *name, uint32_t *ret_number) ERR_MUST;
 err *fs_flag(const json_t *in, const char *name, const char *camel, bool *ret_flag) ERR_MUST;

@@ -1,5 +1,5 @@
-/* POST /sandboxes/{id}/fork: sandboxes that begin with the files of one; processes are not in
- * them, nor the environment that it was created with. All that are asked for, or none. */
+/* POST /sandboxes/{id}/fork: creates sandboxes with a copy of the files of one, all that are asked
+ * for or none. Its processes and the environment it was created with are not copied. */
 #include "door/shared/fork.h"
 
 #include "door/e2b/templates.h"
@@ -25,7 +25,7 @@ static err *parse_count(const json_t *body, unsigned *ret_count)
     return NULL;
 }
 
-/* What the door keeps with the parent, but for its time. */
+/* Returns the parent's note with another time to live. */
 static char *note_for(const sandbox *parent, uint64_t ttl_ms)
 {
     CLEANUP(e2b_note_done) e2b_note note = {0};

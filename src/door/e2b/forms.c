@@ -1,4 +1,4 @@
-/* How errors look to E2B's clients, and what is not there. */
+/* Errors in the forms of E2B's clients, and the count of unsupported requests. */
 #include <errno.h>
 #include <stdarg.h>
 
@@ -46,7 +46,7 @@ static const char *write_http(buf *body, const err *e, const char *request_id, i
     CLEANUP(buf_done) buf text = {0};
 
     (void)request_id;
-    /* SDKs know "not found" as the end of a sandbox, and no other way of having ended. */
+    /* SDKs know an ended sandbox only as "not found". */
     if (e->code == ERR_SANDBOX_GONE)
         *status = 404;
     e2b_message(&text, e);
@@ -56,7 +56,8 @@ static const char *write_http(buf *body, const err *e, const char *request_id, i
     return "application/json";
 }
 
-/* SDKs look for these words to tell a server that is missing from a sandbox that is. */
+/* Writes an error of a port. SDKs recognise a closed port, as opposed to a missing sandbox, by
+ * these words. */
 static const char *write_port(buf *body, const err *e, const char *request_id, int *status)
 {
     CLEANUP(buf_done) buf text = {0};
@@ -73,7 +74,7 @@ static const char *write_port(buf *body, const err *e, const char *request_id, i
 
 const char *e2b_connect_code(const err *e)
 {
-    /* What is in the way is told apart from what has changed meanwhile. */
+    /* An existing path is distinguished from a state that changed meanwhile. */
     return e->code == ERR_CONFLICT && e->errnum == EEXIST ? "already_exists"
                                                           : err_info_of(e->code)->connect;
 }
@@ -89,7 +90,8 @@ static const char *write_unary(buf *body, const err *e, const char *request_id, 
     return "application/json";
 }
 
-/* A stream's error is its last envelope: with another status clients would not read it. */
+/* Writes a stream's error as its last envelope. The status is 200: clients would not read the
+ * envelope of another. */
 static const char *write_stream(buf *body, const err *e, const char *request_id, int *status)
 {
     CLEANUP(buf_done) buf text = {0};

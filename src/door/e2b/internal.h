@@ -1,4 +1,4 @@
-/* What the files of the E2B door share. */
+/* Shared declarations of the E2B door. */
 #pragma once
 
 #include "base/cleanup.h"
@@ -13,7 +13,7 @@ typedef struct e2b_watchers e2b_watchers;
 
 struct e2b {
     e2b_options o;
-    char domain[64]; /* what SDKs make host names of where ports.domain is not set */
+    char domain[64]; /* domain given to SDKs for port host names if ports.domain is not set */
     uint8_t secret[E2B_SECRET_LEN];
     e2b_users *users;
     e2b_watchers *watchers;
@@ -32,19 +32,20 @@ static inline const caller *e2b_caller(request *rq)
     return request_user(rq);
 }
 
-/* What serves it, for metrics and logs: a name of E2B_OPERATIONS. */
+/* Sets the operation of the request for metrics and logs: a name of E2B_OPERATIONS. */
 void e2b_set_operation(request *rq, const char *name);
 
-/* ---- forms.c: how errors look ---- */
+/* ---- forms.c: how errors are rendered ---- */
 extern const error_form E2B_FORM_HTTP;   /* {"code":404,"message":"…"} */
-extern const error_form E2B_FORM_PORT;   /* the same, with the words for a port that is closed */
+extern const error_form E2B_FORM_PORT;   /* the same, with E2B's message for a closed port */
 extern const error_form E2B_FORM_UNARY;  /* Connect: HTTP status, {"code":"not_found",…} */
 extern const error_form E2B_FORM_STREAM; /* Connect: 200, and an end-stream envelope */
-/* The Connect code of an error. */
+/* Returns the Connect code of an error. */
 const char *e2b_connect_code(const err *e);
-/* "message: cause. Remedy." */
+/* Appends "message: cause. Remedy." */
 void e2b_message(buf *out, const err *e);
-/* Not there: counted, and told with what to do instead. what: of E2B_UNSUPPORTED. */
+/* Kinds of unsupported requests. e2b_missing() counts the request and returns an error that says
+ * what to do instead. */
 enum e2b_missing {
     MISSING_TEMPLATES,
     MISSING_VOLUMES,
@@ -66,8 +67,8 @@ enum e2b_purpose {
     E2B_FOR_ENVD,
     E2B_FOR_TRAFFIC, /* ports alone */
 };
-/* Whatever is given out so that it ends with the owner's keys. text has a prefix of its own for each
- * purpose. */
+/* Returns a MAC for text that becomes invalid when a key of the owner is removed. Each purpose
+ * begins its text with a prefix of its own. */
 void e2b_mac(const e2b *d, const char *text, uint64_t epoch, char ret_hex[2 * SHA256_LEN + 1]);
 /* epoch: engine_key_epoch() of the sandbox's owner. */
 void e2b_token(const e2b *d, const char *id, uint64_t epoch, enum e2b_purpose purpose,
@@ -81,20 +82,20 @@ typedef struct e2b_signed {
     const char *expiry; /* as in the query, or NULL */
     const char *signature;
 } e2b_signed;
-/* It looks like one: "v1_" and 43 characters. */
+/* Returns true if it has the form of a signature: "v1_" and 43 characters. */
 bool e2b_signature_formed(const char *signature);
 bool e2b_signature_is(const e2b_signed *s, const char *token);
-/* The time is over; also when it is no number. */
+/* Returns true if the expiry has passed or is not a number. */
 bool e2b_signature_expired(const e2b_signed *s, uint64_t now_s);
 
-/* ---- note.c: what the door keeps with a sandbox (sandbox_spec.door) ---- */
+/* ---- note.c: data that the door stores with a sandbox (sandbox_spec.door) ---- */
 typedef struct e2b_note {
-    bool ours;        /* it was made through this door */
-    bool secure;      /* its data plane asks for the token */
-    bool auto_resume; /* a request wakes it */
-    uint64_t ttl_ms;  /* as it was created with */
-    char *template;   /* as the caller called it */
-    json_t *metadata; /* what labels cannot hold, or NULL: the labels are it */
+    bool ours;        /* created through this door */
+    bool secure;      /* the data plane requires the token */
+    bool auto_resume; /* a request resumes it */
+    uint64_t ttl_ms;  /* time to live given at the create */
+    char *template;   /* the name the caller used */
+    json_t *metadata; /* metadata that cannot be labels, or NULL: the labels hold it */
 } e2b_note;
 void e2b_note_read(const sandbox *sb, e2b_note *ret_note);
 void e2b_note_of_view(const sandbox_view *v, e2b_note *ret_note);
@@ -103,56 +104,57 @@ void e2b_note_done(e2b_note *n);
 
 /* ---- control.c ---- */
 err *control_dispatch(e2b *d, request *rq, response *rs) ERR_MUST;
-/* ---- control_life.c: a paused one goes on, with time again ---- */
+/* ---- control_life.c: resumes a paused sandbox and extends its time ---- */
 err *e2b_wake(const e2b *d, const caller *c, sandbox *sb) ERR_MUST;
 
-/* ---- templates.c: what a template's name means ---- */
-/* One that was built (by tag or not), a template of the node, or a snapshot: one of template and
- * snapshot, with what else a create of it says. ERR_NOT_FOUND. */
+/* ---- templates.c: resolving template names ---- */
+/* Resolves a built template (with or without a tag), a template of the node, or a snapshot. Sets
+ * either template or snapshot of ret_spec, and whatever else a create from it implies.
+ * ERR_NOT_FOUND. */
 err *e2b_source(const e2b *d, const caller *c, const char *name, sandbox_spec *ret_spec) ERR_MUST;
-/* The image of a template that E2B itself has; NULL: it is none. */
+/* Returns the image of a template that E2B itself has; NULL if the name is none of them. */
 const char *e2b_own_image(const e2b *d, const char *name);
 
-/* ---- control_look.c: what a sandbox uses ---- */
+/* ---- control_look.c: a sandbox's resource usage ---- */
 typedef struct usage_look {
-    uint64_t at_ns, memory, memory_max, disk, disk_max; /* a maximum of 0: none is set */
+    uint64_t at_ns, memory, memory_max, disk, disk_max; /* a maximum of 0: no limit is set */
     uint32_t cores;
-    double cpu_pct; /* of one core, the mean of its life */
+    double cpu_pct; /* percent of one core, mean since the create */
 } usage_look;
-bool look_usage(engine *e, sandbox *sb, usage_look *ret); /* false: the backend does not count */
+bool look_usage(engine *e, sandbox *sb, usage_look *ret); /* false: the backend does not measure */
 
 /* ---- envd.c: one request to a sandbox's data plane ---- */
 typedef struct envd_call {
     e2b *door;
     sandbox *sb;
-    const caller *as; /* its owner, as a user */
-    const char *user; /* who runs it inside; NULL: the sandbox's own */
+    const caller *as; /* the sandbox's owner, with the role user */
+    const char *user; /* user that commands run as inside; NULL: the sandbox's own */
     uint16_t port;
 } envd_call;
 void envd_set_form(const e2b_way *way, const request *rq, response *rs);
 err *envd_dispatch(e2b *d, const e2b_way *way, request *rq, response *rs) ERR_MUST;
-/* Of "Basic <base64 of user:>", as SDKs name the user of a call; NULL: none. ERR_UNAUTHENTICATED.
- */
+/* Decodes "Basic <base64 of user:>", by which SDKs name the user of a call; *ret_user is NULL if
+ * the name is empty. ERR_UNAUTHENTICATED. */
 err *envd_basic_user(const char *header, char **ret_user) ERR_MUST;
-/* The exact answer that SDKs take for "it is not running". */
+/* Sends the exact answer that SDKs take for "the sandbox is not running". */
 void envd_not_found(response *rs, const char *id);
 
-/* ---- user.c: "user" where the image has none ---- */
+/* ---- user.c: the name "user" in images that do not have it ---- */
 e2b_users *e2b_users_new(void);
 void e2b_users_free(e2b_users *u);
-/* Sets c->user to NULL where it is "user" and the image does not know it. May ask inside, once for
- * a sandbox. */
+/* Sets c->user to NULL if it is "user" and the image has no such user. May run the kit inside to
+ * find out; the result is remembered for the sandbox. */
 err *e2b_user(envd_call *c, request *rq) ERR_MUST;
-/* A user that does not exist is `unauthenticated` to E2B's clients. Takes the error. */
+/* Maps an unknown user to `unauthenticated`, as E2B's clients expect. Takes the error. */
 err *e2b_user_error(err *e) ERR_MUST;
 
-/* ---- watch.c: watchers that are asked now and then ---- */
+/* ---- watch.c: watchers that clients poll ---- */
 e2b_watchers *e2b_watchers_new(uint64_t idle_ms);
-/* Takes away those that nobody asks any more. */
+/* Removes watchers that were not polled for idle_ms. */
 void e2b_watchers_look(void *watchers);
 void e2b_watchers_free(e2b_watchers *t);
 
-/* ---- the services of envd; the response's form is set already ---- */
+/* ---- the services of envd; the response's form is already set ---- */
 err *process_rpc(envd_call *c, request *rq, response *rs) ERR_MUST;    /* process*.c */
 err *filesystem_rpc(envd_call *c, request *rq, response *rs) ERR_MUST; /* filesystem*.c */
 err *files_http(envd_call *c, request *rq, response *rs) ERR_MUST;     /* files*.c */

@@ -1,4 +1,4 @@
-/* Metadata of sandboxes, and the filter by it that lists have. */
+/* Metadata of sandboxes, and the filter of lists by metadata. */
 #include <string.h>
 
 #include "core/spec.h"
@@ -6,7 +6,8 @@
 
 #define FILTERS_MAX 64
 
-/* A label's name ends at its first "=": such a name would come back as another. */
+/* Returns false if a name contains "=": a label's name ends at the first one, so the name would
+ * come back changed. */
 static bool names_stay_whole(const json_t *metadata)
 {
     const char *name;
@@ -38,7 +39,7 @@ char **metadata_labels(const json_t *metadata)
     return NULL;
 }
 
-/* As URLSearchParams and urllib's quote write: "+" is a space. */
+/* Decodes in place what URLSearchParams and urllib's quote encode: "+" is a space. */
 static bool form_decode(char *s)
 {
     size_t n;
@@ -68,7 +69,7 @@ static err *bad_filter(void)
                    "metadata: must be name=value pairs, percent-encoded, at most %d", FILTERS_MAX);
 }
 
-/* "user=u%25201": the whole is decoded, cut, and each part is decoded again. */
+/* Example: "user=u%25201". The whole text is decoded, split, and each part decoded again. */
 err *metadata_filter(const char *text, json_t **ret_pairs)
 {
     CLEANUP(json_decrefp) json_t *pairs = json_object();

@@ -1,5 +1,5 @@
-/* What the door keeps with a sandbox. One that was made by another door reads as a secured one of
- * the template that its image's name is. */
+/* The note that the door stores with a sandbox. A sandbox of another door reads as a secured one,
+ * with its image's name as the template. */
 #include <string.h>
 
 #include "door/e2b/internal.h"

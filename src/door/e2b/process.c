@@ -1,7 +1,7 @@
 /* process.Process over Connect: commands and terminals. A process's pid is the id of its exec.
  *
- * Streams are jobs of the relay (process_stream.c); input is in process_input.c, what messages say
- * in process_wire.c. */
+ * Streams are jobs of the relay (process_stream.c). process_input.c handles input, process_wire.c
+ * the messages. */
 #include "door/e2b/process.h"
 
 #include <signal.h>
@@ -14,13 +14,13 @@
 #include "wire/connect.h"
 
 #define START_MAX   (8u << 20)
-#define KEEPALIVE_S 90      /* without a header, as envd has it */
-#define ARG_MAX_LEN 131072u /* the kernel's: one argument with its NUL */
+#define KEEPALIVE_S 90      /* if the header is absent, as in envd */
+#define ARG_MAX_LEN 131072u /* the kernel's limit: one argument with its NUL */
 #define DEADLINE_NS \
-    (100 * NS_PER_MS) /* a stream ends that long before its time limit: clients \
-                         that stop by themselves then would not read why */
+    (100 * NS_PER_MS) /* a stream ends that long before its limit: clients that \
+                         stop by themselves at the limit read why it ended */
 
-/* ---- who is meant ---- */
+/* ---- which process ---- */
 
 err *process_not_found(const process_selector *s)
 {
@@ -30,7 +30,7 @@ err *process_not_found(const process_selector *s)
     return err_remedy(err_kind(e, "process"), "List the sandbox's processes.");
 }
 
-/* The newest that runs under it. */
+/* Finds the newest exec whose note has this tag. */
 static err *find_tag(sandbox *sb, const process_selector *s, exec **ret)
 {
     CLEANUP(freep) exec **list = NULL;
@@ -64,7 +64,7 @@ err *process_find(sandbox *sb, const process_selector *s, exec **ret)
     return e;
 }
 
-/* Unknown to envd as soon as it has ended. */
+/* An ended process is unknown to envd. */
 err *process_told(exec *x, err *e)
 {
     if (!e || e->code != ERR_CONFLICT || !str_eq(e->kind, "exec"))
@@ -91,7 +91,7 @@ static uint64_t keepalive_ns(const request *rq)
     return s * NS_PER_S;
 }
 
-/* When a stream with this time limit ends; 0: it has none. */
+/* Returns when a stream with this time limit ends (monotonic ns); 0 if it has none. */
 static uint64_t deadline_of(uint64_t ms)
 {
     uint64_t ns = ms * NS_PER_MS, early = ns / 2 < DEADLINE_NS ? ns / 2 : DEADLINE_NS;
@@ -101,7 +101,7 @@ static uint64_t deadline_of(uint64_t ms)
 
 /* ---- Start ---- */
 
-/* "bash -l -c TEXT", which is how SDKs send a command. */
+/* Returns true for "bash -l -c TEXT", the form in which SDKs send a command. */
 static bool is_shell(const process_start *s)
 {
     const char *cmd = strrchr(s->argv[0], '/');
@@ -121,8 +121,9 @@ static err *check_args(const process_start *s)
     return NULL;
 }
 
-/* A text that is too long for an argument comes by stdin where the command has none: the shell
- * reads and runs it in one go, and finds /dev/null behind it. ret_text is then what to feed. */
+/* Passes a text that is too long for an argument by stdin, if the command has no stdin of its own.
+ * The shell reads it whole, runs it, and gives it /dev/null as stdin. Then *ret_fed is true and
+ * ret_text is to be fed. */
 static err *lay_out(process_start *s, bool *ret_fed, buf *ret_text)
 {
     if (!is_shell(s) || !s->no_stdin || s->has_pty || strlen(s->argv[3]) < ARG_MAX_LEN)
@@ -134,7 +135,7 @@ static err *lay_out(process_start *s, bool *ret_fed, buf *ret_text)
     return NULL;
 }
 
-/* Of a person: relative ones begin at home. */
+/* Returns the working directory; a relative one begins at the user's home. */
 static char *cwd_of(const process_start *s)
 {
     if (!s->cwd)
@@ -177,11 +178,11 @@ static err *start_exec(envd_call *c, process_start *s, uint64_t timeout_ms, exec
     TRY(engine_exec(c->door->o.engine, c->as, c->sb, &spec, &(idempotency){0}, &x, &replay));
     exec_note_set(x, TAKE_PTR(note));
     err *e = fed ? feed_text(x, &text) : NULL;
-    if (e && e->code == ERR_CONFLICT) { /* it has ended already: its end says why */
+    if (e && e->code == ERR_CONFLICT) { /* it has ended already; its end record says why */
         err_free(e);
         e = NULL;
     }
-    if (e) { /* half a text is not to be run, and nobody knows the process */
+    if (e) { /* half a text must not run, and no client knows the process yet */
         err_drop(exec_signal(x, SIGKILL, SP_TO_TREE), "e2b");
         return e;
     }
@@ -239,7 +240,7 @@ static json_t *info_of(exec *x, const exec_state *st)
     CLEANUP(freep) char *text = exec_note(x);
     json_t *info = text ? json_loads(text, 0, NULL) : NULL;
 
-    if (!info) /* of another door, or of before we were started again: what the journal has of it */
+    if (!info) /* of another door, or from before a restart of bothyd: use the journal's */
         info = json_pack("{s:{s:s,s:[],s:{}}}", "config", "cmd", st->command, "args", "envs");
     json_object_set_new(info, "pid", json_integer((json_int_t)st->id));
     return info;
@@ -290,7 +291,7 @@ static err *process_signal_rpc(envd_call *c, request *rq, response *rs)
     exec_get(x, &st);
     if (st.end.how != EXEC_RUNNING)
         return process_not_found(&in.process);
-    /* What is to die goes with all it has started: nobody could end that afterwards. */
+    /* SIGKILL goes to the whole process tree: no client could end the descendants afterwards. */
     TRY(process_told(x, exec_signal(x, in.signo, in.signo == SIGKILL ? SP_TO_TREE : SP_TO_PROC)));
     response_json(rs, 200, json_object());
     return NULL;
@@ -325,7 +326,7 @@ static const struct {
     {"Update", false, process_update_rpc},
 };
 
-/* JSON is what every SDK speaks; "application/json; charset=utf-8" is it, too. */
+/* Every SDK speaks JSON. Parameters such as "; charset=utf-8" are accepted. */
 static err *check_type(const request *rq, bool stream)
 {
     const char *type = str_or(request_header(rq, "Content-Type"), "");

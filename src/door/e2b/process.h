@@ -1,4 +1,4 @@
-/* process.Process: what its messages say (proto3 as JSON), and how events look. Pure. */
+/* Messages of process.Process (proto3 as JSON) and its events. Pure. */
 #pragma once
 
 #include "base/buf.h"
@@ -6,7 +6,7 @@
 #include "engine/engine.h"
 
 typedef struct process_selector {
-    uint32_t pid; /* an exec's id; or: */
+    uint32_t pid; /* an exec's id; unused if there is a tag */
     char *tag;
 } process_selector;
 
@@ -15,10 +15,10 @@ typedef struct process_start {
     char **env;
     char *cwd;      /* NULL: none */
     char *tag;      /* NULL: none */
-    json_t *config; /* as it was sent */
+    json_t *config; /* as the client sent it */
     bool has_pty;
     uint16_t rows, cols;
-    bool no_stdin; /* said so; otherwise it is a pipe that stays open */
+    bool no_stdin; /* stdin false; otherwise stdin is a pipe that stays open */
 } process_start;
 err *process_start_decode(const char *p, size_t n, process_start *ret) ERR_MUST;
 void process_start_done(process_start *s);
@@ -28,26 +28,26 @@ enum process_input_kind {
     INPUT_STDIN,
     INPUT_PTY
 };
-typedef struct process_request { /* of the other methods; members that one has not are empty */
+typedef struct process_request { /* the other methods; members a method does not have are empty */
     process_selector process;
     bool has_process;
     enum process_input_kind input;
     buf bytes;
-    int signo; /* 0: none, or none that is known */
+    int signo; /* 0: none, or an unknown signal */
     bool has_pty;
     uint16_t rows, cols;
 } process_request;
 err *process_request_decode(const char *p, size_t n, process_request *ret) ERR_MUST;
-/* A message of StreamInput: at most a process and an input, or neither. */
+/* Decodes one message of StreamInput, which has at most a process or an input. */
 err *process_input_decode(const char *p, size_t n, process_request *ret) ERR_MUST;
 void process_request_done(process_request *r);
 
-/* {"config":{…},"tag":…}, for exec_note_set(); what is long in it is cut. */
+/* Returns {"config":{…},"tag":…} for exec_note_set(). Long members are truncated. */
 char *process_note(const process_start *s);
 
-/* ---- events: each appends one envelope ---- */
+/* ---- events: each function appends one envelope ---- */
 void process_event_start(buf *out, uint64_t pid);
 void process_event_data(buf *out, const char *stream, const void *p, size_t n);
 void process_event_keepalive(buf *out);
-/* Not for how == EXEC_NOT_STARTED or EXEC_UNKNOWN. */
+/* Not for ends with how == EXEC_NOT_STARTED or EXEC_UNKNOWN. */
 void process_event_end(buf *out, const exec_end *end);

@@ -1,4 +1,4 @@
-/* What the files of process.Process share. */
+/* Shared declarations of process.Process. */
 #pragma once
 
 #include "door/e2b/internal.h"
@@ -6,15 +6,15 @@
 
 err *process_find(sandbox *sb, const process_selector *s, exec **ret) ERR_MUST;
 err *process_not_found(const process_selector *s) ERR_MUST;
-/* An error of an exec's verb, as envd's callers know it. Takes it. */
+/* Maps an error of an exec verb to the one that envd's clients know. Takes it. */
 err *process_told(exec *x, err *e) ERR_MUST;
-/* The body of a unary call, and whom it means. */
+/* Reads the body of a unary call and finds the process it names. */
 err *process_read(envd_call *c, request *rq, process_request *ret_in, exec **ret_exec) ERR_MUST;
 
-/* process_stream.c: Start and Connect from there on */
+/* process_stream.c: the event stream of Start and Connect */
 typedef struct process_stream {
-    bool is_new;            /* that it could not be started is an error */
-    const char *cwd, *user; /* of a new one, for that error; or NULL */
+    bool is_new;            /* a Start: a process that could not be started is an error */
+    const char *cwd, *user; /* of a new process, for the text of that error; or NULL */
     uint64_t keepalive_ns;
     uint64_t deadline_ns; /* monotonic; 0: none */
 } process_stream;

@@ -1,14 +1,15 @@
-/* Input of processes: SendInput and CloseStdin, and StreamInput, whose body comes for as long as
- * its caller likes. Neither holds a thread while the command does not read. */
+/* Input of processes: SendInput, CloseStdin, and StreamInput, whose body may stay open for any
+ * time. None of them holds a thread while the command does not read. */
 #include "base/clock.h"
 #include "door/e2b/process_call.h"
 #include "door/shared/feed.h"
 #include "wire/connect.h"
 #include "wire/http1.h"
 
-#define PENDING_MAX (UINT64_C(256) << 10) /* of a stream; beyond it its caller is not read */
+#define PENDING_MAX (UINT64_C(256) << 10) /* of a stream; beyond that its client is not read */
 #define MESSAGE_MAX (512u << 10)
-/* A message that comes, and what the one before it was decoded to: base64 is 4 for 3. */
+/* Memory of a stream: pending input, a message under way, and the decoded previous one (base64 is 4
+ * bytes for 3). */
 #define HELD_MAX (PENDING_MAX + MESSAGE_MAX + MESSAGE_MAX / 4 * 3)
 
 static err *check_kind(exec *x, enum process_input_kind kind)
@@ -60,7 +61,7 @@ err *process_send_input_rpc(envd_call *c, request *rq, response *rs)
                                       .told = process_told});
 }
 
-/* Of a process without stdin, or whose stdin has ended: done already. */
+/* Closes a process's stdin. Succeeds if it has none or if it is closed already. */
 err *process_close_stdin_rpc(envd_call *c, request *rq, response *rs)
 {
     CLEANUP(process_request_done) process_request in = {0};
@@ -88,7 +89,7 @@ typedef struct input {
     relay_job *job;
     http1_framing body;
     connect_decoder decoder;
-    buf pending; /* for the command */
+    buf pending; /* to be fed to the command */
     err *failure;
     bool expects;
     request_hold *hold;
@@ -130,7 +131,7 @@ static err *on_message(void *arg, const char *p, size_t n)
     if (in.has_process)
         return name_process(i, &in.process);
     if (in.input == INPUT_NONE)
-        return NULL; /* it is alive */
+        return NULL; /* a keepalive */
     if (!i->x)
         return err_new(ERR_INVALID_REQUEST, "the stream has not named its process");
     TRY(check_kind(i->x, in.input));
@@ -138,7 +139,7 @@ static err *on_message(void *arg, const char *p, size_t n)
     return NULL;
 }
 
-/* Appends what there is room for. */
+/* Feeds pending input to the command as far as there is room. */
 static err *feed(input *i)
 {
     while (i->pending.len) {
@@ -151,7 +152,7 @@ static err *feed(input *i)
         secret_wipe(i->pending.p, n);
         buf_consume(&i->pending, n);
     }
-    buf_done(&i->pending); /* thousands wait */
+    buf_done(&i->pending); /* thousands of streams wait: keep no empty buffer */
     return NULL;
 }
 
@@ -166,7 +167,7 @@ static err *take(input *i, const char *p, size_t n)
     size_t used = 0, got = 0;
 
     TRY(http1_body(&i->body, p, n, decoded, &used, &got));
-    if (http1_body_ended(&i->body)) /* the next request's, also when this one is refused */
+    if (http1_body_ended(&i->body)) /* the rest is the next request's, even if this one fails */
         relay_unread(i->job, p + used, n - used);
     err *e = connect_feed(&i->decoder, decoded, got, on_message, i);
     secret_wipe(decoded, got);
@@ -229,7 +230,7 @@ static void on_free(void *ctx)
 {
     input *i = ctx;
 
-    if (i->x && !i->failure) /* its caller has gone; what it had sent is the command's */
+    if (i->x && !i->failure) /* the client disconnected; the command still gets its input */
         err_free(feed(i));
     if (i->x)
         exec_unwatch(i->x, &i->watch);

@@ -1,7 +1,7 @@
-/* A process's events as a stream of Connect's: a form of door/shared/follow.
+/* A process's events as a Connect stream: a form of door/shared/follow.
  *
- * The stream is over with its last envelope: {} behind an `end` event, or an error. Nothing else is
- * an end: a client that sees neither knows that it was cut off, and connects again. */
+ * The stream ends with its last envelope: {} after an `end` event, or an error. A client that sees
+ * neither knows that the connection was lost, and connects again. */
 #include <errno.h>
 
 #include "base/clock.h"
@@ -9,7 +9,7 @@
 #include "door/shared/follow.h"
 #include "wire/connect.h"
 
-#define PARTIAL_NS (100 * NS_PER_MS) /* old SDKs decode each message for itself */
+#define PARTIAL_NS (100 * NS_PER_MS) /* old SDKs decode each message on its own */
 
 typedef struct stream {
     bool is_pty;
@@ -33,7 +33,7 @@ static void end_with(buf *body, const char *code, const err *e)
     connect_end(body, code ? code : err_info_of(e->code)->connect, buf_cstr(&text));
 }
 
-/* Why it never ran, in envd's words where clients know them. */
+/* Returns why the process never ran, in envd's own words where clients compare them. */
 static err *start_error(const stream *s, const exec_state *st, const err *why)
 {
     bool missing = st && st->end.errnum == ENOENT;
@@ -81,7 +81,8 @@ static void put_bytes(follow *f, buf *body, int s, uint64_t offset, const char *
     process_event_data(body, x->is_pty ? "pty" : s == 1 ? "stdout" : "stderr", p, n);
 }
 
-/* Clients cannot be told of a gap: they would take what follows for the next byte. */
+/* Ends the stream at a gap: it has no form for one, so clients would take the next bytes for
+ * adjacent ones. */
 static bool put_gap(follow *f, buf *body, int s, uint64_t from)
 {
     CLEANUP(freep)
@@ -125,7 +126,7 @@ static void put_broken(follow *f, buf *body, const err *why)
         end_with(body, NULL, why);
         return;
     }
-    /* Its bytes were removed. How it ended is still known: the next stream tells that. */
+    /* Its bytes were removed, but its end is known: the next stream reports it. */
     exec_get(f->x, &st);
     f->at[1] = st.length[0];
     f->at[2] = st.length[1];

@@ -1,4 +1,4 @@
-/* Messages of process.Process. Read leniently, as proto3's JSON is: unknown members are ignored,
+/* Decodes messages of process.Process, as leniently as proto3's JSON: unknown members are ignored,
  * null is the default, numbers may be strings, enums may be numbers. */
 #include <signal.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "door/e2b/process.h"
 #include "wire/connect.h"
 
-#define NOTE_STRING_MAX 4096 /* of one argument or variable, in a list of processes */
+#define NOTE_STRING_MAX 4096 /* bytes of one argument or variable in a list of processes */
 #define NOTE_MAX        65536
 #define TAG_MAX         256u
 
@@ -64,7 +64,7 @@ static err *get_u32(const json_t *o, const char *name, uint32_t max, uint32_t *r
     return NULL;
 }
 
-/* Both alphabets of base64, with its padding or without. */
+/* Decodes base64 of either alphabet, with or without padding. */
 static err *get_bytes(const json_t *o, const char *name, buf *ret)
 {
     const json_t *v = member(o, name);
@@ -198,7 +198,8 @@ static err *get_env(const json_t *config, char ***env)
     return NULL;
 }
 
-/* It is kept as long as the process, and told with every list. */
+/* Reads the tag. Its length is limited because it is kept as long as the process, and sent with
+ * every list. */
 static err *get_tag(const json_t *root, char **ret)
 {
     const json_t *v = member(root, "tag");
@@ -259,7 +260,7 @@ void process_start_done(process_start *s)
     *s = (process_start){0};
 }
 
-/* ---- the others ---- */
+/* ---- the other messages ---- */
 
 static err *decode_request(const json_t *root, process_request *r)
 {
@@ -315,7 +316,7 @@ void process_request_done(process_request *r)
     *r = (process_request){0};
 }
 
-/* ---- what a list of processes tells ---- */
+/* ---- the note: what a list of processes reports ---- */
 
 static json_t *cut(const json_t *v)
 {
@@ -393,7 +394,7 @@ void process_event_keepalive(buf *out)
     connect_message(out, TEXT, sizeof TEXT - 1);
 }
 
-/* As Go's os.ProcessState says it, which clients compare with. */
+/* Names a signal as Go's os.ProcessState does; clients compare the text. */
 static void signal_text(int signo, char *ret, size_t size)
 {
     static const char *const NAMES[] = {[SIGHUP] = "hangup",
@@ -421,7 +422,7 @@ static void signal_text(int signo, char *ret, size_t size)
 
 void process_event_end(buf *out, const exec_end *end)
 {
-    /* Whoever was out of time did not succeed, whatever it says after being told to stop. */
+    /* A command that timed out has failed, whatever status it exits with after the signal. */
     int signo = end->signal ? end->signal : end->how == EXEC_TIMED_OUT ? SIGKILL : 0;
     char status[64];
 

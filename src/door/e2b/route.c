@@ -26,7 +26,7 @@ void e2b_id(const char *text, char ret_id[SANDBOX_ID_LEN + 1])
     ret_id[n] = 0;
 }
 
-/* A first segment, with what follows it. */
+/* Returns true if the path's first segment is this one. */
 static bool begins_with(const char *path, const char *segment)
 {
     size_t n = strlen(segment);
@@ -52,8 +52,8 @@ bool e2b_is_rpc_path(const char *path)
     return str_starts(path, "/process.Process/") || str_starts(path, "/filesystem.Filesystem/");
 }
 
-/* Is what follows a host's first label this domain, in any case, with a dot and a port behind it or
- * not? Where none is configured, every one is. */
+/* Returns true if the rest of a host is this domain, in any case, with or without a final dot and a
+ * port. True for every host if no domain is configured. */
 static bool is_domain(const char *rest, const char *domain)
 {
     size_t n = domain ? strlen(domain) : 0;
@@ -67,7 +67,7 @@ static bool is_domain(const char *rest, const char *domain)
     return !*rest || *rest == ':';
 }
 
-/* "<port>-<id>[-<client>].<domain>", any case. */
+/* Parses "<port>-<id>[-<client>].<domain>", in any case. */
 static bool parse_host(const char *host, const char *domain, e2b_way *way)
 {
     size_t label = strcspn(host, "."), digits = strspn(host, "0123456789");
@@ -105,7 +105,8 @@ static void by_header(const e2b_asked *a, e2b_way *way)
     e2b_id(a->sandbox, way->id);
 }
 
-/* A header of this name may be anybody's: a page's, for a server inside. */
+/* Returns true if it has a token's length. Others may use a header of this name: a web page, for a
+ * server inside. */
 static bool is_token(const char *text)
 {
     return text && strlen(text) == E2B_TOKEN_LEN;
@@ -127,7 +128,7 @@ static bool by_host(const e2b_asked *a, e2b_way *way)
     return true;
 }
 
-/* A token begins with its sandbox's id: no list of them is needed. */
+/* Finds the sandbox by the token, which begins with its id: no table is needed. */
 static void by_token(const e2b_asked *a, e2b_way *way)
 {
     char id[SANDBOX_ID_LEN + 1] = "";
@@ -152,9 +153,9 @@ e2b_way e2b_route(const e2b_asked *a)
     bool control = e2b_is_control_path(a->path);
 
     if (a->api_key && control)
-        way.plane = PLANE_CONTROL; /* some SDKs route their control calls, too */
+        way.plane = PLANE_CONTROL; /* some SDKs send routing headers with control calls, too */
     else if (a->sandbox && (is_id(a->sandbox) || !str_starts(a->path, "/v1/")))
-        by_header(a, &way); /* to a server inside, whose paths may be named as ours */
+        by_header(a, &way); /* for a server inside, which may have paths like ours */
     else if (by_host(a, &way))
         return way;
     else if (str_eq(a->path, "/files") && a->has_signature)
@@ -165,6 +166,6 @@ e2b_way e2b_route(const e2b_asked *a)
     else if (control)
         way.plane = PLANE_CONTROL;
     else if (is_envd_path(a->path))
-        by_token(a, &way); /* nobody's: it is told what is missing */
+        by_token(a, &way); /* names no sandbox: the error says what is missing */
     return way;
 }

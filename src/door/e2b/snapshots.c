@@ -1,4 +1,5 @@
-/* Snapshots: to E2B's clients they are templates. One with a name is a native template, too. */
+/* Snapshots, which E2B's clients see as templates. A snapshot with a name is a native template,
+ * too. */
 #include <string.h>
 
 #include "door/e2b/templates.h"
@@ -11,7 +12,8 @@ static json_t *snapshot_json(const char *id, json_t *owned_names)
     return json_pack("{s:s,s:o}", "snapshotID", id, "names", owned_names);
 }
 
-/* With the snapshot its template goes, and with that all builds. */
+/* Refuses a name that a built template has: removing the snapshot would remove that template and
+ * all its builds. */
 static err *check_unbuilt(engine *e, const caller *c, const template_view *t)
 {
     build_row *rows = NULL;
@@ -24,7 +26,7 @@ static err *check_unbuilt(engine *e, const caller *c, const template_view *t)
              : NULL;
 }
 
-/* A template of this name is made of it, in the place of one that was there. */
+/* Makes a template of this name from the snapshot, or changes the caller's existing one to it. */
 static err *name_it(engine *e, const caller *c, const char *name, const char *id)
 {
     CLEANUP(template_view_done) template_view t = {0};
@@ -76,7 +78,7 @@ static void on_taken(void *arg, err *failure, const snapshot_row *row, uint64_t 
     free(t);
 }
 
-/* The disk decides how long it takes: no thread of requests waits. */
+/* Takes a snapshot. Its duration depends on the disk, so no request thread waits for it. */
 err *snapshots_take(request *rq, response *rs)
 {
     CLEANUP(json_decrefp) json_t *body = NULL;
@@ -128,7 +130,7 @@ static err *look(request *rq, const sandbox *sb, known *k)
     return engine_build_list(e, c, NULL, &k->builds, &k->nbuilds);
 }
 
-/* Files of a build are its own, and listed with templates. */
+/* Returns true if the snapshot holds the files of a build: it is listed with templates instead. */
 static bool is_of_build(const known *k, const char *id)
 {
     for (size_t i = 0; i < k->nbuilds; i++)
@@ -182,7 +184,8 @@ static err *of_sandbox(request *rq, sandbox **ret_sandbox)
     return engine_find(e2b_engine(rq), e2b_caller(rq), id[0] ? id : given, ret_sandbox);
 }
 
-/* A cursor is a number of snapshots: oldest first, so those behind it stay where they are. */
+/* Lists snapshots. The page token is an index: the list is oldest first, so new snapshots do not
+ * shift it. */
 err *snapshots_list(request *rq, response *rs)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;

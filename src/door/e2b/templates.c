@@ -1,4 +1,4 @@
-/* Template builds, aliases, tags. What a build does is the engine's (engine/build.h). */
+/* Template builds, aliases, tags. The engine runs the builds (engine/build.h). */
 #include "door/e2b/templates.h"
 
 #include <stdio.h>
@@ -8,9 +8,9 @@
 #include "base/digest.h"
 
 #define LINES_PAGE  100u
-#define UPLOAD_TIME 3600u /* s that an address for an upload is good for */
+#define UPLOAD_TIME 3600u /* seconds that an upload URL is valid */
 
-/* ---- what a name means ---- */
+/* ---- names ---- */
 
 err *e2b_source(const e2b *d, const caller *c, const char *name, sandbox_spec *ret_spec)
 {
@@ -67,7 +67,7 @@ err *templates_new(request *rq, response *rs)
     return NULL;
 }
 
-/* As for a sandbox that says nothing: the internet, if it may be. */
+/* Gives the build the internet if the node allows it, like a sandbox that does not ask. */
 static void take_network(const e2b *d, const caller *c, build_recipe *r)
 {
     err *e = engine_check_network(d->o.engine, c);
@@ -106,7 +106,7 @@ err *templates_start(request *rq, response *rs)
     return NULL;
 }
 
-/* ---- how it stands ---- */
+/* ---- progress ---- */
 
 static json_t *text_json(const char *text)
 {
@@ -155,7 +155,7 @@ err *templates_status(request *rq, response *rs)
     CLEANUP(build_row_done) build_row row = {0};
     json_t *list = NULL;
 
-    /* Before the lines: those of a build that is over are all there. */
+    /* Read before the lines: all lines of a build that has ended are there. */
     TRY(engine_build_find(e2b_engine(rq), e2b_caller(rq), request_param(rq, 0),
                           request_param(rq, 1), &row));
     TRY(entries(rq, &row, &list));
@@ -184,7 +184,7 @@ err *templates_logs(request *rq, response *rs)
 
 /* ---- files ---- */
 
-/* Signs an address for an upload: for this template and hash, until then, and for as long as no key of
+/* Signs an upload URL for this template and hash. It is valid until that time, and until a key of
  * the template's owner is removed. */
 static void upload_sign(const e2b *d, const char *owner, const char *template, const char *hash,
                         const char *until, char ret_text[2 * SHA256_LEN + 1])
@@ -283,7 +283,7 @@ err *templates_alias(request *rq, response *rs)
     size_t n = 0;
     err *e = engine_build_spec(e2b_engine(rq), e2b_caller(rq), name, id, NULL);
 
-    if (e && e->code == ERR_NOT_FOUND && !strchr(name, ':')) { /* one of other tags? */
+    if (e && e->code == ERR_NOT_FOUND && !strchr(name, ':')) { /* it may have other tags only */
         TRY(engine_build_list(e2b_engine(rq), e2b_caller(rq), name, &rows, &n));
         if (n)
             str_copy(id, sizeof id, rows[0].template);
@@ -360,7 +360,7 @@ err *templates_tags(request *rq, response *rs)
     return NULL;
 }
 
-/* Every template of the caller's; of those that were not built here there is no build. */
+/* Returns one template of the list. Templates that were not built here get a zero build id. */
 static json_t *listed(const template_view *t, const build_row *rows, size_t n)
 {
     static const char NO_BUILD[] = "00000000-0000-0000-0000-000000000000";

@@ -1,4 +1,4 @@
-/* Bodies of template builds, as SDKs write them. Pure. Unknown members are ignored. */
+/* Parses bodies of template builds as SDKs write them. Unknown members are ignored. Pure. */
 #include <string.h>
 
 #include "door/e2b/templates.h"
@@ -6,7 +6,7 @@
 #define MB           (UINT64_C(1) << 20)
 #define CPUS_MAX     1024
 #define MEMORY_MAX   (1 << 24) /* MB */
-#define ARGS_ALL     8192u     /* of all steps */
+#define ARGS_ALL     8192u     /* in all steps together */
 #define COMMAND_MAX  (64u << 10)
 #define STEP_ARG_MAX (1u << 20)
 
@@ -50,7 +50,7 @@ void template_asked_done(template_asked *a)
     *a = (template_asked){0};
 }
 
-/* "name:tag" is the tag among the others. */
+/* Reads the name; "name:tag" adds the tag to the list. */
 static err *take_name(const json_t *body, template_asked *a)
 {
     const char *name = json_str(body, "name");
@@ -99,7 +99,7 @@ static err *parse_verb(const json_t *step, size_t i, enum build_verb *ret_verb)
 static const size_t ARGS_MAX[BUILD_VERBS] = {
     [BUILD_RUN] = 2, [BUILD_COPY] = 4, [BUILD_ENV] = 1024, [BUILD_WORKDIR] = 2, [BUILD_USER] = 2};
 
-/* *left: of the arguments that all steps may have. */
+/* *left: how many arguments the remaining steps may have. */
 static err *parse_step(const json_t *step, size_t i, size_t *left, build_step *ret_step)
 {
     const json_t *args = json_object_get(step, "args");

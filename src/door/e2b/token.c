@@ -1,9 +1,10 @@
-/* A sandbox's access token is derived from its id and the node's secret, and stored nowhere:
+/* Access tokens, signed URLs and the node's secret. A sandbox's access token is derived from its id
+ * and the secret, and stored nowhere:
  *
  *     <id><the first 40 hexadecimal digits of HMAC-SHA256(secret, "envd:" id)>
  *
- * and one for its ports alone, with "traffic:" instead. Once a key of the owner was removed, ":" and
- * the owner's epoch (engine_key_epoch) follow the id: tokens of before are worth nothing. */
+ * The token for its ports alone has "traffic:" instead. After a key of the owner was removed, ":"
+ * and the owner's epoch (engine_key_epoch) follow the id: earlier tokens become invalid. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

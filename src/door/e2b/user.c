@@ -1,5 +1,5 @@
-/* "user": the name that E2B's own images have. Old SDKs say it with every call, whether or not the
- * image knows it; where it does not, it means the sandbox's own user. */
+/* The user "user" of E2B's own images. Old SDKs name it with every call, whether or not the image
+ * has it; if it does not, the call runs as the sandbox's own user. */
 #include <pthread.h>
 #include <sys/eventfd.h>
 
@@ -10,14 +10,14 @@
 #include "engine/files.h"
 
 #define NAME     "user"
-#define KNOWN    4096           /* sandboxes; then they are asked again */
-#define ABSENT   (5 * NS_PER_S) /* it may be made later */
+#define KNOWN    4096           /* sandboxes remembered; beyond that all are forgotten */
+#define ABSENT   (5 * NS_PER_S) /* time until an absent user is looked for again: it may be added */
 #define PATIENCE (30 * NS_PER_S)
 #define SLICE_MS 1000
 
 struct e2b_users {
     pthread_mutex_t lock;
-    map until; /* sandbox id: asked again from this time on (ns; odd: there is one, for ever) */
+    map until; /* id to monotonic ns: until then the user counts as absent; odd: it exists */
 };
 
 e2b_users *e2b_users_new(void)
@@ -68,12 +68,12 @@ static void on_bytes(void *arg)
     eventfd_write(*(int *)arg, 1);
 }
 
-/* Runs the kit as that user and looks whether it could begin. */
+/* Finds out whether the user exists, by running the kit as that user. */
 static err *probe(envd_call *c, request *rq, bool *ret_there)
 {
     const kit_request ask = {.verb = KIT_STAT, .path = "/", .mode = KIT_MODE_NONE};
     CLEANUP(closep) int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    CLEANUP(kit_call_freep) kit_call *k = NULL; /* goes before what it writes to */
+    CLEANUP(kit_call_freep) kit_call *k = NULL; /* freed before the event it writes to */
     eventfd_t v;
     uint64_t began = now_mono_ns();
     enum kit_next next = KIT_WAIT;

@@ -1,9 +1,10 @@
-/* Watching a directory: as a stream (WatchDir), or asked for now and then (CreateWatcher,
- * GetWatcherEvents, RemoveWatcher).
+/* Watching a directory: as a stream (WatchDir), or by polling (CreateWatcher, GetWatcherEvents,
+ * RemoveWatcher).
  *
- * A watcher is a kit that runs on. What it says stays in its stream, at most 8 MiB, until somebody
- * asks: it costs no memory here. One that nobody has asked for e2b.watcher_idle goes, as it would
- * keep its sandbox from being idle for ever, and all go with the sandbox, or with this process. */
+ * A watcher is a kit that keeps running. Its events stay in its stream, at most 8 MiB, until a
+ * client polls: they cost no memory here. A watcher not polled for e2b.watcher_idle is removed, as
+ * it would keep its sandbox from ever being idle. All watchers end with their sandbox and with this
+ * process. */
 #include <assert.h>
 #include <pthread.h>
 #include <string.h>
@@ -15,11 +16,11 @@
 #include "door/e2b/filesystem.h"
 #include "wire/connect.h"
 
-#define WATCHERS_MAX    1024u /* of the node */
-#define WATCHERS_OWNER  128u  /* of all sandboxes of an owner */
-#define WATCHERS_EACH   32u   /* of a sandbox */
+#define WATCHERS_MAX    1024u /* on the node */
+#define WATCHERS_OWNER  128u  /* in all sandboxes of an owner */
+#define WATCHERS_EACH   32u   /* in a sandbox */
 #define WATCHER_ID      20
-#define EVENTS_MAX      (1u << 20) /* bytes of an answer; the rest comes with the next one */
+#define EVENTS_MAX      (1u << 20) /* bytes of an answer; the next poll returns the rest */
 #define KEEPALIVE_S     90
 #define KEEPALIVE_MAX_S 3600
 
@@ -29,7 +30,7 @@ static err *lost(void)
                       "More changed at once than was taken. List the directory, and watch again.");
 }
 
-/* ---- what is asked ---- */
+/* ---- the request ---- */
 
 typedef struct wish {
     kit_request q;
@@ -55,7 +56,7 @@ static err *wish_of(const json_t *in, wish *ret)
 /* ---- the stream ---- */
 
 typedef struct stream {
-    fs_entry now; /* what the next event is about */
+    fs_entry now; /* the entry of the next event */
     bool brief;
     bool attached; /* it keeps the sandbox from being idle */
     sandbox *sb;
@@ -149,7 +150,7 @@ static enum file_go stream_record(file_job *f, relay_io *io, const kit_record *r
     return FILE_ON;
 }
 
-/* The directory is gone; that was told as an event of its own. */
+/* Ends the stream: the directory was removed, which an event has reported. */
 static enum file_go stream_over(file_job *f, relay_io *io, const kit_record *end)
 {
     (void)end;
@@ -203,14 +204,14 @@ err *fs_watch_dir(envd_call *c, request *rq, response *rs, const json_t *in)
     return NULL;
 }
 
-/* ---- watchers ---- */
+/* ---- watchers that are polled ---- */
 
 typedef struct watcher {
     _Atomic int refs;
-    pthread_mutex_t lock; /* of what follows; after the table's */
-    kit_call *call;       /* NULL: it is over */
+    pthread_mutex_t lock; /* guards the members below; taken after the table's */
+    kit_call *call;       /* NULL: it has ended */
     fs_entry now;
-    err *failure; /* told from here on */
+    err *failure; /* returned by every later poll */
     sandbox *sb;
     char *root;
     bool brief;
@@ -265,11 +266,11 @@ void e2b_watchers_free(e2b_watchers *t)
 }
 
 typedef struct watching {
-    size_t sandbox, owner; /* so many are of it */
+    size_t sandbox, owner; /* number of watchers of each */
 } watching;
 
-/* Without those nobody asks any more, and those of sandboxes that are gone. Under the lock, as
- * every question is: none is later than now. */
+/* Removes watchers that were not polled for too long and those of ended sandboxes, and counts the
+ * rest. Lock held, as when asked_ns is set: so no asked_ns is later than now. */
 static watching sweep(e2b_watchers *t, const sandbox *sb)
 {
     uint64_t now = now_mono_ns();
@@ -321,7 +322,7 @@ static err *keep(e2b_watchers *t, watcher *w, char ret_id[WATCHER_ID + 2])
     return NULL;
 }
 
-/* A reference; ERR_NOT_FOUND. gone: it is not to be found again. */
+/* Returns a reference, or ERR_NOT_FOUND. gone: also removes the watcher from the table. */
 static err *find(e2b_watchers *t, const sandbox *sb, const char *id, bool gone, watcher **ret)
 {
     LOCK_SCOPE(&t->lock);
@@ -340,7 +341,7 @@ static err *find(e2b_watchers *t, const sandbox *sb, const char *id, bool gone, 
     return NULL;
 }
 
-/* ---- its beginning: a job until the kit is ready ---- */
+/* ---- creation: a relay job until the kit is ready ---- */
 
 typedef struct creating {
     e2b_watchers *table;
@@ -377,7 +378,7 @@ static enum file_go creating_record(file_job *f, relay_io *io, const kit_record 
         http_error_answer_as(io->out, f->errors, e, io->keep_alive, f->request_id);
         return FILE_DONE;
     }
-    g->w = NULL; /* the table's */
+    g->w = NULL; /* the table owns it now */
     CLEANUP(json_decrefp) json_t *body = json_pack("{s:s}", "watcherId", id);
     http_json_answer(io->out, 200, body, io->keep_alive, f->request_id, NULL);
     return FILE_DONE;
@@ -426,7 +427,7 @@ static void put_events(watcher *w, const fs_event *ev, size_t n, buf *out)
     }
 }
 
-/* One record; false: no more now. */
+/* Reads one record; *ret_more is false if there is none for now. */
 static err *take_one(watcher *w, buf *out, bool *ret_more)
 {
     enum kit_next next;
@@ -434,7 +435,7 @@ static err *take_one(watcher *w, buf *out, bool *ret_more)
     fs_event ev[2];
     size_t n = 0;
 
-    /* The time stands still: between two questions nobody listens, and silence says nothing. */
+    /* A constant time, so that silence between two polls does not count as a timeout. */
     TRY(kit_call_next(w->call, w->began_ns, &next, &r));
     *ret_more = next == KIT_RECORD;
     if (next == KIT_OVER) {
