@@ -27,7 +27,7 @@ static err *parse(const void *p, size_t n, json_t **ret)
     return NULL;
 }
 
-/* A text without NUL. otherwise NULL: it must be there. */
+/* Reads a string without NUL. If it is absent it is `otherwise`, or an error if that is NULL. */
 static err *text(const json_t *body, const char *name, const char *otherwise, char **ret)
 {
     const json_t *v = json_object_get(body, name);
@@ -61,7 +61,7 @@ static err *flag(const json_t *body, const char *name, bool *ret)
     return NULL;
 }
 
-/* Null is below 0: no limit. */
+/* Reads a number of seconds, limited to REX_SECONDS_MAX. null gives -1: no time limit. */
 static err *seconds(const json_t *body, const char *name, double otherwise, double *ret)
 {
     const json_t *v = json_object_get(body, name);
@@ -233,8 +233,8 @@ static void show(const json_t *command, char *const *words, buf *out)
     buf_char(out, ']');
 }
 
-/* As subprocess.run() has it: of a list behind a shell the first is the script, the rest its
- * arguments. */
+/* Builds the argv as subprocess.run() does: with shell and a list, the first word is the script and
+ * the rest its arguments. */
 static err *take_command(const json_t *body, rex_command *c)
 {
     const json_t *command = json_object_get(body, "command");

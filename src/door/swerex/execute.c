@@ -1,4 +1,4 @@
-/* execute: one command beside all sessions, as subprocess.run() would have it. */
+/* execute: runs one command outside all sessions, as subprocess.run() does. */
 #include <errno.h>
 #include <string.h>
 
@@ -18,7 +18,8 @@ static void raise(const follow *f, relay_io *io, const char *class, buf *text)
     rex_exception(io, class, text->p, text->len, f->request_id);
 }
 
-/* What Python's subprocess raises when the child cannot be. */
+/* Returns the error that Python's subprocess raises if the child cannot be started; NULL if it
+ * ran. */
 static err *start_error(const rex_command *c, const exec_state *st)
 {
     const exec_end *end = &st->end;

@@ -8,28 +8,28 @@
 #include "door/swerex/pattern.h"
 #include "door/swerex/text.h"
 
-#define NOWHERE UINT32_MAX /* in the program */
-#define NO_CHAR UINT32_MAX /* the text begins or ends */
+#define NOWHERE UINT32_MAX /* no place in the program */
+#define NO_CHAR UINT32_MAX /* beginning or end of the text */
 
-typedef struct place { /* in the program, of a match that began at `from` */
+typedef struct place { /* place in the program, of a match that began at `from` */
     uint32_t pc;
     uint64_t from;
 } place;
 
-typedef struct places { /* those with more right first */
+typedef struct places { /* in order of priority */
     place *at;
     size_t n;
 } places;
 
 struct rex_expect {
     char **pattern;
-    size_t n; /* patterns; their number is that of `last` */
+    size_t n; /* number of patterns; `last` has this number */
     rex_program program;
-    uint64_t begin, at; /* of the text: where the search began, the next byte */
-    uint32_t before;    /* the character before it */
+    uint64_t begin, at; /* offsets in the text: where the search began, the next byte */
+    uint32_t before;    /* the character before `at` */
     places now, next;
-    uint32_t *seen; /* the round in which an instruction was reached */
-    uint32_t *todo; /* a stack of instructions to be followed */
+    uint32_t *seen; /* for each instruction, the last round that reached it */
+    uint32_t *todo; /* stack of instructions still to follow */
     uint32_t round;
     size_t work;
     bool found;
@@ -159,8 +159,8 @@ static void expect_match(rex_expect *e, size_t number, uint64_t from)
     e->match = (rex_match){from, e->at, last ? NULL : e->pattern[number], last};
 }
 
-/* Follows one instruction in front of the character c. Returns the next one, or NOWHERE; another
- * one, with less right, goes to `todo`. */
+/* Follows one instruction in front of the character c. Returns the next instruction, or NOWHERE.
+ * Pushes a second choice, of lower priority, to `todo`. */
 static uint32_t expect_step(rex_expect *e, uint32_t pc, uint64_t from, uint32_t c, size_t *ntodo)
 {
     const rex_step *s = &e->program.step[pc];
@@ -187,8 +187,9 @@ static uint32_t expect_step(rex_expect *e, uint32_t pc, uint64_t from, uint32_t 
     }
 }
 
-/* Follows all that a place leads to in front of c. Each instruction is followed once a round, by
- * the place with the most right. True: to a match, so what has less right is over. */
+/* Follows everything that a place leads to in front of c. Each instruction is followed once a
+ * round, by the place of highest priority. Returns true if it led to a match, so that places of
+ * lower priority are dropped. */
 static bool expect_follow(rex_expect *e, place at, uint32_t c)
 {
     size_t n = 0;
@@ -209,7 +210,8 @@ static bool expect_follow(rex_expect *e, place at, uint32_t c)
     return false;
 }
 
-/* All places in front of c, and one more match that may begin here. `next` are those behind it. */
+/* Follows all places in front of c, and a new match that may begin here. Fills `next` with the
+ * places after c. */
 static void expect_round(rex_expect *e, uint32_t c)
 {
     bool over = false;

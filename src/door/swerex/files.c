@@ -1,4 +1,4 @@
-/* read_file, write_file, upload: runs of the kit. */
+/* read_file, write_file, upload: each one a run of the kit. */
 #include "door/shared/files.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ static file_place place_of(request *rq, sandbox *sb)
     return (file_place){.engine = rex_engine(rq), .who = rex_caller(rq), .sb = sb};
 }
 
-/* What the kit says of a path is Python's OSError. Takes the error. */
+/* Turns the kit's error for a path into Python's OSError. Takes the error. */
 static err *as_os_error(err *e, const char *path)
 {
     if (!e || !e->errnum || !str_eq(e->kind, "path"))
@@ -42,7 +42,7 @@ typedef struct reading {
     rex_file file;
     request_hold *hold;
     buf bytes;
-    uint64_t size; /* 0: not known */
+    uint64_t size; /* 0: unknown */
 } reading;
 
 static void reading_free(void *own)
@@ -63,7 +63,8 @@ static enum file_go tell_error(file_job *f, relay_io *io, err *owned)
     return FILE_DONE;
 }
 
-/* Room for all up to `until`, and zeroes up to `from`: nobody sends holes. */
+/* Reserves memory for bytes up to `until`, and fills up to `from` with zeroes: the kit does not
+ * send holes. */
 static err *extend(reading *r, uint64_t from, uint64_t until)
 {
     buf *b = &r->bytes;
@@ -119,7 +120,7 @@ static enum file_go read_over(file_job *f, relay_io *io, const kit_record *end)
     buf_json_string(&body, text.p, text.len);
     buf_char(&body, '}');
     rex_answer(io, 200, &body, f->request_id);
-    buf_done(&me->bytes); /* the answer is charged by itself while it is not read */
+    buf_done(&me->bytes); /* the connection's own charge covers the answer from here on */
     request_hold_free(TAKE_PTR(me->hold));
     return FILE_DONE;
 }
@@ -173,7 +174,7 @@ static enum file_go wrote(file_job *f, relay_io *io, const kit_record *end)
 
 static const file_form WROTE = {.record = wrote_record, .over = wrote, .refused = refused};
 
-/* The bytes of a new file, from memory or from fd. */
+/* Sends the bytes of a new file, from memory or from fd. */
 static err *send_file(file_sender *s, const char *p, size_t n, int fd)
 {
     CLEANUP(freep) char *piece = fd < 0 ? NULL : xmalloc(PIECE);
@@ -192,7 +193,7 @@ static err *send_file(file_sender *s, const char *p, size_t n, int fd)
     return file_send_end(s);
 }
 
-/* write_text() and shutil.move(): parents are made. */
+/* Writes a file as write_text() and shutil.move() do: missing parents are made. */
 static err *write_path(request *rq, response *rs, sandbox *sb, const char *path, const char *p,
                        size_t n, int fd)
 {
@@ -222,7 +223,7 @@ err *rex_write_file(request *rq, response *rs, const rex_who *w, sandbox *sb)
 
 /* ---- upload ---- */
 
-/* The file comes before the name of its target, so it waits on our disk. */
+/* The file comes before the name of its target, so it is kept on the node's disk meanwhile. */
 typedef struct upload {
     request *rq;
     rex_stage stage;
@@ -296,7 +297,7 @@ static err *receive(upload *u)
     return NULL;
 }
 
-/* ---- a directory, which comes as a zip ---- */
+/* ---- a directory, uploaded as a zip ---- */
 
 typedef struct unzipping {
     int fd;

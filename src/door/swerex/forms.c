@@ -1,4 +1,4 @@
-/* Answers: what a client of SWE-ReX raises is an exception of Python, by the path of its class. */
+/* Writes answers. Errors are exceptions of Python, named by the path of their class. */
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "door/swerex/internal.h"
 #include "door/swerex/text.h"
 
-#define RAISED 511 /* the status by which their client knows an exception */
+#define RAISED 511 /* the status by which SWE-ReX's client recognises an exception */
 
 err *rex_raise(const char *class, const char *fmt, ...)
 {
@@ -57,7 +57,7 @@ static void put_exception(buf *body, const char *class, const char *message, siz
     buf_printf(body, ",\"traceback\":\"\",\"extra_info\":{%s}}}", str_or(extra, ""));
 }
 
-/* An error of ours, for a program and for who reads it. */
+/* Writes an error of bothy's own, readable by programs (extra_info) and people (message). */
 static void put_error(buf *body, const err *e)
 {
     CLEANUP(buf_done) buf text = {0};

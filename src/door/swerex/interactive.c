@@ -1,9 +1,10 @@
-/* Actions on a terminal: is_interactive_command, is_interactive_quit, expect, and their interrupt.
+/* Actions on a terminal: is_interactive_command, is_interactive_quit, expect, and interrupts.
  *
- * A session's shell has no terminal. Who wants one gets a shell on a terminal beside it, which
- * begins with the session's directory, variables, functions and aliases; programs run in front of
- * it for as long as their caller likes. When its prompt comes back, directory and exported
- * variables go back to the session, and it ends. A relay job, as everything that waits. */
+ * A session's shell has no terminal. An action that needs one gets a second shell on a terminal,
+ * which begins with the session's directory, variables, functions and aliases. Programs run in
+ * front of it for as long as the client likes. When its prompt comes back, its directory and
+ * exported variables are copied to the session, and it ends. Actions are relay jobs: no thread
+ * waits. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -11,9 +12,9 @@
 #include "door/swerex/text.h"
 
 #define START_NS  (10 * NS_PER_S)
-#define SOON_NS   (5 * NS_PER_S) /* for what a shell answers at once */
+#define SOON_NS   (5 * NS_PER_S) /* limit for answers that a shell gives at once */
 #define DUMP_MAX  (4u << 20)
-#define PART      (96u << 10) /* of an argument: the kernel takes 128 KiB */
+#define PART      (96u << 10) /* bytes of an argument: the kernel takes 128 KiB */
 #define UNIQUE    "UNIQUESTRING29234"
 #define CODE_FROM "EXITCODESTART"
 #define CODE_TO   "EXITCODEEND"
@@ -26,7 +27,8 @@
     "%q\\n' \"$PWD\""
 #define DUMP_SH "export -p; echo " BACK_FROM "; alias; printf 'cd -- \"%s\"\\n' \"$PWD\""
 #define PROMPTS "PS1=" REX_PROMPT " PS2= PS0=; unset PROMPT_COMMAND"
-/* The state comes as arguments and is read as a file that does not exist. */
+/* The state is passed in arguments. bash reads it as its rc file through a pipe, so that no file is
+ * made. */
 #define BOOT_BASH                                                                         \
     "exec bash --noprofile --noediting --rcfile <(printf '{ '; printf %s \"$@\"; printf " \
     "'\\n} 2>/dev/null\\nstty -echo 2>/dev/null\\n" PROMPTS "\\n') -i"
@@ -39,31 +41,31 @@
     "\\n' \"$PWD\"); printf '%s%s\\n' STATEEND 29234\n"
 
 enum stage {
-    STAGE_DUMP, /* the session tells its state */
-    STAGE_BOOT, /* the shell's first prompt */
-    STAGE_WAIT, /* for what the caller expects */
-    STAGE_QUIT, /* the echo is switched off again */
-    STAGE_CODE, /* the status of a command */
-    STAGE_STOP, /* ^Z has been sent: a job that does not listen to ^C */
-    STAGE_KILL, /* and it is killed */
-    STAGE_BACK, /* the shell tells its state */
-    STAGE_HOME, /* the session takes it */
+    STAGE_DUMP, /* the session prints its state */
+    STAGE_BOOT, /* waits for the shell's first prompt */
+    STAGE_WAIT, /* waits for the text the client expects */
+    STAGE_QUIT, /* switches the echo off again */
+    STAGE_CODE, /* asks for the command's exit status */
+    STAGE_STOP, /* ^Z was sent: the job ignores ^C */
+    STAGE_KILL, /* the stopped job is killed */
+    STAGE_BACK, /* the shell prints its state */
+    STAGE_HOME, /* the session takes that state over */
 };
 
 typedef struct act {
     rex_ground g;
     rex_action a;
     rex_terminal *t;
-    rex_expect *wanted; /* the caller's patterns and the prompt */
-    rex_expect *own;    /* of the stage */
+    rex_expect *wanted; /* the client's patterns and the prompt */
+    rex_expect *own;    /* the text that the stage waits for */
     enum stage stage;
     exec_watch on_session, on_output;
-    exec *watched; /* whose watch on_output is; a reference */
+    exec *watched; /* the exec that on_output watches; a reference */
     relay_job *job;
     bool sent, took, raises;
     uint64_t seq, deadline;
     int tries;
-    char *text; /* of a command of the session */
+    char *text; /* command to run in the session */
     buf output;
     char code[16];
     const char *expected;
@@ -131,7 +133,7 @@ static err *boot(act *a, bool bash, const buf *state)
     return NULL;
 }
 
-/* A command of the session's own shell. False: it is not over. */
+/* Runs a->text in the session's own shell. *ret_over is false while it runs. */
 static err *in_session(act *a, relay_io *io, bool *ret_over)
 {
     CLEANUP(command_state_done) command_state c = {0};
@@ -212,7 +214,7 @@ static enum relay_next send_action(act *a, relay_io *io)
     }
     a->sent = true;
     err *e = rex_terminal_type(a->t, line.p, line.len);
-    if (e && a->a.interrupt) { /* it has ended meanwhile */
+    if (e && a->a.interrupt) { /* its shell has ended meanwhile */
         err_free(e);
         return over(a, io);
     }
@@ -258,7 +260,7 @@ static enum relay_next nonzero(act *a, relay_io *io)
     return raise(a, io, REX_E("NonZeroExitCodeError"), buf_cstr(&text));
 }
 
-/* What is told when nothing more is to be done. */
+/* Sends the answer when nothing is left to do. */
 static enum relay_next tell(act *a, relay_io *io)
 {
     if (a->raises)
@@ -266,7 +268,7 @@ static enum relay_next tell(act *a, relay_io *io)
     return rex_tell_observation(&a->g, io, &a->output, a->code, a->expected);
 }
 
-/* The prompt is back. */
+/* Asks the terminal's shell for its state, once its prompt is back. */
 static enum relay_next go_home(act *a, relay_io *io)
 {
     const char *line = is_bash(a) ? BACK("%q") : BACK("\"%s\"");
@@ -305,7 +307,7 @@ static enum relay_next quiet(act *a, relay_io *io)
     return RELAY_MORE;
 }
 
-/* Their server lets the echo of a command go, where there is one. */
+/* Removes the echo of the command, if there is one, as SWE-ReX's server does. */
 static void trim_echo(act *a)
 {
     rex_trim(&a->output);
@@ -337,7 +339,7 @@ static enum relay_next matched(act *a, relay_io *io, const rex_match *m)
     return a->a.check == REX_CHECK_IGNORE ? go_home(a, io) : ask_code(a, io);
 }
 
-/* The state between the marks becomes a command of the session. */
+/* Ends the terminal's shell and makes the state between the marks a command of the session. */
 static enum relay_next take_state(act *a, relay_io *io, buf *said)
 {
     const char *from = said->len ? memmem(said->p, said->len, BACK_TOP, strlen(BACK_TOP)) : NULL;
@@ -357,7 +359,8 @@ static enum relay_next take_state(act *a, relay_io *io, buf *said)
     return RELAY_MORE;
 }
 
-/* Behind the last mark; a mark that is an echo has no number. */
+/* Reads the exit status after the last mark. Returns false if there is none: an echoed mark has no
+ * number. */
 static bool take_code(act *a, buf *said)
 {
     const char *text = buf_cstr(said), *from = NULL;
@@ -372,7 +375,7 @@ static bool take_code(act *a, buf *said)
     return true;
 }
 
-/* What the stage was waiting for has come. */
+/* Continues after the text that the stage waited for has come. */
 static enum relay_next arrived(act *a, relay_io *io, buf *said, const rex_match *m)
 {
     switch (a->stage) {
@@ -410,7 +413,7 @@ static enum relay_next timed_out(act *a, relay_io *io)
     return raise(a, io, REX_E("CommandTimeoutError"), buf_cstr(&text));
 }
 
-/* Nothing came in time. */
+/* Handles a stage that has timed out. */
 static enum relay_next late(act *a, relay_io *io)
 {
     if (a->stage == STAGE_BACK)
@@ -430,7 +433,7 @@ static enum relay_next late(act *a, relay_io *io)
     return RELAY_MORE;
 }
 
-/* The shell has ended: of an interrupt that is what was wanted. */
+/* Handles the end of the shell. For an interrupt that is a success. */
 static enum relay_next over(act *a, relay_io *io)
 {
     rex_terminal_end(a->t);
@@ -464,7 +467,7 @@ static enum relay_next look(act *a, relay_io *io)
     if (a->stage == STAGE_WAIT && !a->sent)
         return send_action(a, io);
     bool callers = a->stage == STAGE_WAIT || a->stage == STAGE_STOP || a->stage == STAGE_KILL;
-    bool ended = rex_terminal_over(a->t); /* before its bytes */
+    bool ended = rex_terminal_over(a->t); /* read before its output, so that none is missed */
     enum rex_found found = rex_terminal_find(a->t, callers ? a->wanted : a->own, &said, &m);
     if (found == REX_FOUND)
         return arrived(a, io, &said, &m);
@@ -472,7 +475,7 @@ static enum relay_next look(act *a, relay_io *io)
         return over(a, io);
     if (a->deadline && io->now >= a->deadline)
         return late(a, io);
-    io->wake_at = found == REX_MORE ? io->now : a->deadline; /* others on the lane have a turn */
+    io->wake_at = found == REX_MORE ? io->now : a->deadline; /* let other jobs of the lane run */
     return RELAY_WAIT;
 }
 
@@ -485,7 +488,7 @@ static void give_back(act *a)
     pthread_mutex_unlock(&a->t->lock);
 }
 
-/* Who has read the answer may act again at once: the terminal is free before it is sent. */
+/* Frees the terminal before the answer is sent: the client may act again at once. */
 static enum relay_next act_step(void *ctx, relay_io *io)
 {
     enum relay_next next = look(ctx, io);
@@ -533,8 +536,8 @@ static void act_free(void *ctx)
 static const relay_ops ACT_OPS = {
     .kind = STREAM_TERMINAL, .start = act_start, .step = act_step, .free = act_free};
 
-/* A shell that somebody left at its prompt has no part in the session any more: another takes its
- * place, with the session's state. */
+/* Returns the session's terminal. A shell that an earlier action left at its prompt is replaced, so
+ * that the new one begins with the session's current state. */
 static rex_terminal *get_terminal(const act *a, rex_terminals *all)
 {
     rex_terminal *t = rex_terminal_get(all, a->g.sb, a->g.s, true);
@@ -546,7 +549,7 @@ static rex_terminal *get_terminal(const act *a, rex_terminals *all)
     return rex_terminal_get(all, a->g.sb, a->g.s, true);
 }
 
-/* One action at a time. */
+/* Takes the terminal for this action. Fails if another action uses it. */
 static err *take_terminal(act *a, rex_terminals *all)
 {
     a->t = get_terminal(a, all);
@@ -562,7 +565,7 @@ static err *take_terminal(act *a, rex_terminals *all)
                       "Wait for it, or send a BashInterruptAction.");
 }
 
-/* t: of an interrupt, taken; NULL: the action takes it. */
+/* t: the terminal to interrupt; its reference is taken. NULL: the action takes one itself. */
 static err *act_begin(request *rq, response *rs, sandbox *sb, session *s, rex_action *in,
                       rex_terminal *t)
 {
@@ -593,7 +596,7 @@ err *rex_terminal_start(request *rq, response *rs, sandbox *sb, session *s, rex_
     return act_begin(rq, rs, sb, s, in, NULL);
 }
 
-/* It goes beside the action that waits, and starts no shell. */
+/* Runs beside the action that uses the terminal, and starts no shell. */
 err *rex_terminal_interrupt(request *rq, response *rs, sandbox *sb, session *s, rex_action *in)
 {
     rex_terminal *t = rex_terminal_get(rex_of(rq)->terminals, sb, s, false);

@@ -1,11 +1,11 @@
-/* Bytes of a command as a text of an answer. */
+/* Turns the output of a command into the text of an answer. */
 #include "door/swerex/internal.h"
 #include "door/swerex/text.h"
 
 #define CHUNK (64u << 10)
 #define HALF  (REX_OUTPUT_MAX / 2)
 
-/* [from, to) behind what is in b; what was dropped of it is left out and counted. */
+/* Appends the bytes [from, to) to b. Adds dropped bytes to *lost. */
 static err *read_span(rex_reader *read, void *of, int stream, uint64_t from, uint64_t to, buf *b,
                       uint64_t *lost)
 {

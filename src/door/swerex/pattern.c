@@ -32,7 +32,7 @@ static void *program_grow(void *items, size_t need, size_t *cap, size_t size)
     return xrealloc(items, *cap * size);
 }
 
-/* Makes room for n instructions at `at`; those behind it move. */
+/* Makes room for n instructions at `at`; later instructions move. */
 static void program_open(rex_program *p, size_t at, size_t n)
 {
     p->step = program_grow(p->step, p->n + n, &p->cap, sizeof *p->step);
@@ -99,7 +99,7 @@ bool rex_class_has(const rex_program *p, const rex_class *c, uint32_t character)
     return class_finds(p, c, character) != c->negated;
 }
 
-/* The class is complete: appends it, and the instruction that consumes one of it. */
+/* Appends a complete class, and the instruction that consumes one of its characters. */
 static void class_put(rex_program *p, rex_class *c)
 {
     for (uint32_t i = 0; i < 128; i++)
@@ -117,20 +117,20 @@ static void class_add_range(rex_program *p, rex_class *c, uint32_t from, uint32_
     c->n++;
 }
 
-/* ---- reading ---- */
+/* ---- reader ---- */
 
 typedef struct group {
     size_t from;        /* its first instruction */
-    size_t alternative; /* the first of the alternative that is being read */
-    size_t last_jump;   /* of the alternatives before, a chain: x is the distance back; 0: none */
+    size_t alternative; /* first instruction of the alternative being read */
+    size_t last_jump;   /* last alternative's jump; 0: none. Chained: x is the distance back */
 } group;
 
 typedef struct reader {
     const char *p;
     rex_program *out;
     size_t base;  /* where the pattern's program begins */
-    size_t atom;  /* where the part begins that a repetition would repeat; SIZE_MAX: none */
-    bool counted; /* it is a repetition itself */
+    size_t atom;  /* first instruction of the part that a repetition would repeat; SIZE_MAX: none */
+    bool counted; /* that part is itself a repetition */
     group group[REX_NESTING_MAX + 1];
     size_t depth;
 } reader;
@@ -151,7 +151,7 @@ static int hex_of(const char *p)
                : -1;
 }
 
-/* The character that a backslash and this letter stand for; 0: none. */
+/* Returns the character that a backslash and this letter stand for; 0 if there is none. */
 static char control_of(char c)
 {
     static const char FROM[] = "ntrfvae", TO[] = "\n\t\r\f\v\a\033";
@@ -166,7 +166,8 @@ static unsigned kind_of(char c)
     return c == 'd' ? REX_DIGIT : c == 'w' ? REX_WORD : c == 's' ? REX_SPACE : 0;
 }
 
-/* Adds the kind that the letter behind a backslash names. False: it names none. */
+/* Adds the kind of characters that a letter after a backslash names. Returns false if it names
+ * none. */
 static bool class_add_kind(rex_class *c, char letter)
 {
     unsigned kind = kind_of(letter);
@@ -183,7 +184,7 @@ static uint32_t read_plain(reader *r)
     return c;
 }
 
-/* A character behind a backslash that stands for a character. */
+/* Reads an escape that stands for one character, after its backslash. */
 static err *read_escaped(reader *r, uint32_t *ret)
 {
     char c = *r->p;
@@ -230,7 +231,7 @@ static err *read_escape(reader *r)
     return NULL;
 }
 
-/* One character of a class, or a kind of them (*ret_kind). */
+/* Reads a member of a class: a character, or a kind of characters (*ret_kind). */
 static err *read_member(reader *r, rex_class *c, uint32_t *ret, bool *ret_kind)
 {
     *ret_kind = *r->p == '\\' && class_add_kind(c, r->p[1]);
@@ -304,7 +305,7 @@ static err *read_group(reader *r)
     return NULL;
 }
 
-/* The alternatives before this one jump behind it. */
+/* Ends a group: makes its earlier alternatives jump to the instruction after it. */
 static void group_leave(reader *r)
 {
     const group *g = &r->group[r->depth];
@@ -340,7 +341,7 @@ static void read_alternative(reader *r)
 /* ---- repetitions ---- */
 
 typedef struct count {
-    unsigned least, most; /* UINT_MAX: as often as it comes */
+    unsigned least, most; /* UINT_MAX: no limit */
     bool lazy;
 } count;
 
@@ -358,7 +359,8 @@ static err *read_number(reader *r, unsigned otherwise, unsigned *ret)
     return NULL;
 }
 
-/* {m}, {m,}, {,n}, {m,n}; anything else in braces is literal, as in Python. */
+/* Returns true for {m}, {m,}, {,n}, {m,n} (after the brace). Other braces are literal, as in
+ * Python. */
 static bool is_count(const char *p)
 {
     size_t first = strspn(p, "0123456789"), comma = p[first] == ',';
@@ -383,7 +385,7 @@ static err *read_count(reader *r, count *ret)
     return NULL;
 }
 
-/* Appends another copy of n instructions. */
+/* Appends a copy of n instructions. */
 static void program_copy(rex_program *p, size_t from, size_t n)
 {
     size_t at = p->n;
@@ -392,7 +394,8 @@ static void program_copy(rex_program *p, size_t from, size_t n)
     memcpy(p->step + at, p->step + from, n * sizeof *p->step);
 }
 
-/* Writes out what is behind the last needed copy: as often as it comes, or so often at most. */
+/* Writes the repetitions after the required copies: a loop, or optional copies up to the
+ * maximum. */
 static void repeat_rest(reader *r, size_t from, size_t n, const count *c)
 {
     enum rex_op enter = c->lazy ? REX_SPLIT_JUMP : REX_SPLIT_NEXT;
@@ -409,7 +412,7 @@ static void repeat_rest(reader *r, size_t from, size_t n, const count *c)
     }
 }
 
-/* The atom need not come at all: its first copy may be left out. */
+/* Makes an atom optional that may be absent: its first copy can be skipped. */
 static void repeat_from_none(reader *r, size_t n, count *c)
 {
     size_t from = r->atom;
@@ -469,7 +472,7 @@ static err *read_literal(reader *r)
     return NULL;
 }
 
-/* Reads an atom; the atom is what it appends, unless it says otherwise. */
+/* Reads an atom. By default r->atom is set to what it appends. */
 static err *read_atom(reader *r)
 {
     r->atom = r->out->n;

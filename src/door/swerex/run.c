@@ -1,9 +1,9 @@
-/* Actions in a session's own shell, by pipes: check the text, take the turn, wait, answer. A relay
- * job; no thread waits.
+/* Actions in a session's own shell, on pipes: check the text, wait for the turn, run, answer. Each
+ * is a relay job; no thread waits.
  *
- * SWE-ReX checks the syntax of every command first, so nothing of one that is wrong is run. A shell
- * reads a line as a whole before it runs it: only texts of several lines need that here, and one
- * line is looked at again if it has failed as wrong syntax does. */
+ * SWE-ReX checks the syntax of every command first, so that nothing of a wrong one runs. A shell
+ * reads a line whole before it runs it, so here only texts of several lines need that check. A
+ * single line is checked afterwards, if it has failed the way wrong syntax does. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -11,38 +11,38 @@
 #include "door/swerex/internal.h"
 #include "door/swerex/text.h"
 
-#define CHECK_MAX (512u << 10)    /* of a text that is checked before it is run */
-#define START_NS  (10 * NS_PER_S) /* a shell that says nothing for so long is none */
-#define ROOM_NS   (NS_PER_S / 2)  /* between two tries to get room for an output */
-#define START_MS  10000           /* for what it sources by itself */
+#define CHECK_MAX (512u << 10)    /* bytes of a text that is checked before it runs */
+#define START_NS  (10 * NS_PER_S) /* a shell that is silent for so long has not started */
+#define ROOM_NS   (NS_PER_S / 2)  /* between two tries to get memory for an output */
+#define START_MS  10000           /* for the files that a shell sources by itself */
 
 enum stage {
-    STAGE_CHECK, /* the shell's -n reads the text */
+    STAGE_CHECK, /* the shell's -n option reads the text */
     STAGE_TURN,
     STAGE_RUN,
-    STAGE_CLASSIFY, /* it has failed: the same check */
+    STAGE_CLASSIFY, /* the command has failed: the same check */
 };
 
 typedef struct run {
     rex_ground g;
     rex_action a;
-    bool opening; /* the command is what a new session sources */
+    bool opening; /* the command prepares a new session */
     enum stage stage;
     exec *check;
     exec_watch on_session, on_check;
     relay_job *job;
     exec_key key;
     bool has_key, watched, held;
-    bool crowded; /* it has ended, and its owner has no room for the output */
+    bool crowded; /* it has ended, but its owner has no memory left for the output */
     uint64_t seq;
-    uint64_t starting; /* since when its shell was seen to start; 0: it does not */
+    uint64_t starting; /* since when its shell has been starting; 0: it is not */
     command_state end;
     buf output;
-    int status; /* of the answer; 0: there is none yet */
+    int status; /* of the answer; 0: none yet */
     buf body;
 } run;
 
-/* ---- the ground ---- */
+/* ---- the context ---- */
 
 err *rex_ground_take(request *rq, sandbox *sb, session *s, size_t held, rex_ground *ret)
 {
@@ -105,7 +105,7 @@ static err *check_begin(run *r)
     err *e = exec_stdin(x, r->a.command, r->a.n, UINT64_MAX, false);
     if (!e)
         e = exec_stdin(x, "\n", 1, UINT64_MAX, true);
-    if (e && e->code != ERR_CONFLICT) /* of one that has ended its end tells */
+    if (e && e->code != ERR_CONFLICT) /* CONFLICT: the check has ended, and its status counts */
         check_drop(r);
     return e;
 }
@@ -138,7 +138,8 @@ static err *tell_syntax(run *r, const exec_state *st)
     return NULL;
 }
 
-/* More than one line that is not empty: a part of it could run before the rest is read. */
+/* Returns true if the text has several lines that are not empty: a part could run before the rest
+ * is read. */
 static bool has_lines(const char *text, size_t n)
 {
     while (n && strchr(" \t\n", text[n - 1]))
@@ -150,7 +151,8 @@ static bool has_lines(const char *text, size_t n)
     return memchr(text, '\n', n) != NULL;
 }
 
-/* It may have been wrong syntax: bash says 2, or 1 within an expansion. */
+/* Returns true if the command may have failed by wrong syntax: bash exits with 2, or with 1 inside
+ * an expansion. */
 static bool looks_wrong(run *r)
 {
     const command_state *c = &r->end;
@@ -266,7 +268,7 @@ static void tell_end(run *r)
 
 /* ---- steps ---- */
 
-/* A shell that never said anything is none. */
+/* Returns an error if the shell did not start: it ended at once, or was silent for START_NS. */
 static err *no_shell(run *r, const relay_io *io)
 {
     CLEANUP(session_state_done) session_state st;
@@ -274,7 +276,7 @@ static err *no_shell(run *r, const relay_io *io)
     session_get(r->g.s, &st);
     bool dead = st.life == SESSION_ENDED && !st.commands;
     if (st.life != SESSION_STARTING)
-        r->starting = 0; /* a command before this one may have its shell started again */
+        r->starting = 0; /* an earlier command may cause the shell to be restarted */
     else if (!r->starting)
         r->starting = io->now;
     bool mute = r->starting && io->now - r->starting >= START_NS;
@@ -287,7 +289,7 @@ static err *no_shell(run *r, const relay_io *io)
                       "Use an image with bash, dash or busybox ash; execute needs none.");
 }
 
-/* The command begins; false: not now. An error is the answer. */
+/* Starts the command. Returns false if the session is busy. An error becomes the answer. */
 static bool take_turn(run *r)
 {
     double ms = r->a.timeout < 0 ? 0 : r->a.timeout * 1000;
@@ -339,12 +341,12 @@ static err *read_output(session *s, const command_state *c, buf *ret_output)
     of_command from = {s, c->seq};
 
     TRY(rex_output(read_command, &from, 1, c->length[0], ret_output));
-    TRY(rex_output(read_command, &from, 2, c->length[1], ret_output)); /* of a shell's own fault */
+    TRY(rex_output(read_command, &from, 2, c->length[1], ret_output)); /* the shell's own errors */
     rex_strip(ret_output);
     return NULL;
 }
 
-/* What is kept of an output until it is told: as a text, and in the answer. */
+/* Returns how much memory an output needs until it is answered: as text, and in the answer. */
 static size_t size_of(const command_state *c)
 {
     size_t n = 0;
@@ -354,9 +356,9 @@ static size_t size_of(const command_state *c)
     return 2 * n;
 }
 
-/* Takes room for the output of the command, which has ended. Returns false if its owner holds too much
- * at the moment: the answer waits then. An error would make clients send the command again, and the
- * protocol has nothing by which the second one could be told from the first. */
+/* Reserves memory for the output of the ended command. Returns false if its owner holds too much at
+ * the moment; the answer waits then. An error would make clients send the command again, and
+ * nothing in the protocol tells the second one from the first. */
 static bool has_room(run *r)
 {
     CLEANUP(err_freep) err *e = NULL;
@@ -368,7 +370,7 @@ static bool has_room(run *r)
     return r->held;
 }
 
-/* True: it has ended, and its output is there, or an error is. */
+/* Returns true if the command has ended and its output was read, or if an error is the answer. */
 static bool has_ended(void *arg)
 {
     run *r = arg;
@@ -386,7 +388,7 @@ static bool has_ended(void *arg)
     return true;
 }
 
-/* What follows an end: an answer, or a look at the text. */
+/* Returns true if the end can be answered now, false if the syntax has to be checked first. */
 static bool is_answer(run *r)
 {
     return r->opening || r->check || !looks_wrong(r);
@@ -449,7 +451,7 @@ static void run_start(void *ctx, relay_job *job)
     r->watched = true;
     session_watch_add(r->g.s, &r->on_session);
     if (r->stage == STAGE_CHECK)
-        err_drop(check_begin(r), "swerex"); /* then it is run as it is */
+        err_drop(check_begin(r), "swerex"); /* on failure the text runs unchecked */
 }
 
 static void run_free(void *ctx)
@@ -470,7 +472,8 @@ static void run_free(void *ctx)
 static const relay_ops RUN_OPS = {
     .kind = STREAM_OUTPUT, .start = run_start, .step = run_step, .free = run_free};
 
-/* What ends within a moment needs no relay. False: it goes on there. */
+/* Answers a command that ends within a moment, without the relay. Returns false if the relay has to
+ * continue. */
 static bool answer_now(run *r, response *rs)
 {
     if (r->stage != STAGE_TURN || !take_turn(r))
@@ -478,7 +481,7 @@ static bool answer_now(run *r, response *rs)
     if (!r->status) {
         if (!brief_wait(r->g.s, has_ended, r))
             return false;
-        if (!r->status && !is_answer(r)) { /* the relay reads it again */
+        if (!r->status && !is_answer(r)) { /* the relay reads the output again */
             command_state_done(&r->end);
             r->end = (command_state){0};
             buf_clear(&r->output);
@@ -516,8 +519,8 @@ err *rex_run_start(request *rq, response *rs, sandbox *sb, session *s, rex_actio
 
 /* ---- a new session ---- */
 
-/* SWE-ReX's shell is interactive: it has read ~/.bashrc, expands aliases, and has this prompt,
- * which files that it sources may look at. */
+/* Returns the commands that make a session's shell like SWE-ReX's interactive one: it has read
+ * ~/.bashrc, expands aliases, and has its prompt, which sourced files may check. */
 static char *opening_text(char *const *sources)
 {
     CLEANUP(buf_done) buf text = {0};
@@ -564,7 +567,7 @@ typedef struct halt {
     rex_ground g;
     exec_watch watch;
     bool watched;
-    uint64_t seq; /* of the command that ran; 0: none did */
+    uint64_t seq; /* the command to interrupt; 0: none runs */
 } halt;
 
 static void halt_start(void *ctx, relay_job *job)
@@ -586,7 +589,7 @@ static void halt_free(void *ctx)
     free(h);
 }
 
-/* What a command has written that went over its time: nobody was told. */
+/* Reads the output of the session's last command if that timed out: no answer contained it. */
 static err *last_words(halt *h, buf *ret_output)
 {
     CLEANUP(session_state_done) session_state st;

@@ -1,4 +1,4 @@
-/* create_session, run_in_session, close_session, close. */
+/* Sessions of shells: create_session, run_in_session, close_session, close. */
 #include <ctype.h>
 #include <string.h>
 
@@ -56,7 +56,8 @@ static err *find_live(sandbox *sb, const char *name, session **ret_session)
     return NULL;
 }
 
-/* A sandbox that has ended has no sessions any more; that is not what its caller has to know. */
+/* Returns an error with the cause if the sandbox has ended: a client needs that more than "the
+ * session does not exist". */
 static err *check_running(sandbox *sb)
 {
     CLEANUP(sandbox_view_done) sandbox_view v = {0};
@@ -82,7 +83,7 @@ err *rex_session_find(sandbox *sb, const char *name, session **ret_session)
                      buf_cstr(&shown));
 }
 
-/* What came with the request's own id is done once. */
+/* Requests with the same X-Request-ID are executed once. */
 static idempotency idempotency_of(const request *rq, const buf *body)
 {
     const char *key = request_header(rq, "X-Request-ID");
@@ -137,7 +138,7 @@ err *rex_run_in_session(request *rq, response *rs, const rex_who *w, sandbox *sb
     return rex_run_start(rq, rs, sb, s, &a, has_key ? &key : NULL);
 }
 
-/* ---- the end of sessions ---- */
+/* ---- closing sessions ---- */
 
 static err *close_one(request *rq, sandbox *sb, session *s)
 {
@@ -145,7 +146,8 @@ static err *close_one(request *rq, sandbox *sb, session *s)
     return session_close(s);
 }
 
-/* Answers when they have ended: only then their names are free. */
+/* Answers when the sessions have ended, because only then their names are free; after CLOSE_NS at
+ * the latest. */
 typedef struct closing {
     rex_ground g;
     const char *answer;
@@ -246,7 +248,8 @@ static err *close_all(request *rq, response *rs, sandbox *sb)
     return await_end(rq, rs, sb, list, kept, "{}");
 }
 
-/* What was made for a token goes; of another sandbox the sessions of this door do. */
+/* Ends a sandbox that was made for the token. In other sandboxes only closes this door's
+ * sessions. */
 err *rex_close(request *rq, response *rs, const rex_who *w, sandbox *sb)
 {
     if (sb && sandbox_state(sb) != LIFE_GONE) {

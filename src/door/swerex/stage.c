@@ -1,5 +1,5 @@
-/* An upload waits on the node's disk until its target is known. What one owner has there is
- * bounded, and some of the disk stays free. */
+/* Keeps an upload on the node's disk until its target is known. Each owner's share is limited, and
+ * a part of the disk stays free. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "door/swerex/internal.h"
 
-#define LOOK (UINT64_C(1) << 20) /* bytes between looks at what the disk has left */
+#define LOOK (UINT64_C(1) << 20) /* bytes between two checks of the disk's free space */
 
 err *rex_stage_open(swerex *d, const char *owner, rex_stage *ret_stage)
 {

@@ -1,4 +1,4 @@
-/* Dispatch: which verb, whose sandbox. */
+/* The door's entry points: finds the verb and the sandbox of a request. */
 #include "door/swerex/swerex.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ const char *const SWEREX_OPERATIONS[] = {"swerex_none",
 typedef struct verb {
     const char *name;
     rex_handler *handle; /* NULL: is_alive */
-    bool makes;          /* a sandbox that is not there yet */
+    bool makes;          /* the sandbox, if it does not exist yet */
 } verb;
 /* In the order of SWEREX_OPERATIONS. */
 static const verb VERBS[] = {
@@ -62,7 +62,7 @@ void swerex_free(swerex *d)
     free(d);
 }
 
-/* The root is this door's for who comes with a token of it. */
+/* Returns true for "/" with a token of this door: a key with a '.' in it. */
 static bool is_root(const request *rq)
 {
     const char *key = request_header(rq, "X-API-Key");
@@ -95,7 +95,8 @@ static bool lives(sandbox *sb)
     return state != LIFE_GONE;
 }
 
-/* One that is not made yet will be: the client asks before it sends anything. */
+/* Answers is_alive. A sandbox that is not made yet counts as alive: the client asks before it sends
+ * the request that makes it. */
 static err *tell_alive(request *rq, response *rs, const rex_who *w)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;

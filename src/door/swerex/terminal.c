@@ -1,4 +1,4 @@
-/* Terminals of sessions: which there are, and what comes from them. */
+/* Terminals of sessions: their table, and the reading and searching of their output. */
 #include "door/swerex/terminal.h"
 
 #include <stdio.h>
@@ -8,11 +8,11 @@
 #include "door/swerex/text.h"
 
 #define CHUNK 16384u
-#define PIECE 32768u /* that is read at a stretch */
+#define PIECE 32768u /* bytes read in one call */
 
 struct rex_terminals {
-    pthread_mutex_t lock; /* before a terminal's */
-    map all;              /* by "sandbox/session": references */
+    pthread_mutex_t lock; /* taken before a terminal's */
+    map all;              /* by "sandbox/session"; the table holds references */
 };
 
 rex_terminals *rex_terminals_new(void)
@@ -67,7 +67,7 @@ void rex_terminals_free(rex_terminals *t)
     free(t);
 }
 
-/* ---- which ---- */
+/* ---- the table ---- */
 
 static void key_of(const sandbox *sb, const session *s, char ret[SANDBOX_ID_LEN + 24])
 {
@@ -84,7 +84,8 @@ static bool is_left(rex_terminal *t)
     return t->refs == 1 && (!t->x || st.end.how != EXEC_RUNNING);
 }
 
-/* Sandboxes end without a word to us. */
+/* Removes terminals that no job uses and whose shell has ended: this door is not notified of the
+ * end of sandboxes. */
 static void sweep(rex_terminals *t)
 {
     map_iter it = {0};
@@ -153,7 +154,7 @@ void rex_terminal_close(rex_terminals *all, sandbox *sb, session *s)
     rex_terminal_unref(t);
 }
 
-/* ---- what comes ---- */
+/* ---- output ---- */
 
 static void forget(rex_terminal *t, size_t n)
 {
@@ -161,7 +162,8 @@ static void forget(rex_terminal *t, size_t n)
     t->gone += n;
 }
 
-/* Characters are not cut in two, unless nothing follows the first half. */
+/* Decodes bytes into `pending`. An incomplete character at the end waits for its rest, unless it is
+ * all that came. */
 static void take(rex_terminal *t, const char *p, size_t n)
 {
     size_t whole = rex_whole(p, n);
@@ -174,8 +176,8 @@ static void take(rex_terminal *t, const char *p, size_t n)
         forget(t, t->pending.len - REX_PENDING_MAX);
 }
 
-/* Takes what has come, but not much more than a piece: the rest waits where it is stored, and is
- * searched before anything of it is dropped. False: there may be more. Lock held. */
+/* Reads new output, about a piece at most. The rest stays in its spool, and what was read is
+ * searched before any of it is dropped. Returns false if there may be more. Lock held. */
 static bool terminal_pull(rex_terminal *t)
 {
     char chunk[CHUNK];
@@ -198,10 +200,10 @@ static bool terminal_pull(rex_terminal *t)
     return !t->x || !n;
 }
 
-typedef struct piece { /* of what is pending */
+typedef struct piece { /* a part of the pending output */
     buf text;
-    uint64_t matched; /* as it was then */
-    bool last;        /* nothing is behind it */
+    uint64_t matched; /* the terminal's value when it was copied */
+    bool last;        /* no output follows for now */
 } piece;
 
 static void piece_done(piece *p)
@@ -209,15 +211,15 @@ static void piece_done(piece *p)
     buf_done(&p->text);
 }
 
-/* A search begins anew behind each match, whoever's it was, and where bytes were dropped before it
- * came to them. Lock held. */
+/* Restarts the search after another action's match, and if bytes were dropped that it had not read.
+ * Lock held. */
 static void terminal_aim(const rex_terminal *t, rex_expect *e)
 {
     if (rex_expect_begun(e) < t->matched || rex_expect_at(e) < t->gone)
         rex_expect_begin(e, t->gone);
 }
 
-/* A piece ends between two characters. */
+/* Copies the next piece to search. It ends between two characters. */
 static void terminal_take_piece(rex_terminal *t, rex_expect *e, piece *ret)
 {
     LOCK_SCOPE(&t->lock);
@@ -234,7 +236,8 @@ static void terminal_take_piece(rex_terminal *t, rex_expect *e, piece *ret)
         buf_append(&ret->text, t->pending.p + from, n);
 }
 
-/* False: another has taken it meanwhile. Of a match whose beginning was dropped there is the rest. */
+/* Consumes a match. Returns false if another action has taken a match meanwhile. If the beginning
+ * of the match was dropped, only its rest is consumed. */
 static bool terminal_take_match(rex_terminal *t, const piece *p, const rex_match *m,
                                 buf *ret_before)
 {

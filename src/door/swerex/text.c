@@ -16,7 +16,7 @@ static bool is_tail(unsigned char c)
     return (c & 0xc0) == 0x80;
 }
 
-/* How many bytes may follow this one, and the range of the first of them. */
+/* Returns how many bytes must follow this one, and the range of the first of them. */
 static size_t tail_of(unsigned char c, unsigned char *lo, unsigned char *hi)
 {
     *lo = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
@@ -31,7 +31,7 @@ enum utf8_fault {
     UTF8_END
 };
 
-/* The character at the front: its length, or that of what is wrong with it. */
+/* Returns the length of the first character, or of the invalid bytes there. */
 static size_t step(const char *text, size_t n, enum utf8_fault *ret_fault)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -105,7 +105,7 @@ size_t rex_whole(const char *p, size_t n)
 
 /* ---- terminals ---- */
 
-/* \x1B[@-_][0-?]*[ -/]*[@-~]; 0: none begins here. */
+/* Returns the length of the escape sequence \x1B[@-_][0-?]*[ -/]*[@-~]; 0 if none begins here. */
 static size_t sequence(const char *p, size_t n)
 {
     size_t i = 2;
@@ -119,8 +119,8 @@ static size_t sequence(const char *p, size_t n)
     return i < n && p[i] >= '@' && p[i] <= '~' ? i + 1 : 0;
 }
 
-/* Once over what is left after the sequences are gone, as theirs does it: two passes in one would
- * take a \r\n that a sequence stood in the middle of for none. */
+/* Two passes, as in SWE-ReX: in one pass a \r\n with a sequence in the middle would not be
+ * recognised. */
 void rex_strip(buf *text)
 {
     size_t to = 0;
@@ -152,7 +152,8 @@ void rex_trim(buf *text)
 
 /* ---- states ---- */
 
-/* "declare -r NAME=…" and "readonly …", and names that are the shell's or the driver's own. */
+/* Returns true for a read-only variable, and for names of the shell itself or of the session
+ * driver. */
 static bool is_left_out(const char *line, size_t n)
 {
     static const char *const OWN[] = {"__by_", "BASH", "FUNCNAME", "GROUPS", "DIRSTACK", "_="};
@@ -313,7 +314,7 @@ static bool handle_fault(const char *errors, buf *out, const char *p, size_t n)
     return true;
 }
 
-/* Universal newlines: \r\n and \r are \n. */
+/* Translates universal newlines: \r\n and \r become \n. */
 static void newlines(buf *text)
 {
     size_t to = 0;

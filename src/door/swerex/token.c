@@ -34,7 +34,7 @@ static err *bad_new(const char *why)
                       "3600, \"n\": 1}.");
 }
 
-/* base64url with or without padding, as base64_decode() knows it. */
+/* Decodes base64url, with or without padding. */
 static bool decode_url(const char *text, void **ret_bytes, size_t *ret_n)
 {
     size_t n = strlen(text);

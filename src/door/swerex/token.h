@@ -1,9 +1,9 @@
-/* What a client of SWE-ReX has in its auth_token: who it is, and which sandbox it means. Pure.
+/* A SWE-ReX client's auth_token: its key, and the sandbox it means. Pure.
  *
  *     <key>.<sandbox id or name>
  *     <key>.new.<base64url of {"image":…,"ttl":seconds,"n":…}>    made at the first POST
  *
- * `n` is anything: two deployments with the same image are told apart by it. */
+ * `n` is any value: it tells two deployments with the same image apart. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,23 +14,23 @@
 #define REX_TOKEN_MAX 8192u
 #define REX_KEY_MAX   256u
 
-#define REX_TTL_MAX_S 86400u /* as long as the engine keeps the key of a create */
-typedef struct rex_token {   /* rex_token_done() frees */
+#define REX_TTL_MAX_S 86400u /* the engine keeps the key of a create that long */
+typedef struct rex_token {   /* rex_token_done() frees it */
     char *key;
-    char *sandbox;   /* by id or name; NULL: */
-    char *image;     /* of the one that is to be made */
-    uint64_t ttl_ms; /* 0: the node's, a day at most */
+    char *sandbox;   /* id or name; NULL: */
+    char *image;     /* image of the sandbox to make */
+    uint64_t ttl_ms; /* 0: the node's default, a day at most */
 } rex_token;
-/* ERR_UNAUTHENTICATED: it is none at all. ERR_INVALID_REQUEST: what is to be made is not said
- * well. */
+/* ERR_UNAUTHENTICATED: it is not a token. ERR_INVALID_REQUEST: its description of the sandbox to
+ * make is wrong. */
 err *rex_token_parse(const char *text, rex_token *ret_token) ERR_MUST;
 void rex_token_done(rex_token *t);
 
-/* The path of a request: "/verb" for the sandbox of the token, "/rex/<sandbox>/verb" for a plain
+/* A request's path: "/verb" for the sandbox of the token, "/rex/<sandbox>/verb" with a plain
  * key. */
 typedef struct rex_path {
-    const char *verb; /* "is_alive", …; "": the root. In the path */
-    char sandbox[65]; /* "": the token names it */
+    const char *verb; /* points into the path: "is_alive", …; "": the root */
+    char sandbox[65]; /* "": the token names the sandbox */
 } rex_path;
-/* False: it is nothing of this door. */
+/* Returns false if the path is not this door's. */
 bool rex_path_parse(const char *path, rex_path *ret_path);

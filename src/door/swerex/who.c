@@ -1,9 +1,8 @@
-/* Whose request it is, and which sandbox is meant: one that is there, or one that is made for a
- * token.
+/* Finds the caller of a request and the sandbox it means: an existing one, or one made for a token.
  *
- * The create has an idempotency key, made of the token: whoever comes with the same token at the
- * same time, or after a restart of ours, has the same sandbox. One that was closed has a successor,
- * whose key also names the one before it. */
+ * The create's idempotency key is made of the token. So clients with the same token get the same
+ * sandbox, at the same time or after a restart of bothyd. A closed sandbox has a successor, whose
+ * key also names the closed one. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,8 +12,8 @@
 #include "door/shared/making.h"
 #include "door/swerex/internal.h"
 
-#define CLOSED      "closed through SWE-ReX" /* the detail of its cause */
-#define MADE_MAX    4096u                    /* remembered; the store knows all */
+#define CLOSED      "closed through SWE-ReX" /* detail of the cause of a closed sandbox */
+#define MADE_MAX    4096u                    /* tokens in the cache; the store knows all */
 #define SUCCESSORS  1000u
 #define CREATE_HELD (128u << 10)
 
@@ -23,7 +22,7 @@ void rex_who_done(rex_who *w)
     rex_token_done(&w->token);
 }
 
-/* ---- who ---- */
+/* ---- the caller ---- */
 
 static err *take_caller(request *rq, const char *key)
 {
@@ -75,16 +74,16 @@ err *rex_admit(request *rq, const rex_path *path, rex_who *ret_who)
     return e;
 }
 
-/* ---- a create that is waited for ---- */
+/* ---- waiting for a create ---- */
 
-typedef struct birth { /* kept by its request, which is served again when the making has ended */
+typedef struct birth { /* kept by its request, which is served again when the create has ended */
     making *making;
     request_hold *hold;
     making_waiter waiter;
     bool watched;
 } birth;
 
-/* Who has gone may come back with the same token: what is being made is not left. */
+/* Does not cancel the create: a client that disconnected may come back with the same token. */
 static void birth_free(void *kept)
 {
     birth *b = kept;
@@ -121,7 +120,7 @@ static void wait_end(void *ctx)
 static const relay_ops WAIT_OPS = {
     .kind = STREAM_WAIT, .again = true, .start = wait_start, .step = wait_step, .free = wait_end};
 
-/* after: the id of the one that was closed before it, or "". */
+/* after: the id of the closed predecessor, or "". */
 static char *key_of(const rex_who *w, const char *after)
 {
     return str_printf("swerex-%s-%s", w->hash, after);
@@ -132,7 +131,7 @@ static idempotency idempotency_of(const rex_who *w, const char *key)
     return (idempotency){.key = key, .body = w->hash, .nbody = strlen(w->hash)};
 }
 
-/* ---- which one a token has ---- */
+/* ---- the sandbox of a token ---- */
 
 static void remember(swerex *d, const char *hash, const char *id)
 {
@@ -154,7 +153,7 @@ static char *remembered(swerex *d, const char *hash)
     return id ? xstrdup(id) : NULL;
 }
 
-/* It has ended by this door. */
+/* Returns true if this door has ended it. */
 static bool was_closed(sandbox *sb)
 {
     CLEANUP(sandbox_view_done) sandbox_view v = {0};
@@ -174,9 +173,9 @@ static err *too_often(void)
                       "Put another n into it.");
 }
 
-/* The key of the next create for this token, and what the store knows of one with it: NULL, or one
- * that was not closed. One that has ended by itself is not replaced without a word: what was in it
- * is lost, and who asks is to hear of it. */
+/* Returns the key of the token's next create, and the sandbox that the store has for this key, if
+ * any. Skips closed sandboxes. A sandbox that ended by itself is not replaced silently: its content
+ * is lost, and the client has to be told. */
 static err *find_last(request *rq, const rex_who *w, char **ret_key, sandbox **ret_sandbox)
 {
     char after[SANDBOX_ID_LEN + 1] = "";
@@ -203,8 +202,8 @@ static err *find_stored(request *rq, const rex_who *w, sandbox **ret_sandbox)
     return find_last(rq, w, &key, ret_sandbox);
 }
 
-/* A token finds its sandbox for as long as the key of its create is known: no longer may it live.
- */
+/* Returns the time to live. A token finds its sandbox only while the key of its create is known, so
+ * the sandbox must not live longer. */
 static uint64_t ttl_of(request *rq, const rex_who *w)
 {
     uint64_t most = REX_TTL_MAX_S * UINT64_C(1000), ttl = w->token.ttl_ms;
