@@ -1,4 +1,4 @@
-/* Where the daemon is, and calls to it. */
+/* Finds the daemon's address and calls its API. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 
 const char *cli_env(const char *name)
 {
-    return getenv(name); /* NOLINT(concurrency-mt-unsafe): nobody here changes it */
+    return getenv(name); /* NOLINT(concurrency-mt-unsafe): this program never changes it */
 }
 
 const char *cli_setting(const char *name)
@@ -56,7 +56,7 @@ err *cli_client(const cli *c, client **ret_client)
     return client_new(c->url, tcp ? cli_setting("BOTHY_KEY") : NULL, ret_client);
 }
 
-/* Whoever gives commands without naming a daemon gets one, if this is not a node. */
+/* Finds a daemon if none is named, and starts the user's own if this machine is not a node. */
 static err *find_daemon(cli *c)
 {
     c->url = user_address();
@@ -80,7 +80,7 @@ err *cli_connect(cli *c)
     return cli_client(c, &c->client);
 }
 
-/* Nothing came back at all: say what starts a daemon and who knows more, or who lets us in. */
+/* Adds a remedy if nothing answered: how to start a daemon, or how to get access to its socket. */
 static err *explain(err *e)
 {
     if (!e || e->code != ERR_UNAVAILABLE || e->remedy)
@@ -121,8 +121,9 @@ err *cli_call(cli *c, const char *method, json_t *body, json_t **ret_answer, con
     return explain(do_json(c, method, path, owned, NULL, ret_answer));
 }
 
-/* The answer was lost on the way; with the same key the request may be sent again. A daemon that is
- * not there at all is told at once, unless it was before: it may have done what was asked. */
+/* Returns true if the answer was lost, so that the request may be repeated with the same key. A
+ * daemon that does not exist is reported at once, unless an earlier try was lost: it may have done
+ * its work. */
 static bool was_lost(const err *e, bool before)
 {
     bool absent = e->errnum == ENOENT || e->errnum == ECONNREFUSED || e->errnum == EACCES;
@@ -141,7 +142,7 @@ err *cli_post(cli *c, json_t *body, json_t **ret_answer, const char *path_fmt, .
     CLEANUP(freep) char *path = str_vprintf(path_fmt, ap);
     va_end(ap);
     id_random(key, sizeof key - 1);
-    uint64_t until = 0; /* since the first one was lost */
+    uint64_t until = 0; /* set when the first try was lost */
     for (unsigned attempt = 1;; attempt++) {
         err *e = do_json(c, "POST", path, owned, key, ret_answer);
         if (!e || !was_lost(e, until))
@@ -183,7 +184,7 @@ static bool maybe_prefix(const char *word)
     return n >= 4 && n < SANDBOX_ID_LEN && !word[n];
 }
 
-/* The one sandbox whose id begins like this. */
+/* Finds the one sandbox whose id has this prefix. */
 static err *by_prefix(cli *c, const char *word, bool gone_too, json_t **ret_sandbox)
 {
     CLEANUP(json_decrefp) json_t *items = NULL;

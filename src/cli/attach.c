@@ -22,11 +22,11 @@
 
 #define PROTOCOL     "bothy.v1"
 #define MESSAGE_MAX  (1U << 20)
-#define PIECE        (16U * 1024) /* of input: the daemon takes messages of 64 KiB */
-#define OUT_MAX      (64U * 1024) /* that waits for the daemon: then nothing more is read here */
+#define PIECE        (16U * 1024) /* bytes of input: the daemon takes messages of 64 KiB */
+#define OUT_MAX      (64U * 1024) /* unsent bytes; beyond that no input is read */
 #define PAUSE_MIN_MS 50
 #define PAUSE_MAX_MS 2000
-#define STEADY_NS    (5 * NS_PER_S) /* a connection that lasted so long counts as one */
+#define STEADY_NS    (5 * NS_PER_S) /* a connection that lasted so long resets the retries */
 
 typedef struct attached {
     cli *cli;
@@ -36,14 +36,14 @@ typedef struct attached {
     buf out; /* frames for the daemon */
     keys keys;
     modes modes;
-    uint64_t at[2]; /* next byte of out, err */
-    bool known;     /* at is */
+    uint64_t at[2]; /* offset of the next byte of out, err */
+    bool known;     /* the offsets in `at` are known */
     bool pty, raw;
-    bool reads; /* our stdin, for the command's */
-    bool fed;   /* a thread sends it by offset */
-    bool again; /* a screen to be drawn anew */
+    bool reads; /* reads our stdin for the command */
+    bool fed;   /* a thread sends stdin by offset */
+    bool again; /* make the program redraw its screen */
     int signals;
-    unsigned asked; /* signals passed on */
+    unsigned asked; /* signals passed on to the command */
     json_t *end;
     err *fatal;
     bool detached;
@@ -89,7 +89,7 @@ static void type(attached *s)
 
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
-    if (n <= 0 && s->raw) { /* our window was closed: no reason to end anything */
+    if (n <= 0 && s->raw) { /* our window was closed; the command continues */
         s->signo = SIGHUP;
         return;
     }
@@ -105,7 +105,7 @@ static void type(attached *s)
         put(s, 0, p, (size_t)n);
 }
 
-/* ---- from it ---- */
+/* ---- from the command ---- */
 
 static void write_out(attached *s, int stream, const char *p, size_t n)
 {
@@ -139,8 +139,8 @@ static void go_raw(attached *s)
     s->raw = !s->fatal;
 }
 
-/* A file or a pipe is sent by offset, so that a lost connection loses none of it. Typed bytes, and
- * all that goes to a terminal, are sent as they come: others may type, too. */
+/* Sends a file or a pipe by offset, so that a lost connection loses nothing. Typed bytes, and input
+ * of a terminal, are sent as they come: others may type there, too. */
 static void feed_stdin(attached *s)
 {
     if (!s->reads || s->pty || isatty(STDIN_FILENO))
@@ -151,7 +151,8 @@ static void feed_stdin(attached *s)
     s->fed = true;
 }
 
-/* Docker's trick: a size that changes and changes back makes a full-screen program draw itself. */
+/* Starts at the offset that the daemon announces. A terminal's size is changed and changed back, as
+ * in docker, to make a full-screen program redraw itself. */
 static void take_hello(attached *s, const json_t *hello)
 {
     const char *offset = str_or(json_str(hello, "offset"), "");
@@ -171,7 +172,7 @@ static void take_hello(attached *s, const json_t *hello)
     if (s->again)
         put_size(s, 1);
     put_size(s, 0);
-    s->again = true; /* whoever reconnects */
+    s->again = true; /* for a reconnect */
 }
 
 static void take_error(attached *s, const json_t *error)
@@ -213,15 +214,15 @@ static void on_message(void *arg, bool text, const void *p, size_t n)
         write_out(s, *bytes - 1, bytes + 1, n - 1);
 }
 
-/* ---- signals to us ---- */
+/* ---- signals ---- */
 
 static void pass_on(attached *s, int signo)
 {
-    if (s->raw) { /* the terminal knows who is in the foreground */
+    if (s->raw) { /* let the terminal find its foreground process */
         put(s, 0, signo == SIGINT ? "\003" : "\034", 1);
         return;
     }
-    /* Whoever came to look only has nothing to say to it. */
+    /* The second signal ends us. So does the first one to an attach without stdin. */
     if (s->asked++ || (s->a->again && !s->a->input))
         s->signo = signo;
     else
@@ -294,7 +295,7 @@ static err *dial(attached *s)
     return NULL;
 }
 
-/* False: the connection is gone. */
+/* Returns false if the connection is lost. */
 static bool send_some(attached *s)
 {
     ws_flush(s->ws, &s->out);
@@ -341,7 +342,7 @@ static void wait_for_news(attached *s, uint64_t wake)
         type(s);
 }
 
-/* Until something is over, or the connection is. */
+/* Moves bytes until the command ends, the user detaches, or the connection is lost. */
 static void talk(attached *s)
 {
     uint64_t wake = 0;
@@ -351,12 +352,12 @@ static void talk(attached *s)
         wait_for_news(s, wake);
     if (s->end || s->detached || s->signo)
         ws_close(s->ws, WS_NORMAL, NULL);
-    (void)send_some(s); /* what was typed last, and the close */
+    (void)send_some(s); /* the last keys, and the close */
 }
 
-/* ---- a lost one ---- */
+/* ---- reconnecting ---- */
 
-/* Waits before the next try. While nobody answers, keys do not reach the command; Ctrl-C leaves. */
+/* Waits before the next try. Keys do not reach the command meanwhile; Ctrl-C detaches. */
 static void pause_for(attached *s, unsigned ms)
 {
     uint64_t now, until = now_mono_ns() + ms * NS_PER_MS;
@@ -421,9 +422,9 @@ static err *keep_talking(attached *s)
     }
 }
 
-/* ---- all of it ---- */
+/* ---- the whole ---- */
 
-/* Our terminal as we found it, whatever the program had made of it. */
+/* Restores our terminal, whatever the program did to it. */
 static void give_back(attached *s)
 {
     CLEANUP(buf_done) buf undo = {0};
@@ -466,7 +467,7 @@ err *attach_run(cli *c, const attach_args *a, enum attach_how *ret_how, int *sta
                     a->sandbox, a->exec);
     }
     json_decref(s.end);
-    if (s.fatal && s.fatal->errnum == EPIPE) { /* nobody reads any more: as with a broken pipe */
+    if (s.fatal && s.fatal->errnum == EPIPE) { /* our stdout was closed: as with a broken pipe */
         *ret_how = ATTACH_SIGNAL;
         *status = CLI_SIGNAL + SIGPIPE;
         err_free(TAKE_PTR(s.fatal));

@@ -1,8 +1,8 @@
-/* Somebody in front of a command: what is typed goes to it, what it writes comes here.
+/* Attaches the user's terminal to a command: sends what is typed, shows what the command writes.
  *
- * The bytes of the sandbox go to our terminal as they are: that is what a terminal is for, and what
- * makes it the one place where a sandbox drives the user's terminal. A connection that is lost is
- * made again and goes on at the offset reached. One at a time, main thread. */
+ * The sandbox's bytes go to the terminal unchanged, because that is what a terminal is for. So this
+ * is the one place where a sandbox controls the user's terminal. A lost connection is made again
+ * and continues at the offset reached. One at a time, main thread. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,21 +18,21 @@ typedef struct attach_args {
     const char *sandbox, *exec;
     const char *offset;     /* "out.err", or NULL */
     const char *scrollback; /* without an offset: bytes; NULL: the daemon's default */
-    bool input;             /* our stdin is the command's */
-    bool again;             /* it may have drawn a screen already: have it drawn anew */
-    bool bound;             /* its sandbox goes when a signal ends us */
+    bool input;             /* our stdin is passed to the command */
+    bool again;             /* it may have drawn a screen already: make it redraw */
+    bool bound;             /* its sandbox is removed when a signal ends us */
     keys detach;
 } attach_args;
 
 enum attach_how {
     ATTACH_ENDED,    /* status is the command's */
-    ATTACH_DETACHED, /* by the keys */
-    ATTACH_SIGNAL,   /* by TERM or HUP, or PIPE: nobody reads; status is 128 + n */
+    ATTACH_DETACHED, /* by the detach keys */
+    ATTACH_SIGNAL,   /* by TERM or HUP, or PIPE: stdout was closed; status is 128 + n */
 };
-/* Says what there is to say on stderr: how it ended, how to come back. */
+/* Runs until one of these; prints on stderr how the command ended or how to attach again. */
 err *attach_run(cli *c, const attach_args *a, enum attach_how *ret_how, int *status) ERR_MUST;
 
-/* For verbs with a terminal: stdin must be one if it is used. */
+/* Returns an error with the remedy `otherwise` if stdin is used but is no terminal. */
 err *attach_check_tty(bool input, const char *otherwise) ERR_MUST;
-/* stdio, size and TERM of a terminal like ours, into the body of an exec. */
+/* Sets stdio, size and TERM in the body of an exec, like those of our terminal. */
 void attach_set_tty(json_t *body, bool input);

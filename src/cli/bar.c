@@ -14,7 +14,7 @@
 #define LABEL        8
 #define PERCENT_FULL 100
 #define EVERY_NS     (100 * NS_PER_MS)
-#define RATE_MS      500 /* before that it is too early to say */
+#define RATE_MS      500 /* before that the rate is not meaningful */
 
 bar bar_start(const char *label)
 {

@@ -1,8 +1,8 @@
-/* The `bothy` program: verbs, the context they run in, and how they speak to the daemon.
+/* The `bothy` program: its verbs, their context, and calls to the daemon.
  *
- * One file per verb. A verb is a row of data (name, usage, options, text) and a function; main.c
- * parses by the row, generate.c writes the manual page and the completion from it. The program
- * knows the native API and nothing else of the daemon. */
+ * There is one file per verb. A verb is a row of data (name, usage, options, text) and a function;
+ * main.c parses by the row, generate.c writes the manual page and the completion from it. The
+ * program uses the native API and nothing else of the daemon. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 #include "net/client.h"
 
 #define CLI_SOCKET "/run/bothy/bothyd.sock"
-/* Exit statuses beside the command's own (docker's habits). */
+/* Exit statuses other than the command's own, as docker uses them. */
 #define CLI_TIMED_OUT      124
 #define CLI_FAILED         125
 #define CLI_NOT_EXECUTABLE 126
@@ -39,17 +39,17 @@ typedef struct common_args {
         OPT('h', "help", NULL, OPT_FLAG, type, common.help, "show this help"), OPT_END
 
 typedef struct cli {
-    common_args common; /* of this call */
-    char *url;          /* where client goes, for messages */
-    client *client;     /* made by cli_connect */
-    bool no_start;      /* a daemon that is not there is not to be started */
+    common_args common; /* of this invocation */
+    char *url;          /* the daemon's address, for messages */
+    client *client;     /* made by cli_connect() */
+    bool no_start;      /* do not start a daemon if none answers */
 } cli;
 
 typedef struct verb verb;
 struct verb {
     const char *name;
     const char *alias;   /* or NULL */
-    const char *usage;   /* behind "bothy NAME" */
+    const char *usage;   /* follows "bothy NAME" */
     const char *summary; /* one line */
     const char *text;    /* for --help and the manual page; or NULL */
     const opt *opts;     /* NULL for a group */
@@ -64,44 +64,48 @@ struct verb {
 
 extern const verb *const CLI_VERBS[]; /* NULL-terminated, in the order of help */
 
-/* Finds the verb of argv, parses, runs; prints what goes wrong. Returns the exit status. */
+/* Finds the verb of argv, parses its options, runs it and prints errors. Returns the exit
+ * status. */
 int cli_main(int argc, char **argv);
-/* --help of one verb; path is how it is called, "bothy image pull". */
+/* Prints --help of one verb. path: how it is called, "bothy image pull". */
 void verb_help(const verb *v, const char *path, buf *out);
 void verb_help_all(buf *out);
 const verb *verb_find(const verb *const *table, const char *name);
 
 /* ---- the daemon ---- */
-/* Connects to where the options and the environment say. Called by the first call. */
+/* Connects to the daemon that the options or the environment name. The first call does it by
+ * itself. */
 err *cli_connect(cli *c) ERR_MUST;
-/* Another connection to the same daemon, for another thread. */
+/* Makes another client of the same daemon, for another thread. */
 err *cli_client(const cli *c, client **ret_client) ERR_MUST;
-/* The address the options and the environment name: "unix:/path" or "http://..."; NULL: none. */
+/* Returns the address that the options or the environment name: "unix:/path" or "http://..."; NULL
+ * if they name none. */
 err *cli_address(const common_args *common, char **ret_url) ERR_MUST;
-/* One JSON call. body is taken over and may be NULL; so may ret_answer. */
+/* Makes one JSON call. Takes ownership of body. body and ret_answer may be NULL. */
 err *cli_call(cli *c, const char *method, json_t *body, json_t **ret_answer, const char *path_fmt,
               ...) __attribute__((format(printf, 5, 6))) ERR_MUST;
-/* A POST with an Idempotency-Key of its own, sent again when the connection was lost. */
+/* Sends a POST with an Idempotency-Key of its own, and retries it if the connection was lost. */
 err *cli_post(cli *c, json_t *body, json_t **ret_answer, const char *path_fmt, ...)
     __attribute__((format(printf, 4, 5))) ERR_MUST;
-/* The whole of a paged list: the items of all pages in one array. */
+/* Gets a whole paged list: the items of all pages in one array. */
 err *cli_list(cli *c, const char *path, const char *member, json_t **ret_items) ERR_MUST;
-/* The full record of a sandbox given by id, name or unique beginning of an id. */
+/* Gets the full record of a sandbox given by id, name or unique prefix of its id. */
 err *cli_sandbox(cli *c, const char *word, bool gone_too, json_t **ret_sandbox) ERR_MUST;
-/* Each of the words. One that fails does not keep the others; its error is printed, the last one
- * is returned. */
+/* Calls `one` for each word. After a failure continues with the next word; prints all errors but
+ * the last, which is returned. */
 typedef err *cli_one(cli *c, const char *word, void *arg);
 err *cli_each(cli *c, char *const *words, cli_one *one, void *arg) ERR_MUST;
-/* DELETE of each word below `where` ("/v1/keys"), and the word once it is done. */
+/* Sends DELETE for each word below `where` ("/v1/keys"), and prints the word when it is done. */
 err *cli_remove(cli *c, char *const *words, const char *where) ERR_MUST;
 
 #define CLI_LIST_ALL                                                                      \
     "/v1/sandboxes?limit=1000&state=creating&state=running&state=paused&state=hibernated" \
     "&state=gone"
 
-/* A variable of our environment, NULL if it is not set; cli_setting: or empty. */
+/* Return a variable of the environment, NULL if it is not set; cli_setting() also if it is
+ * empty. */
 const char *cli_env(const char *name);
 const char *cli_setting(const char *name);
 
-/* ---- words for people ---- */
+/* ---- errors of usage ---- */
 err *usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2))) ERR_MUST;

@@ -14,7 +14,7 @@
 #include "cli/interrupt.h"
 #include "cli/out.h"
 
-#define JSON_STREAM_MAX (1U << 20) /* as much as the API's own run-to-end answer */
+#define JSON_STREAM_MAX (1U << 20) /* as in the API's own run-to-end answer */
 
 err *command_body(char *const *argv, json_t **ret_body)
 {
@@ -48,7 +48,7 @@ err *command_start(cli *c, const command *cmd, char **ret_exec)
     return NULL;
 }
 
-/* The reader of our stdout has gone: end the command as a broken pipe would. */
+/* Ends the command as a broken pipe would, after our stdout was closed. */
 static err *reader_gone(cli *c, const command *cmd, const char *exec, int *status)
 {
     err_drop(cli_call(c, "DELETE", NULL, NULL, "/v1/sandboxes/%s/processes/%s", cmd->sandbox, exec),
@@ -99,7 +99,7 @@ static void print_json(const command *cmd, const follow *f)
     out_json(stdout, j);
 }
 
-/* What a plain exit does not say. The status tells it too; this tells people. */
+/* Explains an end that is not a plain exit; the exit status alone does not say it to people. */
 static void print_end(const follow *f)
 {
     CLEANUP(err_freep) err *e = exit_error_of_end(f->end);

@@ -1,4 +1,4 @@
-/* Running one command in a sandbox and showing it: what run and exec have in common. */
+/* Runs one command in a sandbox and shows its output: shared by run and exec. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,19 +9,20 @@
 typedef struct command {
     const char *sandbox; /* its id */
     json_t *body;        /* of POST .../processes; owned by the caller */
-    bool stdin_open;     /* ours is passed on */
-    bool bound;          /* the sandbox goes with us */
+    bool stdin_open;     /* our stdin is passed on */
+    bool bound;          /* the sandbox is removed when we end */
 } command;
 
-/* Starts it; *ret_exec is its id. */
+/* Starts the command; *ret_exec is its id. */
 err *command_start(cli *c, const command *cmd, char **ret_exec) ERR_MUST;
-/* Follows it to its end. With --json everything is printed in one object at the end.
- * *status becomes the exit status. A reader that went away ends it with 128+SIGPIPE. */
+/* Follows the command to its end and sets *status to the exit status. With --json everything is
+ * printed in one object at the end. If our stdout is closed, ends the command and sets
+ * 128+SIGPIPE. */
 err *command_follow(cli *c, const command *cmd, const char *exec, int *status) ERR_MUST;
-/* The body of an exec: its argv. */
+/* Makes the body of an exec from its argv. */
 err *command_body(char *const *argv, json_t **ret_body) ERR_MUST;
-/* -t: what else was given must fit. keys may be NULL. */
+/* Checks -t against -i and stdin, and parses the detach keys (text; NULL: the default). */
 err *command_check_tty(bool tty, bool input, const char *text, keys *ret_keys) ERR_MUST;
-/* Starts it and stays in front of it. */
+/* Starts the command and attaches our terminal to it. */
 err *command_attach(cli *c, const command *cmd, const keys *detach, enum attach_how *ret_how,
                     int *status) ERR_MUST;

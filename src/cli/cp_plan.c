@@ -34,7 +34,7 @@ bool path_wants_content(const char *path)
     return str_eq(path, ".") || str_ends(path, "/.");
 }
 
-/* Where the last part begins and how long it is, without slashes behind it. */
+/* Returns the last part of a path and its length, without slashes after it. */
 static const char *last_part(const char *path, size_t *ret_n)
 {
     const char *end = path + strlen(path), *from;

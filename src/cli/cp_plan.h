@@ -1,5 +1,5 @@
-/* What `bothy cp` makes of the words it is given: which side is a sandbox's, and what a copy will
- * be called. docker cp's rules; no I/O. */
+/* Interprets the arguments of `bothy cp`: which side is the sandbox's, and the name of the copy.
+ * Follows docker cp's rules. No I/O. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,32 +8,32 @@
 
 /* One side as the user wrote it. */
 typedef struct place {
-    char *sandbox;    /* NULL: here */
-    const char *path; /* in the word */
+    char *sandbox;    /* NULL: a local path */
+    const char *path; /* points into the argument */
 } place;
-/* "SANDBOX:PATH"; what begins with '/' or '.' is a path of ours. */
+/* Parses "SANDBOX:PATH". A word that begins with '/' or '.' is a local path. */
 void place_parse(const char *word, place *ret_place);
 void place_done(place *p);
 
 bool path_ends_with_slash(const char *path);
-/* "dir/." and ".": what lies in it, not the directory itself. */
+/* Returns true for "dir/." and ".": they mean the directory's content, not the directory. */
 bool path_wants_content(const char *path);
-/* Not "/", and its last part is neither "." nor "..". */
+/* Returns true if the path is not "/" and its last part is neither "." nor "..". */
 bool path_has_name(const char *path);
 
-/* What is at a path. */
+/* The kind of file at a path. */
 enum found {
     FOUND_NOTHING,
     FOUND_DIR,
     FOUND_OTHER
 };
 typedef struct plan {
-    char *dir;    /* of the archive's content */
-    char *name;   /* the source's in it; "": its content at the top */
-    bool parents; /* dir is made */
+    char *dir;    /* directory that receives the archive's content */
+    char *name;   /* the source's name in it; "": its content at the top */
+    bool parents; /* dir has to be made */
 } plan;
 void plan_done(plan *p);
-/* Where a source goes when `found` is at the target. */
+/* Plans where a source goes if `found` is at the target. */
 err *plan_make(const char *from, bool from_dir, const char *to, enum found found,
                plan *ret_plan) ERR_MUST;
 err *plan_no_directory(const char *path) ERR_MUST;

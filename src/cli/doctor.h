@@ -1,11 +1,11 @@
-/* bothy doctor: one table of checks. Each says ok, warn or fail, and what to do.
+/* bothy doctor: one table of checks. Each reports ok, warn or fail, and what to do.
  *
- * Works without a daemon and without root; what only root can try is a warning then. Kernel
- * features are found by trying them in a child process (doctor_probe), never by version number.
+ * Works without a daemon and without root; a check that needs root is then a warning. Kernel
+ * features are tried in a child process (doctor_probe), never inferred from a version number.
  *
- * To play a sick machine: $BOTHY_DOCTOR_FAIL names checks whose feature is missing (separated by
- * commas), $BOTHY_DOCTOR_PROC is a directory read instead of /proc/sys, $PATH is where tools are.
- */
+ * To simulate a faulty machine: $BOTHY_DOCTOR_FAIL names checks whose feature counts as missing
+ * (separated by commas), $BOTHY_DOCTOR_PROC is read instead of /proc/sys, tools are searched in
+ * $PATH. */
 #pragma once
 
 #include <stdint.h>
@@ -24,11 +24,11 @@ typedef struct doctor_check doctor_check;
 struct doctor_check {
     const char *name; /* "kernel.openat2" */
     void (*run)(doctor *d, const doctor_check *k);
-    const char *subject;     /* of the probe, tool, sysctl, controller */
-    const char *why;         /* what it is needed for */
-    const char *remedy;      /* when it is missing or too small */
-    const sysctl_need *need; /* sysctl */
-    doctor_level level;      /* when it is missing */
+    const char *subject;     /* name of the probe, tool, sysctl or controller */
+    const char *why;         /* what needs it */
+    const char *remedy;      /* what to do if it is missing or too small */
+    const sysctl_need *need; /* for sysctls */
+    doctor_level level;      /* if it is missing */
     bool user;               /* a user's own daemon needs it, too */
 };
 extern const doctor_check DOCTOR_CHECKS[]; /* ends with a NULL name */
@@ -37,12 +37,12 @@ struct doctor {
     cli *c;
     json_t *lines; /* not owned: {"name","level","message","remedy"} */
     doctor_level worst;
-    bool user; /* this machine is no node */
+    bool user; /* this machine is not a node */
 };
 /* Adds a line. remedy may be NULL. */
 void doctor_say(doctor *d, const char *name, doctor_level level, const char *remedy,
                 const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-/* $BOTHY_DOCTOR_FAIL names it. */
+/* Returns true if $BOTHY_DOCTOR_FAIL names the check. */
 bool doctor_pretends(const char *name);
 
 /* Kinds of checks. */
@@ -57,7 +57,8 @@ void doctor_try_filesystem(doctor *d, const doctor_check *k);
 void doctor_try_daemon(doctor *d, const doctor_check *k);
 void doctor_try_engine(doctor *d, const doctor_check *k);
 
-/* In the child: tries one kernel feature. Prints why not on stderr. Returns the exit status. */
+/* Tries one kernel feature, in the child. Prints on stderr why it fails. Returns the exit
+ * status. */
 int doctor_probe(const char *name);
-/* A probe that cannot be tried without root exits with this. */
+/* Exit status of a probe that cannot be tried without root. */
 #define DOCTOR_NEEDS_ROOT 77

@@ -1,4 +1,4 @@
-/* The table of checks, in the order they are told. */
+/* The table of checks, in the order in which they are reported. */
 #include "cli/doctor.h"
 
 #define KERNEL_REMEDY "Use a kernel of 6.1 or later (Debian 12's) with it enabled."
@@ -9,7 +9,8 @@
         .name = "kernel." subject_, .run = doctor_try_probe, .subject = subject_, .why = why_, \
         .remedy = remedy_, .level = DOCTOR_FAIL                                                \
     }
-/* What makes our own processes harder to use once they are taken over; the node works without. */
+/* A feature that limits what our own processes can do once they are compromised. Nodes work
+ * without. */
 #define HURDLE(subject_, why_, remedy_)                                                        \
     {                                                                                          \
         .name = "kernel." subject_, .run = doctor_try_probe, .subject = subject_, .why = why_, \
@@ -22,7 +23,7 @@
         .remedy = "Boot with the controller enabled (cgroup_enable=" subject_          \
                   ") and mount cgroups writable for root."                             \
     }
-/* Sandboxes work without. */
+/* A controller that sandboxes can do without. */
 #define LESSER_CONTROLLER(subject_, why_, remedy_)                                     \
     {                                                                                  \
         .name = "cgroup." subject_, .run = doctor_try_controller, .subject = subject_, \
@@ -33,15 +34,15 @@
         .name = "tool." subject_, .run = doctor_try_tool, .subject = subject_, .why = why_, \
         .remedy = remedy_, .level = level_                                                  \
     }
-/* Also what a user's own daemon needs. */
+/* A tool that a user's own daemon needs, too. */
 #define USER_TOOL(subject_, level_, why_)                                                   \
     {                                                                                       \
         .name = "tool." subject_, .run = doctor_try_tool, .subject = subject_, .why = why_, \
         .remedy = "Put bothy's programs on PATH or into libexec/bothy.", .level = level_,   \
         .user = true                                                                        \
     }
-/* Too small is a warning, because the warden raises it when it starts; missing is what level says.
- */
+/* A value that is too small is a warning, because the warden raises it when it starts. A missing
+ * one fails if it is vital, and warns otherwise. */
 #define SYSCTL(name_, base_, each_, per_, vital_, why_)                             \
     {.name = "sysctl." name_,                                                       \
      .run = doctor_try_sysctl,                                                      \

@@ -175,7 +175,8 @@ static bool unified_has(const char *dir, const char *controller)
     return !e && has_word(buf_cstr(&text), controller);
 }
 
-/* Where the controller's hierarchy is mounted: version 1 by its option, version 2 by its list. */
+/* Returns where a controller's hierarchy is mounted: version 1 is found by its mount option,
+ * version 2 by its list of controllers. */
 static char *hierarchy_of(const char *controller, int *ret_version)
 {
     FILE *f = setmntent("/proc/self/mounts", "re");
@@ -242,7 +243,7 @@ static void tell_ready(doctor *d, const json_t *ready)
     "cpu pids of user@.service). Kubernetes: pids of pods are the kubelet's podPidsLimit. Until " \
     "then a spec that names the limit is 'unsupported'."
 
-/* What a node without it does not hold, and how it would. */
+/* Limits that a backend may lack: the effect, and how to get them. */
 static const struct {
     const char *cap, *what, *remedy;
 } LIMIT_CAPS[] = {
@@ -285,7 +286,7 @@ static void tell_caps(doctor *d)
         tell_cap(d, name, str_or(json_string_value(v), "?"));
 }
 
-/* On a node nothing needs one. */
+/* Checks for Docker or Podman. A node needs neither. */
 void doctor_try_engine(doctor *d, const doctor_check *k)
 {
     CLEANUP(freep) char *path = NULL;
@@ -302,7 +303,7 @@ void doctor_try_engine(doctor *d, const doctor_check *k)
         doctor_say(d, k->name, DOCTOR_WARN, err_remedy_of(e), "%s (%s)", e->message, k->why);
 }
 
-/* /readyz answers 503 with the same body when it is not ready. */
+/* Asks /readyz, which answers 503 with the same body if the daemon is not ready. */
 static err *ask_ready(doctor *d, json_t **ret_ready)
 {
     client_call call = {
@@ -312,7 +313,8 @@ static err *ask_ready(doctor *d, json_t **ret_ready)
     return client_json(d->c->client, &call, ret_ready);
 }
 
-/* bothyd leaves word beside its socket when it could not start: what, and what to do. */
+/* Reports why bothyd could not start. It leaves a file with reason and remedy beside its socket.
+ * Returns false if there is none. */
 static bool tell_failure(doctor *d, const doctor_check *k)
 {
     const char *url = str_or(d->c->url, "");
@@ -338,7 +340,7 @@ void doctor_try_daemon(doctor *d, const doctor_check *k)
     CLEANUP(err_freep)
     err *e =
         doctor_pretends(k->name) ? err_new(ERR_UNAVAILABLE, "no connection") : ask_ready(d, &ready);
-    /* Whoever names a daemon wants one. */
+    /* A daemon that was named is expected to run. */
     bool named = d->c->common.socket || d->c->common.url || cli_setting("BOTHY_SOCKET") ||
                  cli_setting("BOTHY_URL");
 

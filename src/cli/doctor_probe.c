@@ -1,4 +1,5 @@
-/* Trying kernel features. Every probe runs in a process of its own, whose namespaces go with it. */
+/* Tries kernel features. Every probe runs in a process of its own, and its namespaces end with
+ * it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mount.h>
@@ -26,12 +27,12 @@
 #include "base/str.h"
 #include "cli/doctor.h"
 
-/* <sys/mount.h> and <linux/mount.h> do not go together in Debian 12. */
+/* <sys/mount.h> and <linux/mount.h> conflict in Debian 12. */
 int mount(const char *, const char *, const char *, unsigned long, const void *);
 int umount2(const char *, int);
 #define MNT_DETACH 2
 #define ID_BASE    0x10000000U
-/* Ends the probe when a call fails, saying which. */
+/* Ends the probe if a call fails, and names the call. */
 #define STEP(what, call)                      \
     do {                                      \
         if ((call) < 0)                       \
@@ -97,7 +98,8 @@ static int try_memfd(void)
     STEP("fchmod", fchmod(fd, 0555));
     STEP("sealing a memfd",
          fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL));
-    /* An empty file is no program: anything but ENOEXEC says that execveat itself is missing. */
+    /* An empty file cannot be executed: any error but ENOEXEC means that execveat itself is
+     * missing. */
     execveat(fd, "", (char *[]){NULL}, (char *[]){NULL}, AT_EMPTY_PATH);
     return errno == ENOEXEC ? 0 : probe_failed("execveat", errno);
 }
@@ -110,7 +112,7 @@ static int try_seccomp(void)
     return 0;
 }
 
-/* Tried on ourselves: a domain in which nothing can be opened. */
+/* Confines this process so that no file can be opened, and tries to open one. */
 static int try_landlock(void)
 {
     if (!landlock_abi())
@@ -137,9 +139,9 @@ static int try_mdwe(void)
     return p == MAP_FAILED || CONFINE_SANITIZED ? 0 : probe_failed("memory became code", 0);
 }
 
-/* ---- overlay over id-mapped mounts, as a claim builds it ---- */
+/* ---- overlay over id-mapped mounts, as in a claim ---- */
 
-/* Stays in a user namespace of its own until stdin ends. */
+/* Holds a user namespace until stdin ends. */
 static int hold_user_namespace(void)
 {
     char byte = 0;
@@ -158,7 +160,8 @@ static int write_map(pid_t pid, const char *name)
     return fd < 0 ? -1 : (int)write(fd, map, strlen(map));
 }
 
-/* A descriptor of a user namespace with a range of ids. *ret_hold keeps its process alive. */
+/* Returns a descriptor of a user namespace with a range of ids. *ret_hold keeps its process
+ * alive. */
 static int make_user_namespace(int *ret_hold)
 {
     int up[2], down[2];
@@ -196,7 +199,8 @@ static int clone_idmapped(const char *from, const char *to, int userns)
     return close(tree);
 }
 
-/* Mounts with the sandbox's ids and writes a file: a wrong one mounts well and is read-only. */
+/* Mounts with the sandbox's ids and writes a file: with wrong ids the mount succeeds but is
+ * read-only. */
 static int mount_and_write(void)
 {
     struct stat st;

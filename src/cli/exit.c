@@ -6,7 +6,8 @@
 #include "base/str.h"
 #include "cli/cli.h"
 
-/* What the daemon would have said, had it known before its answer. */
+/* Returns the error that the daemon would have sent, had the failure been known before its
+ * answer. */
 static err_code code_of_not_started(const json_t *end)
 {
     const char *stage = str_or(json_str(end, "stage"), "");

@@ -1,12 +1,13 @@
-/* Exit statuses: the command's own, or docker's habits. */
+/* Exit statuses: the command's own, or those that docker uses. */
 #pragma once
 
 #include "base/err.h"
 #include "base/json.h"
 
-/* Of an end record: its exit code, 128+n, 124, 126, 127; 125 when the end is unknown. */
+/* Returns the status for an end record: its exit code, 128+n, 124, 126, 127; 125 if the end is
+ * unknown. */
 int exit_of_end(const json_t *end);
-/* Of an error: the table's, but 127 for a program that is not there. */
+/* Returns the status for an error: the error table's, but 127 for a program that does not exist. */
 int exit_of_error(const err *e);
-/* What to tell about an end that is not a plain exit, or NULL. */
+/* Returns the message for an end that is not a plain exit, or NULL. */
 err *exit_error_of_end(const json_t *end);

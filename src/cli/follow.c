@@ -18,13 +18,13 @@
 #define PAUSE_MIN_MS 50
 #define PAUSE_MAX_MS 2000
 
-/* One connection's worth of following. */
+/* One connection of a follow. */
 typedef struct attempt {
     follow *f;
     sse_decoder decoder;
-    err *fatal;    /* no use in trying again */
-    bool progress; /* something new came */
-    bool cut;      /* the stream does not make sense any more: take it up anew */
+    err *fatal;    /* an error that a retry cannot fix */
+    bool progress; /* new bytes came */
+    bool cut;      /* the stream is inconsistent: reconnect */
 } attempt;
 
 uint64_t follow_patience_ns(void)
@@ -64,10 +64,10 @@ static err *sink_write(follow_sink *s, const char *p, size_t n)
     return NULL;
 }
 
-/* Bytes of a stream at an offset: what we have already is left out. */
+/* Takes bytes of a stream at an offset; drops those that were written already. */
 static void take_bytes(attempt *a, follow_sink *s, uint64_t offset, const char *p, size_t n)
 {
-    if (offset > s->offset) { /* a hole nobody told: ask again from where we are */
+    if (offset > s->offset) { /* a hole that was not reported: ask again from our offset */
         a->cut = true;
         return;
     }
@@ -114,7 +114,8 @@ static void take_gap(attempt *a, const json_t *data)
     a->progress = true;
 }
 
-/* An end before its bytes is a cut as well, if the caller wants every byte. */
+/* Takes the end record. If the caller wants every byte, an end before its bytes is a lost
+ * connection. */
 static void take_end(attempt *a, json_t *data)
 {
     follow *f = a->f;
@@ -158,13 +159,13 @@ static bool on_bytes(void *arg, const void *p, size_t n)
     return !a->cut && !a->fatal && !a->f->end;
 }
 
-/* An error after which the daemon may well come back with the stream. */
+/* Returns true for errors after which the daemon may come back with the stream. */
 static bool may_come_back(const err *e)
 {
     return e->code == ERR_UNAVAILABLE || e->code == ERR_DRAINING || e->code == ERR_TIMEOUT;
 }
 
-/* One connection. Success means: the stream is over, for whatever reason. */
+/* Makes one connection. Returns NULL when the stream is over, for whatever reason. */
 static err *connect_once(attempt *a)
 {
     follow *f = a->f;

@@ -1,8 +1,9 @@
-/* Following a command: its output as it comes, each byte once and in order, then its end record.
+/* Follows a command: writes its output as it comes, each byte once and in order, then gets its end
+ * record.
  *
- * A stream that is cut is taken up again from the last offsets (Last-Event-ID). Bytes that come
- * twice are left out; a hole that the daemon has not told as a gap is a cut too. If the daemon does
- * not come back in time the end is unknown, and that is an error, never a success. */
+ * After a lost connection it continues at the last offsets (Last-Event-ID). Bytes that come twice
+ * are dropped. A hole that the daemon did not report as a gap counts as a lost connection. If the
+ * daemon does not come back in time the end is unknown, and that is an error, never a success. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,7 +14,7 @@
 #include "base/json.h"
 #include "net/client.h"
 
-/* Where one stream goes: to a descriptor, or into memory (fd < 0), at most keep bytes of it. */
+/* Target of one stream: a descriptor, or memory (fd < 0), at most keep_max bytes. */
 typedef struct follow_sink {
     int fd;
     buf kept;
@@ -25,17 +26,17 @@ typedef struct follow_sink {
 typedef struct follow {
     client *client;
     const char *sandbox, *exec;
-    const char *at;    /* instead of these: the path of what has the output */
+    const char *at;    /* path of the resource that has the output, instead of a sandbox's exec */
     const char *until; /* "end", "eof", "no" */
-    bool exact;        /* the end counts only when all bytes up to it are here */
+    bool exact;        /* the end counts only after all bytes before it have come */
     follow_sink sink[2];
     json_t *end; /* the end record, NULL if there is none (until "no") */
 } follow;
 
 void follow_done(follow *f);
-/* Runs until the end record, or, until "no", until what is there now has been told. */
+/* Runs until the end record; until "no": until the output that exists now was written. */
 err *follow_run(follow *f) ERR_MUST;
 
-/* How long a lost daemon is waited for: $BOTHY_PATIENCE seconds, 60 if it is not set. */
+/* Returns how long to wait for a lost daemon: $BOTHY_PATIENCE seconds, 60 if it is not set. */
 uint64_t follow_patience_ns(void);
 void follow_pause_ms(unsigned ms);

@@ -13,7 +13,8 @@ extern const opt CLI_TOP_OPTS[];
 
 /* ---- the manual page ---- */
 
-/* troff: a dash must be \-, a backslash \e, a line must not begin with a dot or quote. */
+/* Escapes text for troff: a dash is \-, a backslash \e, a line must not begin with a dot or
+ * quote. */
 static void roff(buf *out, const char *s)
 {
     if (*s == '.' || *s == '\'')
@@ -59,7 +60,7 @@ static bool is_common(const char *name)
            str_eq(name, "help");
 }
 
-/* The verb's own options: the common ones are told once. */
+/* Lists the verb's own options. The common ones are listed once. */
 static void man_own_options(buf *out, const opt *o)
 {
     for (; o->name; o++)
@@ -139,7 +140,8 @@ static void bash_words(buf *out, const opt *o)
             buf_printf(out, "--%s ", o->name);
 }
 
-/* "--network) choices none open": options whose argument is one of some words. */
+/* Writes completions such as "--network) choices none open", for options whose argument is one of
+ * some words. */
 static void bash_choices(buf *out, const opt *o)
 {
     for (; o->name; o++) {
@@ -158,7 +160,7 @@ static void bash_names(buf *out, const verb *const *table)
         buf_printf(out, "%s ", (*table)->name);
 }
 
-/* What the first word of a verb is, for completion: "SANDBOX", "IMAGE", or nothing we know. */
+/* Returns the kind of a verb's first word, for completion: sandbox, image, verb, or "". */
 static const char *bash_word_kind(const verb *v)
 {
     if (strstr(v->usage, "SANDBOX"))

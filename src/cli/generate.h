@@ -1,4 +1,4 @@
-/* The manual page and the bash completion, from the tables of verbs and options. */
+/* Writes the manual page and the bash completion from the tables of verbs and options. */
 #pragma once
 
 #include <stdio.h>

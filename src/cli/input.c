@@ -20,7 +20,7 @@ typedef struct input {
     char *path;     /* .../stdin */
     int fd;
     bool joins;
-    uint64_t offset; /* bytes the command's stdin has */
+    uint64_t offset; /* bytes that the command's stdin has received */
 } input;
 
 static _Atomic bool failed;
@@ -39,7 +39,7 @@ static void input_free(input *in)
     free(in);
 }
 
-/* POST; *ret_length is how long stdin is after it. */
+/* Posts bytes; *ret_length is the length of the command's stdin afterwards. */
 static err *post(input *in, const char *query, const void *p, size_t n, uint64_t *ret_length)
 {
     CLEANUP(freep) char *path = str_printf("%s%s", in->path, query);
@@ -51,7 +51,7 @@ static err *post(input *in, const char *query, const void *p, size_t n, uint64_t
     return NULL;
 }
 
-/* After a lost answer: how much of it had arrived. */
+/* Finds out after a lost answer how much had arrived. */
 static err *resync(input *in, uint64_t begin, size_t n)
 {
     uint64_t length = 0;
@@ -64,13 +64,14 @@ static err *resync(input *in, uint64_t begin, size_t n)
     return NULL;
 }
 
-/* The offset makes it safe to send it again, also when there was no room for it. */
+/* Returns true if the piece may be sent again: the offset makes that safe, also when there was no
+ * room. */
 static bool is_lost(const err *e)
 {
     return e->retryable;
 }
 
-/* Brings p[0..n) behind what was sent before. */
+/* Sends p[0..n) after everything sent before; repeats what was lost. */
 static err *send_piece(input *in, const char *p, size_t n, bool eof)
 {
     uint64_t begin = in->offset, deadline = now_mono_ns() + follow_patience_ns();
@@ -92,7 +93,7 @@ static err *send_piece(input *in, const char *p, size_t n, bool eof)
     }
 }
 
-/* Asks how much the command's stdin has been given so far. */
+/* Asks how many bytes the command's stdin has received so far. */
 static err *find_length(input *in)
 {
     uint64_t deadline = now_mono_ns() + follow_patience_ns();
@@ -105,7 +106,8 @@ static err *find_length(input *in)
     }
 }
 
-/* Waits also where somebody who shares the descriptor wants that nobody waits. */
+/* Blocks even if the descriptor is non-blocking, as another process that shares it may have set
+ * it. */
 static ssize_t read_piece(int fd, char *piece)
 {
     for (;;) {
@@ -117,7 +119,7 @@ static ssize_t read_piece(int fd, char *piece)
     }
 }
 
-/* The command is told the end: it would wait for ever. */
+/* Closes the command's stdin: it would wait for ever. */
 static void give_up(input *in)
 {
     atomic_store(&failed, true);
@@ -148,7 +150,7 @@ static err *pump(input *in)
     }
 }
 
-/* A command that has ended or closed its stdin is not our error: cat | head is not one either. */
+/* Runs the thread. A command that has ended or closed its stdin is no error, as with cat | head. */
 static void *run(void *arg)
 {
     input *in = arg;

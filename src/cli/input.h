@@ -1,5 +1,5 @@
-/* Our standard input to a command's, by offset: what was lost on the way is sent again, what had
- * arrived is not. Runs in a thread of its own until end of file, or until the program ends. */
+/* Sends our standard input to a command's, by offset: bytes lost on the way are sent again, bytes
+ * that arrived are not. Runs in a thread of its own until end of file or the end of the program. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,7 +7,8 @@
 #include "base/err.h"
 #include "cli/cli.h"
 
-/* Copies both strings. joins: the command's stdin has bytes already; ours come behind them. */
+/* Copies both strings. joins: the command's stdin has bytes already; ours are appended to them. */
 err *input_start(const cli *c, const char *sandbox, const char *exec, int fd, bool joins) ERR_MUST;
-/* Some of it could not be read: whatever the command made of the rest is no success. */
+/* Returns true if some of it could not be read or sent: the command then saw incomplete input, so
+ * its result is no success. */
 bool input_has_failed(void);

@@ -13,11 +13,11 @@
 #define REMOVE_TIMEOUT_MS 10000
 
 static struct {
-    pthread_mutex_t lock; /* of everything below */
+    pthread_mutex_t lock; /* guards everything below */
     client *client;       /* the thread's own */
     char *sandbox, *exec;
     bool remove, leaving, stopped;
-    int first; /* the first signal that came */
+    int first; /* the first signal received */
     sigset_t set;
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -26,7 +26,7 @@ static void say(const char *text)
     fprintf(stderr, "bothy: %s\n", text);
 }
 
-/* Sends and forgets: whoever is interrupted has nobody to tell. */
+/* Sends a request and ignores its result: the user does not wait for it. */
 static void call_and_forget(const char *method, const char *path, json_t *body)
 {
     client_call call = {
@@ -60,7 +60,7 @@ static void end_everything(void)
         say("left while the sandbox was being made; 'bothy ls' shows whether it came to be");
 }
 
-/* Under the lock. Returns whether the program must end now. */
+/* Returns true if the program must end now. Lock held. */
 static bool take_signal(int signo)
 {
     bool again = self.first;
@@ -97,7 +97,7 @@ static void *watch(void *arg)
     return NULL;
 }
 
-/* What nohup or a shell's & has made us ignore stays ignored. */
+/* Leaves out signals that nohup or a shell's & made us ignore. */
 static void fill_set(sigset_t *set)
 {
     static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -132,7 +132,7 @@ void interrupt_sandbox(const char *sandbox)
     pthread_mutex_unlock(&self.lock);
 }
 
-/* A signal that came in between is sent now. */
+/* Sets the command. Forwards a signal that came before there was one. */
 void interrupt_exec(const char *exec)
 {
     pthread_mutex_lock(&self.lock);

@@ -1,7 +1,8 @@
-/* Ctrl-C while a command runs: the first signal goes to the command, the second ends everything.
+/* Ctrl-C while a command runs: the first signal is passed to the command, the second ends
+ * everything.
  *
- * A thread waits for INT, TERM, HUP and QUIT; interrupt_start() blocks them everywhere else, so it
- * is called before any other thread is made. There is one per program. */
+ * A thread waits for INT, TERM, HUP and QUIT. interrupt_start() blocks them in all other threads,
+ * so call it before any other thread is made. One per program. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,10 +12,10 @@
 
 /* remove: the second signal removes the sandbox; otherwise it only kills the command. */
 err *interrupt_start(const cli *c, bool remove) ERR_MUST;
-/* What there is to interrupt now. exec may be NULL until the command runs. */
+/* Set what a signal is to end. Before interrupt_exec() there is only the sandbox. */
 void interrupt_sandbox(const char *sandbox);
 void interrupt_exec(const char *exec);
-/* A signal came before there was a command: its number, else 0. */
+/* Returns the number of a signal that came before there was a command, else 0. */
 int interrupt_pending(void);
-/* Before the program ends by itself: if the thread is just ending it, this never returns. */
+/* Call before the program ends by itself. Never returns if the thread is ending the program. */
 void interrupt_stop(void);

@@ -5,7 +5,7 @@
 #include "base/str.h"
 #include "cli/cli.h"
 
-/* One member of the list; -1: none. */
+/* Returns the code of one key of the list; -1 if it is not a key. */
 static int key_of(const char *word, size_t n)
 {
     if (n == 1)
@@ -36,7 +36,8 @@ err *keys_parse(const char *text, keys *ret_keys)
     return NULL;
 }
 
-/* A key that does not fit: what was held goes on, but for what may begin the sequence anew. */
+/* Handles a key that does not match: passes on the held keys, except a rest that may begin the
+ * sequence again. */
 static void give_up(keys *k, buf *out)
 {
     size_t keep = k->held - 1;

@@ -1,7 +1,8 @@
-/* The keys that let go of a terminal: a sequence that is looked for in what is typed.
+/* Detach keys: finds a sequence of keys in what is typed.
  *
- * Docker's notation: "ctrl-p,ctrl-q", single characters and ctrl- with a letter or one of @[\]^_.
- * What only began like the sequence is passed on when the next key shows that it is none. */
+ * Notation as in docker: "ctrl-p,ctrl-q", single characters and ctrl- with a letter or one of
+ * @[\]^_. The beginning of a sequence is held back, and passed on if the next key does not
+ * match. */
 #pragma once
 
 #include <stdbool.h>
@@ -15,12 +16,12 @@
 
 typedef struct keys {
     unsigned char v[KEYS_MAX];
-    size_t n;    /* 0: nothing lets go */
-    size_t held; /* of them typed so far */
+    size_t n;    /* 0: no detach keys */
+    size_t held; /* how many of them were typed so far */
 } keys;
 
-/* An empty text: no keys. */
+/* Parses a sequence. An empty text means no keys. */
 err *keys_parse(const char *text, keys *ret_keys) ERR_MUST;
-/* Looks at what was typed, appends what is meant for the command. True: the whole sequence came;
- * what follows it in p is dropped. */
+/* Appends typed bytes that are meant for the command. Returns true if the whole sequence was typed;
+ * the rest of p is dropped. */
 bool keys_feed(keys *k, const char *p, size_t n, buf *out);

@@ -1,4 +1,4 @@
-/* Finding the verb, parsing by its table, printing help and errors. */
+/* Finds the verb, parses by its table, prints help and errors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -100,7 +100,7 @@ static err *check_words(const verb *v, const char *path, const opt_words *w)
     return err_remedy(e, "usage: %s %s", path, v->usage);
 }
 
-/* argv[0] is the first word behind the verb's name. */
+/* argv[0] is the first word after the verb's name. */
 static err *run_leaf(cli *c, const verb *v, const char *path, int argc, char **argv, int *status)
 {
     void *args = xcalloc(1, v->args_size);
@@ -118,7 +118,7 @@ static err *run_leaf(cli *c, const verb *v, const char *path, int argc, char **a
     return e;
 }
 
-/* Walks from "bothy" over groups to the verb. argv[0] is the next name. */
+/* Walks from "bothy" through groups to the verb. argv[0] is the next name. */
 static err *run_named(cli *c, const verb *const *table, const char *path, const verb *group,
                       int argc, char **argv, int *status)
 {
@@ -147,7 +147,7 @@ const opt CLI_TOP_OPTS[] = {
     COMMON_OPTS(top_args),
 };
 
-/* Options before the verb's name, then the verb. */
+/* Parses the options before the verb's name, then runs the verb. */
 static err *run_top(cli *c, int argc, char **argv, int *status)
 {
     top_args top = {0};
@@ -175,8 +175,8 @@ static bool nobody_reads(void)
     return poll(&p, 1, 0) > 0 && p.revents & POLLERR;
 }
 
-/* Whatever is still buffered, and what was lost before. Who closed the pipe knows; everybody else
- * is told that something is missing. */
+/* Flushes stdout and reports output that was lost. A reader that closed the pipe knows it already,
+ * so then nothing is printed. */
 static int finish_output(const cli *c, int status)
 {
     int errnum = fflush(stdout) ? errno : 0;
@@ -190,7 +190,8 @@ static int finish_output(const cli *c, int status)
     return CLI_FAILED;
 }
 
-/* Of those that are closed the next file or socket would become one. Using these is an error. */
+/* Fills closed standard descriptors, so that no later file takes their number. /dev/null is opened
+ * in the wrong direction on purpose: using them fails. */
 static void fill_standard(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -204,7 +205,7 @@ int cli_main(int argc, char **argv)
     int status = 0;
 
     fill_standard();
-    signal(SIGPIPE, SIG_IGN); /* a lost reader is a write error, said once */
+    signal(SIGPIPE, SIG_IGN); /* a closed reader is a write error, reported once */
     log_init("bothy", LOG_WARN);
     log_set_plain();
     CLEANUP(err_freep) err *e = run_top(&c, argc, argv, &status);

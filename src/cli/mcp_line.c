@@ -12,7 +12,7 @@ static size_t past_space(const char *p, size_t n, size_t at)
     return at;
 }
 
-/* at: its first quote. */
+/* at: the string's first quote. */
 static size_t past_string(const char *p, size_t n, size_t at)
 {
     for (at++; at < n && p[at] != '"'; at++)
@@ -39,7 +39,8 @@ static json_t *value_at(const char *p, size_t n, size_t at)
     return json_loadb(p + at, end - at, JSON_DECODE_ANY, &error);
 }
 
-/* What is behind a text at depth 1 and its colon; 0: it is no "id". */
+/* Returns where the value of "id" begins, if the string from `at` to `end` is that member's name; 0
+ * if not. */
 static size_t value_of_id(const char *p, size_t n, size_t at, size_t end)
 {
     size_t colon = past_space(p, n, end);

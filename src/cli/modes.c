@@ -2,21 +2,21 @@
 
 #include "base/cleanup.h"
 
-/* Mode, and whether it is on in a terminal nobody has touched. The screen comes last: the cursor is
- * put back with it. */
+/* Modes, and whether each is on in a fresh terminal. The alternate screen comes last: leaving it
+ * restores the cursor. */
 static const struct {
     uint16_t number;
     bool normal;
 } TABLE[] = {
-    {1, false},    /* cursor keys send other sequences */
+    {1, false},    /* cursor keys send application sequences */
     {7, true},     /* lines wrap */
-    {25, true},    /* the cursor is seen */
+    {25, true},    /* the cursor is visible */
     {66, false},   /* keypad */
     {1000, false}, /* mouse */
     {1002, false}, {1003, false}, {1004, false}, {1005, false},
-    {1006, false}, {1015, false}, {2004, false}, /* pastes come in brackets */
-    {2026, false},                               /* output is held back */
-    {47, false},                                 /* the other screen */
+    {1006, false}, {1015, false}, {2004, false}, /* bracketed paste */
+    {2026, false},                               /* synchronised output */
+    {47, false},                                 /* alternate screen */
     {1047, false}, {1049, false},
 };
 
@@ -35,7 +35,7 @@ static void note(modes *m, bool on)
                 m->on = on != TABLE[row].normal ? m->on | 1u << row : m->on & ~(1u << row);
 }
 
-/* Behind "ESC [ ?". */
+/* Takes a character after "ESC [ ?". */
 static void take_number(modes *m, char c)
 {
     if (c >= '0' && c <= '9' && m->n) {
@@ -71,7 +71,7 @@ void modes_see(modes *m, const void *p, size_t n)
 void modes_undo(modes *m, buf *out)
 {
     if (m->state != TEXT)
-        buf_str(out, "\030"); /* CAN: ends a sequence that was cut */
+        buf_str(out, "\030"); /* CAN: ends an incomplete sequence */
     for (size_t row = 0; row < ARRAY_LEN(TABLE); row++)
         if (m->on & 1u << row)
             buf_printf(out, "\033[?%u%c", TABLE[row].number, TABLE[row].normal ? 'h' : 'l');

@@ -120,7 +120,7 @@ typedef struct parser {
     void *args;
 } parser;
 
-/* The argument behind "=" or the next word. */
+/* Takes an option's argument: the text after "=", or the next word. */
 static err *take_argument(parser *p, const opt *o, char *attached)
 {
     if (attached)
@@ -148,7 +148,7 @@ static err *parse_long(parser *p, char *word)
     return NULL;
 }
 
-/* "-it", "-eNAME=v", "-e NAME=v", "-m=1g" */
+/* Parses short options: "-it", "-eNAME=v", "-e NAME=v", "-m=1g". */
 static err *parse_letters(parser *p, char *word)
 {
     for (char *c = word + 1; *c; c++) {

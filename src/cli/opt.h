@@ -33,7 +33,7 @@ typedef enum opt_kind {
 typedef struct opt {
     char letter;      /* 0: none */
     const char *name; /* long name, without dashes; NULL ends a table */
-    const char *arg;  /* what its argument is called, NULL for flags */
+    const char *arg;  /* name of its argument, NULL for flags */
     const char *help; /* one line, lower case, no full stop; NULL hides it */
     opt_kind kind;
     size_t offset;
@@ -48,21 +48,21 @@ typedef struct opt {
         0, NULL \
     }
 
-/* Which words an option parser leaves to its caller. */
+/* The words that are not options. */
 typedef struct opt_words {
     char **v; /* points into argv; NULL-terminated */
     int n;
 } opt_words;
 
-/* Parses argv[0..argc) into args and puts the words first. stop_early: options end at the first
- * word (docker's habit for run and exec), and a "--" right behind that word is dropped.
- * context is how the verb is called ("bothy run"), for messages. */
+/* Parses argv[0..argc) into args and moves the words to the front. stop_early: options end at the
+ * first word (as in docker run and exec), and a "--" right after that word is dropped. context: how
+ * the verb is called ("bothy run"), for messages. */
 err *opt_parse(const opt *table, const char *context, bool stop_early, int argc, char **argv,
                void *args, opt_words *ret_words) ERR_MUST;
 /* Frees the lists of an args struct. */
 void opt_args_done(const opt *table, void *args);
 
-/* The part of --help that lists a table. */
+/* Appends the part of --help that lists the options. */
 void opt_help(const opt *table, buf *out);
-/* "-e, --env NAME=VALUE" */
+/* Appends "-e, --env NAME=VALUE". */
 void opt_spell(const opt *o, buf *out);

@@ -18,7 +18,7 @@ bool out_colours(FILE *f)
     return isatty(fileno(f)) && !no && !str_eq(term, "dumb");
 }
 
-/* Length of the UTF-8 character at s, 0 if it is none. */
+/* Returns the length of the UTF-8 character at s, 0 if it is invalid. */
 static size_t utf8_char(const char *s)
 {
     unsigned char c = (unsigned char)*s;
@@ -35,7 +35,7 @@ void out_safe(buf *out, const char *text)
         size_t n = utf8_char(text);
         unsigned char c = (unsigned char)*text;
         bool control = n == 1 && (c < 0x20 || c == 0x7f);
-        /* U+0080..U+009F are controls too: CSI is one of them. */
+        /* U+0080..U+009F are control characters, too, for example CSI. */
         bool c1 = n == 2 && c == 0xc2 && (unsigned char)text[1] < 0xa0;
         if (!n || control || c1) {
             for (size_t i = 0; i < (n ? n : 1); i++)
@@ -91,7 +91,7 @@ void out_json(FILE *f, const json_t *j)
     fprintf(f, "%s\n", buf_cstr(&b));
 }
 
-/* A value on one line, as people would write it. */
+/* Appends a value on one line, as people would write it. */
 static void value_of(const json_t *v, buf *out)
 {
     if (json_is_string(v))
@@ -195,7 +195,7 @@ void out_table_done(out_table *t)
     *t = (out_table){0};
 }
 
-/* Characters, not bytes; good enough for the names people give. */
+/* Counts characters, not bytes; good enough for the names people give. */
 static size_t width_of(const char *s)
 {
     size_t n = 0;

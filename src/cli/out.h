@@ -1,8 +1,8 @@
-/* What people see: tables, colours, ages, sizes, errors.
+/* Output for people: tables, colours, ages, sizes, errors.
  *
- * Everything that came from a sandbox or a peer is printed with control characters escaped, so that
- * a name or a command line cannot drive the reader's terminal. A command's own output is the one
- * thing that is passed on as it is. */
+ * Text from a sandbox or a peer is printed with control characters escaped, so that a name or a
+ * command line cannot control the reader's terminal. Only a command's own output is passed on
+ * unchanged. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,25 +13,26 @@
 #include "base/err.h"
 #include "base/json.h"
 
-/* A terminal that wants colours: isatty, no $NO_COLOR, $TERM other than dumb. */
+/* Returns true if colours are wanted: a terminal, no $NO_COLOR, $TERM other than dumb. */
 bool out_colours(FILE *f);
-/* `bothy: <message>`, then the cause and the remedy; or {"error":{...}} on one line. */
+/* Prints `bothy: <message>`, then cause and remedy; with json {"error":{...}} on one line. */
 void out_error(FILE *f, const err *e, bool json, bool colours);
-/* Nothing more can be written to where `what` goes; errnum 0 where it is not known any more why. */
+/* Returns the error for output that cannot be written. what: the output; errnum 0: reason
+ * unknown. */
 err *out_failed(int errnum, const char *what) ERR_MUST;
-/* JSON with a newline: indented on a terminal, else compact. */
+/* Prints JSON and a newline: indented on a terminal, else compact. */
 void out_json(FILE *f, const json_t *j);
-/* Escapes control characters and bytes that are not UTF-8. NULL prints as "-". */
+/* Appends text with control characters and invalid UTF-8 escaped. NULL becomes "-". */
 void out_safe(buf *out, const char *text);
-/* A line of that. */
-/* "name        value" for people: one line, null as a dash. */
+/* Prints "name        value" on one line, null as a dash. */
 void out_field(const char *name, const json_t *v);
+/* Prints a line of escaped text. */
 void out_line(FILE *f, const char *text);
-/* "512 B", "64.0 KiB", "1.5 GiB" */
+/* Appends "512 B", "64.0 KiB", "1.5 GiB". */
 void out_size(buf *out, uint64_t bytes);
-/* "5s", "12m", "3h", "2d" */
+/* Appends "5s", "12m", "3h", "2d". */
 void out_age(buf *out, uint64_t seconds);
-/* Real time in ns of "2026-01-02T03:04:05.678Z", 0 if it is not one. */
+/* Returns the real time in ns of "2026-01-02T03:04:05.678Z", 0 if it is not a time. */
 uint64_t out_parse_time(const char *text);
 
 typedef struct out_table {
@@ -43,5 +44,5 @@ typedef struct out_table {
 void out_table_init(out_table *t, const char *heads);
 void out_table_cell(out_table *t, const char *text);
 void out_table_done(out_table *t);
-/* Columns two spaces apart; no trailing spaces. */
+/* Prints columns two spaces apart, without trailing spaces. */
 void out_table_print(const out_table *t, FILE *f, bool colours);

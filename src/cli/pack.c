@@ -11,19 +11,19 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-#define PIECE (256 * 1024) /* made at a time */
+#define PIECE (256 * 1024) /* bytes made at a time */
 
 struct pack {
     struct archive *disk, *tar;
     struct archive_entry *entry;
     struct archive_entry_linkresolver *links;
-    char *root; /* as walked, without a slash at its end */
+    char *root; /* path to walk, without a slash at its end */
     char *name;
-    buf out; /* made, not yet read */
+    buf out; /* made, not read yet */
     size_t sent;
-    uint64_t at;   /* of the entry's content, written up to here */
-    bool in_file;  /* its content is under way */
-    bool dead;     /* bytes are taken no more */
+    uint64_t at;   /* how much of the entry's content is written */
+    bool in_file;  /* the entry's content is being written */
+    bool dead;     /* refuse further bytes */
     bool complete; /* the archive's end is in out */
     pack_count count;
 };
@@ -32,7 +32,7 @@ static la_ssize_t take_bytes(struct archive *a, void *arg, const void *p, size_t
 {
     pack *k = arg;
 
-    if (k->dead) { /* what is left of a file that was broken off would be written as zeros */
+    if (k->dead) { /* otherwise libarchive writes zeros for the rest of an unfinished file */
         archive_set_error(a, EPIPE, "nobody reads it any more");
         return -1;
     }
@@ -119,7 +119,7 @@ pack_count pack_counted(const pack *p)
     return p->count;
 }
 
-/* "dir/x" of a walk over "dir" that is called "new" in the archive: "new/x". */
+/* Returns the name in the archive: if "dir" is called "new" there, "dir/x" becomes "new/x". */
 static char *name_of(const pack *p, const char *walked)
 {
     const char *rest = walked + strlen(p->root);
@@ -131,7 +131,8 @@ static char *name_of(const pack *p, const char *walked)
     return *p->name ? str_printf("%s/%s", p->name, rest) : xstrdup(rest);
 }
 
-/* Names as they are in the archive; times of reading and changing are nobody's business. */
+/* Sets the name in the archive. Removes times other than the modification time: they are
+ * private. */
 static void prepare(pack *p)
 {
     struct archive_entry *e = p->entry;
@@ -164,7 +165,8 @@ static err *begin_entry(pack *p)
     return NULL;
 }
 
-/* What a walk meets between two looks: gone, or not ours to read. */
+/* Begins the next entry. Fails if a file was removed since the walk found it, or may not be
+ * read. */
 static err *next_entry(pack *p)
 {
     archive_entry_clear(p->entry);
@@ -194,7 +196,8 @@ static err *put_content(pack *p, const void *from, size_t n)
     return NULL;
 }
 
-/* The writer wants every byte; it leaves out itself what the entry calls a hole. */
+/* Writes zeros: libarchive's writer wants every byte, and leaves out what the entry marks as a
+ * hole. */
 static err *put_zeros(pack *p, uint64_t upto)
 {
     static const char ZEROS[64 * 1024];
@@ -203,7 +206,8 @@ static err *put_zeros(pack *p, uint64_t upto)
     return put_content(p, ZEROS, n < sizeof ZEROS ? (size_t)n : sizeof ZEROS);
 }
 
-/* A file that shrinks while it is read is filled with zeros, as tar does; one that grows is cut. */
+/* Writes the next piece of a file. As in tar, a file that shrinks while it is read is filled with
+ * zeros, and one that grows is cut. */
 static err *next_piece(pack *p)
 {
     uint64_t size = (uint64_t)archive_entry_size(p->entry);

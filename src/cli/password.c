@@ -24,7 +24,7 @@ static void on_signal(int signo)
 
 static const int SIGNALS[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-/* One line, or less when a signal came. */
+/* Reads one line, or less if a signal comes. */
 static ssize_t read_line(int tty, char *line, size_t size)
 {
     size_t n = 0;
@@ -41,7 +41,8 @@ static ssize_t read_line(int tty, char *line, size_t size)
     return (ssize_t)n;
 }
 
-/* A signal must not leave the terminal without its echo: it is caught, and raised again after. */
+/* Reads a line, without echo unless `echo`. Catches signals, so that none leaves the terminal without echo, and
+ * raises them again afterwards. */
 static void read_hidden(int tty, const char *question, bool echo, char *line, size_t size)
 {
     struct sigaction act = {.sa_handler = on_signal}, before[ARRAY_LEN(SIGNALS)];
@@ -56,7 +57,7 @@ static void read_hidden(int tty, const char *question, bool echo, char *line, si
         quiet.c_lflag &= ~(tcflag_t)ECHO;
         tcsetattr(tty, TCSAFLUSH, &quiet);
     }
-    (void)fs_write_all(tty, question, strlen(question)); /* not before the echo is off */
+    (void)fs_write_all(tty, question, strlen(question)); /* only after the echo is off */
     read_line(tty, line, size);
     if (changed) {
         tcsetattr(tty, TCSAFLUSH, &was);
@@ -76,7 +77,7 @@ err *prompt_line(const char *question, bool echo, char **ret_text)
     if (tty < 0)
         return err_remedy(err_sys(ERR_INVALID_REQUEST, errno, "there is no terminal to ask on"),
                           "Give the name with --username and the password with --password-stdin.");
-    TRY(confine_no_core()); /* what is typed now is in our memory until we end */
+    TRY(confine_no_core()); /* the text stays in our memory until we end */
     line = xcalloc(1, LINE_LEN + 1);
     read_hidden(tty, question, echo, line, LINE_LEN + 1);
     *ret_text = xstrdup(line);

@@ -1,4 +1,4 @@
-/* What a pause keeps and loses, on one line. */
+/* Prints on one line what a pause keeps or loses. */
 #pragma once
 
 #include "base/json.h"

@@ -23,7 +23,7 @@ typedef struct pull_state {
     const char *source;
     bar bar;
     char stage[16];
-    char *last; /* the line of JSON before */
+    char *last; /* the last line of JSON printed */
 } pull_state;
 
 static void draw(pull_state *s, const json_t *p)
@@ -144,14 +144,14 @@ err *cli_pull_before(cli *c, json_t *create_body)
         err *e = cli_call(c, "GET", NULL, &got, "/v1/images/%s", name);
         bool missing = e && e->code == ERR_NOT_FOUND;
         err_free(e);
-        if (!missing) /* here, or something the create will say better */
+        if (!missing) /* it exists, or the create reports the error better */
             return NULL;
     }
     const pull_wish wish = {
         .source = image, .policy = str_or(policy, "missing"), .quiet = c->common.json};
     json_decref(TAKE_PTR(got));
     err *e = cli_pull(c, &wish, &got);
-    if (e && e->code == ERR_UNSUPPORTED) { /* the create has it fetched */
+    if (e && e->code == ERR_UNSUPPORTED) { /* the create itself fetches the image */
         err_free(e);
         return NULL;
     }

@@ -1,4 +1,4 @@
-/* Pulling an image with its progress: a bar on a terminal, lines of JSON with --json. */
+/* Pulls an image and shows the progress: a bar on a terminal, lines of JSON with --json. */
 #pragma once
 
 #include "cli/cli.h"
@@ -11,6 +11,6 @@ typedef struct pull_wish {
 } pull_wish;
 err *cli_pull(cli *c, const pull_wish *w, json_t **ret_image) ERR_MUST;
 
-/* For a create with this body: what it would have to fetch is fetched first, so that one sees it
- * come on a terminal, and a signal during it has no sandbox to wait for. */
+/* Pulls the image that a create with this body would have to fetch. So its progress is shown, and a
+ * signal meanwhile has no sandbox to remove. */
 err *cli_pull_before(cli *c, json_t *create_body) ERR_MUST;

@@ -9,12 +9,12 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 
-#define HELD_MAX (64 * 1024) /* of each direction */
+#define HELD_MAX (64 * 1024) /* bytes, in each direction */
 
 typedef struct side {
     buf held;           /* read, not yet written to the other side */
-    bool ended, broken; /* read to its end; cannot be written any more */
-    bool shut;          /* told the other side of the end */
+    bool ended, broken; /* read to its end; failed */
+    bool shut;          /* the other side was notified of the end */
 } side;
 
 typedef struct pump {
@@ -52,7 +52,7 @@ static bool wants_read(const side *s)
     return !s->ended && s->held.len < HELD_MAX;
 }
 
-/* True: something moved. */
+/* Returns true if something moved. */
 static bool read_side(pump *p, side *s, ssize_t (*get)(pump *, void *, size_t))
 {
     char bytes[16384];
@@ -83,7 +83,7 @@ static bool write_side(pump *p, side *s, ssize_t (*put)(pump *, const void *, si
     return true;
 }
 
-/* Passes the end on, once everything before it was. */
+/* Passes the end on, after all bytes before it. */
 static bool end_side(pump *p, side *s)
 {
     if (!s->ended || s->held.len || s->shut)
@@ -107,7 +107,8 @@ static bool step(pump *p)
     return end_side(p, &p->down) || moved;
 }
 
-/* A descriptor that nothing is wanted of is left out: its hang-up would be told for ever. */
+/* Returns what to poll a descriptor for. Skips it if nothing is wanted: poll would report its
+ * hang-up for ever. */
 static struct pollfd wish(int fd, const side *from, const side *to)
 {
     short events =

@@ -1,8 +1,8 @@
-/* Bytes both ways between a local socket and a stream of the daemon, each side with its own end.
- * Blocks until both have ended or one has broken. One thread a pump. */
+/* Moves bytes both ways between a local socket and a stream of the daemon. Each direction ends by
+ * itself. Blocks until both have ended or one has failed. Uses the calling thread. */
 #pragma once
 
 #include "net/client.h"
 
-/* Neither is closed. */
+/* Closes neither. */
 void pump_run(int local, client_stream *remote);

@@ -11,7 +11,7 @@
 
 #define ENV_FILE_MAX (4U << 20)
 #define SECRET_MAX   (128U << 10)
-#define TMPFS_SIZE   (UINT64_C(64) << 20) /* docker's is half the memory; ours says what it is */
+#define TMPFS_SIZE   (UINT64_C(64) << 20) /* docker's is half the memory; here it is explicit */
 
 static err *set_text(json_t *o, const char *name, const char *value, const char *what)
 {
@@ -32,7 +32,7 @@ err *spec_add_env(json_t *env, const char *word)
     if (!*name)
         return err_remedy(usage_error("'%s' names no variable", word), "Give NAME=VALUE.");
     const char *value = equals ? equals + 1 : cli_env(name);
-    /* As docker does: a name that we do not have is simply not set. */
+    /* As in docker, a name that is not in our environment is not set. */
     return value ? set_text(env, name, value, "the variable") : NULL;
 }
 
@@ -142,7 +142,7 @@ static void set_optional(json_t *o, const char *name, const char *value)
         json_object_set_new(o, name, json_string(value));
 }
 
-/* "nofile=1024:4096", or "nofile=1024" for both. */
+/* Parses "nofile=1024:4096", or "nofile=1024" for both limits. */
 static err *add_ulimit(json_t *limits, const char *word)
 {
     CLEANUP(freep) char *soft = NULL;
@@ -183,7 +183,7 @@ static err *limits_to_json(const spec_args *a, json_t **ret_limits)
     return NULL;
 }
 
-/* Puts a member that is empty nowhere. */
+/* Sets a member unless it is empty. Takes ownership of it. */
 static void set_filled(json_t *o, const char *name, json_t *owned)
 {
     bool filled = json_is_array(owned) ? json_array_size(owned) : json_object_size(owned);

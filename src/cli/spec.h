@@ -1,5 +1,5 @@
-/* From options to the API's JSON: what a sandbox is asked to be (run, create), and in what
- * surroundings something runs inside (exec, shell, session). */
+/* Turns options into the API's JSON: the spec of a sandbox (run, create), and the environment of a
+ * command (exec, shell, session). */
 #pragma once
 
 #include "base/err.h"
@@ -14,7 +14,7 @@ typedef struct spec_args {
     bool read_only, setuid;
 } spec_args;
 
-/* type's member m is a spec_args. */
+/* For a struct `type` whose member m is a spec_args. */
 #define SPEC_OPTS(type, m)                                                                         \
     OPT(0, "name", "NAME", OPT_TEXT, type, m.name, "a name to call it by instead of its id"),      \
         OPT('e', "env", "NAME[=VALUE]", OPT_LIST, type, m.env,                                     \
@@ -49,7 +49,7 @@ typedef struct spec_args {
         OPT(0, "pull", "missing|always|never", OPT_CHOICE, type, m.pull,                           \
             "whether the image is fetched first (default missing)")
 
-/* Only where a sandbox is made: a template is made of no other. */
+/* Only where a sandbox is made: a template cannot be based on another. */
 #define TEMPLATE_OPT(type, m)                                                 \
     OPT(0, "template", "NAME", OPT_TEXT, type, m.template,                    \
         "a template instead of IMAGE; other options go before what it says"), \
@@ -57,33 +57,34 @@ typedef struct spec_args {
 #define SNAPSHOT_OPT(type, m) \
     OPT(0, "snapshot", "ID", OPT_TEXT, type, m.snapshot, "the files of a snapshot instead of IMAGE")
 
-/* The body of POST /v1/sandboxes. image NULL: of the template. */
+/* Makes the body of POST /v1/sandboxes. image NULL: the template's. */
 err *spec_to_json(const spec_args *a, const char *image, json_t **ret_body) ERR_MUST;
-/* How many of the words name the image: none if there is a template, else the first. */
+/* *ret_n: how many words name the image: 0 with a template or snapshot, else 1. */
 err *spec_image_words(const spec_args *a, const opt_words *words, const char *usage,
                       int *ret_n) ERR_MUST;
 
-/* Adds "NAME=VALUE", or NAME with its value in our environment, to an object. */
+/* Adds "NAME=VALUE" to an object; for "NAME" the value is taken from our environment. */
 err *spec_add_env(json_t *env, const char *word) ERR_MUST;
-/* Adds the lines of a file: NAME=VALUE or NAME; empty lines and those with # are left out. */
+/* Adds the lines of a file: NAME=VALUE or NAME. Skips empty lines and lines that begin with #. */
 err *spec_add_env_file(json_t *env, const char *path) ERR_MUST;
-/* The same as spec_add_env, and NAME=@FILE. */
+/* Like spec_add_env(), and also takes NAME=@FILE. */
 err *spec_add_secret(json_t *secrets, const char *word) ERR_MUST;
-/* "PATH:size=64m,exec,mode=1777" */
+/* Parses "PATH:size=64m,exec,mode=1777". */
 err *spec_parse_tmpfs(const char *word, json_t **ret_mount) ERR_MUST;
-/* --env-file first, --env over it: an object, or NULL if there are none. */
+/* Makes the environment: --env-file first, then --env, which overrides it. NULL if there is
+ * none. */
 err *spec_env_to_json(char *const *files, char *const *words, json_t **ret_env) ERR_MUST;
 
 typedef struct surroundings {
     const char *workdir, *user;
     char **env, **env_file;
 } surroundings;
-/* type's member m is a surroundings. */
+/* For a struct `type` whose member m is a surroundings. */
 #define SURROUNDINGS_OPTS(type, m)                                                            \
     OPT('e', "env", "NAME[=VALUE]", OPT_LIST, type, m.env,                                    \
         "set a variable; without a value take it from our environment"),                      \
         OPT(0, "env-file", "FILE", OPT_LIST, type, m.env_file, "read variables, one a line"), \
         OPT('u', "user", "USER[:GROUP]", OPT_TEXT, type, m.user, "who it runs as"),           \
         OPT('w', "workdir", "DIR", OPT_TEXT, type, m.workdir, "where it starts")
-/* env, user and cwd of a body. */
+/* Sets env, user and cwd of a body. */
 err *surroundings_set(const surroundings *s, json_t *body) ERR_MUST;

@@ -203,10 +203,10 @@ static const struct {
     const char *head;
     void (*show)(const top_row *r, buf *b);
     bool right;
-    const char *name; /* to sort by; NULL: nobody does */
+    const char *name; /* name for --sort; NULL: not sortable */
     char key;
     double (*by)(const top_row *r);
-    size_t max; /* wider ones are cut; 0: never */
+    size_t max; /* wider cells are cut; 0: never */
 } COLUMNS[] = {
     {"ID", show_id, false, NULL, 0, NULL, 0},
     {"NAME", show_name, false, NULL, 0, NULL, 16},
@@ -268,7 +268,7 @@ void top_sort(top_sample *s, int column, bool reverse)
 
 /* ---- drawing ---- */
 
-/* Screen cells of UTF-8 text, as if every character had one. */
+/* Returns the screen cells of UTF-8 text, counting one for each character. */
 static size_t width_of(const char *text)
 {
     size_t n = 0;
@@ -278,7 +278,7 @@ static size_t width_of(const char *text)
     return n;
 }
 
-/* The first n characters. */
+/* Appends the first n characters. */
 static void put_cut(buf *out, const char *text, size_t n)
 {
     for (; *text; text++) {
@@ -392,7 +392,7 @@ static void draw_heading(const top_sample *s, const top_look *l, buf *out)
     end_line(l, buf_cstr(&line), false, out);
 }
 
-#define HEADING 3 /* lines above the rows on a screen, the table's head among them */
+#define HEADING 3 /* lines above the rows on a screen, including the table's head */
 
 void top_draw(const top_sample *s, const top_look *l, buf *out)
 {

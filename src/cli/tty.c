@@ -29,7 +29,7 @@ bool tty_size(uint16_t *ret_rows, uint16_t *ret_cols)
         struct winsize ws;
         if (ioctl(fd, TIOCGWINSZ, &ws) || !ws.ws_row || !ws.ws_col)
             continue;
-        /* What the API takes. */
+        /* The API's maximum. */
         *ret_rows = ws.ws_row < 1000 ? ws.ws_row : 1000;
         *ret_cols = ws.ws_col < 1000 ? ws.ws_col : 1000;
         return true;
@@ -37,7 +37,7 @@ bool tty_size(uint16_t *ret_rows, uint16_t *ret_cols)
     return false;
 }
 
-/* ---- modes; async-signal-safe but for the first line of tty_raw ---- */
+/* ---- modes; async-signal-safe, except the first line of tty_raw ---- */
 
 static void go_raw(void)
 {
@@ -67,7 +67,7 @@ void tty_again(void)
 static void on_fatal(int signo)
 {
     tty_restore();
-    raise(signo); /* the handler is gone: this kills */
+    raise(signo); /* the handler was reset, so this kills */
 }
 
 err *tty_raw(void)
@@ -92,12 +92,12 @@ static void on_signal(int signo)
     int saved = errno;
     unsigned char c = (unsigned char)signo;
 
-    (void)!write(self.pipe[1], &c, 1); /* full: enough of them wait */
+    (void)!write(self.pipe[1], &c, 1); /* if the pipe is full, enough signals wait already */
     errno = saved;
 }
 
-/* The main thread takes them: where a thread of interrupt.c waits for some of them, too, the kernel
- * prefers it as soon as it does not block them. */
+/* The main thread takes these signals. If a thread of interrupt.c waits for some of them, the
+ * kernel prefers the main thread as long as it does not block them. */
 int tty_signals_start(void)
 {
     struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};

@@ -1,8 +1,8 @@
-/* Our own terminal: raw while somebody else's program has it, and as it was whatever ends us.
+/* The user's terminal: raw while a program in a sandbox uses it, and restored however we end.
  *
- * One per program, main thread. tty_raw() puts it back at exit() and before a signal kills us; only
- * SIGKILL and a crash of the machine leave it raw. Signals arrive as bytes of a pipe, to be polled
- * with everything else. */
+ * One per program, main thread. After tty_raw() it is restored at exit() and before a signal kills
+ * us; only SIGKILL and a crash of the machine leave it raw. Signals arrive as bytes in a pipe, to
+ * be polled with everything else. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,19 +10,21 @@
 
 #include "base/err.h"
 
-/* rows and cols of the first of our descriptors that is a terminal; false: none is. */
+/* Returns rows and columns of the first of descriptors 0 to 2 that is a terminal; false if none
+ * is. */
 bool tty_size(uint16_t *ret_rows, uint16_t *ret_cols);
 
-/* stdin becomes raw; what it was is kept. */
+/* Makes stdin raw, and remembers its state. */
 err *tty_raw(void) ERR_MUST;
-void tty_restore(void); /* as it was; again: nothing */
-void tty_again(void);   /* raw, if it should be: a shell has had it meanwhile */
+void tty_restore(void); /* restores that state; does nothing if it is not raw */
+void tty_again(void);   /* raw again, if it should be: a shell used it meanwhile */
 
-/* From now on WINCH, CONT, TSTP, INT, TERM, HUP and QUIT are numbers in the pipe, except those that
- * were ignored. The pipe's end to poll; tty_signal() gives the next one, 0: none. */
+/* From now on sends WINCH, CONT, TSTP, INT, TERM, HUP and QUIT as numbers into a pipe, except those
+ * that were ignored. Returns the descriptor to poll. tty_signal() returns the next number, 0 if
+ * there is none. */
 int tty_signals_start(void);
 int tty_signal(void);
-void tty_signals_stop(void); /* as before */
-/* Stops us, as a terminal's Ctrl-Z would have; returns when we are continued, raw again if it was.
- */
+void tty_signals_stop(void); /* restores the handlers */
+/* Stops us as Ctrl-Z of a terminal would. Returns when we are continued; raw again if it was
+ * raw. */
 void tty_suspend(void);

@@ -27,7 +27,8 @@
 #define PERMS     0777
 #define PIPE_SIZE (1 << 20)
 
-/* A directory's mode and time come last: it may be read-only, and files change its time. */
+/* A directory's mode and time are set at the end: it may be read-only, and writing files changes
+ * its time. */
 typedef struct later {
     char *path;
     mode_t mode;
@@ -37,13 +38,13 @@ typedef struct later {
 struct unpack {
     unpack_options o;
     char *only;
-    int in, out; /* a pipe: fed bytes, and where the writer reads them */
+    int in, out; /* a pipe: out is fed, the writer reads in */
     pthread_t writer;
     bool joined;
-    _Atomic bool complete; /* the feeder saw the stream's end */
-    err *failed;           /* the writer's; read after it is joined */
+    _Atomic bool complete; /* the whole stream was fed */
+    err *failed;           /* set by the writer; read it after the join */
     _Atomic uint64_t files, bytes, left_out;
-    /* the writer's */
+    /* used by the writer only */
     struct archive *tar;
     char *block;
     later *dirs;
@@ -51,7 +52,7 @@ struct unpack {
     char temporary[48];
 };
 
-/* One entry. */
+/* One entry of the archive. */
 typedef struct item {
     struct archive_entry *entry;
     char path[UNPACK_NAME_MAX + 1]; /* normalised; "" is the root */
@@ -76,7 +77,8 @@ static err *fault(const char *what)
 
 /* ---- names ---- */
 
-/* Strips "./", "//" and what begins with '/'; false: "..", too long or too deep. */
+/* Removes "./", "//" and leading slashes. Returns false for "..", and for names too long or too
+ * deep. */
 static bool normalise(const char *name, char *ret_path)
 {
     size_t n = 0;
@@ -129,7 +131,7 @@ static err *open_made(unpack *u, char *path, int *ret_fd)
     return *ret_fd < 0 ? fault("open a directory") : NULL;
 }
 
-/* The directory that a name lies in; ones the stream did not name are made. */
+/* Opens the directory that contains a name. Makes missing ones, which the stream did not list. */
 static err *open_parent(unpack *u, const char *path, int *ret_fd, const char **ret_leaf)
 {
     const char *slash = strrchr(path, '/');
@@ -155,7 +157,7 @@ static struct timespec mtime_of(struct archive_entry *e)
     return t;
 }
 
-/* Only root may give files away; for others owners are left alone, as tar does. */
+/* Sets an owner, if we are root. Otherwise owners are left alone, as in tar. */
 static void set_owner(const unpack *u, int dir, const char *name, struct archive_entry *e)
 {
     la_int64_t uid = archive_entry_uid(e), gid = archive_entry_gid(e);
@@ -181,7 +183,8 @@ static void set_xattrs(const unpack *u, int fd, struct archive_entry *e)
             return; /* a file system without them */
 }
 
-/* Order and bounds of a sparse map come from the stream. */
+/* Writes a file's content. The order and bounds of a sparse map come from the stream, so they are
+ * checked. */
 static err *write_content(unpack *u, int fd, uint64_t size)
 {
     const void *p;
@@ -198,7 +201,7 @@ static err *write_content(unpack *u, int fd, uint64_t size)
             errno = -e;
             return fault("write a file");
         }
-        atomic_fetch_add(&u->bytes, (uint64_t)at + n - end); /* holes are a part of a file */
+        atomic_fetch_add(&u->bytes, (uint64_t)at + n - end); /* holes count as bytes of a file */
         end = (uint64_t)at + n;
     }
     if (r != ARCHIVE_EOF)
@@ -220,7 +223,7 @@ static err *fill_file(unpack *u, const item *it, int fd)
     return NULL;
 }
 
-/* Whatever was there, links included, is replaced as a whole; a directory is not. */
+/* Replaces whatever exists under the name, links included, but not a directory. */
 static err *put_in_place(unpack *u, const item *it)
 {
     if (!renameat(it->dir, u->temporary, it->dir, it->leaf)) {
@@ -280,7 +283,7 @@ static err *write_hard_link(unpack *u, const item *it, const char *to)
         return refuse("a hard link to what is not in it");
     if (linkat(dir, leaf, it->dir, u->temporary, 0))
         return fault("make a hard link");
-    /* Two names of one file: rename does nothing then and leaves both. */
+    /* If both names are the same file already, rename does nothing and leaves both. */
     err *e = put_in_place(u, it);
     unlinkat(it->dir, u->temporary, 0);
     return e;
@@ -374,7 +377,8 @@ static err *write_entry(unpack *u, item *it)
     return at_name(write_typed(u, it), it->path);
 }
 
-/* The deepest come first: they came last. */
+/* Sets modes and times of directories, the last first, so that children come before their
+ * parents. */
 static err *finish_dirs(unpack *u)
 {
     for (size_t i = u->ndirs; i-- > 0;) {
@@ -421,8 +425,8 @@ static err *write_all(unpack *u)
     return finish_dirs(u);
 }
 
-/* A second wall behind openat2, where the kernel has it: this thread opens nothing else any more.
- */
+/* Confines this thread to the target directory by Landlock, if the kernel has it: a second barrier
+ * behind openat2. */
 static err *confine(const unpack *u)
 {
     char path[32];
@@ -440,10 +444,10 @@ static void *run(void *arg)
     u->failed = confine(u);
     if (!u->failed)
         u->failed = write_all(u);
-    if (u->failed) { /* the feeder learns of it by its next write */
+    if (u->failed) { /* the feeder notices by its next write */
         close(u->in);
         u->in = -1;
-    } else { /* padding behind the archive's end */
+    } else { /* padding after the archive's end */
         while (read(u->in, u->block, BLOCK) > 0)
             ;
     }
@@ -456,7 +460,7 @@ static err *open_pipe(unpack *u)
 
     if (pipe2(fd, O_CLOEXEC))
         return fault("make a pipe");
-    fcntl(fd[1], F_SETPIPE_SZ, PIPE_SIZE); /* as much as we may */
+    fcntl(fd[1], F_SETPIPE_SZ, PIPE_SIZE); /* as large as we may */
     u->in = fd[0];
     u->out = fd[1];
     return NULL;

@@ -24,13 +24,13 @@
 #define NODE_CONFIG "/etc/bothy/bothy.yaml"
 #define LOG_FILE    "bothyd.log"
 #define LOG_MAX     (4 << 20)
-#define ROOM_LEAST  (1 << 20) /* bytes; with less a store cannot be made */
+#define ROOM_LEAST  (1 << 20) /* bytes of disk space; with less a store cannot be made */
 #define START_MS    30000
 #define STEP_MS     20
 
-/* ---- who answers ---- */
+/* ---- finding one ---- */
 
-/* 0, or why not. One whose queue is full is there. */
+/* Returns 0 if a daemon answers, or an errno. A full queue counts as an answer. */
 static int try_socket(const char *path)
 {
     CLEANUP(closep) int fd = -1;
@@ -46,7 +46,8 @@ static char *own_socket(void)
     return str_printf("%s/" HOME_SOCKET, run);
 }
 
-/* Where we would have it, and where one that was started with another $XDG_RUNTIME_DIR is. */
+/* Looks for the user's own daemon: in the usual place, and where one that was started with another
+ * $XDG_RUNTIME_DIR is. */
 static bool own_answers(char **ret_url)
 {
     CLEANUP(freep) char *state = home_state();
@@ -83,7 +84,7 @@ char *user_address(void)
 typedef struct starting {
     char *state, *program;
     int dir, lock, log;
-    off_t log_size; /* before it writes */
+    off_t log_size; /* before the daemon writes to it */
     pid_t pid;
 } starting;
 
@@ -101,7 +102,8 @@ static void pause_a_little(void)
     nanosleep(&(struct timespec){.tv_nsec = STEP_MS * 1000000L}, NULL);
 }
 
-/* Others who start one hold it until theirs answers. NULL without the lock: theirs does. */
+/* Takes the lock that callers hold while they start a daemon. If another caller's daemon answers
+ * meanwhile, sets *ret_url. */
 static err *take_turn(starting *s, char **ret_url)
 {
     uint64_t until = now_mono_ns() + (uint64_t)START_MS * NS_PER_MS;
@@ -132,7 +134,7 @@ static err *open_log(starting *s)
     return NULL;
 }
 
-/* A key for elsewhere is none of its business. */
+/* Returns the environment without BOTHY_KEY: a key for another daemon must not reach this one. */
 static char **daemon_env(void)
 {
     char **env = NULL;
@@ -158,7 +160,7 @@ static err *spawn_daemon(starting *s)
                : e;
 }
 
-/* What fails here is the directory: read-only, full, or another user's. */
+/* Adds a remedy for a failing state directory: read-only, full, or another user's. */
 static err *of_state(const starting *s, err *e)
 {
     if (!e || e->remedy)
@@ -169,7 +171,8 @@ static err *of_state(const starting *s, err *e)
                       s->state);
 }
 
-/* On a full disk nobody could leave word: neither beside the socket nor in the log. */
+/* Explains a failure without a message: on a full disk bothyd can write neither the file beside its
+ * socket nor its log. */
 static err *no_room(const starting *s, err *e)
 {
     struct statvfs v;
@@ -182,8 +185,8 @@ static err *no_room(const starting *s, err *e)
                                    (uint64_t)v.f_bavail * v.f_frsize / 1024, s->state));
 }
 
-/* bothyd leaves word beside its socket; what it said before it knew where that is, is in the log.
- */
+/* Returns why bothyd did not start. It leaves a file beside its socket; errors before it knows that
+ * place are in the log. */
 static err *failed(const starting *s)
 {
     CLEANUP(freep) char *run = home_run();
@@ -246,7 +249,7 @@ err *user_start(bool tell, char **ret_url)
         return NULL;
     s.program = home_program("bothyd");
     if (!s.program)
-        s.program = xstrdup("bothyd"); /* on the PATH, perhaps */
+        s.program = xstrdup("bothyd"); /* search the PATH */
     TRY(of_state(&s, open_log(&s)));
     forget_failure();
     if (tell)

@@ -1,4 +1,4 @@
-/* bothy backup: a copy of the daemon's store. */
+/* bothy backup: writes a copy of the daemon's store. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -50,7 +50,7 @@ static err *fetch(cli *c, saving *s)
     return TAKE_PTR(e);
 }
 
-/* Under another name until it is whole and on the disk. */
+/* Writes to another name until the copy is complete and on the disk. */
 static err *into_file(cli *c, const char *path, saving *s)
 {
     CLEANUP(freep) char *part = str_printf("%s.part", path);

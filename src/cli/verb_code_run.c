@@ -1,4 +1,4 @@
-/* bothy code-run: a snippet in a sandbox of its own. */
+/* bothy code-run: runs a snippet in a sandbox of its own. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -48,7 +48,7 @@ static err *read_code(const char *word, buf *b)
     return read_all(fd, word, b);
 }
 
-/* What there is of it; false: that is not all. */
+/* Prints a stream. Returns false if it is truncated. */
 static bool write_stream(FILE *to, const json_t *stream)
 {
     const char *text = json_str(stream, "text"), *b64 = json_str(stream, "b64");

@@ -1,8 +1,8 @@
-/* bothy cp: files and directories into a sandbox and out of it.
+/* bothy cp: copies files and directories into a sandbox and out of it.
  *
- * Both ways travel as a tar stream over .../files/archive, also a single file: so one way keeps
- * modes, times, links and holes, and replaces a file as a whole. The rules for what a copy is
- * called are docker cp's. */
+ * Both directions use a tar stream over .../files/archive, also for a single file: so one way keeps
+ * modes, times, links and holes, and replaces a file as a whole. The names of copies follow docker
+ * cp. */
 #include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
@@ -40,27 +40,27 @@ static const opt OPTS[] = {
     COMMON_OPTS(cp_args),
 };
 
-/* A copy under way. */
+/* A copy in progress. */
 typedef struct copy {
     cli *cli;
     const cp_args *args;
-    char *url;      /* of the archive */
-    pack *pack;     /* up */
-    int raw_in;     /* up from a tar on stdin, -1: not */
-    unpack *unpack; /* down */
-    int raw_out;    /* down to a tar on stdout, -1: not */
+    char *url;      /* of the archive in the API */
+    pack *pack;     /* upload */
+    int raw_in;     /* upload of a tar from stdin; -1: no */
+    unpack *unpack; /* download */
+    int raw_out;    /* download as a tar to stdout; -1: no */
     bar bar;
     bool show;
-    uint64_t total;               /* 0: not known */
-    uint64_t raw_bytes;           /* that have passed */
-    char last[ARCHIVE_NOTE_SIZE]; /* of them, down */
-    err *failed;                  /* on this side */
+    uint64_t total;               /* 0: unknown */
+    uint64_t raw_bytes;           /* bytes that have passed */
+    char last[ARCHIVE_NOTE_SIZE]; /* the last of them, in a download */
+    err *failed;                  /* error on this side */
 } copy;
 
 /* ---- Ctrl-C ---- */
 
 static volatile sig_atomic_t interrupted;
-static volatile sig_atomic_t asking; /* nothing has been changed yet: the signal ends us at once */
+static volatile sig_atomic_t asking; /* nothing has changed yet: a signal ends us at once */
 
 static void on_signal(int signo)
 {
@@ -168,7 +168,8 @@ static void keep_last(copy *c, const char *p, size_t n)
     memcpy(c->last + keep, p + n - more, more);
 }
 
-/* What the sandbox's side could not read, as it says behind the archive. */
+/* Checks the note behind the archive, which says how many entries the sandbox's side could not
+ * read. */
 static err *check_unread(const copy *c)
 {
     CLEANUP(freep) char *note = xstrndup(c->last, sizeof c->last - 1);
@@ -206,7 +207,7 @@ static err *stopped(void)
                       "Files that were complete stay; the one under way left nothing. Copy again.");
 }
 
-/* What went wrong on this side is why the other one saw an end. */
+/* Returns the result. An error on this side comes first: it is why the other side saw an end. */
 static err *outcome(copy *c, err *transport)
 {
     CLEANUP(err_freep) err *e = transport;
@@ -234,7 +235,7 @@ static err *transfer(copy *c, bool up, json_t **ret_answer)
                                          : NULL;
 }
 
-/* ---- up ---- */
+/* ---- upload ---- */
 
 static err *local_kind(const cp_args *a, const char *path, bool *ret_dir)
 {
@@ -250,7 +251,7 @@ static err *local_kind(const cp_args *a, const char *path, bool *ret_dir)
     return NULL;
 }
 
-/* "." and ".." are no names; the directory's own is. */
+/* Resolves "." and "..", which are no names, to the directory's own name. */
 static char *real_source(const char *from)
 {
     char *real = path_has_name(from) ? NULL : realpath(from, NULL);
@@ -298,7 +299,7 @@ static err *copy_up(copy *c, const char *from, const char *id, const char *to)
     return transfer(c, true, &answer);
 }
 
-/* ---- down ---- */
+/* ---- download ---- */
 
 static err *local_found(const char *path, enum found *ret_found)
 {
@@ -313,9 +314,9 @@ static err *local_found(const char *path, enum found *ret_found)
     return NULL;
 }
 
-/* The directory that receives it, and, for a tree, whether it is new. What the user named may be a
- * link; below it the name is the source's, and a link there may be an earlier copy's, leading
- * anywhere. */
+/* Opens the directory that receives the copy; *ret_new: a tree's root was made. The path that the
+ * user named may be a link. Below it the name comes from the source, and a link there may be left
+ * by an earlier copy and lead anywhere, so it is not followed. */
 static err *open_target(const plan *p, bool from_dir, int *ret_fd, bool *ret_new)
 {
     if (from_dir && !*p->name) {
@@ -353,8 +354,8 @@ static err *down_tree(copy *c, const plan *p, bool from_dir)
     err *transport = transfer(c, false, NULL);
     CLEANUP(err_freep) err *here = unpack_end(c->unpack, !transport && !interrupted);
     bar_clear(&c->bar);
-    /* A stream that broke fails on both sides, and the transport knows why; one that we stopped
-     * taking fails here. */
+    /* A stream that broke fails on both sides, and the transport knows why. A stream that we
+     * refused fails here. */
     if (transport)
         return transport;
     if (interrupted)

@@ -1,4 +1,4 @@
-/* bothy create: a sandbox that stays. */
+/* bothy create: makes a sandbox that stays. */
 #include <stdio.h>
 
 #include "base/cleanup.h"

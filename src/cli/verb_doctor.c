@@ -1,4 +1,4 @@
-/* bothy doctor: what this machine lacks, and what to do about it. */
+/* bothy doctor: reports what this machine lacks, and what to do about it. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,7 +109,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
 
     (void)words;
     if (a->probe) {
-        /* At once: what has entered a namespace is not fit for anything else. */
+        /* Exit at once: a process that has entered a namespace cannot do anything else. */
         _exit(doctor_probe(a->probe));
     }
     c->no_start = true;

@@ -1,4 +1,4 @@
-/* bothy e2b-env: what E2B's SDKs have to be told. */
+/* bothy e2b-env: prints the settings for E2B's SDKs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ typedef struct e2b_args {
     uint64_t expires_ms;
 } e2b_args;
 
-/* It is run anew for every shell: keys that nobody removes must end by themselves. */
+/* The verb is run in every new shell, so its keys must expire by themselves. */
 #define EXPIRES_S (30 * 86400)
 
 static const opt OPTS[] = {
@@ -24,7 +24,7 @@ static const opt OPTS[] = {
     COMMON_OPTS(e2b_args),
 };
 
-/* It is meant for eval: nothing that a shell would take apart, whoever answers. */
+/* Checks that a value is safe for eval, whatever server sent it. */
 static err *check_word(const char *what, const char *s)
 {
     static const char FINE[] =
@@ -36,7 +36,7 @@ static err *check_word(const char *what, const char *s)
                       "Look at 'bothy info', and set the variables by hand.");
 }
 
-/* Where one listens is not always where one can be reached. */
+/* Turns a listening address into one that clients can reach. */
 static char *reachable(const char *tcp)
 {
     if (str_starts(tcp, "0.0.0.0:"))

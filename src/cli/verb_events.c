@@ -1,4 +1,4 @@
-/* bothy events: what happens to sandboxes. */
+/* bothy events: prints what happens to sandboxes. */
 #include <stdio.h>
 
 #include "base/cleanup.h"
@@ -26,7 +26,7 @@ static const opt OPTS[] = {
     COMMON_OPTS(events_args),
 };
 
-/* "gone (killed by host)" */
+/* Appends "gone (killed by host)". */
 static void what_of(const json_t *event, buf *out)
 {
     const json_t *cause = json_object_get(event, "cause");
@@ -69,7 +69,7 @@ static char *path_of(const events_args *a, const char *sandbox, const char *afte
     return buf_take(&path);
 }
 
-/* What is kept, page by page; *after goes on behind it. */
+/* Prints all stored events, page by page, and moves *after behind them. */
 static err *print_kept(cli *c, const events_args *a, const char *sandbox, char **after)
 {
     for (bool more = true; more;) {
@@ -93,9 +93,9 @@ static err *print_kept(cli *c, const events_args *a, const char *sandbox, char *
 
 typedef struct tail {
     const cli *c;
-    char **after; /* the last one told */
+    char **after; /* the last event printed */
     sse_decoder sse;
-    bool any; /* of this connection */
+    bool any; /* events came on this connection */
 } tail;
 
 static bool on_event(void *arg, const sse_event *e)
@@ -123,7 +123,7 @@ static bool on_bytes(void *arg, const void *p, size_t n)
     return !e;
 }
 
-/* One connection; success means that it is over and may be made again. */
+/* Makes one connection. Returns NULL if it ended and may be made again. */
 static err *follow_once(cli *c, const events_args *a, const char *sandbox, tail *t)
 {
     CLEANUP(freep) char *path = path_of(a, sandbox, *t->after);
@@ -141,7 +141,7 @@ static err *follow_once(cli *c, const events_args *a, const char *sandbox, tail 
     return e && e->code != ERR_UNAVAILABLE && e->code != ERR_DRAINING ? TAKE_PTR(e) : NULL;
 }
 
-/* Until Ctrl-C, or the daemon stays away for too long. */
+/* Follows until Ctrl-C, or until the daemon stays away for too long. */
 static err *follow_on(cli *c, const events_args *a, const char *sandbox, char **after)
 {
     tail t = {.c = c, .after = after};

@@ -1,4 +1,4 @@
-/* bothy exec: a command in a sandbox that is there. */
+/* bothy exec: runs a command in an existing sandbox. */
 #include <stdio.h>
 
 #include "base/cleanup.h"

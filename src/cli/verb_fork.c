@@ -1,4 +1,4 @@
-/* bothy fork: sandboxes that begin with the files of another. */
+/* bothy fork: makes sandboxes that begin with the files of another. */
 #include <stdio.h>
 
 #include "base/cleanup.h"

@@ -1,4 +1,4 @@
-/* bothy forward: ports of a sandbox on this machine's loopback. */
+/* bothy forward: offers ports of a sandbox on this machine's loopback. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include "cli/verbs.h"
 
 #define FORWARDS_MAX 64
-#define LOOK_MS      3000 /* how often we look whether the sandbox is still there */
+#define LOOK_MS      3000 /* between checks whether the sandbox still exists */
 
 typedef struct forward_args {
     common_args common;
@@ -37,10 +37,10 @@ typedef struct forwarding {
     forward list[FORWARDS_MAX];
     size_t n;
     client *client;
-    pthread_mutex_t lock; /* what is printed */
+    pthread_mutex_t lock; /* guards the output */
 } forwarding;
 
-typedef struct visit { /* one connection; a thread has it */
+typedef struct visit { /* one connection; owned by its thread */
     forwarding *all;
     int fd;
     uint16_t port;
@@ -120,7 +120,7 @@ static void tell(const forwarding *all, bool json)
                                   (int)f->local, "port", (int)f->port, "sandbox", all->sandbox);
             CLEANUP(buf_done) buf line = {0};
             json_write(&line, j);
-            printf("%s\n", buf_cstr(&line)); /* one a line: they are read while we run */
+            printf("%s\n", buf_cstr(&line)); /* one per line: they are read while we run */
         } else {
             printf("127.0.0.1:%u -> port %u of %s\n", f->local, f->port, all->sandbox);
         }
@@ -163,7 +163,8 @@ static void take_in(forwarding *all, const forward *f)
     }
 }
 
-/* Whether the sandbox is there; a daemon that is just being started again is not asked twice. */
+/* Returns an error if the sandbox has ended. A daemon that does not answer is being restarted, and
+ * is asked again later. */
 static err *look(cli *c, const char *sandbox)
 {
     CLEANUP(json_decrefp) json_t *now = NULL;
@@ -178,7 +179,7 @@ static err *look(cli *c, const char *sandbox)
         str_or(json_str(json_object_get(now, "cause"), "kind"), "no cause is known"));
 }
 
-/* Until a signal comes, which is the way to end this, or the sandbox goes. */
+/* Runs until a signal comes, which is the normal end, or the sandbox ends. */
 static err *run_loop(cli *c, forwarding *all, int signals)
 {
     struct pollfd fds[FORWARDS_MAX + 1] = {{.fd = signals, .events = POLLIN}};
@@ -197,7 +198,7 @@ static err *run_loop(cli *c, forwarding *all, int signals)
     }
 }
 
-/* Blocked before there are threads: they come to the descriptor only. */
+/* Blocks signals before there are threads, so that they only come to the descriptor. */
 static int open_signals(void)
 {
     sigset_t set;
@@ -212,7 +213,7 @@ static int open_signals(void)
 
 static err *run(cli *c, void *args, const opt_words *words, int *status)
 {
-    /* Threads that are under way when we end still use it. */
+    /* Threads may still use it when we end. */
     static forwarding all = {.lock = PTHREAD_MUTEX_INITIALIZER};
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
     CLEANUP(closep) int signals = open_signals();

@@ -1,4 +1,4 @@
-/* bothy image: what sandboxes are made from. */
+/* bothy image: pulls, lists and removes images. */
 #include <stdio.h>
 
 #include "base/cleanup.h"
@@ -64,7 +64,7 @@ static const opt LS_OPTS[] = {
     COMMON_OPTS(image_args),
 };
 
-/* "sha256:1234…" as the twelve digits people know. */
+/* Returns the first twelve digits of "sha256:1234…", as docker prints them. */
 static const char *short_digest(const char *digest, char buffer[13])
 {
     const char *hex = digest && str_starts(digest, "sha256:") ? digest + 7 : str_or(digest, "-");

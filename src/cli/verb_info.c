@@ -1,4 +1,4 @@
-/* bothy info, version, help. */
+/* bothy info, version, help: print facts about the node, versions, and usage. */
 #include <stdio.h>
 
 #include "base/cleanup.h"
@@ -12,7 +12,7 @@ typedef struct info_args {
 
 static const opt OPTS[] = {COMMON_OPTS(info_args)};
 
-/* "caps.freeze  native": nested objects as dotted names. */
+/* Prints nested objects with dotted names: "caps.freeze  native". */
 static void print_tree(const char *prefix, const json_t *o)
 {
     const char *name;
@@ -57,7 +57,7 @@ const verb VERB_INFO = {
     .run = info,
 };
 
-/* Works without a daemon: then only our own version is told. */
+/* Works without a daemon: then it prints only our own version. */
 static err *version(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(json_decrefp) json_t *answer = NULL;

@@ -1,4 +1,4 @@
-/* bothy key: who may call over TCP. */
+/* bothy key: manages the keys for callers over TCP. */
 #include <stdio.h>
 #include <stdlib.h>
 

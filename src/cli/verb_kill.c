@@ -19,7 +19,7 @@ static const opt OPTS[] = {
     COMMON_OPTS(kill_args),
 };
 
-/* A number stays one: the API takes either. */
+/* Sends a number as a number: the API takes names and numbers. */
 static json_t *kill_signal(const char *word)
 {
     uint64_t n = 0;

@@ -1,4 +1,4 @@
-/* bothy login, logout, registry: who we are where images come from. */
+/* bothy login, logout, registry: the logins for image registries. */
 #include <stdio.h>
 
 #include "base/cleanup.h"

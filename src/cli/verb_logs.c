@@ -1,4 +1,4 @@
-/* bothy logs: what a command has written, from its first byte. */
+/* bothy logs: prints a command's output from its first byte. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static const opt OPTS[] = {
     COMMON_OPTS(logs_args),
 };
 
-/* The command named, or the last one the sandbox ran. */
+/* Returns the command that was named, or the last one that the sandbox ran. */
 static err *exec_of(cli *c, const char *sandbox, const char *word, char **ret_exec)
 {
     CLEANUP(json_decrefp) json_t *answer = NULL;

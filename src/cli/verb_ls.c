@@ -1,4 +1,4 @@
-/* bothy ls: which sandboxes there are. */
+/* bothy ls: lists sandboxes. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -33,7 +33,7 @@ static char *path_of(const ls_args *a)
     return buf_take(&path);
 }
 
-/* "running", "gone (ttl)", "gone (killed by uid:0)" */
+/* Appends "running", "gone (ttl)" or "gone (killed by uid:0)". */
 static void state_of(const json_t *sandbox, buf *out)
 {
     const json_t *cause = json_object_get(sandbox, "cause");
@@ -44,8 +44,8 @@ static void state_of(const json_t *sandbox, buf *out)
         buf_printf(out, " (%s%s%s)", kind, by ? " by " : "", by ? by : "");
 }
 
-/* "1 of 3": running and all. The list itself does not know; a sandbox that ends meanwhile has "-".
- */
+/* Appends "1 of 3": running commands and all. The list lacks these counts, so each sandbox is
+ * asked. A sandbox that ends meanwhile shows "-". */
 static void commands_of(cli *c, const json_t *sandbox, buf *out)
 {
     CLEANUP(json_decrefp) json_t *answer = NULL;

@@ -1,8 +1,8 @@
-/* bothy mcp: lines of stdio, carried to the daemon's /mcp and back.
+/* bothy mcp: carries lines of stdio to the daemon's /mcp and back.
  *
- * It knows of the protocol what is a request and what is not, and which ones are under way: each
- * has a thread, and a connection of its own, whose end cancels it. The session's name is ours; the
- * daemon keeps a sandbox for it until we say that it is over. */
+ * It only knows which messages are requests, and which of them are in progress. Each request has a
+ * thread and a connection of its own; closing the connection cancels it. We name the session, and
+ * the daemon keeps a sandbox for it until we end it. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -24,9 +24,9 @@
 #include "wire/sse.h"
 
 #define LINE_MAX_BYTES (4 << 20)
-#define ASKED_MAX      64              /* requests under way */
-#define GRACE_NS       (10 * NS_PER_S) /* for what is under way when stdin ends */
-#define TELL_MS        3000            /* for what needs no answer: the thread that reads waits */
+#define ASKED_MAX      64              /* requests in progress */
+#define GRACE_NS       (10 * NS_PER_S) /* for requests in progress when stdin ends */
+#define TELL_MS        3000            /* for notifications: the reading thread waits for them */
 #define RPC_PARSE      (-32700)
 #define RPC_BUSY       (-32000)
 #define RPC_CANCELLED  (-32800)
@@ -51,12 +51,12 @@ static const opt OPTS[] = {
     COMMON_OPTS(mcp_args),
 };
 
-typedef struct asked { /* a request under way; a thread has it */
+typedef struct asked { /* a request in progress; owned by its thread */
     struct bridge *b;
     char *line;
     json_t *id;
     sse_decoder events;
-    buf body; /* of an answer that is no stream */
+    buf body; /* of an answer that is not a stream */
     bool is_stream, begun;
     atomic_bool cancelled;
     struct asked *next;
@@ -64,17 +64,17 @@ typedef struct asked { /* a request under way; a thread has it */
 
 typedef struct bridge {
     client *client;
-    const char *own;          /* the user's own daemon's address: it is started again; or NULL */
-    pthread_mutex_t starting; /* of one at a time */
+    const char *own;          /* user's own daemon's address, to restart it; or NULL */
+    pthread_mutex_t starting; /* one thread at a time restarts it */
     char *path, *header;
-    pthread_mutex_t lock; /* stdout, the list */
+    pthread_mutex_t lock; /* guards stdout and the list */
     pthread_cond_t idle;
     asked *asked;
     size_t n;
-    bool closed; /* stdout is */
+    bool closed; /* stdout was closed */
 } bridge;
 
-/* ---- out ---- */
+/* ---- output ---- */
 
 static void put_locked(bridge *b, const char *p, size_t n)
 {
@@ -110,7 +110,7 @@ static bool is_cancelled_answer(const char *p, size_t n)
     return !e && json_int(json_object_get(o, "error"), "code", 0) == RPC_CANCELLED;
 }
 
-/* Over stdio nobody waits for the answer to what was cancelled. */
+/* Writes an answer, unless its request was cancelled: over stdio no client waits for that one. */
 static void put_message(asked *a, const char *p, size_t n)
 {
     if (atomic_load(&a->cancelled) || !n || is_cancelled_answer(p, n))
@@ -166,7 +166,8 @@ static err *post(bridge *b, const char *line, asked *a, client_answer *ret_answe
                      ret_answer);
 }
 
-/* What the daemon says without having read the request has no id. */
+/* Writes the daemon's error with the request's id: the daemon may have answered before it read the
+ * request. */
 static void put_refusal(asked *a, const client_answer *answer)
 {
     CLEANUP(json_decrefp) json_t *o = NULL;
@@ -183,13 +184,14 @@ static void put_refusal(asked *a, const client_answer *answer)
     put_json(a->b, o);
 }
 
-/* Nobody was there to be asked. */
+/* Returns true if no daemon received the request. */
 static bool is_absent(const err *e)
 {
     return e && e->code == ERR_UNAVAILABLE && e->errnum;
 }
 
-/* A daemon that had nothing to do has ended: true if one answers there again. */
+/* Restarts the user's own daemon, which ends when it is idle. Returns true if it answers there
+ * again. */
 static bool start_again(bridge *b)
 {
     CLEANUP(freep) char *url = NULL;
@@ -284,7 +286,7 @@ static void ask(bridge *b, char *line, const json_t *id)
     free(a);
 }
 
-/* ---- in ---- */
+/* ---- input ---- */
 
 static void cancel(bridge *b, const json_t *id)
 {
@@ -301,7 +303,8 @@ static void tell(bridge *b, const char *line)
     err_drop(post(b, line, NULL, &answer), "mcp");
 }
 
-/* Without its id a client over stdio would wait for ever. */
+/* Answers a line that cannot be parsed. The answer needs the line's id, or a client over stdio
+ * would wait for ever. */
 static void refuse_line(bridge *b, const char *p, size_t n, const err *e)
 {
     CLEANUP(json_decrefp) json_t *id = mcp_line_id(p, n);
@@ -333,7 +336,7 @@ static void take_line(bridge *b, const char *p, size_t n)
     const json_t *which = json_object_get(json_object_get(o, "params"), "requestId");
     if (which && str_eq(json_str(o, "method"), "notifications/cancelled"))
         cancel(b, which);
-    tell(b, line); /* also of a cancel: the daemon may know the request already and act at once */
+    tell(b, line); /* sent for a cancel, too: the daemon may then act at once */
 }
 
 static err *take_lines(bridge *b, buf *in)
@@ -351,7 +354,7 @@ static err *take_lines(bridge *b, buf *in)
     return NULL;
 }
 
-/* Until stdin ends or a signal comes; *ret_hurry: the latter. */
+/* Runs until stdin ends or a signal comes; *ret_hurry: it was a signal. */
 static err *run_loop(bridge *b, int signals, bool *ret_hurry)
 {
     struct pollfd fds[] = {{.fd = STDIN_FILENO, .events = POLLIN},
@@ -392,7 +395,7 @@ static int open_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-/* What is under way may end, for a while; a signal does not let it. */
+/* Waits for requests in progress, up to GRACE_NS or a signal. */
 static void wait_idle(bridge *b, int signals)
 {
     uint64_t until = now_mono_ns() + GRACE_NS;
@@ -464,7 +467,7 @@ static err *bridge_run(cli *c, bridge *b, const mcp_args *a)
     return e;
 }
 
-/* Threads that are under way still use it: then it stays, the process is about to end. */
+/* Frees the bridge, unless threads still use it: the process is about to end anyway. */
 static void bridge_leave(bridge *b)
 {
     pthread_mutex_lock(&b->lock);

@@ -1,4 +1,4 @@
-/* bothy pause, bothy resume: sandboxes stand still, and go on. */
+/* bothy pause, bothy resume: freeze sandboxes and let them continue. */
 #include <stdio.h>
 
 #include "base/cleanup.h"
@@ -18,7 +18,7 @@ static const opt OPTS[] = {
     COMMON_OPTS(pause_args),
 };
 
-/* "kept: memory, processes, …" */
+/* Prints "kept: memory, processes, …". */
 void pause_print_facts(const char *name, const json_t *facts)
 {
     CLEANUP(buf_done) buf b = {0};

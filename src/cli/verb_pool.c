@@ -1,4 +1,4 @@
-/* bothy pool: what is kept warm, and how much of it. */
+/* bothy pool: shows the pool of ready slots, and changes its watermarks. */
 #include <stdio.h>
 
 #include "base/cleanup.h"
@@ -19,7 +19,7 @@ static const opt OPTS[] = {
     COMMON_OPTS(pool_args),
 };
 
-/* "0.031 s", "-" where there is none. */
+/* Returns "0.031 s", or "-" if there is no value. */
 static char *seconds_of(const json_t *pool, const char *name)
 {
     const json_t *v = json_object_get(pool, name);
@@ -61,7 +61,7 @@ static void print_line(const char *name, const char *text)
     printf("%-10s  %s\n", name, buf_cstr(&safe));
 }
 
-/* What a table has no room for. */
+/* Prints the texts that do not fit into the table. */
 static void print_words(const json_t *pools)
 {
     size_t i;

@@ -1,4 +1,4 @@
-/* bothy reset: a sandbox begins again. */
+/* bothy reset: restarts a sandbox from its image. */
 #include <stdio.h>
 
 #include "base/cleanup.h"

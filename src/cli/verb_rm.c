@@ -1,4 +1,4 @@
-/* bothy rm: end sandboxes. */
+/* bothy rm: ends sandboxes. */
 #include <stdio.h>
 
 #include "base/cleanup.h"
@@ -22,7 +22,7 @@ static const opt OPTS[] = {
     COMMON_OPTS(rm_args),
 };
 
-/* "?cause=policy&detail=…", or nothing */
+/* Returns "?cause=policy&detail=…", or "". */
 static char *query_of(const rm_args *a)
 {
     CLEANUP(freep) char *detail = a->detail ? client_escape(a->detail) : NULL;

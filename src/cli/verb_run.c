@@ -1,4 +1,4 @@
-/* bothy run: a sandbox for one command. */
+/* bothy run: makes a sandbox for one command. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -46,7 +46,8 @@ static void push_all(char ***argv, const json_t *list)
     json_array_foreach(list, i, word) strv_push(argv, xstrdup(str_or(json_string_value(word), "")));
 }
 
-/* Docker's rule: the entrypoint, then the words given or else the image's own command. */
+/* Builds the argv as docker does: the entrypoint, then the given words or else the image's
+ * command. */
 static err *command_of(const run_args *a, const json_t *image, char *const *words, char ***ret_argv)
 {
     CLEANUP(strv_freep) char **argv = NULL;
@@ -84,7 +85,7 @@ static void print_detached(const cli *c, const char *sandbox, const char *exec)
         out_line(stdout, sandbox);
 }
 
-/* *ret_left: the command goes on, and so must its sandbox. */
+/* Runs the command. *ret_left: it continues after a detach, so its sandbox must stay. */
 static err *run_in(cli *c, const run_args *a, const json_t *sandbox, char *const *words,
                    const keys *detach, bool *ret_left, int *status)
 {
@@ -141,7 +142,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     TRY(spec_image_words(&a->spec, words, "bothy run " USAGE, &n));
     TRY(spec_to_json(&a->spec, n ? words->v[0] : NULL, &body));
     TRY(cli_connect(c));
-    TRY(cli_pull_before(c, body)); /* before signals are ours: Ctrl-C just ends us */
+    TRY(cli_pull_before(c, body)); /* before signals are caught: Ctrl-C just ends us */
     TRY(interrupt_start(c, !keep));
     TRY(cli_post(c, json_incref(body), &sandbox, "/v1/sandboxes"));
     const char *id = json_str(sandbox, "id");

@@ -21,7 +21,7 @@ typedef struct session_args {
     bool merge, quiet, queue, all;
 } session_args;
 
-/* The sandbox's id and the session's name as a part of a path. */
+/* Returns the sandbox's id, and the session's name escaped for a path. */
 static err *find(cli *c, const opt_words *words, char **ret_sandbox, char **ret_session)
 {
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
@@ -94,7 +94,7 @@ static const opt RUN_OPTS[] = {
     COMMON_OPTS(session_args),
 };
 
-/* The words behind SESSION as one text, or our stdin. */
+/* Reads the command: the words after SESSION joined by spaces, or our stdin. */
 static err *text_of(char *const *words, buf *text)
 {
     char chunk[16384];

@@ -1,4 +1,4 @@
-/* bothy shell, bothy attach: somebody in front of a sandbox. */
+/* bothy shell, bothy attach: the user's terminal in a sandbox. */
 #include <stdio.h>
 
 #include "base/cleanup.h"
@@ -8,7 +8,7 @@
 #include "cli/spec.h"
 #include "cli/verbs.h"
 
-/* bash if there is one, else sh. */
+/* Runs bash if the image has it, else sh. */
 #define SHELL_SCRIPT "command -v bash >/dev/null 2>&1 && exec bash $0; exec sh $0"
 #define NO_TTY                                                                  \
     "Run it in a terminal. For a script: bothy exec -i SANDBOX -- sh < script." \
@@ -98,7 +98,7 @@ static const opt ATTACH_OPTS[] = {
     COMMON_OPTS(reattach_args),
 };
 
-/* The newest command that runs; one with a terminal before others. */
+/* Finds the newest running command; prefers one with a terminal. */
 static err *newest(cli *c, const char *sandbox, char **ret_exec)
 {
     CLEANUP(json_decrefp) json_t *answer = NULL;

@@ -1,4 +1,4 @@
-/* bothy show: all about a sandbox, and the commands it has run. */
+/* bothy show: prints everything about a sandbox, and the commands it has run. */
 #include <stdio.h>
 
 #include "base/cleanup.h"
@@ -12,7 +12,7 @@ typedef struct show_args {
 
 static const opt OPTS[] = {COMMON_OPTS(show_args)};
 
-/* "cpu 1, memory 1.0 GiB, pids 512, nofile 1024 to 65536, …" */
+/* Prints "cpu 1, memory 1.0 GiB, pids 512, nofile 1024 to 65536, …". */
 static void print_limits(const json_t *l)
 {
     static const char *const SIZES[] = {"memory", "disk", "shm"};
@@ -32,7 +32,8 @@ static void print_limits(const json_t *l)
     printf("%-10s  %s\n", "limits", buf_cstr(&b));
 }
 
-/* "18 held (8 again after the claim)  not enforced: disk (unsupported: …)" */
+/* Prints the isolation checks: how many held, how many were tried again after the claim, and which
+ * limits are not enforced and why. */
 static void print_walls(const json_t *walls)
 {
     CLEANUP(buf_done) buf b = {0};
@@ -78,7 +79,7 @@ static void print_pause(const json_t *pause)
                json_number_value(json_object_get(resume, "worst_ms")));
 }
 
-/* Returns whether a member says nothing: null, false, "", [] or {}. */
+/* Returns true if a member is empty: null, false, "", [] or {}. */
 static bool is_nothing(const json_t *v)
 {
     return !v || json_is_null(v) || json_is_false(v) ||

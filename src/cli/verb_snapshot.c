@@ -1,4 +1,4 @@
-/* bothy snapshot: what a sandbox has written, kept to begin others with. */
+/* bothy snapshot: keeps the files of a sandbox, to begin others with them. */
 #include <stdio.h>
 
 #include "base/cleanup.h"

@@ -1,4 +1,4 @@
-/* bothy template: recipes for sandboxes, by name. */
+/* bothy template: named sets of defaults for sandboxes. */
 #include <stdio.h>
 
 #include "base/cleanup.h"
@@ -22,7 +22,7 @@ static const opt CREATE_OPTS[] = {
     COMMON_OPTS(template_args),
 };
 
-/* What belongs to one sandbox, or must not be kept. */
+/* Refuses options that belong to one sandbox, or must not be stored. */
 static err *check(const template_args *a)
 {
     const char *wrong = a->spec.name     ? "--name"
@@ -36,7 +36,8 @@ static err *check(const template_args *a)
                       "Give it to 'bothy run' and 'bothy create'.");
 }
 
-/* Options end at the first word: what follows is the command's. */
+/* Finds options after NAME: options end at the first word, and later ones would belong to the
+ * command. */
 static err *check_words(const opt_words *words)
 {
     if (words->v[1][0] != '-')

@@ -1,4 +1,4 @@
-/* bothy top: what sandboxes use, live. */
+/* bothy top: shows live what sandboxes use. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -46,7 +46,7 @@ typedef struct top {
     int column;
     bool reverse;
     top_sample now;
-    err *trouble; /* of the last look */
+    err *trouble; /* error of the last request */
 } top;
 
 static void top_done(top *t)
@@ -118,12 +118,11 @@ static void say(const char *text)
     write_all(text, strlen(text));
 }
 
-/* The other screen, without a cursor; and back. */
+/* Switch to the alternate screen without a cursor, and back. */
 #define ENTER "\033[?1049h\033[?25l\033[2J"
 #define LEAVE "\033[?25h\033[?1049l"
 
-/* One write a frame, drawn over the one before: nothing is erased that stays, so nothing flickers.
- */
+/* Writes a frame at once over the one before. Nothing that stays is erased, so nothing flickers. */
 static void draw(top *t)
 {
     CLEANUP(buf_done) buf out = {0};
@@ -150,7 +149,7 @@ static void look_again(top *t)
     t->trouble = look(t);
 }
 
-/* False: enough. */
+/* Returns false if the user wants to leave. */
 static bool on_key(top *t, char key)
 {
     int column = top_column_of_key(key);
@@ -218,7 +217,7 @@ static void watch(top *t, int signals)
 
 static err *live(top *t)
 {
-    TRY(look(t)); /* what is wrong from the beginning is an error, not a screen */
+    TRY(look(t)); /* an error at the start ends the program */
     poll(NULL, 0, ONCE_MS);
     look_again(t);
     TRY(tty_raw());

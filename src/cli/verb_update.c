@@ -1,4 +1,4 @@
-/* bothy update: change live sandboxes. */
+/* bothy update: changes live sandboxes. */
 #include <stdio.h>
 #include <string.h>
 

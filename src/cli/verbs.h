@@ -1,4 +1,4 @@
-/* Each verb's row; the file verb_<name>.c has it. */
+/* The row of each verb, defined in verb_<name>.c. */
 #pragma once
 
 #include "cli/cli.h"
