@@ -41,8 +41,8 @@ static ssize_t read_line(int tty, char *line, size_t size)
     return (ssize_t)n;
 }
 
-/* Reads a line, without echo unless `echo`. Catches signals, so that none leaves the terminal without echo, and
- * raises them again afterwards. */
+/* Reads a line, without echo unless `echo`. Catches signals, so that none leaves the terminal
+ * without echo, and raises them again afterwards. */
 static void read_hidden(int tty, const char *question, bool echo, char *line, size_t size)
 {
     struct sigaction act = {.sa_handler = on_signal}, before[ARRAY_LEN(SIGNALS)];

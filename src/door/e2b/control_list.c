@@ -1,5 +1,6 @@
 /* Lists of sandboxes: filters, order, pages. A node has at most some thousand live sandboxes, so
- * every request reads all of the caller's and sorts them; a page ends where its token says. */
+ * every request reads all of the caller's and sorts them, the newest first. A page ends where the
+ * next token begins. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -14,7 +14,7 @@
 
 #define FILES_MAX      65536u     /* in one request */
 #define KEPT_MAX       (8u << 20) /* bytes of names and answer in one request */
-#define KEPT_STEP      (1u << 20) /* bytes charged to the caller at a time, beyond */
+#define KEPT_STEP      (1u << 20) /* bytes charged at a time, after the first KEPT_FREE */
 #define KEPT_FREE      (64u << 10)
 #define KEPT_STEPS     (KEPT_MAX / KEPT_STEP)
 #define ENTRY_MARKS    40u                 /* constant bytes of each file's entry in the answer */
@@ -89,7 +89,7 @@ static err *files_get(envd_call *c, request *rq, response *rs, bool head)
 
 typedef struct written {
     buf json;
-    char *user; /* who owns the files, if not root */
+    char *user; /* the files are for this user, if not for root */
     char *path; /* of the file under way */
     bool is;    /* the kit has written that file */
     json_t *metadata;

@@ -90,8 +90,8 @@ static const char *write_unary(buf *body, const err *e, const char *request_id, 
     return "application/json";
 }
 
-/* Writes a stream's error as its last envelope. The status is 200: clients would not read the
- * envelope of another. */
+/* Writes a stream's error as its last envelope. The status is 200: with another one clients would
+ * not read the envelope. */
 static const char *write_stream(buf *body, const err *e, const char *request_id, int *status)
 {
     CLEANUP(buf_done) buf text = {0};

@@ -175,7 +175,7 @@ static err *too_often(void)
 
 /* Returns the key of the token's next create, and the sandbox that the store has for this key, if
  * any. Skips closed sandboxes. A sandbox that ended by itself is not replaced silently: its content
- * is lost, and the client has to be told. */
+ * is lost, and the client has to know. */
 static err *find_last(request *rq, const rex_who *w, char **ret_key, sandbox **ret_sandbox)
 {
     char after[SANDBOX_ID_LEN + 1] = "";
