@@ -45,7 +45,7 @@ err *box_take_tree(int dir, int *ret_tree)
     return NULL;
 }
 
-/* Identity: ids stay what they are, capabilities count inside the namespace only. */
+/* Writes identity id maps: ids stay the same, but capabilities count only inside the namespace. */
 static err *write_maps(pid_t pid)
 {
     static const char MAP[] = "0 0 4294967295\n";
@@ -61,8 +61,9 @@ static err *write_maps(pid_t pid)
     return NULL;
 }
 
-/* In the writer. The byte comes when the maps are written; the pipe stays open in the outer
- * process, so a hang-up means that it is dead, also if it died before the signal was arranged. */
+/* Waits for the byte that the outer process sends once the id maps are written. Writer process
+ * only. The outer process keeps the pipe open, so a hang-up means that it is dead, even if it died
+ * before PR_SET_PDEATHSIG was set. */
 static err *wait_for_maps(int go)
 {
     struct pollfd p = {.fd = go, .events = POLLIN};
@@ -101,7 +102,7 @@ err *box_fork(pid_t *ret_pid)
     if (!e && write(go[1], "g", 1) != 1)
         e = wall("start the writer");
     if (e)
-        close(go[1]); /* else it stays open as long as this process lives */
+        close(go[1]); /* on success it stays open while this process lives */
     return e;
 }
 
@@ -195,7 +196,7 @@ err *box_see_only(int dir)
 
     snprintf(path, sizeof path, "/proc/self/fd/%d", dir);
     const landlock_rule layer = {.path = path, .rights = LANDLOCK_READ};
-    /* Not scoped: the writer's signal at our death would not leave the scope. */
+    /* No signal scope: the writer's death signal could not leave it when this process ends. */
     return landlock_restrict(&(landlock_domain){
         .rules = &layer, .n = 1, .refused = LANDLOCK_READ | LANDLOCK_WRITE | LANDLOCK_RUN});
 }

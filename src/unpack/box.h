@@ -1,4 +1,4 @@
-/* The walls around the process that reads a layer.
+/* The walls around the process that reads a layer: how each of three processes is confined.
  *
  *   outer        keeps SYS_ADMIN and DAC_READ_SEARCH; marks opaque directories (box_mark_opaques)
  *   └ writer     pid 1 of its own user (identity map), mount, pid, network, ipc, uts and cgroup
@@ -19,22 +19,23 @@ enum box_role {
     BOX_DECOMPRESSOR
 };
 
-/* A detached copy of the directory's mount, to become the root. Before box_fork(): a directory of
- * the old mount namespace cannot be cloned from the new one. */
+/* Returns a detached copy of the directory's mount, which becomes the root. Call it before
+ * box_fork(): a directory of the old mount namespace cannot be cloned from the new one. */
 err *box_take_tree(int dir, int *ret_tree) ERR_MUST;
-/* Forks into all namespaces. Returns in both: *ret_pid is 0 in the writer, which ends when the
- * outer process does. */
+/* Forks into new namespaces of all kinds. Returns in both processes: *ret_pid is 0 in the writer,
+ * which ends when the outer process does. */
 err *box_fork(pid_t *ret_pid) ERR_MUST;
-/* In the writer: the tree becomes the root, all else is gone. */
+/* Makes the tree the root and detaches everything else. Writer process only. */
 err *box_enter(int tree, int *ret_root) ERR_MUST;
-/* Capabilities, resource limits, system calls. Nothing is opened from the file system after it. */
+/* Applies the role's resource limits, capabilities and system call filter. Afterwards the
+ * decompressor can open no file, the others only with the system calls that filter.c lists. */
 err *box_close(enum box_role which, const unpack_limits *lim) ERR_MUST;
 
-/* In the outer process, where the kernel has Landlock: no file but those below dir can be opened,
- * and those only to be read. It has capabilities, and openat2's flags are out of a filter's sight.
- */
+/* Restricts the outer process with Landlock, if the kernel has it: only files below dir can be
+ * opened, and only for reading. This process has capabilities, and a seccomp filter cannot see the
+ * flags of openat2. */
 err *box_see_only(int dir) ERR_MUST;
-/* In the outer process: reads NUL-terminated paths until the end and marks those that are
- * directories below dir. What comes is hostile: it can do no more than make directories of its own
- * layer opaque. */
+/* Reads NUL-terminated paths until the end of the stream and marks those that are directories below
+ * dir as opaque. Outer process only. The input is hostile, but it can only make directories of its
+ * own layer opaque. */
 err *box_mark_opaques(int from, int dir) ERR_MUST;

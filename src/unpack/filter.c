@@ -5,7 +5,7 @@
 #include "base/cleanup.h"
 #include "base/filter.h"
 
-/* By libseccomp's names, so that the list is the same on x86-64 and aarch64. */
+/* Listed by libseccomp's names, so that the list is the same on x86-64 and aarch64. */
 static const int COMMON[] = {
     SCMP_SYS(read),         SCMP_SYS(write), SCMP_SYS(close),  SCMP_SYS(fstat),
     SCMP_SYS(newfstatat),   SCMP_SYS(brk),   SCMP_SYS(munmap), SCMP_SYS(mremap),
@@ -36,8 +36,8 @@ static const struct {
     [BOX_DECOMPRESSOR] = {NULL, 0},
 };
 
-/* Memory only: no file is mapped, nothing becomes executable. glibc passes the descriptor as int,
- * which arrives as 32 or 64 bits of ones. */
+/* Allows mmap of anonymous memory only: no file is mapped, nothing becomes executable. glibc passes
+ * the descriptor -1 as int, which arrives as 32 or 64 bits of ones. */
 static void allow_mmap(filter *f)
 {
     static const scmp_datum_t NO_FILE[] = {0xffffffffu, ~(scmp_datum_t)0};

@@ -1,4 +1,4 @@
-/* System calls each role may make; anything else ends the process at once. */
+/* The system calls that each role may make; any other kills the process at once. */
 #pragma once
 
 #include "unpack/box.h"

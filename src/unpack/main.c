@@ -1,8 +1,8 @@
-/* bothy-unpack: one OCI layer (descriptor 0) into an empty directory (descriptor 3).
+/* bothy-unpack: unpacks one OCI layer (descriptor 0) into an empty directory (descriptor 3).
  *
  *   bothy-unpack --format plain|gzip|zstd --diff-id HEX <blob 3<DIRECTORY >report
  *
- * Run by the warden as root; see README.md. */
+ * Started by the warden as root; see README.md. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -93,7 +93,8 @@ static bool read_options(int argc, char **argv, options *o)
     return optind == argc && o->has_format && o->has_diff_id;
 }
 
-/* One line on descriptor 2, then the exit status. No stdio: it asks the terminal. */
+/* Writes the error as one line to descriptor 2 and returns the exit status. Takes ownership of e.
+ * Does not use stdio, which would query the terminal. */
 static int tell(err *e)
 {
     CLEANUP(buf_done) buf line = {0};
@@ -112,7 +113,8 @@ static int tell(err *e)
                                            : UNPACK_FAILED;
 }
 
-/* Whatever it has to say it says first; then a byte tells that it came to its end. */
+/* Runs the decompressor and exits. It writes its error first, then a byte to at_end, which shows
+ * that it was not killed. */
 static _Noreturn void run_decompressor(const options *o, int out, int at_end, int opaque_fd,
                                        int root)
 {
@@ -123,13 +125,14 @@ static _Noreturn void run_decompressor(const options *o, int out, int at_end, in
     if (!e)
         e = stream_decompress(STDIN_FILENO, out, o->format, &o->lim);
     if (e && e->errnum == EPIPE)
-        _exit(UNPACK_FAILED); /* the writer has ended and says why */
+        _exit(UNPACK_FAILED); /* the writer has ended and reports why */
     int status = tell(e);
     (void)!write(at_end, "", 1);
     _exit(status);
 }
 
-/* A good end is not waited for: whatever it did, the diff id over what arrived decides. */
+/* Forks the decompressor. Its exit status is not collected: the diff id over the bytes that arrived
+ * decides. */
 static err *start_decompressor(const options *o, int opaque_fd, int root, int *ret_from,
                                int *ret_at_end)
 {
@@ -154,7 +157,8 @@ static err *start_decompressor(const options *o, int opaque_fd, int root, int *r
     return NULL;
 }
 
-/* A layer that ends too early because the decompressor was killed is not the image's fault. */
+/* Replaces the error if the layer ended early because the decompressor was killed: that is not the
+ * image's fault. */
 static err *blame(err *e, const stream *s, int at_end)
 {
     char byte;
@@ -197,8 +201,8 @@ static err *unpack(const options *o, stream *s, int root, int opaque_fd)
     return r ? err_sys(ERR_INTERNAL, -r, "cannot write the report") : NULL;
 }
 
-/* Everything that opens files by itself (locale, OpenSSL) comes before the root changes: after it
- * such a file would be the image's. */
+/* Runs the writer. Libraries that open files by themselves (locale, OpenSSL) are prepared before
+ * the root changes: afterwards such a file would come from the image. */
 static err *run_writer(const options *o, int tree, int opaque_fd)
 {
     stream s;
@@ -257,7 +261,8 @@ static err *run(const options *o, int *ret_exit)
     return run_outer(o, pid, opaque[0], ret_exit);
 }
 
-/* Before anything else: what we fork is then inside, too. */
+/* Joins the cgroups given with --join. Called before anything else, so that forked processes are
+ * inside, too. */
 static err *join_cgroups(const options *o)
 {
     for (int fd = JOIN_FROM; fd < JOIN_FROM + (int)o->join; fd++) {

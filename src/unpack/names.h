@@ -7,8 +7,8 @@
 #define NAME_PATH_MAX 4095
 #define NAME_LEAF_MAX 255
 
-/* In place: no leading "/" or "./", no empty or "." component, no trailing slash; the root becomes
- * "". Returns NULL, or why it is refused: "..", too long, too deep. */
+/* Normalises a path in place: no leading "/" or "./", no empty or "." component, no trailing slash;
+ * the root becomes "". Returns NULL, or the reason for a refusal: "..", too long, too deep. */
 const char *name_normalise(char *path, unsigned max_depth, unsigned *ret_depth);
 
 enum name_kind {
@@ -18,8 +18,8 @@ enum name_kind {
     NAME_AUFS,     /* ".wh..wh.*" anywhere: bookkeeping of another union file system, left out */
     NAME_BAD       /* a whiteout of nothing, or something below a whiteout */
 };
-/* Of a normalised path. ret_target points into it. */
+/* Classifies a normalised path. *ret_target points into it. */
 enum name_kind name_kind_of(const char *path, const char **ret_target);
 
-/* The last component and, by *ret_parent_len, the length of what is before its slash. */
+/* Returns the last component; *ret_parent_len is the length of the part before its slash. */
 const char *name_leaf(const char *path, size_t *ret_parent_len);

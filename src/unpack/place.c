@@ -36,8 +36,8 @@ static err *no_parent(int errnum)
     return err_because(refuse("cannot enter the parent directory"), "%s", strerrordesc_np(errnum));
 }
 
-/* One missing directory of a parent path. What is there but cannot be entered is a dangling
- * symlink or a loop: refused. */
+/* Makes one missing directory of a parent path. A name that exists but cannot be entered is a
+ * dangling symlink or a loop, and is refused. */
 static err *make_implicit(writer *w, const char *path, unsigned depth, int *ret_fd)
 {
     size_t parent_len;
@@ -82,7 +82,8 @@ static err *make_parents(writer *w, const char *path, int *ret_fd)
     return NULL;
 }
 
-/* Opens the parent into w->parent_fd; -errno in it when it is not there and `make` is off. */
+/* Opens the parent into w->parent_fd, which is -errno if that fails. Makes missing parents if
+ * `make` is set. */
 static err *open_parent(writer *w, const char *path, size_t n, bool make)
 {
     if (w->parent_fd >= 0 && !w->parent_stale && strncmp(w->parent_path, path, n) == 0 &&
@@ -117,8 +118,8 @@ static bool is_whiteout(const struct stat *st)
     return S_ISCHR(st->st_mode) && st->st_rdev == 0;
 }
 
-/* What goes may have been part of the remembered parent's path: that is looked up again. It is not
- * closed here, `dir` may be it. */
+/* Removes an entry that is replaced. It may be part of the remembered parent's path, so that path
+ * is looked up again. Its descriptor is not closed here: `dir` may be it. */
 static err *remove_old(writer *w, int dir, const char *name, const struct stat *st)
 {
     w->parent_stale = true;
@@ -182,7 +183,8 @@ static err *send_opaque(const writer *w, const dir_later *d)
     return r ? err_sys(ERR_INTERNAL, -r, "cannot hand on an opaque directory") : NULL;
 }
 
-/* By name, because a directory may be closed even to us, who have no DAC capability. */
+/* Sets owner, time and mode of a directory, by its name: without a DAC capability this process may
+ * not be able to open it. */
 static err *finish_one(writer *w, const dir_later *d)
 {
     const struct timespec times[2] = {d->mtime, d->mtime};
@@ -217,7 +219,7 @@ static err *finish_one(writer *w, const dir_later *d)
     return NULL;
 }
 
-/* A record that a later one for the same path replaces. */
+/* Returns true if a later record for the same path replaces this one. */
 static bool is_superseded(const writer *w, size_t i)
 {
     return i + 1 < w->nlater && strcmp(w->later[i].path, w->later[i + 1].path) == 0;

@@ -1,13 +1,13 @@
-/* What bothy-unpack says on descriptor 1. Normative; the warden reads it (src/warden/layers.c) and
- * treats it as hostile: the process that writes it has parsed the layer.
+/* The report that bothy-unpack writes to descriptor 1. Normative. The warden reads it
+ * (src/warden/layers.c) and treats it as hostile: the process that writes it has parsed the layer.
  *
- * Lines "key=value\n", at most REPORT_MAX bytes, the first is REPORT_FIRST, the last is
- * REPORT_LAST: without it the report is torn. Written once, at the end, and only when the layer is
- * good.
+ * It consists of lines "key=value\n" and has at most REPORT_MAX bytes. The first line is
+ * REPORT_FIRST, the last is REPORT_LAST: without it the report is torn. It is written once, at the
+ * end, and only if the layer is good.
  *
- *   diff_id=<64 hex digits>        of what was unpacked; equal to the one asked for
+ *   diff_id=<64 hex digits>        of the unpacked layer; equal to the one asked for
  *   entries= files= dirs= links= symlinks= fifos= whiteouts= opaques= devices= xattrs= acls=
- *   duplicates= aufs=              counts; devices, xattrs, acls, aufs are of what was left out
+ *   duplicates= aufs=              counts; devices, xattrs, acls, aufs count what was left out
  *   bytes=                         of file data written
  *   out=                           of the uncompressed tar
  *   opaque_root=0|1                1: nothing below this layer is visible (overlayfs ignores the
@@ -17,9 +17,9 @@
  *   whiteout_dir=PATH              a directory that holds whiteouts (repeats are possible)
  *
  * PATH is relative to the layer's root, normalised, with every byte outside 0x21..0x7e and '%' as
- * %XX. Unknown keys are to be skipped.
+ * %XX. Readers skip unknown keys.
  *
- * Descriptor 2 gets one line saying why, when the exit status is not 0. */
+ * Descriptor 2 gets one line with the reason when the exit status is not 0. */
 #pragma once
 
 #define REPORT_FIRST "bothy-unpack=1"

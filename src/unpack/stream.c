@@ -42,7 +42,8 @@ void stream_done(stream *s)
     *s = (stream){.fd = -1};
 }
 
-/* Next piece of the tar, hashed. libarchive's read callback; also used for the rest. */
+/* Reads and hashes the next piece of the tar. libarchive's read callback; stream_drain() uses it,
+ * too. */
 static la_ssize_t next_piece(struct archive *a, void *arg, const void **ret_bytes)
 {
     stream *s = arg;
@@ -127,8 +128,9 @@ static const int FILTERS[] = {
     [FORMAT_ZSTD] = ARCHIVE_FILTER_ZSTD,
 };
 
-/* Appended, not "supported": no guessing and no gzip in gzip. Without the format "empty", which
- * would let a broken gzip header pass as an empty layer. */
+/* Opens the blob with one filter. The filter is appended, not "supported": libarchive does not
+ * guess and does not accept gzip in gzip. The format "empty" is not enabled, as it would let a
+ * broken gzip header pass as an empty layer. */
 static err *open_raw(source *in, enum unpack_format format, struct archive **ret_raw)
 {
     CLEANUP(archive_freep) struct archive *a = archive_read_new();

@@ -1,4 +1,4 @@
-/* What happened to a layer, gathered for the report (report.h). */
+/* Counts and paths that are gathered while a layer is unpacked, for the report (report.h). */
 #pragma once
 
 #include "base/buf.h"
@@ -13,11 +13,11 @@ typedef struct tally {
     char *last_whiteout_dir;
 } tally;
 
-/* Refuse when the report would grow beyond its ceiling. */
+/* Add a path to the report; refuse the layer if the report would exceed its ceiling. */
 err *tally_implicit(tally *t, const char *path) ERR_MUST;
 err *tally_whiteout_dir(tally *t, const char *path, size_t n) ERR_MUST;
 void tally_write(const tally *t, const unsigned char diff_id[32], buf *out);
 void tally_done(tally *t);
 
-/* Appends n bytes with everything outside 0x21..0x7e and '%' as %XX. */
+/* Appends n bytes of a path; '%' and every byte outside 0x21..0x7e become %XX. */
 void escape_path(buf *out, const char *path, size_t n);

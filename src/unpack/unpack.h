@@ -1,4 +1,4 @@
-/* Types the parts of bothy-unpack share. One layer, one process, no threads. */
+/* Types that the parts of bothy-unpack share. A run unpacks one layer, without threads. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,8 +12,8 @@ enum unpack_format {
     FORMAT_ZSTD
 };
 
-/* What a layer may cost. The defaults are above every real layer seen (reference figures in the
- * README); the rest is the wall clock, which the caller holds. */
+/* Ceilings for one layer. The defaults are above every real layer seen (reference figures in the
+ * README). The caller limits the time. */
 typedef struct unpack_limits {
     uint64_t entries;
     uint64_t bytes;       /* uncompressed tar */
@@ -32,5 +32,5 @@ typedef struct unpack_limits {
         .xattr = UINT64_C(64) << 10, .depth = 128                                                 \
     }
 
-/* The layer's fault: the program ends with UNPACK_REFUSED. */
+/* Makes an error that is the layer's fault: the program ends with UNPACK_REFUSED. */
 #define refuse(...) err_new(ERR_IMAGE_UNSUPPORTED, __VA_ARGS__)

@@ -21,7 +21,7 @@ typedef struct item {
     uid_t uid;
     gid_t gid;
     struct timespec mtime;
-    int dir; /* its parent's; the writer's */
+    int dir; /* its parent's; owned by the writer */
     const char *leaf;
 } item;
 
@@ -90,9 +90,10 @@ static err *read_item(const writer *w, item *it)
     return mtime_of(e, &it->mtime);
 }
 
-/* user.* goes on before the owner changes (no DAC capability needed), security.capability after
- * (a change of owner strips it). Everything else is left out: trusted.overlay.* would let an image
- * graft directories of the stack below it, the rest is the host's business. */
+/* user.* attributes are set before the owner changes (no DAC capability needed),
+ * security.capability after it (a change of owner strips it). All others are left out:
+ * trusted.overlay.* would let an image graft directories of the stack below it, the rest belongs to
+ * the host. */
 enum xattr_when {
     BEFORE_OWNER,
     AFTER_OWNER
@@ -111,7 +112,7 @@ static err *set_xattr(writer *w, int fd, const char *key, const void *value, siz
         return refuse("extended attribute over %lu bytes", (unsigned long)w->lim.xattr);
     if (cap != (when == AFTER_OWNER) || !fsetxattr(fd, key, value, n, 0))
         return NULL;
-    if (cap && errno == EINVAL) { /* not a capability the kernel knows: as if it were not there */
+    if (cap && errno == EINVAL) { /* unknown to the kernel: left out */
         w->tally.xattrs++;
         return NULL;
     }
@@ -150,8 +151,8 @@ static err *note_opaque(writer *w, const char *path, size_t n)
     return place_later(w, (dir_later){.path = xstrndup(path, n), .depth = depth, .opaque = true});
 }
 
-/* Whiteouts speak of lower layers only: one that meets an entry of its own layer leaves a file
- * alone and makes a directory opaque, whichever of the two comes first. */
+/* Writes a whiteout. It applies to lower layers only: if its own layer has an entry of that name, a
+ * file stays as it is and a directory becomes opaque, whichever of the two comes first. */
 static err *write_whiteout(writer *w, item *it, const char *target)
 {
     size_t parent_len = it->leaf == it->path ? 0 : (size_t)(it->leaf - it->path - 1);
@@ -205,8 +206,8 @@ static err *write_root(writer *w, item *it)
                                       .mtime = it->mtime});
 }
 
-/* Sparse maps come from the archive: order and bounds are checked here, libarchive passes them on.
- */
+/* Writes a file's data. Sparse maps come from the archive and libarchive passes them on, so their
+ * order and bounds are checked here. */
 static err *write_data(writer *w, item *it, int fd, uint64_t size)
 {
     const void *p;
@@ -294,11 +295,13 @@ static err *write_fifo(writer *w, item *it)
         return fault("make a fifo");
     w->tally.fifos++;
     TRY(set_owner_time(it));
-    /* Just made by us, so not a symbolic link. Last: the owner's change would clear bits. */
+    /* It was just made here, so it is no symbolic link. Last: a change of owner would clear
+     * bits. */
     return fchmodat(it->dir, it->leaf, it->perm, 0) ? fault("set a fifo's mode") : NULL;
 }
 
-/* Never made: the node's /dev is its own, and a 0:0 device would be a forged whiteout. */
+/* Counts a device node but never makes it: /dev is not the image's, and a 0:0 device would be a
+ * forged whiteout. */
 static err *skip_device(writer *w, item *it)
 {
     (void)it;
@@ -386,7 +389,8 @@ static err *write_item(writer *w, item *it)
     return hard ? write_hard_link(w, it, hard) : write_typed(w, it);
 }
 
-/* Names go to logs and terminals: no raw bytes of a stranger. */
+/* Adds an entry's name to an error, escaped: the archive chose it, and it goes to logs and
+ * terminals. */
 static err *at_entry(err *e, const char *name)
 {
     CLEANUP(buf_done) buf text = {0};
@@ -414,7 +418,8 @@ err *writer_run(writer *w, struct archive *tar)
     struct archive_entry *entry;
     int r;
 
-    /* WARN: a name that is not UTF-8; its raw bytes survive, and if they did not, it is refused. */
+    /* ARCHIVE_WARN: a name that is not UTF-8. Its raw bytes survive; if not, the entry is
+     * refused. */
     while ((r = archive_read_next_header(tar, &entry)) == ARCHIVE_OK || r == ARCHIVE_WARN)
         TRY(write_entry(w, tar, entry));
     if (r != ARCHIVE_EOF)

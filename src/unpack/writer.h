@@ -1,4 +1,4 @@
-/* Tar entries onto a directory, as a layer in overlayfs form.
+/* Writes tar entries into a directory, as a layer in overlayfs form.
  *
  * Everything is done relative to `root` with openat2(RESOLVE_IN_ROOT | NO_MAGICLINKS | NO_XDEV): a
  * symlinked parent is followed inside the layer, a leaf never. Directories get owner, mode and
@@ -14,7 +14,7 @@
 #include "unpack/tally.h"
 #include "unpack/unpack.h"
 
-typedef struct dir_later { /* what a directory gets at the end */
+typedef struct dir_later { /* metadata that a directory gets at the end */
     char *path;
     unsigned depth;
     size_t seq; /* a later entry for the same directory wins */
@@ -22,13 +22,13 @@ typedef struct dir_later { /* what a directory gets at the end */
     uid_t uid;
     gid_t gid;
     struct timespec mtime;
-    bool opaque; /* only the mark; the rest is another record's */
+    bool opaque; /* this record is only the opaque mark */
 } dir_later;
 
 typedef struct writer {
     int root; /* O_PATH; not owned */
-    /* Where directories to be marked opaque are written, NUL after each: trusted.* needs a
-     * capability this process does not have. -1: nowhere, they are only counted. */
+    /* Receives the paths of directories to be marked opaque, NUL after each: trusted.* needs a
+     * capability that this process lacks. -1: they are only counted. */
     int opaque_fd;
     bool refuse_devices; /* else they are skipped and counted */
     unpack_limits lim;
@@ -36,13 +36,13 @@ typedef struct writer {
 
     dir_later *later;
     size_t nlater, cap_later;
-    uint64_t names;    /* bytes of later[].path */
-    int parent_fd;     /* last parent, or negative */
+    uint64_t names;    /* bytes of later[] and its paths */
+    int parent_fd;     /* the last parent, or negative */
     bool parent_stale; /* something was removed since: look it up again */
     char parent_path[NAME_PATH_MAX + 1];
 } writer;
 
 void writer_init(writer *w, int root, const unpack_limits *lim);
-/* All entries, then the directories' metadata. */
+/* Writes all entries, then the directories' metadata. */
 err *writer_run(writer *w, struct archive *tar) ERR_MUST;
 void writer_done(writer *w);
