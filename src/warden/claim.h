@@ -3,5 +3,5 @@
 
 #define CLAIMERS 2
 
-/* A claimer; arg is the warden. Aborts if it cannot make its staging namespace. */
+/* Runs a claimer thread; arg is the warden. Aborts if it cannot make its staging namespace. */
 void *claim_run(void *arg);

@@ -18,12 +18,12 @@ enum queue_left {
     QUEUE_CANCELLED
 };
 void count_queue(enum queue_left how, uint64_t ns);
-void count_refused(const err *e); /* a claim that did not come into the queue */
+void count_refused(const err *e); /* a claim that was not queued */
 void count_admission_wait(enum admit_verdict v);
 void count_refill(uint64_t ns); /* 0: it failed */
 void count_destroyed(void);
-void count_network(uint64_t ns); /* of a claim: made and tried */
+void count_network(uint64_t ns); /* of a claim: time to make and test it */
 void count_ahead(void);
 void count_walls(uint32_t failed, enum walls_when when); /* bits of wire/walls.h */
-/* All of them as text, or those that have room in max bytes; takes warden.lock for the gauges. */
+/* Writes all metrics as text, or those that fit in max bytes. Takes warden.lock for the gauges. */
 void count_write(struct warden *w, size_t max, buf *out);

@@ -1,4 +1,4 @@
-/* Taking slots apart: the kill is sent at once, the rest is the cleaner's. */
+/* Takes slots apart: the kill is sent at once, the cleaner thread does the rest. */
 #pragma once
 
 #include <stdbool.h>
@@ -6,17 +6,19 @@
 
 #include "warden/slot.h"
 
-/* Before any other. */
+/* Call it before any other. */
 void destroy_init(struct warden *w);
 
-/* With warden.lock held. The slot leaves the table of ids and all counts, is marked dead on disk,
- * everything in it gets SIGKILL, and the cleaner takes over the table's reference. */
+/* Destroys a slot. The slot leaves the table of ids and all counts, is marked dead on disk,
+ * everything in it gets SIGKILL, and the cleaner takes over the table's reference. warden.lock
+ * held. */
 void destroy_slot(struct warden *w, slot *s);
 
-/* The cleaner; arg is the warden. */
+/* Runs the cleaner thread; arg is the warden. */
 void *destroy_run(void *arg);
-/* Removes the uppers of slots that are gone, however large; arg is the warden. */
+/* Runs the trash thread, which removes the uppers of destroyed slots, however large; arg is the
+ * warden. */
 void *destroy_trash_run(void *arg);
-/* Takes apart what is dying until nothing is left, the time is over, or nothing runs and the disk
- * lets nothing be removed. */
+/* Takes dying slots apart until none is left, the time is over, or no process is left and the rest
+ * is on a read-only disk. */
 err *destroy_wait(struct warden *w, uint64_t timeout_ms) ERR_MUST;

@@ -1,5 +1,6 @@
-/* What stands in front of seccomp.bpf: the profile it was compiled from. Length and a hash that is
- * no secret's (FNV-1a): both files are root's, and it is only to be seen that one was changed. */
+/* The header of seccomp.bpf: which profile it was compiled from, by length and a hash (FNV-1a). The
+ * hash need not be cryptographic: both files are root's, and it only has to show that one was
+ * changed. */
 #pragma once
 
 #include <stddef.h>

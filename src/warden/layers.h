@@ -18,7 +18,7 @@
  * own state names the image (from then on its digest is among in_use of every prune).
  *
  * Any thread may call; unpacking blocks for as long as it takes, the rest is short. Every error has
- * errnum set to what the answer frame carries:
+ * errnum set to the value that the answer frame carries:
  *   EBADMSG    the layer was refused (ERR_IMAGE_UNSUPPORTED; the cause is the unpacker's reason)
  *   EILSEQ     the layer has another diff id (ERR_IMAGE_PULL_FAILED)
  *   ENOENT     no such image, or a layer of it is not here (ERR_NOT_FOUND)
@@ -44,7 +44,7 @@ typedef struct layers_options {
     size_t njoin;
 } layers_options;
 
-/* Makes what is missing of the tree, empties tmp/, drops layers that may be torn. */
+/* Opens the store: makes missing directories, empties tmp/, removes layers that may be torn. */
 err *layers_open(const layers_options *o, layers **ret_layers) ERR_MUST;
 void layers_free(layers *l);
 
@@ -52,33 +52,34 @@ typedef struct layers_unpacked {
     uint64_t bytes, entries; /* of file data; of the tar */
     bool was_there;
 } layers_unpacked;
-/* format is a wp_format (plain, gzip, zstd). The blob is read from its current position to its end
- * and not closed. A second call for the same diff id waits for the first. */
+/* Unpacks a layer. format is a wp_format (plain, gzip, zstd). The blob is read from its current
+ * position to its end and not closed. A second call for the same diff id waits for the first. */
 err *layers_unpack(layers *l, const uint8_t diff_id[32], unsigned format, int blob_fd,
                    layers_unpacked *ret_what) ERR_MUST;
 
 typedef struct layers_copying {
     int tree_fd;
-    uint64_t until_ns;           /* as of copy_how */
-    bool (*given_up)(void *arg); /* as of copy_how */
-    /* The tree is not needed any more, whatever came of it: called once, before the layer is put in
-     * place or what there is of it is removed. With an error it is not put in place. */
+    uint64_t until_ns;           /* as in copy_how */
+    bool (*given_up)(void *arg); /* as in copy_how */
+    /* Called once, when the tree is not needed any more, whatever the result: before the layer is
+     * put in place, or its remains are removed. With an error the layer is not put in place. */
     err *(*copied)(void *arg);
     void *arg;
-    const void *of; /* a name for who will define its image: until layers_let_go() or an hour later
-                     * no prune takes it, whatever it says of unclaimed ones */
+    const void *of; /* names the caller that will define its image: until layers_let_go(), for an
+                     * hour at most, no prune takes the layer, even if it takes unclaimed ones */
 } layers_copying;
 #define LAYERS_KEEP_FREE 20u /* a copy leaves one part in so many of the file system free */
-/* A layer of the node's own, under an id that somebody made up: a copy of a directory in overlayfs'
- * form, which waits for its image like any. ERR_CONFLICT (EEXIST): there is one. See copy.h for
- * what is refused. */
+/* Adds a layer of the node's own, under an id that the caller made up: a copy of a directory in
+ * overlayfs' form, which waits for its image like any layer. Returns ERR_CONFLICT (EEXIST) if the
+ * id is taken. See copy.h for what is refused. */
 err *layers_copy(layers *l, const uint8_t layer[32], const layers_copying *how,
                  layers_unpacked *ret_what) ERR_MUST;
 
-/* This one will define no image any more. */
+/* Records that this caller will define no image any more: its layers count as unclaimed. */
 void layers_let_go(layers *l, const void *of);
 
-/* Which of them are here; those are kept for their image as if they had just been unpacked. */
+/* Reports which of the layers are here. These are kept for their image as if they had just been
+ * unpacked. */
 void layers_have(layers *l, const uint8_t (*diff_ids)[32], size_t n, uint8_t *ret_here);
 
 /* Defines an image by its layers, bottom first, all of them unpacked. Idempotent. Cuts below a
@@ -92,7 +93,8 @@ typedef struct layers_stack {
     uint8_t image[32];
     layers *owner;
 } layers_stack;
-/* What to mount. No prune touches it until layers_stack_done(), which accepts a zeroed stack. */
+/* Returns what to mount for an image. No prune touches it until layers_stack_done(), which accepts
+ * a zeroed stack. */
 err *layers_stack_of(layers *l, const uint8_t image[32], layers_stack *ret_stack) ERR_MUST;
 void layers_stack_done(layers_stack *s);
 
@@ -100,8 +102,9 @@ typedef struct layers_pruned {
     uint64_t layers, bytes;
 } layers_pruned;
 /* Forgets images (unknown ones are skipped), then removes every layer that no image names, except
- * those of images in use, of held stacks, and, unless `unclaimed` says otherwise, what came in the
- * last hour and still waits for its image. in_use: image digests of all slots that are claimed. */
+ * layers of images in use, layers of held stacks, and, unless `unclaimed` says otherwise, layers
+ * that came in the last hour and still wait for their image. in_use: image digests of all claimed
+ * slots. */
 err *layers_prune(layers *l, const uint8_t (*forget)[32], size_t nforget,
                   const uint8_t (*in_use)[32], size_t nuse, bool unclaimed,
                   layers_pruned *ret_what) ERR_MUST;

@@ -1,5 +1,5 @@
-/* Reading what bothy-unpack reported about a layer (src/unpack/report.h has the format). The writer
- * of a report has parsed a stranger's archive: it is checked like one. */
+/* Reads the report of bothy-unpack about a layer (src/unpack/report.h has the format). The process
+ * that wrote it has parsed a stranger's archive, so the report is checked as if it were one. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,6 +18,7 @@ typedef struct meta {
     char **whiteout_dirs; /* "" is the root */
 } meta;
 
-/* ERR_INTERNAL, EPROTO when it is torn, too long, or not of the form. text is changed. */
+/* Parses a report, and changes text. Returns ERR_INTERNAL with EPROTO if it is torn, too long or
+ * malformed. */
 err *meta_parse(char *text, size_t n, meta *ret_meta) ERR_MUST;
 void meta_done(meta *m);

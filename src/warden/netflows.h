@@ -1,6 +1,7 @@
-/* Connections that the host remembers of a sandbox's address. The next slot of the same number has
- * the same address: what is still remembered then would bring it the replies to the one before.
- * Through a socket of NETLINK_NETFILTER; 0 or a negative errno. */
+/* Forgets connections that the host tracks for a sandbox's address. The next slot of the same
+ * number has the same address: connections that are still tracked then would bring it the replies
+ * to the sandbox before it. fd is a NETLINK_NETFILTER socket; the functions return 0 or a negative
+ * errno. */
 #pragma once
 
 #include <stddef.h>
@@ -8,7 +9,7 @@
 
 #include "warden/nettable.h"
 
-/* Of one slot, which sends nothing any more. */
+/* Forgets those of one slot, which sends nothing any more. */
 int net_flows_forget(int fd, const net_plan *p, uint32_t n);
-/* Of all but those that live. */
+/* Forgets those of all slots that are not in live. */
 int net_flows_forget_others(int fd, const net_plan *p, const uint32_t *live, size_t nlive);

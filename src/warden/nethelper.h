@@ -1,7 +1,7 @@
-/* The process that changes the host's network. It has CAP_NET_ADMIN and no other capability, no
- * file, and after its start no program and no system call but those for its two sockets. It is a
- * child of the warden, started only with --network, and ends with it. Its requests are numbers of
- * slots; it parses nothing but them and the kernel's answers. */
+/* The process that changes the host's network. It has CAP_NET_ADMIN and no other capability, and no
+ * file. After its start it runs no program and makes no system call but those for its two sockets.
+ * It is a child of the warden, started only with --network, and ends with it. Its requests are slot
+ * numbers; it parses nothing but them and the kernel's answers. */
 #pragma once
 
 #include <stdint.h>
@@ -9,13 +9,13 @@
 #include "warden/nettable.h"
 
 enum net_op {
-    NET_LOAD = 1, /* once: the plan, and the slots that have a network. All others' remains go */
-    NET_ADD,      /* brings a descriptor: the slot's network namespace */
+    NET_LOAD = 1, /* once: the plan, and the slots with a network. Other slots' remains go */
+    NET_ADD,      /* comes with a descriptor: the slot's network namespace */
     NET_REMOVE,
     NET_DROPPED,
 };
 #define NET_LIVE_MAX 16384u
-#define NET_BY_TABLE 1u /* value beside an error of NET_ADD: nft refused it */
+#define NET_BY_TABLE 1u /* value beside an error of NET_ADD: the nft table refused it */
 
 struct net_request {
     uint32_t op, n; /* of NET_LOAD: how many slots follow */
@@ -28,5 +28,6 @@ struct net_answer {
     char text[256]; /* for people */
 };
 
-/* bothy-warden --network-helper, the socket is its stdin. Returns its exit status. */
+/* Runs the helper (bothy-warden --network-helper); its stdin is the socket. Returns the exit
+ * status. */
 int net_helper_run(void);

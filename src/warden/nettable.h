@@ -5,9 +5,10 @@
  *     bothy_<tag>             the table; the tag is the state directory's
  *     by<tag>-<slot>          the host's end of a sandbox's pair
  *
- * What a sandbox sends is judged as it comes in, before it is routed, so that it does not matter
- * whether it is meant for the host, a neighbour or the world. Everything refused goes through one
- * chain, which counts it for the sandbox it came from; the self-test reads that count. */
+ * Packets of a sandbox are judged as they come in, before they are routed, so that it does not
+ * matter whether they are meant for the host, a neighbour or the world. Every refused packet goes
+ * through one chain, which counts it for the sandbox it came from. The self-test reads that
+ * count. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +19,7 @@
 #include "base/err.h"
 
 #define NET_TAG_LEN       5
-#define NET_RESOLVERS_MAX 3  /* as many as a C library asks */
+#define NET_RESOLVERS_MAX 3  /* as many as a C library uses */
 #define NET_NAME_MAX      16 /* IFNAMSIZ */
 #define NET_PREFIX        18 /* addresses for every slot there may be */
 
@@ -35,19 +36,20 @@ static inline uint32_t net_address(const net_plan *p, uint32_t n)
 }
 void net_name(const net_plan *p, uint32_t n, char ret_name[NET_NAME_MAX]);
 void net_table_name(const net_plan *p, char ret_name[NET_NAME_MAX]);
-/* The slot of an interface of ours. */
+/* Finds the slot of an interface by its name. Returns false if the interface is not this node's. */
 bool net_number(const net_plan *p, const char *name, uint32_t *ret_n);
 
-/* The table as nft reads it, with the living sandboxes in it: it takes the place of the one before
- * in one step, so that there is no moment without walls. */
+/* Writes the table as nft reads it, with the living sandboxes in it. It replaces the table before
+ * it in one step, so that there is no moment without walls. */
 void net_table_text(const net_plan *p, const uint32_t *live, size_t n, buf *out);
 
-/* Through a socket of NETLINK_NETFILTER; 0 or a negative errno. */
+/* Adds a sandbox. Here and below, fd is a NETLINK_NETFILTER socket; 0 or a negative errno is
+ * returned. */
 int net_table_add(int fd, const net_plan *p, uint32_t n);
-/* What it sends from here on is refused, and what was on its way to it comes no more: its
- * connections are forgotten, which takes milliseconds, if this table has counted any. older: it may
- * have some of before the table. */
+/* Removes a sandbox: from now on its packets are refused. If this table has counted any of its
+ * connections, they are forgotten, which takes milliseconds, so that no reply reaches it any more.
+ * older: it may have connections from before this table. */
 int net_table_remove(int fd, const net_plan *p, uint32_t n, bool older);
-/* Packets of the sandbox that were refused. */
+/* Reads how many packets of the sandbox were refused. */
 int net_table_dropped(int fd, const net_plan *p, uint32_t n, uint64_t *ret_packets);
 int net_table_delete(int fd, const net_plan *p);

@@ -1,11 +1,11 @@
-/* What becomes of a checked frame. */
+/* Answers the requests that come in checked frames, with one function for each type. */
 #pragma once
 
 #include "warden/conn.h"
 
 struct warden;
 
-/* Starts the threads that answer. */
+/* Starts the worker threads. */
 void ops_start(struct warden *w);
-/* Takes the job; answered now or later. */
+/* Answers the job now, or queues it. Takes ownership of j. */
 void ops_take(struct warden *w, job *j);

@@ -1,35 +1,37 @@
-/* What the warden gives up before it listens (README.md lists it with the reasons). */
+/* Gives up privileges before the warden listens (README.md lists them with the reasons). */
 #pragma once
 
 #include <stdbool.h>
 
 #include "base/err.h"
 
-/* No core files, not to be traced but by root with SYS_PTRACE, no new code in our memory. The last
- * is not for children: tenants' programs compile as they run. */
+/* Forbids core files, tracing by others than root with SYS_PTRACE, and new code in memory. Children
+ * do not inherit the last: tenants' programs compile as they run. */
 err *privs_close_memory(void) ERR_MUST;
-/* Bounding, permitted and effective sets of the whole process; children get no more. */
+/* Reduces the bounding, permitted and effective sets of the whole process; children get no more. */
 err *privs_drop_caps(void) ERR_MUST;
-/* System calls that neither we, nor crun, nor unpack, nor any sandbox may make: inherited by all
- * children, so nothing that a tenant's program lives by can be on the list. */
+/* Refuses system calls that neither the warden, nor crun, nor unpack, nor any sandbox may make. All
+ * children inherit this, so no call that a tenant's program needs can be on the list. */
 err *privs_filter_all(void) ERR_MUST;
 
-/* The network helper, at its start: CAP_NET_ADMIN and no other, the deny list, no new privileges.
- */
+/* Confines the network helper at its start: CAP_NET_ADMIN and no other capability, the deny list,
+ * no new privileges. */
 err *privs_network(void) ERR_MUST;
-/* The same when its table stands: an allow list of what its sockets take. Aborts when it cannot be
- * built. */
+/* Confines it further once its table is loaded: an allow list of the calls that its sockets need.
+ * Aborts if the filter cannot be built. */
 void privs_network_loaded(void);
 
-/* Whether CAP_SYS_NICE is ours; after privs_drop_caps(). */
+/* Returns true if the warden has CAP_SYS_NICE. After privs_drop_caps(). */
 bool privs_may_renice(void);
 
-/* For the calling thread only, at its start. Threads share memory: these are a second hurdle for
- * whoever has taken one over, not a wall. Both abort when they cannot be built. */
+/* The rest applies to the calling thread only; call it at the thread's start. Threads share memory:
+ * these filters are a second hurdle for an attacker who has taken a thread over, not a wall. All
+ * abort if the filter cannot be built. */
 
-/* Threads that start no program: no exec, no new privileges. Gives the thread its name. */
+/* For threads that start no program: no exec, no new privileges. Gives the thread its name. */
 void privs_thread(const char *name);
-/* The same for who makes whiteouts and FIFOs: without CAP_MKNOD a thread makes no other nodes. */
+/* The same for threads that make whiteouts and FIFOs; without CAP_MKNOD they can make no other
+ * nodes. */
 void privs_copier(void);
-/* The thread that reads frames: an allow list without mounts, namespaces and processes. */
+/* For the thread that reads frames: an allow list without mounts, namespaces and processes. */
 void privs_reader(void);

@@ -18,9 +18,10 @@ typedef struct queue {
 } queue;
 
 void queue_init(queue *q, struct warden *w);
-/* False: QUEUE_MAX wait already. */
+/* Returns false if QUEUE_MAX jobs wait already. */
 bool queue_put(queue *q, job *j);
-/* Puts a job back that queue_get() returned; it comes again at that time. */
+/* Puts back a job that queue_get() returned; it comes again at that time. */
 void queue_later(queue *q, job *j, uint64_t at_ns);
-/* Waits for one: the first that was put, or else one that was put back and whose time has come. */
+/* Waits for a job and returns it: the first that was put, or else one that was put back and whose
+ * time has come. */
 job *queue_get(queue *q);

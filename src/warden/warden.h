@@ -14,7 +14,7 @@
  *   view      keeps what sandboxes see of their memory up to date              view.c
  *
  * One lock (warden.lock) covers the table of slots, the FIFO of claims and the counts. It is never
- * held across a system call that may wait for somebody else. */
+ * held across a system call that may wait for another process. */
 #pragma once
 
 #include <pthread.h>
@@ -64,7 +64,7 @@ typedef struct fifo { /* fifo.c */
     map by_id;    /* sandbox id -> claim_job */
     uint32_t n;
     uint64_t earliest_ns;       /* no deadline is before this; 0: none waits */
-    enum admit_verdict held_by; /* what all of them wait for, besides a slot: the first's */
+    enum admit_verdict held_by; /* why admission holds claims up: the first one's reason */
 } fifo;
 
 typedef struct refill_worker { /* refill.c */
@@ -77,7 +77,7 @@ typedef struct warden {
     int state_fd, slots_fd, uppers_fd, trash_fd, view_fd;
     int lock_fd;
     int proc_fd;       /* /proc, for threads that do not see it */
-    const char *place; /* mount point of our private tmpfs: idle root, empty directory, crun */
+    const char *place; /* mount point of the private tmpfs: idle root, empty directory, crun */
     char *runtime;     /* crun, on a mount that cannot be written */
     bool covered;      /* a tmpfs lies over PLACE_COVERED */
     char *seccomp;     /* the profile's bytes */
@@ -88,34 +88,34 @@ typedef struct warden {
     bool quota;              /* uppers can be limited (quota.c) */
 
     pthread_mutex_t lock;
-    pthread_cond_t claims; /* a slot, a claim or room came */
-    pthread_cond_t refill; /* a slot went, a watermark changed */
-    pthread_cond_t trash;  /* so has the remover */
+    pthread_cond_t claims; /* signalled when a slot, a claim or room comes */
+    pthread_cond_t refill; /* signalled when a slot goes or a watermark changes */
+    pthread_cond_t trash;  /* signalled when there is something to remove */
     bool trash_full;
     slot **slots;    /* by number */
-    uint32_t nslots; /* numbers there are: o.max and some that are being taken apart */
+    uint32_t nslots; /* numbers there are: o.max, and more for slots being taken apart */
     map by_id;       /* sandbox id -> slot, claiming or claimed */
     slot *dying_list;
-    layers_stack *stacks; /* of slots that went: slot_unlock_release() */
+    layers_stack *stacks; /* to be released by slot_unlock_release() */
     size_t nstacks;
-    int reaper, reaper_wake;       /* epoll with the pid 1 of each; an eventfd in it */
+    int reaper, reaper_wake;       /* epoll with the pid 1 of each dying slot; an eventfd in it */
     slot *ready_head, *ready_tail; /* the oldest first */
     uint32_t *free_numbers, nfree; /* a stack */
     fifo fifo;
     pool pool;
     refill_worker worker[POOL_WORKERS];
-    struct wp_digest expected; /* what the next claim will probably name: ahead.c */
+    struct wp_digest expected; /* the image that the next claim will probably name: ahead.c */
     bool expects;
     uint32_t making, giving, ready, claimed, ndying;
     uint32_t refills_failed;
-    char refill_error[WP_POOL_ERROR]; /* the last one's */
+    char refill_error[WP_POOL_ERROR]; /* the last failure of a refill or of a wall */
     int refill_errnum;                /* its errno, or 0 */
     uint64_t memory_claimed;          /* sum of the limits, as admit_counted() has them */
     uint64_t pids_claimed;            /* sum of the limits of processes */
     uint64_t memory_total;
     uint64_t threads;      /* kernel.threads-max; 0: not known */
     cpus cpus;             /* what is promised of each processor */
-    uint32_t next_project; /* to be looked at for the next slot */
+    uint32_t next_project; /* to be tried for the next slot */
     int meminfo_fd;
     uint64_t available, available_at_ns; /* MemAvailable, and when it was read */
 } warden;
