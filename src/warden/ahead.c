@@ -14,7 +14,7 @@
 #include "warden/root.h"
 #include "warden/warden.h"
 
-#define PICK_MAX 64 /* how many of the oldest are looked at for the right image */
+#define PICK_MAX 64 /* how many of the oldest are searched for the right image */
 
 void ahead_expect(warden *w, const struct wp_claim *c)
 {
@@ -58,8 +58,9 @@ slot *ahead_pick(warden *w, const struct wp_claim *c)
     return s;
 }
 
-/* After a claim the processors are its own for a moment. A slot that was made since is given its
- * image at once: the refill was just as much in the way. */
+/* Returns true if the slot may get its image now. After a claim the processors are left to it for a
+ * moment. A slot that was made since gets its image at once: its refill was just as much in the
+ * way. */
 static bool is_due(const warden *w, const slot *s, uint64_t now)
 {
     return s->ready_ns > w->pool.claimed_at_ns || now >= w->pool.claimed_at_ns + POOL_HOLD_NS;
@@ -70,7 +71,7 @@ slot *ahead_begin(warden *w, uint64_t *ret_again_ns)
     uint64_t now = now_mono_ns();
 
     *ret_again_ns = 0;
-    /* Claims that wait for room take no slot that is ready. */
+    /* Claims that wait for room, not for a slot, take no ready slot: they are no reason to stop. */
     if (!w->expects || (w->fifo.head && w->fifo.held_by == ADMIT_NOW))
         return NULL;
     for (slot *s = w->ready_tail; s; s = s->prev) {
@@ -119,15 +120,15 @@ static void give_back(warden *w, slot *s, const layers_stack *stack, bool bare, 
 {
     pthread_mutex_lock(&w->lock);
     w->giving--;
-    s->ahead = *stack; /* also of one that is to go: it is released with the slot */
+    s->ahead = *stack; /* also if the slot is to go: it is released with it */
     s->image = (struct wp_digest){0};
     if (e) {
         log_warn("ahead", "slot %u: %s: %s", s->n, e->message, str_or(e->cause, "no cause"));
-        w->expects = false; /* until somebody claims it, and hears why it cannot be had */
+        w->expects = false; /* until a claim names it, and is told why it fails */
     } else if (!s->doomed) {
         count_ahead();
     }
-    if (bare) /* a good slot as before: that its image was forgotten does not matter to it */
+    if (bare) /* a good slot as before: it never got the image that was forgotten */
         s->doomed = false;
     if (bare || (!e && !s->doomed))
         slot_enter_ready(w, s);
@@ -142,7 +143,7 @@ void ahead_give(warden *w, stage *st, slot *s)
 {
     layers_stack stack = {0};
     err *e = layers_stack_of(w->layers, s->image.sha256, &stack);
-    bool bare = e; /* nothing was done to it */
+    bool bare = e; /* nothing was done to the slot */
 
     if (!e)
         e = give(st, s, &stack);

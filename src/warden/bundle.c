@@ -24,7 +24,7 @@ static uint64_t nofile = NOFILE_HARD;
 #define CAP_ROW(name, number) "CAP_" #name,
 static const char *const CAPS[] = {WALL_CAPS(CAP_ROW)};
 #undef CAP_ROW
-/* More than a slot may have, and all that its runtime would give it. */
+/* More than a slot may have; the runtime would grant them all. */
 static const char *const MORE_CAPS[] = {"CAP_NET_ADMIN", "CAP_SYS_ADMIN"};
 
 static const char PROCESS[] =
@@ -59,7 +59,7 @@ static const struct {
 #undef DEVICE_ROW
 };
 
-/* Of what the kernel would otherwise count for all slots together (host_raise_shared). */
+/* Limits that the kernel would otherwise count for all slots together (host_raise_shared). */
 static struct {
     const char *type;
     int resource;
@@ -82,7 +82,7 @@ void bundle_look_at_host(void)
         nofile = r.rlim_max;
 }
 
-/* What programs take for the machine's is the sandbox's own. */
+/* Binds the files that show the sandbox's own memory and processors over the machine's (view.h). */
 static void write_views(const warden *w, uint32_t n, buf *out)
 {
     static const char *const VIEWS[][2] = {{"/proc/meminfo", "mem"},
@@ -98,7 +98,8 @@ static void write_views(const warden *w, uint32_t n, buf *out)
 
 static void write_mounts(const warden *w, uint32_t n, buf *out)
 {
-    /* The kernel lets nobody mount these two for namespaces that are not his own. */
+    /* /proc and /sys are bound where the slot shares the host's namespace: the kernel lets only the
+     * owner of a namespace mount them for it. */
     buf_str(out, FAULT("wall.pidns") ? BOUND_PROC : PROC);
     buf_str(out, MOUNTS);
     buf_str(out, FAULT("wall.network") ? BOUND_SYS : SYS);
@@ -107,7 +108,7 @@ static void write_mounts(const warden *w, uint32_t n, buf *out)
                "\"options\":[\"nosuid\",\"noexec\",\"nodev\",\"mode=1777\",\"size=%um\"]}",
                BUNDLE_SHM_MIB);
     for (size_t i = 0; i < ARRAY_LEN(MASKED_DIRS); i++)
-        if (!access(MASKED_DIRS[i], F_OK)) /* each time: a module may bring one */
+        if (!access(MASKED_DIRS[i], F_OK)) /* checked each time: a module may add one */
             buf_printf(out,
                        ",{\"destination\":\"%s\",\"type\":\"bind\",\"source\":\"%s/empty\","
                        "\"options\":[\"bind\",\"ro\",\"nosuid\",\"nodev\",\"noexec\"]}",
@@ -155,7 +156,8 @@ static void write_devices(buf *out)
     buf_char(out, ']');
 }
 
-/* The number of processes is one that init can run into; the refill writes the real one. */
+/* Writes the limits. That of processes is one that init can run into to test it; the refill writes
+ * the real one. */
 static void write_resources(const warden *w, buf *out)
 {
     buf_str(out, "\"resources\":{");
@@ -168,7 +170,7 @@ static void write_resources(const warden *w, buf *out)
     }
     write_devices(out);
     buf_str(out, "},");
-    if (FAULT("wall.devices")) /* what the host says to its log */
+    if (FAULT("wall.devices")) /* the log of the host's kernel */
         buf_str(out, "\"devices\":[{\"path\":\"/dev/kmsg\",\"type\":\"c\",\"major\":1,\"minor\":11,"
                      "\"fileMode\":438,\"uid\":0,\"gid\":0}],");
 }
@@ -207,7 +209,7 @@ static void write_namespaces(uint32_t base, buf *out)
 static void write_process(buf *out)
 {
     buf_str(out, "{\"ociVersion\":\"1.0.2\",");
-    if (!FAULT("wall.utsns")) /* or it would be the host's that is changed */
+    if (!FAULT("wall.utsns")) /* otherwise the host's own name would be changed */
         buf_str(out, "\"hostname\":\"" WALL_HOSTNAME "\",");
     buf_str(out, PROCESS);
     write_capabilities(out);
@@ -233,7 +235,8 @@ void bundle_write(const warden *w, uint32_t n, buf *out)
     if (filtered)
         buf_printf(out, ",\"seccomp\":%s", w->seccomp);
     buf_char(out, '}');
-    /* crun takes this instead of the profile; a runtime that does not know it compiles that. */
+    /* crun takes this instead of the profile. A runtime that does not know the annotation compiles
+     * the profile. */
     if (w->filter && filtered)
         buf_printf(out, ",\"annotations\":{\"run.oci.seccomp_bpf_data\":\"%s\"}", w->filter);
     buf_str(out, "}\n");

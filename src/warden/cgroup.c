@@ -25,7 +25,7 @@
 static const char *const CONTROLLER_NAMES[CG_CONTROLLERS] = {"cpu", "cpuacct", "memory", "pids",
                                                              "freezer"};
 
-/* Names below a hierarchy's root. path has a leading slash. */
+/* Builds the name of a slot's file below a hierarchy's root. path has a leading slash. */
 static void slot_name(const cgroups *cg, uint32_t n, const char *file, char ret[256])
 {
     snprintf(ret, 256, "%s/%u%s%s", cg->path + 1, n, *file ? "/" : "", file);
@@ -49,7 +49,7 @@ static int slot_write(const cgroups *cg, enum cgroup_controller c, uint32_t n, c
     return write_at(cg->of[c], name, text);
 }
 
-/* The whole of a small file, NUL-terminated; false if it is not there. */
+/* Reads the whole of a small file, NUL-terminated. Returns false if it is missing. */
 static bool read_at(int dirfd, const char *name, char *ret, size_t max)
 {
     CLEANUP(closep) int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC);
@@ -110,7 +110,7 @@ static bool has_option(const char *options, const char *name)
     return false;
 }
 
-/* One line of mountinfo: "id parent dev root POINT opts... - TYPE source OPTIONS". */
+/* Takes one line of mountinfo: "id parent dev root POINT opts... - TYPE source OPTIONS". */
 static void take_mount(cgroups *cg, char *line, int *v2)
 {
     char *dash = strstr(line, " - "), *save = NULL;
@@ -155,7 +155,7 @@ static err *find_hierarchies(cgroups *cg)
     TRY(fs_read(AT_FDCWD, "/proc/self/mountinfo", 1 << 20, &b));
     for (char *line = strtok_r(b.p, "\n", &save); line; line = strtok_r(NULL, "\n", &save))
         take_mount(cg, line, &v2);
-    if (cg->of[CG_MEMORY] < 0 && v2 >= 0) { /* what v1 hierarchies there are bear no limits */
+    if (cg->of[CG_MEMORY] < 0 && v2 >= 0) { /* the v1 hierarchies that exist bear no limits */
         for (size_t i = 0; i < cg->nhier; i++)
             close(cg->hier[i]);
         cg->v2 = true;
@@ -178,7 +178,8 @@ static err *find_hierarchies(cgroups *cg)
 
 /* ---- our own place ---- */
 
-/* v2: no process may sit in a cgroup whose children have controllers. */
+/* Moves the warden out of the slots' parent. v2: no process may sit in a cgroup whose children have
+ * controllers. */
 static err *leave_parent(const cgroups *cg)
 {
     CLEANUP(freep) char *mine = str_printf("0::%s\n", cg->path);
@@ -196,7 +197,8 @@ static err *leave_parent(const cgroups *cg)
     return r ? err_sys(ERR_INTERNAL, -r, "cannot move into our own cgroup") : NULL;
 }
 
-/* In one cgroup, named by the first len bytes of path. The first that is refused, or NULL. */
+/* Turns controllers on in one cgroup, named by the first len bytes of path. Returns the first
+ * controller that is refused, or NULL. */
 static const char *turn_on_in(const cgroups *cg, const char *path, size_t len, int *ret_errnum)
 {
     static const char *const WANTED[] = {"+cpu", "+memory", "+pids"};
@@ -214,7 +216,7 @@ static const char *turn_on_in(const cgroups *cg, const char *path, size_t len, i
     return NULL;
 }
 
-/* What a host may lack: processors are not chosen then. */
+/* Turns cpuset on. A host may lack it: processors are not chosen then. */
 static void turn_on_cpuset(cgroups *cg)
 {
     const char *path = cg->path + 1;
@@ -229,8 +231,8 @@ static void turn_on_cpuset(cgroups *cg)
         }
 }
 
-/* Each level has to pass the controllers on to the next. What an upper one refuses, the last one
- * may have all the same (delegated to us). */
+/* Turns controllers on at each level, which has to pass them on to the next. If an upper level
+ * refuses them, the last one may have them all the same (delegated to the warden). */
 static err *turn_on_controllers(const cgroups *cg)
 {
     const char *path = cg->path + 1, *refused = NULL;
@@ -264,7 +266,8 @@ static err *make_parent(const cgroups *cg)
     return NULL;
 }
 
-/* v1 without use_hierarchy or swap accounting lacks memsw; v2 without swap lacks swap.max. */
+/* Returns true if swap can be limited. v1 without use_hierarchy or swap accounting lacks memsw; v2
+ * without swap lacks swap.max. */
 static bool probe_swap(const cgroups *cg)
 {
     char name[256];
@@ -290,7 +293,8 @@ err *cgroup_open(const char *path, cgroups *ret_cg)
 
 /* ---- limits ---- */
 
-/* v1 keeps limit <= memsw at every moment: the order depends on the direction. */
+/* Limits memory on v1, which keeps limit <= memsw at every moment: the order of the writes depends
+ * on the direction. */
 static int limit_memory_v1(const cgroups *cg, uint32_t n, const char *bytes)
 {
     int r = slot_write(cg, CG_MEMORY, n, "memory.limit_in_bytes", bytes);
@@ -485,7 +489,7 @@ bool cgroup_pids(const cgroups *cg, uint32_t n, buf *ret_text)
     return !e;
 }
 
-/* A few of the listed processes, held so that their numbers cannot come to mean others. */
+/* A few of the listed processes, held by descriptors that never come to mean other processes. */
 typedef struct victims {
     struct {
         pid_t pid;
@@ -494,8 +498,8 @@ typedef struct victims {
     size_t n;
 } victims;
 
-/* Kills those that are in the cgroup still: one that had ended before it was held has left its
- * number to a process that may be anywhere. */
+/* Kills the held processes that are still in the cgroup. If a process ended before it was held, its
+ * number may by then belong to a process elsewhere. */
 static void kill_held(const cgroups *cg, uint32_t n, victims *v)
 {
     CLEANUP(buf_done) buf b = {0};
@@ -524,7 +528,7 @@ static void kill_listed(const cgroups *cg, uint32_t n)
     for (char *line = strtok_r(b.p, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         uint64_t pid;
         int fd = str_to_u64(line, INT32_MAX, &pid) && pid > 1 ? pidfd_open((pid_t)pid, 0) : -1;
-        if (fd < 0) /* it has ended, or is killed again */
+        if (fd < 0) /* it has ended, or the next attempt kills it */
             continue;
         v.of[v.n].pid = (pid_t)pid;
         v.of[v.n++].fd = fd;
@@ -559,7 +563,7 @@ void cgroup_remove_parent(const cgroups *cg)
     char own[256];
 
     snprintf(own, sizeof own, "%s/warden", cg->path + 1);
-    unlinkat(cg->hier[0], own, AT_REMOVEDIR); /* fails where there is none, or somebody in it */
+    unlinkat(cg->hier[0], own, AT_REMOVEDIR); /* fails if there is none, or a process in it */
     snprintf(own, sizeof own, "%s/" CG_HELPERS, cg->path + 1);
     for (size_t i = 0; i < cg->nhier; i++) {
         CLEANUP(freep) char *path = xstrdup(cg->path + 1);
@@ -567,7 +571,7 @@ void cgroup_remove_parent(const cgroups *cg)
         for (char *slash = path + strlen(path); slash; slash = strrchr(path, '/')) {
             *slash = 0;
             if (unlinkat(cg->hier[i], path, AT_REMOVEDIR))
-                break; /* somebody else lives there */
+                break; /* another cgroup or a process is in it */
         }
     }
 }
@@ -590,7 +594,8 @@ size_t cgroup_list(const cgroups *cg, uint32_t *ret, size_t max)
     return n;
 }
 
-/* One line of /proc/PID/cgroup, "id:controllers:path": which controllers it has at that path. */
+/* Returns the controllers that one line of /proc/PID/cgroup, "id:controllers:path", has at that
+ * path. */
 static uint32_t controllers_at(const cgroups *cg, char *line, const char *path)
 {
     char *names = strchr(line, ':'), *at = names ? strchr(names + 1, ':') : NULL;
@@ -605,7 +610,7 @@ static uint32_t controllers_at(const cgroups *cg, char *line, const char *path)
     return mask;
 }
 
-/* In every hierarchy that bears a limit: a process may be in one and not in the next. */
+/* Checks every hierarchy that bears a limit: a process may be in one and not in the next. */
 bool cgroup_holds(const cgroups *cg, int proc_fd, int pid, uint32_t n)
 {
     CLEANUP(buf_done) buf b = {0};

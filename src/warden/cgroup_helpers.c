@@ -1,4 +1,4 @@
-/* A cgroup beside the slots', for programs that the warden starts on a stranger's bytes. */
+/* Makes the cgroup beside the slots', for programs that the warden starts on a stranger's bytes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -21,7 +21,8 @@ static err *set(int hierarchy, const char *dir, const char *file, uint64_t value
                : NULL;
 }
 
-/* One hierarchy's; where both controllers are in one (v2) the second finds it made. */
+/* Makes and opens the cgroup in one hierarchy. Where both controllers are in one (v2), the second
+ * call finds it made. */
 static err *open_in(int hierarchy, const char *dir, int *ret_fd)
 {
     char name[300];

@@ -1,5 +1,5 @@
-/* How fast a slot may read from and write to the disk of the state: io.max of cgroup v2. There, and
- * only there, what the kernel writes back later is charged to the slot that made it. */
+/* Limits how fast a slot may read from and write to the disk of the state, with io.max of cgroup
+ * v2. Only there the data that the kernel writes back later is charged to the slot that made it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,7 +12,8 @@
 #include "base/cleanup.h"
 #include "warden/cgroup.h"
 
-/* The kernel limits whole disks: a partition's is the directory above it. */
+/* Finds the whole disk of a device, as the kernel limits only whole disks. A partition's disk is
+ * the directory above it. */
 static bool whole_disk(dev_t dev, unsigned *ret_major, unsigned *ret_minor)
 {
     char path[64];
@@ -43,7 +44,7 @@ static int write_rate(const cgroups *cg, const char *name, const cgroup_rate *r)
     return fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
 }
 
-/* By doing it once, in a cgroup beside the slots'. */
+/* Tries the rate once, in a cgroup beside the slots'. */
 static int try_rate(const cgroups *cg, const cgroup_rate *r)
 {
     char dir[256], name[300];
@@ -89,7 +90,8 @@ err *cgroup_rate_set(const cgroups *cg, uint32_t n, const cgroup_rate *r)
     return e ? err_sys(ERR_WALL_FAILED, -e, "cannot limit the rate of the disk") : NULL;
 }
 
-/* A line is "MAJOR:MINOR rbps=… wbps=… riops=… wiops=…", of each disk that has a limit. */
+/* Lifts the limits of one line: "MAJOR:MINOR rbps=… wbps=… riops=… wiops=…", one for each disk that
+ * has a limit. */
 static int lift(int fd, const char *line)
 {
     char text[80];

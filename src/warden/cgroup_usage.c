@@ -1,5 +1,5 @@
-/* What a slot has used, as its cgroups count it. Eight small files on v1, seven on v2: a sandbox
- * costs some tens of microseconds. */
+/* Reads what a slot has used, as its cgroups count it. Eight small files on v1, seven on v2: a
+ * sandbox costs some tens of microseconds. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ static uint64_t number_of(const cgroups *cg, enum cgroup_controller c, uint32_t 
     return cgroup_read(cg, c, n, file, text, sizeof text) ? strtoull(text, NULL, 10) : 0;
 }
 
-/* v1: "8:0 Read 123" a line. Buffered writes are not the writer's, and since 6.10 nothing is
- * counted for a device without a throttle: 0 on such a node. */
+/* Adds up v1's lines "8:0 Read 123". Buffered writes are not charged to the writer, and since 6.10
+ * nothing is counted for a device without a throttle: such a node has 0. */
 static void io_v1(const char *text, struct wp_usage *u)
 {
     for (const char *at = text; at && *at; at = strchr(at, '\n')) {
@@ -32,7 +32,7 @@ static void io_v1(const char *text, struct wp_usage *u)
     }
 }
 
-/* v2: "8:0 rbytes=1 wbytes=2 …" a line. */
+/* Adds up v2's lines "8:0 rbytes=1 wbytes=2 …". */
 static void io_v2(const char *text, struct wp_usage *u)
 {
     for (const char *at = text; (at = strstr(at, "rbytes=")); at += 7)
@@ -86,7 +86,7 @@ uint64_t cgroup_memory_held(const cgroups *cg, uint32_t n)
     return all > files ? all - files : 0;
 }
 
-/* Of one process: "read_bytes: N". What its reaped children moved is in it. */
+/* Adds the counts of one process, "read_bytes: N". They include those of its reaped children. */
 static void add_process(int proc_fd, const char *pid, struct wp_usage *u)
 {
     char name[32], text[512];

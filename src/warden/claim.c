@@ -45,7 +45,8 @@ typedef struct times {
     uint64_t queue, build, swap;
 } times;
 
-/* The upper of a root that was put under the slot ahead belongs to that root. */
+/* Chooses the upper. If another image was put under the slot ahead, the first upper belongs to its
+ * root, and a second one is made. */
 static err *choose_upper(const warden *w, const slot *s, const claim_job *c, char ret_name[24])
 {
     bool other = s->ahead.owner && !ahead_fits(s, &c->spec);
@@ -73,7 +74,7 @@ static err *write_resolvers(const warden *w, const char *upper)
     return root_write_resolvers(w->uppers_fd, upper, text);
 }
 
-/* What it sees is what it has; the refill has shown it the defaults. */
+/* Shows the sandbox its limits. The refill has shown it the defaults. */
 static err *show(warden *w, slot *s, const struct wp_limits *l)
 {
     TRY(view_set_cpus(w, s, l->cpu_milli));
@@ -89,7 +90,7 @@ static err *hold(warden *w, slot *s, const struct wp_claim *c)
     return c->flags & WP_CLAIM_NETWORK_OPEN ? network_open(w, s) : NULL;
 }
 
-/* Every failure destroys the slot. */
+/* Makes the slot a sandbox. Every failure destroys the slot. */
 static err *do_claim(warden *w, stage *st, slot *s, const claim_job *c, times *ret)
 {
     CLEANUP(closep) int record = -1;
@@ -126,7 +127,8 @@ static err *do_claim(warden *w, stage *st, slot *s, const claim_job *c, times *r
     return NULL;
 }
 
-/* With the lock: a slot whose claim failed, was cancelled, or has nobody to go to, goes. */
+/* Settles a claim: the slot is destroyed if the claim failed, was cancelled, or its connection has
+ * closed. Takes warden.lock. */
 static err *settle(warden *w, slot *s, const claim_job *c, err *e)
 {
     LOCK_SCOPE(&w->lock);
@@ -178,7 +180,7 @@ static void serve(warden *w, stage *st, slot *s, claim_job *c)
         answer(w, s, c, &t);
     FAULT_KILL("claim.answered");
     stage_drop(st);
-    layers_stack_done(&s->ahead); /* from here on the slot's own image keeps it */
+    layers_stack_done(&s->ahead); /* from here on the slot's own image keeps its layers */
     LOCK_SCOPE(&w->lock);
     closep(&s->conn); /* bothyd's alone from here on */
     closep(&s->userns);

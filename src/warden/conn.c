@@ -25,7 +25,7 @@
 
 #define CONNS_MAX   16
 #define SEND_BUFFER (4 << 20)
-#define SEND_S      5 /* bothyd that does not read for so long is cut off */
+#define SEND_S      5 /* a bothyd that does not read for so long is disconnected */
 
 struct conn {
     int fd;
@@ -142,7 +142,7 @@ static job *job_new(conn *c, const struct wp_hdr *h, const void *body, size_t n,
     return j;
 }
 
-/* The reason a frame is refused, or NULL. */
+/* Returns the reason to refuse a frame, or NULL. */
 static err *refuse(conn *c, const job *j, size_t nfds)
 {
     if (j->type == 0 || j->type >= WP_TYPES)
@@ -172,7 +172,7 @@ static void take_frame(warden *w, conn *c, const char *frame, size_t n, const in
     ops_take(w, j);
 }
 
-/* False when the connection is over. */
+/* Receives one frame. Returns false when the connection is over. */
 static bool receive(warden *w, conn *c)
 {
     static char frame[WP_FRAME_MAX]; /* main thread only */
@@ -252,8 +252,8 @@ static void serve(server *sv)
             abort();
         if (p[0].revents)
             return;
-        /* What a dead bothyd left queued is dropped with it: a claim of its that were begun behind
-         * its successor's LIST would be nobody's. */
+        /* Frames that a dead bothyd left unread are dropped with its connection: if one of its
+         * claims began after its successor's LIST, the sandbox would be an orphan. */
         for (size_t i = 0; i < CONNS_MAX; i++)
             if (p[2 + i].revents & (POLLHUP | POLLERR) ||
                 (p[2 + i].revents && !receive(sv->w, sv->conns[i])))
@@ -270,7 +270,7 @@ err *conn_serve(warden *w)
     sigset_t ends;
 
     TRY(sock_bind_path(w->o.socket, SOCK_SEQPACKET, 0660, &listener));
-    /* Not through a link: bothyd's user may own the directory. */
+    /* lchown does not follow a link: bothyd's user may own the directory. */
     if (lchown(w->o.socket, 0, w->o.gid) || listen(listener, 16))
         return err_sys(ERR_INTERNAL, errno, "cannot listen at %s", w->o.socket);
     sigemptyset(&ends);

@@ -23,12 +23,12 @@
 #define XATTRS_MAX   (64u << 10)
 #define CHUNK        (8u << 20)
 #define FLUSH_PIECE  (4 << 20)
-#define LOOK_BYTES   (64u << 20) /* how often the room is looked at */
+#define LOOK_BYTES   (64u << 20) /* how often free space is checked */
 #define LOOK_ENTRIES 1024u
 #define OVERLAY      "trusted.overlay."
 
-/* What is remembered of a file with several names, which are a tenant's to choose: a path may have
- * 32 KiB, and there may be a million files. A directory's is kept once, and all together has a
+/* The first name of a file that has several. Names are the tenant's to choose: a path may have 32
+ * KiB, and there may be a million files. So a directory's path is kept once, and all together has a
  * ceiling. */
 typedef struct place { /* a directory of the copy that has such a file */
     struct place *next;
@@ -38,20 +38,20 @@ typedef struct first {
     const place *in;
     char name[];
 } first;
-#define LINK_COST 64u /* bytes of the map's and of malloc's for each */
+#define LINK_COST 64u /* bytes that the map and malloc take for each */
 
 typedef struct copying {
     int root;            /* of the copy */
-    buf path;            /* of the directory at hand, as of a place */
+    buf path;            /* of the current directory, in the form of place.path */
     place *places;       /* all */
-    place *here;         /* of the directory at hand; NULL: not needed yet */
+    place *here;         /* of the current directory; NULL: not needed yet */
     map linked;          /* inode -> first * */
-    uint64_t remembered; /* bytes of both */
+    uint64_t remembered; /* bytes that places and linked take */
     unsigned depth;
     bool no_share; /* the file system does not share blocks */
     const copy_how *how;
     uint64_t until_ns;
-    uint64_t looked_at; /* bytes copied when the room was last looked at */
+    uint64_t looked_at; /* bytes copied when free space was last checked */
     copy_what what;
 } copying;
 
@@ -81,7 +81,7 @@ static err *check_room(copying *c)
     return err_sys(ERR_DISK_FULL, ENOSPC, "too little of the node's disk would stay free");
 }
 
-/* Whether to go on. */
+/* Returns an error if the copy must end. */
 static err *check(copying *c)
 {
     if (c->how->given_up && c->how->given_up(c->how->arg))
@@ -101,7 +101,8 @@ static err *count(copying *c)
 
 /* ---- metadata ---- */
 
-/* What overlayfs keeps for itself about an upper, and what a lower has no use for. */
+/* Returns true for attributes that overlayfs keeps for itself about an upper, and a lower has no
+ * use for. */
 static bool is_left_out(const char *name)
 {
     static const char *const KEPT[] = {OVERLAY "opaque", OVERLAY "redirect"};
@@ -138,7 +139,7 @@ static err *copy_xattrs(int from, int to)
     if (n < 0)
         return failed("list the attributes");
     for (const char *name = names; name < names + n; name += strlen(name) + 1) {
-        if (str_eq(name, OVERLAY "metacopy")) /* its bytes lie elsewhere; nobody mounts like that */
+        if (str_eq(name, OVERLAY "metacopy")) /* its bytes lie elsewhere; no mount uses that */
             return err_sys(ERR_UNSUPPORTED, EOPNOTSUPP, "a file without its content");
         if (!is_left_out(name))
             TRY(copy_xattr(from, to, name));
@@ -146,7 +147,8 @@ static err *copy_xattrs(int from, int to)
     return NULL;
 }
 
-/* Owner first: it takes set-uid bits and capabilities away, which the others put back. */
+/* Copies metadata. The owner comes first: setting it clears set-uid bits and capabilities, which
+ * the next steps put back. */
 static err *dress(int from, int to, const struct stat *st)
 {
     const struct timespec times[] = {st->st_atim, st->st_mtim};
@@ -168,7 +170,7 @@ static err *copy_range(copying *c, int from, int to, off_t at, off_t end)
         if (n < 0)
             return failed("copy a file");
         if (!n)
-            return NULL; /* it was cut meanwhile */
+            return NULL; /* the file was truncated meanwhile */
         at += n;
         c->what.copied += (uint64_t)n;
         if (c->what.copied > COPY_BYTES_MAX)
@@ -178,7 +180,7 @@ static err *copy_range(copying *c, int from, int to, off_t at, off_t end)
     return NULL;
 }
 
-/* Holes stay holes. */
+/* Copies a file's data. Holes stay holes. */
 static err *copy_data(copying *c, int from, int to, off_t size)
 {
     off_t at = 0;
@@ -198,9 +200,9 @@ static err *copy_data(copying *c, int from, int to, off_t size)
     return ftruncate(to, size) ? failed("size a file") : NULL;
 }
 
-/* Has the disk get the next piece of a file's data and waits for that; returns where to go on, -1
- * behind the last one. A tenant's rate may make the whole of a file take hours, and a thread that
- * waits for it cannot be interrupted. */
+/* Writes the next piece of a file's data to the disk and waits for that. Returns the offset to
+ * continue at, or -1 behind the last piece. A tenant's rate may make the whole of a file take
+ * hours, and a thread that waits for it cannot be interrupted. */
 static off_t flush_piece(int fd, off_t at, off_t size)
 {
     off_t data = lseek(fd, at, SEEK_DATA);
@@ -213,7 +215,8 @@ static off_t flush_piece(int fd, off_t at, off_t size)
     return size - data > FLUSH_PIECE ? data + FLUSH_PIECE : -1;
 }
 
-/* Sharing waits for all that lies in memory, without a limit: so that comes first. */
+/* Writes a file's data to the disk, because sharing its blocks would wait for that without a
+ * limit. */
 static err *flush_before_sharing(copying *c, int from, off_t size)
 {
     for (off_t at = flush_piece(from, 0, size); at >= 0; at = flush_piece(from, at, size))
@@ -278,7 +281,7 @@ static err *copy_node(copying *c, int to_dir, const char *name, const struct sta
     bool plain = S_ISFIFO(st->st_mode) || S_ISSOCK(st->st_mode);
 
     if (!whiteout && !plain)
-        return NULL; /* no tenant makes a device */
+        return NULL; /* a tenant cannot make devices */
     c->what.whiteouts += whiteout;
     if (mknodat(to_dir, name, (st->st_mode & S_IFMT) | (whiteout ? 0 : 0600), 0))
         return failed("make a special file");
@@ -337,7 +340,8 @@ static err *link_to(copying *c, const first *f, int to_dir, const char *name)
     return linkat(c->root, path, to_dir, name, 0) ? failed("make a hard link") : NULL;
 }
 
-/* True: it is a further name of a file that is there. All whiteouts are one file. */
+/* Makes a hard link if this is a further name of a file that is copied already, and sets
+ * *ret_linked. All whiteouts are one file: they are not linked. */
 static err *link_again(copying *c, int to_dir, const char *name, const struct stat *st,
                        bool *ret_linked)
 {
@@ -453,7 +457,7 @@ err *copy_tree(int from, int to, const copy_how *how, copy_what *ret_what)
 /* ---- ahead of a copy ---- */
 
 typedef struct flushing {
-    bool wait; /* for the disk; otherwise it is only begun */
+    bool wait; /* wait for the disk; otherwise writing is only begun */
     unsigned depth;
     uint64_t entries, until_ns;
 } flushing;
@@ -503,7 +507,7 @@ static void flush_dir(flushing *f, int dir)
     closedir(d);
 }
 
-/* All are begun before the first is waited for. */
+/* Begins to write all files before it waits for the first. */
 void copy_flush(int tree)
 {
     uint64_t until_ns = now_mono_ns() + COPY_FLUSH_NS;

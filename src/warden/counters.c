@@ -222,7 +222,7 @@ static void look_at(warden *w)
     }
 }
 
-/* Among the first families, so that it is there when others are not. */
+/* M_CUT is among the first families, so that it is there when others are cut. */
 void count_write(warden *w, size_t max, buf *out)
 {
     look_at(w);

@@ -52,7 +52,8 @@ static void send_kill(const warden *w, const slot *s)
     cgroup_kill(&w->cg, s->n);
 }
 
-/* The end of its pid 1 wakes the cleaner; one without a descriptor is tried at once. */
+/* Adds a slot to the dying ones. The end of its pid 1 wakes the cleaner; a slot without a pidfd is
+ * tried at once. */
 static void enter_dying(warden *w, slot *s)
 {
     struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = s};
@@ -69,8 +70,9 @@ static void enter_dying(warden *w, slot *s)
     eventfd_write(w->reaper_wake, 1);
 }
 
-/* By hand: a child that is just being spawned may hold a copy of the descriptor, and then closing
- * it would leave the entry with its pointer. */
+/* Removes a slot from the dying ones. The descriptor is taken out of epoll by hand: a child that is
+ * just being spawned may hold a copy of it, and then closing it would leave the entry with its
+ * pointer. */
 static void leave_dying(warden *w, slot *s)
 {
     *(s->prev ? &s->prev->next : &w->dying_list) = s->next;
@@ -98,7 +100,8 @@ void destroy_slot(warden *w, slot *s)
     pthread_cond_signal(&w->claims); /* there may be room for the next one */
 }
 
-/* Whoever was making it (we, or a crun of a warden that was killed) holds the lock. */
+/* Returns true if the slot is not being made any more. Its maker (this warden, or a crun of a
+ * warden that was killed) holds the lock. */
 static bool nobody_makes_it(const slot *s)
 {
     CLEANUP(closep) int fd = s->dirfd < 0 ? -1 : openat(s->dirfd, "lock", O_RDONLY | O_CLOEXEC);
@@ -106,7 +109,8 @@ static bool nobody_makes_it(const slot *s)
     return fd < 0 || !flock(fd, LOCK_EX | LOCK_NB);
 }
 
-/* A tenant's upper may hold millions of files: it only gets out of the way here. */
+/* Moves an upper into the trash. A tenant's upper may hold millions of files, so it is not removed
+ * here. */
 static err *throw_away(const warden *w, const char *name)
 {
     char as[40];
@@ -118,7 +122,7 @@ static err *throw_away(const warden *w, const char *name)
     return NULL;
 }
 
-/* One attempt; true when nothing of it is left but trash. */
+/* Makes one attempt. Returns true when nothing of the slot is left but trash. */
 static bool take_apart(warden *w, slot *s)
 {
     char name[16];
@@ -147,7 +151,7 @@ static bool take_apart(warden *w, slot *s)
     FAULT_KILL("destroy.slot_gone");
     if (!e)
         return true;
-    if (s->stays != e->errnum) /* once, not at every attempt */
+    if (s->stays != e->errnum) /* logged once, not at every attempt */
         log_warn("destroy", "slot %u: %s: %s", s->n, e->message, e->cause ? e->cause : "");
     s->stays = e->errnum;
     err_free(e);
@@ -164,7 +168,8 @@ static void is_gone(warden *w, slot *s)
     slot_unlock_release(w);
 }
 
-/* True when it is gone. Only the cleaner calls this, and nobody else takes from the list. */
+/* Makes one attempt and returns true when the slot is gone. Only one thread calls this, the cleaner
+ * or destroy_wait(), and no other takes from the list. */
 static bool try_one(warden *w, slot *s)
 {
     if (take_apart(w, s)) {
@@ -176,7 +181,8 @@ static bool try_one(warden *w, slot *s)
     return false;
 }
 
-/* The one behind s that is to be tried again, or any; from the list's head without s. */
+/* Returns the slot behind s that is to be tried again, or with any the next one. Starts at the
+ * list's head without s. */
 static slot *next_dying(warden *w, slot *s, bool any)
 {
     LOCK_SCOPE(&w->lock);
@@ -186,7 +192,7 @@ static slot *next_dying(warden *w, slot *s, bool any)
     return s;
 }
 
-/* One attempt at each. Returns how many are left that were tried in vain. */
+/* Makes one attempt at each slot. Returns how many were tried in vain. */
 static size_t sweep(warden *w, bool any)
 {
     size_t left = 0;
@@ -198,7 +204,7 @@ static size_t sweep(warden *w, bool any)
     return left;
 }
 
-/* Until pid 1 of somebody ends, or wait_ms is over. */
+/* Waits until a pid 1 ends, or wait_ms is over, and tries the slots whose pid 1 ended. */
 static void reap(warden *w, int wait_ms)
 {
     struct epoll_event ev[REAP_MAX];
@@ -223,9 +229,9 @@ void destroy_init(warden *w)
     epoll_ctl(w->reaper, EPOLL_CTL_ADD, w->reaper_wake, &ev);
 }
 
-/* Waits for ends rather than looking for them. What an end was not enough for (not every process
- * leaves its cgroup at the same moment) is tried again soon, and what does not end is killed again.
- */
+/* Waits for the ends of pid 1 rather than polling. If a slot is not gone then (not every process
+ * leaves its cgroup at the same moment), it is retried soon; a slot that does not end is killed
+ * again. */
 void *destroy_run(void *arg)
 {
     warden *w = arg;
@@ -247,9 +253,10 @@ void *destroy_run(void *arg)
     return NULL;
 }
 
-/* ---- uppers of what is gone ---- */
+/* ---- uppers of destroyed slots ---- */
 
-/* In turns: an upper of a million files holds up the room of no other sandbox. */
+/* Empties the trash in turns, so that an upper of a million files does not delay the space of other
+ * sandboxes. */
 static void trash_empty(const warden *w)
 {
     bool more = true;
@@ -257,7 +264,7 @@ static void trash_empty(const warden *w)
     while (more) {
         more = false;
         err *e = fs_empty_some(w->trash_fd, TRASH_TURN, &more);
-        if (more) /* said once, in the last pass */
+        if (more) /* logged once, in the last pass */
             err_free(e);
         else
             err_drop(e, "trash");
@@ -281,7 +288,8 @@ void *destroy_trash_run(void *arg)
     return NULL;
 }
 
-/* Nothing runs any more, and no attempt will change the rest. */
+/* Returns true if nothing runs any more and no attempt will change the rest: the disk is
+ * read-only. */
 static bool only_files_stay(warden *w)
 {
     LOCK_SCOPE(&w->lock);

@@ -21,7 +21,7 @@
 
 #define DEADLINE_MAX_MS (24u * 3600 * 1000)
 #define WAITING_MAX     4096 /* of all owners; a full queue takes from its longest line */
-#define ADMISSION_NS    (200 * NS_PER_MS) /* how often available memory is looked at again */
+#define ADMISSION_NS    (200 * NS_PER_MS) /* how often available memory is checked again */
 #define AVAILABLE_NS    (5 * NS_PER_MS)
 
 /* ---- a claim ---- */
@@ -39,7 +39,7 @@ static claim_job *claim_at(rounds_entry *e)
     return e ? (claim_job *)((char *)e - offsetof(claim_job, turn)) : NULL;
 }
 
-/* Reads the members behind the mounts that the frame's flags announce. */
+/* Reads the members behind the mounts, as the frame's flags announce them. */
 static void read_rest(claim_job *c)
 {
     const char *rest = (const char *)(c->tmpfs + c->spec.ntmpfs);
@@ -91,7 +91,7 @@ static void append(fifo *f, claim_job *c)
         f->earliest_ns = c->deadline_ns;
 }
 
-/* served: its owner's next turn is behind all others'. */
+/* Takes a claim out of the queue. served: its owner's next turn is behind all others'. */
 static void unlink_job(fifo *f, claim_job *c, bool served)
 {
     (served ? rounds_serve : rounds_remove)(&f->turns, &c->turn);
@@ -101,7 +101,7 @@ static void unlink_job(fifo *f, claim_job *c, bool served)
     f->n--;
     map_take_str(&f->by_id, c->spec.sandbox.id);
     if (!f->n) {
-        f->earliest_ns = 0; /* otherwise it may be too early: one look for nothing */
+        f->earliest_ns = 0; /* otherwise it may be too early: one wake-up in vain */
         f->held_by = ADMIT_NOW;
     }
 }
@@ -114,15 +114,15 @@ claim_job *fifo_cancel(warden *w, const char *id)
         return NULL;
     unlink_job(&w->fifo, c, false);
     count_queue(QUEUE_CANCELLED, now_mono_ns() - c->j->received_ns);
-    pthread_cond_signal(&w->claims); /* it may have held up those behind it */
+    pthread_cond_signal(&w->claims); /* it may have held up the claims behind it */
     return c;
 }
 
-/* What a function of this file takes out under the lock and ends behind it. */
+/* Claims that are taken out under the lock, to be ended after it. */
 typedef struct taken {
     claim_job *head; /* the last first */
     uint32_t n;
-    char refills[WP_POOL_ERROR]; /* why they fail; "": they do not */
+    char refills[WP_POOL_ERROR]; /* why refills fail; "": they do not */
     int refills_errnum;
 } taken;
 
@@ -155,7 +155,7 @@ void fifo_drop_of(warden *w, const conn *of)
 
 /* ---- admission ---- */
 
-/* MemAvailable, at most AVAILABLE_NS old: a burst does not read it for each claim. */
+/* Returns MemAvailable, at most AVAILABLE_NS old: a burst does not read it for each claim. */
 static uint64_t memory_available(warden *w)
 {
     char text[1024];
@@ -198,7 +198,7 @@ enum admit_verdict fifo_admit(warden *w, const admit_ask *ask, const slot *inste
     return admit(&rules, &node, ask);
 }
 
-/* Remembers why admission holds a claim up, and counts it once. */
+/* Asks admission for a claim. Remembers the reason that holds it up, and counts it once. */
 static enum admit_verdict try_claim(warden *w, claim_job *c)
 {
     const admit_ask ask = ask_of(c);
@@ -211,8 +211,8 @@ static enum admit_verdict try_claim(warden *w, claim_job *c)
     return v;
 }
 
-/* The first in turn that has room. A claim that is held up by its own limits steps aside for those
- * of other owners. */
+/* Returns the first claim in turn that has room. A claim that is held up by its own limits steps
+ * aside for those of other owners. */
 static claim_job *first_admitted(warden *w)
 {
     enum admit_verdict held_by = ADMIT_NOW;
@@ -257,7 +257,8 @@ static err *too_many(const warden *w)
                            (int)refill_retry_after(w, w->fifo.n));
 }
 
-/* A full queue gives up the last claim of its longest line for an owner with a shorter one. */
+/* Makes room in a full queue: gives up the last claim of its longest line for an owner with a
+ * shorter one. */
 static err *make_room(warden *w, const claim_job *c, taken *ret_pushed)
 {
     if (w->fifo.n < WAITING_MAX)
@@ -291,7 +292,7 @@ void fifo_add(warden *w, job *j)
     if (!e) {
         append(&w->fifo, c);
         pthread_cond_signal(&w->claims);
-        if (!w->ready) /* otherwise the match tells the refill */
+        if (!w->ready) /* otherwise match() wakes the refill */
             pthread_cond_signal(&w->refill);
     }
     pthread_mutex_unlock(&w->lock);
@@ -326,15 +327,16 @@ static void take_expired(warden *w, uint64_t now, taken *ret_late)
         } else if (!f->earliest_ns || c->deadline_ns < f->earliest_ns)
             f->earliest_ns = c->deadline_ns;
     }
-    /* Who comes back stands behind those that still wait, and these come back in their order. The
-     * list has the last first. */
+    /* An expired claim that retries stands behind the claims that still wait, and the expired ones
+     * retry in their order. The list has the last first. */
     uint32_t before = f->n + ret_late->n;
     for (claim_job *c = ret_late->head; c; c = c->next)
         c->retry_after = refill_retry_after(w, --before);
     pthread_cond_signal(&w->refill);
 }
 
-/* A disk that takes nothing more is the reason, not the length of the queue. */
+/* Returns the errno for an expired claim. If the disk takes nothing more, that is the reason, not
+ * the length of the queue. */
 static int errnum_of(const claim_job *c, const taken *late)
 {
     int e = late->refills_errnum;
@@ -342,7 +344,7 @@ static int errnum_of(const claim_job *c, const taken *late)
     return c->held == ADMIT_NOW && (e == EROFS || fs_is_no_room(e)) ? e : ETIMEDOUT;
 }
 
-/* Each is told of those that come back before it. */
+/* Ends the expired claims. The retry time of each counts the claims that retry before it. */
 static void end_expired(const taken *late)
 {
     claim_job *following;
@@ -360,7 +362,8 @@ static void end_expired(const taken *late)
     }
 }
 
-/* When the claim whose turn it is and a slot meet, both leave their places. */
+/* Matches the claim whose turn it is with a slot: both leave their lists. Returns NULL if one of
+ * them is missing. */
 static claim_job *match(warden *w, slot **ret_slot)
 {
     claim_job *c = first_admitted(w);
@@ -384,12 +387,12 @@ static claim_job *match(warden *w, slot **ret_slot)
     slot_ref(s);
     pthread_cond_signal(&w->refill);
     if (w->fifo.head && w->ready)
-        pthread_cond_signal(&w->claims); /* what made room for one may have made it for two */
+        pthread_cond_signal(&w->claims); /* there may be room for another one, too */
     *ret_slot = s;
     return c;
 }
 
-/* 0 is never. */
+/* Returns the earlier of two times; 0 is never. */
 static uint64_t sooner(uint64_t a, uint64_t b)
 {
     return !a || (b && b < a) ? b : a;
@@ -399,7 +402,7 @@ static uint64_t next_look(const warden *w)
 {
     uint64_t at = w->fifo.earliest_ns;
 
-    if (w->fifo.head && w->ready) { /* memory holds it up: nobody tells us when that comes back */
+    if (w->fifo.head && w->ready) { /* memory holds it up: no event tells when it is free */
         return sooner(now_mono_ns() + ADMISSION_NS, at);
     }
     return at;
@@ -410,7 +413,7 @@ claim_job *fifo_take(warden *w, slot **ret_slot)
     for (;;) {
         taken late = {0};
         pthread_mutex_lock(&w->lock);
-        /* A claim with no time to wait is given what is there before it expires. */
+        /* A claim with no time to wait gets a slot that is ready before it expires. */
         claim_job *c = match(w, ret_slot);
         if (!c)
             take_expired(w, now_mono_ns(), &late);

@@ -3,9 +3,9 @@
  *
  *   filter_compile seccomp.json > seccomp.bpf
  *
- * crun would do it for every slot, and it is two thirds of what a slot costs. A rule this program
- * does not understand ends the build. Names of system calls that libseccomp does not know are left
- * out, as crun leaves them out: the default action, which must refuse, is theirs then. */
+ * crun would do it for every slot, and it is two thirds of what a slot costs. A rule that this
+ * program does not understand ends the build. Names of system calls that libseccomp does not know
+ * are left out, as crun leaves them out: the default action, which must refuse, applies to them. */
 #include <ctype.h>
 #include <errno.h>
 #include <jansson.h>

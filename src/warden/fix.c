@@ -11,14 +11,14 @@
 #include "base/str.h"
 
 #define XATTRS_MAX (64u << 10)
-#define LOOKS_MAX  (1u << 20) /* at entries of layers; no real image comes near */
+#define LOOKS_MAX  (1u << 20) /* of entries of layers; no real image comes near */
 
-typedef struct merged { /* what look_up() found */
+typedef struct merged { /* what look_up_one() found */
     size_t found;
     bool in[];
 } merged;
 
-typedef struct made { /* a directory of the fix layer, and whose metadata it gets */
+typedef struct made { /* a directory of the fix layer, and the layer whose metadata it gets */
     char *path;
     size_t from;
 } made;
@@ -27,9 +27,9 @@ typedef struct fix {
     const fix_layer *layer;
     size_t n;
     map *implicit; /* per layer: set of paths */
-    bool *in;      /* per layer: does it take part in the merged directory looked at */
+    bool *in;      /* per layer: is it part of the merged directory that is looked up */
     int out;
-    map known;    /* path -> merged: layers that name the same directories are looked at once */
+    map known;    /* path -> merged: directories that several layers name are looked up once */
     size_t looks; /* so far, of LOOKS_MAX */
     map there;    /* set of paths made */
     made *made;
@@ -71,8 +71,9 @@ static bool is_opaque(int tree, const char *path)
     return fd >= 0 && fgetxattr(fd, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y';
 }
 
-/* One step of overlayfs's lookup: of the layers that form the parent, which form this directory?
- * Every component before the last is known to be a real directory in them. Returns how many. */
+/* Does one step of overlayfs's lookup: of the layers that form the parent, finds those that form
+ * this directory. Every component before the last is known to be a real directory in them. Returns
+ * how many. */
 static size_t look_up_one(fix *f, const char *path)
 {
     size_t found = 0;
@@ -97,7 +98,7 @@ static size_t look_up_one(fix *f, const char *path)
     return found;
 }
 
-/* look_up_one(), or what it said before. */
+/* Calls look_up_one(), or repeats what it found before. */
 static size_t look_up_known(fix *f, const char *path)
 {
     merged *m = map_get_str(&f->known, path);
@@ -113,8 +114,8 @@ static size_t look_up_known(fix *f, const char *path)
     return m->found;
 }
 
-/* Leaves in f->in the layers whose directories are merged at path; 0: no directory is seen there.
- */
+/* Leaves in f->in the layers whose directories are merged at path, and returns how many. 0: no
+ * directory is seen there. */
 static size_t look_up(fix *f, const char *path)
 {
     CLEANUP(freep) char *part = xstrdup(path);
@@ -133,7 +134,8 @@ static size_t look_up(fix *f, const char *path)
     return found;
 }
 
-/* The layer whose metadata a merged directory ought to show: the topmost that describes it. */
+/* Returns the layer whose metadata a merged directory ought to show: the topmost that describes
+ * it. */
 static size_t describing(const fix *f, const char *path, size_t *ret_top)
 {
     size_t top = f->n;
@@ -164,7 +166,7 @@ static err *make_one(fix *f, const char *path, size_t from)
     return NULL;
 }
 
-/* The directory and those above it, each as it ought to look. */
+/* Makes the directory and those above it, each with the layer whose metadata it gets. */
 static err *make_path(fix *f, const char *path)
 {
     CLEANUP(freep) char *part = xstrdup(path);
@@ -229,7 +231,7 @@ static err *dress(const fix *f, const made *m)
     return NULL;
 }
 
-/* What one layer asks for. */
+/* Makes the directories that one layer needs. */
 static err *fix_one(fix *f, size_t layer)
 {
     const meta *m = &f->layer[layer].meta;

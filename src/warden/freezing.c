@@ -28,8 +28,8 @@ static bool freezing_is_claimed(warden *w, const slot *s)
     return s->state == SLOT_CLAIMED;
 }
 
-/* A destroy in the meantime has thawed it so that the kill is acted upon, and that must hold, too.
- */
+/* Records the end of a FREEZE or THAW. A destroy in the meantime has thawed the slot so that the
+ * kill is acted upon; the slot is thawed again in case this job froze it afterwards. */
 static void freezing_end(warden *w, slot *s)
 {
     bool dying;
@@ -44,7 +44,8 @@ static void freezing_end(warden *w, slot *s)
         err_drop(cgroup_freeze(&w->cg, s->n, false), "freeze");
 }
 
-/* Twice as long each time, beginning with the first step. */
+/* Returns how long to wait for the next step: as long as the job has taken so far, so that it
+ * doubles. */
 static uint64_t freezing_wait(const job *j, uint64_t now)
 {
     uint64_t wait = now - j->begun_ns;

@@ -12,7 +12,7 @@
 
 #define FD_OWN     1024u /* sockets, claims under way with all layers of two images, logs */
 #define FD_CLAIMED 2u
-#define FD_READY   2u /* besides */
+#define FD_READY   2u /* in addition */
 #define FD_WISH    65536u
 
 void host_raise_sysctls(uint32_t sandboxes)
@@ -64,7 +64,7 @@ uint64_t host_descriptors(uint32_t max, uint32_t high)
     return FD_OWN + (uint64_t)FD_CLAIMED * (max + NUMBERS_HEADROOM) + (uint64_t)FD_READY * high;
 }
 
-static uint64_t may_have; /* open files; the thread that reads frames cannot ask */
+static uint64_t may_have; /* open files; kept because the thread that reads frames may not ask */
 
 err *host_fits(uint32_t max, uint32_t high)
 {

@@ -1,4 +1,4 @@
-/* Image definitions: which layers, cut and completed, make an image. */
+/* Defines images: which layers, cut and completed, make an image. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 
 #define DEF_FIRST "bothy-image 1"
 #define DEF_MAX   (64u << 10)
-#define PATHS_MAX (1u << 18) /* that all layers of an image report: they are all in memory */
+#define PATHS_MAX (1u << 18) /* that all layers of an image report: all of them are in memory */
 
 /* ---- the text ---- */
 
@@ -40,7 +40,7 @@ err *image_def_read(int dir, const char *name, image_def *ret_def)
     const char *at = NULL;
 
     TRY(fs_read(dir, name, DEF_MAX, &text));
-    /* Whole lines and the first of them, or it is none: an image must not lose layers. */
+    /* A definition must have whole lines and the right first one: an image must not lose layers. */
     bool whole = text.len && text.p[text.len - 1] == '\n' && !memchr(text.p, 0, text.len);
     if (!whole || !str_starts(text.p, DEF_FIRST "\n"))
         return err_sys(ERR_INTERNAL, EPROTO, "image %s has an unknown format", name);
@@ -156,8 +156,9 @@ static err *count_paths(const meta *m, size_t *total)
                                          "the layers report more than %u directories", PATHS_MAX);
 }
 
-/* From the top down. A layer that comes again below adds nothing, and overlayfs refuses the same
- * directory twice. Below an opaque root nothing is seen, and overlayfs ignores that mark. */
+/* Opens the layers from the top down. A layer that comes again below adds nothing, and overlayfs
+ * refuses the same directory twice. Nothing below an opaque root is seen; overlayfs ignores that
+ * mark, so the stack ends there. */
 static err *open_stack(layers *l, const uint8_t (*diff_ids)[32], size_t n, image_def *d, stack *s)
 {
     size_t paths = 0;
@@ -176,7 +177,7 @@ static err *open_stack(layers *l, const uint8_t (*diff_ids)[32], size_t n, image
     return NULL;
 }
 
-/* Builds the fix layer aside and puts it in place; none if it would be empty. */
+/* Builds the fix layer aside and puts it in place. Makes none if it would be empty. */
 static err *make_fix(layers *l, const hex *image, const stack *s, bool *ret_fix)
 {
     char suffix[9];
@@ -205,7 +206,8 @@ static err *make_fix(layers *l, const hex *image, const stack *s, bool *ret_fix)
     return e;
 }
 
-/* One syncfs for all layers of the image: from here on the image's name stands for whole layers. */
+/* Makes all layers of the image durable with one syncfs: from here on the image's name stands for
+ * whole layers. */
 static err *make_durable(layers *l)
 {
     if (syncfs(l->dir))
@@ -215,7 +217,8 @@ static err *make_durable(layers *l)
                : NULL;
 }
 
-/* True if it is known already, also when it was forgotten but still in use. */
+/* Returns true if the image is known. An image that was forgotten but is still in use becomes known
+ * again. */
 static bool is_defined(layers *l, const hex *image)
 {
     LOCK_SCOPE(&l->lock);

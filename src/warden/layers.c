@@ -90,7 +90,7 @@ static void read_boot(layers *l)
     err_free(e);
 }
 
-/* Adds the layers that the images of a directory name. */
+/* Adds to named the layers that the images of a directory name. */
 static err *mark_images(int dir, map *named)
 {
     CLEANUP(freep) hex *image = NULL;
@@ -126,7 +126,8 @@ static void set_pending(layers *l, const hex *id)
     w->since_ns = now_mono_ns();
 }
 
-/* A layer without an image was never synced: kept if the machine has run since it was made. */
+/* Removes layers that may be torn. A layer without an image was never synced: it is kept only if
+ * the machine has run since it was made. */
 static err *drop_torn(layers *l)
 {
     CLEANUP(map_done) map named = {0};
@@ -147,8 +148,8 @@ static err *drop_torn(layers *l)
     return NULL;
 }
 
-/* What a kill left of an image that was never defined: its fix layer, its definition half written.
- */
+/* Removes what a kill left of an image that was never defined: its fix layer, its half-written
+ * definition. */
 static err *drop_half_images(layers *l)
 {
     CLEANUP(strv_freep) char **half = NULL;
@@ -193,7 +194,8 @@ err *layers_open(const layers_options *o, layers **ret_layers)
 
 /* ---- unpacking ---- */
 
-/* True: it is here. False: it is the caller's to unpack, and marked so. */
+/* Returns true if the layer is here. Otherwise marks it busy: the caller must make it and call
+ * release_layer(). */
 static bool claim_layer(layers *l, const hex *id)
 {
     LOCK_SCOPE(&l->lock);
@@ -248,7 +250,7 @@ static err *unpack_into(layers *l, int dir, const uint8_t diff_id[32], const cha
 
     TRY(fs_dir(dir, "tree", 0755, &tree));
     FAULT_KILL("unpack.directory");
-    if (fchmod(tree, 0755)) /* whatever the umask was */
+    if (fchmod(tree, 0755)) /* whatever the umask is */
         return err_sys(ERR_INTERNAL, errno, "cannot prepare a layer");
     TRY(unpacking_run(&(unpack_job){.program = l->unpack,
                                     .timeout_ms = l->timeout_ms,
@@ -355,7 +357,7 @@ static err *copy_new(layers *l, const hex *id, const layers_copying *how, layers
     if (!e)
         e = copy_into(l, dir, id, how, ret_what);
     err *unwanted = how->copied(how->arg);
-    if (unwanted) { /* it says more: of a tree that goes away something is missing */
+    if (unwanted) { /* it says more: the tree was going away during the copy */
         err_free(e);
         e = unwanted;
     }
@@ -468,7 +470,7 @@ static void forget_images(layers *l, const uint8_t (*forget)[32], size_t n)
     }
 }
 
-/* The images whose layers must stay although they may be forgotten. */
+/* Collects the images whose layers must stay although they may be forgotten. */
 static void images_in_use(layers *l, const uint8_t (*in_use)[32], size_t n, map *ret_set)
 {
     map_iter it = {0};
@@ -479,12 +481,12 @@ static void images_in_use(layers *l, const uint8_t (*in_use)[32], size_t n, map 
         map_put(ret_set, it.entry->key, it.entry->len, l);
 }
 
-/* Moves a doomed thing out of sight; the slow part is done without the lock. */
+/* Moves a doomed entry out of sight; the slow part is done without the lock. Lock held. */
 static void doom(layers *l, int dir, const char *kind, const hex *id)
 {
     char suffix[9];
 
-    id_random(suffix, 8); /* one of the same name may still be going */
+    id_random(suffix, 8); /* an earlier one of the same name may not be removed yet */
     CLEANUP(freep) char *tmp = str_printf("gone.%s.%s.%s", kind, id->text, suffix);
 
     if (renameat(dir, id->text, l->tmp_dir, tmp) && errno != ENOENT)
@@ -568,7 +570,7 @@ static bool sweep_begin(layers *l)
     return !l->sweep_again;
 }
 
-/* False: more came meanwhile. */
+/* Ends a sweep. Returns false if more came meanwhile. */
 static bool sweep_end(layers *l, bool failed)
 {
     LOCK_SCOPE(&l->lock);
@@ -578,7 +580,8 @@ static bool sweep_end(layers *l, bool failed)
     return !l->sweeping;
 }
 
-/* By one at a time, who also does what others add, and with no lock: nobody waits for the disk. */
+/* Removes doomed entries. One thread at a time does it, also for entries that others add, and
+ * without a lock, so that no thread waits for the disk. */
 static err *remove_doomed(layers *l)
 {
     err *e;
@@ -591,7 +594,7 @@ static err *remove_doomed(layers *l)
     return e;
 }
 
-/* What goes is out of sight then. */
+/* Chooses the entries to be removed and moves them out of sight. */
 static err *choose(layers *l, const uint8_t (*forget)[32], size_t nforget,
                    const uint8_t (*in_use)[32], size_t nuse, bool unclaimed, layers_pruned *what)
 {

@@ -1,4 +1,4 @@
-/* bothy-warden: options, start-up in order, the end. */
+/* bothy-warden: parses options, starts up in order, and ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
@@ -43,7 +43,7 @@
 #define UNPACK_MEMORY  (UINT64_C(2) << 30) /* of all unpackers together, with what they cache */
 #define UNPACK_PIDS    64
 #define NESTED_MAX     4096
-#define RATE_MIN       (UINT64_C(64) << 10) /* less, and a sandbox does not even start */
+#define RATE_MIN       (UINT64_C(64) << 10) /* with less a sandbox does not even start */
 #define RATE_MAX       (UINT64_C(1) << 40)
 
 static const char USAGE[] =
@@ -151,8 +151,7 @@ static bool level(const char *text, enum log_level *ret)
     return false;
 }
 
-/* Absolute, of harmless characters: it is printed into the bundle. */
-/* A second, in either direction: BYTES[:OPERATIONS]. */
+/* Parses BYTES[:OPERATIONS], a second, in either direction. */
 static bool rate(const char *text, cgroup_rate *ret)
 {
     CLEANUP(freep) char *bytes = xstrdup(text);
@@ -164,6 +163,7 @@ static bool rate(const char *text, cgroup_rate *ret)
            (!colon || (number(colon + 1, UINT32_MAX - 1, &ret->operations) && ret->operations));
 }
 
+/* Accepts an absolute path of harmless characters: it is printed into the bundle. */
 static bool cgroup_path(const char *text, const char **ret)
 {
     static const char PLAIN[] =
@@ -175,7 +175,7 @@ static bool cgroup_path(const char *text, const char **ret)
            strspn(text, PLAIN) == len && !strstr(text, "..") && !strstr(text, "//");
 }
 
-/* Who may speak to us, by name: as a unit has it. */
+/* Looks up by name the user that may connect, as a systemd unit gives it. */
 static bool user(const char *name, warden_options *o)
 {
     const struct passwd *p = getpwnam(name); /* NOLINT(concurrency-mt-unsafe): one thread yet */
@@ -278,8 +278,8 @@ static err *open_state(warden *w)
     return fs_dir(w->state_fd, "uppers", 0700, &w->uppers_fd);
 }
 
-/* Layers and uppers hold set-uid files of strangers, on the disk with the id 0: nobody else of the
- * host may come near them. */
+/* Refuses a state directory that other users can enter. Layers and uppers hold set-uid files of
+ * strangers, on the disk with the id 0: no other user of the host may come near them. */
 static err *check_closed(int fd, const char *path)
 {
     struct stat st;
@@ -292,7 +292,8 @@ static err *check_closed(int fd, const char *path)
     return NULL;
 }
 
-/* Slots can be ended on a disk that cannot be written; nothing else can. */
+/* Locks a directory. On a disk that cannot be written this is possible only to end slots
+ * (to_end). */
 static err *lock_of(const warden *w, int dirfd, bool to_end, int *ret_fd)
 {
     err *e = err_wrap(fs_lock_patient(dirfd, "lock", ret_fd), "%s", w->o.state);
@@ -303,7 +304,8 @@ static err *lock_of(const warden *w, int dirfd, bool to_end, int *ret_fd)
     return err_wrap(fs_lock_there(dirfd, "lock", ret_fd), "%s", w->o.state);
 }
 
-/* Resolved once: afterwards the path means the same in every namespace of ours. */
+/* Locks the state directory and resolves its path once: afterwards the path means the same in every
+ * namespace of the warden. */
 static err *lock_state(warden *w, bool to_end)
 {
     CLEANUP(closep) int fd = -1;
@@ -330,14 +332,15 @@ static void init_table(warden *w)
     cond_init(&w->trash);
     w->nslots = w->o.max + NUMBERS_HEADROOM;
     if (w->nslots < SLOTS_MAX / 4)
-        w->nslots = SLOTS_MAX / 4; /* what a warden with a larger limit left behind */
+        w->nslots = SLOTS_MAX / 4; /* room for slots of an earlier warden with a larger limit */
     w->slots = xcalloc(w->nslots, sizeof(slot *));
     w->free_numbers = xcalloc(w->nslots, sizeof *w->free_numbers);
     pool_init(&w->pool, w->o.low, w->o.high, w->o.max, now_mono_ns());
     w->memory_total = sysinfo(&si) ? 0 : (uint64_t)si.totalram * si.mem_unit;
 }
 
-/* seccomp.bpf beside seccomp.json. Without it slots have the same wall and take longer to make. */
+/* Returns the path of seccomp.bpf beside seccomp.json. Without it slots have the same wall and take
+ * longer to make. */
 static char *filter_path(const char *profile)
 {
     const char *slash = strrchr(profile, '/'), *dot = strrchr(slash ? slash : profile, '.');
@@ -345,7 +348,8 @@ static char *filter_path(const char *profile)
     return str_printf("%.*s.bpf", dot ? (int)(dot - profile) : (int)strlen(profile), profile);
 }
 
-/* An edited profile is the wall that is wanted: a program of another one must not win over it. */
+/* Reads the compiled filter, if it is this profile's. An edited profile is the wall that is wanted:
+ * a program of another profile must not win over it. */
 static err *read_filter(warden *w, size_t profile_len)
 {
     CLEANUP(freep) char *path = filter_path(w->o.seccomp);
@@ -387,7 +391,7 @@ static err *open_dirs(warden *w)
     return NULL;
 }
 
-/* Our own mount namespace, and the directories as they are seen in it. */
+/* Enters a mount namespace of the warden's own and opens the directories as they are seen in it. */
 static err *move_in(warden *w)
 {
     TRY(lock_state(w, false));
@@ -395,7 +399,8 @@ static err *move_in(warden *w)
     TRY(cgroup_rate_open(&w->cg, w->o.state, &w->o.rate));
     TRY(read_profile(w));
     TRY(place_enter(w));
-    /* Only now: what is opened in another mount namespace cannot be cloned in ours. */
+    /* Only now: a directory that was opened in another mount namespace cannot be cloned in this
+     * one. */
     TRY(open_dirs(w));
     TRY(check_closed(w->state_fd, w->o.state));
     TRY(open_state(w));
@@ -405,7 +410,7 @@ static err *move_in(warden *w)
 
 static err *start(warden *w)
 {
-    static int unpack_join[CG_HELPERS_JOIN]; /* for life */
+    static int unpack_join[CG_HELPERS_JOIN]; /* open for life */
 
     TRY(privs_close_memory());
     TRY(host_raise_nofile(w->o.max, w->o.high)); /* before anything is touched */
@@ -415,7 +420,7 @@ static err *start(warden *w)
         host_raise_sysctls(w->o.max);
     w->threads = host_threads_max();
     bundle_look_at_host();
-    TRY(network_start(w)); /* a child has no more than its parent had */
+    TRY(network_start(w)); /* first: a child gets no more than its parent has */
     TRY(privs_drop_caps());
     TRY(privs_filter_all());
     TRY(cgroup_helpers(&w->cg, UNPACK_MEMORY, UNPACK_PIDS, unpack_join));
@@ -449,7 +454,7 @@ static err *run(warden *w)
     return conn_serve(w);
 }
 
-/* Everything that is or was a slot goes; images stay. */
+/* Destroys everything that is or was a slot. Images stay. */
 static err *destroy_all(warden *w)
 {
     TRY(lock_state(w, true));

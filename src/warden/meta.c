@@ -16,7 +16,7 @@ static err *bad(const char *why)
     return err_sys(ERR_INTERNAL, EPROTO, "the unpacker's report is not usable: %s", why);
 }
 
-/* Relative, no empty, "." or ".." component. */
+/* Returns true for a relative path without an empty, "." or ".." component. */
 static bool is_normal(const char *path)
 {
     if (strlen(path) > PATH_LEN)

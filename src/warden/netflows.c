@@ -12,15 +12,15 @@
 #include "base/cleanup.h"
 #include "warden/netlink.h"
 
-/* CTA_FILTER, from 5.8 on; older headers do not have it. A kernel that does not know it tells all
- * connections, and `is_wanted` sees to it. */
+/* CTA_FILTER, from 5.8 on; older headers do not have it. A kernel that does not know it returns all
+ * connections, and is_wanted() leaves out the others. */
 #define FILTER       25
 #define FILTER_ORIG  1
 #define FILTER_REPLY 2
 #define BY_SOURCE    1u
 #define TUPLE_MAX    120 /* that of ICMP, the longest, takes 64 */
 
-typedef struct flow { /* who began it, as the kernel said it */
+typedef struct flow { /* the direction that began it, as the kernel gave it */
     uint16_t n;
     bool zoned;
     uint16_t zone;
@@ -29,7 +29,7 @@ typedef struct flow { /* who began it, as the kernel said it */
 
 typedef struct search {
     const net_plan *plan;
-    const uint8_t *kept; /* by slot; NULL: those of `only` are wanted */
+    const uint8_t *kept; /* by slot; NULL: connections of `only` are wanted */
     uint32_t only;
     buf found; /* flow */
     int failure;
@@ -117,10 +117,11 @@ static int forget(int fd, const flow *f)
     if (f->zoned)
         nl_put(&b, CTA_ZONE, &f->zone, sizeof f->zone);
     int r = nl_send(fd, &b);
-    return r == -ENOENT ? 0 : r; /* its time was over */
+    return r == -ENOENT ? 0 : r; /* it has timed out meanwhile */
 }
 
-/* All are found before the first goes: a search on the same socket is under way until then. */
+/* Finds all connections before it forgets the first: until then a search is under way on the same
+ * socket. */
 static int run(int fd, search *s)
 {
     nl_batch b = {0};

@@ -46,8 +46,8 @@ static int text_file(const char *name, const char *p, size_t n)
     return TAKE_FD(fd);
 }
 
-/* nft compiles the text and hands it to the kernel as one transaction. What it says is for people.
- */
+/* Runs nft, which compiles the text and hands it to the kernel as one transaction. Its output is
+ * for people. */
 static int run_nft(const buf *text, char *ret_said, size_t max)
 {
     CLEANUP(closep) int in = text_file("table", text->p, text->len);
@@ -82,7 +82,7 @@ static bool is_live(const helper *h, uint32_t n)
     return false;
 }
 
-/* Interfaces of slots that are gone or were never whole. */
+/* Deletes interfaces of slots that are gone or were never whole. */
 static void sweep(const helper *h)
 {
     struct if_nameindex *all = if_nameindex();
@@ -135,11 +135,12 @@ static int take_out(helper *h, uint32_t n)
 {
     int r = net_table_remove(h->filter, &h->plan, n, h->older[n]);
 
-    h->older[n] = r; /* what is left of it is seen to before the next one */
+    h->older[n] = r; /* its remains are removed before the next one is added */
     return r;
 }
 
-/* The walls before the way: there is no moment in which it could send and is not judged. */
+/* Adds the walls before the interfaces: there is no moment in which the sandbox could send without
+ * being judged. */
 static int add(helper *h, uint32_t n, int netns, struct net_answer *a)
 {
     if (netns < 0)
@@ -169,7 +170,7 @@ static void serve(helper *h, size_t got, int netns, struct net_answer *a)
         a->err = -EPROTO;
 }
 
-/* One packet into the request and what follows it. */
+/* Receives one packet: the request and the list behind it. */
 static ssize_t receive(helper *h, int *ret_fd)
 {
     static uint8_t b[sizeof h->in + sizeof h->live];

@@ -18,7 +18,7 @@ int nl_open(int protocol)
 
     if (fd < 0)
         return -errno;
-    setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof on); /* our own bytes are known */
+    setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, &on, sizeof on); /* no copy of the request */
     if (!bind(fd, (struct sockaddr *)&a, sizeof a) &&
         !setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait))
         return fd;
@@ -35,7 +35,7 @@ static void *add(nl_batch *b, const void *p, size_t n)
 {
     size_t room = NLMSG_ALIGN(n);
 
-    assert(b->len + room <= sizeof b->b); /* all sizes are our own */
+    assert(b->len + room <= sizeof b->b); /* all sizes are the warden's own */
     uint8_t *to = b->b + b->len;
     memset(to, 0, room);
     if (p)
@@ -44,7 +44,7 @@ static void *add(nl_batch *b, const void *p, size_t n)
     return to;
 }
 
-/* The message and everything that is open ends here. */
+/* Ends the message, and everything that is open in it, at the present length. */
 static void close_message(nl_batch *b)
 {
     ((struct nlmsghdr *)(b->b + b->at))->nlmsg_len = (uint32_t)(b->len - b->at);
@@ -152,7 +152,7 @@ static void take(answers *to, const struct nlmsghdr *h)
         to->left--;
 }
 
-/* Otherwise it answers a batch before, whose time was over. */
+/* Returns false if the message answers an earlier batch that timed out. */
 static bool is_ours(const answers *to, const struct nlmsghdr *h)
 {
     return h->nlmsg_seq - to->first <= to->last - to->first;

@@ -45,8 +45,9 @@ static void put_up(nl_batch *b, int index)
     nl_begin(b, RTM_NEWLINK, 0, &i, sizeof i);
 }
 
-/* to 0: everything. via 0: directly. The interface has no address: the kernel looks for a source
- * on all others in the order in which they came, and ends at the host's own if that has one. */
+/* Adds a route. to 0: everything. via 0: directly. The interface has no address: the kernel looks
+ * for a source on all others in the order in which they came, and ends at the host's own if that
+ * has one. */
 static void put_route(nl_batch *b, int index, uint32_t to, uint32_t via)
 {
     const struct rtmsg m = {.rtm_family = AF_INET,
@@ -64,7 +65,8 @@ static void put_route(nl_batch *b, int index, uint32_t to, uint32_t via)
     nl_put_u32(b, RTA_OIF, (uint32_t)index);
 }
 
-/* Permanent: the kernel's table of neighbours is everybody's, and these do not count in it. */
+/* Adds a permanent neighbour: all share the kernel's table of neighbours, and permanent ones do not
+ * count in it. */
 static void put_neighbour(nl_batch *b, int index, uint32_t address, const uint8_t mac[6])
 {
     const struct ndmsg m = {

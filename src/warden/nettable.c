@@ -15,7 +15,7 @@
 #include "warden/netflows.h"
 #include "warden/netlink.h"
 
-#define CONNECTIONS "1024" /* of one sandbox at a time: the host's table of them is everybody's */
+#define CONNECTIONS "1024" /* of one sandbox at a time: all share the host's table of connections */
 
 void net_name(const net_plan *p, uint32_t n, char ret_name[NET_NAME_MAX])
 {
@@ -46,7 +46,7 @@ static void address(buf *out, uint32_t a)
     buf_printf(out, "%u.%u.%u.%u", a >> 24, a >> 16 & 255, a >> 8 & 255, a & 255);
 }
 
-/* nft has no empty list of elements. */
+/* Begins a list of elements. nft has no empty one. */
 static void begin_elements(buf *out, size_t n)
 {
     buf_str(out, n ? " elements = {" : "");
@@ -84,15 +84,16 @@ static void sandboxes(const net_plan *p, const uint32_t *live, size_t n, buf *ou
     buf_str(out, n ? " }; }\n" : " }\n");
 }
 
-/* What no sandbox reaches, whatever the host's routes say. 64:ff9b::/96 and other ways of writing
- * these in IPv6 need no row: there is no IPv6. */
+/* Addresses that no sandbox reaches, whatever the host's routes say. 64:ff9b::/96 and other ways of
+ * writing these in IPv6 need no row: there is no IPv6. */
 static const char NEVER[] =
     "  set never { type ipv4_addr; flags interval; elements = {\n"
     "    0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16,\n"
     "    172.16.0.0/12, 192.0.0.0/24, 192.88.99.0/24, 192.168.0.0/16,\n"
     "    198.18.0.0/15, 224.0.0.0/3 }; }\n";
 
-/* In this order: who it says it is; the one exception; where it must not go; what it may send. */
+/* A packet is judged in this order: its source; the one exception, for resolvers; forbidden
+ * destinations; allowed protocols. */
 static const char JUDGE[] =
     "  chain refuse {\n"
     "    iifname @refused drop\n"
@@ -135,7 +136,8 @@ void net_table_text(const net_plan *p, const uint32_t *live, size_t n, buf *out)
                "  chain arrives { type filter hook prerouting priority -150; policy accept;\n"
                "    iifname \"by%s-*\" goto judge\n  }\n",
                p->tag);
-    /* Nobody opens a connection to a sandbox: not the world, not a neighbour, not the host. */
+    /* No connection to a sandbox can be opened: not from the world, not from a neighbour, not from
+     * the host. */
     buf_printf(out,
                "  chain toward {\n"
                "    ct state established accept\n"
@@ -226,7 +228,8 @@ int net_table_add(int fd, const net_plan *p, uint32_t n)
     int r = nl_send(fd, &b);
     if (r != -EEXIST)
         return r;
-    /* Of one before it whose end nobody could tell the table: its count is not ours. */
+    /* The elements are of a sandbox before it, whose removal did not reach the table: its count
+     * must go. */
     r = net_table_remove(fd, p, n, true);
     if (r)
         return r;
@@ -236,7 +239,7 @@ int net_table_add(int fd, const net_plan *p, uint32_t n)
     return nl_send(fd, &b);
 }
 
-/* The connections' own. -ENOENT: none is left that is not over. */
+/* Removes the sandbox's count of connections. Returns -ENOENT if no connection of it is alive. */
 static int remove_count(int fd, const net_plan *p, uint32_t n)
 {
     const keys k = keys_of(p, n);
@@ -264,7 +267,8 @@ int net_table_remove(int fd, const net_plan *p, uint32_t n, bool older)
     return r ? r : forgotten;
 }
 
-/* list > element > expression (the set has one, a counter) > data > packets */
+/* Finds the number of packets: list > element > expression (the set has one, a counter) > data >
+ * packets. */
 static const void *dig(const void *p, size_t *n)
 {
     static const uint16_t PATH[] = {NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_LIST_ELEM, NFTA_SET_ELEM_EXPR,

@@ -32,8 +32,8 @@
 #include "warden/walls.h"
 #include "warden/warden.h"
 
-#define ANSWER_S 30   /* the helper's; loading a large table takes seconds */
-#define TRY_MS   2000 /* until what was sent from inside has been counted */
+#define ANSWER_S 30   /* for the helper's answer; loading a large table takes seconds */
+#define TRY_MS   2000 /* until packets sent from inside have been counted */
 #define DISCARD  9
 #define DNS      53
 
@@ -41,7 +41,7 @@ struct network {
     net_plan plan;
     pthread_mutex_t lock; /* of the two sockets: one question at a time */
     int helper;           /* -1: none */
-    int route;            /* the host's; only asks */
+    int route;            /* on the host's side; for queries only */
     atomic_bool offered;
 };
 
@@ -69,7 +69,7 @@ bool network_parse_subnet(const char *text, net_plan *ret_plan)
            !(ret_plan->subnet & ((1u << (32 - NET_PREFIX)) - 1));
 }
 
-/* One of the host's own loopback could not be reached from a sandbox. */
+/* Refuses an address of the loopback: a sandbox could not reach the host's. */
 bool network_parse_resolver(const char *text, net_plan *ret_plan)
 {
     uint32_t a;
@@ -96,7 +96,8 @@ void network_resolv_conf(const warden *w, char *ret_text, size_t max)
 
 /* ---- the helper ---- */
 
-/* A new warden starts another; this one cannot be sure what was half done. */
+/* Gives the helper up. A new warden starts another one; this one cannot be sure what was half
+ * done. */
 static int lose(struct network *net, int r)
 {
     if (atomic_exchange(&net->offered, false))
@@ -176,7 +177,8 @@ static err *forward(bool raise)
                       "Set the sysctl net.ipv4.ip_forward to 1, or leave --network out.");
 }
 
-/* Five characters that are the state directory's, so that two nodes of a host do not meet. */
+/* Makes five characters from the state directory's path, so that two nodes of a host do not
+ * collide. */
 static void make_tag(const char *state, char ret_tag[NET_TAG_LEN + 1])
 {
     static const char DIGITS[] = "0123456789abcdefghijklmnopqrstuvwxyz";
@@ -211,7 +213,7 @@ err *network_start(warden *w)
     return start_helper(w->network);
 }
 
-/* With those alone that are claimed and whole; everything else is on its way out. */
+/* Lists the slots with a network that are claimed and whole; all others are on their way out. */
 static uint32_t list_live(warden *w, uint32_t *ret_live)
 {
     LOCK_SCOPE(&w->lock);
@@ -297,7 +299,8 @@ err *network_socket(const warden *w, const slot *s, int domain, int type, int pr
     return NULL;
 }
 
-/* Never by its own number: EEXIST and ENOENT of a claim are said of the sandbox and its image. */
+/* Makes an error with EIO instead of the step's own number: EEXIST and ENOENT of a claim stand for
+ * the sandbox and its image. */
 static err *broken(const char *step, int r)
 {
     return err_because(err_sys(ERR_CREATE_FAILED, EIO, "%s", step), "%s%s", strerrordesc_np(-r),
@@ -305,7 +308,8 @@ static err *broken(const char *step, int r)
                                     : "");
 }
 
-/* The namespace is pid 1's if that still lives: a number of its own would not be taken again. */
+/* Opens the network namespace of pid 1. If pid 1 lives afterwards, it is pid 1's: its number was
+ * not reused. */
 static err *namespace_of(const warden *w, const slot *s, int *ret_fd)
 {
     char name[32];
@@ -340,7 +344,7 @@ static bool send_to(int fd, uint32_t address, uint16_t port)
     return sendto(fd, "", 1, MSG_DONTWAIT, (const struct sockaddr *)&to, sizeof to) == 1;
 }
 
-/* An address that the host has at this moment, if it has a way out at all. */
+/* Returns an address that the host has at this moment, or 0 if it has no way out at all. */
 static uint32_t host_address(void)
 {
     const struct sockaddr_in far = {
@@ -355,7 +359,8 @@ static uint32_t host_address(void)
     return ntohl(own.sin_addr.s_addr);
 }
 
-/* One of each kind that must not pass. Returns how many were sent; 0: not all could be. */
+/* Sends one packet of each kind that must not pass. Returns how many were sent, or 0 if not all
+ * could be. */
 static uint64_t send_forbidden(const warden *w, const slot *s, int fd)
 {
     const struct {
@@ -368,8 +373,8 @@ static uint64_t send_forbidden(const warden *w, const slot *s, int fd)
         {0xc0a80001, DISCARD},                               /* 192.168.0.1 */
         {0x64400001, DISCARD},                               /* 100.64.0.1 */
         {net_address(&w->network->plan, s->n ^ 1), DISCARD}, /* a neighbour */
-        {0xc6336435, DNS},                                   /* somebody else's resolver */
-        {0xe0000001, DISCARD},                               /* everybody */
+        {0xc6336435, DNS},                                   /* not its own resolver */
+        {0xe0000001, DISCARD},                               /* multicast: all hosts */
         {host_address(), DISCARD},
     };
     uint64_t sent = 0;
@@ -389,8 +394,8 @@ static err *failed(const char *what)
     return err_because(walls_failed(WALL_BIT(EGRESS), WALLS_AT_CLAIM, "inside"), "%s", what);
 }
 
-/* From inside, what must not pass is sent. That it did not come anywhere would prove little, it
- * might only have lost its way: the table must have counted each as refused, for this sandbox. */
+/* Sends forbidden packets from inside. That none arrived would prove little, as they might only
+ * have lost their way: the table must have counted each as refused, for this sandbox. */
 static err *try_walls(const warden *w, const slot *s, int fd)
 {
     uint64_t end = now_mono_ns() + TRY_MS * NS_PER_MS, sent = send_forbidden(w, s, fd), refused = 0;

@@ -38,11 +38,11 @@
 
 #define OPS_WORKERS     2
 #define FREEZE_WORKERS  2 /* a queue each; one that resists is put back */
-#define LIMITS_WORKERS  4 /* of their own, as less memory is had back from files first */
-#define FATE_WORKERS    2 /* of their own, as one waits for a pid 1 that is on its way out */
-#define LOOK_WORKERS    2 /* of their own, as usage is read of every process on cgroup v1 */
+#define LIMITS_WORKERS  4 /* separate, as a lower limit first takes memory back from files */
+#define FATE_WORKERS    2 /* separate, as a request waits for a pid 1 that is ending */
+#define LOOK_WORKERS    2 /* separate, as usage is read of every process on cgroup v1 */
 #define LAYERS_WORKERS  2
-#define COPY_WORKERS    2 /* of their own, as a snapshot takes as long as its files do */
+#define COPY_WORKERS    2 /* separate, as a snapshot takes as long as its files do */
 #define UNPACK_WORKERS  9 /* bothyd has as many layers under way; most of the time they wait */
 #define LIST_PAGE       1000u
 #define LIMITS_AGAIN_NS (10 * NS_PER_MS)
@@ -56,7 +56,7 @@ static err *no_sandbox(const char *id)
     return err_kind(err_sys(ERR_NOT_FOUND, ENOENT, "no sandbox %s", id), "sandbox");
 }
 
-/* A reference to a claimed slot. */
+/* Finds a claimed slot and returns a reference to it. */
 static err *hold(warden *w, const struct wp_id *id, slot **ret_slot)
 {
     LOCK_SCOPE(&w->lock);
@@ -110,11 +110,12 @@ static void op_attach(warden *w, job *j)
 
     if (s) {
         /* Pid 1 may be frozen: nothing is read, the connection waits in its backlog. When that is
-         * full (connections of daemons that died), EAGAIN: we never wait for a sandbox. */
+         * full (connections of bothyd processes that died), connecting fails with EAGAIN: the
+         * warden never waits for a sandbox. */
         e = sock_connect(s->dirfd, "spine", SOCK_SEQPACKET | SOCK_NONBLOCK, &fd);
         release(w, s);
     }
-    if (!e && fcntl(fd, F_SETFL, 0)) /* only the connecting was not to wait */
+    if (!e && fcntl(fd, F_SETFL, 0)) /* only connecting must not block */
         e = err_sys(ERR_INTERNAL, errno, "cannot prepare the connection");
     if (e)
         job_end(j, e);
@@ -138,7 +139,7 @@ static void op_destroy(warden *w, job *j)
     pthread_mutex_unlock(&w->lock);
     if (waiting)
         claim_job_end(waiting, err_sys(ERR_CONFLICT, ECANCELED, "the sandbox was destroyed"));
-    job_end(j, NULL); /* one that does not exist is destroyed, too */
+    job_end(j, NULL); /* a sandbox that does not exist counts as destroyed */
 }
 
 static uint32_t flags_of(const slot *s)
@@ -171,7 +172,8 @@ static void op_list(warden *w, job *j)
     job_answer(j, &l, sizeof l, box, l.n * sizeof *box, -1);
 }
 
-/* Of the sandbox it names. The slot is held, not locked: what is read may take a while. */
+/* Fills the usage of the sandbox that u names. The slot is held, not locked: reading may take a
+ * while. */
 static void fill_usage(warden *w, struct wp_usage *u)
 {
     slot *s = NULL;
@@ -208,7 +210,7 @@ static void op_stats(warden *w, job *j)
         fill_usage(w, &u);
         memcpy(all + (size_t)i * size, &u, size);
     }
-    st.size = st.size ? size : 0; /* who did not say a size does not know the field */
+    st.size = st.size ? size : 0; /* a peer that gave no size does not know the field */
     job_answer(j, &st, sizeof st, all, (size_t)st.n * size, -1);
 }
 
@@ -220,8 +222,8 @@ static void op_metrics(warden *w, job *j)
     job_answer(j, text.p, text.len, NULL, 0, -1);
 }
 
-/* Always the same one for a sandbox, whose steps come one after the other: its id is random to the
- * end. */
+/* Returns the queue for a sandbox's FREEZEs and THAWs. It is always the same one, so that their
+ * steps come one after the other. The id is random up to its last character. */
 static queue *freezes_of(const job *j)
 {
     return freezes + (unsigned char)j->body[SANDBOX_ID_LEN - 1] % FREEZE_WORKERS;
@@ -244,7 +246,7 @@ static void op_freeze(warden *w, job *j)
         job_end(j, e);
 }
 
-/* With the lock: higher limits are admitted like a sandbox that comes with them. */
+/* Admits higher limits like a sandbox that comes with them. Lock held. */
 static err *admit_limit(warden *w, slot *s, const struct wp_limits *l)
 {
     const admit_ask ask = {.memory = l->memory ? l->memory : s->limits.memory,
@@ -260,7 +262,8 @@ static err *admit_limit(warden *w, slot *s, const struct wp_limits *l)
     return NULL;
 }
 
-/* With the lock; one that is being destroyed has left the sums. A limit of 0 stays as it is. */
+/* Updates the sums of limits. A limit of 0 stays as it is. A slot that is being destroyed has left
+ * the sums. Lock held. */
 static void account_limits(warden *w, slot *s, const struct wp_limits *l)
 {
     if (s->state != SLOT_CLAIMED)
@@ -272,14 +275,14 @@ static void account_limits(warden *w, slot *s, const struct wp_limits *l)
     pthread_cond_signal(&w->claims);
 }
 
-/* The larger of what it has and what it is to have. */
+/* Returns the larger of the limits that it has and is to have. */
 static struct wp_limits higher_of(const struct wp_limits *a, const struct wp_limits *b)
 {
     return (struct wp_limits){.memory = a->memory > b->memory ? a->memory : b->memory,
                               .pids = a->pids > b->pids ? a->pids : b->pids};
 }
 
-/* A kernel of cgroup v2 would kill to get there. */
+/* Refuses less memory than is in use: a kernel of cgroup v2 would kill to get there. */
 static err *check_held(const warden *w, const slot *s, uint64_t memory)
 {
     uint64_t held = memory && memory < s->limits.memory ? cgroup_memory_held(&w->cg, s->n) : 0;
@@ -289,7 +292,8 @@ static err *check_held(const warden *w, const slot *s, uint64_t memory)
     return err_sys(ERR_CONFLICT, ENOMEM, "%" PRIu64 " bytes are in use", held);
 }
 
-/* If memory cannot be had back after all, it is as before. */
+/* Sets the limits of the cgroup and reads them back. If memory cannot be taken back after all,
+ * restores the limit before. */
 static err *limit_cgroup(const warden *w, const slot *s, uint64_t before, const struct wp_limits *l)
 {
     static const struct wp_limits NONE;
@@ -305,7 +309,7 @@ static err *limit_cgroup(const warden *w, const slot *s, uint64_t before, const 
     return e;
 }
 
-/* Set, and read back. What it sees follows what it has. */
+/* Sets the limits and reads them back. The sandbox is then shown the new ones. */
 static err *apply_limits(warden *w, slot *s, uint64_t before, const struct wp_limits *l)
 {
     TRY(check_held(w, s, l->memory));
@@ -317,7 +321,8 @@ static err *apply_limits(warden *w, slot *s, uint64_t before, const struct wp_li
     return l->memory ? view_show_memory(w, s) : NULL;
 }
 
-/* False: a LIMITS of it is under way. What is counted is what the last one has set. */
+/* Begins a LIMITS. Returns false if another one of the slot is under way: the sums must have what
+ * was set last. */
 static bool limiting_begin(warden *w, slot *s)
 {
     LOCK_SCOPE(&w->lock);
@@ -327,7 +332,7 @@ static bool limiting_begin(warden *w, slot *s)
     return mine;
 }
 
-/* Counted before it is set, so that no other is promised the same. */
+/* Counts the limits before setting them, so that no other sandbox is promised the same. */
 static err *set_limits(warden *w, slot *s, const struct wp_limits *l)
 {
     pthread_mutex_lock(&w->lock);
@@ -371,8 +376,8 @@ static void op_limits(warden *w, job *j)
         queue_later(&limits, j, now_mono_ns() + LIMITS_AGAIN_NS);
 }
 
-/* How pid 1 is, or how it ended as far as the kernel tells. Its cgroup is there until it is
- * destroyed. */
+/* Reports whether pid 1 lives, or how it ended as far as the kernel tells. The cgroup exists until
+ * the slot is destroyed. */
 static void op_fate(warden *w, job *j)
 {
     struct wp_fate_of ask;
@@ -399,7 +404,8 @@ static void op_fate(warden *w, job *j)
     job_answer(j, &f, sizeof f, NULL, 0, -1);
 }
 
-/* Made in the slot's network namespace, dual-stack: connect it to ::ffff:127.0.0.1, then ::1. */
+/* Makes a socket in the slot's network namespace, dual-stack: connect it to ::ffff:127.0.0.1, then
+ * ::1. */
 static err *socket_in(const warden *w, const slot *s, int *ret_fd)
 {
     int off = 0;
@@ -466,7 +472,7 @@ static void op_image(warden *w, job *j)
                             i.n));
 }
 
-/* Image digests of all claimed slots; malloc'ed. */
+/* Returns the image digests of all claimed slots; malloc'ed. */
 static uint8_t (*images_in_use(warden *w, size_t *ret_n))[32]
 {
     LOCK_SCOPE(&w->lock);
@@ -518,11 +524,11 @@ static enum pool_why why_of(const warden *w, enum pool_why plan)
                                              : plan;
 }
 
-/* With the lock. */
+/* Reports the state of the pool. Lock held. */
 static struct wp_pool pool_state(warden *w, uint64_t now)
 {
     const pool_level l = refill_level(w);
-    pool copy = w->pool; /* asking changes nothing */
+    pool copy = w->pool; /* asking must not change the pool */
     const claim_job *oldest = w->fifo.head;
     struct wp_pool p = {
         .low = w->pool.low,
@@ -634,7 +640,7 @@ static void op_snapshot(warden *w, job *j)
         e = snapshot_take(w, s, j, &ask, &a);
         release(w, s);
     } else if (e->errnum == ENOENT) {
-        e->errnum = ESRCH; /* a file of a copy may be missing, too */
+        e->errnum = ESRCH; /* a missing file of a copy is ENOENT, too */
     }
     if (e)
         job_end(j, e);

@@ -18,7 +18,8 @@ bool pace_set(pid_t tid, enum pace p)
     return !setpriority(PRIO_PROCESS, (id_t)tid, p == PACE_LOW ? LOW_NICE : 0);
 }
 
-/* The kernel's list of a process's children: not always built in, then only itself is raised. */
+/* Raises a process's children, by the kernel's list of them. That is not always built in: then only
+ * the process itself is raised. */
 static void raise_children(int proc_fd, pid_t pid)
 {
     CLEANUP(buf_done) buf b = {0};

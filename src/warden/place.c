@@ -23,7 +23,7 @@ static bool below(const char *path, const char *dir)
     return path && !strncmp(path, dir, len) && (path[len] == '/' || !path[len]);
 }
 
-/* The first directory that hides nothing of ours. */
+/* Returns the first directory that hides no path of the warden, or NULL. */
 static const char *choose(const warden *w)
 {
     static const char *const CANDIDATES[] = {"/mnt", "/media", "/srv", "/opt", "/home"};
@@ -64,8 +64,8 @@ static err *make_dirs(int dirfd, const char *const *names)
     return NULL;
 }
 
-/* Mode 0111: an exec of what cannot be read ties pid 1's memory to our user namespace, so that no
- * capability inside the slot reaches it. */
+/* Copies init with mode 0111: executing a file that cannot be read ties pid 1's memory to the
+ * warden's user namespace, so that no capability inside the slot reaches it. */
 static err *copy_init(const warden *w, int place)
 {
     CLEANUP(closep) int from = open(w->o.init, O_RDONLY | O_CLOEXEC);
@@ -81,7 +81,7 @@ static err *copy_init(const warden *w, int place)
     return NULL;
 }
 
-/* As the shell would find it. */
+/* Finds the runtime as the shell would find it. */
 static err *find_runtime(const char *name, char **ret_path)
 {
     static const char *const DIRS[] = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin",
@@ -102,8 +102,9 @@ static err *find_runtime(const char *name, char **ret_path)
                       "Install crun, or name a runtime with --crun.");
 }
 
-/* On a mount that cannot be written. Elsewhere crun first makes such a mount of itself, so that no
- * container can write to it through /proc, and executes itself again: for every slot. */
+/* Binds the runtime on a mount that cannot be written. Otherwise crun first makes such a mount of
+ * itself, so that no container can write to it through /proc, and executes itself again: for every
+ * slot. */
 static err *bind_runtime(warden *w, int place)
 {
     CLEANUP(freep) char *from = NULL;

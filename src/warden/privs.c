@@ -14,8 +14,8 @@
 #include "base/filter.h"
 #include "base/log.h"
 
-/* Of a slot's own set, and what crun needs to make one: a slot that is left without a user
- * namespace could not be started. */
+/* Kept only where faults can be injected: the rest of a slot's own set, which crun needs to start a
+ * slot that is left without a user namespace. */
 #ifdef BOTHY_FAULTS
 #    define FOR_FAULTS CAP_KILL, CAP_MKNOD, CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_AUDIT_WRITE,
 #else
@@ -47,7 +47,8 @@ err *privs_drop_caps(void)
 {
     bool have[ARRAY_LEN(KEPT)];
 
-    /* A host may withhold some (SYS_RESOURCE in a container); what needs them says so itself. */
+    /* A host may withhold some (SYS_RESOURCE in a container); the code that needs one reports that
+     * itself. */
     if (capng_get_caps_process())
         return err_new(ERR_INTERNAL, "cannot read our own capabilities");
     for (size_t i = 0; i < ARRAY_LEN(KEPT); i++)
@@ -109,7 +110,8 @@ err *privs_filter_all(void)
 
     filter_foreign(&f); /* sandboxes may have such programs */
     filter_add(&f, SCMP_ACT_ERRNO(EPERM), DENIED, ARRAY_LEN(DENIED));
-    /* No new privileges would be inherited too, and sandboxes may be granted set-uid programs. */
+    /* no-new-privileges is not set: it would be inherited, too, and sandboxes may be granted
+     * set-uid programs. */
     return filter_load(&f, true);
 }
 
@@ -237,7 +239,7 @@ static const int NETWORK[] = {
     SCMP_SYS(exit),
     SCMP_SYS(exit_group),
 #ifdef BOTHY_FAULTS
-    SCMP_SYS(access), /* whether one is armed */
+    SCMP_SYS(access), /* to see whether a fault is armed */
     SCMP_SYS(faccessat),
     SCMP_SYS(faccessat2),
 #endif
@@ -258,7 +260,8 @@ err *privs_network(void)
     return filter_load(&f, false);
 }
 
-/* The C library asks for that number through a socket of one of these. */
+/* Allows sockets of two families: the C library asks for an interface's number through one of
+ * them. */
 void privs_network_loaded(void)
 {
     filter f = filter_new(SCMP_ACT_ERRNO(EPERM));

@@ -35,7 +35,7 @@ void queue_later(queue *q, job *j, uint64_t at_ns)
     pthread_cond_signal(&q->cond);
 }
 
-/* Where the one stands that comes first of those put back, NULL if there is none (lock held). */
+/* Returns the place of the earliest of the jobs put back, or NULL if there is none. Lock held. */
 static job **queue_earliest(queue *q)
 {
     job **best = NULL;
@@ -46,7 +46,7 @@ static job **queue_earliest(queue *q)
     return best;
 }
 
-/* Lock held. */
+/* Takes the first job. Lock held. */
 static job *queue_first(queue *q)
 {
     job *j = q->head;

@@ -26,7 +26,8 @@
 
 #define PROBE_LIMIT (1u << 20)
 
-/* By descriptor: no path to a block device is needed, which a container would not have. */
+/* Calls quotactl by descriptor: no path to a block device is needed, which a container would not
+ * have. */
 static int call(const warden *w, unsigned command, uint32_t project, struct fs_disk_quota *q)
 {
     return syscall(SYS_quotactl_fd, w->uppers_fd, QCMD(command, PRJQUOTA), project, q) ? -errno : 0;
@@ -53,7 +54,7 @@ static uint64_t files_for(uint64_t bytes)
     return bytes ? (files < FILES_MIN ? FILES_MIN : files) + FILES_OWN : 0;
 }
 
-/* Read back: it is a wall. */
+/* Sets the limit and reads it back: it is a wall. */
 err *quota_limit(const warden *w, uint32_t project, uint64_t bytes)
 {
     struct fs_disk_quota q = {0};
@@ -86,7 +87,7 @@ void quota_used(const warden *w, uint32_t project, uint64_t *ret_bytes, uint64_t
 void quota_forget(const warden *w, uint32_t project)
 {
     if (w->quota && project)
-        (void)set_limit(w, project, 0, 0); /* nobody is left to be limited */
+        (void)set_limit(w, project, 0, 0); /* nothing is left to be limited */
 }
 
 /* ---- projects ---- */
@@ -126,7 +127,7 @@ static bool is_free(const warden *w, uint32_t project)
     return r == -ENOENT || (!r && !q.d_bcount && !q.d_icount);
 }
 
-/* In turn: two refills never look at the same one. */
+/* Returns the next project to try, in turn: two refills never try the same one. */
 static uint32_t next_project(warden *w)
 {
     LOCK_SCOPE(&w->lock);
@@ -152,7 +153,7 @@ err *quota_take(warden *w, uint32_t *ret_project)
 
 /* ---- the probe ---- */
 
-/* True if a file cannot grow past the limit of its project. */
+/* Returns true if a file cannot grow past the limit of its project. */
 static bool holds(const warden *w, int dir)
 {
     err *e = quota_mark(dir, PROJECT_PROBED);

@@ -40,9 +40,9 @@
 
 /* ---- what a slot's user namespace may take of the kernel's shared pools ---- */
 
-/* The kernel counts these for each id, and a sandbox's root has 65,536 of them. So there are no
- * user namespaces unless the operator says so (--nested); all others are open only to the root of
- * one. (The claim's own mounts count as mount namespaces for a moment.) */
+/* The kernel counts these for each id, and a sandbox's root has 65,536 of them. So no user
+ * namespaces can be made unless the operator allows them (--nested); all other pools are open only
+ * to the root of one. (The claim's own mounts count as mount namespaces for a moment.) */
 static const struct {
     const char *name;
     const char *value; /* NULL: --nested */
@@ -55,7 +55,8 @@ static const struct {
     {"max_uts_namespaces", "64"},
 };
 
-/* Written and read again: the whole number, and nothing else. */
+/* Writes a value and reads it again. Returns true if the file has the whole number, and nothing
+ * else. */
 static bool takes(long fd, const char *value)
 {
     char have[16];
@@ -73,8 +74,8 @@ typedef struct cap_request {
     char nested[16];
 } cap_request;
 
-/* System calls alone: it runs in our memory and on our stack, as the child of posix_spawn does
- * until it executes something. */
+/* Writes the caps, in the child. It makes only system calls: it runs in the parent's memory and on
+ * its stack, as the child of posix_spawn does until it executes a program. */
 __attribute__((noinline)) static int cap_child(const cap_request *q)
 {
     long dir = syscall(SYS_openat, q->proc, "sys/user", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
@@ -93,8 +94,9 @@ __attribute__((noinline)) static int cap_child(const cap_request *q)
     return 0;
 }
 
-/* A process of its own: a thread cannot enter a user namespace. It executes nothing, which would
- * take as long as everything else of a slot but crun; so it cannot be had from posix_spawn. */
+/* Caps the kernel pools of the slot's user namespace, in a process of its own: a thread cannot
+ * enter a user namespace. The process executes nothing, which would take as long as everything else
+ * of a slot but crun; so posix_spawn cannot make it. */
 static err *cap_userns(const warden *w, const slot *s)
 {
     cap_request q = {.proc = w->proc_fd, .userns = s->userns};
@@ -103,7 +105,7 @@ static err *cap_userns(const warden *w, const slot *s)
 
     snprintf(q.nested, sizeof q.nested, "%u", w->o.nested);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* a handler would run in our memory */
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* a handler would run in the parent's memory */
     /* NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.vfork): no program follows */
     pid_t pid = vfork();
     if (!pid)
@@ -121,7 +123,8 @@ static err *cap_userns(const warden *w, const slot *s)
 
 /* ---- one slot ---- */
 
-/* Files the claim only has to fill: in the upper, so that links of the image are not followed. */
+/* Makes the files in the upper, so that links of the image are not followed when the claim fills
+ * them. */
 err *refill_make_upper(const warden *w, const char *name, uint32_t project)
 {
     static const char *const FILLED[] = {"u/etc/resolv.conf", "u/etc/hostname", "u/etc/hosts"};
@@ -157,7 +160,7 @@ static err *make_directory(warden *w, slot *s, int *ret_lock)
     return fs_write(s->dirfd, "config.json", config.p, config.len, 0600, false);
 }
 
-/* The last line crun logged, for the cause. */
+/* Makes an error that has the last line crun logged as its cause. */
 static err *crun_failed(const slot *s, int status)
 {
     CLEANUP(buf_done) buf b = {0};
@@ -173,17 +176,17 @@ static err *crun_failed(const slot *s, int status)
     return err_because(e, "%s", line ? line + 1 : b.p);
 }
 
-/* For refill_hurry(): whom else to raise. */
+/* Records the worker's child, so that refill_hurry() raises it, too. */
 static void have_child(warden *w, refill_worker *me, pid_t pid)
 {
     LOCK_SCOPE(&w->lock);
     me->child = pid;
     if (pid && !me->low)
-        pace_raise_tree(w->proc_fd, pid); /* it was started before we were raised */
+        pace_raise_tree(w->proc_fd, pid); /* it was started before this thread was raised */
 }
 
-/* The listener becomes stdin of pid 1. crun also inherits the slot's lock: while any crun works on
- * the slot, whoever started it, nobody takes it apart under its hands. */
+/* Runs crun. The listener becomes stdin of pid 1. crun also inherits the slot's lock: while any
+ * crun works on the slot, even one of an earlier warden, the slot is not taken apart. */
 static err *run_crun(warden *w, refill_worker *me, slot *s, int lock, int listener)
 {
     CLEANUP(freep) char *root = str_printf("%s/crun", w->place);
@@ -194,7 +197,7 @@ static err *run_crun(warden *w, refill_worker *me, slot *s, int lock, int listen
                     log,        "run",    "--detach", "--no-new-keyring", "--bundle", bundle,
                     id,         NULL};
     /* crun gives its stdio to the slot's root: never the host's /dev/null, which that root could
-     * then close to everybody. What it has to say is in its log. */
+     * then close to everyone. crun's messages are in its log. */
     CLEANUP(closep) int sink = memfd_create("stdio", MFD_CLOEXEC);
     const int fds[] = {listener, sink, sink, lock};
     int status = 0;
@@ -212,8 +215,8 @@ static err *run_crun(warden *w, refill_worker *me, slot *s, int lock, int listen
     return status ? crun_failed(s, status) : NULL;
 }
 
-/* crun's own record of the container: nobody asks crun about it again. Where the v2 hierarchy is
- * covered (place.c), what crun took for a cgroup there is a directory in memory. */
+/* Removes crun's own record of the container, which is not needed again. Where the v2 hierarchy is
+ * covered (place.c), also removes the directory in memory that crun took for a cgroup there. */
 static void forget_in_crun(const warden *w, uint32_t n)
 {
     CLEANUP(freep) char *name = str_printf("%s/crun/%u", w->place, n);
@@ -238,8 +241,8 @@ static err *start(warden *w, refill_worker *me, slot *s, int lock)
     return e;
 }
 
-/* The runtime was asked for these, too. They are walls, and a claim that keeps them relies on what
- * we wrote ourselves. */
+/* Sets the default limits. The runtime was asked for these, too. But they are walls, and a claim
+ * that keeps them relies on what the warden wrote itself. */
 static err *limit(const warden *w, slot *s)
 {
     const struct wp_limits defaults = {.memory = BUNDLE_MEMORY,
@@ -277,7 +280,7 @@ static err *make(warden *w, refill_worker *me, slot *s)
     FAULT_KILL("refill.taken_back");
     TRY(walls_blame(cap_userns(w, s), WALL_POOLS, WALLS_AT_REFILL));
     FAULT_KILL("refill.capped");
-    if (!pace_set(s->pid, PACE_NORMAL) && privs_may_renice()) /* it inherited ours */
+    if (!pace_set(s->pid, PACE_NORMAL) && privs_may_renice()) /* it inherited this thread's */
         return err_sys(ERR_INTERNAL, errno, "cannot give slot %u its priority back", s->n);
     TRY(walls_blame(limit(w, s), WALL_CGROUP, WALLS_AT_REFILL));
     slot_walls_held(w, s);
@@ -315,7 +318,7 @@ void refill_hurry(warden *w)
         }
 }
 
-/* Waits until the planner wants one more. */
+/* Waits until the planner wants one more slot, and returns a new one, referenced. */
 static slot *begin(warden *w, refill_worker *me)
 {
     LOCK_SCOPE(&w->lock);
@@ -329,7 +332,7 @@ static slot *begin(warden *w, refill_worker *me)
             continue;
         }
         slot *s = slot_add(w, n, SLOT_MAKING);
-        slot_ref(s); /* ours, besides the table's */
+        slot_ref(s); /* this worker's, besides the table's */
         w->making++;
         me->low = !plan.hurry && pace_set(me->tid, PACE_LOW);
         if (!me->low)

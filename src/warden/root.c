@@ -57,8 +57,8 @@ err *root_write_resolvers(int uppers_fd, const char *upper, const char *text)
 
 /* ---- the swap ---- */
 
-/* The new root goes on top of the old one, takes over what the runtime mounted, and the old one is
- * dropped. pivot_root also moves root and cwd of pid 1. */
+/* Changes the root: the new one goes on top of the old one and takes over what the runtime mounted,
+ * then the old one is dropped. pivot_root also moves root and cwd of pid 1. */
 static err *change_root(int m)
 {
     static const char *const KEPT[] = {"proc", "sys", "dev"};
@@ -82,7 +82,7 @@ static err *change_root(int m)
 
 /* ---- tmpfs ---- */
 
-/* A directory for each missing component, made as the slot's root. */
+/* Opens a mount point. Makes a directory for each missing component, as the slot's root. */
 static int open_point(int root, const char *path)
 {
     char at[WP_PATH_MAX];
@@ -138,8 +138,8 @@ static dev_t device_of(int fd)
     return fstat(fd, &st) ? 0 : st.st_dev;
 }
 
-/* Only onto the root's own file system or a tmpfs of this claim: an image whose /x is a link into
- * /proc or /dev does not get it covered. seen[0] is the root's device. */
+/* Mounts a tmpfs, only onto the root's own file system or a tmpfs of this claim: an image whose /x
+ * is a link into /proc or /dev does not get it covered. seen[0] is the root's device. */
 static err *mount_tmpfs(const root_spec *spec, int root, const struct wp_tmpfs *t, dev_t *seen,
                         uint32_t nseen)
 {
@@ -216,8 +216,8 @@ err *root_swap(const stage *st, const root_spec *spec)
     return e;
 }
 
-/* Names that the first command will look up: the kernel then knows them. What is not there is not
- * missed. */
+/* Looks up names that the first command will look up, so that the kernel has them cached. Missing
+ * files do not matter. */
 static void look_up_names(int root)
 {
     static const char *const NAMES[] = {"/etc/passwd", "/etc/group", "/root",   "/usr/local/sbin",

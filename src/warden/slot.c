@@ -131,8 +131,9 @@ void slot_leave_ready(warden *w, slot *s)
 
 /* ---- the process ---- */
 
-/* Field n of /proc/PID/stat, from 3 on, as a number or the letter it is; the name in field 2 may
- * hold anything, so from its last ')'. False: there is no such process. */
+/* Reads field n of /proc/PID/stat, from 3 on, as a number or the letter it is. The name in field 2
+ * may hold anything, so fields count from its last ')'. Returns false if there is no such
+ * process. */
 static bool stat_field(int proc_fd, pid_t pid, int n, uint64_t *ret)
 {
     CLEANUP(buf_done) buf b = {0};
@@ -174,7 +175,7 @@ bool slot_dead(const slot *s)
     return s->pidfd < 0 || poll(&p, 1, 0) > 0;
 }
 
-/* Of linux/pidfd.h, from 6.15 on; older headers do not have it. */
+/* From linux/pidfd.h of 6.15; older headers do not have it. */
 struct pidfd_info_exit {
     uint64_t mask, cgroupid;
     uint32_t pid, tgid, ppid, ids[8];
@@ -183,7 +184,8 @@ struct pidfd_info_exit {
 #define PIDFD_GET_EXIT  _IOWR(0xFF, 11, struct pidfd_info_exit)
 #define PIDFD_MASK_EXIT (UINT64_C(1) << 3)
 
-/* One that nobody has waited for yet; some machines never do. */
+/* Reads the status of a process that nothing has waited for yet; on some machines nothing ever
+ * does. */
 static bool zombie_status(int proc_fd, const slot *s, int *ret_status)
 {
     uint64_t state, code;
@@ -195,7 +197,7 @@ static bool zombie_status(int proc_fd, const slot *s, int *ret_status)
     return true;
 }
 
-/* One that the machine's own pid 1 has waited for. */
+/* Reads the status of a process that the machine's own pid 1 has waited for. */
 static bool reaped_status(const slot *s, int *ret_status)
 {
     struct pidfd_info_exit info = {.mask = PIDFD_MASK_EXIT};
@@ -215,8 +217,8 @@ bool slot_status(int proc_fd, const slot *s, int *ret_status)
 
 /* ---- the claim file ---- */
 
-/* Into an empty file, which the refill made: to make one during the claim takes longer than all the
- * rest of its record. */
+/* Begins a record in an empty file, which the refill made: making one during the claim takes longer
+ * than all the rest of its record. */
 static err *begin_record(const slot *s, const char *name, const char *text, int len, int *ret_fd)
 {
     CLEANUP(closep)
@@ -270,8 +272,8 @@ void slot_mark_dead(slot *s)
 
 /* ---- meeting pid 1 ---- */
 
-/* The listener was made by us and taken over by pid 1 when it called listen() again: before that
- * a connection names ourselves. */
+/* Connects to the slot's socket. The warden made the listener; pid 1 takes it over when it calls
+ * listen() again. Before that, a connection names the warden itself as its peer. */
 static err *connect_once(slot *s, int *ret_conn, pid_t *ret_pid)
 {
     CLEANUP(closep) int fd = -1;
@@ -349,7 +351,8 @@ void slot_walls_held(const warden *w, slot *s)
 
 /* ---- after a restart ---- */
 
-/* "<id>\n<image>\nok\n"; anything shorter is a claim that was never completed. */
+/* Reads "<id>\n<image>\nok\n". Returns false for anything shorter: a claim that was never
+ * completed. */
 static bool read_claim(slot *s)
 {
     CLEANUP(buf_done) buf b = {0};
@@ -370,7 +373,7 @@ static bool read_claim(slot *s)
     return true;
 }
 
-/* The process of the state file, if it is still the same one. */
+/* Holds the process of the state file, if it is still the same one. */
 static void find_process(const warden *w, slot *s)
 {
     int fd = pidfd_open(s->pid, 0);
@@ -401,13 +404,14 @@ static int open_userns(const warden *w, pid_t pid)
     return openat(w->proc_fd, name, O_RDONLY | O_CLOEXEC);
 }
 
-/* The image it has ahead of a claim. False: it was not put under it wholly, or was forgotten. */
+/* Reads the image that the slot has ahead of a claim. Returns false if it was not put under it
+ * wholly, or was forgotten. */
 static bool read_ahead(const warden *w, slot *s)
 {
     CLEANUP(buf_done) buf b = {0};
     uint8_t image[32];
 
-    if (!w->layers) /* everything is to go */
+    if (!w->layers) /* --destroy-all: everything goes */
         return false;
     err *e = fs_read(s->dirfd, "ahead", 256, &b);
     bool whole = !e && b.len == 64 + 1 + 3 && !strcmp(buf_cstr(&b) + 64, "\nok\n");
@@ -423,7 +427,8 @@ static bool read_ahead(const warden *w, slot *s)
     return whole;
 }
 
-/* A claimed slot is somebody's: its process is looked for. */
+/* Reads the slot's state. If that of a claimed slot is missing or damaged, pid 1 is searched for in
+ * the cgroup, because the slot is a sandbox. */
 static bool find_state(const warden *w, slot *s)
 {
     enum slot_found f = slot_read_state(w, s);
@@ -439,7 +444,7 @@ static bool find_state(const warden *w, slot *s)
     return false;
 }
 
-/* True if the slot may stay. */
+/* Recovers one slot. Returns true if it may stay. */
 static bool recover_one(warden *w, slot *s)
 {
     struct wp_usage u = {0};
@@ -459,7 +464,7 @@ static bool recover_one(warden *w, slot *s)
         s->limits.pids = cgroup_pids_limit(&w->cg, s->n);
         return true;
     }
-    if (s->foreign) { /* no new sandbox gets the pid 1 of another release */
+    if (s->foreign) { /* a new sandbox never gets the pid 1 of another release */
         log_info("recover", "slot %u is of another release: a new one takes its place", s->n);
         return false;
     }
@@ -473,7 +478,7 @@ static bool recover_one(warden *w, slot *s)
     err *e = slot_meet(s, 2000);
     s->userns = e ? -1 : open_userns(w, s->pid);
     bool ok = !e && s->pid == pid && s->userns >= 0;
-    if (ok) /* one of an earlier version may not even have tried */
+    if (ok) /* an earlier version may not even have tried all */
         e = walls_at_refill(w, s);
     if (ok && !e)
         e = cgroup_rate_renew(&w->cg, s->n, &w->o.rate);
@@ -509,7 +514,7 @@ static void recover_number(warden *w, uint32_t n)
     }
 }
 
-/* Before anything is touched: a newer warden's slots are not ours to judge. */
+/* Refuses slots of a newer warden, before anything is touched. */
 static err *check_formats(const warden *w)
 {
     int fd = openat(w->slots_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -541,7 +546,7 @@ static err *for_numbers(int dirfd, void (*each)(warden *w, uint32_t n), warden *
     return NULL;
 }
 
-/* What has an upper or a cgroup but no directory: a slot that was almost gone. */
+/* Destroys a slot that has an upper or a cgroup but no directory: it was almost gone. */
 static void recover_orphan(warden *w, uint32_t n)
 {
     slot *s = slot_add(w, n, SLOT_MAKING);

@@ -1,4 +1,5 @@
-/* slots/<n>/state: which process a slot's pid 1 is, and who made it. */
+/* Reads and writes slots/<n>/state: which process is the slot's pid 1, and which release made
+ * it. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #define STATE_FORMAT 1
 #define STATUS_MAX   8192
 
-/* Which start of the machine this is; "-" if it does not say. */
+/* Reads which start of the machine this is; "-" if it does not say. */
 static void read_boot(int proc_fd, char ret_boot[BOOT_LEN + 1])
 {
     CLEANUP(buf_done) buf b = {0};
@@ -59,7 +60,7 @@ enum slot_found slot_read_state(const warden *w, slot *s)
     if (e || sscanf(buf_cstr(&b), "%d %d %" SCNu64 " %36s %31s", &format, &pid, &s->start, boot,
                     release) < 4)
         return SLOT_DAMAGED;
-    if (format != STATE_FORMAT || pid <= 1) /* kill(2) would take it for everybody */
+    if (format != STATE_FORMAT || pid <= 1) /* kill(2) would read it as every process */
         return SLOT_DAMAGED;
     read_boot(w->proc_fd, now);
     if (strcmp(boot, now) != 0)
@@ -71,7 +72,8 @@ enum slot_found slot_read_state(const warden *w, slot *s)
 
 /* ---- a state file that cannot be read ---- */
 
-/* Of our pid namespace and of one more, in which it is the first. */
+/* Returns true if the process is in one pid namespace below the warden's, and is the first
+ * there. */
 static bool is_pid_1(int proc_fd, pid_t pid)
 {
     CLEANUP(buf_done) buf b = {0};
@@ -108,7 +110,7 @@ bool slot_rebuild_state(const warden *w, slot *s)
              "slots/%u/state was missing or damaged: pid 1 was found in its cgroup, the file is "
              "written again",
              s->n);
-    err_drop(write_state(w->proc_fd, s, "-"), "recover"); /* next time we look again */
+    err_drop(write_state(w->proc_fd, s, "-"), "recover"); /* retried at the next start */
     return true;
 }
 

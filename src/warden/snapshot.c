@@ -15,7 +15,7 @@
 #include "warden/conn.h"
 #include "warden/copy.h"
 
-#define MARK "snapshot" /* in the slot's directory: it stands still for a copy */
+#define MARK "snapshot" /* in the slot's directory: it is frozen for a copy */
 
 typedef struct taking {
     warden *w;
@@ -26,7 +26,8 @@ typedef struct taking {
     uint64_t begun_ns, still_ns;
 } taking;
 
-/* A slot that was claimed for another image than it had ahead writes to its second upper. */
+/* Opens the upper that the sandbox writes to. That is the second one if the slot was claimed for
+ * another image than it had ahead. */
 static err *open_upper(const warden *w, const slot *s, int *ret_fd)
 {
     static const char *const FORMS[] = {"%u/b/u", "%u/u"};
@@ -66,8 +67,8 @@ static err *ended(const slot *s)
     return err_sys(ERR_SANDBOX_GONE, ESRCH, "sandbox %s has ended", s->id);
 }
 
-/* One copy at a time, and none while a FREEZE or THAW is under way: the first that is done would
- * let it go on under the other. */
+/* Checks that a copy may begin. There is one copy at a time, and none while a FREEZE or THAW is
+ * under way: the first that is done would thaw the slot under the other. Lock held. */
 static err *look_locked(taking *t)
 {
     const slot *s = t->s;
@@ -88,7 +89,8 @@ static err *look(taking *t)
     return look_locked(t);
 }
 
-/* From here on a FREEZE or THAW is noted, and go_on() does what the last one said. */
+/* Begins the copy. From here on a FREEZE or THAW is noted, and go_on() does what the last one
+ * said. */
 static err *begin(taking *t)
 {
     LOCK_SCOPE(&t->w->lock);
@@ -98,12 +100,13 @@ static err *begin(taking *t)
     return NULL;
 }
 
-/* With the lock. Whatever was copied of one that is being destroyed was going away meanwhile. */
+/* Ends the copy and thaws the slot, unless it is to stay frozen. Returns an error if it is being
+ * destroyed: the files were going away during the copy. Lock held. */
 static err *go_on_locked(warden *w, slot *s)
 {
     s->still = false;
     err *e = s->frozen ? NULL : cgroup_freeze(&w->cg, s->n, false);
-    if (s->state != SLOT_CLAIMED) { /* who ends it has thawed it; its cgroup may be gone */
+    if (s->state != SLOT_CLAIMED) { /* its destroyer has thawed it; its cgroup may be gone */
         err_free(e);
         return ended(s);
     }
@@ -142,20 +145,22 @@ static bool is_claimed(taking *t)
     return t->s->state == SLOT_CLAIMED;
 }
 
-/* Looked at again behind it: who destroys it has thawed it, perhaps before this froze it. */
+/* Freezes the slot, and checks its state again afterwards: a destroy has thawed it, perhaps before
+ * this froze it. */
 static err *freeze(taking *t)
 {
     TRY(fs_write(t->s->dirfd, MARK, "", 0, 0600, false));
     FAULT_KILL("snapshot.marked");
     err *e = cgroup_freeze(&t->w->cg, t->s->n, true);
     if (e && e->errnum == ETIMEDOUT)
-        e->errnum = EAGAIN; /* not the copy's time */
+        e->errnum = EAGAIN; /* not the copy's deadline */
     return e || is_claimed(t) ? e : ended(t->s);
 }
 
 /* ---- taking one ---- */
 
-/* It goes on before its layer is put in place, or removed, which takes as long as the disk does. */
+/* Lets the sandbox continue before its layer is put in place, or removed, which takes as long as
+ * the disk does. */
 static err *copied(void *arg)
 {
     taking *t = arg;
@@ -194,7 +199,7 @@ err *snapshot_take(warden *w, slot *s, const job *j, const struct wp_snapshot *a
     TRY(open_upper(w, s, &upper));
     TRY(look(&t));
     if (!t.was_frozen)
-        copy_flush(upper); /* so that it stands still for less */
+        copy_flush(upper); /* so that it is frozen for less time */
     TRY(check_wanted(&t));
     TRY(begin(&t));
     TRY(copy(&t, upper, ask->layer.sha256, &made));

@@ -45,8 +45,8 @@ static err *make_tmpfs(int *ret_mount)
     return NULL;
 }
 
-/* store: the state directory. s: where a build happens. t: what a build starts from, one mount
- * point per layer, so that dropping one mount drops a whole build. */
+/* Makes the mount points. store: the state directory. s: where a build happens. t: what a build
+ * starts from, one mount point per layer, so that dropping one mount drops a whole build. */
 static err *make_points(int m)
 {
     static const char *const POINTS[] = {"store", "s", "t", "t/m", "t/u"};
@@ -111,7 +111,7 @@ int stage_return(int ns, int kind)
             return 0;
         if (errno != ENOMEM || i == RETURN_TRIES)
             return -1;
-        usleep(RETURN_US); /* memory comes back; without this thread the whole warden must go */
+        usleep(RETURN_US); /* memory comes back; without this thread the whole warden must end */
     }
 }
 
@@ -164,7 +164,7 @@ static err *attach_layers(int build, const stage_spec *spec, buf *options)
     return attach_mapped(build, spec->upper, "u", spec->userns);
 }
 
-/* Without the slot's file system ids the overlay mounts too, but read-only. */
+/* Mounts the overlay as the slot's file system ids: without these it mounts too, but read-only. */
 static err *mount_overlay(const stage_spec *spec, const char *options, int *ret_mount)
 {
     bool nosuid = spec->nosuid && !FAULT("wall.claim.nosuid");
@@ -204,7 +204,7 @@ err *stage_build(stage *st, const stage_spec *spec, int *ret_mount)
     return build_in(build, spec, ret_mount);
 }
 
-/* The overlay holds clones of its layers of its own. */
+/* Drops a build. The overlay holds its own clones of the layers. */
 void stage_drop(stage *st)
 {
     if (!st->built)

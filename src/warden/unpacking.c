@@ -1,4 +1,5 @@
-/* One bothy-unpack: started with four descriptors, read to its end, believed only by its status. */
+/* Runs one bothy-unpack: starts it with its descriptors, reads it to its end, and believes only its
+ * status. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -60,7 +61,7 @@ static err *start(const unpack_job *job, child *ret_child)
                        &ret_child->pid);
 }
 
-/* Takes what is there, keeps at most max; false at the end of the stream. */
+/* Takes what is there and keeps at most max bytes. Returns false at the end of the stream. */
 static bool take_some(int fd, buf *to, size_t max)
 {
     char block[16384];
@@ -73,8 +74,8 @@ static bool take_some(int fd, buf *to, size_t max)
     return n > 0 || (n < 0 && errno == EINTR);
 }
 
-/* Both streams to their end, or until the time is over. One byte above the ceiling is kept, so that
- * too much is seen. */
+/* Reads both streams to their end, or until the time is over. One byte above the ceiling is kept,
+ * so that too much is noticed. */
 static void collect(child *c, uint64_t until, buf *report, buf *reason)
 {
     struct pollfd p[] = {{c->report, POLLIN, 0}, {c->reason, POLLIN, 0}};
@@ -93,7 +94,8 @@ static void collect(child *c, uint64_t until, buf *report, buf *reason)
     }
 }
 
-/* The first line, in visible characters: it is shown to people and comes from near a stranger. */
+/* Returns the first line, in visible characters: it is shown to people, and a stranger's bytes may
+ * be in it. */
 static const char *reason_of(buf *reason)
 {
     char *text = (char *)buf_cstr(reason);

@@ -39,8 +39,8 @@ static void host_cpus(cpus_set *ret_set)
             cpus_add(ret_set, i);
 }
 
-/* On a mount of its own, whose flags are ours to choose: a bind that a user namespace makes keeps
- * those of what it binds. */
+/* Binds the directory on a mount of its own, whose flags the warden can choose: a bind that a user
+ * namespace makes keeps the flags of what it binds. */
 err *view_open(warden *w)
 {
     CLEANUP(freep) char *from = str_printf("%s/view", w->o.state);
@@ -56,8 +56,8 @@ err *view_open(warden *w)
     return NULL;
 }
 
-/* In place: the file is bound somewhere. What is shorter than before is cut only afterwards, so
- * that nobody reads nothing. */
+/* Writes a file in place, because it is bound somewhere. A text that is shorter than before is cut
+ * only afterwards, so that no reader finds the file empty. */
 static err *rewrite(const warden *w, uint32_t n, const char *kind, const char *text, size_t len)
 {
     char name[32];
@@ -99,7 +99,8 @@ void view_forget_cpus(warden *w, slot *s)
     s->promised = 0;
 }
 
-/* With the lock. False: it has them already, or nobody will use them any more. */
+/* Chooses and counts a slot's processors. Returns false if it has them already, or is being
+ * destroyed. Lock held. */
 static bool choose_cpus(warden *w, slot *s, uint32_t milli, cpus_set *ret_set)
 {
     if (s->state != SLOT_CLAIMING && s->state != SLOT_CLAIMED)
@@ -128,14 +129,15 @@ err *view_set_cpus(warden *w, slot *s, uint32_t milli)
 
 /* ---- memory ---- */
 
-/* One line as the kernel writes it, but as wide as any number: a rewrite never changes where a line
- * begins. */
+/* Writes one line as the kernel writes it, but as wide as any number: a rewrite never changes where
+ * a line begins. */
 static int line(char *at, const char *name, uint64_t bytes)
 {
     return sprintf(at, "%-16s%11" PRIu64 " kB\n", name, bytes / 1024);
 }
 
-/* Swap is within the limit, so there is none of its own. Page cache can be had back. */
+/* Writes the text of /proc/meminfo. Swap is within the memory limit, so none is shown. Page cache
+ * can be reclaimed, so it counts as available. */
 static size_t memory_text(char *text, uint64_t total, uint64_t used, const cgroup_memory *m)
 {
     uint64_t shmem = m->shmem < m->file ? m->shmem : m->file;
@@ -182,7 +184,8 @@ static uint64_t limit_of(warden *w, const slot *s)
     return s->limits.memory ? s->limits.memory : BUNDLE_MEMORY;
 }
 
-/* With `writing`, and the limit read under it: who writes last writes the newest. */
+/* Shows a slot its memory. `writing` held, and limit read under it, so that the last writer writes
+ * the newest. */
 static err *show_memory(warden *w, slot *s, uint64_t limit, uint64_t used)
 {
     cgroup_memory m = {0};
@@ -201,8 +204,8 @@ err *view_show_memory(warden *w, slot *s)
 
 /* ---- a slot's life ---- */
 
-/* Not counted before it is claimed, but a guess that is often right: then a claim writes nothing.
- */
+/* Makes both files. The processor is a guess that is often right: then a claim writes nothing. It
+ * is not counted before the slot is claimed. */
 err *view_make(warden *w, slot *s)
 {
     cpus_set one = {0};
@@ -229,7 +232,7 @@ void view_recover(warden *w, slot *s)
 
 /* ---- keeping up ---- */
 
-/* The claimed slot with the lowest number from `from` on, held; NULL at the end. */
+/* Returns the claimed slot with the lowest number from `from` on, referenced; NULL at the end. */
 static slot *hold_next(warden *w, uint32_t from)
 {
     LOCK_SCOPE(&w->lock);

@@ -114,7 +114,7 @@ err *walls_at_refill(const warden *w, slot *s)
 {
     uint32_t held = SP_HELD(s->hello.h.id);
 
-    /* What init did not try is no wall either. */
+    /* A wall that init did not try counts as failed. */
     if (WALLS_REFILL_INSIDE & ~held)
         return walls_failed(WALLS_REFILL_INSIDE & ~held, WALLS_AT_REFILL, "inside");
     s->proc = device_of_proc(w, s);
