@@ -28,7 +28,7 @@
 
 enum unpack_exit {
     UNPACK_OK = 0,
-    UNPACK_FAILED = 1,  /* our own failure, a wall that could not be built, a full disk */
+    UNPACK_FAILED = 1,  /* a failure of its own, a wall that could not be built, a full disk */
     UNPACK_REFUSED = 2, /* the layer is broken, hostile, or beyond a limit */
     UNPACK_DIGEST = 3,  /* a good layer, but not the one asked for */
 };

@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "unpack/place.h"
 
-/* One entry while it is written. */
+/* An entry while it is written. */
 typedef struct item {
     struct archive *tar;
     struct archive_entry *entry;

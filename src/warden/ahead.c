@@ -124,7 +124,7 @@ static void give_back(warden *w, slot *s, const layers_stack *stack, bool bare, 
     s->image = (struct wp_digest){0};
     if (e) {
         log_warn("ahead", "slot %u: %s: %s", s->n, e->message, str_or(e->cause, "no cause"));
-        w->expects = false; /* until a claim names it, and is told why it fails */
+        w->expects = false; /* until a claim names it, and gets the reason */
     } else if (!s->doomed) {
         count_ahead();
     }

@@ -176,7 +176,7 @@ static err *find_hierarchies(cgroups *cg)
     return NULL;
 }
 
-/* ---- our own place ---- */
+/* ---- the warden's own place ---- */
 
 /* Moves the warden out of the slots' parent. v2: no process may sit in a cgroup whose children have
  * controllers. */
@@ -585,7 +585,7 @@ size_t cgroup_list(const cgroups *cg, uint32_t *ret, size_t max)
         int fd = openat(cg->hier[i], cg->path + 1, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         DIR *d = fd < 0 ? NULL : fdopendir(fd);
         struct dirent *e;
-        while (d && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        while (d && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is local */
             if (n < max && e->d_type == DT_DIR && str_to_u64(e->d_name, UINT32_MAX, &number))
                 ret[n++] = (uint32_t)number;
         if (d)

@@ -403,7 +403,7 @@ static err *copy_entries(copying *c, DIR *d, int from, int to)
 
     for (;;) {
         errno = 0;
-        n = readdir(d); /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+        n = readdir(d); /* NOLINT(concurrency-mt-unsafe): the stream is local */
         if (!n)
             return errno ? failed("list a directory") : NULL;
         if (!str_eq(n->d_name, ".") && !str_eq(n->d_name, ".."))
@@ -499,7 +499,7 @@ static void flush_dir(flushing *f, int dir)
         closep(&fd);
         return;
     }
-    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is ours */
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is local */
     while ((n = readdir(d)) && ++f->entries < COPY_ENTRIES_MAX && now_mono_ns() < f->until_ns)
         if ((n->d_type == DT_REG || n->d_type == DT_DIR) && !str_eq(n->d_name, ".") &&
             !str_eq(n->d_name, ".."))

@@ -84,7 +84,7 @@ err *list_prefixed(int dir, const char *prefix, char ***ret_names)
         return err_sys(ERR_INTERNAL, errno, "cannot list a directory of the layer store");
     }
     struct dirent *e;
-    while ((e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+    while ((e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is local */
         if (str_starts(e->d_name, prefix))
             strv_push(&names, xstrdup(e->d_name));
     closedir(d);

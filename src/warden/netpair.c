@@ -127,7 +127,7 @@ int net_pair_make(int fd, const net_plan *p, uint32_t n, int netns)
 
     net_name(p, n, name);
     int r = make(fd, name, netns);
-    if (r == -EEXIST) { /* the namespace of the one before is still on its way out */
+    if (r == -EEXIST) { /* an earlier namespace of this slot is still on its way out */
         r = net_pair_delete(fd, name);
         r = r ? r : make(fd, name, netns);
     }

@@ -524,7 +524,7 @@ static err *check_formats(const warden *w)
 
     if (!d)
         return err_sys(ERR_INTERNAL, errno, "cannot read the slots");
-    while (!e && (entry = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+    while (!e && (entry = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is local */
         e = slot_state_known(w->slots_fd, entry->d_name);
     closedir(d);
     return e;
@@ -539,7 +539,7 @@ static err *for_numbers(int dirfd, void (*each)(warden *w, uint32_t n), warden *
 
     if (!d)
         return err_sys(ERR_INTERNAL, errno, "cannot read a directory of the state");
-    while ((e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+    while ((e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is local */
         if (str_to_u64(e->d_name, w->nslots - 1, &n) && !w->slots[n])
             each(w, (uint32_t)n);
     closedir(d);

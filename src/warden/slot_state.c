@@ -56,7 +56,7 @@ enum slot_found slot_read_state(const warden *w, slot *s)
 
     if (e && e->errnum == ENOENT)
         return SLOT_NEVER_READY;
-    /* NOLINTNEXTLINE(cert-err34-c): our own file; what does not parse is damage */
+    /* NOLINTNEXTLINE(cert-err34-c): the warden's own file; what does not parse is damage */
     if (e || sscanf(buf_cstr(&b), "%d %d %" SCNu64 " %36s %31s", &format, &pid, &s->start, boot,
                     release) < 4)
         return SLOT_DAMAGED;

@@ -91,7 +91,7 @@ err *stage_enter(const char *store, stage *ret_stage)
         return failed("attaching the state directory");
     if (fchdir(m) || syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) || chdir("/"))
         return failed("changing to the staging root");
-    /* Keeps our capabilities while the file system ids are those of a slot's root. */
+    /* Keeps the capabilities while the file system ids are those of a slot's root. */
     if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP))
         return failed("setting the secure bits");
     ret_stage->root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -96,7 +96,7 @@ static bool map_is_its_own(const warden *w, const slot *s, const char *kind)
     snprintf(name, sizeof name, "%d/%s", s->pid, kind);
     err *e = fs_read(w->proc_fd, name, 4096, &b);
     err_free(e);
-    /* NOLINTNEXTLINE(cert-err34-c): the kernel's own numbers, compared with ours */
+    /* NOLINTNEXTLINE(cert-err34-c): the kernel's own numbers, compared with the warden's */
     return !e && sscanf(buf_cstr(&b), "%u %u %u %n", &inside, &outside, &count, &end) == 3 &&
            (size_t)end == b.len && !inside && outside == slot_uid_base(s->n) && count == UID_RANGE;
 }

@@ -46,7 +46,7 @@ typedef struct warden_options {
     const char *unpack;
     const char *crun;
     const char *seccomp;
-    uid_t uid; /* who may connect, besides root */
+    uid_t uid; /* user that may connect, besides root */
     gid_t gid;
     uint32_t low, high;  /* watermarks of ready slots */
     uint32_t max;        /* slots at a time */
