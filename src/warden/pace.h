@@ -1,4 +1,4 @@
-/* Priorities of refills. A refill that no claim waits for (core/pool.h: hurry) runs at nice 19, the
+/* Priorities of refills. A refill that is not urgent (core/pool.h: hurry) runs at nice 19, the
  * others at normal priority. The slot's pid 1 is back at normal priority before the slot is ready.
  *
  * Measured with claims beside running refills (decision 0005): on a quiet node nice 19 made claims

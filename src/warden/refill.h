@@ -1,5 +1,5 @@
 /* Keeps slots ready. Each worker makes one slot at a time when the planner (core/pool.h) says so,
- * at low priority while no claim waits for it. */
+ * at low priority while it is not urgent (hurry). */
 #pragma once
 
 #include <stdint.h>
