@@ -10,7 +10,7 @@ void buf_reserve(buf *b, size_t more)
 {
     if (more > SIZE_MAX / 4 - b->len)
         abort();
-    size_t need = b->len + more + 1; /* always room for a NUL behind */
+    size_t need = b->len + more + 1; /* always room for a NUL at the end */
     if (need <= b->cap)
         return;
     size_t cap = b->cap ? b->cap : 64;
@@ -49,7 +49,7 @@ void buf_printf(buf *b, const char *fmt, ...)
     buf_str(b, s);
 }
 
-/* Length of the valid UTF-8 sequence at s, 0 if there is none. */
+/* Returns the length of the valid UTF-8 sequence at s, 0 if there is none. */
 static size_t utf8_step(const char *s, size_t left)
 {
     for (size_t n = 1; n <= 4 && n <= left; n++)
@@ -71,7 +71,7 @@ void buf_json_string(buf *b, const char *s, size_t n)
             buf_printf(b, "\\u%04x", c);
             i++;
         } else if (c == 0xc2 && i + 1 < n && (unsigned char)s[i + 1] - 0x80u < 0x20) {
-            buf_printf(b, "\\u%04x", (unsigned char)s[i + 1]); /* C1: CSI is one of them */
+            buf_printf(b, "\\u%04x", (unsigned char)s[i + 1]); /* a C1 control, such as CSI */
             i += 2;
         } else {
             size_t k = utf8_step(s + i, n - i);

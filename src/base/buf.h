@@ -16,13 +16,13 @@ void buf_append(buf *b, const void *p, size_t n);
 void buf_str(buf *b, const char *s);
 void buf_char(buf *b, char c);
 void buf_printf(buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* A JSON string literal of n bytes, with quotes. Bytes that are not UTF-8 become U+FFFD. */
+/* Appends a JSON string literal of n bytes, with quotes. Invalid UTF-8 becomes U+FFFD. */
 void buf_json_string(buf *b, const char *s, size_t n);
 /* Removes n bytes at the front. */
 void buf_consume(buf *b, size_t n);
 void buf_clear(buf *b);
 void buf_done(buf *b);
-/* The bytes with a NUL behind them; still owned by the buffer. */
+/* Returns the bytes followed by a NUL; the buffer keeps ownership. */
 const char *buf_cstr(buf *b);
 /* Hands the bytes (NUL-terminated) to the caller and empties the buffer. */
 char *buf_take(buf *b);

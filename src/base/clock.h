@@ -1,4 +1,4 @@
-/* Time comes in as a parameter, so a test can hold it still. */
+/* Clocks as parameters, so that a test can control the time. */
 #pragma once
 
 #include <stdint.h>
@@ -22,8 +22,8 @@ static inline uint64_t clock_real(const clock_source *c)
 {
     return c->real_ns(c->arg);
 }
-uint64_t now_mono_ns(void); /* CLOCK_SYSTEM's */
+uint64_t now_mono_ns(void); /* reads CLOCK_SYSTEM */
 uint64_t now_real_ns(void);
-/* "2026-01-02T03:04:05.678Z" */
+/* Room for clock_format()'s text: "2026-01-02T03:04:05.678Z" and a NUL. */
 #define CLOCK_TEXT_MAX 32
 void clock_format(uint64_t real_ns, char ret_text[CLOCK_TEXT_MAX]);

@@ -1,4 +1,4 @@
-/* What every program of ours gives up about itself, whatever it is for. */
+/* Restrictions that every program of the project puts on itself, whatever its purpose. */
 #pragma once
 
 #include <stdbool.h>
@@ -6,7 +6,8 @@
 
 #include "base/err.h"
 
-/* The sanitizers' runtimes make calls and mappings of their own: such a build is confined less. */
+/* Sanitizer runtimes make system calls and mappings of their own, so such a build is confined
+ * less. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #    define CONFINE_SANITIZED 1
 #elif defined(__has_feature)
@@ -18,11 +19,11 @@
 #    define CONFINE_SANITIZED 0
 #endif
 
-/* No core file, of this process or any child: memory holds secrets and tenants' data. */
+/* Disables core files for this process and its children: memory holds secrets and tenants' data. */
 err *confine_no_core(void) ERR_MUST;
-/* From now on no memory becomes executable that was not mapped so from a file (PR_SET_MDWE, Linux
- * 6.3); with children those too, also through exec, without them none (6.6). False where the kernel
- * does not have it. */
+/* Refuses from now on to make memory executable unless it was mapped so from a file (PR_SET_MDWE,
+ * Linux 6.3). With `children` the restriction is inherited, also through exec; without, it is not
+ * (Linux 6.6). Returns false if the kernel lacks it, and in sanitizer builds. */
 bool confine_no_new_code(bool children);
-/* Hard and soft limit of a process; pid 0 is the caller. */
+/* Sets the hard and soft limit of a process; pid 0 is the caller. */
 err *confine_limit(int pid, int which, uint64_t value) ERR_MUST;

@@ -35,7 +35,8 @@ static err *put_array(enum decode_mode mode, const decode_field *f, const json_t
                             f->count_min > 1 ? "s" : "");
     if (n > f->count_max)
         return decode_wrong(p, "has %zu items, at most %zu are allowed", n, f->count_max);
-    /* One zeroed item more: strings end with NULL, and decode_done() may stop half way. */
+    /* One extra zeroed item: it ends vectors of strings, and decode_done() may run on a partial
+     * array. */
     char *items = xcalloc(n + 1, f->size);
     *(char **)(value + f->at) = items;
     if (!is_strings(f))
@@ -63,7 +64,7 @@ static err *put_member(enum decode_mode mode, const decode_field *f, const json_
 
 static void put_presets(const decode_type *t, char *value);
 
-/* What an absent member reads as. Its memory is zeroed before. */
+/* Writes the default of an absent member. Its memory is zeroed before. */
 static void put_preset(const decode_field *f, char *at)
 {
     if (f->array)
@@ -101,7 +102,7 @@ static void put_presets(const decode_type *t, char *value)
         put_preset(&t->fields[i], value + t->fields[i].at);
 }
 
-/* Which members were there: one bit each; the generator refuses types with more fields. */
+/* The members that were present, one bit each. The generator rejects types with more fields. */
 #define FIELDS_MAX 256
 typedef struct seen_set {
     uint64_t bits[FIELDS_MAX / 64];
@@ -193,8 +194,9 @@ static err *put_object(enum decode_mode mode, const decode_type *t, const json_t
 
 /* ---- documents ---- */
 
-/* The tree is ours alone and about to go: overwriting jansson's own copies is the only way to keep
- * a secret from staying behind in freed memory. */
+/* Overwrites every string of a parsed document that is about to be freed. The tree belongs to this
+ * module alone; overwriting jansson's copies is the only way to keep secrets out of freed
+ * memory. */
 static void wipe_strings(json_t *j)
 {
     const char *name;

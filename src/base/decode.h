@@ -1,12 +1,12 @@
-/* JSON documents into C structs, driven by tables (part of base_json).
+/* Decodes JSON documents into C structs, driven by tables (part of base_json).
  *
- * tools/gen-api writes the tables and the structs from an api/<name>.yaml; nothing here knows any
- * API. An error names the member by its path ("limits.memory"), what was expected and, for an
- * unknown one, the nearest that exists. Values are quoted in errors only where they are not secret.
+ * tools/gen-api writes the tables and the structs from an api/<name>.yaml; this code knows no API.
+ * An error names the member by its path ("limits.memory"), says what was expected and, for an
+ * unknown member, suggests the nearest known one. Errors quote values only if they are not secret.
  *
- * Ownership: what a decoder writes belongs to the struct; decode_done() frees it, wipes fields
- * marked secret, and leaves the struct zeroed. Types with secrets also have every string of the
- * parsed document wiped; the body itself is the caller's. */
+ * Ownership: everything that a decoder writes belongs to the struct. decode_done() frees it, wipes
+ * fields marked secret, and leaves the struct zeroed. For types with secrets every string of the
+ * parsed document is wiped as well; wiping the body itself is the caller's job. */
 #pragma once
 
 #include <stdbool.h>
@@ -34,7 +34,7 @@ enum decode_kind {
     DECODE_ENUM,    /* an enum: int */
     DECODE_MAP,     /* char **: NAME=value, ended by NULL */
     DECODE_OBJECT,  /* a struct, inline */
-    DECODE_ANY,     /* json_t *: whatever it was */
+    DECODE_ANY,     /* json_t *: any JSON value, kept as it is */
 };
 
 typedef struct decode_blob {
@@ -56,8 +56,8 @@ typedef struct decode_field {
     bool required, nullable, secret;
     bool array;      /* of kind: strings and texts as char **, others as pointer and count */
     size_t at;       /* offset in the struct */
-    size_t has_at;   /* bool: it was there; or DECODE_NOWHERE */
-    size_t count_at; /* size_t: items of an array that is not of strings */
+    size_t has_at;   /* bool, set if the member was present; or DECODE_NOWHERE */
+    size_t count_at; /* size_t: number of items; unused for arrays of strings */
     size_t size;     /* of one value */
     int64_t min;     /* INTEGER */
     uint64_t max;
@@ -80,16 +80,16 @@ typedef struct decode_type {
     size_t size;
     const decode_field *fields;
     size_t nfields;
-    bool secret;   /* it or something in it */
-    bool empty_ok; /* a body of no bytes is {} */
+    bool secret;   /* the type or one of its fields is secret */
+    bool empty_ok; /* an empty body reads as {} */
 } decode_type;
 
-/* Parses and decodes one document. ERR_INVALID_REQUEST. On an error *ret_value is zeroed. */
+/* Parses and decodes one document. Errors: ERR_INVALID_REQUEST; *ret_value is zeroed then. */
 err *decode_document(const decode_type *t, const void *p, size_t n, void *ret_value) ERR_MUST;
-/* The same from a parsed object; path names it in errors, "" for none. */
+/* Like decode_document(), for a parsed object. path names it in errors, "" for none. */
 err *decode_json(const decode_type *t, const json_t *j, const char *path, void *ret_value) ERR_MUST;
-/* The same from text values, as of a query: find() gives a member's text or NULL. Only scalars and
- * enums; unknown names are the caller's to refuse. */
+/* Decodes text values such as those of a query: find() returns a member's text or NULL. Scalars and
+ * enums only. The caller rejects unknown names. */
 err *decode_texts(const decode_type *t, const char *(*find)(void *arg, const char *name), void *arg,
                   void *ret_value) ERR_MUST;
 void decode_done(const decode_type *t, void *value);

@@ -1,4 +1,4 @@
-/* One value of each kind, from JSON and from text. */
+/* Decodes one value of each kind, from JSON and from text. */
 #include <math.h>
 #include <regex.h>
 #include <stdio.h>
@@ -58,8 +58,8 @@ err *decode_wrong_type(const place *p, const char *expected, const json_t *got)
     return decode_wrong(p, "must be %s, not %s", expected, type_name(got));
 }
 
-/* Compiled where it is used: thread-safe, and cheap beside the parse of the body. The generator
- * takes only what cannot fail. */
+/* Compiles a pattern at each use: thread-safe, and cheap compared with parsing the body. The
+ * generator accepts only patterns that compile. */
 static void compile(regex_t *r, const char *pattern)
 {
     if (regcomp(r, pattern, REG_EXTENDED | REG_NOSUB))
@@ -107,7 +107,8 @@ static err *put_text(const decode_field *f, const json_t *j, const place *p, cha
     return NULL;
 }
 
-/* proto3 also takes the URL-safe alphabet and missing padding. */
+/* Converts to the standard alphabet with padding: proto3 also allows URL-safe text without
+ * padding. */
 static char *standard_base64(const char *s, size_t n)
 {
     size_t pad = (4 - n % 4) % 4;
@@ -299,7 +300,7 @@ static err *put_enum(enum decode_mode mode, const json_t *j, const decode_field 
 {
     if (json_is_string(j))
         return put_enum_text(f, json_string_value(j), p, at);
-    /* proto3's enums are open: a number this version has no name for is kept. */
+    /* proto3's enums are open: a number without a name in this version is kept. */
     if (mode == DECODE_PROTO3 && json_is_integer(j)) {
         json_int_t v = json_integer_value(j);
         if (v < INT32_MIN || v > INT32_MAX)
@@ -310,7 +311,7 @@ static err *put_enum(enum decode_mode mode, const json_t *j, const decode_field 
     return decode_wrong_type(p, "a string", j);
 }
 
-#define MAP_NAME "^[^=]+$" /* always; a key_pattern says more */
+#define MAP_NAME "^[^=]+$" /* holds for every map; a key_pattern restricts names further */
 
 static err *put_map(const decode_field *f, const json_t *j, const place *p, char ***ret)
 {
@@ -368,7 +369,7 @@ err *decode_value(enum decode_mode mode, const decode_field *f, const json_t *j,
         return put_enum(mode, j, f, p, at);
     case DECODE_MAP:
         return put_map(f, j, p, at);
-    case DECODE_OBJECT: /* decode.c's */
+    case DECODE_OBJECT: /* handled in decode.c */
         break;
     case DECODE_ANY:
         *(json_t **)at = json_deep_copy(j);
@@ -394,12 +395,12 @@ err *decode_value_text(const decode_field *f, const char *s, const place *p, voi
     case DECODE_ENUM:
         return put_enum_text(f, s, p, at);
     case DECODE_BOOL:
-        /* "?eof" and "?eof=1" are habits of the command line and of curl. */
+        /* "?eof" and "?eof=1" are common on the command line and with curl. */
         *(bool *)at = !*s || !strcmp(s, "true") || !strcmp(s, "1");
         if (!*(bool *)at && strcmp(s, "false") != 0 && strcmp(s, "0") != 0)
             return decode_wrong(p, "must be 'true' or 'false', not '%.64s'", s);
         return NULL;
     default:
-        abort(); /* the generator makes no such parameter */
+        abort(); /* the generator emits no parameter of another kind */
     }
 }

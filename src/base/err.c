@@ -49,7 +49,8 @@ err *err_new(err_code code, const char *fmt, ...)
     return e;
 }
 
-/* A process that has no descriptor left has one as soon as another request is over. */
+/* Returns true for a lack of file descriptors: retryable, because descriptors are freed as soon as
+ * other requests end. */
 static bool is_out_of_files(err_code code, int errnum)
 {
     return code == ERR_INTERNAL && (errnum == EMFILE || errnum == ENFILE);

@@ -42,11 +42,11 @@ typedef struct err {
 #define ERR_MUST __attribute__((warn_unused_result))
 
 err *err_new(err_code code, const char *fmt, ...) __attribute__((format(printf, 2, 3))) ERR_MUST;
-/* The same for a failed system call: errnum (usually errno) becomes the cause. */
+/* Like err_new(), for a failed system call: errnum (usually errno) becomes the cause. */
 err *err_sys(err_code code, int errnum, const char *fmt, ...)
     __attribute__((format(printf, 3, 4))) ERR_MUST;
 
-/* Each takes the error and returns it. They accept NULL and then do nothing. */
+/* Each function takes the error and returns it. NULL is accepted and returned. */
 err *err_wrap(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3))) ERR_MUST;
 err *err_because(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3))) ERR_MUST;
 err *err_remedy(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3))) ERR_MUST;
@@ -56,7 +56,7 @@ err *err_copy(const err *e) ERR_MUST;
 
 const err_info *err_info_of(err_code code);
 const char *err_remedy_of(const err *e);
-/* The code with this name, or ERR_CODES. */
+/* Returns the code with this name, or ERR_CODES. */
 err_code err_code_by_name(const char *name);
 
 void err_free(err *e);
@@ -64,7 +64,7 @@ static inline void err_freep(err **e)
 {
     err_free(*e);
 }
-/* For the places that have nobody to tell: logs and frees. Accepts NULL. */
+/* Logs and frees an error that cannot be returned to a caller. Accepts NULL. */
 void err_drop(err *e, const char *what);
 
 #define TRY(x)           \

@@ -2,7 +2,7 @@
  *
  * ERR_ROW(ID, name, HTTP, Connect, CLI, retryable, default remedy)
  *
- * CLI statuses follow docker's habits: 125 our own error, 126 not executable, 127 not found,
+ * CLI statuses follow docker's: 125 an error of bothy itself, 126 not executable, 127 not found,
  * 124 timed out. */
 ERR_ROW(INVALID_REQUEST, "invalid_request", 400, "invalid_argument", 125, false,
         "Correct the named field and send the request again.")

@@ -9,8 +9,8 @@
 
 #define TURNS_MAX 8
 
-/* Opened before main: points lie where the directory's path leads nowhere (a claimer's root is one
- * of its own), and between fork and exec. */
+/* Opened before main: some kill points run where the directory's path cannot be resolved (a claim
+ * changes its root), and some between fork and exec. */
 static int dir = -1;
 
 __attribute__((constructor)) static void open_armed(void)
@@ -25,7 +25,7 @@ bool fault_armed(const char *name)
     return dir >= 0 && !faccessat(dir, name, F_OK, 0);
 }
 
-/* One of NAME.1 … NAME.8 is taken: this time is let pass. */
+/* Consumes one of NAME.1 … NAME.8. Returns true if there was one: this pass survives. */
 static bool passes(const char *name)
 {
     char turn[64];
@@ -43,5 +43,5 @@ void fault_kill(const char *name)
     if (dir < 0 || faccessat(dir, name, F_OK, 0) || passes(name))
         return;
     if (!unlinkat(dir, name, 0))
-        syscall(SYS_tgkill, getpid(), gettid(), SIGKILL); /* allowed in every thread of ours */
+        syscall(SYS_tgkill, getpid(), gettid(), SIGKILL); /* every thread may make this call */
 }

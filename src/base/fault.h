@@ -1,8 +1,9 @@
-/* Faults that tests arm: an instruction at which the process dies, a wall that is left out.
+/* Faults that tests arm: an instruction at which the process dies, an isolation check that is
+ * skipped.
  *
- * Only a build with -Dfaults=true has them; in every other one the macros are constants and not
- * even the names are in the program. The variable BOTHY_FAULTS names a directory; what is armed is
- * a file in it, so a test arms, disarms and sees what was hit while the program runs.
+ * Only a build with -Dfaults=true has them; in all others the macros are constants and not even the
+ * names are in the program. The variable BOTHY_FAULTS names a directory. A fault is armed by a file
+ * in it, so a test can arm and disarm faults, and see which were hit, while the program runs.
  *
  *     FAULT_KILL("claim.moved");     dies here, once: the dying process removes the file;
  *                                    files claim.moved.1 to .8 beside it let it pass once each

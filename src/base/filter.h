@@ -1,9 +1,9 @@
-/* System call filters from tables, by libseccomp: the same lists hold on x86-64 and aarch64. Apart
- * from base (base_filter), because not every program links libseccomp.
+/* System call filters from tables, through libseccomp: the same lists work on x86-64 and aarch64.
+ * Separate library (base_filter), because not every program links libseccomp.
  *
- * A filter holds for the calling thread and what it starts. Several may be loaded; the strictest
- * answer counts. Calls by another architecture's numbers end the process, unless filter_foreign()
- * says otherwise. */
+ * A filter holds for the calling thread and everything it starts. Several may be loaded; the
+ * strictest verdict wins. A call with another architecture's number kills the process, unless
+ * filter_foreign() allows it. */
 #pragma once
 
 #include <errno.h>
@@ -17,16 +17,17 @@
 
 typedef struct filter {
     scmp_filter_ctx ctx;
-    int failed; /* errno of the first step that failed: filter_load() says it */
+    int failed; /* errno of the first step that failed; reported by filter_load() */
 } filter;
 
-/* otherwise: what happens to a call that no rule names. */
+/* otherwise: the action for calls that no rule names. */
 filter filter_new(uint32_t otherwise);
-/* Before any rule: programs of 32 bits run, and the rules hold for their calls as well. */
+/* Allows 32-bit programs; the rules hold for their calls too. Call it before any rule is added. */
 void filter_foreign(filter *f);
-/* Calls that this architecture does not have are left out. */
+/* Adds one action for several calls. Calls that this architecture lacks are skipped. */
 void filter_add(filter *f, uint32_t action, const int *calls, size_t n);
-/* The call, when its argument n and mask is value. Several are alternatives. */
+/* Adds a rule for a call whose argument n, masked, equals value. Several such rules are
+ * alternatives. */
 void filter_add_if(filter *f, uint32_t action, int call, unsigned n, uint64_t mask, uint64_t value);
-/* Loads and frees it. gain: without no-new-privileges, which needs CAP_SYS_ADMIN. */
+/* Loads and frees the filter. gain: do not set no-new-privileges, which needs CAP_SYS_ADMIN. */
 err *filter_load(filter *f, bool gain) ERR_MUST;

@@ -30,7 +30,7 @@ static err_code code_of(int errnum)
         return ERR_DISK_FULL;
     case EROFS:
     case EIO:
-    case EUCLEAN: /* "structure needs cleaning" */
+    case EUCLEAN: /* "structure needs cleaning": a damaged file system */
         return ERR_UNAVAILABLE;
     case ENOENT:
         return ERR_NOT_FOUND;
@@ -142,7 +142,7 @@ err *fs_write(int dirfd, const char *name, const void *p, size_t n, mode_t mode,
         r = -errno;
     FAULT_KILL("fs.not_renamed");
     bool renamed = !r && !renameat(dirfd, tmp, dirfd, name);
-    if (!r && (!renamed || (durable && fsync(dirfd)))) /* the name is the directory's */
+    if (!r && (!renamed || (durable && fsync(dirfd)))) /* makes the rename durable */
         r = -errno;
     if (!r)
         return NULL;
@@ -177,11 +177,11 @@ err *fs_mkdirs(const char *path, mode_t mode)
     }
 }
 
-/* A tree may be as deep as whoever made it liked, stack and descriptors are not: what lies deeper
- * than this is moved up to the top and removed from there. */
+/* A tenant's tree may be arbitrarily deep; stack and descriptors are limited. Directories deeper
+ * than this are moved up to the top and removed from there. */
 #define REMOVE_DEPTH 64
 
-/* budget: so many entries may still go, or NULL; -EAGAIN when there is more. */
+/* budget: how many entries may still be removed, or NULL for all; -EAGAIN when more are left. */
 static int empty_dir(int fd, int top, int depth, unsigned *budget);
 
 static int remove_entry(int dirfd, const char *name, int top, int depth, unsigned *budget)
@@ -210,7 +210,7 @@ static int remove_entry(int dirfd, const char *name, int top, int depth, unsigne
     return r;
 }
 
-/* Consumes fd. */
+/* Empties a directory. Takes ownership of fd. */
 static int empty_dir(int fd, int top, int depth, unsigned *budget)
 {
     DIR *d = fdopendir(fd);
@@ -221,14 +221,14 @@ static int empty_dir(int fd, int top, int depth, unsigned *budget)
         close(fd);
         return -ENOMEM;
     }
-    while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+    while (!r && (e = readdir(d))) /* NOLINT(concurrency-mt-unsafe): a stream of its own */
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
             r = remove_entry(fd, e->d_name, top, depth, budget);
     closedir(d);
     return r;
 }
 
-/* Passes over the directory until nothing was moved up into it any more. */
+/* Removes a directory, in passes until no more entries were moved up into it. */
 static int remove_dir(int dirfd, const char *name, unsigned *budget)
 {
     CLEANUP(closep) int top = openat(dirfd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -272,13 +272,13 @@ err *fs_empty_some(int dirfd, unsigned each, bool *ret_more)
         closep(&fd);
         return err_sys(ERR_INTERNAL, errno, "cannot list a directory");
     }
-    while ((e = readdir(d))) { /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+    while ((e = readdir(d))) { /* NOLINT(concurrency-mt-unsafe): a stream of its own */
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
             continue;
         unsigned budget = each;
         int k = remove_tree(fd, e->d_name, each ? &budget : NULL);
         more |= k == -EAGAIN;
-        r = r || k == -EAGAIN ? r : k; /* what cannot go does not keep the rest */
+        r = r || k == -EAGAIN ? r : k; /* an entry that cannot be removed does not stop the pass */
     }
     closedir(d);
     if (ret_more)
@@ -297,7 +297,7 @@ int fs_open_in_root(int rootfd, const char *path, int flags)
                            .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
     long fd = -1;
 
-    /* EAGAIN: something was mounted or renamed, anywhere on the machine, while ".." was walked. */
+    /* EAGAIN: a mount or rename anywhere on the machine raced with the walk of a "..". */
     for (int tries = 0; tries < IN_ROOT_TRIES; tries++) {
         fd = syscall(SYS_openat2, rootfd, path, &how, sizeof how);
         if (fd >= 0 || errno != EAGAIN)

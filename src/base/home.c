@@ -15,7 +15,7 @@
 
 static const char *setting(const char *name)
 {
-    const char *v = getenv(name); /* NOLINT(concurrency-mt-unsafe): nobody here changes it */
+    const char *v = getenv(name); /* NOLINT(concurrency-mt-unsafe): the environment never changes */
 
     return v && *v ? v : NULL;
 }
@@ -34,7 +34,7 @@ static char *user_home(void)
     return xstrdup(p.pw_dir);
 }
 
-/* A relative path is to be taken for none. */
+/* Returns an XDG directory. A relative path in the environment is ignored, as XDG demands. */
 static char *xdg(const char *name, const char *otherwise, const char *below)
 {
     const char *dir = setting(name);
@@ -106,7 +106,8 @@ static err *refused(const char *path, int errnum)
                                "systemctl --user start podman.socket");
 }
 
-/* 0, or why not. One whose queue is full (EAGAIN) is there and busy. */
+/* Returns 0 or why the engine does not answer. A full queue (EAGAIN) means a running, busy
+ * engine. */
 static int try_engine(const char *path)
 {
     CLEANUP(closep) int fd = -1;
@@ -125,7 +126,8 @@ static err *only_engine(const char *path, char **ret_path)
     return NULL;
 }
 
-/* Docker's, rootless Docker's, Docker Desktop's, Podman's; of root and of the user. */
+/* Returns the usual sockets of Docker, rootless Docker, Docker Desktop and Podman, of root and of
+ * the user. */
 static char **possible_engines(void)
 {
     CLEANUP(freep) char *home = user_home();

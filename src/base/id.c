@@ -30,7 +30,7 @@ void id_random(char *ret_text, size_t n)
         if (!left)
             random_bytes(pool, left = sizeof pool);
         unsigned char b = pool[--left];
-        if (b < 252) /* 7 * 36: no character is likelier than another */
+        if (b < 252) /* 252 = 7 * 36: no character is likelier than another */
             ret_text[i++] = ALPHABET[b % 36];
     }
     ret_text[n] = 0;

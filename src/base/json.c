@@ -5,7 +5,8 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-/* The library goes down a level by recursion, to 2,048 of them: nearly all of a thread's stack. */
+/* Returns true beyond JSON_DEPTH_MAX levels. jansson recurses for each of up to 2,048 levels, which
+ * would take nearly all of a thread's stack. */
 static bool too_deep(const char *p, size_t n)
 {
     unsigned depth = 0;
@@ -76,8 +77,8 @@ err *json_parse_foreign(const void *p, size_t n, json_t **ret_root)
     return NULL;
 }
 
-/* How far it is to DEL or C1 (U+0080 to U+009F): to a terminal they are controls, as those are
- * that jansson escapes. It gives whole characters, never a part of one. */
+/* Returns the distance to the next DEL or C1 control (U+0080 to U+009F). jansson leaves these as
+ * they are, but terminals act on them. It passes whole characters, never a part of one. */
 static size_t plain_len(const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -121,7 +122,8 @@ json_t *json_bytes(const void *p, size_t n)
     return json_pack("{s:s}", "b64", b64);
 }
 
-/* Messages may quote bytes of a peer: what is not UTF-8 must not make the answer vanish. */
+/* Returns a JSON string. Messages may quote bytes of a peer: if they are not UTF-8, every non-ASCII
+ * byte becomes '?', so that the answer keeps its message. */
 static json_t *text(const char *s)
 {
     json_t *j = json_string(s);
@@ -190,7 +192,7 @@ uint64_t json_count(const json_t *o, const char *key)
 
     if (json_is_integer(v))
         return json_integer_value(v) > 0 ? (uint64_t)json_integer_value(v) : 0;
-    double d = json_number_value(v); /* 0 of what is no number */
+    double d = json_number_value(v); /* 0 if v is not a number */
     return d <= 0 ? 0 : d >= 0x1p64 ? UINT64_MAX : (uint64_t)d;
 }
 

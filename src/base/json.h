@@ -1,5 +1,6 @@
 /* JSON through jansson, strictly: duplicate keys, NUL, invalid UTF-8, trailing bytes and more than
  * JSON_DEPTH_MAX levels are errors.
+ *
  * Separate library (base_json): the warden does not link it. */
 #pragma once
 
@@ -11,27 +12,29 @@
 #include "base/err.h"
 
 #define JSON_DEPTH_MAX 64
-/* Parses one document. Reports ERR_INVALID_REQUEST with line and column. */
+/* Parses one document. Errors: ERR_INVALID_REQUEST with line and column. */
 err *json_parse(const void *p, size_t n, json_t **ret_root) ERR_MUST;
-/* The same, but \u0000 may be in its texts: who reads them looks at their lengths. */
+/* Like json_parse(), but allows \u0000 in strings: the reader must use their lengths. */
 err *json_parse_nul(const void *p, size_t n, json_t **ret_root) ERR_MUST;
-/* The same for programs that are not ours (a container engine): a key that comes twice counts once,
- * and where a number is beyond 63 bits, all numbers of the document are reals. */
+/* Like json_parse(), for documents of other programs (a container engine): duplicate keys are
+ * allowed, and if a number exceeds 63 bits, all numbers of the document are read as reals. */
 err *json_parse_foreign(const void *p, size_t n, json_t **ret_root) ERR_MUST;
 /* CLEANUP(json_decrefp) is jansson's own. */
-/* Appends compact JSON; in lines, for people. No control character is left in it as it is. */
+/* Appends JSON, compact or indented for people. Control characters are always escaped. */
 void json_write(buf *out, const json_t *j);
 void json_write_indented(buf *out, const json_t *j);
-/* {"text":...} when valid UTF-8 without NUL, else {"b64":...}. */
+/* Returns {"text":...} for valid UTF-8 without NUL, else {"b64":...}. */
 json_t *json_bytes(const void *p, size_t n);
-/* {"code","message","cause","remedy","retryable",...}; kind and retry_after if set. */
+/* Returns {"code","message","cause","remedy","retryable",...}; kind and retry_after if set. */
 json_t *json_of_err(const err *e, const char *request_id);
-/* The error of an answer's {"error":{...}}, or NULL when there is none of that form. */
+/* Returns the error in an answer's {"error":{...}}, or NULL if there is none of that form. */
 err *json_to_err(const json_t *root);
 
-/* Readers of optional members: the default when absent or of another type. */
+/* Readers of optional members: they return the default if the member is absent or of another
+ * type. */
 const char *json_str(const json_t *o, const char *key); /* or NULL */
 int64_t json_int(const json_t *o, const char *key, int64_t otherwise);
-/* Integers and reals; what is below zero, or no number, is 0, what is too large UINT64_MAX. */
+/* Accepts integers and reals. Returns 0 for a negative value or another type, and UINT64_MAX for
+ * one that is too large. */
 uint64_t json_count(const json_t *o, const char *key);
 bool json_flag(const json_t *o, const char *key);

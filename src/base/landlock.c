@@ -27,7 +27,7 @@ struct port_attr {
 #define FS_FILE      (UINT64_C(1) << 1) /* write */
 #define FS_READ      (UINT64_C(1) << 2)
 #define FS_LIST      (UINT64_C(1) << 3)
-#define FS_CHANGE    (UINT64_C(0x1ff) << 4) /* remove and make whatever kind, twice; ABI 1 */
+#define FS_CHANGE    (UINT64_C(0x1ff) << 4) /* remove two kinds of entries, make seven; ABI 1 */
 #define FS_REFER     (UINT64_C(1) << 13)    /* rename and link into another directory; ABI 2 */
 #define FS_TRUNCATE  (UINT64_C(1) << 14)    /* ABI 3 */
 #define FS_IOCTL_DEV (UINT64_C(1) << 15)    /* ABI 5 */
@@ -51,8 +51,9 @@ static uint64_t known(int abi)
            (abi >= 5 ? FS_IOCTL_DEV : 0);
 }
 
-/* Before ABI 2 no file goes from one directory to another at all, and we do that: without REFER the
- * right to write cannot be handled. */
+/* Translates LANDLOCK_* rights into the kernel's bits for this ABI. A domain without REFER forbids
+ * all renames and links between directories, and bothy makes some. So before ABI 2, which added
+ * REFER, the right to write is not restricted at all. */
 static uint64_t bits(unsigned rights, int abi)
 {
     uint64_t b = 0;
@@ -102,7 +103,7 @@ err *landlock_restrict(const landlock_domain *d)
                              .net = abi >= 4 && !d->bind ? NET_BIND_TCP : 0,
                              .scoped = abi >= 6 && d->scoped ? SCOPE_ALL : 0};
     if (d->refused & LANDLOCK_WRITE && abi >= 5)
-        a.fs |= FS_IOCTL_DEV; /* no device is spoken to, whatever the rules say */
+        a.fs |= FS_IOCTL_DEV; /* device ioctls are refused, whatever the rules say */
     size_t size = abi >= 6 ? sizeof a : abi >= 4 ? 2 * sizeof a.fs : sizeof a.fs;
     CLEANUP(closep) int set = (int)syscall(SYS_landlock_create_ruleset, &a, size, 0);
     if (set < 0)

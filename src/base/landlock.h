@@ -1,12 +1,12 @@
-/* Landlock: what of the file system a thread, and whatever it starts from then on, may still touch.
+/* Landlock: limits what a thread, and everything it starts from then on, may do to the file system.
  *
- * By raw system calls: there is no wrapper in Debian 12. What a kernel knows is found by asking,
- * and rights that it does not know are left out. It needs no privilege but no-new-privileges. A
- * domain can be narrowed by a second one, never widened. It holds for the calling thread and those
- * that it makes afterwards: call it before there are others.
+ * Uses raw system calls, because Debian 12 has no wrapper. The kernel is asked for its version;
+ * rights that it does not know are left out. The only privilege needed is no-new-privileges. A
+ * second domain can narrow the first, never widen it. A domain holds for the calling thread and the
+ * threads that it starts afterwards: call it before there are others.
  *
- * Not held by it, on any kernel: stat, chmod, chown, utimes, O_PATH, descriptors that are open, and
- * connecting to a unix socket by its path. */
+ * Landlock does not restrict, on any kernel: stat, chmod, chown, utimes, O_PATH, descriptors that
+ * are already open, and connecting to a unix socket by its path. */
 #pragma once
 
 #include <stdbool.h>
@@ -17,11 +17,11 @@
 
 enum landlock_right {
     LANDLOCK_READ = 1,  /* files, and the lists of directories */
-    LANDLOCK_WRITE = 2, /* files; in directories: making, renaming and removing as well */
-    LANDLOCK_RUN = 4,   /* execve; mapping code of a library is reading */
+    LANDLOCK_WRITE = 2, /* files; in directories also making, renaming and removing */
+    LANDLOCK_RUN = 4,   /* execve; mapping code of a library counts as reading */
 };
 typedef struct landlock_rule {
-    const char *path; /* with everything below it */
+    const char *path; /* including everything below it */
     unsigned rights;
     bool optional; /* need not exist */
 } landlock_rule;
@@ -29,13 +29,14 @@ typedef struct landlock_rule {
 typedef struct landlock_domain {
     const landlock_rule *rules;
     size_t n;
-    unsigned refused;   /* rights that nothing has but what the rules give */
-    bool bind;          /* TCP ports can be bound, but for... */
-    uint16_t bind_port; /* ...bind false: this one alone; 0: none */
-    bool scoped;        /* no signal and no abstract unix socket to those outside (from ABI 6 on) */
+    unsigned refused;   /* rights that only the rules grant; all others stay unrestricted */
+    bool bind;          /* any TCP port may be bound */
+    uint16_t bind_port; /* with bind false: the only port that may be bound; 0: none */
+    bool scoped;        /* no signals or abstract sockets to processes outside (from ABI 6 on) */
 } landlock_domain;
 
-/* The version of the kernel's interface, 0 where there is none. */
+/* Returns the version of the kernel's interface, 0 if it has no Landlock. */
 int landlock_abi(void);
-/* Does nothing where the kernel has no Landlock: ask landlock_abi() and say so. */
+/* Enters the domain. Does nothing if the kernel has no Landlock: check landlock_abi() and log
+ * that. */
 err *landlock_restrict(const landlock_domain *d) ERR_MUST;

@@ -132,9 +132,9 @@ void log_write_fields(enum log_level level, const char *event, const log_field *
         members(&line, fields, n);
         buf_str(&line, "}\n");
     }
-    /* One write a line: lines of several threads and processes do not mix. */
+    /* One write per line, so that lines of several threads and processes do not mix. */
     if (write(STDERR_FILENO, line.p, line.len) < 0)
-        return; /* nowhere to complain */
+        return; /* a failed log line cannot be reported anywhere */
 }
 
 void log_write(enum log_level level, const char *event, const char *fmt, ...)

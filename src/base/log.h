@@ -4,8 +4,8 @@
  *  "request":"...","sandbox":"...","exec":"...","session":"...", further members}
  *
  * Any thread may log. The ids belong to the thread and are printed with every line until they are
- * cleared; who works for somebody else's request lends its ids to the thread. Secrets and
- * queries of callers are never passed to a log function (docs/guide/logs.md). */
+ * cleared. A thread that works on another thread's request borrows that request's ids (log_lend).
+ * Secrets and queries of callers are never passed to a log function (docs/guide/logs.md). */
 #pragma once
 
 #include <stddef.h>
@@ -48,17 +48,17 @@ typedef struct log_field {
 void log_write_fields(enum log_level level, const char *event, const log_field *fields, size_t n,
                       const char *msg);
 
-/* The thread's own ids. NULL or "" clears; what is too long is cut. */
+/* Sets one of the thread's own ids. NULL or "" clears it; a value that is too long is cut. */
 void log_id(enum log_id which, const char *value);
 void log_id_number(enum log_id which, uint64_t value);
 void log_ids_clear(void);
-/* What a line of this thread would carry now. */
+/* Returns the ids that a line of this thread would carry now. */
 const log_ids *log_ids_now(void);
-/* From now on lines of this thread carry these, which must live; NULL: its own again. */
+/* Makes lines of this thread carry these ids, which must outlive the loan; NULL: its own again. */
 void log_lend(const log_ids *ids);
 
-/* Lines to the end of the enclosing block are about this sandbox, and request or exec if they are
- * not NULL and 0. Nothing is allocated; not for hot paths. */
+/* Marks the lines to the end of the enclosing block as being about this sandbox, and about request
+ * or exec unless they are NULL or 0. Allocates nothing; not for hot paths. */
 typedef struct log_scope {
     log_ids ids;
     const log_ids *before;

@@ -71,7 +71,7 @@ static void grow(map *m)
 {
     size_t n = m->nbucket ? m->nbucket * 2 : 16;
     map_entry **bucket =
-        xcalloc(n, sizeof(map_entry *)); /* NOLINT(bugprone-sizeof-expression): pointers it is */
+        xcalloc(n, sizeof(map_entry *)); /* NOLINT(bugprone-sizeof-expression): pointers */
 
     for (size_t i = 0; i < m->nbucket; i++)
         for (map_entry *e = m->bucket[i], *next; e; e = next) {

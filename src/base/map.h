@@ -1,5 +1,5 @@
-/* A hash map from byte strings to pointers. The hash is keyed (SipHash-1-3, random per process):
- * keys may come from a peer. Not locked; the owner locks. Values are not owned. */
+/* A hash map from byte strings to pointers. The hash is keyed (SipHash-1-3, random per process),
+ * because keys may come from a peer. Not locked: the owner locks. Values are not owned. */
 #pragma once
 
 #include <stdbool.h>

@@ -11,9 +11,9 @@
  * argument (0 without a label). With two labels it is the index of the first times the number of
  * the second's values, plus the index of the second. Updating is lock-free, from any thread.
  *
- * What only a look tells (threads, free space) is set by a function that runs before each writing:
- * metric_look(). docs/reference/metrics.md is made from these tables by tools/gen-metrics, which
- * reads the macros below in the sources. */
+ * Values that have to be polled (threads, free space) are set by a function that runs before each
+ * writing: metric_look(). tools/gen-metrics generates docs/reference/metrics.md from these tables;
+ * it reads the macros below in the sources. */
 #pragma once
 
 #include <stdatomic.h>
@@ -29,7 +29,7 @@ enum metric_kind {
     METRIC_IS_HISTOGRAM
 };
 
-#define METRIC_BUCKETS    16 /* at most; without bounds of their own those of metric.c */
+#define METRIC_BUCKETS    16 /* at most; the default bounds are in metric.c */
 #define METRIC_LABELS_MAX 1024
 
 typedef struct metric_cell {
@@ -46,14 +46,14 @@ typedef struct metric {
     const char *const *label_values; /* NULL-terminated */
     const char *label2;              /* NULL: none */
     const char *const *label2_values;
-    double unit; /* what a value of 1 is in the metric's unit; 0: 1, in histograms 1e-6 */
-    bool sparse; /* cells that were never touched are not written */
+    double unit;            /* value of 1 in the metric's unit; 0 means 1, in histograms 1e-6 */
+    bool sparse;            /* cells that are 0 are not written */
     const uint64_t *bounds; /* upper, ascending, in microseconds or its own unit; 0 ends them */
     metric_cell *cells;     /* made by metric_register() */
 } metric;
 
-/* name, help; BY: label, its values; BY2: a second label, its values. Further members may follow:
- * METRIC_GAUGE("…", "…", .unit = 1e-6). */
+/* The arguments are name and help; BY adds a label and its values, BY2 a second label and its
+ * values. Further members may follow: METRIC_GAUGE("…", "…", .unit = 1e-6). */
 #define METRIC_ROW(k, n, h, ...)                             \
     {                                                        \
         .name = (n), .help = (h), .kind = (k), ##__VA_ARGS__ \
@@ -70,19 +70,21 @@ typedef struct metric {
 #define METRIC_HISTOGRAM_BY(...) METRIC_ROW_BY(METRIC_IS_HISTOGRAM, __VA_ARGS__)
 #define METRIC_COUNTER_BY2(...)  METRIC_ROW_BY2(METRIC_IS_COUNTER, __VA_ARGS__)
 
-/* Buckets for what lasts from a millisecond to hours: commands, streams. */
+/* Buckets for durations from a millisecond to hours: commands, streams. */
 extern const uint64_t METRIC_LONG[];
 
-/* The table must live for ever. Call before other threads use it; twice is harmless. */
+/* Registers a table, which must never be freed. Call it before other threads use the table; a
+ * second call is harmless. */
 void metric_register(metric *table, size_t n);
 void metric_add(metric *m, size_t label, int64_t by);
 void metric_set(metric *m, size_t label, int64_t value);
 void metric_observe_ns(metric *m, size_t label, uint64_t ns);
-/* Called before everything is written, in the order of registration, by the thread that writes. */
+/* Registers a function that runs before each metric_write(), in order of registration, on the
+ * thread that writes. */
 void metric_look(void (*look)(void *arg), void *arg);
 int64_t metric_get(const metric *m, size_t label);
-/* Everything registered, in the Prometheus text format. */
+/* Appends all registered metrics in the Prometheus text format. */
 void metric_write(buf *out);
-/* Takes whole families off the end of what was written until it has at most max bytes; how many
- * bytes that were. */
+/* Removes whole metric families from the end of written text until at most max bytes are left.
+ * Returns how many bytes it removed. */
 size_t metric_cut(buf *text, size_t max);

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "base/fs.h"
 
-/* Since 6.2 the directory's size is their number; before, they are counted. */
+/* Counts open descriptors. Since Linux 6.2 the size of the directory is their number. */
 static int64_t count_fds(void)
 {
     struct stat st;
@@ -23,15 +23,15 @@ static int64_t count_fds(void)
     if (!stat("/proc/self/fd", &st) && st.st_size > 0)
         return st.st_size;
     DIR *d = opendir("/proc/self/fd");
-    while (d && readdir(d)) /* NOLINT(concurrency-mt-unsafe): the stream is ours */
+    while (d && readdir(d)) /* NOLINT(concurrency-mt-unsafe): a stream of its own */
         n++;
     if (d)
         closedir(d);
-    return n > 3 ? n - 3 : 0; /* ".", ".." and the directory's own */
+    return n > 3 ? n - 3 : 0; /* ".", ".." and the descriptor of opendir */
 }
 
-/* The n-th word of a file of ours in /proc, from 0, behind the last `after`; -1 if there is none.
- */
+/* Returns the n-th number, from 0, of a space-separated file in /proc, counted from behind the last
+ * character `after`; -1 if there is none. */
 static int64_t number_in(const char *path, char after, int n)
 {
     CLEANUP(buf_done) buf text = {0};
@@ -43,8 +43,8 @@ static int64_t number_in(const char *path, char after, int n)
     return at ? strtoll(at, NULL, 10) : -1;
 }
 
-/* Behind the name of the process, which may hold anything: "(name) S …", the 18th is its threads.
- */
+/* Sets memory and threads. In /proc/self/stat fields are counted from behind the process name,
+ * which may hold any character: "(name) S …"; number 17 from there is the thread count. */
 static void look_proc(metric *m)
 {
     int64_t pages = number_in("/proc/self/statm", 0, 1);

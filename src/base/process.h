@@ -1,4 +1,4 @@
-/* What a process says about itself in its metrics: time, memory, descriptors, threads. */
+/* Metrics of the process itself: time, memory, descriptors, threads. */
 #pragma once
 
 #include <stdint.h>
@@ -14,5 +14,5 @@ enum process_metric {
     PROCESS_START,
     PROCESS_METRICS_N
 };
-/* Registers a table of these rows, whose names are the program's, and looks before each writing. */
+/* Registers a table of these rows, named by the program, and updates it before each writing. */
 void process_metrics(metric table[PROCESS_METRICS_N]);

@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-/* The name as the kernel resolves it through our own descriptor: short, whatever the path. */
+/* Makes an address through /proc/self/fd, which is short whatever the directory's path is. */
 static err *address(int dirfd, const char *name, struct sockaddr_un *ret)
 {
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -29,15 +29,16 @@ err *sock_bind(int dirfd, const char *name, int type, mode_t mode, int *ret_fd)
     TRY(address(dirfd, name, &a));
     if (fd < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot make a socket");
-    /* The mode a socket file is born with comes from the inode of the socket itself, so nobody
-     * can connect between bind and a chmod. */
+    /* The inode of the socket gives the socket file its mode at bind, so no one can connect between
+     * bind and a chmod. */
     if (fchmod(fd, mode))
         return err_sys(ERR_INTERNAL, errno, "cannot set the mode of socket %s", name);
     if (unlinkat(dirfd, name, 0) && errno != ENOENT)
         return err_sys(ERR_INTERNAL, errno, "cannot remove the old socket %s", name);
     if (bind(fd, (struct sockaddr *)&a, sizeof a))
         return err_sys(ERR_INTERNAL, errno, "cannot bind socket %s", name);
-    /* What the umask took away. Never through a link: the directory may be another user's. */
+    /* Restores the bits that the umask removed. Never follow a link: the directory may be another
+     * user's. */
     if (fchmodat(dirfd, name, mode, AT_SYMLINK_NOFOLLOW))
         return err_sys(ERR_INTERNAL, errno, "cannot set the mode of socket %s", name);
     *ret_fd = TAKE_FD(fd);
@@ -120,7 +121,7 @@ int sock_send(int fd, const struct iovec *iov, size_t niov, const int *fds, size
     }
 }
 
-/* Takes the descriptors out of the control data. */
+/* Copies the descriptors out of the control data. */
 static size_t take_fds(struct msghdr *m, int fds[SOCK_FDS_MAX])
 {
     size_t n = 0;
@@ -129,14 +130,15 @@ static size_t take_fds(struct msghdr *m, int fds[SOCK_FDS_MAX])
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
         size_t k = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        assert(n + k <= SOCK_FDS_MAX); /* there is room for no more in the control data */
+        assert(n + k <= SOCK_FDS_MAX); /* the control data has no room for more */
         memcpy(fds + n, CMSG_DATA(c), k * sizeof(int));
         n += k;
     }
     return n;
 }
 
-/* *ret_bad: 0, or -EMSGSIZE or -EMFILE although the message's bytes are there. */
+/* Receives one message. *ret_bad: 0, or -EMSGSIZE or -EMFILE although the message's bytes are
+ * there. */
 static ssize_t receive(int fd, void *p, size_t max, int fds[SOCK_FDS_MAX], size_t *ret_nfds,
                        int *ret_bad, int flags)
 {
@@ -157,7 +159,7 @@ static ssize_t receive(int fd, void *p, size_t max, int fds[SOCK_FDS_MAX], size_
     if (n < 0)
         return -errno;
     *ret_nfds = take_fds(&m, fds);
-    /* Cut although there was room: our own table had no place for them. */
+    /* Cut although the buffer had room: this process had no free descriptors. */
     bool ours = m.msg_flags & MSG_CTRUNC && *ret_nfds < SOCK_FDS_MAX;
     if (m.msg_flags & MSG_TRUNC || (m.msg_flags & MSG_CTRUNC && !ours))
         *ret_bad = -EMSGSIZE;

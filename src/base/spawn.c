@@ -20,7 +20,8 @@
 static char *const DEFAULT_ENV[] = {
     "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", NULL};
 
-/* The targets 0..n-1 may themselves be sources: first everything is copied out of their way. */
+/* Places descriptors at 0..n-1. Since these may themselves be sources, all sources are first copied
+ * to higher numbers. */
 static int place_fds(posix_spawn_file_actions_t *fa, const spawn_spec *spec, int *moved)
 {
     int r = 0;

@@ -106,7 +106,7 @@ bool str_to_u64(const char *s, uint64_t max, uint64_t *ret_value)
     return true;
 }
 
-/* A decimal number with at most three digits behind the point, in thousandths. */
+/* Parses a decimal number with at most three digits after the point into thousandths. */
 static bool to_milli(const char *s, size_t n, uint64_t *ret)
 {
     uint64_t v = 0, scale = 1000;
@@ -352,7 +352,7 @@ bool base64_decode(const char *s, size_t n, void **ret_bytes, size_t *ret_n)
         uint32_t w =
             (uint32_t)v[0] << 18 | (uint32_t)v[1] << 12 | (uint32_t)v[2] << 6 | (uint32_t)v[3];
         if ((pad == 1 && (w & 0xff)) || (pad == 2 && (w & 0xffff)))
-            return false; /* bits that would vanish: not canonical */
+            return false; /* leftover bits are not zero: not canonical */
         out[k++] = (unsigned char)(w >> 16);
         if (pad < 2)
             out[k++] = (unsigned char)(w >> 8);

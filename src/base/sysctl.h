@@ -1,11 +1,11 @@
-/* Numbers below /proc/sys, by their dotted names. */
+/* Reads and raises numbers below /proc/sys, by their dotted names. */
 #pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The first number. proc_sys is a descriptor of /proc/sys (or of what a test has instead). 0 or a
- * negative errno; -ENOENT: this kernel does not have it. */
+/* Reads the first number of a file. proc_sys is a descriptor of /proc/sys, or of a test's
+ * substitute. Returns 0 or a negative errno; -ENOENT: this kernel does not have it. */
 int sysctl_get(int proc_sys, const char *name, uint64_t *ret_value);
-/* Writes it if it is less; never lowers. 0 or a negative errno. */
+/* Writes `least` if the value is lower; never lowers it. Returns 0 or a negative errno. */
 int sysctl_raise(int proc_sys, const char *name, uint64_t least);

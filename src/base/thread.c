@@ -21,12 +21,13 @@
 #endif
 
 typedef struct job {
-    char name[16]; /* as the kernel has it; empty: the process's */
+    char name[16]; /* cut to the kernel's length; empty: the process's name stays */
     void *(*run)(void *);
     void *arg;
 } job;
 
-/* By the thread itself: for another one it is a file of /proc to be written, and we may not. */
+/* Names the thread from inside it: naming another thread writes to /proc, which is not permitted
+ * here. */
 static void *begin(void *arg)
 {
     job j = *(job *)arg;
@@ -53,7 +54,7 @@ static int start(const char *name, void *(*run)(void *), void *arg, int detached
     if (detached)
         pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited: no moment with signals open */
+    pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited: never runs with signals open */
     int bad = pthread_create(ret_thread, &attr, begin, j);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);

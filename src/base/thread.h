@@ -11,15 +11,17 @@
 
 #define THREAD_STACK (256 * 1024)
 
-/* Starts a thread with all signals blocked; 15 bytes of its name count. Aborts when the machine has
- * no room for it: for threads of the program itself, at its start. */
+/* Starts a thread with all signals blocked. Its name is cut to 15 bytes. Aborts if the thread
+ * cannot be made: for the program's own threads, at its start. */
 pthread_t thread_start(const char *name, void *(*run)(void *), void *arg);
-/* The same, detached. */
+/* Like thread_start(), detached. */
 void thread_detach(const char *name, void *(*run)(void *), void *arg);
-/* The same, for threads that a request causes. ERR_UNAVAILABLE: there is no room for it now. */
+/* Like thread_start(), for threads that a request causes. ERR_UNAVAILABLE if there is no room
+ * now. */
 err *thread_try_start(const char *name, void *(*run)(void *), void *arg,
                       pthread_t *ret_thread) ERR_MUST;
-/* The same, for a thread one can do without: false when there is no room for it. */
+/* Starts a detached, optional thread without a name of its own. Returns false if there is no
+ * room. */
 bool thread_try_detach(void *(*run)(void *), void *arg);
 
 static inline pthread_mutex_t *mutex_lock_scoped(pthread_mutex_t *m)
@@ -39,7 +41,8 @@ static inline void mutex_unlockp(pthread_mutex_t **m)
     CLEANUP(mutex_unlockp) \
     __attribute__((unused)) pthread_mutex_t *LOCK_NAME(__LINE__) = mutex_lock_scoped(m)
 
-/* Waits on cond until the CLOCK_MONOTONIC time (0: for ever). False when the time has passed.
- * The condition must come from cond_init(). */
+/* Initialises a condition for cond_wait_until(). */
 int cond_init(pthread_cond_t *c);
+/* Waits on cond until the CLOCK_MONOTONIC time (0: for ever). Returns 0 after that time has passed.
+ * The condition must come from cond_init(). */
 int cond_wait_until(pthread_cond_t *c, pthread_mutex_t *m, uint64_t mono_ns);
