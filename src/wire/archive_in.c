@@ -1,6 +1,5 @@
-/* Two readers behind each other: the first takes one compression off, the second knows tar or zip.
- * So the second's bytes can be counted while it reads a head, whatever the compression makes of
- * them. */
+/* Reads archives with two libarchive readers in a row: the first removes one compression, the
+ * second knows tar or zip. So the bytes of a head can be counted after decompression. */
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
@@ -16,10 +15,10 @@
 
 typedef struct reader {
     archive_in *in;
-    struct archive *packed; /* or NULL: it is not compressed */
+    struct archive *packed; /* NULL: it is not compressed */
     struct archive *a;
     char *piece;  /* PIECE bytes */
-    size_t early; /* bytes of it that were read to see what it is; given first */
+    size_t early; /* bytes in `piece` that were read to detect the format; delivered first */
     err *failed;  /* of a callback */
     bool zip;
     bool in_head;
@@ -47,7 +46,7 @@ static void text_escape(buf *out, const char *s, size_t n)
             buf_char(out, s[i]);
 }
 
-/* Names go to logs and answers: no raw bytes of a stranger. */
+/* Returns an error about an entry. Its name is escaped: the text goes to logs and answers. */
 static err *refuse_entry(const char *name, const char *why)
 {
     CLEANUP(buf_done) buf text = {0};
@@ -58,7 +57,7 @@ static err *refuse_entry(const char *name, const char *why)
                        "%s", why);
 }
 
-/* What a reader complains of, unless a callback has the better reason. */
+/* Returns the error of a callback if there is one, else that of the libarchive reader. */
 static err *reader_error(reader *r, struct archive *a)
 {
     if (r->failed)
@@ -128,7 +127,7 @@ static const struct {
     {"\x1f\x8b", 2, "gzip", ARCHIVE_FILTER_GZIP, false},
     {"\x28\xb5\x2f\xfd", 4, "zstd", ARCHIVE_FILTER_ZSTD, false},
     {"PK\x03\x04", 4, NULL, ARCHIVE_FILTER_NONE, true},
-    {"PK\x05\x06", 4, NULL, ARCHIVE_FILTER_NONE, true}, /* an empty one */
+    {"PK\x05\x06", 4, NULL, ARCHIVE_FILTER_NONE, true}, /* an empty zip */
     {"", 0, NULL, ARCHIVE_FILTER_NONE, false},
 };
 
@@ -189,8 +188,8 @@ static err *open_reader(reader *r)
 
 /* ---- entries ---- */
 
-/* As names of entries must be: without '/' before, "." and empty parts. NULL: "..", or too long.
- */
+/* Makes a valid entry name: no leading '/', no "." or empty component. Returns NULL if the name has
+ * ".." or is too long. */
 static const char *normalise(const char *name, char *ret, size_t *ret_n)
 {
     size_t n = 0;
@@ -233,7 +232,7 @@ static err *fill_entry(struct archive_entry *e, kit_record *r)
     r->entry.mtime_ns = ns >= 0 && ns <= 999999999 ? (uint32_t)ns : 0;
     if (!id_of(archive_entry_uid(e), &r->entry.uid) || !id_of(archive_entry_gid(e), &r->entry.gid))
         return refuse_entry(name, "its owner is out of range");
-    if (!(r->entry.mode & S_IFMT)) /* zip entries without attributes */
+    if (!(r->entry.mode & S_IFMT)) /* a zip entry without attributes */
         r->entry.mode |= S_IFREG;
     if (!archive_entry_size_is_set(e) && (r->entry.mode & S_IFMT) == S_IFREG)
         r->entry.flags |= KIT_E_UNSIZED;
@@ -298,7 +297,8 @@ static err *emit_piece(reader *r, const char *p, size_t n, uint64_t at)
     return NULL;
 }
 
-/* Order and bounds of a map of holes come from the archive. */
+/* Emits a file's content. The archive chooses order and bounds of its hole map, so both are
+ * checked. */
 static err *emit_content(reader *r, struct archive_entry *e, uint64_t size)
 {
     const void *p;
@@ -316,8 +316,9 @@ static err *emit_content(reader *r, struct archive_entry *e, uint64_t size)
     return k == ARCHIVE_EOF ? NULL : reader_error(r, r->a);
 }
 
-/* A zip names a compression for each entry. LZMA, PPMd and the like come with a window of the
- * sender's choice, up to 4 GiB, which nobody counts; what everybody writes needs 32 KiB. */
+/* Returns true for compressions with a small window. A zip names one for each entry; LZMA, PPMd and
+ * the like use a window of up to 4 GiB of the sender's choice. Deflate, the usual one, needs 32
+ * KiB. */
 static bool is_cheap(const reader *r)
 {
     const char *format = str_or(archive_format_name(r->a), "");
@@ -363,7 +364,7 @@ static err *take_entries(reader *r)
         r->in_head = false;
         if (k == ARCHIVE_EOF)
             return r->in->emit(r->in->arg, &(kit_record){.type = KIT_END});
-        /* WARN: a name that is not UTF-8; its bytes survive. */
+        /* WARN: a name is not UTF-8; its bytes are kept. */
         if (k != ARCHIVE_OK && k != ARCHIVE_WARN)
             return reader_error(r, r->a);
         TRY(take_entry(r, e));

@@ -9,12 +9,12 @@
 #include "base/str.h"
 #include "wire/archive.h"
 
-#define ENOUGH     (64u * 1024)  /* bytes of output of one call */
-#define HOLE_PIECE (256ul << 20) /* of a hole that is not written */
-#define HOLE_STEPS 4096u         /* such pieces of one call */
-#define ZERO_STEPS 4u            /* of ENOUGH zeros that are written: a zip makes nothing of them */
+#define ENOUGH     (64u * 1024)  /* bytes of output per call */
+#define HOLE_PIECE (256ul << 20) /* step within a hole that is not written */
+#define HOLE_STEPS 4096u         /* such steps per call */
+#define ZERO_STEPS 4u            /* steps of ENOUGH zeros per call: a zip shrinks them to nothing */
 #define XATTR_SPEC "user."
-#define ZIP_ENTRY  160u /* of a zip's directory, besides the name */
+#define ZIP_ENTRY  160u /* bytes per entry in a zip's directory, besides the name */
 
 struct archive_out {
     struct archive *a;
@@ -22,15 +22,15 @@ struct archive_out {
     enum archive_format format;
     buf *to;
     char *name;
-    const char *zeros; /* HOLE_PIECE bytes, of which none has a page */
-    bool dead;         /* bytes are taken no more */
+    const char *zeros; /* HOLE_PIECE bytes of mapping, never backed by memory */
+    bool dead;         /* further output is dropped */
     bool pending;      /* the entry's head waits for attributes and extents */
     bool open;         /* its content may be written */
     bool has_extents;
     struct kit_extent *extents; /* KIT_EXTENTS_MAX */
-    uint32_t nextents, extent;  /* the one that at lies in or before */
+    uint32_t nextents, extent;  /* extent: the one that `at` lies in or before */
     uint64_t at, size;
-    uint64_t directory; /* of a zip, so far */
+    uint64_t directory; /* bytes of a zip's directory so far */
     uint64_t left_out, unread;
 };
 
@@ -39,7 +39,7 @@ static la_ssize_t take_bytes(struct archive *a, void *arg, const void *p, size_t
     archive_out *o = arg;
 
     if (o->dead && o->format == ARCHIVE_ZIP)
-        return (la_ssize_t)n; /* its writer does not clean up after an error, and adds little */
+        return (la_ssize_t)n; /* the zip writer does not clean up after an error, and adds little */
     if (o->dead) {
         archive_set_error(a, EPIPE, "nobody reads it any more");
         return -1;
@@ -85,8 +85,8 @@ err *archive_out_new(enum archive_format format, const char *name, buf *to, arch
     return NULL;
 }
 
-/* Freeing an archive that was not closed writes its end, after all zeros that its entry lacks: what
- * fails must not look whole, nor last. */
+/* Frees a possibly unfinished archive. libarchive would write all missing zeros of the entry and an
+ * archive end: a failed archive must not look complete, and freeing must not take long. */
 void archive_out_free(archive_out *o)
 {
     if (!o)
@@ -115,7 +115,7 @@ uint64_t archive_out_left_out(const archive_out *o)
 
 /* ---- content ---- */
 
-/* How far at lies from the next border between data and hole, or from until. */
+/* Returns the distance from `at` to the next border between data and hole, or to `until`. */
 static uint64_t span(archive_out *o, uint64_t until, bool *ret_hole)
 {
     *ret_hole = false;
@@ -138,8 +138,8 @@ static err *put_bytes(archive_out *o, const void *p, size_t n)
     return NULL;
 }
 
-/* Zeros up to `until`. Of a hole that the format knows nothing is written, but its length has to be
- * gone over. */
+/* Writes zeros up to `until`. If the format knows holes nothing is written for one, but libarchive
+ * has to be fed its length. */
 static err *put_zeros(archive_out *o, uint64_t until, bool *ret_again)
 {
     size_t begin = o->to->len;
@@ -173,7 +173,8 @@ static bool is_known(const archive_out *o, const kit_record *r)
     return both || (tar && o->format == ARCHIVE_TAR);
 }
 
-/* Zip has no hard links; the kit is asked for copies. */
+/* Returns true for entries that the format cannot hold. Zip has no hard links; the kit is asked for
+ * copies instead. */
 static bool is_left_out(const archive_out *o, const kit_record *r)
 {
     bool link = r->entry.flags & KIT_E_HARDLINK;
@@ -204,8 +205,8 @@ static void set_link(archive_out *o, const kit_record *r)
         archive_entry_set_symlink(o->entry, target);
 }
 
-/* What any calendar has a day for: libarchive's zip writer asks localtime(), and takes NULL for
- * one. */
+/* Returns the time, limited to years that calendars can express: libarchive's zip writer
+ * dereferences localtime()'s result without a check. */
 static int64_t time_of(const kit_record *r)
 {
     static const int64_t MAX = INT64_C(1) << 40;
@@ -248,7 +249,8 @@ static void take_xattr(archive_out *o, const kit_record *r)
         archive_entry_xattr_add_entry(o->entry, key, r->bytes, r->bytes_len);
 }
 
-/* Only what lies within the file; the kit's order has been checked, its ends have not. */
+/* Keeps the extents that lie within the file. kit_order_check() has checked their order, not their
+ * ends. */
 static void take_extents(archive_out *o, const kit_record *r)
 {
     if (!o->pending || o->has_extents)
@@ -268,11 +270,11 @@ static void set_sparse(archive_out *o)
     for (uint32_t i = 0; i < o->nextents; i++)
         archive_entry_sparse_add_entry(o->entry, (la_int64_t)o->extents[i].from,
                                        (la_int64_t)o->extents[i].size);
-    if (!o->nextents && o->size) /* nothing but a hole */
+    if (!o->nextents && o->size) /* the whole file is a hole */
         archive_entry_sparse_add_entry(o->entry, (la_int64_t)o->size, 0);
 }
 
-/* The sandbox has as many names as it likes, and they are long. */
+/* Limits a zip's directory: the tenant chooses number and length of the names. */
 static err *count_directory(archive_out *o)
 {
     o->directory += ZIP_ENTRY + strlen(archive_entry_pathname(o->entry));
@@ -291,7 +293,7 @@ static err *write_head(archive_out *o)
     if (o->has_extents && o->format == ARCHIVE_TAR)
         set_sparse(o);
     int r = archive_write_header(o->a, o->entry);
-    if (r == ARCHIVE_FAILED) { /* this one only: a name or time the format cannot hold */
+    if (r == ARCHIVE_FAILED) { /* only this entry: a name or time that the format cannot hold */
         o->left_out++;
         return NULL;
     }
@@ -301,7 +303,8 @@ static err *write_head(archive_out *o)
     return NULL;
 }
 
-/* The head if nothing came after it, and what is missing of the content. */
+/* Finishes an entry: writes its head if that is pending, and zeros for content that did not
+ * come. */
 static err *finish_entry(archive_out *o, bool *ret_again)
 {
     TRY(write_head(o));
@@ -318,7 +321,7 @@ static err *take_data(archive_out *o, const kit_record *r, bool *ret_again)
 {
     TRY(write_head(o));
     if (!o->open || r->offset > o->size || r->bytes_len > o->size - r->offset)
-        return NULL; /* of one that is left out */
+        return NULL; /* the entry is left out, or the data lie outside of the file */
     TRY(put_zeros(o, r->offset, ret_again));
     return *ret_again ? NULL : put_bytes(o, r->bytes, r->bytes_len);
 }

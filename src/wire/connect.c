@@ -104,7 +104,7 @@ static err *check_head(const uint8_t head[CONNECT_HEAD], uint32_t max, uint32_t 
     return NULL;
 }
 
-/* Takes the head's bytes; 0 used: it was whole already. */
+/* Takes bytes of the head. *ret_used is 0 if the head was complete before. */
 static err *feed_head(connect_decoder *d, const char *p, size_t n, size_t *ret_used)
 {
     size_t want = CONNECT_HEAD - d->nhead;
@@ -142,7 +142,7 @@ err *connect_feed(connect_decoder *d, const void *p, size_t n,
             return NULL;
         d->nhead = 0;
         err *e = on_message(arg, buf_cstr(&d->message), d->message.len);
-        buf_done(&d->message); /* streams stay open for long, and messages may be large */
+        buf_done(&d->message); /* freed: streams live long, and messages may be large */
         TRY(e);
     }
     return NULL;
@@ -156,7 +156,7 @@ err *connect_finish(const connect_decoder *d)
 
 void connect_decoder_done(connect_decoder *d)
 {
-    secret_wipe(d->message.p, d->message.cap); /* what is typed into a terminal */
+    secret_wipe(d->message.p, d->message.cap); /* may hold secrets typed into a terminal */
     buf_done(&d->message);
     *d = (connect_decoder){0};
 }

@@ -10,7 +10,8 @@ static uint32_t length_of(const uint8_t h[8])
     return (uint32_t)h[4] << 24 | (uint32_t)h[5] << 16 | (uint32_t)h[6] << 8 | h[7];
 }
 
-/* One byte of a head. An empty piece is legal and nothing. */
+/* Takes one byte of a head. Returns 0 if the head is invalid. An empty piece is legal and
+ * ignored. */
 static int take_head(dockermux *m, uint8_t byte)
 {
     m->head[m->nhead++] = byte;

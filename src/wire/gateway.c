@@ -10,12 +10,12 @@
 
 /* ---- names ---- */
 
-/* "*" at the end: everything that begins so. */
+/* A "*" at the end matches any ending. */
 static const char *const HOP[] = {
     "connection", "keep-alive",        "proxy-*", "te",
     "trailer",    "transfer-encoding", "upgrade", "http2-settings",
 };
-/* Written by us, from what we know. */
+/* Headers that bothyd writes itself. */
 static const char *const OURS_IN[] = {
     "host",
     "content-length",
@@ -32,11 +32,12 @@ static const char *const CREDENTIALS[] = {
 };
 static const char *const COOKIES[] = {"cookie", "cookie2"};
 static const char *const OURS_OUT[] = {"content-length", "x-request-id", "bothy-*"};
-/* Orders to a proxy in front of us, which would take them for ours: serve this file instead. */
+/* Commands to a proxy in front of bothyd, which would trust them as bothyd's: serve this file
+ * instead. */
 static const char *const PROXY_ORDERS[] = {
     "x-accel-*", "x-sendfile*", "x-lighttpd-send-*", "x-litespeed-*", "x-reproxy-*",
 };
-/* What would hold for the whole origin, which in the path form is the API's. */
+/* Headers with effect on the whole origin, which the path form shares with the API. */
 static const char *const ORIGIN_WIDE[] = {
     "set-cookie",
     "set-cookie2",
@@ -91,7 +92,7 @@ static bool same_name(const char *name, const char *token, size_t n)
     return true;
 }
 
-/* Does a comma list have this name? */
+/* Returns true if a comma-separated list has this name. */
 static bool list_has(const char *list, const char *name)
 {
     while (*list) {
@@ -104,7 +105,7 @@ static bool list_has(const char *list, const char *name)
     return false;
 }
 
-/* Hop by hop, by nature or because a Connection header says so. */
+/* Returns true for a hop-by-hop header, by nature or because a Connection header lists it. */
 static bool is_hop(const http1_message *m, const char *name)
 {
     if (IN(name, HOP))
@@ -188,8 +189,8 @@ void gateway_write_request(buf *out, const http1_request *rq, const gateway_rule
 
 /* ---- outwards ---- */
 
-/* "http://host/a" or "//host/a" to "/a" if the host is one that means this server. NULL: it is
- * somebody else's, or has a scheme of its own. */
+/* Returns the path of "http://host/a" or "//host/a" if the host means this server. NULL: another
+ * host, or a scheme other than HTTP. */
 static const char *without_origin(const char *url, const char *const *hosts)
 {
     size_t scheme = strcspn(url, ":/?#");
@@ -211,14 +212,14 @@ static const char *without_origin(const char *url, const char *const *hosts)
     return NULL;
 }
 
-/* Could a client read the path as leading upwards? "." and ".." as segments, also escaped, and
- * backslashes, which browsers read as slashes. */
+/* Returns true if a client could read the path as leading upwards: "." and ".." as segments, also
+ * escaped, and backslashes, which browsers read as slashes. */
 static bool climbs(const char *path)
 {
     size_t end = strcspn(path, "?#");
 
     for (size_t at = 0; at < end;) {
-        at++; /* the slash */
+        at++; /* skip the slash */
         size_t n = 0, dots = 0;
         for (; at + n < end && path[at + n] != '/'; dots++) {
             if (path[at + n] == '\\')
@@ -238,7 +239,7 @@ static bool climbs(const char *path)
     return false;
 }
 
-/* "b", "?c" and the like, beside the request's own path. */
+/* Resolves "b", "?c" and the like against the request's own path. */
 static char *beside(const char *target, const char *reference)
 {
     size_t n = strcspn(target, "?#");
@@ -249,8 +250,8 @@ static char *beside(const char *target, const char *reference)
     return str_printf("%.*s%s", (int)n, target, reference);
 }
 
-/* A client follows a redirect with what it has: its key. In the path form it may lead to the same
- * port only; where else it wanted to go is told under another name. */
+/* Writes a redirect. A client follows it with its API key, so in the path form a redirect may lead
+ * to the same port only. Any other target is sent under another header name. */
 static void write_location(buf *out, const char *value, const gateway_rules *r,
                            const char *outer_host)
 {
@@ -260,7 +261,7 @@ static void write_location(buf *out, const char *value, const gateway_rules *r,
     const char *path = resolved ? resolved : without_origin(value, hosts);
 
     if (path && path[0] == '/' && path[1] != '/' && !climbs(path)) {
-        /* An address of ours that has the prefix already stays as it is. */
+        /* The path may have the prefix already. */
         bool whole = str_starts(path, r->prefix) && path[strlen(r->prefix)] == '/';
         CLEANUP(freep) char *here = str_printf("%s%s", whole ? "" : r->prefix, path);
         http1_write_header(out, "Location", here);
@@ -269,7 +270,7 @@ static void write_location(buf *out, const char *value, const gateway_rules *r,
     }
 }
 
-/* A cookie for a whole domain would be every other sandbox's, too. */
+/* Returns true if a cookie names a domain: every other sandbox would receive it, too. */
 static bool cookie_has_domain(const char *value)
 {
     for (const char *p = strchr(value, ';'); p; p = strchr(p, ';')) {
@@ -356,7 +357,7 @@ bool gateway_domain_ok(const char *domain)
     return true;
 }
 
-/* Lower case, without port and final dot. False: too long to be a name. */
+/* Writes the host in lower case, without port and final dot. Returns false if it is too long. */
 static bool normalise(const char *host, char ret[GATEWAY_HOST_MAX + 1])
 {
     size_t n = strcspn(host, ":");
@@ -371,7 +372,7 @@ static bool normalise(const char *host, char ret[GATEWAY_HOST_MAX + 1])
     return true;
 }
 
-/* "8080-abcdef…": the port, a hyphen, the id. */
+/* Parses "8080-abcdef…": the port, a hyphen, the id. */
 static bool parse_label(const char *label, size_t n, size_t id_len, char *ret_id,
                         uint16_t *ret_port)
 {

@@ -9,12 +9,12 @@
 #include "base/str.h"
 
 #define PIECE (64u * 1024)
-/* Compressed bytes that nothing comes of, as of members that are empty: so many, and for each byte
- * that is asked for what somebody who flushes after each of his needs. */
+/* Limit of compressed bytes without output, such as empty members: a fixed number, and some for
+ * each byte the caller asks for, enough for a sender that flushes after every byte. */
 #define SILENT_MAX  (UINT64_C(1) << 20)
 #define SILENT_EACH 16u
-#define MEMBER_MIN  18 /* a head, and its trailer: */
-#define TRAILER     8u /* checksum and length */
+#define MEMBER_MIN  18 /* the smallest member */
+#define TRAILER     8u /* of a member: checksum and length */
 
 struct gunzip {
     gunzip_source *read;
@@ -22,9 +22,9 @@ struct gunzip {
     struct archive *a;
     char *piece;
     bool opened, ended;
-    uint64_t taken, last;        /* so many bytes, and the last eight of them */
-    uint64_t silent, silent_max; /* taken since the last that came out */
-    err *failed;                 /* of the source */
+    uint64_t taken, last;        /* bytes taken, and the last eight of them */
+    uint64_t silent, silent_max; /* bytes taken since the last output */
+    err *failed;                 /* error of the source */
 };
 
 static err *next_piece(gunzip *g, size_t *ret_n)
@@ -64,8 +64,9 @@ static err *damaged(gunzip *g, const char *why)
         "Send the body as gzip, or without Content-Encoding.");
 }
 
-/* What the filter does not know, and what breaks off before a byte came out, looks empty to the
- * formats. What is, was taken to its end, and that says nothing. */
+/* Returns true if the body really decompresses to nothing. To libarchive's formats a body that is
+ * not gzip, or breaks off before its first byte of output, looks empty too. A valid empty one was
+ * read to its end, and its trailer is zero. */
 static bool is_empty(const gunzip *g)
 {
     la_int64_t used = archive_filter_bytes(g->a, -1);
@@ -73,7 +74,7 @@ static bool is_empty(const gunzip *g)
     return used >= MEMBER_MIN && (uint64_t)used == g->taken && !g->last;
 }
 
-/* One layer: what comes out of it is the body, also when that is compressed again. */
+/* Opens the stream. Exactly one layer is removed, even if its content is compressed again. */
 static err *open_it(gunzip *g)
 {
     struct archive_entry *entry;

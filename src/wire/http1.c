@@ -45,13 +45,14 @@ static const char *bad_byte(unsigned char c, char last)
     return NULL;
 }
 
-/* HTTP/0.9 and HTTP/2 never send the end of head we would wait for: see it in the first line. */
+/* Returns true for HTTP/1.0 and 1.1. HTTP/0.9 and HTTP/2 never send the end of head that the guard
+ * waits for, so they are recognised in the first line. */
 static bool version_ok(const http1_guard *g)
 {
     return !memcmp(g->tail, "HTTP/1.", 7) && (g->tail[7] == '0' || g->tail[7] == '1');
 }
 
-/* "HTTP/1.1 200", whose figures are llhttp's to look at, and a reason or none. */
+/* Checks the line "HTTP/1.1 200", with or without a reason. llhttp checks the digits. */
 static enum http1_result answer_line(http1_guard *g)
 {
     if (!g->spaces || memcmp(g->tail, "HTTP/1.", 7) != 0)
@@ -60,7 +61,7 @@ static enum http1_result answer_line(http1_guard *g)
     return HTTP1_MORE;
 }
 
-/* A line has ended (its CR LF included). */
+/* Handles the end of a line, its CR LF included. */
 static enum http1_result guard_line(http1_guard *g)
 {
     bool empty = g->line == 2;
@@ -166,7 +167,7 @@ static int on_body(llhttp_t *p, const char *at, size_t n)
     return 0;
 }
 
-/* Stops behind every size line, so that its length can be counted exactly. */
+/* Pauses after every size line, so that its length can be counted exactly. */
 static int on_chunk(llhttp_t *p)
 {
     http1_framing *f = p->data;
@@ -192,8 +193,9 @@ static err *invalid(const char *why)
                        "%s", why);
 }
 
-/* Names end at the colon; a value is what lies between it and the CR (there is no other CR in the
- * line), without white space around. llhttp's pointer to an empty value is of no use. */
+/* Terminates names and values. A name ends at the colon; a value lies between colon and CR (the
+ * only CR of the line) without surrounding white space. llhttp's pointer to an empty value cannot
+ * be used. */
 static void terminate(http1_message *rq)
 {
     for (size_t i = 0; i < rq->nheader; i++) {
@@ -240,7 +242,8 @@ static err *check_host(http1_request *rq)
     return NULL;
 }
 
-/* llhttp has checked all this; a second opinion, because here a mistake is a hole. NULL: good. */
+/* Returns why a body's framing is ambiguous, or NULL. llhttp has checked all this already; the
+ * second check is here because a mistake would allow request smuggling. */
 static const char *bad_framing(http1_message *m)
 {
     const char *length = http1_header_get(m, "content-length");
@@ -270,8 +273,8 @@ static err *check_expect(http1_request *rq)
     return NULL;
 }
 
-/* "http://host/path" is accepted when its authority is the Host header's, then it is "/path".
- * Anything else would leave two opinions about whom the request is for. */
+/* Accepts "http://host/path" if its authority equals the Host header, and shortens it to "/path".
+ * Anything else would leave the request's host ambiguous. */
 static err *absolute_form(http1_request *rq)
 {
     char *authority = rq->target + strlen("http://");
@@ -282,7 +285,7 @@ static err *absolute_form(http1_request *rq)
     rq->target = authority + n;
     if (*rq->target == '/')
         return NULL;
-    /* The byte before is the authority's and no longer needed. */
+    /* Overwrites the last byte of the authority, which is no longer needed. */
     *--rq->target = '/';
     return NULL;
 }
@@ -299,7 +302,7 @@ static err *check_target(http1_request *rq)
     return invalid("a target that is not a path");
 }
 
-/* Why it cannot be, or NULL. */
+/* Runs llhttp. Returns why the head is invalid, or NULL. */
 static const char *run_parser(http1_message *m, llhttp_type_t type, char *head, size_t n)
 {
     llhttp_init(&m->body.parser, type, &SETTINGS);
@@ -321,7 +324,7 @@ err *http1_parse(char *head, size_t n, http1_request *ret_rq)
     http1_request *rq = ret_rq;
 
     memset(rq, 0, sizeof *rq);
-    if (n >= 2 && head[0] == '\r') { /* the empty line the guard forgives */
+    if (n >= 2 && head[0] == '\r') { /* the empty line that the guard accepts */
         head += 2;
         n -= 2;
     }
@@ -394,13 +397,13 @@ void http1_framing_move(const http1_framing *from, http1_framing *to)
     to->parser.data = to;
 }
 
-/* Behind the last chunk must be an empty line and nothing else; llhttp would take trailers. */
+/* Reads the end of a chunked body: an empty line and nothing else. llhttp would accept trailers. */
 static err *body_end(http1_framing *f, const char *in, size_t nin, size_t *used)
 {
     if (f->answer && f->ending)
         f->ending = 3;
     for (; *used < nin && f->ending && f->ending < 3; f->ending++) {
-        /* Before it is counted: a body with a wrong end has not ended. */
+        /* Checked before counting: a body with a wrong end must not count as ended. */
         if (in[*used] != "\r\n"[f->ending - 1])
             return bad_chunk(f, "trailers are not accepted");
         ++*used;
@@ -408,7 +411,7 @@ static err *body_end(http1_framing *f, const char *in, size_t nin, size_t *used)
     return NULL;
 }
 
-/* What is not data: the end of a chunk and the size line of the next. */
+/* Reads the bytes between two chunks' data: the end of a chunk and the size line of the next. */
 static err *chunk_line(http1_framing *f, const char *in, size_t nin, size_t *used)
 {
     llhttp_errno_t e = llhttp_execute(&f->parser, in + *used, nin - *used);

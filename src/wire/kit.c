@@ -125,7 +125,7 @@ static bool has_nul(const char *p, size_t n)
     return false;
 }
 
-/* The component [p, p + n) is neither empty nor "." nor "..". */
+/* Returns true if the component [p, p + n) is neither empty nor "." nor "..". */
 static bool is_component(const char *p, size_t n)
 {
     return n && !(n == 1 && p[0] == '.') && !(n == 2 && p[0] == '.' && p[1] == '.');
@@ -148,7 +148,7 @@ bool kit_name_valid(const char *name, size_t n)
     return true;
 }
 
-/* Name and target behind a fixed part of `fixed` bytes. */
+/* Takes name and target, which follow a fixed part of `fixed` bytes. */
 static bool take_names(kit_record *r, const char *p, size_t n, size_t fixed, uint16_t name,
                        uint16_t target)
 {
@@ -167,7 +167,7 @@ static bool decode_entry(kit_record *r, const char *p, size_t n)
     copy(&r->entry, p, sizeof r->entry);
     if (!take_names(r, p, n, sizeof r->entry, r->entry.name_len, r->entry.target_len) ||
         r->entry.size > INT64_MAX || r->entry.mtime_ns > 999999999u || r->entry.uid == UINT32_MAX ||
-        r->entry.gid == UINT32_MAX) /* -1 is nobody's id */
+        r->entry.gid == UINT32_MAX) /* -1 is not a valid id */
         return false;
     if (r->entry.flags & KIT_E_HARDLINK)
         return r->bytes_len && kit_name_valid(r->bytes, r->bytes_len);

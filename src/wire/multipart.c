@@ -11,7 +11,7 @@ enum state {
     PREAMBLE, /* up to the first boundary */
     HEAD,
     CONTENT,
-    EPILOGUE, /* whatever follows the last boundary is nobody's */
+    EPILOGUE, /* bytes after the last boundary are ignored */
 };
 
 struct multipart {
@@ -19,11 +19,11 @@ struct multipart {
     void *arg;
     enum state state;
     buf in;
-    size_t at;                                  /* before it everything is done with */
-    size_t looked;                              /* behind `at`: here is no end of a line or head */
+    size_t at;                                  /* bytes before it are done */
+    size_t looked;                              /* bytes from `at` searched for a line end */
     char delimiter[4 + MULTIPART_BOUNDARY_MAX]; /* CRLF "--" boundary */
     size_t length, skipped; /* length: the delimiter's; skipped: of the preamble */
-    bool fresh;             /* nothing of this part's content was told yet */
+    bool fresh;             /* no content of this part was passed on yet */
 };
 
 /* ---- values with parameters ---- */
@@ -33,14 +33,14 @@ static bool is_space(char c)
     return c == ' ' || c == '\t';
 }
 
-/* What needs a backslash within quotes, and so may have one. Before anything else a backslash is a
- * backslash: paths of other systems are sent as they are. */
+/* Returns true for characters that need a backslash within quotes. Before any other character a
+ * backslash is itself: Windows clients send paths with unescaped backslashes. */
 static bool is_special(char c)
 {
     return c && strchr("()<>@,;:\\\"/[]?=", c);
 }
 
-/* A quoted string at *at (behind the first quote); false: it has no end. */
+/* Reads a quoted string at *at (after the first quote). Returns false if it has no end. */
 static bool take_quoted(const char **at, buf *out)
 {
     const char *p = *at;
@@ -67,7 +67,8 @@ static void take_token(const char **at, buf *out)
     buf_append(out, p, n);
 }
 
-/* The next parameter of *at, which begins at a ';' or at the end. False: no more, or *ret_bad. */
+/* Reads the next parameter at *at, which points to a ';' or the end. Returns false at the end, or
+ * with *ret_bad set. */
 static bool next_param(const char **at, buf *name, buf *value, bool *ret_bad)
 {
     const char *p = *at;
@@ -135,7 +136,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* In place: %22 and control characters. False: there is a NUL. */
+/* Decodes %22 and control characters in place. Returns false if there is a NUL. */
 static bool unquote(char *s)
 {
     char *to = s;
@@ -155,7 +156,7 @@ static bool unquote(char *s)
     return true;
 }
 
-/* "UTF-8'language'percent-encoded"; NULL: it is none. */
+/* Decodes "UTF-8'language'percent-encoded". Returns NULL if the value is not of this form. */
 static char *extended(const char *value)
 {
     const char *quote = strchr(value, '\''), *end = quote ? strchr(quote + 1, '\'') : NULL;
@@ -201,7 +202,7 @@ static err *check_encoding(const char *value)
         "Send parts as they are: 'binary', or no Content-Transfer-Encoding.");
 }
 
-/* One line of it, NUL-terminated. */
+/* Reads one NUL-terminated line of a head. */
 static err *head_line(char *line, char **disposition)
 {
     char *colon = strchr(line, ':');
@@ -237,13 +238,13 @@ static err *begin_part(multipart *m, const char *disposition)
     return m->ops->begin(m->arg, &(multipart_part){str_or(name, ""), filename});
 }
 
-/* The head without the empty line behind it. */
+/* Reads a head, without the empty line after it. */
 static err *read_head(multipart *m, char *head, size_t n)
 {
     char *disposition = NULL;
 
     for (char *at = head; at < head + n;) {
-        char *end = strstr(at, "\r\n"); /* each line ends so: what is behind the last is ours */
+        char *end = strstr(at, "\r\n"); /* the caller guarantees a CR LF at the end of every line */
         *end = 0;
         TRY(head_line(at, &disposition));
         at = end + 2;
@@ -259,8 +260,8 @@ enum verdict {
     MAY_BE
 };
 
-/* What follows a boundary: white space and the end of its line, or "--". Anything else is content
- * that only begins as a boundary does. */
+/* Classifies the bytes after a boundary: white space and the end of its line, or "--". Otherwise
+ * the boundary is content that only looked like one. */
 static enum verdict ends_boundary(const char *p, size_t n, bool *ret_last, size_t *ret_used)
 {
     size_t i = 0;
@@ -301,7 +302,8 @@ static void drop(multipart *m, size_t n)
     m->looked = 0;
 }
 
-/* Where `text` begins in what is left, or NULL; the next look goes on where this one ended. */
+/* Finds `text` in the unread bytes, or returns NULL; the next search continues where this one
+ * ended. */
 static const char *look_for(multipart *m, const char *text, size_t n)
 {
     const char *found =
@@ -312,7 +314,7 @@ static const char *look_for(multipart *m, const char *text, size_t n)
     return found;
 }
 
-/* The boundary at the front, `lead` bytes of the delimiter left out. */
+/* Checks for a boundary at the front, without the first `lead` bytes of the delimiter. */
 static enum verdict at_front(const multipart *m, size_t lead, bool *ret_last, size_t *ret_used)
 {
     size_t n = m->length - lead, have = left(m) < n ? left(m) : n, more = 0;
@@ -332,7 +334,7 @@ static void pass_boundary(multipart *m, bool last, size_t used)
     m->state = last ? EPILOGUE : HEAD;
 }
 
-/* Whole lines are dropped until one is a boundary. */
+/* Drops whole lines until one is a boundary. */
 static err *preamble(multipart *m, bool *ret_more)
 {
     bool last = false;
@@ -356,7 +358,7 @@ static err *preamble(multipart *m, bool *ret_more)
     return NULL;
 }
 
-/* Where the empty line behind a head begins; NULL: not yet. */
+/* Returns the beginning of the empty line after a head, or NULL if it has not come yet. */
 static const char *head_end(multipart *m)
 {
     if (left(m) >= 2 && !memcmp(rest(m), "\r\n", 2))
@@ -370,7 +372,7 @@ static err *head(multipart *m, bool *ret_more)
     const char *end = head_end(m);
     size_t n = end ? (size_t)(end - rest(m)) : left(m);
 
-    if (n > MULTIPART_HEAD_MAX + (end ? 0 : 2)) /* 2: of an end that is not there yet */
+    if (n > MULTIPART_HEAD_MAX + (end ? 0 : 2)) /* 2: part of an incomplete line end */
         return err_remedy(err_new(ERR_TOO_LARGE,
                                   "the head of a part of the form has more than %u bytes",
                                   MULTIPART_HEAD_MAX),
@@ -397,8 +399,8 @@ static err *tell(multipart *m, size_t n)
     return n ? m->ops->data(m->arg, p, n) : NULL;
 }
 
-/* The first place, `from` bytes behind the front, where a boundary begins or could begin; all of it
- * if there is none. */
+/* Returns the first offset, at least `from`, where a boundary begins or could begin; the length of
+ * the unread bytes if there is none. */
 static size_t find_delimiter(const multipart *m, size_t from)
 {
     const char *p = rest(m) + from, *end = rest(m) + left(m);
@@ -421,7 +423,7 @@ static err *content(multipart *m, bool *ret_more)
 {
     bool last = false;
     size_t used = 0, from = 0;
-    /* An empty part may have no line end of its own before the boundary. */
+    /* An empty part may have no line end before the boundary. */
     enum verdict v = m->fresh && left(m) ? at_front(m, 2, &last, &used) : IS_NOT;
 
     while (v == IS_NOT) {
@@ -429,7 +431,7 @@ static err *content(multipart *m, bool *ret_more)
             return NULL;
         TRY(tell(m, find_delimiter(m, from)));
         v = left(m) ? at_front(m, 0, &last, &used) : MAY_BE;
-        from = 1; /* of what only begins as one does, the first byte is content */
+        from = 1; /* the first byte of a false boundary is content */
     }
     if (v == MAY_BE)
         return NULL;

@@ -1,13 +1,15 @@
-/* multipart/form-data as it comes: bytes are fed in pieces of any size, parts are told as they are
- * understood. Nothing of a part's content is kept but what could be the beginning of a boundary.
+/* Parses multipart/form-data as it comes: bytes are fed in pieces of any size, and callbacks get
+ * each part as it is read. No content is buffered except bytes that could be the beginning of a
+ * boundary.
  *
  *     TRY(multipart_new(content_type, &OPS, arg, &m));
  *     TRY(multipart_feed(m, p, n));                 as often as there are bytes
  *     TRY(multipart_finish(m));                     ERR_INVALID_REQUEST without a last boundary
  *
- * Names of files are what clients of all kinds mean by them: quoted with `\"` and `\\` (a backslash
- * before anything that needs none is itself), `%22` and control characters as `%0A` (how browsers
- * and HTTP libraries quote them; no other escape is one), or RFC 5987's `filename*`, which wins.
+ * File names are accepted in the forms that clients use: quoted with `\"` and `\\` (a backslash
+ * before any character that needs none is itself); `%22` and control characters such as `%0A` (how
+ * browsers and HTTP libraries quote them; no other escape is decoded); or RFC 5987's `filename*`,
+ * which wins.
  *
  * An error of a callback ends the parse and is passed on. */
 #pragma once
@@ -23,7 +25,7 @@
 
 typedef struct multipart multipart;
 
-typedef struct multipart_part { /* lives during begin() */
+typedef struct multipart_part { /* valid during begin() */
     const char *name;           /* of the field; "" if it has none */
     const char *filename;       /* or NULL */
 } multipart_part;
@@ -34,7 +36,8 @@ typedef struct multipart_ops {
     err *(*end)(void *arg);
 } multipart_ops;
 
-/* content_type: the header's value, "multipart/…; boundary=…"; ERR_INVALID_REQUEST. */
+/* Makes a parser. content_type: the header's value, "multipart/…; boundary=…";
+ * ERR_INVALID_REQUEST. */
 err *multipart_new(const char *content_type, const multipart_ops *ops, void *arg,
                    multipart **ret_multipart) ERR_MUST;
 err *multipart_feed(multipart *m, const void *p, size_t n) ERR_MUST;
@@ -45,9 +48,9 @@ static inline void multipart_freep(multipart **m)
     multipart_free(*m);
 }
 
-/* Whether a Content-Type is this type ("multipart/" and "text/": any of them), whatever its
- * parameters are. */
+/* Returns true if a Content-Type is this type ("multipart/" and "text/": any subtype), ignoring its
+ * parameters. */
 bool mime_is(const char *content_type, const char *type);
-/* A parameter of "value; name=x; other=\"y\"", or NULL; free it. *ret_bad: the value cannot be read
- * (or NULL: nobody asks). */
+/* Returns a parameter of "value; name=x; other=\"y\"", or NULL; the caller frees it. *ret_bad (may
+ * be NULL): the value is malformed. */
 char *mime_param(const char *value, const char *name, bool *ret_bad);

@@ -28,8 +28,8 @@ static void put_strings(buf *b, char *const *v)
         buf_append(b, *v, strlen(*v) + 1);
 }
 
-/* Where the payload of `size` bytes goes. Reserved whole: growing would leave copies of secrets
- * in freed memory. */
+/* Chooses the buffer for a payload of `size` bytes. Reserves all of it: growing would leave copies
+ * of secrets in freed memory. */
 static err *choose_place(size_t head, size_t size, spine_out *out, buf **ret_place)
 {
     if (size > SP_PAYLOAD_MAX)
@@ -134,7 +134,7 @@ struct sp_op spine_ack(uint64_t id, uint32_t mask)
 
 /* ---- checking what init says ---- */
 
-/* A wait status of a process that ended: by exit (low byte 0) or by a signal. */
+/* Returns true for the wait status of an ended process: an exit (low byte 0) or a signal. */
 static bool ended_status(int32_t status)
 {
     int signal = status & 0x7f;
@@ -185,7 +185,8 @@ static bool ids_differ(const struct sp_rec *recs, uint32_t n)
     return true;
 }
 
-/* A newer init may have walls we have not heard of: their bits are dropped, not refused. */
+/* Checks a pair of wall sets. A newer init may have checks unknown here: their bits are ignored,
+ * not refused. */
 static bool walls_ok(uint64_t walls)
 {
     return !(SP_HELD(walls) & ~SP_TRIED(walls));
@@ -199,7 +200,7 @@ static bool hello_flags_ok(uint32_t flags)
            (!again || flags & SP_HELLO_CLAIMED);
 }
 
-/* Only the beginning of HELLO is promised to stay where it is. */
+/* Reads only the beginning of HELLO, whose layout never changes between versions. */
 bool spine_hello_is_newer(const void *p, size_t n)
 {
     const struct sp_hello *h = p;

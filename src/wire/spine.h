@@ -13,13 +13,13 @@
 #include "wire/walls.h"
 
 #define SP_VERSION     1u
-#define SP_VERSION_MIN 1u    /* the oldest that is still spoken: slots outlive us */
+#define SP_VERSION_MIN 1u    /* the oldest version still spoken: slots outlive bothyd */
 #define SP_MAX_EXEC    1024u /* entries: live, exited but unacknowledged, lingering */
 #define SP_INLINE_MAX \
     (32u * 1024) /* a whole record; a larger payload travels in a sealed memfd \
                   */
 #define SP_PAYLOAD_MAX (8u << 20)
-#define SP_UNANSWERED  64u /* SPAWN, FETCH, SIGNAL the daemon may have under way */
+#define SP_UNANSWERED  64u /* SPAWN, FETCH, SIGNAL that the daemon may have unanswered */
 #define SP_RLIMITS_MAX 16u
 
 enum sp_type {
@@ -45,13 +45,13 @@ struct sp_hdr { /* 16 bytes */
                     DONE of a CLAIM: SP_WALLS */
 };
 
-/* Which walls (bits of walls.h) were tried, and which of those held. In HELLO: before init first
- * listened. In the DONE that answers CLAIM: after the claim. Zero from an init that does not try.
- */
+/* Which isolation checks (bits of walls.h) were tried, and which of them held. In HELLO: before
+ * init first listened. In the DONE that answers CLAIM: after the claim. Zero from an init that does
+ * not try. */
 #define SP_WALLS(tried, held) ((uint64_t)(held) << 32 | (uint32_t)(tried))
 #define SP_TRIED(walls)       ((uint32_t)(walls))
 #define SP_HELD(walls)        ((uint32_t)((walls) >> 32))
-/* DONE's err when one did not hold: the claim was not taken. */
+/* err of a DONE when a check failed: the claim was not taken. */
 #define SP_EWALL 131 /* ENOTRECOVERABLE */
 
 /* SPAWN flags */
@@ -199,7 +199,7 @@ struct sp_hello { /* 64 bytes + nrec * sp_rec */
 };
 #define SP_HELLO_CLAIMED 1u
 #define SP_HELLO_WALLS   8u        /* shift */
-#define SP_ID_MAX        INT64_MAX /* of an exec: whoever tells of more would make ids go round */
+#define SP_ID_MAX        INT64_MAX /* largest exec id; a larger one would let ids overflow */
 #define SP_HELLO_MAX     (sizeof(struct sp_hello) + SP_MAX_EXEC * sizeof(struct sp_rec))
 
 _Static_assert(sizeof(struct sp_hdr) == 16, "layout");

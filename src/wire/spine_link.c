@@ -129,7 +129,8 @@ static struct bounds bounds_of(const spl_end *e)
     }
 }
 
-/* In place of HELLO, from an init that has no keys in common with us. */
+/* Returns true if a message is a REFUSED in place of HELLO: an init that shares no keys cannot seal
+ * it. */
 static bool is_refusal(const spl_end *e, const void *p, size_t n)
 {
     struct head h;
@@ -257,7 +258,8 @@ long spl_next(spl_end *e, const void *p, size_t n, sps_message *ret_message, con
     long whole = spl_want(e, p, n);
     if (whole < 0)
         *ret_why = "a message is larger than this end takes";
-    /* of a refusal not even the type may be there yet: the seal's place is then waited for */
+    /* As long as a refusal's type has not come, spl_want() counts a seal too; more bytes are needed
+     * anyway. */
     if (whole == 0 || (whole > 0 && n < (size_t)whole))
         return 0;
     if (whole > 0)

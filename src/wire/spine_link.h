@@ -3,7 +3,7 @@
  *
  * Between the ends lies a process inside the tenant's pid namespace. A tenant can stop it, kill it,
  * start another, and connect to init's socket as well. So every connection is proved and every
- * message is sealed; what fails that ends the connection and changes nothing.
+ * message is sealed. A proof or seal that fails ends the connection and changes nothing.
  *
  *     init   -> GREETING{version, state, instance, nonce}          not sealed
  *     bothyd -> ATTACH{version, nonce, fresh: secret | owned: proof}   not sealed
@@ -11,11 +11,11 @@
  *     then, both ways, sealed: the records of spine.h and the messages of spine_data.h.
  *
  * The first ATTACH, before any tenant code, leaves the secret in init ("owned"). Later ones prove
- * it: HMAC-SHA-256(secret, "bothy-attach" || init's nonce || bothyd's nonce). Seals are
- * SipHash-2-4 with a key for each way, HMAC-SHA-256(secret, "bothy-to-init" or "bothy-from-init" ||
- * both nonces), the first 16 bytes, over a counter that begins at 0 in each connection and the
- * whole message. They keep a tenant from forging, repeating, leaving out and mixing connections;
- * they hide nothing.
+ * knowledge of it: HMAC-SHA-256(secret, "bothy-attach" || init's nonce || bothyd's nonce). Seals
+ * are SipHash-2-4 with a key for each direction, HMAC-SHA-256(secret, "bothy-to-init" or
+ * "bothy-from-init" || both nonces), the first 16 bytes, over a counter that begins at 0 in each
+ * connection and the whole message. They keep a tenant from forging, repeating and dropping
+ * messages and from mixing connections; they hide nothing.
  *
  * A message: head {size of the record, extra bytes}, record, extra bytes, both padded with zeros to
  * 8, seal (8 bytes). All of it is a multiple of 8, so a buffer that begins aligned stays so. Host
@@ -29,24 +29,24 @@
  *    that was not RECEIVED, without gap or repetition, then by EXIT once everything that was
  *    written before the end has been sent. FDS is followed at once by TAKEN.
  *  - Credit for output: init may send a stream up to RECEIVED.offset + RECEIVED.b, an absolute
- *    offset; the highest that was told in this connection counts. Before the first in a connection
+ *    offset; the highest one received in this connection counts. Before the first in a connection
  *    it is the last RECEIVED.offset (0 at the start) + SPL_CREDIT. A piece of no bytes (the end of
  *    a stream) needs none. EXIT waits for the bytes before it, so it waits for credit too.
- *  - Credit for stdin: bothyd may send up to TAKEN.offset + TAKEN.b, the highest told; before the
- *    first TAKEN of an exec that this connection started: SPL_STDIN_CREDIT. Beyond it, or with a
- *    gap, the connection ends. What overlaps what init has is dropped.
- *  - After a lost connection bothyd repeats its unanswered requests: SPAWN with its id is done
- *    once; STDIN goes by offsets; FETCH, RECEIVED, CLOSE, ACK, PING may be repeated; a SIGNAL
+ *  - Credit for stdin: bothyd may send up to TAKEN.offset + TAKEN.b, the highest received; before
+ *    the first TAKEN of an exec that this connection started: SPL_STDIN_CREDIT. Bytes beyond it,
+ *    or after a gap, end the connection. Bytes that init already has are dropped.
+ *  - After a lost connection bothyd repeats its unanswered requests: SPAWN is executed once per
+ *    id; STDIN goes by offsets; FETCH, RECEIVED, CLOSE, ACK, PING may be repeated; a SIGNAL
  *    without answer may have been sent.
  *  - HELLO of a claimed init has CLAIM.sandbox as extra bytes (SPS_SANDBOX of them), of an
- *    unclaimed one none: whoever sent a CLAIM and lost the connection learns whether it was the
- *    one that was taken.
- *  - STARTED, too, is followed at once by TAKEN unless stdin is none (NOSTDIN).
- *  - A later proved connection replaces the earlier. PING is answered in order. Who hears no PONG
- *    for SPL_SILENCE_MS takes the connection for dead and dials again.
+ *    unclaimed one none: a bothyd that sent a CLAIM and lost the connection learns whether its
+ *    CLAIM was the one that was taken.
+ *  - STARTED, too, is followed at once by TAKEN, unless the exec has no stdin (NOSTDIN).
+ *  - A later proved connection replaces the earlier. PING is answered in order. An end that
+ *    receives no PONG for SPL_SILENCE_MS considers the connection dead and dials again.
  *  - `instance` is new for each pid 1. A box once claimed whose init greets as fresh or with
  *    another instance has been restarted: it is tainted, never attached or claimed again. Only
- *    bothyd can know that: init has no place to write that the tenant could not.
+ *    bothyd can know that: the tenant can write wherever init can.
  *
  *     bothyd                                     init
  *     spl_begin_link(&e, nonce)                  spl_begin_init(&e, nonce, instance, owned, out)
@@ -69,15 +69,15 @@
 #define SPL_CREDIT       (64u * 1024)
 #define SPL_STDIN_CREDIT 4096u
 #define SPL_KEPT         (256u * 1024) /* output of one stream that init keeps until RECEIVED */
-#define SPL_KEPT_ALL     (16u << 20)   /* of all; one stream always gets at least 4 KiB */
+#define SPL_KEPT_ALL     (16u << 20)   /* of all streams; one stream always gets at least 4 KiB */
 #define SPL_STDIN_KEPT   (64u * 1024)  /* stdin of one exec that init keeps until it is written */
 #define SPL_SILENCE_MS   10000
-#define SPL_PROOF_MS     10000 /* an unproved connection ends */
+#define SPL_PROOF_MS     10000 /* an unproved connection ends after it */
 #define SPL_UNPROVED_MAX 8
 
 enum spl_state {
-    SPL_FRESH = 1, /* nobody's: takes a secret */
-    SPL_OWNED = 2, /* asks for a proof */
+    SPL_FRESH = 1, /* not owned: takes a secret */
+    SPL_OWNED = 2, /* requires a proof */
 };
 
 struct spl_greeting { /* 72 bytes */
@@ -92,14 +92,14 @@ struct spl_greeting { /* 72 bytes */
 struct spl_attach { /* 88 bytes */
     struct sp_hdr h;
     uint32_t version;
-    uint32_t state; /* what `word` is for: must be init's own */
+    uint32_t state; /* the meaning of `word`: must equal init's own state */
     uint8_t nonce[SPL_NONCE];
     uint8_t word[SPL_SECRET]; /* FRESH: the secret; OWNED: the proof */
 };
 
-/* REFUSED is a sp_hdr; its err: EACCES wrong proof, EALREADY a secret for an init that has one,
- * ENOKEY a proof for one that has none (it was restarted), EPROTONOSUPPORT version. Not sealed:
- * believe only that it did not work. */
+/* REFUSED is a sp_hdr. Its err: EACCES wrong proof, EALREADY a secret for an init that has one,
+ * ENOKEY a proof for one that has none (it was restarted), EPROTONOSUPPORT version. It is not
+ * sealed: it only shows that the attach failed, not why. */
 
 enum spl_phase {
     SPL_WANTS_GREETING, /* bothyd */
@@ -116,7 +116,7 @@ struct spl_way { /* one direction of one connection */
     uint64_t count;
 };
 
-/* One end of one connection. Plain value; spl_end_wipe() when done. */
+/* One end of one connection. A plain value; call spl_end_wipe() when done. */
 typedef struct spl_end {
     struct spl_way in, out;
     uint8_t phase; /* enum spl_phase */
@@ -125,54 +125,56 @@ typedef struct spl_end {
     uint8_t init_nonce[SPL_NONCE], link_nonce[SPL_NONCE];
 } spl_end;
 
-/* Bytes of a message with head, padding and seal (without, before the connection is proved: 8 less;
- * room for it is asked for all the same). */
+/* Returns the bytes of a message with head, padding and seal. Before the connection is proved there
+ * is no seal, so it takes 8 bytes less; buffers must have room for them all the same. */
 size_t spl_size(size_t record, size_t extra);
 #define SPL_SIZE(record, extra) \
     (16 + (((size_t)(record) + 7) & ~(size_t)7) + (((size_t)(extra) + 7) & ~(size_t)7))
 #define SPL_GREETING_ROOM SPL_SIZE(sizeof(struct spl_greeting), 0)
 #define SPL_ATTACH_ROOM   SPL_SIZE(sizeof(struct spl_attach), 0)
 #define SPL_REFUSED_ROOM  SPL_SIZE(sizeof(struct sp_hdr), 0)
-/* The largest message each end may be sent. */
+/* The largest message that each end accepts. */
 #define SPL_REQUEST_MAX SPL_SIZE(SP_INLINE_MAX, SP_PAYLOAD_MAX)
 #define SPL_ANSWER_MAX  SPL_SIZE(SP_HELLO_MAX, SPS_CHUNK_MAX)
 
-/* nonce: fresh random bytes for every connection. */
+/* Starts bothyd's end. nonce: fresh random bytes for every connection. */
 void spl_begin_link(spl_end *e, const uint8_t nonce[SPL_NONCE]);
-/* Writes GREETING into out (SPL_GREETING_ROOM); returns its length. */
+/* Starts init's end and writes GREETING into out (SPL_GREETING_ROOM). Returns its length. */
 size_t spl_begin_init(spl_end *e, const uint8_t nonce[SPL_NONCE], uint64_t instance, bool owned,
                       void *out);
 void spl_end_wipe(spl_end *e);
 
 /* Reads the first message of p[0..n), p 8-byte aligned. Returns its whole length, 0 if more bytes
- * are needed, -1 if the connection is over (*ret_why says why, for the log). Bounds the sizes by
- * what this end may be sent in this phase, so a buffer of *_MAX is enough. Checks framing, padding,
- * seal, phase and, of GREETING, ATTACH, REFUSED, the content; what HELLO and all later messages
- * hold is the receiver's to check: bothyd by sps_check() (spine_stream.h), init by itself. The
- * counter moves on with each message that is returned: never ask for the same one twice. */
+ * are needed, -1 if the connection is over (*ret_why says why, for the log). Sizes are bounded by
+ * what this end accepts in this phase, so a buffer of *_MAX is enough. Checks framing, padding,
+ * seal and phase, and the content of GREETING, ATTACH, REFUSED. The receiver checks the content of
+ * HELLO and all later messages: bothyd by sps_check() (spine_stream.h), init by itself. Each
+ * returned message advances the counter: never read the same one twice. */
 long spl_next(spl_end *e, const void *p, size_t n, sps_message *ret_message, const char **ret_why);
-/* How many bytes the message at p[0..n) will have; 0: not known yet (n < 8); -1: too large. */
+/* Returns how many bytes the message at p[0..n) will have; 0: not known yet (n < 8); -1: too
+ * large. */
 long spl_want(const spl_end *e, const void *p, size_t n);
 
-/* bothyd, after GREETING: writes ATTACH into out (SPL_ATTACH_ROOM); returns its length. The caller
- * has compared `state` and `instance` with what it remembers: a secret is given to an init nobody
- * owns, so never in clear to one that has run tenant code. */
+/* bothyd, after GREETING: writes ATTACH into out (SPL_ATTACH_ROOM). Returns its length. The caller
+ * must first compare `state` and `instance` with what it remembers: the secret travels in clear, so
+ * it may only go to an init that is not owned and has never run tenant code. */
 size_t spl_attach(spl_end *e, const uint8_t secret[SPL_SECRET], void *out);
-/* init, after ATTACH. 0: proved, or owned from now on (secret and *owned are written); the next
- * message sent is HELLO. Otherwise an errno, and spl_refuse() makes the answer. */
+/* init, after ATTACH. Returns 0 if the connection is proved, or if init is owned from now on
+ * (secret and *owned are written); HELLO is sent next. Otherwise returns an errno; spl_refuse()
+ * makes the answer. */
 int spl_admit(spl_end *e, const struct spl_attach *a, uint8_t secret[SPL_SECRET], bool *owned);
-size_t spl_refuse(spl_end *e, int errnum, void *out); /* SPL_REFUSED_ROOM; the end is over */
+size_t spl_refuse(spl_end *e, int errnum, void *out); /* SPL_REFUSED_ROOM; ends the link */
 
-/* A whole sealed message into out (spl_size() bytes, 8-byte aligned); returns its length. Send it
- * whole and in order: its number is in the seal. */
+/* Writes a whole sealed message into out (spl_size() bytes, 8-byte aligned). Returns its length.
+ * Send messages whole and in order: the seal covers the message's number. */
 size_t spl_put(spl_end *e, void *out, const void *record, size_t size, const void *extra,
                size_t nextra);
-/* The same in two steps, for extra bytes that are gathered in place: where they go; then the rest.
- */
+/* Like spl_put() in two steps, for extra bytes that are gathered in place. The first returns where
+ * the extra bytes go; the second seals. */
 void *spl_put_begin(void *out, const void *record, size_t size, size_t nextra);
 size_t spl_put_end(spl_end *e, void *out);
 
-/* A stream's window as the receiver of bytes keeps it: bothyd for each output stream, init for
+/* A stream's window as kept by the receiver of its bytes: bothyd for each output stream, init for
  * stdin. Offsets are absolute. */
 typedef struct spl_window {
     uint64_t next;  /* the offset that comes next */
@@ -183,9 +185,9 @@ enum spl_take {
     SPL_TAKE_ORDER, /* a gap or a repetition */
     SPL_TAKE_OVER,  /* beyond the credit */
 };
-/* `next` moves on if OK. */
+/* Takes n bytes at offset. `next` advances if the result is OK. */
 enum spl_take spl_window_take(spl_window *w, uint64_t offset, size_t n);
-/* The peer is told offset and credit: its limit, which never moves back. */
+/* Notes the offset and credit sent to the peer. The resulting limit never moves back. */
 void spl_window_grant(spl_window *w, uint64_t offset, uint32_t credit);
 
 _Static_assert(sizeof(struct spl_greeting) == 72, "layout");

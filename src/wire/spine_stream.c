@@ -23,7 +23,7 @@ static bool is_zero(const char *p, size_t n)
     return true;
 }
 
-/* Before the whole message is there: what may be waited for at all. */
+/* Checks the sizes in a head, before waiting for the rest of the message. */
 static const char *check_head(const struct head *h)
 {
     if (h->size < sizeof(struct sp_hdr) || h->size > SP_HELLO_MAX)

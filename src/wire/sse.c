@@ -78,7 +78,7 @@ static err *take_field(sse_decoder *d, const char *name, size_t nname, const cha
         buf_append(&d->data, value, nvalue);
         d->have_data = true;
     }
-    return NULL; /* other fields, "retry" among them, say nothing to us */
+    return NULL; /* other fields, such as "retry", are not used */
 }
 
 static void dispatch(sse_decoder *d, bool (*on_event)(void *, const sse_event *), void *arg)

@@ -1,14 +1,13 @@
-/* The walls of a sandbox: one table for init, which tries them from inside, the warden, which looks
- * from outside and counts, and bothyd, which keeps the receipt.
+/* The isolation checks (walls) of a sandbox. One table for init, which tries them from inside; the
+ * warden, which checks from outside and counts; and bothyd, which keeps the receipt.
  *
  *     WALL(ID, name, at the refill, after the claim, what holds)
  *
  * The middle two say who tries it: INSIDE is init, before it says HELLO and again when it is
- * claimed; OUTSIDE is the warden. A wall both try holds if both say so. Names are in metrics,
- * messages and receipts; EGRESS is tried by the warden when a claim grants a network. Bits are on
- * the wire (spine.h) and in records on disk: a row is added at the end and never moved. A node
- * without project quotas does not have DISK, and its receipts say so. Needs no libc: init includes
- * it. */
+ * claimed; OUTSIDE is the warden. A check that both try holds if both say so. Names are in metrics,
+ * messages and receipts. The warden tries EGRESS when a claim grants a network. Bits are on the
+ * wire (spine.h) and in records on disk: add a row at the end and never move one. A node without
+ * project quotas does not have DISK, and its receipts say so. Needs no libc: init includes it. */
 #pragma once
 
 #include <stdint.h>
@@ -55,7 +54,7 @@ enum wall {
 #define WALLS_ALL    ((1u << WALL_COUNT) - 1)
 _Static_assert(WALL_COUNT <= 24, "HELLO has room for 24");
 
-/* What must be tried, by whom and when. */
+/* Sets of checks, by who tries them and when. */
 #define WALL_ROW(id, name, refill, claim, what) | ((refill)&WALL_INSIDE ? WALL_BIT(id) : 0)
 enum {
     WALLS_REFILL_INSIDE = 0u WALLS(WALL_ROW)
@@ -90,15 +89,15 @@ static inline const struct wall_info *wall_info(unsigned wall)
     return &INFO[wall];
 }
 
-/* ---- what they are made of: the bundle is written from these, and init tries them ---- */
+/* ---- contents of the checks: the bundle is written from these, and init tries them ---- */
 
-/* While init tries it, the cgroup has room for this many processes, init among them; then the
+/* While init tries CGROUP, the cgroup has room for this many processes, init among them; then the
  * warden writes the real limit. */
 #define WALL_PIDS_TRIED 32u
 
-#define WALL_HOSTNAME "slot" /* until it is claimed */
+#define WALL_HOSTNAME "slot" /* until the slot is claimed */
 
-/* The formatter never agrees with itself about rows without commas. */
+/* clang-format lays out rows without commas differently at each run. */
 /* clang-format off */
 
 /* Docker's default set; meson.build gives the same list to tools/gen-seccomp. */
@@ -108,7 +107,7 @@ static inline const struct wall_info *wall_info(unsigned wall)
     CAP(NET_RAW, 13) CAP(SYS_CHROOT, 18) CAP(MKNOD, 27) CAP(AUDIT_WRITE, 29)          \
     CAP(SETFCAP, 31)
 
-/* Of /proc. */
+/* Paths below /proc. */
 #define WALL_MASKED_FILES(PATH)                                                       \
     PATH("kcore") PATH("keys") PATH("latency_stats") PATH("timer_list")               \
     PATH("timer_stats") PATH("sched_debug")
@@ -117,7 +116,7 @@ static inline const struct wall_info *wall_info(unsigned wall)
 #define WALL_MASKED_DIRS(PATH)                                                        \
     PATH("/proc/acpi") PATH("/proc/asound") PATH("/proc/scsi") PATH("/sys/firmware")
 
-/* Character devices, minor -1: all of them. */
+/* Character devices as major and minor; minor -1: all of them. */
 #define WALL_DEVICES(DEVICE)                                                          \
     DEVICE(1, 3) DEVICE(1, 5) DEVICE(1, 7) DEVICE(1, 8) DEVICE(1, 9) DEVICE(5, 0)     \
     DEVICE(5, 2) DEVICE(136, -1)

@@ -2,13 +2,13 @@
 
 #include <string.h>
 
-/* Ceilings of what a frame may ask for; what the node can give is the warden's to say. */
+/* Ceilings of the values in a frame; the warden decides what the node can grant. */
 #define MEMORY_MAX (UINT64_C(1) << 50)
 #define CPU_MAX    (1024u * 1000)
 #define PIDS_MAX   (4u << 20)
 #define SHM_MAX    (1u << 20)
 #define ID_LEN     20
-#define USAGE_MAX  65536u /* what an asker may know of wp_usage: more than we do */
+#define USAGE_MAX  65536u /* the size a newer client may state for wp_usage */
 
 static bool id_ok(const struct wp_id *id)
 {
@@ -21,7 +21,7 @@ static bool id_ok(const struct wp_id *id)
     return true;
 }
 
-/* Bodies are copied out before they are looked at: a frame's buffer may have any alignment. */
+/* Copies a part of the body into a variable: a frame's buffer may have any alignment. */
 #define BODY(type, name)                     \
     struct type name;                        \
     if (n < sizeof name)                     \
@@ -52,7 +52,8 @@ static bool limits_ok(const struct wp_limits *l)
            l->pids <= PIDS_MAX && l->shm_mib <= SHM_MAX && !l->reserved;
 }
 
-/* Absolute, not the root itself, no "..", NUL-padded to the end. */
+/* Returns true for a path that is absolute, not the root itself, without "..", NUL-padded to the
+ * end. */
 static bool path_ok(const char path[WP_PATH_MAX])
 {
     size_t len = strnlen(path, WP_PATH_MAX);
@@ -302,7 +303,7 @@ static const struct {
     const char *name;
     bool (*request)(const void *body, size_t n);
     bool (*answer)(const void *body, size_t n);
-    size_t fds; /* that a request brings */
+    size_t fds; /* descriptors that a request brings */
 } TYPES[WP_TYPES] = {
     [WP_HELLO] = {"HELLO", hello_ok, hello_answer_ok, 0},
     [WP_CLAIM] = {"CLAIM", claim_ok, claimed_ok, 0},

@@ -39,7 +39,7 @@
 #include "wire/walls.h"
 
 #define WP_VERSION     1u
-#define WP_VERSION_MIN 1u /* the oldest that is still spoken */
+#define WP_VERSION_MIN 1u /* the oldest version still spoken */
 #define WP_FRAME_MAX   (64u * 1024)
 #define WP_EWALL       ENOTRECOVERABLE
 #define WP_ERROR_TEXT  512u
@@ -81,8 +81,8 @@ struct wp_hdr { /* 16 bytes */
     uint64_t request;
 };
 
-struct wp_error {         /* what an error answer's body begins with */
-    uint32_t retry_after; /* seconds, 0: not known or no use */
+struct wp_error {         /* the beginning of an error answer's body */
+    uint32_t retry_after; /* seconds, 0: not known or of no use */
     uint32_t reserved;
 };
 
@@ -96,14 +96,14 @@ struct wp_digest { /* sha256 of an image's config, or a layer's diff id */
 #define WP_CAP_CGROUP_V2  1u
 #define WP_CAP_DISK_LIMIT 2u
 #define WP_CAP_SWAP_LIMIT 4u
-#define WP_CAP_WALLS      8u    /* it knows WALLS */
+#define WP_CAP_WALLS      8u    /* the warden knows WALLS */
 #define WP_CAP_USAGE      16u   /* STATS takes wp_stats.size */
-#define WP_CAP_NETWORK    32u   /* it knows WP_CLAIM_NETWORK_OPEN, and can give it */
-#define WP_CAP_RELEASE    64u   /* it knows RELEASE */
-#define WP_CAP_FATE       128u  /* it knows FATE */
-#define WP_CAP_SNAPSHOT   256u  /* it knows SNAPSHOT */
-#define WP_CAP_NAMED      512u  /* it knows WP_CLAIM_NAMED */
-#define WP_CAP_OWNED      1024u /* it knows WP_CLAIM_OWNED */
+#define WP_CAP_NETWORK    32u   /* knows WP_CLAIM_NETWORK_OPEN and can grant it */
+#define WP_CAP_RELEASE    64u   /* knows RELEASE */
+#define WP_CAP_FATE       128u  /* knows FATE */
+#define WP_CAP_SNAPSHOT   256u  /* knows SNAPSHOT */
+#define WP_CAP_NAMED      512u  /* knows WP_CLAIM_NAMED */
+#define WP_CAP_OWNED      1024u /* knows WP_CLAIM_OWNED */
 struct wp_hello {               /* request: min, max; answer: version in both, caps */
     uint32_t min, max;
     uint32_t caps;
@@ -136,12 +136,13 @@ struct wp_claim {
 };
 #define WP_CLAIM_READ_ONLY 1u /* root file system read-only */
 #define WP_CLAIM_SETUID    2u /* set-uid programs allowed: no nosuid on the root */
-/* Network: none, unless. Grants with a list of destinations will have a frame of their own. */
+/* Grants a network; without the flag there is none. Grants with a list of destinations will have a
+ * frame of their own. */
 #define WP_CLAIM_NETWORK_OPEN 4u
-/* Behind the tmpfs mounts a wp_id follows: the host name, where that is not the slot's own id. A
- * sandbox that was reset has a slot of another id, and the name that it always had. */
+/* After the tmpfs mounts a wp_id follows: the host name, if it is not the slot's own id. A sandbox
+ * that was reset has a slot with another id, but keeps its name. */
 #define WP_CLAIM_NAMED 8u
-/* Behind all that a wp_owner follows. Claims of one owner wait in a queue of their own. */
+/* At the end a wp_owner follows. Each owner's claims wait in a queue of their own. */
 #define WP_CLAIM_OWNED 16u
 struct wp_owner {
     uint64_t number; /* opaque; the same for all claims of an owner while bothyd runs */
@@ -151,7 +152,7 @@ struct wp_claimed {
     uint32_t uid_base;
     uint32_t hello; /* bytes of the HELLO record that follow */
     uint32_t walls; /* bits of walls.h that the warden tried after the claim; all held */
-    uint64_t queue_ns, build_ns, swap_ns; /* where the time went */
+    uint64_t queue_ns, build_ns, swap_ns; /* how long each step took */
 };
 
 #define WP_LIST_CLAIMED 1u
@@ -168,8 +169,8 @@ struct wp_box {
 #define WP_BOX_DEAD   1u /* pid 1 has ended */
 #define WP_BOX_FROZEN 2u
 
-/* wp_usage grows at its end. The request's size is what the asker knows of it, the answer's is
- * the distance between two of them, never more than was asked for; 0 in either is
+/* wp_usage grows at its end. The request's size is the size of wp_usage that the client knows; the
+ * answer's is the distance between two elements, never more than requested. 0 in either means
  * WP_USAGE_FIRST. */
 struct wp_stats {
     uint32_t n, size;
@@ -178,11 +179,11 @@ struct wp_usage {
     struct wp_id sandbox;
     uint64_t cpu_us, memory, memory_peak, memory_limit, oom_kills;
     uint32_t pids, flags; /* WP_BOX_*; WP_USAGE_UNKNOWN */
-    /* What a node does not count is 0. */
+    /* Values that a node does not count are 0. */
     uint64_t cpu_throttled_us;
     uint64_t io_read, io_written;         /* bytes that went to a block device */
-    uint64_t net_rx, net_tx, net_dropped; /* bytes; packets: the sandbox's own view */
-    uint64_t disk, inodes;                /* of its upper, where quotas count them */
+    uint64_t net_rx, net_tx, net_dropped; /* bytes; packets: as the sandbox sees them */
+    uint64_t disk, inodes;                /* of its upper layer, where quotas count them */
 };
 #define WP_USAGE_FIRST   72u /* bytes: up to flags */
 #define WP_USAGE_UNKNOWN 0x80000000u
@@ -192,7 +193,7 @@ struct wp_limits_of {
     struct wp_limits limits;
 };
 
-struct wp_walls { /* what init found after the claim: the slot is destroyed */
+struct wp_walls { /* checks that init found failed after the claim; the slot is destroyed */
     struct wp_id sandbox;
     uint32_t failed; /* bits of walls.h, not 0 */
     uint32_t reserved;
@@ -201,7 +202,7 @@ struct wp_walls { /* what init found after the claim: the slot is destroyed */
 #define WP_FATE_WAIT_MAX 1000u
 struct wp_fate_of {
     struct wp_id sandbox;
-    uint32_t wait_ms; /* for pid 1 to be dead: its connection breaks a moment before */
+    uint32_t wait_ms; /* wait for pid 1 to be dead: its connection breaks a moment before */
     uint32_t reserved;
 };
 struct wp_fate {
@@ -210,21 +211,21 @@ struct wp_fate {
     uint32_t flags;
 };
 #define WP_FATE_DEAD   1u
-#define WP_FATE_STATUS 2u /* the kernel told: of who was waited for it does from 6.15 on */
+#define WP_FATE_STATUS 2u /* status is known; of a reaped process only from Linux 6.15 on */
 
-/* Stands still while it is copied, and then as before. The layer's id is made up by who asks:
- * EEXIST if there is one of it. It waits for its IMAGE like one that was unpacked, and while the
- * connection lives WP_PRUNE_UNCLAIMED does not take it. EBUSY: a copy of it is under way; ESRCH: it
- * has ended; EAGAIN: it does not stand still. */
+/* The sandbox is frozen during the copy and thawed afterwards, unless it was frozen before. The
+ * client makes up the layer's id: EEXIST if it is taken. The layer waits for its IMAGE like an
+ * unpacked one; as long as the connection lives, WP_PRUNE_UNCLAIMED does not remove it. EBUSY: a
+ * copy of the sandbox is under way; ESRCH: it has ended; EAGAIN: it could not be frozen. */
 struct wp_snapshot {
     struct wp_id sandbox;
     struct wp_digest layer;
-    uint64_t deadline_ms; /* when it must be done, from the receipt of the frame */
+    uint64_t deadline_ms; /* time allowed, from the receipt of the frame */
 };
 #define WP_SNAPSHOT_MS_MAX 3600000u
 struct wp_snapshotted {
     uint64_t bytes, entries;
-    uint64_t still_ns; /* how long it stood still; 0: it was frozen before */
+    uint64_t still_ns; /* how long it was frozen for the copy; 0: it was frozen before */
 };
 
 enum wp_format {
@@ -239,21 +240,21 @@ struct wp_unpack {
 };
 struct wp_unpacked {
     uint64_t bytes, entries;
-    uint32_t was_there; /* 1: nothing had to be done */
+    uint32_t was_there; /* 1: the layer was here already */
     uint32_t reserved;
 };
 struct wp_image {
     struct wp_digest image;
     uint32_t n, reserved;
 };
-struct wp_layers { /* diff ids; those that are here stay, unless told otherwise, for an hour */
+struct wp_layers { /* diff ids; layers that are here are kept for an hour, unless told otherwise */
     uint32_t n, reserved;
 };
-struct wp_prune { /* images to forget; then every layer no image and no slot uses goes */
+struct wp_prune { /* images to forget; then every layer that no image and no slot uses is removed */
     uint32_t n;
     uint32_t flags; /* WP_PRUNE_* */
 };
-#define WP_PRUNE_UNCLAIMED 1u /* also layers that came lately and wait for their image */
+#define WP_PRUNE_UNCLAIMED 1u /* also recent layers that wait for their image */
 struct wp_pruned {
     uint64_t layers, bytes;
 };
@@ -268,12 +269,12 @@ struct wp_pool {
     uint32_t ready, making, claimed, dying, waiting;
     uint32_t refills_failed; /* since the warden's start */
     uint32_t failures;       /* in a row, now */
-    uint32_t why;            /* enum pool_why: what refills do */
-    uint32_t held_by;        /* enum admit_verdict: what holds up the first that waits */
-    uint64_t refill_ns;      /* making one takes so long, measured; 0: not known yet */
+    uint32_t why;            /* enum pool_why: state of the refills */
+    uint32_t held_by;        /* enum admit_verdict: why the first claim in the queue waits */
+    uint64_t refill_ns;      /* measured time to make one slot; 0: not known yet */
     uint64_t oldest_wait_ns;
     uint64_t next_try_ns; /* until the next refill after a failed one */
-    uint64_t memory, memory_limits, memory_limits_max; /* the machine's; their sum; its ceiling */
+    uint64_t memory, memory_limits, memory_limits_max; /* the machine's; slots' sum; its ceiling */
     char last_error[WP_POOL_ERROR]; /* of a refill or a wall; "" if none failed */
 };
 
@@ -295,18 +296,20 @@ _Static_assert(sizeof(struct wp_snapshot) == 64, "layout");
 _Static_assert(sizeof(struct wp_snapshotted) == 24, "layout");
 _Static_assert(sizeof(struct wp_pool) == 352, "layout");
 
-/* Sans-IO checks of a received frame (wardenp.c). body_n is what follows wp_hdr. */
+/* Checks of a received frame, without I/O (wardenp.c). body_n is the length after wp_hdr. */
 #include <stdbool.h>
 
-/* True if a request of this type may have this body: exact lengths, counts in range, reserved
- * fields zero, strings terminated, ids of the right alphabet, paths absolute without "..". */
+/* Returns true if a request of this type may have this body: exact lengths, counts in range,
+ * reserved fields zero, strings terminated, ids of the right alphabet, paths absolute without
+ * "..". */
 bool wp_request_ok(uint32_t type, const void *body, size_t n);
-/* The same for an answer without error. */
+/* Returns true if an answer without error may have this body. */
 bool wp_answer_ok(uint32_t type, const void *body, size_t n);
-/* Of an error's body. False if it is malformed; otherwise the text follows the wp_error. */
+/* Checks an error's body. Returns false if it is malformed; otherwise the text follows the
+ * wp_error. */
 bool wp_error_ok(const void *body, size_t n);
-/* How many descriptors a request of this type brings. */
+/* Returns how many descriptors a request of this type brings. */
 size_t wp_request_fds(uint32_t type);
 const char *wp_type_name(uint32_t type);
-/* The i-th usage of an answer that passed; what an older warden does not know is 0. */
+/* Returns the i-th usage of a checked answer; fields that an older warden does not know are 0. */
 struct wp_usage wp_usage_at(const void *body, uint32_t i);

@@ -7,9 +7,9 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-#define QUEUE_MAX  64   /* control frames that wait to be flushed */
+#define QUEUE_MAX  64   /* control frames waiting to be flushed */
 #define REASON_MAX 123  /* a control frame has 125 bytes */
-#define KEEP       4096 /* of the buffer for messages, between two */
+#define KEEP       4096 /* capacity of the message buffer that is kept between messages */
 
 struct ws {
     ws_options o;
@@ -19,9 +19,9 @@ struct ws {
     buf *out; /* while flushing */
     buf message;
     bool text;
-    bool in_data; /* the current frame is no control frame */
+    bool in_data; /* the current frame is a data frame */
     bool broken;  /* nothing more is read */
-    bool closed;  /* we have said so, or are about to */
+    bool closed;  /* a close was queued or sent */
     uint64_t heard, pinged;
     bool fresh; /* fed since the last ws_alive */
 };
@@ -73,7 +73,8 @@ static void on_frame(wslay_event_context_ptr ctx,
     w->in_data = !wslay_is_ctrl_frame(f->opcode);
 }
 
-/* wslay would reserve what a frame announces; memory here follows what has come. */
+/* Appends a piece of a message. wslay would reserve the announced size of a frame; this buffer
+ * grows only with bytes received. */
 static void on_chunk(wslay_event_context_ptr ctx,
                      const struct wslay_event_on_frame_recv_chunk_arg *c, void *arg)
 {
@@ -145,7 +146,7 @@ void ws_feed(ws *w, const void *p, size_t n)
         return;
     w->in = p;
     w->nin = n;
-    /* It returns early only when it has stopped reading, for good. */
+    /* wslay returns early only when it has stopped reading for good. */
     if (wslay_event_recv(w->ctx) || !wslay_event_get_read_enabled(w->ctx))
         w->broken = true;
     w->in = NULL;

@@ -1,4 +1,4 @@
-/* The handshake of RFC 6455, section 4: how a GET becomes a WebSocket. */
+/* The handshake of RFC 6455, section 4: upgrades a GET to a WebSocket. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -19,7 +19,7 @@ static char *accept_of(const char *key)
     return base64_encode(digest, sizeof digest);
 }
 
-/* Is word one of a list's members, "a, b,c"? */
+/* Returns true if word is a member of a list such as "a, b,c". */
 static bool list_has(const char *list, const char *word)
 {
     size_t n = strlen(word);
