@@ -37,7 +37,7 @@ enum admit_verdict admit(const admit_rules *r, const admit_node *n, const admit_
         return ADMIT_WAIT_LIMITS;
     if (n->pids_sum > pids_most - ask->pids)
         return ADMIT_WAIT_PIDS;
-    /* Divided first: a percentage of memory never overflows this way. */
+    /* Divide first, so that the percentage of memory cannot overflow. */
     if (n->available < n->memory / 100 * r->reserve_percent)
         return ADMIT_WAIT_RESERVE;
     return ADMIT_NOW;

@@ -34,23 +34,23 @@ typedef struct cause {
 const char *cause_name(enum cause_kind k);
 /* One sentence for people: "Its time to live was over." */
 const char *cause_text(enum cause_kind k);
-/* CAUSES if there is none of that name. */
+/* Returns the kind of this name, or CAUSES. */
 enum cause_kind cause_by_name(const char *name);
-/* What is known of a sandbox whose pid 1 has ended unasked. */
+/* The known facts about a sandbox whose pid 1 ended without a request. */
 typedef struct end_facts {
-    bool distrusted; /* we ended it: what its pid 1 said, `why`, cannot be believed */
-    bool missing;    /* the node does not have it any more */
-    bool told;       /* the node knows it, and: */
+    bool distrusted; /* bothyd ended it after invalid data from its pid 1; see `why` */
+    bool missing;    /* the node has no such sandbox any more */
+    bool told;       /* the node knows it and filled the following members */
     bool has_status;
     int status;              /* as of wait(2) */
-    uint64_t ooms, ooms_ago; /* kills for memory: counted, and those that commands have died of */
+    uint64_t ooms, ooms_ago; /* out-of-memory kills: in all, and those of commands before */
     uint64_t limit, peak;
-    char by[32];     /* somebody outside has ended it: who; "": not known to be so */
-    bool lost;       /* with the machine it ran on */
-    const char *why; /* what the backend said, for people */
+    char by[32];     /* the outside agent that ended it; "": none known */
+    bool lost;       /* lost together with its machine */
+    const char *why; /* the backend's explanation, for people */
 } end_facts;
-/* detail points into buffer, or at why. */
+/* Returns the cause that the facts show. detail points into buffer, or at why. */
 #define CAUSE_DETAIL_MAX 160
 cause cause_of_end(const end_facts *f, char buffer[CAUSE_DETAIL_MAX]);
-/* Appends the JSON object: kind, then the members its row allows, then detail. */
+/* Appends the JSON object: kind, then the members that the kind allows, then detail. */
 void cause_write(buf *out, const cause *c);

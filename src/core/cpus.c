@@ -37,7 +37,7 @@ static bool is_better(const cpus *c, const cpus_set *hint, unsigned a, unsigned 
 {
     if (c->load[a] != c->load[b])
         return c->load[a] < c->load[b];
-    return cpus_has(hint, a) && !cpus_has(hint, b); /* the lower one was seen first */
+    return cpus_has(hint, a) && !cpus_has(hint, b); /* callers visit the lower one first */
 }
 
 void cpus_choose(const cpus *c, uint32_t milli, const cpus_set *hint, cpus_set *ret_set)
@@ -59,7 +59,7 @@ void cpus_choose(const cpus *c, uint32_t milli, const cpus_set *hint, cpus_set *
     }
 }
 
-/* The limit is shared by the processors it may be used on. */
+/* Returns each processor's share of a limit, split evenly among those of the set. */
 static uint64_t share_of(const cpus_set *s, uint32_t milli)
 {
     unsigned n = cpus_count(s);
@@ -101,7 +101,7 @@ void cpus_text(const cpus_set *s, char ret[CPUS_TEXT])
     }
 }
 
-/* One number at *at, which moves behind it. */
+/* Parses one number at *at and moves *at after it. */
 static bool take_number(const char **at, unsigned *ret)
 {
     char *end;

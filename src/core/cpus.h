@@ -1,5 +1,6 @@
-/* Which processors a sandbox may use: as many as its limit of CPU time can keep busy, those with
- * the least promised. Pure: who calls knows the machine, holds the lock and tells the kernel. */
+/* Chooses the processors of a sandbox: as many as its CPU limit can keep busy, and those with the
+ * least CPU time promised. Pure: the caller knows the machine, holds the lock and configures the
+ * kernel. */
 #pragma once
 
 #include <stdbool.h>
@@ -14,9 +15,9 @@ typedef struct cpus_set {
 } cpus_set;
 
 typedef struct cpus {
-    cpus_set host;           /* what there is to choose from */
-    unsigned end;            /* behind its highest */
-    uint64_t load[CPUS_MAX]; /* thousandths of it that are promised */
+    cpus_set host;           /* the processors to choose from */
+    unsigned end;            /* the highest of them plus one */
+    uint64_t load[CPUS_MAX]; /* promised thousandths of each */
 } cpus;
 
 static inline bool cpus_has(const cpus_set *s, unsigned cpu)
@@ -31,15 +32,16 @@ unsigned cpus_count(const cpus_set *s);
 bool cpus_equal(const cpus_set *a, const cpus_set *b);
 
 void cpus_init(cpus *c, const cpus_set *host);
-/* How many processors a limit is shown as: whole ones, rounded up, at least one. */
+/* Returns how many processors a limit appears as: whole ones, rounded up, at least one. */
 unsigned cpus_of_milli(uint32_t milli);
-/* Those with the least load; among equals those of `hint`, then the lowest. All of the host's if it
- * has no more. */
+/* Chooses the processors with the least load; among equals those of `hint`, then the lowest.
+ * Chooses all of the host's if it has no more than needed. */
 void cpus_choose(const cpus *c, uint32_t milli, const cpus_set *hint, cpus_set *ret_set);
-/* A promise, and its end with the same values. */
+/* Adds a promise to the load; release it with the same values. */
 void cpus_promise(cpus *c, const cpus_set *s, uint32_t milli);
 void cpus_release(cpus *c, const cpus_set *s, uint32_t milli);
 
-/* The kernel's form, "0-3,8", and back. False: it is not one, or names a processor beyond ours. */
+/* Convert to and from the kernel's form, "0-3,8". cpus_parse returns false if the text is malformed
+ * or names a processor from CPUS_MAX on. */
 void cpus_text(const cpus_set *s, char ret[CPUS_TEXT]);
 bool cpus_parse(const char *text, cpus_set *ret_set);

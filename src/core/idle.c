@@ -62,7 +62,8 @@ uint64_t idle_for_ns(const idle_meter *m)
     return 0;
 }
 
-/* From the newest sample that is as old as the idle time: an older burst is forgotten. */
+/* Compares the last sample with the newest one that is at least an idle time older, so that an
+ * older burst of work does not count. */
 bool idle_is(const idle_meter *m, uint64_t idle_ms)
 {
     const idle_sample *last = m->n ? at(m, m->n - 1) : NULL;

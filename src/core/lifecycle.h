@@ -3,7 +3,7 @@
  *     creating → running ⇄ paused        running/paused → hibernated → running
  *        └────────────┴──────────┴──────────────┴──► gone
  *
- * The texts are those of the store and of the API. */
+ * The store and the API use the same state names. */
 #pragma once
 
 #include <stdbool.h>
@@ -20,13 +20,13 @@ enum lifecycle {
 };
 
 const char *lifecycle_name(enum lifecycle s);
-/* LIFE_STATES if there is none of that name. */
+/* Returns the state of this name, or LIFE_STATES. */
 enum lifecycle lifecycle_by_name(const char *name);
 bool lifecycle_allows(enum lifecycle from, enum lifecycle to);
 static inline bool lifecycle_alive(enum lifecycle s)
 {
     return s != LIFE_GONE;
 }
-/* Moves *state, or says why not: ERR_SANDBOX_GONE, ERR_SANDBOX_PAUSED or ERR_CONFLICT (kind
- * "state"). */
+/* Moves *state. Returns ERR_SANDBOX_GONE, ERR_SANDBOX_PAUSED or ERR_CONFLICT (kind "state") if the
+ * move is not legal. */
 err *lifecycle_move(enum lifecycle *state, enum lifecycle to) ERR_MUST;

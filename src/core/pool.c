@@ -61,7 +61,7 @@ void pool_made(pool *p, uint64_t took_ns)
 
 void pool_failed(pool *p, uint64_t began_ns, uint64_t now)
 {
-    /* Those that were under way when another one failed share its reason: one failure. */
+    /* Refills that were running when another failed share its reason: count one failure. */
     if (!p->failures || began_ns >= p->failed_at_ns) {
         uint64_t pause = POOL_BACKOFF_NS;
         for (uint32_t i = 0; i < p->failures && pause < POOL_BACKOFF_MAX_NS; i++)
@@ -74,7 +74,7 @@ void pool_failed(pool *p, uint64_t began_ns, uint64_t now)
 
 /* ---- the plan ---- */
 
-/* How many slots, ready or coming, there should be. */
+/* Returns how many slots, ready or being made, there should be. */
 static uint32_t target(pool *p, uint32_t coming, uint32_t demand)
 {
     if (coming < p->low)
@@ -84,7 +84,8 @@ static uint32_t target(pool *p, uint32_t coming, uint32_t demand)
     return p->filling && p->high > demand ? p->high : demand;
 }
 
-/* Until when a refill nobody waits for leaves the processors to claims; 0: it need not. */
+/* Returns until when a refill that no claim waits for leaves the processors to claims; 0: no need
+ * to. */
 static uint64_t hold_until(pool *p, uint64_t now)
 {
     if (!p->claimed_at_ns || since(p->claimed_at_ns, now) >= POOL_HOLD_NS) {
@@ -102,7 +103,7 @@ static uint64_t hold_until(pool *p, uint64_t now)
 static uint32_t workers(const pool *p, const pool_level *l, bool urgent)
 {
     if (p->failures)
-        return 1; /* the attempt that tells whether it works again */
+        return 1; /* a single attempt shows whether refills work again */
     return urgent || l->ready < p->low ? POOL_WORKERS : 1;
 }
 
@@ -147,14 +148,14 @@ const char *pool_why_text(enum pool_why why)
 
 /* ---- how long ---- */
 
-/* Until so many more slots have been made. */
+/* Returns the time until n more slots are made. */
 static uint64_t slots_ns(const pool *p, const pool_level *l, uint32_t n, uint64_t now)
 {
     uint64_t each = p->refill_ns ? p->refill_ns : UNKNOWN_REFILL_NS;
 
     if (!n)
         return 0;
-    uint64_t begun = l->making ? each / 2 : 0; /* on average those under way are half done */
+    uint64_t begun = l->making ? each / 2 : 0; /* running refills are half done on average */
     uint64_t work = each * ((n + POOL_WORKERS - 1) / POOL_WORKERS);
     return since(now, p->not_before_ns) + most(work - begun, each / 2);
 }
@@ -166,7 +167,7 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The middle one: an idle hour before a busy minute says nothing about that minute. */
+/* Returns the median gap: an idle hour before a busy minute must not distort the estimate. */
 static uint64_t usual_gap(const pool *p)
 {
     uint64_t gap[POOL_GAPS];
@@ -179,8 +180,8 @@ static uint64_t usual_gap(const pool *p)
     return gap[n / 2];
 }
 
-/* Until so many sandboxes have left. What has been silent for long is expected to stay so: the
- * first departure takes at least as long as the last one is ago. */
+/* Returns the time until n sandboxes have left. If no sandbox left for long, that is expected to go
+ * on: the first departure takes at least as long as the time since the last one. */
 static uint64_t departures_ns(const pool *p, uint32_t n, uint64_t now)
 {
     uint64_t ago = since(p->left_at_ns, now);

@@ -1,6 +1,6 @@
 #include "core/quota.h"
 
-#define ONE UINT64_C(1000000000) /* a create, in the bucket's unit */
+#define ONE UINT64_C(1000000000) /* one create, in the bucket's unit */
 
 void quota_fill(quota *q, const quota *otherwise)
 {
@@ -13,7 +13,7 @@ void quota_fill(quota *q, const quota *otherwise)
     q->snapshot_bytes = q->snapshot_bytes ? q->snapshot_bytes : otherwise->snapshot_bytes;
 }
 
-/* What comes back in this time, without overflow. */
+/* Returns how much the bucket regains in this time, without overflow. */
 static uint64_t earned(uint32_t milli, uint64_t ns)
 {
     uint64_t us = ns / 1000;

@@ -111,7 +111,7 @@ static const struct {
     {0x0a000000, 8},  /* private */
     {0x64400000, 10}, /* shared by carriers */
     {0x7f000000, 8},  /* loopback */
-    {0xa9fe0000, 16}, /* link-local; metadata of clouds */
+    {0xa9fe0000, 16}, /* link-local; clouds' metadata services */
     {0xac100000, 12}, /* private */
     {0xc0000000, 24}, /* protocol assignments */
     {0xc0000200, 24}, /* documentation */
@@ -135,7 +135,8 @@ static uint32_t v4_at(const uint8_t *p)
     return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-/* Global unicast is 2000::/3; in it 6to4 and Teredo carry IPv4, which counts. */
+/* Checks an IPv6 address. Global unicast is 2000::/3. Addresses that embed an IPv4 address are
+ * judged by that one, or refused (Teredo). */
 static bool v6_is_public(const uint8_t a[16])
 {
     static const uint8_t MAPPED[12] = {[10] = 0xff, [11] = 0xff};
@@ -147,7 +148,7 @@ static bool v6_is_public(const uint8_t a[16])
         return false;
     if (a[0] == 0x20 && a[1] == 0x02)
         return v4_is_public(v4_at(a + 2));
-    bool assigned = a[0] == 0x20 && a[1] == 0x01 && a[2] < 0x02; /* Teredo and its kin */
+    bool assigned = a[0] == 0x20 && a[1] == 0x01 && a[2] < 0x02; /* Teredo and the like */
     bool documentation = a[0] == 0x20 && a[1] == 0x01 && a[2] == 0x0d && a[3] == 0xb8;
     return !assigned && !documentation;
 }

@@ -1,13 +1,13 @@
-/* A queue that many owners share: each has a line of its own, and the lines are served in turn. An
- * owner with a thousand entries delays the first entry of another by one turn. Within a line the
- * order is that of arrival. Entries are the caller's, who embeds a rounds_entry; not locked. */
+/* A queue shared by many owners: each has a line of its own, and the lines are served in turn. An
+ * owner with a thousand entries delays the first entry of another by one turn. Within a line
+ * entries keep their order of arrival. The caller embeds a rounds_entry and owns it. Not locked. */
 #pragma once
 
 #include <stdint.h>
 
 #include "base/map.h"
 
-typedef struct rounds_line { /* of an owner; it exists while it has an entry */
+typedef struct rounds_line { /* one owner's entries; freed with the last of them */
     struct rounds_line *prev, *next;
     struct rounds_entry *head, *tail;
     uint64_t owner;
@@ -16,22 +16,24 @@ typedef struct rounds_line { /* of an owner; it exists while it has an entry */
 
 typedef struct rounds_entry {
     struct rounds_entry *before, *behind;
-    rounds_line *line; /* NULL: it is in no queue */
+    rounds_line *line; /* NULL: not queued */
 } rounds_entry;
 
-typedef struct rounds { /* zero-initialised it is empty; the last entry that leaves frees all */
+typedef struct rounds { /* zero-initialised is empty; removing the last entry frees all memory */
     rounds_line *first, *last; /* in the order of their turns */
     map by_owner;
 } rounds;
 
-/* Behind the owner's others; a new owner's turn is the last. */
+/* Appends an entry to its owner's line. A new owner takes the last turn. */
 void rounds_add(rounds *r, rounds_entry *e, uint64_t owner);
-/* Removes it; its owner keeps its turn. */
+/* Removes an entry; its owner keeps its turn. */
 void rounds_remove(rounds *r, rounds_entry *e);
-/* Removes it because it was served: its owner's next turn is behind all others'. */
+/* Removes an entry because it was served; its owner goes to the end of the turns. */
 void rounds_serve(rounds *r, rounds_entry *e);
-/* The first entry of each owner, in the order of their turns; after NULL the first one's. */
+/* Iterates over the first entry of each owner, in the order of turns: returns the entry of the
+ * owner after that of `after` (NULL: of the first owner), or NULL at the end. */
 rounds_entry *rounds_next(const rounds *r, const rounds_entry *after);
-/* The last entry of the longest line, for a queue that is full. NULL: it is empty. */
+/* Returns the last entry of the longest line, to drop when a queue is full. NULL if the queue is
+ * empty. */
 rounds_entry *rounds_longest(const rounds *r);
 uint32_t rounds_waiting(const rounds *r, uint64_t owner); /* entries of this owner */

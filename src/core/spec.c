@@ -79,7 +79,7 @@ void exec_spec_done(exec_spec *s)
 typedef struct limit_row {
     const char *name;
     size_t at;
-    bool wide; /* uint64_t, else uint32_t */
+    bool wide; /* uint64_t; false: uint32_t */
     uint64_t min, max;
 } limit_row;
 
@@ -115,7 +115,8 @@ static void limit_set(limits *l, const limit_row *r, uint64_t v)
         *(uint32_t *)at = (uint32_t)v;
 }
 
-/* Who lowers only the hard limit wants no process to begin above it. */
+/* Lowers the soft limit with the hard one if only the hard one is set, so that no process starts
+ * above it. */
 static void fill_nofile(limits *l, const limits *otherwise)
 {
     if (!l->nofile && l->nofile_hard && l->nofile_hard < otherwise->nofile)
@@ -149,9 +150,9 @@ err *limits_check(const limits *l)
 }
 
 typedef struct ceiling_row {
-    const char *name; /* of the member, and behind max_ of the key */
+    const char *name; /* of the member; the configuration key is max_ and this name */
     limit_row row;
-    double unit; /* of the member in the field's */
+    double unit; /* how many of the field's units are one of the member's */
 } ceiling_row;
 
 #define CEILING(name, field, wide, unit)                                      \
@@ -220,7 +221,7 @@ bool spec_name_valid(const char *name)
     return true;
 }
 
-/* Each NAME=value with a name; returns the bytes they take. */
+/* Checks that each item is NAME=value with a name, and adds its bytes to *total. */
 static err *check_pairs(char *const *v, const char *what, size_t *total)
 {
     for (size_t i = 0; v && v[i]; i++) {
@@ -294,7 +295,8 @@ err *spec_labels_check(char *const *labels)
 
 /* ---- tmpfs ---- */
 
-/* Without empty, "." and ".." parts, and no slash at the end: then equal paths are equal texts. */
+/* Returns true for an absolute path without empty, "." and ".." parts and without a final slash, so
+ * that equal paths are equal texts. */
 static bool is_plain_path(const char *path)
 {
     for (const char *p = path; *p;) {
@@ -307,7 +309,8 @@ static bool is_plain_path(const char *path)
     return *path != 0;
 }
 
-/* The kernel's own mounts: a tmpfs over them would undo walls or break every program. */
+/* Returns true for the kernel's own mounts: a tmpfs over them would undo isolation or break every
+ * program. */
 static bool is_reserved_path(const char *path)
 {
     static const char *const RESERVED[] = {"/proc", "/sys", "/dev"};
@@ -407,14 +410,14 @@ static char *text_or(char *own, const char *otherwise)
     return own || !otherwise ? own : xstrdup(otherwise);
 }
 
-/* NAME=value each: what own does not name comes from the other. */
+/* Adds the items of `otherwise` whose names `own` lacks; each is NAME=value. */
 static void pairs_fill(char ***own, char *const *otherwise)
 {
     CLEANUP(strv_freep) char **all = strv_copy(otherwise);
 
     for (size_t i = 0; *own && (*own)[i]; i++) {
         const char *eq = strchr((*own)[i], '=');
-        if (!eq) { /* the check will say so */
+        if (!eq) { /* left for the later check to refuse */
             strv_push(&all, xstrdup((*own)[i]));
             continue;
         }

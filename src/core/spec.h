@@ -1,4 +1,4 @@
-/* What a sandbox and a command are asked to be: plain values, no I/O. */
+/* The requested properties of a sandbox and of a command: plain values, no I/O. */
 #pragma once
 
 #include <stdbool.h>
@@ -13,23 +13,23 @@ typedef struct limits { /* 0: not set; limits_fill() fills it */
     uint64_t disk;      /* bytes */
     uint32_t cpu_milli; /* thousandths of a core */
     uint32_t pids;
-    uint32_t nofile;      /* open files a process begins with */
-    uint32_t nofile_hard; /* and may raise that to */
+    uint32_t nofile;      /* soft limit of open files, with which a process starts */
+    uint32_t nofile_hard; /* hard limit, up to which a process may raise it */
     uint32_t shm_mib;
     uint32_t execs;
 } limits;
-/* Of design section 17. Its disk is 10 GiB. */
+/* The built-in defaults. The disk limit is 10 GiB. */
 extern const limits LIMITS_DEFAULT;
-/* Fills what is not set from `otherwise`, but for disk: whether the default disk limit is applied
+/* Fills members that are 0 from `otherwise`, except disk: whether the default disk limit applies
  * depends on the backend's quotas, which the engine knows. */
 void limits_fill(limits *l, const limits *otherwise);
-/* Ranges of what is set, and that no process begins with more files than it may have. */
+/* Checks the ranges of the limits that are set, and that nofile is not above nofile_hard. */
 err *limits_check(const limits *l) ERR_MUST;
 
-/* Refuses what is set and above an administrator's ceiling (limits.max_* of bothy.yaml); 0 in `most`
- * is none. Memory, cpu, pids, disk and shm have one. */
+/* Refuses limits above an administrator's ceiling (limits.max_* of bothy.yaml); 0 in `most` is no
+ * ceiling. Memory, cpu, pids, disk and shm have one. */
 err *limits_check_most(const limits *l, const limits *most) ERR_MUST;
-/* Lifts each ceiling to at least this. */
+/* Raises each ceiling that is set to at least this limit. */
 void limits_lift(limits *most, const limits *l);
 
 #define SPEC_NOFILE_HARD      65536u
@@ -43,17 +43,18 @@ void limits_lift(limits *most, const limits *l);
 #define SPEC_TMPFS_MAX        8
 #define SPEC_TMPFS_PATH_MAX   255
 #define SPEC_ENV_MAX          (1u << 20)  /* bytes of a sandbox's env and secrets together */
-#define SPEC_DOOR_MAX         (64u << 10) /* bytes a door may keep with a sandbox */
+#define SPEC_DOOR_MAX         (64u << 10) /* bytes a door may store with a sandbox */
 #define SPEC_START_MAX        (64u << 10) /* bytes of a start command's argv */
 #define SPEC_ARGS_MAX         (7u << 20)  /* bytes of a command's argv and env together */
 
-/* What a sandbox may reach. Named destinations will be a third, with a list beside it. */
+/* The network that a sandbox may reach. Named destinations will be a third grant, with a list. */
 enum network_grant {
     NETWORK_NONE, /* a loopback of its own */
-    NETWORK_OPEN, /* public addresses and the node's resolvers; never the node or what is near it */
+    NETWORK_OPEN, /* public addresses and the node's resolvers; never the node or its neighbours */
 };
 const char *network_grant_name(enum network_grant n);
-/* NETWORK_NONE for what it does not know: nobody gets more than was understood. */
+/* Returns the grant of this name; NETWORK_NONE for an unknown name, so that nothing unknown is
+ * granted. */
 enum network_grant network_grant_by_name(const char *name);
 
 typedef struct tmpfs_spec {
@@ -63,7 +64,7 @@ typedef struct tmpfs_spec {
     bool exec;
 } tmpfs_spec;
 
-/* What runs from its beginning on, without counting as busy; argv NULL: nothing. */
+/* A command that runs from the start on and does not count as busy; argv NULL: none. */
 typedef struct start_spec {
     char **argv;
     char *user; /* NULL: the sandbox's */
@@ -72,14 +73,14 @@ typedef struct start_spec {
 
 typedef struct sandbox_spec {
     char *image;        /* as the caller wrote it */
-    char *template;     /* or the recipe that names it; NULL: none */
-    char *snapshot;     /* or whose files it begins with, by id; NULL: none */
-    char *name;         /* or NULL: a label for people, unique among the owner's live ones */
+    char *template;     /* or a template, which names the image; NULL: none */
+    char *snapshot;     /* or the id of a snapshot to start from; NULL: none */
+    char *name;         /* or NULL: a label for people, unique among the owner's live sandboxes */
     char **env;         /* NAME=value; never stored */
     char **secrets;     /* NAME=value; never stored, wiped on free */
-    bool holds_secrets; /* what it begins with may hold some of another's */
-    bool of_fork;       /* the snapshot is a fork's own, which nobody else may name */
-    char *heir_of;      /* its parent's template, for its variables; NULL: none */
+    bool holds_secrets; /* its snapshot or parent may hold secrets */
+    bool of_fork;       /* the snapshot belongs to a fork and cannot be named by callers */
+    char *heir_of;      /* the parent's template, for its variables; NULL: none */
     char *user;         /* NULL: the image's */
     char *cwd;          /* NULL: the image's */
     char **labels;      /* key=value */
@@ -87,31 +88,31 @@ typedef struct sandbox_spec {
     tmpfs_spec *tmpfs;
     size_t ntmpfs;
     uint64_t ttl_ms;
-    bool ttl_pauses;   /* when its time is over it is paused, not ended */
-    uint64_t idle_ms;  /* 0: it may be idle for ever */
+    bool ttl_pauses;   /* at the end of the ttl it is paused, not ended */
+    uint64_t idle_ms;  /* 0: no idle limit */
     uint64_t queue_ms; /* how long it may wait for a slot */
     bool read_only;
-    bool setuid;      /* grant */
-    bool has_network; /* else a template may say it */
+    bool setuid;      /* grants set-uid programs */
+    bool has_network; /* `network` is set; otherwise a template may set it */
     enum network_grant network;
     bool has_umask;
     uint32_t umask;
-    char *door; /* what a door keeps with it, JSON, or NULL; stored, shown by no other door */
+    char *door; /* a door's own state, JSON, or NULL; stored, shown by no other door */
     start_spec start;
-    bool no_start; /* nor its template's */
-    char *object;  /* uid of the cluster's object it is made for, or NULL; no request says it */
+    bool no_start; /* do not run the template's start command either */
+    char *object;  /* uid of its Kubernetes object, or NULL; never set by a request */
 } sandbox_spec;
 void sandbox_spec_done(sandbox_spec *s);
-/* Ranges, names, env form, tmpfs paths; fills defaults but for the disk limit
- * (limits_fill). Other defaults than the built-in ones are filled in before the call. */
+/* Checks ranges, names, form of env, tmpfs paths. Fills defaults, except the disk limit
+ * (limits_fill). Defaults that differ from the built-in ones must be filled in before. */
 err *sandbox_spec_check(sandbox_spec *s) ERR_MUST;
-/* What is not said is as of the other, which stays as it is: a template. Its env and labels lie
- * under the spec's own. */
+/* Fills members that are not set from a template, which stays unchanged. Its env and labels are
+ * added where the spec has none of the same name. */
 void sandbox_spec_fill(sandbox_spec *s, const sandbox_spec *otherwise);
-/* A name for people: a letter or digit, then up to 63 of letters, digits, _ . -; never the form of
- * an id, because either may stand in a path. */
+/* Returns true for a valid name: a letter or digit, then up to 63 of letters, digits, _ . -; never
+ * of the form of an id, because a path may hold either. */
 bool spec_name_valid(const char *name);
-/* key=value each, at most 64. */
+/* Checks that each label is key=value, and that there are at most 64. */
 err *spec_labels_check(char *const *labels) ERR_MUST;
 
 enum stdio_mode {
@@ -124,18 +125,18 @@ typedef struct exec_spec {
     char **env;    /* NAME=value */
     char *user;    /* NULL: the sandbox's */
     char *cwd;     /* NULL: the sandbox's */
-    bool cwd_home; /* it may be "~", or begin with "~/": the user's home, which init knows */
+    bool cwd_home; /* cwd may be "~" or begin with "~/": the user's home, which init resolves */
     enum stdio_mode stdio;
-    bool stdin_open; /* bytes will come; else /dev/null */
+    bool stdin_open; /* stdin will be written; false: /dev/null */
     uint16_t rows, cols;
     uint64_t timeout_ms;  /* 0: none */
-    int exec_fd;          /* -1, or the executable by descriptor, not owned; argv[0] is its name */
+    int exec_fd;          /* -1, or the executable's descriptor, not owned; argv[0] names it */
     uint32_t nofile;      /* soft RLIMIT_NOFILE; 0: the slot's */
     uint32_t nofile_hard; /* 0: SPEC_NOFILE_HARD */
-    bool setuid;          /* the sandbox's grant */
-    bool transient;       /* a verb's, not a caller's: see exec_discard() */
-    bool awaited;         /* whoever starts it follows its stdout from the first byte on */
-    bool start;           /* the sandbox's start command: it does not keep it from being idle */
+    bool setuid;          /* the sandbox grants set-uid programs */
+    bool transient;       /* started by a verb, not by a caller: see exec_discard() */
+    bool awaited;         /* the starter follows its stdout from the first byte on */
+    bool start;           /* the sandbox's start command, which does not count as activity */
 } exec_spec;
 void exec_spec_done(exec_spec *s);
 err *exec_spec_check(const exec_spec *s) ERR_MUST;

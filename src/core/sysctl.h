@@ -1,22 +1,23 @@
-/* Kernel settings that all sandboxes of a node share, and what they must be for so many sandboxes.
- * The warden raises them when it starts, /readyz and `bothy doctor` tell which are too small.
+/* Kernel settings that all sandboxes of a node share, and the values needed for a number of
+ * sandboxes. The warden raises them at its start; /readyz and `bothy doctor` report values that are
+ * too small.
  *
  * X(name, base, each, per, vital, why): base + each x sandboxes, and at least one for each `per`
- * bytes of memory (0: memory does not count); vital: without it there are none. A setting that
- * memory counts for is only a ceiling on kernel memory, which the sandboxes' own limits hold: the
- * warden lifts it altogether.
+ * bytes of memory (0: memory does not count). vital: without it no sandbox can be made. A setting
+ * that depends on memory is only a ceiling on kernel memory, which the sandboxes' own limits bound
+ * already: the warden raises it to the maximum.
  *
- * Not here, on purpose: kernel.keys.* (every slot has ids of its own and crun makes no keyring, so
- * the quota of one id is one sandbox's), vm.max_map_count and fs.nr_open's like (of one process),
- * fs.mount-max (of one mount namespace), net.ipv4.neigh.* (neighbours of
- * sandboxes are permanent, and those do not count). */
+ * Deliberately missing: kernel.keys.* (every slot has ids of its own and crun makes no keyring, so
+ * the quota of one id belongs to one sandbox), vm.max_map_count and the like (limits per process),
+ * fs.mount-max (per mount namespace), net.ipv4.neigh.* (neighbours of sandboxes are permanent
+ * entries, which do not count). */
 #pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define SYSCTL_SANDBOXES 1000 /* what is checked for when nobody says how many */
+#define SYSCTL_SANDBOXES 1000 /* the default number of sandboxes to check for */
 
 #define SYSCTL_TABLE(X)                                                                         \
     X("user.max_user_namespaces", 1024, 65, 0, true,                                            \
@@ -57,14 +58,14 @@ typedef struct sysctl_need {
 extern const sysctl_need SYSCTL_NEEDS[];
 extern const size_t SYSCTL_NEEDS_N;
 
-/* memory: of the machine, bytes; 0: not known. */
+/* Returns the value needed. memory: of the machine, bytes; 0: not known. */
 static inline uint64_t sysctl_need_for(const sysctl_need *s, uint32_t sandboxes, uint64_t memory)
 {
     uint64_t least = s->base + s->each * sandboxes, by_memory = s->per ? memory / s->per : 0;
 
     return by_memory > least ? by_memory : least;
 }
-/* The least that the warden makes it. */
+/* Returns the least value that the warden raises a setting to. */
 static inline uint64_t sysctl_goal_for(const sysctl_need *s, uint32_t sandboxes)
 {
     return s->per ? INT64_MAX : sysctl_need_for(s, sandboxes, 0);
