@@ -1,7 +1,7 @@
-/* What is told of every answer: metrics, and a line in the log for those that are errors, or all.
+/* Records every answer: metrics, and a log line for errors, or for all answers.
  *
- * The error is noted where it is turned into an answer, and told with it by the same thread a
- * moment later: the answer's bytes say no more than its status. */
+ * An error is noted when it becomes an answer, and recorded with it by the same thread a moment
+ * later, because the answer's bytes show only its status. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "net/internal.h"
 
 #define CLASSES_N      5
-#define LINES_A_SECOND 200 /* callers decide how many there are: what is beyond is only counted */
+#define LINES_A_SECOND 200 /* callers cause them, so further lines are only counted */
 #define MESSAGE_MAX    256
 
 static __thread struct {
@@ -18,9 +18,9 @@ static __thread struct {
     char message[MESSAGE_MAX];
 } note;
 static enum server_access told = ACCESS_ERRORS;
-static _Atomic uint64_t second;  /* that `lines` are of */
-static _Atomic unsigned lines;   /* since it began */
-static _Atomic unsigned skipped; /* since the last line that was written */
+static _Atomic uint64_t second;  /* the one that `lines` counts for */
+static _Atomic unsigned lines;   /* in that second */
+static _Atomic unsigned skipped; /* lines not written since the last written one */
 
 void access_init(enum server_access what)
 {

@@ -12,7 +12,7 @@
 #include "net/client_internal.h"
 
 #define CLIENT_BODY_MAX (64 * 1024 * 1024) /* of a collected answer */
-#define CLIENT_PIECE    (256 * 1024L)      /* of a body that comes in pieces */
+#define CLIENT_PIECE    (256 * 1024L)      /* of a body that is sent in pieces */
 #define CLIENT_IDLE     4                  /* handles kept for their open connections */
 
 /* One call in progress. */
@@ -21,12 +21,13 @@ typedef struct transfer {
     CURL *curl;
     buf body;
     bool replay;
-    bool stopped;   /* by the callback */
+    bool stopped;   /* by the caller's callback */
     bool too_large; /* by the ceiling */
     char why[CURL_ERROR_SIZE];
 } transfer;
 
-/* sun_path has 108 bytes; longer paths go through a descriptor of their directory. */
+/* Sets the socket's address. sun_path has 108 bytes, so longer paths go through a descriptor of
+ * their directory. */
 static err *set_socket(client *c, const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -180,7 +181,7 @@ static void set_body(CURL *h, const client_call *call, const buf *json)
 
     if (!strcmp(call->method, "HEAD"))
         curl_easy_setopt(h, CURLOPT_NOBODY, 1L);
-    else if (call->on_read) /* of unknown length: chunks */
+    else if (call->on_read) /* of unknown length: sent in chunks */
         curl_easy_setopt(h, CURLOPT_UPLOAD, 1L);
     else if (sends) {
         const void *p = call->json ? json->p : call->bytes;
@@ -197,8 +198,8 @@ const char *client_where(const client *c)
     return c->socket_path ? c->socket_path : c->base;
 }
 
-/* Of a socket curl tells the host and port it would have asked: what the kernel said is the cause.
- */
+/* Returns the error of a failed connect. For a unix socket curl's text names the URL's host and
+ * port, so the cause is the kernel's errno instead. */
 err *client_unreached(const client *c, CURL *h, CURLcode code, const char *why)
 {
     err *e = err_new(ERR_UNAVAILABLE, "cannot reach the server at %s", client_where(c));
@@ -220,8 +221,8 @@ void client_prepare(const client *c, CURL *h, const char *url)
     curl_easy_setopt(h, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(h, CURLOPT_PATH_AS_IS, 1L);
     curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, CLIENT_CONNECT_MS);
-    curl_easy_setopt(h, CURLOPT_PROXY, "");         /* the environment decides nothing here */
-    curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L); /* a server without power says nothing */
+    curl_easy_setopt(h, CURLOPT_PROXY, "");         /* ignore proxies of the environment */
+    curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L); /* notices a server that lost power */
     curl_easy_setopt(h, CURLOPT_TCP_KEEPIDLE, 30L);
     curl_easy_setopt(h, CURLOPT_TCP_KEEPINTVL, 10L);
     if (c->socket_path)
@@ -232,8 +233,8 @@ static void set_options(transfer *t)
 {
     CURL *h = t->curl;
 
-    /* On a connection that was kept curl would send a request again which the server may have done
-     * before it died. */
+    /* Use a fresh connection: curl repeats a request if a kept connection breaks, but the server
+     * may have executed it before it died. */
     bool once = str_eq(t->call->method, "POST") && !t->call->idempotency_key;
 
     curl_easy_setopt(h, CURLOPT_FRESH_CONNECT, (long)once);
@@ -270,7 +271,7 @@ static err *transport_error(const client *c, const transfer *t, CURLcode code)
     return client_unreached(c, t->curl, code, t->why);
 }
 
-/* The table's first code with this status, for answers that are not ours (a proxy's). */
+/* Returns the first code of the table with this status, for answers of other servers (a proxy). */
 static err_code code_of_status(long status)
 {
     for (err_code code = 0; code < ERR_CODES; code++)
@@ -284,13 +285,13 @@ err *client_status_error(const char *method, const char *path, long status, cons
     CLEANUP(json_decrefp) json_t *root = NULL;
     err *e = NULL;
 
-    err_free(json_parse(body->p ? body->p : "", body->len, &root)); /* a proxy's may be HTML */
+    err_free(json_parse(body->p ? body->p : "", body->len, &root)); /* a proxy's body may be HTML */
     if (root)
         e = json_to_err(root);
     if (e)
         return e;
     e = err_new(code_of_status(status), "%s %s was answered with status %ld", method, path, status);
-    const char *why = json_str(root, "message"); /* as other servers write it */
+    const char *why = json_str(root, "message"); /* the form of other servers' errors */
     return why ? err_because(e, "%s", why) : e;
 }
 
@@ -341,7 +342,7 @@ err *client_json(client *c, const client_call *call, json_t **ret_json)
     }
     err *e = json_parse(a.body.p, a.body.len, ret_json);
     if (e)
-        e->code = ERR_INTERNAL; /* the server's fault, not the request's */
+        e->code = ERR_INTERNAL; /* the server is at fault, not the request */
     return err_wrap(e, "%s %s", call->method, call->path);
 }
 

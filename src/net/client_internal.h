@@ -1,4 +1,4 @@
-/* What client.c and client_upgrade.c share. */
+/* Shared by client.c and client_upgrade.c. */
 #pragma once
 
 #include "net/client.h"
@@ -10,17 +10,17 @@
 struct client {
     char *base;        /* "http://localhost" */
     char *socket_path; /* or NULL */
-    int socket_dir;    /* a path that is too long for an address goes through it */
+    int socket_dir;    /* directory of a path too long for a socket address, or -1 */
     char *key_line;    /* "Authorization: Bearer ..." or NULL; wiped */
     handles handles;
 };
 
-/* For messages: the socket or the address. */
+/* Returns the socket or the address, for messages. */
 const char *client_where(const client *c);
-/* No connection came about, or it broke; errnum is set where there was none. */
+/* Returns the error for a connection that failed or broke; errnum is set if none could be made. */
 err *client_unreached(const client *c, CURL *h, CURLcode code, const char *why) ERR_MUST;
-/* Address and time to connect. */
+/* Sets address and connect timeout. */
 void client_prepare(const client *c, CURL *h, const char *url);
-/* The error that a server wrote, or one made of its status. */
+/* Returns the error that a server wrote, or one made from its status. */
 err *client_status_error(const char *method, const char *path, long status,
                          const buf *body) ERR_MUST;

@@ -11,11 +11,11 @@
 
 struct client_stream {
     CURL *curl;
-    char *who; /* the other end, for messages */
+    char *who; /* the server, for messages */
     curl_socket_t fd;
-    buf ahead;            /* behind the head */
+    buf ahead;            /* bytes after the head */
     buf head;             /* of the answer */
-    http1_answer *answer; /* points into it */
+    http1_answer *answer; /* points into head */
 };
 
 client_stream *client_stream_new(CURL *curl, const char *who)
@@ -113,7 +113,7 @@ static err *lost(const client_stream *s, const char *why)
     return err_because(err_new(ERR_UNAVAILABLE, "%s did not answer", s->who), "%s", why);
 }
 
-/* Waits for the socket; false when the time is over. */
+/* Waits for the socket. Returns false after the time limit. */
 static bool wait_for(const client_stream *s, short events, uint64_t until)
 {
     struct pollfd p = {.fd = s->fd, .events = events};
@@ -134,7 +134,7 @@ static err *send_all(client_stream *s, const buf *b, uint64_t until)
     return NULL;
 }
 
-/* At least one more byte. */
+/* Reads at least one more byte. */
 static err *recv_more(client_stream *s, uint64_t until)
 {
     char p[16384];
@@ -153,7 +153,7 @@ static err *recv_more(client_stream *s, uint64_t until)
     }
 }
 
-/* Reads to the end of the head; what is behind it stays in ahead. */
+/* Reads to the end of the head; later bytes stay in `ahead`. */
 static err *read_head(client_stream *s, uint64_t until)
 {
     http1_guard guard = {.answer = true};
@@ -196,7 +196,7 @@ void client_stream_body(client_stream *s, size_t max, uint64_t until, buf *ret_b
             buf_reserve(ret_body, s->ahead.len);
             e = http1_body(f, s->ahead.p, s->ahead.len, ret_body->p + ret_body->len, &used, &got);
         }
-        if (e) { /* what is there has to do */
+        if (e) { /* keep what was read so far */
             err_free(e);
             return;
         }

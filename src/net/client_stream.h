@@ -1,5 +1,5 @@
-/* How a client_stream (client.h) is made: libcurl connects (unix socket, TCP, TLS, a proxy), one
- * request is sent, the head of its answer is read, and the rest are bytes. For clients with
+/* Makes a client_stream (client.h): libcurl connects (unix socket, TCP, TLS, a proxy), one request
+ * is sent, the head of its answer is read, and the bytes after it are the stream. For clients with
  * addresses and credentials of their own. */
 #pragma once
 
@@ -8,15 +8,15 @@
 #include "net/client.h"
 #include "wire/http1.h"
 
-/* curl has the address and how it is reached, and becomes the stream's. who: "the server at …", for
- * messages. */
+/* Makes a stream that is not connected. curl must have the address and connection options; takes
+ * ownership of it. who: "the server at …", for messages. */
 client_stream *client_stream_new(CURL *curl, const char *who);
-/* The handle, for what libcurl knows about a failure. */
+/* Returns the handle, to ask libcurl about a failure. */
 CURL *client_stream_curl(const client_stream *s);
-/* why: what libcurl says of a failure, or "". */
+/* Connects. why: libcurl's text about a failure, or "". */
 CURLcode client_stream_connect(client_stream *s, uint64_t timeout_ms, char why[CURL_ERROR_SIZE]);
-/* Sends the request and reads the answer's head; until: CLOCK_MONOTONIC. */
+/* Sends the request and reads the answer's head. until: CLOCK_MONOTONIC. */
 err *client_stream_ask(client_stream *s, const buf *request, uint64_t until) ERR_MUST;
 const http1_answer *client_stream_answer(const client_stream *s);
-/* The body of an answer that begins no bytes, as far as it comes. */
+/* Reads the body of an answer that starts no stream, as far as it comes. */
 void client_stream_body(client_stream *s, size_t max, uint64_t until, buf *ret_body);

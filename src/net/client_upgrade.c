@@ -1,4 +1,4 @@
-/* Calls whose answer begins a stream. */
+/* Sends requests whose answer starts a byte stream. */
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -9,12 +9,12 @@
 
 #define ANSWER_MS 60000 /* for the head */
 
-/* What is asked, and what answer is a success. */
+/* A request, and the statuses that count as success. */
 typedef struct request_line {
     const char *method, *path, *protocol;
     const char *lines; /* further headers, each with CRLF, or NULL */
     const json_t *json;
-    bool any_2xx; /* besides 101 */
+    bool any_2xx; /* not only 101 */
     uint64_t timeout_ms;
 } request_line;
 

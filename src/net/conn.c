@@ -19,7 +19,7 @@ conn *conn_new(server *s, int fd, bool is_unix)
     c->fd = fd;
     c->is_unix = is_unix;
     c->server = s;
-    c->since = now_mono_ns(); /* the first head has its time from here */
+    c->since = now_mono_ns(); /* the time limit of the first head starts here */
     pthread_mutex_lock(&s->conns_lock);
     c->next = s->conns;
     if (c->next)
@@ -44,8 +44,8 @@ void conn_close(conn *c)
     if (c->next)
         c->next->prev = c->prev;
     pthread_mutex_unlock(&s->conns_lock);
-    /* By hand: a child that is just being spawned may hold a copy, and then closing would leave
-     * the entry with its pointer in epoll. */
+    /* Remove it explicitly: a child that is just being spawned may hold a copy of the descriptor,
+     * and then close() would leave the entry with its pointer in epoll. */
     if (c->in_epoll)
         epoll_ctl(s->epfd, EPOLL_CTL_DEL, c->fd, NULL);
     close(c->fd);
@@ -54,7 +54,7 @@ void conn_close(conn *c)
     buf_done(&c->in);
     free(c);
     metric_add(&NET_METRICS[M_CONNECTIONS], 0, -1);
-    atomic_fetch_sub(&s->nconn, 1); /* last: server_run waits for it */
+    atomic_fetch_sub(&s->nconn, 1); /* last, because server_run waits for it */
 }
 
 static uint64_t deadline_of(const conn *c)
@@ -66,8 +66,9 @@ static uint64_t deadline_of(const conn *c)
     return c->since ? c->since + t->head : now_mono_ns() + t->keep_alive;
 }
 
-/* ThreadSanitizer knows that ADD comes before what epoll_wait() returns, of MOD it does not: its
- * wrapper would call the next owner's close() a race. `deadline` orders the two for the memory. */
+/* Arms epoll. ThreadSanitizer's wrapper knows that an ADD happens before epoll_wait() returns the
+ * event, but not that a MOD does, and would report the next owner's close() as a race. So MOD
+ * bypasses the wrapper; `deadline` orders the two owners. */
 static int arm(int epfd, int op, int fd, struct epoll_event *ev)
 {
     if (op == EPOLL_CTL_ADD)
@@ -75,8 +76,8 @@ static int arm(int epfd, int op, int fd, struct epoll_event *ev)
     return (int)syscall(SYS_epoll_ctl, epfd, op, fd, ev);
 }
 
-/* What waits in the buffer must wake somebody though the socket may stay silent: then being
- * writable is event enough, and it is needed to answer anyway. */
+/* Gives a connection back to epoll. Buffered bytes must wake a worker even if the socket stays
+ * silent: then being writable is the event, which answering needs anyway. */
 void conn_park(conn *c)
 {
     struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = &c->src};
@@ -90,18 +91,19 @@ void conn_park(conn *c)
     if (c->again || c->scanned < c->in.len)
         ev.events |= EPOLLOUT;
     else if (!c->in.len)
-        buf_done(&c->in); /* thousands are parked */
+        buf_done(&c->in); /* thousands may be parked */
     c->in_epoll = true;
     atomic_store(&c->parked, c->since ? c->since : now_mono_ns());
     atomic_store(&c->deadline, deadline_of(c));
-    /* From here on it belongs to whom epoll gives it, unless that fails. */
+    /* From here on the connection belongs to the worker that epoll wakes, unless arming fails. */
     if (arm(epfd, op, fd, &ev)) { /* out of memory or of watches */
         c->in_epoll = op == EPOLL_CTL_MOD;
         conn_close(c);
     }
 }
 
-/* Closing with unread bytes would reset the connection, and the peer might lose the answer. */
+/* Lingers: closing with unread bytes would reset the connection, and the peer might lose the
+ * answer. */
 static void conn_linger(conn *c)
 {
     c->lingering = true;
@@ -188,10 +190,11 @@ static size_t send_some(conn *c, const buf *out)
     do
         n = send(c->fd, out->p, out->len, MSG_NOSIGNAL | MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
-    return n > 0 ? (size_t)n : 0; /* an error shows again in the relay */
+    return n > 0 ? (size_t)n : 0; /* the relay meets the error again */
 }
 
-/* Whatever the socket does not take at once goes to the relay: no thread waits for a slow peer. */
+/* Sends an answer. Bytes that the socket does not take at once go to the relay: no thread waits for
+ * a slow peer. */
 static bool answer_bytes(request *rq, const response *rs, bool keep, bool settled)
 {
     CLEANUP(buf_done) buf out = {0};
@@ -228,10 +231,11 @@ static void refuse_relay(response *rs)
 
     metric_add(&NET_METRICS[M_REFUSED], 0, 1);
     e = err_retry_after(e, NET_RETRY_AFTER);
-    response_error(rs, e); /* frees the job */
+    response_error(rs, e); /* frees the job as well */
 }
 
-/* It waits for what it needs, and comes back with its connection. */
+/* Parks the request in the relay; it is dispatched again from the start when the job returns
+ * RELAY_AGAIN. */
 static void set_aside(request *rq, response *rs)
 {
     CLEANUP(freep) char *party = rq->party;
@@ -249,7 +253,7 @@ static void set_aside(request *rq, response *rs)
     relay_add(rq->server->relay, &j);
 }
 
-/* The rest of the answer is the job's. */
+/* Hands the connection to the relay, which writes the rest of the answer. */
 static void hand_over(request *rq, response *rs, bool keep, bool settled)
 {
     relay_start j = {.conn = rq->conn,
@@ -267,7 +271,8 @@ static void hand_over(request *rq, response *rs, bool keep, bool settled)
     relay_add(rq->server->relay, &j);
 }
 
-/* Takes the request. True: the connection is still ours and serves its next one. */
+/* Answers and frees the request. Returns true if this worker still owns the connection, to serve
+ * its next request. */
 static bool answer(request *rq, response *rs)
 {
     bool refused = rs->ops && !party_take_relay(rq->server, rq->party), ours = false;
@@ -280,7 +285,7 @@ static bool answer(request *rq, response *rs)
     }
     bool settled = request_settle(rq);
     if (refused)
-        settled &= !rq->taken; /* nobody reads the body now */
+        settled &= !rq->taken; /* no job reads the body now */
     bool keep = settled && rq->h1.keep_alive && !atomic_load(&rq->server->draining);
     if (rs->ops)
         hand_over(rq, rs, keep, settled);
@@ -290,7 +295,7 @@ static bool answer(request *rq, response *rs)
     return ours;
 }
 
-/* In the words of the door that it is for. */
+/* Returns an error for a request that is not dispatched, in the form of its door. */
 static err *refuse(request *rq, response *rs, err *why)
 {
     const server *s = rq->server;
@@ -315,7 +320,7 @@ static err *dispatch(request *rq, response *rs, bool *ret_admitted)
     return s->o.dispatch(s->o.arg, rq, rs);
 }
 
-/* The head has been found: move it from the buffer to the request. */
+/* Moves a complete head from the buffer to the request. */
 static void take_head(conn *c, request *rq)
 {
     if (c->scanned == c->in.len) {
@@ -337,11 +342,11 @@ static request *new_request(conn *c)
     rq->conn = c;
     rq->server = c->server;
     rq->begun = now_mono_ns();
-    rq->party = xstrdup(""); /* nobody yet */
+    rq->party = xstrdup(""); /* not identified yet */
     return rq;
 }
 
-/* failure: taken; it has no head that can be served. */
+/* Serves a request. failure: why its head is invalid, or NULL; takes ownership. */
 static bool serve(request *rq, err *failure)
 {
     server *s = rq->server;
@@ -369,7 +374,7 @@ static bool conn_serve(conn *c)
 
     take_head(c, rq);
     err *e = http1_parse(rq->head.p, rq->head.len, &rq->h1);
-    if (e) { /* what it read of the headers is not to be looked at */
+    if (e) { /* do not use headers of an invalid head */
         rq->h1.nheader = 0;
         rq->broken = true;
     }
@@ -377,7 +382,7 @@ static bool conn_serve(conn *c)
     return serve(rq, e ? e : request_open(rq));
 }
 
-/* A head that the guard refuses has no request; answer and say no more. */
+/* Answers a head that the guard refuses; the connection then closes. */
 static void conn_refuse(conn *c)
 {
     request *rq = new_request(c);
@@ -387,7 +392,7 @@ static void conn_refuse(conn *c)
     serve(rq, http1_guard_err(&c->guard));
 }
 
-/* Looks for the next head in the buffer. True: look again, there may be more. */
+/* Scans the buffer for the next head. Returns true if the caller is to call it again. */
 static bool conn_next(conn *c)
 {
     size_t used;
@@ -409,7 +414,7 @@ static bool conn_next(conn *c)
 
 void conn_event(conn *c)
 {
-    /* Reads what conn_park() wrote: all the last owner did is seen from here on. */
+    /* Pairs with the store in conn_park(): makes all writes of the last owner visible. */
     atomic_exchange(&c->deadline, 0);
     if (c->lingering) {
         linger_read(c);

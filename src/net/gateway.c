@@ -15,45 +15,45 @@
 #include "net/internal.h"
 #include "wire/gateway.h"
 
-#define UP_MAX      (32 * 1024) /* held for the server, beyond it the caller is not read */
-#define STEP_BYTES  (64 * 1024) /* of the answer, in one step */
+#define UP_MAX      (32 * 1024) /* bytes held for the server; beyond it the caller is not read */
+#define STEP_BYTES  (64 * 1024) /* of the answer, per step */
 #define CONNECT_NS  (10 * NS_PER_S)
 #define AGAIN_NS    (100 * NS_PER_MS)
-#define HALF_NS     (60 * NS_PER_S) /* the server has ended its side and the caller says nothing */
-#define INTERIM_MAX 8               /* answers before the answer */
+#define HALF_NS     (60 * NS_PER_S) /* without a byte of the caller, after the server's end */
+#define INTERIM_MAX 8               /* 1xx answers before the final one */
 
 enum stage {
-    STAGE_ASK,     /* a socket is awaited */
-    STAGE_CONNECT, /* its connection */
-    STAGE_LATER,   /* it was refused, and is tried again */
-    STAGE_HEAD,    /* the head of the answer */
+    STAGE_ASK,     /* waits for a socket */
+    STAGE_CONNECT, /* waits for its connection */
+    STAGE_LATER,   /* was refused; will be retried */
+    STAGE_HEAD,    /* waits for the head of the answer */
     STAGE_BODY,
     STAGE_RAW, /* bytes, both ways */
     STAGES
 };
 
 typedef struct stream {
-    _Atomic int refs; /* the relay's, and that of a socket that was asked for */
+    _Atomic int refs; /* one of the relay, one of each pending socket request */
     pthread_mutex_t lock;
-    relay_job *waiting; /* under the lock: whom an arriving socket wakes; NULL: it is over */
+    relay_job *waiting; /* under the lock: the job to wake; NULL: it has ended */
     bool arrived;
     int arrived_fd;
     err *arrived_failure;
-    /* the lane's from here on */
+    /* lane thread only from here on */
     relay_job *job;
     gateway_options o;
     const error_form *form;
     enum stage stage;
     bool second_try; /* ::1 */
-    int refused;     /* by the kernel, at once */
+    int refused;     /* errno of a connect that failed at once */
     int fd;
-    uint64_t touched; /* when a byte moved, or a stage began */
-    err *failure;     /* of the request's body: the caller's fault */
+    uint64_t touched; /* time of the last byte, or the start of the stage */
+    err *failure;     /* invalid request body: the caller's fault */
 
-    buf up; /* for the server, not sent yet */
+    buf up; /* bytes for the server, not sent yet */
     size_t up_sent;
-    buf early;      /* behind a request that asks for another protocol; held until it is granted */
-    bool up_broken; /* the server takes no more */
+    buf early;      /* bytes after a request with an upgrade, held until it is granted */
+    bool up_broken; /* the server takes no more bytes */
     bool up_shut;
     http1_framing request;
 
@@ -137,7 +137,7 @@ static int start_connect(const stream *s)
     return connect(s->fd, to, v4 ? sizeof old : sizeof a) && errno != EINPROGRESS ? errno : 0;
 }
 
-/* 0: it stands; EINPROGRESS; or why it does not. */
+/* Returns 0 if connected, EINPROGRESS, or why the connect failed. */
 static int connect_result(const stream *s)
 {
     struct pollfd p = {.fd = s->fd, .events = POLLOUT};
@@ -186,8 +186,8 @@ static err *took_too_long(const stream *s)
                       "Let the server begin its answer earlier, or raise ports.answer_wait.");
 }
 
-/* An error of ours is the answer as long as nothing of the server's was sent; then all that can be
- * done is to end without an end. Takes the error. */
+/* Fails the request. The error is the answer if nothing of the server's was sent yet; otherwise the
+ * connection is closed without a proper end. Takes ownership of the error. */
 static enum relay_next fail(stream *s, relay_io *io, err *e)
 {
     CLEANUP(err_freep) err *failure = e;
@@ -218,24 +218,24 @@ static void flush_up(stream *s)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
-            buf_consume(&s->up, s->up_sent); /* it may never be empty while both sides are busy */
+            buf_consume(&s->up, s->up_sent); /* while both sides are busy `up` may never be empty */
             s->up_sent = 0;
             return;
         }
         if (n < 0) {
-            s->up_broken = true; /* it may have answered before */
+            s->up_broken = true; /* its answer may have come already */
             break;
         }
         s->up_sent += (size_t)n;
         touch(s);
     }
     if (s->stage >= STAGE_HEAD) {
-        buf_done(&s->up); /* thousands wait */
+        buf_done(&s->up); /* many streams wait: free their buffers */
         s->up_sent = 0;
     }
 }
 
-/* Is nothing more to be read of the caller now? */
+/* Returns true if no more bytes are to be read from the caller now. */
 static bool is_full(const stream *s)
 {
     if (s->stage == STAGE_RAW)
@@ -307,7 +307,7 @@ static enum relay_next body_done(stream *s, relay_io *io)
     return s->keep ? RELAY_DONE : RELAY_CLOSE;
 }
 
-/* Bytes of an answer's body. */
+/* Handles bytes of an answer's body. */
 static enum relay_next take_answer(stream *s, relay_io *io, const char *p, size_t n)
 {
     CLEANUP(freep) char *decoded = xmalloc(n + 1);
@@ -354,7 +354,7 @@ static enum relay_next switch_protocol(stream *s, relay_io *io, const http1_answ
     return RELAY_MORE;
 }
 
-/* The head is whole; rest is what came behind it. */
+/* Handles a complete head; `rest` is the bytes after it. */
 static enum relay_next take_head(stream *s, relay_io *io, const char *rest, size_t n)
 {
     CLEANUP(freep) http1_answer *a = xcalloc(1, sizeof *a);
@@ -370,14 +370,14 @@ static enum relay_next take_head(stream *s, relay_io *io, const char *rest, size
     gateway_write_answer(io->out, a, &s->rules, s->outer_host, s->framing, s->keep);
     s->head_sent = true;
     s->stage = STAGE_BODY;
-    s->rules.upgrade = NULL; /* it was not granted: what the caller sends now is its next request */
+    s->rules.upgrade = NULL; /* not granted: the caller's next bytes are its next request */
     free(TAKE_PTR(s->upgrade));
     http1_framing_move(&a->body, &s->answer);
     buf_done(&s->head);
     return take_answer(s, io, rest, n);
 }
 
-/* 100 to 199 but 101: said by nobody to somebody further out. */
+/* Returns true for an answer of 100 to 199 except 101; these are not passed on. */
 static bool is_interim(const stream *s)
 {
     const char *p = s->head.p;
@@ -385,7 +385,7 @@ static bool is_interim(const stream *s)
     return s->head.len > 12 && p[9] == '1' && memcmp(p + 9, "101", 3) != 0;
 }
 
-/* Bytes of an answer's head, and what comes behind it. */
+/* Handles bytes of an answer's head, and bytes after it. */
 static enum relay_next feed_head(stream *s, relay_io *io, const char *p, size_t n)
 {
     while (n) {
@@ -408,7 +408,7 @@ static enum relay_next feed_head(stream *s, relay_io *io, const char *p, size_t 
     return RELAY_MORE;
 }
 
-/* The server has ended its side, or died (errnum). */
+/* Handles the end of the server's side, or its failure (errnum). */
 static enum relay_next inner_end(stream *s, relay_io *io, int errnum)
 {
     if (s->stage == STAGE_HEAD)
@@ -423,7 +423,7 @@ static enum relay_next inner_end(stream *s, relay_io *io, int errnum)
 
 /* ---- steps, by stage: called when the caller has taken everything ---- */
 
-/* Nothing listens: an error, or, where a server may still be starting, another try a moment later. */
+/* Handles a refused connection: an error, or, while a server may still be starting, a retry. */
 static enum relay_next refused(stream *s, relay_io *io, int errnum)
 {
     if (io->now >= s->o.patient_until)
@@ -504,7 +504,7 @@ static enum relay_next step_connect(stream *s, relay_io *io)
     close_inner(s);
     if (s->second_try)
         return refused(s, io, errnum);
-    /* Another socket: one that was refused over IPv4 does not speak IPv6 any more. */
+    /* Use another socket: one that was refused over IPv4 cannot be used for IPv6. */
     s->second_try = true;
     ask_socket(s);
     return RELAY_WAIT;
@@ -520,8 +520,8 @@ static enum relay_next take(stream *s, relay_io *io, const char *p, size_t n)
     return RELAY_MORE;
 }
 
-/* At the end of its bytes: 0, or why they are not all. Once we have ended our side, too, a socket
- * hangs up in any case. */
+/* Returns 0 at a proper end of the server's bytes, or an errno if they were cut off. A socket whose
+ * own side was ended as well hangs up in any case. */
 static int end_error(const stream *s)
 {
     struct pollfd p = {.fd = s->fd};
@@ -531,7 +531,7 @@ static int end_error(const stream *s)
     return p.revents & POLLHUP ? ECONNRESET : 0;
 }
 
-/* Reads until there is nothing or enough. */
+/* Reads until no bytes are left, or enough for one step. */
 static enum relay_next step_read(stream *s, relay_io *io)
 {
     char p[NET_READ];
@@ -600,7 +600,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
 
     bool left = s->o.tunnel ? io->gone : io->ending;
     if (io->stalled || (left && s->stage != STAGE_RAW))
-        return RELAY_CLOSE; /* nobody is there to be answered */
+        return RELAY_CLOSE; /* the caller is gone: no one to answer */
     flush_up(s);
     enum relay_next next = STEPS[s->stage](s, io);
     io->full = is_full(s);
@@ -666,7 +666,8 @@ static char *copy(const char *text)
     return text ? xstrdup(text) : NULL;
 }
 
-/* The path form cuts its prefix off; what is left begins with a slash, which the route saw to. */
+/* Fills the rules. In the path form the prefix is cut off; the route guarantees that the rest
+ * begins with a slash. */
 static void set_rules(stream *s, const request *rq)
 {
     const char *target = rq->h1.target + (s->prefix ? strlen(s->prefix) : 0);

@@ -1,4 +1,4 @@
-/* Handles of libcurl: one a call, kept afterwards for the connection they hold. Any thread. */
+/* A pool of libcurl handles: one per call, kept afterwards for its open connections. Any thread. */
 #pragma once
 
 #include <curl/curl.h>
@@ -10,12 +10,12 @@
 typedef struct handles {
     pthread_mutex_t lock;
     CURL *idle[HANDLES_MAX];
-    size_t nidle, keep; /* keep: at most so many */
+    size_t nidle, keep; /* keep: at most this many */
 } handles;
 
-/* keep: up to HANDLES_MAX. libcurl is begun with the first. */
+/* keep: up to HANDLES_MAX. The first call initialises libcurl. */
 void handles_init(handles *h, size_t keep);
 void handles_done(handles *h);
 CURL *handles_take(handles *h);
-/* Its options go, its connections stay. */
+/* Returns a handle to the pool: its options are reset, its connections stay. */
 void handles_give(handles *h, CURL *curl);

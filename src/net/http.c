@@ -1,4 +1,4 @@
-/* Writers of answers: heads, chunks, JSON, errors. */
+/* Writers for answers: heads, chunks, JSON, errors. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -8,7 +8,7 @@
 #include "net/internal.h"
 #include "wire/http1.h"
 
-/* "Date: Tue, 15 Nov 1994 08:12:31 GMT"; each thread formats it once a second. */
+/* Appends "Date: Tue, 15 Nov 1994 08:12:31 GMT"; each thread formats it once a second. */
 static void write_date(buf *out)
 {
     static const char DAYS[][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
@@ -85,7 +85,7 @@ void http_json_answer(buf *out, int status, const json_t *body, bool keep_alive,
     buf_append(out, text.p, text.len);
 }
 
-/* Lines that come with an error of this kind. */
+/* Appends the header lines that belong to an error. */
 void http_error_lines(buf *out, const err *e)
 {
     if (e->retry_after) {

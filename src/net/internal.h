@@ -1,9 +1,9 @@
-/* What the files of src/net share. Nobody outside includes this, tests excepted.
+/* Shared by the files of src/net; no other code includes it, except tests.
  *
  * A connection has one owner at a time: epoll while it is parked (armed, one shot), a worker while
- * a request is read or served, a relay lane while a job drives it. Handing over is the last thing
- * an owner does to it. The sweeper only shuts sockets down, under conns_lock, which every close
- * takes first. */
+ * a request is read or served, a relay lane while a job drives it. Handing the connection over is
+ * the last thing an owner does with it. The sweeper only shuts sockets down, under conns_lock,
+ * which every close takes first. */
 #pragma once
 
 #include <pthread.h>
@@ -17,24 +17,24 @@
 #include "net/server.h"
 #include "wire/http1.h"
 
-#define NET_READ        (16 * 1024) /* bytes of one read */
-#define NET_PIPELINE    (64 * 1024) /* held back behind the current request */
-#define NET_DRAIN       (64 * 1024) /* of an unread body, to keep the connection */
+#define NET_READ        (16 * 1024) /* bytes per read */
+#define NET_PIPELINE    (64 * 1024) /* bytes of later requests kept while one is served */
+#define NET_DRAIN       (64 * 1024) /* bytes of an unread body read to keep the connection */
 #define NET_LINGER      (1024 * 1024)
 #define NET_SHED        UINT64_MAX
 #define NET_ID_MAX      64
 #define NET_RETRY_AFTER 1        /* seconds, when every thread is busy */
-#define NET_LAPSE       NS_PER_S /* between two questions whether a caller has lapsed */
-#define NET_BODY_GRACE  NS_PER_S /* of waiting for a body, then its thread counts as slow */
+#define NET_LAPSE       NS_PER_S /* interval of the checks whether a caller has lapsed */
+#define NET_BODY_GRACE  NS_PER_S /* a thread that waits longer for a body counts as slow */
 
 /* Nanoseconds. Tests shorten them. */
 typedef struct server_times {
     uint64_t head;       /* from a connection's or a head's first byte to its end */
     uint64_t body_idle;  /* without a byte of the body */
     uint64_t keep_alive; /* between requests */
-    uint64_t linger;     /* reading on after a last answer, so that the peer can read it */
-    uint64_t stall;      /* a relay's peer takes nothing */
-    uint64_t stop;       /* grace of server_stop */
+    uint64_t linger;     /* keep reading after a last answer, so that the peer can read it */
+    uint64_t stall;      /* a relay's peer takes no bytes */
+    uint64_t stop;       /* time allowed for server_stop */
 } server_times;
 void server_set_times(server *s, const server_times *t); /* before server_run */
 server_times server_times_default(void);
@@ -44,7 +44,7 @@ enum source_kind {
     SOURCE_CONN,
     SOURCE_QUIT
 };
-typedef struct source { /* first in whatever an epoll event points to */
+typedef struct source { /* first member of everything that an epoll event points to */
     enum source_kind kind;
 } source;
 
@@ -56,17 +56,17 @@ typedef struct conn {
     bool lingering;
     server *server;
     struct conn *prev, *next;  /* under conns_lock */
-    _Atomic uint64_t deadline; /* parked: when the sweeper ends it; 0: not parked */
-    _Atomic uint64_t parked;   /* since when; NET_SHED: it has to go */
-    uint64_t since;            /* head begun or connection accepted; 0: idle between requests */
+    _Atomic uint64_t deadline; /* parked: when the sweeper closes it; 0: not parked */
+    _Atomic uint64_t parked;   /* time of parking; NET_SHED: it is being shed */
+    uint64_t since;            /* start of head or connection; 0: idle between requests */
     size_t discarded;
     http1_guard guard;
-    size_t scanned; /* bytes of in the guard has seen */
+    size_t scanned; /* bytes of `in` that the guard has seen */
     buf in;         /* received, not yet consumed */
-    request *again; /* to be served before what is in `in`, or NULL */
+    request *again; /* request to dispatch again before reading `in`, or NULL */
 } conn;
 
-/* request_set_lapse(). */
+/* The check of request_set_lapse(). */
 typedef struct lapse {
     void *arg;
     bool (*lapsed)(void *arg); /* NULL: never */
@@ -89,23 +89,23 @@ struct request {
     query_param *query; /* NULL-terminated by name */
     size_t nquery;
     char *param[HTTP_PARAMS_MAX];
-    void *handler; /* of doors; NULL: the server's argument */
+    void *handler; /* argument for doors; NULL: the server's */
     void *user;
     void (*release)(void *);
     void *kept;
     void (*release_kept)(void *);
     lapse lapse;
-    uint64_t lapse_at; /* when it is asked next, while the body is read */
+    uint64_t lapse_at; /* time of the next check, while the body is read */
     bool continued;    /* 100 sent */
-    bool broken;       /* the rest of the body cannot be found */
-    bool taken;        /* the body is the relay's to read */
-    bool threaded;     /* its party's account has its thread */
-    bool slow;         /* its thread has waited too long for the body: its party's account has it */
-    uint64_t waited;   /* for the body */
-    char *party;       /* NULL: not limited */
+    bool broken;       /* the end of the body cannot be found any more */
+    bool taken;        /* the relay reads the body */
+    bool threaded;     /* its thread is charged to its tenant */
+    bool slow;         /* its thread waited too long for the body and is charged as slow */
+    uint64_t waited;   /* ns spent waiting for the body */
+    char *party;       /* tenant; NULL: not limited */
     uint64_t begun;
-    uint64_t taken_up;      /* by the thread that serves it now */
-    size_t door, operation; /* of the server's lists */
+    uint64_t taken_up;      /* when the present thread started serving it */
+    size_t door, operation; /* indices into the server's lists */
     enum stream_kind kind;
 };
 
@@ -113,7 +113,7 @@ struct response {
     int status;
     const char *id; /* the request's */
     buf headers;    /* lines */
-    buf kept;       /* lines an error keeps: Allow and the like */
+    buf kept;       /* header lines that an error answer keeps: Allow and the like */
     const error_form *form;
     char *type;
     buf body;
@@ -127,46 +127,47 @@ err *request_open(request *rq) ERR_MUST; /* after http1_parse */
 void request_close(request *rq);
 lapse request_take_lapse(request *rq);
 void lapse_done(lapse *l);
-/* Gives back what it holds while it is served. */
+/* Releases the resources that it holds only while it is served. */
 void request_rest(request *rq);
 bool request_is_head(const request *rq);
 void request_set_param(request *rq, size_t i, const char *raw, size_t n);
-/* Takes what is left of a small body from the socket, without waiting. True: the connection stands
- * at the next request. */
+/* Drains the rest of a small body from the socket, without waiting. Returns true if the connection
+ * is at the beginning of the next request. */
 bool request_settle(request *rq);
 
 /* ---- party.c ---- */
 void party_limits(server *s); /* after the number of threads is known */
-/* name NULL: there always is. slow: threads that wait for a body. */
+/* Returns true if the tenant may take so much; always for NULL. slow: threads that wait for a
+ * body. */
 bool party_has_room(server *s, const char *name, uint64_t bytes, unsigned slow);
 bool party_take(server *s, const char *name, uint64_t bytes, unsigned slow); /* false: too much */
 void party_give(server *s, const char *name, uint64_t bytes, unsigned slow);
-/* What request_set_party() took. */
+/* Returns the thread that request_set_party() took. */
 void party_give_thread(request *rq);
-/* A connection that stays with the relay. */
+/* Counts a connection that the relay drives. */
 bool party_take_relay(server *s, const char *name);
 void party_give_relay(server *s, const char *name);
 
 /* ---- http.c ---- */
 void http_error_lines(buf *out, const err *e); /* Retry-After and the like */
-/* The body of an error; form NULL is the native one. Returns its type. */
+/* Appends an error's body and returns its type. form NULL: the native one. */
 const char *http_error_body(buf *body, const error_form *form, const err *e, const char *request_id,
                             int *ret_status);
 
 /* ---- response.c ---- */
 void response_done(response *rs);
-/* Head and body in one piece. */
+/* Writes head and body in one piece. */
 void response_render(const response *rs, const request *rq, bool keep_alive, buf *out);
 
 /* ---- conn.c ---- */
 conn *conn_new(server *s, int fd, bool is_unix);
-void conn_event(conn *c);  /* a worker got it from epoll */
+void conn_event(conn *c);  /* called by the worker that epoll gave it to */
 void conn_park(conn *c);   /* back to epoll */
-void conn_finish(conn *c); /* after a last answer: linger if bytes may come */
+void conn_finish(conn *c); /* after a last answer: lingers if bytes may come */
 void conn_close(conn *c);
 ssize_t conn_fill(conn *c); /* one read: bytes, 0 at the end, -errno */
 
-/* What is told of an answer (access.c). */
+/* The properties of an answer for metrics and logs (access.c). */
 typedef struct access_answer {
     int status;
     size_t door, operation;
@@ -183,26 +184,26 @@ typedef struct relay_start {
     conn *conn;
     const relay_ops *ops;
     void *ctx;
-    buf out; /* sent first; taken */
+    buf out; /* sent first; ownership taken */
     bool keep_alive;
     bool http11;
     bool head_only;
-    bool discard; /* what the peer still sends is no next request */
+    bool discard; /* drop further bytes of the peer: they are no next request */
     bool counted; /* its status is in the metrics */
     access_answer answer;
-    const char *party; /* has taken the relay, if there are ops */
-    request *request;  /* taken; of ops with `again`, else NULL */
-    lapse lapse;       /* taken */
+    const char *party; /* charged with the relay, if there are ops */
+    request *request;  /* ownership taken; only for ops with `again`, else NULL */
+    lapse lapse;       /* ownership taken */
 } relay_start;
 void relay_add(relay *r, const relay_start *start);
 
 /* ---- access.c ---- */
 void access_init(enum server_access what);
-/* An error becomes the answer that this thread writes next. */
+/* Notes an error that becomes the next answer written by this thread. */
 void access_note_error(const err *e);
-/* This thread turns to another request: what was noted and not told is not its. */
+/* Forgets an error noted for another request: this thread starts a new one. */
 void access_forget(void);
-/* The head of an answer goes out. */
+/* Records an answer when its head is sent. */
 void access_answered(const access_answer *a);
 
 /* ---- server.c ---- */
@@ -235,13 +236,13 @@ typedef struct listener {
     struct listener *next;
 } listener;
 
-/* A handler that waits for bytes of its request's body. */
+/* A handler that waits for bytes of its request's body, or for a turn. */
 typedef struct body_wait {
     struct body_wait *prev, *next;
     conn *conn;
-    bool elsewhere;        /* it does not wait for the connection: looks at given_up now and then */
-    bool turn;             /* it waits for a thread of its party, not for a body: the first to go */
-    _Atomic bool given_up; /* by us: too many wait, this one the longest */
+    bool elsewhere;        /* it does not wait for the connection: it polls given_up */
+    bool turn;             /* it waits for a thread of its tenant, not for a body; given up first */
+    _Atomic bool given_up; /* set by the server: too many wait, this one the longest */
 } body_wait;
 
 struct server {
@@ -254,20 +255,20 @@ struct server {
     relay *relay;
     char id_prefix[9];
     _Atomic uint64_t next_id;
-    _Atomic bool draining; /* no new request is served */
+    _Atomic bool draining; /* no new request is dispatched */
     _Atomic bool stopping; /* connections are closed */
     bool handed_down;
     _Atomic unsigned nconn, nrelay;
     _Atomic uint64_t accepted; /* connections, ever */
 
-    pthread_mutex_t lock;   /* from here to busy */
+    pthread_mutex_t lock;   /* guards the members down to the list of waits */
     pthread_cond_t changed; /* while stopping */
     pthread_cond_t room;    /* busy went down */
-    uint64_t released_ns;   /* when it last did */
-    unsigned total;         /* workers; one more than busy and waiting: somebody listens to epoll */
-    unsigned busy;          /* of them in a handler */
-    unsigned waiting;       /* in a handler too, for bytes of a body; they hold nobody else up */
-    struct body_wait *first_wait, *last_wait; /* of these, the longest first */
+    uint64_t released_ns;   /* last time busy went down */
+    unsigned total;         /* workers; one more than busy and waiting, which polls epoll */
+    unsigned busy;          /* workers in a handler */
+    unsigned waiting;       /* workers in a handler that waits for a body; not counted as busy */
+    struct body_wait *first_wait, *last_wait; /* these waits, the longest first */
 
     pthread_mutex_t party_lock;
     map parties; /* by name */
@@ -277,13 +278,14 @@ struct server {
     pthread_mutex_t conns_lock; /* conns, listeners, spare_fd */
     conn *conns;
     listener *listeners;
-    int spare_fd; /* given up to accept and refuse when descriptors are out */
+    int spare_fd; /* closed to accept and refuse a connection when descriptors are exhausted */
 };
-/* A thread for one more request; false: all are taken, and none came free for a second. */
+/* Gets a thread for one more request. Returns false if all are busy and none came free for a
+ * second. */
 bool server_admit(server *s);
 void server_release(server *s);
-/* Around a wait for bytes of a body: its thread counts among the waiting ones meanwhile, so that
- * bodies that do not come keep nobody from being served. As many as there are request threads may
- * wait; beyond that the longest wait is given up. */
+/* Surround a wait for bytes of a body: the thread counts as waiting meanwhile, so that slow bodies
+ * block no other requests. As many may wait as there are request threads; beyond that the longest
+ * wait is given up. */
 void server_wait_begin(server *s, body_wait *w);
 void server_wait_end(server *s, body_wait *w);

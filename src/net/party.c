@@ -1,6 +1,6 @@
-/* What one caller may hold at a time of what is everybody's: threads that wait for bodies, memory
- * that waits for somebody to read. Dispatch says whose a request is; until then it is nobody's, and
- * all of those are one party. */
+/* Limits per tenant on shared resources: threads that wait for bodies, memory of unread answers and
+ * holds. Dispatch assigns a request to a tenant; until then all requests share one party named
+ * "". */
 #include <assert.h>
 #include <poll.h>
 #include <string.h>
@@ -11,16 +11,16 @@
 #include "net/internal.h"
 
 #define PARTY_BYTES_MIN (UINT64_C(64) << 20)
-#define PARTY_BYTES_OF  32       /* of the machine's memory, one part in so many */
-#define PARTY_SLOW_OF   8        /* of the request threads, likewise */
-#define PARTY_RELAYS_OF 2        /* of the connections */
-#define PARTY_TURN_NS   NS_PER_S /* so long a request waits for one of its party's threads */
+#define PARTY_BYTES_OF  32       /* one part in so many of the machine's memory */
+#define PARTY_SLOW_OF   8        /* one part in so many of the request threads */
+#define PARTY_RELAYS_OF 2        /* one part in so many of the connections */
+#define PARTY_TURN_NS   NS_PER_S /* how long a request waits for one of its tenant's threads */
 #define PARTY_TURN_MS   5
 
-typedef struct party { /* in the map while it holds anything */
+typedef struct party { /* in the map while anything is charged to it */
     uint64_t bytes;
     unsigned slow, relays;
-    unsigned threads, turns; /* requests in a handler; those that wait until one is done */
+    unsigned threads, turns; /* requests in a handler; requests that wait for one of those */
 } party;
 
 void party_limits(server *s)
@@ -34,7 +34,7 @@ void party_limits(server *s)
     s->party_relays = s->o.connections / PARTY_RELAYS_OF ? s->o.connections / PARTY_RELAYS_OF : 1;
 }
 
-/* Locked. */
+/* Returns true if `more` fits. party_lock held. */
 static bool fits(const server *s, const party *have, const party *more)
 {
     static const party NOTHING;
@@ -114,8 +114,8 @@ void party_give_relay(server *s, const char *name)
 
 /* ---- threads ---- */
 
-/* Half of them, and more while a quarter is left to whoever comes. busy: the request itself is
- * among the busy ones. */
+/* Takes a thread: half of all, or more while a quarter of all is free for others. busy: the request
+ * itself is counted among the busy ones. */
 static bool take_thread(server *s, const char *name, bool busy)
 {
     pthread_mutex_lock(&s->lock);
@@ -133,7 +133,8 @@ static bool take_thread(server *s, const char *name, bool busy)
     return true;
 }
 
-/* Counted among those that wait meanwhile: others have the thread's place. */
+/* Waits for a thread of the tenant. Counts as waiting meanwhile, so that others can use the
+ * thread. */
 static bool wait_for_turn(request *rq)
 {
     server *s = rq->server;

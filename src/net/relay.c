@@ -1,6 +1,6 @@
-/* Connections that only wait or move bytes. A lane is a thread with an epoll, a queue of jobs that
- * somebody woke, and a heap of timers; a job stays on its lane for life. The lane's lock guards the
- * queue only and is never held while a job's functions run. */
+/* Connections that only wait or move bytes. A lane is a thread with an epoll, a queue of woken jobs
+ * and a heap of timers; a job stays on its lane for life. The lane's lock guards only the queue and
+ * is never held while a job's functions run. */
 #include <assert.h>
 #include <errno.h>
 #include <linux/sockios.h>
@@ -17,10 +17,10 @@
 #include "net/relay_internal.h"
 
 #define LANE_EVENTS 128
-#define LANE_QUEUE  256      /* woken jobs between two looks at epoll */
-#define JOB_STEPS   8        /* at a stretch, then others have their turn */
-#define JOB_KEEP    512      /* of a buffer that is empty: thousands wait */
-#define ANSWER_NS   NS_PER_S /* when we stop: how long an answer that is not begun is waited for */
+#define LANE_QUEUE  256      /* woken jobs between two calls of epoll */
+#define JOB_STEPS   8        /* in a row, then other jobs have a turn */
+#define JOB_KEEP    512      /* capacity kept of an empty buffer: thousands of jobs may wait */
+#define ANSWER_NS   NS_PER_S /* at a stop: how long to wait for an answer that has not begun */
 
 /* ---- the queue ---- */
 
@@ -29,7 +29,7 @@ static void signal_lane(lane *l)
     eventfd_write(l->evfd, 1);
 }
 
-/* True when the lane sleeps, as far as anybody has told it. Under the lock. */
+/* Queues a job. Returns true if the lane must be signalled: no one has done it yet. Lock held. */
 static bool enqueue(lane *l, relay_job *j)
 {
     if (j->queued)
@@ -69,7 +69,7 @@ void relay_wake(relay_job *j)
     pthread_mutex_lock(&l->lock);
     bool tell = enqueue(l, j);
     pthread_mutex_unlock(&l->lock);
-    /* The job may be gone by now, the lane is not. */
+    /* The job may be freed by now; the lane is not. */
     if (tell)
         signal_lane(l);
 }
@@ -85,7 +85,8 @@ static relay_job *dequeue(lane *l)
 
 /* ---- a job ---- */
 
-/* What a peer does not take is its party's to answer for. False: that is too much. */
+/* Charges the tenant for output that the peer has not taken. Returns false if that exceeds its
+ * limit. */
 static bool job_hold(relay_job *j)
 {
     uint64_t more = j->out.cap > j->held ? j->out.cap - j->held : 0;
@@ -133,9 +134,9 @@ static void job_unlink(relay_job *j)
 
 enum job_fate {
     FATE_REUSE, /* the connection serves its next request */
-    FATE_AGAIN, /* or this one */
+    FATE_AGAIN, /* the connection serves this request again */
     FATE_FINISH,
-    FATE_CUT, /* the peer has gone, or is to go */
+    FATE_CUT, /* the peer has gone, or is cut off */
 };
 
 static void job_count(const relay_job *j, int by)
@@ -145,7 +146,7 @@ static void job_count(const relay_job *j, int by)
     atomic_fetch_add(&j->lane->relay->server->nrelay, (unsigned)by);
 }
 
-/* What its party is charged with. */
+/* Returns everything charged to the job's tenant. */
 static void job_settle(relay_job *j)
 {
     job_release(j);
@@ -153,7 +154,8 @@ static void job_settle(relay_job *j)
         party_give_relay(j->lane->relay->server, j->party);
 }
 
-/* ops->free() ends the right of others to wake it; only then is it certain who is in the queue. */
+/* Ends a job. Calls ops->free() first: after it no other thread may wake the job, so it cannot be
+ * queued again. */
 static void job_end(relay_job *j, enum job_fate fate)
 {
     lane *l = j->lane;
@@ -182,7 +184,7 @@ static void job_end(relay_job *j, enum job_fate fate)
         conn_finish(c);
 }
 
-/* A HEAD that a GET handler answers: the head goes out, what follows does not. */
+/* Cuts the answer after its head, for a HEAD request served by a GET handler. */
 static void cut_body(relay_job *j)
 {
     char *end = j->out.len ? memmem(j->out.p, j->out.len, "\r\n\r\n", 4) : NULL;
@@ -228,7 +230,7 @@ static void job_step(relay_job *j, uint64_t now, bool stalled)
         cut_body(j);
 }
 
-/* 1: all is sent; 0: the peer takes no more now; -1: it is gone. */
+/* Sends output. Returns 1 if all is sent, 0 if the peer takes no more now, -1 if it is gone. */
 static int job_flush(relay_job *j, uint64_t now)
 {
     while (j->sent < j->out.len) {
@@ -250,7 +252,7 @@ static int job_flush(relay_job *j, uint64_t now)
     j->stall_at = 0;
     j->sent = 0;
     if (j->out.cap > JOB_KEEP)
-        buf_done(&j->out); /* thousands wait */
+        buf_done(&j->out); /* thousands of jobs may wait */
     else
         buf_clear(&j->out);
     return 1;
@@ -261,7 +263,7 @@ static bool job_pending(const relay_job *j)
     return j->sent < j->out.len;
 }
 
-/* Nothing of it is left but to be sent: it is not stepped again. */
+/* Returns true if only sending is left: the job is not stepped again. */
 static bool job_has_said_all(const relay_job *j)
 {
     return j->next == RELAY_DONE || j->next == RELAY_CLOSE || j->next == RELAY_AGAIN;
@@ -279,8 +281,8 @@ static bool both_ways(const relay_job *j)
     return j->ops && j->ops->both_ways;
 }
 
-/* A peer that has ended its side, or gone, is reported for as long as anybody asks. Who decides
- * itself what that means and does not read now hears of it once. */
+/* Returns the events to wait for. epoll reports a peer's end again and again; a both_ways job that
+ * does not read now would spin, so it uses edges and hears of it once. */
 static uint32_t job_wants(const relay_job *j)
 {
     uint32_t want = job_pending(j) ? EPOLLOUT : 0;
@@ -292,7 +294,8 @@ static uint32_t job_wants(const relay_job *j)
     return want;
 }
 
-/* 0: none. A time that is over is soon, not now: others have their turn. */
+/* Returns when the timer is due, 0: none. A time in the past becomes a moment later, so that other
+ * jobs have a turn. */
 static uint64_t job_due(const relay_job *j, uint64_t now)
 {
     uint64_t due = job_pending(j) ? j->stall_at : j->next == RELAY_WAIT ? j->wake_at : 0;
@@ -300,7 +303,7 @@ static uint64_t job_due(const relay_job *j, uint64_t now)
     return due && due <= now ? now + 1 : due;
 }
 
-/* Tells epoll and the timers what the job waits for. */
+/* Sets epoll and the timer to the job's needs. */
 static void job_arm(relay_job *j, uint64_t now)
 {
     uint32_t want = job_wants(j);
@@ -313,7 +316,7 @@ static void job_arm(relay_job *j, uint64_t now)
     j->interest = want;
 }
 
-/* Sends and steps until the peer or the source has had enough. The job may be gone afterwards. */
+/* Sends and steps until the peer or the source has had enough. May free the job. */
 static void job_run(relay_job *j, uint64_t now)
 {
     for (int i = 0; i < JOB_STEPS; i++) {
@@ -358,8 +361,8 @@ static void job_timer(relay_job *j, uint64_t now)
         job_arm(j, now);
 }
 
-/* Bytes of the peer: input of a WebSocket, the next request, or the rest of a body nobody wants.
- * False: the job is over. */
+/* Reads bytes of the peer: input of an upgraded connection, the next request, or the rest of an
+ * unwanted body. Returns false if the job must end. */
 static bool job_input(relay_job *j)
 {
     char p[NET_READ];
@@ -368,7 +371,7 @@ static bool job_input(relay_job *j)
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     if (n == 0) {
-        j->deaf = !j->ops || both_ways(j); /* who waits for the rest may have closed its side */
+        j->deaf = !j->ops || both_ways(j); /* it may close its side and wait for output */
         j->ended = j->woken = j->deaf;
         return j->deaf;
     }
@@ -385,7 +388,7 @@ static bool job_input(relay_job *j)
     return true;
 }
 
-/* The same for a job that is told of its peer's end instead of being ended by it. */
+/* Like job_input(), for jobs that handle the peer's end themselves. */
 static bool job_input_both(relay_job *j, uint32_t events)
 {
     j->ending |= (events & (EPOLLRDHUP | EPOLLHUP)) != 0;
@@ -406,7 +409,7 @@ static void job_event(relay_job *j, uint32_t events, uint64_t now)
     if (both_ways(j)) {
         gone = !job_input_both(j, events);
     } else {
-        gone = events & EPOLLHUP; /* both sides are closed: nobody reads what we send */
+        gone = events & EPOLLHUP; /* both sides are closed: output has no reader */
         if (!j->deaf && j->full)
             gone |= (events & EPOLLRDHUP) != 0;
         else if (!j->deaf && events & (EPOLLIN | EPOLLRDHUP))
@@ -420,7 +423,7 @@ static void job_event(relay_job *j, uint32_t events, uint64_t now)
 
 /* ---- a second descriptor ---- */
 
-#define SECOND ((uintptr_t)1) /* marks its events: jobs lie at even addresses */
+#define SECOND ((uintptr_t)1) /* tags its events: jobs lie at even addresses */
 
 bool relay_watch(relay_job *j, int fd)
 {
@@ -462,14 +465,14 @@ size_t relay_unacked(const relay_job *j)
 
 static void job_second(relay_job *j, uint64_t now)
 {
-    if (j->second < 0) /* an event of before it was unwatched */
+    if (j->second < 0) /* the event is older than relay_unwatch() */
         return;
     j->full = !j->ops->second(j->ctx);
     j->woken = true;
     job_run(j, now);
 }
 
-/* The lane turns to a job. */
+/* Prepares the lane's thread to work on a job. */
 static void job_turn(relay_job *j)
 {
     log_lend(&j->ids);
@@ -538,7 +541,7 @@ static void lane_timers(lane *l)
 {
     uint64_t now = now_mono_ns();
 
-    /* A job that ends is no longer in the heap, which the analyzer does not see. */
+    /* A job that ends leaves the heap, which the analyzer does not see. */
     while (l->nheap && l->heap[1]->due <= now) { // NOLINT(clang-analyzer-unix.Malloc)
         relay_job *j = l->heap[1];
         relay_timer_clear(j);
@@ -547,7 +550,7 @@ static void lane_timers(lane *l)
     }
 }
 
-/* Cuts the jobs whose callers may not be served any longer. */
+/* Cuts the jobs whose callers may no longer be served. */
 static void lane_lapses(lane *l)
 {
     uint64_t now = l->nlapses ? now_mono_ns() : 0;
@@ -565,7 +568,7 @@ static void lane_lapses(lane *l)
     }
 }
 
-/* How long epoll may sleep; clears the flag that keeps wakers from signalling. */
+/* Returns how long epoll may sleep. Clears the flag that keeps wakers from signalling. */
 static int lane_timeout(lane *l)
 {
     bool more;
@@ -589,8 +592,9 @@ static int lane_timeout(lane *l)
     return ms > 3600000 ? 3600000 : (int)ms;
 }
 
-/* The server stops: a stream that has nothing to send ends now, the others when it is sent or the
- * grace is over; an answer that is not begun is waited for shortly. True: none is left. */
+/* Handles a stop of the server: ends streams that have nothing to send now, the others when all is
+ * sent or the grace is over. Waits shortly for answers that have not begun. Returns true if no job
+ * is left. */
 static bool lane_stop(lane *l)
 {
     pthread_mutex_lock(&l->lock);
@@ -609,7 +613,7 @@ static bool lane_stop(lane *l)
 
 static void free_over(lane *l)
 {
-    log_lend(NULL); /* what was lent goes with them */
+    log_lend(NULL); /* the lent ids are freed with the jobs */
     for (relay_job *j = l->over, *next; j; j = next) {
         next = j->following;
         job_free(j);
@@ -669,7 +673,7 @@ relay *relay_new(server *s, unsigned lanes)
     return r;
 }
 
-/* Jobs that come after the lane's end, from requests that outlived the grace. */
+/* Ends a job that came after its lane's end, from a request that outlived the grace. */
 static void job_refuse(relay_job *j)
 {
     if (j->ops && j->ops->free)

@@ -1,4 +1,4 @@
-/* What the files of the relay share. */
+/* Shared by the files of the relay. */
 #pragma once
 
 #include "base/log.h"
@@ -9,30 +9,30 @@ typedef struct lane lane;
 struct relay_job {
     lane *lane;
     conn *conn;
-    const relay_ops *ops; /* NULL: only what is in out */
+    const relay_ops *ops; /* NULL: only sends `out` */
     void *ctx;
     buf out;
-    size_t sent; /* of out */
+    size_t sent; /* bytes of `out` */
     enum relay_next next;
     bool started, woken;
     bool keep_alive, http11, head_only, discard, counted;
-    bool deaf;                /* the peer has ended its side, and may */
-    bool full;                /* enough of its bytes wait: no more are read */
+    bool deaf;                /* the peer has ended its side, which is allowed */
+    bool full;                /* input is paused: enough bytes wait */
     bool ending, ended, gone; /* as in relay_io */
-    bool over;                /* waits to be freed: events of this turn may name it */
+    bool over;                /* waits to be freed: later events of this turn may point to it */
     int second;               /* watched beside conn->fd, or -1 */
     uint32_t interest;
     uint64_t wake_at, stall_at, due;
     size_t heap_at;                     /* 1-based; 0: no timer */
     size_t input;                       /* bytes taken from the peer */
-    relay_job *prev, *following;        /* of the lane, by its thread */
-    relay_job *queue_prev, *queue_next; /* under the lane's lock */
+    relay_job *prev, *following;        /* the lane's list; lane thread only */
+    relay_job *queue_prev, *queue_next; /* lane's lock held */
     bool queued;
     access_answer answer;
     enum stream_kind kind;
     char *party;
-    uint64_t held; /* bytes the party is charged with */
-    log_ids ids;   /* lines about it carry these */
+    uint64_t held; /* bytes charged to the tenant */
+    log_ids ids;   /* log lines about it carry these */
     request *request;
     lapse lapse;
 };
@@ -42,15 +42,15 @@ struct lane {
     pthread_t thread;
     int epfd, evfd;
     relay_job *jobs;
-    relay_job *over;  /* ended in this turn */
+    relay_job *over;  /* ended in this turn, to be freed */
     relay_job **heap; /* 1-based, by due */
     size_t nheap, heap_cap;
     size_t nlapses;     /* jobs whose callers may lapse */
-    uint64_t lapses_at; /* when they are asked next */
+    uint64_t lapses_at; /* time of the next check */
     pthread_mutex_t lock;
     relay_job *first, *last; /* woken or new */
     bool signalled, stopping;
-    uint64_t answer_at, stop_at; /* while stopping: until then answers, and bytes, are waited for */
+    uint64_t answer_at, stop_at; /* while stopping: limits for unbegun answers and for sending */
 };
 
 struct relay {
@@ -61,6 +61,6 @@ struct relay {
     bool stopped;
 };
 
-/* ---- relay_timer.c: when the lane turns to a job by itself; by its thread ---- */
+/* ---- relay_timer.c: timers of the jobs; lane thread only ---- */
 void relay_timer_set(relay_job *j, uint64_t due); /* 0: none */
 void relay_timer_clear(relay_job *j);

@@ -1,4 +1,4 @@
-/* Timers of a lane: a heap of its jobs by when they are due. */
+/* Timers of a lane: a heap of its jobs, ordered by due time. */
 #include "base/str.h"
 #include "net/relay_internal.h"
 

@@ -20,7 +20,8 @@ static bool id_valid(const char *s)
            strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:") == n;
 }
 
-/* Unique for ever without asking the kernel each time: the server's random word and a count. */
+/* Sets the request's id: the client's valid X-Request-Id, or the server's random prefix and a
+ * count, which is unique without asking the kernel each time. */
 void request_set_id(request *rq)
 {
     const char *theirs = http1_header_get(&rq->h1, "x-request-id");
@@ -58,7 +59,7 @@ static err *add_query(request *rq, const char *p, size_t n, bool plus)
     return decode("query", eq ? eq + 1 : "", eq ? n - nname - 1 : 0, plus, &q->value);
 }
 
-/* The head's ceiling bounds their number. */
+/* Splits the query into parameters. The limit on heads bounds their number. */
 static err *open_query(request *rq, const char *p, bool plus)
 {
     size_t n = 1;
@@ -180,7 +181,7 @@ void request_set_param(request *rq, size_t i, const char *raw, size_t n)
     assert(i < HTTP_PARAMS_MAX);
     free(rq->param[i]);
     rq->param[i] = xstrndup(raw, n);
-    bool good = percent_decode(rq->param[i], &len); /* the path as a whole was */
+    bool good = percent_decode(rq->param[i], &len); /* the whole path was checked before */
     assert(good);
 }
 
@@ -291,7 +292,7 @@ static err *broken(request *rq, err *e)
     return e;
 }
 
-/* The peer asked whether it should send: yes. */
+/* Sends "100 Continue" if the client waits for it. */
 static void say_continue(request *rq)
 {
     static const char LINE[] = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -299,7 +300,7 @@ static void say_continue(request *rq)
     if (!rq->h1.expect_continue || rq->continued || rq->conn->in.len)
         return;
     rq->continued = true;
-    /* Nothing of ours is in the socket's buffer; if this does not fit, reading will time out. */
+    /* The socket's buffer is empty; if this does not fit all the same, reading times out. */
     (void)!send(rq->conn->fd, LINE, sizeof LINE - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -311,8 +312,8 @@ static err *too_slow(request *rq)
     return broken(rq, err_retry_after(e, NET_RETRY_AFTER));
 }
 
-/* A body that comes in pieces holds a thread. One party may have few of those; where it has them,
- * nobody of it waits at all. */
+/* Charges a thread that waits for a slow body. A tenant may have few of those; once it has them,
+ * none of its requests may wait at all. */
 static err *count_slow(request *rq)
 {
     bool in_time = rq->waited < NET_BODY_GRACE;
@@ -406,7 +407,7 @@ err *request_wait(request *rq, int fd, int ms)
     return atomic_load(&w.given_up) ? given_up(rq) : NULL;
 }
 
-/* A read that waits: the next bytes, into the connection's buffer or straight to p. */
+/* Reads the next bytes, waiting if needed, into the connection's buffer or straight to p. */
 static err *receive(request *rq, char *p, size_t max, size_t *ret_n)
 {
     for (;;) {
@@ -425,7 +426,7 @@ static err *receive(request *rq, char *p, size_t max, size_t *ret_n)
     }
 }
 
-/* Takes from the buffer. */
+/* Decodes body bytes from the connection's buffer. */
 static err *decode_body(request *rq, char *p, size_t max, size_t *ret_n)
 {
     buf *in = &rq->conn->in;
@@ -438,14 +439,14 @@ static err *decode_body(request *rq, char *p, size_t max, size_t *ret_n)
     return NULL;
 }
 
-/* One step towards the next piece; *ret_n may still be 0 after it. */
+/* Makes one step towards the next piece; *ret_n may still be 0 after it. */
 static err *body_step(request *rq, char *p, size_t max, size_t *ret_n)
 {
     size_t n = 0, used;
 
     if (rq->conn->in.len)
         return decode_body(rq, p, max, ret_n);
-    if (rq->h1.body.chunked) /* to the buffer: behind the body the next request may begin */
+    if (rq->h1.body.chunked) /* through the buffer: the next request may follow the body */
         return receive(rq, NULL, 0, &n);
     TRY(receive(rq, p, max < rq->h1.body.left ? max : (size_t)rq->h1.body.left, &n));
     return http1_body(&rq->h1.body, p, n, p, &used, ret_n);
@@ -480,7 +481,7 @@ err *request_body(request *rq, size_t max, buf *ret_body)
         return too_large(max);
     for (;;) {
         size_t room = rq->h1.body.chunked ? NET_READ : (size_t)rq->h1.body.left, n = 0;
-        /* Memory follows what has come, not what was announced. */
+        /* Reserve memory for received bytes, not for the announced length. */
         if (room > 4 * NET_READ)
             room = 4 * NET_READ;
         buf_reserve(&body, room + 1);
@@ -513,7 +514,7 @@ bool request_settle(request *rq)
     if (rq->broken)
         return false;
     if (rq->h1.expect_continue && !rq->continued && !rq->conn->in.len)
-        return false; /* it may send the body now or not: nobody can tell */
+        return false; /* the client may still send the body or not: unknown */
     while (!http1_body_ended(&rq->h1.body) && total < NET_DRAIN) {
         if (!rq->conn->in.len && conn_fill(rq->conn) <= 0)
             return false;

@@ -10,7 +10,7 @@ typedef struct span {
     size_t n;
 } span;
 
-/* One step of a pattern against one of the path; both stand behind a slash. */
+/* Matches one segment of a pattern against one of the path; both pointers are after a slash. */
 static bool match_segment(const char **pattern, const char **path, span *param, size_t *nparam)
 {
     size_t want = strcspn(*pattern, "/"), have = strcspn(*path, "/");
@@ -27,7 +27,7 @@ static bool match_segment(const char **pattern, const char **path, span *param, 
     return true;
 }
 
-/* Literal segments are compared as sent: an escaped letter is another path. */
+/* Matches a path. Literal segments are compared as sent: an escaped letter makes another path. */
 static bool match(const char *pattern, const char *path, span param[HTTP_PARAMS_MAX], size_t *ret_n)
 {
     *ret_n = 0;
@@ -40,7 +40,7 @@ static bool match(const char *pattern, const char *path, span param[HTTP_PARAMS_
     return !*pattern && !*path;
 }
 
-/* 2: the method itself; 1: GET serves HEAD. "*" is every method. */
+/* Returns 2 for the method itself or "*", 1 if GET serves HEAD, else 0. */
 static int method_serves(const char *method, const char *asked)
 {
     return !strcmp(method, asked) || !strcmp(method, "*")

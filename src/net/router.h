@@ -1,4 +1,4 @@
-/* Routes are data: a table of method, pattern and handler, usually generated from an API file. */
+/* Routes as data: a table of method, pattern and handler, usually generated from an API file. */
 #pragma once
 
 #include "net/http.h"
@@ -11,14 +11,14 @@ enum route_role {
 };
 
 typedef struct route {
-    const char *method;  /* "*": every one */
+    const char *method;  /* "*": every method */
     const char *pattern; /* "/v1/sandboxes/{id}/exec"; {x} matches one segment, {x*} the rest */
     err *(*handle)(request *rq, response *rs);
     enum route_role role;
     const char *operation; /* operationId, for logs and metrics */
 } route;
 
-/* The route for this method and path; sets the request's parameters. ERR_NOT_FOUND (kind "route"),
- * or ERR_METHOD_NOT_ALLOWED with the Allow header set on the response. */
+/* Finds the route for this method and path and sets the request's parameters. ERR_NOT_FOUND (kind
+ * "route"), or ERR_METHOD_NOT_ALLOWED with the Allow header set on the response. */
 err *router_match(const route *table, size_t n, request *rq, response *rs,
                   const route **ret_route) ERR_MUST;

@@ -20,13 +20,13 @@
 #include "base/str.h"
 #include "net/internal.h"
 
-#define WORKER_IDLE_MS 30000 /* then a worker beyond the spare ones leaves */
+#define WORKER_IDLE_MS 30000 /* idle time after which a surplus worker leaves */
 #define WORKERS_SPARE  4
 #define ACCEPT_BATCH   64
 #define UNSENT_MAX     (128 * 1024)
 #define ROOM_NS        NS_PER_S
-#define WAITING_MAX    4096     /* of a listener's queue; the kernel's own limit is the same */
-#define SHED_NS        NS_PER_S /* idle for so long, a connection may be given up for a new one */
+#define WAITING_MAX    4096     /* in a listener's queue; the kernel's own limit is the same */
+#define SHED_NS        NS_PER_S /* minimum idle time of a connection to be shed */
 
 static const char *const NONE[] = {"none", NULL};
 static const char *const CLASSES[] = {"1xx", "2xx", "3xx", "4xx", "5xx", NULL};
@@ -35,7 +35,7 @@ static const char *const KINDS[] = {"answer", "wait",     "output", "input",
 _Static_assert(ARRAY_LEN(KINDS) == STREAM_KINDS + 1, "a name for each kind");
 static const char *code_names[ERR_CODES + 1];
 
-/* Doors and operations are the daemon's to name: server_new() puts them in. */
+/* server_new() fills in the labels for doors and operations, which the daemon chooses. */
 metric NET_METRICS[M_COUNT] = {
     [M_REQUESTS] =
         METRIC_COUNTER_BY2("bothy_http_requests_total",
@@ -180,8 +180,9 @@ void server_hand_down(server *s)
 
 /* ---- accepting ---- */
 
-/* Peers that vanish without a word are noticed within two minutes. What waits in the kernel is kept
- * short: a slow peer is seen to get further long before a third of a send buffer is free. */
+/* Sets options of a TCP connection. Keepalive detects peers that vanish within two minutes. The
+ * limit of unsent bytes shows progress of a slow peer long before a third of the send buffer is
+ * free. */
 static void tune_tcp(int fd)
 {
     int on = 1, idle = 60, interval = 15, count = 4, unsent = UNSENT_MAX;
@@ -194,7 +195,7 @@ static void tune_tcp(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
 }
 
-/* There is no request yet that could have a number. */
+/* The request id is "-": there is no request yet. */
 #define REFUSAL                                                                             \
     "{\"error\":{\"code\":\"unavailable\",\"message\":\"no connection is free\",\"cause\":" \
     "\"too many connections or open files\",\"remedy\":\"Try again in a moment; keep "      \
@@ -213,7 +214,8 @@ static void refuse_connection(int fd)
     close(fd);
 }
 
-/* Out of descriptors: the peer must not hang in the backlog, nor may we spin. */
+/* Refuses a connection when descriptors are exhausted: the peer must not hang in the backlog, nor
+ * may this thread spin. */
 static void refuse_without_fd(server *s, const listener *l)
 {
     LOCK_SCOPE(&s->conns_lock);
@@ -225,8 +227,8 @@ static void refuse_without_fd(server *s, const listener *l)
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* Every place is taken: who has been idle longest loses its own. Shutting down makes epoll hand it
- * to a worker, as sweep() does. */
+/* Closes the connection that has been idle longest, when every place is taken. Shutting it down
+ * makes epoll hand it to a worker, as in sweep(). Returns false if none is idle. */
 static bool shed_idle(server *s)
 {
     uint64_t least = now_mono_ns() - SHED_NS;
@@ -247,7 +249,8 @@ static bool shed_idle(server *s)
     return true;
 }
 
-/* Root can always come in and look, and end what takes the places. */
+/* Returns true for root and bothyd's own user, who are admitted even when every place is taken, so
+ * that they can end what takes the places. */
 static bool is_root(const listener *l, int fd)
 {
     sock_peer peer;
@@ -278,7 +281,8 @@ static void server_accept(server *s, listener *l)
 
 /* ---- workers: all wait in one epoll; who gets a whole request serves it ---- */
 
-/* Counts the calling worker out. Unless it must go, only when enough others are idle. */
+/* Counts the calling worker out. Without `must` only if enough others are idle; returns false
+ * otherwise. */
 static bool worker_leaves(server *s, bool must)
 {
     LOCK_SCOPE(&s->lock);
@@ -322,8 +326,9 @@ static bool worker_start(server *s)
     return true;
 }
 
-/* lock held. A burst of short requests is served as threads come free, not refused; meanwhile the
- * rest of it waits in its sockets. Where none came free for a while, nothing is waited for. */
+/* Waits for a free request thread, so that a burst of short requests is served, not refused; later
+ * requests wait in their sockets meanwhile. Gives up if no thread came free for a while. Lock
+ * held. */
 static bool wait_for_room(server *s)
 {
     while (s->busy >= s->o.threads && !atomic_load(&s->stopping))
@@ -332,8 +337,8 @@ static bool wait_for_room(server *s)
     return s->busy < s->o.threads;
 }
 
-/* Keeps one worker more than there are busy ones; without room for it the request is refused by the
- * one who would have served it, so epoll is not left alone for long. */
+/* Admits a request and keeps one worker more than are busy. If that worker cannot be started the
+ * request is refused on this thread, so that epoll is not left unattended for long. */
 bool server_admit(server *s)
 {
     pthread_mutex_lock(&s->lock);
@@ -362,7 +367,7 @@ void server_release(server *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* lock held */
+/* Lock held. */
 static void unlink_wait(server *s, body_wait *w)
 {
     *(w->prev ? &w->prev->next : &s->first_wait) = w->next;
@@ -371,8 +376,8 @@ static void unlink_wait(server *s, body_wait *w)
     s->busy++;
 }
 
-/* lock held. Who waits for a turn has company of its own party that is served: it goes before any
- * body does. */
+/* Chooses the wait to give up. Prefers a request that waits for a thread of its tenant, because
+ * other requests of that tenant are being served; else the longest wait for a body. Lock held. */
 static body_wait *to_give_up(const server *s)
 {
     for (body_wait *w = s->first_wait; w; w = w->next)
@@ -397,8 +402,8 @@ void server_wait_begin(server *s, body_wait *w)
     body_wait *longest = to_give_up(s);
     atomic_store(&longest->given_up, true);
     unlink_wait(s, longest);
-    /* Wakes its poll; the answer can still be sent. Not where bytes lie unread: the kernel would
-     * never open the peer's window again, and it would not learn of the answer. */
+    /* Wakes its poll; the answer can still be sent. Not if unread bytes wait in the socket: the
+     * kernel would never reopen the peer's window, and the peer would not see the answer. */
     if (!longest->elsewhere)
         shutdown(longest->conn->fd, SHUT_RD);
 }
@@ -412,7 +417,7 @@ void server_wait_end(server *s, body_wait *w)
 
 /* ---- running ---- */
 
-/* Ends parked connections whose time is over. Shutting down makes epoll hand them to a worker,
+/* Ends parked connections past their deadline. Shutting down makes epoll hand them to a worker,
  * which closes them; so there is never a second owner. */
 static void sweep(server *s, uint64_t now)
 {
@@ -434,7 +439,8 @@ static int sweep_ms(const server_times *t)
     return ms > 1000 ? 1000 : ms < 5 ? 5 : (int)ms;
 }
 
-/* They stay open until server_free(): a worker may be in accept. */
+/* Stops accepting. The listeners stay open until server_free(), because a worker may be in
+ * accept. */
 static void leave_listeners(server *s)
 {
     LOCK_SCOPE(&s->conns_lock);
@@ -448,7 +454,7 @@ static unsigned busy_now(server *s)
     return s->busy + s->waiting;
 }
 
-/* Waits for the workers that are on their way out; how many are stuck in a handler. */
+/* Waits for the workers that are leaving. Returns how many are stuck in a handler. */
 static unsigned workers_left(server *s)
 {
     LOCK_SCOPE(&s->lock);
@@ -462,8 +468,8 @@ static void nap(void)
     poll(NULL, 0, 5);
 }
 
-/* Requests that are under way end; whoever comes meanwhile is told so. Where somebody else holds
- * the listeners, who comes waits there for our successor. */
+/* Lets running requests end; new requests are refused with `draining`. If another process holds the
+ * listeners, new connections wait there for the successor. */
 static void drain(server *s, uint64_t until)
 {
     if (s->handed_down)
@@ -477,7 +483,7 @@ static void drain(server *s, uint64_t until)
     relay_stop(s->relay, now < until ? until - now : 0);
 }
 
-/* Nobody will serve those who wait to be accepted. */
+/* Refuses connections that wait to be accepted: no worker will serve them. */
 static void refuse_waiting(server *s)
 {
     LOCK_SCOPE(&s->conns_lock);
@@ -490,7 +496,7 @@ static void refuse_waiting(server *s)
         }
 }
 
-/* Running requests end, then relays, then the connections that are left, then the workers. */
+/* Stops in order: running requests, relays, remaining connections, workers. */
 static void wind_down(server *s)
 {
     uint64_t until = now_mono_ns() + s->times.stop;
@@ -538,8 +544,8 @@ static void close_fd(int fd)
         close(fd);
 }
 
-/* A request that did not end in its grace still uses the server: then it stays, the process is
- * about to end. */
+/* Frees the server, unless a request that did not end in its grace still uses it: the process is
+ * about to end then. */
 void server_free(server *s)
 {
     if (!s || workers_left(s))

@@ -8,7 +8,7 @@
 
 typedef struct server server;
 
-/* Which answers get a line in the log; at most 200 a second. */
+/* The answers that get a log line, at most 200 lines a second. */
 enum server_access {
     ACCESS_ERRORS,
     ACCESS_ALL,
@@ -18,32 +18,33 @@ enum server_access {
 typedef struct server_options {
     /* Called in the request's thread. An error it returns becomes the answer. */
     err *(*dispatch)(void *arg, request *rq, response *rs);
-    /* How errors of a request are told that is refused without a dispatch (all threads are busy,
-     * the stop has begun): response_set_form(). NULL: natively. */
+    /* Sets the form (response_set_form()) of errors for requests that are refused without a
+     * dispatch, because all threads are busy or the stop has begun. NULL: the native form. */
     void (*form)(void *arg, request *rq, response *rs);
-    /* The stop begins: running requests are about to be waited for, for 5 s. Whoever waits in a
-     * handler for something else is to be let go, so that it answers. NULL: nobody does. */
+    /* Called when a stop begins, before running requests get 5 s to end. Must release handlers that
+     * wait for something, so that they can answer. NULL: no handler waits. */
     void (*stopping)(void *arg);
     void *arg;
     unsigned threads;       /* 512 */
     unsigned relay_threads; /* one a core */
     unsigned connections;   /* 20000 */
-    uint64_t party_bytes; /* of memory for one party, at least 64 MiB; 0: a part of the machine's */
-    uint64_t stall_ns;    /* a relay's peer that takes no byte for so long is cut: 60 s */
-    /* Values of labels, NULL-terminated, living for ever, one list for all servers of a process;
-     * request_set_operation() has indices into them. NULL: there is one, "none". */
+    uint64_t party_bytes;   /* of memory per tenant, at least 64 MiB; 0: a part of the machine's */
+    uint64_t stall_ns;      /* a relay's peer that takes no byte for this long is cut: 60 s */
+    /* Label values, NULL-terminated, never freed, one list for all servers of a process;
+     * request_set_operation() uses indices into them. NULL: a single value, "none". */
     const char *const *doors, *const *operations;
     enum server_access access;
 } server_options;
 
 err *server_new(const server_options *o, server **ret_server) ERR_MUST;
-/* Takes the listening socket (unix stream or TCP). Before server_run or while it runs. */
+/* Adds a listening socket (unix stream or TCP) and takes ownership of it. Before or during
+ * server_run. */
 void server_listen(server *s, int fd, bool is_unix);
-/* The listeners are held by somebody else, too, and outlive us: when we stop, those who connect
- * wait for whoever is next. */
+/* Declares that another process holds the listeners, too, and that they outlive this one: at the
+ * stop, connecting clients wait for the successor. */
 void server_hand_down(server *s);
-/* Serves until server_stop(). Then, for at most 5 s: running requests end, new ones are answered
- * `draining`, streams are ended at a place where they can be resumed. */
+/* Serves until server_stop(). Then, for at most 5 s, lets running requests end, answers new ones
+ * with `draining`, and ends streams where clients can resume them. */
 void server_run(server *s);
 void server_stop(server *s); /* async-signal-safe */
 void server_free(server *s);
