@@ -1,9 +1,10 @@
-/* A copy of the store while it is used, and putting one back while it is not.
+/* Copies the store while it is in use, and restores a copy while it is not.
  *
- *   backup.tmp          a copy being made; unlinked as soon as it is whole, gone at the next start
- *   restore.tmp         a copy being taken in and tried
- *   store.db.restored   tried and on the disk: whoever opens the store next puts it in its place
- *   store.db.replaced   what was there before, with its -wal */
+ *   backup.tmp          a copy being made; unlinked as soon as it is complete, or at the next start
+ *   restore.tmp         a copy being read in and checked
+ *   store.db.restored   checked and on the disk; put in place now, or by the next process that
+ *                       opens the store
+ *   store.db.replaced   the store before it, with its -wal */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@
 #define REPLACED      STORE ".replaced"
 #define COPY_BYTES    (1 << 20)
 #define RESTORE_MAX   (UINT64_C(64) << 30)
-#define WRITE_VERSION 18 /* in SQLite's header; the reading one follows */
+#define WRITE_VERSION 18 /* offset in SQLite's header; the read version follows */
 
 /* ---- a copy ---- */
 
@@ -35,7 +36,7 @@ static err *copy_pages(store_conn *to, store_conn *from)
 
     if (!b)
         return store_error(to, "begin a copy of the store");
-    int r = sqlite3_backup_step(b, -1); /* one snapshot; writers go on beside it */
+    int r = sqlite3_backup_step(b, -1); /* one snapshot; writers are not blocked */
     sqlite3_backup_finish(b);
     return r == SQLITE_DONE ? NULL : store_error(to, "copy the store");
 }
@@ -53,7 +54,7 @@ static err *fill(store *s)
     return e;
 }
 
-/* Who opens it need not write beside it: it is marked as a file without a WAL. */
+/* Opens the copy. Marks it as a file without a WAL, so that a reader need not write beside it. */
 static err *open_copy(const store *s, int *ret_fd)
 {
     static const uint8_t ROLLBACK[2] = {1, 1};
@@ -160,11 +161,11 @@ static bool is_there(int dirfd, const char *name)
     return !faccessat(dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Each step may be the last before a kill; done again they come to the same end. The WAL of the old
- * store must be out of the way before the new one has its name. */
+/* Puts a restored store in its place. A kill may come after any step; repeating the steps gives the
+ * same result. The old store's WAL must be gone before the new store gets its name. */
 err *store_finish_restore(int dirfd)
 {
-    unlinkat(dirfd, COPY, 0); /* a copy that a kill left */
+    unlinkat(dirfd, COPY, 0); /* left by a killed process */
     if (!is_there(dirfd, RESTORED))
         return NULL;
     if (is_there(dirfd, STORE))

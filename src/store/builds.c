@@ -1,4 +1,4 @@
-/* Builds of templates. Their files are snapshots. */
+/* Rows of template builds. Their files are snapshots. */
 #include <string.h>
 
 #include "base/str.h"
@@ -173,7 +173,7 @@ err *store_build_list(store *s, const char *owner, const char *of, build_row **r
     bind_text(st, 1, owner);
     bind_text(st, 2, of);
     while ((step = sqlite3_step(st)) == SQLITE_ROW) {
-        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
+        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: the array doubles */
             rows = xrealloc(rows, (2 * n + 1) * sizeof *rows);
         read_build(st, &rows[n++]);
     }

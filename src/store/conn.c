@@ -29,7 +29,7 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_ROLLBACK] = "ROLLBACK",
     [SQL_SANDBOX_INSERT] = "INSERT INTO sandboxes (" SANDBOX_COLUMNS ") "
                            "VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)",
-    /* An end is final, also for a write that a full disk has delayed. */
+    /* An end is final, even for a write that a full disk delayed. */
     [SQL_SANDBOX_STATE] = "UPDATE sandboxes SET state = ?2, cause = ?3, ended = ?4, "
                           "walls = coalesce(?5, walls) "
                           "WHERE id = ?1 AND (state <> 'gone' OR ?2 = 'gone')",
@@ -37,7 +37,7 @@ static const char *const SQL[SQL_STATEMENTS] = {
                          "WHERE id = ?1 AND state <> 'gone'",
     [SQL_SANDBOX_RESET] = "UPDATE sandboxes SET spec = ?2, walls = ?3, state = 'running' "
                           "WHERE id = ?1 AND state IN ('running', 'hibernated')",
-    /* The change of the row was told as one of any sort. */
+    /* The trigger wrote the row's change as a general update. */
     [SQL_EVENT_RESET] = "UPDATE events SET type = 'reset' WHERE type = 'updated' AND seq = "
                         "(SELECT max(seq) FROM events WHERE sandbox = ?1)",
     [SQL_SANDBOX_PENDING] = "UPDATE sandboxes SET pending = ?2 WHERE id = ?1",
@@ -51,7 +51,7 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_SANDBOX_BY_NAME] =
         "SELECT 1 FROM sandboxes WHERE owner = ?1 AND name = ?2 AND state <> 'gone'",
     [SQL_SANDBOX_SEQ] = "SELECT seq FROM sandboxes WHERE id = ?1 AND (?2 IS NULL OR owner = ?2)",
-    /* One for each index. */
+    /* One statement per index. */
     [SQL_SANDBOX_LIST] = SANDBOX_LIST("sandboxes", "true"),
     [SQL_SANDBOX_LIST_OWNER] = SANDBOX_LIST("sandboxes INDEXED BY sandboxes_owner", "owner = ?3"),
     [SQL_SANDBOX_LIST_LIVE] = SANDBOX_LIST("sandboxes INDEXED BY sandboxes_live",
@@ -113,7 +113,7 @@ static const char *const SQL[SQL_STATEMENTS] = {
     [SQL_BUILD_FORGET_BARE] =
         "DELETE FROM builds WHERE id = (SELECT id FROM builds WHERE owner = ?1 AND " BUILD_IS_BARE
         " ORDER BY changed LIMIT 1)",
-    /* One for each index: the numbers are the order of all of them. */
+    /* One statement per index: events are ordered by number in each. */
     [SQL_EVENT_LIST] = "SELECT " EVENT_COLUMNS " FROM events WHERE seq > ?1 ORDER BY seq LIMIT ?2",
     [SQL_EVENT_LIST_OWNER] = "SELECT " EVENT_COLUMNS " FROM events WHERE owner = ?3 AND seq > ?1 "
                              "ORDER BY seq LIMIT ?2",
@@ -126,9 +126,8 @@ static const char *const SQL[SQL_STATEMENTS] = {
                          "ORDER BY time LIMIT 4000)",
 };
 
-/* SQLite's own VFS resolves every symbolic link of a path, so /proc/self/fd/N/store.db would become
- * the directory's real path, which bothyd may be unable to walk. Ours keeps
- * the path as it is. */
+/* Keeps a path as it is. SQLite's own VFS resolves every symbolic link, so /proc/self/fd/N/store.db
+ * would become the directory's real path, which bothyd may be unable to walk. */
 static int keep_path(sqlite3_vfs *vfs, const char *path, int n, char *out)
 {
     (void)vfs;
@@ -167,7 +166,7 @@ err *store_damaged(const char *doing, const char *why)
         "empty store would end every sandbox.");
 }
 
-/* Nothing can be written: a file system that found itself damaged goes this way. */
+/* Returns the error for a disk that cannot be written, also one made read-only after damage. */
 static err *read_only(const char *doing, const char *why)
 {
     return err_remedy(
@@ -221,7 +220,7 @@ static err *set_up(store_conn *c, const char *sync, bool writer)
                                             : "PRAGMA synchronous = FULL");
 }
 
-/* SQLite would make it readable for all. */
+/* Makes the file, because SQLite would make it readable for all users. */
 static err *make_file(int dirfd, const char *name)
 {
     CLEANUP(closep) int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -237,8 +236,8 @@ err *store_conn_open(int dirfd, const char *name, const char *sync, bool writer,
         TRY(make_file(dirfd, name));
     CLEANUP(freep) char *path = str_printf("/proc/self/fd/%d/%s", dirfd, name);
     store_conn *c = xcalloc(1, sizeof *c);
-    /* A reader of a WAL writes to its index: it cannot be opened read-only. query_only keeps it
-     * from writing anything else. */
+    /* A reader of a WAL writes to its index, so it cannot be opened read-only. query_only forbids
+     * all other writes. */
     int r = sqlite3_open_v2(path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "bothy");
     err *e = r ? store_error(c, "open the store") : set_up(c, sync, writer);
     if (e) {

@@ -1,4 +1,4 @@
-/* Events: read by number; who waits for the next is told after its commit. */
+/* Events: read by number. The watcher is notified after their commit. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ void event_row_done(event_row *r)
 
 /* ---- the writer's side ---- */
 
-/* The triggers' inserts come here, too. */
+/* SQLite's update hook; also called for inserts by triggers. */
 static void on_update(void *arg, int op, const char *db, const char *table, sqlite3_int64 rowid)
 {
     store_events *ev = arg;

@@ -1,4 +1,4 @@
-/* Between the files of the store; nobody else includes it. */
+/* Shared by the files of the store; no other code includes it. */
 #pragma once
 
 #include <pthread.h>
@@ -72,16 +72,17 @@ enum store_sql {
 typedef struct store_conn {
     sqlite3 *db;
     sqlite3_stmt *stmt[SQL_STATEMENTS];
-    struct store_conn *next; /* idle readers */
+    struct store_conn *next; /* in the list of idle readers */
 } store_conn;
 
-/* Opens name in the directory. writer: may create the file; readers are read-only. */
+/* Opens `name` in the directory. writer: may create the file; readers are query-only. */
 err *store_conn_open(int dirfd, const char *name, const char *sync, bool writer,
                      store_conn **ret_conn) ERR_MUST;
-/* A file of ours that is no store yet: made if it is missing, no WAL, not durable. */
+/* Opens a file that is not a store in use, such as a copy; makes it if it is missing. No WAL, not
+ * durable. */
 err *store_conn_open_plain(int dirfd, const char *name, store_conn **ret_conn) ERR_MUST;
 void store_conn_free(store_conn *c);
-/* The prepared statement, ready to bind; reset it with CLEANUP(stmt_resetp). */
+/* Returns the prepared statement, ready to bind; reset it with CLEANUP(stmt_resetp). */
 err *store_stmt(store_conn *c, enum store_sql which, sqlite3_stmt **ret_stmt) ERR_MUST;
 static inline void stmt_resetp(sqlite3_stmt **s)
 {
@@ -92,30 +93,30 @@ static inline void stmt_resetp(sqlite3_stmt **s)
 }
 /* Runs a bound statement that returns no rows. */
 err *store_step_done(store_conn *c, sqlite3_stmt *st, const char *doing) ERR_MUST;
-/* The error of the connection's last call. */
+/* Returns the error of the connection's last call. */
 err *store_error(store_conn *c, const char *doing) ERR_MUST;
-/* The error of a file that is not what SQLite wrote. */
+/* Returns the error for a damaged file. */
 err *store_damaged(const char *doing, const char *why) ERR_MUST;
-/* Prepares and runs one that has no parameters. */
+/* Prepares and runs a statement without parameters. */
 err *store_run(store_conn *c, enum store_sql which, const char *doing) ERR_MUST;
 
 void bind_text(sqlite3_stmt *st, int i, const char *s); /* NULL: NULL */
 void bind_blob(sqlite3_stmt *st, int i, const void *p, int n);
 void bind_time(sqlite3_stmt *st, int i, uint64_t ns);
 char *column_text(sqlite3_stmt *st, int i); /* owned, NULL for NULL */
-/* Exactly n bytes; zeros where the column has another length. */
+/* Reads exactly n bytes; zeros if the column has another length. */
 void column_blob(sqlite3_stmt *st, int i, void *p, int n);
 
 /* ---- schema.c ---- */
-/* Brings the file to STORE_VERSION; refuses a newer one. */
+/* Upgrades the file to STORE_VERSION. Refuses a newer file. */
 err *store_migrate(store_conn *c) ERR_MUST;
-/* Refuses a newer one. */
+/* Returns the file's version. Refuses a newer file. */
 err *store_check_version(store_conn *c, int *ret_version) ERR_MUST;
-/* which: "quick_check" or "integrity_check". */
+/* Checks the file's pages. which: "quick_check" or "integrity_check". */
 err *store_check_pages(store_conn *c, const char *which) ERR_MUST;
 
 /* ---- backup.c ---- */
-/* Puts a restored store in its place, if one waits for it. */
+/* Puts a restored store in its place, if one waits. */
 err *store_finish_restore(int dirfd) ERR_MUST;
 
 /* ---- writer.c ---- */
@@ -125,13 +126,13 @@ typedef struct store_pending {
     struct store_pending *next;
     store_write_fn *run;
     void *arg;
-    const char *subject;        /* id of the sandbox it is about, or NULL; borrowed */
-    void (*release)(void *arg); /* queued ones only: frees arg, then the op is freed too */
-    void (*told)(void *arg, bool settled); /* queued ones only, or NULL: see store_queued */
-    bool flush;                            /* waits for the queued ones before it */
+    const char *subject;        /* id of the sandbox that the write is about, or NULL; borrowed */
+    void (*release)(void *arg); /* queued writes only: frees arg; the op is freed after it */
+    void (*told)(void *arg, bool settled); /* queued writes only, or NULL: see store_queued */
+    bool flush;                            /* waits for queued writes before it */
     err *result;
     bool done;
-    pthread_cond_t ended; /* blocking ones only */
+    pthread_cond_t ended; /* blocking writes only */
     uint64_t begun_ns;
 } store_op;
 
@@ -140,44 +141,43 @@ typedef struct store_queue {
     size_t n;
 } store_queue;
 
-/* What the writer's connection has to say about events (events.c). */
+/* The writer's state about events (events.c). */
 typedef struct store_events {
-    uint64_t newest;       /* inserted by the transaction under way; the writer's */
+    uint64_t newest;       /* inserted by the current transaction; writer thread only */
     _Atomic uint64_t last; /* committed */
-    pthread_mutex_t lock;  /* of the watcher; held while it is told */
+    pthread_mutex_t lock;  /* guards the watcher; held while it is notified */
     void (*notify)(void *arg);
     void *arg;
 } store_events;
 err *store_events_open(store_events *ev, store_conn *writer) ERR_MUST;
-/* Returns true if the commit had events: store_events_notify() is then due. */
+/* Returns true if the commit had events; then call store_events_notify(). */
 bool store_events_committed(store_events *ev, bool done);
 void store_events_notify(store_events *ev);
 
 typedef struct store_writer {
     store_events events;
-    store_conn *conn; /* the writer thread's alone */
+    store_conn *conn; /* writer thread only */
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t work; /* something was queued, or stop */
+    pthread_cond_t work; /* a write was queued, or stop was set */
     pthread_cond_t room; /* the queue got shorter */
-    store_queue fresh;   /* not tried yet, in the order of the calls */
-    store_queue kept;    /* queued ones of batches that failed, and what waits behind them */
-    size_t awaited;      /* of the fresh ones */
-    uint64_t lazy_until; /* the first of the fresh ones may be put off so long */
-    uint64_t again_ns;   /* the kept ones are not tried before */
-    bool again;          /* the writer thread's: the last batch was of kept ones */
-    bool failing;        /* likewise: it has been logged that writes fail */
-    bool
-        naps; /* it looks by itself soon enough for what nobody waits for; else it is to be woken */
+    store_queue fresh;   /* not tried yet, in call order */
+    store_queue kept;    /* queued writes of failed batches, and writes that wait behind them */
+    size_t awaited;      /* number of blocking writes in `fresh` */
+    uint64_t lazy_until; /* latest time to write the first fresh one */
+    uint64_t again_ns;   /* earliest time to retry the kept writes */
+    bool again;          /* writer thread only: the last batch was of kept writes */
+    bool failing;        /* writer thread only: the failure of writes has been logged */
+    bool naps;           /* it wakes up soon by itself; false: signal it for queued writes */
     bool stop;
 } store_writer;
 
 void store_writer_start(store_writer *w, store_conn *conn);
-/* Writes what is queued, then ends. Accepts one that never started. */
+/* Writes everything that is queued, then ends the thread. Accepts a writer that never started. */
 void store_writer_stop(store_writer *w);
 
 typedef struct store_states {
-    pthread_mutex_t lock; /* of the watcher; held while it is told */
+    pthread_mutex_t lock; /* guards the watcher; held while it is notified */
     void (*notify)(void *arg, const char *id, bool settled);
     void *arg;
 } store_states;
@@ -194,27 +194,28 @@ struct store {
     unsigned nidle;
 };
 
-/* Runs in the writer thread inside a transaction shared with others; returns when it is durable.
- * One statement that changes anything at most: if it fails, the others of the batch stay. */
+/* Runs a write on the writer thread, in a transaction shared with others. Returns when it is
+ * durable. `run` may execute at most one statement that changes anything: if that fails, the other
+ * writes of the batch must not be affected. */
 err *store_write(store *s, store_write_fn *run, void *arg) ERR_MUST;
-/* The same about a sandbox: in order with queued writes about it. */
+/* Like store_write(), in order with queued writes about the same sandbox. */
 err *store_write_about(store *s, const char *subject, store_write_fn *run, void *arg) ERR_MUST;
-/* The same in two steps; store_pending_end() is the second. */
+/* Begins a write like store_write_about(); store_pending_end() waits for it. */
 store_op *store_write_begin(store *s, const char *subject, store_write_fn *run, void *arg);
-/* A write without waiting. A batch that the disk did not take is tried again, so that run may come
- * more than once; what the store refuses is logged. */
+/* A write without waiting. If the disk fails, its batch is retried, so `run` may be called more
+ * than once. A write that the store refuses is logged. */
 typedef struct store_queued {
-    const char *subject; /* id of the sandbox it is about, or NULL; of arg */
+    const char *subject; /* id of the sandbox that the write is about, or NULL; part of arg */
     store_write_fn *run;
     void *arg;
     void (*release)(void *arg); /* frees arg */
-    /* On the writer's thread, or NULL: after a failed try, which is repeated, with false; at the
-     * end, committed or given up, once with true. Must not wait for the store. */
+    /* Called on the writer's thread, or NULL. settled false: a try failed and will be repeated.
+     * settled true, once: the write was committed or given up. Must not wait for the store. */
     void (*told)(void *arg, bool settled);
 } store_queued;
 void store_write_queued(store *s, const store_queued *q);
 
-/* A connection for reading, given back at the end of the scope. */
+/* A connection for reading, returned to the pool at the end of the scope. */
 typedef struct store_read {
     store *s;
     store_conn *c;

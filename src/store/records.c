@@ -1,4 +1,4 @@
-/* Keys and images. */
+/* Rows of keys and images. */
 #include <string.h>
 
 #include "base/str.h"
@@ -32,7 +32,7 @@ static void read_key(sqlite3_stmt *st, key_row *r)
                        .ttl_ms = (uint64_t)sqlite3_column_int64(st, 10)};
 }
 
-/* Four columns from i on. */
+/* Binds four columns from i on. */
 static void bind_quota(sqlite3_stmt *st, int i, const quota *q)
 {
     bind_time(st, i, q->sandboxes);

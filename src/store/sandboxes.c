@@ -81,7 +81,8 @@ static err *name_free(store_conn *c, const char *owner, const char *name)
         "Choose another name, or end that sandbox first.");
 }
 
-/* Which rule an insert broke. The key first: the repeated create of a named sandbox breaks both. */
+/* Returns which rule an insert broke. Checks the key first: a repeated create of a named sandbox
+ * breaks both. */
 static err *explain_conflict(store_conn *c, const sandbox_row *row)
 {
     CLEANUP(stmt_resetp) sqlite3_stmt *by_key = NULL;
@@ -140,7 +141,7 @@ store_pending *store_sandbox_insert_begin(store *s, const sandbox_row *r)
 /* ---- updates ---- */
 
 typedef struct update { /* its strings are owned only when queued */
-    store_states *told; /* whose watcher is told; NULL: none is */
+    store_states *told; /* notify the watcher; NULL: no notification */
     char id[SANDBOX_ID_LEN + 1];
     char *state, *cause, *spec, *walls;
     uint64_t time, ttl;
@@ -181,7 +182,7 @@ void store_state_watch(store *s, void (*notify)(void *arg, const char *id, bool 
     s->states.arg = arg;
 }
 
-/* Takes ownership of u. */
+/* Queues an update. Takes ownership of u. */
 static void update_queue(store *s, update *u, store_write_fn *run)
 {
     store_write_queued(
@@ -435,7 +436,7 @@ err *store_sandbox_list(store *s, const sandbox_page *page, sandbox_row **ret_ro
     if (page->without_gone || page->owner)
         bind_text(st, 3, page->owner);
     while ((step = sqlite3_step(st)) == SQLITE_ROW) {
-        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
+        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: the array doubles */
             rows = xrealloc(rows, (2 * n + 1) * sizeof *rows);
         read_row(st, &rows[n++]);
     }
@@ -461,7 +462,7 @@ static err *collect_ids(store_conn *c, sqlite3_stmt *st, forgotten *f)
     int step;
 
     while ((step = sqlite3_step(st)) == SQLITE_ROW) {
-        if (!(f->n & (f->n + 1))) /* 0, 1, 3, 7, …: doubled */
+        if (!(f->n & (f->n + 1))) /* 0, 1, 3, 7, …: the array doubles */
             f->ids = xrealloc(f->ids, (2 * f->n + 1) * sizeof *f->ids);
         str_copy(f->ids[f->n++], sizeof *f->ids, (const char *)sqlite3_column_text(st, 0));
     }
@@ -523,7 +524,7 @@ err *store_sandbox_forget(store *s, uint64_t before_ns, char (**ret_ids)[SANDBOX
     forgotten_events events = {.before = before_ns, .n = 1};
     err *e = NULL;
 
-    while (!e && events.n) /* in pieces: others write between them */
+    while (!e && events.n) /* in pieces, so that other writes can come between */
         e = store_write(s, run_forget_events, &events);
     if (!e)
         e = store_write(s, run_forget, &f);

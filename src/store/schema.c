@@ -5,12 +5,12 @@
 #include "base/str.h"
 #include "store/internal.h"
 
-/* Real time in nanoseconds, to the millisecond. */
+/* SQL for the current time in nanoseconds, precise to the millisecond. */
 #define NOW_NS "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000000"
 
-/* MIGRATIONS[n] brings version n to n + 1. A released one is never changed. */
+/* MIGRATIONS[n] upgrades version n to n + 1. A released one is never changed. */
 static const char *const MIGRATIONS[] = {
-    /* seq: the order of creation, for pages; ids are random. */
+    /* seq: the order of creation, for pages, because ids are random. */
     "CREATE TABLE sandboxes ("
     "  seq INTEGER PRIMARY KEY AUTOINCREMENT,"
     "  id TEXT NOT NULL UNIQUE,"
@@ -56,9 +56,9 @@ static const char *const MIGRATIONS[] = {
     "CREATE INDEX events_time ON events (time);",
     "ALTER TABLE sandboxes ADD COLUMN walls TEXT;",
     "ALTER TABLE sandboxes ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;",
-    /* Events come of the rows themselves: what is committed has its event, and has it once.
-     * pending: limits are being changed, and the row's are to be set again if nobody said how that
-     * ended. */
+    /* Triggers on the rows write events, so every committed change has exactly one event. pending:
+     * limits are being changed; if the result was never recorded, the row's limits are set
+     * again. */
     "ALTER TABLE sandboxes ADD COLUMN pending INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE keys ADD COLUMN max_sandboxes INTEGER NOT NULL DEFAULT 0;"
     "ALTER TABLE keys ADD COLUMN creates_milli INTEGER NOT NULL DEFAULT 0;"
@@ -116,8 +116,8 @@ static const char *const MIGRATIONS[] = {
     ") STRICT, WITHOUT ROWID;"
     "CREATE INDEX builds_owner ON builds (owner, created);"
     "CREATE INDEX builds_template ON builds (template);",
-    /* Tokens that are made of an owner's epoch are worth nothing after a key was removed. An
-     * administrator's key may have read tokens of every owner: '' counts for all of them. */
+    /* Tokens contain the owner's epoch, so removing a key invalidates them. An administrator's key
+     * may have read tokens of every owner: '' counts for all owners. */
     "CREATE TABLE epochs ("
     "  owner TEXT PRIMARY KEY,"
     "  epoch INTEGER NOT NULL"
@@ -126,7 +126,8 @@ static const char *const MIGRATIONS[] = {
     "  INSERT INTO epochs (owner, epoch)"
     "  VALUES (CASE OLD.role WHEN 'admin' THEN '' ELSE OLD.owner END, 1)"
     "  ON CONFLICT (owner) DO UPDATE SET epoch = epoch + 1; END;"
-    /* Lists read what lives, or an owner's rows, in the order of seq, however many have ended. */
+    /* Lists read live rows, or an owner's rows, in the order of seq. The cost must not depend on
+     * the number of ended sandboxes. */
     "CREATE INDEX sandboxes_live ON sandboxes (seq) WHERE state <> 'gone';"
     "CREATE INDEX sandboxes_owner ON sandboxes (owner, seq);",
 };
@@ -153,7 +154,7 @@ static err *run_text(store_conn *c, const char *sql, int to)
     return sqlite3_exec(c->db, sql, NULL, NULL, NULL) == SQLITE_OK ? NULL : store_error(c, doing);
 }
 
-/* One transaction: after a kill the file is at one version or the other. */
+/* Makes one upgrade in a transaction: after a kill the file has one version or the other. */
 static err *migrate_step(store_conn *c, int from)
 {
     CLEANUP(freep) char *version = str_printf("PRAGMA user_version = %d", from + 1);
@@ -184,7 +185,7 @@ err *store_check_version(store_conn *c, int *ret_version)
     return NULL;
 }
 
-/* The first word is "ok", or what is wrong. */
+/* Checks the pages. The pragma's first row is "ok", or the damage. */
 err *store_check_pages(store_conn *c, const char *which)
 {
     CLEANUP(freep) char *sql = str_printf("PRAGMA %s(1)", which);

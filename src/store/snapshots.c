@@ -1,4 +1,4 @@
-/* Snapshots: whose they are and what of. Their files are an image of the node's own. */
+/* Rows of snapshots: owner and source sandbox. Their files are an image of the node. */
 #include <string.h>
 
 #include "base/str.h"
@@ -134,7 +134,7 @@ err *store_snapshot_list(store *s, const char *owner, const char *sandbox, bool 
     bind_text(st, 2, sandbox);
     bind_time(st, 3, forks);
     while ((step = sqlite3_step(st)) == SQLITE_ROW) {
-        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
+        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: the array doubles */
             rows = xrealloc(rows, (2 * n + 1) * sizeof *rows);
         read_snapshot(st, &rows[n++]);
     }

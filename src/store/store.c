@@ -14,14 +14,14 @@
 #include "base/thread.h"
 #include "store/internal.h"
 
-#define IDLE_MAX 16 /* readers kept open; more are opened when needed and closed after */
+#define IDLE_MAX 16 /* readers kept open; more are opened as needed and closed after use */
 
 DEFINE_CLEANUP(store, store_close)
 
-/* A commit that makes the WAL longer also commits the file system's journal, and takes twice the
- * time of one that overwrites. SQLite begins from the front again after each checkpoint, at 1,000
- * pages by default, so it is given that length once, in zeros: no frame has a salt of zeros, and
- * what follows the last valid frame is never read. */
+/* Writes the WAL once to its usual length. A commit that makes the WAL longer also commits the file
+ * system's journal, and takes twice as long as one that overwrites. SQLite starts from the front
+ * again after each checkpoint, by default at 1,000 pages. The zeros are safe: no frame has a salt
+ * of zeros, and bytes after the last valid frame are never read. */
 #define WAL_BYTES (1100 * (4096 + 24))
 
 static err *lengthen_wal(const store *s)
@@ -32,7 +32,7 @@ static err *lengthen_wal(const store *s)
     struct stat st;
 
     if (fd < 0 && errno == ENOENT)
-        return NULL; /* a file system where SQLite did not take up WAL */
+        return NULL; /* a file system on which SQLite could not use a WAL */
     if (fd < 0 || fstat(fd, &st))
         return err_sys(ERR_INTERNAL, errno, "cannot open the store's WAL");
     if (st.st_size >= WAL_BYTES)
@@ -42,15 +42,15 @@ static err *lengthen_wal(const store *s)
     int errnum = done < 0 ? errno : (size_t)done < n ? ENOSPC : fdatasync(fd) ? errno : 0;
     if (!errnum)
         return NULL;
-    if (ftruncate(fd, st.st_size)) /* the disk needs the room */
+    if (ftruncate(fd, st.st_size)) /* the disk needs the space */
         log_warn("store", "cannot shorten the WAL again: %s", strerrordesc_np(errno));
     return fs_error(errnum, "cannot lengthen the store's WAL");
 }
 
 /* ---- the check of pages ---- */
 
-/* A store that was closed in order leaves its file's identity beside it. A file that is still the same
- * needs no check, which reads all of it: a day's records make that many seconds. */
+/* The identity of the store's file after an orderly close, kept beside it. If the file is still the
+ * same, the start skips the page check, which reads all of it: seconds for a day's records. */
 typedef struct identity {
     uint64_t ino, size, changed_ns, written_ns;
 } identity;
@@ -78,7 +78,7 @@ static char *closed_name(const store *s)
     return str_printf("%s.closed", s->name);
 }
 
-/* SQLite removes the WAL when the last connection is closed in order. */
+/* Returns true if there is a WAL. SQLite removes it when the last connection is closed in order. */
 static bool has_wal(const store *s)
 {
     CLEANUP(freep) char *name = str_printf("%s-wal", s->name);
@@ -86,7 +86,7 @@ static bool has_wal(const store *s)
     return !faccessat(s->dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW);
 }
 
-/* Returns true if the file is as the last process closed it. Asked before it is opened. */
+/* Returns true if the file is as the last process closed it. Call it before the file is opened. */
 static bool was_closed(const store *s)
 {
     CLEANUP(freep) char *name = closed_name(s);
@@ -100,7 +100,7 @@ static bool was_closed(const store *s)
     return same;
 }
 
-/* Without it the next start checks the pages. */
+/* Notes an orderly close. Without the note the next start checks the pages. */
 static void note_closed(const store *s)
 {
     CLEANUP(freep) char *name = closed_name(s);
@@ -121,7 +121,7 @@ err *store_open(int dirfd, const char *path, const char *sync, store **ret_store
     pthread_mutex_init(&s->writer.events.lock, NULL);
     s->name = xstrdup(path);
     s->sync = xstrdup(sync);
-    /* /proc/self/fd/N names the directory for as long as the store lives. */
+    /* Kept open: the file is reached through /proc/self/fd/N for as long as the store lives. */
     s->dirfd = fcntl(dirfd, F_DUPFD_CLOEXEC, 3);
     if (s->dirfd < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot keep the store's directory");
@@ -137,7 +137,7 @@ err *store_open(int dirfd, const char *path, const char *sync, store **ret_store
     if (!e)
         e = store_events_open(&s->writer.events, c);
     if (!e)
-        err_drop(lengthen_wal(s), "store"); /* it works without, only slower */
+        err_drop(lengthen_wal(s), "store"); /* the store works without it, only slower */
     if (e) {
         store_conn_free(c);
         return e;

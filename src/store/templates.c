@@ -1,4 +1,4 @@
-/* Templates: recipes by name. */
+/* Rows of templates. */
 #include <string.h>
 
 #include "base/str.h"
@@ -38,7 +38,7 @@ static err *name_taken(const char *name)
         "Choose another name, or change or remove that one.");
 }
 
-/* The last statement broke a rule of the table. */
+/* Returns the error of a statement that broke a rule of the table. */
 static err *explain(store_conn *c, const char *name, const char *doing)
 {
     int code = sqlite3_extended_errcode(c->db);
@@ -192,7 +192,7 @@ err *store_template_list(store *s, const char *owner, bool everybody, template_r
     bind_text(st, 1, owner);
     bind_time(st, 2, everybody);
     while ((step = sqlite3_step(st)) == SQLITE_ROW) {
-        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: doubled */
+        if (!(n & (n + 1))) /* 0, 1, 3, 7, …: the array doubles */
             rows = xrealloc(rows, (2 * n + 1) * sizeof *rows);
         read_template(st, &rows[n++]);
     }

@@ -1,11 +1,11 @@
-/* Group commit: while one batch is on its way to the disk, the next gathers. A batch is one
- * transaction; success is reported after its commit. Queued writes are put off for a moment and go
- * with the next awaited one: a create costs one commit, not two, and its second write does not
+/* Group commit: while one batch is written to the disk, the next gathers. A batch is one
+ * transaction; success is reported after its commit. Queued writes are delayed for a moment and
+ * join the next awaited one: a create costs one commit, not two, and its second write does not
  * delay the sandbox's first command.
  *
- * There are two queues. Fresh writes are tried once, in the order of the calls. Queued writes of a
- * batch that failed are kept, tried again twice a second, and never delay an awaited write; only
- * writes about the same sandbox stay in order across both. */
+ * There are two queues. Fresh writes are tried once, in call order. Queued writes of a failed batch
+ * are kept, retried twice a second, and never delay an awaited write; only writes about the same
+ * sandbox stay in order across both. */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -16,9 +16,9 @@
 #include "store/internal.h"
 
 #define BATCH_MAX  512
-#define LAZY_NS    (5 * NS_PER_MS) /* how long a write that nobody waits for may be put off */
-#define QUEUED_MAX 65536 /* beyond it even queued writes wait: the disk is that far behind */
-#define KEPT_MAX   (QUEUED_MAX / 2) /* of batches that failed; further ones are given up */
+#define LAZY_NS    (5 * NS_PER_MS) /* how long a queued write may be delayed */
+#define QUEUED_MAX 65536 /* beyond it even queued writes block: the disk is that far behind */
+#define KEPT_MAX   (QUEUED_MAX / 2) /* kept writes of failed batches; further ones are given up */
 #define AGAIN_NS   (500 * NS_PER_MS)
 
 enum {
@@ -82,7 +82,7 @@ static store_op *queue_pop(store_queue *q)
     return o;
 }
 
-/* Moves every write of from to the end of to. */
+/* Moves every write of `from` to the end of `to`. */
 static void queue_move(store_queue *to, store_queue *from)
 {
     if (!from->first)
@@ -124,8 +124,8 @@ static bool is_of_subject(const store_op *o, void *arg)
     return o->subject && map_get_str(arg, o->subject);
 }
 
-/* Moves kept writes about the sandboxes that the batch's awaited writes are about in front of
- * these: an awaited write overtakes only writes about other sandboxes. Lock held. */
+/* Moves kept writes about the subjects of the batch's awaited writes in front of the batch: an
+ * awaited write may overtake only writes about other sandboxes. Lock held. */
 static void batch_take_along(store_writer *w, store_queue *batch)
 {
     store_queue along;
@@ -142,8 +142,8 @@ static void batch_take_along(store_writer *w, store_queue *batch)
     queue_move(batch, &along);
 }
 
-/* Takes kept writes if their time has come, in turns with awaited ones, else fresh ones. Lock
- * held. */
+/* Takes kept writes if their time has come, alternating with awaited ones; otherwise fresh ones.
+ * Lock held. */
 static void batch_fill(store_writer *w, store_queue *batch)
 {
     bool due = w->kept.n && (w->stop || w->again_ns <= now_mono_ns());
@@ -159,7 +159,7 @@ static void batch_fill(store_writer *w, store_queue *batch)
         batch_take_along(w, batch);
 }
 
-/* Waits for a batch; it is empty when the writer is to stop. */
+/* Waits for a batch; an empty one means that the writer is to stop. */
 static void batch_wait(store_writer *w, store_queue *batch)
 {
     LOCK_SCOPE(&w->lock);
@@ -189,8 +189,8 @@ static bool is_trouble(const err *e)
     return e && (e->code == ERR_DISK_FULL || e->code == ERR_UNAVAILABLE);
 }
 
-/* Runs each in one transaction. What one refuses (a name that is taken) concerns it alone. When
- * SQLite has rolled back, or the disk or the memory refused one, none of them has happened. */
+/* Runs the writes in one transaction. A write that the store refuses (a name that is taken) fails
+ * alone. If SQLite rolled back, or disk or memory failed, none of them has happened. */
 static err *batch_run(store_conn *c, store_op *batch)
 {
     err *e = NULL;
@@ -213,7 +213,8 @@ static err *batch_run(store_conn *c, store_op *batch)
     return e;
 }
 
-/* Lock held. The op lies on the waiter's stack: it may be gone as soon as the lock is released. */
+/* Reports a result to the waiter, who may free the op as soon as the lock is released. Lock
+ * held. */
 static void op_answer(store_op *o)
 {
     o->done = true;
@@ -238,8 +239,8 @@ static bool is_awaited(const store_op *o, void *arg)
     return !o->release;
 }
 
-/* Puts writes of a failed batch back: before the kept ones if they come from there, else behind
- * them. A flush behind them fails with them. Lock held. */
+/* Puts writes of a failed batch back: in front of the kept ones if they come from there, else
+ * behind them. Flushes among kept writes fail with them. Lock held. */
 static void batch_keep(store_writer *w, store_queue *back, const err *why)
 {
     store_queue flushes;
@@ -258,7 +259,8 @@ static void batch_keep(store_writer *w, store_queue *back, const err *why)
         w->again_ns = now + AGAIN_NS;
 }
 
-/* Answers who waits, keeps queued writes of a failed batch, and collects the other queued ones. */
+/* Answers awaited writes, keeps queued writes of a failed batch, and collects the other queued ones
+ * in `over`. */
 static void batch_sort(store_writer *w, store_queue *batch, const err *why, store_queue *over)
 {
     store_queue back;
@@ -284,8 +286,8 @@ static void batch_sort(store_writer *w, store_queue *batch, const err *why, stor
     w->failing = why || w->kept.n;
 }
 
-/* How a sandbox ended would be lost with a disk that was full for a moment, if queued writes were
- * not tried again. */
+/* Ends a batch. Queued writes of a failed one are retried: otherwise the end of a sandbox would be
+ * lost when the disk is full for a moment. */
 static void batch_finish(store_writer *w, store_queue *batch, const err *why)
 {
     store_queue over;
@@ -326,7 +328,7 @@ static void *writer_main(void *arg)
         metric_add(&METRICS[M_COMMITS], 0, 1);
         metric_observe_ns(&METRICS[M_COMMIT_TIME], 0, now_mono_ns() - begun);
         batch_finish(w, &batch, e);
-        if (news) /* behind the answers: there may be thousands of watchers */
+        if (news) /* after the answers, because there may be thousands of watchers */
             store_events_notify(&w->events);
     }
 }
@@ -359,14 +361,14 @@ void store_writer_stop(store_writer *w)
     pthread_mutex_destroy(&w->lock);
 }
 
-/* Behind kept writes a queued one waits with them, so that writes about a sandbox stay in order.
+/* Returns true if a write must wait behind kept ones, so that writes about a sandbox stay in order.
  * Lock held. */
 static bool op_waits_with_kept(const store_writer *w, const store_op *o)
 {
     return (o->release || o->flush) && w->kept.n && w->kept.n < KEPT_MAX && !w->stop;
 }
 
-/* Lock held. */
+/* Queues a write; waits while the queue is full. Lock held. */
 static void op_enqueue(store_writer *w, store_op *o)
 {
     while (w->fresh.n >= QUEUED_MAX)
