@@ -54,7 +54,7 @@ typedef struct decode_field {
     const char *alias; /* another spelling (DECODE_PROTO3), or NULL */
     enum decode_kind kind;
     bool required, nullable, secret;
-    bool array;      /* of kind: strings and texts as char **, others as pointer and count */
+    bool array;      /* array of kind: strings, texts as char **, others as pointer and count */
     size_t at;       /* offset in the struct */
     size_t has_at;   /* bool, set if the member was present; or DECODE_NOWHERE */
     size_t count_at; /* size_t: number of items; unused for arrays of strings */

@@ -15,7 +15,7 @@ filter filter_new(uint32_t otherwise)
         return f;
     }
     step(&f, seccomp_attr_set(f.ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS));
-    step(&f, seccomp_attr_set(f.ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2)); /* a tree, not a chain */
+    step(&f, seccomp_attr_set(f.ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2)); /* a binary tree, not a chain */
     return f;
 }
 

@@ -1,5 +1,5 @@
-/* Why a sandbox ended. Plain values; the text form is the JSON object of the
- * store and of the API: {"kind":"oom","limit":…,"peak":…}. */
+/* Why a sandbox ended. Plain values; the text form is the JSON object of the store and of the API:
+ * {"kind":"oom","limit":…,"peak":…}. */
 #pragma once
 
 #include <stdbool.h>
@@ -12,7 +12,7 @@ enum cause_kind {
     CAUSE_REQUESTED, /* by */
     CAUSE_TTL,
     CAUSE_IDLE,
-    CAUSE_OOM,    /* limit, peak: pid 1 died of it */
+    CAUSE_OOM,    /* limit, peak: pid 1 was killed for memory */
     CAUSE_EXITED, /* pid 1 ended by itself */
     CAUSE_KILLED, /* by */
     CAUSE_BUDGET,
@@ -25,8 +25,8 @@ enum cause_kind {
 
 typedef struct cause {
     enum cause_kind kind;
-    const char *by;       /* REQUESTED, KILLED: who */
-    const char *stage;    /* CREATE_FAILED: where */
+    const char *by;       /* REQUESTED, KILLED: by whom */
+    const char *stage;    /* CREATE_FAILED: the failed step */
     const char *detail;   /* any: for people; or NULL */
     uint64_t limit, peak; /* OOM: bytes */
 } cause;

@@ -1,3 +1,4 @@
+/* Requests: id, path, query, accessors for handlers, and reading the body. */
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>

@@ -1,3 +1,4 @@
+/* Responses that handlers fill, and their bytes. */
 #include <stdarg.h>
 #include <strings.h>
 

@@ -1,4 +1,4 @@
-/* Listeners, the worker threads and the sweeper. */
+/* Listeners, the worker threads, the sweeper, and the server's start and stop. */
 #include "net/server.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* The HTTP/1.1 server: listeners, threads for requests, epoll for parked connections, relay.
  *
- * Limits: head 64 KiB and 10 s, body idle 60 s, keep-alive 650 s, at
- * most `threads` requests at a time, then 503 with Retry-After. */
+ * Limits: head 64 KiB and 10 s, body idle 60 s, keep-alive 650 s, at most `threads` requests at a
+ * time, then 503 with Retry-After. */
 #pragma once
 
 #include "net/http.h"

@@ -1,3 +1,4 @@
+/* SQLite connections: the prepared statements, the VFS, opening a file, and errors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Rows of sandboxes: inserts, updates, lookups, lists, and forgetting ended ones. */
 #include <string.h>
 
 #include "base/str.h"

@@ -1,3 +1,4 @@
+/* The schema of the store's file: migrations and checks. */
 #include <string.h>
 
 #include "base/cleanup.h"

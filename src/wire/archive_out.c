@@ -1,3 +1,4 @@
+/* Writes records of the kit as tar or zip. */
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>

@@ -82,7 +82,7 @@ enum kit_verb {
 #define KIT_F_CASELESS  (1u << 5)  /* search: ignores the case of ASCII letters */
 #define KIT_F_XATTRS    (1u << 6)  /* pack, unpack */
 #define KIT_F_OWNERS    (1u << 7)  /* unpack: sets uid and gid of the entries, where allowed */
-#define KIT_F_COPIES    (1u << 8)  /* pack: a file with several names comes as several files */
+#define KIT_F_COPIES    (1u << 8)  /* pack: a file with several links is sent once for each */
 #define KIT_F_HOME      (1u << 9)  /* all but pack, unpack, search: paths as a person writes them */
 #define KIT_F_DETAIL    (1u << 10) /* names of the owners, a link's final target, attributes */
 #define KIT_F_MANY      (1u << 11) /* write: several files, the request's path is not used */

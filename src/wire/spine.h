@@ -5,7 +5,7 @@
  * nothing of transports and needs no libc: init includes it too.
  *
  * Host byte order (both ends are on one machine), natural alignment, no padding. Every record
- * begins with sp_hdr. What follows fixed structs is called the payload. */
+ * begins with sp_hdr. The bytes after a fixed struct are called the payload. */
 #pragma once
 
 #include <stdint.h>
@@ -29,7 +29,7 @@ enum sp_type {
     SP_SIGNAL = 3, /* answered by DONE */
     SP_CLOSE = 4,  /* no answer, idempotent */
     SP_ACK = 5,    /* no answer, idempotent */
-    SP_CLAIM = 6,  /* once in a life; answered by DONE; a second one: EALREADY */
+    SP_CLAIM = 6,  /* once per slot; answered by DONE; a second one: EALREADY */
     /* from init */
     SP_HELLO = 65, /* first record of every connection */
     SP_STARTED = 66,
@@ -99,8 +99,8 @@ struct sp_claim {
     uint32_t envc;
     uint32_t umask;
     uint32_t grants;     /* SP_GRANT_* */
-    uint32_t sandbox[4]; /* stream form: whose it is from now on, in the sender's code; HELLO tells
-                            it; else 0 */
+    uint32_t sandbox[4]; /* stream form: its sandbox from now on, as encoded by the sender; HELLO
+                          * reports it; else 0 */
     uint32_t reserved[3];
 };
 #define SP_GRANT_SETUID 1u

@@ -68,7 +68,7 @@ static inline void ws_freep(ws **w)
     ws_free(*w);
 }
 
-/* Takes bytes from the peer. Those after its close, or after its first error, are dropped. */
+/* Takes bytes from the peer. Bytes after its close, or after its first error, are dropped. */
 void ws_feed(ws *w, const void *p, size_t n);
 /* Sends one binary message made of head and p. Ignored after ws_close(). */
 void ws_put(ws *w, buf *out, const void *head, size_t nhead, const void *p, size_t n);
