@@ -30,8 +30,8 @@ static int64_t count_fds(void)
     return n > 3 ? n - 3 : 0; /* ".", ".." and the descriptor of opendir */
 }
 
-/* Returns the n-th number, from 0, of a space-separated file in /proc, counted from behind the last
- * character `after`; -1 if there is none. */
+/* Returns the n-th number, from 0, of a space-separated file in /proc, or -1. Counts from behind
+ * the last character `after`, or from the beginning if `after` is 0. */
 static int64_t number_in(const char *path, char after, int n)
 {
     CLEANUP(buf_done) buf text = {0};

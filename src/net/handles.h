@@ -13,7 +13,7 @@ typedef struct handles {
     size_t nidle, keep; /* keep: at most this many */
 } handles;
 
-/* keep: up to HANDLES_MAX. The first call initialises libcurl. */
+/* Initialises a pool. keep: up to HANDLES_MAX. The first call initialises libcurl. */
 void handles_init(handles *h, size_t keep);
 void handles_done(handles *h);
 CURL *handles_take(handles *h);

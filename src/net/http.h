@@ -68,7 +68,7 @@ void request_set_lapse(request *rq, void *arg, bool (*lapsed)(void *arg),
 void *request_kept(const request *rq);
 void request_keep(request *rq, void *kept, void (*release)(void *));
 /* Assigns the request to a tenant, whose threads and memory are limited. NULL: not limited. Before
- * this call a request counts for a party shared by all callers that are not identified yet.
+ * this call a request counts for one account shared by all callers not identified yet.
  * ERR_QUOTA_EXCEEDED if the tenant has too many threads and none came free within a second. */
 err *request_set_party(request *rq, const char *name) ERR_MUST;
 /* Reserves memory that stays in use after the handler has returned; free the hold with the memory.
@@ -128,7 +128,7 @@ typedef struct relay_io {
     buf *out;         /* append here; the relay sends it. Append at most ~64 KiB a step */
     uint64_t now;     /* monotonic ns */
     uint64_t wake_at; /* set for a timer; 0: none. A past time is due after others had a turn */
-    bool keep_alive;  /* the peer allows to keep the connection */
+    bool keep_alive;  /* the peer allows keep-alive */
     bool http11;      /* chunks may be used; without them the answer ends with the connection */
     /* The peer took no byte for 60 s while some waited. RELAY_CLOSE cuts it off; any other result
      * grants another 60 s. Not set if the answer was complete: that connection is cut. */

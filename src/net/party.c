@@ -1,5 +1,5 @@
 /* Limits per tenant on shared resources: threads that wait for bodies, memory of unread answers and
- * holds. Dispatch assigns a request to a tenant; until then all requests share one party named
+ * holds. Dispatch assigns a request to a tenant; until then all requests share one account named
  * "". */
 #include <assert.h>
 #include <poll.h>

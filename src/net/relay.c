@@ -282,7 +282,7 @@ static bool both_ways(const relay_job *j)
 }
 
 /* Returns the events to wait for. epoll reports a peer's end again and again; a both_ways job that
- * does not read now would spin, so it uses edges and hears of it once. */
+ * does not read now would spin, so it uses edges and sees it once. */
 static uint32_t job_wants(const relay_job *j)
 {
     uint32_t want = job_pending(j) ? EPOLLOUT : 0;
@@ -593,7 +593,7 @@ static int lane_timeout(lane *l)
 }
 
 /* Handles a stop of the server: ends streams that have nothing to send now, the others when all is
- * sent or the grace is over. Waits shortly for answers that have not begun. Returns true if no job
+ * sent or the grace is over. Waits briefly for answers that have not begun. Returns true if no job
  * is left. */
 static bool lane_stop(lane *l)
 {

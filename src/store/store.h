@@ -215,8 +215,9 @@ err *store_build_remove(store *s, const char *id) ERR_MUST; /* succeeds if it is
 err *store_build_forget(store *s, uint64_t before_ns) ERR_MUST;
 
 /* Events: append-only, resumable by number. Triggers of the file write them in the same commit as
- * the change of a sandbox. Their type is the new state ("creating", "running", "gone", …), or
- * "updated" after a change of spec or ttl. They are deleted with the sandboxes' rows. */
+ * the change of a sandbox. Their type is the new state ("creating", "running", "gone", …), "reset"
+ * after a reset, or "updated" after another change of spec or ttl. They are deleted with the
+ * sandboxes' rows. */
 typedef struct event_row {
     uint64_t seq, time_ns;
     char *sandbox, *owner, *type, *detail; /* owner NULL: of an earlier version; detail: or NULL */
