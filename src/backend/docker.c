@@ -57,7 +57,7 @@ static err *docker_destroy(backend *b, const char *id)
 /* ---- after a restart ---- */
 
 /* Records a container of an earlier bothyd as a box. */
-static void learn(docker *d, const docker_container *c, const char *id)
+static void docker_learn(docker *d, const docker_container *c, const char *id)
 {
     docker_made m = {0};
     LOCK_SCOPE(&d->lock);
@@ -103,7 +103,7 @@ static err *docker_list_boxes(backend *b, box_status **ret_list, size_t *ret_n)
         name_noted(d, &l.c[i]);
         s->dead = l.c[i].state == DOCKER_DEAD || l.c[i].state == DOCKER_CREATED;
         s->frozen = l.c[i].state == DOCKER_PAUSED;
-        learn(d, &l.c[i], s->id);
+        docker_learn(d, &l.c[i], s->id);
         n++;
     }
     *ret_list = all;
@@ -138,7 +138,7 @@ static err *docker_attach(backend *b, const char *id, const box_events *ev, void
 }
 
 /* Removes containers with neither a box's name nor a note: an earlier bothyd kept them warm. */
-static err *sweep(docker *d)
+static err *docker_sweep(docker *d)
 {
     CLEANUP(docker_list_done) docker_list l = {0};
     char id[SANDBOX_ID_LEN + 1];
@@ -265,7 +265,7 @@ static const link_stream_ops STREAM = {.read = stream_read,
                                        .why = stream_why,
                                        .close = stream_close};
 
-static err *dial(void *arg, const char *handle, unsigned timeout_ms, link_stream *ret_stream)
+static err *docker_dial(void *arg, const char *handle, unsigned timeout_ms, link_stream *ret_stream)
 {
     static const char *const ARGV[] = {DOCKER_AT "/bothy-init", "attach", NULL};
     docker *d = arg;
@@ -283,7 +283,7 @@ static err *dial(void *arg, const char *handle, unsigned timeout_ms, link_stream
     return NULL;
 }
 
-static void condemned(void *arg, const char *handle, const char *why)
+static void docker_condemned(void *arg, const char *handle, const char *why)
 {
     log_error("docker", "container %s is ended: %s", handle, why);
     docker_remove_soon(arg, handle);
@@ -358,7 +358,7 @@ static void choose_ops(docker *d)
     d->base.ops = &d->ops;
 }
 
-static enum cap_level held(bool has_controller)
+static enum cap_level docker_held(bool has_controller)
 {
     return has_controller ? CAP_NATIVE : CAP_ABSENT;
 }
@@ -370,10 +370,10 @@ static backend_caps caps_of(const docker_engine *e, const docker_options *o)
                           .user = CAP_NATIVE,
                           .stats = CAP_NATIVE,
                           .freeze = stands_still(e) ? CAP_NATIVE : CAP_ABSENT,
-                          .memory_limit = held(e->memory_limit),
-                          .cpu_limit = held(e->cpu_limit),
-                          .pids_limit = held(e->pids_limit),
-                          .swap_limit = held(e->swap_limit),
+                          .memory_limit = docker_held(e->memory_limit),
+                          .cpu_limit = docker_held(e->cpu_limit),
+                          .pids_limit = docker_held(e->pids_limit),
+                          .swap_limit = docker_held(e->swap_limit),
                           .read_only = CAP_NATIVE,
                           .tmpfs = CAP_NATIVE,
                           .setuid = CAP_NATIVE,
@@ -387,8 +387,8 @@ static err *open_parts(docker *d, const docker_options *o)
 {
     CLEANUP(freep) char *url = str_printf("unix:%s", o->socket);
     link_options links = {.name = "docker",
-                          .dial = dial,
-                          .condemned = condemned,
+                          .dial = docker_dial,
+                          .condemned = docker_condemned,
                           .arg = d,
                           .kit = o->kit ? DOCKER_AT "/bothy-kit" : NULL,
                           .dialers = DIALERS};
@@ -401,7 +401,7 @@ static err *open_parts(docker *d, const docker_options *o)
     TRY(e);
     d->work = docker_work_new(WORKERS);
     d->pool = docker_pool_new(d, o->warm);
-    TRY(sweep(d));
+    TRY(docker_sweep(d));
     docker_work_post(d->work, VOLUMES_MS, docker_volumes_sweep, d);
     docker_watch_start(d);
     return NULL;

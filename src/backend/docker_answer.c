@@ -9,7 +9,7 @@
 
 #define CPU_PERIOD_US 100000
 
-static err *parse(const void *p, size_t n, const char *what, json_t **ret_root)
+static err *docker_answer_parse(const void *p, size_t n, const char *what, json_t **ret_root)
 {
     if (n > DOCKER_ANSWER_MAX)
         return err_new(ERR_TOO_LARGE, "the engine's answer about %s has more than %u bytes", what,
@@ -20,18 +20,18 @@ static err *parse(const void *p, size_t n, const char *what, json_t **ret_root)
     return err_wrap(e, "the engine's answer about %s", what);
 }
 
-static err *shape(const char *what)
+static err *docker_answer_shape(const char *what)
 {
     return err_new(ERR_INTERNAL, "the engine's answer about %s has another form", what);
 }
 
 static err *parse_object(const void *p, size_t n, const char *what, json_t **ret_root)
 {
-    TRY(parse(p, n, what, ret_root));
+    TRY(docker_answer_parse(p, n, what, ret_root));
     if (json_is_object(*ret_root))
         return NULL;
     json_decref(TAKE_PTR(*ret_root));
-    return shape(what);
+    return docker_answer_shape(what);
 }
 
 /* Copies a text, cut to size: it is for people, or compared with short words. */
@@ -113,7 +113,7 @@ const char *docker_label(char *const *labels, const char *key)
 const char *docker_parse_message(const void *p, size_t n, char ret[DOCKER_TEXT_MAX])
 {
     CLEANUP(json_decrefp) json_t *root = NULL;
-    err *e = parse(p, n, "an error", &root);
+    err *e = docker_answer_parse(p, n, "an error", &root);
 
     err_free(e); /* an answer that is not JSON has no message */
     const char *text = root ? json_str(root, "message") : NULL;
@@ -152,7 +152,7 @@ err *docker_parse_version(const void *p, size_t n, docker_engine *e)
                          .api_min = api_of(json_str(root, "MinAPIVersion")),
                          .podman = is_podman(json_object_get(root, "Components"))};
     if (!e->api)
-        return shape("its version");
+        return docker_answer_shape("its version");
     str_copy(e->name, sizeof e->name, e->podman ? "podman" : "docker");
     copy_text(e->version, sizeof e->version, root, "Version");
     copy_text(e->os, sizeof e->os, root, "Os");
@@ -216,7 +216,7 @@ err *docker_parse_made(const void *p, size_t n, char ret_id[DOCKER_ID_LEN + 1])
     CLEANUP(json_decrefp) json_t *root = NULL;
 
     TRY(parse_object(p, n, "what it made", &root));
-    return take_id(json_str(root, "Id"), ret_id) ? NULL : shape("what it made");
+    return take_id(json_str(root, "Id"), ret_id) ? NULL : docker_answer_shape("what it made");
 }
 
 static enum docker_state state_of(const char *s)
@@ -263,7 +263,7 @@ err *docker_parse_container(const void *p, size_t n, docker_container *ret)
     const json_t *state = json_object_get(root, "State"),
                  *host = json_object_get(root, "HostConfig");
     if (!take_id(json_str(root, "Id"), c.id) || !json_is_object(state))
-        return shape("a container");
+        return docker_answer_shape("a container");
     take_name(json_str(root, "Name"), c.name);
     c.state = state_of(json_str(state, "Status"));
     c.oom_killed = json_flag(state, "OOMKilled");
@@ -294,9 +294,9 @@ err *docker_parse_list(const void *p, size_t n, docker_list *ret)
     size_t i;
     json_t *v;
 
-    TRY(parse(p, n, "its containers", &root));
+    TRY(docker_answer_parse(p, n, "its containers", &root));
     if (!json_is_array(root) || json_array_size(root) > DOCKER_LIST_MAX)
-        return shape("its containers");
+        return docker_answer_shape("its containers");
     l.c = xcalloc(json_array_size(root) + 1, sizeof *l.c);
     json_array_foreach(root, i, v) if (list_entry(v, &l.c[l.n])) l.n++;
     *ret = l;
@@ -309,7 +309,7 @@ err *docker_parse_wait(const void *p, size_t n, int *ret_exit_code)
 
     TRY(parse_object(p, n, "an end", &root));
     if (!json_is_integer(json_object_get(root, "StatusCode")))
-        return shape("an end");
+        return docker_answer_shape("an end");
     *ret_exit_code = clamp_int(json_int(root, "StatusCode", 0));
     return NULL;
 }
@@ -359,7 +359,7 @@ err *docker_parse_stats(const void *p, size_t n, docker_stats *ret)
         json_object_get(json_object_get(root, "blkio_stats"), "io_service_bytes_recursive");
     uint64_t pids = json_count(json_object_get(root, "pids_stats"), "current");
     if (!json_is_object(cpu) || !json_is_object(memory))
-        return shape("usage");
+        return docker_answer_shape("usage");
     docker_stats s = {.cpu_us = json_count(json_object_get(cpu, "cpu_usage"), "total_usage") / 1000,
                       .cpu_throttled_us =
                           json_count(json_object_get(cpu, "throttling_data"), "throttled_time") /
@@ -411,7 +411,7 @@ err *docker_parse_image(const void *p, size_t n, docker_image *ret)
 
     TRY(parse_object(p, n, "an image", &root));
     if (!take_digest(json_str(root, "Id"), i.digest))
-        return shape("an image");
+        return docker_answer_shape("an image");
     const json_t *config = json_object_get(root, "Config");
     i.names = names_of(root);
     i.env = words_of(json_object_get(config, "Env"));
@@ -433,9 +433,9 @@ err *docker_parse_images(const void *p, size_t n, docker_images *ret)
     size_t i;
     json_t *v;
 
-    TRY(parse(p, n, "its images", &root));
+    TRY(docker_answer_parse(p, n, "its images", &root));
     if (!json_is_array(root) || json_array_size(root) > DOCKER_LIST_MAX)
-        return shape("its images");
+        return docker_answer_shape("its images");
     l.i = xcalloc(json_array_size(root) + 1, sizeof *l.i);
     json_array_foreach(root, i, v)
     {
@@ -466,10 +466,10 @@ err *docker_parse_volumes(const void *p, size_t n, char ***ret_names)
     size_t i;
     json_t *v;
 
-    TRY(parse(p, n, "its volumes", &root));
+    TRY(docker_answer_parse(p, n, "its volumes", &root));
     const json_t *all = json_object_get(root, "Volumes");
     if (!json_is_object(root) || json_array_size(all) > DOCKER_LIST_MAX)
-        return shape("its volumes");
+        return docker_answer_shape("its volumes");
     json_array_foreach(all, i, v)
     {
         if (is_name(json_str(v, "Name")))

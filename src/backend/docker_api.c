@@ -58,8 +58,8 @@ static err *no_engine(err *e)
 }
 
 /* Sends a call. what: for "the engine cannot ...". fine: a status besides 2xx that is a success. */
-static err *ask(docker_api *a, const char *what, client_call *call, long fine,
-                client_answer *ret_answer)
+static err *backend_docker_api_ask(docker_api *a, const char *what, client_call *call, long fine,
+                                   client_answer *ret_answer)
 {
     bool whole = str_starts(call->path, LIBPOD);
     CLEANUP(freep) char *path = str_printf("%s%s", whole ? "" : a->prefix, call->path);
@@ -76,22 +76,22 @@ static err *ask(docker_api *a, const char *what, client_call *call, long fine,
 }
 
 /* Sends a call whose answer has no body of interest. Frees path. */
-static err *tell(docker_api *a, const char *what, const char *method, long fine, const json_t *body,
-                 char *path)
+static err *docker_api_tell(docker_api *a, const char *what, const char *method, long fine,
+                            const json_t *body, char *path)
 {
     CLEANUP(freep) char *mine = path;
     CLEANUP(client_answer_done) client_answer answer = {0};
     client_call call = {.method = method, .path = mine, .json = body, .timeout_ms = WORK_MS};
 
-    return ask(a, what, &call, fine, &answer);
+    return backend_docker_api_ask(a, what, &call, fine, &answer);
 }
 
-static err *get(docker_api *a, const char *what, char *path, client_answer *ret_answer)
+static err *docker_api_get(docker_api *a, const char *what, char *path, client_answer *ret_answer)
 {
     CLEANUP(freep) char *mine = path;
     client_call call = {.method = "GET", .path = mine};
 
-    return ask(a, what, &call, 0, ret_answer);
+    return backend_docker_api_ask(a, what, &call, 0, ret_answer);
 }
 
 /* ---- the engine ---- */
@@ -102,9 +102,9 @@ err *docker_api_ask(docker_api *a, docker_engine *ret_engine)
     CLEANUP(client_answer_done) client_answer info = {0};
     docker_engine e;
 
-    TRY(get(a, "tell its version", xstrdup("/version"), &version));
+    TRY(docker_api_get(a, "tell its version", xstrdup("/version"), &version));
     TRY(docker_parse_version(version.body.p, version.body.len, &e));
-    TRY(get(a, "tell what it is", xstrdup("/info"), &info));
+    TRY(docker_api_get(a, "tell what it is", xstrdup("/info"), &info));
     TRY(docker_parse_info(info.body.p, info.body.len, &e));
     *ret_engine = e;
     return NULL;
@@ -153,20 +153,21 @@ err *docker_create(docker_api *a, const char *name, const json_t *body,
     CLEANUP(client_answer_done) client_answer answer = {0};
     client_call call = {.method = "POST", .path = path, .json = body, .timeout_ms = WORK_MS};
 
-    TRY(ask(a, "make a container", &call, 0, &answer));
+    TRY(backend_docker_api_ask(a, "make a container", &call, 0, &answer));
     return docker_parse_made(answer.body.p, answer.body.len, ret_id);
 }
 
 err *docker_start(docker_api *a, const char *id)
 {
-    return tell(a, "start a container", "POST", 304, NULL, str_printf("/containers/%s/start", id));
+    return docker_api_tell(a, "start a container", "POST", 304, NULL,
+                           str_printf("/containers/%s/start", id));
 }
 
 err *docker_inspect(docker_api *a, const char *id, docker_container *ret)
 {
     CLEANUP(client_answer_done) client_answer answer = {0};
 
-    TRY(get(a, "show a container", str_printf("/containers/%s/json", id), &answer));
+    TRY(docker_api_get(a, "show a container", str_printf("/containers/%s/json", id), &answer));
     return docker_parse_container(answer.body.p, answer.body.len, ret);
 }
 
@@ -185,51 +186,54 @@ err *docker_list_labelled(docker_api *a, const char *label, docker_list *ret)
     CLEANUP(client_answer_done) client_answer answer = {0};
     CLEANUP(freep) char *filter = filter_of("label", label);
 
-    TRY(get(a, "list its containers", str_printf("/containers/json?all=true&filters=%s", filter),
-            &answer));
+    TRY(docker_api_get(a, "list its containers",
+                       str_printf("/containers/json?all=true&filters=%s", filter), &answer));
     return docker_parse_list(answer.body.p, answer.body.len, ret);
 }
 
 err *docker_rename(docker_api *a, const char *id, const char *name)
 {
-    return tell(a, "rename a container", "POST", 0, NULL,
-                str_printf("/containers/%s/rename?name=%s", id, name));
+    return docker_api_tell(a, "rename a container", "POST", 0, NULL,
+                           str_printf("/containers/%s/rename?name=%s", id, name));
 }
 
 /* Returns the prefix of Podman's own API, whose kill and remove act at once like Docker's; Podman's
  * Docker calls wait for seconds. */
-static const char *own(const docker_api *a)
+static const char *docker_api_own(const docker_api *a)
 {
     return a->engine.podman ? LIBPOD : "";
 }
 
 err *docker_kill(docker_api *a, const char *id, const char *signal)
 {
-    return tell(a, "signal a container", "POST", 0, NULL,
-                str_printf("%s/containers/%s/kill?signal=%s", own(a), id, signal));
+    return docker_api_tell(
+        a, "signal a container", "POST", 0, NULL,
+        str_printf("%s/containers/%s/kill?signal=%s", docker_api_own(a), id, signal));
 }
 
 err *docker_remove(docker_api *a, const char *id)
 {
-    return tell(a, "remove a container", "DELETE", 404, NULL,
-                str_printf("%s/containers/%s?force=true&v=true%s", own(a), id,
-                           a->engine.podman ? "&timeout=0" : ""));
+    return docker_api_tell(a, "remove a container", "DELETE", 404, NULL,
+                           str_printf("%s/containers/%s?force=true&v=true%s", docker_api_own(a), id,
+                                      a->engine.podman ? "&timeout=0" : ""));
 }
 
 err *docker_update(docker_api *a, const char *id, const json_t *limits)
 {
-    return tell(a, "change a container's limits", "POST", 0, limits,
-                str_printf("/containers/%s/update", id));
+    return docker_api_tell(a, "change a container's limits", "POST", 0, limits,
+                           str_printf("/containers/%s/update", id));
 }
 
 err *docker_pause(docker_api *a, const char *id)
 {
-    return tell(a, "pause a container", "POST", 0, NULL, str_printf("/containers/%s/pause", id));
+    return docker_api_tell(a, "pause a container", "POST", 0, NULL,
+                           str_printf("/containers/%s/pause", id));
 }
 
 err *docker_unpause(docker_api *a, const char *id)
 {
-    return tell(a, "resume a container", "POST", 0, NULL, str_printf("/containers/%s/unpause", id));
+    return docker_api_tell(a, "resume a container", "POST", 0, NULL,
+                           str_printf("/containers/%s/unpause", id));
 }
 
 err *docker_wait(docker_api *a, const char *id, uint64_t timeout_ms, int *ret_exit_code)
@@ -238,7 +242,7 @@ err *docker_wait(docker_api *a, const char *id, uint64_t timeout_ms, int *ret_ex
     CLEANUP(freep) char *path = str_printf("/containers/%s/wait", id);
     client_call call = {.method = "POST", .path = path, .timeout_ms = timeout_ms};
 
-    TRY(ask(a, "wait for a container", &call, 0, &answer));
+    TRY(backend_docker_api_ask(a, "wait for a container", &call, 0, &answer));
     return docker_parse_wait(answer.body.p, answer.body.len, ret_exit_code);
 }
 
@@ -246,8 +250,8 @@ err *docker_usage(docker_api *a, const char *id, docker_stats *ret)
 {
     CLEANUP(client_answer_done) client_answer answer = {0};
 
-    TRY(get(a, "tell what a container uses",
-            str_printf("/containers/%s/stats?stream=false&one-shot=true", id), &answer));
+    TRY(docker_api_get(a, "tell what a container uses",
+                       str_printf("/containers/%s/stats?stream=false&one-shot=true", id), &answer));
     return docker_parse_stats(answer.body.p, answer.body.len, ret);
 }
 
@@ -263,7 +267,7 @@ err *docker_put(docker_api *a, const char *id, const char *dir, const void *tar,
                         .type = "application/x-tar",
                         .timeout_ms = WORK_MS};
 
-    return ask(a, "write into a container", &call, 0, &answer);
+    return backend_docker_api_ask(a, "write into a container", &call, 0, &answer);
 }
 
 err *docker_has(docker_api *a, const char *id, const char *path, bool *ret_has)
@@ -273,7 +277,7 @@ err *docker_has(docker_api *a, const char *id, const char *path, bool *ret_has)
     CLEANUP(freep) char *at = str_printf("/containers/%s/archive?path=%s", id, what);
     client_call call = {.method = "HEAD", .path = at};
 
-    TRY(ask(a, "look into a container", &call, 404, &answer));
+    TRY(backend_docker_api_ask(a, "look into a container", &call, 404, &answer));
     *ret_has = answer.status != 404;
     return NULL;
 }
@@ -314,7 +318,7 @@ static err *read_stream(docker_api *a, const char *what, client_call *call, read
 
     call->on_bytes = on_bytes;
     call->arg = r;
-    err *e = ask(a, what, call, 0, &answer);
+    err *e = backend_docker_api_ask(a, what, call, 0, &answer);
     if (!e && !r->failure && !r->ended)
         e = docker_lines_end(&r->lines, r->line, r);
     docker_lines_done(&r->lines);
@@ -369,7 +373,7 @@ err *docker_volume_make(docker_api *a, const char *name, const char *label)
     CLEANUP(json_decrefp)
     json_t *body = json_pack("{s:s,s:{s:s}}", "Name", name, "Labels", label, "");
 
-    return tell(a, "make a volume", "POST", 0, body, xstrdup("/volumes/create"));
+    return docker_api_tell(a, "make a volume", "POST", 0, body, xstrdup("/volumes/create"));
 }
 
 err *docker_volume_list(docker_api *a, const char *label, char ***ret_names)
@@ -377,23 +381,24 @@ err *docker_volume_list(docker_api *a, const char *label, char ***ret_names)
     CLEANUP(client_answer_done) client_answer answer = {0};
     CLEANUP(freep) char *filter = filter_of("label", label);
 
-    TRY(get(a, "list its volumes", str_printf("/volumes?filters=%s", filter), &answer));
+    TRY(docker_api_get(a, "list its volumes", str_printf("/volumes?filters=%s", filter), &answer));
     return docker_parse_volumes(answer.body.p, answer.body.len, ret_names);
 }
 
 err *docker_volume_inspect(docker_api *a, const char *name)
 {
-    return tell(a, "show a volume", "GET", 0, NULL, str_printf("/volumes/%s", name));
+    return docker_api_tell(a, "show a volume", "GET", 0, NULL, str_printf("/volumes/%s", name));
 }
 
 err *docker_volume_remove(docker_api *a, const char *name)
 {
-    return tell(a, "remove a volume", "DELETE", 404, NULL, str_printf("/volumes/%s", name));
+    return docker_api_tell(a, "remove a volume", "DELETE", 404, NULL,
+                           str_printf("/volumes/%s", name));
 }
 
 err *docker_network_inspect(docker_api *a, const char *name)
 {
-    return tell(a, "show a network", "GET", 0, NULL, str_printf("/networks/%s", name));
+    return docker_api_tell(a, "show a network", "GET", 0, NULL, str_printf("/networks/%s", name));
 }
 
 /* ---- images ---- */
@@ -403,7 +408,8 @@ err *docker_image_inspect(docker_api *a, const char *name, docker_image *ret)
     CLEANUP(client_answer_done) client_answer answer = {0};
 
     /* Slashes in the name are not escaped: the engine's path contains them. */
-    TRY(err_kind(get(a, "show an image", str_printf("/images/%s/json", name), &answer), "image"));
+    TRY(err_kind(docker_api_get(a, "show an image", str_printf("/images/%s/json", name), &answer),
+                 "image"));
     return docker_parse_image(answer.body.p, answer.body.len, ret);
 }
 
@@ -411,7 +417,7 @@ err *docker_image_list(docker_api *a, docker_images *ret)
 {
     CLEANUP(client_answer_done) client_answer answer = {0};
 
-    TRY(get(a, "list its images", xstrdup("/images/json"), &answer));
+    TRY(docker_api_get(a, "list its images", xstrdup("/images/json"), &answer));
     return docker_parse_images(answer.body.p, answer.body.len, ret);
 }
 

@@ -124,7 +124,7 @@ char **docker_boxes_expected(docker *d)
 }
 
 /* Returns the list's entry for a container; NULL if it has none. */
-static const docker_container *listed(const docker_list *l, const char *handle)
+static const docker_container *docker_boxes_listed(const docker_list *l, const char *handle)
 {
     for (size_t i = 0; i < l->n; i++)
         if (!strcmp(l->c[i].id, handle))
@@ -135,7 +135,7 @@ static const docker_container *listed(const docker_list *l, const char *handle)
 void docker_boxes_compare(docker *d, char **expected, const docker_list *l)
 {
     for (char **handle = expected; handle && *handle; handle++) {
-        const docker_container *c = listed(l, *handle);
+        const docker_container *c = docker_boxes_listed(l, *handle);
         if (!c)
             docker_box_died(d, *handle, -1, "its container is not there any more");
         else if (c->state == DOCKER_DEAD)
@@ -252,7 +252,7 @@ typedef struct removal {
     unsigned tries;
 } removal;
 
-static void removed(const removal *r)
+static void docker_boxes_removed(const removal *r)
 {
     docker_box x;
 
@@ -277,7 +277,7 @@ static void remove_job(void *arg)
                      str_or(e->cause, "-"));
         docker_work_post(r->d->work, RETRY_MS * (r->tries < 10 ? r->tries : 10), remove_job, r);
     } else {
-        removed(r);
+        docker_boxes_removed(r);
         free(r);
     }
     err_free(e);

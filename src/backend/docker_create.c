@@ -86,7 +86,7 @@ static creation *creation_new(docker *d, const box_spec *s, const box_events *ev
 }
 
 /* Ends a create without a box. Its place goes to the next waiting create. */
-static void fail(creation *c, err *e)
+static void docker_create_fail(creation *c, err *e)
 {
     docker *d = c->d;
 
@@ -108,7 +108,7 @@ static void fail_job(void *arg)
 {
     refusal *r = arg;
 
-    fail(r->c, r->e);
+    docker_create_fail(r->c, r->e);
     free(r);
 }
 
@@ -149,7 +149,7 @@ static err *claim_error(err *e)
     return docker_away(e);
 }
 
-static void claimed(void *arg, err *failure, box *made, const box_timing *timing)
+static void docker_create_claimed(void *arg, err *failure, box *made, const box_timing *timing)
 {
     creation *c = arg;
     docker *d = c->d;
@@ -158,7 +158,7 @@ static void claimed(void *arg, err *failure, box *made, const box_timing *timing
         docker_claim_erase(d, c->made.handle); /* the container will not be renamed either */
         docker_remove_soon(d, c->made.handle);
         if (!may_try_again(c, failure)) {
-            fail(c, claim_error(failure));
+            docker_create_fail(c, claim_error(failure));
             return;
         }
         err_free(failure);
@@ -181,7 +181,7 @@ static void claimed(void *arg, err *failure, box *made, const box_timing *timing
 }
 
 /* Claims the container through its link. Does not wait. */
-static void claim(creation *c)
+static void docker_create_claim(creation *c)
 {
     docker *d = c->d;
     bool warm = str_eq(c->klass, BOX_EXACT);
@@ -207,7 +207,7 @@ static void claim(creation *c)
     link_warm *link = c->link;
     if (!e)
         /* c may be freed by now */
-        e = link_claim(link, &c->spec, CLAIM_MS, c->ev, c->arg, claimed, c);
+        e = link_claim(link, &c->spec, CLAIM_MS, c->ev, c->arg, docker_create_claimed, c);
     if (!e)
         return;
     link_warm_drop(link);
@@ -265,9 +265,9 @@ static void cold_job(void *arg)
     else
         e = make_cold(c);
     if (e)
-        fail(c, e);
+        docker_create_fail(c, e);
     else
-        claim(c);
+        docker_create_claim(c);
 }
 
 /* Changes the limits of a warm container, then claims it. */
@@ -283,7 +283,7 @@ static void update_job(void *arg)
     docker_making_end(d, c->made.handle);
     if (!e) {
         c->made.limits = c->inner.limits;
-        claim(c);
+        docker_create_claim(c);
         return;
     }
     err_drop(e, "docker");
@@ -300,7 +300,7 @@ static bool limits_fit(const creation *c)
 }
 
 /* Begins a create that has a place. Does not wait. */
-static void begin(creation *c)
+static void docker_create_begin(creation *c)
 {
     docker *d = c->d;
     docker_warm w;
@@ -314,7 +314,7 @@ static void begin(creation *c)
     c->link = w.link;
     c->made = w.made;
     if (limits_fit(c)) {
-        claim(c);
+        docker_create_claim(c);
         return;
     }
     docker_making_begin(d, c->made.handle); /* it belongs to neither the pool nor a box meanwhile */
@@ -323,7 +323,7 @@ static void begin(creation *c)
 
 static void begin_job(void *arg)
 {
-    begin(arg);
+    docker_create_begin(arg);
 }
 
 /* ---- room ---- */
@@ -428,7 +428,7 @@ void docker_create_box(backend *b, const box_spec *s, const box_events *ev, void
     if (e)
         fail_soon(c, e);
     else if (take_place(d, c))
-        begin(c);
+        docker_create_begin(c);
     else
         docker_work_post(d->work, (unsigned)s->queue_ms + 1, docker_create_expire, d);
 }

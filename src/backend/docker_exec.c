@@ -111,7 +111,7 @@ static bool next_piece(docker_exec *x)
 }
 
 /* Receives once. Returns false at the end, or if there is nothing now (errno). */
-static bool receive(docker_exec *x)
+static bool docker_exec_receive(docker_exec *x)
 {
     ssize_t n = client_stream_recv(x->stream, x->in, sizeof x->in);
 
@@ -127,7 +127,7 @@ static bool receive(docker_exec *x)
 ssize_t docker_exec_read(docker_exec *x, void *p, size_t n)
 {
     while (!next_piece(x))
-        if (x->ended || !receive(x))
+        if (x->ended || !docker_exec_receive(x))
             return x->ended ? 0 : -1;
     size_t have = x->npiece < n ? x->npiece : n;
     memcpy(p, x->piece, have);

@@ -123,7 +123,7 @@ static int status_of(int exit_code)
     return exit_code > 128 && exit_code < 128 + 65 ? exit_code - 128 : (exit_code & 0xff) << 8;
 }
 
-static void nap(unsigned ms)
+static void docker_fate_nap(unsigned ms)
 {
     nanosleep(&(struct timespec){.tv_nsec = (long)ms * 1000000}, NULL);
 }
@@ -151,7 +151,7 @@ static err *look_at_end(fate_ask *q, const docker_box *known, box_fate *f)
         f->memory_limit = c.memory;
         if (f->dead || now_mono_ns() >= until)
             return NULL;
-        nap(FATE_STEP);
+        docker_fate_nap(FATE_STEP);
     }
 }
 
@@ -163,7 +163,7 @@ static void fate_job(void *arg)
     err *e = NULL;
 
     if (!q->wait_ms)
-        nap(OOM_WAIT_MS);
+        docker_fate_nap(OOM_WAIT_MS);
     bool known = docker_box_get(q->d, q->id, &x);
     /* a command is in question: the counted OOM kills suffice */
     if (known && !x.dead && !q->wait_ms)

@@ -88,7 +88,7 @@ static void take_line(pulling *p, const docker_progress *line)
     }
 }
 
-static void tell(pulling *p, const char *stage)
+static void docker_image_tell(pulling *p, const char *stage)
 {
     pull_progress now = {.stage = stage, .layers = (unsigned)p->n};
     bool all = p->n > 0;
@@ -114,13 +114,13 @@ static bool on_progress(void *arg, const docker_progress *line)
     pulling *p = arg;
 
     take_line(p, line);
-    tell(p, "fetch");
+    docker_image_tell(p, "fetch");
     return goes_on(p);
 }
 
 /* ---- errors: messages of registries, as engines pass them on ---- */
 
-static err *sort(err *e, const char *name)
+static err *docker_image_sort(err *e, const char *name)
 {
     static const struct {
         const char *words;
@@ -150,7 +150,7 @@ static err *sort(err *e, const char *name)
     return e;
 }
 
-static err *pull(docker *d, const image_request *rq)
+static err *docker_image_pull(docker *d, const image_request *rq)
 {
     CLEANUP(freep) pulling *p = xcalloc(1, sizeof *p);
     size_t host = strcspn(rq->name, "/");
@@ -160,7 +160,7 @@ static err *pull(docker *d, const image_request *rq)
     p->rq = rq;
     if (rq->login)
         login = (docker_login){rq->login->username, rq->login->password, registry};
-    tell(p, "fetch");
+    docker_image_tell(p, "fetch");
     err *e = docker_pull(d->api, &(docker_pull_request){.name = rq->name,
                                                         .login = rq->login ? &login : NULL,
                                                         .on_progress = on_progress,
@@ -171,8 +171,8 @@ static err *pull(docker *d, const image_request *rq)
         return p->cancelled ? err_new(ERR_DRAINING, "the pull of %s was given up", rq->name)
                             : err_new(ERR_TIMEOUT, "the pull of %s took too long", rq->name);
     }
-    TRY(sort(e, rq->name));
-    tell(p, "done");
+    TRY(docker_image_sort(e, rq->name));
+    docker_image_tell(p, "done");
     return NULL;
 }
 
@@ -191,7 +191,7 @@ static void facts_of(docker_image *i, image_facts *ret)
     hex_decode(i->digest, ret->digest, sizeof ret->digest); /* the parser has checked its form */
 }
 
-static err *inspect(docker *d, const char *name, image_facts *ret)
+static err *backend_docker_image_inspect(docker *d, const char *name, image_facts *ret)
 {
     CLEANUP(docker_image_done) docker_image i = {0};
 
@@ -205,11 +205,11 @@ err *docker_image_get(backend *b, const image_request *rq, image_facts *ret_fact
     docker *d = docker_of(b);
 
     if (rq->policy != PULL_ALWAYS) {
-        err *e = inspect(d, rq->name, ret_facts);
+        err *e = backend_docker_image_inspect(d, rq->name, ret_facts);
         if (!e || e->code != ERR_NOT_FOUND || rq->policy == PULL_NEVER)
             return err_wrap(e, "image %s", rq->name);
         err_free(e);
     }
-    TRY(pull(d, rq));
-    return inspect(d, rq->name, ret_facts);
+    TRY(docker_image_pull(d, rq));
+    return backend_docker_image_inspect(d, rq->name, ret_facts);
 }

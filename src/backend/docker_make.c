@@ -72,7 +72,7 @@ bool docker_can_update(const docker *d)
     return !e->podman && (e->memory_limit || e->cpu_limit || e->pids_limit);
 }
 
-static void put(json_t *o, const char *key, uint64_t value)
+static void docker_make_put(json_t *o, const char *key, uint64_t value)
 {
     json_object_set_new(o, key, json_integer((json_int_t)value));
 }
@@ -84,14 +84,14 @@ json_t *docker_limits_json(const docker_engine *e, const limits *l)
     json_t *o = json_object();
 
     if (l->memory && e->memory_limit) {
-        put(o, "Memory", l->memory);
+        docker_make_put(o, "Memory", l->memory);
         if (e->swap_limit)
-            put(o, "MemorySwap", l->memory); /* includes swap, so this means no swap */
+            docker_make_put(o, "MemorySwap", l->memory); /* includes swap, so this means no swap */
     }
     if (l->cpu_milli && e->cpu_limit)
-        put(o, "NanoCpus", (uint64_t)l->cpu_milli * 1000000);
+        docker_make_put(o, "NanoCpus", (uint64_t)l->cpu_milli * 1000000);
     if (l->pids && e->pids_limit)
-        put(o, "PidsLimit", l->pids);
+        docker_make_put(o, "PidsLimit", l->pids);
     return o;
 }
 
@@ -119,7 +119,7 @@ static json_t *tmpfs_of(const docker_shape *s)
     return o;
 }
 
-static json_t *ulimit(const char *name, uint64_t value)
+static json_t *docker_make_ulimit(const char *name, uint64_t value)
 {
     return json_pack("{s:s,s:I,s:I}", "Name", name, "Soft", (json_int_t)value, "Hard",
                      (json_int_t)value);
@@ -137,12 +137,12 @@ static json_t *host_of(const docker *d, const docker_shape *s, const limits *l)
     json_object_set_new(o, "ReadonlyRootfs", json_boolean(s->read_only));
     json_object_set_new(o, "Tmpfs", tmpfs_of(s));
     if (s->shm_mib)
-        put(o, "ShmSize", (uint64_t)s->shm_mib << 20);
+        docker_make_put(o, "ShmSize", (uint64_t)s->shm_mib << 20);
     if (!s->setuid)
         json_object_set_new(o, "SecurityOpt", json_pack("[s]", "no-new-privileges"));
     /* init limits open files for each command, below the engine's own limit. */
     if (!e->rootless)
-        json_object_set_new(o, "Ulimits", json_pack("[o]", ulimit("core", 0)));
+        json_object_set_new(o, "Ulimits", json_pack("[o]", docker_make_ulimit("core", 0)));
     return o;
 }
 
@@ -203,7 +203,7 @@ err *docker_volume_name(const char *init, const char *kit, char **ret_name)
     return NULL;
 }
 
-static la_ssize_t append(struct archive *a, void *arg, const void *p, size_t n)
+static la_ssize_t docker_make_append(struct archive *a, void *arg, const void *p, size_t n)
 {
     (void)a;
     buf_append(arg, p, n);
@@ -236,7 +236,7 @@ err *docker_volume_tar(const char *init_path, const char *kit_path, buf *ret_tar
     /* No padding after the end: Podman stops reading there, and its writer then fails with
      * EPIPE. */
     archive_write_set_bytes_in_last_block(a, 1);
-    archive_write_open(a, ret_tar, NULL, append, NULL);
+    archive_write_open(a, ret_tar, NULL, docker_make_append, NULL);
     add_file(a, "bothy-init", 0555, &init);
     if (kit_path)
         add_file(a, "bothy-kit", 0555, &kit);
@@ -255,7 +255,7 @@ static void warm_name(char ret_name[WARM_LEN])
 }
 
 /* Fills the volume through a container that never runs: the engine may be on another machine. */
-static err *fill(docker *d, const char *helper, bool *ret_fresh)
+static err *docker_make_fill(docker *d, const char *helper, bool *ret_fresh)
 {
     CLEANUP(buf_done) buf tar = {0};
     bool whole = false;
@@ -269,7 +269,7 @@ static err *fill(docker *d, const char *helper, bool *ret_fresh)
 }
 
 /* Removes a container that may exist although its create got no answer. Returns e. */
-static err *lost(docker *d, const char *name, err *e)
+static err *docker_make_lost(docker *d, const char *name, err *e)
 {
     if (e && (e->code == ERR_UNAVAILABLE || e->code == ERR_TIMEOUT))
         docker_remove_soon(d, name);
@@ -280,8 +280,8 @@ static err *fill_through(docker *d, const json_t *body, const char *name, bool *
 {
     char helper[DOCKER_ID_LEN + 1];
 
-    TRY(lost(d, name, docker_create(d->api, name, body, helper)));
-    err *e = fill(d, helper, ret_fresh);
+    TRY(docker_make_lost(d, name, docker_create(d->api, name, body, helper)));
+    err *e = docker_make_fill(d, helper, ret_fresh);
     err *left = docker_remove(d->api, helper);
     if (left)
         docker_remove_soon(d, helper);
@@ -336,9 +336,9 @@ static void doubt_volume(docker *d)
 
 /* ---- making ---- */
 
-static err *begin(docker *d, const json_t *body, const char *name, docker_made *m)
+static err *docker_make_begin(docker *d, const json_t *body, const char *name, docker_made *m)
 {
-    TRY(lost(d, name, docker_create(d->api, name, body, m->handle)));
+    TRY(docker_make_lost(d, name, docker_create(d->api, name, body, m->handle)));
     err *e = docker_start(d->api, m->handle);
     if (!e)
         return NULL;
@@ -355,7 +355,7 @@ static err *begin_again(docker *d, const docker_shape *s, const json_t *body, co
                         docker_made *m)
 {
     bool fresh;
-    err *e = begin(d, body, name, m);
+    err *e = docker_make_begin(d, body, name, m);
 
     if (!e || e->code == ERR_UNAVAILABLE || e->code == ERR_TIMEOUT || e->code == ERR_CONFLICT)
         return e;
@@ -364,7 +364,7 @@ static err *begin_again(docker *d, const docker_shape *s, const json_t *body, co
     if (!fresh)
         return e;
     err_free(e);
-    return begin(d, body, name, m);
+    return docker_make_begin(d, body, name, m);
 }
 
 err *docker_make(docker *d, const docker_shape *s, const limits *l, const char *name,

@@ -46,14 +46,14 @@ struct docker_pool {
     char last_error[POOL_ERROR_MAX];
 };
 
-static void refill(void *arg);
+static void docker_pool_refill(void *arg);
 
 static bool limits_equal(const limits *a, const limits *b)
 {
     return a->memory == b->memory && a->cpu_milli == b->cpu_milli && a->pids == b->pids;
 }
 
-static recipe *find(docker_pool *p, const char *key)
+static recipe *docker_pool_find(docker_pool *p, const char *key)
 {
     for (size_t i = 0; i < RECIPES_MAX; i++)
         if (!strcmp(p->recipe[i].key, key))
@@ -73,22 +73,22 @@ static warm *unlink_warm(docker_pool *p, recipe *r, warm **at)
     return w;
 }
 
-static void discard(docker_pool *p, warm *w)
+static void docker_pool_discard(docker_pool *p, warm *w)
 {
     link_warm_drop(w->link);
     docker_remove_soon(p->d, w->made.handle);
     free(w);
 }
 
-static void empty(docker_pool *p, recipe *r)
+static void docker_pool_empty(docker_pool *p, recipe *r)
 {
     while (r->all)
-        discard(p, unlink_warm(p, r, &r->all));
+        docker_pool_discard(p, unlink_warm(p, r, &r->all));
 }
 
-static void forget(docker_pool *p, recipe *r)
+static void docker_pool_forget(docker_pool *p, recipe *r)
 {
-    empty(p, r);
+    docker_pool_empty(p, r);
     docker_shape_done(&r->shape);
     *r = (recipe){0};
 }
@@ -138,10 +138,10 @@ static void on_ended(void *arg, link_warm *link, const char *why)
     if (!at)
         return;
     log_warn("pool", "a warm container has ended: %s", why);
-    discard(p, unlink_warm(p, r, at));
+    docker_pool_discard(p, unlink_warm(p, r, at));
     r->next_try_ns = now_mono_ns() + NS_PER_S;
     if (!p->stopping)
-        docker_work_post(p->d->work, 1000, refill, p);
+        docker_work_post(p->d->work, 1000, docker_pool_refill, p);
 }
 
 static const link_warm_events EVENTS = {.ready = on_ready, .lost = on_lost, .ended = on_ended};
@@ -150,10 +150,10 @@ static const link_warm_events EVENTS = {.ready = on_ready, .lost = on_lost, .end
 
 /* Adds a container. The lock is held while the link is made, so that its first event finds the
  * entry. */
-static err *keep(docker_pool *p, const char *key, const docker_made *m)
+static err *docker_pool_keep(docker_pool *p, const char *key, const docker_made *m)
 {
     LOCK_SCOPE(&p->lock);
-    recipe *r = find(p, key);
+    recipe *r = docker_pool_find(p, key);
     link_container c = {.handle = m->handle};
     warm *w;
 
@@ -175,10 +175,10 @@ static err *keep(docker_pool *p, const char *key, const docker_made *m)
     return NULL;
 }
 
-static void failed(docker_pool *p, const char *key, const err *e)
+static void docker_pool_failed(docker_pool *p, const char *key, const err *e)
 {
     LOCK_SCOPE(&p->lock);
-    recipe *r = find(p, key);
+    recipe *r = docker_pool_find(p, key);
 
     p->refills_failed++;
     str_copy(p->last_error, sizeof p->last_error, str_or(e->cause, e->message));
@@ -206,8 +206,8 @@ static recipe *next_lack(docker_pool *p)
     return NULL;
 }
 
-static bool begin(docker_pool *p, char ret_key[DOCKER_KEY_LEN + 1], docker_shape *ret_shape,
-                  limits *ret_limits)
+static bool docker_pool_begin(docker_pool *p, char ret_key[DOCKER_KEY_LEN + 1],
+                              docker_shape *ret_shape, limits *ret_limits)
 {
     LOCK_SCOPE(&p->lock);
     recipe *r = p->stopping ? NULL : next_lack(p);
@@ -222,10 +222,10 @@ static bool begin(docker_pool *p, char ret_key[DOCKER_KEY_LEN + 1], docker_shape
     return true;
 }
 
-static void end(docker_pool *p, const char *key, uint64_t took_ns)
+static void docker_pool_end(docker_pool *p, const char *key, uint64_t took_ns)
 {
     LOCK_SCOPE(&p->lock);
-    recipe *r = find(p, key);
+    recipe *r = docker_pool_find(p, key);
 
     p->making--;
     p->refill_ns = took_ns;
@@ -234,7 +234,7 @@ static void end(docker_pool *p, const char *key, uint64_t took_ns)
 }
 
 /* Forgets shapes that were not used lately, then refills the others. */
-static void sweep(void *arg)
+static void docker_pool_sweep(void *arg)
 {
     docker_pool *p = arg;
     uint64_t now = now_mono_ns();
@@ -245,36 +245,36 @@ static void sweep(void *arg)
         for (size_t i = 0; i < RECIPES_MAX; i++) {
             recipe *r = &p->recipe[i];
             if (*r->key && !r->making && now - r->used_ns > LATELY_NS)
-                forget(p, r);
+                docker_pool_forget(p, r);
             any |= *r->key != 0;
         }
         p->sweeping = any && !p->stopping;
         if (p->sweeping)
-            docker_work_post(p->d->work, SWEEP_MS, sweep, p);
+            docker_work_post(p->d->work, SWEEP_MS, docker_pool_sweep, p);
     }
-    refill(p);
+    docker_pool_refill(p);
 }
 
 /* Makes containers until no recipe lacks one. */
-static void refill(void *arg)
+static void docker_pool_refill(void *arg)
 {
     docker_pool *p = arg;
     char key[DOCKER_KEY_LEN + 1];
     docker_shape shape;
     limits l;
 
-    while (begin(p, key, &shape, &l)) {
+    while (docker_pool_begin(p, key, &shape, &l)) {
         docker_made made = {0};
         uint64_t began = now_mono_ns();
         err *e = docker_make(p->d, &shape, &l, NULL, NULL, &made);
         if (!e)
-            e = keep(p, key, &made);
+            e = docker_pool_keep(p, key, &made);
         if (e && *made.handle)
             docker_remove_soon(p->d, made.handle);
         if (e && !(e->code == ERR_CONFLICT && *made.handle))
-            failed(p, key, e);
+            docker_pool_failed(p, key, e);
         err_free(e);
-        end(p, key, now_mono_ns() - began);
+        docker_pool_end(p, key, now_mono_ns() - began);
         docker_shape_done(&shape);
     }
 }
@@ -284,7 +284,7 @@ static void refill(void *arg)
 /* Returns the recipe of this key, or reuses that of the least recently used one. */
 static recipe *recipe_for(docker_pool *p, const char *key, const docker_shape *s)
 {
-    recipe *r = find(p, key), *oldest = NULL;
+    recipe *r = docker_pool_find(p, key), *oldest = NULL;
 
     if (r)
         return r;
@@ -293,13 +293,13 @@ static recipe *recipe_for(docker_pool *p, const char *key, const docker_shape *s
             oldest = &p->recipe[i];
     if (!oldest)
         return NULL;
-    forget(p, oldest);
+    docker_pool_forget(p, oldest);
     memcpy(oldest->key, key, sizeof oldest->key);
     docker_shape_copy(&oldest->shape, s);
     return oldest;
 }
 
-static warm **choose(docker_pool *p, recipe *r, const limits *l)
+static warm **docker_pool_choose(docker_pool *p, recipe *r, const limits *l)
 {
     warm **other = NULL;
 
@@ -313,13 +313,13 @@ static warm **choose(docker_pool *p, recipe *r, const limits *l)
     return docker_can_update(p->d) ? other : NULL;
 }
 
-static void use(docker_pool *p, recipe *r, const limits *l)
+static void docker_pool_use(docker_pool *p, recipe *r, const limits *l)
 {
     r->used_ns = now_mono_ns();
     r->limits = *l;
-    docker_work_post(p->d->work, REFILL_MS, refill, p);
+    docker_work_post(p->d->work, REFILL_MS, docker_pool_refill, p);
     if (!p->sweeping)
-        docker_work_post(p->d->work, SWEEP_MS, sweep, p);
+        docker_work_post(p->d->work, SWEEP_MS, docker_pool_sweep, p);
     p->sweeping = true;
 }
 
@@ -334,13 +334,13 @@ bool docker_pool_take(docker_pool *p, const docker_shape *s, const limits *l, do
     recipe *r = recipe_for(p, key, s);
     if (!r)
         return false;
-    warm **at = choose(p, r, l);
+    warm **at = docker_pool_choose(p, r, l);
     if (at) {
         warm *w = unlink_warm(p, r, at);
         *ret = (docker_warm){w->link, w->made};
         free(w);
     }
-    use(p, r, l);
+    docker_pool_use(p, r, l);
     return at != NULL;
 }
 
@@ -363,8 +363,8 @@ void docker_pool_status(docker_pool *p, const pool_marks *set, pool_status *ret)
         p->want = set->high < WARM_MAX ? set->high : WARM_MAX;
         for (size_t i = 0; i < RECIPES_MAX; i++)
             while (p->recipe[i].n > p->want)
-                discard(p, unlink_warm(p, &p->recipe[i], &p->recipe[i].all));
-        docker_work_post(p->d->work, 0, refill, p);
+                docker_pool_discard(p, unlink_warm(p, &p->recipe[i], &p->recipe[i].all));
+        docker_work_post(p->d->work, 0, docker_pool_refill, p);
     }
     *ret = (pool_status){
         .making = p->making, .refills_failed = p->refills_failed, .refill_ns = p->refill_ns};
@@ -402,7 +402,7 @@ void docker_pool_stop(docker_pool *p)
     LOCK_SCOPE(&p->lock);
     p->stopping = true;
     for (size_t i = 0; i < RECIPES_MAX; i++)
-        empty(p, &p->recipe[i]);
+        docker_pool_empty(p, &p->recipe[i]);
 }
 
 void docker_pool_free(docker_pool *p)

@@ -25,7 +25,7 @@ typedef struct watching {
     map strays;        /* containers orphaned at the last check -> since when */
 } watching;
 
-static void die(docker *d, const docker_event *e)
+static void docker_watch_die(docker *d, const docker_event *e)
 {
     char why[64];
 
@@ -46,7 +46,7 @@ static bool on_event(void *arg, const docker_event *e)
     if (!str_eq(docker_label(e->labels, DOCKER_LABEL_CELL), w->d->cell))
         return !atomic_load(&w->d->closing);
     if (e->action == DOCKER_DIE)
-        die(w->d, e);
+        docker_watch_die(w->d, e);
     else if (e->action == DOCKER_DESTROY)
         docker_box_died(w->d, e->id, -1, "its container was removed");
     else if (e->action == DOCKER_OOM)
@@ -95,7 +95,7 @@ static void remove_strays(watching *w, const docker_list *l)
     w->strays = still;
 }
 
-static void look(watching *w)
+static void docker_watch_look(watching *w)
 {
     CLEANUP(strv_freep) char **expected = docker_boxes_expected(w->d);
     CLEANUP(docker_list_done) docker_list l = {0};
@@ -114,17 +114,17 @@ static bool on_tick(void *arg)
     watching *w = arg;
 
     if (now_mono_ns() >= w->look_ns)
-        look(w);
+        docker_watch_look(w);
     return !atomic_load(&w->d->closing);
 }
 
-static void nap(docker *d, unsigned ms)
+static void docker_watch_nap(docker *d, unsigned ms)
 {
     for (unsigned i = 0; i < ms && !atomic_load(&d->closing); i += 50)
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
-static void *watch(void *arg)
+static void *docker_watch_watch(void *arg)
 {
     docker *d = arg;
     watching w = {.d = d};
@@ -145,7 +145,7 @@ static void *watch(void *arg)
         err_free(e);
         back_off = now_mono_ns() - began > 5 * NS_PER_S ? 50 : back_off * 2;
         back_off = back_off < BACK_OFF_MAX ? back_off : BACK_OFF_MAX;
-        nap(d, back_off);
+        docker_watch_nap(d, back_off);
     }
     forget_strays(&w.strays);
     return NULL;
@@ -153,7 +153,7 @@ static void *watch(void *arg)
 
 void docker_watch_start(docker *d)
 {
-    d->watcher = thread_start("docker-events", watch, d);
+    d->watcher = thread_start("docker-events", docker_watch_watch, d);
 }
 
 void docker_watch_stop(docker *d)

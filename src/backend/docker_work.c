@@ -38,7 +38,7 @@ static job *next_job(docker_work *w)
     }
 }
 
-static void *work(void *arg)
+static void *docker_work_work(void *arg)
 {
     job *j;
 
@@ -56,7 +56,7 @@ docker_work *docker_work_new(unsigned threads)
     pthread_mutex_init(&w->lock, NULL);
     cond_init(&w->wake);
     for (w->n = 0; w->n < threads; w->n++)
-        w->thread[w->n] = thread_start("docker", work, w);
+        w->thread[w->n] = thread_start("docker", docker_work_work, w);
     return w;
 }
 

@@ -19,7 +19,7 @@
 
 #define START_MS 10000
 
-static box *find(fake *f, const char *id)
+static box *fake_find(fake *f, const char *id)
 {
     LOCK_SCOPE(&f->lock);
     for (box *x = f->boxes; x; x = x->next)
@@ -30,7 +30,7 @@ static box *find(fake *f, const char *id)
     return NULL;
 }
 
-static void enlist(fake *f, box *x)
+static void fake_enlist(fake *f, box *x)
 {
     LOCK_SCOPE(&f->lock);
     fake_box_ref(x);
@@ -60,7 +60,7 @@ static void fake_create(backend *b, const box_spec *spec, const box_events *ev, 
                         create_done *done)
 {
     fake *f = (fake *)b;
-    CLEANUP(fake_box_unrefp) box *x = find(f, spec->id);
+    CLEANUP(fake_box_unrefp) box *x = fake_find(f, spec->id);
 
     if (x) {
         done(arg, err_new(ERR_CONFLICT, "sandbox %s is attached already", spec->id), NULL, NULL);
@@ -73,7 +73,7 @@ static void fake_create(backend *b, const box_spec *spec, const box_events *ev, 
         return;
     }
     x->done = done;
-    enlist(f, x);
+    fake_enlist(f, x);
     e = fake_connect(x, true);
     if (e) {
         x->done = NULL;
@@ -87,7 +87,7 @@ static err *fake_attach(backend *b, const char *id, const box_events *ev, void *
     fake *f = (fake *)b;
     box *x = fake_box_new(f, id, ev, arg);
 
-    enlist(f, x);
+    fake_enlist(f, x);
     err *e = fake_connect(x, false);
     if (e) {
         fake_forget(x);
@@ -208,7 +208,7 @@ static err *fake_resize(box *x, uint64_t exec, uint16_t rows, uint16_t cols)
 }
 
 /* Sends a request to the node on a separate connection and waits for the answer. */
-static err *ask(fake *f, const struct fake_request *q, buf *ret_extra)
+static err *fake_ask(fake *f, const struct fake_request *q, buf *ret_extra)
 {
     CLEANUP(freep) char *path = str_printf("%s/" FAKE_SOCKET, f->dir);
     CLEANUP(buf_done) buf b = {0};
@@ -244,7 +244,7 @@ static err *fake_destroy(backend *b, const char *id)
     struct fake_request q = {.h.type = FAKE_DESTROY};
 
     snprintf(q.id, SANDBOX_ID_LEN + 1, "%s", id);
-    return ask((fake *)b, &q, NULL);
+    return fake_ask((fake *)b, &q, NULL);
 }
 
 static err *fake_list(backend *b, box_status **ret_list, size_t *ret_n)
@@ -252,7 +252,7 @@ static err *fake_list(backend *b, box_status **ret_list, size_t *ret_n)
     struct fake_request q = {.h.type = FAKE_LIST};
     CLEANUP(buf_done) buf extra = {0};
 
-    TRY(ask((fake *)b, &q, &extra));
+    TRY(fake_ask((fake *)b, &q, &extra));
     size_t n = extra.len / sizeof(struct fake_box);
     const struct fake_box *found = (const void *)extra.p;
     *ret_list = xcalloc(n + 1, sizeof(box_status));
@@ -262,7 +262,7 @@ static err *fake_list(backend *b, box_status **ret_list, size_t *ret_n)
     return NULL;
 }
 
-static err *no(const char *what)
+static err *fake_no(const char *what)
 {
     return err_new(ERR_UNSUPPORTED, "the fake backend has no %s", what);
 }
@@ -270,26 +270,26 @@ static err *no(const char *what)
 static err *fake_usage(backend *b, const char *id, box_usage *ret_usage)
 {
     (void)b, (void)id, (void)ret_usage;
-    return no("statistics");
+    return fake_no("statistics");
 }
 
 static err *fake_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t n,
                             box_usage *ret)
 {
     (void)b, (void)ids, (void)n, (void)ret;
-    return no("statistics");
+    return fake_no("statistics");
 }
 
 static err *fake_unpack(backend *b, const uint8_t diff_id[32], int format, int blob_fd)
 {
     (void)b, (void)diff_id, (void)format, (void)blob_fd;
-    return no("images");
+    return fake_no("images");
 }
 
 static err *fake_image(backend *b, const uint8_t image[32], const uint8_t (*diff_ids)[32], size_t n)
 {
     (void)b, (void)image, (void)diff_ids, (void)n;
-    return no("images");
+    return fake_no("images");
 }
 
 static err *fake_prune(backend *b, const uint8_t (*images)[32], size_t n, bool unclaimed,
@@ -303,7 +303,7 @@ static err *fake_prune(backend *b, const uint8_t (*images)[32], size_t n, bool u
 /* Opens a socket of the host: the fake backend has no isolation and no network of its own. */
 static void fake_socket(backend *b, const char *id, socket_done *done, void *arg)
 {
-    CLEANUP(fake_box_unrefp) box *x = find((fake *)b, id);
+    CLEANUP(fake_box_unrefp) box *x = fake_find((fake *)b, id);
     int off = 0, fd = -1;
 
     if (!x) {

@@ -72,7 +72,7 @@ box *fake_box_new(fake *f, const char *id, const box_events *ev, void *arg)
 /* ---- sending ---- */
 
 /* Sets EPOLLOUT only while data waits. Lock held. */
-static void rearm(box *x, bool write)
+static void fake_box_rearm(box *x, bool write)
 {
     struct epoll_event e = {.events = EPOLLIN | (write ? EPOLLOUT : 0), .data.ptr = x};
 
@@ -113,7 +113,7 @@ void fake_flush(box *x)
         buf_consume(&x->out, whole);
         x->sent -= whole;
     }
-    rearm(x, x->ready && x->out.len);
+    fake_box_rearm(x, x->ready && x->out.len);
 }
 
 void fake_post(box *x, const void *record, size_t size, const void *extra, size_t n)
@@ -189,7 +189,7 @@ void fake_forget(box *x)
 }
 
 /* Ends a box: the node does not know it, or is dead. */
-static void lose(box *x, const char *why)
+static void fake_box_lose(box *x, const char *why)
 {
     create_done *done = x->done;
 
@@ -209,7 +209,7 @@ static void lose(box *x, const char *why)
     fake_forget(x);
 }
 
-static void reconnect(box *x)
+static void fake_box_reconnect(box *x)
 {
     {
         LOCK_SCOPE(&x->lock);
@@ -217,7 +217,7 @@ static void reconnect(box *x)
     }
     err *e = fake_connect(x, x->done != NULL);
     if (e) {
-        lose(x, "the node does not answer");
+        fake_box_lose(x, "the node does not answer");
         err_free(e);
     }
 }
@@ -285,7 +285,7 @@ static void on_claimed(box *x, const struct sp_hdr *h)
 {
     x->claiming = false;
     if (h->err && h->err != EALREADY) {
-        lose(x, "the claim was refused");
+        fake_box_lose(x, "the claim was refused");
         return;
     }
     {
@@ -375,13 +375,13 @@ static bool on_message(box *x, const sps_message *m)
     case SPS_STDIO:
         if (!on_stdio(x, m))
             return true;
-        reconnect(x);
+        fake_box_reconnect(x);
         return false;
     case FAKE_REPLY:
-        lose(x, "the node does not know it");
+        fake_box_lose(x, "the node does not know it");
         return false;
     default:
-        lose(x, "the node talks nonsense");
+        fake_box_lose(x, "the node talks nonsense");
         return false;
     }
 }
@@ -398,7 +398,7 @@ static void read_messages(box *x)
         long n = sps_next(in.p + at, in.len - at, SPS_ANSWERS, &m, &why);
         if (n < 0) {
             log_error("fake", "bad message of the node: %s", why);
-            lose(x, "the node talks nonsense");
+            fake_box_lose(x, "the node talks nonsense");
         }
         if (n <= 0)
             break;
@@ -412,7 +412,7 @@ static void read_messages(box *x)
     x->in = in;
 }
 
-static void serve(box *x, uint32_t events)
+static void fake_box_serve(box *x, uint32_t events)
 {
     int fd;
 
@@ -430,11 +430,11 @@ static void serve(box *x, uint32_t events)
         x->in.len += (size_t)n;
         read_messages(x);
     } else if (!n || (errno != EAGAIN && errno != EINTR)) {
-        reconnect(x);
+        fake_box_reconnect(x);
     }
 }
 
-static bool stopping(fake *f)
+static bool fake_box_stopping(fake *f)
 {
     LOCK_SCOPE(&f->lock);
     return f->stop;
@@ -444,7 +444,7 @@ void *fake_run(void *arg)
 {
     fake *f = arg;
 
-    while (!stopping(f)) {
+    while (!fake_box_stopping(f)) {
         struct epoll_event ev;
         /* One event at a time: it may end another box that has an event in the same batch. */
         if (epoll_wait(f->ep, &ev, 1, -1) != 1)
@@ -453,7 +453,7 @@ void *fake_run(void *arg)
             continue; /* woken to stop */
         CLEANUP(fake_box_unrefp) box *x = ev.data.ptr;
         fake_box_ref(x);
-        serve(x, ev.events);
+        fake_box_serve(x, ev.events);
     }
     return NULL;
 }

@@ -498,7 +498,7 @@ struct watched {
 
 static buf fds, whats;
 
-static void add(int fd, short events, enum what what, void *of)
+static void fake_node_add(int fd, short events, enum what what, void *of)
 {
     struct pollfd p = {fd, events, 0};
     struct watched w = {what, of};
@@ -512,20 +512,20 @@ static void add_proc(proc *p)
     for (int i = 0; i < 2; i++) {
         const stream *s = &p->out[i];
         if (s->fd >= 0 && s->bytes.len < OUT_MAX && (!s->hung_up || p->rec.end_mono))
-            add(s->fd, POLLIN, i ? W_ERR : W_OUT, p);
+            fake_node_add(s->fd, POLLIN, i ? W_ERR : W_OUT, p);
     }
     if (p->in_fd >= 0 && p->in.len)
-        add(p->in_fd, POLLOUT, W_IN, p);
+        fake_node_add(p->in_fd, POLLOUT, W_IN, p);
 }
 
-static void collect(void)
+static void fake_node_collect(void)
 {
     buf_clear(&fds);
     buf_clear(&whats);
-    add(node.listener, POLLIN, W_LISTEN, NULL);
-    add(node.signals, POLLIN, W_SIGNAL, NULL);
+    fake_node_add(node.listener, POLLIN, W_LISTEN, NULL);
+    fake_node_add(node.signals, POLLIN, W_SIGNAL, NULL);
     for (conn *c = node.conns; c; c = c->next)
-        add(c->fd, (short)(POLLIN | (c->out.len ? POLLOUT : 0)), W_CONN, c);
+        fake_node_add(c->fd, (short)(POLLIN | (c->out.len ? POLLOUT : 0)), W_CONN, c);
     for (nbox *b = node.boxes; b; b = b->next)
         for (proc *p = b->procs; p; p = p->next)
             add_proc(p);
@@ -533,7 +533,7 @@ static void collect(void)
 
 /* Call it for procs before connections: a request may free a proc, but a proc's event frees
  * nothing. */
-static void dispatch(enum what first, enum what last)
+static void fake_node_dispatch(enum what first, enum what last)
 {
     const struct pollfd *p = (const void *)fds.p;
     const struct watched *w = (const void *)whats.p;
@@ -554,7 +554,7 @@ static void dispatch(enum what first, enum what last)
     }
 }
 
-static void settle(void)
+static void fake_node_settle(void)
 {
     for (nbox *b = node.boxes; b; b = b->next) {
         for (proc *p = b->procs; p; p = p->next)
@@ -574,16 +574,16 @@ static bool is_ours(void)
            st.st_ino == node.socket_ino;
 }
 
-static void loop(void)
+static void fake_node_loop(void)
 {
     uint64_t checked = now_mono_ns();
 
     while (!node.stop) {
-        collect();
+        fake_node_collect();
         poll((struct pollfd *)fds.p, fds.len / sizeof(struct pollfd), CHECK_MS);
-        dispatch(W_OUT, W_IN);
-        dispatch(W_LISTEN, W_CONN);
-        settle();
+        fake_node_dispatch(W_OUT, W_IN);
+        fake_node_dispatch(W_LISTEN, W_CONN);
+        fake_node_settle();
         if (now_mono_ns() - checked >= CHECK_MS * NS_PER_MS) {
             checked = now_mono_ns();
             node.stop |= !is_ours();
@@ -594,7 +594,7 @@ static void loop(void)
     tree_kill_rest();
 }
 
-static err *prepare(void)
+static err *fake_node_prepare(void)
 {
     CLEANUP(closep) int lock = -1;
     struct stat st;
@@ -653,7 +653,7 @@ int main(int argc, char **argv)
     if (pipe2(ready, O_CLOEXEC))
         return 1;
     leave_starter(ready);
-    err *e = prepare();
+    err *e = fake_node_prepare();
     if (e) {
         err_drop(e, "start");
         return 1;
@@ -664,6 +664,6 @@ int main(int argc, char **argv)
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int i = 0; i < 3; i++)
         dup2(null, i);
-    loop();
+    fake_node_loop();
     return 0;
 }

@@ -84,7 +84,7 @@ static int make_ends(const spine_spawn *s, struct ends *e)
 
 /* ---- the child ---- */
 
-static void fail(int report, uint32_t stage)
+static void fake_proc_fail(int report, uint32_t stage)
 {
     int word[2] = {errno, (int)stage};
 
@@ -141,7 +141,7 @@ static void wire_stdio(const spine_spawn *s, const struct ends *e)
     dup2(s->flags & SP_F_MERGE ? e->out[1] : e->err[1], 2);
 }
 
-_Noreturn static void child(const nbox *b, const spine_spawn *s, struct ends *e)
+_Noreturn static void fake_proc_child(const nbox *b, const spine_spawn *s, struct ends *e)
 {
     sigset_t none;
     char **env = child_env(b, s);
@@ -155,13 +155,13 @@ _Noreturn static void child(const nbox *b, const spine_spawn *s, struct ends *e)
     umask(s->umask == SP_UMASK_CLAIM ? b->umask : s->umask);
     if (!is_us(s->user)) {
         errno = strspn(s->user, "0123456789:") == strlen(s->user) ? EINVAL : ENOENT;
-        fail(report, SP_ST_USER);
+        fake_proc_fail(report, SP_ST_USER);
     }
     if (chdir(*s->cwd ? s->cwd : b->dir))
-        fail(report, SP_ST_CWD);
+        fake_proc_fail(report, SP_ST_CWD);
     environ = env;
     execvpe(s->argv[0], s->argv, env);
-    fail(report, SP_ST_EXEC);
+    fake_proc_fail(report, SP_ST_EXEC);
     _exit(127);
 }
 
@@ -189,7 +189,7 @@ int proc_spawn(nbox *b, const spine_spawn *s, proc **ret_proc)
 
     pid_t pid = errnum ? -1 : fork();
     if (!pid)
-        child(b, s, &e);
+        fake_proc_child(b, s, &e);
     if (pid < 0) {
         errnum = errnum ? errnum : errno;
         close_ends(&e);

@@ -55,7 +55,7 @@ static bool read_stat(pid_t pid, struct entry *ret)
     return true;
 }
 
-static void scan(struct list *l)
+static void fake_tree_scan(struct list *l)
 {
     DIR *d = opendir("/proc");
     struct dirent *e;
@@ -123,7 +123,7 @@ static int kill_tree(pid_t root, int signo)
     size_t any = 0;
 
     for (int quiet = 0, round = 0; quiet < 2 && round < 50; round++) {
-        scan(&l);
+        fake_tree_scan(&l);
         mark_tree(&l, root);
         size_t n = kill_marked(&l, signo);
         any += n;
@@ -141,7 +141,7 @@ static bool is_below(pid_t root, pid_t pid)
     struct list l = {0};
     bool found = false;
 
-    scan(&l);
+    fake_tree_scan(&l);
     mark_tree(&l, root);
     for (size_t i = 0; i < l.n; i++)
         found |= l.v[i].in && l.v[i].pid == pid;
@@ -155,7 +155,7 @@ static int kill_below(pid_t root, const struct sp_op *op)
 
     if (!is_below(root, (pid_t)op->pid))
         return ESRCH;
-    scan(&l);
+    fake_tree_scan(&l);
     mark_since(&l, (pid_t)op->pid, op->since);
     kill_marked(&l, (int)op->signo);
     free(l.v);

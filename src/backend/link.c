@@ -16,7 +16,7 @@
 
 /* ---- warm ---- */
 
-static err *begin(link_host *h, box *x)
+static err *backend_link_begin(link_host *h, box *x)
 {
     err *e = link_register(h, x);
 
@@ -45,7 +45,7 @@ err *link_warm_new(link_host *h, const link_container *c, const link_warm_events
     box *x = link_box_new(h, c);
     x->wev = ev;
     x->warg = arg;
-    TRY(begin(h, x));
+    TRY(backend_link_begin(h, x));
     *ret_warm = x;
     return NULL;
 }
@@ -62,7 +62,7 @@ bool link_warm_ready(link_warm *w)
 }
 
 /* Drops the owner's reference, and the list's unless the box had ended. */
-static void leave(void *arg)
+static void link_leave(void *arg)
 {
     box *x = arg;
 
@@ -85,7 +85,7 @@ void link_warm_drop(link_warm *w)
     if (gone)
         link_unref(w);
     else
-        link_post(w->h, leave, w);
+        link_post(w->h, link_leave, w);
 }
 
 /* ---- claims ---- */
@@ -200,7 +200,7 @@ err *link_attach(link_host *h, const char *id, const link_container *c, const bo
     x->ev = ev;
     x->arg = arg;
     atomic_store(&x->users, 1);
-    TRY(begin(h, x));
+    TRY(backend_link_begin(h, x));
     *ret_box = x;
     return NULL;
 }
@@ -237,7 +237,7 @@ void link_box_unref(box *x)
     if (gone)
         link_unref(x);
     else
-        link_post(x->h, leave, x);
+        link_post(x->h, link_leave, x);
 }
 
 typedef struct ending {
@@ -345,14 +345,14 @@ err *link_signal(box *x, const signal_spec *s)
 }
 
 /* Queues a message without an answer. Ignores errors: a box that has ended does not need it. */
-static void tell(box *x, link_out *o)
+static void link_tell(box *x, link_out *o)
 {
     err_free(link_push(x, o));
 }
 
 void link_close(box *x, uint64_t exec, uint32_t mask)
 {
-    tell(x, of_op(spine_close(exec, mask)));
+    link_tell(x, of_op(spine_close(exec, mask)));
 }
 
 void link_ack(box *x, uint64_t exec, uint32_t mask)
@@ -362,7 +362,7 @@ void link_ack(box *x, uint64_t exec, uint32_t mask)
         if (mask & 1u << SP_FD_IN)
             free(map_take_u64(&x->stdins, exec));
     }
-    tell(x, of_op(spine_ack(exec, mask)));
+    link_tell(x, of_op(spine_ack(exec, mask)));
 }
 
 static link_out *of_data(uint32_t type, uint64_t exec, uint32_t a, uint32_t b, uint64_t offset)
@@ -374,7 +374,7 @@ static link_out *of_data(uint32_t type, uint64_t exec, uint32_t a, uint32_t b, u
 
 void link_received(box *x, uint64_t exec, int stream, uint64_t offset)
 {
-    tell(x, of_data(SPS_RECEIVED, exec, (uint32_t)stream, CREDIT, offset));
+    link_tell(x, of_data(SPS_RECEIVED, exec, (uint32_t)stream, CREDIT, offset));
 }
 
 /* Checks that init accepts this piece in this connection. A refused piece is requested again by the

@@ -119,7 +119,7 @@ static void log_end(box *x, const link_stream *s, const char *why)
 }
 
 /* Closes the stream and sets the state. */
-static void disconnect(box *x, enum link_state state, const char *why)
+static void link_box_disconnect(box *x, enum link_state state, const char *why)
 {
     link_stream s;
 
@@ -180,7 +180,7 @@ void link_box_end(box *x, err_code code, int errnum, const char *why)
     if (state_of(x) == LINK_GONE)
         return;
     link_ref(x);
-    disconnect(x, LINK_GONE, why);
+    link_box_disconnect(x, LINK_GONE, why);
     link_unregister(x); /* first: the receiver may use its handle again */
     if (phase == LINK_CLAIMING)
         fail_claim(x, claim_error(x, code, errnum, why));
@@ -211,7 +211,7 @@ void link_box_shut(box *x)
 {
     enum link_phase phase = phase_of(x);
 
-    disconnect(x, LINK_GONE, "bothyd ends");
+    link_box_disconnect(x, LINK_GONE, "bothyd ends");
     if (phase == LINK_CLAIMING)
         fail_claim(x, claim_error(x, ERR_UNAVAILABLE, 0, "bothyd ends"));
 }
@@ -253,7 +253,7 @@ void link_box_begin(void *arg)
     dial_now(x);
 }
 
-static void complain(box *x, const char *why)
+static void link_box_complain(box *x, const char *why)
 {
     if (x->complained)
         return;
@@ -269,13 +269,13 @@ static void dial_failed(box *x, err *e)
     if (e->code == ERR_NOT_FOUND || e->code == ERR_SANDBOX_GONE) {
         link_box_end(x, ERR_SANDBOX_GONE, 0, why);
     } else {
-        complain(x, why);
+        link_box_complain(x, why);
         dial_later(x);
     }
     err_free(e);
 }
 
-static void connected(box *x, const link_stream *s)
+static void link_box_connected(box *x, const link_stream *s)
 {
     uint8_t nonce[SPL_NONCE];
     bool watched;
@@ -304,7 +304,7 @@ void link_box_arrived(box *x, link_stream *s, err *e)
         if (e)
             dial_failed(x, e);
         else
-            connected(x, s);
+            link_box_connected(x, s);
         return;
     }
     if (!e)
@@ -335,7 +335,7 @@ void link_box_broken(box *x, const char *why)
     if (state_of(x) == LINK_GONE)
         return;
     atomic_fetch_add(&x->h->nlost, 1);
-    disconnect(x, LINK_DOWN, why);
+    link_box_disconnect(x, LINK_DOWN, why);
     {
         LOCK_SCOPE(&x->lock);
         lost = link_take_back(x);
@@ -355,7 +355,7 @@ void link_box_broken(box *x, const char *why)
 
 /* ---- time ---- */
 
-static void beat(box *x, uint64_t now)
+static void link_box_beat(box *x, uint64_t now)
 {
     uint64_t ping_at = x->heard_ns + x->h->o.ping_ms * NS_PER_MS;
 
@@ -412,10 +412,10 @@ void link_box_timer(box *x, uint64_t now)
     else if (state == LINK_GREETING)
         greet_timer(x, now);
     else if (state != LINK_GONE)
-        beat(x, now);
+        link_box_beat(x, now);
 }
 
-static void look(void *arg)
+static void link_box_look(void *arg)
 {
     box *x = arg;
     bool failed, claiming;
@@ -446,7 +446,7 @@ static void look(void *arg)
 void link_box_look_soon(box *x)
 {
     link_ref(x);
-    link_post(x->h, look, x);
+    link_post(x->h, link_box_look, x);
 }
 
 void link_hold(box *x, bool held)
@@ -618,7 +618,7 @@ static bool take_messages(box *x)
         long n = next_message(x, at, &m, &why);
         if (n < 0) {
             atomic_fetch_add(&x->h->nforged, 1);
-            complain(x, why);
+            link_box_complain(x, why);
             link_box_broken(x, why);
             return false;
         }

@@ -21,7 +21,7 @@ static enum link_phase phase_of(box *x)
     return x->phase;
 }
 
-static bool taint(box *x, const char *how)
+static bool link_greet_taint(box *x, const char *how)
 {
     char why[160];
 
@@ -35,7 +35,7 @@ static bool taint(box *x, const char *how)
 bool link_on_greeting(box *x, const struct spl_greeting *g)
 {
     if (g->state == SPL_FRESH && (x->instance || phase_of(x) == LINK_BOX))
-        return taint(x, "pid 1 was restarted, it knows no secret any more");
+        return link_greet_taint(x, "pid 1 was restarted, it knows no secret any more");
     LOCK_SCOPE(&x->lock);
     buf_reserve(&x->out, SPL_ATTACH_ROOM);
     x->out.len += spl_attach(&x->end, x->secret, x->out.p + x->out.len);
@@ -47,7 +47,7 @@ bool link_on_refused(box *x, const struct sp_hdr *h)
     bool believed = phase_of(x) != LINK_BOX && !x->was_claimed;
 
     if (believed && h->err == EACCES)
-        return taint(x, "pid 1 has another's secret");
+        return link_greet_taint(x, "pid 1 has another's secret");
     atomic_fetch_add(&x->h->nforged, 1);
     link_box_broken(x, "init refused the attach");
     return false;
@@ -68,7 +68,7 @@ static void is_up(box *x)
 
 /* Notifies the creator first, then the receiver of events. Messages that they queue are sent after
  * the unanswered ones. */
-static bool opened(box *x)
+static bool link_greet_opened(box *x)
 {
     create_done *done;
     bool told;
@@ -136,9 +136,9 @@ static bool greet_box(box *x, bool claimed, bool mine)
     if (claimed && !mine)
         return claimed_by_another(x);
     if (!claimed && x->was_claimed)
-        return taint(x, "pid 1 has forgotten its claim");
+        return link_greet_taint(x, "pid 1 has forgotten its claim");
     x->was_claimed = claimed;
-    return opened(x);
+    return link_greet_opened(x);
 }
 
 static bool greet_other(box *x, bool claimed, bool mine)
@@ -150,7 +150,7 @@ static bool greet_other(box *x, bool claimed, bool mine)
     x->was_claimed = true;
     if (!mine || phase_of(x) != LINK_CLAIMING)
         return claimed_by_another(x);
-    return opened(x);
+    return link_greet_opened(x);
 }
 
 static void take_whose(box *x, const sps_message *m)
@@ -170,7 +170,7 @@ bool link_on_hello(box *x, const sps_message *m)
     bool claimed = h->flags & SP_HELLO_CLAIMED;
 
     if (x->instance && x->instance != h->instance)
-        return taint(x, "pid 1 is another than it was");
+        return link_greet_taint(x, "pid 1 is another than it was");
     x->instance = h->instance;
     x->hello = xmalloc(m->size);
     memcpy(x->hello, h, m->size);
@@ -221,7 +221,7 @@ bool link_on_claimed(box *x, const struct sp_hdr *h)
 
     if (!h->err) {
         x->was_claimed = true;
-        return opened(x);
+        return link_greet_opened(x);
     }
     if (h->err == EALREADY)
         return claimed_by_another(x);

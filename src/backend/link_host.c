@@ -132,7 +132,7 @@ void link_unwatch(box *x)
     epoll_ctl(x->h->epoll, EPOLL_CTL_DEL, x->stream.ops->fd(x->stream.s), NULL);
 }
 
-static void serve(box *x, uint32_t events)
+static void link_host_serve(box *x, uint32_t events)
 {
     if (events & EPOLLOUT)
         link_box_writable(x);
@@ -157,7 +157,7 @@ static void *run_loop(void *arg)
             posted |= !x;
             if (!x)
                 continue;
-            serve(x, e[i].events);
+            link_host_serve(x, e[i].events);
             link_unref(x);
         }
         if (posted)
@@ -174,7 +174,7 @@ typedef struct arrival { /* on its way from a dial thread to the loop */
     err *failure;
 } arrival;
 
-static void arrived(void *arg)
+static void link_host_arrived(void *arg)
 {
     arrival *a = arg;
     box *x = a->x;
@@ -203,7 +203,7 @@ static void dial_one(link_host *h, box *x)
     }
     if (a->failure)
         atomic_fetch_add(&h->ndials_failed, 1);
-    link_post(h, arrived, a);
+    link_post(h, link_host_arrived, a);
 }
 
 static link_dial_item *next_dial(link_host *h)
@@ -310,7 +310,7 @@ typedef struct death {
     char *handle, *why;
 } death;
 
-static void died(void *arg)
+static void link_host_died(void *arg)
 {
     death *d = arg;
     box *x;
@@ -335,10 +335,10 @@ void link_died(link_host *h, const char *handle, const char *why)
     death *d = xcalloc(1, sizeof *d);
 
     *d = (death){h, xstrdup(handle), xstrdup(why)};
-    link_post(h, died, d);
+    link_post(h, link_host_died, d);
 }
 
-static void count(box *x, link_stats *ret)
+static void link_host_count(box *x, link_stats *ret)
 {
     LOCK_SCOPE(&x->lock);
     bool warm = x->phase == LINK_WARM, open = x->state == LINK_OPEN;
@@ -361,7 +361,7 @@ void link_host_stats(link_host *h, link_stats *ret_stats)
                               .condemned = atomic_load(&h->ncondemned)};
     LOCK_SCOPE(&h->lock);
     while (map_next(&h->handles, &it))
-        count(it.entry->value, ret_stats);
+        link_host_count(it.entry->value, ret_stats);
 }
 
 void link_nonce_new(uint8_t ret_nonce[LINK_NONCE_LEN])

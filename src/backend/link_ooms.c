@@ -10,7 +10,7 @@ struct link_oom_wait {
     void *arg;
 };
 
-static box *find(link_host *h, const char *id)
+static box *link_ooms_find(link_host *h, const char *id)
 {
     LOCK_SCOPE(&h->lock);
     box *x = map_get_str(&h->ids, id);
@@ -21,7 +21,7 @@ static box *find(link_host *h, const char *id)
 }
 
 /* Queues a question and sends a PING. Box's lock held. */
-static void ask(box *x, link_ooms_done *done, void *arg)
+static void link_ooms_ask(box *x, link_ooms_done *done, void *arg)
 {
     link_oom_wait **at = &x->oom_waits, *w = xcalloc(1, sizeof *w);
 
@@ -35,7 +35,7 @@ static void ask(box *x, link_ooms_done *done, void *arg)
 
 void link_ooms(link_host *h, const char *id, link_ooms_done *done, void *arg)
 {
-    box *x = find(h, id);
+    box *x = link_ooms_find(h, id);
     bool asked = false;
     uint64_t known = 0;
 
@@ -44,7 +44,7 @@ void link_ooms(link_host *h, const char *id, link_ooms_done *done, void *arg)
         known = x->ooms;
         asked = x->state == LINK_OPEN && x->phase == LINK_BOX && !x->held;
         if (asked)
-            ask(x, done, arg);
+            link_ooms_ask(x, done, arg);
     }
     if (x)
         link_unref(x);
@@ -52,7 +52,7 @@ void link_ooms(link_host *h, const char *id, link_ooms_done *done, void *arg)
         done(arg, known);
 }
 
-static void tell(link_oom_wait *due, uint64_t count)
+static void link_ooms_tell(link_oom_wait *due, uint64_t count)
 {
     while (due) {
         link_oom_wait *w = due;
@@ -88,7 +88,7 @@ void link_ooms_told(box *x, uint32_t count)
             link_flush(x);
         }
     }
-    tell(due, known);
+    link_ooms_tell(due, known);
 }
 
 void link_ooms_lost(box *x)
@@ -102,5 +102,5 @@ void link_ooms_lost(box *x)
         x->oom_waits = NULL;
         known = x->ooms;
     }
-    tell(due, known);
+    link_ooms_tell(due, known);
 }

@@ -110,14 +110,14 @@ static bool is_of_connection(const link_out *o)
     return o->type == SPS_RECEIVED || o->type == SPS_STDIN || o->type == SPS_PING;
 }
 
-static bool repeats(const link_out *o)
+static bool link_out_repeats(const link_out *o)
 {
     return o->type != SP_SIGNAL || o->signo == SIGKILL || !o->signo;
 }
 
 /* ---- sealing and writing; the box's lock is held ---- */
 
-static void seal(box *x, const link_out *o)
+static void link_out_seal(box *x, const link_out *o)
 {
     buf_reserve(&x->out, spl_size(o->record.len, o->extra.len));
     x->out.len += spl_put(&x->end, x->out.p + x->out.len, o->record.p, o->record.len, o->extra.p,
@@ -125,7 +125,7 @@ static void seal(box *x, const link_out *o)
 }
 
 /* Keeps a sealed message as long as it may have to be sent again. */
-static void sealed(box *x, link_out *o)
+static void link_out_sealed(box *x, link_out *o)
 {
     if (o->type == SPS_RECEIVED || o->type == SPS_STDIN) {
         link_out_free(o);
@@ -143,7 +143,7 @@ static bool may_seal(const box *x)
            (!is_asked(o) || x->nasked < SP_UNANSWERED);
 }
 
-static void refill(box *x)
+static void link_out_refill(box *x)
 {
     if (x->out_sent == x->out.len && x->out.len) {
         secret_wipe(x->out.p, x->out.len);
@@ -154,8 +154,8 @@ static void refill(box *x)
     }
     while (may_seal(x)) {
         link_out *o = link_queue_pop(&x->queue);
-        seal(x, o);
-        sealed(x, o);
+        link_out_seal(x, o);
+        link_out_sealed(x, o);
     }
     if (x->state == LINK_OPEN && x->sent.n - x->nasked > UNHEARD_MAX)
         link_send_ping(x);
@@ -188,9 +188,9 @@ void link_flush(box *x)
 {
     if (!x->stream.ops || x->in_turn)
         return;
-    refill(x);
+    link_out_refill(x);
     while (x->out_sent < x->out.len && write_some(x))
-        refill(x);
+        link_out_refill(x);
     if (x->out_sent == x->out.len && stream_wants(x))
         write_some(x);
     bool want = x->out_sent < x->out.len || stream_wants(x);
@@ -201,7 +201,7 @@ void link_flush(box *x)
 
 void link_send_claim(box *x)
 {
-    seal(x, x->claim);
+    link_out_seal(x, x->claim);
     x->state = LINK_CLAIM_SENT;
     link_flush(x);
     FAULT_KILL("link.claim_sent");
@@ -215,8 +215,8 @@ void link_send_ping(box *x)
         return;
     x->pinged = true;
     link_out *o = link_out_new(SPS_PING, 0, &d, sizeof d);
-    seal(x, o);
-    sealed(x, o);
+    link_out_seal(x, o);
+    link_out_sealed(x, o);
 }
 
 /* ---- queueing ---- */
@@ -240,7 +240,7 @@ static bool merge_received(box *x, const link_out *o)
 }
 
 /* Returns the error if a message cannot be queued now. Lock held. */
-static err *refusal(const box *x, const link_out *o)
+static err *link_out_refusal(const box *x, const link_out *o)
 {
     if (x->state == LINK_GONE)
         return err_kind(err_new(ERR_SANDBOX_GONE, "sandbox %s has ended", x->id), "sandbox");
@@ -268,7 +268,7 @@ err *link_push(box *x, link_out *o)
     CLEANUP(link_out_freep) link_out *own = o;
 
     LOCK_SCOPE(&x->lock);
-    TRY(refusal(x, o));
+    TRY(link_out_refusal(x, o));
     x->nfetching += o->type == SP_FETCH;
     if (!merge_received(x, o))
         link_queue_push(&x->queue, TAKE_PTR(own));
@@ -278,7 +278,7 @@ err *link_push(box *x, link_out *o)
 
 /* ---- answered and unanswered messages ---- */
 
-static bool holds(const link_queue *q, uint32_t type, uint64_t id)
+static bool link_out_holds(const link_queue *q, uint32_t type, uint64_t id)
 {
     for (const link_out *o = q->first; o; o = o->next)
         if (o->type == type && o->id == id)
@@ -289,7 +289,8 @@ static bool holds(const link_queue *q, uint32_t type, uint64_t id)
 bool link_is_fetching(box *x, uint64_t exec)
 {
     LOCK_SCOPE(&x->lock);
-    return x->nfetching && (holds(&x->sent, SP_FETCH, exec) || holds(&x->queue, SP_FETCH, exec));
+    return x->nfetching &&
+           (link_out_holds(&x->sent, SP_FETCH, exec) || link_out_holds(&x->queue, SP_FETCH, exec));
 }
 
 link_out *link_take_asked(box *x, uint32_t type, uint64_t id)
@@ -298,7 +299,7 @@ link_out *link_take_asked(box *x, uint32_t type, uint64_t id)
     link_out *o, *found = NULL;
 
     LOCK_SCOPE(&x->lock);
-    if (!holds(&x->sent, type, id))
+    if (!link_out_holds(&x->sent, type, id))
         return NULL;
     x->nfetching -= type == SP_FETCH;
     link_queue_init(&kept);
@@ -324,7 +325,7 @@ link_out *link_take_back(box *x)
 
     link_queue_init(&again);
     while ((o = link_queue_pop(&x->sent))) {
-        if (repeats(o)) {
+        if (link_out_repeats(o)) {
             link_queue_push(&again, o);
         } else {
             *lost_end = o;

@@ -139,19 +139,19 @@ static err *oci_signal(box *x, const signal_spec *s)
 
 /* Queues a record without an answer. Ignores errors: a box that is gone has nothing to close or
  * forget. */
-static void tell(box *x, struct sp_op op)
+static void oci_tell(box *x, struct sp_op op)
 {
     err_free(oci_box_push(x, oci_out_op(&op, 0)));
 }
 
 static void oci_close(box *x, uint64_t id, uint32_t mask)
 {
-    tell(x, spine_close(id, mask));
+    oci_tell(x, spine_close(id, mask));
 }
 
 static void oci_ack(box *x, uint64_t id, uint32_t mask)
 {
-    tell(x, spine_ack(id, mask));
+    oci_tell(x, spine_ack(id, mask));
 }
 
 static void oci_received(box *x, uint64_t id, int stream, uint64_t offset)
@@ -483,7 +483,7 @@ static void oci_ref(box *x)
     atomic_fetch_add(&x->users, 1);
 }
 
-static void forget(void *arg)
+static void oci_forget(void *arg)
 {
     box *x = arg;
     bool gone;
@@ -510,7 +510,7 @@ static void oci_unref(box *x)
     if (gone)
         oci_box_unref(x);
     else
-        oci_loop_post(x->b->loop, forget, x);
+        oci_loop_post(x->b->loop, oci_forget, x);
 }
 
 static void oci_free(backend *b)

@@ -166,7 +166,7 @@ void oci_box_unref(box *x)
 }
 
 /* Closes the connection and sets the state. Loop's thread. */
-static void disconnect(box *x, enum box_state state)
+static void oci_box_disconnect(box *x, enum box_state state)
 {
     LOCK_SCOPE(&x->lock);
     if (x->fd >= 0) {
@@ -182,7 +182,7 @@ static void disconnect(box *x, enum box_state state)
 
 void oci_box_shut(box *x)
 {
-    disconnect(x, BOX_GONE);
+    oci_box_disconnect(x, BOX_GONE);
 }
 
 static enum box_state state_of(box *x)
@@ -191,7 +191,7 @@ static enum box_state state_of(box *x)
     return x->state;
 }
 
-static bool wanted(box *x)
+static bool oci_box_wanted(box *x)
 {
     return atomic_load(&x->users) > 0;
 }
@@ -202,7 +202,7 @@ void oci_box_failed(box *x, err *why)
 {
     create_done *done = x->done;
 
-    disconnect(x, BOX_GONE);
+    oci_box_disconnect(x, BOX_GONE);
     x->done = NULL;
     atomic_store(&x->users, 0);
     done(x->done_arg, why, NULL, NULL);
@@ -229,7 +229,7 @@ static void destroy_slot(box *x)
 }
 
 /* Ends the box: sends its last event, or fails its create. */
-static void end(box *x, const char *why)
+static void oci_box_end(box *x, const char *why)
 {
     if (state_of(x) == BOX_GONE)
         return;
@@ -240,8 +240,8 @@ static void end(box *x, const char *why)
                                       "%s", why));
         return;
     }
-    disconnect(x, BOX_GONE);
-    if (wanted(x))
+    oci_box_disconnect(x, BOX_GONE);
+    if (oci_box_wanted(x))
         x->ev->gone(x->arg, why);
     oci_loop_remove(x->b->loop, x);
 }
@@ -278,7 +278,7 @@ static void try_later(void *arg)
 
 /* Sends queued records until the socket is full. A dead peer is noticed by the reader; until then
  * sending is retried. Lock held. */
-static void flush(box *x)
+static void oci_box_flush(box *x)
 {
     bool full = false;
 
@@ -324,7 +324,7 @@ err *oci_box_push(box *x, oci_out *o)
     *x->queue_end = o;
     x->queue_end = &o->next;
     x->nqueue++;
-    flush(x);
+    oci_box_flush(x);
     return NULL;
 }
 
@@ -332,13 +332,13 @@ void oci_box_hold(box *x, bool held)
 {
     LOCK_SCOPE(&x->lock);
     x->held = held;
-    flush(x);
+    oci_box_flush(x);
 }
 
 void oci_box_writable(box *x)
 {
     LOCK_SCOPE(&x->lock);
-    flush(x);
+    oci_box_flush(x);
 }
 
 /* ---- connecting ---- */
@@ -375,7 +375,7 @@ static void attach_arrived(void *arg)
     else if (!a->errnum)
         oci_box_connected(x, a->fd, NULL, 0);
     else if (means_dead(a))
-        end(x, *a->text ? a->text : "pid 1 has ended");
+        oci_box_end(x, *a->text ? a->text : "pid 1 has ended");
     else
         retry_later(x);
     oci_box_unref(x); // NOLINT(clang-analyzer-unix.Malloc): the request's own reference
@@ -416,7 +416,7 @@ void oci_box_timer(box *x)
     if (state == BOX_CONNECTING)
         oci_box_attach(x);
     else if (state == BOX_GREETING && x->done)
-        end(x, "pid 1 did not answer in time");
+        oci_box_end(x, "pid 1 did not answer in time");
     else
         oci_box_writable(x);
 }
@@ -448,22 +448,22 @@ static oci_out *take_back(box *x)
     return lost;
 }
 
-static void violated(box *x, const char *why)
+static void oci_box_violated(box *x, const char *why)
 {
     LOG_ABOUT(x->id, NULL, 0);
     log_error("spine", "sandbox %s: %s", x->id, why);
-    if (!x->done) {      /* otherwise end() destroys it */
+    if (!x->done) {      /* otherwise oci_box_end() destroys it */
         destroy_slot(x); /* whatever speaks there now is not bothy's init */
-        if (wanted(x) && x->ev->distrusted)
+        if (oci_box_wanted(x) && x->ev->distrusted)
             x->ev->distrusted(x->arg);
     }
-    end(x, why);
+    oci_box_end(x, why);
 }
 
 /* Handles a broken connection. The warden knows whether init is still alive. */
-static void broken(box *x)
+static void oci_box_broken(box *x)
 {
-    disconnect(x, BOX_CONNECTING);
+    oci_box_disconnect(x, BOX_CONNECTING);
     pthread_mutex_lock(&x->lock);
     oci_out *lost = take_back(x);
     pthread_mutex_unlock(&x->lock);
@@ -472,12 +472,12 @@ static void broken(box *x)
     x->hello = NULL;
     for (oci_out *o = lost, *next; o; o = next) {
         next = o->next;
-        if (wanted(x))
+        if (oci_box_wanted(x))
             x->ev->signalled(x->arg, o->id, o->cookie, ECONNRESET);
         oci_out_free(o);
     }
     if (atomic_load(&x->discards) >= OCI_DISCARDS_MAX)
-        violated(x, "what init sent cannot be closed");
+        oci_box_violated(x, "what init sent cannot be closed");
     else if (x->attempts)
         retry_later(x);
     else
@@ -507,10 +507,10 @@ static void too_new(box *x)
                   "%u): it lives on, out of reach; run the newer bothyd again",
                   x->id, SP_VERSION_MIN, SP_VERSION);
     }
-    if (!told && wanted(x) && x->ev->newer)
+    if (!told && oci_box_wanted(x) && x->ev->newer)
         x->ev->newer(x->arg);
     x->attempts += !x->attempts; /* an immediate retry would get the same greeting */
-    broken(x);
+    oci_box_broken(x);
 }
 
 /* ---- HELLO and CLAIM ---- */
@@ -529,7 +529,7 @@ static void note_walls(box *x, const struct sp_hello *h)
 
 /* The box is reachable: notifies the creator first, then the receiver of events. Records that they
  * queue are sent after the unanswered ones. */
-static void opened(box *x)
+static void oci_box_opened(box *x)
 {
     CLEANUP(freep) struct sp_hello *h = TAKE_PTR(x->hello);
     create_done *done = x->done;
@@ -544,13 +544,13 @@ static void opened(box *x)
         note_walls(x, h);
         done(x->done_arg, NULL, x, &x->timing);
     }
-    if (wanted(x))
+    if (oci_box_wanted(x))
         x->ev->attached(x->arg, h, spine_hello_recs(h));
     LOCK_SCOPE(&x->lock);
     if (x->state != BOX_GREETING)
         return;
     x->state = BOX_OPEN;
-    flush(x);
+    oci_box_flush(x);
 }
 
 void oci_box_claim(box *x, int fd, const void *hello, size_t n)
@@ -561,18 +561,18 @@ void oci_box_claim(box *x, int fd, const void *hello, size_t n)
         x->claim_sent = !out_send(fd, x->claim);
 }
 
-static void greeted(box *x, const void *hello, size_t n)
+static void oci_box_greeted(box *x, const void *hello, size_t n)
 {
     x->hello = xmalloc(n);
     memcpy(x->hello, hello, n);
     log_debug("hello", "sandbox %s: instance %016lx", x->id, x->hello->instance);
     if (x->hello->flags & SP_HELLO_CLAIMED || !x->claim) {
-        opened(x);
+        oci_box_opened(x);
         return;
     }
     /* The first record on a new connection always fits its buffer; otherwise reconnect. */
     if (!x->claim_sent && out_send(x->fd, x->claim)) {
-        broken(x);
+        oci_box_broken(x);
         return;
     }
     x->claim_sent = true;
@@ -621,7 +621,7 @@ static void claim_answered(box *x, int errnum, uint64_t walls)
     x->claim_sent = false;
     x->walls = walls;
     if (!errnum || errnum == EALREADY) {
-        opened(x);
+        oci_box_opened(x);
         return;
     }
     if (errnum == SP_EWALL && x->done) {
@@ -631,7 +631,7 @@ static void claim_answered(box *x, int errnum, uint64_t walls)
     char why[96];
     snprintf(why, sizeof why, "init refused the claim: %s",
              str_or(strerrordesc_np(errnum), "an unknown error"));
-    end(x, why);
+    oci_box_end(x, why);
 }
 
 void oci_box_connected(box *x, int fd, const void *hello, size_t n)
@@ -650,9 +650,9 @@ void oci_box_connected(box *x, int fd, const void *hello, size_t n)
         return;
     const char *why = spine_check_answer(hello, n, 0);
     if (why || ((const struct sp_hdr *)hello)->type != SP_HELLO)
-        violated(x, str_or(why, "init did not greet"));
+        oci_box_violated(x, str_or(why, "init did not greet"));
     else
-        greeted(x, hello, n);
+        oci_box_greeted(x, hello, n);
 }
 
 /* ---- receiving ---- */
@@ -668,7 +668,7 @@ static oci_out *take_answered(box *x, uint32_t type, uint64_t id)
     if (!x->sent)
         x->sent_end = &x->sent;
     x->nsent--;
-    flush(x);
+    oci_box_flush(x);
     return o;
 }
 
@@ -685,7 +685,7 @@ static const char *got_started(box *x, const struct sp_started *st, const int *f
     if (!why)
         why = oci_check_fds(st->flags, fd);
     oci_out_free(o);
-    if (!why && wanted(x)) {
+    if (!why && oci_box_wanted(x)) {
         x->ev->started(x->arg, st->h.id, st->h.err, st, fd);
         return NULL;
     }
@@ -702,7 +702,7 @@ static const char *got_done(box *x, const struct sp_hdr *h)
     oci_out *o = take_answered(x, SP_SIGNAL, h->id);
     if (!o)
         return "init answers what was not asked";
-    if (wanted(x))
+    if (oci_box_wanted(x))
         x->ev->signalled(x->arg, o->id, o->cookie, h->err);
     oci_out_free(o);
     return NULL;
@@ -724,7 +724,7 @@ static const char *got_record(box *x, const void *p, size_t n, const int *fds)
     const struct sp_hdr *h = p;
 
     if (h->type == SP_HELLO) {
-        greeted(x, p, n);
+        oci_box_greeted(x, p, n);
         return NULL;
     }
     x->attempts = 0; /* the connection works */
@@ -733,7 +733,7 @@ static const char *got_record(box *x, const void *p, size_t n, const int *fds)
     case SP_FDS:
         return got_started(x, p, fds);
     case SP_EXIT:
-        if (wanted(x))
+        if (oci_box_wanted(x))
             x->ev->exited(x->arg, &((const struct sp_exit *)p)->r);
         return NULL;
     case SP_DONE:
@@ -758,7 +758,7 @@ void oci_box_readable(box *x)
         if (n == -ECONNRESET) /* reported once, before data that is still queued */
             continue;
         if (n == -EMSGSIZE) {
-            violated(x, "init's record is too long");
+            oci_box_violated(x, "init's record is too long");
             return;
         }
         if (n == -EMFILE) { /* not init's fault: it keeps the descriptors and sends them again */
@@ -766,7 +766,7 @@ void oci_box_readable(box *x)
             x->attempts += !x->attempts; /* retry with a delay */
         }
         if (n <= 0) {
-            broken(x);
+            oci_box_broken(x);
             return;
         }
         if (!x->done && !nfds && state_of(x) == BOX_GREETING &&
@@ -783,7 +783,7 @@ void oci_box_readable(box *x)
         else
             why = got_record(x, rx, (size_t)n, fds);
         if (why) {
-            violated(x, why);
+            oci_box_violated(x, why);
             return;
         }
     }

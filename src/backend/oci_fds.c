@@ -16,7 +16,7 @@
 static unsigned pipe_major, pipe_minor;
 static pthread_once_t pipe_once = PTHREAD_ONCE_INIT;
 
-static bool look(int fd, struct statx *ret)
+static bool oci_fds_look(int fd, struct statx *ret)
 {
     return !statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, ret);
 }
@@ -29,7 +29,7 @@ static void find_pipefs(void)
 
     if (pipe2(p, O_CLOEXEC))
         return;
-    if (look(p[0], &st)) {
+    if (oci_fds_look(p[0], &st)) {
         pipe_major = st.stx_dev_major;
         pipe_minor = st.stx_dev_minor;
     }
@@ -42,21 +42,21 @@ static bool is_pipe(int fd)
     struct statx st;
 
     pthread_once(&pipe_once, find_pipefs);
-    return look(fd, &st) && S_ISFIFO(st.stx_mode) && st.stx_dev_major == pipe_major &&
+    return oci_fds_look(fd, &st) && S_ISFIFO(st.stx_mode) && st.stx_dev_major == pipe_major &&
            st.stx_dev_minor == pipe_minor && (pipe_major || pipe_minor);
 }
 
 static bool is_pty_master(int fd)
 {
     struct statx st;
-    return look(fd, &st) && S_ISCHR(st.stx_mode) && st.stx_rdev_major == 5 &&
+    return oci_fds_look(fd, &st) && S_ISCHR(st.stx_mode) && st.stx_rdev_major == 5 &&
            st.stx_rdev_minor == 2;
 }
 
 static bool is_file(int fd)
 {
     struct statx st;
-    return look(fd, &st) && S_ISREG(st.stx_mode);
+    return oci_fds_look(fd, &st) && S_ISREG(st.stx_mode);
 }
 
 static bool opened_for(int fd, int mode)

@@ -5,7 +5,7 @@
 
 #define FREEZER_MS 15000 /* the warden itself gives up after two seconds a sandbox */
 
-static void ignored(void *arg, warden_answer *a)
+static void oci_freeze_ignored(void *arg, warden_answer *a)
 {
     (void)arg;
     (void)a;
@@ -18,7 +18,7 @@ static void send_behind(box *x, uint32_t type)
     struct wp_id w = oci_id(x->id);
 
     oci_warden_send(x->b->warden, &(warden_ask){.type = type, .body = {{&w, sizeof w}}, .fd = -1},
-                    ignored, NULL);
+                    oci_freeze_ignored, NULL);
 }
 
 static err *freezer_call(box *x, uint32_t type, uint32_t undo, const char *what)

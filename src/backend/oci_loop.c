@@ -61,7 +61,7 @@ void oci_loop_unwatch(oci_loop *l, box *x)
     x->unwatched = false;
 }
 
-static void rewatch(oci_loop *l, box *x)
+static void oci_loop_rewatch(oci_loop *l, box *x)
 {
     LOCK_SCOPE(&x->lock);
 
@@ -124,7 +124,7 @@ static int run_timers(oci_loop *l)
     for (box *x = l->boxes, *next; x; x = next) {
         next = x->next;
         if (x->unwatched)
-            rewatch(l, x);
+            oci_loop_rewatch(l, x);
         if (x->timer_ns && x->timer_ns <= now) {
             x->timer_ns = 0;
             oci_box_timer(x);
@@ -137,7 +137,7 @@ static int run_timers(oci_loop *l)
     return (int)((l->due - now) / NS_PER_MS) + 1;
 }
 
-static void *run(void *arg)
+static void *oci_loop_run(void *arg)
 {
     oci_loop *l = arg;
     struct epoll_event e[EVENTS_MAX];
@@ -176,7 +176,7 @@ oci_loop *oci_loop_new(void)
     pthread_mutex_init(&l->lock, NULL);
     if (l->epoll < 0 || l->wake < 0 || epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->wake, &e))
         abort(); /* at start-up; nothing works without descriptors */
-    l->thread = thread_start("boxes", run, l);
+    l->thread = thread_start("boxes", oci_loop_run, l);
     return l;
 }
 

@@ -26,7 +26,8 @@ static box_usage usage_from(const struct wp_usage *u)
 
 /* Reads usage of at most WP_STATS_MAX boxes. now: fails at once without a warden; a caller that
  * reads many will ask again. An older warden takes no size and answers with the first fields. */
-static err *stats(oci_warden *w, const struct wp_id *ids, uint32_t n, bool now, box_usage *ret)
+static err *oci_usage_stats(oci_warden *w, const struct wp_id *ids, uint32_t n, bool now,
+                            box_usage *ret)
 {
     struct wp_stats ask = {.n = n,
                            .size = oci_warden_caps(w) & WP_CAP_USAGE ? sizeof(struct wp_usage) : 0};
@@ -62,7 +63,7 @@ err *oci_usage_many(backend *b, const char (*ids)[SANDBOX_ID_LEN + 1], size_t n,
             part[some] = oci_id(ids[from + some]);
             some++;
         }
-        TRY(stats(((oci *)b)->warden, part, some, true, ret + from));
+        TRY(oci_usage_stats(((oci *)b)->warden, part, some, true, ret + from));
         from += some;
     }
     return NULL;
@@ -73,7 +74,7 @@ err *oci_usage(backend *b, const char *id, box_usage *ret_usage)
     struct wp_id one = oci_id(id);
     box_usage u = {0};
 
-    TRY(stats(((oci *)b)->warden, &one, 1, false, &u));
+    TRY(oci_usage_stats(((oci *)b)->warden, &one, 1, false, &u));
     if (!u.known)
         return err_kind(err_new(ERR_NOT_FOUND, "the node has no sandbox %s", id), "sandbox");
     *ret_usage = u;

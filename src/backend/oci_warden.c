@@ -177,7 +177,7 @@ static uint64_t end_of(const oci_warden *w, const request *r)
     return nobody_has_it && r->deadline_ns < r->expires_ns ? r->deadline_ns : r->expires_ns;
 }
 
-static void wake(oci_warden *w)
+static void oci_warden_wake(oci_warden *w)
 {
     uint64_t one = 1;
     (void)!write(w->wake, &one, sizeof one);
@@ -210,12 +210,12 @@ void oci_warden_send(oci_warden *w, const warden_ask *ask, warden_done *done, vo
         send_unsent(w);
     if (w->want_out || (r->expires_ns && end_of(w, r) < w->looks_ns) ||
         now + PING_AFTER_MS * NS_PER_MS < w->looks_ns)
-        wake(w);
+        oci_warden_wake(w);
 }
 
 /* ---- answers ---- */
 
-static void finish(request *r, warden_answer *a)
+static void oci_warden_finish(request *r, warden_answer *a)
 {
     r->done(r->arg, a);
     closep(&a->fd);
@@ -224,10 +224,10 @@ static void finish(request *r, warden_answer *a)
 
 static void finish_locally(request *r, int errnum, const char *text)
 {
-    finish(r, &(warden_answer){.errnum = errnum, .local = true, .text = text, .fd = -1});
+    oci_warden_finish(r, &(warden_answer){.errnum = errnum, .local = true, .text = text, .fd = -1});
 }
 
-static void deliver(oci_warden *w, size_t n, int fd)
+static void oci_warden_deliver(oci_warden *w, size_t n, int fd)
 {
     struct wp_hdr *h = (struct wp_hdr *)w->rx;
     char text[WP_ERROR_TEXT + 1] = "";
@@ -257,11 +257,11 @@ static void deliver(oci_warden *w, size_t n, int fd)
         a.errnum = EPROTO;
         a.text = "the warden's answer is malformed";
     }
-    finish(r, &a);
+    oci_warden_finish(r, &a);
 }
 
 /* Returns false if the connection has ended. */
-static bool receive(oci_warden *w, int fd)
+static bool oci_warden_receive(oci_warden *w, int fd)
 {
     for (;;) {
         int got;
@@ -273,12 +273,12 @@ static bool receive(oci_warden *w, int fd)
             closep(&got);
             return false;
         }
-        deliver(w, (size_t)n, got);
+        oci_warden_deliver(w, (size_t)n, got);
     }
 }
 
 /* Ends requests that have timed out. Returns the time until the next one does, in ms. */
-static int expire(oci_warden *w)
+static int oci_warden_expire(oci_warden *w)
 {
     uint64_t now = now_mono_ns(), next = now + LOOK_MS * NS_PER_MS;
     request *late = NULL, *r, *following;
@@ -341,7 +341,7 @@ static err *ask_first(oci_warden *w, int fd, const void *frame, size_t n, size_t
     return NULL;
 }
 
-static err *greet(oci_warden *w, int fd, uint32_t *ret_caps)
+static err *oci_warden_greet(oci_warden *w, int fd, uint32_t *ret_caps)
 {
     struct {
         struct wp_hdr h;
@@ -395,7 +395,7 @@ static err *connect_once(oci_warden *w)
     char release[WP_RELEASE_MAX];
 
     TRY(sock_connect_path(w->path, SOCK_SEQPACKET, &fd));
-    TRY(greet(w, fd, &caps));
+    TRY(oci_warden_greet(w, fd, &caps));
     TRY(ask_release(w, fd, caps, release));
     LOCK_SCOPE(&w->lock);
     w->fd = TAKE_FD(fd);
@@ -425,7 +425,7 @@ static void wait_wake(oci_warden *w, int fd, int timeout_ms, short *ret_events)
     *ret_events = p[1].revents;
 }
 
-static bool stopping(oci_warden *w)
+static bool oci_warden_stopping(oci_warden *w)
 {
     LOCK_SCOPE(&w->lock);
     return w->stop;
@@ -465,17 +465,17 @@ static void hang_up(oci_warden *w)
 }
 
 /* Runs until the connection ends. */
-static void serve(oci_warden *w)
+static void oci_warden_serve(oci_warden *w)
 {
     short events;
 
-    while (!stopping(w)) {
-        wait_wake(w, w->fd, expire(w), &events);
+    while (!oci_warden_stopping(w)) {
+        wait_wake(w, w->fd, oci_warden_expire(w), &events);
         if (events & POLLOUT) {
             LOCK_SCOPE(&w->lock);
             send_unsent(w);
         }
-        if (events & (POLLIN | POLLHUP | POLLERR) && !receive(w, w->fd))
+        if (events & (POLLIN | POLLHUP | POLLERR) && !oci_warden_receive(w, w->fd))
             break;
     }
     hang_up(w);
@@ -497,25 +497,25 @@ static bool is_refused(const oci_warden *w)
     return w->failure && w->failure->code == ERR_UNSUPPORTED;
 }
 
-static void *run(void *arg)
+static void *oci_warden_run(void *arg)
 {
     oci_warden *w = arg;
     int backoff = BACKOFF_MIN_MS;
     short events;
 
-    while (!stopping(w)) {
+    while (!oci_warden_stopping(w)) {
         err *e = connect_once(w);
         if (!e) {
             backoff = BACKOFF_MIN_MS;
-            serve(w);
+            oci_warden_serve(w);
             continue;
         }
         if (backoff >= BACKOFF_MAX_MS)
             log_warn("warden", "%s: %s", e->message, str_or(e->cause, "-"));
         note_failure(w, e);
         uint64_t until = now_mono_ns() + (uint64_t)backoff * NS_PER_MS, now;
-        while (!stopping(w) && (now = now_mono_ns()) < until) {
-            int limit = expire(w), rest = (int)((until - now) / NS_PER_MS) + 1;
+        while (!oci_warden_stopping(w) && (now = now_mono_ns()) < until) {
+            int limit = oci_warden_expire(w), rest = (int)((until - now) / NS_PER_MS) + 1;
             wait_wake(w, -1, limit < rest ? limit : rest, &events);
         }
         backoff = backoff * 2 < BACKOFF_MAX_MS ? backoff * 2 : BACKOFF_MAX_MS;
@@ -541,7 +541,7 @@ err *oci_warden_new(const char *socket, const struct wp_watermarks *marks, uint6
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     pthread_mutex_init(&w->lock, NULL);
     cond_init(&w->greeted);
-    w->thread = thread_start("warden", run, w);
+    w->thread = thread_start("warden", oci_warden_run, w);
     pthread_mutex_lock(&w->lock);
     bool there = true;
     while (!w->connected && !is_refused(w) && there)
@@ -579,7 +579,7 @@ void oci_warden_free(oci_warden *w)
     pthread_mutex_lock(&w->lock);
     w->stop = true;
     pthread_mutex_unlock(&w->lock);
-    wake(w);
+    oci_warden_wake(w);
     pthread_join(w->thread, NULL);
     while (w->head) {
         request *r = w->head;

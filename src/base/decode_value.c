@@ -60,17 +60,17 @@ err *decode_wrong_type(const place *p, const char *expected, const json_t *got)
 
 /* Compiles a pattern at each use: thread-safe, and cheap compared with parsing the body. The
  * generator accepts only patterns that compile. */
-static void compile(regex_t *r, const char *pattern)
+static void decode_value_compile(regex_t *r, const char *pattern)
 {
     if (regcomp(r, pattern, REG_EXTENDED | REG_NOSUB))
         abort();
 }
 
-static bool matches(const char *pattern, const char *s)
+static bool decode_value_matches(const char *pattern, const char *s)
 {
     CLEANUP(regfree) regex_t r;
 
-    compile(&r, pattern);
+    decode_value_compile(&r, pattern);
     return regexec(&r, s, 0, NULL, 0) == 0;
 }
 
@@ -81,7 +81,7 @@ static err *check_text(const decode_field *f, const char *s, size_t n, const pla
                             f->len_min > 1 ? "s" : "");
     if (n > f->len_max)
         return decode_wrong(p, "has %zu bytes, at most %zu are allowed", n, f->len_max);
-    if (f->pattern && !matches(f->pattern, s)) {
+    if (f->pattern && !decode_value_matches(f->pattern, s)) {
         if (f->secret)
             return decode_wrong(p, "must match %s", f->pattern);
         return decode_wrong(p, "must match %s, '%.64s' does not", f->pattern, s);
@@ -320,7 +320,7 @@ static err *put_map(const decode_field *f, const json_t *j, const place *p, char
     json_t *v;
     size_t n = 0;
 
-    compile(&names, str_or(f->key_pattern, MAP_NAME));
+    decode_value_compile(&names, str_or(f->key_pattern, MAP_NAME));
     if (!json_is_object(j))
         return decode_wrong_type(p, "an object", j);
     if (json_object_size(j) > f->count_max)

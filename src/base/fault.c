@@ -26,7 +26,7 @@ bool fault_armed(const char *name)
 }
 
 /* Consumes one of NAME.1 … NAME.8. Returns true if there was one: this pass survives. */
-static bool passes(const char *name)
+static bool fault_passes(const char *name)
 {
     char turn[64];
 
@@ -40,7 +40,7 @@ static bool passes(const char *name)
 
 void fault_kill(const char *name)
 {
-    if (dir < 0 || faccessat(dir, name, F_OK, 0) || passes(name))
+    if (dir < 0 || faccessat(dir, name, F_OK, 0) || fault_passes(name))
         return;
     if (!unlinkat(dir, name, 0))
         syscall(SYS_tgkill, getpid(), gettid(), SIGKILL); /* every thread may make this call */

@@ -1,6 +1,6 @@
 #include "base/filter.h"
 
-static void step(filter *f, int r)
+static void filter_step(filter *f, int r)
 {
     if (r && !f->failed)
         f->failed = -r;
@@ -14,8 +14,9 @@ filter filter_new(uint32_t otherwise)
         f.failed = ENOMEM;
         return f;
     }
-    step(&f, seccomp_attr_set(f.ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS));
-    step(&f, seccomp_attr_set(f.ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2)); /* a binary tree, not a chain */
+    filter_step(&f, seccomp_attr_set(f.ctx, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS));
+    filter_step(
+        &f, seccomp_attr_set(f.ctx, SCMP_FLTATR_CTL_OPTIMIZE, 2)); /* a binary tree, not a chain */
     return f;
 }
 
@@ -30,29 +31,29 @@ static const uint32_t SMALL[] = {
 void filter_foreign(filter *f)
 {
     for (size_t i = 0; i < ARRAY_LEN(SMALL) && !f->failed; i++)
-        step(f, seccomp_arch_add(f->ctx, SMALL[i]));
+        filter_step(f, seccomp_arch_add(f->ctx, SMALL[i]));
 }
 
 void filter_add(filter *f, uint32_t action, const int *calls, size_t n)
 {
     for (size_t i = 0; i < n && !f->failed; i++)
         if (calls[i] >= 0)
-            step(f, seccomp_rule_add(f->ctx, action, calls[i], 0));
+            filter_step(f, seccomp_rule_add(f->ctx, action, calls[i], 0));
 }
 
 void filter_add_if(filter *f, uint32_t action, int call, unsigned n, uint64_t mask, uint64_t value)
 {
     if (call >= 0 && !f->failed)
-        step(f, seccomp_rule_add(f->ctx, action, call, 1,
-                                 SCMP_CMP(n, SCMP_CMP_MASKED_EQ, mask, value)));
+        filter_step(f, seccomp_rule_add(f->ctx, action, call, 1,
+                                        SCMP_CMP(n, SCMP_CMP_MASKED_EQ, mask, value)));
 }
 
 err *filter_load(filter *f, bool gain)
 {
     if (!f->failed && gain)
-        step(f, seccomp_attr_set(f->ctx, SCMP_FLTATR_CTL_NNP, 0));
+        filter_step(f, seccomp_attr_set(f->ctx, SCMP_FLTATR_CTL_NNP, 0));
     if (!f->failed)
-        step(f, seccomp_load(f->ctx));
+        filter_step(f, seccomp_load(f->ctx));
     seccomp_release(f->ctx);
     f->ctx = NULL;
     return f->failed ? err_sys(ERR_WALL_FAILED, f->failed, "cannot load a system call filter")

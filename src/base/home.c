@@ -13,7 +13,7 @@
 #include "base/sock.h"
 #include "base/str.h"
 
-static const char *setting(const char *name)
+static const char *home_setting(const char *name)
 {
     const char *v = getenv(name); /* NOLINT(concurrency-mt-unsafe): the environment never changes */
 
@@ -27,17 +27,17 @@ static char *user_home(void)
     struct passwd p, *found = NULL;
     char space[4096];
 
-    if (setting("HOME"))
-        return xstrdup(setting("HOME"));
+    if (home_setting("HOME"))
+        return xstrdup(home_setting("HOME"));
     if (getpwuid_r(geteuid(), &p, space, sizeof space, &found) || !found)
         return xstrdup("/");
     return xstrdup(p.pw_dir);
 }
 
 /* Returns an XDG directory. A relative path in the environment is ignored, as XDG demands. */
-static char *xdg(const char *name, const char *otherwise, const char *below)
+static char *home_xdg(const char *name, const char *otherwise, const char *below)
 {
-    const char *dir = setting(name);
+    const char *dir = home_setting(name);
     CLEANUP(freep) char *home = user_home();
 
     return dir && *dir == '/' ? str_printf("%s/%s", dir, below)
@@ -75,17 +75,17 @@ char *home_program(const char *name)
 
 char *home_state(void)
 {
-    return xdg("XDG_STATE_HOME", ".local/state", "bothy");
+    return home_xdg("XDG_STATE_HOME", ".local/state", "bothy");
 }
 
 char *home_config(void)
 {
-    return xdg("XDG_CONFIG_HOME", ".config", "bothy/bothy.yaml");
+    return home_xdg("XDG_CONFIG_HOME", ".config", "bothy/bothy.yaml");
 }
 
 char *home_run(void)
 {
-    const char *dir = setting("XDG_RUNTIME_DIR");
+    const char *dir = home_setting("XDG_RUNTIME_DIR");
     CLEANUP(freep) char *state = home_state();
 
     return dir && *dir == '/' ? str_printf("%s/bothy", dir) : str_printf("%s/run", state);
@@ -93,7 +93,7 @@ char *home_run(void)
 
 /* ---- engines ---- */
 
-static err *refused(const char *path, int errnum)
+static err *home_refused(const char *path, int errnum)
 {
     err *e =
         err_because(err_new(ERR_UNAVAILABLE, "the container engine at %s does not answer", path),
@@ -121,7 +121,7 @@ static err *only_engine(const char *path, char **ret_path)
     int errnum = try_engine(path);
 
     if (errnum)
-        return refused(path, errnum);
+        return home_refused(path, errnum);
     *ret_path = xstrdup(path);
     return NULL;
 }
@@ -131,7 +131,7 @@ static err *only_engine(const char *path, char **ret_path)
 static char **possible_engines(void)
 {
     CLEANUP(freep) char *home = user_home();
-    const char *run = setting("XDG_RUNTIME_DIR");
+    const char *run = home_setting("XDG_RUNTIME_DIR");
     unsigned uid = (unsigned)geteuid();
     char **list = NULL;
 
@@ -163,7 +163,7 @@ static err *any_engine(char **ret_path)
         denied = !denied && errnum == EACCES ? *p : denied;
     }
     if (denied)
-        return refused(denied, EACCES);
+        return home_refused(denied, EACCES);
     return err_remedy(err_because(err_new(ERR_UNAVAILABLE, "no container engine answers"), "%s",
                                   buf_cstr(&tried)),
                       "Install and start Docker or Podman (systemctl --user enable --now "
@@ -173,7 +173,7 @@ static err *any_engine(char **ret_path)
 
 err *home_engine(const char *named, char **ret_path)
 {
-    const char *host = setting("DOCKER_HOST");
+    const char *host = home_setting("DOCKER_HOST");
 
     if (named && *named)
         return only_engine(str_starts(named, "unix://") ? named + strlen("unix://") : named,

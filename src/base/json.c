@@ -37,7 +37,7 @@ static err *syntax_error(const json_error_t *at)
                        "%s at line %d, column %d", at->text, at->line, at->column);
 }
 
-static err *parse(const void *p, size_t n, size_t flags, json_t **ret_root)
+static err *base_json_parse(const void *p, size_t n, size_t flags, json_t **ret_root)
 {
     json_error_t at;
 
@@ -53,12 +53,12 @@ static err *parse(const void *p, size_t n, size_t flags, json_t **ret_root)
 
 err *json_parse(const void *p, size_t n, json_t **ret_root)
 {
-    return parse(p, n, 0, ret_root);
+    return base_json_parse(p, n, 0, ret_root);
 }
 
 err *json_parse_nul(const void *p, size_t n, json_t **ret_root)
 {
-    return parse(p, n, JSON_ALLOW_NUL, ret_root);
+    return base_json_parse(p, n, JSON_ALLOW_NUL, ret_root);
 }
 
 err *json_parse_foreign(const void *p, size_t n, json_t **ret_root)
@@ -89,7 +89,7 @@ static size_t plain_len(const char *p, size_t n)
     return n;
 }
 
-static int append(const char *p, size_t n, void *arg)
+static int json_append(const char *p, size_t n, void *arg)
 {
     while (n) {
         size_t plain = plain_len(p, n), odd = 0;
@@ -106,12 +106,14 @@ static int append(const char *p, size_t n, void *arg)
 
 void json_write(buf *out, const json_t *j)
 {
-    json_dump_callback(j, append, out, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    json_dump_callback(j, json_append, out,
+                       JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
 }
 
 void json_write_indented(buf *out, const json_t *j)
 {
-    json_dump_callback(j, append, out, JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    json_dump_callback(j, json_append, out,
+                       JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
 }
 
 json_t *json_bytes(const void *p, size_t n)
@@ -124,7 +126,7 @@ json_t *json_bytes(const void *p, size_t n)
 
 /* Returns a JSON string. Messages may quote bytes of a peer: if they are not UTF-8, every non-ASCII
  * byte becomes '?', so that the answer keeps its message. */
-static json_t *text(const char *s)
+static json_t *json_text(const char *s)
 {
     json_t *j = json_string(s);
 
@@ -141,16 +143,16 @@ json_t *json_of_err(const err *e, const char *request_id)
     json_t *o = json_object();
 
     json_object_set_new(o, "code", json_string(err_info_of(e->code)->name));
-    json_object_set_new(o, "message", text(e->message));
-    json_object_set_new(o, "cause", e->cause ? text(e->cause) : json_null());
-    json_object_set_new(o, "remedy", text(err_remedy_of(e)));
+    json_object_set_new(o, "message", json_text(e->message));
+    json_object_set_new(o, "cause", e->cause ? json_text(e->cause) : json_null());
+    json_object_set_new(o, "remedy", json_text(err_remedy_of(e)));
     json_object_set_new(o, "retryable", json_boolean(e->retryable));
     if (e->kind)
-        json_object_set_new(o, "kind", text(e->kind));
+        json_object_set_new(o, "kind", json_text(e->kind));
     if (e->retry_after)
         json_object_set_new(o, "retry_after", json_integer(e->retry_after));
     if (request_id)
-        json_object_set_new(o, "request_id", text(request_id));
+        json_object_set_new(o, "request_id", json_text(request_id));
     return o;
 }
 

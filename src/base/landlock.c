@@ -43,7 +43,7 @@ int landlock_abi(void)
     return abi > 0 ? (int)abi : 0;
 }
 
-static uint64_t known(int abi)
+static uint64_t landlock_known(int abi)
 {
     uint64_t all = FS_EXECUTE | FS_FILE | FS_READ | FS_LIST | FS_CHANGE;
 
@@ -54,7 +54,7 @@ static uint64_t known(int abi)
 /* Translates LANDLOCK_* rights into the kernel's bits for this ABI. A domain without REFER forbids
  * all renames and links between directories, and bothy makes some. So before ABI 2, which added
  * REFER, the right to write is not restricted at all. */
-static uint64_t bits(unsigned rights, int abi)
+static uint64_t landlock_bits(unsigned rights, int abi)
 {
     uint64_t b = 0;
 
@@ -64,7 +64,7 @@ static uint64_t bits(unsigned rights, int abi)
         b |= FS_EXECUTE;
     if (rights & LANDLOCK_WRITE && abi >= 2)
         b |= FS_FILE | FS_CHANGE | FS_REFER | FS_TRUNCATE;
-    return b & known(abi);
+    return b & landlock_known(abi);
 }
 
 static err *add_path(int set, const landlock_rule *r, uint64_t rights)
@@ -86,7 +86,7 @@ static err *add_rules(int set, const landlock_domain *d, const struct ruleset_at
                       int abi)
 {
     for (size_t i = 0; i < d->n; i++)
-        TRY(add_path(set, &d->rules[i], bits(d->rules[i].rights, abi) & handled->fs));
+        TRY(add_path(set, &d->rules[i], landlock_bits(d->rules[i].rights, abi) & handled->fs));
     struct port_attr p = {.rights = NET_BIND_TCP, .port = d->bind_port};
     if (handled->net && d->bind_port && syscall(SYS_landlock_add_rule, set, RULE_PORT, &p, 0))
         return err_sys(ERR_WALL_FAILED, errno, "cannot confine to port %u", d->bind_port);
@@ -99,7 +99,7 @@ err *landlock_restrict(const landlock_domain *d)
 
     if (!abi)
         return NULL;
-    struct ruleset_attr a = {.fs = bits(d->refused, abi),
+    struct ruleset_attr a = {.fs = landlock_bits(d->refused, abi),
                              .net = abi >= 4 && !d->bind ? NET_BIND_TCP : 0,
                              .scoped = abi >= 6 && d->scoped ? SCOPE_ALL : 0};
     if (d->refused & LANDLOCK_WRITE && abi >= 5)

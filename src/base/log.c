@@ -40,30 +40,30 @@ void log_set_plain(void)
     plain = 1;
 }
 
-static char *place(log_ids *ids, enum log_id which)
+static char *log_place(log_ids *ids, enum log_id which)
 {
     return (char *)ids + IDS[which].at;
 }
 
-static void put(log_ids *ids, enum log_id which, const char *value)
+static void log_put(log_ids *ids, enum log_id which, const char *value)
 {
-    snprintf(place(ids, which), IDS[which].size, "%s", value ? value : "");
+    snprintf(log_place(ids, which), IDS[which].size, "%s", value ? value : "");
 }
 
 void log_id(enum log_id which, const char *value)
 {
-    put(&own, which, value);
+    log_put(&own, which, value);
 }
 
 void log_id_number(enum log_id which, uint64_t value)
 {
-    snprintf(place(&own, which), IDS[which].size, "%" PRIu64, value);
+    snprintf(log_place(&own, which), IDS[which].size, "%" PRIu64, value);
 }
 
 void log_ids_clear(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(IDS); i++)
-        *place(&own, i) = 0;
+        *log_place(&own, i) = 0;
 }
 
 const log_ids *log_ids_now(void)
@@ -80,9 +80,9 @@ void log_scope_begin(log_scope *s, const char *sandbox, const char *request, uin
 {
     s->before = lent;
     s->ids = *log_ids_now();
-    put(&s->ids, LOG_SANDBOX, sandbox);
+    log_put(&s->ids, LOG_SANDBOX, sandbox);
     if (request)
-        put(&s->ids, LOG_REQUEST, request);
+        log_put(&s->ids, LOG_REQUEST, request);
     if (exec)
         snprintf(s->ids.exec, sizeof s->ids.exec, "%" PRIu64, exec);
     lent = &s->ids;
@@ -93,17 +93,17 @@ void log_scope_end(log_scope *s)
     lent = s->before;
 }
 
-static void member(buf *b, const char *key, const char *value)
+static void log_member(buf *b, const char *key, const char *value)
 {
     buf_printf(b, ",\"%s\":", key);
     buf_json_string(b, value, strlen(value));
 }
 
-static void members(buf *line, const log_field *fields, size_t n)
+static void log_members(buf *line, const log_field *fields, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (fields[i].text)
-            member(line, fields[i].key, fields[i].text);
+            log_member(line, fields[i].key, fields[i].text);
         else
             buf_printf(line, ",\"%s\":%" PRId64, fields[i].key, fields[i].number);
 }
@@ -121,15 +121,15 @@ void log_write_fields(enum log_level level, const char *event, const log_field *
     } else {
         clock_format(now_real_ns(), when);
         buf_printf(&line, "{\"t\":\"%s\",\"level\":\"%s\"", when, LEVELS[level]);
-        member(&line, "program", program);
-        member(&line, "event", event);
-        member(&line, "msg", msg);
+        log_member(&line, "program", program);
+        log_member(&line, "event", event);
+        log_member(&line, "msg", msg);
         for (size_t i = 0; i < ARRAY_LEN(IDS); i++) {
             const char *id = (const char *)log_ids_now() + IDS[i].at;
             if (*id)
-                member(&line, IDS[i].key, id);
+                log_member(&line, IDS[i].key, id);
         }
-        members(&line, fields, n);
+        log_members(&line, fields, n);
         buf_str(&line, "}\n");
     }
     /* One write per line, so that lines of several threads and processes do not mix. */

@@ -58,7 +58,7 @@ uint64_t hash_bytes(const void *p, size_t n)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-static map_entry **find(const map *m, uint64_t hash, const void *key, size_t len)
+static map_entry **map_find(const map *m, uint64_t hash, const void *key, size_t len)
 {
     map_entry **at = &m->bucket[hash & (m->nbucket - 1)];
 
@@ -67,7 +67,7 @@ static map_entry **find(const map *m, uint64_t hash, const void *key, size_t len
     return at;
 }
 
-static void grow(map *m)
+static void map_grow(map *m)
 {
     size_t n = m->nbucket ? m->nbucket * 2 : 16;
     map_entry **bucket =
@@ -88,7 +88,7 @@ void *map_get(const map *m, const void *key, size_t len)
 {
     if (!m->count)
         return NULL;
-    map_entry *e = *find(m, hash_bytes(key, len), key, len);
+    map_entry *e = *map_find(m, hash_bytes(key, len), key, len);
     return e ? e->value : NULL;
 }
 
@@ -97,8 +97,8 @@ void *map_put(map *m, const void *key, size_t len, void *value)
     uint64_t hash = hash_bytes(key, len);
 
     if (m->count >= m->nbucket)
-        grow(m);
-    map_entry **at = find(m, hash, key, len);
+        map_grow(m);
+    map_entry **at = map_find(m, hash, key, len);
     if (*at) {
         void *old = (*at)->value;
         (*at)->value = value;
@@ -116,7 +116,7 @@ void *map_take(map *m, const void *key, size_t len)
 {
     if (!m->count)
         return NULL;
-    map_entry **at = find(m, hash_bytes(key, len), key, len), *e = *at;
+    map_entry **at = map_find(m, hash_bytes(key, len), key, len), *e = *at;
     if (!e)
         return NULL;
     void *value = e->value;

@@ -56,7 +56,7 @@ static void look_proc(metric *m)
         metric_set(&m[PROCESS_THREADS], 0, threads);
 }
 
-static void look(void *arg)
+static void process_look(void *arg)
 {
     metric *m = arg;
     struct rlimit limit;
@@ -76,5 +76,5 @@ void process_metrics(metric table[PROCESS_METRICS_N])
 {
     metric_register(table, PROCESS_METRICS_N);
     metric_set(&table[PROCESS_START], 0, (int64_t)(now_real_ns() / NS_PER_S));
-    metric_look(look, table);
+    metric_look(process_look, table);
 }

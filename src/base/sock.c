@@ -12,7 +12,7 @@
 #include "base/str.h"
 
 /* Makes an address through /proc/self/fd, which is short whatever the directory's path is. */
-static err *address(int dirfd, const char *name, struct sockaddr_un *ret)
+static err *sock_address(int dirfd, const char *name, struct sockaddr_un *ret)
 {
     *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
     int n = snprintf(ret->sun_path, sizeof ret->sun_path, "/proc/self/fd/%d/%s", dirfd, name);
@@ -26,7 +26,7 @@ err *sock_bind(int dirfd, const char *name, int type, mode_t mode, int *ret_fd)
     struct sockaddr_un a;
     CLEANUP(closep) int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 
-    TRY(address(dirfd, name, &a));
+    TRY(sock_address(dirfd, name, &a));
     if (fd < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot make a socket");
     /* The inode of the socket gives the socket file its mode at bind, so no one can connect between
@@ -50,7 +50,7 @@ err *sock_connect(int dirfd, const char *name, int type, int *ret_fd)
     struct sockaddr_un a;
     CLEANUP(closep) int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 
-    TRY(address(dirfd, name, &a));
+    TRY(sock_address(dirfd, name, &a));
     if (fd < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot make a socket");
     if (connect(fd, (struct sockaddr *)&a, sizeof a))
@@ -59,7 +59,7 @@ err *sock_connect(int dirfd, const char *name, int type, int *ret_fd)
     return NULL;
 }
 
-static err *split(const char *path, int *ret_dirfd, const char **ret_name)
+static err *sock_split(const char *path, int *ret_dirfd, const char **ret_name)
 {
     const char *slash = strrchr(path, '/');
     CLEANUP(freep)
@@ -78,7 +78,7 @@ err *sock_bind_path(const char *path, int type, mode_t mode, int *ret_fd)
     CLEANUP(closep) int dir = -1;
     const char *name = NULL;
 
-    TRY(split(path, &dir, &name));
+    TRY(sock_split(path, &dir, &name));
     assert(name);
     return err_wrap(sock_bind(dir, name, type, mode, ret_fd), "%s", path);
 }
@@ -88,7 +88,7 @@ err *sock_connect_path(const char *path, int type, int *ret_fd)
     CLEANUP(closep) int dir = -1;
     const char *name = NULL;
 
-    TRY(split(path, &dir, &name));
+    TRY(sock_split(path, &dir, &name));
     assert(name);
     return err_wrap(sock_connect(dir, name, type, ret_fd), "%s", path);
 }
@@ -139,8 +139,8 @@ static size_t take_fds(struct msghdr *m, int fds[SOCK_FDS_MAX])
 
 /* Receives one message. *ret_bad: 0, or -EMSGSIZE or -EMFILE although the message's bytes are
  * there. */
-static ssize_t receive(int fd, void *p, size_t max, int fds[SOCK_FDS_MAX], size_t *ret_nfds,
-                       int *ret_bad, int flags)
+static ssize_t sock_receive(int fd, void *p, size_t max, int fds[SOCK_FDS_MAX], size_t *ret_nfds,
+                            int *ret_bad, int flags)
 {
     union {
         struct cmsghdr align;
@@ -172,7 +172,7 @@ ssize_t sock_recv_all(int fd, void *p, size_t max, int fds[SOCK_FDS_MAX], size_t
                       int flags)
 {
     int bad;
-    ssize_t n = receive(fd, p, max, fds, ret_nfds, &bad, flags);
+    ssize_t n = sock_receive(fd, p, max, fds, ret_nfds, &bad, flags);
 
     return n >= 0 && bad ? bad : n;
 }
@@ -197,7 +197,7 @@ ssize_t sock_recv_lost(int fd, void *p, size_t max, int *ret_fd, int flags)
 {
     int all[SOCK_FDS_MAX], bad;
     size_t n;
-    ssize_t r = receive(fd, p, max, all, &n, &bad, flags);
+    ssize_t r = sock_receive(fd, p, max, all, &n, &bad, flags);
 
     *ret_fd = r > 0 && !bad && n ? all[0] : -1;
     for (size_t i = *ret_fd >= 0; i < n; i++)

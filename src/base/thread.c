@@ -28,7 +28,7 @@ typedef struct job {
 
 /* Names the thread from inside it: naming another thread writes to /proc, which is not permitted
  * here. */
-static void *begin(void *arg)
+static void *thread_begin(void *arg)
 {
     job j = *(job *)arg;
 
@@ -38,8 +38,8 @@ static void *begin(void *arg)
     return j.run(j.arg);
 }
 
-static int start(const char *name, void *(*run)(void *), void *arg, int detached,
-                 pthread_t *ret_thread)
+static int base_thread_start(const char *name, void *(*run)(void *), void *arg, int detached,
+                             pthread_t *ret_thread)
 {
     pthread_attr_t attr;
     sigset_t all, old;
@@ -55,7 +55,7 @@ static int start(const char *name, void *(*run)(void *), void *arg, int detached
         pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* inherited: never runs with signals open */
-    int bad = pthread_create(ret_thread, &attr, begin, j);
+    int bad = pthread_create(ret_thread, &attr, thread_begin, j);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     pthread_attr_destroy(&attr);
     if (bad)
@@ -67,14 +67,14 @@ pthread_t thread_start(const char *name, void *(*run)(void *), void *arg)
 {
     pthread_t t;
 
-    if (start(name, run, arg, 0, &t))
+    if (base_thread_start(name, run, arg, 0, &t))
         abort();
     return t;
 }
 
 err *thread_try_start(const char *name, void *(*run)(void *), void *arg, pthread_t *ret_thread)
 {
-    int bad = start(name, run, arg, 0, ret_thread);
+    int bad = base_thread_start(name, run, arg, 0, ret_thread);
 
     if (!bad)
         return NULL;
@@ -87,7 +87,7 @@ void thread_detach(const char *name, void *(*run)(void *), void *arg)
 {
     pthread_t t;
 
-    if (start(name, run, arg, 1, &t))
+    if (base_thread_start(name, run, arg, 1, &t))
         abort();
 }
 
@@ -95,7 +95,7 @@ bool thread_try_detach(void *(*run)(void *), void *arg)
 {
     pthread_t t;
 
-    return !start("", run, arg, 1, &t);
+    return !base_thread_start("", run, arg, 1, &t);
 }
 
 int cond_init(pthread_cond_t *c)

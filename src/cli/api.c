@@ -81,7 +81,7 @@ err *cli_connect(cli *c)
 }
 
 /* Adds a remedy if nothing answered: how to start a daemon, or how to get access to its socket. */
-static err *explain(err *e)
+static err *api_explain(err *e)
 {
     if (!e || e->code != ERR_UNAVAILABLE || e->remedy)
         return e;
@@ -118,7 +118,7 @@ err *cli_call(cli *c, const char *method, json_t *body, json_t **ret_answer, con
     va_start(ap, path_fmt);
     CLEANUP(freep) char *path = str_vprintf(path_fmt, ap);
     va_end(ap);
-    return explain(do_json(c, method, path, owned, NULL, ret_answer));
+    return api_explain(do_json(c, method, path, owned, NULL, ret_answer));
 }
 
 /* Returns true if the answer was lost, so that the request may be repeated with the same key. A
@@ -146,11 +146,11 @@ err *cli_post(cli *c, json_t *body, json_t **ret_answer, const char *path_fmt, .
     for (unsigned attempt = 1;; attempt++) {
         err *e = do_json(c, "POST", path, owned, key, ret_answer);
         if (!e || !was_lost(e, until))
-            return explain(e);
+            return api_explain(e);
         if (!until)
             until = now_mono_ns() + follow_patience_ns();
         if (now_mono_ns() >= until)
-            return explain(e);
+            return api_explain(e);
         err_free(e);
         follow_pause_ms(attempt < 5 ? 100U << attempt : PAUSE_MAX_MS);
     }

@@ -50,14 +50,14 @@ typedef struct attached {
     int signo;
 } attached;
 
-static void say(const attached *s, const char *text)
+static void attach_say(const attached *s, const char *text)
 {
     fprintf(stderr, "bothy: %s%s\n", text, s->raw ? "\r" : "");
 }
 
 /* ---- to the command ---- */
 
-static void put(attached *s, char kind, const void *p, size_t n)
+static void attach_put(attached *s, char kind, const void *p, size_t n)
 {
     if (s->ws && n)
         ws_put(s->ws, &s->out, &kind, 1, p, n);
@@ -69,7 +69,7 @@ static void put_control(attached *s, json_t *owned)
     CLEANUP(buf_done) buf text = {0};
 
     json_write(&text, j);
-    put(s, 3, text.p, text.len);
+    attach_put(s, 3, text.p, text.len);
 }
 
 static void put_size(attached *s, unsigned more_rows)
@@ -81,7 +81,7 @@ static void put_size(attached *s, unsigned more_rows)
                                  rows < 1000 ? (int)(rows + more_rows) : rows, "cols", (int)cols));
 }
 
-static void type(attached *s)
+static void attach_type(attached *s)
 {
     char p[PIECE];
     CLEANUP(buf_done) buf keys_out = {0};
@@ -100,9 +100,9 @@ static void type(attached *s)
     }
     s->detached = s->raw && keys_feed(&s->keys, p, (size_t)n, &keys_out);
     if (s->raw)
-        put(s, 0, keys_out.p, keys_out.len);
+        attach_put(s, 0, keys_out.p, keys_out.len);
     else
-        put(s, 0, p, (size_t)n);
+        attach_put(s, 0, p, (size_t)n);
 }
 
 /* ---- from the command ---- */
@@ -127,7 +127,7 @@ static void take_gap(attached *s, const json_t *gap)
         return;
     snprintf(text, sizeof text, "%llu bytes are not kept any more and left out here",
              (unsigned long long)((uint64_t)to - s->at[stream]));
-    say(s, text);
+    attach_say(s, text);
     s->at[stream] = (uint64_t)to;
 }
 
@@ -180,7 +180,7 @@ static void take_error(attached *s, const json_t *error)
     CLEANUP(buf_done) buf text = {0};
 
     out_safe(&text, str_or(json_str(error, "message"), "something had no effect"));
-    say(s, buf_cstr(&text));
+    attach_say(s, buf_cstr(&text));
 }
 
 static void take_control(attached *s, const char *p, size_t n)
@@ -219,7 +219,7 @@ static void on_message(void *arg, bool text, const void *p, size_t n)
 static void pass_on(attached *s, int signo)
 {
     if (s->raw) { /* let the terminal find its foreground process */
-        put(s, 0, signo == SIGINT ? "\003" : "\034", 1);
+        attach_put(s, 0, signo == SIGINT ? "\003" : "\034", 1);
         return;
     }
     /* The second signal ends us. So does the first one to an attach without stdin. */
@@ -274,7 +274,7 @@ static char *path_of(const attached *s)
     return str_printf("/v1/sandboxes/%s/processes/%s/attach%s", a->sandbox, a->exec, query);
 }
 
-static err *dial(attached *s)
+static err *attach_dial(attached *s)
 {
     CLEANUP(freep) char *path = path_of(s);
     CLEANUP(buf_done) buf lines = {0};
@@ -339,11 +339,11 @@ static void wait_for_news(attached *s, uint64_t wake)
     if (p[1].revents)
         take_signals(s);
     if (p[2].revents)
-        type(s);
+        attach_type(s);
 }
 
 /* Moves bytes until the command ends, the user detaches, or the connection is lost. */
-static void talk(attached *s)
+static void attach_talk(attached *s)
 {
     uint64_t wake = 0;
 
@@ -394,12 +394,12 @@ static err *keep_talking(attached *s)
     unsigned pause = PAUSE_MIN_MS;
 
     for (bool told = false;;) {
-        CLEANUP(err_freep) err *e = dial(s);
+        CLEANUP(err_freep) err *e = attach_dial(s);
         if (e && (!s->known || !may_come_back(e)))
             return TAKE_PTR(e);
         uint64_t begun = now_mono_ns(), had = s->at[0] + s->at[1];
         if (!e)
-            talk(s);
+            attach_talk(s);
         hang_up(s);
         if (!e && (now_mono_ns() - begun >= STEADY_NS || s->at[0] + s->at[1] != had)) {
             deadline = 0;
@@ -413,8 +413,8 @@ static err *keep_talking(attached *s)
         if (now_mono_ns() >= deadline)
             return gave_up(s);
         if (e && !told) {
-            say(s, s->raw ? "\r\nthe connection is lost, trying again; Ctrl-C leaves"
-                          : "the connection is lost, trying again");
+            attach_say(s, s->raw ? "\r\nthe connection is lost, trying again; Ctrl-C leaves"
+                                 : "the connection is lost, trying again");
             told = true;
         }
         pause_for(s, pause);

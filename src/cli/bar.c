@@ -56,7 +56,7 @@ static void put_label(buf *line, const bar *b)
         buf_char(line, ' ');
 }
 
-static void show(bar *b, buf *line, size_t width)
+static void bar_show(bar *b, buf *line, size_t width)
 {
     if (line->len >= width)
         line->len = width - 1;
@@ -101,7 +101,7 @@ void bar_draw(bar *b, const bar_state *s)
     if (s->total && room > 4)
         put_bar(&line, room < BAR_MAX ? room : BAR_MAX, percent_of(s));
     buf_append(&line, tail.p, tail.len);
-    show(b, &line, width);
+    bar_show(b, &line, width);
 }
 
 bool bar_due(const bar *b)
@@ -115,7 +115,7 @@ void bar_say(bar *b, const char *text)
 
     put_label(&line, b);
     out_safe(&line, text);
-    show(b, &line, terminal_width());
+    bar_show(b, &line, terminal_width());
 }
 
 void bar_clear(bar *b)

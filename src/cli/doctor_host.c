@@ -17,7 +17,7 @@
 #include "base/str.h"
 #include "cli/doctor.h"
 
-static void missing(doctor *d, const doctor_check *k, const char *what)
+static void doctor_host_missing(doctor *d, const doctor_check *k, const char *what)
 {
     doctor_say(d, k->name, k->level, k->remedy, "%s (%s)", what, k->why);
 }
@@ -59,7 +59,7 @@ void doctor_try_tool(doctor *d, const doctor_check *k)
     if (path)
         doctor_say(d, k->name, DOCTOR_OK, NULL, "%s", path);
     else
-        missing(d, k, "not found");
+        doctor_host_missing(d, k, "not found");
 }
 
 /* ---- sysctls ---- */
@@ -117,7 +117,7 @@ void doctor_try_user(doctor *d, const doctor_check *k)
     if (found)
         doctor_say(d, k->name, DOCTOR_OK, NULL, "user %s has uid %u", k->subject, pw.pw_uid);
     else
-        missing(d, k, "there is no such user");
+        doctor_host_missing(d, k, "there is no such user");
 }
 
 void doctor_try_group(doctor *d, const doctor_check *k)
@@ -130,7 +130,7 @@ void doctor_try_group(doctor *d, const doctor_check *k)
     if (found)
         doctor_say(d, k->name, DOCTOR_OK, NULL, "group %s has gid %u", k->subject, gr.gr_gid);
     else
-        missing(d, k, "there is no such group");
+        doctor_host_missing(d, k, "there is no such group");
 }
 
 void doctor_try_file(doctor *d, const doctor_check *k)
@@ -138,7 +138,7 @@ void doctor_try_file(doctor *d, const doctor_check *k)
     if (!doctor_pretends(k->name) && !access(k->subject, F_OK))
         doctor_say(d, k->name, DOCTOR_OK, NULL, "%s", k->subject);
     else
-        missing(d, k, "not there");
+        doctor_host_missing(d, k, "not there");
 }
 
 void doctor_try_filesystem(doctor *d, const doctor_check *k)
@@ -151,7 +151,7 @@ void doctor_try_filesystem(doctor *d, const doctor_check *k)
     if (!e && !doctor_pretends(k->name) && strstr(buf_cstr(&text), line))
         doctor_say(d, k->name, DOCTOR_OK, NULL, "the kernel has %s", k->subject);
     else
-        missing(d, k, "the kernel does not have it loaded");
+        doctor_host_missing(d, k, "the kernel does not have it loaded");
 }
 
 /* ---- cgroups ---- */
@@ -201,7 +201,7 @@ void doctor_try_controller(doctor *d, const doctor_check *k)
     CLEANUP(freep) char *dir = doctor_pretends(k->name) ? NULL : hierarchy_of(k->subject, &version);
 
     if (!dir) {
-        missing(d, k, "the controller is not there");
+        doctor_host_missing(d, k, "the controller is not there");
         return;
     }
     CLEANUP(freep) char *probe = str_printf("%s/bothy-doctor-%d", dir, (int)getpid());

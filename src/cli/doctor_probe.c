@@ -45,7 +45,7 @@ static int probe_failed(const char *what, int errnum)
     return 1;
 }
 
-static int sys(long nr, long a, long b, long c, long d, long e)
+static int doctor_probe_sys(long nr, long a, long b, long c, long d, long e)
 {
     return (int)syscall(nr, a, b, c, d, e);
 }
@@ -69,8 +69,8 @@ static int try_pidfd(void)
 {
     int pidfd;
 
-    STEP("pidfd_open", pidfd = sys(SYS_pidfd_open, getpid(), 0, 0, 0, 0));
-    STEP("pidfd_send_signal", sys(SYS_pidfd_send_signal, pidfd, 0, 0, 0, 0));
+    STEP("pidfd_open", pidfd = doctor_probe_sys(SYS_pidfd_open, getpid(), 0, 0, 0, 0));
+    STEP("pidfd_send_signal", doctor_probe_sys(SYS_pidfd_send_signal, pidfd, 0, 0, 0, 0));
     return 0;
 }
 
@@ -80,13 +80,15 @@ static int try_openat2(void)
                            .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
     int fd;
 
-    STEP("openat2", fd = sys(SYS_openat2, AT_FDCWD, (long)".", (long)&how, sizeof how, 0));
+    STEP("openat2",
+         fd = doctor_probe_sys(SYS_openat2, AT_FDCWD, (long)".", (long)&how, sizeof how, 0));
     return close(fd);
 }
 
 static int try_close_range(void)
 {
-    STEP("close_range", sys(SYS_close_range, 100, 200, 4 /* CLOSE_RANGE_CLOEXEC */, 0, 0));
+    STEP("close_range",
+         doctor_probe_sys(SYS_close_range, 100, 200, 4 /* CLOSE_RANGE_CLOEXEC */, 0, 0));
     return 0;
 }
 
@@ -108,7 +110,8 @@ static int try_seccomp(void)
 {
     unsigned action = SECCOMP_RET_ERRNO;
 
-    STEP("seccomp", sys(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, (long)&action, 0, 0));
+    STEP("seccomp",
+         doctor_probe_sys(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, (long)&action, 0, 0));
     return 0;
 }
 
@@ -190,12 +193,12 @@ static int clone_idmapped(const char *from, const char *to, int userns)
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns};
     int tree;
 
-    STEP("open_tree", tree = sys(SYS_open_tree, AT_FDCWD, (long)from,
-                                 OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC, 0, 0));
-    STEP("mount_setattr",
-         sys(SYS_mount_setattr, tree, (long)"", AT_EMPTY_PATH, (long)&attr, sizeof attr));
-    STEP("move_mount",
-         sys(SYS_move_mount, tree, (long)"", AT_FDCWD, (long)to, MOVE_MOUNT_F_EMPTY_PATH));
+    STEP("open_tree", tree = doctor_probe_sys(SYS_open_tree, AT_FDCWD, (long)from,
+                                              OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC, 0, 0));
+    STEP("mount_setattr", doctor_probe_sys(SYS_mount_setattr, tree, (long)"", AT_EMPTY_PATH,
+                                           (long)&attr, sizeof attr));
+    STEP("move_mount", doctor_probe_sys(SYS_move_mount, tree, (long)"", AT_FDCWD, (long)to,
+                                        MOVE_MOUNT_F_EMPTY_PATH));
     return close(tree);
 }
 

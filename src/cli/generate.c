@@ -15,7 +15,7 @@ extern const opt CLI_TOP_OPTS[];
 
 /* Escapes text for troff: a dash is \-, a backslash \e, a line must not begin with a dot or
  * quote. */
-static void roff(buf *out, const char *s)
+static void generate_roff(buf *out, const char *s)
 {
     if (*s == '.' || *s == '\'')
         buf_str(out, "\\&");
@@ -40,9 +40,9 @@ static void man_options(buf *out, const opt *o)
         opt_spell(o, &spelled);
         const char *text = buf_cstr(&spelled);
         buf_str(out, ".TP\n\\fB");
-        roff(out, text + strspn(text, " "));
+        generate_roff(out, text + strspn(text, " "));
         buf_str(out, "\\fR\n");
-        roff(out, o->help);
+        generate_roff(out, o->help);
         buf_char(out, '\n');
     }
 }
@@ -50,7 +50,7 @@ static void man_options(buf *out, const opt *o)
 static void man_text(buf *out, const char *text)
 {
     buf_str(out, ".nf\n");
-    roff(out, text);
+    generate_roff(out, text);
     buf_str(out, "\n.fi\n");
 }
 
@@ -80,9 +80,9 @@ static void man_verb(buf *out, const verb *v, const char *path)
         return;
     }
     buf_printf(out, ".SS \"%s ", longer);
-    roff(out, v->usage);
+    generate_roff(out, v->usage);
     buf_str(out, "\"\n");
-    roff(out, v->summary);
+    generate_roff(out, v->summary);
     buf_str(out, ".\n");
     if (v->alias)
         buf_printf(out, "Also called \\fB%s\\fR.\n", v->alias);
@@ -121,7 +121,7 @@ static const char MAN_TAIL[] =
     "id=$(bothy create \\-\\-ttl 10m debian)\nbothy exec \"$id\" python3 \\-c 'print(1+1)'\n"
     "bothy rm \"$id\"\n.fi\n";
 
-static void man(buf *out)
+static void generate_man(buf *out)
 {
     buf_str(out, MAN_HEAD);
     man_options(out, CLI_TOP_OPTS);
@@ -229,7 +229,7 @@ static const char BASH_TAIL[] =
     "}\n"
     "complete -o default -F _bothy bothy\n";
 
-static void bash(buf *out)
+static void generate_bash(buf *out)
 {
     CLEANUP(buf_done) buf names = {0};
 
@@ -253,9 +253,9 @@ err *generate(const char *what, FILE *f)
     CLEANUP(buf_done) buf out = {0};
 
     if (str_eq(what, "man"))
-        man(&out);
+        generate_man(&out);
     else
-        bash(&out);
+        generate_bash(&out);
     fwrite(out.p, 1, out.len, f);
     return NULL;
 }

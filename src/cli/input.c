@@ -40,7 +40,7 @@ static void input_free(input *in)
 }
 
 /* Posts bytes; *ret_length is the length of the command's stdin afterwards. */
-static err *post(input *in, const char *query, const void *p, size_t n, uint64_t *ret_length)
+static err *input_post(input *in, const char *query, const void *p, size_t n, uint64_t *ret_length)
 {
     CLEANUP(freep) char *path = str_printf("%s%s", in->path, query);
     CLEANUP(json_decrefp) json_t *answer = NULL;
@@ -52,11 +52,11 @@ static err *post(input *in, const char *query, const void *p, size_t n, uint64_t
 }
 
 /* Finds out after a lost answer how much had arrived. */
-static err *resync(input *in, uint64_t begin, size_t n)
+static err *input_resync(input *in, uint64_t begin, size_t n)
 {
     uint64_t length = 0;
 
-    TRY(post(in, "", NULL, 0, &length));
+    TRY(input_post(in, "", NULL, 0, &length));
     if (length < begin || length > begin + n)
         return err_remedy(err_new(ERR_CONFLICT, "somebody else writes to the command's stdin"),
                           "Let one program write to it.");
@@ -81,11 +81,11 @@ static err *send_piece(input *in, const char *p, size_t n, bool eof)
         CLEANUP(freep)
         char *query =
             str_printf("?offset=%llu%s", (unsigned long long)in->offset, eof ? "&eof=true" : "");
-        CLEANUP(err_freep) err *e = post(in, query, p + done, n - done, &in->offset);
+        CLEANUP(err_freep) err *e = input_post(in, query, p + done, n - done, &in->offset);
         if (!e || !is_lost(e) || now_mono_ns() > deadline)
             return TAKE_PTR(e);
         follow_pause_ms(100);
-        CLEANUP(err_freep) err *again = resync(in, begin, n);
+        CLEANUP(err_freep) err *again = input_resync(in, begin, n);
         if (again && !is_lost(again))
             return TAKE_PTR(again);
         if (!again && !eof && in->offset == begin + n)
@@ -99,7 +99,7 @@ static err *find_length(input *in)
     uint64_t deadline = now_mono_ns() + follow_patience_ns();
 
     for (;;) {
-        CLEANUP(err_freep) err *e = post(in, "", NULL, 0, &in->offset);
+        CLEANUP(err_freep) err *e = input_post(in, "", NULL, 0, &in->offset);
         if (!e || !is_lost(e) || now_mono_ns() > deadline)
             return TAKE_PTR(e);
         follow_pause_ms(100);
@@ -126,7 +126,7 @@ static void give_up(input *in)
     err_drop(send_piece(in, NULL, 0, true), "stdin");
 }
 
-static err *unreadable(input *in, int errnum)
+static err *input_unreadable(input *in, int errnum)
 {
     give_up(in);
     return err_remedy(err_sys(ERR_INTERNAL, errnum, "cannot read stdin"),
@@ -134,7 +134,7 @@ static err *unreadable(input *in, int errnum)
                       "that its input ends here.");
 }
 
-static err *pump(input *in)
+static err *input_pump(input *in)
 {
     CLEANUP(freep) char *piece = xmalloc(PIECE);
 
@@ -143,7 +143,7 @@ static err *pump(input *in)
     for (;;) {
         ssize_t n = read_piece(in->fd, piece);
         if (n < 0)
-            return unreadable(in, errno);
+            return input_unreadable(in, errno);
         TRY(send_piece(in, piece, (size_t)n, n == 0));
         if (!n)
             return NULL;
@@ -151,10 +151,10 @@ static err *pump(input *in)
 }
 
 /* Runs the thread. A command that has ended or closed its stdin is no error, as with cat | head. */
-static void *run(void *arg)
+static void *input_run(void *arg)
 {
     input *in = arg;
-    CLEANUP(err_freep) err *e = pump(in);
+    CLEANUP(err_freep) err *e = input_pump(in);
 
     if (e && e->code != ERR_CONFLICT && e->code != ERR_SANDBOX_GONE && e->code != ERR_NOT_FOUND) {
         out_error(stderr, err_wrap(e, "stdin"), false, false);
@@ -174,7 +174,7 @@ err *input_start(const cli *c, const char *sandbox, const char *exec, int fd, bo
     in->joins = joins;
     in->path = str_printf("/v1/sandboxes/%s/processes/%s/stdin", sandbox, exec);
     err *e = cli_client(c, &in->client);
-    int rc = e ? 0 : pthread_create(&thread, NULL, run, in);
+    int rc = e ? 0 : pthread_create(&thread, NULL, input_run, in);
     if (rc)
         e = err_sys(ERR_INTERNAL, rc, "cannot start a thread");
     if (e)

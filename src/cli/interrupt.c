@@ -21,7 +21,7 @@ static struct {
     sigset_t set;
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void say(const char *text)
+static void interrupt_say(const char *text)
 {
     fprintf(stderr, "bothy: %s\n", text);
 }
@@ -37,7 +37,7 @@ static void call_and_forget(const char *method, const char *path, json_t *body)
     json_decref(body);
 }
 
-static void forward(int signo)
+static void interrupt_forward(int signo)
 {
     const char *name = sigabbrev_np(signo);
     CLEANUP(freep)
@@ -57,7 +57,8 @@ static void end_everything(void)
     if (path)
         call_and_forget("DELETE", path, NULL);
     else
-        say("left while the sandbox was being made; 'bothy ls' shows whether it came to be");
+        interrupt_say(
+            "left while the sandbox was being made; 'bothy ls' shows whether it came to be");
 }
 
 /* Returns true if the program must end now. Lock held. */
@@ -70,16 +71,17 @@ static bool take_signal(int signo)
     if (!again) {
         self.first = signo;
         if (self.exec)
-            forward(signo);
+            interrupt_forward(signo);
         else if (self.remove)
-            say("interrupted; waiting for the sandbox to remove it (once more: leave at once)");
+            interrupt_say(
+                "interrupted; waiting for the sandbox to remove it (once more: leave at once)");
         return false;
     }
     self.leaving = true;
     return true;
 }
 
-static void *watch(void *arg)
+static void *interrupt_watch(void *arg)
 {
     (void)arg;
     for (;;) {
@@ -118,7 +120,7 @@ err *interrupt_start(const cli *c, bool remove)
     self.remove = remove;
     fill_set(&self.set);
     pthread_sigmask(SIG_BLOCK, &self.set, NULL);
-    int rc = pthread_create(&thread, NULL, watch, NULL);
+    int rc = pthread_create(&thread, NULL, interrupt_watch, NULL);
     if (rc)
         return err_sys(ERR_INTERNAL, rc, "cannot start a thread");
     pthread_detach(thread);
@@ -138,7 +140,7 @@ void interrupt_exec(const char *exec)
     pthread_mutex_lock(&self.lock);
     self.exec = xstrdup(exec);
     if (self.first)
-        forward(self.first);
+        interrupt_forward(self.first);
     pthread_mutex_unlock(&self.lock);
 }
 

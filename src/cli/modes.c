@@ -27,7 +27,7 @@ enum {
     NUMBERS,
 };
 
-static void note(modes *m, bool on)
+static void modes_note(modes *m, bool on)
 {
     for (size_t i = 0; i < m->n; i++)
         for (size_t row = 0; row < ARRAY_LEN(TABLE); row++)
@@ -45,7 +45,7 @@ static void take_number(modes *m, char c)
         m->number[m->n++] = 0;
     } else {
         if (c == 'h' || c == 'l')
-            note(m, c == 'h');
+            modes_note(m, c == 'h');
         m->state = c == '\033' ? ESCAPE : TEXT;
     }
 }

@@ -133,7 +133,7 @@ static char *name_of(const pack *p, const char *walked)
 
 /* Sets the name in the archive. Removes times other than the modification time: they are
  * private. */
-static void prepare(pack *p)
+static void pack_prepare(pack *p)
 {
     struct archive_entry *e = p->entry;
     CLEANUP(freep) char *name = name_of(p, archive_entry_pathname(e));
@@ -155,7 +155,7 @@ static err *begin_entry(pack *p)
         p->count.left_out++;
         return NULL;
     }
-    prepare(p);
+    pack_prepare(p);
     if (archive_write_header(p->tar, e) < ARCHIVE_WARN)
         return err_wrap(tar_error(p->tar, "put a file into the archive"), "%s", path);
     p->count.files += archive_entry_filetype(e) != AE_IFDIR;

@@ -26,7 +26,7 @@ typedef struct pull_state {
     char *last; /* the last line of JSON printed */
 } pull_state;
 
-static void draw(pull_state *s, const json_t *p)
+static void pull_draw(pull_state *s, const json_t *p)
 {
     int64_t layers = json_int(p, "layers", 0), bytes = json_int(p, "bytes", 0);
     int64_t done = json_int(p, "bytes_done", 0), percent = json_int(p, "percent", 0);
@@ -70,7 +70,7 @@ static bool on_event(void *arg, const sse_event *ev)
     if (bad)
         return true;
     if (str_eq(ev->event, "progress") && s->show == SHOW_BAR)
-        draw(s, data);
+        pull_draw(s, data);
     else if (str_eq(ev->event, "progress") && s->show == SHOW_LINES)
         print_line(s, data);
     else if (str_eq(ev->event, "image"))

@@ -96,7 +96,7 @@ static bool end_side(pump *p, side *s)
     return true;
 }
 
-static bool step(pump *p)
+static bool pump_step(pump *p)
 {
     bool moved = read_side(p, &p->up, read_local);
 
@@ -109,7 +109,7 @@ static bool step(pump *p)
 
 /* Returns what to poll a descriptor for. Skips it if nothing is wanted: poll would report its
  * hang-up for ever. */
-static struct pollfd wish(int fd, const side *from, const side *to)
+static struct pollfd pump_wish(int fd, const side *from, const side *to)
 {
     short events =
         (short)((wants_read(from) ? POLLIN : 0) | (to->held.len && !to->broken ? POLLOUT : 0));
@@ -123,10 +123,10 @@ void pump_run(int local, client_stream *remote)
 
     fcntl(local, F_SETFL, fcntl(local, F_GETFL) | O_NONBLOCK);
     while (!p.up.broken && !p.down.broken && !(p.up.shut && p.down.shut)) {
-        if (step(&p))
+        if (pump_step(&p))
             continue;
-        struct pollfd fds[] = {wish(local, &p.up, &p.down),
-                               wish(client_stream_fd(remote), &p.down, &p.up)};
+        struct pollfd fds[] = {pump_wish(local, &p.up, &p.down),
+                               pump_wish(client_stream_fd(remote), &p.down, &p.up)};
         poll(fds, 2, -1);
     }
     buf_done(&p.up.held);

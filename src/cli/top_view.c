@@ -30,7 +30,7 @@ static uint64_t count_of(const json_t *o, const char *key)
     return n > 0 ? (uint64_t)n : 0;
 }
 
-static const top_row *find(const top_sample *s, const char *id)
+static const top_row *top_view_find(const top_sample *s, const char *id)
 {
     for (size_t i = 0; s && i < s->n; i++)
         if (str_eq(s->rows[i].id, id))
@@ -38,12 +38,12 @@ static const top_row *find(const top_sample *s, const char *id)
     return NULL;
 }
 
-static double rate(uint64_t now, uint64_t before, double seconds)
+static double top_view_rate(uint64_t now, uint64_t before, double seconds)
 {
     return now > before ? (double)(now - before) / seconds : 0;
 }
 
-static void measure(top_row *r, const top_row *before)
+static void top_view_measure(top_row *r, const top_row *before)
 {
     double seconds = before ? r->at - before->at : 0;
 
@@ -51,8 +51,8 @@ static void measure(top_row *r, const top_row *before)
     if (!r->counted || !before || !before->counted || seconds <= 0)
         return;
     r->load = r->cpu > before->cpu ? 100 * (r->cpu - before->cpu) / seconds : 0;
-    r->io = rate(r->io_bytes, before->io_bytes, seconds);
-    r->net = rate(r->net_bytes, before->net_bytes, seconds);
+    r->io = top_view_rate(r->io_bytes, before->io_bytes, seconds);
+    r->net = top_view_rate(r->net_bytes, before->net_bytes, seconds);
 }
 
 static char *text_of(const json_t *o, const char *key)
@@ -92,7 +92,7 @@ void top_sample_read(const json_t *items, const top_sample *before, uint64_t now
     *ret = (top_sample){.rows = xcalloc(n + 1, sizeof *ret->rows), .n = n};
     for (size_t i = 0; i < n; i++) {
         read_row(json_array_get(items, i), now_ns, &ret->rows[i]);
-        measure(&ret->rows[i], find(before, ret->rows[i].id));
+        top_view_measure(&ret->rows[i], top_view_find(before, ret->rows[i].id));
     }
 }
 
@@ -250,7 +250,7 @@ typedef struct order {
     bool reverse;
 } order;
 
-static int compare(const void *a, const void *b, void *arg)
+static int top_view_compare(const void *a, const void *b, void *arg)
 {
     const order *o = arg;
     const top_row *x = a, *y = b;
@@ -263,7 +263,8 @@ static int compare(const void *a, const void *b, void *arg)
 
 void top_sort(top_sample *s, int column, bool reverse)
 {
-    qsort_r(s->rows, s->n, sizeof *s->rows, compare, &(order){COLUMNS[column].by, reverse});
+    qsort_r(s->rows, s->n, sizeof *s->rows, top_view_compare,
+            &(order){COLUMNS[column].by, reverse});
 }
 
 /* ---- drawing ---- */
@@ -288,7 +289,7 @@ static void put_cut(buf *out, const char *text, size_t n)
     }
 }
 
-static void pad(buf *out, size_t n)
+static void top_view_pad(buf *out, size_t n)
 {
     while (n--)
         buf_char(out, ' ');
@@ -360,10 +361,10 @@ static void draw_row(const grid *g, size_t row, const top_look *l, buf *out)
         if (c)
             buf_str(&line, "  ");
         if (COLUMNS[c].right)
-            pad(&line, room);
+            top_view_pad(&line, room);
         buf_str(&line, text);
         if (!COLUMNS[c].right && c + 1 < COLUMNS_N)
-            pad(&line, room);
+            top_view_pad(&line, room);
     }
     end_line(l, buf_cstr(&line), !row, out);
 }

@@ -60,7 +60,7 @@ typedef struct item {
     const char *leaf;
 } item;
 
-static err *refuse(const char *why)
+static err *unpack_refuse(const char *why)
 {
     err *e = err_because(err_new(ERR_INVALID_REQUEST, "the archive from the sandbox is refused"),
                          "%s", why);
@@ -69,7 +69,7 @@ static err *refuse(const char *why)
                          "bothy cp SANDBOX:PATH - | tar tv");
 }
 
-static err *fault(const char *what)
+static err *unpack_fault(const char *what)
 {
     return err_sys(errno == ENOSPC || errno == EDQUOT ? ERR_DISK_FULL : ERR_INTERNAL, errno,
                    "cannot %s", what);
@@ -79,7 +79,7 @@ static err *fault(const char *what)
 
 /* Removes "./", "//" and leading slashes. Returns false for "..", and for names too long or too
  * deep. */
-static bool normalise(const char *name, char *ret_path)
+static bool unpack_normalise(const char *name, char *ret_path)
 {
     size_t n = 0;
     unsigned depth = 0;
@@ -120,15 +120,15 @@ static err *open_made(unpack *u, char *path, int *ret_fd)
         CLEANUP(freep) char *parent = leaf ? xstrndup(path, (size_t)(leaf - path)) : xstrdup("");
         CLEANUP(closep) int dir = open_beneath(u, parent, O_PATH | O_DIRECTORY);
         if (dir < 0)
-            return fault("open a directory");
+            return unpack_fault("open a directory");
         if (mkdirat(dir, leaf ? leaf + 1 : path, PERMS) && errno != EEXIST)
-            return fault("make a directory");
+            return unpack_fault("make a directory");
         if (!slash)
             break;
         *slash = '/';
     }
     *ret_fd = open_beneath(u, path, O_PATH | O_DIRECTORY);
-    return *ret_fd < 0 ? fault("open a directory") : NULL;
+    return *ret_fd < 0 ? unpack_fault("open a directory") : NULL;
 }
 
 /* Opens the directory that contains a name. Makes missing ones, which the stream did not list. */
@@ -142,8 +142,8 @@ static err *open_parent(unpack *u, const char *path, int *ret_fd, const char **r
     if (*ret_fd >= 0)
         return NULL;
     if (errno == ELOOP || errno == EXDEV)
-        return refuse("a name in it leads through a symbolic link");
-    return errno == ENOENT ? open_made(u, parent, ret_fd) : fault("open a directory");
+        return unpack_refuse("a name in it leads through a symbolic link");
+    return errno == ENOENT ? open_made(u, parent, ret_fd) : unpack_fault("open a directory");
 }
 
 /* ---- entries ---- */
@@ -195,19 +195,19 @@ static err *write_content(unpack *u, int fd, uint64_t size)
 
     while ((r = archive_read_data_block(u->tar, &p, &n, &at)) == ARCHIVE_OK) {
         if (at < 0 || (uint64_t)at < end || (uint64_t)at > size || n > size - (uint64_t)at)
-            return refuse("bytes outside of their file");
+            return unpack_refuse("bytes outside of their file");
         int e = fs_pwrite_all(fd, p, n, (uint64_t)at);
         if (e) {
             errno = -e;
-            return fault("write a file");
+            return unpack_fault("write a file");
         }
         atomic_fetch_add(&u->bytes, (uint64_t)at + n - end); /* holes count as bytes of a file */
         end = (uint64_t)at + n;
     }
     if (r != ARCHIVE_EOF)
-        return refuse(str_or(archive_error_string(u->tar), "it is damaged"));
+        return unpack_refuse(str_or(archive_error_string(u->tar), "it is damaged"));
     atomic_fetch_add(&u->bytes, size - end);
-    return end == size || !ftruncate(fd, (off_t)size) ? NULL : fault("write a file");
+    return end == size || !ftruncate(fd, (off_t)size) ? NULL : unpack_fault("write a file");
 }
 
 static err *fill_file(unpack *u, const item *it, int fd)
@@ -219,7 +219,7 @@ static err *fill_file(unpack *u, const item *it, int fd)
     set_xattrs(u, fd, e);
     set_owner(u, fd, "", e);
     if (fchmod(fd, archive_entry_perm(e) & PERMS) || futimens(fd, times))
-        return fault("set a file's mode");
+        return unpack_fault("set a file's mode");
     return NULL;
 }
 
@@ -232,7 +232,7 @@ static err *put_in_place(unpack *u, const item *it)
     }
     err *e = errno == EISDIR || errno == ENOTEMPTY || errno == EEXIST
                  ? err_new(ERR_CONFLICT, "a directory is in the way")
-                 : fault("put a file in its place");
+                 : unpack_fault("put a file in its place");
     unlinkat(it->dir, u->temporary, 0);
     return e;
 }
@@ -240,12 +240,12 @@ static err *put_in_place(unpack *u, const item *it)
 static err *write_file(unpack *u, const item *it)
 {
     if (archive_entry_size(it->entry) < 0)
-        return refuse("a file without a size");
+        return unpack_refuse("a file without a size");
     CLEANUP(closep)
     int fd =
         openat(it->dir, u->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return fault("create a file");
+        return unpack_fault("create a file");
     err *e = fill_file(u, it, fd);
     if (e) {
         unlinkat(it->dir, u->temporary, 0);
@@ -260,12 +260,12 @@ static err *write_symlink(unpack *u, const item *it)
     const struct timespec times[2] = {mtime_of(it->entry), mtime_of(it->entry)};
 
     if (!target || !*target || strlen(target) > UNPACK_NAME_MAX)
-        return refuse("a symbolic link without a target");
+        return unpack_refuse("a symbolic link without a target");
     if (symlinkat(target, it->dir, u->temporary))
-        return fault("make a symbolic link");
+        return unpack_fault("make a symbolic link");
     set_owner(u, it->dir, u->temporary, it->entry);
     if (utimensat(it->dir, u->temporary, times, AT_SYMLINK_NOFOLLOW))
-        return fault("set a link's time");
+        return unpack_fault("set a link's time");
     return put_in_place(u, it);
 }
 
@@ -276,13 +276,13 @@ static err *write_hard_link(unpack *u, const item *it, const char *to)
     const char *leaf;
     struct stat st;
 
-    if (!normalise(to, target) || !*target)
-        return refuse("a hard link to what is not in it");
+    if (!unpack_normalise(to, target) || !*target)
+        return unpack_refuse("a hard link to what is not in it");
     TRY(open_parent(u, target, &dir, &leaf));
     if (fstatat(dir, leaf, &st, AT_SYMLINK_NOFOLLOW) || S_ISDIR(st.st_mode))
-        return refuse("a hard link to what is not in it");
+        return unpack_refuse("a hard link to what is not in it");
     if (linkat(dir, leaf, it->dir, u->temporary, 0))
-        return fault("make a hard link");
+        return unpack_fault("make a hard link");
     /* If both names are the same file already, rename does nothing and leaves both. */
     err *e = put_in_place(u, it);
     unlinkat(it->dir, u->temporary, 0);
@@ -306,7 +306,7 @@ static err *write_dir(unpack *u, const item *it)
 
     if (mkdirat(it->dir, it->leaf, 0700)) {
         if (errno != EEXIST)
-            return fault("make a directory");
+            return unpack_fault("make a directory");
         if (fstatat(it->dir, it->leaf, &st, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(st.st_mode))
             return err_new(ERR_CONFLICT, "something that is no directory is in the way");
     }
@@ -345,7 +345,7 @@ static err *write_typed(unpack *u, const item *it)
     for (size_t i = 0; i < ARRAY_LEN(TYPES); i++)
         if (TYPES[i].type == type)
             return TYPES[i].write(u, it);
-    return refuse("an entry of a kind nobody knows");
+    return unpack_refuse("an entry of a kind nobody knows");
 }
 
 static err *at_name(err *e, const char *path)
@@ -358,15 +358,15 @@ static err *write_entry(unpack *u, item *it)
     const char *name = archive_entry_pathname(it->entry);
     bool is_dir = archive_entry_filetype(it->entry) == AE_IFDIR;
 
-    if (!name || !normalise(name, it->path))
-        return refuse("a name in it leads outside, or is too long");
+    if (!name || !unpack_normalise(name, it->path))
+        return unpack_refuse("a name in it leads outside, or is too long");
     if (u->only && (is_dir || archive_entry_hardlink(it->entry) || atomic_load(&u->files)))
-        return refuse("it has more than the one file that was asked for");
+        return unpack_refuse("it has more than the one file that was asked for");
     if (u->only)
         str_copy(it->path, sizeof it->path, u->only);
     if (!*it->path) {
         if (!is_dir)
-            return refuse("its root is no directory");
+            return unpack_refuse("its root is no directory");
         if (u->o.own_root)
             remember_dir(u, it);
         return NULL;
@@ -388,7 +388,7 @@ static err *finish_dirs(unpack *u)
         if (fd < 0 && errno == ENOENT)
             continue;
         if (fd < 0 || fchmod(fd, d->mode) || futimens(fd, times))
-            return at_name(fault("set a directory's mode"), d->path);
+            return at_name(unpack_fault("set a directory's mode"), d->path);
     }
     return NULL;
 }
@@ -415,19 +415,19 @@ static err *write_all(unpack *u)
     int r;
 
     if (archive_read_open(u->tar, u, NULL, read_piece, NULL) != ARCHIVE_OK)
-        return refuse(str_or(archive_error_string(u->tar), "it is no tar archive"));
+        return unpack_refuse(str_or(archive_error_string(u->tar), "it is no tar archive"));
     while ((r = archive_read_next_header(u->tar, &it.entry)) == ARCHIVE_OK || r == ARCHIVE_WARN)
         TRY(write_entry(u, &it));
     if (r != ARCHIVE_EOF)
-        return refuse(str_or(archive_error_string(u->tar), "it is damaged"));
+        return unpack_refuse(str_or(archive_error_string(u->tar), "it is damaged"));
     if (u->only && !atomic_load(&u->files))
-        return refuse("nothing is in it");
+        return unpack_refuse("nothing is in it");
     return finish_dirs(u);
 }
 
 /* Confines this thread to the target directory by Landlock, if the kernel has it: a second barrier
  * behind openat2. */
-static err *confine(const unpack *u)
+static err *unpack_confine(const unpack *u)
 {
     char path[32];
 
@@ -437,11 +437,11 @@ static err *confine(const unpack *u)
         .rules = &rule, .n = 1, .refused = LANDLOCK_READ | LANDLOCK_WRITE | LANDLOCK_RUN});
 }
 
-static void *run(void *arg)
+static void *unpack_run(void *arg)
 {
     unpack *u = arg;
 
-    u->failed = confine(u);
+    u->failed = unpack_confine(u);
     if (!u->failed)
         u->failed = write_all(u);
     if (u->failed) { /* the feeder notices by its next write */
@@ -459,7 +459,7 @@ static err *open_pipe(unpack *u)
     int fd[2];
 
     if (pipe2(fd, O_CLOEXEC))
-        return fault("make a pipe");
+        return unpack_fault("make a pipe");
     fcntl(fd[1], F_SETPIPE_SZ, PIPE_SIZE); /* as large as we may */
     u->in = fd[0];
     u->out = fd[1];
@@ -480,7 +480,7 @@ err *unpack_new(const unpack_options *o, unpack **ret_unpack)
         archive_read_append_filter(u->tar, ARCHIVE_FILTER_NONE) != ARCHIVE_OK)
         return err_new(ERR_INTERNAL, "cannot prepare the tar reader");
     TRY(open_pipe(u));
-    int rc = pthread_create(&u->writer, NULL, run, u);
+    int rc = pthread_create(&u->writer, NULL, unpack_run, u);
     if (rc)
         return err_sys(ERR_INTERNAL, rc, "cannot start a thread");
     u->joined = false;

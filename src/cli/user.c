@@ -187,7 +187,7 @@ static err *no_room(const starting *s, err *e)
 
 /* Returns why bothyd did not start. It leaves a file beside its socket; errors before it knows that
  * place are in the log. */
-static err *failed(const starting *s)
+static err *user_failed(const starting *s)
 {
     CLEANUP(freep) char *run = home_run();
     CLEANUP(freep) char *word = str_printf("%s/bothyd.failure", run);
@@ -214,7 +214,7 @@ static err *wait_answer(const starting *s, char **ret_url)
 
     while (!own_answers(ret_url)) {
         if (waitpid(s->pid, &status, WNOHANG) == s->pid)
-            return failed(s);
+            return user_failed(s);
         if (now_mono_ns() > until)
             return err_remedy(
                 err_new(ERR_TIMEOUT, "the daemon does not answer after %d s", START_MS / 1000),

@@ -33,7 +33,7 @@ static bool on_bytes(void *arg, const void *p, size_t n)
     return !s->errnum;
 }
 
-static err *fetch(cli *c, saving *s)
+static err *backup_fetch(cli *c, saving *s)
 {
     CLEANUP(client_answer_done) client_answer answer = {0};
     const client_call call = {.method = "GET",
@@ -61,7 +61,7 @@ static err *into_file(cli *c, const char *path, saving *s)
     s->fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     if (s->fd < 0)
         return err_sys(ERR_INVALID_REQUEST, errno, "cannot make %s", part);
-    err *e = fetch(c, s);
+    err *e = backup_fetch(c, s);
     if (!e && (fsync(s->fd) || link(part, path)))
         e = err_sys(ERR_INTERNAL, errno, "cannot keep the copy as %s", path);
     close(s->fd);
@@ -69,14 +69,14 @@ static err *into_file(cli *c, const char *path, saving *s)
     return e;
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *backup_run(cli *c, void *args, const opt_words *words, int *status)
 {
     saving s = {.fd = STDOUT_FILENO};
     const char *path = words->v[0];
 
     (void)args, (void)status;
     if (str_eq(path, "-"))
-        return fetch(c, &s);
+        return backup_fetch(c, &s);
     TRY(into_file(c, path, &s));
     if (c->common.json) {
         CLEANUP(json_decrefp)
@@ -105,5 +105,5 @@ const verb VERB_BACKUP = {
     .args_size = sizeof(backup_args),
     .words_min = 1,
     .words_max = 1,
-    .run = run,
+    .run = backup_run,
 };

@@ -63,7 +63,7 @@ static bool write_stream(FILE *to, const json_t *stream)
     return !json_flag(stream, "truncated");
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *code_run_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const code_args *a = args;
     CLEANUP(json_decrefp) json_t *answer = NULL;
@@ -105,5 +105,5 @@ const verb VERB_CODE_RUN = {
     .args_size = sizeof(code_args),
     .words_min = 1,
     .words_max = 2,
-    .run = run,
+    .run = code_run_run,
 };

@@ -96,8 +96,8 @@ static char *files_url(const copy *c, const char *id, const char *what, const ch
                       user ? "&user=" : "", user ? user : "");
 }
 
-static err *look(copy *c, const char *id, const char *path, enum found *ret_found,
-                 uint64_t *ret_size)
+static err *cp_look(copy *c, const char *id, const char *path, enum found *ret_found,
+                    uint64_t *ret_size)
 {
     CLEANUP(freep) char *url = files_url(c, id, "/stat", path, "&follow=true");
     CLEANUP(json_decrefp) json_t *st = NULL;
@@ -119,7 +119,7 @@ static err *look(copy *c, const char *id, const char *path, enum found *ret_foun
 
 /* ---- moving bytes ---- */
 
-static void draw(copy *c)
+static void cp_draw(copy *c)
 {
     pack_count up = c->pack ? pack_counted(c->pack) : (pack_count){0};
     unpack_count down = c->unpack ? unpack_counted(c->unpack) : (unpack_count){0};
@@ -138,7 +138,7 @@ static void draw(copy *c)
 
 static bool on_tick(void *arg)
 {
-    draw(arg);
+    cp_draw(arg);
     return !interrupted;
 }
 
@@ -201,24 +201,24 @@ static bool on_bytes(void *arg, const void *p, size_t n)
     return !rc;
 }
 
-static err *stopped(void)
+static err *cp_stopped(void)
 {
     return err_remedy(err_new(ERR_INTERNAL, "the copy was interrupted"),
                       "Files that were complete stay; the one under way left nothing. Copy again.");
 }
 
 /* Returns the result. An error on this side comes first: it is why the other side saw an end. */
-static err *outcome(copy *c, err *transport)
+static err *cp_outcome(copy *c, err *transport)
 {
     CLEANUP(err_freep) err *e = transport;
 
     bar_clear(&c->bar);
     if (interrupted)
-        return stopped();
+        return cp_stopped();
     return c->failed ? TAKE_PTR(c->failed) : TAKE_PTR(e);
 }
 
-static err *transfer(copy *c, bool up, json_t **ret_answer)
+static err *cp_transfer(copy *c, bool up, json_t **ret_answer)
 {
     client_call call = {.method = up ? "PUT" : "GET",
                         .path = c->url,
@@ -230,7 +230,7 @@ static err *transfer(copy *c, bool up, json_t **ret_answer)
                         .arg = c};
     CLEANUP(client_answer_done) client_answer answer = {0};
 
-    TRY(outcome(c, client_do(c->cli->client, &call, &answer)));
+    TRY(cp_outcome(c, client_do(c->cli->client, &call, &answer)));
     return ret_answer && answer.body.len ? json_parse(answer.body.p, answer.body.len, ret_answer)
                                          : NULL;
 }
@@ -284,7 +284,7 @@ static err *copy_up(copy *c, const char *from, const char *id, const char *to)
         c->raw_in = STDIN_FILENO;
     } else {
         TRY(local_kind(c->args, from, &is_dir));
-        TRY(look(c, id, to, &found, NULL));
+        TRY(cp_look(c, id, to, &found, NULL));
         CLEANUP(freep) char *real = path_wants_content(from) ? xstrdup(from) : real_source(from);
         TRY(plan_make(real, is_dir, to, found, &p));
         TRY(open_up(c, real, &p));
@@ -296,7 +296,7 @@ static err *copy_up(copy *c, const char *from, const char *id, const char *to)
         buf_str(&more, "&owners=true");
     c->url = files_url(c, id, "/archive", p.dir, buf_cstr(&more));
     CLEANUP(json_decrefp) json_t *answer = NULL;
-    return transfer(c, true, &answer);
+    return cp_transfer(c, true, &answer);
 }
 
 /* ---- download ---- */
@@ -351,7 +351,7 @@ static err *down_tree(copy *c, const plan *p, bool from_dir)
                               .own_root = is_new,
                               .owners = c->args->archive};
     TRY(unpack_new(&o, &c->unpack));
-    err *transport = transfer(c, false, NULL);
+    err *transport = cp_transfer(c, false, NULL);
     CLEANUP(err_freep) err *here = unpack_end(c->unpack, !transport && !interrupted);
     bar_clear(&c->bar);
     /* A stream that broke fails on both sides, and the transport knows why. A stream that we
@@ -359,7 +359,7 @@ static err *down_tree(copy *c, const plan *p, bool from_dir)
     if (transport)
         return transport;
     if (interrupted)
-        return stopped();
+        return cp_stopped();
     return here ? TAKE_PTR(here) : check_unread(c);
 }
 
@@ -372,13 +372,13 @@ static err *copy_down(copy *c, const char *id, const char *from, const char *to)
     if (!*from)
         from = "/";
     c->url = files_url(c, id, "/archive", from, "&notes=true");
-    TRY(look(c, id, from, &source, &c->total));
+    TRY(cp_look(c, id, from, &source, &c->total));
     if (raw && isatty(STDOUT_FILENO))
         return err_remedy(usage_error("an archive is not written to a terminal"),
                           "Give it to a file or a program: bothy cp SANDBOX:PATH - | tar tv");
     if (raw) {
         c->raw_out = STDOUT_FILENO;
-        TRY(transfer(c, false, NULL));
+        TRY(cp_transfer(c, false, NULL));
         return check_unread(c);
     }
     bool from_dir = source == FOUND_DIR;
@@ -389,7 +389,7 @@ static err *copy_down(copy *c, const char *id, const char *from, const char *to)
 
 /* ---- the verb ---- */
 
-static void summary(const copy *c, const char *from, const char *to)
+static void cp_summary(const copy *c, const char *from, const char *to)
 {
     pack_count up = c->pack ? pack_counted(c->pack) : (pack_count){0};
     unpack_count down = c->unpack ? unpack_counted(c->unpack) : (unpack_count){0};
@@ -439,7 +439,7 @@ static void copy_done(copy *c)
     free(c->url);
 }
 
-static err *run(cli *cl, void *args, const opt_words *words, int *status)
+static err *cp_run(cli *cl, void *args, const opt_words *words, int *status)
 {
     const cp_args *a = args;
     CLEANUP(copy_done)
@@ -462,7 +462,7 @@ static err *run(cli *cl, void *args, const opt_words *words, int *status)
     }
     if (e)
         return TAKE_PTR(e);
-    summary(&c, words->v[0], words->v[1]);
+    cp_summary(&c, words->v[0], words->v[1]);
     return NULL;
 }
 
@@ -480,5 +480,5 @@ const verb VERB_CP = {
     .args_size = sizeof(cp_args),
     .words_min = 2,
     .words_max = 2,
-    .run = run,
+    .run = cp_run,
 };

@@ -20,7 +20,7 @@ static const opt OPTS[] = {
     COMMON_OPTS(create_args),
 };
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *create_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const create_args *a = args;
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
@@ -49,5 +49,5 @@ const verb VERB_CREATE = {
     .opts = OPTS,
     .args_size = sizeof(create_args),
     .words_max = 1,
-    .run = run,
+    .run = create_run,
 };

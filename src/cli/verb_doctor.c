@@ -101,7 +101,7 @@ static void print_all(const doctor *d, bool quiet)
            counts[DOCTOR_FAIL]);
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *doctor_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const doctor_args *a = args;
     CLEANUP(json_decrefp) json_t *lines = json_array();
@@ -138,5 +138,5 @@ const verb VERB_DOCTOR = {
         "is about what your own daemon needs; --node asks for the rest.",
     .opts = OPTS,
     .args_size = sizeof(doctor_args),
-    .run = run,
+    .run = doctor_run,
 };

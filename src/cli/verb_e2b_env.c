@@ -37,7 +37,7 @@ static err *check_word(const char *what, const char *s)
 }
 
 /* Turns a listening address into one that clients can reach. */
-static char *reachable(const char *tcp)
+static char *e2b_env_reachable(const char *tcp)
 {
     if (str_starts(tcp, "0.0.0.0:"))
         return str_printf("http://127.0.0.1:%s", tcp + strlen("0.0.0.0:"));
@@ -63,7 +63,7 @@ static err *find_url(cli *c, char **ret_url)
     if (!tcp)
         return err_remedy(err_new(ERR_UNSUPPORTED, "this node does not listen on TCP"),
                           "Set listen.tcp: 127.0.0.1:7070 in bothy.yaml and start bothyd again.");
-    *ret_url = reachable(tcp);
+    *ret_url = e2b_env_reachable(tcp);
     return NULL;
 }
 

@@ -157,7 +157,7 @@ static err *follow_on(cli *c, const events_args *a, const char *sandbox, char **
     }
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *events_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const events_args *a = args;
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
@@ -183,5 +183,5 @@ const verb VERB_EVENTS = {
             "the daemon is restarted meanwhile. They are kept for a day.",
     .opts = OPTS,
     .args_size = sizeof(events_args),
-    .run = run,
+    .run = events_run,
 };

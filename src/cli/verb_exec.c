@@ -57,7 +57,7 @@ static void print_detached(const cli *c, const char *sandbox, const char *exec)
         out_line(stdout, exec);
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *exec_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const exec_args *a = args;
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
@@ -99,5 +99,5 @@ const verb VERB_EXEC = {
     .stop_early = true,
     .words_min = 2,
     .words_max = -1,
-    .run = run,
+    .run = exec_run,
 };

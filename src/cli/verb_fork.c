@@ -31,7 +31,7 @@ static const opt OPTS[] = {
     COMMON_OPTS(fork_args),
 };
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *fork_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const fork_args *a = args;
     CLEANUP(freep) char *id = client_escape(words->v[0]);
@@ -65,5 +65,5 @@ const verb VERB_FORK = {
     .args_size = sizeof(fork_args),
     .words_min = 1,
     .words_max = 1,
-    .run = run,
+    .run = fork_run,
 };

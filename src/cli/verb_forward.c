@@ -110,7 +110,7 @@ static void close_all(forwarding *all)
         closep(&all->list[i].fd);
 }
 
-static void tell(const forwarding *all, bool json)
+static void forward_tell(const forwarding *all, bool json)
 {
     for (size_t i = 0; i < all->n; i++) {
         const forward *f = &all->list[i];
@@ -130,7 +130,7 @@ static void tell(const forwarding *all, bool json)
 
 /* ---- connections ---- */
 
-static void *serve(void *arg)
+static void *forward_serve(void *arg)
 {
     visit *v = arg;
     forwarding *all = v->all;
@@ -157,7 +157,7 @@ static void take_in(forwarding *all, const forward *f)
         return;
     visit *v = xcalloc(1, sizeof *v);
     *v = (visit){.all = all, .fd = fd, .port = f->port};
-    if (!thread_try_detach(serve, v)) {
+    if (!thread_try_detach(forward_serve, v)) {
         close(fd);
         free(v);
     }
@@ -165,7 +165,7 @@ static void take_in(forwarding *all, const forward *f)
 
 /* Returns an error if the sandbox has ended. A daemon that does not answer is being restarted, and
  * is asked again later. */
-static err *look(cli *c, const char *sandbox)
+static err *forward_look(cli *c, const char *sandbox)
 {
     CLEANUP(json_decrefp) json_t *now = NULL;
     CLEANUP(err_freep) err *e = cli_call(c, "GET", NULL, &now, "/v1/sandboxes/%s", sandbox);
@@ -191,7 +191,7 @@ static err *run_loop(cli *c, forwarding *all, int signals)
         if (fds[0].revents)
             return NULL;
         if (n == 0)
-            TRY(look(c, all->sandbox));
+            TRY(forward_look(c, all->sandbox));
         for (size_t i = 0; n > 0 && i < all->n; i++)
             if (fds[i + 1].revents)
                 take_in(all, &all->list[i]);
@@ -211,7 +211,7 @@ static int open_signals(void)
     return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *forward_run(cli *c, void *args, const opt_words *words, int *status)
 {
     /* Threads may still use it when we end. */
     static forwarding all = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -226,7 +226,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     TRY(cli_client(c, &all.client));
     err *e = open_all(&all, words);
     if (!e) {
-        tell(&all, c->common.json);
+        forward_tell(&all, c->common.json);
         e = run_loop(c, &all, signals);
     }
     close_all(&all);
@@ -246,5 +246,5 @@ const verb VERB_FORWARD = {
     .args_size = sizeof(forward_args),
     .words_min = 2,
     .words_max = -1,
-    .run = run,
+    .run = forward_run,
 };

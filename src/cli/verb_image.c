@@ -24,7 +24,7 @@ static const opt PULL_OPTS[] = {
     COMMON_OPTS(image_args),
 };
 
-static err *pull(cli *c, void *args, const opt_words *words, int *status)
+static err *cli_image_pull(cli *c, void *args, const opt_words *words, int *status)
 {
     const image_args *a = args;
     CLEANUP(json_decrefp) json_t *image = NULL;
@@ -54,7 +54,7 @@ static const verb PULL = {
     .args_size = sizeof(image_args),
     .words_min = 1,
     .words_max = 1,
-    .run = pull,
+    .run = cli_image_pull,
 };
 
 /* ---- ls ---- */
@@ -90,7 +90,7 @@ static void add_image(out_table *t, const json_t *image)
     out_table_cell(t, buf_cstr(&age));
 }
 
-static err *ls(cli *c, void *args, const opt_words *words, int *status)
+static err *image_ls(cli *c, void *args, const opt_words *words, int *status)
 {
     const image_args *a = args;
     CLEANUP(json_decrefp) json_t *images = NULL;
@@ -120,14 +120,14 @@ static const verb LS = {
     .summary = "List the images of the node",
     .opts = LS_OPTS,
     .args_size = sizeof(image_args),
-    .run = ls,
+    .run = image_ls,
 };
 
 /* ---- rm ---- */
 
 static const opt RM_OPTS[] = {COMMON_OPTS(image_args)};
 
-static err *rm(cli *c, void *args, const opt_words *words, int *status)
+static err *image_rm(cli *c, void *args, const opt_words *words, int *status)
 {
     (void)args, (void)status;
     return cli_remove(c, words->v, "/v1/images");
@@ -142,7 +142,7 @@ static const verb RM = {
     .args_size = sizeof(image_args),
     .words_min = 1,
     .words_max = -1,
-    .run = rm,
+    .run = image_rm,
 };
 
 /* ---- prune ---- */
@@ -152,7 +152,7 @@ static const opt PRUNE_OPTS[] = {
     COMMON_OPTS(image_args),
 };
 
-static err *prune(cli *c, void *args, const opt_words *words, int *status)
+static err *cli_image_prune(cli *c, void *args, const opt_words *words, int *status)
 {
     const image_args *a = args;
     CLEANUP(json_decrefp) json_t *answer = NULL;
@@ -174,7 +174,7 @@ static const verb PRUNE = {
     .summary = "Free the space of layers nobody needs",
     .opts = PRUNE_OPTS,
     .args_size = sizeof(image_args),
-    .run = prune,
+    .run = cli_image_prune,
 };
 
 static const verb *const VERBS[] = {&PULL, &LS, &RM, &PRUNE, NULL};

@@ -35,7 +35,7 @@ static void print_tree(const char *prefix, const json_t *o)
     }
 }
 
-static err *info(cli *c, void *args, const opt_words *words, int *status)
+static err *info_info(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(json_decrefp) json_t *answer = NULL;
 
@@ -54,11 +54,11 @@ const verb VERB_INFO = {
     .summary = "Show what the node is and can do",
     .opts = OPTS,
     .args_size = sizeof(info_args),
-    .run = info,
+    .run = info_info,
 };
 
 /* Works without a daemon: then it prints only our own version. */
-static err *version(cli *c, void *args, const opt_words *words, int *status)
+static err *info_version(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(json_decrefp) json_t *answer = NULL;
     CLEANUP(err_freep) err *e = cli_call(c, "GET", NULL, &answer, "/v1/info");
@@ -82,10 +82,10 @@ const verb VERB_VERSION = {
     .summary = "Show the versions of this program and of the daemon",
     .opts = OPTS,
     .args_size = sizeof(info_args),
-    .run = version,
+    .run = info_version,
 };
 
-static err *help(cli *c, void *args, const opt_words *words, int *status)
+static err *info_help(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(buf_done) buf out = {0};
     CLEANUP(freep) char *path = xstrdup("bothy");
@@ -118,5 +118,5 @@ const verb VERB_HELP = {
     .opts = OPTS,
     .args_size = sizeof(info_args),
     .words_max = -1,
-    .run = help,
+    .run = info_help,
 };

@@ -83,7 +83,7 @@ static const opt CREATE_OPTS[] = {
     COMMON_OPTS(key_args),
 };
 
-static err *create(cli *c, void *args, const opt_words *words, int *status)
+static err *key_create(cli *c, void *args, const opt_words *words, int *status)
 {
     const key_args *a = args;
     CLEANUP(json_decrefp) json_t *key = NULL;
@@ -116,14 +116,14 @@ static const verb CREATE = {
     .summary = "Make a key and print it, this once",
     .opts = CREATE_OPTS,
     .args_size = sizeof(key_args),
-    .run = create,
+    .run = key_create,
 };
 
 /* ---- update ---- */
 
 static const opt UPDATE_OPTS[] = {QUOTA_OPTS, COMMON_OPTS(key_args)};
 
-static err *update(cli *c, void *args, const opt_words *words, int *status)
+static err *key_update(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(json_decrefp) json_t *body = json_object();
 
@@ -153,7 +153,7 @@ static const verb UPDATE = {
     .args_size = sizeof(key_args),
     .words_min = 1,
     .words_max = -1,
-    .run = update,
+    .run = key_update,
 };
 
 /* ---- ls ---- */
@@ -202,7 +202,7 @@ static void print_keys(const json_t *keys)
     out_table_print(&t, stdout, out_colours(stdout));
 }
 
-static err *ls(cli *c, void *args, const opt_words *words, int *status)
+static err *key_ls(cli *c, void *args, const opt_words *words, int *status)
 {
     const key_args *a = args;
     CLEANUP(json_decrefp) json_t *keys = NULL;
@@ -226,14 +226,14 @@ static const verb LS = {
     .summary = "List keys",
     .opts = LS_OPTS,
     .args_size = sizeof(key_args),
-    .run = ls,
+    .run = key_ls,
 };
 
 /* ---- rm ---- */
 
 static const opt RM_OPTS[] = {COMMON_OPTS(key_args)};
 
-static err *rm(cli *c, void *args, const opt_words *words, int *status)
+static err *key_rm(cli *c, void *args, const opt_words *words, int *status)
 {
     (void)args, (void)status;
     return cli_remove(c, words->v, "/v1/keys");
@@ -247,7 +247,7 @@ static const verb RM = {
     .args_size = sizeof(key_args),
     .words_min = 1,
     .words_max = -1,
-    .run = rm,
+    .run = key_rm,
 };
 
 static const verb *const VERBS[] = {&CREATE, &UPDATE, &LS, &RM, NULL};

@@ -39,7 +39,7 @@ static err *kill_one(cli *c, const kill_args *a, const char *sandbox, const char
         NULL, "/v1/sandboxes/%s/processes/%s/signal", sandbox, word);
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *kill_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const kill_args *a = args;
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
@@ -69,5 +69,5 @@ const verb VERB_KILL = {
     .args_size = sizeof(kill_args),
     .words_min = 2,
     .words_max = -1,
-    .run = run,
+    .run = kill_run,
 };

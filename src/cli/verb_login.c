@@ -26,7 +26,7 @@ static const opt LOGIN_OPTS[] = {
     COMMON_OPTS(login_args),
 };
 
-static err *ask(const login_args *a, char **ret_username, char **ret_password)
+static err *login_ask(const login_args *a, char **ret_username, char **ret_password)
 {
     if (a->password_stdin && !a->username)
         return err_remedy(usage_error("--password-stdin needs --username"), "Add --username NAME.");
@@ -47,7 +47,7 @@ static err *log_in(cli *c, void *args, const opt_words *words, int *status)
     CLEANUP(freep) char *host = client_escape(words->v[0]);
 
     (void)status;
-    TRY(ask(a, &username, &password));
+    TRY(login_ask(a, &username, &password));
     json_t *body =
         json_pack("{s:s,s:s,s:b}", "username", username, "password", password, "shared", a->shared);
     if (!body)
@@ -156,7 +156,7 @@ static bool is_listed(const json_t *list, const char *host, size_t before)
     return false;
 }
 
-static err *registry(cli *c, void *args, const opt_words *words, int *status)
+static err *login_registry(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(json_decrefp) json_t *answer = NULL;
     CLEANUP(out_table_done) out_table t = {0};
@@ -191,5 +191,5 @@ const verb VERB_REGISTRY = {
     .summary = "List the registries that are configured, and your logins",
     .opts = REGISTRY_OPTS,
     .args_size = sizeof(login_args),
-    .run = registry,
+    .run = login_registry,
 };

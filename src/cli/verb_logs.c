@@ -56,7 +56,7 @@ static void print_json(const follow *f)
     out_json(stdout, j);
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *logs_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const logs_args *a = args;
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
@@ -95,5 +95,5 @@ const verb VERB_LOGS = {
     .args_size = sizeof(logs_args),
     .words_min = 1,
     .words_max = 2,
-    .run = run,
+    .run = logs_run,
 };

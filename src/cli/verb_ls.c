@@ -106,7 +106,7 @@ static void print_ids(const json_t *items)
     json_array_foreach(items, i, sandbox) out_line(stdout, json_str(sandbox, "id"));
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *ls_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const ls_args *a = args;
     CLEANUP(freep) char *path = path_of(a);
@@ -131,5 +131,5 @@ const verb VERB_LS = {
     .text = "COMMANDS is how many run, and how many there have been.",
     .opts = OPTS,
     .args_size = sizeof(ls_args),
-    .run = run,
+    .run = ls_run,
 };

@@ -148,7 +148,7 @@ static bool on_tick(void *arg)
     return !atomic_load(&((asked *)arg)->cancelled);
 }
 
-static err *post(bridge *b, const char *line, asked *a, client_answer *ret_answer)
+static err *mcp_post(bridge *b, const char *line, asked *a, client_answer *ret_answer)
 {
     return client_do(b->client,
                      &(client_call){.method = "POST",
@@ -215,14 +215,14 @@ static void put_failure(const asked *a, const err *e)
     put_error(a->b, a->id, RPC_BUSY, text);
 }
 
-static void carry(asked *a)
+static void mcp_carry(asked *a)
 {
     CLEANUP(client_answer_done) client_answer answer = {0};
-    CLEANUP(err_freep) err *e = post(a->b, a->line, a, &answer);
+    CLEANUP(err_freep) err *e = mcp_post(a->b, a->line, a, &answer);
 
     if (is_absent(e) && start_again(a->b)) {
         err_free(e);
-        e = post(a->b, a->line, a, &answer);
+        e = mcp_post(a->b, a->line, a, &answer);
     }
     if (atomic_load(&a->cancelled))
         return;
@@ -235,7 +235,7 @@ static void carry(asked *a)
     }
 }
 
-static void forget(asked *a)
+static void mcp_forget(asked *a)
 {
     LOCK_SCOPE(&a->b->lock);
     for (asked **at = &a->b->asked; *at; at = &(*at)->next)
@@ -247,12 +247,12 @@ static void forget(asked *a)
     pthread_cond_broadcast(&a->b->idle);
 }
 
-static void *serve(void *arg)
+static void *mcp_serve(void *arg)
 {
     asked *a = arg;
 
-    carry(a);
-    forget(a);
+    mcp_carry(a);
+    mcp_forget(a);
     sse_decoder_done(&a->events);
     buf_done(&a->body);
     json_decref(a->id);
@@ -261,7 +261,7 @@ static void *serve(void *arg)
     return NULL;
 }
 
-static void ask(bridge *b, char *line, const json_t *id)
+static void mcp_ask(bridge *b, char *line, const json_t *id)
 {
     asked *a = xcalloc(1, sizeof *a);
 
@@ -276,11 +276,11 @@ static void ask(bridge *b, char *line, const json_t *id)
         b->n++;
     }
     pthread_mutex_unlock(&b->lock);
-    if (room && thread_try_detach(serve, a))
+    if (room && thread_try_detach(mcp_serve, a))
         return;
     put_error(b, id, RPC_BUSY, "too many requests are under way; wait for one of them");
     if (room)
-        forget(a);
+        mcp_forget(a);
     json_decref(a->id);
     secret_freep(&a->line);
     free(a);
@@ -288,7 +288,7 @@ static void ask(bridge *b, char *line, const json_t *id)
 
 /* ---- input ---- */
 
-static void cancel(bridge *b, const json_t *id)
+static void mcp_cancel(bridge *b, const json_t *id)
 {
     LOCK_SCOPE(&b->lock);
     for (asked *a = b->asked; a; a = a->next)
@@ -296,11 +296,11 @@ static void cancel(bridge *b, const json_t *id)
             atomic_store(&a->cancelled, true);
 }
 
-static void tell(bridge *b, const char *line)
+static void mcp_tell(bridge *b, const char *line)
 {
     CLEANUP(client_answer_done) client_answer answer = {0};
 
-    err_drop(post(b, line, NULL, &answer), "mcp");
+    err_drop(mcp_post(b, line, NULL, &answer), "mcp");
 }
 
 /* Answers a line that cannot be parsed. The answer needs the line's id, or a client over stdio
@@ -330,13 +330,13 @@ static void take_line(bridge *b, const char *p, size_t n)
     CLEANUP(secret_freep) char *line = xstrndup(p, n);
     const json_t *id = json_object_get(o, "id");
     if (id && json_str(o, "method")) {
-        ask(b, TAKE_PTR(line), id);
+        mcp_ask(b, TAKE_PTR(line), id);
         return;
     }
     const json_t *which = json_object_get(json_object_get(o, "params"), "requestId");
     if (which && str_eq(json_str(o, "method"), "notifications/cancelled"))
-        cancel(b, which);
-    tell(b, line); /* sent for a cancel, too: the daemon may then act at once */
+        mcp_cancel(b, which);
+    mcp_tell(b, line); /* sent for a cancel, too: the daemon may then act at once */
 }
 
 static err *take_lines(bridge *b, buf *in)
@@ -426,7 +426,7 @@ static void end_session(const bridge *b)
              "mcp");
 }
 
-static void add(buf *path, const char *name, const char *value)
+static void mcp_add(buf *path, const char *name, const char *value)
 {
     if (!value)
         return;
@@ -440,11 +440,11 @@ static char *path_of(const mcp_args *a)
     CLEANUP(freep) char *memory = a->memory ? str_printf("%lu", a->memory) : NULL;
 
     buf_str(&path, "/mcp");
-    add(&path, "sandbox", a->sandbox);
-    add(&path, "image", a->image);
-    add(&path, "template", a->template);
-    add(&path, "network", a->network);
-    add(&path, "memory", memory);
+    mcp_add(&path, "sandbox", a->sandbox);
+    mcp_add(&path, "image", a->image);
+    mcp_add(&path, "template", a->template);
+    mcp_add(&path, "network", a->network);
+    mcp_add(&path, "memory", memory);
     return buf_take(&path);
 }
 
@@ -461,7 +461,7 @@ static err *bridge_run(cli *c, bridge *b, const mcp_args *a)
     err *e = run_loop(b, signals, &hurry);
     if (!hurry && !e)
         wait_idle(b, signals);
-    cancel(b, NULL);
+    mcp_cancel(b, NULL);
     if (!a->keep)
         end_session(b);
     return e;
@@ -480,7 +480,7 @@ static void bridge_leave(bridge *b)
     client_free(TAKE_PTR(b->client));
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *cli_mcp_run(cli *c, void *args, const opt_words *words, int *status)
 {
     static bridge b = {.lock = PTHREAD_MUTEX_INITIALIZER, .starting = PTHREAD_MUTEX_INITIALIZER};
     char id[33];
@@ -507,5 +507,5 @@ const verb VERB_MCP = {
         "/mcp of the daemon, over HTTP.",
     .opts = OPTS,
     .args_size = sizeof(mcp_args),
-    .run = run,
+    .run = cli_mcp_run,
 };

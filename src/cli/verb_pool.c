@@ -87,7 +87,7 @@ static err *put_number(json_t *body, const char *name, const char *text)
     return NULL;
 }
 
-static err *change(cli *c, const pool_args *a)
+static err *pool_change(cli *c, const pool_args *a)
 {
     CLEANUP(json_decrefp) json_t *body = json_object();
 
@@ -96,14 +96,14 @@ static err *change(cli *c, const pool_args *a)
     return cli_call(c, "PATCH", json_incref(body), NULL, "/v1/pools/slots");
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *pool_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const pool_args *a = args;
     CLEANUP(json_decrefp) json_t *answer = NULL;
 
     (void)words, (void)status;
     if (a->low || a->high)
-        TRY(change(c, a));
+        TRY(pool_change(c, a));
     TRY(cli_call(c, "GET", NULL, &answer, "/v1/pools"));
     const json_t *pools = json_object_get(answer, "pools");
     if (c->common.json) {
@@ -127,5 +127,5 @@ const verb VERB_POOL = {
             "bothy.yaml are for good. Only an administrator changes it.",
     .opts = OPTS,
     .args_size = sizeof(pool_args),
-    .run = run,
+    .run = pool_run,
 };

@@ -51,7 +51,7 @@ static err *reset_one(cli *c, const char *word, void *arg)
     return NULL;
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *reset_run(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(json_decrefp) json_t *body = NULL, *all = json_array();
 
@@ -76,5 +76,5 @@ const verb VERB_RESET = {
     .args_size = sizeof(reset_args),
     .words_min = 1,
     .words_max = -1,
-    .run = run,
+    .run = reset_run,
 };

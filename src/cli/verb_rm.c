@@ -71,7 +71,7 @@ static err *remove_all(cli *c, removing *r)
     return ids ? cli_each(c, ids, remove_one, r) : NULL;
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *rm_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const rm_args *a = args;
     CLEANUP(json_decrefp) json_t *removed = json_array();
@@ -98,5 +98,5 @@ const verb VERB_RM = {
     .opts = OPTS,
     .args_size = sizeof(rm_args),
     .words_max = -1,
-    .run = run,
+    .run = rm_run,
 };

@@ -118,7 +118,7 @@ static err *run_in(cli *c, const run_args *a, const json_t *sandbox, char *const
     return command_follow(c, &cmd, exec, status);
 }
 
-static err *check(const run_args *a, keys *ret_detach)
+static err *run_check(const run_args *a, keys *ret_detach)
 {
     TRY(command_check_tty(a->tty, a->interactive, a->detach_keys, ret_detach));
     if (a->detach && a->interactive)
@@ -129,7 +129,7 @@ static err *check(const run_args *a, keys *ret_detach)
     return NULL;
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *run_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const run_args *a = args;
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
@@ -138,7 +138,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     keys detach;
     int n;
 
-    TRY(check(a, &detach));
+    TRY(run_check(a, &detach));
     TRY(spec_image_words(&a->spec, words, "bothy run " USAGE, &n));
     TRY(spec_to_json(&a->spec, n ? words->v[0] : NULL, &body));
     TRY(cli_connect(c));
@@ -173,5 +173,5 @@ const verb VERB_RUN = {
     .args_size = sizeof(run_args),
     .stop_early = true,
     .words_max = -1,
-    .run = run,
+    .run = run_run,
 };

@@ -22,7 +22,7 @@ typedef struct session_args {
 } session_args;
 
 /* Returns the sandbox's id, and the session's name escaped for a path. */
-static err *find(cli *c, const opt_words *words, char **ret_sandbox, char **ret_session)
+static err *cli_session_find(cli *c, const opt_words *words, char **ret_sandbox, char **ret_session)
 {
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
 
@@ -58,7 +58,7 @@ static err *open_new(cli *c, void *args, const opt_words *words, int *status)
     CLEANUP(freep) char *sandbox = NULL;
 
     (void)status;
-    TRY(find(c, words, &sandbox, NULL));
+    TRY(cli_session_find(c, words, &sandbox, NULL));
     TRY(surroundings_set(&a->in, body));
     set_text(body, "name", a->name);
     set_text(body, "shell", a->shell);
@@ -133,7 +133,8 @@ static err *no_status(const json_t *command)
                       "Do not take it for a success.");
 }
 
-static err *show(cli *c, const char *sandbox, const char *session, const json_t *begun, int *status)
+static err *session_show(cli *c, const char *sandbox, const char *session, const json_t *begun,
+                         int *status)
 {
     CLEANUP(freep)
     char *seq = str_printf("%lld", (long long)json_int(begun, "seq", 0));
@@ -149,7 +150,7 @@ static err *show(cli *c, const char *sandbox, const char *session, const json_t 
     return no_status(f.end);
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *cli_session_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const session_args *a = args;
     CLEANUP(freep) char *sandbox = NULL;
@@ -157,7 +158,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     CLEANUP(json_decrefp) json_t *answer = NULL;
     CLEANUP(buf_done) buf text = {0};
 
-    TRY(find(c, words, &sandbox, &session));
+    TRY(cli_session_find(c, words, &sandbox, &session));
     TRY(text_of(words->v + 2 + str_eq(words->v[2], "--"), &text));
     CLEANUP(json_decrefp)
     json_t *body = json_pack("{s:o,s:I,s:b,s:b}", "command",
@@ -168,7 +169,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     TRY(cli_post(c, json_incref(body), &answer, "/v1/sandboxes/%s/sessions/%s/commands", sandbox,
                  session));
     if (!c->common.json)
-        return show(c, sandbox, session, answer, status);
+        return session_show(c, sandbox, session, answer, status);
     out_json(stdout, answer);
     *status = status_of(answer);
     return NULL;
@@ -187,7 +188,7 @@ static const verb RUN = {
     .stop_early = true,
     .words_min = 2,
     .words_max = -1,
-    .run = run,
+    .run = cli_session_run,
 };
 
 /* ---- ls ---- */
@@ -210,7 +211,7 @@ static void add_row(out_table *t, const json_t *s)
     out_table_cell(t, str_or(json_str(s, "cwd"), "-"));
 }
 
-static err *ls(cli *c, void *args, const opt_words *words, int *status)
+static err *session_ls(cli *c, void *args, const opt_words *words, int *status)
 {
     const session_args *a = args;
     CLEANUP(json_decrefp) json_t *answer = NULL;
@@ -221,7 +222,7 @@ static err *ls(cli *c, void *args, const opt_words *words, int *status)
     json_t *s;
 
     (void)status;
-    TRY(find(c, words, &sandbox, NULL));
+    TRY(cli_session_find(c, words, &sandbox, NULL));
     TRY(cli_call(c, "GET", NULL, &answer, "/v1/sandboxes/%s/sessions", sandbox));
     json_array_foreach(json_object_get(answer, "sessions"), i,
                        s) if (a->all || !str_eq(json_str(s, "state"), "ended"))
@@ -251,18 +252,18 @@ static const verb LS = {
     .args_size = sizeof(session_args),
     .words_min = 1,
     .words_max = 1,
-    .run = ls,
+    .run = session_ls,
 };
 
 /* ---- interrupt, rm ---- */
 
 static const opt PLAIN_OPTS[] = {COMMON_OPTS(session_args)};
 
-static err *act(cli *c, const opt_words *words, const char *method, const char *tail)
+static err *session_act(cli *c, const opt_words *words, const char *method, const char *tail)
 {
     CLEANUP(freep) char *sandbox = NULL;
 
-    TRY(find(c, words, &sandbox, NULL));
+    TRY(cli_session_find(c, words, &sandbox, NULL));
     for (char **w = words->v + 1; *w; w++) {
         CLEANUP(freep) char *session = client_escape(*w);
         CLEANUP(json_decrefp) json_t *answer = NULL;
@@ -276,16 +277,16 @@ static err *act(cli *c, const opt_words *words, const char *method, const char *
     return NULL;
 }
 
-static err *interrupt(cli *c, void *args, const opt_words *words, int *status)
+static err *cli_session_interrupt(cli *c, void *args, const opt_words *words, int *status)
 {
     (void)args, (void)status;
-    return act(c, words, "POST", "/interrupt");
+    return session_act(c, words, "POST", "/interrupt");
 }
 
-static err *rm(cli *c, void *args, const opt_words *words, int *status)
+static err *session_rm(cli *c, void *args, const opt_words *words, int *status)
 {
     (void)args, (void)status;
-    return act(c, words, "DELETE", "");
+    return session_act(c, words, "DELETE", "");
 }
 
 static const verb INTERRUPT = {
@@ -299,7 +300,7 @@ static const verb INTERRUPT = {
     .args_size = sizeof(session_args),
     .words_min = 2,
     .words_max = 2,
-    .run = interrupt,
+    .run = cli_session_interrupt,
 };
 
 static const verb RM = {
@@ -310,7 +311,7 @@ static const verb RM = {
     .args_size = sizeof(session_args),
     .words_min = 2,
     .words_max = -1,
-    .run = rm,
+    .run = session_rm,
 };
 
 static const verb *const VERBS[] = {&NEW, &RUN, &LS, &INTERRUPT, &RM, NULL};

@@ -99,7 +99,7 @@ static const opt ATTACH_OPTS[] = {
 };
 
 /* Finds the newest running command; prefers one with a terminal. */
-static err *newest(cli *c, const char *sandbox, char **ret_exec)
+static err *shell_newest(cli *c, const char *sandbox, char **ret_exec)
 {
     CLEANUP(json_decrefp) json_t *answer = NULL;
     const char *found = NULL;
@@ -139,7 +139,7 @@ static err *run_attach(cli *c, void *args, const opt_words *words, int *status)
     TRY(cli_sandbox(c, words->v[0], true, &sandbox));
     at.sandbox = str_or(json_str(sandbox, "id"), words->v[0]);
     if (!exec)
-        TRY(newest(c, at.sandbox, &exec));
+        TRY(shell_newest(c, at.sandbox, &exec));
     at.exec = exec;
     return attach_run(c, &at, &how, status);
 }

@@ -198,7 +198,7 @@ static void print_processes(const json_t *list)
     out_table_print(&t, stdout, out_colours(stdout));
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *show_run(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(json_decrefp) json_t *sandbox = NULL;
     CLEANUP(json_decrefp) json_t *processes = NULL;
@@ -230,5 +230,5 @@ const verb VERB_SHOW = {
     .args_size = sizeof(show_args),
     .words_min = 1,
     .words_max = 1,
-    .run = run,
+    .run = show_run,
 };

@@ -15,7 +15,7 @@ static const opt PLAIN_OPTS[] = {COMMON_OPTS(snapshot_args)};
 
 /* ---- create ---- */
 
-static err *create(cli *c, void *args, const opt_words *words, int *status)
+static err *snapshot_create(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(freep) char *id = client_escape(words->v[0]);
     CLEANUP(json_decrefp) json_t *made = NULL;
@@ -40,7 +40,7 @@ static const verb CREATE = {
     .args_size = sizeof(snapshot_args),
     .words_min = 1,
     .words_max = 1,
-    .run = create,
+    .run = snapshot_create,
 };
 
 /* ---- ls ---- */
@@ -69,7 +69,7 @@ static void print_list(const json_t *all)
     out_table_print(&table, stdout, out_colours(stdout));
 }
 
-static err *ls(cli *c, void *args, const opt_words *words, int *status)
+static err *snapshot_ls(cli *c, void *args, const opt_words *words, int *status)
 {
     const snapshot_args *a = args;
     CLEANUP(json_decrefp) json_t *all = NULL;
@@ -93,12 +93,12 @@ static const verb LS = {
     .summary = "List snapshots",
     .opts = LS_OPTS,
     .args_size = sizeof(snapshot_args),
-    .run = ls,
+    .run = snapshot_ls,
 };
 
 /* ---- rm ---- */
 
-static err *rm(cli *c, void *args, const opt_words *words, int *status)
+static err *snapshot_rm(cli *c, void *args, const opt_words *words, int *status)
 {
     (void)args, (void)status;
     return cli_remove(c, words->v, "/v1/snapshots");
@@ -112,7 +112,7 @@ static const verb RM = {
     .args_size = sizeof(snapshot_args),
     .words_min = 1,
     .words_max = -1,
-    .run = rm,
+    .run = snapshot_rm,
 };
 
 static const verb *const VERBS[] = {&CREATE, &LS, &RM, NULL};

@@ -23,7 +23,7 @@ static const opt CREATE_OPTS[] = {
 };
 
 /* Refuses options that belong to one sandbox, or must not be stored. */
-static err *check(const template_args *a)
+static err *template_check(const template_args *a)
 {
     const char *wrong = a->spec.name     ? "--name"
                         : a->spec.secret ? "--secret"
@@ -55,7 +55,7 @@ static void set_start(json_t *body, char *const *words)
     json_object_set_new(body, "start", json_pack("{s:o}", "argv", argv));
 }
 
-static err *create(cli *c, void *args, const opt_words *words, int *status)
+static err *template_create(cli *c, void *args, const opt_words *words, int *status)
 {
     const template_args *a = args;
     CLEANUP(json_decrefp) json_t *body = NULL;
@@ -63,7 +63,7 @@ static err *create(cli *c, void *args, const opt_words *words, int *status)
     char *const *start = words->v + 2;
 
     (void)status;
-    TRY(check(a));
+    TRY(template_check(a));
     TRY(check_words(words));
     TRY(spec_to_json(&a->spec, words->v[1], &body));
     json_object_set_new(body, "name", json_string(words->v[0]));
@@ -94,7 +94,7 @@ static const verb CREATE = {
     .stop_early = true,
     .words_min = 2,
     .words_max = -1,
-    .run = create,
+    .run = template_create,
 };
 
 /* ---- ls ---- */
@@ -137,7 +137,7 @@ static void print_list(const json_t *all)
     out_table_print(&table, stdout, out_colours(stdout));
 }
 
-static err *ls(cli *c, void *args, const opt_words *words, int *status)
+static err *template_ls(cli *c, void *args, const opt_words *words, int *status)
 {
     const template_args *a = args;
     CLEANUP(json_decrefp) json_t *all = NULL;
@@ -161,14 +161,14 @@ static const verb LS = {
     .summary = "List templates",
     .opts = LS_OPTS,
     .args_size = sizeof(template_args),
-    .run = ls,
+    .run = template_ls,
 };
 
 /* ---- show, rm ---- */
 
 static const opt PLAIN_OPTS[] = {COMMON_OPTS(template_args)};
 
-static err *show(cli *c, void *args, const opt_words *words, int *status)
+static err *template_show(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(freep) char *name = client_escape(words->v[0]);
     CLEANUP(json_decrefp) json_t *t = NULL;
@@ -193,10 +193,10 @@ static const verb SHOW = {
     .args_size = sizeof(template_args),
     .words_min = 1,
     .words_max = 1,
-    .run = show,
+    .run = template_show,
 };
 
-static err *rm(cli *c, void *args, const opt_words *words, int *status)
+static err *template_rm(cli *c, void *args, const opt_words *words, int *status)
 {
     (void)args, (void)status;
     return cli_remove(c, words->v, "/v1/templates");
@@ -210,7 +210,7 @@ static const verb RM = {
     .args_size = sizeof(template_args),
     .words_min = 1,
     .words_max = -1,
-    .run = rm,
+    .run = template_rm,
 };
 
 static const verb *const VERBS[] = {&CREATE, &LS, &SHOW, &RM, NULL};

@@ -68,7 +68,7 @@ static char *path_of(const top_args *a)
     return buf_take(&path);
 }
 
-static err *look(top *t)
+static err *cli_top_look(top *t)
 {
     CLEANUP(json_decrefp) json_t *items = NULL;
     top_sample next;
@@ -86,9 +86,9 @@ static err *print_once(top *t)
 {
     CLEANUP(buf_done) buf out = {0};
 
-    TRY(look(t));
+    TRY(cli_top_look(t));
     poll(NULL, 0, ONCE_MS);
-    TRY(look(t));
+    TRY(cli_top_look(t));
     top_sort(&t->now, t->column, t->reverse);
     if (t->c->common.json) {
         CLEANUP(json_decrefp) json_t *all = top_json(&t->now);
@@ -113,7 +113,7 @@ static void write_all(const char *p, size_t n)
     }
 }
 
-static void say(const char *text)
+static void top_say(const char *text)
 {
     write_all(text, strlen(text));
 }
@@ -123,7 +123,7 @@ static void say(const char *text)
 #define LEAVE "\033[?25h\033[?1049l"
 
 /* Writes a frame at once over the one before. Nothing that stays is erased, so nothing flickers. */
-static void draw(top *t)
+static void cli_top_draw(top *t)
 {
     CLEANUP(buf_done) buf out = {0};
     uint16_t rows = 24, cols = 80;
@@ -146,7 +146,7 @@ static void draw(top *t)
 static void look_again(top *t)
 {
     err_free(t->trouble);
-    t->trouble = look(t);
+    t->trouble = cli_top_look(t);
 }
 
 /* Returns false if the user wants to leave. */
@@ -184,9 +184,9 @@ static bool on_signals(void)
 {
     for (int signo; (signo = tty_signal());) {
         if (signo == SIGTSTP) {
-            say(LEAVE);
+            top_say(LEAVE);
             tty_suspend();
-            say(ENTER);
+            top_say(ENTER);
         } else if (signo != SIGWINCH && signo != SIGCONT) {
             return false;
         }
@@ -194,12 +194,12 @@ static bool on_signals(void)
     return true;
 }
 
-static void watch(top *t, int signals)
+static void top_watch(top *t, int signals)
 {
     uint64_t next = now_mono_ns() + t->delay_ms * NS_PER_MS;
 
     for (bool go = true; go;) {
-        draw(t);
+        cli_top_draw(t);
         uint64_t now = now_mono_ns();
         struct pollfd p[] = {{.fd = STDIN_FILENO, .events = POLLIN},
                              {.fd = signals, .events = POLLIN}};
@@ -215,22 +215,22 @@ static void watch(top *t, int signals)
     }
 }
 
-static err *live(top *t)
+static err *top_live(top *t)
 {
-    TRY(look(t)); /* an error at the start ends the program */
+    TRY(cli_top_look(t)); /* an error at the start ends the program */
     poll(NULL, 0, ONCE_MS);
     look_again(t);
     TRY(tty_raw());
     int signals = tty_signals_start();
-    say(ENTER);
-    watch(t, signals);
-    say(LEAVE);
+    top_say(ENTER);
+    top_watch(t, signals);
+    top_say(LEAVE);
     tty_signals_stop();
     tty_restore();
     return NULL;
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *top_run(cli *c, void *args, const opt_words *words, int *status)
 {
     const top_args *a = args;
     CLEANUP(top_done)
@@ -248,7 +248,7 @@ static err *run(cli *c, void *args, const opt_words *words, int *status)
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return usage_error(
             "top needs a terminal; --once prints the table, --json the same for programs");
-    return live(&t);
+    return top_live(&t);
 }
 
 const verb VERB_TOP = {
@@ -263,5 +263,5 @@ const verb VERB_TOP = {
         "at once; q ends.",
     .opts = OPTS,
     .args_size = sizeof(top_args),
-    .run = run,
+    .run = top_run,
 };

@@ -84,7 +84,7 @@ static err *body_of(const update_args *a, json_t **ret_body)
     return NULL;
 }
 
-static err *run(cli *c, void *args, const opt_words *words, int *status)
+static err *update_run(cli *c, void *args, const opt_words *words, int *status)
 {
     CLEANUP(json_decrefp) json_t *body = NULL;
 
@@ -114,5 +114,5 @@ const verb VERB_UPDATE = {
     .args_size = sizeof(update_args),
     .words_min = 1,
     .words_max = -1,
-    .run = run,
+    .run = update_run,
 };

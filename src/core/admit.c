@@ -6,7 +6,7 @@ const admit_rules ADMIT_DEFAULT = {
     .reserve_percent = 10,
 };
 
-static uint64_t ceiling(const admit_rules *r, const admit_node *n)
+static uint64_t admit_ceiling(const admit_rules *r, const admit_node *n)
 {
     uint64_t c;
 
@@ -25,7 +25,7 @@ uint64_t admit_counted(uint64_t memory, uint64_t memory_limit)
 
 enum admit_verdict admit(const admit_rules *r, const admit_node *n, const admit_ask *ask)
 {
-    uint64_t most = ceiling(r, n), pids_most = admit_pids_max(n);
+    uint64_t most = admit_ceiling(r, n), pids_most = admit_pids_max(n);
 
     if (ask->memory > most)
         return ADMIT_NEVER;

@@ -16,14 +16,14 @@ uint64_t idle_period_ns(uint64_t idle_ms)
     return period > NS_PER_S ? period : NS_PER_S;
 }
 
-static const idle_sample *at(const idle_meter *m, unsigned i)
+static const idle_sample *idle_at(const idle_meter *m, unsigned i)
 {
     return &m->s[(m->first + i) % IDLE_SAMPLES];
 }
 
 bool idle_due(const idle_meter *m, uint64_t idle_ms, uint64_t now_ns)
 {
-    return !m->n || now_ns - at(m, m->n - 1)->at_ns >= idle_period_ns(idle_ms);
+    return !m->n || now_ns - idle_at(m, m->n - 1)->at_ns >= idle_period_ns(idle_ms);
 }
 
 void idle_add(idle_meter *m, const idle_sample *s)
@@ -31,7 +31,7 @@ void idle_add(idle_meter *m, const idle_sample *s)
     idle_sample new = *s;
 
     if (m->n) {
-        const idle_sample *last = at(m, m->n - 1);
+        const idle_sample *last = idle_at(m, m->n - 1);
         if (s->at_ns <= last->at_ns || s->cpu_us < last->cpu_us)
             idle_reset(m);
         else if (s->bytes < last->bytes)
@@ -54,11 +54,11 @@ static bool is_nothing(const idle_sample *from, const idle_sample *to)
 
 uint64_t idle_for_ns(const idle_meter *m)
 {
-    const idle_sample *last = m->n ? at(m, m->n - 1) : NULL;
+    const idle_sample *last = m->n ? idle_at(m, m->n - 1) : NULL;
 
     for (unsigned i = 0; i + 1 < m->n; i++)
-        if (is_nothing(at(m, i), last))
-            return last->at_ns - at(m, i)->at_ns;
+        if (is_nothing(idle_at(m, i), last))
+            return last->at_ns - idle_at(m, i)->at_ns;
     return 0;
 }
 
@@ -66,12 +66,12 @@ uint64_t idle_for_ns(const idle_meter *m)
  * older burst of work does not count. */
 bool idle_is(const idle_meter *m, uint64_t idle_ms)
 {
-    const idle_sample *last = m->n ? at(m, m->n - 1) : NULL;
+    const idle_sample *last = m->n ? idle_at(m, m->n - 1) : NULL;
     unsigned i = m->n;
 
-    while (i && last->at_ns - at(m, i - 1)->at_ns < idle_ms * NS_PER_MS)
+    while (i && last->at_ns - idle_at(m, i - 1)->at_ns < idle_ms * NS_PER_MS)
         i--;
     if (!i)
         return false;
-    return is_nothing(at(m, i - 1), last);
+    return is_nothing(idle_at(m, i - 1), last);
 }

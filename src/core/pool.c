@@ -7,27 +7,27 @@
 
 #define UNKNOWN_REFILL_NS NS_PER_S
 
-static uint32_t minus(uint32_t a, uint32_t b)
+static uint32_t pool_minus(uint32_t a, uint32_t b)
 {
     return a > b ? a - b : 0;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t pool_least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
 
-static uint64_t most(uint64_t a, uint64_t b)
+static uint64_t pool_most(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
-static uint64_t since(uint64_t then, uint64_t now)
+static uint64_t pool_since(uint64_t then, uint64_t now)
 {
     return now > then ? now - then : 0;
 }
 
-static void average(uint64_t *of, uint64_t sample)
+static void pool_average(uint64_t *of, uint64_t sample)
 {
     *of = *of ? (*of * 7 + sample) / 8 : sample;
 }
@@ -47,14 +47,14 @@ void pool_claimed(pool *p, uint64_t now)
 void pool_left(pool *p, uint64_t now)
 {
     if (p->left)
-        p->gap_ns[p->ngaps++ % POOL_GAPS] = since(p->left_at_ns, now);
+        p->gap_ns[p->ngaps++ % POOL_GAPS] = pool_since(p->left_at_ns, now);
     p->left = true;
     p->left_at_ns = now;
 }
 
 void pool_made(pool *p, uint64_t took_ns)
 {
-    average(&p->refill_ns, took_ns);
+    pool_average(&p->refill_ns, took_ns);
     p->failures = 0;
     p->not_before_ns = 0;
 }
@@ -75,7 +75,7 @@ void pool_failed(pool *p, uint64_t began_ns, uint64_t now)
 /* ---- the plan ---- */
 
 /* Returns how many slots, ready or being made, there should be. */
-static uint32_t target(pool *p, uint32_t coming, uint32_t demand)
+static uint32_t pool_target(pool *p, uint32_t coming, uint32_t demand)
 {
     if (coming < p->low)
         p->filling = true;
@@ -88,19 +88,19 @@ static uint32_t target(pool *p, uint32_t coming, uint32_t demand)
  * to. */
 static uint64_t hold_until(pool *p, uint64_t now)
 {
-    if (!p->claimed_at_ns || since(p->claimed_at_ns, now) >= POOL_HOLD_NS) {
+    if (!p->claimed_at_ns || pool_since(p->claimed_at_ns, now) >= POOL_HOLD_NS) {
         p->held_at_ns = 0;
         return 0;
     }
     if (!p->held_at_ns)
         p->held_at_ns = now;
-    if (since(p->held_at_ns, now) >= POOL_HOLD_MAX_NS)
+    if (pool_since(p->held_at_ns, now) >= POOL_HOLD_MAX_NS)
         return 0;
     uint64_t quiet = p->claimed_at_ns + POOL_HOLD_NS, bound = p->held_at_ns + POOL_HOLD_MAX_NS;
     return quiet < bound ? quiet : bound;
 }
 
-static uint32_t workers(const pool *p, const pool_level *l, bool urgent)
+static uint32_t pool_workers(const pool *p, const pool_level *l, bool urgent)
 {
     if (p->failures)
         return 1; /* a single attempt shows whether refills work again */
@@ -111,8 +111,8 @@ pool_plan pool_decide(pool *p, const pool_level *l, uint64_t now)
 {
     uint32_t coming = l->ready + l->making;
     uint32_t demand = l->blocked ? 0 : l->waiting;
-    uint32_t wanted = minus(target(p, coming, demand), coming);
-    uint32_t room = minus(p->max, l->claimed + coming);
+    uint32_t wanted = pool_minus(pool_target(p, coming, demand), coming);
+    uint32_t room = pool_minus(p->max, l->claimed + coming);
     bool urgent = demand > l->ready;
 
     if (!wanted || !room) {
@@ -124,7 +124,8 @@ pool_plan pool_decide(pool *p, const pool_level *l, uint64_t now)
     uint64_t hold = urgent ? 0 : hold_until(p, now);
     if (hold)
         return (pool_plan){.again_ns = hold, .why = POOL_HOLDING};
-    uint32_t start = least(least(wanted, room), minus(workers(p, l, urgent), l->making));
+    uint32_t start =
+        pool_least(pool_least(wanted, room), pool_minus(pool_workers(p, l, urgent), l->making));
     return (pool_plan){.start = start,
                        .hurry = start && ((demand && !l->ready) || l->ready < p->low - p->low / 2),
                        .why = start ? POOL_START : POOL_BUSY};
@@ -157,7 +158,7 @@ static uint64_t slots_ns(const pool *p, const pool_level *l, uint32_t n, uint64_
         return 0;
     uint64_t begun = l->making ? each / 2 : 0; /* running refills are half done on average */
     uint64_t work = each * ((n + POOL_WORKERS - 1) / POOL_WORKERS);
-    return since(now, p->not_before_ns) + most(work - begun, each / 2);
+    return pool_since(now, p->not_before_ns) + pool_most(work - begun, each / 2);
 }
 
 static int by_size(const void *a, const void *b)
@@ -171,7 +172,7 @@ static int by_size(const void *a, const void *b)
 static uint64_t usual_gap(const pool *p)
 {
     uint64_t gap[POOL_GAPS];
-    size_t n = least(p->ngaps, POOL_GAPS);
+    size_t n = pool_least(p->ngaps, POOL_GAPS);
 
     if (!n)
         return 0;
@@ -184,19 +185,19 @@ static uint64_t usual_gap(const pool *p)
  * on: the first departure takes at least as long as the time since the last one. */
 static uint64_t departures_ns(const pool *p, uint32_t n, uint64_t now)
 {
-    uint64_t ago = since(p->left_at_ns, now);
+    uint64_t ago = pool_since(p->left_at_ns, now);
     uint64_t usual = usual_gap(p), each = usual ? usual : ago;
 
-    return n ? most(each, ago) + each * (n - 1) : 0;
+    return n ? pool_most(each, ago) + each * (n - 1) : 0;
 }
 
 uint64_t pool_wait_ns(const pool *p, const pool_level *l, uint32_t before, uint64_t now)
 {
     uint32_t mine = before + 1;
-    uint32_t room = l->blocked ? 0 : minus(p->max, l->claimed);
-    uint64_t slot = slots_ns(p, l, minus(mine, l->ready), now);
+    uint32_t room = l->blocked ? 0 : pool_minus(p->max, l->claimed);
+    uint64_t slot = slots_ns(p, l, pool_minus(mine, l->ready), now);
 
-    return most(slot, departures_ns(p, minus(mine, room), now));
+    return pool_most(slot, departures_ns(p, pool_minus(mine, room), now));
 }
 
 unsigned pool_retry_after(const pool *p, const pool_level *l, uint32_t before, uint64_t now)

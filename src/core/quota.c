@@ -14,7 +14,7 @@ void quota_fill(quota *q, const quota *otherwise)
 }
 
 /* Returns how much the bucket regains in this time, without overflow. */
-static uint64_t earned(uint32_t milli, uint64_t ns)
+static uint64_t quota_earned(uint32_t milli, uint64_t ns)
 {
     uint64_t us = ns / 1000;
 
@@ -26,7 +26,7 @@ bool quota_take(quota_bucket *b, uint32_t milli, uint64_t now_ns, uint64_t *ret_
     if (!milli)
         return true;
     uint64_t size = milli > 1000 ? (uint64_t)milli * (ONE / 1000) : ONE;
-    uint64_t back = b->at_ns && now_ns > b->at_ns ? earned(milli, now_ns - b->at_ns) : 0;
+    uint64_t back = b->at_ns && now_ns > b->at_ns ? quota_earned(milli, now_ns - b->at_ns) : 0;
 
     b->spent_nano = b->spent_nano > back ? b->spent_nano - back : 0;
     b->at_ns = now_ns;

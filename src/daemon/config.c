@@ -111,7 +111,7 @@ err *config_set(const config_row *r, const char *text, config *c)
 
 /* ---- looking up ---- */
 
-static err *unknown(const char *what, const char *name, const char *const *known, size_t n)
+static err *config_unknown(const char *what, const char *name, const char *const *known, size_t n)
 {
     CLEANUP(buf_done) buf all = {0};
 
@@ -139,7 +139,7 @@ err *config_find_section(const char *section, const char **ret_section)
         if (n < CONFIG_SECTIONS_MAX)
             known[n++] = CONFIG_ROWS[i].section;
     }
-    return unknown("section", section, known, n);
+    return config_unknown("section", section, known, n);
 }
 
 err *config_find(const char *section, const char *key, const config_row **ret_row)
@@ -157,7 +157,7 @@ err *config_find(const char *section, const char *key, const config_row **ret_ro
         }
         known[n++] = r->key;
     }
-    return err_wrap(unknown("key", key, known, n), "%s", section);
+    return err_wrap(config_unknown("key", key, known, n), "%s", section);
 }
 
 /* ---- overrides ---- */

@@ -21,7 +21,8 @@ static size_t line_of(const reader *r)
     return r->event.start_mark.line + 1;
 }
 
-__attribute__((format(printf, 2, 3))) static err *refuse(const reader *r, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static err *config_yaml_refuse(const reader *r,
+                                                                     const char *fmt, ...)
 {
     va_list ap;
 
@@ -37,7 +38,7 @@ static err *at_line(const reader *r, err *e)
     return err_wrap(e, "%s:%zu", r->file, line_of(r));
 }
 
-static err *next(reader *r)
+static err *config_yaml_next(reader *r)
 {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->parser, &r->event)) {
@@ -46,29 +47,29 @@ static err *next(reader *r)
                        str_or(r->parser.problem, "not YAML"));
     }
     if (r->event.type == YAML_ALIAS_EVENT)
-        return refuse(r, "aliases are not allowed");
+        return config_yaml_refuse(r, "aliases are not allowed");
     return NULL;
 }
 
 static err *check_plain(const reader *r, const yaml_char_t *anchor, const yaml_char_t *tag)
 {
     if (anchor)
-        return refuse(r, "anchors are not allowed");
+        return config_yaml_refuse(r, "anchors are not allowed");
     if (tag)
-        return refuse(r, "tags are not allowed");
+        return config_yaml_refuse(r, "tags are not allowed");
     return NULL;
 }
 
 /* Reads the current event, which must be a scalar. The text belongs to the event. */
-static err *scalar(const reader *r, const char *what, const char **ret_text)
+static err *config_yaml_scalar(const reader *r, const char *what, const char **ret_text)
 {
     if (r->event.type != YAML_SCALAR_EVENT)
-        return refuse(r, "%s must be a plain value, not a %s", what,
-                      r->event.type == YAML_SEQUENCE_START_EVENT ? "list" : "mapping");
+        return config_yaml_refuse(r, "%s must be a plain value, not a %s", what,
+                                  r->event.type == YAML_SEQUENCE_START_EVENT ? "list" : "mapping");
     TRY(check_plain(r, r->event.data.scalar.anchor, r->event.data.scalar.tag));
     const char *text = (const char *)r->event.data.scalar.value;
     if (strlen(text) != r->event.data.scalar.length)
-        return refuse(r, "%s has a NUL", what);
+        return config_yaml_refuse(r, "%s has a NUL", what);
     *ret_text = text;
     return NULL;
 }
@@ -76,7 +77,7 @@ static err *scalar(const reader *r, const char *what, const char **ret_text)
 static err *begin_mapping(const reader *r, const char *what)
 {
     if (r->event.type != YAML_MAPPING_START_EVENT)
-        return refuse(r, "%s must be a mapping of keys to values", what);
+        return config_yaml_refuse(r, "%s must be a mapping of keys to values", what);
     return check_plain(r, r->event.data.mapping_start.anchor, r->event.data.mapping_start.tag);
 }
 
@@ -94,19 +95,19 @@ static err *read_key(reader *r, const char *section)
     const config_row *row = NULL;
     const char *text = NULL;
 
-    TRY(scalar(r, "a key", &text));
+    TRY(config_yaml_scalar(r, "a key", &text));
     err *e = config_find(section, text, &row);
     if (e)
         return at_line(r, e);
     if (r->seen[row - CONFIG_ROWS])
-        return refuse(r, "%s.%s is there twice", section, row->key);
+        return config_yaml_refuse(r, "%s.%s is there twice", section, row->key);
     r->seen[row - CONFIG_ROWS] = true;
     CLEANUP(freep) char *what = str_printf("%s.%s", section, row->key);
-    TRY(next(r));
-    TRY(scalar(r, what, &text));
+    TRY(config_yaml_next(r));
+    TRY(config_yaml_scalar(r, what, &text));
     if (is_null(r))
-        return refuse(r, "%s has no value; write \"\" for an empty one, or leave the line out",
-                      what);
+        return config_yaml_refuse(
+            r, "%s has no value; write \"\" for an empty one, or leave the line out", what);
     e = config_set(row, text, r->config);
     return e ? at_line(r, e) : NULL;
 }
@@ -118,21 +119,21 @@ static err *read_mirrors(reader *r, registry *of)
     const char *text = NULL;
 
     if (of->mirrors)
-        return refuse(r, "registries.%s.mirrors is there twice", of->host);
-    TRY(next(r));
+        return config_yaml_refuse(r, "registries.%s.mirrors is there twice", of->host);
+    TRY(config_yaml_next(r));
     if (r->event.type != YAML_SEQUENCE_START_EVENT)
-        return refuse(r, "registries.%s.mirrors must be a list", of->host);
+        return config_yaml_refuse(r, "registries.%s.mirrors must be a list", of->host);
     TRY(check_plain(r, r->event.data.sequence_start.anchor, r->event.data.sequence_start.tag));
     for (;;) {
-        TRY(next(r));
+        TRY(config_yaml_next(r));
         if (r->event.type == YAML_SEQUENCE_END_EVENT)
             return NULL;
-        TRY(scalar(r, "a mirror", &text));
+        TRY(config_yaml_scalar(r, "a mirror", &text));
         if (!registry_mirror_ok(text))
-            return refuse(r, "a mirror must be host[:port][/path] in lower case, not '%.100s'",
-                          text);
+            return config_yaml_refuse(
+                r, "a mirror must be host[:port][/path] in lower case, not '%.100s'", text);
         if (strv_len(of->mirrors) >= REGISTRY_MIRRORS_MAX)
-            return refuse(r, "more than %d mirrors", REGISTRY_MIRRORS_MAX);
+            return config_yaml_refuse(r, "more than %d mirrors", REGISTRY_MIRRORS_MAX);
         strv_push(&of->mirrors, xstrdup(text));
     }
 }
@@ -141,12 +142,12 @@ static err *read_insecure(reader *r, registry *of)
 {
     const char *text = NULL;
 
-    TRY(next(r));
-    TRY(scalar(r, "insecure", &text));
+    TRY(config_yaml_next(r));
+    TRY(config_yaml_scalar(r, "insecure", &text));
     of->insecure = str_eq(text, "true");
     return of->insecure || str_eq(text, "false")
                ? NULL
-               : refuse(r, "insecure must be true or false, not '%.64s'", text);
+               : config_yaml_refuse(r, "insecure must be true or false, not '%.64s'", text);
 }
 
 static err *read_ca(reader *r, registry *of)
@@ -154,11 +155,11 @@ static err *read_ca(reader *r, registry *of)
     const char *text = NULL;
 
     if (of->ca)
-        return refuse(r, "registries.%s.ca is there twice", of->host);
-    TRY(next(r));
-    TRY(scalar(r, "ca", &text));
+        return config_yaml_refuse(r, "registries.%s.ca is there twice", of->host);
+    TRY(config_yaml_next(r));
+    TRY(config_yaml_scalar(r, "ca", &text));
     if (*text != '/' || strlen(text) > 4096)
-        return refuse(r, "ca must be an absolute path");
+        return config_yaml_refuse(r, "ca must be an absolute path");
     of->ca = xstrdup(text);
     return NULL;
 }
@@ -172,16 +173,16 @@ static err *read_registry_key(reader *r, registry *of)
 {
     const char *text = NULL, *known[ARRAY_LEN(REGISTRY_KEYS)];
 
-    TRY(scalar(r, "a key", &text));
+    TRY(config_yaml_scalar(r, "a key", &text));
     for (size_t i = 0; i < ARRAY_LEN(REGISTRY_KEYS); i++) {
         if (str_eq(text, REGISTRY_KEYS[i].key))
             return REGISTRY_KEYS[i].read(r, of);
         known[i] = REGISTRY_KEYS[i].key;
     }
     const char *near = str_nearest(text, known, ARRAY_LEN(known));
-    return near ? refuse(r, "registries.%s: unknown key '%.64s'; did you mean '%s'?", of->host,
-                         text, near)
-                : refuse(r, "registries.%s: unknown key '%.64s'", of->host, text);
+    return near ? config_yaml_refuse(r, "registries.%s: unknown key '%.64s'; did you mean '%s'?",
+                                     of->host, text, near)
+                : config_yaml_refuse(r, "registries.%s: unknown key '%.64s'", of->host, text);
 }
 
 static err *read_registry(reader *r)
@@ -189,23 +190,23 @@ static err *read_registry(reader *r)
     registries *all = &r->config->registries;
     const char *text = NULL;
 
-    TRY(scalar(r, "a host", &text));
+    TRY(config_yaml_scalar(r, "a host", &text));
     if (!registry_host_ok(text))
-        return refuse(r, "'%.100s' is no host; write it as in image names, host or host:port",
-                      text);
+        return config_yaml_refuse(
+            r, "'%.100s' is no host; write it as in image names, host or host:port", text);
     if (registries_find(all, text) || all->n >= REGISTRIES_MAX)
-        return refuse(r, "registries.%s is there twice, or one of more than %d", text,
-                      REGISTRIES_MAX);
+        return config_yaml_refuse(r, "registries.%s is there twice, or one of more than %d", text,
+                                  REGISTRIES_MAX);
     registry *of = registries_put(all, text);
-    TRY(next(r));
+    TRY(config_yaml_next(r));
     if (r->event.type == YAML_SCALAR_EVENT) {
-        TRY(scalar(r, of->host, &text));
+        TRY(config_yaml_scalar(r, of->host, &text));
         if (is_null(r))
             return NULL;
     }
     TRY(begin_mapping(r, of->host));
     for (;;) {
-        TRY(next(r));
+        TRY(config_yaml_next(r));
         if (r->event.type == YAML_MAPPING_END_EVENT)
             return NULL;
         TRY(read_registry_key(r, of));
@@ -219,7 +220,7 @@ static err *read_entries(reader *r, const char *section)
     bool hosts = str_eq(section, "registries");
 
     for (;;) {
-        TRY(next(r));
+        TRY(config_yaml_next(r));
         if (r->event.type == YAML_MAPPING_END_EVENT)
             return NULL;
         TRY(hosts ? read_registry(r) : read_key(r, section));
@@ -230,7 +231,7 @@ static err *read_section(reader *r)
 {
     const char *name = NULL, *section = NULL, *text = NULL;
 
-    TRY(scalar(r, "a section", &name));
+    TRY(config_yaml_scalar(r, "a section", &name));
     err *e = config_find_section(name, &section);
     if (e)
         return at_line(r, e);
@@ -238,12 +239,12 @@ static err *read_section(reader *r)
     while (row->key || strcmp(row->section, section) != 0)
         row++;
     if (r->seen[row - CONFIG_ROWS])
-        return refuse(r, "section '%s' is there twice", section);
+        return config_yaml_refuse(r, "section '%s' is there twice", section);
     r->seen[row - CONFIG_ROWS] = true;
-    TRY(next(r));
+    TRY(config_yaml_next(r));
     /* all keys of the section are commented out */
     if (r->event.type == YAML_SCALAR_EVENT) {
-        TRY(scalar(r, section, &text));
+        TRY(config_yaml_scalar(r, section, &text));
         if (is_null(r))
             return NULL;
     }
@@ -255,24 +256,25 @@ static err *read_stream(reader *r)
 {
     const char *text = NULL;
 
-    TRY(next(r)); /* the stream */
-    TRY(next(r));
+    TRY(config_yaml_next(r)); /* the stream */
+    TRY(config_yaml_next(r));
     if (r->event.type == YAML_STREAM_END_EVENT)
         return NULL;
-    TRY(next(r)); /* the document */
+    TRY(config_yaml_next(r)); /* the document */
     if (r->event.type == YAML_SCALAR_EVENT && !*(const char *)r->event.data.scalar.value)
-        return scalar(r, "the file", &text); /* the file has only comments */
+        return config_yaml_scalar(r, "the file", &text); /* the file has only comments */
     TRY(begin_mapping(r, "the file"));
     for (;;) {
-        TRY(next(r));
+        TRY(config_yaml_next(r));
         if (r->event.type == YAML_MAPPING_END_EVENT)
             break;
         TRY(read_section(r));
     }
-    TRY(next(r)); /* the document's end */
-    TRY(next(r));
-    return r->event.type == YAML_STREAM_END_EVENT ? NULL
-                                                  : refuse(r, "only one document is allowed");
+    TRY(config_yaml_next(r)); /* the document's end */
+    TRY(config_yaml_next(r));
+    return r->event.type == YAML_STREAM_END_EVENT
+               ? NULL
+               : config_yaml_refuse(r, "only one document is allowed");
 }
 
 err *config_parse(const char *name, const void *p, size_t n, config *c)
@@ -325,7 +327,7 @@ char *config_number_text(enum config_type type, uint64_t v)
 }
 
 /* Wraps at 96 columns; each line has the prefix. */
-static void comment(buf *out, const char *prefix, const char *text)
+static void config_yaml_comment(buf *out, const char *prefix, const char *text)
 {
     while (*text) {
         size_t n = strlen(text), most = 96 - strlen(prefix);
@@ -372,7 +374,7 @@ static void print_row(const config_row *r, const config *c, buf *out)
 {
     const char *at = (const char *)c + r->at;
 
-    comment(out, "  # ", r->help);
+    config_yaml_comment(out, "  # ", r->help);
     if (r->choices)
         buf_printf(out, "  # One of %s.\n", r->choices);
     buf_printf(out, "  %s: ", r->key);
@@ -414,7 +416,7 @@ void config_print(const config *c, buf *out)
         }
         if (i)
             buf_char(out, '\n');
-        comment(out, "# ", r->help);
+        config_yaml_comment(out, "# ", r->help);
         buf_printf(out, "%s:\n", r->section);
         if (str_eq(r->section, "registries"))
             print_registries(&c->registries, out);

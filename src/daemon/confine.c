@@ -34,7 +34,7 @@ static void rules_done(rules *r)
 }
 
 /* Adds a rule. Takes ownership of path; NULL adds nothing. */
-static void rule(rules *r, char *path, unsigned rights, bool optional)
+static void confine_rule(rules *r, char *path, unsigned rights, bool optional)
 {
     if (!path)
         return;
@@ -66,10 +66,10 @@ static const char *const LOADERS[] = {"/lib64/ld-linux-x86-64.so.2", "/lib/ld-li
 static void add_common(rules *r)
 {
     for (size_t i = 0; i < ARRAY_LEN(READABLE); i++)
-        rule(r, xstrdup(READABLE[i]), LANDLOCK_READ, true);
-    rule(r, xstrdup("/dev/null"), LANDLOCK_READ | LANDLOCK_WRITE, true);
+        confine_rule(r, xstrdup(READABLE[i]), LANDLOCK_READ, true);
+    confine_rule(r, xstrdup("/dev/null"), LANDLOCK_READ | LANDLOCK_WRITE, true);
     CLEANUP(freep) char *resolv = realpath("/etc/resolv.conf", NULL); /* often a link into /run */
-    rule(r, directory_of(resolv), LANDLOCK_READ, true);
+    confine_rule(r, directory_of(resolv), LANDLOCK_READ, true);
 }
 
 /* Adds each directory of a list like "/srv:/images". */
@@ -78,7 +78,7 @@ static void add_local(rules *r, const char *list)
     for (const char *at = list; *at; at += strspn(at, ":")) {
         size_t n = strcspn(at, ":");
         if (n)
-            rule(r, xstrndup(at, n), LANDLOCK_READ, true);
+            confine_rule(r, xstrndup(at, n), LANDLOCK_READ, true);
         at += n;
     }
 }
@@ -111,13 +111,13 @@ static void add_programs(rules *r, bool by_directory)
     CLEANUP(freep) char *skopeo = find_program(cfg->images_skopeo);
     char *real = skopeo ? realpath(skopeo, NULL) : NULL;
 
-    rule(r, by_directory ? directory_of(real) : xstrdup(str_or(real, "")),
-         LANDLOCK_READ | LANDLOCK_RUN, true);
+    confine_rule(r, by_directory ? directory_of(real) : xstrdup(str_or(real, "")),
+                 LANDLOCK_READ | LANDLOCK_RUN, true);
     free(real);
     for (size_t i = 0; i < ARRAY_LEN(LOADERS); i++) {
         real = realpath(LOADERS[i], NULL);
-        rule(r, by_directory ? directory_of(real) : TAKE_PTR(real), LANDLOCK_READ | LANDLOCK_RUN,
-             true);
+        confine_rule(r, by_directory ? directory_of(real) : TAKE_PTR(real),
+                     LANDLOCK_READ | LANDLOCK_RUN, true);
         free(real);
     }
 }
@@ -127,13 +127,13 @@ static void add_programs(rules *r, bool by_directory)
 static void add_engine(rules *r)
 {
     if (str_eq(cfg->backend_name, "docker")) {
-        rule(r, directory_of(cfg->backend_init), LANDLOCK_READ, true);
-        rule(r, directory_of(cfg->files_kit), LANDLOCK_READ, true);
+        confine_rule(r, directory_of(cfg->backend_init), LANDLOCK_READ, true);
+        confine_rule(r, directory_of(cfg->files_kit), LANDLOCK_READ, true);
     }
     if (!str_eq(cfg->backend_name, "kubernetes"))
         return;
-    rule(r, xstrdup("/var/run/secrets/kubernetes.io"), LANDLOCK_READ, true);
-    rule(r, directory_of(cfg->kubernetes_kubeconfig), LANDLOCK_READ, true);
+    confine_rule(r, xstrdup("/var/run/secrets/kubernetes.io"), LANDLOCK_READ, true);
+    confine_rule(r, directory_of(cfg->kubernetes_kubeconfig), LANDLOCK_READ, true);
 }
 
 static uint16_t tcp_port(const char *listen)
@@ -150,13 +150,13 @@ static err *enclose_daemon(void)
     add_common(&r);
     add_programs(&r, true);
     add_local(&r, cfg->images_local);
-    rule(&r, xstrdup("/proc"), LANDLOCK_READ, true);
+    confine_rule(&r, xstrdup("/proc"), LANDLOCK_READ, true);
     add_engine(&r);
-    rule(&r, xstrdup(cfg->state_dir), LANDLOCK_READ | LANDLOCK_WRITE, false);
-    rule(&r, directory_of(cfg->listen_socket), LANDLOCK_READ | LANDLOCK_WRITE, true);
+    confine_rule(&r, xstrdup(cfg->state_dir), LANDLOCK_READ | LANDLOCK_WRITE, false);
+    confine_rule(&r, directory_of(cfg->listen_socket), LANDLOCK_READ | LANDLOCK_WRITE, true);
     for (size_t i = 0; i < cfg->registries.n; i++)
         if (cfg->registries.v[i].ca)
-            rule(&r, xstrdup(cfg->registries.v[i].ca), LANDLOCK_READ, true);
+            confine_rule(&r, xstrdup(cfg->registries.v[i].ca), LANDLOCK_READ, true);
 #ifdef BOTHY_FAULTS
     const char *faults = getenv("BOTHY_FAULTS"); /* NOLINT(concurrency-mt-unsafe): as above */
     if (faults)
@@ -195,9 +195,10 @@ static err *enclose_skopeo(const order *o)
     add_programs(&r, false);
     if (o->local)
         add_local(&r, cfg->images_local);
-    rule(&r, str_printf("%s/registries/home", cfg->state_dir), LANDLOCK_READ, true);
-    rule(&r, str_printf("%s/registries/registries.conf", cfg->state_dir), LANDLOCK_READ, true);
-    rule(&r, xstrdup(o->scratch), LANDLOCK_READ | LANDLOCK_WRITE, false);
+    confine_rule(&r, str_printf("%s/registries/home", cfg->state_dir), LANDLOCK_READ, true);
+    confine_rule(&r, str_printf("%s/registries/registries.conf", cfg->state_dir), LANDLOCK_READ,
+                 true);
+    confine_rule(&r, xstrdup(o->scratch), LANDLOCK_READ | LANDLOCK_WRITE, false);
     return landlock_restrict(
         &(landlock_domain){.rules = r.v,
                            .n = r.n,
@@ -218,7 +219,7 @@ static err *launch_confined(const order *o)
     return o->local ? NULL : confine_limit(*o->ret_pid, RLIMIT_FSIZE, SKOPEO_FSIZE);
 }
 
-static void *launch(void *arg)
+static void *confine_launch(void *arg)
 {
     order *o = arg;
 
@@ -231,7 +232,7 @@ static void launch_apart(order *o)
 {
     pthread_t thread;
 
-    o->failure = thread_try_start("launch", launch, o, &thread);
+    o->failure = thread_try_start("launch", confine_launch, o, &thread);
     if (!o->failure)
         pthread_join(thread, NULL);
 }
@@ -275,7 +276,7 @@ err *confine_start(const spawn_spec *spec, const char *scratch, bool local, pid_
 
 /* Logs which features the kernel lacks. That is no reason not to serve; 'bothy doctor' reports it,
  * too. */
-static void tell(bool code)
+static void confine_tell(bool code)
 {
     if (!landlock_abi())
         log_warn("confine", "this kernel has no Landlock: bothyd and skopeo reach every file that "
@@ -286,7 +287,7 @@ static void tell(bool code)
         log_warn("confine", "built with a sanitizer: no system call filter");
 }
 
-static err *enter(void)
+static err *confine_enter(void)
 {
     TRY(enclose_daemon());
 #if !CONFINE_SANITIZED
@@ -309,6 +310,6 @@ err *confine_daemon(const config *c)
         return NULL;
     }
     confined = true;
-    tell(confine_no_new_code(true));
-    return enter();
+    confine_tell(confine_no_new_code(true));
+    return confine_enter();
 }

@@ -37,7 +37,7 @@ static metric METRICS[M_COUNT] = {
                                                "it has no such limit."),
 };
 
-static void look(void *arg)
+static void daemon_count_look(void *arg)
 {
     struct statvfs v;
 
@@ -57,5 +57,5 @@ void daemon_metrics(int state, const char *version)
     process_metrics(PROCESS);
     metric_register(METRICS, M_COUNT);
     metric_set(&METRICS[M_INFO], 0, 1);
-    metric_look(look, &dir);
+    metric_look(daemon_count_look, &dir);
 }

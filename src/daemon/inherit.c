@@ -21,7 +21,7 @@ static bool take_number(const char *name, uint64_t max, uint64_t *ret)
     return ok;
 }
 
-static err *take(int fd, inherited *l)
+static err *inherit_take(int fd, inherited *l)
 {
     struct sockaddr_storage a = {0};
     socklen_t n = sizeof a, size = sizeof(int);
@@ -49,7 +49,7 @@ err *inherit_listeners(inherited *ret_listeners)
         return err_new(ERR_INVALID_REQUEST, "LISTEN_FDS gives %d sockets, at most %d are taken",
                        (int)n, INHERIT_MAX);
     for (uint64_t i = 0; i < n; i++)
-        TRY(take(FIRST_FD + (int)i, &l));
+        TRY(inherit_take(FIRST_FD + (int)i, &l));
     *ret_listeners = l;
     return NULL;
 }

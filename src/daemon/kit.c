@@ -31,7 +31,7 @@ static int memory_file(void)
 
 /* Seals the file and opens it again. The writer's descriptor could write until it is sealed;
  * sandboxes get a read-only one. */
-static err *seal(int fd, int *ret_fd)
+static err *kit_seal(int fd, int *ret_fd)
 {
     CLEANUP(freep) char *path = str_printf("/proc/self/fd/%d", fd);
 
@@ -59,5 +59,5 @@ err *kit_load(const char *path, int *ret_fd)
     fd = memory_file();
     if (fd < 0 || fs_pwrite_all(fd, text.p, text.len, 0))
         return err_sys(ERR_INTERNAL, errno, "cannot keep the kit in memory");
-    return err_wrap(seal(fd, ret_fd), "%s", path);
+    return err_wrap(kit_seal(fd, ret_fd), "%s", path);
 }

@@ -410,8 +410,8 @@ static err *check_descriptors(const node *n, const pool_status *p)
                       need);
 }
 
-static err *ready(void *arg, size_t i, const pool_status *pool, const char **ret_name,
-                  bool *ret_warns)
+static err *main_ready(void *arg, size_t i, const pool_status *pool, const char **ret_name,
+                       bool *ret_warns)
 {
     static const struct {
         const char *name;
@@ -436,7 +436,7 @@ static err *ready(void *arg, size_t i, const pool_status *pool, const char **ret
 
 /* ---- running ---- */
 
-static void tell(const config *c, const err *e);
+static void main_tell(const config *c, const err *e);
 static server *running; /* for the signal handler */
 
 static void on_signal(int signo)
@@ -447,7 +447,7 @@ static void on_signal(int signo)
 
 /* Chooses the door. E2B's headers and hosts go before native paths: they name a server inside a
  * sandbox, and all paths belong to it. */
-static err *dispatch(void *arg, request *rq, response *rs)
+static err *main_dispatch(void *arg, request *rq, response *rs)
 {
     node *n = arg;
 
@@ -460,7 +460,7 @@ static err *dispatch(void *arg, request *rq, response *rs)
     return rest_dispatch(n->rest, rq, rs);
 }
 
-static void form(void *arg, request *rq, response *rs)
+static void main_form(void *arg, request *rq, response *rs)
 {
     node *n = arg;
 
@@ -472,7 +472,7 @@ static void form(void *arg, request *rq, response *rs)
         mcp_form(rs);
 }
 
-static void stopping(void *arg)
+static void main_stopping(void *arg)
 {
     engine_let_go(((node *)arg)->engine);
 }
@@ -563,7 +563,7 @@ static err *open_doors(node *n, gid_t group)
     n->rest = rest_new(&(rest_options){.engine = n->engine,
                                        .group = group,
                                        .version = BOTHY_VERSION,
-                                       .ready = ready,
+                                       .ready = main_ready,
                                        .arg = n,
                                        .listen_tcp = *n->cfg.listen_tcp ? n->cfg.listen_tcp : NULL,
                                        .e2b = n->cfg.e2b_enabled,
@@ -579,15 +579,15 @@ static err *open_doors(node *n, gid_t group)
     return open_e2b(n, of_e2b);
 }
 
-static err *serve(node *n)
+static err *main_serve(node *n)
 {
     gid_t group = group_id(n->cfg.listen_group);
     struct sigaction stop = {.sa_handler = on_signal};
 
     TRY(open_doors(n, group));
-    TRY(server_new(&(server_options){.dispatch = dispatch,
-                                     .form = form,
-                                     .stopping = stopping,
+    TRY(server_new(&(server_options){.dispatch = main_dispatch,
+                                     .form = main_form,
+                                     .stopping = main_stopping,
                                      .arg = n,
                                      .doors = DOORS,
                                      .operations = n->operations,
@@ -606,7 +606,7 @@ static err *serve(node *n)
     TRY(listen_all(n, group));
     if (n->user)
         TRY(user_begin(&n->cfg, n->state, &(user_watch){n->engine, n->server}));
-    tell(&n->cfg, NULL);
+    main_tell(&n->cfg, NULL);
     log_info("start", "bothyd " BOTHY_VERSION " serves on %s", n->cfg.listen_socket);
     server_run(n->server);
     if (n->backend->ops->leave)
@@ -615,7 +615,7 @@ static err *serve(node *n)
     return NULL;
 }
 
-static err *run(node *n)
+static err *main_run(node *n)
 {
     TRY(check_privileges(n));
     raise_descriptors();
@@ -626,10 +626,10 @@ static err *run(node *n)
     TRY(confine_daemon(&n->cfg));
     TRY(open_parts(n));
     daemon_metrics(n->state, BOTHY_VERSION);
-    return serve(n);
+    return main_serve(n);
 }
 
-static err *restore(node *n, const char *path)
+static err *main_restore(node *n, const char *path)
 {
     CLEANUP(closep) int from = -1;
 
@@ -653,7 +653,7 @@ static bool is_hopeless(const err *e)
 
 /* Writes the failure beside the socket, where 'bothy doctor' finds it if bothyd does not answer. e
  * NULL: started, removes the file. */
-static void tell(const config *c, const err *e)
+static void main_tell(const config *c, const err *e)
 {
     CLEANUP(freep) char *path = xstrdup(str_or(c->listen_socket, "")); /* "": no configuration */
     CLEANUP(buf_done) buf text = {0};
@@ -682,7 +682,7 @@ static void print_error(const err *e)
     fprintf(stderr, "  remedy: %s\n", err_remedy_of(e));
 }
 
-static int usage(FILE *out, int status)
+static int main_usage(FILE *out, int status)
 {
     fputs("usage: bothyd [--user] [--config FILE] [--print-config] [--version]\n"
           "       bothyd [--config FILE] --restore FILE|-\n\n"
@@ -733,10 +733,10 @@ int main(int argc, char **argv)
         else if (o == 'v')
             return puts("bothyd " BOTHY_VERSION), 0;
         else
-            return usage(o == 'h' ? stdout : stderr, o == 'h' ? 0 : 2);
+            return main_usage(o == 'h' ? stdout : stderr, o == 'h' ? 0 : 2);
     }
     if (optind < argc)
-        return usage(stderr, 2);
+        return main_usage(stderr, 2);
     signal(SIGPIPE, SIG_IGN);
     /* libarchive converts names by the locale: in this one bytes stay unchanged.
      * NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread yet */
@@ -750,12 +750,12 @@ int main(int argc, char **argv)
         failure = inherit_listeners(&n.given);
     if (!failure) {
         log_init("bothyd", config_log_level(&n.cfg));
-        failure = backup ? restore(&n, backup) : run(&n);
+        failure = backup ? main_restore(&n, backup) : main_run(&n);
     }
     if (failure) {
         print_error(failure);
         if (!backup)
-            tell(&n.cfg, failure);
+            main_tell(&n.cfg, failure);
     }
     /* Exits without cleanup: threads may still be at work, and sandboxes do not depend on it. */
     fflush(NULL);

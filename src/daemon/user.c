@@ -18,7 +18,7 @@
 /* ---- places ---- */
 
 /* Takes ownership of value. */
-static void set(char **key, char *value)
+static void user_set(char **key, char *value)
 {
     free(*key);
     *key = value;
@@ -29,14 +29,14 @@ void user_preset(config *c)
     CLEANUP(freep) char *run = home_run();
     char *init = home_program("bothy-init"), *kit = home_program("bothy-kit");
 
-    set(&c->backend_name, xstrdup("docker"));
-    set(&c->state_dir, home_state());
-    set(&c->listen_socket, str_printf("%s/" HOME_SOCKET, run));
-    set(&c->listen_group, xstrdup(""));
+    user_set(&c->backend_name, xstrdup("docker"));
+    user_set(&c->state_dir, home_state());
+    user_set(&c->listen_socket, str_printf("%s/" HOME_SOCKET, run));
+    user_set(&c->listen_group, xstrdup(""));
     if (init)
-        set(&c->backend_init, init);
+        user_set(&c->backend_init, init);
     if (kit)
-        set(&c->files_kit, kit);
+        user_set(&c->files_kit, kit);
 }
 
 err *user_prepare(const config *c)
@@ -85,7 +85,7 @@ static bool is_used(void)
     return came || s.connections || n.running || n.paused || n.creating || s.relays;
 }
 
-static void nap(uint64_t ms)
+static void user_nap(uint64_t ms)
 {
     nanosleep(
         &(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000},
@@ -94,13 +94,13 @@ static void nap(uint64_t ms)
 
 /* Moves the socket aside first: a client that comes then starts another bothyd, which waits for our
  * lock. A client that connected before must get an answer. Returns false if there was one. */
-static bool leave(void)
+static bool user_leave(void)
 {
     CLEANUP(freep) char *aside = str_printf("%s.leaving", watched.socket);
 
     if (rename(watched.socket, aside))
         return true; /* already removed: clients cannot find us */
-    nap(LEAVE_MS);
+    user_nap(LEAVE_MS);
     if (is_used()) {
         if (!rename(aside, watched.socket))
             return false;
@@ -119,18 +119,18 @@ static void drop_warm(backend *b)
         err_drop(b->ops->pool(b, &(pool_marks){0}, &status), "stop");
 }
 
-static void *watch(void *arg)
+static void *daemon_user_watch(void *arg)
 {
     uint64_t since = now_mono_ns();
 
     (void)arg;
     for (;;) {
-        nap(watched.idle_ms / 8 + 1);
+        user_nap(watched.idle_ms / 8 + 1);
         if (is_used())
             since = now_mono_ns();
         if (now_mono_ns() - since < watched.idle_ms * NS_PER_MS)
             continue;
-        if (!leave()) {
+        if (!user_leave()) {
             since = now_mono_ns();
             continue;
         }
@@ -147,6 +147,6 @@ err *user_begin(const config *c, int state_dir, const user_watch *w)
     watched.idle_ms = c->user_idle_exit;
     watched.socket = xstrdup(c->listen_socket);
     if (watched.idle_ms)
-        thread_detach("idle", watch, NULL);
+        thread_detach("idle", daemon_user_watch, NULL);
     return leave_way(c, state_dir);
 }

@@ -18,7 +18,7 @@ bool image_is_derived(const image *i)
 
 /* Counts a derivation as a pull under way. While there is one, a prune keeps layers that wait for
  * their image. */
-static void making(image_store *s, int change)
+static void derive_making(image_store *s, int change)
 {
     LOCK_SCOPE(&s->lock);
     s->pulling = (unsigned)((int)s->pulling + change);
@@ -45,7 +45,7 @@ void derive_load_note(image_store *s, const uint8_t layer[32])
 /* Records durably that a layer will be made, before it exists: after a kill the next start knows
  * that one may be left. Layers of pulls are kept for the next pull, so a start prunes only if there
  * is a note. */
-static err *note(image_store *s, const uint8_t layer[32])
+static err *derive_note(image_store *s, const uint8_t layer[32])
 {
     char name[sizeof NOTE + 64] = NOTE;
     image_row r = {.name = name, .config = (char *)"{}", .created_ns = now_real_ns()};
@@ -102,7 +102,7 @@ bool image_derive_was_cut(image_store *s)
 
 /* ---- making one ---- */
 
-static image *over(const derivation *d, const uint8_t layer[32], uint64_t bytes)
+static image *derive_over(const derivation *d, const uint8_t layer[32], uint64_t bytes)
 {
     const image *base = d->base;
     image_config c = {.env = strv_copy(d->env ? d->env : base->env),
@@ -134,19 +134,19 @@ err *image_derive(image_store *s, const derivation *d, image **ret_image)
             err_new(ERR_SANDBOX_EXHAUSTED, "the image has %zu layers already", d->base->nlayers),
             "Build an image of fewer layers with what is in the sandbox.");
     random_bytes(layer, sizeof layer);
-    making(s, 1);
-    err *e = note(s, layer);
+    derive_making(s, 1);
+    err *e = derive_note(s, layer);
     FAULT_KILL("derive.noted");
     if (!e)
         e = d->make(d->arg, layer, &bytes);
     if (!e) {
         FAULT_KILL("derive.made");
-        made = over(d, layer, bytes);
+        made = derive_over(d, layer, bytes);
         e = image_commit(s, made);
     }
     if (!e)
         made_it(s, layer);
-    making(s, -1);
+    derive_making(s, -1);
     if (e)
         return e;
     *ret_image = TAKE_PTR(made);

@@ -100,7 +100,8 @@ static char *asked_name(const char *reference)
     return xstrdup(reference);
 }
 
-static err *get(image_store *s, const image_request *rq, const char *name, image **ret_image)
+static err *engine_store_get(image_store *s, const image_request *rq, const char *name,
+                             image **ret_image)
 {
     CLEANUP(image_facts_done) image_facts f = {0};
 
@@ -112,12 +113,13 @@ err *engine_look(image_store *s, const char *name, image **ret_image)
 {
     CLEANUP(freep) char *asked = asked_name(name);
 
-    return get(s,
-               &(image_request){.name = asked,
-                                .policy = PULL_NEVER,
-                                .cancel_fd = s->stop_fd,
-                                .until = now_mono_ns() + s->o.pull_timeout_ms * NS_PER_MS},
-               name, ret_image);
+    return engine_store_get(
+        s,
+        &(image_request){.name = asked,
+                         .policy = PULL_NEVER,
+                         .cancel_fd = s->stop_fd,
+                         .until = now_mono_ns() + s->o.pull_timeout_ms * NS_PER_MS},
+        name, ret_image);
 }
 
 static void forget_login(pull_login *l)
@@ -132,15 +134,15 @@ err *engine_fetch(image_store *s, const fetch_request *rq, uint64_t until, image
     CLEANUP(forget_login) pull_login who = {0};
 
     TRY(login_words(s, rq->owner, rq->reference, &who));
-    return get(s,
-               &(image_request){.name = asked,
-                                .policy = PULL_ALWAYS, /* it was looked for already */
-                                .login = who.username ? &who : NULL,
-                                .progress = rq->progress.tell,
-                                .arg = rq->progress.arg,
-                                .cancel_fd = s->stop_fd,
-                                .until = until},
-               rq->name, ret_image);
+    return engine_store_get(s,
+                            &(image_request){.name = asked,
+                                             .policy = PULL_ALWAYS, /* it was looked for already */
+                                             .login = who.username ? &who : NULL,
+                                             .progress = rq->progress.tell,
+                                             .arg = rq->progress.arg,
+                                             .cancel_fd = s->stop_fd,
+                                             .until = until},
+                            rq->name, ret_image);
 }
 
 /* ---- what it cannot be asked ---- */

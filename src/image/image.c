@@ -66,7 +66,7 @@ image *image_new(const uint8_t digest[32], const char *name, image_config *taken
 
 /* ---- its record: an OCI config of what we use, so that one parser reads both ---- */
 
-static json_t *strings(char *const *v)
+static json_t *image_strings(char *const *v)
 {
     json_t *list = json_array();
 
@@ -92,9 +92,9 @@ char *image_record(const image *i)
     CLEANUP(json_decrefp)
     json_t *j = json_pack("{s:s, s:s, s:I, s:{s:o, s:s, s:s, s:o, s:o}, s:{s:s, s:o}}", "os", i->os,
                           "architecture", i->architecture, "size", (json_int_t)i->size, "config",
-                          "Env", strings(i->env), "User", i->user, "WorkingDir", i->cwd,
-                          "Entrypoint", strings(i->entrypoint), "Cmd", strings(i->cmd), "rootfs",
-                          "type", "layers", "diff_ids", diff_id_strings(i));
+                          "Env", image_strings(i->env), "User", i->user, "WorkingDir", i->cwd,
+                          "Entrypoint", image_strings(i->entrypoint), "Cmd", image_strings(i->cmd),
+                          "rootfs", "type", "layers", "diff_ids", diff_id_strings(i));
     buf text = {0};
 
     if (!j)
@@ -136,7 +136,7 @@ static bool digest_has_name(const image_store *s, const uint8_t digest[32])
 /* Records durably that the backend has the image, or may have it soon. Called before any step that
  * creates the image or removes its last name, so that after a kill a prune finds it. While the
  * image has a name the row means nothing. Called without the lock. */
-static err *bury(image_store *s, const uint8_t digest[32])
+static err *image_bury(image_store *s, const uint8_t digest[32])
 {
     char hex[65];
 
@@ -168,10 +168,10 @@ static err *bury_named(image_store *s, const char *name)
         if (old)
             image_ref(old);
     }
-    return old ? bury(s, old->digest) : NULL;
+    return old ? image_bury(s, old->digest) : NULL;
 }
 
-static void unbury(image_store *s, const uint8_t digest[32])
+static void image_unbury(image_store *s, const uint8_t digest[32])
 {
     char hex[65];
 
@@ -190,7 +190,7 @@ err *image_commit(image_store *s, image *i)
     CLEANUP(freep) char *record = image_record(i);
 
     LOCK_SCOPE(&s->commit);
-    TRY(bury(s, i->digest));
+    TRY(image_bury(s, i->digest));
     TRY(bury_named(s, i->name));
     FAULT_KILL("pull.buried");
     if (s->o.backend->caps.images == CAP_NATIVE)
@@ -205,7 +205,7 @@ err *image_commit(image_store *s, image *i)
         LOCK_SCOPE(&s->lock);
         image_unref(map_put_str(&s->by_name, i->name, image_ref(i)));
     }
-    unbury(s, i->digest);
+    image_unbury(s, i->digest);
     return NULL;
 }
 
@@ -218,7 +218,7 @@ static bool is_grave(const char *name)
            strlen(name) == strlen(GONE_PREFIX) + 64;
 }
 
-static err *load(image_store *s)
+static err *image_load(image_store *s)
 {
     image_row *rows = NULL;
     size_t n = 0;
@@ -461,7 +461,7 @@ err *image_prune(image_store *s, bool (*in_use)(void *arg, const uint8_t digest[
                                      &bytes));
     FAULT_KILL("prune.answered");
     for (size_t i = 0; i < n; i++)
-        unbury(s, digests[i]);
+        image_unbury(s, digests[i]);
     if (unclaimed)
         derive_drop_notes(s, notes);
     *ret_bytes = bytes;
@@ -491,7 +491,7 @@ err *image_store_new(const image_options *o, image_store **ret_images)
     if (!e)
         e = registry_write_conf(s);
     if (!e)
-        e = load(s);
+        e = image_load(s);
     if (e) {
         image_store_free(s);
         return e;

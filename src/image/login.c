@@ -373,7 +373,7 @@ static err *start_login(const skopeo_where *w, const char *host, const char *use
                         ret_pid);
 }
 
-static err *refused(const char *host, buf *output)
+static err *login_refused(const char *host, buf *output)
 {
     CLEANUP(freep) char *text = skopeo_log_text(output);
     CLEANUP(err_freep) err *why = skopeo_reason(host, text);
@@ -407,12 +407,13 @@ static err *verify_in(image_store *s, const char *place, const char *host, const
         err_free(e ? late : NULL);
         return err_wrap(e ? e : late, "log in to %s", host);
     }
-    return status ? refused(host, &output) : NULL;
+    return status ? login_refused(host, &output) : NULL;
 }
 
 /* Verifies a login. skopeo leaves it in a file of the scratch directory, which is removed at once.
  */
-static err *verify(image_store *s, const char *host, const char *username, const char *password)
+static err *login_verify(image_store *s, const char *host, const char *username,
+                         const char *password)
 {
     CLEANUP(scratch_done) scratch x = {0};
 
@@ -433,7 +434,7 @@ err *image_login(image_store *s, const char *owner, const char *host, const char
     if (!s->o.conf_path)
         return err_new(ERR_UNSUPPORTED, "this node keeps no logins");
     TRY(registry_check_host(s, host));
-    TRY(verify(s, host, username, password));
+    TRY(login_verify(s, host, username, password));
     FAULT_KILL("login.verified");
     buf_reserve(&pair, strlen(username) + strlen(password) + 2);
     buf_printf(&pair, "%s:%s", username, password);

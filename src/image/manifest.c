@@ -89,7 +89,7 @@ static err *parse_descriptor(const json_t *j, uint64_t max, descriptor *ret_desc
 
 /* ---- index ---- */
 
-static bool fits(const json_t *entry, const platform *here)
+static bool manifest_fits(const json_t *entry, const platform *here)
 {
     const json_t *p = json_object_get(entry, "platform");
 
@@ -107,7 +107,7 @@ static bool is_usable(const json_t *entry)
 
 /* Chooses the entry for this platform. A single entry without a platform is accepted; its config
  * names the platform. */
-static const json_t *choose(const json_t *list, const platform *here)
+static const json_t *manifest_choose(const json_t *list, const platform *here)
 {
     const json_t *entry, *only = NULL;
     size_t i, usable = 0;
@@ -116,7 +116,7 @@ static const json_t *choose(const json_t *list, const platform *here)
     {
         if (!is_usable(entry))
             continue;
-        if (fits(entry, here))
+        if (manifest_fits(entry, here))
             return entry;
         usable++;
         only = entry;
@@ -133,7 +133,7 @@ err *index_parse(const void *p, size_t n, const platform *here, descriptor *ret_
     const json_t *list = json_object_get(root, "manifests");
     if (!json_is_array(list) || !json_array_size(list) || json_array_size(list) > INDEX_MAX)
         return unsupported("its index has no manifests, or more than %d", INDEX_MAX);
-    const json_t *entry = choose(list, here);
+    const json_t *entry = manifest_choose(list, here);
     if (!entry)
         return unsupported("it has no manifest for linux/%s", here->architecture);
     TRY(parse_descriptor(entry, MANIFEST_MAX, ret_manifest));

@@ -33,7 +33,7 @@ void proxy_reply_done(proxy_reply *r)
 
 /* ---- life ---- */
 
-static err *spawn(const skopeo_where *w, int auth_fd, int theirs, proxy *p)
+static err *proxy_spawn(const skopeo_where *w, int auth_fd, int theirs, proxy *p)
 {
     CLEANUP(strv_freep) char **argv = skopeo_argv(w);
     CLEANUP(strv_freep) char **env = skopeo_env(w);
@@ -61,7 +61,7 @@ err *proxy_start(const skopeo_where *w, int auth_fd, const char *what, proxy **r
         return err_sys(ERR_INTERNAL, errno, "cannot start a fetch");
     CLEANUP(closep) int theirs = pair[1];
     p->sock = pair[0];
-    TRY(spawn(w, auth_fd, theirs, p));
+    TRY(proxy_spawn(w, auth_fd, theirs, p));
     *ret_proxy = TAKE_PTR(p);
     return NULL;
 }

@@ -79,7 +79,7 @@ static err *not_here(const pull_job *j)
 }
 
 /* Searches for the image; *ret_image stays NULL if it is missing or must be fetched anyway. */
-static err *look(image_store *s, const pull_job *j, image **ret_image)
+static err *pull_look(image_store *s, const pull_job *j, image **ret_image)
 {
     if (j->policy == PULL_ALWAYS || j->looked)
         return NULL;
@@ -99,7 +99,7 @@ static bool may_fetch(const pull_job *j)
            !str_starts(j->name, "sha256:");
 }
 
-static err *fetch(image_store *s, pull_job *j, image **ret_image)
+static err *pull_fetch(image_store *s, pull_job *j, image **ret_image)
 {
     telling t = {s, j};
     uint64_t began = now_mono_ns();
@@ -121,12 +121,12 @@ static err *run_job(image_store *s, pull_job *j, image **ret_image)
 {
     if (j->bad)
         return TAKE_PTR(j->bad);
-    TRY(look(s, j, ret_image));
+    TRY(pull_look(s, j, ret_image));
     if (*ret_image)
         return NULL;
     if (!may_fetch(j))
         return not_here(j);
-    return engine_has_images(s) && j->quick ? NULL : fetch(s, j, ret_image);
+    return engine_has_images(s) && j->quick ? NULL : pull_fetch(s, j, ret_image);
 }
 
 /* Notifies all callers and frees the job. After the first step no caller can join it. */
@@ -226,7 +226,7 @@ static void end_pulling(image_store *s, const pull_job *j)
 }
 
 /* Lock held. */
-static void enqueue(image_store *s, pull_job *j)
+static void pull_enqueue(image_store *s, pull_job *j)
 {
     j->next = NULL;
     if (s->last)
@@ -260,7 +260,7 @@ static err *queue_again(image_store *s, pull_job *j)
     j->quick = false;
     j->looked = true;
     TRY(may_wait(s, j));
-    enqueue(s, j);
+    pull_enqueue(s, j);
     return NULL;
 }
 
@@ -330,7 +330,7 @@ static pull_job *job_new(image_store *s, const char *owner, const char *referenc
     return j;
 }
 
-static err *ask(image_store *s, pull_job *j, const pull_events *ev)
+static err *pull_ask(image_store *s, pull_job *j, const pull_events *ev)
 {
     LOCK_SCOPE(&s->lock);
     pull_job *there = map_get_str(&s->jobs, j->key);
@@ -340,7 +340,7 @@ static err *ask(image_store *s, pull_job *j, const pull_events *ev)
         job_free(j);
     } else {
         map_put_str(&s->jobs, j->key, j);
-        enqueue(s, j);
+        pull_enqueue(s, j);
     }
     if (!refused)
         add_waiter(there ? there : j, ev);
@@ -350,7 +350,7 @@ static err *ask(image_store *s, pull_job *j, const pull_events *ev)
 void image_ensure(image_store *s, const char *reference, const char *as, enum pull_policy policy,
                   const pull_events *ev)
 {
-    err *refused = ask(s, job_new(s, ev->owner, reference, as, policy), ev);
+    err *refused = pull_ask(s, job_new(s, ev->owner, reference, as, policy), ev);
 
     if (refused)
         ev->done(ev->arg, refused, NULL);

@@ -139,7 +139,7 @@ static void split_domain(parts *p, char *name)
     }
 }
 
-static void split(const char *reference, parts *ret_parts)
+static void reference_split(const char *reference, parts *ret_parts)
 {
     parts p = {.text = xstrdup(reference)};
     char *at = strchr(p.text, '@');
@@ -157,7 +157,7 @@ static void split(const char *reference, parts *ret_parts)
     *ret_parts = p;
 }
 
-static err *bad(const char *reference, const char *why)
+static err *reference_bad(const char *reference, const char *why)
 {
     return err_remedy(
         err_new(ERR_INVALID_REQUEST, "image name '%.100s' is not valid: %s", reference, why),
@@ -178,18 +178,18 @@ static err *check_parts(const char *reference, const parts *p)
     size_t completed = is_official(p) ? strlen("library/") : 0;
 
     if (strlen(p->domain) + completed + strlen(p->path) > NAME_MAX_LEN)
-        return bad(reference, "longer than 255 bytes");
+        return reference_bad(reference, "longer than 255 bytes");
     if (!is_domain(p->domain))
-        return bad(reference, "the host");
+        return reference_bad(reference, "the host");
     if (has_upper(p->path))
-        return bad(reference, "capital letters");
+        return reference_bad(reference, "capital letters");
     if (!is_path(p->path))
-        return bad(reference, "the path");
+        return reference_bad(reference, "the path");
     if (p->tag && !is_tag(p->tag))
-        return bad(reference, "the tag");
+        return reference_bad(reference, "the tag");
     if (p->digest && !(str_starts(p->digest, "sha256:") &&
                        is_lower_hex(p->digest + strlen("sha256:"), HEX_FULL, HEX_FULL)))
-        return bad(reference, "the digest");
+        return reference_bad(reference, "the digest");
     return NULL;
 }
 
@@ -198,10 +198,10 @@ static err *check_source(const char *reference)
     const char *rest = strchr(reference, ':') + 1;
 
     if (!*rest || strlen(reference) > SOURCE_MAX)
-        return bad(reference, "a local source needs a path of at most 4096 bytes");
+        return reference_bad(reference, "a local source needs a path of at most 4096 bytes");
     if (!utf8_valid(rest, strlen(rest)))
-        return bad(reference, "not UTF-8");
-    return utf8_has_control(rest) ? bad(reference, "control characters") : NULL;
+        return reference_bad(reference, "not UTF-8");
+    return utf8_has_control(rest) ? reference_bad(reference, "control characters") : NULL;
 }
 
 err *image_normalise(const char *reference, char **ret_name)
@@ -209,7 +209,7 @@ err *image_normalise(const char *reference, char **ret_name)
     CLEANUP(parts_done) parts p = {0};
 
     if (strlen(reference) > SOURCE_MAX)
-        return bad(reference, "too long");
+        return reference_bad(reference, "too long");
     if (image_is_local_source(reference)) {
         TRY(check_source(reference));
         *ret_name = xstrdup(reference);
@@ -220,8 +220,8 @@ err *image_normalise(const char *reference, char **ret_name)
         return NULL;
     }
     if (is_lower_hex(reference, HEX_FULL, HEX_FULL))
-        return bad(reference, "64 hexadecimal digits: write sha256: before a digest");
-    split(reference, &p);
+        return reference_bad(reference, "64 hexadecimal digits: write sha256: before a digest");
+    reference_split(reference, &p);
     TRY(check_parts(reference, &p));
     *ret_name = str_printf("%s/%s%s%s%s%s%s", p.domain, is_official(&p) ? "library/" : "", p.path,
                            p.tag ? ":" : "", p.tag ? p.tag : (p.digest ? "" : ":latest"),

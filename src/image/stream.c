@@ -414,7 +414,7 @@ static err *check_lane(lane *l, uint64_t now)
 
 /* ---- progress ---- */
 
-static void tell(stream *t, uint64_t now, bool always)
+static void stream_tell(stream *t, uint64_t now, bool always)
 {
     const manifest *m = t->src->manifest;
     pull_progress p = {.stage = "fetch", .layers = (unsigned)m->nlayers};
@@ -495,7 +495,7 @@ static err *wait_for_something(stream *t, struct pollfd p[static P_LANE + LANES]
     return NULL;
 }
 
-static err *step(stream *t)
+static err *stream_step(stream *t)
 {
     struct pollfd p[P_LANE + LANES] = {0};
 
@@ -514,12 +514,12 @@ static err *step(stream *t)
         if (l->state != LANE_FREE)
             TRY(check_lane(l, now));
     }
-    tell(t, now, false);
+    stream_tell(t, now, false);
     return NULL;
 }
 
 /* Cleans up after success or failure. The unpackers' threads end because their pipes are closed. */
-static void finish(stream *t)
+static void stream_finish(stream *t)
 {
     for (lane *l = t->lane; l < t->lane + LANES; l++)
         lane_clear(l);
@@ -540,9 +540,9 @@ err *stream_layers(image_store *s, const layer_source *src)
         return err_sys(ERR_INTERNAL, errno, "cannot make an event descriptor");
     e = ask_backend(t, 0, src->manifest->nlayers);
     if (!e)
-        tell(t, now_mono_ns(), true);
+        stream_tell(t, now_mono_ns(), true);
     while (!e && !is_complete(t))
-        e = step(t);
-    finish(t);
+        e = stream_step(t);
+    stream_finish(t);
     return e;
 }

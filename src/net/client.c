@@ -295,7 +295,7 @@ err *client_status_error(const char *method, const char *path, long status, cons
     return why ? err_because(e, "%s", why) : e;
 }
 
-static err *perform(const client *c, transfer *t, long *ret_status)
+static err *client_perform(const client *c, transfer *t, long *ret_status)
 {
     CLEANUP(buf_done) buf json = {0};
     CLEANUP(freep) char *url = str_printf("%s%s", c->base, t->call->path);
@@ -320,7 +320,7 @@ err *client_do(client *c, const client_call *call, client_answer *ret_answer)
 {
     transfer t = {.call = call, .curl = handles_take(&c->handles)};
     long status = 0;
-    err *e = perform(c, &t, &status);
+    err *e = client_perform(c, &t, &status);
 
     handles_give(&c->handles, t.curl);
     if (e) {

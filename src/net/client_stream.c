@@ -60,7 +60,7 @@ int client_stream_fd(const client_stream *s)
     return s->fd;
 }
 
-static ssize_t result(CURLcode code, size_t n)
+static ssize_t client_stream_result(CURLcode code, size_t n)
 {
     if (code == CURLE_OK)
         return (ssize_t)n;
@@ -77,7 +77,7 @@ ssize_t client_stream_recv(client_stream *s, void *p, size_t max)
         return (ssize_t)n;
     }
     CURLcode code = curl_easy_recv(s->curl, p, max, &n);
-    return result(code, n);
+    return client_stream_result(code, n);
 }
 
 ssize_t client_stream_send(client_stream *s, const void *p, size_t n)
@@ -85,7 +85,7 @@ ssize_t client_stream_send(client_stream *s, const void *p, size_t n)
     size_t sent = 0;
     CURLcode code = curl_easy_send(s->curl, p, n, &sent);
 
-    return result(code, sent);
+    return client_stream_result(code, sent);
 }
 
 void client_stream_shut(client_stream *s)
@@ -108,7 +108,7 @@ CURLcode client_stream_connect(client_stream *s, uint64_t timeout_ms, char why[C
     return code;
 }
 
-static err *lost(const client_stream *s, const char *why)
+static err *client_stream_lost(const client_stream *s, const char *why)
 {
     return err_because(err_new(ERR_UNAVAILABLE, "%s did not answer", s->who), "%s", why);
 }
@@ -129,7 +129,7 @@ static err *send_all(client_stream *s, const buf *b, uint64_t until)
         if (n > 0)
             at += (size_t)n;
         else if (n != -EAGAIN || !wait_for(s, POLLOUT, until))
-            return lost(s, "the connection was cut");
+            return client_stream_lost(s, "the connection was cut");
     }
     return NULL;
 }
@@ -147,9 +147,9 @@ static err *recv_more(client_stream *s, uint64_t until)
             return NULL;
         }
         if (code != CURLE_AGAIN)
-            return lost(s, "the connection was cut");
+            return client_stream_lost(s, "the connection was cut");
         if (!wait_for(s, POLLIN, until))
-            return lost(s, "it took too long");
+            return client_stream_lost(s, "it took too long");
     }
 }
 
@@ -168,7 +168,7 @@ static err *read_head(client_stream *s, uint64_t until)
         if (r == HTTP1_DONE)
             return NULL;
         if (r == HTTP1_BAD)
-            return lost(s, "its answer is not HTTP/1.1");
+            return client_stream_lost(s, "its answer is not HTTP/1.1");
         TRY(recv_more(s, until));
     }
 }
@@ -182,7 +182,7 @@ err *client_stream_ask(client_stream *s, const buf *request, uint64_t until)
     if (!e)
         return NULL;
     err_free(e);
-    return lost(s, "its answer is not HTTP/1.1");
+    return client_stream_lost(s, "its answer is not HTTP/1.1");
 }
 
 void client_stream_body(client_stream *s, size_t max, uint64_t until, buf *ret_body)

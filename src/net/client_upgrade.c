@@ -59,7 +59,7 @@ static bool is_taken(const request_line *q, int status)
     return status == 101 || (q->any_2xx && status >= 200 && status < 300);
 }
 
-static err *handshake(const client *c, client_stream *s, const request_line *q)
+static err *client_upgrade_handshake(const client *c, client_stream *s, const request_line *q)
 {
     CLEANUP(buf_done) buf out = {0};
     CLEANUP(buf_done) buf body = {0};
@@ -85,7 +85,7 @@ static err *open_stream(client *c, const request_line *q, client_stream **ret_st
         abort();
     CLEANUP(client_stream_freep) client_stream *s = client_stream_new(curl, who);
     TRY(connect_to(c, s));
-    TRY(handshake(c, s, q));
+    TRY(client_upgrade_handshake(c, s, q));
     *ret_stream = TAKE_PTR(s);
     return NULL;
 }

@@ -69,7 +69,7 @@ static uint64_t deadline_of(const conn *c)
 /* Arms epoll. ThreadSanitizer's wrapper knows that an ADD happens before epoll_wait() returns the
  * event, but not that a MOD does, and would report the next owner's close() as a race. So MOD
  * bypasses the wrapper; `deadline` orders the two owners. */
-static int arm(int epfd, int op, int fd, struct epoll_event *ev)
+static int conn_arm(int epfd, int op, int fd, struct epoll_event *ev)
 {
     if (op == EPOLL_CTL_ADD)
         return epoll_ctl(epfd, op, fd, ev);
@@ -96,7 +96,7 @@ void conn_park(conn *c)
     atomic_store(&c->parked, c->since ? c->since : now_mono_ns());
     atomic_store(&c->deadline, deadline_of(c));
     /* From here on the connection belongs to the worker that epoll wakes, unless arming fails. */
-    if (arm(epfd, op, fd, &ev)) { /* out of memory or of watches */
+    if (conn_arm(epfd, op, fd, &ev)) { /* out of memory or of watches */
         c->in_epoll = op == EPOLL_CTL_MOD;
         conn_close(c);
     }
@@ -174,7 +174,7 @@ static void tell_thread(const request *rq)
     metric_observe_ns(&NET_METRICS[M_THREAD_SECONDS], 0, now_mono_ns() - rq->taken_up);
 }
 
-static void tell(const request *rq, int status)
+static void conn_tell(const request *rq, int status)
 {
     access_answer a = answer_of(rq);
 
@@ -201,7 +201,7 @@ static bool answer_bytes(request *rq, const response *rs, bool keep, bool settle
     conn *c = rq->conn;
 
     response_render(rs, rq, keep, &out);
-    tell(rq, rs->status ? rs->status : 204);
+    conn_tell(rq, rs->status ? rs->status : 204);
     size_t sent = send_some(c, &out);
     net_count_bytes(M_SENT, rq->door, STREAM_ANSWER, sent);
     if (sent < out.len) {
@@ -273,7 +273,7 @@ static void hand_over(request *rq, response *rs, bool keep, bool settled)
 
 /* Answers and frees the request. Returns true if this worker still owns the connection, to serve
  * its next request. */
-static bool answer(request *rq, response *rs)
+static bool conn_answer(request *rq, response *rs)
 {
     bool refused = rs->ops && !party_take_relay(rq->server, rq->party), ours = false;
 
@@ -296,7 +296,7 @@ static bool answer(request *rq, response *rs)
 }
 
 /* Returns an error for a request that is not dispatched, in the form of its door. */
-static err *refuse(request *rq, response *rs, err *why)
+static err *net_conn_refuse(request *rq, response *rs, err *why)
 {
     const server *s = rq->server;
 
@@ -305,17 +305,17 @@ static err *refuse(request *rq, response *rs, err *why)
     return err_retry_after(why, NET_RETRY_AFTER);
 }
 
-static err *dispatch(request *rq, response *rs, bool *ret_admitted)
+static err *conn_dispatch(request *rq, response *rs, bool *ret_admitted)
 {
     server *s = rq->server;
 
     if (atomic_load(&s->draining))
-        return refuse(rq, rs, err_new(ERR_DRAINING, "bothyd is being stopped"));
+        return net_conn_refuse(rq, rs, err_new(ERR_DRAINING, "bothyd is being stopped"));
     *ret_admitted = server_admit(s);
     if (!*ret_admitted) {
         metric_add(&NET_METRICS[M_REFUSED], 0, 1);
-        return refuse(rq, rs,
-                      err_new(ERR_UNAVAILABLE, "all %u request threads are busy", s->o.threads));
+        return net_conn_refuse(
+            rq, rs, err_new(ERR_UNAVAILABLE, "all %u request threads are busy", s->o.threads));
     }
     return s->o.dispatch(s->o.arg, rq, rs);
 }
@@ -347,7 +347,7 @@ static request *new_request(conn *c)
 }
 
 /* Serves a request. failure: why its head is invalid, or NULL; takes ownership. */
-static bool serve(request *rq, err *failure)
+static bool net_conn_serve(request *rq, err *failure)
 {
     server *s = rq->server;
     response rs = {.id = rq->id};
@@ -356,11 +356,11 @@ static bool serve(request *rq, err *failure)
     access_forget();
     log_id(LOG_REQUEST, rq->id);
     rq->taken_up = now_mono_ns();
-    err *e = failure ? failure : dispatch(rq, &rs, &admitted);
+    err *e = failure ? failure : conn_dispatch(rq, &rs, &admitted);
     if (e)
         response_error(&rs, e);
     err_free(e);
-    bool ours = answer(rq, &rs);
+    bool ours = conn_answer(rq, &rs);
     response_done(&rs);
     log_ids_clear();
     if (admitted)
@@ -379,7 +379,7 @@ static bool conn_serve(conn *c)
         rq->broken = true;
     }
     request_set_id(rq);
-    return serve(rq, e ? e : request_open(rq));
+    return net_conn_serve(rq, e ? e : request_open(rq));
 }
 
 /* Answers a head that the guard refuses; the connection then closes. */
@@ -389,7 +389,7 @@ static void conn_refuse(conn *c)
 
     rq->broken = true;
     request_set_id(rq);
-    serve(rq, http1_guard_err(&c->guard));
+    net_conn_serve(rq, http1_guard_err(&c->guard));
 }
 
 /* Scans the buffer for the next head. Returns true if the caller is to call it again. */
@@ -421,7 +421,7 @@ void conn_event(conn *c)
         return;
     }
     if (c->again) {
-        if (!serve(TAKE_PTR(c->again), NULL))
+        if (!net_conn_serve(TAKE_PTR(c->again), NULL))
             return;
     } else if (c->scanned == c->in.len) {
         ssize_t n = conn_fill(c);

@@ -188,7 +188,7 @@ static err *took_too_long(const stream *s)
 
 /* Fails the request. The error is the answer if nothing of the server's was sent yet; otherwise the
  * connection is closed without a proper end. Takes ownership of the error. */
-static enum relay_next fail(stream *s, relay_io *io, err *e)
+static enum relay_next gateway_fail(stream *s, relay_io *io, err *e)
 {
     CLEANUP(err_freep) err *failure = e;
     bool keep = io->keep_alive && http1_body_ended(&s->request) && !s->early.len;
@@ -206,7 +206,7 @@ static size_t up_pending(const stream *s)
     return s->up.len - s->up_sent;
 }
 
-static void touch(stream *s)
+static void gateway_touch(stream *s)
 {
     s->touched = now_mono_ns();
 }
@@ -227,7 +227,7 @@ static void flush_up(stream *s)
             break;
         }
         s->up_sent += (size_t)n;
-        touch(s);
+        gateway_touch(s);
     }
     if (s->stage >= STAGE_HEAD) {
         buf_done(&s->up); /* many streams wait: free their buffers */
@@ -268,7 +268,7 @@ static bool on_input(void *ctx, const void *p, size_t n)
 {
     stream *s = ctx;
 
-    touch(s);
+    gateway_touch(s);
     if (s->stage == STAGE_RAW)
         buf_append(&s->up, p, n);
     else if (s->o.tunnel || s->upgrade)
@@ -316,7 +316,7 @@ static enum relay_next take_answer(stream *s, relay_io *io, const char *p, size_
     if (n && !http1_body_ended(&s->answer)) {
         err *e = http1_body(&s->answer, p, n, decoded, &used, &got);
         if (e)
-            return fail(s, io, e);
+            return gateway_fail(s, io, e);
         put_body(s, io, decoded, got);
     }
     return http1_body_ended(&s->answer) ? body_done(s, io) : RELAY_MORE;
@@ -347,7 +347,8 @@ static enum relay_next switch_protocol(stream *s, relay_io *io, const http1_answ
     const char *to = http1_header_get(a, "upgrade");
 
     if (!s->upgrade || !to)
-        return fail(s, io, port_closed(s, "it switched to a protocol nobody had asked for"));
+        return gateway_fail(s, io,
+                            port_closed(s, "it switched to a protocol nobody had asked for"));
     gateway_write_answer(io->out, a, &s->rules, s->outer_host, GATEWAY_SWITCHED, true);
     buf_append(io->out, rest, n);
     begin_raw(s);
@@ -361,7 +362,7 @@ static enum relay_next take_head(stream *s, relay_io *io, const char *rest, size
     err *e = http1_parse_answer(s->head.p, s->head.len, s->is_head, a);
 
     if (e)
-        return fail(s, io, err_wrap(e, "%s", s->where));
+        return gateway_fail(s, io, err_wrap(e, "%s", s->where));
     if (a->status == 101)
         return switch_protocol(s, io, a, rest, n);
     s->framing = framing_of(a, s->is_head, io->http11);
@@ -395,12 +396,12 @@ static enum relay_next feed_head(stream *s, relay_io *io, const char *p, size_t 
         p += used;
         n -= used;
         if (r == HTTP1_BAD)
-            return fail(s, io, err_wrap(http1_guard_err(&s->guard), "%s", s->where));
+            return gateway_fail(s, io, err_wrap(http1_guard_err(&s->guard), "%s", s->where));
         if (r == HTTP1_DONE && !is_interim(s))
             return take_head(s, io, p, n);
         if (r == HTTP1_DONE) {
             if (++s->interim > INTERIM_MAX)
-                return fail(s, io, port_closed(s, "it sends interim answers without end"));
+                return gateway_fail(s, io, port_closed(s, "it sends interim answers without end"));
             s->guard = (http1_guard){.answer = true};
             buf_clear(&s->head);
         }
@@ -412,9 +413,10 @@ static enum relay_next feed_head(stream *s, relay_io *io, const char *p, size_t 
 static enum relay_next inner_end(stream *s, relay_io *io, int errnum)
 {
     if (s->stage == STAGE_HEAD)
-        return fail(s, io,
-                    port_closed(s, errnum ? strerrordesc_np(errnum)
-                                          : "the server ended the connection without an answer"));
+        return gateway_fail(
+            s, io,
+            port_closed(s, errnum ? strerrordesc_np(errnum)
+                                  : "the server ended the connection without an answer"));
     if (s->stage == STAGE_BODY && s->answer.to_end && !errnum)
         return body_done(s, io);
     s->down_ended = true;
@@ -424,13 +426,13 @@ static enum relay_next inner_end(stream *s, relay_io *io, int errnum)
 /* ---- steps, by stage: called when the caller has taken everything ---- */
 
 /* Handles a refused connection: an error, or, while a server may still be starting, a retry. */
-static enum relay_next refused(stream *s, relay_io *io, int errnum)
+static enum relay_next gateway_refused(stream *s, relay_io *io, int errnum)
 {
     if (io->now >= s->o.patient_until)
-        return fail(s, io, nothing_listens(s, errnum));
+        return gateway_fail(s, io, nothing_listens(s, errnum));
     s->second_try = false;
     s->stage = STAGE_LATER;
-    touch(s);
+    gateway_touch(s);
     return RELAY_WAIT;
 }
 
@@ -438,7 +440,7 @@ static enum relay_next step_later(stream *s, relay_io *io)
 {
     if (io->now < s->touched + AGAIN_NS)
         return RELAY_WAIT;
-    touch(s);
+    gateway_touch(s);
     ask_socket(s);
     return RELAY_WAIT;
 }
@@ -458,14 +460,15 @@ static enum relay_next step_ask(stream *s, relay_io *io)
     if (!arrived)
         return RELAY_WAIT;
     if (failure && s->o.connected && failure->code == ERR_PORT_CLOSED)
-        return refused(s, io, failure->errnum);
+        return gateway_refused(s, io, failure->errnum);
     if (failure)
-        return fail(s, io, TAKE_PTR(failure));
+        return gateway_fail(s, io, TAKE_PTR(failure));
     s->refused = s->o.connected ? 0 : start_connect(s);
     if (!relay_watch(s->job, s->fd))
-        return fail(s, io, err_new(ERR_UNAVAILABLE, "the node has no room for one more stream"));
+        return gateway_fail(s, io,
+                            err_new(ERR_UNAVAILABLE, "the node has no room for one more stream"));
     s->stage = STAGE_CONNECT;
-    touch(s);
+    gateway_touch(s);
     return RELAY_MORE;
 }
 
@@ -478,9 +481,9 @@ static void write_tunnel_head(const stream *s, relay_io *io)
     buf_append(io->out, "\r\n", 2);
 }
 
-static enum relay_next connected(stream *s, relay_io *io)
+static enum relay_next gateway_connected(stream *s, relay_io *io)
 {
-    touch(s);
+    gateway_touch(s);
     if (s->o.tunnel) {
         write_tunnel_head(s, io);
         begin_raw(s);
@@ -500,17 +503,17 @@ static enum relay_next step_connect(stream *s, relay_io *io)
     if (errnum == EINPROGRESS)
         return RELAY_WAIT;
     if (!errnum)
-        return connected(s, io);
+        return gateway_connected(s, io);
     close_inner(s);
     if (s->second_try)
-        return refused(s, io, errnum);
+        return gateway_refused(s, io, errnum);
     /* Use another socket: one that was refused over IPv4 cannot be used for IPv6. */
     s->second_try = true;
     ask_socket(s);
     return RELAY_WAIT;
 }
 
-static enum relay_next take(stream *s, relay_io *io, const char *p, size_t n)
+static enum relay_next gateway_take(stream *s, relay_io *io, const char *p, size_t n)
 {
     if (s->stage == STAGE_HEAD)
         return feed_head(s, io, p, n);
@@ -543,9 +546,9 @@ static enum relay_next step_read(stream *s, relay_io *io)
         if (n < 0 && errno == EAGAIN)
             return RELAY_WAIT;
         if (n > 0)
-            touch(s);
+            gateway_touch(s);
         enum relay_next next =
-            n > 0 ? take(s, io, p, (size_t)n) : inner_end(s, io, n ? errno : end_error(s));
+            n > 0 ? gateway_take(s, io, p, (size_t)n) : inner_end(s, io, n ? errno : end_error(s));
         if (next != RELAY_MORE)
             return next;
     }
@@ -555,7 +558,7 @@ static enum relay_next step_read(stream *s, relay_io *io)
 static enum relay_next step_http(stream *s, relay_io *io)
 {
     if (s->failure)
-        return fail(s, io, TAKE_PTR(s->failure));
+        return gateway_fail(s, io, TAKE_PTR(s->failure));
     return step_read(s, io);
 }
 
@@ -605,7 +608,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     enum relay_next next = STEPS[s->stage](s, io);
     io->full = is_full(s);
     if (next == RELAY_WAIT && !io->out->len && io->now >= s->touched + limit_of(s))
-        return fail(s, io, took_too_long(s));
+        return gateway_fail(s, io, took_too_long(s));
     io->wake_at = s->touched + limit_of(s);
     return next;
 }
@@ -621,7 +624,7 @@ static void on_start(void *ctx, relay_job *job)
         LOCK_SCOPE(&s->lock);
         s->waiting = job;
     }
-    touch(s);
+    gateway_touch(s);
     ask_socket(s);
 }
 
@@ -661,7 +664,7 @@ static char *caller_address(const request *rq)
     return inet_ntop(a.ss_family, in, text, sizeof text) ? xstrdup(text) : NULL;
 }
 
-static char *copy(const char *text)
+static char *gateway_copy(const char *text)
 {
     return text ? xstrdup(text) : NULL;
 }
@@ -675,9 +678,9 @@ static void set_rules(stream *s, const request *rq)
     s->target = xstrdup(target);
     s->host =
         s->prefix || !rq->h1.host ? str_printf("localhost:%u", s->o.port) : xstrdup(rq->h1.host);
-    s->outer_host = copy(rq->h1.host);
+    s->outer_host = gateway_copy(rq->h1.host);
     s->caller = caller_address(rq);
-    s->upgrade = copy(gateway_upgrade(&rq->h1));
+    s->upgrade = gateway_copy(gateway_upgrade(&rq->h1));
     s->rules = (gateway_rules){.prefix = s->prefix,
                                .target = s->target,
                                .host = s->host,
@@ -697,7 +700,7 @@ static stream *stream_new(request *rq, const gateway_options *o, request_hold *h
     s->hold = hold;
     s->guard.answer = true;
     s->where = xstrdup(o->where);
-    s->prefix = copy(o->prefix);
+    s->prefix = gateway_copy(o->prefix);
     s->is_head = request_is_head(rq);
     memcpy(s->id, rq->id, sizeof s->id);
     return s;

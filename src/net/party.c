@@ -35,7 +35,7 @@ void party_limits(server *s)
 }
 
 /* Returns true if `more` fits. party_lock held. */
-static bool fits(const server *s, const party *have, const party *more)
+static bool party_fits(const server *s, const party *have, const party *more)
 {
     static const party NOTHING;
 
@@ -47,13 +47,13 @@ static bool fits(const server *s, const party *have, const party *more)
            (!more->turns || have->turns + more->turns <= s->party_slow);
 }
 
-static bool take(server *s, const char *name, const party *more)
+static bool net_party_take(server *s, const char *name, const party *more)
 {
     if (!name)
         return true;
     LOCK_SCOPE(&s->party_lock);
     party *p = map_get_str(&s->parties, name);
-    if (!fits(s, p, more))
+    if (!party_fits(s, p, more))
         return false;
     if (!p) {
         p = xcalloc(1, sizeof *p);
@@ -67,7 +67,7 @@ static bool take(server *s, const char *name, const party *more)
     return true;
 }
 
-static void give(server *s, const char *name, const party *less)
+static void net_party_give(server *s, const char *name, const party *less)
 {
     static const party NOTHING;
 
@@ -89,27 +89,27 @@ bool party_has_room(server *s, const char *name, uint64_t bytes, unsigned slow)
     if (!name)
         return true;
     LOCK_SCOPE(&s->party_lock);
-    return fits(s, map_get_str(&s->parties, name), &(party){bytes, slow});
+    return party_fits(s, map_get_str(&s->parties, name), &(party){bytes, slow});
 }
 
 bool party_take(server *s, const char *name, uint64_t bytes, unsigned slow)
 {
-    return take(s, name, &(party){bytes, slow});
+    return net_party_take(s, name, &(party){bytes, slow});
 }
 
 void party_give(server *s, const char *name, uint64_t bytes, unsigned slow)
 {
-    give(s, name, &(party){bytes, slow});
+    net_party_give(s, name, &(party){bytes, slow});
 }
 
 bool party_take_relay(server *s, const char *name)
 {
-    return take(s, name, &(party){.relays = 1});
+    return net_party_take(s, name, &(party){.relays = 1});
 }
 
 void party_give_relay(server *s, const char *name)
 {
-    give(s, name, &(party){.relays = 1});
+    net_party_give(s, name, &(party){.relays = 1});
 }
 
 /* ---- threads ---- */
@@ -142,7 +142,7 @@ static bool wait_for_turn(request *rq)
     uint64_t until = now_mono_ns() + PARTY_TURN_NS;
     bool ours = false;
 
-    if (!take(s, rq->party, &(party){.turns = 1}))
+    if (!net_party_take(s, rq->party, &(party){.turns = 1}))
         return false;
     server_wait_begin(s, &w);
     while (!ours && !atomic_load(&w.given_up) && now_mono_ns() < until &&
@@ -151,7 +151,7 @@ static bool wait_for_turn(request *rq)
         ours = take_thread(s, rq->party, false);
     }
     server_wait_end(s, &w);
-    give(s, rq->party, &(party){.turns = 1});
+    net_party_give(s, rq->party, &(party){.turns = 1});
     return ours;
 }
 
@@ -170,7 +170,7 @@ static err *no_thread(const server *s)
 void party_give_thread(request *rq)
 {
     if (rq->threaded)
-        give(rq->server, rq->party, &(party){.threads = 1});
+        net_party_give(rq->server, rq->party, &(party){.threads = 1});
     rq->threaded = false;
 }
 
@@ -194,7 +194,7 @@ struct request_hold {
     char *name;
 };
 
-static err *hold(server *s, const char *name, size_t before, size_t n)
+static err *party_hold(server *s, const char *name, size_t before, size_t n)
 {
     unsigned long long mib = s->party_bytes >> 20;
 
@@ -215,7 +215,7 @@ static err *hold(server *s, const char *name, size_t before, size_t n)
 
 err *request_hold_new(request *rq, size_t n, request_hold **ret_hold)
 {
-    TRY(hold(rq->server, rq->party, 0, n));
+    TRY(party_hold(rq->server, rq->party, 0, n));
     request_hold *h = xcalloc(1, sizeof *h);
     *h = (request_hold){rq->server, n, rq->party ? xstrdup(rq->party) : NULL};
     *ret_hold = h;
@@ -224,7 +224,7 @@ err *request_hold_new(request *rq, size_t n, request_hold **ret_hold)
 
 err *request_hold_more(request_hold *h, size_t n)
 {
-    TRY(hold(h->server, h->name, h->bytes, n));
+    TRY(party_hold(h->server, h->name, h->bytes, n));
     h->bytes += n;
     return NULL;
 }

@@ -30,7 +30,7 @@ static void signal_lane(lane *l)
 }
 
 /* Queues a job. Returns true if the lane must be signalled: no one has done it yet. Lock held. */
-static bool enqueue(lane *l, relay_job *j)
+static bool relay_enqueue(lane *l, relay_job *j)
 {
     if (j->queued)
         return false;
@@ -47,7 +47,7 @@ static bool enqueue(lane *l, relay_job *j)
     return first;
 }
 
-static void unqueue(lane *l, relay_job *j)
+static void relay_unqueue(lane *l, relay_job *j)
 {
     if (!j->queued)
         return;
@@ -67,19 +67,19 @@ void relay_wake(relay_job *j)
     lane *l = j->lane;
 
     pthread_mutex_lock(&l->lock);
-    bool tell = enqueue(l, j);
+    bool tell = relay_enqueue(l, j);
     pthread_mutex_unlock(&l->lock);
     /* The job may be freed by now; the lane is not. */
     if (tell)
         signal_lane(l);
 }
 
-static relay_job *dequeue(lane *l)
+static relay_job *relay_dequeue(lane *l)
 {
     LOCK_SCOPE(&l->lock);
     relay_job *j = l->first;
     if (j)
-        unqueue(l, j);
+        relay_unqueue(l, j);
     return j;
 }
 
@@ -165,7 +165,7 @@ static void job_end(relay_job *j, enum job_fate fate)
         j->ops->free(j->ctx);
     job_unlink(j);
     pthread_mutex_lock(&l->lock);
-    unqueue(l, j);
+    relay_unqueue(l, j);
     pthread_mutex_unlock(&l->lock);
     log_debug("relay", "%s", fate == FATE_CUT ? "cut" : "done");
     bool discard = j->discard;
@@ -525,7 +525,7 @@ static void job_start(relay_job *j)
 static void lane_queue(lane *l)
 {
     for (int i = 0; i < LANE_QUEUE; i++) {
-        relay_job *j = dequeue(l);
+        relay_job *j = relay_dequeue(l);
         if (!j)
             return;
         j->woken = true;
@@ -709,7 +709,7 @@ void relay_add(relay *r, const relay_start *start)
     j->lapse = start->lapse;
     job_count(j, 1);
     pthread_mutex_lock(&l->lock);
-    bool late = l->stopping, tell = !late && enqueue(l, j);
+    bool late = l->stopping, tell = !late && relay_enqueue(l, j);
     pthread_mutex_unlock(&l->lock);
     if (late)
         job_refuse(j);
@@ -743,7 +743,7 @@ void relay_free(relay *r)
     relay_stop(r, 0);
     for (unsigned i = 0; i < r->nlanes; i++) {
         lane *l = &r->lanes[i];
-        for (relay_job *j; (j = dequeue(l));) /* never started */
+        for (relay_job *j; (j = relay_dequeue(l));) /* never started */
             job_refuse(j);
         close(l->epfd);
         close(l->evfd);

@@ -34,7 +34,7 @@ void request_set_id(request *rq)
                  (unsigned long long)atomic_fetch_add(&rq->server->next_id, 1));
 }
 
-static err *decode(const char *what, const char *raw, size_t n, bool plus, char **ret_text)
+static err *request_decode(const char *what, const char *raw, size_t n, bool plus, char **ret_text)
 {
     CLEANUP(freep) char *text = xstrndup(raw, n);
     size_t len;
@@ -56,8 +56,8 @@ static err *add_query(request *rq, const char *p, size_t n, bool plus)
     if (!n)
         return NULL;
     rq->nquery++;
-    TRY(decode("query", p, nname, plus, &q->name));
-    return decode("query", eq ? eq + 1 : "", eq ? n - nname - 1 : 0, plus, &q->value);
+    TRY(request_decode("query", p, nname, plus, &q->name));
+    return request_decode("query", eq ? eq + 1 : "", eq ? n - nname - 1 : 0, plus, &q->value);
 }
 
 /* Splits the query into parameters. The limit on heads bounds their number. */
@@ -81,7 +81,7 @@ err *request_open(request *rq)
     size_t n = strcspn(rq->h1.target, "?");
 
     rq->raw_path = xstrndup(rq->h1.target, n);
-    TRY(decode("path", rq->raw_path, n, false, &rq->path));
+    TRY(request_decode("path", rq->raw_path, n, false, &rq->path));
     return rq->h1.target[n] ? open_query(rq, rq->h1.target + n + 1, false) : NULL;
 }
 
@@ -287,7 +287,7 @@ void request_set_lapse(request *rq, void *arg, bool (*lapsed)(void *), void (*re
 
 /* ---- the body ---- */
 
-static err *broken(request *rq, err *e)
+static err *request_broken(request *rq, err *e)
 {
     rq->broken = true;
     return e;
@@ -310,7 +310,7 @@ static err *too_slow(request *rq)
     metric_add(&NET_METRICS[M_REFUSED], 0, 1);
     err *e = err_because(err_new(ERR_QUOTA_EXCEEDED, "too many of your requests are slow"),
                          "%u of them wait for their bodies already", rq->server->party_slow);
-    return broken(rq, err_retry_after(e, NET_RETRY_AFTER));
+    return request_broken(rq, err_retry_after(e, NET_RETRY_AFTER));
 }
 
 /* Charges a thread that waits for a slow body. A tenant may have few of those; once it has them,
@@ -336,7 +336,7 @@ static err *check_lapse(request *rq)
     rq->lapse_at = now + NET_LAPSE;
     if (!rq->lapse.lapsed(rq->lapse.arg))
         return NULL;
-    return broken(rq, err_new(ERR_UNAUTHENTICATED, "the key is not valid any more"));
+    return request_broken(rq, err_new(ERR_UNAUTHENTICATED, "the key is not valid any more"));
 }
 
 static err *no_body(const request *rq)
@@ -366,9 +366,9 @@ static err *poll_readable(request *rq)
         if (n > 0)
             return NULL;
         if (n == 0 && now >= until)
-            return broken(rq, no_body(rq));
+            return request_broken(rq, no_body(rq));
         if (n < 0 && errno != EINTR)
-            return broken(rq, err_sys(ERR_INTERNAL, errno, "cannot wait for the body"));
+            return request_broken(rq, err_sys(ERR_INTERNAL, errno, "cannot wait for the body"));
     }
 }
 
@@ -377,7 +377,7 @@ static err *given_up(request *rq)
     metric_add(&NET_METRICS[M_REFUSED], 0, 1);
     err *e = err_new(ERR_UNAVAILABLE, "%u requests wait for their bodies, this one for the longest",
                      rq->server->o.threads);
-    return broken(rq, err_retry_after(e, NET_RETRY_AFTER));
+    return request_broken(rq, err_retry_after(e, NET_RETRY_AFTER));
 }
 
 static err *wait_readable(request *rq)
@@ -409,7 +409,7 @@ err *request_wait(request *rq, int fd, int ms)
 }
 
 /* Reads the next bytes, waiting if needed, into the connection's buffer or straight to p. */
-static err *receive(request *rq, char *p, size_t max, size_t *ret_n)
+static err *net_request_receive(request *rq, char *p, size_t max, size_t *ret_n)
 {
     for (;;) {
         ssize_t n = p ? recv(rq->conn->fd, p, max, MSG_DONTWAIT) : conn_fill(rq->conn);
@@ -419,11 +419,13 @@ static err *receive(request *rq, char *p, size_t max, size_t *ret_n)
             return NULL;
         }
         if (n == 0)
-            return broken(rq, err_new(ERR_INVALID_REQUEST, "the request's body ended early"));
+            return request_broken(rq,
+                                  err_new(ERR_INVALID_REQUEST, "the request's body ended early"));
         if (bad == EAGAIN)
             TRY(wait_readable(rq));
         else if (bad != EINTR)
-            return broken(rq, err_sys(ERR_INVALID_REQUEST, bad, "the request's body was cut"));
+            return request_broken(rq,
+                                  err_sys(ERR_INVALID_REQUEST, bad, "the request's body was cut"));
     }
 }
 
@@ -435,7 +437,7 @@ static err *decode_body(request *rq, char *p, size_t max, size_t *ret_n)
     err *e = http1_body(&rq->h1.body, in->p, n, p, &used, ret_n);
 
     if (e)
-        return broken(rq, e);
+        return request_broken(rq, e);
     buf_consume(in, used);
     return NULL;
 }
@@ -448,8 +450,8 @@ static err *body_step(request *rq, char *p, size_t max, size_t *ret_n)
     if (rq->conn->in.len)
         return decode_body(rq, p, max, ret_n);
     if (rq->h1.body.chunked) /* through the buffer: the next request may follow the body */
-        return receive(rq, NULL, 0, &n);
-    TRY(receive(rq, p, max < rq->h1.body.left ? max : (size_t)rq->h1.body.left, &n));
+        return net_request_receive(rq, NULL, 0, &n);
+    TRY(net_request_receive(rq, p, max < rq->h1.body.left ? max : (size_t)rq->h1.body.left, &n));
     return http1_body(&rq->h1.body, p, n, p, &used, ret_n);
 }
 

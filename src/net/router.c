@@ -28,7 +28,8 @@ static bool match_segment(const char **pattern, const char **path, span *param, 
 }
 
 /* Matches a path. Literal segments are compared as sent: an escaped letter makes another path. */
-static bool match(const char *pattern, const char *path, span param[HTTP_PARAMS_MAX], size_t *ret_n)
+static bool net_router_match(const char *pattern, const char *path, span param[HTTP_PARAMS_MAX],
+                             size_t *ret_n)
 {
     *ret_n = 0;
     while (*pattern == '/' && *path == '/' && *ret_n < HTTP_PARAMS_MAX) {
@@ -48,7 +49,7 @@ static int method_serves(const char *method, const char *asked)
                : !strcmp(method, "GET") && !strcmp(asked, "HEAD");
 }
 
-static void allow(buf *list, const char *method)
+static void router_allow(buf *list, const char *method)
 {
     if (list->len)
         buf_str(list, ", ");
@@ -65,11 +66,11 @@ err *router_match(const route *table, size_t n, request *rq, response *rs, const
     const route *found = NULL;
 
     for (size_t i = 0; i < n; i++) {
-        if (!match(table[i].pattern, rq->raw_path, param, &nparam))
+        if (!net_router_match(table[i].pattern, rq->raw_path, param, &nparam))
             continue;
         int serves = method_serves(table[i].method, rq->h1.method);
         if (!serves) {
-            allow(&allowed, table[i].method);
+            router_allow(&allowed, table[i].method);
         } else if (!found || serves == 2) {
             found = &table[i];
             memcpy(best, param, sizeof best);

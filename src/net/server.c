@@ -151,7 +151,7 @@ err *server_new(const server_options *o, server **ret_server)
     return NULL;
 }
 
-static void rearm(server *s, listener *l, int op)
+static void server_rearm(server *s, listener *l, int op)
 {
     struct epoll_event ev = {.events = EPOLLIN | EPOLLONESHOT, .data.ptr = &l->src};
 
@@ -169,7 +169,7 @@ void server_listen(server *s, int fd, bool is_unix)
     pthread_mutex_lock(&s->conns_lock);
     l->next = s->listeners;
     s->listeners = l;
-    rearm(s, l, EPOLL_CTL_ADD);
+    server_rearm(s, l, EPOLL_CTL_ADD);
     pthread_mutex_unlock(&s->conns_lock);
 }
 
@@ -228,7 +228,7 @@ static void refuse_without_fd(server *s, const listener *l)
 }
 
 /* Closes the connection that has been idle longest, when every place is taken. Shutting it down
- * makes epoll hand it to a worker, as in sweep(). Returns false if none is idle. */
+ * makes epoll hand it to a worker, as in server_sweep(). Returns false if none is idle. */
 static bool shed_idle(server *s)
 {
     uint64_t least = now_mono_ns() - SHED_NS;
@@ -276,7 +276,7 @@ static void server_accept(server *s, listener *l)
             conn_park(conn_new(s, fd, l->is_unix));
     }
     if (!atomic_load(&s->stopping))
-        rearm(s, l, EPOLL_CTL_MOD);
+        server_rearm(s, l, EPOLL_CTL_MOD);
 }
 
 /* ---- workers: all wait in one epoll; who gets a whole request serves it ---- */
@@ -294,7 +294,7 @@ static bool worker_leaves(server *s, bool must)
     return true;
 }
 
-static void *worker(void *arg)
+static void *server_worker(void *arg)
 {
     server *s = arg;
 
@@ -320,7 +320,7 @@ static void *worker(void *arg)
 
 static bool worker_start(server *s)
 {
-    if (!thread_try_detach(worker, s))
+    if (!thread_try_detach(server_worker, s))
         return false;
     metric_add(&NET_METRICS[M_THREADS], 0, 1);
     return true;
@@ -419,7 +419,7 @@ void server_wait_end(server *s, body_wait *w)
 
 /* Ends parked connections past their deadline. Shutting down makes epoll hand them to a worker,
  * which closes them; so there is never a second owner. */
-static void sweep(server *s, uint64_t now)
+static void server_sweep(server *s, uint64_t now)
 {
     LOCK_SCOPE(&s->conns_lock);
     for (conn *c = s->conns; c; c = c->next) {
@@ -463,14 +463,14 @@ static unsigned workers_left(server *s)
     return s->total;
 }
 
-static void nap(void)
+static void server_nap(void)
 {
     poll(NULL, 0, 5);
 }
 
 /* Lets running requests end; new requests are refused with `draining`. If another process holds the
  * listeners, new connections wait there for the successor. */
-static void drain(server *s, uint64_t until)
+static void server_drain(server *s, uint64_t until)
 {
     if (s->handed_down)
         leave_listeners(s);
@@ -478,7 +478,7 @@ static void drain(server *s, uint64_t until)
     if (s->o.stopping)
         s->o.stopping(s->o.arg);
     while (busy_now(s) && now_mono_ns() < until)
-        nap();
+        server_nap();
     uint64_t now = now_mono_ns();
     relay_stop(s->relay, now < until ? until - now : 0);
 }
@@ -501,14 +501,14 @@ static void wind_down(server *s)
 {
     uint64_t until = now_mono_ns() + s->times.stop;
 
-    drain(s, until);
+    server_drain(s, until);
     atomic_store(&s->stopping, true);
     leave_listeners(s);
     if (!s->handed_down)
         refuse_waiting(s);
     while (atomic_load(&s->nconn) > busy_now(s) && now_mono_ns() < until) {
-        sweep(s, UINT64_MAX);
-        nap();
+        server_sweep(s, UINT64_MAX);
+        server_nap();
     }
     eventfd_write(s->quit_fd, 1);
     unsigned left = workers_left(s);
@@ -529,7 +529,7 @@ void server_run(server *s)
         return;
     }
     while (poll(&p, 1, every) <= 0)
-        sweep(s, now_mono_ns());
+        server_sweep(s, now_mono_ns());
     wind_down(s);
 }
 

@@ -21,12 +21,12 @@ char *op_path(const kube_operator *op, const char *api, const char *plural, cons
                       sub ? "/" : "", str_or(sub, ""));
 }
 
-static err *fence(const kube_operator *op)
+static err *api_fence(const kube_operator *op)
 {
     return op_held(op) ? NULL : err_new(ERR_UNAVAILABLE, "the lease is another's");
 }
 
-static err *counted(err *e)
+static err *api_counted(err *e)
 {
     count_write(e);
     return e;
@@ -34,26 +34,26 @@ static err *counted(err *e)
 
 err *op_create(kube_operator *op, const char *path, const json_t *object)
 {
-    TRY(fence(op));
-    return counted(op->o.api->create(op->o.api_arg, path, object, NULL));
+    TRY(api_fence(op));
+    return api_counted(op->o.api->create(op->o.api_arg, path, object, NULL));
 }
 
 err *op_merge(kube_operator *op, const char *path, const json_t *patch)
 {
-    TRY(fence(op));
-    return counted(op->o.api->patch(op->o.api_arg, path, OPERATOR_MERGE, patch));
+    TRY(api_fence(op));
+    return api_counted(op->o.api->patch(op->o.api_arg, path, OPERATOR_MERGE, patch));
 }
 
 err *op_apply(kube_operator *op, const char *path, const json_t *object)
 {
-    TRY(fence(op));
-    return counted(op->o.api->patch(op->o.api_arg, path, OPERATOR_APPLY, object));
+    TRY(api_fence(op));
+    return api_counted(op->o.api->patch(op->o.api_arg, path, OPERATOR_APPLY, object));
 }
 
 err *op_remove(kube_operator *op, const char *path, const char *uid)
 {
-    TRY(fence(op));
-    return counted(op->o.api->remove(op->o.api_arg, path, uid));
+    TRY(api_fence(op));
+    return api_counted(op->o.api->remove(op->o.api_arg, path, uid));
 }
 
 /* Adds or removes a finalizer, with the resourceVersion that was seen: the list is replaced whole,

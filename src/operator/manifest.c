@@ -42,8 +42,8 @@ static json_t *labels_of(const manifest_options *o)
     return json_pack("{s:s, s:s}", LABEL_MANAGED, "1", LABEL_CELL, o->cell);
 }
 
-static json_t *object(const char *version, const char *kind, const char *namespace,
-                      const char *name, json_t *labels)
+static json_t *manifest_object(const char *version, const char *kind, const char *namespace,
+                               const char *name, json_t *labels)
 {
     return json_pack("{s:s, s:s, s:{s:s, s:s, s:o}}", "apiVersion", version, "kind", kind,
                      "metadata", "name", name, "namespace", namespace, "labels", labels);
@@ -98,7 +98,7 @@ uint64_t template_disk(const template_spec *t, const manifest_options *o)
 /* Makes requests and limits. The default requests lie below the limits; a smaller limit is
  * requested whole. Without a request, Kubernetes would reserve all of a default disk
  * limit, so little is requested. */
-static json_t *resources(const template_spec *t, const manifest_options *o)
+static json_t *manifest_resources(const template_spec *t, const manifest_options *o)
 {
     bool small_cpu = t->cpu_milli && t->cpu_milli < 50;
     bool small_memory = t->memory && t->memory < (64u << 20);
@@ -140,7 +140,7 @@ static json_t *install_container(const manifest_options *o, enum template_profil
                      "bothy", "mountPath", BOTHY_DIR);
 }
 
-static json_t *mounts(const template_spec *t, const manifest_options *o)
+static json_t *manifest_mounts(const template_spec *t, const manifest_options *o)
 {
     json_t *a =
         json_pack("[{s:s, s:s, s:b}]", "name", "bothy", "mountPath", BOTHY_DIR, "readOnly", 1);
@@ -159,8 +159,8 @@ static json_t *sandbox_container(const template_spec *t, const manifest_options 
     return json_pack("{s:s, s:s, s:s, s:[s, s], s:o, s:o, s:o, s:o}", "name", SANDBOX_CONTAINER,
                      "image", image, "imagePullPolicy", "IfNotPresent", "command",
                      BOTHY_DIR "/bothy-init", "serve", "env", env_json(t), "resources",
-                     resources(t, o), "securityContext", container_security(t->profile),
-                     "volumeMounts", mounts(t, o));
+                     manifest_resources(t, o), "securityContext", container_security(t->profile),
+                     "volumeMounts", manifest_mounts(t, o));
 }
 
 static json_t *bothy_volume(const manifest_options *o)
@@ -186,7 +186,8 @@ static json_t *shm_volume(uint32_t mib)
                      "sizeLimit", size);
 }
 
-static json_t *volumes(const template_spec *t, const manifest_options *o, const pod_identity *who)
+static json_t *manifest_volumes(const template_spec *t, const manifest_options *o,
+                                const pod_identity *who)
 {
     char name[KUBE_NAME_MAX + 1];
     json_t *a = json_pack("[o]", bothy_volume(o));
@@ -240,7 +241,7 @@ static json_t *pod_spec(const template_spec *t, bool any_image, const manifest_o
                           "automountServiceAccountToken", 0, "enableServiceLinks", 0, "dnsPolicy",
                           named ? "ClusterFirst" : "Default", "securityContext", pod_security(t),
                           "containers", sandbox_container(t, o, image_of(t, any_image, who)),
-                          "volumes", volumes(t, o, who));
+                          "volumes", manifest_volumes(t, o, who));
 
     if (!o->image_volume)
         json_object_set_new(s, "initContainers",
@@ -296,7 +297,8 @@ json_t *manifest_pod(const crd_template *t, bool any_image, const manifest_optio
                      const pod_identity *who)
 {
     char nonce[2 * POD_NONCE_LEN + 1];
-    json_t *pod = object("v1", "Pod", who->namespace, who->name, pod_labels(t, any_image, o, who));
+    json_t *pod =
+        manifest_object("v1", "Pod", who->namespace, who->name, pod_labels(t, any_image, o, who));
     json_t *notes = map_json(t->spec.overrides.annotations);
 
     hex_encode(who->nonce, POD_NONCE_LEN, nonce);
@@ -314,7 +316,7 @@ json_t *manifest_volume(const crd_template *t, const manifest_options *o, const 
 
     if (!w->path)
         return NULL;
-    json_t *v = object("v1", "PersistentVolumeClaim", namespace, name, labels_of(o));
+    json_t *v = manifest_object("v1", "PersistentVolumeClaim", namespace, name, labels_of(o));
     json_t *spec = json_pack("{s:[s], s:{s:{s:s}}}", "accessModes", "ReadWriteOnce", "resources",
                              "requests", "storage", w->size);
     set_text(spec, "storageClassName", w->storage_class);
@@ -332,7 +334,8 @@ json_t *manifest_budget(const crd_pool *p, const manifest_options *o)
         return NULL;
     label_of_name(p->meta.name, pool);
     snprintf(name, sizeof name, "bothy-claimed-%.200s", p->meta.name);
-    json_t *b = object("policy/v1", "PodDisruptionBudget", p->meta.namespace, name, labels_of(o));
+    json_t *b =
+        manifest_object("policy/v1", "PodDisruptionBudget", p->meta.namespace, name, labels_of(o));
     json_object_set_new(b, "spec",
                         json_pack("{s:i, s:{s:{s:s, s:s, s:s}}}", "minAvailable", INT32_MAX,
                                   "selector", "matchLabels", LABEL_CELL, o->cell, LABEL_POOL, pool,
@@ -406,7 +409,7 @@ json_t *manifest_pre_pull(const crd_pool *p, const crd_template *t, const manife
         return NULL;
     snprintf(name, sizeof name, "bothy-prepull-%.200s", p->meta.name);
     label_of_name(name, label);
-    json_t *d = object("apps/v1", "DaemonSet", p->meta.namespace, name, labels_of(o));
+    json_t *d = manifest_object("apps/v1", "DaemonSet", p->meta.namespace, name, labels_of(o));
     json_object_set_new(d, "spec",
                         json_pack("{s:{s:{s:s}}, s:{s:{s:{s:s}}, s:o}}", "selector", "matchLabels",
                                   "bothy.dev/prepull", label, "template", "metadata", "labels",

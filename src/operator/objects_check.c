@@ -17,28 +17,30 @@
 #define TOLERATIONS_MAX 16
 #define SPREAD_MAX      8
 
-static err *wrong(const char *member, const char *what)
+static err *objects_check_wrong(const char *member, const char *what)
 {
     return err_new(ERR_INVALID_REQUEST, "%s %s", member, what);
 }
 
-static err *duration(const char *text, const char *member, uint64_t max, uint64_t *ret_ms)
+static err *objects_check_duration(const char *text, const char *member, uint64_t max,
+                                   uint64_t *ret_ms)
 {
     if (!str_to_duration_ms(text, ret_ms))
-        return wrong(member, "is not a duration like 30s, 5m, 1h");
+        return objects_check_wrong(member, "is not a duration like 30s, 5m, 1h");
     if (*ret_ms > max)
-        return wrong(member, "is too long");
+        return objects_check_wrong(member, "is too long");
     return NULL;
 }
 
 /* ---- templates ---- */
 
-static err *quantity(const char *text, const char *member, bool milli, uint64_t *value)
+static err *objects_check_quantity(const char *text, const char *member, bool milli,
+                                   uint64_t *value)
 {
     if (!text)
         return NULL;
     if (!(milli ? quantity_to_milli(text, value) : quantity_to_units(text, value)) || !*value)
-        return wrong(member, "is not a quantity like 250m, 1, 64Mi");
+        return objects_check_wrong(member, "is not a quantity like 250m, 1, 64Mi");
     return NULL;
 }
 
@@ -49,14 +51,16 @@ static err *resources_check(template_spec *t)
 
     t->cpu_milli = DEFAULT_CPU;
     t->memory = DEFAULT_MEMORY;
-    TRY(quantity(l->cpu, "resources.limits.cpu", true, &t->cpu_milli));
-    TRY(quantity(l->memory, "resources.limits.memory", false, &t->memory));
-    TRY(quantity(l->storage, "resources.limits.ephemeral-storage", false, &t->storage));
-    TRY(quantity(r->cpu, "resources.requests.cpu", true, &cpu));
-    TRY(quantity(r->memory, "resources.requests.memory", false, &memory));
-    TRY(quantity(r->storage, "resources.requests.ephemeral-storage", false, &t->storage_asked));
+    TRY(objects_check_quantity(l->cpu, "resources.limits.cpu", true, &t->cpu_milli));
+    TRY(objects_check_quantity(l->memory, "resources.limits.memory", false, &t->memory));
+    TRY(objects_check_quantity(l->storage, "resources.limits.ephemeral-storage", false,
+                               &t->storage));
+    TRY(objects_check_quantity(r->cpu, "resources.requests.cpu", true, &cpu));
+    TRY(objects_check_quantity(r->memory, "resources.requests.memory", false, &memory));
+    TRY(objects_check_quantity(r->storage, "resources.requests.ephemeral-storage", false,
+                               &t->storage_asked));
     if (cpu > t->cpu_milli || memory > t->memory || (t->storage && t->storage_asked > t->storage))
-        return wrong("resources.requests", "are above the limits");
+        return objects_check_wrong("resources.requests", "are above the limits");
     return NULL;
 }
 
@@ -79,11 +83,13 @@ static err *workspace_check(const workspace_spec *w)
     size_t n = strlen(w->path);
     if (*w->path != '/' || (n > 1 && w->path[n - 1] == '/') || strstr(w->path, "//") ||
         strstr(w->path, "/./") || strstr(w->path, "..") || strchr(w->path, ':'))
-        return wrong("workspace.mountPath", "must be an absolute path without '..' and ':'");
+        return objects_check_wrong("workspace.mountPath",
+                                   "must be an absolute path without '..' and ':'");
     for (size_t i = 0; i < ARRAY_LEN(TAKEN); i++)
         if (!strcmp(w->path, TAKEN[i]) || (i && is_below(w->path, TAKEN[i])))
-            return wrong("workspace.mountPath", "is where a sandbox has something of its own");
-    return quantity(w->size, "workspace.size", false, &size);
+            return objects_check_wrong("workspace.mountPath",
+                                       "is where a sandbox has something of its own");
+    return objects_check_quantity(w->size, "workspace.size", false, &size);
 }
 
 static err *network_check(const network_spec *n)
@@ -91,7 +97,7 @@ static err *network_check(const network_spec *n)
     bool v6;
 
     if (n->cidrs && *n->cidrs && n->egress != EGRESS_LIST)
-        return wrong("network.allowCIDRs", "counts with egress List only");
+        return objects_check_wrong("network.allowCIDRs", "counts with egress List only");
     for (size_t i = 0; n->cidrs && n->cidrs[i]; i++)
         if (!cidr_valid(n->cidrs[i], &v6))
             return err_new(ERR_INVALID_REQUEST, "network.allowCIDRs[%zu] is not an address/bits",
@@ -104,10 +110,12 @@ static err *part_check(const json_t *j, bool array, size_t max, const char *memb
     if (!j)
         return NULL;
     if (array ? !json_is_array(j) : !json_is_object(j))
-        return wrong(member, array ? "must be an array" : "must be an object");
+        return objects_check_wrong(member, array ? "must be an array" : "must be an object");
     if (array && json_array_size(j) > max)
-        return wrong(member, "has too many items");
-    return json_dumpb(j, NULL, 0, JSON_COMPACT) > PARTS_MAX ? wrong(member, "is too large") : NULL;
+        return objects_check_wrong(member, "has too many items");
+    return json_dumpb(j, NULL, 0, JSON_COMPACT) > PARTS_MAX
+               ? objects_check_wrong(member, "is too large")
+               : NULL;
 }
 
 static err *overrides_check(const pod_overrides *o)
@@ -139,13 +147,14 @@ err *crd_template_check(crd_template *t)
     TRY(env_check(s->env, s->nenv));
     TRY(workspace_check(&s->workspace));
     TRY(network_check(&s->network));
-    TRY(duration(s->timeouts.startup, "timeouts.startup", STARTUP_MS_MAX, &s->startup_ms));
-    TRY(duration(s->timeouts.idle, "timeouts.idle", MAX_MS_MAX, &s->idle_ms));
-    TRY(duration(s->timeouts.max, "timeouts.max", MAX_MS_MAX, &s->max_ms));
+    TRY(objects_check_duration(s->timeouts.startup, "timeouts.startup", STARTUP_MS_MAX,
+                               &s->startup_ms));
+    TRY(objects_check_duration(s->timeouts.idle, "timeouts.idle", MAX_MS_MAX, &s->idle_ms));
+    TRY(objects_check_duration(s->timeouts.max, "timeouts.max", MAX_MS_MAX, &s->max_ms));
     if (!s->max_ms)
-        return wrong("timeouts.max", "must be above 0: nothing lives for ever");
+        return objects_check_wrong("timeouts.max", "must be above 0: nothing lives for ever");
     if (!s->startup_ms)
-        return wrong("timeouts.startup", "must be above 0");
+        return objects_check_wrong("timeouts.startup", "must be above 0");
     return overrides_check(&s->overrides);
 }
 
@@ -175,7 +184,7 @@ bool template_allows_namespace(const template_spec *t, const char *namespace)
 
 /* ---- pools ---- */
 
-static bool percent(const char *text, uint64_t *ret_percent)
+static bool objects_check_percent(const char *text, uint64_t *ret_percent)
 {
     CLEANUP(freep) char *number = xstrdup(text);
     size_t n = strlen(number);
@@ -191,7 +200,7 @@ uint32_t pool_max_unavailable(const pool_spec *p, uint32_t of)
     const char *text = str_or(p->update.max_unavailable, "20%");
     uint64_t n = 0;
 
-    if (percent(text, &n))
+    if (objects_check_percent(text, &n))
         n = of * n / 100;
     else if (!str_to_u64(text, OBJECT_REPLICAS_MAX, &n))
         n = 1;
@@ -226,16 +235,19 @@ err *crd_pool_check(crd_pool *p)
     pool_spec *s = &p->spec;
     uint64_t n;
 
-    if (!percent(s->update.max_unavailable, &n) &&
+    if (!objects_check_percent(s->update.max_unavailable, &n) &&
         !str_to_u64(s->update.max_unavailable, OBJECT_REPLICAS_MAX, &n))
-        return wrong("update.maxUnavailable", "is not a number and not a percentage");
-    TRY(duration(s->record_after, "recordAfter", MAX_MS_MAX, &s->record_after_ms));
-    TRY(duration(s->drain_after, "disruption.drainAfter", MAX_MS_MAX, &s->drain_after_ms));
+        return objects_check_wrong("update.maxUnavailable", "is not a number and not a percentage");
+    TRY(objects_check_duration(s->record_after, "recordAfter", MAX_MS_MAX, &s->record_after_ms));
+    TRY(objects_check_duration(s->drain_after, "disruption.drainAfter", MAX_MS_MAX,
+                               &s->drain_after_ms));
     if (!s->has_autoscale)
         return NULL;
-    TRY(duration(s->autoscale.idle_after, "autoscale.idleAfter", MAX_MS_MAX,
-                 &s->autoscale.idle_after_ms));
-    return s->autoscale.min > s->autoscale.max ? wrong("autoscale.min", "is above its max") : NULL;
+    TRY(objects_check_duration(s->autoscale.idle_after, "autoscale.idleAfter", MAX_MS_MAX,
+                               &s->autoscale.idle_after_ms));
+    return s->autoscale.min > s->autoscale.max
+               ? objects_check_wrong("autoscale.min", "is above its max")
+               : NULL;
 }
 
 /* ---- sandboxes ---- */
@@ -245,13 +257,15 @@ err *crd_sandbox_check(const crd_sandbox *s)
     bool pool = s->spec.pool && *s->spec.pool, template = s->spec.template && *s->spec.template;
 
     if (pool && template)
-        return wrong("spec", "has both poolRef and templateRef: one of them is enough");
+        return objects_check_wrong("spec",
+                                   "has both poolRef and templateRef: one of them is enough");
     if (!pool && !template && !(s->spec.image && *s->spec.image))
-        return wrong("spec", "must have a poolRef, a templateRef or an image");
+        return objects_check_wrong("spec", "must have a poolRef, a templateRef or an image");
     if (s->spec.expires && !s->spec.expires_ns)
-        return wrong("expiresAt", "is not a time");
+        return objects_check_wrong("expiresAt", "is not a time");
     if (s->spec.has_egress && s->spec.egress != EGRESS_NONE)
-        return wrong("network.egress", "may only be None here: a sandbox narrows its template");
+        return objects_check_wrong("network.egress",
+                                   "may only be None here: a sandbox narrows its template");
     for (size_t i = 0; s->spec.labels && s->spec.labels[i]; i++)
         if (name_is_reserved(s->spec.labels[i]))
             return err_new(ERR_INVALID_REQUEST, "labels: '%.128s' is bothy's own",

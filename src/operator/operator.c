@@ -358,7 +358,7 @@ static bool is_same_spec(const seen *a, const seen *b)
 }
 
 /* Enqueues all keys that a change of s affects. before: the object it replaces, or NULL. */
-static void concern(kube_operator *op, const seen *s, const seen *before)
+static void operator_concern(kube_operator *op, const seen *s, const seen *before)
 {
     uint64_t now = op_now(op);
 
@@ -417,7 +417,7 @@ void operator_saw(kube_operator *op, enum operator_kind kind, const char *uid, c
     index_take(&op->index, old);
     index_put(&op->index, s);
     index_id(op, s);
-    concern(op, s, old);
+    operator_concern(op, s, old);
     unref_locked(old);
 }
 
@@ -442,7 +442,7 @@ void operator_lost(kube_operator *op, enum operator_kind kind, const char *uid,
     }
     LOCK_SCOPE(&op->lock);
     if (s)
-        concern(op, s, NULL);
+        operator_concern(op, s, NULL);
     drop_track(op, kind, uid);
     unref_locked(s);
 }
@@ -640,7 +640,7 @@ static const struct {
     {"sweep", WORK_SWEEP, reconcile_sweep},
 };
 
-static err *look(kube_operator *op, const char *key, uint64_t *again)
+static err *operator_operator_look(kube_operator *op, const char *key, uint64_t *again)
 {
     uint64_t began = op_now(op);
 
@@ -655,7 +655,7 @@ static err *look(kube_operator *op, const char *key, uint64_t *again)
 
 /* Requeues or forgets a key after its reconcile. Logs a failure, unless the API server is away
  * or the object changed meanwhile. */
-static void finish(kube_operator *op, const char *key, err *failure, uint64_t again)
+static void operator_finish(kube_operator *op, const char *key, err *failure, uint64_t again)
 {
     if (failure && failure->code != ERR_UNAVAILABLE && failure->code != ERR_CONFLICT)
         log_warn("operator", "%s: %s%s%s", key, failure->message, failure->cause ? ": " : "",
@@ -672,7 +672,7 @@ static void finish(kube_operator *op, const char *key, err *failure, uint64_t ag
     err_free(failure);
 }
 
-static uint64_t sooner(uint64_t a, uint64_t b)
+static uint64_t operator_sooner(uint64_t a, uint64_t b)
 {
     return !a || (b && b < a) ? b : a;
 }
@@ -691,7 +691,7 @@ uint64_t operator_step(kube_operator *op)
     uint64_t walls = step_walls(op);
 
     if (!is_synced(op))
-        return sooner(walls, op_now(op) + UNHELD_NS);
+        return operator_sooner(walls, op_now(op) + UNHELD_NS);
     for (;;) {
         {
             LOCK_SCOPE(&op->lock);
@@ -699,7 +699,7 @@ uint64_t operator_step(kube_operator *op)
             if (!is_due)
                 count_all(op);
             if (!is_due)
-                return sooner(walls, queue_next(&op->queue));
+                return operator_sooner(walls, queue_next(&op->queue));
         }
         uint64_t again = 0;
         log_ids_clear(); /* the engine's log ids: each reconcile has other ones */
@@ -707,8 +707,8 @@ uint64_t operator_step(kube_operator *op)
             op_add(op, op_now(op) + UNHELD_NS, "%s", key);
             continue;
         }
-        err *failure = look(op, key, &again);
-        finish(op, key, failure, again);
+        err *failure = operator_operator_look(op, key, &again);
+        operator_finish(op, key, failure, again);
     }
 }
 

@@ -90,7 +90,8 @@ static const kube_resource RESOURCES[OPERATOR_KINDS] = {
     [OPERATOR_NODE] = {"", "v1", "nodes"},
 };
 
-static void watch(operator_run *r, const operator_run_options *o, enum operator_kind kind)
+static void operator_run_watch(operator_run *r, const operator_run_options *o,
+                               enum operator_kind kind)
 {
     bool everywhere = kind == OPERATOR_TEMPLATE || kind == OPERATOR_NODE;
     CLEANUP(freep)
@@ -108,7 +109,7 @@ static void watch(operator_run *r, const operator_run_options *o, enum operator_
 
 /* ---- the thread ---- */
 
-static void wake(void *arg)
+static void operator_run_wake(void *arg)
 {
     operator_run *r = arg;
     LOCK_SCOPE(&r->lock);
@@ -118,7 +119,7 @@ static void wake(void *arg)
 }
 
 /* Waits until something is due. Returns false if the operator is stopping. */
-static bool rest(operator_run *r, uint64_t until)
+static bool operator_run_rest(operator_run *r, uint64_t until)
 {
     LOCK_SCOPE(&r->lock);
 
@@ -129,11 +130,11 @@ static bool rest(operator_run *r, uint64_t until)
     return !r->stop;
 }
 
-static void *work(void *arg)
+static void *operator_run_work(void *arg)
 {
     operator_run *r = arg;
 
-    while (rest(r, operator_step(r->op)))
+    while (operator_run_rest(r, operator_step(r->op)))
         ;
     return NULL;
 }
@@ -148,7 +149,7 @@ operator_run *operator_run_new(const operator_run_options *o)
                            .host = o->host,
                            .host_arg = o->host_arg,
                            .clock = &CLOCK_SYSTEM,
-                           .wake = wake,
+                           .wake = operator_run_wake,
                            .wake_arg = r,
                            .namespace = o->namespace,
                            .cell = o->cell,
@@ -168,8 +169,8 @@ operator_run *operator_run_new(const operator_run_options *o)
     secret_wipe(op.record_key, sizeof op.record_key);
     operator_build_walls(r->op);
     for (int i = 0; i < OPERATOR_KINDS; i++)
-        watch(r, o, (enum operator_kind)i);
-    r->thread = thread_start("operator", work, r);
+        operator_run_watch(r, o, (enum operator_kind)i);
+    r->thread = thread_start("operator", operator_run_work, r);
     return r;
 }
 

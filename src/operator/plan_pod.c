@@ -20,12 +20,12 @@ const char *const POD_ACT_NAMES[POD_ACTS] = {
     [POD_ACT_DELETE] = "delete",
 };
 
-static uint64_t since(uint64_t then, uint64_t now)
+static uint64_t plan_pod_since(uint64_t then, uint64_t now)
 {
     return now > then ? now - then : 0;
 }
 
-static pod_orders order(enum pod_act act)
+static pod_orders plan_pod_order(enum pod_act act)
 {
     return (pod_orders){.act = act};
 }
@@ -50,38 +50,38 @@ const char *pod_end_cause(const pod_view *p)
     return p->exit_code > 128 ? "killed" : "exited";
 }
 
-static pod_orders finish(const claim_world *w, const char *cause, const char *message)
+static pod_orders plan_pod_finish(const claim_world *w, const char *cause, const char *message)
 {
     return (pod_orders){
         .act = POD_ACT_FINISH, .cause = cause, .message = message, .keep_volume = w->hibernatable};
 }
 
 /* Plans for a deleted pod. A sandbox with a disk hibernates, unless it ended by itself. */
-static pod_orders gone(const claim_world *w)
+static pod_orders plan_pod_gone(const claim_world *w)
 {
     const pod_view *p = w->pod;
     bool by_itself = p->phase == POD_FAILED || p->phase == POD_SUCCEEDED;
     const char *cause = by_itself ? pod_end_cause(p) : "deleted";
 
     if (w->init != INIT_CLAIMED && !pod_is_claimed(p))
-        return order(POD_ACT_NONE); /* the pool's plan replaces it */
+        return plan_pod_order(POD_ACT_NONE); /* the pool's plan replaces it */
     if (w->ended_ns)
-        return order(POD_ACT_NONE);
+        return plan_pod_order(POD_ACT_NONE);
     if (w->hibernatable && (!by_itself || !strcmp(cause, "evicted") || !strcmp(cause, "node_lost")))
         return (pod_orders){.act = POD_ACT_HIBERNATED, .cause = cause, .message = p->message};
-    return finish(w, cause, p->message);
+    return plan_pod_finish(w, cause, p->message);
 }
 
 /* Plans for a pod whose node is silent. No other node may mount its volume before the pod is known
  * to be gone, so a sandbox with a disk waits for that without a limit. */
 static pod_orders node_lost(const claim_world *w)
 {
-    if (since(w->node_silent_ns, w->now) <= POD_NODE_NS)
+    if (plan_pod_since(w->node_silent_ns, w->now) <= POD_NODE_NS)
         return wait_until(w->node_silent_ns + POD_NODE_NS + 1);
     if (w->hibernatable)
         return (pod_orders){.act = w->pod->meta.deleting_ns ? POD_ACT_NONE : POD_ACT_DELETE,
                             .keep_volume = true};
-    return finish(w, "node_lost", "its node does not answer");
+    return plan_pod_finish(w, "node_lost", "its node does not answer");
 }
 
 /* Returns whether drainAfter applies. A sandbox with a disk hibernates
@@ -91,24 +91,24 @@ static bool is_drained(const claim_world *w)
     return w->draining_ns && w->drain_after_ns && !w->hibernatable;
 }
 
-static pod_orders drain(const claim_world *w)
+static pod_orders plan_pod_drain(const claim_world *w)
 {
-    return finish(w, "evicted", "its node is drained, and drainAfter of its pool is over");
+    return plan_pod_finish(w, "evicted", "its node is drained, and drainAfter of its pool is over");
 }
 
-static pod_orders suspect(const claim_world *w)
+static pod_orders plan_pod_suspect(const claim_world *w)
 {
-    uint64_t silent = w->silent_ns ? since(w->silent_ns, w->now) : 0;
+    uint64_t silent = w->silent_ns ? plan_pod_since(w->silent_ns, w->now) : 0;
 
     if (w->failed_dials < POD_SUSPECT)
-        return order(POD_ACT_NONE);
+        return plan_pod_order(POD_ACT_NONE);
     if (!w->asked_another_way)
-        return order(POD_ACT_ASK);
+        return plan_pod_order(POD_ACT_ASK);
     if (w->answered) /* it is alive; the stream will come back */
         return wait_until(w->now + POD_SUSPECT_NS);
     if (silent <= POD_SUSPECT_NS)
         return wait_until(w->silent_ns + POD_SUSPECT_NS + 1);
-    return finish(w, "unknown", "nothing reaches its init any more");
+    return plan_pod_finish(w, "unknown", "nothing reaches its init any more");
 }
 
 static bool another_image(const claim_world *w)
@@ -117,74 +117,75 @@ static bool another_image(const claim_world *w)
            !strstr(w->pod->image_id, w->wanted_digest);
 }
 
-static pod_orders claimed(const claim_world *w)
+static pod_orders plan_pod_claimed(const claim_world *w)
 {
     const char *record = pod_label(w->pod, LABEL_SANDBOX);
     uint64_t quiet = w->active_ns > w->claimed_ns ? w->active_ns : w->claimed_ns;
 
     /* The process that claimed it died before any caller got the sandbox. */
     if (!w->known || (!w->told && !w->active_ns)) {
-        if (since(quiet, w->now) > POD_ORPHAN_NS)
-            return order(POD_ACT_STOP);
+        if (plan_pod_since(quiet, w->now) > POD_ORPHAN_NS)
+            return plan_pod_order(POD_ACT_STOP);
         if (!w->known)
             return wait_until(quiet + POD_ORPHAN_NS + 1);
     }
     if (another_image(w))
-        return finish(w, "image_mismatch", "it runs another image than it was claimed for");
+        return plan_pod_finish(w, "image_mismatch",
+                               "it runs another image than it was claimed for");
     if (!w->claim)
-        return order(POD_ACT_NONE);
+        return plan_pod_order(POD_ACT_NONE);
     if (!record || !pod_is_claimed(w->pod))
-        return order(POD_ACT_RECORD);
+        return plan_pod_order(POD_ACT_RECORD);
     if (strcmp(record, w->claim) != 0)
-        return order(POD_ACT_CORRECT);
-    if (w->active_ns && since(w->recorded_ns, w->active_ns) > POD_REFRESH_NS)
-        return order(POD_ACT_REFRESH);
-    return order(POD_ACT_NONE);
+        return plan_pod_order(POD_ACT_CORRECT);
+    if (w->active_ns && plan_pod_since(w->recorded_ns, w->active_ns) > POD_REFRESH_NS)
+        return plan_pod_order(POD_ACT_REFRESH);
+    return plan_pod_order(POD_ACT_NONE);
 }
 
 /* Plans for a warm pod. If its label says claimed, the process that wrote it died before the claim,
  * and init is unused. The pod is deleted all the same, and not offered again. */
-static pod_orders warm(const claim_world *w)
+static pod_orders plan_pod_warm(const claim_world *w)
 {
     if (!pod_is_claimed(w->pod))
-        return order(POD_ACT_OFFER);
-    return order(w->known ? POD_ACT_NONE : POD_ACT_DELETE);
+        return plan_pod_order(POD_ACT_OFFER);
+    return plan_pod_order(w->known ? POD_ACT_NONE : POD_ACT_DELETE);
 }
 
-static pod_orders decide(const claim_world *w)
+static pod_orders plan_pod_decide(const claim_world *w)
 {
     const pod_view *p = w->pod;
     bool ours = w->init == INIT_CLAIMED || pod_is_claimed(p);
 
     if (w->gone)
-        return gone(w);
+        return plan_pod_gone(w);
     if (ours && w->ended_ns) {
-        if (since(w->ended_ns, w->now) <= POD_GRACE_NS)
+        if (plan_pod_since(w->ended_ns, w->now) <= POD_GRACE_NS)
             return wait_until(w->ended_ns + POD_GRACE_NS + 1);
         return (pod_orders){.act = p->meta.deleting_ns ? POD_ACT_NONE : POD_ACT_DELETE,
                             .keep_volume = false};
     }
     if (w->init == INIT_TAINTED)
-        return ours ? finish(w, p->has_end ? pod_end_cause(p) : "killed",
-                             "its init is not the one that was claimed")
-                    : order(POD_ACT_DELETE);
+        return ours ? plan_pod_finish(w, p->has_end ? pod_end_cause(p) : "killed",
+                                      "its init is not the one that was claimed")
+                    : plan_pod_order(POD_ACT_DELETE);
     if (ours && (p->phase == POD_FAILED || p->phase == POD_SUCCEEDED))
-        return finish(w, pod_end_cause(p), p->message);
+        return plan_pod_finish(w, pod_end_cause(p), p->message);
     if (ours && w->node_silent_ns)
         return node_lost(w);
-    if (ours && is_drained(w) && since(w->draining_ns, w->now) > w->drain_after_ns)
-        return drain(w);
+    if (ours && is_drained(w) && plan_pod_since(w->draining_ns, w->now) > w->drain_after_ns)
+        return plan_pod_drain(w);
     if (ours && (w->init == INIT_UNREACHABLE || w->init == INIT_UNKNOWN))
-        return suspect(w);
+        return plan_pod_suspect(w);
     if (w->init == INIT_CLAIMED)
-        return claimed(w);
-    return w->init == INIT_WARM ? warm(w) : order(POD_ACT_NONE);
+        return plan_pod_claimed(w);
+    return w->init == INIT_WARM ? plan_pod_warm(w) : plan_pod_order(POD_ACT_NONE);
 }
 
 /* Plans one pod. It is reconciled again at the latest when drainAfter is over. */
 pod_orders plan_pod(const claim_world *w)
 {
-    pod_orders o = decide(w);
+    pod_orders o = plan_pod_decide(w);
     uint64_t then = w->draining_ns + w->drain_after_ns + 1;
 
     if (!o.act && is_drained(w) && then > w->now && (!o.again_ns || then < o.again_ns))

@@ -13,22 +13,22 @@
 #define STARTUP_MS 120000 /* of a pool whose template does not exist */
 #define REFILL_MS  5000   /* before one was measured */
 
-static uint32_t minus(uint32_t a, uint32_t b)
+static uint32_t plan_pool_minus(uint32_t a, uint32_t b)
 {
     return a > b ? a - b : 0;
 }
 
-static uint32_t least(uint32_t a, uint32_t b)
+static uint32_t plan_pool_least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
 }
 
-static uint32_t most(uint32_t a, uint32_t b)
+static uint32_t plan_pool_most(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
 }
 
-static uint64_t since(uint64_t then, uint64_t now)
+static uint64_t plan_pool_since(uint64_t then, uint64_t now)
 {
     return now > then ? now - then : 0;
 }
@@ -41,7 +41,7 @@ void pool_memory_done(pool_memory *m)
     *m = (pool_memory){0};
 }
 
-static void remember(pool_memory *m, enum pool_trouble why, const char *message)
+static void plan_pool_remember(pool_memory *m, enum pool_trouble why, const char *message)
 {
     char *copy = message ? xstrdup(message) : NULL;
 
@@ -53,9 +53,9 @@ static void remember(pool_memory *m, enum pool_trouble why, const char *message)
 void pool_note_created(pool_memory *m, uint32_t n)
 {
     if (n)
-        m->batch = least(most(m->batch, 1) * 2, POOL_BATCH_MAX);
+        m->batch = plan_pool_least(plan_pool_most(m->batch, 1) * 2, POOL_BATCH_MAX);
     if (m->why == TROUBLE_QUOTA || m->why == TROUBLE_FORBIDDEN)
-        remember(m, TROUBLE_NONE, NULL);
+        plan_pool_remember(m, TROUBLE_NONE, NULL);
 }
 
 /* Pauses creates; the pause doubles with each consecutive failure. */
@@ -68,7 +68,7 @@ static void pause_creates(pool_memory *m, enum pool_trouble why, const char *mes
     m->failures++;
     m->batch = 1;
     m->not_before_ns = now + (pause < POOL_PAUSE_MAX_NS ? pause : POOL_PAUSE_MAX_NS);
-    remember(m, why, message);
+    plan_pool_remember(m, why, message);
 }
 
 void pool_note_refused(pool_memory *m, enum pool_trouble why, const char *message, uint64_t now)
@@ -80,7 +80,7 @@ void pool_note_refused(pool_memory *m, enum pool_trouble why, const char *messag
     /* A quota has room when other pods go, so the pause does not grow. */
     m->batch = 1;
     m->not_before_ns = now + POOL_QUOTA_NS;
-    remember(m, why, message);
+    plan_pool_remember(m, why, message);
 }
 
 static void note_outcome(pool_memory *m, bool good, uint64_t now)
@@ -96,17 +96,17 @@ void pool_note_warm(pool_memory *m, uint64_t now)
     m->failures = 0;
     if (m->why != TROUBLE_QUOTA && m->why != TROUBLE_FORBIDDEN) {
         m->not_before_ns = 0;
-        remember(m, TROUBLE_NONE, NULL);
+        plan_pool_remember(m, TROUBLE_NONE, NULL);
     }
 }
 
 /* Returns whether more than half of the starts in the last minutes failed. */
 static bool is_failing(const pool_memory *m, uint64_t now)
 {
-    uint32_t n = least(m->noutcomes, POOL_OUTCOMES), bad = 0, all = 0;
+    uint32_t n = plan_pool_least(m->noutcomes, POOL_OUTCOMES), bad = 0, all = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        if (since(m->outcome[i].at_ns, now) <= POOL_OUTCOMES_NS) {
+        if (plan_pool_since(m->outcome[i].at_ns, now) <= POOL_OUTCOMES_NS) {
             all++;
             bad += !m->outcome[i].good;
         }
@@ -202,7 +202,7 @@ static bool is_stuck(const pool_world *w, const pool_memory *m, const pool_pod *
     return p->init == INIT_UNKNOWN && pod_is_placed(p->pod) && w->now > startup_end(w, m, p, many);
 }
 
-static void count(const pool_world *w, pool_counts *c)
+static void plan_pool_count(const pool_world *w, pool_counts *c)
 {
     for (size_t i = 0; i < w->npods; i++) {
         enum pod_kind k = pod_kind_of(&w->pods[i]);
@@ -306,7 +306,7 @@ static int by_rank(const void *a, const void *b)
 
 /* Returns the unclaimed pods that stay, in the order of removal: not ready ones, then those of an
  * older template, then the newest. */
-static candidate *unclaimed(const pool_world *w, const removals *r, size_t *ret_n)
+static candidate *plan_pool_unclaimed(const pool_world *w, const removals *r, size_t *ret_n)
 {
     candidate *all = xcalloc(w->npods + 1, sizeof *all);
     size_t n = 0;
@@ -326,7 +326,7 @@ static candidate *unclaimed(const pool_world *w, const removals *r, size_t *ret_
 static void remove_excess(const pool_world *w, uint32_t target, removals *r, enum removal_why why)
 {
     size_t n;
-    CLEANUP(freep) candidate *all = unclaimed(w, r, &n);
+    CLEANUP(freep) candidate *all = plan_pool_unclaimed(w, r, &n);
 
     for (size_t i = 0; i < n && n - i + w->coming > target; i++)
         take_away(w, r, all[i].at, why);
@@ -337,12 +337,13 @@ static void remove_excess(const pool_world *w, uint32_t target, removals *r, enu
 static void remove_stale(const pool_world *w, uint32_t target, bool ready_too, removals *r)
 {
     size_t n;
-    CLEANUP(freep) candidate *all = unclaimed(w, r, &n);
+    CLEANUP(freep) candidate *all = plan_pool_unclaimed(w, r, &n);
     uint32_t ready = 0;
 
     for (size_t i = 0; i < n; i++)
         ready += all[i].rank > 0;
-    uint32_t may = minus(pool_max_unavailable(&w->pool->spec, target), minus(target, ready));
+    uint32_t may = plan_pool_minus(pool_max_unavailable(&w->pool->spec, target),
+                                   plan_pool_minus(target, ready));
     if (!ready_too)
         may = 0;
     for (size_t i = 0; i < n; i++) {
@@ -363,7 +364,7 @@ static void remove_claimed(const pool_world *w, removals *r)
 /* ---- the target ---- */
 
 /* Returns the target that demand asks for, independent of the last target. */
-static uint32_t demanded(const pool_world *w, bool idle)
+static uint32_t plan_pool_demanded(const pool_world *w, bool idle)
 {
     const autoscale_spec *a = &w->pool->spec.autoscale;
     uint64_t seconds_milli = (w->refill_ms ? w->refill_ms : REFILL_MS) + a->headroom_s * 1000ull;
@@ -376,23 +377,24 @@ static uint32_t demanded(const pool_world *w, bool idle)
         want = 0;
     if (want < w->pending)
         want = w->pending;
-    return most(least(want < a->max ? (uint32_t)want : a->max, a->max), a->min);
+    return plan_pool_most(plan_pool_least(want < a->max ? (uint32_t)want : a->max, a->max), a->min);
 }
 
-static uint32_t autoscaled(const pool_world *w, pool_memory *m, uint32_t have)
+static uint32_t plan_pool_autoscaled(const pool_world *w, pool_memory *m, uint32_t have)
 {
     const autoscale_spec *a = &w->pool->spec.autoscale;
     bool idle = !w->pending && w->claimed_ago >= a->idle_after_ms * NS_PER_MS;
-    uint32_t want = demanded(w, idle);
+    uint32_t want = plan_pool_demanded(w, idle);
 
     /* Pods of a previous operator process are scaled down in steps, too. */
-    uint32_t was = m->has_target ? m->target : least(most(have, a->min), a->max);
+    uint32_t was =
+        m->has_target ? m->target : plan_pool_least(plan_pool_most(have, a->min), a->max);
     if (want >= was || idle)
         return want;
-    if (m->lowered_ns && since(m->lowered_ns, w->now) < POOL_DOWN_NS)
-        return most(least(was, a->max), a->min);
+    if (m->lowered_ns && plan_pool_since(m->lowered_ns, w->now) < POOL_DOWN_NS)
+        return plan_pool_most(plan_pool_least(was, a->max), a->min);
     m->lowered_ns = w->now;
-    return most(want, was - most(was * POOL_DOWN_PERCENT / 100, 1));
+    return plan_pool_most(want, was - plan_pool_most(was * POOL_DOWN_PERCENT / 100, 1));
 }
 
 static uint32_t target_of(const pool_world *w, pool_memory *m, pool_orders *o)
@@ -402,7 +404,7 @@ static uint32_t target_of(const pool_world *w, pool_memory *m, pool_orders *o)
 
     o->scaling_conflict = s->has_autoscale && s->scaled_by;
     uint32_t target =
-        s->has_autoscale && !o->scaling_conflict ? autoscaled(w, m, have) : s->replicas;
+        s->has_autoscale && !o->scaling_conflict ? plan_pool_autoscaled(w, m, have) : s->replicas;
     if (w->pool->meta.deleting_ns || o->trouble == TROUBLE_POLICY)
         target = 0;
     if (!m->has_target || m->target != target)
@@ -434,7 +436,7 @@ const char *pool_trouble_reason(enum pool_trouble t)
     return TROUBLE_REASONS[t < TROUBLES ? t : TROUBLE_NONE];
 }
 
-static void say(pool_orders *o, enum pool_trouble t, char *message)
+static void plan_pool_say(pool_orders *o, enum pool_trouble t, char *message)
 {
     free(o->trouble_message);
     o->trouble = t;
@@ -446,16 +448,17 @@ static bool template_trouble(const pool_world *w, pool_orders *o)
     const crd_pool *p = w->pool;
 
     if (!w->template)
-        say(o, TROUBLE_TEMPLATE_MISSING,
-            str_printf("there is no SandboxTemplate '%s'", p->spec.template));
+        plan_pool_say(o, TROUBLE_TEMPLATE_MISSING,
+                      str_printf("there is no SandboxTemplate '%s'", p->spec.template));
     else if (w->template_error)
-        say(o, TROUBLE_TEMPLATE_INVALID, xstrdup(w->template_error));
+        plan_pool_say(o, TROUBLE_TEMPLATE_INVALID, xstrdup(w->template_error));
     else if (!template_allows_namespace(&w->template->spec, p->meta.namespace))
-        say(o, TROUBLE_NAMESPACE,
-            str_printf("the template '%s' is not for the namespace '%s'", p->spec.template,
-                       p->meta.namespace));
+        plan_pool_say(o, TROUBLE_NAMESPACE,
+                      str_printf("the template '%s' is not for the namespace '%s'",
+                                 p->spec.template, p->meta.namespace));
     else if (!policy_allows(&w->template->spec.network, w->policy))
-        say(o, TROUBLE_POLICY,
+        plan_pool_say(
+            o, TROUBLE_POLICY,
             xstrdup("this cluster does not enforce NetworkPolicies: a pod reached what its policy "
                     "forbids. A template with egress All does without"));
     return o->trouble != TROUBLE_NONE;
@@ -470,13 +473,13 @@ static void pods_trouble(const pool_world *w, pool_orders *o)
             continue;
         enum pool_trouble t = pod_trouble(p->pod);
         if (t)
-            say(o, t,
-                str_printf("pod %s: %s: %s", p->pod->meta.name, p->pod->waiting,
-                           str_or(p->pod->waiting_message, "")));
-        else if (p->pod->unschedulable && since(p->seen_ns, w->now) > POOL_UNSCHEDULED_NS)
-            say(o, TROUBLE_UNSCHEDULABLE,
-                str_printf("pod %s: %s", p->pod->meta.name,
-                           str_or(p->pod->unschedulable_why, "no node takes it")));
+            plan_pool_say(o, t,
+                          str_printf("pod %s: %s: %s", p->pod->meta.name, p->pod->waiting,
+                                     str_or(p->pod->waiting_message, "")));
+        else if (p->pod->unschedulable && plan_pool_since(p->seen_ns, w->now) > POOL_UNSCHEDULED_NS)
+            plan_pool_say(o, TROUBLE_UNSCHEDULABLE,
+                          str_printf("pod %s: %s", p->pod->meta.name,
+                                     str_or(p->pod->unschedulable_why, "no node takes it")));
     }
 }
 
@@ -486,25 +489,25 @@ static void find_trouble(const pool_world *w, const pool_memory *m, pool_orders 
         pods_trouble(w, o);
     o->held = o->trouble != TROUBLE_NONE;
     if (!o->trouble && m->why)
-        say(o, m->why, m->message ? xstrdup(m->message) : NULL);
+        plan_pool_say(o, m->why, m->message ? xstrdup(m->message) : NULL);
 }
 
 /* ---- creates ---- */
 
-static uint32_t creates(const pool_world *w, const pool_memory *m, const pool_orders *o,
-                        uint32_t staying)
+static uint32_t plan_pool_creates(const pool_world *w, const pool_memory *m, const pool_orders *o,
+                                  uint32_t staying)
 {
     const pool_spec *s = &w->pool->spec;
     uint32_t all = staying + w->coming + o->counts.claimed;
-    uint32_t room = s->max_sandboxes ? minus(s->max_sandboxes, all) : UINT32_MAX;
+    uint32_t room = s->max_sandboxes ? plan_pool_minus(s->max_sandboxes, all) : UINT32_MAX;
 
     if (o->held || w->now < m->not_before_ns || w->pool->meta.deleting_ns)
         return 0;
-    uint32_t wanted = minus(o->target, staying + w->coming);
-    return least(least(wanted, room), most(m->batch, 1));
+    uint32_t wanted = plan_pool_minus(o->target, staying + w->coming);
+    return plan_pool_least(plan_pool_least(wanted, room), plan_pool_most(m->batch, 1));
 }
 
-static void sooner(uint64_t *at, uint64_t then)
+static void plan_pool_sooner(uint64_t *at, uint64_t then)
 {
     if (!*at || then < *at)
         *at = then;
@@ -518,7 +521,7 @@ static uint64_t next_look(const pool_world *w, const pool_memory *m, const pool_
     bool many = are_many_starting(w);
 
     if (m->not_before_ns > w->now)
-        sooner(&at, m->not_before_ns);
+        plan_pool_sooner(&at, m->not_before_ns);
     for (size_t i = 0; i < w->npods; i++) {
         const pool_pod *p = &w->pods[i];
         if (pod_kind_of(p) != KIND_STARTING)
@@ -526,10 +529,10 @@ static uint64_t next_look(const pool_world *w, const pool_memory *m, const pool_
         uint64_t then =
             pod_is_placed(p->pod) ? startup_end(w, m, p, many) : p->seen_ns + POOL_UNSCHEDULED_NS;
         if (then >= w->now)
-            sooner(&at, then + 1);
+            plan_pool_sooner(&at, then + 1);
     }
     if (s->has_autoscale && !o->scaling_conflict && o->target > s->autoscale.min)
-        sooner(&at, w->now + POOL_DOWN_NS / 4);
+        plan_pool_sooner(&at, w->now + POOL_DOWN_NS / 4);
     return at;
 }
 
@@ -543,7 +546,7 @@ static void begin_anew(const pool_world *w, pool_memory *m)
     m->failures = m->noutcomes = 0;
     if (m->why != TROUBLE_QUOTA && m->why != TROUBLE_FORBIDDEN) {
         m->not_before_ns = 0;
-        remember(m, TROUBLE_NONE, NULL);
+        plan_pool_remember(m, TROUBLE_NONE, NULL);
     }
 }
 
@@ -575,7 +578,7 @@ void plan_pool(const pool_world *w, pool_memory *m, pool_orders *ret_orders)
 
     *o = (pool_orders){.removals = xcalloc(w->npods + 1, sizeof *o->removals)};
     begin_anew(w, m);
-    count(w, &o->counts);
+    plan_pool_count(w, &o->counts);
     remove_retired(w, &r);
     remove_failed(w, m, &r);
     find_trouble(w, m, o);
@@ -586,7 +589,7 @@ void plan_pool(const pool_world *w, pool_memory *m, pool_orders *ret_orders)
         enum pod_kind k = pod_kind_of(&w->pods[i]);
         staying += !gone[i] && (k == KIND_READY || k == KIND_STARTING);
     }
-    o->create = creates(w, m, o, staying);
+    o->create = plan_pool_creates(w, m, o, staying);
     plan_finalizer(w, o);
     o->again_ns = next_look(w, m, o);
     o->status = pool_status_json(w, m, o);

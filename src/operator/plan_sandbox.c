@@ -40,7 +40,7 @@ typedef struct verdict {
     bool silent;               /* the status stays as it is */
 } verdict;
 
-static void sooner(uint64_t *at, uint64_t then)
+static void plan_sandbox_sooner(uint64_t *at, uint64_t then)
 {
     if (then && (!*at || then < *at))
         *at = then;
@@ -75,7 +75,7 @@ static uint64_t wanted_end(const sandbox_world *w)
 }
 
 /* Orders a new end time for the engine. Returns false if the engine has the right one. */
-static bool retime(const sandbox_world *w, verdict *v)
+static bool plan_sandbox_retime(const sandbox_world *w, verdict *v)
 {
     uint64_t ends = wanted_end(w);
 
@@ -128,14 +128,14 @@ static bool is_decided(const char *code)
 
 /* Returns whether the disk outlives the sandbox. After an accident it stays as long as the sandbox
  * would have had it, or until a user deletes the object. */
-static bool outlives(const sandbox_world *w, const char *code)
+static bool plan_sandbox_outlives(const sandbox_world *w, const char *code)
 {
     return w->volume_there && !keeps_volume(w) && !is_decided(code);
 }
 
 /* Returns the next act to clean up after an ended sandbox; SANDBOX_NOTHING if nothing is left or
  * the pod is still going (*ret_wait). */
-static enum sandbox_act sweep(const sandbox_world *w, bool keep, bool *ret_wait)
+static enum sandbox_act plan_sandbox_sweep(const sandbox_world *w, bool keep, bool *ret_wait)
 {
     *ret_wait = w->pod_there && w->pod_going;
     if (w->pod_there)
@@ -149,7 +149,7 @@ static bool is_alive(const sandbox_world *w)
            (w->life == LIFE_BEING_MADE || w->life == LIFE_LIVE || w->life == LIFE_ASLEEP);
 }
 
-static verdict deleting(const sandbox_world *w)
+static verdict plan_sandbox_deleting(const sandbox_world *w)
 {
     verdict v = {.silent = true, .phase = w->sandbox->status.phase};
     bool wait;
@@ -162,21 +162,21 @@ static verdict deleting(const sandbox_world *w)
         v.why = "its Sandbox object was deleted";
         return v;
     }
-    v.act = sweep(w, keeps_volume(w), &wait);
+    v.act = plan_sandbox_sweep(w, keeps_volume(w), &wait);
     if (!v.act && !wait && object_has_finalizer(&w->sandbox->meta, FINALIZER_SANDBOX))
         v.act = SANDBOX_DROP_FINALIZER;
     return v;
 }
 
-static verdict terminated(const sandbox_world *w)
+static verdict plan_sandbox_terminated(const sandbox_world *w)
 {
     const crd_sandbox *s = w->sandbox;
     verdict v = {.silent = true, .phase = PHASE_TERMINATED};
     uint64_t forget = s->status.cause.at_ns + (w->crowded ? SANDBOX_CROWD_NS : SANDBOX_KEEP_NS);
     uint64_t expiry = sandbox_expiry(s, w->template);
-    bool outlived = outlives(w, s->status.cause.code), wait;
+    bool outlived = plan_sandbox_outlives(w, s->status.cause.code), wait;
 
-    v.act = sweep(w, outlived || keeps_volume(w), &wait);
+    v.act = plan_sandbox_sweep(w, outlived || keeps_volume(w), &wait);
     if (v.act || wait || (outlived && !expiry))
         return v;
     if (outlived && expiry > forget)
@@ -192,24 +192,24 @@ static verdict terminated(const sandbox_world *w)
     return v;
 }
 
-static verdict over(const sandbox_world *w, sandbox_end end)
+static verdict plan_sandbox_over(const sandbox_world *w, sandbox_end end)
 {
     return (verdict){.phase = PHASE_TERMINATED,
                      .over = end,
                      .ready_reason = "Finished",
-                     .disk = outlives(w, str_or(end.code, "unknown"))
+                     .disk = plan_sandbox_outlives(w, str_or(end.code, "unknown"))
                                  ? str_or(w->volume, w->sandbox->status.volume)
                                  : NULL};
 }
 
 /* ---- before the claim ---- */
 
-static verdict pending(const char *reason, const char *message)
+static verdict plan_sandbox_pending(const char *reason, const char *message)
 {
     return (verdict){.phase = PHASE_PENDING, .ready_reason = reason, .ready_message = message};
 }
 
-static verdict unclaimed(const sandbox_world *w)
+static verdict plan_sandbox_unclaimed(const sandbox_world *w)
 {
     const crd_sandbox *s = w->sandbox;
     uint64_t expiry = sandbox_expiry(s, w->template);
@@ -218,47 +218,49 @@ static verdict unclaimed(const sandbox_world *w)
     if (w->claiming)
         return (verdict){.phase = PHASE_ARMING, .ready_reason = "Claiming"};
     if (w->invalid)
-        return pending("InvalidSpec", w->invalid);
+        return plan_sandbox_pending("InvalidSpec", w->invalid);
     if (!object_has_finalizer(&s->meta, FINALIZER_SANDBOX))
         return (verdict){.act = SANDBOX_ADD_FINALIZER, .silent = true, .phase = s->status.phase};
     if (expiry && expiry <= w->now)
-        return over(w, (sandbox_end){"ttl", "its time was over before it could be claimed", 0});
+        return plan_sandbox_over(
+            w, (sandbox_end){"ttl", "its time was over before it could be claimed", 0});
     if (w->pool_missing)
-        v = pending("PoolMissing", "there is no SandboxPool of that name here");
+        v = plan_sandbox_pending("PoolMissing", "there is no SandboxPool of that name here");
     else if (w->template_missing)
-        v = pending("TemplateMissing", "there is no SandboxTemplate of that name");
+        v = plan_sandbox_pending("TemplateMissing", "there is no SandboxTemplate of that name");
     else if (w->forbidden)
-        v = pending(w->forbidden_reason, w->forbidden);
+        v = plan_sandbox_pending(w->forbidden_reason, w->forbidden);
     else if (s->spec.desired == DESIRED_HIBERNATED)
-        v = pending("Hibernated", "it is claimed when Running is desired");
+        v = plan_sandbox_pending("Hibernated", "it is claimed when Running is desired");
     else if (w->refused)
-        v = pending("NoCapacity", w->refused);
+        v = plan_sandbox_pending("NoCapacity", w->refused);
     else
         v = (verdict){.phase = PHASE_PENDING, .ready_reason = "Claiming"};
-    sooner(&v.again_ns, expiry);
+    plan_sandbox_sooner(&v.again_ns, expiry);
     if (strcmp(v.ready_reason, "NoCapacity") != 0 && strcmp(v.ready_reason, "Claiming") != 0)
         return v;
     if (w->now >= w->retry_ns)
         v.act = SANDBOX_CLAIM;
     else
-        sooner(&v.again_ns, w->retry_ns);
+        plan_sandbox_sooner(&v.again_ns, w->retry_ns);
     return v;
 }
 
 /* ---- alive ---- */
 
-static verdict live(const sandbox_world *w)
+static verdict plan_sandbox_live(const sandbox_world *w)
 {
     const crd_sandbox *s = w->sandbox;
     uint64_t idle = sandbox_idle_ms(s, w->template) * NS_PER_MS;
     uint64_t quiet = w->active_ns > w->claimed_ns ? w->active_ns : w->claimed_ns;
     verdict v = {.phase = PHASE_RUNNING, .ready_reason = "Running"};
 
-    if (retime(w, &v))
+    if (plan_sandbox_retime(w, &v))
         return v;
     /* At that time it ends, or the API has extended it, which the status then shows. */
     if (w->ends_ns)
-        sooner(&v.again_ns, w->ends_ns > w->now ? w->ends_ns : w->now + SANDBOX_LATE_NS);
+        plan_sandbox_sooner(&v.again_ns,
+                            w->ends_ns > w->now ? w->ends_ns : w->now + SANDBOX_LATE_NS);
     bool wanted = s->spec.desired == DESIRED_HIBERNATED || w->node_draining;
     if (wanted && has_workspace(w) && !w->wanted_now) {
         v.act = SANDBOX_HIBERNATE;
@@ -274,7 +276,7 @@ static verdict live(const sandbox_world *w)
         /* The engine measures idleness in steps: a reconcile between two
          * of them would see nothing new. */
         uint64_t then = w->now + SANDBOX_SLACK_NS;
-        sooner(&v.again_ns, quiet + idle > then ? quiet + idle : then);
+        plan_sandbox_sooner(&v.again_ns, quiet + idle > then ? quiet + idle : then);
         return v;
     }
     v.act = has_workspace(w) ? SANDBOX_HIBERNATE : SANDBOX_END;
@@ -295,7 +297,7 @@ static bool should_wake(const sandbox_world *w)
     return w->wanted_now || (s->spec.desired == DESIRED_RUNNING && (!idle || changed));
 }
 
-static verdict asleep(const sandbox_world *w)
+static verdict plan_sandbox_asleep(const sandbox_world *w)
 {
     const crd_sandbox *s = w->sandbox;
     verdict v = {.phase = PHASE_HIBERNATED, .ready_reason = "Hibernated"};
@@ -306,7 +308,7 @@ static verdict asleep(const sandbox_world *w)
         v.phase = PHASE_HIBERNATING;
         return v;
     }
-    if (retime(w, &v)) {
+    if (plan_sandbox_retime(w, &v)) {
         /* the status must not hide that the spec changed: that may be a reason to wake it */
         v.silent = true;
         return v;
@@ -316,11 +318,11 @@ static verdict asleep(const sandbox_world *w)
         v.end = "ttl";
         return v;
     }
-    sooner(&v.again_ns, w->ends_ns);
+    plan_sandbox_sooner(&v.again_ns, w->ends_ns);
     if (!should_wake(w))
         return v;
     if (w->now < w->retry_ns) {
-        sooner(&v.again_ns, w->retry_ns);
+        plan_sandbox_sooner(&v.again_ns, w->retry_ns);
         v.ready_message = w->refused;
         return v;
     }
@@ -338,29 +340,30 @@ static verdict being_made(const sandbox_world *w)
     return (verdict){.phase = again ? PHASE_RESUMING : PHASE_ARMING, .ready_reason = "Claiming"};
 }
 
-static verdict decide(const sandbox_world *w)
+static verdict plan_sandbox_decide(const sandbox_world *w)
 {
     const crd_sandbox *s = w->sandbox;
 
     if (s->meta.deleting_ns)
-        return deleting(w);
+        return plan_sandbox_deleting(w);
     if (s->status.phase == PHASE_TERMINATED)
-        return terminated(w);
+        return plan_sandbox_terminated(w);
     if (!w->has_id)
-        return unclaimed(w);
+        return plan_sandbox_unclaimed(w);
     if (!object_has_finalizer(&s->meta, FINALIZER_SANDBOX))
         return (verdict){.act = SANDBOX_ADD_FINALIZER, .silent = true, .phase = s->status.phase};
     switch (w->life) {
     case LIFE_BEING_MADE:
         return being_made(w);
     case LIFE_LIVE:
-        return live(w);
+        return plan_sandbox_live(w);
     case LIFE_ASLEEP:
-        return asleep(w);
+        return plan_sandbox_asleep(w);
     case LIFE_ENDED:
-        return over(w, w->end);
+        return plan_sandbox_over(w, w->end);
     default:
-        return over(w, (sandbox_end){"node_lost", "bothyd does not know it any more", 0});
+        return plan_sandbox_over(w,
+                                 (sandbox_end){"node_lost", "bothyd does not know it any more", 0});
     }
 }
 
@@ -383,7 +386,7 @@ static void set_time(json_t *o, const char *name, uint64_t ns)
         json_object_set_new(o, name, json_string(text));
 }
 
-static json_t *conditions(const sandbox_world *w, const verdict *v)
+static json_t *plan_sandbox_conditions(const sandbox_world *w, const verdict *v)
 {
     const crd_sandbox *s = w->sandbox;
     bool finished = v->phase == PHASE_TERMINATED;
@@ -461,7 +464,7 @@ static json_t *status_of(const sandbox_world *w, const verdict *v)
     json_t *o =
         json_pack("{s:I, s:I, s:s, s:o}", "observedGeneration", (json_int_t)s->meta.generation,
                   "epoch", (json_int_t)(s->status.epoch + resumed), "phase", PHASE_NAMES[v->phase],
-                  "conditions", conditions(w, v));
+                  "conditions", plan_sandbox_conditions(w, v));
 
     write_where(o, w, v);
     if (v->phase == PHASE_TERMINATED)
@@ -471,7 +474,7 @@ static json_t *status_of(const sandbox_world *w, const verdict *v)
 
 sandbox_orders plan_sandbox(const sandbox_world *w)
 {
-    verdict v = decide(w);
+    verdict v = plan_sandbox_decide(w);
 
     return (sandbox_orders){.act = v.act,
                             .end = v.end,

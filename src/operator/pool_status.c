@@ -7,7 +7,7 @@
 #include "operator/status.h"
 #include "operator/text.h"
 
-static wanted_condition available(const pool_orders *o, const pool_world *w)
+static wanted_condition pool_status_available(const pool_orders *o, const pool_world *w)
 {
     wanted_condition c = {"Available", o->counts.ready > 0, "PodsReady", NULL};
 
@@ -20,7 +20,8 @@ static wanted_condition available(const pool_orders *o, const pool_world *w)
     return c;
 }
 
-static wanted_condition progressing(const pool_orders *o, const pool_world *w, uint32_t have)
+static wanted_condition pool_status_progressing(const pool_orders *o, const pool_world *w,
+                                                uint32_t have)
 {
     bool rolling = w->pool->spec.update.strategy == UPDATE_ROLLING && w->hash &&
                    o->counts.updated < o->counts.ready + o->counts.starting;
@@ -39,7 +40,7 @@ static wanted_condition progressing(const pool_orders *o, const pool_world *w, u
     return (wanted_condition){"Progressing", false, "Stable", NULL};
 }
 
-static json_t *conditions(const pool_world *w, const pool_orders *o, uint32_t have)
+static json_t *pool_status_conditions(const pool_world *w, const pool_orders *o, uint32_t have)
 {
     const crd_pool *p = w->pool;
     CLEANUP(freep)
@@ -51,8 +52,8 @@ static json_t *conditions(const pool_world *w, const pool_orders *o, uint32_t ha
                                       p->spec.scaled_by)
                          : NULL;
     const wanted_condition want[] = {
-        available(o, w),
-        progressing(o, w, have),
+        pool_status_available(o, w),
+        pool_status_progressing(o, w, have),
         {"Degraded", o->trouble != TROUBLE_NONE, pool_trouble_reason(o->trouble),
          o->trouble_message},
         {"ScalingConflict", o->scaling_conflict,
@@ -88,7 +89,7 @@ json_t *pool_status_json(const pool_world *w, const pool_memory *m, const pool_o
                           "claimedReplicas", (json_int_t)c->claimed, "failedReplicas",
                           (json_int_t)c->failed, "updatedReplicas", (json_int_t)c->updated,
                           "pendingClaims", (json_int_t)w->pending, "target", (json_int_t)o->target,
-                          "selector", selector, "conditions", conditions(w, o, have));
+                          "selector", selector, "conditions", pool_status_conditions(w, o, have));
     if (w->hash)
         json_object_set_new(s, "templateHash", json_string(w->hash));
     set_time(s, "lastScaleTime", m->scaled_ns);

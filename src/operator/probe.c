@@ -77,7 +77,7 @@ static json_t *policy_of(const kube_operator *op)
                      "egress");
 }
 
-static err *make(kube_operator *op, enum probe_role r, const char *address)
+static err *probe_make(kube_operator *op, enum probe_role r, const char *address)
 {
     CLEANUP(freep) char *path = op_path(op, API_CORE, "pods", NULL, NULL);
     CLEANUP(json_decrefp) json_t *pod = pod_of(op, r, address);
@@ -90,7 +90,7 @@ static err *make(kube_operator *op, enum probe_role r, const char *address)
     return e;
 }
 
-static err *clear(kube_operator *op)
+static err *probe_clear(kube_operator *op)
 {
     for (int i = 0; i < PROBE_ROLES; i++) {
         CLEANUP(freep) char *name = name_of(op, (enum probe_role)i);
@@ -140,14 +140,14 @@ static err *look_at(kube_operator *op, enum probe_role r, probe_pod *p)
     return NULL;
 }
 
-static enum dial_outcome outcome(const probe_pod *p)
+static enum dial_outcome probe_outcome(const probe_pod *p)
 {
     if (!p->ended)
         return DIAL_NOT_TRIED;
     return p->exit_code == 0 ? DIAL_REACHED : p->exit_code == 3 ? DIAL_SILENT : DIAL_NOT_TRIED;
 }
 
-static void tell(kube_operator *op, enum policy_state s)
+static void probe_tell(kube_operator *op, enum policy_state s)
 {
     static const char *const TEXTS[] = {
         [POLICY_UNKNOWN] = "whether NetworkPolicies hold could not be found out",
@@ -169,8 +169,8 @@ static void tell(kube_operator *op, enum policy_state s)
 /* ---- the steps ---- */
 
 /* Does the next step of the test. Sets *ret_over and *ret_state when the test has ended. */
-static err *step(kube_operator *op, const probe_pod pod[PROBE_ROLES], bool *ret_over,
-                 enum policy_state *ret_state)
+static err *probe_step(kube_operator *op, const probe_pod pod[PROBE_ROLES], bool *ret_over,
+                       enum policy_state *ret_state)
 {
     const probe_pod *target = &pod[PROBE_TARGET];
 
@@ -181,7 +181,7 @@ static err *step(kube_operator *op, const probe_pod pod[PROBE_ROLES], bool *ret_
         char *path =
             op_path(op, "apis/networking.k8s.io/v1", "networkpolicies", "bothy-probe", NULL);
         TRY(op_apply(op, path, policy));
-        return make(op, PROBE_TARGET, NULL);
+        return probe_make(op, PROBE_TARGET, NULL);
     }
     if (target->ended) { /* unexpected: it should run until it is deleted */
         *ret_over = true;
@@ -191,17 +191,18 @@ static err *step(kube_operator *op, const probe_pod pod[PROBE_ROLES], bool *ret_
     if (!target->runs || !target->address)
         return NULL;
     if (!pod[PROBE_FREE].there)
-        TRY(make(op, PROBE_FREE, target->address));
+        TRY(probe_make(op, PROBE_FREE, target->address));
     if (!pod[PROBE_FORBIDDEN].there)
-        TRY(make(op, PROBE_FORBIDDEN, target->address));
+        TRY(probe_make(op, PROBE_FORBIDDEN, target->address));
     if (!pod[PROBE_FREE].ended || !pod[PROBE_FORBIDDEN].ended)
         return NULL;
     *ret_over = true;
-    *ret_state = policy_of_dials(outcome(&pod[PROBE_FORBIDDEN]), outcome(&pod[PROBE_FREE]));
+    *ret_state =
+        policy_of_dials(probe_outcome(&pod[PROBE_FORBIDDEN]), probe_outcome(&pod[PROBE_FREE]));
     return NULL;
 }
 
-static err *look(kube_operator *op, bool *ret_over, enum policy_state *ret_state)
+static err *probe_look(kube_operator *op, bool *ret_over, enum policy_state *ret_state)
 {
     probe_pod pod[PROBE_ROLES] = {0};
     err *e = NULL;
@@ -209,7 +210,7 @@ static err *look(kube_operator *op, bool *ret_over, enum policy_state *ret_state
     for (int i = 0; i < PROBE_ROLES && !e; i++)
         e = look_at(op, (enum probe_role)i, &pod[i]);
     if (!e)
-        e = step(op, pod, ret_over, ret_state);
+        e = probe_step(op, pod, ret_over, ret_state);
     for (int i = 0; i < PROBE_ROLES; i++)
         free(pod[i].address);
     return e;
@@ -226,14 +227,14 @@ err *reconcile_probe(kube_operator *op, uint64_t *again)
 
     if (!op->probe_ns)
         op->probe_ns = now;
-    TRY(look(op, &over, &found));
+    TRY(probe_look(op, &over, &found));
     if (!over && now - op->probe_ns < PROBE_LIMIT_NS) {
         *again = now + PROBE_LOOK_NS;
         return NULL;
     }
-    TRY(clear(op));
+    TRY(probe_clear(op));
     op->probe_ns = 0;
-    tell(op, found);
+    probe_tell(op, found);
     *again = now + NEXT[found];
     return NULL;
 }

@@ -12,7 +12,7 @@ static bool is_before(const queue_item *a, const queue_item *b)
     return a->due_ns != b->due_ns ? a->due_ns < b->due_ns : a->order < b->order;
 }
 
-static void place(queue *q, queue_item *i, size_t at)
+static void queue_place(queue *q, queue_item *i, size_t at)
 {
     q->heap[at - 1] = i;
     i->at = at;
@@ -21,8 +21,8 @@ static void place(queue *q, queue_item *i, size_t at)
 static void heap_up(queue *q, queue_item *i, size_t at)
 {
     for (; at > 1 && is_before(i, q->heap[at / 2 - 1]); at /= 2)
-        place(q, q->heap[at / 2 - 1], at);
-    place(q, i, at);
+        queue_place(q, q->heap[at / 2 - 1], at);
+    queue_place(q, i, at);
 }
 
 static void heap_down(queue *q, queue_item *i, size_t at)
@@ -32,9 +32,9 @@ static void heap_down(queue *q, queue_item *i, size_t at)
             next++;
         if (!is_before(q->heap[next - 1], i))
             break;
-        place(q, q->heap[next - 1], at);
+        queue_place(q, q->heap[next - 1], at);
     }
-    place(q, i, at);
+    queue_place(q, i, at);
 }
 
 static void heap_put(queue *q, queue_item *i)
@@ -84,7 +84,7 @@ static queue_item *item_of(queue *q, const char *key)
     return i;
 }
 
-static void forget(queue *q, queue_item *i)
+static void queue_forget(queue *q, queue_item *i)
 {
     if (i->at || i->failures)
         return;
@@ -119,7 +119,7 @@ bool queue_take(queue *q, uint64_t now, char ret_key[QUEUE_KEY_MAX + 1])
         return false;
     queue_item *i = heap_take_first(q);
     str_copy(ret_key, QUEUE_KEY_MAX + 1, i->key);
-    forget(q, i);
+    queue_forget(q, i);
     return true;
 }
 
@@ -148,7 +148,7 @@ void queue_succeeded(queue *q, const char *key)
         return;
     i->failures = 0;
     i->not_before_ns = 0;
-    forget(q, i);
+    queue_forget(q, i);
 }
 
 size_t queue_waiting(const queue *q)

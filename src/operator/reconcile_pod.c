@@ -138,7 +138,8 @@ static err *write_record(kube_operator *op, const seen *s, const char *id)
     return op_merge(op, path, patch);
 }
 
-static err *finish(kube_operator *op, const seen *s, const char *id, const pod_orders *o)
+static err *reconcile_pod_finish(kube_operator *op, const seen *s, const char *id,
+                                 const pod_orders *o)
 {
     const event_about about = {"Pod", s->name, s->uid};
 
@@ -151,8 +152,8 @@ static err *finish(kube_operator *op, const seen *s, const char *id, const pod_o
     return s->pod.meta.deleting_ns ? NULL : delete_pod(op, s);
 }
 
-static err *execute(kube_operator *op, const seen *s, const char *id, const claim_world *w,
-                    const pod_orders *o, uint64_t *again)
+static err *reconcile_pod_execute(kube_operator *op, const seen *s, const char *id,
+                                  const claim_world *w, const pod_orders *o, uint64_t *again)
 {
     const event_about about = {"Pod", s->name, s->uid};
 
@@ -173,7 +174,7 @@ static err *execute(kube_operator *op, const seen *s, const char *id, const clai
             return op->o.host->end(op->o.host_arg, id, "internal", "nobody has heard of its claim");
         return delete_pod(op, s);
     case POD_ACT_FINISH:
-        return finish(op, s, id, o);
+        return reconcile_pod_finish(op, s, id, o);
     case POD_ACT_DELETE:
         return delete_pod(op, s);
     default:
@@ -200,7 +201,7 @@ err *reconcile_pod(kube_operator *op, const char *uid, uint64_t *again)
         (claimed || (!s->error && op->o.host->init(op->o.host_arg, uid) == INIT_CLAIMED))) {
         claim_world w = world_of(op, s, &l, known, id);
         pod_orders o = plan_pod(&w);
-        e = execute(op, s, id, &w, &o, again);
+        e = reconcile_pod_execute(op, s, id, &w, &o, again);
         if (!*again)
             *again = op_now(op) + POD_LOOK_NS;
     }

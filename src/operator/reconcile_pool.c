@@ -130,7 +130,8 @@ static err *remove_child(pool_scene *s, const struct child *c)
 }
 
 /* Applies an object; takes ownership of it. */
-static err *apply(kube_operator *op, const char *api, const char *plural, json_t *object)
+static err *reconcile_pool_apply(kube_operator *op, const char *api, const char *plural,
+                                 json_t *object)
 {
     CLEANUP(json_decrefp) json_t *owned = object;
     const char *name = json_str(json_object_get(object, "metadata"), "name");
@@ -145,7 +146,7 @@ static err *apply_child(pool_scene *s, const struct child *c, json_t *object, bo
 {
     if (object) {
         *gone = false;
-        return apply(s->op, c->api, c->plural, object);
+        return reconcile_pool_apply(s->op, c->api, c->plural, object);
     }
     if (*gone)
         return NULL;
@@ -186,8 +187,8 @@ static err *apply_all(pool_scene *s)
     op_applied_of(p, s->hash, now);
     if (!strcmp(now, s->track->applied))
         return NULL;
-    TRY(apply(op, "apis/networking.k8s.io/v1", "networkpolicies",
-              manifest_network(t, &op->manifest, op->namespace, s->hash)));
+    TRY(reconcile_pool_apply(op, "apis/networking.k8s.io/v1", "networkpolicies",
+                             manifest_network(t, &op->manifest, op->namespace, s->hash)));
     TRY(apply_child(s, &BUDGET, manifest_budget(p, &op->manifest), &s->track->no_budget));
     TRY(apply_child(s, &PRE_PULL, manifest_pre_pull(p, t, &op->manifest), &s->track->no_pre_pull));
     tell_not_pulled(s);
@@ -236,7 +237,7 @@ static err *create_volume(pool_scene *s, const char *pod)
     return op_create(op, path, v);
 }
 
-static void expect(pool_track *t, const char *name, uint64_t until)
+static void reconcile_pool_expect(pool_track *t, const char *name, uint64_t until)
 {
     t->coming = xrealloc(t->coming, (t->ncoming + 1) * sizeof *t->coming);
     str_copy(t->coming[t->ncoming].name, sizeof t->coming->name, name);
@@ -258,7 +259,7 @@ static err *create_one(pool_scene *s)
         manifest_pod(&s->template->template, s->pool->pool.spec.any_image, &op->manifest, &who);
     CLEANUP(freep) char *path = op_path(op, API_CORE, "pods", NULL, NULL);
     /* The name is known before the answer: a create that timed out is expected, too. */
-    expect(s->track, name, op_now(op) + EXPECT_NS);
+    reconcile_pool_expect(s->track, name, op_now(op) + EXPECT_NS);
     err *e = op_create(op, path, pod);
     if (e && e->code != ERR_TIMEOUT)
         s->track->ncoming--;
@@ -369,7 +370,7 @@ static uint64_t look_soon(const pool_scene *s, uint64_t again)
     return waits && (!again || soon < again) ? soon : again;
 }
 
-static err *execute(pool_scene *s, uint64_t *again)
+static err *reconcile_pool_execute(pool_scene *s, uint64_t *again)
 {
     kube_operator *op = s->op;
     const pool_orders *o = &s->orders;
@@ -417,7 +418,7 @@ err *reconcile_pool(kube_operator *op, const char *uid, uint64_t *again)
     s.track->counts = s.orders.counts;
     s.track->pending = w.pending;
     *again = look_soon(&s, s.orders.again_ns);
-    return execute(&s, again);
+    return reconcile_pool_execute(&s, again);
 }
 
 /* ---- templates ---- */

@@ -304,7 +304,7 @@ static err *claim_of(sandbox_scene *s, operator_claim *ret)
 }
 
 /* Records that the engine has this end time: from now on another one in the spec is a change. */
-static void timed(sandbox_scene *s)
+static void reconcile_sandbox_timed(sandbox_scene *s)
 {
     LOCK_SCOPE(&s->op->lock);
     sandbox_track *t = op_sandbox_track(s->op, s->object->uid);
@@ -318,7 +318,7 @@ static err *set_time(sandbox_scene *s)
     kube_operator *op = s->op;
 
     TRY(op->o.host->end_at(op->o.host_arg, s->id, s->orders.ends_ns));
-    timed(s);
+    reconcile_sandbox_timed(s);
     return NULL;
 }
 
@@ -338,13 +338,13 @@ static err *set_idle(sandbox_scene *s)
 }
 
 /* Creates the sandbox. An invalid request counts as a refused create. */
-static void claim(sandbox_scene *s)
+static void reconcile_sandbox_claim(sandbox_scene *s)
 {
     kube_operator *op = s->op;
     operator_claim c = {0};
     err *e = claim_of(s, &c);
 
-    timed(s);
+    reconcile_sandbox_timed(s);
     {
         LOCK_SCOPE(&op->lock);
         op_sandbox_track(op, s->object->uid)->claiming = true;
@@ -356,13 +356,13 @@ static void claim(sandbox_scene *s)
     free_secrets(&c.secrets);
 }
 
-static void refuse(sandbox_scene *s, err *e)
+static void reconcile_sandbox_refuse(sandbox_scene *s, err *e)
 {
     if (e)
         operator_created(s->op, s->object->uid, NULL, e);
 }
 
-static err *resume(sandbox_scene *s)
+static err *reconcile_sandbox_resume(sandbox_scene *s)
 {
     kube_operator *op = s->op;
     operator_claim c = {0};
@@ -375,7 +375,7 @@ static err *resume(sandbox_scene *s)
         LOCK_SCOPE(&op->lock);
         op_sandbox_track(op, s->object->uid)->wanted = false;
     }
-    refuse(s, e);
+    reconcile_sandbox_refuse(s, e);
     if (!s->orders.want_running)
         return NULL;
     CLEANUP(freep) char *path = op_path(op, API_OURS, "sandboxes", s->object->name, NULL);
@@ -497,7 +497,7 @@ static err *write_status(sandbox_scene *s, uint64_t *again)
     return NULL;
 }
 
-static err *act(sandbox_scene *s)
+static err *reconcile_sandbox_act(sandbox_scene *s)
 {
     kube_operator *op = s->op;
     const object_meta *m = &s->object->sandbox.meta;
@@ -510,12 +510,12 @@ static err *act(sandbox_scene *s)
         TRY(leave_volume(s));
         return op_finalizer(op, path, m, FINALIZER_SANDBOX, false);
     case SANDBOX_CLAIM:
-        claim(s);
+        reconcile_sandbox_claim(s);
         return NULL;
     case SANDBOX_HIBERNATE:
         return op->o.host->hibernate(op->o.host_arg, s->id);
     case SANDBOX_RESUME:
-        return resume(s);
+        return reconcile_sandbox_resume(s);
     case SANDBOX_TIME:
         return set_time(s);
     case SANDBOX_END:
@@ -557,12 +557,12 @@ err *reconcile_sandbox(kube_operator *op, const char *uid, uint64_t *again)
     /* A claim does not wait for the status to be written. For other acts the status comes first:
      * only the object knows of a hibernated sandbox, so it must be written before the pod goes. */
     if (s.orders.act == SANDBOX_CLAIM)
-        TRY(act(&s));
+        TRY(reconcile_sandbox_act(&s));
     TRY(write_status(&s, again));
     tell_end(&s);
     TRY(set_idle(&s));
     if (s.orders.act != SANDBOX_CLAIM)
-        TRY(act(&s));
+        TRY(reconcile_sandbox_act(&s));
     if (s.orders.act && s.orders.act != SANDBOX_CLAIM) {
         uint64_t soon = op_now(op) + LOOK_AGAIN_NS;
         *again = *again && *again < soon ? *again : soon;

@@ -7,7 +7,7 @@
 
 /* Returns whether the template's limits, which its pods have, are those asked for. Lower limits
  * would not be enforced, higher ones not be provided. */
-static bool fits(const kube_operator *op, const operator_wish *w, const crd_template *t)
+static bool source_fits(const kube_operator *op, const operator_wish *w, const crd_template *t)
 {
     const manifest_options *o = &op->manifest;
     bool open = t->spec.network.egress != EGRESS_NONE;
@@ -35,10 +35,10 @@ static bool is_granted(const kube_operator *op, const crd_template *t, const crd
 
 /* Returns 2 if the pool's pods run the image already, 1 if they can take
  * it at the claim, 0 if neither. */
-static int match(const kube_operator *op, const operator_wish *w, const crd_pool *p,
-                 const crd_template *t)
+static int source_match(const kube_operator *op, const operator_wish *w, const crd_pool *p,
+                        const crd_template *t)
 {
-    if (p->meta.deleting_ns || !is_granted(op, t, p, w->owner) || !fits(op, w, t))
+    if (p->meta.deleting_ns || !is_granted(op, t, p, w->owner) || !source_fits(op, w, t))
         return 0;
     if (!p->spec.any_image)
         return str_eq(t->spec.image, w->image) ? 2 : 0;
@@ -49,19 +49,19 @@ static int match(const kube_operator *op, const operator_wish *w, const crd_pool
 }
 
 /* Returns the image of a pod made for one sandbox; NULL: the template's. */
-static const char *asked(const operator_wish *w)
+static const char *source_asked(const operator_wish *w)
 {
     return w->image && *w->image ? w->image : NULL;
 }
 
-static void fill(kube_operator *op, const seen *pool, const crd_template *t, const operator_wish *w,
-                 operator_source *ret)
+static void source_fill(kube_operator *op, const seen *pool, const crd_template *t,
+                        const operator_wish *w, operator_source *ret)
 {
     const crd_pool *p = &pool->pool;
     const pod_identity who = {.name = "",
                               .namespace = op->namespace,
                               .pool = p->meta.name,
-                              .image = p->spec.any_image ? asked(w) : NULL};
+                              .image = p->spec.any_image ? source_asked(w) : NULL};
     json_t *pod = manifest_pod(t, p->spec.any_image, &op->manifest, &who);
     char applied[HASH_TEXT_LEN + 1];
 
@@ -86,7 +86,7 @@ static void fill(kube_operator *op, const seen *pool, const crd_template *t, con
 static void fill_alone(kube_operator *op, const crd_template *t, const operator_wish *w,
                        bool narrow, operator_source *ret)
 {
-    const pod_identity who = {.name = "", .namespace = op->namespace, .image = asked(w)};
+    const pod_identity who = {.name = "", .namespace = op->namespace, .image = source_asked(w)};
     crd_template is = *t; /* borrows everything */
 
     if (narrow)
@@ -120,7 +120,7 @@ static bool source_of_sleeper(kube_operator *op, const operator_wish *w, operato
         return false;
     const pod_identity who = {.name = "",
                               .namespace = op->namespace,
-                              .image = asked(w),
+                              .image = source_asked(w),
                               .volume = s->sandbox.status.volume};
     json_t *pod = manifest_pod(&t->template, false, &op->manifest, &who);
     *ret = (operator_source){.pod_spec = json_incref(json_object_get(pod, "spec")),
@@ -168,7 +168,7 @@ static bool source_of_object(kube_operator *op, const operator_wish *w, operator
     if (is_alone(s, p, t))
         fill_alone(op, &t->template, w, s->sandbox.spec.has_egress, ret);
     else if (p)
-        fill(op, p, &t->template, w, ret);
+        source_fill(op, p, &t->template, w, ret);
     return p || is_alone(s, p, t);
 }
 
@@ -187,13 +187,14 @@ bool operator_source_of(kube_operator *op, const operator_wish *w, operator_sour
     while (map_next(&op->objects[OPERATOR_POOL], &it)) {
         const seen *s = it.entry->value;
         const seen *t = op_find_name_locked(op, OPERATOR_TEMPLATE, s->pool.spec.template);
-        int m = !s->error && t && !t->error ? match(op, w, &s->pool, &t->template) : 0;
+        int m = !s->error && t && !t->error ? source_match(op, w, &s->pool, &t->template) : 0;
         if (m > how || (best && m == how && strcmp(s->name, best->name) < 0))
             best = s, how = m;
     }
     if (!best)
         return false;
-    fill(op, best, &op_find_name_locked(op, OPERATOR_TEMPLATE, best->pool.spec.template)->template,
-         w, ret_source);
+    source_fill(op, best,
+                &op_find_name_locked(op, OPERATOR_TEMPLATE, best->pool.spec.template)->template, w,
+                ret_source);
     return true;
 }

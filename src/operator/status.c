@@ -24,7 +24,7 @@ json_t *status_text(const char *s, size_t max)
     return j ? j : json_string("(not a text)");
 }
 
-static const condition *find(const condition *all, size_t n, const char *type)
+static const condition *status_find(const condition *all, size_t n, const char *type)
 {
     for (size_t i = 0; i < n; i++)
         if (str_eq(all[i].type, type))
@@ -41,7 +41,7 @@ json_t *status_conditions(const condition *before, size_t nbefore, const wanted_
     time_to_text(now_ns, now);
     for (size_t i = 0; i < n; i++) {
         const char *status = want[i].is ? "True" : "False";
-        const condition *old = find(before, nbefore, want[i].type);
+        const condition *old = status_find(before, nbefore, want[i].type);
         bool same = old && str_eq(old->status, status) && old->since_ns;
         json_array_append_new(
             all, json_pack("{s:s, s:s, s:s, s:o, s:s, s:I}", "type", want[i].type, "status", status,

@@ -9,7 +9,7 @@
 #include "base/thread.h"
 #include "operator/operator_internal.h"
 
-static err *list(kube_operator *op, const char *api, const char *plural, json_t **ret)
+static err *sweep_list(kube_operator *op, const char *api, const char *plural, json_t **ret)
 {
     CLEANUP(freep) char *path = op_path(op, api, plural, NULL, NULL);
     CLEANUP(freep)
@@ -124,7 +124,7 @@ static err *sweep_walls(kube_operator *op)
     const json_t *item;
     size_t i;
 
-    TRY(list(op, API, PLURAL, &all));
+    TRY(sweep_list(op, API, PLURAL, &all));
     mend_walls(op, all);
     json_array_foreach(json_object_get(all, "items"), i, item)
     {
@@ -177,7 +177,7 @@ static err *sweep_volumes(kube_operator *op)
     const json_t *item;
     size_t i;
 
-    TRY(list(op, API_CORE, "persistentvolumeclaims", &all));
+    TRY(sweep_list(op, API_CORE, "persistentvolumeclaims", &all));
     json_array_foreach(json_object_get(all, "items"), i, item)
     {
         const json_t *m = json_object_get(item, "metadata");

@@ -46,7 +46,7 @@ static bool to_result(wide value, wide divisor, uint64_t *ret)
 }
 
 /* Parses "e3", "E6", as Kubernetes' own encoder writes them; up to 15 here. */
-static bool exponent(const char *s, uint64_t *ret_factor)
+static bool text_exponent(const char *s, uint64_t *ret_factor)
 {
     uint64_t e;
 
@@ -67,7 +67,7 @@ static bool suffix_of(const char *s, uint64_t *ret_factor, uint64_t *ret_divisor
             *ret_divisor = SUFFIXES[i].divisor;
             return true;
         }
-    return exponent(s, ret_factor);
+    return text_exponent(s, ret_factor);
 }
 
 #define DIGITS_MAX 18 /* so that no product exceeds 128 bits */

@@ -89,7 +89,7 @@ void operator_build_walls(kube_operator *op)
 /* ---- may a create rely on it? ---- */
 
 /* again: a retry may succeed without any change by a user. */
-static err *fails(const char *why, bool again)
+static err *walls_fails(const char *why, bool again)
 {
     err *e = err_new(ERR_WALL_FAILED, "the sandbox would reach what it must not");
 
@@ -113,11 +113,12 @@ err *operator_wall(kube_operator *op, const operator_source *s)
     if (s && !s->walled)
         return NULL;
     if (op->policy == POLICY_NOT_ENFORCED)
-        return fails("this cluster does not enforce NetworkPolicies: it was tried", false);
+        return walls_fails("this cluster does not enforce NetworkPolicies: it was tried", false);
     if (op->policy == POLICY_UNKNOWN && op->probed)
-        return fails("whether this cluster enforces NetworkPolicies could not be found out; the "
-                     "log has why, and it is tried again",
-                     true);
+        return walls_fails(
+            "whether this cluster enforces NetworkPolicies could not be found out; the "
+            "log has why, and it is tried again",
+            true);
     if (op->policy == POLICY_UNKNOWN)
         return not_yet("whether this cluster enforces NetworkPolicies is being tried");
     if (s ? !s->built : !op->none_built)

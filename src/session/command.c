@@ -71,7 +71,7 @@ void command_note_end(session *s, const journal_rec *r, uint32_t index)
 }
 
 /* Lock held. Returns the records of a command; *ret_end.type is 0 while it runs. */
-static err *find(session *s, uint64_t seq, journal_rec *ret_cmd, journal_rec *ret_end)
+static err *command_find(session *s, uint64_t seq, journal_rec *ret_cmd, journal_rec *ret_end)
 {
     if (!seq || seq > s->ncommands)
         return err_kind(err_new(ERR_NOT_FOUND, "session %lu has no command %lu", s->id, seq),
@@ -229,7 +229,7 @@ static err *check_idle(const session *s)
 }
 
 /* Returns the command of this key, or 0. */
-static err *replay(session *s, const exec_key *key, uint64_t *ret_seq)
+static err *command_replay(session *s, const exec_key *key, uint64_t *ret_seq)
 {
     journal_rec cmd = {0}, end = {0};
 
@@ -241,7 +241,7 @@ static err *replay(session *s, const exec_key *key, uint64_t *ret_seq)
                                        "command %lu was not run, and there is no room to say so",
                                        *ret_seq),
                                1);
-    TRY(find(s, *ret_seq, &cmd, &end));
+    TRY(command_find(s, *ret_seq, &cmd, &end));
     if (now_real_ns() > cmd.command.real_ns + KEY_LIFE_NS) {
         *ret_seq = 0;
         return NULL;
@@ -253,7 +253,7 @@ static err *replay(session *s, const exec_key *key, uint64_t *ret_seq)
 }
 
 /* Copies the first bytes for display, if they are valid UTF-8. */
-static void display(const command_spec *c, char ret_text[JOURNAL_TEXT_MAX])
+static void command_display(const command_spec *c, char ret_text[JOURNAL_TEXT_MAX])
 {
     size_t n = c->n < JOURNAL_TEXT_MAX - 1 ? c->n : JOURNAL_TEXT_MAX - 4;
 
@@ -285,7 +285,7 @@ static void make_frame(session *s, const command_spec *c, const char *token, fra
 }
 
 /* Marks the command as running. From here on it runs, even if bothyd dies. */
-static void begin(session *s, const journal_rec *r)
+static void command_begin(session *s, const journal_rec *r)
 {
     uint64_t now = exec_table_clock(s->execs);
 
@@ -325,7 +325,7 @@ bool command_undo(session *s)
 err *session_replay(session *s, const exec_key *key, uint64_t *ret_seq)
 {
     LOCK_SCOPE(&s->lock);
-    return replay(s, key, ret_seq);
+    return command_replay(s, key, ret_seq);
 }
 
 err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_t *ret_seq,
@@ -339,7 +339,7 @@ err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_
 
     TRY(frame_check(c->text, c->n));
     LOCK_SCOPE(&s->lock);
-    TRY(replay(s, key, ret_seq));
+    TRY(command_replay(s, key, ret_seq));
     *ret_replay = *ret_seq != 0;
     if (*ret_seq)
         return NULL;
@@ -364,12 +364,12 @@ err *session_run(session *s, const command_spec *c, const exec_key *key, uint64_
     cmd->start[1] = session_is_detached(s) ? 0 : s->s[1].start;
     cmd->flags = (f.merge ? JOURNAL_C_MERGE : 0) | (f.savepoint ? JOURNAL_C_SAVEPOINT : 0) |
                  (f.keep ? JOURNAL_C_KILLS : 0) | (f.fold ? JOURNAL_C_FOLD : 0);
-    display(c, cmd->text);
+    command_display(c, cmd->text);
     TRY(session_is_detached(s) ? detached_carry(s, &r, text.len, &index)
                                : exec_log(s->execs, &r, &index));
     FAULT_KILL("session.command_recorded");
     command_note(s, &r, index);
-    begin(s, &r);
+    command_begin(s, &r);
     err *e = exec_feed(s->shell, text.p, text.len, cmd->in_offset);
     if (session_is_detached(s) && !e)
         buf_append(&s->frame, text.p, text.len);
@@ -505,7 +505,7 @@ err *session_command(session *s, uint64_t seq, command_state *ret_state)
     CLEANUP(exec_unrefp) exec *x = NULL;
 
     LOCK_SCOPE(&s->lock);
-    TRY(find(s, seq, &cmd, &end));
+    TRY(command_find(s, seq, &cmd, &end));
     TRY(shell_of(s, &cmd, &x));
     const struct journal_command_end *e = &end.command_end;
     *ret_state = (command_state){.session = s->id,
@@ -543,7 +543,7 @@ err *session_read(session *s, uint64_t seq, int stream, uint64_t offset, void *p
     if (stream != 1 && stream != 2)
         return err_new(ERR_INVALID_REQUEST, "there is no stream %d", stream);
     LOCK_SCOPE(&s->lock);
-    TRY(find(s, seq, &cmd, &end));
+    TRY(command_find(s, seq, &cmd, &end));
     TRY(shell_of(s, &cmd, &x));
     struct extent at = extent_of(s, &cmd, &end, stream - 1);
     uint64_t length = extent_length(&at);
@@ -580,7 +580,7 @@ void session_hold_move(session *s, uint64_t seq, exec_hold *h, int stream, uint6
     if (!h)
         return;
     LOCK_SCOPE(&s->lock);
-    err *e = find(s, seq, &cmd, &end);
+    err *e = command_find(s, seq, &cmd, &end);
     if (e)
         err_free(e);
     else

@@ -43,7 +43,7 @@ char **detached_argv(const session *s, const char *verb, char **words)
 }
 
 /* Fills the spec of an exec beside the shell, as the session's user. */
-static void fill(const session *s, const char *verb, char **words, exec_spec *ret_spec)
+static void detached_fill(const session *s, const char *verb, char **words, exec_spec *ret_spec)
 {
     *ret_spec = (exec_spec){.exec_fd = -1,
                             .argv = detached_argv(s, verb, words),
@@ -53,7 +53,7 @@ static void fill(const session *s, const char *verb, char **words, exec_spec *re
 
 /* ---- a command ---- */
 
-static char *number(uint64_t n)
+static char *detached_number(uint64_t n)
 {
     char text[24];
 
@@ -69,9 +69,9 @@ err *detached_carry(session *s, journal_rec *r, size_t bytes, uint32_t *ret_inde
     exec *x = NULL;
     bool replay;
 
-    strv_push(&words, number(r->command.seq));
-    strv_push(&words, number(bytes));
-    fill(s, "run", words, &spec);
+    strv_push(&words, detached_number(r->command.seq));
+    strv_push(&words, detached_number(bytes));
+    detached_fill(s, "run", words, &spec);
     spec.stdin_open = true;
     TRY(exec_start_session(s->execs, &spec, NULL, &log, &x, &replay));
     session_drop_shell(s);
@@ -142,8 +142,8 @@ err *detached_help(session *s, const char *verb)
     exec *x = NULL;
     bool replay;
 
-    strv_push(&words, number(s->run.seq));
-    fill(s, verb, words, &spec);
+    strv_push(&words, detached_number(s->run.seq));
+    detached_fill(s, verb, words, &spec);
     spec.transient = true;
     TRY(exec_start(s->execs, &spec, NULL, &x, &replay));
     detached_drop_helper(s);
@@ -181,7 +181,7 @@ err *detached_close(session *s)
     if (!session_end_command(s, &(exec_end){.how = EXEC_UNKNOWN}))
         return err_new(ERR_UNAVAILABLE, "the end of its command could not be written");
     r.session.flags |= JOURNAL_S_CLOSED;
-    fill(s, "close", NULL, &spec);
+    detached_fill(s, "close", NULL, &spec);
     TRY(exec_start_session(s->execs, &spec, NULL, &log, &x, &replay));
     s->info = r.session;
     FAULT_KILL("session.detached_closed");

@@ -120,8 +120,8 @@ static const char *find_end(const char *p, size_t n)
 }
 
 /* Decides about the bytes at p, which begin with RS: a trailer, a part of one, or none. */
-static enum trailer_found look(const char *p, size_t n, const char *session, const char *command,
-                               trailer *t)
+static enum trailer_found frame_look(const char *p, size_t n, const char *session,
+                                     const char *command, trailer *t)
 {
     size_t have = n - 1 < FRAME_TOKEN ? n - 1 : FRAME_TOKEN;
     bool own = command && !memcmp(p + 1, command, have);
@@ -144,7 +144,7 @@ enum trailer_found trailer_find(const char *p, size_t n, const char *session, co
     const char *at = p, *end = p + n;
 
     while (at < end && (at = memchr(at, RS, (size_t)(end - at)))) {
-        enum trailer_found f = look(at, (size_t)(end - at), session, command, ret_trailer);
+        enum trailer_found f = frame_look(at, (size_t)(end - at), session, command, ret_trailer);
         if (f != TRAILER_NONE) {
             *ret_at = (size_t)(at - p);
             return f;

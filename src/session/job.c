@@ -32,7 +32,7 @@ static void set_cwd(session *s, const trailer *t)
 
 /* Records bytes of the driver as a cut: they are not output. When all cuts are used, the last one
  * grows and includes the bytes between. */
-static void cut(struct stretch *st, uint64_t at, size_t n)
+static void job_cut(struct stretch *st, uint64_t at, size_t n)
 {
     uint64_t from = at - st->start;
     struct journal_cut *last = st->ncut ? &st->cut[st->ncut - 1] : NULL;
@@ -62,7 +62,7 @@ static void ask_sync(session *s)
     err_drop(exec_feed(s->shell, text, strlen(text), exec_stdin_length(s->shell)), "session");
 }
 
-static void greet(session *s, const trailer *t)
+static void job_greet(session *s, const trailer *t)
 {
     s->dialect = t->kind == TRAILER_BASH   ? DIALECT_BASH
                  : t->kind == TRAILER_DASH ? DIALECT_DASH
@@ -90,7 +90,7 @@ static void on_session_trailer(session *s, const trailer *t)
             s->depth--;
         ask_sync(s);
     } else if (t->kind != TRAILER_PID && t->kind != TRAILER_SYNC) {
-        greet(s, t);
+        job_greet(s, t);
     }
 }
 
@@ -116,7 +116,7 @@ static void on_trailer(session *s, int i, uint64_t at, const trailer *t)
         st->stop = at;
         st->tail = (uint32_t)t->n;
     } else {
-        cut(st, at, t->n);
+        job_cut(st, at, t->n);
     }
     if (i)
         return;
@@ -162,7 +162,7 @@ static bool scan_chunk(session *s, int i, char *chunk)
 }
 
 /* Returns true if there is more: run again. */
-static bool scan(session *s, char *chunk)
+static bool job_scan(session *s, char *chunk)
 {
     bool more = false;
 
@@ -212,7 +212,7 @@ static bool is_settled(session *s)
 }
 
 /* Returns true if a command has ended and the output behind it has not been scanned. */
-static bool settle(session *s)
+static bool session_job_settle(session *s)
 {
     if (!s->run.seq || s->run.over || !s->s[0].found || !s->s[1].found || !is_settled(s))
         return false;
@@ -257,7 +257,7 @@ static bool may_restart(session *s)
 }
 
 /* Starts a new shell in the last directory; kills all that the old one left behind. */
-static void restart(session *s)
+static void job_restart(session *s)
 {
     exec *x = NULL;
     bool replay;
@@ -300,7 +300,7 @@ static void on_shell_end(session *s, const exec_end *end)
         return;
     }
     if (may_restart(s)) {
-        restart(s);
+        job_restart(s);
         return;
     }
     s->life = SESSION_ENDED;
@@ -355,7 +355,7 @@ static void on_carrier_end(session *s, const exec_end *end)
         return;
     }
     if (news == DETACHED_DEAD_BEFORE && s->frame.len && may_restart(s)) {
-        restart(s); /* carry_again() follows */
+        job_restart(s); /* carry_again() follows */
         return;
     }
     if (s->run.seq && (news == DETACHED_NEVER || news == DETACHED_DEAD_BEFORE))
@@ -404,7 +404,7 @@ static void climb_detached(session *s, uint64_t now)
         err_free(exec_signal_part(s->shell, SIGKILL, SP_TO_TREE, 0, 0));
 }
 
-static void climb(session *s, uint64_t now)
+static void job_climb(session *s, uint64_t now)
 {
     struct running *r = &s->run;
 
@@ -433,23 +433,23 @@ static void climb(session *s, uint64_t now)
 
 /* ---- together ---- */
 
-static uint64_t sooner(uint64_t a, uint64_t b)
+static uint64_t job_sooner(uint64_t a, uint64_t b)
 {
     return !a || (b && b < a) ? b : a;
 }
 
 void session_arm(session *s)
 {
-    uint64_t at = sooner(sooner(s->run.deadline_ns, s->run.ladder.next_ns), s->retry_ns);
+    uint64_t at = job_sooner(job_sooner(s->run.deadline_ns, s->run.ladder.next_ns), s->retry_ns);
 
-    at = sooner(at, s->run.wait_ns);
+    at = job_sooner(at, s->run.wait_ns);
 
     if (at)
         exec_table_timer(s->execs, &s->timer, at);
 }
 
 /* Lock held. Returns true if it must run again at once. */
-static bool work(session *s, char *chunk)
+static bool job_work(session *s, char *chunk)
 {
     exec_state st;
     uint64_t now = exec_table_clock(s->execs);
@@ -460,14 +460,14 @@ static bool work(session *s, char *chunk)
         s->retry_ns = now + RETRY_NS;
     /* Reads the state before the bytes: if it shows the end, every byte can be read below. */
     exec_get(s->shell, &st);
-    bool more = scan(s, chunk);
-    more = settle(s) || more;
+    bool more = job_scan(s, chunk);
+    more = session_job_settle(s) || more;
     /* Nothing is begun or signalled until session_table_wake(). */
     if (exec_table_is_paused(s->execs))
         return more;
     if (st.end.how != EXEC_RUNNING && !more && s->life != SESSION_ENDED && !s->retry_ns)
         session_is_detached(s) ? on_carrier_end(s, &st.end) : on_shell_end(s, &st.end);
-    climb(s, now);
+    job_climb(s, now);
     session_arm(s);
     return more;
 }
@@ -476,7 +476,7 @@ void session_catch_up(session *s)
 {
     CLEANUP(freep) char *chunk = xmalloc(CHUNK);
 
-    while (s->life != SESSION_ENDED && s->shell && work(s, chunk))
+    while (s->life != SESSION_ENDED && s->shell && job_work(s, chunk))
         continue;
 }
 
@@ -496,7 +496,7 @@ static void job_run(pump_job *j)
         if (s->closed || !s->shell)
             return;
         if (s->life != SESSION_ENDED)
-            more = work(s, chunk);
+            more = job_work(s, chunk);
     }
     session_notify(s);
     if (more)

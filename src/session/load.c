@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "session/internal.h"
 
-static session *known(session_table *t, uint64_t id)
+static session *load_known(session_table *t, uint64_t id)
 {
     for (size_t i = t->n; i-- > 0;)
         if (t->all[i]->id == id)
@@ -18,7 +18,7 @@ static session *known(session_table *t, uint64_t id)
     return NULL;
 }
 
-static session *enter(session_table *t, uint64_t id)
+static session *load_enter(session_table *t, uint64_t id)
 {
     if (t->n == t->cap) {
         t->cap = t->cap ? 2 * t->cap : 8;
@@ -43,7 +43,7 @@ static bool has_shell(session_table *t, uint64_t id)
 
 /* Returns true for the next command, or for the newest once more: carried by another exec, or by
  * one that never began. */
-static bool fits(const session *s, uint64_t seq)
+static bool load_fits(const session *s, uint64_t seq)
 {
     return seq == s->ncommands + 1 ||
            (seq && seq == s->ncommands && !s->last_end.type && session_is_detached(s));
@@ -52,17 +52,17 @@ static bool fits(const session *s, uint64_t seq)
 static void on_record(void *arg, uint32_t index, const journal_rec *r)
 {
     session_table *t = arg;
-    session *s = known(t, r->exec);
+    session *s = load_known(t, r->exec);
 
     if (r->type == JOURNAL_SESSION) {
         if (!has_shell(t, r->session.shell))
             return;
         if (!s) {
-            s = enter(t, r->exec);
+            s = load_enter(t, r->exec);
             s->created_ns = r->session.real_ns;
         }
         s->info = r->session;
-    } else if (s && r->type == JOURNAL_COMMAND && fits(s, r->command.seq)) {
+    } else if (s && r->type == JOURNAL_COMMAND && load_fits(s, r->command.seq)) {
         command_note(s, r, index);
     } else if (s && r->type == JOURNAL_COMMAND_END && r->command_end.seq <= s->ncommands &&
                !s->commands[r->command_end.seq - 1].end) {

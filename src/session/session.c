@@ -307,7 +307,7 @@ static session *by_name(session_table *t, const char *name)
     return found;
 }
 
-static err *admit(session_table *t, const session_spec *spec)
+static err *session_admit(session_table *t, const session_spec *spec)
 {
     size_t live = 0;
 
@@ -327,7 +327,7 @@ static err *admit(session_table *t, const session_spec *spec)
     return NULL;
 }
 
-static void enter(session_table *t, session *s)
+static void session_enter(session_table *t, session *s)
 {
     if (t->n == t->cap) {
         t->cap = t->cap ? 2 * t->cap : 8;
@@ -336,7 +336,7 @@ static void enter(session_table *t, session *s)
     t->all[t->n++] = session_ref(s);
 }
 
-static err *fill(session *s, const session_spec *spec)
+static err *session_fill(session *s, const session_spec *spec)
 {
     if (!str_copy(s->info.name, sizeof s->info.name, str_or(spec->name, "")) ||
         !str_copy(s->info.user, sizeof s->info.user, str_or(spec->user, "")) ||
@@ -360,9 +360,9 @@ err *session_new(session_table *t, const session_spec *spec, const exec_key *key
     CLEANUP(session_unrefp) session *s = session_alloc(t->execs, 0);
     exec *x = NULL;
 
-    TRY(fill(s, spec));
+    TRY(session_fill(s, spec));
     LOCK_SCOPE(&t->lock);
-    err *refused = admit(t, spec);
+    err *refused = session_admit(t, spec);
     if (refused && (!key || !exec_is_known(t->execs, key)))
         return refused;
     err_free(refused);
@@ -380,7 +380,7 @@ err *session_new(session_table *t, const session_spec *spec, const exec_key *key
     s->created_ns = s->info.real_ns;
     exec_pump_beside(x, &s->job);
     session_take_shell(s, x);
-    enter(t, s);
+    session_enter(t, s);
     *ret_session = session_ref(s);
     pump_kick(&s->job);
     return NULL;

@@ -41,7 +41,7 @@ static err *copy_pages(store_conn *to, store_conn *from)
     return r == SQLITE_DONE ? NULL : store_error(to, "copy the store");
 }
 
-static err *fill(store *s)
+static err *backup_fill(store *s)
 {
     CLEANUP(store_read_end) store_read r = {0};
     store_conn *to = NULL;
@@ -71,7 +71,7 @@ err *store_backup(store *s, int *ret_fd)
     if (pthread_mutex_trylock(&s->copying))
         return err_retry_after(err_new(ERR_CONFLICT, "another copy of the store is being made"), 1);
     unlinkat(s->dirfd, COPY, 0);
-    err *e = fill(s);
+    err *e = backup_fill(s);
     if (!e)
         e = open_copy(s, ret_fd);
     unlinkat(s->dirfd, COPY, 0);
@@ -104,7 +104,7 @@ static err *take_in(int dirfd, int from)
     return NULL;
 }
 
-static err *number(store_conn *c, const char *sql, uint64_t *ret)
+static err *backup_number(store_conn *c, const char *sql, uint64_t *ret)
 {
     sqlite3_stmt *st = NULL;
     err *e = NULL;
@@ -124,10 +124,10 @@ static err *look_at(store_conn *c, store_restored *ret)
     if (!ret->version)
         return err_new(ERR_INVALID_REQUEST, "it is a database, but no store of bothy");
     TRY(store_check_pages(c, "integrity_check"));
-    TRY(number(c, "SELECT count(*) FROM sandboxes", &ret->sandboxes));
-    TRY(number(c, "SELECT count(*) FROM sandboxes WHERE state <> 'gone'", &ret->live));
-    TRY(number(c, "SELECT count(*) FROM keys", &ret->keys));
-    return number(c, "SELECT count(*) FROM images", &ret->images);
+    TRY(backup_number(c, "SELECT count(*) FROM sandboxes", &ret->sandboxes));
+    TRY(backup_number(c, "SELECT count(*) FROM sandboxes WHERE state <> 'gone'", &ret->live));
+    TRY(backup_number(c, "SELECT count(*) FROM keys", &ret->keys));
+    return backup_number(c, "SELECT count(*) FROM images", &ret->images);
 }
 
 static err *try_out(int dirfd, store_restored *ret)

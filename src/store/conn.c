@@ -202,7 +202,7 @@ err *store_error(store_conn *c, const char *doing)
     }
 }
 
-static err *pragma(store_conn *c, const char *text)
+static err *conn_pragma(store_conn *c, const char *text)
 {
     return sqlite3_exec(c->db, text, NULL, NULL, NULL) ? store_error(c, text) : NULL;
 }
@@ -212,13 +212,13 @@ static err *set_up(store_conn *c, const char *sync, bool writer)
     sqlite3_extended_result_codes(c->db, 1);
     sqlite3_busy_timeout(c->db, 5000);
     sqlite3_limit(c->db, SQLITE_LIMIT_LENGTH, 64 << 20);
-    TRY(pragma(c, "PRAGMA temp_store = MEMORY"));
-    TRY(pragma(c, "PRAGMA trusted_schema = OFF"));
+    TRY(conn_pragma(c, "PRAGMA temp_store = MEMORY"));
+    TRY(conn_pragma(c, "PRAGMA trusted_schema = OFF"));
     if (!writer)
-        return pragma(c, "PRAGMA query_only = ON");
-    TRY(pragma(c, "PRAGMA journal_mode = WAL"));
-    return pragma(c, str_eq(sync, "normal") ? "PRAGMA synchronous = NORMAL"
-                                            : "PRAGMA synchronous = FULL");
+        return conn_pragma(c, "PRAGMA query_only = ON");
+    TRY(conn_pragma(c, "PRAGMA journal_mode = WAL"));
+    return conn_pragma(c, str_eq(sync, "normal") ? "PRAGMA synchronous = NORMAL"
+                                                 : "PRAGMA synchronous = FULL");
 }
 
 /* Makes the file, because SQLite would make it readable for all users. */
@@ -257,11 +257,11 @@ err *store_conn_open_plain(int dirfd, const char *name, store_conn **ret_conn)
     store_conn *c = xcalloc(1, sizeof *c);
     int r = sqlite3_open_v2(path, &c->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "bothy");
     sqlite3_extended_result_codes(c->db, 1);
-    err *e = r ? store_error(c, "open the file") : pragma(c, "PRAGMA trusted_schema = OFF");
+    err *e = r ? store_error(c, "open the file") : conn_pragma(c, "PRAGMA trusted_schema = OFF");
     if (!e)
-        e = pragma(c, "PRAGMA journal_mode = OFF");
+        e = conn_pragma(c, "PRAGMA journal_mode = OFF");
     if (!e)
-        e = pragma(c, "PRAGMA synchronous = OFF");
+        e = conn_pragma(c, "PRAGMA synchronous = OFF");
     if (e) {
         store_conn_free(c);
         return e;

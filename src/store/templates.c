@@ -39,7 +39,7 @@ static err *name_taken(const char *name)
 }
 
 /* Returns the error of a statement that broke a rule of the table. */
-static err *explain(store_conn *c, const char *name, const char *doing)
+static err *templates_explain(store_conn *c, const char *name, const char *doing)
 {
     int code = sqlite3_extended_errcode(c->db);
 
@@ -69,7 +69,7 @@ static err *run_template_insert(store_conn *c, void *arg)
     bind_time(st, 7, r->changed_ns);
     bind_time(st, 8, in->max);
     if (sqlite3_step(st) != SQLITE_DONE)
-        return explain(c, r->name, "record a template");
+        return templates_explain(c, r->name, "record a template");
     if (sqlite3_changes(c->db))
         return NULL;
     return err_remedy(err_new(ERR_QUOTA_EXCEEDED, "'%s' has %zu templates, as many as one may have",
@@ -149,7 +149,7 @@ static err *run_template_update(store_conn *c, void *arg)
     bind_time(st, 5, u->now_ns);
     bind_time(st, 6, r->changed_ns);
     if (sqlite3_step(st) != SQLITE_DONE)
-        return explain(c, r->name, "change a template");
+        return templates_explain(c, r->name, "change a template");
     if (sqlite3_changes(c->db))
         return NULL;
     return err_remedy(

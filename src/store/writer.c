@@ -45,7 +45,7 @@ static metric METRICS[] = {
                                 "Time somebody waited for a write, with its commit."),
 };
 
-static void look(void *arg)
+static void writer_look(void *arg)
 {
     store_writer *w = arg;
     LOCK_SCOPE(&w->lock);
@@ -342,7 +342,7 @@ void store_writer_start(store_writer *w, store_conn *conn)
     pthread_mutex_init(&w->lock, NULL);
     cond_init(&w->work);
     cond_init(&w->room);
-    metric_look(look, w);
+    metric_look(writer_look, w);
     w->thread = thread_start("store", writer_main, w);
 }
 

@@ -23,7 +23,7 @@
 #include "unpack/filter.h"
 #include "unpack/names.h"
 
-static err *wall(const char *what)
+static err *box_wall(const char *what)
 {
     return err_sys(ERR_WALL_FAILED, errno, "cannot %s", what);
 }
@@ -38,9 +38,9 @@ err *box_take_tree(int dir, int *ret_tree)
     int tree = open_tree(dir, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
 
     if (tree < 0)
-        return wall("take the layer's directory");
+        return box_wall("take the layer's directory");
     if (mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof attr))
-        return wall("restrict the layer's directory");
+        return box_wall("restrict the layer's directory");
     *ret_tree = TAKE_FD(tree);
     return NULL;
 }
@@ -56,7 +56,7 @@ static err *write_maps(pid_t pid)
         snprintf(path, sizeof path, "/proc/%d/%s", pid, FILES[i]);
         CLEANUP(closep) int fd = open(path, O_WRONLY | O_CLOEXEC);
         if (fd < 0 || write(fd, MAP, sizeof MAP - 1) != sizeof MAP - 1)
-            return wall("map the ids of the user namespace");
+            return box_wall("map the ids of the user namespace");
     }
     return NULL;
 }
@@ -72,7 +72,7 @@ static err *wait_for_maps(int go)
     if (read(go, &byte, 1) != 1)
         return err_new(ERR_WALL_FAILED, "the outer process has gone");
     if (prctl(PR_SET_PDEATHSIG, SIGKILL))
-        return wall("follow the outer process into death");
+        return box_wall("follow the outer process into death");
     if (poll(&p, 1, 0) > 0 && p.revents & POLLHUP)
         return err_new(ERR_WALL_FAILED, "the outer process has gone");
     return NULL;
@@ -86,10 +86,10 @@ err *box_fork(pid_t *ret_pid)
     int go[2];
 
     if (pipe2(go, O_CLOEXEC))
-        return wall("make a pipe");
+        return box_wall("make a pipe");
     long pid = syscall(SYS_clone3, &args, sizeof args);
     if (pid < 0)
-        return wall("make the namespaces");
+        return box_wall("make the namespaces");
     *ret_pid = (pid_t)pid;
     if (!pid) {
         close(go[1]);
@@ -100,7 +100,7 @@ err *box_fork(pid_t *ret_pid)
     close(go[0]);
     err *e = write_maps((pid_t)pid);
     if (!e && write(go[1], "g", 1) != 1)
-        e = wall("start the writer");
+        e = box_wall("start the writer");
     if (e)
         close(go[1]); /* on success it stays open while this process lives */
     return e;
@@ -109,15 +109,15 @@ err *box_fork(pid_t *ret_pid)
 err *box_enter(int tree, int *ret_root)
 {
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL))
-        return wall("make the mounts private");
+        return box_wall("make the mounts private");
     CLEANUP(closep) int old = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (old < 0 || move_mount(tree, "", old, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
-        return wall("put the layer's directory over the root");
+        return box_wall("put the layer's directory over the root");
     if (fchdir(tree) || syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) || chdir("/"))
-        return wall("leave the old root");
+        return box_wall("leave the old root");
     int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
-        return wall("open the new root");
+        return box_wall("open the new root");
     *ret_root = root;
     return NULL;
 }
@@ -148,13 +148,13 @@ static err *keep_caps(const int *caps)
                                  SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
 
     if (prctl(PR_SET_SECUREBITS, locked))
-        return wall("lock the secure bits");
+        return box_wall("lock the secure bits");
     capng_clear(CAPNG_SELECT_ALL);
     for (; *caps >= 0; caps++)
         if (capng_update(CAPNG_ADD, CAPNG_EFFECTIVE | CAPNG_PERMITTED, (unsigned)*caps))
-            return wall("choose capabilities");
+            return box_wall("choose capabilities");
     if (capng_apply(CAPNG_SELECT_ALL))
-        return wall("drop capabilities");
+        return box_wall("drop capabilities");
     return NULL;
 }
 
@@ -162,7 +162,7 @@ static err *set_limit(int which, uint64_t value)
 {
     struct rlimit r = {value, value};
 
-    return setrlimit((__rlimit_resource_t)which, &r) ? wall("set a resource limit") : NULL;
+    return setrlimit((__rlimit_resource_t)which, &r) ? box_wall("set a resource limit") : NULL;
 }
 
 static err *set_limits(const role *r, const unpack_limits *lim)
@@ -173,7 +173,7 @@ static err *set_limits(const role *r, const unpack_limits *lim)
     TRY(set_limit(RLIMIT_CORE, 0));
     TRY(set_limit(RLIMIT_FSIZE, r->writes ? lim->file : 0));
     if (signal(SIGXFSZ, SIG_IGN) == SIG_ERR || signal(SIGPIPE, SIG_IGN) == SIG_ERR)
-        return wall("ignore a signal");
+        return box_wall("ignore a signal");
     return NULL;
 }
 
@@ -184,7 +184,7 @@ err *box_close(enum box_role which, const unpack_limits *lim)
     TRY(set_limits(r, lim));
     TRY(keep_caps(r->caps));
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_DUMPABLE, 0))
-        return wall("give up new privileges");
+        return box_wall("give up new privileges");
     return role_filter_load(which);
 }
 

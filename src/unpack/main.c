@@ -95,7 +95,7 @@ static bool read_options(int argc, char **argv, options *o)
 
 /* Writes the error as one line to descriptor 2 and returns the exit status. Takes ownership of e.
  * Does not use stdio, which would query the terminal. */
-static int tell(err *e)
+static int main_tell(err *e)
 {
     CLEANUP(buf_done) buf line = {0};
 
@@ -126,7 +126,7 @@ static _Noreturn void run_decompressor(const options *o, int out, int at_end, in
         e = stream_decompress(STDIN_FILENO, out, o->format, &o->lim);
     if (e && e->errnum == EPIPE)
         _exit(UNPACK_FAILED); /* the writer has ended and reports why */
-    int status = tell(e);
+    int status = main_tell(e);
     (void)!write(at_end, "", 1);
     _exit(status);
 }
@@ -159,7 +159,7 @@ static err *start_decompressor(const options *o, int opaque_fd, int root, int *r
 
 /* Replaces the error if the layer ended early because the decompressor was killed: that is not the
  * image's fault. */
-static err *blame(err *e, const stream *s, int at_end)
+static err *main_blame(err *e, const stream *s, int at_end)
 {
     char byte;
 
@@ -181,7 +181,7 @@ static err *check_diff_id(stream *s, const options *o, unsigned char ret_digest[
     return err_new(ERR_IMAGE_PULL_FAILED, "the layer's diff id is %s, not %s", is, wanted);
 }
 
-static err *unpack(const options *o, stream *s, int root, int opaque_fd)
+static err *main_unpack(const options *o, stream *s, int root, int opaque_fd)
 {
     CLEANUP(writer_done) writer w;
     CLEANUP(buf_done) buf report = {0};
@@ -214,7 +214,7 @@ static err *run_writer(const options *o, int tree, int opaque_fd)
     close(LAYER_DIR);
     TRY(start_decompressor(o, opaque_fd, root, &s.fd, &at_end));
     TRY(box_close(BOX_WRITER, &o->lim));
-    return blame(unpack(o, &s, root, opaque_fd), &s, at_end);
+    return main_blame(main_unpack(o, &s, root, opaque_fd), &s, at_end);
 }
 
 static err *wait_writer(pid_t pid, int *ret_exit)
@@ -240,7 +240,7 @@ static err *run_outer(const options *o, pid_t writer_pid, int opaque_from, int *
     return wait_writer(writer_pid, ret_exit);
 }
 
-static err *run(const options *o, int *ret_exit)
+static err *main_run(const options *o, int *ret_exit)
 {
     int opaque[2], tree;
     pid_t pid;
@@ -254,7 +254,7 @@ static err *run(const options *o, int *ret_exit)
     TRY(box_fork(&pid));
     if (!pid) {
         close(opaque[0]);
-        _exit(tell(run_writer(o, tree, opaque[1])));
+        _exit(main_tell(run_writer(o, tree, opaque[1])));
     }
     close(opaque[1]);
     close(tree);
@@ -286,6 +286,6 @@ int main(int argc, char **argv)
     }
     err *e = join_cgroups(&o);
     if (!e)
-        e = run(&o, &status);
-    return e ? tell(e) : status;
+        e = main_run(&o, &status);
+    return e ? main_tell(e) : status;
 }

@@ -40,7 +40,7 @@ void writer_done(writer *w)
     *w = (writer){.root = -1, .opaque_fd = -1, .parent_fd = -1};
 }
 
-static err *fault(const char *what)
+static err *writer_fault(const char *what)
 {
     return err_sys(ERR_INTERNAL, errno, "cannot %s", what);
 }
@@ -137,7 +137,7 @@ static err *set_dir_xattrs(writer *w, int dir, const char *name, struct archive_
         return NULL;
     CLEANUP(closep)
     int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return fd < 0 ? fault("open a directory") : set_xattrs(w, fd, e, BEFORE_OWNER);
+    return fd < 0 ? writer_fault("open a directory") : set_xattrs(w, fd, e, BEFORE_OWNER);
 }
 
 static err *note_opaque(writer *w, const char *path, size_t n)
@@ -160,9 +160,9 @@ static err *write_whiteout(writer *w, item *it, const char *target)
 
     if (fstatat(it->dir, target, &st, AT_SYMLINK_NOFOLLOW)) {
         if (errno != ENOENT)
-            return fault("look at an entry");
+            return writer_fault("look at an entry");
         if (mknodat(it->dir, target, S_IFCHR, 0))
-            return fault("make a whiteout");
+            return writer_fault("make a whiteout");
         w->tally.whiteouts++;
         return tally_whiteout_dir(&w->tally, it->path, parent_len);
     }
@@ -180,7 +180,7 @@ static err *write_dir(writer *w, item *it)
 
     TRY(place_clear(w, it->dir, it->leaf, true, &found));
     if (found != PLACE_DIR && mkdirat(it->dir, it->leaf, 0700))
-        return fault("make a directory");
+        return writer_fault("make a directory");
     if (found == PLACE_WHITEOUT)
         TRY(note_opaque(w, it->path, strlen(it->path)));
     TRY(set_dir_xattrs(w, it->dir, it->leaf, it->entry));
@@ -247,16 +247,16 @@ static err *write_file(writer *w, item *it)
     CLEANUP(closep)
     int fd = openat(it->dir, it->leaf, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return fault("create a file");
+        return writer_fault("create a file");
     TRY(set_xattrs(w, fd, it->entry, BEFORE_OWNER));
     TRY(write_data(w, it, fd, (uint64_t)size));
     if ((it->uid || it->gid) && fchown(fd, it->uid, it->gid))
-        return fault("set a file's owner");
+        return writer_fault("set a file's owner");
     if (fchmod(fd, it->perm))
-        return fault("set a file's mode");
+        return writer_fault("set a file's mode");
     TRY(set_xattrs(w, fd, it->entry, AFTER_OWNER));
     if (futimens(fd, times))
-        return fault("set a file's time");
+        return writer_fault("set a file's time");
     w->tally.files++;
     return NULL;
 }
@@ -266,9 +266,9 @@ static err *set_owner_time(const item *it)
     const struct timespec times[2] = {it->mtime, it->mtime};
 
     if ((it->uid || it->gid) && fchownat(it->dir, it->leaf, it->uid, it->gid, AT_SYMLINK_NOFOLLOW))
-        return fault("set an entry's owner");
+        return writer_fault("set an entry's owner");
     if (utimensat(it->dir, it->leaf, times, AT_SYMLINK_NOFOLLOW))
-        return fault("set an entry's time");
+        return writer_fault("set an entry's time");
     return NULL;
 }
 
@@ -281,7 +281,7 @@ static err *write_symlink(writer *w, item *it)
         return refuse("symbolic link without a usable target");
     TRY(place_clear(w, it->dir, it->leaf, false, &found));
     if (symlinkat(target, it->dir, it->leaf))
-        return fault("make a symbolic link");
+        return writer_fault("make a symbolic link");
     w->tally.symlinks++;
     return set_owner_time(it);
 }
@@ -292,12 +292,12 @@ static err *write_fifo(writer *w, item *it)
 
     TRY(place_clear(w, it->dir, it->leaf, false, &found));
     if (mknodat(it->dir, it->leaf, S_IFIFO | 0600, 0))
-        return fault("make a fifo");
+        return writer_fault("make a fifo");
     w->tally.fifos++;
     TRY(set_owner_time(it));
     /* It was just made here, so it is no symbolic link. Last: a change of owner would clear
      * bits. */
-    return fchmodat(it->dir, it->leaf, it->perm, 0) ? fault("set a fifo's mode") : NULL;
+    return fchmodat(it->dir, it->leaf, it->perm, 0) ? writer_fault("set a fifo's mode") : NULL;
 }
 
 /* Counts a device node but never makes it: /dev is not the image's, and a 0:0 device would be a
@@ -361,7 +361,7 @@ static err *write_hard_link(writer *w, item *it, const char *to)
     TRY(place_clear(w, it->dir, it->leaf, false, &found));
     if (linkat(from, leaf, it->dir, it->leaf, 0))
         return errno == ENOENT || errno == EMLINK ? refuse("hard link cannot be made")
-                                                  : fault("make a hard link");
+                                                  : writer_fault("make a hard link");
     w->tally.links++;
     return NULL;
 }

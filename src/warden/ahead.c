@@ -35,7 +35,7 @@ bool ahead_fits(const slot *s, const struct wp_claim *c)
            !memcmp(s->ahead.image, c->image.sha256, sizeof s->ahead.image);
 }
 
-static slot *best(const warden *w, const struct wp_claim *c)
+static slot *ahead_best(const warden *w, const struct wp_claim *c)
 {
     slot *bare = NULL;
     unsigned n = 0;
@@ -53,7 +53,7 @@ slot *ahead_pick(warden *w, const struct wp_claim *c)
 {
     slot *s;
 
-    while ((s = best(w, c)) && slot_dead(s))
+    while ((s = ahead_best(w, c)) && slot_dead(s))
         destroy_slot(w, s); /* it died while it waited */
     return s;
 }
@@ -91,7 +91,7 @@ slot *ahead_begin(warden *w, uint64_t *ret_again_ns)
     return NULL;
 }
 
-static err *give(stage *st, slot *s, const layers_stack *stack)
+static err *warden_ahead_give(stage *st, slot *s, const layers_stack *stack)
 {
     CLEANUP(closep) int record = -1;
     CLEANUP(closep) int mount = -1;
@@ -146,7 +146,7 @@ void ahead_give(warden *w, stage *st, slot *s)
     bool bare = e; /* nothing was done to the slot */
 
     if (!e)
-        e = give(st, s, &stack);
+        e = warden_ahead_give(st, s, &stack);
     stage_drop(st);
     give_back(w, s, &stack, bare, e);
     err_free(e);

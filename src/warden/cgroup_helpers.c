@@ -9,7 +9,7 @@
 #include "base/cleanup.h"
 #include "warden/cgroup.h"
 
-static err *set(int hierarchy, const char *dir, const char *file, uint64_t value)
+static err *cgroup_helpers_set(int hierarchy, const char *dir, const char *file, uint64_t value)
 {
     char name[300], text[32];
 
@@ -42,6 +42,7 @@ err *cgroup_helpers(const cgroups *cg, uint64_t memory, uint32_t pids,
     snprintf(dir, sizeof dir, "%s/" CG_HELPERS, cg->path + 1);
     TRY(open_in(cg->of[CG_MEMORY], dir, &ret_join[0]));
     TRY(open_in(cg->of[CG_PIDS], dir, &ret_join[1]));
-    TRY(set(cg->of[CG_MEMORY], dir, cg->v2 ? "memory.max" : "memory.limit_in_bytes", memory));
-    return set(cg->of[CG_PIDS], dir, "pids.max", pids);
+    TRY(cgroup_helpers_set(cg->of[CG_MEMORY], dir, cg->v2 ? "memory.max" : "memory.limit_in_bytes",
+                           memory));
+    return cgroup_helpers_set(cg->of[CG_PIDS], dir, "pids.max", pids);
 }

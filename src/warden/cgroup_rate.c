@@ -92,7 +92,7 @@ err *cgroup_rate_set(const cgroups *cg, uint32_t n, const cgroup_rate *r)
 
 /* Lifts the limits of one line: "MAJOR:MINOR rbps=… wbps=… riops=… wiops=…", one for each disk that
  * has a limit. */
-static int lift(int fd, const char *line)
+static int cgroup_rate_lift(int fd, const char *line)
 {
     char text[80];
     size_t n = strspn(line, "0123456789:");
@@ -113,7 +113,7 @@ static int lift_all(const cgroups *cg, const char *name)
         return -errno;
     old[n] = 0;
     for (char *line = strtok_r(old, "\n", &rest); line && !e; line = strtok_r(NULL, "\n", &rest))
-        e = lift(fd, line);
+        e = cgroup_rate_lift(fd, line);
     return e;
 }
 

@@ -26,7 +26,7 @@
 
 /* ---- one claim ---- */
 
-static err *build(stage *st, slot *s, const claim_job *c, const char *name, int *ret_mount)
+static err *claim_build(stage *st, slot *s, const claim_job *c, const char *name, int *ret_mount)
 {
     char upper[48];
 
@@ -59,7 +59,7 @@ static err *choose_upper(const warden *w, const slot *s, const claim_job *c, cha
     return NULL;
 }
 
-static err *limit(const warden *w, const slot *s, const struct wp_limits *l)
+static err *claim_limit(const warden *w, const slot *s, const struct wp_limits *l)
 {
     if (!FAULT("wall.claim.limits"))
         TRY(cgroup_limit(&w->cg, s->n, &s->made, l));
@@ -75,17 +75,17 @@ static err *write_resolvers(const warden *w, const char *upper)
 }
 
 /* Shows the sandbox its limits. The refill has shown it the defaults. */
-static err *show(warden *w, slot *s, const struct wp_limits *l)
+static err *claim_show(warden *w, slot *s, const struct wp_limits *l)
 {
     TRY(view_set_cpus(w, s, l->cpu_milli));
     return l->memory == s->made.memory ? NULL : view_show_memory(w, s);
 }
 
-static err *hold(warden *w, slot *s, const struct wp_claim *c)
+static err *claim_hold(warden *w, slot *s, const struct wp_claim *c)
 {
-    TRY(walls_blame(limit(w, s, &c->limits), WALL_CGROUP, WALLS_AT_CLAIM));
+    TRY(walls_blame(claim_limit(w, s, &c->limits), WALL_CGROUP, WALLS_AT_CLAIM));
     TRY(walls_blame(quota_limit(w, s->project, c->limits.disk), WALL_DISK, WALLS_AT_CLAIM));
-    TRY(show(w, s, &c->limits));
+    TRY(claim_show(w, s, &c->limits));
     FAULT_KILL("claim.limited");
     return c->flags & WP_CLAIM_NETWORK_OPEN ? network_open(w, s) : NULL;
 }
@@ -106,7 +106,7 @@ static err *do_claim(warden *w, stage *st, slot *s, const claim_job *c, times *r
         TRY(write_resolvers(w, upper));
     FAULT_KILL("claim.named");
     if (!ahead_fits(s, &c->spec)) {
-        TRY(build(st, s, c, upper, &mount));
+        TRY(claim_build(st, s, c, upper, &mount));
         FAULT_KILL("claim.built");
     }
     uint64_t t1 = now_mono_ns();
@@ -120,7 +120,7 @@ static err *do_claim(warden *w, stage *st, slot *s, const claim_job *c, times *r
                                    .tmpfs = c->tmpfs,
                                    .ntmpfs = c->spec.ntmpfs}));
     FAULT_KILL("claim.swapped");
-    TRY(hold(w, s, &c->spec));
+    TRY(claim_hold(w, s, &c->spec));
     TRY(slot_claim_done(record));
     FAULT_KILL("claim.recorded");
     *ret = (times){t0 - c->j->received_ns, t1 - t0, now_mono_ns() - t1};
@@ -129,7 +129,7 @@ static err *do_claim(warden *w, stage *st, slot *s, const claim_job *c, times *r
 
 /* Settles a claim: the slot is destroyed if the claim failed, was cancelled, or its connection has
  * closed. Takes warden.lock. */
-static err *settle(warden *w, slot *s, const claim_job *c, err *e)
+static err *claim_settle(warden *w, slot *s, const claim_job *c, err *e)
 {
     LOCK_SCOPE(&w->lock);
 
@@ -146,7 +146,7 @@ static err *settle(warden *w, slot *s, const claim_job *c, err *e)
     return e;
 }
 
-static void answer(const warden *w, slot *s, claim_job *c, const times *t)
+static void claim_answer(const warden *w, slot *s, claim_job *c, const times *t)
 {
     bool disk = w->quota && c->spec.limits.disk;
     const struct wp_claimed a = {.slot = s->n,
@@ -163,7 +163,7 @@ static void answer(const warden *w, slot *s, claim_job *c, const times *t)
     claim_job_free(c);
 }
 
-static void serve(warden *w, stage *st, slot *s, claim_job *c)
+static void claim_serve(warden *w, stage *st, slot *s, claim_job *c)
 {
     times t = {0};
     err *e = do_claim(w, st, s, c, &t);
@@ -172,12 +172,12 @@ static void serve(warden *w, stage *st, slot *s, claim_job *c)
     if (e)
         log_warn("claim", "sandbox %s, slot %u: %s: %s", s->id, s->n, e->message,
                  str_or(e->cause, "no cause"));
-    e = settle(w, s, c, e);
+    e = claim_settle(w, s, c, e);
     FAULT_KILL("claim.settled");
     if (e)
         claim_job_end(c, e);
     else
-        answer(w, s, c, &t);
+        claim_answer(w, s, c, &t);
     FAULT_KILL("claim.answered");
     stage_drop(st);
     layers_stack_done(&s->ahead); /* from here on the slot's own image keeps its layers */
@@ -203,7 +203,7 @@ void *claim_run(void *arg)
         slot *s;
         claim_job *c = fifo_take(w, &s);
         if (c)
-            serve(w, &st, s, c);
+            claim_serve(w, &st, s, c);
         else
             ahead_give(w, &st, s);
     }

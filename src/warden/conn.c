@@ -143,7 +143,7 @@ static job *job_new(conn *c, const struct wp_hdr *h, const void *body, size_t n,
 }
 
 /* Returns the reason to refuse a frame, or NULL. */
-static err *refuse(conn *c, const job *j, size_t nfds)
+static err *warden_conn_refuse(conn *c, const job *j, size_t nfds)
 {
     if (j->type == 0 || j->type >= WP_TYPES)
         return err_sys(ERR_UNSUPPORTED, ENOSYS, "no request of type %u", j->type);
@@ -162,8 +162,8 @@ static void take_frame(warden *w, conn *c, const char *frame, size_t n, const in
     job *j = job_new(c, &h, frame + sizeof h, n - sizeof h, nfds ? fds[0] : -1);
     for (size_t i = 1; i < nfds; i++)
         close(fds[i]);
-    err *e =
-        h.err ? err_sys(ERR_INVALID_REQUEST, EINVAL, "a request has no error") : refuse(c, j, nfds);
+    err *e = h.err ? err_sys(ERR_INVALID_REQUEST, EINVAL, "a request has no error")
+                   : warden_conn_refuse(c, j, nfds);
     if (e) {
         job_end(j, e);
         return;
@@ -173,7 +173,7 @@ static void take_frame(warden *w, conn *c, const char *frame, size_t n, const in
 }
 
 /* Receives one frame. Returns false when the connection is over. */
-static bool receive(warden *w, conn *c)
+static bool conn_receive(warden *w, conn *c)
 {
     static char frame[WP_FRAME_MAX]; /* main thread only */
     int fds[SOCK_FDS_MAX];
@@ -199,7 +199,7 @@ typedef struct server {
     conn *conns[CONNS_MAX];
 } server;
 
-static void drop(server *sv, size_t i)
+static void warden_conn_drop(server *sv, size_t i)
 {
     conn *c = sv->conns[i];
 
@@ -216,7 +216,7 @@ static size_t free_place(server *sv)
     for (size_t i = 0; i < CONNS_MAX; i++)
         if (!sv->conns[i])
             return i;
-    drop(sv, 0); /* the oldest of too many */
+    warden_conn_drop(sv, 0); /* the oldest of too many */
     memmove(sv->conns, sv->conns + 1, sizeof sv->conns - sizeof(conn *));
     return CONNS_MAX - 1;
 }
@@ -242,7 +242,7 @@ static void accept_one(server *sv)
     sv->conns[free_place(sv)] = c;
 }
 
-static void serve(server *sv)
+static void warden_conn_serve(server *sv)
 {
     for (;;) {
         struct pollfd p[2 + CONNS_MAX] = {{sv->signals, POLLIN, 0}, {sv->listener, POLLIN, 0}};
@@ -256,8 +256,8 @@ static void serve(server *sv)
          * claims began after its successor's LIST, the sandbox would be an orphan. */
         for (size_t i = 0; i < CONNS_MAX; i++)
             if (p[2 + i].revents & (POLLHUP | POLLERR) ||
-                (p[2 + i].revents && !receive(sv->w, sv->conns[i])))
-                drop(sv, i);
+                (p[2 + i].revents && !conn_receive(sv->w, sv->conns[i])))
+                warden_conn_drop(sv, i);
         if (p[1].revents)
             accept_one(sv);
     }
@@ -283,7 +283,7 @@ err *conn_serve(warden *w)
     sv.signals = signals;
     log_info("ready", "listening at %s", w->o.socket);
     privs_reader();
-    serve(&sv);
+    warden_conn_serve(&sv);
     unlink(w->o.socket);
     return NULL;
 }

@@ -55,7 +55,7 @@ typedef struct copying {
     copy_what what;
 } copying;
 
-static err *failed(const char *doing)
+static err *copy_failed(const char *doing)
 {
     int e = errno;
 
@@ -75,14 +75,14 @@ static err *check_room(copying *c)
 
     c->looked_at = c->what.copied;
     if (fstatvfs(c->root, &fs))
-        return failed("look at the file system");
+        return copy_failed("look at the file system");
     if ((uint64_t)fs.f_bavail * fs.f_frsize >= c->how->keep_free)
         return NULL;
     return err_sys(ERR_DISK_FULL, ENOSPC, "too little of the node's disk would stay free");
 }
 
 /* Returns an error if the copy must end. */
-static err *check(copying *c)
+static err *copy_check(copying *c)
 {
     if (c->how->given_up && c->how->given_up(c->how->arg))
         return err_sys(ERR_CONFLICT, ECANCELED, "nobody waits for the copy any more");
@@ -93,9 +93,9 @@ static err *check(copying *c)
     return NULL;
 }
 
-static err *count(copying *c)
+static err *copy_count(copying *c)
 {
-    TRY(check(c));
+    TRY(copy_check(c));
     return ++c->what.entries > COPY_ENTRIES_MAX ? too_much("more than a million files") : NULL;
 }
 
@@ -123,7 +123,7 @@ static err *copy_xattr(int from, int to, const char *name)
     if (n < 0 && errno == ENODATA)
         return NULL;
     if (n < 0 || fsetxattr(to, name, value, (size_t)n, 0))
-        return failed("copy an attribute");
+        return copy_failed("copy an attribute");
     return NULL;
 }
 
@@ -133,11 +133,11 @@ static err *copy_xattrs(int from, int to)
     ssize_t n = flistxattr(from, NULL, 0);
 
     if (n <= 0)
-        return n && errno != EOPNOTSUPP ? failed("list the attributes") : NULL;
+        return n && errno != EOPNOTSUPP ? copy_failed("list the attributes") : NULL;
     names = xmalloc(XATTRS_MAX);
     n = flistxattr(from, names, XATTRS_MAX);
     if (n < 0)
-        return failed("list the attributes");
+        return copy_failed("list the attributes");
     for (const char *name = names; name < names + n; name += strlen(name) + 1) {
         if (str_eq(name, OVERLAY "metacopy")) /* its bytes lie elsewhere; no mount uses that */
             return err_sys(ERR_UNSUPPORTED, EOPNOTSUPP, "a file without its content");
@@ -149,14 +149,14 @@ static err *copy_xattrs(int from, int to)
 
 /* Copies metadata. The owner comes first: setting it clears set-uid bits and capabilities, which
  * the next steps put back. */
-static err *dress(int from, int to, const struct stat *st)
+static err *copy_dress(int from, int to, const struct stat *st)
 {
     const struct timespec times[] = {st->st_atim, st->st_mtim};
 
     if (fchown(to, st->st_uid, st->st_gid) || fchmod(to, st->st_mode & 07777))
-        return failed("set the owner and mode of a file");
+        return copy_failed("set the owner and mode of a file");
     TRY(copy_xattrs(from, to));
-    return futimens(to, times) ? failed("set the times of a file") : NULL;
+    return futimens(to, times) ? copy_failed("set the times of a file") : NULL;
 }
 
 /* ---- files ---- */
@@ -168,14 +168,14 @@ static err *copy_range(copying *c, int from, int to, off_t at, off_t end)
         size_t want = end - at > CHUNK ? CHUNK : (size_t)(end - at);
         ssize_t n = copy_file_range(from, &in, to, &out, want, 0);
         if (n < 0)
-            return failed("copy a file");
+            return copy_failed("copy a file");
         if (!n)
             return NULL; /* the file was truncated meanwhile */
         at += n;
         c->what.copied += (uint64_t)n;
         if (c->what.copied > COPY_BYTES_MAX)
             return too_much("more bytes than are copied where the file system cannot share them");
-        TRY(check(c));
+        TRY(copy_check(c));
     }
     return NULL;
 }
@@ -190,14 +190,14 @@ static err *copy_data(copying *c, int from, int to, off_t size)
         if (data < 0 && errno == ENXIO)
             break;
         if (data < 0)
-            return failed("read a file");
+            return copy_failed("read a file");
         off_t hole = lseek(from, data, SEEK_HOLE);
         if (hole < 0 || hole > size)
             hole = size;
         TRY(copy_range(c, from, to, data, hole));
         at = hole;
     }
-    return ftruncate(to, size) ? failed("size a file") : NULL;
+    return ftruncate(to, size) ? copy_failed("size a file") : NULL;
 }
 
 /* Writes the next piece of a file's data to the disk and waits for that. Returns the offset to
@@ -220,11 +220,11 @@ static off_t flush_piece(int fd, off_t at, off_t size)
 static err *flush_before_sharing(copying *c, int from, off_t size)
 {
     for (off_t at = flush_piece(from, 0, size); at >= 0; at = flush_piece(from, at, size))
-        TRY(check(c));
+        TRY(copy_check(c));
     return NULL;
 }
 
-static err *fill(copying *c, int from, int to, off_t size)
+static err *copy_fill(copying *c, int from, int to, off_t size)
 {
     if (!size)
         return NULL;
@@ -236,7 +236,7 @@ static err *fill(copying *c, int from, int to, off_t size)
     if (!c->no_share && !ioctl(to, FICLONE, from))
         return NULL;
     if (!c->no_share && errno != EOPNOTSUPP && errno != ENOTTY && errno != EINVAL && errno != EXDEV)
-        return failed("share the blocks of a file");
+        return copy_failed("share the blocks of a file");
     c->no_share = true;
     return copy_data(c, from, to, size);
 }
@@ -248,15 +248,15 @@ static err *copy_file(copying *c, int from_dir, int to_dir, const char *name)
     struct stat st;
 
     if (from < 0 || fstat(from, &st))
-        return failed("open a file");
+        return copy_failed("open a file");
     if (!S_ISREG(st.st_mode))
         return err_sys(ERR_CONFLICT, EAGAIN, "the tree changes while it is copied");
     CLEANUP(closep)
     int to = openat(to_dir, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (to < 0)
-        return failed("make a file");
-    TRY(fill(c, from, to, st.st_size));
-    return dress(from, to, &st);
+        return copy_failed("make a file");
+    TRY(copy_fill(c, from, to, st.st_size));
+    return copy_dress(from, to, &st);
 }
 
 /* ---- the others ---- */
@@ -267,11 +267,11 @@ static err *copy_symlink(int from_dir, int to_dir, const char *name, const struc
     ssize_t n = readlinkat(from_dir, name, target, PATH_MAX - 1);
 
     if (n < 0)
-        return failed("read a link");
+        return copy_failed("read a link");
     target[n] = 0;
     return symlinkat(target, to_dir, name) ||
                    fchownat(to_dir, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW)
-               ? failed("make a link")
+               ? copy_failed("make a link")
                : NULL;
 }
 
@@ -284,12 +284,12 @@ static err *copy_node(copying *c, int to_dir, const char *name, const struct sta
         return NULL; /* a tenant cannot make devices */
     c->what.whiteouts += whiteout;
     if (mknodat(to_dir, name, (st->st_mode & S_IFMT) | (whiteout ? 0 : 0600), 0))
-        return failed("make a special file");
+        return copy_failed("make a special file");
     if (whiteout)
         return NULL;
     return fchownat(to_dir, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) ||
                    fchmodat(to_dir, name, st->st_mode & 07777, 0)
-               ? failed("make a special file")
+               ? copy_failed("make a special file")
                : NULL;
 }
 
@@ -302,7 +302,7 @@ static err *copy_leaf(copying *c, int from_dir, int to_dir, const char *name, co
     TRY(S_ISLNK(st->st_mode) ? copy_symlink(from_dir, to_dir, name, st)
                              : copy_node(c, to_dir, name, st));
     return there && utimensat(to_dir, name, times, AT_SYMLINK_NOFOLLOW)
-               ? failed("set the times of a file")
+               ? copy_failed("set the times of a file")
                : NULL;
 }
 
@@ -312,7 +312,7 @@ static err *remember_bytes(copying *c, size_t n)
     return c->remembered > COPY_LINKS_MAX ? too_much("too many hard links with long names") : NULL;
 }
 
-static err *remember(copying *c, uint64_t inode, const char *name)
+static err *copy_remember(copying *c, uint64_t inode, const char *name)
 {
     size_t n = strlen(name) + 1;
 
@@ -337,7 +337,7 @@ static err *link_to(copying *c, const first *f, int to_dir, const char *name)
 
     if ((size_t)snprintf(path, sizeof path, "%s%s", f->in->path, f->name) >= sizeof path)
         return too_much("a hard link to a file whose path is too long");
-    return linkat(c->root, path, to_dir, name, 0) ? failed("make a hard link") : NULL;
+    return linkat(c->root, path, to_dir, name, 0) ? copy_failed("make a hard link") : NULL;
 }
 
 /* Makes a hard link if this is a further name of a file that is copied already, and sets
@@ -350,7 +350,7 @@ static err *link_again(copying *c, int to_dir, const char *name, const struct st
         return NULL;
     const first *f = map_get_u64(&c->linked, st->st_ino);
     if (!f)
-        return remember(c, st->st_ino, name);
+        return copy_remember(c, st->st_ino, name);
     *ret_linked = true;
     return link_to(c, f, to_dir, name);
 }
@@ -359,7 +359,7 @@ static err *link_again(copying *c, int to_dir, const char *name, const struct st
 
 static err *copy_dir(copying *c, int from, int to);
 
-static err *enter(copying *c, int from_dir, int to_dir, const char *name)
+static err *copy_enter(copying *c, int from_dir, int to_dir, const char *name)
 {
     size_t before = c->path.len;
     place *here = c->here;
@@ -367,10 +367,10 @@ static err *enter(copying *c, int from_dir, int to_dir, const char *name)
     int from = openat(from_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
     if (from < 0 || mkdirat(to_dir, name, 0700))
-        return failed("make a directory");
+        return copy_failed("make a directory");
     CLEANUP(closep) int to = openat(to_dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (to < 0)
-        return failed("open a directory");
+        return copy_failed("open a directory");
     if (c->depth >= COPY_DEPTH_MAX)
         return too_much("directories that are nested too deep");
     buf_printf(&c->path, "%s/", name);
@@ -388,11 +388,11 @@ static err *copy_entry(copying *c, int from, int to, const char *name)
     struct stat st;
     bool linked;
 
-    TRY(count(c));
+    TRY(copy_count(c));
     if (fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW))
-        return failed("look at a file");
+        return copy_failed("look at a file");
     if (S_ISDIR(st.st_mode))
-        return enter(c, from, to, name);
+        return copy_enter(c, from, to, name);
     TRY(link_again(c, to, name, &st, &linked));
     return linked ? NULL : copy_leaf(c, from, to, name, &st);
 }
@@ -405,7 +405,7 @@ static err *copy_entries(copying *c, DIR *d, int from, int to)
         errno = 0;
         n = readdir(d); /* NOLINT(concurrency-mt-unsafe): the stream is local */
         if (!n)
-            return errno ? failed("list a directory") : NULL;
+            return errno ? copy_failed("list a directory") : NULL;
         if (!str_eq(n->d_name, ".") && !str_eq(n->d_name, ".."))
             TRY(copy_entry(c, from, to, n->d_name));
     }
@@ -419,13 +419,13 @@ static err *copy_dir(copying *c, int from, int to)
 
     if (!d) {
         closep(&fd);
-        return failed("list a directory");
+        return copy_failed("list a directory");
     }
     err *e = copy_entries(c, d, from, to);
     closedir(d);
     if (!e && fstat(from, &st))
-        e = failed("look at a directory");
-    return e ? e : dress(from, to, &st);
+        e = copy_failed("look at a directory");
+    return e ? e : copy_dress(from, to, &st);
 }
 
 static void copying_done(copying *c)

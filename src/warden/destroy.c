@@ -193,7 +193,7 @@ static slot *next_dying(warden *w, slot *s, bool any)
 }
 
 /* Makes one attempt at each slot. Returns how many were tried in vain. */
-static size_t sweep(warden *w, bool any)
+static size_t destroy_sweep(warden *w, bool any)
 {
     size_t left = 0;
 
@@ -205,7 +205,7 @@ static size_t sweep(warden *w, bool any)
 }
 
 /* Waits until a pid 1 ends, or wait_ms is over, and tries the slots whose pid 1 ended. */
-static void reap(warden *w, int wait_ms)
+static void destroy_reap(warden *w, int wait_ms)
 {
     struct epoll_event ev[REAP_MAX];
     int n = epoll_wait(w->reaper, ev, REAP_MAX, wait_ms);
@@ -241,12 +241,12 @@ void *destroy_run(void *arg)
     privs_thread("cleaner");
     for (;;) {
         bool again = next_dying(w, NULL, false), some = next_dying(w, NULL, true);
-        reap(w, again ? retry_ms : some ? KILL_AGAIN_MS : -1);
+        destroy_reap(w, again ? retry_ms : some ? KILL_AGAIN_MS : -1);
         if (some && now_mono_ns() - swept > KILL_AGAIN_MS * NS_PER_MS) {
             swept = now_mono_ns();
-            (void)sweep(w, true);
+            (void)destroy_sweep(w, true);
         } else if (again) {
-            bool left = sweep(w, false);
+            bool left = destroy_sweep(w, false);
             retry_ms = !left ? RETRY_MIN_MS : retry_ms < RETRY_MAX_MS ? 2 * retry_ms : retry_ms;
         }
     }
@@ -304,7 +304,7 @@ err *destroy_wait(warden *w, uint64_t timeout_ms)
 {
     uint64_t end = now_mono_ns() + timeout_ms * NS_PER_MS;
 
-    while (sweep(w, true)) {
+    while (destroy_sweep(w, true)) {
         if (only_files_stay(w))
             return fs_error(EROFS, "nothing runs any more, but what the slots left on the disk "
                                    "stays");

@@ -79,7 +79,7 @@ void claim_job_end(claim_job *c, err *e)
 
 /* ---- the list (with the lock) ---- */
 
-static void append(fifo *f, claim_job *c)
+static void fifo_append(fifo *f, claim_job *c)
 {
     c->prev = f->tail;
     *(f->tail ? &f->tail->next : &f->head) = c;
@@ -233,7 +233,7 @@ static claim_job *first_admitted(warden *w)
 
 /* ---- arriving ---- */
 
-static err *refuse(const warden *w, const claim_job *c)
+static err *fifo_refuse(const warden *w, const claim_job *c)
 {
     if (slot_find(w, c->spec.sandbox.id))
         return err_sys(ERR_CONFLICT, EEXIST, "sandbox %s exists", c->spec.sandbox.id);
@@ -284,15 +284,15 @@ void fifo_add(warden *w, job *j)
 
     pthread_mutex_lock(&w->lock);
     if (!e)
-        e = refuse(w, c);
+        e = fifo_refuse(w, c);
     if (!e)
         e = make_room(w, c, &pushed);
     if (pushed.head)
         full = too_many(w);
     if (!e) {
-        append(&w->fifo, c);
+        fifo_append(&w->fifo, c);
         pthread_cond_signal(&w->claims);
-        if (!w->ready) /* otherwise match() wakes the refill */
+        if (!w->ready) /* otherwise fifo_match() wakes the refill */
             pthread_cond_signal(&w->refill);
     }
     pthread_mutex_unlock(&w->lock);
@@ -364,7 +364,7 @@ static void end_expired(const taken *late)
 
 /* Matches the claim whose turn it is with a slot: both leave their lists. Returns NULL if one of
  * them is missing. */
-static claim_job *match(warden *w, slot **ret_slot)
+static claim_job *fifo_match(warden *w, slot **ret_slot)
 {
     claim_job *c = first_admitted(w);
     slot *s = c ? ahead_pick(w, &c->spec) : NULL;
@@ -393,7 +393,7 @@ static claim_job *match(warden *w, slot **ret_slot)
 }
 
 /* Returns the earlier of two times; 0 is never. */
-static uint64_t sooner(uint64_t a, uint64_t b)
+static uint64_t fifo_sooner(uint64_t a, uint64_t b)
 {
     return !a || (b && b < a) ? b : a;
 }
@@ -403,7 +403,7 @@ static uint64_t next_look(const warden *w)
     uint64_t at = w->fifo.earliest_ns;
 
     if (w->fifo.head && w->ready) { /* memory holds it up: no event tells when it is free */
-        return sooner(now_mono_ns() + ADMISSION_NS, at);
+        return fifo_sooner(now_mono_ns() + ADMISSION_NS, at);
     }
     return at;
 }
@@ -414,14 +414,14 @@ claim_job *fifo_take(warden *w, slot **ret_slot)
         taken late = {0};
         pthread_mutex_lock(&w->lock);
         /* A claim with no time to wait gets a slot that is ready before it expires. */
-        claim_job *c = match(w, ret_slot);
+        claim_job *c = fifo_match(w, ret_slot);
         if (!c)
             take_expired(w, now_mono_ns(), &late);
         slot *bare = NULL;
         uint64_t again = 0;
         if (!c && !late.head && !(bare = ahead_begin(w, &again))) {
             refill_hurry(w);
-            cond_wait_until(&w->claims, &w->lock, sooner(next_look(w), again));
+            cond_wait_until(&w->claims, &w->lock, fifo_sooner(next_look(w), again));
         }
         pthread_mutex_unlock(&w->lock);
         end_expired(&late);

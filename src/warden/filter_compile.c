@@ -20,7 +20,7 @@
 #define ARGS_MAX    6
 #define PROFILE_MAX (1 << 20)
 
-static _Noreturn void die(const char *what, const char *which)
+static _Noreturn void filter_compile_die(const char *what, const char *which)
 {
     fprintf(stderr, "filter_compile: %s: %s\n", what, which);
     exit(1); /* NOLINT(concurrency-mt-unsafe): there is one thread */
@@ -29,12 +29,12 @@ static _Noreturn void die(const char *what, const char *which)
 static uint32_t action_of(const char *name, json_t *errno_ret)
 {
     if (!name)
-        die("a rule has no", "action");
+        filter_compile_die("a rule has no", "action");
     if (!strcmp(name, "SCMP_ACT_ALLOW"))
         return SCMP_ACT_ALLOW;
     if (!strcmp(name, "SCMP_ACT_ERRNO"))
         return SCMP_ACT_ERRNO(errno_ret ? (uint16_t)json_integer_value(errno_ret) : 1);
-    die("unknown action", name);
+    filter_compile_die("unknown action", name);
 }
 
 static enum scmp_compare compare_of(const char *name)
@@ -55,7 +55,7 @@ static enum scmp_compare compare_of(const char *name)
     for (size_t i = 0; name && i < sizeof OPS / sizeof *OPS; i++)
         if (!strcmp(name, OPS[i].name))
             return OPS[i].op;
-    die("unknown comparison", name ? name : "none");
+    filter_compile_die("unknown comparison", name ? name : "none");
 }
 
 static unsigned args_of(json_t *rule, struct scmp_arg_cmp args[ARGS_MAX])
@@ -68,8 +68,8 @@ static unsigned args_of(json_t *rule, struct scmp_arg_cmp args[ARGS_MAX])
     {
         unsigned index = (unsigned)json_integer_value(json_object_get(a, "index"));
         if (n == ARGS_MAX || index >= ARGS_MAX || seen & 1u << index)
-            die("too many comparisons of",
-                "one argument"); /* crun makes rules of these: none has them */
+            filter_compile_die("too many comparisons of",
+                               "one argument"); /* crun makes rules of these: none has them */
         seen |= 1u << index;
         args[n++] =
             (struct scmp_arg_cmp){index, compare_of(json_string_value(json_object_get(a, "op"))),
@@ -98,7 +98,7 @@ static void add_rule(scmp_filter_ctx ctx, uint32_t default_action, json_t *rule)
             continue;
         int r = seccomp_rule_add_array(ctx, action, call, n, args);
         if (r)
-            die("cannot add a rule for", json_string_value(name));
+            filter_compile_die("cannot add a rule for", json_string_value(name));
     }
 }
 
@@ -112,13 +112,13 @@ static void add_architectures(scmp_filter_ctx ctx, json_t *list)
         char name[32] = "";
         const char *text = json_string_value(a);
         if (!text || strncmp(text, "SCMP_ARCH_", 10) != 0)
-            die("unknown architecture", text ? text : "none");
+            filter_compile_die("unknown architecture", text ? text : "none");
         for (size_t k = 10; text[k] && k < 10 + sizeof name - 1; k++)
             name[k - 10] = (char)tolower((unsigned char)text[k]);
         uint32_t token = seccomp_arch_resolve_name(name);
         int r = token ? seccomp_arch_add(ctx, token) : -1;
         if (r && r != -EEXIST)
-            die("cannot add architecture", name);
+            filter_compile_die("cannot add architecture", name);
     }
 }
 
@@ -128,7 +128,7 @@ static size_t read_profile(const char *path, char *p)
     size_t n = f ? fread(p, 1, PROFILE_MAX, f) : 0;
 
     if (!n || n == PROFILE_MAX || ferror(f))
-        die("cannot read", path);
+        filter_compile_die("cannot read", path);
     fclose(f);
     return n;
 }
@@ -141,24 +141,24 @@ int main(int argc, char **argv)
     size_t i;
 
     if (argc != 2)
-        die("usage", "filter_compile seccomp.json > seccomp.bpf");
+        filter_compile_die("usage", "filter_compile seccomp.json > seccomp.bpf");
     size_t n = read_profile(argv[1], profile);
     json_t *top = json_loadb(profile, n, 0, &why);
     if (!top)
-        die("this is no JSON", argv[1]);
+        filter_compile_die("this is no JSON", argv[1]);
     uint32_t fallback = action_of(json_string_value(json_object_get(top, "defaultAction")),
                                   json_object_get(top, "defaultErrnoRet"));
     if (fallback == SCMP_ACT_ALLOW)
-        die("what no rule names must be refused", "defaultAction");
+        filter_compile_die("what no rule names must be refused", "defaultAction");
     scmp_filter_ctx ctx = seccomp_init(fallback);
     if (!ctx)
-        die("cannot begin with", "the default action");
+        filter_compile_die("cannot begin with", "the default action");
     add_architectures(ctx, json_object_get(top, "architectures"));
     json_array_foreach(json_object_get(top, "syscalls"), i, rule) add_rule(ctx, fallback, rule);
     struct filter_head head = filter_head_of(profile, n);
     if (write(STDOUT_FILENO, &head, sizeof head) != sizeof head ||
         seccomp_export_bpf(ctx, STDOUT_FILENO))
-        die("cannot write", "the program");
+        filter_compile_die("cannot write", "the program");
     seccomp_release(ctx);
     json_decref(top);
     return 0;

@@ -136,7 +136,7 @@ static size_t look_up(fix *f, const char *path)
 
 /* Returns the layer whose metadata a merged directory ought to show: the topmost that describes
  * it. */
-static size_t describing(const fix *f, const char *path, size_t *ret_top)
+static size_t fix_describing(const fix *f, const char *path, size_t *ret_top)
 {
     size_t top = f->n;
 
@@ -176,7 +176,7 @@ static err *make_path(fix *f, const char *path)
         at += strcspn(path + at, "/");
         part[at] = 0;
         look_up(f, part);
-        TRY(make_one(f, part, describing(f, part, &top)));
+        TRY(make_one(f, part, fix_describing(f, part, &top)));
         if (at < len)
             part[at++] = '/';
     }
@@ -187,7 +187,7 @@ static err *fix_implicit(fix *f, const char *path)
 {
     size_t top;
 
-    if (!look_up(f, path) || describing(f, path, &top) == top)
+    if (!look_up(f, path) || fix_describing(f, path, &top) == top)
         return NULL;
     return make_path(f, path);
 }
@@ -215,7 +215,7 @@ static err *copy_xattrs(int from, int to)
     return NULL;
 }
 
-static err *dress(const fix *f, const made *m)
+static err *fix_dress(const fix *f, const made *m)
 {
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     CLEANUP(closep) int from = openat(f->layer[m->from].tree, m->path, flags);
@@ -255,7 +255,7 @@ err *fix_build(const fix_layer *layer, size_t n, int out, size_t *ret_made)
         TRY(fix_one(&f, i));
     /* Backwards: parents were made first and get their times last. */
     for (size_t i = f.nmade; i-- > 0;)
-        TRY(dress(&f, &f.made[i]));
+        TRY(fix_dress(&f, &f.made[i]));
     *ret_made = f.nmade;
     return NULL;
 }

@@ -396,7 +396,7 @@ void layers_let_go(layers *l, const void *of)
 
 /* ---- stacks ---- */
 
-static void hold(layers *l, const hex *image)
+static void layers_hold(layers *l, const hex *image)
 {
     size_t *count = map_get_str(&l->held, image->text);
 
@@ -437,7 +437,7 @@ err *layers_stack_of(layers *l, const uint8_t image[32], layers_stack *ret_stack
     for (size_t i = 0; i < d->n; i++)
         s.path[s.n++] = str_printf("layers/%s/tree", d->layer[i].text);
     memcpy(s.image, image, 32);
-    hold(l, &id);
+    layers_hold(l, &id);
     *ret_stack = s;
     return NULL;
 }
@@ -482,7 +482,7 @@ static void images_in_use(layers *l, const uint8_t (*in_use)[32], size_t n, map 
 }
 
 /* Moves a doomed entry out of sight; the slow part is done without the lock. Lock held. */
-static void doom(layers *l, int dir, const char *kind, const hex *id)
+static void layers_doom(layers *l, int dir, const char *kind, const hex *id)
 {
     char suffix[9];
 
@@ -502,9 +502,9 @@ static err *drop_forgotten(layers *l, const map *used)
     for (size_t i = 0; i < n; i++) {
         if (map_get_str(used, image[i].text))
             continue;
-        doom(l, l->forgotten_dir, "image", &image[i]);
+        layers_doom(l, l->forgotten_dir, "image", &image[i]);
         FAULT_KILL("prune.image_gone");
-        doom(l, l->fix_dir, "fix", &image[i]);
+        layers_doom(l, l->fix_dir, "fix", &image[i]);
     }
     return NULL;
 }
@@ -545,13 +545,13 @@ static err *drop_layers(layers *l, bool unclaimed, layers_pruned *what)
         what->layers++;
         what->bytes += bytes_of(l, &id[i]);
         free(map_take_str(&l->pending, id[i].text));
-        doom(l, l->layers_dir, "layer", &id[i]);
+        layers_doom(l, l->layers_dir, "layer", &id[i]);
         FAULT_KILL("prune.layer_aside");
     }
     return NULL;
 }
 
-static err *sweep(layers *l)
+static err *layers_sweep(layers *l)
 {
     CLEANUP(strv_freep) char **names = NULL;
 
@@ -589,14 +589,15 @@ static err *remove_doomed(layers *l)
     if (!sweep_begin(l))
         return NULL;
     do
-        e = sweep(l);
+        e = layers_sweep(l);
     while (!sweep_end(l, e));
     return e;
 }
 
 /* Chooses the entries to be removed and moves them out of sight. */
-static err *choose(layers *l, const uint8_t (*forget)[32], size_t nforget,
-                   const uint8_t (*in_use)[32], size_t nuse, bool unclaimed, layers_pruned *what)
+static err *layers_choose(layers *l, const uint8_t (*forget)[32], size_t nforget,
+                          const uint8_t (*in_use)[32], size_t nuse, bool unclaimed,
+                          layers_pruned *what)
 {
     CLEANUP(map_done) map used = {0};
 
@@ -614,7 +615,7 @@ err *layers_prune(layers *l, const uint8_t (*forget)[32], size_t nforget,
 {
     layers_pruned what = {0};
 
-    TRY(choose(l, forget, nforget, in_use, nuse, unclaimed, &what));
+    TRY(layers_choose(l, forget, nforget, in_use, nuse, unclaimed, &what));
     TRY(remove_doomed(l));
     FAULT_KILL("prune.removed");
     *ret_what = what;

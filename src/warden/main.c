@@ -118,7 +118,7 @@ typedef struct arguments {
 
 /* ---- options ---- */
 
-static bool number(const char *text, uint64_t max, uint32_t *ret)
+static bool main_number(const char *text, uint64_t max, uint32_t *ret)
 {
     uint64_t v;
 
@@ -128,18 +128,18 @@ static bool number(const char *text, uint64_t max, uint32_t *ret)
     return true;
 }
 
-static bool watermarks(const char *text, warden_options *o)
+static bool main_watermarks(const char *text, warden_options *o)
 {
     CLEANUP(freep) char *low = xstrdup(text);
     char *colon = strchr(low, ':');
 
     if (colon)
         *colon = 0;
-    return number(low, SLOTS_MAX, &o->low) &&
-           number(colon ? colon + 1 : low, SLOTS_MAX, &o->high) && o->low <= o->high;
+    return main_number(low, SLOTS_MAX, &o->low) &&
+           main_number(colon ? colon + 1 : low, SLOTS_MAX, &o->high) && o->low <= o->high;
 }
 
-static bool level(const char *text, enum log_level *ret)
+static bool main_level(const char *text, enum log_level *ret)
 {
     static const char *const NAMES[] = {"debug", "info", "warn", "error"};
 
@@ -152,7 +152,7 @@ static bool level(const char *text, enum log_level *ret)
 }
 
 /* Parses BYTES[:OPERATIONS], a second, in either direction. */
-static bool rate(const char *text, cgroup_rate *ret)
+static bool main_rate(const char *text, cgroup_rate *ret)
 {
     CLEANUP(freep) char *bytes = xstrdup(text);
     char *colon = strchr(bytes, ':');
@@ -160,7 +160,8 @@ static bool rate(const char *text, cgroup_rate *ret)
     if (colon)
         *colon = 0;
     return str_to_u64(bytes, RATE_MAX, &ret->bytes) && ret->bytes >= RATE_MIN &&
-           (!colon || (number(colon + 1, UINT32_MAX - 1, &ret->operations) && ret->operations));
+           (!colon ||
+            (main_number(colon + 1, UINT32_MAX - 1, &ret->operations) && ret->operations));
 }
 
 /* Accepts an absolute path of harmless characters: it is printed into the bundle. */
@@ -176,7 +177,7 @@ static bool cgroup_path(const char *text, const char **ret)
 }
 
 /* Looks up by name the user that may connect, as a systemd unit gives it. */
-static bool user(const char *name, warden_options *o)
+static bool main_user(const char *name, warden_options *o)
 {
     const struct passwd *p = getpwnam(name); /* NOLINT(concurrency-mt-unsafe): one thread yet */
 
@@ -199,11 +200,11 @@ static bool take_option(int c, const char *v, arguments *a)
         o->socket = v;
         return true;
     case OPT_USER:
-        return user(v, o);
+        return main_user(v, o);
     case OPT_UID:
-        return number(v, UINT32_MAX - 1, &o->uid);
+        return main_number(v, UINT32_MAX - 1, &o->uid);
     case OPT_GID:
-        return number(v, UINT32_MAX - 1, &o->gid);
+        return main_number(v, UINT32_MAX - 1, &o->gid);
     case OPT_CGROUP:
         return cgroup_path(v, &o->cgroup);
     case OPT_INIT:
@@ -219,17 +220,17 @@ static bool take_option(int c, const char *v, arguments *a)
         o->seccomp = v;
         return true;
     case OPT_POOL:
-        return watermarks(v, o);
+        return main_watermarks(v, o);
     case OPT_MAX:
-        return number(v, SLOTS_MAX - NUMBERS_HEADROOM, &o->max);
+        return main_number(v, SLOTS_MAX - NUMBERS_HEADROOM, &o->max);
     case OPT_OVERCOMMIT:
-        return number(v, 1000000, &o->overcommit);
+        return main_number(v, 1000000, &o->overcommit);
     case OPT_RESERVE:
-        return number(v, 100, &o->reserve);
+        return main_number(v, 100, &o->reserve);
     case OPT_NESTED:
-        return number(v, NESTED_MAX, &o->nested);
+        return main_number(v, NESTED_MAX, &o->nested);
     case OPT_DISK_RATE:
-        return rate(v, &o->rate);
+        return main_rate(v, &o->rate);
     case OPT_NETWORK:
         return network_parse_subnet(v, &o->network);
     case OPT_RESOLVER:
@@ -238,7 +239,7 @@ static bool take_option(int c, const char *v, arguments *a)
         o->keep_sysctls = true;
         return true;
     case OPT_LOG_LEVEL:
-        return level(v, &a->level);
+        return main_level(v, &a->level);
     case OPT_DESTROY_ALL:
         a->destroy_all = true;
         return true;
@@ -247,7 +248,7 @@ static bool take_option(int c, const char *v, arguments *a)
     }
 }
 
-static bool parse(int argc, char **argv, arguments *ret)
+static bool main_parse(int argc, char **argv, arguments *ret)
 {
     int c, at = 0;
 
@@ -408,7 +409,7 @@ static err *move_in(warden *w)
     return view_open(w);
 }
 
-static err *start(warden *w)
+static err *main_start(warden *w)
 {
     static int unpack_join[CG_HELPERS_JOIN]; /* open for life */
 
@@ -435,7 +436,7 @@ static err *start(warden *w)
     return network_recover(w);
 }
 
-static err *run(warden *w)
+static err *main_run(warden *w)
 {
     sigset_t ends;
 
@@ -475,7 +476,7 @@ static err *destroy_all(warden *w)
     return NULL;
 }
 
-static int complain(err *e)
+static int main_complain(err *e)
 {
     fprintf(stderr, "bothy-warden: %s%s%s\n%s\n", e->message, e->cause ? ": " : "",
             str_or(e->cause, ""), err_remedy_of(e));
@@ -498,7 +499,7 @@ int main(int argc, char **argv)
         fputs(USAGE, stdout);
         return 0;
     }
-    if (!parse(argc, argv, &a)) {
+    if (!main_parse(argc, argv, &a)) {
         fputs(USAGE, stderr);
         return 2;
     }
@@ -511,10 +512,10 @@ int main(int argc, char **argv)
     count_init();
     if (a.destroy_all) {
         err *e = destroy_all(&w);
-        return e ? complain(e) : 0;
+        return e ? main_complain(e) : 0;
     }
-    err *e = start(&w);
+    err *e = main_start(&w);
     if (!e)
-        e = run(&w);
-    return e ? complain(e) : 0;
+        e = main_run(&w);
+    return e ? main_complain(e) : 0;
 }

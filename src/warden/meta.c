@@ -11,7 +11,7 @@
 #define PATHS    65536 /* of each kind */
 #define PATH_LEN 4095
 
-static err *bad(const char *why)
+static err *meta_bad(const char *why)
 {
     return err_sys(ERR_INTERNAL, EPROTO, "the unpacker's report is not usable: %s", why);
 }
@@ -49,9 +49,9 @@ static err *add_path(paths *to, char *value, bool root_too)
     size_t n;
 
     if (!percent_decode(value, &n) || !is_normal(value) || (!*value && !root_too))
-        return bad("a path");
+        return meta_bad("a path");
     if (to->n == PATHS)
-        return bad("too many paths");
+        return meta_bad("too many paths");
     if (to->n + 1 >= to->cap) {
         to->cap = to->cap ? to->cap * 2 : 16;
         to->v = xrealloc(to->v, to->cap * sizeof *to->v);
@@ -63,7 +63,7 @@ static err *add_path(paths *to, char *value, bool root_too)
 
 static err *parse_count(const char *value, uint64_t max, uint64_t *ret_count)
 {
-    return str_to_u64(value, max, ret_count) ? NULL : bad("a number");
+    return str_to_u64(value, max, ret_count) ? NULL : meta_bad("a number");
 }
 
 static err *parse_line(char *line, meta *m, paths *implicit, paths *whiteout_dirs)
@@ -72,10 +72,11 @@ static err *parse_line(char *line, meta *m, paths *implicit, paths *whiteout_dir
     uint64_t flag = 0;
 
     if (!value)
-        return bad("a line without '='");
+        return meta_bad("a line without '='");
     *value++ = 0;
     if (str_eq(line, "diff_id"))
-        return strlen(value) == 64 && hex_decode(value, m->diff_id, 32) ? NULL : bad("diff_id");
+        return strlen(value) == 64 && hex_decode(value, m->diff_id, 32) ? NULL
+                                                                        : meta_bad("diff_id");
     if (str_eq(line, "entries"))
         return parse_count(value, INT64_MAX, &m->entries);
     if (str_eq(line, "bytes"))
@@ -101,14 +102,14 @@ static err *parse_lines(char *text, meta *m, paths *implicit, paths *whiteout_di
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = 0;
         if (first && !str_eq(line, FIRST))
-            return bad("its first line");
+            return meta_bad("its first line");
         if (str_eq(line, LAST))
-            return end[1] ? bad("lines after its end") : NULL;
+            return end[1] ? meta_bad("lines after its end") : NULL;
         if (!first)
             TRY(parse_line(line, m, implicit, whiteout_dirs));
         first = false;
     }
-    return bad("its end is missing");
+    return meta_bad("its end is missing");
 }
 
 err *meta_parse(char *text, size_t n, meta *ret_meta)
@@ -118,7 +119,7 @@ err *meta_parse(char *text, size_t n, meta *ret_meta)
     meta m = {0};
 
     if (n > META_MAX || strlen(text) != n)
-        return bad("its length");
+        return meta_bad("its length");
     TRY(parse_lines(text, &m, &implicit, &whiteout_dirs));
     m.implicit = implicit.v;
     m.whiteout_dirs = whiteout_dirs.v;

@@ -35,7 +35,7 @@ typedef struct search {
     int failure;
 } search;
 
-static void begin(nl_batch *b, uint16_t type, uint16_t flags)
+static void netflows_begin(nl_batch *b, uint16_t type, uint16_t flags)
 {
     const struct nfgenmsg g = {.nfgen_family = AF_INET, .version = NFNETLINK_V0};
 
@@ -108,11 +108,11 @@ static void put_filter(nl_batch *b, uint32_t address)
 
 /* ---- forgetting ---- */
 
-static int forget(int fd, const flow *f)
+static int netflows_forget(int fd, const flow *f)
 {
     nl_batch b = {0};
 
-    begin(&b, IPCTNL_MSG_CT_DELETE, 0);
+    netflows_begin(&b, IPCTNL_MSG_CT_DELETE, 0);
     nl_put(&b, CTA_TUPLE_ORIG | NLA_F_NESTED, f->tuple, f->n);
     if (f->zoned)
         nl_put(&b, CTA_ZONE, &f->zone, sizeof f->zone);
@@ -122,11 +122,11 @@ static int forget(int fd, const flow *f)
 
 /* Finds all connections before it forgets the first: until then a search is under way on the same
  * socket. */
-static int run(int fd, search *s)
+static int netflows_run(int fd, search *s)
 {
     nl_batch b = {0};
 
-    begin(&b, IPCTNL_MSG_CT_GET, NLM_F_DUMP);
+    netflows_begin(&b, IPCTNL_MSG_CT_GET, NLM_F_DUMP);
     if (!s->kept)
         put_filter(&b, net_address(s->plan, s->only));
     int r = nl_dump(fd, &b, on_flow, s);
@@ -134,7 +134,7 @@ static int run(int fd, search *s)
     for (size_t at = 0; !r && at < s->found.len; at += sizeof(flow)) {
         flow f;
         memcpy(&f, s->found.p + at, sizeof f);
-        r = forget(fd, &f);
+        r = netflows_forget(fd, &f);
     }
     buf_done(&s->found);
     return r;
@@ -144,7 +144,7 @@ int net_flows_forget(int fd, const net_plan *p, uint32_t n)
 {
     search s = {.plan = p, .only = n};
 
-    return run(fd, &s);
+    return netflows_run(fd, &s);
 }
 
 int net_flows_forget_others(int fd, const net_plan *p, const uint32_t *live, size_t nlive)
@@ -155,5 +155,5 @@ int net_flows_forget_others(int fd, const net_plan *p, const uint32_t *live, siz
     for (size_t i = 0; i < nlive; i++)
         if (live[i] < sizeof kept)
             kept[live[i]] = 1;
-    return run(fd, &s);
+    return netflows_run(fd, &s);
 }

@@ -83,7 +83,7 @@ static bool is_live(const helper *h, uint32_t n)
 }
 
 /* Deletes interfaces of slots that are gone or were never whole. */
-static void sweep(const helper *h)
+static void nethelper_sweep(const helper *h)
 {
     struct if_nameindex *all = if_nameindex();
     uint32_t n;
@@ -94,7 +94,7 @@ static void sweep(const helper *h)
     if_freenameindex(all);
 }
 
-static void load(helper *h, size_t got, struct net_answer *a)
+static void nethelper_load(helper *h, size_t got, struct net_answer *a)
 {
     CLEANUP(buf_done) buf text = {0};
 
@@ -114,7 +114,7 @@ static void load(helper *h, size_t got, struct net_answer *a)
         a->err = run_nft(&text, a->text, sizeof a->text);
     if (a->err)
         return;
-    sweep(h);
+    nethelper_sweep(h);
     a->err = net_flows_forget_others(h->filter, &h->plan, h->live, h->in.n);
     if (a->err) {
         snprintf(a->text, sizeof a->text,
@@ -141,7 +141,7 @@ static int take_out(helper *h, uint32_t n)
 
 /* Adds the walls before the interfaces: there is no moment in which the sandbox could send without
  * being judged. */
-static int add(helper *h, uint32_t n, int netns, struct net_answer *a)
+static int nethelper_add(helper *h, uint32_t n, int netns, struct net_answer *a)
 {
     if (netns < 0)
         return -EBADF;
@@ -152,16 +152,16 @@ static int add(helper *h, uint32_t n, int netns, struct net_answer *a)
     return r ? r : net_pair_make(h->route, &h->plan, n, netns);
 }
 
-static void serve(helper *h, size_t got, int netns, struct net_answer *a)
+static void nethelper_serve(helper *h, size_t got, int netns, struct net_answer *a)
 {
     const struct net_request *q = &h->in;
 
     if (q->op == NET_LOAD)
-        load(h, got, a);
+        nethelper_load(h, got, a);
     else if (!h->loaded || got != sizeof *q || q->n >= NET_LIVE_MAX)
         a->err = -EPROTO;
     else if (q->op == NET_ADD)
-        a->err = add(h, q->n, netns, a);
+        a->err = nethelper_add(h, q->n, netns, a);
     else if (q->op == NET_REMOVE)
         a->err = take_out(h, q->n);
     else if (q->op == NET_DROPPED)
@@ -171,7 +171,7 @@ static void serve(helper *h, size_t got, int netns, struct net_answer *a)
 }
 
 /* Receives one packet: the request and the list behind it. */
-static ssize_t receive(helper *h, int *ret_fd)
+static ssize_t nethelper_receive(helper *h, int *ret_fd)
 {
     static uint8_t b[sizeof h->in + sizeof h->live];
     ssize_t n = sock_recv_lost(STDIN_FILENO, b, sizeof b, ret_fd, 0);
@@ -200,10 +200,10 @@ int net_helper_run(void)
     for (;;) {
         CLEANUP(closep) int netns = -1;
         struct net_answer a = {0};
-        ssize_t n = receive(&h, &netns);
+        ssize_t n = nethelper_receive(&h, &netns);
         if (n <= 0)
             return 0; /* the warden is gone */
-        serve(&h, (size_t)n, netns, &a);
+        nethelper_serve(&h, (size_t)n, netns, &a);
         if (sock_send(STDIN_FILENO, &(struct iovec){&a, sizeof a}, 1, NULL, 0, 0))
             return 0;
     }

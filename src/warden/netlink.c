@@ -31,7 +31,7 @@ int nl_open(int protocol)
 
 static _Atomic uint32_t last_seq; /* no two messages of this process have the same */
 
-static void *add(nl_batch *b, const void *p, size_t n)
+static void *netlink_add(nl_batch *b, const void *p, size_t n)
 {
     size_t room = NLMSG_ALIGN(n);
 
@@ -60,8 +60,8 @@ void nl_begin(nl_batch *b, uint16_t type, uint16_t flags, const void *head, size
         b->first = h.nlmsg_seq;
     b->last = h.nlmsg_seq;
     b->at = b->len;
-    add(b, &h, sizeof h);
-    add(b, head, n);
+    netlink_add(b, &h, sizeof h);
+    netlink_add(b, head, n);
     b->expect++;
     close_message(b);
 }
@@ -76,8 +76,8 @@ void nl_put(nl_batch *b, uint16_t type, const void *p, size_t n)
 {
     const struct nlattr a = {.nla_len = (uint16_t)(NLA_HDRLEN + n), .nla_type = type};
 
-    add(b, &a, sizeof a);
-    add(b, p, n);
+    netlink_add(b, &a, sizeof a);
+    netlink_add(b, p, n);
     close_message(b);
 }
 
@@ -96,13 +96,13 @@ size_t nl_nest(nl_batch *b, uint16_t type)
     const struct nlattr a = {.nla_type = type | NLA_F_NESTED};
     size_t at = b->len;
 
-    add(b, &a, sizeof a);
+    netlink_add(b, &a, sizeof a);
     return at;
 }
 
 void nl_nest_header(nl_batch *b, const void *head, size_t n)
 {
-    add(b, head, n);
+    netlink_add(b, head, n);
 }
 
 void nl_nest_end(nl_batch *b, size_t at)
@@ -133,7 +133,7 @@ static void take_body(answers *to, const uint8_t *body, size_t n)
     }
 }
 
-static void take(answers *to, const struct nlmsghdr *h)
+static void netlink_take(answers *to, const struct nlmsghdr *h)
 {
     const uint8_t *body = (const uint8_t *)h + NLMSG_HDRLEN;
     size_t n = h->nlmsg_len - NLMSG_HDRLEN;
@@ -158,7 +158,7 @@ static bool is_ours(const answers *to, const struct nlmsghdr *h)
     return h->nlmsg_seq - to->first <= to->last - to->first;
 }
 
-static int receive(int fd, answers *to)
+static int netlink_receive(int fd, answers *to)
 {
     _Alignas(8) uint8_t in[8192];
 
@@ -173,14 +173,14 @@ static int receive(int fd, answers *to)
             if (h->nlmsg_len < NLMSG_HDRLEN || h->nlmsg_len > (size_t)n - at)
                 return -EPROTO;
             if (is_ours(to, h))
-                take(to, h);
+                netlink_take(to, h);
             at += NLMSG_ALIGN(h->nlmsg_len);
         }
     }
     return to->failure;
 }
 
-static int talk(int fd, nl_batch *b, answers *to)
+static int netlink_talk(int fd, nl_batch *b, answers *to)
 {
     to->left = b->expect;
     to->first = b->first;
@@ -189,20 +189,20 @@ static int talk(int fd, nl_batch *b, answers *to)
     b->len = b->expect = 0;
     if (n < 0)
         return -errno;
-    return receive(fd, to);
+    return netlink_receive(fd, to);
 }
 
 int nl_send(int fd, nl_batch *b)
 {
     answers none = {0};
 
-    return talk(fd, b, &none);
+    return netlink_talk(fd, b, &none);
 }
 
 int nl_ask(int fd, nl_batch *b, void *answer, size_t max, size_t *ret_n)
 {
     answers a = {.data = answer, .max = max};
-    int r = talk(fd, b, &a);
+    int r = netlink_talk(fd, b, &a);
 
     *ret_n = a.n;
     return r ? r : a.n ? 0 : -ENODATA;
@@ -212,7 +212,7 @@ int nl_dump(int fd, nl_batch *b, void (*each)(void *arg, const void *body, size_
 {
     answers a = {.each = each, .arg = arg};
 
-    return talk(fd, b, &a);
+    return netlink_talk(fd, b, &a);
 }
 
 const void *nl_find(const void *attrs, size_t n, uint16_t type, size_t *ret_n)

@@ -79,7 +79,7 @@ static void put_neighbour(nl_batch *b, int index, uint32_t address, const uint8_
 
 /* ---- the host's side ---- */
 
-static int make(int fd, const char *name, int netns)
+static int netpair_make(int fd, const char *name, int netns)
 {
     const struct ifinfomsg i = {.ifi_flags = IFF_NOARP, .ifi_change = IFF_NOARP};
     nl_batch b = {0};
@@ -126,10 +126,10 @@ int net_pair_make(int fd, const net_plan *p, uint32_t n, int netns)
     nl_batch b = {0};
 
     net_name(p, n, name);
-    int r = make(fd, name, netns);
+    int r = netpair_make(fd, name, netns);
     if (r == -EEXIST) { /* an earlier namespace of this slot is still on its way out */
         r = net_pair_delete(fd, name);
-        r = r ? r : make(fd, name, netns);
+        r = r ? r : netpair_make(fd, name, netns);
     }
     if (r)
         return r;

@@ -41,7 +41,7 @@ bool net_number(const net_plan *p, const char *name, uint32_t *ret_n)
 
 /* ---- the text ---- */
 
-static void address(buf *out, uint32_t a)
+static void nettable_address(buf *out, uint32_t a)
 {
     buf_printf(out, "%u.%u.%u.%u", a >> 24, a >> 16 & 255, a >> 8 & 255, a & 255);
 }
@@ -52,18 +52,18 @@ static void begin_elements(buf *out, size_t n)
     buf_str(out, n ? " elements = {" : "");
 }
 
-static void resolvers(const net_plan *p, buf *out)
+static void nettable_resolvers(const net_plan *p, buf *out)
 {
     buf_str(out, "  set resolvers { type ipv4_addr;");
     begin_elements(out, p->nresolvers);
     for (uint32_t i = 0; i < p->nresolvers; i++) {
         buf_str(out, i ? ", " : " ");
-        address(out, p->resolver[i]);
+        nettable_address(out, p->resolver[i]);
     }
     buf_str(out, p->nresolvers ? " }; }\n" : " }\n");
 }
 
-static void sandboxes(const net_plan *p, const uint32_t *live, size_t n, buf *out)
+static void nettable_sandboxes(const net_plan *p, const uint32_t *live, size_t n, buf *out)
 {
     char name[NET_NAME_MAX];
 
@@ -72,7 +72,7 @@ static void sandboxes(const net_plan *p, const uint32_t *live, size_t n, buf *ou
     for (size_t i = 0; i < n; i++) {
         net_name(p, live[i], name);
         buf_printf(out, "%s\"%s\" . ", i ? ", " : " ", name);
-        address(out, net_address(p, live[i]));
+        nettable_address(out, net_address(p, live[i]));
     }
     buf_str(out, n ? " }; }\n" : " }\n");
     buf_str(out, "  set refused { type ifname; counter;");
@@ -119,8 +119,8 @@ void net_table_text(const net_plan *p, const uint32_t *live, size_t n, buf *out)
 
     net_table_name(p, t);
     buf_printf(out, "add table inet %s\ndelete table inet %s\ntable inet %s {\n", t, t, t);
-    sandboxes(p, live, n, out);
-    resolvers(p, out);
+    nettable_sandboxes(p, live, n, out);
+    nettable_resolvers(p, out);
     buf_str(out, NEVER);
     buf_str(out, "  set connections { type ifname; size 65535; flags dynamic; }\n"
                  "  chain pass {\n"
@@ -155,20 +155,20 @@ void net_table_text(const net_plan *p, const uint32_t *live, size_t n, buf *out)
                "  chain masks { type nat hook postrouting priority 100; policy accept;\n"
                "    oifname != \"by%s-*\" ip saddr ",
                p->tag);
-    address(out, p->subnet);
+    nettable_address(out, p->subnet);
     buf_printf(out, "/%u masquerade\n  }\n}\n", NET_PREFIX);
 }
 
 /* ---- elements ---- */
 
-static void begin(nl_batch *b, uint16_t type, uint16_t flags)
+static void nettable_begin(nl_batch *b, uint16_t type, uint16_t flags)
 {
     const struct nfgenmsg g = {.nfgen_family = NFPROTO_INET, .version = NFNETLINK_V0};
 
     nl_begin(b, (uint16_t)(NFNL_SUBSYS_NFTABLES << 8 | type), flags, &g, sizeof g);
 }
 
-static void edge(nl_batch *b, uint16_t type)
+static void nettable_edge(nl_batch *b, uint16_t type)
 {
     const struct nfgenmsg g = {
         .nfgen_family = AF_UNSPEC, .version = NFNETLINK_V0, .res_id = htons(NFNL_SUBSYS_NFTABLES)};
@@ -177,7 +177,8 @@ static void edge(nl_batch *b, uint16_t type)
     nl_silent(b);
 }
 
-static void element(nl_batch *b, const net_plan *p, const char *set, const void *key, size_t n)
+static void nettable_element(nl_batch *b, const net_plan *p, const char *set, const void *key,
+                             size_t n)
 {
     char table[NET_NAME_MAX];
 
@@ -208,23 +209,24 @@ static keys keys_of(const net_plan *p, uint32_t n)
     return k;
 }
 
-static void change(nl_batch *b, const net_plan *p, uint16_t type, uint16_t flags, uint32_t n)
+static void nettable_change(nl_batch *b, const net_plan *p, uint16_t type, uint16_t flags,
+                            uint32_t n)
 {
     const keys k = keys_of(p, n);
 
-    begin(b, type, flags);
-    element(b, p, "sandboxes", &k, sizeof k);
-    begin(b, type, flags);
-    element(b, p, "refused", k.name, sizeof k.name);
+    nettable_begin(b, type, flags);
+    nettable_element(b, p, "sandboxes", &k, sizeof k);
+    nettable_begin(b, type, flags);
+    nettable_element(b, p, "refused", k.name, sizeof k.name);
 }
 
 int net_table_add(int fd, const net_plan *p, uint32_t n)
 {
     nl_batch b = {0};
 
-    edge(&b, NFNL_MSG_BATCH_BEGIN);
-    change(&b, p, NFT_MSG_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, n);
-    edge(&b, NFNL_MSG_BATCH_END);
+    nettable_edge(&b, NFNL_MSG_BATCH_BEGIN);
+    nettable_change(&b, p, NFT_MSG_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, n);
+    nettable_edge(&b, NFNL_MSG_BATCH_END);
     int r = nl_send(fd, &b);
     if (r != -EEXIST)
         return r;
@@ -233,9 +235,9 @@ int net_table_add(int fd, const net_plan *p, uint32_t n)
     r = net_table_remove(fd, p, n, true);
     if (r)
         return r;
-    edge(&b, NFNL_MSG_BATCH_BEGIN);
-    change(&b, p, NFT_MSG_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, n);
-    edge(&b, NFNL_MSG_BATCH_END);
+    nettable_edge(&b, NFNL_MSG_BATCH_BEGIN);
+    nettable_change(&b, p, NFT_MSG_NEWSETELEM, NLM_F_CREATE | NLM_F_EXCL, n);
+    nettable_edge(&b, NFNL_MSG_BATCH_END);
     return nl_send(fd, &b);
 }
 
@@ -245,10 +247,10 @@ static int remove_count(int fd, const net_plan *p, uint32_t n)
     const keys k = keys_of(p, n);
     nl_batch b = {0};
 
-    edge(&b, NFNL_MSG_BATCH_BEGIN);
-    begin(&b, NFT_MSG_DELSETELEM, 0);
-    element(&b, p, "connections", k.name, sizeof k.name);
-    edge(&b, NFNL_MSG_BATCH_END);
+    nettable_edge(&b, NFNL_MSG_BATCH_BEGIN);
+    nettable_begin(&b, NFT_MSG_DELSETELEM, 0);
+    nettable_element(&b, p, "connections", k.name, sizeof k.name);
+    nettable_edge(&b, NFNL_MSG_BATCH_END);
     return nl_send(fd, &b);
 }
 
@@ -256,9 +258,9 @@ int net_table_remove(int fd, const net_plan *p, uint32_t n, bool older)
 {
     nl_batch b = {0};
 
-    edge(&b, NFNL_MSG_BATCH_BEGIN);
-    change(&b, p, NFT_MSG_DELSETELEM, 0, n);
-    edge(&b, NFNL_MSG_BATCH_END);
+    nettable_edge(&b, NFNL_MSG_BATCH_BEGIN);
+    nettable_change(&b, p, NFT_MSG_DELSETELEM, 0, n);
+    nettable_edge(&b, NFNL_MSG_BATCH_END);
     int r = nl_send(fd, &b);
     r = r == -ENOENT ? 0 : r;
     if (remove_count(fd, p, n) == -ENOENT && !older)
@@ -269,7 +271,7 @@ int net_table_remove(int fd, const net_plan *p, uint32_t n, bool older)
 
 /* Finds the number of packets: list > element > expression (the set has one, a counter) > data >
  * packets. */
-static const void *dig(const void *p, size_t *n)
+static const void *nettable_dig(const void *p, size_t *n)
 {
     static const uint16_t PATH[] = {NFTA_SET_ELEM_LIST_ELEMENTS, NFTA_LIST_ELEM, NFTA_SET_ELEM_EXPR,
                                     NFTA_EXPR_DATA, NFTA_COUNTER_PACKETS};
@@ -287,15 +289,15 @@ int net_table_dropped(int fd, const net_plan *p, uint32_t n, uint64_t *ret_packe
     size_t got;
     uint64_t be;
 
-    begin(&b, NFT_MSG_GETSETELEM, 0);
-    element(&b, p, "refused", k.name, sizeof k.name);
+    nettable_begin(&b, NFT_MSG_GETSETELEM, 0);
+    nettable_element(&b, p, "refused", k.name, sizeof k.name);
     int r = nl_ask(fd, &b, answer, sizeof answer, &got);
     if (r)
         return r;
     if (got < sizeof(struct nfgenmsg))
         return -EPROTO;
     got -= sizeof(struct nfgenmsg);
-    const void *packets = dig(answer + sizeof(struct nfgenmsg), &got);
+    const void *packets = nettable_dig(answer + sizeof(struct nfgenmsg), &got);
     if (!packets || got != sizeof be)
         return -EPROTO;
     memcpy(&be, packets, sizeof be);
@@ -309,10 +311,10 @@ int net_table_delete(int fd, const net_plan *p)
     nl_batch b = {0};
 
     net_table_name(p, table);
-    edge(&b, NFNL_MSG_BATCH_BEGIN);
-    begin(&b, NFT_MSG_DELTABLE, 0);
+    nettable_edge(&b, NFNL_MSG_BATCH_BEGIN);
+    nettable_begin(&b, NFT_MSG_DELTABLE, 0);
     nl_put_text(&b, NFTA_TABLE_NAME, table);
-    edge(&b, NFNL_MSG_BATCH_END);
+    nettable_edge(&b, NFNL_MSG_BATCH_END);
     int r = nl_send(fd, &b);
     return r == -ENOENT ? 0 : r;
 }

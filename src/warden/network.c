@@ -98,7 +98,7 @@ void network_resolv_conf(const warden *w, char *ret_text, size_t max)
 
 /* Gives the helper up. A new warden starts another one; this one cannot be sure what was half
  * done. */
-static int lose(struct network *net, int r)
+static int network_lose(struct network *net, int r)
 {
     if (atomic_exchange(&net->offered, false))
         log_error("network",
@@ -108,8 +108,8 @@ static int lose(struct network *net, int r)
     return r;
 }
 
-static int ask(const warden *w, const struct iovec *iov, size_t niov, int netns,
-               struct net_answer *ret_answer)
+static int network_ask(const warden *w, const struct iovec *iov, size_t niov, int netns,
+                       struct net_answer *ret_answer)
 {
     struct network *net = w->network;
     LOCK_SCOPE(&net->lock);
@@ -118,12 +118,12 @@ static int ask(const warden *w, const struct iovec *iov, size_t niov, int netns,
         return -ENOTCONN;
     int r = sock_send(net->helper, iov, niov, &netns, netns >= 0, 0);
     if (r)
-        return lose(net, r);
+        return network_lose(net, r);
     ssize_t n = recv(net->helper, ret_answer, sizeof *ret_answer, 0);
     if (n != (ssize_t)sizeof *ret_answer) {
         closep(&net->helper); /* a late answer must not be taken for the next one's */
         net->helper = -1;
-        return lose(net, -EPIPE);
+        return network_lose(net, -EPIPE);
     }
     return ret_answer->err;
 }
@@ -132,7 +132,7 @@ static int ask_op(const warden *w, enum net_op op, uint32_t n, int netns, uint64
 {
     const struct net_request q = {.op = op, .n = n};
     struct net_answer a;
-    int r = ask(w, &(struct iovec){(void *)&q, sizeof q}, 1, netns, &a);
+    int r = network_ask(w, &(struct iovec){(void *)&q, sizeof q}, 1, netns, &a);
 
     if (!r && ret_value)
         *ret_value = a.value;
@@ -162,7 +162,7 @@ static err *start_helper(struct network *net)
     return err_wrap(e, "the network helper");
 }
 
-static err *forward(bool raise)
+static err *network_forward(bool raise)
 {
     static const char NAME[] = "net.ipv4.ip_forward";
     CLEANUP(closep) int proc = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -209,7 +209,7 @@ err *network_start(warden *w)
     w->network = network_new(w);
     if (!w->o.network.subnet)
         return NULL;
-    TRY(forward(!w->o.keep_sysctls));
+    TRY(network_forward(!w->o.keep_sysctls));
     return start_helper(w->network);
 }
 
@@ -237,7 +237,7 @@ err *network_recover(warden *w)
                      q.n);
         return NULL;
     }
-    int r = ask(w, (struct iovec[]){{&q, sizeof q}, {live, q.n * sizeof *live}}, 2, -1, &a);
+    int r = network_ask(w, (struct iovec[]){{&q, sizeof q}, {live, q.n * sizeof *live}}, 2, -1, &a);
     if (r)
         return err_remedy(
             err_because(err_sys(ERR_WALL_FAILED, -r, "the nft table of the node cannot be made"),
@@ -301,7 +301,7 @@ err *network_socket(const warden *w, const slot *s, int domain, int type, int pr
 
 /* Makes an error with EIO instead of the step's own number: EEXIST and ENOENT of a claim stand for
  * the sandbox and its image. */
-static err *broken(const char *step, int r)
+static err *network_broken(const char *step, int r)
 {
     return err_because(err_sys(ERR_CREATE_FAILED, EIO, "%s", step), "%s%s", strerrordesc_np(-r),
                        r == -EEXIST ? ": another node of this host may have the same --network"
@@ -317,21 +317,21 @@ static err *namespace_of(const warden *w, const slot *s, int *ret_fd)
     snprintf(name, sizeof name, "%d/ns/net", s->pid);
     CLEANUP(closep) int fd = openat(w->proc_fd, name, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || slot_dead(s))
-        return broken("finding the slot's network", -ESRCH);
+        return network_broken("finding the slot's network", -ESRCH);
     *ret_fd = TAKE_FD(fd);
     return NULL;
 }
 
-static err *dress(const warden *w, const slot *s, int inside)
+static err *network_dress(const warden *w, const slot *s, int inside)
 {
     CLEANUP(closep) int route = -1;
     struct ifreq q = {.ifr_name = NET_INSIDE};
 
     TRY(network_socket(w, s, AF_NETLINK, SOCK_RAW, NETLINK_ROUTE, &route));
     if (ioctl(inside, SIOCGIFINDEX, &q))
-        return broken("finding the interface inside", -errno);
+        return network_broken("finding the interface inside", -errno);
     int r = net_pair_dress(route, q.ifr_ifindex, net_address(&w->network->plan, s->n));
-    return r ? broken("giving the sandbox an address", r) : NULL;
+    return r ? network_broken("giving the sandbox an address", r) : NULL;
 }
 
 /* ---- the self-test ---- */
@@ -389,7 +389,7 @@ static uint64_t send_forbidden(const warden *w, const slot *s, int fd)
     return sent;
 }
 
-static err *failed(const char *what)
+static err *network_failed(const char *what)
 {
     return err_because(walls_failed(WALL_BIT(EGRESS), WALLS_AT_CLAIM, "inside"), "%s", what);
 }
@@ -402,12 +402,12 @@ static err *try_walls(const warden *w, const slot *s, int fd)
     char what[128];
 
     if (!sent)
-        return failed("not all forbidden packets could be tried");
+        return network_failed("not all forbidden packets could be tried");
     for (;;) {
         int r = ask_op(w, NET_DROPPED, s->n, -1, &refused);
         if (r) {
             snprintf(what, sizeof what, "its packets are not judged: errno %d", -r);
-            return failed(what);
+            return network_failed(what);
         }
         if (refused >= sent)
             return NULL;
@@ -417,12 +417,12 @@ static err *try_walls(const warden *w, const slot *s, int fd)
     }
     snprintf(what, sizeof what, "%u of %u forbidden packets were not refused",
              (unsigned)(sent - refused), (unsigned)sent);
-    return failed(what);
+    return network_failed(what);
 }
 
 /* ---- a sandbox's ---- */
 
-static err *add(const warden *w, const slot *s)
+static err *network_add(const warden *w, const slot *s)
 {
     const struct net_request q = {.op = NET_ADD, .n = s->n};
     CLEANUP(closep) int netns = -1;
@@ -430,11 +430,12 @@ static err *add(const warden *w, const slot *s)
     char what[64];
 
     TRY(namespace_of(w, s, &netns));
-    int r = ask(w, &(struct iovec){(void *)&q, sizeof q}, 1, netns, &a);
+    int r = network_ask(w, &(struct iovec){(void *)&q, sizeof q}, 1, netns, &a);
     if (!r)
         return NULL;
     snprintf(what, sizeof what, "the table does not take it: errno %d", -r);
-    return a.value == NET_BY_TABLE ? failed(what) : broken("making the sandbox's network", r);
+    return a.value == NET_BY_TABLE ? network_failed(what)
+                                   : network_broken("making the sandbox's network", r);
 }
 
 err *network_open(warden *w, slot *s)
@@ -444,10 +445,10 @@ err *network_open(warden *w, slot *s)
 
     FAULT_KILL("network.begun");
     s->network = true;
-    TRY(add(w, s));
+    TRY(network_add(w, s));
     FAULT_KILL("network.added");
     TRY(network_socket(w, s, AF_INET, SOCK_DGRAM, 0, &inside));
-    TRY(dress(w, s, inside));
+    TRY(network_dress(w, s, inside));
     FAULT_KILL("network.dressed");
     TRY(try_walls(w, s, inside));
     FAULT_KILL("network.tried");

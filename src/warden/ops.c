@@ -57,7 +57,7 @@ static err *no_sandbox(const char *id)
 }
 
 /* Finds a claimed slot and returns a reference to it. */
-static err *hold(warden *w, const struct wp_id *id, slot **ret_slot)
+static err *ops_hold(warden *w, const struct wp_id *id, slot **ret_slot)
 {
     LOCK_SCOPE(&w->lock);
     slot *s = slot_find(w, id->id);
@@ -71,7 +71,7 @@ static err *hold(warden *w, const struct wp_id *id, slot **ret_slot)
     return NULL;
 }
 
-static void release(warden *w, slot *s)
+static void ops_release(warden *w, slot *s)
 {
     LOCK_SCOPE(&w->lock);
     slot_unref(w, s);
@@ -81,13 +81,13 @@ static err *hold_living(warden *w, const struct wp_id *id, slot **ret_slot)
 {
     slot *s = NULL;
 
-    TRY(hold(w, id, &s));
+    TRY(ops_hold(w, id, &s));
     assert(s);
     if (!slot_dead(s)) {
         *ret_slot = s;
         return NULL;
     }
-    release(w, s);
+    ops_release(w, s);
     return err_sys(ERR_SANDBOX_GONE, ESRCH, "pid 1 of sandbox %s has ended", id->id);
 }
 
@@ -106,14 +106,14 @@ static void op_attach(warden *w, job *j)
     struct wp_id id = id_of(j);
     CLEANUP(closep) int fd = -1;
     slot *s = NULL;
-    err *e = hold(w, &id, &s);
+    err *e = ops_hold(w, &id, &s);
 
     if (s) {
         /* Pid 1 may be frozen: nothing is read, the connection waits in its backlog. When that is
          * full (connections of bothyd processes that died), connecting fails with EAGAIN: the
          * warden never waits for a sandbox. */
         e = sock_connect(s->dirfd, "spine", SOCK_SEQPACKET | SOCK_NONBLOCK, &fd);
-        release(w, s);
+        ops_release(w, s);
     }
     if (!e && fcntl(fd, F_SETFL, 0)) /* only connecting must not block */
         e = err_sys(ERR_INTERNAL, errno, "cannot prepare the connection");
@@ -177,7 +177,7 @@ static void op_list(warden *w, job *j)
 static void fill_usage(warden *w, struct wp_usage *u)
 {
     slot *s = NULL;
-    err *e = hold(w, &u->sandbox, &s);
+    err *e = ops_hold(w, &u->sandbox, &s);
 
     if (!s || !cgroup_usage(&w->cg, s->n, u))
         u->flags = WP_USAGE_UNKNOWN;
@@ -190,7 +190,7 @@ static void fill_usage(warden *w, struct wp_usage *u)
         quota_used(w, s->project, &u->disk, &u->inodes);
         cgroup_io_of_processes(&w->cg, w->proc_fd, s->n, u);
         u->flags |= flags_of(s);
-        release(w, s);
+        ops_release(w, s);
     }
     err_free(e);
 }
@@ -234,11 +234,11 @@ static void op_freeze(warden *w, job *j)
     struct wp_id id = id_of(j);
     uint64_t again = 0;
     slot *s = NULL;
-    err *e = j->begun_ns ? hold(w, &id, &s) : hold_living(w, &id, &s);
+    err *e = j->begun_ns ? ops_hold(w, &id, &s) : hold_living(w, &id, &s);
 
     if (s) {
         again = freezing_step(w, s, j, &e);
-        release(w, s);
+        ops_release(w, s);
     }
     if (again)
         queue_later(freezes_of(j), j, again);
@@ -364,12 +364,12 @@ static void op_limits(warden *w, job *j)
                                             : "this node cannot limit disk space"));
         return;
     }
-    err *e = hold(w, &l.sandbox, &s);
+    err *e = ops_hold(w, &l.sandbox, &s);
     bool turn = !s || limiting_begin(w, s);
     if (s && turn)
         e = set_limits(w, s, &l.limits);
     if (s)
-        release(w, s);
+        ops_release(w, s);
     if (turn)
         job_end(j, e);
     else
@@ -385,7 +385,7 @@ static void op_fate(warden *w, job *j)
     slot *s = NULL;
 
     memcpy(&ask, j->body, sizeof ask);
-    err *e = hold(w, &ask.sandbox, &s);
+    err *e = ops_hold(w, &ask.sandbox, &s);
 
     if (!s) {
         job_end(j, e);
@@ -400,7 +400,7 @@ static void op_fate(warden *w, job *j)
                         .flags = slot_dead(s) ? WP_FATE_DEAD : 0};
     if (f.flags & WP_FATE_DEAD && slot_status(w->proc_fd, s, &f.status))
         f.flags |= WP_FATE_STATUS;
-    release(w, s);
+    ops_release(w, s);
     job_answer(j, &f, sizeof f, NULL, 0, -1);
 }
 
@@ -429,7 +429,7 @@ static void op_socket(warden *w, job *j)
 
     if (s) {
         e = socket_in(w, s, &fd);
-        release(w, s);
+        ops_release(w, s);
     }
     if (e)
         job_end(j, e);
@@ -638,7 +638,7 @@ static void op_snapshot(warden *w, job *j)
     err *e = hold_living(w, &ask.sandbox, &s);
     if (s) {
         e = snapshot_take(w, s, j, &ask, &a);
-        release(w, s);
+        ops_release(w, s);
     } else if (e->errnum == ENOENT) {
         e->errnum = ESRCH; /* a missing file of a copy is ENOENT, too */
     }
@@ -664,7 +664,7 @@ static const struct {
     [WP_FATE] = {op_fate, &fates},       [WP_SNAPSHOT] = {op_snapshot, &copies},
 };
 
-static void *work(void *arg)
+static void *ops_work(void *arg)
 {
     queue *q = arg;
 
@@ -691,23 +691,23 @@ void ops_start(warden *w)
     queue_init(&unpacks, w);
     queue_init(&copies, w);
     for (int i = 0; i < OPS_WORKERS; i++)
-        thread_detach("ops", work, &ops);
+        thread_detach("ops", ops_work, &ops);
     for (int i = 0; i < FREEZE_WORKERS; i++) {
         queue_init(&freezes[i], w);
-        thread_detach("ops", work, &freezes[i]);
+        thread_detach("ops", ops_work, &freezes[i]);
     }
     for (int i = 0; i < LIMITS_WORKERS; i++)
-        thread_detach("ops", work, &limits);
+        thread_detach("ops", ops_work, &limits);
     for (int i = 0; i < FATE_WORKERS; i++)
-        thread_detach("ops", work, &fates);
+        thread_detach("ops", ops_work, &fates);
     for (int i = 0; i < LOOK_WORKERS; i++)
-        thread_detach("ops", work, &looks);
+        thread_detach("ops", ops_work, &looks);
     for (int i = 0; i < LAYERS_WORKERS; i++)
-        thread_detach("layers", work, &slow);
+        thread_detach("layers", ops_work, &slow);
     for (int i = 0; i < COPY_WORKERS; i++)
-        thread_detach("copier", work, &copies);
+        thread_detach("copier", ops_work, &copies);
     for (int i = 0; i < UNPACK_WORKERS; i++)
-        thread_detach("layers", work, &unpacks);
+        thread_detach("layers", ops_work, &unpacks);
 }
 
 void ops_take(warden *w, job *j)

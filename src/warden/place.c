@@ -16,7 +16,7 @@
 
 #define INIT_MAX (16 << 20)
 
-static bool below(const char *path, const char *dir)
+static bool place_below(const char *path, const char *dir)
 {
     size_t len = strlen(dir);
 
@@ -24,7 +24,7 @@ static bool below(const char *path, const char *dir)
 }
 
 /* Returns the first directory that hides no path of the warden, or NULL. */
-static const char *choose(const warden *w)
+static const char *place_choose(const warden *w)
 {
     static const char *const CANDIDATES[] = {"/mnt", "/media", "/srv", "/opt", "/home"};
     const char *const ours[] = {w->o.state, w->o.init,    w->o.unpack,
@@ -33,7 +33,7 @@ static const char *choose(const warden *w)
     for (size_t i = 0; i < ARRAY_LEN(CANDIDATES); i++) {
         bool usable = !access(CANDIDATES[i], F_OK);
         for (size_t k = 0; k < ARRAY_LEN(ours); k++)
-            usable &= !below(ours[k], CANDIDATES[i]);
+            usable &= !place_below(ours[k], CANDIDATES[i]);
         if (usable)
             return CANDIDATES[i];
     }
@@ -42,7 +42,7 @@ static const char *choose(const warden *w)
 
 err *place_enter(warden *w)
 {
-    w->place = choose(w);
+    w->place = place_choose(w);
     if (!w->place)
         return err_remedy(err_new(ERR_UNAVAILABLE, "no directory for the private mounts"),
                           "Make an empty directory /mnt.");

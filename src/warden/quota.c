@@ -28,7 +28,7 @@
 
 /* Calls quotactl by descriptor: no path to a block device is needed, which a container would not
  * have. */
-static int call(const warden *w, unsigned command, uint32_t project, struct fs_disk_quota *q)
+static int quota_call(const warden *w, unsigned command, uint32_t project, struct fs_disk_quota *q)
 {
     return syscall(SYS_quotactl_fd, w->uppers_fd, QCMD(command, PRJQUOTA), project, q) ? -errno : 0;
 }
@@ -42,7 +42,7 @@ static int set_limit(const warden *w, uint32_t project, uint64_t bytes, uint64_t
                               .d_blk_hardlimit = bytes / BLOCK,
                               .d_ino_hardlimit = files};
 
-    return call(w, Q_XSETQLIM, project, &q);
+    return quota_call(w, Q_XSETQLIM, project, &q);
 }
 
 /* ---- the limit of a slot ---- */
@@ -68,7 +68,7 @@ err *quota_limit(const warden *w, uint32_t project, uint64_t bytes)
         return err_sys(ERR_WALL_FAILED, -r, "cannot limit disk space");
     if (!bytes)
         return NULL;
-    r = call(w, Q_XGETQUOTA, project, &q);
+    r = quota_call(w, Q_XGETQUOTA, project, &q);
     if (r || q.d_blk_hardlimit != bytes / BLOCK || q.d_ino_hardlimit != files_for(bytes))
         return err_sys(ERR_WALL_FAILED, -r, "the disk limit is not what was written");
     return NULL;
@@ -78,7 +78,7 @@ void quota_used(const warden *w, uint32_t project, uint64_t *ret_bytes, uint64_t
 {
     struct fs_disk_quota q = {0};
 
-    if (!w->quota || !project || call(w, Q_XGETQUOTA, project, &q))
+    if (!w->quota || !project || quota_call(w, Q_XGETQUOTA, project, &q))
         return;
     *ret_bytes = (uint64_t)q.d_bcount * BLOCK;
     *ret_inodes = q.d_icount;
@@ -122,7 +122,7 @@ uint32_t quota_project(const warden *w, uint32_t n)
 static bool is_free(const warden *w, uint32_t project)
 {
     struct fs_disk_quota q = {0};
-    int r = call(w, Q_XGETQUOTA, project, &q);
+    int r = quota_call(w, Q_XGETQUOTA, project, &q);
 
     return r == -ENOENT || (!r && !q.d_bcount && !q.d_icount);
 }
@@ -154,7 +154,7 @@ err *quota_take(warden *w, uint32_t *ret_project)
 /* ---- the probe ---- */
 
 /* Returns true if a file cannot grow past the limit of its project. */
-static bool holds(const warden *w, int dir)
+static bool quota_holds(const warden *w, int dir)
 {
     err *e = quota_mark(dir, PROJECT_PROBED);
 
@@ -174,7 +174,7 @@ err *quota_probe(warden *w)
 
     TRY(fs_remove(w->uppers_fd, QUOTA_PROBE));
     TRY(fs_dir(w->uppers_fd, QUOTA_PROBE, 0700, &dir));
-    w->quota = holds(w, dir);
+    w->quota = quota_holds(w, dir);
     if (!w->quota)
         log_info("start", "the state's file system has no project quotas: no disk limits");
     TRY(fs_remove(w->uppers_fd, QUOTA_PROBE));

@@ -57,7 +57,7 @@ static const struct {
 
 /* Writes a value and reads it again. Returns true if the file has the whole number, and nothing
  * else. */
-static bool takes(long fd, const char *value)
+static bool refill_takes(long fd, const char *value)
 {
     char have[16];
     size_t len = strlen(value);
@@ -87,7 +87,7 @@ __attribute__((noinline)) static int cap_child(const cap_request *q)
         if (fd < 0 && errno == ENOENT)
             continue; /* a kernel without that pool */
         errno = 0;
-        if (fd < 0 || !takes(fd, str_or(USERNS_CAPS[i].value, q->nested)))
+        if (fd < 0 || !refill_takes(fd, str_or(USERNS_CAPS[i].value, q->nested)))
             return errno ? errno : EIO;
         syscall(SYS_close, fd);
     }
@@ -228,7 +228,7 @@ static void forget_in_crun(const warden *w, uint32_t n)
     err_drop(fs_remove(AT_FDCWD, cgroup), "refill");
 }
 
-static err *start(warden *w, refill_worker *me, slot *s, int lock)
+static err *refill_start(warden *w, refill_worker *me, slot *s, int lock)
 {
     CLEANUP(closep) int listener = -1;
 
@@ -243,7 +243,7 @@ static err *start(warden *w, refill_worker *me, slot *s, int lock)
 
 /* Sets the default limits. The runtime was asked for these, too. But they are walls, and a claim
  * that keeps them relies on what the warden wrote itself. */
-static err *limit(const warden *w, slot *s)
+static err *refill_limit(const warden *w, slot *s)
 {
     const struct wp_limits defaults = {.memory = BUNDLE_MEMORY,
                                        .cpu_milli = BUNDLE_CPU_MILLI,
@@ -260,13 +260,13 @@ static err *limit(const warden *w, slot *s)
     return NULL;
 }
 
-static err *make(warden *w, refill_worker *me, slot *s)
+static err *refill_make(warden *w, refill_worker *me, slot *s)
 {
     CLEANUP(closep) int lock = -1;
     char name[32];
 
     TRY(make_directory(w, s, &lock));
-    TRY(start(w, me, s, lock));
+    TRY(refill_start(w, me, s, lock));
     TRY(slot_meet(s, HELLO_MS));
     FAULT_KILL("refill.met");
     TRY(walls_at_refill(w, s));
@@ -282,7 +282,7 @@ static err *make(warden *w, refill_worker *me, slot *s)
     FAULT_KILL("refill.capped");
     if (!pace_set(s->pid, PACE_NORMAL) && privs_may_renice()) /* it inherited this thread's */
         return err_sys(ERR_INTERNAL, errno, "cannot give slot %u its priority back", s->n);
-    TRY(walls_blame(limit(w, s), WALL_CGROUP, WALLS_AT_REFILL));
+    TRY(walls_blame(refill_limit(w, s), WALL_CGROUP, WALLS_AT_REFILL));
     slot_walls_held(w, s);
     return slot_write_state(w->proc_fd, s);
 }
@@ -319,7 +319,7 @@ void refill_hurry(warden *w)
 }
 
 /* Waits until the planner wants one more slot, and returns a new one, referenced. */
-static slot *begin(warden *w, refill_worker *me)
+static slot *refill_begin(warden *w, refill_worker *me)
 {
     LOCK_SCOPE(&w->lock);
 
@@ -350,7 +350,7 @@ static void note_failure(warden *w, const err *e)
     count_refill(0);
 }
 
-static void finish(warden *w, slot *s, const err *e, uint64_t from)
+static void refill_finish(warden *w, slot *s, const err *e, uint64_t from)
 {
     uint64_t now = now_mono_ns();
     LOCK_SCOPE(&w->lock);
@@ -388,12 +388,12 @@ void *refill_run(void *arg)
 
     pthread_setname_np(pthread_self(), "refill");
     for (;;) {
-        slot *s = begin(w, me);
+        slot *s = refill_begin(w, me);
         uint64_t from = now_mono_ns();
-        err *e = make(w, me, s);
+        err *e = refill_make(w, me, s);
         if (e)
             log_warn("refill", "slot %u: %s: %s", s->n, e->message, str_or(e->cause, "no cause"));
-        finish(w, s, e, from);
+        refill_finish(w, s, e, from);
         err_free(e);
     }
     return NULL;

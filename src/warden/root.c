@@ -18,7 +18,7 @@
 #include "warden/bundle.h"
 #include "warden/walls.h"
 
-static err *failed(const char *step)
+static err *root_failed(const char *step)
 {
     return err_sys(ERR_CREATE_FAILED, errno, "%s", step);
 }
@@ -65,18 +65,18 @@ static err *change_root(int m)
     CLEANUP(closep) int old = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     if (old < 0 || move_mount(m, "", old, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
-        return failed("attaching the root");
+        return root_failed("attaching the root");
     FAULT_KILL("root.attached");
     for (size_t i = 0; i < ARRAY_LEN(KEPT); i++)
         if (move_mount(old, KEPT[i], m, KEPT[i], 0))
-            return failed("moving /proc, /sys and /dev");
+            return root_failed("moving /proc, /sys and /dev");
     if (fchdir(m) || syscall(SYS_pivot_root, ".", "."))
-        return failed("changing the root");
+        return root_failed("changing the root");
     FAULT_KILL("root.pivoted");
     if (FAULT("wall.claim.procsys"))
         (void)umount2("proc/sys", MNT_DETACH);
     if ((!FAULT("wall.claim.root") && umount2(".", MNT_DETACH)) || chdir("/"))
-        return failed("dropping the idle root");
+        return root_failed("dropping the idle root");
     return NULL;
 }
 
@@ -122,11 +122,11 @@ static err *make_tmpfs(const root_spec *spec, const struct wp_tmpfs *t, int *ret
         fsconfig(fs, FSCONFIG_SET_STRING, "uid", id, 0) ||
         fsconfig(fs, FSCONFIG_SET_STRING, "gid", id, 0) ||
         fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
-        return failed("making a tmpfs");
+        return root_failed("making a tmpfs");
     int m =
         fsmount(fs, FSMOUNT_CLOEXEC, t->flags & WP_TMPFS_EXEC ? attr : attr | MOUNT_ATTR_NOEXEC);
     if (m < 0)
-        return failed("mounting a tmpfs");
+        return root_failed("mounting a tmpfs");
     *ret_mount = m;
     return NULL;
 }
@@ -181,11 +181,11 @@ static err *resize_shm(uint32_t mib)
         return NULL;
     snprintf(size, sizeof size, "size=%um", mib);
     if (mount("shm", "/dev/shm", NULL, MS_REMOUNT | MS_NOSUID | MS_NODEV | MS_NOEXEC, size))
-        return failed("resizing /dev/shm");
+        return root_failed("resizing /dev/shm");
     return NULL;
 }
 
-static err *dress(const root_spec *spec)
+static err *root_dress(const root_spec *spec)
 {
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY};
 
@@ -193,13 +193,13 @@ static err *dress(const root_spec *spec)
         TRY(change_root(spec->mount));
     CLEANUP(closep) int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
-        return failed("opening the root");
+        return root_failed("opening the root");
     TRY(mount_all_tmpfs(spec, root));
     TRY(resize_shm(spec->shm_mib));
     if (sethostname(spec->hostname, strlen(spec->hostname)))
-        return failed("setting the host name");
+        return root_failed("setting the host name");
     if (spec->read_only && mount_setattr(root, "", AT_EMPTY_PATH, &attr, sizeof attr))
-        return failed("making the root read-only");
+        return root_failed("making the root read-only");
     return NULL;
 }
 
@@ -208,10 +208,10 @@ err *root_swap(const stage *st, const root_spec *spec)
     int into = FAULT("wall.claim.utsns") ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUTS;
 
     if (setns(spec->pidfd, into))
-        return failed("entering the slot");
+        return root_failed("entering the slot");
     err *e = walls_entered(spec->proc);
     if (!e)
-        e = dress(spec);
+        e = root_dress(spec);
     stage_home(st);
     return e;
 }
@@ -233,7 +233,7 @@ static void look_up_names(int root)
 err *root_change(const stage *st, int pidfd, int mount)
 {
     if (setns(pidfd, CLONE_NEWNS))
-        return failed("entering the slot");
+        return root_failed("entering the slot");
     err *e = change_root(mount);
     if (!e)
         look_up_names(mount);

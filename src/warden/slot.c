@@ -384,7 +384,7 @@ static void find_process(const warden *w, slot *s)
     closep(&fd);
 }
 
-static bool exists(const slot *s, const char *name)
+static bool slot_exists(const slot *s, const char *name)
 {
     return !faccessat(s->dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW);
 }
@@ -449,7 +449,7 @@ static bool recover_one(warden *w, slot *s)
 {
     struct wp_usage u = {0};
 
-    if (exists(s, "dead") || !find_state(w, s))
+    if (slot_exists(s, "dead") || !find_state(w, s))
         return false;
     find_process(w, s);
     s->project = quota_project(w, s->n);
@@ -468,7 +468,7 @@ static bool recover_one(warden *w, slot *s)
         log_info("recover", "slot %u is of another release: a new one takes its place", s->n);
         return false;
     }
-    if (slot_dead(s) || (exists(s, "ahead") && !read_ahead(w, s)))
+    if (slot_dead(s) || (slot_exists(s, "ahead") && !read_ahead(w, s)))
         return false;
     if (w->quota && !s->project) /* made before there were quotas */
         return false;

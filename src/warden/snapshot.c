@@ -62,7 +62,7 @@ static err *check_wanted(taking *t)
 
 /* ---- standing still ---- */
 
-static err *ended(const slot *s)
+static err *snapshot_ended(const slot *s)
 {
     return err_sys(ERR_SANDBOX_GONE, ESRCH, "sandbox %s has ended", s->id);
 }
@@ -74,7 +74,7 @@ static err *look_locked(taking *t)
     const slot *s = t->s;
 
     if (s->state != SLOT_CLAIMED)
-        return ended(s);
+        return snapshot_ended(s);
     if (s->still || s->freezing)
         return err_retry_after(
             err_sys(ERR_CONFLICT, EBUSY, "another snapshot, pause or resume of it is under way"),
@@ -83,7 +83,7 @@ static err *look_locked(taking *t)
     return NULL;
 }
 
-static err *look(taking *t)
+static err *snapshot_look(taking *t)
 {
     LOCK_SCOPE(&t->w->lock);
     return look_locked(t);
@@ -91,7 +91,7 @@ static err *look(taking *t)
 
 /* Begins the copy. From here on a FREEZE or THAW is noted, and go_on() does what the last one
  * said. */
-static err *begin(taking *t)
+static err *snapshot_begin(taking *t)
 {
     LOCK_SCOPE(&t->w->lock);
 
@@ -108,7 +108,7 @@ static err *go_on_locked(warden *w, slot *s)
     err *e = s->frozen ? NULL : cgroup_freeze(&w->cg, s->n, false);
     if (s->state != SLOT_CLAIMED) { /* its destroyer has thawed it; its cgroup may be gone */
         err_free(e);
-        return ended(s);
+        return snapshot_ended(s);
     }
     if (!e)
         unlinkat(s->dirfd, MARK, 0);
@@ -147,21 +147,21 @@ static bool is_claimed(taking *t)
 
 /* Freezes the slot, and checks its state again afterwards: a destroy has thawed it, perhaps before
  * this froze it. */
-static err *freeze(taking *t)
+static err *snapshot_freeze(taking *t)
 {
     TRY(fs_write(t->s->dirfd, MARK, "", 0, 0600, false));
     FAULT_KILL("snapshot.marked");
     err *e = cgroup_freeze(&t->w->cg, t->s->n, true);
     if (e && e->errnum == ETIMEDOUT)
         e->errnum = EAGAIN; /* not the copy's deadline */
-    return e || is_claimed(t) ? e : ended(t->s);
+    return e || is_claimed(t) ? e : snapshot_ended(t->s);
 }
 
 /* ---- taking one ---- */
 
 /* Lets the sandbox continue before its layer is put in place, or removed, which takes as long as
  * the disk does. */
-static err *copied(void *arg)
+static err *snapshot_copied(void *arg)
 {
     taking *t = arg;
 
@@ -169,10 +169,10 @@ static err *copied(void *arg)
     return check_wanted(t);
 }
 
-static err *copy(taking *t, int upper, const uint8_t layer[32], layers_unpacked *ret_made)
+static err *snapshot_copy(taking *t, int upper, const uint8_t layer[32], layers_unpacked *ret_made)
 {
     t->begun_ns = now_mono_ns();
-    err *e = t->was_frozen ? NULL : freeze(t);
+    err *e = t->was_frozen ? NULL : snapshot_freeze(t);
     if (e) {
         err_free(go_on(t));
         return e;
@@ -182,7 +182,7 @@ static err *copy(taking *t, int upper, const uint8_t layer[32], layers_unpacked 
                        &(layers_copying){.tree_fd = upper,
                                          .until_ns = t->until_ns,
                                          .given_up = is_given_up,
-                                         .copied = copied,
+                                         .copied = snapshot_copied,
                                          .arg = t,
                                          .of = t->j->c},
                        ret_made);
@@ -197,12 +197,12 @@ err *snapshot_take(warden *w, slot *s, const job *j, const struct wp_snapshot *a
 
     TRY(check_wanted(&t));
     TRY(open_upper(w, s, &upper));
-    TRY(look(&t));
+    TRY(snapshot_look(&t));
     if (!t.was_frozen)
         copy_flush(upper); /* so that it is frozen for less time */
     TRY(check_wanted(&t));
-    TRY(begin(&t));
-    TRY(copy(&t, upper, ask->layer.sha256, &made));
+    TRY(snapshot_begin(&t));
+    TRY(snapshot_copy(&t, upper, ask->layer.sha256, &made));
     if (is_given_up(&t)) /* after its layer was put in place, or just before */
         layers_let_go(w->layers, j->c);
     FAULT_KILL("snapshot.taken");

@@ -26,7 +26,7 @@
 #define RETURN_TRIES 100
 #define RETURN_US    20000
 
-static err *failed(const char *step)
+static err *stage_failed(const char *step)
 {
     return err_sys(ERR_CREATE_FAILED, errno, "%s", step);
 }
@@ -37,10 +37,10 @@ static err *make_tmpfs(int *ret_mount)
 
     if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "mode", "755", 0) ||
         fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
-        return failed("making the staging tmpfs");
+        return stage_failed("making the staging tmpfs");
     int m = fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID);
     if (m < 0)
-        return failed("mounting the staging tmpfs");
+        return stage_failed("mounting the staging tmpfs");
     *ret_mount = m;
     return NULL;
 }
@@ -54,11 +54,11 @@ static err *make_points(int m)
 
     for (size_t i = 0; i < ARRAY_LEN(POINTS); i++)
         if (mkdirat(m, POINTS[i], 0755))
-            return failed("making the staging directories");
+            return stage_failed("making the staging directories");
     for (unsigned i = 0; i < LOWER_MAX; i++) {
         snprintf(name, sizeof name, "t/%u", i);
         if (mkdirat(m, name, 0755))
-            return failed("making the staging directories");
+            return stage_failed("making the staging directories");
     }
     return NULL;
 }
@@ -68,7 +68,7 @@ static err *become_root(int m)
     CLEANUP(closep) int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
     if (root < 0 || move_mount(m, "", root, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH))
-        return failed("attaching the staging tmpfs");
+        return stage_failed("attaching the staging tmpfs");
     return NULL;
 }
 
@@ -80,27 +80,27 @@ err *stage_enter(const char *store, stage *ret_stage)
 
     if (ns < 0 || unshare(CLONE_FS | CLONE_NEWNS) ||
         mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL))
-        return failed("making a staging mount namespace");
+        return stage_failed("making a staging mount namespace");
     CLEANUP(closep) int st = open_tree(AT_FDCWD, store, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (st < 0)
-        return failed("cloning the mount of the state directory");
+        return stage_failed("cloning the mount of the state directory");
     TRY(make_tmpfs(&m));
     TRY(become_root(m));
     TRY(make_points(m));
     if (move_mount(st, "", m, "store", MOVE_MOUNT_F_EMPTY_PATH))
-        return failed("attaching the state directory");
+        return stage_failed("attaching the state directory");
     if (fchdir(m) || syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) || chdir("/"))
-        return failed("changing to the staging root");
+        return stage_failed("changing to the staging root");
     /* Keeps the capabilities while the file system ids are those of a slot's root. */
     if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP))
-        return failed("setting the secure bits");
+        return stage_failed("setting the secure bits");
     ret_stage->root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     snprintf(name, sizeof name, "%d/ns/mnt", gettid());
     ret_stage->home_mnt = openat(ns, name, O_RDONLY | O_CLOEXEC);
     snprintf(name, sizeof name, "%d/ns/uts", gettid());
     ret_stage->home_uts = openat(ns, name, O_RDONLY | O_CLOEXEC);
     if (ret_stage->root < 0 || ret_stage->home_mnt < 0 || ret_stage->home_uts < 0)
-        return failed("opening the way back");
+        return stage_failed("opening the way back");
     return NULL;
 }
 
@@ -140,11 +140,11 @@ static err *attach_mapped(int build, const char *dir, const char *point, int use
     CLEANUP(closep)
     int c = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW);
     if (c < 0)
-        return err_wrap(failed("cloning a layer"), "%s", dir);
+        return err_wrap(stage_failed("cloning a layer"), "%s", dir);
     if (mount_setattr(c, "", AT_EMPTY_PATH, &attr, sizeof attr))
-        return err_wrap(failed("mapping the ids of a layer"), "%s", dir);
+        return err_wrap(stage_failed("mapping the ids of a layer"), "%s", dir);
     if (move_mount(c, "", build, point, MOVE_MOUNT_F_EMPTY_PATH))
-        return err_wrap(failed("attaching a layer"), "%s", dir);
+        return err_wrap(stage_failed("attaching a layer"), "%s", dir);
     return NULL;
 }
 
@@ -177,9 +177,9 @@ static err *mount_overlay(const stage_spec *spec, const char *options, int *ret_
     stage_act_as(0);
     errno = e;
     if (r)
-        return failed("mounting the overlay");
+        return stage_failed("mounting the overlay");
     if (m < 0)
-        return failed("detaching the overlay");
+        return stage_failed("detaching the overlay");
     *ret_mount = m;
     return NULL;
 }
@@ -190,7 +190,7 @@ static err *build_in(int build, const stage_spec *spec, int *ret_mount)
 
     TRY(attach_layers(build, spec, &options));
     if (fchdir(build))
-        return failed("entering the build");
+        return stage_failed("entering the build");
     return mount_overlay(spec, buf_cstr(&options), ret_mount);
 }
 
@@ -199,7 +199,7 @@ err *stage_build(stage *st, const stage_spec *spec, int *ret_mount)
     CLEANUP(closep) int build = open_tree(st->root, "t", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
 
     if (build < 0 || move_mount(build, "", st->root, "s", MOVE_MOUNT_F_EMPTY_PATH))
-        return failed("beginning a build");
+        return stage_failed("beginning a build");
     st->built = true;
     return build_in(build, spec, ret_mount);
 }

@@ -34,7 +34,7 @@ static void child_done(child *c)
     closep(&c->reason);
 }
 
-static err *start(const unpack_job *job, child *ret_child)
+static err *warden_unpacking_start(const unpack_job *job, child *ret_child)
 {
     char njoin[] = {(char)('0' + job->njoin), 0};
     char *const argv[] = {(char *)job->program,
@@ -76,7 +76,7 @@ static bool take_some(int fd, buf *to, size_t max)
 
 /* Reads both streams to their end, or until the time is over. One byte above the ceiling is kept,
  * so that too much is noticed. */
-static void collect(child *c, uint64_t until, buf *report, buf *reason)
+static void unpacking_collect(child *c, uint64_t until, buf *report, buf *reason)
 {
     struct pollfd p[] = {{c->report, POLLIN, 0}, {c->reason, POLLIN, 0}};
 
@@ -108,7 +108,7 @@ static const char *reason_of(buf *reason)
     return str_starts(text, prefix) ? text + strlen(prefix) : text;
 }
 
-static err *failed(err_code code, int errnum, const char *what, const char *why)
+static err *unpacking_failed(err_code code, int errnum, const char *what, const char *why)
 {
     err *e = err_new(code, "%s", what);
 
@@ -116,19 +116,20 @@ static err *failed(err_code code, int errnum, const char *what, const char *why)
     return *why ? err_because(e, "%s", why) : e;
 }
 
-static err *judge(int status, buf *reason)
+static err *unpacking_judge(int status, buf *reason)
 {
     const char *why = reason_of(reason);
 
     if (status == 0)
         return NULL;
     if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_REFUSED)
-        return failed(ERR_IMAGE_UNSUPPORTED, EBADMSG, "a layer was refused", why);
+        return unpacking_failed(ERR_IMAGE_UNSUPPORTED, EBADMSG, "a layer was refused", why);
     if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_DIGEST)
-        return failed(ERR_IMAGE_PULL_FAILED, EILSEQ, "a layer is not what it should be", why);
+        return unpacking_failed(ERR_IMAGE_PULL_FAILED, EILSEQ, "a layer is not what it should be",
+                                why);
     if (strstr(why, strerrordesc_np(ENOSPC)))
-        return failed(ERR_DISK_FULL, ENOSPC, "no room for a layer", why);
-    return failed(ERR_INTERNAL, EIO, "the unpacker failed", why);
+        return unpacking_failed(ERR_DISK_FULL, ENOSPC, "no room for a layer", why);
+    return unpacking_failed(ERR_INTERNAL, EIO, "the unpacker failed", why);
 }
 
 err *unpacking_run(const unpack_job *job, char **ret_report, size_t *ret_n)
@@ -139,16 +140,16 @@ err *unpacking_run(const unpack_job *job, char **ret_report, size_t *ret_n)
     uint64_t until = now_mono_ns() + job->timeout_ms * NS_PER_MS;
     int status;
 
-    TRY(start(job, &c));
+    TRY(warden_unpacking_start(job, &c));
     FAULT_KILL("unpack.started");
-    collect(&c, until, &report, &reason);
+    unpacking_collect(&c, until, &report, &reason);
     uint64_t now = now_mono_ns();
     err *e = spawn_wait(c.pid, now >= until ? 1 : (until - now) / NS_PER_MS + 1, &status);
     if (e) {
         e->errnum = e->code == ERR_TIMEOUT ? ETIMEDOUT : e->errnum;
         return err_wrap(e, "unpacking a layer");
     }
-    TRY(judge(status, &reason));
+    TRY(unpacking_judge(status, &reason));
     buf_cstr(&report);
     *ret_n = report.len;
     *ret_report = buf_take(&report);

@@ -58,7 +58,8 @@ err *view_open(warden *w)
 
 /* Writes a file in place, because it is bound somewhere. A text that is shorter than before is cut
  * only afterwards, so that no reader finds the file empty. */
-static err *rewrite(const warden *w, uint32_t n, const char *kind, const char *text, size_t len)
+static err *view_rewrite(const warden *w, uint32_t n, const char *kind, const char *text,
+                         size_t len)
 {
     char name[32];
 
@@ -90,7 +91,7 @@ static err *show_cpus(const warden *w, uint32_t n, const cpus_set *set)
     cpus_text(set, text);
     size_t len = strlen(text);
     text[len++] = '\n';
-    return rewrite(w, n, "cpu", text, len);
+    return view_rewrite(w, n, "cpu", text, len);
 }
 
 void view_forget_cpus(warden *w, slot *s)
@@ -131,7 +132,7 @@ err *view_set_cpus(warden *w, slot *s, uint32_t milli)
 
 /* Writes one line as the kernel writes it, but as wide as any number: a rewrite never changes where
  * a line begins. */
-static int line(char *at, const char *name, uint64_t bytes)
+static int view_line(char *at, const char *name, uint64_t bytes)
 {
     return sprintf(at, "%-16s%11" PRIu64 " kB\n", name, bytes / 1024);
 }
@@ -164,7 +165,7 @@ static size_t memory_text(char *text, uint64_t total, uint64_t used, const cgrou
     size_t n = 0;
 
     for (size_t i = 0; i < ARRAY_LEN(LINES); i++)
-        n += (size_t)line(text + n, LINES[i].name, LINES[i].bytes);
+        n += (size_t)view_line(text + n, LINES[i].name, LINES[i].bytes);
     return n;
 }
 
@@ -174,7 +175,8 @@ static err *write_memory(const warden *w, uint32_t n, uint64_t limit, uint64_t u
     char text[1024];
     uint64_t total = w->memory_total && limit > w->memory_total ? w->memory_total : limit;
 
-    return rewrite(w, n, "mem", text, memory_text(text, total, used < total ? used : total, m));
+    return view_rewrite(w, n, "mem", text,
+                        memory_text(text, total, used < total ? used : total, m));
 }
 
 static uint64_t limit_of(warden *w, const slot *s)
@@ -245,7 +247,7 @@ static slot *hold_next(warden *w, uint32_t from)
     return NULL;
 }
 
-static err *refresh(warden *w, slot *s)
+static err *view_refresh(warden *w, slot *s)
 {
     LOCK_SCOPE(&writing);
     uint64_t limit = limit_of(w, s), used = cgroup_memory_used(&w->cg, s->n);
@@ -266,7 +268,7 @@ void *view_run(void *arg)
         n = 0;
         for (slot *s; (s = hold_next(w, n));) {
             n = s->n + 1;
-            err_drop(refresh(w, s), "view");
+            err_drop(view_refresh(w, s), "view");
             pthread_mutex_lock(&w->lock);
             slot_unref(w, s);
             slot_unlock_release(w);

@@ -32,7 +32,7 @@ static void archive_read_freep(struct archive **a)
         archive_read_free(*a);
 }
 
-static err *refuse(const char *why)
+static err *archive_in_refuse(const char *why)
 {
     return err_because(err_new(ERR_INVALID_REQUEST, "the archive cannot be unpacked"), "%s", why);
 }
@@ -62,7 +62,7 @@ static err *reader_error(reader *r, struct archive *a)
 {
     if (r->failed)
         return TAKE_PTR(r->failed);
-    return refuse(str_or(archive_error_string(a), "it is damaged"));
+    return archive_in_refuse(str_or(archive_error_string(a), "it is damaged"));
 }
 
 /* ---- bytes ---- */
@@ -139,7 +139,7 @@ static err *read_magic(reader *r)
         TRY(r->in->read(r->in->arg, r->piece + r->early, PIECE - r->early, &n));
         r->early += n;
     }
-    return r->early ? NULL : refuse("nothing was sent");
+    return r->early ? NULL : archive_in_refuse("nothing was sent");
 }
 
 static size_t kind_of(const reader *r)
@@ -190,7 +190,7 @@ static err *open_reader(reader *r)
 
 /* Makes a valid entry name: no leading '/', no "." or empty component. Returns NULL if the name has
  * ".." or is too long. */
-static const char *normalise(const char *name, char *ret, size_t *ret_n)
+static const char *archive_in_normalise(const char *name, char *ret, size_t *ret_n)
 {
     size_t n = 0;
 
@@ -246,7 +246,7 @@ static err *fill_link(struct archive_entry *e, kit_record *r, char *room)
     const char *hard = archive_entry_hardlink(e), *soft = archive_entry_symlink(e);
 
     if (hard) {
-        r->bytes = normalise(hard, room, &r->bytes_len);
+        r->bytes = archive_in_normalise(hard, room, &r->bytes_len);
         r->entry.flags |= KIT_E_HARDLINK;
         r->entry.size = 0;
         if (!r->bytes || !r->bytes_len)
@@ -333,10 +333,10 @@ static err *take_entry(reader *r, struct archive_entry *e)
     const char *given = archive_entry_pathname(e);
 
     if (++r->entries > ARCHIVE_ENTRIES_MAX)
-        return refuse("it has too many entries");
+        return archive_in_refuse("it has too many entries");
     if (!is_cheap(r))
         return refuse_entry(given, "its compression is neither 'stored' nor 'deflate'");
-    if (!given || !*given || !normalise(given, name, &rec.name_len))
+    if (!given || !*given || !archive_in_normalise(given, name, &rec.name_len))
         return refuse_entry(given, "its name leads outside, or is too long");
     rec.name = name;
     TRY(fill_entry(e, &rec));

@@ -49,7 +49,7 @@ static la_ssize_t take_bytes(struct archive *a, void *arg, const void *p, size_t
     return (la_ssize_t)n;
 }
 
-static err *broken(archive_out *o, const char *what)
+static err *archive_out_broken(archive_out *o, const char *what)
 {
     return err_because(err_new(ERR_INTERNAL, "cannot %s", what), "%s",
                        str_or(archive_error_string(o->a), "no reason was given"));
@@ -63,7 +63,7 @@ static err *open_archive(archive_out *o)
     if (r != ARCHIVE_OK || archive_write_set_bytes_per_block(o->a, 0) != ARCHIVE_OK ||
         archive_write_set_bytes_in_last_block(o->a, 1) != ARCHIVE_OK ||
         archive_write_open(o->a, o, NULL, take_bytes, NULL) != ARCHIVE_OK)
-        return broken(o, "begin an archive");
+        return archive_out_broken(o, "begin an archive");
     return NULL;
 }
 
@@ -117,7 +117,7 @@ uint64_t archive_out_left_out(const archive_out *o)
 /* ---- content ---- */
 
 /* Returns the distance from `at` to the next border between data and hole, or to `until`. */
-static uint64_t span(archive_out *o, uint64_t until, bool *ret_hole)
+static uint64_t archive_out_span(archive_out *o, uint64_t until, bool *ret_hole)
 {
     *ret_hole = false;
     if (!o->has_extents || o->format == ARCHIVE_ZIP)
@@ -134,7 +134,7 @@ static uint64_t span(archive_out *o, uint64_t until, bool *ret_hole)
 static err *put_bytes(archive_out *o, const void *p, size_t n)
 {
     if (archive_write_data(o->a, p, n) < 0)
-        return broken(o, "write an archive");
+        return archive_out_broken(o, "write an archive");
     o->at += n;
     return NULL;
 }
@@ -147,7 +147,7 @@ static err *put_zeros(archive_out *o, uint64_t until, bool *ret_again)
 
     for (unsigned steps = 0; o->at < until;) {
         bool hole;
-        uint64_t n = span(o, until, &hole), most = hole ? HOLE_PIECE : ENOUGH;
+        uint64_t n = archive_out_span(o, until, &hole), most = hole ? HOLE_PIECE : ENOUGH;
         if (steps >= HOLE_STEPS || o->to->len - begin >= ENOUGH) {
             *ret_again = true;
             return NULL;
@@ -299,7 +299,7 @@ static err *write_head(archive_out *o)
         return NULL;
     }
     if (r < ARCHIVE_WARN)
-        return broken(o, "write an archive");
+        return archive_out_broken(o, "write an archive");
     o->open = true;
     return NULL;
 }
@@ -315,7 +315,9 @@ static err *finish_entry(archive_out *o, bool *ret_again)
     if (*ret_again)
         return NULL;
     o->open = false;
-    return archive_write_finish_entry(o->a) < ARCHIVE_WARN ? broken(o, "write an archive") : NULL;
+    return archive_write_finish_entry(o->a) < ARCHIVE_WARN
+               ? archive_out_broken(o, "write an archive")
+               : NULL;
 }
 
 static err *take_data(archive_out *o, const kit_record *r, bool *ret_again)
@@ -327,12 +329,12 @@ static err *take_data(archive_out *o, const kit_record *r, bool *ret_again)
     return *ret_again ? NULL : put_bytes(o, r->bytes, r->bytes_len);
 }
 
-static err *finish(archive_out *o, bool *ret_again)
+static err *archive_out_finish(archive_out *o, bool *ret_again)
 {
     TRY(finish_entry(o, ret_again));
     if (*ret_again || archive_write_close(o->a) == ARCHIVE_OK)
         return NULL;
-    return broken(o, "end an archive");
+    return archive_out_broken(o, "end an archive");
 }
 
 err *archive_out_put(archive_out *o, const kit_record *r, bool *ret_again)
@@ -356,7 +358,7 @@ err *archive_out_put(archive_out *o, const kit_record *r, bool *ret_again)
         o->unread += !(r->error.flags & KIT_E_FATAL);
         return NULL;
     case KIT_END:
-        return finish(o, ret_again);
+        return archive_out_finish(o, ret_again);
     default:
         return NULL;
     }

@@ -58,7 +58,7 @@ static const char *const ORIGIN_WIDE[] = {
     "x-content-type-options",
 };
 
-static char folded(char c)
+static char gateway_folded(char c)
 {
     return c == '_' ? '-' : (char)tolower((unsigned char)c);
 }
@@ -68,7 +68,7 @@ static bool name_is(const char *name, size_t n, const char *pattern)
     size_t i = 0;
 
     for (; i < n && pattern[i] && pattern[i] != '*'; i++)
-        if (folded(name[i]) != pattern[i])
+        if (gateway_folded(name[i]) != pattern[i])
             return false;
     return pattern[i] == '*' || (i == n && !pattern[i]);
 }
@@ -87,7 +87,7 @@ static bool same_name(const char *name, const char *token, size_t n)
     if (strlen(name) != n)
         return false;
     for (size_t i = 0; i < n; i++)
-        if (folded(name[i]) != folded(token[i]))
+        if (gateway_folded(name[i]) != gateway_folded(token[i]))
             return false;
     return true;
 }
@@ -144,7 +144,7 @@ static void forwarded_for(buf *out, const http1_request *rq, const gateway_rules
     http1_write_header(out, "X-Forwarded-For", all);
 }
 
-static void forwarded(buf *out, const http1_request *rq, const gateway_rules *r)
+static void gateway_forwarded(buf *out, const http1_request *rq, const gateway_rules *r)
 {
     const char *proto = http1_header_get(rq, "x-forwarded-proto");
 
@@ -176,7 +176,7 @@ void gateway_write_request(buf *out, const http1_request *rq, const gateway_rule
     for (size_t i = 0; i < rq->nheader; i++)
         if (goes_in(rq, r, rq->header[i].name))
             http1_write_header(out, rq->header[i].name, rq->header[i].value);
-    forwarded(out, rq, r);
+    gateway_forwarded(out, rq, r);
     if (rq->body.chunked)
         buf_str(out, "Transfer-Encoding: chunked\r\n");
     else if (may_have_body(rq))
@@ -214,7 +214,7 @@ static const char *without_origin(const char *url, const char *const *hosts)
 
 /* Returns true if a client could read the path as leading upwards: "." and ".." as segments, also
  * escaped, and backslashes, which browsers read as slashes. */
-static bool climbs(const char *path)
+static bool gateway_climbs(const char *path)
 {
     size_t end = strcspn(path, "?#");
 
@@ -240,7 +240,7 @@ static bool climbs(const char *path)
 }
 
 /* Resolves "b", "?c" and the like against the request's own path. */
-static char *beside(const char *target, const char *reference)
+static char *gateway_beside(const char *target, const char *reference)
 {
     size_t n = strcspn(target, "?#");
 
@@ -257,10 +257,10 @@ static void write_location(buf *out, const char *value, const gateway_rules *r,
 {
     const char *hosts[] = {r->host, outer_host, NULL};
     bool relative = value[0] != '/' && value[strcspn(value, ":/?#\\")] != ':';
-    CLEANUP(freep) char *resolved = relative ? beside(r->target, value) : NULL;
+    CLEANUP(freep) char *resolved = relative ? gateway_beside(r->target, value) : NULL;
     const char *path = resolved ? resolved : without_origin(value, hosts);
 
-    if (path && path[0] == '/' && path[1] != '/' && !climbs(path)) {
+    if (path && path[0] == '/' && path[1] != '/' && !gateway_climbs(path)) {
         /* The path may have the prefix already. */
         bool whole = str_starts(path, r->prefix) && path[strlen(r->prefix)] == '/';
         CLEANUP(freep) char *here = str_printf("%s%s", whole ? "" : r->prefix, path);
@@ -358,7 +358,7 @@ bool gateway_domain_ok(const char *domain)
 }
 
 /* Writes the host in lower case, without port and final dot. Returns false if it is too long. */
-static bool normalise(const char *host, char ret[GATEWAY_HOST_MAX + 1])
+static bool gateway_normalise(const char *host, char ret[GATEWAY_HOST_MAX + 1])
 {
     size_t n = strcspn(host, ":");
 
@@ -393,7 +393,7 @@ enum gateway_host gateway_host_parse(const char *host, const char *domain, size_
 {
     char name[GATEWAY_HOST_MAX + 1];
 
-    if (!normalise(host, name))
+    if (!gateway_normalise(host, name))
         return GATEWAY_HOST_BAD;
     size_t n = strlen(name), d = strlen(domain);
     if (n <= d || strcmp(name + n - d, domain) != 0 || name[n - d - 1] != '.')

@@ -55,7 +55,7 @@ static la_ssize_t on_read(struct archive *a, void *arg, const void **ret_bytes)
     return (la_ssize_t)n;
 }
 
-static err *damaged(gunzip *g, const char *why)
+static err *gunzip_damaged(gunzip *g, const char *why)
 {
     if (g->failed)
         return TAKE_PTR(g->failed);
@@ -89,9 +89,9 @@ static err *open_it(gunzip *g)
     if (r == ARCHIVE_OK)
         r = archive_read_next_header(g->a, &entry);
     if (r != ARCHIVE_OK && r != ARCHIVE_EOF)
-        return damaged(g, str_or(archive_error_string(g->a), "it is damaged"));
+        return gunzip_damaged(g, str_or(archive_error_string(g->a), "it is damaged"));
     if (r == ARCHIVE_EOF && !is_empty(g))
-        return damaged(g, "it is not gzip, or not all of it");
+        return gunzip_damaged(g, "it is not gzip, or not all of it");
     g->ended = r == ARCHIVE_EOF;
     g->opened = true;
     return NULL;
@@ -104,7 +104,7 @@ err *gunzip_read(gunzip *g, void *p, size_t max, size_t *ret_n)
         TRY(open_it(g));
     la_ssize_t n = g->ended ? 0 : archive_read_data(g->a, p, max);
     if (n < 0 || (!n && g->failed)) /* between two members a failure looks like the end */
-        return damaged(g, str_or(archive_error_string(g->a), "it is damaged"));
+        return gunzip_damaged(g, str_or(archive_error_string(g->a), "it is damaged"));
     g->ended = !n;
     g->silent = 0;
     *ret_n = (size_t)n;

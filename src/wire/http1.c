@@ -9,7 +9,7 @@
 
 /* ---- the guard ---- */
 
-static enum http1_result refuse(http1_guard *g, const char *why)
+static enum http1_result http1_refuse(http1_guard *g, const char *why)
 {
     g->why = why;
     return HTTP1_BAD;
@@ -56,7 +56,7 @@ static bool version_ok(const http1_guard *g)
 static enum http1_result answer_line(http1_guard *g)
 {
     if (!g->spaces || memcmp(g->tail, "HTTP/1.", 7) != 0)
-        return refuse(g, "the first line is not 'HTTP/1.1 status reason'");
+        return http1_refuse(g, "the first line is not 'HTTP/1.1 status reason'");
     g->in_headers = true;
     return HTTP1_MORE;
 }
@@ -71,9 +71,9 @@ static enum http1_result guard_line(http1_guard *g)
         return answer_line(g);
     if (!g->in_headers) {
         if (empty)
-            return g->blank++ ? refuse(g, "empty lines before the request line") : HTTP1_MORE;
+            return g->blank++ ? http1_refuse(g, "empty lines before the request line") : HTTP1_MORE;
         if (g->spaces != 2 || !version_ok(g))
-            return refuse(g, "the first line is not 'METHOD target HTTP/1.1'");
+            return http1_refuse(g, "the first line is not 'METHOD target HTTP/1.1'");
         g->in_headers = true;
         return HTTP1_MORE;
     }
@@ -86,14 +86,14 @@ static enum http1_result guard_byte(http1_guard *g, char c)
 
     g->last = c;
     if (why)
-        return refuse(g, why);
+        return http1_refuse(g, why);
     if (++g->line == 1 && (c == ' ' || c == '\t'))
-        return refuse(g, "a line that begins with white space");
+        return http1_refuse(g, "a line that begins with white space");
     if (c == '\n')
         return guard_line(g);
     if (!g->in_headers && c != '\r') {
         if (c == '\t')
-            return refuse(g, "a tab in the first line");
+            return http1_refuse(g, "a tab in the first line");
         g->spaces += c == ' ';
         if (g->answer && g->line > sizeof g->tail)
             return HTTP1_MORE;
@@ -121,7 +121,7 @@ enum http1_result http1_guard_feed(http1_guard *g, const char *p, size_t n, size
 
 /* ---- llhttp's callbacks ---- */
 
-static int stop(http1_message *rq, const char *why)
+static int http1_stop(http1_message *rq, const char *why)
 {
     rq->why = why;
     return HPE_USER;
@@ -132,9 +132,9 @@ static int on_url(llhttp_t *p, const char *at, size_t n)
     http1_request *rq = p->data;
 
     if (rq->target)
-        return stop(rq, "a target in pieces");
+        return http1_stop(rq, "a target in pieces");
     rq->target = (char *)at;
-    return at[n] == ' ' ? 0 : stop(rq, "a target that does not end");
+    return at[n] == ' ' ? 0 : http1_stop(rq, "a target that does not end");
 }
 
 static int on_field(llhttp_t *p, const char *at, size_t n)
@@ -142,9 +142,9 @@ static int on_field(llhttp_t *p, const char *at, size_t n)
     http1_message *rq = p->data;
 
     if (rq->nheader == HTTP1_HEADERS_MAX)
-        return stop(rq, "more than 100 header lines");
+        return http1_stop(rq, "more than 100 header lines");
     if (!n || at[n] != ':')
-        return stop(rq, "a header name that does not end in a colon");
+        return http1_stop(rq, "a header name that does not end in a colon");
     rq->header[rq->nheader++] = (http1_header){(char *)at, NULL};
     return 0;
 }
@@ -187,7 +187,7 @@ static const llhttp_settings_t SETTINGS = {
 
 /* ---- the head ---- */
 
-static err *invalid(const char *why)
+static err *http1_invalid(const char *why)
 {
     return err_because(err_new(ERR_INVALID_REQUEST, "the request's head is not valid HTTP/1.1"),
                        "%s", why);
@@ -196,7 +196,7 @@ static err *invalid(const char *why)
 /* Terminates names and values. A name ends at the colon; a value lies between colon and CR (the
  * only CR of the line) without surrounding white space. llhttp's pointer to an empty value cannot
  * be used. */
-static void terminate(http1_message *rq)
+static void http1_terminate(http1_message *rq)
 {
     for (size_t i = 0; i < rq->nheader; i++) {
         http1_header *h = &rq->header[i];
@@ -219,7 +219,7 @@ const char *http1_header_get(const http1_message *m, const char *name)
     return NULL;
 }
 
-static size_t count(const http1_message *rq, const char *name)
+static size_t http1_count(const http1_message *rq, const char *name)
 {
     size_t n = 0;
 
@@ -232,13 +232,13 @@ static err *check_host(http1_request *rq)
 {
     static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "-._~%!$&'()*+,;=:[]";
-    size_t n = count(rq, "host");
+    size_t n = http1_count(rq, "host");
 
     if (n > 1 || (!n && rq->http11))
-        return invalid(n ? "more than one Host header" : "no Host header");
+        return http1_invalid(n ? "more than one Host header" : "no Host header");
     rq->host = http1_header_get(rq, "host");
     if (rq->host && rq->host[strspn(rq->host, ALLOWED)])
-        return invalid("a Host header that is not a host");
+        return http1_invalid("a Host header that is not a host");
     return NULL;
 }
 
@@ -249,13 +249,13 @@ static const char *bad_framing(http1_message *m)
     const char *length = http1_header_get(m, "content-length");
     const char *coding = http1_header_get(m, "transfer-encoding");
 
-    if (count(m, "content-length") > 1 || (length && coding))
+    if (http1_count(m, "content-length") > 1 || (length && coding))
         return "more than one statement of the body's length";
     if (length && !str_to_u64(length, INT64_MAX, &m->body.left))
         return "a Content-Length that is not a number";
     if (!coding)
         return NULL;
-    if (count(m, "transfer-encoding") > 1 || strcasecmp(coding, "chunked") != 0)
+    if (http1_count(m, "transfer-encoding") > 1 || strcasecmp(coding, "chunked") != 0)
         return "a Transfer-Encoding other than 'chunked'";
     if (!m->http11)
         return "a Transfer-Encoding in HTTP/1.0";
@@ -268,7 +268,7 @@ static err *check_expect(http1_request *rq)
     const char *expect = http1_header_get(rq, "expect");
 
     if (expect && strcasecmp(expect, "100-continue") != 0)
-        return invalid("an Expect header other than '100-continue'");
+        return http1_invalid("an Expect header other than '100-continue'");
     rq->expect_continue = expect && rq->http11 && (rq->body.chunked || rq->body.left);
     return NULL;
 }
@@ -281,7 +281,7 @@ static err *absolute_form(http1_request *rq)
     size_t n = strcspn(authority, "/?");
 
     if (!rq->host || !n || strlen(rq->host) != n || strncasecmp(rq->host, authority, n) != 0)
-        return invalid("a target whose authority is not the Host header's");
+        return http1_invalid("a target whose authority is not the Host header's");
     rq->target = authority + n;
     if (*rq->target == '/')
         return NULL;
@@ -293,13 +293,13 @@ static err *absolute_form(http1_request *rq)
 static err *check_target(http1_request *rq)
 {
     if (strchr(rq->target, '#'))
-        return invalid("a fragment in the target");
+        return http1_invalid("a fragment in the target");
     if (!strncasecmp(rq->target, "http://", 7))
         return absolute_form(rq);
     if (rq->target[0] == '/' ||
         (!strcmp(rq->target, "*") && rq->body.parser.method == HTTP_OPTIONS))
         return NULL;
-    return invalid("a target that is not a path");
+    return http1_invalid("a target that is not a path");
 }
 
 /* Runs llhttp. Returns why the head is invalid, or NULL. */
@@ -330,16 +330,16 @@ err *http1_parse(char *head, size_t n, http1_request *ret_rq)
     }
     const char *why = run_parser(rq, HTTP_REQUEST, head, n);
     if (why)
-        return invalid(why);
+        return http1_invalid(why);
     if (!rq->target)
-        return invalid("the first line is not 'METHOD target HTTP/1.1'");
+        return http1_invalid("the first line is not 'METHOD target HTTP/1.1'");
     rq->method = llhttp_method_name(rq->body.parser.method);
     *strchr(rq->target, ' ') = 0;
-    terminate(rq);
+    http1_terminate(rq);
     TRY(check_host(rq));
     why = bad_framing(rq);
     if (why)
-        return invalid(why);
+        return http1_invalid(why);
     TRY(check_expect(rq));
     return check_target(rq);
 }
@@ -360,7 +360,7 @@ err *http1_parse_answer(char *head, size_t n, bool to_head, http1_answer *ret_an
     a->status = a->body.parser.status_code;
     if (a->status < 100 || a->status > 599)
         return bad_answer("a status that there is not");
-    terminate(a);
+    http1_terminate(a);
     why = bad_framing(a);
     if (why)
         return bad_answer(why);

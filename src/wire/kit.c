@@ -54,7 +54,7 @@ void kit_request_write(const kit_request *rq, char numbers[KIT_NUMBERS],
     argv[7] = NULL;
 }
 
-static bool same(const char *a, const char *b)
+static bool kit_same(const char *a, const char *b)
 {
     while (*a && *a == *b)
         a++, b++;
@@ -96,9 +96,9 @@ bool kit_request_read(int argc, char *const *argv, kit_request *ret_request)
     uint64_t v[NUMBERS];
     uint32_t verb = 0;
 
-    if (argc != KIT_ARGC || !same(argv[1], KIT_VERSION) || !read_numbers(argv[3], v))
+    if (argc != KIT_ARGC || !kit_same(argv[1], KIT_VERSION) || !read_numbers(argv[3], v))
         return false;
-    while (verb < KIT_VERBS && !same(argv[2], VERBS[verb]))
+    while (verb < KIT_VERBS && !kit_same(argv[2], VERBS[verb]))
         verb++;
     if (verb == KIT_VERBS)
         return false;
@@ -414,7 +414,7 @@ static size_t put_fixed(const kit_record *r, char *to)
 #undef PUT
 }
 
-static bool fits(const kit_record *r)
+static bool kit_fits(const kit_record *r)
 {
     static const struct {
         uint32_t name, bytes;
@@ -438,7 +438,7 @@ size_t kit_encode(const kit_record *r, void *to)
     struct kit_hdr h = {.type = r->type};
     char *at = (char *)to + sizeof h;
 
-    if (!fits(r))
+    if (!kit_fits(r))
         return 0;
     at += put_fixed(r, at);
     if (r->name_len)

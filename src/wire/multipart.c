@@ -137,7 +137,7 @@ static int hex_digit(char c)
 }
 
 /* Decodes %22 and control characters in place. Returns false if there is a NUL. */
-static bool unquote(char *s)
+static bool multipart_unquote(char *s)
 {
     char *to = s;
 
@@ -157,7 +157,7 @@ static bool unquote(char *s)
 }
 
 /* Decodes "UTF-8'language'percent-encoded". Returns NULL if the value is not of this form. */
-static char *extended(const char *value)
+static char *multipart_extended(const char *value)
 {
     const char *quote = strchr(value, '\''), *end = quote ? strchr(quote + 1, '\'') : NULL;
     size_t n;
@@ -179,10 +179,10 @@ static err *file_name(const char *value, char **ret_name)
     CLEANUP(freep) char *star = mime_param(value, "filename*", NULL);
 
     if (star) {
-        *ret_name = extended(star);
+        *ret_name = multipart_extended(star);
         return *ret_name ? NULL : bad_name();
     }
-    if (plain && !unquote(plain))
+    if (plain && !multipart_unquote(plain))
         return bad_name();
     *ret_name = TAKE_PTR(plain);
     return NULL;
@@ -286,17 +286,17 @@ static enum verdict ends_boundary(const char *p, size_t n, bool *ret_last, size_
     return p[i + 1] == '\n' ? IS : IS_NOT;
 }
 
-static const char *rest(const multipart *m)
+static const char *multipart_rest(const multipart *m)
 {
     return m->in.p + m->at;
 }
 
-static size_t left(const multipart *m)
+static size_t multipart_left(const multipart *m)
 {
     return m->in.len - m->at;
 }
 
-static void drop(multipart *m, size_t n)
+static void multipart_drop(multipart *m, size_t n)
 {
     m->at += n;
     m->looked = 0;
@@ -307,39 +307,41 @@ static void drop(multipart *m, size_t n)
 static const char *look_for(multipart *m, const char *text, size_t n)
 {
     const char *found =
-        left(m) > m->looked ? memmem(rest(m) + m->looked, left(m) - m->looked, text, n) : NULL;
+        multipart_left(m) > m->looked
+            ? memmem(multipart_rest(m) + m->looked, multipart_left(m) - m->looked, text, n)
+            : NULL;
 
-    if (!found && left(m) >= n)
-        m->looked = left(m) - n + 1;
+    if (!found && multipart_left(m) >= n)
+        m->looked = multipart_left(m) - n + 1;
     return found;
 }
 
 /* Checks for a boundary at the front, without the first `lead` bytes of the delimiter. */
 static enum verdict at_front(const multipart *m, size_t lead, bool *ret_last, size_t *ret_used)
 {
-    size_t n = m->length - lead, have = left(m) < n ? left(m) : n, more = 0;
+    size_t n = m->length - lead, have = multipart_left(m) < n ? multipart_left(m) : n, more = 0;
 
-    if (memcmp(rest(m), m->delimiter + lead, have) != 0)
+    if (memcmp(multipart_rest(m), m->delimiter + lead, have) != 0)
         return IS_NOT;
     if (have < n)
         return MAY_BE;
-    enum verdict v = ends_boundary(rest(m) + n, left(m) - n, ret_last, &more);
+    enum verdict v = ends_boundary(multipart_rest(m) + n, multipart_left(m) - n, ret_last, &more);
     *ret_used = n + more;
     return v;
 }
 
 static void pass_boundary(multipart *m, bool last, size_t used)
 {
-    drop(m, used);
+    multipart_drop(m, used);
     m->state = last ? EPILOGUE : HEAD;
 }
 
 /* Drops whole lines until one is a boundary. */
-static err *preamble(multipart *m, bool *ret_more)
+static err *multipart_preamble(multipart *m, bool *ret_more)
 {
     bool last = false;
     size_t used = 0;
-    enum verdict v = left(m) ? at_front(m, 2, &last, &used) : MAY_BE;
+    enum verdict v = multipart_left(m) ? at_front(m, 2, &last, &used) : MAY_BE;
 
     if (v == MAY_BE)
         return NULL;
@@ -349,11 +351,11 @@ static err *preamble(multipart *m, bool *ret_more)
         return NULL;
     }
     const char *end = look_for(m, "\r\n", 2);
-    size_t n = end ? (size_t)(end - rest(m)) + 2 : 0;
+    size_t n = end ? (size_t)(end - multipart_rest(m)) + 2 : 0;
     m->skipped += n;
-    if (m->skipped > MULTIPART_SKIP_MAX || (!end && left(m) > MULTIPART_SKIP_MAX))
+    if (m->skipped > MULTIPART_SKIP_MAX || (!end && multipart_left(m) > MULTIPART_SKIP_MAX))
         return err_new(ERR_INVALID_REQUEST, "the form does not begin with its boundary");
-    drop(m, n);
+    multipart_drop(m, n);
     *ret_more = end;
     return NULL;
 }
@@ -361,16 +363,16 @@ static err *preamble(multipart *m, bool *ret_more)
 /* Returns the beginning of the empty line after a head, or NULL if it has not come yet. */
 static const char *head_end(multipart *m)
 {
-    if (left(m) >= 2 && !memcmp(rest(m), "\r\n", 2))
-        return rest(m);
+    if (multipart_left(m) >= 2 && !memcmp(multipart_rest(m), "\r\n", 2))
+        return multipart_rest(m);
     const char *end = look_for(m, "\r\n\r\n", 4);
     return end ? end + 2 : NULL;
 }
 
-static err *head(multipart *m, bool *ret_more)
+static err *multipart_head(multipart *m, bool *ret_more)
 {
     const char *end = head_end(m);
-    size_t n = end ? (size_t)(end - rest(m)) : left(m);
+    size_t n = end ? (size_t)(end - multipart_rest(m)) : multipart_left(m);
 
     if (n > MULTIPART_HEAD_MAX + (end ? 0 : 2)) /* 2: part of an incomplete line end */
         return err_remedy(err_new(ERR_TOO_LARGE,
@@ -379,22 +381,22 @@ static err *head(multipart *m, bool *ret_more)
                           "Send a shorter file name.");
     if (!end)
         return NULL;
-    if (memchr(rest(m), 0, n))
+    if (memchr(multipart_rest(m), 0, n))
         return err_new(ERR_INVALID_REQUEST, "a part of the form has a NUL in its head");
-    CLEANUP(freep) char *text = xstrndup(rest(m), n);
+    CLEANUP(freep) char *text = xstrndup(multipart_rest(m), n);
     TRY(read_head(m, text, n));
-    drop(m, n + 2);
+    multipart_drop(m, n + 2);
     m->state = CONTENT;
     m->fresh = true;
     *ret_more = true;
     return NULL;
 }
 
-static err *tell(multipart *m, size_t n)
+static err *multipart_tell(multipart *m, size_t n)
 {
-    const char *p = rest(m);
+    const char *p = multipart_rest(m);
 
-    drop(m, n);
+    multipart_drop(m, n);
     m->fresh = m->fresh && !n;
     return n ? m->ops->data(m->arg, p, n) : NULL;
 }
@@ -403,14 +405,14 @@ static err *tell(multipart *m, size_t n)
  * the unread bytes if there is none. */
 static size_t find_delimiter(const multipart *m, size_t from)
 {
-    const char *p = rest(m) + from, *end = rest(m) + left(m);
+    const char *p = multipart_rest(m) + from, *end = multipart_rest(m) + multipart_left(m);
 
     for (; (p = memchr(p, '\r', (size_t)(end - p))); p++) {
         size_t n = (size_t)(end - p) < m->length ? (size_t)(end - p) : m->length;
         if (!memcmp(p, m->delimiter, n))
-            return (size_t)(p - rest(m));
+            return (size_t)(p - multipart_rest(m));
     }
-    return left(m);
+    return multipart_left(m);
 }
 
 static err *finish_part(multipart *m, bool last, size_t used)
@@ -419,18 +421,18 @@ static err *finish_part(multipart *m, bool last, size_t used)
     return m->ops->end(m->arg);
 }
 
-static err *content(multipart *m, bool *ret_more)
+static err *multipart_content(multipart *m, bool *ret_more)
 {
     bool last = false;
     size_t used = 0, from = 0;
     /* An empty part may have no line end before the boundary. */
-    enum verdict v = m->fresh && left(m) ? at_front(m, 2, &last, &used) : IS_NOT;
+    enum verdict v = m->fresh && multipart_left(m) ? at_front(m, 2, &last, &used) : IS_NOT;
 
     while (v == IS_NOT) {
-        if (!left(m))
+        if (!multipart_left(m))
             return NULL;
-        TRY(tell(m, find_delimiter(m, from)));
-        v = left(m) ? at_front(m, 0, &last, &used) : MAY_BE;
+        TRY(multipart_tell(m, find_delimiter(m, from)));
+        v = multipart_left(m) ? at_front(m, 0, &last, &used) : MAY_BE;
         from = 1; /* the first byte of a false boundary is content */
     }
     if (v == MAY_BE)
@@ -441,17 +443,17 @@ static err *content(multipart *m, bool *ret_more)
 
 /* ---- the outside ---- */
 
-static err *step(multipart *m, bool *ret_more)
+static err *multipart_step(multipart *m, bool *ret_more)
 {
     switch (m->state) {
     case PREAMBLE:
-        return preamble(m, ret_more);
+        return multipart_preamble(m, ret_more);
     case HEAD:
-        return head(m, ret_more);
+        return multipart_head(m, ret_more);
     case CONTENT:
-        return content(m, ret_more);
+        return multipart_content(m, ret_more);
     default:
-        drop(m, left(m));
+        multipart_drop(m, multipart_left(m));
         return NULL;
     }
 }
@@ -465,7 +467,7 @@ err *multipart_feed(multipart *m, const void *p, size_t n)
     buf_append(&m->in, p, n);
     while (more) {
         more = false;
-        TRY(step(m, &more));
+        TRY(multipart_step(m, &more));
     }
     return NULL;
 }

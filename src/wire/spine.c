@@ -397,7 +397,7 @@ static char **take_vector(strings *s, uint32_t n)
     return v;
 }
 
-static err *malformed(const char *what)
+static err *spine_malformed(const char *what)
 {
     return err_new(ERR_INVALID_REQUEST, "the payload of %s is malformed", what);
 }
@@ -408,7 +408,7 @@ err *spine_decode_spawn(const struct sp_spawn *q, const void *payload, size_t n,
     size_t limits = q->nrlimits * sizeof(struct sp_rlimit);
 
     if (n != q->payload || q->nrlimits > SP_RLIMITS_MAX || limits > n)
-        return malformed("SPAWN");
+        return spine_malformed("SPAWN");
     strings s = {.p = (const char *)payload + limits, .end = (const char *)payload + n};
     spine_spawn out = {.id = q->h.id,
                        .flags = q->flags & ~SP_F_MEMFD,
@@ -423,7 +423,7 @@ err *spine_decode_spawn(const struct sp_spawn *q, const void *payload, size_t n,
     out.env = take_vector(&s, q->envc);
     if (s.bad || s.p != s.end || !q->argc) {
         spine_spawn_done(&out);
-        return malformed("SPAWN");
+        return spine_malformed("SPAWN");
     }
     *ret_spawn = out;
     return NULL;
@@ -443,14 +443,14 @@ err *spine_decode_claim(const struct sp_claim *q, const void *payload, size_t n,
     spine_claim out = {.umask = q->umask, .grants = q->grants};
 
     if (n != q->payload)
-        return malformed("CLAIM");
+        return spine_malformed("CLAIM");
     memcpy(out.sandbox, q->sandbox, sizeof out.sandbox);
     out.user = take_string(&s);
     out.cwd = take_string(&s);
     out.env = take_vector(&s, q->envc);
     if (s.bad || s.p != s.end) {
         spine_claim_done(&out);
-        return malformed("CLAIM");
+        return spine_malformed("CLAIM");
     }
     *ret_claim = out;
     return NULL;

@@ -12,7 +12,7 @@ struct head {
     uint32_t size, extra;
 };
 
-static size_t padded(size_t n)
+static size_t spine_link_padded(size_t n)
 {
     return (n + 7) & ~(size_t)7;
 }
@@ -24,8 +24,8 @@ size_t spl_size(size_t record, size_t extra)
 
 /* ---- keys ---- */
 
-static void derive(const spl_end *e, const uint8_t secret[SPL_SECRET], const char *label,
-                   size_t nlabel, uint8_t ret[SEAL_DIGEST])
+static void spine_link_derive(const spl_end *e, const uint8_t secret[SPL_SECRET], const char *label,
+                              size_t nlabel, uint8_t ret[SEAL_DIGEST])
 {
     struct seal_piece pieces[] = {
         {label, nlabel}, {e->init_nonce, SPL_NONCE}, {e->link_nonce, SPL_NONCE}};
@@ -37,7 +37,7 @@ static void make_proof(const spl_end *e, const uint8_t secret[SPL_SECRET], uint8
 {
     static const char label[] = "bothy-attach";
 
-    derive(e, secret, label, sizeof label - 1, ret);
+    spine_link_derive(e, secret, label, sizeof label - 1, ret);
 }
 
 static void make_way(const spl_end *e, const uint8_t secret[SPL_SECRET], bool to_init,
@@ -46,7 +46,8 @@ static void make_way(const spl_end *e, const uint8_t secret[SPL_SECRET], bool to
     static const char to[] = "bothy-to-init", from[] = "bothy-from-init";
     uint8_t key[SEAL_DIGEST];
 
-    derive(e, secret, to_init ? to : from, to_init ? sizeof to - 1 : sizeof from - 1, key);
+    spine_link_derive(e, secret, to_init ? to : from, to_init ? sizeof to - 1 : sizeof from - 1,
+                      key);
     COPY(ret->key, key, sizeof ret->key);
     ret->count = 0;
     seal_wipe(key, sizeof key);
@@ -68,9 +69,9 @@ void *spl_put_begin(void *out, const void *record, size_t size, size_t nextra)
     COPY(p, &h, sizeof h);
     p += sizeof h;
     COPY(p, record, size);
-    CLEAR(p + size, 0, padded(size) - size);
-    p += padded(size);
-    CLEAR(p + nextra, 0, padded(nextra) - nextra);
+    CLEAR(p + size, 0, spine_link_padded(size) - size);
+    p += spine_link_padded(size);
+    CLEAR(p + nextra, 0, spine_link_padded(nextra) - nextra);
     return p;
 }
 
@@ -79,7 +80,7 @@ static size_t length_of(const void *out)
     struct head h;
 
     COPY(&h, out, sizeof h);
-    return sizeof h + padded(h.size) + padded(h.extra);
+    return sizeof h + spine_link_padded(h.size) + spine_link_padded(h.extra);
 }
 
 size_t spl_put_end(spl_end *e, void *out)
@@ -154,10 +155,11 @@ long spl_want(const spl_end *e, const void *p, size_t n)
     if (h.size < sizeof(struct sp_hdr) || h.size > b.size || h.extra > b.extra)
         return -1;
     bool sealed = b.sealed && !is_refusal(e, p, n);
-    return (long)(sizeof h + padded(h.size) + padded(h.extra) + (sealed ? SEAL : 0));
+    return (long)(sizeof h + spine_link_padded(h.size) + spine_link_padded(h.extra) +
+                  (sealed ? SEAL : 0));
 }
 
-static bool zeros(const char *p, size_t n)
+static bool spine_link_zeros(const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (p[i])
@@ -212,7 +214,7 @@ static const char *check_seal(spl_end *e, const void *p, size_t n)
     return NULL;
 }
 
-static const char *accept(spl_end *e, const sps_message *m)
+static const char *spine_link_accept(spl_end *e, const sps_message *m)
 {
     switch (e->phase) {
     case SPL_WANTS_GREETING:
@@ -234,16 +236,18 @@ static const char *read_message(spl_end *e, const char *p, size_t whole, sps_mes
     COPY(&h, p, sizeof h);
     m->record = p + sizeof h;
     m->size = h.size;
-    m->extra = p + sizeof h + padded(h.size);
+    m->extra = p + sizeof h + spine_link_padded(h.size);
     m->nextra = h.extra;
     COPY(&m->type, m->record, sizeof m->type);
     const char *why = sealed ? check_seal(e, p, whole - SEAL) : NULL;
     if (why)
         return why;
-    if (!zeros((const char *)m->record + m->size, padded(m->size) - m->size) ||
-        !zeros((const char *)m->extra + m->nextra, padded(m->nextra) - m->nextra))
+    if (!spine_link_zeros((const char *)m->record + m->size,
+                          spine_link_padded(m->size) - m->size) ||
+        !spine_link_zeros((const char *)m->extra + m->nextra,
+                          spine_link_padded(m->nextra) - m->nextra))
         return "the padding is not zero";
-    return accept(e, m);
+    return spine_link_accept(e, m);
 }
 
 long spl_next(spl_end *e, const void *p, size_t n, sps_message *ret_message, const char **ret_why)

@@ -12,35 +12,36 @@ static const uint32_t K[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-static uint32_t rotr(uint32_t x, int n)
+static uint32_t spine_seal_rotr(uint32_t x, int n)
 {
     return x >> n | x << (32 - n);
 }
 
-static void expand(const uint8_t *p, uint32_t w[64])
+static void spine_seal_expand(const uint8_t *p, uint32_t w[64])
 {
     for (int i = 0; i < 16; i++, p += 4)
         w[i] = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
     for (int i = 16; i < 64; i++) {
         uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + w[i - 7] + (rotr(a, 7) ^ rotr(a, 18) ^ a >> 3) +
-               (rotr(b, 17) ^ rotr(b, 19) ^ b >> 10);
+        w[i] = w[i - 16] + w[i - 7] + (spine_seal_rotr(a, 7) ^ spine_seal_rotr(a, 18) ^ a >> 3) +
+               (spine_seal_rotr(b, 17) ^ spine_seal_rotr(b, 19) ^ b >> 10);
     }
 }
 
-static void compress(uint32_t h[8], const uint8_t *p)
+static void spine_seal_compress(uint32_t h[8], const uint8_t *p)
 {
     uint32_t w[64], s[8];
 
-    expand(p, w);
+    spine_seal_expand(p, w);
     for (int i = 0; i < 8; i++)
         s[i] = h[i];
     for (int i = 0; i < 64; i++) {
         uint32_t e = s[4], a = s[0];
-        uint32_t t1 = s[7] + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & s[5]) ^ (~e & s[6])) +
-                      K[i] + w[i];
-        uint32_t t2 =
-            (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
+        uint32_t t1 = s[7] +
+                      (spine_seal_rotr(e, 6) ^ spine_seal_rotr(e, 11) ^ spine_seal_rotr(e, 25)) +
+                      ((e & s[5]) ^ (~e & s[6])) + K[i] + w[i];
+        uint32_t t2 = (spine_seal_rotr(a, 2) ^ spine_seal_rotr(a, 13) ^ spine_seal_rotr(a, 22)) +
+                      ((a & s[1]) ^ (a & s[2]) ^ (s[1] & s[2]));
         for (int j = 7; j > 0; j--)
             s[j] = s[j - 1];
         s[4] += t1;
@@ -68,7 +69,7 @@ void seal_sha256_add(struct seal_sha256 *s, const void *p, size_t n)
     for (size_t i = 0; i < n; i++) {
         s->block[s->n++ % 64] = b[i];
         if (s->n % 64 == 0)
-            compress(s->h, s->block);
+            spine_seal_compress(s->h, s->block);
     }
 }
 
@@ -128,7 +129,7 @@ void seal_hmac(const void *key, size_t nkey, const struct seal_piece *pieces, si
 
 /* ---- SipHash-2-4 ---- */
 
-static uint64_t rotl64(uint64_t x, int n)
+static uint64_t spine_seal_rotl64(uint64_t x, int n)
 {
     return x << n | x >> (64 - n);
 }
@@ -136,15 +137,15 @@ static uint64_t rotl64(uint64_t x, int n)
 static void sip_round(uint64_t v[4])
 {
     v[0] += v[1];
-    v[1] = rotl64(v[1], 13) ^ v[0];
-    v[0] = rotl64(v[0], 32);
+    v[1] = spine_seal_rotl64(v[1], 13) ^ v[0];
+    v[0] = spine_seal_rotl64(v[0], 32);
     v[2] += v[3];
-    v[3] = rotl64(v[3], 16) ^ v[2];
+    v[3] = spine_seal_rotl64(v[3], 16) ^ v[2];
     v[0] += v[3];
-    v[3] = rotl64(v[3], 21) ^ v[0];
+    v[3] = spine_seal_rotl64(v[3], 21) ^ v[0];
     v[2] += v[1];
-    v[1] = rotl64(v[1], 17) ^ v[2];
-    v[2] = rotl64(v[2], 32);
+    v[1] = spine_seal_rotl64(v[1], 17) ^ v[2];
+    v[2] = spine_seal_rotl64(v[2], 32);
 }
 
 static void sip_begin(uint64_t v[4], const uint64_t key[2])
@@ -163,7 +164,7 @@ static void sip_word(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-static uint64_t load(const uint8_t *p, size_t n)
+static uint64_t spine_seal_load(const uint8_t *p, size_t n)
 {
     uint64_t word = 0;
 
@@ -175,8 +176,8 @@ static uint64_t load(const uint8_t *p, size_t n)
 static uint64_t sip_rest(uint64_t v[4], const uint8_t *p, size_t n, size_t length)
 {
     for (; n >= 8; p += 8, n -= 8)
-        sip_word(v, load(p, 8));
-    sip_word(v, load(p, n) | (uint64_t)length << 56);
+        sip_word(v, spine_seal_load(p, 8));
+    sip_word(v, spine_seal_load(p, n) | (uint64_t)length << 56);
     v[2] ^= 0xff;
     for (int i = 0; i < 4; i++)
         sip_round(v);

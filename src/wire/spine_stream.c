@@ -10,7 +10,7 @@ struct head {
     uint32_t size, extra;
 };
 
-static size_t padded(size_t n)
+static size_t spine_stream_padded(size_t n)
 {
     return (n + 7) & ~(size_t)7;
 }
@@ -107,17 +107,18 @@ long sps_next(const void *p, size_t n, enum sps_side side, sps_message *ret_mess
     *ret_why = check_head(&h);
     if (*ret_why)
         return -1;
-    size_t whole = sizeof h + padded(h.size) + padded(h.extra);
+    size_t whole = sizeof h + spine_stream_padded(h.size) + spine_stream_padded(h.extra);
     if (n < whole)
         return 0;
     m.record = (const char *)p + sizeof h;
     m.size = h.size;
-    m.extra = (const char *)m.record + padded(h.size);
+    m.extra = (const char *)m.record + spine_stream_padded(h.size);
     m.nextra = h.extra;
     memcpy(&m.type, m.record, sizeof m.type);
     *ret_why = sps_check(&m, side);
-    if (!*ret_why && (!is_zero((const char *)m.record + m.size, padded(m.size) - m.size) ||
-                      !is_zero((const char *)m.extra + m.nextra, padded(m.nextra) - m.nextra)))
+    if (!*ret_why &&
+        (!is_zero((const char *)m.record + m.size, spine_stream_padded(m.size) - m.size) ||
+         !is_zero((const char *)m.extra + m.nextra, spine_stream_padded(m.nextra) - m.nextra)))
         *ret_why = "padding";
     if (*ret_why)
         return -1;
@@ -131,7 +132,7 @@ static void put_padded(buf *out, const void *p, size_t n)
 
     if (n)
         buf_append(out, p, n);
-    buf_append(out, zeros, padded(n) - n);
+    buf_append(out, zeros, spine_stream_padded(n) - n);
 }
 
 void sps_put(buf *out, const void *record, size_t size, const void *extra, size_t nextra)

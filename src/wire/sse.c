@@ -7,7 +7,7 @@
 
 /* ---- encoder ---- */
 
-static void field(buf *out, const char *name, const char *value)
+static void sse_field(buf *out, const char *name, const char *value)
 {
     if (!value)
         return;
@@ -31,8 +31,8 @@ void sse_write(buf *out, const char *event, const char *id, const void *data, si
     const char *p = data;
 
     buf_reserve(out, n + 64);
-    field(out, "event", event);
-    field(out, "id", id);
+    sse_field(out, "event", event);
+    sse_field(out, "id", id);
     for (;;) {
         size_t len = line_length(p, n);
         buf_append(out, "data: ", 6);
@@ -56,7 +56,7 @@ void sse_write_comment(buf *out, const char *text)
 
 /* ---- decoder ---- */
 
-static void set(buf *b, const char *p, size_t n)
+static void sse_set(buf *b, const char *p, size_t n)
 {
     buf_clear(b);
     buf_append(b, p, n);
@@ -66,10 +66,10 @@ static err *take_field(sse_decoder *d, const char *name, size_t nname, const cha
                        size_t nvalue)
 {
     if (nname == 5 && !memcmp(name, "event", 5)) {
-        set(&d->event, value, nvalue);
+        sse_set(&d->event, value, nvalue);
     } else if (nname == 2 && !memcmp(name, "id", 2)) {
         if (!memchr(value, 0, nvalue))
-            set(&d->id, value, nvalue);
+            sse_set(&d->id, value, nvalue);
     } else if (nname == 4 && !memcmp(name, "data", 4)) {
         if (d->data.len + nvalue + 1 > SSE_EVENT_MAX)
             return err_new(ERR_TOO_LARGE, "an event is larger than %d bytes", SSE_EVENT_MAX);
@@ -81,7 +81,7 @@ static err *take_field(sse_decoder *d, const char *name, size_t nname, const cha
     return NULL; /* other fields, such as "retry", are not used */
 }
 
-static void dispatch(sse_decoder *d, bool (*on_event)(void *, const sse_event *), void *arg)
+static void sse_dispatch(sse_decoder *d, bool (*on_event)(void *, const sse_event *), void *arg)
 {
     if (d->have_data) {
         sse_event e = {
@@ -111,7 +111,7 @@ static err *end_line(sse_decoder *d, bool (*on_event)(void *, const sse_event *)
     }
     d->line.len = 0;
     if (!n) {
-        dispatch(d, on_event, arg);
+        sse_dispatch(d, on_event, arg);
         return NULL;
     }
     const char *colon = memchr(p, ':', n);

@@ -327,32 +327,32 @@ static const struct {
     [WP_SNAPSHOT] = {"SNAPSHOT", snapshot_ok, snapshotted_ok, 0},
 };
 
-static bool known(uint32_t type)
+static bool wardenp_known(uint32_t type)
 {
     return type >= WP_HELLO && type < WP_TYPES;
 }
 
-static bool fits(size_t n)
+static bool wardenp_fits(size_t n)
 {
     return n <= WP_FRAME_MAX - sizeof(struct wp_hdr);
 }
 
 bool wp_request_ok(uint32_t type, const void *body, size_t n)
 {
-    return known(type) && fits(n) && TYPES[type].request(body, n);
+    return wardenp_known(type) && wardenp_fits(n) && TYPES[type].request(body, n);
 }
 
 bool wp_answer_ok(uint32_t type, const void *body, size_t n)
 {
-    return known(type) && fits(n) && TYPES[type].answer(body, n);
+    return wardenp_known(type) && wardenp_fits(n) && TYPES[type].answer(body, n);
 }
 
 size_t wp_request_fds(uint32_t type)
 {
-    return known(type) ? TYPES[type].fds : 0;
+    return wardenp_known(type) ? TYPES[type].fds : 0;
 }
 
 const char *wp_type_name(uint32_t type)
 {
-    return known(type) ? TYPES[type].name : "unknown";
+    return wardenp_known(type) ? TYPES[type].name : "unknown";
 }

@@ -153,7 +153,7 @@ void ws_feed(ws *w, const void *p, size_t n)
     w->nin = 0;
 }
 
-static void queue(ws *w, unsigned opcode, const void *p, size_t n)
+static void ws_queue(ws *w, unsigned opcode, const void *p, size_t n)
 {
     int r = wslay_event_queue_msg(
         w->ctx, &(struct wslay_event_msg){.opcode = (uint8_t)opcode, .msg = p, .msg_length = n});
@@ -168,7 +168,7 @@ void ws_put(ws *w, buf *out, const void *head, size_t nhead, const void *p, size
     buf_reserve(&whole, nhead + n);
     buf_append(&whole, head, nhead);
     buf_append(&whole, p, n);
-    queue(w, WSLAY_BINARY_FRAME, whole.p, whole.len);
+    ws_queue(w, WSLAY_BINARY_FRAME, whole.p, whole.len);
     ws_flush(w, out);
 }
 
@@ -223,7 +223,7 @@ bool ws_alive(ws *w, uint64_t now, bool deaf, uint64_t *ret_wake)
         return false;
     uint64_t last = w->heard > w->pinged ? w->heard : w->pinged;
     if (now - last >= WS_PING_NS) {
-        queue(w, WSLAY_PING, NULL, 0);
+        ws_queue(w, WSLAY_PING, NULL, 0);
         w->pinged = last = now;
     }
     *ret_wake = last + WS_PING_NS;

@@ -62,12 +62,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         bool more = on_input(&a, p, n);
         MUST(more == !has_enough(&a));
         MUST(a.pending.len <= MESSAGE_MAX + 256);
-        feed(&a);
+        attach_feed(&a);
         if (a.said.len > SAID_MAX)
             buf_clear(&a.said);
     }
     command.turn = 0;
-    feed(&a);
+    attach_feed(&a);
     MUST(!a.pending.len && !a.eof); /* with room, nothing is left behind */
     ws_flush(a.ws, &sent);
     ws_free(a.ws);

@@ -73,7 +73,7 @@ static void run_create(json_t *body, bool v2)
 
     /* Whether the network may be had is the engine's to say. */
     json_object_set_new(body, "allow_internet_access", json_false());
-    err *e = take(&DOOR, NULL, body, v2, &a);
+    err *e = control_create_take(&DOOR, NULL, body, v2, &a);
     if (!e) {
         MUST(a.spec.image && *a.spec.image && a.spec.ttl_ms && a.spec.ttl_ms <= SPEC_TTL_MAX_MS);
         MUST(a.spec.network == NETWORK_NONE && (!v2 || a.note.secure));

@@ -39,7 +39,7 @@ static void check_request(const uint8_t *p, size_t n, const template_view *old)
     CLEANUP(create_template_done) create_template in = {0};
     CLEANUP(template_view_done) template_view t = {0};
     buf body = {.p = (char *)p, .len = n};
-    err *e = old ? patched(old, &body, &in) : create_template_decode(p, n, &in);
+    err *e = old ? templates_patched(old, &body, &in) : create_template_decode(p, n, &in);
 
     if (!e) {
         t.owner = xstrdup("admin");

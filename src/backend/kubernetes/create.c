@@ -60,7 +60,7 @@ static void request_free(request *r)
 }
 
 /* Appends a request to the list. Lock held. */
-static void list(kubernetes *b, request *r)
+static void create_list(kubernetes *b, request *r)
 {
     request **at = &b->requests;
 
@@ -71,7 +71,7 @@ static void list(kubernetes *b, request *r)
 }
 
 /* Removes a request from the list. Lock held. */
-static void unlist(kubernetes *b, const request *r)
+static void create_unlist(kubernetes *b, const request *r)
 {
     request **at = &b->requests;
 
@@ -92,11 +92,11 @@ static void run_fail(kubernetes *b, work *w)
 }
 
 /* Fails a request; a worker calls done. Takes ownership of both. Lock held. */
-static void fail(kubernetes *b, request *r, err *why)
+static void create_fail(kubernetes *b, request *r, err *why)
 {
     work *w = work_new(run_fail);
 
-    unlist(b, r);
+    create_unlist(b, r);
     w->r = r;
     w->failure = why;
     work_add(b, w);
@@ -111,7 +111,7 @@ static err *was_cancelled(const request *r)
 
 /* Returns whether a warm pod serves the request. Compares the image too: a template's hash is that
  * of its own image, also for a pod with another one. */
-static bool fits(const pod *p, const request *r)
+static bool create_fits(const pod *p, const request *r)
 {
     const kubernetes_wish *w = &r->wish;
 
@@ -128,14 +128,14 @@ static bool needs_swap(const pod *p, const request *r)
 }
 
 /* Returns the oldest warm pod that fits, preferring one that has the image. Lock held. */
-static pod *pick(kubernetes *b, const request *r)
+static pod *create_pick(kubernetes *b, const request *r)
 {
     map_iter it = {0};
     pod *best = NULL;
 
     while (map_next(&b->pods, &it)) {
         pod *p = it.entry->value;
-        if (!fits(p, r))
+        if (!create_fits(p, r))
             continue;
         int order = best ? (int)needs_swap(p, r) - (int)needs_swap(best, r) : -1;
         if (order < 0 || (order == 0 && p->seen_ns < best->seen_ns))
@@ -157,7 +157,7 @@ static void tell_claim(kubernetes *b, const request *r, const pod_facts *f, cons
                                          .image = f->image});
 }
 
-static void claimed(kubernetes *b, request *r, box *made, const box_timing *timing)
+static void create_claimed(kubernetes *b, request *r, box *made, const box_timing *timing)
 {
     box_timing t = *timing;
     pod_facts f = {0};
@@ -172,7 +172,7 @@ static void claimed(kubernetes *b, request *r, box *made, const box_timing *timi
     {
         LOCK_SCOPE(&b->lock);
         pod *p = pods_by_id(b, r->spec.id);
-        unlist(b, r);
+        create_unlist(b, r);
         refill_used(b, r);
         if (p) {
             t.klass = p->klass;
@@ -211,7 +211,7 @@ static void on_claimed(void *arg, err *failure, box *made, const box_timing *tim
     kubernetes *b = r->b;
 
     if (!failure) {
-        claimed(b, r, made, timing);
+        create_claimed(b, r, made, timing);
         return;
     }
     LOCK_SCOPE(&b->lock);
@@ -228,7 +228,7 @@ static void on_claimed(void *arg, err *failure, box *made, const box_timing *tim
 void requests_pod_failed(kubernetes *b, request *r, err *why)
 {
     if (b->stop || !may_try_again(r, why)) {
-        fail(b, r, why);
+        create_fail(b, r, why);
         return;
     }
     log_info("kubernetes", "sandbox %s: %s: another pod is tried", r->spec.id, why->message);
@@ -253,7 +253,7 @@ void requests_claim(kubernetes *b, request *r, pod *p)
         pods_set_id(b, p, "");
         if (p->f.claimed)
             pods_remove(b, p, e->message);
-        fail(b, r, e);
+        create_fail(b, r, e);
         return;
     }
     p->warm = NULL; /* the link's, until on_claimed */
@@ -283,7 +283,7 @@ static err *find_made(kubernetes *b, const request *r, const char *name, json_t 
     return NULL;
 }
 
-static err *make(kubernetes *b, const request *r, json_t **ret_object)
+static err *create_make(kubernetes *b, const request *r, json_t **ret_object)
 {
     CLEANUP(freep) char *path = kube_path(&KUBE_PODS, b->ns, NULL, NULL);
     CLEANUP(freep) char *name = name_of(r);
@@ -334,7 +334,7 @@ static void run_make(kubernetes *b, work *w)
 {
     CLEANUP(json_decrefp) json_t *object = NULL;
     request *r = w->r;
-    err *e = make(b, r, &object);
+    err *e = create_make(b, r, &object);
 
     work_free(w);
     LOCK_SCOPE(&b->lock);
@@ -343,7 +343,7 @@ static void run_make(kubernetes *b, work *w)
         note_unmade(b, r);
     pod *p = e ? NULL : pods_put(b, object);
     if (!p) {
-        fail(b, r, e ? e : err_new(ERR_INTERNAL, "the API server made no pod"));
+        create_fail(b, r, e ? e : err_new(ERR_INTERNAL, "the API server made no pod"));
         return;
     }
     r->state = REQUEST_STARTS;
@@ -353,7 +353,7 @@ static void run_make(kubernetes *b, work *w)
     p->marked = true;
     if (r->cancelled) {
         pods_remove(b, p, "it was asked for");
-        fail(b, r, was_cancelled(r));
+        create_fail(b, r, was_cancelled(r));
         return;
     }
     p->r = r;
@@ -393,7 +393,7 @@ static void run_swap(kubernetes *b, work *w)
         p->marked = true;
         if (r->cancelled) {
             pods_remove(b, p, "it was asked for");
-            fail(b, r, was_cancelled(r));
+            create_fail(b, r, was_cancelled(r));
             return;
         }
         p->r = r;
@@ -406,7 +406,7 @@ static void run_swap(kubernetes *b, work *w)
         pods_remove(b, p, "its image was not changed");
     }
     if (e && e->code != ERR_CONFLICT) {
-        fail(b, r, e);
+        create_fail(b, r, e);
         return;
     }
     err_free(e);
@@ -415,7 +415,7 @@ static void run_swap(kubernetes *b, work *w)
 
 /* Changes the image of a warm pod. Drops its stream first: it leads to the container that ends.
  * Lock held. */
-static void swap(kubernetes *b, request *r, pod *p)
+static void create_swap(kubernetes *b, request *r, pod *p)
 {
     work *w = work_new(run_swap);
 
@@ -439,15 +439,15 @@ static void swap(kubernetes *b, request *r, pod *p)
 /* ---- starting a create ---- */
 
 /* Takes a warm pod. Returns false if none fits. Lock held. */
-static bool take(kubernetes *b, request *r)
+static bool create_take(kubernetes *b, request *r)
 {
-    pod *p = pick(b, r);
+    pod *p = create_pick(b, r);
 
     if (!p)
         return false;
     r->tries++;
     if (needs_swap(p, r))
-        swap(b, r, p);
+        create_swap(b, r, p);
     else
         requests_claim(b, r, p);
     return true;
@@ -455,7 +455,7 @@ static bool take(kubernetes *b, request *r)
 
 /* Returns whether a pod counts as used. Ending pods do not, although their objects stay for
  * seconds. */
-static bool counts(const pod *p)
+static bool create_counts(const pod *p)
 {
     return !p->going && !p->f.deleting && p->f.phase != POD_ENDED;
 }
@@ -470,7 +470,7 @@ static bool has_room(const kubernetes *b)
     if (!b->max || b->ids.count + b->nmaking < b->max)
         return true;
     while (map_next(&b->ids, &it))
-        n += counts(it.entry->value);
+        n += create_counts(it.entry->value);
     return n < b->max;
 }
 
@@ -485,7 +485,7 @@ static bool pool_has_room(kubernetes *b, const request *r, bool another)
         return true;
     while (map_next(&b->pods, &it)) {
         const pod *p = it.entry->value;
-        n += counts(p) && str_eq(p->f.pool, w->pool) && (another || *p->id || p->f.claimed);
+        n += create_counts(p) && str_eq(p->f.pool, w->pool) && (another || *p->id || p->f.claimed);
     }
     for (const request *o = b->requests; o; o = o->next) /* being made, not seen yet */
         n += o->state == REQUEST_MAKES && str_eq(o->wish.pool, w->pool) &&
@@ -494,10 +494,10 @@ static bool pool_has_room(kubernetes *b, const request *r, bool another)
 }
 
 /* Takes a warm pod or makes one, if there is room. Lock held. */
-static void begin(kubernetes *b, request *r)
+static void create_begin(kubernetes *b, request *r)
 {
     r->state = REQUEST_WAITS;
-    if (!has_room(b) || !pool_has_room(b, r, false) || take(b, r))
+    if (!has_room(b) || !pool_has_room(b, r, false) || create_take(b, r))
         return;
     if (!r->wish.spec || !pool_has_room(b, r, true))
         return;
@@ -522,7 +522,7 @@ void requests_offer(kubernetes *b)
             continue;
         if (!has_room(b))
             return;
-        begin(b, r);
+        create_begin(b, r);
         if (r->state == REQUEST_WAITS)
             in_vain = r;
     }
@@ -581,7 +581,7 @@ void requests_expire(kubernetes *b, uint64_t now)
             p->r = NULL;
             pods_remove(b, p, "it did not start in time");
         }
-        fail(b, r, why);
+        create_fail(b, r, why);
     }
 }
 
@@ -599,7 +599,7 @@ void requests_cancel(kubernetes *b, const char *id)
         return;
     if (p && p->r == r)
         p->r = NULL;
-    fail(b, r, was_cancelled(r));
+    create_fail(b, r, was_cancelled(r));
 }
 
 void requests_end_all(kubernetes *b)
@@ -609,7 +609,7 @@ void requests_end_all(kubernetes *b)
     while (map_next(&b->pods, &it))
         ((pod *)it.entry->value)->r = NULL;
     while (b->requests)
-        fail(b, b->requests, err_new(ERR_DRAINING, "bothyd is going down"));
+        create_fail(b, b->requests, err_new(ERR_DRAINING, "bothyd is going down"));
 }
 
 static err *make_wish(kubernetes *b, const box_spec *s, request *r)
@@ -643,7 +643,7 @@ static bool in_use(kubernetes *b, const char *id, const pod *p)
 
 /* Takes over a pod that already bears the sandbox's name, from a create whose answer was lost:
  * claims it, or finds that it is claimed. Lock held. */
-static err *adopt(kubernetes *b, request *r, pod *p)
+static err *create_adopt(kubernetes *b, request *r, pod *p)
 {
     if (p->going || p->f.deleting || p->tainted || p->f.phase == POD_ENDED)
         return err_new(ERR_SANDBOX_GONE, "the pod of sandbox %s is at its end", r->spec.id);
@@ -667,7 +667,7 @@ static err *begin_known(kubernetes *b, request *r)
 
     map_take_str(&b->unmade, r->spec.id);
     if (p)
-        return adopt(b, r, p);
+        return create_adopt(b, r, p);
     requests_offer(b);
     return NULL;
 }
@@ -689,9 +689,9 @@ void requests_begin(backend *base, const box_spec *spec, const box_events *ev, v
         e = may_begin(b);
     if (!e && in_use(b, spec->id, pods_by_id(b, spec->id)))
         e = err_new(ERR_CONFLICT, "sandbox %s is attached already", spec->id);
-    list(b, r);
+    create_list(b, r);
     if (!e)
         e = begin_known(b, r);
     if (e)
-        fail(b, r, e);
+        create_fail(b, r, e);
 }

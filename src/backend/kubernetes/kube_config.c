@@ -52,7 +52,7 @@ void kube_config_done(kube_config *c)
 
 /* ---- members ---- */
 
-static err *refuse(const doc *d, const char *what)
+static err *kube_config_refuse(const doc *d, const char *what)
 {
     return err_new(ERR_INVALID_REQUEST, "%s: %s", d->file, what);
 }
@@ -107,8 +107,8 @@ static err *data_of(const doc *d, const json_t *from, const char *key, char **re
 /* ---- lists of names ---- */
 
 /* Finds the member `what` of the first entry with this name in any file. */
-static err *find(const docs *d, const char *list, const char *what, const char *name,
-                 const doc **ret_doc, const json_t **ret_object)
+static err *kube_config_find(const docs *d, const char *list, const char *what, const char *name,
+                             const doc **ret_doc, const json_t **ret_object)
 {
     for (size_t i = 0; i < d->n; i++) {
         size_t at;
@@ -150,12 +150,12 @@ static err *read_server(const doc *d, const json_t *from, kube_config *c)
     TRY(text_of(d, from, "server", &c->server));
     if (!c->server || !ascii_visible(c->server) ||
         (!str_starts(c->server, "https://") && !str_starts(c->server, "http://")))
-        return refuse(d, "'server' must be https://host[:port]");
+        return kube_config_refuse(d, "'server' must be https://host[:port]");
     if (strpbrk(c->server, "?#@"))
-        return refuse(d, "'server' must be an address without a user or a query");
+        return kube_config_refuse(d, "'server' must be an address without a user or a query");
     for (size_t n = strlen(c->server); n && c->server[n - 1] == '/'; n--)
         c->server[n - 1] = 0;
-    return strlen(c->server) > 8 ? NULL : refuse(d, "'server' names no host");
+    return strlen(c->server) > 8 ? NULL : kube_config_refuse(d, "'server' names no host");
 }
 
 static err *read_cluster(const doc *d, const json_t *from, kube_config *c)
@@ -167,10 +167,11 @@ static err *read_cluster(const doc *d, const json_t *from, kube_config *c)
     TRY(text_of(d, from, "tls-server-name", &c->tls_name));
     TRY(text_of(d, from, "proxy-url", &c->proxy));
     if (c->tls_name && !ascii_visible(c->tls_name))
-        return refuse(d, "'tls-server-name' must be a host name");
+        return kube_config_refuse(d, "'tls-server-name' must be a host name");
     c->insecure = json_flag(from, "insecure-skip-tls-verify");
     if (c->insecure && (c->ca || c->ca_file))
-        return refuse(d, "a certificate authority and insecure-skip-tls-verify exclude each other");
+        return kube_config_refuse(
+            d, "a certificate authority and insecure-skip-tls-verify exclude each other");
     return NULL;
 }
 
@@ -194,7 +195,7 @@ static err *refuse_user(const doc *d, const json_t *from)
     for (size_t i = 0; i < ARRAY_LEN(REFUSED); i++) {
         const json_t *v = json_object_get(from, REFUSED[i].key);
         if (v && !json_is_null(v))
-            return err_remedy(refuse(d, REFUSED[i].what), "%s", REFUSED[i].remedy);
+            return err_remedy(kube_config_refuse(d, REFUSED[i].what), "%s", REFUSED[i].remedy);
     }
     return NULL;
 }
@@ -214,18 +215,18 @@ static err *read_as(const doc *d, const json_t *from, kube_config *c)
     if (uid)
         strv_push(&c->as, str_printf("Impersonate-Uid: %s", uid));
     if (json_array_size(groups) > GROUPS_MAX)
-        return refuse(d, "too many 'as-groups'");
+        return kube_config_refuse(d, "too many 'as-groups'");
     json_array_foreach(groups, i, group)
     {
         if (!json_is_string(group) || utf8_has_control(json_string_value(group)))
-            return refuse(d, "'as-groups' must be lines of text");
+            return kube_config_refuse(d, "'as-groups' must be lines of text");
         strv_push(&c->as, str_printf("Impersonate-Group: %s", json_string_value(group)));
     }
     /* Sent without a user, groups would be refused by the server, or ignored, which is worse. */
     if (c->as && !user)
-        return refuse(d, "'as-groups' and 'as-uid' need 'as'");
+        return kube_config_refuse(d, "'as-groups' and 'as-uid' need 'as'");
     return json_object_size(json_object_get(from, "as-user-extra"))
-               ? refuse(d, "'as-user-extra' is not supported")
+               ? kube_config_refuse(d, "'as-user-extra' is not supported")
                : NULL;
 }
 
@@ -239,12 +240,12 @@ static err *read_user(const doc *d, const json_t *from, kube_config *c)
     if (!c->key)
         TRY(path_of(d, from, "client-key", &c->key_file));
     if ((c->cert || c->cert_file) != (c->key || c->key_file))
-        return refuse(d, "a client certificate and its key belong together");
+        return kube_config_refuse(d, "a client certificate and its key belong together");
     TRY(path_of(d, from, "tokenFile", &c->token_file));
     if (!c->token_file)
         TRY(text_of(d, from, "token", &c->token));
     if (c->token && !ascii_visible(c->token))
-        return refuse(d, "the token has characters no token has");
+        return kube_config_refuse(d, "the token has characters no token has");
     return read_as(d, from, c);
 }
 
@@ -257,15 +258,15 @@ static err *config_of(const docs *d, const char *wanted, kube_config *c)
     const doc *in = &d->all[0];
 
     TRY(context_name(d, wanted, &name));
-    TRY(find(d, "contexts", "context", name, &in, &from));
+    TRY(kube_config_find(d, "contexts", "context", name, &in, &from));
     TRY(text_of(in, from, "cluster", &cluster));
     TRY(text_of(in, from, "user", &user));
     TRY(text_of(in, from, "namespace", &c->ns));
-    TRY(find(d, "clusters", "cluster", str_or(cluster, ""), &in, &from));
+    TRY(kube_config_find(d, "clusters", "cluster", str_or(cluster, ""), &in, &from));
     TRY(read_cluster(in, from, c));
     if (!user)
         return NULL;
-    TRY(find(d, "users", "user", user, &in, &from));
+    TRY(kube_config_find(d, "users", "user", user, &in, &from));
     return read_user(in, from, c);
 }
 

@@ -67,7 +67,7 @@ static err *check_answer(const client_stream *s, const char *key, kube_exec *x)
 }
 
 /* Adds kind or remedy. A container that does not run yet, or any more, is a 500 in plain text. */
-static err *explain(err *e, const kube_exec_spec *s)
+static err *kube_exec_explain(err *e, const kube_exec_spec *s)
 {
     if (e && e->code == ERR_NOT_FOUND)
         return err_kind(e, KUBE_NOT_FOUND);
@@ -88,9 +88,9 @@ err *kube_exec_open(kube *k, const kube_exec_spec *s, kube_exec **ret_exec)
     ws_key(random, key);
     ws_ask(&lines, key,
            s->version ? protocol_name(s->version) : "v5.channel.k8s.io, v4.channel.k8s.io");
-    TRY(explain(kube_upgrade(k, path, buf_cstr(&lines),
-                             s->timeout_ms ? s->timeout_ms : KUBE_CALL_MS, &x->stream),
-                s));
+    TRY(kube_exec_explain(kube_upgrade(k, path, buf_cstr(&lines),
+                                       s->timeout_ms ? s->timeout_ms : KUBE_CALL_MS, &x->stream),
+                          s));
     TRY(check_answer(x->stream, key, x));
     x->frames = kube_frames_new(x->version, random_bytes);
     buf_reserve(&x->out, OUT_ROOM);
@@ -147,7 +147,7 @@ bool kube_exec_wants_out(const kube_exec *x)
     return !x->lost && x->out.len > 0;
 }
 
-static ssize_t fail(int errnum)
+static ssize_t kube_exec_fail(int errnum)
 {
     errno = errnum;
     return -1;
@@ -157,11 +157,11 @@ ssize_t kube_exec_write(kube_exec *x, const void *p, size_t n)
 {
     send_out(x);
     if (x->lost || kube_frames_over(x->frames))
-        return fail(EPIPE);
+        return kube_exec_fail(EPIPE);
     if (!n)
         return 0;
     if (x->out.len)
-        return fail(EAGAIN);
+        return kube_exec_fail(EAGAIN);
     n = n < KUBE_PIECE ? n : KUBE_PIECE;
     kube_frames_stdin(x->frames, &x->out, p, n);
     send_out(x);
@@ -178,7 +178,7 @@ bool kube_exec_stdin_end(kube_exec *x)
 
 /* ---- receiving ---- */
 
-static ssize_t take(kube_exec *x, void *p, size_t n)
+static ssize_t kube_exec_take(kube_exec *x, void *p, size_t n)
 {
     buf *out = kube_frames_out(x->frames);
 
@@ -197,14 +197,14 @@ ssize_t kube_exec_read(kube_exec *x, void *p, size_t n)
             return 0;
         ssize_t got = client_stream_recv(x->stream, in, sizeof in);
         if (got == -EAGAIN)
-            return fail(EAGAIN);
+            return kube_exec_fail(EAGAIN);
         if (got > 0)
             kube_frames_feed(x->frames, in, (size_t)got);
         else
             x->lost = true;
         send_control(x);
     }
-    return take(x, p, n);
+    return kube_exec_take(x, p, n);
 }
 
 const kube_end *kube_exec_end(const kube_exec *x)
@@ -235,7 +235,7 @@ static bool wait_exec(const kube_exec *x, bool sends, uint64_t until)
 }
 
 /* Sends what it can of the input, then its end. Returns true if bytes remain unsent. */
-static bool feed(kube_exec *x, const buf *input, size_t *at)
+static bool kube_exec_feed(kube_exec *x, const buf *input, size_t *at)
 {
     while (input && *at <= input->len) {
         ssize_t n = *at < input->len ? kube_exec_write(x, input->p + *at, input->len - *at) : 0;
@@ -263,7 +263,7 @@ err *kube_exec_run(kube *k, const kube_exec_spec *s, const buf *input, size_t ma
 
     TRY(kube_exec_open(k, s, &x));
     for (;;) {
-        bool sends = feed(x, input, &at);
+        bool sends = kube_exec_feed(x, input, &at);
         ssize_t n = kube_exec_read(x, p, sizeof p);
         if (!n)
             break;

@@ -134,7 +134,7 @@ bool kube_frames_over(const kube_frames *f)
     return ws_is_closing(f->ws);
 }
 
-static void put(kube_frames *f, buf *out, enum channel channel, const void *p, size_t n)
+static void kube_frames_put(kube_frames *f, buf *out, enum channel channel, const void *p, size_t n)
 {
     uint8_t head = (uint8_t)channel;
 
@@ -143,7 +143,7 @@ static void put(kube_frames *f, buf *out, enum channel channel, const void *p, s
 
 void kube_frames_stdin(kube_frames *f, buf *out, const void *p, size_t n)
 {
-    put(f, out, CHANNEL_IN, p, n);
+    kube_frames_put(f, out, CHANNEL_IN, p, n);
 }
 
 bool kube_frames_stdin_end(kube_frames *f, buf *out)
@@ -152,7 +152,7 @@ bool kube_frames_stdin_end(kube_frames *f, buf *out)
 
     if (f->version < 5)
         return false;
-    put(f, out, CHANNEL_CLOSE, &which, 1);
+    kube_frames_put(f, out, CHANNEL_CLOSE, &which, 1);
     return true;
 }
 
@@ -160,7 +160,7 @@ void kube_frames_resize(kube_frames *f, buf *out, unsigned rows, unsigned cols)
 {
     CLEANUP(freep) char *text = str_printf("{\"Width\":%u,\"Height\":%u}", cols, rows);
 
-    put(f, out, CHANNEL_RESIZE, text, strlen(text));
+    kube_frames_put(f, out, CHANNEL_RESIZE, text, strlen(text));
 }
 
 void kube_frames_flush(kube_frames *f, buf *out)

@@ -348,7 +348,7 @@ err *kube_transport_err(const kube *k, CURL *h, CURLcode code, const char *why)
     return remedy ? err_remedy(e, "%s", remedy) : e;
 }
 
-static err *failed(const kube *k, const transfer *t, CURLcode code)
+static err *kube_http_failed(const kube *k, const transfer *t, CURLcode code)
 {
     double began = 0;
     int n = (int)strcspn(t->call->path, "?");
@@ -365,7 +365,7 @@ static err *failed(const kube *k, const transfer *t, CURLcode code)
 }
 
 /* Sends the call once. An answer of any status is success. */
-static err *perform(kube *k, transfer *t, const buf *json, bool fresh)
+static err *kube_http_perform(kube *k, transfer *t, const buf *json, bool fresh)
 {
     CLEANUP(freep) char *url = str_printf("%s%s", k->base, t->call->path);
     CLEANUP(secret_freep) char *who = NULL;
@@ -378,10 +378,10 @@ static err *perform(kube *k, transfer *t, const buf *json, bool fresh)
     CURLcode code = curl_easy_perform(t->curl);
     curl_slist_free_all(lines);
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &t->status);
-    return code != CURLE_OK && !t->stopped ? failed(k, t, code) : NULL;
+    return code != CURLE_OK && !t->stopped ? kube_http_failed(k, t, code) : NULL;
 }
 
-static err *reply(const transfer *t)
+static err *kube_http_reply(const transfer *t)
 {
     kube_reply r = {.status = t->status,
                     .retry_after = t->retry_after,
@@ -393,13 +393,14 @@ static err *reply(const transfer *t)
                                              : kube_reply_err(&r, t->call->method, t->call->path);
 }
 
-static err *attempt(kube *k, const kube_call *call, const buf *json, bool fresh, buf *ret_body)
+static err *kube_http_attempt(kube *k, const kube_call *call, const buf *json, bool fresh,
+                              buf *ret_body)
 {
     transfer t = {.call = call, .curl = handles_take(&k->handles)};
-    err *e = perform(k, &t, json, fresh);
+    err *e = kube_http_perform(k, &t, json, fresh);
 
     if (!e)
-        e = reply(&t);
+        e = kube_http_reply(&t);
     handles_give(&k->handles, t.curl);
     if (e)
         buf_done(&t.body);
@@ -417,7 +418,8 @@ static void sleep_s(int seconds)
 }
 
 /* Returns whether to send the call again; waits first if the server asked for it. */
-static bool again(kube *k, const kube_call *call, const err *e, unsigned tries, uint64_t until)
+static bool kube_http_again(kube *k, const kube_call *call, const err *e, unsigned tries,
+                            uint64_t until)
 {
     int wait = e->retry_after ? e->retry_after : 1;
 
@@ -439,11 +441,11 @@ err *kube_do(kube *k, const kube_call *call, json_t **ret_json)
 
     if (call->json)
         json_write(&json, call->json);
-    err *e = attempt(k, call, &json, false, &body);
-    for (unsigned tries = 1; e && again(k, call, e, tries, until); tries++) {
+    err *e = kube_http_attempt(k, call, &json, false, &body);
+    for (unsigned tries = 1; e && kube_http_again(k, call, e, tries, until); tries++) {
         bool fresh = kube_is(e, "Unauthorized");
         err_free(e);
-        e = attempt(k, call, &json, fresh, &body);
+        e = kube_http_attempt(k, call, &json, fresh, &body);
     }
     TRY(e);
     if (!ret_json)

@@ -80,8 +80,8 @@ enum kube_lease_act kube_lease_decide(const kube_lease_seen *seen, const char *i
 /* ---- the record ---- */
 
 /* Returns the lease object with our spec; keeps its other fields. */
-static json_t *record(const kube_lease *l, enum kube_lease_act act, const char *holder,
-                      unsigned duration_ms)
+static json_t *kube_lease_record(const kube_lease *l, enum kube_lease_act act, const char *holder,
+                                 unsigned duration_ms)
 {
     char now[KUBE_TIME_MAX];
     json_t *o = l->seen.there
@@ -107,10 +107,10 @@ static json_t *record(const kube_lease *l, enum kube_lease_act act, const char *
     return o;
 }
 
-static err *send(kube_lease *l, enum kube_lease_act act, const char *holder, unsigned duration_ms,
-                 json_t **ret_object)
+static err *kube_lease_send(kube_lease *l, enum kube_lease_act act, const char *holder,
+                            unsigned duration_ms, json_t **ret_object)
 {
-    CLEANUP(json_decrefp) json_t *body = record(l, act, holder, duration_ms);
+    CLEANUP(json_decrefp) json_t *body = kube_lease_record(l, act, holder, duration_ms);
     CLEANUP(freep) char *list = kube_path(&KUBE_LEASES, l->ns, NULL, NULL);
     bool creates = act == KUBE_LEASE_CREATE;
 
@@ -125,7 +125,7 @@ static err *send(kube_lease *l, enum kube_lease_act act, const char *holder, uns
 
 /* ---- state for other threads ---- */
 
-static void told(kube_lease *l, bool held)
+static void kube_lease_told(kube_lease *l, bool held)
 {
     if (l->o.changed)
         l->o.changed(l->o.arg, held, l->epoch);
@@ -133,7 +133,7 @@ static void told(kube_lease *l, bool held)
 }
 
 /* Stores the state; calls `changed` if it did. until 0: not held. */
-static void publish(kube_lease *l, uint64_t until)
+static void kube_lease_publish(kube_lease *l, uint64_t until)
 {
     pthread_mutex_lock(&l->lock);
     bool before = l->until != 0, now = until != 0;
@@ -143,10 +143,10 @@ static void publish(kube_lease *l, uint64_t until)
     l->holder = *l->seen.holder ? xstrdup(l->seen.holder) : NULL;
     pthread_mutex_unlock(&l->lock);
     if (before != now)
-        told(l, now);
+        kube_lease_told(l, now);
 }
 
-static void note(kube_lease *l, err *e)
+static void kube_lease_note(kube_lease *l, err *e)
 {
     LOCK_SCOPE(&l->lock);
     bool news = e && !l->trouble;
@@ -180,14 +180,14 @@ err *kube_lease_trouble(kube_lease *l)
 
 /* ---- the thread ---- */
 
-static void keep(kube_lease *l, json_t *object)
+static void kube_lease_keep(kube_lease *l, json_t *object)
 {
     json_decref(l->object);
     l->object = object;
     kube_lease_look(&l->seen, object, now_mono_ns());
 }
 
-static err *look(kube_lease *l)
+static err *kubernetes_kube_lease_look(kube_lease *l)
 {
     json_t *object = NULL;
     err *e = kube_do(
@@ -199,40 +199,40 @@ static err *look(kube_lease *l)
         e = NULL;
     }
     if (!e)
-        keep(l, object);
+        kube_lease_keep(l, object);
     return e;
 }
 
 /* Renews, takes or checks the lease once. A holder renews its last version without reading it: a
  * conflict shows that it changed. */
-static err *turn(kube_lease *l)
+static err *kube_lease_turn(kube_lease *l)
 {
     uint64_t now = now_mono_ns();
     json_t *object = NULL;
 
     if (!l->until || now >= l->until)
-        TRY(look(l));
+        TRY(kubernetes_kube_lease_look(l));
     enum kube_lease_act act = kube_lease_decide(&l->seen, l->identity, now_mono_ns());
     if (act == KUBE_LEASE_WAIT) {
-        publish(l, 0);
+        kube_lease_publish(l, 0);
         return NULL;
     }
     now = now_mono_ns();
-    err *e = send(l, act, l->identity, l->o.duration_ms, &object);
+    err *e = kube_lease_send(l, act, l->identity, l->o.duration_ms, &object);
     if (e && e->code == ERR_CONFLICT) { /* another was faster, or our write's answer was lost */
         err_free(e);
-        TRY(look(l));
+        TRY(kubernetes_kube_lease_look(l));
         if (!str_eq(l->seen.holder, l->identity))
-            publish(l, 0);
+            kube_lease_publish(l, 0);
         return NULL;
     }
     TRY(e);
-    keep(l, object);
-    publish(l, now + l->o.renew_ms * NS_PER_MS);
+    kube_lease_keep(l, object);
+    kube_lease_publish(l, now + l->o.renew_ms * NS_PER_MS);
     return NULL;
 }
 
-static bool rest(kube_lease *l)
+static bool kube_lease_rest(kube_lease *l)
 {
     uint32_t random = 0;
 
@@ -250,19 +250,20 @@ static bool rest(kube_lease *l)
 static void give_back(kube_lease *l)
 {
     if (kube_lease_held(l, NULL))
-        err_drop(send(l, KUBE_LEASE_RENEW, "", 1000, NULL), "a lease was not given back");
-    publish(l, 0);
+        err_drop(kube_lease_send(l, KUBE_LEASE_RENEW, "", 1000, NULL),
+                 "a lease was not given back");
+    kube_lease_publish(l, 0);
 }
 
-static void *run(void *arg)
+static void *kube_lease_run(void *arg)
 {
     kube_lease *l = arg;
 
     do {
-        note(l, turn(l));
+        kube_lease_note(l, kube_lease_turn(l));
         if (l->until && now_mono_ns() >= l->until)
-            publish(l, 0);
-    } while (rest(l));
+            kube_lease_publish(l, 0);
+    } while (kube_lease_rest(l));
     give_back(l);
     LOCK_SCOPE(&l->lock);
     l->ended = true;
@@ -285,7 +286,7 @@ kube_lease *kube_lease_new(kube *k, const kube_lease_options *o)
     l->o.retry_ms = o->retry_ms ? o->retry_ms : KUBE_LEASE_RETRY_MS;
     pthread_mutex_init(&l->lock, NULL);
     cond_init(&l->changed);
-    l->thread = thread_start("kube-lease", run, l);
+    l->thread = thread_start("kube-lease", kube_lease_run, l);
     return l;
 }
 

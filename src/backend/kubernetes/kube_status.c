@@ -89,7 +89,7 @@ static int seconds_of(const kube_reply *r, const json_t *status)
     return (int)(said < 0 ? 0 : said > AFTER_MAX ? AFTER_MAX : said);
 }
 
-static err *make(const kube_reply *r, const json_t *status, const char *what)
+static err *kube_status_make(const kube_reply *r, const json_t *status, const char *what)
 {
     verdict v = verdict_of(r->status);
     const char *message = json_str(status, "message"), *reason = json_str(status, "reason");
@@ -117,7 +117,7 @@ static err *make(const kube_reply *r, const json_t *status, const char *what)
 /* Makes an error of an answer that is not a Status: its text is the cause, if it is printable. */
 static err *make_of_text(const kube_reply *r, const char *what)
 {
-    err *e = make(r, NULL, what);
+    err *e = kube_status_make(r, NULL, what);
     size_t n = r->nbody < MESSAGE_MAX ? r->nbody : MESSAGE_MAX;
 
     while (n && strchr("\r\n ", ((const char *)r->body)[n - 1]))
@@ -137,7 +137,7 @@ err *kube_reply_err(const kube_reply *r, const char *method, const char *path)
     /* a proxy's answer may be HTML */
     err_free(json_parse(r->nbody ? r->body : "", r->nbody, &root));
     if (json_is_object(root) && str_eq(json_str(root, "kind"), "Status"))
-        return make(r, root, what);
+        return kube_status_make(r, root, what);
     return make_of_text(r, what);
 }
 
@@ -145,5 +145,5 @@ err *kube_status_err(const json_t *status)
 {
     kube_reply r = {.status = (long)json_int(status, "code", 500)};
 
-    return make(&r, status, "the request");
+    return kube_status_make(&r, status, "the request");
 }

@@ -34,7 +34,7 @@ static void write_head(const kube *k, const char *path, const char *lines, const
     buf_printf(out, "Connection: Upgrade\r\nUpgrade: websocket\r\n%s\r\n", lines);
 }
 
-static err *refused(client_stream *s, const char *path, uint64_t until)
+static err *kube_stream_refused(client_stream *s, const char *path, uint64_t until)
 {
     CLEANUP(buf_done) buf body = {0};
     const char *after = client_stream_header(s, "Retry-After");
@@ -50,8 +50,8 @@ static err *refused(client_stream *s, const char *path, uint64_t until)
     return kube_reply_err(&r, "GET", path);
 }
 
-static err *handshake(kube *k, client_stream *s, const char *path, const char *lines, bool fresh,
-                      uint64_t until)
+static err *kube_stream_handshake(kube *k, client_stream *s, const char *path, const char *lines,
+                                  bool fresh, uint64_t until)
 {
     CLEANUP(buf_done) buf out = {0};
     CLEANUP(secret_freep) char *who = NULL;
@@ -61,11 +61,11 @@ static err *handshake(kube *k, client_stream *s, const char *path, const char *l
     err *e = client_stream_ask(s, &out, until);
     secret_wipe(out.p, out.cap);
     TRY(e);
-    return client_stream_answer(s)->status == 101 ? NULL : refused(s, path, until);
+    return client_stream_answer(s)->status == 101 ? NULL : kube_stream_refused(s, path, until);
 }
 
-static err *attempt(kube *k, const char *path, const char *lines, bool fresh, uint64_t until,
-                    client_stream **ret_stream)
+static err *kube_stream_attempt(kube *k, const char *path, const char *lines, bool fresh,
+                                uint64_t until, client_stream **ret_stream)
 {
     CLEANUP(freep) char *where = str_printf("the API server at %s", k->c.server);
     CURL *curl = curl_easy_init();
@@ -74,7 +74,7 @@ static err *attempt(kube *k, const char *path, const char *lines, bool fresh, ui
         abort();
     CLEANUP(client_stream_freep) client_stream *s = client_stream_new(curl, where);
     TRY(connect_to(k, s, until));
-    TRY(handshake(k, s, path, lines, fresh, until));
+    TRY(kube_stream_handshake(k, s, path, lines, fresh, until));
     *ret_stream = TAKE_PTR(s);
     return NULL;
 }
@@ -83,10 +83,10 @@ err *kube_upgrade(kube *k, const char *path, const char *lines, unsigned timeout
                   client_stream **ret_stream)
 {
     uint64_t until = now_mono_ns() + timeout_ms * NS_PER_MS;
-    err *e = attempt(k, path, lines, false, until, ret_stream);
+    err *e = kube_stream_attempt(k, path, lines, false, until, ret_stream);
 
     if (!kube_is(e, "Unauthorized") || !k->c.token_file)
         return e;
     err_free(e); /* the token file may have a newer token */
-    return attempt(k, path, lines, true, until, ret_stream);
+    return kube_stream_attempt(k, path, lines, true, until, ret_stream);
 }

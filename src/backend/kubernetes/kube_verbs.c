@@ -10,7 +10,7 @@ const kube_resource KUBE_PODS = {"", "v1", "pods"};
 const kube_resource KUBE_LEASES = {"coordination.k8s.io", "v1", "leases"};
 const kube_resource KUBE_EVENTS = {"events.k8s.io", "v1", "events"};
 
-static void escape(buf *out, const char *s)
+static void kube_verbs_escape(buf *out, const char *s)
 {
     static const char SAFE[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
 
@@ -22,12 +22,12 @@ static void escape(buf *out, const char *s)
     }
 }
 
-static void part(buf *out, const char *name)
+static void kube_verbs_part(buf *out, const char *name)
 {
     if (!name)
         return;
     buf_char(out, '/');
-    escape(out, name);
+    kube_verbs_escape(out, name);
 }
 
 char *kube_path(const kube_resource *r, const char *ns, const char *name, const char *sub)
@@ -35,23 +35,23 @@ char *kube_path(const kube_resource *r, const char *ns, const char *name, const 
     CLEANUP(buf_done) buf out = {0};
 
     buf_str(&out, *r->group ? "/apis" : "/api");
-    part(&out, *r->group ? r->group : NULL);
-    part(&out, r->version);
+    kube_verbs_part(&out, *r->group ? r->group : NULL);
+    kube_verbs_part(&out, r->version);
     if (ns)
         buf_str(&out, "/namespaces");
-    part(&out, ns);
-    part(&out, r->plural);
-    part(&out, name);
-    part(&out, sub);
+    kube_verbs_part(&out, ns);
+    kube_verbs_part(&out, r->plural);
+    kube_verbs_part(&out, name);
+    kube_verbs_part(&out, sub);
     return buf_take(&out);
 }
 
 void kube_query(buf *path, const char *key, const char *value)
 {
     buf_char(path, memchr(path->p, '?', path->len) ? '&' : '?');
-    escape(path, key);
+    kube_verbs_escape(path, key);
     buf_char(path, '=');
-    escape(path, value);
+    kube_verbs_escape(path, value);
 }
 
 /* ---- verbs ---- */

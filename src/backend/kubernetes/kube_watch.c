@@ -91,7 +91,7 @@ void kube_watch_free(kube_watch *w)
 
 /* ---- what to ask ---- */
 
-static void number(buf *path, const char *key, uint64_t value)
+static void kube_watch_number(buf *path, const char *key, uint64_t value)
 {
     CLEANUP(freep) char *text = str_printf("%llu", (unsigned long long)value);
 
@@ -101,7 +101,7 @@ static void number(buf *path, const char *key, uint64_t value)
 static void ask_list(kube_watch *w)
 {
     if (w->expired < EXPIRED_MAX)
-        number(&w->path, "limit", w->o.page);
+        kube_watch_number(&w->path, "limit", w->o.page);
     if (w->more)
         kube_query(&w->path, "continue", w->more);
     w->counts.pages++;
@@ -117,7 +117,7 @@ static void ask_stream(kube_watch *w)
     } else {
         kube_query(&w->path, "resourceVersion", w->version);
     }
-    number(&w->path, "timeoutSeconds", WATCH_S + w->o.random() % WATCH_S);
+    kube_watch_number(&w->path, "timeoutSeconds", WATCH_S + w->o.random() % WATCH_S);
     w->counts.watches++;
 }
 
@@ -167,7 +167,7 @@ static void set_version(kube_watch *w, const char *version)
 }
 
 /* Handles an object that exists. Returns false if it is malformed. */
-static bool there(kube_watch *w, const json_t *object)
+static bool kube_watch_there(kube_watch *w, const json_t *object)
 {
     const json_t *meta = json_object_get(object, "metadata");
     const char *uid = text_within(meta, "uid", UID_MAX);
@@ -191,7 +191,7 @@ static bool there(kube_watch *w, const json_t *object)
     return true;
 }
 
-static bool gone(kube_watch *w, const json_t *object)
+static bool kube_watch_gone(kube_watch *w, const json_t *object)
 {
     const char *uid = text_within(json_object_get(object, "metadata"), "uid", UID_MAX);
 
@@ -257,7 +257,7 @@ void kube_watch_page(kube_watch *w, const json_t *page)
     size_t i;
     json_t *item;
 
-    json_array_foreach(items, i, item) fine = fine && there(w, item);
+    json_array_foreach(items, i, item) fine = fine && kube_watch_there(w, item);
     if (!fine) {
         list_again(w);
         back_off(w, 0);
@@ -304,7 +304,8 @@ static bool on_object(kube_watch *w, const char *type, const json_t *object)
     const char *version =
         text_within(json_object_get(object, "metadata"), "resourceVersion", VERSION_MAX);
 
-    if (!version || !(str_eq(type, "DELETED") ? gone(w, object) : there(w, object)))
+    if (!version ||
+        !(str_eq(type, "DELETED") ? kube_watch_gone(w, object) : kube_watch_there(w, object)))
         return false;
     w->counts.events++;
     if (!w->initial)

@@ -68,7 +68,7 @@ static bool on_bytes(void *arg, const void *p, size_t n)
 }
 
 /* Stores the last error; logs it when it is the first after a success. */
-static void note(kube_watcher *w, const err *e)
+static void kube_watcher_note(kube_watcher *w, const err *e)
 {
     LOCK_SCOPE(&w->lock);
     bool news = e && !w->trouble;
@@ -91,7 +91,7 @@ static bool wait_ms(kube_watcher *w, uint64_t ms)
     return !w->stop;
 }
 
-static void step(kube_watcher *w, const kube_watch_ask *ask)
+static void kube_watcher_step(kube_watcher *w, const kube_watch_ask *ask)
 {
     CLEANUP(json_decrefp) json_t *page = NULL;
     uint64_t began = now_mono_ns();
@@ -106,14 +106,14 @@ static void step(kube_watcher *w, const kube_watch_ask *ask)
                       .once = true};
 
     err *e = kube_do(w->k, &call, lists ? &page : NULL);
-    note(w, e);
+    kube_watcher_note(w, e);
     if (e || !lists)
         kube_watch_ended(w->watch, e, (now_mono_ns() - began) / NS_PER_MS);
     else
         kube_watch_page(w->watch, page);
 }
 
-static void *run(void *arg)
+static void *kube_watcher_run(void *arg)
 {
     kube_watcher *w = arg;
     kube_watch_ask ask;
@@ -122,7 +122,7 @@ static void *run(void *arg)
         kube_watch_next(w->watch, &ask);
         if (!wait_ms(w, ask.wait_ms) || !goes_on(w))
             return NULL;
-        step(w, &ask);
+        kube_watcher_step(w, &ask);
     }
 }
 
@@ -140,7 +140,7 @@ kube_watcher *kube_watcher_new(kube *k, const kube_watch_options *o)
     w->watch = kube_watch_new(&own);
     pthread_mutex_init(&w->lock, NULL);
     cond_init(&w->changed);
-    w->thread = thread_start("kube-watch", run, w);
+    w->thread = thread_start("kube-watch", kube_watcher_run, w);
     return w;
 }
 

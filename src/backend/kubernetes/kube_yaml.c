@@ -16,12 +16,12 @@ typedef struct reader {
     size_t nodes;
 } reader;
 
-static err *refuse(const reader *r, const char *what)
+static err *kube_yaml_refuse(const reader *r, const char *what)
 {
     return err_new(ERR_INVALID_REQUEST, "%s:%zu: %s", r->file, r->event.start_mark.line + 1, what);
 }
 
-static err *next(reader *r)
+static err *kube_yaml_next(reader *r)
 {
     yaml_event_delete(&r->event);
     if (!yaml_parser_parse(&r->parser, &r->event)) {
@@ -30,13 +30,15 @@ static err *next(reader *r)
                        str_or(r->parser.problem, "not YAML"));
     }
     if (++r->nodes > NODES_MAX)
-        return refuse(r, "too much is in it");
-    return r->event.type == YAML_ALIAS_EVENT ? refuse(r, "aliases are not understood here") : NULL;
+        return kube_yaml_refuse(r, "too much is in it");
+    return r->event.type == YAML_ALIAS_EVENT
+               ? kube_yaml_refuse(r, "aliases are not understood here")
+               : NULL;
 }
 
 static err *check_plain(const reader *r, const yaml_char_t *anchor, const yaml_char_t *tag)
 {
-    return anchor || tag ? refuse(r, "anchors and tags are not understood here") : NULL;
+    return anchor || tag ? kube_yaml_refuse(r, "anchors and tags are not understood here") : NULL;
 }
 
 static err *read_scalar(const reader *r, json_t **ret_value)
@@ -46,14 +48,14 @@ static err *read_scalar(const reader *r, json_t **ret_value)
 
     TRY(check_plain(r, r->event.data.scalar.anchor, r->event.data.scalar.tag));
     if (strlen(text) != r->event.data.scalar.length)
-        return refuse(r, "a NUL");
+        return kube_yaml_refuse(r, "a NUL");
     if (plain && (!*text || str_eq(text, "~") || str_eq(text, "null")))
         *ret_value = json_null();
     else if (plain && (str_eq(text, "true") || str_eq(text, "false")))
         *ret_value = json_boolean(*text == 't');
     else
         *ret_value = json_string(text);
-    return *ret_value ? NULL : refuse(r, "not UTF-8");
+    return *ret_value ? NULL : kube_yaml_refuse(r, "not UTF-8");
 }
 
 static err *read_node(reader *r, unsigned depth, json_t **ret_value);
@@ -65,7 +67,7 @@ static err *read_list(reader *r, unsigned depth, json_t **ret_value)
     TRY(check_plain(r, r->event.data.sequence_start.anchor, r->event.data.sequence_start.tag));
     for (;;) {
         json_t *value = NULL;
-        TRY(next(r));
+        TRY(kube_yaml_next(r));
         if (r->event.type == YAML_SEQUENCE_END_EVENT)
             break;
         TRY(read_node(r, depth + 1, &value));
@@ -78,14 +80,14 @@ static err *read_list(reader *r, unsigned depth, json_t **ret_value)
 static err *read_key(const reader *r, const json_t *into, char **ret_key)
 {
     if (r->event.type != YAML_SCALAR_EVENT)
-        return refuse(r, "a key must be a plain value");
+        return kube_yaml_refuse(r, "a key must be a plain value");
     TRY(check_plain(r, r->event.data.scalar.anchor, r->event.data.scalar.tag));
     const char *text = (const char *)r->event.data.scalar.value;
     size_t n = r->event.data.scalar.length;
     if (strlen(text) != n || !utf8_valid(text, n))
-        return refuse(r, "a key that is no text");
+        return kube_yaml_refuse(r, "a key that is no text");
     if (json_object_get(into, text))
-        return refuse(r, "a key that is there twice");
+        return kube_yaml_refuse(r, "a key that is there twice");
     *ret_key = xstrdup(text);
     return NULL;
 }
@@ -98,11 +100,11 @@ static err *read_mapping(reader *r, unsigned depth, json_t **ret_value)
     for (;;) {
         CLEANUP(freep) char *key = NULL;
         json_t *value = NULL;
-        TRY(next(r));
+        TRY(kube_yaml_next(r));
         if (r->event.type == YAML_MAPPING_END_EVENT)
             break;
         TRY(read_key(r, object, &key));
-        TRY(next(r));
+        TRY(kube_yaml_next(r));
         TRY(read_node(r, depth + 1, &value));
         json_object_set_new(object, key, value);
     }
@@ -114,7 +116,7 @@ static err *read_mapping(reader *r, unsigned depth, json_t **ret_value)
 static err *read_node(reader *r, unsigned depth, json_t **ret_value)
 {
     if (depth > DEPTH_MAX)
-        return refuse(r, "nested too deeply");
+        return kube_yaml_refuse(r, "nested too deeply");
     if (r->event.type == YAML_SCALAR_EVENT)
         return read_scalar(r, ret_value);
     return r->event.type == YAML_MAPPING_START_EVENT ? read_mapping(r, depth, ret_value)
@@ -126,15 +128,15 @@ static err *read_document(reader *r, json_t **ret_root)
     CLEANUP(json_decrefp) json_t *root = NULL;
 
     do /* skip the start of stream and document */
-        TRY(next(r));
+        TRY(kube_yaml_next(r));
     while (r->event.type == YAML_STREAM_START_EVENT || r->event.type == YAML_DOCUMENT_START_EVENT);
     if (r->event.type == YAML_STREAM_END_EVENT)
-        return refuse(r, "nothing is in it");
+        return kube_yaml_refuse(r, "nothing is in it");
     TRY(read_node(r, 0, &root));
-    TRY(next(r)); /* the document's end */
-    TRY(next(r));
+    TRY(kube_yaml_next(r)); /* the document's end */
+    TRY(kube_yaml_next(r));
     if (r->event.type != YAML_STREAM_END_EVENT)
-        return refuse(r, "more than one document");
+        return kube_yaml_refuse(r, "more than one document");
     *ret_root = TAKE_PTR(root);
     return NULL;
 }

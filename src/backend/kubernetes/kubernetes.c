@@ -44,7 +44,7 @@ static err *kubernetes_attach(backend *base, const char *id, const box_events *e
 }
 
 /* Counts the pods that might be claimed and have not said so yet. Lock held. */
-static size_t ungreeted(kubernetes *b)
+static size_t kubernetes_ungreeted(kubernetes *b)
 {
     map_iter it = {0};
     size_t n = 0;
@@ -62,13 +62,13 @@ static void wait_greeted(kubernetes *b)
 {
     uint64_t all_by = now_mono_ns() + GREET_ALL_NS, next_by = now_mono_ns() + GREET_NS;
 
-    for (size_t left = ungreeted(b), before; left && !b->stop;) {
+    for (size_t left = kubernetes_ungreeted(b), before; left && !b->stop;) {
         uint64_t until = next_by < all_by ? next_by : all_by;
         if (now_mono_ns() >= until)
             return;
         cond_wait_until(&b->changed, &b->lock, until);
         before = left;
-        left = ungreeted(b);
+        left = kubernetes_ungreeted(b);
         if (left < before)
             next_by = now_mono_ns() + GREET_NS;
     }
@@ -534,7 +534,7 @@ static void set_texts(kubernetes *b, const kubernetes_options *o)
                            .image_volume = o->image_volume};
 }
 
-static err *start(kubernetes *b, const kubernetes_options *o)
+static err *kubernetes_start(kubernetes *b, const kubernetes_options *o)
 {
     link_options links = {.name = "kubernetes",
                           .dial = pods_dial,
@@ -585,7 +585,7 @@ err *backend_kubernetes_new(const kubernetes_options *o, backend **ret_backend)
     set_texts(b, o);
     b->base.ops = &OPS;
     b->base.caps = caps_of(&b->world);
-    TRY(start(b, o));
+    TRY(kubernetes_start(b, o));
     *ret_backend = &TAKE_PTR(b)->base;
     return NULL;
 }

@@ -11,7 +11,7 @@
 
 /* ---- made: the container ---- */
 
-static json_t *security(const pod_world *w, const sandbox_spec *s)
+static json_t *kubernetes_pod_security(const pod_world *w, const sandbox_spec *s)
 {
     bool setuid = w->baseline && s && s->setuid;
     json_t *o = json_pack("{s:b, s:{s:s}}", "allowPrivilegeEscalation", setuid, "seccompProfile",
@@ -46,7 +46,7 @@ static void set_amount(json_t *o, const char *name, uint64_t n, const char *unit
 }
 
 /* Limits are ceilings, not reservations: the request is small, and never above the limit. */
-static json_t *resources(const limits *l)
+static json_t *pod_resources(const limits *l)
 {
     json_t *most = json_object(), *asked = json_object();
     uint32_t cpu = l->cpu_milli && l->cpu_milli < 50 ? l->cpu_milli : 50;
@@ -71,7 +71,7 @@ static json_t *small_resources(void)
                      "requests", "cpu", "10m", "memory", "16Mi");
 }
 
-static json_t *mounts(const sandbox_spec *s)
+static json_t *pod_mounts(const sandbox_spec *s)
 {
     json_t *a = json_pack("[{s:s, s:s, s:b}, {s:s, s:s}]", "name", "bothy", "mountPath", POD_DIR,
                           "readOnly", 1, "name", "shm", "mountPath", "/dev/shm");
@@ -93,7 +93,7 @@ static json_t *memory_volume(const char *name, uint64_t size)
     return v;
 }
 
-static json_t *volumes(const pod_world *w, const sandbox_spec *s)
+static json_t *pod_volumes(const pod_world *w, const sandbox_spec *s)
 {
     json_t *a = json_array();
 
@@ -112,25 +112,26 @@ static json_t *volumes(const pod_world *w, const sandbox_spec *s)
     return a;
 }
 
-static json_t *container(const pod_world *w, const box_spec *s)
+static json_t *pod_container(const pod_world *w, const box_spec *s)
 {
     return json_pack("{s:s, s:s, s:s, s:[s, s], s:o, s:o, s:o}", "name", POD_CONTAINER, "image",
                      s->image_name, "imagePullPolicy", "IfNotPresent", "command",
-                     POD_DIR "/bothy-init", "serve", "resources", resources(&s->spec->limits),
-                     "securityContext", security(w, s->spec), "volumeMounts", mounts(s->spec));
+                     POD_DIR "/bothy-init", "serve", "resources", pod_resources(&s->spec->limits),
+                     "securityContext", kubernetes_pod_security(w, s->spec), "volumeMounts",
+                     pod_mounts(s->spec));
 }
 
 /* Copies the programs into the volume that they run from. */
-static json_t *install(const pod_world *w)
+static json_t *pod_install(const pod_world *w)
 {
     return json_pack("{s:s, s:s, s:s, s:[s, s, s], s:o, s:o, s:[{s:s, s:s}]}", "name",
                      "bothy-install", "image", w->bothy_image, "imagePullPolicy", "IfNotPresent",
                      "command", "/bothy-init", "install", POD_DIR, "securityContext",
-                     security(w, NULL), "resources", small_resources(), "volumeMounts", "name",
-                     "bothy", "mountPath", POD_DIR);
+                     kubernetes_pod_security(w, NULL), "resources", small_resources(),
+                     "volumeMounts", "name", "bothy", "mountPath", POD_DIR);
 }
 
-static err *unsupported(const char *what)
+static err *pod_unsupported(const char *what)
 {
     return err_remedy(
         err_new(ERR_UNSUPPORTED, "%s needs root in the pod", what),
@@ -140,18 +141,18 @@ static err *unsupported(const char *what)
 err *pod_spec_of(const pod_world *w, const box_spec *s, json_t **ret_spec)
 {
     if (s->spec->setuid && !w->baseline)
-        return unsupported("the grant setuid");
+        return pod_unsupported("the grant setuid");
     if (!s->image_name || !*s->image_name || !utf8_valid(s->image_name, strlen(s->image_name)))
         return err_new(ERR_INVALID_REQUEST, "image: a name is needed");
-    json_t *spec =
-        json_pack("{s:s, s:i, s:b, s:b, s:s, s:o, s:[o], s:o}", "restartPolicy", "Never",
-                  "terminationGracePeriodSeconds", POD_GRACE_S, "automountServiceAccountToken", 0,
-                  "enableServiceLinks", 0, "dnsPolicy",
-                  s->spec->network == NETWORK_OPEN ? "ClusterFirst" : "Default", "securityContext",
-                  pod_security(w), "containers", container(w, s), "volumes", volumes(w, s->spec));
+    json_t *spec = json_pack(
+        "{s:s, s:i, s:b, s:b, s:s, s:o, s:[o], s:o}", "restartPolicy", "Never",
+        "terminationGracePeriodSeconds", POD_GRACE_S, "automountServiceAccountToken", 0,
+        "enableServiceLinks", 0, "dnsPolicy",
+        s->spec->network == NETWORK_OPEN ? "ClusterFirst" : "Default", "securityContext",
+        pod_security(w), "containers", pod_container(w, s), "volumes", pod_volumes(w, s->spec));
 
     if (!w->image_volume)
-        json_object_set_new(spec, "initContainers", json_pack("[o]", install(w)));
+        json_object_set_new(spec, "initContainers", json_pack("[o]", pod_install(w)));
     if (w->runtime_class)
         json_object_set_new(spec, "runtimeClassName", json_string(w->runtime_class));
     *ret_spec = spec;
@@ -206,7 +207,7 @@ static bool take_text(const json_t *o, const char *key, char *to, size_t size)
     return text && str_copy(to, size, text);
 }
 
-static void note(pod_facts *f, const char *reason, const char *message)
+static void pod_note(pod_facts *f, const char *reason, const char *message)
 {
     if (f->message || (!reason && !message))
         return;
@@ -239,7 +240,7 @@ static void read_waiting(const json_t *waiting, pod_facts *f)
     f->image_trouble |= is_one_of(reason, IMAGE);
     f->config_trouble |= is_one_of(reason, CONFIG);
     if (is_one_of(reason, IMAGE) || is_one_of(reason, CONFIG))
-        note(f, reason, json_str(waiting, "message"));
+        pod_note(f, reason, json_str(waiting, "message"));
 }
 
 static void read_end(const json_t *end, pod_facts *f)
@@ -250,7 +251,7 @@ static void read_end(const json_t *end, pod_facts *f)
     f->exit_code = code >= 0 && code <= 255 ? (int)code : 255;
     f->oom |= str_eq(reason, "OOMKilled");
     if (code)
-        note(f, reason, json_str(end, "message"));
+        pod_note(f, reason, json_str(end, "message"));
 }
 
 /* Reads the status of our container; others may have been added to the pod. */
@@ -281,8 +282,9 @@ static void read_statuses(const json_t *status, pod_facts *f)
         const json_t *state = json_object_get(one, "state");
         read_waiting(json_object_get(state, "waiting"), f);
         if (json_int(json_object_get(state, "terminated"), "exitCode", 0))
-            note(f, json_str(one, "name"),
-                 str_or(json_str(json_object_get(state, "terminated"), "message"), "it failed"));
+            pod_note(
+                f, json_str(one, "name"),
+                str_or(json_str(json_object_get(state, "terminated"), "message"), "it failed"));
     }
     json_array_foreach(json_object_get(status, "containerStatuses"), i, one)
     {
@@ -301,12 +303,12 @@ static void read_conditions(const json_t *status, pod_facts *f)
         if (str_eq(json_str(c, "type"), "PodScheduled") && str_eq(json_str(c, "status"), "False") &&
             str_eq(json_str(c, "reason"), "Unschedulable")) {
             f->unschedulable = true;
-            note(f, "Unschedulable", json_str(c, "message"));
+            pod_note(f, "Unschedulable", json_str(c, "message"));
         }
         if (str_eq(json_str(c, "type"), "DisruptionTarget") &&
             str_eq(json_str(c, "status"), "True")) {
             f->evicted = true;
-            note(f, json_str(c, "reason"), json_str(c, "message"));
+            pod_note(f, json_str(c, "reason"), json_str(c, "message"));
         }
     }
 }
@@ -317,7 +319,7 @@ static void read_status(const json_t *status, pod_facts *f)
 
     f->evicted = str_eq(reason, "Evicted");
     f->node_lost = str_eq(reason, "NodeLost") || str_eq(phase, "Unknown");
-    note(f, reason, json_str(status, "message"));
+    pod_note(f, reason, json_str(status, "message"));
     read_conditions(status, f);
     read_statuses(status, f);
     /* A container that ended in a pod that restarts it has not ended for good. */

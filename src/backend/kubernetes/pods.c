@@ -91,7 +91,7 @@ static void remember_fate(kubernetes *b, const pod *p)
     free(map_put_str(&b->ended, p->id, fate));
 }
 
-static void forget(kubernetes *b, pod *p)
+static void pods_forget(kubernetes *b, pod *p)
 {
     if (*p->id)
         remember_fate(b, p);
@@ -327,7 +327,7 @@ void pods_look(kubernetes *b, pod *p)
 
 /* ---- the watch ---- */
 
-static pod *put(kubernetes *b, pod_facts *f)
+static pod *kubernetes_pods_put(kubernetes *b, pod_facts *f)
 {
     pod *p = pods_by_uid(b, f->uid);
 
@@ -365,7 +365,7 @@ pod *pods_put(kubernetes *b, const json_t *object)
         pod_facts_done(&f);
         return known;
     }
-    return put(b, &f);
+    return kubernetes_pods_put(b, &f);
 }
 
 static void on_there(void *arg, const char *uid, const json_t *object)
@@ -380,7 +380,7 @@ static void on_there(void *arg, const char *uid, const json_t *object)
         return;
     }
     LOCK_SCOPE(&b->lock);
-    pod *p = put(b, &f);
+    pod *p = kubernetes_pods_put(b, &f);
     requests_look_unmade(b, p);
     pods_look(b, p);
     pthread_cond_broadcast(&b->changed);
@@ -418,7 +418,7 @@ static void on_gone(void *arg, const char *uid, const json_t *object)
         link_died(b->links, p->handle, why);
         if (p->r)
             requests_pod_failed(b, TAKE_PTR(p->r), err_new(ERR_CREATE_FAILED, "%s", why));
-        forget(b, p);
+        pods_forget(b, p);
         requests_offer(b);
         pthread_cond_broadcast(&b->changed);
     }

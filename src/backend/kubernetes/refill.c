@@ -16,7 +16,7 @@
  * claims are recorded by then. */
 #define EXTRA_NS (20 * NS_PER_S)
 
-static recipe *find(kubernetes *b, const char *hash)
+static recipe *refill_find(kubernetes *b, const char *hash)
 {
     for (size_t i = 0; i < b->nrecipes; i++)
         if (str_eq(b->recipes[i].hash, hash))
@@ -26,7 +26,7 @@ static recipe *find(kubernetes *b, const char *hash)
 
 /* Returns a place for a new recipe: a free one, or that of the least recently used one that makes
  * no pod now. NULL if there is none. */
-static recipe *place(kubernetes *b)
+static recipe *refill_place(kubernetes *b)
 {
     recipe *oldest = NULL;
 
@@ -42,12 +42,12 @@ static recipe *place(kubernetes *b)
 
 void refill_used(kubernetes *b, const request *r)
 {
-    recipe *p = find(b, r->wish.hash);
+    recipe *p = refill_find(b, r->wish.hash);
 
     if (!b->warm || r->wish.pool || !r->wish.spec)
         return;
     if (!p) {
-        p = place(b);
+        p = refill_place(b);
         if (!p)
             return;
         *p = (recipe){.spec = json_deep_copy(r->wish.spec), .network = r->network};
@@ -57,7 +57,7 @@ void refill_used(kubernetes *b, const request *r)
     pthread_cond_broadcast(&b->changed);
 }
 
-static err *make(kubernetes *b, const work *w, json_t **ret_object)
+static err *refill_make(kubernetes *b, const work *w, json_t **ret_object)
 {
     CLEANUP(freep) char *path = kube_path(&KUBE_PODS, b->ns, NULL, NULL);
     char random[11];
@@ -75,7 +75,7 @@ static err *make(kubernetes *b, const work *w, json_t **ret_object)
     return e;
 }
 
-static void failed(kubernetes *b, recipe *p, const err *e)
+static void refill_failed(kubernetes *b, recipe *p, const err *e)
 {
     uint64_t pause = PAUSE_NS << (p->failures < 6 ? p->failures : 6);
 
@@ -89,14 +89,14 @@ static void failed(kubernetes *b, recipe *p, const err *e)
 static void run_refill(kubernetes *b, work *w)
 {
     CLEANUP(json_decrefp) json_t *object = NULL;
-    CLEANUP(err_freep) err *e = make(b, w, &object);
+    CLEANUP(err_freep) err *e = refill_make(b, w, &object);
 
     LOCK_SCOPE(&b->lock);
-    recipe *p = find(b, w->id);
+    recipe *p = refill_find(b, w->id);
     if (p)
         p->making--;
     if (p && e)
-        failed(b, p, e);
+        refill_failed(b, p, e);
     if (!e) {
         pod *made = pods_put(b, object);
         if (made)
@@ -118,7 +118,7 @@ static void make_one(kubernetes *b, recipe *p)
     work_add(b, w);
 }
 
-static unsigned count(kubernetes *b, const char *hash)
+static unsigned refill_count(kubernetes *b, const char *hash)
 {
     map_iter it = {0};
     unsigned n = 0;
@@ -134,7 +134,7 @@ static void count_extra(kubernetes *b, uint64_t now)
 {
     for (size_t i = 0; i < b->nrecipes; i++) {
         recipe *p = &b->recipes[i];
-        if (count(b, p->hash) <= b->warm)
+        if (refill_count(b, p->hash) <= b->warm)
             p->extra_ns = 0;
         else if (!p->extra_ns)
             p->extra_ns = now;
@@ -146,18 +146,18 @@ static bool is_extra(kubernetes *b, const recipe *of, const pod *p, uint64_t now
 {
     uint64_t since = of ? of->extra_ns : p->seen_ns;
 
-    return count(b, p->f.hash) > b->warm && since && now - since >= EXTRA_NS;
+    return refill_count(b, p->f.hash) > b->warm && since && now - since >= EXTRA_NS;
 }
 
 /* Deletes warm pods of recipes not used lately, and surplus pods. */
-static void retire(kubernetes *b, uint64_t now)
+static void refill_retire(kubernetes *b, uint64_t now)
 {
     map_iter it = {0};
 
     count_extra(b, now);
     while (map_next(&b->pods, &it)) {
         pod *p = it.entry->value;
-        const recipe *of = find(b, p->f.hash);
+        const recipe *of = refill_find(b, p->f.hash);
         if (!pods_is_warm(p) || p->r || *p->f.pool)
             continue;
         bool lately = now - (of ? of->used_ns : p->seen_ns) < RECIPE_NS;
@@ -180,9 +180,9 @@ void refill_look(kubernetes *b, uint64_t now)
         recipe *p = &b->recipes[i];
         if (now - p->used_ns >= RECIPE_NS || now < p->not_before_ns)
             continue;
-        unsigned have = count(b, p->hash) + p->making;
+        unsigned have = refill_count(b, p->hash) + p->making;
         for (; have < b->warm && b->pods.count + p->making < (b->max ? 2 * b->max : 4096); have++)
             make_one(b, p);
     }
-    retire(b, now);
+    refill_retire(b, now);
 }

@@ -172,7 +172,7 @@ static void look_for_orphans(kubernetes *b, uint64_t now)
     }
 }
 
-static void tick(kubernetes *b, uint64_t *next)
+static void work_tick(kubernetes *b, uint64_t *next)
 {
     uint64_t now = now_mono_ns();
 
@@ -207,7 +207,7 @@ void *work_thread(void *arg)
     pthread_mutex_lock(&b->lock);
     while (!b->stop) {
         uint64_t now = now_mono_ns();
-        tick(b, &next);
+        work_tick(b, &next);
         work *w = take_due(b, now);
         if (!w) {
             uint64_t until = b->queue && b->queue->due_ns < next ? b->queue->due_ns : next;

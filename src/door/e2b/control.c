@@ -79,7 +79,7 @@ static const char *key_of(const request *rq)
     return bearer && str_starts(bearer, "Bearer ") ? bearer + strlen("Bearer ") : NULL;
 }
 
-static err *admit(const e2b *d, request *rq, enum route_role role)
+static err *control_admit(const e2b *d, request *rq, enum route_role role)
 {
     const char *key = key_of(rq);
     caller *c = NULL;
@@ -99,7 +99,7 @@ err *control_dispatch(e2b *d, request *rq, response *rs)
     TRY(router_match(ROUTES, ARRAY_LEN(ROUTES), rq, rs, &found));
     e2b_set_operation(rq, found->operation);
     if (found->role != ROLE_ANYONE)
-        TRY(admit(d, rq, found->role));
+        TRY(control_admit(d, rq, found->role));
     return found->handle(rq, rs);
 }
 

@@ -147,7 +147,7 @@ static err *take_network(const e2b *d, const caller *c, const json_t *body, bool
     return NULL;
 }
 
-static err *take(const e2b *d, const caller *c, json_t *body, bool v2, asked *a)
+static err *control_create_take(const e2b *d, const caller *c, json_t *body, bool v2, asked *a)
 {
     TRY(take_template(d, body, a));
     TRY(take_env(json_object_get(body, "envVars"), &a->spec.env));
@@ -266,7 +266,7 @@ static err *idempotency_of(const request *rq, const buf *text, idempotency *ret)
     return NULL;
 }
 
-static err *create(request *rq, response *rs, bool v2)
+static err *control_create_create(request *rq, response *rs, bool v2)
 {
     CLEANUP(body_wipe) buf text = {0};
     CLEANUP(json_decrefp) json_t *body = NULL;
@@ -277,7 +277,7 @@ static err *create(request *rq, response *rs, bool v2)
 
     TRY(control_body(rq, &text, &body));
     TRY(idempotency_of(rq, &text, &idem));
-    TRY(take(d, e2b_caller(rq), body, v2, &a));
+    TRY(control_create_take(d, e2b_caller(rq), body, v2, &a));
     TRY(use_recipe(d, e2b_caller(rq), &a));
     TRY(request_hold_new(rq, text.len + CREATE_HELD, &hold));
     creating *made = xcalloc(1, sizeof *made);
@@ -293,10 +293,10 @@ static err *create(request *rq, response *rs, bool v2)
 
 err *control_create(request *rq, response *rs)
 {
-    return create(rq, rs, false);
+    return control_create_create(rq, rs, false);
 }
 
 err *control_create_v2(request *rq, response *rs)
 {
-    return create(rq, rs, true);
+    return control_create_create(rq, rs, true);
 }

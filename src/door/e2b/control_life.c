@@ -20,7 +20,7 @@ static err *not_running(const sandbox *sb)
 
 /* Resumes a sandbox with a new time to live. A paused one gets it first: it is measured from the
  * pause and shifts with the resume. */
-static err *wake(const e2b *d, const caller *c, sandbox *sb, const sandbox_patch *p)
+static err *control_life_wake(const e2b *d, const caller *c, sandbox *sb, const sandbox_patch *p)
 {
     resumed ignored;
 
@@ -38,7 +38,8 @@ err *e2b_wake(const e2b *d, const caller *c, sandbox *sb)
 
     e2b_note_read(sb, &note);
     uint64_t ttl = note.ttl_ms > RESUME_MS ? note.ttl_ms : RESUME_MS;
-    return wake(d, c, sb, &(sandbox_patch){.has_ttl = true, .ttl_ms = ttl, .ttl_only_later = true});
+    return control_life_wake(
+        d, c, sb, &(sandbox_patch){.has_ttl = true, .ttl_ms = ttl, .ttl_only_later = true});
 }
 
 err *control_connect(request *rq, response *rs)
@@ -55,7 +56,7 @@ err *control_connect(request *rq, response *rs)
         TRY(engine_update(d->o.engine, e2b_caller(rq), sb, &p));
     bool paused = is_paused(sb); /* checked again: a pause may have been under way */
     if (paused)
-        TRY(wake(d, e2b_caller(rq), sb, &p));
+        TRY(control_life_wake(d, e2b_caller(rq), sb, &p));
     response_json(rs, paused ? 201 : 200, view_made(d, sb));
     return NULL;
 }
@@ -75,14 +76,14 @@ err *control_resume(request *rq, response *rs)
     TRY(control_find(rq, &sb));
     if (!is_paused(sb))
         return err_new(ERR_CONFLICT, "sandbox %s is running already", sandbox_id(sb));
-    TRY(wake(d, e2b_caller(rq), sb, &p));
+    TRY(control_life_wake(d, e2b_caller(rq), sb, &p));
     response_json(rs, 201, view_made(d, sb));
     return NULL;
 }
 
 /* Changes the time to live of a running sandbox. A paused one is not found: that tells SDKs 2.0 to
  * 2.5 to resume it. */
-static err *extend(request *rq, response *rs, const sandbox_patch *p)
+static err *control_life_extend(request *rq, response *rs, const sandbox_patch *p)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
 
@@ -105,7 +106,7 @@ err *control_set_timeout(request *rq, response *rs)
     if (!json_is_integer(json_object_get(body, "timeout")))
         return err_new(ERR_INVALID_REQUEST, "timeout: must be a number of seconds");
     TRY(control_timeout(body, 0, &p.ttl_ms));
-    return extend(rq, rs, &p);
+    return control_life_extend(rq, rs, &p);
 }
 
 err *control_refresh(request *rq, response *rs)
@@ -118,7 +119,7 @@ err *control_refresh(request *rq, response *rs)
     if (s < 1 || s > 3600)
         return err_new(ERR_INVALID_REQUEST, "duration: must be 1 to 3600 seconds");
     p.ttl_ms = (uint64_t)s * 1000;
-    return extend(rq, rs, &p);
+    return control_life_extend(rq, rs, &p);
 }
 
 err *control_pause(request *rq, response *rs)

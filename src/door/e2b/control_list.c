@@ -139,7 +139,7 @@ static err *parse_filter(const request *rq, filter *f)
     return metadata && *metadata ? metadata_filter(metadata, &f->metadata) : NULL;
 }
 
-static bool passes(const filter *f, const entry *e)
+static bool control_list_passes(const filter *f, const entry *e)
 {
     bool paused = view_is_paused(&e->view);
 
@@ -184,7 +184,7 @@ static bool is_behind(const filter *f, const entry *e)
 
 /* ---- lists ---- */
 
-static err *collect(request *rq, const filter *f, listing *l)
+static err *control_list_collect(request *rq, const filter *f, listing *l)
 {
     CLEANUP(freep) sandbox_view *views = NULL;
     CLEANUP(freep) char *next = NULL;
@@ -197,7 +197,7 @@ static err *collect(request *rq, const filter *f, listing *l)
     for (size_t i = 0; i < n; i++) {
         entry e = {.view = views[i]};
         e2b_note_of_view(&e.view, &e.note);
-        if (passes(f, &e))
+        if (control_list_passes(f, &e))
             l->v[l->n++] = e;
         else
             entry_done(&e);
@@ -206,12 +206,12 @@ static err *collect(request *rq, const filter *f, listing *l)
     return NULL;
 }
 
-static err *answer(request *rq, response *rs, const filter *f)
+static err *control_list_answer(request *rq, response *rs, const filter *f)
 {
     CLEANUP(listing_done) listing l = {0};
     const entry *last = NULL;
 
-    TRY(collect(rq, f, &l));
+    TRY(control_list_collect(rq, f, &l));
     json_t *list = json_array();
     for (size_t i = 0; i < l.n; i++) {
         const entry *e = &l.v[i];
@@ -236,7 +236,7 @@ err *control_list(request *rq, response *rs)
     TRY(parse_filter(rq, &f));
     if (!request_query(rq, "state"))
         f.paused = false; /* the first generation of the API had no pause */
-    return answer(rq, rs, &f);
+    return control_list_answer(rq, rs, &f);
 }
 
 err *control_list_v2(request *rq, response *rs)
@@ -246,5 +246,5 @@ err *control_list_v2(request *rq, response *rs)
     TRY(parse_filter(rq, &f));
     TRY(parse_limit(request_query(rq, "limit"), &f));
     TRY(parse_token(request_query(rq, "nextToken"), &f));
-    return answer(rq, rs, &f);
+    return control_list_answer(rq, rs, &f);
 }

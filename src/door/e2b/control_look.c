@@ -108,7 +108,7 @@ static json_t *log_line(const event_row *r)
     return json_pack("{s:o,s:s}", "timestamp", view_when(r->time_ns), "line", line);
 }
 
-static err *collect(request *rq, const char *id, json_t *entries, json_t *lines)
+static err *control_look_collect(request *rq, const char *id, json_t *entries, json_t *lines)
 {
     event_filter f = {.max = 256, .sandbox = id};
     bool more = true;
@@ -127,13 +127,13 @@ static err *collect(request *rq, const char *id, json_t *entries, json_t *lines)
     return NULL;
 }
 
-static err *logs(request *rq, response *rs, bool v2)
+static err *control_look_logs(request *rq, response *rs, bool v2)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(json_decrefp) json_t *entries = json_array(), *lines = json_array();
 
     TRY(control_find(rq, &sb));
-    TRY(collect(rq, sandbox_id(sb), entries, lines));
+    TRY(control_look_collect(rq, sandbox_id(sb), entries, lines));
     response_json(rs, 200,
                   v2 ? json_pack("{s:O}", "logs", entries)
                      : json_pack("{s:O,s:O}", "logs", lines, "logEntries", entries));
@@ -142,10 +142,10 @@ static err *logs(request *rq, response *rs, bool v2)
 
 err *control_logs(request *rq, response *rs)
 {
-    return logs(rq, rs, false);
+    return control_look_logs(rq, rs, false);
 }
 
 err *control_logs_v2(request *rq, response *rs)
 {
-    return logs(rq, rs, true);
+    return control_look_logs(rq, rs, true);
 }

@@ -212,8 +212,8 @@ static bool is_temporary(const char *name, size_t n, bool *ret_fresh)
     return true;
 }
 
-static void add(fs_event *ev, size_t *n, const char *type, const char *name, size_t len,
-                bool has_entry)
+static void entry_add(fs_event *ev, size_t *n, const char *type, const char *name, size_t len,
+                      bool has_entry)
 {
     ev[(*n)++] = (fs_event){
         .name = len ? xstrndup(name, len) : xstrdup("."), .type = type, .has_entry = has_entry};
@@ -223,21 +223,21 @@ static void add(fs_event *ev, size_t *n, const char *type, const char *name, siz
 #define WRITE  "EVENT_TYPE_WRITE"
 #define RENAME "EVENT_TYPE_RENAME"
 
-static void moved(const kit_record *r, fs_event *ev, size_t *n)
+static void entry_moved(const kit_record *r, fs_event *ev, size_t *n)
 {
     bool fresh = false;
 
     if (is_temporary(r->name, r->name_len, &fresh) && r->bytes_len) {
         /* The rename that completes an upload. */
         if (fresh)
-            add(ev, n, CREATE, r->bytes, r->bytes_len, true);
-        add(ev, n, WRITE, r->bytes, r->bytes_len, true);
+            entry_add(ev, n, CREATE, r->bytes, r->bytes_len, true);
+        entry_add(ev, n, WRITE, r->bytes, r->bytes_len, true);
         return;
     }
     if (r->name_len)
-        add(ev, n, RENAME, r->name, r->name_len, false);
+        entry_add(ev, n, RENAME, r->name, r->name_len, false);
     if (r->bytes_len)
-        add(ev, n, CREATE, r->bytes, r->bytes_len, true);
+        entry_add(ev, n, CREATE, r->bytes, r->bytes_len, true);
 }
 
 enum fs_told fs_event_of(const kit_record *r, fs_event ret_events[2], size_t *ret_n)
@@ -254,10 +254,10 @@ enum fs_told fs_event_of(const kit_record *r, fs_event ret_events[2], size_t *re
     if (r->event.change == KIT_OVERFLOW)
         return FS_LOST;
     if (r->event.change == KIT_MOVED)
-        moved(r, ret_events, ret_n);
+        entry_moved(r, ret_events, ret_n);
     else if (TYPES[r->event.change] && !is_temporary(r->name, r->name_len, &fresh))
-        add(ret_events, ret_n, TYPES[r->event.change], r->name, r->name_len,
-            r->event.change != KIT_DELETED);
+        entry_add(ret_events, ret_n, TYPES[r->event.change], r->name, r->name_len,
+                  r->event.change != KIT_DELETED);
     return *ret_n ? FS_EVENTS : FS_NOTHING;
 }
 

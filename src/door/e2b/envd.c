@@ -120,7 +120,8 @@ static err *admit_secured(const e2b *d, const e2b_way *way, const sandbox *sb, r
 
 /* Checks who may use the data plane. As in E2B, a sandbox without a token is open to everyone who
  * knows its id. */
-static err *admit(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq, admission *ret)
+static err *envd_admit(const e2b *d, const e2b_way *way, const sandbox *sb, request *rq,
+                       admission *ret)
 {
     CLEANUP(e2b_note_done) e2b_note note = {0};
     bool public = way->port != E2B_ENVD_PORT && way->by_host && d->o.public_ports;
@@ -208,7 +209,7 @@ static err *find_signer(const e2b *d, const request *rq, sandbox **ret_sandbox)
     return found ? NULL : err_new(ERR_UNAUTHENTICATED, "the signature fits no sandbox that lives");
 }
 
-static err *find(const e2b *d, const e2b_way *way, const request *rq, sandbox **ret_sandbox)
+static err *envd_find(const e2b *d, const e2b_way *way, const request *rq, sandbox **ret_sandbox)
 {
     if (way->plane == PLANE_SIGNED)
         return find_signer(d, rq, ret_sandbox);
@@ -307,7 +308,7 @@ void envd_set_form(const e2b_way *way, const request *rq, response *rs)
         response_set_form(rs, stream ? &E2B_FORM_STREAM : &E2B_FORM_UNARY);
 }
 
-static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
+static err *envd_serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
 {
     const service *s = way->port == E2B_ENVD_PORT ? service_of(request_path(rq)) : NULL;
     CLEANUP(admission_done) admission a = {0};
@@ -317,7 +318,7 @@ static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
     e2b_set_operation(rq, port ? "e2b_port" : s ? s->operation : "e2b_envd");
     if (s && s->serve == envd_health)
         return envd_health(c, rq, rs); /* needs no token: it reveals and changes nothing */
-    TRY(admit(c->door, way, c->sb, rq, &a));
+    TRY(envd_admit(c->door, way, c->sb, rq, &a));
     TRY(act_for_owner(c->door, rq, c->sb, &a, &c->as));
     if (port)
         return envd_port(c, rq, rs);
@@ -330,7 +331,7 @@ static err *serve(envd_call *c, const e2b_way *way, request *rq, response *rs)
 }
 
 /* Returns true if requests resume the sandbox when it is paused. */
-static bool wakes(const sandbox *sb)
+static bool envd_wakes(const sandbox *sb)
 {
     CLEANUP(e2b_note_done) e2b_note note = {0};
 
@@ -340,7 +341,7 @@ static bool wakes(const sandbox *sb)
 
 /* Waits for a sandbox that is being created or woken, and resumes a paused one if requests may.
  * *ret_runs is false if it does not run and will not. Only an admitted caller causes a resume. */
-static err *awake(const e2b *d, const e2b_way *way, sandbox *sb, request *rq, bool *ret_runs)
+static err *envd_awake(const e2b *d, const e2b_way *way, sandbox *sb, request *rq, bool *ret_runs)
 {
     enum lifecycle state = sb ? sandbox_state(sb) : LIFE_GONE;
     bool comes = state == LIFE_HIBERNATED || state == LIFE_CREATING;
@@ -348,9 +349,9 @@ static err *awake(const e2b *d, const e2b_way *way, sandbox *sb, request *rq, bo
     const caller *as = NULL;
 
     *ret_runs = state == LIFE_RUNNING;
-    if (!comes && (state != LIFE_PAUSED || !wakes(sb)))
+    if (!comes && (state != LIFE_PAUSED || !envd_wakes(sb)))
         return NULL;
-    TRY(admit(d, way, sb, rq, &a));
+    TRY(envd_admit(d, way, sb, rq, &a));
     TRY(act_for_owner(d, rq, sb, &a, &as));
     TRY(comes ? engine_wait_awake(sb) : e2b_wake(d, as, sb));
     *ret_runs = true;
@@ -362,13 +363,13 @@ err *envd_dispatch(e2b *d, const e2b_way *way, request *rq, response *rs)
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     bool runs = false;
 
-    TRY(find(d, way, rq, &sb));
-    TRY(awake(d, way, sb, rq, &runs));
+    TRY(envd_find(d, way, rq, &sb));
+    TRY(envd_awake(d, way, sb, rq, &runs));
     if (!runs) {
         envd_not_found(rs, str_or(request_header(rq, "E2b-Sandbox-Id"), way->id));
         return NULL;
     }
     if (!way->port)
         return err_new(ERR_INVALID_REQUEST, "E2b-Sandbox-Port: not 1 to 65535");
-    return serve(&(envd_call){.door = d, .sb = sb, .port = way->port}, way, rq, rs);
+    return envd_serve(&(envd_call){.door = d, .sb = sb, .port = way->port}, way, rq, rs);
 }

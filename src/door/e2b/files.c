@@ -365,7 +365,7 @@ static err *read_plain(upload *u, void *p, size_t max, size_t *ret_n)
 
 /* Passes the body to the kit: as one file, or as the files of a form (m). Reads on after the kit
  * has ended, up to DRAIN_MAX: clients read no answer before they have sent everything. */
-static err *receive(upload *u, multipart *m)
+static err *files_receive(upload *u, multipart *m)
 {
     CLEANUP(freep) char *piece = xmalloc(KIT_DATA_MAX);
     uint64_t unwanted = 0;
@@ -397,7 +397,7 @@ static err *receive_all(upload *u)
         return err_new(ERR_INVALID_REQUEST, "path query parameter is required for raw body upload");
     else
         TRY(begin_file(u, u->path));
-    TRY(receive(u, m));
+    TRY(files_receive(u, m));
     return file_send_end(&u->sender);
 }
 

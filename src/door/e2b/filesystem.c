@@ -11,7 +11,7 @@
 
 /* ---- the request ---- */
 
-static const json_t *member(const json_t *in, const char *name, const char *camel)
+static const json_t *filesystem_member(const json_t *in, const char *name, const char *camel)
 {
     const json_t *v = json_object_get(in, name);
 
@@ -20,33 +20,33 @@ static const json_t *member(const json_t *in, const char *name, const char *came
     return json_is_null(v) ? NULL : v;
 }
 
-static err *wrong(const char *name, const char *what)
+static err *filesystem_wrong(const char *name, const char *what)
 {
     return err_new(ERR_INVALID_REQUEST, "%s: is not %s", name, what);
 }
 
 err *fs_text(const json_t *in, const char *name, const char *camel, const char **ret_text)
 {
-    const json_t *v = member(in, name, camel);
+    const json_t *v = filesystem_member(in, name, camel);
 
     if (v && !json_is_string(v))
-        return wrong(name, "a text");
+        return filesystem_wrong(name, "a text");
     *ret_text = v ? json_string_value(v) : "";
     return NULL;
 }
 
 err *fs_number(const json_t *in, const char *name, uint32_t *ret_number)
 {
-    const json_t *v = member(in, name, NULL);
+    const json_t *v = filesystem_member(in, name, NULL);
     uint64_t n = 0;
 
     if (json_is_string(v)) { /* JSON of a protobuf may write numbers as strings */
         if (!str_to_u64(json_string_value(v), UINT32_MAX, &n))
-            return wrong(name, "a number of 32 bits");
+            return filesystem_wrong(name, "a number of 32 bits");
     } else if (v) {
         double d = json_number_value(v);
         if (!json_is_number(v) || d < 0 || d > UINT32_MAX || d != (double)(uint64_t)d)
-            return wrong(name, "a number of 32 bits");
+            return filesystem_wrong(name, "a number of 32 bits");
         n = (uint64_t)d;
     }
     *ret_number = (uint32_t)n;
@@ -55,10 +55,10 @@ err *fs_number(const json_t *in, const char *name, uint32_t *ret_number)
 
 err *fs_flag(const json_t *in, const char *name, const char *camel, bool *ret_flag)
 {
-    const json_t *v = member(in, name, camel);
+    const json_t *v = filesystem_member(in, name, camel);
 
     if (v && !json_is_boolean(v))
-        return wrong(name, "true or false");
+        return filesystem_wrong(name, "true or false");
     *ret_flag = json_is_true(v);
     return NULL;
 }
@@ -111,7 +111,7 @@ static void fs_done(void *own)
     free(j);
 }
 
-static enum file_go answer(file_job *f, relay_io *io, const buf *body)
+static enum file_go filesystem_answer(file_job *f, relay_io *io, const buf *body)
 {
     http_head_write(io->out, &(http_head){.status = 200,
                                           .type = "application/json",
@@ -161,7 +161,7 @@ static err *remove_refused(file_job *f, relay_io *io, err *e)
     if (fs_errno(e) != ENOENT)
         return fs_refused(f, io, e);
     err_free(e);
-    answer(f, io, &NOTHING);
+    filesystem_answer(f, io, &NOTHING);
     return NULL;
 }
 
@@ -186,7 +186,7 @@ static enum file_go one_over(file_job *f, relay_io *io, const kit_record *end)
         fs_entry_write(&body, &j->now, file_path(f), j->brief);
     }
     buf_char(&body, '}');
-    return answer(f, io, &body);
+    return filesystem_answer(f, io, &body);
 }
 
 static const file_form ONE = {
@@ -246,7 +246,7 @@ static enum file_go list_over(file_job *f, relay_io *io, const kit_record *end)
     put_entry(f);
     buf_str(&j->body, j->count ? "]}" : "{\"entries\":[]}");
     if (!f->head_sent)
-        return answer(f, io, &j->body);
+        return filesystem_answer(f, io, &j->body);
     send_piece(f, io);
     stream_put(io, NULL, 0);
     return FILE_DONE;
@@ -257,8 +257,8 @@ static const file_form LIST = {
 
 /* ---- calls ---- */
 
-static err *start(envd_call *c, request *rq, response *rs, const file_form *form,
-                  const kit_request *q)
+static err *filesystem_start(envd_call *c, request *rq, response *rs, const file_form *form,
+                             const kit_request *q)
 {
     file_place place;
     file_job *f = NULL;
@@ -284,7 +284,7 @@ static err *fs_stat(envd_call *c, request *rq, response *rs, const json_t *in)
     kit_request q = {.verb = KIT_STAT, .flags = FS_FLAGS};
 
     TRY(path_of(in, "path", &q.path));
-    return start(c, rq, rs, &ONE, &q);
+    return filesystem_start(c, rq, rs, &ONE, &q);
 }
 
 static err *fs_make_dir(envd_call *c, request *rq, response *rs, const json_t *in)
@@ -294,7 +294,7 @@ static err *fs_make_dir(envd_call *c, request *rq, response *rs, const json_t *i
                      .flags = FS_FLAGS | KIT_F_PARENTS | KIT_F_NEW | KIT_F_DIRECTORY};
 
     TRY(path_of(in, "path", &q.path));
-    return start(c, rq, rs, &ONE, &q);
+    return filesystem_start(c, rq, rs, &ONE, &q);
 }
 
 static err *fs_move(envd_call *c, request *rq, response *rs, const json_t *in)
@@ -303,7 +303,7 @@ static err *fs_move(envd_call *c, request *rq, response *rs, const json_t *in)
 
     TRY(path_of(in, "source", &q.path));
     TRY(path_of(in, "destination", &q.to));
-    return start(c, rq, rs, &ONE, &q);
+    return filesystem_start(c, rq, rs, &ONE, &q);
 }
 
 static err *fs_remove(envd_call *c, request *rq, response *rs, const json_t *in)
@@ -311,7 +311,7 @@ static err *fs_remove(envd_call *c, request *rq, response *rs, const json_t *in)
     kit_request q = {.verb = KIT_REMOVE, .flags = KIT_F_HOME | KIT_F_RECURSIVE};
 
     TRY(path_of(in, "path", &q.path));
-    return start(c, rq, rs, &REMOVE, &q);
+    return filesystem_start(c, rq, rs, &REMOVE, &q);
 }
 
 static err *fs_list_dir(envd_call *c, request *rq, response *rs, const json_t *in)
@@ -321,7 +321,7 @@ static err *fs_list_dir(envd_call *c, request *rq, response *rs, const json_t *i
     TRY(path_of(in, "path", &q.path));
     TRY(fs_number(in, "depth", &q.depth));
     q.depth = q.depth ? q.depth : 1;
-    return start(c, rq, rs, &LIST, &q);
+    return filesystem_start(c, rq, rs, &LIST, &q);
 }
 
 static const struct method {

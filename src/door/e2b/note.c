@@ -4,7 +4,7 @@
 
 #include "door/e2b/internal.h"
 
-static void parse(const char *text, e2b_note *ret_note)
+static void note_parse(const char *text, e2b_note *ret_note)
 {
     CLEANUP(json_decrefp) json_t *o = NULL;
     e2b_note n = {.secure = true};
@@ -27,12 +27,12 @@ static void parse(const char *text, e2b_note *ret_note)
 
 void e2b_note_read(const sandbox *sb, e2b_note *ret_note)
 {
-    parse(sandbox_door(sb), ret_note);
+    note_parse(sandbox_door(sb), ret_note);
 }
 
 void e2b_note_of_view(const sandbox_view *v, e2b_note *ret_note)
 {
-    parse(v->door, ret_note);
+    note_parse(v->door, ret_note);
 }
 
 char *e2b_note_write(const e2b_note *n)

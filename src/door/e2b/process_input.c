@@ -140,7 +140,7 @@ static err *on_message(void *arg, const char *p, size_t n)
 }
 
 /* Feeds pending input to the command as far as there is room. */
-static err *feed(input *i)
+static err *process_input_feed(input *i)
 {
     while (i->pending.len) {
         size_t n = i->pending.len < FEED_PIECE ? i->pending.len : FEED_PIECE;
@@ -161,7 +161,7 @@ static bool wants_more(const input *i)
     return !i->failure && !http1_body_ended(&i->body) && i->pending.len < PENDING_MAX;
 }
 
-static err *take(input *i, const char *p, size_t n)
+static err *process_input_take(input *i, const char *p, size_t n)
 {
     CLEANUP(freep) char *decoded = xmalloc(n);
     size_t used = 0, got = 0;
@@ -174,7 +174,7 @@ static err *take(input *i, const char *p, size_t n)
     TRY(e);
     if (http1_body_ended(&i->body))
         TRY(connect_finish(&i->decoder));
-    return feed(i);
+    return process_input_feed(i);
 }
 
 static bool on_input(void *ctx, const void *p, size_t n)
@@ -184,11 +184,11 @@ static bool on_input(void *ctx, const void *p, size_t n)
     if (http1_body_ended(&i->body))
         relay_unread(i->job, p, n);
     else if (!i->failure)
-        i->failure = take(i, p, n);
+        i->failure = process_input_take(i, p, n);
     return wants_more(i);
 }
 
-static enum relay_next tell(input *i, relay_io *io)
+static enum relay_next process_input_tell(input *i, relay_io *io)
 {
     bool whole = http1_body_ended(&i->body);
     bool keep = io->keep_alive && whole;
@@ -219,9 +219,9 @@ static enum relay_next on_step(void *ctx, relay_io *io)
         return RELAY_MORE;
     }
     if (!i->failure && i->x)
-        i->failure = feed(i);
+        i->failure = process_input_feed(i);
     if (i->failure || (http1_body_ended(&i->body) && !i->pending.len))
-        return tell(i, io);
+        return process_input_tell(i, io);
     io->full = !wants_more(i);
     return RELAY_WAIT;
 }
@@ -231,7 +231,7 @@ static void on_free(void *ctx)
     input *i = ctx;
 
     if (i->x && !i->failure) /* the client disconnected; the command still gets its input */
-        err_free(feed(i));
+        err_free(process_input_feed(i));
     if (i->x)
         exec_unwatch(i->x, &i->watch);
     exec_unref(i->x);

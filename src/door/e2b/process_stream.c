@@ -51,7 +51,7 @@ static err *start_error(const stream *s, const exec_state *st, const err *why)
     return err_copy(why);
 }
 
-static void refuse(follow *f, relay_io *io, const exec_state *st, const err *why)
+static void process_stream_refuse(follow *f, relay_io *io, const exec_state *st, const err *why)
 {
     CLEANUP(err_freep) err *e = start_error(f->o.arg, st, why);
 
@@ -134,7 +134,7 @@ static void put_broken(follow *f, buf *body, const err *why)
     end_with(body, "data_loss", why);
 }
 
-static const follow_form FORM = {.refuse = refuse,
+static const follow_form FORM = {.refuse = process_stream_refuse,
                                  .head = put_head,
                                  .bytes = put_bytes,
                                  .gap = put_gap,

@@ -15,41 +15,41 @@
 
 /* ---- members ---- */
 
-static const json_t *member(const json_t *o, const char *name)
+static const json_t *process_wire_member(const json_t *o, const char *name)
 {
     const json_t *v = json_object_get(o, name);
 
     return json_is_null(v) ? NULL : v;
 }
 
-static err *wrong(const char *name, const char *what)
+static err *process_wire_wrong(const char *name, const char *what)
 {
     return err_new(ERR_INVALID_REQUEST, "%s: not %s", name, what);
 }
 
 static err *get_object(const json_t *o, const char *name, const json_t **ret)
 {
-    const json_t *v = member(o, name);
+    const json_t *v = process_wire_member(o, name);
 
     if (v && !json_is_object(v))
-        return wrong(name, "an object");
+        return process_wire_wrong(name, "an object");
     *ret = v;
     return NULL;
 }
 
 static err *get_string(const json_t *o, const char *name, char **ret)
 {
-    const json_t *v = member(o, name);
+    const json_t *v = process_wire_member(o, name);
 
     if (v && !json_is_string(v))
-        return wrong(name, "a string");
+        return process_wire_wrong(name, "a string");
     *ret = v ? xstrdup(json_string_value(v)) : NULL;
     return NULL;
 }
 
 static err *get_u32(const json_t *o, const char *name, uint32_t max, uint32_t *ret)
 {
-    const json_t *v = member(o, name);
+    const json_t *v = process_wire_member(o, name);
     uint64_t n = 0;
 
     if (!v)
@@ -59,7 +59,7 @@ static err *get_u32(const json_t *o, const char *name, uint32_t max, uint32_t *r
         return NULL;
     }
     if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > max)
-        return wrong(name, "a number in its range");
+        return process_wire_wrong(name, "a number in its range");
     *ret = (uint32_t)json_integer_value(v);
     return NULL;
 }
@@ -67,20 +67,20 @@ static err *get_u32(const json_t *o, const char *name, uint32_t max, uint32_t *r
 /* Decodes base64 of either alphabet, with or without padding. */
 static err *get_bytes(const json_t *o, const char *name, buf *ret)
 {
-    const json_t *v = member(o, name);
+    const json_t *v = process_wire_member(o, name);
     CLEANUP(buf_done) buf text = {0};
     CLEANUP(freep) void *bytes = NULL;
     size_t n = 0;
 
     if (!json_is_string(v))
-        return wrong(name, "base64");
+        return process_wire_wrong(name, "base64");
     buf_append(&text, json_string_value(v), json_string_length(v));
     for (size_t i = 0; i < text.len; i++)
         text.p[i] = text.p[i] == '-' ? '+' : text.p[i] == '_' ? '/' : text.p[i];
     while (text.len % 4)
         buf_char(&text, '=');
     if (!base64_decode(buf_cstr(&text), text.len, &bytes, &n))
-        return wrong(name, "base64");
+        return process_wire_wrong(name, "base64");
     buf_append(ret, bytes, n);
     secret_wipe(bytes, n);
     secret_wipe(text.p, text.len);
@@ -109,7 +109,7 @@ static err *get_selector(const json_t *o, process_request *ret)
     const json_t *sel = NULL;
 
     TRY(get_object(o, "process", &sel));
-    if (!sel || !(member(sel, "pid") || member(sel, "tag")))
+    if (!sel || !(process_wire_member(sel, "pid") || process_wire_member(sel, "tag")))
         return err_new(ERR_INVALID_REQUEST, "process: neither a pid nor a tag");
     TRY(get_u32(sel, "pid", INT32_MAX, &ret->process.pid));
     TRY(get_string(sel, "tag", &ret->process.tag));
@@ -124,11 +124,11 @@ static err *get_input(const json_t *o, process_request *ret)
     TRY(get_object(o, "input", &in));
     if (!in)
         return NULL;
-    if (member(in, "stdin")) {
+    if (process_wire_member(in, "stdin")) {
         ret->input = INPUT_STDIN;
         return get_bytes(in, "stdin", &ret->bytes);
     }
-    if (member(in, "pty")) {
+    if (process_wire_member(in, "pty")) {
         ret->input = INPUT_PTY;
         return get_bytes(in, "pty", &ret->bytes);
     }
@@ -137,7 +137,7 @@ static err *get_input(const json_t *o, process_request *ret)
 
 static err *get_signal(const json_t *o, int *ret)
 {
-    const json_t *v = member(o, "signal");
+    const json_t *v = process_wire_member(o, "signal");
     const char *name = json_string_value(v);
 
     if (!v)
@@ -149,7 +149,7 @@ static err *get_signal(const json_t *o, int *ret)
     return NULL;
 }
 
-static err *parse(const char *p, size_t n, json_t **ret)
+static err *process_wire_parse(const char *p, size_t n, json_t **ret)
 {
     CLEANUP(json_decrefp) json_t *root = NULL;
 
@@ -164,15 +164,15 @@ static err *parse(const char *p, size_t n, json_t **ret)
 
 static err *get_args(const json_t *config, char ***argv)
 {
-    const json_t *args = member(config, "args"), *v;
+    const json_t *args = process_wire_member(config, "args"), *v;
     size_t i;
 
     if (args && !json_is_array(args))
-        return wrong("args", "an array");
+        return process_wire_wrong("args", "an array");
     json_array_foreach(args, i, v)
     {
         if (!json_is_string(v))
-            return wrong("args", "an array of strings");
+            return process_wire_wrong("args", "an array of strings");
         strv_push(argv, xstrdup(json_string_value(v)));
     }
     return NULL;
@@ -190,9 +190,9 @@ static err *get_env(const json_t *config, char ***env)
         name = json_object_iter_key(at);
         v = json_object_iter_value(at);
         if (!json_is_string(v))
-            return wrong("envs", "a map of strings");
+            return process_wire_wrong("envs", "a map of strings");
         if (!*name || strchr(name, '='))
-            return wrong("envs", "names of variables");
+            return process_wire_wrong("envs", "names of variables");
         strv_push(env, str_printf("%s=%s", name, json_string_value(v)));
     }
     return NULL;
@@ -202,7 +202,7 @@ static err *get_env(const json_t *config, char ***env)
  * every list. */
 static err *get_tag(const json_t *root, char **ret)
 {
-    const json_t *v = member(root, "tag");
+    const json_t *v = process_wire_member(root, "tag");
 
     if (json_string_length(v) > TAG_MAX)
         return err_new(ERR_INVALID_REQUEST, "tag: %zu bytes, the limit is %u",
@@ -212,7 +212,7 @@ static err *get_tag(const json_t *root, char **ret)
 
 static err *decode_start(const json_t *root, process_start *s)
 {
-    const json_t *config = NULL, *in = member(root, "stdin");
+    const json_t *config = NULL, *in = process_wire_member(root, "stdin");
     char *cmd = NULL;
 
     TRY(get_object(root, "process", &config));
@@ -228,7 +228,7 @@ static err *decode_start(const json_t *root, process_start *s)
     TRY(get_tag(root, &s->tag));
     TRY(get_size(root, &s->has_pty, &s->rows, &s->cols));
     if (in && !json_is_boolean(in))
-        return wrong("stdin", "true or false");
+        return process_wire_wrong("stdin", "true or false");
     s->no_stdin = json_is_false(in);
     s->config = json_incref((json_t *)config);
     return NULL;
@@ -239,7 +239,7 @@ err *process_start_decode(const char *p, size_t n, process_start *ret)
     CLEANUP(process_start_done) process_start s = {0};
     CLEANUP(json_decrefp) json_t *root = NULL;
 
-    TRY(parse(p, n, &root));
+    TRY(process_wire_parse(p, n, &root));
     TRY(decode_start(root, &s));
     if (s.cwd && !*s.cwd)
         free(TAKE_PTR(s.cwd));
@@ -270,13 +270,14 @@ static err *decode_request(const json_t *root, process_request *r)
     return get_size(root, &r->has_pty, &r->rows, &r->cols);
 }
 
-static err *decode(const char *p, size_t n, err *(*take)(const json_t *root, process_request *r),
-                   process_request *ret)
+static err *process_wire_decode(const char *p, size_t n,
+                                err *(*take)(const json_t *root, process_request *r),
+                                process_request *ret)
 {
     CLEANUP(process_request_done) process_request r = {0};
     CLEANUP(json_decrefp) json_t *root = NULL;
 
-    TRY(parse(p, n, &root));
+    TRY(process_wire_parse(p, n, &root));
     TRY(take(root, &r));
     *ret = r;
     r = (process_request){0};
@@ -285,7 +286,7 @@ static err *decode(const char *p, size_t n, err *(*take)(const json_t *root, pro
 
 err *process_request_decode(const char *p, size_t n, process_request *ret)
 {
-    return decode(p, n, decode_request, ret);
+    return process_wire_decode(p, n, decode_request, ret);
 }
 
 static err *decode_input(const json_t *root, process_request *r)
@@ -305,7 +306,7 @@ static err *decode_input(const json_t *root, process_request *r)
 
 err *process_input_decode(const char *p, size_t n, process_request *ret)
 {
-    return decode(p, n, decode_input, ret);
+    return process_wire_decode(p, n, decode_input, ret);
 }
 
 void process_request_done(process_request *r)
@@ -318,7 +319,7 @@ void process_request_done(process_request *r)
 
 /* ---- the note: what a list of processes reports ---- */
 
-static json_t *cut(const json_t *v)
+static json_t *process_wire_cut(const json_t *v)
 {
     const char *s = json_string_value(v);
 
@@ -332,7 +333,8 @@ static json_t *cut(const json_t *v)
 
 static json_t *short_config(const process_start *s, size_t max)
 {
-    const json_t *args = member(s->config, "args"), *envs = member(s->config, "envs"), *v;
+    const json_t *args = process_wire_member(s->config, "args"),
+                 *envs = process_wire_member(s->config, "envs"), *v;
     json_t *o = json_pack("{s:s}", "cmd", s->argv[0]), *list = json_array(), *map = json_object();
     size_t i, used = 0;
 
@@ -341,14 +343,14 @@ static json_t *short_config(const process_start *s, size_t max)
         used += json_string_length(v) < NOTE_STRING_MAX ? json_string_length(v) : NOTE_STRING_MAX;
         if (used > max)
             break;
-        json_array_append_new(list, cut(v));
+        json_array_append_new(list, process_wire_cut(v));
     }
     for (void *at = json_object_iter((json_t *)envs); at && used <= max;
          at = json_object_iter_next((json_t *)envs, at)) {
         v = json_object_iter_value(at);
         used += json_object_iter_key_len(at) + json_string_length(v);
         if (used <= max)
-            json_object_set_new(map, json_object_iter_key(at), cut(v));
+            json_object_set_new(map, json_object_iter_key(at), process_wire_cut(v));
     }
     json_object_set_new(o, "args", list);
     json_object_set_new(o, "envs", map);

@@ -84,7 +84,7 @@ static void stream_head(mcp_call *c, relay_io *io)
     c->last_sent = io->now;
 }
 
-static enum relay_next answer(mcp_call *c, relay_io *io, const buf *message)
+static enum relay_next call_answer(mcp_call *c, relay_io *io, const buf *message)
 {
     c->finished = true;
     if (c->head_sent) {
@@ -108,7 +108,7 @@ static enum relay_next answer_result(mcp_call *c, relay_io *io, json_t *result)
     if (c->modern)
         json_object_set_new(result, "resultType", json_string("complete"));
     rpc_result(&message, c->msg.id, result);
-    return answer(c, io, &message);
+    return call_answer(c, io, &message);
 }
 
 static enum relay_next answer_done(mcp_call *c, relay_io *io)
@@ -141,12 +141,12 @@ static enum relay_next answer_cancelled(mcp_call *c, relay_io *io)
     CLEANUP(buf_done) buf message = {0};
 
     rpc_error(&message, c->msg.id, RPC_CANCELLED, "the request was cancelled", NULL);
-    return answer(c, io, &message);
+    return call_answer(c, io, &message);
 }
 
 /* ---- progress ---- */
 
-static void say(mcp_call *c, buf *out)
+static void call_say(mcp_call *c, buf *out)
 {
     if (!c->begun)
         buf_str(out, "the sandbox is being made");
@@ -156,12 +156,12 @@ static void say(mcp_call *c, buf *out)
         buf_str(out, "under way");
 }
 
-static void tell(mcp_call *c, relay_io *io)
+static void call_tell(mcp_call *c, relay_io *io)
 {
     CLEANUP(buf_done) buf words = {0}, message = {0};
     double seconds = (double)(io->now - c->began) / (double)NS_PER_S;
 
-    say(c, &words);
+    call_say(c, &words);
     rpc_notify(&message, "notifications/progress",
                json_pack("{s:O,s:f,s:o}", "progressToken", c->msg.token, "progress", seconds,
                          "message", json_stringn(words.p ? words.p : "", words.len)));
@@ -186,7 +186,7 @@ static void tell_if_due(mcp_call *c, relay_io *io)
     uint64_t bytes = bytes_of(c), since = io->now - c->last_told;
 
     if (since >= TELL_ANYWAY_NS || (bytes != c->told && since >= TELL_NS)) {
-        tell(c, io);
+        call_tell(c, io);
         c->told = bytes;
     }
 }
@@ -231,7 +231,7 @@ void mcp_call_cancel(mcp_call *c)
     relay_wake(c->job);
 }
 
-static void stop(mcp_call *c)
+static void call_stop(mcp_call *c)
 {
     if (c->begun && c->tool->stop)
         c->tool->stop(c);
@@ -275,7 +275,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     if (!c->began)
         c->began = c->last_told = io->now;
     if (atomic_load(&c->cancelled)) {
-        stop(c);
+        call_stop(c);
         return answer_cancelled(c, io);
     }
     c->wake_at = 0;
@@ -300,7 +300,7 @@ static void leave_seat(mcp_call *c)
         making_drop(c->door->o.engine, c->seat);
 }
 
-static void unwatch(mcp_call *c)
+static void call_unwatch(mcp_call *c)
 {
     if (!c->watch.notify)
         return;
@@ -318,9 +318,9 @@ static void on_free(void *ctx)
         mcp_session_part(c->s, c);
     if (c->job && c->seat)
         making_unwait(c->seat, &c->waiter);
-    unwatch(c);
+    call_unwatch(c);
     if (!c->finished && leaving_cancels(c))
-        stop(c);
+        call_stop(c);
     if (!c->begun && c->seat)
         leave_seat(c);
     kit_call_free(c->k);
@@ -382,7 +382,7 @@ static err *find_sandbox(mcp_call *c, request *rq)
 }
 
 /* Prepares a call. The arguments are checked before a sandbox is made. */
-static err *prepare(mcp_call *c, request *rq)
+static err *call_prepare(mcp_call *c, request *rq)
 {
     const json_t *given = json_object_get(c->msg.params, "arguments");
     CLEANUP(json_decrefp)
@@ -447,7 +447,7 @@ err *mcp_call_start(mcp *d, request *rq, response *rs, mcp_session **s, rpc_mess
     c->args = xcalloc(1, tool->args_size);
     take_caller(c, request_user(rq));
     take_client(c, rq);
-    err *e = prepare(c, rq);
+    err *e = call_prepare(c, rq);
     if (!e) {
         response_relay(rs, &CALL_OPS, c);
         return NULL;

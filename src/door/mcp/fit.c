@@ -10,7 +10,7 @@
 /* ---- text ---- */
 
 /* Returns the length of the character at p, 0 if it is invalid. */
-static size_t character(const char *p, size_t n)
+static size_t fit_character(const char *p, size_t n)
 {
     unsigned char c = (unsigned char)*p;
     size_t len = c < 0x80 ? 1 : c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
@@ -23,7 +23,7 @@ bool fit_text(buf *out, const char *p, size_t n)
     bool whole = true;
 
     for (size_t i = 0; i < n;) {
-        size_t len = character(p + i, n - i);
+        size_t len = fit_character(p + i, n - i);
         whole = whole && len;
         if (len)
             buf_append(out, p + i, len);

@@ -64,12 +64,12 @@ static const char *write_error(buf *body, const err *e, const char *request_id, 
 }
 static const error_form FORM = {write_error};
 
-static void operate(const mcp *d, request *rq, enum operation op)
+static void mcp_operate(const mcp *d, request *rq, enum operation op)
 {
     request_set_operation(rq, d->o.door, d->o.operation + op);
 }
 
-static void answer(response *rs, const rpc_message *m, json_t *result)
+static void mcp_answer(response *rs, const rpc_message *m, json_t *result)
 {
     CLEANUP(buf_done) buf body = {0};
 
@@ -92,7 +92,7 @@ static void answer_error(response *rs, const rpc_message *m, int status, int cod
 
 /* ---- methods ---- */
 
-static json_t *capabilities(void)
+static json_t *mcp_capabilities(void)
 {
     return json_pack("{s:{}}", "tools");
 }
@@ -103,7 +103,7 @@ static json_t *server_info(const mcp *d)
                      d->o.version);
 }
 
-static void initialize(mcp *d, request *rq, response *rs, mcp_session *s, const rpc_message *m)
+static void mcp_initialize(mcp *d, request *rq, response *rs, mcp_session *s, const rpc_message *m)
 {
     const char *asked = json_str(m->params, "protocolVersion");
 
@@ -115,18 +115,19 @@ static void initialize(mcp *d, request *rq, response *rs, mcp_session *s, const 
         id_random(id, MCP_ID_LEN);
         response_header(rs, "Mcp-Session-Id", "%s", id);
     }
-    answer(rs, m,
-           json_pack("{s:s,s:o,s:o,s:s}", "protocolVersion", rpc_agree(asked), "capabilities",
-                     capabilities(), "serverInfo", server_info(d), "instructions", INSTRUCTIONS));
+    mcp_answer(rs, m,
+               json_pack("{s:s,s:o,s:o,s:s}", "protocolVersion", rpc_agree(asked), "capabilities",
+                         mcp_capabilities(), "serverInfo", server_info(d), "instructions",
+                         INSTRUCTIONS));
 }
 
-static void discover(const mcp *d, response *rs, const rpc_message *m)
+static void mcp_discover(const mcp *d, response *rs, const rpc_message *m)
 {
-    answer(rs, m,
-           json_pack("{s:[s],s:o,s:s,s:i,s:s,s:{s:o}}", "supportedVersions", RPC_MODERN,
-                     "capabilities", capabilities(), "instructions", INSTRUCTIONS, "ttlMs", 0,
-                     "cacheScope", "private", "_meta", "io.modelcontextprotocol/serverInfo",
-                     server_info(d)));
+    mcp_answer(rs, m,
+               json_pack("{s:[s],s:o,s:s,s:i,s:s,s:{s:o}}", "supportedVersions", RPC_MODERN,
+                         "capabilities", mcp_capabilities(), "instructions", INSTRUCTIONS, "ttlMs",
+                         0, "cacheScope", "private", "_meta", "io.modelcontextprotocol/serverInfo",
+                         server_info(d)));
 }
 
 static void list_tools(const mcp *d, request *rq, response *rs, const mcp_session *s,
@@ -134,12 +135,12 @@ static void list_tools(const mcp *d, request *rq, response *rs, const mcp_sessio
 {
     json_t *result = json_pack("{s:O}", "tools", tools_listed(!s));
 
-    operate(d, rq, OP_LIST);
+    mcp_operate(d, rq, OP_LIST);
     if (m->version) {
         json_object_set_new(result, "ttlMs", json_integer(0));
         json_object_set_new(result, "cacheScope", json_string("private"));
     }
-    answer(rs, m, result);
+    mcp_answer(rs, m, result);
 }
 
 static err *serve_request(mcp *d, request *rq, response *rs, mcp_session **s, rpc_message *m,
@@ -151,17 +152,17 @@ static err *serve_request(mcp *d, request *rq, response *rs, mcp_session **s, rp
         return NULL;
     }
     if (str_eq(m->method, "tools/call")) {
-        operate(d, rq, OP_CALL);
+        mcp_operate(d, rq, OP_CALL);
         return mcp_call_start(d, rq, rs, s, m, body);
     }
     if (str_eq(m->method, "initialize") && !m->version)
-        initialize(d, rq, rs, *s, m);
+        mcp_initialize(d, rq, rs, *s, m);
     else if (str_eq(m->method, "server/discover") && m->version)
-        discover(d, rs, m);
+        mcp_discover(d, rs, m);
     else if (str_eq(m->method, "tools/list"))
         list_tools(d, rq, rs, *s, m);
     else if (str_eq(m->method, "ping"))
-        answer(rs, m, json_object());
+        mcp_answer(rs, m, json_object());
     else
         answer_error(rs, m, m->version ? 404 : 200, RPC_NO_METHOD, "there is no such method", NULL);
     return NULL;
@@ -204,7 +205,7 @@ static err *check_version(const request *rq)
     return err_new(ERR_INVALID_REQUEST, "MCP-Protocol-Version: '%.32s' is not spoken", version);
 }
 
-static err *post(mcp *d, request *rq, response *rs)
+static err *mcp_post(mcp *d, request *rq, response *rs)
 {
     CLEANUP(mcp_session_unrefp) mcp_session *s = NULL;
     CLEANUP(rpc_message_done) rpc_message m = {0};
@@ -235,11 +236,11 @@ static err *post(mcp *d, request *rq, response *rs)
     return NULL;
 }
 
-static err *end(mcp *d, request *rq, response *rs)
+static err *mcp_mcp_end(mcp *d, request *rq, response *rs)
 {
     CLEANUP(mcp_session_unrefp) mcp_session *s = NULL;
 
-    operate(d, rq, OP_END);
+    mcp_operate(d, rq, OP_END);
     TRY(mcp_session_find(d, rq, request_user(rq), &s));
     if (!mcp_client(rq))
         return err_new(ERR_INVALID_REQUEST, "Mcp-Session-Id: is missing");
@@ -259,13 +260,13 @@ err *mcp_dispatch(mcp *d, request *rq, response *rs)
 
     request_set_door(rq, d);
     mcp_form(rs);
-    operate(d, rq, OP_OTHER);
+    mcp_operate(d, rq, OP_OTHER);
     TRY(check_origin(rq));
     TRY(admit_caller(d->o.engine, d->o.group, rq, ROLE_USER));
     if (str_eq(method, "POST"))
-        return post(d, rq, rs);
+        return mcp_post(d, rq, rs);
     if (str_eq(method, "DELETE"))
-        return end(d, rq, rs);
+        return mcp_mcp_end(d, rq, rs);
     response_header(rs, "Allow", "POST, DELETE");
     return err_new(ERR_METHOD_NOT_ALLOWED, "%s is not served here", method);
 }

@@ -23,7 +23,7 @@ static bool is_before(const page *p)
 }
 
 /* Keeps bytes of the part, as far as there is room. bytes NULL: zeros. */
-static void keep(page *p, const char *bytes, uint64_t n)
+static void page_keep(page *p, const char *bytes, uint64_t n)
 {
     size_t room = p->limit - p->bytes.len, take = n < room ? (size_t)n : room;
 
@@ -43,7 +43,7 @@ static void take_hole(page *p, uint64_t n)
     if (is_before(p))
         p->at += n;
     else
-        keep(p, NULL, n);
+        page_keep(p, NULL, n);
 }
 
 /* Skips to the first requested line, and stops behind the last one. */
@@ -55,7 +55,7 @@ static void take_lines(page *p, const char *bytes, size_t n)
         if (is_before(p))
             p->at += len;
         else
-            keep(p, bytes + i, len);
+            page_keep(p, bytes + i, len);
         if (end && !p->full)
             p->line++;
         p->full = p->full || p->line > p->last;
@@ -79,7 +79,7 @@ void page_take(page *p, uint64_t offset, const char *bytes, size_t n)
     if (p->line)
         take_lines(p, bytes, n);
     else
-        keep(p, bytes, n);
+        page_keep(p, bytes, n);
 }
 
 void page_end(page *p, uint64_t size)

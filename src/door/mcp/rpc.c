@@ -35,7 +35,7 @@ const char *rpc_agree(const char *asked)
 
 /* ---- parsing ---- */
 
-static err *invalid(const char *what)
+static err *rpc_invalid(const char *what)
 {
     return err_kind(err_new(ERR_INVALID_REQUEST, "%s", what), "message");
 }
@@ -68,26 +68,26 @@ static err *take_params(rpc_message *m)
     return NULL;
 }
 
-static err *take(rpc_message *m)
+static err *rpc_take(rpc_message *m)
 {
     if (json_is_array(m->root))
-        return err_remedy(invalid("batches are not taken"), "Send one message at a time.");
+        return err_remedy(rpc_invalid("batches are not taken"), "Send one message at a time.");
     if (!json_is_object(m->root))
-        return invalid("a message must be a JSON object");
+        return rpc_invalid("a message must be a JSON object");
     const json_t *id = json_object_get(m->root, "id");
     if (is_word(id))
         m->id = id;
     if (!str_eq(json_str(m->root, "jsonrpc"), "2.0"))
-        return invalid("jsonrpc: must be \"2.0\"");
+        return rpc_invalid("jsonrpc: must be \"2.0\"");
     m->method = json_str(m->root, "method");
     if (!m->method) {
         m->kind = RPC_RESPONSE;
         if (json_object_get(m->root, "result") || json_object_get(m->root, "error"))
             return NULL;
-        return invalid("method: is missing");
+        return rpc_invalid("method: is missing");
     }
     if (id && !m->id)
-        return invalid("id: must be a string or an integer");
+        return rpc_invalid("id: must be a string or an integer");
     m->kind = id ? RPC_REQUEST : RPC_NOTIFICATION;
     return take_params(m);
 }
@@ -96,12 +96,12 @@ err *rpc_parse(const void *p, size_t n, rpc_message *ret_message)
 {
     *ret_message = (rpc_message){0};
     TRY(err_kind(json_parse(p, n, &ret_message->root), "json"));
-    return take(ret_message);
+    return rpc_take(ret_message);
 }
 
 /* ---- writing ---- */
 
-static json_t *envelope(const json_t *id)
+static json_t *rpc_envelope(const json_t *id)
 {
     json_t *o = json_object();
 
@@ -110,7 +110,7 @@ static json_t *envelope(const json_t *id)
     return o;
 }
 
-static void put(buf *out, json_t *owned)
+static void rpc_put(buf *out, json_t *owned)
 {
     CLEANUP(json_decrefp) json_t *o = owned;
 
@@ -119,27 +119,27 @@ static void put(buf *out, json_t *owned)
 
 void rpc_result(buf *out, const json_t *id, json_t *result)
 {
-    json_t *o = envelope(id);
+    json_t *o = rpc_envelope(id);
 
     json_object_set_new(o, "result", result);
-    put(out, o);
+    rpc_put(out, o);
 }
 
 void rpc_error(buf *out, const json_t *id, int code, const char *message, json_t *data)
 {
-    json_t *o = envelope(id), *e = json_object();
+    json_t *o = rpc_envelope(id), *e = json_object();
 
     json_object_set_new(e, "code", json_integer(code));
     json_object_set_new(e, "message", fit_json(message, strlen(message)));
     if (data)
         json_object_set_new(e, "data", data);
     json_object_set_new(o, "error", e);
-    put(out, o);
+    rpc_put(out, o);
 }
 
 void rpc_notify(buf *out, const char *method, json_t *params)
 {
-    put(out, json_pack("{s:s,s:s,s:o}", "jsonrpc", "2.0", "method", method, "params", params));
+    rpc_put(out, json_pack("{s:s,s:s,s:o}", "jsonrpc", "2.0", "method", method, "params", params));
 }
 
 void rpc_failure(buf *out, const json_t *id, const err *e, const char *request_id)

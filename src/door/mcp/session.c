@@ -34,7 +34,8 @@ static char *key_of(enum mcp_session_kind kind, const char *owner, const char *i
     return str_printf("%d\n%s\n%s", kind, owner, id);
 }
 
-static mcp_session *alloc(mcp *d, enum mcp_session_kind kind, const char *owner, const char *id)
+static mcp_session *mcp_session_alloc(mcp *d, enum mcp_session_kind kind, const char *owner,
+                                      const char *id)
 {
     mcp_session *s = xcalloc(1, sizeof *s);
 
@@ -49,7 +50,7 @@ static mcp_session *alloc(mcp *d, enum mcp_session_kind kind, const char *owner,
     return s;
 }
 
-static mcp_session *ref(mcp_session *s)
+static mcp_session *mcp_session_ref(mcp_session *s)
 {
     s->refs++;
     return s;
@@ -122,7 +123,8 @@ static void session_make_room_locked(mcp *d)
 }
 
 /* Returns the session of this key, made if there is none. */
-static mcp_session *put(mcp *d, enum mcp_session_kind kind, const char *owner, const char *id)
+static mcp_session *session_put(mcp *d, enum mcp_session_kind kind, const char *owner,
+                                const char *id)
 {
     CLEANUP(freep) char *key = key_of(kind, owner, id);
     LOCK_SCOPE(&d->lock);
@@ -130,14 +132,15 @@ static mcp_session *put(mcp *d, enum mcp_session_kind kind, const char *owner, c
     mcp_session *s = map_get_str(&d->sessions, key);
     if (!s) {
         session_make_room_locked(d);
-        s = alloc(d, kind, owner, id);
+        s = mcp_session_alloc(d, kind, owner, id);
         session_add_locked(d, s);
     }
     s->used_ns = now_mono_ns();
-    return ref(s);
+    return mcp_session_ref(s);
 }
 
-static mcp_session *get(mcp *d, enum mcp_session_kind kind, const char *owner, const char *id)
+static mcp_session *mcp_session_get(mcp *d, enum mcp_session_kind kind, const char *owner,
+                                    const char *id)
 {
     CLEANUP(freep) char *key = key_of(kind, owner, id);
     LOCK_SCOPE(&d->lock);
@@ -145,7 +148,7 @@ static mcp_session *get(mcp *d, enum mcp_session_kind kind, const char *owner, c
     mcp_session *s = map_get_str(&d->sessions, key);
     if (s)
         s->used_ns = now_mono_ns();
-    return s ? ref(s) : NULL;
+    return s ? mcp_session_ref(s) : NULL;
 }
 
 /* ---- the session's sandboxes ---- */
@@ -192,7 +195,7 @@ mcp_session *mcp_session_issue(mcp *d, const caller *c)
     char id[MCP_ID_LEN + 1];
 
     id_random(id, MCP_ID_LEN);
-    return put(d, MCP_ISSUED, c->owner, id);
+    return session_put(d, MCP_ISSUED, c->owner, id);
 }
 
 static err *no_session(const char *id)
@@ -205,7 +208,7 @@ static err *find_issued(mcp *d, const caller *c, const char *id, mcp_session **r
 {
     making *seat = NULL;
 
-    *ret = get(d, MCP_ISSUED, c->owner, id);
+    *ret = mcp_session_get(d, MCP_ISSUED, c->owner, id);
     if (*ret)
         return NULL;
     if (strlen(id) == MCP_ID_LEN &&
@@ -213,7 +216,7 @@ static err *find_issued(mcp *d, const caller *c, const char *id, mcp_session **r
         TRY(find_own(d, c, id, &seat));
     if (!seat)
         return no_session(id);
-    *ret = put(d, MCP_ISSUED, c->owner, id);
+    *ret = session_put(d, MCP_ISSUED, c->owner, id);
     mcp_session_take_seat(*ret, NULL, seat);
     return NULL;
 }
@@ -227,7 +230,7 @@ static bool has_left_locked(const mcp_session *s, const char *client)
 }
 
 /* Remembers that a client's issued id has ended. The named sandbox stays. */
-static void leave(mcp_session *s, const char *issued)
+static void session_leave(mcp_session *s, const char *issued)
 {
     LOCK_SCOPE(&s->lock);
     if (issued && strlen(issued) == MCP_ID_LEN && !has_left_locked(s, issued))
@@ -237,7 +240,7 @@ static void leave(mcp_session *s, const char *issued)
 static err *find_named(mcp *d, const caller *c, const char *name, const char *issued,
                        mcp_session **ret)
 {
-    CLEANUP(mcp_session_unrefp) mcp_session *s = put(d, MCP_NAMED, c->owner, name);
+    CLEANUP(mcp_session_unrefp) mcp_session *s = session_put(d, MCP_NAMED, c->owner, name);
 
     {
         LOCK_SCOPE(&s->lock);
@@ -269,7 +272,7 @@ err *mcp_session_find(mcp *d, request *rq, const caller *c, mcp_session **ret)
     if (named)
         return find_named(d, c, named, mcp_issued(rq), ret);
     if (own)
-        *ret = put(d, MCP_OWN, c->owner, own);
+        *ret = session_put(d, MCP_OWN, c->owner, own);
     else if (issued)
         return find_issued(d, c, issued, ret);
     return NULL;
@@ -317,7 +320,7 @@ static making *seat_of(mcp_session *s)
 
 /* Makes `mine` the session's sandbox, unless a create has set another
  * meanwhile. Returns the session's. */
-static making *sit(mcp_session *s, making *mine)
+static making *session_sit(mcp_session *s, making *mine)
 {
     LOCK_SCOPE(&s->lock);
     if (!s->seat)
@@ -354,7 +357,7 @@ static err *find_or_begin(mcp_session *s, const caller *c,
     }
     if (!mine)
         return NULL;
-    *ret_seat = sit(s, mine);
+    *ret_seat = session_sit(s, mine);
     if (begun && *ret_seat != mine)
         making_drop(e, mine);
     making_unref(mine);
@@ -471,7 +474,7 @@ static err *end_some(mcp_session *s, const caller *c, size_t *ret_n)
 }
 
 /* Forgets a session. Calls of threads that found it before are cancelled when they join. */
-static void forget(mcp_session *s)
+static void session_forget(mcp_session *s)
 {
     mcp *d = s->door;
 
@@ -503,9 +506,9 @@ err *mcp_session_end(mcp_session *s, const caller *c, const request *rq)
     err *first = NULL;
 
     if (s->kind == MCP_NAMED)
-        leave(s, mcp_issued(rq));
+        session_leave(s, mcp_issued(rq));
     else
-        forget(s);
+        session_forget(s);
     mcp_session_cancel(s, mcp_client(rq), NULL);
     if (s->kind == MCP_NAMED) {
         look_again(s);

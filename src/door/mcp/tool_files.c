@@ -279,7 +279,7 @@ static size_t count_places(const buf *b, const char *old, size_t n)
     return places;
 }
 
-static void replace(const buf *from, const mcp_edit *in, buf *to)
+static void tool_files_replace(const buf *from, const mcp_edit *in, buf *to)
 {
     const char *p = from->p, *end = from->p + from->len;
     size_t n = strlen(in->old), m = strlen(in->new);
@@ -312,7 +312,7 @@ static err *write_edit(mcp_call *c)
     take_end(w);
     w->replaced = count_places(&w->page.bytes, in->old, strlen(in->old));
     TRY(check_places(w->replaced, in->all));
-    replace(&w->page.bytes, in, &made);
+    tool_files_replace(&w->page.bytes, in, &made);
     if (made.len > EDIT_MAX)
         return too_large("what it becomes");
     w->writing = true;

@@ -170,7 +170,7 @@ void tool_run_say(mcp_call *c, buf *out)
         buf_printf(out, "%lu bytes of output", st.length[0] + st.length[1]);
 }
 
-static const char *plural(uint64_t n)
+static const char *tool_run_plural(uint64_t n)
 {
     return n == 1 ? "" : "s";
 }
@@ -461,7 +461,7 @@ typedef struct progress {
     uint64_t length;
 } progress;
 
-static err *look(mcp_call *c, int stream, progress *ret)
+static err *tool_run_look(mcp_call *c, int stream, progress *ret)
 {
     CLEANUP(command_state_done) command_state cs = {0};
     exec_state st;
@@ -517,8 +517,8 @@ static void put_part(mcp_call *c, const progress *p, const buf *b, uint64_t at, 
     if (p->ended && p->has_code)
         json_object_set_new(c->data, "exit_code", json_integer(p->code));
     if (left)
-        buf_printf(&c->text, "\n[%lu byte%s follow%s; go on with offset=%lu]", left, plural(left),
-                   left == 1 ? "s" : "", next);
+        buf_printf(&c->text, "\n[%lu byte%s follow%s; go on with offset=%lu]", left,
+                   tool_run_plural(left), left == 1 ? "s" : "", next);
     else if (!p->ended)
         buf_printf(&c->text, "\n[it still runs; go on with offset=%lu, wait_ms=10000]", next);
     else if (p->has_code)
@@ -536,7 +536,7 @@ err *tool_output_poll(mcp_call *c, uint64_t now, bool *ret_done)
     uint64_t at = 0;
 
     /* The state is read before the bytes: if it shows the end, all bytes can be read. */
-    TRY(look(c, stream, &p));
+    TRY(tool_run_look(c, stream, &p));
     c->wake_at = c->began + in->wait_ms * NS_PER_MS;
     if (!p.ended && p.length <= in->offset && now < c->wake_at)
         return NULL;

@@ -258,7 +258,7 @@ static err *take_answers(unpacking *u, uint64_t now, enum kit_next *ret_next, ki
     return NULL;
 }
 
-static err *flush(unpacking *u, bool last)
+static err *archive_flush(unpacking *u, bool last)
 {
     enum kit_next next;
     kit_record r;
@@ -292,9 +292,9 @@ static err *to_tar(unpacking *u, const kit_record *r)
     while (again) {
         TRY(archive_out_put(u->tar, r, &again));
         if (u->batch.len >= BATCH && (again || r->type != KIT_END))
-            TRY(flush(u, false));
+            TRY(archive_flush(u, false));
     }
-    return r->type == KIT_END ? flush(u, true) : NULL;
+    return r->type == KIT_END ? archive_flush(u, true) : NULL;
 }
 
 static err *on_record(void *arg, const kit_record *r)
@@ -310,7 +310,8 @@ static err *on_record(void *arg, const kit_record *r)
     if (!n)
         return err_new(ERR_INVALID_REQUEST, "an entry of the archive is too large");
     u->batch.len += n;
-    return r->type == KIT_END || u->batch.len >= BATCH ? flush(u, r->type == KIT_END) : NULL;
+    return r->type == KIT_END || u->batch.len >= BATCH ? archive_flush(u, r->type == KIT_END)
+                                                       : NULL;
 }
 
 static err *on_read(void *arg, void *p, size_t max, size_t *ret_n)
@@ -339,7 +340,7 @@ static err *drop_tail(request *rq)
     return NULL;
 }
 
-static err *receive(unpacking *u)
+static err *archive_receive(unpacking *u)
 {
     archive_in in = {.read = on_read, .emit = on_record, .packed = on_packed, .arg = u};
 
@@ -399,7 +400,7 @@ err *rest_archive_put(request *rq, response *rs)
         TRY(archive_out_new(ARCHIVE_TAR, "file", &u->batch, &u->tar));
     TRY(engine_kit(rest_engine(rq), rest_caller(rq), sb, &kr, q.user, &u->call));
     kit_call_wait_by(u->call, file_wait, rq);
-    TRY(receive(u));
+    TRY(archive_receive(u));
     u->rq = NULL;
     response_relay(rs, &UNPACKING_OPS, TAKE_PTR(u));
     return NULL;

@@ -54,7 +54,7 @@ static bool is_full(const err *e)
     return e && e->code == ERR_QUOTA_EXCEEDED && str_eq(e->kind, "stdin");
 }
 
-static void say(attach *a, buf *out, json_t *owned)
+static void attach_say(attach *a, buf *out, json_t *owned)
 {
     static const char HEAD = KIND_CONTROL;
     CLEANUP(json_decrefp) json_t *j = owned;
@@ -65,10 +65,10 @@ static void say(attach *a, buf *out, json_t *owned)
 }
 
 /* Reports that a message of the peer had no effect. */
-static void complain(attach *a, err *e)
+static void attach_complain(attach *a, err *e)
 {
     if (e)
-        say(a, &a->said, json_pack("{s:o}", "error", json_of_err(e, a->request_id)));
+        attach_say(a, &a->said, json_pack("{s:o}", "error", json_of_err(e, a->request_id)));
     err_free(e);
 }
 
@@ -76,7 +76,7 @@ static void complain(attach *a, err *e)
 static void refuse_input(attach *a, err *e)
 {
     if (!a->refused)
-        complain(a, e);
+        attach_complain(a, e);
     else
         err_free(e);
     a->refused = true;
@@ -86,7 +86,7 @@ static void refuse_input(attach *a, err *e)
 }
 
 /* Gives the command as much input as it has room for. */
-static void feed(attach *a)
+static void attach_feed(attach *a)
 {
     size_t done = 0;
     err *e = NULL;
@@ -116,7 +116,7 @@ static void take_input(attach *a, const char *p, size_t n)
     if (a->refused || a->eof || !n)
         return;
     buf_append(&a->pending, p, n);
-    feed(a);
+    attach_feed(a);
 }
 
 static err *send_signal(attach *a, const attach_control *c)
@@ -144,7 +144,7 @@ static err *take_control(attach *a, const char *p, size_t n)
         TRY(send_signal(a, &c));
     if (c.stdin == ATTACH_CONTROL_STDIN_EOF && !a->refused) {
         a->eof = true;
-        feed(a);
+        attach_feed(a);
     }
     return NULL;
 }
@@ -159,7 +159,7 @@ static void on_message(void *arg, bool text, const void *p, size_t n)
     else if (*bytes == KIND_IN)
         take_input(a, bytes + 1, n - 1);
     else
-        complain(a, take_control(a, bytes + 1, n - 1));
+        attach_complain(a, take_control(a, bytes + 1, n - 1));
 }
 
 static bool has_enough(const attach *a)
@@ -182,7 +182,7 @@ static const char *stdio_name(enum stdio_mode m)
     return m == STDIO_PTY ? "pty" : m == STDIO_MERGED ? "merged" : "pipes";
 }
 
-static void begin(attach *a, relay_io *io, const exec_state *st)
+static void rest_attach_begin(attach *a, relay_io *io, const exec_state *st)
 {
     char exec_id[24], offset[48];
 
@@ -193,18 +193,18 @@ static void begin(attach *a, relay_io *io, const exec_state *st)
     buf_done(&a->lines);
     snprintf(exec_id, sizeof exec_id, "%lu", st->id);
     snprintf(offset, sizeof offset, "%lu.%lu", a->at[1], a->at[2]);
-    say(a, io->out,
-        json_pack("{s:{s:s,s:s,s:s,s:b,s:s}}", "attached", "sandbox", sandbox_id(a->sb), "exec",
-                  exec_id, "stdio", stdio_name(st->stdio), "stdin", st->stdin_open, "offset",
-                  offset));
+    attach_say(a, io->out,
+               json_pack("{s:{s:s,s:s,s:s,s:b,s:s}}", "attached", "sandbox", sandbox_id(a->sb),
+                         "exec", exec_id, "stdio", stdio_name(st->stdio), "stdin", st->stdin_open,
+                         "offset", offset));
     a->begun = true;
 }
 
 static void put_gap(attach *a, buf *out, int stream, uint64_t to)
 {
-    say(a, out,
-        json_pack("{s:{s:s,s:I,s:I}}", "gap", "stream", stream == 1 ? "out" : "err", "from",
-                  (json_int_t)a->at[stream], "to", (json_int_t)to));
+    attach_say(a, out,
+               json_pack("{s:{s:s,s:I,s:I}}", "gap", "stream", stream == 1 ? "out" : "err", "from",
+                         (json_int_t)a->at[stream], "to", (json_int_t)to));
     a->at[stream] = to;
 }
 
@@ -215,7 +215,7 @@ enum pour {
 };
 
 /* Sends what one stream has, up to its limit, while the step has room. */
-static enum pour pour(attach *a, buf *out, int stream, uint64_t limit)
+static enum pour attach_pour(attach *a, buf *out, int stream, uint64_t limit)
 {
     char chunk[CHUNK];
 
@@ -254,7 +254,7 @@ static enum pour pour_both(attach *a, buf *out, const exec_state *st)
     enum pour got = POUR_DRY;
 
     for (int s = 1; s <= 2 && got == POUR_DRY; s++)
-        got = pour(a, out, s, limit_of(st, s));
+        got = attach_pour(a, out, s, limit_of(st, s));
     for (int s = 1; s <= 2; s++)
         exec_hold_move(a->hold[s], a->at[s]);
     return got;
@@ -265,7 +265,7 @@ static void say_end(attach *a, relay_io *io, const exec_state *st)
     CLEANUP(sandbox_view_done) sandbox_view v;
 
     sandbox_get(a->sb, &v);
-    say(a, io->out, json_pack("{s:o}", "end", view_end(st->id, &st->end, v.cause)));
+    attach_say(a, io->out, json_pack("{s:o}", "end", view_end(st->id, &st->end, v.cause)));
     ws_close(a->ws, WS_NORMAL, NULL);
     ws_flush(a->ws, io->out);
     a->close_by = io->now + LINGER_NS;
@@ -301,7 +301,7 @@ static enum relay_next step_open(attach *a, relay_io *io, const exec_state *st)
 {
     uint64_t wake = 0;
 
-    feed(a);
+    attach_feed(a);
     buf_append(io->out, a->said.p, a->said.len);
     buf_done(&a->said);
     ws_flush(a->ws, io->out); /* before has_enough() checks */
@@ -341,7 +341,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
             http_error_answer(io->out, failure, false, a->request_id);
             return RELAY_CLOSE;
         }
-        begin(a, io, &st);
+        rest_attach_begin(a, io, &st);
     }
     return ws_is_closing(a->ws) ? step_closing(a, io) : step_open(a, io, &st);
 }

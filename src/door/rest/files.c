@@ -25,8 +25,8 @@ void rest_files_done(void *own)
 }
 
 /* Starts the verb. ret_job (or NULL) lets the handler set more members. */
-static err *start(request *rq, response *rs, const file_form *form, const kit_request *q,
-                  const char *user, file_job **ret_job)
+static err *files_start(request *rq, response *rs, const file_form *form, const kit_request *q,
+                        const char *user, file_job **ret_job)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     file_job *f = NULL;
@@ -72,7 +72,7 @@ err *rest_file_stat(request *rq, response *rs)
     CLEANUP(file_stat_query_done) file_stat_query q = {0};
 
     TRY(file_stat_query_decode(query_find, rq, &q));
-    return start(
+    return files_start(
         rq, rs, &ONCE,
         &(kit_request){.verb = KIT_STAT, .path = q.path, .flags = q.follow ? KIT_F_FOLLOW : 0},
         q.user, NULL);
@@ -88,12 +88,13 @@ err *rest_file_mkdir(request *rq, response *rs)
     CLEANUP(file_mkdir_query_done) file_mkdir_query q = {0};
 
     TRY(file_mkdir_query_decode(query_find, rq, &q));
-    return start(rq, rs, &ONCE,
-                 &(kit_request){.verb = KIT_MKDIR,
-                                .path = q.path,
-                                .mode = mode_of(q.has_mode, q.mode),
-                                .flags = (q.parents ? KIT_F_PARENTS : 0) | (q.new ? KIT_F_NEW : 0)},
-                 q.user, NULL);
+    return files_start(
+        rq, rs, &ONCE,
+        &(kit_request){.verb = KIT_MKDIR,
+                       .path = q.path,
+                       .mode = mode_of(q.has_mode, q.mode),
+                       .flags = (q.parents ? KIT_F_PARENTS : 0) | (q.new ? KIT_F_NEW : 0)},
+        q.user, NULL);
 }
 
 err *rest_file_move(request *rq, response *rs)
@@ -101,12 +102,13 @@ err *rest_file_move(request *rq, response *rs)
     CLEANUP(file_move_query_done) file_move_query q = {0};
 
     TRY(file_move_query_decode(query_find, rq, &q));
-    return start(rq, rs, &ONCE,
-                 &(kit_request){.verb = KIT_MOVE,
-                                .path = q.path,
-                                .to = q.to,
-                                .flags = (q.mkdir ? KIT_F_PARENTS : 0) | (q.new ? KIT_F_NEW : 0)},
-                 q.user, NULL);
+    return files_start(
+        rq, rs, &ONCE,
+        &(kit_request){.verb = KIT_MOVE,
+                       .path = q.path,
+                       .to = q.to,
+                       .flags = (q.mkdir ? KIT_F_PARENTS : 0) | (q.new ? KIT_F_NEW : 0)},
+        q.user, NULL);
 }
 
 err *rest_file_remove(request *rq, response *rs)
@@ -114,11 +116,11 @@ err *rest_file_remove(request *rq, response *rs)
     CLEANUP(file_remove_query_done) file_remove_query q = {0};
 
     TRY(file_remove_query_decode(query_find, rq, &q));
-    return start(rq, rs, &ONCE,
-                 &(kit_request){.verb = KIT_REMOVE,
-                                .path = q.path,
-                                .flags = q.recursive ? KIT_F_RECURSIVE : 0},
-                 q.user, NULL);
+    return files_start(rq, rs, &ONCE,
+                       &(kit_request){.verb = KIT_REMOVE,
+                                      .path = q.path,
+                                      .flags = q.recursive ? KIT_F_RECURSIVE : 0},
+                       q.user, NULL);
 }
 
 /* ---- write ---- */
@@ -193,7 +195,7 @@ err *rest_file_read(request *rq, response *rs)
 
     TRY(file_read_query_decode(query_find, rq, &q));
     what.path = q.path;
-    TRY(start(rq, rs, &READ, &what, q.user, &f));
+    TRY(files_start(rq, rs, &READ, &what, q.user, &f));
     file_read_begin(f, &wish);
     return NULL;
 }
@@ -203,9 +205,9 @@ err *rest_file_head(request *rq, response *rs)
     CLEANUP(file_head_query_done) file_head_query q = {0};
 
     TRY(file_head_query_decode(query_find, rq, &q));
-    return start(rq, rs, &HEAD,
-                 &(kit_request){.verb = KIT_STAT, .path = q.path, .flags = KIT_F_FOLLOW}, q.user,
-                 NULL);
+    return files_start(rq, rs, &HEAD,
+                       &(kit_request){.verb = KIT_STAT, .path = q.path, .flags = KIT_F_FOLLOW},
+                       q.user, NULL);
 }
 
 /* ---- list, search, watch ---- */
@@ -231,13 +233,13 @@ err *rest_file_list(request *rq, response *rs)
         (!base64_decode(q.cursor, strlen(q.cursor), &after, &n) || !kit_name_valid(after, n)))
         return err_new(ERR_INVALID_REQUEST, "cursor: is not one of ours");
     to = xstrndup(n ? after : "", n);
-    TRY(start(rq, rs, &FILE_LIST,
-              &(kit_request){.verb = KIT_LIST,
-                             .path = q.path,
-                             .to = to,
-                             .depth = (uint32_t)q.depth,
-                             .max = lines ? UINT64_MAX : (uint64_t)q.limit},
-              q.user, &f));
+    TRY(files_start(rq, rs, &FILE_LIST,
+                    &(kit_request){.verb = KIT_LIST,
+                                   .path = q.path,
+                                   .to = to,
+                                   .depth = (uint32_t)q.depth,
+                                   .max = lines ? UINT64_MAX : (uint64_t)q.limit},
+                    q.user, &f));
     f->stream = lines;
     return NULL;
 }
@@ -250,15 +252,15 @@ err *rest_file_search(request *rq, response *rs)
     TRY(file_search_query_decode(query_find, rq, &q));
     if (!str_or(q.name, "")[0] && !str_or(q.text, "")[0])
         return err_new(ERR_INVALID_REQUEST, "name, text: one of them is needed");
-    TRY(start(rq, rs, &FILE_SEARCH,
-              &(kit_request){.verb = KIT_SEARCH,
-                             .path = q.path,
-                             .to = q.name,
-                             .text = q.text,
-                             .depth = (uint32_t)q.depth,
-                             .max = (uint64_t)q.limit,
-                             .flags = q.caseless ? KIT_F_CASELESS : 0},
-              q.user, &f));
+    TRY(files_start(rq, rs, &FILE_SEARCH,
+                    &(kit_request){.verb = KIT_SEARCH,
+                                   .path = q.path,
+                                   .to = q.name,
+                                   .text = q.text,
+                                   .depth = (uint32_t)q.depth,
+                                   .max = (uint64_t)q.limit,
+                                   .flags = q.caseless ? KIT_F_CASELESS : 0},
+                    q.user, &f));
     f->stream = wants_lines(rq);
     return NULL;
 }
@@ -269,10 +271,11 @@ err *rest_file_watch(request *rq, response *rs)
     file_job *f = NULL;
 
     TRY(file_watch_query_decode(query_find, rq, &q));
-    TRY(start(rq, rs, &FILE_WATCH,
-              &(kit_request){
-                  .verb = KIT_WATCH, .path = q.path, .flags = q.recursive ? KIT_F_RECURSIVE : 0},
-              q.user, &f));
+    TRY(files_start(rq, rs, &FILE_WATCH,
+                    &(kit_request){.verb = KIT_WATCH,
+                                   .path = q.path,
+                                   .flags = q.recursive ? KIT_F_RECURSIVE : 0},
+                    q.user, &f));
     f->stream = true;
     ((rest_files *)f->own)->resumed = request_header(rq, "Last-Event-ID") != NULL;
     return NULL;

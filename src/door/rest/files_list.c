@@ -8,7 +8,7 @@
 #define PAGE_BYTES (1 << 20)
 #define PING_NS    (15 * NS_PER_S)
 
-static rest_files *own(const file_job *f)
+static rest_files *files_list_own(const file_job *f)
 {
     return f->own;
 }
@@ -42,7 +42,8 @@ static void put_line(file_job *f, relay_io *io, json_t *owned)
 static enum file_go end_lines(file_job *f, relay_io *io, bool more)
 {
     put_line(f, io,
-             json_pack("{s:{s:I,s:b}}", "end", "entries", (json_int_t)own(f)->count, "more", more));
+             json_pack("{s:{s:I,s:b}}", "end", "entries", (json_int_t)files_list_own(f)->count,
+                       "more", more));
     stream_put(io, NULL, 0);
     return FILE_DONE;
 }
@@ -57,16 +58,16 @@ static enum file_go failed_lines(file_job *f, relay_io *io, const err *e)
 /* Adds an item to the page or the lines. Returns false if the page is full. */
 static bool put_item(file_job *f, relay_io *io, json_t *owned)
 {
-    own(f)->count++;
+    files_list_own(f)->count++;
     if (f->stream) {
         put_line(f, io, owned);
         return true;
     }
     CLEANUP(json_decrefp) json_t *o = owned;
-    if (own(f)->body.len)
-        buf_char(&own(f)->body, ',');
-    json_write(&own(f)->body, o);
-    return own(f)->body.len < PAGE_BYTES && own(f)->count < f->rq.max;
+    if (files_list_own(f)->body.len)
+        buf_char(&files_list_own(f)->body, ',');
+    json_write(&files_list_own(f)->body, o);
+    return files_list_own(f)->body.len < PAGE_BYTES && files_list_own(f)->count < f->rq.max;
 }
 
 static enum file_go answer_page(file_job *f, relay_io *io, const char *what, const char *last,
@@ -76,7 +77,7 @@ static enum file_go answer_page(file_job *f, relay_io *io, const char *what, con
     const char *quote = quoted ? "\"" : "";
 
     buf_printf(&text, "{\"%s\":[", what);
-    buf_append(&text, own(f)->body.p, own(f)->body.len);
+    buf_append(&text, files_list_own(f)->body.p, files_list_own(f)->body.len);
     buf_printf(&text, "],\"%s\":%s%s%s}\n", f->rq.verb == KIT_LIST ? "next" : "more", quote, last,
                quote);
     http_head_write(io->out, &(http_head){.status = 200,
@@ -90,19 +91,20 @@ static enum file_go answer_page(file_job *f, relay_io *io, const char *what, con
 
 static void keep_name(file_job *f, const kit_record *r)
 {
-    free(own(f)->last);
-    own(f)->last = xstrndup(r->name, r->name_len);
-    own(f)->last_len = r->name_len;
-    own(f)->size = r->entry.size;
+    free(files_list_own(f)->last);
+    files_list_own(f)->last = xstrndup(r->name, r->name_len);
+    files_list_own(f)->last_len = r->name_len;
+    files_list_own(f)->size = r->entry.size;
 }
 
 /* ---- list ---- */
 
 static enum file_go page_of_files(file_job *f, relay_io *io, bool more)
 {
-    if (!more || !own(f)->last)
+    if (!more || !files_list_own(f)->last)
         return answer_page(f, io, "entries", "null", false);
-    CLEANUP(freep) char *cursor = base64_encode(own(f)->last, own(f)->last_len);
+    CLEANUP(freep)
+    char *cursor = base64_encode(files_list_own(f)->last, files_list_own(f)->last_len);
     return answer_page(f, io, "entries", cursor, true);
 }
 
@@ -112,16 +114,18 @@ static enum file_go list_record(file_job *f, relay_io *io, const kit_record *r)
 {
     if (r->type == KIT_ERROR) {
         bool room = put_item(f, io, view_file_error(r));
-        own(f)->count--;
-        return room || own(f)->body.len < PAGE_BYTES ? FILE_ON : page_of_files(f, io, true);
+        files_list_own(f)->count--;
+        return room || files_list_own(f)->body.len < PAGE_BYTES ? FILE_ON
+                                                                : page_of_files(f, io, true);
     }
     if (r->type != KIT_ENTRY)
         return FILE_ON;
-    if (!f->stream && own(f)->count >= f->rq.max)
+    if (!f->stream && files_list_own(f)->count >= f->rq.max)
         return FILE_CUT;
     keep_name(f, r);
     put_item(f, io, view_file(r, r->name, r->name_len));
-    return f->stream || own(f)->body.len < PAGE_BYTES ? FILE_ON : page_of_files(f, io, true);
+    return f->stream || files_list_own(f)->body.len < PAGE_BYTES ? FILE_ON
+                                                                 : page_of_files(f, io, true);
 }
 
 static enum file_go list_over(file_job *f, relay_io *io, const kit_record *end)
@@ -138,9 +142,11 @@ const file_form FILE_LIST = {
 
 static json_t *view_match(const file_job *f, const kit_record *r)
 {
-    return json_pack("{s:o,s:I,s:I,s:I,s:o}", "name", view_name(own(f)->last, own(f)->last_len),
-                     "size", (json_int_t)own(f)->size, "line", (json_int_t)r->match.line, "offset",
-                     (json_int_t)r->match.offset, "text", view_name(r->bytes, r->bytes_len));
+    return json_pack("{s:o,s:I,s:I,s:I,s:o}", "name",
+                     view_name(files_list_own(f)->last, files_list_own(f)->last_len), "size",
+                     (json_int_t)files_list_own(f)->size, "line", (json_int_t)r->match.line,
+                     "offset", (json_int_t)r->match.offset, "text",
+                     view_name(r->bytes, r->bytes_len));
 }
 
 static enum file_go search_record(file_job *f, relay_io *io, const kit_record *r)
@@ -155,7 +161,7 @@ static enum file_go search_record(file_job *f, relay_io *io, const kit_record *r
         room = put_item(f, io, view_file(r, r->name, r->name_len));
     else if (r->type == KIT_MATCH && with_text)
         room = put_item(f, io, view_match(f, r));
-    if (room && (!f->stream || own(f)->count < f->rq.max))
+    if (room && (!f->stream || files_list_own(f)->count < f->rq.max))
         return FILE_ON;
     return f->stream ? end_lines(f, io, true) : answer_page(f, io, "matches", "true", false);
 }
@@ -177,12 +183,12 @@ static void put_event(file_job *f, relay_io *io, const char *event, json_t *owne
 {
     CLEANUP(json_decrefp) json_t *data = owned;
     CLEANUP(buf_done) buf text = {0}, out = {0};
-    CLEANUP(freep) char *id = str_printf("%lu", own(f)->sequence++);
+    CLEANUP(freep) char *id = str_printf("%lu", files_list_own(f)->sequence++);
 
     json_write(&text, data);
     sse_write(&out, event, id, text.p, text.len);
     stream_put(io, out.p, out.len);
-    own(f)->last_sent = io->now;
+    files_list_own(f)->last_sent = io->now;
 }
 
 static json_t *view_change(const kit_record *r)
@@ -210,7 +216,7 @@ static enum file_go watch_record(file_job *f, relay_io *io, const kit_record *r)
         return FILE_ON;
     if (!f->head_sent) {
         stream_head(f, io, "text/event-stream");
-        if (own(f)->resumed)
+        if (files_list_own(f)->resumed)
             put_event(f, io, "overflow", json_pack("{s:s}", "why", "reconnected"));
     }
     if (r->event.change == KIT_OVERFLOW)
@@ -244,13 +250,13 @@ static void watch_idle(file_job *f, relay_io *io)
 
     if (!f->head_sent)
         return;
-    if (io->now - own(f)->last_sent >= PING_NS) {
+    if (io->now - files_list_own(f)->last_sent >= PING_NS) {
         sse_write(&out, "ping", NULL, "{}", 2);
         stream_put(io, out.p, out.len);
-        own(f)->last_sent = io->now;
+        files_list_own(f)->last_sent = io->now;
     }
-    if (own(f)->last_sent + PING_NS < io->wake_at)
-        io->wake_at = own(f)->last_sent + PING_NS;
+    if (files_list_own(f)->last_sent + PING_NS < io->wake_at)
+        io->wake_at = files_list_own(f)->last_sent + PING_NS;
 }
 
 const file_form FILE_WATCH = {.record = watch_record,

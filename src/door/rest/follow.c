@@ -12,7 +12,7 @@
 #define CHUNK (16 * 1024)
 #define HALF  (512 * 1024) /* bytes of a run-to-end answer's head, and of its tail */
 
-static void refuse(follow *f, relay_io *io, const exec_state *st, const err *why)
+static void follow_refuse(follow *f, relay_io *io, const exec_state *st, const err *why)
 {
     (void)st;
     http_error_answer(io->out, why, io->keep_alive, f->request_id);
@@ -149,7 +149,7 @@ static enum relay_next step_result(follow *f, relay_io *io, const exec_state *st
     return follow_finish(io);
 }
 
-const follow_form FOLLOW_RESULT = {.step = step_result, .refuse = refuse};
+const follow_form FOLLOW_RESULT = {.step = step_result, .refuse = follow_refuse};
 
 /* ---- start, answer when the command runs ---- */
 
@@ -168,7 +168,7 @@ static enum relay_next step_started(follow *f, relay_io *io, const exec_state *s
     return follow_finish(io);
 }
 
-const follow_form FOLLOW_STARTED = {.step = step_started, .refuse = refuse};
+const follow_form FOLLOW_STARTED = {.step = step_started, .refuse = follow_refuse};
 
 /* ---- streams ---- */
 
@@ -229,7 +229,7 @@ static void head_events(follow *f, relay_io *io, const exec_state *st)
     write_head(f, io, "text/event-stream", all);
 }
 
-const follow_form FOLLOW_EVENTS = {.refuse = refuse,
+const follow_form FOLLOW_EVENTS = {.refuse = follow_refuse,
                                    .head = head_events,
                                    .bytes = put_bytes,
                                    .gap = put_gap,
@@ -264,7 +264,7 @@ static void head_raw(follow *f, relay_io *io, const exec_state *st)
     write_head(f, io, "application/octet-stream", all);
 }
 
-const follow_form FOLLOW_RAW = {.refuse = refuse, .head = head_raw, .hold = true};
+const follow_form FOLLOW_RAW = {.refuse = follow_refuse, .head = head_raw, .hold = true};
 
 /* ---- commands that end at once ---- */
 

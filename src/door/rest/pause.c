@@ -13,7 +13,7 @@ static json_t *view_facts(const pause_fact *f)
     return list;
 }
 
-static double ms(uint64_t ns)
+static double pause_ms(uint64_t ns)
 {
     return (double)ns / 1e6;
 }
@@ -27,10 +27,10 @@ json_t *view_pause(const sandbox_view *v)
     return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "how", "freeze", "since", view_time(v->paused_ns),
                      "until", view_time(v->ends_ns), "kept", view_facts(PAUSE_KEPT), "lost",
                      view_facts(PAUSE_LOST), "resume",
-                     r->measured
-                         ? json_pack("{s:f,s:f,s:i}", "expect_ms", ms(r->expect_ns), "worst_ms",
-                                     ms(r->worst_ns), "measured", (int)r->measured)
-                         : json_null());
+                     r->measured ? json_pack("{s:f,s:f,s:i}", "expect_ms", pause_ms(r->expect_ns),
+                                             "worst_ms", pause_ms(r->worst_ns), "measured",
+                                             (int)r->measured)
+                                 : json_null());
 }
 
 static json_t *view_with_pause(sandbox *sb)
@@ -61,10 +61,10 @@ err *rest_sandbox_resume(request *rq, response *rs)
     TRY(engine_find(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &sb));
     TRY(engine_resume(rest_engine(rq), rest_caller(rq), sb, &r));
     json_t *o = view_with_pause(sb);
-    json_object_set_new(
-        o, "resumed",
-        r.took_ns ? json_pack("{s:f,s:f}", "took_ms", ms(r.took_ns), "paused_ms", ms(r.paused_ns))
-                  : json_null());
+    json_object_set_new(o, "resumed",
+                        r.took_ns ? json_pack("{s:f,s:f}", "took_ms", pause_ms(r.took_ns),
+                                              "paused_ms", pause_ms(r.paused_ns))
+                                  : json_null());
     response_json(rs, 200, o);
     return NULL;
 }

@@ -6,7 +6,7 @@
 #define NAME     "slots"
 #define BODY_MAX (64 * 1024)
 
-static json_t *seconds(uint64_t ns)
+static json_t *pools_seconds(uint64_t ns)
 {
     return json_real((double)(ns / (NS_PER_MS / 10)) / 10000);
 }
@@ -47,11 +47,11 @@ static json_t *view_pool(const pool_status *p)
 
     json_object_set_new(o, "name", json_string(NAME));
     add_numbers(o, p);
-    json_object_set_new(o, "oldest_wait", seconds(p->oldest_wait_ns));
+    json_object_set_new(o, "oldest_wait", pools_seconds(p->oldest_wait_ns));
     json_object_set_new(o, "waits_for", text_or_null(str_or(p->waits_for, "")));
     json_object_set_new(o, "state", json_string(str_or(p->state, "")));
-    json_object_set_new(o, "refill_time", p->refill_ns ? seconds(p->refill_ns) : json_null());
-    json_object_set_new(o, "next_try", seconds(p->next_try_ns));
+    json_object_set_new(o, "refill_time", p->refill_ns ? pools_seconds(p->refill_ns) : json_null());
+    json_object_set_new(o, "next_try", pools_seconds(p->next_try_ns));
     json_object_set_new(o, "last_error", text_or_null(p->last_error));
     return o;
 }
@@ -85,7 +85,7 @@ err *rest_pool_list(request *rq, response *rs)
 }
 
 /* Reads the pool that the path names. With `set`, changes it first. */
-static err *ask(request *rq, const pool_marks *set, pool_status *ret_status)
+static err *pools_ask(request *rq, const pool_marks *set, pool_status *ret_status)
 {
     backend *b = engine_backend(rest_engine(rq));
     const char *name = request_param(rq, 0);
@@ -99,7 +99,7 @@ err *rest_pool_get(request *rq, response *rs)
 {
     pool_status p = {0};
 
-    TRY(ask(rq, NULL, &p));
+    TRY(pools_ask(rq, NULL, &p));
     response_json(rs, 200, view_pool(&p));
     return NULL;
 }
@@ -112,7 +112,7 @@ err *rest_pool_patch(request *rq, response *rs)
 
     TRY(request_body(rq, BODY_MAX, &body));
     TRY(patch_pool_decode(body.p, body.len, &in));
-    TRY(ask(rq, NULL, &p));
+    TRY(pools_ask(rq, NULL, &p));
     pool_marks set = {.low = in.has_low ? (uint32_t)in.low : p.low,
                       .high = in.has_high ? (uint32_t)in.high : p.high};
     if (in.has_low && in.has_high && set.low > set.high)
@@ -121,7 +121,7 @@ err *rest_pool_patch(request *rq, response *rs)
         set.high = set.low;
     else if (set.low > set.high)
         set.low = set.high;
-    TRY(ask(rq, &set, &p));
+    TRY(pools_ask(rq, &set, &p));
     response_json(rs, 200, view_pool(&p));
     return NULL;
 }

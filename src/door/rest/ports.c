@@ -13,7 +13,7 @@ static err *parse_port(const char *text, uint16_t *ret_port)
                       "Name the port that the server in the sandbox listens on, in decimal.");
 }
 
-static err *go(request *rq, response *rs, const char *id, port_way w)
+static err *ports_go(request *rq, response *rs, const char *id, port_way w)
 {
     const rest_options *o = &rest_of(rq)->o;
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -40,7 +40,7 @@ err *rest_port(request *rq, response *rs)
     port_way w = {.prefix = prefix};
 
     TRY(parse_port(request_param(rq, 1), &w.port));
-    return go(rq, rs, request_param(rq, 0), w);
+    return ports_go(rq, rs, request_param(rq, 0), w);
 }
 
 /* Redirects to the path with a slash behind the port: without it,
@@ -65,7 +65,7 @@ err *rest_forward(request *rq, response *rs)
         return err_remedy(err_new(ERR_INVALID_REQUEST, "this is for connections that become bytes"),
                           "Send GET with 'Connection: Upgrade' and 'Upgrade: tcp', or use 'bothy "
                           "forward'.");
-    return go(rq, rs, request_param(rq, 0), w);
+    return ports_go(rq, rs, request_param(rq, 0), w);
 }
 
 /* ---- the host form ---- */
@@ -81,5 +81,5 @@ enum gateway_host ports_host(request *rq, char ret_id[SANDBOX_ID_LEN + 1], uint1
 
 err *ports_by_host(request *rq, response *rs, const char *id, uint16_t port)
 {
-    return go(rq, rs, id, (port_way){.port = port});
+    return ports_go(rq, rs, id, (port_way){.port = port});
 }

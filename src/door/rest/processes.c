@@ -49,7 +49,7 @@ static void take_exec(exec_request *in, exec_spec *out)
 }
 
 /* Starts the command and appends the stdin that came with the request. */
-static err *start(request *rq, sandbox *sb, exec **ret_exec, bool *ret_replay)
+static err *processes_start(request *rq, sandbox *sb, exec **ret_exec, bool *ret_replay)
 {
     CLEANUP(exec_request_done) exec_request in = {0};
     CLEANUP(exec_spec_done) exec_spec spec = {.exec_fd = -1};
@@ -99,7 +99,7 @@ err *rest_sandbox_exec(request *rq, response *rs)
     if (last)
         TRY(rest_parse_offsets(last, &o.from[1], &o.from[2]));
     TRY(find_sandbox(rq, &sb));
-    TRY(start(rq, sb, &x, &o.replay));
+    TRY(processes_start(rq, sb, &x, &o.replay));
     follow_start(rq, rs, sb, x, &o);
     return NULL;
 }
@@ -122,7 +122,7 @@ err *rest_process_start(request *rq, response *rs)
     follow_options o = {.form = &FOLLOW_STARTED, .is_exec = true};
 
     TRY(find_sandbox(rq, &sb));
-    TRY(start(rq, sb, &x, &o.replay));
+    TRY(processes_start(rq, sb, &x, &o.replay));
     follow_start(rq, rs, sb, x, &o);
     return NULL;
 }

@@ -100,7 +100,7 @@ static void proving_free(proving *p)
     free(p);
 }
 
-static void *prove(void *arg)
+static void *registries_prove(void *arg)
 {
     proving *p = arg;
     err *e = image_login(p->images, p->shared ? NULL : p->by, p->host, p->username, p->password);
@@ -134,7 +134,7 @@ err *rest_registry_login(request *rq, response *rs)
         return refused;
     }
     p->ticket = wait_start(rq, rs, false);
-    if (!thread_try_detach(prove, p)) {
+    if (!thread_try_detach(registries_prove, p)) {
         wait_finish(p->ticket, too_many(), 0, NULL, false);
         proving_end(p);
         proving_free(p);

@@ -31,7 +31,7 @@ void rest_free(rest *r)
     free(r);
 }
 
-static err *admit(const rest *r, request *rq, enum route_role role)
+static err *rest_admit(const rest *r, request *rq, enum route_role role)
 {
     return admit_caller(r->o.engine, r->o.group, rq, role);
 }
@@ -51,7 +51,7 @@ static err *dispatch_host(rest *r, request *rq, response *rs, bool *ret_done)
             "host");
     if (!*ret_done)
         return NULL;
-    TRY(admit(r, rq, ROLE_USER));
+    TRY(rest_admit(r, rq, ROLE_USER));
     return ports_by_host(rq, rs, id, port);
 }
 
@@ -68,7 +68,7 @@ err *rest_dispatch(void *arg, request *rq, response *rs)
     TRY(router_match(OPENAPI_ROUTES, OPENAPI_NROUTES, rq, rs, &found));
     request_set_operation(rq, 0, (size_t)(found - OPENAPI_ROUTES) + 1);
     if (found->role != ROLE_ANYONE)
-        TRY(admit(r, rq, found->role));
+        TRY(rest_admit(r, rq, found->role));
     return found->handle(rq, rs);
 }
 

@@ -90,8 +90,8 @@ static void opening_free(void *ctx)
     free(o);
 }
 
-static enum relay_next answer(relay_io *io, err *failure, int status, json_t *body,
-                              const char *request_id, const char *extra)
+static enum relay_next sessions_answer(relay_io *io, err *failure, int status, json_t *body,
+                                       const char *request_id, const char *extra)
 {
     CLEANUP(err_freep) err *owned_failure = failure;
     CLEANUP(json_decrefp) json_t *owned = body;
@@ -129,8 +129,8 @@ static enum relay_next opening_step(void *ctx, relay_io *io)
     if (st.life == SESSION_STARTING && io->now < io->wake_at)
         return RELAY_WAIT;
     err *failure = no_shell(&st);
-    return answer(io, failure, 201, failure ? NULL : session_json(o->sb, o->s), o->request_id,
-                  o->replay ? "Idempotent-Replay: true\r\n" : NULL);
+    return sessions_answer(io, failure, 201, failure ? NULL : session_json(o->sb, o->s),
+                           o->request_id, o->replay ? "Idempotent-Replay: true\r\n" : NULL);
 }
 
 static const relay_ops OPENING = {
@@ -202,7 +202,7 @@ err *rest_session_get(request *rq, response *rs)
     return NULL;
 }
 
-static err *act(request *rq, response *rs, err *(*verb)(session *s))
+static err *sessions_act(request *rq, response *rs, err *(*verb)(session *s))
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     CLEANUP(session_unrefp) session *s = NULL;
@@ -216,12 +216,12 @@ static err *act(request *rq, response *rs, err *(*verb)(session *s))
 
 err *rest_session_delete(request *rq, response *rs)
 {
-    return act(rq, rs, session_close);
+    return sessions_act(rq, rs, session_close);
 }
 
 err *rest_session_interrupt(request *rq, response *rs)
 {
-    return act(rq, rs, session_interrupt);
+    return sessions_act(rq, rs, session_interrupt);
 }
 
 /* ---- run ---- */

@@ -8,7 +8,7 @@
 
 #define STDIN_MAX (1 << 20) /* of one request */
 
-static void answer(relay_io *io, exec *x, const char *request_id)
+static void stdin_answer(relay_io *io, exec *x, const char *request_id)
 {
     CLEANUP(json_decrefp)
     json_t *body = json_pack("{s:I}", "length", (json_int_t)exec_stdin_length(x));
@@ -35,5 +35,5 @@ err *rest_process_stdin(request *rq, response *rs)
     return feed_start(rq, rs, x, &body,
                       &(feed_options){.offset = q.has_offset ? q.offset : UINT64_MAX,
                                       .eof = q.eof,
-                                      .answer = answer});
+                                      .answer = stdin_answer});
 }

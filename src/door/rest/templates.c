@@ -204,7 +204,7 @@ err *rest_template_get(request *rq, response *rs)
 
 /* Applies a patch to the template's request, so that the result is
  * decoded and checked like a new one. */
-static err *patched(const template_view *t, const buf *body, create_template *ret_in)
+static err *templates_patched(const template_view *t, const buf *body, create_template *ret_in)
 {
     CLEANUP(buf_done) buf text = {0};
     CLEANUP(json_decrefp) json_t *patch = NULL;
@@ -235,7 +235,7 @@ err *rest_template_update(request *rq, response *rs)
 
     TRY(request_body(rq, BODY_MAX, &body));
     TRY(engine_template_manage(rest_engine(rq), rest_caller(rq), request_param(rq, 0), &t));
-    TRY(patched(&t, &body, &in));
+    TRY(templates_patched(&t, &body, &in));
     free(t.name);
     sandbox_spec_done(&t.spec);
     take_template(&in, &t);

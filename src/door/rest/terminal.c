@@ -34,7 +34,8 @@ err *rest_process_resize(request *rq, response *rs)
 
 /* Finds where the last n bytes of a stream begin, at the start of a line: a screen must not begin
  * inside an escape sequence or a character. */
-static err *scrollback(exec *x, int stream, uint64_t length, uint64_t n, uint64_t *ret_from)
+static err *terminal_scrollback(exec *x, int stream, uint64_t length, uint64_t n,
+                                uint64_t *ret_from)
 {
     char text[LINE_SEARCH];
     uint64_t from = length > n ? length - n : 0, gap = 0;
@@ -57,7 +58,7 @@ static err *first_bytes(exec *x, const process_attach_query *q, attach_options *
     exec_get(x, &st);
     if (!q->offset) {
         for (int s = 1; s <= 2; s++)
-            TRY(scrollback(x, s, st.length[s - 1], q->scrollback, &o->from[s]));
+            TRY(terminal_scrollback(x, s, st.length[s - 1], q->scrollback, &o->from[s]));
         return NULL;
     }
     TRY(rest_parse_offsets(q->offset, &o->from[1], &o->from[2]));

@@ -16,7 +16,7 @@ static const char *key_of(const request *rq)
 
 /* Finds the caller of a request. A request without a key must not come from a web page: a browser
  * that can reach the socket would otherwise give every site it shows the rights of its user. */
-static err *authenticate(engine *e, gid_t group, request *rq, caller **ret_caller)
+static err *admit_authenticate(engine *e, gid_t group, request *rq, caller **ret_caller)
 {
     const char *key = key_of(rq);
 
@@ -30,7 +30,7 @@ static err *authenticate(engine *e, gid_t group, request *rq, caller **ret_calle
     return err_new(ERR_UNAUTHENTICATED, "the request carries no key");
 }
 
-static enum caller_role needed(enum route_role role)
+static enum caller_role admit_needed(enum route_role role)
 {
     static const enum caller_role ROLES[] = {[ROLE_ANYONE] = CALLER_NOBODY,
                                              [ROLE_READ] = CALLER_READ,
@@ -80,8 +80,8 @@ err *admit_caller(engine *e, gid_t group, request *rq, enum route_role role)
 {
     caller *c = NULL;
 
-    TRY(authenticate(e, group, rq, &c));
+    TRY(admit_authenticate(e, group, rq, &c));
     assert(c);
     TRY(admit_as(e, rq, c));
-    return caller_require(c, needed(role));
+    return caller_require(c, admit_needed(role));
 }

@@ -89,7 +89,7 @@ static void on_news(void *arg)
     relay_wake(arg);
 }
 
-static err *begin(code_run *r)
+static err *code_begin(code_run *r)
 {
     CLEANUP(exec_spec_done)
     exec_spec spec = {.user = xstrdup(NOBODY),
@@ -119,7 +119,7 @@ err *code_run_poll(code_run *r, bool *ret_done)
     if (failure)
         return failure;
     if (!r->x)
-        TRY(begin(r));
+        TRY(code_begin(r));
     exec_get(r->x, &r->st);
     if (r->st.end.how == EXEC_RUNNING)
         return NULL;

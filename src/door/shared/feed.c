@@ -47,7 +47,7 @@ bool feed_is_full(const err *e)
 
 /* Appends the body. A large body is appended in pieces, as a whole it could be refused for its
  * size. With an offset it stays whole, as the offset is that of the whole body. */
-static err *append(feed *f)
+static err *feed_append(feed *f)
 {
     bool pieces = f->o.offset == UINT64_MAX && f->body.len > FEED_WHOLE;
 
@@ -66,7 +66,7 @@ static err *append(feed *f)
 static enum relay_next on_step(void *ctx, relay_io *io)
 {
     feed *f = ctx;
-    CLEANUP(err_freep) err *failure = append(f);
+    CLEANUP(err_freep) err *failure = feed_append(f);
 
     if (feed_is_full(failure)) {
         if (!f->o.deadline_ns || io->now < f->o.deadline_ns) {

@@ -41,14 +41,14 @@ static void on_free(void *ctx)
     free(f);
 }
 
-static enum relay_next finish(const file_job *f, const relay_io *io, enum file_go go)
+static enum relay_next files_finish(const file_job *f, const relay_io *io, enum file_go go)
 {
     if (go == FILE_CUT)
         return RELAY_CLOSE;
     return (f->stream ? io->keep_alive && io->http11 : io->keep_alive) ? RELAY_DONE : RELAY_CLOSE;
 }
 
-static enum relay_next fail(file_job *f, relay_io *io, err *failure)
+static enum relay_next files_fail(file_job *f, relay_io *io, err *failure)
 {
     CLEANUP(err_freep) err *e = failure;
 
@@ -56,7 +56,7 @@ static enum relay_next fail(file_job *f, relay_io *io, err *failure)
         /* The peer sees only a closed connection, so the reason is logged. */
         log_warn("files", "request %s is cut: %s%s%s", f->request_id, e->message,
                  e->cause ? ": " : "", str_or(e->cause, ""));
-        return finish(f, io, f->form->failed ? f->form->failed(f, io, e) : FILE_CUT);
+        return files_finish(f, io, f->form->failed ? f->form->failed(f, io, e) : FILE_CUT);
     }
     /* If a removal was incomplete, the error of the first entry says more than the conflict. */
     if (f->errnum && e->code == ERR_CONFLICT) {
@@ -97,7 +97,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
         if (!f->has_pending) {
             err *e = kit_call_next(f->call, io->now, &f->pending_is, &f->pending);
             if (e)
-                return fail(f, io, e);
+                return files_fail(f, io, e);
         }
         if (f->pending_is == KIT_WAIT) {
             io->wake_at = kit_call_deadline(f->call);
@@ -110,7 +110,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
         if (go == FILE_AGAIN)
             return RELAY_MORE;
         if (go != FILE_ON)
-            return finish(f, io, go);
+            return files_finish(f, io, go);
         f->has_pending = false;
     }
     return RELAY_MORE;
@@ -119,7 +119,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
 static const relay_ops FILE_OPS = {
     .kind = STREAM_FILES, .start = on_start, .step = on_step, .free = on_free};
 
-static char *copy(const char *s)
+static char *files_copy(const char *s)
 {
     return s ? xstrdup(s) : NULL;
 }
@@ -132,9 +132,9 @@ file_job *file_relay(request *rq, response *rs, const file_form *form, const kit
     f->form = form;
     f->errors = response_form(rs);
     f->rq = *q;
-    f->rq.path = copy(q->path);
-    f->rq.to = copy(q->to);
-    f->rq.text = copy(q->text);
+    f->rq.path = files_copy(q->path);
+    f->rq.to = files_copy(q->to);
+    f->rq.text = files_copy(q->text);
     f->request_id = xstrdup(request_id(rq));
     f->call = call;
     response_relay(rs, &FILE_OPS, f);
@@ -152,7 +152,7 @@ err *file_start(request *rq, response *rs, const file_place *place, const file_f
         f->engine = place->engine;
         f->sb = sandbox_ref(place->sb);
         f->who = (caller){.owner = xstrdup(place->who->owner), .role = place->who->role};
-        f->user = copy(place->user);
+        f->user = files_copy(place->user);
         *ret_job = f;
     }
     return NULL;
@@ -170,7 +170,7 @@ err *file_wait(void *rq, int fd, int ms)
     return request_wait(rq, fd, ms);
 }
 
-static err *flush(file_sender *s, bool last)
+static err *files_flush(file_sender *s, bool last)
 {
     if (!last && s->batch.len < BATCH)
         return NULL;
@@ -184,7 +184,7 @@ err *file_send_record(file_sender *s, const kit_record *r)
     if (r->type == KIT_ENTRY)
         s->at = 0;
     kit_call_add(s->call, r, &s->batch);
-    return flush(s, false);
+    return files_flush(s, false);
 }
 
 err *file_send(file_sender *s, const void *p, size_t n)
@@ -195,7 +195,7 @@ err *file_send(file_sender *s, const void *p, size_t n)
         kit_call_add(s->call, &r, &s->batch);
         s->at += r.bytes_len;
         done += r.bytes_len;
-        TRY(flush(s, false));
+        TRY(files_flush(s, false));
     }
     return NULL;
 }
@@ -203,7 +203,7 @@ err *file_send(file_sender *s, const void *p, size_t n)
 err *file_send_end(file_sender *s)
 {
     kit_call_add(s->call, &(kit_record){.type = KIT_END}, &s->batch);
-    return flush(s, true);
+    return files_flush(s, true);
 }
 
 void file_sender_done(file_sender *s)

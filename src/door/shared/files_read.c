@@ -77,7 +77,7 @@ static enum file_go begin_again(file_job *f)
     return FILE_ON;
 }
 
-static bool matches(const char *header, const char *etag)
+static bool files_read_matches(const char *header, const char *etag)
 {
     return header && (str_eq(header, "*") || strstr(header, etag));
 }
@@ -129,7 +129,7 @@ static bool set_span(file_job *f, const struct kit_entry *e)
     return true;
 }
 
-static enum file_go outside(file_job *f, relay_io *io, uint64_t size)
+static enum file_go files_read_outside(file_job *f, relay_io *io, uint64_t size)
 {
     CLEANUP(err_freep)
     err *e = err_because(err_kind(err_new(ERR_RANGE, "the range lies outside the file"), "path"),
@@ -146,7 +146,7 @@ static enum file_go read_entry(file_job *f, relay_io *io, const kit_record *r)
 
     if (f->head_sent)
         return FILE_CUT;
-    if (matches(f->if_none_match, etag)) {
+    if (files_read_matches(f->if_none_match, etag)) {
         f->from = f->end = 0;
         f->ranged = false;
         write_head(f, io, r, etag, 304);
@@ -155,13 +155,13 @@ static enum file_go read_entry(file_job *f, relay_io *io, const kit_record *r)
     if (f->ranged && f->if_range && !str_eq(f->if_range, etag))
         return begin_again(f);
     if (!set_span(f, &r->entry))
-        return outside(f, io, r->entry.size);
+        return files_read_outside(f, io, r->entry.size);
     write_head(f, io, r, etag, f->ranged ? 206 : 200);
     return FILE_ON;
 }
 
 /* Sends a hole's zeros up to `to`. Returns false if the output is full. */
-static bool fill(file_job *f, relay_io *io, uint64_t to)
+static bool files_read_fill(file_job *f, relay_io *io, uint64_t to)
 {
     static const char ZEROS[FILL];
 
@@ -186,7 +186,7 @@ enum file_go file_read_record(file_job *f, relay_io *io, const kit_record *r)
         return FILE_ON;
     if (!f->head_sent || r->offset < f->from || (f->sized && r->offset + r->bytes_len > f->end))
         return FILE_CUT; /* contradicts the head */
-    if (!fill(f, io, r->offset))
+    if (!files_read_fill(f, io, r->offset))
         return FILE_AGAIN;
     if (f->sized)
         buf_append(io->out, r->bytes, r->bytes_len);
@@ -202,7 +202,7 @@ enum file_go file_read_over(file_job *f, relay_io *io, const kit_record *end)
     if (!f->head_sent)
         return FILE_CUT;
     if (f->sized)
-        return fill(f, io, f->end) ? FILE_DONE : FILE_AGAIN;
+        return files_read_fill(f, io, f->end) ? FILE_DONE : FILE_AGAIN;
     stream_put(io, NULL, 0);
     return FILE_DONE;
 }

@@ -210,7 +210,7 @@ bool follow_head_due(follow *f, relay_io *io, const exec_state *st, err **ret_fa
 
 /* Returns how many bytes at the end begin a UTF-8 character without its rest, so that
  * text stays valid across messages. */
-static size_t unfinished(const char *p, size_t n)
+static size_t follow_unfinished(const char *p, size_t n)
 {
     for (size_t back = 1; back <= 3 && back <= n; back++) {
         unsigned char c = (unsigned char)p[n - back];
@@ -235,7 +235,7 @@ enum pour {
 /* Returns how many of n bytes to send now; 0: wait for the rest of a split character. */
 static size_t whole_text(uint64_t *since, relay_io *io, uint64_t patience, const char *p, size_t n)
 {
-    size_t whole = n - unfinished(p, n);
+    size_t whole = n - follow_unfinished(p, n);
 
     if (whole || !patience) {
         *since = 0;
@@ -305,8 +305,8 @@ static err *pour_chunk(follow *f, relay_io *io, buf *body, int stream, uint64_t 
 }
 
 /* Sends what one stream has, up to its limit, while the step has room. */
-static enum pour pour(follow *f, relay_io *io, buf *body, int stream, uint64_t limit,
-                      err **ret_failure)
+static enum pour follow_pour(follow *f, relay_io *io, buf *body, int stream, uint64_t limit,
+                             err **ret_failure)
 {
     while (f->at[stream] < limit) {
         enum pour got = POUR_FAILED;
@@ -328,7 +328,7 @@ static uint64_t limit_of(const follow *f, const exec_state *st, int stream)
     return stream == 1 ? st->end.out_bytes : st->end.err_bytes;
 }
 
-static bool over(const follow *f, const exec_state *st)
+static bool follow_over(const follow *f, const exec_state *st)
 {
     if (f->o.until == UNTIL_NOW)
         return true;
@@ -349,7 +349,7 @@ static bool is_late(const follow *f, const relay_io *io)
 }
 
 /* Starts the answer. Returns false if it is too early. */
-static bool begin(follow *f, relay_io *io, const exec_state *st, err **ret_failure)
+static bool follow_begin(follow *f, relay_io *io, const exec_state *st, err **ret_failure)
 {
     if (!follow_head_due(f, io, st, ret_failure) && !is_late(f, io)) {
         wake_by(io, f->o.deadline_ns);
@@ -372,7 +372,7 @@ static enum pour pour_all(follow *f, relay_io *io, buf *body, const exec_state *
     for (int s = 1; s <= 2 && got <= POUR_PARTIAL; s++) {
         if (!(f->o.streams & 1u << s))
             continue;
-        enum pour one = pour(f, io, body, s, limit_of(f, st, s), ret_failure);
+        enum pour one = follow_pour(f, io, body, s, limit_of(f, st, s), ret_failure);
         got = one == POUR_DRY ? got : one; /* the result is dry only if both streams are */
     }
     for (int s = 1; s <= 2; s++)
@@ -387,7 +387,7 @@ static bool last_word(follow *f, relay_io *io, buf *body, const exec_state *st, 
 {
     const follow_form *form = form_of(f);
 
-    if (got == POUR_DRY && over(f, st)) {
+    if (got == POUR_DRY && follow_over(f, st)) {
         if (form->end && st->end.how != EXEC_RUNNING)
             form->end(f, body, st);
         return true;
@@ -408,7 +408,7 @@ static enum relay_next step_stream(follow *f, relay_io *io, const exec_state *st
     CLEANUP(err_freep) err *refused = NULL;
     CLEANUP(err_freep) err *failure = NULL;
 
-    if (!f->head_sent && !begin(f, io, st, &refused))
+    if (!f->head_sent && !follow_begin(f, io, st, &refused))
         return RELAY_WAIT;
     if (refused)
         return follow_finish(io);
@@ -451,7 +451,7 @@ static bool take_turn(follow *f, err **ret_failure)
     return true;
 }
 
-static enum relay_next step(follow *f, relay_io *io)
+static enum relay_next shared_follow_step(follow *f, relay_io *io)
 {
     exec_state st;
 
@@ -484,7 +484,7 @@ static enum relay_next on_step(void *ctx, relay_io *io)
     size_t before = io->out->len;
 
     look_at_acks(f);
-    enum relay_next next = step(f, io);
+    enum relay_next next = shared_follow_step(f, io);
     note_acks(f, io, io->out->len - before);
     return next;
 }

@@ -15,7 +15,7 @@ typedef struct forking {
     _Atomic int holders;
 } forking;
 
-static void unref(forking *f)
+static void fork_unref(forking *f)
 {
     if (--f->holders)
         return;
@@ -23,12 +23,12 @@ static void unref(forking *f)
     free(f);
 }
 
-static void over(void *arg, bool early)
+static void fork_over(void *arg, bool early)
 {
     forking *f = arg;
 
     f->left = early;
-    unref(f);
+    fork_unref(f);
 }
 
 static bool is_left(void *arg)
@@ -47,7 +47,7 @@ static void on_forked(void *arg, err *failure, sandbox *const *children, size_t 
     bool heard = wait_finish(f->ticket, failure, 201, answer, false);
     for (size_t i = 0; !heard && i < n; i++)
         err_drop(engine_delete(f->engine, &f->who, children[i], CAUSE_REQUESTED, NULL), "fork");
-    unref(f);
+    fork_unref(f);
 }
 
 void fork_start(request *rq, response *rs, fork_asked *a)
@@ -59,7 +59,7 @@ void fork_start(request *rq, response *rs, fork_asked *a)
     f->who.owner = xstrdup(f->who.owner);
     f->ticket = wait_start(rq, rs, false);
     wait_hold(f->ticket, a->hold);
-    wait_over(f->ticket, over, f);
+    wait_over(f->ticket, fork_over, f);
     a->what.is_left = is_left;
     err *refused = engine_fork(f->engine, a->who, a->parent, &a->what, on_forked, f);
     if (refused)

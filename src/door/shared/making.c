@@ -15,7 +15,7 @@ struct making {
     making_waiter *waiters;
 };
 
-static making *alloc(void)
+static making *making_alloc(void)
 {
     making *m = xcalloc(1, sizeof *m);
 
@@ -59,7 +59,7 @@ static void on_made(void *arg, err *failure, sandbox *sb, bool replay)
 making *making_new(engine *e, const caller *c, sandbox_spec *spec, const idempotency *idem)
 {
     static const idempotency NONE;
-    making *m = alloc();
+    making *m = making_alloc();
 
     sandbox *pending =
         engine_create(e, c, spec, PULL_MISSING, idem ? idem : &NONE, on_made, making_ref(m));
@@ -70,7 +70,7 @@ making *making_new(engine *e, const caller *c, sandbox_spec *spec, const idempot
 
 making *making_of(sandbox *sb)
 {
-    making *m = alloc();
+    making *m = making_alloc();
 
     m->done = true;
     m->sb = sb;
@@ -110,7 +110,7 @@ void making_unwait(making *m, making_waiter *w)
         }
 }
 
-static void leave(engine *e, making *m, bool also_done)
+static void shared_making_leave(engine *e, making *m, bool also_done)
 {
     pthread_mutex_lock(&m->lock);
     sandbox *of = m->left ? NULL : !m->done ? m->pending : also_done ? m->sb : NULL;
@@ -125,10 +125,10 @@ static void leave(engine *e, making *m, bool also_done)
 
 void making_leave(engine *e, making *m)
 {
-    leave(e, m, false);
+    shared_making_leave(e, m, false);
 }
 
 void making_drop(engine *e, making *m)
 {
-    leave(e, m, true);
+    shared_making_leave(e, m, true);
 }
