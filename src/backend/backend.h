@@ -207,9 +207,10 @@ typedef struct pull_login {
 
 typedef struct image_request {
     /* "docker.io/library/busybox:latest", "host:5000/path@sha256:…" (never a tag and a digest), or
-     * "sha256:…" with 12 to 64 hexadecimal digits (policy never: the engine's id of an image). */
+     * "sha256:…" with 12 to 64 hexadecimal digits (PULL_NEVER only: the container engine's id of
+     * an image). */
     const char *name;
-    enum pull_policy policy; /* missing: prefer the engine's own image of that name */
+    enum pull_policy policy; /* PULL_MISSING: the container engine's local image comes first */
     const pull_login *login; /* NULL: none */
     void (*progress)(void *arg, const pull_progress *p); /* from the calling thread; may be NULL */
     void *arg;

@@ -77,9 +77,10 @@ static void docker_learn(docker *d, const docker_container *c, const char *id)
     }
 }
 
-/* Renames a container by its leftover note. Only once the list is read: if the rename ran between
- * reading the list and reading the note, neither name nor note would be found, and the container
- * would be orphaned. */
+/* Schedules the rename that an earlier bothyd did not complete. Until then only the claim's note
+ * says which sandbox a warm container became. Called after the container's list entry and its note
+ * were read: a rename between the two reads changes the name and erases the note, so that neither
+ * shows the sandbox, and the container counts as an orphan. */
 static void name_noted(docker *d, const docker_container *c)
 {
     char id[SANDBOX_ID_LEN + 1];

@@ -424,7 +424,7 @@ static err *keep_talking(attached *s)
 
 /* ---- the whole ---- */
 
-/* Restores our terminal, whatever the program did to it. */
+/* Restores our terminal. If the program still runs, also switches off the modes that it has set. */
 static void give_back(attached *s)
 {
     CLEANUP(buf_done) buf undo = {0};

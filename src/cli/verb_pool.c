@@ -61,7 +61,7 @@ static void print_line(const char *name, const char *text)
     printf("%-10s  %s\n", name, buf_cstr(&safe));
 }
 
-/* Prints the texts that do not fit into the table. */
+/* Prints what has no column in the table: the refill's state, why claims wait, the last error. */
 static void print_words(const json_t *pools)
 {
     size_t i;

@@ -40,7 +40,7 @@ enum cause_kind cause_by_name(const char *name);
 typedef struct end_facts {
     bool distrusted; /* bothyd ended it after invalid data from its pid 1; see `why` */
     bool missing;    /* the node has no such sandbox any more */
-    bool told;       /* the node knows it and filled the following members */
+    bool told;       /* the node reported how it ended; if not, only `why` of the rest counts */
     bool has_status;
     int status;              /* as of wait(2) */
     uint64_t ooms, ooms_ago; /* out-of-memory kills: in all, and those of commands before */

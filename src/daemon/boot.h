@@ -8,7 +8,8 @@
 
 /* Returns true if the machine was restarted since boot_remember(); false if not, or unknown. */
 bool boot_is_new(int state);
-/* Returns true if it was not restarted; false if it was, or unknown. */
+/* Returns true if the machine was not restarted since boot_remember(); false if it was, or unknown.
+ */
 bool boot_is_same(int state);
 /* Records this boot. Called when everything from before the restart has been settled. */
 void boot_remember(int state);

@@ -160,7 +160,7 @@ static err *enclose_daemon(void)
 #ifdef BOTHY_FAULTS
     const char *faults = getenv("BOTHY_FAULTS"); /* NOLINT(concurrency-mt-unsafe): as above */
     if (faults)
-        rule(&r, xstrdup(faults), LANDLOCK_READ | LANDLOCK_WRITE, true);
+        confine_rule(&r, xstrdup(faults), LANDLOCK_READ | LANDLOCK_WRITE, true);
 #endif
     return landlock_restrict(
         &(landlock_domain){.rules = r.v,

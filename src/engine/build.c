@@ -185,16 +185,16 @@ static char *reason_text(const build *b, const err *failure)
     return buf_take(&out);
 }
 
-static bool stopping(engine *e)
+static bool build_stopping(engine *e)
 {
     LOCK_SCOPE(&e->lock);
     return e->stopping;
 }
 
 /* When we stop it stays `building`: the next start finds it, and what it left. */
-static void settle(build *b, build_row *row, err *failure)
+static void build_settle(build *b, build_row *row, err *failure)
 {
-    if (failure && stopping(b->e)) {
+    if (failure && build_stopping(b->e)) {
         err_free(failure);
         return;
     }
@@ -227,7 +227,7 @@ static void run_one(build *b)
         failure = build_run(b, rows);
         if (!failure)
             failure = build_publish(b, rows);
-        settle(b, rows, failure);
+        build_settle(b, rows, failure);
     } else {
         err_drop(failure, "build"); /* it was removed meanwhile */
     }
@@ -293,7 +293,7 @@ build *build_next(build_desk *d)
     return b;
 }
 
-static void *worker(void *arg)
+static void *build_worker(void *arg)
 {
     build *b = arg;
     engine *e = b->e;
@@ -345,11 +345,11 @@ static err *check_room(build_desk *d, const build *b)
 }
 
 /* With the desk's lock. */
-static err *enqueue(build_desk *d, build *b)
+static err *build_enqueue(build_desk *d, build *b)
 {
     bool runs = build_place(d, b);
 
-    if (runs && !thread_try_detach(worker, b)) {
+    if (runs && !thread_try_detach(build_worker, b)) {
         d->running--;
         b->runs = false;
         return err_retry_after(err_new(ERR_UNAVAILABLE, "there is no room for a thread"), 5);
@@ -361,7 +361,7 @@ static err *enqueue(build_desk *d, build *b)
 }
 
 /* A refusal leaves the row as it was: it may be started later. With the desk's lock. */
-static err *admit(build_desk *d, build *b, build_row *row)
+static err *build_admit(build_desk *d, build *b, build_row *row)
 {
     store *s = b->e->o.store;
 
@@ -370,7 +370,7 @@ static err *admit(build_desk *d, build *b, build_row *row)
     row->state = xstrdup("building");
     row->changed_ns = clock_real(b->e->o.clock);
     TRY(store_build_update(s, row, 1));
-    err *failure = enqueue(d, b);
+    err *failure = build_enqueue(d, b);
     if (failure) {
         free(row->state);
         row->state = xstrdup("waiting");
@@ -405,7 +405,7 @@ err *engine_build_find(engine *e, const caller *c, const char *template, const c
     return found ? NULL : no_build(template, id);
 }
 
-static void uuid(char ret_text[BUILD_ID_LEN + 1])
+static void build_uuid(char ret_text[BUILD_ID_LEN + 1])
 {
     uint8_t r[16];
     char hex[33];
@@ -488,7 +488,7 @@ err *engine_build_new(engine *e, const caller *c, const char *name, char *const 
         json_array_append_new(list, json_string(BUILD_DEFAULT));
     json_write(&text, list);
     row.tags = xstrdup(buf_cstr(&text));
-    uuid(row.id);
+    build_uuid(row.id);
     row.created_ns = row.changed_ns = clock_real(e->o.clock);
     LOCK_SCOPE(&e->builds->tags); /* two of one new name at once are of one template */
     TRY(template_id(e, c, name, row.template));
@@ -591,7 +591,7 @@ err *engine_build_start(engine *e, const caller *c, const char *template, const 
     strcpy(b->step, "base");
     pthread_mutex_init(&b->lock, NULL);
     LOCK_SCOPE(&e->builds->lock);
-    err *failure = admit(e->builds, b, &row);
+    err *failure = build_admit(e->builds, b, &row);
     if (failure)
         build_free(b);
     return failure;

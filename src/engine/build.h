@@ -6,8 +6,8 @@
  *
  * A build that is ready has tags of its template. The one with the tag "default" is a template of
  * the native API, under the id that was given. Others are found by engine_build_spec(). A build
- * that failed leaves nothing but its row, which says why, for a day. One that a restart of ours has
- * interrupted has failed. Any thread may call; what is not the caller's is ERR_NOT_FOUND. */
+ * that failed leaves nothing but its row, which says why, for a day. A build that a restart of
+ * bothyd interrupts has failed. Any thread may call; what is not the caller's is ERR_NOT_FOUND. */
 #pragma once
 
 #include "engine/engine.h"

@@ -211,7 +211,7 @@ static err *on_packed(void *arg, const char *by)
                               : NULL;
 }
 
-static err *flush(copying *c, bool last)
+static err *build_copy_flush(copying *c, bool last)
 {
     enum kit_next next = KIT_RECORD;
     kit_record r;
@@ -243,7 +243,7 @@ static char *place_of(const copying *c, const char *name, size_t n, bool directo
     return str_printf("%s%s%s", t, *t ? "/" : "", slash ? slash + 1 : c->source);
 }
 
-static err *put(copying *c, const kit_record *r)
+static err *build_copy_put(copying *c, const kit_record *r)
 {
     buf_reserve(&c->batch, KIT_RECORD_MAX);
     size_t n = kit_encode(r, c->batch.p + c->batch.len);
@@ -251,7 +251,8 @@ static err *put(copying *c, const kit_record *r)
     if (!n)
         return err_new(ERR_INVALID_REQUEST, "an entry of the upload is too large");
     c->batch.len += n;
-    return r->type == KIT_END || c->batch.len >= BATCH ? flush(c, r->type == KIT_END) : NULL;
+    return r->type == KIT_END || c->batch.len >= BATCH ? build_copy_flush(c, r->type == KIT_END)
+                                                       : NULL;
 }
 
 static err *put_entry(copying *c, const kit_record *r)
@@ -279,7 +280,7 @@ static err *put_entry(copying *c, const kit_record *r)
     mine.entry.gid = c->gid;
     if (c->mode != KIT_MODE_NONE && !S_ISLNK(r->entry.mode))
         mine.entry.mode = (r->entry.mode & S_IFMT) | c->mode;
-    return put(c, &mine);
+    return build_copy_put(c, &mine);
 }
 
 static err *on_record(void *arg, const kit_record *r)
@@ -288,7 +289,7 @@ static err *on_record(void *arg, const kit_record *r)
 
     if (r->type == KIT_ENTRY)
         return put_entry(c, r);
-    return c->skips && r->type != KIT_END ? NULL : put(c, r);
+    return c->skips && r->type != KIT_END ? NULL : build_copy_put(c, r);
 }
 
 static void see_error(void *arg, const kit_record *r)
@@ -306,7 +307,7 @@ static void copying_done(copying *c)
     free(c->target);
 }
 
-static err *stream(build *b, copying *c)
+static err *build_copy_stream(build *b, copying *c)
 {
     const kit_request rq = {
         .verb = KIT_UNPACK, .flags = KIT_F_OWNERS | KIT_F_KEEP, .mode = KIT_MODE_NONE, .path = "/"};
@@ -353,7 +354,7 @@ err *build_copy(build *b, const build_step *s)
     TRY(upload_open(b->e, b->who.owner, s->files, &c.fd));
     TRY(is_directory(b, c.target, &directory));
     c.below = directory || !*c.target || str_ends(args[1], "/");
-    TRY(stream(b, &c));
+    TRY(build_copy_stream(b, &c));
     if (!c.entries)
         return err_new(ERR_INVALID_REQUEST, "'%.128s' is not in the upload", args[0]);
     return NULL;

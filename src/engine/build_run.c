@@ -24,7 +24,7 @@
 #define OUTPUT_MAX  (1u << 20)
 #define TAIL_MAX    1024u /* of what a command that failed wrote last */
 
-static err *off(build *b)
+static err *build_run_off(build *b)
 {
     return err_new(ERR_CONFLICT, "build %s is not wanted any more", b->id);
 }
@@ -95,7 +95,7 @@ static err *make_once(build *b, sandbox_spec *spec, sandbox **ret_sandbox)
             if (under_way)
                 engine_create_leave(e, under_way);
             making_unref(m);
-            return off(b);
+            return build_run_off(b);
         }
     failure = TAKE_PTR(m->failure);
     *ret_sandbox = TAKE_PTR(m->sb);
@@ -134,7 +134,7 @@ static err *make_sandbox(build *b, sandbox_spec *spec, sandbox **ret_sandbox)
         err_free(failure);
         for (uint64_t until = now_mono_ns() + pause; now_mono_ns() < until;) {
             if (build_is_off(b))
-                return off(b);
+                return build_run_off(b);
             poll(NULL, 0, SLICE_MS / 2);
         }
     }
@@ -236,7 +236,7 @@ static void on_bytes(void *arg)
     eventfd_write(*(int *)arg, 1);
 }
 
-static err *follow(running *r, exec_state *ret_state)
+static err *build_run_follow(running *r, exec_state *ret_state)
 {
     CLEANUP(closep) int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     exec_watch watch = {.notify = on_bytes, .arg = &event};
@@ -258,7 +258,7 @@ static err *follow(running *r, exec_state *ret_state)
         poll(&p, 1, SLICE_MS);
         eventfd_read(event, &v);
         if (build_is_off(r->b))
-            failure = off(r->b);
+            failure = build_run_off(r->b);
     }
     exec_unwatch(r->x, &watch);
     for (int i = 0; i < 2; i++)
@@ -323,7 +323,7 @@ err *build_command_run(build *b, const build_command *c, buf *ret_out)
     TRY(engine_exec(b->e, &b->who, b->sb, &spec, &none, &r.x, &replay));
     for (int i = 0; i < 2; i++)
         r.hold[i] = exec_hold_new(r.x, i + 1, 0);
-    err *failure = follow(&r, &st);
+    err *failure = build_run_follow(&r, &st);
     return failure ? failure : end_error(&r, &st.end);
 }
 
@@ -352,7 +352,7 @@ static err *run_steps(build *b)
         build_say(b, "info", "[%zu/%zu] %s %s", i + 1, b->recipe.nsteps, BUILD_VERB_NAMES[s->verb],
                   str_or(s->args ? s->args[0] : NULL, ""));
         if (build_is_off(b))
-            return off(b);
+            return build_run_off(b);
         TRY(at_step(b, s, build_step_run(b, s)));
     }
     return NULL;
@@ -398,7 +398,7 @@ static err *read_base(build *b, char ***ret_env, start_spec *ret_start)
     return NULL;
 }
 
-static void merge(char ***env, char *const *more)
+static void build_run_merge(char ***env, char *const *more)
 {
     for (size_t i = 0; more && more[i]; i++) {
         const char *eq = strchr(more[i], '=');
@@ -417,8 +417,8 @@ static err *take_snapshot(build *b, char *const *template_env, snapshot_row *ret
     sandbox_get(b->sb, &v);
     CLEANUP(strv_freep) char **env = strv_copy(v.image ? v.image->env : NULL);
     sandbox_view_done(&v);
-    merge(&env, template_env);
-    merge(&env, b->env);
+    build_run_merge(&env, template_env);
+    build_run_merge(&env, b->env);
     const snapshot_config as = {.env = env, .user = b->user, .cwd = b->cwd ? b->cwd : ""};
     for (;;) {
         err *failure = snapshot_as(b->e, &b->who, b->sb, &as, ret_row, &still);
@@ -500,7 +500,7 @@ static err *try_start(build *b, const char *snapshot, const start_spec *start)
         err_free(failure);
         TRY(check_started(b));
         if (build_is_off(b))
-            return off(b);
+            return build_run_off(b);
         poll(NULL, 0, (int)(READY_EVERY / NS_PER_MS));
     }
 }

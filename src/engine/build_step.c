@@ -110,7 +110,7 @@ err *build_provision(build *b, bool finalize)
 
 /* Its variables are the image's and those of earlier steps; what would run a command, or end the
  * quotes, is only text. */
-static void quote(buf *out, const char *value)
+static void build_step_quote(buf *out, const char *value)
 {
     buf_char(out, '"');
     for (const char *p = value; *p; p++) {
@@ -131,7 +131,7 @@ err *build_expand(build *b, const char *value, char **ret_text)
         return NULL;
     }
     buf_str(&script, "printf %s ");
-    quote(&script, value);
+    build_step_quote(&script, value);
     char *argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)buf_cstr(&script), NULL};
     TRY(err_wrap(
         build_command_run(b, &(build_command){.argv = argv, .user = "0", .cwd = "/"}, &out),
@@ -142,7 +142,7 @@ err *build_expand(build *b, const char *value, char **ret_text)
 
 /* ---- steps ---- */
 
-static err *arguments(const build_step *s, size_t min)
+static err *build_step_arguments(const build_step *s, size_t min)
 {
     return strv_len(s->args) >= min
                ? NULL
@@ -151,7 +151,7 @@ static err *arguments(const build_step *s, size_t min)
 
 static err *step_run(build *b, const build_step *s)
 {
-    TRY(arguments(s, 1));
+    TRY(build_step_arguments(s, 1));
     char *argv[] = {b->shell, (char *)"-l", (char *)"-c", s->args[0], NULL};
     const char *user = s->args[1] && *s->args[1] ? s->args[1] : b->user;
 
@@ -174,7 +174,7 @@ static err *step_env(build *b, const build_step *s)
     CLEANUP(strv_freep) char **set = strv_copy(b->env);
     size_t n = strv_len(s->args);
 
-    TRY(arguments(s, 2));
+    TRY(build_step_arguments(s, 2));
     if (n % 2)
         return err_new(ERR_INVALID_REQUEST, "the last name has no value");
     for (size_t i = 0; i < n; i += 2) {
@@ -197,7 +197,7 @@ static err *step_workdir(build *b, const build_step *s)
     CLEANUP(freep) char *path = NULL;
     CLEANUP(buf_done) buf out = {0};
 
-    TRY(arguments(s, 1));
+    TRY(build_step_arguments(s, 1));
     TRY(build_expand(b, s->args[0], &path));
     CLEANUP(freep)
     char *whole = *path == '/' ? xstrdup(path) : str_printf("%s/%s", str_or(b->cwd, ""), path);
@@ -221,7 +221,7 @@ static err *step_user(build *b, const build_step *s)
 {
     CLEANUP(freep) char *user = NULL;
 
-    TRY(arguments(s, 1));
+    TRY(build_step_arguments(s, 1));
     TRY(build_expand(b, s->args[0], &user));
     if (!*user || *user == '-' || strpbrk(user, "/\n"))
         return err_new(ERR_INVALID_REQUEST, "'%.64s' is no user", user);

@@ -124,8 +124,8 @@ static err *update_ready(engine *e, build_row *rows, size_t n)
 }
 
 /* The build gets these tags, and others of its template lose them; with `tags` held. */
-static err *assign(engine *e, enum caller_role role, build_row *rows, size_t n, build_row *to,
-                   json_t *tags)
+static err *build_tags_assign(engine *e, enum caller_role role, build_row *rows, size_t n,
+                              build_row *to, json_t *tags)
 {
     size_t i, k;
     json_t *tag;
@@ -161,7 +161,7 @@ err *build_take_tags(engine *e, enum caller_role role, const build_row *row)
         CLEANUP(json_decrefp) json_t *tags = tags_of(mine);
         free(mine->state);
         mine->state = xstrdup("ready");
-        failure = assign(e, role, rows, n, mine, tags);
+        failure = build_tags_assign(e, role, rows, n, mine, tags);
     }
     build_rows_free(rows, n);
     return failure;
@@ -190,7 +190,7 @@ static err *no_template(const char *name)
 }
 
 /* "name:tag" in two; without a tag it is "default". */
-static void split(const char *text, char **ret_name, char **ret_tag)
+static void build_tags_split(const char *text, char **ret_name, char **ret_tag)
 {
     const char *colon = strrchr(text, ':');
 
@@ -217,7 +217,7 @@ static err *rows_of(engine *e, const caller *c, const char *name, build_row **re
     return NULL;
 }
 
-static build_row *tagged(build_row *rows, size_t n, const char *tag)
+static build_row *build_tags_tagged(build_row *rows, size_t n, const char *tag)
 {
     for (size_t i = 0; i < n; i++)
         if (build_row_is(&rows[i], "ready") && build_has_tag(&rows[i], tag))
@@ -245,11 +245,11 @@ err *engine_build_spec(engine *e, const caller *c, const char *text,
     build_row *rows = NULL;
     size_t n = 0;
 
-    split(text, &name, &tag);
+    build_tags_split(text, &name, &tag);
     if (str_eq(tag, BUILD_DEFAULT))
         return find_native(e, c, name, ret_id, ret_spec);
     TRY(rows_of(e, c, name, &rows, &n));
-    const build_row *r = tagged(rows, n, tag);
+    const build_row *r = build_tags_tagged(rows, n, tag);
     err *failure = NULL;
     if (!r) {
         failure = no_template(text);
@@ -301,14 +301,14 @@ err *engine_build_tag(engine *e, const caller *c, const char *text, char *const 
 
     TRY(caller_require(c, CALLER_USER));
     TRY(check_tags(tags));
-    split(text, &name, &tag);
+    build_tags_split(text, &name, &tag);
     LOCK_SCOPE(&e->builds->tags);
     TRY(rows_of(e, c, name, &rows, &n));
-    build_row *to = tagged(rows, n, tag);
+    build_row *to = build_tags_tagged(rows, n, tag);
     err *failure = NULL;
     if (!to)
         failure = no_template(text);
-    else if (!(failure = assign(e, c->role, rows, n, to, list)))
+    else if (!(failure = build_tags_assign(e, c->role, rows, n, to, list)))
         memcpy(ret_build, to->id, sizeof to->id);
     build_rows_free(rows, n);
     return failure;
@@ -340,7 +340,7 @@ static err *untag_one(engine *e, build_row *r, const char *tag)
 static err *check_tagged(build_row *rows, size_t n, const char *name, char *const *tags)
 {
     for (size_t i = 0; tags[i]; i++)
-        if (!tagged(rows, n, tags[i]))
+        if (!build_tags_tagged(rows, n, tags[i]))
             return no_template(name);
     return NULL;
 }
@@ -357,7 +357,7 @@ err *engine_build_untag(engine *e, const caller *c, const char *name, char *cons
     TRY(rows_of(e, c, name, &rows, &n));
     failure = check_tagged(rows, n, name, tags);
     for (size_t i = 0; tags[i] && !failure; i++) {
-        build_row *r = tagged(rows, n, tags[i]); /* NULL: it is named twice */
+        build_row *r = build_tags_tagged(rows, n, tags[i]); /* NULL: it is named twice */
         failure = r ? untag_one(e, r, tags[i]) : NULL;
     }
     if (!failure)
@@ -368,7 +368,7 @@ err *engine_build_untag(engine *e, const caller *c, const char *name, char *cons
 
 /* ---- removal ---- */
 
-static void cancel(engine *e, const char *id)
+static void build_tags_cancel(engine *e, const char *id)
 {
     build_desk *d = e->builds;
     LOCK_SCOPE(&d->lock);
@@ -388,7 +388,7 @@ void builds_forget(engine *e, const char *owner, const char *template)
     err_drop(failure, "build");
     err_drop(remove_template(e, owner, template), "build"); /* one was published meanwhile */
     for (size_t i = 0; i < n; i++) {
-        cancel(e, rows[i].id);
+        build_tags_cancel(e, rows[i].id);
         err_drop(store_build_remove(e->o.store, rows[i].id), "build");
         drop_files(e, &rows[i]);
     }
@@ -404,7 +404,7 @@ err *engine_build_remove(engine *e, const caller *c, const char *text)
     size_t n = 0;
 
     TRY(caller_require(c, CALLER_USER));
-    split(text, &name, &tag);
+    build_tags_split(text, &name, &tag);
     if (!str_eq(tag, BUILD_DEFAULT))
         return engine_build_untag(e, c, name, (char *[]){tag, NULL});
     err *failure = engine_template_remove(e, c, name);

@@ -85,7 +85,7 @@ bool engine_upload_present(engine *e, const char *owner, const char *hash)
 }
 
 /* Those that are too old go, of whomever; what is left, of the owner (or NULL) and of all. */
-static void sweep(int dir, const char *mine, uint64_t *ret_mine, uint64_t *ret_all)
+static void build_upload_sweep(int dir, const char *mine, uint64_t *ret_mine, uint64_t *ret_all)
 {
     int again = dup(dir);
     DIR *d = again >= 0 ? fdopendir(again) : NULL;
@@ -122,7 +122,7 @@ void upload_sweep(engine *e)
 
     err_drop(failure, "build");
     if (dir >= 0)
-        sweep(dir, NULL, &mine, &all);
+        build_upload_sweep(dir, NULL, &mine, &all);
 }
 
 /* ---- room ---- */
@@ -143,7 +143,7 @@ static err *account_open(build_desk *d, int dir, const char *name, upload_accoun
     if (!a) {
         a = xcalloc(1, sizeof *a);
         str_copy(a->owner, sizeof a->owner, name);
-        sweep(dir, name, &a->bytes, &all);
+        build_upload_sweep(dir, name, &a->bytes, &all);
         if (!d->accounts) /* else what others are sending would be counted twice */
             d->upload_bytes = all;
         a->next = d->accounts;
@@ -201,8 +201,8 @@ static err *check_disk(const build_desk *d, int fd)
 /* ---- one ---- */
 
 /* ret_all: what has been taken, also of a failure. */
-static err *receive(build_desk *d, upload_account *a, int fd, upload_read *read, void *arg,
-                    uint64_t *ret_all)
+static err *build_upload_receive(build_desk *d, upload_account *a, int fd, upload_read *read,
+                                 void *arg, uint64_t *ret_all)
 {
     CLEANUP(freep) char *piece = xmalloc(PIECE);
     size_t n = 1, since = LOOK;
@@ -225,8 +225,8 @@ static err *receive(build_desk *d, upload_account *a, int fd, upload_read *read,
     return NULL;
 }
 
-static err *keep(build_desk *d, upload_account *a, int dir, const char *name, upload_read *read,
-                 void *arg, uint64_t *ret_less)
+static err *build_upload_keep(build_desk *d, upload_account *a, int dir, const char *name,
+                              upload_read *read, void *arg, uint64_t *ret_less)
 {
     CLEANUP(closep) int fd = -1;
     char temp[NAME_LEN + 32], random[17];
@@ -237,7 +237,7 @@ static err *keep(build_desk *d, upload_account *a, int dir, const char *name, up
     fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return fs_error(errno, "cannot keep the upload");
-    err *failure = receive(d, a, fd, read, arg, ret_less);
+    err *failure = build_upload_receive(d, a, fd, read, arg, ret_less);
     bool there = fstatat(dir, name, &old, AT_SYMLINK_NOFOLLOW) == 0;
     if (!failure && renameat(dir, temp, dir, name) < 0)
         failure = fs_error(errno, "cannot keep the upload");
@@ -261,7 +261,7 @@ err *engine_upload(engine *e, const char *owner, const char *hash, upload_read *
     name_of(owner, hash, name);
     TRY(account_open(e->builds, dir, name, &a));
     assert(a);
-    err *failure = keep(e->builds, a, dir, name, read, arg, &less);
+    err *failure = build_upload_keep(e->builds, a, dir, name, read, arg, &less);
     account_close(e->builds, a, less);
     return failure;
 }

@@ -38,7 +38,7 @@ void caller_free(caller *c)
     free(c);
 }
 
-static err *refused(void)
+static err *caller_refused(void)
 {
     return err_new(ERR_UNAUTHENTICATED, "the key is not valid");
 }
@@ -54,13 +54,13 @@ err *caller_by_key(engine *e, const char *key, caller **ret_caller)
     key_row row = {0};
 
     if (!str_starts(key, KEY_PREFIX) || strlen(key) > 128)
-        return refused();
+        return caller_refused();
     sha256(key, strlen(key), hash);
     unsigned removed = atomic_load(&e->keys.removed);
     err *failure = store_key_by_hash(e->o.store, hash, &row);
     if (failure && failure->code == ERR_NOT_FOUND) {
         err_free(failure);
-        return refused();
+        return caller_refused();
     }
     TRY(failure);
     /* A removal between the two reads of this number may have been counted already: look again. */
@@ -78,7 +78,7 @@ err *caller_by_key(engine *e, const char *key, caller **ret_caller)
         *ret_caller = c;
     }
     key_row_done(&row);
-    return ok ? NULL : refused();
+    return ok ? NULL : caller_refused();
 }
 
 err *caller_by_peer(int socket, gid_t group, caller **ret_caller)

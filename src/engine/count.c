@@ -44,7 +44,7 @@ static void look_at(sandbox *sb, int64_t states[LIFE_STATES], int64_t *sessions)
         *sessions += (int64_t)session_count_live(t);
 }
 
-static void look(void *arg)
+static void engine_count_look(void *arg)
 {
     engine *e = arg;
     int64_t states[LIFE_STATES] = {0}, sessions = 0;
@@ -68,7 +68,7 @@ void engine_count_init(engine *e)
     for (enum kit_verb v = 0; v < KIT_FILE_VERBS; v++)
         verb_names[v] = kit_verb_name(v);
     metric_register(METRICS, M_LOOKED);
-    metric_look(look, e);
+    metric_look(engine_count_look, e);
 }
 
 void engine_count_verb(enum kit_verb verb, bool ok, uint64_t ns)

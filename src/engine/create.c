@@ -90,14 +90,14 @@ static bool become_running(sandbox *sb)
 }
 
 /* Nobody wants it any more: what was made goes. */
-static void undo(sandbox *sb)
+static void create_undo(sandbox *sb)
 {
     if (sb->made)
         engine_destroy_soon(sb->engine, sb->id, "create");
     create_failed(sb, create_cancel_error(sb), "cancelled", true);
 }
 
-static void succeed(sandbox *sb)
+static void create_succeed(sandbox *sb)
 {
     engine *e = sb->engine;
     const char *klass = str_or(sb->timing.klass, "unknown");
@@ -107,7 +107,7 @@ static void succeed(sandbox *sb)
     bool running = become_running(sb);
     FAULT_KILL("create.running");
     if (!running && create_cancelled(sb)) {
-        undo(sb);
+        create_undo(sb);
         return;
     }
     sandbox_start(sb, true); /* before anybody can ask for it */
@@ -126,7 +126,7 @@ static void succeed(sandbox *sb)
 static void yield_to_first(sandbox *sb);
 
 /* No record or no place for a journal: a box that was made goes, and nobody has seen it. */
-static void unrecorded(sandbox *sb, err *failure)
+static void create_unrecorded(sandbox *sb, err *failure)
 {
     if (sb->made)
         engine_destroy_soon(sb->engine, sb->id, "create");
@@ -150,14 +150,14 @@ static void half_done(sandbox *sb)
         tie_free(sb->made_tie); /* the box's: it will send no events */
     if (no_record) {
         err_free(no_box);
-        unrecorded(sb, no_record);
+        create_unrecorded(sb, no_record);
     } else if (no_box && create_cancelled(sb)) {
         err_free(no_box);
-        undo(sb);
+        create_undo(sb);
     } else if (no_box) {
         create_failed(sb, no_box, "claim", true);
     } else {
-        succeed(sb);
+        create_succeed(sb);
     }
 }
 

@@ -58,7 +58,7 @@ void create_hand_over(sandbox *first, create_waiter *w)
     }
 }
 
-static err *mismatch(const char *key)
+static err *create_key_mismatch(const char *key)
 {
     return err_new(ERR_IDEMPOTENCY_MISMATCH,
                    "the Idempotency-Key '%s' was used with a different request", key);
@@ -71,7 +71,7 @@ static err *join_creating(sandbox *sb, const idempotency *i, const uint8_t body[
     LOCK_SCOPE(&sb->lock);
 
     if (memcmp(sb->body, body, sizeof sb->body) != 0)
-        return mismatch(i->key);
+        return create_key_mismatch(i->key);
     w->replay = true;
     w->next = sb->waiters;
     sb->waiters = w;
@@ -109,7 +109,7 @@ err *create_find(engine *e, const char *key_text, const uint8_t key[16], const u
             continue;
         }
         if (body && memcmp(row.body, body, sizeof row.body) != 0)
-            return mismatch(key_text);
+            return create_key_mismatch(key_text);
         if (!sb)
             TRY(sandbox_of_row(e, &row, &sb));
         *ret_sandbox = TAKE_PTR(sb);
@@ -128,7 +128,7 @@ err *engine_find_by_key(engine *e, const caller *c, const idempotency *idem, san
         LOCK_SCOPE(&e->lock);
         sandbox *first = map_get(&e->creating, key, sizeof key);
         if (first && body && memcmp(first->body, body, sizeof hash) != 0)
-            return mismatch(idem->key);
+            return create_key_mismatch(idem->key);
         if (first) {
             *ret_sandbox = sandbox_ref(first);
             return NULL;

@@ -63,7 +63,7 @@ static bool was_taken(const end_facts *f)
     return f->told && !f->distrusted && (f->lost || *f->by);
 }
 
-static void finish(ending *x)
+static void ending_finish(ending *x)
 {
     sandbox *sb = x->sb;
     char detail[CAUSE_DETAIL_MAX];
@@ -97,7 +97,7 @@ void ending_begin(sandbox *sb, const char *why)
     if (b->ops->fate)
         b->ops->fate(b, sandbox_box(sb).id, WAIT_MS, on_fate, x);
     else
-        finish(x);
+        ending_finish(x);
 }
 
 void ending_finish_all(engine *e)
@@ -110,7 +110,7 @@ void ending_finish_all(engine *e)
     }
     for (ending *next; all; all = next) {
         next = all->next;
-        finish(all);
+        ending_finish(all);
     }
 }
 

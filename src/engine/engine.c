@@ -155,7 +155,8 @@ static err *adopt_asleep(engine *e, const sandbox_row *row)
 }
 
 /* ret_unread: its journal cannot be read. Then it is let be: what it holds may be mended. */
-static err *adopt(engine *e, const sandbox_row *row, const box_status *status, bool *ret_unread)
+static err *engine_adopt(engine *e, const sandbox_row *row, const box_status *status,
+                         bool *ret_unread)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     box *x = NULL;
@@ -219,7 +220,7 @@ static err *reconcile_row(engine *e, map *boxes, const sandbox_row *row)
         map_take_str(boxes, in.id); /* its exit status stays until the row is written */
         return NULL;
     }
-    err *failure = adopt(e, row, b, &unread);
+    err *failure = engine_adopt(e, row, b, &unread);
     if (unread)
         return cannot_read(row->id, failure);
     if (failure) {
@@ -325,7 +326,7 @@ static sandbox *find_live(engine *e, const caller *c, const char *id_or_name)
 
     if (sb)
         return may_see(c, sb->owner) ? sandbox_ref(sb) : NULL;
-    if (id_is_sandbox(id_or_name)) /* no name looks so, and the others need not be asked */
+    if (id_is_sandbox(id_or_name)) /* names never have this form: no need to compare them */
         return NULL;
     while (map_next(&e->live, &it)) {
         sb = it.entry->value;
@@ -374,7 +375,7 @@ static bool label_match(char *const *have, char *const *want)
     return true;
 }
 
-static bool matches(const caller *c, const sandbox_filter *f, const sandbox_view *v)
+static bool engine_matches(const caller *c, const sandbox_filter *f, const sandbox_view *v)
 {
     enum lifecycle state = lifecycle_by_name(v->state);
     bool wanted = f->states ? f->states & 1u << state : state != LIFE_GONE;
@@ -407,7 +408,7 @@ static err *list_row(engine *e, const caller *c, const sandbox_filter *f, const 
 
     TRY(view_of_row(e, row, &v));
     memcpy(l->after, row->id, sizeof l->after);
-    if (matches(c, f, &v))
+    if (engine_matches(c, f, &v))
         l->views[l->n++] = v;
     else
         sandbox_view_done(&v);

@@ -79,8 +79,8 @@ void caller_free(caller *c);
 err *caller_by_key(engine *e, const char *key, caller **ret_caller) ERR_MUST;
 /* By unix peer credentials: uid 0 and our own are admin, the group is user `uid:<n>`. */
 err *caller_by_peer(int socket, gid_t group, caller **ret_caller) ERR_MUST;
-/* Returns true if the caller's key was removed or has expired, or if a key was removed that ends its
- * token. Cheap: the store is read only after a removal. Any thread, a caller for each. */
+/* Returns true if the caller's key was removed or has expired, or if a key was removed that ends
+ * its token. Cheap: the store is read only after a removal. Any thread, a caller for each. */
 bool caller_has_lapsed(engine *e, caller *c);
 /* Grows whenever a key is removed that could have read tokens of this owner's sandboxes. */
 uint64_t engine_key_epoch(engine *e, const char *owner);
@@ -88,12 +88,13 @@ uint64_t engine_key_epoch(engine *e, const char *owner);
 err *caller_require(const caller *c, enum caller_role role) ERR_MUST;
 
 /* ---- keys; admin only ---- */
-/* ret_secret is the key itself, shown once; free it with secret_freep. */
 typedef struct key_request {
     const char *owner, *role, *note /* or NULL */;
     uint64_t ttl_ms; /* 0: for ever */
     quota quota;
 } key_request;
+/* Creates a key. *ret_secret is the key itself; only its hash is stored, so it cannot be shown
+ * again. Free it with secret_freep. */
 err *engine_key_create(engine *e, const caller *c, const key_request *k, key_row *ret_row,
                        char **ret_secret) ERR_MUST;
 /* A copy of the store in a file without a name. Not in it: journals, spools, what images consist
@@ -125,15 +126,16 @@ typedef void created_fn(void *arg, err *failure, sandbox *sb, bool replay);
  * engine_create_leave; NULL if it is another caller's, or was answered already. */
 sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull_policy pull,
                        const idempotency *idem, created_fn *done, void *arg) ERR_MUST;
-/* Who asked for it has gone before it was done: without a key nobody will ever ask for it, so it
- * leaves the queue or is destroyed. What was running already is gone, and counts no more, when this
- * returns; its box goes soon. Any thread; does not wait. */
+/* Cancels a create whose caller disconnected. Without an idempotency key no one can claim the
+ * result, so the create leaves the queue, or the sandbox ends if it already runs: when this returns
+ * it is gone and counts no more, and its box is destroyed soon after. A create with a key goes on.
+ * Any thread; does not wait. */
 void engine_create_leave(engine *e, sandbox *sb);
 /* A fresh slot of the same image under the same id, owner, labels, limits and time; ids of execs go
  * on. What runs is killed, sessions end, files are the image's again, the start command runs again.
  * env and secrets of `with` are the new ones (a template's are taken again), queue_ms how long it
  * may wait; the rest of it is not looked at, and it is left empty. One that fails leaves the
- * sandbox as it was. done as of a create; waits for who changes the sandbox. */
+ * sandbox as it was. done as of a create. Waits while another call changes the sandbox. */
 void engine_reset(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
                   const idempotency *idem, created_fn *done, void *arg);
 /* What a sandbox of the caller's lives that is created without a ttl; 0: for ever. */
@@ -161,8 +163,8 @@ sandbox **engine_live_all(engine *e, size_t *ret_n);
  * CAUSE_REQUESTED, or of an administrator CAUSE_BUDGET or CAUSE_POLICY; detail may be NULL. */
 err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind,
                    const char *detail) ERR_MUST;
-/* The same for who watches over sandboxes and knows why (the operator): any cause. why->by: who. No
- * request comes here. */
+/* The same with any cause and without a check of rights: for the operator, not for requests.
+ * why->by: who ends it. */
 err *engine_end_for(engine *e, sandbox *sb, const cause *why) ERR_MUST;
 
 typedef struct sandbox_patch {
@@ -175,9 +177,10 @@ typedef struct sandbox_patch {
 } sandbox_patch;
 /* All of it or nothing; answers when it is committed and in force. One at a time for a sandbox. */
 err *engine_update(engine *e, const caller *c, sandbox *sb, const sandbox_patch *p) ERR_MUST;
-/* For who is told its time elsewhere (the operator): the keeper ends it then, 30 days from now at
- * most. Also of one that sleeps, which sleeps on and is ended by who put it to sleep. Waits for a
- * commit, but not for who changes the sandbox: ERR_UNAVAILABLE. */
+/* Sets the time (real, ns) when the sandbox ends, at most 30 days from now. For the operator, whose
+ * objects name a point in time. The keeper ends a running sandbox then. A hibernated one is not
+ * woken; the operator, which hibernated it, also ends it. Waits for a commit. ERR_UNAVAILABLE:
+ * another call is changing the sandbox. */
 err *engine_end_at(engine *e, sandbox *sb, uint64_t ends_ns) ERR_MUST;
 
 /* A stream is attached to it: it is not idle until the end. False, without an end: it is gone. */
@@ -200,8 +203,9 @@ err *engine_awake(sandbox *sb) ERR_MUST;
  * one that sleeps: success. Commands, files, sessions and ports wait for it to wake, a minute at
  * most; what else is asked of it answers ERR_UNAVAILABLE until then. */
 err *engine_hibernate(engine *e, const caller *c, sandbox *sb) ERR_MUST;
-/* On a request's thread. Of one that sleeps, or is being taken up after a restart of ours: when it
- * is awake, a minute at most. NULL, or why nothing can be done in it. */
+/* Waits until a hibernated sandbox is awake, or until the box of an interrupted create has answered
+ * after a restart of bothyd; a minute at most. Returns why the sandbox cannot be used, or NULL.
+ * Request threads only. */
 err *engine_wait_awake(sandbox *sb) ERR_MUST;
 /* A new box for one that sleeps: as engine_reset, whose `with` it takes. Of one that is awake:
  * success. */
@@ -213,8 +217,9 @@ void engine_on_asleep(engine *e, void (*wanted)(void *arg, const char *id), void
  * what it worked on is kept. Then the sandbox sleeps and does not end, which is told (`asleep`).
  * Must not wait, nor ask anything of the engine. */
 void engine_on_taken(engine *e, bool (*taken)(void *arg, const char *id, bool asleep), void *arg);
-/* Asked when a sandbox has done nothing for its idle time: true: it is put to sleep by the one asked,
- * and the engine does not end it. Must not wait, nor ask anything of the engine. */
+/* Sets the function that is asked when a sandbox has been idle for its idle time. It returns true
+ * if it hibernates the sandbox; the engine does not end it then. It must not wait or call the
+ * engine. */
 void engine_on_idle(engine *e, bool (*idle)(void *arg, const char *id), void *arg);
 /* bothyd is about to stop: requests that wait for one to wake are answered now (`unavailable`), and
  * no other waits. Any thread. */
@@ -392,7 +397,11 @@ err *engine_exec_find(sandbox *sb, const char *id, exec **ret_exec) ERR_MUST;
 #define EXEC_LIST_MAX 1000 /* the newest ones */
 err *engine_exec_list(sandbox *sb, exec ***ret_execs, size_t *ret_n) ERR_MUST;
 
-/* ---- sessions; also of gone sandboxes while their journal is kept ---- */
+/* ---- sessions ----
+ *
+ * The sessions of a gone sandbox can be found and listed while its journal is kept. Nothing can be
+ * started in them: engine_session_run() only returns a command that was started earlier with the
+ * same key. */
 err *engine_session_new(engine *e, const caller *c, sandbox *sb, session_spec *spec,
                         const idempotency *idem, session **ret_session, bool *ret_replay) ERR_MUST;
 err *engine_session_find(sandbox *sb, const char *id_or_name, session **ret_session) ERR_MUST;

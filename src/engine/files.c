@@ -115,7 +115,7 @@ err *kit_error(enum kit_verb verb, int errnum, const char *path)
         err_sys(ERR_UNAVAILABLE, errnum, "'%s': the sandbox's file system failed", path), "path");
 }
 
-static err *silent(const kit_call *k)
+static err *files_silent(const kit_call *k)
 {
     return err_remedy(
         err_new(ERR_TIMEOUT, "'%s': no answer from inside the sandbox for 30 s", k->path),
@@ -123,7 +123,7 @@ static err *silent(const kit_call *k)
         "end what runs there if it stays.");
 }
 
-static err *broken(const kit_call *k, const char *why)
+static err *files_broken(const kit_call *k, const char *why)
 {
     return err_because(
         err_remedy(err_new(ERR_UNAVAILABLE, "'%s': the kit in the sandbox failed", k->path),
@@ -132,7 +132,7 @@ static err *broken(const kit_call *k, const char *why)
 }
 
 /* It has ended without END. */
-static err *died(const kit_call *k, const exec_end *end)
+static err *files_died(const kit_call *k, const exec_end *end)
 {
     err *e = exec_end_error(end);
 
@@ -141,13 +141,13 @@ static err *died(const kit_call *k, const exec_end *end)
     if (end->how == EXEC_UNKNOWN)
         return err_kind(err_new(ERR_SANDBOX_GONE, "the sandbox has ended"), "sandbox");
     if (end->how == EXEC_EXITED)
-        return broken(k, "it ended early");
-    return broken(k, end->oom ? "it was killed for want of memory" : "it was killed");
+        return files_broken(k, "it ended early");
+    return files_broken(k, end->oom ? "it was killed for want of memory" : "it was killed");
 }
 
 /* ---- starting ---- */
 
-static bool changes(enum kit_verb verb)
+static bool files_changes(enum kit_verb verb)
 {
     return verb == KIT_WRITE || verb == KIT_MKDIR || verb == KIT_MOVE || verb == KIT_REMOVE ||
            verb == KIT_UNPACK;
@@ -177,9 +177,9 @@ static err *check_text(const char *name, const char *text)
     return NULL;
 }
 
-static err *check(const caller *c, const kit_request *rq)
+static err *files_check(const caller *c, const kit_request *rq)
 {
-    TRY(caller_require(c, changes(rq->verb) ? CALLER_USER : CALLER_READ));
+    TRY(caller_require(c, files_changes(rq->verb) ? CALLER_USER : CALLER_READ));
     if (!rq->path || !*rq->path)
         return err_new(ERR_INVALID_REQUEST, "path: is empty");
     TRY(check_text("path", rq->path));
@@ -187,8 +187,8 @@ static err *check(const caller *c, const kit_request *rq)
     return check_text("text", rq->text);
 }
 
-static err *start(engine *e, const caller *c, sandbox *sb, const kit_request *rq, kit_call *k,
-                  exec_spec *spec)
+static err *engine_files_start(engine *e, const caller *c, sandbox *sb, const kit_request *rq,
+                               kit_call *k, exec_spec *spec)
 {
     char numbers[KIT_NUMBERS];
     const char *argv[KIT_ARGC + 1];
@@ -207,7 +207,7 @@ static err *start(engine *e, const caller *c, sandbox *sb, const kit_request *rq
 err *engine_kit(engine *e, const caller *c, sandbox *sb, const kit_request *rq, const char *user,
                 kit_call **ret_call)
 {
-    TRY(check(c, rq));
+    TRY(files_check(c, rq));
     CLEANUP(kit_call_freep) kit_call *k = xcalloc(1, sizeof *k);
     exec_spec spec = {.user = (char *)user,
                       .stdin_open = takes_input(rq->verb),
@@ -217,7 +217,7 @@ err *engine_kit(engine *e, const caller *c, sandbox *sb, const kit_request *rq, 
 
     *k = (kit_call){.verb = rq->verb, .path = xstrdup(rq->path), .event = -1};
     k->begun_ns = now_mono_ns();
-    TRY(start(e, c, sb, rq, k, &spec));
+    TRY(engine_files_start(e, c, sb, rq, k, &spec));
     k->hold = exec_hold_new(k->x, 1, 0);
     *ret_call = TAKE_PTR(k);
     return NULL;
@@ -258,7 +258,7 @@ void kit_call_watch(kit_call *k, void (*notify)(void *arg), void *arg)
 /* ---- its answers ---- */
 
 /* Bytes that have come since; *ret_dry when there are none. */
-static err *pull(kit_call *k, const exec_state *st, bool *ret_dry)
+static err *files_pull(kit_call *k, const exec_state *st, bool *ret_dry)
 {
     uint64_t gap = 0;
     size_t n = 0, there = (size_t)(st->length[0] - k->at);
@@ -288,17 +288,17 @@ static err *wait_more(kit_call *k, uint64_t now, const exec_state *st)
     if (!k->in.len)
         buf_done(&k->in); /* thousands wait */
     if (st->end.how != EXEC_RUNNING && k->at >= st->end.out_bytes)
-        return died(k, &st->end);
+        return files_died(k, &st->end);
     if (!k->waits_ns || taken != k->taken_seen) {
         k->waits_ns = now;
         k->held_ns = exec_held_ns(k->x);
     }
     k->taken_seen = taken;
-    return now >= kit_call_deadline(k) ? silent(k) : NULL;
+    return now >= kit_call_deadline(k) ? files_silent(k) : NULL;
 }
 
 /* One record of what is there. */
-static enum kit_verdict take(kit_call *k, const exec_state *st, kit_record *ret)
+static enum kit_verdict files_take(kit_call *k, const exec_state *st, kit_record *ret)
 {
     size_t used = 0, n = k->in.len - k->done;
     bool all = st->end.how != EXEC_RUNNING && k->at >= st->end.out_bytes;
@@ -328,12 +328,12 @@ err *kit_call_next(kit_call *k, uint64_t now, enum kit_next *ret_next, kit_recor
     /* State before bytes: an end seen here means that every byte can be read. */
     exec_get(k->x, &st);
     for (;;) {
-        enum kit_verdict v = take(k, &st, ret_record);
+        enum kit_verdict v = files_take(k, &st, ret_record);
         bool dry = false;
         if (v == KIT_BAD)
-            return broken(k, "its answer is not an entry stream");
+            return files_broken(k, "its answer is not an entry stream");
         if (v == KIT_SHORT) {
-            TRY(pull(k, &st, &dry));
+            TRY(files_pull(k, &st, &dry));
             if (!dry)
                 continue;
             *ret_next = KIT_WAIT;
@@ -366,7 +366,7 @@ static bool is_over(const err *e)
 }
 
 /* *ret_taken false: it has enough unread. */
-static err *put(kit_call *k, const void *p, size_t n, bool last, bool *ret_taken)
+static err *files_put(kit_call *k, const void *p, size_t n, bool last, bool *ret_taken)
 {
     err *e = k->over ? NULL : exec_stdin(k->x, p, n, UINT64_MAX, last);
 
@@ -440,7 +440,7 @@ err *kit_call_send_bytes(kit_call *k, const void *p, size_t n, bool last)
     bool taken = false;
 
     for (;;) {
-        TRY(put(k, p, n, last, &taken));
+        TRY(files_put(k, p, n, last, &taken));
         if (taken)
             break;
         TRY(wait_room(k));

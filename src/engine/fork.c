@@ -91,7 +91,7 @@ static void fill_env(fork_job *j)
 }
 
 /* What the request does not say is as of the parent. */
-static void plan(fork_job *j)
+static void fork_plan(fork_job *j)
 {
     CLEANUP(sandbox_spec_done) sandbox_spec parent = {0};
 
@@ -180,7 +180,7 @@ static void ask_one(fork_job *j, const char *snapshot)
 }
 
 /* Why no more of them are wanted; NULL: they are. */
-static err *cut(fork_job *j)
+static err *fork_cut(fork_job *j)
 {
     if (j->is_left && j->is_left(j->arg))
         return err_new(ERR_UNAVAILABLE, "nobody waits for it any more");
@@ -199,7 +199,7 @@ static void make_all(fork_job *j, const char *snapshot)
     while (j->nanswered < j->count) {
         uint64_t now = now_mono_ns(), look = now + LOOK_NS;
         if (!j->failure)
-            j->failure = cut(j);
+            j->failure = fork_cut(j);
         if (j->failure) {
             give_up(j);
             if (j->nanswered < j->count)
@@ -213,7 +213,7 @@ static void make_all(fork_job *j, const char *snapshot)
     }
 }
 
-static err *run(fork_job *j, uint64_t *ret_still_ns)
+static err *engine_fork_run(fork_job *j, uint64_t *ret_still_ns)
 {
     CLEANUP(snapshot_row_done) snapshot_row row = {0};
 
@@ -222,7 +222,7 @@ static err *run(fork_job *j, uint64_t *ret_still_ns)
     make_all(j, row.id);
     FAULT_KILL("fork.made");
     if (!j->failure)
-        j->failure = cut(j);
+        j->failure = fork_cut(j);
     if (!j->failure) /* with the record it is done: a start ends children of one that is there */
         j->failure = snapshot_forget(j->e, row.id);
     if (!j->failure)
@@ -233,7 +233,7 @@ static err *run(fork_job *j, uint64_t *ret_still_ns)
     return err_wrap(TAKE_PTR(j->failure), "a child of sandbox %s", j->parent->id);
 }
 
-static void end(engine *e, fork_job *j)
+static void fork_end(engine *e, fork_job *j)
 {
     {
         LOCK_SCOPE(&e->lock);
@@ -250,13 +250,13 @@ static void *fork_thread(void *arg)
     uint64_t still_ns = 0;
 
     LOG_ABOUT(j->parent->id, NULL, 0);
-    err *failure = run(j, &still_ns);
+    err *failure = engine_fork_run(j, &still_ns);
     j->done(j->arg, failure, j->made, failure ? 0 : j->nmade, still_ns);
-    end(e, j);
+    fork_end(e, j);
     return NULL;
 }
 
-static err *check(const sandbox *sb, const fork_request *r)
+static err *fork_check(const sandbox *sb, const fork_request *r)
 {
     if (!r->count || r->count > FORK_MAX)
         return err_new(ERR_INVALID_REQUEST, "count must be 1 to %u", FORK_MAX);
@@ -276,7 +276,7 @@ err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_
                  void *arg)
 {
     TRY(snapshot_check_can(e, c));
-    TRY(check(sb, r));
+    TRY(fork_check(sb, r));
     TRY(quota_room(e, c, r->count)); /* before the parent stands still */
     TRY(under_way_begin(e, e->forking, "forks", sb));
     fork_job *j = xcalloc(1, sizeof *j);
@@ -292,10 +292,10 @@ err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_
     r->spec = (sandbox_spec){0};
     pthread_mutex_init(&j->lock, NULL);
     cond_init(&j->answered_all);
-    plan(j);
+    fork_plan(j);
     if (thread_try_detach(fork_thread, j))
         return NULL;
-    end(e, j);
+    fork_end(e, j);
     return err_retry_after(err_new(ERR_UNAVAILABLE, "there is no thread for a fork"), 1);
 }
 

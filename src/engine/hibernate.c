@@ -25,7 +25,7 @@ static err *check_awake(sandbox *sb)
 }
 
 /* *ret_was: it sleeps already. */
-static err *look(sandbox *sb, bool *ret_was, uint64_t *ret_ends)
+static err *hibernate_look(sandbox *sb, bool *ret_was, uint64_t *ret_ends)
 {
     LOCK_SCOPE(&sb->lock);
 
@@ -35,7 +35,7 @@ static err *look(sandbox *sb, bool *ret_was, uint64_t *ret_ends)
 }
 
 /* The sandbox's events stand still: from here on they concern nobody. */
-static err *leave(sandbox *sb)
+static err *hibernate_leave(sandbox *sb)
 {
     LOCK_SCOPE(&sb->event_lock);
     LOCK_SCOPE(&sb->lock);
@@ -52,12 +52,12 @@ static err *sleep_now(engine *e, sandbox *sb)
     bool was;
     uint64_t ends;
 
-    TRY(look(sb, &was, &ends));
+    TRY(hibernate_look(sb, &was, &ends));
     if (was)
         return NULL;
     TRY(sandbox_not_copied(sb));
     TRY(store_sandbox_pause(e->o.store, sb->id, lifecycle_name(LIFE_HIBERNATED), 0, ends));
-    TRY(leave(sb)); /* else it has ended, and its record says so */
+    TRY(hibernate_leave(sb)); /* else it has ended, and its record says so */
     engine_destroy_soon(e, sandbox_box(sb).id, "hibernate");
     log_info("hibernate", "sandbox %s sleeps", sb->id);
     return NULL;
@@ -168,7 +168,7 @@ void sleep_changed(engine *e)
     pthread_cond_broadcast(&e->sleep.changed);
 }
 
-static unsigned changes(engine *e)
+static unsigned hibernate_changes(engine *e)
 {
     LOCK_SCOPE(&e->sleep.lock);
     return e->sleep.changes;
@@ -202,7 +202,7 @@ err *engine_wait_awake(sandbox *sb)
     uint64_t until = now_mono_ns() + WAKE_NS;
 
     for (;;) {
-        unsigned seen = changes(e);
+        unsigned seen = hibernate_changes(e);
         err *failure = sandbox_usable(sb);
         if (!failure || !is_coming(sb) || !wait_change(e, seen, until))
             return failure;

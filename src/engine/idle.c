@@ -93,7 +93,7 @@ static bool has_meter(sandbox *sb)
 
 /* Of those with an idle time the ones that want a sample. Their commands and sessions are asked,
  * which have locks of their own: the engine's is not held. */
-static sandbox **collect(engine *e, size_t *ret_n)
+static sandbox **idle_collect(engine *e, size_t *ret_n)
 {
     uint64_t now = clock_mono(e->o.clock);
     size_t all = 0, n = 0;
@@ -142,7 +142,7 @@ static bool is_idle(sandbox *sb, const box_usage *u)
 
 /* Returns true if the sandbox is to end: nothing has used it since the sample. Callers that begin
  * to use it from here on get the answer that it has ended. */
-static bool decide(sandbox *sb)
+static bool idle_decide(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
 
@@ -155,7 +155,7 @@ static bool decide(sandbox *sb)
 void idle_look(engine *e)
 {
     size_t n = 0;
-    CLEANUP(freep) sandbox **all = collect(e, &n);
+    CLEANUP(freep) sandbox **all = idle_collect(e, &n);
     if (!n)
         return;
     CLEANUP(freep) box_usage *used = xcalloc(n, sizeof *used);
@@ -163,7 +163,8 @@ void idle_look(engine *e)
     usage_of_live(e, all, n, used);
     for (size_t i = 0; i < n; i++) {
         /* not known: not idle */
-        if (used[i].known && is_idle(all[i], &used[i]) && !sleeps_instead(all[i]) && decide(all[i]))
+        if (used[i].known && is_idle(all[i], &used[i]) && !sleeps_instead(all[i]) &&
+            idle_decide(all[i]))
             engine_end_decided(all[i], &(cause){.kind = CAUSE_IDLE});
         sandbox_unref(all[i]);
     }

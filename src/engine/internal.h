@@ -17,9 +17,9 @@
 /* Each has a thread for as long as it takes. The backend copies few at a time, an owner's next one
  * in turn: its time limit begins when it has its turn. */
 #define SNAPSHOT_COPIES    2u
-#define FREEZES            128u /* pauses under way; the warden takes them in steps */
+#define FREEZES            128u /* pauses at a time; the warden needs no thread for each */
 #define FREEZES_OWNER      8u
-#define LIMITINGS          4u /* changes of limits that the backend works on: the warden's threads */
+#define LIMITINGS          4u /* changes of limits at a time; the warden has as many threads */
 #define LIMITINGS_OWNER    2u
 #define SNAPSHOTS_AT_ONCE  64u
 #define SNAPSHOTS_OF_OWNER 16u
@@ -117,7 +117,7 @@ struct sandbox {
     /* immutable after it is made */
     char id[SANDBOX_ID_LEN + 1];
     pthread_mutex_t event_lock;        /* one event of its box at a time; before the other one */
-    char request[LOG_REQUEST_MAX + 1]; /* that asked for it, in this life of ours */
+    char request[LOG_REQUEST_MAX + 1]; /* id of its create's request; "" after a restart */
     char *owner, *name, *image_name, *user, *cwd;
     bool read_only, setuid;
     enum network_grant network;
@@ -142,7 +142,7 @@ struct sandbox {
     idle_meter *meter;            /* the keeper's; NULL: it has no idle time */
     bool counted;                 /* in its owner's quota; under the engine's lock */
     limits raising;               /* a change under way; likewise. 0: as limits */
-    char quota_key[9]; /* with which key it was made; "" is none, or one of an earlier life */
+    char quota_key[9]; /* id of the key that created it; "": none, or bothyd was restarted since */
     enum lifecycle state;
     char *cause; /* as soon as its end is decided */
     image *image;
@@ -221,8 +221,8 @@ sandbox *sandbox_from_row(engine *e, const sandbox_row *r);
 void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row); /* borrows strings but spec */
 /* What a box of it is asked to be, but for env and secrets; to be checked before it is used. */
 void sandbox_to_spec(sandbox *sb, sandbox_spec *ret_spec);
-/* The sandbox of a row that was just read: the live one, one whose end is queued, or a gone one made
- * from the row. */
+/* The sandbox of a row that was just read: the live one, one whose end is queued, or a gone one
+ * made from the row. */
 err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_MUST;
 /* The machine's step; logs and refuses what the table forbids. Caller holds the lock. */
 bool sandbox_enter(sandbox *sb, enum lifecycle state);
@@ -245,10 +245,12 @@ void limits_read(const json_t *o, limits *l);
 json_t *strv_json(char *const *v);
 char **strv_of_json(const json_t *list); /* of its strings; NULL: none */
 
-/* start.c: begins the start command if it has one that was not begun yet. Does not wait. made: in
- * this life of ours, so that nothing can have run in it. */
+/* start.c */
+/* Begins the sandbox's start command unless it was begun before. Does not wait. made: this process
+ * of bothyd has just made the box, so the command cannot have run in it yet. */
 void sandbox_start(sandbox *sb, bool made);
-/* The keeper's: those that were not begun, as a kill of ours or a want of room came before it. */
+/* Begins the start commands that are still due: bothyd was killed before it began them, or an
+ * earlier try failed. Keeper thread only. */
 void start_look(engine *e);
 json_t *start_json(const start_spec *s); /* NULL: there is none */
 /* A copy of what the store has of it; NULL: none that could be run. */
@@ -360,7 +362,7 @@ char *tie_bind(box_tie *t);
 void tie_over(box_tie *t, const char *why); /* why NULL: it is not */
 /* The box has come (create or attach); gives the sandbox's table to it and flushes early events. */
 void sandbox_bind(sandbox *sb, box_tie *t, box *x);
-/* A create that a crash of ours interrupted and that did not come to be. */
+/* Ends a sandbox whose create was interrupted by a crash of bothyd and cannot be completed. */
 void sandbox_give_up(sandbox *sb);
 
 /* count.c */
@@ -508,7 +510,8 @@ void usage_close(engine *e); /* waits for what is under way */
 /* As engine_usage(), of these. */
 void usage_of_live(engine *e, sandbox *const *sbs, size_t n, box_usage *ret);
 
-/* engine.c: a transient exec of ours in this sandbox. */
+/* engine.c */
+/* Starts a transient exec in the sandbox, for a verb of the engine's own. */
 err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *spec,
                           exec **ret_exec) ERR_MUST;
 

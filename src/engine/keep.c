@@ -61,7 +61,7 @@ static void end_expired(engine *e)
 }
 
 /* An interrupted create whose init has not spoken in time. */
-static sandbox *unsettled(engine *e)
+static sandbox *keep_unsettled(engine *e)
 {
     uint64_t now = clock_mono(e->o.clock);
     LOCK_SCOPE(&e->lock);
@@ -121,7 +121,7 @@ void *engine_keeper(void *arg)
         start_look(e);
         snapshot_prune(e);
         builds_keep(e);
-        for (sandbox *sb; (sb = unsettled(e));) {
+        for (sandbox *sb; (sb = keep_unsettled(e));) {
             sandbox_give_up(sb);
             sandbox_unref(sb);
         }

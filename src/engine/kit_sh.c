@@ -87,7 +87,7 @@ struct kit_sh {
     uint64_t size;
 };
 
-static bool can(enum kit_verb v)
+static bool kit_sh_can(enum kit_verb v)
 {
     return v == KIT_STAT || v == KIT_READ || v == KIT_WRITE || v == KIT_LIST || v == KIT_MKDIR ||
            v == KIT_MOVE || v == KIT_REMOVE || v == KIT_PACK || v == KIT_UNPACK;
@@ -105,7 +105,7 @@ static void put_range(const kit_request *rq, char **ret_first, char **ret_count)
 
 err *kit_sh_new(const kit_request *rq, kit_sh **ret_sh)
 {
-    if (!can(rq->verb))
+    if (!kit_sh_can(rq->verb))
         return err_remedy(
             err_new(ERR_UNSUPPORTED, "%s: this node has no kit", kit_verb_name(rq->verb)),
             "Run find or grep in the sandbox instead.");
@@ -154,7 +154,7 @@ char **kit_sh_argv(kit_sh *s)
 
 /* ---- its answers ---- */
 
-static enum kit_verdict error(kit_sh *s, int errnum, kit_record *r)
+static enum kit_verdict kit_sh_error(kit_sh *s, int errnum, kit_record *r)
 {
     *r = (kit_record){.type = KIT_ERROR, .name = ""};
     r->error = (struct kit_error){.errnum = errnum > 0 && errnum < 4096 ? errnum : EIO,
@@ -163,7 +163,7 @@ static enum kit_verdict error(kit_sh *s, int errnum, kit_record *r)
     return KIT_OK;
 }
 
-static enum kit_verdict end(kit_sh *s, kit_record *r)
+static enum kit_verdict kit_sh_end(kit_sh *s, kit_record *r)
 {
     *r = (kit_record){.type = KIT_END};
     r->end = (struct kit_end){.entries = s->verb == KIT_REMOVE ? 1 : s->entries,
@@ -213,7 +213,8 @@ static void set_span(kit_sh *s)
 }
 
 /* "S…\n name \0 target \0" at p, of which n bytes are there. */
-static enum kit_verdict entry(kit_sh *s, const char *p, size_t n, kit_record *r, size_t *used)
+static enum kit_verdict kit_sh_entry(kit_sh *s, const char *p, size_t n, kit_record *r,
+                                     size_t *used)
 {
     n = n < ENTRY_MAX ? n : ENTRY_MAX;
     const char *line = memchr(p, '\n', n);
@@ -251,15 +252,15 @@ static bool is_wanted(kit_sh *s, const kit_record *r)
     return true;
 }
 
-static enum kit_verdict data(kit_sh *s, const char *p, size_t n, bool all, kit_record *r,
-                             size_t *used)
+static enum kit_verdict kit_sh_data(kit_sh *s, const char *p, size_t n, bool all, kit_record *r,
+                                    size_t *used)
 {
     size_t take = n < KIT_DATA_MAX ? n : KIT_DATA_MAX;
 
     if (s->at == s->end)
-        return n ? KIT_BAD : all ? end(s, r) : KIT_SHORT;
+        return n ? KIT_BAD : all ? kit_sh_end(s, r) : KIT_SHORT;
     if (!n)
-        return all ? error(s, ESTALE, r) : KIT_SHORT;
+        return all ? kit_sh_error(s, ESTALE, r) : KIT_SHORT;
     if (take > s->end - s->at)
         take = (size_t)(s->end - s->at);
     *r = (kit_record){.type = KIT_DATA, .offset = s->at, .bytes = p, .bytes_len = take};
@@ -270,7 +271,7 @@ static enum kit_verdict data(kit_sh *s, const char *p, size_t n, bool all, kit_r
 
 static enum kit_verdict one_entry(kit_sh *s, const char *p, size_t n, kit_record *r, size_t *used)
 {
-    enum kit_verdict v = entry(s, p, n, r, used);
+    enum kit_verdict v = kit_sh_entry(s, p, n, r, used);
 
     if (v != KIT_OK)
         return v;
@@ -278,7 +279,7 @@ static enum kit_verdict one_entry(kit_sh *s, const char *p, size_t n, kit_record
         *r = (kit_record){.type = KIT_PING}; /* taken, and nothing to tell */
     } else if (s->entries >= s->max) {
         s->more = true;
-        return end(s, r);
+        return kit_sh_end(s, r);
     } else {
         s->entries++;
     }
@@ -301,9 +302,9 @@ static enum kit_verdict tar_data(kit_sh *s, const char *p, size_t n, bool all,
     if (!all)
         return KIT_SHORT;
     if (ended->how != EXEC_EXITED || ended->exit_code > 2)
-        return error(s, EIO, r);
+        return kit_sh_error(s, EIO, r);
     if (!ended->exit_code || s->told)
-        return end(s, r);
+        return kit_sh_end(s, r);
     s->told = true;
     *r = (kit_record){.type = KIT_ERROR};
     r->error = (struct kit_error){.errnum = EACCES};
@@ -328,7 +329,8 @@ static enum kit_verdict begin_data(kit_sh *s, kit_record *r, size_t *used)
     return KIT_OK;
 }
 
-static enum kit_verdict failure(kit_sh *s, const char *p, size_t n, kit_record *r, size_t *used)
+static enum kit_verdict kit_sh_failure(kit_sh *s, const char *p, size_t n, kit_record *r,
+                                       size_t *used)
 {
     const char *line = memchr(p, '\n', n < FAILURE_MAX ? n : FAILURE_MAX);
     uint64_t errnum = 0;
@@ -337,7 +339,7 @@ static enum kit_verdict failure(kit_sh *s, const char *p, size_t n, kit_record *
         return n >= FAILURE_MAX ? KIT_BAD : KIT_SHORT;
     CLEANUP(freep) char *number = xstrndup(p + 1, (size_t)(line - p) - 1);
     *used = (size_t)(line - p) + 1;
-    return error(s, str_to_u64(number, 4095, &errnum) ? (int)errnum : EIO, r);
+    return kit_sh_error(s, str_to_u64(number, 4095, &errnum) ? (int)errnum : EIO, r);
 }
 
 enum kit_verdict kit_sh_decode(kit_sh *s, const char *p, size_t n, bool all, const exec_end *ended,
@@ -345,14 +347,14 @@ enum kit_verdict kit_sh_decode(kit_sh *s, const char *p, size_t n, bool all, con
 {
     *ret_used = 0;
     if (s->failed)
-        return end(s, ret_record);
+        return kit_sh_end(s, ret_record);
     if (s->data && s->verb == KIT_PACK)
         return tar_data(s, p, n, all, ended, ret_record, ret_used);
     if (s->data)
-        return data(s, p, n, all, ret_record, ret_used);
+        return kit_sh_data(s, p, n, all, ret_record, ret_used);
     if (!n) /* 127: one of its tools is missing */
         return all && ended->how == EXEC_EXITED && ended->exit_code == 127
-                   ? error(s, ENOSYS, ret_record)
+                   ? kit_sh_error(s, ENOSYS, ret_record)
                    : KIT_SHORT;
     switch (*p) {
     case 'S':
@@ -362,10 +364,10 @@ enum kit_verdict kit_sh_decode(kit_sh *s, const char *p, size_t n, bool all, con
                : s->verb == KIT_PACK ? begin_tar(s, ret_record, ret_used)
                                      : KIT_BAD;
     case 'X':
-        return failure(s, p, n, ret_record, ret_used);
+        return kit_sh_failure(s, p, n, ret_record, ret_used);
     case 'Z':
         *ret_used = 1;
-        return end(s, ret_record);
+        return kit_sh_end(s, ret_record);
     default:
         return KIT_BAD;
     }

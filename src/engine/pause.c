@@ -108,7 +108,7 @@ static enum lifecycle state_of(sandbox *sb)
 }
 
 /* False: it has ended meanwhile. */
-static bool enter(sandbox *sb, enum lifecycle state, uint64_t paused_ns, uint64_t ends_ns)
+static bool pause_enter(sandbox *sb, enum lifecycle state, uint64_t paused_ns, uint64_t ends_ns)
 {
     LOCK_SCOPE(&sb->lock);
 
@@ -138,7 +138,7 @@ static err *or_gone(sandbox *sb, err *failure)
     return ended_meanwhile(sb);
 }
 
-static uint64_t later(uint64_t ends_ns, uint64_t from_ns, uint64_t to_ns)
+static uint64_t pause_later(uint64_t ends_ns, uint64_t from_ns, uint64_t to_ns)
 {
     return ends_ns && to_ns > from_ns ? ends_ns + (to_ns - from_ns) : ends_ns;
 }
@@ -167,7 +167,7 @@ void sandbox_let_go(sandbox *sb, uint64_t still_ns)
     wake_sessions(sb);
 }
 
-static void tell(sandbox *sb, const char *type, const char *by)
+static void pause_tell(sandbox *sb, const char *type, const char *by)
 {
     log_info(type, "sandbox %s: by %s", sb->id, by);
 }
@@ -186,13 +186,13 @@ void pause_recall(engine *e)
     err_free(failure);
 }
 
-static void remember(engine *e, const resume_times *t)
+static void pause_remember(engine *e, const resume_times *t)
 {
     if (e->o.state_dir >= 0)
         err_drop(fs_write(e->o.state_dir, RESUMES, t, sizeof *t, 0600, false), "resume");
 }
 
-static void took(engine *e, uint64_t ns)
+static void pause_took(engine *e, uint64_t ns)
 {
     resume_times now;
 
@@ -201,7 +201,7 @@ static void took(engine *e, uint64_t ns)
         resume_times_add(&e->resumes, ns);
         now = e->resumes;
     }
-    remember(e, &now);
+    pause_remember(e, &now);
 }
 
 static bool has_resumed(engine *e)
@@ -213,33 +213,33 @@ static bool has_resumed(engine *e)
 /* ---- pause ---- */
 
 /* It never stood still, or does not any more: the record goes back. */
-static void undo(sandbox *sb, uint64_t since_ns)
+static void pause_undo(sandbox *sb, uint64_t since_ns)
 {
     engine *e = sb->engine;
-    uint64_t ends = later(ends_of(sb), since_ns, clock_real(e->o.clock));
+    uint64_t ends = pause_later(ends_of(sb), since_ns, clock_real(e->o.clock));
 
     err_drop(store_sandbox_pause(e->o.store, sb->id, lifecycle_name(LIFE_RUNNING), 0, ends),
              "pause");
-    if (enter(sb, LIFE_RUNNING, 0, ends))
+    if (pause_enter(sb, LIFE_RUNNING, 0, ends))
         go_on(sb);
 }
 
 /* Nobody has resumed anything here yet: what it will take is tried, once. */
-static err *probe(sandbox *sb, uint64_t commit_ns)
+static err *pause_probe(sandbox *sb, uint64_t commit_ns)
 {
     const backend_ops *ops = sb->engine->o.backend->ops;
     uint64_t begun = now_mono_ns();
 
     TRY(ops->thaw(sb->box));
-    took(sb->engine, now_mono_ns() - begun + commit_ns);
+    pause_took(sb->engine, now_mono_ns() - begun + commit_ns);
     return ops->freeze(sb->box);
 }
 
-static err *freeze(sandbox *sb, uint64_t commit_ns)
+static err *pause_freeze(sandbox *sb, uint64_t commit_ns)
 {
     TRY(sb->engine->o.backend->ops->freeze(sb->box));
     FAULT_KILL("pause.frozen");
-    return has_resumed(sb->engine) ? NULL : probe(sb, commit_ns);
+    return has_resumed(sb->engine) ? NULL : pause_probe(sb, commit_ns);
 }
 
 static err *pause_now(engine *e, sandbox *sb)
@@ -259,14 +259,14 @@ static err *pause_now(engine *e, sandbox *sb)
     }
     FAULT_KILL("pause.recorded");
     uint64_t commit_ns = now_mono_ns() - begun;
-    if (!enter(sb, LIFE_PAUSED, since, ends)) {
+    if (!pause_enter(sb, LIFE_PAUSED, since, ends)) {
         go_on(sb);
         return ended_meanwhile(sb);
     }
-    failure = freeze(sb, commit_ns);
+    failure = pause_freeze(sb, commit_ns);
     if (!failure)
         return NULL;
-    undo(sb, since);
+    pause_undo(sb, since);
     if (failure->code == ERR_TIMEOUT)
         failure = err_remedy(failure, "Something inside would not stand still for two seconds; all "
                                       "goes on as before. Try again.");
@@ -295,7 +295,7 @@ static err *pause_it(engine *e, const caller *c, sandbox *sb)
     err *failure = pause_now(e, sb);
     turns_give(&e->freezes, sb->owner);
     if (!failure)
-        tell(sb, "paused", c->owner);
+        pause_tell(sb, "paused", c->owner);
     return failure;
 }
 
@@ -357,7 +357,7 @@ static void pause_for_ttl(engine *e, sandbox *sb)
         pause_forgive(sb);
     }
     if (!failure && now)
-        tell(sb, "paused", "its time");
+        pause_tell(sb, "paused", "its time");
     if (failure && put_off(sb, failure))
         engine_end(sb, &(cause){.kind = CAUSE_TTL});
     err_drop(failure, "pause");
@@ -365,7 +365,7 @@ static void pause_for_ttl(engine *e, sandbox *sb)
 
 /* One that is to be paused now, as a reference. What is being moved or copied has its turn later:
  * the keeper does not wait. */
-static sandbox *due(engine *e)
+static sandbox *pause_due(engine *e)
 {
     uint64_t now = clock_real(e->o.clock), mono = clock_mono(e->o.clock);
     LOCK_SCOPE(&e->lock);
@@ -384,7 +384,7 @@ static sandbox *due(engine *e)
 
 bool pause_look(engine *e)
 {
-    CLEANUP(sandbox_unrefp) sandbox *sb = due(e);
+    CLEANUP(sandbox_unrefp) sandbox *sb = pause_due(e);
 
     if (sb)
         pause_for_ttl(e, sb);
@@ -403,7 +403,8 @@ static err *resume_now(engine *e, sandbox *sb, uint64_t *ret_paused_ns)
     /* Only a restart of ours needs it; a disk that is full keeps nobody from resuming. */
     err_drop(exec_table_note_pause(sb->table, now), "resume");
     FAULT_KILL("resume.noted");
-    TRY(or_gone(sb, store_sandbox_pause(e->o.store, sb->id, running, 0, later(ends, since, now))));
+    TRY(or_gone(
+        sb, store_sandbox_pause(e->o.store, sb->id, running, 0, pause_later(ends, since, now))));
     FAULT_KILL("resume.recorded");
     err *failure = e->o.backend->ops->thaw(sb->box);
     if (failure) {
@@ -411,7 +412,7 @@ static err *resume_now(engine *e, sandbox *sb, uint64_t *ret_paused_ns)
         return or_gone(sb, failure);
     }
     FAULT_KILL("resume.going_on");
-    if (!enter(sb, LIFE_RUNNING, 0, later(ends, since, now)))
+    if (!pause_enter(sb, LIFE_RUNNING, 0, pause_later(ends, since, now)))
         return ended_meanwhile(sb);
     go_on(sb);
     *ret_paused_ns = now > since ? now - since : 0;
@@ -427,8 +428,8 @@ static err *resume_it(engine *e, const caller *c, sandbox *sb, resumed *ret_resu
     TRY(sandbox_not_copied(sb));
     TRY(resume_now(e, sb, &ret_resumed->paused_ns));
     ret_resumed->took_ns = now_mono_ns() - begun;
-    took(e, ret_resumed->took_ns);
-    tell(sb, "resumed", c->owner);
+    pause_took(e, ret_resumed->took_ns);
+    pause_tell(sb, "resumed", c->owner);
     return NULL;
 }
 
@@ -461,7 +462,7 @@ void sandbox_settle_pause(sandbox *sb, bool frozen)
     LOG_ABOUT(sb->id, NULL, 0);
     log_warn("reconcile", "sandbox %s was paused and runs: %s", sb->id, failure->message);
     err_free(failure);
-    undo(sb, sb->paused_ns);
+    pause_undo(sb, sb->paused_ns);
 }
 
 /* ---- the keeper's ---- */

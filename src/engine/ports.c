@@ -54,7 +54,7 @@ static void socket_came(void *arg, err *failure, int fd)
 
 /* ---- by the kit ---- */
 
-static err *dialled(int fd, uint16_t port)
+static err *ports_dialled(int fd, uint16_t port)
 {
     char said[sizeof(struct kit_dialled)];
     int errnum = 0;
@@ -73,13 +73,13 @@ static void tunnel_came(void *arg, err *failure, int fd)
     const port_ask *q = arg;
 
     if (!failure)
-        failure = dialled(fd, q->port);
+        failure = ports_dialled(fd, q->port);
     if (failure)
         closep(&fd);
     socket_came(arg, failure, failure ? -1 : fd);
 }
 
-static err *dial(port_ask *q)
+static err *ports_dial(port_ask *q)
 {
     char numbers[KIT_NUMBERS];
     const char *argv[KIT_ARGC + 1];
@@ -103,7 +103,7 @@ void engine_port_socket(sandbox *sb, uint16_t port, socket_done *done, void *arg
         b->ops->socket(b, sandbox_box(sb).id, socket_came, q);
         return;
     }
-    err *failure = dial(q);
+    err *failure = ports_dial(q);
     if (failure)
         socket_came(q, failure, -1);
 }

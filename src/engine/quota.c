@@ -28,7 +28,7 @@ typedef struct tally {
     uint64_t first_end_ns; /* real time; 0: none ends by itself */
 } tally;
 
-static uint64_t larger(uint64_t a, uint64_t b)
+static uint64_t quota_larger(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
@@ -36,8 +36,8 @@ static uint64_t larger(uint64_t a, uint64_t b)
 /* The locks of engine and sandbox are held. */
 static void tally_limits(tally *t, const sandbox *sb)
 {
-    t->memory += larger(sb->limits.memory, sb->raising.memory);
-    t->cpu_milli += larger(sb->limits.cpu_milli, sb->raising.cpu_milli);
+    t->memory += quota_larger(sb->limits.memory, sb->raising.memory);
+    t->cpu_milli += quota_larger(sb->limits.cpu_milli, sb->raising.cpu_milli);
 }
 
 /* The engine's lock is held. */
@@ -83,7 +83,8 @@ static int seconds_until(const engine *e, uint64_t real_ns)
     return !real_ns || s > RETRY_MAX_S ? RETRY_MAX_S : (int)s;
 }
 
-static err *refused(int retry_s, const char *kind, const char *fmt, const char *who, uint64_t n)
+static err *quota_refused(int retry_s, const char *kind, const char *fmt, const char *who,
+                          uint64_t n)
 {
     return err_retry_after(
         err_kind(err_new(ERR_QUOTA_EXCEEDED, fmt, who, (unsigned long long)n), kind), retry_s);
@@ -101,37 +102,39 @@ static err *admit_limits(const engine *e, const caller *c, const quota *q, const
     int retry_s = seconds_until(e, t->first_end_ns);
 
     if (q->memory && t->memory + more->memory > q->memory)
-        return refused(retry_s, "memory",
-                       "the live sandboxes of '%s' would have more memory than the %llu bytes that "
-                       "quota.max_memory allows them together",
-                       c->owner, q->memory);
+        return quota_refused(
+            retry_s, "memory",
+            "the live sandboxes of '%s' would have more memory than the %llu bytes that "
+            "quota.max_memory allows them together",
+            c->owner, q->memory);
     if (q->cpu_milli && t->cpu_milli + more->cpu_milli > q->cpu_milli)
-        return refused(retry_s, "cpu",
-                       "the live sandboxes of '%s' would have more processors than the %llu/1000 "
-                       "that quota.max_cpu allows them together",
-                       c->owner, q->cpu_milli);
+        return quota_refused(
+            retry_s, "cpu",
+            "the live sandboxes of '%s' would have more processors than the %llu/1000 "
+            "that quota.max_cpu allows them together",
+            c->owner, q->cpu_milli);
     return NULL;
 }
 
 /* The engine's lock is held. */
-static err *admit(engine *e, const caller *c, const quota *q, const limits *more)
+static err *engine_quota_admit(engine *e, const caller *c, const quota *q, const limits *more)
 {
     uint64_t wait_ns = 0;
     tally t = q->sandboxes || q->creating || has_sums(q) ? count_owner(e, c, NULL) : (tally){0};
 
     if (q->sandboxes && t.live >= q->sandboxes)
-        return refused(seconds_until(e, t.first_end_ns), "sandboxes",
-                       "'%s' has %llu live sandboxes, as many as this key allows", c->owner,
-                       t.live);
+        return quota_refused(seconds_until(e, t.first_end_ns), "sandboxes",
+                             "'%s' has %llu live sandboxes, as many as this key allows", c->owner,
+                             t.live);
     if (q->creating && t.creating >= q->creating)
-        return refused(1, "concurrency",
-                       "'%s' has %llu creates under way, as many as this key allows", c->owner,
-                       t.creating);
+        return quota_refused(1, "concurrency",
+                             "'%s' has %llu creates under way, as many as this key allows",
+                             c->owner, t.creating);
     TRY(admit_limits(e, c, q, &t, more));
     if (!quota_take(bucket_of(e, c), q->creates_milli, clock_mono(e->o.clock), &wait_ns))
-        return refused((int)(wait_ns / NS_PER_S) + 1, "rate",
-                       "'%s' creates faster than the %llu/1000 a second that this key allows",
-                       c->owner, q->creates_milli);
+        return quota_refused((int)(wait_ns / NS_PER_S) + 1, "rate",
+                             "'%s' creates faster than the %llu/1000 a second that this key allows",
+                             c->owner, q->creates_milli);
     return NULL;
 }
 
@@ -141,7 +144,7 @@ err *quota_admit(engine *e, const caller *c, sandbox *sb)
     LOCK_SCOPE(&e->lock);
 
     memcpy(sb->quota_key, c->key, sizeof sb->quota_key);
-    TRY(admit(e, c, &q, &sb->limits));
+    TRY(engine_quota_admit(e, c, &q, &sb->limits));
     sb->counted = true;
     return NULL;
 }
@@ -177,9 +180,9 @@ err *quota_room(engine *e, const caller *c, unsigned more)
 
     if (!q.sandboxes || (uint64_t)t.live + more <= q.sandboxes)
         return NULL;
-    return refused(seconds_until(e, t.first_end_ns), "sandboxes",
-                   "'%s' has %llu live sandboxes, so many more this key does not allow", c->owner,
-                   t.live);
+    return quota_refused(seconds_until(e, t.first_end_ns), "sandboxes",
+                         "'%s' has %llu live sandboxes, so many more this key does not allow",
+                         c->owner, t.live);
 }
 
 uint64_t quota_pause_ns(const err *refusal)

@@ -61,7 +61,7 @@ static void job_free(reset_job *j)
 }
 
 /* Takes the failure; nobody moves the sandbox any more. */
-static void tell(reset_job *j, err *failure)
+static void reset_tell(reset_job *j, err *failure)
 {
     sandbox *sb = TAKE_PTR(j->sb);
 
@@ -99,7 +99,7 @@ static err *check_there(sandbox *sb, bool wake)
 /* ---- the resetter ---- */
 
 /* What the record will say. */
-static err *plan(reset_job *j)
+static err *reset_plan(reset_job *j)
 {
     sandbox *sb = j->sb;
     LOCK_SCOPE(&sb->lock);
@@ -124,24 +124,24 @@ static err *plan(reset_job *j)
     return NULL;
 }
 
-static err *note(reset_job *j)
+static err *reset_note(reset_job *j)
 {
     TRY(j->failure); /* the claim's */
     FAULT_KILL("reset.claimed");
-    TRY(plan(j));
+    TRY(reset_plan(j));
     return exec_table_reset_begin(j->sb->table, j->box_id, &j->key, &j->first);
 }
 
 static void begin_commit(reset_job *j)
 {
-    j->failure = note(j);
+    j->failure = reset_note(j);
     j->row = (sandbox_reset){j->sb->id, j->text, j->walls};
     if (!j->failure)
         j->commit = store_sandbox_reset_begin(j->sb->engine->o.store, &j->row);
 }
 
 /* The sandbox's events stand still. An error: it has ended meanwhile. */
-static err *swap(reset_job *j, box **ret_box, box_name *ret_name)
+static err *reset_swap(reset_job *j, box **ret_box, box_name *ret_name)
 {
     sandbox *sb = j->sb;
     LOCK_SCOPE(&sb->lock);
@@ -191,7 +191,7 @@ static err *go_over(reset_job *j)
     end_sessions(j); /* before their shells end, which would be started again */
     {
         LOCK_SCOPE(&sb->event_lock);
-        TRY(swap(j, &left, &name));
+        TRY(reset_swap(j, &left, &name));
         exec_table_reset_end(sb->table, j->made);
         gone = tie_bind(j->tie);
     }
@@ -233,7 +233,7 @@ static err *or_gone(sandbox *sb, err *failure)
     return gone;
 }
 
-static void finish(reset_job *j)
+static void reset_finish(reset_job *j)
 {
     err *failure = TAKE_PTR(j->failure);
     bool noted = j->commit;
@@ -248,7 +248,7 @@ static void finish(reset_job *j)
         exec_table_reset_undo(j->sb->table);
     if (failure)
         give_up(j);
-    tell(j, failure);
+    reset_tell(j, failure);
 }
 
 static reset_job *take_all(engine *e)
@@ -267,7 +267,7 @@ void *engine_resetter(void *arg)
             begin_commit(j);
         for (reset_job *next; all; all = next) {
             next = all->next;
-            finish(all);
+            reset_finish(all);
         }
     }
     return NULL;
@@ -362,7 +362,7 @@ static err *check_state(sandbox *sb, bool wake)
 }
 
 /* While it is being moved. *ret_was: this very reset was done already. */
-static err *prepare(reset_job *j, bool *ret_was)
+static err *reset_prepare(reset_job *j, bool *ret_was)
 {
     sandbox *sb = j->sb;
     engine *e = sb->engine;
@@ -380,14 +380,14 @@ static err *prepare(reset_job *j, bool *ret_was)
     return find_image(e, sb);
 }
 
-static void start(reset_job *j)
+static void reset_start(reset_job *j)
 {
     sandbox *sb = j->sb;
     bool was = false;
-    err *failure = prepare(j, &was);
+    err *failure = reset_prepare(j, &was);
 
     if (failure) {
-        tell(j, failure);
+        reset_tell(j, failure);
         return;
     }
     if (was) {
@@ -404,8 +404,8 @@ static void start(reset_job *j)
 }
 
 /* idem NULL: it is to wake. */
-static void begin(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
-                  const idempotency *idem, created_fn *done, void *arg)
+static void reset_begin(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
+                        const idempotency *idem, created_fn *done, void *arg)
 {
     bool wake = !idem;
     err *failure = check_can(e, c);
@@ -428,17 +428,17 @@ static void begin(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
     j->secrets = j->spec.secrets && *j->spec.secrets;
     if (idem && idem->key)
         idempotency_hash(c->owner, "reset", sb->id, idem, j->key.key, j->key.body);
-    start(j);
+    reset_start(j);
 }
 
 void engine_reset(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
                   const idempotency *idem, created_fn *done, void *arg)
 {
-    begin(e, c, sb, with, idem, done, arg);
+    reset_begin(e, c, sb, with, idem, done, arg);
 }
 
 void engine_wake(engine *e, const caller *c, sandbox *sb, sandbox_spec *with, created_fn *done,
                  void *arg)
 {
-    begin(e, c, sb, with, NULL, done, arg);
+    reset_begin(e, c, sb, with, NULL, done, arg);
 }

@@ -215,7 +215,7 @@ static void spec_read(sandbox *sb, const json_t *o)
 
 /* One row that is damaged ends no sandbox and is no error of those beside it: what can be read of
  * it is told, the rest reads as not known, and the log has its name. */
-static void damaged(const sandbox_row *r, const char *what, const char *why)
+static void sandbox_damaged(const sandbox_row *r, const char *what, const char *why)
 {
     LOG_ABOUT(r->id, NULL, 0);
     log_error("store", "sandbox %s: its %s in the store cannot be read (%s)", r->id, what, why);
@@ -239,7 +239,7 @@ static json_t *spec_of_row(const sandbox_row *r)
 
     if (!e && json_is_object(spec))
         return spec;
-    damaged(r, "spec: limits, labels, user", e ? e->message : "not an object");
+    sandbox_damaged(r, "spec: limits, labels, user", e ? e->message : "not an object");
     json_decref(spec);
     return json_object();
 }
@@ -266,7 +266,7 @@ static enum lifecycle state_of_row(const sandbox_row *r)
 
     if (state != LIFE_STATES)
         return state;
-    damaged(r, "state", r->state);
+    sandbox_damaged(r, "state", r->state);
     return r->ended_ns ? LIFE_GONE : LIFE_RUNNING; /* who does not find it alive says otherwise */
 }
 

@@ -79,7 +79,8 @@ static err *count_bytes(engine *e, const char *owner, uint64_t *ret_bytes)
     return NULL;
 }
 
-/* Whether the owner may have one more snapshot of so many bytes, at least one. */
+/* Returns ERR_QUOTA_EXCEEDED if `more` bytes are beyond what the owner's snapshots may still have,
+ * or if nothing is left. max: the limit in bytes; 0: none. */
 static err *check_bytes(engine *e, const char *owner, uint64_t max, uint64_t more)
 {
     uint64_t have = 0;
@@ -99,7 +100,7 @@ static err *check_bytes(engine *e, const char *owner, uint64_t max, uint64_t mor
         "Remove snapshots that are not needed any more: bothy snapshot rm.");
 }
 
-static err *begin(engine *e, sandbox *sb, const snapshot_config *as)
+static err *engine_snapshot_begin(engine *e, sandbox *sb, const snapshot_config *as)
 {
     if (!as->fork) { /* before anything is copied */
         TRY(store_snapshot_room(e->o.store, sb->owner, SNAPSHOTS_MAX));
@@ -109,7 +110,7 @@ static err *begin(engine *e, sandbox *sb, const snapshot_config *as)
 }
 
 /* failed: a layer may have been left. */
-static void end(engine *e, const sandbox *sb, bool failed)
+static void snapshot_end(engine *e, const sandbox *sb, bool failed)
 {
     LOCK_SCOPE(&e->lock);
 
@@ -170,8 +171,8 @@ static err *base_of(sandbox *sb, image **ret_base)
     return NULL;
 }
 
-static err *record(engine *e, const sandbox *sb, const taking *t, uint64_t max_bytes,
-                   snapshot_row *row)
+static err *snapshot_record(engine *e, const sandbox *sb, const taking *t, uint64_t max_bytes,
+                            snapshot_row *row)
 {
     row->owner = xstrdup(sb->owner);
     row->image = xstrdup(str_or(sb->image_name, ""));
@@ -186,8 +187,8 @@ static err *record(engine *e, const sandbox *sb, const taking *t, uint64_t max_b
     return store_snapshot_insert(e->o.store, row, SNAPSHOTS_MAX);
 }
 
-static err *take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row *ret_row,
-                 uint64_t *ret_still_ns)
+static err *engine_snapshot_take(engine *e, sandbox *sb, const snapshot_config *as,
+                                 snapshot_row *ret_row, uint64_t *ret_still_ns)
 {
     CLEANUP(image_unrefp) image *base = NULL;
     CLEANUP(image_unrefp) image *made = NULL;
@@ -207,7 +208,7 @@ static err *take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row
                                                     .arg = &t},
                                       &made)));
     FAULT_KILL("derive.named");
-    err *failure = record(e, sb, &t, as->max_bytes, &row);
+    err *failure = snapshot_record(e, sb, &t, as->max_bytes, &row);
     if (failure) {
         err_drop(image_derived_remove(e->o.images, row.id), "snapshot");
         return failure;
@@ -219,13 +220,13 @@ static err *take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row
     return NULL;
 }
 
-/* Between begin() and end(). */
+/* Between engine_snapshot_begin() and snapshot_end(). */
 static err *copy_and_take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row *ret_row,
                           uint64_t *ret_still_ns)
 {
     sandbox_copy_begin(sb);
     bool used = sandbox_stream_begin(sb); /* it is not found idle meanwhile */
-    err *failure = take(e, sb, as, ret_row, ret_still_ns);
+    err *failure = engine_snapshot_take(e, sb, as, ret_row, ret_still_ns);
     if (used)
         sandbox_stream_end(sb);
     sandbox_copy_end(sb);
@@ -238,9 +239,9 @@ err *snapshot_as(engine *e, const caller *c, sandbox *sb, const snapshot_config 
     TRY(snapshot_check_can(e, c));
     snapshot_config within = *as;
     within.max_bytes = quota_of(e, c).snapshot_bytes;
-    TRY(begin(e, sb, &within));
+    TRY(engine_snapshot_begin(e, sb, &within));
     err *failure = copy_and_take(e, sb, &within, ret_snapshot, ret_still_ns);
-    end(e, sb, failure);
+    snapshot_end(e, sb, failure);
     under_way_left(e);
     return failure;
 }
@@ -269,7 +270,7 @@ static void *run_job(void *arg)
     err *failure = copy_and_take(e, j->sb, &j->as, &row, &still_ns);
     bool failed = failure;
     j->done(j->arg, failure, failure ? NULL : &row, still_ns);
-    end(e, j->sb, failed);
+    snapshot_end(e, j->sb, failed);
     sandbox_unref(j->sb);
     free(j);
     under_way_left(e);
@@ -280,12 +281,12 @@ err *engine_snapshot_start(engine *e, const caller *c, sandbox *sb, snapshot_don
 {
     TRY(snapshot_check_can(e, c));
     const snapshot_config as = {.max_bytes = quota_of(e, c).snapshot_bytes};
-    TRY(begin(e, sb, &as));
+    TRY(engine_snapshot_begin(e, sb, &as));
     snapshot_job *j = xcalloc(1, sizeof *j);
     *j = (snapshot_job){.sb = sandbox_ref(sb), .as = as, .done = done, .arg = arg};
     if (thread_try_detach(run_job, j))
         return NULL;
-    end(e, sb, false);
+    snapshot_end(e, sb, false);
     sandbox_unref(j->sb);
     free(j);
     under_way_left(e);
@@ -294,20 +295,21 @@ err *engine_snapshot_start(engine *e, const caller *c, sandbox *sb, snapshot_don
 
 /* ---- the others ---- */
 
-static const char *whose(const caller *c)
+static const char *snapshot_whose(const caller *c)
 {
     return c->role == CALLER_ADMIN ? NULL : c->owner;
 }
 
 err *engine_snapshot_find(engine *e, const caller *c, const char *id, snapshot_row *ret_snapshot)
 {
-    return store_snapshot_find(e->o.store, whose(c), id, false, ret_snapshot);
+    return store_snapshot_find(e->o.store, snapshot_whose(c), id, false, ret_snapshot);
 }
 
 err *engine_snapshot_list(engine *e, const caller *c, const sandbox *sb, snapshot_row **ret_rows,
                           size_t *ret_n)
 {
-    return store_snapshot_list(e->o.store, whose(c), sb ? sb->id : NULL, false, ret_rows, ret_n);
+    return store_snapshot_list(e->o.store, snapshot_whose(c), sb ? sb->id : NULL, false, ret_rows,
+                               ret_n);
 }
 
 /* A template that names it would make nothing any more. */
@@ -470,7 +472,7 @@ static bool has_to_prune(engine *e)
     return has;
 }
 
-static void *prune(void *arg)
+static void *engine_snapshot_prune(void *arg)
 {
     engine *e = arg;
     const caller us = {.owner = (char *)"bothyd", .role = CALLER_ADMIN};
@@ -495,7 +497,7 @@ void snapshot_prune(engine *e)
     if (e->pruning || !(e->sweeps || e->prunes) || (e->prune_wait && --e->prune_wait))
         return;
     e->prune_wait = PRUNE_EVERY;
-    e->pruning = thread_try_detach(prune, e);
+    e->pruning = thread_try_detach(engine_snapshot_prune, e);
     e->sweeps -= e->pruning && e->sweeps;
 }
 

@@ -58,7 +58,7 @@ static bool take_turn(sandbox *sb)
 }
 
 /* When it is another reason than the last time. */
-static void tell(sandbox *sb, int code, const char *why)
+static void start_tell(sandbox *sb, int code, const char *why)
 {
     bool same;
 
@@ -73,7 +73,7 @@ static void tell(sandbox *sb, int code, const char *why)
     log_warn("start", "the start command of sandbox %s was not begun: %s", sb->id, why);
 }
 
-static void begin(sandbox *sb)
+static void start_begin(sandbox *sb)
 {
     exec *x = NULL;
     bool replay;
@@ -89,7 +89,7 @@ static void begin(sandbox *sb)
     sandbox_files(sb, &spec.nofile, &spec.nofile_hard);
     err *failure = exec_start(sb->table, &spec, NULL, &x, &replay);
     if (failure) {
-        tell(sb, (int)failure->code, failure->message);
+        start_tell(sb, (int)failure->code, failure->message);
         err_free(failure);
         return;
     }
@@ -104,10 +104,10 @@ void sandbox_start(sandbox *sb, bool made)
     switch (exec_table_start(sb->table, made)) {
     case EXEC_START_DUE:
         if (take_turn(sb))
-            begin(sb);
+            start_begin(sb);
         break;
     case EXEC_START_UNSURE:
-        tell(sb, -1, "records of its commands are lost, it may have run already");
+        start_tell(sb, -1, "records of its commands are lost, it may have run already");
         break;
     case EXEC_START_EARLY:
     case EXEC_START_BEGUN:

@@ -110,7 +110,7 @@ static void destroy_strays(engine *e)
 
 /* ---- retention ---- */
 
-static void sweep(engine *e)
+static void sweep_sweep(engine *e)
 {
     uint64_t now = clock_real(e->o.clock), keep = e->o.keep_record_ms * NS_PER_MS;
 
@@ -172,7 +172,7 @@ static void drop_spools(engine *e)
 
 /* The disk of the spools is short: streams go, of ended sandboxes the oldest first, then of ended
  * commands of the sandbox that has most. Commands that run are not touched: they wait. */
-static void shed(engine *e)
+static void sweep_shed(engine *e)
 {
     uint64_t now = clock_real(e->o.clock);
     uint64_t from = e->shed_until > e->dropped_until ? e->shed_until : e->dropped_until;
@@ -226,7 +226,7 @@ void *engine_sweeper(void *arg)
 
     while (wait_a_second(e, &orphans)) {
         if (exec_hub_is_short(e->o.execs))
-            shed(e); /* first: it makes room for the writes below */
+            sweep_shed(e); /* first: it makes room for the writes below */
         uint64_t now = clock_mono(e->o.clock);
         if (orphans) {
             looked = now;
@@ -239,7 +239,7 @@ void *engine_sweeper(void *arg)
         if (clock_mono(e->o.clock) - swept <= sweep_every(e))
             continue;
         swept = clock_mono(e->o.clock);
-        sweep(e);
+        sweep_sweep(e);
         drop_spools(e);
     }
     map_done(&e->strays);

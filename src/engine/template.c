@@ -134,7 +134,8 @@ static err *check_source(const sandbox_spec *s)
 }
 
 /* All that a create would refuse is refused here; what the node may lack is the create's to say. */
-static err *check(engine *e, const caller *c, const template_view *t, const char *text)
+static err *engine_template_check(engine *e, const caller *c, const template_view *t,
+                                  const char *text)
 {
     CLEANUP(sandbox_spec_done) sandbox_spec tried = {0};
 
@@ -165,7 +166,7 @@ static err *check(engine *e, const caller *c, const template_view *t, const char
     return sandbox_spec_check(&tried);
 }
 
-static err *make(engine *e, const caller *c, template_view *t, template_view *ret_made)
+static err *template_make(engine *e, const caller *c, template_view *t, template_view *ret_made)
 {
     CLEANUP(template_row_done)
     template_row row = {.owner = xstrdup(c->owner),
@@ -173,7 +174,7 @@ static err *make(engine *e, const caller *c, template_view *t, template_view *re
                         .public = t->public,
                         .spec = template_spec_text(&t->spec)};
 
-    TRY(check(e, c, t, row.spec));
+    TRY(engine_template_check(e, c, t, row.spec));
     memcpy(row.id, t->id, sizeof row.id);
     row.created_ns = row.changed_ns = clock_real(e->o.clock);
     TRY(store_template_insert(e->o.store, &row, TEMPLATES_MAX));
@@ -183,7 +184,7 @@ static err *make(engine *e, const caller *c, template_view *t, template_view *re
 err *engine_template_create(engine *e, const caller *c, template_view *t, template_view *ret_made)
 {
     id_sandbox(e->o.cell, t->id);
-    return make(e, c, t, ret_made);
+    return template_make(e, c, t, ret_made);
 }
 
 /* Finds the template that a verb is to show, change or remove: for an administrator also by a name that
@@ -240,7 +241,7 @@ err *engine_template_update(engine *e, const caller *c, template_view *t, templa
     uint64_t now = clock_real(e->o.clock);
 
     TRY(may_change(c, t->owner, t->name));
-    TRY(check(e, c, t, row.spec));
+    TRY(engine_template_check(e, c, t, row.spec));
     memcpy(row.id, t->id, sizeof row.id);
     now = now > t->changed_ns ? now : t->changed_ns + 1;
     TRY(store_template_update(e->o.store, &row, now));
@@ -265,7 +266,7 @@ err *template_put(engine *e, const caller *c, const char *id, const char *name, 
         return engine_template_update(e, c, &t, &made);
     str_copy(t.id, sizeof t.id, id);
     t.name = xstrdup(name);
-    return make(e, c, &t, &made);
+    return template_make(e, c, &t, &made);
 }
 
 /* The row will do: one whose spec cannot be read goes as well. */

@@ -62,7 +62,7 @@ static turn **place_of(turns *t, const turn *who)
     return at;
 }
 
-static void begin(turns *t, const char *owner)
+static void turns_begin(turns *t, const char *owner)
 {
     holder **h = holder_of(t, owner);
 
@@ -89,7 +89,7 @@ bool turns_take(turns *t, const char *owner, uint64_t until_ns)
         in_time = cond_wait_until(&t->changed, &t->lock, until_ns);
     *place_of(t, &self) = self.next;
     if (mine)
-        begin(t, owner);
+        turns_begin(t, owner);
     pthread_cond_broadcast(&t->changed); /* the next one may be another now */
     return mine;
 }

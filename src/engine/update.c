@@ -172,7 +172,7 @@ void update_settle(engine *e, sandbox *sb)
 
 /* ---- the whole ---- */
 
-static err *check(engine *e, const caller *c, const sandbox_patch *p)
+static err *update_check(engine *e, const caller *c, const sandbox_patch *p)
 {
     uint64_t ttl = p->ttl_ms;
 
@@ -213,7 +213,7 @@ static uint64_t new_end(const sandbox *sb, const sandbox_patch *p)
     return ends;
 }
 
-static err *plan(sandbox *sb, const sandbox_patch *p, change *ret)
+static err *update_plan(sandbox *sb, const sandbox_patch *p, change *ret)
 {
     LOCK_SCOPE(&sb->lock);
 
@@ -248,7 +248,7 @@ static char *text_of(sandbox *sb, const change *c)
     return text;
 }
 
-static void take(sandbox *sb, change *c, bool idle)
+static void update_take(sandbox *sb, change *c, bool idle)
 {
     LOCK_SCOPE(&sb->lock);
     char **old = sb->labels;
@@ -266,24 +266,24 @@ static void take(sandbox *sb, change *c, bool idle)
         exec_table_limit(sb->table, sb->limits.execs);
 }
 
-static err *commit(engine *e, sandbox *sb, change *c, bool idle)
+static err *update_commit(engine *e, sandbox *sb, change *c, bool idle)
 {
     CLEANUP(freep) char *text = text_of(sb, c);
 
     TRY(store_sandbox_spec(e->o.store, sb->id, text, c->ends_ns));
     FAULT_KILL("update.committed");
-    take(sb, c, idle);
+    update_take(sb, c, idle);
     return NULL;
 }
 
-static err *update(engine *e, const caller *who, sandbox *sb, const sandbox_patch *p)
+static err *update_update(engine *e, const caller *who, sandbox *sb, const sandbox_patch *p)
 {
     CLEANUP(change_done) change c = {0};
 
-    TRY(plan(sb, p, &c));
+    TRY(update_plan(sb, p, &c));
     TRY(quota_raise(e, who, sb, &c.limits));
     TRY(limit_node(e, sb, &c));
-    err *failure = commit(e, sb, &c, p->has_idle);
+    err *failure = update_commit(e, sb, &c, p->has_idle);
     if (failure)
         (void)unlimit_node(e, sb, &c);
     return failure;
@@ -291,11 +291,11 @@ static err *update(engine *e, const caller *who, sandbox *sb, const sandbox_patc
 
 err *engine_update(engine *e, const caller *c, sandbox *sb, const sandbox_patch *p)
 {
-    TRY(check(e, c, p));
+    TRY(update_check(e, c, p));
     TRY(sandbox_move_begin(sb));
     err *failure = check_state(sb, p);
     if (!failure)
-        failure = update(e, c, sb, p);
+        failure = update_update(e, c, sb, p);
     quota_raised(e, sb);
     sandbox_move_end(sb);
     if (!failure || (failure->code != ERR_NOT_FOUND && failure->code != ERR_SANDBOX_GONE))
@@ -324,9 +324,9 @@ static err *end_at(engine *e, sandbox *sb, uint64_t ends_ns)
     uint64_t latest = clock_real(e->o.clock) + SPEC_TTL_MAX_MS * NS_PER_MS;
 
     TRY(check_timed(sb));
-    TRY(plan(sb, &(sandbox_patch){0}, &c));
+    TRY(update_plan(sb, &(sandbox_patch){0}, &c));
     c.ends_ns = ends_ns < latest ? ends_ns : latest;
-    return commit(e, sb, &c, false);
+    return update_commit(e, sb, &c, false);
 }
 
 err *engine_end_at(engine *e, sandbox *sb, uint64_t ends_ns)

@@ -56,7 +56,7 @@ static bool is_fresh(const sandbox *sb, uint64_t now)
     return sb->measured && sb->measured->at_ns && now - sb->measured->at_ns < FRESH_NS;
 }
 
-static void told(sandbox *sb, const box_usage *u)
+static void usage_told(sandbox *sb, const box_usage *u)
 {
     engine *e = sb->engine;
     LOCK_SCOPE(&e->usage.lock);
@@ -94,19 +94,19 @@ static bool read_answer(int fd, box_usage *ret)
     return true;
 }
 
-static void came(void *arg, err *failure, int fd)
+static void usage_came(void *arg, err *failure, int fd)
 {
     sandbox *sb = arg;
     box_usage u;
 
-    told(sb, !failure && read_answer(fd, &u) ? &u : NULL);
+    usage_told(sb, !failure && read_answer(fd, &u) ? &u : NULL);
     closep(&fd);
     err_drop(failure, "usage");
     sandbox_unref(sb);
 }
 
 /* Takes the reference if it succeeds. */
-static err *order(sandbox *sb)
+static err *usage_order(sandbox *sb)
 {
     char numbers[KIT_NUMBERS];
     const char *argv[KIT_ARGC + 1];
@@ -115,11 +115,11 @@ static err *order(sandbox *sb)
     TRY(sandbox_usable(sb));
     kit_spec(sb->engine, &(kit_request){.verb = KIT_USAGE, .path = "/"}, numbers, argv, &spec);
     spec.timeout_ms = KIT_MS;
-    return exec_tunnel(sb->table, &spec, sizeof(struct kit_usage), came, sb);
+    return exec_tunnel(sb->table, &spec, sizeof(struct kit_usage), usage_came, sb);
 }
 
 /* Begins a run unless there is one, or a fresh answer. */
-static void begin(sandbox *sb, uint64_t until)
+static void usage_begin(sandbox *sb, uint64_t until)
 {
     engine *e = sb->engine;
 
@@ -134,15 +134,15 @@ static void begin(sandbox *sb, uint64_t until)
         sb->measured->running = true;
         e->usage.running++;
     }
-    err *failure = order(sandbox_ref(sb));
+    err *failure = usage_order(sandbox_ref(sb));
     if (!failure)
         return;
     err_drop(failure, "usage");
-    told(sb, NULL);
+    usage_told(sb, NULL);
     sandbox_unref(sb);
 }
 
-static void collect(sandbox *sb, uint64_t begun, uint64_t until, box_usage *ret)
+static void usage_collect(sandbox *sb, uint64_t begun, uint64_t until, box_usage *ret)
 {
     engine *e = sb->engine;
     LOCK_SCOPE(&e->usage.lock);
@@ -159,10 +159,10 @@ static void ask_kits(sandbox *const *sbs, size_t n, box_usage *ret)
 
     for (size_t i = 0; i < n; i++)
         if (sbs[i])
-            begin(sbs[i], until);
+            usage_begin(sbs[i], until);
     for (size_t i = 0; i < n; i++)
         if (sbs[i])
-            collect(sbs[i], begun, until, &ret[i]);
+            usage_collect(sbs[i], begun, until, &ret[i]);
 }
 
 /* ---- whoever tells ---- */
@@ -187,7 +187,7 @@ void usage_of_live(engine *e, sandbox *const *sbs, size_t n, box_usage *ret)
     free(ids);
 }
 
-static sandbox *live(engine *e, const char *id)
+static sandbox *usage_live(engine *e, const char *id)
 {
     LOCK_SCOPE(&e->lock);
     sandbox *sb = map_get_str(&e->live, id);
@@ -200,7 +200,7 @@ static void ask_kits_of(engine *e, const sandbox_view *views, size_t n, box_usag
     sandbox **sbs = xcalloc(n + 1, sizeof(sandbox *));
 
     for (size_t i = 0; i < n; i++)
-        sbs[i] = live(e, views[i].id);
+        sbs[i] = usage_live(e, views[i].id);
     ask_kits(sbs, n, ret);
     for (size_t i = 0; i < n; i++)
         sandbox_unref(sbs[i]);

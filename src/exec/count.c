@@ -29,7 +29,7 @@ metric EXEC_METRICS[M_EXEC_COUNT] = {
                                "Commands whose output waits because the spools' disk is full."),
 };
 
-static void look(void *arg)
+static void exec_count_look(void *arg)
 {
     const exec_hub *h = arg;
 
@@ -41,7 +41,7 @@ void count_init(struct exec_hub *h)
     for (enum exec_how how = EXEC_EXITED; how <= EXEC_UNKNOWN; how++)
         how_names[how - 1] = exec_how_name(how);
     metric_register(EXEC_METRICS, M_EXEC_COUNT);
-    metric_look(look, h);
+    metric_look(exec_count_look, h);
 }
 
 void count_live(const struct exec *x, int by)

@@ -30,7 +30,7 @@ static exec *live_ref(exec_table *t, uint64_t id)
 }
 
 /* lock held */
-static void fetch(exec_table *t, exec *x)
+static void events_fetch(exec_table *t, exec *x)
 {
     if (t->frames) {
         x->taken_known = false;
@@ -48,7 +48,7 @@ static void fetch(exec_table *t, exec *x)
 }
 
 /* lock held: the time limit goes on from BEGIN's wall clock. */
-static void rearm(exec_table *t, exec *x)
+static void events_rearm(exec_table *t, exec *x)
 {
     if (x->discarded && !x->ended) { /* its verb died with an earlier life of ours */
         x->timed_out = true;
@@ -60,7 +60,7 @@ static void rearm(exec_table *t, exec *x)
 }
 
 /* lock held: an exec that the box remembers. */
-static void meet(exec_table *t, const struct sp_rec *rec)
+static void events_meet(exec_table *t, const struct sp_rec *rec)
 {
     struct past *p = table_past(t, rec->id);
     exec *x;
@@ -88,14 +88,14 @@ static void meet(exec_table *t, const struct sp_rec *rec)
         x->exited = true;
     if (x->ended)
         t->ops->ack(t->box, x->id, x->flags & JOURNAL_F_PTY ? 8 : 1 | 8);
-    rearm(t, x);
+    events_rearm(t, x);
     if (t->frames || !x->fds_have)
-        fetch(t, x);
+        events_fetch(t, x);
     pump_kick(&x->job);
     exec_unref(x);
 }
 
-static bool remembered(const struct sp_hello *h, const struct sp_rec *recs, uint64_t id)
+static bool events_remembered(const struct sp_hello *h, const struct sp_rec *recs, uint64_t id)
 {
     for (uint32_t i = 0; i < h->nrec; i++)
         if (recs[i].id == id)
@@ -104,7 +104,7 @@ static bool remembered(const struct sp_hello *h, const struct sp_rec *recs, uint
 }
 
 /* lock held: an exec without END that the box does not remember. */
-static void miss(exec_table *t, exec *x, uint64_t high)
+static void events_miss(exec_table *t, exec *x, uint64_t high)
 {
     if (x->reset)
         return; /* of a box that was left: its job knows */
@@ -121,10 +121,10 @@ static void miss(exec_table *t, exec *x, uint64_t high)
 static void settle_hello(exec_table *t, const struct sp_hello *h, const struct sp_rec *recs)
 {
     for (uint32_t i = 0; i < h->nrec; i++)
-        meet(t, &recs[i]);
+        events_meet(t, &recs[i]);
     for (exec *x = t->live; x; x = x->live_next)
-        if (!remembered(h, recs, x->id))
-            miss(t, x, h->high);
+        if (!events_remembered(h, recs, x->id))
+            events_miss(t, x, h->high);
     tunnels_miss(t, h, recs);
     if (t->next_id <= h->high) {
         t->behind = true;

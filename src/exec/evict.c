@@ -9,7 +9,7 @@
 #include "exec/internal.h"
 
 /* The oldest ended exec that still has streams, or NULL. */
-static exec *evictable(exec_table *t)
+static exec *evict_evictable(exec_table *t)
 {
     exec *x = NULL;
 
@@ -30,7 +30,7 @@ static exec *evictable(exec_table *t)
 
 static bool evict_one(exec_table *t)
 {
-    CLEANUP(exec_unrefp) exec *x = evictable(t);
+    CLEANUP(exec_unrefp) exec *x = evict_evictable(t);
 
     if (!x)
         return false;
@@ -160,8 +160,8 @@ static bool table_trim(exec_table *t)
 }
 
 /* A reference to the table with the most bytes below so many, or NULL; of one owner, or of any. */
-static exec_table *largest(exec_hub *h, const struct exec_account *of, uint64_t below,
-                           uint64_t *ret_bytes)
+static exec_table *evict_largest(exec_hub *h, const struct exec_account *of, uint64_t below,
+                                 uint64_t *ret_bytes)
 {
     exec_table *found = NULL;
     map_iter it = {0};
@@ -186,7 +186,7 @@ static bool owner_shrink(exec_table *t, bool (*shrink)(exec_table *t))
     uint64_t below = UINT64_MAX;
 
     for (unsigned i = 0; i < TRIES; i++) {
-        exec_table *of = largest(t->hub, atomic_load(&t->account), below, &below);
+        exec_table *of = evict_largest(t->hub, atomic_load(&t->account), below, &below);
         if (!of)
             return false;
         bool done = shrink(of);
@@ -233,7 +233,7 @@ bool exec_hub_evict(exec_hub *h)
     uint64_t below = UINT64_MAX;
     exec_table *t;
 
-    while ((t = largest(h, NULL, below, &below))) {
+    while ((t = evict_largest(h, NULL, below, &below))) {
         bool done = evict_one(t);
         exec_table_unref(t);
         if (done)

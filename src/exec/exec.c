@@ -64,7 +64,8 @@ static uint32_t begin_flags(const exec_spec *spec)
 }
 
 /* lock held. The exec of this key, or the one start command there is; NULL when it is new. */
-static err *replay(exec_table *t, const exec_spec *spec, const exec_key *key, exec **ret_exec)
+static err *exec_exec_replay(exec_table *t, const exec_spec *spec, const exec_key *key,
+                             exec **ret_exec)
 {
     struct past *started = spec->start && t->start_id ? table_past(t, t->start_id) : NULL;
     struct key_entry *k = key && exec_key_is_set(key->key) ? table_key(t, key->key) : NULL;
@@ -134,7 +135,7 @@ err *table_admit(const exec_table *t)
 }
 
 /* lock held */
-static err *admit(const exec_table *t, bool transient)
+static err *exec_admit(const exec_table *t, bool transient)
 {
     TRY(table_admit(t));
     TRY(admit_live(t, transient));
@@ -167,8 +168,8 @@ static err *begin_session(exec_table *t, const exec_log_entry *log)
 
 /* lock held. Takes the id, makes the stdin file, appends BEGIN: from here on there will be an END.
  */
-static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key,
-                  const exec_log_entry *log, exec **ret_exec, int *ret_keep)
+static err *exec_begin(exec_table *t, const exec_spec *spec, const exec_key *key,
+                       const exec_log_entry *log, exec **ret_exec, int *ret_keep)
 {
     journal_rec r = {.type = JOURNAL_BEGIN, .exec = t->next_id};
     uint32_t index;
@@ -211,12 +212,12 @@ static err *begin(exec_table *t, const exec_spec *spec, const exec_key *key,
 }
 
 /* lock held */
-static err *start(exec_table *t, const exec_spec *spec, const exec_key *key,
-                  const exec_log_entry *log, exec **ret_exec, bool *ret_begun)
+static err *exec_exec_start(exec_table *t, const exec_spec *spec, const exec_key *key,
+                            const exec_log_entry *log, exec **ret_exec, bool *ret_begun)
 {
     CLEANUP(closep) int keep = -1;
 
-    TRY(begin(t, spec, key, log, ret_exec, &keep));
+    TRY(exec_begin(t, spec, key, log, ret_exec, &keep));
     *ret_begun = true;
     exec *x = *ret_exec;
     err *e = t->ops->exec(t->box, x->id, spec, keep);
@@ -245,15 +246,15 @@ err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *ke
 
     {
         LOCK_SCOPE(&t->lock);
-        TRY(replay(t, spec, key, &x));
+        TRY(exec_exec_replay(t, spec, key, &x));
         if (x) {
             *ret_exec = x;
             *ret_replay = true;
             return NULL;
         }
-        TRY(admit(t, spec->transient));
+        TRY(exec_admit(t, spec->transient));
         t->busy_ns = now_mono_ns();
-        e = start(t, spec, key, log, &x, &begun);
+        e = exec_exec_start(t, spec, key, log, &x, &begun);
     }
     if (!e) {
         *ret_exec = x;
@@ -271,7 +272,7 @@ err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *ke
 err *exec_replay(exec_table *t, const exec_key *key, exec **ret_exec)
 {
     LOCK_SCOPE(&t->lock);
-    return replay(t, &(exec_spec){0}, key, ret_exec);
+    return exec_exec_replay(t, &(exec_spec){0}, key, ret_exec);
 }
 
 err *exec_find(exec_table *t, uint64_t id, exec **ret_exec)

@@ -213,13 +213,14 @@ typedef struct exec_watch {
 void exec_watch_add(exec *x, exec_watch *w);
 void exec_unwatch(exec *x, exec_watch *w);
 
-/* ---- for doors whose callers know less of an exec than an offset; in memory only ---- */
-/* A stream whose peer cannot say where to begin: its number, and how far the peer of the stream
- * before it is known to have out and err; 0: there was none since we began. */
+/* ---- for doors whose clients do not send an offset when they reconnect; in memory only ---- */
+/* Registers a new stream of this exec and returns its number. ret_at: the bytes of stdout and
+ * stderr that the client of the stream before it has received; 0 if there was none since bothyd
+ * started. */
 uint64_t exec_reader_new(exec *x, uint64_t ret_at[2]);
-/* The peer has that much. Nothing, unless that stream is the newest. */
+/* Records that the client has received so many bytes. Does nothing if a newer stream exists. */
 void exec_reader_move(exec *x, uint64_t number, const uint64_t at[2]);
-/* A text that is kept until the exec ends; taken. A copy of it, or NULL. */
+/* Keeps a text until the exec ends. Takes ownership. exec_note() returns a copy, or NULL. */
 void exec_note_set(exec *x, char *owned);
 char *exec_note(exec *x);
 

@@ -145,8 +145,8 @@ bool exec_oom_known(exec *x, enum exec_how how)
     return x->oom != OOM_ASKED;
 }
 
-static void fill(const exec *x, enum exec_how how, int errnum, const uint64_t length[2],
-                 journal_rec *ret_rec)
+static void finish_fill(const exec *x, enum exec_how how, int errnum, const uint64_t length[2],
+                        journal_rec *ret_rec)
 {
     *ret_rec = (journal_rec){.type = JOURNAL_END, .exec = x->id};
     struct journal_end *e = &ret_rec->end;
@@ -161,7 +161,7 @@ static void fill(const exec *x, enum exec_how how, int errnum, const uint64_t le
         e->rec.pid = x->pid;
         e->rec.start_real = x->answered ? x->rec.start_real : 0;
         e->rec.end_real = now_real_ns();
-        if (how == EXEC_KILLED) { /* with its box: nobody was left to say so */
+        if (how == EXEC_KILLED) { /* its box was killed, so init reported no end */
             e->rec.state = SP_EXITED;
             e->rec.status = SIGKILL;
         }
@@ -185,7 +185,7 @@ bool exec_finish(exec *x, enum exec_how how, int errnum, const uint64_t length[2
         struct past *p = table_past(t, x->id);
         if (x->ended || !p || p->end)
             return true;
-        fill(x, how, errnum, length, &r);
+        finish_fill(x, how, errnum, length, &r);
         err *e = journal_append(&t->journal, &r, &index);
         if (e) {
             err_drop(e, "end record");

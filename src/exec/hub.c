@@ -55,7 +55,7 @@ err *exec_hub_new(const exec_options *o, exec_hub **ret_hub)
     return NULL;
 }
 
-static exec_table *unfinished(exec_hub *h)
+static exec_table *hub_unfinished(exec_hub *h)
 {
     map_iter it = {0};
 
@@ -80,7 +80,7 @@ void exec_hub_free(exec_hub *h)
     do {
         {
             LOCK_SCOPE(&h->lock);
-            t = unfinished(h);
+            t = hub_unfinished(h);
             if (t)
                 exec_table_ref(t);
         }

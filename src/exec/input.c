@@ -150,7 +150,7 @@ static err *check_room(exec *x, size_t n, uint64_t offset)
     return NULL;
 }
 
-static err *append(exec *x, const void *p, size_t n, bool eof)
+static err *input_append(exec *x, const void *p, size_t n, bool eof)
 {
     char path[SPOOL_PATH_MAX];
 
@@ -205,7 +205,7 @@ err *exec_stdin(exec *x, const void *p, size_t n, uint64_t offset, bool eof)
         if (x->flags & JOURNAL_F_PTY && !x->table->frames) {
             feed_tty(x, p, n, eof);
         } else {
-            TRY(append(x, p, n, eof));
+            TRY(input_append(x, p, n, eof));
             atomic_store(&x->in_eof, eof);
         }
     }
@@ -258,7 +258,7 @@ err *exec_feed(exec *x, const void *p, size_t n, uint64_t offset)
                            atomic_load(&x->in_len));
         if (FAULT("session.half_frame"))
             feed_half(x, p, n);
-        TRY(append(x, p, n, false));
+        TRY(input_append(x, p, n, false));
     }
     pump_kick(&x->job);
     return NULL;

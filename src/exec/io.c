@@ -55,7 +55,7 @@ static bool is_kind(int fd, int i, bool pty, int root, const char *in_path)
     return S_ISFIFO(st.stx_mode) && mode == (wr ? O_WRONLY : O_RDONLY);
 }
 
-static void shut(exec *x, int i)
+static void io_shut(exec *x, int i)
 {
     int fd;
 
@@ -96,7 +96,7 @@ void io_install(exec *x)
             LOG_ABOUT(x->table->sandbox, NULL, x->id);
             log_error("spine", "sandbox %s, exec %lu: descriptor %d is not what it should be",
                       x->table->sandbox, x->id, i);
-            shut(x, i);
+            io_shut(x, i);
         }
     x->io.installed = true;
 }
@@ -142,7 +142,7 @@ void io_retry_later(exec *x, enum spool_status why)
     pump_timer_set(x->table->hub->pump, &x->retry, now_mono_ns() + x->io.backoff_ms * NS_PER_MS);
 }
 
-static void unpark(exec *x)
+static void io_unpark(exec *x)
 {
     x->io.backoff_ms = 0;
     x->io.parked = false;
@@ -150,7 +150,7 @@ static void unpark(exec *x)
 }
 
 /* From a pipe until it is empty or max bytes are moved. */
-static enum spool_status move(exec *x, int s, int from, size_t max, size_t *moved)
+static enum spool_status io_move(exec *x, int s, int from, size_t max, size_t *moved)
 {
     enum spool_status st = SPOOL_MORE;
 
@@ -169,7 +169,7 @@ static enum spool_status move_tty(exec *x, size_t max, size_t *moved)
     size_t begun = *moved;
 
     for (;;) {
-        enum spool_status st = move(x, 0, x->fd[SP_FD_OUT], DRAIN_MAX, moved);
+        enum spool_status st = io_move(x, 0, x->fd[SP_FD_OUT], DRAIN_MAX, moved);
         if (st != SPOOL_EMPTY)
             return st;
         if (*moved - begun >= max)
@@ -193,15 +193,15 @@ static enum spool_status nothing_is_eof(enum spool_status st)
 static enum spool_status move_stream(exec *x, int s, size_t max, size_t *moved)
 {
     if (!is_pty(x))
-        return move(x, s, x->fd[SP_FD_OUT + s], max, moved);
+        return io_move(x, s, x->fd[SP_FD_OUT + s], max, moved);
     if (x->fd[SP_FD_IN] < 0 || x->fd[SP_FD_ERR] < 0) /* only the relay is left */
-        return nothing_is_eof(move(x, 0, x->fd[SP_FD_OUT], max, moved));
+        return nothing_is_eof(io_move(x, 0, x->fd[SP_FD_OUT], max, moved));
     return move_tty(x, max, moved);
 }
 
 /* One turn at stream s. SPOOL_MORE, or why it must wait: the disk is full (SPOOL_NOSPACE), or a
  * follower must read first (SPOOL_HELD). */
-static enum spool_status turn(exec *x, int s, size_t max, size_t *moved)
+static enum spool_status io_turn(exec *x, int s, size_t max, size_t *moved)
 {
     enum spool_status st = move_stream(x, s, max, moved);
 
@@ -213,7 +213,7 @@ static enum spool_status turn(exec *x, int s, size_t max, size_t *moved)
         } else {
             x->io.eof[s] = true;
             if (!is_pty(x))
-                shut(x, SP_FD_OUT + s);
+                io_shut(x, SP_FD_OUT + s);
         }
         return SPOOL_MORE;
     case SPOOL_CEILING:
@@ -228,7 +228,7 @@ static enum spool_status turn(exec *x, int s, size_t max, size_t *moved)
     }
 }
 
-static void watch(exec *x, int i, uint32_t events)
+static void io_watch(exec *x, int i, uint32_t events)
 {
     if (x->fd[i] < 0)
         return;
@@ -237,21 +237,21 @@ static void watch(exec *x, int i, uint32_t events)
         pump_timer_set(x->table->hub->pump, &x->retry, now_mono_ns() + BACKOFF_MIN * NS_PER_MS);
 }
 
-static void rewatch(exec *x)
+static void io_rewatch(exec *x)
 {
     for (int s = 0; s < 2; s++) {
         bool want = !x->io.parked && !x->io.eof[s] && !x->io.ceiling[s];
         if (!is_pty(x))
-            watch(x, SP_FD_OUT + s, want ? EPOLLIN : 0);
+            io_watch(x, SP_FD_OUT + s, want ? EPOLLIN : 0);
         else if (!s)
-            watch(x, SP_FD_IN,
-                  (want && !x->io.hung_up ? EPOLLIN : 0) |
-                      (x->io.tty_full && !x->io.hung_up ? EPOLLOUT : 0));
+            io_watch(x, SP_FD_IN,
+                     (want && !x->io.hung_up ? EPOLLIN : 0) |
+                         (x->io.tty_full && !x->io.hung_up ? EPOLLOUT : 0));
     }
 }
 
 /* The command and the pump run side by side instead of in turns. The memory is the sandbox's. */
-static void widen(const exec *x)
+static void io_widen(const exec *x)
 {
     for (int i = SP_FD_OUT; i <= SP_FD_ERR; i++)
         if (x->fd[i] >= 0)
@@ -274,7 +274,7 @@ void io_choose_lane(exec *x)
     if (want == bulk)
         return;
     if (want && !is_pty(x))
-        widen(x);
+        io_widen(x);
     pump_move(x->table->hub->pump, &x->job, want);
 }
 
@@ -292,14 +292,14 @@ void io_output(exec *x)
     for (int s = 0; s < 2 && st == SPOOL_MORE; s++)
         if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
             st = exec_is_choked(x, s) ? SPOOL_HELD
-                                      : turn(x, s, exec_quantum(x, QUANTUM / 2), &moved);
+                                      : io_turn(x, s, exec_quantum(x, QUANTUM / 2), &moved);
     table_count_bytes(x->table, (int64_t)moved);
     count_spooled(moved);
     if (st != SPOOL_MORE)
         io_retry_later(x, st);
     else
-        unpark(x);
-    rewatch(x);
+        io_unpark(x);
+    io_rewatch(x);
     x->io.window_bytes += moved;
     if (moved)
         exec_notify(x);
@@ -312,14 +312,14 @@ bool io_drain(exec *x)
 
     for (int s = 0; s < 2 && st == SPOOL_MORE && x->io.installed && !x->io.drained; s++)
         if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
-            st = turn(x, s, DRAIN_MAX, &moved);
+            st = io_turn(x, s, DRAIN_MAX, &moved);
     table_count_bytes(x->table, (int64_t)moved);
     count_spooled(moved);
     if (moved)
         exec_notify(x);
     if (st != SPOOL_MORE) {
         io_retry_later(x, st);
-        rewatch(x);
+        io_rewatch(x);
         return false;
     }
     FAULT_KILL("exec.drained");
@@ -329,9 +329,9 @@ bool io_drain(exec *x)
 
 void io_close_all(exec *x)
 {
-    unpark(x);
+    io_unpark(x);
     for (int i = 0; i < SP_FDS_MAX; i++)
-        shut(x, i);
+        io_shut(x, i);
     pump_timer_cancel(x->table->hub->pump, &x->retry);
 }
 
@@ -342,8 +342,8 @@ static void end_input(exec *x)
 {
     exec_table *t = x->table;
 
-    shut(x, SP_FD_IN);
-    shut(x, SP_FD_KEEP);
+    io_shut(x, SP_FD_IN);
+    io_shut(x, SP_FD_KEEP);
     LOCK_SCOPE(&t->lock);
     x->stdin_over = true;
     if (t->box && !t->gone && !x->reset)
@@ -390,7 +390,7 @@ static void pipe_input(exec *x)
         ssize_t n = move_input(x, len - (uint64_t)at);
         if (n < 0 && errno == EAGAIN) {
             note_taken(x, (uint64_t)at);
-            watch(x, SP_FD_IN, EPOLLOUT);
+            io_watch(x, SP_FD_IN, EPOLLOUT);
             return;
         }
         if (n <= 0) { /* EPIPE: the command has closed it */
@@ -401,7 +401,7 @@ static void pipe_input(exec *x)
     }
     bool news = atomic_load(&x->in_taken) != (uint64_t)at;
     note_taken(x, (uint64_t)at);
-    watch(x, SP_FD_IN, 0);
+    io_watch(x, SP_FD_IN, 0);
     if (eof)
         end_input(x);
     if (news)
@@ -439,7 +439,7 @@ static void tty_input(exec *x)
         LOCK_SCOPE(&x->table->lock);
         atomic_store(&x->in_taken, atomic_load(&x->in_len) - x->tty_in.len - x->io.tty.len);
     }
-    rewatch(x);
+    io_rewatch(x);
     if (done)
         exec_notify(x);
 }

@@ -40,7 +40,7 @@ struct snapshot {
     bool exited, lost, ended, fetch_failed, gone, eof, discarded;
 };
 
-static bool look(exec *x, struct snapshot *ret)
+static bool job_look(exec *x, struct snapshot *ret)
 {
     exec_table *t = x->table;
 
@@ -81,7 +81,7 @@ static bool find_end(exec *x, const struct snapshot *s, enum exec_how *ret_how, 
     return true;
 }
 
-static bool finish(exec *x, const struct snapshot *s)
+static bool job_finish(exec *x, const struct snapshot *s)
 {
     enum exec_how how;
     uint64_t length[2];
@@ -103,7 +103,9 @@ static bool is_discarded(exec *x)
     return x->discarded;
 }
 
-/* END is written: acknowledge, and let the entry go when nothing can come any more. */
+/* Acknowledges the exit to init, after END was written to the journal. Once no more output can
+ * come, closes all descriptors, so that init forgets the exec, and takes it off the table's list of
+ * live execs. */
 static void after_end(exec *x, const struct snapshot *s)
 {
     exec_table *t = x->table;
@@ -127,7 +129,7 @@ static void after_end(exec *x, const struct snapshot *s)
         return;
     io_close_all(x);
     table_live_drop(x);
-    if (is_discarded(x)) /* now: whoever discards it from here on removes them itself */
+    if (is_discarded(x)) /* from here on, exec_discard() removes them itself */
         table_forget_streams(x);
     exec_notify(x);
 }
@@ -137,7 +139,7 @@ static void job_run(pump_job *j)
     exec *x = exec_of(j);
     struct snapshot s;
 
-    if (!look(x, &s))
+    if (!job_look(x, &s))
         return;
     if (x->table->frames) {
         frames_refetch(x);
@@ -149,7 +151,7 @@ static void job_run(pump_job *j)
     }
     table_make_room(x->table);
     /* Looked at again: bytes that were moved above are those before what is seen here. */
-    if (look(x, &s) && (s.ended || finish(x, &s)))
+    if (job_look(x, &s) && (s.ended || job_finish(x, &s)))
         after_end(x, &s);
     if (!x->table->frames)
         io_choose_lane(x);

@@ -116,14 +116,14 @@ enum journal_verdict journal_decode(const void *raw, journal_rec *ret_rec)
     return JOURNAL_OK;
 }
 
-static err *newer(const char *path)
+static err *journal_newer(const char *path)
 {
     return err_remedy(err_new(ERR_UNSUPPORTED, "%s was written by a newer bothy", path),
                       "Run the bothyd that wrote it, or a later one; nothing was changed.");
 }
 
-static err *scan(journal *j, const char *path,
-                 void (*each)(void *arg, uint32_t index, const journal_rec *r), void *arg)
+static err *journal_scan(journal *j, const char *path,
+                         void (*each)(void *arg, uint32_t index, const journal_rec *r), void *arg)
 {
     CLEANUP(freep) char *chunk = xmalloc(SCAN_RECORDS * JOURNAL_REC);
 
@@ -137,7 +137,7 @@ static err *scan(journal *j, const char *path,
             journal_rec r;
             enum journal_verdict v = journal_decode(chunk + i * JOURNAL_REC, &r);
             if (v == JOURNAL_NEWER)
-                return newer(path);
+                return journal_newer(path);
             if (v == JOURNAL_OK) {
                 each(arg, at, &r);
                 continue;
@@ -181,7 +181,7 @@ err *journal_open(int dirfd, const char *path, journal *j,
         return fs_error(errno, "cannot open %s", path);
     err *e = cut_tail(j, path);
     if (!e)
-        e = scan(j, path, each, arg);
+        e = journal_scan(j, path, each, arg);
     if (e)
         journal_close(j);
     return e;

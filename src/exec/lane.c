@@ -1,4 +1,5 @@
-/* Lanes of the pump: queues of jobs, their descriptors, and lanes that a party has to itself. */
+/* Lanes of the pump: queues of jobs, their descriptors, and the separate lanes of sandboxes whose
+ * jobs have blocked (pump_party). */
 #include "exec/lane.h"
 
 #include <errno.h>
@@ -175,7 +176,7 @@ void pump_job_init(pump *p, pump_job *j, uint64_t spread)
     atomic_store(&j->lane, &p->lane[spread % p->nfast]);
 }
 
-/* ---- a party's lane ---- */
+/* ---- separate lanes ---- */
 
 /* Lock held. */
 static bool lane_is_taking(const pump_lane *l)
@@ -183,7 +184,7 @@ static bool lane_is_taking(const pump_lane *l)
     return l->worker && !l->leaving && !l->stop;
 }
 
-/* Both locks held. Moves a job to its party's lane. */
+/* Moves a job to its sandbox's separate lane. Both lanes' locks held. */
 static void job_go(pump_lane *from, pump_lane *to, pump_job *j)
 {
     job_disarm(from, j);
@@ -230,7 +231,8 @@ bool job_send_away(pump_lane *from, pump_lane *to, pump_job *j)
     return queued;
 }
 
-/* The lane's lock held. True: the job, whose reference is the queue's, runs on its party's lane. */
+/* Queues a job on its sandbox's separate lane, if it has one, with the caller's reference. Returns
+ * false if the job stays on this lane. l's lock held. */
 bool job_goes_alone(pump_lane *l, pump_job *j)
 {
     pump_lane *to = j->party ? atomic_load(&j->party->alone) : NULL;
@@ -246,7 +248,8 @@ bool job_goes_alone(pump_lane *l, pump_job *j)
     return true;
 }
 
-/* Moves one job of a party that shares lanes again; NULL: there is none. */
+/* Moves one job of a separate lane back to its shared lane. Returns false if none is left, or if
+ * one has work again. */
 static bool lane_send_home(pump_lane *l)
 {
     pump_job *j;
@@ -286,7 +289,8 @@ bool lane_detach(pump_lane *l)
     return l->orphan;
 }
 
-/* Ends a quiet party's lane. False: something came in between. */
+/* Ends a separate lane when its jobs have not blocked for a while. Returns false if work came
+ * meanwhile. */
 bool lane_leave(pump_lane *l, bool *ret_free)
 {
     {

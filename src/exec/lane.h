@@ -73,13 +73,15 @@ pump_lane *job_lock(pump_job *j);
 void lane_enqueue(pump_lane *l, pump_job *j);
 void lane_wake(pump_lane *l);
 void job_arm(pump_lane *l, pump_job *j);
-/* True: the job, whose reference is the queue's, runs on its party's lane. */
+/* Queues a job on its sandbox's separate lane, if it has one, with the caller's reference. Returns
+ * false if the job stays on this lane. */
 bool job_goes_alone(pump_lane *l, pump_job *j);
 /* Both locks held. Moves a job that blocks; true: a reference, the queue's, is to be let go. */
 bool job_send_away(pump_lane *from, pump_lane *to, pump_job *j);
 /* The thread leaves the lane. True: it is the one to free it. */
 bool lane_detach(pump_lane *l);
-/* Nothing locked. Ends a quiet party's lane. False: something came in between. */
+/* Ends a separate lane when its jobs have not blocked for a while. Returns false if work came
+ * meanwhile. Nothing locked. */
 bool lane_leave(pump_lane *l, bool *ret_free);
 
 /* timers.c; the pump's lock held */

@@ -19,7 +19,7 @@ uint64_t table_left(const exec_table *t, uint64_t begin_ns, uint64_t timeout_ms)
 }
 
 /* lock held */
-static void arm(exec *x)
+static void pause_arm(exec *x)
 {
     exec_table *t = x->table;
 
@@ -35,7 +35,7 @@ void exec_deadline(exec *x, uint64_t left_ns)
     uint64_t now = t->briefly ? now_mono_ns() - t->still_ns : table_clock(t);
 
     x->deadline_at = now + left_ns;
-    arm(x);
+    pause_arm(x);
 }
 
 /* lock held */
@@ -54,7 +54,7 @@ static void go_on(exec_table *t, uint64_t still_ns)
     t->paused_mono = t->paused_real = 0;
     for (exec *x = t->live; x; x = x->live_next) {
         if (!x->ended)
-            arm(x);
+            pause_arm(x);
         pump_kick(&x->limit);
         pump_kick(&x->job);
     }

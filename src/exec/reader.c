@@ -1,4 +1,5 @@
-/* What doors keep with an exec whose callers know less of it than an offset. In memory only. */
+/* State that doors keep with an exec for clients that reconnect without an offset. In memory only.
+ */
 #include <stdlib.h>
 
 #include "base/cleanup.h"

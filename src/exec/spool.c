@@ -26,7 +26,7 @@
 #define KEPT_MAX    (256 * MIB) /* at most */
 #define ALLOWANCE   (8 * MIB)
 
-static bool punch(int fd, uint64_t from, uint64_t to)
+static bool spool_punch(int fd, uint64_t from, uint64_t to)
 {
     return !fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
                       (off_t)(to - from));
@@ -47,7 +47,7 @@ static uint64_t space_of(int root, uint64_t *ret_kept)
 }
 
 /* A quarter of what there is at a time: two writers who look at once do not overshoot. */
-static size_t allowance(spool_set *s)
+static size_t spool_allowance(spool_set *s)
 {
     int64_t left = atomic_load(&s->allowance);
     uint64_t kept;
@@ -64,7 +64,7 @@ static size_t allowance(spool_set *s)
 
 bool spool_set_has_space(spool_set *s)
 {
-    return allowance(s) > 0;
+    return spool_allowance(s) > 0;
 }
 
 bool spool_set_is_short(spool_set *s)
@@ -74,7 +74,7 @@ bool spool_set_is_short(spool_set *s)
     return space < kept;
 }
 
-static err *probe(spool_set *s)
+static err *spool_probe(spool_set *s)
 {
     char page[8192] = {1};
     CLEANUP(closep)
@@ -83,7 +83,7 @@ static err *probe(spool_set *s)
     if (fd < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot write to the spool directory");
     /* A full disk says nothing about holes; every file system of ours that can be full has them. */
-    s->punch = fs_pwrite_all(fd, page, sizeof page, 0) || punch(fd, 0, 4096);
+    s->punch = fs_pwrite_all(fd, page, sizeof page, 0) || spool_punch(fd, 0, 4096);
     unlinkat(s->root, ".probe", 0);
     if (!s->punch)
         log_warn("spool", "the spool's file system cannot make holes: commands block at %lu bytes",
@@ -99,7 +99,7 @@ err *spool_set_init(spool_set *s, int root, uint64_t max)
                      .patience_ns = PATIENCE_NS,
                      .now = now_mono_ns,
                      .space = space_of};
-    TRY(probe(s));
+    TRY(spool_probe(s));
     pthread_mutex_init(&s->lock, NULL);
     return NULL;
 }
@@ -216,7 +216,7 @@ uint64_t spool_dropped(spool *s, uint64_t from, uint64_t to)
 }
 
 /* The descriptor, for as long as the caller counts among the users; -errno. */
-static int acquire(spool *s, bool create)
+static int spool_acquire(spool *s, bool create)
 {
     LOCK_SCOPE(&s->lock);
     if (s->fd < 0) {
@@ -226,7 +226,7 @@ static int acquire(spool *s, bool create)
             return -errno;
         /* A kill between mark and hole left the bytes there. */
         for (size_t i = 0; create && s->set->punch && i < s->holes.n; i++)
-            punch(fd, s->holes.at[i].from, s->holes.at[i].to);
+            spool_punch(fd, s->holes.at[i].from, s->holes.at[i].to);
         LOCK_SCOPE(&s->set->lock);
         s->fd = fd;
         s->next = s->set->open;
@@ -239,14 +239,14 @@ static int acquire(spool *s, bool create)
     return s->fd;
 }
 
-static void release(spool *s)
+static void spool_release(spool *s)
 {
     LOCK_SCOPE(&s->lock);
     s->users--;
     s->used_ns = now_mono_ns();
 }
 
-static enum spool_status trouble(const spool *s, int errnum)
+static enum spool_status spool_trouble(const spool *s, int errnum)
 {
     if (!fs_is_no_room(errnum))
         log_error("spool", "%s: %s", s->path, strerrordesc_np(errnum));
@@ -343,13 +343,13 @@ static enum spool_status drop_middle(spool *s)
         return SPOOL_NOSPACE;
     FAULT_KILL("exec.marked");
     spool_set_mark(s, start, end);
-    int fd = acquire(s, true);
+    int fd = spool_acquire(s, true);
     if (fd < 0)
-        return trouble(s, -fd);
-    if (!punch(fd, start, end))
+        return spool_trouble(s, -fd);
+    if (!spool_punch(fd, start, end))
         log_warn("spool", "%s: cannot make a hole: %s", s->path, strerrordesc_np(errno));
     FAULT_KILL("exec.punched");
-    release(s);
+    spool_release(s);
     return SPOOL_MORE;
 }
 
@@ -398,11 +398,11 @@ void spool_set_base(spool *s, uint64_t base)
     if (to <= done || !s->mark(s->arg, s->stream, done, to))
         return;
     spool_set_mark(s, done, to);
-    int fd = acquire(s, true);
+    int fd = spool_acquire(s, true);
     if (fd < 0)
         return;
-    punch(fd, done, to);
-    release(s);
+    spool_punch(fd, done, to);
+    spool_release(s);
 }
 
 /* lock held: how far the oldest bytes go; at most ret_done: nothing may go. */
@@ -428,11 +428,11 @@ bool spool_trim(spool *s, uint64_t keep)
     if (to <= done || !s->mark(s->arg, s->stream, done, to))
         return false;
     spool_set_mark(s, done, to);
-    int fd = acquire(s, true);
+    int fd = spool_acquire(s, true);
     if (fd < 0)
         return true; /* the next one that opens it makes the hole */
-    punch(fd, done, to);
-    release(s);
+    spool_punch(fd, done, to);
+    spool_release(s);
     return true;
 }
 
@@ -446,7 +446,7 @@ static enum spool_status make_room(spool *s, size_t *ret_room)
             kept = length - s->base - spans_bytes(&s->holes, s->base, length);
         }
         if (kept < s->max) {
-            size_t allowed = allowance(s->set);
+            size_t allowed = spool_allowance(s->set);
             *ret_room = s->max - kept < allowed ? (size_t)(s->max - kept) : allowed;
             return allowed ? SPOOL_MORE : SPOOL_NOSPACE;
         }
@@ -457,7 +457,7 @@ static enum spool_status make_room(spool *s, size_t *ret_room)
 }
 
 /* Before the first byte there is no file, and an empty stream never gets one. */
-static enum spool_status peek(int pipe)
+static enum spool_status spool_peek(int pipe)
 {
     struct pollfd p = {pipe, POLLIN, 0};
     int avail = 0;
@@ -481,21 +481,21 @@ enum spool_status spool_splice(spool *s, int pipe, size_t max, size_t *ret_moved
 
     *ret_moved = 0;
     if (!at || has_holes(s)) { /* also: do not punch for a pipe that is empty */
-        enum spool_status st = peek(pipe);
+        enum spool_status st = spool_peek(pipe);
         if (st != SPOOL_MORE)
             return st;
     }
     enum spool_status st = make_room(s, &room);
     if (st != SPOOL_MORE)
         return st;
-    int fd = acquire(s, true);
+    int fd = spool_acquire(s, true);
     if (fd < 0)
-        return trouble(s, -fd);
+        return spool_trouble(s, -fd);
     ssize_t n = splice(pipe, NULL, fd, &at, max < room ? max : room, SPLICE_F_NONBLOCK);
     int errnum = n < 0 ? errno : 0;
     if (n > 0)
         FAULT_KILL("exec.moved");
-    release(s);
+    spool_release(s);
     if (n > 0) {
         atomic_fetch_add(&s->length, (uint64_t)n);
         atomic_fetch_sub(&s->set->allowance, n);
@@ -506,7 +506,7 @@ enum spool_status spool_splice(spool *s, int pipe, size_t max, size_t *ret_moved
         return SPOOL_EOF;
     if (errnum == EINTR)
         return SPOOL_MORE;
-    return errnum == EAGAIN ? SPOOL_EMPTY : trouble(s, errnum);
+    return errnum == EAGAIN ? SPOOL_EMPTY : spool_trouble(s, errnum);
 }
 
 enum spool_status spool_write(spool *s, uint64_t offset, const void *p, size_t n, size_t *ret_new)
@@ -527,14 +527,14 @@ enum spool_status spool_write(spool *s, uint64_t offset, const void *p, size_t n
         enum spool_status st = make_room(s, &room);
         if (st != SPOOL_MORE)
             return st;
-        int fd = acquire(s, true);
+        int fd = spool_acquire(s, true);
         if (fd < 0)
-            return trouble(s, -fd);
+            return spool_trouble(s, -fd);
         ssize_t k = pwrite(fd, at, n < room ? n : room, (off_t)offset);
         int errnum = k < 0 ? errno : 0;
-        release(s);
+        spool_release(s);
         if (k < 0 && errnum != EINTR)
-            return trouble(s, errnum);
+            return spool_trouble(s, errnum);
         if (k > 0) {
             atomic_fetch_add(&s->length, (uint64_t)k);
             atomic_fetch_sub(&s->set->allowance, k);
@@ -569,13 +569,13 @@ err *spool_read(spool *s, uint64_t offset, void *p, size_t max, size_t *ret_n, u
     if (n > length - offset)
         n = (size_t)(length - offset);
     if (!in_hole(s, offset, &n, &gap_to) && offset < length && n) {
-        int fd = acquire(s, false);
+        int fd = spool_acquire(s, false);
         if (fd >= 0) {
             do
                 got = pread(fd, p, n, (off_t)offset);
             while (got < 0 && errno == EINTR);
             int errnum = errno;
-            release(s);
+            spool_release(s);
             if (got < 0)
                 return err_sys(ERR_INTERNAL, errnum, "cannot read %s", s->path);
         } else if (fd != -ENOENT) {

@@ -14,7 +14,7 @@
 #include "base/thread.h"
 #include "exec/internal.h"
 
-#define SHARE (UINT64_C(16) << 20) /* of output that one table makes the others wait for, a round */
+#define SHARE (UINT64_C(16) << 20) /* bytes of one sandbox's output that a round syncs at most */
 
 /* References to all tables whose journals have something new. */
 static exec_table **sync_tables(exec_hub *h, size_t *ret_n)
@@ -73,9 +73,11 @@ static uint64_t sync_stream(exec_hub *h, const char *sandbox, uint64_t id, int s
     return (uint64_t)st.st_size;
 }
 
-/* Sends the bytes to the disk, or waits for them. They count when the journal's own sync has made
- * the disk keep what it was sent: ext4 and XFS then write the inodes of both in one log. Where that
- * does not hold, and beyond the share, the next load after a power loss finds what is missing. */
+/* Starts to write a sandbox's output to the disk; with `wait`, waits until it is written. Stops
+ * after SHARE bytes, so that other sandboxes need not wait long. The output is durable once the
+ * journal is synced, which flushes the disk's cache: ext4 and XFS then write the inodes of both in
+ * one log. On other file systems, and beyond SHARE, a power loss may take output; the next load
+ * finds what is missing. */
 static void sync_streams(exec_hub *h, const char *sandbox, const struct sync_due *d, bool wait)
 {
     unsigned flags = SYNC_FILE_RANGE_WRITE;
@@ -88,7 +90,8 @@ static void sync_streams(exec_hub *h, const char *sandbox, const struct sync_due
             size += sync_stream(h, sandbox, d->id[i], stream, flags);
 }
 
-/* All are sent before the first is waited for. Execs that end meanwhile are the next round's. */
+/* Starts all writes before it waits for the first. Leaves execs that end meanwhile to the next
+ * round. */
 static void sync_output(exec_hub *h, exec_table **tables, size_t n)
 {
     CLEANUP(freep) struct sync_due *due = xcalloc(n + 1, sizeof *due);
@@ -118,9 +121,9 @@ static void sync_failed(exec_table *t, int errnum)
     atomic_store(&t->journal.unsynced, true);
 }
 
-/* The mark goes first: what is appended meanwhile sets it again. All journals are sent before the
- * first is waited for, so that one commit of the file system's log holds many. A file system that
- * keeps a log writes the name of a new file with it. */
+/* Syncs the journals. Clears `unsynced` first, so that a record appended meanwhile sets it again.
+ * Starts all writes before it waits for the first, so that one commit of the file system's log
+ * covers many journals. That commit also makes the name of a new file durable. */
 static void sync_journals(exec_table **tables, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -236,7 +236,7 @@ static void adopt_streams(exec_table *t, exec *x, const struct frame_end *f)
 }
 
 /* Begun and not ended: they wait for what the box says. */
-static err *adopt(exec_table *t)
+static err *table_adopt(exec_table *t)
 {
     map_iter it = {0};
 
@@ -298,7 +298,7 @@ static err *read_journal(exec_table *t)
 /* Puts t into the hub's map, its lock held, and returns NULL; or a reference to the table that is
  * there. One journal has one table: a second one would count records, and write ends, of its own.
  * hub->lock → table->lock only here, where nobody else knows the table yet. */
-static exec_table *enter(exec_hub *h, exec_table *t)
+static exec_table *table_enter(exec_hub *h, exec_table *t)
 {
     LOCK_SCOPE(&h->lock);
     exec_table *there = map_get_str(&h->tables, t->sandbox);
@@ -310,7 +310,7 @@ static exec_table *enter(exec_hub *h, exec_table *t)
 }
 
 /* The table as somebody else opened it, when its journal has been read. */
-static err *share(exec_table *t, exec_table **ret_table)
+static err *table_share(exec_table *t, exec_table **ret_table)
 {
     bool sound;
 
@@ -362,7 +362,7 @@ static exec_table *table_alloc(exec_hub *h, const char *sandbox)
 err *exec_table_new(exec_hub *h, const char *sandbox, exec_table **ret_table)
 {
     TRY(check_id(sandbox));
-    exec_table *t = table_alloc(h, sandbox), *there = enter(h, t);
+    exec_table *t = table_alloc(h, sandbox), *there = table_enter(h, t);
     if (there) {
         table_free(t);
         exec_table_unref(there);
@@ -419,14 +419,14 @@ err *exec_table_open_box(exec_hub *h, const char *sandbox, const char *box_id,
     TRY(make_directory(h, sandbox));
     exec_table *t = table_alloc(h, sandbox);
     str_copy(t->box_id, sizeof t->box_id, box_id);
-    exec_table *there = enter(h, t);
+    exec_table *there = table_enter(h, t);
     if (there) {
         table_free(t);
-        return share(there, ret_table);
+        return table_share(there, ret_table);
     }
     err *e = read_journal(t);
     if (!e)
-        e = adopt(t);
+        e = table_adopt(t);
     if (!e && t->had_transient)
         e = sweep_transient(t);
     pthread_mutex_unlock(&t->lock);
@@ -477,7 +477,7 @@ void exec_table_own(exec_table *t, const char *owner)
     atomic_store(&t->account, a);
 }
 
-static void disown(exec_table *t)
+static void table_disown(exec_table *t)
 {
     struct exec_account *a = atomic_load(&t->account);
 
@@ -507,7 +507,7 @@ static void table_free(exec_table *t)
 
     if (t->box)
         t->ops->box_unref(t->box);
-    disown(t);
+    table_disown(t);
     while (map_next(&t->keys, &it))
         free(it.entry->value);
     map_done(&t->keys);

@@ -49,7 +49,7 @@ static void tunnel_unref(struct tunnel *u)
 }
 DEFINE_CLEANUP(struct tunnel, tunnel_unref)
 
-static struct tunnel *find(exec_table *t, uint64_t id)
+static struct tunnel *tunnel_find(exec_table *t, uint64_t id)
 {
     LOCK_SCOPE(&t->lock);
     struct tunnel *u = map_get_u64(&t->tunnels, id);
@@ -57,7 +57,7 @@ static struct tunnel *find(exec_table *t, uint64_t id)
     return u ? tunnel_ref(u) : NULL;
 }
 
-static void forget(struct tunnel *u)
+static void tunnel_forget(struct tunnel *u)
 {
     exec_table *t = u->table;
     struct tunnel *there;
@@ -99,7 +99,7 @@ static bool is_in_vain(const struct tunnel *u)
 }
 
 /* Without locks: the receiver may begin and end others. */
-static void tell(struct tunnel *u)
+static void tunnel_tell(struct tunnel *u)
 {
     exec_tunnel_done *done = NULL;
     err *failure = NULL;
@@ -162,7 +162,7 @@ static void leave_box(struct tunnel *u)
 }
 
 /* lock held. True: nobody can have anything to do with it any more. */
-static bool settle(struct tunnel *u)
+static bool tunnel_settle(struct tunnel *u)
 {
     leave_box(u);
     tunnel_input(u); /* again: nobody takes it any more */
@@ -177,7 +177,7 @@ static bool settle(struct tunnel *u)
     return u->over && u->fd < 0;
 }
 
-static void run(pump_job *j)
+static void tunnel_run(pump_job *j)
 {
     struct tunnel *u = (struct tunnel *)((char *)j - offsetof(struct tunnel, job));
     bool paused = exec_table_is_paused(u->table), ended;
@@ -188,16 +188,16 @@ static void run(pump_job *j)
             on_time(u, paused);
         tunnel_output(u);
         tunnel_input(u);
-        ended = settle(u);
+        ended = tunnel_settle(u);
         tunnel_rewatch(u);
     }
     for (int i = 0; i < 3; i++) {
         closep(&u->closing[i]);
         u->closing[i] = -1;
     }
-    tell(u);
+    tunnel_tell(u);
     if (ended)
-        forget(u);
+        tunnel_forget(u);
 }
 
 static void job_ref(pump_job *j)
@@ -210,7 +210,7 @@ static void job_unref(pump_job *j)
     tunnel_unref((struct tunnel *)((char *)j - offsetof(struct tunnel, job)));
 }
 
-static void fire(pump_timer *timer)
+static void tunnel_fire(pump_timer *timer)
 {
     struct tunnel *u = (struct tunnel *)((char *)timer - offsetof(struct tunnel, timer));
 
@@ -221,7 +221,7 @@ static void fire(pump_timer *timer)
 /* ---- beginning ---- */
 
 /* Table's lock held. */
-static struct tunnel *enter(exec_table *t, uint64_t id)
+static struct tunnel *tunnel_enter(exec_table *t, uint64_t id)
 {
     struct tunnel *u = xcalloc(1, sizeof *u);
 
@@ -235,9 +235,9 @@ static struct tunnel *enter(exec_table *t, uint64_t id)
     memset(u->closing, 0xff, sizeof u->closing);
     u->taken_known = true;
     pthread_mutex_init(&u->lock, NULL);
-    u->job = (pump_job){.run = run, .ref = job_ref, .unref = job_unref, .party = &t->party};
+    u->job = (pump_job){.run = tunnel_run, .ref = job_ref, .unref = job_unref, .party = &t->party};
     pump_job_init(t->hub->pump, &u->job, hash_bytes(&t, sizeof(void *)) + id);
-    u->timer.fire = fire;
+    u->timer.fire = tunnel_fire;
     map_put_u64(&t->tunnels, id, u);
     atomic_fetch_add(&t->ntunnels, 1);
     metric_add(&EXEC_METRICS[M_LIVE], LIVE_TUNNEL, 1);
@@ -266,13 +266,14 @@ static err *take_id(exec_table *t, uint64_t *ret_id)
 }
 
 /* Table's lock held. On failure *ret_tunnel, if there is one, is to be forgotten. */
-static err *begin(exec_table *t, const exec_spec *spec, int pair[2], struct tunnel **ret_tunnel)
+static err *tunnel_begin(exec_table *t, const exec_spec *spec, int pair[2],
+                         struct tunnel **ret_tunnel)
 {
     uint64_t id = 0;
 
     TRY(table_admit(t));
     TRY(take_id(t, &id));
-    struct tunnel *u = tunnel_ref(enter(t, id));
+    struct tunnel *u = tunnel_ref(tunnel_enter(t, id));
     *ret_tunnel = u;
     err *e = t->ops->exec(t->box, id, spec, -1);
     if (e) {
@@ -302,7 +303,7 @@ err *exec_tunnel(exec_table *t, const exec_spec *spec, size_t first, exec_tunnel
         return err_sys(ERR_UNAVAILABLE, errno, "cannot make a connection");
     {
         LOCK_SCOPE(&t->lock);
-        e = begin(t, spec, pair, &u);
+        e = tunnel_begin(t, spec, pair, &u);
         if (u && !e) { /* events that name it wait for the table's lock */
             u->first = first;
             u->done = done;
@@ -320,7 +321,7 @@ err *exec_tunnel(exec_table *t, const exec_spec *spec, size_t first, exec_tunnel
 /* Table's lock held. One of an earlier life of ours: nobody has its other end. */
 static void end_orphan(exec_table *t, uint64_t id)
 {
-    struct tunnel *u = enter(t, id);
+    struct tunnel *u = tunnel_enter(t, id);
 
     LOCK_SCOPE(&u->lock);
     u->answered = u->gone = u->in_over = true;
@@ -390,7 +391,7 @@ void tunnels_lose(exec_table *t)
 
 bool tunnel_started(exec_table *t, uint64_t id, int errnum, int fd[SP_FDS_MAX])
 {
-    CLEANUP(tunnel_unrefp) struct tunnel *u = find(t, id);
+    CLEANUP(tunnel_unrefp) struct tunnel *u = tunnel_find(t, id);
 
     if (!u)
         return false;
@@ -414,7 +415,7 @@ bool tunnel_started(exec_table *t, uint64_t id, int errnum, int fd[SP_FDS_MAX])
 /* What comes first is what somebody waits for: it does not wait for the job. */
 bool tunnel_frame(exec_table *t, uint64_t id, int stream, uint64_t offset, const void *p, size_t n)
 {
-    CLEANUP(tunnel_unrefp) struct tunnel *u = find(t, id);
+    CLEANUP(tunnel_unrefp) struct tunnel *u = tunnel_find(t, id);
     bool work;
 
     if (!u)
@@ -425,7 +426,7 @@ bool tunnel_frame(exec_table *t, uint64_t id, int stream, uint64_t offset, const
             tunnel_take(u, stream, offset, p, n);
         work = !n || stream == 2 || u->full || u->stalled || u->gone;
     }
-    tell(u);
+    tunnel_tell(u);
     if (work)
         pump_kick(&u->job);
     return true;
@@ -433,7 +434,7 @@ bool tunnel_frame(exec_table *t, uint64_t id, int stream, uint64_t offset, const
 
 bool tunnel_exited(exec_table *t, const struct sp_rec *rec)
 {
-    CLEANUP(tunnel_unrefp) struct tunnel *u = find(t, rec->id);
+    CLEANUP(tunnel_unrefp) struct tunnel *u = tunnel_find(t, rec->id);
 
     if (!u)
         return false;
@@ -450,7 +451,7 @@ bool tunnel_exited(exec_table *t, const struct sp_rec *rec)
 
 bool tunnel_stdin_taken(exec_table *t, uint64_t id, uint64_t offset)
 {
-    CLEANUP(tunnel_unrefp) struct tunnel *u = find(t, id);
+    CLEANUP(tunnel_unrefp) struct tunnel *u = tunnel_find(t, id);
 
     if (!u)
         return false;
@@ -481,7 +482,7 @@ void tunnels_abandon(exec_table *t)
             u->lost = true;
             leave_box(u);
         }
-        tell(u);
-        forget(u);
+        tunnel_tell(u);
+        tunnel_forget(u);
     }
 }

@@ -23,7 +23,7 @@
 
 /* ---- how much is kept ---- */
 
-static void weigh(struct tunnel *u)
+static void tunnel_io_weigh(struct tunnel *u)
 {
     uint64_t now = u->held.len + u->in.len;
 
@@ -31,7 +31,7 @@ static void weigh(struct tunnel *u)
     u->weight = now;
 }
 
-static size_t ceiling(const struct tunnel *u, size_t otherwise)
+static size_t tunnel_io_ceiling(const struct tunnel *u, size_t otherwise)
 {
     return atomic_load(&u->table->hub->tunnel_bytes) < HELD ? otherwise : LITTLE;
 }
@@ -75,7 +75,7 @@ void tunnel_shut(struct tunnel *u)
         close(TAKE_FD(u->fd));
     }
     buf_done(&u->held);
-    weigh(u);
+    tunnel_io_weigh(u);
     if (!u->in_eof)
         say_no_more(u);
     u->in_eof = true; /* what was said before still goes in */
@@ -85,7 +85,7 @@ static void takes_no_more(struct tunnel *u)
 {
     u->in_over = true;
     buf_done(&u->in);
-    weigh(u);
+    tunnel_io_weigh(u);
     say_no_more(u);
 }
 
@@ -94,7 +94,7 @@ static void peer_left(struct tunnel *u)
 {
     u->gone = true;
     buf_done(&u->held);
-    weigh(u);
+    tunnel_io_weigh(u);
     tunnel_close_pipe(u, SP_FD_OUT);
     tunnel_close_pipe(u, SP_FD_ERR);
     close_there(u, 1u << SP_FD_OUT | 1u << SP_FD_ERR);
@@ -111,14 +111,14 @@ static bool has_left(const struct tunnel *u)
 
 /* ---- from the command ---- */
 
-static void sent(struct tunnel *u, size_t n)
+static void tunnel_io_sent(struct tunnel *u, size_t n)
 {
     u->moved += n;
     u->full = false;
 }
 
 /* How much of it the socket took; less than all: it is full, or nobody reads. */
-static size_t push(struct tunnel *u, const char *p, size_t n)
+static size_t tunnel_io_push(struct tunnel *u, const char *p, size_t n)
 {
     size_t done = 0;
 
@@ -135,12 +135,12 @@ static size_t push(struct tunnel *u, const char *p, size_t n)
             break;
         }
         done += (size_t)r;
-        sent(u, (size_t)r);
+        tunnel_io_sent(u, (size_t)r);
     }
     return u->fd >= 0 && !u->gone ? done : n;
 }
 
-static void acknowledge(struct tunnel *u)
+static void tunnel_io_acknowledge(struct tunnel *u)
 {
     if (!u->over && !u->lost)
         u->table->ops->received(u->box, u->id, 1, u->out_at - u->held.len);
@@ -161,15 +161,15 @@ static void take_out(struct tunnel *u, uint64_t offset, const char *p, size_t n)
         return;
     p += known;
     n -= (size_t)known;
-    size_t done = u->held.len ? 0 : push(u, p, n);
-    if (done < n && u->held.len + n - done <= ceiling(u, TUNNEL_OUT_MAX)) {
+    size_t done = u->held.len ? 0 : tunnel_io_push(u, p, n);
+    if (done < n && u->held.len + n - done <= tunnel_io_ceiling(u, TUNNEL_OUT_MAX)) {
         buf_append(&u->held, p + done, n - done);
-        weigh(u);
+        tunnel_io_weigh(u);
         done = n;
     }
     u->out_at += done;
     u->stalled = done < n;
-    acknowledge(u);
+    tunnel_io_acknowledge(u);
 }
 
 static void take_err(struct tunnel *u, uint64_t offset, size_t n)
@@ -214,12 +214,12 @@ void tunnel_fetch(struct tunnel *u)
 static void flush_held(struct tunnel *u)
 {
     if (u->held.len) {
-        size_t n = push(u, u->held.p, u->held.len);
+        size_t n = tunnel_io_push(u, u->held.p, u->held.len);
         buf_consume(&u->held, n < u->held.len ? n : u->held.len);
         if (!u->held.len)
             buf_done(&u->held); /* thousands wait */
-        weigh(u);
-        acknowledge(u);
+        tunnel_io_weigh(u);
+        tunnel_io_acknowledge(u);
     }
     struct pollfd p = {.fd = u->fd, .events = POLLOUT};
     if (u->stalled && !u->held.len && (u->fd < 0 || u->gone || poll(&p, 1, 0) == 1)) {
@@ -228,7 +228,7 @@ static void flush_held(struct tunnel *u)
     }
 }
 
-static int waiting(struct tunnel *u, int fd)
+static int tunnel_io_waiting(struct tunnel *u, int fd)
 {
     int n = 0;
 
@@ -250,7 +250,7 @@ static void splice_out(struct tunnel *u)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
-            u->full = waiting(u, u->pipe[SP_FD_OUT]) > 0;
+            u->full = tunnel_io_waiting(u, u->pipe[SP_FD_OUT]) > 0;
             return;
         }
         if (n < 0) {
@@ -259,13 +259,13 @@ static void splice_out(struct tunnel *u)
         }
         if (!n) {
             u->out_eof = true;
-            u->err_said = waiting(u, u->pipe[SP_FD_ERR]) > 0; /* it came before the end */
+            u->err_said = tunnel_io_waiting(u, u->pipe[SP_FD_ERR]) > 0; /* it came before the end */
             u->err_eof = true;
             tunnel_close_pipe(u, SP_FD_OUT);
             return;
         }
         left -= (size_t)n;
-        sent(u, (size_t)n);
+        tunnel_io_sent(u, (size_t)n);
     }
 }
 
@@ -312,7 +312,7 @@ static void splice_in(struct tunnel *u)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN) {
-            u->in_full = waiting(u, u->fd) > 0;
+            u->in_full = tunnel_io_waiting(u, u->fd) > 0;
             return;
         }
         if (n < 0 && errno != ECONNRESET) { /* EPIPE: the command has closed it */
@@ -331,7 +331,7 @@ static void splice_in(struct tunnel *u)
 
 static void read_in(struct tunnel *u)
 {
-    size_t max = ceiling(u, TUNNEL_IN_MAX);
+    size_t max = tunnel_io_ceiling(u, TUNNEL_IN_MAX);
 
     while (u->in.len < max && !u->in_eof && u->fd >= 0) {
         size_t room = max - u->in.len;
@@ -348,7 +348,7 @@ static void read_in(struct tunnel *u)
     }
     if (!u->in.len)
         buf_done(&u->in);
-    weigh(u);
+    tunnel_io_weigh(u);
 }
 
 static void send_in(struct tunnel *u)
@@ -378,7 +378,7 @@ void tunnel_taken(struct tunnel *u, uint64_t offset)
     if (offset >= u->in_at && offset <= u->in_at + u->in.len) {
         buf_consume(&u->in, (size_t)(offset - u->in_at));
         u->in_at = offset;
-        weigh(u);
+        tunnel_io_weigh(u);
     }
     if (!u->taken_known) { /* of this connection: what lies behind is to be sent again */
         u->in_sent = u->in_at;
@@ -427,7 +427,7 @@ void tunnel_input(struct tunnel *u)
 
 /* ---- waiting ---- */
 
-static void watch(struct tunnel *u, int fd, uint32_t events)
+static void tunnel_io_watch(struct tunnel *u, int fd, uint32_t events)
 {
     if (fd >= 0)
         pump_watch(&u->job, fd, events);
@@ -438,7 +438,7 @@ static bool wants_in(const struct tunnel *u)
     if (u->in_eof || (!u->answered && !u->in_over))
         return false;
     return u->in_over         ? true
-           : u->table->frames ? u->in.len < ceiling(u, TUNNEL_IN_MAX)
+           : u->table->frames ? u->in.len < tunnel_io_ceiling(u, TUNNEL_IN_MAX)
                               : !u->in_full;
 }
 
@@ -448,11 +448,12 @@ void tunnel_rewatch(struct tunnel *u)
 
     /* Of one that has left, or may have, we would be told all the time. */
     if ((u->gone || u->whole) && !wants_in(u))
-        watch(u, u->fd, 0);
+        tunnel_io_watch(u, u->fd, 0);
     else
-        watch(u, u->fd, HANGUP | (wants_in(u) ? EPOLLIN : 0) | (out && !u->gone ? EPOLLOUT : 0));
+        tunnel_io_watch(u, u->fd,
+                        HANGUP | (wants_in(u) ? EPOLLIN : 0) | (out && !u->gone ? EPOLLOUT : 0));
     if (u->table->frames)
         return;
-    watch(u, u->pipe[SP_FD_OUT], u->full ? 0 : EPOLLIN);
-    watch(u, u->pipe[SP_FD_IN], u->in_full ? EPOLLOUT : 0);
+    tunnel_io_watch(u, u->pipe[SP_FD_OUT], u->full ? 0 : EPOLLIN);
+    tunnel_io_watch(u, u->pipe[SP_FD_IN], u->in_full ? EPOLLOUT : 0);
 }

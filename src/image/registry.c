@@ -59,7 +59,9 @@ static err *write_ca(int home, const registry *r)
     return fs_write(fd, "ca.crt", pem.p, pem.len, 0600, false);
 }
 
-/* Writes skopeo's files anew at each start, from the configuration. */
+/* Writes the files that skopeo reads: registries.conf and the registries' CA certificates. Called
+ * at each start of bothyd, because its configuration may have changed. Removes the certificates of
+ * the start before. */
 err *registry_write_conf(image_store *s)
 {
     bool listed_only;

@@ -25,7 +25,7 @@ __attribute__((noreturn)) static void fail(u32 stage, long r)
         SYS(exit_group, 127);
 }
 
-static void check(u32 stage, long r)
+static void child_check(u32 stage, long r)
 {
     if (r < 0)
         fail(stage, r);
@@ -57,7 +57,7 @@ static const char *next_string(const char *s, const char *end)
     return s + 1;
 }
 
-static void parse(const struct job *j, struct request *ret)
+static void child_parse(const struct job *j, struct request *ret)
 {
     const struct sp_spawn *q = j->q;
     const char *p = map_payload(j), *end = p + q->payload;
@@ -90,7 +90,7 @@ static void parse(const struct job *j, struct request *ret)
 static void set_stdio(const struct job *j)
 {
     for (int i = 0; i < 3; i++) /* io[0] may be pid 1's fd 1, all others are above 2 */
-        check(SP_ST_TTY, SYS(dup3, j->io[i], i, 0));
+        child_check(SP_ST_TTY, SYS(dup3, j->io[i], i, 0));
     if (j->execfd < 0) {
         SYS(close_range, 3, ~0u, 0);
         return;
@@ -118,7 +118,7 @@ static void own_stdio(const struct sp_spawn *q, const struct user *u)
         return;
     for (int i = pty || q->flags & SP_F_NOSTDIN; i < (pty ? 2 : 3); i++) {
         long r = not_mapped(SYS(fchown, i, u->uid, gid));
-        check(r == -EINVAL ? SP_ST_USER : SP_ST_TTY, r);
+        child_check(r == -EINVAL ? SP_ST_USER : SP_ST_TTY, r);
     }
 }
 
@@ -150,10 +150,10 @@ static struct k_rlimit within_ours(const struct sp_rlimit *wanted)
 static void set_rlimits(const struct sp_spawn *q, const struct request *rq)
 {
     if (!names_nofile(q, rq))
-        check(SP_ST_RLIMIT, SYS(prlimit64, 0, RLIMIT_NOFILE, &g.nofile, 0));
+        child_check(SP_ST_RLIMIT, SYS(prlimit64, 0, RLIMIT_NOFILE, &g.nofile, 0));
     for (u32 i = 0; i < q->nrlimits; i++) {
         struct k_rlimit l = within_ours(&rq->rlimits[i]);
-        check(SP_ST_RLIMIT, SYS(prlimit64, 0, rq->rlimits[i].resource, &l, 0));
+        child_check(SP_ST_RLIMIT, SYS(prlimit64, 0, rq->rlimits[i].resource, &l, 0));
     }
 }
 
@@ -165,7 +165,7 @@ static bool is_us(const struct user *u)
 /* Resolves the user of a command. In container mode init may run as any user, without the right to
  * become another. "" then means init's own uid and the gid the engine gave, whatever groups the
  * image's files list for that user. */
-static long resolve(const char *spec, struct user *ret)
+static long child_resolve(const char *spec, struct user *ret)
 {
     char digits[24], *end = digits + sizeof digits - 1;
     u32 uid = (u32)SYS(geteuid);
@@ -192,7 +192,7 @@ static bool set_groups(const struct user *u)
     if (r == -EPERM && g.stream && is_us(u))
         return true;
     r = not_mapped(r);
-    check(r == -EINVAL ? SP_ST_USER : SP_ST_GROUPS, r);
+    child_check(r == -EINVAL ? SP_ST_USER : SP_ST_GROUPS, r);
     return false;
 }
 
@@ -212,9 +212,9 @@ static void set_user(const struct user *u)
     if (set_groups(u))
         return;
     r = not_mapped(SYS(setresgid, u->gid, u->gid, u->gid));
-    check(r == -EINVAL ? SP_ST_USER : SP_ST_GID, r);
+    child_check(r == -EINVAL ? SP_ST_USER : SP_ST_GID, r);
     r = not_mapped(SYS(setresuid, u->uid, u->uid, u->uid));
-    check(r == -EINVAL ? SP_ST_USER : SP_ST_UID, r);
+    child_check(r == -EINVAL ? SP_ST_USER : SP_ST_UID, r);
 }
 
 /* Creates the claim's directory and its missing parents; gives the last one to the user. Errors are
@@ -254,14 +254,14 @@ static void enter_cwd(const struct request *rq, const struct env *env)
     const char *cwd = *rq->cwd ? rq->cwd : claimed;
 
     if (cwd[0] == '~' && (!cwd[1] || cwd[1] == '/')) { /* home, or a path below it */
-        check(SP_ST_CWD, SYS(chdir, home && *home ? home : "/"));
+        child_check(SP_ST_CWD, SYS(chdir, home && *home ? home : "/"));
         cwd += cwd[1] ? 2 : 1;
         if (*cwd)
-            check(SP_ST_CWD, SYS(chdir, cwd));
+            child_check(SP_ST_CWD, SYS(chdir, cwd));
     } else if (*cwd)
-        check(SP_ST_CWD, SYS(chdir, cwd));
+        child_check(SP_ST_CWD, SYS(chdir, cwd));
     else if (!home || !*home || SYS(chdir, home) < 0)
-        check(SP_ST_CWD, SYS(chdir, "/"));
+        child_check(SP_ST_CWD, SYS(chdir, "/"));
 }
 
 static void build_env(const struct sp_spawn *q, const struct request *rq, const struct user *u,
@@ -270,7 +270,7 @@ static void build_env(const struct sp_spawn *q, const struct request *rq, const 
     struct new_utsname names = {0};
     const char *p = g.claim.env;
 
-    check(SP_ST_PARSE, env_init(ret, 8 + g.envc + g.claim.envc + q->envc));
+    child_check(SP_ST_PARSE, env_init(ret, 8 + g.envc + g.claim.envc + q->envc));
     env_put(ret, default_path);
     for (u32 i = 0; i < g.envc; i++)
         if (!text_equal(g.env[i], "TERM=xterm")) /* set by Podman even without a terminal */
@@ -295,7 +295,7 @@ static void build_env(const struct sp_spawn *q, const struct request *rq, const 
 /* ---- exec ---- */
 
 /* Writes dir/file into b; n is the length of dir. */
-static long join(char *b, size_t max, const char *dir, size_t n, const char *file)
+static long child_join(char *b, size_t max, const char *dir, size_t n, const char *file)
 {
     size_t m = text_len(file);
 
@@ -321,7 +321,7 @@ static long exec_search(const char *file, char **argv, const struct env *env)
         size_t n = 0;
         while (path[n] && path[n] != ':')
             n++;
-        long r = join(b, sizeof b, path, n, file);
+        long r = child_join(b, sizeof b, path, n, file);
         if (!r)
             r = SYS(execve, b, argv, env->v);
         if (r == -EACCES)
@@ -361,10 +361,13 @@ void child_run(const struct job *j)
     note = j->note;
     SYS(setsid);
     if (q->flags & SP_F_PTY)
-        check(SP_ST_TTY, SYS(ioctl, j->io[0], TIOCSCTTY, 0));
-    parse(j, &rq);
+        child_check(SP_ST_TTY, SYS(ioctl, j->io[0], TIOCSCTTY, 0));
+    child_parse(j, &rq);
     set_stdio(j);
-    check(SP_ST_USER, resolve(*rq.user ? rq.user : g.claim.made ? g.claim.user : "", &u));
+    child_check(SP_ST_USER, child_resolve(*rq.user       ? rq.user
+                                          : g.claim.made ? g.claim.user
+                                                         : "",
+                                          &u));
     note->uid = u.uid;
     note->gid = u.gid;
     own_stdio(q, &u);
@@ -378,7 +381,7 @@ void child_run(const struct job *j)
                                           : DEFAULT_UMASK);
     set_user(&u);
     if (!(q->flags & SP_F_SETUID)) /* the grant was checked before fork */
-        check(SP_ST_PRIVS, child_no_new_privs());
+        child_check(SP_ST_PRIVS, child_no_new_privs());
     enter_cwd(&rq, &env);
     SYS(rt_sigprocmask, K_SIG_SETMASK, &none, 0, K_SIGSET_SIZE);
     fail(SP_ST_EXEC, exec_command(j, rq.argv, &env));

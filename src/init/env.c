@@ -34,7 +34,7 @@ long env_init(struct env *e, u32 max)
 }
 
 /* Returns the hash slot that holds this name, or the free slot where it belongs. */
-static u32 *find(const struct env *e, const char *name)
+static u32 *init_env_find(const struct env *e, const char *name)
 {
     u32 i = name_hash(name) & e->mask;
 
@@ -45,7 +45,7 @@ static u32 *find(const struct env *e, const char *name)
 
 void env_put(struct env *e, const char *pair)
 {
-    u32 *slot = find(e, pair);
+    u32 *slot = init_env_find(e, pair);
 
     if (*slot) {
         e->v[*slot - 1] = (char *)pair;
@@ -73,7 +73,7 @@ void env_put_pair(struct env *e, const char *name, const char *value)
 
 const char *env_get(const struct env *e, const char *name)
 {
-    u32 slot = *find(e, name);
+    u32 slot = *init_env_find(e, name);
 
     if (!slot)
         return NULL;

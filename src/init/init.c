@@ -16,7 +16,7 @@
 
 struct state g;
 
-#define SAVED_GID 65533 /* no process has this gid: see harden() */
+#define SAVED_GID 65533 /* no process has this gid: see init_harden() */
 /* The kernel counts descriptors in flight by user and compares the count with the sender's own
  * limit. Children get a limit lower by this much, so that a tenant that parks as many as it may
  * cannot keep pid 1 from passing descriptors. */
@@ -249,7 +249,7 @@ void fatal(int status)
         SYS(exit_group, status);
 }
 
-static void harden(void)
+static void init_harden(void)
 {
     /* First of all: denies the tenant /proc/1/{fd,mem,exe,root,...} and ptrace. */
     SYS(prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -303,7 +303,7 @@ static void open_null(void)
 void init_setup(u64 signals)
 {
     g.conn = -1; /* not by an initialiser, which would put the whole table into the file */
-    harden();
+    init_harden();
     signals_setup(signals);
     limits_setup();
     g.ptsdir = (int)SYS(openat, K_AT_FDCWD, "/dev/pts", O_DIRECTORY | O_CLOEXEC, 0);
@@ -318,7 +318,7 @@ void init_setup(u64 signals)
     g.boot_real = clock_now(K_CLOCK_REALTIME);
 }
 
-static void setup(void)
+static void init_init_setup(void)
 {
     if (SYS(fcntl, FD_NULL, F_GETFD, 0) < 0 || SYS(fcntl, 2, F_GETFD, 0) < 0)
         fatal(100); /* 0 to 2 must be taken, or pipes would land there */
@@ -369,13 +369,13 @@ static void loop_once(void)
 
 static void slot_main(void)
 {
-    setup();
+    init_init_setup();
     for (;;)
         loop_once();
 }
 
 /* Runs the mode that argv[1] names; without arguments runs as pid 1 of a slot. */
-static void choose(int argc, char **argv, char **envp)
+static void init_choose(int argc, char **argv, char **envp)
 {
     if (argc < 2)
         slot_main();
@@ -395,7 +395,7 @@ static void choose(int argc, char **argv, char **envp)
 #ifdef HOSTED
 int main(int argc, char **argv, char **envp)
 {
-    choose(argc, argv, envp);
+    init_choose(argc, argv, envp);
     return 2;
 }
 #else
@@ -412,6 +412,6 @@ void init_main(long *stack)
 {
     char **argv = (char **)(stack + 1);
 
-    choose((int)*stack, argv, argv + *stack + 1);
+    init_choose((int)*stack, argv, argv + *stack + 1);
 }
 #endif

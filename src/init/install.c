@@ -9,7 +9,7 @@
 
 static char piece[PIECE];
 
-static long check(long r)
+static long install_check(long r)
 {
     if (r < 0)
         fatal(1);
@@ -19,7 +19,7 @@ static long check(long r)
 static void write_all(int fd, const char *p, size_t n)
 {
     while (n) {
-        long sent = check(SYS(write, fd, p, n));
+        long sent = install_check(SYS(write, fd, p, n));
         p += sent;
         n -= (size_t)sent;
     }
@@ -27,22 +27,23 @@ static void write_all(int fd, const char *p, size_t n)
 
 static void copy_program(int root, int dir, const char *name, const char *temp)
 {
-    int from = (int)check(SYS(openat, root, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0));
+    int from = (int)install_check(SYS(openat, root, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW, 0));
 
     SYS(unlinkat, dir, temp, 0); /* left by an interrupted copy */
-    int to = (int)check(SYS(openat, dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, MODE));
-    for (long n; (n = check(SYS(read, from, piece, PIECE))) > 0;)
+    int to =
+        (int)install_check(SYS(openat, dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, MODE));
+    for (long n; (n = install_check(SYS(read, from, piece, PIECE))) > 0;)
         write_all(to, piece, (size_t)n);
-    check(SYS(fchmod, to, MODE));
-    check(SYS(close, to));
-    check(SYS(renameat2, dir, temp, dir, name, 0));
+    install_check(SYS(fchmod, to, MODE));
+    install_check(SYS(close, to));
+    install_check(SYS(renameat2, dir, temp, dir, name, 0));
     SYS(close, from);
 }
 
 void install_main(const char *path)
 {
-    int root = (int)check(SYS(openat, K_AT_FDCWD, "/", DIR_FLAGS, 0));
-    int dir = (int)check(SYS(openat, K_AT_FDCWD, path, DIR_FLAGS, 0));
+    int root = (int)install_check(SYS(openat, K_AT_FDCWD, "/", DIR_FLAGS, 0));
+    int dir = (int)install_check(SYS(openat, K_AT_FDCWD, path, DIR_FLAGS, 0));
 
     copy_program(root, dir, "bothy-init", ".bothy-init.new");
     copy_program(root, dir, "bothy-kit", ".bothy-kit.new");

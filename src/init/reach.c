@@ -20,7 +20,7 @@ struct r_timeval {
 };
 
 /* Parses digits up to `end`, at most max; moves *text behind `end`. */
-static u32 number(const char **text, char end, u32 max)
+static u32 reach_number(const char **text, char end, u32 max)
 {
     u32 v = 0;
     const char *s = *text;
@@ -36,7 +36,7 @@ static u32 number(const char **text, char end, u32 max)
     return v;
 }
 
-static bool answers(const struct r_sockaddr_in *to)
+static bool reach_answers(const struct r_sockaddr_in *to)
 {
     struct r_timeval second = {1, 0};
     long fd = SYS(socket, R_AF_INET, K_SOCK_STREAM | K_SOCK_CLOEXEC, 0);
@@ -54,10 +54,10 @@ void reach_main(const char *address, const char *port, const char *times)
     struct r_sockaddr_in to = {.family = R_AF_INET};
 
     for (int i = 0; i < 4; i++)
-        to.address[i] = (unsigned char)number(&address, i < 3 ? '.' : 0, 255);
-    to.port = __builtin_bswap16((unsigned short)number(&port, 0, 65535));
-    for (u32 n = number(&times, 0, R_TIMES_MAX); n; n--) {
-        if (!answers(&to))
+        to.address[i] = (unsigned char)reach_number(&address, i < 3 ? '.' : 0, 255);
+    to.port = __builtin_bswap16((unsigned short)reach_number(&port, 0, 65535));
+    for (u32 n = reach_number(&times, 0, R_TIMES_MAX); n; n--) {
+        if (!reach_answers(&to))
             fatal(3);
         struct __kernel_timespec second = {.tv_sec = 1}; /* the kernel counts it down */
         if (n > 1)

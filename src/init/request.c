@@ -378,7 +378,7 @@ static void do_op(const struct sp_op *q)
 
 /* Refuses an unreadable request with the answer its type promises, so that the sender does not wait
  * for ever. */
-static void refuse(u32 type, u64 id, long r)
+static void request_refuse(u32 type, u64 id, long r)
 {
     if (type == SP_SPAWN || type == SP_FETCH)
         answer_refused(type == SP_SPAWN ? SP_STARTED : SP_FDS, id, r);
@@ -386,13 +386,13 @@ static void refuse(u32 type, u64 id, long r)
         answer_done(id, r);
 }
 
-static void dispatch(const union request *q, size_t n, u32 flags, struct attached *a)
+static void request_dispatch(const union request *q, size_t n, u32 flags, struct attached *a)
 {
     u32 type = n >= sizeof q->h ? q->h.type : 0;
     u64 id = n >= sizeof q->h ? q->h.id : 0;
 
     if (flags & (K_MSG_TRUNC | K_MSG_CTRUNC))
-        refuse(type, id, -EMSGSIZE);
+        request_refuse(type, id, -EMSGSIZE);
     else if (type == SP_SPAWN && n >= sizeof q->spawn)
         do_spawn(&q->spawn, n, a);
     else if (type == SP_CLAIM && n >= sizeof q->claim)
@@ -401,9 +401,9 @@ static void dispatch(const union request *q, size_t n, u32 flags, struct attache
         if (n == sizeof q->op && !a->n && !a->nextra)
             do_op(&q->op);
         else
-            refuse(type, id, -EINVAL);
+            request_refuse(type, id, -EINVAL);
     else
-        refuse(type, id, type == SP_SPAWN || type == SP_CLAIM ? -EINVAL : -ENOSYS);
+        request_refuse(type, id, type == SP_SPAWN || type == SP_CLAIM ? -EINVAL : -ENOSYS);
 }
 
 void request_receive(void)
@@ -425,7 +425,7 @@ void request_receive(void)
         a.n = (u32)((rights.len - RIGHTS_HEAD) / sizeof(int));
         memcpy(a.fd, rights.fd, a.n * sizeof(int));
     }
-    dispatch(&rx, (size_t)n, m.flags, &a);
+    request_dispatch(&rx, (size_t)n, m.flags, &a);
     for (u32 i = 0; i < a.n; i++)
         fd_close(&a.fd[i]);
 }
@@ -434,5 +434,5 @@ void request_take(const void *record, size_t n, const char *extra, size_t nextra
 {
     struct attached a = {.fd = {-1, -1, -1, -1}, .extra = extra, .nextra = nextra};
 
-    dispatch(record, n, 0, &a);
+    request_dispatch(record, n, 0, &a);
 }

@@ -171,7 +171,7 @@ static u32 oom_kills(void)
     return 0;
 }
 
-static void pong(const struct sps_data *ping)
+static void serve_pong(const struct sps_data *ping)
 {
     struct sps_data d = {
         {.type = SPS_PONG, .id = ping->h.id}, .a = oom_kills(), .offset = ping->offset};
@@ -189,7 +189,7 @@ static bool on_message(const sps_message *m)
         return flow_message(m);
     case SPS_PING:
         if (m->size == sizeof(struct sps_data))
-            pong(m->record);
+            serve_pong(m->record);
         return m->size == sizeof(struct sps_data);
     default:
         if (m->type > SP_CLAIM)

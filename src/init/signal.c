@@ -153,7 +153,7 @@ static bool is_root(const struct target *t, const struct proc *p)
 /* Decides about p by its nearest ancestor that is decided or a root. Every process on the way is
  * then decided too, so a scan costs n log n. A snapshot may contain cycles, so the steps are
  * counted. */
-static void settle(const struct look *l, const struct target *t, struct proc *p)
+static void signal_settle(const struct look *l, const struct target *t, struct proc *p)
 {
     enum member m = OUT;
     struct proc *at = p;
@@ -176,7 +176,7 @@ static void settle(const struct look *l, const struct target *t, struct proc *p)
 static void settle_all(const struct look *l, const struct target *t)
 {
     for (u32 i = 0; i < l->n; i++)
-        settle(l, t, &l->p[i]);
+        signal_settle(l, t, &l->p[i]);
 }
 
 /* ---- rounds ---- */
@@ -244,7 +244,7 @@ static bool stop_first(const struct target *t)
            SYS(kill, -(long)t->leader, SIGSTOP) >= 0;
 }
 
-static long rounds(struct look *l, const struct target *t)
+static long signal_rounds(struct look *l, const struct target *t)
 {
     u32 total = stop_first(t), quiet = 0;
 
@@ -304,7 +304,7 @@ static long signal_looking(const struct target *t)
         else if (t->q->scope == SP_TO_BELOW && !pid_in_tree(&l, t))
             r = -ESRCH;
         else
-            r = rounds(&l, t);
+            r = signal_rounds(&l, t);
     }
     if (l.p)
         SYS(munmap, l.p, PROCS_MAX * sizeof *l.p);
@@ -373,7 +373,7 @@ static bool number_reused(const struct entry *e)
 
 /* Returns 0 if the exec behind a fork has succeeded, -EINPROGRESS if it is still under way. A
  * failed exec is not reported here but by its exit record. */
-static long probe(u32 pid)
+static long signal_probe(u32 pid)
 {
     struct proc p;
 
@@ -392,7 +392,7 @@ long signal_send(const struct sp_op *q)
         return -ESRCH;
     bool live = e->r.state == SP_LIVE;
     if (q->scope == SP_TO_PROC && live && !q->signo)
-        return probe(e->r.pid);
+        return signal_probe(e->r.pid);
     if (q->scope == SP_TO_PROC)
         return live ? SYS(kill, e->r.pid, q->signo) : -ESRCH;
     if (q->scope == SP_TO_GROUP)

@@ -582,7 +582,7 @@ bool flow_flush(void)
 
 /* ---- messages ---- */
 
-static void resize(const struct entry *e, const struct sps_data *d)
+static void stream_resize(const struct entry *e, const struct sps_data *d)
 {
     struct k_winsize size = {(unsigned short)d->a, (unsigned short)d->b, 0, 0};
     int fd = e->fd[SP_FD_IN] >= 0 ? e->fd[SP_FD_IN] : e->fd[SP_FD_OUT];
@@ -607,7 +607,7 @@ bool flow_message(const sps_message *m)
     else if (m->type == SPS_STDIN)
         return input_take(e, d, m->extra, m->nextra);
     else if (m->type == SPS_RESIZE)
-        resize(e, d);
+        stream_resize(e, d);
     return true;
 }
 
@@ -619,7 +619,7 @@ static struct {
     unsigned char fd[FLOW_POLLS];
 } polled;
 
-static void want(struct pollfd *ret, u32 entry, u32 fd, short events)
+static void stream_want(struct pollfd *ret, u32 entry, u32 fd, short events)
 {
     ret[polled.n] = (struct pollfd){g.tab[entry].fd[fd], events, 0};
     polled.entry[polled.n] = (unsigned short)entry;
@@ -634,11 +634,11 @@ u32 flow_poll(struct pollfd *ret)
         if (!e->used)
             continue;
         if (e->fd[SP_FD_IN] >= 0 && (flows[i].in.len || flows[i].in_eof))
-            want(ret, i, SP_FD_IN, POLLOUT);
+            stream_want(ret, i, SP_FD_IN, POLLOUT);
         for (u32 k = 0; k < 2; k++)
             if (e->fd[SP_FD_OUT + k] >= 0 && !flows[i].out[k].hung_up &&
                 output_room(&flows[i].out[k]))
-                want(ret, i, SP_FD_OUT + k, POLLIN);
+                stream_want(ret, i, SP_FD_OUT + k, POLLIN);
     }
     return polled.n;
 }

@@ -86,7 +86,7 @@ static bool is_device(const struct statx *st, u32 major, int minor)
            (minor < 0 || st->stx_rdev_minor == (u32)minor);
 }
 
-static bool look(int dir, const char *name, int flags, struct statx *ret)
+static bool walls_look(int dir, const char *name, int flags, struct statx *ret)
 {
     return SYS(statx, dir, name, flags, STATX_BASIC_STATS, ret) >= 0;
 }
@@ -117,7 +117,7 @@ static bool userns_holds(void)
     struct statx st = {0};
 
     return map_is_own("self/uid_map") && map_is_own("self/gid_map") &&
-           look(K_AT_FDCWD, name, 0, &st) && is_device(&st, 1, 5) &&
+           walls_look(K_AT_FDCWD, name, 0, &st) && is_device(&st, 1, 5) &&
            SYS(fchmodat, K_AT_FDCWD, name, st.stx_mode & 07777) == -EPERM;
 }
 
@@ -250,7 +250,7 @@ static bool mount_refuses(const char *name)
 {
     struct statx st;
 
-    return !look(g.procdir, name, 0, &st) ||
+    return !walls_look(g.procdir, name, 0, &st) ||
            SYS(fchmodat, g.procdir, name, st.stx_mode & 07777) == -EROFS;
 }
 
@@ -272,7 +272,7 @@ static bool file_is_masked(const char *name)
 {
     struct statx st;
 
-    return !look(g.procdir, name, 0, &st) || is_device(&st, 1, 3);
+    return !walls_look(g.procdir, name, 0, &st) || is_device(&st, 1, 3);
 }
 
 typedef bool entry_fn(int dir, const char *name);
@@ -322,7 +322,7 @@ static bool device_is_right(int dir, const char *name)
 {
     struct statx st;
 
-    if (!look(dir, name, K_AT_SYMLINK_NOFOLLOW, &st) || (st.stx_mode & K_S_IFMT) == K_S_IFBLK)
+    if (!walls_look(dir, name, K_AT_SYMLINK_NOFOLLOW, &st) || (st.stx_mode & K_S_IFMT) == K_S_IFBLK)
         return false;
 #define DEVICE_ROW(major, minor) || is_device(&st, major, minor)
     return (st.stx_mode & K_S_IFMT) != K_S_IFCHR WALL_DEVICES(DEVICE_ROW);
@@ -358,9 +358,10 @@ static bool descriptors_hold(void)
 {
     struct statx st;
 
-    return look(FD_LISTENER, "", K_AT_EMPTY_PATH, &st) && (st.stx_mode & K_S_IFMT) == K_S_IFSOCK &&
-           look(FD_NULL, "", K_AT_EMPTY_PATH, &st) && is_device(&st, 1, 3) &&
-           look(2, "", K_AT_EMPTY_PATH, &st) && is_device(&st, 1, 3) &&
+    return walls_look(FD_LISTENER, "", K_AT_EMPTY_PATH, &st) &&
+           (st.stx_mode & K_S_IFMT) == K_S_IFSOCK &&
+           walls_look(FD_NULL, "", K_AT_EMPTY_PATH, &st) && is_device(&st, 1, 3) &&
+           walls_look(2, "", K_AT_EMPTY_PATH, &st) && is_device(&st, 1, 3) &&
            each_entry(g.procdir, "self/fd", descriptor_is_ours);
 }
 
@@ -487,7 +488,7 @@ static bool root_is_the_top(void)
 {
     struct statx root, above;
 
-    return look(K_AT_FDCWD, "/", 0, &root) && look(K_AT_FDCWD, "/..", 0, &above) &&
+    return walls_look(K_AT_FDCWD, "/", 0, &root) && walls_look(K_AT_FDCWD, "/..", 0, &above) &&
            root.stx_ino == above.stx_ino && root.stx_dev_major == above.stx_dev_major &&
            root.stx_dev_minor == above.stx_dev_minor;
 }
@@ -513,8 +514,8 @@ static bool proc_is_ours(void)
 {
     struct statx now, ours;
 
-    return look(K_AT_FDCWD, "/proc", K_AT_SYMLINK_NOFOLLOW, &now) &&
-           look(g.procdir, "", K_AT_EMPTY_PATH, &ours) && now.stx_ino == ours.stx_ino &&
+    return walls_look(K_AT_FDCWD, "/proc", K_AT_SYMLINK_NOFOLLOW, &now) &&
+           walls_look(g.procdir, "", K_AT_EMPTY_PATH, &ours) && now.stx_ino == ours.stx_ino &&
            now.stx_dev_major == ours.stx_dev_major && now.stx_dev_minor == ours.stx_dev_minor;
 }
 

@@ -35,7 +35,7 @@ static bool left; /* the reader of stdout has gone */
 
 /* ---- connecting ---- */
 
-static long try(int family, const void *address, size_t n)
+static long dial_try(int family, const void *address, size_t n)
 {
     long fd = SYS(socket, family, K_SOCK_STREAM | K_SOCK_CLOEXEC, 0);
 
@@ -56,16 +56,16 @@ static long connect_port(u64 port)
     unsigned short p = __builtin_bswap16((unsigned short)port);
     struct k_sockaddr_in v4 = {K_AF_INET, p, {127, 0, 0, 1}, {0}};
     struct k_sockaddr_in6 v6 = {K_AF_INET6, p, 0, {[15] = 1}, 0};
-    long first = try(K_AF_INET, &v4, sizeof v4);
+    long first = dial_try(K_AF_INET, &v4, sizeof v4);
 
     if (first >= 0)
         return first;
-    long second = try(K_AF_INET6, &v6, sizeof v6);
+    long second = dial_try(K_AF_INET6, &v6, sizeof v6);
     return second >= 0 ? second : first;
 }
 
 /* Reports the result in one write, so that the reader gets all of it or nothing. */
-static void tell(long r)
+static void dial_tell(long r)
 {
     struct kit_dialled d = {KIT_DIALLED_MAGIC, r < 0 ? (int32_t)-r : 0};
 
@@ -104,7 +104,7 @@ static void nobody_reads(void)
     down.over = left = true;
 }
 
-static void fill(struct way *w)
+static void dial_fill(struct way *w)
 {
     long n = SYS(read, w->from, w->room, ROOM);
 
@@ -122,7 +122,7 @@ static void fill(struct way *w)
         down_ended();
 }
 
-static void empty(struct way *w)
+static void dial_empty(struct way *w)
 {
     const char *p = w->room + w->at;
     long n = w == &up ? SYS(sendto, w->to, p, w->n - w->at, K_MSG_NOSIGNAL, 0, 0)
@@ -151,14 +151,14 @@ static struct pollfd waits_for(const struct way *w)
                        : (struct pollfd){.fd = w->to, .events = POLLOUT};
 }
 
-static void step(struct way *w, const struct pollfd *p)
+static void dial_step(struct way *w, const struct pollfd *p)
 {
     if (w->over || !p->revents)
         return;
     if (is_empty(w))
-        fill(w);
+        dial_fill(w);
     else
-        empty(w);
+        dial_empty(w);
 }
 
 /* Copies in both directions. An open stdin may have more to send, but once the reader of stdout has
@@ -173,8 +173,8 @@ static void copy_both(void)
             continue;
         if (r <= 0)
             kit_exit(1);
-        step(&up, &p[0]);
-        step(&down, &p[1]);
+        dial_step(&up, &p[0]);
+        dial_step(&down, &p[1]);
         if (!down.over && p[2].revents & (POLLERR | POLLNVAL))
             nobody_reads();
     }
@@ -187,9 +187,9 @@ void verb_dial(const kit_request *rq)
 
     SYS(rt_sigprocmask, K_SIG_BLOCK, &pipe, 0, K_SIGSET_SIZE);
     if (!rq->offset || rq->offset > 65535)
-        tell(-EINVAL);
+        dial_tell(-EINVAL);
     long r = connect_port(rq->offset);
-    tell(r);
+    dial_tell(r);
     server = (int)r;
     SYS(setsockopt, server, K_IPPROTO_TCP, K_TCP_NODELAY, &on, sizeof on);
     for (int i = 0; i < 2; i++)

@@ -52,7 +52,7 @@ static u64 skip_hole(int fd, u64 at, u64 end)
     return r < 0 || (u64)r < at ? at : (u64)r < end ? (u64)r : end;
 }
 
-static void send(int fd, u64 at, u64 end)
+static void kit_file_send(int fd, u64 at, u64 end)
 {
     u64 hole = at; /* where to search for a hole next */
 
@@ -118,14 +118,14 @@ void verb_read(const kit_request *rq)
     u64 end = rq->length < size - at ? at + rq->length : size;
     if (end - at > KIT_DATA_MAX)
         out_flush(); /* do not delay the head of the answer until the first bytes */
-    send((int)fd, at, end);
+    kit_file_send((int)fd, at, end);
 }
 
 /* ---- write ---- */
 
 /* Finds the directory and name to write to. Follows a final symbolic link, even if its target does
  * not exist yet: dir and base are then the target's. */
-static long resolve(const kit_request *rq, int *dir, char base[256])
+static long file_resolve(const kit_request *rq, int *dir, char base[256])
 {
     char target[KIT_PATH_MAX + 1];
     long r = path_parent(rq->path, rq->flags & KIT_F_PARENTS, dir, base);
@@ -218,7 +218,7 @@ static long set_xattr(int fd, const kit_record *r)
 
 /* Receives from stdin into fd, until END; with many, also until the next ENTRY. *ret_last is the
  * record that ended it. */
-static long receive(int fd, bool many, kit_record *ret_last)
+static long file_receive(int fd, bool many, kit_record *ret_last)
 {
     kit_record *r = ret_last;
     u64 size = 0;
@@ -244,7 +244,7 @@ static long receive(int fd, bool many, kit_record *ret_last)
 
 /* Keeps the replaced file's owner, as far as this user may, and its mode unless the request names
  * one. */
-static long dress(int fd, const kit_request *rq, const struct statx *old)
+static long file_dress(int fd, const kit_request *rq, const struct statx *old)
 {
     u32 mode = rq->mode;
 
@@ -255,15 +255,15 @@ static long dress(int fd, const kit_request *rq, const struct statx *old)
     return mode == KIT_MODE_NONE ? 0 : SYS(fchmod, fd, mode);
 }
 
-static long replace(int dir, const char *base, const char *temp, int fd, const kit_request *rq,
-                    kit_record *ret_last)
+static long file_replace(int dir, const char *base, const char *temp, int fd, const kit_request *rq,
+                         kit_record *ret_last)
 {
     struct statx old;
     bool there = path_stat(dir, base, K_AT_SYMLINK_NOFOLLOW, &old) >= 0;
-    long r = receive(fd, rq->flags & KIT_F_MANY, ret_last);
+    long r = file_receive(fd, rq->flags & KIT_F_MANY, ret_last);
 
     if (r >= 0)
-        r = dress(fd, rq, there ? &old : NULL);
+        r = file_dress(fd, rq, there ? &old : NULL);
     if (r >= 0)
         r = SYS(renameat2, dir, temp, dir, base, rq->flags & KIT_F_NEW ? 1 : 0);
     return r;
@@ -280,7 +280,7 @@ static long write_in(int dir, const char *base, const kit_request *rq, kit_recor
     int fd = (int)temp_open(dir, 0666, !there, temp);
     if (fd < 0)
         return fd;
-    long r = replace(dir, base, temp, fd, rq, ret_last);
+    long r = file_replace(dir, base, temp, fd, rq, ret_last);
     if (r < 0)
         temp_drop(dir, temp, fd);
     else
@@ -297,7 +297,7 @@ static long write_one(const kit_request *rq, kit_record *ret_last)
 {
     char base[256];
     int dir = -1;
-    long r = resolve(rq, &dir, base);
+    long r = file_resolve(rq, &dir, base);
 
     if (r >= 0)
         r = write_in(dir, base, rq, ret_last);

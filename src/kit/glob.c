@@ -23,7 +23,7 @@ static bool in_set(const char *p, char c, const char **ret_end)
 }
 
 /* Matches one element of the pattern against one character; *ret_next is the pattern behind it. */
-static bool one(const char *p, char c, const char **ret_next)
+static bool glob_one(const char *p, char c, const char **ret_next)
 {
     const char *end;
 
@@ -44,7 +44,7 @@ static bool one(const char *p, char c, const char **ret_next)
     return *p == c;
 }
 
-static bool match(const char *p, const char *s, u32 *steps)
+static bool kit_glob_match(const char *p, const char *s, u32 *steps)
 {
     for (;;) {
         if (++*steps > STEPS_MAX)
@@ -55,17 +55,17 @@ static bool match(const char *p, const char *s, u32 *steps)
             bool deep = p[1] == '*';
             while (*p == '*')
                 p++;
-            if (deep && *p == '/' && match(p + 1, s, steps))
+            if (deep && *p == '/' && kit_glob_match(p + 1, s, steps))
                 return true; /* a/ ** /b matches a/b */
             for (;; s++) {
-                if (match(p, s, steps))
+                if (kit_glob_match(p, s, steps))
                     return true;
                 if (!*s || (*s == '/' && !deep) || *steps > STEPS_MAX)
                     return false;
             }
         }
         const char *next;
-        if (!*s || !one(p, *s, &next))
+        if (!*s || !glob_one(p, *s, &next))
             return false;
         p = next;
         s++;
@@ -76,5 +76,5 @@ bool glob_match(const char *pattern, const char *s)
 {
     u32 steps = 0;
 
-    return match(pattern, s, &steps);
+    return kit_glob_match(pattern, s, &steps);
 }

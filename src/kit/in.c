@@ -5,7 +5,7 @@ static char room[4 * KIT_RECORD_MAX];
 static size_t from, to; /* bytes [from, to) are not parsed yet */
 static kit_order order;
 
-static long fill(void)
+static long in_fill(void)
 {
     for (size_t i = from; from && i < to; i++)
         room[i - from] = room[i];
@@ -33,7 +33,7 @@ long in_record(kit_record *ret)
             from += used;
             return kit_order_check(&order, ret) ? 0 : -EPROTO;
         }
-        long r = fill();
+        long r = in_fill();
         if (r)
             return r;
     }

@@ -90,7 +90,8 @@ static inline bool is_link(const struct statx *st)
 void entry_of(int dir, const char *base, const struct statx *st, const char *name, size_t n);
 
 /* ---- who.c: home, owners, what a link leads to ---- */
-/* Called before the verb begins. KIT_F_HOME: makes the request's paths absolute, and sends AT. */
+/* Prepares a request; called before its verb. KIT_F_FOR: becomes the user. KIT_F_HOME: makes the
+ * paths absolute, from the home directory, and sends the result to bothyd in an AT record. */
 void who_begin(kit_request *rq);
 /* Makes a path relative to the home directory, or with "~", absolute. */
 long who_path(const char *path, char ret_path[KIT_PATH_MAX + 1]);

@@ -24,7 +24,7 @@ void kit_exit(int status)
         SYS(exit_group, status);
 }
 
-static void run(int argc, char **argv)
+static void kit_main_run(int argc, char **argv)
 {
     kit_request rq;
 
@@ -47,7 +47,7 @@ static void run(int argc, char **argv)
 #ifdef HOSTED
 int main(int argc, char **argv)
 {
-    run(argc, argv);
+    kit_main_run(argc, argv);
 }
 #else
 /* The kernel leaves argc and argv on the stack. It is aligned by hand, because the entry is not a
@@ -61,6 +61,6 @@ __asm__(".globl _start\n_start:\n mov x29,#0\n mov x30,#0\n mov x0,sp\n bl kit_m
 void kit_main(long *stack);
 void kit_main(long *stack)
 {
-    run((int)stack[0], (char **)(stack + 1));
+    kit_main_run((int)stack[0], (char **)(stack + 1));
 }
 #endif

@@ -25,7 +25,7 @@ void out_flush(void)
     used = 0;
 }
 
-static char *reserve(size_t n)
+static char *out_reserve(size_t n)
 {
     if (ROOM - used < n)
         out_flush();
@@ -34,12 +34,12 @@ static char *reserve(size_t n)
 
 void out_record(const kit_record *r)
 {
-    used += kit_encode(r, reserve(KIT_RECORD_MAX));
+    used += kit_encode(r, out_reserve(KIT_RECORD_MAX));
 }
 
 char *out_data_room(void)
 {
-    return reserve(KIT_RECORD_MAX) + sizeof(struct kit_hdr) + sizeof(u64);
+    return out_reserve(KIT_RECORD_MAX) + sizeof(struct kit_hdr) + sizeof(u64);
 }
 
 void out_data(u64 offset, size_t n)
@@ -54,7 +54,7 @@ void out_data(u64 offset, size_t n)
 
 void out_extents(const struct kit_extent *v, u32 n)
 {
-    used += kit_encode_extents(v, n, reserve(KIT_RECORD_MAX));
+    used += kit_encode_extents(v, n, out_reserve(KIT_RECORD_MAX));
 }
 
 void out_entry(const char *name, size_t n, const struct statx *st, const char *target, size_t tn,

@@ -217,7 +217,7 @@ static void pack_one(int dir, const char *base, const struct statx *st, const ch
         entry_of(dir, base, st, name, n);
 }
 
-static bool visit(walk *w, int dir, const char *base, const struct statx *st)
+static bool pack_visit(walk *w, int dir, const char *base, const struct statx *st)
 {
     pack_one(dir, base, st, w->name, w->len);
     w->shallow = is_dir(st) && !on_same_mount(dir, base);
@@ -238,7 +238,7 @@ static void pack_tree(const kit_request *rq)
     out_entry("", 0, &st, "", 0, 0);
     send_xattrs((int)dir);
     w.depth = WALK_DEPTH_MAX;
-    w.visit = visit;
+    w.visit = pack_visit;
     w.rq = rq;
     walk_below(&w, (int)dir);
 }

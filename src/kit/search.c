@@ -5,21 +5,21 @@
 
 static char window[WINDOW];
 
-static char lower(char c, bool caseless)
+static char search_lower(char c, bool caseless)
 {
     return caseless && c >= 'A' && c <= 'Z' ? (char)(c + 'a' - 'A') : c;
 }
 
 /* Returns the first position of text in [p, p + n), or n. */
-static size_t find(const char *p, size_t n, const char *text, size_t len, bool caseless)
+static size_t search_find(const char *p, size_t n, const char *text, size_t len, bool caseless)
 {
-    char first = lower(text[0], caseless);
+    char first = search_lower(text[0], caseless);
 
     for (size_t i = 0; i + len <= n; i++) {
         size_t k = 1;
-        if (lower(p[i], caseless) != first)
+        if (search_lower(p[i], caseless) != first)
             continue;
-        while (k < len && lower(p[i + k], caseless) == lower(text[k], caseless))
+        while (k < len && search_lower(p[i + k], caseless) == search_lower(text[k], caseless))
             k++;
         if (k == len)
             return i;
@@ -44,8 +44,8 @@ struct scan {
     bool told;        /* its ENTRY was sent */
 };
 
-static void tell(walk *w, struct scan *s, const struct statx *st, const char *p, size_t n,
-                 size_t at)
+static void search_tell(walk *w, struct scan *s, const struct statx *st, const char *p, size_t n,
+                        size_t at)
 {
     size_t from = at > KIT_TEXT_MAX / 2 && n > KIT_TEXT_MAX ? at - KIT_TEXT_MAX / 2 : 0;
     size_t len = n - from < KIT_TEXT_MAX ? n - from : KIT_TEXT_MAX;
@@ -69,13 +69,13 @@ static bool at_limit(const kit_request *rq)
 }
 
 /* Searches a line, or a piece of a long one. */
-static void look(walk *w, struct scan *s, const struct statx *st, const char *p, size_t n)
+static void search_look(walk *w, struct scan *s, const struct statx *st, const char *p, size_t n)
 {
     if (s->found)
         return;
-    size_t at = find(p, n, s->rq->text, s->len, s->rq->flags & KIT_F_CASELESS);
+    size_t at = search_find(p, n, s->rq->text, s->len, s->rq->flags & KIT_F_CASELESS);
     if (at < n)
-        tell(w, s, st, p, n, at);
+        search_tell(w, s, st, p, n, at);
 }
 
 /* Searches the bytes of the window; returns how many are finished. */
@@ -90,7 +90,7 @@ static size_t scan_window(walk *w, struct scan *s, const struct statx *st, size_
         if (!whole && at)
             break; /* the rest of the line comes with the next bytes */
         s->offset = start + at;
-        look(w, s, st, window + at, n);
+        search_look(w, s, st, window + at, n);
         if (!whole) { /* longer than the window: keep what may begin a match */
             at += n - (s->len - 1);
             break;
@@ -131,7 +131,7 @@ static void scan_file(walk *w, int fd, const struct statx *st)
     }
 }
 
-static void scan(walk *w, int dir, const char *base, const struct statx *st)
+static void search_scan(walk *w, int dir, const char *base, const struct statx *st)
 {
     struct statx now;
 
@@ -154,7 +154,7 @@ static bool has_slash(const char *s)
     return *s;
 }
 
-static bool visit(walk *w, int dir, const char *base, const struct statx *st)
+static bool search_visit(walk *w, int dir, const char *base, const struct statx *st)
 {
     const kit_request *rq = w->rq;
 
@@ -163,7 +163,7 @@ static bool visit(walk *w, int dir, const char *base, const struct statx *st)
     if (*rq->to && !glob_match(rq->to, has_slash(rq->to) ? w->name : base))
         return true;
     if (*rq->text)
-        scan(w, dir, base, st);
+        search_scan(w, dir, base, st);
     else
         entry_of(dir, base, st, w->name, w->len);
     return !(tally.flags & KIT_E_MORE);
@@ -177,7 +177,7 @@ void verb_search(const kit_request *rq)
     if (dir < 0)
         out_fail(dir);
     w.depth = rq->depth;
-    w.visit = visit;
+    w.visit = search_visit;
     w.rq = rq;
     walk_below(&w, (int)dir);
 }

@@ -15,7 +15,7 @@ static long need_stat(const char *path, bool follow, struct statx *ret)
     return path_stat(K_AT_FDCWD, path, follow ? 0 : K_AT_SYMLINK_NOFOLLOW, ret);
 }
 
-static void check(long r)
+static void tree_check(long r)
 {
     if (r < 0)
         out_fail(r);
@@ -58,7 +58,7 @@ static long make_parents(char *path, size_t n)
     return 0;
 }
 
-static size_t trimmed(const char *path)
+static size_t tree_trimmed(const char *path)
 {
     size_t n = text_len(path);
 
@@ -70,7 +70,7 @@ static size_t trimmed(const char *path)
 long path_parent(const char *path, bool parents, int *ret_dir, char ret_base[256])
 {
     char at[KIT_PATH_MAX + 1];
-    size_t n = trimmed(path), base;
+    size_t n = tree_trimmed(path), base;
 
     if (n > KIT_PATH_MAX)
         return -ENAMETOOLONG;
@@ -104,7 +104,7 @@ void verb_stat(const kit_request *rq)
 {
     struct statx st;
 
-    check(need_stat(rq->path, rq->flags & KIT_F_FOLLOW, &st));
+    tree_check(need_stat(rq->path, rq->flags & KIT_F_FOLLOW, &st));
     entry_of(K_AT_FDCWD, rq->path, &st, "", 0);
 }
 
@@ -125,7 +125,7 @@ void verb_list(const kit_request *rq)
     static walk w;
     long dir = SYS(openat, K_AT_FDCWD, rq->path, DIR_FLAGS, 0);
 
-    check(dir);
+    tree_check(dir);
     w.depth = rq->depth;
     w.after = rq->to;
     w.visit = list_one;
@@ -175,8 +175,8 @@ void verb_mkdir(const kit_request *rq)
     if (r == -EEXIST && rq->flags & KIT_F_DIRECTORY && need_stat(rq->path, true, &st) >= 0 &&
         !is_dir(&st))
         r = -ENOTDIR;
-    check(r);
-    check(need_stat(rq->path, true, &st));
+    tree_check(r);
+    tree_check(need_stat(rq->path, true, &st));
     out_entry("", 0, &st, "", 0, 0);
     detail_of(K_AT_FDCWD, rq->path, &st);
 }
@@ -186,9 +186,9 @@ void verb_move(const kit_request *rq)
     char from_base[256], to_base[256];
     int from = -1, to = -1;
 
-    check(path_parent(rq->path, false, &from, from_base));
-    check(path_parent(rq->to, rq->flags & KIT_F_PARENTS, &to, to_base));
-    check(SYS(renameat2, from, from_base, to, to_base, rq->flags & KIT_F_NEW ? 1 : 0));
+    tree_check(path_parent(rq->path, false, &from, from_base));
+    tree_check(path_parent(rq->to, rq->flags & KIT_F_PARENTS, &to, to_base));
+    tree_check(SYS(renameat2, from, from_base, to, to_base, rq->flags & KIT_F_NEW ? 1 : 0));
     entry_now(to, to_base);
 }
 
@@ -222,7 +222,7 @@ static void remove_below(int dir, const char *base)
     static walk w;
     long sub = SYS(openat, dir, base, DIR_FLAGS | O_NOFOLLOW, 0);
 
-    check(sub);
+    tree_check(sub);
     w.depth = WALK_DEPTH_MAX;
     w.visit = remove_one;
     w.leave = remove_directory;
@@ -235,10 +235,10 @@ void verb_remove(const kit_request *rq)
     struct statx st;
     int dir = -1;
 
-    check(path_parent(rq->path, false, &dir, base));
-    check(path_stat(dir, base, K_AT_SYMLINK_NOFOLLOW, &st));
+    tree_check(path_parent(rq->path, false, &dir, base));
+    tree_check(path_stat(dir, base, K_AT_SYMLINK_NOFOLLOW, &st));
     if (is_dir(&st) && rq->flags & KIT_F_RECURSIVE)
         remove_below(dir, base);
-    check(SYS(unlinkat, dir, base, is_dir(&st) ? K_AT_REMOVEDIR : 0));
+    tree_check(SYS(unlinkat, dir, base, is_dir(&st) ? K_AT_REMOVEDIR : 0));
     tally.entries++;
 }

@@ -33,7 +33,7 @@ struct later {
 };
 static struct later *dirs; /* linked list, the last one first */
 
-static long remember(const kit_record *r)
+static long unpack_remember(const kit_record *r)
 {
     struct later *l = arena_take(sizeof *l + r->name_len + 1);
 
@@ -251,7 +251,7 @@ static long begin_directory(const kit_record *r)
             return 0;
         e = 0;
     }
-    return e < 0 ? e : remember(r);
+    return e < 0 ? e : unpack_remember(r);
 }
 
 static long put_node(long made)
@@ -340,7 +340,7 @@ static long begin_typed(const kit_record *r)
     }
 }
 
-static long begin(const kit_record *r)
+static long unpack_begin(const kit_record *r)
 {
     now.entry = r->entry;
     now.len = r->name_len;
@@ -348,7 +348,7 @@ static long begin(const kit_record *r)
     now.name[now.len] = 0;
     tally.entries++;
     if (!now.len) /* the directory itself: it exists, only its mode and time may change */
-        return (r->entry.mode & K_S_IFMT) == K_S_IFDIR ? remember(r) : -EISDIR;
+        return (r->entry.mode & K_S_IFMT) == K_S_IFDIR ? unpack_remember(r) : -EISDIR;
     long e = open_parent(now.name, now.len, &now.dir, now.base);
     if (e >= 0)
         e = begin_typed(r);
@@ -386,12 +386,12 @@ static long put_data(const kit_record *r)
     return e;
 }
 
-static long take(const kit_record *r)
+static long unpack_take(const kit_record *r)
 {
     switch (r->type) {
     case KIT_ENTRY: {
         long e = finish_now();
-        return e < 0 ? e : begin(r);
+        return e < 0 ? e : unpack_begin(r);
     }
     case KIT_XATTR:
         return put_xattr(r);
@@ -404,7 +404,7 @@ static long take(const kit_record *r)
     }
 }
 
-static long receive(void)
+static long unpack_receive(void)
 {
     kit_record r;
     long e;
@@ -412,7 +412,7 @@ static long receive(void)
     do {
         e = in_record(&r);
         if (e >= 0)
-            e = take(&r);
+            e = unpack_take(&r);
     } while (e >= 0 && r.type != KIT_END);
     drop_now();
     fd_close(&parent_fd);
@@ -458,7 +458,7 @@ void verb_unpack(const kit_request *rq)
     flags = rq->flags;
     is_root = SYS(geteuid) == 0;
     resolve_how = how_to_resolve();
-    long r = receive();
+    long r = unpack_receive();
     finish_dirs();
     if (r < 0)
         out_fail_at(r, now.name, now.len);

@@ -55,7 +55,7 @@ static const char *word_end(const char *p)
 
 /* Returns the number at the start of text. "max" and anything that is no number is 0, and so is a
  * value larger than possible: that is v1's form of no limit. */
-static u64 number(const char *p)
+static u64 usage_number(const char *p)
 {
     u64 v = 0;
 
@@ -73,36 +73,36 @@ static bool begins_with(const char *p, const char *word, size_t n)
 }
 
 /* Returns the number of the line "key number". */
-static u64 value(const char *text, const char *key)
+static u64 usage_value(const char *text, const char *key)
 {
     size_t n = text_len(key);
 
     for (const char *p = text ? text : ""; *p; p = next_line(p))
         if (begins_with(p, key, n) && p[n] == ' ')
-            return number(p + n + 1);
+            return usage_number(p + n + 1);
     return 0;
 }
 
-static u64 sum(u64 a, u64 b)
+static u64 usage_sum(u64 a, u64 b)
 {
     return a > KIT_USAGE_MAX - b ? KIT_USAGE_MAX : a + b;
 }
 
 /* Adds the numbers behind every `key` in all lines: "rbytes=", "Read ". */
-static u64 total(const char *text, const char *key)
+static u64 usage_total(const char *text, const char *key)
 {
     size_t n = text_len(key);
     u64 all = 0;
 
     for (const char *p = text ? text : ""; *p; p++)
         if ((p == text || p[-1] == ' ') && begins_with(p, key, n))
-            all = sum(all, number(p + n));
+            all = usage_sum(all, usage_number(p + n));
     return all;
 }
 
 /* ---- where ---- */
 
-static bool lists(const char *p, const char *end, const char *controller)
+static bool usage_lists(const char *p, const char *end, const char *controller)
 {
     size_t n = text_len(controller);
 
@@ -130,7 +130,7 @@ static const char *group_of(const char *controller, size_t *ret_n)
             continue;
         for (end = ++names; *end && *end != ':' && *end != '\n';)
             end++;
-        if (*end != ':' || (*controller ? !lists(names, end, controller) : end != names))
+        if (*end != ':' || (*controller ? !usage_lists(names, end, controller) : end != names))
             continue;
         const char *path = end + 1;
         const char *stop = path;
@@ -153,13 +153,13 @@ static char *group_file(const char *mount, const char *controller, const char *n
     return text ? text : file_of(mount, "", 0, name);
 }
 
-static char *v2(const char *name)
+static char *kit_usage_v2(const char *name)
 {
     return group_file("/sys/fs/cgroup", "", name);
 }
 
 /* Reads a v1 file. cpu and cpuacct share a mount on most systems. */
-static char *v1(const char *controller, const char *name)
+static char *kit_usage_v1(const char *controller, const char *name)
 {
     static const char *const SHARED = "/sys/fs/cgroup/cpu,cpuacct";
     char mount[64] = "/sys/fs/cgroup/";
@@ -174,45 +174,45 @@ static char *v1(const char *controller, const char *name)
 
 static void read_v2(struct kit_usage *u)
 {
-    const char *cpu = v2("/cpu.stat"), *io = v2("/io.stat");
+    const char *cpu = kit_usage_v2("/cpu.stat"), *io = kit_usage_v2("/io.stat");
 
     u->flags = cpu ? KIT_USAGE_CPU : 0;
-    u->cpu_us = value(cpu, "usage_usec");
-    u->cpu_throttled_us = value(cpu, "throttled_usec");
-    u->memory = number(v2("/memory.current"));
-    u->memory_peak = number(v2("/memory.peak"));
-    u->memory_limit = number(v2("/memory.max"));
-    u->oom_kills = value(v2("/memory.events"), "oom_kill");
-    u->io_read = total(io, "rbytes=");
-    u->io_written = total(io, "wbytes=");
-    u->pids = (u32)number(v2("/pids.current"));
+    u->cpu_us = usage_value(cpu, "usage_usec");
+    u->cpu_throttled_us = usage_value(cpu, "throttled_usec");
+    u->memory = usage_number(kit_usage_v2("/memory.current"));
+    u->memory_peak = usage_number(kit_usage_v2("/memory.peak"));
+    u->memory_limit = usage_number(kit_usage_v2("/memory.max"));
+    u->oom_kills = usage_value(kit_usage_v2("/memory.events"), "oom_kill");
+    u->io_read = usage_total(io, "rbytes=");
+    u->io_written = usage_total(io, "wbytes=");
+    u->pids = (u32)usage_number(kit_usage_v2("/pids.current"));
 }
 
 static void read_v1(struct kit_usage *u)
 {
-    const char *io = v1("blkio", "/blkio.throttle.io_service_bytes_recursive");
-    const char *cpu = v1("cpuacct", "/cpuacct.usage");
+    const char *io = kit_usage_v1("blkio", "/blkio.throttle.io_service_bytes_recursive");
+    const char *cpu = kit_usage_v1("cpuacct", "/cpuacct.usage");
 
     if (!io)
-        io = v1("blkio", "/blkio.throttle.io_service_bytes");
+        io = kit_usage_v1("blkio", "/blkio.throttle.io_service_bytes");
     u->flags = cpu ? KIT_USAGE_CPU : 0;
-    u->cpu_us = number(cpu) / 1000;
-    u->cpu_throttled_us = value(v1("cpu", "/cpu.stat"), "throttled_time") / 1000;
-    u->memory = number(v1("memory", "/memory.usage_in_bytes"));
-    u->memory_peak = number(v1("memory", "/memory.max_usage_in_bytes"));
-    u->memory_limit = number(v1("memory", "/memory.limit_in_bytes"));
-    u->oom_kills = value(v1("memory", "/memory.oom_control"), "oom_kill");
-    u->io_read = total(io, "Read ");
-    u->io_written = total(io, "Write ");
-    u->pids = (u32)number(v1("pids", "/pids.current"));
+    u->cpu_us = usage_number(cpu) / 1000;
+    u->cpu_throttled_us = usage_value(kit_usage_v1("cpu", "/cpu.stat"), "throttled_time") / 1000;
+    u->memory = usage_number(kit_usage_v1("memory", "/memory.usage_in_bytes"));
+    u->memory_peak = usage_number(kit_usage_v1("memory", "/memory.max_usage_in_bytes"));
+    u->memory_limit = usage_number(kit_usage_v1("memory", "/memory.limit_in_bytes"));
+    u->oom_kills = usage_value(kit_usage_v1("memory", "/memory.oom_control"), "oom_kill");
+    u->io_read = usage_total(io, "Read ");
+    u->io_written = usage_total(io, "Write ");
+    u->pids = (u32)usage_number(kit_usage_v1("pids", "/pids.current"));
 }
 
 /* Returns the n-th number of a line, from 1; blanks separate them. */
-static u64 column(const char *p, u32 n)
+static u64 usage_column(const char *p, u32 n)
 {
     for (p = skip_blanks(p); n > 1; n--)
         p = skip_blanks(word_end(p));
-    return number(p);
+    return usage_number(p);
 }
 
 /* Adds all interfaces except the loopback. The two heading lines have no colon. */
@@ -226,10 +226,10 @@ static void read_network(struct kit_usage *u)
             end++;
         if (*end != ':' || begins_with(name, "lo:", 3))
             continue;
-        u->net_rx = sum(u->net_rx, column(end + 1, 1));
-        u->net_dropped = sum(u->net_dropped, column(end + 1, 4));
-        u->net_tx = sum(u->net_tx, column(end + 1, 9));
-        u->net_dropped = sum(u->net_dropped, column(end + 1, 12));
+        u->net_rx = usage_sum(u->net_rx, usage_column(end + 1, 1));
+        u->net_dropped = usage_sum(u->net_dropped, usage_column(end + 1, 4));
+        u->net_tx = usage_sum(u->net_tx, usage_column(end + 1, 9));
+        u->net_dropped = usage_sum(u->net_dropped, usage_column(end + 1, 12));
     }
 }
 
@@ -239,7 +239,7 @@ void verb_usage(const kit_request *rq)
 
     root = text_equal(rq->path, "/") ? "" : rq->path;
     membership = file_of("/proc/self/cgroup", "", 0, "");
-    if (v2("/cgroup.controllers"))
+    if (kit_usage_v2("/cgroup.controllers"))
         read_v2(&u);
     else
         read_v1(&u);

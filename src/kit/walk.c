@@ -49,19 +49,19 @@ struct names {
     size_t n;
 };
 
-static int compare(const char *a, const char *b)
+static int walk_compare(const char *a, const char *b)
 {
     while (*a && *a == *b)
         a++, b++;
     return (unsigned char)*a - (unsigned char)*b;
 }
 
-static void sift(char **v, size_t at, size_t n)
+static void walk_sift(char **v, size_t at, size_t n)
 {
     for (size_t child; (child = 2 * at + 1) < n; at = child) {
-        if (child + 1 < n && compare(v[child], v[child + 1]) < 0)
+        if (child + 1 < n && walk_compare(v[child], v[child + 1]) < 0)
             child++;
-        if (compare(v[at], v[child]) >= 0)
+        if (walk_compare(v[at], v[child]) >= 0)
             return;
         char *t = v[at];
         v[at] = v[child];
@@ -69,15 +69,15 @@ static void sift(char **v, size_t at, size_t n)
     }
 }
 
-static void sort(char **v, size_t n)
+static void walk_sort(char **v, size_t n)
 {
     for (size_t i = n / 2; i-- > 0;)
-        sift(v, i, n);
+        walk_sift(v, i, n);
     while (n > 1) {
         char *t = v[0];
         v[0] = v[--n];
         v[n] = t;
-        sift(v, 0, n);
+        walk_sift(v, 0, n);
     }
 }
 
@@ -127,17 +127,17 @@ static long read_names(int dir, struct names *ret)
         ret->v[i] = at;
         at += (text_len(at) + 1 + 7) & ~7ul;
     }
-    sort(ret->v, ret->n);
+    walk_sort(ret->v, ret->n);
     return 0;
 }
 
 /* ---- down ---- */
 
-static void below(walk *w, int dir, u32 level, const char *after);
+static void kit_walk_below(walk *w, int dir, u32 level, const char *after);
 
 /* Compares a name with `after`. < 0: the name and all below it were visited. 0: it was visited, and
  * below it everything up to `*rest`. > 0: it comes after. */
-static int against(const char *name, const char *after, const char **rest)
+static int walk_against(const char *name, const char *after, const char **rest)
 {
     size_t n = 0;
 
@@ -156,7 +156,7 @@ static int against(const char *name, const char *after, const char **rest)
     return (unsigned char)name[n] - (unsigned char)after[n];
 }
 
-static void descend(walk *w, int dir, const char *base, u32 level, const char *after)
+static void walk_descend(walk *w, int dir, const char *base, u32 level, const char *after)
 {
     size_t len = w->len;
     long sub = level < WALK_DEPTH_MAX ? SYS(openat, dir, base, DIR_FLAGS | O_NOFOLLOW, 0) : -ELOOP;
@@ -165,13 +165,13 @@ static void descend(walk *w, int dir, const char *base, u32 level, const char *a
         out_error(sub, w->name, w->len);
         return;
     }
-    below(w, (int)sub, level + 1, after);
+    kit_walk_below(w, (int)sub, level + 1, after);
     SYS(close, sub);
     w->len = len;
     w->name[len] = 0;
 }
 
-static void one(walk *w, int dir, const char *base, u32 level, int order, const char *after)
+static void walk_one(walk *w, int dir, const char *base, u32 level, int order, const char *after)
 {
     struct statx st;
     long r = path_stat(dir, base, K_AT_SYMLINK_NOFOLLOW, &st);
@@ -188,12 +188,12 @@ static void one(walk *w, int dir, const char *base, u32 level, int order, const 
         return;
     }
     if (is_dir(&st) && level < w->depth && !w->shallow)
-        descend(w, dir, base, level, order ? "" : after);
+        walk_descend(w, dir, base, level, order ? "" : after);
     if (!w->stopped && is_dir(&st) && w->leave && !w->leave(w, dir, base))
         w->stopped = true;
 }
 
-static bool append(walk *w, const char *base)
+static bool walk_append(walk *w, const char *base)
 {
     size_t n = text_len(base), slash = w->len ? 1 : 0;
 
@@ -206,7 +206,7 @@ static bool append(walk *w, const char *base)
     return true;
 }
 
-static void below(walk *w, int dir, u32 level, const char *after)
+static void kit_walk_below(walk *w, int dir, u32 level, const char *after)
 {
     size_t mark = arena_mark(), len = w->len;
     struct names names = {0};
@@ -216,11 +216,11 @@ static void below(walk *w, int dir, u32 level, const char *after)
         out_error(r, w->name, w->len);
     for (size_t i = 0; r >= 0 && i < names.n && !w->stopped; i++) {
         const char *rest;
-        int order = against(names.v[i], after, &rest);
+        int order = walk_against(names.v[i], after, &rest);
         if (order < 0)
             continue;
-        if (append(w, names.v[i]))
-            one(w, dir, names.v[i], level, order, rest);
+        if (walk_append(w, names.v[i]))
+            walk_one(w, dir, names.v[i], level, order, rest);
         else
             out_error(-ENAMETOOLONG, w->name, w->len);
         w->len = len;
@@ -232,5 +232,5 @@ static void below(walk *w, int dir, u32 level, const char *after)
 void walk_below(walk *w, int dir)
 {
     if (w->depth)
-        below(w, dir, 1, w->after ? w->after : "");
+        kit_walk_below(w, dir, 1, w->after ? w->after : "");
 }

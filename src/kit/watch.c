@@ -70,8 +70,8 @@ static bool name_of(int wd, const char *base, char ret[KIT_PATH_MAX + 1], size_t
     return true;
 }
 
-static void tell(enum kit_change what, bool dir, const char *name, size_t n, const char *to,
-                 size_t to_len)
+static void watch_tell(enum kit_change what, bool dir, const char *name, size_t n, const char *to,
+                       size_t to_len)
 {
     kit_record r = {
         .type = KIT_EVENT, .name = name, .name_len = n, .bytes = to, .bytes_len = to_len};
@@ -112,7 +112,7 @@ static const char *path_of(const char *name)
 }
 
 /* Watches a name relative to the root; "" is the root itself. */
-static long add(const char *path, int parent, const char *base, bool *ret_known)
+static long watch_add(const char *path, int parent, const char *base, bool *ret_known)
 {
     const char *full = path_of(path);
     long wd = full ? SYS(inotify_add_watch, notify, full,
@@ -134,7 +134,7 @@ static long add(const char *path, int parent, const char *base, bool *ret_known)
 }
 
 struct adding {
-    walk w;                     /* first member: visit() casts it back */
+    walk w;                     /* first member: watch_visit() casts it back */
     int wd[WALK_DEPTH_MAX + 1]; /* the watches of the parents, by level */
     char prefix[KIT_PATH_MAX + 1];
     size_t prefix_len;
@@ -151,7 +151,7 @@ static u32 level_of(const walk *w)
     return n;
 }
 
-static bool visit(walk *w, int dir, const char *base, const struct statx *st)
+static bool watch_visit(walk *w, int dir, const char *base, const struct statx *st)
 {
     struct adding *a = (struct adding *)w;
     char path[KIT_PATH_MAX + 1];
@@ -167,11 +167,11 @@ static bool visit(walk *w, int dir, const char *base, const struct statx *st)
     memcpy(path + a->prefix_len + slash, w->name, w->len + 1);
     if (a->tell) {
         tell_entry(path, n);
-        tell(KIT_CREATED, is_dir(st), path, n, "", 0);
+        watch_tell(KIT_CREATED, is_dir(st), path, n, "", 0);
     }
     if (!is_dir(st))
         return true;
-    long wd = add(path, a->wd[level], base, NULL);
+    long wd = watch_add(path, a->wd[level], base, NULL);
     if (wd < 0 && wd != -ENOENT && wd != -ENOTDIR && wd != -EACCES)
         out_fail(wd);
     a->wd[level + 1] = wd < 0 ? 0 : (int)wd;
@@ -187,7 +187,7 @@ static void add_below(const char *path, size_t len, int wd, bool say)
 
     if (dir < 0)
         return;
-    adding.w = (walk){.depth = WALK_DEPTH_MAX, .visit = visit};
+    adding.w = (walk){.depth = WALK_DEPTH_MAX, .visit = watch_visit};
     adding.wd[0] = wd;
     memcpy(adding.prefix, path, len + 1);
     adding.prefix_len = len;
@@ -196,13 +196,13 @@ static void add_below(const char *path, size_t len, int wd, bool say)
     SYS(close, dir);
 }
 
-static void forget(int wd)
+static void watch_forget(int wd)
 {
     nodes[wd].used = false;
     SYS(inotify_rm_watch, notify, wd);
     for (int i = 1; i <= highest; i++)
         if (nodes[i].used && nodes[i].parent == wd)
-            forget(i);
+            watch_forget(i);
 }
 
 /* ---- events ---- */
@@ -218,22 +218,22 @@ static void flush_half(void)
         return;
     for (int i = 1; i <= highest && half.dir && recursive; i++)
         if (nodes[i].used && name_of(i, "", name, &len) && text_equal(name, half.name)) {
-            forget(i);
+            watch_forget(i);
             break;
         }
-    tell(KIT_MOVED, half.dir, half.name, half.len, "", 0);
+    watch_tell(KIT_MOVED, half.dir, half.name, half.len, "", 0);
     half.is = false;
 }
 
 /* Watches a directory that appeared. If it was watched before, it has only moved; otherwise its
  * content is reported. */
-static void appeared(int wd, const char *base, const char *name, size_t len)
+static void watch_appeared(int wd, const char *base, const char *name, size_t len)
 {
     bool known = false;
 
     if (!recursive)
         return;
-    long sub = add(name, wd, base, &known);
+    long sub = watch_add(name, wd, base, &known);
     if (sub >= 0 && !known)
         add_below(name, len, (int)sub, true);
     else if (sub < 0 && sub != -ENOENT && sub != -ENOTDIR && sub != -EACCES)
@@ -258,15 +258,15 @@ static void on_move(const struct inotify_event *e, bool dir, const char *base, c
     else
         flush_half();
     tell_entry(name, len);
-    tell(KIT_MOVED, dir, pair ? half.name : "", pair ? half.len : 0, name, len);
+    watch_tell(KIT_MOVED, dir, pair ? half.name : "", pair ? half.len : 0, name, len);
     if (dir)
-        appeared(e->wd, base, name, len);
+        watch_appeared(e->wd, base, name, len);
 }
 
 static void on_root_gone(void)
 {
     flush_half();
-    tell(KIT_DELETED, true, "", 0, "", 0);
+    watch_tell(KIT_DELETED, true, "", 0, "", 0);
     out_end();
 }
 
@@ -279,7 +279,7 @@ static void on_event(const struct inotify_event *e)
 
     if (e->mask & IN_Q_OVERFLOW) {
         flush_half();
-        tell(KIT_OVERFLOW, false, "", 0, "", 0);
+        watch_tell(KIT_OVERFLOW, false, "", 0, "", 0);
         return;
     }
     if (e->mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT)) {
@@ -300,14 +300,14 @@ static void on_event(const struct inotify_event *e)
     if (!(e->mask & IN_DELETE))
         tell_entry(name, len);
     if (e->mask & IN_CREATE) {
-        tell(KIT_CREATED, dir, name, len, "", 0);
+        watch_tell(KIT_CREATED, dir, name, len, "", 0);
         if (dir)
-            appeared(e->wd, base, name, len);
+            watch_appeared(e->wd, base, name, len);
     } else {
-        tell(e->mask & IN_MODIFY   ? KIT_MODIFIED
-             : e->mask & IN_DELETE ? KIT_DELETED
-                                   : KIT_ATTRIB,
-             dir, name, len, "", 0);
+        watch_tell(e->mask & IN_MODIFY   ? KIT_MODIFIED
+                   : e->mask & IN_DELETE ? KIT_DELETED
+                                         : KIT_ATTRIB,
+                   dir, name, len, "", 0);
     }
 }
 
@@ -319,7 +319,7 @@ static bool wait_for(int ms)
     return SYS(ppoll, &p, 1, &t, 0, 0) > 0;
 }
 
-static void loop(void)
+static void watch_loop(void)
 {
     static char room[64 * 1024] __attribute__((aligned(8)));
 
@@ -370,13 +370,13 @@ void verb_watch(const kit_request *rq)
         r = nodes ? 0 : -ENOMEM;
     }
     if (r >= 0)
-        r = is_dir(&st) ? add("", 0, "", NULL) : watch_file(rq->path);
+        r = is_dir(&st) ? watch_add("", 0, "", NULL) : watch_file(rq->path);
     if (r < 0)
         out_fail(r);
     root_wd = (int)r;
     if (recursive && is_dir(&st))
         add_below("", 0, root_wd, false);
-    tell(KIT_READY, false, "", 0, "", 0);
+    watch_tell(KIT_READY, false, "", 0, "", 0);
     out_flush();
-    loop();
+    watch_loop();
 }

@@ -32,7 +32,7 @@ enum {
 
 /* Loads the names of ids; the first line of an id counts. From passwd it also takes the home of our
  * own user. */
-static void load(struct names *to, const char *path, u32 self)
+static void who_load(struct names *to, const char *path, u32 self)
 {
     const char *field[TEXT_FIELDS];
     char *at = text_file(path);
@@ -53,7 +53,7 @@ static void load(struct names *to, const char *path, u32 self)
     }
 }
 
-static const struct id_name *find(struct names *in, u32 id)
+static const struct id_name *who_find(struct names *in, u32 id)
 {
     static const struct id_name NONE = {.name = ""};
 
@@ -68,7 +68,7 @@ static const struct id_name *find(struct names *in, u32 id)
 /* ---- paths ---- */
 
 /* Makes the path absolute, without ".", ".." and empty components. */
-static void clean(char *path)
+static void who_clean(char *path)
 {
     char *to = path;
 
@@ -114,7 +114,7 @@ long who_path(const char *path, char ret_path[KIT_PATH_MAX + 1])
     memcpy(ret_path, from, base);
     ret_path[base] = '/';
     memcpy(ret_path + base + 1, path, n + 1);
-    clean(ret_path);
+    who_clean(ret_path);
     return 0;
 }
 
@@ -130,7 +130,7 @@ static bool is_for;
 
 /* Becomes the user but keeps root as saved id, to raise its rights later. Other processes of the
  * user may signal the kit, but not look inside it. */
-static void become(const char *name)
+static void who_become(const char *name)
 {
     long r = user_resolve(name, &whom);
 
@@ -207,11 +207,11 @@ void who_begin(kit_request *rq)
 
     flags = rq->flags;
     if (flags & KIT_F_FOR)
-        become(rq->to);
+        who_become(rq->to);
     if (flags & (KIT_F_HOME | KIT_F_DETAIL))
-        load(&users, "/etc/passwd", (u32)SYS(geteuid));
+        who_load(&users, "/etc/passwd", (u32)SYS(geteuid));
     if (flags & KIT_F_DETAIL)
-        load(&groups, "/etc/group", NO_CHANGE);
+        who_load(&groups, "/etc/group", NO_CHANGE);
     if (!(flags & KIT_F_HOME) || flags & KIT_F_MANY)
         return;
     long r = who_path(rq->path, path);
@@ -283,7 +283,7 @@ static void send_xattrs(int dir, const char *base)
 }
 
 /* Resolves a link: the kernel names the file that was opened. Nothing is opened for its content. */
-static size_t follow(int dir, const char *base, char *room, size_t size, u32 *ret_mode)
+static size_t who_follow(int dir, const char *base, char *room, size_t size, u32 *ret_mode)
 {
     char path[FD_PATH + 2];
     struct statx st;
@@ -304,7 +304,8 @@ void detail_of(int dir, const char *base, const struct statx *st)
 
     if (!with_detail())
         return;
-    const struct id_name *owner = find(&users, st->stx_uid), *group = find(&groups, st->stx_gid);
+    const struct id_name *owner = who_find(&users, st->stx_uid),
+                         *group = who_find(&groups, st->stx_gid);
     kit_record r = {.type = KIT_DETAIL,
                     .name = owner->name,
                     .name_len = owner->len,
@@ -312,7 +313,7 @@ void detail_of(int dir, const char *base, const struct statx *st)
                     .group_len = group->len,
                     .bytes = real};
     if (is_link(st))
-        r.bytes_len = follow(dir, base, real, sizeof real, &r.detail.mode);
+        r.bytes_len = who_follow(dir, base, real, sizeof real, &r.detail.mode);
     out_record(&r);
     if (is_file(st) || is_dir(st))
         send_xattrs(dir, base);

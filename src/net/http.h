@@ -107,12 +107,12 @@ void response_json(response *rs, int status, json_t *owned);
 void response_error(response *rs, const err *e);
 /* The form of errors: {"error":{...}} unless a door sets another. Must never be freed. */
 typedef struct error_form {
-    /* Appends the body and returns its type. *status is that of the error table, and may be
-     * changed. */
+    /* Appends the body and returns its Content-Type. *status is that of the error table, and may
+     * be changed. */
     const char *(*write)(buf *body, const err *e, const char *request_id, int *status);
 } error_form;
 void response_set_form(response *rs, const error_form *form);
-const error_form *response_form(const response *rs); /* NULL: the native one */
+const error_form *response_form(const response *rs); /* NULL: bothy's own JSON */
 
 /* ---- the relay ---- */
 typedef struct relay_job relay_job; /* one connection driven by the relay */

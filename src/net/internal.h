@@ -150,7 +150,7 @@ void party_give_relay(server *s, const char *name);
 
 /* ---- http.c ---- */
 void http_error_lines(buf *out, const err *e); /* Retry-After and the like */
-/* Appends an error's body and returns its type. form NULL: the native one. */
+/* Appends the body of an error answer and returns its Content-Type. form NULL: bothy's own JSON. */
 const char *http_error_body(buf *body, const error_form *form, const err *e, const char *request_id,
                             int *ret_status);
 

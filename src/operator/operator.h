@@ -199,5 +199,6 @@ typedef struct operator_wish {
 bool operator_source_of(kube_operator *op, const operator_wish *w, operator_source *ret_source);
 /* Checks that a sandbox which relies on a NetworkPolicy may be handed out: the policy exists, and
  * the cluster is known to enforce policies. s: source of its pod; NULL: no pool and no network.
- * ERR_WALL_FAILED: the policy would not hold. ERR_UNAVAILABLE: not known yet. */
+ * ERR_WALL_FAILED: the self-test showed that policies are not enforced, or could not tell.
+ * ERR_UNAVAILABLE: the self-test still runs, or the policy does not exist yet. */
 err *operator_wall(kube_operator *op, const operator_source *s) ERR_MUST;

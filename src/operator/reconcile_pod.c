@@ -192,7 +192,8 @@ err *reconcile_pod(kube_operator *op, const char *uid, uint64_t *again)
     const char *id = s->error ? NULL : pod_label(&s->pod, LABEL_SANDBOX);
     bool claimed = !s->error && pod_is_claimed(&s->pod);
     bool known = id && op->o.host->look(op->o.host_arg, id, &l);
-    /* The Sandbox's own plan deletes the pod of a hibernated sandbox. */
+    /* Leaves a sandbox that is hibernated, or being created or resumed, to plan_sandbox(), which
+     * also deletes the old pod of a hibernated one. */
     bool left = known && (l.life == LIFE_ASLEEP || l.life == LIFE_BEING_MADE);
     err *e = NULL;
     /* A box that was reset has a name the engine does not find. The

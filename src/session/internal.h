@@ -23,10 +23,11 @@ struct command_ref { /* by seq - 1 */
     uint32_t end; /* record index + 1; 0: it still runs */
 };
 
-/* The range of a stream that belongs to the running command, or to the next one. */
+/* The range of a stream that belongs to the running command, or to the next one. It holds output,
+ * bytes of the driver in between (cut), and the trailer that ends the command (frame.h). */
 struct stretch {
     uint64_t start;
-    uint64_t pos; /* scanned so far: all before it is output, a cut, or the trailer */
+    uint64_t pos; /* all bytes before it were searched for trailers */
     struct journal_cut cut[JOURNAL_CUTS];
     unsigned ncut;
     bool resumed; /* a trailer R was found in it */

@@ -17,7 +17,7 @@
 
 #define BATCH_MAX  512
 #define LAZY_NS    (5 * NS_PER_MS) /* how long a queued write may be delayed */
-#define QUEUED_MAX 65536 /* beyond it even queued writes block: the disk is that far behind */
+#define QUEUED_MAX 65536 /* queued writes; beyond it callers block until the disk catches up */
 #define KEPT_MAX   (QUEUED_MAX / 2) /* kept writes of failed batches; further ones are given up */
 #define AGAIN_NS   (500 * NS_PER_MS)
 

@@ -14,7 +14,7 @@ void destroy_init(struct warden *w);
  * held. */
 void destroy_slot(struct warden *w, slot *s);
 
-/* Runs the cleaner thread; arg is the warden. */
+/* Runs the cleaner thread, which takes dying slots apart; arg is the warden. */
 void *destroy_run(void *arg);
 /* Runs the trash thread, which removes the uppers of destroyed slots, however large; arg is the
  * warden. */

@@ -45,9 +45,9 @@ static void put_up(nl_batch *b, int index)
     nl_begin(b, RTM_NEWLINK, 0, &i, sizeof i);
 }
 
-/* Adds a route. to 0: everything. via 0: directly. The interface has no address: the kernel looks
- * for a source on all others in the order in which they came, and ends at the host's own if that
- * has one. */
+/* Adds a route. to 0: the default route. via 0: the destination is on the link. The host's end of a
+ * pair has no address, so the kernel takes a source address from another interface, oldest first.
+ * It finds one early if the host has an address; otherwise it searches all sandboxes' pairs. */
 static void put_route(nl_batch *b, int index, uint32_t to, uint32_t via)
 {
     const struct rtmsg m = {.rtm_family = AF_INET,

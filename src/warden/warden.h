@@ -63,7 +63,7 @@ typedef struct fifo { /* fifo.c */
     rounds turns; /* the same, by owner */
     map by_id;    /* sandbox id -> claim_job */
     uint32_t n;
-    uint64_t earliest_ns;       /* no deadline is before this; 0: none waits */
+    uint64_t earliest_ns;       /* no claim in the queue expires before this; 0: it is empty */
     enum admit_verdict held_by; /* why admission holds claims up: the first one's reason */
 } fifo;
 

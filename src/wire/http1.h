@@ -85,7 +85,8 @@ typedef struct http1_message {
 typedef http1_message http1_request;
 typedef http1_message http1_answer;
 
-/* Parses a head that passed the guard: n bytes, changed in place; the request points into them. */
+/* Parses a head of n bytes that http1_guard_feed() has accepted. Changes the bytes in place; the
+ * request points into them. */
 err *http1_parse(char *head, size_t n, http1_request *ret_rq) ERR_MUST;
 /* Like http1_parse(), for an answer. to_head: the request's method was HEAD. Errors are
  * ERR_PORT_CLOSED, because only servers inside sandboxes are read this way. */

@@ -205,7 +205,7 @@ typedef struct waiting {
     const e2b *door;
     wait_ticket *ticket;
     char *template; /* the name the caller used */
-    bool guessed;   /* a bare word that may be an image's name */
+    bool guessed;   /* no template has that name: tried as an image's, see template_error() */
 } waiting;
 
 /* Rewords a failed create. A word that no template has may be an image's name: if the registry has

@@ -120,7 +120,7 @@ static void known_done(known *k)
     build_rows_free(k->builds, k->nbuilds);
 }
 
-static err *look(request *rq, const sandbox *sb, known *k)
+static err *snapshots_look(request *rq, const sandbox *sb, known *k)
 {
     engine *e = e2b_engine(rq);
     const caller *c = e2b_caller(rq);
@@ -160,7 +160,7 @@ static bool has_name(const json_t *names, const char *name)
     return false;
 }
 
-static err *page(const request *rq, size_t *ret_from, size_t *ret_limit)
+static err *snapshots_page(const request *rq, size_t *ret_from, size_t *ret_limit)
 {
     const char *token = request_query(rq, "nextToken"), *limit = request_query(rq, "limit");
     uint64_t from = 0, n = PAGE;
@@ -192,9 +192,9 @@ err *snapshots_list(request *rq, response *rs)
     CLEANUP(known_done) known k = {0};
     size_t from = 0, limit = 0;
 
-    TRY(page(rq, &from, &limit));
+    TRY(snapshots_page(rq, &from, &limit));
     TRY(of_sandbox(rq, &sb));
-    TRY(look(rq, sb, &k));
+    TRY(snapshots_look(rq, sb, &k));
     json_t *list = json_array();
     for (size_t i = from; i < k.n; i++) {
         if (is_of_build(&k, k.rows[i].id))
@@ -224,7 +224,7 @@ err *snapshots_remove(request *rq, const char *text)
     CLEANUP(snapshot_row_done) snapshot_row row = {0};
 
     TRY(engine_snapshot_find(e, c, id, &row));
-    TRY(look(rq, NULL, &k));
+    TRY(snapshots_look(rq, NULL, &k));
     if (is_of_build(&k, id))
         return err_new(ERR_CONFLICT, "snapshot %s is the files of a template", id);
     for (size_t i = 0; i < k.ntemplates; i++)

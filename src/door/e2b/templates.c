@@ -123,7 +123,7 @@ static json_t *line_json(const build_line *l)
                      text_json(l->text), "level", l->level, "step", l->step);
 }
 
-static err *number(const request *rq, const char *name, uint64_t max, uint64_t *value)
+static err *templates_number(const request *rq, const char *name, uint64_t max, uint64_t *value)
 {
     const char *text = request_query(rq, name);
 
@@ -133,14 +133,14 @@ static err *number(const request *rq, const char *name, uint64_t max, uint64_t *
     return NULL;
 }
 
-static err *entries(request *rq, const build_row *row, json_t **ret_entries)
+static err *templates_entries(request *rq, const build_row *row, json_t **ret_entries)
 {
     uint64_t from = 0, limit = LINES_PAGE;
     build_line *lines = NULL;
     size_t n = 0;
 
-    TRY(number(rq, "logsOffset", UINT32_MAX, &from));
-    TRY(number(rq, "limit", UINT32_MAX, &limit));
+    TRY(templates_number(rq, "logsOffset", UINT32_MAX, &from));
+    TRY(templates_number(rq, "limit", UINT32_MAX, &limit));
     limit = limit > LINES_PAGE ? LINES_PAGE : limit;
     engine_build_log(e2b_engine(rq), row->id, from, limit, &lines, &n);
     *ret_entries = json_array();
@@ -158,7 +158,7 @@ err *templates_status(request *rq, response *rs)
     /* Read before the lines: all lines of a build that has ended are there. */
     TRY(engine_build_find(e2b_engine(rq), e2b_caller(rq), request_param(rq, 0),
                           request_param(rq, 1), &row));
-    TRY(entries(rq, &row, &list));
+    TRY(templates_entries(rq, &row, &list));
     json_t *o = json_pack("{s:s,s:s,s:s,s:[],s:o}", "templateID", row.template, "buildID", row.id,
                           "status", row.state, "logs", "logEntries", list);
     if (row.reason) {
@@ -177,7 +177,7 @@ err *templates_logs(request *rq, response *rs)
 
     TRY(engine_build_find(e2b_engine(rq), e2b_caller(rq), request_param(rq, 0),
                           request_param(rq, 1), &row));
-    TRY(entries(rq, &row, &list));
+    TRY(templates_entries(rq, &row, &list));
     response_json(rs, 200, json_pack("{s:o}", "logs", list));
     return NULL;
 }
@@ -361,7 +361,7 @@ err *templates_tags(request *rq, response *rs)
 }
 
 /* Returns one template of the list. Templates that were not built here get a zero build id. */
-static json_t *listed(const template_view *t, const build_row *rows, size_t n)
+static json_t *templates_listed(const template_view *t, const build_row *rows, size_t n)
 {
     static const char NO_BUILD[] = "00000000-0000-0000-0000-000000000000";
     const build_row *b = NULL;
@@ -389,7 +389,7 @@ err *templates_list(request *rq, response *rs)
     err *e = engine_template_list(e2b_engine(rq), e2b_caller(rq), &all, &n);
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
-        json_array_append_new(list, listed(&all[i], rows, nrows));
+        json_array_append_new(list, templates_listed(&all[i], rows, nrows));
         template_view_done(&all[i]);
     }
     free(all);

@@ -10,7 +10,8 @@
 #define COMMAND_MAX  (64u << 10)
 #define STEP_ARG_MAX (1u << 20)
 
-static err *whole(const json_t *body, const char *name, json_int_t max, json_int_t *ret_value)
+static err *templates_wire_whole(const json_t *body, const char *name, json_int_t max,
+                                 json_int_t *ret_value)
 {
     const json_t *v = json_object_get(body, name);
 
@@ -73,8 +74,8 @@ err *template_asked_parse(const json_t *body, template_asked *ret_asked)
     TRY(take_name(body, ret_asked));
     TRY(wire_strings(json_object_get(body, "tags"), "tags", BUILD_TAGS_MAX, BUILD_TAG_LEN,
                      &ret_asked->tags));
-    TRY(whole(body, "cpuCount", CPUS_MAX, &cpus));
-    TRY(whole(body, "memoryMB", MEMORY_MAX, &memory));
+    TRY(templates_wire_whole(body, "cpuCount", CPUS_MAX, &cpus));
+    TRY(templates_wire_whole(body, "memoryMB", MEMORY_MAX, &memory));
     ret_asked->limits =
         (limits){.cpu_milli = (uint32_t)cpus * 1000, .memory = (uint64_t)memory * MB};
     return NULL;

@@ -43,7 +43,7 @@ enum known {
     NOT_THERE
 };
 
-static enum known recall(e2b_users *u, const char *id)
+static enum known user_recall(e2b_users *u, const char *id)
 {
     LOCK_SCOPE(&u->lock);
     uint64_t until = (uint64_t)(uintptr_t)map_get_str(&u->until, id);
@@ -51,7 +51,7 @@ static enum known recall(e2b_users *u, const char *id)
     return until & 1 ? THERE : until > now_mono_ns() ? NOT_THERE : UNKNOWN;
 }
 
-static void remember(e2b_users *u, const char *id, bool there)
+static void user_remember(e2b_users *u, const char *id, bool there)
 {
     uint64_t until = there ? 1 : (now_mono_ns() + ABSENT) & ~UINT64_C(1);
     LOCK_SCOPE(&u->lock);
@@ -69,7 +69,7 @@ static void on_bytes(void *arg)
 }
 
 /* Finds out whether the user exists, by running the kit as that user. */
-static err *probe(envd_call *c, request *rq, bool *ret_there)
+static err *user_probe(envd_call *c, request *rq, bool *ret_there)
 {
     const kit_request ask = {.verb = KIT_STAT, .path = "/", .mode = KIT_MODE_NONE};
     CLEANUP(closep) int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -109,10 +109,10 @@ err *e2b_user(envd_call *c, request *rq)
 
     if (!str_eq(c->user, NAME))
         return NULL;
-    enum known known = recall(c->door->users, id);
+    enum known known = user_recall(c->door->users, id);
     if (known == UNKNOWN) {
-        TRY(probe(c, rq, &there));
-        remember(c->door->users, id, there);
+        TRY(user_probe(c, rq, &there));
+        user_remember(c->door->users, id, there);
         known = there ? THERE : NOT_THERE;
     }
     if (known == NOT_THERE)

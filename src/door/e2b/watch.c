@@ -24,7 +24,7 @@
 #define KEEPALIVE_S     90
 #define KEEPALIVE_MAX_S 3600
 
-static err *lost(void)
+static err *watch_lost(void)
 {
     return err_remedy(err_new(ERR_INTERNAL, "watcher error: events were lost"),
                       "More changed at once than was taken. List the directory, and watch again.");
@@ -138,7 +138,7 @@ static enum file_go stream_record(file_job *f, relay_io *io, const kit_record *r
     if (r->type == KIT_EVENT && r->event.change == KIT_READY)
         send_text(f, io, "{\"start\":{}}");
     if (fs_event_of(r, ev, &n) == FS_LOST) {
-        CLEANUP(err_freep) err *e = lost();
+        CLEANUP(err_freep) err *e = watch_lost();
         return stream_end(io, e);
     }
     for (size_t i = 0; i < n; i++) {
@@ -271,7 +271,7 @@ typedef struct watching {
 
 /* Removes watchers that were not polled for too long and those of ended sandboxes, and counts the
  * rest. Lock held, as when asked_ns is set: so no asked_ns is later than now. */
-static watching sweep(e2b_watchers *t, const sandbox *sb)
+static watching watch_sweep(e2b_watchers *t, const sandbox *sb)
 {
     uint64_t now = now_mono_ns();
     map_iter it = {0};
@@ -295,12 +295,12 @@ void e2b_watchers_look(void *watchers)
     e2b_watchers *t = watchers;
     LOCK_SCOPE(&t->lock);
 
-    sweep(t, NULL);
+    watch_sweep(t, NULL);
 }
 
-static err *admit(e2b_watchers *t, const sandbox *sb)
+static err *watch_admit(e2b_watchers *t, const sandbox *sb)
 {
-    watching n = sweep(t, sb);
+    watching n = watch_sweep(t, sb);
 
     if (n.sandbox < WATCHERS_EACH && n.owner < WATCHERS_OWNER && t->by_id.count < WATCHERS_MAX)
         return NULL;
@@ -311,11 +311,11 @@ static err *admit(e2b_watchers *t, const sandbox *sb)
                       "Remove watchers that are not needed any more.");
 }
 
-static err *keep(e2b_watchers *t, watcher *w, char ret_id[WATCHER_ID + 2])
+static err *watch_keep(e2b_watchers *t, watcher *w, char ret_id[WATCHER_ID + 2])
 {
     LOCK_SCOPE(&t->lock);
 
-    TRY(admit(t, w->sb));
+    TRY(watch_admit(t, w->sb));
     ret_id[0] = 'w';
     id_random(ret_id + 1, WATCHER_ID);
     map_put_str(&t->by_id, ret_id, w);
@@ -323,7 +323,7 @@ static err *keep(e2b_watchers *t, watcher *w, char ret_id[WATCHER_ID + 2])
 }
 
 /* Returns a reference, or ERR_NOT_FOUND. gone: also removes the watcher from the table. */
-static err *find(e2b_watchers *t, const sandbox *sb, const char *id, bool gone, watcher **ret)
+static err *watch_find(e2b_watchers *t, const sandbox *sb, const char *id, bool gone, watcher **ret)
 {
     LOCK_SCOPE(&t->lock);
     watcher *w = map_get_str(&t->by_id, id);
@@ -358,7 +358,7 @@ static void creating_free(void *own)
     free(g);
 }
 
-static void nobody(void *arg)
+static void watch_nobody(void *arg)
 {
     (void)arg;
 }
@@ -372,8 +372,8 @@ static enum file_go creating_record(file_job *f, relay_io *io, const kit_record 
         return FILE_ON;
     g->w->root = xstrdup(file_path(f));
     g->w->call = TAKE_PTR(f->call);
-    kit_call_watch(g->w->call, nobody, NULL);
-    CLEANUP(err_freep) err *e = keep(g->table, g->w, id);
+    kit_call_watch(g->w->call, watch_nobody, NULL);
+    CLEANUP(err_freep) err *e = watch_keep(g->table, g->w, id);
     if (e) {
         http_error_answer_as(io->out, f->errors, e, io->keep_alive, f->request_id);
         return FILE_DONE;
@@ -446,7 +446,7 @@ static err *take_one(watcher *w, buf *out, bool *ret_more)
         return NULL;
     fs_entry_take(&w->now, &r);
     if (fs_event_of(&r, ev, &n) == FS_LOST)
-        return lost();
+        return watch_lost();
     put_events(w, ev, n, out);
     if (r.type == KIT_EVENT)
         fs_entry_done(&w->now);
@@ -472,7 +472,7 @@ err *fs_watcher_events(envd_call *c, request *rq, response *rs, const json_t *in
 
     (void)rq;
     TRY(fs_text(in, "watcher_id", "watcherId", &id));
-    TRY(find(c->door->watchers, c->sb, id, false, &w));
+    TRY(watch_find(c->door->watchers, c->sb, id, false, &w));
     assert(w);
     LOCK_SCOPE(&w->lock);
     if (!w->failure)
@@ -490,7 +490,7 @@ err *fs_remove_watcher(envd_call *c, request *rq, response *rs, const json_t *in
 
     (void)rq;
     TRY(fs_text(in, "watcher_id", "watcherId", &id));
-    TRY(find(c->door->watchers, c->sb, id, true, &w));
+    TRY(watch_find(c->door->watchers, c->sb, id, true, &w));
     response_bytes(rs, "application/json", "{}", 2);
     return NULL;
 }

@@ -81,7 +81,7 @@ struct follow {
     uint64_t began;           /* time of the first step */
     uint64_t forked;          /* when the fork was first seen; 0: not yet */
     uint64_t probe_at;        /* no earlier exec_probe() */
-    uint64_t partial[3];      /* since when a split character waits; 0: none waits */
+    uint64_t partial[3];      /* of stream 1, 2: since when a split character waits; 0: none */
     struct follow_acks *acks; /* with o.resume */
     bool head_sent;
     bool uses; /* it counts as activity of the sandbox */

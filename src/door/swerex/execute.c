@@ -13,7 +13,7 @@ static void command_free(void *arg)
     free(arg);
 }
 
-static void raise(const follow *f, relay_io *io, const char *class, buf *text)
+static void execute_raise(const follow *f, relay_io *io, const char *class, buf *text)
 {
     rex_exception(io, class, text->p, text->len, f->request_id);
 }
@@ -44,7 +44,7 @@ static void tell_timeout(const follow *f, relay_io *io, const rex_command *c)
     buf_str(&text, "Timeout (");
     rex_repr_float(&text, c->timeout);
     buf_str(&text, "s) exceeded while running command");
-    raise(f, io, REX_E("CommandTimeoutError"), &text);
+    execute_raise(f, io, REX_E("CommandTimeoutError"), &text);
 }
 
 static void tell_nonzero(const follow *f, relay_io *io, const rex_command *c, int code,
@@ -58,7 +58,7 @@ static void tell_nonzero(const follow *f, relay_io *io, const rex_command *c, in
     rex_repr(&text, out[0].p, out[0].len);
     buf_str(&text, "\nStderr:\n");
     rex_repr(&text, out[1].p, out[1].len);
-    raise(f, io, REX_E("NonZeroExitCodeError"), &text);
+    execute_raise(f, io, REX_E("NonZeroExitCodeError"), &text);
 }
 
 static void tell_result(const follow *f, relay_io *io, int code, const buf out[2])
@@ -73,7 +73,7 @@ static void tell_result(const follow *f, relay_io *io, int code, const buf out[2
     rex_answer(io, 200, &body, f->request_id);
 }
 
-static err *lost(follow *f)
+static err *execute_lost(follow *f)
 {
     return err_remedy(
         err_because(err_new(ERR_SANDBOX_GONE, "it is not known how the command ended"), "%s",
@@ -92,7 +92,7 @@ static err *tell_end(follow *f, relay_io *io, const exec_state *st)
         return NULL;
     }
     if (end->how == EXEC_UNKNOWN)
-        return lost(f);
+        return execute_lost(f);
     err *e = rex_output(read_followed, f, 1, end->out_bytes, &out[0]);
     if (!e)
         e = rex_output(read_followed, f, 2, end->err_bytes, &out[1]);
@@ -106,7 +106,7 @@ static err *tell_end(follow *f, relay_io *io, const exec_state *st)
     return e;
 }
 
-static enum relay_next step(follow *f, relay_io *io, const exec_state *st)
+static enum relay_next execute_step(follow *f, relay_io *io, const exec_state *st)
 {
     if (st->end.how == EXEC_RUNNING)
         return RELAY_WAIT;
@@ -118,7 +118,7 @@ static enum relay_next step(follow *f, relay_io *io, const exec_state *st)
     return follow_finish(io);
 }
 
-static const follow_form EXECUTED = {.step = step, .free = command_free};
+static const follow_form EXECUTED = {.step = execute_step, .free = command_free};
 
 err *rex_execute(request *rq, response *rs, const rex_who *w, sandbox *sb)
 {

@@ -30,7 +30,7 @@ static err *as_os_error(err *e, const char *path)
     return told;
 }
 
-static err *refused(file_job *f, relay_io *io, err *e)
+static err *files_refused(file_job *f, relay_io *io, err *e)
 {
     (void)io;
     return as_os_error(e, f->rq.path);
@@ -65,7 +65,7 @@ static enum file_go tell_error(file_job *f, relay_io *io, err *owned)
 
 /* Reserves memory for bytes up to `until`, and fills up to `from` with zeroes: the kit does not
  * send holes. */
-static err *extend(reading *r, uint64_t from, uint64_t until)
+static err *files_extend(reading *r, uint64_t from, uint64_t until)
 {
     buf *b = &r->bytes;
 
@@ -91,7 +91,7 @@ static enum file_go read_record(file_job *f, relay_io *io, const kit_record *r)
         return FILE_ON;
     if (r->offset < me->bytes.len)
         return tell_error(f, io, err_new(ERR_INTERNAL, "the file's bytes came in disorder"));
-    err *e = extend(me, r->offset, r->offset + r->bytes_len);
+    err *e = files_extend(me, r->offset, r->offset + r->bytes_len);
     if (e)
         return tell_error(f, io, e);
     buf_append(&me->bytes, r->bytes, r->bytes_len);
@@ -107,7 +107,7 @@ static enum file_go read_over(file_job *f, relay_io *io, const kit_record *end)
     const char *class = NULL;
 
     (void)end;
-    err *e = me->size > me->bytes.len ? extend(me, me->size, me->size) : NULL;
+    err *e = me->size > me->bytes.len ? files_extend(me, me->size, me->size) : NULL;
     if (e)
         return tell_error(f, io, e);
     if (!rex_read_text(me->bytes.p, me->bytes.len, me->file.encoding, me->file.errors, &text,
@@ -126,7 +126,7 @@ static enum file_go read_over(file_job *f, relay_io *io, const kit_record *end)
 }
 
 static const file_form READ = {
-    .record = read_record, .over = read_over, .refused = refused, .done = reading_free};
+    .record = read_record, .over = read_over, .refused = files_refused, .done = reading_free};
 
 err *rex_read_file(request *rq, response *rs, const rex_who *w, sandbox *sb)
 {
@@ -162,7 +162,7 @@ static enum file_go wrote_record(file_job *f, relay_io *io, const kit_record *r)
     return FILE_ON;
 }
 
-static enum file_go wrote(file_job *f, relay_io *io, const kit_record *end)
+static enum file_go files_wrote(file_job *f, relay_io *io, const kit_record *end)
 {
     CLEANUP(buf_done) buf body = {0};
 
@@ -172,7 +172,8 @@ static enum file_go wrote(file_job *f, relay_io *io, const kit_record *end)
     return FILE_DONE;
 }
 
-static const file_form WROTE = {.record = wrote_record, .over = wrote, .refused = refused};
+static const file_form WROTE = {
+    .record = wrote_record, .over = files_wrote, .refused = files_refused};
 
 /* Sends the bytes of a new file, from memory or from fd. */
 static err *send_file(file_sender *s, const char *p, size_t n, int fd)
@@ -278,7 +279,7 @@ static err *on_end(void *arg)
 
 static const multipart_ops PARTS = {on_begin, on_data, on_end};
 
-static err *receive(upload *u)
+static err *swerex_files_receive(upload *u)
 {
     CLEANUP(multipart_freep) multipart *m = NULL;
     CLEANUP(freep) char *piece = xmalloc(PIECE);
@@ -348,7 +349,7 @@ static err *on_record(void *arg, const kit_record *r)
     return last ? NULL : take_answers(u);
 }
 
-static err *unzip(request *rq, response *rs, sandbox *sb, const char *path, int fd)
+static err *files_unzip(request *rq, response *rs, sandbox *sb, const char *path, int fd)
 {
     const kit_request q = {
         .verb = KIT_UNPACK, .flags = KIT_F_PARENTS, .mode = KIT_MODE_NONE, .path = path};
@@ -382,8 +383,8 @@ err *rex_upload(request *rq, response *rs, const rex_who *w, sandbox *sb)
     (void)w;
     TRY(rex_stage_open(rex_of(rq), rex_caller(rq)->owner, &u.stage));
     request_set_kind(rq, STREAM_FILES);
-    TRY(receive(&u));
+    TRY(swerex_files_receive(&u));
     const char *target = buf_cstr(&u.target);
-    return is_true(&u.unzip) ? unzip(rq, rs, sb, target, u.stage.fd)
+    return is_true(&u.unzip) ? files_unzip(rq, rs, sb, target, u.stage.fd)
                              : write_path(rq, rs, sb, target, NULL, 0, u.stage.fd);
 }

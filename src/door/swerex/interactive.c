@@ -76,7 +76,7 @@ static void on_news(void *arg)
     relay_wake(arg);
 }
 
-static enum relay_next finish(const relay_io *io)
+static enum relay_next interactive_finish(const relay_io *io)
 {
     return io->keep_alive ? RELAY_DONE : RELAY_CLOSE;
 }
@@ -86,10 +86,10 @@ static enum relay_next tell_error(act *a, relay_io *io, err *owned)
     CLEANUP(err_freep) err *e = owned;
 
     http_error_answer_as(io->out, &REX_FORM, e, io->keep_alive, a->g.request_id);
-    return finish(io);
+    return interactive_finish(io);
 }
 
-static enum relay_next raise(act *a, relay_io *io, const char *class, const char *text)
+static enum relay_next interactive_raise(act *a, relay_io *io, const char *class, const char *text)
 {
     return rex_exception(io, class, text, strlen(text), a->g.request_id);
 }
@@ -103,7 +103,7 @@ static void watch_output(act *a, exec *x)
     exec_watch_add(x, &a->on_output);
 }
 
-static err *boot(act *a, bool bash, const buf *state)
+static err *interactive_boot(act *a, bool bash, const buf *state)
 {
     CLEANUP(strv_freep) char **argv = NULL;
     char *env[] = {"TERM=dumb", "PS1=" REX_PROMPT, "PS2=", "PS0=", NULL};
@@ -189,18 +189,18 @@ static void expect_own(act *a, const char *text)
     err_drop(rex_expect_new(NULL, text, &a->own), "swerex");
 }
 
-static void enter(act *a, relay_io *io, enum stage stage, uint64_t ns)
+static void interactive_enter(act *a, relay_io *io, enum stage stage, uint64_t ns)
 {
     a->stage = stage;
     a->deadline = ns == UINT64_MAX ? 0 : io->now + ns;
 }
 
-static uint64_t patience(const act *a)
+static uint64_t interactive_patience(const act *a)
 {
     return a->a.timeout < 0 ? UINT64_MAX : (uint64_t)(a->a.timeout * 1e9);
 }
 
-static enum relay_next over(act *a, relay_io *io);
+static enum relay_next interactive_over(act *a, relay_io *io);
 
 static enum relay_next send_action(act *a, relay_io *io)
 {
@@ -216,11 +216,11 @@ static enum relay_next send_action(act *a, relay_io *io)
     err *e = rex_terminal_type(a->t, line.p, line.len);
     if (e && a->a.interrupt) { /* its shell has ended meanwhile */
         err_free(e);
-        return over(a, io);
+        return interactive_over(a, io);
     }
     if (e)
         return tell_error(a, io, e);
-    enter(a, io, STAGE_WAIT, patience(a));
+    interactive_enter(a, io, STAGE_WAIT, interactive_patience(a));
     return RELAY_MORE;
 }
 
@@ -239,15 +239,15 @@ static enum relay_next step_dump(act *a, relay_io *io)
     if (!e)
         rex_settle(&state, BACK_FROM);
     if (!e)
-        e = boot(a, is_bash(a), &state);
+        e = interactive_boot(a, is_bash(a), &state);
     if (e)
         return tell_error(a, io, e);
     expect_own(a, REX_PROMPT);
-    enter(a, io, STAGE_BOOT, START_NS);
+    interactive_enter(a, io, STAGE_BOOT, START_NS);
     return RELAY_MORE;
 }
 
-static enum relay_next nonzero(act *a, relay_io *io)
+static enum relay_next interactive_nonzero(act *a, relay_io *io)
 {
     CLEANUP(buf_done) buf text = {0};
 
@@ -257,14 +257,14 @@ static enum relay_next nonzero(act *a, relay_io *io)
     rex_repr(&text, a->a.command, a->a.n);
     buf_printf(&text, " failed with exit code %s. Here is the output:\n", a->code);
     rex_repr(&text, a->output.p, a->output.len);
-    return raise(a, io, REX_E("NonZeroExitCodeError"), buf_cstr(&text));
+    return interactive_raise(a, io, REX_E("NonZeroExitCodeError"), buf_cstr(&text));
 }
 
 /* Sends the answer when nothing is left to do. */
-static enum relay_next tell(act *a, relay_io *io)
+static enum relay_next interactive_tell(act *a, relay_io *io)
 {
     if (a->raises)
-        return nonzero(a, io);
+        return interactive_nonzero(a, io);
     return rex_tell_observation(&a->g, io, &a->output, a->code, a->expected);
 }
 
@@ -276,10 +276,10 @@ static enum relay_next go_home(act *a, relay_io *io)
 
     if (e) {
         err_drop(e, "swerex");
-        return tell(a, io);
+        return interactive_tell(a, io);
     }
     expect_own(a, BACK_TO);
-    enter(a, io, STAGE_BACK, SOON_NS);
+    interactive_enter(a, io, STAGE_BACK, SOON_NS);
     return RELAY_MORE;
 }
 
@@ -291,11 +291,11 @@ static enum relay_next ask_code(act *a, relay_io *io)
     if (e)
         return tell_error(a, io, e);
     expect_own(a, CODE_TO);
-    enter(a, io, STAGE_CODE, SOON_NS);
+    interactive_enter(a, io, STAGE_CODE, SOON_NS);
     return RELAY_MORE;
 }
 
-static enum relay_next quiet(act *a, relay_io *io)
+static enum relay_next interactive_quiet(act *a, relay_io *io)
 {
     static const char LINE[] = "stty -echo 2>/dev/null; echo UNIQUE''STRING29234\n";
     err *e = rex_terminal_type(a->t, LINE, strlen(LINE));
@@ -303,7 +303,7 @@ static enum relay_next quiet(act *a, relay_io *io)
     if (e)
         return tell_error(a, io, e);
     expect_own(a, UNIQUE);
-    enter(a, io, STAGE_QUIT, SOON_NS);
+    interactive_enter(a, io, STAGE_QUIT, SOON_NS);
     return RELAY_MORE;
 }
 
@@ -318,24 +318,25 @@ static void trim_echo(act *a)
     }
 }
 
-static enum relay_next matched(act *a, relay_io *io, const rex_match *m)
+static enum relay_next interactive_matched(act *a, relay_io *io, const rex_match *m)
 {
     bool plain = !a->a.interactive && !a->a.quit && !a->a.interrupt;
 
     rex_strip(&a->output);
     a->expected = m->last ? REX_PROMPT : m->pattern;
     if (a->a.quit)
-        return quiet(a, io);
+        return interactive_quiet(a, io);
     if (!plain) {
         trim_echo(a);
-        return m->last ? go_home(a, io) : tell(a, io);
+        return m->last ? go_home(a, io) : interactive_tell(a, io);
     }
     str_copy(a->code, sizeof a->code, "null");
     if (!m->last)
         return a->a.check == REX_CHECK_RAISE
-                   ? raise(a, io, REX_E("NoExitCodeError"),
-                           "the command has not ended: what it was to say has come before")
-                   : tell(a, io);
+                   ? interactive_raise(
+                         a, io, REX_E("NoExitCodeError"),
+                         "the command has not ended: what it was to say has come before")
+                   : interactive_tell(a, io);
     return a->a.check == REX_CHECK_IGNORE ? go_home(a, io) : ask_code(a, io);
 }
 
@@ -348,7 +349,7 @@ static enum relay_next take_state(act *a, relay_io *io, buf *said)
     free(TAKE_PTR(a->text));
     a->seq = 0;
     if (!from)
-        return tell(a, io);
+        return interactive_tell(a, io);
     size_t at = (size_t)(from - said->p) + strlen(BACK_TOP);
     CLEANUP(buf_done) buf state = {0};
     buf_append(&state, said->p + at, said->len - at);
@@ -376,7 +377,7 @@ static bool take_code(act *a, buf *said)
 }
 
 /* Continues after the text that the stage waited for has come. */
-static enum relay_next arrived(act *a, relay_io *io, buf *said, const rex_match *m)
+static enum relay_next interactive_arrived(act *a, relay_io *io, buf *said, const rex_match *m)
 {
     switch (a->stage) {
     case STAGE_BOOT:
@@ -388,7 +389,7 @@ static enum relay_next arrived(act *a, relay_io *io, buf *said, const rex_match 
     case STAGE_STOP: {
         static const char LINE[] = "kill -9 %1\n";
         err_drop(rex_terminal_type(a->t, LINE, strlen(LINE)), "swerex");
-        enter(a, io, STAGE_KILL, patience(a));
+        interactive_enter(a, io, STAGE_KILL, interactive_patience(a));
         buf_append(&a->output, said->p, said->len);
         return RELAY_MORE;
     }
@@ -398,7 +399,7 @@ static enum relay_next arrived(act *a, relay_io *io, buf *said, const rex_match 
     case STAGE_KILL:
     default:
         buf_append(&a->output, said->p, said->len);
-        return matched(a, io, m);
+        return interactive_matched(a, io, m);
     }
 }
 
@@ -410,37 +411,41 @@ static enum relay_next timed_out(act *a, relay_io *io)
     rex_repr_float(&text, a->a.timeout);
     buf_str(&text, " seconds while running command ");
     rex_repr(&text, a->a.command, a->a.n);
-    return raise(a, io, REX_E("CommandTimeoutError"), buf_cstr(&text));
+    return interactive_raise(a, io, REX_E("CommandTimeoutError"), buf_cstr(&text));
 }
 
 /* Handles a stage that has timed out. */
-static enum relay_next late(act *a, relay_io *io)
+static enum relay_next interactive_late(act *a, relay_io *io)
 {
     if (a->stage == STAGE_BACK)
-        return tell(a, io);
+        return interactive_tell(a, io);
     if (a->stage == STAGE_CODE || a->stage == STAGE_QUIT)
-        return raise(a, io, REX_E("NoExitCodeError"), "timeout while getting exit code");
+        return interactive_raise(a, io, REX_E("NoExitCodeError"),
+                                 "timeout while getting exit code");
     if (a->stage == STAGE_BOOT)
-        return raise(a, io, "pexpect.exceptions.TIMEOUT", "the terminal's shell says nothing");
+        return interactive_raise(a, io, "pexpect.exceptions.TIMEOUT",
+                                 "the terminal's shell says nothing");
     if (!a->a.interrupt)
         return timed_out(a, io);
     if (a->stage == STAGE_WAIT && ++a->tries < a->a.retries)
         return send_action(a, io);
     if (a->stage != STAGE_WAIT)
-        return raise(a, io, "pexpect.exceptions.TIMEOUT", "Failed to interrupt session");
+        return interactive_raise(a, io, "pexpect.exceptions.TIMEOUT",
+                                 "Failed to interrupt session");
     err_drop(rex_terminal_type(a->t, "\032", 1), "swerex");
-    enter(a, io, STAGE_STOP, patience(a));
+    interactive_enter(a, io, STAGE_STOP, interactive_patience(a));
     return RELAY_MORE;
 }
 
 /* Handles the end of the shell. For an interrupt that is a success. */
-static enum relay_next over(act *a, relay_io *io)
+static enum relay_next interactive_over(act *a, relay_io *io)
 {
     rex_terminal_end(a->t);
     if (a->a.interrupt || a->stage == STAGE_BACK)
-        return tell(a, io);
-    return raise(a, io, "pexpect.exceptions.EOF",
-                 "End Of File (EOF). The shell on the terminal has ended; the session lives.");
+        return interactive_tell(a, io);
+    return interactive_raise(
+        a, io, "pexpect.exceptions.EOF",
+        "End Of File (EOF). The shell on the terminal has ended; the session lives.");
 }
 
 static enum relay_next step_home(act *a, relay_io *io)
@@ -452,10 +457,10 @@ static enum relay_next step_home(act *a, relay_io *io)
     if (!e && !is_over)
         return RELAY_WAIT;
     err_drop(e, "swerex");
-    return tell(a, io);
+    return interactive_tell(a, io);
 }
 
-static enum relay_next look(act *a, relay_io *io)
+static enum relay_next interactive_look(act *a, relay_io *io)
 {
     CLEANUP(buf_done) buf said = {0};
     rex_match m;
@@ -470,11 +475,11 @@ static enum relay_next look(act *a, relay_io *io)
     bool ended = rex_terminal_over(a->t); /* read before its output, so that none is missed */
     enum rex_found found = rex_terminal_find(a->t, callers ? a->wanted : a->own, &said, &m);
     if (found == REX_FOUND)
-        return arrived(a, io, &said, &m);
+        return interactive_arrived(a, io, &said, &m);
     if (ended && found == REX_NOTHING)
-        return over(a, io);
+        return interactive_over(a, io);
     if (a->deadline && io->now >= a->deadline)
-        return late(a, io);
+        return interactive_late(a, io);
     io->wake_at = found == REX_MORE ? io->now : a->deadline; /* let other jobs of the lane run */
     return RELAY_WAIT;
 }
@@ -491,7 +496,7 @@ static void give_back(act *a)
 /* Frees the terminal before the answer is sent: the client may act again at once. */
 static enum relay_next act_step(void *ctx, relay_io *io)
 {
-    enum relay_next next = look(ctx, io);
+    enum relay_next next = interactive_look(ctx, io);
 
     if (next == RELAY_DONE || next == RELAY_CLOSE)
         give_back(ctx);

@@ -173,7 +173,7 @@ static void tell_error(run *r, err *owned)
     REX_FORM.write(&r->body, e, r->g.request_id, &r->status);
 }
 
-static void raise(run *r, const char *class, buf *text)
+static void run_raise(run *r, const char *class, buf *text)
 {
     r->status = rex_exception_body(&r->body, class, text->p, text->len, NULL);
 }
@@ -184,14 +184,14 @@ static void tell_timeout(run *r)
 
     if (r->opening) {
         buf_str(&text, "Timeout exceeded.");
-        raise(r, "pexpect.exceptions.TIMEOUT", &text);
+        run_raise(r, "pexpect.exceptions.TIMEOUT", &text);
         return;
     }
     buf_str(&text, "timeout after ");
     rex_repr_float(&text, r->a.timeout);
     buf_str(&text, " seconds while running command ");
     rex_repr(&text, r->a.command, r->a.n);
-    raise(r, REX_E("CommandTimeoutError"), &text);
+    run_raise(r, REX_E("CommandTimeoutError"), &text);
 }
 
 static void tell_nonzero(run *r)
@@ -204,7 +204,7 @@ static void tell_nonzero(run *r)
     rex_repr(&text, r->a.command, r->a.n);
     buf_printf(&text, " failed with exit code %d. Here is the output:\n", r->end.status);
     rex_repr(&text, r->output.p, r->output.len);
-    raise(r, REX_E("NonZeroExitCodeError"), &text);
+    run_raise(r, REX_E("NonZeroExitCodeError"), &text);
 }
 
 static void tell_lost(run *r)
@@ -215,7 +215,7 @@ static void tell_lost(run *r)
     sandbox_get(r->g.sb, &v);
     buf_printf(&text, "it is not known how the command ended; sandbox %s is %s %s", v.id, v.state,
                str_or(v.cause, ""));
-    raise(r, REX_E("NoExitCodeError"), &text);
+    run_raise(r, REX_E("NoExitCodeError"), &text);
 }
 
 void rex_observation(buf *body, const buf *output, const char *code, const char *expected)
@@ -275,8 +275,10 @@ static err *no_shell(run *r, const relay_io *io)
 
     session_get(r->g.s, &st);
     bool dead = st.life == SESSION_ENDED && !st.commands;
+    /* The shell can start again while this run waits for its turn, because the session restarts a
+     * shell that an earlier command has ended. Each start has START_NS of its own. */
     if (st.life != SESSION_STARTING)
-        r->starting = 0; /* an earlier command may cause the shell to be restarted */
+        r->starting = 0;
     else if (!r->starting)
         r->starting = io->now;
     bool mute = r->starting && io->now - r->starting >= START_NS;

@@ -88,7 +88,7 @@ static const verb *find_verb(const char *name)
 
 /* ---- is_alive ---- */
 
-static bool lives(sandbox *sb)
+static bool swerex_lives(sandbox *sb)
 {
     enum lifecycle state = sandbox_state(sb);
 
@@ -106,7 +106,7 @@ static err *tell_alive(request *rq, response *rs, const rex_who *w)
 
     if (e)
         why = xstrdup(e->message);
-    else if (sb && !lives(sb)) {
+    else if (sb && !swerex_lives(sb)) {
         sandbox_get(sb, &v);
         why = str_printf("sandbox %s has ended: %s", v.id, str_or(v.cause, "{}"));
     }
@@ -127,7 +127,7 @@ static err *check_method(const request *rq, const verb *v, response *rs)
     return err_new(ERR_METHOD_NOT_ALLOWED, "Method Not Allowed");
 }
 
-static err *serve(request *rq, response *rs, const verb *v, const rex_path *path)
+static err *swerex_serve(request *rq, response *rs, const verb *v, const rex_path *path)
 {
     CLEANUP(rex_who_done) rex_who w = {0};
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -165,5 +165,5 @@ err *swerex_dispatch(swerex *d, request *rq, response *rs)
         return err_kind(err_new(ERR_NOT_FOUND, "Not Found"), "route");
     request_set_operation(rq, d->o.door, d->o.operation + (size_t)(v - VERBS));
     TRY(check_method(rq, v, rs));
-    return serve(rq, rs, v, &path);
+    return swerex_serve(rq, rs, v, &path);
 }

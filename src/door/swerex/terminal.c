@@ -48,7 +48,7 @@ void rex_terminal_unref(rex_terminal *t)
     free(t);
 }
 
-static rex_terminal *ref(rex_terminal *t)
+static rex_terminal *terminal_ref(rex_terminal *t)
 {
     LOCK_SCOPE(&t->lock);
 
@@ -86,7 +86,7 @@ static bool is_left(rex_terminal *t)
 
 /* Removes terminals that no job uses and whose shell has ended: this door is not notified of the
  * end of sandboxes. */
-static void sweep(rex_terminals *t)
+static void terminal_sweep(rex_terminals *t)
 {
     map_iter it = {0};
 
@@ -107,8 +107,8 @@ rex_terminal *rex_terminal_get(rex_terminals *t, const sandbox *sb, const sessio
     LOCK_SCOPE(&t->lock);
     rex_terminal *found = map_get_str(&t->all, key);
     if (found || !make)
-        return found ? ref(found) : NULL;
-    sweep(t);
+        return found ? terminal_ref(found) : NULL;
+    terminal_sweep(t);
     found = xcalloc(1, sizeof *found);
     found->refs = 2;
     found->table = t;
@@ -156,7 +156,7 @@ void rex_terminal_close(rex_terminals *all, sandbox *sb, session *s)
 
 /* ---- output ---- */
 
-static void forget(rex_terminal *t, size_t n)
+static void terminal_forget(rex_terminal *t, size_t n)
 {
     buf_consume(&t->pending, n);
     t->gone += n;
@@ -164,7 +164,7 @@ static void forget(rex_terminal *t, size_t n)
 
 /* Decodes bytes into `pending`. An incomplete character at the end waits for its rest, unless it is
  * all that came. */
-static void take(rex_terminal *t, const char *p, size_t n)
+static void terminal_take(rex_terminal *t, const char *p, size_t n)
 {
     size_t whole = rex_whole(p, n);
 
@@ -173,7 +173,7 @@ static void take(rex_terminal *t, const char *p, size_t n)
     rex_decode(&t->pending, p, whole);
     t->at += whole;
     if (t->pending.len > REX_PENDING_MAX)
-        forget(t, t->pending.len - REX_PENDING_MAX);
+        terminal_forget(t, t->pending.len - REX_PENDING_MAX);
 }
 
 /* Reads new output, about a piece at most. The rest stays in its spool, and what was read is
@@ -194,7 +194,7 @@ static bool terminal_pull(rex_terminal *t)
             t->at = gap;
             n = 1;
         } else if (n) {
-            take(t, chunk, n);
+            terminal_take(t, chunk, n);
         }
     }
     return !t->x || !n;
@@ -247,7 +247,7 @@ static bool terminal_take_match(rex_terminal *t, const piece *p, const rex_match
         return false;
     if (m->from > t->gone)
         buf_append(ret_before, t->pending.p, m->from - t->gone);
-    forget(t, m->to - t->gone);
+    terminal_forget(t, m->to - t->gone);
     t->matched = m->to;
     t->program = !m->last;
     return true;

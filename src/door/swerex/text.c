@@ -32,7 +32,7 @@ enum utf8_fault {
 };
 
 /* Returns the length of the first character, or of the invalid bytes there. */
-static size_t step(const char *text, size_t n, enum utf8_fault *ret_fault)
+static size_t text_step(const char *text, size_t n, enum utf8_fault *ret_fault)
 {
     const unsigned char *p = (const unsigned char *)text;
     unsigned char lo, hi;
@@ -51,7 +51,7 @@ size_t rex_char(const char *p, size_t n, uint32_t *ret_char)
 {
     static const unsigned char HEAD[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
     enum utf8_fault fault;
-    size_t len = step(p, n, &fault);
+    size_t len = text_step(p, n, &fault);
 
     if (fault != UTF8_FINE) {
         *ret_char = 0xdc00 | (unsigned char)*p;
@@ -63,7 +63,7 @@ size_t rex_char(const char *p, size_t n, uint32_t *ret_char)
     return len;
 }
 
-static void escape(buf *out, const char *p, size_t n)
+static void swerex_text_escape(buf *out, const char *p, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         buf_printf(out, "\\x%02x", (unsigned char)p[i]);
@@ -82,11 +82,11 @@ void rex_decode(buf *out, const char *p, size_t n)
         k = plain - i;
         if (plain == n)
             break;
-        size_t one = step(p + plain, n - plain, &fault);
+        size_t one = text_step(p + plain, n - plain, &fault);
         if (fault == UTF8_FINE)
             buf_append(out, p + plain, one);
         else
-            escape(out, p + plain, one);
+            swerex_text_escape(out, p + plain, one);
         k += one;
     }
 }
@@ -97,7 +97,7 @@ size_t rex_whole(const char *p, size_t n)
 
     for (size_t back = 1; back <= 3 && back <= n; back++)
         if (!is_tail((unsigned char)p[n - back])) {
-            step(p + n - back, back, &fault);
+            text_step(p + n - back, back, &fault);
             return fault == UTF8_END ? n - back : n;
         }
     return n;
@@ -106,7 +106,7 @@ size_t rex_whole(const char *p, size_t n)
 /* ---- terminals ---- */
 
 /* Returns the length of the escape sequence \x1B[@-_][0-?]*[ -/]*[@-~]; 0 if none begins here. */
-static size_t sequence(const char *p, size_t n)
+static size_t text_sequence(const char *p, size_t n)
 {
     size_t i = 2;
 
@@ -126,7 +126,7 @@ void rex_strip(buf *text)
     size_t to = 0;
 
     for (size_t i = 0; i < text->len;) {
-        size_t n = sequence(text->p + i, text->len - i);
+        size_t n = text_sequence(text->p + i, text->len - i);
         if (!n)
             text->p[to++] = text->p[i];
         i += n ? n : 1;
@@ -168,7 +168,7 @@ static bool is_left_out(const char *line, size_t n)
     return false;
 }
 
-static bool begins(const char *line, size_t n, const char *text)
+static bool text_begins(const char *line, size_t n, const char *text)
 {
     return n >= strlen(text) && memcmp(line, text, strlen(text)) == 0;
 }
@@ -184,9 +184,9 @@ void rex_settle(buf *state, const char *mark)
         const char *line = state->p + at, *end = memchr(line, '\n', state->len - at);
         size_t n = end ? (size_t)(end - line) + 1 : state->len - at;
         at += n;
-        if (begins(line, n, mark))
+        if (text_begins(line, n, mark))
             break;
-        if (begins(line, n, "declare -"))
+        if (text_begins(line, n, "declare -"))
             drop = is_left_out(line, n);
         if (!drop) {
             memmove(state->p + to, line, n);
@@ -306,7 +306,7 @@ static bool refuse_byte(buf *why, const char **ret_class, enum codec c, const ch
 static bool handle_fault(const char *errors, buf *out, const char *p, size_t n)
 {
     if (str_eq(errors, "backslashreplace"))
-        escape(out, p, n);
+        swerex_text_escape(out, p, n);
     else if (str_eq(errors, "replace"))
         buf_str(out, "\xef\xbf\xbd");
     else if (!str_eq(errors, "ignore"))
@@ -315,7 +315,7 @@ static bool handle_fault(const char *errors, buf *out, const char *p, size_t n)
 }
 
 /* Translates universal newlines: \r\n and \r become \n. */
-static void newlines(buf *text)
+static void text_newlines(buf *text)
 {
     size_t to = 0;
 
@@ -336,7 +336,7 @@ static bool known_errors(const char *errors)
 static size_t one_of(enum codec c, const char *p, size_t n, enum utf8_fault *ret_fault)
 {
     if (c == CODEC_UTF8)
-        return step(p, n, ret_fault);
+        return text_step(p, n, ret_fault);
     *ret_fault = (unsigned char)*p < 0x80 || c == CODEC_LATIN1 ? UTF8_FINE : UTF8_START;
     return 1;
 }
@@ -366,6 +366,6 @@ bool rex_read_text(const char *p, size_t n, const char *encoding, const char *er
             buf_append(out, p + i, k);
         }
     }
-    newlines(out);
+    text_newlines(out);
     return true;
 }

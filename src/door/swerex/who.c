@@ -133,7 +133,7 @@ static idempotency idempotency_of(const rex_who *w, const char *key)
 
 /* ---- the sandbox of a token ---- */
 
-static void remember(swerex *d, const char *hash, const char *id)
+static void who_remember(swerex *d, const char *hash, const char *id)
 {
     LOCK_SCOPE(&d->lock);
 
@@ -145,7 +145,7 @@ static void remember(swerex *d, const char *hash, const char *id)
     free(map_put_str(&d->made, hash, xstrdup(id)));
 }
 
-static char *remembered(swerex *d, const char *hash)
+static char *who_remembered(swerex *d, const char *hash)
 {
     LOCK_SCOPE(&d->lock);
     const char *id = map_get_str(&d->made, hash);
@@ -213,7 +213,7 @@ static uint64_t ttl_of(request *rq, const rex_who *w)
     return ttl && ttl < most ? ttl : most;
 }
 
-static err *begin(request *rq, const rex_who *w)
+static err *swerex_who_begin(request *rq, const rex_who *w)
 {
     CLEANUP(sandbox_spec_done) sandbox_spec spec = {0};
     CLEANUP(sandbox_unrefp) sandbox *last = NULL;
@@ -232,23 +232,23 @@ static err *begin(request *rq, const rex_who *w)
     return NULL;
 }
 
-static err *make(request *rq, response *rs, const rex_who *w, sandbox **ret_sandbox)
+static err *who_make(request *rq, response *rs, const rex_who *w, sandbox **ret_sandbox)
 {
     err *failure = NULL;
 
     if (!request_kept(rq))
-        TRY(begin(rq, w));
+        TRY(swerex_who_begin(rq, w));
     birth *b = request_kept(rq);
     if (!making_look(b->making, ret_sandbox, &failure))
         response_relay(rs, &WAIT_OPS, b);
     else if (!failure)
-        remember(rex_of(rq), w->hash, sandbox_id(*ret_sandbox));
+        who_remember(rex_of(rq), w->hash, sandbox_id(*ret_sandbox));
     return failure;
 }
 
 static sandbox *find_remembered(request *rq, const rex_who *w)
 {
-    CLEANUP(freep) char *id = remembered(rex_of(rq), w->hash);
+    CLEANUP(freep) char *id = who_remembered(rex_of(rq), w->hash);
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
 
     if (id)
@@ -269,7 +269,7 @@ err *rex_find_or_make(request *rq, response *rs, const rex_who *w, sandbox **ret
     if (w->token.sandbox)
         return rex_find(rq, w, ret_sandbox);
     *ret_sandbox = find_remembered(rq, w);
-    return *ret_sandbox ? NULL : make(rq, rs, w, ret_sandbox);
+    return *ret_sandbox ? NULL : who_make(rq, rs, w, ret_sandbox);
 }
 
 err *rex_unmake(request *rq, const rex_who *w, sandbox *sb)
