@@ -611,6 +611,7 @@ static err *main_serve(node *n)
     server_run(n->server);
     if (n->backend->ops->leave)
         n->backend->ops->leave(n->backend);
+    err_drop(store_settle(n->store), "stop"); /* otherwise the next start checks its pages */
     log_info("stop", "sandboxes live on");
     return NULL;
 }

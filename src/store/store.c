@@ -14,7 +14,8 @@
 #include "base/thread.h"
 #include "store/internal.h"
 
-#define IDLE_MAX 16 /* readers kept open; more are opened as needed and closed after use */
+#define IDLE_MAX  16   /* readers kept open; more are opened as needed and closed after use */
+#define SETTLE_MS 1000 /* how long store_settle() waits for readers and for the writer */
 
 DEFINE_CLEANUP(store, store_close)
 
@@ -78,12 +79,16 @@ static char *closed_name(const store *s)
     return str_printf("%s.closed", s->name);
 }
 
-/* Returns true if there is a WAL. SQLite removes it when the last connection is closed in order. */
+/* Returns true if the WAL may hold writes. SQLite removes it when the last connection is closed in
+ * order, and store_settle() empties it. */
 static bool has_wal(const store *s)
 {
     CLEANUP(freep) char *name = str_printf("%s-wal", s->name);
+    struct stat st;
 
-    return !faccessat(s->dirfd, name, F_OK, AT_SYMLINK_NOFOLLOW);
+    if (fstatat(s->dirfd, name, &st, AT_SYMLINK_NOFOLLOW))
+        return errno != ENOENT;
+    return st.st_size > 0;
 }
 
 /* Returns true if the file is as the last process closed it. Call it before the file is opened. */
@@ -100,7 +105,7 @@ static bool was_closed(const store *s)
     return same;
 }
 
-/* Notes an orderly close. Without the note the next start checks the pages. */
+/* Notes an orderly end. Without the note the next start checks the pages. */
 static void note_closed(const store *s)
 {
     CLEANUP(freep) char *name = closed_name(s);
@@ -168,6 +173,24 @@ void store_close(store *s)
     pthread_mutex_destroy(&s->states.lock);
     pthread_mutex_destroy(&s->writer.events.lock);
     free(s);
+}
+
+err *store_settle(store *s)
+{
+    store_conn *c = NULL;
+
+    TRY(store_flush(s));
+    TRY(store_conn_open(s->dirfd, s->name, s->sync, false, &c));
+    sqlite3_busy_timeout(c->db, SETTLE_MS);
+    err *e = NULL;
+    if (sqlite3_exec(c->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL))
+        e = store_error(c, "empty the WAL");
+    else if (has_wal(s))
+        e = err_new(ERR_UNAVAILABLE, "cannot empty the WAL: the store is in use");
+    store_conn_free(c);
+    if (!e)
+        note_closed(s);
+    return e;
 }
 
 static store_conn *take_idle(store *s)

@@ -21,6 +21,10 @@ typedef struct store store;
  * remedy. */
 err *store_open(int dirfd, const char *path, const char *sync, store **ret_store) ERR_MUST;
 void store_close(store *s);
+/* Writes what is queued and empties the WAL, so that the next start need not check the pages. For a
+ * process that ends without store_close(): the store stays in use, and a later write only makes the
+ * next start check them. */
+err *store_settle(store *s) ERR_MUST;
 
 /* Returns when every write queued before is committed. */
 err *store_flush(store *s) ERR_MUST;

@@ -159,10 +159,9 @@ static void batch_fill(store_writer *w, store_queue *batch)
         batch_take_along(w, batch);
 }
 
-/* Waits for a batch; an empty one means that the writer is to stop. */
-static void batch_wait(store_writer *w, store_queue *batch)
+/* Waits until a batch is due, or the writer is to stop. Lock held. */
+static void batch_wait_due(store_writer *w)
 {
-    LOCK_SCOPE(&w->lock);
     uint64_t nap_until = now_mono_ns() + LAZY_NS, due;
 
     w->naps = true;
@@ -171,8 +170,19 @@ static void batch_wait(store_writer *w, store_queue *batch)
             cond_wait_until(&w->work, &w->lock, due);
         else
             w->naps &= cond_wait_until(&w->work, &w->lock, w->naps ? nap_until : 0);
-    batch_fill(w, batch);
-    pthread_cond_broadcast(&w->room);
+}
+
+/* Waits for a batch; an empty one means that the writer is to stop and nothing is left to write.
+ * A flush that joins the kept writes leaves an empty batch, too: then it waits again. */
+static void batch_wait(store_writer *w, store_queue *batch)
+{
+    LOCK_SCOPE(&w->lock);
+
+    do {
+        batch_wait_due(w);
+        batch_fill(w, batch);
+        pthread_cond_broadcast(&w->room);
+    } while (!batch->n && (!w->stop || w->fresh.n || w->kept.n));
 }
 
 static void batch_fail(store_op *batch, const err *why)

@@ -1,5 +1,6 @@
 /* Group commit under many threads, and kill -9 of a writer. */
 #include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -314,6 +315,101 @@ static void a_queued_write_that_fails_alone_is_tried_again(void **state)
     assert_int_equal(metric_of("bothy_store_writes_lost_total"), lost);
 }
 
+typedef struct gated {
+    sem_t entered, go;
+    _Atomic int runs, released;
+} gated;
+
+/* Waits in its first run until the test lets it go, and fails then. */
+static err *run_gated(store_conn *c, void *arg)
+{
+    gated *g = arg;
+
+    (void)c;
+    if (atomic_fetch_add(&g->runs, 1))
+        return NULL;
+    sem_post(&g->entered);
+    while (sem_wait(&g->go))
+        continue;
+    return err_new(ERR_DISK_FULL, "no room for it");
+}
+
+static void release_gated(void *arg)
+{
+    ((gated *)arg)->released++;
+}
+
+typedef struct call {
+    store *s;
+    err *result;
+    _Atomic bool done;
+} call;
+
+static void *flush_store(void *arg)
+{
+    call *f = arg;
+
+    f->result = store_flush(f->s);
+    f->done = true;
+    return NULL;
+}
+
+static void *insert_late(void *arg)
+{
+    call *c = arg;
+    sandbox_row late = row_of("b1000000000000000001", "alice", NULL);
+
+    c->result = store_sandbox_insert(c->s, &late);
+    c->done = true;
+    return NULL;
+}
+
+/* Ends the program if a call is not answered within five seconds: its thread cannot be joined. */
+static void assert_answered(const call *c, const char *what)
+{
+    for (int i = 0; i < 500 && !c->done; i++)
+        usleep(10000);
+    if (c->done)
+        return;
+    print_error("%s is not answered\n", what);
+    exit(1);
+}
+
+/* A flush is queued alone while a batch of queued writes fails: it waits with these, and the writer
+ * goes on. */
+static void a_flush_behind_a_failing_batch_keeps_the_writer(void **state)
+{
+    CLEANUP(scratch_done) scratch d = scratch_new();
+    CLEANUP(store_closep_) store *s = NULL;
+    gated g = {0};
+    pthread_t flushing, inserting;
+
+    (void)state;
+    sem_init(&g.entered, 0, 0);
+    sem_init(&g.go, 0, 0);
+    assert_ok(store_open(d.fd, "store.db", "normal", &s));
+    store_write_queued(s, &(store_queued){.run = run_gated, .arg = &g, .release = release_gated});
+    while (sem_wait(&g.entered))
+        continue;
+    call flush = {.s = s}, insert = {.s = s};
+    flushing = thread_start("flush", flush_store, &flush);
+    for (bool queued = false; !queued; usleep(1000)) {
+        pthread_mutex_lock(&s->writer.lock);
+        queued = s->writer.fresh.n == 1;
+        pthread_mutex_unlock(&s->writer.lock);
+    }
+    sem_post(&g.go);
+    assert_answered(&flush, "the flush");
+    pthread_join(flushing, NULL);
+    assert_ok(flush.result);
+    assert_int_equal(g.runs, 2);
+    inserting = thread_start("insert", insert_late, &insert);
+    assert_answered(&insert, "a write behind it");
+    pthread_join(inserting, NULL);
+    assert_ok(insert.result);
+    assert_int_equal(g.released, 1);
+}
+
 /* The WAL has its full length from the start, and survives a kill with zeros behind its frames:
  * every_acknowledged_insert_survives_a_kill reads such a one. */
 static void wal_does_not_grow_with_commits(void **state)
@@ -533,6 +629,7 @@ int main(void)
         cmocka_unit_test(awaited_writes_overtake_kept_ones),
         cmocka_unit_test(writes_about_a_sandbox_stay_in_order),
         cmocka_unit_test(a_queued_write_that_fails_alone_is_tried_again),
+        cmocka_unit_test(a_flush_behind_a_failing_batch_keeps_the_writer),
         cmocka_unit_test(wal_does_not_grow_with_commits),
         cmocka_unit_test(a_wal_that_cannot_be_lengthened_keeps_no_zeros),
         cmocka_unit_test(many_writers_share_few_commits),
