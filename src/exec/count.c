@@ -1,3 +1,4 @@
+/* The exec layer's metrics: their table, and the functions that count. */
 #include "exec/count.h"
 
 #include "base/clock.h"

@@ -14,7 +14,7 @@ enum exec_metric {
     M_EXEC_COUNT
 };
 enum exec_phase {
-    PHASE_START, /* from the order to init's word that it runs */
+    PHASE_START, /* from the request to init's report that it runs */
     PHASE_RUN,
     PHASE_SPOOL /* from its exit to the end record: what it wrote is in the spool */
 };
@@ -30,7 +30,7 @@ struct exec_hub;
 void count_init(struct exec_hub *h);
 void count_live(const struct exec *x, int by);
 void count_started(const struct exec *x);
-/* END is in the journal. */
+/* Counts an exec whose END is in the journal. */
 void count_ended(const struct exec *x);
 static inline void count_spooled(size_t n)
 {

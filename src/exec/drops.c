@@ -22,8 +22,8 @@ static uint64_t drop_span(exec_table *t, uint64_t key, const struct journal_mark
     return spans_bytes(s, 0, UINT64_MAX) - before;
 }
 
-/* Eviction leaves one for each
- * stream: the record is enough, so that a million of them take no memory. */
+/* For an evicted stream keeps only the number of its record, so that a million of them need no
+ * memory. */
 uint64_t drops_add(exec_table *t, struct past *p, const struct journal_mark *m, uint32_t index)
 {
     uint64_t key = drop_key(p->id, m->stream);
@@ -34,7 +34,7 @@ uint64_t drops_add(exec_table *t, struct past *p, const struct journal_mark *m, 
         *gone = index + 1;
         return m->to;
     }
-    if (*gone) { /* more came after it: rare */
+    if (*gone) { /* another mark follows the first: rare */
         err *e = journal_read(&t->journal, *gone - 1, &old);
         if (!e)
             drop_span(t, key, &old.mark);

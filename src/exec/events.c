@@ -1,6 +1,6 @@
-/* What the backend tells a table, and what is done about execs of an earlier life (the recovery
- * table of README.md). Events only note things and kick the exec's job: the job is the
- * one place where streams are drained, END is appended and ACK is sent. */
+/* Handles events of the backend, and recovers execs that an earlier process began (the recovery
+ * table of README.md). An event only notes what happened and kicks the exec's job: only the job
+ * drains streams, appends END and sends ACK. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include "exec/count.h"
 #include "exec/internal.h"
 
-/* lock held: an exec something can still happen to. */
+/* Returns the exec if it is live, else NULL. Lock held. */
 static exec *live_exec(exec_table *t, uint64_t id)
 {
     exec *x = map_get_u64(&t->execs, id);
@@ -29,7 +29,7 @@ static exec *live_ref(exec_table *t, uint64_t id)
     return x ? exec_ref(x) : NULL;
 }
 
-/* lock held */
+/* Asks the box for the streams of an exec again. Lock held. */
 static void events_fetch(exec_table *t, exec *x)
 {
     if (t->frames) {
@@ -47,10 +47,10 @@ static void events_fetch(exec_table *t, exec *x)
     }
 }
 
-/* lock held: the time limit goes on from BEGIN's wall clock. */
+/* Sets the time limit of an adopted exec, which is counted from BEGIN's wall clock. Lock held. */
 static void events_rearm(exec_table *t, exec *x)
 {
-    if (x->discarded && !x->ended) { /* its verb died with an earlier life of ours */
+    if (x->discarded && !x->ended) { /* its verb ended with an earlier process */
         x->timed_out = true;
         atomic_store(&x->due, true);
         pump_kick(&x->limit);
@@ -59,7 +59,7 @@ static void events_rearm(exec_table *t, exec *x)
         exec_deadline(x, table_left(t, x->begin_ns, x->timeout_ms));
 }
 
-/* lock held: an exec that the box remembers. */
+/* Handles an exec that the box remembers. Lock held. */
 static void events_meet(exec_table *t, const struct sp_rec *rec)
 {
     struct past *p = table_past(t, rec->id);
@@ -83,7 +83,7 @@ static void events_meet(exec_table *t, const struct sp_rec *rec)
     x->pid = rec->pid;
     if (!x->ended && !x->exited)
         x->rec = *rec;
-    /* In the frames form the exit counts when it has come behind the last frame. */
+    /* In the frames form the exit counts only when it comes again, behind the last frame. */
     if (!x->ended && rec->state != SP_LIVE && !t->frames)
         x->exited = true;
     if (x->ended)
@@ -103,13 +103,13 @@ static bool events_remembered(const struct sp_hello *h, const struct sp_rec *rec
     return false;
 }
 
-/* lock held: an exec without END that the box does not remember. */
+/* Handles an exec without END that the box does not remember. Lock held. */
 static void events_miss(exec_table *t, exec *x, uint64_t high)
 {
     if (x->reset)
-        return; /* of a box that was left: its job knows */
+        return; /* it ran in an earlier box: its job ends it */
     if (x->here && !x->answered)
-        return; /* queued in this life: `started` will say */
+        return; /* queued by this process: `started` will answer */
     if (x->ended || x->answered || x->exited || t->journal.damaged)
         x->lost = true;
     else
@@ -117,7 +117,7 @@ static void events_miss(exec_table *t, exec *x, uint64_t high)
     pump_kick(&x->job);
 }
 
-/* lock held */
+/* Recovers the execs of a table from a HELLO. Lock held. */
 static void settle_hello(exec_table *t, const struct sp_hello *h, const struct sp_rec *recs)
 {
     for (uint32_t i = 0; i < h->nrec; i++)
@@ -178,7 +178,7 @@ void exec_table_bind(exec_table *t, backend *b, box *x, void (*on_gone)(void *ar
         t->on_gone_arg = arg;
         gone = t->gone;
         if (!t->bound && !gone) {
-            t->bound = true; /* events name us until `gone` */
+            t->bound = true; /* events refer to the table until `gone` */
             exec_table_ref(t);
         }
         if (t->early && !gone)
@@ -189,7 +189,8 @@ void exec_table_bind(exec_table *t, backend *b, box *x, void (*on_gone)(void *ar
         on_gone(arg, "pid 1 is dead");
 }
 
-/* lock held. The keep descriptor is the same open file as the one we gave. */
+/* Takes the descriptors of `started`. The keep descriptor is the same open file that was sent
+ * along. Lock held. */
 static void take_fds(exec *x, int fd[SP_FDS_MAX])
 {
     for (int i = 0; i < SP_FDS_MAX; i++) {
@@ -235,12 +236,12 @@ static void on_started(void *arg, uint64_t id, int errnum, const struct sp_start
             pump_kick(&x->job);
     }
     if (!errnum)
-        close_soon(t, fd, SP_FDS_MAX); /* it has them, or has ended */
+        close_soon(t, fd, SP_FDS_MAX); /* left over: the exec has its own, or has ended */
     if (x)
-        exec_notify(x); /* whoever waits for the start of a silent command */
+        exec_notify(x); /* for watchers of a command that writes nothing */
 }
 
-/* Frames are written here, on the backend's thread: no copy of them waits anywhere. */
+/* Writes a frame on the backend's thread, so that no copy of it waits in memory. */
 static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const void *p, size_t n)
 {
     exec_table *t = arg;
@@ -255,7 +256,7 @@ static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const 
     {
         LOCK_SCOPE(&t->lock);
         if (x->stalled || x->fetching || x->reset)
-            return; /* asked for again, from where the file ends; or of a box that was left */
+            return; /* will be fetched again from the end of the file, or is of an earlier box */
         if (!n && offset == atomic_load(&s->length))
             x->stream_eof[stream - 1] = true;
     }
@@ -354,7 +355,7 @@ static void on_signalled(void *arg, uint64_t id, uint64_t cookie, int errnum)
     }
 }
 
-/* lock held */
+/* Marks all live execs and tunnels as lost. Lock held. */
 static void lose_all(exec_table *t)
 {
     for (exec *x = t->live; x; x = x->live_next) {

@@ -1,14 +1,14 @@
-/* Output that goes for room, with a mark in the journal: when a sandbox or its owner keeps more than
- * it may, and when the disk is short. First that of ended execs, the oldest first; then the oldest
- * bytes of live streams, the longest first. Bytes that a follower has still to read stay, and then
- * the command waits. */
+/* Removes output to make room, with a mark in the journal: when a sandbox or its owner keeps more
+ * than it may, and when the disk is short. First it removes output of ended execs, the oldest
+ * first; then the oldest bytes of live streams, the longest first. Bytes that a follower has still
+ * to read stay, and then the command waits. */
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "exec/internal.h"
 
-/* The oldest ended exec that still has streams, or NULL. */
+/* Returns a reference to the oldest ended exec that still has streams, or NULL. */
 static exec *evict_evictable(exec_table *t)
 {
     exec *x = NULL;
@@ -28,23 +28,42 @@ static exec *evict_evictable(exec_table *t)
     return NULL;
 }
 
+/* Makes an exec evictable again whose marks found no room in the journal. */
+static void evict_put_back(const exec *x)
+{
+    exec_table *t = x->table;
+    LOCK_SCOPE(&t->lock);
+    struct past *p = table_past(t, x->id);
+
+    if (!p)
+        return;
+    p->evicted = false;
+    if ((size_t)(p - t->past) < t->evicted)
+        t->evicted = (size_t)(p - t->past);
+}
+
+/* Removes the streams of the oldest ended exec that has some. Returns false if there is none, or if
+ * that could not be recorded. */
 static bool evict_one(exec_table *t)
 {
     CLEANUP(exec_unrefp) exec *x = evict_evictable(t);
+    bool gone = true;
 
     if (!x)
         return false;
     for (int i = 0; i < 2; i++)
-        spool_drop(&x->out[i]);
-    return true;
+        gone &= spool_drop(&x->out[i]);
+    if (!gone)
+        evict_put_back(x);
+    return gone;
 }
 
 /* ---- shares ---- */
 
 #define SHARE_NS   (100 * NS_PER_MS)
-#define OWNERS_MIN 4u                   /* an owner has no more of the room than one of so many */
-#define LIVE_MIN   (UINT64_C(64) << 10) /* what each live stream keeps */
-#define VERB_MAX   (UINT64_C(1) << 20)  /* a verb's stream that is held back */
+#define OWNERS_MIN 4u                   /* the room is shared by at least so many owners */
+#define LIVE_MIN   (UINT64_C(64) << 10) /* bytes that each live stream keeps */
+#define VERB_MAX   (UINT64_C(1) << 20)  /* ceiling of a verb's stream that is held back */
 #define TRIES      16u
 
 void table_count_bytes(exec_table *t, int64_t n)
@@ -59,7 +78,7 @@ void table_count_bytes(exec_table *t, int64_t n)
     atomic_fetch_add(&t->counted, n);
 }
 
-/* Owners who have output, and one more who is about to. */
+/* Counts the owners who have output, and one more who may get some. */
 static uint64_t share_parts(exec_hub *h)
 {
     map_iter it = {0};
@@ -71,7 +90,8 @@ static uint64_t share_parts(exec_hub *h)
     return n > OWNERS_MIN ? n : OWNERS_MIN;
 }
 
-/* An owner's part of the room for output: of what is free and what all output has. */
+/* Returns an owner's share of the room for output, which is the free space and what all output
+ * has. */
 static uint64_t share_of_owner(exec_hub *h)
 {
     uint64_t now = now_mono_ns(), kept;
@@ -91,7 +111,7 @@ static uint64_t share_of_owner(exec_hub *h)
     return share;
 }
 
-/* By more than one part in `slack`; 0: at all. */
+/* Returns true if kept exceeds max, by more than max / slack; slack 0: at all. */
 static bool share_is_above(int64_t kept, uint64_t max, unsigned slack)
 {
     return kept > 0 && (uint64_t)kept > max && (!slack || (uint64_t)kept - max > max / slack);
@@ -123,7 +143,8 @@ static uint64_t stream_kept(spool *s)
     return length - spool_dropped(s, 0, length);
 }
 
-/* A reference to the live exec whose stream keeps most below so many, or NULL. */
+/* Returns a reference to the live exec whose stream keeps the most bytes, but fewer than *below, or
+ * NULL. */
 static exec *longest_stream(exec_table *t, uint64_t *below, int *ret_i)
 {
     uint64_t most = LIVE_MIN;
@@ -159,7 +180,8 @@ static bool table_trim(exec_table *t)
     return false;
 }
 
-/* A reference to the table with the most bytes below so many, or NULL; of one owner, or of any. */
+/* Returns a reference to the table with the most bytes, but fewer than `below`, or NULL; of one
+ * owner, or of any. */
 static exec_table *evict_largest(exec_hub *h, const struct exec_account *of, uint64_t below,
                                  uint64_t *ret_bytes)
 {
@@ -180,7 +202,7 @@ static exec_table *evict_largest(exec_hub *h, const struct exec_account *of, uin
     return found ? exec_table_ref(found) : NULL;
 }
 
-/* Gets something from the owner's sandboxes, the largest first. */
+/* Shrinks one of the owner's sandboxes, the largest that can be. Returns false if none can. */
 static bool owner_shrink(exec_table *t, bool (*shrink)(exec_table *t))
 {
     uint64_t below = UINT64_MAX;
@@ -205,7 +227,8 @@ void table_make_room(exec_table *t)
         continue;
 }
 
-/* Its job has made what room there was: it is a little above while it does. */
+/* Returns true if the limits are exceeded clearly: while a job makes room, they are exceeded a
+ * little. */
 static bool table_is_choked(exec_table *t)
 {
     return table_is_above(t, 8) || owner_is_above(t, 8);
@@ -217,7 +240,7 @@ bool exec_is_choked(exec *x, int i)
         return false;
     if (!exec_is_transient(x))
         return stream_kept(&x->out[i]) >= LIVE_MIN;
-    spool_limit(&x->out[i], VERB_MAX); /* as far as its reader is, it goes on */
+    spool_limit(&x->out[i], VERB_MAX); /* it continues as far as its reader has read */
     return false;
 }
 

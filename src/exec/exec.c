@@ -1,4 +1,4 @@
-/* What callers ask of an exec: start, look, read, watch, signal, resize. */
+/* The verbs of callers for an exec: start, state, read, watch, signal, resize. */
 #include "exec/exec.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ const char *exec_how_name(enum exec_how how)
     return (size_t)how < ARRAY_LEN(HOW) ? HOW[how] : "unknown";
 }
 
-/* The argv for people: joined by spaces, cut with "..." at a character's border. */
+/* Writes the argv as a text for people: joined by spaces, cut with "..." between two characters. */
 static void command_text(char *const *argv, char ret_text[JOURNAL_COMMAND_MAX])
 {
     size_t n = 0, max = JOURNAL_COMMAND_MAX - 1;
@@ -63,7 +63,8 @@ static uint32_t begin_flags(const exec_spec *spec)
            (spec->start ? JOURNAL_F_START : 0);
 }
 
-/* lock held. The exec of this key, or the one start command there is; NULL when it is new. */
+/* Finds the exec of this key, or the start command that was begun already; *ret_exec NULL: it is
+ * new. Lock held. */
 static err *exec_exec_replay(exec_table *t, const exec_spec *spec, const exec_key *key,
                              exec **ret_exec)
 {
@@ -72,7 +73,7 @@ static err *exec_exec_replay(exec_table *t, const exec_spec *spec, const exec_ke
     struct past *p = k ? table_past(t, k->id) : NULL;
 
     *ret_exec = NULL;
-    if (started) /* creators, an `attached` and the keeper may all find it due at a time */
+    if (started) /* a create, an `attached` and the keeper may find it due at the same time */
         return table_exec(t, started, ret_exec);
     if (!p)
         return NULL;
@@ -82,8 +83,8 @@ static err *exec_exec_replay(exec_table *t, const exec_spec *spec, const exec_ke
     return table_exec(t, p, ret_exec);
 }
 
-/* Descriptors are numbered from below: where the lowest free one is high, most are taken. The rest
- * is for what callers and sandboxes need that are there. */
+/* Returns true if few descriptors are left. The kernel hands out the lowest free fd, so a high
+ * number means most are in use. Keep the last eighth for existing callers and sandboxes. */
 static bool descriptors_short(const exec_hub *h)
 {
     int fd = fcntl(h->o.spool_dir, F_DUPFD_CLOEXEC, 0);
@@ -93,7 +94,7 @@ static bool descriptors_short(const exec_hub *h)
     return is_short;
 }
 
-/* lock held */
+/* Fails if the sandbox is paused. Lock held. */
 static err *check_awake(const exec_table *t)
 {
     if (!t->paused_mono || t->briefly)
@@ -101,7 +102,7 @@ static err *check_awake(const exec_table *t)
     return err_kind(err_new(ERR_SANDBOX_PAUSED, "sandbox %s is paused", t->sandbox), "sandbox");
 }
 
-/* lock held */
+/* Checks the number of live execs. Lock held. */
 static err *admit_live(const exec_table *t, bool transient)
 {
     if (transient && t->ntransient >= TRANSIENT_MAX)
@@ -134,7 +135,7 @@ err *table_admit(const exec_table *t)
     return NULL;
 }
 
-/* lock held */
+/* Checks that an exec may be started now. Lock held. */
 static err *exec_admit(const exec_table *t, bool transient)
 {
     TRY(table_admit(t));
@@ -146,7 +147,8 @@ static err *exec_admit(const exec_table *t, bool transient)
     return NULL;
 }
 
-/* lock held. A session whose shell has no BEGIN behind it is none; a command was never run. */
+/* Records a session, or a command of one, before the BEGIN of its shell. Without that BEGIN the
+ * session does not exist, and the command was never run. Lock held. */
 static err *begin_session(exec_table *t, const exec_log_entry *log)
 {
     journal_rec *r = log->rec;
@@ -166,8 +168,7 @@ static err *begin_session(exec_table *t, const exec_log_entry *log)
     return NULL;
 }
 
-/* lock held. Takes the id, makes the stdin file, appends BEGIN: from here on there will be an END.
- */
+/* Takes the id, makes the stdin file, appends BEGIN: from now on an END will follow. Lock held. */
 static err *exec_begin(exec_table *t, const exec_spec *spec, const exec_key *key,
                        const exec_log_entry *log, exec **ret_exec, int *ret_keep)
 {
@@ -211,7 +212,7 @@ static err *exec_begin(exec_table *t, const exec_spec *spec, const exec_key *key
     return NULL;
 }
 
-/* lock held */
+/* Begins an exec and sends it to the box. Lock held. */
 static err *exec_exec_start(exec_table *t, const exec_spec *spec, const exec_key *key,
                             const exec_log_entry *log, exec **ret_exec, bool *ret_begun)
 {
@@ -253,6 +254,8 @@ err *exec_start_session(exec_table *t, const exec_spec *spec, const exec_key *ke
             return NULL;
         }
         TRY(exec_admit(t, spec->transient));
+        if (log)
+            TRY(table_admit_log(t));
         t->busy_ns = now_mono_ns();
         e = exec_exec_start(t, spec, key, log, &x, &begun);
     }
@@ -361,9 +364,10 @@ static size_t list_page(exec_table *t, const uint64_t *ids, size_t n, exec **lis
     return found;
 }
 
-/* Each ended exec costs some system calls. The table's lock, for which the thread of all boxes may
- * wait, is held for a page of them, by one list at a time, and left alone for a moment after it: who
- * waits for it would not get it from a loop that takes it again at once. */
+/* Lists execs in pages, because each ended exec costs some system calls. The thread of all boxes
+ * may wait for the table's lock. So it is held for one page, by one list at a time, and left free
+ * for a moment after each: a waiting thread would not get it from a loop that takes it again at
+ * once. */
 void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n)
 {
     size_t n, found = 0;
@@ -380,7 +384,7 @@ void exec_list(exec_table *t, size_t max, exec ***ret_execs, size_t *ret_n)
     *ret_n = found;
 }
 
-/* ---- looking ---- */
+/* ---- state ---- */
 
 void exec_end_of(const journal_rec *r, exec_end *ret_end)
 {
@@ -413,7 +417,7 @@ void exec_get(exec *x, exec_state *ret_state)
 {
     exec_table *t = x->table;
 
-    *ret_state = (exec_state){.id = x->id};
+    *ret_state = (exec_state){.id = x->id, .begun_ns = x->begin_ns};
     ret_state->start = x->flags & JOURNAL_F_START;
     ret_state->stdio = x->flags & JOURNAL_F_PTY      ? STDIO_PTY
                        : x->flags & JOURNAL_F_MERGED ? STDIO_MERGED
@@ -428,8 +432,8 @@ void exec_get(exec *x, exec_state *ret_state)
             !x->ended && !x->stdin_over && x->flags & JOURNAL_F_STDIN && !atomic_load(&x->in_eof);
         ret_state->lingering = x->ended && x->live;
         ret_state->end = x->end;
-        /* One that is live gets its end record from its job, which drains it first: nobody is told
-         * of an end before that one. */
+        /* The job of a live exec drains it before it writes the end record: until then no end is
+         * shown. */
         if (!x->ended && !x->live && (t->ended || t->gone))
             ret_state->end.how = EXEC_UNKNOWN;
     }
@@ -503,7 +507,7 @@ exec_hold *exec_hold_new(exec *x, int stream, uint64_t at)
     return h;
 }
 
-/* What waits for a retry need not wait for its time. */
+/* Retries now what waits for a later retry. */
 static void go_on(exec *x)
 {
     atomic_store(&x->retry_due, true);
@@ -552,9 +556,9 @@ void exec_notify(exec *x)
         w->notify(w->arg);
 }
 
-/* ---- acting ---- */
+/* ---- signals and the rest ---- */
 
-/* lock held */
+/* Checks that the exec is live and its box reachable. Lock held. */
 static err *check_live(const exec *x)
 {
     if (x->table->gone || x->table->ended)
@@ -567,8 +571,8 @@ static err *check_live(const exec *x)
     return NULL;
 }
 
-/* lock held. In the journal before it is sent: an end that comes while we are away still reads
- * `killed`. A disk that is full does not keep anybody from killing. */
+/* Records a signal that ends the exec in the journal before it is sent, so that an end while bothyd
+ * is down still reads `killed`. A full disk does not prevent a kill. Lock held. */
 static void note_asked(exec *x, int signo)
 {
     exec_table *t = x->table;
@@ -627,7 +631,7 @@ void exec_discard(exec *x, enum exec_discard how)
         live = x->live;
         if (live && how == DISCARD_END) {
             exec_deadline(x, DISCARD_NS);
-        } else if (live) { /* the time limit's first or second step */
+        } else if (live) { /* as the first or second step of a time limit */
             x->timed_out = how == DISCARD_KILL;
             atomic_store(&x->due, true);
             pump_kick(&x->limit);

@@ -1,4 +1,4 @@
-/* The end record: how it was, appended once. */
+/* The end record of an exec: how it ended, appended once. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "exec/count.h"
 #include "exec/internal.h"
 
-/* A time limit that has passed by the kernel's own account counts also when the process that sent
- * the signals was killed before it could say so. Of a command of our own the timer is the word: the
- * clock on the wall may be set. */
+/* Returns true if the time limit ended the exec. For an exec of an earlier process, which may have
+ * been killed before it noted that, the kernel's times decide. For an exec of this process the
+ * timer alone decides, because the wall clock may be set. */
 static bool ran_out(const exec *x, const struct sp_rec *rec)
 {
     uint64_t still = pause_spans_between(&x->table->pauses, x->begin_ns, rec->end_real);
@@ -35,7 +35,8 @@ enum exec_how exec_how_of(const exec *x, const struct sp_rec *rec)
     return signo < 32 && x->asked & 1u << signo ? EXEC_KILLED : EXEC_SIGNALLED;
 }
 
-/* Died of a SIGKILL that nobody asked for, or exited as a shell does whose command has. */
+/* Returns true if the exec died of a SIGKILL that no caller sent, or exited as a shell does whose
+ * command died so. */
 static bool may_be_oom(const exec *x, enum exec_how how)
 {
     if (!x->exited)
@@ -46,8 +47,8 @@ static bool may_be_oom(const exec *x, enum exec_how how)
            WEXITSTATUS(x->rec.status) == 128 + SIGKILL;
 }
 
-/* lock held. A kill is counted before who was killed is gone: a look for a command may have counted
- * the end of the box, too. See exec_table_ooms(). */
+/* Notes a new count of kills for memory. The node counts a kill before the process is gone, so a
+ * check for a command may already include the end of the box: see exec_table_ooms(). Lock held. */
 static void note_ooms(exec_table *t, uint64_t n)
 {
     uint64_t now = now_mono_ns();
@@ -58,8 +59,8 @@ static void note_ooms(exec_table *t, uint64_t n)
     t->ooms = n;
 }
 
-/* It was, if the box has counted a kill since it was last looked at. A box that has died meanwhile
- * counts that, too: it stays to be seen. */
+/* Receives the box's count: the exec was killed for memory if the count has risen since the last
+ * check. The count of a dead box is not noted, as it may include the end of the box. */
 static void fate_came(void *arg, err *failure, const box_fate *fate)
 {
     exec *x = arg;
@@ -126,7 +127,7 @@ void exec_table_ask_ooms(exec_table *t, oom_done *done, void *arg)
     ops->fate(b, box_id, 0, ooms_came, q);
 }
 
-/* The answer takes a way to the node and back: no thread waits for it. */
+/* Asks the node once; no thread waits for the answer. */
 bool exec_oom_known(exec *x, enum exec_how how)
 {
     char box_id[SANDBOX_ID_LEN + 1];

@@ -1,4 +1,4 @@
-/* The frames form: what the job does when bytes come and go through the backend. */
+/* The frames form: the job's work when bytes go through the backend. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 #define PIECE_MIN 512u
 
-/* Frames were dropped for want of space: ask for them again after a while. */
+/* Fetches frames again, after a while, that were dropped for want of space. */
 void frames_refetch(exec *x)
 {
     exec_table *t = x->table;
@@ -45,7 +45,7 @@ void frames_refetch(exec *x)
     err_drop(e, "fetch");
 }
 
-/* The box's word about stdin; false while it is not known or there is nothing to send to. */
+/* Returns true if stdin can be sent: the box has reported how much it has, and is reachable. */
 static bool may_send(exec *x)
 {
     LOCK_SCOPE(&x->table->lock);
@@ -63,7 +63,7 @@ static err *write_end(exec *x, uint64_t at)
     box *in = exec_box(x);
 
     if (!in)
-        return NULL; /* nobody reads it any more */
+        return NULL; /* no box is left to read it */
     err *e = ops->stdin_write(in, x->id, at, NULL, 0, true);
     ops->box_unref(in);
     return e;
@@ -100,7 +100,7 @@ static size_t write_piece(exec *x, const char *chunk, size_t n)
     box *in = exec_box(x);
 
     if (!in)
-        return n; /* nobody reads it any more */
+        return n; /* no box is left to read it */
     n = frames_write_piece(x->table->ops, in, x->id, x->io.in_sent, chunk, n);
     x->table->ops->box_unref(in);
     return n;
@@ -122,9 +122,10 @@ void frames_input(exec *x)
 
     if (!(x->flags & JOURNAL_F_STDIN) || !may_send(x))
         return;
-    bool eof = atomic_load(&x->in_eof); /* before the length: nothing follows the end */
+    bool eof = atomic_load(&x->in_eof); /* read before the length: nothing follows the end */
     uint64_t len = atomic_load(&x->in_len), taken = atomic_load(&x->in_taken);
-    if (x->io.in_sent < taken) /* it had more of the connection before than it said first */
+    /* The box received more on the last connection than it first reported. */
+    if (x->io.in_sent < taken)
         x->io.in_sent = taken;
     if (x->io.in_sent < len && x->io.in_sent - taken < WINDOW) {
         CLEANUP(freep) char *chunk = xmalloc(CHUNK);

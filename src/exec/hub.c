@@ -76,7 +76,7 @@ void exec_hub_free(exec_hub *h)
     bool stopped = pump_stop(h->pump);
     sync_stop(h);
     if (!stopped)
-        return; /* what a thread still uses goes with the process */
+        return; /* threads still use it: it is freed with the process */
     do {
         {
             LOCK_SCOPE(&h->lock);

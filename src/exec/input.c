@@ -1,6 +1,6 @@
 /* Stdin: bytes are appended to a file `<exec>.in`; the pump (or the backend's frames) takes them
- * from there. What was appended survives us, so does its end: a file without the owner's write
- * permission gets no more bytes. */
+ * from there. The bytes survive this process, and so does their end: a file without the owner's
+ * write permission gets no more bytes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -33,7 +33,7 @@ err *input_make(exec *x, int *ret_keep)
     input_path(x, path);
     int root = x->table->hub->o.spool_dir;
     int fd = openat(root, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == EEXIST) { /* a BEGIN that did not fit on the disk left it */
+    if (fd < 0 && errno == EEXIST) { /* left by a start whose BEGIN did not fit on the disk */
         unlinkat(root, path, 0);
         fd = openat(root, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     }
@@ -68,7 +68,7 @@ void input_mend(exec *x, uint64_t at, uint64_t n)
     char path[SPOOL_PATH_MAX];
     uint64_t len = atomic_load(&x->in_len), whole = len;
 
-    if (atomic_load(&x->in_eof)) /* comes behind whole bytes, and none behind it */
+    if (atomic_load(&x->in_eof)) /* the end is set behind whole frames, and nothing follows it */
         return;
     if (len > at && len < at + n)
         whole = at;
@@ -84,8 +84,8 @@ void input_mend(exec *x, uint64_t at, uint64_t n)
         atomic_store(&x->in_len, whole);
 }
 
-/* What the command has read goes, a few MiB behind: pages in the pipe belong to the file until they
- * are read, and a hole in a large folio would write zeros into them. */
+/* Punches out bytes that the command has read, a few MiB behind: pages in the pipe belong to the
+ * file until they are read, and a hole in a large folio would write zeros into them. */
 void input_punch(exec *x, uint64_t consumed)
 {
     char path[SPOOL_PATH_MAX];
@@ -101,7 +101,7 @@ void input_punch(exec *x, uint64_t consumed)
     x->io.in_punched = to;
 }
 
-/* The exec has ended: nobody reads it any more. */
+/* Removes the stdin file of an exec that has ended. */
 void input_over(exec *x)
 {
     char path[SPOOL_PATH_MAX];
@@ -137,7 +137,7 @@ static err *check_room(exec *x, size_t n, uint64_t offset)
 
     if (offset != UINT64_MAX && offset != len)
         return err_kind(err_new(ERR_CONFLICT, "stdin's length is %lu, not %lu", len, offset),
-                        "stdin");
+                        "offset");
     if (n > max)
         return err_new(ERR_TOO_LARGE, "%zu bytes of stdin at once, the limit is %lu", n, max);
     if (n && unread + n > max)
@@ -161,7 +161,7 @@ static err *input_append(exec *x, const void *p, size_t n, bool eof)
     int fd = openat(x->table->hub->o.spool_dir, path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
     int errnum = errno;
     if (fd < 0)
-        TRY(check_open(x)); /* it goes with its command's end */
+        TRY(check_open(x)); /* the file is removed when its command ends */
     if (fd < 0)
         return fs_error(errnum, "cannot open the command's stdin");
     uint64_t len = atomic_load(&x->in_len);
@@ -180,7 +180,7 @@ static err *input_append(exec *x, const void *p, size_t n, bool eof)
     return NULL;
 }
 
-/* A terminal is fed by write(): what is not taken yet waits in memory. */
+/* Queues input for a terminal in memory: a terminal is fed by write(). */
 static void feed_tty(exec *x, const void *p, size_t n, bool eof)
 {
     LOCK_SCOPE(&x->table->lock);
@@ -190,17 +190,25 @@ static void feed_tty(exec *x, const void *p, size_t n, bool eof)
     atomic_fetch_add(&x->in_len, n);
 }
 
+/* Returns true if stdin has ended with these bytes: the request repeats one that was done. */
+static bool input_has_ended_so(const exec *x, size_t n, uint64_t offset)
+{
+    uint64_t len = atomic_load(&x->in_len);
+
+    if (!atomic_load(&x->in_eof))
+        return false;
+    return offset == UINT64_MAX ? !n : offset <= len && len - offset == n;
+}
+
 err *exec_stdin(exec *x, const void *p, size_t n, uint64_t offset, bool eof)
 {
     {
         LOCK_SCOPE(&x->in_lock);
+        if (eof && input_has_ended_so(x, n, offset)) /* its command may have read it, and ended */
+            return NULL;
         TRY(check_open(x));
-        if (atomic_load(&x->in_eof)) {
-            /* The same end once more is a retry of what was done. */
-            if (eof && !n && (offset == UINT64_MAX || offset == atomic_load(&x->in_len)))
-                return NULL;
+        if (atomic_load(&x->in_eof))
             return err_kind(err_new(ERR_CONFLICT, "stdin of exec %lu has ended", x->id), "stdin");
-        }
         TRY(check_room(x, n, offset));
         if (x->flags & JOURNAL_F_PTY && !x->table->frames) {
             feed_tty(x, p, n, eof);
@@ -237,7 +245,8 @@ uint64_t exec_stdin_taken(exec *x)
     return atomic_load(&x->in_taken);
 }
 
-/* A kill in the middle of a frame: some of it is in the file, and nobody counts it. */
+/* Simulates a kill in the middle of a frame (a fault point): a part of it is in the file, but not
+ * in in_len. */
 static void feed_half(exec *x, const void *p, size_t n)
 {
     char path[SPOOL_PATH_MAX];

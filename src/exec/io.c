@@ -1,5 +1,5 @@
-/* The descriptors form: pipes and ptys, by splice only. read and write would lose what a kill finds
- * in between; one splice takes from the pipe exactly what it put into the file. */
+/* The descriptors form: pipes and ptys, by splice only. With read and write a kill would lose the
+ * bytes in between; a splice takes from the pipe exactly what it puts into the file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -21,7 +21,7 @@
 #define QUANTUM     (1u << 20)
 #define TTY_CHUNK   16384u
 #define IN_CHUNK    (64u * 1024)
-#define DRAIN_MAX   (2u << 20) /* more than any pipe holds: what floods on after the exit */
+#define DRAIN_MAX   (2u << 20) /* above any pipe's size: limits output that goes on after exit */
 #define PIPE_BULK   (1u << 18) /* below DRAIN_MAX */
 #define HANGUP_MS   200
 #define BACKOFF_MIN 100
@@ -34,14 +34,14 @@ static bool is_pty(const exec *x)
     return x->flags & JOURNAL_F_PTY;
 }
 
-/* ---- descriptors that come from the box are a stranger's ---- */
+/* ---- descriptors from the box are not trusted ---- */
 
 static bool is_kind(int fd, int i, bool pty, int root, const char *in_path)
 {
     struct statx st, own;
     int flags = fcntl(fd, F_GETFL), mode = flags & O_ACCMODE;
 
-    /* Not synced: the attributes of a FUSE file are its server's to delay. */
+    /* Not synced: the server of a FUSE file could delay its attributes. */
     if (flags < 0 || statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &st))
         return false;
     if (i == SP_FD_KEEP)
@@ -149,7 +149,7 @@ static void io_unpark(exec *x)
     io_set_full(x, false);
 }
 
-/* From a pipe until it is empty or max bytes are moved. */
+/* Moves bytes from a pipe until it is empty or max bytes are moved. */
 static enum spool_status io_move(exec *x, int s, int from, size_t max, size_t *moved)
 {
     enum spool_status st = SPOOL_MORE;
@@ -163,7 +163,8 @@ static enum spool_status io_move(exec *x, int s, int from, size_t max, size_t *m
     return st;
 }
 
-/* master → relay → file. What a predecessor left in the relay goes first. */
+/* Moves a terminal's output: master → relay pipe → file. Bytes that an earlier process left in the
+ * relay go first. */
 static enum spool_status move_tty(exec *x, size_t max, size_t *moved)
 {
     size_t begun = *moved;
@@ -199,8 +200,8 @@ static enum spool_status move_stream(exec *x, int s, size_t max, size_t *moved)
     return move_tty(x, max, moved);
 }
 
-/* One turn at stream s. SPOOL_MORE, or why it must wait: the disk is full (SPOOL_NOSPACE), or a
- * follower must read first (SPOOL_HELD). */
+/* Moves bytes of stream s. Returns SPOOL_MORE, or why it must wait: the disk is full
+ * (SPOOL_NOSPACE), or a follower must read first (SPOOL_HELD). */
 static enum spool_status io_turn(exec *x, int s, size_t max, size_t *moved)
 {
     enum spool_status st = move_stream(x, s, max, moved);
@@ -232,8 +233,7 @@ static void io_watch(exec *x, int i, uint32_t events)
 {
     if (x->fd[i] < 0)
         return;
-    if (!pump_watch(&x->job, x->fd[i], events) &&
-        events) /* nobody would tell of its bytes: look again */
+    if (!pump_watch(&x->job, x->fd[i], events) && events) /* it is not watched: retry later */
         pump_timer_set(x->table->hub->pump, &x->retry, now_mono_ns() + BACKOFF_MIN * NS_PER_MS);
 }
 
@@ -250,7 +250,8 @@ static void io_rewatch(exec *x)
     }
 }
 
-/* The command and the pump run side by side instead of in turns. The memory is the sandbox's. */
+/* Enlarges the pipes of a command that floods, so that it and the pump run in parallel. The memory
+ * counts as the sandbox's. */
 static void io_widen(const exec *x)
 {
     for (int i = SP_FD_OUT; i <= SP_FD_ERR; i++)
@@ -258,7 +259,7 @@ static void io_widen(const exec *x)
             (void)!fcntl(x->fd[i], F_SETPIPE_SZ, PIPE_BULK); /* refused: slower, and works */
 }
 
-/* One that floods goes to the bulk lane, and back when it has been calm for a second. */
+/* Moves a job that floods to the bulk lane, and back when it has been calm for a second. */
 void io_choose_lane(exec *x)
 {
     uint64_t now = now_mono_ns();
@@ -337,7 +338,7 @@ void io_close_all(exec *x)
 
 /* ---- input ---- */
 
-/* End of input: init's copies too, else the command waits for ever. */
+/* Ends the input. Closes init's copies, too, otherwise the command would wait for ever. */
 static void end_input(exec *x)
 {
     exec_table *t = x->table;
@@ -360,9 +361,9 @@ static void note_taken(exec *x, uint64_t position)
         input_punch(x, position - (uint64_t)queued);
 }
 
-/* The position lives in the open file that init keeps and the kernel moves it in the same call that
- * fills the pipe: after a kill the next one goes on exactly there. Two at once would move the same
- * bytes: only the job does. */
+/* Moves stdin into the pipe. The file position belongs to the open file, which init keeps; the
+ * kernel moves it in the same call that fills the pipe, so after a kill the next process continues
+ * exactly there. Only the job calls this: two callers would move the same bytes twice. */
 static ssize_t move_input(exec *x, uint64_t left)
 {
     ssize_t n;
@@ -378,7 +379,7 @@ static ssize_t move_input(exec *x, uint64_t left)
 
 static void pipe_input(exec *x)
 {
-    bool eof = atomic_load(&x->in_eof); /* before the length: nothing follows the end */
+    bool eof = atomic_load(&x->in_eof); /* read before the length: nothing follows the end */
     uint64_t len = atomic_load(&x->in_len);
     off_t at = x->fd[SP_FD_KEEP] >= 0 ? lseek(x->fd[SP_FD_KEEP], 0, SEEK_CUR) : -1;
 
@@ -421,7 +422,7 @@ static size_t tty_write(exec *x, const buf *in, bool *ret_full)
         else if (n < 0 && errno == EAGAIN)
             *ret_full = true;
         else if (n == 0 || errno != EINTR)
-            done = in->len; /* nobody can read it */
+            done = in->len; /* it has no reader */
     }
     return done;
 }

@@ -20,7 +20,8 @@ static exec *exec_of(pump_job *j)
     return (exec *)((char *)j - offsetof(exec, job));
 }
 
-/* TERM to the tree when the time is over, KILL two seconds later, and again until it is gone. */
+/* Sends TERM to the tree when the time is over, KILL two seconds later, and KILL again until it is
+ * gone. */
 static void on_deadline(exec *x)
 {
     exec_table *t = x->table;
@@ -60,7 +61,7 @@ static bool job_look(exec *x, struct snapshot *ret)
     return x->live;
 }
 
-/* True when there is an end to write down and every byte before it is in the spool. */
+/* Returns true if the exec has ended and every byte before its end is in the spool. */
 static bool find_end(exec *x, const struct snapshot *s, enum exec_how *ret_how, uint64_t length[2])
 {
     exec_table *t = x->table;
@@ -150,7 +151,8 @@ static void job_run(pump_job *j)
         io_input(x);
     }
     table_make_room(x->table);
-    /* Looked at again: bytes that were moved above are those before what is seen here. */
+    /* Read the state again: it may show an exit that came meanwhile; job_finish() moves the bytes
+     * before it. */
     if (job_look(x, &s) && (s.ended || job_finish(x, &s)))
         after_end(x, &s);
     if (!x->table->frames)

@@ -1,3 +1,4 @@
+/* The journal of a sandbox: codec and file. */
 #include "exec/journal.h"
 
 #include <errno.h>
@@ -149,7 +150,7 @@ static err *journal_scan(journal *j, const char *path,
     return NULL;
 }
 
-/* A tail shorter than a record would put every later one out of step. */
+/* Cuts off a torn tail, which would misalign all later records. */
 static err *cut_tail(journal *j, const char *path)
 {
     struct stat st;
@@ -172,7 +173,7 @@ static err *cut_tail(journal *j, const char *path)
 err *journal_open(int dirfd, const char *path, journal *j,
                   void (*each)(void *arg, uint32_t index, const journal_rec *r), void *arg)
 {
-    /* One by one: the thread that syncs looks at its mark all the time. */
+    /* Member by member: the sync thread may read `unsynced` at any time. */
     j->fd = openat(dirfd, path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
     j->count = 0;
     j->damaged = j->torn = false;
@@ -187,7 +188,7 @@ err *journal_open(int dirfd, const char *path, journal *j,
     return e;
 }
 
-/* Cuts half a record off. Behind one that stays every later record would be out of step. */
+/* Cuts half a record off. If it stayed, it would misalign all later records. */
 static void journal_cut(journal *j)
 {
     j->torn = ftruncate(j->fd, (off_t)j->count * JOURNAL_REC);

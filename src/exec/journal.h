@@ -23,13 +23,13 @@ enum journal_type {
     JOURNAL_BEGIN = 1,
     JOURNAL_END = 2,
     JOURNAL_MARK = 3,
-    JOURNAL_COMMAND = 4,     /* of a session, as the two below: exec is the session's id */
+    JOURNAL_COMMAND = 4,     /* of a session: exec is its id, as for COMMAND_END and SESSION */
     JOURNAL_COMMAND_END = 5, /* how it ended */
-    JOURNAL_ASKED = 6,       /* a signal that ends it was asked for */
-    JOURNAL_SESSION = 7,     /* a shell is started for it, or it is closed; the last one holds */
+    JOURNAL_ASKED = 6,       /* a caller sent a signal that ends it */
+    JOURNAL_SESSION = 7,     /* its shell is started, or it is closed; the last record holds */
     JOURNAL_PAUSE = 8,       /* the sandbox was paused; exec is 1 */
-    JOURNAL_RESET = 9,       /* it goes on in another box; exec is the first id there */
-    JOURNAL_IDS = 10,        /* ids from this one on may have been a tunnel's, which has no BEGIN */
+    JOURNAL_RESET = 9,       /* the sandbox continues in another box; exec is the first id there */
+    JOURNAL_IDS = 10,        /* ids from exec on may belong to tunnels, which have no BEGIN */
     JOURNAL_TYPES
 };
 static inline bool journal_is_session(unsigned type)
@@ -40,8 +40,8 @@ static inline bool journal_is_session(unsigned type)
 #define JOURNAL_F_MERGED    (1u << 0)
 #define JOURNAL_F_PTY       (1u << 1)
 #define JOURNAL_F_STDIN     (1u << 2)
-#define JOURNAL_F_TRANSIENT (1u << 3) /* a verb's own: not listed, its streams go with the verb */
-#define JOURNAL_F_START     (1u << 4) /* the sandbox's start command; the last one is */
+#define JOURNAL_F_TRANSIENT (1u << 3) /* for a verb: not listed; its streams go with the verb */
+#define JOURNAL_F_START     (1u << 4) /* the sandbox's start command; the last one counts */
 
 struct journal_begin {
     uint8_t key[16], body[16]; /* zero: no key */
@@ -60,7 +60,7 @@ struct journal_end {
     uint32_t how; /* enum exec_how */
     int32_t errnum;
     uint32_t flags; /* JOURNAL_E_* */
-    uint32_t ooms;  /* with JOURNAL_E_OOM: the box had counted so many */
+    uint32_t ooms;  /* with JOURNAL_E_OOM: the box's count of such kills */
 };
 
 /* Bytes [from, to) of the stream (1 out, 2 err) are gone, or will be in a moment. */
@@ -75,12 +75,13 @@ struct journal_asked {
     uint32_t zero;
 };
 
-/* Real time. Of several with the same beginning the last one holds. */
+/* In real time. The last one of those with the same beginning holds. */
 struct journal_pause {
     uint64_t from_ns, to_ns;
 };
 
-/* In the journal before the store: it counts if the sandbox's box is this one. */
+/* Written before the store's commit: it counts only if the store says that this is the sandbox's
+ * box. */
 #define JOURNAL_BOX_MAX 24u
 struct journal_reset {
     uint8_t key[16], body[16]; /* zero: no key */
@@ -89,7 +90,7 @@ struct journal_reset {
 };
 
 struct journal_ids {
-    uint64_t until; /* not with it */
+    uint64_t until; /* the first id that is not included */
 };
 
 #define JOURNAL_TOKEN     8u
@@ -112,12 +113,12 @@ struct journal_session {
 
 #define JOURNAL_C_MERGE     (1u << 0)
 #define JOURNAL_C_SAVEPOINT (1u << 1)
-#define JOURNAL_C_FOLD      (1u << 3) /* shells that waited were made one before it */
+#define JOURNAL_C_FOLD      (1u << 3) /* merged the shells that had exited into one first */
 #define JOURNAL_C_KILLS     (1u << 2)
 #define JOURNAL_TEXT_MAX    104u
 
-/* In the journal before its frame is in the shell's stdin: what is not whole there was never run.
- */
+/* Written before the command's frame is in the shell's stdin: a command whose frame is not complete
+ * there was never run. */
 struct journal_command {
     uint8_t key[16], body[16]; /* zero: no key */
     uint64_t seq;
@@ -135,7 +136,7 @@ struct journal_command {
 #define JOURNAL_CUTS    3u
 #define JOURNAL_CWD_MAX 56u
 
-struct journal_cut { /* bytes that are the driver's, by their distance from the command's start */
+struct journal_cut { /* bytes that the driver wrote, at this distance from the command's start */
     uint64_t at;
     uint32_t n;
     uint32_t zero;
@@ -150,7 +151,7 @@ struct journal_command_end {
     int32_t status;
     uint32_t shell_pid;
     uint16_t depth, rung;
-    uint32_t ooms;             /* as of journal_end, if the flags say so */
+    uint32_t ooms;             /* as in journal_end, if the flags say so */
     char cwd[JOURNAL_CWD_MAX]; /* empty: too long, it is in the trailer */
 };
 
@@ -185,7 +186,7 @@ void journal_seal(journal_rec *r);
 enum journal_verdict {
     JOURNAL_OK,
     JOURNAL_TORN,  /* not a record: ignored */
-    JOURNAL_NEWER, /* a record of a format we do not know: refused */
+    JOURNAL_NEWER, /* a record of a newer format: refused */
 };
 /* Checks JOURNAL_REC bytes and copies them out. Every field of an OK record is within its range. */
 enum journal_verdict journal_decode(const void *raw, journal_rec *ret_rec);
@@ -193,15 +194,16 @@ enum journal_verdict journal_decode(const void *raw, journal_rec *ret_rec);
 typedef struct journal {
     int fd;
     uint32_t count;        /* records in the file, torn ones included */
-    bool damaged;          /* something was torn: a missing record is possible */
+    bool damaged;          /* a record was torn: records may be missing */
     bool torn;             /* half a record is at its end and could not be cut */
-    _Atomic bool unsynced; /* something was appended that is not on the disk yet, maybe */
+    _Atomic bool unsynced; /* a record was appended that may not be on the disk yet */
 } journal;
-/* Opens or makes it, cuts a torn tail, and hands every valid record to each(). */
+/* Opens or makes the journal, cuts a torn tail, and passes every valid record to each(). */
 err *journal_open(int dirfd, const char *path, journal *j,
                   void (*each)(void *arg, uint32_t index, const journal_rec *r),
                   void *arg) ERR_MUST;
-/* Seals and appends. *ret_index is the record's number. ERR_DISK_FULL leaves no trace. */
+/* Seals and appends a record. *ret_index is its number. After ERR_DISK_FULL nothing of it is
+ * left. */
 err *journal_append(journal *j, journal_rec *r, uint32_t *ret_index) ERR_MUST;
 err *journal_read(const journal *j, uint32_t index, journal_rec *ret_rec) ERR_MUST;
 void journal_close(journal *j);

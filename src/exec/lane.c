@@ -17,7 +17,7 @@
 
 /* ---- lanes ---- */
 
-_Thread_local pump_lane *lane_own;
+_Thread_local const pump_worker *worker_own;
 
 /* Returns the job's lane, locked. */
 pump_lane *job_lock(pump_job *j)
@@ -40,7 +40,7 @@ static void lane_append(pump_lane *l, pump_job *j)
     l->tail = &j->next;
 }
 
-/* Lock held. A job that is away is queued by its thread when that comes back. */
+/* Queues a job. A job that is `away` is queued by its thread after its run. Lock held. */
 void lane_enqueue(pump_lane *l, pump_job *j)
 {
     if (j->queued || j->away || l->stop)
@@ -49,10 +49,11 @@ void lane_enqueue(pump_lane *l, pump_job *j)
     lane_append(l, j);
 }
 
-/* Lock held. */
+/* Wakes the lane's thread, unless that is the caller: it looks at its queue before it sleeps. A
+ * caller that blocked may have lost the lane on which its job began. Lock held. */
 void lane_wake(pump_lane *l)
 {
-    if (l->woken || l == lane_own) /* which looks at its queue before it sleeps */
+    if (l->woken || (l->worker && l->worker == worker_own))
         return;
     l->woken = true;
     eventfd_write(l->wake, 1);
@@ -77,7 +78,8 @@ void pump_beside(pump_job *j, pump_job *other)
 
 /* ---- descriptors of jobs ---- */
 
-/* Lock held. The job is not running on another thread, or away. */
+/* Removes the job's descriptors from the lane's epoll. The job is not running on another thread, or
+ * is away. Lock held. */
 static void job_disarm(pump_lane *l, pump_job *j)
 {
     for (unsigned i = 0; i < PUMP_WATCHES && !j->disarmed; i++)
@@ -96,7 +98,8 @@ static bool lane_watch(pump_lane *l, pump_job *j, int op, int fd, uint32_t event
     return false;
 }
 
-/* Lock held. Descriptors that cannot be watched are forgotten: the run that follows tries again, and knows. */
+/* Adds the job's descriptors to the lane's epoll. A descriptor that cannot be watched is forgotten:
+ * the run that follows tries again and notices. Lock held. */
 void job_arm(pump_lane *l, pump_job *j)
 {
     for (unsigned i = 0; i < PUMP_WATCHES; i++)
@@ -178,7 +181,7 @@ void pump_job_init(pump *p, pump_job *j, uint64_t spread)
 
 /* ---- separate lanes ---- */
 
-/* Lock held. */
+/* Returns true if the lane has a thread and accepts jobs. Lock held. */
 static bool lane_is_taking(const pump_lane *l)
 {
     return l->worker && !l->leaving && !l->stop;
@@ -197,7 +200,7 @@ static void job_go(pump_lane *from, pump_lane *to, pump_job *j)
     atomic_store(&j->lane, to);
 }
 
-/* Its lane's lock held. */
+/* Takes a job off its separate lane's list. Lane's lock held. */
 static void job_leave_list(pump_job *j)
 {
     *j->guests_prev = j->guests;
@@ -220,7 +223,7 @@ static bool lane_unlink(pump_job **at, pump_job ***tail, const pump_job *j)
 
 bool job_send_away(pump_lane *from, pump_lane *to, pump_job *j)
 {
-    bool queued = j->queued; /* it was kicked meanwhile, and will be when it comes back */
+    bool queued = j->queued; /* it was kicked meanwhile; it is queued again after its run */
 
     if (queued && !lane_unlink(&from->round, NULL, j))
         lane_unlink(&from->head, &from->tail, j);
@@ -276,13 +279,13 @@ static bool lane_send_home(pump_lane *l)
     return true;
 }
 
-/* Lock held. Nothing has blocked for long enough, and nothing waits. */
+/* Returns true if no run has blocked for long enough, and no job waits. Lock held. */
 static bool lane_is_quiet(const pump_lane *l)
 {
     return !l->head && !l->round && !l->naway && now_mono_ns() >= l->quiet_ns;
 }
 
-/* Lock held. The thread leaves the lane. True: it is the one to free it. */
+/* Takes the thread off the lane. Returns true if the thread must free it. Lock held. */
 bool lane_detach(pump_lane *l)
 {
     l->worker = NULL;

@@ -1,4 +1,4 @@
-/* A table's clock, which stands still while its sandbox is paused. */
+/* A table's clock, which stops while its sandbox is paused. */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/thread.h"
@@ -18,7 +18,7 @@ uint64_t table_left(const exec_table *t, uint64_t begin_ns, uint64_t timeout_ms)
     return end > now ? end - now : 0;
 }
 
-/* lock held */
+/* Sets the timer of an exec's time limit, unless the clock has stopped. Lock held. */
 static void pause_arm(exec *x)
 {
     exec_table *t = x->table;
@@ -27,18 +27,21 @@ static void pause_arm(exec *x)
         pump_timer_set(t->hub->pump, &x->deadline, x->deadline_at + t->still_ns);
 }
 
-/* A command that begins while a snapshot holds its sandbox runs until the files are copied: its
- * time limit begins now, not when the hold did. */
+/* Returns the time at which a time limit begins. A command that begins while a snapshot holds its
+ * sandbox runs until the files are copied: its limit begins now, not when the hold did. Lock
+ * held. */
+static uint64_t pause_begin_clock(const exec_table *t)
+{
+    return t->briefly ? now_mono_ns() - t->still_ns : table_clock(t);
+}
+
 void exec_deadline(exec *x, uint64_t left_ns)
 {
-    const exec_table *t = x->table;
-    uint64_t now = t->briefly ? now_mono_ns() - t->still_ns : table_clock(t);
-
-    x->deadline_at = now + left_ns;
+    x->deadline_at = pause_begin_clock(x->table) + left_ns;
     pause_arm(x);
 }
 
-/* lock held */
+/* Stops the clock, and the timers of all execs. Lock held. */
 static void stand_still(exec_table *t, uint64_t since_ns)
 {
     t->paused_real = since_ns;
@@ -47,7 +50,7 @@ static void stand_still(exec_table *t, uint64_t since_ns)
         pump_timer_cancel(t->hub->pump, &x->deadline);
 }
 
-/* lock held */
+/* Starts the clock again, still_ns later, and the timers of all execs. Lock held. */
 static void go_on(exec_table *t, uint64_t still_ns)
 {
     t->still_ns += still_ns;
@@ -102,7 +105,7 @@ void exec_table_hold(exec_table *t)
     t->briefly = true;
 }
 
-/* lock held. In the journal, too, if it counts for anybody. */
+/* Records a hold in the journal, if it extends the time limit of a live exec. Lock held. */
 static void note_hold(exec_table *t, uint64_t still_ns)
 {
     journal_rec r = {.type = JOURNAL_PAUSE, .exec = 1};
@@ -118,7 +121,8 @@ static void note_hold(exec_table *t, uint64_t still_ns)
     err_drop(journal_append(&t->journal, &r, NULL), "time limit");
 }
 
-/* lock held: a command that began while all stood still has stood still for less. */
+/* Extends the limits of commands that began during the hold by less: they were frozen for less.
+ * Lock held. */
 static void shorten_late(exec_table *t, uint64_t still_ns)
 {
     uint64_t from = now_mono_ns() - still_ns;
@@ -160,6 +164,12 @@ uint64_t exec_table_clock(exec_table *t)
 {
     LOCK_SCOPE(&t->lock);
     return table_clock(t);
+}
+
+uint64_t exec_table_begin_clock(exec_table *t)
+{
+    LOCK_SCOPE(&t->lock);
+    return pause_begin_clock(t);
 }
 
 void exec_table_timer(exec_table *t, pump_timer *timer, uint64_t at_ns)

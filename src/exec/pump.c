@@ -18,14 +18,14 @@
 #include "exec/lane.h"
 
 #define BATCH 64
-#define NICE  10 /* of lanes of those that flood or block: they take little from the others */
+#define NICE  10 /* of bulk and separate lanes: they take little from the others */
 
 #define TICK_NS     (40 * NS_PER_MS)
 #define STUCK_TICKS 2u
 #define STUCK_NS    (STUCK_TICKS * TICK_NS)
-#define QUIET_NS    (10 * NS_PER_S) /* without a block; twice as long each time, up to */
+#define QUIET_NS    (10 * NS_PER_S) /* without a block; doubled each time, STRIKES_MAX times */
 #define STRIKES_MAX 6u
-#define EXTRA_MAX   256u /* threads beyond one a lane: then lanes wait, as every thread does */
+#define EXTRA_MAX   2048u /* threads beyond one per lane; above that, a lane that blocks waits */
 #define LANE_OVER   (-2)
 #define STOP_NS     (3 * NS_PER_S)
 
@@ -38,7 +38,8 @@ static void worker_be_nice(void)
                  strerrordesc_np(errno));
 }
 
-/* Locks of all held. The thread that blocks gets the party's lane if that has none yet. */
+/* Gives the thread that blocks the separate lane, if that has no thread yet. All three locks
+ * held. */
 static void lane_give(pump_lane *to, pump_worker *w, const pump_party *party)
 {
     to->leaving = false;
@@ -54,7 +55,7 @@ static void lane_give(pump_lane *to, pump_worker *w, const pump_party *party)
              party->name ? party->name : "?");
 }
 
-/* Returns the lane of a party; *spare becomes it if it has none. alone_lock held. */
+/* Returns the separate lane of a party; makes it from *spare if there is none. alone_lock held. */
 static pump_lane *party_lane(pump *p, pump_party *party, pump_lane **spare)
 {
     pump_lane *l = atomic_load(&party->alone);
@@ -68,7 +69,8 @@ static pump_lane *party_lane(pump *p, pump_party *party, pump_lane **spare)
     return l;
 }
 
-/* Takes over a lane whose thread is still in the run it was in when this one was started. */
+/* Takes over a lane, if its thread is still in the run for which this thread was started. Returns
+ * false otherwise. */
 static bool worker_take_over(pump_worker *w)
 {
     pump_lane *l = w->lane, *spare = lane_new_alone(w->p);
@@ -97,7 +99,7 @@ static bool worker_take_over(pump_worker *w)
     return taken;
 }
 
-/* The run of a job has ended whose lane another thread took over meanwhile. */
+/* Ends the run of a job whose lane another thread took over meanwhile. */
 static void worker_bring_back(pump_job *j)
 {
     pump_lane *l = job_lock(j);
@@ -110,8 +112,8 @@ static void worker_bring_back(pump_job *j)
     j->unref(j);
 }
 
-/* Events only queue jobs, and each job runs at most once for them: nothing that a run frees can
- * still be named by an event of the same batch. Jobs leave a lane between batches. */
+/* Queues the jobs of a batch of events. Each job runs at most once per batch, so no event of the
+ * batch can name a job that a run has freed. Jobs leave a lane only between batches. */
 static void lane_take_events(pump_lane *l, const struct epoll_event *ev, int n)
 {
     LOCK_SCOPE(&l->lock);
@@ -124,15 +126,15 @@ static void lane_take_events(pump_lane *l, const struct epoll_event *ev, int n)
         eventfd_read(l->wake, &v);
         l->woken = false;
     }
-    /* Everything queued now: what is kicked meanwhile waits for the next round, behind the
-     * events. */
+    /* The round is everything queued now; jobs that are kicked meanwhile wait for the next round,
+     * after its events. */
     l->round = l->head;
     l->head = NULL;
     l->tail = &l->head;
 }
 
-/* Ends the run of *job and takes the next of the round; NULL: there is none. False: another thread
- * has the lane, and *job is away. */
+/* Ends the run of *job and takes the next job of the round, or NULL. Returns false if another
+ * thread has taken over the lane; *job is then away. */
 static bool lane_next(pump_lane *l, const pump_worker *w, pump_job **job)
 {
     pump_job *j;
@@ -154,7 +156,7 @@ static bool lane_next(pump_lane *l, const pump_worker *w, pump_job **job)
     return true;
 }
 
-/* A tick after the lanes were idle; the lane works now, and one may be needed. */
+/* Restarts the ticks, which stop while all lanes are idle: a lane works now, and may block. */
 static void pump_rouse(pump *p)
 {
     LOCK_SCOPE(&p->lock);
@@ -178,7 +180,7 @@ static void lane_run_job(pump_lane *l, pump_job *j)
     l->quiet_ns = now + (l->p->quiet_ns << l->strikes);
 }
 
-/* False: the thread has another lane now, or none. */
+/* Runs the jobs of a round. Returns false if the thread has another lane now, or none. */
 static bool lane_run_round(pump_lane *l, const pump_worker *w)
 {
     pump_job *j = NULL;
@@ -198,8 +200,8 @@ static bool lane_run_round(pump_lane *l, const pump_worker *w)
     }
 }
 
-/* Returns the milliseconds to wait for events, or LANE_OVER: the thread has left the lane, and frees
- * it if *ret_free says so. */
+/* Returns the milliseconds to wait for events, or LANE_OVER: the thread has left the lane, and
+ * frees it if *ret_free is set. */
 static int lane_patience(pump_lane *l, bool *ret_free)
 {
     {
@@ -237,8 +239,7 @@ static void worker_serve(const pump_worker *w, pump_lane *l)
     bool gone = false;
     int timeout;
 
-    lane_own = l;
-    if (!lane_run_round(l, w)) /* what the thread before has left of one */
+    if (!lane_run_round(l, w)) /* the rest of the former thread's round */
         return;
     while ((timeout = lane_patience(l, &gone)) != LANE_OVER) {
         lane_wait(l, timeout);
@@ -264,12 +265,13 @@ static void *worker_run(void *arg)
     pump_worker *w = arg;
     pump_lane *l = w->lane;
 
+    worker_own = w;
     pthread_setname_np(pthread_self(), l->bulk ? "pump-bulk" : "pump");
     if (l->bulk)
         worker_be_nice();
     if (!w->run || worker_take_over(w)) {
         worker_serve(w, l);
-        if (w->lane && w->lane != l) { /* it blocked, and has its party's now */
+        if (w->lane && w->lane != l) { /* it blocked, and has the separate lane now */
             pthread_setname_np(pthread_self(), "pump-alone");
             worker_be_nice();
             worker_serve(w, w->lane);
@@ -288,7 +290,8 @@ static bool pump_admit(pump *p)
     return room;
 }
 
-/* False: there is no room for another thread. */
+/* Starts a thread for a lane; run 0: a new lane, else the run to take over. Returns false if there
+ * is no room for another thread. */
 static bool worker_start(pump *p, pump_lane *l, uint64_t run)
 {
     pump_worker *w = xcalloc(1, sizeof *w);
@@ -356,7 +359,7 @@ static pump_job *pump_drop(pump *p)
 
 /* ---- the watch over lanes ---- */
 
-/* Looks at a lane; returns the run it has been in for too long, or 0. Sets *idle to false if it
+/* Checks a lane. Returns the run that has lasted too long, or 0. Sets *idle to false if the lane
  * works. */
 static uint64_t lane_look(pump_lane *l, bool *idle)
 {
@@ -372,7 +375,8 @@ static uint64_t lane_look(pump_lane *l, bool *idle)
     return l->runs;
 }
 
-/* Nothing locked. False: all lanes have been idle since the last time. */
+/* Checks all lanes and starts threads for those that block. Returns false if all have been idle
+ * since the last check. No lock held. */
 static bool pump_look(pump *p)
 {
     bool idle = true;
@@ -389,8 +393,8 @@ static bool pump_look(pump *p)
     return !idle;
 }
 
-/* The pump's lock is held, and released meanwhile. A lane that begins to work after the second look
- * sees that the watch dozes. */
+/* Makes a tick. Pump's lock held; released meanwhile. A lane that begins to work after the second
+ * check sees `dozing` and restarts the ticks. */
 static void pump_tick(pump *p)
 {
     pthread_mutex_unlock(&p->lock);
@@ -429,7 +433,7 @@ static void *timer_run(void *arg)
     return NULL;
 }
 
-/* ---- together ---- */
+/* ---- start and stop ---- */
 
 err *pump_new(pump **ret_pump)
 {

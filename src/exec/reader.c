@@ -7,13 +7,13 @@
 #include "base/thread.h"
 #include "exec/internal.h"
 
-struct reader { /* by the exec's id: it outlives an exec that nobody looks at */
+struct reader { /* kept by the exec's id: it outlives an unreferenced exec */
     uint64_t number;
     uint64_t at[2];
     char *note;
 };
 
-/* lock held */
+/* Returns the reader of an exec; makes one if there is none. Lock held. */
 static struct reader *reader_of(exec_table *t, uint64_t id)
 {
     struct reader *r = map_get_u64(&t->readers, id);

@@ -1,9 +1,9 @@
-/* A reset: the sandbox goes on in another box, with the same journal.
+/* A reset: the sandbox continues in another box, with the same journal.
  *
- * The record comes first and names the new box; the store then says which box it is. So a record
- * that the store does not agree with counts for nothing, and after a kill at any instruction what
- * has no end is either the old box's, which still runs it, or was killed with it. Between the
- * record and the store's word nothing is begun: an exec behind the record is the new box's. */
+ * The record is written first and names the new box; the store's commit then says which box the
+ * sandbox has. A record that the store does not confirm is ignored. So after a kill at any
+ * instruction, an exec without an end still runs in the old box, or was killed with it. No exec
+ * begins between the record and the commit: execs behind the record belong to the new box. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,7 +12,7 @@
 #include "base/thread.h"
 #include "exec/internal.h"
 
-/* lock held. From here on nothing of the old box is this one's. */
+/* Drops what is known of the old box. Lock held. */
 static void forget_box(exec_table *t, uint64_t first)
 {
     t->reset_id = first;
@@ -23,7 +23,7 @@ static void forget_box(exec_table *t, uint64_t first)
 void table_reset_load(exec_table *t, const journal_rec *r)
 {
     if (strcmp(r->reset.box, t->box_id) != 0)
-        return; /* an earlier one's, or it did not come to be */
+        return; /* of an earlier reset, or of one that failed */
     t->reset = r->reset;
     forget_box(t, r->exec);
 }
@@ -79,7 +79,7 @@ void exec_table_reset_end(exec_table *t, box *x)
     str_copy(t->box_id, sizeof t->box_id, t->reset.box);
     forget_box(t, t->next_id);
     t->ops->box_ref(x);
-    if (t->box) /* else it slept over a restart */
+    if (t->box) /* NULL: it was hibernated before a restart */
         t->ops->box_unref(t->box);
     t->box = x;
     t->attached = t->shut = false;

@@ -1,5 +1,5 @@
-/* What the session layer needs beyond a caller's exec: its records in the journal, frames in stdin,
- * signals to parts of a shell's tree, a ceiling that moves from command to command. */
+/* Functions for the session layer: its records in the journal, frames in stdin, signals to parts of
+ * a shell's tree, and a ceiling that moves from command to command. */
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -65,11 +65,23 @@ void table_log(exec_table *t, uint32_t index)
     t->logs[t->nlogs++] = index;
 }
 
+err *table_admit_log(const exec_table *t)
+{
+    if (t->nlogs < LOGS_MAX)
+        return NULL;
+    return err_remedy(err_new(ERR_SANDBOX_EXHAUSTED,
+                              "the sessions of the sandbox have %zu records, the limit is %u",
+                              t->nlogs, LOGS_MAX),
+                      "Make a new sandbox, or run commands without a session.");
+}
+
 err *exec_log(exec_table *t, journal_rec *r, uint32_t *ret_index)
 {
     uint32_t index;
 
     LOCK_SCOPE(&t->lock);
+    if (r->type == JOURNAL_COMMAND)
+        TRY(table_admit_log(t));
     TRY(journal_append(&t->journal, r, &index));
     table_log(t, index);
     if (ret_index)

@@ -1,3 +1,4 @@
+/* Ranges of a stream that are gone, in a sorted array. */
 #include "exec/spans.h"
 
 #include <stdlib.h>
@@ -5,7 +6,7 @@
 
 #include "base/str.h"
 
-/* The first range that ends at `at` or behind it. */
+/* Returns the index of the first range that ends at `at` or behind it. */
 static size_t spans_index(const spans *s, uint64_t at)
 {
     size_t low = 0, high = s->n;

@@ -1,3 +1,4 @@
+/* Spools: room on the disk, holes, followers, writing, reading. */
 #include "exec/spool.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@
 #define MIB         (UINT64_C(1) << 20)
 #define OPEN_BUDGET 512u
 #define PATIENCE_NS (60 * NS_PER_S)
-#define KEPT_OF     16          /* of the disk, one part in so many */
+#define KEPT_OF     16          /* kept: one part in so many of the disk */
 #define KEPT_MAX    (256 * MIB) /* at most */
 #define ALLOWANCE   (8 * MIB)
 
@@ -46,7 +47,8 @@ static uint64_t space_of(int root, uint64_t *ret_kept)
     return have > *ret_kept ? have - *ret_kept : 0;
 }
 
-/* A quarter of what there is at a time: two writers who look at once do not overshoot. */
+/* Returns how many bytes may be written before the next check. Takes a quarter of the free space,
+ * so that two writers that check together do not overshoot. */
 static size_t spool_allowance(spool_set *s)
 {
     int64_t left = atomic_load(&s->allowance);
@@ -82,7 +84,7 @@ static err *spool_probe(spool_set *s)
 
     if (fd < 0)
         return err_sys(ERR_INTERNAL, errno, "cannot write to the spool directory");
-    /* A full disk says nothing about holes; every file system of ours that can be full has them. */
+    /* A full disk fails the write and tells nothing about holes: they are then taken to work. */
     s->punch = fs_pwrite_all(fd, page, sizeof page, 0) || spool_punch(fd, 0, 4096);
     unlinkat(s->root, ".probe", 0);
     if (!s->punch)
@@ -109,7 +111,7 @@ void spool_set_done(spool_set *s)
     pthread_mutex_destroy(&s->lock);
 }
 
-/* set->lock held */
+/* Takes a spool off the list of open ones. set->lock held. */
 static void list_take(spool *s)
 {
     if (s->prev)
@@ -131,7 +133,8 @@ void spool_set_sweep(spool_set *set, uint64_t now_ns, uint64_t idle_ns)
         idle_ns = 0;
     for (spool *s = set->open; s; s = next) {
         next = s->next;
-        /* An opener holds s->lock and waits for ours: what is busy is not idle. */
+        /* Trylock, because a thread that opens the spool holds its lock and waits for the set's. A
+         * spool in use is not idle. */
         if (pthread_mutex_trylock(&s->lock))
             continue;
         if (!s->users && now_ns - s->used_ns >= idle_ns) {
@@ -178,7 +181,7 @@ void spool_done(spool *s)
 
 /* ---- holes ---- */
 
-/* lock held: the hole of the present window, or NULL. It is the last one. */
+/* Returns the hole behind the present base, which is the last one, or NULL. Lock held. */
 static const span *hole_now(const spool *s)
 {
     const span *h = s->holes.n ? &s->holes.at[s->holes.n - 1] : NULL;
@@ -215,7 +218,7 @@ uint64_t spool_dropped(spool *s, uint64_t from, uint64_t to)
     return spans_bytes(&s->holes, from, to);
 }
 
-/* The descriptor, for as long as the caller counts among the users; -errno. */
+/* Returns the descriptor, which stays open until spool_release(), or -errno. */
 static int spool_acquire(spool *s, bool create)
 {
     LOCK_SCOPE(&s->lock);
@@ -224,7 +227,7 @@ static int spool_acquire(spool *s, bool create)
                         O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0), 0600);
         if (fd < 0)
             return -errno;
-        /* A kill between mark and hole left the bytes there. */
+        /* Holes are made again: a kill between a mark and its hole left the bytes. */
         for (size_t i = 0; create && s->set->punch && i < s->holes.n; i++)
             spool_punch(fd, s->holes.at[i].from, s->holes.at[i].to);
         LOCK_SCOPE(&s->set->lock);
@@ -255,12 +258,13 @@ static enum spool_status spool_trouble(const spool *s, int errnum)
 
 /* ---- followers ---- */
 
-/* True while somebody who gets further has still to read a byte before end. Patience is also that
- * of the spool: one who comes again and again and reads nothing is always new. */
+/* Returns true while a follower that advances has still to read a byte before end. The spool's
+ * patience is limited as a whole, too: a follower that comes again and again without reading always
+ * looks new. */
 static bool hold_back(spool *s, uint64_t end)
 {
     LOCK_SCOPE(&s->lock);
-    /* Under the lock: to a follower that moves meanwhile the wait would end before it begins. */
+    /* Read under the lock, otherwise a follower that moves meanwhile could be newer than `now`. */
     uint64_t now = s->set->now(), patience = s->set->patience_ns;
 
     if (s->waits_ns)
@@ -276,12 +280,12 @@ static bool hold_back(spool *s, uint64_t end)
     return s->wanted;
 }
 
-/* lock held */
+/* Ends the writer's wait if a follower has read up to `wanted`. Lock held. */
 static bool let_go(spool *s, uint64_t at)
 {
     if (!s->wanted || at < s->wanted)
         return false;
-    s->wanted = 0; /* it looks again: others may be behind */
+    s->wanted = 0; /* the writer checks again: other followers may be behind */
     return true;
 }
 
@@ -321,7 +325,8 @@ bool spool_hold_remove(spool *s, spool_hold *h)
 
 /* ---- writing ---- */
 
-/* Head and tail stay; an eighth of the ceiling goes at a time, so that marks are few. */
+/* Drops an eighth of the ceiling from the middle, behind the head; so large pieces keep marks
+ * few. */
 static enum spool_status drop_middle(spool *s)
 {
     uint64_t max = s->max, unit = max >= 4 * MIB ? MIB : max / 4 & ~UINT64_C(4095);
@@ -338,7 +343,7 @@ static enum spool_status drop_middle(spool *s)
     }
     uint64_t end = start + (chunk ? chunk : unit);
     if (end > atomic_load(&s->length) || hold_back(s, end))
-        return SPOOL_HELD; /* nothing goes that is still to be written, either */
+        return SPOOL_HELD; /* bytes that are not written yet cannot be dropped, either */
     if (!s->mark(s->arg, s->stream, start, end))
         return SPOOL_NOSPACE;
     FAULT_KILL("exec.marked");
@@ -353,7 +358,8 @@ static enum spool_status drop_middle(spool *s)
     return SPOOL_MORE;
 }
 
-/* lock held: how far a follower that gets further lets things go. */
+/* Returns up to where bytes may be dropped, at most `to`: not what a follower that advances has
+ * still to read. Lock held. */
 static uint64_t held_from(const spool *s, uint64_t to)
 {
     uint64_t now = s->set->now();
@@ -366,7 +372,8 @@ static uint64_t held_from(const spool *s, uint64_t to)
     return to;
 }
 
-/* lock held: how much of the beginning must go so that at most max bytes before base are kept. */
+/* Returns up to where the beginning must be dropped so that at most max bytes before base are kept.
+ * Lock held. */
 static uint64_t too_old(const spool *s)
 {
     uint64_t kept = s->base - spans_bytes(&s->holes, 0, s->base), at = 0;
@@ -405,7 +412,7 @@ void spool_set_base(spool *s, uint64_t base)
     spool_release(s);
 }
 
-/* lock held: how far the oldest bytes go; at most ret_done: nothing may go. */
+/* Returns up to where the oldest bytes can be dropped; at most *ret_done: none can. Lock held. */
 static uint64_t trim_end(spool *s, uint64_t keep, uint64_t *ret_done)
 {
     uint64_t length = atomic_load(&s->length);
@@ -430,13 +437,13 @@ bool spool_trim(spool *s, uint64_t keep)
     spool_set_mark(s, done, to);
     int fd = spool_acquire(s, true);
     if (fd < 0)
-        return true; /* the next one that opens it makes the hole */
+        return true; /* the next open for writing makes the hole */
     spool_punch(fd, done, to);
     spool_release(s);
     return true;
 }
 
-/* How many bytes fit below the ceiling; makes room if it can. */
+/* Returns in *ret_room how many bytes fit below the ceiling; makes room if it can. */
 static enum spool_status make_room(spool *s, size_t *ret_room)
 {
     for (;;) {
@@ -456,7 +463,7 @@ static enum spool_status make_room(spool *s, size_t *ret_room)
     }
 }
 
-/* Before the first byte there is no file, and an empty stream never gets one. */
+/* Checks a pipe for bytes without a file: an empty stream never gets one. */
 static enum spool_status spool_peek(int pipe)
 {
     struct pollfd p = {pipe, POLLIN, 0};
@@ -543,7 +550,7 @@ enum spool_status spool_write(spool *s, uint64_t offset, const void *p, size_t n
     }
 }
 
-/* True if the range begins in the hole; otherwise clips it to end before one. */
+/* Returns true if the range begins in a hole; otherwise clips it to end before the next one. */
 static bool in_hole(spool *s, uint64_t offset, size_t *n, uint64_t *ret_gap_to)
 {
     LOCK_SCOPE(&s->lock);
@@ -581,7 +588,8 @@ err *spool_read(spool *s, uint64_t offset, void *p, size_t max, size_t *ret_n, u
         } else if (fd != -ENOENT) {
             return err_sys(ERR_INTERNAL, -fd, "cannot open %s", s->path);
         }
-        /* What was punched while we read is zeros in p: the mark came first. */
+        /* Check again: bytes that were punched meanwhile are zeros in p, and their mark came
+         * first. */
         n = (size_t)got;
         if (in_hole(s, offset, &n, &gap_to))
             n = 0;
@@ -602,7 +610,7 @@ bool spool_forget(spool *s)
     if (length)
         spool_set_mark(s, 0, length);
     LOCK_SCOPE(&s->lock);
-    if (!s->users && s->fd >= 0) { /* a reader keeps its own until the sweep */
+    if (!s->users && s->fd >= 0) { /* in use: open until the sweep */
         LOCK_SCOPE(&s->set->lock);
         close(TAKE_FD(s->fd));
         list_take(s);

@@ -1,6 +1,6 @@
-/* Journals on the disk, and the output that their ends count. A command waits for no disk; what was
- * appended is written within about a second, so that a power loss takes the records of the last one
- * and no older ones. One thread of its own: a slow disk holds up no other thread. */
+/* Syncs journals, and the output that their ends count, to the disk. No command waits for that:
+ * records are on the disk within about a second, so a power loss takes those of the last second and
+ * no older ones. One thread of its own: a slow disk delays no other thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 #define SHARE (UINT64_C(16) << 20) /* bytes of one sandbox's output that a round syncs at most */
 
-/* References to all tables whose journals have something new. */
+/* Returns references to all tables whose journals have unsynced records. */
 static exec_table **sync_tables(exec_hub *h, size_t *ret_n)
 {
     map_iter it = {0};
@@ -108,8 +108,8 @@ static void sync_output(exec_hub *h, exec_table **tables, size_t n)
 
 /* ---- journals ---- */
 
-/* The kernel forgets pages that it could not write: records may be missing after a power loss, and
- * the next round tries again with those that come. */
+/* Handles a failed sync. The kernel forgets pages that it could not write: records may be missing
+ * after a power loss. The next round syncs later records. */
 static void sync_failed(exec_table *t, int errnum)
 {
     LOCK_SCOPE(&t->lock);
@@ -142,7 +142,7 @@ void sync_leave(exec_hub *h, exec_table *t)
     if (!atomic_load(&j->unsynced))
         return;
     if (h->sync_stop) {
-        sync_streams(h, t->sandbox, &t->due, true); /* nobody waits for the lock any more */
+        sync_streams(h, t->sandbox, &t->due, true); /* the hub ends: no thread waits for the lock */
         (void)fdatasync(j->fd);
     } else if (h->nleft < SYNC_LEFT_MAX) {
         struct sync_left *l = &h->left[h->nleft++];

@@ -1,4 +1,4 @@
-/* Tables: the index of a sandbox's journal, and which execs exist in memory. */
+/* Tables: the index of a sandbox's journal, and the execs that are in memory. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -83,8 +83,9 @@ void table_key_free(exec_table *t, const uint8_t key[16], uint64_t id)
 
 /* ---- reading the journal ---- */
 
-/* Never forked: its key is free again, and a start command can be begun again, in this life as in
- * the next. One that init could not bring to run (SP_FAILED) would fail again. */
+/* Returns true if the exec was never forked: then its key is free again, and a start command can be
+ * begun again, in this process and the next. A program that init could not run (SP_FAILED) would
+ * fail again. */
 static bool never_forked(const struct journal_end *e)
 {
     return e->how == EXEC_NOT_STARTED && e->rec.state != SP_FAILED;
@@ -110,7 +111,7 @@ static void load_end(exec_table *t, struct past *p, uint32_t index, const journa
     }
     p->end = index + 1;
     if (p->transient)
-        return; /* what is left of its streams goes when the journal has been read; no key */
+        return; /* sweep_transient() removes its streams; it has no key */
     for (unsigned i = 0; i < 2; i++)
         p->has |= r->end.length[i] ? 1u << i : 0;
     table_count_bytes(t, (int64_t)(r->end.length[0] + r->end.length[1]));
@@ -127,7 +128,7 @@ static void frame_reach(struct frame_end *f, const uint64_t to[2])
             f->least[i] = to[i];
 }
 
-/* The newest frame of each shell that has not ended: where its stdin must go on. */
+/* Notes the newest frame of a shell: its stdin must continue behind it. */
 static void frame_note(exec_table *t, uint64_t session, const struct journal_command *c)
 {
     struct frame_end *f = map_get_u64(&t->frame_ends, c->shell);
@@ -143,7 +144,8 @@ static void frame_note(exec_table *t, uint64_t session, const struct journal_com
     map_put_u64(&t->carriers, session, f);
 }
 
-/* An end is in the journal behind the bytes that it closes: they were in the spool. */
+/* Notes the lengths in a command's end record: it was written after these bytes were in the
+ * spool. */
 static void frame_over(exec_table *t, uint64_t session, const struct journal_command_end *e)
 {
     struct frame_end *f = map_get_u64(&t->carriers, session);
@@ -158,11 +160,12 @@ static void load_mark(exec_table *t, struct past *p, uint32_t index, const struc
     table_count_bytes(t, -(int64_t)drops_add(t, p, m, index));
     if (!p->gone[m->stream - 1])
         return;
-    p->has &= (uint8_t)~m->stream; /* which is its bit, too */
+    p->has &= (uint8_t)~m->stream; /* the number of the stream is also its bit */
     p->evicted |= !p->has;
 }
 
-/* A shell whose BEGIN was never written leaves its id unused: an exec with it would be the session. */
+/* Skips the id of a shell whose BEGIN was never written: an exec with this id would be taken for
+ * the session's. */
 static void table_take_shell_id(exec_table *t, const journal_rec *r)
 {
     uint64_t shell = r->type == JOURNAL_SESSION   ? r->session.shell
@@ -183,7 +186,7 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
             log_error("journal", "exec %lu begins out of order and is ignored", r->exec);
             return;
         }
-        /* Nobody but a tunnel takes an id and begins nothing with it. */
+        /* Only tunnels take ids without a BEGIN. */
         t->behind |= r->exec > t->next_id && r->exec > t->ids_until;
         bool transient = r->begin.flags & JOURNAL_F_TRANSIENT;
         t->had_transient |= transient;
@@ -219,15 +222,15 @@ static void load_record(void *arg, uint32_t index, const journal_rec *r)
     }
 }
 
-/* What it wrote before counts from here on. Of a verb nothing is kept: whoever read it is gone, and
- * no mark says which of its bytes are in the file. */
+/* Counts the output of an adopted exec. Nothing of a verb's is kept: its reader is gone, and no
+ * mark says which of its bytes are in the file. */
 static void adopt_streams(exec_table *t, exec *x, const struct frame_end *f)
 {
     for (int i = 0; i < 2; i++) {
         spool *s = &x->out[i];
         uint64_t length = atomic_load(&s->length);
         if (f)
-            s->base = f->start[i]; /* its session comes later than its bytes */
+            s->base = f->start[i]; /* bytes may come before its session is loaded */
         if (!exec_is_transient(x))
             table_count_bytes(t, (int64_t)length);
         else if (length)
@@ -235,7 +238,7 @@ static void adopt_streams(exec_table *t, exec *x, const struct frame_end *f)
     }
 }
 
-/* Begun and not ended: they wait for what the box says. */
+/* Adopts the execs that have a BEGIN and no END. They wait for the box's HELLO. */
 static err *table_adopt(exec_table *t)
 {
     map_iter it = {0};
@@ -264,7 +267,7 @@ static err *table_adopt(exec_table *t)
     return NULL;
 }
 
-/* A kill between an end and the removal left streams of verbs. */
+/* Removes streams of ended verbs, which a kill between an end and their removal left. */
 static err *sweep_transient(exec_table *t)
 {
     int fd = openat(t->hub->o.spool_dir, t->sandbox, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -284,7 +287,7 @@ static err *sweep_transient(exec_table *t)
     return NULL;
 }
 
-/* The journal is read with its own descriptor already open: load_end looks records up. */
+/* Reads the journal. Its descriptor is open meanwhile: load_end() looks records up. */
 static err *read_journal(exec_table *t)
 {
     CLEANUP(freep) char *path = str_printf("%s/journal", t->sandbox);
@@ -295,9 +298,10 @@ static err *read_journal(exec_table *t)
     return NULL;
 }
 
-/* Puts t into the hub's map, its lock held, and returns NULL; or a reference to the table that is
- * there. One journal has one table: a second one would count records, and write ends, of its own.
- * hub->lock → table->lock only here, where nobody else knows the table yet. */
+/* Puts t into the hub's map and returns NULL, with t's lock held; or returns a reference to the
+ * table that is there already. One journal has one table: a second one would count records, and
+ * write ends, of its own. Locks hub->lock → table->lock only here, before other threads know the
+ * table. */
 static exec_table *table_enter(exec_hub *h, exec_table *t)
 {
     LOCK_SCOPE(&h->lock);
@@ -309,7 +313,7 @@ static exec_table *table_enter(exec_hub *h, exec_table *t)
     return NULL;
 }
 
-/* The table as somebody else opened it, when its journal has been read. */
+/* Waits until the thread that opened the table has read its journal. Takes the reference to t. */
 static err *table_share(exec_table *t, exec_table **ret_table)
 {
     bool sound;
@@ -447,7 +451,7 @@ exec_table *exec_table_ref(exec_table *t)
 
 /* ---- owners ---- */
 
-/* Counted: it stays as long as the table does. */
+/* Returns an owner's account, counted: it stays as long as the table does. */
 static struct exec_account *account_of(exec_hub *h, const char *owner)
 {
     LOCK_SCOPE(&h->lock);
@@ -463,7 +467,7 @@ static struct exec_account *account_of(exec_hub *h, const char *owner)
     return a;
 }
 
-/* Execs of before may end meanwhile: both counts are one step. */
+/* The table's lock is held over both counts: adopted execs may end meanwhile. */
 void exec_table_own(exec_table *t, const char *owner)
 {
     struct exec_account *a = account_of(t->hub, owner);
@@ -613,7 +617,8 @@ exec *table_exec_new(exec_table *t, uint64_t id, const struct journal_begin *b)
     return x;
 }
 
-/* The journal is on the disk sooner than the file system writes the file. */
+/* Loads the streams' lengths. The journal may be on the disk before the file is, so a power loss
+ * may have taken bytes that it counts. */
 static void load_streams(exec_table *t, struct past *p, exec *x, const uint64_t least[2])
 {
     uint64_t lost = 0;
@@ -677,8 +682,8 @@ exec *exec_ref(exec *x)
     return x;
 }
 
-/* The last reference goes under the table's lock, where a finder could take a new one. Callers that
- * hold the lock never hold the last reference: the list of live ones has it. */
+/* Drops a reference; the last one under the table's lock, where a search could take a new one.
+ * Callers that hold the lock never hold the last reference: the list of live execs has it. */
 void exec_unref(exec *x)
 {
     if (!x)
@@ -727,7 +732,7 @@ void table_live_drop(exec *x)
             return;
         x->live = false;
         const struct past *p = table_past(t, x->id);
-        if (p && (size_t)(p - t->past) < t->evicted) /* it was passed over */
+        if (p && (size_t)(p - t->past) < t->evicted) /* eviction has passed over it */
             t->evicted = (size_t)(p - t->past);
         if (x->live_prev)
             x->live_prev->live_next = x->live_next;
@@ -741,7 +746,7 @@ void table_live_drop(exec *x)
         if (t->account)
             atomic_fetch_sub(&t->account->live, 1);
     }
-    /* No timer fires for one that nothing references any more. */
+    /* No timer may fire when the last reference is gone. */
     pump_timer_cancel(t->hub->pump, &x->deadline);
     pump_timer_cancel(t->hub->pump, &x->retry);
     exec_unref(x);
@@ -756,7 +761,7 @@ bool table_marker(void *arg, int stream, uint64_t from, uint64_t to)
     r.mark = (struct journal_mark){.stream = (uint32_t)stream, .from = from, .to = to};
     LOCK_SCOPE(&t->lock);
     int64_t went = (int64_t)(to - from - spool_dropped(&x->out[stream - 1], from, to));
-    if (exec_is_transient(x)) { /* after a restart nobody reads it */
+    if (exec_is_transient(x)) { /* it is not read after a restart, so it needs no mark */
         table_count_bytes(t, -went);
         return true;
     }

@@ -1,4 +1,4 @@
-/* Tunnels: commands that are connections. Their life, from the order to the last reference. */
+/* Tunnels: commands that are connections. Their life, from the request to the last reference. */
 #include "exec/tunnel.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 #include "base/thread.h"
 #include "exec/count.h"
 
-#define IDS_STEP  256u            /* a record of the journal for so many */
-#define LINGER_NS (60 * NS_PER_S) /* the command has an end to come to when its peer has left */
+#define IDS_STEP  256u            /* ids per record of the journal */
+#define LINGER_NS (60 * NS_PER_S) /* time for the command to end after its peer has left */
 #define KILL_NS   (5 * NS_PER_S)
 
 /* ---- references ---- */
@@ -62,7 +62,7 @@ static void tunnel_forget(struct tunnel *u)
     exec_table *t = u->table;
     struct tunnel *there;
 
-    pump_timer_cancel(t->hub->pump, &u->timer); /* nobody sets it any more */
+    pump_timer_cancel(t->hub->pump, &u->timer); /* it is not set again */
     {
         LOCK_SCOPE(&t->lock);
         there = map_take_u64(&t->tunnels, u->id);
@@ -70,7 +70,7 @@ static void tunnel_forget(struct tunnel *u)
     tunnel_unref(there);
 }
 
-/* ---- what is told ---- */
+/* ---- the answer ---- */
 
 static err *failure_of(const struct tunnel *u)
 {
@@ -92,13 +92,13 @@ static err *failure_of(const struct tunnel *u)
                        WIFEXITED(u->rec.status) ? "it ended early" : "it was killed");
 }
 
-/* Nothing that is missing will come. lock held */
+/* Returns true if the missing bytes will not come. Lock held. */
 static bool is_in_vain(const struct tunnel *u)
 {
     return u->refused || u->lost || u->too_late || (u->exited && (u->out_eof || u->fd < 0));
 }
 
-/* Without locks: the receiver may begin and end others. */
+/* Calls done if the answer is known. No lock held: done may begin and end other tunnels. */
 static void tunnel_tell(struct tunnel *u)
 {
     exec_tunnel_done *done = NULL;
@@ -125,8 +125,8 @@ static void set_timer(struct tunnel *u, uint64_t ns)
     pump_timer_set(u->table->hub->pump, &u->timer, now_mono_ns() + ns);
 }
 
-/* lock held. What was killed and still lives is killed again; while the sandbox is paused nothing
- * reaches it. */
+/* Handles the timer. A tunnel that has not answered fails; a command without a socket is killed,
+ * again and again until it is gone. No signal reaches a paused sandbox. Lock held. */
 static void on_time(struct tunnel *u, bool paused)
 {
     signal_spec s = {.exec = u->id, .signo = SIGKILL, .scope = SP_TO_TREE};
@@ -143,7 +143,8 @@ static void on_time(struct tunnel *u, bool paused)
     set_timer(u, KILL_NS);
 }
 
-/* lock held. An exit counts when what came before it has come: its descriptors, or every frame. */
+/* Acknowledges the end to the box, and no longer counts the tunnel. An exit counts only when
+ * everything before it has come: its descriptors, or every frame. Lock held. */
 static void leave_box(struct tunnel *u)
 {
     exec_table *t = u->table;
@@ -161,11 +162,11 @@ static void leave_box(struct tunnel *u)
         atomic_fetch_sub(&t->account->live, 1);
 }
 
-/* lock held. True: nobody can have anything to do with it any more. */
+/* Closes what is over. Returns true if the tunnel is over as a whole. Lock held. */
 static bool tunnel_settle(struct tunnel *u)
 {
     leave_box(u);
-    tunnel_input(u); /* again: nobody takes it any more */
+    tunnel_input(u); /* again, as leave_box() may have ended the input */
     if (u->refused || (u->whole && u->in_eof) || (u->gone && (u->in_eof || u->in_over)))
         tunnel_shut(u);
     if (u->fd < 0 && !u->over && !u->left) {
@@ -220,7 +221,7 @@ static void tunnel_fire(pump_timer *timer)
 
 /* ---- beginning ---- */
 
-/* Table's lock held. */
+/* Makes a tunnel and puts it into the table. Table's lock held. */
 static struct tunnel *tunnel_enter(exec_table *t, uint64_t id)
 {
     struct tunnel *u = xcalloc(1, sizeof *u);
@@ -246,7 +247,8 @@ static struct tunnel *tunnel_enter(exec_table *t, uint64_t id)
     return u;
 }
 
-/* Table's lock held. The journal knows of ids before they are given away, many at a time. */
+/* Takes an exec id. The journal has a record of ids before they are used, many at a time. Table's
+ * lock held. */
 static err *take_id(exec_table *t, uint64_t *ret_id)
 {
     journal_rec r = {.type = JOURNAL_IDS, .exec = t->next_id};
@@ -265,7 +267,8 @@ static err *take_id(exec_table *t, uint64_t *ret_id)
     return NULL;
 }
 
-/* Table's lock held. On failure *ret_tunnel, if there is one, is to be forgotten. */
+/* Begins a tunnel. After a failure *ret_tunnel, if it is set, must be ended by its job. Table's
+ * lock held. */
 static err *tunnel_begin(exec_table *t, const exec_spec *spec, int pair[2],
                          struct tunnel **ret_tunnel)
 {
@@ -304,7 +307,7 @@ err *exec_tunnel(exec_table *t, const exec_spec *spec, size_t first, exec_tunnel
     {
         LOCK_SCOPE(&t->lock);
         e = tunnel_begin(t, spec, pair, &u);
-        if (u && !e) { /* events that name it wait for the table's lock */
+        if (u && !e) { /* its events wait for the table's lock */
             u->first = first;
             u->done = done;
             u->arg = arg;
@@ -316,9 +319,9 @@ err *exec_tunnel(exec_table *t, const exec_spec *spec, size_t first, exec_tunnel
     return e;
 }
 
-/* ---- what the box says ---- */
+/* ---- events ---- */
 
-/* Table's lock held. One of an earlier life of ours: nobody has its other end. */
+/* Ends a tunnel of an earlier process: its other end is gone. Table's lock held. */
 static void end_orphan(exec_table *t, uint64_t id)
 {
     struct tunnel *u = tunnel_enter(t, id);
@@ -347,7 +350,7 @@ bool tunnels_meet(exec_table *t, const struct sp_rec *rec)
     LOCK_SCOPE(&u->lock);
     if (t->frames)
         tunnel_fetch(u);
-    if (!t->frames && rec->state != SP_LIVE) { /* told here, and not again */
+    if (!t->frames && rec->state != SP_LIVE) { /* no event for this exit follows */
         u->exited = true;
         u->rec = *rec;
     }
@@ -371,7 +374,7 @@ void tunnels_miss(exec_table *t, const struct sp_hello *h, const struct sp_rec *
         struct tunnel *u = it.entry->value;
         LOCK_SCOPE(&u->lock);
         if (!u->answered || is_among(h, recs, u->id))
-            continue; /* it was ordered again, and will be answered */
+            continue; /* its request is sent again and will be answered */
         u->lost = true;
         pump_kick(&u->job);
     }
@@ -412,7 +415,7 @@ bool tunnel_started(exec_table *t, uint64_t id, int errnum, int fd[SP_FDS_MAX])
     return true;
 }
 
-/* What comes first is what somebody waits for: it does not wait for the job. */
+/* Handles a frame at once, without waiting for the job: a caller waits for the first bytes. */
 bool tunnel_frame(exec_table *t, uint64_t id, int stream, uint64_t offset, const void *p, size_t n)
 {
     CLEANUP(tunnel_unrefp) struct tunnel *u = tunnel_find(t, id);
@@ -464,7 +467,7 @@ bool tunnel_stdin_taken(exec_table *t, uint64_t id, uint64_t offset)
     return true;
 }
 
-/* The pump has stopped. */
+/* Ends all tunnels. The pump has stopped. */
 void tunnels_abandon(exec_table *t)
 {
     for (;;) {

@@ -1,6 +1,6 @@
-/* The bytes of a tunnel. On pipes, whose other descriptor is init's to change, splice does not block
- * for bytes or room; it still waits for the pipe's mutex, so the lock is released around each call on one. Only
- * the job makes these, and changes descriptors. */
+/* The bytes of a tunnel. splice on a pipe does not block for bytes or room, whatever init does to
+ * its own copy of the descriptor. It still waits for the pipe's mutex, so the lock is released
+ * around each such call. Only the job makes these calls, and changes descriptors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,11 +15,11 @@
 #include "exec/tunnel.h"
 
 #define CHUNK   (64u * 1024)
-#define QUANTUM (512u * 1024)        /* of one run, each way */
-#define HELD    (UINT64_C(64) << 20) /* by all tunnels together */
-#define LITTLE  4096u                /* what one may have when they have more */
+#define QUANTUM (512u * 1024)        /* per run and direction */
+#define HELD    (UINT64_C(64) << 20) /* held by all tunnels together */
+#define LITTLE  4096u                /* what one tunnel may hold beyond that */
 #define DEAF_NS (5 * NS_PER_S)
-#define HANGUP  ((uint32_t)EPOLLHUP) /* always told; alone it says that nothing else is wanted */
+#define HANGUP  ((uint32_t)EPOLLHUP) /* always reported; alone: nothing else is watched */
 
 /* ---- how much is kept ---- */
 
@@ -43,7 +43,7 @@ void tunnel_close_pipe(struct tunnel *u, int i)
     if (u->pipe[i] < 0)
         return;
     pump_watch(&u->job, u->pipe[i], 0);
-    u->closing[i] = TAKE_FD(u->pipe[i]); /* by the job, behind the lock */
+    u->closing[i] = TAKE_FD(u->pipe[i]); /* closed by the job, after the lock */
 }
 
 static ssize_t tunnel_splice(struct tunnel *u, int from, int to, size_t n)
@@ -54,7 +54,7 @@ static ssize_t tunnel_splice(struct tunnel *u, int from, int to, size_t n)
     return r;
 }
 
-/* Its init has copies of the descriptors, which go, too. */
+/* Closes init's copies of the descriptors. */
 static void close_there(struct tunnel *u, uint32_t mask)
 {
     if (!u->over && !u->lost && u->answered)
@@ -78,7 +78,7 @@ void tunnel_shut(struct tunnel *u)
     tunnel_io_weigh(u);
     if (!u->in_eof)
         say_no_more(u);
-    u->in_eof = true; /* what was said before still goes in */
+    u->in_eof = true; /* bytes that were sent before are still delivered */
 }
 
 static void takes_no_more(struct tunnel *u)
@@ -89,7 +89,7 @@ static void takes_no_more(struct tunnel *u)
     say_no_more(u);
 }
 
-/* Nobody reads: the command notices that its stdout leads nowhere. */
+/* Handles a peer that has closed its end: the command's output is closed, so that it notices. */
 static void peer_left(struct tunnel *u)
 {
     u->gone = true;
@@ -100,8 +100,8 @@ static void peer_left(struct tunnel *u)
     close_there(u, 1u << SP_FD_OUT | 1u << SP_FD_ERR);
 }
 
-/* Once both directions have ended a closed end looks like one that was shut: then it does not
- * matter. */
+/* Returns true if the peer has closed its end. Once both directions have ended, a closed end looks
+ * like one that was shut; then it does not matter. */
 static bool has_left(const struct tunnel *u)
 {
     struct pollfd p = {.fd = u->fd};
@@ -117,7 +117,8 @@ static void tunnel_io_sent(struct tunnel *u, size_t n)
     u->full = false;
 }
 
-/* How much of it the socket took; less than all: it is full, or nobody reads. */
+/* Returns how many bytes the socket took; fewer than n if it is full. Without a reader all count as
+ * taken. */
 static size_t tunnel_io_push(struct tunnel *u, const char *p, size_t n)
 {
     size_t done = 0;
@@ -148,9 +149,9 @@ static void tunnel_io_acknowledge(struct tunnel *u)
 
 static void take_out(struct tunnel *u, uint64_t offset, const char *p, size_t n)
 {
-    if (u->gone && offset > u->out_at) /* nobody misses what an earlier life of ours has taken */
+    if (u->gone && offset > u->out_at) /* an earlier process took the bytes before it */
         u->out_at = offset;
-    if (offset > u->out_at) { /* something is missing between */
+    if (offset > u->out_at) { /* bytes in between are missing */
         u->stalled = true;
         return;
     }
@@ -187,7 +188,7 @@ static void take_err(struct tunnel *u, uint64_t offset, size_t n)
 void tunnel_take(struct tunnel *u, int stream, uint64_t offset, const char *p, size_t n)
 {
     if (u->stalled || u->fetching || u->lost || n > SP_PAYLOAD_MAX || offset > INT64_MAX)
-        return; /* asked for again, from where we are */
+        return; /* will be fetched again */
     if (stream == 1)
         take_out(u, offset, p, n);
     else
@@ -210,14 +211,14 @@ void tunnel_fetch(struct tunnel *u)
     u->lost = true;
 }
 
-/* What was held goes first; then there is room for what was not taken. */
+/* Sends held bytes; when all are sent and there is room, fetches dropped ones. */
 static void flush_held(struct tunnel *u)
 {
     if (u->held.len) {
         size_t n = tunnel_io_push(u, u->held.p, u->held.len);
         buf_consume(&u->held, n < u->held.len ? n : u->held.len);
         if (!u->held.len)
-            buf_done(&u->held); /* thousands wait */
+            buf_done(&u->held); /* thousands of tunnels may wait */
         tunnel_io_weigh(u);
         tunnel_io_acknowledge(u);
     }
@@ -243,7 +244,7 @@ static void splice_out(struct tunnel *u)
 {
     size_t left = QUANTUM;
 
-    if (u->answered && u->pipe[SP_FD_OUT] < 0) /* it came without one */
+    if (u->answered && u->pipe[SP_FD_OUT] < 0) /* the box sent no such descriptor */
         u->out_eof = u->err_eof = true;
     while (u->pipe[SP_FD_OUT] >= 0 && u->fd >= 0 && left) {
         ssize_t n = tunnel_splice(u, u->pipe[SP_FD_OUT], u->fd, left);
@@ -269,7 +270,7 @@ static void splice_out(struct tunnel *u)
     }
 }
 
-/* All of stdout is in the socket: is that all that there was to be? */
+/* Ends the socket once all of stdout is in it: shuts it if stdout ended whole, else closes it. */
 static void end_output(struct tunnel *u)
 {
     bool silent = u->err_eof || u->exited || u->lost;
@@ -293,7 +294,7 @@ void tunnel_output(struct tunnel *u)
         flush_held(u);
     else
         splice_out(u);
-    /* Behind an exit nothing comes; one that was lost may have said more. */
+    /* Nothing follows an exit. A tunnel that was lost may have sent more. */
     if (u->exited && u->table->frames && !u->stalled)
         u->out_eof = true;
     if (u->lost && u->fd >= 0 && !u->out_eof)
@@ -380,7 +381,7 @@ void tunnel_taken(struct tunnel *u, uint64_t offset)
         u->in_at = offset;
         tunnel_io_weigh(u);
     }
-    if (!u->taken_known) { /* of this connection: what lies behind is to be sent again */
+    if (!u->taken_known) { /* first report on this connection: later bytes are sent again */
         u->in_sent = u->in_at;
         u->in_eof_sent = false;
     }
@@ -389,8 +390,8 @@ void tunnel_taken(struct tunnel *u, uint64_t offset)
     u->taken_known = true;
 }
 
-/* Nobody takes it any more. A peer that still speaks long after everything was said to it is not
- * reading: it is hung up on, as by a server that has closed. */
+/* Drops input that the command does not take. A peer that still sends long after its output has
+ * ended is not reading: the socket is closed, as a server would do. */
 static void drop_in(struct tunnel *u)
 {
     char some[4096];
@@ -446,7 +447,7 @@ void tunnel_rewatch(struct tunnel *u)
 {
     bool out = u->full || (u->stalled && !u->gone) || u->held.len;
 
-    /* Of one that has left, or may have, we would be told all the time. */
+    /* A peer that has left, or may have, would be reported all the time. */
     if ((u->gone || u->whole) && !wants_in(u))
         tunnel_io_watch(u, u->fd, 0);
     else

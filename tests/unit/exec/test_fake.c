@@ -208,13 +208,19 @@ static void stdin_is_appended_only_at_its_length(void **state)
     assert_ok(exec_stdin(x, "abc", 3, 0, false));
     err *e = exec_stdin(x, "abc", 3, 0, false);
     assert_non_null(e);
-    assert_string_equal(e->kind, "stdin");
+    assert_string_equal(e->kind, "offset");
     assert_non_null(strstr(e->message, "3"));
     assert_err(e, ERR_CONFLICT);
     assert_ok(exec_stdin(x, "d", 1, UINT64_MAX, true));
     assert_int_equal(exec_stdin_length(x), 4);
+    assert_ok(exec_stdin(x, "d", 1, 3, true)); /* once more: its answer was lost */
+    assert_ok(exec_stdin(x, NULL, 0, UINT64_MAX, true));
+    assert_err(exec_stdin(x, "cd", 2, 3, true), ERR_CONFLICT);
+    assert_err(exec_stdin(x, "d", 1, UINT64_MAX, true), ERR_CONFLICT);
+    assert_int_equal(exec_stdin_length(x), 4);
     assert_int_equal(wait_end(x).end.how, EXEC_EXITED);
     assert_stream(x, 1, "abcd");
+    assert_ok(exec_stdin(x, "d", 1, 3, true));
     exec_unref(x);
 
     exec_spec none = spec_sh("cat");

@@ -308,6 +308,33 @@ static void nothing_is_written_behind_half_a_record(void **state)
     world_done(&s.w);
 }
 
+/* A full disk does not take the mark: the output still counts, and goes when there is room. */
+static void output_that_could_not_be_marked_is_evicted_later(void **state)
+{
+    script s;
+
+    (void)state;
+    script_begin(&s);
+    put_begin(&s, 1);
+    put_end(&s, 1, 4);
+    put_file(&s, 1, "some");
+    put_begin(&s, 2);
+    put_end(&s, 2, 5);
+    put_file(&s, 2, "other");
+    script_open(&s);
+    tears = true;
+    bool evicted = exec_hub_evict(s.w.hub);
+    tears = false;
+    assert_false(evicted);
+    assert_int_equal(atomic_load(&s.w.table->spool_bytes), 9);
+    assert_true(exec_hub_evict(s.w.hub));
+    assert_true(exec_hub_evict(s.w.hub));
+    assert_int_equal(atomic_load(&s.w.table->spool_bytes), 0);
+    assert_false(exec_hub_evict(s.w.hub));
+    script_close(&s);
+    world_done(&s.w);
+}
+
 /* As it was when the first journals were written. */
 static void the_checksum_is_crc_32(void **state)
 {
@@ -336,6 +363,7 @@ int main(void)
         WORLD_TEST(a_command_that_lives_makes_eviction_no_slower),
         WORLD_TEST(a_shell_that_never_began_keeps_its_id),
         WORLD_TEST(nothing_is_written_behind_half_a_record),
+        WORLD_TEST(output_that_could_not_be_marked_is_evicted_later),
         cmocka_unit_test(the_checksum_is_crc_32),
         WORLD_TEST(marks_of_one_stream_are_counted_once),
     };

@@ -13,6 +13,7 @@
 
 #define OTHERS 24
 #define MANY   64
+#define CROWD  264 /* parties */
 #define WAIT_S 20
 
 typedef struct worked {
@@ -22,6 +23,7 @@ typedef struct worked {
     _Atomic int *most;
     _Atomic(sem_t *) gate; /* it blocks there; NULL: it does not */
     int fd;                /* read when there is something; -1 */
+    struct worked *kicks;  /* kicked behind the gate; NULL */
 } worked;
 
 static worked *worked_of(pump_job *j)
@@ -44,6 +46,8 @@ static void worked_run(pump_job *j)
             continue;
         sem_post(gate); /* open for all */
     }
+    if (w->kicks)
+        pump_kick(&w->kicks->job);
     if (w->fd >= 0) {
         (void)!read(w->fd, &c, 1);
         assert_true(pump_watch(j, w->fd, EPOLLIN));
@@ -236,6 +240,73 @@ static void a_job_keeps_its_descriptors_through_it_all(void **state)
     close(raw[1]);
 }
 
+/* More parties block than a few hundred threads could serve: each costs its lane a moment. */
+static void many_parties_that_block_leave_lanes_to_others(void **state)
+{
+    static pump_party hostile[CROWD];
+    static worked bad[CROWD];
+    pump_party calm = {.name = "calm"};
+    worked good[FAST_MAX] = {0};
+    uint64_t end = now_mono_ns() + 60 * NS_PER_S;
+    pump *p = NULL;
+    sem_t gate;
+
+    (void)state;
+    sem_init(&gate, 0, 0);
+    assert_ok(pump_new(&p));
+    for (unsigned i = 0; i < CROWD; i++) {
+        worked_init(p, &bad[i], &hostile[i], i);
+        bad[i].gate = &gate;
+        pump_kick(&bad[i].job);
+    }
+    for (unsigned i = 0; i < p->nfast; i++) {
+        worked_init(p, &good[i], &calm, i);
+        pump_kick(&good[i].job); /* behind them */
+        while (!atomic_load(&good[i].runs)) {
+            if (now_mono_ns() > end)
+                fail_msg("lane %u has no thread", i);
+            usleep(1000);
+        }
+    }
+    sem_post(&gate);
+    for (unsigned i = 0; i < CROWD; i++)
+        assert_true(runs(&bad[i], 1));
+    assert_true(pump_stop(p));
+    for (unsigned i = 0; i < CROWD; i++) {
+        pump_job_done(&bad[i].job);
+        pump_party_done(&hostile[i]);
+    }
+    pump_free(p);
+}
+
+/* A run that lost its lane wakes the thread that has it now. */
+static void a_kick_wakes_the_lane_that_was_lost(void **state)
+{
+    pump_party party = {.name = "hostile"};
+    worked first = {0}, other = {0};
+    pump *p = NULL;
+    sem_t gate;
+
+    (void)state;
+    sem_init(&gate, 0, 0);
+    assert_ok(pump_new(&p));
+    worked_init(p, &first, &party, 0);
+    worked_init(p, &other, NULL, 0);
+    first.gate = &gate;
+    first.kicks = &other;
+    pump_kick(&first.job);
+    wait_alone(&party, true);
+    usleep(200000); /* the lane has nothing to do, and its new thread sleeps */
+    sem_post(&gate);
+    assert_true(runs(&other, 1));
+    assert_true(runs(&first, 1));
+    assert_true(pump_stop(p));
+    pump_job_done(&first.job);
+    pump_job_done(&other.job);
+    pump_party_done(&party);
+    pump_free(p);
+}
+
 static void a_stop_does_not_wait_for_a_run_that_blocks(void **state)
 {
     pump_party party = {.name = "hostile"};
@@ -265,6 +336,8 @@ int main(void)
         cmocka_unit_test(a_run_that_blocks_holds_up_no_other_party),
         cmocka_unit_test(a_party_that_blocks_has_one_thread),
         cmocka_unit_test(a_job_keeps_its_descriptors_through_it_all),
+        cmocka_unit_test(many_parties_that_block_leave_lanes_to_others),
+        cmocka_unit_test(a_kick_wakes_the_lane_that_was_lost),
         cmocka_unit_test(a_stop_does_not_wait_for_a_run_that_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
