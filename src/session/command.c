@@ -287,7 +287,7 @@ static void make_frame(session *s, const command_spec *c, const char *token, fra
 /* Marks the command as running. From here on it runs, even if bothyd dies. */
 static void command_begin(session *s, const journal_rec *r)
 {
-    uint64_t now = exec_table_clock(s->execs);
+    uint64_t now = exec_table_begin_clock(s->execs);
 
     s->run = (struct running){.seq = r->command.seq,
                               .boot_ns = r->command.boot_ns,

@@ -415,7 +415,7 @@ static void job_climb(session *s, uint64_t now)
         if (!(r->flags & COMMAND_F_INTERRUPTED))
             r->flags |= COMMAND_F_TIMED_OUT;
         ladder_start(&r->ladder, now,
-                     session_is_detached(s) || now - r->begun_ns < 100 * NS_PER_MS);
+                     session_is_detached(s) || now < r->begun_ns + 100 * NS_PER_MS);
     }
     if (session_is_detached(s))
         climb_detached(s, now);

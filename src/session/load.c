@@ -139,20 +139,14 @@ static void take_last(session *s)
     s->life = SESSION_IDLE;
 }
 
-/* Ends a command whose frame was not written whole: the shell does not know of it. */
+/* Ends a command whose frame was not written whole: the shell does not know of it. If the end
+ * record finds no room, the job retries. */
 static void forget_frame(session *s)
 {
-    uint64_t at[2] = {s->s[0].start, s->s[1].start};
-
-    s->s[0].stop = at[0];
-    s->s[1].stop = at[1];
     FAULT_KILL("session.not_run");
     if (session_is_detached(s))
         detached_release_unfed(s); /* it waits for the rest of the frame */
-    if (!command_finish(s, COMMAND_NOT_RUN, 0))
-        return;
-    command_start_stretch(s, at);
-    s->life = SESSION_IDLE;
+    command_undo(s);
 }
 
 /* Finds the exec whose streams are read. For a detached session it is the newest command's, unless

@@ -498,7 +498,7 @@ err *session_interrupt(session *s)
     if (!(s->run.flags & COMMAND_F_TIMED_OUT))
         s->run.flags |= COMMAND_F_INTERRUPTED;
     ladder_start(&s->run.ladder, now,
-                 session_is_detached(s) || now - s->run.begun_ns < 100 * NS_PER_MS);
+                 session_is_detached(s) || now < s->run.begun_ns + 100 * NS_PER_MS);
     pump_kick(&s->job);
     return NULL;
 }

@@ -314,6 +314,65 @@ static void a_detached_command_is_asked_for_again(void **state)
     world_end(&w, t);
 }
 
+/* A command that begins while a snapshot holds its sandbox has its whole time limit. */
+static void a_time_limit_that_begins_in_a_hold_is_whole(void **state)
+{
+    static const uint64_t STILL[] = {0, UINT64_MAX};
+    world w;
+    session_table *t = world_create(&w, 0);
+    session *s = open_session(t, "sh");
+
+    (void)state;
+    assert_run(s, "echo first", COMMAND_ENDED, 0, "first\n");
+    for (size_t i = 0; i < ARRAY_LEN(STILL); i++) {
+        exec_table_hold(w.table);
+        usleep(1500000);
+        uint64_t begun = now_mono_ns();
+        uint64_t seq = give(s, "sleep 100", 1000);
+        exec_table_let_go(w.table, STILL[i]);
+        session_table_wake(t);
+        command_state st = end_of(s, seq);
+        assert_true(now_mono_ns() - begun >= NS_PER_S * 9 / 10);
+        assert_true(st.flags & COMMAND_F_TIMED_OUT);
+        command_state_done(&st);
+    }
+    session_unref(s);
+    world_end(&w, t);
+}
+
+static size_t set_logs(world *w, size_t n)
+{
+    LOCK_SCOPE(&w->table->lock);
+    size_t before = w->table->nlogs;
+
+    w->table->nlogs = n;
+    return before;
+}
+
+/* All sessions of a sandbox together have a bound: its journal stays until its record goes. */
+static void a_sandbox_has_so_many_records_of_sessions(void **state)
+{
+    world w;
+    session_table *t = world_create(&w, 0);
+    session *s = open_session(t, "sh"), *other = NULL;
+    session_spec spec = {.shell = "sh"};
+    command_spec c = {.text = "true", .n = 4};
+    uint64_t seq;
+    bool replay;
+
+    (void)state;
+    assert_run(s, "echo first", COMMAND_ENDED, 0, "first\n");
+    size_t logs = set_logs(&w, LOGS_MAX);
+    err *command = session_run(s, &c, NULL, &seq, &replay);
+    err *more = session_new(t, &spec, NULL, &other, &replay);
+    set_logs(&w, logs);
+    assert_err(command, ERR_SANDBOX_EXHAUSTED);
+    assert_err(more, ERR_SANDBOX_EXHAUSTED);
+    assert_run(s, "echo second", COMMAND_ENDED, 0, "second\n");
+    session_unref(s);
+    world_end(&w, t);
+}
+
 /* ---- a full disk: this comes before libc's ---- */
 
 static _Atomic bool no_ends;
@@ -398,6 +457,40 @@ static void a_carrier_that_gets_no_frame_ends(void **state)
     refused(SESSION_DETACHED);
 }
 
+/* The daemon ends before it could record that a command was not run, and the next one finds no room
+ * for that either. With room again it reads `not_run`, and its key is free. */
+static void what_was_not_run_is_said_after_a_restart_without_room(void **state)
+{
+    world w;
+    session_table *t = world_create(&w, 0);
+    session *s = open_session(t, "sh");
+    command_spec c = {.text = "echo once", .n = 9};
+    exec_key key = {{1}, {1}};
+    uint64_t seq = 0;
+    bool replay;
+
+    (void)state;
+    assert_run(s, "echo first", COMMAND_ENDED, 0, "first\n");
+    full_disk(&w, no_space);
+    assert_err(session_run(s, &c, &key, &seq, &replay), ERR_DISK_FULL);
+    session_unref(s);
+    t = world_again(&w, t, 0); /* ends find no room here, either */
+    assert_ok(session_find(t, "1", &s));
+    assert_err(session_run(s, &c, &key, &seq, &replay), ERR_DISK_FULL);
+    atomic_store(&no_ends, false);
+    command_state st = end_of(s, 2);
+    assert_int_equal(st.kind, COMMAND_NOT_RUN);
+    command_state_done(&st);
+    assert_ok(session_run(s, &c, &key, &seq, &replay));
+    assert_false(replay);
+    assert_int_equal(seq, 3);
+    st = end_of(s, 3);
+    assert_int_equal(st.kind, COMMAND_ENDED);
+    command_state_done(&st);
+    session_unref(s);
+    world_end(&w, t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,8 +500,11 @@ int main(void)
         cmocka_unit_test(a_new_daemon_finds_the_command),
         cmocka_unit_test(cut_connections_change_nothing),
         cmocka_unit_test(a_detached_command_is_asked_for_again),
+        cmocka_unit_test(a_time_limit_that_begins_in_a_hold_is_whole),
+        cmocka_unit_test(a_sandbox_has_so_many_records_of_sessions),
         cmocka_unit_test(a_command_that_finds_no_room_was_not_run),
         cmocka_unit_test(a_carrier_that_gets_no_frame_ends),
+        cmocka_unit_test(what_was_not_run_is_said_after_a_restart_without_room),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
