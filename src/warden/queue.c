@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "base/thread.h"
 
+#define LATE_NS (20 * NS_PER_MS) /* a job that was put back waits at most so long behind new ones */
+
 void queue_init(queue *q, struct warden *w)
 {
     *q = (queue){.w = w};
@@ -63,10 +65,14 @@ job *queue_get(queue *q)
     LOCK_SCOPE(&q->lock);
 
     for (;;) {
-        if (q->head)
-            return queue_first(q);
         job **back = queue_earliest(q), *j = back ? *back : NULL;
-        if (j && j->again_ns <= now_mono_ns()) {
+        uint64_t now = j ? now_mono_ns() : 0;
+        if (q->head && (!j || q->took_late || now < j->again_ns + LATE_NS)) {
+            q->took_late = false;
+            return queue_first(q);
+        }
+        if (j && j->again_ns <= now) {
+            q->took_late = q->head;
             *back = j->next;
             return j;
         }

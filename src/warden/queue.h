@@ -14,6 +14,7 @@ typedef struct queue {
     job *head, **tail;
     job *later; /* put back; in no order */
     size_t count;
+    bool took_late; /* the last job was a late one, taken before new ones */
     struct warden *w;
 } queue;
 
@@ -23,5 +24,5 @@ bool queue_put(queue *q, job *j);
 /* Puts back a job that queue_get() returned; it comes again at that time. */
 void queue_later(queue *q, job *j, uint64_t at_ns);
 /* Waits for a job and returns it: the first that was put, or else one that was put back and whose
- * time has come. */
+ * time has come. A late job takes turns with those that were put. */
 job *queue_get(queue *q);
