@@ -51,10 +51,8 @@ void volume_name(const char *pod, char ret_name[KUBE_NAME_MAX + 1]);
  * always denied, as nothing listens. */
 json_t *manifest_network(const crd_template *t, const manifest_options *o, const char *namespace,
                          const char hash[HASH_TEXT_LEN + 1]);
-void network_name(const char hash[HASH_TEXT_LEN + 1], char ret_name[KUBE_LABEL_MAX + 1]);
 /* Makes the cell's one policy for all pods labelled to have no network: they reach nothing. */
 json_t *manifest_no_network(const manifest_options *o, const char *namespace);
-void no_network_name(const char *cell, char ret_name[KUBE_NAME_MAX + 1]);
 /* Returns whether a policy, as the API server has it (NULL: none), is the wanted one. */
 bool network_is(const json_t *policy, const json_t *wanted);
 

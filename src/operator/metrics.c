@@ -14,6 +14,7 @@ enum {
     M_LOOKS,
     M_LOOK_SECONDS,
     M_WRITES,
+    M_LEADING,
     M_WAITING,
     M_OBJECTS,
     M_PODS,
@@ -31,6 +32,9 @@ static metric METRICS[M_COUNT] = {
     [M_WRITES] = METRIC_COUNTER_BY("bothy_operator_writes_total",
                                    "Kubernetes: writes of the operator to the API server.",
                                    "result", RESULTS),
+    [M_LEADING] = METRIC_GAUGE("bothy_operator_leading",
+                               "Kubernetes: 1 if this bothyd held its cell's Lease at the "
+                               "operator's last step, else 0."),
     [M_WAITING] =
         METRIC_GAUGE("bothy_operator_queue", "Kubernetes: keys that wait for a reconcile, "
                                              "those of a later time included."),
@@ -57,6 +61,11 @@ void count_look(enum operator_work work, const err *failure, uint64_t ns)
 void count_write(const err *failure)
 {
     metric_add(&METRICS[M_WRITES], failure != NULL, 1);
+}
+
+void count_leading(bool is)
+{
+    metric_set(&METRICS[M_LEADING], 0, is);
 }
 
 void count_waiting(size_t keys)

@@ -1,6 +1,7 @@
 /* Metrics of the operator; any thread. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,7 @@ enum operator_work { /* the kind of a reconcile, as in the table of operator.c *
 void operator_metrics_init(void);
 void count_look(enum operator_work work, const err *failure, uint64_t ns);
 void count_write(const err *failure);
+void count_leading(bool is); /* holds the Lease */
 void count_waiting(size_t keys);
 void count_objects(int kind, size_t n); /* enum operator_kind */
 /* Replaces the pool's share of the gauges: its pods and waiting claims

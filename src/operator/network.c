@@ -20,7 +20,7 @@ static const char *const PRIVATE_V6[] = {
     "::/80", "64:ff9b::/96", "2002::/16", "fc00::/7", "fe80::/10", "ff00::/8",
 };
 
-void network_name(const char hash[HASH_TEXT_LEN + 1], char ret_name[KUBE_LABEL_MAX + 1])
+static void network_name(const char hash[HASH_TEXT_LEN + 1], char ret_name[KUBE_LABEL_MAX + 1])
 {
     snprintf(ret_name, KUBE_LABEL_MAX + 1, "bothy-%.*s", HASH_TEXT_LEN, hash);
 }
@@ -88,7 +88,7 @@ json_t *manifest_network(const crd_template *t, const manifest_options *o, const
                      "Egress", "ingress", "egress", egress_rules(&t->spec.network));
 }
 
-void no_network_name(const char *cell, char ret_name[KUBE_NAME_MAX + 1])
+static void no_network_name(const char *cell, char ret_name[KUBE_NAME_MAX + 1])
 {
     snprintf(ret_name, KUBE_NAME_MAX + 1, "bothy-none-%s", cell);
 }
@@ -113,12 +113,32 @@ static bool is_same_list(const json_t *a, const json_t *b)
     return (!json_array_size(a) && !json_array_size(b)) || json_equal(a, b);
 }
 
-/* Compares all rules: a user may have added or removed some. */
+static const json_t *network_labels(const json_t *policy)
+{
+    return json_object_get(json_object_get(policy, "metadata"), "labels");
+}
+
+/* Compares the operator's labels, by which its sweep finds the policy; there may be others. */
+static bool has_labels(const json_t *policy, const json_t *wanted)
+{
+    const char *name;
+    json_t *v;
+
+    json_object_foreach((json_t *)network_labels(wanted), name, v)
+    {
+        if (!json_equal(json_object_get(network_labels(policy), name), v))
+            return false;
+    }
+    return true;
+}
+
+/* Compares labels and all rules: a user may have added or removed some. */
 bool network_is(const json_t *policy, const json_t *wanted)
 {
     const json_t *is = json_object_get(policy, "spec"), *want = json_object_get(wanted, "spec");
 
-    return json_equal(json_object_get(is, "podSelector"), json_object_get(want, "podSelector")) &&
+    return has_labels(policy, wanted) &&
+           json_equal(json_object_get(is, "podSelector"), json_object_get(want, "podSelector")) &&
            json_equal(json_object_get(is, "policyTypes"), json_object_get(want, "policyTypes")) &&
            is_same_list(json_object_get(is, "ingress"), json_object_get(want, "ingress")) &&
            is_same_list(json_object_get(is, "egress"), json_object_get(want, "egress"));

@@ -595,7 +595,11 @@ bool operator_idle(kube_operator *op, const char *id)
     const crd_template *t = s ? template_of(op, &s->sandbox) : NULL;
     bool disk = s && (s->sandbox.status.volume || (t && t->spec.workspace.path));
 
-    if (!s || s->error || !disk || !sandbox_idle_ms(&s->sandbox, t))
+    if (!s || s->error || !disk)
+        return false;
+    if (!t && !s->sandbox.spec.has_idle)
+        return true; /* its template is gone, and the idle time with it: it stays awake */
+    if (!sandbox_idle_ms(&s->sandbox, t))
         return false;
     op_add_locked(op, op_now(op), "sandbox/%s", uid);
     return true;
@@ -690,6 +694,7 @@ uint64_t operator_step(kube_operator *op)
     char key[QUEUE_KEY_MAX + 1];
     uint64_t walls = step_walls(op);
 
+    count_leading(op_held(op));
     if (!is_synced(op))
         return operator_sooner(walls, op_now(op) + UNHELD_NS);
     for (;;) {

@@ -198,6 +198,8 @@ err *reconcile_sandbox(kube_operator *op, const char *uid, uint64_t *again) ERR_
 err *reconcile_record(kube_operator *op, const char *id, uint64_t *again) ERR_MUST;
 err *reconcile_sweep(kube_operator *op, const char *what, uint64_t *again) ERR_MUST;
 err *reconcile_probe(kube_operator *op, uint64_t *again) ERR_MUST;
+/* walls.c: writes a NetworkPolicy unless it exists as wanted. */
+err *op_build_policy(kube_operator *op, const json_t *policy) ERR_MUST;
 /* walls.c: does the due work that needs none of the operator's own
  * objects. Returns when more is due. */
 uint64_t step_walls(kube_operator *op);

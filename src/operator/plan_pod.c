@@ -91,6 +91,14 @@ static bool is_drained(const claim_world *w)
     return w->draining_ns && w->drain_after_ns && !w->hibernatable;
 }
 
+/* Returns when drainAfter is over. It counts from the claim if the node was cordoned before. */
+static uint64_t drain_due(const claim_world *w)
+{
+    uint64_t since = w->draining_ns > w->claimed_ns ? w->draining_ns : w->claimed_ns;
+
+    return since + w->drain_after_ns;
+}
+
 static pod_orders plan_pod_drain(const claim_world *w)
 {
     return plan_pod_finish(w, "evicted", "its node is drained, and drainAfter of its pool is over");
@@ -173,7 +181,7 @@ static pod_orders plan_pod_decide(const claim_world *w)
         return plan_pod_finish(w, pod_end_cause(p), p->message);
     if (ours && w->node_silent_ns)
         return node_lost(w);
-    if (ours && is_drained(w) && plan_pod_since(w->draining_ns, w->now) > w->drain_after_ns)
+    if (ours && is_drained(w) && w->now > drain_due(w))
         return plan_pod_drain(w);
     if (ours && (w->init == INIT_UNREACHABLE || w->init == INIT_UNKNOWN))
         return plan_pod_suspect(w);
@@ -186,7 +194,7 @@ static pod_orders plan_pod_decide(const claim_world *w)
 pod_orders plan_pod(const claim_world *w)
 {
     pod_orders o = plan_pod_decide(w);
-    uint64_t then = w->draining_ns + w->drain_after_ns + 1;
+    uint64_t then = drain_due(w) + 1;
 
     if (!o.act && is_drained(w) && then > w->now && (!o.again_ns || then < o.again_ns))
         o.again_ns = then;

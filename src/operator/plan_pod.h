@@ -33,7 +33,7 @@ typedef struct claim_world {
     bool answered;             /* and it answered */
     uint64_t node_silent_ns;   /* since when its node is not ready; 0: it is ready */
     uint64_t draining_ns;      /* since when its node is cordoned; 0: it is not */
-    uint64_t drain_after_ns;   /* the pool's time from there to the sandbox's end; 0: never */
+    uint64_t drain_after_ns;   /* from there, or the claim, to the sandbox's end; 0: never */
     uint64_t ended_ns;         /* when its sandbox ended; 0: it is alive, or there is none */
     bool hibernatable;         /* it has a workspace, and a Sandbox object that keeps it */
     const char *wanted_digest; /* wanted digest of the image ("sha256:…"); NULL: unknown */

@@ -90,6 +90,8 @@ json_t *pool_status_json(const pool_world *w, const pool_memory *m, const pool_o
                           (json_int_t)c->failed, "updatedReplicas", (json_int_t)c->updated,
                           "pendingClaims", (json_int_t)w->pending, "target", (json_int_t)o->target,
                           "selector", selector, "conditions", pool_status_conditions(w, o, have));
+    if (o->trouble)
+        json_object_set_new(s, "trouble", json_string(pool_trouble_reason(o->trouble)));
     if (w->hash)
         json_object_set_new(s, "templateHash", json_string(w->hash));
     set_time(s, "lastScaleTime", m->scaled_ns);

@@ -138,21 +138,24 @@ static err *write_record(kube_operator *op, const seen *s, const char *id)
     return op_merge(op, path, patch);
 }
 
-static err *reconcile_pod_finish(kube_operator *op, const seen *s, const char *id,
+/* Ends the sandbox if it is still in this pod: a reset or a resume gives it another one. */
+static err *reconcile_pod_finish(kube_operator *op, const seen *s, const char *id, bool current,
                                  const pod_orders *o)
 {
     const event_about about = {"Pod", s->name, s->uid};
 
-    op_event(op, &about, true, "SandboxEnded", "Reconcile", "%s: %s", o->cause,
-             str_or(o->message, ""));
+    if (current)
+        op_event(op, &about, true, "SandboxEnded", "Reconcile", "%s: %s", o->cause,
+                 str_or(o->message, ""));
     /* The backend reports the end of a container to the engine, with more detail. */
     bool over = s->pod.phase == POD_FAILED || s->pod.phase == POD_SUCCEEDED;
-    if (id && !over)
+    if (current && !over)
         err_drop(op->o.host->end(op->o.host_arg, id, o->cause, o->message), "a sandbox's end");
     return s->pod.meta.deleting_ns ? NULL : delete_pod(op, s);
 }
 
-static err *reconcile_pod_execute(kube_operator *op, const seen *s, const char *id,
+/* current: the engine has the pod's sandbox under this id, in this pod. */
+static err *reconcile_pod_execute(kube_operator *op, const seen *s, const char *id, bool current,
                                   const claim_world *w, const pod_orders *o, uint64_t *again)
 {
     const event_about about = {"Pod", s->name, s->uid};
@@ -174,7 +177,7 @@ static err *reconcile_pod_execute(kube_operator *op, const seen *s, const char *
             return op->o.host->end(op->o.host_arg, id, "internal", "nobody has heard of its claim");
         return delete_pod(op, s);
     case POD_ACT_FINISH:
-        return reconcile_pod_finish(op, s, id, o);
+        return reconcile_pod_finish(op, s, id, current, o);
     case POD_ACT_DELETE:
         return delete_pod(op, s);
     default:
@@ -202,7 +205,7 @@ err *reconcile_pod(kube_operator *op, const char *uid, uint64_t *again)
         (claimed || (!s->error && op->o.host->init(op->o.host_arg, uid) == INIT_CLAIMED))) {
         claim_world w = world_of(op, s, &l, known, id);
         pod_orders o = plan_pod(&w);
-        e = reconcile_pod_execute(op, s, id, &w, &o, again);
+        e = reconcile_pod_execute(op, s, id, known && !l.box, &w, &o, again);
         if (!*again)
             *again = op_now(op) + POD_LOOK_NS;
     }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/id.h"
 #include "base/log.h"
@@ -162,18 +163,22 @@ void op_applied_of(const crd_pool *p, const char *hash, char ret[HASH_TEXT_LEN +
     hash_text(all, strlen(all), ret);
 }
 
-/* Sends an event for each image that is not pre-pulled because the template does not allow it.
- * Otherwise the template's pull secret would give every node any image of the registry. */
+/* Sends one event that names all images which are not pre-pulled because the template does not
+ * allow them. Otherwise the template's pull secret would give every node any image of the
+ * registry. */
 static void tell_not_pulled(const pool_scene *s)
 {
     const event_about about = {"SandboxPool", s->pool->name, s->pool->uid};
     char **images = s->pool->pool.spec.pre_pull.images;
+    CLEANUP(buf_done) buf names = {0};
 
     for (size_t i = 0; images && images[i]; i++)
         if (!pre_pull_allows(&s->template->template.spec, images[i]))
-            op_event(s->op, &about, true, "ImageNotAllowed", "Reconcile",
-                     "prePull: the template %s does not allow the image '%.256s' (imagePolicy)",
-                     s->template->name, images[i]);
+            buf_printf(&names, "%s'%.256s'", names.len ? ", " : "", images[i]);
+    if (names.len)
+        op_event(s->op, &about, true, "ImageNotAllowed", "Reconcile",
+                 "prePull: the imagePolicy of the template %s does not allow %s", s->template->name,
+                 buf_cstr(&names));
 }
 
 /* Applies the objects beside the pods if they changed; the NetworkPolicy precedes the first pod. */
@@ -187,8 +192,9 @@ static err *apply_all(pool_scene *s)
     op_applied_of(p, s->hash, now);
     if (!strcmp(now, s->track->applied))
         return NULL;
-    TRY(reconcile_pool_apply(op, "apis/networking.k8s.io/v1", "networkpolicies",
-                             manifest_network(t, &op->manifest, op->namespace, s->hash)));
+    CLEANUP(json_decrefp)
+    json_t *policy = manifest_network(t, &op->manifest, op->namespace, s->hash);
+    TRY(op_build_policy(op, policy));
     TRY(apply_child(s, &BUDGET, manifest_budget(p, &op->manifest), &s->track->no_budget));
     TRY(apply_child(s, &PRE_PULL, manifest_pre_pull(p, t, &op->manifest), &s->track->no_pre_pull));
     tell_not_pulled(s);
@@ -529,15 +535,15 @@ static json_t *template_status(kube_operator *op, const seen *s, const char *own
 
 /* Makes a patch without the entries of other cells, which only they write. */
 static json_t *template_patch(kube_operator *op, const json_t *is, const json_t *status,
-                              json_t *entry)
+                              const json_t *entry)
 {
     json_t *patch = status_patch(is, status), *all = json_object_get(patch, "status");
-    bool had = json_object_get(json_object_get(is, "cells"), op->cell);
+    const json_t *before = json_object_get(json_object_get(is, "cells"), op->cell);
 
     json_object_del(all, "cells");
-    if (entry || had) {
+    if (entry || before) {
         json_t *own = json_object();
-        json_object_set_new(own, op->cell, entry ? json_incref(entry) : json_null());
+        json_object_set_new(own, op->cell, entry ? status_members(before, entry) : json_null());
         json_object_set_new(all, "cells", own);
     }
     return patch;

@@ -255,15 +255,12 @@ static err *read_secrets(sandbox_scene *s, char ***ret_env)
 static err *build_walls(sandbox_scene *s, const crd_template *t)
 {
     kube_operator *op = s->op;
-    char hash[HASH_TEXT_LEN + 1], name[KUBE_LABEL_MAX + 1];
+    char hash[HASH_TEXT_LEN + 1];
 
     template_hash(t, false, &op->manifest, hash);
-    network_name(hash, name);
-    CLEANUP(freep)
-    char *path = op_path(op, "apis/networking.k8s.io/v1", "networkpolicies", name, NULL);
     CLEANUP(json_decrefp)
     json_t *policy = manifest_network(t, &op->manifest, op->namespace, hash);
-    return op_apply(op, path, policy);
+    return op_build_policy(op, policy);
 }
 
 /* Checks the image. A pool's pods run the template's image, unless
@@ -703,5 +700,7 @@ err *reconcile_record(kube_operator *op, const char *id, uint64_t *again)
         *again = due;
         return NULL;
     }
-    return create_record(op, id, &l, pool);
+    TRY(create_record(op, id, &l, pool));
+    *again = made_until(op, id); /* by then the watch has shown it, and its track is freed */
+    return NULL;
 }

@@ -60,18 +60,23 @@ bool status_differs(const json_t *is, const json_t *wanted)
     return !json_equal(is, wanted);
 }
 
-json_t *status_patch(const json_t *is, const json_t *wanted)
+json_t *status_members(const json_t *is, const json_t *wanted)
 {
-    json_t *status = json_deep_copy(wanted);
+    json_t *patch = json_deep_copy(wanted);
     const char *name;
     json_t *v;
 
     json_object_foreach((json_t *)is, name, v)
     {
         if (!json_object_get(wanted, name))
-            json_object_set_new(status, name, json_null());
+            json_object_set_new(patch, name, json_null());
     }
-    return json_pack("{s:o}", "status", status);
+    return patch;
+}
+
+json_t *status_patch(const json_t *is, const json_t *wanted)
+{
+    return json_pack("{s:o}", "status", status_members(is, wanted));
 }
 
 enum cause_kind status_cause_kind(const char *code)

@@ -23,7 +23,10 @@ json_t *status_text(const char *s, size_t max);
 /* Returns whether writing would change anything; the order of members does not
  * count. NULL is an empty object. */
 bool status_differs(const json_t *is, const json_t *wanted);
-/* Makes a merge patch of the status subresource. Members no longer wanted are removed by a null. */
+/* Makes a merge patch from one object to another: a null removes each member no longer wanted. Only
+ * the members of the objects themselves are compared. */
+json_t *status_members(const json_t *is, const json_t *wanted);
+/* Makes a merge patch of the status subresource, of status_members(). */
 json_t *status_patch(const json_t *is, const json_t *wanted);
 /* Maps a code of Sandbox.status.cause to the engine's causes, which all backends share. */
 enum cause_kind status_cause_kind(const char *code);

@@ -20,22 +20,53 @@ static void set_built(kube_operator *op, bool is)
     op->none_built = is;
 }
 
-/* Writes the policy unless it exists as wanted: a user may have deleted or changed it. */
-static err *build_none(kube_operator *op)
+static char *policy_path(kube_operator *op, const json_t *policy)
 {
-    char name[KUBE_NAME_MAX + 1];
-    CLEANUP(json_decrefp) json_t *is = NULL;
-    CLEANUP(json_decrefp) json_t *policy = manifest_no_network(&op->manifest, op->namespace);
+    const char *name = json_str(json_object_get(policy, "metadata"), "name");
 
-    no_network_name(op->cell, name);
-    CLEANUP(freep) char *path = op_path(op, API_NETWORK, "networkpolicies", name, NULL);
+    return op_path(op, API_NETWORK, "networkpolicies", name, NULL);
+}
+
+/* Sets whether the policy exists as wanted: a user may have deleted or changed it. */
+static err *policy_check(kube_operator *op, const json_t *policy, bool *ret_is)
+{
+    CLEANUP(freep) char *path = policy_path(op, policy);
+    CLEANUP(json_decrefp) json_t *is = NULL;
     err *e = op->o.api->get(op->o.api_arg, path, &is);
+
     if (e && e->code != ERR_NOT_FOUND)
         return e;
+    *ret_is = !e && network_is(is, policy);
     err_free(e);
-    if (!network_is(is, policy)) {
+    return NULL;
+}
+
+static err *policy_write(kube_operator *op, const json_t *policy)
+{
+    CLEANUP(freep) char *path = policy_path(op, policy);
+
+    return op_apply(op, path, policy);
+}
+
+/* Checks first, because every apply changes a policy: it has empty lists, which close holes and
+ * which the API server does not keep. Network plugins put each change into effect on every node. */
+err *op_build_policy(kube_operator *op, const json_t *policy)
+{
+    bool is = false;
+
+    TRY(policy_check(op, policy, &is));
+    return is ? NULL : policy_write(op, policy);
+}
+
+static err *build_none(kube_operator *op)
+{
+    CLEANUP(json_decrefp) json_t *policy = manifest_no_network(&op->manifest, op->namespace);
+    bool is = false;
+
+    TRY(policy_check(op, policy, &is));
+    if (!is) {
         set_built(op, false);
-        TRY(op_apply(op, path, policy));
+        TRY(policy_write(op, policy));
     }
     set_built(op, true);
     return NULL;

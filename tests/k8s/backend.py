@@ -8,12 +8,18 @@ from harness import BUILD, TOP, Skip, check
 BOX = BUILD / "tests" / "k8s" / "client" / "kube-box"
 CORE = pathlib.Path(__file__).with_name("conformance.core")
 SUITES = ("conformance", "sessions", "files", "terminal", "ports")
+ENDED = "{} came to its end"
 COUNTS = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 
 
 def cases(suite, k):
     contract(suite, k)
     conformance(suite, k)
+
+
+def wanted(suite, name):
+    """Whether --only has this whole group; its own cases have names of their own."""
+    return suite.wants(name, ENDED.format(name))
 
 
 def counted(suite, name, words, **options):
@@ -26,7 +32,7 @@ def counted(suite, name, words, **options):
     if counts:
         suite.count(*map(int, counts.groups()))
 
-    @suite.case(f"{name} came to its end")
+    @suite.case(ENDED.format(name))
     def _():
         check(counts, f"it ended with {run.returncode} and without counts")
 
@@ -38,9 +44,9 @@ def skipped(suite, name, why):
 
 
 def contract(suite, k):
-    if not suite.wants("backend: contract"):
+    if not wanted(suite, "backend: contract"):
         return
-    if not suite.args.part and not suite.args.long:
+    if not suite.args.part and not suite.args.long and not suite.args.only:
         return skipped(suite, "backend: contract", "it is for --long and --part backend: the core of conformance has its time")
     if not BOX.exists():
         return skipped(suite, "backend: contract", f"there is no {BOX.name} in this build")
@@ -51,7 +57,7 @@ def conformance(suite, k):
     """The core of the one suite in the short size, all five of them in the long one."""
     for name in SUITES if suite.args.long else SUITES[:1]:
         title = f"backend: {name}"
-        if not suite.wants(title):
+        if not wanted(suite, title):
             continue
         words = [TOP / "tests" / name / "run", "--backend", "kubernetes", "--seed", str(suite.args.seed)]
         if not suite.args.long:

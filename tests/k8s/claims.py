@@ -74,8 +74,8 @@ def race(suite, k):
 
     @suite.case(RACE)
     def _():
-        if not suite.args.long and not suite.args.part:
-            raise Skip("its minute is for --long, or for --part")
+        if not suite.args.long and not suite.args.part and not suite.args.only:
+            raise Skip("its minute is for --long, for --part, or for --only")
         secret = secrets.token_bytes(32)
         with space(k) as ns, contextlib.ExitStack() as stack:
             one = stack.enter_context(bothyd("one", warm=warm, most=warm, secret=secret))
@@ -113,20 +113,21 @@ def judge(k, ns, there, wins, losses):
 
 # ---- kills ----
 def kills(suite, k):
-    points = EXACT + COLD + REFILL if suite.args.long else SHORT
-    if not suite.wants(*[KILLED.format(p) for p in (*points, SWAP)]):
+    points = EXACT + COLD + REFILL if suite.args.long or suite.args.only else SHORT
+    if not suite.wants(*map(KILLED.format, (*points, SWAP))):
         return
     if not nodes.FAULTS.exists():
         @suite.case("claims: bothyd killed at each step")
         def _():
             nodes.need_faults()
         return
-    with space(k) as ns, Node("kubernetes", faults=True) as node:
-        for point in points:
-            @suite.case(KILLED.format(point))
-            def _(point=point):
-                killed_at(k, ns, node, point)
-    if suite.args.long:
+    if suite.wants(*map(KILLED.format, points)):
+        with space(k) as ns, Node("kubernetes", faults=True) as node:
+            for point in points:
+                @suite.case(KILLED.format(point))
+                def _(point=point):
+                    killed_at(k, ns, node, point)
+    if (suite.args.long or suite.args.only) and suite.wants(KILLED.format(SWAP)):
         with pools.bothyd(k, faults=True) as (node, ns), pools.any_image(k, ns) as warm:
             @suite.case(KILLED.format(SWAP))
             def _():

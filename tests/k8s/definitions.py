@@ -12,7 +12,8 @@ LONG = "x" * 513
 
 # (member, value, what the refusal says)
 BAD_TEMPLATES = [
-    ("image", "", "spec.image"), ("image", LONG, "spec.image"), ("profile", "Root", "spec.profile"),
+    ("image", "", "spec.image"), ("image", LONG, "spec.image"), ("image", "bad image name!!", "spec.image"), ("idleImage", "bad!", "spec.idleImage"),
+    ("profile", "Root", "spec.profile"), ("runtimeClassName", "Not A Name", "spec.runtimeClassName"),
     ("resources", {"limits": {"cpu": "1x"}}, "is not a quantity"), ("resources", {"limits": {"memory": 0}}, "is not a quantity"),
     ("resources", {"limits": {"memory": "1Gi"}, "requests": {"memory": "2Gi"}}, "requests.memory is above its limit"),
     ("resources", {"limits": {"cpu": "500m"}, "requests": {"cpu": 1}}, "requests.cpu is above its limit"),
@@ -26,6 +27,9 @@ BAD_TEMPLATES = [
     ("network", {"egress": "List", "allowCIDRs": ["10.0.0.0/33"]}, "not address/bits"),
     ("timeouts", {"max": "0s"}, "nothing lives for ever"), ("timeouts", {"max": "31d"}, "above 30d"), ("timeouts", {"max": "721h"}, "above 30d"),
     ("timeouts", {"max": "1w"}, "timeouts.max"), ("timeouts", {"startup": "0m"}, "above 0"), ("timeouts", {"idle": "-1s"}, "timeouts.idle"),
+    ("timeouts", {"startup": "2h"}, "above 1h"), ("timeouts", {"idle": "99999999d"}, "above 30d"),
+    ("podOverrides", {"tolerations": [{"operator": "Nope"}]}, "operator"), ("podOverrides", {"tolerations": [{"key": "k", "effect": "Never"}]}, "effect"),
+    ("podOverrides", {"priorityClassName": "bothy warm"}, "priorityClassName"),
     ("podOverrides", {"labels": {"bothy.dev/pool": "p"}}, "bothy's own"), ("podOverrides", {"labels": {"x.bothy.dev/y": "p"}}, "bothy's own"),
     ("podOverrides", {"annotations": {"bothy.dev/nonce": "00"}}, "bothy's own"),
     ("podOverrides", {"nodeSelector": {f"k{i}": "v" for i in range(33)}}, "nodeSelector"), ("allowedNamespaces", ["a", "a"], "Duplicate value"),
@@ -33,14 +37,18 @@ BAD_TEMPLATES = [
 GOOD_TEMPLATES = [
     ("timeouts", {"max": "30d", "idle": "0s"}), ("resources", {"limits": {"cpu": 2, "memory": "512Mi"}, "requests": {"cpu": "2", "memory": "512Mi"}}),
     ("network", {"egress": "List", "allowCIDRs": ["10.0.0.0/8", "fd00::/8"]}), ("workspace", {"mountPath": "/workspace", "size": "5Gi"}),
-    ("podOverrides", {"labels": {"notbothy.dev/x": "1", "team": "a"}, "tolerations": [{"key": "k", "operator": "Exists"}]}),
+    ("podOverrides", {"labels": {"notbothy.dev/x": "1", "team": "a"}, "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 9}]}),
+    ("image", "registry.example:5000/Team/x_y.z:1-a@sha256:" + "0" * 64), ("image", "[fd00::1]:5000/a"), ("idleImage", "a"), ("runtimeClassName", "kata.v2"),
+    ("runtimeClassName", ""),
 ]
 BAD_POOLS = [
     ("templateRef", "", "templateRef"), ("replicas", -1, "replicas"), ("replicas", 5001, "replicas"), ("maxSandboxes", 100001, "maxSandboxes"),
     ("autoscale", {}, "autoscale.max"), ("autoscale", {"min": 3, "max": 2}, "min is above max"), ("autoscale", {"max": 2, "idleAfter": "soon"}, "idleAfter"),
     ("update", {"strategy": "Sudden"}, "strategy"), ("update", {"maxUnavailable": 0}, "1 to 5000, or a percentage"),
     ("update", {"maxUnavailable": "101%"}, "1 to 5000, or a percentage"), ("update", {"maxUnavailable": "3"}, "1 to 5000, or a percentage"),
-    ("prePull", {"images": ["a", "a"]}, "Duplicate value"), ("recordAfter", "now", "recordAfter"), ("tenant", "x" * 129, "tenant"),
+    ("prePull", {"images": ["a", "a"]}, "Duplicate value"), ("prePull", {"images": ["a b"]}, "prePull.images"), ("recordAfter", "now", "recordAfter"),
+    ("recordAfter", "31d", "above 30d"), ("autoscale", {"max": 2, "idleAfter": "721h"}, "above 30d"), ("disruption", {"drainAfter": "31d"}, "above 30d"),
+    ("tenant", "x" * 129, "tenant"),
 ]
 BAD_SANDBOXES = [
     ({}, "must have poolRef, templateRef or image"), ({"poolRef": "p", "templateRef": "t"}, "one of poolRef and templateRef"),
@@ -123,7 +131,7 @@ def schema_cases(suite, k, template, pool, sandbox):
                      "timeouts": {"startup": "120s", "idle": "0s", "max": "24h"}}, "template")
         spec = k.apply(pool)["spec"]
         equal(spec, {"templateRef": template["metadata"]["name"], "replicas": 1, "maxSandboxes": 0, "anyImage": False, "tenant": "", "recordAfter": "0s",
-                     "update": {"strategy": "Rolling", "maxUnavailable": "20%"}, "disruption": {"protectClaimed": True}}, "pool")
+                     "update": {"strategy": "Rolling", "maxUnavailable": "20%"}, "disruption": {"protectClaimed": True, "drainAfter": "0s"}}, "pool")
         equal(k.apply(sandbox)["spec"], {"poolRef": "p", "tenant": "", "desiredState": "Running"}, "sandbox")
         made = k.ok("POST", path_of(pool, named=False) + "?dryRun=All", thing("SandboxPool", "q", pool["metadata"]["namespace"], {"templateRef": "t", "autoscale": {"max": 9}}))
         equal(made["spec"]["autoscale"], {"min": 0, "max": 9, "headroomSeconds": 20, "idleAfter": "10m"}, "autoscale")
@@ -149,6 +157,16 @@ def schema_cases(suite, k, template, pool, sandbox):
             equal(k.refused("PATCH", path_of(sandbox) + "/status", {"status": bad}, MERGE)[0], 422, f"status of {bad}")
 
 
+def undescribed(schema, at):
+    """Members at any depth that have no text for kubectl explain."""
+    for name, member in schema.get("properties", {}).items():
+        if not member.get("description"):
+            yield f"{at}.{name}"
+        for inner in (member, member.get("items"), member.get("additionalProperties")):
+            if isinstance(inner, dict):
+                yield from undescribed(inner, f"{at}.{name}")
+
+
 def explains(k, path, text):
     """The server tells of the members a moment after it has the definition."""
     with contextlib.suppress(AssertionError):
@@ -167,6 +185,23 @@ def people_cases(suite, k, ns, template, pool, sandbox):
             equal(k.kubectl("-n", ns, "get", short).splitlines()[0].split(), columns, short)
         equal(k.kubectl("-n", ns, "get", "sbp", "--no-headers").split()[:4], ["p", "True", "2", "1"], "row of the pool")
         eventually("explain has the description", lambda: explains(k, "sbp.spec.replicas", "Unclaimed pods wanted"), 30, 0.5)
+
+    @suite.case("definitions: every field of a spec has a description")
+    def _():
+        found = []
+        for plural in ("sandboxtemplates", "sandboxpools", "sandboxes"):
+            schema = k.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.bothy.dev")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+            found += undescribed({"properties": {"spec": schema["properties"]["spec"]}}, plural)
+        equal(found, [], "fields without a description")
+
+    @suite.case("definitions: the column TROUBLE is empty while nothing is wrong")
+    def _():
+        k.apply(pool)
+        healthy = {"type": "Degraded", "status": "False", "reason": "Healthy", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for reason in (None, "ImagePull", None):
+            k.ok("PATCH", path_of(pool) + "/status", {"status": {"trouble": reason, "conditions": [healthy]}}, MERGE)
+            words = k.kubectl("-n", ns, "get", "sbp", "-o", "wide").split()
+            check("TROUBLE" in words and "Healthy" not in words and ("ImagePull" in words) == bool(reason), f"{reason}: {words}")
 
     @suite.case("definitions: kubectl scale works, and a controller's apply without replicas keeps it")
     def _():

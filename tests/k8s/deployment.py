@@ -1,25 +1,30 @@
-"""bothyd in the cluster, as deploy/kubernetes has it: with its image, its account and its volume; pools and sandboxes by kubectl."""
+"""bothyd in the cluster, as deploy/kubernetes has it: with its image, its account and its volume; the template, the pool and the sandbox of
+docs/guide/kubernetes.md as they stand there."""
 import contextlib
 import json
 import subprocess
 import tempfile
 
+import definitions
 import manifests
 import oci
-from harness import SLOW, Skip, check, equal, eventually
+import yaml
+from blocks import read_blocks
+from harness import SLOW, TOP, Skip, check, equal, eventually
 from kube import MERGE, path_of, thing
 
 SYSTEM, SANDBOXES = manifests.SYSTEM, manifests.SANDBOXES
 LACKING = "built without the backend"
-POOL = thing("SandboxPool", "busybox", SANDBOXES, {"templateRef": "busybox", "replicas": 2, "maxSandboxes": 8})
-# This cluster enforces no NetworkPolicy: a template that asked for one would have no pods (see below).
-TEMPLATE = thing("SandboxTemplate", "busybox", spec={"image": "localhost/busybox:a", "network": {"egress": "All"}, "resources": {"limits": {"memory": "128Mi"}}})
+GUIDE = TOP / "docs" / "guide" / "kubernetes.md"
+# The objects of the guide: a template, a pool with two ready pods, and a sandbox of the pool. A new one there must be used here.
+# This cluster enforces no NetworkPolicy: the template's network is open, because pods of a closed one would not come up (see below).
+TEMPLATE, POOL, SANDBOX = (thing for block in read_blocks(GUIDE.read_text()) if block.kind == "yaml" for thing in yaml.safe_load_all(block.text))
 NAMES = ("deployment: bothyd comes up with its own account, and holds its lease", "deployment: a pool has as many pods as it wants, and kubectl scale changes that",
          "deployment: a Sandbox made with kubectl is one of bothyd's", "deployment: one made through bothyd has a Sandbox object",
          "deployment: a sandbox and what runs in it outlive bothyd's pod", "deployment: a deleted Sandbox's pod goes, and the pool is filled up",
          "deployment: no sandbox without a network is handed out where no policy holds, and its policy is kept",
          "deployment: a template whose policy nobody enforces gets no pods, and is told so", "deployment: bothyd was refused nothing",
-         "deployment: what the guide deletes before bothyd goes, with sandboxes that live and that have ended")
+         "deployment: uninstall leaves nothing of sandboxes that live and that have ended, and stops before a disk that is kept")
 
 
 def command(k, *words):
@@ -47,9 +52,11 @@ def why_not(k):
 
 
 def explained(k):
-    """A case that fails shows what bothyd and the cluster had to say."""
+    """A case that needs bothyd; when it fails it shows what bothyd and the cluster had to say."""
     def wrap(body):
         def run():
+            if not k.bothyd_is_up:
+                raise Skip("bothyd did not come up")
             try:
                 body()
             except AssertionError:
@@ -80,32 +87,35 @@ def condition(k, made, kind):
 
 
 def cases(suite, k):
-    if k.borrowed or not suite.wants(*NAMES):
+    if k.borrowed or not suite.wants_any(cases):
         return
     since = k.audit_mark()  # what was before is much, and not its
     with k.volume("bothyd", storage_class="", size="20Gi"):
         install(k)
-        up = False
-
-        @suite.case(NAMES[0])
-        def _():
-            nonlocal up
-            eventually("bothyd is available, or says why not", lambda: available(k) or LACKING in why_not(k), 120, 1)
-            if not available(k):
-                raise Skip(f"this bothyd was {LACKING} 'kubernetes'")
-            up = True
-            lease = k.get(f"/apis/coordination.k8s.io/v1/namespaces/{SANDBOXES}/leases/bothy-b000")
-            check(lease["spec"]["holderIdentity"], "nobody holds the lease")
-        if up:
-            pool_cases(suite, k)
-            sandbox_cases(suite, k)
-            end_cases(suite, k, since)
-            uninstall_case(suite, k)
-        k.kubectl("-n", SYSTEM, "delete", "deployment/bothyd", "pvc/bothyd")
+        with suite.steps() as steps:
+            up_case(steps, k)
+            pool_cases(steps, k)
+            sandbox_cases(steps, k)
+            end_cases(steps, k, since)
+            uninstall_case(steps, k)
+        k.kubectl("-n", SYSTEM, "delete", "deployment/bothyd", "pvc/bothyd", "--ignore-not-found")
 
 
-def pool_cases(suite, k):
-    @suite.case(NAMES[1])
+def up_case(steps, k):
+    k.bothyd_is_up = False
+
+    @steps.case(NAMES[0])
+    def _():
+        eventually("bothyd is available, or says why not", lambda: available(k) or LACKING in why_not(k), 120, 1)
+        if not available(k):
+            raise Skip(f"this bothyd was {LACKING} 'kubernetes'")
+        k.bothyd_is_up = True
+        lease = k.get(f"/apis/coordination.k8s.io/v1/namespaces/{SANDBOXES}/leases/bothy-b000")
+        check(lease["spec"]["holderIdentity"], "nobody holds the lease")
+
+
+def pool_cases(steps, k):
+    @steps.case(NAMES[1])
     @explained(k)
     def _():
         k.apply(TEMPLATE)
@@ -118,10 +128,10 @@ def pool_cases(suite, k):
         equal(condition(k, POOL, "Available")["status"], "True", "Available")
 
 
-def sandbox_cases(suite, k):
-    made = thing("Sandbox", "first", SANDBOXES, {"poolRef": "busybox", "tenant": "tests"})
+def sandbox_cases(steps, k):
+    made = SANDBOX
 
-    @suite.case(NAMES[2])
+    @steps.case(NAMES[2])
     @explained(k)
     def _():
         k.apply(made)
@@ -130,7 +140,7 @@ def sandbox_cases(suite, k):
         equal(bothy(k, "exec", status["id"], "--", "cat", "/version"), "a\n", "what is in it")
         check(status["id"] in bothy(k, "ls"), "bothyd does not list it")
 
-    @suite.case(NAMES[3])
+    @steps.case(NAMES[3])
     @explained(k)
     def _():
         mine = bothy(k, "create", "--network", "open", "localhost/busybox:a").split()[-1]
@@ -139,7 +149,7 @@ def sandbox_cases(suite, k):
         bothy(k, "rm", mine)
         equal(eventually("its end", lambda: has(k, record, phase="Terminated"), 30, 0.1)["cause"]["code"], "requested", "cause")
 
-    @suite.case(NAMES[4])
+    @steps.case(NAMES[4])
     @explained(k)
     def _():
         mine = k.get(path_of(made))["status"]["id"]
@@ -148,7 +158,7 @@ def sandbox_cases(suite, k):
         eventually("bothyd is available again", lambda: available(k) and command(k, "ls").returncode == 0, 90, 0.5)
         equal(bothy(k, "exec", mine, "--", "sh", "-c", "cat /tmp/kept; kill -0 $(cat /tmp/pid) && echo alive"), "kept\nalive\n", "what is left")
 
-    @suite.case(NAMES[5])
+    @steps.case(NAMES[5])
     @explained(k)
     def _():
         pod = thing("Pod", k.get(path_of(made))["status"]["podName"], SANDBOXES)
@@ -164,8 +174,8 @@ def refused_wall(k):
     return None if "is being tried" in r.stderr else r.stderr
 
 
-def wall_case(suite, k):
-    @suite.case(NAMES[6])
+def wall_case(steps, k):
+    @steps.case(NAMES[6])
     @explained(k)
     def _():
         path = f"/apis/networking.k8s.io/v1/namespaces/{SANDBOXES}/networkpolicies/bothy-none-b000"
@@ -177,10 +187,10 @@ def wall_case(suite, k):
         eventually("the hole is closed", lambda: k.get(path)["spec"] == wall, 40, 0.5)
 
 
-def end_cases(suite, k, since):
-    wall_case(suite, k)
+def end_cases(steps, k, since):
+    wall_case(steps, k)
 
-    @suite.case(NAMES[7])
+    @steps.case(NAMES[7])
     @explained(k)
     def _():
         walled = thing("SandboxTemplate", "walled", spec={"image": "localhost/busybox:a", "network": {"egress": "None"}})
@@ -192,7 +202,8 @@ def end_cases(suite, k, since):
         k.ok("DELETE", path_of(walled))
         eventually("the pool is gone", lambda: k.gone(path_of(pool)), 60, 0.2)
 
-    @suite.case(NAMES[8])
+    @steps.case(NAMES[8])
+    @explained(k)
     def _():
         refused = {f"{e['verb']} {e['objectRef'].get('resource')}/{e['objectRef'].get('subresource', '')}" for e in k.audited(since)
                    if e["user"].get("username") == manifests.BOTHYD and e["responseStatus"]["code"] == 403 and "quota" not in e["responseStatus"].get("message", "")}
@@ -202,8 +213,18 @@ def end_cases(suite, k, since):
         eventually("the pool is gone, and its pods", lambda: k.gone(path_of(POOL)), 60, 0.2)
 
 
-def uninstall_case(suite, k):
-    @suite.case(NAMES[9])
+def uninstall(k, *words):
+    return subprocess.run([manifests.DEPLOY / "uninstall", *words], env=k.environment, capture_output=True, text=True, timeout=300 * SLOW, check=False)
+
+
+def installed(k):
+    """Names of the objects beside the namespaced ones that apply -k makes."""
+    kinds = "ns,crd,clusterrole,clusterrolebinding,priorityclass,validatingadmissionpolicy,validatingadmissionpolicybinding"
+    return [name for name in k.kubectl("get", kinds, "-o", "name").split() if "bothy" in name]
+
+
+def uninstall_case(steps, k):
+    @steps.case(NAMES[9])
     @explained(k)
     def _():
         made = thing("Sandbox", "last", SANDBOXES, {"poolRef": "busybox"})
@@ -214,6 +235,14 @@ def uninstall_case(suite, k):
         bothy(k, "rm", ended)
         record = thing("Sandbox", f"sbx-{ended}", SANDBOXES)
         eventually("an ended one has no finalizer", lambda: has(k, record, phase="Terminated") and not k.get(path_of(record))["metadata"].get("finalizers"), 30, 0.2)
-        k.kubectl("-n", SANDBOXES, "annotate", "sbp", "--all", "bothy.dev/force=true")
-        k.kubectl("-n", SANDBOXES, "delete", "sbx,sbp", "--all", "--timeout=60s")
-        equal(k.kubectl("-n", SANDBOXES, "get", "sbx,sbp", "-o", "name"), "", "what is left")
+        disk = thing("PersistentVolumeClaim", "kept", SANDBOXES, {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}, "v1")
+        k.ok("POST", path_of(disk, named=False), disk)
+        r = uninstall(k)
+        check(r.returncode == 1 and "persistentvolumeclaim/kept" in r.stderr, f"with a disk: {r.stdout}{r.stderr}")
+        equal(k.kubectl("-n", SANDBOXES, "get", "sbx,sbp", "-o", "name"), "", "objects that are left")
+        check(not k.gone(path_of(disk)) and available(k), "it did not stop before the disk")
+        r = uninstall(k, "--disks")
+        equal(r.returncode, 0, f"uninstall: {r.stdout}{r.stderr}")
+        equal(installed(k), [], "objects that are left")
+        manifests.install(k)  # other parts need the definitions
+        eventually("the definitions are served", lambda: definitions.served(k), 30, 0.1)

@@ -3,7 +3,7 @@ import json
 import subprocess
 
 from harness import TOP, check, equal, eventually
-from kube import JSON_PATCH, MERGE, path_of, pod
+from kube import GROUP, JSON_PATCH, MERGE, path_of, pod, thing
 
 DEPLOY = TOP / "deploy" / "kubernetes"
 SYSTEM, SANDBOXES = "bothy-system", "bothy-sandboxes"
@@ -97,11 +97,10 @@ def cases(suite, k):
 
     @suite.case("manifests: nobody but bothyd makes or changes a pod that looks like bothyd's")
     def _():
-        k.kubectl("-n", SANDBOXES, "create", "serviceaccount", "editor")
-        k.kubectl("-n", SANDBOXES, "create", "rolebinding", "editor", "--clusterrole=edit", f"--serviceaccount={SANDBOXES}:editor")
-        editor, bothyd, made = k.by_token(SANDBOXES, "editor"), k.by_token(SYSTEM, "bothyd"), pod("forged", SANDBOXES, restricted=True)
+        editor, bothyd, made = account(k, "editor", "edit"), k.by_token(SYSTEM, "bothyd"), pod("forged", SANDBOXES, restricted=True)
         made["metadata"]["labels"] = {"bothy.dev/managed": "1", "bothy.dev/cell": "b000", "bothy.dev/pool": "p", "bothy.dev/state": "warm"}
         made["metadata"]["annotations"] = {"bothy.dev/nonce": "00" * 16}
+        made["spec"]["initContainers"] = [{**made["spec"]["containers"][0], "name": "first"}]
         path = path_of(made, named=False)
         plain = pod("plain", SANDBOXES, restricted=True)
         eventually("the policy holds", lambda: editor.call("POST", path + "?dryRun=All", made).status == 422, 30, 0.2)
@@ -113,13 +112,55 @@ def cases(suite, k):
             for change in ({"metadata": {"labels": {"bothy.dev/sandbox": "b0000000000000000000"}}}, {"metadata": {"labels": {"bothy.dev/cell": None}}},
                            {"metadata": {"annotations": {"bothy.dev/nonce": "11" * 16}}}):
                 editor.refused("PATCH", path_of(made), change, MERGE)
-            editor.refused("PATCH", path_of(made), [{"op": "replace", "path": "/spec/containers/0/image", "value": "x"}], JSON_PATCH)
+            for containers in ("containers", "initContainers"):
+                editor.refused("PATCH", path_of(made), [{"op": "replace", "path": f"/spec/{containers}/0/image", "value": "x"}], JSON_PATCH)
             editor.refused("PATCH", path_of(plain), {"metadata": {"labels": made["metadata"]["labels"]}}, MERGE)
             editor.ok("PATCH", path_of(made), {"metadata": {"labels": {"mine": "x"}}}, MERGE)
             bothyd.ok("PATCH", path_of(made), {"metadata": {"labels": {"bothy.dev/state": "claimed"}}}, MERGE)
         finally:
             for one in (made, plain):
                 k.call("DELETE", path_of(one))
+
+    @suite.case("manifests: a Sandbox names another tenant only with the right to use it")
+    def _():
+        author, path = account(k, "author", "edit"), f"{GROUP}/namespaces/{SANDBOXES}/sandboxes?dryRun=All"
+
+        def made(tenant):
+            return thing("Sandbox", "tenanted", SANDBOXES, {"poolRef": "p", "tenant": tenant})
+        eventually("the policy holds", lambda: author.call("POST", path, made("alice")).status == 422, 30, 0.2)
+        check("tenants.bothy.dev" in author.refused("POST", path, made("alice"))[1], "the refusal does not name the right")
+        for tenant in ("", SANDBOXES):
+            author.ok("POST", path, made(tenant))
+        k.by_token(SYSTEM, "bothyd").ok("POST", path, made("alice"))
+        k.ok("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{SANDBOXES}/roles", {
+            "metadata": {"name": "alice"}, "rules": [{"apiGroups": ["bothy.dev"], "resources": ["tenants"], "resourceNames": ["alice"], "verbs": ["use"]}]})
+        k.kubectl("-n", SANDBOXES, "create", "rolebinding", "alice", "--role=alice", f"--serviceaccount={SANDBOXES}:author")
+        eventually("the right counts", lambda: author.call("POST", path, made("alice")).status < 300, 30, 0.2)
+        author.refused("POST", path, made("bob"))
+
+    @suite.case("manifests: templates are shown to the users to whom an administrator binds bothy-templates")
+    def _():
+        reader, path = account(k, "reader", "view"), f"{GROUP}/sandboxtemplates"
+        equal(reader.call("GET", path).status, 403, "by a RoleBinding of view")
+        k.kubectl("create", "clusterrolebinding", "reader-of-templates", "--clusterrole=bothy-templates", f"--serviceaccount={SANDBOXES}:reader")
+        try:
+            eventually("templates are listed", lambda: reader.call("GET", path).status == 200, 30, 0.2)
+        finally:
+            k.kubectl("delete", "clusterrolebinding", "reader-of-templates")
+
+    @suite.case("manifests: bothyd's port is closed to every namespace of sandboxes")
+    def _():
+        policy = k.get(f"/apis/networking.k8s.io/v1/namespaces/{SYSTEM}/networkpolicies/bothyd")["spec"]
+        namespaces = [{"key": "bothy.dev/sandboxes", "operator": "DoesNotExist"}, {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [SANDBOXES]}]
+        equal((policy["podSelector"], policy["policyTypes"]), ({"matchLabels": {"app.kubernetes.io/name": "bothyd"}}, ["Ingress"]), "whose policy it is")
+        equal(policy["ingress"], [{"from": [{"namespaceSelector": {"matchExpressions": namespaces}}], "ports": [{"port": "http", "protocol": "TCP"}]}], "who gets in")
+        equal(k.get(f"/api/v1/namespaces/{SANDBOXES}")["metadata"]["labels"].get("bothy.dev/sandboxes"), "true", "the label of the namespace of sandboxes")
+
+    @suite.case("manifests: bothyd leaves a node that is lost after half a minute")
+    def _():
+        spec = json.loads(k.kubectl("-n", SYSTEM, "get", "deployment/bothyd", "-o", "json"))["spec"]["template"]["spec"]
+        found = {t["key"]: (t["operator"], t["effect"], t["tolerationSeconds"]) for t in spec.get("tolerations", [])}
+        equal(found, {f"node.kubernetes.io/{why}": ("Exists", "NoExecute", 30) for why in ("not-ready", "unreachable")}, "tolerations")
 
     @suite.case("manifests: people who may edit a namespace have pools and sandboxes, but not templates")
     def _():
@@ -140,6 +181,13 @@ def cases(suite, k):
             made["spec"]["serviceAccountName"] = "default"
             status, text = k.refused("POST", path_of(made, named=False) + "?dryRun=All", made)
             check(status == 403 and 'violates PodSecurity "restricted' in text, text)
+
+
+def account(k, name, role):
+    """The API server as a new service account with one of Kubernetes' own roles in the namespace of the sandboxes."""
+    k.kubectl("-n", SANDBOXES, "create", "serviceaccount", name)
+    k.kubectl("-n", SANDBOXES, "create", "rolebinding", name, f"--clusterrole={role}", f"--serviceaccount={SANDBOXES}:{name}")
+    return k.by_token(SANDBOXES, name)
 
 
 def can(k, words):

@@ -482,6 +482,7 @@ static backend_caps caps_of(const pod_world *w)
         .hostname = CAP_EMULATED,
         .files = CAP_NATIVE,
         .frames = true,
+        .removes_strays = true,
     };
 }
 

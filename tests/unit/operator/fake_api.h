@@ -20,6 +20,7 @@ typedef struct fake_pod {
 typedef struct fake_sandbox {
     enum engine_life life;
     const char *cause, *message;
+    const char *box; /* NULL: named as the sandbox */
     uint64_t ends_ns, active_ns, idle_ms;
     uint64_t created_ns; /* 0: a second ago */
 } fake_sandbox;
@@ -45,6 +46,7 @@ typedef struct fake {
     const char *lost_in_create; /* a path that goes while a pod is made */
     uint32_t pending;
     char last_secret[64];
+    char last_event[1024]; /* its note */
     char held_uid[128];
 } fake;
 
@@ -205,6 +207,7 @@ static err *fake_api_create(void *arg, const char *path, const json_t *object, j
     TRY(fake_here(f));
     if (strstr(path, "/events")) {
         f->events++;
+        str_copy(f->last_event, sizeof f->last_event, str_or(json_str(object, "note"), ""));
         return NULL;
     }
     if (str_ends(path, "/pods") && f->lost_in_create)
@@ -439,6 +442,7 @@ static bool fake_look(void *arg, const char *id, operator_look *ret)
                            .owner = xstrdup("acme"),
                            .image = xstrdup("i"),
                            .class = xstrdup("exact"),
+                           .box = s->box ? xstrdup(s->box) : NULL,
                            .created_ns = s->created_ns ? s->created_ns : f->real - NS_PER_S,
                            .active_ns = s->active_ns,
                            .idle_ms = s->idle_ms,

@@ -100,7 +100,7 @@ static void a_pool_serves_its_tenant_alone(void **state)
     fake_end_all(&f);
 }
 
-/* What sleeps is not woken on a template that was taken from its namespace. */
+/* A hibernated sandbox stays asleep while its template is not allowed in its namespace. */
 static void a_template_that_was_taken_away_wakes_nobody(void **state)
 {
     fake f;

@@ -613,6 +613,7 @@ static void the_status_counts_and_keeps_its_times(void **state)
                         "2020-01-01T00:00:00Z");
     assert_string_equal(condition_of(o.status, "Degraded", "lastTransitionTime"),
                         "2026-01-02T03:00:00Z");
+    assert_null(json_object_get(o.status, "trouble"));
     pool_orders_done(&o);
     pool_memory_done(&m);
     free_pods(&pods);
@@ -641,6 +642,7 @@ static void a_trouble_is_told_in_the_kubelets_words(void **state)
               &m, &o);
     assert_string_equal(condition_of(o.status, "Degraded", "message"),
                         "pod x0: ImagePullBackOff: no such image");
+    assert_string_equal(json_str(o.status, "trouble"), "ImagePull");
     pool_orders_done(&o);
     pool_memory_done(&m);
     free_pods(&pods);
