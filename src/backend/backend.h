@@ -180,6 +180,9 @@ typedef struct backend_caps {
      * image's own tools. */
     enum cap_level files;
     bool frames;
+    /* The backend retries a destroy until the box is gone, and removes boxes that it does not know:
+     * the engine compares boxes with sandboxes at its start only. */
+    bool removes_strays;
 } backend_caps;
 
 #define BACKEND_RELEASE_MAX 32

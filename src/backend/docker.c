@@ -56,61 +56,14 @@ static err *docker_destroy(backend *b, const char *id)
 
 /* ---- after a restart ---- */
 
-/* Records a container of an earlier bothyd as a box. */
-static void docker_learn(docker *d, const docker_container *c, const char *id)
-{
-    docker_made m = {0};
-    LOCK_SCOPE(&d->lock);
-    docker_box *x = map_get_str(&d->boxes, id);
-
-    if (x)
-        return;
-    x = docker_box_add(d, id);
-    str_copy(m.handle, sizeof m.handle, c->id);
-    docker_nonce_of(c->labels, m.nonce);
-    docker_box_contain(d, x, &m);
-    x->frozen = c->state == DOCKER_PAUSED;
-    x->making = true; /* until it is attached */
-    if (c->state == DOCKER_DEAD || c->state == DOCKER_CREATED) {
-        x->dead = true;
-        d->live--;
-    }
-}
-
-/* Schedules the rename that an earlier bothyd did not complete. Until then only the claim's note
- * says which sandbox a warm container became. Called after the container's list entry and its note
- * were read: a rename between the two reads changes the name and erases the note, so that neither
- * shows the sandbox, and the container counts as an orphan. */
-static void name_noted(docker *d, const docker_container *c)
-{
-    char id[SANDBOX_ID_LEN + 1];
-
-    if (docker_claim_read(d, c->id, id))
-        docker_rename_soon(d, c->id, id, 0);
-}
-
 static err *docker_list_boxes(backend *b, box_status **ret_list, size_t *ret_n)
 {
     docker *d = docker_of(b);
     CLEANUP(docker_list_done) docker_list l = {0};
-    size_t n = 0;
 
     TRY(docker_away(docker_list_labelled(d->api, d->label, &l)));
-    box_status *all = xcalloc(l.n + 1, sizeof *all);
-    for (size_t i = 0; i < l.n; i++) {
-        box_status *s = &all[n];
-        if (!docker_id_of(d, &l.c[i], s->id))
-            continue;
-        name_noted(d, &l.c[i]);
-        s->dead = l.c[i].state == DOCKER_DEAD || l.c[i].state == DOCKER_CREATED;
-        s->frozen = l.c[i].state == DOCKER_PAUSED;
-        docker_learn(d, &l.c[i], s->id);
-        n++;
-    }
-    *ret_list = all;
-    *ret_n = n;
-    LOCK_SCOPE(&d->lock);
-    d->listed = true;
+    *ret_list = xcalloc(l.n + 1, sizeof **ret_list);
+    *ret_n = docker_boxes_take(d, &l, *ret_list);
     return NULL;
 }
 
@@ -381,7 +334,8 @@ static backend_caps caps_of(const docker_engine *e, const docker_options *o)
                           .hostname = o->warm ? CAP_EMULATED : CAP_NATIVE,
                           .ids = e->rootless ? CAP_EMULATED : CAP_ABSENT,
                           .files = o->kit ? CAP_NATIVE : CAP_EMULATED,
-                          .frames = true};
+                          .frames = true,
+                          .removes_strays = true};
 }
 
 static err *open_parts(docker *d, const docker_options *o)

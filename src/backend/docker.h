@@ -130,6 +130,9 @@ void docker_box_oom(docker *d, const char *handle);
 char **docker_boxes_expected(docker *d);
 /* Ends expected boxes whose container is missing or dead in the engine's list. */
 void docker_boxes_compare(docker *d, char **expected, const docker_list *l);
+/* Fills ret with the boxes of the engine's list, and returns their number. The first time it also
+ * records the boxes that an earlier bothyd left. */
+size_t docker_boxes_take(docker *d, const docker_list *l, box_status *ret);
 /* Called around making a container (by name) or changing it (by id): meanwhile it is not an
  * orphan. */
 void docker_making_begin(docker *d, const char *name);

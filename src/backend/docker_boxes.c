@@ -243,6 +243,69 @@ void docker_rename_soon(docker *d, const char *handle, const char *id, unsigned 
     docker_work_post(d->work, delay_ms, rename_job, r);
 }
 
+/* ---- boxes that an earlier bothyd left ---- */
+
+static void docker_box_learn(docker *d, const docker_container *c, const char *id)
+{
+    docker_made m = {0};
+    LOCK_SCOPE(&d->lock);
+    docker_box *x = map_get_str(&d->boxes, id);
+
+    if (x)
+        return;
+    x = docker_box_add(d, id);
+    str_copy(m.handle, sizeof m.handle, c->id);
+    docker_nonce_of(c->labels, m.nonce);
+    docker_box_contain(d, x, &m);
+    x->frozen = c->state == DOCKER_PAUSED;
+    x->making = true; /* until it is attached */
+    if (c->state == DOCKER_DEAD || c->state == DOCKER_CREATED) {
+        x->dead = true;
+        d->live--;
+    }
+}
+
+/* Schedules the rename that an earlier bothyd did not complete. Until then only the claim's note
+ * says which sandbox a warm container became. Called after the container's list entry and its note
+ * were read: a rename between the two reads changes the name and erases the note, so that neither
+ * shows the sandbox, and the container counts as an orphan. */
+static void rename_noted(docker *d, const docker_container *c)
+{
+    char id[SANDBOX_ID_LEN + 1];
+
+    if (docker_claim_read(d, c->id, id))
+        docker_rename_soon(d, c->id, id, 0);
+}
+
+static bool docker_has_listed(docker *d)
+{
+    LOCK_SCOPE(&d->lock);
+    return d->listed;
+}
+
+/* Later lists may show a box that was removed while the engine wrote them: nothing is learned. */
+size_t docker_boxes_take(docker *d, const docker_list *l, box_status *ret)
+{
+    bool first = !docker_has_listed(d);
+    size_t n = 0;
+
+    for (size_t i = 0; i < l->n; i++) {
+        box_status *s = &ret[n];
+        if (!docker_id_of(d, &l->c[i], s->id))
+            continue;
+        if (first) {
+            rename_noted(d, &l->c[i]);
+            docker_box_learn(d, &l->c[i], s->id);
+        }
+        s->dead = l->c[i].state == DOCKER_DEAD || l->c[i].state == DOCKER_CREATED;
+        s->frozen = l->c[i].state == DOCKER_PAUSED;
+        n++;
+    }
+    LOCK_SCOPE(&d->lock);
+    d->listed = true;
+    return n;
+}
+
 /* ---- removing ---- */
 
 typedef struct removal {

@@ -56,6 +56,31 @@ static void what_is_made_while_the_engine_lists_is_not_missed(void **state)
     map_done(&d.handles);
 }
 
+/* The first list shows what an earlier bothyd left. A later one may show a box that was removed
+ * while the engine wrote it: it takes no place again. */
+static void a_box_that_is_removed_while_the_engine_lists_is_not_learned(void **state)
+{
+    docker d = {.claims = -1};
+    docker_container c = {
+        .id = "aaaa", .name = "bothy-b000aaaaaaaaaaaaaaaa", .state = DOCKER_RUNNING};
+    docker_list l = {&c, 1};
+    box_status all[1] = {0};
+    docker_box x;
+
+    (void)state;
+    pthread_mutex_init(&d.lock, NULL);
+    assert_int_equal(docker_boxes_take(&d, &l, all), 1);
+    assert_string_equal(all[0].id, "b000aaaaaaaaaaaaaaaa");
+    assert_true(docker_box_get(&d, "b000aaaaaaaaaaaaaaaa", &x));
+    assert_int_equal(d.live, 1);
+    docker_box_forget(&d, "b000aaaaaaaaaaaaaaaa");
+    assert_int_equal(docker_boxes_take(&d, &l, all), 1);
+    assert_false(docker_box_get(&d, "b000aaaaaaaaaaaaaaaa", &x));
+    assert_int_equal(d.live, 0);
+    map_done(&d.boxes);
+    map_done(&d.handles);
+}
+
 /* The first was warm, could not be claimed and was removed; the box is not dead of that. */
 static void another_container_lives_anew(void **state)
 {
@@ -82,6 +107,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_volume_has_nothing_behind_its_end),
         cmocka_unit_test(what_is_made_while_the_engine_lists_is_not_missed),
+        cmocka_unit_test(a_box_that_is_removed_while_the_engine_lists_is_not_learned),
         cmocka_unit_test(another_container_lives_anew),
     };
 
