@@ -18,7 +18,8 @@
 #define UP_MAX      (32 * 1024) /* bytes held for the server; beyond it the caller is not read */
 #define STEP_BYTES  (64 * 1024) /* of the answer, per step */
 #define CONNECT_NS  (10 * NS_PER_S)
-#define AGAIN_NS    (100 * NS_PER_MS)
+#define AGAIN_NS    (100 * NS_PER_MS) /* before the first retry; then twice as long each time */
+#define AGAIN_MAX   NS_PER_S
 #define HALF_NS     (60 * NS_PER_S) /* without a byte of the caller, after the server's end */
 #define INTERIM_MAX 8               /* 1xx answers before the final one */
 
@@ -46,6 +47,7 @@ typedef struct stream {
     enum stage stage;
     bool second_try; /* ::1 */
     int refused;     /* errno of a connect that failed at once */
+    uint64_t again;  /* ns before the next retry; 0: was never refused, so not counted as waiting */
     int fd;
     uint64_t touched; /* time of the last byte, or the start of the stage */
     err *failure;     /* invalid request body: the caller's fault */
@@ -425,10 +427,36 @@ static enum relay_next inner_end(stream *s, relay_io *io, int errnum)
 
 /* ---- steps, by stage: called when the caller has taken everything ---- */
 
+/* Ends the waiting for a server that starts. */
+static void wait_over(stream *s)
+{
+    if (s->again && s->o.waiting)
+        atomic_fetch_sub(s->o.waiting, 1);
+    s->again = 0;
+}
+
+/* Sets when to try again. Returns false if the request may not wait: its time is over, or too many
+ * wait for this sandbox. */
+static bool wait_longer(stream *s, uint64_t now)
+{
+    if (now >= s->o.patient_until)
+        return false;
+    if (s->again) {
+        s->again = s->again * 2 < AGAIN_MAX ? s->again * 2 : AGAIN_MAX;
+        return true;
+    }
+    if (s->o.waiting && atomic_fetch_add(s->o.waiting, 1) >= GATEWAY_WAITING_MAX) {
+        atomic_fetch_sub(s->o.waiting, 1);
+        return false;
+    }
+    s->again = AGAIN_NS;
+    return true;
+}
+
 /* Handles a refused connection: an error, or, while a server may still be starting, a retry. */
 static enum relay_next gateway_refused(stream *s, relay_io *io, int errnum)
 {
-    if (io->now >= s->o.patient_until)
+    if (!wait_longer(s, io->now))
         return gateway_fail(s, io, nothing_listens(s, errnum));
     s->second_try = false;
     s->stage = STAGE_LATER;
@@ -438,7 +466,7 @@ static enum relay_next gateway_refused(stream *s, relay_io *io, int errnum)
 
 static enum relay_next step_later(stream *s, relay_io *io)
 {
-    if (io->now < s->touched + AGAIN_NS)
+    if (io->now < s->touched + s->again)
         return RELAY_WAIT;
     gateway_touch(s);
     ask_socket(s);
@@ -484,6 +512,7 @@ static void write_tunnel_head(const stream *s, relay_io *io)
 static enum relay_next gateway_connected(stream *s, relay_io *io)
 {
     gateway_touch(s);
+    wait_over(s);
     if (s->o.tunnel) {
         write_tunnel_head(s, io);
         begin_raw(s);
@@ -585,7 +614,7 @@ static enum relay_next step_raw(stream *s, relay_io *io)
 static uint64_t limit_of(const stream *s)
 {
     if (s->stage == STAGE_LATER)
-        return AGAIN_NS;
+        return s->again;
     if (s->stage < STAGE_HEAD)
         return CONNECT_NS;
     if (s->stage == STAGE_HEAD)
@@ -636,6 +665,7 @@ static void on_free(void *ctx)
         LOCK_SCOPE(&s->lock);
         s->waiting = NULL;
     }
+    wait_over(s);
     close_inner(s);
     request_hold_free(s->hold);
     stream_unref(s);

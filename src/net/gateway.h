@@ -6,7 +6,11 @@
  * after a 101. Tunnel: raw bytes at once, for a caller that sent "Upgrade: tcp". */
 #pragma once
 
+#include <stdatomic.h>
+
 #include "net/http.h"
+
+#define GATEWAY_WAITING_MAX 64u /* requests for one sandbox; each retry costs the node a socket */
 
 /* Receives the socket or an error; called once, from any thread. The socket is a non-blocking TCP
  * socket that is not connected. With `connected` it is any connected, non-blocking stream socket;
@@ -28,6 +32,9 @@ typedef struct gateway_options {
     uint64_t answer_ms;     /* time limit for the beginning of an answer */
     uint64_t idle_ms;       /* time limit without a byte in either direction */
     uint64_t patient_until; /* monotonic ns until which a refused connection is retried; 0: never */
+    /* How many requests for this sandbox are being retried, at most GATEWAY_WAITING_MAX. Belongs to
+     * arg. NULL: no limit. */
+    atomic_uint *waiting;
 } gateway_options;
 
 /* Takes ownership of arg, also on failure. Copies everything else. */

@@ -59,7 +59,7 @@ void *request_door(const request *rq); /* the server's dispatch argument, or the
 void request_set_door(request *rq, void *door);
 void *request_user(const request *rq); /* the caller, as set by dispatch */
 void request_set_user(request *rq, void *user, void (*release)(void *));
-/* Sets a check that returns true once the caller may no longer be served. It runs about once a
+/* Sets a check that returns true once the caller may no longer be served. It runs twice a
  * second, on one thread at a time, while a body is read and while the relay drives the answer,
  * which is then cut. Takes ownership of arg and releases it when the answer has ended. */
 void request_set_lapse(request *rq, void *arg, bool (*lapsed)(void *arg),

@@ -23,9 +23,9 @@
 #define NET_LINGER      (1024 * 1024)
 #define NET_SHED        UINT64_MAX
 #define NET_ID_MAX      64
-#define NET_RETRY_AFTER 1        /* seconds, when every thread is busy */
-#define NET_LAPSE       NS_PER_S /* interval of the checks whether a caller has lapsed */
-#define NET_BODY_GRACE  NS_PER_S /* a thread that waits longer for a body counts as slow */
+#define NET_RETRY_AFTER 1              /* seconds, when every thread is busy */
+#define NET_BODY_GRACE  NS_PER_S       /* a thread that waits longer for a body counts as slow */
+#define NET_LAPSE       (NS_PER_S / 2) /* interval of the checks whether a caller has lapsed */
 
 /* Nanoseconds. Tests shorten them. */
 typedef struct server_times {

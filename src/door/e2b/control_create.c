@@ -36,19 +36,6 @@ static err *take_template(const e2b *d, const json_t *body, asked *a)
     return NULL;
 }
 
-/* Sets the start command of E2B's code interpreter: the server that run_code() talks to. A template
- * of that name on the node takes precedence. */
-static void take_start(const e2b *d, asked *a)
-{
-    const char *start = d->o.code_interpreter_start;
-
-    if (!start || !*start || e2b_own_image(d, a->note.template) != d->o.code_interpreter_image)
-        return;
-    strv_push(&a->spec.start.argv, xstrdup("sh"));
-    strv_push(&a->spec.start.argv, xstrdup("-c"));
-    strv_push(&a->spec.start.argv, xstrdup(start));
-}
-
 static err *take_env(const json_t *env, char ***ret_env)
 {
     const char *name;
@@ -174,7 +161,7 @@ static err *use_recipe(const e2b *d, const caller *c, asked *a)
         return e;
     if (e) {
         a->spec.has_network = true;
-        take_start(d, a);
+        e2b_own_start(d, a->note.template, &a->spec.start);
         err_free(e);
         return NULL;
     }

@@ -1,5 +1,6 @@
 /* envd, a sandbox's data plane. Finds the sandbox, checks the token and the user, then calls a
  * service of envd or a server inside. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -7,7 +8,7 @@
 #include "door/shared/admit.h"
 #include "door/shared/port.h"
 
-#define START_NS   (60 * NS_PER_S) /* after a create: the start command may still open its ports */
+#define START_NS   (60 * NS_PER_S) /* for a start command to open its ports, from its begin */
 #define PATIENT_NS (30 * NS_PER_S) /* limit of that wait for one request */
 
 void envd_not_found(response *rs, const char *id)
@@ -247,16 +248,33 @@ static err *envd_metrics(envd_call *c, request *rq, response *rs)
     return NULL;
 }
 
+/* Returns the real time at which the start command was begun, or now if it will be: a create may
+ * have pulled an image first, and a reset begins it once more. */
+static uint64_t start_begun(sandbox *sb, const sandbox_view *v, uint64_t now)
+{
+    CLEANUP(exec_unrefp) exec *x = NULL;
+    exec_state st = {0};
+    char id[24];
+
+    if (!v->start_exec)
+        return now;
+    snprintf(id, sizeof id, "%llu", (unsigned long long)v->start_exec);
+    CLEANUP(err_freep) err *e = engine_exec_find(sb, id, &x);
+    if (e)
+        return v->created_ns;
+    exec_get(x, &st);
+    return st.begun_ns;
+}
+
 /* Returns until when a request to a closed port waits. E2B's sandboxes begin with their servers
- * running; here the start command begins with the sandbox and may open its ports during the first
- * minute. */
+ * running; here the start command may open its ports during its first minute. */
 static uint64_t patience_of(sandbox *sb)
 {
     CLEANUP(sandbox_view_done) sandbox_view v;
-    uint64_t real = now_real_ns(), until;
+    uint64_t real = now_real_ns();
 
     sandbox_get(sb, &v);
-    until = v.start ? v.created_ns + START_NS : 0;
+    uint64_t until = v.start ? start_begun(sb, &v, real) + START_NS : 0;
     uint64_t left = until > real ? until - real : 0;
     return left ? now_mono_ns() + (left < PATIENT_NS ? left : PATIENT_NS) : 0;
 }

@@ -114,6 +114,9 @@ err *e2b_wake(const e2b *d, const caller *c, sandbox *sb) ERR_MUST;
 err *e2b_source(const e2b *d, const caller *c, const char *name, sandbox_spec *ret_spec) ERR_MUST;
 /* Returns the image of a template that E2B itself has; NULL if the name is none of them. */
 const char *e2b_own_image(const e2b *d, const char *name);
+/* Sets the start command of such a template: for the code interpreter the server that run_code()
+ * talks to, otherwise none. */
+void e2b_own_start(const e2b *d, const char *name, start_spec *start);
 
 /* ---- control_look.c: a sandbox's resource usage ---- */
 typedef struct usage_look {

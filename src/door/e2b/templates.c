@@ -42,6 +42,17 @@ const char *e2b_own_image(const e2b *d, const char *name)
                                                  : NULL;
 }
 
+void e2b_own_start(const e2b *d, const char *name, start_spec *start)
+{
+    const char *text = d->o.code_interpreter_start;
+
+    if (!text || !*text || !str_eq(name, "code-interpreter-v1"))
+        return;
+    strv_push(&start->argv, xstrdup("sh"));
+    strv_push(&start->argv, xstrdup("-c"));
+    strv_push(&start->argv, xstrdup(text));
+}
+
 /* ---- builds ---- */
 
 static json_t *tags_json(const build_row *r)
@@ -87,6 +98,7 @@ static err *resolve_base(const e2b *d, const caller *c, build_recipe *r)
         return err_wrap(e, "fromTemplate");
     err_free(e);
     r->base.image = xstrdup(e2b_own_image(d, name));
+    e2b_own_start(d, name, &r->base.start);
     return NULL;
 }
 

@@ -55,6 +55,14 @@ static err *dispatch_host(rest *r, request *rq, response *rs, bool *ret_done)
     return ports_by_host(rq, rs, id, port);
 }
 
+/* Finds the route. An unknown path is no wrong id: the remedy names the list of paths. */
+static err *rest_route(request *rq, response *rs, const route **ret_route)
+{
+    err *e = router_match(OPENAPI_ROUTES, OPENAPI_NROUTES, rq, rs, ret_route);
+
+    return e && e->code == ERR_NOT_FOUND ? err_remedy(e, "GET /openapi.json lists the paths.") : e;
+}
+
 err *rest_dispatch(void *arg, request *rq, response *rs)
 {
     rest *r = arg;
@@ -65,7 +73,7 @@ err *rest_dispatch(void *arg, request *rq, response *rs)
     TRY(dispatch_host(r, rq, rs, &done));
     if (done)
         return NULL;
-    TRY(router_match(OPENAPI_ROUTES, OPENAPI_NROUTES, rq, rs, &found));
+    TRY(rest_route(rq, rs, &found));
     request_set_operation(rq, 0, (size_t)(found - OPENAPI_ROUTES) + 1);
     if (found->role != ROLE_ANYONE)
         TRY(rest_admit(r, rq, found->role));

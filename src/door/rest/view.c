@@ -71,12 +71,15 @@ static json_t *view_labels(char *const *labels)
     return o;
 }
 
+/* Leaves an unknown digest out: a backend that does not have the images does not know it. */
 static json_t *view_sandbox_image(const sandbox_view *v)
 {
+    static const uint8_t UNKNOWN[sizeof v->digest];
     json_t *o = json_object();
 
     json_object_set_new(o, "name", json_string(v->image_name));
-    json_object_set_new(o, "digest", view_digest(v->digest));
+    if (memcmp(v->digest, UNKNOWN, sizeof UNKNOWN) != 0)
+        json_object_set_new(o, "digest", view_digest(v->digest));
     if (v->image) {
         json_object_set_new(o, "entrypoint", view_strings(v->image->entrypoint));
         json_object_set_new(o, "cmd", view_strings(v->image->cmd));

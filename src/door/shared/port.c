@@ -33,5 +33,6 @@ err *port_start(request *rq, response *rs, engine *e, const caller *c, sandbox *
                                             .prefix = w->prefix,
                                             .answer_ms = w->answer_ms,
                                             .idle_ms = w->idle_ms,
-                                            .patient_until = w->patient_until});
+                                            .patient_until = w->patient_until,
+                                            .waiting = engine_port_waits(sb)});
 }

@@ -30,6 +30,7 @@ typedef struct demo {
     size_t njobs;
     atomic_uint freed, stalls, inputs, steps;
     _Atomic uint64_t patient_until; /* of gates */
+    atomic_uint asks, waiting;      /* likewise: sockets asked for, requests that are retried */
     atomic_bool lapsed;             /* callers with ?key may not be served any more */
     atomic_int
         connected; /* gates get one end of a pair: 1, and then the other; -1: nobody listens */
@@ -485,6 +486,7 @@ static inline void gate_ask(void *arg, uint16_t port, gateway_socket *done, void
     int small = atomic_load(&((demo *)arg)->send_buffer);
 
     (void)port;
+    atomic_fetch_add(&((demo *)arg)->asks, 1);
     if (atomic_load(&((demo *)arg)->connected)) {
         close(fd);
         gate_ask_connected(arg, done, ticket);
@@ -520,7 +522,8 @@ static inline err *demo_gate(request *rq, response *rs)
                                             .prefix = tunnel ? NULL : prefix,
                                             .answer_ms = 20000,
                                             .idle_ms = 20000,
-                                            .patient_until = atomic_load(&d->patient_until)});
+                                            .patient_until = atomic_load(&d->patient_until),
+                                            .waiting = &d->waiting});
 }
 
 static const route DEMO_ROUTES[] = {

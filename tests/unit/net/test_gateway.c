@@ -351,6 +351,36 @@ TEST(a_server_that_never_starts_is_not_waited_for_for_ever, 0)
     close(i.listener);
 }
 
+TEST(a_refused_request_is_retried_less_and_less_often, 0)
+{
+    inner i = inner_bound();
+
+    atomic_store(&f->demo.patient_until, now_mono_ns() + 60 * NS_PER_S);
+    CLEANUP(closep) int fd = open_gate(f, &i, "GET", "");
+    poll(NULL, 0, 3000);
+    unsigned asks = atomic_load(&f->demo.asks);
+    assert_in_range(asks, 4, 14); /* two each, after 0, 0.1, 0.3, 0.7, 1.5 and 2.5 s */
+    assert_int_equal(atomic_load(&f->demo.waiting), 1);
+    close(TAKE_FD(fd));
+    EVENTUALLY(atomic_load(&f->demo.waiting) == 0);
+    close(i.listener);
+}
+
+TEST(only_so_many_requests_wait_for_a_server_that_starts, 0)
+{
+    inner i = inner_bound();
+    CLEANUP(buf_done) buf in = {0};
+    CLEANUP(buf_done) buf body = {0};
+
+    atomic_store(&f->demo.patient_until, now_mono_ns() + 60 * NS_PER_S);
+    atomic_store(&f->demo.waiting, GATEWAY_WAITING_MAX);
+    CLEANUP(closep) int fd = open_gate(f, &i, "GET", "");
+    assert_int_equal(hear(fd, &in, &body), 502);
+    assert_non_null(strstr(body.p, "nothing listens on the port"));
+    assert_int_equal(atomic_load(&f->demo.waiting), GATEWAY_WAITING_MAX);
+    close(i.listener);
+}
+
 /* A gate whose server is the other end of a pair, and a request that it has. */
 static int open_connected(fixture *f, int *ret_server)
 {
@@ -429,6 +459,8 @@ int main(void)
         cmocka_unit_test(nothing_listens),
         cmocka_unit_test(a_server_that_still_starts_is_waited_for),
         cmocka_unit_test(a_server_that_never_starts_is_not_waited_for_for_ever),
+        cmocka_unit_test(a_refused_request_is_retried_less_and_less_often),
+        cmocka_unit_test(only_so_many_requests_wait_for_a_server_that_starts),
         cmocka_unit_test(an_answer_over_a_connected_socket_is_whole_or_cut_off),
         cmocka_unit_test(a_connect_that_was_refused_elsewhere_reads_the_same),
         cmocka_unit_test(stopping_ends_streams),

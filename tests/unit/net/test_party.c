@@ -169,6 +169,15 @@ static bool comes_whole(int fd)
     return in.len >= 3000000;
 }
 
+/* Returns true once the server has ended an answer of which nothing was read. A reader would take
+ * bytes while the server still writes, and leave less to count. */
+static bool is_cut(int fd)
+{
+    struct pollfd w = {.fd = fd, .events = POLLRDHUP};
+
+    return poll(&w, 1, 20000) == 1 && !comes_whole(fd);
+}
+
 TEST(answers_that_are_not_read_are_cut_when_they_are_too_many, .threads = 64)
 {
     f->server->party_bytes = 8 << 20;
@@ -179,7 +188,7 @@ TEST(answers_that_are_not_read_are_cut_when_they_are_too_many, .threads = 64)
     EVENTUALLY(server_count(f->server).relays == 2);
     for (size_t i = 2; i < ARRAY_LEN(fd); i++) {
         fd[i] = ask_big(f, "eve");
-        assert_false(comes_whole(fd[i]));
+        assert_true(is_cut(fd[i]));
     }
     for (size_t i = 0; i < ARRAY_LEN(trusted); i++)
         trusted[i] = ask_big(f, "-");
