@@ -1,4 +1,4 @@
-/* A copy of the store, for whoever runs the node. */
+/* Backup of the store, for administrators of the node. */
 #include "engine/internal.h"
 
 err *engine_backup(engine *e, const caller *c, int *ret_fd)

@@ -1,12 +1,12 @@
-/* Events of a box on their way to the sandbox's exec table.
+/* Delivers events of a box to the sandbox's exec table.
  *
- * A tie is what the box knows of its sandbox: it holds a reference from create or attach until
- * `gone`, its last event. A sandbox that was reset has another box, and the tie of the one before
- * is loose: what still comes over it concerns nobody.
+ * A box_tie is the argument of a box's events. It holds a reference to the sandbox from create or
+ * attach until `gone`, the last event. After a reset the sandbox has another box; the tie of the
+ * earlier box is then loose, and its events are dropped.
  *
- * A box may speak before create or attach has returned it to us, or while its record is still on
- * the way to the disk. Only `attached` and `gone` can be that early (nothing else happens before an
- * exec or a fetch), so these are kept and delivered when it is bound. */
+ * A box may send events before create or attach has returned it, or before its record is on the
+ * disk. Only `attached` and `gone` can come that early (everything else follows an exec or a
+ * fetch), so these two are kept and delivered when the tie is bound. */
 #include <string.h>
 
 #include "base/log.h"
@@ -21,15 +21,16 @@ void sandbox_give_up(sandbox *sb)
     create_tell(sb, err_new(ERR_CREATE_FAILED, "the create of sandbox %s was interrupted", sb->id));
 }
 
-/* A create that a crash of ours interrupted: init's claimed bit decides what became of it. */
+/* Settles a create that a crash of bothyd interrupted: it has succeeded if init carries the claimed
+ * bit, else it is given up. */
 static void settle_creating(sandbox *sb, const struct sp_hello *hello)
 {
     engine *e = sb->engine;
 
     if (hello->flags & SP_HELLO_CLAIMED) {
-        box_walls walls = box_walls_of(hello); /* what the warden tried itself is not in it */
+        box_walls walls = box_walls_of(hello); /* lacks the walls that the warden checked itself */
         pthread_mutex_lock(&sb->lock);
-        sb->recovering = false; /* not before: a delete would take it for one that is being made */
+        sb->recovering = false; /* not earlier: a delete would treat it as a create under way */
         if (sb->state == LIFE_CREATING && !sb->deleting && sandbox_enter(sb, LIFE_RUNNING)) {
             receipt_take(sb, &walls, NULL);
             CLEANUP(freep) char *text = receipt_text(&sb->receipt);
@@ -54,7 +55,7 @@ static void deliver_attached(sandbox *sb, const struct sp_hello *hello, const st
     EXEC_BOX_EVENTS.attached(sb->table, hello, recs);
     if (interrupted)
         settle_creating(sb, hello);
-    sandbox_start(sb, false); /* if a kill of ours came before it */
+    sandbox_start(sb, false); /* if bothyd was killed before it began the command */
 }
 
 box_tie *tie_new(sandbox *sb)
@@ -65,7 +66,7 @@ box_tie *tie_new(sandbox *sb)
     return t;
 }
 
-/* The sandbox's reference is the caller's. */
+/* Frees a tie and returns its reference to the sandbox. */
 static sandbox *tie_take(box_tie *t)
 {
     sandbox *sb = t->sb;
@@ -99,7 +100,7 @@ void tie_loosen(box_tie *t)
         tie_free(t);
 }
 
-/* lock held. Keeps what came too early. */
+/* Keeps an `attached` that came before the tie was bound. Lock held. */
 static void keep_hello(box_tie *t, const struct sp_hello *hello, const struct sp_rec *recs)
 {
     size_t n = hello->nrec * sizeof *recs;
@@ -201,7 +202,7 @@ static void on_distrusted(void *arg)
     t->sb->distrusted |= !t->loose;
 }
 
-/* An interrupted create waits for the bothyd that made it, however long that takes. */
+/* Lets an interrupted create wait, however long, for a bothyd that is as new as its init. */
 static void on_newer(void *arg)
 {
     box_tie *t = arg;
@@ -211,7 +212,7 @@ static void on_newer(void *arg)
         t->sb->recover_by_ns = UINT64_MAX;
 }
 
-/* True: it was kept for later. */
+/* Keeps a `gone` that came before the tie was bound. Returns false if it is not early. */
 static bool keep_gone(box_tie *t, const char *why)
 {
     LOCK_SCOPE(&t->sb->lock);
@@ -233,12 +234,12 @@ static void on_gone(void *arg, const char *why)
     {
         LOCK_SCOPE(&t->sb->lock);
         loose = t->loose;
-        /* One that a crash of ours interrupted and whose init never said that it was claimed: as if
-         * it had been dead at the start. Its key makes another. */
+        /* A create that a crash of bothyd interrupted, and whose init never reported that it was
+         * claimed, counts as dead at the start. A retry with its key makes another sandbox. */
         interrupted =
             !loose && t->sb->recovering && t->sb->state == LIFE_CREATING && !t->sb->deleting;
         surprise = !loose && !interrupted && !t->sb->deleting && t->sb->state != LIFE_GONE;
-        t->sb->ending |= surprise; /* nobody puts another box in its place */
+        t->sb->ending |= surprise; /* no reset replaces the box from now on */
     }
     if (loose) {
         tie_free(t);
@@ -246,13 +247,13 @@ static void on_gone(void *arg, const char *why)
     }
     sandbox *sb = tie_take(t);
     if (surprise) {
-        ending_begin(sb, why); /* the box's reference goes with it */
+        ending_begin(sb, why); /* takes the box's reference */
         return;
     }
     if (interrupted)
         sandbox_give_up(sb);
     EXEC_BOX_EVENTS.gone(sb->table, why);
-    sandbox_unref(sb); /* the box's */
+    sandbox_unref(sb); /* the box's reference */
 }
 
 const box_events ENGINE_BOX_EVENTS = {

@@ -1,4 +1,4 @@
-/* Builds: their ids, their queue, their logs. What happens in one is build_run.c's. */
+/* Builds: their ids, queue and logs. build_run.c runs one. */
 #include "engine/build.h"
 
 #include <stdio.h>
@@ -10,10 +10,10 @@
 #include "engine/build_internal.h"
 #include "engine/files.h"
 
-#define LOGS_KEPT  256u /* of builds that are over */
+#define LOGS_KEPT  256u /* of finished builds */
 #define LOGS_BYTES (UINT64_C(64) << 20)
 #define FORGET_NS  (24 * 3600 * NS_PER_S)
-#define LINE_COST  (sizeof(build_line) + 32) /* beside its bytes */
+#define LINE_COST  (sizeof(build_line) + 32) /* memory of a line without its text */
 
 const char *const BUILD_VERB_NAMES[BUILD_VERBS] = {"RUN", "COPY", "ENV", "WORKDIR", "USER"};
 
@@ -64,8 +64,8 @@ static void add_line(build *b, const char *level, char *owned)
     b->lines[b->nlines++] = l;
 }
 
-/* Numbers of lines are offsets to who reads them: beyond the ceiling none are added, and the last
- * words are said by the state. */
+/* Adds a line to the log. Readers continue by line number, so no line is ever removed: a full log
+ * takes no more lines, and a later failure shows in the build's state only. */
 void build_say_line(build *b, const char *level, const char *p, size_t n)
 {
     LOCK_SCOPE(&b->lock);
@@ -132,7 +132,8 @@ static void forget_log(build_desk *d, build **at)
     build_free(b);
 }
 
-/* The oldest: the owner's while they are too much, then anybody's. */
+/* Forgets the oldest logs: first those of this owner while they are too large, then any owner's
+ * while there are too many. */
 static void forget_logs(build_desk *d, const char *owner)
 {
     uint64_t mine = 0;
@@ -166,7 +167,7 @@ void build_retire(build_desk *d, build *b)
     *end = b;
     d->nold++;
     d->old_bytes += b->bytes;
-    forget_logs(d, b->who.owner); /* not this one: it is less than an owner may have */
+    forget_logs(d, b->who.owner); /* never this one: it is smaller than an owner's limit */
 }
 
 static char *reason_text(const build *b, const err *failure)
@@ -191,7 +192,8 @@ static bool build_stopping(engine *e)
     return e->stopping;
 }
 
-/* When we stop it stays `building`: the next start finds it, and what it left. */
+/* Records how a build ended. If the engine stops, the row stays `building`: the next start finds it
+ * and what the build left. */
 static void build_settle(build *b, build_row *row, err *failure)
 {
     if (failure && build_stopping(b->e)) {
@@ -234,7 +236,7 @@ static void run_one(build *b)
     build_rows_free(rows, n);
 }
 
-/* How many of this owner's run. With the desk's lock. */
+/* Returns how many builds of this owner run. Desk's lock held. */
 static unsigned running_of(build_desk *d, const char *owner)
 {
     map_iter it = {0};
@@ -320,7 +322,8 @@ static size_t recipe_bytes(const build_recipe *r)
     return n;
 }
 
-/* With the desk's lock. */
+/* Checks that this build is not under way already, and that the owner may have another one. Desk's
+ * lock held. */
 static err *check_room(build_desk *d, const build *b)
 {
     size_t bytes = recipe_bytes(&b->recipe);
@@ -344,7 +347,7 @@ static err *check_room(build_desk *d, const build *b)
         5);
 }
 
-/* With the desk's lock. */
+/* Starts the build's thread, or queues the build. Desk's lock held. */
 static err *build_enqueue(build_desk *d, build *b)
 {
     bool runs = build_place(d, b);
@@ -360,7 +363,8 @@ static err *build_enqueue(build_desk *d, build *b)
     return NULL;
 }
 
-/* A refusal leaves the row as it was: it may be started later. With the desk's lock. */
+/* Admits a build. If it is refused, its row stays as it was, so that it can be started later.
+ * Desk's lock held. */
 static err *build_admit(build_desk *d, build *b, build_row *row)
 {
     store *s = b->e->o.store;
@@ -418,7 +422,8 @@ static void build_uuid(char ret_text[BUILD_ID_LEN + 1])
              hex + 16, hex + 20);
 }
 
-/* Of the caller's template of this name, also of one that is only being built; else a new one. */
+/* Returns the id of the caller's template of this name, also of one that is only being built; else
+ * a new id. */
 static err *template_id(engine *e, const caller *c, const char *name,
                         char ret_id[SANDBOX_ID_LEN + 1])
 {
@@ -490,7 +495,7 @@ err *engine_build_new(engine *e, const caller *c, const char *name, char *const 
     row.tags = xstrdup(buf_cstr(&text));
     build_uuid(row.id);
     row.created_ns = row.changed_ns = clock_real(e->o.clock);
-    LOCK_SCOPE(&e->builds->tags); /* two of one new name at once are of one template */
+    LOCK_SCOPE(&e->builds->tags); /* two builds of one new name at a time get one template */
     TRY(template_id(e, c, name, row.template));
     TRY(store_build_insert(e->o.store, &row, BUILDS_MAX));
     *ret_row = row;
@@ -498,7 +503,7 @@ err *engine_build_new(engine *e, const caller *c, const char *name, char *const 
     return NULL;
 }
 
-/* A new template of the owner's. */
+/* Checks that the owner may have a new template with this name. */
 static err *check_new_template(engine *e, const build_row *row)
 {
     const caller owner = {.owner = row->owner, .role = CALLER_USER};
@@ -523,7 +528,7 @@ static err *check_new_template(engine *e, const build_row *row)
                       "Remove those that are not used any more.");
 }
 
-/* What can be known to be refused when all of it is done is refused before anything is. */
+/* Refuses before the build what would certainly be refused when its template is published. */
 static err *check_publish(engine *e, const caller *c, const build_row *row)
 {
     const caller owner = {.owner = row->owner, .role = c->role};
@@ -597,7 +602,7 @@ err *engine_build_start(engine *e, const caller *c, const char *template, const 
     return failure;
 }
 
-/* ---- what is left over ---- */
+/* ---- upkeep and restart ---- */
 
 void builds_open(engine *e)
 {
@@ -618,7 +623,7 @@ void builds_close(engine *e)
     map_iter it = {0};
 
     pthread_mutex_lock(&d->lock);
-    d->queue = NULL; /* they are known, and freed as such */
+    d->queue = NULL; /* `known` has them and frees them below */
     while (d->running)
         cond_wait_until(&d->idle, &d->lock, 0);
     pthread_mutex_unlock(&d->lock);
@@ -645,7 +650,8 @@ void builds_keep(engine *e)
     upload_sweep(e);
 }
 
-/* The label alone proves nothing: anybody may give it. */
+/* Returns true if the sandbox belongs to a build that was under way. The label alone proves
+ * nothing: any caller may set it. */
 static bool is_of_build(sandbox *sb, const build_row *rows, size_t n)
 {
     LOCK_SCOPE(&sb->lock);
@@ -658,7 +664,7 @@ static bool is_of_build(sandbox *sb, const build_row *rows, size_t n)
     return false;
 }
 
-/* Taken just before the kill: its build does not know of it. */
+/* Removes snapshots that a build took just before bothyd was killed: its row does not name them. */
 static void drop_snapshots(engine *e, sandbox *sb)
 {
     const caller owner = {.owner = sb->owner, .role = CALLER_USER};
@@ -673,7 +679,7 @@ static void drop_snapshots(engine *e, sandbox *sb)
     free(rows);
 }
 
-/* Sandboxes of builds that nobody builds any more. */
+/* Ends sandboxes of builds that were under way when bothyd was killed. */
 static void end_sandboxes(engine *e, const build_row *rows, size_t nrows)
 {
     size_t n = 0;
@@ -688,7 +694,8 @@ static void end_sandboxes(engine *e, const build_row *rows, size_t nrows)
     }
 }
 
-/* A kill came between its template and its own row: then it is ready. */
+/* Returns true if the build's template was published, but bothyd was killed before the build's own
+ * row was written: the build is ready. */
 static bool is_published(engine *e, const build_row *r)
 {
     const caller owner = {.owner = r->owner, .role = CALLER_USER};
@@ -705,7 +712,7 @@ static err *settle_lost(engine *e, build_row *r)
     const caller owner = {.owner = r->owner, .role = CALLER_USER};
 
     if (is_published(e, r))
-        return build_take_tags(e, CALLER_ADMIN, r); /* the builder was let in */
+        return build_take_tags(e, CALLER_ADMIN, r); /* the builder's role was checked before */
     free(r->state);
     r->changed_ns = clock_real(e->o.clock);
     r->state = xstrdup("error");

@@ -1,9 +1,9 @@
-/* COPY: entries of an upload go into the sandbox by its kit, as root inside, straight to where they
- * belong. The archive is read here, without privilege, and nothing of it is kept.
+/* COPY: unpacks entries of an upload in the sandbox by its kit, as root inside, directly to their
+ * place. The archive is read here, without privilege, and nothing of it is kept.
  *
- * As E2B and Docker have it: of a directory its content is copied, into what is there; a file
- * becomes the path, or goes below it if that is a directory or ends with '/'. Directories that are
- * there stay as they are. */
+ * As in E2B and Docker: of a directory the content is copied, into what exists; a file is copied to
+ * the path, or below it if the path is a directory or ends with '/'. Existing directories stay as
+ * they are. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ char *build_copy_source(const char *pattern)
 
     if (whole[wild])
         while (n && whole[n - 1] != '/')
-            n--; /* the part with the wildcard goes */
+            n--; /* drop the part that has the wildcard */
     while (n && whole[n - 1] == '/')
         n--;
     return xstrndup(whole, n);
@@ -129,7 +129,7 @@ static void on_bytes(void *arg)
     eventfd_write(*(int *)arg, 1);
 }
 
-/* To its last word. visit may be NULL. */
+/* Reads records until the verb has ended. visit may be NULL. */
 static err *kit_wait_over(build *b, kit_call *k, int event,
                           void (*visit)(void *, const kit_record *), void *arg)
 {
@@ -184,9 +184,9 @@ typedef struct copying {
     kit_call *call;
     buf batch;
     char *source, *target; /* without '/' at either end */
-    bool below;            /* a file goes below the target */
+    bool below;            /* a file is placed below the target */
     uint32_t mode, uid, gid;
-    bool skips; /* the entry under way */
+    bool skips; /* skips the present entry */
     uint64_t entries;
 } copying;
 
@@ -223,7 +223,7 @@ static err *build_copy_flush(copying *c, bool last)
     return NULL;
 }
 
-/* Where an entry goes; NULL: it is not of the source. */
+/* Returns the path that an entry is copied to; NULL if it is not part of the source. */
 static char *place_of(const copying *c, const char *name, size_t n, bool directory)
 {
     size_t len = strlen(c->source);
@@ -231,7 +231,7 @@ static char *place_of(const copying *c, const char *name, size_t n, bool directo
 
     if (len && (n < len || memcmp(name, c->source, len) != 0 || (n > len && name[len] != '/')))
         return NULL;
-    if (n > len) { /* of a directory */
+    if (n > len) { /* an entry of a directory */
         const char *rest = name + len + (len != 0);
         return str_printf("%s%s%.*s", t, *t ? "/" : "", (int)(name + n - rest), rest);
     }

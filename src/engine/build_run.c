@@ -1,7 +1,7 @@
-/* One build, on a thread of its own: base, steps, finalize, snapshot, and if it has a start
- * command, a first sandbox of it that must become ready.
+/* Runs one build on a thread of its own: base, steps, finalize, snapshot; and if it has a start
+ * command, a first sandbox of the snapshot, which must become ready.
  *
- * Everything that waits looks every half second whether it is still wanted. */
+ * Every wait checks twice a second whether the build was cancelled. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -15,14 +15,14 @@
 #include "engine/build_internal.h"
 
 #define SLICE_MS    500
-#define STEP_MS     (UINT64_C(3600) * 1000) /* of one command */
+#define STEP_MS     (UINT64_C(3600) * 1000) /* per command */
 #define LIFE_MS     (UINT64_C(6) * 3600 * 1000)
 #define QUEUE_MS    (UINT64_C(600) * 1000)
 #define READY_NS    (600 * NS_PER_S)
 #define READY_EVERY (NS_PER_S / 2)
-#define SNAPSHOT_NS (600 * NS_PER_S) /* for a turn: few are taken at a time */
+#define SNAPSHOT_NS (600 * NS_PER_S) /* how long to retry while too many are under way */
 #define OUTPUT_MAX  (1u << 20)
-#define TAIL_MAX    1024u /* of what a command that failed wrote last */
+#define TAIL_MAX    1024u /* last output of a failed command, for the reason */
 
 static err *build_run_off(build *b)
 {
@@ -31,7 +31,7 @@ static err *build_run_off(build *b)
 
 /* ---- a sandbox ---- */
 
-/* Shared with the create, which may outlast our patience. */
+/* A create that a build waits for. Shared with the create, which may end later than the wait. */
 typedef struct making {
     pthread_mutex_t lock;
     pthread_cond_t told;
@@ -103,7 +103,7 @@ static err *make_once(build *b, sandbox_spec *spec, sandbox **ret_sandbox)
     return failure;
 }
 
-/* A create takes what it is given. */
+/* Copies a spec, because a create takes what it is given. */
 static sandbox_spec spec_copy(const sandbox_spec *s)
 {
     sandbox_spec copy = {.template = s->template ? xstrdup(s->template) : NULL,
@@ -114,7 +114,8 @@ static sandbox_spec spec_copy(const sandbox_spec *s)
     return copy;
 }
 
-/* How fast and how many at a time a key may create is waited for: nobody sits before it. */
+/* Makes a sandbox. If the key's rate or concurrency refuses it, retries later instead of
+ * failing. */
 static err *make_sandbox(build *b, sandbox_spec *spec, sandbox **ret_sandbox)
 {
     const quota q = quota_of(b->e, &b->who);
@@ -157,9 +158,9 @@ typedef struct running {
     exec *x;
     exec_hold *hold[2];
     uint64_t at[2];
-    buf line[2]; /* of which the end has not come */
+    buf line[2]; /* lines whose end has not come yet */
     buf *out;    /* stdout goes here instead */
-    buf tail;    /* what it wrote last */
+    buf tail;    /* its last output */
     const char *level;
 } running;
 
@@ -266,7 +267,7 @@ static err *build_run_follow(running *r, exec_state *ret_state)
     return failure;
 }
 
-/* The last words, on one line. */
+/* Returns the last output, on one line. */
 static char *last_words(running *r)
 {
     size_t n = r->tail.len, from;
@@ -329,7 +330,7 @@ err *build_command_run(build *b, const build_command *c, buf *ret_out)
 
 /* ---- phases ---- */
 
-/* "step 3 (RUN make): …", shortened. */
+/* Adds "step 3 (RUN make): …", shortened, to a failure. */
 static err *at_step(build *b, const build_step *s, err *failure)
 {
     CLEANUP(buf_done) buf text = {0};
@@ -358,7 +359,8 @@ static err *run_steps(build *b)
     return NULL;
 }
 
-/* Steps of an image begin as `user`; those of a template as it was left. */
+/* Sets the first user and directory: for an image `user` and its home, for a template those of its
+ * sandboxes. */
 static void begin_as(build *b)
 {
     sandbox_view v = {0};
@@ -379,8 +381,9 @@ static char **copy_args(char *const *v)
     return v ? strv_copy(v) : NULL;
 }
 
-/* What a template says beside its files goes into the image, too; its start command is kept unless
- * the recipe has one. What a tag names has come with the recipe. */
+/* Reads what a base template sets besides its files: env goes into the image, too, and its start
+ * command is kept unless the recipe has one. For a base with a tag, the recipe has these
+ * already. */
 static err *read_base(build *b, char ***ret_env, start_spec *ret_start)
 {
     CLEANUP(template_view_done) template_view t = {0};
@@ -408,7 +411,7 @@ static void build_run_merge(char ***env, char *const *more)
     }
 }
 
-/* Few snapshots are taken at a time; this one waits for its turn. */
+/* Takes the snapshot; retries while too many others are under way. */
 static err *take_snapshot(build *b, char *const *template_env, snapshot_row *ret_row)
 {
     uint64_t by = now_mono_ns() + SNAPSHOT_NS, still = 0;
@@ -447,7 +450,8 @@ static void start_done(start_spec *s)
     free(s->cwd);
 }
 
-/* The start command has ended, and not well: waiting any longer is in vain. */
+/* Fails if the start command has ended with a failure: then waiting for it to become ready is
+ * useless. */
 static err *check_started(build *b)
 {
     sandbox_view v = {0};
@@ -471,7 +475,8 @@ static err *check_started(build *b)
     return err_wrap(end_error(&r, &st.end), "start command");
 }
 
-/* A first sandbox of what was made, as all others will be. */
+/* Makes a first sandbox of the snapshot, as all later ones will be made, and waits until the ready
+ * command succeeds in it. */
 static err *try_start(build *b, const char *snapshot, const start_spec *start)
 {
     CLEANUP(sandbox_spec_done)
@@ -514,7 +519,7 @@ static void take_source(build *b, sandbox_spec *spec)
                            .snapshot = base->snapshot ? xstrdup(base->snapshot) : NULL,
                            .has_network = true,
                            .network = base->network,
-                           .no_start = true}; /* what it leaves would be in the files */
+                           .no_start = true}; /* the files it writes would be in the snapshot */
 }
 
 static err *make_files(build *b, char *const *env, snapshot_row *ret_row)
@@ -546,7 +551,7 @@ static err *build_all(build *b, build_row *row)
     TRY(make_files(b, env, &made));
     free(row->snapshot);
     row->snapshot = xstrdup(made.id);
-    err *failure = store_build_update(b->e->o.store, row, 1); /* a kill from here on finds it */
+    err *failure = store_build_update(b->e->o.store, row, 1); /* names it if bothyd is killed */
     FAULT_KILL("build.kept");
     drop_sandbox(b, &b->sb);
     if (b->recipe.start) {

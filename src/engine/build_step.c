@@ -1,12 +1,13 @@
-/* What a step does. Programs of the image do the work, as its root, and get what callers wrote as
- * arguments: it is never a part of a script, but for RUN. */
+/* Runs one step of a build. Programs of the image do the work as the image's root. Text from the
+ * caller is passed to them as arguments, never as a part of a script, except for RUN. */
 #include <ctype.h>
 #include <string.h>
 
 #include "base/str.h"
 #include "engine/build_internal.h"
 
-/* useradd where there is one; else by hand, with the first number from 1000 on that is free. */
+/* Adds a user by useradd if the image has it, else by hand, with the first free number from 1000
+ * on. */
 #define ADD_USER                                                                                     \
     "add_user() {\n"                                                                                 \
     "  shell=/bin/sh; [ -x /bin/bash ] && shell=/bin/bash\n"                                         \
@@ -43,7 +44,7 @@ static const char USER[] = ADD_USER "set -e\n"
                                     "id -u \"$1\" >/dev/null 2>&1 || add_user \"$1\"\n"
                                     "[ \"$2\" != true ] || may_sudo \"$1\"\n";
 
-/* Directories that are new are the user's. */
+/* New directories belong to the user. */
 static const char WORKDIR[] = "set -e\n"
                               "if [ ! -d \"$1\" ]; then\n"
                               "  new=; at=$1\n"
@@ -53,7 +54,7 @@ static const char WORKDIR[] = "set -e\n"
                               "fi\n"
                               "cd \"$1\" && pwd\n";
 
-/* As root, by the image's sh. Up to three arguments. */
+/* Runs a script as root, by the image's sh, with up to three arguments. */
 static err *run_script(build *b, const char *script, const char *const *args, buf *ret_out)
 {
     char *argv[8] = {(char *)"/bin/sh", (char *)"-c", (char *)script, (char *)"build"};
@@ -72,7 +73,8 @@ static err *run_script(build *b, const char *script, const char *const *args, bu
 static const char PROFILE[] = "mkdir -p /etc/profile.d && printf '%s\\n' \"$1\" "
                               ">/etc/profile.d/template-path.sh";
 
-/* SDKs run commands by a login shell, whose profile sets PATH anew: it is told there, too. */
+/* Sets PATH in /etc/profile.d, too: SDKs run commands by a login shell, whose profile resets
+ * PATH. */
 static err *set_path(build *b, const char *path)
 {
     CLEANUP(buf_done) buf line = {0};
@@ -108,8 +110,8 @@ err *build_provision(build *b, bool finalize)
 
 /* ---- values ---- */
 
-/* Its variables are the image's and those of earlier steps; what would run a command, or end the
- * quotes, is only text. */
+/* Quotes a value so that the shell expands variables in it; whatever would run a command or end the
+ * quotes stays text. */
 static void build_step_quote(buf *out, const char *value)
 {
     buf_char(out, '"');
@@ -168,7 +170,7 @@ static bool env_name_valid(const char *name)
     return true;
 }
 
-/* All values are those of before the step, as Docker has it. */
+/* Sets variables. All values are expanded with those from before the step, as in Docker. */
 static err *step_env(build *b, const build_step *s)
 {
     CLEANUP(strv_freep) char **set = strv_copy(b->env);
@@ -211,7 +213,7 @@ static err *step_workdir(build *b, const build_step *s)
     return NULL;
 }
 
-/* A number, with a group or not, needs no entry in the image's passwd. */
+/* Returns true for a numeric user, with a group or not: it needs no entry in the image's passwd. */
 static bool is_number(const char *user)
 {
     return *user && strspn(user, "0123456789:") == strlen(user);

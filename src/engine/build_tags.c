@@ -1,8 +1,8 @@
-/* Which build a template is: tags, and the template of the native API that "default" is.
+/* Tags of builds, and the native template that the tag "default" makes.
  *
- * A tag is of one build of its template. One that has lost its last is bare: its files go,
- * sandboxes that were made of them stay, and its row still says that it is ready, to who has built
- * it, for a day. The desk's `tags` is held while any of it changes. */
+ * A tag belongs to one build of its template. When a build loses its last tag, its files are
+ * removed; sandboxes made from them stay, and for a day its row still tells its builder that it is
+ * ready. The desk's `tags` is held while any of this changes. */
 #include <string.h>
 
 #include "base/fault.h"
@@ -66,7 +66,7 @@ static bool is_bare(const build_row *r)
     return json_array_size(list) == 0;
 }
 
-/* What a create of it says. */
+/* Fills the spec of a create from this build. */
 static err *spec_of(const build_row *r, sandbox_spec *ret_spec)
 {
     TRY(template_spec_read(r->name, r->spec, ret_spec));
@@ -102,14 +102,14 @@ void build_drop_bare(engine *e, build_row *rows, size_t n)
         build_row *r = &rows[i];
         if (!build_row_is(r, "ready") || !is_bare(r) || !r->snapshot)
             continue;
-        drop_files(e, r); /* first: a kill in between is made good by the next start */
+        drop_files(e, r); /* first: after a kill in between the next start repeats it */
         free(TAKE_PTR(r->snapshot));
         r->changed_ns = clock_real(e->o.clock);
         err_drop(store_build_update(e->o.store, r, 1), "build");
     }
 }
 
-/* Others are their threads' to write. */
+/* Writes the rows of ready builds; rows of other builds are written by their threads. */
 static err *update_ready(engine *e, build_row *rows, size_t n)
 {
     CLEANUP(freep) build_row *ready = xcalloc(n + 1, sizeof *ready); /* borrowed */
@@ -123,7 +123,7 @@ static err *update_ready(engine *e, build_row *rows, size_t n)
     return NULL;
 }
 
-/* The build gets these tags, and others of its template lose them; with `tags` held. */
+/* Moves these tags to a build from the others of its template. Desk's `tags` held. */
 static err *build_tags_assign(engine *e, enum caller_role role, build_row *rows, size_t n,
                               build_row *to, json_t *tags)
 {
@@ -189,7 +189,7 @@ static err *no_template(const char *name)
     return err_kind(err_new(ERR_NOT_FOUND, "there is no template '%.128s'", name), "template");
 }
 
-/* "name:tag" in two; without a tag it is "default". */
+/* Splits "name:tag" in two; without a tag the tag is "default". */
 static void build_tags_split(const char *text, char **ret_name, char **ret_tag)
 {
     const char *colon = strrchr(text, ':');
@@ -314,7 +314,7 @@ err *engine_build_tag(engine *e, const caller *c, const char *text, char *const 
     return failure;
 }
 
-/* One that is not there is as good. */
+/* Removes a template; a missing one is success. */
 static err *remove_template(engine *e, const char *owner, const char *id)
 {
     CLEANUP(template_row_done) template_row t = {0};
@@ -329,14 +329,15 @@ static err *remove_template(engine *e, const char *owner, const char *id)
     return failure;
 }
 
-/* The template goes before the build that it is made of. */
+/* Takes one tag from a build. The template of "default" is removed before the files that it is made
+ * from. */
 static err *untag_one(engine *e, build_row *r, const char *tag)
 {
     change_tag(r, tag, false);
     return str_eq(tag, BUILD_DEFAULT) ? remove_template(e, r->owner, r->template) : NULL;
 }
 
-/* Before the first is taken: all of them, or none. */
+/* Checks that all tags exist, before the first one is taken: all are removed, or none. */
 static err *check_tagged(build_row *rows, size_t n, const char *name, char *const *tags)
 {
     for (size_t i = 0; tags[i]; i++)
@@ -357,7 +358,7 @@ err *engine_build_untag(engine *e, const caller *c, const char *name, char *cons
     TRY(rows_of(e, c, name, &rows, &n));
     failure = check_tagged(rows, n, name, tags);
     for (size_t i = 0; tags[i] && !failure; i++) {
-        build_row *r = build_tags_tagged(rows, n, tags[i]); /* NULL: it is named twice */
+        build_row *r = build_tags_tagged(rows, n, tags[i]); /* NULL: the tag is named twice */
         failure = r ? untag_one(e, r, tags[i]) : NULL;
     }
     if (!failure)
@@ -386,7 +387,7 @@ void builds_forget(engine *e, const char *owner, const char *template)
     err *failure = store_build_list(e->o.store, owner, template, &rows, &n);
 
     err_drop(failure, "build");
-    err_drop(remove_template(e, owner, template), "build"); /* one was published meanwhile */
+    err_drop(remove_template(e, owner, template), "build"); /* it may have been published since */
     for (size_t i = 0; i < n; i++) {
         build_tags_cancel(e, rows[i].id);
         err_drop(store_build_remove(e->o.store, rows[i].id), "build");

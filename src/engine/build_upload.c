@@ -1,8 +1,8 @@
-/* Files that were sent for COPY: below uploads/ of the state directory, named by whose and by hash.
- * They are read by builds alone. What nobody has used for a day goes.
+/* Files that callers sent for COPY: in uploads/ of the state directory, named by owner and hash.
+ * Only builds read them. A file that was not used for a day is removed.
  *
- * Room is taken before it is written to: of the owner's, of the node's, and of the disk, which
- * belongs to the store, too. */
+ * Room is taken before it is written to: of the owner's limit, of the node's, and of the disk,
+ * which the store also needs. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -25,9 +25,10 @@
 #define NAME_LEN  (OWNER_HEX + 1 + UPLOAD_HASH_LEN)
 #define KEPT_S    (24 * 3600)
 #define PIECE     (64u * 1024)
-#define LOOK      (1u << 20) /* bytes between looks at what the disk has left */
+#define LOOK      (1u << 20) /* bytes between two checks of the disk's free space */
 
-/* What an owner has and is sending, while they send: counted on the disk once, then by hand. */
+/* Bytes that an owner has stored and is sending. Exists while the owner sends: files on the disk
+ * are counted once, then bytes are added as they come. */
 struct upload_account {
     char owner[OWNER_HEX + 1];
     uint64_t bytes;
@@ -68,7 +69,7 @@ err *upload_open(engine *e, const char *owner, const char *hash, int *ret_fd)
     if (fd < 0)
         return err_remedy(err_new(ERR_NOT_FOUND, "its files are not here any more"),
                           "Send them again.");
-    futimens(fd, NULL); /* it is in use */
+    futimens(fd, NULL); /* marks it as used */
     *ret_fd = fd;
     return NULL;
 }
@@ -84,7 +85,8 @@ bool engine_upload_present(engine *e, const char *owner, const char *hash)
     return there;
 }
 
-/* Those that are too old go, of whomever; what is left, of the owner (or NULL) and of all. */
+/* Removes files of any owner that are too old. Returns the bytes that are left, of the owner (or
+ * NULL) and in total. */
 static void build_upload_sweep(int dir, const char *mine, uint64_t *ret_mine, uint64_t *ret_all)
 {
     int again = dup(dir);
@@ -144,7 +146,7 @@ static err *account_open(build_desk *d, int dir, const char *name, upload_accoun
         a = xcalloc(1, sizeof *a);
         str_copy(a->owner, sizeof a->owner, name);
         build_upload_sweep(dir, name, &a->bytes, &all);
-        if (!d->accounts) /* else what others are sending would be counted twice */
+        if (!d->accounts) /* otherwise bytes that others are sending would be counted twice */
             d->upload_bytes = all;
         a->next = d->accounts;
         d->accounts = a;
@@ -154,7 +156,7 @@ static err *account_open(build_desk *d, int dir, const char *name, upload_accoun
     return NULL;
 }
 
-/* less: what was given up, or was there under the same name. */
+/* Ends an upload. less: bytes that were given up, or that an earlier file of the same name had. */
 static void account_close(build_desk *d, upload_account *a, uint64_t less)
 {
     LOCK_SCOPE(&d->uploads);
@@ -198,9 +200,9 @@ static err *check_disk(const build_desk *d, int fd)
                       "Free some: what is left is kept for the store and for output.");
 }
 
-/* ---- one ---- */
+/* ---- one upload ---- */
 
-/* ret_all: what has been taken, also of a failure. */
+/* Writes an upload to fd. ret_all: bytes for which room was taken, also after a failure. */
 static err *build_upload_receive(build_desk *d, upload_account *a, int fd, upload_read *read,
                                  void *arg, uint64_t *ret_all)
 {

@@ -1,4 +1,4 @@
-/* Who is asking: keys and peer credentials, and the administration of keys. */
+/* Callers: keys, peer credentials, and the administration of keys. */
 #include <string.h>
 
 #include "base/digest.h"
@@ -63,7 +63,8 @@ err *caller_by_key(engine *e, const char *key, caller **ret_caller)
         return caller_refused();
     }
     TRY(failure);
-    /* A removal between the two reads of this number may have been counted already: look again. */
+    /* A removal between the two reads of `removed` may be counted in `removals` already, although
+     * the row was read before it: take one off, so that the next check reads the row again. */
     unsigned removals = atomic_load(key_removals(e, row.id));
     if (atomic_load(&e->keys.removed) != removed)
         removals--;
@@ -108,7 +109,7 @@ static bool key_is_gone(engine *e, caller *c)
         return false;
     err *failure = store_key_get(e->o.store, c->key, &row);
     bool gone = failure && failure->code == ERR_NOT_FOUND;
-    if (!failure) /* else it is asked again */
+    if (!failure) /* else the next call tries again */
         c->removals = removals;
     err_free(failure);
     return gone;
@@ -148,7 +149,7 @@ static void epoch_set(void *arg, const char *owner, uint64_t epoch)
     free(map_put_str(&e->keys.epochs, owner, n));
 }
 
-/* Does to the copy here what the store's trigger did to the row. */
+/* Raises the epoch in memory, as the store's trigger did in the row. */
 static void epoch_raise(engine *e, const key_row *removed)
 {
     const char *owner = role_by_name(removed->role) == CALLER_ADMIN ? "" : removed->owner;

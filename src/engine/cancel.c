@@ -1,5 +1,5 @@
-/* A create that nobody wants any more: deleted, or its caller has gone. It leaves the queue at
- * once.
+/* Cancels creates: the sandbox was deleted, or its caller disconnected. A cancelled create leaves
+ * the queue at once.
  *
  *   no claim yet     the create ends before it asks for a slot
  *   claim under way  DESTROY takes it out of the warden's FIFO, or dooms the slot; the create ends
@@ -35,7 +35,8 @@ bool create_begin_claim(sandbox *sb)
     return sb->claiming;
 }
 
-/* Durable before it is answered: the row is queued before the claim is. */
+/* Records the end, so that it is durable before the caller is answered. The create's row is queued
+ * before its claim is sent, so it comes first. */
 static err *record_end(sandbox *sb)
 {
     cause why = {.kind = CAUSE_REQUESTED, .by = sb->deleted_by};
@@ -75,7 +76,8 @@ bool create_cancel(sandbox *sb, const char *by, err **ret_failure)
 
 static const cause LEFT = {.kind = CAUSE_REQUESTED};
 
-/* One that was quicker than its caller is gone for everybody from here on. */
+/* Decides the end of a create that had succeeded already: from now on the sandbox reads as gone.
+ * Returns false if it is still being made, or has ended. */
 static bool decide_left(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
@@ -89,7 +91,7 @@ static bool decide_left(sandbox *sb)
 void engine_create_leave(engine *e, sandbox *sb)
 {
     if (sb->has_key)
-        return; /* the retry of the key gets it */
+        return; /* a retry with the key gets it */
     left_create one = {.sb = sandbox_ref(sb), .decided = decide_left(sb)};
     LOCK_SCOPE(&e->lock);
     e->left = xrealloc(e->left, (e->nleft + 1) * sizeof one);

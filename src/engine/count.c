@@ -1,4 +1,5 @@
-/* What the engine counts only when somebody looks: sandboxes by state, sessions. */
+/* Metrics that the engine computes when they are scraped (sandboxes by state, sessions), and
+ * counters of file verbs and ports. */
 #include "base/thread.h"
 #include "engine/internal.h"
 

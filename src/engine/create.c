@@ -1,13 +1,13 @@
 /* Create: record, image, slot, answer.
  *
- *   request thread   check, look for the key, find the image
- *   image worker     only if the image has to come first
- *   either           commit `creating`; meanwhile the backend makes the box
- *   who comes last   running or create_failed; everybody who waits is told
+ *   request thread   checks the request, searches for the key, finds the image
+ *   image worker     continues if the image had to be fetched first
+ *   either           commits `creating`; meanwhile the backend makes the box
+ *   the last half    running or create_failed; all waiters are called
  *
- * The commit and the claim take about the same time and need nothing of each other. Killed before
- * the commit: a box that was made belongs to nobody the store knows, and engine_reconcile destroys
- * it. After it: engine_reconcile settles it. Nobody is told of a create before both are there. */
+ * The commit and the claim take about the same time and do not depend on each other. After a kill
+ * before the commit the box is an orphan, and engine_reconcile() destroys it; after a kill behind
+ * the commit, engine_reconcile() settles the create. Waiters are called after both halves. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static void create_failed(sandbox *sb, err *failure, const char *stage, bool rec
     }
     create_forget(sb);
     sandbox_finish(sb, &why);
-    if (!recorded) /* no record will be forgotten one day and take the spool with it */
+    if (!recorded) /* without a record, retention would never remove the spool */
         err_drop(exec_table_remove(e->o.execs, sb->id, false), "create");
     create_tell(sb, failure);
     sandbox_unref(sb); /* the create's own */
@@ -84,12 +84,12 @@ static bool become_running(sandbox *sb)
     if (sb->has_timing)
         receipt_take(sb, &sb->timing.walls, sb->timing.klass);
     CLEANUP(freep) char *walls = receipt_text(&sb->receipt);
-    /* Under the lock: a delete that sees it running writes behind us. */
+    /* Lock held: a delete that sees it running queues its write behind this one. */
     store_sandbox_running_queued(sb->engine->o.store, sb->id, lifecycle_name(LIFE_RUNNING), walls);
     return true;
 }
 
-/* Nobody wants it any more: what was made goes. */
+/* Ends a cancelled create and destroys its box. */
 static void create_undo(sandbox *sb)
 {
     if (sb->made)
@@ -110,7 +110,7 @@ static void create_succeed(sandbox *sb)
         create_undo(sb);
         return;
     }
-    sandbox_start(sb, true); /* before anybody can ask for it */
+    sandbox_start(sb, true); /* before a caller can ask for it */
     create_forget(sb);
     create_tell(sb, NULL);
     FAULT_KILL("create.told");
@@ -119,13 +119,14 @@ static void create_succeed(sandbox *sb)
         metric_observe_ns(&ENGINE_METRICS[M_CREATE_SECONDS], 0, took);
         LOG_ABOUT(sb->id, sb->request, 0);
         log_info("create", "sandbox %s: %s, after %" PRIu64 " ms", sb->id, klass, took / NS_PER_MS);
-    } /* else pid 1 has ended already, and who waits has heard of it */
+    } /* else pid 1 has ended already, and the waiters were called */
     sandbox_unref(sb);
 }
 
 static void yield_to_first(sandbox *sb);
 
-/* No record or no place for a journal: a box that was made goes, and nobody has seen it. */
+/* Ends a create whose record or spool could not be made. No caller has seen its box, which is
+ * destroyed. */
 static void create_unrecorded(sandbox *sb, err *failure)
 {
     if (sb->made)
@@ -138,7 +139,8 @@ static void create_unrecorded(sandbox *sb, err *failure)
     create_failed(sb, failure, sb->recorded ? "spool" : "record", sb->recorded);
 }
 
-/* Record and box come here, in either order, from any thread; the second one goes on. */
+/* Ends one half of a create, record or box, in either order, from any thread; the second one
+ * continues the create. */
 static void half_done(sandbox *sb)
 {
     if (atomic_fetch_sub(&sb->halves, 1) > 1)
@@ -147,7 +149,7 @@ static void half_done(sandbox *sb)
     if (sb->made)
         sandbox_bind(sb, sb->made_tie, sb->made);
     else
-        tie_free(sb->made_tie); /* the box's: it will send no events */
+        tie_free(sb->made_tie); /* the box's reference: it will send no events */
     if (no_record) {
         err_free(no_box);
         create_unrecorded(sb, no_record);
@@ -222,8 +224,8 @@ void box_ask(sandbox *sb, const sandbox_spec *s, const char *id, box_tie *tie, c
     e->o.backend->ops->create(e->o.backend, &spec, &ENGINE_BOX_EVENTS, tie, done);
 }
 
-/* Another create with our key was committed between our look at the store and our own commit: its
- * sandbox is the answer for everybody who waits for ours. */
+/* Another create with the same key was committed between this one's check of the store and its
+ * commit. Answers all waiters with the first sandbox. */
 static void yield_to_first(sandbox *sb)
 {
     CLEANUP(sandbox_unrefp) sandbox *first = NULL;
@@ -237,7 +239,7 @@ static void yield_to_first(sandbox *sb)
         return;
     }
     assert(first);
-    create_forget(sb); /* nobody joins ours any more */
+    create_forget(sb); /* no request joins this one any more */
     {
         LOCK_SCOPE(&sb->lock);
         w = TAKE_PTR(sb->waiters);
@@ -260,7 +262,8 @@ static err *open_table(sandbox *sb)
     return NULL;
 }
 
-/* Said before a slot is spent on it. Two creates that pass here together meet at the insert. */
+/* Refuses a name that is in use before a slot is spent. Two creates that pass this check together
+ * collide at the insert. */
 static err *check_name(const sandbox *sb)
 {
     store *st = sb->engine->o.store;
@@ -269,12 +272,12 @@ static err *check_name(const sandbox *sb)
     if (!taken)
         return NULL;
     err_free(taken);
-    TRY(store_flush(st)); /* an end may be queued behind what was read */
+    TRY(store_flush(st)); /* an end may be queued that frees the name */
     return store_sandbox_name_free(st, sb->owner, sb->name);
 }
 
-/* The row is queued first: whatever else is written about the sandbox comes behind it, and whoever
- * cancels from here on finds a claim to take back. */
+/* Queues the row, then sends the claim: later writes about the sandbox come after the row, and a
+ * cancel from now on finds a claim to take back. */
 static void record_and_claim(sandbox *sb)
 {
     engine *e = sb->engine;
@@ -303,9 +306,9 @@ static void record_and_claim(sandbox *sb)
     {
         LOCK_SCOPE(&sb->lock);
         sb->timing.commit_ns = now_mono_ns() - begun;
-        sb->deleting |= sb->no_record != NULL; /* the end of its box is no surprise */
+        sb->deleting |= sb->no_record != NULL; /* the end of its box is expected */
     }
-    if (sb->no_record) /* do not wait in the queue for a box that nobody gets */
+    if (sb->no_record) /* its claim must not stay in the warden's queue */
         engine_destroy_soon(e, sb->id, "create");
     half_done(sb);
 }
@@ -334,7 +337,7 @@ static void go_on(sandbox *sb, image *img)
     record_and_claim(sb);
 }
 
-/* A backend whose images are only names (the fake one) has nothing to fetch. */
+/* Returns an image that is only a name, for a backend that fetches none (the fake one). */
 image *image_by_name_only(const char *name)
 {
     image *i = xcalloc(1, sizeof *i);
@@ -358,7 +361,7 @@ static void on_image(void *arg, err *failure, image *got)
 
 /* ---- step 1: the request ---- */
 
-/* As the API shows it: nothing but people reads it again. */
+/* Returns the tmpfs mounts as the API shows them. tmpfs_of() in sandbox.c reads this form. */
 static json_t *tmpfs_json(const sandbox_spec *s)
 {
     json_t *all = json_array();
@@ -416,7 +419,6 @@ static void fill_defaults(const engine *e, sandbox_spec *s)
     s->queue_ms = s->queue_ms ? s->queue_ms : e->o.queue_ms;
 }
 
-/* Of what was asked for: a default that the backend does not hold is told by the receipt. */
 err *create_check_limits(const engine *e, const limits *l)
 {
     const backend_caps *c = &e->o.backend->caps;
@@ -440,7 +442,7 @@ err *create_check_limits(const engine *e, const limits *l)
     return NULL;
 }
 
-/* What the backend cannot do is said before anything is made. */
+/* Refuses what the backend cannot do, before anything is made. */
 static err *check_caps(const engine *e, const sandbox_spec *s)
 {
     const backend_caps *c = &e->o.backend->caps;
@@ -462,7 +464,8 @@ static err *check_caps(const engine *e, const sandbox_spec *s)
     return NULL;
 }
 
-/* Who may, before whether it can: the node's equipment is not everybody's business. */
+/* Checks the caller's right first, then whether the node can: callers without the right learn
+ * nothing about the node. */
 static err *check_network(const engine *e, const caller *c, const sandbox_spec *s)
 {
     backend *b = e->o.backend;
@@ -496,7 +499,7 @@ static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
     TRY(caller_require(c, CALLER_USER));
     TRY(quota_ceilings(e, c, &spec->limits));
     TRY(template_apply(e, c, spec, &public));
-    if (!public) /* else it is an administrator's word for its limits */
+    if (!public) /* a public template's limits were set by an administrator */
         TRY(quota_ceilings(e, c, &spec->limits));
     const limits asked = spec->limits;
     fill_defaults(e, spec);
@@ -510,8 +513,8 @@ static err *check_create(engine *e, const caller *c, sandbox_spec *spec)
     return check_caps(e, spec);
 }
 
-/* A create that is repeated gets its sandbox, whatever has become of its template or snapshot
- * since. */
+/* Answers a repeated create with its sandbox, even if its template or snapshot is gone by now.
+ * Returns false if it is not a repetition. */
 static bool replay_without_source(engine *e, const caller *c, const sandbox_spec *spec,
                                   const idempotency *idem, created_fn *done, void *arg)
 {
@@ -521,7 +524,7 @@ static bool replay_without_source(engine *e, const caller *c, const sandbox_spec
     if ((!spec->template && !spec->snapshot) || !idem->key)
         return false;
     idempotency_hash(c->owner, "create", "", idem, key, body);
-    err_free(create_find(e, idem->key, key, body, &known)); /* the first one is the better answer */
+    err_free(create_find(e, idem->key, key, body, &known)); /* the earlier failure is answered */
     if (!known)
         return false;
     create_waiter *w = xcalloc(1, sizeof *w);
@@ -562,7 +565,7 @@ sandbox *engine_create(engine *e, const caller *c, sandbox_spec *spec, enum pull
         done(arg, failure, known, !failure);
         return NULL;
     }
-    sandbox *creating = sandbox_ref(sb); /* ours may be over before we are */
+    sandbox *creating = sandbox_ref(sb); /* the create may end before this function returns */
     failure = quota_admit(e, c, sb);
     if (failure) {
         create_failed(sb, failure, "quota", false);

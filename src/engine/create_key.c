@@ -1,8 +1,8 @@
-/* Creates with an idempotency key: one sandbox for all who send the same one.
+/* Creates with an idempotency key: all requests with the same key get one sandbox.
  *
- * A second caller finds the first in the map of creates under way, or its row in the store. A row
- * is written after its sandbox became live, and the store refuses a second row with the key:
- * whoever slips between the two looks is handed over to the first when its own row is refused. */
+ * A second request finds the first one in the map of creates under way, or its row in the store. A
+ * row is written after its sandbox became live, and the store refuses a second row with the key: a
+ * request that misses both is handed over to the first one when its own row is refused. */
 #include <string.h>
 
 #include "base/digest.h"
@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "engine/internal.h"
 
-/* A key is good for so long, however long its sandbox lives. */
+/* Lifetime of a key, however long its sandbox lives. */
 #define KEY_LIFE_NS (UINT64_C(24) * 3600 * NS_PER_S)
 
 void idempotency_hash(const char *owner, const char *verb, const char *scope, const idempotency *i,
@@ -36,7 +36,6 @@ void create_forget(sandbox *sb)
         map_take(&e->creating, sb->key, sizeof sb->key);
 }
 
-/* Our waiters wait for first instead, or are told at once. */
 void create_hand_over(sandbox *first, create_waiter *w)
 {
     {
@@ -64,7 +63,8 @@ static err *create_key_mismatch(const char *key)
                    "the Idempotency-Key '%s' was used with a different request", key);
 }
 
-/* The engine's lock is held: a second caller either sees the first one here or in the store. */
+/* Makes a request wait for the create with the same key. Engine's lock held, so that another
+ * request sees the first one either here or in the store. */
 static err *join_creating(sandbox *sb, const idempotency *i, const uint8_t body[16],
                           create_waiter *w)
 {
@@ -84,9 +84,9 @@ static bool is_over(sandbox *sb)
     return sb->state == LIFE_GONE;
 }
 
-/* The sandbox of this key, or NULL; body NULL: whatever it was made of. The key of a create that
- * has just failed is free as soon as the store has heard of it: a row whose sandbox is not alive
- * any more is read again behind that. */
+/* Finds the sandbox of this key. body NULL: of any body. After a failed create the store frees its
+ * key a moment later; so if a row's sandbox is not alive any more, this flushes the store and reads
+ * the row again. */
 err *create_find(engine *e, const char *key_text, const uint8_t key[16], const uint8_t body[16],
                  sandbox **ret_sandbox)
 {
@@ -137,7 +137,6 @@ err *engine_find_by_key(engine *e, const caller *c, const idempotency *idem, san
     return create_find(e, idem->key, key, body, ret_sandbox);
 }
 
-/* Enters the sandbox as creating, unless the key belongs to one already. */
 err *create_enter(engine *e, sandbox *sb, const idempotency *i, create_waiter *w,
                   enum key_outcome *ret_outcome, sandbox **ret_known)
 {

@@ -1,13 +1,14 @@
-/* Ends whose row is queued. A sandbox stays in memory until its row is written, so that its cause is
- * known however long a disk is full.
+/* Ends whose row is queued. A sandbox stays in memory until its row is written, so that its cause
+ * is known however long a disk is full.
  *
- *   any thread        end_record(): the row is queued
- *   writer's thread   the row is written: the sandbox is handed to the keeper
- *   keeper            its box is destroyed
+ *   any thread        end_record() queues the row
+ *   writer's thread   the row is written: hands the sandbox to the keeper
+ *   keeper            destroys its box
  *
  * A kill of bothyd in between leaves a box that still lives, or is dead with its exit status: the
- * next start continues from there. An end by time is evident from the row (time_is_over()), so that
- * box is destroyed as soon as the disk refuses the row: nothing runs for longer than it may. */
+ * next start continues from there. An end by time is evident from the row (cause_without_box()), so
+ * that box is destroyed as soon as the disk refuses the row: nothing runs for longer than it
+ * may. */
 #include <string.h>
 
 #include "base/fault.h"
@@ -17,7 +18,8 @@
 
 /* ---- the store's answer ---- */
 
-/* Gives the keeper the box of a sandbox to destroy, or its reference to drop. Engine's lock held. */
+/* Hands a sandbox to the keeper, which destroys its box or drops its reference. Engine's lock
+ * held. */
 static void hand_over(engine *e, sandbox *sb)
 {
     sb->next_ended = e->written;
@@ -25,7 +27,7 @@ static void hand_over(engine *e, sandbox *sb)
     pthread_cond_signal(&e->wake);
 }
 
-/* Writer's thread. */
+/* Called on the store's writer thread. */
 static void on_end(void *arg, const char *id, bool settled)
 {
     engine *e = arg;
@@ -47,7 +49,8 @@ void ended_open(engine *e)
 
 /* ---- recording ---- */
 
-/* Returns true if a start that finds no box concludes from the row that time was over. Lock held. */
+/* Returns true if a start that finds no box can tell from the row that the time was over. Lock
+ * held. */
 static bool is_evident(const sandbox *sb, const cause *c)
 {
     return c->kind == CAUSE_TTL && (sb->state == LIFE_PAUSED || !pause_at_ttl(sb));
@@ -83,7 +86,7 @@ sandbox *ended_find(engine *e, const char *id)
     return sb ? sandbox_ref(sb) : NULL;
 }
 
-/* ---- the keeper's ---- */
+/* ---- keeper thread ---- */
 
 static void finish_end(engine *e, sandbox *sb)
 {
@@ -136,7 +139,7 @@ void ended_close(engine *e)
 
 /* ---- at start ---- */
 
-/* Returns the end of a sandbox whose box is not there: its time, if that was over. */
+/* Returns the cause for a sandbox whose box is missing: its time, if that was over. */
 static cause cause_without_box(engine *e, const sandbox *sb)
 {
     uint64_t now = clock_real(e->o.clock), keep = e->o.keep_paused_ms * NS_PER_MS;
@@ -158,7 +161,8 @@ void end_row(engine *e, const sandbox_row *row, const cause *known, bool destroy
 
     if (why.kind == CAUSE_NODE_LOST && known)
         why = cause_without_box(e, sb).kind == CAUSE_TTL ? (cause){.kind = CAUSE_TTL} : why;
-    /* After a power cut it is not known whether it was answered: it was lost, in either case. */
+    /* After a power cut it is not known whether the create was answered: the sandbox was lost in
+     * either case. */
     if (creating && !e->o.rebooted)
         why = (cause){.kind = CAUSE_CREATE_FAILED, .stage = "interrupted"};
     if (creating)

@@ -1,10 +1,11 @@
-/* Sandboxes whose pid 1 has ended though nobody asked for it: the node is asked how, and nobody
- * hears of the end before the cause is known.
+/* Sandboxes whose pid 1 ended by itself. The node is asked how it ended, and the end is not visible
+ * before its cause is known.
  *
- *   backend's thread   gone: the question is sent
- *   backend's thread   the answer comes: it is put on the list
- *   keeper             the cause is recorded, the slot destroyed, commands and callers are told;
- *                      one that was taken away and whose disk is kept sleeps (hibernate.c) */
+ *   backend's thread   gone: sends the question
+ *   backend's thread   the answer comes: puts it on the list
+ *   keeper             records the cause, destroys the slot, ends commands, notifies callers; a
+ *                      sandbox whose box was taken away and whose disk is kept is hibernated
+ *                      instead (hibernate.c) */
 #include <string.h>
 
 #include "base/log.h"
@@ -16,7 +17,7 @@
 
 typedef struct ending {
     struct ending *next;
-    sandbox *sb; /* the box's reference */
+    sandbox *sb; /* the box's reference to it */
     char *why;
     end_facts facts;
 } ending;
@@ -57,7 +58,8 @@ static void ending_free(ending *x)
     free(x);
 }
 
-/* Nothing in it has ended it: where its disk is kept it may come back. */
+/* Returns true if the box was ended from outside, not by a process in it. If its disk is kept, the
+ * sandbox may continue. */
 static bool was_taken(const end_facts *f)
 {
     return f->told && !f->distrusted && (f->lost || *f->by);
@@ -114,7 +116,7 @@ void ending_finish_all(engine *e)
     }
 }
 
-/* The next start finds their boxes dead. */
+/* Drops ends that are not finished: the next start finds their boxes dead. */
 void ending_drop_all(engine *e)
 {
     ending *all = TAKE_PTR(e->endings);
@@ -144,7 +146,8 @@ static void on_answer(void *arg, err *failure, const box_fate *fate)
     pthread_cond_signal(&a->came);
 }
 
-/* Commands that died of it before are not counted: their journal is not read here. */
+/* Leaves out kills for memory that commands have in their end records: the journal is not read
+ * here. */
 cause ending_cause(engine *e, const char *id, char buffer[CAUSE_DETAIL_MAX])
 {
     answer a = {.facts = {.why = "pid 1 had ended when bothyd was started"}};

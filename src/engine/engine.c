@@ -1,4 +1,4 @@
-/* The engine itself: start, find, list, exec, delete. Creating is in create.c. */
+/* The engine itself: start, find, list, exec, delete. create.c has creates. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,10 +9,10 @@
 #include "base/thread.h"
 #include "engine/internal.h"
 
-/* Filled from the table of causes before the metrics are registered. */
+/* Names of causes, filled from their table before the metrics are registered. */
 static const char *cause_labels[CAUSES + 1];
 static const char *const PHASES[] = {"queue", "build", "swap", "claim", "commit", NULL};
-/* BOX_CLASSES, and what is not known: receipt_class(). */
+/* BOX_CLASSES, and a last one for an unknown class: receipt_class(). */
 static const char *const CLASSES[] = {"slot", "exact", "cold", "kubelet", "unknown", NULL};
 metric ENGINE_METRICS[M_COUNT] = {
     [M_CREATES] = METRIC_COUNTER("bothy_creates_total", "Sandboxes asked for."),
@@ -118,10 +118,10 @@ void engine_free(engine *e)
 
 /* ---- start-up ---- */
 
-/* How long an interrupted create may wait for its init's word. */
+/* How long an interrupted create may wait for its init to report. */
 #define RECOVER_NS (60 * NS_PER_S)
 
-/* In memory as it is in the store, its journal read; without a box. */
+/* Makes a sandbox in memory from its row, with its journal read, without a box. */
 static err *take_up(engine *e, const sandbox_row *row, sandbox **ret_sandbox)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = sandbox_from_row(e, row);
@@ -143,7 +143,8 @@ static void make_live(engine *e, sandbox *sb)
     metric_set(&ENGINE_METRICS[M_LIVE], 0, (int64_t)e->live.count);
 }
 
-/* One that sleeps has no box: what is there of one is destroyed with what is nobody's. */
+/* Adopts a hibernated sandbox. It has no box: if one is still there, it is destroyed as an
+ * orphan. */
 static err *adopt_asleep(engine *e, const sandbox_row *row)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -154,14 +155,15 @@ static err *adopt_asleep(engine *e, const sandbox_row *row)
     return NULL;
 }
 
-/* ret_unread: its journal cannot be read. Then it is let be: what it holds may be mended. */
+/* Adopts a sandbox with its box. *ret_unread: its journal cannot be read; the sandbox is then left
+ * alone, because its disk may be repaired. */
 static err *engine_adopt(engine *e, const sandbox_row *row, const box_status *status,
                          bool *ret_unread)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
     box *x = NULL;
 
-    if (lifecycle_by_name(row->state) == LIFE_STATES) /* nobody knows what is to be done with it */
+    if (lifecycle_by_name(row->state) == LIFE_STATES) /* such a row must not be touched */
         return err_new(ERR_INTERNAL, "sandbox %s has the unknown state '%s' in the store", row->id,
                        row->state);
     err *unread = take_up(e, row, &sb);
@@ -175,7 +177,7 @@ static err *engine_adopt(engine *e, const sandbox_row *row, const box_status *st
     box_tie *tie = tie_new(sb);
     err *failure = e->o.backend->ops->attach(e->o.backend, sb->box_id, &ENGINE_BOX_EVENTS, tie, &x);
     if (failure) {
-        tie_free(tie); /* the box's: there is none */
+        tie_free(tie); /* the box's reference: there is no box */
         sandbox_finish(sb, &(cause){.kind = CAUSE_INTERNAL});
         return failure;
     }
@@ -183,12 +185,13 @@ static err *engine_adopt(engine *e, const sandbox_row *row, const box_status *st
     sandbox_settle_pause(sb, status->frozen);
     if (row->pending)
         update_settle(e, sb);
-    session_table *sessions = NULL; /* time limits of their commands go on */
+    session_table *sessions = NULL; /* the time limits of their commands run on */
     err_drop(sandbox_sessions(sb, &sessions), "sessions");
     return NULL;
 }
 
-/* A node that starts without it would have to end the sandbox, or to forget its commands. */
+/* Adds a remedy to a failure that stops the start: without the journal the node would have to end
+ * the sandbox or forget its commands. */
 static err *cannot_read(const char *id, err *why)
 {
     if (why->code != ERR_UNSUPPORTED)
@@ -217,7 +220,8 @@ static err *reconcile_row(engine *e, map *boxes, const sandbox_row *row)
         char detail[CAUSE_DETAIL_MAX];
         cause known = b ? ending_cause(e, in.id, detail) : (cause){0};
         end_row(e, row, b ? &known : NULL, b);
-        map_take_str(boxes, in.id); /* its exit status stays until the row is written */
+        /* Not an orphan: the box keeps its exit status until the row is written. */
+        map_take_str(boxes, in.id);
         return NULL;
     }
     err *failure = engine_adopt(e, row, b, &unread);
@@ -270,7 +274,7 @@ err *engine_reconcile(engine *e)
     for (size_t i = 0; i < n; i++)
         map_put_str(&boxes, list[i].id, &list[i]);
     err *failure = reconcile_rows(e, &boxes);
-    /* What is left belongs to nobody the store knows. */
+    /* The boxes that are left are orphans. */
     while (!failure && map_next(&boxes, &it)) {
         const box_status *b = it.entry->value;
         LOG_ABOUT(b->id, NULL, 0);
@@ -326,7 +330,7 @@ static sandbox *find_live(engine *e, const caller *c, const char *id_or_name)
 
     if (sb)
         return may_see(c, sb->owner) ? sandbox_ref(sb) : NULL;
-    if (id_is_sandbox(id_or_name)) /* names never have this form: no need to compare them */
+    if (id_is_sandbox(id_or_name)) /* names never look like ids */
         return NULL;
     while (map_next(&e->live, &it)) {
         sb = it.entry->value;
@@ -384,7 +388,7 @@ static bool engine_matches(const caller *c, const sandbox_filter *f, const sandb
            label_match(v->labels, f->labels);
 }
 
-/* The row's sandbox as it is now: the live one when there is one. */
+/* Views the row's sandbox as it is now: the live one if there is one. */
 static err *view_of_row(engine *e, const sandbox_row *row, sandbox_view *ret_view)
 {
     CLEANUP(sandbox_unrefp) sandbox *sb = NULL;
@@ -398,7 +402,7 @@ static err *view_of_row(engine *e, const sandbox_row *row, sandbox_view *ret_vie
 typedef struct listing {
     sandbox_view *views;
     size_t n;
-    char after[SANDBOX_ID_LEN + 1]; /* the last row looked at */
+    char after[SANDBOX_ID_LEN + 1]; /* id of the last row that was read */
 } listing;
 
 static err *list_row(engine *e, const caller *c, const sandbox_filter *f, const sandbox_row *row,
@@ -418,7 +422,7 @@ static err *list_row(engine *e, const caller *c, const sandbox_filter *f, const 
 static err *list_page(engine *e, const caller *c, const sandbox_filter *f, listing *l,
                       bool *ret_more)
 {
-    /* Others' rows, which may be many, cost and tell nothing. */
+    /* Rows of other owners, which may be many, are not read. */
     const sandbox_page page = {.after = l->after,
                                .max = 256,
                                .owner = c->role == CALLER_ADMIN ? NULL : c->owner,
@@ -496,8 +500,7 @@ err *sandbox_usable_locked(sandbox *sb)
     case LIFE_PAUSED:
         return paused_error(sb);
     case LIFE_CREATING:
-        if (sb->recovering) /* it was created, maybe told so, before a restart of ours: pid 1 will
-                               tell */
+        if (sb->recovering) /* adopted at start: pid 1 will report whether it was claimed */
             return err_retry_after(err_new(ERR_UNAVAILABLE,
                                            "sandbox %s is being taken up again after a restart",
                                            sb->id),
@@ -510,7 +513,7 @@ err *sandbox_usable_locked(sandbox *sb)
     }
 }
 
-/* A layer below may know first that it has ended; why is known here. */
+/* Adds the cause to an error of a lower layer, which may notice the end first. */
 err *sandbox_told(sandbox *sb, err *failure)
 {
     err *why = failure && failure->code == ERR_SANDBOX_GONE ? sandbox_usable(sb) : NULL;
@@ -527,7 +530,7 @@ void sandbox_files(sandbox *sb, uint32_t *ret_soft, uint32_t *ret_hard)
     *ret_hard = sb->limits.nofile_hard;
 }
 
-/* Each has descriptors of this process, which are everybody's. */
+/* Limits an owner's live commands: each has descriptors of this process, which all owners share. */
 err *sandbox_check_commands(engine *e, const caller *c, const sandbox *sb)
 {
     unsigned max = exec_hub_owner_max(e->o.execs);
@@ -554,8 +557,8 @@ err *engine_exec_for_verb(engine *e, const caller *c, sandbox *sb, exec_spec *sp
     return sandbox_told(sb, failure);
 }
 
-/* What was begun with this key has its answer, whatever the sandbox's state and the owner's quota
- * are now. */
+/* Finds the command that was begun with this key, whatever the sandbox's state and the owner's
+ * quota are now. *ret_exec is NULL if there is none. */
 static err *find_replay(sandbox *sb, const exec_key *key, exec **ret_exec)
 {
     exec_table *t = NULL;
@@ -597,7 +600,6 @@ err *engine_exec(engine *e, const caller *c, sandbox *sb, exec_spec *spec, const
     return sandbox_told(sb, failure);
 }
 
-/* A gone sandbox is read from its journal, opened when somebody asks. */
 err *sandbox_table(sandbox *sb, exec_table **ret_table)
 {
     LOCK_SCOPE(&sb->lock);
@@ -645,7 +647,8 @@ static err *check_cause(const caller *c, enum cause_kind kind)
     return caller_require(c, CALLER_ADMIN);
 }
 
-/* It lives on, unless pid 1 has ended meanwhile, which nobody was surprised by. */
+/* Undoes a deletion that could not be recorded: the sandbox lives on. If pid 1 has ended meanwhile,
+ * its end was taken for a part of the deletion, and is handled now. */
 static void delete_failed(sandbox *sb)
 {
     bool lost;
@@ -688,16 +691,16 @@ err *engine_end_for(engine *e, sandbox *sb, const cause *why)
     }
     {
         LOCK_SCOPE(&sb->lock);
-        sandbox_decide(sb, why); /* before its commands hear of it */
+        sandbox_decide(sb, why); /* before its commands end */
     }
     FAULT_KILL("delete.committed");
-    /* The end is committed: no request waits for a node that is silent. */
+    /* The end is committed: the request does not wait for a silent node. */
     engine_destroy_soon(e, sandbox_box(sb).id, "delete");
     FAULT_KILL("delete.destroyed");
     metric_add(&ENGINE_METRICS[M_ENDED], why->kind, 1);
     sandbox_finish(sb, why);
     if (asleep)
-        EXEC_BOX_EVENTS.gone(sb->table, "it was hibernated"); /* no box will tell */
+        EXEC_BOX_EVENTS.gone(sb->table, "it was hibernated"); /* there is no box to report it */
     FAULT_KILL("delete.finished");
     return NULL;
 }
@@ -709,7 +712,7 @@ err *engine_delete(engine *e, const caller *c, sandbox *sb, enum cause_kind kind
     return engine_end_for(e, sb, &(cause){.kind = kind, .by = c->owner, .detail = detail});
 }
 
-/* ---- the rest ---- */
+/* ---- miscellaneous ---- */
 
 bool engine_uses_image(engine *e, const uint8_t digest[32])
 {

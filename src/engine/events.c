@@ -1,4 +1,4 @@
-/* Events, as doors read them: by number, and told when there are new ones. */
+/* Events, as doors read them: by number, with a notification when there are new ones. */
 #include <string.h>
 
 #include "base/str.h"
@@ -83,8 +83,8 @@ static bool is_wanted(const event_filter *f, const event_row *r)
     return !f->types;
 }
 
-/* One look of at most PAGE_MAX rows, so that whoever asks is not held up by what is filtered out:
- * ret_next goes on behind it. */
+/* Reads one page of at most PAGE_MAX rows, so that a request does not take long if most rows are
+ * filtered out. *ret_next continues behind the page. */
 err *engine_event_list(engine *e, const caller *c, const event_filter *f, event_row **ret_rows,
                        size_t *ret_n, uint64_t *ret_next, bool *ret_more)
 {
@@ -92,7 +92,7 @@ err *engine_event_list(engine *e, const caller *c, const event_filter *f, event_
                              .max = f->types || f->max > PAGE_MAX ? PAGE_MAX : f->max,
                              .owner = c->role == CALLER_ADMIN ? NULL : c->owner,
                              .sandbox = f->sandbox};
-    uint64_t last = store_event_last(e->o.store); /* before the look: what came later is more */
+    uint64_t last = store_event_last(e->o.store); /* first, so that no later event is skipped */
     event_row *rows = NULL;
     size_t n = 0, kept = 0, i = 0;
 
@@ -109,7 +109,7 @@ err *engine_event_list(engine *e, const caller *c, const event_filter *f, event_
     for (; i < n; i++)
         event_row_done(&rows[i]);
     if (!*ret_more && last > *ret_next)
-        *ret_next = last; /* others' events need not be looked through again */
+        *ret_next = last; /* skips other owners' events the next time */
     *ret_rows = rows;
     *ret_n = kept;
     return NULL;

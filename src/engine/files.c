@@ -1,4 +1,4 @@
-/* File verbs: a transient exec of the kit and what it says. */
+/* File verbs: runs the kit as a transient exec and decodes its answers. */
 #include "engine/files.h"
 
 #include <errno.h>
@@ -15,8 +15,8 @@
 
 #define SILENCE_NS (30 * NS_PER_S)
 #define READ_MAX   (2 * KIT_RECORD_MAX)
-#define PINGS_MAX  512  /* at a stretch, then one is given as a record: somebody else's turn */
-#define SLICE_MS   1000 /* of a wait on a thread: silence is looked at so often */
+#define PINGS_MAX  512  /* in a row; then one is returned, so that other calls get a turn */
+#define SLICE_MS   1000 /* of a wait on a thread: how often silence is checked */
 
 struct kit_call {
     enum kit_verb verb;
@@ -26,14 +26,14 @@ struct kit_call {
     exec_watch watch;
     bool watched, over, failed;
     kit_sh *sh; /* the answers are a shell's; NULL: the kit's */
-    buf in;     /* bytes from `done` on have not been looked at; empty while nothing comes */
+    buf in;     /* bytes from `done` on are not decoded yet; freed while nothing comes */
     size_t done;
-    uint64_t at; /* of the stream: the next byte to read */
+    uint64_t at; /* offset of the next byte to read */
     kit_order order;
     uint64_t begun_ns;
-    uint64_t waits_ns;   /* since when nothing came; 0: something did */
-    uint64_t held_ns;    /* how long it had been held by snapshots then */
-    uint64_t taken_seen; /* of its stdin, when we looked last */
+    uint64_t waits_ns;   /* since when nothing has come; 0: it is not waiting */
+    uint64_t held_ns;    /* how long snapshots had held the sandbox by then */
+    uint64_t taken_seen; /* bytes of stdin read by then */
     int event;           /* for waits on a thread */
     kit_wait *wait;
     void *wait_arg;
@@ -91,7 +91,7 @@ static const struct {
 
 err *kit_error(enum kit_verb verb, int errnum, const char *path)
 {
-    /* Of the kernel's inotify limits, not of a disk. */
+    /* These come from the kernel's inotify limits, not from a disk. */
     if (verb == KIT_WATCH && (errnum == ENOSPC || errnum == EMFILE))
         return err_remedy(err_kind(err_sys(ERR_SANDBOX_EXHAUSTED, errnum,
                                            "'%s': too much is watched in this sandbox", path),
@@ -131,7 +131,7 @@ static err *files_broken(const kit_call *k, const char *why)
         "%s", why);
 }
 
-/* It has ended without END. */
+/* Returns the error for a kit that ended without END. */
 static err *files_died(const kit_call *k, const exec_end *end)
 {
     err *e = exec_end_error(end);
@@ -232,7 +232,8 @@ void kit_call_free(kit_call *k)
     if (k->watched)
         exec_unwatch(k->x, &k->watch);
     exec_hold_free(k->hold);
-    /* The kit undoes an upload that ends without END; a shell would take what came for all. */
+    /* The kit undoes an upload that ends without END. A shell would take the received part for all
+     * of it. */
     bool unfinished = takes_input(k->verb) && !k->order.ended;
     if (k->x)
         exec_discard(k->x, !unfinished && !k->order.ended ? DISCARD_KILL
@@ -257,7 +258,7 @@ void kit_call_watch(kit_call *k, void (*notify)(void *arg), void *arg)
 
 /* ---- its answers ---- */
 
-/* Bytes that have come since; *ret_dry when there are none. */
+/* Reads bytes that have come since the last call. *ret_dry: there are none. */
 static err *files_pull(kit_call *k, const exec_state *st, bool *ret_dry)
 {
     uint64_t gap = 0;
@@ -286,7 +287,7 @@ static err *wait_more(kit_call *k, uint64_t now, const exec_state *st)
     uint64_t taken = exec_stdin_taken(k->x);
 
     if (!k->in.len)
-        buf_done(&k->in); /* thousands wait */
+        buf_done(&k->in); /* thousands of calls may wait */
     if (st->end.how != EXEC_RUNNING && k->at >= st->end.out_bytes)
         return files_died(k, &st->end);
     if (!k->waits_ns || taken != k->taken_seen) {
@@ -297,7 +298,7 @@ static err *wait_more(kit_call *k, uint64_t now, const exec_state *st)
     return now >= kit_call_deadline(k) ? files_silent(k) : NULL;
 }
 
-/* One record of what is there. */
+/* Decodes one record from the bytes that have been read. */
 static enum kit_verdict files_take(kit_call *k, const exec_state *st, kit_record *ret)
 {
     size_t used = 0, n = k->in.len - k->done;
@@ -311,7 +312,7 @@ static enum kit_verdict files_take(kit_call *k, const exec_state *st, kit_record
     return v == KIT_OK && !kit_order_check(&k->order, ret) ? KIT_BAD : v;
 }
 
-/* The entry that it failed at, if it says one. */
+/* Returns the error of a fatal ERROR record, for the entry that it names, if any. */
 static err *failed_at(const kit_call *k, const kit_record *r)
 {
     CLEANUP(freep)
@@ -359,13 +360,14 @@ uint64_t kit_call_deadline(const kit_call *k)
 
 /* ---- its stdin ---- */
 
-/* The verb is over: whoever sends need not know; the answer says it. */
+/* Returns true if the error says that the verb has ended: sending is then no failure, the verb's
+ * answer says why. */
 static bool is_over(const err *e)
 {
     return e->code == ERR_CONFLICT && (str_eq(e->kind, "exec") || str_eq(e->kind, "stdin"));
 }
 
-/* *ret_taken false: it has enough unread. */
+/* Appends bytes to stdin. *ret_taken is false if too much of it is unread. */
 static err *files_put(kit_call *k, const void *p, size_t n, bool last, bool *ret_taken)
 {
     err *e = k->over ? NULL : exec_stdin(k->x, p, n, UINT64_MAX, last);
@@ -423,7 +425,7 @@ static err *wait_room(kit_call *k)
         if (k->event < 0)
             return err_sys(ERR_INTERNAL, errno, "cannot wait for a sandbox");
         kit_call_watch(k, on_room, &k->event);
-        return NULL; /* what came before the watch is seen by trying again */
+        return NULL; /* bytes read before the watch was set are seen by trying again */
     }
     TRY(k->wait(k->wait_arg, k->event, SLICE_MS));
     eventfd_read(k->event, &v);

@@ -1,8 +1,8 @@
-/* Fork: a snapshot of a sandbox, and sandboxes that begin with it; all that were asked for, or
- * none.
+/* Fork: a snapshot of a sandbox, and sandboxes created from it: all that were asked for, or none.
  *
- * The snapshot is a means: its record goes when the last child is there, and its image with the
- * last of them. Each fork has a thread, because it waits for the disk and then for slots. */
+ * The snapshot is temporary: its record is removed when the last child is made, its image when the
+ * last child has ended. Each fork has a thread, because it waits for the disk and then for
+ * slots. */
 #include <string.h>
 
 #include "base/fault.h"
@@ -11,7 +11,7 @@
 #include "base/thread.h"
 #include "engine/internal.h"
 
-#define LOOK_NS (NS_PER_S / 2) /* so long nobody notices that nobody waits */
+#define LOOK_NS (NS_PER_S / 2) /* how often it checks whether the caller has disconnected */
 
 typedef struct fork_job {
     engine *e;
@@ -25,14 +25,14 @@ typedef struct fork_job {
     pthread_cond_t answered_all;
     sandbox **made;
     size_t nmade, nanswered;
-    sandbox **asked; /* as they come to be, for who gives up */
+    sandbox **asked; /* creates under way, for give_up() */
     size_t nasked;
-    unsigned left;     /* to ask for yet */
-    uint64_t again_ns; /* not before: the key's rate or concurrency */
-    uint64_t by_ns;    /* how long that is waited for */
+    unsigned left;     /* children still to be requested */
+    uint64_t again_ns; /* no create before: the key's rate or concurrency refused one */
+    uint64_t by_ns;    /* until when such refusals are retried */
     bool (*is_left)(void *arg);
-    char *heir_of; /* the template of the children's children; or NULL */
-    err *failure;  /* the first */
+    char *heir_of; /* template that the children's own forks take variables from; or NULL */
+    err *failure;  /* the first failure */
 } fork_job;
 
 static void job_free(fork_job *j)
@@ -59,7 +59,7 @@ static char *copy_of(const char *s)
     return s ? xstrdup(s) : NULL;
 }
 
-/* As it was asked for, but for name, image, env, secrets and time. */
+/* Fills a spec from the sandbox: all but name, image, env, secrets and TTL. */
 static void spec_of(sandbox *sb, sandbox_spec *ret)
 {
     sandbox_to_spec(sb, ret);
@@ -74,7 +74,8 @@ static void spec_of(sandbox *sb, sandbox_spec *ret)
                               .cwd = copy_of(json_str(sb->start, "cwd"))};
 }
 
-/* Variables are not kept with a sandbox, but with its template; one that is gone has none. */
+/* Adds the variables of the parent's template. A sandbox does not keep its own; if the template is
+ * gone, there are none. */
 static void fill_env(fork_job *j)
 {
     CLEANUP(template_view_done) template_view t = {0};
@@ -86,11 +87,11 @@ static void fill_env(fork_job *j)
     if (gone)
         return;
     sandbox_spec_fill(&j->spec, &(sandbox_spec){.env = t.spec.env});
-    if (t.public || str_eq(j->who.owner, owner.owner)) /* else it is another's, or of that name */
+    if (t.public || str_eq(j->who.owner, owner.owner)) /* else the caller may not use it */
         j->heir_of = xstrdup(t.id);
 }
 
-/* What the request does not say is as of the parent. */
+/* Fills what the request does not set from the parent. */
 static void fork_plan(fork_job *j)
 {
     CLEANUP(sandbox_spec_done) sandbox_spec parent = {0};
@@ -119,7 +120,8 @@ static sandbox_spec child_spec(const fork_job *j, const char *snapshot)
 
 /* ---- making them ---- */
 
-/* What a key may not do yet it may do later. */
+/* Returns true if a refused create is to be retried: the key's rate or concurrency will allow it
+ * later. */
 static bool asks_again(fork_job *j, const err *failure)
 {
     uint64_t pause = failure ? quota_pause_ns(failure) : 0, now = now_mono_ns();
@@ -141,7 +143,7 @@ static void on_child(void *arg, err *failure, sandbox *sb, bool replay)
         j->made[j->nmade++] = sb;
     if (asks_again(j, failure)) {
         err_free(failure);
-        return; /* our thread is in the create, or waits for another until again_ns */
+        return; /* make_all() requests another one after again_ns */
     }
     if (j->failure)
         err_free(failure);
@@ -151,7 +153,7 @@ static void on_child(void *arg, err *failure, sandbox *sb, bool replay)
     pthread_cond_signal(&j->answered_all);
 }
 
-/* Nobody wants the others any more. With the lock. */
+/* Cancels the creates under way, and requests no more. Lock held. */
 static void give_up(fork_job *j)
 {
     j->nanswered += j->left;
@@ -163,7 +165,7 @@ static void give_up(fork_job *j)
     }
 }
 
-/* With the lock, which it lets go of. */
+/* Requests one child. Lock held; it is released meanwhile. */
 static void ask_one(fork_job *j, const char *snapshot)
 {
     CLEANUP(sandbox_spec_done) sandbox_spec s = child_spec(j, snapshot);
@@ -179,7 +181,7 @@ static void ask_one(fork_job *j, const char *snapshot)
     FAULT_KILL("fork.asked");
 }
 
-/* Why no more of them are wanted; NULL: they are. */
+/* Returns why the fork must stop (its caller disconnected, or the engine stops), or NULL. */
 static err *fork_cut(fork_job *j)
 {
     if (j->is_left && j->is_left(j->arg))
@@ -223,7 +225,7 @@ static err *engine_fork_run(fork_job *j, uint64_t *ret_still_ns)
     FAULT_KILL("fork.made");
     if (!j->failure)
         j->failure = fork_cut(j);
-    if (!j->failure) /* with the record it is done: a start ends children of one that is there */
+    if (!j->failure) /* completes the fork: a start ends children of forks with a record */
         j->failure = snapshot_forget(j->e, row.id);
     if (!j->failure)
         return NULL;
@@ -277,7 +279,7 @@ err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_
 {
     TRY(snapshot_check_can(e, c));
     TRY(fork_check(sb, r));
-    TRY(quota_room(e, c, r->count)); /* before the parent stands still */
+    TRY(quota_room(e, c, r->count)); /* before the parent is frozen */
     TRY(under_way_begin(e, e->forking, "forks", sb));
     fork_job *j = xcalloc(1, sizeof *j);
     *j = (fork_job){.e = e,
@@ -299,7 +301,7 @@ err *engine_fork(engine *e, const caller *c, sandbox *sb, fork_request *r, fork_
     return err_retry_after(err_new(ERR_UNAVAILABLE, "there is no thread for a fork"), 1);
 }
 
-/* ---- what a kill leaves ---- */
+/* ---- after a kill ---- */
 
 static bool began_with(const sandbox *sb, const snapshot_row *rows, size_t n)
 {

@@ -1,21 +1,22 @@
-/* Sleep: the box goes, its record stays, and what the backend keeps beside a box (a volume). Memory
- * and processes are lost; commands that ran read as killed by a reset when it wakes.
+/* Hibernation: the sandbox's box is destroyed; its record stays, and what the backend keeps beside
+ * a box (a volume). Memory and processes are lost; when it wakes, commands that ran read as killed
+ * by a reset.
  *
- *     hibernate:  record `hibernated` -> its end is no surprise any more -> the box is destroyed
+ *     hibernate:  record `hibernated` -> the end of its box is expected -> the box is destroyed
  *     wake:       reset.c, with the state `running` in the same commit as the new box
  *
- * The record is committed first. A kill behind it leaves a box that belongs to nobody, which the
- * next start destroys. */
+ * The record is committed first. A kill behind it leaves an orphaned box, which the next start
+ * destroys. */
 #include <string.h>
 
 #include "base/log.h"
 #include "base/thread.h"
 #include "engine/internal.h"
 
-#define WAKE_NS     (60 * NS_PER_S) /* that a request waits for its sandbox to wake */
-#define WAITING_MAX 128             /* requests; each has a thread meanwhile */
+#define WAKE_NS     (60 * NS_PER_S) /* how long a request waits for its sandbox to wake */
+#define WAITING_MAX 128             /* requests; each holds a thread meanwhile */
 
-/* lock held */
+/* Checks that the sandbox is usable and not about to end. Lock held. */
 static err *check_awake(sandbox *sb)
 {
     TRY(sandbox_usable_locked(sb));
@@ -24,7 +25,7 @@ static err *check_awake(sandbox *sb)
     return NULL;
 }
 
-/* *ret_was: it sleeps already. */
+/* Checks that the sandbox can hibernate. *ret_was: it is hibernated already. */
 static err *hibernate_look(sandbox *sb, bool *ret_was, uint64_t *ret_ends)
 {
     LOCK_SCOPE(&sb->lock);
@@ -34,7 +35,8 @@ static err *hibernate_look(sandbox *sb, bool *ret_was, uint64_t *ret_ends)
     return *ret_was ? NULL : check_awake(sb);
 }
 
-/* The sandbox's events stand still: from here on they concern nobody. */
+/* Marks the sandbox as hibernated. event_lock is held, so no event is being delivered; later events
+ * of the box are dropped. */
 static err *hibernate_leave(sandbox *sb)
 {
     LOCK_SCOPE(&sb->event_lock);
@@ -57,7 +59,7 @@ static err *sleep_now(engine *e, sandbox *sb)
         return NULL;
     TRY(sandbox_not_copied(sb));
     TRY(store_sandbox_pause(e->o.store, sb->id, lifecycle_name(LIFE_HIBERNATED), 0, ends));
-    TRY(hibernate_leave(sb)); /* else it has ended, and its record says so */
+    TRY(hibernate_leave(sb)); /* an error: it has ended, as its record says */
     engine_destroy_soon(e, sandbox_box(sb).id, "hibernate");
     log_info("hibernate", "sandbox %s sleeps", sb->id);
     return NULL;
@@ -73,7 +75,7 @@ err *engine_hibernate(engine *e, const caller *c, sandbox *sb)
     return failure;
 }
 
-/* ---- one whose box was taken away ---- */
+/* ---- boxes that were taken away ---- */
 
 void engine_on_taken(engine *e, bool (*taken)(void *arg, const char *id, bool asleep), void *arg)
 {
@@ -83,14 +85,15 @@ void engine_on_taken(engine *e, bool (*taken)(void *arg, const char *id, bool as
     e->taken = taken;
 }
 
-/* Whoever is asked is there as long as the lock is held. */
+/* Calls the function of engine_on_taken(). The lock keeps its argument alive. */
 static bool tell_taken(engine *e, const char *id, bool asleep)
 {
     LOCK_SCOPE(&e->sleep.lock);
     return e->taken && e->taken(e->taken_arg, id, asleep);
 }
 
-/* It is nobody else's to move: the keeper does not wait. */
+/* Begins a change of the sandbox if no other one is under way: the keeper must not wait. Returns
+ * false otherwise. */
 static bool take_move(sandbox *sb, uint64_t *ret_ends)
 {
     LOCK_SCOPE(&sb->lock);
@@ -149,9 +152,10 @@ err *asleep_error(const sandbox *sb)
         err_new(ERR_UNAVAILABLE, "sandbox %s is hibernated, and is being resumed", sb->id), 1);
 }
 
-/* ---- requests of one that sleeps ---- */
+/* ---- requests to hibernated sandboxes ---- */
 
-/* Somebody wakes it, or its pid 1 is about to say that it is claimed. */
+/* Returns true if waiting helps: the sandbox will be woken, or its pid 1 will report that it was
+ * claimed. */
 static bool is_coming(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
@@ -181,7 +185,8 @@ void engine_let_go(engine *e)
     pthread_cond_broadcast(&e->sleep.changed);
 }
 
-/* False: its time is over, or as many wait as may, or bothyd goes down. */
+/* Waits for a change of any sandbox. Returns false on a timeout, if too many requests wait already,
+ * or if bothyd is stopping. */
 static bool wait_change(engine *e, unsigned seen, uint64_t until)
 {
     LOCK_SCOPE(&e->sleep.lock);
@@ -195,7 +200,8 @@ static bool wait_change(engine *e, unsigned seen, uint64_t until)
     return e->sleep.changes != seen;
 }
 
-/* Each look that finds it asleep asks for it again: a resume that failed is tried anew. */
+/* Waits until the sandbox can be used. Each check that finds it hibernated requests it again, so
+ * that a resume that failed is retried. */
 err *engine_wait_awake(sandbox *sb)
 {
     engine *e = sb->engine;

@@ -1,5 +1,5 @@
-/* Idle sandboxes: who is in use is asked here, what they use is asked of the node, and core/idle
- * decides. One thread, the keeper's; only sandboxes with an idle time are looked at. */
+/* Ends idle sandboxes. This file finds those in use, the node measures what the others consume, and
+ * core/idle decides. Keeper thread; only sandboxes with an idle limit are checked. */
 #include <string.h>
 
 #include "base/log.h"
@@ -51,7 +51,7 @@ void sandbox_stream_end(sandbox *sb)
     sandbox_use_end(sb);
 }
 
-/* The sandbox's lock is held. Somebody uses it, or did after the first sample. */
+/* Returns true if the sandbox is in use, or was after the first sample. Lock held. */
 static bool in_use(sandbox *sb)
 {
     uint64_t began = sb->meter->n ? sb->meter->s[sb->meter->first].at_ns : UINT64_MAX;
@@ -71,7 +71,7 @@ uint64_t sandbox_idle_for(sandbox *sb)
     return in_use(sb) ? 0 : idle_for_ns(sb->meter);
 }
 
-/* True: it wants a sample. */
+/* Returns true if a sample is due. */
 static bool wants_sample(sandbox *sb, uint64_t now)
 {
     LOCK_SCOPE(&sb->lock);
@@ -91,8 +91,8 @@ static bool has_meter(sandbox *sb)
     return sb->meter;
 }
 
-/* Of those with an idle time the ones that want a sample. Their commands and sessions are asked,
- * which have locks of their own: the engine's is not held. */
+/* Returns the sandboxes with an idle limit whose sample is due. The engine's lock is not held:
+ * their commands and sessions have locks of their own. */
 static sandbox **idle_collect(engine *e, size_t *ret_n)
 {
     uint64_t now = clock_mono(e->o.clock);
@@ -117,7 +117,7 @@ void engine_on_idle(engine *e, bool (*idle)(void *arg, const char *id), void *ar
     e->idle = idle;
 }
 
-/* Returns true if the operator puts it to sleep instead. No lock of the sandbox held. */
+/* Returns true if the operator hibernates the sandbox instead. Sandbox's lock not held. */
 static bool sleeps_instead(sandbox *sb)
 {
     engine *e = sb->engine;
@@ -126,7 +126,7 @@ static bool sleeps_instead(sandbox *sb)
     return e->idle && e->idle(e->idle_arg, sb->id);
 }
 
-/* Takes the sample; true if the sandbox is idle with it. */
+/* Adds a sample. Returns true if the sandbox is idle. */
 static bool is_idle(sandbox *sb, const box_usage *u)
 {
     LOCK_SCOPE(&sb->lock);
@@ -162,7 +162,7 @@ void idle_look(engine *e)
 
     usage_of_live(e, all, n, used);
     for (size_t i = 0; i < n; i++) {
-        /* not known: not idle */
+        /* a sandbox without a measurement is not idle */
         if (used[i].known && is_idle(all[i], &used[i]) && !sleeps_instead(all[i]) &&
             idle_decide(all[i]))
             engine_end_decided(all[i], &(cause){.kind = CAUSE_IDLE});

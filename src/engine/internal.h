@@ -1,4 +1,4 @@
-/* What the files of the engine share. Nobody else includes this. */
+/* Shared by the files of this folder; no other folder includes it. */
 #pragma once
 
 #include <pthread.h>
@@ -14,8 +14,8 @@
 #include "engine/turns.h"
 #include "wire/kit.h"
 
-/* Each has a thread for as long as it takes. The backend copies few at a time, an owner's next one
- * in turn: its time limit begins when it has its turn. */
+/* Each snapshot and each fork has a thread until it ends. The backend copies few snapshots at a
+ * time, in turn by owner; the time limit of a copy begins with its turn. */
 #define SNAPSHOT_COPIES    2u
 #define FREEZES            128u /* pauses at a time; the warden needs no thread for each */
 #define FREEZES_OWNER      8u
@@ -24,21 +24,22 @@
 #define SNAPSHOTS_AT_ONCE  64u
 #define SNAPSHOTS_OF_OWNER 16u
 
-#define KEY_REMOVALS 256u /* counters: a removed key makes few streams read the store */
+/* counters by a hash of the key: a removal makes few streams read the store */
+#define KEY_REMOVALS 256u
 
 typedef struct box_tie box_tie;
 
 typedef struct left_create {
     sandbox *sb;
-    bool decided; /* it was running: only its box has to go yet */
+    bool decided; /* it was running, and its end is decided; the keeper records it */
 } left_create;
 
 struct engine {
     void (*asleep)(void *arg, const char *id); /* hibernate.c; set before the doors open */
     void *asleep_arg;
-    bool (*taken)(void *arg, const char *id, bool asleep); /* of sleep.lock; hibernate.c */
+    bool (*taken)(void *arg, const char *id, bool asleep); /* under sleep.lock; hibernate.c */
     void *taken_arg;
-    bool (*idle)(void *arg, const char *id); /* of sleep.lock; idle.c */
+    bool (*idle)(void *arg, const char *id); /* under sleep.lock; idle.c */
     void *idle_arg;
     engine_options o;
     pthread_mutex_t lock;
@@ -47,55 +48,58 @@ struct engine {
     pthread_t keeper;
     pthread_t sweeper;
     pthread_cond_t sweep_wake;
-    map strays;   /* the sweeper's: ids of boxes that belonged to no sandbox at its last look */
-    bool orphans; /* the sweeper is to look for spools without a sandbox */
-    uint64_t dropped_until; /* streams of what ended before are gone; the sweeper's */
-    uint64_t shed_until;    /* likewise, because the disk was short */
+    map strays;   /* sweeper thread: ids of boxes that belonged to no sandbox at the last check */
+    bool orphans; /* the sweeper must search for spools without a sandbox */
+    uint64_t dropped_until; /* streams of sandboxes that ended before are removed; sweeper thread */
+    uint64_t shed_until;    /* likewise, removed because the disk was short */
     pthread_cond_t wake;
-    resume_times resumes;     /* how long they took */
-    struct left_create *left; /* whose caller has gone; the keeper cancels them */
+    resume_times resumes;     /* how long resumes took */
+    struct left_create *left; /* creates whose caller disconnected; the keeper cancels them */
     size_t nleft;
     pthread_t resetter;
     pthread_cond_t reset_wake;
-    struct reset_job *resets; /* whose box has come, or will not */
-    struct ending *endings;   /* pid 1 has ended, and why is known: the keeper finishes them */
-    map ended;                /* id → sandbox, a reference each: their row is queued (ended.c) */
-    struct sandbox *written;  /* of them, by next_ended: for the keeper, a reference each */
-    map buckets;              /* key id or owner → quota_bucket */
+    struct reset_job *resets; /* jobs whose box is made, or could not be made */
+    struct ending *endings;   /* pid 1 has ended, with its reason; the keeper finishes them */
+    map ended;               /* id → sandbox, one reference each, whose end is queued (ended.c) */
+    struct sandbox *written; /* of those, for the keeper: linked by next_ended, a reference each */
+    map buckets;             /* key id or owner → quota_bucket */
     struct sandbox *snapshotting[SNAPSHOTS_AT_ONCE]; /* under the lock, borrowed; NULL: none */
     struct sandbox *forking[SNAPSHOTS_AT_ONCE];      /* likewise */
-    unsigned leaving;                                /* likewise: over, but for what they hold */
+    unsigned leaving;              /* threads that are done but still hold references (lock held) */
     pthread_mutex_t snapshot_lock; /* held while bytes of snapshots are counted and recorded */
-    turns copies;                  /* of snapshots, by the backend */
-    turns freezes, limits;         /* pauses and changes of limits, likewise */
-    unsigned sweeps;     /* likewise: still to come, as a snapshot, or who had one, is gone */
-    unsigned prunes;     /* likewise: and as a sweep has found something */
-    unsigned prune_wait; /* the keeper's: seconds until the next */
-    bool pruning;        /* under the lock: a thread of its own does */
+    turns copies;                  /* copies of snapshots by the backend */
+    turns freezes, limits;         /* pauses, and changes of limits */
+    /* pending snapshot sweeps, queued when a snapshot or a sandbox made from one ends (lock
+     * held) */
+    unsigned sweeps;
+    /* pending image prunes, queued when a sweep removed an image (lock held) */
+    unsigned prunes;
+    unsigned prune_wait; /* keeper thread: seconds until the next prune */
+    bool pruning;        /* a thread prunes now (lock held) */
     struct build_desk *builds;
     pthread_mutex_t event_lock;
     event_watch *watches; /* under event_lock */
     _Atomic unsigned nwatches;
     struct {
-        _Atomic unsigned removed;                /* keys, ever */
+        _Atomic unsigned removed;                /* keys removed so far */
         _Atomic unsigned removals[KEY_REMOVALS]; /* by a hash of the key's id */
-        pthread_mutex_t lock;                    /* of epochs; inside all others */
+        pthread_mutex_t lock;                    /* guards epochs; taken after all others */
         map epochs;                              /* owner → uint64_t, as the store has them */
     } keys;
-    pthread_mutex_t look_lock; /* held during a look: who takes its own away waits for it */
+    pthread_mutex_t look_lock; /* held while look runs, so that engine_on_look() waits for it */
     void (*look)(void *arg);
     void *look_arg;
     struct {
-        pthread_mutex_t lock; /* inside all others */
+        pthread_mutex_t lock; /* taken after all others */
         pthread_cond_t changed;
-        unsigned running; /* runs of the kit that measure */
+        unsigned running; /* kit runs that measure */
     } usage;
     struct {
-        pthread_mutex_t lock; /* inside all others */
+        pthread_mutex_t lock; /* taken after all others */
         pthread_cond_t changed;
-        unsigned changes; /* somebody woke, or ended */
-        unsigned waiting; /* requests */
-        bool over;        /* nobody waits any more: bothyd goes down */
+        unsigned changes; /* counts sandboxes that woke or ended */
+        unsigned waiting; /* requests that wait */
+        bool over;        /* bothyd is stopping: no request waits any more */
     } sleep;
     bool stopping;
 };
@@ -116,7 +120,7 @@ struct sandbox {
     pthread_mutex_t lock;
     /* immutable after it is made */
     char id[SANDBOX_ID_LEN + 1];
-    pthread_mutex_t event_lock;        /* one event of its box at a time; before the other one */
+    pthread_mutex_t event_lock;        /* serializes events of its box; taken before `lock` */
     char request[LOG_REQUEST_MAX + 1]; /* id of its create's request; "" after a restart */
     char *owner, *name, *image_name, *user, *cwd;
     bool read_only, setuid;
@@ -124,10 +128,10 @@ struct sandbox {
     uint32_t umask;
     json_t *tmpfs;  /* as the API shows it */
     json_t *start;  /* likewise: the start command; NULL: none */
-    char *template; /* that it was made of; NULL: none */
+    char *template; /* it was made from; NULL: none */
     char *snapshot; /* likewise */
-    char *door;     /* what a door keeps with it, or NULL */
-    bool secrets;   /* it was given some, or its files may hold some */
+    char *door;     /* a door's own state, or NULL */
+    bool secrets;   /* it was given secrets, or its files may hold some */
     uint64_t created_ns;
     uint8_t key[16], body[16];
     bool has_key;
@@ -135,58 +139,59 @@ struct sandbox {
     char **labels;
     limits limits;
     uint64_t idle_ms;
-    bool ttl_pauses;              /* when its time is over it is paused, not ended */
+    bool ttl_pauses;              /* at the end of its TTL it is paused, not ended */
     unsigned uses;                /* streams and verbs under way */
+    atomic_uint port_waits;       /* engine_port_waits(); needs no lock */
     uint64_t used_ns;             /* monotonic: when the last of them ended */
-    struct usage_meter *measured; /* under the engine's usage.lock; NULL: never by the kit */
-    idle_meter *meter;            /* the keeper's; NULL: it has no idle time */
+    struct usage_meter *measured; /* usage.lock; NULL: never measured by the kit */
+    idle_meter *meter;            /* NULL: no idle limit */
     bool counted;                 /* in its owner's quota; under the engine's lock */
-    limits raising;               /* a change under way; likewise. 0: as limits */
+    limits raising;               /* of a change under way, for the quota; likewise. 0: as limits */
     char quota_key[9]; /* id of the key that created it; "": none, or bothyd was restarted since */
     enum lifecycle state;
-    char *cause; /* as soon as its end is decided */
+    char *cause; /* set as soon as its end is decided */
     image *image;
     uint8_t digest[32];
     uint64_t ends_ns, ended_ns;
-    uint64_t paused_ns;      /* PAUSED: since when, and ends_ns stands still from then on */
-    uint64_t pause_again_ns; /* monotonic: a pause at its time's end failed; not before then */
-    unsigned pause_tries;    /* how often in a row */
-    unsigned pause_resisted; /* and how often of those it would not stand still */
-    unsigned movers;         /* that wait for their turn */
+    uint64_t paused_ns;      /* LIFE_PAUSED: since when; the TTL does not run meanwhile */
+    uint64_t pause_again_ns; /* monotonic: earliest retry of a failed pause at the TTL's end */
+    unsigned pause_tries;    /* failed tries in a row */
+    unsigned pause_resisted; /* tries in which a process could not be frozen */
+    unsigned movers;         /* changes that wait for their turn */
     bool moving;             /* a pause, a resume or another change of its record is under way */
-    bool copying;            /* a snapshot is: no pause, resume or reset; other changes may come */
-    pthread_cond_t moved;    /* one of them is over */
+    bool copying;            /* a snapshot is under way: no pause, resume or reset begins */
+    pthread_cond_t moved;    /* signalled when one of these has ended */
     uint64_t start_again_ns; /* monotonic: the start command is not begun before then */
     unsigned start_tries;
-    int start_told; /* why it was not, as the log has it; 0: nothing */
+    int start_told; /* reason that was last logged why it was not begun; 0: none */
     receipt receipt;
-    char box_id[SANDBOX_ID_LEN + 1];      /* of its box: its own, unless it was reset */
-    char next_box_id[SANDBOX_ID_LEN + 1]; /* of the box that a reset is making, or "" */
+    char box_id[SANDBOX_ID_LEN + 1];      /* id of its box: its own id, unless it was reset */
+    char next_box_id[SANDBOX_ID_LEN + 1]; /* id of the box that a reset is making, or "" */
     exec_table *table;
-    session_table *sessions; /* of the table; NULL: nobody asked yet */
+    session_table *sessions; /* sessions of the table; NULL: not opened yet */
     box *box;
-    struct box_tie *tie; /* to that box, which owns it; NULL: it has ended */
-    bool bound;          /* the table knows the box: events may flow */
-    bool distrusted;     /* the backend ended it for what its pid 1 said */
-    bool ending;         /* pid 1 has ended, and why is being asked */
+    struct box_tie *tie; /* argument of the box's events, owned by the box; NULL: it has ended */
+    bool bound;          /* the table knows the box: events are delivered */
+    bool distrusted;     /* the backend ended it because pid 1 violated the protocol */
+    bool ending;         /* pid 1 has ended; the node is being asked why */
     create_waiter *waiters;
-    sandbox_spec spec;      /* only while creating: env and secrets leave with it */
+    sandbox_spec spec;      /* only while creating, because it holds env and secrets */
     bool recovering;        /* found in `creating` at start: init's claimed bit decides */
-    uint64_t recover_by_ns; /* monotonic: then it is given up */
+    uint64_t recover_by_ns; /* monotonic: when the recovery is given up */
     bool deleting;
     /* under the engine's lock; ended.c */
     struct sandbox *next_ended;
     bool end_destroys; /* its box is to be destroyed when the row of its end is written */
-    bool end_early;    /* or when the disk refuses it */
+    bool end_early;    /* or as soon as the disk refuses the row */
     bool end_written, end_handed;
     /* under the lock */
     bool claiming;    /* a create has asked for its slot, or is about to */
-    bool cancelled;   /* a create nobody wants any more */
-    char *deleted_by; /* who said so; NULL: its caller left. Immutable once cancelled */
+    bool cancelled;   /* the create was cancelled */
+    char *deleted_by; /* who deleted it; NULL: its caller disconnected. Immutable once cancelled */
     bool has_timing;
     box_timing timing;
-    /* a create's two halves: each is written by one thread before it counts halves down, and read
-     * by the one that finds 0 */
+    /* The two halves of a create, record and box. Each half is written by one thread, which then
+     * decrements `halves`; the thread that finds 0 reads both. */
     _Atomic int halves;
     err *no_record, *no_box;
     bool recorded; /* the row is committed */
@@ -210,7 +215,7 @@ enum engine_metric {
 extern metric ENGINE_METRICS[M_COUNT];
 
 /* sandbox.c */
-/* The id of its box, for the backend. */
+/* The id of a sandbox's box, for the backend. */
 typedef struct box_name {
     char id[SANDBOX_ID_LEN + 1];
 } box_name;
@@ -218,25 +223,31 @@ box_name sandbox_box(sandbox *sb);
 box_name box_of_row(const sandbox_row *r);
 sandbox *sandbox_new(engine *e, const char *owner);
 sandbox *sandbox_from_row(engine *e, const sandbox_row *r);
-void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row); /* borrows strings but spec */
-/* What a box of it is asked to be, but for env and secrets; to be checked before it is used. */
+void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row); /* borrows all strings but spec */
+/* Fills the spec of a new box for this sandbox, but for env and secrets. The caller must check it
+ * before use. */
 void sandbox_to_spec(sandbox *sb, sandbox_spec *ret_spec);
-/* The sandbox of a row that was just read: the live one, one whose end is queued, or a gone one
- * made from the row. */
+/* Returns the sandbox of a row that was just read: the live one, one whose end is queued, or a gone
+ * one made from the row. */
 err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox) ERR_MUST;
-/* The machine's step; logs and refuses what the table forbids. Caller holds the lock. */
+/* Changes the lifecycle state. Logs and returns false if the table forbids the step. Lock held. */
 bool sandbox_enter(sandbox *sb, enum lifecycle state);
-/* NULL when something can be done in it; else ERR_SANDBOX_GONE with its cause, and so on. */
+/* Returns NULL if commands can run in the sandbox, else why not: ERR_SANDBOX_GONE with its cause,
+ * and others. sandbox_usable_locked(): lock held. */
 err *sandbox_usable(sandbox *sb) ERR_MUST;
 err *sandbox_usable_locked(sandbox *sb) ERR_MUST;
-/* The same failure, or if that is that it has ended, why. */
+/* Returns the failure, or the sandbox's own error with its cause if the failure says that it has
+ * ended. Takes ownership of failure. */
 err *sandbox_told(sandbox *sb, err *failure) ERR_MUST;
 void sandbox_files(sandbox *sb, uint32_t *ret_soft, uint32_t *ret_hard);
-/* With the lock: from now on it reads as gone. False: it has a cause already. */
+/* Sets the cause of the end: from now on the sandbox reads as gone. Returns false if it has a cause
+ * already. Lock held. */
 bool sandbox_decide(sandbox *sb, const cause *c);
-/* Removes it from the live map, closes what it holds, remembers the cause. */
+/* Makes the sandbox gone in memory: sets the cause, ends its commands and takes it out of the live
+ * map. */
 void sandbox_finish(sandbox *sb, const cause *c);
-/* What the store keeps of it; with the lock, or before others know it. */
+/* Returns the JSON that the store keeps as the sandbox's spec. Lock held, or before other threads
+ * know the sandbox. */
 char *sandbox_spec_text(const sandbox *sb);
 char *cause_json(const cause *c);
 
@@ -253,87 +264,95 @@ void sandbox_start(sandbox *sb, bool made);
  * earlier try failed. Keeper thread only. */
 void start_look(engine *e);
 json_t *start_json(const start_spec *s); /* NULL: there is none */
-/* A copy of what the store has of it; NULL: none that could be run. */
+/* Returns a copy of a stored start command; NULL if there is none that could be run. */
 json_t *start_of_row(const json_t *start, const char *id);
 
 /* snapshot.c */
-/* The image of the snapshot that a spec names, if any, with the rights of this owner (NULL: any);
- * the spec gets its image's name. */
+/* Gives the spec the image name of the snapshot that it names, if any. owner: whose snapshots may
+ * be used; NULL: any. */
 err *snapshot_apply(engine *e, const char *owner, sandbox_spec *spec) ERR_MUST;
 void snapshot_reconcile(engine *e); /* at start */
-/* Images of snapshots that are not recorded, and that nothing is made of, lose their names. */
+/* Removes images of snapshots that have no record and that no live sandbox is made from. */
 err *snapshot_sweep(engine *e) ERR_MUST;
-bool engine_uses_image(engine *e, const uint8_t digest[32]); /* one that lives, or is being made */
+/* Returns true if a sandbox that lives or is being made has this image. */
+bool engine_uses_image(engine *e, const uint8_t digest[32]);
 err *snapshot_check_can(engine *e, const caller *c) ERR_MUST;
-/* A place for a snapshot or a fork of sb among `all`: an owner has some of them. It ends with the
- * lock, while sb is still there; the engine stays until it is left, when sb has been let go. */
+/* Takes a place in `all` for a snapshot or a fork of sb. ERR_UNAVAILABLE if no place is free, or
+ * the owner has too many. under_way_end() gives it back: engine's lock held, sb still referenced.
+ * After it the caller drops its references and calls under_way_left(), which engine_free() waits
+ * for. */
 err *under_way_begin(engine *e, struct sandbox **all, const char *what, sandbox *sb) ERR_MUST;
 void under_way_end(engine *e, struct sandbox **all, const sandbox *sb);
 void under_way_left(engine *e);
-/* As engine_snapshot_remove(), by the build whose files they are. */
+/* Removes a snapshot, as engine_snapshot_remove(), for the build that made it. */
 err *snapshot_remove_built(engine *e, const caller *c, const char *id) ERR_MUST;
-/* Its record goes, without asking whose it is or what names it. */
+/* Removes the record of a snapshot, without checking its owner or which templates and builds use
+ * it. */
 err *snapshot_forget(engine *e, const char *id) ERR_MUST;
-/* At start, when sandboxes are attached: a fork that was cut has no children. */
+/* Ends the children of forks that a kill interrupted. At start, after sandboxes are attached. */
 err *forks_reconcile(engine *e) ERR_MUST;
-void snapshot_let_go(engine *e, const sandbox *sb); /* it has ended */
-void snapshot_prune(engine *e);                     /* the keeper's */
-void snapshot_wait_all(engine *e);                  /* for those under way, when it stops */
+void snapshot_let_go(engine *e, const sandbox *sb); /* sb has ended */
+void snapshot_prune(engine *e);                     /* keeper thread */
+/* Waits for snapshots, forks and prunes under way. The engine is stopping. */
+void snapshot_wait_all(engine *e);
 
-/* As engine_snapshot(); the image it becomes has these, where they are not NULL. */
+/* Settings of the image that a snapshot becomes; a NULL leaves the sandbox's or its image's own. */
 typedef struct snapshot_config {
-    char **env; /* all of it */
+    char **env; /* replaces the image's env */
     const char *user, *cwd;
-    bool fork;          /* it is recorded as the means of one */
-    uint64_t max_bytes; /* of the owner's together, as the caller's quota says; 0: any */
+    bool fork;          /* the snapshot belongs to a fork */
+    uint64_t max_bytes; /* of all the owner's snapshots together, from the caller's quota; 0: any */
 } snapshot_config;
+/* Takes a snapshot, as engine_snapshot(), with these settings. */
 err *snapshot_as(engine *e, const caller *c, sandbox *sb, const snapshot_config *as,
                  snapshot_row *ret_snapshot, uint64_t *ret_still_ns) ERR_MUST;
 
 /* build.c */
 void builds_open(engine *e);
-void builds_close(engine *e);              /* waits for those under way to notice */
+void builds_close(engine *e);              /* waits for builds under way; the engine is stopping */
 err *builds_reconcile(engine *e) ERR_MUST; /* at start, when sandboxes are attached */
-void builds_keep(engine *e);               /* the keeper's: what is over for long is forgotten */
-/* A template goes, by whatever verb: its builds go with it. */
+void builds_keep(engine *e);               /* keeper thread: forgets builds that ended long ago */
+/* Removes the builds of a template that is being removed. */
 void builds_forget(engine *e, const char *owner, const char *template);
 
 /* template.c: the store's form of a spec. */
 char *template_spec_text(const sandbox_spec *s);
 err *template_spec_read(const char *name, const char *text, sandbox_spec *ret_spec) ERR_MUST;
-/* The template of this id: made, or in the place of what it was. Takes the spec. */
+/* Creates the template with this id, or replaces it. Takes the spec. */
 err *template_put(engine *e, const caller *c, const char *id, const char *name,
                   sandbox_spec *spec) ERR_MUST;
-/* template.c: what a create's template says, where the spec says nothing. */
+/* template.c: fills a create's spec from its template, where the spec sets nothing. */
 err *template_apply(engine *e, const caller *c, sandbox_spec *spec, bool *ret_public) ERR_MUST;
 
 /* engine.c */
-/* References to those that live and are wanted, malloc'ed. wanted is asked with the engine's lock
- * held, and may take the sandbox's. */
+/* Returns references to the live sandboxes for which wanted returns true; free the array. wanted is
+ * called with the engine's lock held, and may take the sandbox's. */
 sandbox **engine_live_where(engine *e, bool (*wanted)(sandbox *sb), size_t *ret_n);
-/* The journal; of a gone one it is opened when somebody asks. */
+/* Returns the exec table; that of a gone sandbox is opened at the first call. */
 err *sandbox_table(sandbox *sb, exec_table **ret_table) ERR_MUST;
-/* ERR_QUOTA_EXCEEDED: the owner has too many that live. */
+/* Returns ERR_QUOTA_EXCEEDED if the owner has too many live commands. */
 err *sandbox_check_commands(engine *e, const caller *c, const sandbox *sb) ERR_MUST;
 
 /* session.c */
 err *sandbox_sessions(sandbox *sb, session_table **ret_table) ERR_MUST;
 
-/* hibernate.c. Lock held; tells who wakes it. */
+/* hibernate.c. Returns the error for requests to a hibernated sandbox, and notifies the
+ * engine_on_asleep() function so that it is woken. Lock held. */
 err *asleep_error(const sandbox *sb) ERR_MUST;
-/* The keeper's, of one whose box was taken away: false, it cannot and ends. Waits for a commit. */
+/* Hibernates a sandbox whose box was taken away. Returns false if it cannot; the sandbox then ends.
+ * Waits for a commit. Keeper thread. */
 bool sleep_instead(sandbox *sb);
-void sleep_changed(engine *e); /* one woke, was taken up, or ended; no lock is needed */
+void sleep_changed(engine *e); /* one woke, became running, or ended; lock not needed */
 
-/* receipt.c. Caller holds the lock of a sandbox others know. */
+/* receipt.c. Lock held, or before other threads know the sandbox. */
 void receipt_take(sandbox *sb, const box_walls *w, const char *klass);
 char *receipt_text(const receipt *r); /* for the store; NULL: nothing is known */
 void receipt_read(receipt *r, const char *text);
-/* Its place in BOX_CLASSES, or after them. */
+/* Returns the index of a class in BOX_CLASSES; their number if it is none of them. */
 size_t receipt_class(const char *klass);
 
 /* create.c */
-/* Asks the backend for a box with this id; the image is the sandbox's. done gets the tie. */
+/* Asks the backend for a box with this id and the sandbox's image. done is called with the tie. */
 void box_ask(sandbox *sb, const sandbox_spec *s, const char *id, box_tie *tie, create_done *done);
 image *image_by_name_only(const char *name);
 
@@ -342,25 +361,29 @@ void *engine_resetter(void *arg); /* the engine */
 
 /* box.c */
 extern const box_events ENGINE_BOX_EVENTS;
-/* What the box of a sandbox knows of it: the argument of its events. The box's until `gone`. */
+/* The argument of a box's events: tells which sandbox the box belongs to. The box owns it until
+ * `gone`. */
 struct box_tie {
     sandbox *sb;             /* referenced */
-    struct reset_job *reset; /* that it is made for; NULL: the sandbox's first one */
+    struct reset_job *reset; /* the job that makes this box; NULL: it is the sandbox's first one */
     /* under the sandbox's lock */
-    bool bound;             /* events may flow */
-    bool loose;             /* nobody wants it any more */
-    struct sp_hello *hello; /* an `attached` that came before: hello and records */
-    char *gone_early;       /* a `gone` that came before */
+    bool bound;             /* events are delivered */
+    bool loose;             /* the sandbox has left this box: its events are dropped */
+    struct sp_hello *hello; /* an `attached` that came before it was bound: hello and records */
+    char *gone_early;       /* a `gone` that came before it was bound */
 };
 box_tie *tie_new(sandbox *sb);
-/* A box that was not made has none. */
+/* Frees a tie whose box sends no more events, and its reference to the sandbox. */
 void tie_free(box_tie *t);
-void tie_loosen(box_tie *t); /* whose box goes, or has gone; it is not to be used again */
-/* The sandbox's table knows the box, and its events stand still (event_lock): early ones are
- * flushed. A `gone` among them is given back (owned), for tie_over() without the lock. */
+void tie_loosen(box_tie *t); /* drops later events; the caller must not use it again */
+/* Marks the tie as bound and delivers early events. event_lock held; the exec table must know the
+ * box already. Returns the reason of an early `gone` (owned), for tie_over() after the lock is
+ * released, or NULL. */
 char *tie_bind(box_tie *t);
-void tie_over(box_tie *t, const char *why); /* why NULL: it is not */
-/* The box has come (create or attach); gives the sandbox's table to it and flushes early events. */
+/* Delivers a `gone` that tie_bind() returned; why NULL: does nothing. */
+void tie_over(box_tie *t, const char *why);
+/* Binds a box that create or attach returned to the sandbox and its exec table, and delivers early
+ * events. */
 void sandbox_bind(sandbox *sb, box_tie *t, box *x);
 /* Ends a sandbox whose create was interrupted by a crash of bothyd and cannot be completed. */
 void sandbox_give_up(sandbox *sb);
@@ -370,46 +393,53 @@ void engine_count_init(engine *e);
 void engine_count_verb(enum kit_verb verb, bool ok, uint64_t ns);
 void engine_count_port(bool ok);
 
-/* ending.c: pid 1 has ended unasked; takes the reference. Does not wait. */
+/* ending.c: starts to end a sandbox whose pid 1 ended by itself: asks the node why. Takes the
+ * reference. Does not wait. */
 void ending_begin(sandbox *sb, const char *why);
-void ending_finish_all(engine *e); /* the keeper's */
-void ending_drop_all(engine *e);   /* the keeper has ended */
-/* The same for one that is found dead at start. Waits. */
+void ending_finish_all(engine *e); /* keeper thread */
+void ending_drop_all(engine *e);   /* after the keeper has ended */
+/* Returns the cause of a box that is found dead at start. Waits. */
 cause ending_cause(engine *e, const char *id, char buffer[CAUSE_DETAIL_MAX]);
 
 /* ended.c: ends whose row is queued. */
 void ended_open(engine *e);
-void ended_close(engine *e); /* the keeper has ended */
-/* Queues the row of an end; destroy: its box, too, behind the row. Does not wait. */
+void ended_close(engine *e); /* after the keeper has ended */
+/* Queues the row of an end; destroy: its box is destroyed once the row is written. Does not
+ * wait. */
 void end_record(sandbox *sb, const cause *c, bool destroy);
 sandbox *ended_find(engine *e, const char *id); /* a reference, or NULL */
-void ended_finish_all(engine *e);               /* the keeper's */
-/* At start: ends what has no box (known NULL), or a dead one that ended so. Does not wait. */
+void ended_finish_all(engine *e);               /* keeper thread */
+/* Ends a sandbox at start: known NULL: it has no box; else the cause of its end. Does not wait. */
 void end_row(engine *e, const sandbox_row *row, const cause *known, bool destroy);
 
-/* idle.c: a verb is under way. One step with sandbox_usable: what is in use is not found idle. */
+/* idle.c: marks a verb as under way if the sandbox is usable: one step, so that a sandbox in use is
+ * never found idle. */
 err *sandbox_use_begin(sandbox *sb) ERR_MUST;
 void sandbox_use_end(sandbox *sb);
-/* One look; the keeper's. */
+/* Ends idle sandboxes. Keeper thread. */
 void idle_look(engine *e);
-void sandbox_set_idle(sandbox *sb, uint64_t idle_ms); /* with the lock, or alone */
-/* For how long nothing happened in it, ns; UINT64_MAX: nobody looks. Lock held. */
+void sandbox_set_idle(sandbox *sb, uint64_t idle_ms); /* lock held, or sb is not shared yet */
+/* Returns for how long nothing happened in the sandbox, in ns; UINT64_MAX: not measured. Lock
+ * held. */
 uint64_t sandbox_idle_for(sandbox *sb);
 
 /* quota.c */
 quota quota_of(const engine *e, const caller *c);
-/* ERR_FORBIDDEN for limits above those that the node allows this caller. */
+/* Returns ERR_FORBIDDEN for limits above those that the node allows this caller. */
 err *quota_ceilings(const engine *e, const caller *c, const limits *l) ERR_MUST;
-/* A change of a live sandbox's limits, counted from now until quota_raised(). */
+/* Counts the new limits of a live sandbox against the quota from now until quota_raised().
+ * ERR_QUOTA_EXCEEDED. */
 err *quota_raise(engine *e, const caller *c, sandbox *sb, const limits *to) ERR_MUST;
 void quota_raised(engine *e, sandbox *sb);
 /* Counts a create that has just entered; ERR_QUOTA_EXCEEDED with Retry-After. */
 err *quota_admit(engine *e, const caller *c, sandbox *sb) ERR_MUST;
-/* So many more at once, as far as their number is concerned. */
+/* Returns ERR_QUOTA_EXCEEDED if the owner may not have so many more sandboxes. Only their number is
+ * checked. */
 err *quota_room(engine *e, const caller *c, unsigned more) ERR_MUST;
-/* When to ask again after a refusal that passes by itself (rate, concurrency); 0: it does not. */
+/* Returns how long to wait before a retry after a refusal that passes by itself (rate,
+ * concurrency); 0: it does not. */
 uint64_t quota_pause_ns(const err *refusal);
-/* Fills what is not asked for; ERR_FORBIDDEN beyond what the caller may have. */
+/* Fills a TTL that was not asked for. ERR_FORBIDDEN if it is longer than the caller may have. */
 err *quota_ttl(const engine *e, const caller *c, uint64_t *ttl_ms, uint64_t otherwise) ERR_MUST;
 void quota_done(engine *e);
 
@@ -420,7 +450,7 @@ void events_open(engine *e);
 err *keys_open(engine *e) ERR_MUST;
 void keys_close(engine *e);
 
-/* update.c: a change of limits that a kill interrupted; at start. */
+/* update.c: settles a change of limits that a kill interrupted, at start. */
 void update_settle(engine *e, sandbox *sb);
 
 /* sweep.c: retention */
@@ -430,43 +460,45 @@ void sweep_orphans(engine *e);         /* at start, when sandboxes are attached;
 
 /* keep.c: TTL */
 void *engine_keeper(void *arg);
-/* Of threads that others wait for: the node may be away. */
+/* Destroys a box without waiting for the node, if the backend can. */
 void engine_destroy_soon(engine *e, const char *id, const char *what);
-/* Ends a live sandbox for a reason of our own. */
+/* Ends a live sandbox for a reason of bothyd's own. */
 void engine_end(sandbox *sb, const cause *c);
-/* The same when it is decided already. */
+/* Ends a sandbox whose cause is decided already. */
 void engine_end_decided(sandbox *sb, const cause *c);
 
 /* pause.c */
-/* Before the engine is anybody's. */
+/* Loads resume times that an earlier process saved. Before other threads use the engine. */
 void pause_recall(engine *e);
-/* Its own time, by which its time to live runs: now, or when it was paused. Lock held. */
+/* Returns the sandbox's own time, by which its TTL runs: now, or the start of its pause. Lock
+ * held. */
 uint64_t sandbox_now(const sandbox *sb);
-/* Changes of its record that wait for the store come one after the other. The first waits; the lock
- * must be held by neither. */
-/* Waits for its turn, with few others: a thread of requests each. */
+/* Begins a change of the sandbox's record, until sandbox_move_end(). Changes run one at a time:
+ * waits for its turn. ERR_UNAVAILABLE if too many wait already, as each of them holds a request
+ * thread. Lock not held. */
 err *sandbox_move_begin(sandbox *sb) ERR_MUST;
 err *sandbox_move_try(sandbox *sb) ERR_MUST; /* ERR_UNAVAILABLE instead of waiting */
 void sandbox_move_end(sandbox *sb);
-/* A snapshot's turn: no other of it, no pause and no resume until the end. Waits, with a thread of
- * its own. */
+/* Begins a snapshot: until sandbox_copy_end() no other snapshot, pause, resume or reset of this
+ * sandbox begins. Waits for those under way; the caller has a thread of its own. */
 void sandbox_copy_begin(sandbox *sb);
 void sandbox_copy_end(sandbox *sb);
-/* After exec_table_hold(): commands and sessions, too. */
+/* Ends exec_table_hold(), for commands and sessions: their time limits run again. */
 void sandbox_let_go(sandbox *sb, uint64_t still_ns);
-/* ERR_UNAVAILABLE: one is under way, and who would pause, resume or reset does not wait for it.
- * While it is being moved: none begins. */
+/* Returns ERR_UNAVAILABLE if a snapshot is under way: pause, resume and reset do not wait for it.
+ * Call after sandbox_move_begin(), so that none begins afterwards. */
 err *sandbox_not_copied(sandbox *sb) ERR_MUST;
-/* At start: brings what is inside to what the record says. After it is bound. */
+/* Freezes or thaws the box as the record says. At start, after sandbox_bind(). */
 void sandbox_settle_pause(sandbox *sb, bool frozen);
-/* With its lock: at the end of its time it is paused, not ended. */
+/* Returns true if the sandbox is paused, not ended, at the end of its TTL. Lock held. */
 bool pause_at_ttl(const sandbox *sb);
-/* It has other time, or was paused: it may resist as often as at first. Lock held. */
+/* Resets the count of failed pause attempts, after the TTL changed or a pause succeeded. Lock
+ * held. */
 void pause_forgive(sandbox *sb);
-/* The keeper's: pauses one whose time is over, or puts it off; what can never be paused ends.
- * False: there was none. */
+/* Pauses one sandbox whose TTL is over, or schedules a retry; ends it if it can never be paused.
+ * Returns false if none was due. Keeper thread. */
 bool pause_look(engine *e);
-/* One that was paused for too long, as a reference; NULL: there is none. */
+/* Returns a reference to a sandbox that was paused for too long, or NULL. */
 sandbox *pause_expired(engine *e);
 void pause_end(engine *e, sandbox *sb);
 
@@ -479,35 +511,40 @@ enum key_outcome {
 /* Enters the sandbox as creating, unless the key belongs to one already. */
 err *create_enter(engine *e, sandbox *sb, const idempotency *i, create_waiter *w,
                   enum key_outcome *ret_outcome, sandbox **ret_known) ERR_MUST;
-/* Nobody joins it any more. */
+/* Takes the create out of the map of keys: no later create joins it. */
 void create_forget(sandbox *sb);
-/* The sandbox of this key, or NULL; key_text is for the message. */
+/* Finds the sandbox of this key; leaves *ret_sandbox as it is if there is none. key_text is for the
+ * message. */
 err *create_find(engine *e, const char *key_text, const uint8_t key[16], const uint8_t body[16],
                  sandbox **ret_sandbox) ERR_MUST;
-/* These wait for first instead, or are told at once. */
+/* Makes these waiters wait for `first` instead, or calls them if it is made already. */
 void create_hand_over(sandbox *first, create_waiter *w);
 
-/* create.c: what somebody asked for by name and the backend does not hold is `unsupported`. */
+/* create.c: returns ERR_UNSUPPORTED for a limit that the caller asked for and the backend cannot
+ * enforce. */
 err *create_check_limits(const engine *e, const limits *l) ERR_MUST;
-/* Tells everybody who waits for a create; failure is consumed. */
+/* Calls all waiters of a create. Takes ownership of failure. */
 void create_tell(sandbox *sb, err *failure);
 
-/* cancel.c. False: it is not being created. The create itself tells who waits. */
+/* cancel.c. Cancels a create; the create itself then calls its waiters. Returns false if the
+ * sandbox is not being created. */
 bool create_cancel(sandbox *sb, const char *by, err **ret_failure);
-void create_cancel_left(engine *e); /* the keeper's */
+void create_cancel_left(engine *e); /* keeper thread */
 bool create_cancelled(sandbox *sb);
 err *create_cancel_error(sandbox *sb) ERR_MUST;
-/* False: it was cancelled before; otherwise a cancel goes to the backend from now on. */
+/* Notes that the claim is about to be sent: from now on a cancel goes to the backend. Returns false
+ * if the create was cancelled before. */
 bool create_begin_claim(sandbox *sb);
 
-/* files.c: a run of the kit that is a tunnel, from "/"; argv and numbers are the spec's. */
+/* files.c: fills the spec of a kit run that is a tunnel and starts in "/". The spec borrows argv
+ * and numbers. */
 void kit_spec(const engine *e, const kit_request *rq, char numbers[KIT_NUMBERS],
               const char *argv[KIT_ARGC + 1], exec_spec *ret_spec);
 
 /* usage.c */
 void usage_open(engine *e);
 void usage_close(engine *e); /* waits for what is under way */
-/* As engine_usage(), of these. */
+/* Measures these sandboxes, as engine_usage(). */
 void usage_of_live(engine *e, sandbox *const *sbs, size_t n, box_usage *ret);
 
 /* engine.c */

@@ -1,4 +1,5 @@
-/* The keeper: a thread that ends sandboxes whose time is over, and does what others left to it. */
+/* The keeper: a thread that ends sandboxes whose time is over, and does work that other threads
+ * leave to it. */
 #include <string.h>
 
 #include "base/log.h"
@@ -37,8 +38,8 @@ void engine_end(sandbox *sb, const cause *c)
     engine_end_decided(sb, c);
 }
 
-/* Returns true if the TTL of sb has passed and it ends with it. One that is being moved may be given
- * other time, which was asked for in time. */
+/* Returns true if the TTL of sb has passed and sb ends with it. A change under way may extend the
+ * TTL, and was requested in time: then the answer is false. */
 static bool is_expired(sandbox *sb)
 {
     uint64_t now = clock_real(sb->engine->o.clock);
@@ -60,7 +61,7 @@ static void end_expired(engine *e)
     }
 }
 
-/* An interrupted create whose init has not spoken in time. */
+/* Returns a reference to an interrupted create whose init has not reported in time, or NULL. */
 static sandbox *keep_unsettled(engine *e)
 {
     uint64_t now = clock_mono(e->o.clock);
@@ -125,7 +126,7 @@ void *engine_keeper(void *arg)
             sandbox_give_up(sb);
             sandbox_unref(sb);
         }
-        busy = pause_look(e); /* one a round, and last: a freezer may take its time */
+        busy = pause_look(e); /* one per round, and last: a freezer may be slow */
     }
     return NULL;
 }

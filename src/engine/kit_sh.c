@@ -1,3 +1,5 @@
+/* The shell script that does file verbs where the kit cannot run, and the decoder of its
+ * answers. */
 #include "engine/kit_sh.h"
 
 #include <errno.h>
@@ -8,12 +10,13 @@
 #include "base/cleanup.h"
 #include "base/str.h"
 
-/* What it prints: "S<stat>\n<name>\0<target>\0" for an entry, "X<errno>\n" for the end of a verb
- * that failed, "D" before the bytes of a file or of a tar, which go on to the end; "Z" when all was
- * told.
+/* The script prints "S<stat>\n<name>\0<target>\0" for an entry, "X<errno>\n" when a verb fails and
+ * ends, "D" before the bytes of a file or of a tar archive, which last until the end, and "Z" after
+ * everything else.
  *
- * $1 verb, $2 path, $3 other path, $4 mode or nothing, $5 depth, $6 flags (p parents, r recursive,
- * f follow, n new, o owners), $7 as of tail -c, $8 how many. Only what POSIX and busybox have. */
+ * Arguments: $1 verb, $2 path, $3 other path, $4 mode or nothing, $5 depth, $6 flags (p parents, r
+ * recursive, f follow, n new, o owners), $7 first byte as of tail -c, $8 number of bytes. Uses only
+ * what both POSIX and busybox have. */
 static const char SCRIPT[] =
     "LC_ALL=C; export LC_ALL; v=$1 p=$2 q=$3 m=$4 d=$5 f=$6 o=$7 c=$8\n"
     "has() { case $f in *$1*) return 0;; esac; return 1; }\n"
@@ -69,10 +72,10 @@ static const char SCRIPT[] =
 
 enum {
     ARGC = 13,
-    /* What it says at most at once: the same however it is cut. */
+    /* Longest answers: the decoder's verdict does not depend on how they are split. */
     ENTRY_MAX = 3 * KIT_PATH_MAX,
     FAILURE_MAX = 16,
-    /* Of its stat, in this order: mode, uid, gid, links, size, mtime, device, inode. */
+    /* Fields of the stat line, in this order: mode, uid, gid, links, size, mtime, device, inode. */
     STAT_FIELDS = 8,
     STAT_MTIME = 5,
 };
@@ -80,8 +83,8 @@ enum {
 struct kit_sh {
     char *argv[ARGC];
     enum kit_verb verb;
-    uint64_t max, entries, at, end; /* at, end: of a file's bytes */
-    char *after;                    /* names up to this one are left out */
+    uint64_t max, entries, at, end; /* at, end: range of a file's bytes */
+    char *after;                    /* names up to and including this one are left out */
     uint64_t offset, length;
     bool suffix, data, failed, more, told;
     uint64_t size;
@@ -93,7 +96,8 @@ static bool kit_sh_can(enum kit_verb v)
            v == KIT_MOVE || v == KIT_REMOVE || v == KIT_PACK || v == KIT_UNPACK;
 }
 
-/* For tail and head: "+N" is the first byte, counted from 1, "N" the last ones; and how many. */
+/* Writes the arguments of tail and head. First: "+N" is the first byte, counted from 1, "N" the
+ * number of last bytes. Count: how many. */
 static void put_range(const kit_request *rq, char **ret_first, char **ret_count)
 {
     bool suffix = rq->flags & KIT_F_SUFFIX;
@@ -171,7 +175,7 @@ static enum kit_verdict kit_sh_end(kit_sh *s, kit_record *r)
     return KIT_OK;
 }
 
-/* Numbers with one space between them; false: others, or more or fewer. */
+/* Parses exactly n numbers with one space between them. Returns false otherwise. */
 static bool parse_numbers(const char *p, int64_t *v, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -203,7 +207,7 @@ static bool parse_stat(const char *p, size_t n, struct kit_entry *e)
     return true;
 }
 
-/* The bytes that follow are [at, end) of the file. */
+/* Sets [at, end), the range of the file that the following bytes are. */
 static void set_span(kit_sh *s)
 {
     uint64_t n = s->length;
@@ -212,7 +216,7 @@ static void set_span(kit_sh *s)
     s->end = s->at >= s->size ? s->at : n < s->size - s->at ? s->at + n : s->size;
 }
 
-/* "S…\n name \0 target \0" at p, of which n bytes are there. */
+/* Decodes "S…\n name \0 target \0" at p, of which n bytes are there. */
 static enum kit_verdict kit_sh_entry(kit_sh *s, const char *p, size_t n, kit_record *r,
                                      size_t *used)
 {
@@ -238,7 +242,7 @@ static enum kit_verdict kit_sh_entry(kit_sh *s, const char *p, size_t n, kit_rec
     return KIT_OK;
 }
 
-/* Whether this entry is one for the page; those before the cursor are not. */
+/* Returns true if the entry belongs to the page; entries up to the cursor do not. */
 static bool is_wanted(kit_sh *s, const kit_record *r)
 {
     if (s->after) {
@@ -276,7 +280,7 @@ static enum kit_verdict one_entry(kit_sh *s, const char *p, size_t n, kit_record
     if (v != KIT_OK)
         return v;
     if (!is_wanted(s, r)) {
-        *r = (kit_record){.type = KIT_PING}; /* taken, and nothing to tell */
+        *r = (kit_record){.type = KIT_PING}; /* consumed, without a record for the caller */
     } else if (s->entries >= s->max) {
         s->more = true;
         return kit_sh_end(s, r);
@@ -286,8 +290,8 @@ static enum kit_verdict one_entry(kit_sh *s, const char *p, size_t n, kit_record
     return KIT_OK;
 }
 
-/* Bytes of a tar, as one file of unknown length. tar goes on after what it cannot read, and its
- * status tells that something was. */
+/* Decodes bytes of a tar archive, as one file of unknown length. tar continues after files that it
+ * cannot read, and reports them by its exit status. */
 static enum kit_verdict tar_data(kit_sh *s, const char *p, size_t n, bool all,
                                  const exec_end *ended, kit_record *r, size_t *used)
 {

@@ -1,14 +1,14 @@
 /* Pause and resume.
  *
- * The record is what was asked for, and it is committed first; then the freezer is brought to it.
- * So a kill at any instruction leaves a record that says what is to be: the next start freezes what
- * is paused and thaws what runs. A freezer that does not obey takes the record back.
+ * The record says what was requested. It is committed first, then the freezer follows it. After a
+ * kill at any instruction, the next start freezes sandboxes whose record says paused and thaws the
+ * others. If the freezer fails, the record is changed back.
  *
  *     pause:  time limits stop -> record `paused`, since when -> FREEZE -> answer
  *     resume: journal: until when -> record `running`, later ttl -> THAW -> time limits run on
  *             -> answer
  *
- * The journal's part is written before the record, because the record forgets since when. */
+ * The journal is written before the record, which loses the start of the pause. */
 #include <string.h>
 
 #include "base/fault.h"
@@ -19,13 +19,12 @@
 #include "engine/internal.h"
 
 #define MOVERS_MAX 16u
-#define AGAIN_NS \
-    NS_PER_S /* a pause at the end of its time that failed is tried again, later and later */
-#define AGAIN_MAX 6u               /* doublings of that */
-#define RESISTS   3u               /* so often it may not stand still, then it ends */
-#define RESUME_NS (300 * NS_PER_S) /* of one whose time is over, unless it is given other time */
-#define TURN_NS   (5 * NS_PER_S)   /* that a pause waits for those of its owner */
-#define RESUMES   "resumes"        /* a struct resume_times: how long the last ones took */
+#define AGAIN_NS   NS_PER_S         /* first retry of a failed pause at the end of the TTL */
+#define AGAIN_MAX  6u               /* doublings of that */
+#define RESISTS    3u               /* failed freezes of a sandbox at its TTL's end; then it ends */
+#define RESUME_NS  (300 * NS_PER_S) /* new TTL of a resumed sandbox whose own is over */
+#define TURN_NS    (5 * NS_PER_S)   /* how long a pause waits for its turn */
+#define RESUMES    "resumes"        /* file with a struct resume_times */
 
 uint64_t sandbox_now(const sandbox *sb)
 {
@@ -83,7 +82,7 @@ void sandbox_copy_end(sandbox *sb)
     pthread_cond_broadcast(&sb->moved);
 }
 
-/* A snapshot takes as long as there are files. */
+/* Fails instead of waiting for a snapshot, which may take minutes. */
 err *sandbox_not_copied(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
@@ -94,7 +93,7 @@ err *sandbox_not_copied(sandbox *sb)
         err_new(ERR_UNAVAILABLE, "a snapshot of sandbox %s is being taken", sb->id), 1);
 }
 
-/* Nobody else changes it while we are moving it, but many look. */
+/* Returns the end time. Only the change under way writes it, but others read it. */
 static uint64_t ends_of(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
@@ -107,7 +106,7 @@ static enum lifecycle state_of(sandbox *sb)
     return sb->state;
 }
 
-/* False: it has ended meanwhile. */
+/* Enters a state, with its times. Returns false if the sandbox has ended meanwhile. */
 static bool pause_enter(sandbox *sb, enum lifecycle state, uint64_t paused_ns, uint64_t ends_ns)
 {
     LOCK_SCOPE(&sb->lock);
@@ -117,11 +116,11 @@ static bool pause_enter(sandbox *sb, enum lifecycle state, uint64_t paused_ns, u
     sb->paused_ns = paused_ns;
     sb->ends_ns = ends_ns;
     if (state == LIFE_RUNNING)
-        sandbox_set_idle(sb, sb->idle_ms); /* it was not idle while it stood still */
+        sandbox_set_idle(sb, sb->idle_ms); /* a paused sandbox is not idle */
     return true;
 }
 
-/* It was ended meanwhile; its end may still be on the way. */
+/* Returns the error for a sandbox that ended meanwhile, or is about to. */
 static err *ended_meanwhile(sandbox *sb)
 {
     if (state_of(sb) == LIFE_GONE)
@@ -129,7 +128,7 @@ static err *ended_meanwhile(sandbox *sb)
     return err_new(ERR_SANDBOX_GONE, "sandbox %s is being ended", sb->id);
 }
 
-/* The store's and the backend's words for that are others. */
+/* Maps NOT_FOUND and SANDBOX_GONE from the store or backend to this sandbox's own 'gone' error. */
 static err *or_gone(sandbox *sb, err *failure)
 {
     if (!failure || (failure->code != ERR_NOT_FOUND && failure->code != ERR_SANDBOX_GONE))
@@ -172,8 +171,8 @@ static void pause_tell(sandbox *sb, const char *type, const char *by)
     log_info(type, "sandbox %s: by %s", sb->id, by);
 }
 
-/* Whoever asks how long a resume will take may ask another life of ours than the one that knows. A
- * file that is not there, or not whole, is one that says nothing. */
+/* Loads resume-time statistics saved by an earlier bothyd process. A missing or short file means
+ * none. */
 void pause_recall(engine *e)
 {
     CLEANUP(buf_done) buf b = {0};
@@ -212,7 +211,7 @@ static bool has_resumed(engine *e)
 
 /* ---- pause ---- */
 
-/* It never stood still, or does not any more: the record goes back. */
+/* Changes the record back to running, after the sandbox could not be frozen. */
 static void pause_undo(sandbox *sb, uint64_t since_ns)
 {
     engine *e = sb->engine;
@@ -224,7 +223,7 @@ static void pause_undo(sandbox *sb, uint64_t since_ns)
         go_on(sb);
 }
 
-/* Nobody has resumed anything here yet: what it will take is tried, once. */
+/* Measures a first resume, so that an estimate exists: thaws the sandbox and freezes it again. */
 static err *pause_probe(sandbox *sb, uint64_t commit_ns)
 {
     const backend_ops *ops = sb->engine->o.backend->ops;
@@ -282,7 +281,7 @@ static err *check_can(engine *e, const caller *c)
                    e->o.backend->caps.name);
 }
 
-/* While it is being moved. */
+/* Pauses a sandbox. sandbox_move_begin() was called. */
 static err *pause_it(engine *e, const caller *c, sandbox *sb)
 {
     if (state_of(sb) == LIFE_PAUSED)
@@ -308,7 +307,7 @@ err *engine_pause(engine *e, const caller *c, sandbox *sb)
     return failure;
 }
 
-/* ---- at the end of its time ---- */
+/* ---- at the end of the TTL ---- */
 
 static bool is_over(sandbox *sb)
 {
@@ -322,7 +321,8 @@ bool pause_at_ttl(const sandbox *sb)
     return sb->ttl_pauses && sb->engine->o.backend->ops->freeze;
 }
 
-/* True: it will never stand still. Else it is tried again: the warden may be away, a disk full. */
+/* Schedules a retry after a failed pause: the warden may be away, or a disk full. Returns true if
+ * the sandbox can never be paused. */
 static bool put_off(sandbox *sb, const err *failure)
 {
     LOCK_SCOPE(&sb->lock);
@@ -363,8 +363,8 @@ static void pause_for_ttl(engine *e, sandbox *sb)
     err_drop(failure, "pause");
 }
 
-/* One that is to be paused now, as a reference. What is being moved or copied has its turn later:
- * the keeper does not wait. */
+/* Returns a reference to a sandbox that is to be paused now, or NULL. Skips those that are being
+ * changed or copied: the keeper must not wait. */
 static sandbox *pause_due(engine *e)
 {
     uint64_t now = clock_real(e->o.clock), mono = clock_mono(e->o.clock);
@@ -396,11 +396,11 @@ bool pause_look(engine *e)
 static err *resume_now(engine *e, sandbox *sb, uint64_t *ret_paused_ns)
 {
     uint64_t since = sb->paused_ns, ends = ends_of(sb), now = clock_real(e->o.clock);
-    if (ends && ends <= since) /* it was paused because its time was over */
+    if (ends && ends <= since) /* it was paused at the end of its TTL */
         ends = since + RESUME_NS;
     const char *paused = lifecycle_name(LIFE_PAUSED), *running = lifecycle_name(LIFE_RUNNING);
 
-    /* Only a restart of ours needs it; a disk that is full keeps nobody from resuming. */
+    /* Only a restart of bothyd needs this: a full disk does not prevent a resume. */
     err_drop(exec_table_note_pause(sb->table, now), "resume");
     FAULT_KILL("resume.noted");
     TRY(or_gone(
@@ -424,7 +424,7 @@ static err *resume_it(engine *e, const caller *c, sandbox *sb, resumed *ret_resu
     uint64_t begun = now_mono_ns();
 
     if (state_of(sb) != LIFE_PAUSED)
-        return sandbox_usable(sb); /* one that runs is what was wanted */
+        return sandbox_usable(sb); /* a running sandbox is success */
     TRY(sandbox_not_copied(sb));
     TRY(resume_now(e, sb, &ret_resumed->paused_ns));
     ret_resumed->took_ns = now_mono_ns() - begun;
@@ -465,7 +465,7 @@ void sandbox_settle_pause(sandbox *sb, bool frozen)
     pause_undo(sb, sb->paused_ns);
 }
 
-/* ---- the keeper's ---- */
+/* ---- keeper thread ---- */
 
 sandbox *pause_expired(engine *e)
 {

@@ -1,5 +1,5 @@
-/* Sockets to the ports of a sandbox. Who connects them, and what goes through, is a door's; where
- * the backend gives no sockets, the kit inside connects, and the socket is a tunnel to it. */
+/* Sockets to the ports of a sandbox, which a door connects and moves bytes over. Where the backend
+ * offers no sockets, the kit connects inside, and the socket is a tunnel to it. */
 #include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,6 +13,11 @@
 bool engine_port_connects(const engine *e)
 {
     return engine_files_cap(e) == CAP_NATIVE && (e->o.prefer_kit || !e->o.backend->ops->socket);
+}
+
+atomic_uint *engine_port_waits(sandbox *sb)
+{
+    return &sb->port_waits;
 }
 
 enum cap_level engine_socket_cap(const engine *e)
@@ -41,7 +46,7 @@ typedef struct port_ask {
     void *arg;
 } port_ask;
 
-/* The backend knows that it has gone, the sandbox knows why. */
+/* Passes the backend's answer on. If the sandbox has ended, the error gets its cause. */
 static void socket_came(void *arg, err *failure, int fd)
 {
     CLEANUP(freep) port_ask *q = arg;

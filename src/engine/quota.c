@@ -1,5 +1,5 @@
-/* What a key allows: counted when a create enters, under the engine's lock, from what lives. There
- * are no counters that a crash or a forgotten path could leave wrong. */
+/* Quotas of keys, counted from the live sandboxes when a create enters, under the engine's lock.
+ * There are no counters that a crash or a forgotten path could leave wrong. */
 #include <string.h>
 
 #include "base/str.h"
@@ -33,14 +33,14 @@ static uint64_t quota_larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The locks of engine and sandbox are held. */
+/* Adds the limits of a sandbox. Engine's and sandbox's locks held. */
 static void tally_limits(tally *t, const sandbox *sb)
 {
     t->memory += quota_larger(sb->limits.memory, sb->raising.memory);
     t->cpu_milli += quota_larger(sb->limits.cpu_milli, sb->raising.cpu_milli);
 }
 
-/* The engine's lock is held. */
+/* Counts the live sandboxes of the owner, except `but`. Engine's lock held. */
 static tally count_owner(engine *e, const caller *c, const sandbox *but)
 {
     map_iter it = {0};
@@ -62,7 +62,7 @@ static tally count_owner(engine *e, const caller *c, const sandbox *but)
     return t;
 }
 
-/* The engine's lock is held. */
+/* Returns the rate limiter of the caller's key. Engine's lock held. */
 static quota_bucket *bucket_of(engine *e, const caller *c)
 {
     const char *name = *c->key ? c->key : c->owner;
@@ -95,7 +95,7 @@ static bool has_sums(const quota *q)
     return q->memory || q->cpu_milli;
 }
 
-/* Whether the owner may have these limits besides what it has. */
+/* Checks that the owner may have these limits besides those of its live sandboxes. */
 static err *admit_limits(const engine *e, const caller *c, const quota *q, const tally *t,
                          const limits *more)
 {
@@ -116,7 +116,7 @@ static err *admit_limits(const engine *e, const caller *c, const quota *q, const
     return NULL;
 }
 
-/* The engine's lock is held. */
+/* Checks a create against all quotas of the key. Engine's lock held. */
 static err *engine_quota_admit(engine *e, const caller *c, const quota *q, const limits *more)
 {
     uint64_t wait_ns = 0;
@@ -211,7 +211,7 @@ uint64_t engine_default_ttl(const engine *e, const caller *c)
 {
     uint64_t ttl = 0;
 
-    err_free(quota_ttl(e, c, &ttl, e->o.ttl_ms)); /* none: it is within what the key allows */
+    err_free(quota_ttl(e, c, &ttl, e->o.ttl_ms)); /* there is none: the key allows this TTL */
     return ttl;
 }
 

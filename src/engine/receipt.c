@@ -1,6 +1,8 @@
 /* The receipt of a sandbox's walls, and its form in the store:
- * {"refill":[ns,bits],"claim":[ns,bits], "open":bits,"class":name}. Bits are those of wire/walls.h,
- * which never change their meaning. */
+ *
+ *     {"refill":[ns,bits],"claim":[ns,bits],"open":bits,"class":name}
+ *
+ * Bits are those of wire/walls.h, which never change their meaning. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -19,7 +21,7 @@ size_t receipt_class(const char *klass)
     return i;
 }
 
-/* A text that stays. */
+/* Returns the static text of a class, or NULL. */
 static const char *class_named(const char *name)
 {
     size_t i = receipt_class(name);
@@ -43,7 +45,7 @@ void receipt_take(sandbox *sb, const box_walls *w, const char *klass)
         open_if(c->pids_limit, RECEIPT_OPEN_PIDS);
 }
 
-/* Printed, not composed: a create waits for it. */
+/* Prints the JSON without a JSON library, because a create waits for it. */
 char *receipt_text(const receipt *r)
 {
     const box_walls *w = &r->walls;
@@ -72,7 +74,7 @@ void receipt_read(receipt *r, const char *text)
     if (!text)
         return;
     err *e = json_parse(text, strlen(text), &o);
-    if (e) { /* a sandbox is more than its receipt */
+    if (e) { /* a damaged receipt must not fail the sandbox */
         err_drop(e, "receipt");
         return;
     }

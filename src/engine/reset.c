@@ -1,16 +1,16 @@
 /* Reset: a fresh slot under the same id.
  *
- * The new box has an id of its own, so that both can be there at a time, and nothing of the old one
- * is touched before the new one is the record's:
+ * The new box has an id of its own, so that both can exist at a time. Nothing of the old one is
+ * touched before the record names the new one:
  *
- *   request's thread   a slot is claimed for a new box id
- *   backend's thread   it has come: it is put on the list
- *   resetter           journal: from this exec on it is the new box  →  store: its box is this one
- *                      →  the table is bound to it, what ran is killed  →  the old box is destroyed
+ *   request's thread   claims a slot for a new box id
+ *   backend's thread   the box has come: puts the job on the list
+ *   resetter           journal: later execs belong to the new box  →  store: the record names it
+ *                      →  binds the exec table to it, ends what ran  →  destroys the old box
  *
- * A kill before the store's word leaves the old one, and the new box belongs to nobody; behind it
- * the old box belongs to nobody. What belongs to nobody is destroyed at the next start. A reset
- * that fails leaves everything as it was. The resetter takes all that wait at a time: they share a
+ * A kill before the store's commit leaves the old box, and the new one is an orphan; behind the
+ * commit the old box is the orphan. Orphans are destroyed at the next start. A reset that fails
+ * leaves everything as it was. The resetter takes all waiting jobs at a time, so that they share a
  * commit. */
 #include <string.h>
 
@@ -23,28 +23,28 @@
 
 typedef struct reset_job {
     struct reset_job *next;
-    sandbox *sb; /* referenced, and being moved */
+    sandbox *sb; /* referenced; sandbox_move_begin() was called */
     char *by;
-    bool wake; /* it sleeps, or is awake already */
+    bool wake; /* wakes a hibernated sandbox */
     box_tie *tie;
     char box_id[SANDBOX_ID_LEN + 1];
     exec_key key;
-    sandbox_spec spec; /* until the box is there: env and secrets leave with it */
+    sandbox_spec spec; /* until the box is made, because it holds env and secrets */
     box *made;
     bool has_timing;
-    bool secrets; /* it has some again, or what it begins with may hold some */
+    bool secrets; /* it gets secrets, or the files that it begins with may hold some */
     box_timing timing;
     receipt receipt;
-    char *text, *walls; /* of the record */
+    char *text, *walls; /* for the record */
     sandbox_reset row;
     store_pending *commit;
     err *failure;
-    uint64_t first; /* exec of the new box */
+    uint64_t first; /* first exec id of the new box */
     created_fn *done;
     void *arg;
 } reset_job;
 
-/* Names the box that a reset is making, which is no stray one meanwhile; "": there is none. */
+/* Notes the box that a reset is making, so that the sweeper does not destroy it; "": none. */
 static void reset_note_box(sandbox *sb, const char *box_id)
 {
     LOCK_SCOPE(&sb->lock);
@@ -60,7 +60,7 @@ static void job_free(reset_job *j)
     free(j);
 }
 
-/* Takes the failure; nobody moves the sandbox any more. */
+/* Ends a reset: ends the change of the sandbox and calls done. Takes ownership of failure and j. */
 static void reset_tell(reset_job *j, err *failure)
 {
     sandbox *sb = TAKE_PTR(j->sb);
@@ -78,13 +78,13 @@ static void reset_tell(reset_job *j, err *failure)
     job_free(j);
 }
 
-/* lock held */
+/* Returns true if the sandbox is hibernated. Lock held. */
 static bool is_asleep(const sandbox *sb)
 {
     return sb->state == LIFE_HIBERNATED && !sb->cause;
 }
 
-/* lock held */
+/* Checks that the sandbox can be reset, or woken. Lock held. */
 static err *check_there(sandbox *sb, bool wake)
 {
     bool asleep = wake && is_asleep(sb);
@@ -98,7 +98,7 @@ static err *check_there(sandbox *sb, bool wake)
 
 /* ---- the resetter ---- */
 
-/* What the record will say. */
+/* Prepares the texts of the new record. */
 static err *reset_plan(reset_job *j)
 {
     sandbox *sb = j->sb;
@@ -126,7 +126,7 @@ static err *reset_plan(reset_job *j)
 
 static err *reset_note(reset_job *j)
 {
-    TRY(j->failure); /* the claim's */
+    TRY(j->failure); /* of the claim */
     FAULT_KILL("reset.claimed");
     TRY(reset_plan(j));
     return exec_table_reset_begin(j->sb->table, j->box_id, &j->key, &j->first);
@@ -140,7 +140,8 @@ static void begin_commit(reset_job *j)
         j->commit = store_sandbox_reset_begin(j->sb->engine->o.store, &j->row);
 }
 
-/* The sandbox's events stand still. An error: it has ended meanwhile. */
+/* Swaps the boxes. event_lock held, so no event is being delivered. Fails if the sandbox has ended
+ * meanwhile. */
 static err *reset_swap(reset_job *j, box **ret_box, box_name *ret_name)
 {
     sandbox *sb = j->sb;
@@ -150,7 +151,7 @@ static err *reset_swap(reset_job *j, box **ret_box, box_name *ret_name)
     if (is_asleep(sb) && !sandbox_enter(sb, LIFE_RUNNING))
         return err_new(ERR_CONFLICT, "sandbox %s cannot wake now", sb->id);
     if (sb->tie)
-        sb->tie->loose = true; /* its end is no surprise */
+        sb->tie->loose = true; /* its end is expected */
     *ret_box = sb->box;
     memcpy(ret_name->id, sb->box_id, sizeof ret_name->id);
     memcpy(sb->box_id, j->box_id, sizeof sb->box_id);
@@ -163,7 +164,7 @@ static err *reset_swap(reset_job *j, box **ret_box, box_name *ret_name)
     sb->start_again_ns = 0;
     sb->start_tries = 0;
     sb->start_told = 0;
-    sandbox_set_idle(sb, sb->idle_ms); /* what the new box has used begins at nothing */
+    sandbox_set_idle(sb, sb->idle_ms); /* the new box has used nothing yet */
     return NULL;
 }
 
@@ -179,7 +180,7 @@ static void end_sessions(reset_job *j)
         session_table_reset(sessions, j->first);
 }
 
-/* Everybody sees the new one from here on. */
+/* Moves the sandbox to the new box. From now on all requests go there. */
 static err *go_over(reset_job *j)
 {
     sandbox *sb = j->sb;
@@ -188,14 +189,14 @@ static err *go_over(reset_job *j)
     box *left = NULL;
     box_name name;
 
-    end_sessions(j); /* before their shells end, which would be started again */
+    end_sessions(j); /* before their shells end, which sessions would restart */
     {
         LOCK_SCOPE(&sb->event_lock);
         TRY(reset_swap(j, &left, &name));
         exec_table_reset_end(sb->table, j->made);
         gone = tie_bind(j->tie);
     }
-    end_sessions(j); /* those that were read from the journal just now */
+    end_sessions(j); /* those that were loaded from the journal meanwhile */
     FAULT_KILL("reset.swapped");
     engine_destroy_soon(e, name.id, "reset");
     if (left)
@@ -207,7 +208,7 @@ static err *go_over(reset_job *j)
     return NULL;
 }
 
-/* The new box is nobody's. */
+/* Drops the new box of a failed reset. */
 static void give_up(reset_job *j)
 {
     engine *e = j->sb->engine;
@@ -221,7 +222,7 @@ static void give_up(reset_job *j)
     e->o.backend->ops->box_unref(j->made);
 }
 
-/* The store's word for one that has ended is another. */
+/* Replaces NOT_FOUND of the store by the sandbox's own error if it has ended. */
 static err *or_gone(sandbox *sb, err *failure)
 {
     if (!failure || failure->code != ERR_NOT_FOUND)
@@ -291,9 +292,9 @@ static void on_box(void *arg, err *failure, box *made, const box_timing *timing)
     pthread_cond_signal(&e->reset_wake);
 }
 
-/* ---- what is asked for ---- */
+/* ---- requests ---- */
 
-/* The sandbox as it was asked for, with the caller's env and secrets. */
+/* Fills a spec from the sandbox, with the caller's env and secrets. */
 static void spec_of(sandbox *sb, sandbox_spec *with, sandbox_spec *ret)
 {
     sandbox_to_spec(sb, ret);
@@ -302,7 +303,7 @@ static void spec_of(sandbox *sb, sandbox_spec *with, sandbox_spec *ret)
     ret->queue_ms = with->queue_ms ? with->queue_ms : sb->engine->o.queue_ms;
 }
 
-/* Variables of its template are not kept either: they are the template's of today. */
+/* Adds the variables of the sandbox's template as it is now; those of the create were not kept. */
 static err *template_env(engine *e, const sandbox *sb, sandbox_spec *spec)
 {
     CLEANUP(template_view_done) template_view t = {0};
@@ -340,7 +341,7 @@ static err *find_image(engine *e, sandbox *sb)
         TRY(err_remedy(image_find(e->o.images, by_digest, &found),
                        "The image was removed from this node: pull it again."));
     LOCK_SCOPE(&sb->lock);
-    sb->image = found; /* who moves it is alone */
+    sb->image = found; /* no other change is under way */
     return NULL;
 }
 
@@ -361,7 +362,8 @@ static err *check_state(sandbox *sb, bool wake)
     return check_there(sb, wake);
 }
 
-/* While it is being moved. *ret_was: this very reset was done already. */
+/* Checks a reset and completes its spec. sandbox_move_begin() was called. *ret_was: this reset was
+ * done already. */
 static err *reset_prepare(reset_job *j, bool *ret_was)
 {
     sandbox *sb = j->sb;
@@ -392,7 +394,7 @@ static void reset_start(reset_job *j)
     }
     if (was) {
         sandbox_move_end(sb);
-        j->done(j->arg, NULL, sb, true); /* our reference */
+        j->done(j->arg, NULL, sb, true); /* passes on this reference */
         job_free(j);
         return;
     }
@@ -403,7 +405,7 @@ static void reset_start(reset_job *j)
     box_ask(sb, &j->spec, j->box_id, j->tie, on_box);
 }
 
-/* idem NULL: it is to wake. */
+/* Begins a reset, or with idem NULL a wake. */
 static void reset_begin(engine *e, const caller *c, sandbox *sb, sandbox_spec *with,
                         const idempotency *idem, created_fn *done, void *arg)
 {

@@ -213,8 +213,8 @@ static void spec_read(sandbox *sb, const json_t *o)
     sb->tmpfs = json_deep_copy(json_object_get(o, "tmpfs"));
 }
 
-/* One row that is damaged ends no sandbox and is no error of those beside it: what can be read of
- * it is told, the rest reads as not known, and the log has its name. */
+/* Logs that a part of a row cannot be read. A damaged row must not end a sandbox or fail a list:
+ * its readable parts are shown, the others as unknown. */
 static void sandbox_damaged(const sandbox_row *r, const char *what, const char *why)
 {
     LOG_ABOUT(r->id, NULL, 0);
@@ -267,7 +267,7 @@ static enum lifecycle state_of_row(const sandbox_row *r)
     if (state != LIFE_STATES)
         return state;
     sandbox_damaged(r, "state", r->state);
-    return r->ended_ns ? LIFE_GONE : LIFE_RUNNING; /* who does not find it alive says otherwise */
+    return r->ended_ns ? LIFE_GONE : LIFE_RUNNING; /* sandbox_of_row() corrects it if it is gone */
 }
 
 sandbox *sandbox_from_row(engine *e, const sandbox_row *r)
@@ -336,8 +336,9 @@ sandbox *engine_find_live(engine *e, const char *id)
     return sb ? sandbox_ref(sb) : NULL;
 }
 
-/* A row is written after its sandbox has become live, and its sandbox is kept until its end is
- * written: a row that is neither has ended since it was read, or its end was given up. */
+/* Finds the sandbox of a row. A sandbox is live before its row is written, and kept until the row
+ * of its end is written: a row without either has ended since it was read, or its end was given
+ * up. */
 err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
 {
     CLEANUP(sandbox_row_done) sandbox_row settled = {0};
@@ -364,7 +365,7 @@ err *sandbox_of_row(engine *e, const sandbox_row *r, sandbox **ret_sandbox)
 
 /* ---- what callers see ---- */
 
-/* lock held */
+/* Fills the times of a view. Lock held. */
 static void view_pause(const sandbox *sb, sandbox_view *v)
 {
     uint64_t now = sandbox_now(sb);
@@ -493,5 +494,5 @@ void sandbox_finish(sandbox *sb, const cause *c)
     snapshot_let_go(e, sb);
     sleep_changed(e);
     if (was_live)
-        sandbox_unref(sb); /* the live map's */
+        sandbox_unref(sb); /* the live map's reference */
 }

@@ -1,4 +1,4 @@
-/* Sessions, as doors ask for them. */
+/* Sessions: the engine's verbs for them. */
 #include <stdio.h>
 
 #include "base/log.h"
@@ -6,7 +6,8 @@
 #include "base/thread.h"
 #include "engine/internal.h"
 
-/* Opened when somebody asks, and at start for what lives: a command's time limit goes on. */
+/* Opens the sessions at the first call. Live sandboxes call it at start, so that time limits of
+ * their commands run on. */
 err *sandbox_sessions(sandbox *sb, session_table **ret_table)
 {
     exec_table *t = NULL;
@@ -77,8 +78,7 @@ bool engine_session_key(const caller *c, sandbox *sb, session *s, const idempote
 err *engine_session_run(sandbox *sb, session *s, const command_spec *spec, const exec_key *key,
                         uint64_t *ret_seq, bool *ret_replay)
 {
-    TRY(session_replay(s, key,
-                       ret_seq)); /* it has its answer, whatever the sandbox's state is now */
+    TRY(session_replay(s, key, ret_seq)); /* answered whatever the sandbox's state is now */
     *ret_replay = *ret_seq;
     if (*ret_seq)
         return NULL;

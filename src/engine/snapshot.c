@@ -1,9 +1,10 @@
-/* Snapshots: the files a sandbox has written become a layer of the node's own over its image's, and
- * both together an image (image_derive), whose name nobody can say. The row here says whose it is.
+/* Snapshots: the files that a sandbox has written become a layer of this node. Its image's layers
+ * and this one are an image (image_derive()), whose name callers cannot use. The snapshot's row
+ * says whose it is.
  *
- * The image is there before the row, and stays behind it while a sandbox is made of it: a snapshot
- * of that one needs it. Whatever has neither goes with a prune, of which the keeper begins one when
- * a snapshot, or a sandbox made of one, has gone. */
+ * The image is made before the row. After the row is removed, it stays while a sandbox made from it
+ * lives, because a snapshot of that sandbox needs it. Images with neither are removed by a prune,
+ * which the keeper begins when a snapshot, or a sandbox made from one, has ended. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -13,9 +14,9 @@
 #include "base/thread.h"
 #include "engine/internal.h"
 
-#define PRUNES      2u /* a slot that is just going holds its image for a moment longer */
-#define PRUNE_EVERY 3u /* s */
-#define TURN_NS     (UINT64_C(180) * NS_PER_S) /* how long one waits to be copied */
+#define PRUNES      2u /* tries: a slot that is ending holds its image a little longer */
+#define PRUNE_EVERY 3u /* seconds */
+#define TURN_NS     (UINT64_C(180) * NS_PER_S) /* how long a snapshot waits for its turn */
 
 err *under_way_begin(engine *e, struct sandbox **all, const char *what, sandbox *sb)
 {
@@ -62,7 +63,7 @@ static bool is_under_way(struct sandbox *const *all)
     return false;
 }
 
-/* Bytes of the owner's snapshots together, those of forks left out. */
+/* Counts the bytes of all the owner's snapshots, except those of forks. */
 static err *count_bytes(engine *e, const char *owner, uint64_t *ret_bytes)
 {
     snapshot_row *rows = NULL;
@@ -109,7 +110,7 @@ static err *engine_snapshot_begin(engine *e, sandbox *sb, const snapshot_config 
     return under_way_begin(e, e->snapshotting, "snapshots", sb);
 }
 
-/* failed: a layer may have been left. */
+/* Ends a snapshot. failed: a layer may have been left behind. */
 static void snapshot_end(engine *e, const sandbox *sb, bool failed)
 {
     LOCK_SCOPE(&e->lock);
@@ -156,7 +157,7 @@ static err *make_layer(void *arg, const uint8_t layer[32], uint64_t *ret_bytes)
     return NULL;
 }
 
-/* Running or paused; ret_base is a reference. */
+/* Returns a reference to the image of a sandbox that runs or is paused. */
 static err *base_of(sandbox *sb, image **ret_base)
 {
     LOCK_SCOPE(&sb->lock);
@@ -220,12 +221,12 @@ static err *engine_snapshot_take(engine *e, sandbox *sb, const snapshot_config *
     return NULL;
 }
 
-/* Between engine_snapshot_begin() and snapshot_end(). */
+/* Takes a snapshot, between engine_snapshot_begin() and snapshot_end(). */
 static err *copy_and_take(engine *e, sandbox *sb, const snapshot_config *as, snapshot_row *ret_row,
                           uint64_t *ret_still_ns)
 {
     sandbox_copy_begin(sb);
-    bool used = sandbox_stream_begin(sb); /* it is not found idle meanwhile */
+    bool used = sandbox_stream_begin(sb); /* keeps it from being idle meanwhile */
     err *failure = engine_snapshot_take(e, sb, as, ret_row, ret_still_ns);
     if (used)
         sandbox_stream_end(sb);
@@ -293,7 +294,7 @@ err *engine_snapshot_start(engine *e, const caller *c, sandbox *sb, snapshot_don
     return err_retry_after(err_new(ERR_UNAVAILABLE, "there is no thread for a snapshot"), 1);
 }
 
-/* ---- the others ---- */
+/* ---- find, list, remove ---- */
 
 static const char *snapshot_whose(const caller *c)
 {
@@ -312,7 +313,7 @@ err *engine_snapshot_list(engine *e, const caller *c, const sandbox *sb, snapsho
                                ret_n);
 }
 
-/* A template that names it would make nothing any more. */
+/* Fails if a template names the snapshot: the template would be useless without it. */
 static err *check_unnamed(engine *e, const snapshot_row *row)
 {
     const caller owner = {.owner = row->owner, .role = CALLER_USER};
@@ -334,7 +335,7 @@ static err *check_unnamed(engine *e, const snapshot_row *row)
     return failure;
 }
 
-/* Nor would a build, of whichever tag, also one that is only about to be ready. */
+/* Fails if a build has the snapshot, whatever its tags, also if it is not ready yet. */
 static err *check_unbuilt(engine *e, const snapshot_row *row)
 {
     build_row *all = NULL;
@@ -397,14 +398,14 @@ err *snapshot_apply(engine *e, const char *owner, sandbox_spec *spec)
     return NULL;
 }
 
-/* ---- what is left over ---- */
+/* ---- sweeping and pruning ---- */
 
 void snapshot_reconcile(engine *e)
 {
     CLEANUP(strv_freep) char **ids = image_derived_ids(e->o.images);
     LOCK_SCOPE(&e->lock);
 
-    if (ids) /* one of them may have been forgotten when we were killed */
+    if (ids) /* a kill may have come right after a record was removed */
         e->sweeps = PRUNES;
     if (image_derive_was_cut(e->o.images))
         e->prunes = PRUNES;
@@ -420,7 +421,7 @@ static err *sweep_one(engine *e, const char *id, bool *ret_removed)
         return failure;
     err_free(failure);
     failure = image_derived(e->o.images, id, &i);
-    if (failure) { /* somebody else was faster */
+    if (failure) { /* another thread removed it */
         err_free(failure);
         return NULL;
     }
@@ -430,8 +431,8 @@ static err *sweep_one(engine *e, const char *id, bool *ret_removed)
     return image_derived_remove(e->o.images, id);
 }
 
-/* One under way has an image and no row yet. If none is when the names are known already, then
- * each of them has its row, or never will. */
+/* Removes orphaned images. A snapshot under way has an image and no row yet. So the names are read
+ * first: if no snapshot is under way after that, each of them has a row, or never will. */
 err *snapshot_sweep(engine *e)
 {
     CLEANUP(strv_freep) char **ids = image_derived_ids(e->o.images);
@@ -461,8 +462,8 @@ void snapshot_let_go(engine *e, const sandbox *sb)
     e->sweeps = PRUNES;
 }
 
-/* Sandboxes made of snapshots that stay come and go all the time: then there is nothing to prune.
- */
+/* Takes one pending prune. There may be none: sandboxes made from snapshots that stay end all the
+ * time without leaving anything to prune. */
 static bool has_to_prune(engine *e)
 {
     LOCK_SCOPE(&e->lock);
@@ -483,13 +484,13 @@ static void *engine_snapshot_prune(void *arg)
     bool failed = failure;
     err_drop(failure, "snapshot");
     LOCK_SCOPE(&e->lock);
-    e->prunes += failed; /* the warden may be away: again */
+    e->prunes += failed; /* retried: the warden may be away */
     e->pruning = false;
     pthread_cond_broadcast(&e->wake);
     return NULL;
 }
 
-/* On a thread of its own: it takes as long as the disk does. */
+/* Starts a prune if one is due, on a thread of its own, because a disk may be slow. */
 void snapshot_prune(engine *e)
 {
     LOCK_SCOPE(&e->lock);

@@ -1,7 +1,7 @@
-/* The start command: an exec of its own kind that the sandbox begins with and that does not keep it
- * from being idle. The journal tells whether it was begun, so that a kill of ours between a create
- * and its BEGIN is made good when the box is attached, and nothing runs twice. One that never ran
- * is tried again, later and later; one of which that is not known is not. */
+/* The start command: an exec that the sandbox begins with, and that does not keep it from being
+ * idle. The journal says whether it was begun. So if bothyd is killed between a create and its
+ * BEGIN, the command is begun when the box is attached, and it never runs twice. A command that was
+ * never forked is retried, with growing delays; if that is not known, it is not. */
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -32,7 +32,7 @@ json_t *start_of_row(const json_t *start, const char *id)
     return NULL;
 }
 
-/* lock held */
+/* Returns true if the start command may be tried now. Lock held. */
 static bool may_start(const sandbox *sb)
 {
     return sb->start && sb->table && sb->state == LIFE_RUNNING && !sb->cause && !sb->deleting &&
@@ -45,7 +45,7 @@ static bool is_due(sandbox *sb)
     return may_start(sb);
 }
 
-/* Once for each try. */
+/* Takes a try, so that only one thread makes it. Returns false if none is due. */
 static bool take_turn(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
@@ -57,7 +57,7 @@ static bool take_turn(sandbox *sb)
     return true;
 }
 
-/* When it is another reason than the last time. */
+/* Logs why the start command was not begun, unless the last log line gave the same reason. */
 static void start_tell(sandbox *sb, int code, const char *why)
 {
     bool same;
@@ -115,7 +115,8 @@ void sandbox_start(sandbox *sb, bool made)
     }
 }
 
-/* Their tables have locks of their own, which a slow disk may hold: the engine's is not held. */
+/* Begins start commands that are due. The engine's lock is not held: the exec tables have locks of
+ * their own, which a slow disk may hold. */
 void start_look(engine *e)
 {
     size_t n = 0;

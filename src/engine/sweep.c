@@ -1,6 +1,6 @@
-/* The sweeper: a thread that forgets records and spools after their time and makes room when the
- * disk of the spools is short. It removes many files and waits for the store: the keeper, which ends
- * sandboxes in time, does not. */
+/* The sweeper: a thread that removes records and spools after their time, and makes room when the
+ * disk of the spools is short. It waits for many files and for the store; the keeper, which must
+ * end sandboxes in time, does not. */
 #include <string.h>
 
 #include "base/fs.h"
@@ -12,7 +12,7 @@
 #define SWEEP_EVERY_NS (60 * NS_PER_S)
 #define SHED_AT_ONCE   256
 #define SHED_MARGIN_NS (2 * NS_PER_S) /* an end is committed a moment after its time */
-#define DROPPED        "dropped"      /* dropped_until, of the previous process */
+#define DROPPED        "dropped"      /* file with dropped_until of the previous process */
 
 static bool is_stopping(engine *e)
 {
@@ -20,7 +20,7 @@ static bool is_stopping(engine *e)
     return e->stopping;
 }
 
-/* No record stays for twice its time, however short that is. */
+/* Returns the time between sweeps, so short that no record stays for twice its time. */
 static uint64_t sweep_every(const engine *e)
 {
     uint64_t every = SWEEP_EVERY_NS, record = e->o.keep_record_ms * NS_PER_MS,
@@ -33,8 +33,8 @@ static uint64_t sweep_every(const engine *e)
 
 /* ---- orphans ---- */
 
-/* Returns false only for a spool whose sandbox is neither in memory nor in the store. A sandbox is in
- * memory before its spool is made, and until its row is written. */
+/* Returns false only for a spool whose sandbox is neither in memory nor in the store. A sandbox is
+ * in memory before its spool is made, and until its row is written. */
 static bool is_known(void *arg, const char *id)
 {
     engine *e = arg;
@@ -58,7 +58,7 @@ static void add_boxes(map *known, sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);
 
-    if (sb->state != LIFE_HIBERNATED) /* its box was to go */
+    if (sb->state != LIFE_HIBERNATED) /* its box was to be destroyed */
         map_put_str(known, sb->box_id, sb);
     if (sb->state == LIFE_CREATING)
         map_put_str(known, sb->id, sb);
@@ -75,19 +75,26 @@ static void collect_boxes(engine *e, map *known)
         add_boxes(known, live.entry->value);
     while (map_next(&e->ended, &ended)) {
         sandbox *sb = ended.entry->value;
-        if (sb->end_destroys) /* behind its row */
+        if (sb->end_destroys) /* its box is destroyed when its row is written */
             add_boxes(known, sb);
     }
 }
 
-/* Destroys boxes that belonged to no sandbox at two looks in a row: a destroy that the node refused, as
- * too many requests waited, is not repeated otherwise. */
+/* Returns true once a minute after reconciling. Never for a backend that removes such boxes itself:
+ * its list may wait for an engine or a cluster, and the sweeper must make room on a short disk. */
+static bool is_time_for_strays(engine *e, uint64_t looked, uint64_t now)
+{
+    return looked && now - looked >= STRAYS_EVERY_NS && !e->o.backend->caps.removes_strays;
+}
+
+/* Destroys boxes that belonged to no sandbox at two checks in a row. A destroy that the node
+ * refused, because too many requests waited, is not repeated otherwise. */
 static void destroy_strays(engine *e)
 {
     CLEANUP(freep) box_status *list = NULL;
     map known = {0}, strays = {0};
     size_t n = 0;
-    err *failure = e->o.backend->ops->list(e->o.backend, &list, &n); /* before the sandboxes */
+    err *failure = e->o.backend->ops->list(e->o.backend, &list, &n); /* before collect_boxes() */
 
     if (failure) {
         err_drop(failure, "sweep");
@@ -124,7 +131,7 @@ static void sweep_sweep(engine *e)
     }
 }
 
-/* A file that is missing or not whole says nothing: then every ended sandbox is looked at. */
+/* Loads dropped_until. Without a complete file every ended sandbox is examined again. */
 void engine_recall_dropped(engine *e)
 {
     CLEANUP(buf_done) buf b = {0};
@@ -144,8 +151,9 @@ static void note_dropped(engine *e, uint64_t until)
         err_drop(fs_write(e->o.state_dir, DROPPED, &until, sizeof until, 0600, false), "sweep");
 }
 
-/* Removes streams of sandboxes that ended long enough ago; their journals stay with the record. Each
- * look begins a little before the last one's end: an end is committed a moment after its time. */
+/* Removes streams of sandboxes that ended long enough ago; their journals stay with the record.
+ * Each run begins a little before the end of the last one: an end is committed a moment after its
+ * time. */
 static void drop_spools(engine *e)
 {
     uint64_t now = clock_real(e->o.clock), keep = e->o.keep_spool_ms * NS_PER_MS;
@@ -170,8 +178,8 @@ static void drop_spools(engine *e)
 
 /* ---- a short disk ---- */
 
-/* The disk of the spools is short: streams go, of ended sandboxes the oldest first, then of ended
- * commands of the sandbox that has most. Commands that run are not touched: they wait. */
+/* Makes room on a short disk: removes streams of ended sandboxes, the oldest first, then of ended
+ * commands of the sandbox with the most output. Running commands keep theirs, and wait. */
 static void sweep_shed(engine *e)
 {
     uint64_t now = clock_real(e->o.clock);
@@ -197,8 +205,8 @@ static void sweep_shed(engine *e)
 
 /* ---- the thread ---- */
 
-/* Waits a second; returns false if the engine stops. ret_orphans: reconciling is over, and spools of
- * no sandbox are to be looked for. */
+/* Waits a second; returns false if the engine stops. *ret_orphans: reconciling is over, and spools
+ * without a sandbox are to be removed. */
 static bool wait_a_second(engine *e, bool *ret_orphans)
 {
     LOCK_SCOPE(&e->lock);
@@ -221,7 +229,7 @@ void sweep_orphans(engine *e)
 void *engine_sweeper(void *arg)
 {
     engine *e = arg;
-    uint64_t swept = clock_mono(e->o.clock), looked = 0; /* 0: reconciling is not over */
+    uint64_t swept = clock_mono(e->o.clock), looked = 0; /* looked 0: reconciling is not over */
     bool orphans;
 
     while (wait_a_second(e, &orphans)) {
@@ -232,7 +240,7 @@ void *engine_sweeper(void *arg)
             looked = now;
             err_drop(exec_hub_sweep(e->o.execs, is_known, e), "sweep");
         }
-        if (looked && now - looked >= STRAYS_EVERY_NS) {
+        if (is_time_for_strays(e, looked, now)) {
             looked = now;
             destroy_strays(e);
         }

@@ -1,5 +1,5 @@
-/* Templates: what a create says by one name. The store has them as JSON of ours; what is read from
- * there is checked again with the create that uses it. */
+/* Templates: named specs for creates. The store keeps them as JSON of the engine's; the create that
+ * uses a template checks it again. */
 #include <string.h>
 
 #include "base/json.h"
@@ -98,7 +98,7 @@ err *template_spec_read(const char *name, const char *text, sandbox_spec *ret_sp
     return NULL;
 }
 
-/* Takes the row's strings. */
+/* Makes a view of a row. Takes the row's strings. */
 static err *view_of(template_row *r, template_view *ret_view)
 {
     template_view v = {
@@ -114,7 +114,7 @@ static err *view_of(template_row *r, template_view *ret_view)
 
 /* ---- verbs ---- */
 
-/* A name that can never be one is told now, and not to whoever makes the first sandbox of it. */
+/* Refuses an invalid image name now instead of at the first create from the template. */
 static err *check_image(const char *named)
 {
     CLEANUP(freep) char *name = NULL;
@@ -133,7 +133,7 @@ static err *check_source(const sandbox_spec *s)
                       "Name one of them: what the sandbox is made of.");
 }
 
-/* All that a create would refuse is refused here; what the node may lack is the create's to say. */
+/* Refuses everything that a create would refuse, except what only this node lacks now. */
 static err *engine_template_check(engine *e, const caller *c, const template_view *t,
                                   const char *text)
 {
@@ -161,7 +161,7 @@ static err *engine_template_check(engine *e, const caller *c, const template_vie
     TRY(check_image(t->spec.image));
     TRY(template_spec_read(t->name, text, &tried));
     TRY(check_source(&tried));
-    TRY(snapshot_apply(e, str_or(t->owner, c->owner), &tried)); /* as a create of it will */
+    TRY(snapshot_apply(e, str_or(t->owner, c->owner), &tried)); /* as a create from it will */
     TRY(quota_ceilings(e, c, &tried.limits));
     return sandbox_spec_check(&tried);
 }
@@ -187,8 +187,8 @@ err *engine_template_create(engine *e, const caller *c, template_view *t, templa
     return template_make(e, c, t, ret_made);
 }
 
-/* Finds the template that a verb is to show, change or remove: for an administrator also by a name that
- * only another owner has. */
+/* Finds the template that a verb is to show, change or remove; for an administrator also by a name
+ * that only another owner has. */
 static err *find_to_manage(engine *e, const caller *c, const char *id_or_name,
                            template_row *ret_row)
 {
@@ -219,7 +219,8 @@ err *engine_template_find(engine *e, const caller *c, const char *id_or_name,
     return view_of(&row, ret_template);
 }
 
-/* A public one is seen by all and changed by its owner. */
+/* Checks that the caller may change a template: all callers see a public one, but only its owner
+ * and administrators change it. */
 static err *may_change(const caller *c, const char *owner, const char *name)
 {
     TRY(caller_require(c, CALLER_USER));
@@ -269,7 +270,8 @@ err *template_put(engine *e, const caller *c, const char *id, const char *name, 
     return template_make(e, c, &t, &made);
 }
 
-/* The row will do: one whose spec cannot be read goes as well. */
+/* Removes a template. Reads only its row, so that a template with an unreadable spec can be
+ * removed, too. */
 err *engine_template_remove(engine *e, const caller *c, const char *id_or_name)
 {
     CLEANUP(template_row_done) template_row row = {0};
@@ -314,6 +316,5 @@ err *template_apply(engine *e, const caller *c, sandbox_spec *spec, bool *ret_pu
     TRY(engine_template_find(e, c, spec->template, &t));
     sandbox_spec_fill(spec, &t.spec);
     *ret_public = t.public;
-    return snapshot_apply(e, t.owner,
-                          spec); /* who may use the template may use what it is made of */
+    return snapshot_apply(e, t.owner, spec); /* callers of the template may use its snapshot */
 }

@@ -1,3 +1,4 @@
+/* Turns: threads that wait, owners that hold places, and the choice of the next thread. */
 #include "engine/turns.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 typedef struct turn {
     struct turn *next;
     const char *owner;
-    uint64_t after; /* turns there had been when its owner had its last, or when it came */
+    uint64_t after; /* count of turns when its owner had its last one, or when it came */
 } turn;
 
 typedef struct holder {
@@ -40,7 +41,8 @@ static holder **holder_of(turns *t, const char *owner)
     return at;
 }
 
-/* The first of the owner who has waited for longest and may have another place. */
+/* Returns the next thread to get a place: the first one of the owner who has waited longest and may
+ * have another place. NULL if there is none. */
 static const turn *next_of(turns *t)
 {
     const turn *best = NULL;
@@ -90,7 +92,7 @@ bool turns_take(turns *t, const char *owner, uint64_t until_ns)
     *place_of(t, &self) = self.next;
     if (mine)
         turns_begin(t, owner);
-    pthread_cond_broadcast(&t->changed); /* the next one may be another now */
+    pthread_cond_broadcast(&t->changed); /* another thread may be the next one now */
     return mine;
 }
 

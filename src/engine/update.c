@@ -1,8 +1,8 @@
 /* Changes of a live sandbox: time, idleness, labels, limits.
  *
- * Limits are the node's and the row's. The row says `pending` before the node is asked and stops
- * saying so with the new values: after a kill in between, the start sets what the row has, so a
- * change that was not answered has not happened. */
+ * Limits are in force at the node and stored in the row. The row is marked `pending` before the
+ * node is asked, and unmarked with the new values. After a kill in between, the start applies the
+ * row's limits, so a change that was not answered has not happened. */
 #include <string.h>
 
 #include "base/fault.h"
@@ -12,9 +12,9 @@
 #include "base/thread.h"
 #include "engine/internal.h"
 
-#define TURN_NS (15 * NS_PER_S) /* that a change of limits waits for others */
+#define TURN_NS (15 * NS_PER_S) /* how long a change of limits waits for its turn */
 
-/* What it will be; the fields are its own until they change places with the sandbox's. */
+/* The new values. It owns its fields until they are swapped with the sandbox's. */
 typedef struct change {
     char **labels;
     limits limits, before;
@@ -47,7 +47,7 @@ static char **labels_without(char **labels, const char *name)
     return left;
 }
 
-/* Names with this prefix say whose a sandbox is to those who made it (the operator). */
+/* Returns true for label names that the operator uses to recognize its sandboxes. */
 static bool is_reserved(const char *name)
 {
     static const char OURS[] = "bothy.dev/";
@@ -101,7 +101,7 @@ static void merge_limits(limits *l, const limits *patch)
     *l = merged;
 }
 
-/* Only what the node holds, and only what differs; false: nothing. */
+/* Fills the limits that differ and that the node enforces. Returns false if there are none. */
 static bool node_limits(const limits *from, const limits *to, limits *ret)
 {
     *ret = (limits){.memory = to->memory != from->memory ? to->memory : 0,
@@ -111,7 +111,7 @@ static bool node_limits(const limits *from, const limits *to, limits *ret)
     return ret->memory || ret->cpu_milli || ret->pids || ret->disk;
 }
 
-/* True: it has what it had. */
+/* Gives the node the former limits. Returns true if it has them again. */
 static bool unlimit_node(engine *e, sandbox *sb, const change *c)
 {
     limits l;
@@ -124,8 +124,9 @@ static bool unlimit_node(engine *e, sandbox *sb, const change *c)
     return done;
 }
 
-/* One that fails may have done half of it, and of one that was not answered nobody knows. The row
- * stays pending until the node is known to have what it had. */
+/* Changes the limits at the node. A failed change may have been done in part, and the outcome of an
+ * unanswered one is unknown, so the row stays pending until the node is known to have the former
+ * limits. */
 static err *limit_in_turn(engine *e, sandbox *sb, const change *c)
 {
     backend *b = e->o.backend;
@@ -192,7 +193,7 @@ static err *update_check(engine *e, const caller *c, const sandbox_patch *p)
     return check_limits(e, c, &p->limits);
 }
 
-/* A paused one's time and labels can be changed, what is inside cannot. */
+/* Checks the state: time and labels of a paused sandbox can be changed, its limits cannot. */
 static err *check_state(sandbox *sb, const sandbox_patch *p)
 {
     const limits *l = &p->limits;
@@ -203,7 +204,7 @@ static err *check_state(sandbox *sb, const sandbox_patch *p)
     return sb->state == LIFE_PAUSED && !sb->cause && !inside ? NULL : sandbox_usable_locked(sb);
 }
 
-/* lock held */
+/* Returns the new end of the sandbox. Lock held. */
 static uint64_t new_end(const sandbox *sb, const sandbox_patch *p)
 {
     uint64_t ends = sandbox_now(sb) + p->ttl_ms * NS_PER_MS;
@@ -224,7 +225,7 @@ static err *update_plan(sandbox *sb, const sandbox_patch *p, change *ret)
                     .ttl_pauses = p->has_ttl_pauses ? p->ttl_pauses : sb->ttl_pauses,
                     .ends_ns = new_end(sb, p)};
     merge_limits(&ret->limits, &p->limits);
-    TRY(limits_check(&ret->limits)); /* also what is new with what stays */
+    TRY(limits_check(&ret->limits)); /* new and unchanged limits must fit together */
     return p->labels ? merge_labels(&ret->labels, p->labels) : NULL;
 }
 
@@ -256,7 +257,7 @@ static void update_take(sandbox *sb, change *c, bool idle)
     sb->labels = c->labels;
     c->labels = old;
     sb->limits = c->limits;
-    if (sb->ends_ns != c->ends_ns) /* what it resisted was the end of other time */
+    if (sb->ends_ns != c->ends_ns) /* earlier failures to pause belong to the former TTL */
         pause_forgive(sb);
     sb->ends_ns = c->ends_ns;
     sb->ttl_pauses = c->ttl_pauses;
@@ -300,16 +301,16 @@ err *engine_update(engine *e, const caller *c, sandbox *sb, const sandbox_patch 
     sandbox_move_end(sb);
     if (!failure || (failure->code != ERR_NOT_FOUND && failure->code != ERR_SANDBOX_GONE))
         return failure;
-    err *gone = sandbox_usable(sb); /* it has ended meanwhile, and knows why */
+    err *gone = sandbox_usable(sb); /* it has ended meanwhile, with a cause */
     if (!gone)
         return failure;
     err_free(failure);
     return gone;
 }
 
-/* ---- its time alone ---- */
+/* ---- the end time ---- */
 
-/* Whether its time can be changed: one that sleeps is not woken for it. */
+/* Checks that the end time can be changed: a hibernated sandbox is not woken for it. */
 static err *check_timed(sandbox *sb)
 {
     LOCK_SCOPE(&sb->lock);

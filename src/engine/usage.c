@@ -1,5 +1,5 @@
-/* What sandboxes have used: the node's word, or where it has none what the kit reads inside. The
- * latter is the sandbox's own word for itself: a tenant who is root there may make it anything. */
+/* Resource usage of sandboxes: counted by the node, or else read by the kit inside. The kit's
+ * numbers cannot be trusted: a tenant who is root in the sandbox can forge them. */
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,11 +10,12 @@
 #include "engine/internal.h"
 
 #define WAIT_NS  (2 * NS_PER_S)
-#define KIT_MS   3000 /* then its run is given up, and the next may begin */
+#define KIT_MS   3000 /* then a run is given up, and the next may begin */
 #define FRESH_NS NS_PER_S
-#define AT_ONCE  32u /* runs in all sandboxes */
+#define AT_ONCE  32u /* kit runs in all sandboxes together */
 
-/* Under the desk's lock: one run in a sandbox at a time, and what the last one found. */
+/* Measurements of a sandbox by the kit: one run at a time, and the last result. Under
+ * usage.lock. */
 struct usage_meter {
     bool running;
     uint64_t at_ns; /* monotonic; 0: never */
@@ -31,7 +32,7 @@ void usage_close(engine *e)
 {
     {
         LOCK_SCOPE(&e->usage.lock);
-        while (e->usage.running) /* each has an end */
+        while (e->usage.running) /* each run has a time limit */
             cond_wait_until(&e->usage.changed, &e->usage.lock, 0);
     }
     pthread_cond_destroy(&e->usage.changed);
@@ -77,7 +78,7 @@ static bool read_answer(int fd, box_usage *ret)
     ssize_t n = recv(fd, said, sizeof said, MSG_DONTWAIT);
 
     if (n < 0 || !kit_usage_read(said, (size_t)n, &u) || !(u.flags & KIT_USAGE_CPU))
-        return false; /* without a cgroup nobody knows whether it does something */
+        return false; /* without a cgroup its CPU usage is not known */
     *ret = (box_usage){.known = true,
                        .cpu_us = u.cpu_us,
                        .cpu_throttled_us = u.cpu_throttled_us,
@@ -105,7 +106,7 @@ static void usage_came(void *arg, err *failure, int fd)
     sandbox_unref(sb);
 }
 
-/* Takes the reference if it succeeds. */
+/* Starts a kit run. Takes the reference if it succeeds. */
 static err *usage_order(sandbox *sb)
 {
     char numbers[KIT_NUMBERS];
@@ -118,7 +119,7 @@ static err *usage_order(sandbox *sb)
     return exec_tunnel(sb->table, &spec, sizeof(struct kit_usage), usage_came, sb);
 }
 
-/* Begins a run unless there is one, or a fresh answer. */
+/* Begins a run, unless one is under way or the last result is fresh. */
 static void usage_begin(sandbox *sb, uint64_t until)
 {
     engine *e = sb->engine;
@@ -165,7 +166,7 @@ static void ask_kits(sandbox *const *sbs, size_t n, box_usage *ret)
             usage_collect(sbs[i], begun, until, &ret[i]);
 }
 
-/* ---- whoever tells ---- */
+/* ---- by the node or the kit ---- */
 
 void usage_of_live(engine *e, sandbox *const *sbs, size_t n, box_usage *ret)
 {
