@@ -49,6 +49,11 @@ err *cli_address(const common_args *common, char **ret_url)
     return NULL;
 }
 
+bool cli_names_daemon(const common_args *common)
+{
+    return common->socket || common->url || cli_setting("BOTHY_URL") || cli_setting("BOTHY_SOCKET");
+}
+
 err *cli_client(const cli *c, client **ret_client)
 {
     bool tcp = !str_starts(c->url, "unix:");
@@ -80,8 +85,7 @@ err *cli_connect(cli *c)
     return cli_client(c, &c->client);
 }
 
-/* Adds a remedy if nothing answered: how to start a daemon, or how to get access to its socket. */
-static err *api_explain(err *e)
+err *cli_explain(const cli *c, err *e)
 {
     if (!e || e->code != ERR_UNAVAILABLE || e->remedy)
         return e;
@@ -89,7 +93,7 @@ static err *api_explain(err *e)
         return err_remedy(e, "The socket is there, but your user may not use it: join its group "
                              "(usermod -aG bothy-users USER, then log in again), or use a key over "
                              "TCP with --url.");
-    if (geteuid() == 0)
+    if (geteuid() == 0 && !cli_names_daemon(&c->common) && !user_machine_is_node())
         return err_remedy(e, "Start the daemon, name its socket with --socket or $BOTHY_SOCKET, or "
                              "see what 'bothy doctor' says. As root 'bothy' starts none on Docker "
                              "or Podman by itself: run it as a user who may use the engine.");
@@ -118,7 +122,7 @@ err *cli_call(cli *c, const char *method, json_t *body, json_t **ret_answer, con
     va_start(ap, path_fmt);
     CLEANUP(freep) char *path = str_vprintf(path_fmt, ap);
     va_end(ap);
-    return api_explain(do_json(c, method, path, owned, NULL, ret_answer));
+    return cli_explain(c, do_json(c, method, path, owned, NULL, ret_answer));
 }
 
 /* Returns true if the answer was lost, so that the request may be repeated with the same key. A
@@ -142,16 +146,18 @@ err *cli_post(cli *c, json_t *body, json_t **ret_answer, const char *path_fmt, .
     CLEANUP(freep) char *path = str_vprintf(path_fmt, ap);
     va_end(ap);
     id_random(key, sizeof key - 1);
+    bool told = c->common.json;
     uint64_t until = 0; /* set when the first try was lost */
     for (unsigned attempt = 1;; attempt++) {
         err *e = do_json(c, "POST", path, owned, key, ret_answer);
         if (!e || !was_lost(e, until))
-            return api_explain(e);
+            return cli_explain(c, e);
         if (!until)
             until = now_mono_ns() + follow_patience_ns();
         if (now_mono_ns() >= until)
-            return api_explain(e);
+            return cli_explain(c, e);
         err_free(e);
+        follow_tell_waiting(until - follow_patience_ns(), until, &told);
         follow_pause_ms(attempt < 5 ? 100U << attempt : PAUSE_MAX_MS);
     }
 }

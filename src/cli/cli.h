@@ -81,6 +81,10 @@ err *cli_client(const cli *c, client **ret_client) ERR_MUST;
 /* Returns the address that the options or the environment name: "unix:/path" or "http://..."; NULL
  * if they name none. */
 err *cli_address(const common_args *common, char **ret_url) ERR_MUST;
+/* Returns true if they name one at all. */
+bool cli_names_daemon(const common_args *common);
+/* Adds a remedy if nothing answered: how to start a daemon, or how to get access to its socket. */
+err *cli_explain(const cli *c, err *e) ERR_MUST;
 /* Makes one JSON call. Takes ownership of body. body and ret_answer may be NULL. */
 err *cli_call(cli *c, const char *method, json_t *body, json_t **ret_answer, const char *path_fmt,
               ...) __attribute__((format(printf, 5, 6))) ERR_MUST;

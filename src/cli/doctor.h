@@ -30,6 +30,7 @@ struct doctor_check {
     const sysctl_need *need; /* for sysctls */
     doctor_level level;      /* if it is missing */
     bool user;               /* a user's own daemon needs it, too */
+    bool client;             /* also where the daemon is another machine's, or another user's */
 };
 extern const doctor_check DOCTOR_CHECKS[]; /* ends with a NULL name */
 
@@ -44,6 +45,9 @@ void doctor_say(doctor *d, const char *name, doctor_level level, const char *rem
                 const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 /* Returns true if $BOTHY_DOCTOR_FAIL names the check. */
 bool doctor_pretends(const char *name);
+
+/* Returns true if a daemon was named and answers: this machine needs nothing else. */
+bool doctor_is_client(doctor *d);
 
 /* Kinds of checks. */
 void doctor_try_probe(doctor *d, const doctor_check *k);

@@ -124,6 +124,7 @@ const doctor_check DOCTOR_CHECKS[] = {
      .run = doctor_try_daemon,
      .why = "takes requests",
      .user = true,
+     .client = true,
      .level = DOCTOR_WARN,
      .remedy = "Start bothy-warden and bothyd, or name the socket with --socket or $BOTHY_SOCKET."},
     {.name = NULL},

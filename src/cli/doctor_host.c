@@ -268,7 +268,8 @@ static void tell_cap(doctor *d, const char *cap, const char *level)
                        LIMIT_CAPS[i].what);
             return;
         }
-    doctor_say(d, name, DOCTOR_OK, NULL, "%s", level);
+    doctor_say(d, name, DOCTOR_OK, NULL, "%s",
+               str_eq(level, "absent") ? "not offered by this backend" : level);
 }
 
 static void tell_caps(doctor *d)
@@ -313,6 +314,17 @@ static err *ask_ready(doctor *d, json_t **ret_ready)
     return client_json(d->c->client, &call, ret_ready);
 }
 
+bool doctor_is_client(doctor *d)
+{
+    CLEANUP(json_decrefp) json_t *ready = NULL;
+    CLEANUP(err_freep) err *e = NULL;
+
+    if (!cli_names_daemon(&d->c->common))
+        return false;
+    e = ask_ready(d, &ready);
+    return !e;
+}
+
 /* Reports why bothyd could not start. It leaves a file with reason and remedy beside its socket.
  * Returns false if there is none. */
 static bool tell_failure(doctor *d, const doctor_check *k)
@@ -341,8 +353,7 @@ void doctor_try_daemon(doctor *d, const doctor_check *k)
     err *e =
         doctor_pretends(k->name) ? err_new(ERR_UNAVAILABLE, "no connection") : ask_ready(d, &ready);
     /* A daemon that was named is expected to run. */
-    bool named = d->c->common.socket || d->c->common.url || cli_setting("BOTHY_SOCKET") ||
-                 cli_setting("BOTHY_URL");
+    bool named = cli_names_daemon(&d->c->common);
 
     if (e && tell_failure(d, k))
         return;
@@ -351,9 +362,11 @@ void doctor_try_daemon(doctor *d, const doctor_check *k)
         return;
     }
     if (e) {
-        doctor_say(d, k->name, named ? DOCTOR_FAIL : k->level, k->remedy,
-                   "%s does not answer: %s%s%s", str_or(d->c->url, "it"), e->message,
-                   e->cause ? ": " : "", e->cause ? e->cause : "");
+        e = cli_explain(d->c, e);
+        doctor_say(d, k->name, named ? DOCTOR_FAIL : k->level,
+                   e->errnum == EACCES ? err_remedy_of(e) : k->remedy, "%s does not answer: %s%s%s",
+                   str_or(d->c->url, "it"), e->message, e->cause ? ": " : "",
+                   e->cause ? e->cause : "");
         return;
     }
     doctor_say(d, k->name, DOCTOR_OK, NULL, "answers at %s", d->c->url);

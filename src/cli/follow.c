@@ -17,10 +17,12 @@
 #define PATIENCE_S   60
 #define PAUSE_MIN_MS 50
 #define PAUSE_MAX_MS 2000
+#define STEADY_NS    (5 * NS_PER_S) /* a daemon that was heard for so long was there */
 
 /* One connection of a follow. */
 typedef struct attempt {
     follow *f;
+    uint64_t begun, heard; /* monotonic: of the last event */
     sse_decoder decoder;
     err *fatal;    /* an error that a retry cannot fix */
     bool progress; /* new bytes came */
@@ -42,6 +44,17 @@ void follow_pause_ms(unsigned ms)
     struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
 
     nanosleep(&t, NULL);
+}
+
+void follow_tell_waiting(uint64_t lost, uint64_t deadline, bool *told)
+{
+    uint64_t now = now_mono_ns();
+
+    if (*told || now < lost + NS_PER_S || now >= deadline)
+        return;
+    fprintf(stderr, "bothy: the daemon does not answer, waiting up to %llu s\n",
+            (unsigned long long)((deadline - now) / NS_PER_S + 1));
+    *told = true;
 }
 
 void follow_done(follow *f)
@@ -134,6 +147,7 @@ static bool on_event(void *arg, const sse_event *ev)
     CLEANUP(json_decrefp) json_t *data = NULL;
     CLEANUP(err_freep) err *bad = json_parse(ev->data, ev->len, &data);
 
+    a->heard = now_mono_ns();
     if (bad)
         a->cut = !str_eq(ev->event, "ping");
     else if (str_eq(ev->event, "out"))
@@ -205,22 +219,33 @@ static err *unknown_end(const follow *f)
                       f->sandbox, f->exec);
 }
 
+/* Returns true if nothing may be written for people. */
+static bool is_silent(const follow *f)
+{
+    return f->sink[0].fd < 0 && f->sink[1].fd < 0;
+}
+
 err *follow_run(follow *f)
 {
-    uint64_t patience = follow_patience_ns(), deadline = now_mono_ns() + patience;
+    uint64_t patience = follow_patience_ns(), lost = now_mono_ns(), deadline = lost + patience;
     unsigned pause = PAUSE_MIN_MS;
+    bool told = is_silent(f);
 
     for (;;) {
-        attempt a = {.f = f};
+        attempt a = {.f = f, .begun = now_mono_ns()};
         TRY(connect_once(&a));
         if (f->end || (str_eq(f->until, "no") && !a.cut))
             return NULL;
-        if (a.progress) {
-            deadline = now_mono_ns() + patience;
+        if (a.heard)
+            lost = now_mono_ns();
+        if (a.progress || a.heard >= a.begun + STEADY_NS) { /* the command may have been silent */
+            deadline = lost + patience;
             pause = PAUSE_MIN_MS;
+            told = is_silent(f);
         }
         if (now_mono_ns() >= deadline)
             return unknown_end(f);
+        follow_tell_waiting(lost, deadline, &told);
         follow_pause_ms(pause);
         pause = pause * 2 < PAUSE_MAX_MS ? pause * 2 : PAUSE_MAX_MS;
     }

@@ -40,3 +40,6 @@ err *follow_run(follow *f) ERR_MUST;
 /* Returns how long to wait for a lost daemon: $BOTHY_PATIENCE seconds, 60 if it is not set. */
 uint64_t follow_patience_ns(void);
 void follow_pause_ms(unsigned ms);
+/* Prints once on stderr that a lost daemon is waited for until the deadline. Does nothing in the
+ * first second after the loss: a restart takes less. Both times are monotonic. */
+void follow_tell_waiting(uint64_t lost, uint64_t deadline, bool *told);

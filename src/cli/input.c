@@ -51,6 +51,13 @@ static err *input_post(input *in, const char *query, const void *p, size_t n, ui
     return NULL;
 }
 
+static err *input_shared(void)
+{
+    err *e = err_new(ERR_CONFLICT, "someone else writes to the command's stdin");
+
+    return err_remedy(err_kind(e, "offset"), "Let one program write to it.");
+}
+
 /* Finds out after a lost answer how much had arrived. */
 static err *input_resync(input *in, uint64_t begin, size_t n)
 {
@@ -58,8 +65,7 @@ static err *input_resync(input *in, uint64_t begin, size_t n)
 
     TRY(input_post(in, "", NULL, 0, &length));
     if (length < begin || length > begin + n)
-        return err_remedy(err_new(ERR_CONFLICT, "somebody else writes to the command's stdin"),
-                          "Let one program write to it.");
+        return input_shared();
     in->offset = length;
     return NULL;
 }
@@ -71,26 +77,11 @@ static bool is_lost(const err *e)
     return e->retryable;
 }
 
-/* Sends p[0..n) after everything sent before; repeats what was lost. */
-static err *send_piece(input *in, const char *p, size_t n, bool eof)
+/* Returns true if the stdin is not as long as we thought: someone else has written to it. Nothing
+ * of the piece was appended then. */
+static bool has_moved(const err *e)
 {
-    uint64_t begin = in->offset, deadline = now_mono_ns() + follow_patience_ns();
-
-    for (;;) {
-        size_t done = (size_t)(in->offset - begin);
-        CLEANUP(freep)
-        char *query =
-            str_printf("?offset=%llu%s", (unsigned long long)in->offset, eof ? "&eof=true" : "");
-        CLEANUP(err_freep) err *e = input_post(in, query, p + done, n - done, &in->offset);
-        if (!e || !is_lost(e) || now_mono_ns() > deadline)
-            return TAKE_PTR(e);
-        follow_pause_ms(100);
-        CLEANUP(err_freep) err *again = input_resync(in, begin, n);
-        if (again && !is_lost(again))
-            return TAKE_PTR(again);
-        if (!again && !eof && in->offset == begin + n)
-            return NULL;
-    }
+    return e->code == ERR_CONFLICT && str_eq(e->kind, "offset");
 }
 
 /* Asks how many bytes the command's stdin has received so far. */
@@ -103,6 +94,39 @@ static err *find_length(input *in)
         if (!e || !is_lost(e) || now_mono_ns() > deadline)
             return TAKE_PTR(e);
         follow_pause_ms(100);
+    }
+}
+
+/* Sends p[0..n) after everything sent before; repeats what was lost. If someone else has written
+ * meanwhile and we join, sends it behind their bytes, unless an answer was lost: the piece might
+ * then arrive twice. */
+static err *send_piece(input *in, const char *p, size_t n, bool eof)
+{
+    uint64_t begin = in->offset, deadline = now_mono_ns() + follow_patience_ns();
+    bool lost = false;
+
+    for (;;) {
+        size_t done = (size_t)(in->offset - begin);
+        CLEANUP(freep)
+        char *query =
+            str_printf("?offset=%llu%s", (unsigned long long)in->offset, eof ? "&eof=true" : "");
+        CLEANUP(err_freep) err *e = input_post(in, query, p + done, n - done, &in->offset);
+        if (e && has_moved(e)) {
+            if (!in->joins || lost)
+                return input_shared();
+            TRY(find_length(in));
+            begin = in->offset;
+            continue;
+        }
+        if (!e || !is_lost(e) || now_mono_ns() > deadline)
+            return TAKE_PTR(e);
+        lost = true;
+        follow_pause_ms(100);
+        CLEANUP(err_freep) err *again = input_resync(in, begin, n);
+        if (again && !is_lost(again))
+            return TAKE_PTR(again);
+        if (!again && !eof && in->offset == begin + n)
+            return NULL;
     }
 }
 
@@ -119,10 +143,11 @@ static ssize_t read_piece(int fd, char *piece)
     }
 }
 
-/* Closes the command's stdin: it would wait for ever. */
+/* Closes the command's stdin, behind the bytes of any other writer: it would wait for ever. */
 static void give_up(input *in)
 {
     atomic_store(&failed, true);
+    in->joins = true;
     err_drop(send_piece(in, NULL, 0, true), "stdin");
 }
 
@@ -150,13 +175,20 @@ static err *input_pump(input *in)
     }
 }
 
-/* Runs the thread. A command that has ended or closed its stdin is no error, as with cat | head. */
+/* Returns true if the command has ended or closed its stdin. That is no error, as in cat | head. */
+static bool is_over(const err *e)
+{
+    return (e->code == ERR_CONFLICT && !has_moved(e)) || e->code == ERR_SANDBOX_GONE ||
+           e->code == ERR_NOT_FOUND;
+}
+
+/* Runs the thread. */
 static void *input_run(void *arg)
 {
     input *in = arg;
     CLEANUP(err_freep) err *e = input_pump(in);
 
-    if (e && e->code != ERR_CONFLICT && e->code != ERR_SANDBOX_GONE && e->code != ERR_NOT_FOUND) {
+    if (e && !is_over(e)) {
         out_error(stderr, err_wrap(e, "stdin"), false, false);
         if (!input_has_failed())
             give_up(in);

@@ -25,15 +25,26 @@ const verb *verb_find(const verb *const *table, const char *name)
     return NULL;
 }
 
+static void list_verbs(const verb *const *table, buf *out)
+{
+    for (; *table; table++) {
+        const char *alias = (*table)->alias;
+        CLEANUP(freep)
+        char *names = str_printf("%s%s%s", (*table)->name, alias ? ", " : "", str_or(alias, ""));
+        buf_printf(out, "  %-14s  %s\n", names, (*table)->summary);
+    }
+}
+
 void verb_help(const verb *v, const char *path, buf *out)
 {
     buf_printf(out, "usage: %s %s\n\n%s\n", path, v->usage, v->summary);
+    if (v->alias)
+        buf_printf(out, "Also called '%s'.\n", v->alias);
     if (v->text)
         buf_printf(out, "\n%s\n", v->text);
     if (v->of) {
         buf_str(out, "\ncommands:\n");
-        for (const verb *const *s = v->of; *s; s++)
-            buf_printf(out, "  %-10s  %s\n", (*s)->name, (*s)->summary);
+        list_verbs(v->of, out);
         buf_printf(out, "\n'%s COMMAND --help' tells more.\n", path);
         return;
     }
@@ -45,8 +56,7 @@ void verb_help_all(buf *out)
 {
     buf_str(out, "usage: bothy [--socket PATH | --url URL] [--json] COMMAND ...\n\n"
                  "Sandboxes for agents.\n\ncommands:\n");
-    for (const verb *const *v = CLI_VERBS; *v; v++)
-        buf_printf(out, "  %-10s  %s\n", (*v)->name, (*v)->summary);
+    list_verbs(CLI_VERBS, out);
     buf_str(out, "\nTry first: bothy run busybox -- echo hello\n"
                  "'bothy COMMAND --help' tells more; 'man bothy' has it all.\n");
 }
@@ -94,7 +104,7 @@ static err *check_words(const verb *v, const char *path, const opt_words *w)
     err *e = NULL;
 
     if (w->n < v->words_min)
-        e = usage_error("'%s' needs more: %s", path, v->usage);
+        e = usage_error("'%s' needs more words", path);
     else if (v->words_max >= 0 && w->n > v->words_max)
         e = usage_error("'%s' does not take '%s'", path, w->v[v->words_max]);
     return err_remedy(e, "usage: %s %s", path, v->usage);

@@ -56,6 +56,25 @@ static void error_line(FILE *f, const char *label, const char *text, bool colour
             buf_cstr(&b));
 }
 
+/* Returns the remedy. The table's speak of headers where a request needs one: people set a variable
+ * and wait. */
+static char *remedy_of(const err *e)
+{
+    const char *remedy = err_remedy_of(e);
+    bool quota = e->code == ERR_QUOTA_EXCEEDED;
+
+    if (!str_eq(remedy, err_info_of(e->code)->remedy))
+        return xstrdup(remedy);
+    if (e->code == ERR_UNAUTHENTICATED)
+        return xstrdup("Put a valid key into $BOTHY_KEY; 'bothy key create' makes one.");
+    if (!quota && e->code != ERR_POOL_EXHAUSTED)
+        return xstrdup(remedy);
+    CLEANUP(freep)
+    char *wait = e->retry_after ? str_printf("Wait %d s", e->retry_after) : xstrdup("Wait");
+    return str_printf("%s and try again, or %s.", wait,
+                      quota ? "end something that is counted" : "raise the pool's size");
+}
+
 void out_error(FILE *f, const err *e, bool json, bool colours)
 {
     if (json) {
@@ -69,7 +88,8 @@ void out_error(FILE *f, const err *e, bool json, bool colours)
             buf_cstr(&b));
     if (e->cause)
         error_line(f, "  cause:  ", e->cause, colours);
-    error_line(f, "  remedy: ", err_remedy_of(e), colours);
+    CLEANUP(freep) char *remedy = remedy_of(e);
+    error_line(f, "  remedy: ", remedy, colours);
 }
 
 err *out_failed(int errnum, const char *what)
@@ -91,13 +111,59 @@ void out_json(FILE *f, const json_t *j)
     fprintf(f, "%s\n", buf_cstr(&b));
 }
 
-/* Appends a value on one line, as people would write it. */
-static void value_of(const json_t *v, buf *out)
+bool out_is_empty(const json_t *v)
+{
+    return !v || json_is_null(v) || json_is_false(v) ||
+           (json_is_string(v) && !json_string_length(v)) ||
+           (json_is_array(v) && !json_array_size(v)) || (json_is_object(v) && !json_object_size(v));
+}
+
+static void list_text(const json_t *list, buf *out)
+{
+    size_t i;
+    json_t *v;
+
+    json_array_foreach(list, i, v)
+    {
+        if (i)
+            buf_str(out, json_is_object(v) ? "; " : " ");
+        out_value(v, out);
+    }
+}
+
+static void members_text(const json_t *o, char between, buf *out)
+{
+    const char *member;
+    size_t n = 0;
+    json_t *v;
+
+    json_object_foreach((json_t *)o, member, v)
+    {
+        if (out_is_empty(v))
+            continue;
+        buf_str(out, n++ ? ", " : "");
+        out_safe(out, member);
+        buf_char(out, between);
+        if (json_is_object(v))
+            buf_char(out, '(');
+        out_value(v, out);
+        if (json_is_object(v))
+            buf_char(out, ')');
+    }
+}
+
+void out_value(const json_t *v, buf *out)
 {
     if (json_is_string(v))
         out_safe(out, json_string_value(v));
     else if (json_is_null(v))
         buf_char(out, '-');
+    else if (json_is_real(v))
+        buf_printf(out, json_real_value(v) < 1000 ? "%.3g" : "%.0f", json_real_value(v));
+    else if (json_is_array(v))
+        list_text(v, out);
+    else if (json_is_object(v))
+        members_text(v, ' ', out);
     else
         json_write(out, v);
 }
@@ -106,7 +172,12 @@ void out_field(const char *name, const json_t *v)
 {
     CLEANUP(buf_done) buf b = {0}, safe = {0};
 
-    value_of(v, &b);
+    if (json_is_object(v) && str_eq(name, "labels"))
+        members_text(v, '=', &b);
+    else
+        out_value(v, &b);
+    if (json_is_object(v) && !b.len)
+        return;
     out_safe(&safe, name);
     printf("%-10s  %s\n", buf_cstr(&safe), buf_cstr(&b));
 }

@@ -24,7 +24,13 @@ err *out_failed(int errnum, const char *what) ERR_MUST;
 void out_json(FILE *f, const json_t *j);
 /* Appends text with control characters and invalid UTF-8 escaped. NULL becomes "-". */
 void out_safe(buf *out, const char *text);
-/* Prints "name        value" on one line, null as a dash. */
+/* Returns true for null, false, "", [] and {}. */
+bool out_is_empty(const json_t *v);
+/* Appends a value as people write it: the words of a list with spaces between them, the members of
+ * an object that are not empty as "cpu 1, pids 512", null as a dash. */
+void out_value(const json_t *v, buf *out);
+/* Prints "name        value" on one line; labels as "a=b, c=d". Nothing if all members of an object
+ * are empty. */
 void out_field(const char *name, const json_t *v);
 /* Prints a line of escaped text. */
 void out_line(FILE *f, const char *text);

@@ -71,8 +71,10 @@ static err *unpack_refuse(const char *why)
 
 static err *unpack_fault(const char *what)
 {
-    return err_sys(errno == ENOSPC || errno == EDQUOT ? ERR_DISK_FULL : ERR_INTERNAL, errno,
-                   "cannot %s", what);
+    bool full = errno == ENOSPC || errno == EDQUOT;
+    err *e = err_sys(full ? ERR_DISK_FULL : ERR_INTERNAL, errno, "cannot %s", what);
+
+    return full ? err_remedy(e, "Free space on this machine, where the copy goes.") : e;
 }
 
 /* ---- names ---- */

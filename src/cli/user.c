@@ -60,9 +60,14 @@ static bool own_answers(char **ret_url)
     return found;
 }
 
+bool user_machine_is_node(void)
+{
+    return !access(NODE_CONFIG, F_OK) || try_socket(CLI_SOCKET) != ENOENT;
+}
+
 bool user_has_no_node(void)
 {
-    return geteuid() != 0 && access(NODE_CONFIG, F_OK) && try_socket(CLI_SOCKET) == ENOENT;
+    return geteuid() != 0 && !user_machine_is_node();
 }
 
 char *user_address(void)

@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 
+bool user_machine_is_node(void);
 /* Returns true if this machine has no node and the user is not root: sandboxes then run on Docker
  * or Podman. */
 bool user_has_no_node(void);

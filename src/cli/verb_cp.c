@@ -197,7 +197,7 @@ static bool on_bytes(void *arg, const void *p, size_t n)
         return unpack_feed(c->unpack, p, n);
     int rc = fs_write_all(c->raw_out, p, n);
     if (rc)
-        c->failed = err_sys(ERR_INTERNAL, -rc, "cannot write to stdout");
+        c->failed = out_failed(-rc, "the archive");
     return !rc;
 }
 

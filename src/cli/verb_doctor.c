@@ -114,8 +114,9 @@ static err *doctor_run(cli *c, void *args, const opt_words *words, int *status)
     }
     c->no_start = true;
     d.user = !a->node && user_has_no_node();
+    bool elsewhere = d.user && doctor_is_client(&d);
     for (const doctor_check *k = DOCTOR_CHECKS; k->name; k++)
-        if (k->user || !d.user)
+        if (elsewhere ? k->client : k->user || !d.user)
             k->run(&d, k);
     *status = d.worst == DOCTOR_FAIL;
     if (c->common.json) {
@@ -135,7 +136,8 @@ const verb VERB_DOCTOR = {
     .text =
         "Works without a daemon. Each line is ok, warn or fail with what to do; the status is 1\n"
         "if anything fails. As root it also tries what only root can. Where there is no node, it\n"
-        "is about what your own daemon needs; --node asks for the rest.",
+        "is about what your own daemon needs, or about the daemon alone that you name, if it\n"
+        "answers; --node asks for the rest.",
     .opts = OPTS,
     .args_size = sizeof(doctor_args),
     .run = doctor_run,

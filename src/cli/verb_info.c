@@ -12,26 +12,38 @@ typedef struct info_args {
 
 static const opt OPTS[] = {COMMON_OPTS(info_args)};
 
-/* Prints nested objects with dotted names: "caps.freeze  native". */
-static void print_tree(const char *prefix, const json_t *o)
+/* Prints the backend's capabilities by level: "caps        native: exec, files". */
+static void print_caps(const json_t *caps)
+{
+    static const char *const LEVELS[] = {"native", "emulated", "absent"};
+    const char *cap;
+    json_t *level;
+
+    for (size_t i = 0; i < ARRAY_LEN(LEVELS); i++) {
+        CLEANUP(buf_done) buf names = {0};
+        json_object_foreach((json_t *)caps, cap, level)
+        {
+            if (!str_eq(json_string_value(level), LEVELS[i]))
+                continue;
+            buf_str(&names, names.len ? ", " : "");
+            out_safe(&names, cap);
+        }
+        if (names.len)
+            printf("%-10s  %s: %s\n", i ? "" : "caps", LEVELS[i], buf_cstr(&names));
+    }
+}
+
+static void print_info(const json_t *info)
 {
     const char *name;
     json_t *v;
 
-    json_object_foreach((json_t *)o, name, v)
+    json_object_foreach((json_t *)info, name, v)
     {
-        CLEANUP(freep) char *path = *prefix ? str_printf("%s.%s", prefix, name) : xstrdup(name);
-        CLEANUP(buf_done) buf text = {0}, safe = {0};
-        if (json_is_object(v)) {
-            print_tree(path, v);
-            continue;
-        }
-        if (json_is_string(v))
-            out_safe(&text, json_string_value(v));
-        else
-            json_write(&text, v);
-        out_safe(&safe, path);
-        printf("%-24s  %s\n", buf_cstr(&safe), buf_cstr(&text));
+        if (str_eq(name, "caps"))
+            print_caps(v);
+        else if (!out_is_empty(v))
+            out_field(name, v);
     }
 }
 
@@ -44,7 +56,7 @@ static err *info_info(cli *c, void *args, const opt_words *words, int *status)
     if (c->common.json)
         out_json(stdout, answer);
     else
-        print_tree("", answer);
+        print_info(answer);
     return NULL;
 }
 
@@ -52,6 +64,7 @@ const verb VERB_INFO = {
     .name = "info",
     .usage = "",
     .summary = "Show what the node is and can do",
+    .text = "Members that are empty are left out; --json has all of them.",
     .opts = OPTS,
     .args_size = sizeof(info_args),
     .run = info_info,

@@ -62,9 +62,11 @@ const verb VERB_KILL = {
     .name = "kill",
     .usage = "[OPTIONS] SANDBOX EXEC...",
     .summary = "End commands of a sandbox, or send them a signal",
-    .text = "Ends each command with everything it started, as a time limit would; its end reads "
-            "'killed'. With --signal it only gets the signal. The sandbox itself lives on: 'bothy "
-            "rm' ends that. 'bothy show SANDBOX' lists the numbers of its commands.",
+    .text =
+        "Ends each command and everything it started at once, by SIGKILL; its end reads\n"
+        "'killed'. --signal TERM asks it to end by itself: with --signal the command only gets\n"
+        "the signal. The sandbox itself lives on: 'bothy rm' ends that. 'bothy show SANDBOX'\n"
+        "lists the numbers of its commands.",
     .opts = OPTS,
     .args_size = sizeof(kill_args),
     .words_min = 2,

@@ -11,12 +11,13 @@
 typedef struct ls_args {
     common_args common;
     char **label;
-    bool all, quiet;
+    bool all, quiet, names;
 } ls_args;
 
 static const opt OPTS[] = {
     OPT('a', "all", NULL, OPT_FLAG, ls_args, all, "also those that are gone, with their cause"),
     OPT('q', "quiet", NULL, OPT_FLAG, ls_args, quiet, "ids only"),
+    OPT(0, "names", NULL, OPT_FLAG, ls_args, names, NULL), /* for completion: one request */
     OPT(0, "label", "KEY[=VALUE]", OPT_LIST, ls_args, label, "only those with this label"),
     COMMON_OPTS(ls_args),
 };
@@ -72,18 +73,29 @@ static void age_of(const json_t *sandbox, buf *out)
         out_age(out, now > created ? (now - created) / NS_PER_S : 0);
 }
 
+/* Appends what is left of its time to live; nothing if it has none. */
+static void ends_of(const json_t *sandbox, buf *out)
+{
+    const json_t *left = json_object_get(sandbox, "ttl_left");
+
+    if (json_is_number(left))
+        out_age(out, (uint64_t)json_number_value(left));
+}
+
 static void add_row(cli *c, out_table *t, const json_t *sandbox)
 {
-    CLEANUP(buf_done) buf state = {0}, age = {0}, commands = {0};
+    CLEANUP(buf_done) buf state = {0}, age = {0}, ends = {0}, commands = {0};
 
     state_of(sandbox, &state);
     age_of(sandbox, &age);
+    ends_of(sandbox, &ends);
     commands_of(c, sandbox, &commands);
     out_table_cell(t, json_str(sandbox, "id"));
     out_table_cell(t, json_str(sandbox, "name"));
     out_table_cell(t, json_str(json_object_get(sandbox, "image"), "name"));
     out_table_cell(t, buf_cstr(&state));
     out_table_cell(t, buf_cstr(&age));
+    out_table_cell(t, buf_cstr(&ends));
     out_table_cell(t, buf_cstr(&commands));
 }
 
@@ -93,17 +105,22 @@ static void print_table(cli *c, const json_t *items)
     size_t i;
     json_t *sandbox;
 
-    out_table_init(&t, "ID NAME IMAGE STATE AGE COMMANDS");
+    out_table_init(&t, "ID NAME IMAGE STATE AGE ENDS COMMANDS");
     json_array_foreach(items, i, sandbox) add_row(c, &t, sandbox);
     out_table_print(&t, stdout, out_colours(stdout));
 }
 
-static void print_ids(const json_t *items)
+static void print_ids(const json_t *items, bool names)
 {
     size_t i;
     json_t *sandbox;
 
-    json_array_foreach(items, i, sandbox) out_line(stdout, json_str(sandbox, "id"));
+    json_array_foreach(items, i, sandbox)
+    {
+        out_line(stdout, json_str(sandbox, "id"));
+        if (names && json_str(sandbox, "name"))
+            out_line(stdout, json_str(sandbox, "name"));
+    }
 }
 
 static err *ls_run(cli *c, void *args, const opt_words *words, int *status)
@@ -114,8 +131,8 @@ static err *ls_run(cli *c, void *args, const opt_words *words, int *status)
 
     (void)words, (void)status;
     TRY(cli_list(c, path, "sandboxes", &items));
-    if (a->quiet)
-        print_ids(items);
+    if (a->quiet || a->names)
+        print_ids(items, a->names);
     else if (c->common.json)
         out_json(stdout, items);
     else
@@ -128,7 +145,8 @@ const verb VERB_LS = {
     .alias = "ps",
     .usage = "[OPTIONS]",
     .summary = "List sandboxes",
-    .text = "COMMANDS is how many run, and how many there have been.",
+    .text = "ENDS is when its time to live is over. COMMANDS is how many run, and how many there\n"
+            "have been.",
     .opts = OPTS,
     .args_size = sizeof(ls_args),
     .run = ls_run,

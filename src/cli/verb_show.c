@@ -79,45 +79,6 @@ static void print_pause(const json_t *pause)
                json_number_value(json_object_get(resume, "worst_ms")));
 }
 
-/* Returns true if a member is empty: null, false, "", [] or {}. */
-static bool is_nothing(const json_t *v)
-{
-    return !v || json_is_null(v) || json_is_false(v) ||
-           (json_is_string(v) && !json_string_length(v)) ||
-           (json_is_array(v) && !json_array_size(v)) || (json_is_object(v) && !json_object_size(v));
-}
-
-static void text_of(const json_t *v, buf *out)
-{
-    if (json_is_string(v))
-        out_safe(out, json_string_value(v));
-    else if (json_is_real(v))
-        buf_printf(out, "%.3g", json_number_value(v));
-    else
-        json_write(out, v);
-}
-
-/* Prints the members of an object on one line: "claim_ms 6.33, commit_ms 0.567". Lists are left to
- * --json. */
-static void print_members(const char *name, json_t *o)
-{
-    CLEANUP(buf_done) buf line = {0};
-    const char *member;
-    json_t *v;
-
-    json_object_foreach(o, member, v)
-    {
-        if (is_nothing(v) || json_is_object(v) || json_is_array(v))
-            continue;
-        buf_str(&line, line.len ? ", " : "");
-        out_safe(&line, member);
-        buf_char(&line, str_eq(name, "labels") ? '=' : ' ');
-        text_of(v, &line);
-    }
-    if (line.len)
-        printf("%-10s  %s\n", name, buf_cstr(&line));
-}
-
 static void print_image(const json_t *image)
 {
     CLEANUP(buf_done) buf line = {0};
@@ -145,14 +106,12 @@ static void print_member(const char *name, json_t *v)
         print_pause(v);
     else if (str_eq(name, "limits"))
         print_limits(v);
-    else if (is_nothing(v))
+    else if (out_is_empty(v))
         return;
     else if (str_eq(name, "image"))
         print_image(v);
     else if (str_eq(name, "ttl_left"))
         print_left(v);
-    else if (json_is_object(v))
-        print_members(name, v);
     else
         out_field(name, v);
 }

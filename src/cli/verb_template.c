@@ -181,7 +181,11 @@ static err *template_show(cli *c, void *args, const opt_words *words, int *statu
         out_json(stdout, t);
         return NULL;
     }
-    json_object_foreach(t, member, v) out_field(member, v);
+    json_object_foreach(t, member, v)
+    {
+        if (!out_is_empty(v))
+            out_field(member, v);
+    }
     return NULL;
 }
 

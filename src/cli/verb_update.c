@@ -21,7 +21,8 @@ static const opt OPTS[] = {
     OPT(0, "label", "KEY=VALUE|KEY-", OPT_LIST, update_args, label, "set a label, or remove it"),
     OPT('m', "memory", "SIZE", OPT_BYTES, update_args, memory, "memory with swap, such as 512m"),
     OPT(0, "cpus", "N", OPT_CORES, update_args, cpu_milli, "cores, such as 0.5"),
-    OPT(0, "pids", "N", OPT_COUNT, update_args, pids, "processes and threads"),
+    OPT(0, "pids-limit", "N", OPT_COUNT, update_args, pids, "processes and threads"),
+    OPT(0, "pids", "N", OPT_COUNT, update_args, pids, NULL),
     OPT(0, "disk", "SIZE", OPT_BYTES, update_args, disk,
         "bytes it may write, where the node can change that"),
     COMMON_OPTS(update_args),
@@ -78,8 +79,9 @@ static err *body_of(const update_args *a, json_t **ret_body)
     if (json_object_size(limits))
         json_object_set(body, "limits", limits);
     if (!json_object_size(body))
-        return err_remedy(usage_error("there is nothing to change"),
-                          "Name it: --ttl, --idle, --label, --memory, --cpus, --pids.");
+        return err_remedy(
+            usage_error("there is nothing to change"),
+            "Name it: --ttl, --idle, --label, --memory, --cpus, --pids-limit, --disk.");
     *ret_body = TAKE_PTR(body);
     return NULL;
 }

@@ -33,6 +33,7 @@ IMAGES = {
     "busybox": {"entrypoint": [], "cmd": ["sh"], "user": "", "cwd": ""},
     "greeter": {"entrypoint": ["echo", "hello"], "cmd": ["world"], "user": "", "cwd": ""},
     "empty": {"entrypoint": [], "cmd": [], "user": "", "cwd": ""},
+    "docker.io/library/debian:latest": {"entrypoint": [], "cmd": ["bash"], "user": "", "cwd": ""},
 }
 LOCK = threading.Lock()
 WORLD = {"sandboxes": {}, "faults": {}, "log": [], "keys": {}, "replay": {}, "pulled": []}
@@ -134,9 +135,9 @@ def create(body, owner="uid:0"):
         raise Problem(409, "conflict", f"the name {body['name']} is taken", kind="name")
     box = {"id": "test" + secrets.token_hex(8), "name": body.get("name"), "state": "running",
            "cause": None, "image": {"name": image, "digest": "sha256:" + "ab" * 32, **IMAGES[image]},
-           "owner": owner, "created": now(), "ends": None, "ended": None,
+           "owner": owner, "created": now(), "ends": None, "ended": None, "ttl_left": body.get("ttl"),
            "labels": body.get("labels", {}), "limits": body.get("limits", {}),
-           "user": body.get("user"), "cwd": body.get("cwd"),
+           "user": body.get("user"), "cwd": body.get("cwd"), "tmpfs": body.get("tmpfs", []),
            "env": body.get("env", {}), "secrets": body.get("secrets", {}), "commands": {}}
     WORLD["sandboxes"][box["id"]] = box
     return 201, describe(box)
@@ -173,6 +174,11 @@ def listing(query):
     return 200, {"sandboxes": [describe(b) for b in rows[at:at + 2]], "next": following}
 
 
+def change(box, body):
+    box["limits"] = {**box["limits"], **body.get("limits", {})}
+    return 200, describe(box)
+
+
 def start(box, body):
     command = Command(len(box["commands"]) + 1, box, body)
     box["commands"][command.id] = command
@@ -189,7 +195,7 @@ def write_stdin(command, query, body):
     if not command.stdin_open:
         raise Problem(409, "conflict", "stdin is not open", kind="stdin")
     if "offset" in query and int(query["offset"][0]) != command.stdin_length:
-        raise Problem(409, "conflict", f"stdin has {command.stdin_length} bytes", kind="stdin")
+        raise Problem(409, "conflict", f"stdin has {command.stdin_length} bytes", kind="offset")
     try:
         command.child.stdin.write(body)
         command.child.stdin.flush()
@@ -259,7 +265,10 @@ ROUTES = [
     ("POST", r"/v1/sandboxes", lambda q, b: create(b)),
     ("GET", r"/v1/sandboxes", lambda q, b: listing(q)),
     ("GET", BOX, lambda q, b, s: (200, describe(sandbox(s)))),
+    ("PATCH", BOX, lambda q, b, s: change(sandbox(s, True), b)),
     ("DELETE", BOX, lambda q, b, s: destroy(sandbox(s))),
+    ("GET", BOX + "/sessions", lambda q, b, s: (200, {"sessions": [
+        {"id": "s-1", "name": "work", "state": "ready", "dialect": "bash", "commands": 0, "cwd": "/"}] if sandbox(s) else []})),
     ("POST", BOX + "/processes", lambda q, b, s: start(sandbox(s, True), b)),
     ("GET", BOX + "/processes", lambda q, b, s: (
         200, {"processes": [c.describe() for c in sandbox(s)["commands"].values()]})),
@@ -267,6 +276,7 @@ ROUTES = [
     ("DELETE", CMD, lambda q, b, s, x: delete_command(command_of(sandbox(s), x))),
     ("POST", CMD + "/stdin", lambda q, b, s, x: write_stdin(command_of(sandbox(s, True), x), q, b)),
     ("POST", CMD + "/signal", lambda q, b, s, x: send_signal(command_of(sandbox(s, True), x), b)),
+    ("GET", r"/v1/templates", lambda q, b: (200, {"templates": [{"name": "web", "image": "busybox", "owner": "uid:0"}]})),
     ("GET", r"/v1/images", lambda q, b: (200, {"images": [image(n) for n in IMAGES]})),
     ("POST", r"/v1/images/prune", lambda q, b: (200, {"freed_bytes": 3 << 20})),
     ("GET", r"/v1/images/(.+)", lambda q, b, n: one_image(urllib.parse.unquote(n))),
@@ -461,6 +471,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.serve("POST")
+
+    def do_PATCH(self):
+        self.serve("PATCH")
 
     def do_DELETE(self):
         self.serve("DELETE")

@@ -415,6 +415,28 @@ def cases(suite, node):
             out = p.communicate(timeout=60)[0].decode()
         equal(out, f"one\n{hashlib.sha256(lines).hexdigest()}  -\n0\n", "what the command read")
 
+    @suite.case("screen: two pipes into one command both arrive whole")
+    def _():
+        x = node.start(box, "cat", stdin_open=True)
+        words = [BUILD / "bin/bothy", "attach", box, str(x)]
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE,
+                   "env": {**os.environ, "BOTHY_SOCKET": node.path}}
+        wanted = b""
+        with subprocess.Popen(words, **options) as one, subprocess.Popen(words, **options) as two:
+            try:
+                for n in range(4):
+                    for p, name in ((one, b"one"), (two, b"two")):
+                        p.stdin.write(b"%s %d\n" % (name, n))
+                        p.stdin.flush()
+                        wanted += b"%s %d\n" % (name, n)
+                        until("the line arrives", lambda whole=wanted: node.output(box, x) == whole)
+                two.stdin.close()
+                equal(node.wait(box, x)["exit_code"], 0, "the end of the input arrives, too")
+            finally:
+                node.call("DELETE", node.at(box, x))  # else the attached would stay
+            equal([p.wait(30) for p in (two, one)], [0, 0], "status")
+            equal([p.stderr.read() for p in (two, one)], [b"", b""], "stderr")
+
     @suite.case("screen: bothyd is killed under a shell: it goes on by itself, or by attach")
     def _():
         with Screen(node) as s:

@@ -125,6 +125,34 @@ static void errors_for_people_and_programs(void **state)
                "\"cause\":\"it\\n went\",\"remedy\":\"Look elsewhere.\",\"retryable\":false}}\n");
 }
 
+static void remedies_about_headers_are_the_command_lines(void **state)
+{
+    static const struct {
+        err_code code;
+        int retry_after;
+        const char *remedy, *want;
+    } CASES[] = {
+        {ERR_UNAUTHENTICATED, 0, NULL,
+         "Put a valid key into $BOTHY_KEY; 'bothy key create' makes one."},
+        {ERR_QUOTA_EXCEEDED, 7, NULL, "Wait 7 s and try again, or end something that is counted."},
+        {ERR_POOL_EXHAUSTED, 0, NULL, "Wait and try again, or raise the pool's size."},
+        {ERR_POOL_EXHAUSTED, 3, "Do this.", "Do this."},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(CASES); i++) {
+        err *e = err_retry_after(err_new(CASES[i].code, "no"), CASES[i].retry_after);
+        CLEANUP(freep) char *want = str_printf("bothy: no\n  remedy: %s\n", CASES[i].want);
+        capture c;
+        if (CASES[i].remedy)
+            e = err_remedy(e, "%s", CASES[i].remedy);
+        capture_begin(&c);
+        out_error(c.f, e, false, false);
+        capture_is(&c, want);
+        err_free(e);
+    }
+}
+
 static void json_and_lines_drive_no_terminal(void **state)
 {
     capture c;
@@ -137,6 +165,30 @@ static void json_and_lines_drive_no_terminal(void **state)
     capture_is(&c, "{\"name\":\"\\u009b\\u007f\"}\na\\xc2\\x9b\\x0a\n");
 }
 
+static void check_value(const char *json, const char *want)
+{
+    CLEANUP(buf_done) buf b = {0};
+    CLEANUP(json_decrefp) json_t *v = json_loads(json, JSON_DECODE_ANY, NULL);
+
+    assert_non_null(v);
+    out_value(v, &b);
+    assert_string_equal(buf_cstr(&b), want);
+}
+
+static void values_are_written_as_people_write_them(void **state)
+{
+    (void)state;
+    check_value("null", "-");
+    check_value("\"a\\u001bb\"", "a\\x1bb");
+    check_value("12345678", "12345678");
+    check_value("[0.56789, 12345.6]", "0.568 12346");
+    check_value("{\"argv\":[\"sleep\",\"600\"],\"user\":null,\"exec\":\"1\"}",
+                "argv sleep 600, exec 1");
+    check_value("[{\"path\":\"/t\",\"size\":64},{\"path\":\"/u\",\"exec\":true}]",
+                "path /t, size 64; path /u, exec true");
+    check_value("{\"of\":{\"a\":1,\"b\":{}}}", "of (a 1)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,7 +197,9 @@ int main(void)
         cmocka_unit_test(times),
         cmocka_unit_test(tables_line_up),
         cmocka_unit_test(errors_for_people_and_programs),
+        cmocka_unit_test(remedies_about_headers_are_the_command_lines),
         cmocka_unit_test(json_and_lines_drive_no_terminal),
+        cmocka_unit_test(values_are_written_as_people_write_them),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
