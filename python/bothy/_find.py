@@ -13,13 +13,18 @@ STARTING = 60.0  # seconds; `bothy` itself gives up after 30
 
 
 def find_socket() -> str:
-    """Returns the socket that answers: the node's, else that of the user's own daemon, which `bothy` starts if it is installed.
+    """Returns the socket that answers, as `find_daemon`.
 
     Returns the node's socket if none answers: the error of the first request then names it."""
+    return find_daemon() or NODE
+
+
+def find_daemon() -> str | None:
+    """Returns the socket that answers: the node's, else that of the user's own daemon, which `bothy` starts if it is installed. None: none answers."""
     found = next((path for path in (NODE, *_own()) if _answers(path)), None)
     if found or os.geteuid() == 0 or os.path.exists(NODE) or os.path.exists(NODE_CONFIG):
-        return found or NODE
-    return _start() or NODE
+        return found
+    return _start()
 
 
 def _own() -> list[str]:

@@ -137,6 +137,19 @@ class Output:
         return _with_gaps(self.err, [gap for gap in self.gaps if gap.stream == "err"])
 
 
+SHOWN = 60  # bytes of a stream in a result's repr
+
+
+def _repr(result: ExecResult | CommandResult) -> str:
+    """Returns the result's members, of a long stream the beginning."""
+    members = []
+    for field in dataclasses.fields(result):
+        value = getattr(result, field.name)
+        long = isinstance(value, bytes) and len(value) > SHOWN
+        members += [f"{field.name}={value[:SHOWN]!r}... ({len(value)} bytes)" if long else f"{field.name}={value!r}"] if field.repr else []
+    return f"{type(result).__name__}({', '.join(members)})"
+
+
 def _with_gaps(data: bytes, gaps: Sequence[Gap]) -> str:
     parts, at, missing = [], 0, 0
     for gap in gaps:
@@ -148,17 +161,20 @@ def _with_gaps(data: bytes, gaps: Sequence[Gap]) -> str:
     return "".join([*parts, data[at:].decode(errors="replace")])
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ExecResult(Output):
     """A command that has ended. `out` and `err` hold what was kept; `out_bytes` and `err_bytes` of `end` say how much there was."""
 
     exec: str
     end: End
-    out: bytes = dataclasses.field(repr=False)
-    err: bytes = dataclasses.field(repr=False)
+    out: bytes
+    err: bytes
     gaps: tuple[Gap, ...] = ()
     cut: bool = False
     """The caller's `keep` left bytes out."""
+
+    def __repr__(self) -> str:
+        return _repr(self)
 
     @property
     def ok(self) -> bool:
@@ -213,7 +229,7 @@ class SessionInfo:
         return cls(raw["id"], raw["name"], raw["shell"], raw.get("dialect"), raw["state"], raw["cwd"], raw["running"], raw["restarts"], raw)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class CommandResult(Output):
     """A session's command that has ended. `kind`: `ended`, `shell_exited`, `resumed`, or `unknown`, which is never success."""
 
@@ -230,8 +246,8 @@ class CommandResult(Output):
     out_bytes: int
     err_bytes: int
     raw: Json = dataclasses.field(repr=False)
-    out: bytes = dataclasses.field(default=b"", repr=False)
-    err: bytes = dataclasses.field(default=b"", repr=False)
+    out: bytes = b""
+    err: bytes = b""
     gaps: tuple[Gap, ...] = ()
     cut: bool = False
 
@@ -239,6 +255,9 @@ class CommandResult(Output):
     def of(cls, raw: Json) -> CommandResult:
         return cls(raw["session"], raw["seq"], raw["kind"], raw["exit_code"], raw["oom"], raw["timed_out"], raw["interrupted"], raw["rung"],
                    raw["restarted"], raw["cwd"], raw["out_bytes"], raw["err_bytes"], raw)
+
+    def __repr__(self) -> str:
+        return _repr(self)
 
     @property
     def ok(self) -> bool:

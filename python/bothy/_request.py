@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 
 from ._errors import ApiError, BothyError, ConnectionLost, NotAnswered, Unreachable
-from ._find import find_socket
 
 PATIENCE = 60.0  # seconds for which a node that has answered before is asked again, unless $BOTHY_PATIENCE says another number
 SILENCE = 45.0  # seconds without a byte: the daemon pings an event stream every 15
@@ -29,24 +28,23 @@ NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 @dataclasses.dataclass(frozen=True)
 class Address:
-    """Of a daemon: a unix socket, or an URL and a key."""
+    """Of a daemon: a unix socket, or an URL and a key. `found`: the caller named none, so a request searches for the socket."""
 
     url: str
     socket: str | None
     key: str | None
+    found: bool = False
 
     @classmethod
     def of(cls, url: str | None, socket: str | None, key: str | None) -> Address:
-        """Finds the daemon as the command line does: the named one, else $BOTHY_URL with $BOTHY_KEY, else $BOTHY_SOCKET, else `find_socket`."""
+        """Finds the daemon as the command line does: the named one, else $BOTHY_URL with $BOTHY_KEY, else $BOTHY_SOCKET, else `find_socket`, later."""
         if url is None and socket is None:
             url, socket = os.environ.get("BOTHY_URL"), os.environ.get("BOTHY_SOCKET")
-        if not url and not socket:
-            socket = find_socket()
         if url:
             if not url.startswith(("http://", "https://")):
                 raise ValueError(f"{url!r} is no address: give http://HOST:PORT, or the path of a socket as `socket` or $BOTHY_SOCKET")
             return cls(url.rstrip("/"), None, _header_of(key or os.environ.get("BOTHY_KEY")))
-        return cls("http://bothy", socket, _header_of(key))
+        return cls("http://bothy", socket or None, _header_of(key), found=not socket)
 
     @property
     def headers(self) -> dict[str, str]:

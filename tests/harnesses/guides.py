@@ -6,7 +6,8 @@ import re
 import signal
 import subprocess
 
-from harness import SLOW, TOP, check
+from blocks import read_blocks
+from harness import BUILD, SLOW, TOP, check
 
 PAGES = ("python", "mini-swe-agent", "inspect-ai", "swe-rex-deployment", "uni-agent", "harbor")
 FENCE = re.compile(r"^(?:`(?P<file>[\w./-]+)`:\n+)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -48,10 +49,26 @@ def run_page(place, page, more):
             check(done.returncode == 0, f"line {line}: status {done.returncode}: {done.stdout[-2000:]}")
             check(expected is None or matches(expected, done.stdout), f"line {line}: printed\n{done.stdout[-2000:]}\ninstead of\n{expected}")
         else:
-            check(kind in ("console",), f"line {line}: a {kind} block that is no file and that nothing runs")
+            check(False, f"line {line}: a {kind} block that is no file and that nothing runs")
+
+
+def run_readme(place):
+    """The example of python/README.md, on the image that it names, beside the directory that it uploads."""
+    block, = (b for b in read_blocks((TOP / "python" / "README.md").read_text()) if b.kind == "python")
+    subprocess.run([BUILD / "bin" / "bothy", "image", "pull", "--as", "debian:12", "oci:/mnt/images/debian:latest"], env=place.environment, check=True,
+                   stdout=subprocess.DEVNULL)
+    (place.where / "src").mkdir(exist_ok=True)
+    (place.where / "src" / "file").write_text("a file\n")
+    (place.where / "readme.py").write_text(block.text)
+    said = place.python("readme.py")
+    check("agent in /srv" in said.splitlines(), f"it printed {said}")
 
 
 def cases(suite, place):
+    @suite.case("the example of python/README.md")
+    def _():
+        run_readme(place)
+
     for page in PAGES:
         @suite.case(f"every command of docs/guide/{page}.md")
         def _(page=page):

@@ -41,6 +41,8 @@ async def _(client, node):
     async with await client.create("busybox", env={"A": "1"}) as sandbox:
         r = await sandbox.exec("echo out$A$B; echo err >&2; exit 3", env={"B": "2"})
         equal((r.out, r.err, r.exit_code, r.status, r.ok, r.said), (b"out12\n", b"err\n", 3, 3, False, "exited 3"), "result")
+        check("out=b'out12\\n'" in repr(r), repr(r))
+        check("... (1000 bytes)" in repr(await sandbox.exec("head -c 1000 /dev/zero")), "the repr has all of a long output, or does not say how long it is")
         equal((await sandbox.exec("echo a; echo b >&2; echo c", merged=True)).out, b"a\nb\nc\n", "merged")
         r = await sandbox.exec("kill -TERM $$")
         equal((r.end.how, r.exit_code, r.status, r.ok), ("signalled", None, 143, False), "a signal")
@@ -48,10 +50,12 @@ async def _(client, node):
         equal((r.out, r.timed_out, r.status, r.ok), (b"begun\n", True, 124, False), "a time limit")
         e = await raised(bothy.CommandFailed, failing(sandbox))
         check(e.result.exit_code == 9 and "exited 9" in str(e) and "why" in str(e), str(e))
+        e = await raised(bothy.CommandFailed, failing(sandbox, "exit 3"))
+        equal(str(e), "the command did not succeed (exited 3)", "the text of one that wrote nothing")
 
 
-async def failing(sandbox):
-    return (await sandbox.exec("echo why >&2; exit 9")).check()
+async def failing(sandbox, command="echo why >&2; exit 9"):
+    return (await sandbox.exec(command)).check()
 
 
 @both("a command that cannot be started is an error with a remedy")
@@ -134,7 +138,8 @@ async def _(client, node):
         e = await raised(bothy.Conflict, files.write("/srv/a/b c", "", new=True))
         equal((e.kind, e.retryable), ("path", False), "conflict")
         equal((await files.exists("/srv/a"), await files.exists("/srv/no")), (True, False), "exists")
-        await raised(bothy.NotFound, files.read("/srv/no"))
+        e = await raised(bothy.NotFound, files.read("/srv/no"))
+        check(f". {e.remedy}" in str(e), str(e))  # sentences of their own
         odd = os.fsdecode(b"/srv/\xff\n%2F+&?#")
         await files.write(odd, b"\0")
         equal(await files.read(odd), b"\0", "an odd name")
@@ -206,6 +211,8 @@ async def _(client, node):
     equal((await client.info()).backend, "oci", "backend")
     equal((await client.call("GET", "/v1/pools"))["pools"][0]["name"], "slots", "any verb")
     await raised(bothy.NotFound, client.create("no-such-image", pull="never"))
+    e = await raised(bothy.NotFound, client.get("no-such-sandbox"))
+    check(". Check the id" in str(e), str(e))
 
 
 @both("a sandbox that ends under a command: never a success")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import socket
 from collections.abc import AsyncIterator
@@ -11,9 +12,10 @@ from typing import Any
 import httpx
 
 from .._errors import NotFound, api_error
+from .._find import find_daemon, find_socket
 from .._request import NOT_SENT, Address, Attempts, Request
 from .._version import __version__
-from .._wait import async_sleep
+from .._wait import async_in_thread, async_sleep
 
 KEEPALIVE = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
 if hasattr(socket, "TCP_KEEPIDLE"):
@@ -21,21 +23,51 @@ if hasattr(socket, "TCP_KEEPIDLE"):
 
 
 class AsyncTransport:
+    """If the caller named no daemon, the first request finds it, and starts it if necessary, in a thread because that takes time. A later request
+    that cannot connect does the same: a user's daemon exits when it is idle."""
+
     def __init__(self, address: Address, patience: float) -> None:
         self.address, self.patience, self.met = address, patience, False
-        uds, self._directory = address.reach()
+        self._http: httpx.AsyncClient | None = None
+        self._made: list[httpx.AsyncClient] = []
+        self._directories: list[int] = []
+        if not address.found:
+            self._connect(address)
+
+    def _connect(self, address: Address) -> None:
+        uds, directory = address.reach()
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=600)
         # Certificates are read only where they are needed: it takes longer than a request.
         transport = httpx.AsyncHTTPTransport(uds=uds, limits=limits, verify=address.url.startswith("https:"),
                                              socket_options=None if uds else KEEPALIVE)
         self._http = httpx.AsyncClient(base_url=address.url, transport=transport, trust_env=False,
                                        headers={**address.headers, "User-Agent": f"bothy-python/{__version__}"})
+        self.address = address
+        self._made.append(self._http)  # streams of an earlier one may still be open
+        self._directories += [] if directory is None else [directory]
 
     async def aclose(self) -> None:
-        await self._http.aclose()
-        if self._directory is not None:
-            os.close(self._directory)
-            self._directory = None
+        for http in self._made:
+            await http.aclose()
+        while self._directories:
+            os.close(self._directories.pop())
+
+    def _move(self, path: str) -> None:
+        if self._http is None or path != self.address.socket:
+            self._connect(dataclasses.replace(self.address, socket=path))
+
+    async def _connections(self) -> httpx.AsyncClient:
+        if self._http is None:
+            self._move(await async_in_thread(find_socket))
+        assert self._http is not None
+        return self._http
+
+    async def _found_again(self) -> bool:
+        """Finds the daemon again, if the caller named none, and starts it if necessary. Returns whether it answers."""
+        path = await async_in_thread(find_daemon) if self.address.found else None
+        if path is not None:
+            self._move(path)
+        return path is not None
 
     def attempts(self, request: Request, patience: float | None = None) -> Attempts:
         return Attempts(request, self.patience if patience is None else patience, self.met)
@@ -43,23 +75,36 @@ class AsyncTransport:
     @contextlib.asynccontextmanager
     async def open(self, request: Request) -> AsyncIterator[httpx.Response]:
         """The answer to one sending of it; an error answer is raised."""
-        timeout = httpx.Timeout(10.0, read=request.silence, write=60.0)
-        async with self._http.stream(request.method, request.target, content=request.body, headers=request.all_headers,
-                                     timeout=timeout) as response:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                response = await stack.enter_async_context(await self._stream(request))
+            except NOT_SENT:
+                if not await self._found_again():
+                    raise
+                response = await stack.enter_async_context(await self._stream(request))
             self.met = True
             if response.status_code >= 400:
                 await response.aread()
                 raise api_error(response.status_code, body_of(response))
             yield response
 
+    async def _stream(self, request: Request) -> contextlib.AbstractAsyncContextManager[httpx.Response]:
+        http = await self._connections()
+        return http.stream(request.method, request.target, content=request.body, headers=request.all_headers,
+                           timeout=httpx.Timeout(10.0, read=request.silence, write=60.0))
+
     async def call(self, request: Request, patience: float | None = None) -> httpx.Response:
         """The whole answer, however many sendings that takes."""
-        attempts = self.attempts(request, patience)
+        attempts, sought = self.attempts(request, patience), False
         while True:
             try:
-                response = await self._http.request(request.method, request.target, content=request.body, headers=request.all_headers,
-                                                    timeout=httpx.Timeout(10.0, read=request.silence, write=60.0))
+                http = await self._connections()
+                response = await http.request(request.method, request.target, content=request.body, headers=request.all_headers,
+                                              timeout=httpx.Timeout(10.0, read=request.silence, write=60.0))
             except httpx.TransportError as e:
+                if isinstance(e, NOT_SENT) and not sought and await self._found_again():
+                    sought = True
+                    continue
                 pause = attempts.lost(e)
                 attempts.met = attempts.met or not isinstance(e, NOT_SENT)
             else:
