@@ -155,6 +155,16 @@ def stdin(suite, node, sb):
         equal(node.wait(sb, x)["exit_code"], 0, "exit code")
         equal(node.output(sb, x), b"one,two,three", "output")
 
+    @suite.case("the last bytes of stdin with their offset and end, sent twice, are taken once")
+    def _():
+        x = node.start(sb, "cat; sleep 1", stdin_open=True)
+        node.ok("POST", node.at(sb, x, "/stdin?offset=0"), b"one,")
+        for _ in range(2):
+            equal(node.ok("POST", node.at(sb, x, "/stdin?offset=4&eof=true"), b"two"), {"length": 7}, "answer")
+        expect_error(node.call("POST", node.at(sb, x, "/stdin?offset=4&eof=true"), b"more"), 409, "conflict")
+        equal(node.wait(sb, x)["exit_code"], 0, "exit code")
+        equal(node.output(sb, x), b"one,two", "output")
+
     @suite.case("stdin after end of file, or not open, is refused")
     def _():
         x = node.start(sb, "cat >/dev/null; sleep 0.4", stdin_open=True)

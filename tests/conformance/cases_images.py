@@ -64,9 +64,10 @@ def odd(suite, node):
         with node.sandbox("user") as sb:
             user = "alice" if told(node) else "root"  # of a name only ENV and WORKDIR come with the container
             equal(node.shell(sb, 'echo $(id -un) $(pwd) "$GREETING"'), f"{user} /work/space hello from the image\n", "out")
+            shown = node.show(sb)["image"]
+            check(set(shown.get("digest", "sha256:absent")[7:]) != {"0"}, f"a digest that is none: {shown}")
             if not told(node):
                 return
-            shown = node.show(sb)["image"]
             equal((shown["user"], shown["cwd"], shown["cmd"]), ("alice", "/work/space", ["id; pwd"]), "shown")
             equal(node.shell(sb, "echo x >~/f; stat -c %u ~/f").strip(), "1000", "a file at home")
 

@@ -31,6 +31,7 @@ import threading
 import time
 import traceback
 
+import titles
 from watch import Watch
 
 TOP = pathlib.Path(os.environ.get("BOTHY_TOP") or pathlib.Path(__file__).resolve().parents[2])
@@ -62,6 +63,7 @@ class Suite:
         self.name = name
         self.listed = pathlib.Path(self.args.cases).read_text().splitlines() if self.args.cases else []
         self.passed = self.failed = self.skipped = 0
+        self.matched = False  # --only or --cases has a case
         self.prefix = ""
         self.lock = threading.Lock()  # cases may run beside each other
         self.results = []  # of every case: name, result, ms, why
@@ -83,10 +85,28 @@ class Suite:
         self.prefix = ""
 
     def wants(self, *names):
-        """Whether --only and --cases leave any of these."""
+        """Whether --only and --cases leave any of these cases, by their whole names."""
         if self.listed:
-            names = [name for name in names if any(part in name or name in part for part in self.listed)]
-        return bool(names) and (not self.args.only or any(self.args.only in name for name in names))
+            names = [name for name in names if any(part in name for part in self.listed)]
+        found = bool(names) and (not self.args.only or any(self.args.only in name for name in names))
+        self.matched |= found
+        return found
+
+    def wants_any(self, *places):
+        """Whether --only and --cases may leave a case of these functions (titles.py), or of these titles, in which "…" stands for anything.
+        A place that makes a node for its cases asks this first."""
+        if not self.listed and not self.args.only:
+            return True
+        found = [t for place in places for t in ([place.split("…")] if isinstance(place, str) else titles.titles_of(place))]
+        found = [titles.join(([self.prefix], t)) for t in found]
+        return any(titles.may_have(t, self.args.only) and any(titles.may_have(t, part) for part in self.listed or [""]) for t in found)
+
+    @contextlib.contextmanager
+    def steps(self):
+        """A block of cases that build on one another: all of them up to the last that is wanted run, at the end of the block."""
+        steps = Steps(self)
+        yield steps
+        steps.run()
 
     def missed(self):
         """What --cases names and no case is called."""
@@ -97,17 +117,20 @@ class Suite:
         name = self.prefix + name
 
         def run(body):
-            if not self.wants(name):
-                return body
-            began, error = time.monotonic(), None
-            try:
-                body()
-            except Exception as e:  # noqa: BLE001: a case may fail in any way
-                error = e
-            with self.lock:
-                self.tell(name, began, error)
+            if self.wants(name):
+                self.attempt(name, body)
             return body
         return run
+
+    def attempt(self, name, body):
+        """Runs a case and counts it."""
+        began, error = time.monotonic(), None
+        try:
+            body()
+        except Exception as e:  # noqa: BLE001: a case may fail in any way
+            error = e
+        with self.lock:
+            self.tell(name, began, error)
 
     def tell(self, name, began, error):
         """Counts and prints how a case ended."""
@@ -148,6 +171,9 @@ class Suite:
              "failed": self.failed, "skipped": self.skipped, **figures}, indent=2) + "\n")
 
     def finish(self):
+        if self.args.only and not self.matched:
+            self.failed += 1
+            print(f"FAIL  no case that ran here has {self.args.only!r} in its name", flush=True)
         for part in self.missed():
             self.failed += 1
             print(f"FAIL  no case is called {part}", flush=True)
@@ -157,6 +183,24 @@ class Suite:
                  "skipped": self.skipped, "caps": self.caps, "cases": self.results}, indent=1) + "\n", encoding="utf-8")
         print(f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped", flush=True)
         return 0 if self.failed == 0 and self.passed > 0 else 1
+
+
+class Steps:
+    """Cases of a suite of which each needs what those before it did. Kept by case(), run by run()."""
+
+    def __init__(self, suite):
+        self.suite, self.kept = suite, []
+
+    def case(self, name):
+        def keep(body):
+            self.kept.append((self.suite.prefix + name, body))
+            return body
+        return keep
+
+    def run(self):
+        last = max((n for n, (name, _) in enumerate(self.kept) if self.suite.wants(name)), default=-1)
+        for name, body in self.kept[:last + 1]:
+            self.suite.attempt(name, body)
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -590,3 +634,14 @@ def collect(events):
         elif kind == "end":
             end = data
     return got["out"], got["err"], end, kinds
+
+
+def reach(events):
+    """How far an event stream goes in each stream of a command: over its bytes, and over those that a gap names."""
+    to = {"out": 0, "err": 0}
+    for kind, _, data in events:
+        if kind in to and data["offset"] == to[kind]:
+            to[kind] += len(bytes_of(data))
+        elif kind == "gap" and data["from"] == to[data["stream"]]:
+            to[data["stream"]] = data["to"]
+    return to

@@ -290,11 +290,15 @@ def refusals(members, world, names, filtered=False):
 
 
 def cases(suite):
-    if not suite.wants("process", "refuse"):
-        return
     if b"__asan_init" in (BUILD / "src/daemon/bothyd").read_bytes() or b"__tsan_init" in (BUILD / "src/daemon/bothyd").read_bytes():
         suite.case("processes of a running node")(skipped)
         return
+    if suite.wants_any(on_a_node):
+        on_a_node(suite)
+    older(suite)
+
+
+def on_a_node(suite):
     with tempfile.TemporaryDirectory(prefix="bothy-privileges-") as scratch, Registry(pathlib.Path(scratch, "r")) as registry, \
             contextlib.ExitStack() as stack:
         slow = Slow(registry)
@@ -312,7 +316,6 @@ def cases(suite):
                 world.done()
             cast.pull.join()
             after(suite, node)
-    older(suite)
 
 
 @contextlib.contextmanager

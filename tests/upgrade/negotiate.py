@@ -191,6 +191,8 @@ def newer_init(suite):
 
 def run(suite):
     newer_init(suite)
+    if not suite.wants_any(warden_frames, slot_formats, newer_warden):
+        return
     with Node(pool="1:2") as node:
         warden_frames(suite, node)
         slot_formats(suite, node)

@@ -45,7 +45,8 @@ const CASES = {
   }
 }
 
-for (const [name, run] of Object.entries(CASES)) {
+const chosen = process.env.BOTHY_CASES.split(' ')
+for (const [name, run] of Object.entries(CASES).filter(([name]) => chosen.includes(name))) {
   const began = performance.now()
   let why = ''
   try { await run() } catch (e) { why = `${e.constructor.name}: ${e.message}`.slice(0, 1500) }

@@ -79,7 +79,8 @@ const CASES = {
 
 const sb = await Sandbox.create({ timeoutMs: 300000 })
 try {
-  for (const [name, body] of Object.entries(CASES)) {
+  const chosen = process.env.BOTHY_CASES.split(' ')
+  for (const [name, body] of Object.entries(CASES).filter(([name]) => chosen.includes(name))) {
     const began = Date.now()
     let why = null
     try { await body(sb) } catch (e) { why = `${e?.name}: ${String(e?.message).slice(0, 400)}` }
