@@ -3,15 +3,17 @@ import collections
 import concurrent.futures
 import contextlib
 import hashlib
+import http.client
 import json
 import os
 import pathlib
 import re
+import threading
 import time
 
 import census
 import leftovers
-from harness import BUILD, Watch, alive, bytes_of, check, equal, eventually, read_bytes
+from harness import BUILD, ApiError, Watch, alive, bytes_of, check, equal, eventually, read_bytes
 
 INTRUDER = BUILD / "tests" / "attack" / "intruder"
 USER = "1000"
@@ -24,6 +26,13 @@ PROGRAMS = ("init/bothy-init", "warden/bothy-warden", "daemon/bothyd", "unpack/b
 SETTLE_S = 20
 # A connection of our own, a journal that is open for a moment.
 SLACK = {"descriptors of bothyd": 8}
+SMALL = {"memory": 64 << 20, "pids": 64}
+# A neighbour: so many turns without an attack and under it, and so many of each verb in a turn.
+TURNS, EXECS, CREATES = 2, 100, 10
+TIMES = 3       # a p99 under an attack may be so many times the one without it
+# A p99 below this is good in any case. A command and its answer pass six threads (client, http, init, command, pump, relay), and on two
+# busy processors each of them may wait for two ticks of 4 ms until it has its turn.
+FLOOR_S = 0.05
 
 
 class Attack:
@@ -163,6 +172,83 @@ class Guard:
             check(not complaints, "complaints:\n" + "\n".join(complaints[:5]))
             with self.node.sandbox() as sandbox:
                 answers(self.node, sandbox)
+
+
+def p99(times):
+    return sorted(times)[min(len(times) - 1, len(times) * 99 // 100)]
+
+
+class Neighbour:
+    """Verbs that another owner needs: they are timed without an attack and under it."""
+
+    def __init__(self, api, sandbox, **more):
+        """more: {verb: (body, times in a turn)}. A body returns the function that undoes it, which is not timed, or None. A verb of the
+        same name is replaced; None leaves it out."""
+        def run():
+            api.exec(sandbox, ["true"])
+
+        def create():
+            made = api.create(limits=SMALL)
+            return lambda: api.delete(made)
+        bodies = {"exec": (run, EXECS), "create": (create, CREATES), **more}
+        self.bodies = {verb: body for verb, body in bodies.items() if body}
+
+    def turn(self, took):
+        """Adds the seconds of one turn of each verb, all of them mixed; the host's part of them is left out."""
+        for _, verb in sorted(((i + 0.5) / n, verb) for verb, (_, n) in self.bodies.items() for i in range(n)):
+            watch = Watch()
+            undo = self.bodies[verb][0]()
+            took[verb].append(max(0, watch.seconds() - watch.taken()))
+            if undo:
+                undo()
+
+    def compare(self, under, once):
+        """{verb: (p99 without the attack, p99 under it)}. In turns, so that other work of the machine meets both: without, under, and
+        again; for an attack that can be made only once: without, under, under, without."""
+        without, during = collections.defaultdict(list), collections.defaultdict(list)
+        for _ in range(1 if once else TURNS):
+            self.turn(without)
+            with under():
+                for _ in range(TURNS if once else 1):
+                    self.turn(during)
+        for _ in range(TURNS - 1 if once else 0):
+            self.turn(without)
+        return {verb: (p99(without[verb]), p99(during[verb])) for verb in self.bodies}
+
+
+def undisturbed(attack, name, neighbour, under, once=False):
+    """Fails if the p99 of one of the neighbour's verbs under an attack (a function that gives a context) is both later than FLOOR_S and
+    more than TIMES what it is without the attack. A measurement that fails is repeated once, and said."""
+    for last in (False, True):
+        found = neighbour.compare(under, once)
+        attack.figures.setdefault("neighbour_p99_ms", {})[name] = {
+            verb: [round(s * 1000, 1) for s in pair] for verb, pair in found.items()}
+        told = ", ".join(f"{verb} {own * 1000:.1f} ms without, {then * 1000:.1f} ms under it" for verb, (own, then) in found.items())
+        late = [verb for verb, (own, then) in found.items() if then > max(TIMES * own, FLOOR_S)]
+        attack.say(f"p99, {name}: {told}" + (f"; late: {', '.join(late)}" if late else ""))
+        if not late:
+            return
+        check(not last, f"twice in a row a neighbour's {' and '.join(late)} took too long: {told}")
+
+
+@contextlib.contextmanager
+def loops(*bodies, pause=0.02):
+    """Runs each body again and again on a thread of its own until the block ends. A request that is refused is part of an attack."""
+    over = threading.Event()
+
+    def run(body):
+        while not over.wait(pause):
+            with contextlib.suppress(ApiError, OSError, http.client.HTTPException):
+                body()
+    threads = [threading.Thread(target=run, args=(body,), daemon=True) for body in bodies]
+    for t in threads:
+        t.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for t in threads:
+            t.join(60)
 
 
 def each_way(node, body, **spec):

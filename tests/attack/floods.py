@@ -4,12 +4,11 @@ import re
 import time
 
 import census
-from common import WAYS, Guard, answers, armed, each_way, intrude, put_intruder
+from common import SMALL, WAYS, Guard, answers, armed, each_way, intrude, put_intruder
 from harness import Node, Watch, bytes_of, check, equal, eventually
 
 # A sandbox whose memory is all in files of its own loses pid 1 in the end.
 ALLOWED = ("pid 1 has ended",)
-SMALL = {"memory": 64 << 20, "pids": 64}
 DISK = "400M"
 
 

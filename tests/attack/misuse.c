@@ -14,7 +14,9 @@
 
 #include "intruder.h"
 
-#define LATE_MS 900
+#define LATE_MS       900
+#define RESIST_SIZE   (2ul << 30)
+#define POPULATE_READ 22 /* MADV_POPULATE_READ */
 
 static void put(const char *text)
 {
@@ -202,6 +204,21 @@ static int dev_flood(void)
     return file_flood("/dev/flood");
 }
 
+/* Makes calls that take long in the kernel and that only a kill ends, one after the other: with
+ * little of a processor each lasts for seconds, in which the process does not freeze. */
+static int resist(void)
+{
+    char *p =
+        mmap(NULL, RESIST_SIZE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p == MAP_FAILED)
+        return 3;
+    madvise(p, RESIST_SIZE, MADV_NOHUGEPAGE);
+    while (!madvise(p, RESIST_SIZE, POPULATE_READ))
+        madvise(p, RESIST_SIZE, MADV_DONTNEED);
+    return 4;
+}
+
 /* A process that dumps core, if it may. */
 static int crash(void)
 {
@@ -227,6 +244,7 @@ static const struct {
     {"disk-flood", disk_flood},
     {"shm-flood", shm_flood},
     {"dev-flood", dev_flood},
+    {"resist", resist},
     {"crash", crash},
 };
 

@@ -10,7 +10,7 @@ import urllib.parse
 
 from harness import SLOW, Api, check, equal, eventually, expect_error
 
-BOUND_S = 3  # bothyd looks every second
+BOUND_S = 1  # bothyd looks twice a second
 TALK = "nc -l -p 9000 -e sh || nc -lp 9000 -e sh"
 HELD = {"command": ["sleep", "300"], "timeout": 300}
 
@@ -95,7 +95,7 @@ def open_all(node, api, sandbox):
 
 
 def cases(attack, node):
-    @attack.attempt("removed key: its tunnels, terminals, streams, calls and uploads end within seconds, another's of the same owner do not")
+    @attack.attempt("removed key: its tunnels, terminals, streams, calls and uploads end within a second, another's of the same owner do not")
     def _():
         ident, api = new_key(node)
         _, other = new_key(node)
@@ -103,7 +103,7 @@ def cases(attack, node):
         streams = open_all(node, api, sandbox)
         stays = Stream(node, "GET", "/v1/events?after=now", other.key, {"Accept": "text/event-stream"})
         try:
-            time.sleep(2.5)  # asked about, and found valid
+            time.sleep(1.2)  # asked about, and found valid
             equal([n for n, s in streams.items() if s.ended], [], f"ended with a key that is valid: { {n: s.got[:200] for n, s in streams.items() if s.ended} }")
             streams["tunnel"].socket.sendall(b"echo before\n")
             eventually("the tunnel", lambda: b"before" in streams["tunnel"].got, 10)
@@ -112,7 +112,7 @@ def cases(attack, node):
             with contextlib.suppress(AssertionError):
                 eventually("the ends", lambda: all(s.ended for s in streams.values()), 4 * BOUND_S)
             equal([n for n, s in streams.items() if not s.ended], [], "still there")
-            late = {n: round(s.ended - removed, 1) for n, s in streams.items() if s.ended - removed > BOUND_S * SLOW}
+            late = {n: round(s.ended - removed, 2) for n, s in streams.items() if s.ended - removed > BOUND_S * SLOW}
             equal(late, {}, "ended too late")
             check(not stays.ended, "a stream of the owner's other key ended, too")
             expect_error(api.call("GET", "/v1/sandboxes"), 401, "unauthenticated")
@@ -148,14 +148,14 @@ def cases(attack, node):
         follows = Stream(node, "POST", "/process.Process/Start", headers={**by, "Content-Type": "application/connect+json", "Connect-Protocol-Version": "1"},
                          body=connect_frame({"process": {"cmd": "sleep", "args": ["300"]}}))
         try:
-            time.sleep(2)
+            time.sleep(1.2)
             check(not follows.ended, f"the stream ended: {follows.got!r}")
             removed = time.monotonic()
             node.ok("DELETE", f"/v1/keys/{ident}")
             equal(nobody.call("GET", read, headers=by).status, 401, "by token, afterwards")
             equal(nobody.call("GET", signed).status, 401, "by signature, afterwards")
             eventually("the stream's end", lambda: follows.ended, 4 * BOUND_S)
-            check(follows.ended - removed < BOUND_S * SLOW, f"ended after {follows.ended - removed:.1f} s")
+            check(follows.ended - removed < BOUND_S * SLOW, f"ended after {follows.ended - removed:.2f} s")
             again = e2b(other, "POST", f"/sandboxes/{made['sandboxID']}/connect", {"timeout": 600})["envdAccessToken"]
             check(again != token, "the token is the same")
             equal(nobody.call("GET", read, headers={"X-Access-Token": again}).status, 200, "by the next token")

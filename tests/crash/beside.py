@@ -179,7 +179,7 @@ def second(suite, w):
 
 
 def run(suite, times, results):
-    if not suite.wants("beside") or suite.args.only and suite.args.only not in "beside" and not suite.args.only.startswith("beside"):
+    if not suite.wants_any(run):
         return
     figures = results["beside"] = {}
     with World() as w:

@@ -125,15 +125,16 @@ def twice(ask):
 
 
 class Load:
-    def __init__(self, node, sandboxes, commands, kinds=KINDS, creates=True, pulls=False):
-        """kinds: of commands; creates, pulls: whether sandboxes and images come and go beside them."""
+    def __init__(self, node, sandboxes, commands, kinds=KINDS, creates=True, pulls=False, timed=0):
+        """kinds: of commands; creates, pulls: whether sandboxes and images come and go beside them. timed: this number of clients, each
+        with one sandbox after the other that ends by its time."""
         self.node, self.commands, self.kinds = node, commands, kinds
-        self.beside = [*([self.creates] if creates else []), *([self.pulls] if pulls else [])]
+        self.beside = [*([self.creates] if creates else []), *([self.pulls] if pulls else []), *[self.ends_by_time] * timed]
         self.tag = secrets.token_hex(8)
         self.sandboxes = [node.create(env={"BOTHY_LOAD": self.tag}) for _ in range(sandboxes)]
         self.done, self.lock = [], threading.Lock()
         self.failure, self.stopping = None, False
-        self.created = self.pulled = self.retries = self.resumed = 0
+        self.created = self.pulled = self.timed = self.retries = self.resumed = 0
         self.counts = dict.fromkeys(COUNTS, 0)
         self.reasons = {}  # why streams were resumed
         self.seed = random.random()
@@ -271,6 +272,29 @@ class Load:
                 self.created += 1
             time.sleep(draw.uniform(0.1, 0.4))
 
+    def ends_by_time(self):
+        """Sandboxes that live for a second or two; the cause of each must be its time, whichever program is killed when it is over."""
+        draw = random.Random(f"{self.seed} {threading.get_ident()}")
+        while not self.stopping and not self.failure:
+            try:
+                body = {"image": "busybox", "ttl": draw.randint(1, 2), "queue_wait": 20}
+                made = self.ask("POST", "/v1/sandboxes", body, {"Idempotency-Key": secrets.token_hex(8)})["id"]
+                ends(self.cause_of(made)["kind"], "ttl")
+            except Exception as e:  # noqa: BLE001
+                self.fail(e, "end by time")
+                return
+            with self.lock:
+                self.timed += 1
+
+    def cause_of(self, sandbox):
+        """The cause of its end, when it has ended."""
+        limit = Watch(60 * SLOW)
+        while not limit.over():
+            shown = self.ask("GET", f"/v1/sandboxes/{sandbox}")
+            if shown["state"] == "gone":
+                return shown["cause"]
+            time.sleep(0.05)
+        raise Unanswered(f"sandbox {sandbox} did not end by its time")
 
     def pulls(self):
         """An image of the node's own directory: unpacked, named, forgotten, pruned."""

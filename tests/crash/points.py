@@ -447,7 +447,7 @@ def table_is_whole():
 
 def run(suite, times, results):
     """Each point so many times; the n-th of them at the n-th time it is reached."""
-    if not suite.wants("points", *(f"{program} dies at {point}{mark(drive)}" for program, point, drive in TABLE)):
+    if not suite.wants_any(*(f"points: {program} dies at {point}{mark(drive)}…" for program, point, drive in TABLE), run):
         return
     suite.case("points: every one of the source has a driver, and there are enough")(table_is_whole)
     with concurrent.futures.ThreadPoolExecutor(WORLDS) as pool:  # they wait more than they compute

@@ -13,6 +13,7 @@ from load import Load, patient
 COMM = {"bothyd": b"bothyd", "warden": b"bothy-warden"}
 COMMANDS = 20
 SANDBOXES = 4
+TIMED = 4  # clients whose sandboxes end by their time
 # What a round must not have; each is counted by itself.
 ZERO = ("lost", "wrong_ends", "missing_ends", "duplicate_ends", "wrong_bytes", "ran_twice", "never_ran", "doubles",
         "orphan_slots", "orphan_layers", "orphan_mounts", "orphan_cgroups", "orphan_processes", "orphan_files")
@@ -129,7 +130,7 @@ def run(suite, backend, program, kills, results, nth=""):
         audit = Audit(node)
         audit.settle()
         more = (kinds.tty,) if program == "warden" else ()
-        load = Load(node, SANDBOXES, COMMANDS, kinds=(*kinds.KINDS, *more), pulls=backend == "oci")
+        load = Load(node, SANDBOXES, COMMANDS, kinds=(*kinds.KINDS, *more), pulls=backend == "oci", timed=TIMED)
 
         @suite.case(name)
         def _():
@@ -137,7 +138,7 @@ def run(suite, backend, program, kills, results, nth=""):
             done, away = kill_loop(node, load, audit, program, kills)
             load.finish()
             away.sort()
-            result.update(kills=done, commands=len(load.done), creates=load.created, pulls=load.pulled,
+            result.update(kills=done, commands=len(load.done), creates=load.created, pulls=load.pulled, timed=load.timed,
                           retries=load.retries, resumed_streams=load.resumed,
                           away_ms_p50=round(away[len(away) // 2]) if away else 0, away_ms_max=round(away[-1]) if away else 0)
             check(not load.failure, str(load.failure))
@@ -146,7 +147,7 @@ def run(suite, backend, program, kills, results, nth=""):
             if program == "warden":
                 equal(load.reasons, {}, "why streams of a daemon that lives were cut")
         print(f"      {len(load.done)} commands ended right, {load.created} sandboxes and {load.pulled} images came and went "
-              f"beside them, {load.retries} requests sent again, {load.resumed} streams resumed", flush=True)
+              f"beside them, {load.timed} sandboxes ended by their time, {load.retries} requests sent again, {load.resumed} streams resumed", flush=True)
 
         @suite.case(f"{name}: creates and commands go on")
         def _():

@@ -1,9 +1,16 @@
 """Power loss: QEMU is killed under load and the guest started again from the same disk, over and over. Whatever was answered
 before must be known after (inside/power says both on the serial line)."""
+import hashlib
+import pathlib
 import random
+import sys
 import time
 
 from guest import Guest, Lost
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parent / "inside"))
+
+import written  # noqa: E402
 
 COUNTS = ("execs", "execs_unknown", "lost", "alive", "wrong_cause", "wrong_end", "wrong_output", "forgotten")  # of a Verdict
 SAFE = 10  # s before a cut: the last second of exec records may be lost, ten times that in a guest that is ten times slower
@@ -25,7 +32,7 @@ class Ledger:
         elif kind == "deleted":
             self.deleted.add(data["id"])
         elif kind == "ran":
-            self.execs[data["id"], data["exec"]] = data["exit_code"], time.monotonic()
+            self.execs[data["id"], data["exec"]] = data["exit_code"], data["large"], time.monotonic()
 
     def causes(self, sandbox):
         """How it may read now."""
@@ -63,7 +70,7 @@ class Verdict:
                 self.alive += 1
 
     def judge_execs(self, ledger, known, boot):
-        for (sandbox, number), (code, told) in ledger.execs.items():
+        for (sandbox, number), (code, large, told) in ledger.execs.items():
             if ledger.created.get(sandbox) != boot or sandbox not in known:
                 continue
             self.execs += 1
@@ -77,16 +84,20 @@ class Verdict:
                 self.wrong_end += 1
                 self.notes.append(f"exec {number} of {sandbox} ended with {code} and reads {end}")
             else:
-                self.judge_output(f"exec {number} of {sandbox}", f"{code}\n", end, told < ledger.cut_at - SAFE)
+                for stream in ("out", "err"):
+                    self.judge_output(f"{stream} of exec {number} of {sandbox}", written.output(code, large, stream), stream, end,
+                                      told < ledger.cut_at - SAFE)
 
-    def judge_output(self, name, want, end, safe):
+    def judge_output(self, name, want, stream, end, safe):
         """Counts bytes that are missing and not reported as dropped, or missing long after their end was answered."""
-        if not want.startswith(end["out"]) or len(end["out"]) + end["dropped"] != len(want):
+        found, reach = end[stream], end.get("events", {}).get(stream, len(want))
+        digest = hashlib.sha256(want[:found["kept"]]).hexdigest()
+        if found["sha256"] != digest or found["kept"] + found["dropped"] != len(want) or reach != len(want):
             self.wrong_output += 1
-            self.notes.append(f"{name} wrote {want!r} and reads {end}")
-        elif safe and end["dropped"]:
+            self.notes.append(f"{name} had {len(want)} bytes and reads {found}, and {reach} bytes by events")
+        elif safe and found["dropped"]:
             self.forgotten += 1
-            self.notes.append(f"{name} was told long before the cut and lacks {end['dropped']} bytes")
+            self.notes.append(f"{name} was told long before the cut and lacks {found['dropped']} bytes")
 
 
 def audit(guest, ledger, verdict):
