@@ -172,8 +172,8 @@ CONFIG_ROW(http, relay_threads, COUNT, "0", 0, 256, NULL,
            "Threads that move streams. 0: one a core.")
 CONFIG_ROW(http, connections, COUNT, "20000", 1, 1000000, NULL, "Open connections.")
 CONFIG_ROW(http, owner_memory, SIZE, "0", 0, UINT64_C(1) << 46, NULL,
-           "What answers that are not read and requests that wait may hold for one owner, at least "
-           "64m. 0: a thirty-second of the machine's memory.")
+           "Memory for one owner's unread answers and waiting requests, at least 64m. 0: a "
+           "thirty-second of the machine's memory.")
 CONFIG_ROW(http, stall, TIME, "60s", 100, 3600000, NULL,
            "A peer that takes no byte of an answer for so long is cut off.")
 
@@ -193,8 +193,12 @@ CONFIG_ROW(e2b, base_image, TEXT, "docker.io/e2bdev/base:latest", 1, 1024, NULL,
            "The image of the template 'base'.")
 CONFIG_ROW(e2b, code_interpreter_image, TEXT, "docker.io/e2bdev/code-interpreter:latest", 1, 1024,
            NULL, "The image of the template 'code-interpreter-v1'.")
-CONFIG_ROW(e2b, code_interpreter_start, TEXT, "code-interpreter", 0, 4096, NULL,
-           "The command that its sandboxes begin with, by sh: the server of run_code. \"\": none.")
+CONFIG_ROW(e2b, code_interpreter_start, TEXT,
+           "command -v code-interpreter >/dev/null && exec code-interpreter; "
+           "exec sudo /root/.jupyter/start-up.sh",
+           0, 4096, NULL,
+           "The command that its sandboxes begin with, by sh: the server of run_code. The first is "
+           "that of tools/e2b-images, the second that of E2B's own image. \"\": none.")
 CONFIG_ROW(e2b, default_ttl, TIME, "5m", 1000, UINT64_C(30) * 86400000, NULL,
            "Life of a sandbox whose creator names no timeout.")
 CONFIG_ROW(e2b, internet, TEXT, "refuse", 1, 16, "refuse|warn",

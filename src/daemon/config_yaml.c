@@ -340,8 +340,7 @@ static void config_yaml_comment(buf *out, const char *prefix, const char *text)
 }
 
 /* Writes a JSON string. YAML accepts it except for characters that YAML treats as line ends or as
- * invalid: NEL, the line separators, DEL and similar, the byte order mark. Those are escaped, too.
- */
+ * invalid: NEL, the line separators, DEL and similar, the byte order mark. They are escaped, too. */
 static void print_text(buf *out, const char *text)
 {
     CLEANUP(buf_done) buf json = {0};

@@ -142,6 +142,11 @@ err *registry_check_host(image_store *s, const char *host)
 err *registry_check(image_store *s, const char *reference)
 {
     CLEANUP(freep) char *host = registry_of(reference);
+    err *e = host ? err_wrap(registry_check_host(s, host), "image '%.200s'", reference) : NULL;
 
-    return host ? registry_check_host(s, host) : NULL;
+    /* Every word that names no image here is completed with this host. */
+    if (e && e->code == ERR_IMAGE_PULL_FAILED && str_eq(host, "docker.io"))
+        e = err_remedy(e, "Check the image's name: 'bothy image ls' lists what is here, and the "
+                          "rest is fetched. Then check the node's network and its name service.");
+    return e;
 }

@@ -83,6 +83,17 @@ def rules(suite, node, f):
             cp(node, "-u", "root", f"{sb}:/tmp/part", top / "all")
             equal(sorted(os.listdir(top / "all")), ["a", "b"], "what root has")
 
+    @suite.case("cp: a full disk on this side is named as such, not as the node's or a fault of bothy")
+    def _():
+        f.write("/tmp/larger", b"".join(noise(1 << 20)))
+        options = {"env": {**os.environ, "BOTHY_SOCKET": node.path}, "stderr": subprocess.PIPE, "timeout": 60, "check": False}
+        with scratch() as top, open("/dev/full", "wb") as full:
+            small = 'mount -t tmpfs -o size=64k none "$1"; shift; exec "$@"'  # in a mount namespace of its own
+            r = subprocess.run(["unshare", "--mount", "sh", "-ec", small, "sh", top, BOTHY, "cp", f"{sb}:/tmp/larger", f"{top}/copy"], **options)
+            check(r.returncode == 125 and b"Free space on this machine" in r.stderr, repr(r))
+            r = subprocess.run([BOTHY, "cp", f"{sb}:/tmp/larger", "-"], stdout=full, **options)
+            check(r.returncode == 125 and b"cannot write the archive" in r.stderr and b"fault of bothy" not in r.stderr, repr(r))
+
     @suite.case("cp -a: everything survives there and back; without it owners are the user's")
     def _():
         with scratch() as top:

@@ -550,7 +550,7 @@ def by_hand(suite, node):
 
 
 def alone(suite, backend):
-    if backend != "oci" or not suite.wants("pause: one that nobody resumes", "pause: not yours", "pause: the store's part"):
+    if backend != "oci" or not suite.wants_any(alone):
         return
     port = free_port()
     # Long beside a start of bothyd, though other nodes start at the same time.

@@ -237,7 +237,7 @@ def damage(suite, world):
 
 def full_disks(suite, scratch):
     scratch = pathlib.Path(scratch)
-    if not suite.wants("a full disk of layers", "a full disk of bothyd"):
+    if not suite.wants_any(full_disks):
         return
     with Registry(scratch / "fullreg") as reg:
         small_store(suite, reg)

@@ -1,13 +1,14 @@
 """Who may be asked and how: TLS, mirrors, logins, which hosts."""
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import threading
 
 from cases_pull import on_terminal
 from common import image_of, nothing_under_way, pull, pulled
-from harness import BOTHY, Node, check, equal, eventually, expect_error, pids, read_bytes
+from harness import BOTHY, Node, Skip, check, equal, eventually, expect_error, pids, read_bytes
 from registry import Registry, make_ca
 
 HOARD = """  # as this user, pipes until a new one is small, then until stdin ends
@@ -64,10 +65,21 @@ def reach(suite, world):
     @suite.case("a host that is not there, and one where nobody listens")
     def _():
         e = expect_error(pull(node, "no-such-host.invalid/x:1"), 502, "image_pull_failed")
-        check("not found" in e["message"], f"{e}")
+        check("not found" in e["message"] and "image 'no-such-host.invalid/x:1'" in e["message"], f"{e}")
         with Registry(world.scratch / "dead") as dead:
             host = dead.host
         expect_error(pull(node, host + "/x:1"), 403, "forbidden")
+
+
+    @suite.case("a misspelt word on a machine without a network: the image is named, and where the names are listed")
+    def _():
+        try:
+            socket.getaddrinfo("registry-1.docker.io", 443)
+            raise Skip("this machine finds docker.io")
+        except OSError:
+            pass
+        e = expect_error(pull(node, "dbian"), 502, "image_pull_failed")
+        check("image 'docker.io/library/dbian:latest'" in e["message"] and "bothy image ls" in e["remedy"], f"{e}")
 
 
 def names(suite, world):
@@ -252,8 +264,7 @@ def secrets(suite, world):
 def other_nodes(suite, scratch):
     """Configurations of their own."""
     scratch = pathlib.Path(scratch)
-    if not suite.wants("only listed registries may be used", "without its authority a registry is not believed",
-                       "a bad section is refused with its line"):
+    if not suite.wants_any(other_nodes):
         return
     tls_dir = scratch / "tls2"
     tls_dir.mkdir()
