@@ -40,7 +40,9 @@ typedef struct build_desk {
     pthread_mutex_t tags;    /* held while tags are moved and ids are given; taken before `lock` */
     pthread_mutex_t uploads; /* guards the next two, and the taking of room */
     upload_account *accounts;
-    uint64_t upload_bytes; /* of all owners, valid while an upload is under way */
+    /* size of all owners' uploads on the disk. Recounted when an upload begins while no other is
+     * under way; outdated when none is */
+    uint64_t upload_bytes;
     uint64_t upload_owner_max, upload_node_max, upload_floor; /* limits; tests lower them */
     pthread_cond_t idle;                                      /* running fell to 0 */
     map known;                                                /* id → build */

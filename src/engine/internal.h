@@ -224,8 +224,9 @@ box_name box_of_row(const sandbox_row *r);
 sandbox *sandbox_new(engine *e, const char *owner);
 sandbox *sandbox_from_row(engine *e, const sandbox_row *r);
 void sandbox_to_row(const sandbox *sb, sandbox_row *ret_row); /* borrows all strings but spec */
-/* Fills the spec of a new box for this sandbox, but for env and secrets. The caller must check it
- * before use. */
+/* Fills a spec from which a new box for this sandbox can be made. Leaves out env and secrets, which
+ * are not kept: the caller adds them. The result must pass sandbox_spec_check() before a box is
+ * made from it. */
 void sandbox_to_spec(sandbox *sb, sandbox_spec *ret_spec);
 /* Returns the sandbox of a row that was just read: the live one, one whose end is queued, or a gone
  * one made from the row. */
@@ -439,7 +440,8 @@ err *quota_room(engine *e, const caller *c, unsigned more) ERR_MUST;
 /* Returns how long to wait before a retry after a refusal that passes by itself (rate,
  * concurrency); 0: it does not. */
 uint64_t quota_pause_ns(const err *refusal);
-/* Fills a TTL that was not asked for. ERR_FORBIDDEN if it is longer than the caller may have. */
+/* Sets a TTL that was not asked for (0) to `otherwise`, or to the caller's quota if that is
+ * shorter. ERR_FORBIDDEN if a TTL that was asked for exceeds the quota. */
 err *quota_ttl(const engine *e, const caller *c, uint64_t *ttl_ms, uint64_t otherwise) ERR_MUST;
 void quota_done(engine *e);
 

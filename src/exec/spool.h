@@ -103,7 +103,7 @@ enum spool_status {
     SPOOL_EOF,     /* no writer is left */
     SPOOL_CEILING, /* full, and holes cannot be made */
     SPOOL_NOSPACE, /* the disk is full (or fails): try later; nothing was lost */
-    SPOOL_HELD,    /* full, and a follower has still to read what would go: try later */
+    SPOOL_HELD,    /* full, and a follower has not read the bytes to drop yet: try later */
     SPOOL_GAP,     /* spool_write: bytes before these are missing */
 };
 /* Moves at most max bytes from a pipe: one step that a kill cannot split. */

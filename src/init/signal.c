@@ -37,7 +37,9 @@ struct target {
     const struct sp_op *q;
     u32 leader; /* the exec's main pid */
     bool live;  /* the leader has not been reaped */
-    u64 until;  /* BELOW: roots that began in this tick or later are left alone */
+    /* SP_TO_BELOW: when the request came, in ticks. Children of q->pid that began in this tick or
+     * later are not signalled, nor are their descendants. */
+    u64 until;
 };
 
 /* ---- /proc ---- */

@@ -27,7 +27,7 @@ struct command_ref { /* by seq - 1 */
  * bytes of the driver in between (cut), and the trailer that ends the command (frame.h). */
 struct stretch {
     uint64_t start;
-    uint64_t pos; /* all bytes before it were searched for trailers */
+    uint64_t pos; /* offset up to which the stream was searched for trailers */
     struct journal_cut cut[JOURNAL_CUTS];
     unsigned ncut;
     bool resumed; /* a trailer R was found in it */

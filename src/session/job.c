@@ -30,8 +30,8 @@ static void set_cwd(session *s, const trailer *t)
     s->cwd = xstrndup(t->cwd, t->ncwd);
 }
 
-/* Records bytes of the driver as a cut: they are not output. When all cuts are used, the last one
- * grows and includes the bytes between. */
+/* Records a cut: n bytes at `at` that the driver wrote, which are not output. If all cuts are used,
+ * extends the last one up to the end of these bytes; readers then lose the output in between. */
 static void job_cut(struct stretch *st, uint64_t at, size_t n)
 {
     uint64_t from = at - st->start;

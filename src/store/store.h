@@ -214,8 +214,8 @@ err *store_build_list(store *s, const char *owner, const char *of, build_row **r
  * commit. ERR_NOT_FOUND (kind "build") if a row is gone. */
 err *store_build_update(store *s, const build_row *rows, size_t n) ERR_MUST;
 err *store_build_remove(store *s, const char *id) ERR_MUST; /* succeeds if it is missing */
-/* Deletes builds that wait, failed, or have neither tags nor files, and have not changed since the
- * time. */
+/* Deletes builds that were never started, have failed, or are ready but have neither tags nor a
+ * snapshot, if they have not changed since before_ns. */
 err *store_build_forget(store *s, uint64_t before_ns) ERR_MUST;
 
 /* Events: append-only, resumable by number. Triggers of the file write them in the same commit as

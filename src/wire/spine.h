@@ -99,8 +99,8 @@ struct sp_claim {
     uint32_t envc;
     uint32_t umask;
     uint32_t grants;     /* SP_GRANT_* */
-    uint32_t sandbox[4]; /* stream form: its sandbox from now on, as encoded by the sender; HELLO
-                          * reports it; else 0 */
+    uint32_t sandbox[4]; /* 0 except in the stream form (spine_stream.h): id of the sandbox that
+                          * claims this init, as bothyd packs it; each later HELLO repeats it */
     uint32_t reserved[3];
 };
 #define SP_GRANT_SETUID 1u

@@ -35,7 +35,7 @@ void e2b_free(e2b *d);
 /* Loads the node's secret from the state directory, or makes it if there is none. The caller wipes
  * it. */
 err *e2b_secret_load(int state_dir, uint8_t ret_secret[E2B_SECRET_LEN]) ERR_MUST;
-/* Names of operations for the server's lists; NULL-terminated. */
+/* Names of this door's operations, as metrics and logs show them. NULL-terminated. */
 extern const char *const E2B_OPERATIONS[];
 
 /* Returns true if the request belongs to this door. */

@@ -104,7 +104,9 @@ void e2b_note_done(e2b_note *n);
 
 /* ---- control.c ---- */
 err *control_dispatch(e2b *d, request *rq, response *rs) ERR_MUST;
-/* ---- control_life.c: resumes a paused sandbox and extends its time ---- */
+/* ---- control_life.c ---- */
+/* Resumes a paused sandbox and restarts its TTL with the value of the create, but at least 5
+ * minutes. A later end is kept. */
 err *e2b_wake(const e2b *d, const caller *c, sandbox *sb) ERR_MUST;
 
 /* ---- templates.c: resolving template names ---- */

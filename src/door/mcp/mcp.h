@@ -28,7 +28,7 @@ typedef struct mcp mcp;
 mcp *mcp_new(const mcp_options *o);
 /* Call it after the server was freed. */
 void mcp_free(mcp *d);
-/* For the server's lists; NULL-terminated. */
+/* Names of this door's operations, as metrics and logs show them. NULL-terminated. */
 extern const char *const MCP_OPERATIONS[];
 
 /* Returns whether the request is for this door. */

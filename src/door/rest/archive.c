@@ -244,8 +244,9 @@ static void note_left_out(unpacking *u, const kit_record *r)
         json_array_append_new(u->listed, view_file_error(r));
 }
 
-/* Takes the kit's records so far; an error of the kit ends the upload. KIT_RECORD: more may
- * follow. */
+/* Reads the kit's records so far. A record about an entry that failed is noted for the answer;
+ * returns an error only if the kit itself failed, which ends the upload. *ret_next is KIT_RECORD if
+ * more records may be there already. */
 static err *take_answers(unpacking *u, uint64_t now, enum kit_next *ret_next, kit_record *ret_last)
 {
     for (unsigned n = 0; n < STEP_RECORDS; n++) {

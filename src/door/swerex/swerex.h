@@ -19,7 +19,7 @@ typedef struct swerex_options {
 typedef struct swerex swerex;
 swerex *swerex_new(const swerex_options *o);
 void swerex_free(swerex *d); /* after the server, when no request is in progress */
-/* Names of operations for the server's lists; NULL-terminated. */
+/* Names of this door's operations, as metrics and logs show them. NULL-terminated. */
 extern const char *const SWEREX_OPERATIONS[];
 
 /* Returns true if the request belongs to this door. Ask E2B's door first: a server inside a sandbox

@@ -211,8 +211,8 @@ static void piece_done(piece *p)
     buf_done(&p->text);
 }
 
-/* Restarts the search after another action's match, and if bytes were dropped that it had not read.
- * Lock held. */
+/* Restarts a search at the oldest pending output if another action has taken a match since the
+ * search began, or if pending output was dropped before the search read it. Lock held. */
 static void terminal_aim(const rex_terminal *t, rex_expect *e)
 {
     if (rex_expect_begun(e) < t->matched || rex_expect_at(e) < t->gone)
