@@ -81,7 +81,9 @@ struct box {
     buf out;          /* sealed bytes, from the beginning of a message */
     size_t out_sent;  /* bytes of out already written */
     link_queue queue; /* not sealed yet */
-    link_queue sent;  /* in this connection; their answer, or that of a later one, is awaited */
+    /* Sent in this connection and not answered yet. A message that gets no answer of its own is
+     * freed when a later one is answered. */
+    link_queue sent;
     size_t nasked;    /* SPAWN, FETCH, SIGNAL in sent */
     size_t nfetching; /* FETCHes without an answer, in both queues */
     bool pinged;      /* PING is under way */

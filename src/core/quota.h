@@ -8,7 +8,7 @@
 typedef struct quota {      /* 0: no limit */
     uint32_t sandboxes;     /* live sandboxes of the owner */
     uint32_t creates_milli; /* creates per second, in thousandths */
-    uint32_t creating;      /* creates in progress at once, with the key */
+    uint32_t creating;      /* creates in progress at once that used this API key */
     uint64_t ttl_ms;
     uint64_t memory;         /* sum of the limits of the owner's live sandboxes, bytes */
     uint32_t cpu_milli;      /* sum of the same sandboxes' cpu limits, thousandths of a core */

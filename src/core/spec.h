@@ -103,8 +103,9 @@ typedef struct sandbox_spec {
     char *object;  /* uid of its Kubernetes object, or NULL; never set by a request */
 } sandbox_spec;
 void sandbox_spec_done(sandbox_spec *s);
-/* Checks ranges, names, form of env, tmpfs paths. Fills defaults, except the disk limit
- * (limits_fill). Defaults that differ from the built-in ones must be filled in before. */
+/* Checks ranges, names, the form of env and tmpfs paths. Sets unset members to the built-in
+ * defaults; a caller with other defaults sets them before. limits.disk gets no default here: see
+ * limits_fill(). */
 err *sandbox_spec_check(sandbox_spec *s) ERR_MUST;
 /* Fills members that are not set from a template, which stays unchanged. Its env and labels are
  * added where the spec has none of the same name. */

@@ -10,8 +10,8 @@
  *     TRY(kit_call_next(k, now, &next, &record));      until KIT_OVER
  *     kit_call_free(k);                                kills the run, removes its streams
  *
- * Where the kit cannot run (caps.files is `emulated`), stat, read, write, list, mkdir, move and
- * remove are done by the image's sh and its tools, which answer in the same records. */
+ * Where the kit cannot run (caps.files is `emulated`), the image's sh and its tools do stat, read,
+ * write, list, mkdir, move, remove, pack and unpack, and answer in the same records. */
 #pragma once
 
 #include "engine/engine.h"

@@ -265,7 +265,8 @@ void sandbox_start(sandbox *sb, bool made);
  * earlier try failed. Keeper thread only. */
 void start_look(engine *e);
 json_t *start_json(const start_spec *s); /* NULL: there is none */
-/* Returns a copy of a stored start command; NULL if there is none that could be run. */
+/* Returns a copy of the start command in the row of sandbox `id`, or NULL if it has none. A start
+ * command that names no program counts as none, and is logged. */
 json_t *start_of_row(const json_t *start, const char *id);
 
 /* snapshot.c */

@@ -128,7 +128,8 @@ static void frame_reach(struct frame_end *f, const uint64_t to[2])
             f->least[i] = to[i];
 }
 
-/* Notes the newest frame of a shell: its stdin must continue behind it. */
+/* Records where the newest frame is in a shell's stdin file. A frame is a session's command as the
+ * shell reads it. table_adopt() later cuts off a frame that was written only in part. */
 static void frame_note(exec_table *t, uint64_t session, const struct journal_command *c)
 {
     struct frame_end *f = map_get_u64(&t->frame_ends, c->shell);

@@ -294,7 +294,9 @@ void tunnel_output(struct tunnel *u)
         flush_held(u);
     else
         splice_out(u);
-    /* Nothing follows an exit. A tunnel that was lost may have sent more. */
+    /* In the frames form no output comes after the exit, so stdout is whole, unless frames must be
+     * fetched again. If the tunnel was lost, output may be missing: the socket is closed, which
+     * tells the peer that stdout was cut off. */
     if (u->exited && u->table->frames && !u->stalled)
         u->out_eof = true;
     if (u->lost && u->fd >= 0 && !u->out_eof)

@@ -371,7 +371,9 @@ static bool job_input(relay_job *j)
     if (n < 0)
         return errno == EAGAIN || errno == EINTR;
     if (n == 0) {
-        j->deaf = !j->ops || both_ways(j); /* it may close its side and wait for output */
+        /* The peer sends no more. It may still read an answer that is only sent (no ops), or the
+         * output of a job that works both ways. For any other job it has disconnected. */
+        j->deaf = !j->ops || both_ways(j);
         j->ended = j->woken = j->deaf;
         return j->deaf;
     }

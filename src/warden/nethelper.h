@@ -1,7 +1,9 @@
-/* The process that changes the host's network. It has CAP_NET_ADMIN and no other capability, and no
- * file. After its start it runs no program and makes no system call but those for its two sockets.
- * It is a child of the warden, started only with --network, and ends with it. Its requests are slot
- * numbers; it parses nothing but them and the kernel's answers. */
+/* The process that changes the host's network. It has CAP_NET_ADMIN and no other capability. It is
+ * a child of the warden, started only with --network, and ends with it.
+ *
+ * Its first request loads the nft table. After that it can open no file and run no program, and
+ * makes no system call but those for its two sockets. The later requests are slot numbers; it
+ * parses nothing but them and the kernel's answers. */
 #pragma once
 
 #include <stdint.h>

@@ -275,7 +275,8 @@ static void account_limits(warden *w, slot *s, const struct wp_limits *l)
     pthread_cond_signal(&w->claims);
 }
 
-/* Returns the larger of the limits that it has and is to have. */
+/* Returns the larger value of each limit that admission counts. A slot is counted with these while
+ * its limits change, so that there is room for the old and for the new ones. */
 static struct wp_limits higher_of(const struct wp_limits *a, const struct wp_limits *b)
 {
     return (struct wp_limits){.memory = a->memory > b->memory ? a->memory : b->memory,

@@ -40,8 +40,10 @@ typedef struct spine_claim {
     const char *user, *cwd;
     char *const *env;
     uint32_t umask;
-    uint32_t grants;     /* SP_GRANT_* */
-    uint32_t sandbox[4]; /* stream form; else 0: an init of the last release requires it */
+    uint32_t grants; /* SP_GRANT_* */
+    /* The sandbox's id, packed, if the spine is a byte stream (spine_stream.h). Otherwise 0,
+     * because an init of the previous release refuses any other value. */
+    uint32_t sandbox[4];
 } spine_claim;
 err *spine_encode_claim(const spine_claim *c, spine_out *ret_out) ERR_MUST;
 

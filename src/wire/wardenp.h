@@ -179,7 +179,7 @@ struct wp_usage {
     struct wp_id sandbox;
     uint64_t cpu_us, memory, memory_peak, memory_limit, oom_kills;
     uint32_t pids, flags; /* WP_BOX_*; WP_USAGE_UNKNOWN */
-    /* Values that a node does not count are 0. */
+    /* From here on a value is 0 if the node does not count it. */
     uint64_t cpu_throttled_us;
     uint64_t io_read, io_written;         /* bytes that went to a block device */
     uint64_t net_rx, net_tx, net_dropped; /* bytes; packets: as the sandbox sees them */

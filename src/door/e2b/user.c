@@ -17,7 +17,9 @@
 
 struct e2b_users {
     pthread_mutex_t lock;
-    map until; /* id to monotonic ns: until then the user counts as absent; odd: it exists */
+    /* By sandbox id: an odd value if the user exists there, otherwise the monotonic time in ns
+     * until which it counts as absent. */
+    map until;
 };
 
 e2b_users *e2b_users_new(void)
