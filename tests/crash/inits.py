@@ -105,7 +105,7 @@ def run(suite, long, figures):
             seen = sum((c.seen for c in clients), collections.Counter())
             print(f"      killed {dict(killed)}; seen {dict(seen)}", flush=True)
             equal(sum((c.wrong for c in clients), []), [], "ends that are not right")
-            check(killed["bothy-init"] and seen["exited"] > CLIENTS, "there was nothing to see")
+            check(seen["gone: killed"] and seen["exited"] > CLIENTS, "there was nothing to see")
             for box in [s["id"] for s in node.ok("GET", "/v1/sandboxes?limit=1000")["sandboxes"]]:
                 node.delete(box)
             with node.sandbox() as box:

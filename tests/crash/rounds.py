@@ -74,10 +74,11 @@ def strike(node, who, wait):
 
 
 def kill_loop(node, load, audit, who, kills):
-    """Kills while the load runs: most fall into the start or the moments after it. Gives (kills, [ms away])."""
+    """Kills while the load runs: most fall into the start or the moments after it, some into the first look for sandboxes whose time is
+    over, a second after it. Gives (kills, [ms away])."""
     away = []
     for n in range(kills):
-        time.sleep(random.uniform(0, 0.3) if random.random() < 0.7 else random.uniform(0.3, 0.9))
+        time.sleep(random.uniform(*random.choices(((0, 0.3), (0.3, 0.9), (1, 1.1)), (6, 2, 2))[0]))
         if load.failure:
             return n, away
         wait = n % 10 == 9 or n == kills - 1
