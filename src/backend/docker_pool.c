@@ -281,7 +281,8 @@ static void docker_pool_refill(void *arg)
 
 /* ---- taking ---- */
 
-/* Returns the recipe of this key, or reuses that of the least recently used one. */
+/* Returns the recipe of this key. A new one replaces the least recently used recipe, whose warm
+ * containers are removed. NULL if every recipe has containers that are being made. */
 static recipe *recipe_for(docker_pool *p, const char *key, const docker_shape *s)
 {
     recipe *r = docker_pool_find(p, key), *oldest = NULL;

@@ -165,7 +165,8 @@ err *link_claim(link_warm *w, const box_spec *spec, unsigned timeout_ms, const b
 /* ---- boxes ---- */
 
 /* Connects to a box after a restart of bothyd. `attached`'s HELLO says whether it was claimed; if
- * another sandbox has claimed it, `gone` follows. ERR_CONFLICT: the handle is known already. */
+ * another sandbox has claimed it, `gone` follows. ERR_CONFLICT: a container with this handle is
+ * attached already. */
 err *link_attach(link_host *h, const char *id, const link_container *c, const box_events *ev,
                  void *arg, box **ret_box) ERR_MUST;
 

@@ -74,7 +74,8 @@ void pool_failed(pool *p, uint64_t began_ns, uint64_t now)
 
 /* ---- the plan ---- */
 
-/* Returns how many slots, ready or being made, there should be. */
+/* Returns how many slots, ready or being made, there should be. coming: how many there are;
+ * demand: how many claims wait for one. */
 static uint32_t pool_target(pool *p, uint32_t coming, uint32_t demand)
 {
     if (coming < p->low)

@@ -119,7 +119,8 @@ static err *usage_order(sandbox *sb)
     return exec_tunnel(sb->table, &spec, sizeof(struct kit_usage), usage_came, sb);
 }
 
-/* Begins a run, unless one is under way or the last result is fresh. */
+/* Starts the kit's measurement of a sandbox, unless one is under way or the last result is fresh.
+ * If AT_ONCE others are under way, waits for one to end, at most until `until`. */
 static void usage_begin(sandbox *sb, uint64_t until)
 {
     engine *e = sb->engine;

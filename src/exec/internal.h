@@ -248,7 +248,7 @@ struct exec {
     exec_end end;
     int fd[SP_FDS_MAX];     /* changed by the job (and once by `started`) under the lock */
     bool fds_have, fds_new; /* they have come; the job has not seen them yet */
-    int keep_copy;          /* of fd[SP_FD_KEEP], to be closed by the job */
+    int keep_copy;          /* duplicate of fd[SP_FD_KEEP], from STARTED; the job closes it */
     bool stream_eof[2];     /* frames form */
     uint64_t at_exit[2];    /* frames form: lengths when `exited` came */
     buf tty_in;

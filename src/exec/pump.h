@@ -29,7 +29,8 @@
 typedef struct pump pump;
 typedef struct pump_lane pump_lane;
 
-/* The jobs that touch descriptors of one sandbox. Zeroed by its owner, which outlives its jobs. */
+/* Groups the jobs that touch one sandbox's descriptors: when one of them blocks, all move to a
+ * separate lane. Must be zeroed, and must outlive its jobs. */
 typedef struct pump_party {
     _Atomic(pump_lane *) alone; /* separate lane of the party; NULL: it never blocked */
     const char *name;           /* for the log */

@@ -153,7 +153,8 @@ err *skopeo_reason(const char *what, const char *text)
     return *text ? err_because(e, "%.400s", text) : e;
 }
 
-/* Returns the message of skopeo's last fatal log line: 'time="..." level=fatal msg="..."'. */
+/* Returns the message of skopeo's fatal log line, 'time="..." level=fatal msg="..."'; if there is
+ * none, the last line of the log. */
 char *skopeo_log_text(buf *log)
 {
     const char *text = buf_cstr(log), *last = strstr(text, "level=fatal");

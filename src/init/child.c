@@ -1,5 +1,5 @@
 /* The forked child, from fork to exec. Only the child reads the request's payload and the image's
- * files. Errors here are written to its note and do not affect pid 1. */
+ * files. It reports errors to pid 1 in shared memory (struct note); they do not affect pid 1. */
 #include "init/init.h"
 
 /* Default PATH of a child. The image's PATH is in the claim's environment and overrides it. */

@@ -20,7 +20,7 @@
 #define LANE_QUEUE  256      /* woken jobs between two calls of epoll */
 #define JOB_STEPS   8        /* in a row, then other jobs have a turn */
 #define JOB_KEEP    512      /* capacity kept of an empty buffer: thousands of jobs may wait */
-#define ANSWER_NS   NS_PER_S /* at a stop: how long to wait for an answer that has not begun */
+#define ANSWER_NS   NS_PER_S /* on shutdown: time for requests whose response has not begun */
 
 /* ---- the queue ---- */
 

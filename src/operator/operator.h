@@ -174,7 +174,7 @@ void operator_build_walls(kube_operator *op);
 /* Does all work that is due. Returns when to call it next (CLOCK_MONOTONIC; 0: no work waits). */
 uint64_t operator_step(kube_operator *op);
 
-/* The pool that a create through the API takes its pod from. */
+/* Where bothyd gets the pod of a new box: from a pool's warm pods, or made from pod_spec. */
 typedef struct operator_source {
     char pool[KUBE_LABEL_MAX + 1]; /* label value; "": no pool */
     char hash[HASH_TEXT_LEN + 1];

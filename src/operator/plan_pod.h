@@ -59,7 +59,7 @@ typedef struct pod_orders {
     enum pod_act act;
     const char *cause;   /* FINISH, HIBERNATED: a code of Sandbox.status.cause; static */
     const char *message; /* from the pod; borrowed; or NULL */
-    bool keep_volume;    /* FINISH, DELETE: do not delete the disk yet */
+    bool keep_volume;    /* FINISH, DELETE: the disk stays until plan_sandbox.c deletes it */
     uint64_t again_ns;   /* 0: no need */
 } pod_orders;
 

@@ -44,7 +44,8 @@ static int write_rate(const cgroups *cg, const char *name, const cgroup_rate *r)
     return fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
 }
 
-/* Tries the rate once, in a cgroup beside the slots'. */
+/* Tests whether the kernel accepts the I/O limit for the disk, in a temporary cgroup beside the
+ * slots'. Returns 0 or -errno. */
 static int try_rate(const cgroups *cg, const cgroup_rate *r)
 {
     char dir[256], name[300];

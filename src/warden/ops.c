@@ -38,7 +38,7 @@
 
 #define OPS_WORKERS     2
 #define FREEZE_WORKERS  2 /* a queue each; one that resists is put back */
-#define LIMITS_WORKERS  4 /* separate, as a lower limit first takes memory back from files */
+#define LIMITS_WORKERS  4 /* separate: a lower limit blocks until page cache is reclaimed */
 #define FATE_WORKERS    2 /* separate, as a request waits for a pid 1 that is ending */
 #define LOOK_WORKERS    2 /* separate, as usage is read of every process on cgroup v1 */
 #define LAYERS_WORKERS  2

@@ -60,9 +60,7 @@ struct sp_hdr { /* 16 bytes */
 #define SP_F_NOSTDIN (1u << 2) /* stdin is the host's /dev/null */
 #define SP_F_MEMFD   (1u << 3) /* the payload is in the first attached descriptor */
 #define SP_F_KEEP    (1u << 4) /* the last attached descriptor is kept and handed back by FETCH */
-#define SP_F_EXECFD \
-    (1u << 5) /* the next attached descriptor (after MEMFD's) is run by execveat \
-               */
+#define SP_F_EXECFD  (1u << 5) /* the next attached descriptor (after MEMFD's) is the program */
 #define SP_F_SETUID \
     (1u << 6) /* leave set-uid programs effective; EPERM unless the claim grants it */
 #define SP_F_ACKED (1u << 31) /* only in sp_rec: acknowledged, the entry lingers for its fds */
@@ -122,7 +120,8 @@ enum sp_scope {
     SP_TO_ALL = 3,     /* everything in the slot but init; id is ignored */
     SP_TO_TREE = 4,    /* the session and all present descendants, in rounds until two find none */
     SP_TO_PID = 5,     /* one descendant of the exec */
-    SP_TO_BELOW = 6,   /* the subtrees under pid whose root began at or after since, before now */
+    SP_TO_BELOW = 6,   /* pid's children that began at or after `since` and before the SIGNAL came,
+                        * and all their descendants */
     SP_SCOPES
 };
 

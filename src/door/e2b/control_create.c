@@ -150,8 +150,8 @@ static err *control_create_take(const e2b *d, const caller *c, json_t *body, boo
     return NULL;
 }
 
-/* Uses the template of this name that was made here, if there is one. It takes precedence over
- * E2B's own names and over images. */
+/* Uses the caller's own template or snapshot of this name, if bothy has one. It takes precedence
+ * over E2B's built-in templates and over images. */
 static err *use_recipe(const e2b *d, const caller *c, asked *a)
 {
     CLEANUP(sandbox_spec_done) sandbox_spec found = {0};

@@ -9,7 +9,7 @@
 #include "door/e2b/process.h"
 #include "wire/connect.h"
 
-#define NOTE_STRING_MAX 4096 /* bytes of one argument or variable in a list of processes */
+#define NOTE_STRING_MAX 4096 /* bytes of an argument or variable in List; longer are truncated */
 #define NOTE_MAX        65536
 #define TAG_MAX         256u
 

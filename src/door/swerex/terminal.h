@@ -17,7 +17,8 @@ typedef struct rex_terminal {
     buf pending;      /* decoded output that is not matched yet */
     uint64_t gone;    /* decoded bytes before it: matched or dropped */
     uint64_t matched; /* end of the last match: searches begin after it */
-    bool program;     /* a program runs in front of the shell: the prompt was not matched last */
+    bool program;     /* a program may run in front of the shell: true after input or a match of
+                       * another pattern, false after a match of the shell's prompt */
     bool taken;       /* an action uses it */
 
     rex_terminals *table;
