@@ -260,9 +260,9 @@ static void on_frame(void *arg, uint64_t id, int stream, uint64_t offset, const 
         if (!n && offset == atomic_load(&s->length))
             x->stream_eof[stream - 1] = true;
     }
-    enum spool_status st = !n                              ? SPOOL_EMPTY
-                           : exec_is_choked(x, stream - 1) ? SPOOL_HELD
-                                                           : spool_write(s, offset, p, n, &moved);
+    enum spool_status st = n ? exec_choke(x, stream - 1) : SPOOL_EMPTY;
+    if (st == SPOOL_MORE)
+        st = spool_write(s, offset, p, n, &moved);
     table_count_bytes(t, (int64_t)moved);
     count_spooled(moved);
     if (st == SPOOL_NOSPACE || st == SPOOL_HELD || st == SPOOL_GAP) {

@@ -234,14 +234,18 @@ static bool table_is_choked(exec_table *t)
     return table_is_above(t, 8) || owner_is_above(t, 8);
 }
 
-bool exec_is_choked(exec *x, int i)
+enum spool_status exec_choke(exec *x, int i)
 {
     if (!table_is_choked(x->table))
-        return false;
-    if (!exec_is_transient(x))
-        return stream_kept(&x->out[i]) >= LIVE_MIN;
-    spool_limit(&x->out[i], VERB_MAX); /* it continues as far as its reader has read */
-    return false;
+        return SPOOL_MORE;
+    if (exec_is_transient(x)) {
+        spool_limit(&x->out[i], VERB_MAX); /* it continues as far as its reader has read */
+        return SPOOL_MORE;
+    }
+    if (stream_kept(&x->out[i]) < LIVE_MIN)
+        return SPOOL_MORE;
+    /* A full disk leaves an owner so small a share that his streams wait here, before a write. */
+    return spool_set_is_full(&x->table->hub->spools) ? SPOOL_NOSPACE : SPOOL_HELD;
 }
 
 size_t exec_quantum(exec *x, size_t max)

@@ -294,8 +294,9 @@ void table_count_bytes(exec_table *t, int64_t n);
 bool table_is_over(exec_table *t);
 /* Evicts ended execs, then shortens live streams, until no more output is kept than may be. */
 void table_make_room(exec_table *t);
-/* Returns true if no room could be made: the stream must wait. */
-bool exec_is_choked(exec *x, int i);
+/* Returns SPOOL_MORE, or why the stream must wait, because no room could be made: the disk is full
+ * (SPOOL_NOSPACE), or a limit of the sandbox or its owner is reached (SPOOL_HELD). */
+enum spool_status exec_choke(exec *x, int i);
 /* Returns how many bytes a stream may move at a time. */
 size_t exec_quantum(exec *x, size_t max);
 bool table_marker(void *arg, int stream, uint64_t from, uint64_t to);

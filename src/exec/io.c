@@ -291,9 +291,11 @@ void io_output(exec *x)
     else if (x->io.parked)
         return;
     for (int s = 0; s < 2 && st == SPOOL_MORE; s++)
-        if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s])
-            st = exec_is_choked(x, s) ? SPOOL_HELD
-                                      : io_turn(x, s, exec_quantum(x, QUANTUM / 2), &moved);
+        if (source_of(x, s) >= 0 && !x->io.eof[s] && !x->io.ceiling[s]) {
+            st = exec_choke(x, s);
+            if (st == SPOOL_MORE)
+                st = io_turn(x, s, exec_quantum(x, QUANTUM / 2), &moved);
+        }
     table_count_bytes(x->table, (int64_t)moved);
     count_spooled(moved);
     if (st != SPOOL_MORE)

@@ -26,6 +26,7 @@
 #define KEPT_OF     16          /* kept: one part in so many of the disk */
 #define KEPT_MAX    (256 * MIB) /* at most */
 #define ALLOWANCE   (8 * MIB)
+#define SPACE_MIN   4096u /* a quarter of the free space that is less is none */
 
 static bool spool_punch(int fd, uint64_t from, uint64_t to)
 {
@@ -57,7 +58,7 @@ static size_t spool_allowance(spool_set *s)
     if (left > 0)
         return (size_t)left;
     uint64_t more = s->space(s->root, &kept) / 4;
-    if (more < 4096)
+    if (more < SPACE_MIN)
         return 0;
     left = (int64_t)(more < ALLOWANCE ? more : ALLOWANCE);
     atomic_store(&s->allowance, left);
@@ -67,6 +68,13 @@ static size_t spool_allowance(spool_set *s)
 bool spool_set_has_space(spool_set *s)
 {
     return spool_allowance(s) > 0;
+}
+
+bool spool_set_is_full(spool_set *s)
+{
+    uint64_t kept;
+
+    return s->space(s->root, &kept) / 4 < SPACE_MIN;
 }
 
 bool spool_set_is_short(spool_set *s)

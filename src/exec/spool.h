@@ -44,6 +44,8 @@ void spool_set_sweep(spool_set *s, uint64_t now_ns, uint64_t idle_ns);
 
 /* Returns false if the rest of the disk is kept for the store and the journals. */
 bool spool_set_has_space(spool_set *s);
+/* Returns true if nothing is free beyond that part now, whatever the allowance was. */
+bool spool_set_is_full(spool_set *s);
 /* Returns true if that will be so soon: old output should be dropped. */
 bool spool_set_is_short(spool_set *s);
 

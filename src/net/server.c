@@ -483,17 +483,22 @@ static void server_drain(server *s, uint64_t until)
     relay_stop(s->relay, now < until ? until - now : 0);
 }
 
-/* Refuses connections that wait to be accepted: no worker will serve them. */
+/* Refuses connections that wait to be accepted: no worker will serve them. On a unix socket later
+ * ones cannot be made, and their callers know that no request was received. With TCP this would
+ * reset those that wait. */
 static void refuse_waiting(server *s)
 {
     LOCK_SCOPE(&s->conns_lock);
-    for (listener *l = s->listeners; l; l = l->next)
+    for (listener *l = s->listeners; l; l = l->next) {
+        if (l->is_unix)
+            shutdown(l->fd, SHUT_RD);
         for (int i = 0, fd; i < WAITING_MAX; i++) {
             fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
             if (fd < 0)
                 break;
             refuse_connection(fd);
         }
+    }
 }
 
 /* Stops in order: running requests, relays, remaining connections, workers. */

@@ -110,6 +110,10 @@ void column_blob(sqlite3_stmt *st, int i, void *p, int n);
 /* ---- schema.c ---- */
 /* Upgrades the file to STORE_VERSION. Refuses a newer file. */
 err *store_migrate(store_conn *c) ERR_MUST;
+/* Commits a write that changes nothing, so that SQLite writes all of the first part of the WAL's
+ * index. The index is a mapped file whose pages may lack blocks where a block is smaller than a
+ * page: the first write to such a page on a full disk ends the process by SIGBUS. */
+err *store_touch_index(store_conn *c) ERR_MUST;
 /* Returns the file's version. Refuses a newer file. */
 err *store_check_version(store_conn *c, int *ret_version) ERR_MUST;
 /* Checks the file's pages. which: "quick_check" or "integrity_check". */

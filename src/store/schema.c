@@ -148,6 +148,17 @@ static err *read_version(store_conn *c, int *ret_version)
     return e;
 }
 
+err *store_touch_index(store_conn *c)
+{
+    int version = 0;
+
+    TRY(read_version(c, &version));
+    CLEANUP(freep) char *sql = str_printf("PRAGMA user_version = %d", version);
+    if (sqlite3_exec(c->db, sql, NULL, NULL, NULL) != SQLITE_OK)
+        return store_error(c, "write the index of the store's WAL");
+    return NULL;
+}
+
 static err *run_text(store_conn *c, const char *sql, int to)
 {
     CLEANUP(freep) char *doing = str_printf("bring the store to version %d", to);

@@ -143,6 +143,8 @@ err *store_open(int dirfd, const char *path, const char *sync, store **ret_store
         e = store_events_open(&s->writer.events, c);
     if (!e)
         err_drop(lengthen_wal(s), "store"); /* the store works without it, only slower */
+    if (!e)
+        err_drop(store_touch_index(c), "store"); /* on a full disk the store can still be read */
     if (e) {
         store_conn_free(c);
         return e;
