@@ -16,7 +16,7 @@ import time
 
 from common import EXECS, SMALL, Neighbour, undisturbed
 from disk import on_a_disk
-from harness import Node, bytes_of, check, equal, eventually, free_port, read_bytes, status_of
+from harness import Node, Watch, bytes_of, check, equal, eventually, free_port, read_bytes, status_of
 from owners import api_for
 
 MEMORY = int(re.search(r"MemTotal:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) * 1024
@@ -25,6 +25,7 @@ VICTIMS = 600       # more than bothyd has threads for requests
 FLOODS = 8          # commands, each with two streams
 STREAM = 32 << 20   # bytes of a stream: together more than the disk has
 FULL = 400 << 20
+FLOOD_S = 8         # at most, until they have been written
 DISK = "400M"
 SQUEEZE_S = 8
 CLIENTS = 6
@@ -82,8 +83,11 @@ def live_output(attack, node):
 
                 def written():
                     return sum(x[f"{name}_bytes"] for x in (mallory.process(box, x) for x in execs) for name in ("out", "err"))
-                eventually("the flood", lambda: written() > FULL, 60, 0.2)
+                limit = Watch(FLOOD_S)
+                while written() < FULL and not limit.over():
+                    time.sleep(0.2)
                 yield
+                check(written() >= FULL, f"no flood: {written()} bytes")
                 check(all(mallory.process(box, x)["end"] is None for x in execs), "a command has ended")
                 for x in execs:
                     mallory.ok("DELETE", mallory.at(box, x))

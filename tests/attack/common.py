@@ -185,7 +185,7 @@ class Neighbour:
         """more: {verb: (body, times in a turn)}. A body returns the function that undoes it, which is not timed, or None. A verb of the
         same name is replaced; None leaves it out."""
         def run():
-            api.exec(sandbox, ["true"])
+            equal(bytes_of(api.exec(sandbox, ["echo", "here"])["out"]), b"here\n", "the neighbour's output")
 
         def create():
             made = api.create(limits=SMALL)

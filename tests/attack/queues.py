@@ -16,8 +16,11 @@ BUILDS_OWNER = 4    # that run at a time
 RESISTING = 50
 SLOW_CPU = 0.01     # of a processor: a call of the intruder's takes seconds
 PAUSES = 10         # of the neighbour's, in a turn
-ENDED = 600         # commands in the list
-LISTERS = 4
+ENDED = 1000        # commands in the list, the most there are
+RUNNERS = 4         # of others beside it
+LISTERS = 2
+# Of templates that are removed while their builds run, and of pauses that are refused.
+ALLOWED = ("there is no build", "the sandbox did not freeze", "too many pauses")
 
 
 def cases(attack, node):
@@ -159,6 +162,6 @@ def lists(attack, mallory, other):
                                                  f"http://{mallory.tcp}{path}?n=[1-1000000]"])
                         stack.callback(curl.wait)
                         stack.callback(curl.kill)
-                    with loops(lambda: mallory.exec(box, ["true"])):
+                    with loops(*[lambda: mallory.exec(box, ["true"])] * RUNNERS):
                         yield
             undisturbed(attack, f"{LISTERS} lists of {ENDED} commands", Neighbour(other, neighbour), under)
